@@ -23,10 +23,13 @@ func (e *Engine) Read(ctx context.Context, q Query) (Page, error) {
 	if err := r.collect(ctx); err != nil {
 		return Page{}, err
 	}
-	if err := e.fetch(ctx, r.found, r.pointers); err != nil {
+	deleted, err := e.fetch(ctx, r.found, r.pointers)
+	if err != nil {
 		return Page{}, err
 	}
-	return r.page(), nil
+	p := r.page() // whose cursor is behind all that was found
+	p.Events = without(p.Events, deleted)
+	return p, nil
 }
 
 // A reading is one call of Read.
@@ -303,8 +306,24 @@ func (r *reading) farthest(c cursor) cursor {
 	return c
 }
 
-// fetch fills in data that is kept apart. pointers has the entry of each event.
-func (e *Engine) fetch(ctx context.Context, found []Found, pointers []Entry) error {
+// without returns what of some is not marked.
+func without[T any](some []T, marked []bool) []T {
+	if !slices.Contains(marked, true) {
+		return some
+	}
+	var left []T
+	for i := range some {
+		if !marked[i] {
+			left = append(left, some[i])
+		}
+	}
+	return left
+}
+
+// fetch fills in data that is kept apart. pointers has the entry of each event. It returns which
+// events were deleted meanwhile.
+func (e *Engine) fetch(ctx context.Context, found []Found, pointers []Entry) (deleted []bool, err error) {
+	deleted = make([]bool, len(found))
 	at := map[PayloadKey][]int{}
 	var keys []PayloadKey
 	for i := range found {
@@ -317,7 +336,7 @@ func (e *Engine) fetch(ctx context.Context, found []Found, pointers []Entry) err
 		}
 		at[key] = append(at[key], i)
 	}
-	return work.Parallel(ctx, payloadsAtOnce, len(keys), "read the data of events", func(ctx context.Context, k int) error {
+	return deleted, work.Parallel(ctx, payloadsAtOnce, len(keys), "read the data of events", func(ctx context.Context, k int) error {
 		data, err := e.shelf.Payload(ctx, keys[k])
 		if err != nil && !replaced(err) {
 			return err
@@ -327,9 +346,11 @@ func (e *Engine) fetch(ctx context.Context, found []Found, pointers []Entry) err
 			if err == nil {
 				continue
 			}
-			if err := e.fetchAgain(ctx, &found[i], keys[k]); err != nil {
+			there, err := e.fetchAgain(ctx, &found[i], keys[k])
+			if err != nil {
 				return err
 			}
+			deleted[i] = !there
 		}
 		return nil
 	})
@@ -345,23 +366,21 @@ func replaced(err error) bool {
 }
 
 // fetchAgain reads an event again whose data is not there: another writer may have sent the
-// event with other data since its row was read, and the data of before is dropped then.
-func (e *Engine) fetchAgain(ctx context.Context, f *Found, key PayloadKey) error {
+// event with other data since its row was read, and the data of before is dropped then. It
+// reports whether the event is there.
+func (e *Engine) fetchAgain(ctx context.Context, f *Found, key PayloadKey) (there bool, err error) {
 	lost := ErrNoPayload
 	for same, try := 0, 0; same < 2 && try < fetchTries; try++ {
 		now, there, err := e.entry(ctx, f.Timeline, f.Position())
-		if err != nil {
-			return err
-		}
-		if !there { // it was deleted meanwhile
-			break
+		if err != nil || !there {
+			return false, err
 		}
 		f.Event = now.Event
 		if now.Pointer == (PayloadKey{}) {
-			return nil
+			return true, nil
 		}
 		if f.Data, err = e.shelf.Payload(ctx, now.Pointer); err == nil || !replaced(err) {
-			return err
+			return true, err
 		}
 		lost = err
 		if now.Pointer == key {
@@ -370,11 +389,11 @@ func (e *Engine) fetchAgain(ctx context.Context, f *Found, key PayloadKey) error
 		key = now.Pointer
 	}
 	if !errors.Is(lost, ErrNoPayload) {
-		return lost
+		return true, lost
 	}
 	f.Data, f.Missing = nil, true
 	e.metrics.gaps.Inc()
-	return nil
+	return true, nil
 }
 
 // entry reads the entry at a position.

@@ -113,14 +113,15 @@ func (s *Subscription) ask(ctx context.Context) (some []TailEvent, more bool, er
 			some = append(some, TailEvent{Cursor: tailCursor(a.After[i])})
 		}
 	}
-	if err := s.e.fetch(ctx, found, pointers); err != nil {
+	deleted, err := s.e.fetch(ctx, found, pointers)
+	if err != nil {
 		return nil, false, err
 	}
 	for i := range some {
 		some[i].Event, some[i].Missing = found[i].Event, found[i].Missing
 	}
 	s.after = a.Next
-	return some, a.More, nil
+	return without(some, deleted), a.More, nil
 }
 
 // Cursor continues after everything that Next returned, or looked at and left out. Sent to an

@@ -95,6 +95,56 @@ func testDeleteBrokenOff(t *testing.T, s *suite) {
 	s.want(e, timeline.Query{Timelines: []string{name}}, nil)
 }
 
+// testDeletedWhileRead: an event that is deleted after its row was read, and before its data is, is
+// left out of pages, and of what followers get. It has not lost its data.
+func testDeletedWhileRead(t *testing.T, s *suite) {
+	e := s.engine(s.shelf, time.Now)
+	name := s.name("a")
+	_, err := e.Propose(s.ctx(), name, timeline.Proposal{Mode: timeline.Index})
+	s.must(err)
+	var meanwhile func()
+	reader := s.engine(&deleting{Shelf: s.shelf, before: func() { meanwhile() }}, time.Now)
+	base := time.Now().Add(-time.Hour).UnixMicro()
+	for _, id := range []string{"e1", "e2", "e3"} {
+		s.append(e, event(base, id, name))
+	}
+	var once sync.Once
+	meanwhile = func() { once.Do(func() { s.must(e.Delete(s.ctx(), name, timeline.Deletion{ID: "e2"})) }) }
+	p, err := reader.Read(s.ctx(), timeline.Query{Timelines: []string{name}, Limit: 2})
+	s.must(err)
+	all := p.Events
+	if p.Cursor != "" {
+		p, err = reader.Read(s.ctx(), timeline.Query{Timelines: []string{name}, Limit: 2, Cursor: p.Cursor})
+		s.must(err)
+		all = append(all, p.Events...)
+	}
+	if got := fmt.Sprint(names(all)); got != fmt.Sprintf("[%d/e3 %d/e1]", base, base) || all[0].Missing || all[1].Missing {
+		t.Errorf("events %+v", all)
+	}
+
+	sub, err := reader.Tail(s.ctx(), timeline.TailQuery{Timeline: name})
+	s.must(err)
+	defer sub.Close()
+	once = sync.Once{}
+	s.append(e, event(base, "e2", name), event(base, "e4", name))
+	got, err := sub.Next(s.ctx())
+	s.must(err)
+	if len(got) != 1 || got[0].ID != "e4" || got[0].Missing {
+		t.Errorf("a reader that follows got %+v", got)
+	}
+}
+
+// A deleting shelf does something before it reads a payload.
+type deleting struct {
+	timeline.Shelf
+	before func()
+}
+
+func (d *deleting) Payload(ctx context.Context, key timeline.PayloadKey) ([]byte, error) {
+	d.before()
+	return d.Shelf.Payload(ctx, key)
+}
+
 // A dropping shelf tells of each payload that is dropped.
 type dropping struct {
 	timeline.Shelf

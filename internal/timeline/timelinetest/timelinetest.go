@@ -33,6 +33,7 @@ func Run(t *testing.T, open func(t *testing.T) timeline.Shelf) {
 		{"apart/sent again to one timeline", testResentToOne},
 		{"apart/sent again at once", testResentAtOnce},
 		{"apart/retention", testExpiredApart},
+		{"apart/deleted while read", testDeletedWhileRead},
 		{"apart/delete broken off", testDeleteBrokenOff},
 		{"arrivals", testArrivals},
 		{"a cancelled context", testCancelled},
