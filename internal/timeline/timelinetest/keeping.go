@@ -145,6 +145,28 @@ func (d *deleting) Payload(ctx context.Context, key timeline.PayloadKey) ([]byte
 	return d.Shelf.Payload(ctx, key)
 }
 
+// testDeleteSlowly: a delete by id alone that takes too long is not the fault of the client.
+func testDeleteSlowly(t *testing.T, s *suite) {
+	c := &clock{at: time.Now()}
+	var slow atomic.Bool
+	e := s.engine(s.shelf, func() time.Time {
+		if slow.Load() {
+			c.looks.Add(10 * second)
+		}
+		return c.now()
+	})
+	name, base := s.name("a"), c.at.Add(-time.Hour).UnixMicro()
+	var events []timeline.Addressed
+	for i := range int64(1100) {
+		events = append(events, event(base+i*second, fmt.Sprint("e", i), name))
+	}
+	s.append(e, events...)
+	slow.Store(true)
+	if err := e.Delete(s.ctx(), name, timeline.Deletion{ID: "e1099"}); !errors.As(err, new(*store.UnavailableError)) {
+		t.Errorf("a delete that takes too long: %v", err)
+	}
+}
+
 // A dropping shelf tells of each payload that is dropped.
 type dropping struct {
 	timeline.Shelf
