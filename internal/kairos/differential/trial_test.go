@@ -216,11 +216,20 @@ type verdict struct {
 
 func (v verdict) unexplained() bool { return v.difference != "" && v.listed == "" }
 
-// judge asks both sides and compares.
+// judge asks both sides and compares. For a while Varve may show what KairosDB has deleted.
 func (p *pair) judge(tr *trial, name string) (verdict, error) {
 	if tr.Question.Path == "datapoints/delete" {
 		return p.judgeDelete(tr, name)
 	}
+	for deadline := time.Now().Add(believed); ; time.Sleep(settlePause) {
+		late := p.model == nil || len(tr.Deletes) == 0 || time.Now().After(deadline)
+		if v, err := p.judgeQuestion(tr, name); late || err != nil || !v.unexplained() {
+			return v, err
+		}
+	}
+}
+
+func (p *pair) judgeQuestion(tr *trial, name string) (verdict, error) {
 	var v verdict
 	// Questions relative to the present may meet a midnight.
 	for range 2 {
