@@ -106,6 +106,13 @@ func serve(t terminal, args []string) error {
 		stopServer()
 		restore() // a second signal kills
 	})
+	reloadAtHangup := reloads.OnHangup(func(reloading bool) { // before anybody is told that the server is ready
+		if reloading {
+			manager.tell(managerReloading, log)
+		} else {
+			manager.tell(managerReady, log)
+		}
+	})
 
 	instances.loadRollups(ctx) // before points come in
 	srv.Mount(front)
@@ -113,15 +120,7 @@ func serve(t terminal, args []string) error {
 	log.Info("ready", "version", versionText(), "http", srv.Addr("http"), "telnet", srv.Addr("telnet"), "carbon", srv.Addr("carbon"), "pickle", srv.Addr("pickle"), "carbon_udp", srv.Addr("carbon_udp"),
 		"store", c.Store, "data_dir", c.DataDir, "tenants", len(instances), "after", time.Since(began).Round(time.Millisecond))
 	stopRollups := background(ctx, instances.runRollups)
-	stopReloads := background(ctx, func(ctx context.Context) {
-		reloads.OnHangup(ctx, func(reloading bool) {
-			if reloading {
-				manager.tell(managerReloading, log)
-			} else {
-				manager.tell(managerReady, log)
-			}
-		})
-	})
+	stopReloads := background(ctx, reloadAtHangup)
 	manager.tell(managerReady, log)
 	err = <-ended
 	stopReloads()

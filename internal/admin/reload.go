@@ -164,23 +164,22 @@ func (r *Reloader) serve(w http.ResponseWriter, _ *http.Request) {
 	answer(w, done, err)
 }
 
-// OnHangup reloads at each SIGHUP until ctx ends. told is told before and after that; nil
-// tells nobody.
-func (r *Reloader) OnHangup(ctx context.Context, told func(reloading bool)) {
-	if told == nil {
-		told = func(bool) {}
-	}
+// OnHangup takes over SIGHUP, which would end the process, and returns what reloads at each
+// one until ctx ends. told is told before and after that.
+func (r *Reloader) OnHangup(told func(reloading bool)) (run func(ctx context.Context)) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
-	defer signal.Stop(hangups)
-	for {
-		select {
-		case <-hangups:
-			told(true)
-			_, _ = r.reload() // it is logged
-			told(false)
-		case <-ctx.Done():
-			return
+	return func(ctx context.Context) {
+		defer signal.Stop(hangups)
+		for {
+			select {
+			case <-hangups:
+				told(true)
+				_, _ = r.reload() // it is logged
+				told(false)
+			case <-ctx.Done():
+				return
+			}
 		}
 	}
 }
