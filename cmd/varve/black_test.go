@@ -308,10 +308,12 @@ func TestGreetingWithTokens(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "a customer's data")
 		p := start(t, dir, append(flags, "--auth-enabled=true")...)
 		c := exec.CommandContext(t.Context(), "sh", "-ec", `varve() { `+binary+` "$@"; }; `+p.find(`(?m)^  (TOKEN=.*)$`)+`; echo "$TOKEN"`)
-		c.Dir = t.TempDir()
+		c.Dir, c.Env = t.TempDir(), []string{} // no settings of whoever runs the tests
+		var said bytes.Buffer
+		c.Stderr = &said
 		token, err := c.Output()
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%q: %v: %s", c.Args[2], err, &said)
 		}
 		ask := func() int {
 			r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+p.http+"/api/v1/metricnames", nil)
