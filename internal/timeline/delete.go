@@ -62,8 +62,14 @@ func (e *Engine) noteDeletion(ctx context.Context, l *line, d Deleted) error {
 // eraseID removes the events of an id, which are looked for.
 func (e *Engine) eraseID(ctx context.Context, l *line, k known, r Range, id string) error {
 	b := e.newBudget()
-	found, whole, err := e.scan(ctx, l, r, b, func(some []Entry) ([]Entry, error) {
-		return slices.DeleteFunc(some, func(s Entry) bool { return s.ID != id }), nil
+	var found []Position // without the data: there may be gigabytes of it
+	whole, err := e.scan(ctx, l, r, b, func(some []Entry) error {
+		for i := range some {
+			if some[i].ID == id {
+				found = append(found, some[i].Position())
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		return err
@@ -74,8 +80,7 @@ func (e *Engine) eraseID(ctx context.Context, l *line, k known, r Range, id stri
 	if !whole {
 		return &store.LimitError{Limit: "events that are looked through for an id", Max: pageRows, What: "give from and until, best both the time of the event"}
 	}
-	for i := range found {
-		p := found[i].Position()
+	for _, p := range found {
 		if err := e.erase(ctx, l, k, Range{p, p.Next()}, e.stamp()); err != nil {
 			return err
 		}
@@ -83,12 +88,12 @@ func (e *Engine) eraseID(ctx context.Context, l *line, k known, r Range, id stri
 	return nil
 }
 
-// scan calls keep for all entries of a range, and returns what it kept. whole is false if
-// the budget, which may be nil, ended before.
-func (e *Engine) scan(ctx context.Context, l *line, r Range, b *budget, keep func([]Entry) ([]Entry, error)) (kept []Entry, whole bool, err error) {
+// scan calls look for all entries of a range, some at a time. It keeps none of them. whole is
+// false if the budget, which may be nil, ended before.
+func (e *Engine) scan(ctx context.Context, l *line, r Range, b *budget, look func([]Entry) error) (whole bool, err error) {
 	s, err := e.openStream(ctx, l, r, Ascending, eraseAtOnce, 1)
 	if err != nil {
-		return nil, false, err
+		return false, err
 	}
 	for {
 		step := b
@@ -96,18 +101,14 @@ func (e *Engine) scan(ctx context.Context, l *line, r Range, b *budget, keep fun
 			step = e.newBudget()
 		}
 		some, _, end, err := s.fill(ctx, step)
-		if err != nil {
-			return nil, false, err
+		if err == nil {
+			err = look(some)
 		}
-		some, err = keep(some)
-		if err != nil {
-			return nil, false, err
-		}
-		if kept = append(kept, some...); end {
-			return kept, true, nil
+		if err != nil || end {
+			return err == nil, err
 		}
 		if err := ctx.Err(); err != nil || b != nil && b.spent() {
-			return kept, false, err
+			return false, err
 		}
 	}
 }
@@ -139,23 +140,23 @@ func (e *Engine) eraseRows(ctx context.Context, l *line, k known, r Range, befor
 // references to data and then the events. If it fails in between, some are left without
 // data, and deleting again removes them. A client that goes away is no reason to stop there.
 func (e *Engine) eraseApart(ctx context.Context, l *line, k known, r Range, before time.Time) error {
-	_, _, err := e.scan(ctx, l, r, nil, func(all []Entry) ([]Entry, error) {
+	_, err := e.scan(ctx, l, r, nil, func(all []Entry) error {
 		for some := range slices.Chunk(all, eraseAtOnce) {
 			if err := ctx.Err(); err != nil {
-				return nil, err
+				return err
 			}
 			if !slices.ContainsFunc(some, func(s Entry) bool { return s.Pointer != PayloadKey{} }) {
 				continue
 			}
 			ctx := context.WithoutCancel(ctx)
 			if err := e.dropPayloads(ctx, l, some, before); err != nil {
-				return nil, err
+				return err
 			}
 			if err := e.eraseRows(ctx, l, k, Range{some[0].Position(), some[len(some)-1].Position().Next()}, before); err != nil {
-				return nil, err
+				return err
 			}
 		}
-		return nil, nil
+		return nil
 	})
 	return err
 }
