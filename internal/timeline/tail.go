@@ -48,7 +48,7 @@ type Subscription struct {
 }
 
 // What Next returns at once, at most, and how many readers look for arrivals at once: an
-// event that thousands wait for must leave time for other work.
+// event that thousands wait for must leave time for other work. One event may be of more bytes.
 const (
 	tailEvents = 256
 	tailBytes  = 64 << 10
@@ -105,6 +105,7 @@ func (s *Subscription) ask(ctx context.Context) (some []TailEvent, more bool, er
 	if err != nil {
 		return nil, false, err
 	}
+	a = a.within(tailBytes)
 	var found []Found
 	var pointers []Entry
 	for i := range a.Entries {
@@ -122,6 +123,18 @@ func (s *Subscription) ask(ctx context.Context) (some []TailEvent, more bool, er
 	}
 	s.after = a.Next
 	return without(some, deleted), a.More, nil
+}
+
+// within returns the first arrivals, whose data is of so many bytes, one at least. Data that is
+// kept apart counts, which no limit of Shelf.Arrivals does.
+func (a Arrivals) within(bytes int64) Arrivals {
+	for i := range a.Entries {
+		e := &a.Entries[i]
+		if bytes -= e.Bytes() + int64(e.Size); bytes <= 0 && i+1 < len(a.Entries) {
+			return Arrivals{Entries: a.Entries[:i+1], After: a.After[:i+1], Next: a.After[i], More: true}
+		}
+	}
+	return a
 }
 
 // Cursor continues after everything that Next returned, or looked at and left out. Sent to an

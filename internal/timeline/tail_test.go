@@ -1,0 +1,69 @@
+package timeline
+
+import (
+	"context"
+	"encoding/binary"
+	"testing"
+)
+
+// An apartShelf has a log of arrivals whose data is kept apart, of 40 KiB each.
+type apartShelf struct {
+	Shelf
+	events uint64
+}
+
+func (s *apartShelf) Arrivals(_ context.Context, _ string, after []byte, l Limit) (Arrivals, error) {
+	a := Arrivals{Next: make([]byte, 8)}
+	if after == nil {
+		return a, nil
+	}
+	at := binary.BigEndian.Uint64(after)
+	for ; at < s.events && l.Entries > 0 && l.Bytes > 0; l.Entries-- {
+		e := Entry{Event: Event{Time: int64(at), ID: "x"}, Pointer: PayloadKey{1, byte(at)}, Size: 40 << 10}
+		l.Bytes -= e.Bytes()
+		at++
+		a.Entries, a.After = append(a.Entries, e), append(a.After, binary.BigEndian.AppendUint64(nil, at))
+	}
+	a.Next, a.More = binary.BigEndian.AppendUint64(nil, at), at < s.events
+	return a, nil
+}
+
+func (s *apartShelf) Payload(context.Context, PayloadKey) ([]byte, error) {
+	return make([]byte, 40<<10), nil
+}
+
+// TestTailOfDataApart: a reader gets all arrivals, of which few bytes at once, also if their data
+// is kept apart.
+func TestTailOfDataApart(t *testing.T) {
+	s := &apartShelf{events: 50}
+	e, err := Open(s, Options{Upkeep: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	sub, err := e.Tail(t.Context(), TailQuery{Timeline: "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	for n := int64(0); n < int64(s.events); {
+		some, err := sub.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		bytes := 0
+		for i := range some {
+			if some[i].Time != n {
+				t.Fatalf("event %d came, want %d", some[i].Time, n)
+			}
+			n++
+			bytes += len(some[i].Data)
+		}
+		if most := tailBytes + 40<<10; bytes > most {
+			t.Fatalf("%d events of %d bytes came at once, want %d bytes at most", len(some), bytes, most)
+		}
+		if got, want := sub.Cursor(), some[len(some)-1].Cursor; got != want {
+			t.Errorf("the reader goes on at %s, want %s", got, want)
+		}
+	}
+}
