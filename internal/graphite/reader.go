@@ -51,7 +51,14 @@ func (l *readers) take() *reader {
 	return &reader{session: l.session, lease: l.lease, samples: l.session.GridFold(l.lease)}
 }
 
+// keptBuckets is for how many buckets a reader keeps room between two series: 256 KiB, which are
+// not charged.
+const keptBuckets = 1 << 12
+
 func (l *readers) give(r *reader) {
+	if cap(r.buckets.StartMS) > keptBuckets {
+		r.buckets = store.Buckets{}
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.idle = append(l.idle, r)

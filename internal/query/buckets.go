@@ -3,6 +3,7 @@ package query
 import (
 	"cmp"
 	"slices"
+	"unsafe"
 
 	"varve/internal/model"
 	"varve/internal/store"
@@ -29,6 +30,10 @@ func (s *Session) appendSorted(to *store.Buckets, n Number, within model.TimeRan
 		if err := s.appendBuckets(&parts, part, within, needs, l); err != nil {
 			return err
 		}
+	}
+	// Until the end there are three copies: parts, all, and what is appended.
+	if err := l.Take(int64(parts.Len()) * (int64(unsafe.Sizeof(store.Bucket{})) + bucketWords*8)); err != nil {
+		return s.Cause(err)
 	}
 	all := make([]store.Bucket, parts.Len())
 	for i := range all {
