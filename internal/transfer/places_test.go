@@ -52,11 +52,36 @@ func importUntilTaken(t *testing.T, server *httptest.Server) {
 	t.Fatal("a slow client keeps its place")
 }
 
+// An announcing body closes taken once left bytes of it have been read.
+type announcing struct {
+	io.ReadCloser
+	left  int
+	taken chan struct{}
+}
+
+func (a *announcing) Read(b []byte) (int, error) {
+	n, err := a.ReadCloser.Read(b)
+	if a.left -= n; n > 0 && a.left <= 0 && a.left+n > 0 {
+		close(a.taken)
+	}
+	return n, err
+}
+
 // The client of an import that sends nothing gives way to another one. What it has
 // sent is stored, and it learns where to go on.
 func TestSlowImportGivesWay(t *testing.T) {
 	s := storetest.NewReference(nil)
 	server := startOnePlace(t, s)
+	whole := strings.Replace(importedLine, `"m"`, `"slow"`, 1) + "\n"
+	parts := []string{whole, whole[:20]}
+	taken := make(chan struct{})
+	handler := server.Config.Handler
+	server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength < 0 { // that of the slow client
+			r.Body = &announcing{r.Body, len(parts[0] + parts[1]), taken}
+		}
+		handler.ServeHTTP(w, r)
+	})
 	body, send := io.Pipe()
 	defer send.Close()
 	answer := make(chan string, 1)
@@ -70,12 +95,12 @@ func TestSlowImportGivesWay(t *testing.T) {
 		text, _ := io.ReadAll(r.Body)
 		answer <- fmt.Sprint(r.StatusCode, r.Header.Get("Retry-After"), string(text))
 	}()
-	whole := strings.Replace(importedLine, `"m"`, `"slow"`, 1) + "\n"
-	for _, part := range []string{whole, whole[:20]} {
+	for _, part := range parts {
 		if _, err := io.WriteString(send, part); err != nil {
 			t.Fatal(err)
 		}
 	}
+	<-taken
 	importUntilTaken(t, server)
 	got := <-answer
 	for _, want := range []string{"503", `"offset":54,"line":1,"points":1,"rejected":0`, "less than 1GiB a second",
