@@ -37,11 +37,12 @@ func (b *Body) Release() {
 // holds one. It is for use by one goroutine.
 type Share struct {
 	p     *Pipeline
-	taken int64 // of the gate
+	gate  *gate // what taken is of: small until the share outgrows it or finds it full
+	taken int64
 }
 
 // NewShare returns a share that holds nothing. It must be released.
-func (p *Pipeline) NewShare() *Share { return &Share{p: p} }
+func (p *Pipeline) NewShare() *Share { return &Share{p: p, gate: p.smallBodies} }
 
 // Grow makes the share hold bytes in all, if it holds less. It waits for room for at most
 // busy_wait, and then returns ErrBusy.
@@ -54,23 +55,47 @@ func (s *Share) grow(ctx context.Context, bytes int64) (waited bool, err error) 
 	if bytes <= s.taken {
 		return false, nil
 	}
+	if s.gate == s.p.smallBodies {
+		if bytes <= s.p.smallBody && s.gate.tryEnter(bytes-s.taken) {
+			s.taken = bytes
+			return false, nil
+		}
+		return s.moveOn(ctx, bytes)
+	}
+	taken, waited, err := s.take(ctx, bytes-s.taken)
+	s.taken += taken
+	return waited, err
+}
+
+// moveOn takes all bytes from the gate of bodies of any size, and gives those of the gate
+// of small ones back.
+func (s *Share) moveOn(ctx context.Context, bytes int64) (waited bool, err error) {
+	taken, waited, err := s.take(ctx, bytes)
+	if err != nil {
+		return waited, err
+	}
+	s.Release()
+	s.gate, s.taken = s.p.bodies, taken
+	return waited, nil
+}
+
+func (s *Share) take(ctx context.Context, n int64) (taken int64, waited bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.p.cfg.BusyWait)
 	defer cancel()
-	taken, waited, err := s.p.bodies.enter(ctx, bytes-s.taken)
+	taken, waited, err = s.p.bodies.enter(ctx, n)
 	if waited {
 		s.p.metrics.waits.WithLabelValues("bodies").Inc()
 	}
 	if err != nil {
-		return waited, ErrBusy
+		return 0, waited, ErrBusy
 	}
-	s.taken += taken
-	return waited, nil
+	return taken, waited, nil
 }
 
 // Release gives the memory back.
 func (s *Share) Release() {
-	s.p.bodies.leave(s.taken)
-	s.taken = 0
+	s.gate.leave(s.taken)
+	s.gate, s.taken = s.p.smallBodies, 0
 }
 
 // Buffers of these sizes are pooled. A body begins with the first size and takes the

@@ -215,6 +215,55 @@ func TestBodyWaitsForRoomWhileItGrows(t *testing.T) {
 	}
 }
 
+// A small body does not wait behind large ones, nor does one that has grown keep the
+// memory that is for small ones.
+func TestSmallBodiesDoNotWaitForLargeOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, func(c *ingest.Config) {
+			c.BodyMemory, c.MaxUnpackedBytes, c.BusyWait = 8*units.MiB, 8*units.MiB, time.Minute
+		})
+		read := func(size int64) (*ingest.Body, error) {
+			return readBody(p, httptest.NewRecorder(), strings.NewReader(strings.Repeat("x", int(size))), size, false)
+		}
+		first, err := read(6 << 20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiting := make(chan *ingest.Body)
+		go func() {
+			b, err := read(3 << 20)
+			if err != nil {
+				t.Error(err)
+			}
+			waiting <- b
+		}()
+		synctest.Wait()
+		began := time.Now()
+		var small []*ingest.Body
+		for range 128 { // of 8 KiB, all of the eighth that is kept for them
+			b, err := read(4 << 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			small = append(small, b)
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("small bodies waited %s", took)
+		}
+		for _, b := range small {
+			b.Release()
+		}
+		first.Release()
+		(<-waiting).Release()
+		if n := held(t, reg); n != 0 {
+			t.Errorf("%d bytes still held", n)
+		}
+		if n := ingesttest.Counters(t, reg, "varve_ingest_waits_total")["bodies"]; n != 1 {
+			t.Errorf("%v waits counted, want that of the large body", n)
+		}
+	})
+}
+
 // drip is a body that comes in pieces at a steady rate.
 type drip struct {
 	piece, left int

@@ -34,7 +34,7 @@ type Config struct {
 
 	MaxBodyBytes     units.Bytes `yaml:"max_body_bytes" doc:"Largest HTTP body as it is sent."`
 	MaxUnpackedBytes units.Bytes `yaml:"max_unpacked_bytes" doc:"Largest HTTP body after decompression."`
-	BodyMemory       units.Bytes `yaml:"body_memory" doc:"Memory for the HTTP bodies of all requests together. When it is used up, HTTP answers 503."`
+	BodyMemory       units.Bytes `yaml:"body_memory" doc:"Memory for the HTTP bodies of all requests together. From 4 MiB on an eighth of it is kept for bodies of up to a thousandth of it (256 KiB of 256 MiB), so that these do not wait behind large ones. When it is used up, HTTP answers 503."`
 
 	AliasCache units.Bytes `yaml:"alias_cache" doc:"Memory for the cache that leads from names, as clients send them, to series."`
 

@@ -31,6 +31,15 @@ func (g *gate) enter(ctx context.Context, n int64) (taken int64, waited bool, er
 	return n, waited, nil
 }
 
+// tryEnter takes n where that needs no waiting.
+func (g *gate) tryEnter(n int64) bool {
+	ok := g.sem.TryAcquire(n)
+	if ok {
+		g.used.Add(n)
+	}
+	return ok
+}
+
 func (g *gate) leave(n int64) {
 	g.used.Add(-n)
 	g.sem.Release(n)

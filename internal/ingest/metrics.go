@@ -40,7 +40,7 @@ func newMetrics(r prometheus.Registerer, p *Pipeline) *metrics {
 	set.GaugeFunc("series_memory_max_bytes", "Memory from which new series are refused: max_series_memory.",
 		func() float64 { return float64(p.growth.Load().maxMemory) })
 	set.GaugeFunc("body_bytes", "Memory held by HTTP bodies; at most body_memory.",
-		func() float64 { return float64(p.bodies.inUse()) })
+		func() float64 { return float64(p.bodies.inUse() + p.smallBodies.inUse()) })
 	set.GaugeFunc("alias_cache_bytes", "Memory held by the alias cache; at most alias_cache.",
 		func() float64 { _, b := p.aliases.Load().size(); return float64(b) })
 	set.GaugeFunc("alias_cache_entries", "Aliases held by the cache.",

@@ -42,9 +42,13 @@ type Pipeline struct {
 	metrics  *metrics
 	inFlight *gate // samples
 	bodies   *gate // bytes
-	newcomer *rate.Limiter
-	samples  *sampleRate
-	writes   writes
+	// Bodies of at most smallBody bytes have memory of their own, so that those of a
+	// thousand collectors do not wait in line behind those of one sender of large ones.
+	smallBodies *gate
+	smallBody   int64
+	newcomer    *rate.Limiter
+	samples     *sampleRate
+	writes      writes
 
 	defaultTTL uint32 // seconds
 
@@ -57,6 +61,23 @@ type Pipeline struct {
 		sync.Mutex
 		protocols map[string]*Protocol
 	}
+}
+
+// Of body_memory, one part in smallShare is kept for small bodies; body_memory holds
+// smallCount of the largest of these (256 KiB of 256 MiB).
+const (
+	smallShare = 8
+	smallCount = 1024
+)
+
+// splitBodies makes the two gates of bodies. Where a small body would be smaller than the
+// smallest buffer, below 4 MiB, nothing is kept for them.
+func (p *Pipeline) splitBodies(memory int64) {
+	kept := memory / smallShare
+	if p.smallBody = memory / smallCount; p.smallBody < int64(bufferSizes[0]) {
+		kept = 0
+	}
+	p.bodies, p.smallBodies = newGate(memory-kept), newGate(kept)
 }
 
 // New makes a Pipeline. cfg must be valid.
@@ -75,7 +96,6 @@ func New(appender store.Appender, cfg Config, o Options) *Pipeline {
 		cfg:      cfg,
 		now:      o.Now,
 		inFlight: newGate(int64(cfg.MaxSamplesInFlight)),
-		bodies:   newGate(int64(cfg.BodyMemory)),
 		newcomer: rate.NewLimiter(rate.Limit(cfg.NewSeriesPerSecond), cfg.NewSeriesBurst),
 		samples:  newSampleRate(cfg.SamplesPerSecond, o.Now()),
 		rejected: newRejectedRing(cfg.RejectedKept, o.Logger),
@@ -85,6 +105,7 @@ func New(appender store.Appender, cfg Config, o Options) *Pipeline {
 			log:     o.Logger,
 		},
 	}
+	p.splitBodies(int64(cfg.BodyMemory))
 	p.writes.patience = congestion.Patience(cfg.StoreWait)
 	p.checker, _ = store.As[store.SampleChecker](appender)
 	p.mu.protocols = map[string]*Protocol{}
