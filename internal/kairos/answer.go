@@ -199,13 +199,15 @@ func (a *answer) begin(compressed bool) {
 	a.w.WriteHeader(http.StatusOK)
 }
 
-// watch ends the sending of an answer when the operator or the timeout ends its
-// query: else a client that does not read would keep the query's place. An answer
-// whose query has ended in the regular way is sent to its end.
+// watch prepares the sending of an answer. From now on its query is not refused as
+// overload. The operator or the timeout, when they end the query, end the sending too:
+// else a client that does not read would keep the query's place. An answer whose query has
+// ended in the regular way is sent to its end.
 func (a *answer) watch() {
 	if a.run == nil {
 		return
 	}
+	a.run.Settle()
 	run, w := a.run.Context(), a.w
 	context.AfterFunc(run, func() {
 		if context.Cause(run) != context.Canceled {
@@ -223,6 +225,12 @@ func (a *answer) flush() error {
 		}
 		keep(part)
 		a.full[i], a.held = nil, a.held-int64(len(part))
+		if a.run == nil {
+			continue
+		}
+		if err := a.run.Yield(); err != nil { // many parts take long to compress
+			return err
+		}
 	}
 	a.full = a.full[:0]
 	err := a.hand(a.buf)

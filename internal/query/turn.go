@@ -83,10 +83,14 @@ func (t *turnWriter) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
+// Settle says that some of the answer is on its way: from now on no turn of the session is
+// refused as overload, since the client could not be told.
+func (s *Session) Settle() { s.settled = true }
+
 // Aside runs f, which waits for the client and computes little. If f takes longer than clientTime,
 // another query gets the place meanwhile, and Aside waits for a new one.
 func (s *Session) Aside(f func() error) error {
-	s.settled = true
+	s.Settle()
 	if s.outside { // it has ended, and what is left of its answer is sent
 		return f()
 	}
