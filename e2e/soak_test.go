@@ -29,7 +29,8 @@ const (
 // late, compare, and begin another metric now and then; points that expire;
 // queries over everything; compaction by hand. After each segment everything is
 // compared exactly, all files are checked, and what the process takes is noted.
-// Goroutines, open files and memory do not grow after the first third. At the
+// In the first third the server is killed or stopped after each segment, in turn, and
+// started again. Goroutines, open files and memory do not grow after that. At the
 // end the server stops in order, its files are checked offline, and everything
 // is compared once more after a start.
 func TestSoak(t *testing.T) {
@@ -39,11 +40,13 @@ func TestSoak(t *testing.T) {
 		"--tune=embedded.checkpoint_interval=5s", "--tune=embedded.merge_files=3", "--tune=embedded.maintenance_interval=1s", "--embedded-row-width=1h",
 		"--tune=embedded.log.segment_bytes=2MiB", "--embedded-page-cache-bytes=4MiB"}
 	k := &soak{t: t, server: process.Start(t, dir, flags...)}
+	start := func() { k.server = process.Start(t, dir, flags...) }
 	for i := range soakWriters {
 		k.writers = append(k.writers, k.newWriter(i))
 	}
 	segment := min(time.Minute, *soakFlag/soakSegments)
-	for end := time.Now().Add(*soakFlag); time.Now().Before(end) && !t.Failed(); {
+	began := time.Now()
+	for time.Since(began) < *soakFlag && !t.Failed() {
 		k.segment(segment)
 		select {
 		case <-k.server.Exited:
@@ -51,11 +54,14 @@ func TestSoak(t *testing.T) {
 		default:
 		}
 		k.rest()
+		if time.Since(began) < *soakFlag/3 {
+			k.restart(start)
+		}
 	}
 	k.judge()
 	took := k.server.Stop(t)
 	k.checkFiles(dir)
-	k.server = process.Start(t, dir, flags...)
+	start()
 	k.compare()
 	m := k.measure()
 	t.Logf("stopped in %v; after a start %d points in %d comparisons of all; %.0f checkpoints, %.0f merges, %.0f samples expired before",
@@ -232,6 +238,21 @@ func (k *soak) rest() {
 	if fault := k.server.Log.Fault(); fault != "" {
 		k.t.Error("the log has:", fault)
 	}
+}
+
+// restart ends the server, every other time without a warning, and compares after a start.
+func (k *soak) restart(start func()) {
+	how := "stopped"
+	if len(k.measured)%2 == 1 {
+		how = "killed"
+		k.server.Kill()
+	} else {
+		k.server.Stop(k.t)
+	}
+	start()
+	k.t.Logf("%s, and started again", how)
+	k.expiring = nil // what has expired meanwhile was not looked at
+	k.compare()
 }
 
 func (k *soak) compare() {
