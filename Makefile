@@ -12,7 +12,7 @@ VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 # The product is pure Go. Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help build package test test-package test-rules test-upgrade vulncheck test-contract test-cluster test-migration hostile race fuzz-short mutants lint bench docs
+.PHONY: help build package test test-package test-image test-rules test-upgrade vulncheck test-contract test-cluster test-migration hostile race fuzz-short mutants lint bench docs
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -28,6 +28,10 @@ test: ## run all tests, beside a Cassandra node where there is Java and Maven
 
 test-package: ## install, start, upgrade, remove and purge the Debian package under a systemd of its own; root, two minutes
 	scripts/packagetest.sh
+
+test-image: ## build the container image and run it, by docker or podman
+	@scripts/imagetest.sh || { status=$$?; [ $$status = 4 ] || exit $$status; \
+		echo; echo "*** CONTAINER IMAGE NOT TRIED: neither docker nor podman works here ***"; echo; }
 
 test-upgrade: ## build earlier commits, and carry stores from them to this one and back; some minutes
 	go test ./e2e/upgrade -upgrade -v -count=1 -timeout 30m
