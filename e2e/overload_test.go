@@ -25,6 +25,7 @@ import (
 	"varve/internal/ingest/telnet"
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/store/storetest"
 	"varve/internal/units"
 )
 
@@ -324,7 +325,7 @@ func countSamples(t *testing.T, s *embedded.Store, metric string) (n int64) {
 		t.Fatal(err)
 	}
 	defer v.Close()
-	all, err := v.Select(ctx, store.Selection{Metric: metric, Range: model.AllTime})
+	all, err := storetest.Select(ctx, v, store.Selection{Metric: metric, Range: model.AllTime})
 	if err != nil {
 		t.Fatal(err)
 	}

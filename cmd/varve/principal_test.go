@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net"
 	"net/http"
@@ -69,7 +70,7 @@ type askingView struct {
 	store *asking
 }
 
-func (v *askingView) Select(ctx context.Context, s store.Selection) ([]store.Series, error) {
+func (v *askingView) Select(ctx context.Context, s store.Selection) iter.Seq2[store.Series, error] {
 	v.store.note(ctx, "select")
 	return v.View.Select(ctx, s)
 }

@@ -7,6 +7,7 @@ import (
 
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/store/storetest"
 )
 
 // TestFinishedRowsAreKept: what was asked for twice is answered from packed
@@ -67,7 +68,7 @@ func TestFinishedRowsAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer v.Close()
-	found, err := v.Select(t.Context(), store.Selection{Metric: "m", Range: o.Range})
+	found, err := storetest.Select(t.Context(), v, store.Selection{Metric: "m", Range: o.Range})
 	if err != nil || len(found) != 3 {
 		t.Fatalf("%d series, %v", len(found), err)
 	}

@@ -17,14 +17,14 @@ func (v *view) Read(ctx context.Context, s store.Series, o store.ReadOptions) st
 	if err := v.check(ctx); err != nil {
 		return failed{err}
 	}
-	sel := v.at(s.Ref)
+	sel, last := v.at(s.Ref)
 	perRow := v.store.cfg.LimitPerRow && o.Limit > 0
 	c := &cursor{ctx: ctx, kind: s.Type.Kind(), descending: o.Descending, left: o.Limit, nowMS: v.store.now().UnixMilli()}
 	if perRow || o.Limit <= 0 {
 		c.left = math.MaxInt
 	}
 	if c.held, c.err = v.heldOf(sel, o); c.err == nil {
-		c.stream = v.ahead.take(v, ctx, s.Ref, sel, rowOptions(o, c.held.Len() > 0), countExpired(&c.held, c.nowMS))
+		c.stream = v.ahead.take(v, ctx, s.Ref, last, sel, rowOptions(o, c.held.Len() > 0), countExpired(&c.held, c.nowMS))
 	}
 	if perRow {
 		return &rowLimited{Cursor: c, kind: c.kind, limit: o.Limit, rowOf: v.rowOf(sel)}

@@ -28,9 +28,9 @@ type readForm struct {
 	summarize  bool
 }
 
-// take returns the stream of a series, begun or not, and begins the next ones. So many
-// of the samples that are read may be hidden by others that are not to be seen.
-func (a *readAhead) take(v *view, ctx context.Context, ref store.Ref, sel selected, o store.ReadOptions, hidden int) *stream {
+// take returns the stream of a series, begun or not, and begins the next ones up to the
+// last one. So many of the samples that are read may be hidden by others that are not to be seen.
+func (a *readAhead) take(v *view, ctx context.Context, ref, last store.Ref, sel selected, o store.ReadOptions, hidden int) *stream {
 	form := readForm{o.Range, o.Descending, o.Limit, o.Summarize != nil}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -52,7 +52,7 @@ func (a *readAhead) take(v *view, ctx context.Context, ref store.Ref, sel select
 		s = newStream(ctx, sel, more)
 	}
 	a.next = max(a.next, ref+1)
-	a.topUpLocked(v, sel.last, o)
+	a.topUpLocked(v, last, o)
 	return s
 }
 
@@ -64,7 +64,7 @@ func (a *readAhead) topUpLocked(v *view, last store.Ref, o store.ReadOptions) {
 	}
 	o.Summarize = nil
 	for ; !a.closed && len(a.streams) < v.store.cfg.ReadAhead && a.next <= last; a.next++ {
-		sel := v.at(a.next)
+		sel, _ := v.at(a.next)
 		if len(sel.stored) == 0 {
 			continue
 		}

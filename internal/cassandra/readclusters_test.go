@@ -24,6 +24,7 @@ import (
 	"varve/internal/model"
 	"varve/internal/originals"
 	"varve/internal/store"
+	"varve/internal/store/storetest"
 )
 
 // Tests of several clusters use one node: each keyspace stands for one.
@@ -156,7 +157,7 @@ func ask(ctx context.Context, s *Store, metric string, o store.ReadOptions, matc
 }
 
 func askView(ctx context.Context, v store.View, metric string, o store.ReadOptions, matchers ...model.Matcher) ([]string, error) {
-	found, err := v.Select(ctx, store.Selection{Metric: metric, Range: o.Range, Matchers: matchers})
+	found, err := storetest.Select(ctx, v, store.Selection{Metric: metric, Range: o.Range, Matchers: matchers})
 	if err != nil {
 		return nil, err
 	}
@@ -396,7 +397,7 @@ func TestReadClusterIsNotWritten(t *testing.T) {
 	rows := 0
 	for _, m := range [][]model.Matcher{{{Tag: "host", Values: []string{"a", "server1"}}}, nil} {
 		for _, metric := range metrics {
-			found, err := v.Select(t.Context(), store.Selection{Metric: metric, Range: model.AllTime, Matchers: m})
+			found, err := storetest.Select(t.Context(), v, store.Selection{Metric: metric, Range: model.AllTime, Matchers: m})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/store/storetest"
 	"varve/internal/wal"
 )
 
@@ -195,7 +196,7 @@ func TestMisdirected(t *testing.T) {
 		t.Fatal(err)
 	}
 	var unavailable *store.UnavailableError
-	if _, err := view.Select(t.Context(), store.Selection{Metric: "m", Range: model.AllTime}); !errors.As(err, &unavailable) {
+	if _, err := storetest.Select(t.Context(), view, store.Selection{Metric: "m", Range: model.AllTime}); !errors.As(err, &unavailable) {
 		t.Errorf("it answers: %v", err)
 	}
 	view.Close()

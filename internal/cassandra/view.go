@@ -3,7 +3,9 @@ package cassandra
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
+	"sort"
 	"sync"
 	"sync/atomic"
 
@@ -47,7 +49,7 @@ type view struct {
 	missing   atomic.Pointer[error] // why one was left out
 
 	mu       sync.RWMutex
-	selected []selected
+	selected []selection // in the order of their first refs
 	ahead    readAhead
 }
 
@@ -68,12 +70,21 @@ func (k *keyspace) lookAt() (layout.Look, error) {
 	return nil, &store.UnavailableError{Reason: "the keyspace of cluster " + k.cluster.name + " was opened a moment ago; try again"}
 }
 
-// selected is a series that the view handed out: its Ref is its place.
+// A selection is what one call of Select has found. A series' Ref is that of the first
+// one and its place.
+type selection struct {
+	first  store.Ref
+	series []selected
+}
+
+// last is the Ref of the last series.
+func (s *selection) last() store.Ref { return s.first + store.Ref(len(s.series)) - 1 }
+
+// selected is a series that the view has found.
 type selected struct {
 	series  model.Series
 	stored  []stored // in the order of keyspaces
 	pending []uint32 // ids in the spool, at most one
-	last    store.Ref
 }
 
 // stored is what one keyspace has of a series.
@@ -121,10 +132,41 @@ func (v *view) check(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Select implements store.View.
-func (v *view) Select(ctx context.Context, sel store.Selection) ([]store.Series, error) {
+// Select implements store.View. All series are found before the first is yielded: the
+// rows of one lie in as many partitions as there are row times, and a cursor needs them
+// all. They are held until the view is closed, since refs stand for them.
+func (v *view) Select(ctx context.Context, sel store.Selection) iter.Seq2[store.Series, error] {
+	return func(yield func(store.Series, error) bool) {
+		found, err := v.find(ctx, sel)
+		for i := range found.series {
+			if err = v.checkAt(ctx, i); err != nil {
+				break
+			}
+			if !yield(store.Series{Ref: found.first + store.Ref(i), Series: found.series[i].series}, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(store.Series{}, err)
+		}
+	}
+}
+
+// checkAt is check before the i-th series is yielded.
+func (v *view) checkAt(ctx context.Context, i int) error {
+	if v.closed.Load() {
+		return store.ErrClosed
+	}
+	if i%store.SelectAhead == 0 {
+		return ctx.Err()
+	}
+	return nil
+}
+
+// find finds what is selected, and gives it refs.
+func (v *view) find(ctx context.Context, sel store.Selection) (selection, error) {
 	if err := v.check(ctx); err != nil {
-		return nil, err
+		return selection{}, err
 	}
 	rows := make([][]layout.Found, len(v.keyspaces))
 	err := v.eachKeyspace(ctx, sel.Range, func(ctx context.Context, i int, look layout.Look) (err error) {
@@ -132,20 +174,20 @@ func (v *view) Select(ctx context.Context, sel store.Selection) ([]store.Series,
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return selection{}, err
 	}
 	ids, err := v.pending.Select(ctx, sel.Metric, sel.Matchers, sel.Range)
 	if err != nil {
-		return nil, err
+		return selection{}, err
 	}
 	found := v.gathered(ids, rows)
-	if n := int64(len(found)); sel.Limit > 0 && n > int64(sel.Limit) {
-		return nil, &store.LimitError{Limit: sel.LimitKey, Max: int64(sel.Limit), Need: n, What: "select series of " + sel.Metric}
+	if err := sel.LimitCheck(int64(len(found))); err != nil {
+		return selection{}, err
 	}
 	if err := model.SortFunc(ctx, found, func(a, b selected) int { return a.series.Compare(b.series) }); err != nil {
-		return nil, err
+		return selection{}, err
 	}
-	return v.handOut(found), nil
+	return v.number(found), nil
 }
 
 // eachKeyspace calls f for each keyspace that may have samples of r, for all at once.
@@ -240,24 +282,27 @@ func (v *view) gathered(ids []uint32, rows [][]layout.Found) []selected {
 	return found
 }
 
-// handOut numbers what was selected.
-func (v *view) handOut(found []selected) []store.Series {
+// number gives refs to what was found.
+func (v *view) number(found []selected) selection {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	first := len(v.selected)
-	out := make([]store.Series, len(found))
-	for i := range found {
-		found[i].last = store.Ref(first + len(found) - 1)
-		out[i] = store.Series{Ref: store.Ref(first + i), Series: found[i].series}
+	s := selection{series: found}
+	if n := len(v.selected); n > 0 {
+		s.first = v.selected[n-1].last() + 1
 	}
-	v.selected = append(v.selected, found...)
-	return out
+	if len(found) > 0 {
+		v.selected = append(v.selected, s)
+	}
+	return s
 }
 
-func (v *view) at(r store.Ref) selected {
+// at returns the series of a ref, and the last ref of its selection.
+func (v *view) at(r store.Ref) (series selected, last store.Ref) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	return v.selected[r]
+	i := sort.Search(len(v.selected), func(i int) bool { return v.selected[i].last() >= r })
+	s := &v.selected[i]
+	return s.series[r-s.first], s.last()
 }
 
 // Names implements store.View.

@@ -174,6 +174,55 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
+// BenchmarkSelect selects all series of a metric, in the order of ids and in that of
+// model.Series.Compare, which is another.
+func BenchmarkSelect(b *testing.B) {
+	for _, n := range []int{1, 1000, 100_000} {
+		s, err := Open(vfs.NewMem(), "data", DefaultConfig(), Options{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		var batch store.Batch
+		batch.Reset(s.Epoch())
+		for i := range n {
+			tags := model.MustTags("host", fmt.Sprint("h", i*7919%n), "rack", fmt.Sprint(i%10))
+			ref, err := s.Create(b.Context(), model.Series{Metric: "m", Tags: tags, Type: model.TypeLong})
+			if err != nil {
+				b.Fatal(err)
+			}
+			batch.AddLong(ref, 1000, 1, 0)
+		}
+		if err := s.Append(b.Context(), &batch); err != nil {
+			b.Fatal(err)
+		}
+		for _, any := range []bool{true, false} {
+			b.Run(fmt.Sprintf("series=%d/any-order=%v", n, any), func(b *testing.B) {
+				v, err := s.View(b.Context())
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer v.Close()
+				b.ReportAllocs()
+				for b.Loop() {
+					found := 0
+					for _, err := range v.Select(b.Context(), store.Selection{Metric: "m", Range: model.AllTime, AnyOrder: any}) {
+						if err != nil {
+							b.Fatal(err)
+						}
+						found++
+					}
+					if found != n {
+						b.Fatalf("%d series, want %d", found, n)
+					}
+				}
+			})
+		}
+		if err := s.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // BenchmarkPolicy is what a sample costs in its life, in user CPU time, with a policy,
 // with one that asks for sketches, and without one: two days of samples every ten
 // seconds, with a checkpoint and merges after each hour. Compare one with the other on

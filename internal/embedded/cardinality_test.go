@@ -93,7 +93,7 @@ func (c *churnStore) found(from, to int) int {
 	}
 	defer v.Close()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	series, err := v.Select(context.Background(), store.Selection{Metric: "requests", Range: model.TimeRange{
+	series, err := storetest.Select(context.Background(), v, store.Selection{Metric: "requests", Range: model.TimeRange{
 		StartMS: start.AddDate(0, 0, from).UnixMilli(), EndMS: start.AddDate(0, 0, to).UnixMilli() - 1}})
 	if err != nil {
 		c.t.Fatal(err)

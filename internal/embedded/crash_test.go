@@ -21,6 +21,7 @@ import (
 	"varve/internal/embedded/datadir"
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/store/storetest"
 )
 
 var (
@@ -169,7 +170,7 @@ func (c *crashSeries) check(s *Store) error {
 		return err
 	}
 	defer v.Close()
-	found, err := v.Select(context.Background(), store.Selection{
+	found, err := storetest.Select(context.Background(), v, store.Selection{
 		Metric: c.Metric, Range: model.AllTime, Matchers: []model.Matcher{{Tag: "n", Values: []string{mustGet(c.Tags, "n")}}},
 	})
 	if err != nil {

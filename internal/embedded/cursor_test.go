@@ -6,6 +6,7 @@ import (
 
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/store/storetest"
 )
 
 // TestClosedCursor: a cursor that its reader has given back yields nothing more.
@@ -14,7 +15,7 @@ func TestClosedCursor(t *testing.T) {
 	v, err := s.View(t.Context())
 	s.must(t, err)
 	defer v.Close()
-	all, err := v.Select(t.Context(), store.Selection{Metric: "pages", Range: model.AllTime})
+	all, err := storetest.Select(t.Context(), v, store.Selection{Metric: "pages", Range: model.AllTime})
 	s.must(t, err)
 	for read := range 2 {
 		c := v.Read(t.Context(), all[0], store.ReadOptions{Range: model.AllTime})

@@ -106,7 +106,7 @@ func (e *expiryStore) listed() string {
 	defer v.Close()
 	values, _, err := v.Names(ctx, store.NamesQuery{Kind: store.TagValues, Metric: "expiry", Tag: "host"})
 	e.must(e.t, err)
-	series, err := v.Select(ctx, store.Selection{Metric: "expiry", Range: model.AllTime})
+	series, err := storetest.Select(ctx, v, store.Selection{Metric: "expiry", Range: model.AllTime})
 	e.must(e.t, err)
 	var selected []string
 	for _, s := range series {
@@ -371,7 +371,7 @@ func (e *expiryStore) times(host string) (times []int64) {
 	v, err := e.View(ctx)
 	e.must(e.t, err)
 	defer v.Close()
-	all, err := v.Select(ctx, store.Selection{Metric: "expiry", Range: model.AllTime, Matchers: []model.Matcher{{Tag: "host", Values: []string{host}}}})
+	all, err := storetest.Select(ctx, v, store.Selection{Metric: "expiry", Range: model.AllTime, Matchers: []model.Matcher{{Tag: "host", Values: []string{host}}}})
 	e.must(e.t, err)
 	for _, s := range all {
 		c := v.Read(ctx, s, store.ReadOptions{Range: model.AllTime})

@@ -12,6 +12,7 @@ import (
 
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/store/storetest"
 )
 
 // A place is where a value can be: a sample's series and time, or a key-value
@@ -149,7 +150,7 @@ func (p *promises) readSamples(s *Store, found map[place]int64) error {
 		return err
 	}
 	for _, metric := range metrics {
-		all, err := v.Select(ctx, store.Selection{Metric: metric, Range: model.AllTime})
+		all, err := storetest.Select(ctx, v, store.Selection{Metric: metric, Range: model.AllTime})
 		if err != nil {
 			return err
 		}

@@ -20,6 +20,7 @@ import (
 	"varve/internal/model"
 	"varve/internal/safefile"
 	"varve/internal/store"
+	"varve/internal/store/storetest"
 )
 
 var (
@@ -304,7 +305,7 @@ func storeContent(s *Store) (string, error) {
 		return "", err
 	}
 	for _, m := range metrics {
-		series, err := v.Select(ctx, store.Selection{Metric: m, Range: model.AllTime})
+		series, err := storetest.Select(ctx, v, store.Selection{Metric: m, Range: model.AllTime})
 		if err != nil {
 			return "", err
 		}

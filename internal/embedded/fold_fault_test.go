@@ -14,6 +14,7 @@ import (
 
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/store/storetest"
 )
 
 func (f *foldTest) addText(metric string, times ...int64) {
@@ -81,7 +82,7 @@ func TestFoldBesideDamage(t *testing.T) {
 	// a query meets the damage
 	v, err := f.View(t.Context())
 	f.must(t, err)
-	list, err := v.Select(t.Context(), store.Selection{Metric: "thin.long", Range: model.AllTime})
+	list, err := storetest.Select(t.Context(), v, store.Selection{Metric: "thin.long", Range: model.AllTime})
 	f.must(t, err)
 	c := v.Read(t.Context(), list[0], store.ReadOptions{Range: model.AllTime})
 	for {

@@ -19,6 +19,7 @@ import (
 	"varve/internal/quantile"
 	"varve/internal/retention"
 	"varve/internal/store"
+	"varve/internal/store/storetest"
 )
 
 // foldWindow is a multiple of every step in the tests, in ms: what came late may be in
@@ -162,7 +163,7 @@ func (f *foldTest) find(key string, options ...store.ReadOptions) (all found) {
 func (f *foldTest) findIn(v store.View, key string, o store.ReadOptions, all *found) {
 	f.Helper()
 	metric, kind, _ := strings.Cut(key, " ")
-	list, err := v.Select(f.Context(), store.Selection{Metric: metric, Range: model.AllTime})
+	list, err := storetest.Select(f.Context(), v, store.Selection{Metric: metric, Range: model.AllTime})
 	f.must(f.T, err)
 	for _, s := range list {
 		if string(s.Type) != kind {
@@ -488,7 +489,7 @@ func (f *foldTest) checkSums(key string, now int64) {
 	v, err := f.View(f.Context())
 	f.must(f.T, err)
 	defer v.Close()
-	list, err := v.Select(f.Context(), store.Selection{Metric: "thin.long", Range: model.AllTime})
+	list, err := storetest.Select(f.Context(), v, store.Selection{Metric: "thin.long", Range: model.AllTime})
 	f.must(f.T, err)
 	summary := &store.Summary{Final: func(ms int64) int64 { return model.Floor(ms, hour) + hour - 1 }, Needs: model.StatSum | model.StatMin | model.StatMax | model.StatLast}
 	c := v.Read(f.Context(), list[0], store.ReadOptions{Range: model.AllTime, Summarize: summary})
@@ -539,7 +540,7 @@ func TestFoldedSketches(t *testing.T) {
 	v, err := f.View(t.Context())
 	f.must(t, err)
 	defer v.Close()
-	list, err := v.Select(t.Context(), store.Selection{Metric: "thin.long", Range: model.AllTime})
+	list, err := storetest.Select(t.Context(), v, store.Selection{Metric: "thin.long", Range: model.AllTime})
 	f.must(t, err)
 	policy := f.policyNamed("thin.long")
 	for _, o := range []store.ReadOptions{{}, {Descending: true}, {Limit: 500}, {Limit: 500, Descending: true}} {

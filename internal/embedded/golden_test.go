@@ -16,6 +16,7 @@ import (
 	"varve/internal/embedded/catalogue"
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/store/storetest"
 )
 
 var updateGolden = flag.Bool("update", false, "write the golden store of the current format again")
@@ -70,7 +71,7 @@ func listing(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	for _, m := range metrics {
-		series, err := v.Select(ctx, store.Selection{Metric: m, Range: model.AllTime})
+		series, err := storetest.Select(ctx, v, store.Selection{Metric: m, Range: model.AllTime})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/store"
+	"varve/internal/store/storetest"
 )
 
 // manyIDs is a number of ids given out at which ids are given again.
@@ -188,7 +189,7 @@ func TestReusedIDsKeepSeriesApart(t *testing.T) {
 				}
 				v, err := e.View(ctx)
 				e.must(t, err)
-				known, err := v.Select(ctx, store.Selection{Metric: "expiry", Range: model.AllTime})
+				known, err := storetest.Select(ctx, v, store.Selection{Metric: "expiry", Range: model.AllTime})
 				e.must(t, err)
 				seen := maps.Clone(want)
 				for host := range want {

@@ -42,35 +42,6 @@ func (v *view) check(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Select implements store.View.
-func (v *view) Select(ctx context.Context, sel store.Selection) ([]store.Series, error) {
-	if err := v.check(ctx); err != nil {
-		return nil, err
-	}
-	ids, err := v.store.index.Select(ctx, sel.Metric, sel.Matchers, nil)
-	if err != nil {
-		return nil, err
-	}
-	v.state.within(ids, sel.Range)
-	if n := int64(ids.GetCardinality()); sel.Limit > 0 && n > int64(sel.Limit) {
-		return nil, &store.LimitError{Limit: sel.LimitKey, Max: int64(sel.Limit), Need: n, What: "select series of " + sel.Metric}
-	}
-	selected := make([]store.Series, 0, ids.GetCardinality())
-	for it := ids.Iterator(); it.HasNext(); {
-		id := it.Next()
-		if len(selected)%4096 == 4095 && ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		if s, ok := v.store.series.Series(id); ok { // else forgotten meanwhile
-			selected = append(selected, store.Series{Ref: store.Ref(id), Series: s})
-		}
-	}
-	if sel.AnyOrder {
-		return selected, nil // by id, which is how files have them
-	}
-	return selected, model.SortFunc(ctx, selected, func(a, b store.Series) int { return a.Compare(b.Series) })
-}
-
 // within removes from ids the series that have no sample near r.
 func (st *state) within(ids *roaring.Bitmap, r model.TimeRange) {
 	if r == model.AllTime || ids.IsEmpty() {

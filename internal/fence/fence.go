@@ -9,6 +9,7 @@ package fence
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -70,9 +71,9 @@ type view struct {
 
 func (v *view) Unwrap() any { return v.View }
 
-func (v *view) Select(ctx context.Context, sel store.Selection) ([]store.Series, error) {
+func (v *view) Select(ctx context.Context, sel store.Selection) iter.Seq2[store.Series, error] {
 	if err := check(v.by, sel.Metric); err != nil {
-		return nil, err
+		return store.SelectNone(err)
 	}
 	return v.View.Select(ctx, sel)
 }

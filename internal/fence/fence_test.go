@@ -108,7 +108,7 @@ func TestForeignMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer v.Close()
-	_, selected := v.Select(ctx, store.Selection{Metric: "other.a", Range: model.AllTime})
+	_, selected := storetest.Select(ctx, v, store.Selection{Metric: "other.a", Range: model.AllTime})
 	_, created := s.Create(ctx, model.Series{Metric: "other.b", Tags: model.MustTags("t", "x"), Type: model.TypeLong})
 	deleted := s.Delete(ctx, store.Deletion{Metric: "own.a", Range: model.AllTime}, store.Deletion{Metric: "other.a", Range: model.AllTime})
 	for what, err := range map[string]error{"select": selected, "create": created, "delete": deleted} {
@@ -116,7 +116,7 @@ func TestForeignMetrics(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if found, err := v.Select(ctx, store.Selection{Metric: "own.a", Range: model.AllTime}); err != nil || len(found) != 1 {
+	if found, err := storetest.Select(ctx, v, store.Selection{Metric: "own.a", Range: model.AllTime}); err != nil || len(found) != 1 {
 		t.Errorf("its own: %v %v", found, err)
 	}
 	if err := s.Delete(ctx, store.Deletion{Metric: "own.a", Range: model.AllTime}); err != nil {

@@ -183,9 +183,11 @@ func (t *tree) isPlain(metric string) (bool, error) {
 
 // isPlain is tree.isPlain, which remembers what it has found.
 func isPlain(s *query.Session, metric string) (bool, error) {
-	series, err := s.Select(store.Selection{Metric: metric, Range: model.AllTime, AnyOrder: true})
-	if limit := (*store.LimitError)(nil); errors.As(err, &limit) && limit.Limit == "query.max_series" {
+	plain, err := s.Any(store.Selection{Metric: metric, Range: model.AllTime}, withoutTags)
+	if limit := (*store.LimitError)(nil); err != nil && errors.As(err, &limit) && limit.Limit == "query.max_series" {
 		return false, nil
 	}
-	return slices.ContainsFunc(series, func(s store.Series) bool { return s.Tags.Len() == 0 }), err
+	return plain, err
 }
+
+func withoutTags(s model.Series) bool { return s.Tags == (model.Tags{}) }

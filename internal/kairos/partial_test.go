@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"strings"
 	"testing"
 	"time"
@@ -131,9 +132,9 @@ func (v *halfView) Missing() error {
 	return &store.UnavailableError{Reason: "the other half is away"}
 }
 
-func (v *halfView) Select(ctx context.Context, sel store.Selection) ([]store.Series, error) {
+func (v *halfView) Select(ctx context.Context, sel store.Selection) iter.Seq2[store.Series, error] {
 	if !v.allowed {
-		return nil, v.Missing()
+		return store.SelectNone(v.Missing())
 	}
 	return v.View.Select(ctx, sel)
 }

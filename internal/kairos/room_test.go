@@ -84,13 +84,18 @@ type roomView struct {
 	room *room
 }
 
-func (v roomView) Select(ctx context.Context, sel store.Selection) ([]store.Series, error) {
+func (v roomView) Select(ctx context.Context, sel store.Selection) iter.Seq2[store.Series, error] {
 	sel.Metric = v.room.in(sel.Metric)
-	list, err := v.View.Select(ctx, sel)
-	for i := range list {
-		list[i].Metric = v.room.out(list[i].Metric)
+	return func(yield func(store.Series, error) bool) {
+		for s, err := range v.View.Select(ctx, sel) {
+			if err == nil {
+				s.Metric = v.room.out(s.Metric)
+			}
+			if !yield(s, err) {
+				return
+			}
+		}
 	}
-	return list, err
 }
 
 func (v roomView) Read(ctx context.Context, s store.Series, o store.ReadOptions) store.Cursor {

@@ -21,7 +21,8 @@ func TestTimeout(t *testing.T) {
 	if err == nil { // else the time was over before the store was open
 		defer run.Close(nil)
 		<-run.Context().Done()
-		_, err = run.Select(store.Selection{Metric: "m", Range: model.AllTime})
+		l := run.Lease()
+		_, err = run.Collect(store.Selection{Metric: "m", Range: model.AllTime}, &l, nil)
 	}
 	var limit *store.LimitError
 	if !errors.As(err, &limit) || limit.Limit != "query.timeout" {

@@ -26,7 +26,8 @@ func TestSetLimits(t *testing.T) {
 		return r
 	}
 	ask := func(r *Session) error {
-		_, err := r.Select(store.Selection{Metric: "m", Range: model.AllTime})
+		l := r.Lease()
+		_, err := r.Collect(store.Selection{Metric: "m", Range: model.AllTime}, &l, nil)
 		return err
 	}
 	var limit *store.LimitError

@@ -84,14 +84,22 @@ func (s *Session) metricNames(q store.NamesQuery, filter NamesFilter) ([]string,
 }
 
 // hasSeries asks for one series. That there are more is an answer too.
-func (s *Session) hasSeries(metric string, filter NamesFilter) (bool, error) {
-	series, err := s.view.Select(s.ctx, store.Selection{
-		Metric: metric, Matchers: filter.Matchers, Range: filter.Range, Limit: 1, LimitKey: "query.max_series",
-	})
-	if limit := (*store.LimitError)(nil); errors.As(err, &limit) {
-		return true, nil
+func (s *Session) hasSeries(metric string, filter NamesFilter) (has bool, err error) {
+	for _, err := range s.view.Select(s.ctx, store.Selection{
+		Metric: metric, Matchers: filter.Matchers, Range: filter.Range, AnyOrder: true,
+		Limit: 1, LimitKey: "query.max_series", // a store may look for less then
+	}) {
+		if err != nil && !isLimit(err) {
+			return false, err
+		}
+		has = true // also if the error says that there are more
 	}
-	return len(series) > 0, err
+	return has, nil
+}
+
+func isLimit(err error) bool {
+	var limit *store.LimitError
+	return errors.As(err, &limit)
 }
 
 // tagTexts collects the tag names, or values of a tag, of a metric's series.
@@ -99,12 +107,8 @@ func (s *Session) tagTexts(q store.NamesQuery, filter NamesFilter) ([]string, bo
 	if q.Metric == "" {
 		return nil, false, &store.InputError{Reason: "metric is needed to filter the tags of series by other tags or by time"}
 	}
-	series, err := s.selectSeries(store.Selection{Metric: q.Metric, Matchers: filter.Matchers, Range: filter.Range, AnyOrder: true})
-	if err != nil {
-		return nil, false, err
-	}
 	held := s.Lease()
-	tags, err := s.TagValues(series, &held)
+	tags, err := s.selectTags(store.Selection{Metric: q.Metric, Matchers: filter.Matchers, Range: filter.Range}, &held)
 	if err != nil {
 		return nil, false, err
 	}

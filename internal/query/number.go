@@ -26,30 +26,32 @@ const numberBytes = 64
 // model.Series.Compare. What the lists take is taken from l.
 func (s *Session) SelectNumbers(want store.Selection, l *Lease) ([]Number, error) {
 	want.AnyOrder = false
-	series, err := s.Select(want)
+	series, err := s.Collect(want, l, isNumber)
 	if err != nil {
 		return nil, err
 	}
-	if err := l.Take(int64(len(series)) * (SeriesBytes + numberBytes)); err != nil {
+	if err := l.Take(int64(series.Len()) * numberBytes); err != nil {
 		return nil, err
 	}
-	numbers := make([]Number, 0, len(series))
-	for i := range series {
-		if err := s.Tick(1); err != nil {
+	numbers := make([]Number, 0, series.Len())
+	for at := range series.pieces() {
+		piece := series.piece(at)
+		if err := s.Tick(len(piece)); err != nil {
 			return nil, err
 		}
-		one := &series[i]
-		if !one.Type.Kind().Fixed() {
-			continue
+		for i := range piece {
+			one := &piece[i]
+			if n := len(numbers); n > 0 && numbers[n-1].Tags == one.Tags && numbers[n-1].Metric == one.Metric {
+				numbers[n-1].parts = append(numbers[n-1].parts, *one)
+				continue
+			}
+			numbers = append(numbers, Number{one.Metric, one.Tags, piece[i : i+1 : i+1]})
 		}
-		if n := len(numbers); n > 0 && numbers[n-1].Tags == one.Tags && numbers[n-1].Metric == one.Metric {
-			numbers[n-1].parts = append(numbers[n-1].parts, *one)
-			continue
-		}
-		numbers = append(numbers, Number{one.Metric, one.Tags, series[i : i+1 : i+1]})
 	}
 	return numbers, nil
 }
+
+func isNumber(t model.Type) bool { return t.Kind().Fixed() }
 
 // A NumberCursor walks the samples of a Number in order of time. It is used by one
 // goroutine.

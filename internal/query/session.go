@@ -2,6 +2,7 @@ package query
 
 import (
 	"context"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -179,25 +180,45 @@ func (s *Session) Samples() int64 { return s.samples.Load() }
 // are to be read again.
 func (s *Session) Reread(before int64) { s.samples.Store(before) }
 
-// Select returns the series that match, at most query.max_series.
-func (s *Session) Select(want store.Selection) ([]store.Series, error) {
+// Any reports whether one of the series that match is accepted. It stops at the first.
+// Where more than query.max_series match, it may be a *store.LimitError although there
+// is one. The goroutine of the session calls it.
+func (s *Session) Any(want store.Selection, accept func(model.Series) bool) (bool, error) {
 	defer since(&s.trace.index, time.Now())
-	return s.selectSeries(want)
-}
-
-func (s *Session) selectSeries(want store.Selection) ([]store.Series, error) {
-	want.Limit, want.LimitKey = s.config.MaxSeries, "query.max_series"
-	series, err := s.view.Select(s.ctx, want)
-	s.series.Add(int64(len(series)))
-	if err == nil {
-		err = s.Yield()
+	want.AnyOrder = true
+	a := asking{session: s, accept: accept}
+	s.limited(want)(a.take)
+	s.series.Add(int64(a.seen))
+	if a.err == nil {
+		a.err = s.Yield()
 	}
-	return series, s.Cause(err)
+	return a.accepted && a.err == nil, s.Cause(a.err)
 }
 
-// SeriesBytes is the memory of a series in two lists, one of which Select returned,
-// without the series' own strings, which the store holds.
-const SeriesBytes = 2 * 72
+// An asking is a call of Any.
+type asking struct {
+	session  *Session
+	accept   func(model.Series) bool
+	accepted bool
+	seen     int
+	err      error
+}
+
+func (a *asking) take(one store.Series, err error) bool {
+	if a.err = err; err != nil {
+		return false
+	}
+	a.seen++
+	a.err = a.session.Tick(1)
+	a.accepted = a.err == nil && a.accept(one.Series)
+	return a.err == nil && !a.accepted
+}
+
+// limited selects within the limit of the session.
+func (s *Session) limited(want store.Selection) iter.Seq2[store.Series, error] {
+	want.Limit, want.LimitKey = s.config.MaxSeries, "query.max_series"
+	return s.view.Select(s.ctx, want)
+}
 
 // Cause replaces an error that only says that the context ended by why it did.
 func (s *Session) Cause(err error) error {

@@ -2,6 +2,7 @@ package query
 
 import (
 	"context"
+	"time"
 
 	"varve/internal/model"
 	"varve/internal/store"
@@ -17,73 +18,149 @@ type TagValues struct {
 // store holds.
 const valueBytes = 64
 
-// TagValues collects the tags of series, sorted by name. What they and the list of
-// series take is taken from l. The goroutine of the session calls it.
-func (s *Session) TagValues(series []store.Series, l *Lease) ([]TagValues, error) {
-	if err := l.Take(int64(len(series)) * SeriesBytes); err != nil {
-		return nil, err
-	}
-	return tagValues(s.ctx, series, l, s.Tick)
+// keptBytes is what a store may keep of a series that it has yielded: that over
+// Cassandra keeps it until the end of the session.
+const keptBytes = 72
+
+// SelectTags collects the tags of the series that match, sorted by name; the order of
+// the selection does not matter. It keeps no list of the series. What the tags take,
+// and what the store may keep, is taken from l. The goroutine of the session calls it.
+func (s *Session) SelectTags(want store.Selection, l *Lease) ([]TagValues, error) {
+	defer since(&s.trace.index, time.Now())
+	return s.selectTags(want, l)
 }
 
-// TagValuesBeside does what TagValues does, but does not let other queries have their
-// turn, so that any goroutine may call it. The list of series is paid for.
+func (s *Session) selectTags(want store.Selection, l *Lease) ([]TagValues, error) {
+	want.AnyOrder = true
+	c := tagCollector{ctx: s.ctx, lease: l, session: s, seriesBytes: keptBytes}
+	s.limited(want)(c.take)
+	s.series.Add(int64(c.n))
+	if c.err == nil {
+		c.err = s.Yield()
+	}
+	if c.err != nil {
+		return nil, s.Cause(c.err)
+	}
+	return c.result()
+}
+
+// TagValuesBeside collects the tags of series, sorted by name. It does not let other
+// queries have their turn, so that any goroutine may call it. What the tags take is
+// taken from l; the list of series is paid for.
 func (s *Session) TagValuesBeside(series []store.Series, l *Lease) ([]TagValues, error) {
-	return tagValues(s.ctx, series, l, func(int) error { return nil })
-}
-
-// tagValues collects tags. tick is called with the work of each series.
-func tagValues(ctx context.Context, series []store.Series, l *Lease, tick func(work int) error) ([]TagValues, error) {
-	if len(series) == 1 {
-		return tagsOf(series[0].Tags), l.Take(int64(series[0].Tags.Len()) * valueBytes)
-	}
-	var found, taken int64
-	var columns []*tagColumn
-	for n := range series {
-		if n%1024 == 0 {
-			if err := l.Take((found - taken) * valueBytes); err != nil {
-				return nil, err
-			}
-			if taken = found; ctx.Err() != nil {
-				return nil, ctx.Err()
-			}
-		}
-		if err := tick(series[n].Tags.Len()); err != nil {
+	c := tagCollector{ctx: s.ctx, lease: l}
+	for i := range series {
+		if err := c.add(series[i].Tags); err != nil {
 			return nil, err
 		}
-		at := 0
-		for name, value := range series[n].Tags.All() {
-			// Series mostly have the same tags, and neighbours the same values.
-			if at >= len(columns) || columns[at].name != name {
-				columns, at = findColumn(columns, name)
-			}
-			if c := columns[at]; value != c.last {
-				c.last = value
-				before := len(c.seen)
-				c.seen[value] = struct{}{}
-				found += int64(len(c.seen) - before)
-			}
-			at++
+	}
+	return c.result()
+}
+
+// A tagCollector collects the tags of series.
+type tagCollector struct {
+	ctx         context.Context
+	lease       *Lease
+	session     *Session // that lets others have their turn; nil if it does not
+	seriesBytes int64    // to be taken for each series
+
+	n       int        // series
+	first   model.Tags // of the first series, in columns once there is a second
+	columns []*tagColumn
+	found   int64 // values
+	charged int64 // bytes
+	err     error // of take
+}
+
+// take adds a series that was selected.
+func (c *tagCollector) take(one store.Series, err error) bool {
+	if c.err = err; err == nil {
+		c.err = c.add(one.Tags)
+	}
+	return c.err == nil
+}
+
+func (c *tagCollector) tick(work int) error {
+	if c.session == nil {
+		return nil
+	}
+	return c.session.Tick(work)
+}
+
+// lookTags is how many series are collected between two looks at context and memory.
+const lookTags = 1024
+
+func (c *tagCollector) add(tags model.Tags) error {
+	c.n++
+	switch c.n {
+	case 1:
+		c.first = tags
+		return nil
+	case 2:
+		if err := c.put(c.first); err != nil {
+			return err
 		}
 	}
-	if err := l.Take((found - taken) * valueBytes); err != nil {
+	if c.n%lookTags == 0 {
+		if err := c.charge(); err != nil {
+			return err
+		}
+		if c.ctx.Err() != nil {
+			return c.ctx.Err()
+		}
+	}
+	return c.put(tags)
+}
+
+func (c *tagCollector) put(tags model.Tags) error {
+	at := 0
+	for name, value := range tags.All() {
+		// Series mostly have the same tags, and neighbours the same values.
+		if at >= len(c.columns) || c.columns[at].name != name {
+			c.columns, at = findColumn(c.columns, name)
+		}
+		if column := c.columns[at]; value != column.last {
+			column.last = value
+			before := len(column.seen)
+			column.seen[value] = struct{}{}
+			c.found += int64(len(column.seen) - before)
+		}
+		at++
+	}
+	return c.tick(at)
+}
+
+// charge takes the memory of what was found since it was last called.
+func (c *tagCollector) charge() error {
+	bytes := c.found*valueBytes + int64(c.n)*c.seriesBytes
+	err := c.lease.Take(bytes - c.charged)
+	c.charged = bytes
+	return err
+}
+
+func (c *tagCollector) result() ([]TagValues, error) {
+	if c.n == 1 {
+		c.found = int64(c.first.Len())
+		return tagsOf(c.first), c.charge()
+	}
+	if err := c.charge(); err != nil {
 		return nil, err
 	}
-	tags := make([]TagValues, 0, len(columns))
-	for _, c := range columns {
-		values := make([]string, 0, len(c.seen))
-		for v := range c.seen {
+	tags := make([]TagValues, 0, len(c.columns))
+	for _, column := range c.columns {
+		values := make([]string, 0, len(column.seen))
+		for v := range column.seen {
 			values = append(values, v)
 		}
-		if err := model.SortFunc(ctx, values, model.CompareNames); err != nil {
+		if err := model.SortFunc(c.ctx, values, model.CompareNames); err != nil {
 			return nil, err
 		}
-		if err := tick(SortWork * len(values)); err != nil {
+		if err := c.tick(SortWork * len(values)); err != nil {
 			return nil, err
 		}
-		tags = append(tags, TagValues{c.name, values})
+		tags = append(tags, TagValues{column.name, values})
 	}
-	return tags, model.SortFunc(ctx, tags, func(a, b TagValues) int { return model.CompareNames(a.Name, b.Name) })
+	return tags, model.SortFunc(c.ctx, tags, func(a, b TagValues) int { return model.CompareNames(a.Name, b.Name) })
 }
 
 // A tagColumn is one tag of many series.
@@ -103,7 +180,7 @@ func findColumn(columns []*tagColumn, name string) ([]*tagColumn, int) {
 	return append(columns, &tagColumn{name: name, seen: map[string]struct{}{}}), len(columns)
 }
 
-// tagsOf is tagValues of a single series, whose tags are sorted.
+// tagsOf are the tags of a single series, which are sorted.
 func tagsOf(t model.Tags) []TagValues {
 	n := t.Len()
 	tags, values := make([]TagValues, 0, n), make([]string, 0, n)

@@ -89,10 +89,25 @@ func TestYieldInEachStage(t *testing.T) {
 	}
 	for stage, work := range map[string]func(*Session) error{
 		"select": func(s *Session) error {
-			_, err := s.Select(store.Selection{Metric: "m", Range: model.AllTime})
+			_, err := s.Any(store.Selection{Metric: "m", Range: model.AllTime}, func(model.Series) bool { return false })
 			return err
 		},
-		"tags": func(s *Session) error { l := s.Lease(); _, err := s.TagValues(series, &l); return err },
+		"collect": func(s *Session) error {
+			l := s.Lease()
+			_, err := s.Collect(store.Selection{Metric: "m", Range: model.AllTime}, &l, nil)
+			return err
+		},
+		"tags": func(s *Session) error {
+			l := s.Lease()
+			c := tagCollector{ctx: s.ctx, lease: &l, session: s}
+			for _, one := range series {
+				if err := c.add(one.Tags); err != nil {
+					return err
+				}
+			}
+			_, err := c.result()
+			return err
+		},
 		"sort": func(s *Session) error {
 			return SortFunc(s, slices.Clone(series), func(a, b store.Series) int { return a.Compare(b.Series) })
 		},

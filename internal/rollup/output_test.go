@@ -12,6 +12,7 @@ import (
 	"varve/internal/kairos/agg"
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/store/storetest"
 )
 
 // References of another epoch name other series: nothing is noted for them.
@@ -110,7 +111,7 @@ func TestResultsOfEveryKind(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer view.Close()
-	series, err := view.Select(t.Context(), store.Selection{Metric: "dst", Range: model.AllTime})
+	series, err := storetest.Select(t.Context(), view, store.Selection{Metric: "dst", Range: model.AllTime})
 	if err != nil {
 		t.Fatal(err)
 	}

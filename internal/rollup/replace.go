@@ -159,16 +159,23 @@ func (o *output) lookUp(ctx context.Context, destinations []*destination) (err e
 }
 
 // existing returns what the store has of the destinations in the buckets of the flush.
+// A selection may find many series more, which are not kept.
 func (o *output) existing(ctx context.Context, view store.View, destinations []*destination) (map[model.Series]store.Series, error) {
-	stored := map[model.Series]store.Series{}
+	wanted, stored := map[model.Series]bool{}, map[model.Series]store.Series{}
+	for _, t := range destinations {
+		for i := range t.types {
+			wanted[t.series(i)] = true
+		}
+	}
 	within := o.timesOf(destinations)
 	for _, matchers := range o.selections(destinations) {
-		series, err := view.Select(ctx, store.Selection{Metric: o.metric, Matchers: matchers, Range: within, AnyOrder: true})
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range series {
-			stored[s.Series] = s
+		for s, err := range view.Select(ctx, store.Selection{Metric: o.metric, Matchers: matchers, Range: within, AnyOrder: true}) {
+			if err != nil {
+				return nil, err
+			}
+			if wanted[s.Series] {
+				stored[s.Series] = s
+			}
 		}
 	}
 	return stored, nil

@@ -180,7 +180,7 @@ func (h *harness) points(metric string) string {
 		h.Fatal(err)
 	}
 	defer view.Close()
-	series, err := view.Select(context.Background(), store.Selection{Metric: metric, Range: model.AllTime})
+	series, err := storetest.Select(context.Background(), view, store.Selection{Metric: metric, Range: model.AllTime})
 	if err != nil {
 		h.Fatal(err)
 	}

@@ -124,11 +124,19 @@ type Viewer interface {
 // A View is a stable look at the store. It pins resources: close it soon.
 // All methods but Close may be called by many goroutines at once.
 type View interface {
-	// Select returns the series that match, ordered by model.Series.Compare
-	// unless any order will do.
-	// It may list a series that has no sample in the range (the store decides
-	// how coarsely it looks), never leave one out that has.
-	Select(ctx context.Context, sel Selection) ([]Series, error)
+	// Select yields the series that match, each once, ordered by model.Series.Compare
+	// unless any order will do. It may yield a series that has no sample in the range
+	// (the store decides how coarsely it looks), never leave one out that has. A series
+	// that comes or goes meanwhile may be yielded or not.
+	//
+	// Nothing is looked up before the iteration begins, and each one looks again. An
+	// error ends it, and comes with a zero Series. The end of ctx is noticed before
+	// SelectAhead more series, the end of the View at once, as ErrClosed.
+	//
+	// The caller may stop at any series: then nothing goes on, and nothing is held but
+	// what the View holds anyway. No lock is held while the caller has a series, so it
+	// may read that, select others and write meanwhile.
+	Select(ctx context.Context, sel Selection) iter.Seq2[Series, error]
 
 	// Read opens a cursor over one series of this View.
 	Read(ctx context.Context, s Series, o ReadOptions) Cursor
@@ -178,14 +186,34 @@ type Selection struct {
 	Matchers []model.Matcher
 	Range    model.TimeRange
 
-	// Limit bounds the number of series; more are a *LimitError that names
-	// LimitKey. 0 means no bound.
+	// Limit bounds the number of series; 0 means no bound. Where more match, the
+	// iteration ends with a *LimitError that names LimitKey, in place of the first
+	// series too many at the latest. A store that knows sooner says so before it yields
+	// any.
 	Limit    int
 	LimitKey string
 
-	// AnyOrder lets the store return the series in whatever order costs it
-	// least, best that in which it reads them fastest.
+	// AnyOrder lets the store yield the series in whatever order costs it
+	// least, best that in which it reads them fastest. A store that has to sort holds
+	// something of each series until the end.
 	AnyOrder bool
+}
+
+// SelectAhead is how many series a store may yield after the context has ended.
+const SelectAhead = 1024
+
+// LimitCheck returns the *LimitError of a selection that n series match, nil if it may
+// have as many.
+func (s *Selection) LimitCheck(n int64) error {
+	if s.Limit <= 0 || n <= int64(s.Limit) {
+		return nil
+	}
+	return &LimitError{Limit: s.LimitKey, Max: int64(s.Limit), Need: n, What: "select series of " + s.Metric}
+}
+
+// SelectNone yields no series but an error.
+func SelectNone(err error) iter.Seq2[Series, error] {
+	return func(yield func(Series, error) bool) { yield(Series{}, err) }
 }
 
 // ReadOptions say which samples of a series are wanted, and in which form.

@@ -56,9 +56,10 @@ func page(ctx context.Context, s store.Viewer, q store.NamesQuery) (names []stri
 // writeBytes is how much is written at once.
 const writeBytes = 64 << 10
 
-// Export writes all samples of a metric within a range to w. Its memory is bounded
-// except for the list of the metric's series. Before each series it calls progress,
-// unless that is nil, with the number of series written so far.
+// Export writes all samples of a metric within a range to w, series by series in the
+// order of model.Series.Compare. It keeps no list of these; the store may, to sort them.
+// Before each series it calls progress, unless that is nil, with the number of series
+// written so far, and how many there were at the beginning or are now.
 func Export(ctx context.Context, s store.Viewer, metric string, within model.TimeRange, w io.Writer, progress func(series, of int)) (n Count, err error) {
 	return export(ctx, s, metric, within, exporter{out: w}, progress)
 }
@@ -86,21 +87,39 @@ func export(ctx context.Context, s store.Viewer, metric string, within model.Tim
 		return n, err
 	}
 	defer func() { err = errors.Join(err, view.Close()) }()
-	series, err := view.Select(ctx, store.Selection{Metric: metric, Range: within})
-	if err != nil {
-		return n, err
-	}
 	e.view, e.within = view, within
-	for i, one := range series {
+	of := 0
+	if progress != nil {
+		if of, err = countSeries(ctx, view, metric, within); err != nil {
+			return n, err
+		}
+	}
+	written := 0
+	for one, err := range view.Select(ctx, store.Selection{Metric: metric, Range: within}) {
+		if err != nil {
+			return e.count, err
+		}
 		if progress != nil {
-			progress(i, len(series))
+			progress(written, max(of, written+1))
 		}
 		if err := e.series(ctx, one); err != nil {
 			return e.count, err
 		}
+		written++
 	}
 	_, err = e.out.Write(e.buf)
 	return e.count, err
+}
+
+// countSeries counts the series that are to be exported.
+func countSeries(ctx context.Context, view store.View, metric string, within model.TimeRange) (n int, err error) {
+	for _, err := range view.Select(ctx, store.Selection{Metric: metric, Range: within, AnyOrder: true}) {
+		if err != nil {
+			return 0, err
+		}
+		n++
+	}
+	return n, nil
 }
 
 type exporter struct {

@@ -114,7 +114,7 @@ func dump(t *testing.T, s store.Viewer) string {
 	}
 	var out strings.Builder
 	for _, name := range names {
-		series, err := view.Select(ctx, store.Selection{Metric: name, Range: model.AllTime})
+		series, err := storetest.Select(ctx, view, store.Selection{Metric: name, Range: model.AllTime})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -66,7 +66,7 @@ func TestTagsTakeMemory(t *testing.T) {
 	config := query.DefaultConfig()
 	config.MaxMemory = units.MiB
 	f := newFixture(t, config)
-	for i := range 6000 {
+	for i := range 9000 {
 		f.put("m", model.MustTags("h", fmt.Sprint(i)), sample{1, 1})
 	}
 	f.put("small", model.MustTags("h", "a"), sample{1, 1})
@@ -77,10 +77,10 @@ func TestTagsTakeMemory(t *testing.T) {
 	defer run.Close(nil)
 	var limit *store.LimitError
 	if _, err := run.Tags(0); !errors.As(err, &limit) || limit.Limit != "query.max_memory" {
-		t.Errorf("tags of 6,000 series: %v", err)
+		t.Errorf("tags of 9,000 series: %v", err)
 	}
 	if _, _, err := run.Names(store.NamesQuery{Kind: store.TagValues, Metric: "m"}, query.NamesFilter{Range: model.AllTime}); !errors.As(err, &limit) {
-		t.Errorf("tag values of 6,000 series: %v", err)
+		t.Errorf("tag values of 9,000 series: %v", err)
 	}
 	if tags, err := run.Tags(1); err != nil || len(tags) != 1 {
 		t.Errorf("tags of a series: %v, %v", tags, err)

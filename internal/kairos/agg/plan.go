@@ -22,31 +22,31 @@ type groupPlan struct {
 // in KairosDB's order: type, then the joined text of names and values. Groups
 // whose joined texts collide stay apart, ordered by value.
 //
-// What the plan holds is taken from l.
-func planGroups(s *query.Session, series []store.Series, by *TagGroupBy, l *query.Lease) ([]*groupPlan, error) {
-	if err := l.Take(int64(len(series)) * query.SeriesBytes); err != nil {
-		return nil, err
-	}
+// What the plan holds is taken from l, but for the lists of series, which are paid for.
+func planGroups(s *query.Session, series *query.List, by *TagGroupBy, l *query.Lease) ([]*groupPlan, error) {
 	groups, of, err := sortOut(s, series, by, l)
 	if err != nil {
 		return nil, err
 	}
-	dealt := make([]store.Series, len(series)) // all groups' series, one after the other
+	dealt := make([]store.Series, series.Len()) // all groups' series, one after the other
 	for _, g := range groups {
 		g.series, dealt = dealt[:0:g.count], dealt[g.count:]
 	}
-	for i, n := range of {
-		groups[n].series = append(groups[n].series, series[i])
+	i := 0
+	for one := range series.All() {
+		g := groups[of[i]]
+		g.series = append(g.series, *one)
+		i++
 	}
 	return groups, query.SortFunc(s, groups, (*groupPlan).compare)
 }
 
 // sortOut makes the groups, still without their series, and says which one each
 // series is of.
-func sortOut(s *query.Session, series []store.Series, by *TagGroupBy, l *query.Lease) (groups []*groupPlan, of []int32, err error) {
-	of = make([]int32, len(series))
+func sortOut(s *query.Session, series *query.List, by *TagGroupBy, l *query.Lease) (groups []*groupPlan, of []int32, err error) {
+	of = make([]int32, 0, series.Len())
 	var index map[string]int32 // nil for a single series, which is a group of its own
-	if len(series) > 1 {
+	if series.Len() > 1 {
 		index = make(map[string]int32)
 	}
 	var id []byte
@@ -55,14 +55,14 @@ func sortOut(s *query.Session, series []store.Series, by *TagGroupBy, l *query.L
 	if by != nil {
 		distinct = by.Distinct()
 	}
-	for i := range series {
+	for one := range series.All() {
 		if err := s.Tick(query.SortWork + len(values)); err != nil {
 			return nil, nil, err
 		}
-		kind := groupType(series[i].Type)
+		kind := groupType(one.Type)
 		id = append(append(id[:0], kind...), 0)
 		for j := range values {
-			values[j], _ = series[i].Tags.Get(by.Tags[j])
+			values[j], _ = one.Tags.Get(by.Tags[j])
 			id = append(append(id, values[j]...), 0)
 		}
 		n, ok := index[string(id)]
@@ -78,7 +78,7 @@ func sortOut(s *query.Session, series []store.Series, by *TagGroupBy, l *query.L
 			groups = append(groups, &groupPlan{groupType: kind, values: slices.Clone(values), key: key})
 		}
 		groups[n].count++
-		of[i] = n
+		of = append(of, n)
 	}
 	return groups, of, nil
 }

@@ -6,7 +6,6 @@ import (
 
 	"varve/internal/model"
 	"varve/internal/query"
-	"varve/internal/store"
 )
 
 // A Group is one result of a metric query.
@@ -45,7 +44,7 @@ type Result struct {
 	accepted []Step
 }
 
-func newResult(r *Run, q *MetricQuery, series []store.Series) (*Result, error) {
+func newResult(r *Run, q *MetricQuery) *Result {
 	res := &Result{run: r, query: q, before: r.Samples(), saves: q.Saves(), batch: firstSeries, lease: r.Lease(), part: r.Lease()}
 	for _, g := range q.GroupBy {
 		switch by := g.(type) {
@@ -64,12 +63,18 @@ func newResult(r *Run, q *MetricQuery, series []store.Series) (*Result, error) {
 		}
 	}
 	res.backward = q.Descending && hasRangeStep(q.Steps)
-	var err error
-	if res.plans, err = planGroups(r.Session, series, res.by, &res.lease); err != nil {
-		res.lease.Release()
-		return nil, err
+	return res
+}
+
+// plan selects the series and sorts them into groups.
+func (r *Result) plan() error {
+	series, err := r.run.Collect(r.query.selection(r.run.query.Range), &r.lease, nil)
+	if err != nil {
+		return err
 	}
-	return res, nil
+	defer since(&r.run.trace.plan, time.Now())
+	r.plans, err = planGroups(r.run.Session, &series, r.by, &r.lease)
+	return err
 }
 
 // hasRangeStep reports whether a step cuts time into buckets. KairosDB lets the

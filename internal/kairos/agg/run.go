@@ -66,11 +66,9 @@ func (r *Run) addSaved(n int) error {
 	return nil
 }
 
-// selectSeries returns the series of q.
-func (r *Run) selectSeries(q *MetricQuery, within model.TimeRange) ([]store.Series, error) {
-	return r.Select(store.Selection{
-		Metric: q.Metric, Matchers: q.Matchers, Range: within, AnyOrder: true,
-	})
+// selection says which series q is about.
+func (q *MetricQuery) selection(within model.TimeRange) store.Selection {
+	return store.Selection{Metric: q.Metric, Matchers: q.Matchers, Range: within, AnyOrder: true}
 }
 
 // Metric plans the i-th metric of the request. The Result must be closed before
@@ -78,13 +76,12 @@ func (r *Run) selectSeries(q *MetricQuery, within model.TimeRange) ([]store.Seri
 func (r *Run) Metric(i int) (*Result, error) {
 	q := &r.query.Metrics[i]
 	r.WorkOn(i, q.Metric)
-	series, err := r.selectSeries(q, r.query.Range)
-	if err != nil {
-		return nil, err
+	result := newResult(r, q)
+	if err := result.plan(); err != nil {
+		result.Close()
+		return nil, r.Cause(err)
 	}
-	defer since(&r.trace.plan, time.Now())
-	result, err := newResult(r, q, series)
-	return result, r.Cause(err)
+	return result, nil
 }
 
 // Tags returns the tags of the series that the i-th metric of the request
@@ -96,13 +93,8 @@ func (r *Run) Tags(i int) ([]query.TagValues, error) {
 	within := r.query.Range
 	within.StartMS = rowtime.Default.Partition(within.StartMS)
 	within.EndMS = rowtime.Default.PartitionEnd(rowtime.Default.Partition(within.EndMS))
-	series, err := r.selectSeries(q, within)
-	if err != nil {
-		return nil, err
-	}
-	defer since(&r.trace.plan, time.Now())
 	r.tags.Release()
-	tags, err := r.TagValues(series, &r.tags)
+	tags, err := r.SelectTags(q.selection(within), &r.tags)
 	return tags, r.Cause(err)
 }
 

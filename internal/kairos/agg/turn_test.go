@@ -40,7 +40,13 @@ func TestYieldInEachStage(t *testing.T) {
 	}{
 		{"plan", splitting, func(r *Run, _ *Result) error {
 			l := r.Lease()
-			_, err := planGroups(r.Session, series, &TagGroupBy{Tags: []string{"h"}}, &l)
+			var list query.List
+			for _, one := range series {
+				if err := list.Add(one, &l); err != nil {
+					return err
+				}
+			}
+			_, err := planGroups(r.Session, &list, &TagGroupBy{Tags: []string{"h"}}, &l)
 			return err
 		}},
 		{"sort", splitting, func(r *Run, _ *Result) error { return (&groupPlan{series: series}).sort(r.Session) }},

@@ -29,7 +29,7 @@ func cancelledBefore(e *env) {
 	v := e.view()
 	defer v.Close()
 	s := e.selectOne(v, "load")
-	_, err := v.Select(ctx, store.Selection{Metric: "load", Range: model.AllTime})
+	_, err := Select(ctx, v, store.Selection{Metric: "load", Range: model.AllTime})
 	cancelled("Select", err)
 	_, _, err = v.Names(ctx, store.NamesQuery{})
 	cancelled("Names", err)
@@ -83,7 +83,7 @@ func deadlinePassed(e *env) {
 	defer cancel()
 	v := e.view()
 	defer v.Close()
-	if _, err := v.Select(ctx, store.Selection{Metric: "load", Range: model.AllTime}); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := Select(ctx, v, store.Selection{Metric: "load", Range: model.AllTime}); !errors.Is(err, context.DeadlineExceeded) {
 		e.Errorf("Select after the deadline: %v, want context.DeadlineExceeded", err)
 	}
 }

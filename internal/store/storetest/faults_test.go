@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -321,7 +322,7 @@ func (v faultyView) context(ctx context.Context) context.Context {
 	return v.f.ctx(ctx)
 }
 
-func (v faultyView) Select(ctx context.Context, sel store.Selection) ([]store.Series, error) {
+func (v faultyView) Select(ctx context.Context, sel store.Selection) iter.Seq2[store.Series, error] {
 	if v.f.choose != nil {
 		sel = v.f.choose(sel)
 	}

@@ -33,7 +33,7 @@ func (r *runner) hold(ctx context.Context) error {
 	h := &heldView{view: v, must: map[samplePlace]value{}, may: map[samplePlace][]value{}}
 	r.held = h
 	for metric := range r.metrics {
-		list, err := v.Select(ctx, store.Selection{Metric: metric, Range: model.AllTime})
+		list, err := Select(ctx, v, store.Selection{Metric: metric, Range: model.AllTime})
 		if err != nil {
 			return err
 		}

@@ -321,7 +321,29 @@ func (v *referenceView) Close() error {
 	return nil
 }
 
-func (v *referenceView) Select(ctx context.Context, sel store.Selection) ([]store.Series, error) {
+func (v *referenceView) Select(ctx context.Context, sel store.Selection) iter.Seq2[store.Series, error] {
+	return func(yield func(store.Series, error) bool) {
+		all, err := v.selected(ctx, sel)
+		for _, s := range all {
+			if err = v.checkOpen(ctx); err != nil {
+				break
+			}
+			if !yield(s, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(store.Series{}, err)
+		}
+	}
+}
+
+func (v *referenceView) checkOpen(ctx context.Context) error {
+	defer v.r.mu.Unlock()
+	return v.lockOpen(ctx)
+}
+
+func (v *referenceView) selected(ctx context.Context, sel store.Selection) ([]store.Series, error) {
 	defer v.r.mu.Unlock()
 	if err := v.lockOpen(ctx); err != nil {
 		return nil, err
@@ -333,11 +355,8 @@ func (v *referenceView) Select(ctx context.Context, sel store.Selection) ([]stor
 			out = append(out, store.Series{Ref: store.Ref(ref), Series: s.Series})
 		}
 	}
-	if sel.Limit > 0 && len(out) > sel.Limit {
-		return nil, &store.LimitError{
-			Limit: sel.LimitKey, Max: int64(sel.Limit), Need: int64(len(out)),
-			What: fmt.Sprintf("selecting series of %q", sel.Metric),
-		}
+	if err := sel.LimitCheck(int64(len(out))); err != nil {
+		return nil, err
 	}
 	slices.SortFunc(out, func(a, b store.Series) int { return a.Compare(b.Series) })
 	return out, nil

@@ -35,7 +35,7 @@ func TestReferenceByHand(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer v.Close()
-		list, err := v.Select(ctx, store.Selection{Metric: "load", Range: o.Range})
+		list, err := Select(ctx, v, store.Selection{Metric: "load", Range: o.Range})
 		if err != nil || len(list) != 1 {
 			t.Fatalf("Select: %v, %v", list, err)
 		}

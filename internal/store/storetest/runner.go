@@ -232,7 +232,7 @@ func findSeries(ctx context.Context, v store.View, want model.Series, within mod
 	for name, value := range want.Tags.All() {
 		sel.Matchers = append(sel.Matchers, model.Matcher{Tag: name, Values: []string{value}})
 	}
-	list, err := v.Select(ctx, sel)
+	list, err := Select(ctx, v, sel)
 	if err != nil {
 		return store.Series{}, false, err
 	}
@@ -249,7 +249,7 @@ func findSeries(ctx context.Context, v store.View, want model.Series, within mod
 // out, unless the op says raw.
 func (r *runner) selectSeries(ctx context.Context, v store.View, o op) string {
 	sel := store.Selection{Metric: o.metric, Matchers: o.matchers, Range: o.within, Limit: o.limit, LimitKey: "test.max_series"}
-	list, err := v.Select(ctx, sel)
+	list, err := Select(ctx, v, sel)
 	if err != nil {
 		return answer(err)
 	}

@@ -178,7 +178,7 @@ func limitErrorFields(e *env) {
 	}
 	v := e.view()
 	defer v.Close()
-	_, err := v.Select(context.Background(), store.Selection{Metric: "load", Range: model.AllTime, Limit: 3, LimitKey: "query.max_series"})
+	_, err := Select(context.Background(), v, store.Selection{Metric: "load", Range: model.AllTime, Limit: 3, LimitKey: "query.max_series"})
 	var limit *store.LimitError
 	if !errors.As(err, &limit) {
 		e.Fatalf("Select of 5 series with limit 3: %v, want a *LimitError", err)
@@ -213,7 +213,7 @@ func hundredThousandSeries(e *env) {
 		defer v.Close()
 		selected := func(want int, matchers ...model.Matcher) []store.Series {
 			e.Helper()
-			list, err := v.Select(context.Background(), store.Selection{Metric: "metric3", Matchers: matchers, Range: model.AllTime})
+			list, err := Select(context.Background(), v, store.Selection{Metric: "metric3", Matchers: matchers, Range: model.AllTime})
 			if err != nil || len(list) != want {
 				e.Fatalf("%s: selected %d series of metric3 with %v, want %d; error %v", when, len(list), matchers, want, err)
 			}

@@ -24,7 +24,7 @@ var viewTests = []test{
 // selectOne selects the only series of a metric.
 func (e *env) selectOne(v store.View, metric string) store.Series {
 	e.Helper()
-	list, err := v.Select(context.Background(), store.Selection{Metric: metric, Range: model.AllTime})
+	list, err := Select(context.Background(), v, store.Selection{Metric: metric, Range: model.AllTime})
 	if err != nil || len(list) != 1 {
 		e.Fatalf("select %s: %d series, error %v; want one", metric, len(list), err)
 	}
@@ -177,7 +177,7 @@ func closedView(e *env) {
 	if err := v.Close(); err != nil {
 		e.Fatalf("closing a view: %v", err)
 	}
-	if _, err := v.Select(ctx, store.Selection{Metric: "load", Range: model.AllTime}); !errors.Is(err, store.ErrClosed) {
+	if _, err := Select(ctx, v, store.Selection{Metric: "load", Range: model.AllTime}); !errors.Is(err, store.ErrClosed) {
 		e.Errorf("Select on a closed view: %v, want ErrClosed", err)
 	}
 	if _, _, err := v.Names(ctx, store.NamesQuery{}); !errors.Is(err, store.ErrClosed) {

@@ -79,10 +79,7 @@ func (g *gathering) add(row Row, keys []rowkey.Key) error {
 		}
 		g.found[at].Rows = append(g.found[at].Rows, row)
 	}
-	if n := len(g.found); g.sel.Limit > 0 && n > g.sel.Limit {
-		return &store.LimitError{Limit: g.sel.LimitKey, Max: int64(g.sel.Limit), Need: int64(n), What: "select series of " + g.sel.Metric}
-	}
-	return nil
+	return g.sel.LimitCheck(int64(len(g.found)))
 }
 
 // eachKey calls f with the matching row keys of each row of the selection, by

@@ -1,0 +1,106 @@
+package query
+
+import (
+	"iter"
+	"time"
+
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// SeriesBytes is what a session takes from a lease for a series that it collects: two
+// lists, a List and one that its user makes of that. The series' own strings are the
+// store's.
+const SeriesBytes = 2 * 72
+
+// A List is series in the order in which they were selected. It is held in pieces, so
+// that it grows without being copied. The zero List is empty.
+type List struct {
+	full [][]store.Series
+	last []store.Series // grows
+	n    int
+}
+
+// Pieces begin with one series, which is what most selections find, and grow.
+const (
+	pieceGrowth = 4
+	pieceMax    = 1024
+)
+
+// Len is the number of series.
+func (l *List) Len() int { return l.n }
+
+// All yields the series in order.
+func (l *List) All() iter.Seq[*store.Series] {
+	return func(yield func(*store.Series) bool) {
+		for at := range l.pieces() {
+			piece := l.piece(at)
+			for i := range piece {
+				if !yield(&piece[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (l *List) pieces() int { return len(l.full) + 1 }
+
+func (l *List) piece(at int) []store.Series {
+	if at < len(l.full) {
+		return l.full[at]
+	}
+	return l.last
+}
+
+// Add adds a series. Memory is taken from the lease before the list grows.
+func (l *List) Add(s store.Series, lease *Lease) error {
+	if len(l.last) == cap(l.last) {
+		size := min(pieceMax, max(1, pieceGrowth*len(l.last)))
+		if err := lease.Take(int64(size) * SeriesBytes); err != nil {
+			return err
+		}
+		if l.n > 0 {
+			l.full = append(l.full, l.last)
+		}
+		l.last = make([]store.Series, 0, size)
+	}
+	l.last = append(l.last, s)
+	l.n++
+	return nil
+}
+
+// Collect returns the series that match, at most query.max_series, of those that keep
+// reports true for; nil keeps all. What it holds, and what a second list of them
+// would take, is taken from l while it grows. The goroutine of the session calls it.
+func (s *Session) Collect(want store.Selection, l *Lease, keep func(model.Type) bool) (List, error) {
+	defer since(&s.trace.index, time.Now())
+	c := collecting{session: s, lease: l, keep: keep}
+	s.limited(want)(c.take)
+	s.series.Add(int64(c.seen))
+	if c.err == nil {
+		c.err = s.Yield()
+	}
+	return c.list, s.Cause(c.err)
+}
+
+// A collecting is a call of Collect.
+type collecting struct {
+	session *Session
+	lease   *Lease
+	keep    func(model.Type) bool
+	list    List
+	seen    int
+	err     error
+}
+
+func (c *collecting) take(one store.Series, err error) bool {
+	if c.err = err; err != nil {
+		return false
+	}
+	c.seen++
+	if c.err = c.session.Tick(1); c.err == nil && (c.keep == nil || c.keep(one.Type)) {
+		c.err = c.list.Add(one, c.lease)
+	}
+	return c.err == nil
+}
