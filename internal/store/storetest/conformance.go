@@ -36,7 +36,7 @@ type test struct {
 
 func groups() []group {
 	return append(scriptGroups(),
-		group{"blocks", blockTests}, group{"stats", statsTests}, group{"series", seriesTests},
+		group{"blocks", blockTests}, group{"stats", statsTests}, group{"series", seriesTests}, group{"selecting", selectTests},
 		group{"views", viewTests}, group{"expiry", expiryTests}, group{"service-keys", serviceKeyTests},
 		group{"reopen", reopenTests}, group{"cancel", cancelTests}, group{"concurrent", concurrentTests})
 }

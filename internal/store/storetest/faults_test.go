@@ -1,12 +1,15 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,17 +19,18 @@ import (
 
 // A fault is one thing done wrong. What it leaves nil is done right.
 type fault struct {
-	append func(r *Reference, b *store.Batch)          // changes b, which is then appended
-	after  func(r *Reference, b *store.Batch)          // runs after an append
-	delete func(r *Reference, d store.Deletion)        // in place of the delete
-	reopen func(old *Reference) *Reference             // in place of Reopen
-	merge  func(r *Reference)                          // runs after Purge
-	choose func(sel store.Selection) store.Selection   // changes what is selected
-	read   func(o store.ReadOptions) store.ReadOptions // changes what is read
-	block  func(o store.ReadOptions, b *store.Block)   // changes what was read
-	names  func(q store.NamesQuery, names []string)    // changes what is listed
-	ctx    func(context.Context) context.Context       // changes the context of views
-	closed bool                                        // views work after Close
+	append func(r *Reference, b *store.Batch)                                                                 // changes b, which is then appended
+	after  func(r *Reference, b *store.Batch)                                                                 // runs after an append
+	delete func(r *Reference, d store.Deletion)                                                               // in place of the delete
+	reopen func(old *Reference) *Reference                                                                    // in place of Reopen
+	merge  func(r *Reference)                                                                                 // runs after Purge
+	choose func(sel store.Selection) store.Selection                                                          // changes what is selected
+	yield  func(v store.View, ctx context.Context, sel store.Selection, yield func(store.Series, error) bool) // in place of Select
+	read   func(o store.ReadOptions) store.ReadOptions                                                        // changes what is read
+	block  func(o store.ReadOptions, b *store.Block)                                                          // changes what was read
+	names  func(q store.NamesQuery, names []string)                                                           // changes what is listed
+	ctx    func(context.Context) context.Context                                                              // changes the context of views
+	closed bool                                                                                               // views work after Close
 }
 
 // faults are named by what is wrong; group is the part of Run that must notice.
@@ -256,7 +260,69 @@ var faults = []struct {
 	{"contexts are not looked at", "cancel", false, func() *fault {
 		return &fault{ctx: context.WithoutCancel}
 	}},
+	{"a series is yielded twice", "selecting", true, func() *fault {
+		return &fault{yield: func(v store.View, ctx context.Context, sel store.Selection, yield func(store.Series, error) bool) {
+			for s, err := range v.Select(ctx, sel) {
+				if !yield(s, err) || err == nil && s.Ref == 1 && !yield(s, err) {
+					return
+				}
+			}
+		}}
+	}},
+	{"series come in the order of refs", "selecting", true, func() *fault {
+		return &fault{yield: func(v store.View, ctx context.Context, sel store.Selection, yield func(store.Series, error) bool) {
+			list, err := Select(ctx, v, sel)
+			slices.SortFunc(list, func(a, b store.Series) int { return cmp.Compare(a.Ref, b.Ref) })
+			yieldAll(list, err, yield)
+		}}
+	}},
+	{"the end of the context is not noticed between two series", "selecting", false, func() *fault {
+		return &fault{yield: func(v store.View, ctx context.Context, sel store.Selection, yield func(store.Series, error) bool) {
+			list, err := Select(ctx, v, sel) // the context and the view are not looked at further
+			yieldAll(list, err, yield)
+		}}
+	}},
+	{"an iteration goes on after its error", "selecting", false, func() *fault {
+		return &fault{yield: func(v store.View, ctx context.Context, sel store.Selection, yield func(store.Series, error) bool) {
+			for s, err := range v.Select(ctx, sel) {
+				if !yield(s, err) || err != nil && !yield(s, err) {
+					return
+				}
+			}
+		}}
+	}},
+	{"a limit lets one more through", "selecting", false, func() *fault {
+		return &fault{yield: func(v store.View, ctx context.Context, sel store.Selection, yield func(store.Series, error) bool) {
+			if sel.Limit > 0 {
+				sel.Limit++
+			}
+			v.Select(ctx, sel)(yield)
+		}}
+	}},
+	{"a lock is held while series are yielded", "selecting", false, func() *fault {
+		var lock sync.Mutex
+		return &fault{yield: func(v store.View, ctx context.Context, sel store.Selection, yield func(store.Series, error) bool) {
+			if !lock.TryLock() { // a real store would wait for ever
+				yield(store.Series{}, errors.New("locked"))
+				return
+			}
+			defer lock.Unlock()
+			v.Select(ctx, sel)(yield)
+		}}
+	}},
 	{"a closed view goes on", "views", false, func() *fault { return &fault{closed: true} }},
+}
+
+// yieldAll yields a list, then an error if there is one.
+func yieldAll(list []store.Series, err error, yield func(store.Series, error) bool) {
+	for _, s := range list {
+		if !yield(s, nil) {
+			return
+		}
+	}
+	if err != nil {
+		yield(store.Series{}, err)
+	}
 }
 
 func expectedOf(s *referenceSeries, r model.TimeRange) (out []referenceSample) {
@@ -325,6 +391,9 @@ func (v faultyView) context(ctx context.Context) context.Context {
 func (v faultyView) Select(ctx context.Context, sel store.Selection) iter.Seq2[store.Series, error] {
 	if v.f.choose != nil {
 		sel = v.f.choose(sel)
+	}
+	if v.f.yield != nil {
+		return func(yield func(store.Series, error) bool) { v.f.yield(v.View, v.context(ctx), sel, yield) }
 	}
 	return v.View.Select(v.context(ctx), sel)
 }
