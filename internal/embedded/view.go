@@ -47,7 +47,13 @@ func (st *state) within(ids *roaring.Bitmap, r model.TimeRange) {
 	if r == model.AllTime || ids.IsEmpty() {
 		return
 	}
-	if ids.GetCardinality() <= fewSeries {
+	switch n := ids.GetCardinality(); {
+	case n == 1: // the usual case
+		if !st.mayHave(ids.Minimum(), r) {
+			ids.Clear()
+		}
+		return
+	case n <= fewSeries:
 		for _, id := range ids.ToArray() {
 			if !st.mayHave(id, r) {
 				ids.Remove(id)

@@ -73,7 +73,8 @@ func (x *Index) try(metric string, conditions []condition, within *roaring.Bitma
 	if !done {
 		return nil, false
 	}
-	found := make([]postingSet, 0, len(conditions)+1)
+	var few [4]postingSet // on the stack
+	found := few[:0]
 	for i := range conditions {
 		set, n := x.postingsOf(m, &conditions[i])
 		read += n
