@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"varve/internal/ini"
 	"varve/internal/model"
 )
 
@@ -140,8 +141,8 @@ const maxRules = 10_000
 // retentions, or with stages that do not fit together, is left out and told in
 // warnings, as carbon does; what cannot be read at all is an error.
 func ParseSchemas(text string) (rules []Rule, warnings []string, err error) {
-	err = eachSection(text, func(s section) error {
-		pattern, retentions := s.values["pattern"], s.values["retentions"]
+	err = eachSection(text, func(s ini.Section) error {
+		pattern, retentions := s.Values["pattern"], s.Values["retentions"]
 		if pattern == "" || retentions == "" {
 			warnings = append(warnings, fmt.Sprintf("%v is left out: it lacks a pattern or retentions", s))
 			return nil
@@ -154,7 +155,7 @@ func ParseSchemas(text string) (rules []Rule, warnings []string, err error) {
 		if err != nil {
 			return err
 		}
-		rule := Rule{Name: s.name, Pattern: pattern, Stages: stages}
+		rule := Rule{Name: s.Name, Pattern: pattern, Stages: stages}
 		rule.pattern, err = compile(pattern)
 		rules = append(rules, rule)
 		return err
@@ -165,20 +166,20 @@ func ParseSchemas(text string) (rules []Rule, warnings []string, err error) {
 // ParseAggregations reads a storage-aggregation.conf. A section without a pattern is
 // left out and told in warnings.
 func ParseAggregations(text string) (all []Aggregation, warnings []string, err error) {
-	err = eachSection(text, func(s section) (err error) {
+	err = eachSection(text, func(s ini.Section) (err error) {
 		a := DefaultAggregation
-		a.Name, a.Pattern = s.name, s.values["pattern"]
+		a.Name, a.Pattern = s.Name, s.Values["pattern"]
 		if a.Pattern == "" {
 			warnings = append(warnings, fmt.Sprintf("%v is left out: it lacks a pattern", s))
 			return nil
 		}
-		if text := s.values["xfilesfactor"]; text != "" {
+		if text := s.Values["xfilesfactor"]; text != "" {
 			a.XFilesFactor, err = strconv.ParseFloat(text, 64)
 			if err != nil || !(a.XFilesFactor >= 0 && a.XFilesFactor <= 1) {
 				return fmt.Errorf("xFilesFactor %.40q is not a number from 0 to 1", text)
 			}
 		}
-		if text := s.values["aggregationmethod"]; text != "" {
+		if text := s.Values["aggregationmethod"]; text != "" {
 			if a.Method, err = ParseMethod(text); err != nil {
 				return err
 			}
@@ -191,8 +192,8 @@ func ParseAggregations(text string) (all []Aggregation, warnings []string, err e
 }
 
 // eachSection calls f for each section of a file. An error says which one failed.
-func eachSection(text string, f func(section) error) error {
-	sections, err := parseINI(text)
+func eachSection(text string, f func(ini.Section) error) error {
+	sections, err := ini.Parse(text)
 	if err != nil {
 		return err
 	}

@@ -1,31 +1,32 @@
-package retention
+// Package ini reads files in the form of Python's ConfigParser, as those of carbon are.
+package ini
 
 import (
 	"fmt"
 	"strings"
 )
 
-// A section is a part of a configuration file of carbon.
-type section struct {
-	name   string
-	line   int
-	values map[string]string // by key in lower case
+// A Section is a part of a file.
+type Section struct {
+	Name   string
+	Line   int               // of its name, the first line is 1
+	Values map[string]string // by key in lower case
 }
 
-func (s section) String() string { return fmt.Sprintf("section [%s] in line %d", s.name, s.line) }
+func (s Section) String() string { return fmt.Sprintf("section [%s] in line %d", s.Name, s.Line) }
 
-// maxFile bounds the files that are read.
-const maxFile = 4 << 20
+// MaxFile bounds the bytes of a text that is read.
+const MaxFile = 4 << 20
 
-// parseINI reads a file as Python's ConfigParser does, which carbon uses: sections in
+// Parse reads a file as Python's ConfigParser does, which carbon uses: sections in
 // brackets, keys and values around the first = or :, lines that begin with # or ; are
 // comments, lines that begin with white space go on with the value before. A percent
-// sign is written twice. A section of one name twice is an error.
-func parseINI(text string) ([]section, error) {
-	if len(text) > maxFile {
-		return nil, fmt.Errorf("the file has %d bytes, which is more than %d", len(text), maxFile)
+// sign is written twice. A section or key of one name twice is an error.
+func Parse(text string) ([]Section, error) {
+	if len(text) > MaxFile {
+		return nil, fmt.Errorf("the file has %d bytes, which is more than %d", len(text), MaxFile)
 	}
-	var sections []section
+	var sections []Section
 	seen := map[string]bool{}
 	key := "" // of the value that may go on
 	for number, line := range strings.Split(strings.TrimPrefix(text, "\ufeff"), "\n") {
@@ -38,7 +39,7 @@ func parseINI(text string) ([]section, error) {
 		case trimmed[0] == '#' || trimmed[0] == ';':
 			continue
 		case len(trimmed) < len(line) && key != "":
-			last := sections[len(sections)-1].values
+			last := sections[len(sections)-1].Values
 			last[key] += "\n" + trimmed
 			continue
 		}
@@ -51,7 +52,7 @@ func parseINI(text string) ([]section, error) {
 				return nil, fmt.Errorf("line %d: there is a section [%s] already", number, name)
 			}
 			seen[name], key = true, ""
-			sections = append(sections, section{name: name, line: number, values: map[string]string{}})
+			sections = append(sections, Section{Name: name, Line: number, Values: map[string]string{}})
 			continue
 		}
 		if len(sections) == 0 {
@@ -62,9 +63,9 @@ func parseINI(text string) ([]section, error) {
 			return nil, fmt.Errorf("line %d: %.80q is not of the form key = value", number, trimmed)
 		}
 		key = strings.ToLower(strings.TrimSpace(trimmed[:at]))
-		values := sections[len(sections)-1].values
+		values := sections[len(sections)-1].Values
 		if _, there := values[key]; there {
-			return nil, fmt.Errorf("line %d: section [%s] has a key %s already", number, sections[len(sections)-1].name, key)
+			return nil, fmt.Errorf("line %d: section [%s] has a key %s already", number, sections[len(sections)-1].Name, key)
 		}
 		values[key] = strings.TrimSpace(trimmed[at+1:])
 	}
@@ -73,13 +74,13 @@ func parseINI(text string) ([]section, error) {
 
 // unescape makes one percent sign of two. Another one would stand for the value of
 // another key, which carbon's own files never use.
-func unescape(sections []section) error {
+func unescape(sections []Section) error {
 	for _, s := range sections {
-		for key, value := range s.values {
+		for key, value := range s.Values {
 			if strings.Contains(strings.ReplaceAll(value, "%%", ""), "%") {
 				return fmt.Errorf("%v: %s has a single %% sign; write %%%%", s, key)
 			}
-			s.values[key] = strings.ReplaceAll(value, "%%", "%")
+			s.Values[key] = strings.ReplaceAll(value, "%%", "%")
 		}
 	}
 	return nil
