@@ -41,6 +41,8 @@ With --store=cassandra data is in a keyspace of KairosDB, which may be in use:
   varve serve --store=cassandra --cassandra-hosts=10.0.0.1 --cassandra-keyspace=kairosdb
 or, with the configuration of the KairosDB server beside or before it,
   varve serve --kairosdb-conf=/opt/kairosdb/conf/kairosdb.conf
+In place of a carbon-cache, with its configuration:
+  varve serve --carbon-conf=/etc/carbon/carbon.conf
 `,
 			settings: true,
 			run:      serve,
@@ -194,8 +196,9 @@ func (c command) explain(w io.Writer, all bool) error {
 
 %s
 Settings come from the configuration of a KairosDB server (--kairosdb-conf FILE, or
-VARVE_KAIROSDB_CONF), a YAML file (--config FILE, or VARVE_CONFIG), the environment
-(VARVE_SERVER_HTTP_ADDR for --server-http-addr) and flags; a later one wins.
+VARVE_KAIROSDB_CONF), that of carbon (--carbon-conf FILE, or VARVE_CARBON_CONF), a YAML
+file (--config FILE, or VARVE_CONFIG), the environment (VARVE_SERVER_HTTP_ADDR for
+--server-http-addr) and flags; a later one wins.
 Short flags: --data-dir, --http-addr, --telnet-addr, --carbon-addr, --pickle-addr,
 --storage-schemas, --storage-aggregation.
 

@@ -40,6 +40,7 @@ func serve(t terminal, args []string) error {
 	defer lines.Close()
 	log := slog.New(lines)
 	tellKairosDB(loaded.KairosDB, log)
+	tellCarbon(loaded.Carbon, log)
 	if tuned := loaded.Tuned(); tuned != nil {
 		log.Info("constants are changed by --tune, which is for tests only", "constants", tuned)
 	}
@@ -155,6 +156,20 @@ func tellKairosDB(k *config.KairosDB, log *slog.Logger) {
 	}
 	for _, r := range k.Warnings() {
 		log.Warn("KairosDB's configuration: set nothing: "+r.Why, "keys", strings.Join(r.Keys, " "))
+	}
+}
+
+// tellCarbon says which keys of a carbon.conf set nothing.
+func tellCarbon(c *config.Carbon, log *slog.Logger) {
+	if c == nil {
+		return
+	}
+	log.Info("carbon.conf is used; varve config shows what comes of it", "file", c.Path, "settings", len(c.Mapping.Settings))
+	for _, r := range c.Notes() {
+		log.Info("carbon.conf: set nothing: "+r.Why, "keys", strings.Join(r.Keys, " "))
+	}
+	for _, r := range c.Warnings() {
+		log.Warn("carbon.conf: set nothing: "+r.Why, "keys", strings.Join(r.Keys, " "))
 	}
 }
 

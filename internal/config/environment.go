@@ -10,6 +10,7 @@ const (
 	environmentPrefix = "VARVE_"
 	environmentFile   = environmentPrefix + "CONFIG"        // names the configuration file
 	environmentKairos = environmentPrefix + "KAIROSDB_CONF" // names KairosDB's
+	environmentCarbon = environmentPrefix + "CARBON_CONF"   // names carbon's
 )
 
 // environmentClient are variables of commands that ask a running server.
@@ -27,13 +28,13 @@ func (l *layers) applyEnvironment(variables []string) {
 		name, text, _ := strings.Cut(variable, "=")
 		f, known := byName[name]
 		switch {
-		case !strings.HasPrefix(name, environmentPrefix), name == environmentFile, name == environmentKairos, slices.Contains(environmentClient, name):
+		case !strings.HasPrefix(name, environmentPrefix), name == environmentFile, name == environmentKairos, name == environmentCarbon, slices.Contains(environmentClient, name):
 		case known:
 			l.set(f, text, "environment "+name)
 		case kubernetesService.MatchString(name):
 		default:
 			l.fail("environment: unknown variable %s%s", name, l.orRemoved(name, field.environment, func() string {
-				return orNearest(name, append(names, environmentFile, environmentKairos), "_", "")
+				return orNearest(name, append(names, environmentFile, environmentKairos, environmentCarbon), "_", "")
 			}))
 		}
 	}

@@ -14,11 +14,12 @@ var ErrHelp = errors.New("help wanted")
 const (
 	fileFlag   = "config"
 	kairosFlag = "kairosdb-conf"
+	carbonFlag = "carbon-conf"
 )
 
 // isOwnFlag reports whether a flag that takes a value sets no setting.
 func isOwnFlag(name string) bool {
-	return name == fileFlag || name == kairosFlag || name == tuneFlag
+	return name == fileFlag || name == kairosFlag || name == carbonFlag || name == tuneFlag
 }
 
 // flagOrigin begins the origin of a setting that a flag sets.
@@ -56,7 +57,7 @@ func (l *layers) flags() ([]string, map[string]field) {
 			byName[s.flag] = f
 		}
 	}
-	return append(names, fileFlag, kairosFlag), byName
+	return append(names, fileFlag, kairosFlag, carbonFlag), byName
 }
 
 // parseFlags splits args into flags. Forms are --name value, --name=value,

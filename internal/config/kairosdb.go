@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"varve/internal/carbonconf"
 	"varve/internal/kairosconf"
 )
 
@@ -70,7 +71,7 @@ func lengths(settings []kairosconf.Setting) map[string]int {
 	return lists
 }
 
-// A Remark is one reason and the keys of KairosDB that it is about.
+// A Remark is one reason and the keys of another server's configuration that it is about.
 type Remark struct {
 	Why  string
 	Keys []string
@@ -81,16 +82,22 @@ func (k *KairosDB) Notes() []Remark { return byReason(k.Mapping.Notes) }
 
 // Warnings lists, by reason, the keys that matter and set nothing.
 func (k *KairosDB) Warnings() []Remark {
-	all := byReason(k.Mapping.Warnings)
-	if len(k.Mapping.Unknown) > 0 {
-		all = append(all, Remark{"these keys are not known here and set nothing", k.Mapping.Unknown})
+	return withUnknown(byReason(k.Mapping.Warnings), k.Mapping.Unknown)
+}
+
+// withUnknown appends a remark about keys that are not known, if there are any.
+func withUnknown(all []Remark, unknown []string) []Remark {
+	if len(unknown) > 0 {
+		all = append(all, Remark{"these keys are not known here and set nothing", unknown})
 	}
 	return all
 }
 
-func byReason(notes []kairosconf.Note) []Remark {
+// byReason puts the keys of one reason together. notes are sorted by reason.
+func byReason[N kairosconf.Note | carbonconf.Note](notes []N) []Remark {
 	var all []Remark
 	for _, n := range notes {
+		n := kairosconf.Note(n)
 		if at := len(all) - 1; at >= 0 && all[at].Why == n.Why {
 			all[at].Keys = append(all[at].Keys, n.Key)
 		} else {
@@ -102,18 +109,23 @@ func byReason(notes []kairosconf.Note) []Remark {
 
 // writeComment says, as comments of YAML, which keys set nothing.
 func (k *KairosDB) writeComment(w io.Writer) error {
+	return writeRemarks(w, k.Path, k.Warnings(), k.Notes())
+}
+
+// writeRemarks writes as comments of YAML which keys of a file set nothing.
+func writeRemarks(w io.Writer, path string, warnings, notes []Remark) error {
 	var b strings.Builder
 	for _, part := range []struct {
 		title   string
 		remarks []Remark
 	}{
-		{"sets nothing with these keys, which matter:", k.Warnings()},
-		{"sets nothing with these keys, which Varve can do without:", k.Notes()},
+		{"sets nothing with these keys, which matter:", warnings},
+		{"sets nothing with these keys, which Varve can do without:", notes},
 	} {
 		if len(part.remarks) == 0 {
 			continue
 		}
-		fmt.Fprintf(&b, "\n# %s %s\n", oneLine(k.Path), part.title)
+		fmt.Fprintf(&b, "\n# %s %s\n", oneLine(path), part.title)
 		for _, r := range part.remarks {
 			writeWrapped(&b, "#  ", r.Why+":")
 			for _, key := range r.Keys {

@@ -21,6 +21,7 @@ type layers struct {
 	tuned     []string
 
 	kairosDB *KairosDB
+	carbon   *Carbon
 }
 
 func newLayers(root any) *layers {

@@ -22,7 +22,7 @@ func Load(src Sources) (*Loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	loaded.origins, loaded.KairosDB, loaded.tuned = l.origins, l.kairosDB, l.tuned
+	loaded.origins, loaded.KairosDB, loaded.Carbon, loaded.tuned = l.origins, l.kairosDB, l.carbon, l.tuned
 	return loaded, nil
 }
 
@@ -45,6 +45,13 @@ func load(root any, src Sources) (*layers, error) {
 			return nil, fmt.Errorf("read KairosDB's configuration named by %s: %w", origin, err)
 		}
 		l.applyKairosDB(path, data, src.Environment)
+	}
+	if path, origin := filePath(args, src.Environment, carbonFlag, environmentCarbon); path != "" {
+		data, err := src.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("read carbon's configuration named by %s: %w", origin, err)
+		}
+		l.applyCarbon(path, data, src.ReadFile)
 	}
 	if path, origin := filePath(args, src.Environment, fileFlag, environmentFile); path != "" {
 		data, err := src.ReadFile(path)

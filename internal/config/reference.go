@@ -27,9 +27,11 @@ Varve needs no configuration. What you want to change can be said in these place
 1. the defaults below,
 2. the configuration of a KairosDB server named by ` + "`--kairosdb-conf`" + ` or ` + "`VARVE_KAIROSDB_CONF`" + `, as it is:
    [what is taken from it](migrating-from-kairosdb.md#kairosdbconf),
-3. a YAML file named by ` + "`--config`" + ` or ` + "`VARVE_CONFIG`" + `,
-4. the environment: ` + "`VARVE_`" + ` and the key in capitals, dots as underscores,
-5. flags: the key with dashes instead of dots and underscores.
+3. the carbon.conf of a Graphite installation named by ` + "`--carbon-conf`" + ` or ` + "`VARVE_CARBON_CONF`" + `, as it is:
+   [what is taken from it](graphite.md#carbonconf),
+4. a YAML file named by ` + "`--config`" + ` or ` + "`VARVE_CONFIG`" + `,
+5. the environment: ` + "`VARVE_`" + ` and the key in capitals, dots as underscores,
+6. flags: the key with dashes instead of dots and underscores.
 
 So the key ` + "`server.http_addr`" + ` is set by these lines, each in its place:
 

@@ -13,6 +13,7 @@ import (
 type Loaded struct {
 	Config   Config
 	KairosDB *KairosDB // nil without a file of KairosDB
+	Carbon   *Carbon   // nil without a carbon.conf
 	origins  map[string]string
 	tuned    []string
 }
@@ -48,10 +49,18 @@ func (l *Loaded) Set() []SetKey {
 // and the default beside it.
 func (l *Loaded) WriteYAML(w io.Writer) error {
 	defaults := Default()
-	if err := writeYAML(w, &l.Config, &defaults, l.origins); err != nil || l.KairosDB == nil {
+	if err := writeYAML(w, &l.Config, &defaults, l.origins); err != nil {
 		return err
 	}
-	return l.KairosDB.writeComment(w)
+	if l.KairosDB != nil {
+		if err := l.KairosDB.writeComment(w); err != nil {
+			return err
+		}
+	}
+	if l.Carbon == nil {
+		return nil
+	}
+	return l.Carbon.writeComment(w)
 }
 
 func writeYAML(w io.Writer, root, defaults any, origins map[string]string) error {

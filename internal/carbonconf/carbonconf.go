@@ -1,0 +1,270 @@
+// Package carbonconf reads carbon.conf, the configuration of carbon-cache, and says
+// which of Varve's settings do the same.
+//
+// Only the section [cache] means something: a relay or an aggregator of its own goes on
+// in front of Varve. What comes of a key is one of these:
+//
+//   - a setting of Varve
+//   - nothing, for a reason that Mapping.Notes gives, because Varve has no such part or
+//     needs no such setting
+//   - nothing, although it matters: Mapping.Warnings
+//   - nothing, because the key is not known here: Mapping.Unknown
+//
+// Listeners that the file does not mention keep the defaults of Varve, not of carbon.
+//
+// Source of names and defaults: conf.py and carbon.conf.example of carbon 1.1.10.
+package carbonconf
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"varve/internal/ini"
+)
+
+// A Setting is a setting of Varve.
+type Setting struct {
+	Key   string
+	Value string // as text
+	From  string // carbon's key
+}
+
+// A Note says why a key of carbon sets nothing.
+type Note struct{ Key, Why string }
+
+// A Mapping is what a configuration means to Varve.
+type Mapping struct {
+	Settings []Setting
+	Notes    []Note   // keys that Varve can do without
+	Warnings []Note   // keys that matter and that Varve cannot obey
+	Unknown  []string // keys that are not known here
+}
+
+// cacheSection is the section of carbon-cache. Its instances have sections such as
+// [cache:b] beside it.
+const cacheSection = "cache"
+
+// Parse reads a carbon.conf. path is where it is: without CONF_DIR in the file, carbon
+// looks beside it for the rules of storage. exists reports whether there is a file. All
+// faults are told at once; the Mapping has what could be understood.
+func Parse(path, text string, exists func(path string) bool) (Mapping, []error) {
+	sections, err := ini.Parse(text)
+	if err != nil {
+		return Mapping{}, []error{err}
+	}
+	m := mapper{values: map[string]string{}, used: map[string]bool{}}
+	m.sections(sections)
+	m.listener("server.carbon_addr", "LINE_RECEIVER", "2003")
+	m.listener("server.pickle_addr", "PICKLE_RECEIVER", "2004")
+	m.datagrams()
+	m.limit("carbon.max_pickle", "PICKLE_RECEIVER_MAX_LENGTH")
+	m.limit("carbon.max_connections", "MAX_RECEIVER_CONNECTIONS")
+	m.rules(filepath.Dir(path), exists)
+	m.rest()
+	slices.SortFunc(m.Settings, func(a, b Setting) int { return strings.Compare(a.Key, b.Key) })
+	byReason := func(a, b Note) int { return cmp.Or(strings.Compare(a.Why, b.Why), strings.Compare(a.Key, b.Key)) }
+	slices.SortFunc(m.Notes, byReason)
+	slices.SortFunc(m.Warnings, byReason)
+	slices.Sort(m.Unknown)
+	return m.Mapping, m.errs
+}
+
+// A mapper makes a Mapping of the values of [cache].
+type mapper struct {
+	Mapping
+	values map[string]string // by key in capitals, as carbon writes them
+	used   map[string]bool
+	errs   []error
+}
+
+func (m *mapper) note(key, why string) { m.Notes = append(m.Notes, Note{key, why}) }
+
+func (m *mapper) warn(key, why string) { m.Warnings = append(m.Warnings, Note{key, why}) }
+
+func (m *mapper) set(from, key, value string) {
+	m.Settings = append(m.Settings, Setting{key, value, from})
+}
+
+func (m *mapper) fail(key, value, want string) {
+	m.errs = append(m.errs, fmt.Errorf("%s: %.100q: want %s", key, value, want))
+}
+
+// sections takes the values of [cache], and says what becomes of the other sections.
+func (m *mapper) sections(sections []ini.Section) {
+	found := false
+	for _, s := range sections {
+		program, instance, _ := strings.Cut(s.Name, ":")
+		switch name := "[" + s.Name + "]"; {
+		case s.Name == cacheSection:
+			found = true
+			for key, value := range s.Values {
+				m.values[strings.ToUpper(key)] = value
+			}
+		case program == cacheSection && instance != "":
+			m.warn(name, "Varve is one process and listens where [cache] says: let senders of the other instances send there")
+		case program == "relay" || program == "aggregator" || program == "aggregator-cache":
+			m.note(name, "relays and aggregators go on in front of Varve")
+		default:
+			m.Unknown = append(m.Unknown, name)
+		}
+	}
+	if !found {
+		m.warn("["+cacheSection+"]", "the file has no such section, which is the one of carbon-cache")
+	}
+}
+
+// take returns a value and marks its key as understood.
+func (m *mapper) take(key string) string {
+	m.used[key] = true
+	return m.values[key]
+}
+
+// listener joins PREFIX_INTERFACE and PREFIX_PORT. Port 0 turns a listener off.
+func (m *mapper) listener(key, prefix, standard string) {
+	host, port := m.take(prefix+"_INTERFACE"), m.take(prefix+"_PORT")
+	from := prefix + "_PORT"
+	switch n, err := strconv.ParseUint(cmp.Or(port, standard), 10, 16); {
+	case host == "" && port == "":
+	case err != nil:
+		m.fail(from, port, "a port")
+	case n == 0:
+		m.set(from, key, "")
+	default:
+		m.set(from, key, net.JoinHostPort(cmp.Or(host, "0.0.0.0"), strconv.FormatUint(n, 10)))
+	}
+}
+
+// datagrams maps the listener of UDP, which is off unless it is turned on.
+func (m *mapper) datagrams() {
+	const enable = "ENABLE_UDP_LISTENER"
+	value := m.take(enable)
+	host, port := m.take("UDP_RECEIVER_INTERFACE"), m.take("UDP_RECEIVER_PORT")
+	on, known := truth(value)
+	n, err := strconv.ParseUint(cmp.Or(port, "2003"), 10, 16)
+	switch {
+	case !known:
+		m.fail(enable, value, "true or false")
+	case err != nil:
+		m.fail("UDP_RECEIVER_PORT", port, "a port")
+	case on && n > 0:
+		m.set(enable, "server.carbon_udp_addr", net.JoinHostPort(cmp.Or(host, "0.0.0.0"), strconv.FormatUint(n, 10)))
+	case value != "":
+		m.set(enable, "server.carbon_udp_addr", "")
+	}
+}
+
+// truth reads a value as Python's getboolean does; "" is false.
+func truth(value string) (on, known bool) {
+	switch strings.ToLower(value) {
+	case "1", "yes", "true", "on":
+		return true, true
+	case "", "0", "no", "false", "off":
+		return false, true
+	}
+	return false, false
+}
+
+// limit maps a whole number. Varve has no limit that is infinite: it keeps its own.
+func (m *mapper) limit(key, from string) {
+	value := m.take(from)
+	switch n, err := strconv.ParseUint(value, 10, 31); {
+	case value == "":
+	case strings.EqualFold(value, "inf"):
+		m.note(from, "every limit of Varve is finite: "+key)
+	case err != nil || n == 0:
+		m.fail(from, value, "a whole number from 1 on")
+	default:
+		m.set(from, key, strconv.FormatUint(n, 10))
+	}
+}
+
+// rules names storage-schemas.conf and storage-aggregation.conf of CONF_DIR.
+func (m *mapper) rules(beside string, exists func(string) bool) {
+	dir := cmp.Or(m.take("CONF_DIR"), beside)
+	schemas, aggregation := filepath.Join(dir, "storage-schemas.conf"), filepath.Join(dir, "storage-aggregation.conf")
+	if !exists(schemas) { // carbon does not start without it
+		m.warn("CONF_DIR", schemas+" is not there: graphite.storage_schemas stays as it is")
+		return
+	}
+	m.set("CONF_DIR", "graphite.storage_schemas", schemas)
+	if exists(aggregation) {
+		m.set("CONF_DIR", "graphite.storage_aggregation", aggregation)
+	}
+}
+
+// rest tells what becomes of the keys that nothing has taken.
+func (m *mapper) rest() {
+	for key, value := range m.values {
+		if m.used[key] {
+			continue
+		}
+		switch warning := warningAbout(key, value); {
+		case warning != "":
+			m.warn(key, warning)
+		case reasonFor(key) != "":
+			m.note(key, reasonFor(key))
+		default:
+			m.Unknown = append(m.Unknown, key)
+		}
+	}
+}
+
+// warningAbout returns what is lost without a key of some value, "" for nothing.
+func warningAbout(key, value string) string {
+	on, _ := truth(value)
+	switch {
+	case key == "USE_WHITELIST" && on:
+		return "Varve takes every metric: let a relay leave out what whitelist.conf and blacklist.conf do"
+	case key == "ENABLE_AMQP" && on:
+		return "Varve does not read from AMQP: let a relay do so"
+	case key == "ENABLE_MANHOLE" && on:
+		return "Varve has no such part"
+	case key == "PROTOBUF_RECEIVER_PORT" && value != "0":
+		return "Varve takes lines and pickles: let senders use one of these instead of protobuf"
+	case key == "DATABASE" && value != "whisper" && value != "":
+		return "varve import reads Whisper's files only"
+	case key == "METRIC_CLIENT_IDLE_TIMEOUT" && value != "None" && value != "":
+		return "idle connections stay until carbon.max_connections is reached; then the one that was silent for longest goes"
+	}
+	return ""
+}
+
+// reasons say why keys set nothing. A word that ends in * stands for all keys that begin
+// so; the first that fits counts.
+var reasons = []struct{ keys, why string }{
+	{"STORAGE_DIR LOCAL_DATA_DIR WHITELISTS_DIR DATABASE", "Varve keeps its data in data_dir; varve import whisper reads the files of Graphite"},
+	{"LOG_* ENABLE_LOGROTATION PID_DIR USER RAVEN_DSN", "the log of Varve goes to standard error, and a service manager runs it as a user"},
+	{"CACHE_QUERY_* USE_INSECURE_UNPICKLER", "graphite-web reads over HTTP: docs/graphite.md"},
+	{"CARBON_METRIC_*", "metrics of Varve are at /internal/metrics"},
+	{"ENABLE_TAGS TAG_* GRAPHITE_URL", "tags are found as soon as a point has them"},
+	{"MIN_TIMESTAMP_RESOLUTION", "times are kept as they were sent; of the points in a step the last one counts"},
+	{"USE_WHITELIST ENABLE_AMQP AMQP_* BIND_PATTERNS ENABLE_MANHOLE MANHOLE_* PROTOBUF_RECEIVER_* METRIC_CLIENT_IDLE_TIMEOUT", "it is off, or belongs to a part that is"},
+	{"MAX_CACHE_SIZE MAX_UPDATES_* MAX_CREATES_* MIN_TIMESTAMP_LAG CACHE_* USE_FLOW_CONTROL WHISPER_* CERES_* WRITE_BACK_* TCP_KEEP*", "Varve needs no such setting"},
+	{"MAX_DATAPOINTS_* MAX_AGGREGATION_* FORWARD_ALL MAX_QUEUE_* QUEUE_LOW_* TIME_TO_DEFER_* RELAY_* DYNAMIC_ROUTER ROUTER_* REPLICATION_* DIVERSE_* DESTINATION* USE_RATIO_RESET MIN_RESET_* AGGREGATION_RULES REWRITE_RULES", "it is for relays and aggregators"},
+}
+
+// reasonFor returns why a key sets nothing, "" if the key is not known.
+func reasonFor(key string) string {
+	for _, r := range reasons {
+		for word := range strings.FieldsSeq(r.keys) {
+			beginning, more := strings.CutSuffix(word, "*")
+			if key == word || more && strings.HasPrefix(key, beginning) {
+				return r.why
+			}
+		}
+	}
+	return ""
+}
+
+// Targets lists the settings of Varve that a file may set.
+func Targets() []string {
+	return []string{
+		"carbon.max_connections", "carbon.max_pickle", "graphite.storage_aggregation", "graphite.storage_schemas",
+		"server.carbon_addr", "server.carbon_udp_addr", "server.pickle_addr",
+	}
+}
