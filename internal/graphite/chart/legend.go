@@ -26,7 +26,7 @@ func (c *Chart) chooseKeys() {
 	}
 	seen := map[string]bool{}
 	for i, k := range c.curves {
-		if k.hidden || c.series[i].NoName || c.o.uniqueLegend && seen[k.name] {
+		if k.hidden || c.series[i].Nameless() || c.o.uniqueLegend && seen[k.name] {
 			continue
 		}
 		seen[k.name] = true

@@ -30,7 +30,7 @@ func init() {
 func alias(c *call) (any, error) {
 	list, name := c.list(0), pytext.Text(c.args[1])
 	return c.each(list, func(s *Series) error {
-		s.Name, s.NoName = name, false
+		s.Name, s.noLabel = name, false
 		return nil
 	})
 }

@@ -165,8 +165,8 @@ func verticalLine(c *call) (any, error) {
 	case ts > until:
 		return nil, badParam("the timestamp %d is behind the end of the range", ts)
 	}
-	s := newSeries("None", ts, ts, 1, []float64{1, 1}, c.xFilesFactor)
-	s.NoName = true
+	s := newSeries(unlabelled, ts, ts, 1, []float64{1, 1}, c.xFilesFactor)
+	s.noLabel = true
 	if c.given(1) {
 		s = newSeries(c.str(1, ""), ts, ts, 1, s.Values, c.xFilesFactor)
 	}

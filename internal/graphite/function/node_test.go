@@ -3,6 +3,7 @@ package function
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -58,5 +59,37 @@ func TestNamesOfStacks(t *testing.T) {
 	}
 	if _, err := evaluate(t.Context(), &ramp{n: 1}, 1<<20, time.Hour, "stacked(a,b)"); err == nil {
 		t.Error("a list of series names a stack")
+	}
+}
+
+// TestNamesOfUnlabelledLines: a line without a label has no name until a function makes
+// one of it. The names are graphite-web's answers; functions that read the name fail there.
+func TestNamesOfUnlabelledLines(t *testing.T) {
+	const nameless = ""
+	for text, want := range map[string]string{
+		"verticalLine('FROM')":                         nameless,
+		"secondYAxis(verticalLine('FROM'))":            "secondYAxis(None)",
+		"cumulative(verticalLine('FROM'))":             `consolidateBy(None,"sum")`,
+		"scale(verticalLine('FROM'),2)":                "scale(None,2)",
+		"dashed(verticalLine('FROM'))":                 "dashed(None, 5)",
+		"alias(verticalLine('FROM'),'x')":              "x",
+		"alias(verticalLine('FROM'),None)":             "None",
+		"lineWidth(verticalLine('FROM'),2)":            nameless,
+		"verticalLine('FROM','None')":                  "None",
+		"secondYAxis(verticalLine('FROM','deployed'))": "secondYAxis(deployed)",
+	} {
+		text = strings.ReplaceAll(text, "FROM", "-1h")
+		list, err := evaluate(t.Context(), &ramp{n: 1}, 1<<20, 48*time.Hour, text)
+		if err != nil || len(list) != 1 {
+			t.Errorf("%s: %v, %v", text, list, err)
+			continue
+		}
+		got := list[0].Name
+		if list[0].Nameless() {
+			got = nameless
+		}
+		if got != want {
+			t.Errorf("%s is %q, want %q", text, got, want)
+		}
 	}
 }

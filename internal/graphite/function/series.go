@@ -12,7 +12,6 @@ import (
 // A Series is a name, tags, and values on a grid.
 type Series struct {
 	Name    string
-	NoName  bool // a line without a label: its name is null in answers
 	Tags    Tags
 	Start   int64 // time of the first value, in seconds since 1970
 	End     int64 // exclusive; the values may be fewer or more than fit
@@ -28,7 +27,8 @@ type Series struct {
 	Consolidation string
 	XFilesFactor  float64
 
-	perPoint int // values that make one row; 0 means 1
+	perPoint int  // values that make one row; 0 means 1
+	noLabel  bool // it was made by a function that gave it no name
 }
 
 // Options are what functions say about drawing.
@@ -61,6 +61,13 @@ func (s *Series) derive(name string, values []float64) *Series {
 func (s *Series) rename(name string) {
 	s.Name, s.PathExpression = name, name
 }
+
+// unlabelled is how a line without a label is called in the names that functions make.
+const unlabelled = "None"
+
+// Nameless reports whether the name is null in answers: the series is a line without a
+// label, and no function has named it since.
+func (s *Series) Nameless() bool { return s.noLabel && s.Name == unlabelled }
 
 // Tags are the tags of a series; "name" always is one of them.
 type Tags map[string]string

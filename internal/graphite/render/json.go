@@ -90,7 +90,7 @@ func (w *writer) number(v float64) {
 
 // title writes the name of a series, or null.
 func (w *writer) title(s *function.Series) {
-	if s.NoName {
+	if s.Nameless() {
 		w.WriteString("null")
 		return
 	}

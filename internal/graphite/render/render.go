@@ -167,7 +167,7 @@ func limit(s *function.Series, points, span int64) {
 
 // name is what answers show; csv and raw have no null for it.
 func name(s *function.Series) string {
-	if s.NoName {
+	if s.Nameless() {
 		return "None"
 	}
 	return s.Name

@@ -20,7 +20,7 @@ func writeCSV(w *writer, series []*function.Series) error {
 			return err
 		}
 		title := s.Name
-		if s.NoName {
+		if s.Nameless() {
 			title = ""
 		}
 		if strings.ContainsAny(title, ",\"\r\n") {
