@@ -92,7 +92,7 @@ func checkTimes(form url.Values, now time.Time) error {
 
 // zoneOf is the zone of the parameter tz; UTC if it names none.
 func zoneOf(form url.Values) *time.Location {
-	if zone, err := time.LoadLocation(lastOf(form, "tz")); err == nil {
+	if zone, known := timespec.Zone(lastOf(form, "tz")); known {
 		return zone
 	}
 	return time.UTC

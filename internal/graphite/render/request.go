@@ -84,8 +84,8 @@ func options(form url.Values) Options {
 
 func (r *Request) parseTimes(form url.Values, clock time.Time, server *time.Location) error {
 	zone := server
-	if name, ok := last(form, "tz"); ok && name != "" && name != "Local" {
-		if z, err := time.LoadLocation(name); err == nil {
+	if name, ok := last(form, "tz"); ok {
+		if z, known := timespec.Zone(name); known {
 			zone = z
 		}
 	}

@@ -1,6 +1,7 @@
 package timespec
 
 import (
+	"strings"
 	"testing"
 	"time"
 	_ "time/tzdata"
@@ -136,4 +137,26 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestZone looks up zones by names of any case, with one for each word that is written
+// in an unusual way.
+func TestZone(t *testing.T) {
+	for _, name := range []string{
+		"UTC", "EST", "EST5EDT", "Europe/Paris", "America/New_York", "America/Port-au-Prince", "America/Port_of_Spain", "Africa/Dar_es_Salaam",
+		"America/Argentina/ComodRivadavia", "America/Knox_IN", "Antarctica/DumontDUrville", "Antarctica/McMurdo", "Australia/ACT", "Australia/LHI",
+		"Australia/NSW", "Brazil/DeNoronha", "Chile/EasterIsland", "Etc/GMT+5", "Etc/GMT-14", "Etc/GMT0", "Etc/UCT", "Etc/UTC", "GB-Eire",
+		"Mexico/BajaNorte", "Mexico/BajaSur", "US/East-Indiana", "NZ-CHAT", "W-SU", "Asia/Kolkata", "GMT+0",
+	} {
+		for _, spelling := range []string{name, strings.ToLower(name), strings.ToUpper(name)} {
+			if zone, known := Zone(spelling); !known || zone.String() != name {
+				t.Errorf("Zone(%q) = %v, %v; want %s", spelling, zone, known, name)
+			}
+		}
+	}
+	for _, name := range []string{"", "Local", "local", "No/Such_Zone", "Europe/", "/", "../etc/passwd", "\x00", strings.Repeat("a/", 5000)} {
+		if zone, known := Zone(name); known {
+			t.Errorf("Zone(%.20q) = %v; want none", name, zone)
+		}
+	}
 }
