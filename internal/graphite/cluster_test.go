@@ -90,17 +90,44 @@ func TestTagErrors(t *testing.T) {
 		{"/tags/findSeries", "", `{"error":"no tag expressions specified"}`},
 		{"/tags", "filter=(", `{"error":"the filter is not a regular expression: `},
 		{"/tags/autoComplete/values", "tag=x&expr=y=~(", `{"error":"Invalid tagspec y=~(`},
+		{"/tags", "limit=x", `{"error":"the limit is not a whole number: \"x\""}`},
+		{"/tags/x", "limit=1.5", `{"error":"the limit is not a whole number: \"1.5\""}`},
+		{"/tags/autoComplete/tags", "limit=x", `{"error":"the limit is not a whole number: \"x\""}`},
+		{"/tags/autoComplete/values", "tag=x&limit=x", `{"error":"the limit is not a whole number: \"x\""}`},
 	} {
 		parameters, err := url.ParseQuery(c.parameters)
 		if err != nil {
 			t.Fatal(err)
 		}
 		w := s.form(c.path, parameters)
-		if c.path == "/tags" {
+		if c.path == "/tags" || c.path == "/tags/x" {
 			w = s.ask("GET", c.path, parameters)
 		}
 		if w.Code != 400 || w.Header().Get("Content-Type") != "application/json" || !strings.HasPrefix(w.Body.String(), c.want) || !json.Valid(w.Body.Bytes()) {
 			t.Errorf("%s %s: %d %s", c.path, c.parameters, w.Code, w.Body)
+		}
+	}
+}
+
+// TestTagLimits: lists have as many entries as the limit says, which may be none.
+func TestTagLimits(t *testing.T) {
+	s := open(t, DefaultConfig(), query.DefaultConfig())
+	s.send("m;x=1;y=2 1 1710071400\nm;x=2;y=2 1 1710071400\n")
+	for _, c := range []struct{ path, limit, want string }{
+		{"/tags", "", `[{"tag":"name"},{"tag":"x"},{"tag":"y"}]`},
+		{"/tags", "2", `[{"tag":"name"},{"tag":"x"}]`},
+		{"/tags", "0", `[]`},
+		{"/tags", "-1", `[{"tag":"name"},{"tag":"x"},{"tag":"y"}]`},
+		{"/tags/x", " 1", `{"tag":"x","values":[{"value":"1","count":1}]}`},
+		{"/tags/x", "0", `{"tag":"x","values":[]}`},
+		{"/tags/autoComplete/tags", "0", `[]`},
+		{"/tags/autoComplete/tags", "9", `["name","x","y"]`},
+		{"/tags/autoComplete/values", "0", `[]`},
+		{"/tags/autoComplete/values", "1", `["1"]`},
+	} {
+		w := s.ask("GET", c.path, url.Values{"limit": {c.limit}, "tag": {"x"}})
+		if got := strings.TrimSpace(w.Body.String()); w.Code != 200 || got != c.want {
+			t.Errorf("%s limit=%s: %d %s; want %s", c.path, c.limit, w.Code, got, c.want)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -47,12 +48,31 @@ func refuseJSON(w http.ResponseWriter, status int, text string) {
 // named returns the values of a parameter, which may be written with brackets.
 func named(form url.Values, name string) []string { return append(form[name], form[name+"[]"]...) }
 
-// limitOf is how many entries are wanted.
-func limitOf(form url.Values, without int) int {
-	if n, err := strconv.Atoi(lastOf(form, "limit")); err == nil && n > 0 {
-		return n
+// limitOf is how many entries are wanted at most: without, if limit is not given or empty,
+// all if it is negative.
+func limitOf(form url.Values, without int) (int, error) {
+	text := strings.TrimSpace(lastOf(form, "limit"))
+	if text == "" {
+		return without, nil
 	}
-	return without
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, fmt.Errorf("the limit is not a whole number: %.40q", text)
+	}
+	if n < 0 {
+		return math.MaxInt, nil
+	}
+	return n, nil
+}
+
+// filterAndLimit are the parameters of lists of tags and of values.
+func filterAndLimit(form url.Values) (*model.Pattern, int, error) {
+	filter, err := filterOf(form)
+	if err != nil {
+		return nil, 0, err
+	}
+	most, err := limitOf(form, math.MaxInt)
+	return filter, most, err
 }
 
 // filterOf is the expression that names must begin with.
@@ -111,7 +131,7 @@ func valueOf(n query.Number, tag string) string {
 
 // listTags answers /tags.
 func (a *API) listTags(w http.ResponseWriter, r *http.Request, form url.Values) {
-	filter, err := filterOf(form)
+	filter, most, err := filterAndLimit(form)
 	if err != nil {
 		refuseJSON(w, http.StatusBadRequest, err.Error())
 		return
@@ -125,7 +145,6 @@ func (a *API) listTags(w http.ResponseWriter, r *http.Request, form url.Values) 
 			names = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(names), "name"))))
 		}
 		list := []map[string]string{}
-		most := limitOf(form, len(names))
 		for _, name := range names {
 			if filter.MatchString(name) && len(list) < most {
 				list = append(list, map[string]string{"tag": name})
@@ -149,7 +168,7 @@ func (a *API) listValues(w http.ResponseWriter, r *http.Request, form url.Values
 		httpapi.WriteEmpty(w, http.StatusMethodNotAllowed)
 		return
 	}
-	filter, err := filterOf(form)
+	filter, most, err := filterAndLimit(form)
 	if err != nil {
 		refuseJSON(w, http.StatusBadRequest, err.Error())
 		return
@@ -162,7 +181,6 @@ func (a *API) listValues(w http.ResponseWriter, r *http.Request, form url.Values
 		var found any
 		if len(values.counts) > 0 {
 			list := []tagValue{}
-			most := limitOf(form, len(values.counts))
 			for _, v := range values.sorted() {
 				if filter.MatchString(v) && len(list) < most {
 					list = append(list, tagValue{v, values.counts[v]})
@@ -197,6 +215,11 @@ const offered = 100
 // the expressions do not use yet.
 func (a *API) completeTags(w http.ResponseWriter, r *http.Request, form url.Values) {
 	expressions, prefix := named(form, "expr"), lastOf(form, "tagPrefix")
+	most, err := limitOf(form, offered)
+	if err != nil {
+		refuseJSON(w, http.StatusBadRequest, err.Error())
+		return
+	}
 	a.within(w, r, strings.Join(expressions, " "), func(s *query.Session) error {
 		names := newTally(s)
 		err := a.tagNames(s, expressions, func(name string) error {
@@ -213,7 +236,7 @@ func (a *API) completeTags(w http.ResponseWriter, r *http.Request, form url.Valu
 				delete(names.counts, parts[1])
 			}
 		}
-		return answerWithin(s, w, form, first(names.sorted(), limitOf(form, offered)))
+		return answerWithin(s, w, form, first(names.sorted(), most))
 	})
 }
 
@@ -245,6 +268,11 @@ func (a *API) completeValues(w http.ResponseWriter, r *http.Request, form url.Va
 		refuseJSON(w, http.StatusBadRequest, "no tag specified")
 		return
 	}
+	most, err := limitOf(form, offered)
+	if err != nil {
+		refuseJSON(w, http.StatusBadRequest, err.Error())
+		return
+	}
 	expressions := append(slices.Clone(named(form, "expr")), tag+"!=")
 	a.within(w, r, strings.Join(expressions, " "), func(s *query.Session) error {
 		values := newTally(s)
@@ -258,7 +286,7 @@ func (a *API) completeValues(w http.ResponseWriter, r *http.Request, form url.Va
 		if err != nil {
 			return err
 		}
-		return answerWithin(s, w, form, first(values.sorted(), limitOf(form, offered)))
+		return answerWithin(s, w, form, first(values.sorted(), most))
 	})
 }
 
