@@ -23,6 +23,7 @@ func (c Config) Book(log *slog.Logger) (*retention.Book, error) {
 		return nil, err
 	}
 	book.Rules = append(policies, book.Rules...)
+	book.Enforced = c.Retention.Enforce
 	return book, nil
 }
 

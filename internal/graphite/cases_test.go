@@ -61,6 +61,7 @@ func openSite(t *testing.T, config Config, limits query.Config, enforce bool) *s
 	if err != nil {
 		t.Fatal(err)
 	}
+	book.Enforced = enforce
 	shelf := retention.NewShelf(book)
 	options := embedded.Options{Registerer: registry, Logger: log, Now: clock}
 	if enforce {

@@ -163,13 +163,21 @@ func (r *reader) window(g *grid, one *read, at, n int64, buckets *store.Buckets)
 		return nil
 	}
 	thinned, base := t.points(r.thinned[:0], values, r.mixed), 0
+	exact := t.bySamples(buckets.Len() > 0)
+	if exact {
+		t.whole(points, values, r.mixed)
+	}
 	if values == nil {
 		base = finest(thinned)
 		if values, err = r.blank(int(n * (t.step(g.stage) / t.step(base)))); err != nil {
 			return err
 		}
 	}
-	copy(points, g.archive(values, base, fine.StartMS/1000, one.policy, thinned))
+	for k, v := range g.archive(values, base, fine.StartMS/1000, one.policy, thinned) {
+		if !exact || v != v {
+			points[k] = v
+		}
+	}
 	return nil
 }
 

@@ -99,12 +99,46 @@ func (t thin) percentiles(points, values []float64, buckets []store.Bucket, nowM
 		}
 		switch {
 		case n > 0:
-			points[k] = t.value(whole(samples, startMS, step, buckets[:n], &all))
+			points[k] = t.value(merged(samples, startMS, step, buckets[:n], &all))
 			buckets = buckets[n:]
 		case ratio == 1:
 			points[k] = samples[0]
 		default:
 			points[k] = t.policy.Aggregation.Merge(samples, t.old(startMS, nowMS))
+		}
+	}
+}
+
+// bySamples reports whether the value of a point is made of all its samples, and of finer
+// points only whether there is one. The average of averages is Whisper's, and is that of
+// samples that stay; once samples are thinned out, only their sums and counts are left
+// of them, so that it could not stay what it was. thinned says that some of them are.
+func (t thin) bySamples(thinned bool) bool {
+	switch {
+	case t.stage == 0:
+		return false
+	case t.policy.Aggregation.Method == retention.Average:
+		return t.policy.Enforced || thinned
+	}
+	return t.policy.Aggregation.Method == retention.Count
+}
+
+// whole fills in the points of the stage that was asked for, each from all samples that
+// there were, however few. values and buckets are as for points.
+func (t thin) whole(points, values []float64, buckets []store.Bucket) {
+	step := t.step(t.stage)
+	ratio := int(step / t.stepMS)
+	for k := range points {
+		startMS := t.startMS + int64(k)*step
+		sum, stepMS := samplesIn(values, k*ratio, ratio), step
+		for len(buckets) > 0 && buckets[0].StartMS-startMS < step {
+			sum.Merge(buckets[0].Aggregate)
+			stepMS = max(stepMS, buckets[0].StepMS)
+			buckets = buckets[1:]
+		}
+		points[k] = math.NaN()
+		if sum.Count > 0 {
+			points[k] = t.policy.Aggregation.Method.Of(sum, t.policy.Expected(stepMS))
 		}
 	}
 }
@@ -115,9 +149,9 @@ func (t thin) old(ms, nowMS int64) bool {
 	return t.stage > 0 && ms < nowMS-t.policy.Rule.Stages[t.stage-1].Keep*1000
 }
 
-// whole is the bucket of all samples of a point: those that were thinned out, of which
+// merged is the bucket of all samples of a point: those that were thinned out, of which
 // one bucket may be wider, and those that were not. scratch may be anything.
-func whole(samples []float64, startMS, stepMS int64, buckets []store.Bucket, scratch *quantile.Builder) store.Bucket {
+func merged(samples []float64, startMS, stepMS int64, buckets []store.Bucket, scratch *quantile.Builder) store.Bucket {
 	sum := store.Bucket{StartMS: startMS, StepMS: stepMS, Aggregate: samplesIn(samples, 0, len(samples))}
 	scratch.Reset()
 	for _, v := range samples {

@@ -201,7 +201,78 @@ func plainPoints(t *testing.T, session *query.Session, g *grid, number query.Num
 		th.percentiles(points, values, buckets, g.now*1000)
 		return points
 	}
-	return g.archive(values, 0, g.start, p, th.points(nil, values, buckets))
+	exact := slices.Repeat([]float64{math.NaN()}, int(g.n))
+	if th.bySamples(len(buckets) > 0) {
+		th.whole(exact, values, buckets)
+	}
+	points := g.archive(values, 0, g.start, p, th.points(nil, values, buckets))
+	for i, v := range points {
+		if v == v && exact[i] == exact[i] {
+			points[i] = exact[i]
+		}
+	}
+	return points
+}
+
+// TestAveragesOfGaps: with gaps, a point of a coarser archive is the average of its samples,
+// or their number, before they are thinned out and after each fold, whether they came in
+// time or late.
+func TestAveragesOfGaps(t *testing.T) {
+	dir := t.TempDir()
+	config := DefaultConfig()
+	config.StorageSchemas, config.StorageAggregation = filepath.Join(dir, "schemas"), filepath.Join(dir, "aggregation")
+	for path, text := range map[string]string{
+		config.StorageSchemas:     "[a]\npattern = .\nretentions = 10s:1h,60s:1d,1h:1y\n",
+		config.StorageAggregation: "[c]\npattern = count\naggregationMethod = count\nxFilesFactor = 0\n[a]\npattern = .\naggregationMethod = average\nxFilesFactor = 0.1\n",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := openSite(t, config, query.DefaultConfig(), true)
+	now := graphitetest.Clock.Unix()
+	sums, counts := map[int64]float64{}, map[int64]float64{}
+	send := func(from, until, offset int64) {
+		var lines strings.Builder
+		for at := from + offset; at < until; at += 10 * (1 + at/10%7) { // gaps of many lengths
+			v := float64(at / 10 % 97)
+			fmt.Fprintf(&lines, "average %v %d\ncount %v %d\n", v, at, v, at)
+			sums[at/3600] += v
+			counts[at/3600]++
+		}
+		s.send(lines.String())
+	}
+	check := func(when string) {
+		t.Helper()
+		form := url.Values{"target": {"average", "count"}, "format": {"json"}, "from": {fmt.Sprint(now - 3*86400)}, "until": {fmt.Sprint(now - 3600)}}
+		var got []struct{ Datapoints [][2]*float64 }
+		w := s.ask("GET", "/render", form)
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || len(got) != 2 || len(got[0].Datapoints) != 71 {
+			t.Fatalf("%s: %v, %d %.300s", when, err, w.Code, w.Body)
+		}
+		for i := range got[0].Datapoints {
+			hour := int64(*got[0].Datapoints[i][1]) / 3600
+			for k, want := range []float64{sums[hour] / counts[hour], counts[hour]} {
+				if v := got[k].Datapoints[i][0]; v == nil || math.Abs(*v-want) > 1e-9*want {
+					t.Fatalf("%s, series %d: hour %d is %v, want %v", when, k, i, *v, want)
+				}
+			}
+		}
+	}
+	fold := func() {
+		if err := s.store.Compact(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(now-3*86400, now, 0)
+	check("samples")
+	fold()
+	check("buckets of an hour and of a minute, and samples")
+	send(now-50*3600, now-40*3600, 7) // no time that is there already
+	send(now-12*3600, now-10*3600, 7)
+	check("late samples")
+	fold()
+	check("late samples, folded")
 }
 
 // TestReaderAgainstPlain: the points of samples and buckets are those that the simplest way
@@ -228,6 +299,7 @@ func TestReaderAgainstPlain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	book.Enforced = true
 	now := graphitetest.Clock.Unix()
 	r := rand.New(rand.NewPCG(2, 2))
 	check := func(when string) (values int) {

@@ -13,11 +13,12 @@ import (
 type Book struct {
 	Rules        []Rule
 	Aggregations []Aggregation
+	Enforced     bool // samples are thinned out and removed as the rules say
 }
 
 // For returns the book of one tenant.
 func (b *Book) For(tenant string) *Book {
-	return &Book{Aggregations: b.Aggregations, Rules: slices.DeleteFunc(slices.Clone(b.Rules), func(r Rule) bool {
+	return &Book{Enforced: b.Enforced, Aggregations: b.Aggregations, Rules: slices.DeleteFunc(slices.Clone(b.Rules), func(r Rule) bool {
 		return len(r.Tenants) > 0 && !slices.Contains(r.Tenants, tenant)
 	})}
 }
@@ -67,6 +68,7 @@ func PathOf(metric string, tags model.Tags) string {
 type Policy struct {
 	Rule        *Rule // nil: what was sent is kept for ever
 	Aggregation *Aggregation
+	Enforced    bool // see [Book]
 }
 
 // Sketches reports whether buckets keep the percentiles of their samples: if the rule says
@@ -96,7 +98,7 @@ func (p Policy) Expected(stepMS int64) float64 {
 // Of returns the policy of a series: the first rule that matches it, and the first
 // aggregation whose pattern is found in its path, unless the rule has its own.
 func (b *Book) Of(s Series) Policy {
-	p := Policy{}
+	p := Policy{Enforced: b.Enforced}
 	rule := b.rule(s)
 	if rule != nil && len(rule.Stages) > 0 {
 		p.Rule = rule

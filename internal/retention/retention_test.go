@@ -68,7 +68,7 @@ func TestFilesOfCarbon(t *testing.T) {
 	if err != nil || len(all) != 4 || len(warnings) != 1 {
 		t.Fatalf("%d aggregations, warnings %q, %v", len(all), warnings, err)
 	}
-	book := Book{rules, all}
+	book := Book{Rules: rules, Aggregations: all}
 	for path, want := range map[string]struct {
 		rule, stages, aggregation string
 		method                    Method
