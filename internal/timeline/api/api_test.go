@@ -38,6 +38,11 @@ type served struct {
 
 func serve(t *testing.T, change ...func(*timeline.Config, *ingest.Config)) *served {
 	t.Helper()
+	return serveQueries(t, query.DefaultConfig(), change...)
+}
+
+func serveQueries(t *testing.T, queries query.Config, change ...func(*timeline.Config, *ingest.Config)) *served {
+	t.Helper()
 	shelf, err := local.Open(vfs.NewMem(), "timelines", local.Options{})
 	must(t, err)
 	config, limits := timeline.DefaultConfig(), ingest.DefaultConfig()
@@ -50,7 +55,7 @@ func serve(t *testing.T, change ...func(*timeline.Config, *ingest.Config)) *serv
 	pipeline := ingest.New(samples, limits, ingest.Options{Registerer: prometheus.NewRegistry()})
 	api := New(Options{
 		Engine: engine, Config: config, Pipeline: pipeline, Metric: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
-		Queries: query.New(samples, query.DefaultConfig(), prometheus.NewRegistry(), time.Now),
+		Queries: query.New(samples, queries, prometheus.NewRegistry(), time.Now),
 	})
 	mux := http.NewServeMux()
 	for _, r := range api.Routes() {

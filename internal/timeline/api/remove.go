@@ -1,10 +1,13 @@
 package api
 
 import (
+	"context"
 	"net/http"
 
+	"varve/internal/clip"
 	"varve/internal/httpapi"
 	"varve/internal/timeline"
+	"varve/internal/work"
 )
 
 // deleteEvents answers DELETE /api/v1/timelines/NAME/events.
@@ -15,9 +18,32 @@ func (a *API) deleteEvents(w http.ResponseWriter, r *http.Request) {
 		d, err = deletionOf(r)
 	}
 	if err == nil {
-		err = a.engine.Delete(r.Context(), name, d)
+		err = a.delete(r, name, func(ctx context.Context) error { return a.engine.Delete(ctx, name, d) })
 	}
 	a.done(w, r, err)
+}
+
+// delete calls f, which deletes events, when it has one of the places that deletes of samples
+// have, too. Deletes of a timeline come one after the other: without places, any number of them
+// would wait.
+func (a *API) delete(r *http.Request, name string, f func(context.Context) error) error {
+	began, err := a.queries.Delete(r.Context(), func() error {
+		return work.Do("delete events", func() error { return f(r.Context()) })
+	})
+	if began {
+		a.logDelete(r, name, err)
+	}
+	return err
+}
+
+// logDelete logs which client deleted what: nothing else records it.
+func (a *API) logDelete(r *http.Request, name string, err error) {
+	attrs := []any{"timeline", clip.Text(name, clipped), "selection", clip.Text(r.URL.RawQuery, clipped), "client", r.RemoteAddr}
+	if err != nil {
+		a.log.Info("delete of events was not completed; a part may be deleted", append(attrs, "error", err)...)
+		return
+	}
+	a.log.Info("events deleted", attrs...)
 }
 
 // deletionOf reads which events to delete. A request that names none is an error.
@@ -41,7 +67,7 @@ func deletionOf(r *http.Request) (d timeline.Deletion, err error) {
 func (a *API) deleteTimeline(w http.ResponseWriter, r *http.Request) {
 	name, err := nameOf(r)
 	if err == nil {
-		err = a.engine.DeleteTimeline(r.Context(), name)
+		err = a.delete(r, name, func(ctx context.Context) error { return a.engine.DeleteTimeline(ctx, name) })
 	}
 	a.done(w, r, err)
 }
