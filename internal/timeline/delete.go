@@ -27,8 +27,6 @@ func (e *Engine) Delete(ctx context.Context, timeline string, d Deletion) error 
 	}
 	l := e.use(timeline)
 	defer e.release(l)
-	l.work.Lock()
-	defer l.work.Unlock()
 	r, id := within(d.From, d.Until), d.ID
 	if r.Empty() {
 		return nil
@@ -46,7 +44,7 @@ func (e *Engine) Delete(ctx context.Context, timeline string, d Deletion) error 
 		return err
 	}
 	if id == "" {
-		return e.erase(ctx, l, k, r, now)
+		return e.erase(ctx, l, k, r, now, false)
 	}
 	return e.eraseID(ctx, l, k, r, id)
 }
@@ -80,94 +78,185 @@ func (e *Engine) eraseID(ctx context.Context, l *line, k known, r Range, id stri
 	if !whole {
 		return &store.LimitError{Limit: "events that are looked through for an id", Max: pageRows, What: "give from and until, best both the time of the event"}
 	}
-	for _, p := range found {
-		if err := e.erase(ctx, l, k, Range{p, p.Next()}, e.stamp()); err != nil {
+	for some := range slices.Chunk(found, eraseAtOnce) {
+		if err := e.eraseEvents(ctx, l, k, some); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// eraseEvents removes some events, ascending by position, up to eraseAtOnce.
+func (e *Engine) eraseEvents(ctx context.Context, l *line, k known, at []Position) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	l.work.Lock()
+	defer l.work.Unlock()
+	before := e.stamp()
+	if k.apart() {
+		now, err := e.entries(ctx, l, at) // they may have other data since they were found
+		if err != nil {
+			return err
+		}
+		ctx = context.WithoutCancel(ctx) // see eraseSomeApart
+		if err := e.dropPayloads(ctx, l, now, before); err != nil {
+			return err
+		}
+	}
+	ranges := make([]Range, len(at))
+	for i, p := range at {
+		ranges[i] = Range{p, p.Next()}
+	}
+	return e.eraseRows(ctx, l, k, ranges, before)
+}
+
+// entries reads the entries at positions. Of one that is not there it is the zero Entry.
+func (e *Engine) entries(ctx context.Context, l *line, at []Position) ([]Entry, error) {
+	all := make([]Entry, len(at))
+	return all, work.Parallel(ctx, payloadsAtOnce, len(at), "read events", func(ctx context.Context, i int) error {
+		entry, _, err := e.entry(ctx, l.name, at[i])
+		all[i] = Entry{Pointer: entry.Pointer}
+		return err
+	})
+}
+
+// apart reports whether data may be kept apart at some time.
+func (h *History) apart() bool {
+	return slices.ContainsFunc(h.Layouts, func(l Layout) bool { return l.Mode != Materialised })
+}
+
 // scan calls look for all entries of a range, some at a time. It keeps none of them. whole is
-// false if the budget, which may be nil, ended before.
+// false if the budget ended before.
 func (e *Engine) scan(ctx context.Context, l *line, r Range, b *budget, look func([]Entry) error) (whole bool, err error) {
 	s, err := e.openStream(ctx, l, r, Ascending, eraseAtOnce, 1)
 	if err != nil {
 		return false, err
 	}
 	for {
-		step := b
-		if step == nil {
-			step = e.newBudget()
-		}
-		some, _, end, err := s.fill(ctx, step)
+		some, _, end, err := s.fill(ctx, b)
 		if err == nil {
 			err = look(some)
 		}
 		if err != nil || end {
 			return err == nil, err
 		}
-		if err := ctx.Err(); err != nil || b != nil && b.spent() {
+		if err := ctx.Err(); err != nil || b.spent() {
 			return false, err
 		}
 	}
 }
 
-// eraseAtOnce is how many events are looked at first, and whose data is removed at a time.
+// eraseAtOnce is how many events are looked at first, and removed at a time where their data
+// may be kept apart.
 const eraseAtOnce = 1000
 
 // erase removes the events of a range. Where data may be kept apart, that goes first, with the
-// events that refer to it.
-func (e *Engine) erase(ctx context.Context, l *line, k known, r Range, before time.Time) error {
-	if slices.ContainsFunc(k.Layouts, func(l Layout) bool { return l.Mode != Materialised }) {
-		if err := e.eraseApart(ctx, l, k, r, before); err != nil {
+// events that refer to it. held says that l.work is held.
+func (e *Engine) erase(ctx context.Context, l *line, k known, r Range, before time.Time, held bool) error {
+	if k.apart() {
+		if err := e.eraseApart(ctx, l, k, r, before, held); err != nil || e.whole != nil {
 			return err
 		}
 	}
-	return e.eraseRows(ctx, l, k, r, before)
+	return e.eraseRows(ctx, l, k, []Range{r}, before)
 }
 
-func (e *Engine) eraseRows(ctx context.Context, l *line, k known, r Range, before time.Time) error {
+// eraseRows removes the rows of events in ranges, which are ascending.
+func (e *Engine) eraseRows(ctx context.Context, l *line, k known, ranges []Range, before time.Time) error {
 	if e.whole != nil {
-		return e.whole.DeleteAll(ctx, l.name, r)
+		return e.whole.DeleteAll(ctx, l.name, ranges)
 	}
-	return e.overBuckets(ctx, l, k, r, func(ctx context.Context, p Part) error {
-		return e.shelf.Delete(ctx, p, r.Intersect(Range{At(p.Start), At(p.EndExcl)}), before)
+	all := Range{ranges[0].From, ranges[len(ranges)-1].To}
+	return e.overBuckets(ctx, l, k, all, func(ctx context.Context, p Part) error {
+		some := overlaps(ranges, Range{At(p.Start), At(p.EndExcl)})
+		if len(some) == 0 {
+			return nil
+		}
+		return e.shelf.Delete(ctx, p, some, before)
 	}, nil)
 }
 
-// eraseApart removes the events of a range whose data is kept apart: some at a time, first their
-// references to data and then the events. If it fails in between, some are left without
-// data, and deleting again removes them. A client that goes away is no reason to stop there.
-func (e *Engine) eraseApart(ctx context.Context, l *line, k known, r Range, before time.Time) error {
-	_, err := e.scan(ctx, l, r, nil, func(all []Entry) error {
-		for some := range slices.Chunk(all, eraseAtOnce) {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			if !slices.ContainsFunc(some, func(s Entry) bool { return s.Pointer != PayloadKey{} }) {
-				continue
-			}
-			ctx := context.WithoutCancel(ctx)
-			if err := e.dropPayloads(ctx, l, some, before); err != nil {
-				return err
-			}
-			if err := e.eraseRows(ctx, l, k, Range{some[0].Position(), some[len(some)-1].Position().Next()}, before); err != nil {
-				return err
-			}
+// overlaps returns what of some ranges, which are ascending, is in another one.
+func overlaps(ranges []Range, in Range) (some []Range) {
+	first, _ := slices.BinarySearchFunc(ranges, in.From, func(r Range, p Position) int {
+		if r.To.Compare(p) <= 0 {
+			return -1
 		}
-		return nil
+		return 1
 	})
-	return err
+	for _, r := range ranges[first:] {
+		if r = r.Intersect(in); r.Empty() {
+			break
+		}
+		some = append(some, r)
+	}
+	return some
 }
 
-func (e *Engine) dropPayloads(ctx context.Context, l *line, some []Entry, before time.Time) error {
-	return work.Parallel(ctx, payloadsAtOnce, len(some), "delete data of events", func(ctx context.Context, i int) error {
-		if some[i].Pointer == (PayloadKey{}) {
-			return nil
+// eraseApart removes the events of a range whose data is kept apart, and of a Whole all others,
+// too. It does so some at a time, between which appends to the timeline go on, unless l.work
+// is held. A client that goes away is no reason to stop but in between.
+func (e *Engine) eraseApart(ctx context.Context, l *line, k known, r Range, before time.Time, held bool) error {
+	for {
+		next, end, err := e.eraseSomeApart(ctx, l, k, r, before, held)
+		if err != nil || end {
+			return err
 		}
-		return e.shelf.DropPayload(ctx, some[i].Pointer, l.name, before)
-	})
+		r.From = next
+	}
+}
+
+// eraseSomeApart removes the references to data first and then the events. If it fails in
+// between, some are left without data, and deleting again removes them. An append in between
+// would leave data to which nothing refers, so l.work is held.
+func (e *Engine) eraseSomeApart(ctx context.Context, l *line, k known, r Range, before time.Time, held bool) (next Position, end bool, err error) {
+	if !held {
+		l.work.Lock()
+		defer l.work.Unlock()
+	}
+	some, next, end, err := e.some(ctx, l, r)
+	if err != nil {
+		return next, end, err
+	}
+	apart := slices.ContainsFunc(some, func(s Entry) bool { return s.Pointer != PayloadKey{} })
+	if e.whole == nil && !apart {
+		return next, end, nil
+	}
+	ctx = context.WithoutCancel(ctx)
+	if err := e.dropPayloads(ctx, l, some, before); err != nil {
+		return next, end, err
+	}
+	if !end {
+		r.To = next
+	}
+	return next, end, e.eraseRows(ctx, l, k, []Range{r}, before)
+}
+
+// some returns the first entries of a range, about eraseAtOnce of them and one at least if there
+// is one, and where the next ones are.
+func (e *Engine) some(ctx context.Context, l *line, r Range) (some []Entry, next Position, end bool, err error) {
+	s, err := e.openStream(ctx, l, r, Ascending, eraseAtOnce, 1)
+	for err == nil && len(some) == 0 && !end {
+		if err = ctx.Err(); err == nil {
+			some, next, end, err = s.fill(ctx, e.newBudget())
+		}
+	}
+	return some, next, end, err
+}
+
+// dropPayloads removes the data of entries that is kept apart.
+func (e *Engine) dropPayloads(ctx context.Context, l *line, some []Entry, before time.Time) error {
+	var keys []PayloadKey
+	for i := range some {
+		if some[i].Pointer != (PayloadKey{}) {
+			keys = append(keys, some[i].Pointer)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	return e.shelf.DropPayloads(ctx, keys, l.name, before)
 }
 
 // overBuckets calls do for all parts of the marked buckets that reach into a range, and done,
@@ -223,8 +312,6 @@ func (e *Engine) DeleteTimeline(ctx context.Context, timeline string) error {
 	}
 	l := e.use(timeline)
 	defer e.release(l)
-	l.work.Lock()
-	defer l.work.Unlock()
 	now := e.stamp()
 	if err := e.noteDeletion(ctx, l, Deleted{All(), "", now}); err != nil {
 		return err
@@ -233,7 +320,15 @@ func (e *Engine) DeleteTimeline(ctx context.Context, timeline string) error {
 	if err != nil || k.Version == 0 {
 		return err
 	}
-	if err := e.erase(ctx, l, k, All(), now); err != nil {
+	if k.apart() { // this may take long; appends go on meanwhile
+		if err := e.eraseApart(ctx, l, k, All(), now, false); err != nil {
+			return err
+		}
+	}
+	l.work.Lock()
+	defer l.work.Unlock()
+	now = e.stamp()
+	if err := e.erase(ctx, l, k, All(), now, true); err != nil {
 		return err
 	}
 	if e.alone() {

@@ -2,8 +2,11 @@ package timeline
 
 import (
 	"context"
+	"fmt"
 	"runtime"
+	"sync"
 	"testing"
+	"time"
 )
 
 // A largeShelf has one timeline of events with one id and data of 1 MiB each, which it makes as
@@ -13,6 +16,7 @@ type largeShelf struct {
 	events  int64
 	heap    uint64
 	deleted int
+	calls   int // of DeleteAll
 }
 
 func (s *largeShelf) History(context.Context, string) (History, error) {
@@ -36,11 +40,12 @@ func (s *largeShelf) SliceAll(_ context.Context, _ string, r Range, _ Direction,
 	return out, nil
 }
 
-func (s *largeShelf) DeleteAll(context.Context, string, Range) error {
+func (s *largeShelf) DeleteAll(_ context.Context, _ string, ranges []Range) error {
 	if s.deleted == 0 {
 		s.heap = heapInUse()
 	}
-	s.deleted++
+	s.deleted += len(ranges)
+	s.calls++
 	return nil
 }
 
@@ -69,7 +74,87 @@ func TestDeleteByIDKeepsNoData(t *testing.T) {
 	if s.deleted != int(s.events) {
 		t.Errorf("%d events were deleted, want %d", s.deleted, s.events)
 	}
+	if s.calls != 1 {
+		t.Errorf("%d calls delete the events, each of which is a sync, want 1", s.calls)
+	}
 	if s.heap > before+20<<20 {
 		t.Errorf("%d MiB are held while %d MiB of events are deleted, want 20 MiB at most", (s.heap-before)>>20, s.events)
+	}
+}
+
+// An endlessShelf has a timeline whose events end when one is put. Their data is kept apart.
+type endlessShelf struct {
+	largeShelf
+	put   chan struct{}
+	begun chan struct{} // events are being deleted
+	once  sync.Once
+}
+
+func (s *endlessShelf) History(context.Context, string) (History, error) {
+	l := defaultLayout
+	l.Mode = Index
+	return History{Version: 1, Layouts: []Layout{l}}, nil
+}
+
+func (s *endlessShelf) SliceAll(ctx context.Context, _ string, r Range, _ Direction, l Limit) (Slice, error) {
+	select {
+	case <-s.put:
+		return Slice{}, nil
+	default:
+	}
+	out := Slice{More: true}
+	for i := range l.Entries {
+		out.Entries = append(out.Entries, Entry{Event: Event{Time: r.From.Time + int64(i), ID: fmt.Sprint("e", i)}, Pointer: PayloadKey{1}})
+	}
+	return out, ctx.Err()
+}
+
+func (s *endlessShelf) DropPayloads(context.Context, []PayloadKey, string, time.Time) error {
+	s.once.Do(func() { close(s.begun) })
+	return nil
+}
+
+func (s *endlessShelf) Mark(context.Context, string, []int64, time.Time) error { return nil }
+
+func (s *endlessShelf) Marks(context.Context, string, int64, int64, Direction, int) ([]int64, error) {
+	return []int64{0}, nil
+}
+
+func (s *endlessShelf) Unmark(context.Context, string, []int64, time.Time) error { return nil }
+
+func (s *endlessShelf) SetHistory(context.Context, string, uint64, History) error { return nil }
+
+func (s *endlessShelf) Put(context.Context, []Placed) error {
+	close(s.put)
+	return nil
+}
+
+// TestAppendsBesideDeletes: an append does not wait until all events of a timeline are deleted.
+func TestAppendsBesideDeletes(t *testing.T) {
+	until := int64(MaxTime)
+	for name, remove := range map[string]func(context.Context, *Engine) error{
+		"events":   func(ctx context.Context, e *Engine) error { return e.Delete(ctx, "t", Deletion{Until: &until}) },
+		"timeline": func(ctx context.Context, e *Engine) error { return e.DeleteTimeline(ctx, "t") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			s := &endlessShelf{put: make(chan struct{}), begun: make(chan struct{})}
+			e, err := Open(s, Options{Upkeep: -1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			deleted := make(chan error, 1)
+			go func() { deleted <- remove(ctx, e) }()
+			<-s.begun
+			now := time.Now().UnixMicro()
+			if _, err := e.Append(ctx, []Addressed{{Event: Event{Time: now, ID: "new"}, Timelines: []string{"t"}}}); err != nil {
+				t.Error(err)
+			}
+			if err := <-deleted; err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

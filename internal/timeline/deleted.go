@@ -131,7 +131,7 @@ func (a *appending) leaveOutDeleted(put bool) error {
 		for at, d := range some {
 			if err == nil && (put || d.ID != "") { // an earlier try may have put it
 				p := a.placed[at].Position()
-				err = a.e.erase(ctx, t.line, t.known, Range{p, p.Next()}, d.Before)
+				err = a.e.erase(ctx, t.line, t.known, Range{p, p.Next()}, d.Before, true)
 			}
 			mu.Lock()
 			gone[at] = true

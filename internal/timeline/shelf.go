@@ -31,7 +31,7 @@ type Shelf interface {
 	//
 	// The Payload of an entry is stored with a reference from the entry's timeline, not later
 	// than the entry. If the entry replaces one with another Pointer, the reference of the
-	// timeline to that payload is removed, as by DropPayload. This holds for entries that are
+	// timeline to that payload is removed, as by DropPayloads. This holds for entries that are
 	// Apart and not Fresh.
 	//
 	// Put records the arrival of each entry, see Arrivals.
@@ -41,11 +41,11 @@ type Shelf interface {
 	// at a limit. A part that cannot be read is an error, never an empty slice.
 	Slice(ctx context.Context, p Part, r Range, d Direction, l Limit) (Slice, error)
 
-	// Delete removes entries of one part whose position is in r. With a range that covers
-	// the part the shelf may remove the part as a whole. Entries that were put at or after
-	// before may stay, and do where other processes write: on Cassandra before is the
-	// timestamp of the tombstone.
-	Delete(ctx context.Context, p Part, r Range, before time.Time) error
+	// Delete removes entries of one part whose position is in one of some ranges, which are
+	// ascending. With a range that covers the part the shelf may remove the part as a whole.
+	// Entries that were put at or after before may stay, and do where other processes
+	// write: on Cassandra before is the timestamp of the tombstone.
+	Delete(ctx context.Context, p Part, ranges []Range, before time.Time) error
 
 	// Mark enters buckets, given by their start, in the directory of a timeline, and
 	// remembers now as when they were last marked.
@@ -86,9 +86,9 @@ type Shelf interface {
 	// Payload reads data that is kept apart. The error is ErrNoPayload if it is not there.
 	Payload(ctx context.Context, key PayloadKey) ([]byte, error)
 
-	// DropPayload removes the reference of a timeline to a payload, and the payload with its
+	// DropPayloads removes the references of a timeline to payloads, and each payload with its
 	// last reference. References that were put at or after before stay.
-	DropPayload(ctx context.Context, key PayloadKey, timeline string, before time.Time) error
+	DropPayloads(ctx context.Context, keys []PayloadKey, timeline string, before time.Time) error
 
 	// Arrivals lists entries of a timeline in an order in which they arrived, so that a
 	// reader who continues with Next gets each entry once, however late its time is: an
@@ -114,7 +114,7 @@ type Whole interface {
 	SliceAll(ctx context.Context, timeline string, r Range, d Direction, l Limit) (Slice, error)
 
 	// DeleteAll is Shelf.Delete for all parts of a timeline at once.
-	DeleteAll(ctx context.Context, timeline string, r Range) error
+	DeleteAll(ctx context.Context, timeline string, ranges []Range) error
 
 	// Alone reports whether no other process writes to what the shelf stores.
 	Alone() bool

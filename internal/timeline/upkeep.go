@@ -153,11 +153,16 @@ func (e *Engine) expire(ctx context.Context, l *line, k known) error {
 	if err != nil || len(first) == 0 {
 		return err
 	}
+	r := Range{At(first[0]), At(end)}
+	if k.apart() { // this may take long; appends go on meanwhile
+		if err := e.eraseApart(ctx, l, k, r, e.stamp(), false); err != nil {
+			return err
+		}
+	}
 	l.work.Lock()
 	defer l.work.Unlock()
-	r := Range{At(first[0]), At(end)}
 	now := e.now()
-	if err := e.erase(ctx, l, k, r, e.stamp()); err != nil {
+	if err := e.erase(ctx, l, k, r, e.stamp(), true); err != nil {
 		return err
 	}
 	return e.overBuckets(ctx, l, k, r, func(context.Context, Part) error { return nil }, func(starts []int64) error {

@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"varve/internal/cassandra/cql"
@@ -18,17 +19,41 @@ var (
 	deletePart2  = write("delete_event_part_pieces", "DELETE FROM timeline_pieces"+hiding+ofPart)
 )
 
-// Delete is timeline.Shelf.Delete: one tombstone, of the partition where the range covers
-// it. The partitions of both tables have the same key, so the batch is applied as a whole.
-func (s *Shelf) Delete(ctx context.Context, p timeline.Part, r timeline.Range, before time.Time) error {
-	if err := s.check(); err != nil || r.Empty() {
+// rangesAtOnce is how many ranges of a part are deleted with one batch.
+const rangesAtOnce = 25
+
+// Delete is timeline.Shelf.Delete: one tombstone, of the partition where a range covers it, or
+// one of each range.
+func (s *Shelf) Delete(ctx context.Context, p timeline.Part, ranges []timeline.Range, before time.Time) error {
+	if err := s.check(); err != nil {
 		return err
 	}
-	args := append([]any{before.UnixMicro() - 1}, argsOf(&p)...)
-	events, pieces := deletePart, deletePart2
-	if r.From.Compare(timeline.At(p.Start)) > 0 || r.To.Compare(timeline.At(p.EndExcl)) < 0 {
-		events, pieces = deleteRange, deletePieces
-		args = append(args, r.From.Time, r.From.ID, r.To.Time, r.To.ID)
+	for some := range slices.Chunk(ranges, rangesAtOnce) {
+		if err := s.deleteRanges(ctx, &p, some, before); err != nil {
+			return err
+		}
 	}
-	return s.session.Batch(ctx, 0, []cql.Entry{{Statement: events, Args: args}, {Statement: pieces, Args: args}})
+	return nil
+}
+
+// deleteRanges deletes with one batch. The partitions of both tables have the same key, so it
+// is applied as a whole.
+func (s *Shelf) deleteRanges(ctx context.Context, p *timeline.Part, ranges []timeline.Range, before time.Time) error {
+	var batch []cql.Entry
+	for _, r := range ranges {
+		if r.Empty() {
+			continue
+		}
+		args := append([]any{before.UnixMicro() - 1}, argsOf(p)...)
+		events, pieces := deletePart, deletePart2
+		if r.From.Compare(timeline.At(p.Start)) > 0 || r.To.Compare(timeline.At(p.EndExcl)) < 0 {
+			events, pieces = deleteRange, deletePieces
+			args = append(args, r.From.Time, r.From.ID, r.To.Time, r.To.ID)
+		}
+		batch = append(batch, cql.Entry{Statement: events, Args: args}, cql.Entry{Statement: pieces, Args: args})
+	}
+	if len(batch) == 0 {
+		return nil
+	}
+	return s.session.Batch(ctx, 0, batch)
 }

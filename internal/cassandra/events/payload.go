@@ -27,7 +27,7 @@ var (
 //
 // The references come first, with the timestamps of the events. The data follows, with a
 // timestamp taken after that: so a drop that did not see the reference does not hide it. See
-// DropPayload.
+// dropPayload.
 func (s *Shelf) putPayloads(ctx context.Context, now int64, entries []timeline.Placed) error {
 	var references, data []cql.Entry
 	var stamps []int64
@@ -92,10 +92,17 @@ func (s *Shelf) Payload(ctx context.Context, key timeline.PayloadKey) ([]byte, e
 	return data, nil
 }
 
-// DropPayload is timeline.Shelf.DropPayload. It looks when the data was written before it looks
+// DropPayloads is timeline.Shelf.DropPayloads.
+func (s *Shelf) DropPayloads(ctx context.Context, keys []timeline.PayloadKey, name string, before time.Time) error {
+	return work.Parallel(ctx, writesAtOnce, len(keys), "delete data of events", func(ctx context.Context, i int) error {
+		return s.dropPayload(ctx, keys[i], name, before)
+	})
+}
+
+// dropPayload looks when the data was written before it looks
 // for references, and removes what was written until then. A call that refers to the data
 // meanwhile has either written its reference before, which is found, or writes the data later.
-func (s *Shelf) DropPayload(ctx context.Context, key timeline.PayloadKey, name string, before time.Time) error {
+func (s *Shelf) dropPayload(ctx context.Context, key timeline.PayloadKey, name string, before time.Time) error {
 	if err := s.check(); err != nil {
 		return err
 	}

@@ -209,12 +209,12 @@ func (s *Shelf) dropLoser(ctx context.Context, put int64, e *timeline.Placed, be
 	won := failed == nil || after.stamp >= put
 	// Stamps are equal if both were put within a microsecond.
 	if won && !before.wins && before.pointer != none && before.pointer != e.Pointer {
-		if err := s.DropPayload(ctx, before.pointer, e.Timeline, time.UnixMicro(max(put, before.stamp+1))); err != nil {
+		if err := s.dropPayload(ctx, before.pointer, e.Timeline, time.UnixMicro(max(put, before.stamp+1))); err != nil {
 			return err
 		}
 	}
 	if after.wins && e.Pointer != none && after.pointer != e.Pointer {
-		return s.DropPayload(ctx, e.Pointer, e.Timeline, time.UnixMicro(max(after.stamp, put+1)))
+		return s.dropPayload(ctx, e.Pointer, e.Timeline, time.UnixMicro(max(after.stamp, put+1)))
 	}
 	return nil
 }

@@ -125,7 +125,7 @@ func testLargeData(t *testing.T, session *cql.Session) {
 	if out := slice(t, s, p, timeline.Limit{Entries: 9, Bytes: 4 * pieceBytes}); len(out.Entries) != 2 || !out.More {
 		t.Errorf("%d entries within the limit of bytes, more: %v", len(out.Entries), out.More)
 	}
-	if err := s.Delete(t.Context(), p, timeline.Range{From: timeline.At(1), To: timeline.At(2)}, time.Now()); err != nil {
+	if err := s.Delete(t.Context(), p, []timeline.Range{{From: timeline.At(1), To: timeline.At(2)}}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if n := count(t, session, "timeline_pieces", t.Name()); n != 3 {
@@ -341,14 +341,14 @@ func testPutAfterDelete(t *testing.T, session *cql.Session) {
 		now = now.Add(time.Second)
 		e.Put = now
 		put(t, s, e)
-		if err := s.Delete(t.Context(), p, deleted, now); err != nil { // arrives after what came after it
+		if err := s.Delete(t.Context(), p, []timeline.Range{deleted}, now); err != nil { // arrives after what came after it
 			t.Fatal(err)
 		}
 		if out := slice(t, s, p, plenty); len(out.Entries) != 1 || len(out.Entries[0].Data) != pieceBytes {
 			t.Errorf("after a delete of before: %d entries", len(out.Entries))
 		}
 		now = now.Add(time.Second)
-		if err := s.Delete(t.Context(), p, deleted, now); err != nil {
+		if err := s.Delete(t.Context(), p, []timeline.Range{deleted}, now); err != nil {
 			t.Fatal(err)
 		}
 		if out := slice(t, s, p, plenty); len(out.Entries) != 0 {

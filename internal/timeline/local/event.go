@@ -262,56 +262,72 @@ func (s *Shelf) parse(it *pebble.Iterator) (timeline.Entry, int, error) {
 }
 
 // Delete implements [timeline.Shelf].
-func (s *Shelf) Delete(ctx context.Context, p timeline.Part, r timeline.Range, _ time.Time) error {
-	r = inPart(p, r)
+func (s *Shelf) Delete(ctx context.Context, p timeline.Part, ranges []timeline.Range, _ time.Time) error {
 	if err := s.beginWrite(ctx); err != nil {
 		return err
 	}
 	defer s.end()
-	// Only a timeline that is read by partition is deleted by partition.
-	for from := r; !from.Empty(); {
-		some, err := s.slice(ctx, p.Timeline, p.Partition, from, timeline.Ascending, timeline.Limit{Entries: 1000, Bytes: 1 << 20})
-		if err != nil || len(some.Entries) == 0 {
+	for _, r := range ranges {
+		if err := s.deletePart(ctx, p, inPart(p, r)); err != nil {
 			return err
 		}
-		if err := s.deleteEvents(p.Timeline, some.Entries); err != nil {
-			return err
-		}
-		from.From = some.Entries[len(some.Entries)-1].Position().Next()
 	}
 	return nil
 }
 
-func (s *Shelf) deleteEvents(name string, some []timeline.Entry) error {
+// deletePart looks for the events of a partition. (Only a timeline that is read by partition
+// is deleted by partition.)
+func (s *Shelf) deletePart(ctx context.Context, p timeline.Part, r timeline.Range) error {
+	for !r.Empty() {
+		some, err := s.slice(ctx, p.Timeline, p.Partition, r, timeline.Ascending, timeline.Limit{Entries: 1000, Bytes: 1 << 20})
+		if err != nil || len(some.Entries) == 0 {
+			return err
+		}
+		at := make([]timeline.Range, len(some.Entries))
+		for i := range at {
+			p := some.Entries[i].Position()
+			at[i] = timeline.Range{From: p, To: p.Next()}
+		}
+		if err := s.deleteRanges(p.Timeline, at); err != nil {
+			return err
+		}
+		r.From = at[len(at)-1].To
+	}
+	return nil
+}
+
+// DeleteAll implements [timeline.Whole].
+func (s *Shelf) DeleteAll(ctx context.Context, name string, ranges []timeline.Range) error {
+	if err := s.beginWrite(ctx); err != nil {
+		return err
+	}
+	defer s.end()
+	return s.deleteRanges(name, ranges)
+}
+
+// deleteRanges deletes with one batch. One event is deleted by its key: a tombstone of a range
+// costs readers more.
+func (s *Shelf) deleteRanges(name string, ranges []timeline.Range) error {
 	n, found, err := s.number(name)
 	if err != nil || !found {
 		return err
 	}
 	b := s.db.NewBatch()
 	defer b.Close()
-	for i := range some {
-		if err := b.Delete(eventKey(nil, n, some[i].Position()), nil); err != nil {
+	for _, r := range ranges {
+		switch lower, upper := eventBounds(n, r); {
+		case r.Empty():
+		case r.From.ID != "" && r.To == r.From.Next():
+			err = b.Delete(eventKey(nil, n, r.From), nil)
+		default:
+			err = b.DeleteRange(lower, upper, nil)
+		}
+		if err != nil {
 			return err
 		}
 	}
-	return s.commit(b, nil)
-}
-
-// DeleteAll implements [timeline.Whole].
-func (s *Shelf) DeleteAll(ctx context.Context, name string, r timeline.Range) error {
-	if err := s.beginWrite(ctx); err != nil {
-		return err
-	}
-	defer s.end()
-	n, found, err := s.number(name)
-	if err != nil || !found || r.Empty() {
-		return err
-	}
-	b := s.db.NewBatch()
-	defer b.Close()
-	lower, upper := eventBounds(n, r)
-	if err := b.DeleteRange(lower, upper, nil); err != nil {
-		return err
+	if b.Empty() {
+		return nil
 	}
 	return s.commit(b, nil)
 }

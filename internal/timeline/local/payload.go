@@ -88,9 +88,9 @@ func (s *Shelf) Payload(ctx context.Context, key timeline.PayloadKey) ([]byte, e
 	return append([]byte{}, value...), nil
 }
 
-// DropPayload implements [timeline.Shelf]. No other process writes references, so their
+// DropPayloads implements [timeline.Shelf]. No other process writes references, so their
 // age does not matter.
-func (s *Shelf) DropPayload(ctx context.Context, key timeline.PayloadKey, name string, _ time.Time) error {
+func (s *Shelf) DropPayloads(ctx context.Context, keys []timeline.PayloadKey, name string, _ time.Time) error {
 	if err := s.beginWrite(ctx); err != nil {
 		return err
 	}
@@ -102,7 +102,9 @@ func (s *Shelf) DropPayload(ctx context.Context, key timeline.PayloadKey, name s
 	b := s.db.NewBatch()
 	defer b.Close()
 	var refs references
-	refs.drop(reference{key, n})
+	for _, key := range keys {
+		refs.drop(reference{key, n})
+	}
 	return s.commit(b, func() error { return refs.write(s, b) })
 }
 

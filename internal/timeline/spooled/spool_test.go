@@ -53,11 +53,13 @@ type tombstone struct {
 	before time.Time
 }
 
-func (d *distant) Delete(ctx context.Context, p timeline.Part, r timeline.Range, before time.Time) error {
+func (d *distant) Delete(ctx context.Context, p timeline.Part, ranges []timeline.Range, before time.Time) error {
 	d.mu.Lock()
-	d.tombstones = append(d.tombstones, tombstone{p, r, before})
+	for _, r := range ranges {
+		d.tombstones = append(d.tombstones, tombstone{p, r, before})
+	}
 	d.mu.Unlock()
-	return d.Shelf.Delete(ctx, p, r, before)
+	return d.Shelf.Delete(ctx, p, ranges, before)
 }
 
 // hidden reports whether a tombstone hides an entry.

@@ -52,7 +52,7 @@ func testModes(t *testing.T, s *suite) {
 	// Data that was lost is a gap, not the end of the page.
 	out, err := s.shelf.Slice(s.ctx(), timeline.Part{Timeline: hybrid, Start: floor(base, 10*second), EndExcl: floor(base, 10*second) + 10*second}, timeline.All(), timeline.Ascending, timeline.Limit{Entries: 1, Bytes: 1})
 	s.must(err)
-	s.must(s.shelf.DropPayload(s.ctx(), out.Entries[0].Pointer, hybrid, time.Now().Add(time.Second)))
+	s.must(s.shelf.DropPayloads(s.ctx(), []timeline.PayloadKey{out.Entries[0].Pointer}, hybrid, time.Now().Add(time.Second)))
 	want(hybrid, 2, 1, 1)
 	want(plain, 2, 1001, 0)
 }
@@ -173,9 +173,40 @@ type dropping struct {
 	dropped func()
 }
 
-func (d *dropping) DropPayload(ctx context.Context, key timeline.PayloadKey, name string, before time.Time) error {
-	d.dropped()
-	return d.Shelf.DropPayload(ctx, key, name, before)
+func (d *dropping) DropPayloads(ctx context.Context, keys []timeline.PayloadKey, name string, before time.Time) error {
+	for range keys {
+		d.dropped()
+	}
+	return d.Shelf.DropPayloads(ctx, keys, name, before)
+}
+
+// testDeleteManyByID: the events of an id go, wherever they are, and their data with them. The
+// others stay.
+func testDeleteManyByID(t *testing.T, s *suite) {
+	for _, mode := range []timeline.Mode{timeline.Materialised, timeline.Index} {
+		var dropped atomic.Int64
+		e := s.engine(&dropping{Shelf: s.shelf, dropped: func() { dropped.Add(1) }}, time.Now)
+		name := s.name(string(mode))
+		_, err := e.Propose(s.ctx(), name, timeline.Proposal{Mode: mode, Factor: 3})
+		s.must(err)
+		base := time.Now().Add(-time.Hour).UnixMicro()
+		const n = 70
+		var events []timeline.Addressed
+		var want []string
+		for i := range int64(n) {
+			at := base + i*second
+			events = append(events, event(at, "x", name), event(at, "y", name))
+			want = append(want, fmt.Sprintf("%d/y", at))
+		}
+		s.append(e, events...)
+		s.must(e.Delete(s.ctx(), name, timeline.Deletion{ID: "x"}))
+		s.want(e, timeline.Query{Timelines: []string{name}}, want)
+		if got := dropped.Load(); got != 0 && mode == timeline.Materialised || got != n && mode == timeline.Index {
+			t.Errorf("mode %s: the data of %d events was dropped", mode, got)
+		}
+		s.must(e.Delete(s.ctx(), name, timeline.Deletion{ID: "y"}))
+		s.want(e, timeline.Query{Timelines: []string{name}}, nil)
+	}
 }
 
 func testRetention(t *testing.T, s *suite) {

@@ -159,16 +159,25 @@ func testDelete(t *testing.T, s *suite) {
 	}
 	put()
 	a := timeline.Position{Time: 2, ID: "a"}
-	s.must(s.shelf.Delete(s.ctx(), p0, timeline.Range{From: a, To: a.Next()}, time.Now()))
+	s.must(s.shelf.Delete(s.ctx(), p0, []timeline.Range{{From: a, To: a.Next()}}, time.Now()))
 	s.wantSlice(p0, timeline.All(), timeline.Ascending, "1 a=", "2 b=", "3 a=")
-	s.must(s.shelf.Delete(s.ctx(), p0, timeline.Range{From: timeline.At(2), To: timeline.At(9)}, time.Now()))
+	s.must(s.shelf.Delete(s.ctx(), p0, []timeline.Range{{From: timeline.At(2), To: timeline.At(9)}}, time.Now()))
 	s.wantSlice(p0, timeline.All(), timeline.Ascending, "1 a=")
 	s.wantSlice(p1, timeline.All(), timeline.Ascending, "2 c=")
-	s.must(s.shelf.Delete(s.ctx(), p0, timeline.All(), time.Now()))
-	s.must(s.shelf.Delete(s.ctx(), p0, timeline.All(), time.Now()))
+	s.must(s.shelf.Delete(s.ctx(), p0, []timeline.Range{timeline.All()}, time.Now()))
+	s.must(s.shelf.Delete(s.ctx(), p0, []timeline.Range{timeline.All()}, time.Now()))
 	s.wantSlice(p0, timeline.All(), timeline.Ascending)
 	put() // what is put afterwards is there
 	s.wantSlice(p0, timeline.All(), timeline.Ascending, "1 a=", "2 a=", "2 b=", "3 a=")
+
+	ranges := []timeline.Range{{From: timeline.At(1), To: timeline.At(2)}, {From: a, To: a.Next()}}
+	for i := range int64(100) { // of which there is nothing, but for the last one
+		p := timeline.Position{Time: 2, ID: fmt.Sprintf("a%02d", i)}
+		ranges = append(ranges, timeline.Range{From: p, To: p.Next()})
+	}
+	ranges = append(ranges, timeline.Range{From: timeline.Position{Time: 3, ID: "a"}, To: timeline.At(9)})
+	s.must(s.shelf.Delete(s.ctx(), p0, ranges, time.Now()))
+	s.wantSlice(p0, timeline.All(), timeline.Ascending, "2 b=")
 }
 
 func (s *suite) wantMarks(name string, from, to int64, d timeline.Direction, limit int, want ...int64) {
@@ -312,11 +321,11 @@ func testPayloads(t *testing.T, s *suite) {
 	}
 	want(true)
 	later := time.Now().Add(time.Second)
-	s.must(s.shelf.DropPayload(s.ctx(), key, a, later))
+	s.must(s.shelf.DropPayloads(s.ctx(), []timeline.PayloadKey{key}, a, later))
 	want(true)
-	s.must(s.shelf.DropPayload(s.ctx(), key, b, later))
+	s.must(s.shelf.DropPayloads(s.ctx(), []timeline.PayloadKey{key}, b, later))
 	want(false)
-	s.must(s.shelf.DropPayload(s.ctx(), key, b, later))
+	s.must(s.shelf.DropPayloads(s.ctx(), []timeline.PayloadKey{key}, b, later))
 }
 
 // arrived reads all arrivals after a position.
@@ -375,7 +384,7 @@ func testArrivals(t *testing.T, s *suite) {
 	}
 
 	position := timeline.Position{Time: 8, ID: "b"}
-	s.must(s.shelf.Delete(s.ctx(), p1, timeline.Range{From: position, To: position.Next()}, time.Now()))
+	s.must(s.shelf.Delete(s.ctx(), p1, []timeline.Range{{From: position, To: position.Next()}}, time.Now()))
 	s.wantArrived(name, now, large, "9 a=1", "2 late=3")
 	s.must(s.shelf.Put(s.ctx(), []timeline.Placed{placed(p0, 1, "c", "4")}))
 	s.wantArrived(name, next, large, "1 c=4")

@@ -54,6 +54,7 @@ func Run(t *testing.T, open func(t *testing.T) timeline.Shelf) {
 		{"engine/modes", testModes},
 		{"engine/retention", testRetention},
 		{"engine/deletion", testDeletion},
+		{"engine/delete many by id", testDeleteManyByID},
 		{"engine/delete slowly", testDeleteSlowly},
 		{"engine/tail", testTail},
 		{"engine/guard", testGuard},
