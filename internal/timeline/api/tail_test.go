@@ -250,3 +250,43 @@ func TestTailMemory(t *testing.T) {
 		t.Errorf("after that: %s", got)
 	}
 }
+
+// A reader gets data that is kept apart, in one answer, also if what it has not got yet takes
+// more memory than may be on its way. An event that was deleted is left out, with the one that
+// the reader had last.
+func TestTailApart(t *testing.T) {
+	for _, layout := range []string{`{"mode":"index"}`, `{"mode":"hybrid","threshold":1000}`} {
+		s := serve(t)
+		s.wantPart(200, `"version":1`, "POST", "/t/layout", layout)
+		before := s.follow("/t/tail", "")
+		const n = 200 // less than what a reader is given at once
+		shown := func(i int) string {
+			size := 16 << 10
+			if i%3 == 0 {
+				size = 10
+			}
+			return fmt.Sprintf(`{"time":%d,"id":"e%d","type":"","data":"%s"}`, 1000+i, i, strings.Repeat("x", size))
+		}
+		var all []string
+		for i := range n {
+			all = append(all, shown(i))
+		}
+		s.wantPart(200, `"accepted":200`, "POST", "/t/events", "["+strings.Join(all, ",")+"]")
+		s.api.flying.Add(tailMemory - 1<<20)
+		cursors := []string{before.last}
+		r := s.follow("/t/tail", before.last)
+		for i := range n {
+			if got := r.event(); got != shown(i) {
+				t.Fatalf("%s: event %d arrives as %.100s", layout, i, got)
+			}
+			cursors = append(cursors, r.last)
+		}
+		s.want(204, "", "DELETE", "/t/events?from=1002&until=1004", "")
+		r = s.follow("/t/tail", cursors[3]) // that of event 2
+		for i := 5; i < n; i++ {
+			if got := r.event(); got != shown(i) {
+				t.Fatalf("%s: after a delete, event %d arrives as %.100s", layout, i, got)
+			}
+		}
+	}
+}
