@@ -86,6 +86,7 @@ type target struct {
 	err    error // why it takes none
 	starts map[int64]bool
 
+	useless bool  // known is not stored, as none of the events fits
 	deleted int64 // when the timeline was deleted, if it was before this call; microseconds
 	placed  int   // of count, those that are put
 }
@@ -188,7 +189,7 @@ func (a *appending) open() {
 		return nil
 	})
 	for _, t := range a.order {
-		if t.err == nil && t.known.Version == 0 {
+		if t.err == nil && t.known.Version == 0 && !t.useless {
 			t.err = cmp.Or(a.ctx.Err(), errUnread)
 		}
 	}
@@ -213,6 +214,9 @@ func (a *appending) writable(ctx context.Context, t *target) (known, error) {
 	if err := a.allDeleted(ctx, t, &k.History); err != nil {
 		return k, err
 	}
+	if k, t.useless = a.fitsNone(t, k); t.useless {
+		return k, nil
+	}
 	return e.change(ctx, t.line, true, func(h History) (History, error) {
 		if h.Version > 0 {
 			h.Deleted = 0 // and its layout stays: others may still use it
@@ -226,6 +230,17 @@ func (a *appending) writable(ctx context.Context, t *target) (known, error) {
 		h.Layouts = []Layout{e.firstLayout(t)}
 		return h, nil
 	})
+}
+
+// fitsNone reports whether a timeline that is not there would take none of the events, by their
+// times, and by which history: they do not create it, and placeIn says why.
+func (a *appending) fitsNone(t *target, k known) (known, bool) {
+	k.read = a.e.now()
+	if k.Version == 0 {
+		k.Layouts = []Layout{a.e.firstLayout(t)}
+	}
+	first, _ := k.Bucket(t.first)
+	return k, !a.e.serves(t.line, k.read, first) || t.last < a.e.oldest(&k.History)
 }
 
 func (e *Engine) roomForTimeline(ctx context.Context) error {
@@ -319,8 +334,8 @@ func (a *appending) placeIn(t *target, i int, event Event) (Placed, error) {
 }
 
 func (e *Engine) tooFarAhead(at int64) error {
-	return badf("the time of the event is %v in the future; events may be up to timeline.lead_time (%v) less an eighth ahead, or in a bucket that begins before that",
-		time.UnixMicro(at).Sub(e.now()).Round(time.Millisecond), e.config.LeadTime)
+	return badf("the time of the event, %s, is too far in the future; events may be up to timeline.lead_time (%v) less an eighth ahead, or in a bucket that begins before that",
+		time.UnixMicro(at).UTC().Format(time.RFC3339Nano), e.config.LeadTime)
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -391,7 +406,7 @@ func (a *appending) reopen() error {
 		if err != nil {
 			return err
 		}
-		if t.err == nil && !k.Live() {
+		if t.err == nil && !t.useless && !k.Live() {
 			return &store.UnavailableError{Reason: fmt.Sprintf("timeline %s was deleted while events were put into it: send them again", clip.Text(t.name, 40))}
 		}
 	}

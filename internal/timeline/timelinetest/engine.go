@@ -634,3 +634,46 @@ func testMerge(t *testing.T, s *suite) {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
+
+// testRefusedFirst: events that a timeline does not take for their times do not create it, and do not
+// bring back one that was deleted.
+func testRefusedFirst(t *testing.T, s *suite) {
+	e := s.engine(s.shelf, time.Now)
+	now := time.Now().UnixMicro()
+	name, other := s.name("a"), s.name("b")
+	refused := func(events ...timeline.Addressed) {
+		t.Helper()
+		r, err := e.Append(s.ctx(), events)
+		if err != nil || r.Accepted != 0 || len(r.Rejected) != len(events) {
+			t.Errorf("%+v, %v", r, err)
+		}
+		for i, one := range r.Rejected {
+			if !errors.As(one.Err, new(*store.InputError)) {
+				t.Errorf("event %d: %v", i, one.Err)
+			}
+		}
+		if _, err := e.Stats(s.ctx(), name); !errors.Is(err, timeline.ErrNotFound) {
+			t.Errorf("the timeline: %v", err)
+		}
+	}
+	refused(event(now+3600*second, "x", name), event(now+7200*second, "y", name))
+	if list, err := s.shelf.Names(s.ctx(), s.prefix, "", 10); err != nil || len(list) > 0 {
+		t.Errorf("names %v, %v", list, err)
+	}
+	if r, err := e.Append(s.ctx(), []timeline.Addressed{event(now+3600*second, "x", name), event(now, "y", other)}); err != nil || r.Accepted != 1 {
+		t.Errorf("beside another timeline: %+v, %v", r, err)
+	}
+
+	s.append(e, event(now, "y", name))
+	_, err := e.SetRetention(s.ctx(), name, time.Hour)
+	s.must(err)
+	s.must(e.DeleteTimeline(s.ctx(), name))
+	refused(event(now+3600*second, "x", name))
+	h, err := s.shelf.History(s.ctx(), name)
+	s.must(err)
+	if h.Version > 0 { // its history stays for a while
+		refused(event(now-7200*second, "x", name))
+	}
+	s.append(e, event(now, "y", name))
+	s.want(e, timeline.Query{Timelines: []string{name}}, []string{fmt.Sprintf("%d/y", now)})
+}
