@@ -148,7 +148,7 @@ func checkTimelines(names []string) error {
 		return &store.LimitError{Limit: "timelines of an event", Max: FanoutMax, Need: int64(len(names))}
 	}
 	for i, name := range names {
-		if err := CheckName(name); err != nil {
+		if err := checkNewName(name); err != nil {
 			return err
 		}
 		if slices.Contains(names[:i], name) {

@@ -60,7 +60,7 @@ func (c Config) Validate() error {
 	check(c.SpoolBytesMax >= 16*units.MiB && c.SpoolBytesMax <= 1024*units.GiB, "spool_bytes_max", "16MiB to 1024GiB", c.SpoolBytesMax)
 	check(len(c.Spool) <= spoolNames, "spool", fmt.Sprintf("up to %d names", spoolNames), len(c.Spool))
 	for _, name := range c.Spool {
-		if err := CheckName(name); err != nil {
+		if err := checkNewName(name); err != nil {
 			errs = append(errs, fmt.Errorf("spool: %w", err))
 		}
 	}

@@ -109,6 +109,16 @@ func CheckName(name string) error {
 	return checkText("the name of a timeline", name, 1, NameBytesMax)
 }
 
+// checkNewName is CheckName for a timeline that takes events. Clients that follow the rules of
+// URLs take . and .. in a path for directories, also percent-encoded, so that they would ask
+// for something else.
+func checkNewName(name string) error {
+	if name == "." || name == ".." {
+		return badf("a timeline cannot be called %s, which is a directory in paths; longer names may have it", name)
+	}
+	return CheckName(name)
+}
+
 func checkText(what, s string, bytesMin, bytesMax int) error {
 	switch {
 	case len(s) < bytesMin:

@@ -27,7 +27,7 @@ func (e *Engine) Layout(ctx context.Context, timeline string) (History, error) {
 // that is not there is created with it, from Beginning. A *store.InputError says what
 // is wrong with the proposal; ErrConflict that the history has another version.
 func (e *Engine) Propose(ctx context.Context, timeline string, p Proposal) (History, error) {
-	if err := CheckName(timeline); err != nil {
+	if err := checkNewName(timeline); err != nil {
 		return History{}, err
 	}
 	if err := p.check(); err != nil {

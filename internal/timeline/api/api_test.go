@@ -267,6 +267,13 @@ func TestSeveralTimelines(t *testing.T) {
 	s.want(200, `{"accepted":1,"rejected":[],"ids":["��\\😀"]}`, "POST", "/events", `{"timelines":["s"],"time":5,"id":"\uFFFD\ufffd\\\ud83d\ude00","data":1}`)
 	s.wantPart(400, `half a character`, "POST", "/events", `{"timelines":["\ud800"],"time":5,"data":1}`)
 	s.wantPart(400, `cannot be called /`, "POST", "/events", `{"timelines":["/"],"time":5,"data":1}`)
+	for _, name := range []string{".", ".."} {
+		s.wantPart(400, `cannot be called `+name+`,`, "POST", "/events", `{"timelines":["`+name+`"],"time":5,"data":1}`)
+		path := "/" + strings.ReplaceAll(name, ".", "%2E")
+		s.wantPart(400, `cannot be called `+name+`,`, "POST", path+"/events", `{"time":5,"data":1}`)
+		s.wantPart(400, `cannot be called `+name+`,`, "POST", path+"/layout", `{"size":60000}`)
+	}
+	s.wantPart(200, `"accepted":1`, "POST", "/events", `{"timelines":["...","./..","%2E"],"time":5,"data":1}`)
 	s.wantPart(400, `no \"timelines\"`, "POST", "/events", `{"time":5,"data":1}`)
 	s.wantPart(400, `must be a list of texts`, "POST", "/events", `{"time":5,"data":1,"timelines":"a"}`)
 	s.wantPart(400, `no timeline`, "POST", "/events", `{"time":5,"data":1,"timelines":[]}`)

@@ -141,9 +141,9 @@ func TestAppendAndRead(t *testing.T) {
 			t.Errorf("limit %d: %d events, want %d", limit, len(got), n)
 		}
 	}
-	w.append(t, "..", &Appender{JSON: true}, `{"time":7,"id":"x","data":0}`)
-	got := collect(t, Events(t.Context(), w.Server, Query{Timelines: []string{"a/b", ".."}, Filter: url.Values{"from": {"7"}, "until": {"7"}}}))
-	if len(got) != 2 || !strings.Contains(got[0]+got[1], `"timeline":".."`) {
+	w.append(t, "./..", &Appender{JSON: true}, `{"time":7,"id":"x","data":0}`)
+	got := collect(t, Events(t.Context(), w.Server, Query{Timelines: []string{"a/b", "./.."}, Filter: url.Values{"from": {"7"}, "until": {"7"}}}))
+	if len(got) != 2 || !strings.Contains(got[0]+got[1], `"timeline":"./.."`) {
 		t.Errorf("of two timelines: %q", got)
 	}
 	if names := collect(t, Timelines(t.Context(), w.Server)); len(names) != 2 || !strings.HasPrefix(names[1], `{"name":"a/b"`) {
