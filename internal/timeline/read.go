@@ -449,18 +449,22 @@ func (e *Engine) first(ctx context.Context, timeline string, d Direction) (Found
 
 // Start returns where a timeline begins. The error is ErrNotFound if it is not there.
 func (e *Engine) Start(ctx context.Context, timeline string) (Start, error) {
-	if _, err := e.mustLive(ctx, timeline); err != nil {
+	k, err := e.mustLive(ctx, timeline)
+	if err != nil {
 		return Start{}, err
 	}
-	return e.start(ctx, timeline)
+	return e.start(ctx, timeline, k)
 }
 
-func (e *Engine) start(ctx context.Context, timeline string) (Start, error) {
+// start returns the first bucket that is marked, or the one of the oldest event that the
+// retention lets through if that is later.
+func (e *Engine) start(ctx context.Context, timeline string, k known) (Start, error) {
 	marks, err := e.shelf.Marks(ctx, timeline, MinTime-maxSize, MaxTime+1, Ascending, 1)
 	if err != nil || len(marks) == 0 {
 		return Start{}, err
 	}
-	s := Start{Bucket: marks[0]}
+	oldest, _ := k.Bucket(e.oldest(&k.History))
+	s := Start{Bucket: max(marks[0], oldest)}
 	f, err := e.first(ctx, timeline, Ascending)
 	if errors.Is(err, ErrNotFound) {
 		return s, nil
@@ -494,7 +498,7 @@ func (e *Engine) Stats(ctx context.Context, timeline string) (Stats, error) {
 	now := e.now().UnixMicro()
 	start, end := k.Bucket(now)
 	s := Stats{Bucket: Part{Timeline: timeline, Start: start, EndExcl: end}, Layout: k.At(now), Version: k.Version, Appended: l.appended.Load(), Retained: k.Retention}
-	if s.Start, err = e.start(ctx, timeline); err != nil {
+	if s.Start, err = e.start(ctx, timeline, k); err != nil {
 		return s, err
 	}
 	s.Newest, s.Rate, s.Bytes, err = e.measure(ctx, timeline, PageEvents)

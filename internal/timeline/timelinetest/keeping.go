@@ -226,6 +226,14 @@ func testRetention(t *testing.T, s *suite) {
 	_, err := e.SetRetention(s.ctx(), name, 5*time.Minute+time.Second)
 	s.must(err)
 	s.want(e, timeline.Query{Timelines: []string{name}}, want[15:])
+	start, err := e.Start(s.ctx(), name)
+	s.must(err)
+	h, err := e.Layout(s.ctx(), name)
+	s.must(err)
+	oldest := now.Add(-5*time.Minute - time.Second).UnixMicro()
+	if size := h.At(oldest).Size; start.Bucket < floor(oldest, size) || start.Bucket > floor(oldest, size)+size || start.First.ID != "e15" {
+		t.Errorf("start %+v, want the bucket of %d", start, oldest)
+	}
 	r, err := e.Append(s.ctx(), events[:1])
 	if err != nil || len(r.Rejected) != 1 {
 		t.Errorf("an event that is too old: %+v, %v", r, err)
@@ -240,7 +248,7 @@ func testRetention(t *testing.T, s *suite) {
 	s.must(err)
 	c.at = now.Add(3*time.Minute + 30*time.Second)
 	s.must(e.Upkeep(s.ctx()))
-	start, err := e.Start(s.ctx(), name)
+	start, err = e.Start(s.ctx(), name)
 	if err != nil || start.First.ID != "e19" || now.UnixMicro()-start.Bucket > 70*second {
 		t.Errorf("start %+v, %v, want that of e19", start, err)
 	}
