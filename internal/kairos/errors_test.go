@@ -24,7 +24,7 @@ var unsettable = []string{
 	"waiting requests", "writes that wait",
 	"levels of the data of an event", "timelines of an event", "bytes of a change of a timeline", "bytes of a line of events", "wrong events of a request", "timelines of a merged read",
 	"events that are looked through for an id", "layouts of a timeline", "events of a page", "timelines of a request", "timelines of a page",
-	"events of a request, counted once for each of their timelines", "bytes of the events of a request, counted once for each of their timelines",
+	"deletes of a timeline in a day", "events of a request, counted once for each of their timelines", "bytes of the events of a request, counted once for each of their timelines",
 }
 
 // speakOfKeys are packages that hold keys without being limited by them.

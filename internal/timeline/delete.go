@@ -54,6 +54,10 @@ func (e *Engine) noteDeletion(ctx context.Context, l *line, d Deleted) error {
 	if e.deletes == nil {
 		return nil
 	}
+	if err := l.noteOne(e.now()); err != nil {
+		return err
+	}
+	e.metrics.noted.Inc()
 	return e.deletes.NoteDeletion(ctx, l.name, d)
 }
 

@@ -2,19 +2,52 @@ package timeline
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"varve/internal/store"
 )
 
 // A deletionsShelf has deletes, and nothing else.
 type deletionsShelf struct {
 	quietShelf
-	all []Deleted
+	all   []Deleted
+	noted int
 }
 
-func (s *deletionsShelf) NoteDeletion(context.Context, string, Deleted) error { return nil }
+func (s *deletionsShelf) NoteDeletion(context.Context, string, Deleted) error {
+	s.noted++
+	return nil
+}
+
+// TestDeletionsMax: the deletes of a timeline that are noted in a day are bounded. The next day
+// others are taken.
+func TestDeletionsMax(t *testing.T) {
+	s, now := &deletionsShelf{}, time.Now()
+	e, err := Open(s, Options{Upkeep: -1, Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	l := e.use("t")
+	defer e.release(l)
+	note := func() error { return e.noteDeletion(t.Context(), l, Deleted{}) }
+	for range deletionsMax {
+		if err := note(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := note(); !errors.As(err, new(*store.LimitError)) || s.noted != deletionsMax {
+		t.Errorf("one more: %v, %d are noted", err, s.noted)
+	}
+	now = now.Add(24 * time.Hour)
+	if err := note(); err != nil {
+		t.Error(err)
+	}
+}
 
 func (s *deletionsShelf) Deletions(_ context.Context, _ string, after time.Time, f func(Deleted) error) error {
 	for _, d := range s.all {

@@ -39,6 +39,7 @@ type line struct {
 	marked  map[int64]time.Time
 	ends    map[Direction]int64 // the first bucket in each direction, when it was looked for or marked last
 	budget  bucketOfTokens
+	noted   notes
 	looked  uint64 // appended, when the layout was last adapted
 }
 
@@ -258,6 +259,30 @@ func (l *line) forget() {
 	clear(l.marked)
 	clear(l.ends)
 	l.history, l.read = History{}, time.Time{}
+}
+
+// deletionsMax bounds the deletes of a timeline that a server notes in a day. Who drains a
+// spool reads those that came after its oldest event: 1,000,000 take some 20 s, and 100 MB.
+const deletionsMax = 1_000_000
+
+// notes counts the deletes that were noted in a day.
+type notes struct {
+	day int64 // since 1970
+	n   int64
+}
+
+// noteOne counts a delete, unless there are too many.
+func (l *line) noteOne(now time.Time) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if day := now.Unix() / 86400; day != l.noted.day {
+		l.noted = notes{day: day}
+	}
+	if l.noted.n >= deletionsMax {
+		return &store.LimitError{Limit: "deletes of a timeline in a day", Max: deletionsMax, Need: deletionsMax + 1, What: "delete ranges, or the timeline, instead of single events"}
+	}
+	l.noted.n++
+	return nil
 }
 
 // A bucketOfTokens limits a rate.

@@ -13,8 +13,8 @@ type metrics struct {
 	*collectors.Set
 	unregister func()
 
-	appended, marks, layouts, pages, short, buckets, empty, gaps, expired, upkeepFailed prometheus.Counter
-	rejected, tailed                                                                    *prometheus.CounterVec
+	appended, marks, layouts, pages, short, buckets, empty, gaps, expired, upkeepFailed, noted prometheus.Counter
+	rejected, tailed                                                                           *prometheus.CounterVec
 }
 
 func newMetrics(e *Engine) *metrics {
@@ -31,6 +31,7 @@ func newMetrics(e *Engine) *metrics {
 	m.tailed = m.CounterVec("tails_total", "Readers that followed a timeline, by how it ended: closed or behind.", "end")
 	m.expired = m.Counter("buckets_expired_total", "Buckets that were removed because of the retention of their timeline.")
 	m.upkeepFailed = m.Counter("upkeep_failures_total", "Timelines whose upkeep (retention, layout, remains) failed. It is tried again in the next round.")
+	m.noted = m.Counter("deletions_noted_total", "Deletes that were noted, for 31 days, for servers that have events of the timeline in their spool.")
 	m.GaugeFunc("tails", "Readers that follow a timeline now.", func() float64 { return float64(e.tails.Load()) })
 	return m
 }
