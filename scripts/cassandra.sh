@@ -21,14 +21,19 @@
 #                 Default: one of 127/8 that follows from the process id, so that
 #                 rings of one machine do not meet
 #   --yaml F      a file whose settings are laid over the node's cassandra.yaml
+#   --datacenters L   data centre of each node, with commas: dc1,dc1,dc2 (default: all
+#                 in one, which Cassandra calls datacenter1)
 #   --heap M      heap of a node (default 512m)
 #   --jmx P       run only: port for nodetool (default none)
+#   --clock F     run only: a file of 8 bytes, little-endian, which may be changed at
+#                 any time: the nanoseconds by which the node's clock is ahead. Needs
+#                 a JDK
 #
 # CQL is at port 9042 of each address. Node I lives in D/nodeI and goes on where
 # it ended when D was used before; its output is in D/nodeI/log/stdout.log.
 #
 # Exit status: 0 done; 2 wrong use; 3 Java or Maven is missing; 4 the jars could not
-# be fetched; 5 a node did not start (the end of its log is on standard error). with
+# be fetched, or the clock of --clock could not be compiled; 5 a node did not start (the end of its log is on standard error). with
 # ends with the status of the command.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -42,14 +47,14 @@ fail() {
 	exit "$status"
 }
 
-version=5.0.8 dir='' nodes=1 node=1 ip='' yaml='' heap=512m jmx=''
+version=5.0.8 dir='' nodes=1 node=1 ip='' yaml='' heap=512m jmx='' clock='' datacenters=''
 verb=${1:-}
 [[ -n $verb ]] && shift
 command=()
 [[ $verb == jars && -n ${1:-} && $1 != --* ]] && set -- --version "$@"
 while (($#)); do
 	case $1 in
-	--version | --dir | --nodes | --node | --ip | --yaml | --heap | --jmx)
+	--version | --dir | --nodes | --node | --ip | --yaml | --heap | --jmx | --clock | --datacenters)
 		[[ -n ${2:-} ]] || fail 2 "$1 needs a value"
 		declare "${1#--}=$2"
 		shift 2
@@ -85,7 +90,22 @@ configure() {
 	sed -e "s|@IP@|$(address "$node")|g; s|@SEED@|$(address 1)|g; s|@TOKEN@|$(token "$node")|g" \
 		"$here/originals/cassandra.yaml.in" >"$home/conf/cassandra.yaml"
 	[[ -z $yaml ]] || cat "$yaml" >>"$home/conf/cassandra.yaml"
+	local of
+	IFS=, read -ra of <<<"$datacenters"
+	if ((${#of[@]})); then
+		((${#of[@]} == nodes)) || fail 2 "--datacenters $datacenters: want one for each of $nodes nodes"
+		echo "endpoint_snitch: GossipingPropertyFileSnitch" >>"$home/conf/cassandra.yaml"
+		printf 'dc=%s\nrack=rack1\n' "${of[node - 1]}" >"$home/conf/cassandra-rackdc.properties"
+	fi
 	cp "$here/originals/logback.xml" "$home/conf/"
+}
+
+# set_clock puts the class of the clock that a file sets into the node's class path.
+set_clock() {
+	command -v javac >/dev/null || fail 3 "javac is missing: --clock needs a JDK"
+	local said
+	said=$(javac -nowarn -d "$home/conf" -cp "$lib/*" "$here/originals/SetClock.java" 2>&1) ||
+		fail 4 "SetClock.java does not compile: $said"
 }
 
 # become_node does not return.
@@ -93,6 +113,7 @@ become_node() {
 	home=$dir/node$node
 	jars
 	configure
+	[[ -z $clock ]] || set_clock
 	local before=()
 	# Cassandra would lock all of its memory, and hold more than it needs.
 	ulimit -l 64 2>/dev/null || true
@@ -108,6 +129,7 @@ become_node() {
 		-Dcassandra.storagedir="$home/data" -Dcassandra.logdir="$home/log" \
 		-Dcassandra.triggers_dir="$home/triggers" \
 		-Dcassandra.ring_delay_ms=10000 ${jmx:+-Dcassandra.jmx.local.port="$jmx"} \
+		${clock:+-Dcassandra.clock=SetClock -Dvarve.clock="$clock"} \
 		-Dcassandra-foreground=yes \
 		-cp "$home/conf:$lib/*" org.apache.cassandra.service.CassandraDaemon
 }
@@ -134,7 +156,7 @@ start_nodes() {
 			fail 5 "a node runs in $home already (pid $(<"$home/pid"))"
 		fi
 		setsid "$here/cassandra.sh" run --dir "$dir" --version "$version" --nodes "$nodes" --node "$node" \
-			--ip "$ip" ${yaml:+--yaml "$yaml"} --heap "$heap" >"$home/log/stdout.log" 2>&1 </dev/null &
+			--ip "$ip" ${yaml:+--yaml "$yaml"} ${datacenters:+--datacenters "$datacenters"} --heap "$heap" >"$home/log/stdout.log" 2>&1 </dev/null &
 		echo $! >"$home/pid"
 		await "$(address "$node")"
 		echo "$(address "$node"):9042 $home/pid"

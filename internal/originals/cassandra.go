@@ -1,6 +1,8 @@
 package originals
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -8,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -42,6 +45,11 @@ type ClusterOptions struct {
 	IP      string // address of the first node; the others follow it. Default: one of 127/8 that no other ring has
 	YAML    string // settings laid over those of scripts/originals/cassandra.yaml.in
 	Heap    string // of each node, default 512m
+
+	// Datacenters names the data centre of each node; nil puts all in datacenter1.
+	Datacenters []string
+
+	Clocks bool // nodes have clocks that Node.SetClock sets
 }
 
 // A Cluster is a ring of Cassandra nodes on this machine.
@@ -54,6 +62,7 @@ type Node struct {
 	Address string // host and port of CQL
 	child   *child
 	t       testing.TB
+	clock   string // its file, see scripts/cassandra.sh; empty: the machine's clock
 }
 
 // StartCluster starts a ring and waits until every node answers CQL. The ring
@@ -83,12 +92,18 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 	cluster := &Cluster{}
 	for i, address := 1, first; i <= o.Nodes; i, address = i+1, address.Next() {
 		log := filepath.Join(dir, fmt.Sprintf("node%d.log", i))
-		node := &Node{
-			t:       t,
-			Address: netip.AddrPortFrom(address, 9042).String(),
-			child: newChild(t, fmt.Sprintf("Cassandra node %d", i), log, script, "run", "--dir", dir, "--version", o.Version,
-				"--nodes", strconv.Itoa(o.Nodes), "--node", strconv.Itoa(i), "--ip", o.IP, "--yaml", overlay, "--heap", o.Heap),
+		node := &Node{t: t, Address: netip.AddrPortFrom(address, 9042).String()}
+		command := []string{script, "run", "--dir", dir, "--version", o.Version,
+			"--nodes", strconv.Itoa(o.Nodes), "--node", strconv.Itoa(i), "--ip", o.IP, "--yaml", overlay, "--heap", o.Heap}
+		if o.Datacenters != nil {
+			command = append(command, "--datacenters", strings.Join(o.Datacenters, ","))
 		}
+		if o.Clocks {
+			node.clock = filepath.Join(dir, fmt.Sprintf("node%d.clock", i))
+			node.SetClock(0)
+			command = append(command, "--clock", node.clock)
+		}
+		node.child = newChild(t, fmt.Sprintf("Cassandra node %d", i), log, command...)
 		cluster.Nodes = append(cluster.Nodes, node)
 		node.Start()
 	}
@@ -138,6 +153,21 @@ func (n *Node) Pause() { n.child.pause() }
 
 // Resume lets a paused node go on.
 func (n *Node) Resume() { n.child.resume() }
+
+// SetClock makes the node's wall clock differ from the machine's from now on. The ring
+// must have been started with Clocks.
+func (n *Node) SetClock(ahead time.Duration) {
+	n.t.Helper()
+	f, err := os.OpenFile(n.clock, os.O_CREATE|os.O_WRONLY, 0o644)
+	if err == nil {
+		// In place: the node has the file mapped.
+		_, err = f.WriteAt(binary.LittleEndian.AppendUint64(nil, uint64(ahead)), 0)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
 
 // freeAddress returns an address a.b.c.1 of 127/8 at which, and above which,
 // nobody listens to Cassandra's ports. It follows from the process id, so that

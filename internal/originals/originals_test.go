@@ -142,6 +142,54 @@ func TestCluster(t *testing.T) {
 	}
 }
 
+// Nodes are in the data centres that they were given, and their clocks are as they were
+// set, before the start and after it.
+func TestDatacentersAndClocks(t *testing.T) {
+	if !*rings {
+		t.Skip("run with -originals.rings")
+	}
+	for _, version := range []string{"5.0.8", "4.1.10"} {
+		t.Run(version, func(t *testing.T) {
+			in := []string{"here", "there"}
+			c := StartCluster(t, ClusterOptions{Version: version, Nodes: 2, Datacenters: in, Clocks: true})
+			for i, n := range c.Nodes {
+				// Upwards: a node's now() never goes back.
+				n.SetClock(-time.Hour)
+				n.Restart()
+				for _, ahead := range []time.Duration{-time.Hour, 0, 40 * time.Second} {
+					n.SetClock(ahead)
+					checkNode(t, n, in[i], ahead)
+				}
+			}
+		})
+	}
+}
+
+func checkNode(t *testing.T, n *Node, datacenter string, ahead time.Duration) {
+	t.Helper()
+	cluster := gocql.NewCluster(n.Address)
+	cluster.HostFilter = gocql.HostFilterFunc(func(h *gocql.HostInfo) bool { return h.ConnectAddress().String()+":9042" == n.Address })
+	cluster.Timeout, cluster.ConnectTimeout = 10*time.Second, 10*time.Second
+	session, err := cluster.CreateSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	var in string
+	var ms int64
+	before := time.Now()
+	if err := session.Query("SELECT data_center, toUnixTimestamp(now()) FROM system.local").Scan(&in, &ms); err != nil {
+		t.Fatal(err)
+	}
+	if in != datacenter {
+		t.Errorf("%s is in data centre %s, want %s", n.Address, in, datacenter)
+	}
+	now := time.UnixMilli(ms).Add(-ahead)
+	if now.Before(before.Add(-time.Second)) || now.After(time.Now().Add(time.Second)) {
+		t.Errorf("%s: the clock is %v ahead, want %v", n.Address, time.Until(now)+ahead, ahead)
+	}
+}
+
 // checkPeers asks some node for the others.
 func checkPeers(t *testing.T, c *Cluster, login bool) {
 	t.Helper()
