@@ -1,7 +1,7 @@
 # Targets for people and for CI. `make` alone lists them.
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
-RACE        := ./internal/seldom ./internal/work ./internal/wal ./internal/head ./internal/index ./internal/blockfile ./internal/registry ./internal/embedded/... ./internal/spool ./internal/ingest/... ./internal/query ./internal/kairos/agg ./internal/rollup ./internal/transfer ./internal/kairos ./internal/server ./internal/stream ./internal/writelog ./internal/graphite ./internal/graphite/event ./internal/graphite/function ./internal/timeline ./internal/timeline/api ./internal/auth
+RACE        := ./internal/seldom ./internal/work ./internal/wal ./internal/head ./internal/index ./internal/blockfile ./internal/registry ./internal/embedded/... ./internal/spool ./internal/ingest/... ./internal/query ./internal/kairos/agg ./internal/rollup ./internal/transfer ./internal/kairos ./internal/server ./internal/stream ./internal/writelog ./internal/graphite ./internal/graphite/event ./internal/graphite/function ./internal/timeline ./internal/timeline/api ./internal/auth ./internal/cassandra/... ./internal/cluster
 # Long tests of one goroutine, in which the race detector has little to find. make lint vets.
 RACE_SKIP   := ^TestConformance$$/^(blocks|stats|reopen)$$|^(TestScanKeepsUp|TestCardinality|TestNamesInSlices|TestTable|TestPackedBodies|TestManyTags|TestRecordings|TestSalvageFlipped|TestForgottenSeriesCostNothing|TestEveryFlippedByte|TestLatePointsCostNoMerges|TestLatePointsShareFiles|TestReusedIDsKeepSeriesApart|TestRepairIsInterrupted|TestCheckpointHoldsFewStrings|TestMergesKeepTheNewest|TestMergeStopsBeforeTheDiskIsFull|TestFoldWithoutRoom|TestErrorAtEachCall|TestErrorAtEachCallOfOpen|TestStartOnAFullFileSystem|TestKilledOnAFullDisk|TestEmbeddedStatisticsOfAwkwardNumbers|TestGolden|TestShortDecimals)$$
 FUZZTIME    ?= 10000x
@@ -12,10 +12,10 @@ VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 # The product is pure Go. Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help build package test test-package test-image test-rules test-upgrade vulncheck test-contract test-cluster test-migration hostile race fuzz-short mutants lint bench docs
+.PHONY: help build package test test-package test-image test-rules test-upgrade vulncheck test-contract test-cluster test-migration hostile race race-cassandra fuzz-short mutants lint bench docs
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 build: ## build bin/varve
 	go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/varve ./cmd/varve
@@ -70,6 +70,9 @@ race: ## run the tests of concurrent packages under the race detector
 	else \
 		echo; echo "*** RACE DETECTOR SKIPPED: no C compiler ($$(go env CC)) on this machine ***"; echo; \
 	fi
+
+race-cassandra: ## run the tests over CASSANDRA under the race detector, which make race does without a node; twelve minutes
+	CGO_ENABLED=1 scripts/cassandra.sh with --version $(CASSANDRA) go test -race -short -vet=off -p 1 -count=1 -timeout 30m ./internal/cassandra/... ./internal/cluster
 
 # Fuzzers are given a number of inputs: before Go 1.27 one that is given a time
 # may fail by its end alone (golang/go#75804).

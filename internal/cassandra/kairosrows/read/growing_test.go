@@ -94,10 +94,11 @@ func TestGrowingPartition(t *testing.T) {
 			defer stop()
 			var asked, inserted atomic.Int64
 			var tasks sync.WaitGroup
+			there := n / 2
 			for range 16 {
 				tasks.Go(func() {
 					for ctx.Err() == nil {
-						ask(b.reader, n/2)
+						ask(b.reader, there)
 						asked.Add(1)
 					}
 				})
