@@ -9,7 +9,13 @@ import (
 // clockLead is how far the stamps may be ahead of the clock. A clock that is set
 // back by less is waited for: stamps stand still meanwhile. One that is set back
 // by more was wrong before.
-const clockLead = 10 * time.Second
+//
+// Until the clock has caught up, what this process has written in the lead hides what is
+// written or deleted at the same places with smaller stamps. A process that waits hides
+// nothing of its own, and others see until the same moment what they would see if it did
+// not wait. So the lead is longer than any step that clocks make in a cluster that is
+// looked after, and shorter than what an operator would not wait for.
+const clockLead = 2 * time.Minute
 
 // stampLocked returns the write timestamp of a batch that is about to be
 // appended to the active generation, which it may cut before. The order lock must

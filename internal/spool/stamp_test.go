@@ -116,6 +116,37 @@ func TestStampsAreKept(t *testing.T) {
 	}
 }
 
+// A clock that is set back by 40 s, as by NTP after a long drift, spoils nothing: what is
+// written later wins, and a delete removes what was acknowledged before it.
+func TestClockIsSetBack(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restart=%v", restart), func(t *testing.T) {
+			clock, sink, fs := newClock(), newRemote(), vfs.NewMem()
+			s := mustOpen(t, fs, patient(tinyConfig()), clock.options(sink))
+			for i := range int64(4) {
+				put(t, s, testSeries("load", 1), 2*i, 1, 2)
+				flushed(t, s)
+				clock.add(-40 * time.Second)
+				if restart {
+					s.Close()
+					s = mustOpen(t, fs, patient(tinyConfig()), clock.options(sink))
+				}
+				put(t, s, testSeries("load", 1), 2*i+1, 1)
+				deleted := flushed(t, s)
+				if got := sink.at(1, 1).value; got != longText(2*i+1) {
+					t.Errorf("set back %d times: %s is there, want what was written last, %d", i+1, got, 2*i+1)
+				}
+				sink.erase(deleted)
+				if got := sink.at(1, 2); got != (cell{}) {
+					t.Errorf("set back %d times: deleted, and there: %v", i+1, got)
+				}
+				clock.add(time.Minute)
+			}
+			s.Close()
+		})
+	}
+}
+
 // A clock that was wrong for a moment is right again.
 func TestClockGlitch(t *testing.T) {
 	for _, restart := range []bool{false, true} {
