@@ -54,8 +54,8 @@ test-contract: ## run all that is promised over CASSANDRA (5.0.8 or 4.1.10), som
 	scripts/cassandra.sh with --version $(CASSANDRA) go test ./cmd/varve -run TestTimelinesOverCassandra -cassandra.long -count=1 -timeout 10m
 	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra -run TestFailures -cassandra.failures -count=1 -timeout 30m
 
-test-cluster: ## kill and pause nodes of rings of three under load, and nodes with users and TLS; some 15 minutes
-	go test ./e2e/cluster -run TestRing -cluster -v -count=1 -timeout 40m
+test-cluster: ## kill and pause nodes of rings under load, in one and two data centres, with clocks that differ, and nodes with users and TLS; half an hour
+	go test ./e2e/cluster -run TestRing -cluster -v -count=1 -timeout 60m
 	go test ./internal/cassandra/cql ./internal/cassandra/kairosrows ./internal/cassandra/kairosrows/schema ./internal/cassandra/events -run 'TestThreeNodes|TestSecuredNode|TestRights|TestStaleReplica' -cassandra.long -p 1 -v -count=1 -timeout 20m
 
 test-migration: ## go from a live KairosDB to Varve and back, and compare at each stage; some five minutes

@@ -3,11 +3,16 @@
 // again while clients write and ask. docs/reliability.md says what each test
 // shows and what it printed last.
 //
-//	ledger   what clients know of the points of one metric
-//	load     clients that write and ask, and keep a ledger
-//	place    a keyspace, and varve processes over it
-//	outage   what is done to nodes and processes
+//	ledger       what clients know of the points of one metric
+//	load         clients that write and ask, and keep a ledger
+//	place        a keyspace, and varve processes over it
+//	outage       what is done to nodes and processes of a ring
+//	datacenters  the same with two data centres
+//	stale        nodes that lack what they missed
+//	clocks       clocks that differ and jump
 //
-// TestOneNode starts one node, the others a ring of three. All need the flag
-// -cluster: `make test-cluster`.
+// TestOneNode starts one node, TestRing a ring of three. TestRingOfDatacenters has a
+// fourth node in another data centre, TestRingWithOne a ring that forgets what a node
+// missed, TestRingOfClocks clocks that differ. All need the flag -cluster: `make
+// test-cluster`.
 package cluster

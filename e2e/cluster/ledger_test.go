@@ -245,3 +245,11 @@ func (l *ledger) complain(what string, numbers []int) error {
 	return fmt.Errorf("%s: %d points %s, numbers %d to %d; the first: series %d, era %d, %s",
 		l.metric, len(numbers), what, n, numbers[len(numbers)-1], n%l.series, n/eraPoints, time.UnixMilli(l.timeMS(n)).UTC().Format(time.RFC3339Nano))
 }
+
+// written is an error until n points were sent.
+func written(l *ledger, n int) error {
+	if to := l.all().to; to < n {
+		return fmt.Errorf("%d points were sent, want %d", to, n)
+	}
+	return nil
+}

@@ -18,6 +18,7 @@ type load struct {
 	t      *testing.T
 	ledger *ledger
 	server *process.Server
+	pause  time.Duration // of a client, between two requests
 	stop   context.CancelFunc
 	wg     sync.WaitGroup
 
@@ -34,15 +35,20 @@ type tally struct {
 }
 
 const (
-	pause    = 60 * time.Millisecond // of a client, between two requests
-	blockMax = 60                    // points of a request
-	askMost  = 4000                  // points that a question is about
+	quick    = 60 * time.Millisecond  // pauses of clients
+	slow     = 250 * time.Millisecond // where four nodes and two servers share the machine
+	blockMax = 60                     // points of a request
+	askMost  = 4000                   // points that a question is about
 )
 
 // startLoad lets clients loose until the load is ended.
 func startLoad(t *testing.T, s *process.Server, l *ledger, seed uint64, writers, readers int) *load {
+	return startPaced(t, s, l, seed, writers, readers, quick)
+}
+
+func startPaced(t *testing.T, s *process.Server, l *ledger, seed uint64, writers, readers int, pause time.Duration) *load {
 	ctx, cancel := context.WithCancel(t.Context())
-	x := &load{t: t, ledger: l, server: s, stop: cancel}
+	x := &load{t: t, ledger: l, server: s, pause: pause, stop: cancel}
 	for i := range writers {
 		random := rand.New(rand.NewPCG(seed, uint64(i)))
 		x.wg.Go(func() { x.repeat(ctx, func() { x.write(ctx, random) }) })
@@ -60,7 +66,7 @@ func (x *load) repeat(ctx context.Context, once func()) {
 		once()
 		select {
 		case <-ctx.Done():
-		case <-time.After(pause):
+		case <-time.After(x.pause):
 		}
 	}
 }
@@ -119,9 +125,7 @@ func (x *load) ask(ctx context.Context, random *rand.Rand) {
 
 // look tells what clients meet in a time d.
 func (x *load) look(what string, d time.Duration) tally {
-	x.mu.Lock()
-	x.tally = tally{}
-	x.mu.Unlock()
+	x.reset()
 	select {
 	case <-time.After(d):
 	case <-x.t.Context().Done():
@@ -129,11 +133,16 @@ func (x *load) look(what string, d time.Duration) tally {
 	return x.told(what, d)
 }
 
+// reset begins a new tally.
+func (x *load) reset() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.tally = tally{}
+}
+
 // during tells what clients meet while f runs.
 func (x *load) during(what string, f func()) tally {
-	x.mu.Lock()
-	x.tally = tally{}
-	x.mu.Unlock()
+	x.reset()
 	began := time.Now()
 	f()
 	return x.told(what, time.Since(began))

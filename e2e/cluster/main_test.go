@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	ringFlag = flag.Bool("cluster", false, "run the tests with a ring of three Cassandra nodes, some ten minutes")
+	ringFlag = flag.Bool("cluster", false, "run the tests with rings of Cassandra nodes, some 25 minutes")
 	seedFlag = flag.Uint64("cluster.seed", 0, "seed of what is written, 0 for a new one")
 	ipFlag   = flag.String("cluster.ip", "", "address of the first node of the ring, the others follow; empty chooses one")
 )

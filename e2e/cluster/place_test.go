@@ -20,6 +20,10 @@ type place struct {
 	nodes    *originals.Cluster
 	keyspace string
 	replicas int // of each partition, 0 is all nodes
+
+	replication string         // of the keyspace, where replicas does not say it
+	more        []string       // flags of all processes, after all others
+	clock       *process.Clock // of all processes; nil: the machine's
 }
 
 // flags are those of all processes. Samples linger for a short time only, so
@@ -29,20 +33,28 @@ func (p *place) flags(more ...string) []string {
 	if replicas == 0 {
 		replicas = len(p.nodes.Nodes)
 	}
-	return append([]string{
+	replication := p.replication
+	if replication == "" {
+		replication = fmt.Sprintf("{'class': 'SimpleStrategy', 'replication_factor': '%d'}", replicas)
+	}
+	flags := append([]string{
 		"--store=cassandra",
 		"--cassandra-hosts=" + strings.Join(p.nodes.Addresses(), ","),
 		"--cassandra-keyspace=" + p.keyspace,
 		"--cassandra-schema-create=keyspace",
-		fmt.Sprintf("--cassandra-schema-replication={'class': 'SimpleStrategy', 'replication_factor': '%d'}", replicas),
+		"--cassandra-schema-replication=" + replication,
 		"--cassandra-schema-row-width=1200000", // 20 minutes: many rows
 		"--cassandra-spool-linger=300ms",
-	}, more...)
+	}, p.more...)
+	return append(flags, more...)
 }
 
 // start starts a process. It is ready whether Cassandra is there or not.
 func (p *place) start(t *testing.T, dir string, more ...string) *process.Server {
 	t.Helper()
+	if p.clock != nil {
+		return p.clock.Start(t, dir, p.flags(more...)...)
+	}
 	return process.Start(t, dir, p.flags(more...)...)
 }
 
@@ -67,7 +79,13 @@ func (p *place) verify(t *testing.T, ledgers []*ledger, writers ...*process.Serv
 			}
 		}()
 	}
-	fresh := p.start(t, t.TempDir())
+	p.readBack(t, ledgers)
+}
+
+// readBack asks a process that has not been there before, with flags of its own.
+func (p *place) readBack(t *testing.T, ledgers []*ledger, more ...string) {
+	t.Helper()
+	fresh := p.start(t, t.TempDir(), more...)
 	defer fresh.Kill()
 	connected(t, fresh)
 	for _, l := range ledgers {
@@ -204,4 +222,19 @@ func await(t *testing.T, limit time.Duration, what string, ask func() error) {
 			t.Fatalf("%s: not within %v: %v", what, limit, err)
 		}
 	}
+}
+
+// up is an error until all servers are connected to n nodes.
+func up(t *testing.T, servers []*process.Server, n int) error {
+	t.Helper()
+	for i, s := range servers {
+		m, err := s.Metrics(t.Context())
+		if err != nil {
+			return err
+		}
+		if got := m[`varve_cql_nodes_up{cluster="write_cluster"}`]; got != float64(n) {
+			return fmt.Errorf("server %d is connected to %v nodes, want %d", i, got, n)
+		}
+	}
+	return nil
 }

@@ -16,6 +16,9 @@ var binaryFlag = flag.String("e2e.binary", "", "varve to test instead of one bui
 // Binary is the varve that all tests run. Main sets it.
 var Binary string
 
+// built is where what Main builds is put.
+var built string
+
 // Main builds varve, runs the tests of a package and returns the exit status.
 // Goroutines that are left over are a failure.
 func Main(m *testing.M) int {
@@ -26,6 +29,7 @@ func Main(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
+	built = dir
 	if err := provideBinary(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

@@ -78,16 +78,27 @@ func (g *greeting) String() string {
 // Launch starts varve serve on dir without waiting for it.
 func Launch(t *testing.T, dir string, flags ...string) *Server {
 	t.Helper()
+	return launch(t, program{path: Binary}, dir, flags)
+}
+
+// A program is a varve, and variables of its environment besides those of Environment.
+type program struct {
+	path      string
+	variables []string
+}
+
+func launch(t *testing.T, p program, dir string, flags []string) *Server {
+	t.Helper()
 	args := append([]string{"serve", "--data-dir", dir, "--http-addr=127.0.0.1:0", "--telnet-addr=127.0.0.1:0", "--carbon-addr=127.0.0.1:0", "--pickle-addr=127.0.0.1:0"}, flags...)
 	s := &Server{
-		command: exec.Command(Binary, args...),
+		command: exec.Command(p.path, args...),
 		Log:     newLogbook(),
 		greeted: &greeting{complete: make(chan struct{})},
 		Client:  &http.Client{Timeout: AnswerWithin, Transport: &http.Transport{MaxIdleConnsPerHost: 16}},
 		Exited:  make(chan struct{}),
 	}
 	EndWithTest(s.command)
-	s.command.Env = Environment()
+	s.command.Env = append(Environment(), p.variables...)
 	s.command.Stderr = s.Log
 	s.command.Stdout = s.greeted
 	if err := s.command.Start(); err != nil {
@@ -110,8 +121,13 @@ func Environment() []string {
 // Start starts varve serve on dir and waits until it is ready.
 func Start(t *testing.T, dir string, flags ...string) *Server {
 	t.Helper()
+	return start(t, program{path: Binary}, dir, flags)
+}
+
+func start(t *testing.T, p program, dir string, flags []string) *Server {
+	t.Helper()
 	began := time.Now()
-	s := Launch(t, dir, flags...)
+	s := launch(t, p, dir, flags)
 	select {
 	case <-s.greeted.complete:
 	case <-s.Exited:
