@@ -50,7 +50,7 @@ func (p *place) stale(t *testing.T, seed uint64, readBack string, deletes bool) 
 	deleted := 0
 	erase := func(by *process.Server) {
 		s := span{deleted, deleted + eraPoints}
-		await(t, time.Minute, "points to delete", func() error { return written(l, s.to+20*blockMax) })
+		await(t, time.Minute, "points to delete", func() error { return written(l, s.to+10*blockMax) })
 		handedOver(t, servers...)
 		if err := l.erase(t.Context(), by, s); err != nil {
 			t.Error(err)
@@ -61,7 +61,7 @@ func (p *place) stale(t *testing.T, seed uint64, readBack string, deletes bool) 
 	for i, n := range p.nodes.Nodes {
 		n.Kill()
 		from := l.all().to
-		await(t, time.Minute, "points that a replica lacks", func() error { return written(l, from+2*eraPoints) })
+		await(t, time.Minute, "points that a replica lacks", func() error { return written(l, from+eraPoints) })
 		if deletes {
 			erase(old[i%2])
 		}
@@ -73,9 +73,10 @@ func (p *place) stale(t *testing.T, seed uint64, readBack string, deletes bool) 
 		fresh := p.start(t, t.TempDir())
 		connected(t, fresh)
 		servers = append(servers, fresh)
-		loads = append(loads, startPaced(t, fresh, l, seed+uint64(10+i), 1, 0, slow))
+		x := startPaced(t, fresh, l, seed+uint64(10+i), 1, 0, slow)
 		await(t, time.Minute, "all nodes are up for all", func() error { return up(t, servers, len(p.nodes.Nodes)) })
 		erase(fresh)
+		x.end()
 	}
 	for _, x := range loads {
 		x.end()
