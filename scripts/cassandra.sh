@@ -33,8 +33,8 @@
 # it ended when D was used before; its output is in D/nodeI/log/stdout.log.
 #
 # Exit status: 0 done; 2 wrong use; 3 Java or Maven is missing; 4 the jars could not
-# be fetched, or the clock of --clock could not be compiled; 5 a node did not start (the end of its log is on standard error). with
-# ends with the status of the command.
+# be fetched, or the clock of --clock could not be compiled; 5 a node did not start
+# (the end of its log is on standard error). with ends with the status of the command.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/varve
