@@ -21,12 +21,20 @@ const (
 // Then, or if nobody of its tenant waits, it lets the queries of other tenants compute.
 // While more than half of query.total_memory is used, one query at most waits for its
 // next turn: those that wait hold memory, and new queries would need more.
-func (s *Session) Yield() (err error) {
+func (s *Session) Yield() error {
 	if !s.Due() {
 		return nil
 	}
+	return s.giveTurn()
+}
+
+// giveTurn is Yield when a turn is due. Those that waited then may not wait any more.
+func (s *Session) giveTurn() (err error) {
 	e := s.engine
 	if e.queued.Load() == 0 {
+		if !e.places.all.due() {
+			return nil
+		}
 		err := e.places.all.pause(s.ctx)
 		s.turn = time.Now()
 		return err

@@ -77,6 +77,20 @@ func TestYield(t *testing.T) {
 	}
 }
 
+// Whoever waited when a turn was found to be due may have left before it is given.
+func TestNobodyWaitsAnyMore(t *testing.T) {
+	f := newFixture(t, DefaultConfig())
+	s, err := f.Begin(t.Context(), Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(nil)
+	s.turn = time.Time{}
+	if err := s.giveTurn(); err != nil || s.outside || f.places.inUse() != 1 {
+		t.Errorf("%v; outside %v, %d places taken", err, s.outside, f.places.inUse())
+	}
+}
+
 // A session lets others have their turn where it selects, collects and sorts.
 func TestYieldInEachStage(t *testing.T) {
 	config := DefaultConfig()
