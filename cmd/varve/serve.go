@@ -151,12 +151,7 @@ func tellKairosDB(k *config.KairosDB, log *slog.Logger) {
 		return
 	}
 	log.Info("the configuration of KairosDB is used; varve config shows what comes of it", "file", k.Path, "settings", len(k.Mapping.Settings))
-	for _, r := range k.Notes() {
-		log.Info("KairosDB's configuration: set nothing: "+r.Why, "keys", strings.Join(r.Keys, " "))
-	}
-	for _, r := range k.Warnings() {
-		log.Warn("KairosDB's configuration: set nothing: "+r.Why, "keys", strings.Join(r.Keys, " "))
-	}
+	tellRemarks("KairosDB's configuration", k.Notes(), k.Warnings(), log)
 }
 
 // tellCarbon says which keys of a carbon.conf set nothing.
@@ -165,11 +160,15 @@ func tellCarbon(c *config.Carbon, log *slog.Logger) {
 		return
 	}
 	log.Info("carbon.conf is used; varve config shows what comes of it", "file", c.Path, "settings", len(c.Mapping.Settings))
-	for _, r := range c.Notes() {
-		log.Info("carbon.conf: set nothing: "+r.Why, "keys", strings.Join(r.Keys, " "))
+	tellRemarks("carbon.conf", c.Notes(), c.Warnings(), log)
+}
+
+func tellRemarks(file string, notes, warnings []config.Remark, log *slog.Logger) {
+	for _, r := range notes {
+		log.Info(file+": set nothing: "+r.Why, "keys", strings.Join(r.Keys, " "))
 	}
-	for _, r := range c.Warnings() {
-		log.Warn("carbon.conf: set nothing: "+r.Why, "keys", strings.Join(r.Keys, " "))
+	for _, r := range warnings {
+		log.Warn(file+": set nothing: "+r.Why, "keys", strings.Join(r.Keys, " "))
 	}
 }
 

@@ -118,7 +118,7 @@ func TestSharedCassandra(t *testing.T) {
 // A ring is started, hurt and repaired.
 func TestCluster(t *testing.T) {
 	if !*rings {
-		t.Skip("run with -originals.rings")
+		t.Skip("*** SKIPPED: rings of several Cassandra nodes; run this package with -originals.rings ***")
 	}
 	for _, o := range []ClusterOptions{
 		{Nodes: 3},
@@ -146,7 +146,7 @@ func TestCluster(t *testing.T) {
 // set, before the start and after it.
 func TestDatacentersAndClocks(t *testing.T) {
 	if !*rings {
-		t.Skip("run with -originals.rings")
+		t.Skip("*** SKIPPED: rings of several Cassandra nodes; run this package with -originals.rings ***")
 	}
 	for _, version := range []string{"5.0.8", "4.1.10"} {
 		t.Run(version, func(t *testing.T) {
