@@ -40,12 +40,16 @@ func (r *run) overCassandra(ctx context.Context, parts []string) {
 	if slices.Contains(parts, "cassandra-queries") {
 		r.askOfCassandra(ctx, targets, dirs)
 	}
-	if !slices.Contains(parts, "cassandra-cities") {
-		return
+	if slices.Contains(parts, "cassandra-cities") {
+		for _, t := range targets {
+			if err := r.cities(ctx, t); err != nil {
+				r.book.fail("cities", t.name(), err)
+			}
+		}
 	}
-	for _, t := range targets {
-		if err := r.cities(ctx, t); err != nil {
-			r.book.fail("cities", t.name(), err)
+	if slices.Contains(parts, "cassandra-deletes") {
+		if err := r.deletes(ctx, targets[0]); err != nil {
+			r.book.fail("delete", targets[0].name(), err)
 		}
 	}
 }

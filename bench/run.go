@@ -30,7 +30,7 @@ const varveName = "varve"
 var stageNames = []string{"W1", "W2", "W3", "json", "shapes", "queries", "busy", "dense", "restart", "tenants", "timelines", "graphite", "cassandra"}
 
 // cassandraParts are the parts of the stage cassandra, which can be run alone.
-var cassandraParts = []string{"cassandra-ingest", "cassandra-live", "cassandra-queries", "cassandra-cities"}
+var cassandraParts = []string{"cassandra-ingest", "cassandra-live", "cassandra-queries", "cassandra-cities", "cassandra-deletes"}
 
 func isStage(name string) bool {
 	return slices.Contains(stageNames, name) || slices.Contains(cassandraParts, name) || slices.Contains(graphiteParts, name) || slices.ContainsFunc(shapes, func(w workload) bool { return w.name == name })

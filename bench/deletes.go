@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+)
+
+// drainAlone is how long draining is measured before the delete begins.
+const drainAlone = 30 * time.Second
+
+// deletes measures how long other metrics wait on their way to Cassandra while the rows
+// of a metric with very many series are deleted.
+func (r *run) deletes(ctx context.Context, t target) error {
+	dir, remove, err := r.emptyDir("deletes", t)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	s, err := t.start(ctx, dir, usual)
+	if err != nil {
+		return err
+	}
+	defer func() { s.account().kill() }()
+	v := s.(*overCassandra)
+	if err := v.sendCities(ctx); err != nil {
+		return err
+	}
+	if err := v.flush(ctx); err != nil {
+		return err
+	}
+	if err := v.settle(ctx); err != nil {
+		return err
+	}
+	for end := time.Now().Add(r.warm); time.Now().Before(end); {
+		if _, err := v.drain(ctx); err != nil {
+			return err
+		}
+	}
+	const rows = cityRows - 1 // of each series; one stays
+	stage := "delete"
+	r.book.title(stage, fmt.Sprintf("100 points written and drained at a time, alone and while %d rows of another metric are deleted", rows*cityCount))
+	alone, aloneRSS, err := v.drainUntil(ctx, time.After(drainAlone))
+	if err != nil {
+		return err
+	}
+	began, deleted := time.Now(), make(chan error, 1)
+	done := make(chan time.Time)
+	go func() {
+		_, err := v.post(ctx, "/api/v1/datapoints/delete", object{
+			"start_absolute": fullHourMS, "end_absolute": fullHourMS + rows*rowMS - 1, "metrics": []object{{"name": cityMetric}},
+		})
+		deleted <- err
+		close(done)
+	}()
+	beside, besideRSS, err := v.drainUntil(ctx, done)
+	if err != nil {
+		return err
+	}
+	if err := <-deleted; err != nil {
+		return err
+	}
+	took := time.Since(began)
+	fmt.Fprintf(os.Stderr, "deletes: done after %v, %d turns beside it\n", took.Round(time.Second), len(beside))
+	for _, f := range []struct {
+		name   string
+		millis []float64
+		rss    int64
+	}{{"alone", alone, aloneRSS}, {"beside", beside, besideRSS}} {
+		r.book.add(stage, figure{"drained " + f.name + ", p50", "ms"}, t.name(), 0, median(f.millis))
+		r.book.add(stage, figure{"drained " + f.name + ", p99", "ms"}, t.name(), 0, quantile(f.millis, 0.99))
+		r.book.add(stage, figure{"RSS of the server, " + f.name, "MB"}, t.name(), 0, float64(f.rss)/1e6)
+	}
+	r.book.add(stage, figure{"rows deleted", "1/s"}, t.name(), 0, rows*cityCount/took.Seconds())
+	return nil
+}
+
+// drainUntil measures drain again and again, and the most memory that the server had
+// meanwhile.
+func (o *overCassandra) drainUntil(ctx context.Context, end <-chan time.Time) (millis []float64, rss int64, err error) {
+	for {
+		took, err := o.drain(ctx)
+		if err != nil {
+			return nil, 0, err
+		}
+		millis = append(millis, took)
+		now, err := o.residentBytes()
+		if err != nil {
+			return nil, 0, err
+		}
+		rss = max(rss, now)
+		select {
+		case <-end:
+			return millis, rss, nil
+		case <-time.After(neighbourPause):
+		}
+	}
+}
+
+// drain writes points and returns after how many ms they are in Cassandra.
+func (o *overCassandra) drain(ctx context.Context) (millis float64, err error) {
+	began := time.Now()
+	if _, err := httpDo(ctx, http.MethodPost, "http://"+o.http+"/api/v1/datapoints", nil, []byte(points("other", 100, 1, began.UnixMilli()))); err != nil {
+		return 0, err
+	}
+	err = o.flush(ctx)
+	return time.Since(began).Seconds() * 1000, err
+}
