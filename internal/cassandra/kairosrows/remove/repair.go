@@ -120,6 +120,7 @@ type repair struct {
 	began   time.Time
 	report  RepairReport // of the one goroutine that walks; counters in counts
 
+	met       *met
 	facts     map[rowkey.Partition]partFacts // of partitions that were looked at lately
 	factsFrom time.Time                      // the oldest of them
 
@@ -132,7 +133,7 @@ type repair struct {
 // the index and index rows that lead nowhere, and puts them right. It may run
 // beside all else.
 func (d *Deleter) Repair(ctx context.Context, o RepairOptions) (RepairReport, error) {
-	r := &repair{d: d, o: o, began: d.now()}
+	r := &repair{d: d, o: o, began: d.now(), met: newMet()}
 	var err error
 	if !o.DryRun {
 		if r.dropMS, err = d.writer.Announce(ctx, rowkey.Everything); err != nil {
@@ -145,15 +146,16 @@ func (d *Deleter) Repair(ctx context.Context, o RepairOptions) (RepairReport, er
 			r.legacy, err = d.ks.Session.One(ctx, rowkey.AnyLegacyKey, nil, nil)
 		}
 	}
+	// Each phase notes in met what the following ones look for.
 	phases := []repairPhase{
-		{"rows without index", r.rows, repairParts},
-		{"row keys without samples", r.rowKeys, repairParts},
 		{"tags without row key", r.tagRows, repairParts},
+		{"rows without index rows", r.rows, repairParts},
+		{"row keys that have no samples", r.rowKeys, repairParts},
 		{"row times without row keys", r.rowTimes, repairParts},
 		{"metrics without rows", r.names, 1}, // one partition
 	}
 	if !d.ks.Tables.Own {
-		phases = slices.Delete(phases, 2, 3)
+		phases = phases[1:]
 	}
 	if err == nil {
 		err = r.walk(ctx, phases)

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -236,8 +237,51 @@ func TestRepairStatements(t *testing.T) {
 	counts := b.Counts.Take()
 	perKey := float64(keyspacetest.Total(counts)) / float64(n)
 	t.Logf("%.2f statements for a row key, %.0f row keys each second: %v", perKey, float64(n)/took.Seconds(), counts)
-	if perKey > 1 {
+	if perKey > 0.25 {
 		t.Errorf("%.2f statements for a row key", perKey)
+	}
+	for _, asked := range []*cql.Statement{findTagRows, findTagValues, findRows} {
+		if n := counts[asked.Name]; n > 0 {
+			t.Errorf("%s was asked %d times for what the walks had met", asked.Name, n)
+		}
+	}
+}
+
+// TestRepairKeepsTags: where only the row key is missing, the tag rows stay: a lookup
+// by tags finds the row all the time.
+func TestRepairKeepsTags(t *testing.T) {
+	b := newBench(t, keyspacetest.OwnKeyspace(), write.DefaultConfig(), "")
+	d := b.deleter(noNodes(), time.Now)
+	s := keyspacetest.LongSeries(b.Name("m"), "k", "v", "l", "w")
+	b.write(new(keyspacetest.Memory).Longs(s, 0, keyspacetest.SomeTime))
+	b.Stamp = time.Now().UnixMilli() + 1 // above its index rows
+	err := b.KS.Session.Exec(b.Ctx, &cql.Statement{Name: "test", Text: deleteRowKey.Text}, b.Stamp,
+		s.Metric, schema.DataPoints, b.KS.Spec.RowTime(keyspacetest.SomeTime), string(s.Type), cql.TagMap{Tags: s.Tags})
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(5 * time.Millisecond)
+	b.Counts.Take()
+	for _, want := range []int64{1, 0} {
+		report, err := d.Repair(b.Ctx, RepairOptions{})
+		if err != nil || report.TagRows != 2 || report.Unindexed != want || report.Changes() != want {
+			t.Errorf("%+v, %v, want %d rows without index and no other change", report, err, want)
+		}
+	}
+	if n := b.Counts.Take()[deleteTagRow.Name]; n > 0 {
+		t.Errorf("%d tag rows were deleted", n)
+	}
+}
+
+// TestMetIsBounded: what does not fit is not met, so it is asked for.
+func TestMetIsBounded(t *testing.T) {
+	m := newMet()
+	m.most = 2
+	for i := range 3 {
+		m.note(m.row([]byte{byte(i)}))
+	}
+	if got := m.all(3, func(i int) uint64 { return m.row([]byte{byte(i)}) }); !slices.Equal(got, []bool{true, true, false}) {
+		t.Errorf("met: %v", got)
 	}
 }
 

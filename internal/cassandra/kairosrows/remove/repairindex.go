@@ -161,13 +161,28 @@ func (r *repair) dropTagRows(ctx context.Context, chunk []tagRow) error {
 	if err != nil {
 		return err
 	}
+	// Where there are samples nevertheless, the row key is what is missing.
+	orphans, err := r.reallyMissing(ctx, unlisted, func(ctx context.Context, i int) (bool, error) {
+		key, err := keys[i].part.DataKey(keys[i].key)
+		if err != nil {
+			return false, nil // no such row can be in data_points
+		}
+		return rowkey.HasSamples(ctx, r.d.ks.Session, key)
+	})
+	if err != nil {
+		return err
+	}
 	dead := map[int]bool{}
-	for _, i := range unlisted {
+	for _, i := range orphans {
 		dead[i] = true
 	}
 	for i := range chunk {
-		if chunk[i].shard != rowkey.Shard(chunk[i].tags.Tags, r.d.ks.IndexShards) {
+		t := &chunk[i]
+		if t.shard != rowkey.Shard(t.tags.Tags, r.d.ks.IndexShards) {
 			dead[i] = true
+		}
+		if !dead[i] {
+			r.met.note(r.met.tagRow(keys[i], rowkey.TagPlace{Tag: t.tag, Value: t.value, Shard: t.shard}))
 		}
 	}
 	r.counts.deadTagRows.Add(int64(len(dead)))

@@ -51,10 +51,10 @@ type question struct {
 	places    []int
 }
 
-// missing asks questions about a list of n, and returns the places that no answer has.
-// answered takes an answer apart and says which place each row of it is of.
-func (r *repair) missing(ctx context.Context, n int, questions []question, read func(q *question, found []bool) func(*cql.Rows) bool) ([]int, error) {
-	found := make([]bool, n)
+// missing asks questions about a list, and returns the places that were not found
+// before and that no answer has. read takes an answer apart and notes in found which
+// place each row of it is of.
+func (r *repair) missing(ctx context.Context, found []bool, questions []question, read func(q *question, found []bool) func(*cql.Rows) bool) ([]int, error) {
 	err := work.Parallel(ctx, r.d.cfg.Parallel, len(questions), "look for rows", func(ctx context.Context, i int) error {
 		q := &questions[i]
 		rows := r.d.ks.Session.Query(ctx, q.statement, q.args...)
@@ -67,13 +67,16 @@ func (r *repair) missing(ctx context.Context, n int, questions []question, read 
 		}
 		return err
 	})
-	var places []int
+	return unfound(found), err
+}
+
+func unfound(found []bool) (places []int) {
 	for i, there := range found {
 		if !there {
 			places = append(places, i)
 		}
 	}
-	return places, err
+	return places
 }
 
 // byKey reads answers of data type and tags.
@@ -99,10 +102,10 @@ func byKey(keys []partedKey) func(*question, []bool) func(*cql.Rows) bool {
 	}
 }
 
-// placesBy puts the places of a list together that have the same name.
-func placesBy[K comparable](n int, name func(i int) K) map[K][]int {
+// placesBy puts those of some places together that have the same name.
+func placesBy[K comparable](places []int, name func(i int) K) map[K][]int {
 	groups := map[K][]int{}
-	for i := range n {
+	for _, i := range places {
 		k := name(i)
 		groups[k] = append(groups[k], i)
 	}
@@ -115,16 +118,23 @@ func (r *repair) unlisted(ctx context.Context, keys []partedKey) ([]int, error) 
 		rowkey.Partition
 		typ model.Type
 	}
+	hash := func(i int) uint64 { return r.met.rowKey(keys[i]) }
+	found := r.met.all(len(keys), hash)
 	var questions []question
-	for g, places := range placesBy(len(keys), func(i int) group { return group{keys[i].part, keys[i].key.Type} }) {
+	for g, places := range placesBy(unfound(found), func(i int) group { return group{keys[i].part, keys[i].key.Type} }) {
 		for some := range slices.Chunk(places, keysAtOnce) {
 			args := append(g.Args(), string(g.typ), tagMaps(keys, some))
 			questions = append(questions, question{findRowKeys, args, some})
 		}
 	}
-	places, err := r.missing(ctx, len(keys), questions, byKey(keys))
+	places, err := r.missing(ctx, found, questions, byKey(keys))
 	if err != nil {
 		return nil, err
+	}
+	for i, there := range found {
+		if there {
+			r.met.note(hash(i))
+		}
 	}
 	return r.reallyMissing(ctx, places, func(ctx context.Context, i int) (bool, error) {
 		k := keys[i]
@@ -166,7 +176,8 @@ func (r *repair) withoutTagRows(ctx context.Context, keys []partedKey) ([]int, e
 			rows, tags, of = append(rows, k), append(tags, at), append(of, i)
 		}
 	}
-	places, err := r.missing(ctx, len(rows), r.tagQuestions(rows, tags), byKey(rows))
+	found := r.met.all(len(rows), func(i int) uint64 { return r.met.tagRow(rows[i], tags[i]) })
+	places, err := r.missing(ctx, found, r.tagQuestions(rows, tags, unfound(found)), byKey(rows))
 	if err != nil {
 		return nil, err
 	}
@@ -182,9 +193,9 @@ func (r *repair) withoutTagRows(ctx context.Context, keys []partedKey) ([]int, e
 	return slices.Compact(lacking), err
 }
 
-// tagQuestions looks for rows of varve_row_index: for several of one partition together,
-// and for those that are alone in theirs in several partitions at once.
-func (r *repair) tagQuestions(rows []partedKey, tags []rowkey.TagPlace) []question {
+// tagQuestions looks for some rows of varve_row_index, by their places: for several of one
+// partition together, and for those that are alone in theirs in several partitions at once.
+func (r *repair) tagQuestions(rows []partedKey, tags []rowkey.TagPlace, asked []int) []question {
 	type partition struct {
 		rowkey.Partition
 		rowkey.TagPlace
@@ -197,7 +208,7 @@ func (r *repair) tagQuestions(rows []partedKey, tags []rowkey.TagPlace) []questi
 	}
 	var questions []question
 	alone := map[values][]int{}
-	for p, places := range placesBy(len(rows), func(i int) partition { return partition{rows[i].part, tags[i], rows[i].key.Type} }) {
+	for p, places := range placesBy(asked, func(i int) partition { return partition{rows[i].part, tags[i], rows[i].key.Type} }) {
 		if len(places) == 1 && hasPartitionLimit(r.d.ks.Session.State().Version) {
 			v := values{p.Partition, p.Tag, p.Shard}
 			alone[v] = append(alone[v], places[0])
@@ -235,20 +246,17 @@ func (r *repair) withoutSamples(ctx context.Context, keys []partedKey) ([]int, e
 			rows[i] = key
 		}
 	}
+	found := r.met.all(len(keys), func(i int) uint64 { return r.met.row(rows[i]) })
+	asked := slices.DeleteFunc(unfound(found), func(i int) bool { return rows[i] == nil })
 	var questions []question
-	for i := 0; i < len(keys); {
-		q := question{statement: findRows}
-		var some [][]byte
-		for ; i < len(keys) && len(some) < partitionsAtOnce; i++ {
-			if rows[i] != nil {
-				some, q.places = append(some, rows[i]), append(q.places, i)
-			}
+	for places := range slices.Chunk(asked, partitionsAtOnce) {
+		some := make([][]byte, len(places))
+		for i, at := range places {
+			some[i] = rows[at]
 		}
-		if q.args = []any{some}; len(some) > 0 {
-			questions = append(questions, q)
-		}
+		questions = append(questions, question{findRows, []any{some}, places})
 	}
-	places, err := r.missing(ctx, len(keys), questions, func(q *question, found []bool) func(*cql.Rows) bool {
+	places, err := r.missing(ctx, found, questions, func(q *question, found []bool) func(*cql.Rows) bool {
 		return func(answer *cql.Rows) bool {
 			var key cql.Raw
 			if !answer.Scan(&key) {
