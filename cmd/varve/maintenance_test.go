@@ -81,6 +81,35 @@ func filled(t *testing.T, dir string) *process {
 	return p
 }
 
+// TestStartOnANewerFile: whoever went back to an older build is not told to repair what
+// this build does not know.
+func TestStartOnANewerFile(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	filled(t, dir).stop(os.Interrupt)
+	files, err := filepath.Glob(filepath.Join(dir, "blocks", "*.blk"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for what, change := range map[string]func(b []byte) []byte{
+		"varve repair puts it aside":           func(b []byte) []byte { return b },
+		"nothing is lost: use the newer build": func(b []byte) []byte { return bytes.Replace(b, []byte(`"chunks"`), []byte(`"others"`), 1) },
+	} {
+		whole, err := os.ReadFile(files[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := change(bytes.Clone(whole))
+		changed[8] = 200 // the version
+		if err := os.WriteFile(files[0], changed, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		wantRun(t, 1, []string{"format version 200", what}, "serve", "--data-dir", dir, "--http-addr=127.0.0.1:0", "--telnet-addr=", "--carbon-addr=", "--pickle-addr=")
+		if err := os.WriteFile(files[0], whole, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // wantRun runs a command and wants a status and texts in what it prints.
 func wantRun(t *testing.T, status int, wants []string, args ...string) {
 	t.Helper()

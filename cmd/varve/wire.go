@@ -20,6 +20,7 @@ import (
 	"varve/internal/config"
 	"varve/internal/embedded"
 	"varve/internal/embedded/datadir"
+	"varve/internal/embedded/offline"
 	"varve/internal/fence"
 	"varve/internal/graphite"
 	"varve/internal/httpapi"
@@ -106,7 +107,7 @@ func openEmbedded(c config.Config, shelf *retention.Shelf, opening *embedded.Ope
 		return nil, fmt.Errorf("%w (--data-dir)", err)
 	}
 	if damage := (*store.CorruptionError)(nil); errors.As(err, &damage) {
-		return nil, fmt.Errorf("%w\nvarve check --data-dir %s says what that costs, varve repair puts it aside and keeps the rest", err, c.DataDir)
+		return nil, damagedStore(err, damage.File, c.DataDir)
 	}
 	if err != nil {
 		return nil, err
@@ -129,6 +130,14 @@ func openEmbedded(c config.Config, shelf *retention.Shelf, opening *embedded.Ope
 		largest: culprits(s.LargestMetrics),
 		fastest: culprits(s.FastestMetrics),
 	}, nil
+}
+
+// damagedStore says what to do about a file of the store in dir that cannot be read.
+func damagedStore(err error, file, dir string) error {
+	if remedy := offline.NewerRemedy(vfs.Default, file); remedy != "" {
+		return fmt.Errorf("%w\nnothing is lost: %s", err, remedy)
+	}
+	return fmt.Errorf("%w\nvarve check --data-dir %s says what that costs, varve repair puts it aside and keeps the rest", err, dir)
 }
 
 // culprits lets ingest name metrics that a store lists.

@@ -115,6 +115,10 @@ func (a *API) export(w *placeWriter, r *http.Request) {
 		return
 	}
 	out := &lazyWriter{w: w, zip: strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")}
+	if r.Method == http.MethodHead {
+		out.begin() // of the points there would be nothing to see
+		return
+	}
 	err = a.exportAll(r, params["metric"], within, apart == "true", out)
 	if err == nil {
 		err = out.finish()

@@ -366,6 +366,12 @@ func TestHTTP(t *testing.T) {
 	if plain.Code != 200 || plain.Header().Get("Content-Type") != "application/x-ndjson" || plain.Body.String() != exportAll(t, from, model.AllTime) {
 		t.Fatal(plain.Code, plain.Header())
 	}
+	if head := do(source, "HEAD", "/api/v1/export", nil); head.Code != 200 || head.Body.Len() > 0 || head.Header().Get("Content-Type") != plain.Header().Get("Content-Type") {
+		t.Errorf("HEAD: %d, %v, and an export of %d bytes for nobody", head.Code, head.Header(), head.Body.Len())
+	}
+	if head := do(source, "HEAD", "/api/v1/export?start=x", nil); head.Code != 400 {
+		t.Errorf("HEAD of a wrong range: %d", head.Code)
+	}
 	zipped := do(source, "GET", "/api/v1/export", nil, "Accept-Encoding", "gzip")
 	if zipped.Header().Get("Content-Encoding") != "gzip" {
 		t.Error("not gzipped")

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"varve/internal/blockfile"
 	"varve/internal/chunk"
@@ -23,6 +24,15 @@ import (
 const blockRemedy = "stop the server and run varve repair: it keeps all that can be read and puts the damaged file aside; or restore the last backup"
 
 const newerRemedy = "use the newer build; or restore a backup that was made before the newer build ran"
+
+// NewerRemedy says what to do about a block file that cannot be read because a newer
+// build wrote it; "" if that is not why.
+func NewerRemedy(fs vfs.FS, path string) string {
+	if blockfile.Newer(fs, path) {
+		return newerRemedy
+	}
+	return ""
+}
 
 // blockFile checks one file of the manifest.
 func (c *checker) blockFile(number uint64, meta catalogue.File) error {
