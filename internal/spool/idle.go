@@ -142,10 +142,10 @@ func (s *Spool) lookAtIdle() {
 func (s *Spool) forget(ids []uint32) {
 	s.order.Lock()
 	defer s.order.Unlock()
-	current, _ := s.generations()
+	held := slices.Concat(s.generations()) // with those that only views have: their ids stay what they are
 	gone := ids[:0]
 	for _, id := range ids {
-		if !hasSamples(current, id) {
+		if !hasSamples(held, id) {
 			s.unindexLocked(id)
 			gone = append(gone, id)
 		}
