@@ -6,7 +6,7 @@
 //	Keyspace  an open keyspace: key-values, and the four below
 //	Sink      takes generations of the spool
 //	Look      one request's look at names and series
-//	Found     a series that a look has found: opens cursors
+//	Found     the series that a look has found: opens cursors
 //	Deleter   deletes samples, and knows of deletes by other processes
 //
 // Methods of a Keyspace and of what it hands out may be called by many goroutines at
@@ -114,8 +114,9 @@ type Refusal struct {
 
 // A Look is one request's look at the index. What it has read it does not read again.
 type Look interface {
-	// Select returns the series that match and may have samples of the range.
-	Select(ctx context.Context, sel store.Selection) ([]Found, error)
+	// Select returns the series that match and may have samples of the range. Of more
+	// than the limit of sel it may return some, or a *store.LimitError.
+	Select(ctx context.Context, sel store.Selection) (Found, error)
 
 	// Names lists names as store.View does.
 	Names(ctx context.Context, q store.NamesQuery) (names []string, more bool, err error)
@@ -127,13 +128,18 @@ type Look interface {
 	Counts() []store.Count
 }
 
-// A Found is a series that a look has found.
+// A Found is the series that a look has found, each once, in no order. A view holds it
+// until it is closed: a layout that holds as little as it can of each series serves wide
+// metrics best. Series have places, from 0 to Len()-1.
 type Found interface {
-	Series() model.Series
+	Len() int
 
-	// Open returns a cursor over the samples of a range. Nothing is read before its
-	// first Next.
-	Open(ctx context.Context, o store.ReadOptions) store.Cursor
+	// Series returns the series of a place. It is cheap: nothing is read.
+	Series(place int) model.Series
+
+	// Open returns a cursor over the samples that the series of a place has in a range.
+	// Nothing is read before its first Next.
+	Open(ctx context.Context, place int, o store.ReadOptions) store.Cursor
 }
 
 // A Deleter deletes samples.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync"
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/rowkey"
@@ -24,62 +23,32 @@ type SeriesRows struct {
 // Lookup returns the series that match and have a row that may hold samples of
 // the range, each with those rows.
 func (l *Look) Lookup(ctx context.Context, sel store.Selection) ([]SeriesRows, error) {
-	l.trace.lookups.Add(1)
-	if sel.Range.StartMS > sel.Range.EndMS || rowkey.Impossible(sel.Matchers) {
-		return nil, nil
+	f, err := l.find(ctx, sel)
+	if err != nil || f.Len() == 0 {
+		return nil, err
 	}
-	found, err := l.lookup(ctx, sel)
-	if err != nil {
+	all := make([]SeriesRows, f.Len())
+	for i := range all {
+		all[i] = SeriesRows{f.Series(i), f.rowsOf(i)}
+	}
+	return all, nil
+}
+
+// find finds what Lookup and Select return.
+func (l *Look) find(ctx context.Context, sel store.Selection) (*Found, error) {
+	l.trace.lookups.Add(1)
+	f := &Found{look: l, metric: sel.Metric}
+	if sel.Range.StartMS > sel.Range.EndMS || rowkey.Impossible(sel.Matchers) {
+		return f, nil
+	}
+	g := &gathering{sel: sel, found: f}
+	if err := l.eachKey(ctx, sel, g.limit(), g.add); err != nil {
 		if limit := (*store.LimitError)(nil); errors.As(err, &limit) {
 			return nil, err
 		}
 		return nil, fmt.Errorf("look up series of %s: %w", sel.Metric, err)
 	}
-	return found, nil
-}
-
-func (l *Look) lookup(ctx context.Context, sel store.Selection) ([]SeriesRows, error) {
-	g := &gathering{sel: sel, places: map[rowkey.Key]int32{}}
-	err := l.eachKey(ctx, sel, g.limit(), g.add)
-	if err != nil {
-		return nil, err
-	}
-	for i := range g.found {
-		g.found[i].Rows = sortRows(g.found[i].Rows)
-	}
-	return g.found, nil
-}
-
-// A gathering puts together what the partitions have of each series.
-type gathering struct {
-	sel store.Selection
-
-	mu     sync.Mutex
-	places map[rowkey.Key]int32
-	found  []SeriesRows
-}
-
-// limit is how many keys of one partition are too many.
-func (g *gathering) limit() int {
-	if g.sel.Limit > 0 {
-		return g.sel.Limit
-	}
-	return math.MaxInt
-}
-
-func (g *gathering) add(row Row, keys []rowkey.Key) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, k := range keys {
-		at, ok := g.places[k]
-		if !ok {
-			at = int32(len(g.found))
-			g.places[k] = at
-			g.found = append(g.found, SeriesRows{Series: model.Series{Metric: g.sel.Metric, Tags: k.Tags, Type: k.Type}})
-		}
-		g.found[at].Rows = append(g.found[at].Rows, row)
-	}
-	return g.sel.LimitCheck(int64(len(g.found)))
+	return f, nil
 }
 
 // eachKey calls f with the matching row keys of each row of the selection, by
@@ -299,42 +268,31 @@ func (l *Look) sharedKeys(ctx context.Context, p *partition, matchers []model.Ma
 
 // fullKeys reads the partition whole, or until there are too many matching keys.
 func (l *Look) fullKeys(ctx context.Context, p *partition, matchers []model.Matcher, limit int) ([]rowkey.Key, error) {
-	var some []rowkey.Key
+	n, seen := 0, map[rowkey.Key]bool{}
 	more := func(k rowkey.Key) bool {
 		if limit == math.MaxInt || !model.MatchesAll(matchers, k.Tags) {
 			return true
 		}
-		if some = append(some, k); len(some) > limit {
-			some = distinctKeys(some) // old servers hold a key once for each order of its tags
+		if n++; !l.reader.ordered { // old servers hold a key once for each order of its tags
+			seen[k] = true
+			n = len(seen)
 		}
-		return len(some) <= limit
+		return n <= limit
 	}
-	var matches *keyList
+	var some *keyList
 	list, err := p.full.get(ctx, func() (_ *keyList, err error) {
-		matches, err = l.readWhole(ctx, p, matchers, more)
-		return matches, err
+		some, err = l.readWhole(ctx, p, matchers, more)
+		return some, err
 	})
 	switch {
 	case errors.Is(err, errMatchesOnly):
-		return matches.keys, nil
+		return some.keys, nil
 	case errors.Is(err, errEnough):
-		return some, nil
+		return some.matching(nil, matchers), nil
 	case err != nil:
 		return nil, err
 	}
 	return list.matching(nil, matchers), nil
-}
-
-func distinctKeys(keys []rowkey.Key) []rowkey.Key {
-	seen := make(map[rowkey.Key]bool, len(keys))
-	out := keys[:0]
-	for _, k := range keys {
-		if !seen[k] {
-			seen[k] = true
-			out = append(out, k)
-		}
-	}
-	return out
 }
 
 // indexedKeys finds row keys through the inverted index: by the matcher that has

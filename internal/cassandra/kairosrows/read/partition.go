@@ -161,7 +161,7 @@ func (l *Look) readWhole(ctx context.Context, p *partition, wanted []model.Match
 }
 
 // readAll reads the whole partition of row_keys. more is asked for each key and
-// may end the reading with errEnough. Of a partition that is wider than the cache
+// may end the reading with errEnough, and the keys up to there. Of a partition that is wider than the cache
 // would keep, only row keys are kept that match wanted, if that is not empty, and
 // the error is errMatchesOnly.
 func (l *Look) readAll(ctx context.Context, p *partition, wanted []model.Matcher, more func(rowkey.Key) bool) (*keyList, error) {
@@ -183,7 +183,7 @@ func (l *Look) readAll(ctx context.Context, p *partition, wanted []model.Matcher
 			continue // a static cell that outlived the rows
 		}
 		if err := l.addKey(list, &d, name, tags, more); err != nil {
-			return nil, err
+			return list, err
 		}
 		if !onlyMatches && len(wanted) > 0 && list.bytes > reader.postings.widest() {
 			onlyMatches = true

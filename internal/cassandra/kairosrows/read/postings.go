@@ -47,8 +47,12 @@ func (l *keyList) only(matchers []model.Matcher) *keyList {
 // a millisecond.
 const indexFrom = 4096
 
-// matching appends the keys that satisfy all matchers.
+// matching appends the keys that satisfy all matchers. They are not to be changed:
+// without matchers they are those of the list.
 func (l *keyList) matching(dst []rowkey.Key, matchers []model.Matcher) []rowkey.Key {
+	if dst == nil && len(matchers) == 0 {
+		return l.keys[:len(l.keys):len(l.keys)]
+	}
 	if len(l.keys) >= indexFrom {
 		for _, m := range matchers {
 			if rowkey.IsLiteral(m) {

@@ -9,33 +9,18 @@ import (
 	"varve/internal/store"
 )
 
-// A found series is what a Look has found of one.
-type found struct {
-	look *Look
-	SeriesRows
-}
-
 // Select implements layout.Look.
-func (l *Look) Select(ctx context.Context, sel store.Selection) ([]layout.Found, error) {
-	rows, err := l.Lookup(ctx, sel)
-	if err != nil || len(rows) == 0 {
+func (l *Look) Select(ctx context.Context, sel store.Selection) (layout.Found, error) {
+	f, err := l.find(ctx, sel)
+	if err != nil {
 		return nil, err
 	}
-	all := make([]found, len(rows))
-	list := make([]layout.Found, len(rows))
-	for i, r := range rows {
-		all[i] = found{l, r}
-		list[i] = &all[i]
-	}
-	return list, nil
+	return f, nil
 }
 
-// Series implements layout.Found.
-func (f *found) Series() model.Series { return f.SeriesRows.Series }
-
 // Open implements layout.Found.
-func (f *found) Open(ctx context.Context, o store.ReadOptions) store.Cursor {
-	s := &rowSource{ctx: ctx, look: f.look, series: f.Series(), options: o, groups: grouped(f.Rows)}
+func (f *Found) Open(ctx context.Context, place int, o store.ReadOptions) store.Cursor {
+	s := &rowSource{ctx: ctx, look: f.look, series: f.Series(place), options: o, groups: grouped(f.rowsOf(place))}
 	if o.Descending {
 		slices.Reverse(s.groups)
 	}

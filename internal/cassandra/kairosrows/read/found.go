@@ -1,0 +1,115 @@
+package read
+
+import (
+	"math"
+	"sync"
+
+	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// Found is what a Look has found: series, each with its rows. It implements
+// layout.Found.
+//
+// All series are found before the first is handed out. The row keys of a series lie in
+// one partition for each row time, in an order of their own, and a cursor needs all of
+// them: so series are gathered in a set. What that costs is kept low instead: row keys
+// are those of the lists that the Look keeps anyway, not copied where one partition has
+// them all, and a set of rows is there once for all series that have these rows.
+type Found struct {
+	look   *Look
+	metric string
+	keys   []rowkey.Key // may be those of a keyList: never changed in place
+	sets   []rowSet     // of each key, into rows
+	rows   []rowLink
+}
+
+// A rowSet names a set of rows: the one at rows[rowSet-1] and those of the set that it
+// links to. 0 is the empty set.
+type rowSet int32
+
+type rowLink struct {
+	rest rowSet
+	row  Row
+}
+
+// Len implements layout.Found.
+func (f *Found) Len() int { return len(f.keys) }
+
+// Series implements layout.Found.
+func (f *Found) Series(place int) model.Series {
+	return rowkey.Partition{Metric: f.metric}.Series(f.keys[place])
+}
+
+// rowsOf returns the rows of a series, ascending.
+func (f *Found) rowsOf(place int) []Row {
+	var rows []Row
+	for set := f.sets[place]; set != 0; {
+		link := f.rows[set-1]
+		rows = append(rows, link.row)
+		set = link.rest
+	}
+	return sortRows(rows)
+}
+
+// A gathering puts together what the partitions have of each series.
+type gathering struct {
+	sel store.Selection
+
+	mu     sync.Mutex
+	found  *Found
+	places map[rowkey.Key]int32 // nil until there are keys of a second partition
+}
+
+// limit is how many keys of one partition are too many.
+func (g *gathering) limit() int {
+	if g.sel.Limit > 0 {
+		return g.sel.Limit
+	}
+	return math.MaxInt
+}
+
+// add adds a row to the series of some keys, which are not changed any more.
+func (g *gathering) add(row Row, keys []rowkey.Key) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	f := g.found
+	if f.keys == nil && f.look.reader.ordered { // then a partition has each key once
+		f.keys, f.sets = keys[:len(keys):len(keys)], make([]rowSet, len(keys))
+		f.rows = append(f.rows, rowLink{row: row})
+		for i := range f.sets {
+			f.sets[i] = 1
+		}
+		return g.sel.LimitCheck(int64(len(f.keys)))
+	}
+	g.addKnown(row, keys)
+	return g.sel.LimitCheck(int64(len(f.keys)))
+}
+
+// addKnown is add of keys that may be there. g.mu must be held.
+func (g *gathering) addKnown(row Row, keys []rowkey.Key) {
+	f := g.found
+	if g.places == nil {
+		g.places = make(map[rowkey.Key]int32, max(len(f.keys), len(keys)))
+		for i, k := range f.keys {
+			g.places[k] = int32(i)
+		}
+	}
+	longer := map[rowSet]rowSet{} // by the sets without the row
+	for _, k := range keys {
+		at, ok := g.places[k]
+		if !ok {
+			at = int32(len(f.keys))
+			g.places[k] = at
+			f.keys, f.sets = append(f.keys, k), append(f.sets, 0)
+		}
+		with, ok := longer[f.sets[at]]
+		if !ok {
+			f.rows = append(f.rows, rowLink{f.sets[at], row})
+			with = rowSet(len(f.rows))
+			longer[f.sets[at]] = with
+		}
+		f.sets[at] = with
+	}
+}
