@@ -194,7 +194,7 @@ func (l *Look) keysOf(ctx context.Context, p *partition, matchers []model.Matche
 		l.reader.uncovered(p.key)
 		return l.uncoveredKeys(ctx, p, s, literals, matchers, limit)
 	}
-	return l.indexedKeys(ctx, p, s, literals, matchers)
+	return l.indexedKeys(ctx, p, s, literals, matchers, limit)
 }
 
 // uncoveredKeys finds row keys of a partition of which the inverted index may
@@ -296,15 +296,20 @@ func (l *Look) fullKeys(ctx context.Context, p *partition, matchers []model.Matc
 }
 
 // indexedKeys finds row keys through the inverted index: by the matcher that has
-// the fewest; the others are applied to these.
-func (l *Look) indexedKeys(ctx context.Context, p *partition, s rowkey.Stamp, literals, matchers []model.Matcher) ([]rowkey.Key, error) {
+// the fewest; the others are applied to these. If that is the only one, it ends soon
+// after there are more than limit.
+func (l *Look) indexedKeys(ctx context.Context, p *partition, s rowkey.Stamp, literals, matchers []model.Matcher, limit int) ([]rowkey.Key, error) {
 	lists := l.knownLists(p, s, literals)
 	if lists != nil {
 		l.answer(byCache)
 	} else {
 		l.answer(byIndex)
 		var err error
-		if lists, err = l.race(ctx, p, s, literals); err != nil {
+		if len(matchers) > 1 {
+			limit = math.MaxInt
+		}
+		// Fewer than maxVerified may turn out not to exist.
+		if lists, err = l.race(ctx, p, s, literals, max(limit, maxVerified)); err != nil {
 			return nil, err
 		}
 	}

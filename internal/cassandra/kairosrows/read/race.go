@@ -2,6 +2,7 @@ package read
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
@@ -20,10 +21,12 @@ type race struct {
 	look      *Look
 	partition *partition
 	stamp     rowkey.Stamp
+	most      int // row keys of a value and shard that are read
 
 	mu      sync.Mutex
 	runners []*runner
 	turn    chan struct{} // closed and replaced when the state of a runner changed
+	enough  *runner       // has more than most row keys; its lists are not complete
 	err     error
 }
 
@@ -38,11 +41,12 @@ type runner struct {
 	keys    int
 }
 
-// race returns the lists of the matcher that won, one a value.
-func (l *Look) race(ctx context.Context, p *partition, s rowkey.Stamp, literals []model.Matcher) ([]*keyList, error) {
+// race returns the lists of the matcher that won, one a value. If one of them would have
+// more than most row keys, it may have only more than most.
+func (l *Look) race(ctx context.Context, p *partition, s rowkey.Stamp, literals []model.Matcher, most int) ([]*keyList, error) {
 	raceCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &race{look: l, partition: p, stamp: s, turn: make(chan struct{})}
+	r := &race{look: l, partition: p, stamp: s, most: most, turn: make(chan struct{})}
 	loading := l.reader.postings.begin(p.key)
 	var tasks sync.WaitGroup
 	for _, m := range literals {
@@ -65,6 +69,9 @@ func (l *Look) race(ctx context.Context, p *partition, s rowkey.Stamp, literals 
 	tasks.Wait()
 	if err != nil {
 		return nil, err
+	}
+	if winner == r.enough {
+		return winner.lists, nil
 	}
 	if err := l.verify(ctx, p, winner.lists); err != nil {
 		return nil, err
@@ -145,6 +152,9 @@ func (r *race) stateLocked() *runner {
 			best = run
 		}
 	}
+	if r.enough != nil {
+		return r.enough
+	}
 	if ended != nil && (begun || ended.keys <= verifyBatch) {
 		return ended
 	}
@@ -180,8 +190,12 @@ func (r *race) stream(ctx context.Context, run *runner, value, shard int) {
 		return err
 	})
 	r.change(func() {
+		if errors.Is(err, errEnough) && r.enough == nil {
+			run.lists[value].keys = append(run.lists[value].keys, list.keys...)
+			r.enough = run
+		}
 		if err != nil {
-			if r.err == nil && ctx.Err() == nil {
+			if r.err == nil && ctx.Err() == nil && !errors.Is(err, errEnough) {
 				r.err = err
 			}
 			return
@@ -220,6 +234,10 @@ func (r *race) read(ctx context.Context, run *runner, value, shard int) (list *k
 	for rows.Scan(dest...) {
 		if err := l.addKey(list, &d, name, tags, nil); err != nil {
 			return nil, 0, err
+		}
+		if len(list.keys) > r.most {
+			l.trace.indexRows.Add(int64(len(list.keys)))
+			return list, paused, errEnough
 		}
 		if len(list.keys) == racedPage && len(r.runners) > 1 {
 			paused = racedPage

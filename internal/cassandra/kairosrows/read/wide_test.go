@@ -1,9 +1,12 @@
 package read
 
 import (
+	"errors"
 	"fmt"
 	"testing"
+	"time"
 
+	"varve/internal/collectors"
 	"varve/internal/model"
 	"varve/internal/store"
 
@@ -49,5 +52,44 @@ func TestWideMetricByPattern(t *testing.T) {
 	// Without a matcher all are wanted, and kept.
 	if found, err := look.Lookup(b.Ctx, store.Selection{Metric: metric, Range: model.AllTime}); err != nil || len(found) != 3000 {
 		t.Errorf("%d series, %v", len(found), err)
+	}
+}
+
+// TestLimitOfWideMetric: of more series than a selection may have, little more than
+// that is read, also through the inverted index.
+func TestLimitOfWideMetric(t *testing.T) {
+	b := newReadBench(t, readConfig(), nil)
+	metric := b.Name("wide")
+	const n = 8000
+	var keys []rowkey.Key
+	for i := range n {
+		keys = append(keys, rowkey.Key{Type: model.TypeLong, Tags: model.MustTags("customer", fmt.Sprint(i), "service", "gateway")})
+	}
+	b.FillKeys(metric, keyspacetest.CityTime(0), keys)
+	service := keyspacetest.OneOf("service", "gateway")
+	for _, test := range []struct {
+		matchers []model.Matcher
+		limit    int
+		most     int64 // of index rows that are read
+	}{
+		{nil, 10, 20},
+		{[]model.Matcher{service}, 1, int64(b.KS.IndexShards) * (maxVerified + 1)},
+		{[]model.Matcher{service}, 1200, int64(b.KS.IndexShards) * 1201},
+		{[]model.Matcher{service}, n - 1, 2 * n},
+		{[]model.Matcher{service}, n, 2 * n},
+		{nil, n, 2 * n},
+	} {
+		b.reader.postings = newPostingsCache(1<<30, time.Now, collectors.Named(""))
+		for range 2 {
+			look := b.reader.Look()
+			found, err := look.Lookup(b.Ctx, store.Selection{Metric: metric, Range: model.AllTime, Matchers: test.matchers, Limit: test.limit, LimitKey: "test.max"})
+			limit := (*store.LimitError)(nil)
+			if test.limit == n && (err != nil || len(found) != n) || test.limit < n && !errors.As(err, &limit) {
+				t.Errorf("%+v: %d series, %v", test, len(found), err)
+			}
+			if rows := keyspacetest.CountsOf(look.Counts())["index_rows"]; rows > test.most+5 {
+				t.Errorf("%+v: %d index rows are read", test, rows)
+			}
+		}
 	}
 }
