@@ -35,6 +35,7 @@ func TestCluster(t *testing.T) {
 		"swap in time":                   testSwapInTime,
 		"leases":                         testLeases,
 		"a renewal whose answer is lost": testRenewalWhoseAnswerIsLost,
+		"reacquired":                     testReacquired,
 		"one holder":                     testOneHolder,
 		"keep":                           testKeep,
 		"leader":                         testLeader,
@@ -42,6 +43,33 @@ func TestCluster(t *testing.T) {
 		"a frozen holder finds it lost":  testFrozenHolder,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, registers) })
+	}
+}
+
+// A server that is started again gets the lease that it had, at once; the process before it,
+// were it still there, would find it lost. Other servers wait.
+func testReacquired(t *testing.T, registers *Registers) {
+	name := t.Name()
+	before, err := NewNode(registers, "a", "").Acquire(t.Context(), name, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := (*HeldError)(nil)
+	if _, err := NewNode(registers, "b", "").Reacquire(t.Context(), name, time.Minute); !errors.As(err, &held) || held.By.Node != "a" {
+		t.Errorf("another server: %v", err)
+	}
+	if _, err := NewNode(registers, "a", "").Acquire(t.Context(), name, time.Minute); !errors.As(err, &held) {
+		t.Errorf("acquired: %v", err)
+	}
+	after, err := NewNode(registers, "a", "").Reacquire(t.Context(), name, time.Minute)
+	if err != nil || after.Token <= before.Token {
+		t.Fatalf("token %v after %d, %v", after, before.Token, err)
+	}
+	if err := before.Renew(t.Context()); !errors.Is(err, ErrLost) {
+		t.Errorf("the one before renews it: %v", err)
+	}
+	if err := after.Renew(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

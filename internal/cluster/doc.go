@@ -15,7 +15,8 @@
 //
 //   - [Registers]: read and compare-and-set of a value.
 //   - [Node.Acquire]: a lease, which one process has at a time. Its token is larger
-//     than that of all leases of the name before it.
+//     than that of all leases of the name before it. [Node.Reacquire] is for servers that
+//     were started again.
 //   - [Node.Join], [Node.Members]: membership is a lease on the server's own id.
 //
 // # Clocks

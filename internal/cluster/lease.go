@@ -82,12 +82,20 @@ type Lease struct {
 }
 
 // Acquire gets the lease of a name for so long. *HeldError: another process has it, or
-// had it until a moment ago.
+// had it until a moment ago. ErrChanged: another one may have got it at this moment.
 func (n *Node) Acquire(ctx context.Context, name string, life time.Duration) (*Lease, error) {
-	return n.acquire(ctx, leases, name, life)
+	return n.acquire(ctx, leases, name, life, func(record) bool { return false })
 }
 
-func (n *Node) acquire(ctx context.Context, space, name string, life time.Duration) (*Lease, error) {
+// Reacquire is Acquire that also takes the lease of an earlier process of the same server,
+// which has ended: the data directory, whose id it has, is used by one process at a time.
+// Of two servers with a copied directory the other one finds its lease lost.
+func (n *Node) Reacquire(ctx context.Context, name string, life time.Duration) (*Lease, error) {
+	return n.acquire(ctx, leases, name, life, func(there record) bool { return there.Node == n.ID })
+}
+
+// acquire gets a lease that nobody has, or of which ended says that its holder has ended.
+func (n *Node) acquire(ctx context.Context, space, name string, life time.Duration, ended func(record) bool) (*Lease, error) {
 	old, err := n.registers.Get(ctx, space, name)
 	if err != nil {
 		return nil, err
@@ -98,7 +106,7 @@ func (n *Node) acquire(ctx context.Context, space, name string, life time.Durati
 		if err != nil {
 			return nil, fmt.Errorf("lease %s: %w", name, err)
 		}
-		if there.Holder != "" && began.UnixMilli() <= there.UntilMS+n.skew.Milliseconds() {
+		if there.Holder != "" && began.UnixMilli() <= there.UntilMS+n.skew.Milliseconds() && !ended(there) {
 			return nil, &HeldError{Name: name, By: there.member()}
 		}
 	}

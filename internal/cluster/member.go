@@ -19,7 +19,7 @@ func (r record) member() Member {
 // Join makes this process a member for so long. *HeldError: another process has the
 // same id, as when a data directory was copied, or the server was just started again.
 func (n *Node) Join(ctx context.Context, life time.Duration) (*Lease, error) {
-	return n.acquire(ctx, nodes, n.ID, life)
+	return n.acquire(ctx, nodes, n.ID, life, func(record) bool { return false })
 }
 
 // Members lists the processes that are there, or were until a moment ago.
