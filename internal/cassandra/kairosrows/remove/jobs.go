@@ -13,13 +13,14 @@ import (
 	"time"
 
 	"varve/internal/cassandra/layout"
+	"varve/internal/cluster"
 	"varve/internal/store"
 	"varve/internal/work"
 )
 
 // Delete jobs are kept in service_index, so that any node goes on with one whose
-// node is gone. Their write timestamp is kept too: whatever is written while a
-// job waits is not touched, and doing a part twice does no harm.
+// node is gone; one node does at a time, see jobs.lease. Their write timestamp is kept too:
+// whatever is written while a job waits is not touched, and doing a part twice does no harm.
 const (
 	jobServiceKey = "Deletions"
 
@@ -39,6 +40,10 @@ type jobs struct {
 	node string
 	wait time.Duration // of Cancel, for a job to stop
 
+	leaseLife time.Duration
+	leases    atomic.Pointer[cluster.Node] // nil until the first lease
+	unleased  sync.Once                    // it was said that there are none
+
 	ctx   context.Context // of all jobs at work
 	stop  context.CancelCauseFunc
 	tasks sync.WaitGroup
@@ -50,13 +55,14 @@ type jobs struct {
 
 // A runningJob is one that this process works on.
 type runningJob struct {
-	job       *layout.Job   // jobs.mu must be held
-	cancelled atomic.Bool   // it is to stop
-	ended     chan struct{} // closed when it has
+	job       *layout.Job    // jobs.mu must be held
+	lease     *cluster.Lease // nil if there are none
+	cancelled atomic.Bool    // it is to stop
+	ended     chan struct{}  // closed when it has
 }
 
 func (j *jobs) init(d *Deleter, node string) {
-	j.d, j.node, j.wait, j.running = d, node, cancelWait, map[string]*runningJob{}
+	j.d, j.node, j.wait, j.leaseLife, j.running = d, node, cancelWait, jobLease, map[string]*runningJob{}
 	j.ctx, j.stop = context.WithCancelCause(context.Background())
 }
 
@@ -75,12 +81,16 @@ func (j *jobs) start(ctx context.Context, del store.Deletion, stampMS int64, pla
 		Deletion: layout.SaveDeletion(del),
 	}
 	job.NextMS = plan.steps[0].rowTimeMS
+	lease, err := j.lease(ctx, job.ID, false)
+	if err != nil {
+		return fmt.Errorf("delete from %s: get the lease of the job: %w", del.Metric, err)
+	}
 	if err := j.save(ctx, job); err != nil {
 		return fmt.Errorf("delete from %s: note down the job: %w", del.Metric, err)
 	}
 	done := make(chan error, 1)
-	j.begin(job, func(ctx context.Context, r *runningJob) error {
-		err := j.work(ctx, r, del, plan.steps)
+	j.begin(job, lease, func(ctx context.Context, r *runningJob) error {
+		err := lostOr(ctx, j.work(ctx, r, del, plan.steps))
 		done <- err
 		return err
 	})
@@ -98,9 +108,9 @@ func (j *jobs) start(ctx context.Context, del store.Deletion, stampMS int64, pla
 	}
 }
 
-// begin runs f as the work of a job.
-func (j *jobs) begin(job *layout.Job, f func(context.Context, *runningJob) error) {
-	r := &runningJob{job: job, ended: make(chan struct{})}
+// begin runs f as the work of a job, under its lease.
+func (j *jobs) begin(job *layout.Job, lease *cluster.Lease, f func(context.Context, *runningJob) error) {
+	r := &runningJob{job: job, lease: lease, ended: make(chan struct{})}
 	j.mu.Lock()
 	j.running[job.ID] = r
 	j.mu.Unlock()
@@ -108,11 +118,18 @@ func (j *jobs) begin(job *layout.Job, f func(context.Context, *runningJob) error
 	j.tasks.Go(func() {
 		defer close(r.ended)
 		defer j.d.metrics.running.Dec()
-		j.end(job, work.Do("work on a delete job", func() error { return f(j.ctx, r) }))
+		err := underLease(j.ctx, lease, func(ctx context.Context) error {
+			j.end(job, lostOr(ctx, work.Do("work on a delete job", func() error { return f(ctx, r) })))
+			return nil
+		})
+		if err != nil {
+			j.d.log.Info("the lease of a delete job could not be given back; it ends by itself", "job", job.ID, "error", err)
+		}
 	})
 }
 
-// end notes how a job ended. One that was stopped by close stays as it is.
+// end notes how a job ended. One that was stopped by close, or whose lease is lost, stays
+// as it is.
 func (j *jobs) end(job *layout.Job, err error) {
 	closing := j.ctx.Err() != nil
 	cancelled := errors.Is(err, errCancelled)
@@ -122,7 +139,7 @@ func (j *jobs) end(job *layout.Job, err error) {
 	switch {
 	case cancelled:
 		job.SetCancelled()
-	case closing && err != nil:
+	case closing && err != nil || errors.Is(err, errLost):
 		job.State = layout.JobWaiting
 	case err != nil:
 		job.State, job.Error = layout.JobFailed, err.Error()
@@ -136,6 +153,9 @@ func (j *jobs) end(job *layout.Job, err error) {
 		j.ended = j.ended[1:]
 	}
 	j.mu.Unlock()
+	if errors.Is(err, errLost) {
+		j.d.log.Warn("a delete job has lost its lease, and goes on here or at another node", "job", job.ID, "selector", job.Selector)
+	}
 	if ended.State == layout.JobWaiting {
 		return // its progress is written down as of a moment ago
 	}
@@ -178,6 +198,9 @@ func (j *jobs) work(ctx context.Context, r *runningJob, del store.Deletion, step
 			return nil
 		}
 		reported = now
+		if r.lease != nil && r.lease.Check() != nil {
+			return errLost // another node may have written it down
+		}
 		if err := j.save(ctx, &state); err != nil {
 			j.d.log.Warn("the progress of a delete job is not written down", "job", state.ID, "error", err)
 		}
@@ -284,6 +307,12 @@ func (j *jobs) idle(job *layout.Job) bool {
 	return job.State != layout.JobRunning || j.d.now().Sub(job.Updated) > jobSilence
 }
 
+// free reports whether a job may be gone on with here, as far as what is written down of
+// it says: its node is silent, or was this one before it was started again.
+func (j *jobs) free(job *layout.Job) bool {
+	return j.d.now().Sub(job.Updated) > jobSilence || job.Node == j.node && job.State != layout.JobFailed
+}
+
 // Resume goes on with jobs that no node works on: those of this node from
 // before it was started, and those of nodes that are silent for a minute. It
 // returns when they have begun. Call it at the start and each minute.
@@ -297,9 +326,7 @@ func (d *Deleter) Resume(ctx context.Context) error {
 		d.jobs.mu.Lock()
 		_, running := d.jobs.running[job.ID]
 		d.jobs.mu.Unlock()
-		silent := d.now().Sub(job.Updated) > jobSilence
-		mine := job.Node == d.jobs.node && job.State != layout.JobFailed
-		if running || !silent && !mine || d.jobs.ctx.Err() != nil {
+		if running || !d.jobs.free(job) || d.jobs.ctx.Err() != nil {
 			continue
 		}
 		if cancelled[job.ID] || job.State == layout.JobCancelled {
@@ -314,19 +341,45 @@ func (d *Deleter) Resume(ctx context.Context) error {
 	return nil
 }
 
-// resume begins to go on with a job.
+// resume begins to go on with a job, unless another node does.
 func (d *Deleter) resume(ctx context.Context, job *layout.Job) error {
+	lease, err := d.jobs.lease(ctx, job.ID, job.Node == d.jobs.node)
+	if held := (*cluster.HeldError)(nil); errors.As(err, &held) || errors.Is(err, cluster.ErrChanged) {
+		d.log.Debug("another node works on a delete job", "job", job.ID, "because", err)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("get the lease of delete job %s: %w", job.ID, err)
+	}
+	begun, err := d.resumeUnder(ctx, lease, job.ID)
+	if !begun && lease != nil {
+		err = errors.Join(err, lease.Release(ctx))
+	}
+	return err
+}
+
+// resumeUnder begins to go on with a job whose lease this process has, and reports whether
+// it did. Who had the lease before may have ended the job since it was looked at.
+func (d *Deleter) resumeUnder(ctx context.Context, lease *cluster.Lease, id string) (begun bool, err error) {
+	read, err := d.jobs.read(ctx, id)
+	if errors.Is(err, store.ErrNotFound) || err == nil && !d.jobs.free(&read) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	job := &read
 	del, err := job.Means()
 	if err != nil {
 		d.log.Warn("a delete job cannot be read and is left alone", "job", job.ID, "error", err)
-		return nil
+		return false, nil
 	}
 	job.Node, job.State, job.Updated = d.jobs.node, layout.JobRunning, d.now().UTC()
 	if err := d.jobs.save(ctx, job); err != nil {
-		return err
+		return false, err
 	}
 	d.log.Info("a delete job goes on", "job", job.ID, "selector", job.Selector, "rows", job.Rows, "done", job.Done)
-	d.jobs.begin(job, func(ctx context.Context, r *runningJob) error {
+	d.jobs.begin(job, lease, func(ctx context.Context, r *runningJob) error {
 		del := del
 		del.Range.StartMS = max(del.Range.StartMS, job.NextMS) // row times before it are done
 		plans, err := d.plan(ctx, []store.Deletion{del})
@@ -336,7 +389,7 @@ func (d *Deleter) resume(ctx context.Context, job *layout.Job) error {
 		d.jobs.count(job, plans[0].rows)
 		return d.jobs.work(ctx, r, del, plans[0].steps)
 	})
-	return nil
+	return true, nil
 }
 
 // count notes how many rows of a job that goes on are done: all but those that are

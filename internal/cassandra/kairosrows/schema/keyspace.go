@@ -184,6 +184,9 @@ func (ks *Keyspace) Role() string { return ks.config.Role }
 // ReadOnly says that the keyspace is not to be written, deletes aside.
 func (ks *Keyspace) ReadOnly() bool { return ks.config.Role == RoleRead }
 
+// MayCreate says that tables of Varve's own may be made in the keyspace.
+func (ks *Keyspace) MayCreate() bool { return ks.config.Create != CreateNothing && !ks.ReadOnly() }
+
 // note adds to Notes, each once.
 func (ks *Keyspace) note(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !slices.Contains(ks.Notes, text) {

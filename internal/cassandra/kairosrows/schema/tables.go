@@ -188,7 +188,7 @@ func (ks *Keyspace) uses(d definition) bool {
 // afterwards. Our own tables may fail to be made for lack of rights: reading and
 // writing does without them, only slower.
 func (ks *Keyspace) createTables(ctx context.Context, found map[string]cql.Table, only func(definition) bool) error {
-	if ks.config.Create == CreateNothing || ks.config.Role == RoleRead {
+	if !ks.MayCreate() {
 		return nil
 	}
 	options, err := ks.config.tableOptions()

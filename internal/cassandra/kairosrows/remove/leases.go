@@ -1,0 +1,92 @@
+package remove
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cluster"
+)
+
+// Who works on a delete job has its lease, so that two nodes do not work on one: not when
+// clocks differ, nor when a node that was stopped for a while goes on. Leases are in the
+// keyspace that has the jobs.
+//
+// jobSilence is needed beside them. It keeps nodes that know nothing of leases, those of
+// earlier versions, from jobs that are worked on, and others from theirs; and it is all
+// there is in a keyspace where the table of leases is missing and may not be made. Two nodes
+// may work on one job there, and do everything twice, which does no harm.
+
+// jobLease is how long a node has the lease of a job that it says nothing of any more.
+const jobLease = 30 * time.Second
+
+// errLost is how a job ends whose lease was lost. What is written down of it is not this
+// node's any more.
+var errLost = errors.New("its lease was lost; this node or another one goes on with it in about a minute")
+
+// lease gets the lease of a job. again says that this node worked on it before it was
+// started again. nil without an error: jobs have no leases here.
+// *cluster.HeldError, cluster.ErrChanged: another node works on it.
+func (j *jobs) lease(ctx context.Context, id string, again bool) (*cluster.Lease, error) {
+	node, err := j.member(ctx)
+	if err != nil || node == nil {
+		return nil, err
+	}
+	get := node.Acquire
+	if again {
+		get = node.Reacquire
+	}
+	lease, err := get(ctx, "delete job "+id, j.leaseLife)
+	if refused := (*cql.RefusedError)(nil); errors.As(err, &refused) {
+		j.noLeases(err)
+		return nil, nil
+	}
+	return lease, err
+}
+
+// noLeases says why there are no leases.
+func (j *jobs) noLeases(why error) {
+	j.unleased.Do(func() {
+		j.d.log.Warn("delete jobs have no leases: two servers may work on one job if their clocks differ by much or one stands still for a minute, which takes longer and does no harm", "error", why)
+	})
+}
+
+// member returns this process among those that have leases, nil if there can be none.
+func (j *jobs) member(ctx context.Context) (*cluster.Node, error) {
+	if node := j.leases.Load(); node != nil {
+		return node, nil
+	}
+	ks, err := j.d.services()
+	if err != nil || !ks.Tables.ServiceIndex {
+		return nil, err // without the table no other node knows of jobs
+	}
+	registers, err := cluster.OpenRegisters(ctx, ks.Session, ks.MayCreate())
+	if unusable := (*cql.TableError)(nil); errors.As(err, &unusable) {
+		j.noLeases(err)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	host, _ := os.Hostname() // for people
+	j.leases.CompareAndSwap(nil, cluster.NewNode(registers, j.node, host))
+	return j.leases.Load(), nil
+}
+
+// underLease runs f while the lease is held; see cluster.Lease.Keep.
+func underLease(ctx context.Context, lease *cluster.Lease, f func(context.Context) error) error {
+	if lease == nil {
+		return f(ctx)
+	}
+	return lease.Keep(ctx, f)
+}
+
+// lostOr is the error of work under a lease: errLost if that was lost.
+func lostOr(ctx context.Context, err error) error {
+	if err != nil && errors.Is(context.Cause(ctx), cluster.ErrLost) {
+		return errLost
+	}
+	return err
+}
