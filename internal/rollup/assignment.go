@@ -54,7 +54,18 @@ const (
 // So two Varve nodes do not run one task at once unless clocks differ by more
 // than nodeLife - beatLife, or a write arrives after it was given up and wins;
 // then a run ends at the next look. Even that does no harm but work: both compute
-// the same buckets, and results overwrite each other.
+// the same buckets, and results overwrite each other. A node that stood still in a
+// run, and goes on after others have claimed its tasks, stores nothing of what it
+// had read before: see owns.
+//
+// # Why not leases
+//
+// Leases of package cluster would not take the place of any of this. Whether a KairosDB
+// node is there is told by its list only, and who runs a task beside KairosDB, and after
+// it, by Assignment: the two hand tasks over to each other there, as do Varve nodes of
+// earlier versions. A lease of each task would come on top, and cost three rounds of
+// a lightweight transaction a run, or as many for each task every few seconds. It would
+// save claimPause when a node has gone, and work where clocks differ.
 //
 // While KairosDB nodes are there, which is told by their entries under
 // _Hosts/Active, nothing is claimed. Without participation nothing is run
@@ -71,6 +82,7 @@ type assignments struct {
 	beatAt time.Time            // when the last good renewal began; zero if none
 	kairos string               // a KairosDB node that is there, "" if none is
 	since  map[string]time.Time // tasks that are assigned to this node, and since when that is seen
+	unsure map[string]bool      // those of since that others may have claimed and that were not looked at after that
 }
 
 // members are the nodes with a fresh entry.
@@ -87,9 +99,7 @@ func (a *assignments) beat(ctx context.Context, ids []string) error {
 	if err := a.enlist(ctx); err != nil {
 		return err
 	}
-	a.mu.Lock()
-	a.beatAt = began
-	a.mu.Unlock()
+	a.renewed(began)
 	m, err := a.members(ctx)
 	if err != nil {
 		return err
@@ -101,6 +111,27 @@ func (a *assignments) beat(ctx context.Context, ids []string) error {
 		}
 	}
 	return nil
+}
+
+// renewed notes that this node's entry was renewed at a time. If it had been old before,
+// other nodes may have claimed tasks: each has to be looked at before it is run.
+func (a *assignments) renewed(at time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if elapsed(a.beatAt, at) >= beatLife {
+		a.unsure = map[string]bool{}
+		for id := range a.since {
+			a.unsure[id] = true
+		}
+	}
+	a.beatAt = at
+}
+
+// elapsed is the time from one reading of the clock to another: by the wall clock or the
+// monotonic one, whichever says more. The monotonic one may stand still while the machine
+// sleeps, and the other may be set back.
+func elapsed(from, to time.Time) time.Duration {
+	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }
 
 func (a *assignments) enlist(ctx context.Context) error {
@@ -216,7 +247,7 @@ func (a *assignments) review(ctx context.Context, id string, m members) error {
 // found claims a task before others can know of it.
 func (a *assignments) found(ctx context.Context, id string) error {
 	a.mu.Lock()
-	rest := a.kairos != "" || a.now().Sub(a.beatAt) >= beatLife
+	rest := a.kairos != "" || elapsed(a.beatAt, a.now()) >= beatLife
 	a.mu.Unlock()
 	if rest {
 		return nil
@@ -266,6 +297,7 @@ func mixed(x uint64) uint64 {
 func (a *assignments) seen(id string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	delete(a.unsure, id)
 	if _, ok := a.since[id]; !ok {
 		a.since[id] = a.now()
 	}
@@ -275,15 +307,18 @@ func (a *assignments) drop(id string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.since, id)
+	delete(a.unsure, id)
 }
 
-// owns reports whether this process runs a task, as far as it knows.
+// owns reports whether this process runs a task, as far as it knows. It does no I/O: a
+// process that stood still for so long that another one may run the task finds that it does
+// not own it, as soon as it goes on.
 func (a *assignments) owns(id string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	since, ok := a.since[id]
 	now := a.now()
-	return ok && now.Sub(since) >= claimPause && now.Sub(a.beatAt) < beatLife
+	return ok && !a.unsure[id] && now.Sub(since) >= claimPause && elapsed(a.beatAt, now) < beatLife
 }
 
 // confirm looks once more whether this process runs a task.

@@ -32,6 +32,10 @@ type output struct {
 	// of a given time. It is nil where a bucket may have several.
 	bucketOf func(ms int64) model.TimeRange
 
+	// owned reports whether this node still is the one that stores such results; nil: it
+	// is, whatever others do.
+	owned func() bool
+
 	groups    []*outputGroup
 	held      int // points in groups
 	heldNames int // bytes of the names of groups
@@ -106,12 +110,19 @@ func (o *output) hold(g *outputGroup) {
 	}
 }
 
+// errElsewhere ends a run of a task that another node may run by now. Its results may come
+// from what was read before the other one read it.
+var errElsewhere = errors.New("this server stood still or could not renew its entry in the list of servers; another one may run the task by now, and nothing is stored")
+
 // flush stores what is held. Then it deletes the results that these have replaced, so
 // that a bucket has a result whenever the flush ends.
 func (o *output) flush(ctx context.Context) error {
 	replaced, err := o.replaced(ctx)
 	if err != nil {
 		return fmt.Errorf("look for earlier results in %s: %w", o.metric, err)
+	}
+	if o.owned != nil && !o.owned() {
+		return errElsewhere
 	}
 	if err := o.write(ctx); err != nil {
 		return err

@@ -346,6 +346,9 @@ func (s *Scheduler) run(ctx context.Context, t *task, next func(failed bool) tim
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx) // stopping is no fault; the next start goes on
 	}
+	if s.shared != nil && !s.shared.owns(t.id) {
+		return errElsewhere // the status is that of the other node
+	}
 	after.NextScheduled = dateText(next(len(errs) > 0))
 	return errors.Join(append(errs, s.catalogue.set(ctx, statusKey, t.id, after.marshal()))...)
 }
@@ -356,6 +359,9 @@ func (s *Scheduler) advance(ctx context.Context, t *task, r *rollup, k int, name
 	p, err := s.newPass(t, r, k, names)
 	if err != nil {
 		return 0, err
+	}
+	if s.shared != nil {
+		p.output.owned = func() bool { return s.shared.owns(t.id) }
 	}
 	key := r.keys[k]
 	late := s.late.take(t.id, key)
