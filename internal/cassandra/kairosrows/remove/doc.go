@@ -2,7 +2,7 @@
 // that have none left.
 //
 //	Deleter   plans a deletion, and does it row time by row time
-//	jobs      large deletions: they go on after a restart, or on another node
+//	jobs      large deletions: they go on after a restart, or on another node, on one at a time
 //	Record    tells nodes whose samples are still on their way
 //	Repair    walks over all tables, and puts index and rows in accord
 //
