@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"varve/internal/model"
@@ -31,36 +32,40 @@ func TestTimeout(t *testing.T) {
 }
 
 func TestQueueIsBounded(t *testing.T) {
-	config := DefaultConfig()
-	config.MaxConcurrent, config.MaxQueued, config.MaxWait = 1, 1, 20*time.Millisecond
-	f := newFixture(t, config)
-	run, err := f.Begin(context.Background(), Request{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	waited := make(chan error)
-	go func() {
-		_, err := f.Begin(context.Background(), Request{})
-		waited <- err
-	}()
-	for f.Queued() == 0 {
-		time.Sleep(time.Millisecond)
-	}
-	var busy *BusyError
-	if _, err := f.Begin(context.Background(), Request{}); !errors.As(err, &busy) || busy.Limit.Limit != "query.max_queued" {
-		t.Errorf("queue full: %v", err)
-	}
-	if err := <-waited; !errors.As(err, &busy) || busy.Limit.Limit != "query.max_concurrent" {
-		t.Errorf("waited: %v", err)
-	}
-	run.Close(nil)
-	if run, err = f.Begin(context.Background(), Request{}); err != nil {
-		t.Fatal(err)
-	}
-	run.Close(nil)
-	if n := counted(t, f.metrics.queries.WithLabelValues("busy")); n != 2 {
-		t.Errorf("%v busy", n)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		config := DefaultConfig()
+		config.MaxConcurrent, config.MaxQueued = 1, 1
+		f := newFixture(t, config)
+		run, err := f.Begin(context.Background(), Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		waited := make(chan error)
+		go func() {
+			_, err := f.Begin(context.Background(), Request{})
+			waited <- err
+		}()
+		synctest.Wait()
+		if n := f.Queued(); n != 1 {
+			t.Fatalf("%d queries wait", n)
+		}
+		var busy *BusyError
+		if _, err := f.Begin(context.Background(), Request{}); !errors.As(err, &busy) || busy.Limit.Limit != "query.max_queued" {
+			t.Errorf("queue full: %v", err)
+		}
+		if err := <-waited; !errors.As(err, &busy) || busy.Limit.Limit != "query.max_concurrent" || time.Since(began) != config.MaxWait {
+			t.Errorf("waited %v: %v", time.Since(began), err)
+		}
+		run.Close(nil)
+		if run, err = f.Begin(context.Background(), Request{}); err != nil {
+			t.Fatal(err)
+		}
+		run.Close(nil)
+		if n := counted(t, f.metrics.queries.WithLabelValues("busy")); n != 2 {
+			t.Errorf("%v busy", n)
+		}
+	})
 }
 
 func TestConfigValidate(t *testing.T) {
