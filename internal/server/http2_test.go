@@ -2,6 +2,7 @@ package server
 
 import (
 	"crypto/tls"
+	"errors"
 	"testing"
 	"time"
 
@@ -10,8 +11,12 @@ import (
 
 // A connection of HTTP/2 that sends pings and no requests ends as one that sends nothing.
 func TestPingsKeepNoConnection(t *testing.T) {
+	patiently(t, 200*time.Millisecond, pingOn)
+}
+
+func pingOn(t *testing.T, idle time.Duration) error {
 	ca := tlstest.NewAuthority(t)
-	s, _ := secured(t, ca, func(o *Options) { o.Config.IdleTimeout = 200 * time.Millisecond })
+	s, _ := secured(t, ca, func(o *Options) { o.Config.IdleTimeout = idle })
 	config := ca.Client("")
 	config.NextProtos = []string{http2}
 	c, err := tls.Dial("tcp", s.Addr("http"), config)
@@ -40,9 +45,9 @@ func TestPingsKeepNoConnection(t *testing.T) {
 		select {
 		case <-ended:
 			if pings == 0 {
-				t.Error("the connection ended before the first ping")
+				return errors.New("the connection ended before the first ping")
 			}
-			return
+			return nil
 		case <-tick.C:
 			_, _ = c.Write([]byte(ping)) // the reader notices the end
 		case <-patience:

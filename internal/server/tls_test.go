@@ -127,29 +127,62 @@ func awaitCount(t *testing.T, counter prometheus.Counter, want float64) {
 // Whoever speaks no TLS, or half of it, takes nobody's place for long, and learns what is
 // wrong where that is possible.
 func TestHandshakesThatFail(t *testing.T) {
+	patiently(t, 100*time.Millisecond, failHandshakes)
+}
+
+func failHandshakes(t *testing.T, timeout time.Duration) error {
 	ca := tlstest.NewAuthority(t)
 	s, _ := secured(t, ca, func(o *Options) {
-		o.Config.ReadHeaderTimeout = 100 * time.Millisecond
+		o.Config.ReadHeaderTimeout = timeout
 		withRoutes(route("GET", "/hello", hello))(o)
 	})
 	w := s.dial()
+	w.SetDeadline(time.Now().Add(20*time.Second + 2*timeout))
 	w.send("GET /hello HTTP/1.1", "Host: x", "", "")
-	if response, body := w.answer(); response.StatusCode != 400 || !strings.Contains(body, "https://") {
-		t.Errorf("plain HTTP: %s %s", response.Status, body)
+	response, err := http.ReadResponse(w.r, nil)
+	if err != nil {
+		return fmt.Errorf("plain HTTP: %w", err)
 	}
-	for _, beginning := range []string{"", "\x16\x03\x01", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "put a 1 1 h=a\n"} {
+	if body, err := io.ReadAll(response.Body); err != nil || response.StatusCode != 400 || !strings.Contains(string(body), "https://") {
+		return fmt.Errorf("plain HTTP: %s %s %v", response.Status, body, err)
+	}
+	beginnings := []string{"", "\x16\x03\x01", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "put a 1 1 h=a\n"}
+	var open []*wire
+	for _, beginning := range beginnings {
 		w := s.dial()
+		w.SetDeadline(time.Now().Add(20*time.Second + 2*timeout))
 		w.send(beginning)
+		open = append(open, w)
+	}
+	for i, w := range open {
 		if _, err := io.Copy(io.Discard, w); err != nil { // until the server closes it
-			t.Errorf("after %q: %v", beginning, err)
+			return fmt.Errorf("after %q: %w", beginnings[i], err)
 		}
 	}
-	for reason, want := range map[string]float64{"not_tls": 2, "timeout": 3} {
-		awaitCount(t, s.metrics.handshakes.WithLabelValues("http", reason), want)
+	failed := map[string]float64{"not_tls": 2, "timeout": 3}
+	all := func() (n float64) {
+		for reason := range failed {
+			n += counted(t, s.metrics.handshakes.WithLabelValues("http", reason))
+		}
+		return n
 	}
-	if response, _ := get(t, client(t, ca.Client(""), true), "https://"+s.Addr("http")+"/hello"); response.StatusCode != 200 {
-		t.Error("afterwards", response.Status)
+	for began := time.Now(); all() < 5 && time.Since(began) < time.Minute; { // soon after the client sees the end
+		time.Sleep(time.Millisecond)
 	}
+	for reason, want := range failed {
+		if got := counted(t, s.metrics.handshakes.WithLabelValues("http", reason)); got != want {
+			return fmt.Errorf("%v counted as %s, want %v", got, reason, want)
+		}
+	}
+	after, err := client(t, ca.Client(""), true).Get("https://" + s.Addr("http") + "/hello")
+	if err != nil {
+		return fmt.Errorf("afterwards: %w", err)
+	}
+	after.Body.Close()
+	if after.StatusCode != 200 {
+		return fmt.Errorf("afterwards %s", after.Status)
+	}
+	return nil
 }
 
 // The header of a request is bounded as without TLS.
