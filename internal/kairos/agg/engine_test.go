@@ -120,10 +120,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// stopWithin is the promised 100 ms and room for a busy machine.
-const stopWithin = 500 * time.Millisecond
-
-// A cancelled query stops at once, wherever it is.
+// A cancelled query stops at once, wherever it is: after few points, however long a
+// busy machine takes for them.
 func TestCancelStops(t *testing.T) {
 	f := newFixture(t, query.DefaultConfig())
 	var samples []sample
@@ -154,10 +152,9 @@ func TestCancelStops(t *testing.T) {
 			t.Errorf("%+v", list)
 		}
 		end(run, leave)
-		start := time.Now()
-		_, err = drainPoints(g.Points)
-		if time.Since(start) > stopWithin || !(errors.Is(err, query.ErrCancelled) || errors.Is(err, context.Canceled)) {
-			t.Errorf("%s: %v after %s", name, err, time.Since(start))
+		points, err := drainPoints(g.Points)
+		if len(points) > len(samples)/10 || !(errors.Is(err, query.ErrCancelled) || errors.Is(err, context.Canceled)) {
+			t.Errorf("%s: %v after %d points", name, err, len(points))
 		}
 		result.Close()
 		run.Close(err)
@@ -191,10 +188,9 @@ func TestCancelWhileBuffering(t *testing.T) {
 	}
 	stopped := time.AfterFunc(20*time.Millisecond, func() { f.Cancel(f.Running()[0].ID) })
 	defer stopped.Stop()
-	start := time.Now()
 	var p Point
-	if _, err := g.Points.Next(&p); !errors.Is(err, query.ErrCancelled) || time.Since(start) > stopWithin {
-		t.Errorf("%v after %s", err, time.Since(start))
+	if _, err := g.Points.Next(&p); !errors.Is(err, query.ErrCancelled) { // else query.max_memory ends it
+		t.Error(err)
 	}
 }
 
