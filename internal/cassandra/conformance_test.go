@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"go.uber.org/goleak"
+	"varve/internal/cassandra/cql/cqltest"
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/schema"
@@ -27,7 +27,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m)
+	cqltest.VerifyTestMain(m)
 }
 
 var everyVariation = flag.Bool("cassandra.conformance", false, "run all stories of the contract in every variation, some minutes; else the shorter ones with all samples in Cassandra")

@@ -3,8 +3,6 @@ package cluster
 import (
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"varve/internal/cassandra/cql/cqltest"
 )
 
@@ -13,5 +11,5 @@ func TestMain(m *testing.M) {
 		holder(config)
 		return
 	}
-	goleak.VerifyTestMain(m)
+	cqltest.VerifyTestMain(m)
 }

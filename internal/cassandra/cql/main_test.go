@@ -3,7 +3,7 @@ package cql_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"varve/internal/cassandra/cql/cqltest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { cqltest.VerifyTestMain(m) }

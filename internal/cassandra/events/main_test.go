@@ -14,5 +14,5 @@ func TestMain(m *testing.M) {
 		return
 	}
 	// The driver waits for 10 s before it uses a node that has come up, also when the session ends.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/apache/cassandra-gocql-driver/v2.(*Session).handleNodeUp"))
+	cqltest.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/apache/cassandra-gocql-driver/v2.(*Session).handleNodeUp"))
 }
