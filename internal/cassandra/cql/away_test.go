@@ -43,6 +43,7 @@ func TestAbsentAtStart(t *testing.T) {
 	if took := time.Since(start); took > config.ConnectTimeout {
 		t.Errorf("opening took %v", took)
 	}
+	until(t, time.Minute, "refused", func() bool { return strings.Contains(s.State().Reason, "connection refused") })
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	err = s.Wait(ctx)
@@ -98,7 +99,7 @@ func TestAwayAndBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.Cut()
-	until(t, 10*time.Second, "away", func() bool { return !s.State().Connected })
+	until(t, time.Minute, "away", func() bool { return !s.State().Connected })
 	start := time.Now()
 	err := write()
 	var unavailable *store.UnavailableError
@@ -112,7 +113,7 @@ func TestAwayAndBack(t *testing.T) {
 		t.Error("the metric says connected")
 	}
 	n.Mend()
-	until(t, 30*time.Second, "back", func() bool { return s.State().Connected && write() == nil })
+	until(t, time.Minute, "back", func() bool { return s.State().Connected && write() == nil })
 }
 
 // TestOutage: while no node answers a read fails after outage_grace, and later
@@ -122,7 +123,7 @@ func TestAwayAndBack(t *testing.T) {
 func TestOutage(t *testing.T) {
 	config := cqltest.Config(originals.Cassandra(t))
 	config.StallAfter = 500 * time.Millisecond
-	config.OutageGrace = 2 * time.Second
+	config.OutageGrace = 4 * time.Second
 	config.ConnectTimeout = 3 * time.Second
 	var n network
 	s := cqltest.Keyspace(t, config, cql.Options{Dial: n.Dial})
@@ -133,13 +134,13 @@ func TestOutage(t *testing.T) {
 		return time.Since(start), err
 	}
 	for _, c := range []struct {
-		name           string
-		away, back     func()
-		reason         string
-		detected, rest time.Duration
+		name       string
+		away, back func()
+		reason     string
+		detected   time.Duration
 	}{
-		{"gone", n.Cut, n.Mend, "no node is connected", 0, 15 * time.Second},
-		{"silent", n.Freeze, n.Thaw, "do not answer", 2 * time.Second, 15 * time.Second},
+		{"gone", n.Cut, n.Mend, "no node is connected", 0},
+		{"silent", n.Freeze, n.Thaw, "do not answer", 2 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if _, err := ask(); err != nil {
@@ -152,7 +153,7 @@ func TestOutage(t *testing.T) {
 			} else {
 				t.Logf("an outage of 1s: answered after %v", took)
 			}
-			until(t, c.rest, "connected", func() bool { return s.State().Connected })
+			until(t, time.Minute, "connected", func() bool { return s.State().Connected })
 			c.away()
 			away := time.Now()
 			took, err := ask()
@@ -160,11 +161,11 @@ func TestOutage(t *testing.T) {
 			if !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "no node has answered since 2") {
 				t.Errorf("no node: %v", err)
 			}
-			if took < config.OutageGrace/2 || took > config.OutageGrace+c.detected+3*time.Second {
+			if took < config.OutageGrace/2 || took > config.OutageGrace+c.detected+10*time.Second {
 				t.Errorf("no node: told after %v", took)
 			}
 			t.Logf("after %v: %v", took, err)
-			if since := s.State().Since; since.Before(away.Add(-time.Second)) || since.After(away.Add(c.detected+2*time.Second)) {
+			if since := s.State().Since; since.Before(away.Add(-time.Second)) || since.After(away.Add(c.detected+config.OutageGrace/2)) {
 				t.Errorf("no node answers since %v, told was %v", away, since)
 			}
 			for range 3 {
@@ -182,7 +183,7 @@ func TestOutage(t *testing.T) {
 			}
 			c.back()
 			back := time.Now()
-			until(t, c.rest, "answered", func() bool { _, err := ask(); return err == nil })
+			until(t, time.Minute, "answered", func() bool { _, err := ask(); return err == nil })
 			t.Logf("answered %v after the end", time.Since(back))
 		})
 	}
@@ -201,7 +202,7 @@ func TestHangs(t *testing.T) {
 	config.ReadTimeout, config.WriteTimeout, config.ConnectTimeout = 500*time.Millisecond, 500*time.Millisecond, 2*time.Second
 	quick := cqltest.Open(t, config, cql.Options{Dial: n.Dial})
 	write := func() error { return quick.Exec(t.Context(), insert, 1, []byte("k"), []byte("c"), []byte("v")) }
-	until(t, 20*time.Second, "written", func() bool { return write() == nil }) // prepared
+	until(t, time.Minute, "written", func() bool { return write() == nil }) // prepared
 	n.Freeze()
 	start := time.Now()
 	err := write()
@@ -211,13 +212,13 @@ func TestHangs(t *testing.T) {
 		t.Errorf("writing to a node that hangs: %v", err)
 	}
 	t.Log(err)
-	if took < 900*time.Millisecond || took > 5*time.Second {
+	if took < 900*time.Millisecond || took > 8*time.Second {
 		t.Errorf("an error after %v, want 2 times 500ms and a pause", took)
 	}
-	until(t, 20*time.Second, "away", func() bool { return !quick.State().Connected })
+	until(t, time.Minute, "away", func() bool { return !quick.State().Connected })
 	t.Log(quick.State().Reason)
 	n.Thaw()
-	until(t, 30*time.Second, "back", func() bool { return quick.State().Connected && write() == nil })
+	until(t, time.Minute, "back", func() bool { return quick.State().Connected && write() == nil })
 }
 
 // TestSlow: with slow answers the limit of statements in flight holds, what does
@@ -246,7 +247,7 @@ func TestSlow(t *testing.T) {
 			}
 		})
 	}
-	until(t, 10*time.Second, "full", func() bool {
+	until(t, time.Minute, "full", func() bool {
 		return metric(t, registry, "varve_cql_waiting", map[string]string{"kind": "write"}) > 0
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
