@@ -145,7 +145,11 @@ func TestDatagramsOfAStoreThatIsAway(t *testing.T) {
 		{1 << 30, &store.InputError{Reason: "no"}, 0, "refused"},
 		{1 << 30, errors.New("a fault of the store"), 0, "unavailable"},
 	} {
-		h := startUDP(t, nil)
+		h := startUDP(t, func(cfg *Config) {
+			if c.reason == "" {
+				cfg.RetryFor = time.Minute
+			}
+		})
 		left := c.failures
 		h.recorder.OnAppend = func(*store.Batch) error {
 			if left--; left < 0 {

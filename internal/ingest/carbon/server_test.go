@@ -324,7 +324,10 @@ func TestStoreIsAway(t *testing.T) {
 		h := &harness{T: t, recorder: &ingesttest.Recorder{}, served: make(chan error, 1)}
 		h.pipeline, h.reg = ingesttest.NewPipeline(&away{h.recorder, c.failures, c.err}, nil)
 		cfg := DefaultConfig()
-		cfg.RetryFor = 200 * time.Millisecond
+		cfg.RetryFor = time.Minute
+		if c.reason != "" {
+			cfg.RetryFor = 100 * time.Millisecond
+		}
 		h.server = NewPickleServer(h.pipeline, cfg, Options{Registerer: h.reg})
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {

@@ -489,7 +489,7 @@ func TestShutdownDoesNotWaitForASenderWithoutEnd(t *testing.T) {
 	for n := 0; n == 0; n, _ = h.recorder.Count() {
 		time.Sleep(time.Millisecond)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 400*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if err := h.server.Shutdown(ctx); err != nil {
 		t.Error(err)
