@@ -114,7 +114,7 @@ func TestLongWorkOverCassandra(t *testing.T) {
 	}
 
 	state := filepath.Join(dir, "repair.state")
-	command := exec.Command(binary, "repair", "--config", yaml, "--state", state, "--rate", fmt.Sprint(rest/4))
+	command := exec.Command(binary, "repair", "--config", yaml, "--state", state, "--rate", fmt.Sprint(max(1, rest/20)))
 	var out bytes.Buffer
 	command.Env, command.Stdout, command.Stderr = []string{}, &out, &out
 	if err := command.Start(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ func TestBusyRow(t *testing.T) {
 	p := start(t, dir)
 	const rounds, points = 600, 20
 	const base = int64(1700000000000)
-	took := [3]time.Duration{} // of deletes and queries, by third
+	var took [3][]time.Duration // by a delete and a query, by third
 	for i := range rounds {
 		var text strings.Builder
 		for k := range points {
@@ -32,14 +33,16 @@ func TestBusyRow(t *testing.T) {
 			t.Fatal(status, body)
 		}
 		_, body = p.do("POST", "/api/v1/datapoints/query", fmt.Sprintf(`{"start_absolute":%d,"metrics":[{"name":"busy"}]}`, base))
-		took[i*3/rounds] += time.Since(began)
+		took[i*3/rounds] = append(took[i*3/rounds], time.Since(began))
 		if !strings.Contains(body, fmt.Sprintf(`"sample_size":%d,`, i+1)) {
 			t.Fatalf("after %d rounds: %.200s", i+1, body)
 		}
 	}
-	t.Logf("a delete and a query took %v, %v, %v on average in each third", took[0]/(rounds/3), took[1]/(rounds/3), took[2]/(rounds/3))
-	if took[2] > 4*took[0]+4*time.Second { // other tests run beside this one
-		t.Errorf("deletes become slow: %v for the first third, %v for the last", took[0], took[2])
+	// The quickest of each third, which a busy machine does not make much longer.
+	first, middle, last := slices.Min(took[0]), slices.Min(took[1]), slices.Min(took[2])
+	t.Logf("a delete and a query took at least %v, %v, %v in each third", first, middle, last)
+	if last > 4*first+20*time.Millisecond {
+		t.Errorf("deletes become slow: %v in the first third, %v in the last", first, last)
 	}
 	p.kill()
 	p = start(t, dir)

@@ -156,21 +156,18 @@ func TestImportGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := start(t, t.TempDir())
-	dir := filepath.Join(t.TempDir(), "x")
-	for _, to := range [][]string{{"--http-addr", p.http}, {"--create", "--data-dir", dir}} {
-		args := append([]string{"import", "-f", file}, to...)
-		command := exec.Command(binary, args...)
-		command.Env = []string{}
-		if err := command.Start(); err != nil {
-			t.Fatal(err)
-		}
-		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-			if _, err := os.Stat(file + ".state"); err == nil {
-				break
+	var dir string // of the offline import that was killed
+	for _, to := range []func() []string{
+		func() []string { return []string{"--http-addr", p.http} },
+		func() []string { dir = filepath.Join(t.TempDir(), "x"); return []string{"--create", "--data-dir", dir} },
+	} {
+		args := append([]string{"import", "-f", file}, to()...)
+		for tries := 1; !killedMidway(t, file+".state", args); tries++ {
+			if tries == 10 {
+				t.Fatal("each import was complete before it could be killed")
 			}
+			args = append([]string{"import", "-f", file}, to()...)
 		}
-		command.Process.Kill()
-		command.Wait()
 		_, stderr := must(t, 3, args...)
 		if !strings.Contains(stderr, "going on after line") {
 			t.Errorf("%s\nnot interrupted, or begun again", stderr)
@@ -193,6 +190,28 @@ func TestImportGoesOn(t *testing.T) {
 	if _, stderr := must(t, 1, "import", "-f", file, "--http-addr", p.http); !strings.Contains(stderr, "of another file") {
 		t.Error(stderr)
 	}
+}
+
+// killedMidway runs varve until there is a state, and kills it. It reports false if the run
+// was complete by then.
+func killedMidway(t *testing.T, state string, args []string) bool {
+	t.Helper()
+	command := exec.Command(binary, args...)
+	command.Env = []string{}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- command.Wait() }()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline) && len(ended) == 0; time.Sleep(time.Millisecond) {
+		if _, err := os.Stat(state); err == nil {
+			break
+		}
+	}
+	command.Process.Kill()
+	<-ended
+	_, err := os.Stat(state)
+	return err == nil
 }
 
 // An export that was interrupted in the middle of a metric goes on with it.
