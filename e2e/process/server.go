@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	readyWithin   = 30 * time.Second // what a start may take, replay included
-	stopWithin    = 10 * time.Second // what the server promises for SIGTERM
+	readyWithin   = time.Minute      // what a start may take, replay included, on a busy machine
+	stopWithin    = 30 * time.Second // three times what the server promises for SIGTERM
 	visibleWithin = time.Minute      // what telnet input may take until queries see it, on a busy machine
 )
 
