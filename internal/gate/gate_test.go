@@ -12,7 +12,7 @@ import (
 // No announcement is missed, however it falls between asking and waiting.
 func TestNoAnnouncementIsMissed(t *testing.T) {
 	g := New()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var number atomic.Int64
 	var waiters sync.WaitGroup

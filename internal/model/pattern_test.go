@@ -36,7 +36,7 @@ func FuzzPattern(f *testing.F) {
 			return
 		}
 		got := p.MatchString(text)
-		if took := time.Since(began); took > 5*time.Second {
+		if took := time.Since(began); took > 30*time.Second {
 			t.Fatalf("%v", took)
 		}
 		alone, err := regexp.Compile(expr)

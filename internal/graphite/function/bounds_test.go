@@ -112,7 +112,7 @@ func TestBounds(t *testing.T) {
 		} else if err != nil && len(err.Error()) > 1000 {
 			t.Errorf("%s: a message of %d bytes", name, len(err.Error()))
 		}
-		if d := time.Since(start); d > 10*time.Second {
+		if d := time.Since(start); d > 30*time.Second {
 			t.Errorf("%s: took %v", name, d)
 		}
 	}
@@ -137,7 +137,7 @@ func TestCancel(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%.40s: got %v", text, err)
 		}
-		if d := time.Since(start); d > 3*time.Second {
+		if d := time.Since(start); d > 30*time.Second {
 			t.Errorf("%.40s: took %v after its end", text, d)
 		}
 	}

@@ -96,7 +96,7 @@ func TestGlobBounds(t *testing.T) {
 		if err == nil {
 			g.Match(strings.Repeat("a", 1000))
 		}
-		if d := time.Since(start); d > 5*time.Second {
+		if d := time.Since(start); d > 30*time.Second {
 			t.Errorf("%.10s... took %v", text, d)
 		}
 	}
