@@ -230,7 +230,7 @@ func (f *failingStore) during(name string, k statementKind) {
 		return
 	}
 	f.right(f.store, "good."+name, "gone", "kept", "later", "new")
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		if got := f.hosts(f.beside, "good."+name); got == "gone 5, kept 10, later 5, new 5" {
 			break
 		} else if time.Now().After(end) {
@@ -286,7 +286,7 @@ func (f *failingStore) right(s *Store, metric string, hosts ...string) {
 // is deleted goes.
 func (f *failingStore) after(name string, refuses bool) {
 	f.t.Helper()
-	for end := time.Now().Add(20 * time.Second); !f.store.Status().Written.State.Connected; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !f.store.Status().Written.State.Connected; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			f.t.Fatal(f.store.Degraded())
 		}

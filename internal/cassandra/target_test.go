@@ -183,7 +183,7 @@ func TestMisdirected(t *testing.T) {
 	if s, err = open(c); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(30 * time.Second); s.Healthy() == nil; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); s.Healthy() == nil; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("it takes samples for another cluster")
 		}

@@ -56,7 +56,7 @@ func checkPutAndQuery(t *testing.T, k *KairosDB) {
 	if status, body := post(t, k.URL+"/api/v1/datapoints", `[{"name":"m","timestamp":1000,"value":7,"tags":{"host":"a"}}]`); status != http.StatusNoContent {
 		t.Fatalf("put: %d %s", status, body)
 	}
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		status, body := post(t, k.URL+"/api/v1/datapoints/query", `{"start_absolute":0,"end_absolute":2000,"metrics":[{"name":"m"}]}`)
 		if status == http.StatusOK && strings.Contains(body, `"values":[[1000,7]]`) {

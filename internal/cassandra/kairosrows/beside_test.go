@@ -72,7 +72,7 @@ func (k kairos) values(metric, tags string) []string {
 func (k kairos) eventually(what string, want []string, got func() []string) {
 	k.t.Helper()
 	var last []string
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
 		if last = got(); slices.Equal(last, want) {
 			return
 		}

@@ -192,7 +192,7 @@ func TestExpiredPartitions(t *testing.T) {
 	left := func() string {
 		return fmt.Sprint(len(b.Rows("SELECT DISTINCT metric, table_name, row_time FROM row_keys", 3)), b.Count("data_points"), b.Count("row_key_time_index"), b.Count("varve_row_state"))
 	}
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for left() != "0 0 0 0" && time.Now().Before(deadline) {
 		time.Sleep(200 * time.Millisecond)
 	}
