@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"fmt"
 	"log/slog"
 	"net"
 	"testing"
@@ -90,10 +91,13 @@ func Must(t testing.TB, s *cql.Session, texts ...string) {
 }
 
 // ClosedPort returns an address on this machine where nothing listens. It was the
-// test's own a moment ago, so no other program waits there for connections.
+// test's own a moment ago, so no other program waits there for connections. Other tests
+// get their free ports at 127.0.0.1 and may be given this one there.
 func ClosedPort(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	var own [2]byte
+	rand.Read(own[:])
+	l, err := net.Listen("tcp", fmt.Sprintf("127.77.%d.%d:0", own[0], own[1]))
 	if err != nil {
 		t.Fatal(err)
 	}
