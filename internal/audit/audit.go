@@ -107,7 +107,7 @@ func (l *Log) open() error {
 	if err := os.MkdirAll(filepath.Dir(l.path), 0o750); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(l.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(l.path, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
 	}
@@ -115,8 +115,32 @@ func (l *Log) open() error {
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
-	l.file, l.size = f, info.Size()
+	size := info.Size()
+	if cutOff(f, size) {
+		n, err := f.Write([]byte{'\n'})
+		if err != nil {
+			return errors.Join(err, f.Close())
+		}
+		size += int64(n)
+	}
+	l.file, l.size = f, size
 	return nil
+}
+
+// reopen opens the file if it is not open. l.mu must be held.
+func (l *Log) reopen() error {
+	if l.file != nil {
+		return nil
+	}
+	return l.open()
+}
+
+// cutOff reports whether the last line of a file has no end, as after a full disk or a crash
+// of the machine: the next event would be part of that line, and unreadable with it.
+func cutOff(f *os.File, size int64) bool {
+	var last [1]byte
+	n, err := f.ReadAt(last[:], size-1) // fails for an empty file, and for one that is no regular file
+	return n == 1 && err == nil && last[0] != '\n'
 }
 
 // Add writes an event. One that cannot be written is counted, and the server's log says
@@ -151,15 +175,20 @@ func line(e Event) []byte {
 // write writes a line, by one call, so that lines of other processes do not mix with it.
 // l.mu must be held.
 func (l *Log) write(line []byte) error {
-	if l.file != nil && l.size > 0 && l.size+int64(len(line)) > l.c.MaxBytes {
+	if l.file != nil && l.moved() {
+		l.file.Close()
+		l.file = nil
+	}
+	if err := l.reopen(); err != nil {
+		return err
+	}
+	if l.size > 0 && l.size+int64(len(line)) > l.c.MaxBytes {
 		if err := l.turn(); err != nil {
 			l.log.Error("the audit log could not be put aside; it grows on", "error", err)
 		}
 	}
-	if l.file == nil {
-		if err := l.open(); err != nil {
-			return err
-		}
+	if err := l.reopen(); err != nil {
+		return err
 	}
 	n, err := l.file.Write(line)
 	l.size += int64(n)
@@ -168,6 +197,18 @@ func (l *Log) write(line []byte) error {
 		l.file = nil
 	}
 	return err
+}
+
+// moved reports whether the file is not that of the path any more, since somebody has removed it
+// or a program such as logrotate or varve token has put it aside. Events written to it would be
+// lost, or be where nobody looks. l.mu must be held.
+func (l *Log) moved() bool {
+	there, err := os.Stat(l.path)
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	own, err := l.file.Stat()
+	return err == nil && !os.SameFile(there, own)
 }
 
 // turn puts the file aside as PATH.1, that as PATH.2, and so on. l.mu must be held.

@@ -3,6 +3,7 @@ package audit
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -130,6 +131,48 @@ func TestFailure(t *testing.T) {
 	}
 	if events := lines(t, path); len(events) != 1 || events[0].Action != "kept" {
 		t.Errorf("%+v", events)
+	}
+}
+
+// A line that was cut off, by a full disk or a crash, costs no event after it.
+func TestLineCutOff(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	if err := os.WriteFile(path, []byte("{\"action\":\"first\"}\n{\"action\":\"cut o"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open(t, path, DefaultConfig()).Add(Event{Action: "next"})
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := strings.Split(string(text), "\n")
+	if len(all) != 4 || json.Unmarshal([]byte(all[2]), &Event{}) != nil || !strings.Contains(all[2], "next") {
+		t.Errorf("%q", all)
+	}
+}
+
+// A file that was moved or removed while it was open is begun again: events go to the path.
+func TestFileMoved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	l := open(t, path, DefaultConfig())
+	for i, away := range []func() error{
+		func() error { return os.Rename(path, path+".old") },
+		func() error { return os.Remove(path) },
+		func() error {
+			return errors.Join(os.Rename(path, path+".older"), os.WriteFile(path, nil, 0o600))
+		},
+	} {
+		l.Add(Event{Action: "before"})
+		if err := away(); err != nil {
+			t.Fatal(err)
+		}
+		l.Add(Event{Action: "after"})
+		if events := lines(t, path); len(events) != 1 || events[0].Action != "after" {
+			t.Errorf("%d: %+v", i, events)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
