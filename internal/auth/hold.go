@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"varve/internal/principal"
 )
@@ -31,8 +30,8 @@ type Held struct {
 	keeper *Keeper
 	claim  Claim
 	sender principal.Principal
-	whole  bool      // see Identity
-	until  time.Time // likewise
+	whole  bool         // see Identity
+	until  atomic.Int64 // likewise, in milliseconds since 1970, 0 without an end; Recheck changes it
 	ender  Ender
 }
 
@@ -53,7 +52,8 @@ type holds struct {
 // Hold registers a request or connection with the context ctx, whose sender Identify has
 // identified as id by the claim c. The caller must call Release at its end. ender may be nil.
 func (k *Keeper) Hold(ctx context.Context, c Claim, id Identity, ender Ender) *Held {
-	h := &Held{lazyContext: lazyContext{Context: ctx}, keeper: k, claim: c, sender: id.Principal, whole: id.Whole, until: id.until, ender: ender}
+	h := &Held{lazyContext: lazyContext{Context: ctx}, keeper: k, claim: c, sender: id.Principal, whole: id.Whole, ender: ender}
+	h.until.Store(untilMilli(&id))
 	k.holds.mu.Lock()
 	k.holds.mu.all[h] = struct{}{}
 	k.holds.mu.Unlock()
@@ -62,6 +62,14 @@ func (k *Keeper) Hold(ctx context.Context, c Claim, id Identity, ender Ender) *H
 		k.end(h)
 	}
 	return h
+}
+
+// untilMilli is until when id is good, as Held has it.
+func untilMilli(id *Identity) int64 {
+	if id.until.IsZero() {
+		return 0
+	}
+	return id.until.UnixMilli()
 }
 
 // Release ends h. Its ender is not called after that.
@@ -93,7 +101,10 @@ func (k *Keeper) Recheck() {
 // expire ends all requests and connections whose token or certificate has expired.
 func (k *Keeper) expire() {
 	now := k.now()
-	k.endIf(func(h *Held) bool { return !h.until.IsZero() && !now.Before(h.until) })
+	k.endIf(func(h *Held) bool {
+		until := h.until.Load()
+		return until != 0 && now.UnixMilli() >= until
+	})
 }
 
 // endIf ends those for which lost returns true. The mutex is not held while lost runs: it may have to
@@ -129,7 +140,8 @@ func (k *Keeper) end(h *Held) bool {
 	return true
 }
 
-// stillGives reports whether the sender of h would be identified as the same one now.
+// stillGives reports whether the sender of h would be identified as the same one now. If so,
+// it notes until when.
 func (k *Keeper) stillGives(h *Held) bool {
 	c := h.claim
 	g, id, refusal := k.grant(&c)
@@ -139,5 +151,9 @@ func (k *Keeper) stillGives(h *Held) bool {
 	var ok bool
 	id.Tenant, ok = g.tenant(c.Tenant)
 	id.Rights, id.Prefix, id.Whole = g.Rights, g.Prefix, g.whole()
-	return ok && id.Principal == h.sender && id.Whole == h.whole
+	if !ok || id.Principal != h.sender || id.Whole != h.whole {
+		return false
+	}
+	h.until.Store(untilMilli(&id))
+	return true
 }

@@ -105,6 +105,43 @@ func TestHold(t *testing.T) {
 	}
 }
 
+// A token whose expiry was changed in the file ends what is open at the new time, not at the
+// one that it had when that began.
+func TestHoldChangedExpiry(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	_, sooner := create(t, path, Grant{Name: "sooner", Rights: principal.Read}, time.Time{})
+	_, later := create(t, path, Grant{Name: "later", Rights: principal.Read}, noon.Add(time.Hour))
+	h := hold(t, path, DefaultConfig())
+	open := func(shown string) *Held {
+		claim := Claim{Stream: "http", Authorization: "Bearer " + shown}
+		id, err := h.Identify(claim)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := h.Hold(t.Context(), claim, id, nil)
+		t.Cleanup(held.Release)
+		return held
+	}
+	first, second := open(sooner), open(later)
+	err := change(path, func(tokens []Token) ([]Token, error) {
+		tokens[0].Expires, tokens[1].Expires = noon.Add(time.Hour), time.Time{}
+		return tokens, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.refresh(stateOf(path)) != nil {
+		t.Fatal(h.log)
+	}
+	if h.expire(); first.Ended() || second.Ended() {
+		t.Error("something ended before its time")
+	}
+	h.now = h.now.Add(2 * time.Hour)
+	if h.expire(); !first.Ended() || second.Ended() {
+		t.Errorf("ended: of the token that expires sooner now %t, later %t", first.Ended(), second.Ended())
+	}
+}
+
 // certified is a connection with a certificate, whose authority is trusted.
 type certified struct{ cert *x509.Certificate }
 
