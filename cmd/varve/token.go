@@ -54,7 +54,7 @@ a second. Run it as the user of the server, who has to be able to read the file.
 			name:     "token revoke",
 			synopsis: "make a token void",
 			usage:    "NAME|ID [FLAGS]",
-			help:     "Removes a token from the file. Requests that have begun go on.\n" + where,
+			help:     "Removes a token from the file. A running server ends what goes on with it, within two seconds.\n" + where,
 			run:      revokeToken,
 		},
 	}
