@@ -29,6 +29,10 @@ type Claim struct {
 	Authorization string     // the header
 	User          string     // the header that proxies set; it counts only if Remote is one
 	Tenant        string     // that the sender asks for; "" leaves it open
+
+	// Several values were shown of which Authorization or User is the first. A client may have
+	// sent the one and a proxy have added the other, so none of them counts.
+	SeveralAuthorizations, SeveralUsers bool
 }
 
 // A Connection knows the certificate that its client has shown.
@@ -349,6 +353,9 @@ func (k *Keeper) Identify(c Claim) (Identity, error) {
 // grant finds what a sender is granted. What it shows counts in one order, and a token that
 // is not good is not made up for by something else.
 func (k *Keeper) grant(c *Claim) (*Grant, Identity, *Refusal) {
+	if c.SeveralAuthorizations {
+		return nil, Identity{}, &Refusal{Reason: ReasonMalformed, Text: "the header Authorization is there more than once"}
+	}
 	if c.Authorization != "" {
 		t, refusal := k.token(c.Authorization)
 		if refusal != nil {
@@ -361,7 +368,10 @@ func (k *Keeper) grant(c *Claim) (*Grant, Identity, *Refusal) {
 		return nil, Identity{}, refusal
 	}
 	rules := k.rules.Load()
-	if c.User != "" && contains(rules.proxies, c.Remote) {
+	if (c.User != "" || c.SeveralUsers) && contains(rules.proxies, c.Remote) {
+		if c.SeveralUsers {
+			return nil, Identity{}, &Refusal{Reason: ReasonMalformed, Text: "the proxy sent the header of auth.proxy_header more than once; it has to remove what its clients send"}
+		}
 		for i := range rules.rules {
 			if r := &rules.rules[i]; r.user != "" && r.on(c.Stream) && matches(r.user, c.User) {
 				return &r.grant, named(r, c.User, ByProxy), nil

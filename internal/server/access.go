@@ -116,9 +116,11 @@ func (rt *router) identify(w http.ResponseWriter, r *http.Request, route httpapi
 		everyone.Tenant = asked
 		return r.WithContext(principal.With(r.Context(), everyone)), auth.Identity{}, nil, nil
 	}
+	authorizations, users := r.Header["Authorization"], r.Header[rt.proxyHeader]
 	claim := auth.Claim{
 		Stream: rt.stream, Remote: remoteOf(r.RemoteAddr), Tenant: asked,
-		Authorization: first(r.Header["Authorization"]), User: first(r.Header[rt.proxyHeader]),
+		Authorization: first(authorizations), SeveralAuthorizations: len(authorizations) > 1,
+		User: first(users), SeveralUsers: len(users) > 1,
 	}
 	if c := connOf(r.Context()); c != nil {
 		claim.Connection = c

@@ -203,6 +203,37 @@ func TestProxyHeader(t *testing.T) {
 	}
 }
 
+// Of a header that says who a sender is and that is there twice, the client may have sent one
+// and a proxy the other. None of them counts, unless the header is ignored anyway.
+func TestRepeatedIdentity(t *testing.T) {
+	for _, c := range []struct {
+		proxies, header string
+		values          []string
+		want            int
+	}{
+		{"127.0.0.0/8", "X-Forwarded-User", []string{"alice"}, 200},
+		{"127.0.0.0/8", "X-Forwarded-User", []string{"alice", "bob"}, 401},
+		{"127.0.0.0/8", "X-Forwarded-User", []string{"", "alice"}, 401},
+		{"10.0.0.0/8", "X-Forwarded-User", []string{"alice", "bob"}, 200},
+		{"10.0.0.0/8", "Authorization", []string{"Bearer x"}, 401},
+		{"10.0.0.0/8", "Authorization", []string{"", "Bearer x"}, 401},
+	} {
+		s := start(t, func(o *Options) {
+			rules := []string{"user=alice role=read"}
+			if c.proxies == "10.0.0.0/8" { // a sender that is known by something else
+				rules = append(rules, "address=127.0.0.0/8 stream=http role=read")
+			}
+			o.Keeper = newGate(t, auth.Config{Proxies: []string{c.proxies}, Rules: rules})
+			o.Routes = []httpapi.Route{httpapi.On("GET", "/read", httpapi.Read, whoami)}
+		})
+		r, _ := http.NewRequest("GET", "http://"+s.Addr("http")+"/read", nil)
+		r.Header[c.header] = c.values
+		if status, body, _ := do(t, r); status != c.want {
+			t.Errorf("%+v: %d %s", c, status, body)
+		}
+	}
+}
+
 // Where an address alone gives rights, a page that reached it by DNS rebinding has none,
 // also where Host is not looked at otherwise.
 func TestAddressOverHTTP(t *testing.T) {
