@@ -22,16 +22,29 @@ func (rt *router) serveAudited(w http.ResponseWriter, r *http.Request, route htt
 	if r.Body != http.NoBody {
 		own.Body = read
 	}
-	fault := "the handler panicked"
-	defer func() { // also after a panic
+	defer func() {
+		fault := recover()
 		status := http.StatusInternalServerError
-		if rw, ok := w.(*response); ok && (rw.status != 0 || fault == "") {
+		if rw, ok := w.(*response); ok && (rw.status != 0 || fault == nil) {
 			status = max(rw.status, http.StatusOK)
 		}
-		rt.record(r, route, id, "", status, string(read.text), fault)
+		rt.record(r, route, id, "", status, string(read.text), detailOf(fault))
+		if fault != nil {
+			panic(fault) // for the router
+		}
 	}()
 	next.ServeHTTP(w, &own)
-	fault = ""
+}
+
+// detailOf says in the audit log how a handler ended that panicked with fault.
+func detailOf(fault any) string {
+	switch fault {
+	case nil:
+		return ""
+	case http.ErrAbortHandler:
+		return "the answer was cut off"
+	}
+	return "the handler panicked"
 }
 
 // record writes an event to the audit log.

@@ -89,6 +89,36 @@ func TestAudit(t *testing.T) {
 	}
 }
 
+// An answer that was cut off, since its sender has lost its rights or has gone, is no panic in
+// the audit log.
+func TestAuditOfCutAnswer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	log, err := audit.Open(path, audit.DefaultConfig(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	s := start(t, func(o *Options) {
+		o.Front.Audit = log
+		o.Routes = []httpapi.Route{httpapi.On("GET", "/export", httpapi.Read, func(w http.ResponseWriter, _ *http.Request) {
+			io.WriteString(w, "half an ans")
+			panic(http.ErrAbortHandler)
+		}).OnRecord()}
+	})
+	response, err := http.Get("http://" + s.Addr("http") + "/export")
+	if err == nil {
+		defer response.Body.Close()
+		_, err = io.ReadAll(response.Body)
+	}
+	if err == nil {
+		t.Error("it was taken for a whole answer")
+	}
+	text, err := os.ReadFile(path)
+	if err != nil || !strings.Contains(string(text), `"status":200,"detail":"the answer was cut off"`) {
+		t.Errorf("%s %v", text, err)
+	}
+}
+
 // Browsers take no answer for a page with scripts, whatever it is.
 func TestAnswersAreNoPages(t *testing.T) {
 	s := start(t, withRoutes(route("GET", "/hello", hello), route("GET", "/empty", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) })))
