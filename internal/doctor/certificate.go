@@ -2,10 +2,16 @@ package doctor
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"time"
 
+	"varve/internal/auth"
 	"varve/internal/config"
+	"varve/internal/server"
 )
 
 // renewBy is how long before its end a certificate should have been renewed.
@@ -17,9 +23,66 @@ func security(c config.Config) (found []Finding) {
 		found = append(found, Finding{"authentication", Warning, "server.insecure is set: whoever reaches the listeners can do everything", "auth.enabled: true, and varve token create"})
 	}
 	if c.Server.TLS.CertFile != "" {
-		found = append(found, certificate(c.Server.TLS.CertFile, c.Server.TLS.KeyFile, time.Now()))
+		own := certificate(c.Server.TLS.CertFile, c.Server.TLS.KeyFile, time.Now())
+		found = append(found, own)
+		if c.Server.TLS.ClientCAFile != "" && own.Grade != Fault {
+			found = append(found, authorities(c.Server.TLS))
+		}
 	}
 	return found
+}
+
+// files looks at those of authentication and of the audit log.
+func files(c config.Config) (found []Finding) {
+	if c.Auth.Enabled {
+		found = append(found, tokens(c.Auth, c.DataDir))
+	}
+	if path := c.Audit.Path(c.DataDir); path != "" {
+		found = append(found, auditLog(path))
+	}
+	return found
+}
+
+// authorities looks at those of client certificates. The rest of t must be good.
+func authorities(t server.TLSConfig) Finding {
+	const check = "client authorities"
+	if err := t.Check(); err != nil {
+		return Finding{check, Fault, err.Error(), "fix server.tls.client_ca_file; the server does not start with it"}
+	}
+	return ok(check, "%s", t.ClientCAFile)
+}
+
+// tokens looks at the token file.
+func tokens(c auth.Config, dataDir string) Finding {
+	const check = "tokens"
+	path := c.Path(filepath.Join(dataDir, "tokens.json"))
+	list, err := auth.List(path)
+	switch {
+	case err != nil:
+		return Finding{check, Fault, err.Error(), "the server does not start with it. If it may not be read, give it to the user of the server: chown; if it is damaged, restore it, or remove it and make new tokens"}
+	case len(list) == 0 && len(c.Rules) == 0:
+		return Finding{check, Warning, path + " has no token, and there are no auth.rules: nobody is let in", "varve token create"}
+	}
+	return ok(check, "%s has %d", path, len(list))
+}
+
+// auditLog tells whether this user can write the audit log.
+func auditLog(path string) Finding {
+	const check = "audit log"
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		at, _ := nearest(filepath.Dir(path))
+		if err = tryWriting(at); err == nil {
+			return ok(check, "%s, will be made", path)
+		}
+	}
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		return Finding{check, Fault, err.Error(), "the server does not start without it. Give the file to the user of the server: chown; or set audit.file to another path"}
+	}
+	return ok(check, "%s", path)
 }
 
 // certificate looks at that of the listeners.

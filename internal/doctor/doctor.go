@@ -34,6 +34,7 @@ func Machine(loaded *config.Loaded) []Finding {
 	found := settings(loaded)
 	found = append(found, rules(c)...)
 	found = append(found, security(c)...)
+	found = append(found, files(c)...)
 	found = append(found, openFiles(c, limitOfFiles))
 	found = append(found, directories(c, running)...)
 	found = append(found, memory(c), clock(c.DataDir))

@@ -18,8 +18,11 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"varve/internal/auth"
 	"varve/internal/config"
 	"varve/internal/embedded/datadir"
+	"varve/internal/principal"
+	"varve/internal/server"
 )
 
 // wants checks grade and text of a finding, and that it says what to do unless it is OK.
@@ -222,6 +225,34 @@ func TestCertificates(t *testing.T) {
 	wants(t, security(c)[0], Warning, "whoever reaches")
 }
 
+// TestFilesOfSecurity: what a server needs to start beside its certificate.
+func TestFilesOfSecurity(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	wants(t, tokens(auth.Config{}, dir), Warning, "nobody is let in")
+	wants(t, tokens(auth.Config{Rules: []string{"address=10.0.0.1 role=write"}}, dir), OK, "has 0")
+	wants(t, tokens(auth.Config{TokenFile: file("half.json", `{"version": 1, "tok`)}, dir), Fault, "half.json")
+	if _, _, err := auth.Create(filepath.Join(dir, "tokens.json"), auth.Grant{Name: "me", Rights: principal.Read}, time.Time{}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	wants(t, tokens(auth.Config{}, dir), OK, "has 1")
+
+	wants(t, auditLog(filepath.Join(dir, "none", "audit.log")), OK, "will be made")
+	wants(t, auditLog(file("audit.log", "")), OK, "audit.log")
+	wants(t, auditLog(filepath.Join(file("a file", ""), "audit.log")), Fault, "a file")
+	wants(t, auditLog(dir), Fault, dir)
+
+	cert, key := selfSigned(t, dir, "own", time.Now().Add(30*24*time.Hour))
+	wants(t, authorities(server.TLSConfig{CertFile: cert, KeyFile: key, ClientCAFile: cert}), OK, cert)
+	wants(t, authorities(server.TLSConfig{CertFile: cert, KeyFile: key, ClientCAFile: file("ca.pem", "no certificate")}), Fault, "ca.pem")
+}
+
 // selfSigned writes a certificate of 90 days, and its key.
 func selfSigned(t *testing.T, dir, name string, ends time.Time) (certFile, keyFile string) {
 	t.Helper()
@@ -259,7 +290,7 @@ func TestMachine(t *testing.T) {
 		seen[f.Check]++
 		wants(t, f, f.Grade, "")
 	}
-	for check, n := range map[string]int{"configuration": 1, "open files": 1, "data directory": 1, "file system": 1, "disk space": 1, "memory": 1, "clock": 1, "ports": 2} {
+	for check, n := range map[string]int{"configuration": 1, "audit log": 1, "open files": 1, "data directory": 1, "file system": 1, "disk space": 1, "memory": 1, "clock": 1, "ports": 2} {
 		if seen[check] != n {
 			t.Errorf("%s: %d findings, want %d", check, seen[check], n)
 		}

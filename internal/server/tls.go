@@ -23,6 +23,12 @@ type TLSConfig struct {
 	Streams      []string `yaml:"streams" doc:"Listeners that speak TLS once cert_file is set; others stay plain. UDP has no TLS."`
 }
 
+// Check reports what is wrong with the files, as a start of the server would.
+func (c TLSConfig) Check() error {
+	_, err := loadKeys(c)
+	return err
+}
+
 // on reports whether TLS is spoken at all.
 func (c TLSConfig) on() bool { return c.CertFile != "" }
 
