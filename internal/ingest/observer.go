@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"slices"
 
 	"varve/internal/store"
 )
@@ -20,10 +21,20 @@ type Observer interface {
 	Appending(ctx context.Context, b *store.Batch) (done func(), err error)
 }
 
-// Observe has an observer told of all that is stored from now on. There is one
-// at most.
+// Observe has one more observer told of all that is stored from now on, for as long as
+// the pipeline lasts.
 func (p *Pipeline) Observe(o Observer) {
-	p.observer.Store(&o)
+	for {
+		before := p.observers.Load()
+		var all []Observer
+		if before != nil {
+			all = slices.Clone(*before)
+		}
+		all = append(all, o)
+		if p.observers.CompareAndSwap(before, &all) {
+			break
+		}
+	}
 	p.ResolveAnew()
 }
 
@@ -35,17 +46,40 @@ func (p *Pipeline) ResolveAnew() {
 }
 
 func (p *Pipeline) resolved(epoch uint64, ref store.Ref, metric string) {
-	if o := p.observer.Load(); o != nil {
-		(*o).Resolved(epoch, ref, metric)
+	all := p.observers.Load()
+	if all == nil {
+		return
+	}
+	for _, o := range *all {
+		o.Resolved(epoch, ref, metric)
 	}
 }
 
 func nothing() {}
 
+// appending asks the observers in the order in which they came. The first error ends
+// that, and is the end of the batch for those that were asked before.
 func (p *Pipeline) appending(ctx context.Context, b *store.Batch) (done func(), err error) {
-	o := p.observer.Load()
-	if o == nil {
+	all := p.observers.Load()
+	switch {
+	case all == nil:
 		return nothing, nil
+	case len(*all) == 1: // which allocates nothing
+		return (*all)[0].Appending(ctx, b)
 	}
-	return (*o).Appending(ctx, b)
+	var ends []func()
+	done = func() {
+		for _, end := range ends {
+			end()
+		}
+	}
+	for _, o := range *all {
+		end, err := o.Appending(ctx, b)
+		if err != nil {
+			done()
+			return nil, err
+		}
+		ends = append(ends, end)
+	}
+	return done, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -64,4 +65,38 @@ func TestObserver(t *testing.T) {
 		t.Error(diff)
 	}
 	var _ ingest.Observer = o
+}
+
+// All observers are told, in the order in which they came. If one refuses a batch, it ends
+// for those that were asked before, the others do not learn of it, and nothing is stored.
+func TestObservers(t *testing.T) {
+	r := &ingesttest.Recorder{}
+	p, _ := ingesttest.NewPipeline(r, nil)
+	w := p.NewWriter(p.Protocol("test"), "peer", 0)
+	one := func() error {
+		_, err := w.Ingest(context.Background(), 1, func() error { return put(w, "m", "a", 1) })
+		return err
+	}
+	var all [3]*observer
+	for i := range all {
+		all[i] = &observer{}
+		p.Observe(all[i])
+	}
+	if err := one(); err != nil {
+		t.Fatal(err)
+	}
+	all[1].refuse = errors.New("no")
+	if err := one(); !errors.Is(err, all[1].refuse) {
+		t.Error(err)
+	}
+	told := []string{"resolved m", "appending 1", "done"}
+	want := [3][]string{append(slices.Clone(told), "appending 1", "done"), append(slices.Clone(told), "appending 1"), told}
+	for i, o := range all {
+		if diff := cmp.Diff(want[i], o.told); diff != "" {
+			t.Errorf("observer %d: %s", i, diff)
+		}
+	}
+	if stored, _ := r.Count(); stored != 1 {
+		t.Errorf("%d samples were stored, want the first one", stored)
+	}
 }

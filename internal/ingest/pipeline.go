@@ -55,7 +55,8 @@ type Pipeline struct {
 	culprits *culprits
 	rejected *rejectedRing
 	aliases  atomic.Pointer[aliasCache]
-	observer atomic.Pointer[Observer]
+
+	observers atomic.Pointer[[]Observer] // nil without any
 
 	mu struct {
 		sync.Mutex
