@@ -12,7 +12,7 @@
 // # What is computed when
 //
 // Time is cut into buckets that depend only on the sampling of a query's last
-// range aggregator and on the zone (query.Grid), never on when a run happens.
+// range aggregator and on the zone (agg.Grid), never on when a run happens.
 // A result carries the time of its bucket's start, or of its end, as the aggregator
 // says. If it says nothing: on a store that KairosDB may use too, the time of the
 // bucket's first point, as KairosDB does; else the start. Computing a bucket again

@@ -25,7 +25,7 @@
 // test holds them together. A group that splitters cut into parts is merged. Parts
 // are handed out one by one, and only one has its steps at a time.
 //
-// # Why query.Fold does not serve
+// # Why query.GridFold does not serve
 //
 // A table holds only the buckets that have samples, and all series of a group share it.
 // Columns of a query.Grid hold every bucket of every series. Here a bucket is 1 ms long
