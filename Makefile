@@ -106,3 +106,4 @@ bench: ## run all benchmarks of the packages
 docs: ## write the generated pages again
 	go test ./internal/config -run TestReferencePage -update
 	go test ./internal/graphite/chart -run TestPictureOfThePage -update
+	go test ./internal/graphite/function -run TestFunctionPage -update
