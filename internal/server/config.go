@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strings"
 	"time"
 )
@@ -41,20 +40,26 @@ type Config struct {
 	CloseGrace time.Duration `tune:"close_grace"`
 }
 
+// Carbon's ports, which a carbon on the same machine may have.
+const (
+	carbonAddr = "127.0.0.1:2003"
+	pickleAddr = "127.0.0.1:2004"
+)
+
 // DefaultConfig returns a server on loopback with KairosDB's ports.
 func DefaultConfig() Config {
 	return Config{
 		HTTPAddr:          "127.0.0.1:8080",
 		TelnetAddr:        "127.0.0.1:4242",
-		CarbonAddr:        "127.0.0.1:2003",
-		PickleAddr:        "127.0.0.1:2004",
+		CarbonAddr:        carbonAddr,
+		PickleAddr:        pickleAddr,
 		MaxConnections:    4096,
 		ReadHeaderTimeout: 10 * time.Second,
 		StallTimeout:      time.Minute,
 		IdleTimeout:       180 * time.Second,
 		CloseGrace:        time.Second,
 		ShutdownTimeout:   10 * time.Second,
-		TLS:               TLSConfig{MinVersion: "1.2", Streams: slices.Clone(tlsStreams)},
+		TLS:               TLSConfig{MinVersion: "1.2", Streams: tlsStreams()},
 	}
 }
 
@@ -64,8 +69,8 @@ func (c Config) streams() []*listening {
 	return []*listening{
 		{name: "http", addr: c.HTTPAddr, can: "read, write and delete all data"},
 		{name: "telnet", addr: c.TelnetAddr, can: "write"},
-		{name: "carbon", addr: c.CarbonAddr, can: "write", optional: c.CarbonAddr == DefaultConfig().CarbonAddr},
-		{name: "pickle", addr: c.PickleAddr, can: "write", optional: c.PickleAddr == DefaultConfig().PickleAddr},
+		{name: "carbon", addr: c.CarbonAddr, can: "write", optional: c.CarbonAddr == carbonAddr},
+		{name: "pickle", addr: c.PickleAddr, can: "write", optional: c.PickleAddr == pickleAddr},
 		{name: "carbon_udp", addr: c.CarbonUDPAddr, can: "write", datagrams: true},
 		{name: "pprof", addr: c.PprofAddr, can: "read parts of the server's memory and slow it down"},
 	}

@@ -2,7 +2,7 @@
 // routing, HTTP connections, health, the server's own metrics and the order in which
 // everything stops. It knows front ends as lists of routes, each of which states the
 // access that it needs, and as handlers of streams. A stream has a name and an address;
-// http, telnet and pprof are streams. The context of each request and connection says
+// Config.streams lists them. The context of each request and connection says
 // on whose behalf it is, see package principal.
 //
 // # Connections

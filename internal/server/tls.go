@@ -35,8 +35,15 @@ func (c TLSConfig) on() bool { return c.CertFile != "" }
 // Speaks reports whether TLS is spoken on a stream.
 func (c TLSConfig) Speaks(stream string) bool { return c.on() && slices.Contains(c.Streams, stream) }
 
-// tlsStreams are those that can speak TLS.
-var tlsStreams = []string{"http", "telnet", "carbon", "pickle", "pprof"}
+// tlsStreams are those that can speak TLS: all but those over UDP.
+func tlsStreams() (names []string) {
+	for _, st := range (Config{}).streams() {
+		if !st.datagrams {
+			names = append(names, st.name)
+		}
+	}
+	return names
+}
 
 func (c TLSConfig) validate() error {
 	var errs []error
@@ -51,8 +58,8 @@ func (c TLSConfig) validate() error {
 		bad("tls.min_version: %q: want 1.2 or 1.3", c.MinVersion)
 	}
 	for _, name := range c.Streams {
-		if !slices.Contains(tlsStreams, name) {
-			bad("tls.streams: %q: want some of %s", name, strings.Join(tlsStreams, ", "))
+		if !slices.Contains(tlsStreams(), name) {
+			bad("tls.streams: %q: want some of %s", name, strings.Join(tlsStreams(), ", "))
 		}
 	}
 	return errors.Join(errs...)
