@@ -164,9 +164,9 @@ func (r *Reloader) serve(w http.ResponseWriter, _ *http.Request) {
 	answer(w, done, err)
 }
 
-// OnHangup takes over SIGHUP, which would end the process, and returns what reloads at each
-// one until ctx ends. told is told before and after that.
-func (r *Reloader) OnHangup(told func(reloading bool)) (run func(ctx context.Context)) {
+// OnHangup takes over SIGHUP, which would end the process. The function that it returns
+// reloads at each SIGHUP until ctx ends, and calls notify before and after each reload.
+func (r *Reloader) OnHangup(notify func(reloading bool)) (run func(ctx context.Context)) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	return func(ctx context.Context) {
@@ -174,9 +174,9 @@ func (r *Reloader) OnHangup(told func(reloading bool)) (run func(ctx context.Con
 		for {
 			select {
 			case <-hangups:
-				told(true)
-				_, _ = r.reload() // it is logged
-				told(false)
+				notify(true)
+				_, _ = r.reload() // reload logs its error
+				notify(false)
 			case <-ctx.Done():
 				return
 			}

@@ -233,10 +233,10 @@ func (s *Session) Cause(err error) error {
 const lookEvery = 1 << 14
 
 // Tick adds an amount of work, such as the number of steps that a point goes
-// through. Where enough has come together, it looks at the context and lets other
-// queries have their turn. It counts for all streams of a session, since one of them
-// may have a single point. The goroutine of the session calls it, and holds nothing
-// then that a query needs to begin.
+// through. Where the sum is large enough, it looks at the context and lets other
+// queries have their turn. The sum is of all streams of a session, since one of them
+// may have a single point. The goroutine of the session calls it, and must not hold
+// anything that a query needs to begin.
 func (s *Session) Tick(work int) error {
 	if s.worked += work; s.worked < lookEvery {
 		return nil

@@ -105,7 +105,7 @@ func (s *Shelf) reach(create bool) bool {
 			return false
 		}
 		if s.unreached(err) {
-			s.log.Warn("the tables of timelines cannot be used; trying on", "error", err)
+			s.log.Warn("the tables of timelines cannot be used; trying again", "error", err)
 		}
 		if work.Pause(s.ctx, wait) != nil {
 			return false

@@ -20,8 +20,8 @@
 //     configured for queries. A look that fails means that there may be something.
 //     Deletes and repairs, which other data centers must not miss and which must not
 //     miss what these write, take a quorum of each.
-//   - A sample that cannot be stored costs itself alone. What one range of the ring
-//     keeps from being written delays its own samples, and is told by
+//   - A sample that cannot be stored costs itself alone. A range of the ring
+//     that cannot be written delays its own samples alone; the sink returns a
 //     spool.PartialError.
 //   - Memory of a request is bounded by what matches.
 package layout
