@@ -21,7 +21,7 @@ var metricName = regexp.MustCompile(`\b(?:varve|process|go)_[a-z0-9_]+\b`)
 // count, and the file of the source that counts it.
 var onOccasion = map[string]string{
 	"varve_spool_refused_batches_total":      "internal/spool/metrics.go",
-	"varve_kairosrows_samples_dropped_total": "internal/cassandra/kairosrows/write/metrics.go",
+	"varve_cassandra_samples_dropped_total": "internal/cassandra/kairosrows/write/metrics.go",
 }
 
 // TestWatching: each metric of the dashboard and the alert rules is one that a server

@@ -273,7 +273,7 @@ func TestReadClusters(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"write_cluster", "old", "older"} {
-		for _, metric := range []string{"varve_cql_connected", "varve_kairosrows_cover_backlog", "varve_kairosrows_rows_deleted_total"} {
+		for _, metric := range []string{"varve_cql_connected", "varve_cassandra_cover_backlog", "varve_cassandra_rows_deleted_total"} {
 			if !clusters[metric+" "+name] {
 				t.Errorf("no %s of %s", metric, name)
 			}

@@ -107,7 +107,7 @@ func New(ks *schema.Keyspace, config Config, source Source, o Options) (*Coverer
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	set := collectors.Named("varve_kairosrows_cover_")
+	set := collectors.Named("varve_cassandra_cover_")
 	c := &Coverer{
 		config: config, ks: ks, source: source, log: o.Logger, now: o.Now, ordered: rowkey.KeepsMapsInOrder(ks.Session.State().Version),
 		wake: make(chan struct{}, 1), asked: map[rowkey.Partition]time.Time{}, rests: map[rowkey.Partition]time.Time{}, own: rand.Text(), page: coverPage, stop: func() {},

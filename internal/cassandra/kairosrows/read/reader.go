@@ -52,7 +52,7 @@ func New(ks *schema.Keyspace, config Config, o Options) (*Reader, error) {
 	if o.Uncovered == nil {
 		o.Uncovered = func(rowkey.Partition) {}
 	}
-	set := collectors.Named("varve_kairosrows_")
+	set := collectors.Named("varve_cassandra_")
 	r := &Reader{
 		uncovered: o.Uncovered,
 		config:    config, ks: ks, now: o.Now,

@@ -15,7 +15,7 @@ type metrics struct {
 }
 
 func newMetrics() *metrics {
-	set := collectors.Named("varve_kairosrows_")
+	set := collectors.Named("varve_cassandra_")
 	return &metrics{
 		Set:       set,
 		rows:      set.Counter("rows_deleted_total", "Rows of data_points of which samples were deleted, wholly or in part."),

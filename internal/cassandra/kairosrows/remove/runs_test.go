@@ -94,7 +94,7 @@ func TestDeleteCostsOthersNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, f := range families {
-			if f.GetName() == "varve_kairosrows_index_rows_written_total" {
+			if f.GetName() == "varve_cassandra_index_rows_written_total" {
 				n = f.GetMetric()[0].GetCounter().GetValue()
 			}
 		}

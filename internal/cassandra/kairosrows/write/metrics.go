@@ -14,7 +14,7 @@ type metrics struct {
 }
 
 func newMetrics(w *Writer) *metrics {
-	set := collectors.Named("varve_kairosrows_")
+	set := collectors.Named("varve_cassandra_")
 	set.GaugeFunc("index_cache_rows", "Row keys whose index rows are known to be there.",
 		func() float64 { n, _ := w.known.size(); return float64(n) })
 	set.CounterFunc("index_cache_evictions_total", "Row keys that were forgotten since index_cache is too small.",

@@ -56,7 +56,7 @@ const watchLast = 5 * time.Second
 // NewWatch begins to look whether index rows that samples of w rely on are still there.
 // nodes says whether a KairosDB node runs. Close must be called, before w is closed.
 func NewWatch(w *Writer, r prometheus.Registerer, nodes func(context.Context) (bool, error)) (*Watch, error) {
-	set := collectors.Named("varve_kairosrows_watch_")
+	set := collectors.Named("varve_cassandra_watch_")
 	watch := &Watch{
 		writer: w, nodes: nodes, ended: make(chan struct{}),
 		parts:    set.Counter("partitions_total", "Partitions of row keys that were read to see whether KairosDB nodes have deleted any that samples rely on."),
