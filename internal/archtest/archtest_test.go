@@ -31,7 +31,7 @@ var bans = []ban{
 		why:     "stores and queries know nothing of the network",
 	},
 	{
-		packages: []string{"internal/units", "internal/model", "internal/rowtime", "internal/store", "internal/record", "internal/chunk", "internal/index", "internal/head", "internal/registry"},
+		packages: []string{"internal/units", "internal/model", "internal/rowtime", "internal/store", "internal/diskspace", "internal/record", "internal/chunk", "internal/index", "internal/head", "internal/registry"},
 		imports:  []string{"os", "github.com/cockroachdb/pebble/v2/vfs"},
 		why:      "these do no I/O",
 	},

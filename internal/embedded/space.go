@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"varve/internal/diskspace"
 	"varve/internal/embedded/datadir"
 	"varve/internal/record"
 	"varve/internal/store"
@@ -19,7 +20,7 @@ const spaceInterval = time.Second
 
 // newLog makes the log and the guard of its disk.
 func (s *Store) newLog(o Options) {
-	s.disk = &store.DiskGuard{
+	s.disk = &diskspace.Guard{
 		Owner: "the store", Setting: s.section.Key("min_free_bytes"), Least: s.cfg.MinFreeBytes,
 		WayOut:  "free some space, delete data, or enlarge the disk",
 		Refused: func() { s.metrics.spaceBlocks.Inc() },

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/blockfile"
+	"varve/internal/diskspace"
 	"varve/internal/embedded/catalogue"
 	"varve/internal/embedded/overlay"
 	"varve/internal/embedded/partition"
@@ -132,7 +133,7 @@ type Store struct {
 	definedBytes atomic.Int64 // keys of order.define; changed under order
 
 	nextFile atomic.Uint64
-	disk     *store.DiskGuard // of the log
+	disk     *diskspace.Guard // of the log
 
 	checkpointFailed atomic.Pointer[error] // last checkpoint's error, nil after a good one
 	full             chan struct{}         // wakes the checkpointer

@@ -3,7 +3,7 @@ package spool
 import (
 	"time"
 
-	"varve/internal/store"
+	"varve/internal/diskspace"
 	"varve/internal/writelog"
 )
 
@@ -15,7 +15,7 @@ func (s *Spool) newLog() {
 	s.log = writelog.New(writelog.Options{
 		FS: s.fs, Dir: s.path(logName), Config: s.cfg.Log, Series: s.series,
 		Registerer: s.options.Registerer, Logger: s.logger, Check: s.options.Check,
-		Disk: &store.DiskGuard{
+		Disk: &diskspace.Guard{
 			Owner: "the spool", Setting: s.options.Section.Key("min_free_bytes"), Least: s.cfg.MinFreeBytes,
 			WayOut:  "free some space, or enlarge the disk",
 			Refused: func() { s.metrics.spaceBlocks.Inc() },

@@ -32,6 +32,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/diskspace"
 	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/registry"
@@ -51,7 +52,7 @@ type Options struct {
 
 	// Disk guards the disk of DataDir. New fills in how it learns the free space, and
 	// its logger.
-	Disk    *store.DiskGuard
+	Disk    *diskspace.Guard
 	DataDir string
 
 	// Final ends the errors after a failure that nothing but a new start cures: "the

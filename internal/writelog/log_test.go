@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/diskspace"
 	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/registry"
@@ -35,7 +36,7 @@ func newTenant(t *testing.T, fs vfs.FS) *tenant {
 	n := &tenant{series: registry.New()}
 	n.Log = New(Options{
 		FS: fs, Dir: "data/log", DataDir: "data", Config: wal.DefaultConfig(), Series: n.series, Logger: slog.New(slog.DiscardHandler),
-		Disk:  &store.DiskGuard{Owner: "the tenant", WayOut: "none", Refused: func() {}},
+		Disk:  &diskspace.Guard{Owner: "the tenant", WayOut: "none", Refused: func() {}},
 		Final: "the tenant is done",
 	})
 	return n

@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/diskspace"
 	"varve/internal/embedded/catalogue"
 	"varve/internal/store"
 	"varve/internal/units"
@@ -47,7 +48,7 @@ type Shelf struct {
 	options Options
 	logger  *slog.Logger
 	metrics *metrics
-	disk    store.DiskGuard
+	disk    diskspace.Guard
 
 	generation uint32 // how often the store was opened
 
@@ -89,7 +90,7 @@ func Open(fs vfs.FS, dir string, o Options) (*Shelf, error) {
 	}
 	s := &Shelf{fs: fs, dir: dir, options: o, logger: o.Logger, stop: make(chan struct{})}
 	s.metrics = newMetrics(s)
-	s.disk = store.DiskGuard{
+	s.disk = diskspace.Guard{
 		Owner: "the store of timelines", Setting: "embedded.min_free_bytes", Least: o.MinFreeBytes,
 		WayOut: "free some space, delete data, or enlarge the disk", Free: s.free, Refused: s.metrics.refused.Inc, Logger: o.Logger,
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/collectors"
+	"varve/internal/diskspace"
 	"varve/internal/gate"
 	"varve/internal/store"
 	"varve/internal/timeline"
@@ -125,7 +126,7 @@ func (s *Spool) openLog() error {
 	o := s.options
 	s.log = writelog.New(writelog.Options{
 		FS: s.fs, Dir: s.dir, DataDir: s.dir, Config: wal.DefaultConfig(), Logger: s.logger,
-		Disk: &store.DiskGuard{
+		Disk: &diskspace.Guard{
 			Owner: "the spool of timelines", Setting: o.MinFreeKey, Least: o.MinFreeBytes,
 			WayOut: "free some space, or enlarge the disk", Refused: func() {},
 		},

@@ -1,4 +1,6 @@
-package store
+// Package diskspace refuses writes while a disk is full, and takes them again when there is
+// space.
+package diskspace
 
 import (
 	"context"
@@ -7,13 +9,14 @@ import (
 	"log/slog"
 	"sync/atomic"
 
+	"varve/internal/store"
 	"varve/internal/units"
 )
 
-// A DiskGuard refuses writes while a disk has too little free space, or after it
+// A Guard refuses writes while a disk has too little free space, or after it
 // has refused a write for lack of space. The fields are set before its first use.
 // One goroutine calls Look; the other methods may be called concurrently.
-type DiskGuard struct {
+type Guard struct {
 	Owner   string      // of the data on the disk, in messages: "the store"
 	Setting string      // configuration key of Least
 	Least   units.Bytes // free space below which writes are refused; 0 = the free space is ignored
@@ -35,7 +38,7 @@ type blockage struct {
 
 // FreeSpace returns the free space. known is false if it is ignored, or if the file
 // system does not tell it.
-func (g *DiskGuard) FreeSpace() (free units.Bytes, known bool) {
+func (g *Guard) FreeSpace() (free units.Bytes, known bool) {
 	if g.Least == 0 {
 		return 0, false
 	}
@@ -44,7 +47,7 @@ func (g *DiskGuard) FreeSpace() (free units.Bytes, known bool) {
 }
 
 // Err returns why writes are refused, nil if they are taken.
-func (g *DiskGuard) Err() error {
+func (g *Guard) Err() error {
 	if b := g.blocked.Load(); b != nil {
 		return g.unavailable(b)
 	}
@@ -53,26 +56,26 @@ func (g *DiskGuard) Err() error {
 
 // Full returns an error that says that the disk is full. err is what could not be
 // done.
-func (g *DiskGuard) Full(err error) error {
+func (g *Guard) Full(err error) error {
 	return g.unavailable(&blockage{full: true, err: causeOf(err)})
 }
 
 // Block refuses writes until Look finds enough space, because the disk is full, and
 // returns what Full does.
-func (g *DiskGuard) Block(err error) error {
+func (g *Guard) Block(err error) error {
 	return g.block(&blockage{full: true, err: causeOf(err)})
 }
 
 // causeOf returns the failure behind the error of a log. The log asks for a restart,
 // which a full disk does not need.
 func causeOf(err error) error {
-	if log := (*UnavailableError)(nil); errors.As(err, &log) {
+	if log := (*store.UnavailableError)(nil); errors.As(err, &log) {
 		return log.Err
 	}
 	return err
 }
 
-func (g *DiskGuard) block(b *blockage) error {
+func (g *Guard) block(b *blockage) error {
 	e := g.unavailable(b)
 	if g.blocked.CompareAndSwap(nil, b) {
 		g.Refused()
@@ -84,7 +87,7 @@ func (g *DiskGuard) block(b *blockage) error {
 // Look refuses writes if there is too little free space. If there is enough again,
 // or the free space is unknown, it calls resume and takes writes if that succeeds.
 // It reports whether writes are taken again.
-func (g *DiskGuard) Look(resume func() error) (resumed bool) {
+func (g *Guard) Look(resume func() error) (resumed bool) {
 	free, known := g.FreeSpace()
 	b := g.blocked.Load()
 	if b == nil {
@@ -111,14 +114,14 @@ func (g *DiskGuard) Look(resume func() error) (resumed bool) {
 
 // resumeAt is the free space at which writes are taken again: a quarter more than
 // Least, so that the guard does not alternate around Least.
-func (g *DiskGuard) resumeAt() units.Bytes { return g.Least + g.Least/4 }
+func (g *Guard) resumeAt() units.Bytes { return g.Least + g.Least/4 }
 
 // wayOutOfFull is what an operator can do when the disk is full. A deletion is not
 // among it, since it is written to the log too.
 const wayOutOfFull = "free some space, or enlarge the disk"
 
 // unavailable is the error of a blockage, with the present free space.
-func (g *DiskGuard) unavailable(b *blockage) *UnavailableError {
+func (g *Guard) unavailable(b *blockage) *store.UnavailableError {
 	free, known := g.FreeSpace()
 	reason, wayOut := "the disk is nearly full", g.WayOut
 	if b.full {
@@ -128,8 +131,8 @@ func (g *DiskGuard) unavailable(b *blockage) *UnavailableError {
 		wayOut = wayOutOfFull
 	}
 	if known {
-		return &UnavailableError{Err: b.err, Reason: fmt.Sprintf("%s: %s are free; %s stops writing below %s (%s) and resumes at %s: %s",
+		return &store.UnavailableError{Err: b.err, Reason: fmt.Sprintf("%s: %s are free; %s stops writing below %s (%s) and resumes at %s: %s",
 			reason, free.Text(), g.Owner, g.Least.Text(), g.Setting, g.resumeAt().Text(), wayOut)}
 	}
-	return &UnavailableError{Err: b.err, Reason: fmt.Sprintf("%s; %s tries to write each second and resumes when that works: %s", reason, g.Owner, wayOut)}
+	return &store.UnavailableError{Err: b.err, Reason: fmt.Sprintf("%s; %s tries to write each second and resumes when that works: %s", reason, g.Owner, wayOut)}
 }
