@@ -69,11 +69,19 @@ func openInstance(name string, c config.Config, f fittings, registry prometheus.
 func newInstance(name string, c config.Config, store *backend, active *query.ActiveFile, shelf *retention.Shelf, registry prometheus.Registerer, log *slog.Logger) *instance {
 	h := &instance{name: name, log: log, store: store, active: active, shelf: shelf}
 	h.pipeline = ingest.New(store, c.Ingest, ingest.Options{
-		Registerer: registry, Logger: log,
+		Registerer: registry, Logger: log, Limits: limitsOf(name),
 		Largest: store.largest, Fastest: store.fastest,
 	})
 	h.build(c, registry, log)
 	return h
+}
+
+// limitsOf is where the limits of a tenant's series and samples are set.
+func limitsOf(name string) string {
+	if name == principal.Default {
+		return "ingest"
+	}
+	return "tenants[" + name + "]"
 }
 
 // reloadable lists the settings of one instance that can change while it runs.

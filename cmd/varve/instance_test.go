@@ -223,7 +223,7 @@ func TestLimitsOfTenants(t *testing.T) {
 			t.Errorf("the default tenant: %s", answer)
 		}
 	}
-	if answer := put("acme", "m9"); !strings.Contains(answer, "ingest.max_series of 2") {
+	if answer := put("acme", "m9"); !strings.Contains(answer, "tenants[acme].max_series of 2") {
 		t.Errorf("beyond the limit: %s", answer)
 	}
 	next := w.config

@@ -23,6 +23,7 @@ type Options struct {
 	Registerer prometheus.Registerer // required
 	Logger     *slog.Logger          // nil: nothing is logged
 	Now        func() time.Time      // nil: time.Now
+	Limits     string                // where the limits of series and samples are set, for errors; "": ingest
 
 	// Largest and Fastest list the metrics with the most series, and with the
 	// most new ones in the last minutes, for errors and warnings about limits of
@@ -37,6 +38,7 @@ type Pipeline struct {
 	appender store.Appender
 	checker  store.SampleChecker // the appender, nil if it holds every sample
 	cfg      Config
+	limits   string // see Options
 	growth   atomic.Pointer[growth]
 	now      func() time.Time
 	metrics  *metrics
@@ -89,16 +91,20 @@ func New(appender store.Appender, cfg Config, o Options) *Pipeline {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.Limits == "" {
+		o.Limits = "ingest"
+	}
 	p := &Pipeline{
 		appender: appender,
 
 		defaultTTL: uint32(cfg.DefaultTTL / time.Second),
 
 		cfg:      cfg,
+		limits:   o.Limits,
 		now:      o.Now,
 		inFlight: newGate(int64(cfg.MaxSamplesInFlight)),
 		newcomer: rate.NewLimiter(rate.Limit(cfg.NewSeriesPerSecond), cfg.NewSeriesBurst),
-		samples:  newSampleRate(cfg.SamplesPerSecond, o.Now()),
+		samples:  newSampleRate(o.Limits, cfg.SamplesPerSecond, o.Now()),
 		rejected: newRejectedRing(cfg.RejectedKept, o.Logger),
 		culprits: &culprits{
 			largest: culpritText{ask: o.Largest, what: "most series:"},

@@ -15,12 +15,13 @@ import (
 // and counted afterwards, since only then is known how many samples it has; whoever
 // comes next waits until the debt is worked off.
 type sampleRate struct {
+	section string // of the configuration that has the limit
 	limiter *rate.Limiter
 	limit   atomic.Int64 // samples a second, 0 for no limit
 }
 
-func newSampleRate(perSecond int, now time.Time) *sampleRate {
-	r := &sampleRate{limiter: rate.NewLimiter(rate.Inf, 1)}
+func newSampleRate(section string, perSecond int, now time.Time) *sampleRate {
+	r := &sampleRate{section: section, limiter: rate.NewLimiter(rate.Inf, 1)}
 	r.set(perSecond, now)
 	return r
 }
@@ -47,7 +48,7 @@ func (r *sampleRate) wait(ctx context.Context, now time.Time, patience time.Dura
 		return false, nil
 	}
 	if patience > 0 && delay > patience {
-		return true, &store.LimitError{Limit: "ingest.samples_per_second", Max: limit,
+		return true, &store.LimitError{Limit: r.section + ".samples_per_second", Max: limit,
 			What: "send the points again in " + delay.Round(time.Millisecond).String()}
 	}
 	timer := time.NewTimer(delay)
