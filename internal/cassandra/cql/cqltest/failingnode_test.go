@@ -23,7 +23,7 @@ var (
 func TestFailingNode(t *testing.T) {
 	node := cqltest.NewFailingNode(t, originals.Cassandra(t))
 	config := cqltest.Config(node.Address)
-	config.Attempts, config.WriteTimeout, config.StallAfter = 1, 500*time.Millisecond, time.Second
+	config.Attempts, config.WriteTimeout, config.StallAfter = 1, 2*time.Second, time.Second
 	s := cqltest.Keyspace(t, config, cql.Options{})
 	cqltest.Must(t, s, "CREATE TABLE t (key blob PRIMARY KEY, value blob)")
 	write := func(keys ...string) error {
@@ -33,6 +33,13 @@ func TestFailingNode(t *testing.T) {
 		}
 		return s.Batch(t.Context(), 1, entries)
 	}
+	soon := func(keys ...string) error { // the node may be busy for longer than the timeout
+		err := write(keys...)
+		for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); {
+			err = write(keys...)
+		}
+		return err
+	}
 	there := func(key string) bool {
 		found, err := s.One(t.Context(), read, []any{[]byte(key)}, nil)
 		if err != nil {
@@ -40,7 +47,7 @@ func TestFailingNode(t *testing.T) {
 		}
 		return found
 	}
-	if err := errors.Join(write("a", "b"), write("c")); err != nil {
+	if err := errors.Join(soon("a", "b"), soon("c")); err != nil {
 		t.Fatal(err)
 	}
 	fail := func(with *cqltest.Trouble) {
@@ -71,7 +78,7 @@ func TestFailingNode(t *testing.T) {
 		{"guardrail", cqltest.OtherGuardrail, cql.GuardrailHit, false},
 		{"rights", cqltest.Unauthorized, cql.Unauthorized, false},
 		{"silent", cqltest.Silent, "", false},
-		{"late", cqltest.Late(time.Second), "", true},
+		{"late", cqltest.Late(4 * time.Second), "", true},
 		{"hang up", cqltest.HangUp, "", false},
 	} {
 		fail(c.with)
@@ -85,11 +92,11 @@ func TestFailingNode(t *testing.T) {
 			case c.refused == "" && !errors.As(err, &unavailable):
 				t.Errorf("%s, %d statements: %v", c.name, len(keys), err)
 			}
-			if err := write("other"); err != nil && c.name != "hang up" {
+			if err := soon("other"); err != nil {
 				t.Errorf("%s: another statement: %v", c.name, err)
 			}
 			node.Mend()
-			for end := time.Now().Add(10 * time.Second); there(keys[len(keys)-1]) != c.applied; time.Sleep(20 * time.Millisecond) {
+			for end := time.Now().Add(time.Minute); there(keys[len(keys)-1]) != c.applied; time.Sleep(20 * time.Millisecond) {
 				if time.Now().After(end) {
 					t.Fatalf("%s: applied %v, want %v", c.name, !c.applied, c.applied)
 				}
