@@ -278,7 +278,7 @@ func TestAcknowledgeStore(t *testing.T) {
 			errs <- err
 		}()
 	}
-	for deadline := time.Now().Add(10 * time.Second); s.Health().Samples < writers && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); s.Health().Samples < writers && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	if len(errs) > 0 {
@@ -300,7 +300,7 @@ func TestAcknowledgeStore(t *testing.T) {
 	sink.mu.Unlock()
 	s.cfg.AcknowledgeTimeout = 100 * time.Millisecond
 	err := tryPut(s, testSeries("load", 1), 8, 1000)
-	for deadline := time.Now().Add(10 * time.Second); !errors.Is(err, errDown) && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); !errors.Is(err, errDown) && time.Now().Before(deadline); {
 		err = tryPut(s, testSeries("load", 1), 8, 1000) // on a busy machine the store was not asked yet
 	}
 	var unavailable *store.UnavailableError
@@ -376,7 +376,7 @@ func TestAbsentSink(t *testing.T) {
 	}
 	sink := newRemote()
 	s.Start(sink)
-	for deadline := time.Now().Add(10 * time.Second); s.Health().Samples > 0 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); s.Health().Samples > 0 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	if err := sink.content().diff(want); err != nil {
@@ -406,7 +406,7 @@ func TestSlowSink(t *testing.T) {
 	}
 	sink.gate <- struct{}{}
 	sink.gate <- struct{}{}
-	for deadline := time.Now().Add(10 * time.Second); s.Health().Samples > 0 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); s.Health().Samples > 0 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	if len(sink.writes) != 2 {
@@ -709,7 +709,7 @@ func TestLogFilesAfterRestart(t *testing.T) {
 		t.Fatalf("%d samples were not cut, %d log files", n, len(before))
 	}
 	s.Start(newRemote())
-	for deadline := time.Now().Add(10 * time.Second); len(segments()) == len(before) && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); len(segments()) == len(before) && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	if after := segments(); len(after) >= len(before) {

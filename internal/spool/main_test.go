@@ -254,7 +254,7 @@ func tryPut(s *Spool, series model.Series, value int64, times ...int64) error {
 
 // within is a context that ends before a test would hang.
 func within(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
