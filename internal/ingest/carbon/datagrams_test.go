@@ -69,7 +69,7 @@ func (h *udpHarness) send(datagrams ...string) {
 
 func (h *udpHarness) until(done func() bool) {
 	h.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			h.Fatal("nothing happens")
 		}
@@ -82,7 +82,7 @@ func (h *udpHarness) count(name string) map[string]float64 {
 
 func (h *udpHarness) stop() {
 	h.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := errors.Join(h.server.Shutdown(ctx), <-h.served); err != nil {
 		h.Error(err)

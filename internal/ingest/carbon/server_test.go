@@ -79,7 +79,7 @@ func (h *harness) send(data []byte, piece int) {
 		h.Fatal(err)
 	}
 	c.(*net.TCPConn).CloseWrite()
-	c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	c.SetReadDeadline(time.Now().Add(time.Minute))
 	if n, err := c.Read(make([]byte, 1)); n != 0 || err != io.EOF {
 		h.Fatalf("the server answered %d bytes, %v", n, err)
 	}
@@ -87,7 +87,7 @@ func (h *harness) send(data []byte, piece int) {
 }
 
 func (h *harness) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := h.server.Shutdown(ctx); err != nil {
 		h.Error(err)
@@ -178,7 +178,7 @@ func TestFaultyPickles(t *testing.T) {
 	if _, err := c.Write(data); err != nil {
 		t.Fatal(err)
 	}
-	c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	c.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the connection of a frame that is too long is still open: %v", err)
 	}
@@ -342,7 +342,7 @@ func TestStoreIsAway(t *testing.T) {
 		}
 		conn.Write(framed(onePoint))
 		conn.(*net.TCPConn).CloseWrite()
-		conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		conn.SetReadDeadline(time.Now().Add(time.Minute))
 		conn.Read(make([]byte, 1))
 		h.stop()
 		if samples, _ := h.recorder.Count(); samples != c.stored {

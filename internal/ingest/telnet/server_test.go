@@ -84,7 +84,7 @@ func (h *harness) open() float64 {
 // stop drains the server; it may be called twice.
 func (h *harness) stop() {
 	h.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := h.server.Shutdown(ctx); err != nil {
 		h.Fatal(err)
@@ -281,7 +281,7 @@ func TestRequestsOfBrowsersStoreNothing(t *testing.T) {
 				h := start(t, nil, nil)
 				c := h.dial()
 				_ = ingesttest.WritePieces(c, []byte(sent), piece) // the server may be faster
-				c.SetReadDeadline(time.Now().Add(10 * time.Second))
+				c.SetReadDeadline(time.Now().Add(time.Minute))
 				if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 					t.Errorf("the connection is open, or got an answer: %d bytes, %v", n, err)
 				}
@@ -489,7 +489,7 @@ func TestShutdownDoesNotWaitForASenderWithoutEnd(t *testing.T) {
 	for n := 0; n == 0; n, _ = h.recorder.Count() {
 		time.Sleep(time.Millisecond)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := h.server.Shutdown(ctx); err != nil {
 		t.Error(err)
@@ -541,7 +541,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	h := start(t, func(c *Config) { c.MaxConnections = 3 }, nil)
 	answers := func(c net.Conn) error {
 		fmt.Fprint(c, "version\n")
-		c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		c.SetReadDeadline(time.Now().Add(time.Minute))
 		_, err := c.Read(make([]byte, 1))
 		return err
 	}
@@ -559,7 +559,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		t.Errorf("the connection that brings lines was closed: %v", err)
 	}
 	for _, c := range []net.Conn{silent, half} {
-		c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		c.SetReadDeadline(time.Now().Add(time.Minute))
 		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 			t.Errorf("a connection without lines is still there: %v", err)
 		}
@@ -583,7 +583,7 @@ func TestBusyConnectionsRefuseOthers(t *testing.T) {
 	fmt.Fprint(busy, "put m 1 1 h=a\n")
 	<-storing
 	other := h.dial()
-	other.SetReadDeadline(time.Now().Add(10 * time.Second))
+	other.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := other.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the connection beyond the limit: %v", err)
 	}
@@ -614,7 +614,7 @@ func TestPanicEndsItsConnectionAlone(t *testing.T) {
 	}
 	answers := func(c net.Conn) {
 		t.Helper()
-		c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		c.SetReadDeadline(time.Now().Add(time.Minute))
 		fmt.Fprint(c, "put m 1 1 h=a\nversion\n")
 		if _, err := io.ReadFull(c, make([]byte, len("Varve test\n"))); err != nil {
 			t.Errorf("a connection beside it: %v", err)
@@ -623,7 +623,7 @@ func TestPanicEndsItsConnectionAlone(t *testing.T) {
 	before, unlucky := h.dial(), h.dial()
 	answers(before)
 	fmt.Fprint(unlucky, "put m 13 1 h=a\nversion\n")
-	unlucky.SetReadDeadline(time.Now().Add(10 * time.Second))
+	unlucky.SetReadDeadline(time.Now().Add(time.Minute))
 	if n, err := unlucky.Read(make([]byte, 1)); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the connection that met the fault: %d bytes, %v", n, err)
 	}
