@@ -54,7 +54,7 @@ func (t varveTarget) start(ctx context.Context, dir string, how mode) (server, e
 	v := &varve{dir: filepath.Join(dir, "data"), http: addrs[0], line: addrs[1], pprof: addrs[2]}
 	args := []string{"serve", "--data-dir", v.dir, "--http-addr", v.http, "--telnet-addr", v.line, "--carbon-addr=", "--pickle-addr=", "--server-pprof-addr", v.pprof}
 	if how == onlyLogs {
-		args = append(args, "--tune", "embedded.checkpoint_samples=1000000000", "--embedded-head-bytes", "1GiB",
+		args = append(args, "--tune", "embedded.checkpoint_samples=1000000000", "--tune", "embedded.head_bytes=1GiB",
 			"--embedded-head-bytes-max", "2GiB", "--tune", "embedded.checkpoint_interval=24h")
 	}
 	if v.process, err = startProcess(ctx, t.binary, args...); err != nil {

@@ -112,7 +112,7 @@ type fullDisk struct {
 func (f *fullDisk) start() {
 	f.t.Helper()
 	f.server = process.Start(f.t, f.dir, "--embedded-min-free-bytes=8MiB", "--tune=embedded.log.segment_bytes=1MiB",
-		"--embedded-head-bytes=2MiB", "--embedded-head-bytes-max=8MiB", "--tune=embedded.checkpoint_samples=40000", "--tune=embedded.merge_files=2")
+		"--tune=embedded.head_bytes=2MiB", "--embedded-head-bytes-max=8MiB", "--tune=embedded.checkpoint_samples=40000", "--tune=embedded.merge_files=2")
 	for _, w := range append(f.writers, f.telnet) {
 		w.server = f.server
 	}

@@ -126,7 +126,7 @@ func (k *killLoop) settings() []string {
 		"--embedded-log-durability=" + k.one("fsync", "fsync", "interval"),
 		"--tune=embedded.log.segment_bytes=" + k.one("64KiB", "1MiB", "64MiB"),
 		"--tune=embedded.log.recycle_segments=" + k.one("0", "3"),
-		"--embedded-head-bytes=" + head,
+		"--tune=embedded.head_bytes=" + head,
 		"--embedded-head-bytes-max=" + limit,
 		"--tune=embedded.checkpoint_samples=" + most,
 		"--tune=embedded.checkpoint_interval=" + k.one("1s", "1s", "10m"),

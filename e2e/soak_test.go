@@ -36,7 +36,7 @@ const (
 func TestSoak(t *testing.T) {
 	process.SkipShort(t)
 	dir := t.TempDir()
-	flags := []string{"--log-level=debug", "--embedded-head-bytes=2MiB", "--embedded-head-bytes-max=8MiB", "--tune=embedded.checkpoint_samples=60000",
+	flags := []string{"--log-level=debug", "--tune=embedded.head_bytes=2MiB", "--embedded-head-bytes-max=8MiB", "--tune=embedded.checkpoint_samples=60000",
 		"--tune=embedded.checkpoint_interval=5s", "--tune=embedded.merge_files=3", "--tune=embedded.maintenance_interval=1s", "--embedded-row-width=1h",
 		"--tune=embedded.log.segment_bytes=2MiB", "--embedded-page-cache-bytes=4MiB"}
 	k := &soak{t: t, server: process.Start(t, dir, flags...)}

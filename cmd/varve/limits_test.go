@@ -16,10 +16,10 @@ import (
 // text that names the limit, and the one within it is answered.
 func TestLimits(t *testing.T) {
 	p := start(t, t.TempDir(),
-		"--query-max-series=50", "--query-max-samples=900", "--query-max-memory=40KiB", "--kairos-max-query-size=2KiB",
-		"--tune=kairos.max_value_size=1KiB", "--ingest-max-series=120", "--ingest-max-tags=3", "--ingest-max-metric-bytes=20",
-		"--ingest-max-tag-name-bytes=10", "--ingest-max-tag-value-bytes=15", "--ingest-max-string-bytes=30",
-		"--ingest-max-body-bytes=64KiB", "--tune=transfer.max_line=2KiB", "--rollups-max-tasks=1", "--tune=rollups.max_task_size=1KiB")
+		"--query-max-series=50", "--query-max-samples=900", "--query-max-memory=40KiB", "--tune=kairos.max_query_size=2KiB",
+		"--tune=kairos.max_value_size=1KiB", "--ingest-max-series=120", "--ingest-max-tags=3", "--tune=ingest.max_metric_bytes=20",
+		"--tune=ingest.max_tag_name_bytes=10", "--ingest-max-tag-value-bytes=15", "--tune=ingest.max_string_bytes=30",
+		"--tune=ingest.max_body_bytes=64KiB", "--tune=transfer.max_line=2KiB", "--tune=rollups.max_tasks=1", "--tune=rollups.max_task_size=1KiB")
 	const points, query = "/api/v1/datapoints", "/api/v1/datapoints/query"
 	var many, more []string
 	for i := range 60 {
@@ -50,21 +50,21 @@ func TestLimits(t *testing.T) {
 		{"POST", query, ask("dense", `,"limit":800`), 200, ""},
 		{"POST", query, ask("dense", `,"limit":850,"aggregators":[{"name":"sma","size":800}]`), 200, ""},
 		{"POST", query, ask("dense", `,"limit":850,"order":"desc","aggregators":[{"name":"percentile","percentile":0.5,"sampling":{"value":1,"unit":"days"}}]`), 400, "limit query.max_memory of 40960 reached"},
-		{"POST", query, ask("m", `,"x":"`+strings.Repeat("x", 2048)+`"`), 400, "limit kairos.max_query_size of 2048 reached, at least"},
-		{"POST", "/api/v1/datapoints/delete", ask("m", `,"x":"`+strings.Repeat("x", 2048)+`"`), 400, "limit kairos.max_query_size of 2048"},
+		{"POST", query, ask("m", `,"x":"`+strings.Repeat("x", 2048)+`"`), 400, "limit bytes of a query of 2048 reached, at least"},
+		{"POST", "/api/v1/datapoints/delete", ask("m", `,"x":"`+strings.Repeat("x", 2048)+`"`), 400, "limit bytes of a query of 2048"},
 		{"POST", "/api/v1/metadata/a/b/c", strings.Repeat("x", 1025), 400, "limit bytes of a metadata value of 1024 reached"},
 		{"POST", points, "[" + strings.Join(more, ",") + "]", 400, "limit ingest.max_series of 120 reached, at least 121 needed: new series culprit; most series: "},
 		{"POST", points, strings.Replace(many[0], "1,1", "2,2", 1), 204, ""}, // known series go on
 		{"POST", points, `{"name":"m","tags":{"a":"1","b":"1","c":"1","d":"1"},"timestamp":1,"value":1}`, 400, "limit ingest.max_tags of 3 reached, at least 4 needed"},
-		{"POST", points, `{"name":"` + strings.Repeat("m", 21) + `","tags":{"a":"1"},"timestamp":1,"value":1}`, 400, "limit ingest.max_metric_bytes of 20 reached, at least 21"},
-		{"POST", points, `{"name":"m","tags":{"` + strings.Repeat("a", 11) + `":"1"},"timestamp":1,"value":1}`, 400, "limit ingest.max_tag_name_bytes of 10"},
+		{"POST", points, `{"name":"` + strings.Repeat("m", 21) + `","tags":{"a":"1"},"timestamp":1,"value":1}`, 400, "limit bytes of a metric name of 20 reached, at least 21"},
+		{"POST", points, `{"name":"m","tags":{"` + strings.Repeat("a", 11) + `":"1"},"timestamp":1,"value":1}`, 400, "limit bytes of a tag name of 10"},
 		{"POST", points, `{"name":"m","tags":{"a":"` + strings.Repeat("1", 16) + `"},"timestamp":1,"value":1}`, 400, "limit ingest.max_tag_value_bytes of 15"},
-		{"POST", points, `{"name":"dense","tags":{"a":"b"},"timestamp":1,"value":"` + strings.Repeat("v", 31) + `"}`, 400, "limit ingest.max_string_bytes of 30"},
-		{"POST", points, "[" + strings.Repeat(" ", 64<<10) + "]", 400, "limit ingest.max_body_bytes of 65536"},
+		{"POST", points, `{"name":"dense","tags":{"a":"b"},"timestamp":1,"value":"` + strings.Repeat("v", 31) + `"}`, 400, "limit bytes of a string value of 30"},
+		{"POST", points, "[" + strings.Repeat(" ", 64<<10) + "]", 400, "limit bytes of a body of 65536"},
 		{"POST", "/api/v1/import", strings.Repeat("x", 3000) + "\n" + dense[:strings.Index(dense, "]")] + "]]}\n", 400, "line 1: limit bytes of a line of an import of 2048"},
 		{"POST", "/api/v1/rollups", strings.Replace(fmt.Sprintf(task, "a"), "sum", strings.Repeat("s", 1024), 1), 400, "limit bytes of a roll-up task of 1024"},
 		{"POST", "/api/v1/rollups", fmt.Sprintf(task, "a"), 200, ""},
-		{"POST", "/api/v1/rollups", fmt.Sprintf(task, "b"), 400, "limit rollups.max_tasks of 1 reached, at least 2"},
+		{"POST", "/api/v1/rollups", fmt.Sprintf(task, "b"), 400, "limit roll-up tasks of 1 reached, at least 2"},
 		{"GET", "/api/v1/metricnames?filter=id=1", "", 200, "many"},
 		{"GET", "/api/v1/tagvalues?metric=many&tag=id&start=0", "", 400, "limit query.max_series of 50"},
 	} {
@@ -90,8 +90,8 @@ func TestLimits(t *testing.T) {
 // New series beyond the rate are refused with 503, and the sender can send again.
 // Queries beyond the places wait and are refused with 503.
 func TestRates(t *testing.T) {
-	p := start(t, t.TempDir(), "--ingest-new-series-per-second=20", "--ingest-new-series-burst=10",
-		"--query-max-concurrent=1", "--query-max-queued=1", "--query-max-wait=100ms", "--query-timeout=300ms")
+	p := start(t, t.TempDir(), "--ingest-new-series-per-second=20", "--tune=ingest.new_series_burst=10",
+		"--query-max-concurrent=1", "--tune=query.max_queued=1", "--query-max-wait=100ms", "--query-timeout=300ms")
 	var batch []string
 	for i := range 30 {
 		batch = append(batch, fmt.Sprintf(`{"name":"storm","tags":{"id":"%d"},"datapoints":[[1,1]]}`, i))

@@ -42,7 +42,7 @@ func manyLine(i int) string {
 func TestManySeries(t *testing.T) {
 	const rounds = 4
 	n, dir := *manySeries, t.TempDir()
-	p := start(t, dir, "--ingest-new-series-burst=100000000")
+	p := start(t, dir, "--tune=ingest.new_series_burst=100000000")
 	began := time.Now()
 	p.putMany(n, rounds)
 	p.waitFor("varve_store_appended_samples_total", float64(n*rounds))
@@ -65,7 +65,7 @@ func TestManySeries(t *testing.T) {
 // TestManyNames sends many metrics and asks for pages of their names.
 func TestManyNames(t *testing.T) {
 	n := *manySeries
-	p := start(t, t.TempDir(), "--ingest-new-series-burst=100000000")
+	p := start(t, t.TempDir(), "--tune=ingest.new_series_burst=100000000")
 	p.stream(func(w io.Writer) {
 		for i := range n {
 			fmt.Fprintf(w, "put servers.dc%d.host%06d.cpu.%d 1700000000 1 host=a\n", i%4, i/10, i%10)
@@ -297,7 +297,7 @@ func (p *process) typical(name string, most time.Duration, rounds int, query, ea
 func TestManyGroups(t *testing.T) {
 	const modes, samples = 20, 20
 	hosts := *manySeries / 5 / modes
-	p := start(t, t.TempDir(), "--ingest-new-series-burst=100000000")
+	p := start(t, t.TempDir(), "--tune=ingest.new_series_burst=100000000")
 	p.stream(func(w io.Writer) {
 		for i := range samples {
 			for h := range hosts {

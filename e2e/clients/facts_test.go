@@ -256,7 +256,7 @@ func overloadIs503(t *testing.T) {
 	release()
 	w.want(http.StatusNoContent, "POST", "/api/put", putPoint("m"))
 
-	limited := process.Start(t, t.TempDir(), "--ingest-new-series-burst=1", "--ingest-new-series-per-second=1")
+	limited := process.Start(t, t.TempDir(), "--tune=ingest.new_series_burst=1", "--ingest-new-series-per-second=1")
 	w = dial(t, limited.HTTP)
 	w.want(http.StatusServiceUnavailable, "POST", "/api/put", "["+putPoint("a")+","+putPoint("b")+","+putPoint("c")+"]")
 	w.want(http.StatusServiceUnavailable, "POST", push, `[{"name":"d","tags":{"h":"a"},"datapoints":[[1,1]]},{"name":"e","tags":{"h":"a"},"datapoints":[[1,1]]}]`)

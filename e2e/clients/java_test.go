@@ -15,7 +15,7 @@ import (
 
 // smallBodies let two requests whose bodies do not end take all memory for
 // bodies, so that all others are told at once that the server is busy.
-var smallBodies = []string{"--ingest-max-body-bytes=1MiB", "--ingest-max-unpacked-bytes=1MiB", "--ingest-body-memory=2MiB", "--tune=ingest.busy_wait=50ms"}
+var smallBodies = []string{"--tune=ingest.max_body_bytes=1MiB", "--tune=ingest.max_unpacked_bytes=1MiB", "--ingest-body-memory=2MiB", "--tune=ingest.busy_wait=50ms"}
 
 // occupy takes all memory for bodies of a server with smallBodies until release
 // is called.

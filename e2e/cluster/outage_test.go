@@ -216,7 +216,7 @@ func (p *place) full(t *testing.T, halt, goOn func()) {
 // acknowledge: with acknowledge store, what is acknowledged is seen by another
 // process at once, and nothing is acknowledged while the nodes stand still.
 func (p *place) acknowledge(t *testing.T, halt, goOn func()) {
-	v := p.start(t, t.TempDir(), "--cassandra-spool-acknowledge=store", "--cassandra-spool-acknowledge-timeout=3s")
+	v := p.start(t, t.TempDir(), "--cassandra-spool-acknowledge=store", "--tune=cassandra.spool.acknowledge_timeout=3s")
 	other := p.start(t, t.TempDir(), "--tune=cassandra.read.chunk_cache_age=0s")
 	connected(t, v)
 	connected(t, other)

@@ -193,9 +193,9 @@ func ReloadableLimits(engine *query.Engine, pipeline *ingest.Pipeline, api *kair
 		}
 	}
 	add(func(c config.Config) { engine.SetLimits(c.Query) }, "query.max_series", "query.max_samples", "query.max_memory",
-		"query.timeout", "query.max_concurrent", "query.max_queued", "query.max_wait")
+		"query.timeout", "query.max_concurrent", "query.max_wait")
 	add(func(c config.Config) { pipeline.SetSeriesLimits(c.Ingest) },
-		"ingest.max_series", "ingest.max_series_memory", "ingest.new_series_per_second", "ingest.new_series_burst")
+		"ingest.max_series", "ingest.max_series_memory", "ingest.new_series_per_second")
 	add(func(c config.Config) { pipeline.SetSampleRate(c.Ingest.SamplesPerSecond) }, "ingest.samples_per_second")
 	add(func(c config.Config) { api.SetSlowQuery(c.Kairos.SlowQuery) }, "kairos.slow_query")
 	return limits

@@ -97,8 +97,8 @@ func TestReloadOfLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := strings.Fields("query.max_series query.max_samples query.max_memory query.timeout query.max_concurrent query.max_queued query.max_wait " +
-		"ingest.max_series ingest.max_series_memory ingest.new_series_per_second ingest.new_series_burst kairos.slow_query"); !slices.Equal(done.Applied, want) {
+	if want := strings.Fields("query.max_series query.max_samples query.max_memory query.timeout query.max_concurrent query.max_wait " +
+		"ingest.max_series ingest.max_series_memory ingest.new_series_per_second kairos.slow_query"); !slices.Equal(done.Applied, want) {
 		t.Errorf("applied %q, want %q", done.Applied, want)
 	}
 	if got := strings.Join(done.NeedsRestart, " "); got != "ingest.max_tags query.total_memory" {

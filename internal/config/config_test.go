@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -498,12 +499,51 @@ func TestRemoved(t *testing.T) {
 			t.Errorf("nothing says why %s is no setting", key)
 		}
 	}
-	for _, src := range []Sources{
-		sources("embedded: {merge_files: 3}", "", ""), sources("", "VARVE_EMBEDDED_MERGE_FILES=3", ""), sources("", "", "--embedded-merge-files=3"),
-	} {
-		_, err := Load(src)
-		if err == nil || !strings.HasSuffix(err.Error(), "; it was removed and is always 6: "+removed["embedded.merge_files"]) {
-			t.Errorf("%v", err)
+	for key, why := range removed {
+		want := why
+		if value := l.standard[key]; value != "" {
+			want = "it was removed and is always " + value + ": " + why
+		}
+		for _, src := range inEachLayer(key) {
+			if _, err := Load(src); err == nil || !strings.Contains(err.Error()+"\n", want+"\n") {
+				t.Errorf("%s: %v, want ... %s", key, err, want)
+			}
+		}
+	}
+	const want = "file v.yaml:1: unknown key embedded.merge_files; it was removed and is always 6: the store plans merges by itself"
+	if _, err := Load(sources("embedded: {merge_files: 3}", "", "")); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// inEachLayer sets a key wherever it could be set.
+func inEachLayer(key string) []Sources {
+	names := strings.Split(key, ".")
+	yaml := names[len(names)-1] + ": 1"
+	for _, name := range slices.Backward(names[:len(names)-1]) {
+		if list, is := strings.CutSuffix(name, "[]"); is {
+			yaml = list + ": [{" + yaml + "}]"
+		} else {
+			yaml = name + ": {" + yaml + "}"
+		}
+	}
+	if strings.Contains(key, "[]") {
+		return []Sources{sources(yaml, "", "")}
+	}
+	f := field{key: key}
+	return []Sources{sources(yaml, "", ""), sources("", f.environment()+"=1", ""), sources("", "", "--"+f.flag()+"=1")}
+}
+
+// What the reason of a removal points at is there.
+func TestReasonsOfRemovals(t *testing.T) {
+	root := Default()
+	l := newLayers(&root)
+	settingKey := regexp.MustCompile(`\b[a-z]+(\.[a-z_]+)+\b`)
+	for key, why := range removed {
+		for _, named := range settingKey.FindAllString(why, -1) {
+			if _, known := l.byKey[named]; !known {
+				t.Errorf("%s: %s is no setting", key, named)
+			}
 		}
 	}
 }

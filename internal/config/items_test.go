@@ -143,13 +143,13 @@ func TestSettingsBeforeSections(t *testing.T) {
 // them.
 func TestValuesInErrors(t *testing.T) {
 	for flag, want := range map[string]string{
-		"--log-level=verbose":           `log.level: "verbose": want debug, info, warn or error`,
-		"--query-timeout=-5s":           "query.timeout: -5s is not greater than 0",
-		"--query-max-memory=-1MiB":      "query.max_memory: -1MiB is not greater than 0",
-		"--tune=ingest.busy_wait=-5s":   "ingest.busy_wait: is -5s, must be greater than 0",
-		"--rollups-poll-interval=-5s":   "rollups.poll_interval: -5s is not greater than 0",
-		"--kairos-slow-query=-5s":       "kairos.slow_query: -5s is negative",
-		"--kairos-max-query-size=-1KiB": "kairos.max_query_size: -1KiB is not greater than 0",
+		"--log-level=verbose":                `log.level: "verbose": want debug, info, warn or error`,
+		"--query-timeout=-5s":                "query.timeout: -5s is not greater than 0",
+		"--query-max-memory=-1MiB":           "query.max_memory: -1MiB is not greater than 0",
+		"--tune=ingest.busy_wait=-5s":        "ingest.busy_wait: is -5s, must be greater than 0",
+		"--tune=rollups.poll_interval=-5s":   "rollups.poll_interval: -5s is not greater than 0",
+		"--kairos-slow-query=-5s":            "kairos.slow_query: -5s is negative",
+		"--tune=kairos.max_query_size=-1KiB": "kairos.max_query_size: -1KiB is not greater than 0",
 	} {
 		if _, err := Load(Sources{Args: []string{flag}}); err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%s: %v, want ... %s", flag, err, want)

@@ -31,7 +31,9 @@ func newLayers(root any) *layers {
 	}
 	l.constants, l.standard = constants(reflect.ValueOf(root).Elem(), ""), map[string]string{}
 	for key, f := range l.constants {
-		l.standard[key] = formatText(f.value)
+		if !f.value.IsZero() { // else it follows a setting, as the reason of its removal says
+			l.standard[key] = formatText(f.value)
+		}
 	}
 	return l
 }

@@ -8,10 +8,18 @@ var removed = map[string]string{
 	"server.stall_timeout":       "clients that are slow, and not stalled, are served for as long as they take",
 	"server.close_grace":         "server.shutdown_timeout bounds the whole stop",
 
-	"ingest.busy_wait":      "a sender that is told to come again loses nothing",
-	"ingest.store_wait":     "a sender that is told to come again loses nothing",
-	"ingest.rejected_kept":  "/admin/rejected shows examples; varve_ingest_rejected_total counts all",
-	"ingest.rejected_bytes": "/admin/rejected shows examples",
+	"ingest.busy_wait":             "a sender that is told to come again loses nothing",
+	"ingest.store_wait":            "a sender that is told to come again loses nothing",
+	"ingest.rejected_kept":         "/admin/rejected shows examples; varve_ingest_rejected_total counts all",
+	"ingest.rejected_bytes":        "/admin/rejected shows examples",
+	"ingest.max_samples_in_flight": "more would wait longer for the same store",
+	"ingest.new_series_burst":      "it is twenty times ingest.new_series_per_second",
+	"ingest.max_metric_bytes":      "names are no place for texts; a point can be a string",
+	"ingest.max_tag_name_bytes":    "names are no place for texts; a point can be a string",
+	"ingest.max_string_bytes":      "it is what KairosDB can store; events of timelines hold more",
+	"ingest.max_body_bytes":        "it is a quarter of ingest.body_memory",
+	"ingest.max_unpacked_bytes":    "it is half of ingest.body_memory",
+	"ingest.alias_cache":           "it is a quarter of ingest.max_series_memory, at most 128MiB",
 
 	"audit.max_bytes": "the log may have 8 files beside its own",
 	"audit.max_files": "files may have 64MiB",
@@ -21,27 +29,40 @@ var removed = map[string]string{
 
 	"carbon.read_buffer": "buffers follow the traffic by themselves",
 	"carbon.retry_for":   "after that, the log and /admin/rejected show the points",
+	"carbon.max_line":    "it is carbon's own limit",
 
-	"query.workers": "a query uses no more goroutines than there are processors",
+	"query.workers":    "a query uses no more goroutines than there are processors",
+	"query.max_queued": "query.max_wait says how long queries wait",
 
 	"kairos.slow_queries_kept": "the log has all slow queries",
 	"kairos.max_value_size":    "metadata are short texts",
+	"kairos.max_query_size":    "it holds some 50,000 tag values; several queries can ask for more",
+	"kairos.response_buffer":   "longer answers are sent while they are computed",
+
+	"graphite.max_event_size":     "a link to what is longer fits",
+	"graphite.max_events":         "a shorter time, or tags, make the list shorter",
+	"graphite.max_events_per_day": "what happens more often is a series",
 
 	"rollups.max_late_spans": "beyond it the nearest spans become one, which costs time only",
 	"rollups.retry_interval": "a failed run loses nothing",
 	"rollups.batch_buckets":  "query.max_memory bounds what a run holds",
 	"rollups.max_task_size":  "a task that is longer can be split",
+	"rollups.max_tasks":      "more tasks of one server would wait for each other",
+	"rollups.poll_interval":  "a look costs next to nothing",
 
-	"transfer.max_line": "a line may hold some of a series' points",
+	"transfer.max_line":       "a line may hold some of a series' points",
+	"transfer.max_concurrent": "a few transfers use all of a store; slow ones make room for others",
 
-	"embedded.checkpoint_samples":    "embedded.head_bytes says when samples go to files",
-	"embedded.checkpoint_interval":   "embedded.head_bytes says when samples go to files",
+	"embedded.checkpoint_samples":    "embedded.head_bytes_max says how many samples are in memory",
+	"embedded.checkpoint_interval":   "embedded.head_bytes_max says how many samples are in memory",
 	"embedded.merge_files":           "the store plans merges by itself",
 	"embedded.maintenance_interval":  "the store plans its maintenance by itself",
 	"embedded.catalogue_cache_bytes": "embedded.page_cache_bytes is the cache that queries use",
 	"embedded.log.segment_bytes":     "a log that is larger has more files",
 	"embedded.log.buffer_bytes":      "writers wait for the disk beyond it",
 	"embedded.log.recycle_segments":  "log files are reused by themselves",
+	"embedded.log.sync_interval":     "embedded.log.durability: fsync loses nothing",
+	"embedded.head_bytes":            "it is three tenths of embedded.head_bytes_max",
 
 	"cassandra.connections":     "statements share the connections, and two suffice for a node",
 	"cassandra.bytes_in_flight": "cassandra.reads_in_flight and cassandra.writes_in_flight protect a node",
@@ -53,8 +74,11 @@ var removed = map[string]string{
 	"cassandra.attempts":        "query.timeout bounds reads, and writes wait in the spool",
 	"cassandra.retry_pause":     "the pause doubles by itself",
 	"cassandra.read_ahead":      "cassandra.reads_in_flight bounds how much is read at once",
+	"cassandra.read_timeout":    "it is above Cassandra's own time limit of reads, and query.timeout bounds the query",
+	"cassandra.write_timeout":   "it is above Cassandra's own time limit of writes, and the spool keeps what is not written",
 
 	"cassandra.schema.index_shards": "a keyspace keeps the number that it was created with",
+	"cassandra.schema.role":         "read_clusters and meta_cluster say what is read only, and what has only metadata",
 
 	"cassandra.write.parallel":      "cassandra.writes_in_flight bounds what a node is given",
 	"cassandra.write.batch_rows":    "larger batches bring nothing, and Cassandra refuses large ones",
@@ -69,13 +93,17 @@ var removed = map[string]string{
 
 	"cassandra.delete.parallel": "cassandra.writes_in_flight bounds what a node is given",
 	"cassandra.delete.job_rows": "GET /admin/deletes shows jobs, DELETE /admin/deletes/{id} cancels one",
+	"cassandra.delete.horizon":  "rows are three weeks long, and points of KairosDB nodes are seldom later than that",
 
 	"cassandra.spool.store_linger":         "cassandra.spool.acknowledge: store has clients wait, so samples go at once",
-	"cassandra.spool.generation_samples":   "cassandra.spool.generation_bytes says how many samples go together",
+	"cassandra.spool.generation_samples":   "cassandra.spool.max_memory says how many samples go together",
 	"cassandra.spool.max_idle_series":      "cassandra.spool.max_memory bounds what the spool holds",
 	"cassandra.spool.log.segment_bytes":    "a log that is larger has more files",
 	"cassandra.spool.log.buffer_bytes":     "writers wait for the disk beyond it",
 	"cassandra.spool.log.recycle_segments": "log files are reused by themselves",
+	"cassandra.spool.log.sync_interval":    "cassandra.spool.log.durability: fsync loses nothing",
+	"cassandra.spool.acknowledge_timeout":  "a client that waits longer can send again, which is harmless",
+	"cassandra.spool.generation_bytes":     "it is a third of cassandra.spool.max_memory",
 }
 
 // orRemoved words the end of an error about an unknown name. spelt is how a

@@ -37,7 +37,7 @@ func memory(c config.Config) Finding { return memoryFits(machine.Memory(), memor
 // memoryOf adds up the memory that the settings allow.
 func memoryOf(c config.Config) int64 {
 	sum := machine.Share(int64(c.Ingest.MaxSeriesMemory)) + machine.Share(int64(c.Query.TotalMemory)) +
-		int64(c.Ingest.BodyMemory) + int64(c.Ingest.AliasCache) + int64(c.Kairos.QueryCache)
+		int64(c.Ingest.BodyMemory) + c.Ingest.AliasMemory() + int64(c.Kairos.QueryCache)
 	if c.Store == config.Cassandra {
 		sum += int64(c.Cassandra.Spool.MaxMemory) + int64(c.Cassandra.Read.PostingsCacheBytes) + int64(c.Cassandra.Read.ChunkCacheBytes)
 	} else {
@@ -51,7 +51,7 @@ func memoryOf(c config.Config) int64 {
 
 func memoryFits(have, may int64) Finding {
 	const check = "memory"
-	const do = "give the machine or its control group more, or lower ingest.max_series_memory, query.total_memory, ingest.body_memory, ingest.alias_cache or the limits of tenants"
+	const do = "give the machine or its control group more, or lower ingest.max_series_memory, query.total_memory, ingest.body_memory or the limits of tenants"
 	switch {
 	case have == 0:
 		return ok(check, "how much there is is not known on this system; the settings allow %s", size(may))

@@ -95,7 +95,7 @@ func (s *Store) defineLater(defs ...record.Definition) {
 
 // askIfLarge asks for a checkpoint if the active head is large enough.
 func (s *Store) askIfLarge() {
-	if h := s.active.Load(); h.Expanded()+s.definedBytes.Load() > int64(s.cfg.HeadBytes) || h.Samples() > s.cfg.CheckpointSamples {
+	if h := s.active.Load(); h.Expanded()+s.definedBytes.Load() > int64(s.cfg.headBytes()) || h.Samples() > s.cfg.CheckpointSamples {
 		s.askCheckpoint()
 	}
 }

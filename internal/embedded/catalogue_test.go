@@ -24,10 +24,11 @@ func TestConfigBounds(t *testing.T) {
 	check("row_width", func(c *Config, v int64) { c.RowWidth = time.Duration(v) },
 		[]int64{int64(time.Minute), int64(math.MaxInt32 * time.Millisecond)},
 		[]int64{int64(time.Minute) - 1e6, int64(time.Minute) + 1, int64((math.MaxInt32 + 1) * time.Millisecond)})
-	check("head_bytes", func(c *Config, v int64) { c.HeadBytes = units.Bytes(v) }, []int64{1 << 20}, []int64{1<<20 - 1, 0, -1})
-	check("head_bytes_max", func(c *Config, v int64) { c.HeadBytes, c.HeadBytesMax = units.GiB, units.Bytes(v) },
-		[]int64{2 << 30}, []int64{2<<30 - 1, 2<<30 + 1})
-	check("head_bytes_max", func(c *Config, v int64) { c.HeadBytes = units.Bytes(v) }, []int64{80 << 20}, []int64{80<<20 + 1, math.MaxInt64})
+	check("head_bytes", func(c *Config, v int64) { c.HeadBytes = units.Bytes(v) }, []int64{0, 1 << 20, 80 << 20}, []int64{1<<20 - 1, -1, 80<<20 + 1, math.MaxInt64})
+	check("head_bytes_max", func(c *Config, v int64) { c.HeadBytesMax = units.Bytes(v) }, []int64{2 << 20, 2 << 30}, []int64{2<<20 - 1, 2<<30 + 1})
+	if c := DefaultConfig(); c.headBytes() != 48*units.MiB {
+		t.Errorf("head_bytes is %v by default", c.headBytes())
+	}
 	check("checkpoint_samples", func(c *Config, v int64) { c.CheckpointSamples = v }, []int64{1}, []int64{0})
 	check("checkpoint_interval", func(c *Config, v int64) { c.CheckpointInterval = time.Duration(v) }, []int64{1e9}, []int64{1e9 - 1})
 	check("merge_files", func(c *Config, v int64) { c.MergeFiles = int(v) }, []int64{2}, []int64{1})

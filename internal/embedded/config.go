@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -16,8 +17,7 @@ type Config struct {
 
 	Log wal.Config `yaml:"log" doc:"write-ahead log"`
 
-	HeadBytes    units.Bytes `yaml:"head_bytes" doc:"Memory for recent samples and the names of new series. Beyond it, they are written to files. Byte strings count with their full length."`
-	HeadBytesMax units.Bytes `yaml:"head_bytes_max" doc:"Memory for the same at which writers and deletes wait until files are written, at most 2GiB."`
+	HeadBytesMax units.Bytes `yaml:"head_bytes_max" doc:"Memory for recent samples and the names of new series, at most 2GiB. At three tenths of it they are written to files; at all of it writers and deletes wait until they are. Byte strings count with their full length."`
 
 	MinFreeBytes units.Bytes `yaml:"min_free_bytes" doc:"Free disk space below which writes are refused, so that what was accepted can still be written to files. Writing resumes at a quarter more. 0 turns the check off."`
 
@@ -27,6 +27,9 @@ type Config struct {
 
 	// Constants; tests and benchmarks change them by --tune.
 
+	// HeadBytes is the size of samples in memory beyond which they are written to files. While
+	// it is 0, see headBytes.
+	HeadBytes units.Bytes `tune:"head_bytes"`
 	// Samples in memory are written to files beyond this number, which bounds what is
 	// replayed after a crash, and at least this often.
 	CheckpointSamples  int64         `tune:"checkpoint_samples"`
@@ -43,7 +46,6 @@ func DefaultConfig() Config {
 	return Config{
 		RowWidth:            3 * 7 * 24 * time.Hour,
 		Log:                 wal.DefaultConfig(),
-		HeadBytes:           48 * units.MiB,
 		HeadBytesMax:        160 * units.MiB,
 		CheckpointSamples:   6_000_000,
 		CheckpointInterval:  10 * time.Minute,
@@ -55,6 +57,10 @@ func DefaultConfig() Config {
 	}
 }
 
+// headBytes leaves room for what comes in while files are written: writers wait only when that
+// takes longer than it took to gather the samples.
+func (c Config) headBytes() units.Bytes { return cmp.Or(c.HeadBytes, c.HeadBytesMax*3/10) }
+
 // Validate reports every setting that cannot be used.
 func (c Config) Validate() error {
 	var errs []error
@@ -65,8 +71,8 @@ func (c Config) Validate() error {
 	}
 	check(c.RowWidth >= time.Minute && c.RowWidth <= (1<<31-1)*time.Millisecond && c.RowWidth%time.Millisecond == 0,
 		"row_width", "whole milliseconds from 1m to 596h31m23.647s", c.RowWidth)
-	check(c.HeadBytes >= units.MiB, "head_bytes", "at least 1MiB", c.HeadBytes)
-	check(c.HeadBytes <= c.HeadBytesMax/2 && c.HeadBytesMax <= head.MaxBytes, "head_bytes_max", "at least twice head_bytes, at most 2GiB", c.HeadBytesMax)
+	check(c.HeadBytes == 0 || c.HeadBytes >= units.MiB && c.HeadBytes <= c.HeadBytesMax/2, "head_bytes", "1MiB to half of head_bytes_max, or 0", c.HeadBytes)
+	check(c.HeadBytesMax >= 2*units.MiB && c.HeadBytesMax <= head.MaxBytes, "head_bytes_max", "2MiB to 2GiB", c.HeadBytesMax)
 	check(c.CheckpointSamples >= 1, "checkpoint_samples", "at least 1", c.CheckpointSamples)
 	check(c.CheckpointInterval >= time.Second, "checkpoint_interval", "at least 1s", c.CheckpointInterval)
 	check(c.MergeFiles >= 2, "merge_files", "at least 2", c.MergeFiles)

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 
-	"varve/internal/graphite/event"
 	"varve/internal/retention"
 	"varve/internal/units"
 )
@@ -16,9 +15,13 @@ type Config struct {
 	StorageSchemas     string `yaml:"storage_schemas" doc:"Carbon's storage-schemas.conf as it stands: on which step and back to when paths are read by Graphite's API. Without it the step is a minute. What was sent is kept, unless retention.enforce is set. Read again at a reload."`
 	StorageAggregation string `yaml:"storage_aggregation" doc:"Carbon's storage-aggregation.conf as it stands: how points become one of a wider step. Without it they are averaged if half of them are there. Read again at a reload."`
 
-	MaxEventSize    units.Bytes `yaml:"max_event_size" doc:"Largest JSON text of an event that is added."`
-	MaxEvents       int         `yaml:"max_events" doc:"Most events that one request lists. Further ones make it fail."`
-	MaxEventsPerDay int         `yaml:"max_events_per_day" doc:"Most events of one day (UTC). Further ones are refused. Servers that share a Cassandra cluster may exceed it together."`
+	// Constants; tests and benchmarks change them by --tune.
+
+	MaxEventSize units.Bytes `tune:"max_event_size"` // longest JSON text of an event that is added
+	MaxEvents    int         `tune:"max_events"`     // that one request lists
+	// MaxEventsPerDay bounds the events of a day (UTC), which are read together. Servers that
+	// share a Cassandra cluster may exceed it together.
+	MaxEventsPerDay int `tune:"max_events_per_day"`
 }
 
 // DefaultConfig returns the defaults.
@@ -31,7 +34,7 @@ func (c Config) Validate() error {
 	return errors.Join(
 		units.Positive("graphite.max_event_size", c.MaxEventSize),
 		units.Positive("graphite.max_events", c.MaxEvents),
-		units.Positive(event.PerDayLimit, c.MaxEventsPerDay),
+		units.Positive("graphite.max_events_per_day", c.MaxEventsPerDay),
 	)
 }
 

@@ -44,7 +44,7 @@ func (a *API) postedEvent(w http.ResponseWriter, r *http.Request) (event.Event, 
 	tooLarge := (*http.MaxBytesError)(nil)
 	switch {
 	case errors.As(err, &tooLarge):
-		return event.Event{}, &store.LimitError{Limit: "graphite.max_event_size", Max: tooLarge.Limit, Need: max(r.ContentLength, tooLarge.Limit+1), What: "add an event"}
+		return event.Event{}, &store.LimitError{Limit: "bytes of an event", Max: tooLarge.Limit, Need: max(r.ContentLength, tooLarge.Limit+1), What: "add an event"}
 	case err != nil:
 		return event.Event{}, &store.InputError{Reason: "read an event: " + err.Error()}
 	}
@@ -91,7 +91,7 @@ func shown(e event.Event) shownEvent {
 // eventBytes is what an event takes in memory beside its texts.
 const eventBytes = 256
 
-// listEvents answers /events/get_data: at most graphite.max_events events.
+// listEvents answers /events/get_data: at most MaxEvents events.
 func (a *API) listEvents(w http.ResponseWriter, r *http.Request, form url.Values) {
 	search, err := searchOf(form, a.now())
 	if err != nil {
@@ -102,7 +102,7 @@ func (a *API) listEvents(w http.ResponseWriter, r *http.Request, form url.Values
 		list := []shownEvent{}
 		err := a.events.Find(s.Context(), search, func(e event.Event) error {
 			if len(list) >= a.config.MaxEvents {
-				return &store.LimitError{Limit: "graphite.max_events", Max: int64(a.config.MaxEvents), Need: int64(len(list)) + 1, What: "list events; ask for a shorter time or by tags"}
+				return &store.LimitError{Limit: "events of a list", Max: int64(a.config.MaxEvents), Need: int64(len(list)) + 1, What: "list events; ask for a shorter time or by tags"}
 			}
 			list = append(list, shown(e))
 			return s.Reserve(eventBytes + event.MaxTagBytes + 3*int64(len(e.What)+len(e.Data))) // as stored, as an event, in the answer

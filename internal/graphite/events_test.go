@@ -72,18 +72,18 @@ func TestEventLimits(t *testing.T) {
 		return fmt.Sprintf(`{"what":"a","when":5,"data":%q}`, strings.Repeat("x", size-len(`{"what":"a","when":5,"data":""}`)))
 	}
 	s.addEvent(posted(100), 200)
-	refused("an event too large", "graphite.max_event_size", 400, s.addEvent(posted(101), 400).Body.String())
+	refused("an event too large", "bytes of an event", 400, s.addEvent(posted(101), 400).Body.String())
 	s.addEvent(`{"what":"b","when":6}`, 200)
 	if w := s.ask("GET", "/events", nil); w.Code != 200 {
 		t.Errorf("two events: %d %s", w.Code, w.Body)
 	}
 	s.addEvent(`{"what":"c","when":7}`, 200)
 	w := s.ask("GET", "/events", nil)
-	refused("a list too long", "graphite.max_events", w.Code, w.Body.String())
+	refused("a list too long", "events of a list", w.Code, w.Body.String())
 	if w := s.ask("GET", "/events", url.Values{"from": {"6"}}); w.Code != 200 {
 		t.Errorf("two of three events: %d %s", w.Code, w.Body)
 	}
-	refused("a day too full", "graphite.max_events_per_day", 400, s.addEvent(`{"what":"d","when":8}`, 400).Body.String())
+	refused("a day too full", "events of a day", 400, s.addEvent(`{"what":"d","when":8}`, 400).Body.String())
 	s.addEvent(`{"what":"d","when":86400}`, 200)
 }
 

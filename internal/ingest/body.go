@@ -149,12 +149,12 @@ func nextSize(size int, most int64) int {
 // not hold the unpacked memory. Errors are a *Fault (too large, too slow, not gzip,
 // cut off), or ErrBusy when body_memory is used up.
 func (p *Pipeline) ReadBody(w http.ResponseWriter, r *http.Request, gzipped bool) (*Body, error) {
-	most := int64(p.cfg.MaxBodyBytes)
+	most := int64(p.cfg.maxBody())
 	if r.ContentLength > most {
-		return nil, p.bodyFault(&tooLong{"ingest.max_body_bytes", most, r.ContentLength, readingBody}, false)
+		return nil, p.bodyFault(&tooLong{bodyBytes, most, r.ContentLength, readingBody}, false)
 	}
-	limit := &tooLong{"ingest.max_body_bytes", most, most + 1, readingBody}
-	if !gzipped && most > int64(p.cfg.MaxUnpackedBytes) {
+	limit := &tooLong{bodyBytes, most, most + 1, readingBody}
+	if !gzipped && most > int64(p.cfg.maxUnpacked()) {
 		limit = p.unpackedTooLong()
 	}
 	pace := newPace(r.Body, http.NewResponseController(w))
@@ -202,18 +202,24 @@ func newGzipReader(src io.Reader) (*gzip.Reader, error) {
 
 // A tooLong is a body beyond a limit.
 type tooLong struct {
-	key       string
+	limit     string
 	max, need int64
 	doing     string
 }
 
-const readingBody = "reading the request body; send it in smaller pieces"
+// Limits of bodies.
+const (
+	bodyBytes     = "bytes of a body"
+	unpackedBytes = "bytes of an unpacked body"
+)
 
-func (e *tooLong) Error() string { return e.key }
+const readingBody = "reading the request body, which may take a quarter of ingest.body_memory; send it in smaller pieces"
+
+func (e *tooLong) Error() string { return e.limit }
 
 func (p *Pipeline) unpackedTooLong() *tooLong {
-	most := int64(p.cfg.MaxUnpackedBytes)
-	return &tooLong{"ingest.max_unpacked_bytes", most, most + 1, "unpacking the request body; send it in smaller pieces"}
+	most := int64(p.cfg.maxUnpacked())
+	return &tooLong{unpackedBytes, most, most + 1, "unpacking the request body, which may take half of ingest.body_memory; send it in smaller pieces"}
 }
 
 // fill reads src into memory. most is the expected length, limit the largest.
@@ -340,7 +346,7 @@ func (p *Pipeline) bodyFault(err error, unpacking bool) error {
 	case errors.Is(err, ErrBusy):
 		return err
 	case errors.As(err, &limit):
-		return limitFault(BodyTooLarge, limit.key, limit.max, limit.need, limit.doing)
+		return limitFault(BodyTooLarge, limit.limit, limit.max, limit.need, limit.doing)
 	case errors.Is(err, errSlow):
 		return &Fault{Reason: TooSlow, Text: err.Error()}
 	case unpacking && (errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) || errors.Is(err, io.ErrUnexpectedEOF) || isCorrupt(err)):
@@ -402,7 +408,7 @@ func OutcomeOf(err error) Outcome {
 func BusyText(err error) string {
 	switch {
 	case errors.Is(err, ErrBusy):
-		return ErrBusy.Error() + " (ingest.max_samples_in_flight, ingest.body_memory)"
+		return ErrBusy.Error() + " (samples in flight, ingest.body_memory)"
 	case errors.Is(err, context.DeadlineExceeded):
 		return "the store did not take the points in time"
 	}

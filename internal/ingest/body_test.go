@@ -46,7 +46,7 @@ func TestAnnouncedLengthRefusesAtOnce(t *testing.T) {
 	p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, func(c *ingest.Config) { c.MaxBodyBytes = 1000 })
 	src, _ := io.Pipe() // nothing ever comes
 	_, err := readBody(p, httptest.NewRecorder(), src, 1<<40, false)
-	if want := "limit ingest.max_body_bytes of 1000 reached, at least 1099511627776 needed: reading the request body; send it in smaller pieces"; err == nil || err.Error() != want {
+	if want := "limit bytes of a body of 1000 reached, at least 1099511627776 needed: reading the request body, which may take a quarter of ingest.body_memory; send it in smaller pieces"; err == nil || err.Error() != want {
 		t.Errorf("%v", err)
 	}
 	if n := held(t, reg); n != 0 {
@@ -161,8 +161,8 @@ func TestPackedBodies(t *testing.T) {
 		"wrong length":      {wrongLength, "! compressed body is damaged"},
 		"garbage behind":    {append(bytes.Clone(good), "garbage"...), "! compressed body is damaged"},
 		"packed twice":      {pack(string(good)), string(good)},
-		"bomb":              {pack(strings.Repeat("0", 100<<20)), "! limit ingest.max_unpacked_bytes of 1048576 reached"},
-		"bomb of members":   {bytes.Repeat(pack(strings.Repeat("0", 1<<10)), 2000), "! limit ingest.max_unpacked_bytes of 1048576 reached"},
+		"bomb":              {pack(strings.Repeat("0", 100<<20)), "! limit bytes of an unpacked body of 1048576 reached"},
+		"bomb of members":   {bytes.Repeat(pack(strings.Repeat("0", 1<<10)), 2000), "! limit bytes of an unpacked body of 1048576 reached"},
 	} {
 		b, err := readBody(p, httptest.NewRecorder(), bytes.NewReader(c.body), int64(len(c.body)), true)
 		if err != nil {
@@ -184,7 +184,7 @@ func TestPackedBodies(t *testing.T) {
 // A body that finds no memory waits until another one gives memory back.
 func TestBodyWaitsForRoomWhileItGrows(t *testing.T) {
 	p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, func(c *ingest.Config) {
-		c.BodyMemory, c.MaxUnpackedBytes, c.BusyWait = 300<<10, 300<<10, time.Minute
+		c.BodyMemory, c.MaxBodyBytes, c.MaxUnpackedBytes, c.BusyWait = 300<<10, 300<<10, 300<<10, time.Minute
 	})
 	first, err := readBody(p, httptest.NewRecorder(), strings.NewReader(strings.Repeat("x", 200<<10)), 200<<10, false)
 	if err != nil {
@@ -220,7 +220,7 @@ func TestBodyWaitsForRoomWhileItGrows(t *testing.T) {
 func TestSmallBodiesDoNotWaitForLargeOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, func(c *ingest.Config) {
-			c.BodyMemory, c.MaxUnpackedBytes, c.BusyWait = 8*units.MiB, 8*units.MiB, time.Minute
+			c.BodyMemory, c.MaxBodyBytes, c.MaxUnpackedBytes, c.BusyWait = 8*units.MiB, 8*units.MiB, 8*units.MiB, time.Minute
 		})
 		read := func(size int64) (*ingest.Body, error) {
 			return readBody(p, httptest.NewRecorder(), strings.NewReader(strings.Repeat("x", int(size))), size, false)
@@ -354,7 +354,7 @@ func TestSilentBodyIsGivenUp(t *testing.T) {
 func TestWaitForRoomIsNotTheSendersFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, _ := ingesttest.NewPipeline(&ingesttest.Recorder{}, func(c *ingest.Config) {
-			c.BodyMemory, c.MaxUnpackedBytes, c.BusyWait = 64*units.KiB, 64*units.KiB, time.Minute
+			c.BodyMemory, c.MaxBodyBytes, c.MaxUnpackedBytes, c.BusyWait = 64*units.KiB, 64*units.KiB, 64*units.KiB, time.Minute
 		})
 		first, err := readBody(p, httptest.NewRecorder(), strings.NewReader(strings.Repeat("x", 40<<10)), 40<<10, false)
 		if err != nil {

@@ -1,23 +1,23 @@
 package ingest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"time"
 
+	"varve/internal/machine"
 	"varve/internal/model"
 	"varve/internal/units"
 )
 
 // Config holds the limits that all protocols share.
 type Config struct {
-	MaxSamplesInFlight int `yaml:"max_samples_in_flight" doc:"Samples that are parsed but not yet stored, of all senders. At the limit, sockets are read more slowly and HTTP answers 503."`
-
 	SamplesPerSecond int `yaml:"samples_per_second" doc:"Samples stored per second, of all senders; a second's worth may come at once. At the limit, sockets are read more slowly and HTTP answers 503. 0 sets no limit."`
 
-	NewSeriesPerSecond int `yaml:"new_series_per_second" doc:"New series per second in the long run. Known series are never delayed."`
-	NewSeriesBurst     int `yaml:"new_series_burst" doc:"New series at once, before new_series_per_second applies."`
+	NewSeriesPerSecond int `yaml:"new_series_per_second" doc:"New series per second in the long run. Twenty times as many may come at once. Known series are never delayed."`
 	MaxSeries          int `yaml:"max_series" doc:"Series in the store. Beyond the limit, points of new series are refused."`
 
 	MaxSeriesMemory units.Bytes `yaml:"max_series_memory" doc:"Memory for the names of all series and their index. Beyond the limit, points of new series are refused. 0 is a quarter of the memory of the machine or its control group."`
@@ -27,16 +27,9 @@ type Config struct {
 	ForceDefaultTTL bool          `yaml:"force_default_ttl" doc:"Gives default_ttl to all points, also to those that are sent with a time to live."`
 
 	MaxTags          int         `yaml:"max_tags" doc:"Most tags of a series."`
-	MaxMetricBytes   units.Bytes `yaml:"max_metric_bytes" doc:"Longest metric name."`
-	MaxTagNameBytes  units.Bytes `yaml:"max_tag_name_bytes" doc:"Longest tag name."`
 	MaxTagValueBytes units.Bytes `yaml:"max_tag_value_bytes" doc:"Longest tag value."`
-	MaxStringBytes   units.Bytes `yaml:"max_string_bytes" doc:"Longest string value."`
 
-	MaxBodyBytes     units.Bytes `yaml:"max_body_bytes" doc:"Largest HTTP body as it is sent."`
-	MaxUnpackedBytes units.Bytes `yaml:"max_unpacked_bytes" doc:"Largest HTTP body after decompression."`
-	BodyMemory       units.Bytes `yaml:"body_memory" doc:"Memory for the HTTP bodies of all requests together. From 4 MiB on an eighth of it is kept for bodies of up to a thousandth of it (256 KiB of 256 MiB), so that these do not wait behind large ones. When it is used up, HTTP answers 503."`
-
-	AliasCache units.Bytes `yaml:"alias_cache" doc:"Memory for the cache that leads from names, as clients send them, to series."`
+	BodyMemory units.Bytes `yaml:"body_memory" doc:"Memory for the HTTP bodies of all requests together. One may have a quarter of it as it is sent, and half of it after decompression. From 4 MiB on an eighth of it is kept for bodies of up to a thousandth of it (256 KiB of 256 MiB), so that these do not wait behind large ones. When it is used up, HTTP answers 503."`
 
 	// Constants; tests and benchmarks change them by --tune.
 
@@ -44,6 +37,21 @@ type Config struct {
 	StoreWait     time.Duration `tune:"store_wait"`     // how long it waits for the store to take its samples before that
 	RejectedKept  int           `tune:"rejected_kept"`  // latest refused inputs that are kept to be looked at
 	RejectedBytes units.Bytes   `tune:"rejected_bytes"` // length to which each of them is cut
+
+	// Constants that follow a setting while they are 0, see the methods of their names.
+
+	NewSeriesBurst   int         `tune:"new_series_burst"`
+	MaxBodyBytes     units.Bytes `tune:"max_body_bytes"`
+	MaxUnpackedBytes units.Bytes `tune:"max_unpacked_bytes"`
+	AliasCache       units.Bytes `tune:"alias_cache"`
+
+	// MaxSamplesInFlight bounds the samples that are parsed but not yet stored, of all senders.
+	// At the limit, sockets are read more slowly and HTTP answers 503. More would only wait
+	// longer for the same store.
+	MaxSamplesInFlight int         `tune:"max_samples_in_flight"`
+	MaxMetricBytes     units.Bytes `tune:"max_metric_bytes"`   // longest metric name; Cassandra's key of a row has room for 65,535 bytes of all names
+	MaxTagNameBytes    units.Bytes `tune:"max_tag_name_bytes"` // longest tag name
+	MaxStringBytes     units.Bytes `tune:"max_string_bytes"`   // longest string value; the default is what a row of KairosDB holds
 }
 
 // DefaultConfig returns the limits of a server that was told nothing.
@@ -53,7 +61,6 @@ func DefaultConfig() Config {
 		BusyWait:           500 * time.Millisecond,
 		StoreWait:          30 * time.Second,
 		NewSeriesPerSecond: 50_000,
-		NewSeriesBurst:     1_000_000,
 		MaxSeries:          5_000_000,
 		TTLFrom:            FromWrite,
 		MaxTags:            64,
@@ -61,13 +68,34 @@ func DefaultConfig() Config {
 		MaxTagNameBytes:    512,
 		MaxTagValueBytes:   4 * units.KiB,
 		MaxStringBytes:     65535, // what KairosDB can store
-		MaxBodyBytes:       64 * units.MiB,
-		MaxUnpackedBytes:   128 * units.MiB,
 		BodyMemory:         256 * units.MiB,
-		AliasCache:         128 * units.MiB,
 		RejectedKept:       200,
 		RejectedBytes:      512,
 	}
+}
+
+// newSeriesBurst is how many new series may come at once, before NewSeriesPerSecond applies:
+// those of a first start, or of a deployment.
+func (c Config) newSeriesBurst() int {
+	if c.NewSeriesBurst > 0 {
+		return c.NewSeriesBurst
+	}
+	return 20 * min(c.NewSeriesPerSecond, math.MaxInt/20)
+}
+
+// maxBody is the length of the longest HTTP body as it is sent. With what it unpacks to it
+// takes at most three quarters of the memory of all.
+func (c Config) maxBody() units.Bytes { return cmp.Or(c.MaxBodyBytes, max(c.BodyMemory/4, 1)) }
+
+// maxUnpacked is the length of the longest HTTP body after decompression.
+func (c Config) maxUnpacked() units.Bytes {
+	return cmp.Or(c.MaxUnpackedBytes, min(max(c.BodyMemory/2, 1), 2*units.GiB))
+}
+
+// AliasMemory is how much the cache may take that leads from names, as clients send them, to
+// series: a quarter of what the names of all may, and at most 128MiB.
+func (c Config) AliasMemory() int64 {
+	return cmp.Or(int64(c.AliasCache), min(machine.Share(int64(c.MaxSeriesMemory))/4, 128*int64(units.MiB)))
 }
 
 // Validate reports every value that makes no sense, by its key.
@@ -85,7 +113,6 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("samples_per_second: is %d, must be 0 or more", c.SamplesPerSecond))
 	}
 	positive("new_series_per_second", c.NewSeriesPerSecond)
-	positive("new_series_burst", c.NewSeriesBurst)
 	positive("max_series", c.MaxSeries)
 	if c.MaxSeriesMemory < 0 {
 		errs = append(errs, fmt.Errorf("max_series_memory: is %s, must be 0 or more", c.MaxSeriesMemory))
@@ -95,17 +122,19 @@ func (c Config) Validate() error {
 	positive("max_tag_name_bytes", c.MaxTagNameBytes)
 	positive("max_tag_value_bytes", c.MaxTagValueBytes)
 	positive("max_string_bytes", c.MaxStringBytes)
-	positive("max_body_bytes", c.MaxBodyBytes)
-	positive("max_unpacked_bytes", c.MaxUnpackedBytes)
 	positive("body_memory", c.BodyMemory)
-	positive("alias_cache", c.AliasCache)
 	positive("rejected_kept", c.RejectedKept)
 	positive("rejected_bytes", c.RejectedBytes)
+	for key, n := range map[string]int64{"new_series_burst": int64(c.NewSeriesBurst), "max_body_bytes": int64(c.MaxBodyBytes), "max_unpacked_bytes": int64(c.MaxUnpackedBytes), "alias_cache": int64(c.AliasCache)} {
+		if n < 0 {
+			errs = append(errs, fmt.Errorf("%s: is %d, must be 0 or more", key, n))
+		}
+	}
 	if c.DefaultTTL < 0 || c.DefaultTTL > model.MaxTTL*time.Second || c.DefaultTTL%time.Second != 0 {
 		errs = append(errs, fmt.Errorf("default_ttl: is %s, must be whole seconds from 0 to %s", c.DefaultTTL, model.MaxTTL*time.Second))
 	}
-	if whole := c.MaxBodyBytes + c.MaxUnpackedBytes; c.MaxUnpackedBytes > 0 && c.BodyMemory < whole {
-		errs = append(errs, fmt.Errorf("body_memory: is %s, must hold at least one body as it is sent and unpacked, max_body_bytes + max_unpacked_bytes, %s", c.BodyMemory, whole))
+	if whole := c.maxBody() + c.maxUnpacked(); c.BodyMemory < whole {
+		errs = append(errs, fmt.Errorf("body_memory: is %s, must hold at least one body as it is sent and unpacked, %s", c.BodyMemory, whole))
 	}
 	if c.MaxUnpackedBytes > 2*units.GiB {
 		errs = append(errs, fmt.Errorf("max_unpacked_bytes: is %s, must be at most 2GiB", c.MaxUnpackedBytes))

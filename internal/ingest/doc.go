@@ -27,7 +27,7 @@
 // the bytes of a series as they were sent (not yet parsed, sorted or checked)
 // to the store's reference, so that a known series costs one comparison. The
 // Writer first tries the alias that followed the last one before. The cache is
-// bounded in bytes (alias_cache) and forgets by generations.
+// bounded in bytes and forgets by generations.
 //
 // # What is refused
 //

@@ -684,7 +684,7 @@ func TestReasonsThatNeverOccurAreNotExported(t *testing.T) {
 
 func TestBodyMemoryIsBounded(t *testing.T) {
 	p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, func(c *ingest.Config) {
-		c.BodyMemory, c.MaxUnpackedBytes, c.BusyWait = 100<<10, 100<<10, time.Millisecond
+		c.BodyMemory, c.MaxBodyBytes, c.MaxUnpackedBytes, c.BusyWait = 100<<10, 100<<10, 100<<10, time.Millisecond
 	})
 	read := func() (*ingest.Body, error) {
 		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(strings.Repeat("x", 70<<10)))
@@ -759,13 +759,15 @@ func TestConfigBounds(t *testing.T) {
 		{func(c *ingest.Config) { c.DefaultTTL = (model.MaxTTL + 1) * time.Second }, "default_ttl"},
 		{func(c *ingest.Config) { c.TTLFrom = "now" }, "ttl_from"},
 		{func(c *ingest.Config) { c.TTLFrom = ingest.FromTimestamp }, ""},
-		{func(c *ingest.Config) { c.BodyMemory = c.MaxBodyBytes + c.MaxUnpackedBytes - 1 }, "body_memory"},
-		{func(c *ingest.Config) { c.BodyMemory = c.MaxBodyBytes + c.MaxUnpackedBytes }, ""},
+		{func(c *ingest.Config) { c.MaxBodyBytes, c.MaxUnpackedBytes, c.BodyMemory = 1000, 2000, 2999 }, "body_memory"},
+		{func(c *ingest.Config) { c.MaxBodyBytes, c.MaxUnpackedBytes, c.BodyMemory = 1000, 2000, 3000 }, ""},
+		{func(c *ingest.Config) { c.BodyMemory = 2 }, ""},
+		{func(c *ingest.Config) { c.MaxBodyBytes = -1 }, "max_body_bytes"},
 		{func(c *ingest.Config) { c.MaxUnpackedBytes, c.BodyMemory = 2*units.GiB, 3*units.GiB }, ""},
 		{func(c *ingest.Config) { c.MaxUnpackedBytes, c.BodyMemory = 2*units.GiB+1, 3*units.GiB }, "max_unpacked_bytes"},
 		{func(c *ingest.Config) { c.MaxStringBytes = 4 * units.MiB }, ""},
 		{func(c *ingest.Config) { c.MaxStringBytes = 4*units.MiB + 1 }, "max_string_bytes"},
-		{func(c *ingest.Config) { c.MaxUnpackedBytes, c.BodyMemory = 0, 1 }, "max_unpacked_bytes"}, // and of the sum nothing
+		{func(c *ingest.Config) { c.BodyMemory = 100 * units.GiB }, ""},
 		{func(c *ingest.Config) { c.MaxTags = 0 }, "max_tags"},
 		{func(c *ingest.Config) { c.MaxTags = 1 }, ""},
 	} {

@@ -42,7 +42,7 @@ func (p *Pipeline) Observe(o Observer) {
 // to from now on is resolved again. Blocks that are being parsed go on with what
 // they know.
 func (p *Pipeline) ResolveAnew() {
-	p.aliases.Store(newAliasCache(p.appender.Epoch(), int64(p.cfg.AliasCache)))
+	p.aliases.Store(newAliasCache(p.appender.Epoch(), p.cfg.AliasMemory()))
 }
 
 func (p *Pipeline) resolved(epoch uint64, ref store.Ref, metric string) {

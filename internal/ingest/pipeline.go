@@ -103,7 +103,7 @@ func New(appender store.Appender, cfg Config, o Options) *Pipeline {
 		limits:   o.Limits,
 		now:      o.Now,
 		inFlight: newGate(int64(cfg.MaxSamplesInFlight)),
-		newcomer: rate.NewLimiter(rate.Limit(cfg.NewSeriesPerSecond), cfg.NewSeriesBurst),
+		newcomer: rate.NewLimiter(rate.Limit(cfg.NewSeriesPerSecond), cfg.newSeriesBurst()),
 		samples:  newSampleRate(o.Limits, cfg.SamplesPerSecond, o.Now()),
 		rejected: newRejectedRing(cfg.RejectedKept, o.Logger),
 		culprits: &culprits{
@@ -116,7 +116,7 @@ func New(appender store.Appender, cfg Config, o Options) *Pipeline {
 	p.writes.patience = congestion.Patience(cfg.StoreWait)
 	p.checker, _ = store.As[store.SampleChecker](appender)
 	p.mu.protocols = map[string]*Protocol{}
-	p.aliases.Store(newAliasCache(appender.Epoch(), int64(cfg.AliasCache)))
+	p.aliases.Store(newAliasCache(appender.Epoch(), cfg.AliasMemory()))
 	p.growth.Store(newGrowth(cfg))
 	p.metrics = newMetrics(o.Registerer, p)
 	return p
@@ -133,12 +133,12 @@ func newGrowth(cfg Config) *growth {
 	return &growth{cfg.MaxSeries, cfg.NewSeriesPerSecond, machine.Share(int64(cfg.MaxSeriesMemory))}
 }
 
-// SetSeriesLimits changes MaxSeries, MaxSeriesMemory, NewSeriesPerSecond and
-// NewSeriesBurst. cfg must be valid.
+// SetSeriesLimits changes MaxSeries, MaxSeriesMemory and NewSeriesPerSecond. cfg must be
+// valid.
 func (p *Pipeline) SetSeriesLimits(cfg Config) {
 	p.growth.Store(newGrowth(cfg))
 	p.newcomer.SetLimitAt(p.now(), rate.Limit(cfg.NewSeriesPerSecond))
-	p.newcomer.SetBurstAt(p.now(), cfg.NewSeriesBurst)
+	p.newcomer.SetBurstAt(p.now(), cfg.newSeriesBurst())
 }
 
 // SetSampleRate changes SamplesPerSecond.
@@ -228,7 +228,7 @@ func (p *Pipeline) aliasesOf(epoch uint64) *aliasCache {
 		if c.epoch == epoch {
 			return c
 		}
-		fresh := newAliasCache(epoch, int64(p.cfg.AliasCache))
+		fresh := newAliasCache(epoch, p.cfg.AliasMemory())
 		if p.aliases.CompareAndSwap(c, fresh) {
 			return fresh
 		}

@@ -52,7 +52,7 @@ func (w *Writer) AddValue(typ model.Type, r store.Ref, ms int64, value []byte, t
 	case !kind.Variable():
 		return Faultf(BadValue, "%d bytes are no value of type %s", len(value), Brief(string(typ)))
 	case int64(len(value)) > int64(w.p.cfg.MaxStringBytes):
-		return limitFault(ValueTooLong, "ingest.max_string_bytes", int64(w.p.cfg.MaxStringBytes), int64(len(value)), "value of type "+Brief(string(typ)))
+		return limitFault(ValueTooLong, "bytes of a string value", int64(w.p.cfg.MaxStringBytes), int64(len(value)), "value of type "+Brief(string(typ)))
 	}
 	return w.AddBytes(kind, r, ms, value, ttl)
 }

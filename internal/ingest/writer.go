@@ -16,7 +16,7 @@ import (
 	"varve/internal/store"
 )
 
-// ErrBusy means that max_samples_in_flight or body_memory is used up and the
+// ErrBusy means that MaxSamplesInFlight or body_memory is used up and the
 // sender may not be held up any longer. Nothing of the block was stored.
 var ErrBusy = errors.New("too much input is in flight")
 
@@ -443,7 +443,7 @@ func (p *Pipeline) CheckNames(n *Names) *Fault {
 	if n.Metric == "" {
 		return Faultf(BadName, "metric name is empty")
 	}
-	if f := p.checkName("metric name", "ingest.max_metric_bytes", n.Metric, int64(p.cfg.MaxMetricBytes)); f != nil {
+	if f := p.checkName("metric name", "bytes of a metric name", n.Metric, int64(p.cfg.MaxMetricBytes)); f != nil {
 		return f
 	}
 	if len(n.Tags) > p.cfg.MaxTags {
@@ -456,7 +456,7 @@ func (p *Pipeline) CheckNames(n *Names) *Fault {
 		if t.Value == "" {
 			return Faultf(BadTag, "the value of tag %s is empty", Brief(t.Name))
 		}
-		if f := p.checkName("tag name", "ingest.max_tag_name_bytes", t.Name, int64(p.cfg.MaxTagNameBytes)); f != nil {
+		if f := p.checkName("tag name", "bytes of a tag name", t.Name, int64(p.cfg.MaxTagNameBytes)); f != nil {
 			return f
 		}
 		if f := p.checkName("tag value", "ingest.max_tag_value_bytes", t.Value, int64(p.cfg.MaxTagValueBytes)); f != nil {
@@ -485,7 +485,7 @@ func (p *Pipeline) checkName(what, key, s string, limit int64) *Fault {
 // CheckString holds a string value against the limits.
 func (p *Pipeline) CheckString(v []byte) *Fault {
 	if int64(len(v)) > int64(p.cfg.MaxStringBytes) {
-		return limitFault(ValueTooLong, "ingest.max_string_bytes", int64(p.cfg.MaxStringBytes), int64(len(v)), "string value")
+		return limitFault(ValueTooLong, "bytes of a string value", int64(p.cfg.MaxStringBytes), int64(len(v)), "string value")
 	}
 	if !utf8.Valid(v) {
 		return Faultf(BadUTF8, "string value is not UTF-8")

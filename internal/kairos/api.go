@@ -129,7 +129,7 @@ func dropBody(r *http.Request) { io.Copy(io.Discard, io.LimitReader(r.Body, maxD
 // readBody reads a request's JSON within the limit. The text must be closed.
 func (a *API) readBody(r *http.Request) (*query.Text, error) {
 	return a.engine.ReadText(r.Context(), r.Body, query.TextLimit{
-		Key: "kairos.max_query_size", Max: int64(a.config.MaxQuerySize), What: "bytes of a query", Announced: r.ContentLength,
+		Key: "bytes of a query", Max: int64(a.config.MaxQuerySize), What: "read a query or delete", Announced: r.ContentLength,
 	})
 }
 

@@ -169,7 +169,7 @@ func TestOverloadSaysWhatIsShort(t *testing.T) {
 	}
 	defer run.Close(nil)
 	resp, body := s.do(t, "POST", queryPath, `{"start_absolute":0,"metrics":[{"name":"m"}]}`)
-	if resp.StatusCode != 503 || !strings.Contains(body, "query.max_") || resp.Header.Get("Retry-After") == "" {
+	if resp.StatusCode != 503 || !strings.Contains(body, "limit waiting queries of 0 reached") || resp.Header.Get("Retry-After") == "" {
 		t.Errorf("%d %q %v", resp.StatusCode, body, resp.Header)
 	}
 }
@@ -180,7 +180,7 @@ func TestQuerySizeIsLimited(t *testing.T) {
 	s := startServerWith(t, storetest.NewReference(nil), query.DefaultConfig(), kc)
 	for _, path := range []string{queryPath, queryPath + "/tags", "/api/v1/datapoints/delete"} {
 		resp, body := s.do(t, "POST", path, strings.Repeat(" ", 101))
-		if resp.StatusCode != 400 || !strings.Contains(body, "kairos.max_query_size of 100") {
+		if resp.StatusCode != 400 || !strings.Contains(body, "bytes of a query of 100") {
 			t.Errorf("%s: %d %s", path, resp.StatusCode, body)
 		}
 	}

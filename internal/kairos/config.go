@@ -9,17 +9,20 @@ import (
 
 // Config bounds requests and answers.
 type Config struct {
-	MaxQuerySize   units.Bytes   `yaml:"max_query_size" doc:"Largest JSON text of a query or delete request."`
-	ResponseBuffer units.Bytes   `yaml:"response_buffer" doc:"Bytes of an answer that are held back until it is complete. A larger answer is sent while it is computed, and a failure then breaks the connection."`
-	QueryCache     units.Bytes   `yaml:"query_cache" doc:"Memory for answers to queries with a cache_time. 0 turns the cache off, which is also KairosDB's default."`
-	SlowQuery      time.Duration `yaml:"slow_query" doc:"Queries that take this long are logged and kept for /admin/slowqueries. 0 turns that off."`
-	ServerType     string        `yaml:"server_type" doc:"Methods that are served: ALL, or a list of INGEST, QUERY and DELETE, separated by commas. Others are answered 403. Telnet is always served."`
-	RegexPrefix    string        `yaml:"regex_prefix" doc:"Prefix that makes a tag filter value a regular expression. Empty turns them off."`
+	QueryCache  units.Bytes   `yaml:"query_cache" doc:"Memory for answers to queries with a cache_time. 0 turns the cache off, which is also KairosDB's default."`
+	SlowQuery   time.Duration `yaml:"slow_query" doc:"Queries that take this long are logged and kept for /admin/slowqueries. 0 turns that off."`
+	ServerType  string        `yaml:"server_type" doc:"Methods that are served: ALL, or a list of INGEST, QUERY and DELETE, separated by commas. Others are answered 403. Telnet is always served."`
+	RegexPrefix string        `yaml:"regex_prefix" doc:"Prefix that makes a tag filter value a regular expression. Empty turns them off."`
 
 	// Constants; tests and benchmarks change them by --tune.
 
 	SlowQueriesKept int         `tune:"slow_queries_kept"` // latest slow queries that are kept to be looked at
 	MaxValueSize    units.Bytes `tune:"max_value_size"`    // longest text that the metadata API stores under one key
+	MaxQuerySize    units.Bytes `tune:"max_query_size"`    // longest JSON text of a query or delete; room for 50,000 tag values
+	// ResponseBuffer is how many bytes of an answer are held back until it is complete. A larger
+	// answer is sent while it is computed, and a failure then breaks the connection. More would
+	// take the memory of query.total_memory from queries.
+	ResponseBuffer units.Bytes `tune:"response_buffer"`
 }
 
 // DefaultConfig returns the defaults.

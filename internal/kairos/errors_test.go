@@ -21,7 +21,8 @@ var settingKey = regexp.MustCompile(`^((cassandra|embedded|ingest|kairos|query|r
 var unsettable = []string{
 	"bytes of a batch", "bytes of a series", "series ids of a store", "metadata keys", "bytes of metadata", "bytes of a metadata name", "bytes of a metadata value", "backups",
 	"bytes of a roll-up task", "bytes of a line of an import",
-	"waiting requests", "writes that wait",
+	"waiting requests", "waiting queries", "waiting deletes", "writes that wait", "bytes of a query", "roll-up tasks",
+	"bytes of a metric name", "bytes of a tag name", "bytes of a string value", "bytes of a body", "bytes of an unpacked body", "bytes of an event", "events of a list", "events of a day",
 	"levels of the data of an event", "timelines of an event", "bytes of a change of a timeline", "bytes of a line of events", "wrong events of a request", "timelines of a merged read",
 	"events that are looked through for an id", "layouts of a timeline", "events of a page", "timelines of a request", "timelines of a page",
 	"deletes of a timeline in a day", "events of a request, counted once for each of their timelines", "bytes of the events of a request, counted once for each of their timelines",
@@ -34,7 +35,7 @@ var speakOfKeys = []string{"admin", "config", "kairosconf", "keyspacetest", "ori
 func TestLimitsAreDocumented(t *testing.T) {
 	settings, page := readDoc(t, "configuration.md"), readDoc(t, "errors.md")
 	keys := limitKeys(t)
-	for _, known := range []string{"query.max_samples", "ingest.max_tags", "kairos.max_query_size"} {
+	for _, known := range []string{"query.max_samples", "ingest.max_tags", "query.max_memory"} {
 		if keys[known] == "" {
 			t.Errorf("%s was not found in the code", known)
 		}

@@ -91,7 +91,7 @@ func TestNamesTakeAPlace(t *testing.T) {
 			if list == "metricnames" {
 				path = strings.TrimSuffix(path, "&metric=m")
 			}
-			if resp, body := s.do(t, "GET", path, ""); resp.StatusCode != 503 || !strings.Contains(body, "query.max_queued") {
+			if resp, body := s.do(t, "GET", path, ""); resp.StatusCode != 503 || !strings.Contains(body, "waiting queries") {
 				t.Errorf("%s: %d %s", path, resp.StatusCode, body)
 			}
 		}

@@ -58,7 +58,7 @@ func TestSaveAs(t *testing.T) {
 		`"metric_name":"x","tags":{"a":""}`: {400, "the value of tag a is empty"},
 		`"metric_name":"x","tags":[]`:       {400, "Expected BEGIN_OBJECT but was BEGIN_ARRAY"},
 		`"metric_name":"x","tag":{}`:        {400, "no matching setter was found on 'class org.kairosdb.core.aggregator.SaveAsAggregator'"},
-		`"metric_name":"` + strings.Repeat("x", 3000) + `"`: {400, "ingest.max_metric_bytes"},
+		`"metric_name":"` + strings.Repeat("x", 3000) + `"`: {400, "bytes of a metric name"},
 		`"metric_name":"x","tags":{"saved_from":"y"}`:       {500, "Multiple entries with same key: saved_from=y and saved_from=m"},
 	} {
 		if save != "" {

@@ -77,17 +77,16 @@ type rule struct {
 }
 
 var rules = map[string]rule{
-	"telnetserver.max_command_size":                            {"telnet.max_line", same},
-	"jetty.socket_idle_timeout":                                {"server.idle_timeout", unitOf(time.Millisecond)},
-	"server.type":                                              {"kairos.server_type", upper},
-	"queries.regex_prefix":                                     {"kairos.regex_prefix", same},
-	"log.queries.greater_than":                                 {"kairos.slow_query", unitOf(time.Second)},
-	"datastore.cassandra.query_time_limit_sec":                 {"query.timeout", unlessZero(unitOf(time.Second))},
-	"datastore.cassandra.query_limit":                          {"query.max_samples", unlessZero(same)},
-	"datastore.cassandra.datapoint_ttl":                        {"ingest.default_ttl", unitOf(time.Second)},
-	"datastore.cassandra.force_default_datapoint_ttl":          {"ingest.force_default_ttl", same},
-	"datastore.cassandra.align_datapoint_ttl_with_timestamp":   {"ingest.ttl_from", ttlFrom},
-	"rollups.server_assignment.check_update_delay_millseconds": {"rollups.poll_interval", unitOf(time.Millisecond)},
+	"telnetserver.max_command_size":                          {"telnet.max_line", same},
+	"jetty.socket_idle_timeout":                              {"server.idle_timeout", unitOf(time.Millisecond)},
+	"server.type":                                            {"kairos.server_type", upper},
+	"queries.regex_prefix":                                   {"kairos.regex_prefix", same},
+	"log.queries.greater_than":                               {"kairos.slow_query", unitOf(time.Second)},
+	"datastore.cassandra.query_time_limit_sec":               {"query.timeout", unlessZero(unitOf(time.Second))},
+	"datastore.cassandra.query_limit":                        {"query.max_samples", unlessZero(same)},
+	"datastore.cassandra.datapoint_ttl":                      {"ingest.default_ttl", unitOf(time.Second)},
+	"datastore.cassandra.force_default_datapoint_ttl":        {"ingest.force_default_ttl", same},
+	"datastore.cassandra.align_datapoint_ttl_with_timestamp": {"ingest.ttl_from", ttlFrom},
 }
 
 // cluster are keys of the cluster that is written to: write_cluster.* since 1.3,
@@ -141,6 +140,7 @@ var (
 	notes = remarks(
 		`^service\.(telnet|http|health|reporter)$`, "it is always on",
 		`^service\.rollups$`, "roll-ups run where no KairosDB node does, or as rollups.participate says",
+		`^rollups\.server_assignment\.check_update_delay_millseconds$`, "Varve looks every 10s",
 		`^service\.`, noSuchPart,
 		`^(queue_processor|ingest_executor)\.`, "points are acknowledged by Varve's own log: cassandra.spool, embedded.log",
 		`^(reporter\.|metric-prefix|metrics\.|queries\.aggregate_stats)`, "Varve's own metrics are at /internal/metrics",

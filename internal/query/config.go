@@ -15,12 +15,15 @@ type Config struct {
 	TotalMemory   units.Bytes   `yaml:"total_memory" doc:"Most memory that all queries, the texts of their requests and unsent answers may hold together. A query waits max_wait for memory; then it is refused as overload. 0 is a quarter of the memory of the machine or its control group."`
 	Timeout       time.Duration `yaml:"timeout" doc:"Longest time that one query may take, not counting the wait for a free place."`
 	MaxConcurrent int           `yaml:"max_concurrent" doc:"Most queries that compute at once. A query that has computed for a while lets others begin, and a query whose client does not read its answer gives up its place."`
-	MaxQueued     int           `yaml:"max_queued" doc:"Most queries that wait for a free place, and most deletes that wait for others to end. Further ones are refused as overload."`
 	MaxWait       time.Duration `yaml:"max_wait" doc:"Longest time that a query waits to be parsed, then again for a free place, and that a delete waits for others to end. After it they are refused as overload."`
 
 	// Constants; tests and benchmarks change them by --tune.
 
 	Workers int `tune:"workers"` // goroutines that read series for one query; at most one per processor is used
+	// MaxQueued bounds the queries that wait for a free place, and the deletes that wait for
+	// others to end. Further ones are refused as overload. MaxWait is what ends a wait: so many
+	// that are served within it do not exist, and each holds little.
+	MaxQueued int `tune:"max_queued"`
 }
 
 // DefaultConfig returns the defaults.

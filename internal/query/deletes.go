@@ -58,7 +58,7 @@ func (d *deletes) enter(ctx context.Context, config *Config) error {
 		most: int64(config.MaxQueued), wait: config.MaxWait, waiting: &d.waiting, gauge: d.queued,
 		full: func(n int64) error {
 			return &BusyError{&store.LimitError{
-				Limit: "query.max_queued", Max: int64(config.MaxQueued), Need: n,
+				Limit: "waiting deletes", Max: int64(config.MaxQueued), Need: n,
 				What: "deletes that wait until others have ended; nothing was deleted; send fewer at once",
 			}}
 		},

@@ -144,7 +144,7 @@ func (e *Engine) enter(ctx context.Context) error {
 		most: int64(config.MaxQueued), wait: config.MaxWait, waiting: &e.queued, gauge: e.metrics.queued,
 		full: func(n int64) error {
 			return &BusyError{&store.LimitError{
-				Limit: "query.max_queued", Max: int64(config.MaxQueued), Need: n, What: "wait for a free place",
+				Limit: "waiting queries", Max: int64(config.MaxQueued), Need: n, What: "wait for a free place",
 			}}
 		},
 		late: &BusyError{&store.LimitError{

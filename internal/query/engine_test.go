@@ -51,7 +51,7 @@ func TestQueueIsBounded(t *testing.T) {
 			t.Fatalf("%d queries wait", n)
 		}
 		var busy *BusyError
-		if _, err := f.Begin(context.Background(), Request{}); !errors.As(err, &busy) || busy.Limit.Limit != "query.max_queued" {
+		if _, err := f.Begin(context.Background(), Request{}); !errors.As(err, &busy) || busy.Limit.Limit != "waiting queries" {
 			t.Errorf("queue full: %v", err)
 		}
 		if err := <-waited; !errors.As(err, &busy) || busy.Limit.Limit != "query.max_concurrent" || time.Since(began) != config.MaxWait {

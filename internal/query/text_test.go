@@ -14,7 +14,7 @@ import (
 )
 
 func (f *fixture) readText(in io.Reader) (*Text, error) {
-	return f.ReadText(f.Context(), in, TextLimit{Key: "kairos.max_query_size", Max: 1 << 20, What: "bytes of a query", Announced: -1})
+	return f.ReadText(f.Context(), in, TextLimit{Key: "bytes of a query", Max: 1 << 20, What: "bytes of a query", Announced: -1})
 }
 
 func spaces(n int) io.Reader { return strings.NewReader(strings.Repeat(" ", n)) }
@@ -29,7 +29,7 @@ func TestTextsAreLimited(t *testing.T) {
 		text.Close()
 	}
 	var limit *store.LimitError
-	if _, err := f.readText(spaces(1<<20 + 1)); !errors.As(err, &limit) || limit.Limit != "kairos.max_query_size" || limit.Need != 1<<20+1 {
+	if _, err := f.readText(spaces(1<<20 + 1)); !errors.As(err, &limit) || limit.Limit != "bytes of a query" || limit.Need != 1<<20+1 {
 		t.Errorf("one byte too many: %v", err)
 	}
 	var input *store.InputError

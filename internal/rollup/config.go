@@ -10,10 +10,8 @@ import (
 
 // Config are the settings of roll-ups.
 type Config struct {
-	MaxTasks      int           `yaml:"max_tasks" doc:"Most roll-up tasks that may exist."`
 	MaxConcurrent int           `yaml:"max_concurrent" doc:"Most roll-up tasks that run at once. A backfill takes a place for each batch and offers it to waiting tasks before the next one."`
 	LateHorizon   time.Duration `yaml:"late_horizon" doc:"Each run computes again the buckets that ended up to this long before the last run, 1m to 31 days. Points that arrive later than half of it are noted, and the next run computes their buckets."`
-	PollInterval  time.Duration `yaml:"poll_interval" doc:"How often tasks that other servers have changed are looked for."`
 	Participate   bool          `yaml:"participate" doc:"For the store cassandra, while KairosDB nodes use the keyspace: true lists this server among their hosts and runs the tasks that they assign to it; false leaves all tasks to them."`
 
 	// Constants; tests and benchmarks change them by --tune.
@@ -24,6 +22,8 @@ type Config struct {
 	RetryInterval time.Duration `tune:"retry_interval"` // until a failed run is tried again, if the task's own interval is longer
 	BatchBuckets  int           `tune:"batch_buckets"`  // that one query of a roll-up computes; progress is recorded after each
 	MaxTaskSize   units.Bytes   `tune:"max_task_size"`  // longest JSON text of a roll-up task
+	MaxTasks      int           `tune:"max_tasks"`      // that may exist; each asks the store at least once in its interval
+	PollInterval  time.Duration `tune:"poll_interval"`  // between looks for tasks that other servers have changed; KairosDB's default
 }
 
 // DefaultConfig returns the defaults.

@@ -56,7 +56,7 @@ func (s *Scheduler) put(ctx context.Context, t *task, replace bool) error {
 		return errNoTask
 	}
 	if n := s.count(); !there && n >= s.config.MaxTasks {
-		return &store.LimitError{Limit: "rollups.max_tasks", Max: int64(s.config.MaxTasks), Need: int64(n) + 1, What: "store a roll-up task"}
+		return &store.LimitError{Limit: "roll-up tasks", Max: int64(s.config.MaxTasks), Need: int64(n) + 1, What: "store a roll-up task"}
 	}
 	if err := checkLoops(t, readersOf(append(s.beside(t.id), t))); err != nil {
 		return err

@@ -841,7 +841,7 @@ func TestFaultyTasks(t *testing.T) {
 	}
 	h.do(200, "POST", "/api/v1/rollups", good)
 	h.do(200, "POST", "/api/v1/rollups", good) // replaced
-	if got := h.do(400, "POST", "/api/v1/rollups", taskJSON("u", hour, hour, "")); !strings.Contains(got, "rollups.max_tasks of 1") {
+	if got := h.do(400, "POST", "/api/v1/rollups", taskJSON("u", hour, hour, "")); !strings.Contains(got, "roll-up tasks of 1") {
 		t.Error(got)
 	}
 	h.do(404, "PUT", "/api/v1/rollups/u", good)

@@ -62,7 +62,7 @@ func (s *Spool) apply(e *writelog.Encoder, b *store.Batch) (writelog.Entry, *Gen
 		g.began.Store(&now)
 		poke(s.pokeKeeper)
 	}
-	if h.Bytes() >= int64(s.cfg.GenerationBytes) || h.Samples() >= s.cfg.GenerationSamples {
+	if h.Bytes() >= int64(s.cfg.generationBytes()) || h.Samples() >= s.cfg.GenerationSamples {
 		s.cutLocked() // an error is the log's, which the caller meets too
 	}
 	return logged, g, nil
@@ -179,7 +179,7 @@ func (s *Spool) waitForStore(ctx context.Context, g *Generation) error {
 	case <-timer.C:
 	}
 	s.metrics.refusedStore.Inc()
-	return s.refusal(fmt.Sprintf("the remote store has not confirmed the samples within %s of %v; they may arrive later", s.options.Section.Key("acknowledge_timeout"), s.cfg.AcknowledgeTimeout))
+	return s.refusal(fmt.Sprintf("%s is store, and the remote store has not confirmed the samples within %v; they may arrive later", s.options.Section.Key("acknowledge"), s.cfg.AcknowledgeTimeout))
 }
 
 // Refuse makes the spool take no more writes until it is opened again.

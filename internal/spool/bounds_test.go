@@ -304,7 +304,7 @@ func TestAcknowledgeStore(t *testing.T) {
 		err = tryPut(s, testSeries("load", 1), 8, 1000) // on a busy machine the store was not asked yet
 	}
 	var unavailable *store.UnavailableError
-	if !errors.As(err, &unavailable) || !errors.Is(err, errDown) || !strings.Contains(err.Error(), "acknowledge_timeout") {
+	if !errors.As(err, &unavailable) || !errors.Is(err, errDown) || !strings.Contains(err.Error(), "acknowledge is store, and the remote store has not confirmed") {
 		t.Errorf("with the store down: %v", err)
 	}
 	s.cfg.AcknowledgeTimeout = time.Hour
@@ -563,7 +563,7 @@ func TestConfig(t *testing.T) {
 	if err == nil {
 		t.Fatal("a bad configuration passes")
 	}
-	for _, key := range []string{"acknowledge:", "acknowledge_timeout:", "generation_bytes:", "generation_samples:", "max_bytes:", "max_idle_series:"} {
+	for _, key := range []string{"acknowledge:", "acknowledge_timeout:", "max_memory:", "generation_samples:", "max_bytes:", "max_idle_series:"} {
 		if !strings.Contains(err.Error(), key) {
 			t.Errorf("%q does not name %s", err, key)
 		}
@@ -581,17 +581,32 @@ func TestConfigBounds(t *testing.T) {
 	check("store_linger", func(c *Config, v int64) { c.StoreLinger = time.Duration(v) },
 		[]int64{0, int64(time.Minute)}, []int64{-1, int64(time.Minute) + 1})
 	check("generation_bytes", func(c *Config, v int64) { c.GenerationBytes, c.MaxMemory = units.Bytes(v), 4*units.GiB },
-		[]int64{64 << 10, 1 << 30}, []int64{64<<10 - 1, 1<<30 + 1})
+		[]int64{0, 64 << 10, 1 << 30}, []int64{64<<10 - 1, 1<<30 + 1})
 	check("generation_samples", func(c *Config, v int64) { c.GenerationSamples = v },
 		[]int64{1, 1 << 30}, []int64{0, 1<<30 + 1})
 	check("max_memory", func(c *Config, v int64) { c.GenerationBytes, c.MaxMemory = 1<<20, units.Bytes(v) },
 		[]int64{2 << 20}, []int64{2<<20 - 1})
+	check("max_memory", func(c *Config, v int64) { c.MaxMemory = units.Bytes(v) }, []int64{128 << 10}, []int64{128<<10 - 1})
 	check("max_bytes", func(c *Config, v int64) { c.MaxBytes = units.Bytes(v) },
 		[]int64{1 << 20}, []int64{1<<20 - 1})
 	check("min_free_bytes", func(c *Config, v int64) { c.MinFreeBytes = units.Bytes(v) },
 		[]int64{0}, []int64{-1})
 	check("max_idle_series", func(c *Config, v int64) { c.MaxIdleSeries = int(v) },
 		[]int64{0}, []int64{-1})
+}
+
+// TestGenerationBytes: a generation has a third of the memory, at most 1GiB.
+func TestGenerationBytes(t *testing.T) {
+	c := DefaultConfig()
+	if c.generationBytes() != 48*units.MiB {
+		t.Errorf("by default %v", c.generationBytes())
+	}
+	if c.MaxMemory = 30 * units.GiB; c.generationBytes() != units.GiB {
+		t.Errorf("of much memory %v", c.generationBytes())
+	}
+	if c.GenerationBytes = units.MiB; c.generationBytes() != units.MiB {
+		t.Errorf("of a test %v", c.generationBytes())
+	}
 }
 
 // TestDefaultPace: nobody who opens a spool need say how fast it tries again.

@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -17,13 +18,10 @@ const (
 
 // Config holds the settings of a spool.
 type Config struct {
-	Acknowledge        string        `yaml:"acknowledge" doc:"when a write is acknowledged: \"spool\" once it is in the local log, \"store\" once the remote store has it"`
-	AcknowledgeTimeout time.Duration `yaml:"acknowledge_timeout" doc:"Longest wait for the remote store with acknowledge store. After it the write is refused as unavailable, and may still arrive."`
-	Linger             time.Duration `yaml:"linger" doc:"How long samples gather before they are written to the remote store. The longer, the more samples of a series are written together and the less each costs. They are durable and visible here at once."`
+	Acknowledge string        `yaml:"acknowledge" doc:"when a write is acknowledged: \"spool\" once it is in the local log, \"store\" once the remote store has it"`
+	Linger      time.Duration `yaml:"linger" doc:"How long samples gather before they are written to the remote store. The longer, the more samples of a series are written together and the less each costs. They are durable and visible here at once."`
 
-	GenerationBytes units.Bytes `yaml:"generation_bytes" doc:"Samples in memory beyond this size are handed to the remote store at once. A series takes about 230 bytes, a sample 3 to 17. What should be written together must fit."`
-
-	MaxMemory    units.Bytes `yaml:"max_memory" doc:"Memory for samples that the remote store does not have yet. Older ones are kept in files."`
+	MaxMemory    units.Bytes `yaml:"max_memory" doc:"Memory for samples that the remote store does not have yet. Older ones are kept in files. Samples that take a third of it are handed to the remote store at once, without linger: a series takes about 230 bytes, a sample 3 to 17. What should be written together must fit."`
 	MaxBytes     units.Bytes `yaml:"max_bytes" doc:"Disk space for samples that the remote store does not have yet. At the limit, writes are refused."`
 	MinFreeBytes units.Bytes `yaml:"min_free_bytes" doc:"Free disk space below which writes are refused. 0 turns the check off."`
 
@@ -31,9 +29,15 @@ type Config struct {
 
 	// Constants; tests and benchmarks change them by --tune.
 
+	// GenerationBytes is the size of samples in memory beyond which they are handed to the remote
+	// store at once, 64KiB to 1GiB. While it is 0, see generationBytes.
+	GenerationBytes   units.Bytes   `tune:"generation_bytes"`
 	StoreLinger       time.Duration `tune:"store_linger"`       // Linger with acknowledge store, where a client waits for it
 	GenerationSamples int64         `tune:"generation_samples"` // samples in memory beyond this number are handed to the remote store at once
 	MaxIdleSeries     int           `tune:"max_idle_series"`    // series without samples here that are kept in memory, since they will probably come again
+	// AcknowledgeTimeout is the longest wait, 10ms to 1h, for the remote store with acknowledge
+	// store, as long as writes over HTTP wait for a store. The samples may still arrive later.
+	AcknowledgeTimeout time.Duration `tune:"acknowledge_timeout"`
 }
 
 // DefaultConfig returns the settings of a small server.
@@ -43,7 +47,6 @@ func DefaultConfig() Config {
 		AcknowledgeTimeout: 30 * time.Second,
 		Linger:             30 * time.Second,
 		StoreLinger:        20 * time.Millisecond,
-		GenerationBytes:    48 * units.MiB,
 		GenerationSamples:  3_000_000,
 		MaxMemory:          144 * units.MiB,
 		MaxBytes:           8 * units.GiB,
@@ -65,9 +68,9 @@ func (c Config) Validate() error {
 	check(c.AcknowledgeTimeout >= 10*time.Millisecond && c.AcknowledgeTimeout <= time.Hour, "acknowledge_timeout", "10ms to 1h", c.AcknowledgeTimeout)
 	check(c.Linger >= 0 && c.Linger <= time.Hour, "linger", "0 to 1h", c.Linger)
 	check(c.StoreLinger >= 0 && c.StoreLinger <= time.Minute, "store_linger", "0 to 1m", c.StoreLinger)
-	check(c.GenerationBytes >= 64*units.KiB && c.GenerationBytes <= units.GiB, "generation_bytes", "64KiB to 1GiB", c.GenerationBytes)
+	check(c.GenerationBytes == 0 || c.GenerationBytes >= 64*units.KiB && c.GenerationBytes <= units.GiB, "generation_bytes", "64KiB to 1GiB, or 0", c.GenerationBytes)
 	check(c.GenerationSamples >= 1 && c.GenerationSamples <= 1<<30, "generation_samples", "1 to 1073741824", c.GenerationSamples)
-	check(c.MaxMemory >= 2*c.GenerationBytes, "max_memory", "at least twice generation_bytes", c.MaxMemory)
+	check(c.MaxMemory >= max(2*c.GenerationBytes, 128*units.KiB), "max_memory", "at least 128KiB and twice generation_bytes", c.MaxMemory)
 	check(c.MaxBytes >= units.MiB, "max_bytes", "at least 1MiB", c.MaxBytes)
 	check(c.MinFreeBytes >= 0, "min_free_bytes", "0 or more", c.MinFreeBytes)
 	check(c.MaxIdleSeries >= 0, "max_idle_series", "0 or more", c.MaxIdleSeries)
@@ -75,6 +78,12 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("log: %w", err))
 	}
 	return errors.Join(errs...)
+}
+
+// generationBytes is a third of the memory: one generation gathers, one is written to the
+// remote store, and one to files if the store is away.
+func (c Config) generationBytes() units.Bytes {
+	return cmp.Or(c.GenerationBytes, min(c.MaxMemory/3, units.GiB))
 }
 
 // linger is how long samples gather.

@@ -57,7 +57,7 @@ func (s *Spool) spillAll(ctx context.Context) error {
 // toSpill returns the generation to write next, nil if memory allows for one
 // more active generation.
 func (s *Spool) toSpill() *Generation {
-	if s.memory() <= int64(s.cfg.MaxMemory-s.cfg.GenerationBytes) {
+	if s.memory() <= int64(s.cfg.MaxMemory-s.cfg.generationBytes()) {
 		return nil
 	}
 	s.mu.Lock()

@@ -46,7 +46,7 @@ func NewAPI(s store.Viewer, p *ingest.Pipeline, config Config, r prometheus.Regi
 		store: s, pipeline: p, config: config, log: log,
 		places:   newPlaces(config.MaxConcurrent),
 		exported: set.Counter("exported_points_total", "Points written by exports. Imported ones are varve_ingest_samples_total{protocol=\"import\"}."),
-		active:   set.Gauge("active", "Imports and exports that run now; at most transfer.max_concurrent."),
+		active:   set.Gauge("active", "Imports and exports that run now; at most 4."),
 		yields:   set.Counter("yields_total", "Imports and exports that were broken off since their client was slow and others waited for the place."),
 	}
 	set.MustRegister(r)
@@ -66,7 +66,7 @@ func (a *API) guard(h func(*placeWriter, *http.Request)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		own, request, leave := a.places.enter(w, r)
 		if own == nil {
-			httpapi.WriteUnavailable(w, r, fmt.Sprintf("%d exports and imports run already, as many as transfer.max_concurrent allows", a.config.MaxConcurrent))
+			httpapi.WriteUnavailable(w, r, fmt.Sprintf("%d exports and imports run already, and no more may", a.config.MaxConcurrent))
 			return
 		}
 		defer leave()

@@ -9,11 +9,13 @@ import (
 
 // Config are the settings of imports and exports.
 type Config struct {
-	MaxConcurrent int `yaml:"max_concurrent" doc:"Most imports and exports over HTTP that run at once. Further ones are answered 503."`
 
 	// Constants; tests and benchmarks change them by --tune.
 
 	MaxLine units.Bytes `tune:"max_line"` // longest line of an import
+	// MaxConcurrent bounds the imports and exports over HTTP that run at once. A few use all of
+	// a store, and one whose client is slow gives its place away.
+	MaxConcurrent int `tune:"max_concurrent"`
 }
 
 // DefaultConfig returns the defaults.

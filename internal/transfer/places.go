@@ -42,9 +42,9 @@ type yieldedError struct {
 
 func (e *yieldedError) Error() string {
 	if e.silent {
-		return fmt.Sprintf("the client sent and took nothing for %s, and others wait for the place (transfer.max_concurrent)", e.in.Round(time.Second))
+		return fmt.Sprintf("the client sent and took nothing for %s, and others wait for the place", e.in.Round(time.Second))
 	}
-	return fmt.Sprintf("the client moved %d bytes in %s, less than %s a second, and others wait for the place (transfer.max_concurrent)",
+	return fmt.Sprintf("the client moved %d bytes in %s, less than %s a second, and others wait for the place",
 		e.bytes, e.in.Round(time.Second), e.least)
 }
 

@@ -104,7 +104,7 @@ func TestSlowImportGivesWay(t *testing.T) {
 	importUntilTaken(t, server)
 	got := <-answer
 	for _, want := range []string{"503", `"offset":54,"line":1,"points":1,"rejected":0`, "less than 1GiB a second",
-		"others wait for the place (transfer.max_concurrent); everything up to line 1 is stored: send what follows it, from byte 54"} {
+		"others wait for the place; everything up to line 1 is stored: send what follows it, from byte 54"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("answer %s, want %s", got, want)
 		}
@@ -244,7 +244,7 @@ func TestSilentClients(t *testing.T) {
 			p.yield()
 			return 0, errBroken
 		})
-		if want := fmt.Sprintf("the client sent and took nothing for %v, and others wait for the place (transfer.max_concurrent)", most); err == nil || err.Error() != want {
+		if want := fmt.Sprintf("the client sent and took nothing for %v, and others wait for the place", most); err == nil || err.Error() != want {
 			t.Errorf("ended with %v, want %s", err, want)
 		}
 	}

@@ -18,14 +18,16 @@ const (
 // Config are the settings of a log. Zero means the default, but for
 // RecycleSegments.
 type Config struct {
-	Durability   string        `yaml:"durability" doc:"When a write is acknowledged: \"fsync\" after it was synced to disk, \"interval\" after it was handed to the operating system, which is synced every sync_interval."`
-	SyncInterval time.Duration `yaml:"sync_interval" doc:"Longest time between a write and its sync with durability interval, 1ms to 1m."`
+	Durability string `yaml:"durability" doc:"When a write is acknowledged: \"fsync\" after it was synced to disk, \"interval\" after it was handed to the operating system, which is synced every 100ms."`
 
 	// Constants; tests and benchmarks change them by --tune.
 
-	SegmentBytes    units.Bytes `tune:"segment_bytes"`    // size at which a new log file is begun, 4KiB to 1GiB
-	BufferBytes     units.Bytes `tune:"buffer_bytes"`     // that may wait to be written before writers wait, 4KiB to 1GiB; a larger record waits until it is alone
-	RecycleSegments int         `tune:"recycle_segments"` // log files kept for reuse, 0 to 64
+	// SyncInterval is the longest time, 1ms to 1m, between a write and its sync with durability
+	// interval: what a power cut may take. Ten syncs a second are little for any disk.
+	SyncInterval    time.Duration `tune:"sync_interval"`
+	SegmentBytes    units.Bytes   `tune:"segment_bytes"`    // size at which a new log file is begun, 4KiB to 1GiB
+	BufferBytes     units.Bytes   `tune:"buffer_bytes"`     // that may wait to be written before writers wait, 4KiB to 1GiB; a larger record waits until it is alone
+	RecycleSegments int           `tune:"recycle_segments"` // log files kept for reuse, 0 to 64
 }
 
 // DefaultConfig returns the defaults.

@@ -16,20 +16,18 @@ import (
 
 // Config are the settings of a session.
 type Config struct {
-	Hosts            []string      `yaml:"hosts" doc:"Addresses of some nodes of the cluster, each with :port if it is not 9042. The others are found through them."`
-	Keyspace         string        `yaml:"keyspace" doc:"name of the keyspace"`
-	Datacenter       string        `yaml:"datacenter" doc:"name of the data centre whose nodes are used; empty uses all"`
-	ReadConsistency  string        `yaml:"read_consistency" doc:"replicas that must answer a read: ONE, LOCAL_ONE, LOCAL_QUORUM, QUORUM, ALL, ..."`
-	WriteConsistency string        `yaml:"write_consistency" doc:"replicas that must acknowledge a write or a delete"`
-	Username         string        `yaml:"username" doc:"user at Cassandra; empty logs in without one"`
-	Password         Secret        `yaml:"password" doc:"password of that user; better in password_file or the environment"`
-	PasswordFile     string        `yaml:"password_file" doc:"file that holds the password, read again at each connection"`
-	TLS              TLSConfig     `yaml:"tls" doc:"Encryption of the connections to Cassandra."`
-	Compression      bool          `yaml:"compression" doc:"Compresses frames with LZ4. Worth it between data centres; costs CPU nearby."`
-	ReadsInFlight    int           `yaml:"reads_in_flight" doc:"Most statements that read at once, for each node, 1 to 4096. A node that takes longer than 500ms for 1 in 100 gets fewer."`
-	WritesInFlight   int           `yaml:"writes_in_flight" doc:"Most statements that write at once, for each node, 1 to 4096. A node that takes longer than 500ms for 1 in 100 gets fewer."`
-	ReadTimeout      time.Duration `yaml:"read_timeout" doc:"time that one attempt of a read may take; best above Cassandra's own 5s, 100ms to 5m"`
-	WriteTimeout     time.Duration `yaml:"write_timeout" doc:"time that one attempt of a write may take; best above Cassandra's own 2s, 100ms to 5m"`
+	Hosts            []string  `yaml:"hosts" doc:"Addresses of some nodes of the cluster, each with :port if it is not 9042. The others are found through them."`
+	Keyspace         string    `yaml:"keyspace" doc:"name of the keyspace"`
+	Datacenter       string    `yaml:"datacenter" doc:"name of the data centre whose nodes are used; empty uses all"`
+	ReadConsistency  string    `yaml:"read_consistency" doc:"replicas that must answer a read: ONE, LOCAL_ONE, LOCAL_QUORUM, QUORUM, ALL, ..."`
+	WriteConsistency string    `yaml:"write_consistency" doc:"replicas that must acknowledge a write or a delete"`
+	Username         string    `yaml:"username" doc:"user at Cassandra; empty logs in without one"`
+	Password         Secret    `yaml:"password" doc:"password of that user; better in password_file or the environment"`
+	PasswordFile     string    `yaml:"password_file" doc:"file that holds the password, read again at each connection"`
+	TLS              TLSConfig `yaml:"tls" doc:"Encryption of the connections to Cassandra."`
+	Compression      bool      `yaml:"compression" doc:"Compresses frames with LZ4. Worth it between data centres; costs CPU nearby."`
+	ReadsInFlight    int       `yaml:"reads_in_flight" doc:"Most statements that read at once, for each node, 1 to 4096. A node that takes longer than 500ms for 1 in 100 gets fewer."`
+	WritesInFlight   int       `yaml:"writes_in_flight" doc:"Most statements that write at once, for each node, 1 to 4096. A node that takes longer than 500ms for 1 in 100 gets fewer."`
 
 	// Constants; tests and benchmarks change them by --tune.
 
@@ -48,6 +46,9 @@ type Config struct {
 	OutageGrace time.Duration `tune:"outage_grace"`
 	Attempts    int           `tune:"attempts"`    // of a statement before its error is reported, 1 to 100
 	RetryPause  time.Duration `tune:"retry_pause"` // before the second attempt, 1ms to 2s; it doubles with each, up to 2s
+	// of one attempt of a read, 100ms to 5m; above Cassandra's own 5s, so that its answer is seen
+	ReadTimeout  time.Duration `tune:"read_timeout"`
+	WriteTimeout time.Duration `tune:"write_timeout"` // of one attempt of a write, 100ms to 5m; above Cassandra's own 2s
 }
 
 // TLSConfig are the settings of encrypted connections.

@@ -53,8 +53,8 @@ const (
 	maxTagsKnown = 10_000
 )
 
-// PerDayLimit is the key of the setting that bounds the events of a day.
-const PerDayLimit = "graphite.max_events_per_day"
+// PerDayLimit names the limit of the events of a day.
+const PerDayLimit = "events of a day"
 
 // NewLog returns the events of a store, whose engine of timelines was opened with Own.
 // perDay bounds those of one day; with several processes over one store, it bounds what

@@ -11,7 +11,6 @@ import (
 
 // Config holds the limits of carbon's listeners.
 type Config struct {
-	MaxLine        units.Bytes `yaml:"max_line" doc:"Length of a line; a longer one is discarded to its end and counted. Carbon closes the connection at 16 KiB."`
 	MaxPickle      units.Bytes `yaml:"max_pickle" doc:"Length of a pickle; the connection of a longer one is closed. Carbon takes 1MiB."`
 	MaxConnections int         `yaml:"max_connections" doc:"Connections at a time, of lines and of pickles each. At the limit, a new connection replaces the one that has sent nothing complete for longest."`
 
@@ -22,6 +21,7 @@ type Config struct {
 	// RetryFor is how long samples are offered to a store that cannot take them. After
 	// that they are counted as refused and the connection is closed.
 	RetryFor time.Duration `tune:"retry_for"`
+	MaxLine  units.Bytes   `tune:"max_line"` // longest line, at which carbon closes the connection; here only the line is lost
 }
 
 // DefaultConfig returns the limits of a server that was told nothing.

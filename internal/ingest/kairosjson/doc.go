@@ -1,7 +1,7 @@
 // Package kairosjson takes samples by POST /api/v1/datapoints, KairosDB's JSON
 // form. docs/formats/kairosdb-json.md describes it.
 //
-// The body is held in memory whole (bounded by ingest.max_unpacked_bytes, and
+// The body is held in memory whole (bounded by half of ingest.body_memory, and
 // over all requests by ingest.body_memory), and is walked without building a
 // tree, block by block of samples:
 //

@@ -317,10 +317,10 @@ func TestLimits(t *testing.T) {
 	for _, c := range []struct{ body, want string }{
 		{`{"name":"m","tags":{"a":"1","b":"2","c":"3"},` + point + `}`, "metric[0](name=m): limit ingest.max_tags of 2 reached, at least 3 needed: tags of metric m"},
 		{`{"name":"m","tags":{"a":"123456"},` + point + `}`, "metric[0](name=m): limit ingest.max_tag_value_bytes of 5 reached, at least 6 needed: tag value 123456"},
-		{`{"name":"m","tags":{"a":"1"},"timestamp":1,"value":"abcd"}`, "metric[0](name=m).value: limit ingest.max_string_bytes of 3 reached, at least 4 needed: string value"},
+		{`{"name":"m","tags":{"a":"1"},"timestamp":1,"value":"abcd"}`, "metric[0](name=m).value: limit bytes of a string value of 3 reached, at least 4 needed: string value"},
 		{`[{"name":"m","tags":{"a":"1"},` + point + `},{"name":"n","tags":{"a":"1"},` + point + `},{"name":"o","tags":{"a":"1"},` + point + `},{"name":"n","tags":{"a":"1"},"datapoints":[[2,2]]}]`,
 			"metric[2](name=o): limit ingest.max_series of 2 reached, at least 3 needed: new series o"},
-		{strings.Repeat(" ", 1001), "limit ingest.max_body_bytes of 1000 reached, at least 1001 needed: reading the request body; send it in smaller pieces"},
+		{strings.Repeat(" ", 1001), "limit bytes of a body of 1000 reached, at least 1001 needed: reading the request body, which may take a quarter of ingest.body_memory; send it in smaller pieces"},
 	} {
 		w := h.post(c.body)
 		if got := errorsOf(t, w); w.Code != 400 || len(got) != 1 || got[0] != c.want {
@@ -328,7 +328,7 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	w := h.post(zip(strings.Repeat(" ", 100000)), "Content-Encoding", "gzip")
-	if got := errorsOf(t, w); len(got) != 1 || !strings.Contains(got[0], "ingest.max_unpacked_bytes of 2000") {
+	if got := errorsOf(t, w); len(got) != 1 || !strings.Contains(got[0], "bytes of an unpacked body of 2000") {
 		t.Errorf("unpacked beyond the limit: %q", got)
 	}
 	if got, want := h.recorder.Text(), "m{a=1} long 1 1\nn{a=1} long 1 1\nn{a=1} long 2 2"; got != want {

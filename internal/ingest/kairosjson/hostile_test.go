@@ -19,9 +19,9 @@ import (
 // points of the metric are at fault too.
 func TestLongNameIsToldOnce(t *testing.T) {
 	for name, key := range map[string]string{
-		strings.Repeat("n", 256<<10): "ingest.max_metric_bytes of 2048 reached, at least 262144 needed",
+		strings.Repeat("n", 256<<10): "bytes of a metric name of 2048 reached, at least 262144 needed",
 		// Escapes of a text that is too long whatever it says are not resolved.
-		strings.Repeat(`\u006e`, 256<<10): "ingest.max_metric_bytes of 2048 reached, at least 1572864 needed",
+		strings.Repeat(`\u006e`, 256<<10): "bytes of a metric name of 2048 reached, at least 1572864 needed",
 	} {
 		h := newHarness(t, nil)
 		w := h.post(zip(`{"name":"`+name+`","tags":{"a":"b"},"datapoints":[`+strings.Repeat("[1],", 999)+`[1]]}`), "Content-Encoding", "gzip")

@@ -470,8 +470,8 @@ func TestLimits(t *testing.T) {
 	s.send("POST", "/b/events", `{"time":1,"data":1}`)
 	s.wantPart(400, "limit timeline.timelines_max of 2", "POST", "/c/events", `{"time":1,"data":1}`)
 	s.wantPart(503, "limit timeline.rate_max of 1", "POST", "/a/events", "["+strings.Repeat(`{"time":1,"data":1},`, 20)+`{"time":1,"data":1}]`)
-	s.wantPart(400, "limit ingest.max_body_bytes of 1000", "POST", "/a/events", strings.Repeat(" ", 1001))
-	s.wantPart(400, "limit ingest.max_unpacked_bytes of 2000", "POST", "/a/events", pack(t, strings.Repeat(" ", 2001)), "Content-Encoding: gzip")
+	s.wantPart(400, "limit bytes of a body of 1000", "POST", "/a/events", strings.Repeat(" ", 1001))
+	s.wantPart(400, "limit bytes of an unpacked body of 2000", "POST", "/a/events", pack(t, strings.Repeat(" ", 2001)), "Content-Encoding: gzip")
 }
 
 // A stuckSpool has events that cannot be stored now.

@@ -27,8 +27,7 @@ const (
 
 // Config are the settings of deletes and repairs.
 type Config struct {
-	KairosDBNodes string        `yaml:"kairosdb_nodes" doc:"whether KairosDB nodes write into the keyspace: \"yes\", \"no\", or \"auto\", which looks for one in the list of hosts that they keep"`
-	Horizon       time.Duration `yaml:"horizon" doc:"How long after the end of a row KairosDB nodes may still write to it. Until then, a delete leaves its index rows, since KairosDB does not write them again."`
+	KairosDBNodes string `yaml:"kairosdb_nodes" doc:"whether KairosDB nodes write into the keyspace: \"yes\", \"no\", or \"auto\", which looks for one in the list of hosts that they keep"`
 
 	// Constants; tests and benchmarks change them by --tune.
 
@@ -36,6 +35,10 @@ type Config struct {
 	// JobRows is from how many rows on a delete is a job, 1 to 100000000. A job goes on when
 	// the client has left, and after a restart.
 	JobRows int `tune:"job_rows"`
+	// Horizon is how long after the end of a row KairosDB nodes may still write to it. Until
+	// then, a delete leaves its index rows, since KairosDB does not write them again. A day
+	// is enough for points that are late, and rows are three weeks long.
+	Horizon time.Duration `tune:"horizon"`
 }
 
 // DefaultDeleteConfig returns the defaults.

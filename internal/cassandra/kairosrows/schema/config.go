@@ -27,7 +27,6 @@ const (
 
 // Config are the settings of a keyspace.
 type Config struct {
-	Role         string   `yaml:"role" doc:"what the keyspace is for: \"all\", \"read\" (only reads and deletes of samples; nothing is created), \"meta\" (only metadata, in service_index)"`
 	Create       string   `yaml:"create" doc:"what is created if it is not there: \"nothing\", \"tables\" in a keyspace that is there, \"keyspace\" and tables as KairosDB does"`
 	Replication  string   `yaml:"replication" doc:"replication of a new keyspace, as a map in CQL; empty chooses one copy per node of the data centre, at most 3, and says so in the log"`
 	TableOptions []string `yaml:"table_options" doc:"options of new tables, each \"TABLE: OPTIONS\" as CQL writes them after WITH, for example data_points: gc_grace_seconds = 86400"`
@@ -37,6 +36,9 @@ type Config struct {
 	// Constants; tests and benchmarks change them by --tune.
 
 	IndexShards int `tune:"index_shards"` // parts that the index of each tag of a new keyspace is split into, 1 to 64
+	// Role is what the keyspace is for: "all", "read" (only reads and deletes of samples; nothing
+	// is created) or "meta" (only metadata). Read clusters, the meta cluster and commands set it.
+	Role string `tune:"role"`
 }
 
 // DefaultConfig returns the defaults.
