@@ -57,8 +57,8 @@ func TestSeveralClusters(t *testing.T) {
 		}
 	}
 	want(`"keyspace":{"name":"`+config.Keyspace, "GET", "/admin/cassandra", "")
-	want(`"cluster":{"name":"new","connected":true,`, "GET", "/admin/cassandra", "")
-	want(`"meta_cluster":{"name":"notes","connected":true,`, "GET", "/admin/cassandra", "")
+	want(`"cluster":{"name":"write_cluster","connected":true,`, "GET", "/admin/cassandra", "")
+	want(`"meta_cluster":{"name":"meta_cluster","connected":true,`, "GET", "/admin/cassandra", "")
 	want(`"keyspace":{"name":"`+old.KeyspaceName()+`","row_time_unit":"MILLISECONDS",`, "GET", "/admin/cassandra", "")
 	want(`"waiting":"keyspace `, "GET", "/admin/cassandra", "")
 	want(`"Datastore-Cassandra-gone: FAIL"`, "GET", "/api/v1/health/status", "")
@@ -80,10 +80,10 @@ func TestSeveralClusters(t *testing.T) {
 	}
 	inspect(0, []string{"keyspace " + config.Keyspace, "inverted, 4 shards"})
 	inspect(0, []string{"keyspace " + old.KeyspaceName(), "none of Varve's"}, "--cluster", "old")
-	inspect(0, []string{"new.metric"}, "metrics", "--cluster", "new")
-	inspect(0, []string{"name", "text"}, "service", "service", "--cluster", "notes")
-	inspect(0, []string{"it is for metadata"}, "--cluster", "notes")
-	inspect(2, []string{"has metadata only"}, "metrics", "--cluster", "notes")
-	inspect(2, []string{"there is no such cluster", "new, notes, old, gone"}, "--cluster", "nowhere")
+	inspect(0, []string{"new.metric"}, "metrics", "--cluster", "write_cluster")
+	inspect(0, []string{"name", "text"}, "service", "service", "--cluster", "meta_cluster")
+	inspect(0, []string{"it is for metadata"}, "--cluster", "meta_cluster")
+	inspect(2, []string{"has metadata only"}, "metrics", "--cluster", "meta_cluster")
+	inspect(2, []string{"there is no such cluster", "write_cluster, meta_cluster, old, gone"}, "--cluster", "nowhere")
 	wantRun(t, 0, []string{"1  row keys"}, "repair", "--kairosdb-conf", conf, "--dry-run", "--state", filepath.Join(dir, "state"))
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"varve/internal/cassandra"
 	kairosread "varve/internal/cassandra/kairosrows/read"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/cassandra/kairosrows/standalone"
@@ -29,7 +30,7 @@ func openServices(ctx context.Context, t terminal, c config.Config) (services fu
 		return nil, func() {}, nil
 	}
 	role := ""
-	if c.Cassandra.Config.Config, role, err = c.Cassandra.Cluster(c.Cassandra.MetaCluster.Name); err != nil {
+	if c.Cassandra.Config.Config, role, err = c.Cassandra.Cluster(cassandra.MetaClusterName); err != nil {
 		return nil, nil, err
 	}
 	k, err := openKeyspace(ctx, t, c, role)

@@ -20,7 +20,7 @@ var metricName = regexp.MustCompile(`\b(?:varve|process|go)_[a-z0-9_]+\b`)
 // onOccasion are metrics with labels that a server shows once there was something to
 // count, and the file of the source that counts it.
 var onOccasion = map[string]string{
-	"varve_spool_refused_batches_total":      "internal/spool/metrics.go",
+	"varve_spool_refused_batches_total":     "internal/spool/metrics.go",
 	"varve_cassandra_samples_dropped_total": "internal/cassandra/kairosrows/write/metrics.go",
 }
 

@@ -3,6 +3,7 @@ package cassandra
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -12,39 +13,57 @@ import (
 	"varve/internal/model"
 )
 
+// Names of clusters in metrics, health and errors, and for varve inspect --cluster.
+const (
+	WriteClusterName = "write_cluster"
+	MetaClusterName  = "meta_cluster"
+)
+
 // ClusterConfig are the settings of a further cluster. Limits, timeouts and
-// attempts are those of the store.
+// attempts are those of the store, and so is who Varve is by its certificate, and whom it
+// trusts.
 type ClusterConfig struct {
-	Hosts            []string      `yaml:"hosts" doc:"addresses of some nodes of the cluster, each with :port if it is not 9042"`
-	Keyspace         string        `yaml:"keyspace" doc:"name of the keyspace there"`
-	Datacenter       string        `yaml:"datacenter" doc:"name of the data centre whose nodes are used; empty uses all"`
-	ReadConsistency  string        `yaml:"read_consistency" doc:"replicas that must answer a read"`
-	WriteConsistency string        `yaml:"write_consistency" doc:"replicas that must acknowledge a delete, and what is written to a meta cluster"`
-	Username         string        `yaml:"username" doc:"user at that cluster; empty logs in without one"`
-	Password         cql.Secret    `yaml:"password" doc:"password of that user; better in password_file"`
-	PasswordFile     string        `yaml:"password_file" doc:"file that holds the password, read again at each connection"`
-	TLS              cql.TLSConfig `yaml:"tls" doc:"Encryption of the connections to that cluster."`
+	Hosts           []string   `yaml:"hosts" doc:"addresses of some nodes of the cluster, each with :port if it is not 9042"`
+	Keyspace        string     `yaml:"keyspace" doc:"name of the keyspace there"`
+	Datacenter      string     `yaml:"datacenter" doc:"name of the data centre whose nodes are used; empty uses all"`
+	ReadConsistency string     `yaml:"read_consistency" doc:"replicas that must answer a read"`
+	Username        string     `yaml:"username" doc:"user at that cluster; empty logs in without one"`
+	Password        cql.Secret `yaml:"password" doc:"password of that user; better in password_file"`
+	PasswordFile    string     `yaml:"password_file" doc:"file that holds the password, read again at each connection"`
+	TLS             ClusterTLS `yaml:"tls" doc:"Encryption of the connections to that cluster. All else is as in cassandra.tls."`
+}
+
+// ClusterTLS are the settings of encrypted connections to a further cluster.
+type ClusterTLS struct {
+	Enabled    bool   `yaml:"enabled" doc:"encrypt connections to that cluster"`
+	ServerName string `yaml:"server_name" doc:"name that the certificate of every node there must hold, instead of the node's address"`
+}
+
+// over returns the settings of a cluster; what t does not say is as in base.
+func (t ClusterTLS) over(base cql.TLSConfig) cql.TLSConfig {
+	if !t.Enabled {
+		return cql.TLSConfig{ServerName: t.ServerName}
+	}
+	base.Enabled, base.ServerName = true, t.ServerName
+	return base
 }
 
 func defaultClusterConfig() ClusterConfig {
 	d := cql.DefaultConfig()
-	return ClusterConfig{
-		Keyspace: d.Keyspace, ReadConsistency: d.ReadConsistency, WriteConsistency: d.WriteConsistency, TLS: d.TLS,
-	}
+	return ClusterConfig{Keyspace: d.Keyspace, ReadConsistency: d.ReadConsistency}
 }
 
 // over returns the settings of a session with the cluster; what c does not say
 // is as in base.
 func (c ClusterConfig) over(base cql.Config) cql.Config {
 	base.Hosts, base.Keyspace, base.Datacenter = c.Hosts, c.Keyspace, c.Datacenter
-	base.ReadConsistency, base.WriteConsistency = c.ReadConsistency, c.WriteConsistency
-	base.Username, base.Password, base.PasswordFile, base.TLS = c.Username, c.Password, c.PasswordFile, c.TLS
+	base.ReadConsistency = c.ReadConsistency
+	base.Username, base.Password, base.PasswordFile, base.TLS = c.Username, c.Password, c.PasswordFile, c.TLS.over(base.TLS)
 	return base
 }
 
-func (c ClusterConfig) validate(name string) error {
-	return errors.Join(checkName(name), c.over(cql.DefaultConfig()).Validate())
-}
+// checkSession reports what is wrong with the settings of a session with a further cluster.
+func checkSession(c cql.Config) error { return errors.Join(c.Validate(), c.TLS.Unused()) }
 
 // checkName refuses names that cannot be shown as a label.
 func checkName(name string) error {
@@ -72,7 +91,7 @@ func (c *ReadCluster) SetDefaults() { *c = ReadCluster{ClusterConfig: defaultClu
 // Validate reports all settings that cannot be.
 func (c ReadCluster) Validate() error {
 	_, err := c.within()
-	return errors.Join(c.validate(c.Name), err)
+	return errors.Join(checkName(c.Name), checkSession(c.over(cql.DefaultConfig())), err)
 }
 
 // within returns the times of which the cluster has samples, both ends included.
@@ -117,13 +136,20 @@ func parseTime(text string) (time.Time, error) {
 
 // MetaConfig are the settings of a cluster for metadata.
 type MetaConfig struct {
-	Name        string `yaml:"name" doc:"name of the cluster in metrics and health"`
-	Replication string `yaml:"replication" doc:"replication of a new keyspace there; empty is as in cassandra.schema"`
+	Replication      string `yaml:"replication" doc:"replication of a new keyspace there; empty is as in cassandra.schema"`
+	WriteConsistency string `yaml:"write_consistency" doc:"replicas that must acknowledge what is written there"`
 	ClusterConfig
 }
 
 func defaultMetaConfig() MetaConfig {
-	return MetaConfig{Name: "meta_cluster", ClusterConfig: defaultClusterConfig()}
+	return MetaConfig{WriteConsistency: cql.DefaultConfig().WriteConsistency, ClusterConfig: defaultClusterConfig()}
+}
+
+// over returns the settings of a session with the cluster; what c does not say is as in base.
+func (c MetaConfig) over(base cql.Config) cql.Config {
+	base = c.ClusterConfig.over(base)
+	base.WriteConsistency = c.WriteConsistency
+	return base
 }
 
 // Used says whether there is such a cluster.
@@ -132,7 +158,7 @@ func (c MetaConfig) Used() bool { return len(c.Hosts) > 0 }
 // Validate reports all settings that cannot be.
 func (c MetaConfig) Validate() error {
 	if c.Used() {
-		return c.validate(c.Name)
+		return checkSession(c.over(cql.DefaultConfig()))
 	}
 	d := defaultMetaConfig()
 	if c.Keyspace != d.Keyspace || c.Datacenter != d.Datacenter || c.Username != d.Username || c.TLS != d.TLS || c.Replication != d.Replication {
@@ -141,15 +167,18 @@ func (c MetaConfig) Validate() error {
 	return nil
 }
 
+// furtherTLS reports whether connections to a further cluster are encrypted.
+func (c Config) furtherTLS() bool {
+	return c.MetaCluster.Used() && c.MetaCluster.TLS.Enabled ||
+		slices.ContainsFunc(c.ReadClusters, func(r ReadCluster) bool { return r.TLS.Enabled })
+}
+
 // checkClusters reports names that two clusters have.
 func (c Config) checkClusters() error {
-	errs := []error{checkName(c.Name)}
-	known := map[string]bool{c.Name: true}
+	var errs []error
+	known := map[string]bool{WriteClusterName: true}
 	if c.MetaCluster.Used() {
-		if known[c.MetaCluster.Name] {
-			errs = append(errs, fmt.Errorf("meta_cluster.name: %q: another cluster has this name", c.MetaCluster.Name))
-		}
-		known[c.MetaCluster.Name] = true
+		known[MetaClusterName] = true
 	}
 	for i, r := range c.ReadClusters {
 		if r.Name != "" && known[r.Name] {
@@ -163,15 +192,15 @@ func (c Config) checkClusters() error {
 // Cluster returns how the cluster of a name is reached, and for what commands
 // open its keyspace.
 func (c Config) Cluster(name string) (config cql.Config, role string, err error) {
-	if name == c.Name {
+	if name == WriteClusterName {
 		return c.Config, layout.RoleRead, nil
 	}
-	known := []string{c.Name}
+	known := []string{WriteClusterName}
 	if c.MetaCluster.Used() {
-		if name == c.MetaCluster.Name {
+		if name == MetaClusterName {
 			return c.MetaCluster.over(c.Config), layout.RoleMeta, nil
 		}
-		known = append(known, c.MetaCluster.Name)
+		known = append(known, MetaClusterName)
 	}
 	for _, r := range c.ReadClusters {
 		if name == r.Name {

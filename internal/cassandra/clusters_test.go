@@ -1,8 +1,12 @@
 package cassandra
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
+	"varve/internal/cassandra/cql"
 	"varve/internal/model"
 )
 
@@ -26,6 +30,51 @@ func TestWithin(t *testing.T) {
 		got, err := ReadCluster{StartTime: test.start, EndTime: test.end}.within()
 		if refused := test.want == (model.TimeRange{}); (err != nil) != refused || !refused && got != test.want {
 			t.Errorf("%q to %q: %v, %v", test.start, test.end, got, err)
+		}
+	}
+}
+
+// TestTLSOfFurtherClusters: a further cluster says whether connections to it are encrypted,
+// and which name its nodes have. Files and the check of names are those of the store, also if
+// the cluster that is written to is not encrypted itself.
+func TestTLSOfFurtherClusters(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := DefaultConfig()
+	c.TLS = cql.TLSConfig{CAFile: file, CertFile: file, KeyFile: file, VerifyHost: true}
+	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "tls.enabled: false, although other settings of tls are given") {
+		t.Errorf("files that nothing uses: %v", err)
+	}
+	plain, secured := ReadCluster{Name: "plain"}, ReadCluster{Name: "secured"}
+	plain.SetDefaults()
+	secured.ClusterConfig = defaultClusterConfig()
+	plain.Name, plain.Hosts, secured.Hosts = "plain", []string{"a"}, []string{"b"}
+	secured.TLS = ClusterTLS{Enabled: true, ServerName: "nodes"}
+	c.ReadClusters = []ReadCluster{plain, secured}
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	if got, _, err := c.Cluster("plain"); err != nil || got.TLS != (cql.TLSConfig{}) {
+		t.Errorf("plain: %+v, %v", got.TLS, err)
+	}
+	want := cql.TLSConfig{Enabled: true, CAFile: file, CertFile: file, KeyFile: file, VerifyHost: true, ServerName: "nodes"}
+	if got, _, err := c.Cluster("secured"); err != nil || got.TLS != want {
+		t.Errorf("secured: %+v, %v; want %+v", got.TLS, err, want)
+	}
+}
+
+// TestConsistencyOfFurtherClusters: deletes in read clusters count as writes of the store do,
+// a meta cluster has a consistency of its own.
+func TestConsistencyOfFurtherClusters(t *testing.T) {
+	c := DefaultConfig()
+	c.WriteConsistency, c.MetaCluster.WriteConsistency = "ALL", "ONE"
+	old := ReadCluster{Name: "old", ClusterConfig: defaultClusterConfig()}
+	old.Hosts, c.MetaCluster.Hosts, c.ReadClusters = []string{"a"}, []string{"b"}, []ReadCluster{old}
+	for name, want := range map[string]string{WriteClusterName: "ALL", "old": "ALL", MetaClusterName: "ONE"} {
+		if got, _, err := c.Cluster(name); err != nil || got.WriteConsistency != want {
+			t.Errorf("%s: %s, %v; want %s", name, got.WriteConsistency, err, want)
 		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 // Config holds the settings of the store, beside those of its layout.
 type Config struct {
-	Name string `yaml:"name" doc:"name of the cluster that is written to, in metrics, health and errors"`
 	cql.Config
 	LimitPerRow bool         `yaml:"limit_per_row" doc:"a query's limit counts again in each row of a series, as in KairosDB over Cassandra, which shows in sample_size and in what aggregators get; false counts per series, and reads less"`
 	Spool       spool.Config `yaml:"spool" doc:"samples that were acknowledged and are on their way to Cassandra; they are in data_dir until then"`
@@ -28,7 +27,6 @@ type Config struct {
 // DefaultConfig returns the defaults.
 func DefaultConfig() Config {
 	return Config{
-		Name:        "write_cluster",
 		MetaCluster: defaultMetaConfig(),
 		Config:      cql.DefaultConfig(),
 		ReadAhead:   32,
@@ -40,6 +38,9 @@ func DefaultConfig() Config {
 // Validate reports all settings that are out of range.
 func (c Config) Validate() error {
 	err := errors.Join(c.Config.Validate(), c.checkClusters())
+	if !c.furtherTLS() {
+		err = errors.Join(err, c.TLS.Unused())
+	}
 	if c.ReadAhead < 0 || c.ReadAhead > 1024 {
 		err = errors.Join(err, fmt.Errorf("read_ahead: %d: want 0 to 1024", c.ReadAhead))
 	}

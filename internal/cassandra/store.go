@@ -103,11 +103,11 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 }
 
 func (s *Store) openClusters(o Options) (err error) {
-	if s.written, err = openCluster(s.cfg.Name, layout.RoleAll, model.AllTime, s.cfg.Config, o); err != nil {
+	if s.written, err = openCluster(WriteClusterName, layout.RoleAll, model.AllTime, s.cfg.Config, o); err != nil {
 		return err
 	}
 	if m := s.cfg.MetaCluster; m.Used() {
-		if s.meta, err = openCluster(m.Name, layout.RoleMeta, model.TimeRange{}, m.over(s.cfg.Config), o); err != nil {
+		if s.meta, err = openCluster(MetaClusterName, layout.RoleMeta, model.TimeRange{}, m.over(s.cfg.Config), o); err != nil {
 			return err
 		}
 	}

@@ -33,7 +33,7 @@ func TestListOfSections(t *testing.T) {
 		t.Fatal(err)
 	}
 	clusters := got.Config.Cassandra.ReadClusters
-	if len(clusters) != 2 || clusters[0].Hosts[1] != "10.0.0.2:9043" || !clusters[0].TLS.Enabled || !clusters[1].TLS.VerifyHost ||
+	if len(clusters) != 2 || clusters[0].Hosts[1] != "10.0.0.2:9043" || !clusters[0].TLS.Enabled || clusters[0].TLS.ServerName != "c" || clusters[1].TLS.Enabled ||
 		clusters[0].Keyspace != "kairosdb" || clusters[1].Keyspace != "k" || clusters[0].ReadConsistency != "LOCAL_QUORUM" {
 		t.Errorf("%+v", clusters)
 	}
@@ -91,7 +91,10 @@ func TestListFaults(t *testing.T) {
 		{"read_clusters: [{name: a, hosts: [a], start_time: soon}]", `file v.yaml:1: cassandra.read_clusters[0].start_time: "soon": want a time like`},
 		{"read_clusters: [{name: a, hosts: [a], start_time: 2024-02-01, end_time: 2024-01-01}]", "cassandra.read_clusters[0].end_time: 2024-01-01: want one after start_time"},
 		{"meta_cluster: {keyspace: x}", "cassandra.meta_cluster.hosts: empty, although"},
-		{"meta_cluster: {hosts: [a], name: write_cluster}", `cassandra.meta_cluster.name: "write_cluster": another cluster has this name`},
+		{"meta_cluster: {hosts: [a]}, read_clusters: [{name: meta_cluster, hosts: [b]}]", `cassandra.read_clusters[0].name: "meta_cluster": another cluster has this name`},
+		{"tls: {server_name: a}", "cassandra.tls.enabled: false, although other settings of tls are given"},
+		{"read_clusters: [{name: a, hosts: [a], tls: {server_name: a}}]", "cassandra.read_clusters[0].tls.enabled: false, although other settings of tls are given"},
+		{"read_clusters: [{name: a, hosts: [a], tls: {ca_file: a}}]", "file v.yaml:1: unknown key cassandra.read_clusters[0].tls.ca_file; it was removed: cassandra.tls.ca_file may have"},
 	} {
 		_, err := loadItems(t, "", "cassandra: {"+test.yaml+"}")
 		if err == nil || strings.Count(err.Error(), test.want) != 1 {

@@ -1,5 +1,7 @@
 package config
 
+import "regexp"
+
 // removed are the settings of earlier versions, and why each is gone. The error about
 // one also tells the value of the constant that took its place, if there is one.
 var removed = map[string]string{
@@ -77,8 +79,19 @@ var removed = map[string]string{
 	"cassandra.read_timeout":    "it is above Cassandra's own time limit of reads, and query.timeout bounds the query",
 	"cassandra.write_timeout":   "it is above Cassandra's own time limit of writes, and the spool keeps what is not written",
 
-	"cassandra.schema.index_shards": "a keyspace keeps the number that it was created with",
-	"cassandra.schema.role":         "read_clusters and meta_cluster say what is read only, and what has only metadata",
+	"cassandra.schema.index_shards":               "a keyspace keeps the number that it was created with",
+	"cassandra.name":                              "metrics, health and errors call the cluster that is written to write_cluster",
+	"cassandra.meta_cluster.name":                 "metrics, health and errors call it meta_cluster",
+	"cassandra.read_clusters[].write_consistency": "deletes there take cassandra.write_consistency",
+	"cassandra.meta_cluster.tls.ca_file":          "cassandra.tls.ca_file may have the authorities of all clusters, one after the other",
+	"cassandra.meta_cluster.tls.cert_file":        "Varve shows all clusters the certificate in cassandra.tls.cert_file",
+	"cassandra.meta_cluster.tls.key_file":         "Varve shows all clusters the certificate in cassandra.tls.cert_file",
+	"cassandra.meta_cluster.tls.verify_host":      "cassandra.tls.verify_host says it for all clusters",
+	"cassandra.read_clusters[].tls.ca_file":       "cassandra.tls.ca_file may have the authorities of all clusters, one after the other",
+	"cassandra.read_clusters[].tls.cert_file":     "Varve shows all clusters the certificate in cassandra.tls.cert_file",
+	"cassandra.read_clusters[].tls.key_file":      "Varve shows all clusters the certificate in cassandra.tls.cert_file",
+	"cassandra.read_clusters[].tls.verify_host":   "cassandra.tls.verify_host says it for all clusters",
+	"cassandra.schema.role":                       "read_clusters and meta_cluster say what is read only, and what has only metadata",
 
 	"cassandra.write.parallel":      "cassandra.writes_in_flight bounds what a node is given",
 	"cassandra.write.batch_rows":    "larger batches bring nothing, and Cassandra refuses large ones",
@@ -106,9 +119,13 @@ var removed = map[string]string{
 	"cassandra.spool.generation_bytes":     "it is a third of cassandra.spool.max_memory",
 }
 
+// indexes are those of items: what was removed of one was removed of all.
+var indexes = regexp.MustCompile(`\[\d+\]`)
+
 // orRemoved words the end of an error about an unknown name. spelt is how a
 // setting is named where the name stands, as a flag for example.
 func (l *layers) orRemoved(name string, spelt func(field) string, otherwise func() string) string {
+	name = indexes.ReplaceAllString(name, "[]")
 	for key, why := range removed {
 		if spelt(field{key: key}) != name {
 			continue

@@ -19,6 +19,9 @@ func (c Config) Of(t tenant.Config) Config {
 	c.Cassandra.Keyspace = c.KeyspaceOf(t)
 	c.Cassandra.ReadClusters = nil // they hold the default tenant's data
 	c.Cassandra.MetaCluster = cassandra.DefaultConfig().MetaCluster
+	if !c.Cassandra.TLS.Enabled { // its files are for those clusters
+		c.Cassandra.TLS = cassandra.DefaultConfig().TLS
+	}
 	if c.Embedded.BackupDir != "" {
 		c.Embedded.BackupDir = TenantDir(c.Embedded.BackupDir, t.Name)
 	}

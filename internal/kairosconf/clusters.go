@@ -62,6 +62,12 @@ func (m *mapper) clusterKey(key, name, target string) {
 	r, known := cluster[name]
 	lookups := strings.HasPrefix(name, "tag_indexed_row_key_lookup_metrics")
 	switch {
+	case read && name == "name":
+		m.set(key, target+name, value)
+	case name == "name":
+		m.note(key, "metrics and health call it meta_cluster")
+	case read && name == "write_consistency_level":
+		m.note(key, "deletes there take cassandra.write_consistency")
 	case slices.Contains(onlyWritten, name), read && name == "replication":
 		m.note(key, "it is for what is made, and nothing is made in this cluster")
 	case name == "replication":

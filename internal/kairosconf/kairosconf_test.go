@@ -43,7 +43,6 @@ func TestShippedFile(t *testing.T) {
 	want := []string{
 		"cassandra.hosts = [localhost]",
 		"cassandra.keyspace = kairosdb",
-		"cassandra.name = write_cluster",
 		"cassandra.read_consistency = ONE",
 		"cassandra.schema.create = keyspace",
 		"cassandra.schema.replication = {'class': 'SimpleStrategy','replication_factor' : 1}",
@@ -152,10 +151,10 @@ func TestMapping(t *testing.T) {
 			}, "keystores", ""},
 		{"meta cluster", c + `meta_cluster { name: m, keyspace: a, replication: "{}", cql_host_list: ["x:1"], write_consistency_level: ALL, end_time: x }`,
 			[]string{
-				"cassandra.meta_cluster.hosts = [x:1]", "cassandra.meta_cluster.keyspace = a", "cassandra.meta_cluster.name = m",
+				"cassandra.meta_cluster.hosts = [x:1]", "cassandra.meta_cluster.keyspace = a",
 				"cassandra.meta_cluster.replication = {}", "cassandra.meta_cluster.write_consistency = ALL", "cassandra.schema.create = keyspace",
 			}, "", ""},
-		{"the cluster that is written to", c + `write_cluster { name: w, start_time: "2001-07-04T12:08-0700" }`, []string{"cassandra.name = w"}, "", ""},
+		{"the cluster that is written to", c + `write_cluster { name: w, start_time: "2001-07-04T12:08-0700" }`, nil, "", ""},
 		{"HTTPS", "kairosdb.jetty.ssl.port: 443", nil, "plain HTTP", ""},
 		{"filters", "kairosdb.filter.prefix: [a]", nil, "drop them at the sender", ""},
 		{"health", "kairosdb.health.healthyResponseCode: 200", nil, "204", ""},

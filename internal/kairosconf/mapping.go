@@ -92,7 +92,6 @@ var rules = map[string]rule{
 // cluster are keys of the cluster that is written to: write_cluster.* since 1.3,
 // without that before.
 var cluster = map[string]rule{
-	"name":                    {"cassandra.name", same},
 	"keyspace":                {"cassandra.keyspace", same},
 	"local_dc_name":           {"cassandra.datacenter", same},
 	"local_datacenter":        {"cassandra.datacenter", same},
@@ -154,6 +153,7 @@ var (
 		`^datastore\.cassandra\.read_clusters_not\b`, "it is the example of the shipped file",
 		`protocol_compression$`, "frames are not compressed unless cassandra.compression says so, which pays between data centres",
 		`^datastore\.cassandra\.(row_key_cache_size|string_cache_size|start_async)$`, notNeeded,
+		`^datastore\.cassandra\.(write_cluster\.)?name$`, "metrics and health call it write_cluster",
 		`^datastore\.cassandra\.write_cluster\.(start|end)_time$`, "the cluster that is written to is asked by every query",
 		`^datastore\.cassandra\.(hector\.|write_delay|write_buffer|single_row|multi_row|max_row_keys|(metric|tag)_\w+_cache|increase_buffer|write_cluster\.auth\.$)`, notNeeded,
 		`^(log\.queries|host_service_manager|hostname|host_ip|server\.guid|queries\.return)`, notNeeded,
@@ -486,12 +486,16 @@ func Targets() []string {
 		}
 	}
 	for name, r := range cluster {
-		if !slices.Contains(onlyWritten, name) {
-			_, name, _ = strings.Cut(r.key, ".")
-			keys = append(keys, metaTarget+name, readTarget+"[]."+name)
+		if slices.Contains(onlyWritten, name) {
+			continue
+		}
+		_, setting, _ := strings.Cut(r.key, ".")
+		keys = append(keys, metaTarget+setting)
+		if name != "write_consistency_level" {
+			keys = append(keys, readTarget+"[]."+setting)
 		}
 	}
-	for _, name := range []string{"start_time", "end_time", "hosts"} {
+	for _, name := range []string{"name", "start_time", "end_time", "hosts"} {
 		keys = append(keys, readTarget+"[]."+name)
 	}
 	keys = append(keys, metaTarget+"hosts", metaTarget+"replication")

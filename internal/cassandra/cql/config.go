@@ -153,13 +153,18 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
+// Unused returns an error if settings are given that nothing uses.
+func (c TLSConfig) Unused() error {
+	if !c.Enabled && (c.CAFile != "" || c.CertFile != "" || c.ServerName != "") {
+		return errors.New("tls.enabled: false, although other settings of tls are given; set it to true")
+	}
+	return nil
+}
+
 func (c TLSConfig) validate() []error {
 	var errs []error
 	if (c.CertFile == "") != (c.KeyFile == "") {
 		errs = append(errs, errors.New("tls.cert_file and tls.key_file: give both or none"))
-	}
-	if !c.Enabled && (c.CAFile != "" || c.CertFile != "" || c.ServerName != "") {
-		errs = append(errs, errors.New("tls.enabled: false, although other settings of tls are given; set it to true"))
 	}
 	for _, x := range []struct{ key, file string }{{"ca_file", c.CAFile}, {"cert_file", c.CertFile}, {"key_file", c.KeyFile}} {
 		if x.file == "" {

@@ -80,7 +80,6 @@ func TestConfigValidate(t *testing.T) {
 		"password_file":      func(c *Config) { c.Username, c.Password, c.PasswordFile = "u", "p", "f" },
 		"username":           func(c *Config) { c.Password = "p" },
 		"give both or none":  func(c *Config) { c.TLS.Enabled, c.TLS.CertFile = true, file },
-		"set it to true":     func(c *Config) { c.TLS.CAFile = file },
 		"tls.ca_file":        func(c *Config) { c.TLS.Enabled, c.TLS.CAFile = true, file+"x" },
 		"connections":        func(c *Config) { c.Connections = 0 },
 		"reads_in_flight":    func(c *Config) { c.ReadsInFlight = 0 },
