@@ -46,9 +46,10 @@ type Config struct {
 	OutageGrace time.Duration `tune:"outage_grace"`
 	Attempts    int           `tune:"attempts"`    // of a statement before its error is reported, 1 to 100
 	RetryPause  time.Duration `tune:"retry_pause"` // before the second attempt, 1ms to 2s; it doubles with each, up to 2s
-	// of one attempt of a read, 100ms to 5m; above Cassandra's own 5s, so that its answer is seen
+	// ReadTimeout and WriteTimeout are for one attempt, 100ms to 5m. They are above Cassandra's
+	// own 5s and 2s, so that its answer arrives, which says more than that there was none.
 	ReadTimeout  time.Duration `tune:"read_timeout"`
-	WriteTimeout time.Duration `tune:"write_timeout"` // of one attempt of a write, 100ms to 5m; above Cassandra's own 2s
+	WriteTimeout time.Duration `tune:"write_timeout"`
 }
 
 // TLSConfig are the settings of encrypted connections.
