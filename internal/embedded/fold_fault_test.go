@@ -1,8 +1,12 @@
 package embedded
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/embedded/datadir"
 	"varve/internal/model"
 	"varve/internal/store"
 	"varve/internal/store/storetest"
@@ -343,4 +348,62 @@ func (f *foldTest) put(metric string, ms int64, v float64) {
 	f.must(f.T, err)
 	b.AddDouble(ref, ms, v, 0)
 	f.must(f.T, f.Append(f.Context(), &b))
+}
+
+// TestErrorAtEachCallOfAFold: a fold whose n-th call to a block file fails loses nothing,
+// and is made up for when the disk is well again.
+func TestErrorAtEachCallOfAFold(t *testing.T) {
+	const most = 1000
+	for n := int64(1); n < most; n++ {
+		met := false
+		t.Run(strconv.FormatInt(n, 10), func(t *testing.T) { met = foldWithError(t, n) })
+		if !met {
+			if n < 20 {
+				t.Errorf("a fold has made %d calls only", n-1)
+			}
+			return
+		}
+		if t.Failed() {
+			return
+		}
+	}
+	t.Errorf("a fold makes more than %d calls", most)
+}
+
+func foldWithError(t *testing.T, n int64) (met bool) {
+	f := newFoldTest(t, "10s:1h,60s:6h,10m:2d")
+	now := f.nowMS.Load()
+	for i := range int64(60) {
+		f.write("thin.long", model.TypeLong, now-i*30_000, now-7_200_000-i*30_000, now-36_000_000-i*30_000)
+		f.write("thin.double", model.TypeDouble, now-7_200_000-i*30_000)
+	}
+	f.must(t, f.checkpoint())
+	f.must(t, f.Store.Close())
+	var armed atomic.Bool
+	var calls atomic.Int64
+	f.open(errorfs.Wrap(f.fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if armed.Load() && strings.Contains(op.Path, "/"+datadir.Blocks+"/") && calls.Add(1) == n {
+			return errors.New("the disk is on fire")
+		}
+		return nil
+	})))
+	st := f.acquire()
+	files := slices.Clone(st.files)
+	f.release(st)
+	armed.Store(true)
+	f.merging.Lock()
+	err := f.fold(t.Context(), files)
+	f.merging.Unlock()
+	armed.Store(false)
+	if met = calls.Load() >= n; !met && err != nil {
+		t.Errorf("without an error of the disk: %v", err)
+	}
+	f.check(fmt.Sprintf("after the fold, which ended with %v", err))
+	f.foldAll()
+	f.check("after another fold")
+	f.checkSteps("after another fold")
+	f.must(t, f.Store.Close())
+	f.open(f.fs)
+	f.check("after a restart")
+	return met
 }
