@@ -168,6 +168,65 @@ func TestPartlyAway(t *testing.T) {
 	}
 }
 
+// TestOffersBehind: while the oldest generation cannot be written, the sink is offered
+// later ones only as long as that is of use: none after a failure that is not of some series,
+// and few of which it takes nothing. Each round takes up where the last one ended.
+func TestOffersBehind(t *testing.T) {
+	for name, c := range map[string]struct {
+		failure error
+		atMost  int // generations in one round
+	}{
+		"the store is away":  {errDown, 1},
+		"nothing is written": {&PartialError{Left: 1, Err: errDown}, offersInVain},
+		"a part is written":  {&PartialError{Left: 1, Written: true, Err: errDown}, 10},
+		"wrapped, the same":  {fmt.Errorf("write: %w", &PartialError{Left: 1, Err: errDown}), offersInVain},
+	} {
+		t.Run(name, func(t *testing.T) {
+			offers := make(chan *Generation)
+			sink := sinkFunc(func(ctx context.Context, g *Generation) error {
+				select {
+				case offers <- g:
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+				if g.number == 1 {
+					return &PartialError{Left: 1, Err: errDown}
+				}
+				return c.failure
+			})
+			s := mustOpen(t, vfs.NewMem(), patient(tinyConfig()), quickRetries(Options{Sink: sink}))
+			defer s.Close()
+			for ms := range int64(11) { // the first, and ten behind it
+				put(t, s, testSeries("load", 1), ms, ms)
+				s.order.Lock()
+				err := s.cutLocked()
+				s.order.Unlock()
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			var round, most int
+			turns := map[int64]int{}
+			for range 60 {
+				switch g := <-offers; g.number {
+				case 1:
+					round = 0
+				default:
+					round++
+					most = max(most, round)
+					turns[g.number]++
+				}
+			}
+			if most != c.atMost {
+				t.Errorf("%d generations were offered in one round, want %d", most, c.atMost)
+			}
+			if len(turns) != 10 {
+				t.Errorf("only %d of 10 generations had their turn: %v", len(turns), turns)
+			}
+		})
+	}
+}
+
 type sinkFunc func(context.Context, *Generation) error
 
 func (f sinkFunc) Write(ctx context.Context, g *Generation) error { return f(ctx, g) }
@@ -213,8 +272,8 @@ func TestMaxBytes(t *testing.T) {
 	if h.LogBytes+h.FileBytes > int64(cfg.MaxBytes)+64<<10 {
 		t.Errorf("%d bytes of log and %d of files are above the bound", h.LogBytes, h.FileBytes)
 	}
-	if s.Healthy() != nil && !errors.As(s.Healthy(), &unavailable) {
-		t.Errorf("healthy: %v", s.Healthy())
+	if unhealthy := s.Healthy(); unhealthy == nil || unhealthy.Error() != err.Error() {
+		t.Errorf("health of a full spool: %v; writers are told: %v", unhealthy, err)
 	}
 	down.Store(false)
 	if _, err := s.Flush(within(t)); err != nil {
@@ -567,6 +626,9 @@ func TestConfig(t *testing.T) {
 		if !strings.Contains(err.Error(), key) {
 			t.Errorf("%q does not name %s", err, key)
 		}
+	}
+	if s, err := Open(vfs.NewMem(), "spool", bad, Options{}); err == nil || !strings.Contains(err.Error(), "settings of the spool: ") {
+		t.Errorf("a spool opens with a bad configuration: %v, %v", s, err)
 	}
 }
 
