@@ -1,8 +1,12 @@
 package kairosjson
 
 import (
+	"errors"
 	"strings"
 	"testing"
+
+	"varve/internal/model"
+	"varve/internal/store"
 )
 
 // A value with broken base64 is refused, and no part of it is stored. A value that
@@ -55,6 +59,34 @@ func TestBrokenLines(t *testing.T) {
 		}
 		if results[0].Points != 1 || results[2].Points != 1 {
 			t.Errorf("%s: beside it %+v and %+v are stored", line, results[0], results[2])
+		}
+	}
+}
+
+// A line whose series the store cannot create ends the import with the store's error:
+// nothing of the line is stored elsewhere.
+func TestLinesOfAStoreThatCreatesNoSeries(t *testing.T) {
+	for _, fault := range []error{&store.UnavailableError{Reason: "the disk is full"}, errors.New("the disk is on fire")} {
+		for _, line := range []string{
+			`{"name":"m","tags":{"a":"b"},"datapoints":[[1,5]]}`,
+			`{"name":"m","tags":{"a":"b"},"type":"base64:kairos_long","datapoints":[[1,"AAAAAAAAAAc="]]}`,
+			`{"name":"m","tags":{"a":"b"},"type":"base64:kairos_double","datapoints":[[1,"AAAAAAAAAAc="]]}`,
+			`{"name":"m","tags":{"a":"b"},"type":"base64:own","datapoints":[[1,"AAAA"]]}`,
+		} {
+			h := newHarness(t, nil)
+			lines := NewLines(h.pipeline, h.pipeline.Protocol("import"), "test")
+			const good = `{"name":"first","tags":{"a":"b"},"datapoints":[[1,5]]}`
+			if _, err := lines.Store(t.Context(), [][]byte{[]byte(good)}); err != nil {
+				t.Fatal(err)
+			}
+			before := h.recorder.Text()
+			h.recorder.OnCreate = func(model.Series) error { return fault }
+			if _, err := lines.Store(t.Context(), [][]byte{[]byte(line)}); !errors.Is(err, fault) {
+				t.Errorf("%s: %v, want %v", line, err, fault)
+			}
+			if got := h.recorder.Text(); got != before {
+				t.Errorf("%s: stored\n%s\nwant\n%s", line, got, before)
+			}
 		}
 	}
 }
