@@ -57,6 +57,8 @@ func TestPut(t *testing.T) {
 		plain  = `{"error":{"code":400,"message":"One or more data points had errors","details":"Please see the TSD logs or append \"details\" to the put request"}}`
 	)
 	noTags := `{"metric":"m","timestamp":1700000000,"value":1}`
+	timed := func(time string) string { return `{"metric":"m","timestamp":` + time + `,"value":1,"tags":{"h":"a"}}` }
+	refused := func(point string) string { return `{"datapoint":` + point + `,"error":"Invalid timestamp"}` }
 	for _, c := range []struct {
 		name, url, contentType, body string
 		status                       int
@@ -86,6 +88,18 @@ func TestPut(t *testing.T) {
 			`{"errors":[{"datapoint":{"metric":"m","timestamp":1,"value":1,"tags":{"h":""}},"error":"the value of tag h is empty"}],"failed":1,"success":0}`, ""},
 		{"cut off", "/api/put?details", asJSON, "[" + good + ",{", 400,
 			`{"error":{"code":400,"message":"Unable to parse the given JSON","details":"End of input at line 1 column 68"}}`, stored},
+		{"a comma too many", "/api/put?details", asJSON, `[{"metric":"m","timestamp":1700000000,,"value":1,"tags":{"h":"a"}}]`, 400,
+			`{"error":{"code":400,"message":"Unable to parse the given JSON","details":"Expected name at line 1 column 39"}}`, ""},
+		{"a comma in front", "/api/put?details", asJSON, `[{,"metric":"m","timestamp":1700000000,"value":1,"tags":{"h":"a"}}]`, 400,
+			`{"error":{"code":400,"message":"Unable to parse the given JSON","details":"Expected name at line 1 column 3"}}`, ""},
+		{"a member without value", "/api/put?details", asJSON, `[{"metric":"m","timestamp":1700000000,"value":1,"tags":{"h":"a"},"more":,"most":1}]`, 400,
+			`{"error":{"code":400,"message":"Unable to parse the given JSON","details":"Expected value at line 1 column 73"}}`, ""},
+		{"a value without member", "/api/put?details", asJSON, `[{"metric":"m","timestamp":1700000000,"value":1,"tags":{"h":"a"},:1,"most":1}]`, 400,
+			`{"error":{"code":400,"message":"Unable to parse the given JSON","details":"Expected name at line 1 column 66"}}`, ""},
+		{"a time without value", "/api/put?details", asJSON, `[{"metric":"m","timestamp":1700000000,"value":1,"tags":{"h":"a"},"timestamp":,"most":1}]`, 400,
+			`{"error":{"code":400,"message":"Unable to parse the given JSON","details":"Expected value at line 1 column 78"}}`, ""},
+		{"times", "/api/put?details", asJSON, "[" + timed(`"1x"`) + "," + timed(`""`) + "," + timed("0") + "," + timed("-1") + "," + timed("99999999999999999999") + "," + timed(`"-99999999999999999999"`) + "," + timed("0.5") + "," + timed(`"0x"`) + "]", 400,
+			`{"errors":[` + refused(timed(`"1x"`)) + "," + refused(timed(`""`)) + "," + refused(timed("0")) + "," + refused(timed("-1")) + "," + refused(timed("99999999999999999999")) + "," + refused(timed(`"-99999999999999999999"`)) + "," + refused(timed("0.5")) + "," + refused(timed(`"0x"`)) + `],"failed":8,"success":0}`, ""},
 		{"lines", "/api/put", asGraphite, "m;h=a 1 1700000000\nn 1.50 1700000001\r\n\n o.p;k=v=w 2 1700000002", 204, "",
 			stored + "\nn{add=tag} double 1700000001000 1.5\no.p{k=v=w} long 1700000002000 2"},
 		{"no lines", "/api/put", asGraphite, "", 204, "", ""},
