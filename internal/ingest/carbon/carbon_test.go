@@ -270,22 +270,48 @@ func TestHostilePickles(t *testing.T) {
 		"memo ahead":          "]r\xff\xff\xff\x7f.",
 		"memo by text":        "]p99999999999999999999\n.",
 		"memo not there":      "h\x05.",
-		"put on nothing":      "q\x00.",
+		"put on nothing":      "q\x00].",
+		"memoize nothing":     "\x94].",
+		"put on a mark":       "(q\x000].",
 		"append to a number":  "K\x01K\x02a.",
 		"append to nothing":   "K\x02a.",
 		"pop below a mark":    "]](\x86.",
 		"no mark":             "]e.",
+		"tuple without mark":  "t.",
+		"list without mark":   "l.",
+		"tuple of nothing":    "\x85.",
+		"triple of a pair":    "]]\x87.",
 		"two values":          "]].",
 		"mark left":           "](.",
 		"nothing":             ".",
 		"empty":               "",
-		"text without quotes": "Sabc\n.",
-		"broken escape":       "S'\\xzz'\n.",
-		"broken unicode":      "V\\uzzzz\n.",
-		"surrogate":           "V\\ud800\n.",
 	} {
 		if got := pickled([]byte(b)); got != "error" {
 			t.Errorf("%s: %q, want an error", name, got)
+		}
+	}
+	// In a list, where a text that can be read is only no point.
+	for name, text := range map[string]string{
+		"without quotes":            "Sabc",
+		"not begun":                 "Sabc'",
+		"not ended":                 "S'abc",
+		"in two kinds of quotes":    "S'abc\"",
+		"of one quote":              "S'",
+		"of nothing":                "S",
+		"with a broken escape":      `S'\xzz'`,
+		"with an escape cut":        `S'\x6'`,
+		"with broken unicode":       `V\uzzzz`,
+		"with unicode cut":          `V\u006`,
+		"with half a surrogate":     `V\ud800`,
+		"with unicode out of range": `V\U00110000`,
+	} {
+		if got := pickled([]byte("]" + text + "\na.")); got != "error" {
+			t.Errorf("a text %s: %q, want an error", name, got)
+		}
+	}
+	for _, text := range []string{"S'abc'", `S"abc"`, `S'\x61'`, `V\u0061`, "S''"} {
+		if got := pickled([]byte("]" + text + "\na.")); got != "bad_syntax" {
+			t.Errorf("the text %s: %q, want bad_syntax: it can be read", text, got)
 		}
 	}
 	// A list that is in itself is only looked at as far as a point is deep.
@@ -383,6 +409,33 @@ func BenchmarkLine(b *testing.B) {
 	for b.Loop() {
 		if _, f := l.parse(text, nowMS); f != nil {
 			b.Fatal(f)
+		}
+	}
+}
+
+// TestKeptDecoders: a decoder that a large frame has grown is not kept, another is.
+func TestKeptDecoders(t *testing.T) {
+	h := &pickles{free: make(chan *pickle, 1)}
+	for _, c := range []struct {
+		name  string
+		frame string
+		kept  bool
+	}{
+		{"small", "]K\x01a.", true},
+		{"large", "](" + strings.Repeat("J\x01\x00\x00\x00", largestKept) + "e.", false},
+	} {
+		p := &pickle{}
+		conn := &pickleConn{h: h, pickle: p}
+		if _, err := p.load([]byte(c.frame)); err != nil {
+			t.Fatal(err)
+		}
+		conn.giveBack()
+		next := <-h.free
+		if (next == p) != c.kept {
+			t.Errorf("%s: the decoder is kept: %v", c.name, next == p)
+		}
+		if next.b != nil {
+			t.Errorf("%s: the frame is kept", c.name)
 		}
 	}
 }
