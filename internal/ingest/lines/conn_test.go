@@ -38,3 +38,43 @@ func TestUnreadAnswersAreDropped(t *testing.T) {
 		t.Errorf("%v answers were dropped", n)
 	}
 }
+
+// The buffer of a connection holds the line that comes, and no more: it stays at its first
+// size while lines are short, doubles for a longer one, and goes back when little comes.
+func TestBufferFollowsTheTraffic(t *testing.T) {
+	received := prometheus.NewCounter(prometheus.CounterOpts{Name: "received"})
+	c := &conn{p: &Protocol{Received: received}}
+	read := func(n int) {
+		t.Helper()
+		c.makeRoom()
+		if room := len(c.buf) - c.end; room < n {
+			t.Fatalf("there is room for %d bytes, want %d", room, n)
+		}
+		c.end += n
+		c.noteRead(n)
+	}
+	for range 1000 {
+		read(100)
+		c.end = 0 // all lines were whole
+	}
+	if len(c.buf) != FirstBuffer {
+		t.Errorf("after short lines the buffer has %d bytes", len(c.buf))
+	}
+	for c.end < 1<<20 { // one line
+		read(FirstBuffer / 2)
+		if len(c.buf) > max(4*c.end, FirstBuffer) {
+			t.Fatalf("with %d bytes of a line the buffer has %d", c.end, len(c.buf))
+		}
+	}
+	grown := len(c.buf)
+	c.end = 0
+	for i := range quietReads {
+		if read(FirstBuffer/2 - 1); i < quietReads-1 && len(c.buf) != grown {
+			t.Fatalf("the buffer is given up after %d small reads", i)
+		}
+		c.end = 0
+	}
+	if c.makeRoom(); len(c.buf) != FirstBuffer {
+		t.Errorf("after %d small reads the buffer has %d bytes", quietReads, len(c.buf))
+	}
+}
