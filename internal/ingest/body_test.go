@@ -264,18 +264,23 @@ func TestSmallBodiesDoNotWaitForLargeOnes(t *testing.T) {
 	})
 }
 
-// drip is a body that comes in pieces at a steady rate.
+// drip is a body of which a first part comes at once, the rest in pieces at a steady rate.
 type drip struct {
 	piece, left int
 	every       time.Duration
+	first       int
 }
 
 func (d *drip) Read(b []byte) (int, error) {
 	if d.left == 0 {
 		return 0, io.EOF
 	}
-	time.Sleep(d.every)
-	n := min(d.piece, d.left, len(b))
+	n := min(d.first, len(b))
+	d.first -= n
+	if n == 0 {
+		time.Sleep(d.every)
+		n = min(d.piece, d.left, len(b))
+	}
 	d.left -= n
 	return copy(b, bytes.Repeat([]byte("x"), n)), nil
 }
@@ -287,10 +292,11 @@ func TestSlowBodies(t *testing.T) {
 		reason ingest.Reason // 0: it is taken
 		within time.Duration
 	}{
-		{"a byte a second", drip{1, 1 << 20, time.Second}, ingest.TooSlow, 11 * time.Second},
-		{"just too slow", drip{3 << 10, 1 << 20, time.Second}, ingest.TooSlow, 11 * time.Second},
-		{"just quick enough", drip{4 << 10, 1 << 20, time.Second}, 0, 5 * time.Minute},
-		{"small and slow", drip{1, 8, time.Second}, 0, 9 * time.Second},
+		{"a byte a second", drip{1, 1 << 20, time.Second, 0}, ingest.TooSlow, 11 * time.Second},
+		{"just too slow", drip{3 << 10, 1 << 20, time.Second, 0}, ingest.TooSlow, 11 * time.Second},
+		{"just quick enough", drip{4 << 10, 1 << 20, time.Second, 0}, 0, 5 * time.Minute},
+		{"small and slow", drip{1, 8, time.Second, 0}, 0, 9 * time.Second},
+		{"half at once, then a byte a second", drip{1, 1 << 20, time.Second, 512 << 10}, ingest.TooSlow, 11 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -361,7 +367,7 @@ func TestWaitForRoomIsNotTheSendersFault(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.AfterFunc(8*time.Second, first.Release)
-		second, err := readBody(p, httptest.NewRecorder(), &drip{8 << 10, 40 << 10, time.Second}, 40<<10, false)
+		second, err := readBody(p, httptest.NewRecorder(), &drip{8 << 10, 40 << 10, time.Second, 0}, 40<<10, false)
 		if err != nil {
 			t.Fatal(err)
 		}
