@@ -540,3 +540,45 @@ func flipByte(t *testing.T, fsys vfs.FS, s Segment, at int64) {
 		t.Fatal(err)
 	}
 }
+
+// A flakyFile cannot be read once.
+type flakyFile struct {
+	vfs.File
+	failing bool
+}
+
+func (f *flakyFile) ReadAt(b []byte, at int64) (int, error) {
+	if f.failing {
+		f.failing = false
+		return len(b) / 2, errors.New("the disk is on fire")
+	}
+	return f.File.ReadAt(b, at)
+}
+
+// After a read that failed nothing is taken for read: the next one asks the disk again.
+func TestReadAfterAFailedRead(t *testing.T) {
+	fsys := vfs.NewMem()
+	f, err := fsys.Create("segment", vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Write([]byte("the first and the second"))
+	f.Close()
+	f, err = fsys.Open("segment")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for name, read := range map[string]func(w *window) ([]byte, error){
+		"at":   func(w *window) ([]byte, error) { return w.at(0, 9) },
+		"rest": func(w *window) ([]byte, error) { return w.rest(0, 9) },
+	} {
+		w := &window{name: "segment", size: 24, file: &flakyFile{File: f, failing: true}}
+		if b, err := read(w); err == nil {
+			t.Errorf("%s: a read that fails returns %q", name, b)
+		}
+		if b, err := read(w); err != nil || !strings.HasPrefix(string(b), "the first") {
+			t.Errorf("%s: then %q, %v", name, b, err)
+		}
+	}
+}
