@@ -33,6 +33,26 @@ func TestSmallDeletes(t *testing.T) {
 	checkBytes(t, h)
 }
 
+// TestDeletesOfNothing: a delete between the samples of a series, however often it is
+// repeated, takes no memory.
+func TestDeletesOfNothing(t *testing.T) {
+	const id = 1
+	h := New()
+	for i := range int64(1000) {
+		write(h, id, sample{MS: 10 * i, Value: uint64(i*i) * 0x9e3779b97f4a7c15})
+	}
+	before := h.Bytes()
+	for i := range int64(999) {
+		if err := h.Delete(id, model.TimeRange{StartMS: 10*i + 1, EndMS: 10*i + 9}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := h.Count(id); n != 1000 || h.Bytes() != before {
+		t.Errorf("%d samples are left, and %d bytes more are taken", n, h.Bytes()-before)
+	}
+	checkBytes(t, h)
+}
+
 // TestHighIDs: what a head costs does not depend on the ids of its series.
 func TestHighIDs(t *testing.T) {
 	for _, base := range []uint32{0, 100_000_000, math.MaxUint32 - shardCount*pageSize + 1} {
