@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -152,4 +153,17 @@ func TestLargeTasksTakeMemory(t *testing.T) {
 	h.do(200, "POST", "/api/v1/rollups", task("small", 50<<10))
 	held.Close()
 	h.do(200, "POST", "/api/v1/rollups", task("large", 100<<10))
+}
+
+// Tasks get random ids in the form of a UUID of version 4.
+func TestNewID(t *testing.T) {
+	form := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+	seen := map[string]bool{}
+	for range 100 {
+		id := newID()
+		if !form.MatchString(id) || seen[id] {
+			t.Fatalf("id %s", id)
+		}
+		seen[id] = true
+	}
 }

@@ -404,3 +404,33 @@ func TestLatePointsElsewhere(t *testing.T) {
 		stopAll(all)
 	})
 }
+
+// All nodes choose the same one for a task, whatever order they know each other in. Tasks
+// are spread over all, and move only from a node that leaves.
+func TestChoice(t *testing.T) {
+	a := &assignments{}
+	m := members{varve: map[string]bool{"a": true, "b": true, "c": true, "d": true}}
+	less := members{varve: map[string]bool{"a": true, "b": true, "d": true}}
+	per := map[string]int{}
+	for i := range 1000 {
+		id := fmt.Sprint("task", i)
+		first := a.choice(id, m)
+		per[first]++
+		for range 10 {
+			if got := a.choice(id, m); got != first {
+				t.Fatalf("%s is for %s and for %s", id, first, got)
+			}
+		}
+		if got := a.choice(id, less); first != "c" && got != first || got == "c" {
+			t.Fatalf("without c, %s moves from %s to %s", id, first, got)
+		}
+	}
+	for guid := range m.varve {
+		if n := per[guid]; n < 180 || n > 320 {
+			t.Errorf("%s has %d of 1000 tasks: %v", guid, n, per)
+		}
+	}
+	if got := a.choice("task", members{}); got != "" {
+		t.Errorf("without nodes a task is for %q", got)
+	}
+}

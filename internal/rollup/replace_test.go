@@ -85,6 +85,9 @@ func TestResultOfOtherTypeIsReplaced(t *testing.T) {
 		}{
 			{"host", 5, 0.5, "{host=a,saved_from=src} 2000-01-01T00:00 0.5"},
 			{"host", 0.5, 5, "{host=a,saved_from=src} 2000-01-01T00:00 5"},
+			{"host", 0.5, 1 << 53, "{host=a,saved_from=src} 2000-01-01T00:00 9.007199254740992e+15"},
+			{"host", 0.5, -1 << 53, "{host=a,saved_from=src} 2000-01-01T00:00 -9.007199254740992e+15"},
+			{"host", 0.5, -1<<53 - 1, "{host=a,saved_from=src} 2000-01-01T00:00 -9007199254740993"},
 			{"host", 0.5, 1<<53 + 1, "{host=a,saved_from=src} 2000-01-01T00:00 9007199254740993"},
 			{"host", 1<<53 + 1, 0.5, "{host=a,saved_from=src} 2000-01-01T00:00 0.5"},
 			{"rack", 5, 0.5, "{saved_from=src} 2000-01-01T00:00 0.5"},
