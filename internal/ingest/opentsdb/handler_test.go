@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -58,6 +59,7 @@ func TestPut(t *testing.T) {
 	)
 	noTags := `{"metric":"m","timestamp":1700000000,"value":1}`
 	timed := func(time string) string { return `{"metric":"m","timestamp":` + time + `,"value":1,"tags":{"h":"a"}}` }
+	tagged := func(tag string) string { return `{"metric":"m","timestamp":1700000000,"value":1,"tags":{` + tag + `}}` }
 	refused := func(point string) string { return `{"datapoint":` + point + `,"error":"Invalid timestamp"}` }
 	for _, c := range []struct {
 		name, url, contentType, body string
@@ -98,6 +100,8 @@ func TestPut(t *testing.T) {
 			`{"error":{"code":400,"message":"Unable to parse the given JSON","details":"Expected name at line 1 column 66"}}`, ""},
 		{"a time without value", "/api/put?details", asJSON, `[{"metric":"m","timestamp":1700000000,"value":1,"tags":{"h":"a"},"timestamp":,"most":1}]`, 400,
 			`{"error":{"code":400,"message":"Unable to parse the given JSON","details":"Expected value at line 1 column 78"}}`, ""},
+		{"broken escapes", "/api/put?details", asJSON, "[" + tagged(`"h":"\uZZZZ"`) + "," + tagged(`"h\uZZZZ":"a"`) + "]", 400,
+			`{"errors":[{"datapoint":` + strconv.Quote(tagged(`"h":"\uZZZZ"`)) + `,"error":"tag h has an invalid escape sequence"},{"datapoint":` + strconv.Quote(tagged(`"h\uZZZZ":"a"`)) + `,"error":"tag h\\uZZZZ has an invalid escape sequence"}],"failed":2,"success":0}`, ""},
 		{"times", "/api/put?details", asJSON, "[" + timed(`"1x"`) + "," + timed(`""`) + "," + timed("0") + "," + timed("-1") + "," + timed("99999999999999999999") + "," + timed(`"-99999999999999999999"`) + "," + timed("0.5") + "," + timed(`"0x"`) + "]", 400,
 			`{"errors":[` + refused(timed(`"1x"`)) + "," + refused(timed(`""`)) + "," + refused(timed("0")) + "," + refused(timed("-1")) + "," + refused(timed("99999999999999999999")) + "," + refused(timed(`"-99999999999999999999"`)) + "," + refused(timed("0.5")) + "," + refused(timed(`"0x"`)) + `],"failed":8,"success":0}`, ""},
 		{"lines", "/api/put", asGraphite, "m;h=a 1 1700000000\nn 1.50 1700000001\r\n\n o.p;k=v=w 2 1700000002", 204, "",
