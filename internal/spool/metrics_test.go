@@ -63,3 +63,38 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("metrics are\n%s, %v", got, err)
 	}
 }
+
+// TestOldestSeconds: the age of the oldest sample that waits, and 0 when none does.
+func TestOldestSeconds(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	s := mustOpen(t, vfs.NewMem(), patient(tinyConfig()), Options{Registerer: registry})
+	defer s.Close()
+	oldest := func() float64 {
+		t.Helper()
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() == "varve_spool_oldest_seconds" {
+				return f.GetMetric()[0].GetGauge().GetValue()
+			}
+		}
+		t.Fatal("there is no varve_spool_oldest_seconds")
+		return 0
+	}
+	if got := oldest(); got != 0 {
+		t.Errorf("before any sample: %v seconds", got)
+	}
+	put(t, s, testSeries("load", 1), 1, 1)
+	if got := oldest(); got <= 0 {
+		t.Errorf("while a sample waits: %v seconds", got)
+	}
+	s.Start(newRemote())
+	if _, err := s.Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if got := oldest(); got != 0 {
+		t.Errorf("when all is drained: %v seconds", got)
+	}
+}
