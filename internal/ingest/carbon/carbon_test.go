@@ -276,6 +276,7 @@ func TestHostilePickles(t *testing.T) {
 		"append to a number":  "K\x01K\x02a.",
 		"append to nothing":   "K\x02a.",
 		"pop below a mark":    "]](\x86.",
+		"pair around a mark":  "]](\x86t.",
 		"no mark":             "]e.",
 		"tuple without mark":  "t.",
 		"list without mark":   "l.",
