@@ -86,7 +86,7 @@ type goal struct {
 	Peer  string  `json:"peer,omitempty"`  // "" for VictoriaMetrics
 }
 
-// goals are by stage and figure. Ratios are those to VictoriaMetrics v1.150.
+// goals are by stage and figure. Ratios are those to VictoriaMetrics.
 var goals = map[string]goal{
 	"W1 " + figureCPU.name:          {Ratio: 0.34},
 	"W2 " + figureCPU.name:          {Ratio: 0.30},
