@@ -76,10 +76,11 @@ func newInstance(name string, c config.Config, store *backend, active *query.Act
 	return h
 }
 
-// limitsOf is where the limits of a tenant's series and samples are set.
+// limitsOf is where the limits of a tenant's series and samples are set, if that is not
+// ingest.
 func limitsOf(name string) string {
 	if name == principal.Default {
-		return "ingest"
+		return ""
 	}
 	return "tenants[" + name + "]"
 }

@@ -91,9 +91,6 @@ func New(appender store.Appender, cfg Config, o Options) *Pipeline {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Limits == "" {
-		o.Limits = "ingest"
-	}
 	p := &Pipeline{
 		appender: appender,
 

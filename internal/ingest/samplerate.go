@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"math"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 // and counted afterwards, since only then is known how many samples it has; whoever
 // comes next waits until the debt is worked off.
 type sampleRate struct {
-	section string // of the configuration that has the limit
+	section string // see Options.Limits
 	limiter *rate.Limiter
 	limit   atomic.Int64 // samples a second, 0 for no limit
 }
@@ -48,7 +49,7 @@ func (r *sampleRate) wait(ctx context.Context, now time.Time, patience time.Dura
 		return false, nil
 	}
 	if patience > 0 && delay > patience {
-		return true, &store.LimitError{Limit: r.section + ".samples_per_second", Max: limit,
+		return true, &store.LimitError{Limit: limitKey(r.section, "ingest.samples_per_second"), Max: limit,
 			What: "send the points again in " + delay.Round(time.Millisecond).String()}
 	}
 	timer := time.NewTimer(delay)
@@ -59,6 +60,14 @@ func (r *sampleRate) wait(ctx context.Context, now time.Time, patience time.Dura
 	case <-ctx.Done():
 		return true, ctx.Err()
 	}
+}
+
+// limitKey is where a limit is set, of which key is that of the default tenant.
+func limitKey(section, key string) string {
+	if section == "" {
+		return key
+	}
+	return section + strings.TrimPrefix(key, "ingest")
 }
 
 // debt is how long it takes until the samples that were stored are within the limit.

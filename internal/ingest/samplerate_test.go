@@ -14,7 +14,7 @@ import (
 // block was.
 func TestSampleRate(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
-	r := newSampleRate("ingest", 100, now)
+	r := newSampleRate("", 100, now)
 	free := func(want bool, patience time.Duration) {
 		t.Helper()
 		_, err := r.wait(t.Context(), now, patience)

@@ -359,7 +359,7 @@ func (w *Writer) reaches(metric string) *Fault {
 // seriesFault refuses a new series for a limit. The metrics that use it up are named to the
 // operator, and to a sender that may see them.
 func (w *Writer) seriesFault(r Reason, key string, limit, need int64, what string, c *culpritText) *Fault {
-	key = w.p.limits + "." + key
+	key = limitKey(w.p.limits, key)
 	full := limitFault(r, key, limit, need, what+c.get(w.p.now()))
 	if w.by.Prefix == "" && (w.by.Rights.Has(principal.Read) || w.by.Tenant == "") {
 		return full
@@ -376,15 +376,15 @@ func (w *Writer) create(typ model.Type, n *Names) (store.Ref, error) {
 	limits, now := w.p.growth.Load(), w.p.now()
 	have := w.p.appender.SeriesCount()
 	if have >= limits.maxSeries {
-		return 0, w.seriesFault(MaxSeries, "max_series", int64(limits.maxSeries), int64(have)+1, "new series "+Brief(n.Metric), &w.p.culprits.largest)
+		return 0, w.seriesFault(MaxSeries, "ingest.max_series", int64(limits.maxSeries), int64(have)+1, "new series "+Brief(n.Metric), &w.p.culprits.largest)
 	}
 	if need := w.p.appender.SeriesBytes() + nameCopies*int64(len(w.key)); need > limits.maxMemory {
-		return 0, w.seriesFault(SeriesMemory, "max_series_memory", limits.maxMemory, need, "names of new series "+Brief(n.Metric), &w.p.culprits.largest)
+		return 0, w.seriesFault(SeriesMemory, "ingest.max_series_memory", limits.maxMemory, need, "names of new series "+Brief(n.Metric), &w.p.culprits.largest)
 	}
 	place := w.p.newcomer.ReserveN(now, 1)
 	if !place.OK() || place.DelayFrom(now) > 0 {
 		place.CancelAt(now)
-		return 0, w.seriesFault(NewSeriesRate, "new_series_per_second", int64(limits.perSecond), 0, "new series "+Brief(n.Metric), &w.p.culprits.fastest)
+		return 0, w.seriesFault(NewSeriesRate, "ingest.new_series_per_second", int64(limits.perSecond), 0, "new series "+Brief(n.Metric), &w.p.culprits.fastest)
 	}
 	owned := make([]model.Tag, len(n.Tags))
 	for i, t := range n.Tags {
