@@ -59,7 +59,7 @@ func DefaultConfig() Config {
 
 // headBytes leaves room for what comes in while files are written: writers wait only when that
 // takes longer than it took to gather the samples.
-func (c Config) headBytes() units.Bytes { return cmp.Or(c.HeadBytes, c.HeadBytesMax*3/10) }
+func (c *Config) headBytes() units.Bytes { return cmp.Or(c.HeadBytes, c.HeadBytesMax*3/10) }
 
 // Validate reports every setting that cannot be used.
 func (c Config) Validate() error {

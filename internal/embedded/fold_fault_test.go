@@ -327,9 +327,11 @@ func TestFoldOfACorrection(t *testing.T) {
 	f := newFoldTest(t, "10s:1h,60s:6h")
 	at := model.Floor(f.nowMS.Load()-7_200_000, 60_000)
 	key := "thin.double " + string(model.TypeDouble)
+	f.merging.Lock() // the checkpoint wakes the merger
 	f.put("thin.double", at, 1)
 	f.must(t, f.checkpoint())
 	f.put("thin.double", at, 2)
+	f.merging.Unlock()
 	f.must(t, f.maintain(t.Context())) // holds the sample back
 	f.must(t, f.checkpoint())
 	f.must(t, f.maintain(t.Context()))
@@ -373,6 +375,7 @@ func TestErrorAtEachCallOfAFold(t *testing.T) {
 func foldWithError(t *testing.T, n int64) (met bool) {
 	f := newFoldTest(t, "10s:1h,60s:6h,10m:2d")
 	now := f.nowMS.Load()
+	f.nowMS.Store(now - 40_000_000) // nothing is due yet for the merger, which the checkpoint wakes
 	for i := range int64(60) {
 		f.write("thin.long", model.TypeLong, now-i*30_000, now-7_200_000-i*30_000, now-36_000_000-i*30_000)
 		f.write("thin.double", model.TypeDouble, now-7_200_000-i*30_000)
@@ -387,14 +390,15 @@ func foldWithError(t *testing.T, n int64) (met bool) {
 		}
 		return nil
 	})))
+	f.merging.Lock()
+	f.nowMS.Store(now)
 	st := f.acquire()
 	files := slices.Clone(st.files)
 	f.release(st)
 	armed.Store(true)
-	f.merging.Lock()
 	err := f.fold(t.Context(), files)
-	f.merging.Unlock()
 	armed.Store(false)
+	f.merging.Unlock()
 	if met = calls.Load() >= n; !met && err != nil {
 		t.Errorf("without an error of the disk: %v", err)
 	}

@@ -82,7 +82,7 @@ func (c Config) Validate() error {
 
 // generationBytes is a third of the memory: one generation gathers, one is written to the
 // remote store, and one to files if the store is away.
-func (c Config) generationBytes() units.Bytes {
+func (c *Config) generationBytes() units.Bytes {
 	return cmp.Or(c.GenerationBytes, min(c.MaxMemory/3, units.GiB))
 }
 
