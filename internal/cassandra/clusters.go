@@ -62,7 +62,7 @@ func (c ClusterConfig) over(base cql.Config) cql.Config {
 	return base
 }
 
-// checkSession reports what is wrong with the settings of a session with a further cluster.
+// checkSession validates the settings of a session with a further cluster.
 func checkSession(c cql.Config) error { return errors.Join(c.Validate(), c.TLS.Unused()) }
 
 // checkName refuses names that cannot be shown as a label.

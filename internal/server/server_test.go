@@ -116,8 +116,8 @@ func (w *wire) answer() (*http.Response, string) {
 }
 
 // patiently tries with a timeout of the server, and with longer ones until it works: on a
-// busy machine a client may not keep its pace, however good its will. What is wrong by
-// itself is so with each of them.
+// busy machine a client may fall behind its pace. A fault of the server shows with all of
+// them.
 func patiently(t *testing.T, timeout time.Duration, try func(t *testing.T, timeout time.Duration) error) {
 	t.Helper()
 	for ; ; timeout *= 4 {

@@ -23,7 +23,7 @@ type TLSConfig struct {
 	Streams      []string `yaml:"streams" doc:"Listeners that speak TLS once cert_file is set; others stay plain. UDP has no TLS."`
 }
 
-// Check reports what is wrong with the files, as a start of the server would.
+// Check loads the files as a start of the server does, and returns its error.
 func (c TLSConfig) Check() error {
 	_, err := loadKeys(c)
 	return err
