@@ -28,6 +28,12 @@
 // context at least once per block of samples, or by Session.Tick, so that a query stops
 // within milliseconds of cancel, disconnect or timeout.
 //
+// # Turns
+//
+// While queries wait for a place, one that has computed for 20 ms makes room and waits for its
+// next turn, and each millisecond it lets other goroutines run. So short queries are done
+// soon beside any number of long ones.
+//
 // # Tenants
 //
 // Each tenant has an Engine, with places of its own. The engines of a server share its

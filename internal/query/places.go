@@ -15,13 +15,15 @@ import (
 )
 
 // places limits the queries that compute at once. Queries that wait stand in two
-// lines: fresh ones in the order in which they came, and those that have begun, the
-// oldest first, so that some end before all are half done. A free place goes to the
-// two lines by turns. places is safe for many goroutines.
+// lines: fresh ones, for their first or second turn, in the order in which they came, and
+// those that have had two turns, the oldest first, so that some end before all are half
+// done. On a busy machine one turn is too little even for a short query: most of its time
+// may go by before it has a processor. A free place goes to the two lines by turns. places is
+// safe for many goroutines.
 //
-// When one of the lines is congested, the queries in it that wait for their first turn, to
-// begin or to go on, are refused early; see shed. Later turns are not refused: much of
-// the work is done then.
+// When one of the lines is congested, the queries in it that wait for their first turn or for
+// their third are refused early; see shed. Later turns are not refused: much of the work is
+// done then.
 type places struct {
 	mu    sync.Mutex
 	free  int // below 0 while more are taken than there should be
@@ -30,7 +32,7 @@ type places struct {
 	all   *Turns // counts the taken and the spare ones of all tenants; may be nil
 	fresh line
 	begun line // by id
-	last  bool // the last place went to a query that had begun
+	last  bool // the last place went to the line of those that have begun
 }
 
 // A line is queries that wait for a place.
@@ -42,7 +44,7 @@ type line struct {
 
 // A waiter stands in a line until it is called.
 type waiter struct {
-	id       uint64 // of a query that has begun
+	id       uint64 // of a query in the line begun, else 0
 	since    time.Time
 	patience congestion.Patience // 0: it is not refused early
 	called   chan struct{}       // closed when it has a place, or is refused
@@ -142,8 +144,8 @@ func (p *places) queue(ctx context.Context, q queue) error {
 	return err
 }
 
-// line waits for a place. id is 0 for a query that has not begun. A patience of 0 keeps it
-// from being refused early.
+// line waits for a place. id is 0 for a fresh query. A patience of 0 keeps it from being
+// refused early.
 func (p *places) line(ctx context.Context, id uint64, patience time.Duration) error {
 	p.mu.Lock()
 	if p.free > 0 {
@@ -279,7 +281,7 @@ func (p *places) yield(ctx context.Context, id uint64, most int, patience time.D
 	if len(l.waiters) == 0 && patience > 0 && p.begun.canRefuse() && p.begun.Congested(now, congestion.Patience(patience)) {
 		l = &p.begun // a query that may be refused gets one turn, and no more
 	}
-	if len(l.waiters) == 0 || len(p.begun.waiters) >= most {
+	if len(l.waiters) == 0 || p.halfDone() >= most {
 		p.mu.Unlock()
 		return false, nil
 	}
@@ -287,6 +289,17 @@ func (p *places) yield(ctx context.Context, id uint64, most int, patience time.D
 	w := p.stand(id, patience)
 	p.mu.Unlock()
 	return true, p.wait(ctx, w)
+}
+
+// halfDone returns the number of queries that wait and have had a turn. p.mu is held.
+func (p *places) halfDone() int {
+	n := len(p.begun.waiters)
+	for _, w := range p.fresh.waiters {
+		if w.patience == 0 { // for its second turn
+			n++
+		}
+	}
+	return n
 }
 
 // inUse returns the number of taken places.

@@ -43,10 +43,12 @@ type Session struct {
 	worked  int // since the last look at the context
 	trace   trace
 	closed  bool
-	slot    int       // in the engine's ActiveFile
-	turn    time.Time // when the query got its place, the last time
-	outside bool      // it has no place now
-	settled bool      // it has had a second turn, or has sent some of its answer
+	slot    int          // in the engine's ActiveFile
+	turn    time.Time    // when the query got its place, the last time
+	slice   atomic.Int64 // when it let other goroutines run, the last time, in ns
+	outside bool         // it has no place now
+	again   bool         // it has had its first turn
+	settled bool         // it has had a third turn, or has sent some of its answer
 
 	at struct { // what is worked on, for the list of running queries
 		sync.Mutex

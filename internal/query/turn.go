@@ -4,12 +4,16 @@ import (
 	"errors"
 	"io"
 	"math"
+	"runtime"
 	"time"
 )
 
 const (
 	// turnTime is how long a query computes before others that wait have a turn.
 	turnTime = 20 * time.Millisecond
+
+	// sliceTime is how long a query computes before other goroutines run, while queries wait.
+	sliceTime = time.Millisecond
 
 	// clientTime is how long a query keeps its place while it waits for its client.
 	clientTime = 20 * time.Millisecond
@@ -45,19 +49,20 @@ func (s *Session) giveTurn() (err error) {
 	}
 	e.wait(+1)
 	defer e.wait(-1)
+	id := s.nextLine()
 	var patience time.Duration // later turns are not refused
-	if !s.settled {
+	if id != 0 && !s.settled {
 		patience = s.config.MaxWait
 	}
-	stood, err := e.places.yield(s.ctx, s.id, most, patience)
-	s.settled = s.settled || stood
+	stood, err := e.places.yield(s.ctx, id, most, patience)
+	s.settled = s.settled || stood && id != 0
 	s.outside, s.turn = err != nil, time.Now()
 	if err == nil && e.places.all.due() {
 		err = e.places.all.pause(s.ctx)
 		s.turn = time.Now()
 	}
 	if errors.Is(err, errCongested) {
-		return s.config.congested("a query waits for its second turn", "ask for less: coarser sampling, a shorter time, fewer series")
+		return s.config.congested("a query waits for its third turn", "ask for less: coarser sampling, a shorter time, fewer series")
 	}
 	return err
 }
@@ -66,7 +71,26 @@ func (s *Session) giveTurn() (err error) {
 // for the session may ask.
 func (s *Session) Due() bool {
 	e := s.engine
-	return (e.queued.Load() > 0 || e.places.all.due()) && time.Since(s.turn) >= turnTime && !s.outside
+	if s.outside || e.queued.Load() == 0 && !e.places.all.due() {
+		return false
+	}
+	now := time.Now()
+	if now.Sub(s.turn) >= turnTime {
+		return true
+	}
+	s.breathe(now)
+	return false
+}
+
+// breathe lets other goroutines run that are ready to, each sliceTime. Go's scheduler does so
+// after 10 ms only. While queries have more goroutines than there are processors, a request
+// would wait that long for each of them, and again at each of its steps.
+func (s *Session) breathe(now time.Time) {
+	last := s.slice.Load()
+	if n := now.UnixNano(); n-last >= int64(sliceTime) && s.slice.CompareAndSwap(last, n) {
+		runtime.Gosched()
+		s.slice.Store(time.Now().UnixNano())
+	}
 }
 
 // Writer returns a writer for an answer that is encoded within the query's turn: while w
@@ -108,9 +132,19 @@ func (s *Session) Aside(f func() error) error {
 	e := s.engine
 	e.wait(+1)
 	defer e.wait(-1)
-	err := e.places.line(s.ctx, s.id, 0)
+	err := e.places.line(s.ctx, s.nextLine(), 0)
 	s.outside, s.turn = err != nil, time.Now()
 	return err
+}
+
+// nextLine returns the id by which the query stands in line now that it has had a turn: 0, as
+// a fresh one, after its first.
+func (s *Session) nextLine() uint64 {
+	if first := !s.again; first {
+		s.again = true
+		return 0
+	}
+	return s.id
 }
 
 func (s *Session) aside(f func() error) error {

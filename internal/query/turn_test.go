@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"varve/internal/model"
@@ -61,6 +62,12 @@ func TestYield(t *testing.T) {
 		t.Error("others began although memory is short, and one waits for its next turn")
 	}
 	f.places.begun.waiters, run.turn = nil, time.Time{}
+	w := f.places.stand(0, 0) // as one that waits for its second turn
+	if run.Yield() != nil || len(first) > 0 {
+		t.Error("others began although memory is short, and one waits for its second turn")
+	}
+	f.places.fresh.waiters = slices.DeleteFunc(f.places.fresh.waiters, func(x *waiter) bool { return x == w })
+	run.turn = time.Time{}
 	if err := run.Yield(); err != nil { // returns when the first one has had its turn
 		t.Fatal(err)
 	}
@@ -88,6 +95,76 @@ func TestNobodyWaitsAnyMore(t *testing.T) {
 	s.turn = time.Time{}
 	if err := s.giveTurn(); err != nil || s.outside || f.places.inUse() != 1 {
 		t.Errorf("%v; outside %v, %d places taken", err, s.outside, f.places.inUse())
+	}
+}
+
+// For its second turn a query stands where those stand that come, not behind all that have
+// begun before it: a short one may have had no processor in its first.
+func TestSecondTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := DefaultConfig()
+		config.MaxConcurrent = 2
+		f := newFixture(t, config)
+		comes := func() chan *Session {
+			began := make(chan *Session, 1)
+			go func() {
+				s, err := f.Begin(t.Context(), Request{})
+				if err != nil {
+					t.Error(err)
+				}
+				began <- s
+			}()
+			synctest.Wait()
+			return began
+		}
+		long, short := <-comes(), <-comes()
+		long.again = true
+		long.turn, short.turn = time.Time{}, time.Time{}
+		first := comes()
+		longComputes := yield(long)
+		second := comes()
+		shortComputes := yield(short)
+		third := comes()
+		if longComputes() || shortComputes() {
+			t.Fatal("more queries compute than may")
+		}
+		(<-first).Close(nil)
+		(<-second).Close(nil)
+		if !longComputes() || !shortComputes() || len(third) > 0 {
+			t.Errorf("the long query computes: %v, the short one: %v, one that came later: %v", longComputes(), shortComputes(), len(third) > 0)
+		}
+		long.Close(nil)
+		(<-third).Close(nil)
+		short.Close(nil)
+	})
+}
+
+// While others wait, a query lets every goroutine run that is ready to, long before Go's
+// scheduler would.
+func TestBreathe(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	config := DefaultConfig()
+	config.MaxConcurrent = 1
+	f := newFixture(t, config)
+	s, err := f.Begin(t.Context(), Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := f.begin()
+	var ran atomic.Bool
+	s.turn = time.Now()
+	go ran.Store(true)
+	for began := time.Now(); time.Since(began) < 3*sliceTime; {
+		if err := s.Yield(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !ran.Load() {
+		t.Error("a goroutine that is ready waits for a query, as there is one processor")
+	}
+	s.Close(nil)
+	if err := <-other; err != nil {
+		t.Error(err)
 	}
 }
 
