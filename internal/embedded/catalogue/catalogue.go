@@ -108,7 +108,7 @@ func Open(fs vfs.FS, dir string, o Options) (*Catalogue, error) {
 	defer cache.Unref()
 	opened, err := OpenPebble(fs, dir, o.Fresh, &pebble.Options{
 		Cache:        cache,
-		MemTableSize: 1 << 20, // the log of this size is preallocated
+		MemTableSize: 1 << 20,
 		Logger:       o.Logger,
 	})
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// fileSystem is the file system as Pebble sees it, with two changes.
+// fileSystem is the file system as Pebble sees it, with three changes.
 //
 // Pebble names its current list of tables by an empty file, a marker. It writes
 // a new list, makes the new marker, removes the old one, and syncs the directory
@@ -21,6 +21,10 @@ import (
 // When the catalogue's directory cannot be synced Pebble panics. Here that is the
 // same fatal error as any other failure to write. Other directories, of a backup
 // for example, may be on other disks: there it is the error of that operation.
+//
+// Pebble reserves space for each log, 1.1 MB here, and keeps two old logs for use again. All
+// series of a small store take less. So no space is reserved: the log is synced some times
+// a minute, and need not save the change of its length.
 type fileSystem struct {
 	vfs.FS
 	dir string // of the catalogue
@@ -38,8 +42,28 @@ func (fs fileSystem) Create(name string, category vfs.DiskWriteCategory) (vfs.Fi
 			return nil, err
 		}
 	}
-	return fs.FS.Create(name, category)
+	f, err := fs.FS.Create(name, category)
+	return fs.unreserved(f, name), err
 }
+
+// ReuseForWrite implements [vfs.FS].
+func (fs fileSystem) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := fs.FS.ReuseForWrite(from, to, category)
+	return fs.unreserved(f, to), err
+}
+
+func (fs fileSystem) unreserved(f vfs.File, name string) vfs.File {
+	if f == nil || !strings.HasSuffix(name, ".log") {
+		return f
+	}
+	return unreserved{f}
+}
+
+// unreserved is a file for which no space is reserved.
+type unreserved struct{ vfs.File }
+
+// Preallocate implements [vfs.File].
+func (unreserved) Preallocate(int64, int64) error { return nil }
 
 // Remove implements [vfs.FS].
 func (fs fileSystem) Remove(name string) error {
