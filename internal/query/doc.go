@@ -31,8 +31,8 @@
 // # Turns
 //
 // While queries wait for a place, one that has computed for 20 ms makes room and waits for its
-// next turn, and each millisecond it lets other goroutines run. So short queries are done
-// soon beside any number of long ones.
+// next turn. While there are several, each lets other goroutines run each millisecond. So
+// short queries are done soon beside any number of long ones.
 //
 // # Tenants
 //

@@ -51,6 +51,7 @@ type Engine struct {
 
 	mu      sync.Mutex
 	running map[uint64]*Session
+	begun   atomic.Int64 // len(running), without the lock
 }
 
 // New returns an Engine. config must be valid; now is the clock of relative

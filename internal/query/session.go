@@ -101,6 +101,7 @@ func (e *Engine) newSession(ctx context.Context, q Request) *Session {
 	e.mu.Lock()
 	e.running[s.id] = s
 	e.mu.Unlock()
+	e.begun.Add(1)
 	e.metrics.running.Inc()
 	return s
 }
@@ -146,6 +147,7 @@ func (s *Session) Close(err error) {
 	if !s.outside {
 		e.places.leave()
 	}
+	e.begun.Add(-1)
 	e.metrics.running.Dec()
 	e.metrics.queries.WithLabelValues(outcome(err)).Inc()
 	e.metrics.seconds.Observe(time.Since(s.begun).Seconds())

@@ -12,7 +12,8 @@ const (
 	// turnTime is how long a query computes before others that wait have a turn.
 	turnTime = 20 * time.Millisecond
 
-	// sliceTime is how long a query computes before other goroutines run, while queries wait.
+	// sliceTime is how long a query computes before other goroutines run, while there are
+	// other queries.
 	sliceTime = time.Millisecond
 
 	// clientTime is how long a query keeps its place while it waits for its client.
@@ -71,20 +72,22 @@ func (s *Session) giveTurn() (err error) {
 // for the session may ask.
 func (s *Session) Due() bool {
 	e := s.engine
-	if s.outside || e.queued.Load() == 0 && !e.places.all.due() {
+	wanted := e.queued.Load() > 0 || e.places.all.due()
+	if s.outside || !wanted && e.begun.Load() < 2 {
 		return false
 	}
 	now := time.Now()
-	if now.Sub(s.turn) >= turnTime {
+	if wanted && now.Sub(s.turn) >= turnTime {
 		return true
 	}
 	s.breathe(now)
 	return false
 }
 
-// breathe lets other goroutines run that are ready to, each sliceTime. Go's scheduler does so
-// after 10 ms only. While queries have more goroutines than there are processors, a request
-// would wait that long for each of them, and again at each of its steps.
+// breathe lets other goroutines run that are ready to, each sliceTime, while there are other
+// queries. Go's scheduler does so after 10 ms only. Where queries have more goroutines than
+// there are processors, a request would wait that long for each of them, and again at each
+// of its steps.
 func (s *Session) breathe(now time.Time) {
 	last := s.slice.Load()
 	if n := now.UnixNano(); n-last >= int64(sliceTime) && s.slice.CompareAndSwap(last, n) {

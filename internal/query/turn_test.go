@@ -139,18 +139,35 @@ func TestSecondTurn(t *testing.T) {
 	})
 }
 
-// While others wait, a query lets every goroutine run that is ready to, long before Go's
+// While there are others, a query lets every goroutine run that is ready to, long before Go's
 // scheduler would.
 func TestBreathe(t *testing.T) {
+	for name, places := range map[string]int{"one waits": 1, "one computes": 2} {
+		t.Run(name, func(t *testing.T) { breathe(t, places) })
+	}
+}
+
+func breathe(t *testing.T, places int) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	config := DefaultConfig()
-	config.MaxConcurrent = 1
+	config.MaxConcurrent = places
 	f := newFixture(t, config)
 	s, err := f.Begin(t.Context(), Request{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := f.begin()
+	end, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		other, err := f.Begin(context.Background(), Request{})
+		if err == nil {
+			<-end
+			other.Close(nil)
+		}
+		ended <- err
+	}()
+	for f.Queued()+len(f.Running()) < 2 {
+		time.Sleep(time.Millisecond)
+	}
 	var ran atomic.Bool
 	s.turn = time.Now()
 	go ran.Store(true)
@@ -163,7 +180,8 @@ func TestBreathe(t *testing.T) {
 		t.Error("a goroutine that is ready waits for a query, as there is one processor")
 	}
 	s.Close(nil)
-	if err := <-other; err != nil {
+	close(end)
+	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 }
