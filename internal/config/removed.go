@@ -104,7 +104,7 @@ var removed = map[string]string{
 	"cassandra.read.settle":             "clocks that differ by more are to be set right",
 	"cassandra.read.cover_interval":     "cassandra.read.cover_rate says how fast the inverted index is completed",
 
-	"cassandra.delete.parallel": "cassandra.writes_in_flight bounds what a node is given",
+	"cassandra.delete.parallel": "a delete works on as many rows at once as a node does, 32 at most",
 	"cassandra.delete.job_rows": "GET /admin/deletes shows jobs, DELETE /admin/deletes/{id} cancels one",
 	"cassandra.delete.horizon":  "rows are three weeks long, and points of KairosDB nodes are seldom later than that",
 

@@ -31,7 +31,7 @@ type Config struct {
 
 	// Constants; tests and benchmarks change them by --tune.
 
-	Parallel int `tune:"parallel"` // rows that a delete or a repair works on at once, 1 to 1024
+	Parallel int `tune:"parallel"` // most rows that a delete works on at once, and those of a repair, 1 to 1024
 	// JobRows is from how many rows on a delete is a job, 1 to 100000000. A job goes on when
 	// the client has left, and after a restart.
 	JobRows int `tune:"job_rows"`

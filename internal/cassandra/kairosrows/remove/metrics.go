@@ -11,7 +11,7 @@ type metrics struct {
 	*collectors.Set
 	rows, unindexed, kept prometheus.Counter
 	jobs                  *prometheus.CounterVec
-	running               prometheus.Gauge
+	running, atOnce       prometheus.Gauge
 }
 
 func newMetrics() *metrics {
@@ -22,6 +22,7 @@ func newMetrics() *metrics {
 		unindexed: set.Counter("row_keys_deleted_total", "Row keys whose index rows were removed since no sample was left."),
 		kept:      set.Counter("row_keys_kept_total", "Row keys whose index rows were left since a KairosDB node may write there."),
 		jobs:      set.CounterVec("delete_jobs_total", "Delete jobs that ended, by outcome: done, failed, cancelled.", "outcome"),
+		atOnce:    set.Gauge("delete_rows_at_once", "Rows that the last delete worked on at once: as many as a node does, 32 at most."),
 		running:   set.Gauge("delete_jobs_running", "Delete jobs at work in this process."),
 	}
 }

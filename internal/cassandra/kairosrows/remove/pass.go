@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"time"
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/rowkey"
@@ -57,7 +58,7 @@ const (
 // many more rows of it were; an error ends the run, with the index as it has to
 // be.
 func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, steps []rowTimeDelete, progress func(rowTimeMS int64, rows int) error) error {
-	pass := deletePass{d: d, del: del, metric: del.Metric, stampMS: stampMS, all: wholeMetric(del)}
+	pass := deletePass{d: d, del: del, metric: del.Metric, stampMS: stampMS, all: wholeMetric(del), pace: newPace(d.cfg.Parallel)}
 	if len(steps) == 0 {
 		return nil
 	}
@@ -112,6 +113,7 @@ type deletePass struct {
 	legacy     bool  // row_key_index knows the metric
 	tagIndexed bool  // tag_indexed_row_keys has rows
 
+	pace    pace
 	emptied bool // a row time has lost its last row key
 }
 
@@ -166,11 +168,7 @@ func (p *deletePass) portion(ctx context.Context, rowTimeMS int64, rows []rowDel
 func (p *deletePass) rows(ctx context.Context, rowTimeMS int64, all []rowDelete, probe bool, done func(rows int) error) (empty []rowDelete, stop, err error) {
 	for from := 0; from < len(all) && stop == nil; from += p.d.step {
 		rows := all[from:min(from+p.d.step, len(all))]
-		gone := make([]bool, len(rows))
-		err := work.Parallel(ctx, p.d.cfg.Parallel, len(rows), "delete rows", func(ctx context.Context, i int) (err error) {
-			gone[i], err = p.row(ctx, rowTimeMS, rows[i], probe)
-			return err
-		})
+		gone, err := p.step(ctx, rowTimeMS, rows, probe)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -182,6 +180,25 @@ func (p *deletePass) rows(ctx context.Context, rowTimeMS int64, all []rowDelete,
 		stop = done(len(rows))
 	}
 	return empty, stop, nil
+}
+
+// step deletes the samples of rows, and says which have none left.
+func (p *deletePass) step(ctx context.Context, rowTimeMS int64, rows []rowDelete, probe bool) (gone []bool, err error) {
+	gone = make([]bool, len(rows))
+	for from, n := 0, 0; from < len(rows); from += n {
+		n = min(p.pace.next(), len(rows)-from)
+		began := time.Now()
+		err := work.Parallel(ctx, p.pace.wide, n, "delete rows", func(ctx context.Context, i int) (err error) {
+			gone[from+i], err = p.row(ctx, rowTimeMS, rows[from+i], probe)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		p.pace.took(n, time.Since(began))
+		p.d.metrics.atOnce.Set(float64(p.pace.wide))
+	}
+	return gone, nil
 }
 
 // areAll reports whether a partition has no other row keys than those of some rows.
@@ -238,7 +255,7 @@ func (d *Deleter) unindex(ctx context.Context, p *deletePass, rowTimeMS int64, e
 		return err
 	}
 	batches = slices.Concat(batches, rowKeys, tagRows, p.tagIndexedRows(rowTimeMS, typed))
-	err = work.Parallel(ctx, d.cfg.Parallel, len(batches), "delete rows", func(ctx context.Context, i int) error {
+	err = work.Parallel(ctx, p.pace.wide, len(batches), "delete rows", func(ctx context.Context, i int) error {
 		return d.ks.Session.Batch(ctx, p.indexMS, batches[i])
 	})
 	if err != nil {

@@ -92,7 +92,7 @@ func (r *repair) dropDead(ctx context.Context, part rowkey.Partition, keys []row
 	for i, at := range places {
 		dead[i].key = keys[at]
 	}
-	pass := &deletePass{d: r.d, metric: part.Metric, indexMS: r.dropMS, tagIndexed: r.indexed}
+	pass := &deletePass{d: r.d, metric: part.Metric, indexMS: r.dropMS, tagIndexed: r.indexed, pace: steadyPace(r.d.cfg.Parallel)}
 	return r.d.unindex(ctx, pass, part.TimeMS, dead, false)
 }
 
@@ -227,7 +227,7 @@ func (r *repair) rowTimes(ctx context.Context, from, to int64) error {
 		if r.o.DryRun {
 			continue
 		}
-		pass := &deletePass{d: r.d, metric: metric, indexMS: r.dropMS}
+		pass := &deletePass{d: r.d, metric: metric, indexMS: r.dropMS, pace: steadyPace(r.d.cfg.Parallel)}
 		if err := r.d.settleRowTime(ctx, pass, rowTime.MS); err != nil {
 			return err
 		}

@@ -1,0 +1,65 @@
+package remove
+
+import (
+	"testing"
+	"time"
+)
+
+// node is a node that does rows at once, each in its time; further ones wait.
+type node struct {
+	atOnce int
+	row    time.Duration
+}
+
+// delete deletes rows at a pace, and returns how long that takes.
+func (n node) delete(p *pace, rows int) (took time.Duration) {
+	for rows > 0 {
+		some := min(p.next(), rows)
+		d := n.row * time.Duration(some) / time.Duration(min(p.wide, n.atOnce))
+		p.took(some, d)
+		rows -= some
+		took += d
+	}
+	return took
+}
+
+// A delete works on about as many rows at once as the node does, which is as fast as with
+// more of them, and on no more than it may.
+func TestPace(t *testing.T) {
+	for _, c := range []struct{ atOnce, most, least, greatest int }{
+		{1, 32, paceLeast, 10},
+		{4, 32, 4, 12},
+		{12, 32, 12, 32},
+		{1000, 32, 32, 32},
+		{1000, 1, 1, 1},
+	} {
+		n, p := node{c.atOnce, time.Millisecond}, newPace(c.most)
+		const rows = 50_000
+		took := n.delete(&p, rows)
+		if p.wide < c.least || p.wide > c.greatest {
+			t.Errorf("a node that does %d rows at once gets %d, want %d to %d", c.atOnce, p.wide, c.least, c.greatest)
+		}
+		if best := n.row * rows / time.Duration(min(c.atOnce, c.most)); took > best*11/10 {
+			t.Errorf("a node that does %d rows at once is done after %v, with %d it could be after %v", c.atOnce, took, c.most, best)
+		}
+	}
+}
+
+// A delete makes room when others come, and takes it again when they have left.
+func TestPaceChanges(t *testing.T) {
+	p := newPace(32)
+	for _, step := range []struct {
+		node
+		least, greatest int
+	}{
+		{node{16, time.Millisecond}, 16, 32},
+		{node{2, time.Millisecond}, paceLeast, 8},
+		{node{16, time.Millisecond}, 16, 32},
+		{node{16, 3 * time.Millisecond}, 16, 32}, // all takes longer, for another reason
+	} {
+		step.delete(&p, 100_000)
+		if p.wide < step.least || p.wide > step.greatest {
+			t.Errorf("%+v gets %d rows at once, want %d to %d", step.node, p.wide, step.least, step.greatest)
+		}
+	}
+}
