@@ -24,7 +24,7 @@ import (
 
 // Config are the settings of what is written.
 type Config struct {
-	IndexCache   int      `yaml:"index_cache" doc:"Row keys whose index rows are known to exist, 1000 to 100000000. Each takes about 200 bytes, and long ones count as several. Index rows of other row keys are written again with their next sample."`
+	IndexCache   int      `yaml:"index_cache" doc:"Row keys whose index rows are known to exist, 1000 to 100000000. Each takes 60 to 160 bytes, or 700 in a metric with one series only, and long ones count as several. Index rows of other row keys are written again with their next sample."`
 	KairosDBOnly bool     `yaml:"kairosdb_only" doc:"Refuses samples that make queries of KairosDB nodes fail: NaN, infinities, complex numbers and types that KairosDB does not know."`
 	TagIndex     []string `yaml:"tag_index" doc:"rules for the rows of tag_indexed_row_keys, which KairosDB nodes need for the metrics in their tag_indexed_row_key_lookup_metrics: \"include\" or \"exclude\", then all, name=, prefix= or regex=, then for some tags only tags=a,b"`
 
