@@ -555,17 +555,25 @@ func (p *preflight) lookAtKairosDB(ctx context.Context) error {
 	return nil
 }
 
-// repairRate is how many rows and row keys a repair looks at in a second: measured on
-// one node, with both on two busy cores, where it took 44 s for 20,169 of each, with two
-// tags.
-const repairRate = 900
+// What a repair takes, as TestRepairStatements of package remove measured it with one node
+// and Varve on the same two cores: 30,000 row keys with two tags took 5.9 s in one partition
+// of row_keys, 31 s in 3000 partitions; 10,000 took 73 s in as many partitions.
+const (
+	repairRow       = 200 * time.Microsecond // a row and its row key
+	repairPartition = 7 * time.Millisecond   // a partition of row_keys: a metric and row time
+)
+
+// repairTime forecasts how long a repair takes.
+func repairTime(rows, partitions int64) time.Duration {
+	return time.Duration(rows)*repairRow + time.Duration(partitions)*repairPartition
+}
 
 // lookAtSize estimates rows, and what they take.
 func (p *preflight) lookAtSize(ctx context.Context) error {
 	if _, ok := p.tables[DataPoints]; !ok {
 		return nil
 	}
-	n, exact, err := p.countRows(ctx)
+	n, exact, err := p.countPartitions(ctx, sampleRows)
 	if err != nil {
 		return err
 	}
@@ -580,14 +588,36 @@ func (p *preflight) lookAtSize(ctx context.Context) error {
 	if rate := p.o.CoverRate; rate > 0 {
 		p.add(Good, "coverage", fmt.Sprintf("at most %s until selective queries are quick everywhere: each row key is added to the inverted index once, %d a second (read.cover_rate)", seconds(n/int64(rate)), rate), "")
 	}
-	p.add(Good, "repair", fmt.Sprintf("varve repair takes some %s: %d rows and row keys a second, as measured with one node and Varve on two cores", seconds(2*n/repairRate), repairRate), "")
+	return p.forecastRepair(ctx, n)
+}
+
+// forecastRepair tells how long a repair of some rows takes.
+func (p *preflight) forecastRepair(ctx context.Context, rows int64) error {
+	var partitions int64
+	if _, ok := p.tables[rowKeysTable]; ok {
+		var err error
+		if partitions, _, err = p.countPartitions(ctx, sampleRowKeys); err != nil {
+			return err
+		}
+	}
+	took := repairTime(rows, partitions)
+	p.add(Good, "repair", fmt.Sprintf("varve repair takes some %s: %v for each row, and %v for each of about %d metrics and row times, as measured with one node and Varve on two cores",
+		seconds(int64(took/time.Second)), repairRow, repairPartition, partitions), "")
 	return nil
 }
 
 // seconds rounds a time up, so that none is 0.
 func seconds(n int64) string { return (time.Duration(n+1) * time.Second).String() }
 
-var sampleRows = &cql.Statement{Name: "preflight_sample", PageSize: samplePage, Text: "SELECT DISTINCT key, token(key) FROM data_points WHERE token(key) >= ? LIMIT ?"}
+// Statements that list partitions of a table from a token on. The token is the last column.
+var (
+	sampleRows    = &cql.Statement{Name: "preflight_sample", PageSize: samplePage, Text: "SELECT DISTINCT key, token(key) FROM data_points WHERE token(key) >= ? LIMIT ?"}
+	sampleRowKeys = &cql.Statement{Name: "preflight_sample_row_keys", PageSize: samplePage, Text: "SELECT DISTINCT metric, table_name, row_time, token(metric, table_name, row_time) " +
+		"FROM row_keys WHERE token(metric, table_name, row_time) >= ? LIMIT ?"}
+)
+
+// skipped are the columns of a statement of sample that nobody reads.
+var skipped = map[*cql.Statement]int{sampleRows: 1, sampleRowKeys: 3}
 
 const (
 	samplePage = 500
@@ -595,10 +625,10 @@ const (
 	sampleRow  = 300
 )
 
-// countRows counts the partitions of data_points, exactly if they are few. Else it
+// countPartitions counts the partitions of a table, exactly if they are few. Else it
 // looks at some places of the ring, since tokens are spread evenly.
-func (p *preflight) countRows(ctx context.Context) (n int64, exact bool, err error) {
-	n, _, err = p.sample(ctx, math.MinInt64, samples*sampleRow)
+func (p *preflight) countPartitions(ctx context.Context, list *cql.Statement) (n int64, exact bool, err error) {
+	n, _, err = p.sample(ctx, list, math.MinInt64, samples*sampleRow)
 	if err != nil || n < samples*sampleRow {
 		return n, true, err
 	}
@@ -606,7 +636,7 @@ func (p *preflight) countRows(ctx context.Context) (n int64, exact bool, err err
 	var span float64
 	for i := range int64(samples) {
 		from := math.MinInt64 + int64(uint64(i)<<60)
-		found, last, err := p.sample(ctx, from, sampleRow)
+		found, last, err := p.sample(ctx, list, from, sampleRow)
 		if err != nil {
 			return 0, false, err
 		}
@@ -620,10 +650,10 @@ func (p *preflight) countRows(ctx context.Context) (n int64, exact bool, err err
 }
 
 // sample counts partitions from a token on, up to a limit.
-func (p *preflight) sample(ctx context.Context, from int64, limit int) (n, last int64, err error) {
-	rows := p.session.Query(ctx, sampleRows, from, limit)
-	var key []byte
-	for rows.Scan(&key, &last) {
+func (p *preflight) sample(ctx context.Context, list *cql.Statement, from int64, limit int) (n, last int64, err error) {
+	rows := p.session.Query(ctx, list, from, limit)
+	columns := append(make([]any, skipped[list]), &last)
+	for rows.Scan(columns...) {
 		n++
 	}
 	return n, last, rows.Close()

@@ -203,8 +203,41 @@ func TestCountRows(t *testing.T) {
 		}
 	}
 	p := &preflight{session: session}
-	n, exact, err := p.countRows(t.Context())
+	n, exact, err := p.countPartitions(t.Context(), sampleRows)
 	if err != nil || exact || n < rows*9/10 || n > rows*11/10 {
 		t.Errorf("%d rows, exact %t, %v; there are %d", n, exact, err, rows)
+	}
+}
+
+// TestRepairForecast holds the forecast against what was measured, within a third.
+func TestRepairForecast(t *testing.T) {
+	for _, measured := range []struct {
+		rows, partitions int64
+		took             time.Duration
+	}{{30_000, 1, 5926 * time.Millisecond}, {30_000, 3000, 31_400 * time.Millisecond}, {10_000, 10_000, 73 * time.Second}} {
+		got := repairTime(measured.rows, measured.partitions)
+		if got < measured.took*2/3 || got > measured.took*4/3 {
+			t.Errorf("%d rows of %d metrics and row times: forecast %v, measured %v", measured.rows, measured.partitions, got, measured.took)
+		}
+	}
+}
+
+// TestPartitionsOfRowKeys: few partitions are counted exactly, by metric and row time.
+func TestPartitionsOfRowKeys(t *testing.T) {
+	session := cqltest.Keyspace(t, cqltest.Config(originals.Cassandra(t)), cql.Options{})
+	mustOpen(t, session, nil)
+	insert := &cql.Statement{Name: "insert", Text: "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags) VALUES (?, 'data_points', ?, ?, {})"}
+	for metric := range 3 {
+		for time := range 2 {
+			for _, kind := range []string{"kairos_long", "kairos_double"} {
+				if err := session.Exec(t.Context(), insert, 1, fmt.Sprint("m", metric), int64(time), kind); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	p := &preflight{session: session}
+	if n, exact, err := p.countPartitions(t.Context(), sampleRowKeys); n != 6 || !exact || err != nil {
+		t.Errorf("%d partitions, exact %t, %v; there are 6", n, exact, err)
 	}
 }
