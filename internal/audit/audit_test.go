@@ -203,8 +203,12 @@ func TestShareOfASender(t *testing.T) {
 	if _, err := os.Stat(path + ".1"); err == nil {
 		t.Error("one sender has turned over the log")
 	}
+	wait := l.RoomIn("loud", now)
+	if wait < time.Second || l.HasRoom("loud", now.Add(wait-time.Second)) || !l.HasRoom("loud", now.Add(wait+time.Second)) || l.RoomIn("quiet", now) != 0 {
+		t.Errorf("there should be room in %v, for another sender in %v", wait, l.RoomIn("quiet", now))
+	}
 	var m dto.Metric
-	if err := l.held.Write(&m); err != nil || m.Counter.GetValue() != 2 {
+	if err := l.held.Write(&m); err != nil || m.Counter.GetValue() != 3 {
 		t.Errorf("%v requests were refused: %v", m.Counter.GetValue(), err)
 	}
 	now = now.Add(time.Hour) // a twenty-fourth of all files

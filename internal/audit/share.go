@@ -36,6 +36,17 @@ func (l *Log) HasRoom(sender string, now time.Time) bool {
 	return false
 }
 
+// RoomIn returns after which time HasRoom allows the sender again.
+func (l *Log) RoomIn(sender string, now time.Time) time.Duration {
+	if l == nil {
+		return 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	share := l.shareLocked(sender, now)
+	return time.Duration(max(0, -share.TokensAt(now)) / float64(share.Limit()) * float64(time.Second))
+}
+
 // chargeLocked takes n bytes that were written from the share of a sender. l.mu must be held.
 func (l *Log) chargeLocked(sender string, n int, now time.Time) {
 	if sender == "" {

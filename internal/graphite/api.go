@@ -189,6 +189,7 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.As(err, &foreign):
 		refuse(w, http.StatusForbidden, err.Error())
 	case errors.As(err, &busy):
+		httpapi.AskLater(w.Header(), store.RetryIn(err))
 		httpapi.WriteUnavailable(w, r, err.Error())
 	case errors.As(err, &limit), errors.As(err, &input):
 		refuse(w, http.StatusBadRequest, err.Error())

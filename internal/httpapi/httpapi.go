@@ -7,10 +7,12 @@ import (
 	"encoding/json"
 	"io"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"varve/internal/clip"
 	"varve/internal/nearest"
@@ -234,28 +236,48 @@ func ErrorBody(messages ...string) []byte {
 // metrics[0].aggregators[1].sampling.value.
 const ErrorPath = "X-Varve-Error-Path"
 
-// RetryAfter is the number of seconds that a 503 asks a client to wait.
-const RetryAfter = "1"
+const (
+	leastWait = time.Second // that a 503 asks a client to wait; also if nothing is known
+	mostWait  = time.Minute // a sender that stays away for longer has no room for its points
+)
 
-// WriteBusy answers 503 with Retry-After and without a body: KairosDB's Java
+const retryAfter = "Retry-After"
+
+// AskLater asks the client of a 503 to wait before it sends the same request again. 0 means
+// that it is not known how long. It returns the number of seconds.
+func AskLater(h http.Header, wait time.Duration) string {
+	seconds := int64(math.Ceil(min(max(wait, leastWait), mostWait).Seconds()))
+	text := strconv.FormatInt(seconds, 10)
+	h.Set(retryAfter, text)
+	return text
+}
+
+// askSoon is AskLater where nothing is known, unless the client was asked already.
+func askSoon(h http.Header) {
+	if h.Get(retryAfter) == "" {
+		AskLater(h, 0)
+	}
+}
+
+// WriteBusy answers 503 with the Retry-After of [AskLater] and without a body: KairosDB's Java
 // library leaks a connection for each 503 with a body. Overload is never 429,
 // which makes Prometheus and Telegraf drop data.
 func WriteBusy(w http.ResponseWriter) {
 	h := w.Header()
 	h.Set("Access-Control-Allow-Origin", "*")
-	h.Set("Retry-After", RetryAfter)
+	askSoon(h)
 	h.Set("Content-Length", "0")
 	w.WriteHeader(http.StatusServiceUnavailable)
 }
 
-// WriteUnavailable answers 503 with Retry-After and a reason. It leaves the reason
+// WriteUnavailable answers 503 with the Retry-After of [AskLater] and a reason. It leaves the reason
 // out where points are sent, and for KairosDB's Java library: see [WriteBusy].
 func WriteUnavailable(w http.ResponseWriter, r *http.Request, why string) {
 	if TakesPoints(r.URL.Path) || LeaksConnections(r) {
 		WriteBusy(w)
 		return
 	}
-	w.Header().Set("Retry-After", RetryAfter)
+	askSoon(w.Header())
 	WriteErrors(w, http.StatusServiceUnavailable, why)
 }
 

@@ -2,9 +2,11 @@ package httpapi
 
 import (
 	"encoding/json"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -53,6 +55,27 @@ func TestAnswers(t *testing.T) {
 				t.Errorf("%d %q\n%s", w.Code, w.Body, d)
 			}
 		})
+	}
+}
+
+// TestAskLater: a client is asked to wait for a second at least and a minute at most, and
+// what was asked of it before stays.
+func TestAskLater(t *testing.T) {
+	r := httptest.NewRequest("GET", "/api/v1/metricnames", nil)
+	for wait, want := range map[time.Duration]string{
+		-time.Hour: "1", 0: "1", time.Millisecond: "1", time.Second: "1", time.Second + 1: "2", 59_001 * time.Millisecond: "60", time.Hour: "60", math.MaxInt64: "60",
+	} {
+		for name, write := range map[string]func(http.ResponseWriter){
+			"busy": WriteBusy, "unavailable": func(w http.ResponseWriter) { WriteUnavailable(w, r, "why") },
+		} {
+			w := httptest.NewRecorder()
+			if got := AskLater(w.Header(), wait); got != want {
+				t.Errorf("%v: %s seconds, want %s", wait, got, want)
+			}
+			if write(w); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != want {
+				t.Errorf("%v, %s: %d, Retry-After %q, want %s", wait, name, w.Code, w.Header().Get("Retry-After"), want)
+			}
+		}
 	}
 }
 

@@ -138,6 +138,14 @@ func (p *Pipeline) SetSeriesLimits(cfg Config) {
 	p.newcomer.SetBurstAt(p.now(), cfg.newSeriesBurst())
 }
 
+// NewSeriesIn returns after which time NewSeriesPerSecond lets n more new series in, or as
+// many as may come at once, if no other sender has new ones.
+func (p *Pipeline) NewSeriesIn(n int) time.Duration {
+	now := p.now()
+	missing := float64(min(n, p.newcomer.Burst())) - p.newcomer.TokensAt(now)
+	return time.Duration(max(0, missing) / float64(p.newcomer.Limit()) * float64(time.Second))
+}
+
 // SetSampleRate changes SamplesPerSecond.
 func (p *Pipeline) SetSampleRate(perSecond int) { p.samples.set(perSecond, p.now()) }
 

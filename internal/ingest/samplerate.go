@@ -49,7 +49,7 @@ func (r *sampleRate) wait(ctx context.Context, now time.Time, patience time.Dura
 		return false, nil
 	}
 	if patience > 0 && delay > patience {
-		return true, &store.LimitError{Limit: limitKey(r.section, "ingest.samples_per_second"), Max: limit,
+		return true, &store.LimitError{Limit: limitKey(r.section, "ingest.samples_per_second"), Max: limit, Wait: delay,
 			What: "send the points again in " + delay.Round(time.Millisecond).String()}
 	}
 	timer := time.NewTimer(delay)

@@ -51,7 +51,7 @@ func TestCongestedWrites(t *testing.T) {
 			t.Errorf("%d writes are refused, %d stored", refused.Load(), stored.Load())
 		}
 		err := lastFault.Load().(error)
-		if limit := (*store.LimitError)(nil); !errors.As(err, &limit) || limit.Limit != "writes that wait" || ingest.OutcomeOf(err) != ingest.Busy {
+		if limit := (*store.LimitError)(nil); !errors.As(err, &limit) || limit.Limit != "writes that wait" || limit.Wait != 6*time.Second || ingest.OutcomeOf(err) != ingest.Busy {
 			t.Errorf("the error of a write: %v", err)
 		}
 		if got := ingesttest.Counters(t, reg, "varve_ingest_congested_refused_total")[""]; got != float64(refused.Load()) {

@@ -71,6 +71,7 @@ func writeFailure(w http.ResponseWriter, r *http.Request, err error) int {
 	}
 	switch status {
 	case http.StatusServiceUnavailable:
+		httpapi.AskLater(w.Header(), store.RetryIn(err))
 		httpapi.WriteUnavailable(w, r, err.Error())
 	case http.StatusBadRequest, http.StatusForbidden:
 		httpapi.WriteErrors(w, status, messages...)

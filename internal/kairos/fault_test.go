@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"varve/internal/httpapi"
 	"varve/internal/query"
@@ -45,6 +46,15 @@ func TestStatusOf(t *testing.T) {
 		if !strings.HasPrefix(w.Body.String(), `{"errors":["`) || (w.Header().Get("Retry-After") != "") != (status == http.StatusServiceUnavailable) {
 			t.Errorf("%v: body %q, Retry-After %q", tt.err, w.Body, w.Header().Get("Retry-After"))
 		}
+	}
+}
+
+// TestRetryAfter: a refusal that knows when there is room again says so.
+func TestRetryAfter(t *testing.T) {
+	w := httptest.NewRecorder()
+	writeFailure(w, httptest.NewRequest("GET", "/api/v1/metricnames", nil), &query.BusyError{Limit: &store.LimitError{Limit: "query.max_wait", Wait: 6 * time.Second}})
+	if got := w.Header().Get("Retry-After"); got != "6" {
+		t.Errorf("Retry-After is %q, want 6", got)
 	}
 }
 

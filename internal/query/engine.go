@@ -160,7 +160,7 @@ func (e *Engine) enter(ctx context.Context) error {
 func (c *Config) congested(what, wayOut string) error {
 	p := congestion.Patience(c.MaxWait)
 	return &BusyError{&store.LimitError{
-		Limit: "query.max_wait", Max: c.MaxWait.Milliseconds(), What: fmt.Sprintf(
+		Limit: "query.max_wait", Max: c.MaxWait.Milliseconds(), Wait: p.Enough(), What: fmt.Sprintf(
 			"milliseconds that %s; for %s none was served within %s, so those that wait for longer than %s are refused: ask again later, or %s",
 			what, p.While(), p.Soon(), p.Enough(), wayOut),
 	}}

@@ -86,6 +86,7 @@ func (s *Scheduler) fail(w http.ResponseWriter, r *http.Request, err error) {
 		httpapi.WriteErrors(w, http.StatusNotFound, missing.Error())
 	case errors.As(err, &busy), errors.Is(err, errBackfills):
 		s.log.Warn("request failed", "path", clip.Text(r.URL.Path, maxID), "client", r.RemoteAddr, "error", err)
+		httpapi.AskLater(w.Header(), store.RetryIn(err))
 		httpapi.WriteUnavailable(w, r, err.Error())
 	case errors.As(err, &limit), errors.As(err, &refused):
 		httpapi.WriteErrors(w, http.StatusBadRequest, err.Error())

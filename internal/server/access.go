@@ -51,7 +51,8 @@ func (rt *router) guarded(route httpapi.Route) http.Handler {
 			httpapi.WriteErrors(w, http.StatusNotFound, "there is no tenant "+p.Tenant)
 			return
 		}
-		if route.Audited() && !rt.audit.Load().HasRoom(id.Name, time.Now()) {
+		if now := time.Now(); route.Audited() && !rt.audit.Load().HasRoom(id.Name, now) {
+			httpapi.AskLater(w.Header(), rt.audit.Load().RoomIn(id.Name, now))
 			httpapi.WriteUnavailable(w, r, "what "+clip.Text(id.Name, clipped)+" did has filled its share of the audit log, so that this could push out what others did; ask again in some minutes, or more slowly")
 			return
 		}

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // ErrStale is returned by Append for a batch built in an earlier epoch, or with a
@@ -38,6 +39,8 @@ type LimitError struct {
 	Max   int64
 	Need  int64  // 0 if unknown; a lower bound when the work was stopped early
 	What  string // what was being done, for people
+
+	Wait time.Duration // after which the limit is expected to let the same request in; 0 if unknown
 }
 
 func (e *LimitError) Error() string {
@@ -49,6 +52,15 @@ func (e *LimitError) Error() string {
 		s += ": " + e.What
 	}
 	return s
+}
+
+// RetryIn returns after which time a request that failed is worth sending again. 0 means
+// that this is not known.
+func RetryIn(err error) time.Duration {
+	if limit := (*LimitError)(nil); errors.As(err, &limit) {
+		return limit.Wait
+	}
+	return 0
 }
 
 // An UnavailableError means that the store cannot serve the request now, for

@@ -309,7 +309,9 @@ func (l *line) take(n, rate int, now time.Time) error {
 	}
 	b.at = now
 	if float64(n) > b.tokens {
-		return &store.LimitError{Limit: "timeline.rate_max", Max: int64(rate), What: "events per second into timeline " + l.name}
+		missing := min(float64(n), full) - b.tokens
+		return &store.LimitError{Limit: "timeline.rate_max", Max: int64(rate), Wait: time.Duration(missing / float64(rate) * float64(time.Second)),
+			What: "events per second into timeline " + l.name}
 	}
 	b.tokens -= float64(n)
 	return nil

@@ -135,6 +135,7 @@ func (a *API) export(w *placeWriter, r *http.Request) {
 		panic(http.ErrAbortHandler) // no client takes a part for the whole
 	}
 	if ingest.OutcomeOf(err) == ingest.Busy {
+		httpapi.AskLater(w.Header(), store.RetryIn(err))
 		httpapi.WriteUnavailable(w, r, err.Error())
 		return
 	}
@@ -263,7 +264,7 @@ func (a *API) giveWay(w http.ResponseWriter, r *http.Request, report *Report, wh
 	a.log.Warn("import gave way", "client", r.RemoteAddr, "stored_lines", report.Line, "error", why)
 	report.Errors = append(report.Errors, fmt.Sprintf(
 		"%v; everything up to line %d is stored: send what follows it, from byte %d of the unpacked text", why, report.Line, report.Offset))
-	w.Header().Set("Retry-After", httpapi.RetryAfter)
+	httpapi.AskLater(w.Header(), 0)
 	a.writeReport(w, http.StatusServiceUnavailable, report)
 }
 
@@ -271,6 +272,7 @@ func (a *API) failImport(w http.ResponseWriter, r *http.Request, report *Report,
 	a.log.Warn("import broken off", "client", r.RemoteAddr, "stored_lines", report.Line, "error", err)
 	switch ingest.OutcomeOf(err) {
 	case ingest.Busy:
+		httpapi.AskLater(w.Header(), store.RetryIn(err))
 		httpapi.WriteUnavailable(w, r, err.Error())
 		return
 	case ingest.Caller:

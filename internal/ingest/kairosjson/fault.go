@@ -23,6 +23,13 @@ func (p *parser) refuseNames(f *ingest.Fault) {
 	p.refuseMetric(&ingest.Fault{Reason: f.Reason, Text: p.context() + ": " + f.Text, Err: f.Err})
 }
 
+// noteHeld counts a series that may be stored when it is sent again.
+func (p *parser) noteHeld(f *ingest.Fault) {
+	if f.Reason == ingest.NewSeriesRate {
+		p.held++
+	}
+}
+
 // refusePoint tells a fault of one point. If the metric as a whole is at fault, it
 // tells that fault instead and returns errRefused. Texts of the sender among args
 // must be brief.

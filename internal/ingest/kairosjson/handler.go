@@ -10,6 +10,7 @@ import (
 	"varve/internal/datatype"
 	"varve/internal/httpapi"
 	"varve/internal/ingest"
+	"varve/internal/store"
 )
 
 // A Handler answers POST /api/v1/datapoints.
@@ -58,7 +59,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch {
-	case p.held: // the rest is stored; sent again, the new series get their turn
+	case p.held > 0: // the rest is stored; sent again, the new series get their turn
+		httpapi.AskLater(w.Header(), h.p.NewSeriesIn(p.held))
 		httpapi.WriteBusy(w)
 	case p.messages > 0:
 		httpapi.WriteErrors(w, http.StatusBadRequest, p.answer()...)
@@ -93,6 +95,7 @@ func (p *parser) run(ctx, sender context.Context) error {
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error, told []string) {
 	switch h.p.Fail(h.proto, r, err) {
 	case ingest.Busy:
+		httpapi.AskLater(w.Header(), store.RetryIn(err))
 		httpapi.WriteBusy(w)
 	case ingest.Caller:
 		httpapi.WriteErrors(w, ingest.StatusOf(err), append(told, ingest.Message(err.Error()))...)

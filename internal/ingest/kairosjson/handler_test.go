@@ -339,6 +339,36 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// TestRetryAfter: a sender learns when the new series that were refused, and samples again,
+// are within their limits.
+func TestRetryAfter(t *testing.T) {
+	points := func(metrics, samples int) string {
+		var b strings.Builder
+		for m := range metrics {
+			fmt.Fprintf(&b, `,{"name":"m%d","tags":{"h":"a"},"datapoints":[`, m)
+			for i := range samples {
+				fmt.Fprintf(&b, "[%d,1],", i+1)
+			}
+			b.WriteString("[0,1]]}")
+		}
+		return "[" + b.String()[1:] + "]"
+	}
+	h := newHarness(t, func(c *ingest.Config) { c.NewSeriesBurst, c.NewSeriesPerSecond = 10, 2 })
+	for metrics, want := range map[int]string{15: "3", 100: "5"} { // at most a burst comes at once
+		if w := h.post(points(metrics, 0)); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != want {
+			t.Errorf("%d new series: %d, Retry-After %q, want %s", metrics, w.Code, w.Header().Get("Retry-After"), want)
+		}
+		h = newHarness(t, func(c *ingest.Config) { c.NewSeriesBurst, c.NewSeriesPerSecond = 10, 2 })
+	}
+	h = newHarness(t, func(c *ingest.Config) { c.SamplesPerSecond, c.StoreWait = 10, time.Second })
+	if w := h.post(points(1, 44)); w.Code != http.StatusNoContent {
+		t.Fatalf("answer %d %s", w.Code, w.Body)
+	}
+	if w := h.post(points(1, 0)); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "5" {
+		t.Errorf("after 4.5 s of samples: %d, Retry-After %q", w.Code, w.Header().Get("Retry-After"))
+	}
+}
+
 func TestNewSeriesRateIsBusyAndKeepsTheRest(t *testing.T) {
 	h := newHarness(t, func(c *ingest.Config) { c.NewSeriesBurst, c.NewSeriesPerSecond = 1, 1 })
 	w := h.post(`[{"name":"a","tags":{"h":"a"},"datapoints":[[1,1]]},{"name":"b","tags":{"h":"a"},"datapoints":[[1,1]]},{"name":"a","tags":{"h":"a"},"datapoints":[[2,1]]}]`)

@@ -89,7 +89,7 @@ func (l *Lines) block(c *cut, lines [][]byte) error {
 			c.progress = p.progress
 			return nil
 		}
-		l.results[c.line] = Line{Points: c.before, Held: p.held}
+		l.results[c.line] = Line{Points: c.before, Held: p.held > 0}
 		if p.messages > 0 {
 			l.results[c.line].Faults = append([]string(nil), p.answer()...)
 		}

@@ -43,7 +43,7 @@ type progress struct {
 	messages int    // faults told so far
 	answered int    // bytes of these
 	untold   int    // faults beyond maxMessages or maxAnswer
-	held     bool   // new_series_per_second refused a series: try again
+	held     int    // series that new_series_per_second refused: try again
 }
 
 // A parser turns one body into samples. It may be reset and used again.

@@ -68,7 +68,7 @@ func (p *parser) resolveTyped(typ model.Type) (store.Ref, error) {
 	ref, err := p.w.ResolveTyped(typ, &p.names)
 	var f *ingest.Fault
 	if errors.As(err, &f) {
-		p.held = p.held || f.Reason == ingest.NewSeriesRate
+		p.noteHeld(f)
 		p.refuseNames(f)
 		return 0, errRefused
 	}

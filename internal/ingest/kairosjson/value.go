@@ -221,9 +221,7 @@ func (p *parser) resolve(kind model.Kind) (*ingest.Alias, error) {
 		a, err = p.w.Resolve(kind, head, tail, &p.names)
 		var f *ingest.Fault
 		if errors.As(err, &f) {
-			if f.Reason == ingest.NewSeriesRate {
-				p.held = true
-			}
+			p.noteHeld(f)
 			p.refuseNames(f)
 			return nil, errRefused
 		}

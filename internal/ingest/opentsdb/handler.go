@@ -9,9 +9,11 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"varve/internal/httpapi"
 	"varve/internal/ingest"
+	"varve/internal/store"
 )
 
 // A Handler answers POST /api/put.
@@ -67,7 +69,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, err)
 		return
 	}
-	p.answer(w, r, stored)
+	h.answer(w, r, p, stored)
 }
 
 // run stores the whole body and returns the number of samples stored. The context
@@ -105,12 +107,12 @@ type pointError struct {
 	Error     string          `json:"error"`
 }
 
-func (p *parser) answer(w http.ResponseWriter, r *http.Request, stored int) {
+func (h *Handler) answer(w http.ResponseWriter, r *http.Request, p *parser, stored int) {
 	query := r.URL.Query()
 	details, short := query.Has("details"), query.Has("summary")
 	switch {
-	case p.held != "": // the rest is stored; sent again, the new series get their turn
-		writeUnavailable(w, r, ingest.Message(p.held)+"; all other valid points are stored")
+	case p.held > 0: // the rest is stored; sent again, the new series get their turn
+		writeUnavailable(w, r, h.p.NewSeriesIn(p.held), ingest.Message(p.heldWhy)+"; all other valid points are stored")
 	case p.unparsed != "":
 		writeError(w, http.StatusBadRequest, "Unable to parse the given JSON", p.unparsed)
 	case details || short:
@@ -151,7 +153,7 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var f *ingest.Fault
 	switch h.p.Fail(h.json, r, err) {
 	case ingest.Busy:
-		writeUnavailable(w, r, ingest.Message(ingest.BusyText(err)))
+		writeUnavailable(w, r, store.RetryIn(err), ingest.Message(ingest.BusyText(err)))
 	case ingest.Caller:
 		status := ingest.StatusOf(err)
 		if errors.As(err, &f) && f.Reason == ingest.BodyTooLarge {
@@ -164,16 +166,16 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// writeUnavailable answers 503 with Retry-After. It says why in OpenTSDB's form,
+// writeUnavailable answers 503 with a wait, 0 if none is known. It says why in OpenTSDB's form,
 // except to a client that loses a connection by a body.
-func writeUnavailable(w http.ResponseWriter, r *http.Request, why string) {
+func writeUnavailable(w http.ResponseWriter, r *http.Request, wait time.Duration, why string) {
+	seconds := httpapi.AskLater(w.Header(), wait)
 	if httpapi.LeaksConnections(r) {
 		httpapi.WriteBusy(w)
 		return
 	}
-	w.Header().Set("Retry-After", httpapi.RetryAfter)
 	writeError(w, http.StatusServiceUnavailable, why,
-		"Send the same request again after "+httpapi.RetryAfter+" s; a point that arrives twice is stored once")
+		"Send the same request again after "+seconds+" s; a point that arrives twice is stored once")
 }
 
 // writeError answers in OpenTSDB's form.

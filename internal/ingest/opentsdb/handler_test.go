@@ -195,6 +195,19 @@ func TestCutOffAnywhere(t *testing.T) {
 	}
 }
 
+// TestRetryAfter: the header and the text say when the series that were refused get in.
+func TestRetryAfter(t *testing.T) {
+	h := newHarness(func(c *ingest.Config) { c.NewSeriesBurst, c.NewSeriesPerSecond = 10, 2 })
+	var points []string
+	for i := range 15 {
+		points = append(points, fmt.Sprintf(`{"metric":"m%d","timestamp":1,"value":1,"tags":{"h":"a"}}`, i))
+	}
+	w := h.post("/api/put", asJSON, "["+strings.Join(points, ",")+"]")
+	if got := w.Header().Get("Retry-After"); w.Code != 503 || got != "3" || !strings.Contains(w.Body.String(), "again after 3 s;") {
+		t.Errorf("5 series of 2 a second: %d, Retry-After %q, %s", w.Code, got, w.Body)
+	}
+}
+
 func TestUnavailable(t *testing.T) {
 	point := `{"metric":"m","timestamp":1,"value":1,"tags":{"h":"a"}}`
 	for _, c := range []struct {

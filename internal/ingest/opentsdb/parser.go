@@ -2,6 +2,7 @@ package opentsdb
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"math"
 	"unsafe"
@@ -59,7 +60,8 @@ type progress struct {
 	failed   int
 	shown    int    // faults that the answer tells
 	answered int    // bytes of these
-	held     string // why new_series_per_second refused a series, "" if it refused none
+	held     int    // series that new_series_per_second refused
+	heldWhy  string // the first of them
 	unparsed string
 }
 
@@ -127,8 +129,8 @@ func (p *parser) tell(input []byte, err error) error {
 	}
 	p.w.Reject(f, input)
 	p.failed++
-	if f.Reason == ingest.NewSeriesRate && p.held == "" {
-		p.held = f.Text
+	if f.Reason == ingest.NewSeriesRate {
+		p.held, p.heldWhy = p.held+1, cmp.Or(p.heldWhy, f.Text)
 	}
 	if p.shown < maxTold && p.answered < maxAnswer {
 		p.faults = append(p.faults[:p.shown], told{input, ingest.Message(f.Text)})

@@ -142,6 +142,7 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	switch status := statusOf(err); status {
 	case http.StatusServiceUnavailable:
+		httpapi.AskLater(w.Header(), store.RetryIn(err))
 		httpapi.WriteUnavailable(w, r, messageOf(err))
 	case http.StatusInternalServerError:
 		a.log.Error("a request on timelines failed", "path", r.URL.Path, "client", r.RemoteAddr, "error", err)

@@ -133,7 +133,7 @@ func (r *report) write(w http.ResponseWriter, err error) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	if status == http.StatusServiceUnavailable {
-		h.Set("Retry-After", httpapi.RetryAfter)
+		httpapi.AskLater(h, store.RetryIn(cmp.Or(err, r.fault)))
 	}
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
