@@ -127,6 +127,9 @@ func (s *Server) healthStatus(w http.ResponseWriter, r *http.Request) {
 	if s.insecure() {
 		lines = append(lines, "Server-Insecure: other machines reach this server without saying who they are (server.insecure)")
 	}
+	if trouble := s.certificateTrouble(); trouble != "" {
+		lines = append(lines, "Server-Certificate: "+trouble)
+	}
 	body, err := json.Marshal(lines)
 	if err != nil {
 		panic(err) // strings always marshal

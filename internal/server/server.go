@@ -178,7 +178,7 @@ func (s *Server) Listen() error {
 		if err != nil {
 			return err
 		}
-		s.keyring.current.Store(k)
+		s.useKeys(k)
 	}
 	var errs []error
 	for _, st := range s.streams {

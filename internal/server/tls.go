@@ -83,7 +83,38 @@ func (k *keyring) of(stream string) *tls.Config {
 type keys struct {
 	web, lines *tls.Config // of HTTP, and of all else
 	digest     [sha256.Size]byte
-	expires    time.Time // the server's certificate
+
+	file            string // the server's certificate
+	begins, expires time.Time
+}
+
+// trouble says why clients refuse the server's certificate at a time, "" if they do not for
+// that. Anybody may read it, so it does not say where the file is.
+func (k *keys) trouble(now time.Time) string {
+	switch {
+	case now.Before(k.begins):
+		return fmt.Sprintf("the certificate is not valid before %s; check the clock of this machine", k.begins.UTC().Format(time.RFC3339))
+	case now.After(k.expires):
+		return fmt.Sprintf("the certificate has expired on %s; get a new one and reload", k.expires.UTC().Format(time.RFC3339))
+	}
+	return ""
+}
+
+// useKeys puts certificates in force for new connections. One that is not valid yet is used:
+// often it is the clock of this machine that is wrong, and it will be set.
+func (s *Server) useKeys(k *keys) {
+	s.keyring.current.Store(k)
+	if trouble := k.trouble(time.Now()); trouble != "" {
+		s.log.Warn("TLS: clients refuse the certificate; the server uses it nevertheless", "cert_file", k.file, "trouble", trouble)
+	}
+}
+
+// certificateTrouble is that of the certificate in force, "" without TLS.
+func (s *Server) certificateTrouble() string {
+	if k := s.keyring.current.Load(); k != nil {
+		return k.trouble(time.Now())
+	}
+	return ""
 }
 
 // loadKeys reads the files that c names.
@@ -121,7 +152,7 @@ func loadKeys(c TLSConfig) (*keys, error) {
 		// A resumed session would keep the trust that was given under earlier authorities.
 		own.SessionTicketsDisabled = true
 	}
-	k := &keys{web: own.Clone(), lines: own, expires: pair.Leaf.NotAfter}
+	k := &keys{web: own.Clone(), lines: own, file: c.CertFile, begins: pair.Leaf.NotBefore, expires: pair.Leaf.NotAfter}
 	k.web.NextProtos = []string{http2, "http/1.1"}
 	digest.Sum(k.digest[:0])
 	return k, nil
@@ -191,7 +222,7 @@ func (s *Server) ReadTLS(c Config) (apply func(), err error) {
 		return nil, nil
 	}
 	return func() {
-		s.keyring.current.Store(next)
+		s.useKeys(next)
 		if s.keeper != nil {
 			s.keeper.Recheck() // an authority may have gone
 		}

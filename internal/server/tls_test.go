@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -253,6 +254,54 @@ func TestTLSOfLines(t *testing.T) {
 	io.WriteString(plain, "hello\n")
 	if got, _ := io.ReadAll(plain); bytes.Contains(got, []byte("hello")) {
 		t.Errorf("plain lines are taken: %q", got)
+	}
+}
+
+// TestEarlyCertificate: a certificate that is not valid yet is used, and the log and the health
+// status say that clients refuse it.
+func TestEarlyCertificate(t *testing.T) {
+	var log bytes.Buffer
+	ca := tlstest.NewAuthority(t)
+	s, config := secured(t, ca, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	open := client(t, ca.Client(""), false)
+	status := func() string {
+		_, body := get(t, open, "https://"+s.Addr("http")+"/api/v1/health/status")
+		return body
+	}
+	if got := status(); strings.Contains(got, "Certificate") || strings.Contains(log.String(), "WARN") {
+		t.Errorf("a good certificate: %s, log:\n%s", got, log.String())
+	}
+	cert, key := ca.Early("server")
+	tlstest.Write(t, filepath.Dir(config.TLS.CertFile), map[string][]byte{"cert": cert, "key": key})
+	apply, err := s.ReadTLS(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply()
+	const want = "the certificate is not valid before "
+	if got := status(); !strings.Contains(got, `"Server-Certificate: `+want) {
+		t.Error("status:", got)
+	}
+	if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), want) || !strings.Contains(log.String(), config.TLS.CertFile) {
+		t.Error("log:", log.String())
+	}
+	_, err = client(t, ca.Client(""), false).Get("https://" + s.Addr("http") + "/api/v1/health/status")
+	if err == nil || !strings.Contains(err.Error(), "not yet valid") {
+		t.Error("a new connection:", err)
+	}
+}
+
+// TestTroubleOfCertificates: the times of a certificate belong to it, as for clients.
+func TestTroubleOfCertificates(t *testing.T) {
+	begins := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+	k := keys{begins: begins, expires: begins.Add(time.Hour)}
+	for at, want := range map[time.Duration]string{
+		-1: "the certificate is not valid before 2026-05-04T12:00:00Z; check the clock of this machine", 0: "", time.Hour: "",
+		time.Hour + 1: "the certificate has expired on 2026-05-04T13:00:00Z; get a new one and reload",
+	} {
+		if got := k.trouble(begins.Add(at)); got != want {
+			t.Errorf("at %v: %q, want %q", at, got, want)
+		}
 	}
 }
 

@@ -74,7 +74,9 @@ func (a *Authority) sign(template, parent *x509.Certificate, key *ecdsa.PrivateK
 		a.t.Fatal(err)
 	}
 	template.SerialNumber = serial
-	template.NotBefore = time.Now().Add(-time.Hour)
+	if template.NotBefore.IsZero() {
+		template.NotBefore = time.Now().Add(-time.Hour)
+	}
 	if template.NotAfter.IsZero() {
 		template.NotAfter = time.Now().Add(24 * time.Hour)
 	}
@@ -97,6 +99,11 @@ func (a *Authority) Issue(common string, dns ...string) (cert, key []byte) {
 // Expired signs a certificate that has expired.
 func (a *Authority) Expired(common string) (cert, key []byte) {
 	return a.issue(&x509.Certificate{Subject: pkix.Name{CommonName: common}, NotAfter: time.Now().Add(-time.Minute)})
+}
+
+// Early signs a certificate that is valid from an hour on.
+func (a *Authority) Early(common string) (cert, key []byte) {
+	return a.issue(&x509.Certificate{Subject: pkix.Name{CommonName: common}, NotBefore: time.Now().Add(time.Hour)})
 }
 
 func (a *Authority) issue(template *x509.Certificate) (cert, key []byte) {
