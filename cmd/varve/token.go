@@ -24,7 +24,8 @@ func tokenCommands() []command {
 	const where = `
 The token file is auth.token_file, or tokens.json in the data directory, of --config,
 --data-dir and the environment, as serve has them. A running server takes the change within
-a second. Run it as the user of the server, who has to be able to read the file.
+a second. Run it as the user of the server, who has to be able to read the file, or as root:
+new files then belong to the owner of their directory, others stay with theirs.
 `
 	return []command{
 		{

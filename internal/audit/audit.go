@@ -19,6 +19,7 @@ import (
 
 	"varve/internal/clip"
 	"varve/internal/collectors"
+	"varve/internal/safefile"
 )
 
 // Config are the settings of the audit log.
@@ -107,7 +108,7 @@ func (l *Log) open() error {
 	if err := os.MkdirAll(filepath.Dir(l.path), 0o750); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(l.path, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := openOwned(l.path)
 	if err != nil {
 		return err
 	}
@@ -125,6 +126,15 @@ func (l *Log) open() error {
 	}
 	l.file, l.size = f, size
 	return nil
+}
+
+// openOwned opens the file. If it is not there, it is created for the server, although root may
+// be the one that runs varve token.
+func openOwned(path string) (*os.File, error) {
+	if f, err := safefile.CreateOwned(path, os.O_APPEND|os.O_RDWR, 0o600); !errors.Is(err, fs.ErrExist) {
+		return f, err
+	}
+	return os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o600)
 }
 
 // reopen opens the file if it is not open. l.mu must be held.

@@ -160,18 +160,25 @@ func readTokens(path string) ([]Token, error) {
 	return tokens, nil
 }
 
-// replace writes a file that only its owner may read. safefile.Replace would let others read
-// it too.
+// replace writes a file that only its owner may read, or those that may read the one that it
+// replaces. safefile.Replace would let others read it too.
 func replace(path string, text []byte) error {
 	next := path + safefile.Suffix
 	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	f, err := os.OpenFile(next, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	f, err := safefile.CreateOwned(next, os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(text)
+	if old, statErr := os.Stat(path); statErr == nil {
+		if err = safefile.Adopt(f, old); err != nil {
+			err = fmt.Errorf("give it the owner that it has; run this as the user of the server: %w", err)
+		}
+	}
+	if err == nil {
+		_, err = f.Write(text)
+	}
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
@@ -183,6 +190,9 @@ func replace(path string, text []byte) error {
 
 // change changes a token file while no other process does.
 func change(path string, with func([]Token) ([]Token, error)) error {
+	if f, err := safefile.CreateOwned(path+".lock", os.O_WRONLY, 0o600); err == nil {
+		_ = f.Close() // as the owner of the directory has to be able to lock it too
+	}
 	lock, err := vfs.Default.Lock(path + ".lock")
 	if err != nil {
 		return fmt.Errorf("another command changes %s just now; try again: %w", path, err)
