@@ -28,6 +28,33 @@ func TestMarkBytes(t *testing.T) {
 	}
 }
 
+// TestMarksOutOfOrder: a mark by which a generation would end before one that was drained, or
+// before it began, is damage: samples would be taken for drained, or drained twice.
+func TestMarksOutOfOrder(t *testing.T) {
+	for _, test := range []struct {
+		typ  byte
+		mark mark
+		good bool
+	}{
+		{typeCut, mark{number: 5, floorMS: 6, drained: 4, from: 3}, true},
+		{typeCut, mark{number: 5, floorMS: 6, drained: 5, from: 3}, false},
+		{typeCut, mark{number: 5, floorMS: 6, drained: 6, from: 3}, false},
+		{typeCut, mark{number: 5, floorMS: 6, drained: 4, from: 4}, false}, // a later segment
+		{typeCut, mark{number: maxMark, floorMS: 6, drained: 4}, true},
+		{typeCut, mark{number: maxMark + 1, floorMS: 6, drained: 4}, false},
+		{typeCut, mark{number: 5, floorMS: maxMark + 1, drained: 4}, false},
+		{typeCutV1, mark{number: 5, floorMS: 6}, true},
+		{typeCutV1, mark{number: 5, floorMS: 5}, false},
+		{typeFloorV1, mark{drained: 5, floorMS: 6}, true},
+		{typeFloorV1, mark{drained: 5, floorMS: 5}, false},
+		{typeFloorV1, mark{}, true},
+	} {
+		if m, err := parseMark(3, test.typ, test.mark.append(nil)); (err == nil) != test.good {
+			t.Errorf("type %d, %+v: %+v, %v", test.typ, test.mark, m, err)
+		}
+	}
+}
+
 func FuzzMark(f *testing.F) {
 	f.Add(byte(typeCutV1), mark{number: 5, floorMS: 6, from: 1}.append(nil))
 	f.Add(byte(typeFloorV1), mark{floorMS: 6, drained: 5}.append(nil))
