@@ -322,7 +322,7 @@ func (s *Scheduler) addLag(ctx context.Context, id string, a *statusAnswer) erro
 			if n == len(a.Statuses) || a.Statuses[n].MetricName != source {
 				return nil
 			}
-			a.Statuses[n].Late = s.late.count(id, t.rollups[i].keys[k])
+			a.Statuses[n].Late = s.late.Count(id, t.rollups[i].keys[k])
 			if m, ok := marks[t.rollups[i].keys[k]]; ok {
 				lag := s.now().UnixMilli() - m.UntilMS
 				a.Statuses[n].SaveAs, a.Statuses[n].Watermark, a.Statuses[n].LagMS = t.rollups[i].saveAs, &m.UntilMS, &lag

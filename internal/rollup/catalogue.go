@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"varve/internal/downsample"
 	"varve/internal/store"
 )
 
@@ -139,14 +140,23 @@ func (c catalogue) ofNodes(ctx context.Context, key, id string) (names []string,
 	return names, nil
 }
 
+// setLate stores spans that a task has to compute again.
+func (c catalogue) setLate(ctx context.Context, key, id string, late map[string]downsample.Spans) error {
+	text, err := json.Marshal(late)
+	if err != nil {
+		panic(err) // numbers always marshal
+	}
+	return c.set(ctx, key, id, string(text))
+}
+
 // late returns the spans that a task has to compute again, by rollup.keys: those
 // under Late or under Handed.
-func (c catalogue) late(ctx context.Context, key, id string) (map[string]spans, error) {
+func (c catalogue) late(ctx context.Context, key, id string) (map[string]downsample.Spans, error) {
 	text, ok, err := c.get(ctx, key, id)
 	if err != nil || !ok {
 		return nil, err
 	}
-	all := map[string]spans{}
+	all := map[string]downsample.Spans{}
 	if err := json.Unmarshal([]byte(text), &all); err != nil {
 		return nil, fmt.Errorf("read the late points of roll-up task %s: %w", id, err)
 	}

@@ -1,15 +1,16 @@
 // Package rollup runs KairosDB's roll-up tasks: queries with range aggregators
 // that are executed on a schedule and whose results are stored as new metrics.
+// Package downsample tells which buckets are due.
 //
 //	HTTP: API -------> Scheduler --- due ---> run of a task
 //	 tasks, status,     one goroutine,          for each roll-up and metric:
-//	 backfill           at most                 grid of buckets -> batches
+//	 backfill           at most                 downsample.Batches -> pass
 //	    |               MaxConcurrent runs        query -> points -> ingest
 //	    |                    |                    watermark      late points |
 //	    v                    v                                               v
-//	store.KeyValues, service _Rollups: Config, Status, Watermark, Late <- lateList
+//	store.KeyValues, service _Rollups: Config, Status, Watermark, Late <- lateNotes
 //
-// # What is computed when
+// # Buckets and their results
 //
 // Time is cut into buckets that depend only on the sampling of a query's last
 // range aggregator and on the zone (agg.Grid), never on when a run happens.
@@ -18,25 +19,9 @@
 // bucket's first point, as KairosDB does; else the start. Computing a bucket again
 // overwrites the result, and deletes what was stored for this bucket at other times.
 //
-// For each roll-up and metric a watermark is kept: a time W and the instant R
-// at which a run began. It says: what had arrived by R is in all buckets that
-// end at or before W. The next run begins with the bucket of
-//
-//	min(W, R - LateHorizon)
-//
-// and goes on to the current bucket, which is written although it is not
-// complete and moves W no further than its start. So a point is in the next
-// run's results if it arrives at most LateHorizon after its own time; windows
-// missed while the server was down lie after W and are computed by the first
-// run; and the watermark is stored after each batch, so that a run that is
-// broken off goes on where it was.
-//
-// # Late points
-//
-// A point that arrives later than half of LateHorizon after its own time has its
-// bucket noted when it is stored (lateList), and the next run computes what is
-// noted, however old. Notes are stored before the points: under Late, or in files
-// where the store is shared with other nodes and may be away (notebook).
+// A target of package downsample is one metric of a roll-up. Its watermark is under
+// Watermark, its late points under Late, or in files where the store is shared with
+// other nodes and may be away.
 //
 // # Neighbours
 //

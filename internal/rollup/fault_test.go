@@ -7,14 +7,15 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"maps"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"varve/internal/downsample"
 	"varve/internal/ingest"
 	"varve/internal/ingest/ingesttest"
 	"varve/internal/model"
@@ -387,7 +388,7 @@ func TestStoreFailsAtTheStart(t *testing.T) {
 				defer h.stop()
 				time.Sleep(time.Minute)
 				h.send("src", "a", 1, at(-48, 0, 0))
-				if got := h.scheduler.late.count("t", firstKey(h, "t")); got != 1 {
+				if got := h.scheduler.late.Count("t", firstKey(h, "t")); got != 1 {
 					t.Errorf("%+v: call %d failed, and %d stretches are noted", mode, n, got)
 				}
 			})
@@ -406,9 +407,11 @@ func TestLateListFails(t *testing.T) {
 		late := h.scheduler.late
 		s := &store.Batch{Epoch: h.store.Epoch()}
 		h.send("src", "a", 1, at(0, 59, 0))
-		for ref := range late.refs {
-			s.AddLong(ref, at(-48, 0, 0), 1, 0)
+		ref, ok := h.store.Lookup(model.Series{Metric: "src", Tags: model.MustTags("host", "a"), Type: model.TypeLong}.AppendKey(nil))
+		if !ok {
+			t.Fatal("there is no series")
 		}
+		s.AddLong(ref, at(-48, 0, 0), 1, 0)
 		b.arm(1)
 		if done, err := late.Appending(t.Context(), s); !errors.Is(err, errBrittle) || done != nil {
 			t.Errorf("a batch whose notes are lost: %v", err)
@@ -422,7 +425,7 @@ func TestLateListFails(t *testing.T) {
 		if text, _, err := late.catalogue.get(t.Context(), lateKey, "t"); err != nil || !strings.Contains(text, fmt.Sprint(at(-48, 0, 0))) {
 			t.Errorf("noted are %q, %v", text, err)
 		}
-		if got := late.take("t", firstKey(h, "t")); len(got) != 1 { // which waits for both batches
+		if got := late.Take("t", firstKey(h, "t")); len(got) != 1 { // which waits for both batches
 			t.Errorf("%v are late", got)
 		}
 	})
@@ -452,17 +455,17 @@ func TestStoreFailsInAHandOver(t *testing.T) {
 			if err := handOver(); err != nil {
 				t.Error(err)
 			}
-			var handed spans
+			handed := map[downsample.Span]bool{}
 			for name := range h.store.Keys(t.Context(), service, handedKey, "t/") {
 				all, err := late.catalogue.late(t.Context(), handedKey, name)
 				if err != nil {
 					t.Error(err)
 				}
 				for _, one := range all[firstKey(h, "t")] {
-					handed, _ = handed.add(one, 100)
+					handed[one] = true
 				}
 			}
-			if want := (spans{{at(-48, 0, 0), at(-48, 1, 0)}, {at(-24, 0, 0), at(-24, 1, 0)}}); !slices.Equal(handed, want) {
+			if want := map[downsample.Span]bool{{FromMS: at(-48, 0, 0), UntilMS: at(-48, 1, 0)}: true, {FromMS: at(-24, 0, 0), UntilMS: at(-24, 1, 0)}: true}; !maps.Equal(handed, want) {
 				t.Errorf("call %d failed, and %v are handed over, want %v", n, handed, want)
 			}
 			for name := range h.store.Keys(t.Context(), service, lateKey, "") {

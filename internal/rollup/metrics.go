@@ -37,11 +37,11 @@ func newMetrics(r prometheus.Registerer, s *Scheduler) *metrics {
 		m.runs.WithLabelValues(outcome)
 	}
 	set.GaugeFunc("late_spans", "Stretches of time that wait to be computed again, since points came in late; at most rollups.max_late_spans for each metric of a roll-up.",
-		func() float64 { return float64(s.late.count("", "")) })
+		func() float64 { return float64(s.late.Count("", "")) })
 	set.GaugeFunc("backfills", "Backfills that run or wait for a place; at most 8, further ones are answered 503.",
 		func() float64 { return float64(len(s.fills)) })
 	set.GaugeFunc("watched_series", "Series whose late points are noted.",
-		func() float64 { return float64(s.late.series()) })
+		func() float64 { return float64(s.late.Series()) })
 	set.GaugeFunc("tasks", "Roll-up tasks that are scheduled.",
 		func() float64 { return float64(s.count()) })
 	set.GaugeFunc("tasks_here", "Roll-up tasks that this server runs; the others are run by other servers on the same keyspace.",

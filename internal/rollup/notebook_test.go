@@ -16,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/downsample"
 	"varve/internal/ingest"
 	"varve/internal/model"
 	"varve/internal/safefile"
@@ -94,11 +95,11 @@ func TestLatePointsInAnOutage(t *testing.T) {
 		for name := range h.store.Keys(t.Context(), service, lateKey, "") {
 			t.Errorf("%s is left in the store", name)
 		}
-		if n := h.scheduler.late.count("", ""); n != 0 {
+		if n := h.scheduler.late.Count("", ""); n != 0 {
 			t.Errorf("%d stretches are left", n)
 		}
 		h.crash(fs)
-		if n := h.scheduler.late.count("", ""); n != 0 {
+		if n := h.scheduler.late.Count("", ""); n != 0 {
 			t.Errorf("%d stretches come back", n)
 		}
 		h.stop()
@@ -121,7 +122,7 @@ func TestNotesOfTheStoreAreTakenOver(t *testing.T) {
 		h.stop()
 		h.notes = fs.CrashClone(vfs.CrashCloneCfg{})
 		h.restart(nil)
-		if got := h.scheduler.late.take("t", key); !slices.Equal(got, spans{{at(-30, 0, 0), at(-30, 1, 0)}}) {
+		if got := h.scheduler.late.Take("t", key); !slices.Equal(got, downsample.Spans{{FromMS: at(-30, 0, 0), UntilMS: at(-30, 1, 0)}}) {
 			t.Errorf("noted are %v", got)
 		}
 	})
@@ -136,8 +137,9 @@ func TestNotesOfADeletedTask(t *testing.T) {
 			t.Fatal(err)
 		}
 		fs = h.crash(fs)
-		if n := len(h.scheduler.late.tasks); n != 0 {
-			t.Errorf("%d tasks are watched", n)
+		h.send("src", "a", 1, at(-48, 0, 0))
+		if n := h.scheduler.late.Count("", ""); n != 0 {
+			t.Errorf("%d stretches are noted", n)
 		}
 		h.stop()
 		if names, err := fs.List("data/rollups"); err != nil || len(names) != 0 {
@@ -180,13 +182,16 @@ func TestNotesWithoutADisk(t *testing.T) {
 func TestNotesOnAFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _, fs := outageHarness(t)
-		defer h.stop()
-		h.scheduler.late.book.fs = errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
-			if op.Kind == errorfs.OpFileWrite {
+		var full bool
+		h.notes = errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if full && op.Kind == errorfs.OpFileWrite {
 				return syscall.ENOSPC
 			}
 			return nil
 		}))
+		h.restart(nil)
+		h.scheduler.Load(t.Context())
+		full = true
 		w := h.pipeline.NewWriter(h.pipeline.Protocol("test"), "", 0)
 		late := func() error {
 			_, err := w.Ingest(t.Context(), 1, func() error {
@@ -199,11 +204,11 @@ func TestNotesOnAFullDisk(t *testing.T) {
 		if err := late(); ingest.OutcomeOf(err) != ingest.Busy || !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("a late point on a full disk: %v", err)
 		}
-		h.scheduler.late.book.fs = fs
+		full = false
 		if err := late(); err != nil {
 			t.Error(err)
 		}
-		if n := h.scheduler.late.count("", ""); n != 1 {
+		if n := h.scheduler.late.Count("", ""); n != 1 {
 			t.Errorf("%d stretches are noted", n)
 		}
 	})
@@ -225,7 +230,7 @@ func TestStartOnAFullDisk(t *testing.T) {
 		h.start()
 		defer h.stop()
 		time.Sleep(time.Second)
-		if ids := h.scheduler.ids(); len(ids) != 1 || h.scheduler.late.book == nil {
+		if ids := h.scheduler.ids(); len(ids) != 1 || !h.scheduler.late.HasBook() {
 			t.Errorf("tasks %v run", ids)
 		}
 	})

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"varve/internal/ingest"
 	"varve/internal/kairos/agg"
@@ -14,28 +13,6 @@ import (
 	"varve/internal/store"
 	"varve/internal/store/storetest"
 )
-
-// References of another epoch name other series: nothing is noted for them.
-func TestNotesOfAnotherEpoch(t *testing.T) {
-	h := newHarness(t)
-	h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, hour, ""))
-	l := h.scheduler.late
-	l.Resolved(7, 3, "src")
-	for _, tc := range []struct {
-		epoch uint64
-		ref   store.Ref
-		want  int
-	}{{7, 3, 1}, {7, 4, 0}, {8, 3, 0}, {6, 3, 0}} {
-		b := store.Batch{Epoch: tc.epoch}
-		b.AddLong(tc.ref, 1, 1, 0)
-		if got, _ := l.notes(&b, 0, time.Now().UnixMilli()); len(got) != tc.want {
-			t.Errorf("%+v: %d notes", tc, len(got))
-		}
-	}
-	if got, _ := l.notes(&store.Batch{Epoch: 9}, 0, 1); got != nil {
-		t.Error(got)
-	}
-}
 
 // A deleter counts deletes. With err set it gives no view.
 type deleter struct {

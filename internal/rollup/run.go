@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
+	"varve/internal/downsample"
 	"varve/internal/kairos/agg"
 	"varve/internal/model"
 	"varve/internal/query"
@@ -148,57 +148,18 @@ func (p *pass) lookAround(metric *agg.MetricQuery) {
 	p.tail = tail
 }
 
-// compute stores the results of all buckets from that of startMS to that of
-// endMS, batch by batch; done is told the end of each batch.
-func (p *pass) compute(ctx context.Context, startMS, endMS int64, done func(untilMS int64) error) error {
-	end := p.grid.Next(endMS)
-	for from := p.grid.Start(startMS); from < end; {
-		if err := ctx.Err(); err != nil {
-			return context.Cause(ctx)
-		}
-		until, buckets := p.batch(from, end)
-		if err := p.divide(ctx, from, until, buckets); err != nil {
-			return err
-		}
-		if err := done(until); err != nil {
-			return err
-		}
-		from = until
-	}
-	return nil
-}
-
-// batch returns the end of a batch of buckets from the start of one.
-func (p *pass) batch(from, end int64) (until int64, buckets int) {
-	if run, bounded := p.grid.Run(from); bounded {
-		end = min(end, run)
-	}
-	most := p.scheduler.config.BatchBuckets
+// batches returns how the buckets of a pass are computed. A query that got no place would
+// get none for fewer buckets.
+func (p *pass) batches() *downsample.Batches {
+	b := &downsample.Batches{Grid: p.grid, Most: p.scheduler.config.BatchBuckets, Once: p.once, TooMuch: func(err error) bool {
+		var limit *store.LimitError
+		var busy *query.BusyError
+		return errors.As(err, &limit) && !errors.As(err, &busy)
+	}}
 	if p.single {
-		most = 1
+		b.Most = 1
 	}
-	for until = from; until < end && buckets < most; buckets++ {
-		until = p.grid.Next(until)
-	}
-	return until, buckets
-}
-
-// divide computes a batch, in halves if it exceeds a limit as a whole.
-func (p *pass) divide(ctx context.Context, from, until int64, buckets int) error {
-	err := p.once(ctx, from, until)
-	var limit *store.LimitError
-	var busy *query.BusyError
-	if err == nil || buckets <= 1 || !errors.As(err, &limit) || errors.As(err, &busy) {
-		return err
-	}
-	half := from
-	for range buckets / 2 {
-		half = p.grid.Next(half)
-	}
-	if err := p.divide(ctx, from, half, buckets/2); err != nil {
-		return err
-	}
-	return p.divide(ctx, half, until, buckets-buckets/2)
+	return b
 }
 
 // around is what a query reads to compute the buckets from one that begins at
@@ -364,52 +325,26 @@ func (s *Scheduler) advance(ctx context.Context, t *task, r *rollup, k int, name
 		p.output.owned = func() bool { return s.shared.owns(t.id) }
 	}
 	key := r.keys[k]
-	late := s.late.take(t.id, key)
+	late := s.late.Take(t.id, key)
 	now := s.now().UnixMilli()
+	store := func(w downsample.Watermark) error {
+		marks[key] = w
+		return s.catalogue.set(ctx, watermarkKey, t.id, t.only(marks).marshal())
+	}
 	mark, known := marks[key]
-	start := min(mark.UntilMS, mark.RunMS-s.config.LateHorizon.Milliseconds())
+	start := mark.Next(s.config.LateHorizon)
 	if !known {
 		start = firstStart(t, p, before, now)
-		marks[key] = watermark{UntilMS: start, RunMS: now} // a failure does not lose it
-		if err := s.catalogue.set(ctx, watermarkKey, t.id, t.only(marks).marshal()); err != nil {
+		if err := store(downsample.Watermark{UntilMS: start, RunMS: now}); err != nil { // a failure does not lose it
 			return 0, err
 		}
 	}
-	start = p.grid.Start(start)
-	current := p.grid.Start(now)
-	err = p.compute(ctx, start, now, func(until int64) error {
-		marks[key] = watermark{UntilMS: min(until, current), RunMS: now}
-		return s.catalogue.set(ctx, watermarkKey, t.id, t.only(marks).marshal())
-	})
+	batches := p.batches()
+	err = batches.Advance(ctx, start, now, store)
 	if err == nil {
-		err = s.computeLate(ctx, p, late, start)
+		err = s.late.ComputeLate(ctx, t.id, key, late, p.grid.Start(start), batches, s.metrics.late.Inc)
 	}
 	return p.output.stored, err
-}
-
-// computeLate computes what was noted for late points before a time; what was
-// noted for later times has been computed.
-func (s *Scheduler) computeLate(ctx context.Context, p *pass, late spans, beforeMS int64) error {
-	if len(late) == 0 {
-		return s.late.settle(ctx, p.task.id)
-	}
-	id, key := p.task.id, p.rollup.keys[p.index]
-	if err := s.late.done(ctx, id, key, span{beforeMS, math.MaxInt64}); err != nil {
-		return err
-	}
-	for _, one := range late.before(beforeMS) {
-		from := one.fromMS
-		err := p.compute(ctx, one.fromMS, one.untilMS-1, func(until int64) error {
-			err := s.late.done(ctx, id, key, span{from, until})
-			from = until
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("compute the buckets of late points: %w", err)
-		}
-		s.metrics.late.Inc()
-	}
-	return nil
 }
 
 // firstStart is where a roll-up begins that has never run: where KairosDB would
@@ -448,7 +383,7 @@ func (s *Scheduler) backfill(ctx context.Context, t *task, startMS, endMS int64)
 				return err
 			}
 			p.yields = true
-			if err := p.compute(ctx, startMS, endMS, func(int64) error { return nil }); err != nil {
+			if err := p.batches().Compute(ctx, startMS, endMS, func(int64) error { return nil }); err != nil {
 				return fmt.Errorf("%s into %s: %w", r.source[k], r.saveAs, err)
 			}
 		}

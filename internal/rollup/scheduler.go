@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/downsample"
 	"varve/internal/ingest"
 	"varve/internal/kairos/agg"
 	"varve/internal/store"
@@ -64,7 +65,7 @@ type Scheduler struct {
 	log       *slog.Logger
 	metrics   *metrics
 	catalogue catalogue
-	late      *lateList
+	late      *lateNotes
 	shared    *assignments // nil: all tasks run here
 	unread    trouble      // reading tasks from the store
 	unshared  trouble      // sharing tasks with other nodes
@@ -114,16 +115,17 @@ func New(o Options) *Scheduler {
 		changing:  make(chan struct{}, 1),
 	}
 	s.mu.jobs = map[string]*job{}
-	s.late = newLateList(s.catalogue, o.Config, o.Now)
+	node := ""
 	if o.Node != "" {
 		s.shared = &assignments{
 			values: o.Store, node: nodePrefix + o.Node, host: o.Host, participate: o.Config.Participate,
 			now: o.Now, log: o.Logger, since: map[string]time.Time{},
 		}
-		s.late.node, s.flush = s.shared.node, o.Flush
-		if o.NotesDir != "" {
-			s.openNotes(o.NotesFS, o.NotesDir)
-		}
+		node, s.flush = s.shared.node, o.Flush
+	}
+	s.late = newLateNotes(s.catalogue, node, o.Config, o.Now)
+	if node != "" && o.NotesDir != "" {
+		s.openNotes(o.NotesFS, o.NotesDir)
 	}
 	s.pipeline.Observe(s.late)
 	s.metrics = newMetrics(o.Registerer, s)
@@ -133,10 +135,13 @@ func New(o Options) *Scheduler {
 // openNotes has late points noted in a directory. If that cannot be used, they are
 // noted in the store.
 func (s *Scheduler) openNotes(fs vfs.FS, dir string) {
-	book, err := openNotebook(fs, dir)
-	if err == nil {
-		err = s.late.openBook(book, func(text []byte, id string) (*task, error) { return parseTask(s.parser, text, id, nil) })
-	}
+	err := s.late.OpenBook(fs, dir, func(text []byte, id string) (downsample.Task, error) {
+		t, err := parseTask(s.parser, text, id, nil)
+		if err != nil {
+			return downsample.Task{}, err
+		}
+		return t.targets(), nil
+	})
 	if err != nil {
 		s.log.Error("late points of roll-ups cannot be noted on disk; they are noted in the store, and are refused while it is away", "error", err)
 	}
@@ -437,7 +442,7 @@ func (s *Scheduler) loadChanges(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.late.allRead(ctx)
+	return s.late.AllRead(ctx)
 }
 
 // load takes over the stored tasks. A task that is put meanwhile would be dropped, since it
@@ -471,7 +476,7 @@ func (s *Scheduler) load(ctx context.Context, modified time.Time) error {
 		}
 		s.schedule(t, due)
 	}
-	s.late.forgetOthers(stored)
+	s.late.ForgetOthers(stored)
 	s.metrics.invalid.Set(float64(invalid))
 	s.warnOfLoops()
 	s.mu.Lock()
@@ -545,7 +550,7 @@ func (s *Scheduler) schedule(t *task, due time.Time) {
 // dropLocked takes a task off the schedule and ends its run. s.mu must be held.
 func (s *Scheduler) dropLocked(id string, j *job) {
 	delete(s.mu.jobs, id)
-	s.late.forget(id)
+	s.late.Forget(id)
 	if s.shared != nil {
 		s.shared.drop(id)
 	}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"varve/internal/downsample"
 )
 
 // A status is what the last run of a task did, in KairosDB's stored form.
@@ -77,15 +79,8 @@ func (s *status) lastExecution() (ms int64) {
 	return ms
 }
 
-// A watermark says that what had arrived by RunMS is in all buckets that end at
-// or before UntilMS.
-type watermark struct {
-	UntilMS int64 `json:"until"`
-	RunMS   int64 `json:"run"`
-}
-
 // watermarks are those of a task, by rollup.keys.
-type watermarks map[string]watermark
+type watermarks map[string]downsample.Watermark
 
 func (w watermarks) marshal() string {
 	var b bytes.Buffer

@@ -2,8 +2,6 @@ package rollup
 
 import (
 	"errors"
-	"fmt"
-	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -54,13 +52,10 @@ func TestLatePointsBeforeTheTasksAreKnown(t *testing.T) {
 				}
 			}
 			l := h.scheduler.late
-			if n := l.count("", ""); n != 0 || l.unread != nil || l.settling != nil {
-				t.Errorf("%d crashes: %d stretches are left, %v, %v", crashes, n, l.unread, l.settling)
+			if n := l.Count("", ""); n != 0 || l.Series() != 1 {
+				t.Errorf("%d crashes: %d stretches are left, and %d series are watched", crashes, n, l.Series())
 			}
-			if l.sources["other"] != nil || len(l.refs) != 1 {
-				t.Errorf("%d crashes: %d series are watched, of %d metrics", crashes, len(l.refs), len(l.sources))
-			}
-			if names, err := fs.List("data/rollups"); err != nil || len(names) != 1 || names[0] == unreadName {
+			if names, err := fs.List("data/rollups"); err != nil || len(names) != 1 || names[0] == "unread" {
 				t.Errorf("%d crashes: files %v, %v", crashes, names, err)
 			}
 			h.stop()
@@ -85,7 +80,7 @@ func TestLatePointsOfATaskThatIsNew(t *testing.T) {
 		o.away.Store(false)
 		h.scheduler.Load(t.Context())
 		for _, id := range []string{"t", "u"} {
-			if n := h.scheduler.late.count(id, firstKey(h, id)); n != 1 {
+			if n := h.scheduler.late.Count(id, firstKey(h, id)); n != 1 {
 				t.Errorf("task %s: %d stretches", id, n)
 			}
 		}
@@ -95,34 +90,4 @@ func TestLatePointsOfATaskThatIsNew(t *testing.T) {
 		}
 		h.stop()
 	})
-}
-
-// Notes without a task are bounded, at all times, and lose no time of any metric.
-func TestUnreadIsBounded(t *testing.T) {
-	u := &unread{spans: map[string]spans{}}
-	const metrics, hours = 2 * unreadMetrics, 3 * unreadSpans
-	for m := range metrics {
-		for n := range hours {
-			u.add(fmt.Sprint(m), unreadSpan(int64(2*n)*unreadGrainMS+1))
-		}
-	}
-	if len(u.spans) > unreadMetrics+1 {
-		t.Errorf("%d metrics", len(u.spans))
-	}
-	for m := range metrics {
-		all := u.of(fmt.Sprint(m))
-		for n := range hours {
-			if left := (spans{unreadSpan(int64(2*n) * unreadGrainMS)}).without(all[0]); len(all) == 1 && len(left) > 0 {
-				t.Fatalf("metric %d: hour %d is not noted in %v", m, 2*n, all)
-			}
-		}
-		if len(all) > 2*unreadSpans {
-			t.Errorf("metric %d: %d stretches", m, len(all))
-		}
-	}
-	for _, ms := range []int64{math.MinInt64, -1, 0, math.MaxInt64 - 1} {
-		if s := unreadSpan(ms); ms > math.MinInt64 && s.fromMS > ms || s.untilMS <= ms || s.untilMS-s.fromMS > unreadGrainMS {
-			t.Errorf("the hour of %d is %v", ms, s)
-		}
-	}
 }

@@ -1,4 +1,4 @@
-package rollup
+package downsample
 
 import (
 	"context"
@@ -15,17 +15,17 @@ import (
 	"varve/internal/store"
 )
 
-// unread are the notes of late points that came before the tasks were read from the
-// store: a node that is started while it is away does not know all tasks, and none in
-// a new data directory. They are kept by metric, and become notes of the targets that
+// unread are the notes of late points that came before it was known which tasks exist: a
+// node that is started while their store is away does not know all tasks, and none in a
+// new data directory. They are kept by metric, and become notes of the targets that
 // nobody could note for once the tasks are read.
 //
 // They are coarse, and bounded: what is noted too much is only computed again.
 type unread struct {
 	pending sync.WaitGroup // batches that noted something and are not stored yet
 
-	// Guarded by lateList.mu.
-	spans   map[string]spans // by metric; "" is any
+	// Guarded by LateList.mu.
+	spans   map[string]Spans // by metric; "" is any
 	version uint64
 
 	storing sync.Mutex
@@ -40,17 +40,17 @@ const (
 )
 
 // unreadSpan is the hour of a time.
-func unreadSpan(ms int64) span {
+func unreadSpan(ms int64) Span {
 	offset := ms % unreadGrainMS
 	if offset < 0 {
 		offset += unreadGrainMS
 	}
 	from := max(ms, math.MinInt64+unreadGrainMS) - offset
-	return span{from, min(from, math.MaxInt64-unreadGrainMS) + unreadGrainMS}
+	return Span{from, min(from, math.MaxInt64-unreadGrainMS) + unreadGrainMS}
 }
 
-// add notes a span of a metric. lateList.mu must be held.
-func (u *unread) add(metric string, x span) {
+// add notes a span of a metric. LateList.mu must be held.
+func (u *unread) add(metric string, x Span) {
 	if _, ok := u.spans[metric]; !ok && len(u.spans) >= unreadMetrics {
 		metric = ""
 	}
@@ -60,9 +60,9 @@ func (u *unread) add(metric string, x span) {
 	}
 }
 
-// of returns the spans that may concern a metric. lateList.mu must be held.
-func (u *unread) of(metric string) spans {
-	all := append(spans(nil), u.spans[metric]...)
+// of returns the spans that may concern a metric. LateList.mu must be held.
+func (u *unread) of(metric string) Spans {
+	all := append(Spans(nil), u.spans[metric]...)
 	for _, s := range u.spans[""] {
 		all, _ = all.add(s, 2*unreadSpans)
 	}
@@ -72,13 +72,13 @@ func (u *unread) of(metric string) spans {
 // An unreadNote is a span of a metric that a batch has points for.
 type unreadNote struct {
 	metric string
-	span   span
+	span   Span
 }
 
 // unreadOf adds the hour of a time, unless it was the last to be added of its metric.
 func unreadOf(notes []unreadNote, metric string, ms int64) []unreadNote {
 	for i := len(notes) - 1; i >= max(0, len(notes)-16); i-- {
-		if n := &notes[i]; n.metric == metric && n.span.fromMS <= ms && ms < n.span.untilMS {
+		if n := &notes[i]; n.metric == metric && n.span.FromMS <= ms && ms < n.span.UntilMS {
 			return notes
 		}
 	}
@@ -87,7 +87,7 @@ func unreadOf(notes []unreadNote, metric string, ms int64) []unreadNote {
 
 // noteUnread takes notes in while tasks are not known, and stores them. done is called
 // when the batch is stored or refused. It is nil if all tasks are known by now.
-func (l *lateList) noteUnread(notes []unreadNote) (done func(), err error) {
+func (l *LateList) noteUnread(notes []unreadNote) (done func(), err error) {
 	if len(notes) == 0 {
 		return nothing, nil
 	}
@@ -110,7 +110,7 @@ func (l *lateList) noteUnread(notes []unreadNote) (done func(), err error) {
 	return u.pending.Done, nil
 }
 
-func (l *lateList) persistUnread(u *unread, version uint64) error {
+func (l *LateList) persistUnread(u *unread, version uint64) error {
 	u.storing.Lock()
 	defer u.storing.Unlock()
 	if u.stored >= version {
@@ -126,9 +126,9 @@ func (l *lateList) persistUnread(u *unread, version uint64) error {
 	return nil
 }
 
-// allRead is called when all tasks of the store are watched. Notes that came before
+// AllRead is called when all tasks that exist are watched. Notes that came before
 // become those of the targets that were not known then.
-func (l *lateList) allRead(ctx context.Context) error {
+func (l *LateList) AllRead(ctx context.Context) error {
 	l.mu.Lock()
 	if l.unread != nil {
 		l.settling, l.unread = l.unread, nil // later batches find their targets
@@ -155,7 +155,7 @@ func (l *lateList) allRead(ctx context.Context) error {
 
 // takeOver gives notes to the targets that could have none, and forgets the series that
 // no task reads. It returns all tasks: of some an earlier attempt was not stored.
-func (l *lateList) takeOver(u *unread) map[*lateTask]uint64 {
+func (l *LateList) takeOver(u *unread) map[*lateTask]uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := map[*lateTask]uint64{}
@@ -167,7 +167,7 @@ func (l *lateList) takeOver(u *unread) map[*lateTask]uint64 {
 			x.blind = false
 			for _, s := range u.of(x.metric) {
 				var changed bool
-				bucket := span{x.grid.Start(s.fromMS), x.grid.Next(s.untilMS - 1)}
+				bucket := Span{x.grid.Start(s.FromMS), x.grid.Next(s.UntilMS - 1)}
 				if x.notes.spans, changed = x.notes.spans.add(bucket, l.most); changed {
 					t.version++
 				}
@@ -186,7 +186,7 @@ func (l *lateList) takeOver(u *unread) map[*lateTask]uint64 {
 
 // readUnread reads what was noted before a restart.
 func (b *notebook) readUnread() (u *unread, err error) {
-	u = &unread{spans: map[string]spans{}}
+	u = &unread{spans: map[string]Spans{}}
 	path := b.fs.PathJoin(b.dir, unreadName)
 	f, err := b.fs.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -207,10 +207,19 @@ func (b *notebook) readUnread() (u *unread, err error) {
 	return u, nil
 }
 
+// marshalSpans writes spans as they are in the file.
+func marshalSpans(all map[string]Spans) []byte {
+	text, err := json.Marshal(all)
+	if err != nil {
+		panic(err) // numbers always marshal
+	}
+	return text
+}
+
 // writeUnread replaces the file of notes for tasks that are not known.
-func (b *notebook) writeUnread(text string) error {
+func (b *notebook) writeUnread(text []byte) error {
 	path := b.fs.PathJoin(b.dir, unreadName)
-	if err := safefile.Replace(b.fs, path, []byte(text)); err != nil {
+	if err := safefile.Replace(b.fs, path, text); err != nil {
 		return &store.UnavailableError{Reason: fmt.Sprintf("cannot note late points in %s; free some space, or fix the disk", path), Err: err}
 	}
 	return nil

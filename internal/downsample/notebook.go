@@ -1,4 +1,4 @@
-package rollup
+package downsample
 
 import (
 	"crypto/sha256"
@@ -24,15 +24,16 @@ import (
 // What is in the files concerns this node alone: others get to know it when it is
 // handed over.
 type notebook struct {
-	fs  vfs.FS
-	dir string
+	fs   vfs.FS
+	dir  string
+	what string // a task is, in messages
 }
 
 // A page is what a notebook has of a task.
 type page struct {
 	ID   string           `json:"id"`
 	Task json.RawMessage  `json:"task"`
-	Late map[string]spans `json:"late"` // by rollup.keys
+	Late map[string]Spans `json:"late"` // by target
 }
 
 const (
@@ -40,8 +41,8 @@ const (
 	pageMax    = 256 << 20 // more than any list takes
 )
 
-func openNotebook(fs vfs.FS, dir string) (*notebook, error) {
-	b := &notebook{fs: fs, dir: dir}
+func openNotebook(fs vfs.FS, dir, what string) (*notebook, error) {
+	b := &notebook{fs: fs, dir: dir, what: what}
 	if err := fs.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("create the directory for notes of late points: %w", err)
 	}
@@ -110,7 +111,7 @@ func (b *notebook) write(p page) error {
 	}
 	path := b.path(p.ID)
 	if err := safefile.Replace(b.fs, path, text); err != nil {
-		return &store.UnavailableError{Reason: fmt.Sprintf("cannot note late points of roll-up task %s in %s; free some space, or fix the disk", p.ID, path), Err: err}
+		return &store.UnavailableError{Reason: fmt.Sprintf("cannot note late points of %s %s in %s; free some space, or fix the disk", b.what, p.ID, path), Err: err}
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package rollup
+package downsample
 
 import (
 	"slices"
@@ -12,17 +12,17 @@ import (
 func TestSpans(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		const width = 60
-		var s spans
+		var s Spans
 		var want [width]bool
 		most := rapid.IntRange(1, 12).Draw(rt, "most")
 		exact := most == 12
 		for range rapid.IntRange(1, 30).Draw(rt, "steps") {
 			from := rapid.Int64Range(0, width-1).Draw(rt, "from")
-			x := span{from, rapid.Int64Range(from, width).Draw(rt, "until")}
+			x := Span{from, rapid.Int64Range(from, width).Draw(rt, "until")}
 			room := width
 			add := rapid.IntRange(0, 2).Draw(rt, "add") > 0
 			if add {
-				was := append(spans(nil), s...)
+				was := append(Spans(nil), s...)
 				room = max(most, len(s))
 				var changed bool
 				if s, changed = s.add(x, most); changed == slices.Equal(was, s) {
@@ -31,15 +31,15 @@ func TestSpans(t *testing.T) {
 			} else {
 				s = s.without(x)
 			}
-			for i := x.fromMS; i < x.untilMS; i++ {
+			for i := x.FromMS; i < x.UntilMS; i++ {
 				want[i] = add
 			}
 			var got [width]bool
 			for i, o := range s {
-				if o.fromMS >= o.untilMS || i > 0 && s[i-1].untilMS >= o.fromMS {
+				if o.FromMS >= o.UntilMS || i > 0 && s[i-1].UntilMS >= o.FromMS {
 					rt.Fatalf("%v", s)
 				}
-				for k := o.fromMS; k < o.untilMS; k++ {
+				for k := o.FromMS; k < o.UntilMS; k++ {
 					got[k] = true
 				}
 			}

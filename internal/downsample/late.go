@@ -1,0 +1,251 @@
+package downsample
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/store"
+)
+
+// A Task is computed as a whole, and its notes are stored together.
+type Task struct {
+	ID      string
+	JSON    string            // of which a Parse makes the task again
+	Targets map[string]Target // by names that stay the same as long as what is computed does
+}
+
+// A Target is computed from the samples of a metric.
+type Target struct {
+	Metric string
+	Grid   Grid
+}
+
+// Parse makes a task of its JSON.
+type Parse func(text []byte, id string) (Task, error)
+
+// Keep stores the notes of a task, by target, in the place of those that it had. An error
+// keeps the samples from being stored that they were noted for.
+type Keep func(ctx context.Context, id string, late map[string]Spans) error
+
+// Options are what a LateList is built from.
+type Options struct {
+	Keep    Keep
+	Horizon time.Duration // of runs; half of it must be longer than it takes to store a batch
+	Most    int           // spans of a target; beyond it the nearest two become one
+	Now     func() time.Time
+	What    string // a task is, in messages: "roll-up task"
+}
+
+// A LateList notes which buckets have to be computed again, since samples came in
+// that are older than what the next run looks at anyway.
+//
+//	ingest --- Resolved: series of watched metrics ---> refs
+//	       --- Appending: their old samples ----------> generation of a target
+//	                                                     |      stored by Keep
+//	run of a task <--------- Take -----------------------+
+//
+// What is noted is stored before the samples are, so that a crash loses neither.
+// A run takes the generation that gathers notes and waits until all batches that
+// noted something in it are stored or refused; what arrives after that is noted
+// in the next generation, even if it is the same bucket. Taken spans stay stored
+// until they are computed.
+//
+// Samples count as old when they are older than half the horizon: a run that
+// begins while they are being stored sees them the next time, since it goes back
+// by the whole horizon.
+//
+// A LateList is an ingest.Observer. All methods may be called by many goroutines at
+// once, OpenBook before all others.
+type LateList struct {
+	keep  Keep
+	now   func() time.Time
+	ageMS int64
+	most  int       // spans of a target
+	what  string    // a task is
+	book  *notebook // has the notes; nil: keep has them
+
+	mu      sync.RWMutex
+	epoch   uint64 // of refs
+	refs    map[store.Ref]*source
+	sources map[string]*source // watched metrics
+	tasks   map[string]*lateTask
+
+	unread   *unread // notes for tasks that are not known yet; nil: all are known
+	settling *unread // such notes that are not handed to the tasks yet
+}
+
+// A source is a metric that targets read, or may read while not all are known.
+type source struct {
+	metric  string
+	targets []*target
+}
+
+// A lateTask is a task's part of the list. LateList.mu guards all but storing and stored.
+type lateTask struct {
+	id      string
+	json    string // the task, for the notebook
+	targets map[string]*target
+	version uint64 // moves on with every change
+	found   bool   // the task exists; else a notebook has it from before a restart
+
+	storing sync.Mutex // held while it is stored
+	stored  uint64     // the version that is; guarded by storing
+}
+
+// A target is that of a task. LateList.mu guards it.
+type target struct {
+	task   *lateTask
+	metric string
+	grid   Grid
+	notes  *generation
+	taken  Spans
+	blind  bool // there may be late samples that were noted as unread
+}
+
+// A generation is what was noted between two takes.
+type generation struct {
+	spans   Spans
+	pending sync.WaitGroup // batches that noted something and are not stored yet
+}
+
+// NewLateList makes a LateList that watches nothing.
+func NewLateList(o Options) *LateList {
+	return &LateList{
+		keep: o.Keep, now: o.Now, ageMS: o.Horizon.Milliseconds() / 2, most: o.Most, what: o.What,
+		refs: map[store.Ref]*source{}, sources: map[string]*source{}, tasks: map[string]*lateTask{},
+	}
+}
+
+// OpenBook has notes kept in files of a directory instead of by Keep, and goes on with
+// those that are there, before it is known which tasks exist. After an error Keep is
+// used.
+func (l *LateList) OpenBook(fs vfs.FS, dir string, parse Parse) error {
+	b, err := openNotebook(fs, dir, l.what)
+	if err != nil {
+		return err
+	}
+	pages, err := b.pages()
+	if err != nil {
+		return err
+	}
+	u, err := b.readUnread()
+	if err != nil {
+		return err
+	}
+	if len(u.spans) > 0 {
+		l.unread = u // these tasks, too, may not have been given what is in it
+	}
+	for _, p := range pages {
+		t, err := parse(p.Task, p.ID)
+		if err != nil {
+			l.unread = nil // there is no book for it
+			return fmt.Errorf("read notes of late points from %s: the task: %w", b.path(p.ID), err)
+		}
+		l.add(t, p.Late, false)
+	}
+	l.book, l.unread = b, u
+	return nil
+}
+
+// HasBook reports whether notes are in files.
+func (l *LateList) HasBook() bool { return l.book != nil }
+
+// Watches reports whether Watch was called for a task.
+func (l *LateList) Watches(id string) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.tasks[id] != nil && l.tasks[id].found
+}
+
+// Watch begins to note samples of a task's metrics, or goes on with what a task
+// of this id has asked for before. stored are notes that Keep has kept before, none if
+// Watches(id). It reports whether a metric is new: its series have to be resolved anew.
+func (l *LateList) Watch(ctx context.Context, t Task, stored map[string]Spans) (fresh bool, err error) {
+	one, version, fresh := l.add(t, stored, true)
+	if l.book == nil {
+		return fresh, nil
+	}
+	return fresh, l.persist(ctx, one, version)
+}
+
+// add begins to watch a task's metrics, with spans that are known to be late.
+func (l *LateList) add(t Task, stored map[string]Spans, found bool) (one *lateTask, version uint64, fresh bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	one = l.tasks[t.ID]
+	if one == nil {
+		one = &lateTask{id: t.ID}
+		l.tasks[t.ID] = one
+	}
+	one.found = one.found || found
+	if l.book != nil && (one.json != t.JSON || len(stored) > 0) {
+		one.version++
+	}
+	one.json = t.JSON
+	targets := map[string]*target{}
+	for name, of := range t.Targets {
+		x := one.targets[name]
+		if x == nil {
+			x = &target{task: one, metric: of.Metric, grid: of.Grid, notes: &generation{}, blind: l.unread != nil}
+		}
+		for _, s := range stored[name] {
+			x.taken, _ = x.taken.add(s, l.most)
+		}
+		targets[name] = x
+	}
+	one.targets = targets
+	return one, one.version, l.indexLocked()
+}
+
+// ForgetOthers ends the watch for tasks of a notebook that do not exist any more.
+func (l *LateList) ForgetOthers(exist map[string]bool) {
+	l.mu.RLock()
+	var gone []string
+	for id, t := range l.tasks {
+		if !t.found && !exist[id] {
+			gone = append(gone, id)
+		}
+	}
+	l.mu.RUnlock()
+	for _, id := range gone {
+		l.Forget(id)
+	}
+}
+
+// Forget ends the watch for a task.
+func (l *LateList) Forget(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.tasks, id)
+	l.indexLocked()
+	if l.book != nil {
+		l.book.remove(id)
+	}
+}
+
+// indexLocked derives sources from tasks. l.mu must be held.
+func (l *LateList) indexLocked() (fresh bool) {
+	for _, s := range l.sources {
+		s.targets = nil
+	}
+	for _, t := range l.tasks {
+		for _, x := range t.targets {
+			s := l.sources[x.metric]
+			if s == nil {
+				s, fresh = &source{metric: x.metric}, true
+				l.sources[x.metric] = s
+			}
+			s.targets = append(s.targets, x)
+		}
+	}
+	for metric, s := range l.sources {
+		if s.targets == nil && l.unread == nil { // refs may lead here still, and find nothing
+			delete(l.sources, metric)
+		}
+	}
+	return fresh
+}

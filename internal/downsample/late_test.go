@@ -1,0 +1,152 @@
+package downsample
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/store"
+)
+
+const hourMS = int64(time.Hour / time.Millisecond)
+
+// hours is a grid of hours that are computed by the day.
+type hours struct{}
+
+func (hours) Start(ms int64) int64 { return ms - (ms%hourMS+hourMS)%hourMS }
+
+func (g hours) Next(ms int64) int64 { return g.Start(ms) + hourMS }
+
+func (hours) Run(start int64) (int64, bool) {
+	const dayMS = 24 * hourMS
+	return start - (start%dayMS+dayMS)%dayMS + dayMS, true
+}
+
+// newList watches the metric "src" for one target of a task.
+func newList(t *testing.T, keep Keep) *LateList {
+	t.Helper()
+	l := NewLateList(Options{Keep: keep, Horizon: time.Hour, Most: 100, Now: time.Now, What: "task"})
+	if _, err := l.Watch(t.Context(), Task{ID: "t", Targets: map[string]Target{"x": {Metric: "src", Grid: hours{}}}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func keepNothing(context.Context, string, map[string]Spans) error { return nil }
+
+// References of another epoch name other series: nothing is noted for them.
+func TestNotesOfAnotherEpoch(t *testing.T) {
+	l := newList(t, keepNothing)
+	l.Resolved(7, 3, "src")
+	for _, tc := range []struct {
+		epoch uint64
+		ref   store.Ref
+		want  int
+	}{{7, 3, 1}, {7, 4, 0}, {8, 3, 0}, {6, 3, 0}} {
+		b := store.Batch{Epoch: tc.epoch}
+		b.AddLong(tc.ref, 1, 1, 0)
+		if got, _ := l.notes(&b, 0, time.Now().UnixMilli()); len(got) != tc.want {
+			t.Errorf("%+v: %d notes", tc, len(got))
+		}
+	}
+	if got, _ := l.notes(&store.Batch{Epoch: 9}, 0, 1); got != nil {
+		t.Error(got)
+	}
+}
+
+// A run that takes notes waits for the samples that they were made for.
+func TestTakeWaitsForSamples(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newList(t, keepNothing)
+		done := late(t, l, 1)
+		var taken Spans
+		go func() { taken = l.Take("t", "x") }()
+		synctest.Wait()
+		if taken != nil {
+			t.Errorf("%v were taken before the samples were stored", taken)
+		}
+		done()
+		synctest.Wait()
+		if len(taken) != 1 || taken[0] != (Span{0, hourMS}) {
+			t.Errorf("%v were taken", taken)
+		}
+	})
+}
+
+// late has a sample of an instant noted.
+func late(t *testing.T, l *LateList, ms int64) (done func()) {
+	t.Helper()
+	l.Resolved(1, 3, "src")
+	b := store.Batch{Epoch: 1}
+	b.AddLong(3, ms, 1, 0)
+	done, err := l.Appending(t.Context(), &b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return done
+}
+
+// The files of a notebook are as all versions have written them.
+func TestFilesOfANotebook(t *testing.T) {
+	fs := vfs.NewMem()
+	parse := func(text []byte, id string) (Task, error) {
+		return Task{ID: id, JSON: string(text), Targets: map[string]Target{"x": {Metric: "src", Grid: hours{}}}}, nil
+	}
+	open := func() *LateList {
+		l := NewLateList(Options{Keep: keepNothing, Horizon: time.Hour, Most: 100, Now: time.Now, What: "task"})
+		if err := l.OpenBook(fs, "notes", parse); err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	l := open()
+	late(t, l, 5*hourMS)() // before any task is known
+	task, err := parse([]byte(`{"a":1}`), "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"unread": `{"src":[[18000000,21600000]]}`}
+	wantFiles(t, fs, want)
+	if _, err := l.Watch(t.Context(), task, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.AllRead(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	late(t, l, 1)()
+	want = map[string]string{"e3b98a4da31a127d4bde6e43033f66ba.json": `{"id":"t","task":{"a":1},"late":{"x":[[0,3600000],[18000000,21600000]]}}`}
+	wantFiles(t, fs, want)
+	if got := open().Take("t", "x"); !slices.Equal(got, Spans{{0, hourMS}, {5 * hourMS, 6 * hourMS}}) {
+		t.Errorf("after a restart %v are noted", got)
+	}
+}
+
+func wantFiles(t *testing.T, fs vfs.FS, want map[string]string) {
+	t.Helper()
+	names, err := fs.List("notes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, name := range names {
+		f, err := fs.Open("notes/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(f)
+		if err := errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		got[name] = string(text)
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("files\n%v, want\n%v", got, want)
+	}
+}

@@ -1,0 +1,211 @@
+package downsample
+
+import (
+	"context"
+	"fmt"
+	"math"
+)
+
+// note takes notes into the list, and each generation as pending.
+func (l *LateList) note(notes []note) (map[*generation]bool, map[*lateTask]uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	generations, versions := map[*generation]bool{}, map[*lateTask]uint64{}
+	for _, n := range notes {
+		g, t := n.target.notes, n.target.task
+		if !generations[g] {
+			generations[g] = true
+			g.pending.Add(1)
+		}
+		var changed bool
+		if g.spans, changed = g.spans.add(n.span, l.most); changed {
+			t.version++
+		}
+		versions[t] = t.version
+	}
+	return generations, versions
+}
+
+// keepNotes takes notes into the list and stores them. done is called when what they were
+// noted for is stored or refused.
+func (l *LateList) keepNotes(ctx context.Context, notes []note) (done func(), err error) {
+	generations, versions := l.note(notes)
+	release := func() {
+		for g := range generations {
+			g.pending.Done()
+		}
+	}
+	defer func() {
+		if done == nil { // an error, or keep has panicked: a run must not wait for ever
+			release()
+		}
+	}()
+	for t, version := range versions {
+		if err := l.persist(ctx, t, version); err != nil {
+			return nil, err
+		}
+	}
+	return release, nil
+}
+
+// persist stores a task's spans, unless a version at least as new is stored.
+func (l *LateList) persist(ctx context.Context, t *lateTask, version uint64) error {
+	t.storing.Lock()
+	defer t.storing.Unlock()
+	if t.stored >= version {
+		return nil
+	}
+	l.mu.RLock()
+	now, all, gone, task := t.version, t.allLocked(), l.tasks[t.id] != t, t.json
+	l.mu.RUnlock()
+	var err error
+	switch {
+	case gone: // the task was deleted
+	case l.book != nil:
+		err = l.book.write(page{ID: t.id, Task: []byte(task), Late: all})
+	default:
+		err = l.keep(ctx, t.id, all)
+	}
+	if err == nil {
+		t.stored = now
+	}
+	return err
+}
+
+// allLocked returns a task's spans, by target. LateList.mu must be held.
+func (t *lateTask) allLocked() map[string]Spans {
+	all := map[string]Spans{}
+	for name, x := range t.targets {
+		if s := x.allLocked(1 << 30); len(s) > 0 {
+			all[name] = s
+		}
+	}
+	return all
+}
+
+func (x *target) allLocked(most int) (all Spans) {
+	all = append(all, x.taken...)
+	for _, s := range x.notes.spans {
+		all, _ = all.add(s, most)
+	}
+	return all
+}
+
+// Take returns the spans of a target that a run has to compute. They stay in the
+// list until they are done.
+func (l *LateList) Take(id, name string) Spans {
+	l.mu.Lock()
+	t := l.tasks[id]
+	if t == nil || t.targets[name] == nil {
+		l.mu.Unlock()
+		return nil
+	}
+	x := t.targets[name]
+	g := x.notes
+	x.taken = x.allLocked(l.most)
+	x.notes = &generation{}
+	taken := append(Spans(nil), x.taken...)
+	l.mu.Unlock()
+	g.pending.Wait()
+	return taken
+}
+
+// Done removes a span that has been computed of those that were taken.
+func (l *LateList) Done(ctx context.Context, id, name string, computed Span) error {
+	l.mu.Lock()
+	t := l.tasks[id]
+	if t == nil || t.targets[name] == nil || len(t.targets[name].taken) == 0 {
+		l.mu.Unlock()
+		return nil
+	}
+	x := t.targets[name]
+	x.taken = x.taken.without(computed)
+	t.version++
+	version := t.version
+	l.mu.Unlock()
+	return l.persist(ctx, t, version)
+}
+
+// Include notes spans of a task from elsewhere, by target. Those of targets that the task
+// does not have any more are dropped.
+func (l *LateList) Include(ctx context.Context, id string, late map[string]Spans) error {
+	l.mu.RLock()
+	t := l.tasks[id]
+	var notes []note
+	if t != nil {
+		for name, x := range t.targets {
+			for _, one := range late[name] {
+				notes = append(notes, note{x, one})
+			}
+		}
+	}
+	l.mu.RUnlock()
+	if len(notes) == 0 {
+		return nil
+	}
+	done, err := l.keepNotes(ctx, notes)
+	if err == nil {
+		done()
+	}
+	return err
+}
+
+// ComputeLate computes what was taken of a target and lies before a time; what was noted
+// for later times has been computed. computed is called after each span.
+func (l *LateList) ComputeLate(ctx context.Context, id, name string, taken Spans, beforeMS int64, b *Batches, computed func()) error {
+	if len(taken) == 0 {
+		return l.Settle(ctx, id)
+	}
+	if err := l.Done(ctx, id, name, Span{beforeMS, math.MaxInt64}); err != nil {
+		return err
+	}
+	for _, one := range taken.before(beforeMS) {
+		from := one.FromMS
+		err := b.Compute(ctx, one.FromMS, one.UntilMS-1, func(until int64) error {
+			err := l.Done(ctx, id, name, Span{from, until})
+			from = until
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("compute the buckets of late points: %w", err)
+		}
+		computed()
+	}
+	return nil
+}
+
+// Settle stores a task's spans if the last attempt failed.
+func (l *LateList) Settle(ctx context.Context, id string) error {
+	l.mu.RLock()
+	t := l.tasks[id]
+	version := uint64(0)
+	if t != nil {
+		version = t.version
+	}
+	l.mu.RUnlock()
+	if t == nil {
+		return nil
+	}
+	return l.persist(ctx, t, version)
+}
+
+// Count is how many spans wait, of one target or of all.
+func (l *LateList) Count(id, name string) (n int) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for taskID, t := range l.tasks {
+		for own, x := range t.targets {
+			if id == "" || taskID == id && own == name {
+				n += len(x.allLocked(1 << 30))
+			}
+		}
+	}
+	return n
+}
+
+// Series is how many series are watched.
+func (l *LateList) Series() int {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return len(l.refs)
+}
