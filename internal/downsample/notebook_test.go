@@ -1,10 +1,9 @@
-package rollup
+package downsample
 
 import (
 	"errors"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -14,7 +13,7 @@ import (
 // is an error: with notes that were taken for empty, buckets would not be computed again.
 func TestFailingNotebook(t *testing.T) {
 	open := func(fs vfs.FS) (pages []page, err error) {
-		b, err := openNotebook(fs, fs.PathJoin("data", "notes"))
+		b, err := openNotebook(fs, fs.PathJoin("data", "notes"), "task")
 		if err != nil {
 			return nil, err
 		}
@@ -25,7 +24,7 @@ func TestFailingNotebook(t *testing.T) {
 		if err := mem.MkdirAll("data", 0o755); err != nil {
 			t.Fatal(err)
 		}
-		b, err := openNotebook(mem, mem.PathJoin("data", "notes"))
+		b, err := openNotebook(mem, mem.PathJoin("data", "notes"), "task")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,18 +48,6 @@ func TestFailingNotebook(t *testing.T) {
 		}
 		if !errors.Is(err, errorfs.ErrInjected) && failed.Kind != errorfs.OpFileClose { // of a file that was only read
 			t.Errorf("call %d, %v, fails: %+v, %v", n, failed.Kind, pages, err)
-		}
-	}
-}
-
-// TestRenewedLate: at the age at which other nodes may claim tasks, a node is no longer sure of
-// its own.
-func TestRenewedLate(t *testing.T) {
-	began := time.Unix(1_700_000_000, 0)
-	for late, want := range map[time.Duration]bool{beatLife - 1: false, beatLife: true, beatLife + 1: true} {
-		a := &assignments{beatAt: began, since: map[string]time.Time{"task": began}}
-		if a.renewed(began.Add(late)); a.unsure["task"] != want || a.beatAt != began.Add(late) {
-			t.Errorf("renewed after %v: unsure %v, want %t", late, a.unsure, want)
 		}
 	}
 }
