@@ -14,7 +14,7 @@ import (
 // walks makes one chunk of counters with random steps per series.
 func walks(series, samples int) (pieces []piece) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	for id := range uint32(series) {
+	for id := range model.SeriesNumber(series) {
 		p := piece{Series: id, Kind: model.Long}
 		v := uint64(0)
 		for i := range int64(samples) {
@@ -72,9 +72,9 @@ func BenchmarkIter(b *testing.B) {
 			rng := rand.New(rand.NewPCG(1, 2))
 			it := f.Iter(order == "random")
 			for b.Loop() {
-				for id := range uint32(series) {
+				for id := range model.SeriesNumber(series) {
 					if order == "random" {
-						id = rng.Uint32N(series)
+						id = model.SeriesNumber(rng.Uint32N(series))
 					}
 					it.Seek(id, model.AllTime, false)
 					if e, err := it.Next(); e == nil || err != nil {

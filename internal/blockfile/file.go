@@ -167,7 +167,7 @@ func (f *File) parsePages(index []byte, indexAt uint64) error {
 		e := index[i*indexEntry:]
 		p := pageRef{
 			first: place{
-				series: binary.LittleEndian.Uint32(e),
+				series: model.SeriesNumber(binary.LittleEndian.Uint32(e)),
 				ms:     int64(binary.LittleEndian.Uint64(e[8:])),
 			},
 			length: binary.LittleEndian.Uint32(e[4:]),
@@ -265,7 +265,7 @@ func checkFirst(p chunk.Page, want place) error {
 
 // find returns the pages [lo, hi] that may hold chunks of a series that overlap
 // r. There are none when lo > hi.
-func (f *File) find(series uint32, r model.TimeRange) (lo, hi int) {
+func (f *File) find(series model.SeriesNumber, r model.TimeRange) (lo, hi int) {
 	after := func(ms int64) int { // first page that begins after (series, ms)
 		return sort.Search(len(f.pages), func(i int) bool {
 			p := &f.pages[i]

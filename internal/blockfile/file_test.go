@@ -28,7 +28,7 @@ const path = "0000000001.blk"
 // mixed is a file's worth of all kinds: many series per page, several pages per
 // series, all borders of time.
 func mixed() (pieces []piece) {
-	for id := uint32(10); id < 400; id++ {
+	for id := model.SeriesNumber(10); id < 400; id++ {
 		pieces = append(pieces, regular(id, model.Kind(id%6+1), int64(id)*1000, 10_000, int(id%40)+1))
 	}
 	for i := range int64(40) {
@@ -70,11 +70,11 @@ func TestRoundTrip(t *testing.T) {
 		t.Errorf("properties %+v, written %+v", f.Properties, props)
 	}
 	var samples int64
-	ids := map[uint32]bool{}
+	ids := map[model.SeriesNumber]bool{}
 	for _, p := range want {
 		samples += int64(p.Len())
 		ids[p.Series] = true
-		if !f.Series.Contains(p.Series) {
+		if !f.Series.Contains(uint32(p.Series)) {
 			t.Errorf("series %d is not listed", p.Series)
 		}
 	}
@@ -93,11 +93,11 @@ func TestIter(t *testing.T) {
 	pieces := mixed()
 	writeFile(t, fs, path, pieces)
 	f := openFile(t, fs, path)
-	bySeries := map[uint32][]piece{}
+	bySeries := map[model.SeriesNumber][]piece{}
 	for _, p := range pieces {
 		bySeries[p.Series] = append(bySeries[p.Series], p)
 	}
-	want := func(id uint32, r model.TimeRange, down bool) (all []piece) {
+	want := func(id model.SeriesNumber, r model.TimeRange, down bool) (all []piece) {
 		for _, p := range bySeries[id] {
 			if r.StartMS <= r.EndMS && p.Times[0] <= r.EndMS && p.Times[p.Len()-1] >= r.StartMS {
 				all = append(all, p)
@@ -108,7 +108,7 @@ func TestIter(t *testing.T) {
 		}
 		return all
 	}
-	check := func(t interface{ Fatalf(string, ...any) }, it *Iter, id uint32, r model.TimeRange, down bool) {
+	check := func(t interface{ Fatalf(string, ...any) }, it *Iter, id model.SeriesNumber, r model.TimeRange, down bool) {
 		it.Seek(id, r, down)
 		got, err := readAll(it)
 		if err != nil {
@@ -121,7 +121,7 @@ func TestIter(t *testing.T) {
 	t.Run("ascending series", func(t *testing.T) {
 		it := f.Iter(false)
 		for _, r := range []model.TimeRange{model.AllTime, {StartMS: 0, EndMS: 100_000}} {
-			for id := uint32(0); id < 510; id++ {
+			for id := model.SeriesNumber(0); id < 510; id++ {
 				check(t, it, id, r, false)
 			}
 			check(t, it, math.MaxUint32, r, true)
@@ -142,7 +142,7 @@ func TestIter(t *testing.T) {
 				if r.StartMS > r.EndMS && rapid.IntRange(0, 5).Draw(t, "empty") > 0 {
 					r.StartMS, r.EndMS = r.EndMS, r.StartMS
 				}
-				id, down := series.Draw(t, "series"), rapid.Bool().Draw(t, "down")
+				id, down := model.SeriesNumber(series.Draw(t, "series")), rapid.Bool().Draw(t, "down")
 				if rapid.Bool().Draw(t, "leave") { // in the middle
 					it.Seek(id, r, down)
 					_, _ = it.Next()
@@ -160,7 +160,7 @@ func TestProperties(t *testing.T) {
 		var pieces []piece
 		var ends []int64 // each sample's, of its chunk: what the writer knows
 		first := int64(math.MaxInt64)
-		for id := range uint32(rapid.IntRange(1, 8).Draw(t, "series")) {
+		for id := range model.SeriesNumber(rapid.IntRange(1, 8).Draw(t, "series")) {
 			ttls := rapid.SampledFrom([][]uint32{{0}, {1}, {1, 3600}, {0, 5}, {model.MaxTTL}}).Draw(t, "ttls")
 			base := rapid.SampledFrom([]int64{0, math.MinInt64, math.MaxInt64 - 10_000}).Draw(t, "base")
 			n := int64(rapid.IntRange(1, 9).Draw(t, "n"))
@@ -612,7 +612,7 @@ func TestNewer(t *testing.T) {
 }
 
 // noise is a series whose samples fill a page.
-func noise(series uint32) piece {
+func noise(series model.SeriesNumber) piece {
 	p := piece{Series: series, Kind: model.Long}
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range int64(3000) {
@@ -669,7 +669,7 @@ func TestIterGoesOnAfterADamagedPage(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		it := f.Iter(keep)
 		for _, c := range []struct {
-			series  uint32
+			series  model.SeriesNumber
 			damaged bool
 		}{{2, false}, {3, true}, {1, false}} {
 			it.Seek(c.series, model.AllTime, false)

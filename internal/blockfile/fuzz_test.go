@@ -73,7 +73,7 @@ func readThrough(fs vfs.FS) error {
 	err = f.Scan(context.Background(), func(*chunk.Entry) {})
 	it := f.Iter(false)
 	for ids, n := f.Series.Iterator(), 0; ids.HasNext() && n < 20; n++ {
-		it.Seek(ids.Next(), model.AllTime, n%2 == 1)
+		it.Seek(model.SeriesNumber(ids.Next()), model.AllTime, n%2 == 1)
 		for {
 			e, iterErr := it.Next()
 			err = errors.Join(err, iterErr)

@@ -77,7 +77,7 @@ func inspect(t *testing.T, b []byte) string {
 func writeGolden(t *testing.T) {
 	fs := vfs.NewMem()
 	var pieces []piece
-	for id := uint32(1); id <= 6; id++ {
+	for id := model.SeriesNumber(1); id <= 6; id++ {
 		p := regular(id, model.Kind(id), 1_700_000_000_000, 10_000, 4)
 		if p.Kind == model.Complex {
 			p.Columns.Reset()
@@ -119,7 +119,7 @@ func writeGoldenBuckets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for series := range uint32(2) {
+	for series := range model.SeriesNumber(2) {
 		var c model.Columns
 		for i := range int64(20) {
 			ms := 1_700_000_040_000 + 60_000*i

@@ -13,7 +13,7 @@ import (
 type Iter struct {
 	file   *File
 	keep   bool
-	series uint32
+	series model.SeriesNumber
 	within model.TimeRange
 	down   bool
 
@@ -45,7 +45,7 @@ func (it *Iter) Corrupt(err error) error {
 }
 
 // Seek makes the iterator yield the chunks of another series and range.
-func (it *Iter) Seek(series uint32, within model.TimeRange, down bool) {
+func (it *Iter) Seek(series model.SeriesNumber, within model.TimeRange, down bool) {
 	it.series, it.within, it.down = series, within, down
 	it.found, it.at, it.err = it.found[:0], 0, nil
 	lo, hi := 0, -1

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // piece is one chunk as tests write and compare it.
 type piece struct {
-	Series uint32
+	Series model.SeriesNumber
 	Kind   model.Kind
 	model.Columns
 }
@@ -67,7 +67,7 @@ func (p *piece) add(ms int64, value string, ttl uint32) {
 }
 
 // regular is a chunk of n samples from first on, step apart.
-func regular(series uint32, kind model.Kind, first, step int64, n int) piece {
+func regular(series model.SeriesNumber, kind model.Kind, first, step int64, n int) piece {
 	p := piece{Series: series, Kind: kind}
 	for i := range int64(n) {
 		p.add(first+i*step, fmt.Sprintf("value %d of %d", i, series), 0)

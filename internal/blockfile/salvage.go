@@ -18,8 +18,8 @@ import (
 type PageRef struct {
 	Offset  int64
 	Length  int64
-	Series  uint32 // of its first chunk
-	FirstMS int64  // of its first sample
+	Series  model.SeriesNumber // of its first chunk
+	FirstMS int64              // of its first sample
 }
 
 // Ref returns what the index says of page i.
@@ -234,7 +234,7 @@ func NewTally(p Properties) Tally {
 }
 
 // Add counts the samples of the next chunk, in the order of the file.
-func (t *Tally) Add(series uint32, c *model.Columns) {
+func (t *Tally) Add(series model.SeriesNumber, c *model.Columns) {
 	if t.w.props.Chunks == 0 {
 		t.w.props.MinMS, t.w.props.MaxMS = math.MaxInt64, math.MinInt64
 	}

@@ -94,13 +94,13 @@ type Writer struct {
 	props   Properties
 	expiry  []expiry
 
-	noted       uint32 // series of the last chunk
-	notedExpiry int64  // of its samples so far, the latest
+	noted       model.SeriesNumber // series of the last chunk
+	notedExpiry int64              // of its samples so far, the latest
 }
 
 // place is where a sample is in the order of a file.
 type place struct {
-	series uint32
+	series model.SeriesNumber
 	ms     int64
 }
 
@@ -159,7 +159,7 @@ func appendHeader(dst []byte, o Origin) []byte {
 // Add appends samples [from, to) of c, at most chunk.MaxSamples, as one chunk,
 // or as several where they are long byte strings. Calls come in order of series,
 // then time. After an error every call returns that error.
-func (w *Writer) Add(series uint32, kind model.Kind, c *model.Columns, from, to int) error {
+func (w *Writer) Add(series model.SeriesNumber, kind model.Kind, c *model.Columns, from, to int) error {
 	for from < to && w.err == nil {
 		end := cut(kind, c, from, to)
 		w.add(series, kind, c, from, end)
@@ -180,7 +180,7 @@ func cut(kind model.Kind, c *model.Columns, from, to int) int {
 	return end
 }
 
-func (w *Writer) add(series uint32, kind model.Kind, c *model.Columns, from, to int) {
+func (w *Writer) add(series model.SeriesNumber, kind model.Kind, c *model.Columns, from, to int) {
 	first := place{series, c.Times[from]}
 	if w.props.Chunks > 0 && !w.last.before(first) {
 		w.err = fmt.Errorf("write block file %s: series %d at %d ms comes after series %d at %d ms",
@@ -195,11 +195,11 @@ func (w *Writer) add(series uint32, kind model.Kind, c *model.Columns, from, to 
 	}
 	w.page.Add(series, kind, c, from, to)
 	w.last = place{series, c.Times[to-1]}
-	w.series.Add(series)
+	w.series.Add(uint32(series))
 	w.note(series, c, from, to)
 }
 
-func (w *Writer) note(series uint32, c *model.Columns, from, to int) {
+func (w *Writer) note(series model.SeriesNumber, c *model.Columns, from, to int) {
 	if w.props.Chunks == 0 || series != w.noted {
 		w.endSeries()
 		w.noted, w.notedExpiry = series, math.MinInt64
@@ -243,7 +243,7 @@ func (w *Writer) flushPage() {
 	if uint64(len(w.encoded)) > math.MaxUint32 && w.err == nil {
 		w.err = fmt.Errorf("write block file %s: page of %d bytes, at most %d possible", w.path, len(w.encoded), uint32(math.MaxUint32))
 	}
-	w.index = binary.LittleEndian.AppendUint32(w.index, w.first.series)
+	w.index = binary.LittleEndian.AppendUint32(w.index, uint32(w.first.series))
 	w.index = binary.LittleEndian.AppendUint32(w.index, uint32(len(w.encoded)))
 	w.index = binary.LittleEndian.AppendUint64(w.index, uint64(w.first.ms))
 	w.index = binary.LittleEndian.AppendUint64(w.index, w.offset)

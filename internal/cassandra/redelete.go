@@ -139,7 +139,7 @@ func (r *redeleter) repeat(ctx context.Context, g *spool.Generation, left *roari
 	var cols model.Columns
 	for id := range g.Series() {
 		series, ok := g.SeriesOf(id)
-		if !ok || left != nil && left.Contains(id) {
+		if !ok || left != nil && left.Contains(uint32(id)) {
 			continue
 		}
 		cols.Reset() // read at most once, however many deletions there are
@@ -211,7 +211,7 @@ func (r *redeleter) takes(written []layout.Written, del *recorded, series model.
 }
 
 // readSamples appends the samples of a series to cols.
-func readSamples(g *spool.Generation, id uint32, run *head.Run, cols *model.Columns) error {
+func readSamples(g *spool.Generation, id model.SeriesNumber, run *head.Run, cols *model.Columns) error {
 	there, err := g.Snapshot(id, model.AllTime, run)
 	if err == nil && there {
 		err = run.DecodeAll(cols)

@@ -77,7 +77,7 @@ type selection struct {
 	found []layout.Found // by keyspace; nil where there is nothing
 
 	// Where each series is, in rows of len(found)+1: its place in each of found, then its
-	// id in the spool. All are one more, 0 means that it is not there. nil where only
+	// number in the spool. All are one more, 0 means that it is not there. nil where only
 	// one keyspace has any: then places are those of that keyspace.
 	at   []uint32
 	only int
@@ -111,15 +111,15 @@ func (s *selection) series(pending *spool.View, i int) model.Series {
 			return f.Series(int(row[k] - 1))
 		}
 	}
-	series, _ := pending.SeriesOf(row[len(s.found)] - 1)
+	series, _ := pending.SeriesOf(model.SeriesNumber(row[len(s.found)] - 1))
 	return series
 }
 
 // selected is a series that the view has found.
 type selected struct {
 	series  model.Series
-	stored  []stored // in the order of keyspaces
-	pending []uint32 // ids in the spool, at most one
+	stored  []stored             // in the order of keyspaces
+	pending []model.SeriesNumber // ids in the spool, at most one
 }
 
 // stored is what one keyspace has of a series.
@@ -292,7 +292,7 @@ func (v *view) leaveOut(ctx context.Context, err error) bool {
 }
 
 // gather puts together what the spool and each keyspace have of each series.
-func (v *view) gather(s *selection, ids []uint32, anyOrder bool) {
+func (v *view) gather(s *selection, ids []model.SeriesNumber, anyOrder bool) {
 	last, places := -1, len(ids) // the last keyspace that has any, and series if no two are the same
 	several := len(ids) > 0
 	for k, f := range s.found {
@@ -309,7 +309,7 @@ func (v *view) gather(s *selection, ids []uint32, anyOrder bool) {
 	rows := make(map[string]int, len(ids)) // by the key of the series
 	for _, id := range ids {
 		if series, ok := v.pending.SeriesOf(id); ok {
-			rows[string(series.AppendKey(nil))] = s.add(len(s.found), id)
+			rows[string(series.AppendKey(nil))] = s.add(len(s.found), uint32(id))
 		}
 	}
 	var key []byte
@@ -396,7 +396,7 @@ func (v *view) selectedAt(s *selection, i int) selected {
 		}
 	}
 	if id := row[len(s.found)]; id > 0 {
-		series.pending = []uint32{id - 1}
+		series.pending = []model.SeriesNumber{model.SeriesNumber(id - 1)}
 	}
 	return series
 }

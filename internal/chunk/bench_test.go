@@ -152,7 +152,7 @@ func benchPage(b *testing.B, all []*model.Columns, n int, level Level) {
 	var page []byte
 	build := func() (samples int) {
 		builder.Reset(level)
-		for i := uint32(0); builder.Size() < 16<<10 && i < 1000; i++ {
+		for i := model.SeriesNumber(0); builder.Size() < 16<<10 && i < 1000; i++ {
 			builder.Add(i, model.Double, all[int(i)%len(all)], 0, n)
 		}
 		page = builder.Finish(page[:0])

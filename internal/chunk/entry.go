@@ -49,7 +49,7 @@ type Iter struct {
 	r       reader
 	id      uint64
 	entries int
-	series  uint32
+	series  model.SeriesNumber
 	kind    model.Kind
 	base    int64
 	ttl     uint32
@@ -57,12 +57,12 @@ type Iter struct {
 	kept    [timesKept]timesRef // ring, as in PageBuilder
 	carried int
 
-	wanted uint32 // see Want
+	wanted model.SeriesNumber // see Want
 }
 
 // Want makes Next leave out the statistics of entries of series below the given
 // one. That saves time when a page is walked through to find one series.
-func (it *Iter) Want(series uint32) { it.wanted = series }
+func (it *Iter) Want(series model.SeriesNumber) { it.wanted = series }
 
 // timesRef is where the times of an entry are.
 type timesRef struct {
@@ -80,7 +80,7 @@ type timesKey struct {
 
 // Entry is a chunk of a page, its columns not decoded.
 type Entry struct {
-	Series          uint32
+	Series          model.SeriesNumber
 	Kind            model.Kind
 	Count           int
 	FirstMS, LastMS int64
@@ -120,7 +120,7 @@ func (it *Iter) Next(e *Entry) bool {
 	if r.err == nil && !it.kind.Valid() {
 		r.fail("unknown kind %d", it.kind)
 	}
-	it.series += uint32(step)
+	it.series += model.SeriesNumber(step)
 	*e = Entry{
 		Series: it.series, Kind: it.kind, MaxExpiryMS: math.MaxInt64,
 		page: r.b, id: it.id, flags: flags,

@@ -17,7 +17,7 @@ func pageOf(seed, series int) []byte {
 		for i := range 40 + id {
 			c.AppendFixed(int64(seed+i*1000), uint64(i*i%(seed+7)), 0)
 		}
-		b.Add(uint32(id*3), model.Long, &c, 0, c.Len())
+		b.Add(model.SeriesNumber(id*3), model.Long, &c, 0, c.Len())
 	}
 	return b.Finish(nil)
 }

@@ -110,7 +110,7 @@ func writeGoldenPage(t *testing.T, name string, level Level, chunks []added) {
 	var b PageBuilder
 	b.Reset(level)
 	for i, g := range chunks {
-		b.Add(uint32(i*i*7), g.kind, g.c, 0, g.c.Len())
+		b.Add(model.SeriesNumber(i*i*7), g.kind, g.c, 0, g.c.Len())
 	}
 	page := b.Finish(nil)
 	base := fmt.Sprintf("testdata/golden/v%d-%s", pageVersion, name)

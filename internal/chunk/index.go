@@ -1,6 +1,7 @@
 package chunk
 
 import (
+	"math"
 	"slices"
 	"unsafe"
 
@@ -22,11 +23,11 @@ type Index struct {
 // mark is the state of an Iter before the first entry of a series, without the
 // columns of times.
 type mark struct {
-	series  uint32 // of that entry
-	before  uint32 // series of the entry before it
-	pos     uint32 // offset of the entry in the page
-	entries uint32 // number of entries before it
-	carried uint32 // number of columns of times before it
+	series  model.SeriesNumber // of that entry
+	before  model.SeriesNumber // series of the entry before it
+	pos     uint32             // offset of the entry in the page
+	entries uint32             // number of entries before it
+	carried uint32             // number of columns of times before it
 	ttl     uint32
 	kind    uint8
 }
@@ -36,7 +37,7 @@ type mark struct {
 func (p Page) Index() *Index {
 	x := &Index{}
 	it := p.Iter()
-	it.Want(^uint32(0)) // no statistics
+	it.Want(math.MaxUint32) // no statistics
 	var e Entry
 	since := 0
 	for {
@@ -69,8 +70,8 @@ func (x *Index) Bytes() int64 {
 // Seek moves ahead to the last mark of x that is not after the first entry of the
 // series. It never moves back, and reports whether it moved. x must be the index
 // of the iterator's page.
-func (it *Iter) Seek(x *Index, series uint32) bool {
-	i, _ := slices.BinarySearchFunc(x.marks, series, func(m mark, series uint32) int {
+func (it *Iter) Seek(x *Index, series model.SeriesNumber) bool {
+	i, _ := slices.BinarySearchFunc(x.marks, series, func(m mark, series model.SeriesNumber) int {
 		if m.series <= series {
 			return -1
 		}

@@ -27,8 +27,8 @@ type PageBuilder struct {
 	body    []byte
 	entries int
 
-	series uint32 // of the previous entry
-	last   int64  // last time of the previous entry
+	series model.SeriesNumber // of the previous entry
+	last   int64              // last time of the previous entry
 	kind   model.Kind
 	base   int64 // first time of the page's first entry
 	ttl    uint32
@@ -54,7 +54,7 @@ func (b *PageBuilder) Entries() int { return b.entries }
 // Add appends the samples [from,to) of c, 1 to MaxSamples, as a chunk of the
 // given series. Chunks come ordered by series, then time, and do not overlap;
 // Add panics otherwise.
-func (b *PageBuilder) Add(series uint32, kind model.Kind, c *model.Columns, from, to int) {
+func (b *PageBuilder) Add(series model.SeriesNumber, kind model.Kind, c *model.Columns, from, to int) {
 	checkRange(kind, c, from, to)
 	times := c.Times[from:to]
 	if b.entries > 0 && (series < b.series || series == b.series && times[0] <= b.last) {
@@ -92,9 +92,9 @@ type entryHeader struct {
 }
 
 // header chooses how times and times-to-live are written.
-func (b *PageBuilder) header(series uint32, kind model.Kind, c *model.Columns, from, to int) entryHeader {
+func (b *PageBuilder) header(series model.SeriesNumber, kind model.Kind, c *model.Columns, from, to int) entryHeader {
 	times := c.Times[from:to]
-	h := entryHeader{step: series - b.series}
+	h := entryHeader{step: uint32(series - b.series)}
 	back, shared := b.find(times)
 	switch _, regular := stepOf(times); {
 	case shared && back > 0:

@@ -24,7 +24,7 @@ func mantissaBits(m int64, exponent int) uint64 {
 
 // added is a chunk as it was given to a PageBuilder.
 type added struct {
-	series uint32
+	series model.SeriesNumber
 	kind   model.Kind
 	c      *model.Columns
 }
@@ -32,7 +32,7 @@ type added struct {
 // randomPage adds random chunks, some with times of earlier ones.
 func randomPage(rng *rand.Rand, b *PageBuilder, entries int) []added {
 	var all []added
-	series := rng.Uint32N(1 << rng.IntN(31))
+	series := model.SeriesNumber(rng.Uint32N(1 << rng.IntN(31)))
 	for len(all) < entries {
 		kind := kinds[rng.IntN(len(kinds))]
 		c := randomColumns(rng, kind, 1+rng.IntN(1+1<<rng.IntN(9)))
@@ -48,7 +48,7 @@ func randomPage(rng *rand.Rand, b *PageBuilder, entries int) []added {
 			}
 			c = cut
 		}
-		series += rng.Uint32N(5)
+		series += model.SeriesNumber(rng.Uint32N(5))
 		if n := len(all); n > 0 && all[n-1].series == series && all[n-1].c.Times[all[n-1].c.Len()-1] >= c.Times[0] {
 			series++
 		}
@@ -366,7 +366,7 @@ func TestIterWant(t *testing.T) {
 		var want, got Entry
 		all, some := p.Iter(), p.Iter()
 		for all.Next(&want) {
-			wanted := want.Series + uint32(seed%3)
+			wanted := want.Series + model.SeriesNumber(seed%3)
 			some.Want(wanted)
 			if !some.Next(&got) {
 				t.Fatal("an entry is missing:", some.Err())

@@ -142,7 +142,7 @@ func BenchmarkReduce(b *testing.B) {
 		var builder PageBuilder
 		builder.Reset(Best)
 		columns := benchColumns(shape, n, 0)
-		for i := range uint32(16) {
+		for i := range model.SeriesNumber(16) {
 			builder.Add(i, model.Double, columns[int(i)%len(columns)], 0, n)
 		}
 		p, err := OpenPage(builder.Finish(nil))

@@ -107,7 +107,7 @@ func pageSize(level Level, chunks int, kind model.Kind, next func() *model.Colum
 	b.Reset(level)
 	for i := range chunks {
 		c := next()
-		b.Add(uint32(i), kind, c, 0, c.Len())
+		b.Add(model.SeriesNumber(i), kind, c, 0, c.Len())
 	}
 	return b.Size()
 }

@@ -143,7 +143,7 @@ func BenchmarkRead(b *testing.B) {
 		i := 0
 		for b.Loop() {
 			ref := w.refs[i%len(w.refs)]
-			series, _ := s.series.Series(uint32(ref))
+			series, _ := s.series.Series(model.SeriesNumber(ref))
 			c := v.Read(context.Background(), store.Series{Ref: ref, Series: series}, o)
 			for {
 				block, err := c.Next()

@@ -39,7 +39,7 @@ type Growth struct {
 func (s *Store) Cardinality(metric string, limit int) Cardinality {
 	c := Cardinality{Cardinality: s.index.Cardinality(metric, limit), RecentMinutes: growthMinutes}
 	c.UnusedSeries, c.MemoryBytes = s.series.Unlogged(), s.SeriesBytes()
-	c.SeriesEverSeen = s.series.NextID()
+	c.SeriesEverSeen = uint32(s.series.NextID())
 	s.growth.report(&c, s.now(), metric, limit)
 	return c
 }

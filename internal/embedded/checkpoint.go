@@ -52,9 +52,9 @@ type swap struct {
 	head      *head.Head
 	log       wal.Segment
 	define    []record.Definition
-	forget    []uint32
+	forget    []model.SeriesNumber
 	deletions uint64
-	next      uint32
+	next      model.SeriesNumber
 }
 
 // checkpoint writes everything that was appended before it was called to files.
@@ -199,9 +199,9 @@ func (s *Store) writeSeries(h *head.Head, out *partition.Output) error {
 }
 
 // hasFile reports whether a file may have samples of id in r.
-func (st *state) hasFile(id uint32, r model.TimeRange) bool {
+func (st *state) hasFile(id model.SeriesNumber, r model.TimeRange) bool {
 	return slices.ContainsFunc(st.files, func(f *openFile) bool {
-		return f.Range().Overlaps(r) && f.Series.Contains(id)
+		return f.Range().Overlaps(r) && f.Series.Contains(uint32(id))
 	})
 }
 
@@ -326,8 +326,8 @@ func (s *Store) commit(ch catalogue.Change, added []*openFile) error {
 func unwritten(h *head.Head, files []*openFile) *roaring.Bitmap {
 	ids := roaring.New()
 	for id := range h.Series() {
-		if !slices.ContainsFunc(files, func(f *openFile) bool { return f.Series.Contains(id) }) {
-			ids.Add(id)
+		if !slices.ContainsFunc(files, func(f *openFile) bool { return f.Series.Contains(uint32(id)) }) {
+			ids.Add(uint32(id))
 		}
 	}
 	return ids

@@ -160,7 +160,7 @@ func (e *erasing) run(active *head.Head, within time.Duration) bool {
 			return true
 		}
 		for _, id := range e.scratch[:n] {
-			e.series(active, id)
+			e.series(active, model.SeriesNumber(id))
 		}
 		if within > 0 && time.Since(began) > within {
 			e.left.RemoveRange(0, uint64(e.scratch[n-1])+1)
@@ -169,7 +169,7 @@ func (e *erasing) run(active *head.Head, within time.Duration) bool {
 	}
 }
 
-func (e *erasing) series(active *head.Head, id uint32) {
+func (e *erasing) series(active *head.Head, id model.SeriesNumber) {
 	if err := active.Delete(id, e.deletion.Range); err != nil && len(e.errs) < 8 {
 		e.errs = append(e.errs, err)
 	}
@@ -178,7 +178,7 @@ func (e *erasing) series(active *head.Head, id uint32) {
 // before applies the deletion to the series that a batch is about to write.
 func (e *erasing) before(active *head.Head, samples []store.Sample) {
 	for i := range samples {
-		if id := uint32(samples[i].Ref); e.left.CheckedRemove(id) {
+		if id := model.SeriesNumber(samples[i].Ref); e.left.CheckedRemove(uint32(id)) {
 			e.series(active, id)
 		}
 	}
@@ -282,7 +282,7 @@ func (s *Store) forgetEmpty(ctx context.Context, candidates *roaring.Bitmap) err
 		if n == 0 {
 			break
 		}
-		for ids := buf[:n]; len(ids) > 0; {
+		for ids := numbersOf(buf[:n]); len(ids) > 0; {
 			st := s.acquire()
 			empty, err := s.emptyOf(ctx, st, ids, &damaged)
 			if err == nil {
@@ -300,6 +300,24 @@ func (s *Store) forgetEmpty(ctx context.Context, candidates *roaring.Bitmap) err
 	return nil
 }
 
+// numbersOf names elements of a set.
+func numbersOf(elements []uint32) []model.SeriesNumber {
+	ids := make([]model.SeriesNumber, len(elements))
+	for i, e := range elements {
+		ids[i] = model.SeriesNumber(e)
+	}
+	return ids
+}
+
+// setOf is the set of some series.
+func setOf(ids []model.SeriesNumber) *roaring.Bitmap {
+	set := roaring.New()
+	for _, id := range ids {
+		set.Add(uint32(id))
+	}
+	return set
+}
+
 // damagedSeries counts series whose samples could not be read.
 type damagedSeries struct {
 	count int
@@ -308,7 +326,7 @@ type damagedSeries struct {
 
 // emptyOf returns those ids that have no sample in st, in the memory of ids. The
 // only error is that of ctx.
-func (s *Store) emptyOf(ctx context.Context, st *state, ids []uint32, damaged *damagedSeries) (empty []uint32, err error) {
+func (s *Store) emptyOf(ctx context.Context, st *state, ids []model.SeriesNumber, damaged *damagedSeries) (empty []model.SeriesNumber, err error) {
 	empty = ids[:0]
 	for _, id := range ids {
 		has, err := s.hasSamples(ctx, st, id)
@@ -329,7 +347,7 @@ func (s *Store) emptyOf(ctx context.Context, st *state, ids []uint32, damaged *d
 // only where deletions leave a doubt, or the last time-to-live of a file has
 // passed. Any other file counts as having samples of each of its series, but for
 // the series that expireSeries has found to have expired there.
-func (s *Store) hasSamples(ctx context.Context, st *state, id uint32) (bool, error) {
+func (s *Store) hasSamples(ctx context.Context, st *state, id model.SeriesNumber) (bool, error) {
 	kind := s.series.Kind(id)
 	if kind == 0 {
 		return true, nil // forgotten already
@@ -348,7 +366,7 @@ func (s *Store) hasSamples(ctx context.Context, st *state, id uint32) (bool, err
 		}
 	}
 	for _, f := range st.files {
-		if !f.Series.Contains(id) {
+		if !f.Series.Contains(uint32(id)) {
 			continue
 		}
 		switch {
@@ -369,9 +387,9 @@ func (s *Store) hasSamples(ctx context.Context, st *state, id uint32) (bool, err
 }
 
 // hidden reports whether a deletion after applied may hide samples of id in r.
-func (st *state) hidden(id uint32, applied uint64, r model.TimeRange) bool {
+func (st *state) hidden(id model.SeriesNumber, applied uint64, r model.TimeRange) bool {
 	for _, d := range st.deletions() {
-		if d.Sequence > applied && d.Range.Overlaps(r) && d.IDs.Contains(id) {
+		if d.Sequence > applied && d.Range.Overlaps(r) && d.IDs.Contains(uint32(id)) {
 			return true
 		}
 	}
@@ -379,9 +397,9 @@ func (st *state) hidden(id uint32, applied uint64, r model.TimeRange) bool {
 }
 
 // covered reports whether one deletion after applied covers all samples of id in r.
-func (st *state) covered(id uint32, applied uint64, r model.TimeRange) bool {
+func (st *state) covered(id model.SeriesNumber, applied uint64, r model.TimeRange) bool {
 	for _, d := range st.deletions() {
-		if d.Sequence > applied && d.Range.StartMS <= r.StartMS && r.EndMS <= d.Range.EndMS && d.IDs.Contains(id) {
+		if d.Sequence > applied && d.Range.StartMS <= r.StartMS && r.EndMS <= d.Range.EndMS && d.IDs.Contains(uint32(id)) {
 			return true
 		}
 	}
@@ -389,7 +407,7 @@ func (st *state) covered(id uint32, applied uint64, r model.TimeRange) bool {
 }
 
 // forget forgets series without samples, unless samples have arrived meanwhile.
-func (s *Store) forget(ids []uint32) {
+func (s *Store) forget(ids []model.SeriesNumber) {
 	st := s.acquire()
 	defer s.release(st)
 	for slice := range slices.Chunk(ids, emptySlice) {
@@ -401,7 +419,7 @@ func (s *Store) forget(ids []uint32) {
 // the registry, unless samples have arrived meanwhile. It returns those that may
 // have samples in places that came after st: in a head that was frozen, or in a
 // file that was written, since.
-func (s *Store) forgetUnlessMoved(ids []uint32, st *state) (moved []uint32) {
+func (s *Store) forgetUnlessMoved(ids []model.SeriesNumber, st *state) (moved []model.SeriesNumber) {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -412,7 +430,7 @@ func (s *Store) forgetUnlessMoved(ids []uint32, st *state) (moved []uint32) {
 	s.mu.Unlock()
 	files := slices.DeleteFunc(slices.Clone(now.files), func(f *openFile) bool { return now == st || slices.Contains(st.files, f) })
 	active, nowMS := s.active.Load(), s.now().UnixMilli()
-	var gone []uint32
+	var gone []model.SeriesNumber
 	for _, id := range ids {
 		switch ms, inHead := active.Expiry(id); {
 		case inHead && ms > nowMS:
@@ -429,7 +447,7 @@ func (s *Store) forgetUnlessMoved(ids []uint32, st *state) (moved []uint32) {
 // forgetSuperseded forgets series whose keys others have. They had been forgotten
 // before the same series came again, so nothing that the log or files have of them
 // is valid.
-func (s *Store) forgetSuperseded(ids []uint32) {
+func (s *Store) forgetSuperseded(ids []model.SeriesNumber) {
 	s.order.Lock()
 	defer s.order.Unlock()
 	s.forgetLocked(ids)
@@ -437,9 +455,9 @@ func (s *Store) forgetSuperseded(ids []uint32) {
 
 // forgetLocked takes series, of which no reader can ask for a sample any more, out of
 // the index, the head and the registry. The order lock must be held.
-func (s *Store) forgetLocked(ids []uint32) {
+func (s *Store) forgetLocked(ids []model.SeriesNumber) {
 	active := s.active.Load()
-	gone := make([]uint32, 0, len(ids))
+	gone := make([]model.SeriesNumber, 0, len(ids))
 	for _, id := range ids {
 		series, ok := s.series.Series(id)
 		if !ok {
@@ -459,11 +477,11 @@ func (s *Store) forgetLocked(ids []uint32) {
 
 // movedSince reports whether id may have samples in the frozen head of st, if it is
 // not that of old, or in one of files, which old does not have.
-func (st *state) movedSince(old *state, id uint32, files []*openFile) bool {
+func (st *state) movedSince(old *state, id model.SeriesNumber, files []*openFile) bool {
 	if st.frozen != nil && st.frozen != old.frozen {
 		if _, ok := st.frozen.Span(id); ok {
 			return true
 		}
 	}
-	return slices.ContainsFunc(files, func(f *openFile) bool { return f.Series.Contains(id) })
+	return slices.ContainsFunc(files, func(f *openFile) bool { return f.Series.Contains(uint32(id)) })
 }

@@ -329,7 +329,7 @@ func TestForgettingBesideACheckpoint(t *testing.T) {
 		s.must(t, err)
 		s.must(t, logged.Wait(context.Background()))
 		st := s.acquire()
-		if has, err := s.hasSamples(context.Background(), st, uint32(ref)); has || err != nil {
+		if has, err := s.hasSamples(context.Background(), st, model.SeriesNumber(ref)); has || err != nil {
 			t.Fatalf("%v, %v", has, err)
 		}
 		c.overwrite(t, s, 5, 6, 2)
@@ -341,7 +341,7 @@ func TestForgettingBesideACheckpoint(t *testing.T) {
 		if place == "file" {
 			s.must(t, s.writeHead(sw))
 		}
-		moved := s.forgetUnlessMoved([]uint32{uint32(ref)}, st)
+		moved := s.forgetUnlessMoved([]model.SeriesNumber{model.SeriesNumber(ref)}, st)
 		if want := place != "active"; (len(moved) > 0) != want {
 			t.Errorf("%s: moved %v", place, moved)
 		}

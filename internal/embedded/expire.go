@@ -11,6 +11,7 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 
 	"varve/internal/chunk"
+	"varve/internal/model"
 	"varve/internal/record"
 )
 
@@ -36,7 +37,7 @@ type expiries struct {
 // expiry is when the last sample that a file has of a series expires.
 type expiry struct {
 	ms int64
-	id uint32
+	id model.SeriesNumber
 }
 
 // expirer forgets series whose samples have all expired, although files still
@@ -69,7 +70,7 @@ func (s *Store) newlyExpired(ctx context.Context) (*roaring.Bitmap, error) {
 	ids := roaring.New()
 	st := s.acquire()
 	defer s.release(st)
-	st.active.Expired(nowMS, ids.Add)
+	st.active.Expired(nowMS, func(id model.SeriesNumber) { ids.Add(uint32(id)) })
 	err := s.expireFiles(ctx, st, nowMS, ids)
 	return ids, err
 }
@@ -156,7 +157,7 @@ func (f *openFile) takeExpired(nowMS int64) *roaring.Bitmap {
 	ids := roaring.New()
 	n := 0
 	for ; n < len(e.next) && e.next[n].ms <= nowMS; n++ {
-		ids.Add(e.next[n].id)
+		ids.Add(uint32(e.next[n].id))
 	}
 	e.next = e.next[n:]
 	return ids
@@ -182,16 +183,16 @@ func (f *openFile) unexpired() *roaring.Bitmap {
 
 // hasExpired reports whether it is known that all samples that f has of a series
 // have expired.
-func (f *openFile) hasExpired(id uint32) bool {
+func (f *openFile) hasExpired(id model.SeriesNumber) bool {
 	expired := f.expired.Load()
-	return expired != nil && expired.Contains(id)
+	return expired != nil && expired.Contains(uint32(id))
 }
 
 // mayEmpty reports whether a series of f may have no samples any more when those in
 // f have expired.
 func (s *Store) mayEmpty(st *state, f *openFile, sure *roaring.Bitmap, nowMS int64) bool {
 	for it := roaring.AndNot(f.unexpired(), sure).Iterator(); it.HasNext(); {
-		id := it.Next()
+		id := model.SeriesNumber(it.Next())
 		if s.series.Kind(id) == 0 {
 			continue // forgotten
 		}
@@ -223,7 +224,7 @@ func (s *Store) scanExpiries(ctx context.Context, f *openFile, nowMS int64, expi
 	s.metrics.expiryScans.Inc()
 	s.metrics.expiryScanBytes.Add(float64(f.Bytes))
 	c := expiryCollector{nowMS: nowMS, expired: expired, allMS: math.MaxInt64}
-	var id uint32
+	var id model.SeriesNumber
 	last := int64(math.MinInt64)
 	err := f.Scan(ctx, func(e *chunk.Entry) {
 		if e.Series != id && last > math.MinInt64 {
@@ -252,10 +253,10 @@ type expiryCollector struct {
 	allMS   int64 // next has all that expire before
 }
 
-func (c *expiryCollector) add(id uint32, ms int64) {
+func (c *expiryCollector) add(id model.SeriesNumber, ms int64) {
 	switch {
 	case ms <= c.nowMS:
-		c.expired.Add(id)
+		c.expired.Add(uint32(id))
 	case ms < c.allMS:
 		if c.next = append(c.next, expiry{ms, id}); len(c.next) >= 2*expiriesKept {
 			c.cut()

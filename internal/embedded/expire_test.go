@@ -279,10 +279,10 @@ func TestExpiryCollector(t *testing.T) {
 			if all[id] = rng.Int64N(span); rng.IntN(10) == 0 {
 				all[id] = math.MaxInt64
 			}
-			c.add(uint32(id), all[id])
+			c.add(model.SeriesNumber(id), all[id])
 		}
 		c.cut()
-		kept := make(map[uint32]bool)
+		kept := make(map[model.SeriesNumber]bool)
 		for i, x := range c.next {
 			kept[x.id] = true
 			if x.ms != all[x.id] || i > 0 && c.next[i-1].ms > x.ms {
@@ -296,7 +296,7 @@ func TestExpiryCollector(t *testing.T) {
 			if got := c.expired.Contains(uint32(id)); got != (ms <= 100) {
 				t.Fatalf("series %d, which expires at %d, has expired: %v", id, ms, got)
 			}
-			if ms > 100 && ms < c.allMS && !kept[uint32(id)] {
+			if ms > 100 && ms < c.allMS && !kept[model.SeriesNumber(id)] {
 				t.Fatalf("series %d, which expires at %d, is forgotten although all before %d are known", id, ms, c.allMS)
 			}
 		}
@@ -446,7 +446,7 @@ func TestLatePointBesideExpiry(t *testing.T) {
 			ids, err := e.newlyExpired(ctx)
 			e.must(t, err)
 			st := e.acquire()
-			id := ids.Minimum()
+			id := model.SeriesNumber(ids.Minimum())
 			if has, err := e.hasSamples(ctx, st, id); has || err != nil {
 				t.Fatalf("%v, %v", has, err)
 			}
@@ -459,7 +459,7 @@ func TestLatePointBesideExpiry(t *testing.T) {
 			if place == "file" {
 				e.must(t, e.writeHead(sw))
 			}
-			moved := e.forgetUnlessMoved([]uint32{id}, st)
+			moved := e.forgetUnlessMoved([]model.SeriesNumber{id}, st)
 			if want := place != "active"; (len(moved) > 0) != want {
 				t.Errorf("moved: %v", moved)
 			}

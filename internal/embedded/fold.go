@@ -82,7 +82,7 @@ func (s *Store) agesOf(f *openFile, book *retention.Book) *ages {
 	}
 	counts := map[policyKind]int{}
 	for it := f.Series.Iterator(); it.HasNext(); {
-		id := it.Next()
+		id := model.SeriesNumber(it.Next())
 		p := s.policyOf(id)
 		counts[policyKind{p.Rule, f.StepMS != 0 || s.kindInFiles(id).Fixed(), p.Sketches()}]++
 	}
@@ -238,7 +238,7 @@ type folder struct {
 	fold     buckets.Fold
 	rest     partition.Gather            // what stays as it is
 	made     map[int64]*partition.Gather // by step
-	id       uint32
+	id       model.SeriesNumber
 	data     []byte // scratch
 }
 
@@ -311,7 +311,7 @@ func (f *folder) series() error {
 		iters = append(iters, file.Iter(false))
 	}
 	for it := ids.Iterator(); it.HasNext(); {
-		f.id = it.Next()
+		f.id = model.SeriesNumber(it.Next())
 		kind := f.store.kindInFiles(f.id)
 		if kind == 0 {
 			continue // every sample of it is deleted or expired
@@ -464,15 +464,15 @@ func anySketches(files []*openFile) bool {
 }
 
 // bucketSources returns sources of a series' buckets. Those without any are left out.
-func (s *Store) bucketSources(st *state, id uint32, iters []*blockfile.Iter) (sources []*buckets.Source) {
+func (s *Store) bucketSources(st *state, id model.SeriesNumber, iters []*blockfile.Iter) (sources []*buckets.Source) {
 	for _, it := range iters {
 		file := it.File()
-		if !file.Series.Contains(id) {
+		if !file.Series.Contains(uint32(id)) {
 			continue
 		}
 		src := &buckets.Source{Iter: it, StepMS: file.StepMS}
 		for _, d := range st.deletions() {
-			if d.Sequence > file.Deletions && d.Range.Overlaps(file.Range()) && d.IDs.Contains(id) {
+			if d.Sequence > file.Deletions && d.Range.Overlaps(file.Range()) && d.IDs.Contains(uint32(id)) {
 				src.Deletions = append(src.Deletions, d.Range)
 			}
 		}
@@ -482,7 +482,7 @@ func (s *Store) bucketSources(st *state, id uint32, iters []*blockfile.Iter) (so
 }
 
 // read opens a cursor over what there is of a series: samples, and buckets.
-func (s *Store) read(ctx context.Context, st *state, nowMS int64, id uint32, kind model.Kind, o store.ReadOptions) store.Cursor {
+func (s *Store) read(ctx context.Context, st *state, nowMS int64, id model.SeriesNumber, kind model.Kind, o store.ReadOptions) store.Cursor {
 	policy := s.policyOf(id)
 	o.Range = keptRange(policy, o.Range, nowMS)
 	samples := func(o store.ReadOptions) store.Cursor {
@@ -494,7 +494,7 @@ func (s *Store) read(ctx context.Context, st *state, nowMS int64, id uint32, kin
 	var iters []*blockfile.Iter
 	lastMS := int64(0)
 	for _, f := range st.files {
-		if f.StepMS != 0 && f.Range().Overlaps(o.Range) && f.Series.Contains(id) {
+		if f.StepMS != 0 && f.Range().Overlaps(o.Range) && f.Series.Contains(uint32(id)) {
 			iters = append(iters, f.Iter(true))
 			lastMS = max(lastMS, f.MaxMS)
 		}

@@ -17,15 +17,15 @@ type leaving struct {
 	byKind [model.Custom + 1]roaring.Bitmap
 }
 
-func (l *leaving) add(id uint32, kind model.Kind) {
+func (l *leaving) add(id model.SeriesNumber, kind model.Kind) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.byKind[kind].Add(id)
+	l.byKind[kind].Add(uint32(id))
 }
 
 // committed says that the catalogue has removed the series.
-func (l *leaving) committed(ids []uint32) {
-	gone := roaring.BitmapOf(ids...)
+func (l *leaving) committed(ids []model.SeriesNumber) {
+	gone := setOf(ids)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for kind := range l.byKind {
@@ -34,11 +34,11 @@ func (l *leaving) committed(ids []uint32) {
 }
 
 // kind returns the kind of a series, 0 if it is not one that is leaving.
-func (l *leaving) kind(id uint32) model.Kind {
+func (l *leaving) kind(id model.SeriesNumber) model.Kind {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for kind := range l.byKind {
-		if l.byKind[kind].Contains(id) {
+		if l.byKind[kind].Contains(uint32(id)) {
 			return model.Kind(kind)
 		}
 	}
@@ -48,7 +48,7 @@ func (l *leaving) kind(id uint32) model.Kind {
 // kindInFiles returns the kind of a series that files may have samples of. It is 0
 // for series that the catalogue has removed: nothing that files have of them will
 // ever be valid.
-func (s *Store) kindInFiles(id uint32) model.Kind {
+func (s *Store) kindInFiles(id model.SeriesNumber) model.Kind {
 	if kind := s.series.Kind(id); kind != 0 {
 		return kind
 	}

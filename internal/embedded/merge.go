@@ -337,14 +337,14 @@ func (s *Store) mergeSeries(ctx context.Context, st *state, files []*openFile, o
 	}
 	g := partition.Gather{Out: out}
 	for it := ids.Iterator(); it.HasNext(); {
-		id := it.Next()
+		id := model.SeriesNumber(it.Next())
 		kind := s.kindInFiles(id)
 		if kind == 0 {
 			continue // every sample of it is deleted or expired
 		}
 		c := s.cursors.Read(ctx, &st.layers, s.now().UnixMilli(), id, kind, store.ReadOptions{Range: model.AllTime})
 		g.Begin(id, kind)
-		err := c.OpenFiles(iters, beneath.Contains(id)) // expired ones hide those in files that do not take part
+		err := c.OpenFiles(iters, beneath.Contains(uint32(id))) // expired ones hide those in files that do not take part
 		if err == nil {
 			err = gatherAll(c, &g)
 		}

@@ -19,6 +19,7 @@ import (
 	"varve/internal/gate"
 	"varve/internal/head"
 	"varve/internal/index"
+	"varve/internal/model"
 	"varve/internal/registry"
 	"varve/internal/rowtime"
 	"varve/internal/safefile"
@@ -254,7 +255,7 @@ func (s *Store) openFiles() error {
 			f.Close()
 			return &store.CorruptionError{File: f.Path, Offset: f.Bytes, Reason: fmt.Sprintf("expected a file of %d bytes, got %d", want, f.Bytes)}
 		}
-		if last := f.Series.Maximum(); last >= s.series.NextID() {
+		if last := model.SeriesNumber(f.Series.Maximum()); last >= s.series.NextID() {
 			f.Close()
 			return &store.CorruptionError{File: datadir.Catalogue, Reason: fmt.Sprintf("block file %d has samples of series %d, but the catalogue has given out only %d: restore a backup", n, last, s.series.NextID())}
 		}

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"varve/internal/embedded/datadir"
+	"varve/internal/model"
 	"varve/internal/wal"
 )
 
@@ -48,7 +49,7 @@ func (o *Opening) set(stage *string, from, until, n, all int64) {
 	}
 }
 
-func (o *Opening) series(id, next uint32) {
+func (o *Opening) series(id, next model.SeriesNumber) {
 	o.set(&openingSeries, 0, openingSeriesUntil, int64(id), int64(next))
 }
 

@@ -253,7 +253,7 @@ func (s *Store) allDeleted(st *state, f *openFile) bool {
 		rest.AndNot(d.IDs)
 	}
 	for ids := rest.Iterator(); ids.HasNext(); {
-		if s.kindInFiles(ids.Next()) != 0 {
+		if s.kindInFiles(model.SeriesNumber(ids.Next())) != 0 {
 			return false
 		}
 	}

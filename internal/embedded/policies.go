@@ -27,7 +27,7 @@ func (s *Store) book() *retention.Book {
 
 // policyOf returns the policy of a series, whose Rule is nil if its samples stay as they
 // are.
-func (s *Store) policyOf(id uint32) retention.Policy {
+func (s *Store) policyOf(id model.SeriesNumber) retention.Policy {
 	book := s.book()
 	if book == nil || len(book.Rules) == 0 {
 		return retention.Policy{}
@@ -44,7 +44,7 @@ func (s *Store) policyOf(id uint32) retention.Policy {
 	return p
 }
 
-func (p *policies) known(book *retention.Book, id uint32) (known retention.Policy) {
+func (p *policies) known(book *retention.Book, id model.SeriesNumber) (known retention.Policy) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if p.book != book || int(id) >= len(p.byID) {
@@ -56,7 +56,7 @@ func (p *policies) known(book *retention.Book, id uint32) (known retention.Polic
 // policiesGrown is by how many series the list grows at once.
 const policiesGrown = 1024
 
-func (p *policies) learn(book *retention.Book, id uint32, one retention.Policy) {
+func (p *policies) learn(book *retention.Book, id model.SeriesNumber, one retention.Policy) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.book != book {

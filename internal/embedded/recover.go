@@ -51,7 +51,7 @@ func (s *Store) openSeries() error {
 }
 
 type seriesRow struct {
-	id     uint32
+	id     model.SeriesNumber
 	series model.Series
 }
 
@@ -172,7 +172,7 @@ func (s *Store) replayDeletion(d *record.Deletion) error {
 // deleted, or expired, shortly before the store was closed or crashed.
 func (s *Store) settleIndex() error {
 	s.forgetSuperseded(s.series.Settle())
-	var dead []uint32
+	var dead []model.SeriesNumber
 	stored := roaring.New()
 	for _, f := range s.current.files {
 		stored.Or(f.Series)
@@ -183,7 +183,7 @@ func (s *Store) settleIndex() error {
 	doubt := len(s.current.deletions()) > 0 ||
 		slices.ContainsFunc(s.current.files, func(f *openFile) bool { return f.ExpiresMS <= nowMS })
 	for _, id := range s.series.IDs() {
-		inFiles := stored.Contains(id)
+		inFiles := stored.Contains(uint32(id))
 		if inFiles && !doubt {
 			continue
 		}
@@ -191,7 +191,7 @@ func (s *Store) settleIndex() error {
 			continue
 		}
 		if inFiles {
-			doubtful.Add(id)
+			doubtful.Add(uint32(id))
 		} else {
 			dead = append(dead, id)
 		}

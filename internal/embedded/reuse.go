@@ -1,6 +1,10 @@
 package embedded
 
-import "github.com/RoaringBitmap/roaring/v2"
+import (
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"varve/internal/model"
+)
 
 // vacated are ids that nothing durable and nothing in memory names, but for
 // readers that hold the state of that time, or an older one.
@@ -58,7 +62,7 @@ func (s *Store) oldestState() uint64 {
 
 // vacantIDs returns ids of forgotten series that only readers may know, nil if none
 // are needed. It looks from one id on, and says where to look next.
-func (s *Store) vacantIDs(from uint32) (v *vacated, next uint32) {
+func (s *Store) vacantIDs(from model.SeriesNumber) (v *vacated, next model.SeriesNumber) {
 	ids, next := s.series.Vacant(from)
 	if ids == nil {
 		return nil, from
@@ -70,7 +74,7 @@ func (s *Store) vacantIDs(from uint32) (v *vacated, next uint32) {
 	st := s.acquire()
 	s.order.Unlock()
 	defer s.release(st)
-	ids.AndNot(roaring.BitmapOf(uncommitted...))
+	ids.AndNot(setOf(uncommitted))
 	for _, f := range st.files {
 		ids.AndNot(f.Series)
 	}
@@ -79,11 +83,11 @@ func (s *Store) vacantIDs(from uint32) (v *vacated, next uint32) {
 	}
 	if st.frozen != nil {
 		for id := range st.frozen.Series() {
-			ids.Remove(id)
+			ids.Remove(uint32(id))
 		}
 	}
 	for id := range st.active.Series() {
-		ids.Remove(id)
+		ids.Remove(uint32(id))
 	}
 	return &vacated{ids, st.number}, next
 }

@@ -29,9 +29,9 @@ func (e *expiryStore) mergeAll() {
 	e.must(e.t, e.maintain(context.Background()))
 }
 
-func (e *expiryStore) vacant(id uint32) bool {
+func (e *expiryStore) vacant(id model.SeriesNumber) bool {
 	v, _ := e.vacantIDs(0)
-	return v != nil && v.ids.Contains(id)
+	return v != nil && v.ids.Contains(uint32(id))
 }
 
 // TestReusedIDs follows one id from its first series to the next.
@@ -40,7 +40,7 @@ func TestReusedIDs(t *testing.T) {
 	e.put("old", 0, 60)
 	e.put("deleted", 0, 0)
 	e.must(t, e.checkpoint())
-	const old, deleted = uint32(0), uint32(1)
+	const old, deleted = model.SeriesNumber(0), model.SeriesNumber(1)
 	var stale store.Batch
 	stale.Reset(e.Epoch())
 	stale.AddLong(store.Ref(old), crashOrigin, 7, 0)
@@ -83,7 +83,7 @@ func TestReusedIDs(t *testing.T) {
 	var b store.Batch
 	b.Reset(e.Epoch())
 	ref, err := e.Create(context.Background(), model.Series{Metric: "expiry", Type: model.TypeString, Tags: model.MustTags("host", "new")})
-	if err != nil || uint32(ref) != old {
+	if err != nil || model.SeriesNumber(ref) != old {
 		t.Fatalf("the new series has id %d, %v; want %d", ref, err, old)
 	}
 	b.AddBytes(ref, crashOrigin, []byte("new"), 0)
@@ -118,7 +118,7 @@ func TestIDsAreNotVacant(t *testing.T) {
 	}
 	e.put("y", 0, 60) // by now an id from manyIDs on
 	ref, _ := e.Create(ctx, model.Series{Metric: "expiry", Type: model.TypeLong, Tags: model.MustTags("host", "y")})
-	if uint32(ref) < manyIDs {
+	if model.SeriesNumber(ref) < manyIDs {
 		t.Fatalf("id %d was given", ref)
 	}
 	frozen, err := e.swapHead()
@@ -149,7 +149,7 @@ func TestIDsThatStayNamedHideNoOthers(t *testing.T) {
 		t.Errorf("%d ids are left, want more than those that were never given", left)
 	}
 	ref, err := e.Create(context.Background(), model.Series{Metric: "expiry", Type: model.TypeLong})
-	if err != nil || uint32(ref) < 5<<20 || uint32(ref) >= manyIDs {
+	if err != nil || model.SeriesNumber(ref) < 5<<20 || model.SeriesNumber(ref) >= manyIDs {
 		t.Errorf("a new series has id %d, %v", ref, err)
 	}
 	e.current.setDeletions(nil)
@@ -172,7 +172,7 @@ func TestReusedIDsKeepSeriesApart(t *testing.T) {
 			type sample struct{ ms, until int64 }
 			want := make(map[string]sample)
 			names := 0
-			highest := uint32(0)
+			highest := model.SeriesNumber(0)
 			for range 25 {
 				for range 1 + rng.IntN(12) {
 					host := fmt.Sprint(names)
@@ -183,8 +183,8 @@ func TestReusedIDsKeepSeriesApart(t *testing.T) {
 					want[host] = sample{ms, model.ExpiryMS(ms, ttl)}
 					ref, err := e.Create(ctx, model.Series{Metric: "expiry", Type: model.TypeLong, Tags: model.MustTags("host", host)})
 					e.must(t, err)
-					if uint32(ref) < manyIDs {
-						highest = max(highest, uint32(ref))
+					if model.SeriesNumber(ref) < manyIDs {
+						highest = max(highest, model.SeriesNumber(ref))
 					}
 				}
 				v, err := e.View(ctx)

@@ -32,7 +32,7 @@ func (v *view) yieldSelected(ctx context.Context, sel store.Selection, yield fun
 	case n == 0:
 		return nil
 	case n == 1: // the usual case
-		v.yieldOne(ids.Minimum(), yield)
+		v.yieldOne(model.SeriesNumber(ids.Minimum()), yield)
 		return nil
 	case sel.AnyOrder:
 		return v.yieldByID(ctx, ids, yield)
@@ -60,7 +60,7 @@ func (v *view) yieldByID(ctx context.Context, ids *roaring.Bitmap, yield func(st
 		if err := v.checkAt(ctx, n); err != nil {
 			return err
 		}
-		if !v.yieldOne(it.Next(), yield) {
+		if !v.yieldOne(model.SeriesNumber(it.Next()), yield) {
 			return nil
 		}
 	}
@@ -68,7 +68,7 @@ func (v *view) yieldByID(ctx context.Context, ids *roaring.Bitmap, yield func(st
 }
 
 // yieldOne yields the series of an id, unless it was forgotten meanwhile.
-func (v *view) yieldOne(id uint32, yield func(store.Series, error) bool) bool {
+func (v *view) yieldOne(id model.SeriesNumber, yield func(store.Series, error) bool) bool {
 	series, ok := v.store.series.Series(id)
 	return !ok || yield(store.Series{Ref: store.Ref(id), Series: series}, nil)
 }
@@ -88,7 +88,7 @@ func (v *view) checkAt(ctx context.Context, n int) error {
 // bytes, where a store.Series takes 56.
 type sorted struct {
 	tags model.Tags
-	id   uint32
+	id   model.SeriesNumber
 	kind model.Kind
 }
 
@@ -99,7 +99,7 @@ func (v *view) yieldInOrder(ctx context.Context, ids *roaring.Bitmap, metric str
 		if err := v.checkAt(ctx, len(all)); err != nil {
 			return err
 		}
-		id := it.Next()
+		id := model.SeriesNumber(it.Next())
 		if s, ok := v.store.series.Series(id); ok { // else forgotten meanwhile
 			all = append(all, sorted{s.Tags, id, s.Type.Kind()})
 		}

@@ -22,6 +22,7 @@ import (
 	"varve/internal/gate"
 	"varve/internal/head"
 	"varve/internal/index"
+	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/registry"
 	"varve/internal/retention"
@@ -87,8 +88,8 @@ type Store struct {
 	checkpointing sync.Mutex
 	pending       *swap // a checkpoint that failed half way; guarded by checkpointing
 
-	vacated    *vacated // ids that are soon given again; guarded by checkpointing
-	vacantFrom uint32   // where to look for more; guarded by checkpointing
+	vacated    *vacated           // ids that are soon given again; guarded by checkpointing
+	vacantFrom model.SeriesNumber // where to look for more; guarded by checkpointing
 
 	merging    sync.Mutex
 	mergesWait bool // merges wait for space, and that was logged; guarded by merging
@@ -107,14 +108,14 @@ type Store struct {
 	savedDeletions uint64 // up to this sequence, the catalogue has the deletions that hide something; guarded by installing
 
 	order struct {
-		*sync.Mutex                     // the log's
-		define      []record.Definition // series introduced since the last checkpoint's swap
-		forget      []uint32            // series forgotten since then
-		deletions   uint64              // sequence of the last deletion
-		definitions []byte              // scratch
-		unsynced    []loggedDeletion    // the last deletions; see undurable
-		erasing     *erasing            // the deletion that the active head has not applied, or nil
-		doubtful    *roaring.Bitmap     // series that may be empty, after deletes that were cancelled; nil = none
+		*sync.Mutex                      // the log's
+		define      []record.Definition  // series introduced since the last checkpoint's swap
+		forget      []model.SeriesNumber // series forgotten since then
+		deletions   uint64               // sequence of the last deletion
+		definitions []byte               // scratch
+		unsynced    []loggedDeletion     // the last deletions; see undurable
+		erasing     *erasing             // the deletion that the active head has not applied, or nil
+		doubtful    *roaring.Bitmap      // series that may be empty, after deletes that were cancelled; nil = none
 	}
 
 	leaving  leaving

@@ -49,13 +49,13 @@ func (st *state) within(ids *roaring.Bitmap, r model.TimeRange) {
 	}
 	switch n := ids.GetCardinality(); {
 	case n == 1: // the usual case
-		if !st.mayHave(ids.Minimum(), r) {
+		if !st.mayHave(model.SeriesNumber(ids.Minimum()), r) {
 			ids.Clear()
 		}
 		return
 	case n <= fewSeries:
 		for _, id := range ids.ToArray() {
-			if !st.mayHave(id, r) {
+			if !st.mayHave(model.SeriesNumber(id), r) {
 				ids.Remove(id)
 			}
 		}
@@ -69,7 +69,7 @@ func (st *state) within(ids *roaring.Bitmap, r model.TimeRange) {
 	}
 	rest := roaring.AndNot(ids, near)
 	for it := rest.Iterator(); it.HasNext(); {
-		if id := it.Next(); st.inHeads(id, r) {
+		if id := it.Next(); st.inHeads(model.SeriesNumber(id), r) {
 			near.Add(id)
 		}
 	}
@@ -81,9 +81,9 @@ func (st *state) within(ids *roaring.Bitmap, r model.TimeRange) {
 const fewSeries = 16
 
 // mayHave reports whether a series has a sample near r.
-func (st *state) mayHave(id uint32, r model.TimeRange) bool {
+func (st *state) mayHave(id model.SeriesNumber, r model.TimeRange) bool {
 	for _, f := range st.files {
-		if f.Range().Overlaps(r) && f.Series.Contains(id) {
+		if f.Range().Overlaps(r) && f.Series.Contains(uint32(id)) {
 			return true
 		}
 	}
@@ -91,7 +91,7 @@ func (st *state) mayHave(id uint32, r model.TimeRange) bool {
 }
 
 // inHeads reports whether a series has a sample near r in memory.
-func (st *state) inHeads(id uint32, r model.TimeRange) bool {
+func (st *state) inHeads(id model.SeriesNumber, r model.TimeRange) bool {
 	span, ok := st.active.Span(id)
 	if ok && span.Overlaps(r) {
 		return true
@@ -116,7 +116,7 @@ func (v *view) Read(ctx context.Context, s store.Series, o store.ReadOptions) st
 	if err := v.check(ctx); err != nil {
 		return &failed{err}
 	}
-	return v.store.read(ctx, v.state, v.nowMS, uint32(s.Ref), s.Type.Kind(), o)
+	return v.store.read(ctx, v.state, v.nowMS, model.SeriesNumber(s.Ref), s.Type.Kind(), o)
 }
 
 // failed is a cursor that could not be opened.

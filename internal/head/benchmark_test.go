@@ -122,7 +122,7 @@ func BenchmarkSnapshot(b *testing.B) {
 			var run Run
 			var c model.Columns
 			for b.Loop() {
-				for id := range uint32(20) {
+				for id := range model.SeriesNumber(20) {
 					if _, err := h.Snapshot(id, model.AllTime, &run); err != nil {
 						b.Fatal(err)
 					}

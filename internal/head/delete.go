@@ -16,7 +16,7 @@ import (
 // they and what r covers stay in the arena until the head is dropped. An error
 // means that memory was damaged. A head with stamps has no Delete: what is on its
 // way elsewhere is deleted there.
-func (h *Head) Delete(id uint32, r model.TimeRange) error {
+func (h *Head) Delete(id model.SeriesNumber, r model.TimeRange) error {
 	if h.Stamped() {
 		panic("head: delete from a head with stamps")
 	}

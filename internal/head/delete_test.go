@@ -55,9 +55,9 @@ func TestDeletesOfNothing(t *testing.T) {
 
 // TestHighIDs: what a head costs does not depend on the ids of its series.
 func TestHighIDs(t *testing.T) {
-	for _, base := range []uint32{0, 100_000_000, math.MaxUint32 - shardCount*pageSize + 1} {
+	for _, base := range []model.SeriesNumber{0, 100_000_000, math.MaxUint32 - shardCount*pageSize + 1} {
 		h := New()
-		for i := range uint32(shardCount) { // a series in each shard
+		for i := range model.SeriesNumber(shardCount) { // a series in each shard
 			h.Append(&store.Batch{Samples: []store.Sample{{Ref: store.Ref(base + i*pageSize), TimeMS: 1}}}, []model.Kind{model.Long})
 		}
 		for i := range h.shards {
@@ -70,7 +70,7 @@ func TestHighIDs(t *testing.T) {
 		}
 		n := 0
 		for id := range h.Series() {
-			if id != base+uint32(n)*pageSize {
+			if id != base+model.SeriesNumber(n)*pageSize {
 				t.Fatalf("series %d is %d", n, id)
 			}
 			n++

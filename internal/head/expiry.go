@@ -16,7 +16,7 @@ func (s *shard) noteExpiry(r *record) { s.expires = min(s.expires, r.expiryMS())
 // Expiry returns when the last sample of a series will have expired, or a later
 // time, math.MaxInt64 for never. It is exact if the samples have one
 // time-to-live. It reports false if the series has no samples here.
-func (h *Head) Expiry(id uint32) (ms int64, ok bool) {
+func (h *Head) Expiry(id model.SeriesNumber) (ms int64, ok bool) {
 	si, pi, slot := locate(id)
 	s := &h.shards[si]
 	s.mu.RLock()
@@ -32,7 +32,7 @@ func (h *Head) Expiry(id uint32) (ms int64, ok bool) {
 // into shards where one may have expired since the last call. A series of which
 // fn was told may be told of again. What is appended meanwhile may be missed until
 // the next call. One caller at a time.
-func (h *Head) Expired(nowMS int64, fn func(id uint32)) {
+func (h *Head) Expired(nowMS int64, fn func(id model.SeriesNumber)) {
 	for si := range uint32(shardCount) {
 		s := &h.shards[si]
 		s.mu.Lock()
@@ -47,7 +47,7 @@ func (h *Head) Expired(nowMS int64, fn func(id uint32)) {
 		next := int64(math.MaxInt64)
 		for di := s.nextDirectory(0); di >= 0; di = s.nextDirectory(di + 1) {
 			for pi := uint32(di) * dirPages; pi < uint32(di+1)*dirPages; pi++ {
-				next = min(next, s.expiredOf(pi, nowMS, func(slot uint32) { fn((pi*shardCount+si)*pageSize + slot) }))
+				next = min(next, s.expiredOf(pi, nowMS, func(slot uint32) { fn(numberAt(si, pi, slot)) }))
 			}
 		}
 		s.mu.Lock()

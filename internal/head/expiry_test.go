@@ -16,12 +16,12 @@ func TestExpiry(t *testing.T) {
 	if recordBytes != 56 {
 		t.Errorf("a record has %d bytes, want 56: each of a million series pays for it", recordBytes)
 	}
-	ids := []uint32{0, 1, 63, 64, 5000, 70_000, 3_000_000, math.MaxUint32 - 1}
+	ids := []model.SeriesNumber{0, 1, 63, 64, 5000, 70_000, 3_000_000, math.MaxUint32 - 1}
 	rapid.Check(t, func(t *rapid.T) {
 		h := New()
-		samples := make(map[uint32]map[int64]uint32) // times-to-live by time
-		mixed := make(map[uint32]bool)               // has, or had, several
-		told := make(map[uint32]bool)
+		samples := make(map[model.SeriesNumber]map[int64]uint32) // times-to-live by time
+		mixed := make(map[model.SeriesNumber]bool)               // has, or had, several
+		told := make(map[model.SeriesNumber]bool)
 		now := int64(0)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			id := rapid.SampledFrom(ids).Draw(t, "id")
@@ -63,7 +63,7 @@ func TestExpiry(t *testing.T) {
 				}
 			default:
 				now += rapid.Int64Range(0, 5000).Draw(t, "later")
-				h.Expired(now, func(id uint32) {
+				h.Expired(now, func(id model.SeriesNumber) {
 					if ms, ok := h.Expiry(id); !ok || ms > now {
 						t.Fatalf("at %d ms, told of series %d, which expires at %d ms (%v)", now, id, ms, ok)
 					}

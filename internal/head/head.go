@@ -196,8 +196,14 @@ func (h *Head) Bytes() int64 { return h.bytes.Load() }
 // files.
 func (h *Head) Expanded() int64 { return h.bytes.Load() + h.packed.Load() }
 
-func locate(id uint32) (shardIndex, pageIndex, slot uint32) {
-	return id / pageSize % shardCount, id / (pageSize * shardCount), id % pageSize
+func locate(id model.SeriesNumber) (shardIndex, pageIndex, slot uint32) {
+	n := uint32(id)
+	return n / pageSize % shardCount, n / (pageSize * shardCount), n % pageSize
+}
+
+// numberAt is locate the other way round.
+func numberAt(shardIndex, pageIndex, slot uint32) model.SeriesNumber {
+	return model.SeriesNumber((pageIndex*shardCount+shardIndex)*pageSize + slot)
 }
 
 // Append applies the samples of b in order. kinds[i] is the kind of sample i's
@@ -221,7 +227,7 @@ func (h *Head) append(b *store.Batch, kinds []model.Kind, stampMS int64) {
 	)
 	for i := range b.Samples {
 		sample := &b.Samples[i]
-		si, pi, slot := locate(uint32(sample.Ref))
+		si, pi, slot := locate(model.SeriesNumber(sample.Ref))
 		if si != current {
 			if s != nil {
 				h.count(s)

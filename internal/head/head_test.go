@@ -29,10 +29,10 @@ type sample struct {
 
 // kindOf gives each series of the tests its kind: 1 long, 2 double, 3 string,
 // 4 complex, 5 null, 6 custom, 7 long ...
-func kindOf(id uint32) model.Kind { return model.Kind((id-1)%6 + 1) }
+func kindOf(id model.SeriesNumber) model.Kind { return model.Kind((id-1)%6 + 1) }
 
 // write appends samples of one series as one batch.
-func write(h *Head, id uint32, samples ...sample) {
+func write(h *Head, id model.SeriesNumber, samples ...sample) {
 	var b store.Batch
 	var kinds []model.Kind
 	for _, s := range samples {
@@ -41,7 +41,7 @@ func write(h *Head, id uint32, samples ...sample) {
 	h.Append(&b, kinds)
 }
 
-func addTo(b *store.Batch, id uint32, s sample) model.Kind {
+func addTo(b *store.Batch, id model.SeriesNumber, s sample) model.Kind {
 	kind := kindOf(id)
 	switch {
 	case kind.Fixed():
@@ -70,7 +70,7 @@ func samplesOf(kind model.Kind, c *model.Columns) (all []sample) {
 
 // read returns the samples of a snapshot that are in r, and checks what Run
 // promises about their order.
-func read(h *Head, run *Run, id uint32, r model.TimeRange) ([]sample, bool, error) {
+func read(h *Head, run *Run, id model.SeriesNumber, r model.TimeRange) ([]sample, bool, error) {
 	ok, err := h.Snapshot(id, r, run)
 	if !ok || err != nil {
 		return nil, ok, err
@@ -95,7 +95,7 @@ func read(h *Head, run *Run, id uint32, r model.TimeRange) ([]sample, bool, erro
 	return slices.DeleteFunc(samplesOf(run.Kind, &c), func(s sample) bool { return !r.Contains(s.MS) }), true, nil
 }
 
-func wantSamples(t *testing.T, h *Head, id uint32, r model.TimeRange, want ...sample) {
+func wantSamples(t *testing.T, h *Head, id model.SeriesNumber, r model.TimeRange, want ...sample) {
 	t.Helper()
 	got, _, err := read(h, &Run{}, id, r)
 	if err != nil {
@@ -423,7 +423,7 @@ func TestDeleteGivesBack(t *testing.T) {
 
 func TestSeriesAscend(t *testing.T) {
 	h := New()
-	want := []uint32{0, 1, 63, 64, 127, 4095, 4096, 8191, 100_000, 1_000_000}
+	want := []model.SeriesNumber{0, 1, 63, 64, 127, 4095, 4096, 8191, 100_000, 1_000_000}
 	for _, id := range []int{3, 9, 0, 8, 5, 1, 7, 2, 6, 4} {
 		h.Append(&store.Batch{Samples: []store.Sample{{Ref: store.Ref(want[id])}}}, []model.Kind{model.Long})
 	}
@@ -440,8 +440,8 @@ func TestSeriesAscend(t *testing.T) {
 // TestRunIsReused reads series of different kinds and sizes into one Run.
 func TestRunIsReused(t *testing.T) {
 	h := New()
-	want := map[uint32][]sample{}
-	for id := uint32(1); id <= 12; id++ {
+	want := map[model.SeriesNumber][]sample{}
+	for id := model.SeriesNumber(1); id <= 12; id++ {
 		for i := range int64(id * 30) {
 			s := sample{MS: i * 7 % 100, TTL: uint32(id % 3)}
 			if kindOf(id).Fixed() {
@@ -470,7 +470,7 @@ func TestRunIsReused(t *testing.T) {
 			}
 		}
 	}
-	for id := range uint32(14) { // two of them have nothing
+	for id := range model.SeriesNumber(14) { // two of them have nothing
 		var fresh Run
 		h.Arrivals(id, &fresh)
 		h.Arrivals(id, &run)
@@ -486,13 +486,13 @@ func TestRunIsReused(t *testing.T) {
 func TestConcurrent(t *testing.T) {
 	const rounds = 600
 	h := New()
-	ids := []uint32{1, 2, 3, 5, 70, 4100}
+	ids := []model.SeriesNumber{1, 2, 3, 5, 70, 4100}
 	var wg sync.WaitGroup
 	done := make(chan struct{})
 	for range 2 {
 		wg.Go(func() {
 			var run Run
-			seen := map[uint32]int{}
+			seen := map[model.SeriesNumber]int{}
 			for last := false; !last; {
 				select {
 				case <-done:
@@ -557,22 +557,22 @@ func TestModel(t *testing.T) {
 // reference is a head and what it should hold.
 type reference struct {
 	head    *Head
-	samples map[uint32]map[int64]sample
-	counts  map[uint32]int64
-	deleted map[uint32]bool // some samples: the count is an upper bound
+	samples map[model.SeriesNumber]map[int64]sample
+	counts  map[model.SeriesNumber]int64
+	deleted map[model.SeriesNumber]bool // some samples: the count is an upper bound
 	total   int64
-	clock   map[uint32]int64
+	clock   map[model.SeriesNumber]int64
 	run     Run
 	serial  uint64
 }
 
 func newReference() *reference {
 	return &reference{
-		head: New(), samples: map[uint32]map[int64]sample{}, counts: map[uint32]int64{}, deleted: map[uint32]bool{}, clock: map[uint32]int64{},
+		head: New(), samples: map[model.SeriesNumber]map[int64]sample{}, counts: map[model.SeriesNumber]int64{}, deleted: map[model.SeriesNumber]bool{}, clock: map[model.SeriesNumber]int64{},
 	}
 }
 
-var modelIDs = rapid.SampledFrom([]uint32{1, 2, 3, 4, 5, 6, 63, 64, 65, 4095, 4096, 4099, 20_000, 4_000_000_000, math.MaxUint32})
+var modelIDs = rapid.SampledFrom([]model.SeriesNumber{1, 2, 3, 4, 5, 6, 63, 64, 65, 4095, 4096, 4099, 20_000, 4_000_000_000, math.MaxUint32})
 
 var modelTimes = rapid.OneOf(
 	rapid.Int64Range(-50, 50),
@@ -633,7 +633,7 @@ func (m *reference) append(t *rapid.T) {
 	m.head.Append(&b, kinds)
 }
 
-func (m *reference) apply(id uint32, s sample) {
+func (m *reference) apply(id model.SeriesNumber, s sample) {
 	if m.samples[id] == nil {
 		m.samples[id] = map[int64]sample{}
 	}
@@ -664,7 +664,7 @@ func (m *reference) delete(t *rapid.T) {
 
 func (m *reference) check(t *rapid.T) {
 	r := modelRanges.Draw(t, "read")
-	var ids []uint32
+	var ids []model.SeriesNumber
 	for id := range m.samples {
 		ids = append(ids, id)
 	}

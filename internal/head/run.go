@@ -74,7 +74,7 @@ func (r *Run) Reduce(f Fragment, cut *chunk.Cut, dst []model.Stats) (_ []model.S
 // Snapshot fills run with the samples of series id: the fragments that overlap
 // within, and all open samples; callers clip. It reports whether the series has
 // any sample, in the range or not. An error means that memory was damaged.
-func (h *Head) Snapshot(id uint32, within model.TimeRange, run *Run) (bool, error) {
+func (h *Head) Snapshot(id model.SeriesNumber, within model.TimeRange, run *Run) (bool, error) {
 	run.Fragments, run.Kind = run.Fragments[:0], 0
 	run.Open.Reset()
 	shuffled, ok := h.collect(id, within, run)
@@ -89,7 +89,7 @@ func (h *Head) Snapshot(id uint32, within model.TimeRange, run *Run) (bool, erro
 }
 
 // collect copies references to fragments, oldest first, and the open samples.
-func (h *Head) collect(id uint32, within model.TimeRange, run *Run) (shuffled, ok bool) {
+func (h *Head) collect(id model.SeriesNumber, within model.TimeRange, run *Run) (shuffled, ok bool) {
 	si, pi, slot := locate(id)
 	s := &h.shards[si]
 	s.mu.RLock()
@@ -115,7 +115,7 @@ func (h *Head) collect(id uint32, within model.TimeRange, run *Run) (shuffled, o
 
 // Arrivals fills run with all samples of series id as they arrived: neither
 // fragments nor open samples are in order of time, and times may repeat.
-func (h *Head) Arrivals(id uint32, run *Run) {
+func (h *Head) Arrivals(id model.SeriesNumber, run *Run) {
 	run.Fragments, run.Kind = run.Fragments[:0], 0
 	run.Open.Reset()
 	h.collect(id, model.AllTime, run)
@@ -159,7 +159,7 @@ func (s *shard) fragment(ref uint32) (f Fragment, older uint32) {
 
 // Span returns the first and last time of a series, and false if it has no
 // samples here.
-func (h *Head) Span(id uint32) (model.TimeRange, bool) {
+func (h *Head) Span(id model.SeriesNumber) (model.TimeRange, bool) {
 	si, pi, slot := locate(id)
 	s := &h.shards[si]
 	s.mu.RLock()
@@ -173,8 +173,8 @@ func (h *Head) Span(id uint32) (model.TimeRange, bool) {
 
 // Series yields the ids of series with samples, ascending. A series that is appended
 // to meanwhile may be missed.
-func (h *Head) Series() iter.Seq[uint32] {
-	return func(yield func(uint32) bool) {
+func (h *Head) Series() iter.Seq[model.SeriesNumber] {
+	return func(yield func(model.SeriesNumber) bool) {
 		for di := h.nextDirectory(0); di >= 0; di = h.nextDirectory(di + 1) {
 			for pi := uint32(di) * dirPages; pi < uint32(di+1)*dirPages; pi++ {
 				if !h.seriesOf(pi, yield) {
@@ -210,7 +210,7 @@ func (s *shard) nextDirectory(di int) int {
 }
 
 // seriesOf yields the ids of the pi-th page of each shard.
-func (h *Head) seriesOf(pi uint32, yield func(uint32) bool) bool {
+func (h *Head) seriesOf(pi uint32, yield func(model.SeriesNumber) bool) bool {
 	for si := range uint32(shardCount) {
 		s := &h.shards[si]
 		s.mu.RLock()
@@ -218,7 +218,7 @@ func (h *Head) seriesOf(pi uint32, yield func(uint32) bool) bool {
 		s.mu.RUnlock()
 		for ; there != 0; there &= there - 1 {
 			slot := uint32(bits.TrailingZeros64(there))
-			if !yield((pi*shardCount+si)*pageSize + slot) {
+			if !yield(numberAt(si, pi, slot)) {
 				return false
 			}
 		}
@@ -242,7 +242,7 @@ func (s *shard) there(pi uint32) (slots uint64) {
 
 // Count returns the number of samples applied to a series, overwritten ones
 // included. Deleted ones do not count, unless they had been overwritten.
-func (h *Head) Count(id uint32) int64 {
+func (h *Head) Count(id model.SeriesNumber) int64 {
 	si, pi, slot := locate(id)
 	s := &h.shards[si]
 	s.mu.RLock()

@@ -14,7 +14,7 @@ func TestStamps(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	h := NewStamped()
 	type key struct {
-		id uint32
+		id model.SeriesNumber
 		ms int64
 	}
 	want := map[key]int64{}
@@ -24,7 +24,7 @@ func TestStamps(t *testing.T) {
 		var b store.Batch
 		var kinds []model.Kind
 		for range 1 + rng.IntN(5) {
-			id := uint32(1 + rng.IntN(12)*100)
+			id := model.SeriesNumber(1 + rng.IntN(12)*100)
 			ms := stamp - rng.Int64N(10_000)
 			if id%3 == 0 {
 				ms = stamp - rng.Int64N(10_000_000) // shuffled

@@ -57,7 +57,7 @@ func build(b *testing.B, shape int) *index.Index {
 	}
 	x := index.New()
 	for i := range million {
-		x.Add(uint32(i), shapes[shape].series(i))
+		x.Add(model.SeriesNumber(i), shapes[shape].series(i))
 	}
 	built.Store(shapes[shape].name, x)
 	return x
@@ -79,7 +79,7 @@ func BenchmarkAdd(b *testing.B) {
 				if i%million == 0 {
 					x = index.New()
 				}
-				x.Add(uint32(i%million), series[i%million])
+				x.Add(model.SeriesNumber(i%million), series[i%million])
 			}
 			b.StopTimer()
 			if n := x.Len(); n > million/2 {
@@ -102,8 +102,8 @@ func heap() int64 {
 func BenchmarkSelect(b *testing.B) {
 	x := build(b, 0)
 	within := roaring.New()
-	for i := uint32(0); i < million; i += 3 {
-		within.Add(i)
+	for i := model.SeriesNumber(0); i < million; i += 3 {
+		within.Add(uint32(i))
 	}
 	one := func(tag, value string) model.Matcher { return model.Matcher{Tag: tag, Values: []string{value}} }
 	like := func(tag, expr string) model.Matcher {

@@ -29,15 +29,15 @@ func TestBytes(t *testing.T) {
 				return model.Series{Metric: fmt.Sprint("metric", i%20), Tags: tagsOf(i), Type: model.TypeLong}
 			}
 			for i := range count {
-				x.Add(uint32(i), series(i))
-				x.Add(uint32(i), series(i))
+				x.Add(model.SeriesNumber(i), series(i))
+				x.Add(model.SeriesNumber(i), series(i))
 			}
 			if got, want := x.Bytes(), x.Stats().SizeBytes; got < want/2 || got > want*3/2 {
 				t.Errorf("%d bytes, Stats has %d", got, want)
 			}
 			for _, i := range rand.Perm(count) {
-				x.Remove(uint32(i), series(i))
-				x.Remove(uint32(i), series(i))
+				x.Remove(model.SeriesNumber(i), series(i))
+				x.Remove(model.SeriesNumber(i), series(i))
 			}
 			if n := x.Bytes(); n != 0 {
 				t.Errorf("%d bytes without series", n)

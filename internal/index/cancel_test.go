@@ -15,7 +15,7 @@ import (
 // next value, and keeps nothing of what it found so far.
 func TestPatternsLookAtTheContext(t *testing.T) {
 	x := New()
-	for i := range uint32(3 * scanSlice) {
+	for i := range model.SeriesNumber(3 * scanSlice) {
 		x.Add(i+1, model.Series{Metric: "m", Tags: model.MustTags("host", strings.Repeat("a", int(i%100))+string(rune('0'+i))), Type: model.TypeLong})
 	}
 	costly, err := model.NewPattern("(?:a?b?){900}c")
@@ -74,7 +74,7 @@ func TestPatternsAreMatchedOnceWithoutTheLock(t *testing.T) {
 	for _, count := range []int{100, directMax + 100} { // matched directly, and by a scan
 		x := New()
 		for i, s := range users(count) {
-			x.Add(uint32(i), s)
+			x.Add(model.SeriesNumber(i), s)
 		}
 		looks, locked := 0, 0
 		ctx := hookedContext{context.Background(), func() {
@@ -127,7 +127,7 @@ func TestSelectWhileValuesChange(t *testing.T) {
 			x := New()
 			all := users(count)
 			for i, s := range all {
-				x.Add(uint32(i), s)
+				x.Add(model.SeriesNumber(i), s)
 			}
 			matcher := likeUser(t, ".*[37]")
 			matches := func(s model.Series) bool {
@@ -147,9 +147,9 @@ func TestSelectWhileValuesChange(t *testing.T) {
 					if i >= count {
 						return
 					}
-					x.Remove(uint32(i), all[i])
+					x.Remove(model.SeriesNumber(i), all[i])
 					other := model.Series{Metric: "requests", Type: model.TypeLong, Tags: model.MustTags("user", fmt.Sprintf("other-%06d-%d", i, (i+1)%10))}
-					x.Add(uint32(count+i), other)
+					x.Add(model.SeriesNumber(count+i), other)
 					others[uint32(count+i)] = other
 					changed++
 				}

@@ -65,9 +65,9 @@ func TestCardinality(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for i := range 60_000 {
 		s := shapes[i%len(shapes)].series(i)
-		x.Add(uint32(i), s)
+		x.Add(model.SeriesNumber(i), s)
 		if rng.IntN(3) == 0 {
-			x.Remove(uint32(i), s)
+			x.Remove(model.SeriesNumber(i), s)
 		} else {
 			there = append(there, s)
 		}

@@ -21,7 +21,7 @@ func TestConcurrentUse(t *testing.T) {
 	}
 	const steady, moving = 1500, 100 // steady is more than a bitmap needs
 	for i := range steady {
-		x.Add(uint32(i), series(i))
+		x.Add(model.SeriesNumber(i), series(i))
 	}
 	var writers, readers sync.WaitGroup
 	done := make(chan struct{})
@@ -29,10 +29,10 @@ func TestConcurrentUse(t *testing.T) {
 		writers.Go(func() {
 			for round := range 3 {
 				for i := range moving {
-					x.Add(uint32(steady+w*moving+i), series(steady+w*moving+i))
+					x.Add(model.SeriesNumber(steady+w*moving+i), series(steady+w*moving+i))
 				}
 				for i := range moving {
-					x.Remove(uint32(steady+w*moving+(i+round)%moving), series(steady+w*moving+(i+round)%moving))
+					x.Remove(model.SeriesNumber(steady+w*moving+(i+round)%moving), series(steady+w*moving+(i+round)%moving))
 				}
 			}
 		})

@@ -104,9 +104,10 @@ const (
 // New returns an empty index.
 func New() *Index { return &Index{} }
 
-// Add makes series s, whose id is given, findable. Adding a known id of the
+// Add makes series s, whose number is given, findable. Adding a known number of the
 // same metric again changes nothing. s is not kept.
-func (x *Index) Add(id uint32, s model.Series) {
+func (x *Index) Add(series model.SeriesNumber, s model.Series) {
+	id := uint32(series) // as postings have it
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	m, known := x.metric(s.Metric)
@@ -131,9 +132,10 @@ func (x *Index) Add(id uint32, s model.Series) {
 	}
 }
 
-// Remove takes series s, which was added with this id, out. Names of which it
-// was the last series go with it. An id that is not there is no error.
-func (x *Index) Remove(id uint32, s model.Series) {
+// Remove takes series s, which was added with this number, out. Names of which it
+// was the last series go with it. A number that is not there is no error.
+func (x *Index) Remove(series model.SeriesNumber, s model.Series) {
+	id := uint32(series)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	number, ok := x.names.find(s.Metric)

@@ -173,11 +173,11 @@ func TestAgainstNaive(t *testing.T) {
 			"add": func(t *rapid.T) {
 				id := ids.Draw(t, "id")
 				if s, known := n[id]; known {
-					x.Add(id, s)
+					x.Add(model.SeriesNumber(id), s)
 					return
 				}
 				n[id] = drawSeries(t)
-				x.Add(id, n[id])
+				x.Add(model.SeriesNumber(id), n[id])
 			},
 			"remove": func(t *rapid.T) {
 				id := ids.Draw(t, "id")
@@ -185,7 +185,7 @@ func TestAgainstNaive(t *testing.T) {
 				if !known {
 					s = drawSeries(t)
 				}
-				x.Remove(id, s)
+				x.Remove(model.SeriesNumber(id), s)
 				delete(n, id)
 			},
 			"select": func(t *rapid.T) {
@@ -222,7 +222,7 @@ func TestAgainstNaive(t *testing.T) {
 			},
 		})
 		for id, s := range n {
-			x.Remove(id, s)
+			x.Remove(model.SeriesNumber(id), s)
 		}
 		if got := x.Stats(); got.Metrics != 0 || got.TagNames != 0 || got.TagPairs != 0 || got.Postings != 0 || got.Series != 0 {
 			t.Fatalf("something is left of an empty index: %+v", got)
@@ -291,7 +291,7 @@ func TestLargeLists(t *testing.T) {
 	for i := range count {
 		id := i * 31 % count
 		n[uint32(id)] = series(id)
-		x.Add(uint32(id), n[uint32(id)])
+		x.Add(model.SeriesNumber(id), n[uint32(id)])
 		if i%1237 == 0 {
 			check()
 		}
@@ -299,7 +299,7 @@ func TestLargeLists(t *testing.T) {
 	check()
 	for i := range count {
 		id := i * 17 % count
-		x.Remove(uint32(id), n[uint32(id)])
+		x.Remove(model.SeriesNumber(id), n[uint32(id)])
 		delete(n, uint32(id))
 		if i%617 == 0 {
 			check()
@@ -361,7 +361,7 @@ func TestListIsGivenAgain(t *testing.T) {
 func TestAddAfterRemove(t *testing.T) {
 	s := model.Series{Metric: "m", Type: model.TypeLong, Tags: model.MustTags("host", "a")}
 	x := index.New()
-	for id := range uint32(2) {
+	for id := range model.SeriesNumber(2) {
 		x.Add(id, s)
 	}
 	x.Remove(0, s)

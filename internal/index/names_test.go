@@ -19,10 +19,10 @@ func TestNamesInSlices(t *testing.T) {
 	var metrics, hosts []string
 	for i := range count {
 		metric, host := fmt.Sprintf("metric.%05d", i), fmt.Sprintf("host-%05d", i)
-		x.Add(uint32(i), model.Series{Metric: metric, Tags: model.MustTags("host", host), Type: model.TypeLong})
+		x.Add(model.SeriesNumber(i), model.Series{Metric: metric, Tags: model.MustTags("host", host), Type: model.TypeLong})
 		metrics, hosts = append(metrics, metric), append(hosts, host)
 		if i%3 == 0 { // a metric with a third of the hosts
-			x.Add(uint32(count+i), model.Series{Metric: "a", Tags: model.MustTags("host", host), Type: model.TypeLong})
+			x.Add(model.SeriesNumber(count+i), model.Series{Metric: "a", Tags: model.MustTags("host", host), Type: model.TypeLong})
 		}
 	}
 	var third []string

@@ -34,7 +34,7 @@ func TestEntriesRead(t *testing.T) {
 	const n = 50_000
 	x := New()
 	for i, s := range users(n) {
-		x.Add(uint32(i), s)
+		x.Add(model.SeriesNumber(i), s)
 	}
 	is := func(tag, value string) []model.Matcher { return []model.Matcher{{Tag: tag, Values: []string{value}}} }
 	for _, tc := range []struct {
@@ -74,9 +74,9 @@ func TestScanKeepsUp(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	change := func(i int) {
 		if there[i] {
-			x.Remove(uint32(i), all[i])
+			x.Remove(model.SeriesNumber(i), all[i])
 		} else {
-			x.Add(uint32(i), all[i])
+			x.Add(model.SeriesNumber(i), all[i])
 		}
 		there[i] = !there[i]
 	}

@@ -30,7 +30,7 @@ func TestManyTagNamesOfOneMetric(t *testing.T) {
 	for from := 0; from < count; from += sample {
 		bytes := allocated(func() {
 			for i := from; i < from+sample; i++ {
-				x.Add(uint32(i), series[i])
+				x.Add(model.SeriesNumber(i), series[i])
 			}
 		})
 		if most := uint64(4 << 10); bytes > most {
@@ -53,7 +53,7 @@ func TestManyTagNamesOfOneMetric(t *testing.T) {
 		t.Errorf("%q, %v, %v", values, more, err)
 	}
 	for i := range series {
-		x.Remove(uint32(i), series[i])
+		x.Remove(model.SeriesNumber(i), series[i])
 	}
 	if n := x.Bytes(); n != 0 {
 		t.Errorf("%d bytes without series", n)

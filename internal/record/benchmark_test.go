@@ -67,7 +67,7 @@ func BenchmarkRecord(b *testing.B) {
 			})
 			b.Run(fmt.Sprintf("decode/values=%s/batch=%d", c.name, n), func(b *testing.B) {
 				b.ReportAllocs()
-				kind := func(id uint32) model.Kind { return kinds[id-1000] }
+				kind := func(id model.SeriesNumber) model.Kind { return kinds[id-1000] }
 				var got store.Batch
 				for b.Loop() {
 					got.Reset(0)

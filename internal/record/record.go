@@ -81,7 +81,7 @@ var powers = [maxExponent + 1]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6}
 
 // A Definition introduces a series.
 type Definition struct {
-	ID  uint32
+	ID  model.SeriesNumber
 	Key string
 }
 
@@ -223,7 +223,7 @@ func Definitions(payload []byte, fn func(Definition) error) (rest []byte, err er
 			r.fail("series id %d does not fit 32 bits", id)
 		}
 		if r.err == nil {
-			if err := fn(Definition{uint32(id), string(key)}); err != nil {
+			if err := fn(Definition{model.SeriesNumber(id), string(key)}); err != nil {
 				return nil, err
 			}
 		}
@@ -234,7 +234,7 @@ func Definitions(payload []byte, fn func(Definition) error) (rest []byte, err er
 // Samples appends the samples of a batch record, after its definitions, to b.
 // kind returns the kind of a series' values, 0 when there is no such series,
 // which is an error. After an error b has the samples before the fault.
-func Samples(payload []byte, kind func(id uint32) model.Kind, b *store.Batch) error {
+func Samples(payload []byte, kind func(id model.SeriesNumber) model.Kind, b *store.Batch) error {
 	r := reader{rest: payload}
 	var (
 		id  int64
@@ -264,7 +264,7 @@ func Samples(payload []byte, kind func(id uint32) model.Kind, b *store.Batch) er
 			r.fail("series id %d does not fit 32 bits", id)
 			break
 		}
-		k := kind(uint32(id))
+		k := kind(model.SeriesNumber(id))
 		if k == 0 {
 			r.fail("sample of unknown series %d", id)
 			break

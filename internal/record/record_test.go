@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write the golden records again; only wi
 
 // kindOf gives each series of the tests its kind: 1 long, 2 double, 3 string,
 // 4 complex, 5 null, 6 custom, 7 long ... Series 0 is unknown.
-func kindOf(id uint32) model.Kind {
+func kindOf(id model.SeriesNumber) model.Kind {
 	if id == 0 {
 		return 0
 	}
@@ -33,7 +33,7 @@ func kindOf(id uint32) model.Kind {
 
 func kindsOf(b *store.Batch) (kinds []model.Kind) {
 	for _, s := range b.Samples {
-		kinds = append(kinds, kindOf(uint32(s.Ref)))
+		kinds = append(kinds, kindOf(model.SeriesNumber(s.Ref)))
 	}
 	return kinds
 }
@@ -42,7 +42,7 @@ func kindsOf(b *store.Batch) (kinds []model.Kind) {
 func text(b *store.Batch) string {
 	var out strings.Builder
 	for _, s := range b.Samples {
-		kind := kindOf(uint32(s.Ref))
+		kind := kindOf(model.SeriesNumber(s.Ref))
 		fmt.Fprintf(&out, "series %d %s at %d ttl %d:", s.Ref, kind, s.TimeMS, s.TTL)
 		switch {
 		case kind == model.Long:
@@ -57,7 +57,7 @@ func text(b *store.Batch) string {
 	return out.String()
 }
 
-func add(b *store.Batch, id uint32, ms int64, value any, ttl uint32) {
+func add(b *store.Batch, id model.SeriesNumber, ms int64, value any, ttl uint32) {
 	r := store.Ref(id)
 	switch v := value.(type) {
 	case int64:
@@ -89,7 +89,7 @@ var batches = rapid.Custom(func(t *rapid.T) *store.Batch {
 	b := &store.Batch{}
 	ms := int64(0)
 	for range rapid.IntRange(0, 60).Draw(t, "samples") {
-		id := rapid.OneOf(rapid.Uint32Range(1, 12), rapid.Uint32Range(1, math.MaxUint32)).Draw(t, "id")
+		id := model.SeriesNumber(rapid.OneOf(rapid.Uint32Range(1, 12), rapid.Uint32Range(1, math.MaxUint32)).Draw(t, "id"))
 		if rapid.Bool().Draw(t, "move") {
 			ms = times.Draw(t, "ms")
 		}
@@ -109,7 +109,7 @@ var batches = rapid.Custom(func(t *rapid.T) *store.Batch {
 })
 
 var definitions = rapid.SliceOf(rapid.Custom(func(t *rapid.T) Definition {
-	return Definition{rapid.Uint32().Draw(t, "id"), rapid.String().Draw(t, "key")}
+	return Definition{model.SeriesNumber(rapid.Uint32().Draw(t, "id")), rapid.String().Draw(t, "key")}
 }))
 
 // TestRoundTrip reads back what was written, behind bytes that were there.
@@ -178,7 +178,7 @@ func TestCutOff(t *testing.T) {
 // writes is refused with the byte and the kind in the message.
 func TestControlBytes(t *testing.T) {
 	for control := range 256 {
-		for id := uint32(1); id <= 6; id++ {
+		for id := model.SeriesNumber(1); id <= 6; id++ {
 			exponent, length := control>>4&7, control&15
 			var ok bool
 			switch kind := kindOf(id); {
@@ -324,7 +324,7 @@ func goldenBatch() *store.Batch {
 	b := &store.Batch{}
 	const ms = 1_700_000_000_000
 	for i, v := range []any{int64(0), 12.34, "text", "0123456789abcdef", nil, "\x00\xff"} {
-		add(b, uint32(i+1), ms, v, 0)
+		add(b, model.SeriesNumber(i+1), ms, v, 0)
 	}
 	for _, v := range []int64{1, -1, 127, 128, -32768, 1 << 40, math.MinInt64, math.MaxInt64} {
 		add(b, 7, ms+10_000, v, 0)
@@ -442,7 +442,7 @@ func undump(t *testing.T, s string) (out []byte) {
 func TestFit(t *testing.T) {
 	keys := func(sizes ...int) (defs []Definition) {
 		for i, n := range sizes {
-			defs = append(defs, Definition{uint32(i), strings.Repeat("k", n)})
+			defs = append(defs, Definition{model.SeriesNumber(i), strings.Repeat("k", n)})
 		}
 		return defs
 	}

@@ -38,18 +38,18 @@ type Registry struct {
 	mu    sync.RWMutex
 	byKey index.Table
 	pages []*page
-	live  int    // pages in memory
-	next  uint32 // the next id to give
-	gone  int    // series forgotten in this epoch
+	live  int                // pages in memory
+	next  model.SeriesNumber // the next id to give
+	gone  int                // series forgotten in this epoch
 
 	keyBytes   int64 // of all keys in memory
 	freshBytes int64 // of the keys that no log record has introduced yet
 
-	free    []uint32 // ids to give again, before next
+	free    []uint32 // ids to give again, before next; bare, as the bitmap had them
 	reusing int      // the page of the last of them that was given
 	reused  int64    // ids given again
 
-	replaced []uint32 // ids whose key Restore has moved to another id
+	replaced []model.SeriesNumber // ids whose key Restore has moved to another id
 }
 
 // New returns an empty registry.
@@ -74,7 +74,7 @@ func (r *Registry) Forgets() uint64 { return r.forgets.Load() }
 func (r *Registry) Unlogged() int64 { return r.unlogged.Load() }
 
 // Lookup finds a series by its key. It allocates nothing.
-func (r *Registry) Lookup(key []byte) (uint32, bool) {
+func (r *Registry) Lookup(key []byte) (model.SeriesNumber, bool) {
 	hash := r.byKey.Hash(key)
 	r.mu.RLock()
 	id, ok := r.findLocked(hash, key)
@@ -83,8 +83,9 @@ func (r *Registry) Lookup(key []byte) (uint32, bool) {
 }
 
 // findLocked returns the id of a key. r.mu must be held.
-func (r *Registry) findLocked(hash uint64, key []byte) (uint32, bool) {
-	return r.byKey.Find(hash, func(id uint32) bool { return r.keyLocked(id) == string(key) })
+func (r *Registry) findLocked(hash uint64, key []byte) (model.SeriesNumber, bool) {
+	id, ok := r.byKey.Find(hash, func(id uint32) bool { return r.keyLocked(model.SeriesNumber(id)) == string(key) })
+	return model.SeriesNumber(id), ok
 }
 
 // Count returns the number of series.
@@ -118,7 +119,7 @@ func (r *Registry) CreateSeries(s model.Series) (store.Ref, error) {
 
 // Create returns the id of a valid key, given out now if need be. The only
 // error is a *store.LimitError when there are no ids left.
-func (r *Registry) Create(key string) (uint32, error) {
+func (r *Registry) Create(key string) (model.SeriesNumber, error) {
 	hash := r.byKey.Hash([]byte(key))
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,14 +131,14 @@ func (r *Registry) Create(key string) (uint32, error) {
 		return 0, &store.LimitError{Limit: "series ids of a store", Max: math.MaxUint32, What: "create a series"}
 	}
 	r.setLocked(id, key, fresh)
-	r.byKey.Add(hash, id)
+	r.byKey.Add(hash, uint32(id))
 	r.unlogged.Add(1)
 	r.freshBytes += int64(len(key))
 	return id, nil
 }
 
 // nextLocked takes an id for a new series. r.mu must be held.
-func (r *Registry) nextLocked() (id uint32, ok bool) {
+func (r *Registry) nextLocked() (id model.SeriesNumber, ok bool) {
 	if len(r.free) == 0 {
 		if r.next == math.MaxUint32 {
 			return 0, false
@@ -145,7 +146,7 @@ func (r *Registry) nextLocked() (id uint32, ok bool) {
 		r.next++
 		return r.next - 1, true
 	}
-	id, r.free = r.free[0], r.free[1:]
+	id, r.free = model.SeriesNumber(r.free[0]), r.free[1:]
 	r.reused++
 	if at := int(id / PageSize); at != r.reusing {
 		if r.reusing < len(r.pages)-1 && r.pages[r.reusing] != nil {
@@ -170,7 +171,7 @@ const (
 // now. It looks from the page of one id on, up to behind the last id, and gives some
 // millions at most. next is where to look on, 0 at the end. The caller takes out those
 // that something still names.
-func (r *Registry) Vacant(from uint32) (ids *roaring.Bitmap, next uint32) {
+func (r *Registry) Vacant(from model.SeriesNumber) (ids *roaring.Bitmap, next model.SeriesNumber) {
 	r.mu.RLock()
 	end, waiting := r.next, r.free
 	r.mu.RUnlock()
@@ -183,7 +184,7 @@ func (r *Registry) Vacant(from uint32) (ids *roaring.Bitmap, next uint32) {
 		r.vacantOf(int(at), end, ids)
 	}
 	if at*PageSize < int64(end) {
-		next = uint32(at * PageSize)
+		next = model.SeriesNumber(at * PageSize)
 	}
 	ids.AndNot(roaring.BitmapOf(waiting...))
 	return ids, next
@@ -193,7 +194,7 @@ func (r *Registry) Vacant(from uint32) (ids *roaring.Bitmap, next uint32) {
 const vacantSlice = 64
 
 // vacantOf adds to ids those below next, of some pages, that no series has.
-func (r *Registry) vacantOf(from int, next uint32, ids *roaring.Bitmap) {
+func (r *Registry) vacantOf(from int, next model.SeriesNumber, ids *roaring.Bitmap) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for at := from; at < from+vacantSlice; at++ {
@@ -245,23 +246,23 @@ func (r *Registry) Restore(d record.Definition) {
 	case ok && id == d.ID:
 		return
 	case ok:
-		r.byKey.Remove(hash, id)
+		r.byKey.Remove(hash, uint32(id))
 		r.replaced = append(r.replaced, id)
 	}
 	r.setLocked(d.ID, d.Key, logged)
-	r.byKey.Add(hash, d.ID)
+	r.byKey.Add(hash, uint32(d.ID))
 }
 
 // setLocked puts a series in its page. r.mu must be held.
-func (r *Registry) setLocked(id uint32, key string, m mark) {
+func (r *Registry) setLocked(id model.SeriesNumber, key string, m mark) {
 	p := r.pageLocked(id)
 	before := p.bytes
-	p.set(id%PageSize, key, m)
+	p.set(uint32(id%PageSize), key, m)
 	r.keyBytes += int64(p.bytes - before)
 }
 
 // pageLocked returns the page of an id, made if need be. r.mu must be held.
-func (r *Registry) pageLocked(id uint32) *page {
+func (r *Registry) pageLocked(id model.SeriesNumber) *page {
 	at := int(id / PageSize)
 	if n := len(r.pages); at >= n {
 		if n > 0 && r.pages[n-1] != nil {
@@ -285,8 +286,8 @@ func (r *Registry) packLocked(p *page) {
 
 // placeLocked returns where an id is; p is nil if there is no such series.
 // r.mu must be held.
-func (r *Registry) placeLocked(id uint32) (p *page, slot uint32) {
-	at, slot := int(id/PageSize), id%PageSize
+func (r *Registry) placeLocked(id model.SeriesNumber) (p *page, slot uint32) {
+	at, slot := int(id/PageSize), uint32(id%PageSize)
 	if at >= len(r.pages) || r.pages[at] == nil || r.pages[at].kinds[slot] == 0 {
 		return nil, 0
 	}
@@ -295,7 +296,7 @@ func (r *Registry) placeLocked(id uint32) (p *page, slot uint32) {
 
 // kindLocked returns the kind of a series, 0 if there is none. r.mu must be
 // held.
-func (r *Registry) kindLocked(id uint32) model.Kind {
+func (r *Registry) kindLocked(id model.SeriesNumber) model.Kind {
 	if at := int(id / PageSize); at < len(r.pages) && r.pages[at] != nil {
 		return r.pages[at].kinds[id%PageSize]
 	}
@@ -303,7 +304,7 @@ func (r *Registry) kindLocked(id uint32) model.Kind {
 }
 
 // keyLocked returns the key of a series, "" if there is none. r.mu must be held.
-func (r *Registry) keyLocked(id uint32) string {
+func (r *Registry) keyLocked(id model.SeriesNumber) string {
 	p, slot := r.placeLocked(id)
 	if p == nil {
 		return ""
@@ -317,7 +318,7 @@ func (r *Registry) Kinds(dst []model.Kind, samples []store.Sample) ([]model.Kind
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for i := range samples {
-		kind := r.kindLocked(uint32(samples[i].Ref))
+		kind := r.kindLocked(model.SeriesNumber(samples[i].Ref))
 		if kind == 0 {
 			return dst, false
 		}
@@ -327,21 +328,21 @@ func (r *Registry) Kinds(dst []model.Kind, samples []store.Sample) ([]model.Kind
 }
 
 // Kind returns the kind of a series, 0 if there is none.
-func (r *Registry) Kind(id uint32) model.Kind {
+func (r *Registry) Kind(id model.SeriesNumber) model.Kind {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.kindLocked(id)
 }
 
 // Key returns the key of a series, "" if there is none.
-func (r *Registry) Key(id uint32) string {
+func (r *Registry) Key(id model.SeriesNumber) string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.keyLocked(id)
 }
 
 // Series returns what id stands for.
-func (r *Registry) Series(id uint32) (model.Series, bool) {
+func (r *Registry) Series(id model.SeriesNumber) (model.Series, bool) {
 	key := r.Key(id)
 	if key == "" {
 		return model.Series{}, false
@@ -358,7 +359,7 @@ func (r *Registry) Introduce(dst []record.Definition, samples []store.Sample) []
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range samples {
-		id := uint32(samples[i].Ref)
+		id := model.SeriesNumber(samples[i].Ref)
 		p, slot := r.placeLocked(id)
 		if p != nil && p.marks[slot] != logged {
 			p.marks[slot] = logged
@@ -373,7 +374,7 @@ func (r *Registry) Introduce(dst []record.Definition, samples []store.Sample) []
 
 // Unused returns the series that were created, but not introduced by a log
 // record, before the last call of Unused: their creator has given up.
-func (r *Registry) Unused() (ids []uint32) {
+func (r *Registry) Unused() (ids []model.SeriesNumber) {
 	if r.unlogged.Load() == 0 {
 		return nil
 	}
@@ -389,7 +390,7 @@ func (r *Registry) Unused() (ids []uint32) {
 			case mark == fresh:
 				p.marks[slot] = stale
 			default:
-				ids = append(ids, uint32(at*PageSize+slot))
+				ids = append(ids, model.SeriesNumber(at*PageSize+slot))
 			}
 		}
 	}
@@ -397,7 +398,7 @@ func (r *Registry) Unused() (ids []uint32) {
 }
 
 // Forget removes series. Their refs are void from here on.
-func (r *Registry) Forget(ids []uint32) {
+func (r *Registry) Forget(ids []model.SeriesNumber) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, id := range ids {
@@ -406,7 +407,7 @@ func (r *Registry) Forget(ids []uint32) {
 			continue
 		}
 		key := p.key(slot)
-		r.byKey.Remove(r.byKey.Hash([]byte(key)), id)
+		r.byKey.Remove(r.byKey.Hash([]byte(key)), uint32(id))
 		if p.marks[slot] != logged {
 			r.unlogged.Add(-1)
 			r.freshBytes -= int64(len(key))
@@ -427,7 +428,7 @@ func (r *Registry) Forget(ids []uint32) {
 }
 
 // Expect says that ids below n were given out.
-func (r *Registry) Expect(n uint32) {
+func (r *Registry) Expect(n model.SeriesNumber) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.next = max(r.next, n)
@@ -436,7 +437,7 @@ func (r *Registry) Expect(n uint32) {
 // Settle ends a series of calls of Restore. It packs what they have left loose,
 // and returns the ids whose keys have moved to others: such a series was forgotten
 // before the same one came again.
-func (r *Registry) Settle() (forgotten []uint32) {
+func (r *Registry) Settle() (forgotten []model.SeriesNumber) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	slices.Sort(r.replaced)
@@ -465,17 +466,17 @@ func (r *Registry) DecodeSamples(payload []byte, b *store.Batch) error {
 }
 
 // IDs returns all known ids, ascending.
-func (r *Registry) IDs() []uint32 {
+func (r *Registry) IDs() []model.SeriesNumber {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	ids := make([]uint32, 0, r.byKey.Len())
+	ids := make([]model.SeriesNumber, 0, r.byKey.Len())
 	for at, p := range r.pages {
 		if p == nil {
 			continue
 		}
 		for slot, kind := range p.kinds {
 			if kind != 0 {
-				ids = append(ids, uint32(at*PageSize+slot))
+				ids = append(ids, model.SeriesNumber(at*PageSize+slot))
 			}
 		}
 	}
@@ -483,7 +484,7 @@ func (r *Registry) IDs() []uint32 {
 }
 
 // NextID returns the id that the next new series gets.
-func (r *Registry) NextID() uint32 {
+func (r *Registry) NextID() model.SeriesNumber {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.next

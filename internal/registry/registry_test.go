@@ -23,7 +23,7 @@ func testKey(n int) string { return "\x01m" + strings.Repeat("x", n%7) + fmt.Spr
 func TestRegistry(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := New()
-		ids := map[string]uint32{}
+		ids := map[string]model.SeriesNumber{}
 		key := rapid.Custom(func(t *rapid.T) string { return testKey(rapid.IntRange(0, 2000).Draw(t, "key")) })
 		create := func(k string) {
 			id, err := r.Create(k)
@@ -40,7 +40,7 @@ func TestRegistry(t *testing.T) {
 				}
 			},
 			"restore": func(t *rapid.T) {
-				id, k := uint32(rapid.IntRange(5000, 7000).Draw(t, "id")), key.Draw(t, "key")
+				id, k := model.SeriesNumber(rapid.IntRange(5000, 7000).Draw(t, "id")), key.Draw(t, "key")
 				if r.keyLocked(id) != "" && r.keyLocked(id) != k {
 					return
 				}
@@ -48,9 +48,9 @@ func TestRegistry(t *testing.T) {
 				ids[k] = id
 			},
 			"forget": func(t *rapid.T) {
-				var some []uint32
+				var some []model.SeriesNumber
 				for k, id := range ids {
-					if id%3 == uint32(len(ids)%3) {
+					if id%3 == model.SeriesNumber(len(ids)%3) {
 						some = append(some, id)
 						delete(ids, k)
 					}
@@ -60,7 +60,7 @@ func TestRegistry(t *testing.T) {
 			"introduce": func(t *rapid.T) {
 				var b store.Batch
 				for _, id := range ids {
-					if id%4 == uint32(len(ids)%4) {
+					if id%4 == model.SeriesNumber(len(ids)%4) {
 						b.AddLong(store.Ref(id), 1, 1, 0)
 					}
 				}
@@ -122,9 +122,9 @@ func unloggedOf(r *Registry) (n int64) {
 func TestForgottenSeriesCostNothing(t *testing.T) {
 	r := New()
 	const generation, generations = 10_000, 100
-	var last []uint32
+	var last []model.SeriesNumber
 	for g := range generations {
-		var ids []uint32
+		var ids []model.SeriesNumber
 		for i := range generation {
 			id, err := r.Create(testKey(g*generation + i))
 			if err != nil {
@@ -159,8 +159,8 @@ func TestPagesArePackedAgain(t *testing.T) {
 	if p.loose != nil {
 		t.Fatal("a full page is not packed")
 	}
-	for id := range uint32(PageSize - 1) {
-		r.Forget([]uint32{id})
+	for id := range model.SeriesNumber(PageSize - 1) {
+		r.Forget([]model.SeriesNumber{id})
 	}
 	if want := testKey(PageSize - 1); p.key(PageSize-1) != want || len(p.text) > 2*len(want) {
 		t.Errorf("the key is %q in a text of %d bytes", p.key(PageSize-1), len(p.text))
@@ -177,14 +177,14 @@ func TestUnused(t *testing.T) {
 	}
 	r.Introduce(nil, []store.Sample{{Ref: store.Ref(used)}})
 	late, _ := r.Create(testKey(3))
-	if ids := r.Unused(); !slices.Equal(ids, []uint32{never}) {
-		t.Fatalf("given up: %v, want %v", ids, []uint32{never})
+	if ids := r.Unused(); !slices.Equal(ids, []model.SeriesNumber{never}) {
+		t.Fatalf("given up: %v, want %v", ids, []model.SeriesNumber{never})
 	}
-	r.Forget([]uint32{never})
-	if ids := r.Unused(); !slices.Equal(ids, []uint32{late}) {
-		t.Fatalf("given up: %v, want %v", ids, []uint32{late})
+	r.Forget([]model.SeriesNumber{never})
+	if ids := r.Unused(); !slices.Equal(ids, []model.SeriesNumber{late}) {
+		t.Fatalf("given up: %v, want %v", ids, []model.SeriesNumber{late})
 	}
-	r.Forget([]uint32{late})
+	r.Forget([]model.SeriesNumber{late})
 	if r.unlogged.Load() != 0 || r.Unused() != nil {
 		t.Error("something is left")
 	}
@@ -198,15 +198,15 @@ func TestLookingUpIDs(t *testing.T) {
 		return string(model.Series{Metric: fmt.Sprint("m", n), Type: model.TypeLong, Tags: model.MustTags("a", "b")}.AppendKey(nil))
 	}
 	kind := model.TypeLong.Kind()
-	for i := range uint32(2 * PageSize) {
+	for i := range model.SeriesNumber(2 * PageSize) {
 		if id, err := r.Create(key(int(i))); err != nil || id != i {
 			t.Fatalf("series %d gets id %d, %v", i, id, err)
 		}
 	}
-	r.Forget([]uint32{PageSize})
-	all := uint32(2 * PageSize)
+	r.Forget([]model.SeriesNumber{PageSize})
+	all := model.SeriesNumber(2 * PageSize)
 	for _, c := range []struct {
-		id   uint32
+		id   model.SeriesNumber
 		want string
 	}{
 		{0, key(0)}, {PageSize - 1, key(PageSize - 1)}, {PageSize, ""}, {PageSize + 1, key(PageSize + 1)},
@@ -252,7 +252,7 @@ func TestIntroduce(t *testing.T) {
 // series are still added, holds its keys one by one.
 func TestSettlePacksAllButTheLast(t *testing.T) {
 	r := New()
-	for at := range uint32(3) {
+	for at := range model.SeriesNumber(3) {
 		r.Restore(record.Definition{ID: (2 - at) * PageSize, Key: testKey(int(at))})
 	}
 	r.Settle()
@@ -271,10 +271,10 @@ func TestEpochMoves(t *testing.T) {
 	r.gone = forgetsPerEpoch - 2
 	a, _ := r.Create(testKey(1))
 	b, _ := r.Create(testKey(2))
-	if r.Forget([]uint32{a}); r.Epoch() != before {
+	if r.Forget([]model.SeriesNumber{a}); r.Epoch() != before {
 		t.Errorf("epoch %d after %d forgotten, want %d", r.Epoch(), r.gone, before)
 	}
-	if r.Forget([]uint32{b}); r.Epoch() != before+1 || r.gone != 0 {
+	if r.Forget([]model.SeriesNumber{b}); r.Epoch() != before+1 || r.gone != 0 {
 		t.Errorf("epoch %d, %d counted towards the next, want %d and 0", r.Epoch(), r.gone, before+1)
 	}
 }
@@ -310,8 +310,8 @@ func TestIDsAreGivenAgain(t *testing.T) {
 		}
 	}
 	full()
-	var gone []uint32
-	for id := range uint32(before) {
+	var gone []model.SeriesNumber
+	for id := range model.SeriesNumber(before) {
 		if id%2 == 0 || id/PageSize == 1 {
 			gone = append(gone, id)
 		}
@@ -325,7 +325,7 @@ func TestIDsAreGivenAgain(t *testing.T) {
 	if last, end := r.Vacant(math.MaxUint32 - PageSize/2); end != 0 || last.Minimum()%PageSize != 0 || last.Maximum() != math.MaxUint32-2 {
 		t.Fatalf("the last vacant ids are %d to %d, next is %d", last.Minimum(), last.Maximum(), end)
 	}
-	if !slices.Equal(ids.ToArray()[:len(gone)], gone) || ids.GetCardinality() < reuseMax {
+	if !slices.EqualFunc(ids.ToArray()[:len(gone)], gone, func(n uint32, id model.SeriesNumber) bool { return n == uint32(id) }) || ids.GetCardinality() < reuseMax {
 		t.Fatalf("%d vacant ids", ids.GetCardinality())
 	}
 	ids.RemoveRange(before, 1<<32) // never given, as if something named them
@@ -355,7 +355,7 @@ func TestIDsAreGivenAgain(t *testing.T) {
 			t.Fatalf("the forgotten key of id %d is found", id)
 		}
 	}
-	for id := range uint32(before) {
+	for id := range model.SeriesNumber(before) {
 		if want := testKey(int(id)); !slices.Contains(gone, id) && r.Key(id) != want {
 			t.Fatalf("id %d stands for %q, want %q", id, r.Key(id), want)
 		}

@@ -83,7 +83,7 @@ func (s *Spool) logBatch(g *Generation, stampMS int64, e *writelog.Encoder) writ
 func (s *Spool) define(g *Generation, e *writelog.Encoder, b *store.Batch) {
 	e.Define = e.Define[:0]
 	for i := range b.Samples {
-		id := uint32(b.Samples[i].Ref)
+		id := model.SeriesNumber(b.Samples[i].Ref)
 		if !g.defined.add(id) {
 			continue
 		}
@@ -96,7 +96,7 @@ func (s *Spool) define(g *Generation, e *writelog.Encoder, b *store.Batch) {
 }
 
 // addToIndex makes a series findable. The order lock must be held.
-func (s *Spool) addToIndex(id uint32, key string) {
+func (s *Spool) addToIndex(id model.SeriesNumber, key string) {
 	series, err := model.ParseKey(key)
 	if err != nil { // checked by Create
 		return

@@ -231,7 +231,7 @@ type sinkFunc func(context.Context, *Generation) error
 
 func (f sinkFunc) Write(ctx context.Context, g *Generation) error { return f(ctx, g) }
 
-func (r *remote) writeOne(g *Generation, id uint32) error {
+func (r *remote) writeOne(g *Generation, id model.SeriesNumber) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.writeSeries(g, id)

@@ -86,7 +86,7 @@ func (f wantedSeries) in(g *Generation, left *roaring.Bitmap) bool {
 		ids = roaring.And(ids, left)
 	}
 	for it := ids.Iterator(); it.HasNext(); {
-		if g.has(it.Next(), model.AllTime) {
+		if g.has(model.SeriesNumber(it.Next()), model.AllTime) {
 			return true
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/model"
 	"varve/internal/store"
 	"varve/internal/units"
 	"varve/internal/wal"
@@ -89,7 +90,7 @@ func seen(t *testing.T, s *Spool, sink *remote, want content) error {
 	defer v.Close()
 	got := sink.content()
 	metrics := map[string]bool{}
-	for id := range uint32(s.series.Count() + 1) {
+	for id := range model.SeriesNumber(s.series.Count() + 1) {
 		if series, ok := v.SeriesOf(id); ok {
 			metrics[series.Metric] = true
 		}

@@ -103,14 +103,14 @@ func (g *Generation) Samples() int64 {
 func (g *Generation) Bytes() int64 { return g.logBytes.Load() }
 
 // Series yields the ids of the series with samples, ascending.
-func (g *Generation) Series() iter.Seq[uint32] {
+func (g *Generation) Series() iter.Seq[model.SeriesNumber] {
 	p := g.place.Load()
 	if p.head != nil {
 		return p.head.Series()
 	}
-	return func(yield func(uint32) bool) {
+	return func(yield func(model.SeriesNumber) bool) {
 		for it := p.file.Series.Iterator(); it.HasNext(); {
-			if !yield(it.Next()) {
+			if !yield(model.SeriesNumber(it.Next())) {
 				return
 			}
 		}
@@ -118,13 +118,13 @@ func (g *Generation) Series() iter.Seq[uint32] {
 }
 
 // SeriesOf returns what an id stands for. It knows all ids that Series yields.
-func (g *Generation) SeriesOf(id uint32) (model.Series, bool) { return g.series.Series(id) }
+func (g *Generation) SeriesOf(id model.SeriesNumber) (model.Series, bool) { return g.series.Series(id) }
 
 // Snapshot fills run with samples of a series: all that lie in the range, and
 // perhaps more; callers clip. With run.Stamps it has each sample's write
 // timestamp, unless an earlier version has acknowledged the samples. It reports whether the series has any. Its errors
 // are damage to memory, or what reading a file gives.
-func (g *Generation) Snapshot(id uint32, within model.TimeRange, run *head.Run) (bool, error) {
+func (g *Generation) Snapshot(id model.SeriesNumber, within model.TimeRange, run *head.Run) (bool, error) {
 	p := g.place.Load()
 	if p.head != nil {
 		return p.head.Snapshot(id, within, run)
@@ -133,10 +133,10 @@ func (g *Generation) Snapshot(id uint32, within model.TimeRange, run *head.Run) 
 }
 
 // has reports whether a series may have samples in r.
-func (g *Generation) has(id uint32, r model.TimeRange) bool {
+func (g *Generation) has(id model.SeriesNumber, r model.TimeRange) bool {
 	p := g.place.Load()
 	if p.head == nil {
-		return p.file.Range().Overlaps(r) && p.file.Series.Contains(id)
+		return p.file.Range().Overlaps(r) && p.file.Series.Contains(uint32(id))
 	}
 	span, ok := p.head.Span(id)
 	return ok && span.Overlaps(r)
@@ -171,10 +171,10 @@ type spillReader struct {
 	decoder chunk.Decoder
 }
 
-func (f *spillFile) snapshot(id uint32, within model.TimeRange, run *head.Run) (bool, error) {
+func (f *spillFile) snapshot(id model.SeriesNumber, within model.TimeRange, run *head.Run) (bool, error) {
 	run.Fragments, run.Kind = run.Fragments[:0], 0
 	run.Open.Reset()
-	if !f.Series.Contains(id) {
+	if !f.Series.Contains(uint32(id)) {
 		return false, nil
 	}
 	if run.Stamps && f.stamps != nil {
@@ -184,7 +184,7 @@ func (f *spillFile) snapshot(id uint32, within model.TimeRange, run *head.Run) (
 }
 
 // stamped reads a series with its stamps.
-func (f *spillFile) stamped(id uint32, run *head.Run) error {
+func (f *spillFile) stamped(id model.SeriesNumber, run *head.Run) error {
 	if err := f.read(id, model.AllTime, run); err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (f *spillFile) stamped(id uint32, run *head.Run) error {
 }
 
 // read appends the samples of a series to run.
-func (f *spillFile) read(id uint32, within model.TimeRange, run *head.Run) error {
+func (f *spillFile) read(id model.SeriesNumber, within model.TimeRange, run *head.Run) error {
 	r, _ := f.readers.Get().(*spillReader)
 	if r == nil {
 		r = &spillReader{iter: f.Iter(true)}

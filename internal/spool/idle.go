@@ -17,9 +17,9 @@ type idleBook struct {
 	settling sync.Mutex // one settleIndex at a time
 
 	mu      sync.Mutex
-	drained *roaring.Bitmap // series of drained generations since settleIndex
-	used    *roaring.Bitmap // the same, since lookAtIdle
-	next    uint32          // series from this id on are newer than the last lookAtIdle
+	drained *roaring.Bitmap    // series of drained generations since settleIndex
+	used    *roaring.Bitmap    // the same, since lookAtIdle
+	next    model.SeriesNumber // series from this id on are newer than the last lookAtIdle
 }
 
 // drop notes the series of a generation that is drained.
@@ -27,7 +27,7 @@ func (b *idleBook) drop(g *Generation) {
 	ids := roaring.New()
 	buf := make([]uint32, 0, 4096)
 	for id := range g.Series() {
-		if buf = append(buf, id); len(buf) == cap(buf) {
+		if buf = append(buf, uint32(id)); len(buf) == cap(buf) {
 			ids.AddMany(buf)
 			buf = buf[:0]
 		}
@@ -53,7 +53,7 @@ func (s *Spool) generations() (current, viewed []*Generation) {
 	return current, viewed
 }
 
-func hasSamples(held []*Generation, id uint32) bool {
+func hasSamples(held []*Generation, id model.SeriesNumber) bool {
 	return slices.ContainsFunc(held, func(g *Generation) bool { return g.has(id, model.AllTime) })
 }
 
@@ -91,11 +91,11 @@ func (s *Spool) unindex(ids []uint32, later *roaring.Bitmap) {
 	s.order.Lock()
 	defer s.order.Unlock()
 	current, viewed := s.generations()
-	for _, id := range ids {
-		switch {
+	for _, n := range ids {
+		switch id := model.SeriesNumber(n); {
 		case hasSamples(current, id): // it is noted again when that is drained
 		case hasSamples(viewed, id):
-			later.Add(id)
+			later.Add(n)
 		default:
 			s.unindexLocked(id)
 		}
@@ -103,7 +103,7 @@ func (s *Spool) unindex(ids []uint32, later *roaring.Bitmap) {
 }
 
 // unindexLocked takes a series out of the index. The order lock must be held.
-func (s *Spool) unindexLocked(id uint32) {
+func (s *Spool) unindexLocked(id model.SeriesNumber) {
 	if !s.order.indexed.remove(id) {
 		return
 	}
@@ -125,10 +125,10 @@ func (s *Spool) lookAtIdle() {
 	b.mu.Unlock()
 	current, viewed := s.generations()
 	held := append(current, viewed...)
-	var idle []uint32
+	var idle []model.SeriesNumber
 	keyBytes := 0
 	for _, id := range s.series.IDs() {
-		if id < known && !used.Contains(id) && !hasSamples(held, id) {
+		if id < known && !used.Contains(uint32(id)) && !hasSamples(held, id) {
 			idle = append(idle, id)
 			keyBytes += len(s.series.Key(id))
 		}
@@ -139,7 +139,7 @@ func (s *Spool) lookAtIdle() {
 }
 
 // forget takes series out, unless samples have arrived meanwhile.
-func (s *Spool) forget(ids []uint32) {
+func (s *Spool) forget(ids []model.SeriesNumber) {
 	s.order.Lock()
 	defer s.order.Unlock()
 	held := slices.Concat(s.generations()) // with those that only views have: their ids stay what they are

@@ -1,5 +1,7 @@
 package spool
 
+import "varve/internal/model"
+
 // An idSet is a set of series ids: a bit each, in pages that exist only where
 // there are ids. It does not lock.
 type idSet struct {
@@ -10,7 +12,7 @@ const idPageBits = 12
 
 type idPage [1 << idPageBits / 64]uint64
 
-func (s *idSet) has(id uint32) bool {
+func (s *idSet) has(id model.SeriesNumber) bool {
 	at := int(id >> idPageBits)
 	if at >= len(s.pages) || s.pages[at] == nil {
 		return false
@@ -19,7 +21,7 @@ func (s *idSet) has(id uint32) bool {
 }
 
 // add puts id in and reports whether it was not there.
-func (s *idSet) add(id uint32) bool {
+func (s *idSet) add(id model.SeriesNumber) bool {
 	at := int(id >> idPageBits)
 	for at >= len(s.pages) {
 		s.pages = append(s.pages, nil)
@@ -36,7 +38,7 @@ func (s *idSet) add(id uint32) bool {
 }
 
 // remove takes id out and reports whether it was there.
-func (s *idSet) remove(id uint32) bool {
+func (s *idSet) remove(id model.SeriesNumber) bool {
 	if !s.has(id) {
 		return false
 	}

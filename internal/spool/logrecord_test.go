@@ -72,7 +72,7 @@ func FuzzMark(f *testing.F) {
 // opening ends with an error or with a spool that works.
 func FuzzReplay(f *testing.F) {
 	series := testSeries("load", 1)
-	batch := func(id uint32, key string, samples int64) []byte {
+	batch := func(id model.SeriesNumber, key string, samples int64) []byte {
 		var b store.Batch
 		b.Reset(1)
 		var kinds []model.Kind

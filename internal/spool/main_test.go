@@ -96,7 +96,7 @@ func (r *remote) Write(ctx context.Context, g *Generation) error {
 	return half
 }
 
-func (r *remote) writeSeries(g *Generation, id uint32) error {
+func (r *remote) writeSeries(g *Generation, id model.SeriesNumber) error {
 	series, ok := g.SeriesOf(id)
 	if !ok {
 		return fmt.Errorf("series %d is not known", id)

@@ -25,7 +25,7 @@ func TestWrittenInPart(t *testing.T) {
 		left := roaring.New()
 		for id := range g.Series() {
 			if series, _ := g.SeriesOf(id); series.Metric == "away" && away.Load() {
-				left.Add(id)
+				left.Add(uint32(id))
 			}
 		}
 		if left.IsEmpty() {

@@ -24,7 +24,7 @@ type replayer struct {
 	// renamed are the series that log records give another id than they have
 	// here: they were forgotten, and known again, while old records were still
 	// there.
-	renamed map[uint32]uint32
+	renamed map[model.SeriesNumber]model.SeriesNumber
 }
 
 // replay brings what the log holds into generations.
@@ -35,7 +35,7 @@ func (s *Spool) replay() error {
 		return err
 	}
 	s.order.from = from
-	r := &replayer{spool: s, renamed: make(map[uint32]uint32)}
+	r := &replayer{spool: s, renamed: make(map[model.SeriesNumber]model.SeriesNumber)}
 	stats, err := wal.Replay(s.fs, s.path(logName), wal.ReplayOptions{From: from, OnDamage: s.options.OnDamage}, r.record)
 	if err != nil {
 		return fmt.Errorf("replay the write-ahead log of the spool: %w", err)
@@ -168,15 +168,15 @@ func (r *replayer) samples(payload []byte, b *store.Batch) error {
 	if len(r.renamed) == 0 {
 		return series.DecodeSamples(payload, b)
 	}
-	live := func(id uint32) uint32 {
+	live := func(id model.SeriesNumber) model.SeriesNumber {
 		if other, ok := r.renamed[id]; ok {
 			return other
 		}
 		return id
 	}
-	err := record.Samples(payload, func(id uint32) model.Kind { return series.Kind(live(id)) }, b)
+	err := record.Samples(payload, func(id model.SeriesNumber) model.Kind { return series.Kind(live(id)) }, b)
 	for i := range b.Samples {
-		b.Samples[i].Ref = store.Ref(live(uint32(b.Samples[i].Ref)))
+		b.Samples[i].Ref = store.Ref(live(model.SeriesNumber(b.Samples[i].Ref)))
 	}
 	return err
 }

@@ -167,7 +167,7 @@ const (
 
 // writeRun adds a series' samples to w fragment by fragment, or their stamps as
 // stampsAsSamples has them if run has them. samples is scratch.
-func writeRun(w *blockfile.Writer, id uint32, run *head.Run, samples *model.Columns, firstMS int64) error {
+func writeRun(w *blockfile.Writer, id model.SeriesNumber, run *head.Run, samples *model.Columns, firstMS int64) error {
 	samples.Reset()
 	kind, written := run.Kind, 0
 	flush := func() error {

@@ -111,7 +111,7 @@ func TestFilesAnswerForWhatTheyHold(t *testing.T) {
 		r    model.TimeRange
 		want bool
 	}{{idA, near, true}, {idA, far, false}, {idB, near, false}, {idB, far, false}} {
-		if got := g.has(uint32(c.id), c.r); got != c.want {
+		if got := g.has(model.SeriesNumber(c.id), c.r); got != c.want {
 			t.Errorf("the file has samples of series %d in %v: %v", c.id, c.r, got)
 		}
 	}

@@ -44,12 +44,12 @@ func (s *Spool) View() *View {
 
 // pending returns the generations whose samples of a series are read from here: not
 // those that the remote store has, unless an older one that it lacks would hide them.
-func (v *View) pending(id uint32) []*Generation {
+func (v *View) pending(id model.SeriesNumber) []*Generation {
 	if v.left == nil {
 		return v.held
 	}
 	for i, g := range v.held {
-		if (v.left[i] == nil || v.left[i].Contains(id)) && g.has(id, model.AllTime) {
+		if (v.left[i] == nil || v.left[i].Contains(uint32(id))) && g.has(id, model.AllTime) {
 			return v.held[i:]
 		}
 	}
@@ -70,13 +70,17 @@ func (v *View) Close() {
 // Select returns the ids of the series that match and have samples here near
 // the range, ascending. The only error is a *store.InputError for a matcher
 // without meaning.
-func (v *View) Select(ctx context.Context, metric string, matchers []model.Matcher, r model.TimeRange) ([]uint32, error) {
+func (v *View) Select(ctx context.Context, metric string, matchers []model.Matcher, r model.TimeRange) ([]model.SeriesNumber, error) {
 	ids, err := v.spool.index.Select(ctx, metric, matchers, nil)
 	if err != nil {
 		return nil, err
 	}
 	v.keepNear(ids, r)
-	return ids.ToArray(), nil
+	found := make([]model.SeriesNumber, 0, ids.GetCardinality())
+	for it := ids.Iterator(); it.HasNext(); {
+		found = append(found, model.SeriesNumber(it.Next()))
+	}
+	return found, nil
 }
 
 // keepNear removes from ids the series without samples near r.
@@ -87,9 +91,9 @@ func (v *View) keepNear(ids *roaring.Bitmap, r model.TimeRange) {
 	near := roaring.New()
 	if v.left != nil {
 		for it := ids.Iterator(); it.HasNext(); {
-			id := it.Next()
+			id := model.SeriesNumber(it.Next())
 			if slices.ContainsFunc(v.pending(id), func(g *Generation) bool { return g.has(id, r) }) {
-				near.Add(id)
+				near.Add(uint32(id))
 			}
 		}
 		ids.And(near)
@@ -106,21 +110,21 @@ func (v *View) keepNear(ids *roaring.Bitmap, r model.TimeRange) {
 	}
 	rest := roaring.AndNot(ids, near)
 	for it := rest.Iterator(); it.HasNext(); {
-		id := it.Next()
+		id := model.SeriesNumber(it.Next())
 		if slices.ContainsFunc(heads, func(g *Generation) bool { return g.has(id, r) }) {
-			near.Add(id)
+			near.Add(uint32(id))
 		}
 	}
 	ids.And(near)
 }
 
 // SeriesOf returns what an id of this view stands for.
-func (v *View) SeriesOf(id uint32) (model.Series, bool) { return v.spool.series.Series(id) }
+func (v *View) SeriesOf(id model.SeriesNumber) (model.Series, bool) { return v.spool.series.Series(id) }
 
 // Runs returns what the generations hold of a series near the range, oldest
 // first: where two have a sample of the same time the later one's is valid.
 // Callers clip.
-func (v *View) Runs(id uint32, r model.TimeRange) ([]head.Run, error) {
+func (v *View) Runs(id model.SeriesNumber, r model.TimeRange) ([]head.Run, error) {
 	var runs []head.Run
 	for _, g := range v.pending(id) {
 		if !g.has(id, r) {
@@ -148,7 +152,7 @@ func (v *View) Names(ctx context.Context, q store.NamesQuery) (names []string, m
 	own, seen := index.New(), roaring.New()
 	for _, g := range v.held {
 		for id := range g.Series() {
-			if series, ok := v.SeriesOf(id); ok && seen.CheckedAdd(id) && len(v.pending(id)) > 0 {
+			if series, ok := v.SeriesOf(id); ok && seen.CheckedAdd(uint32(id)) && len(v.pending(id)) > 0 {
 				own.Add(id, series)
 			}
 		}

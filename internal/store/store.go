@@ -22,7 +22,8 @@ type Store interface {
 }
 
 // Ref names a series within one open store. Refs are dense small numbers that
-// mean nothing after the store was closed, nor in a later epoch.
+// mean nothing after the store was closed, nor in a later epoch. A ref for appending is
+// the model.SeriesNumber of the series, as long as it is valid; a ref of a View need not be.
 type Ref uint32
 
 // Appender takes samples in.

@@ -73,7 +73,7 @@ func TestEncodeStale(t *testing.T) {
 	if err := errors.Join(e.Encode(r, both), other.Encode(r, one)); err != nil || len(e.Kinds) != 2 || e.Kinds[0] == e.Kinds[1] || !e.Current(r, both) {
 		t.Fatalf("kinds %v, %v", e.Kinds, err)
 	}
-	r.Forget([]uint32{uint32(gone)})
+	r.Forget([]model.SeriesNumber{model.SeriesNumber(gone)})
 	if e.Current(r, both) || !other.Current(r, one) {
 		t.Errorf("after one was forgotten: both current %v, the other alone %v", e.Current(r, both), other.Current(r, one))
 	}

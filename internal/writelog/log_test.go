@@ -133,7 +133,7 @@ func TestManyDefinitions(t *testing.T) {
 	mem := vfs.NewMem()
 	n := newTenant(t, mem).open(t)
 	var define []record.Definition
-	for id := range uint32(5) {
+	for id := range model.SeriesNumber(5) {
 		series := model.Series{Metric: strings.Repeat("m", 1<<19) + string(rune('a'+id)), Type: model.TypeLong, Tags: model.MustTags("a", "b")}
 		define = append(define, record.Definition{ID: id, Key: string(series.AppendKey(nil))})
 	}

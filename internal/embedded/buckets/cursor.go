@@ -18,7 +18,7 @@ const (
 // A Query is what a Cursor needs to know.
 type Query struct {
 	Context context.Context
-	Series  uint32
+	Series  model.SeriesNumber
 	Kind    model.Kind
 	Policy  retention.Policy // of the series; it says which value stands for a bucket
 	Options store.ReadOptions

@@ -39,7 +39,7 @@ type Reader struct {
 }
 
 // Open begins to read a series' buckets that begin in a range.
-func (r *Reader) Open(series uint32, within model.TimeRange, descending bool, sources []*Source) {
+func (r *Reader) Open(series model.SeriesNumber, within model.TimeRange, descending bool, sources []*Source) {
 	r.sources, r.within, r.flip = sources, within, 0
 	if descending {
 		r.flip = -1

@@ -61,9 +61,9 @@ type Spec struct {
 
 // Meta changes with every commit.
 type Meta struct {
-	LogFrom    uint64 `json:"log_from"`    // segments before this one are in files
-	NextSeries uint32 `json:"next_series"` // ids below were given out
-	Deletions  uint64 `json:"deletions"`   // sequence of the last deletion
+	LogFrom    uint64             `json:"log_from"`    // segments before this one are in files
+	NextSeries model.SeriesNumber `json:"next_series"` // ids below were given out
+	Deletions  uint64             `json:"deletions"`   // sequence of the last deletion
 }
 
 // File repeats of a file what cannot be told from its samples, in case that
@@ -192,7 +192,9 @@ func (c *Catalogue) Close() error { return c.db.Close() }
 // MetaKey is the key of a row of JSON: "store" is a Meta, "spec" a Spec.
 func MetaKey(name string) []byte { return append([]byte{tableMeta}, name...) }
 
-func seriesKey(id uint32) []byte { return binary.BigEndian.AppendUint32([]byte{TableSeries}, id) }
+func seriesKey(id model.SeriesNumber) []byte {
+	return binary.BigEndian.AppendUint32([]byte{TableSeries}, uint32(id))
+}
 
 func numberKey(table byte, n uint64) []byte { return binary.BigEndian.AppendUint64([]byte{table}, n) }
 
@@ -263,7 +265,7 @@ type Change struct {
 	AddFiles      map[uint64]File
 	DropFiles     []uint64
 	Define        []record.Definition
-	Forget        []uint32
+	Forget        []model.SeriesNumber
 	AddDeletions  []*record.Deletion
 	DropDeletions []uint64
 	Meta          func(*Meta) // nil = as it is

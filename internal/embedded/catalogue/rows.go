@@ -30,7 +30,7 @@ func Scan(r pebble.Reader, table byte, fn func(key, value []byte) error) error {
 }
 
 // ReadSeries returns what an id stands for, false if that cannot be told.
-func ReadSeries(r pebble.Reader, id uint32) (model.Series, bool) {
+func ReadSeries(r pebble.Reader, id model.SeriesNumber) (model.Series, bool) {
 	v, closer, err := r.Get(seriesKey(id))
 	if err != nil {
 		return model.Series{}, false
@@ -41,7 +41,7 @@ func ReadSeries(r pebble.Reader, id uint32) (model.Series, bool) {
 }
 
 // SeriesName says which series an id is, for people.
-func SeriesName(r pebble.Reader, id uint32) string {
+func SeriesName(r pebble.Reader, id model.SeriesNumber) string {
 	if s, ok := ReadSeries(r, id); ok {
 		return s.String()
 	}
@@ -53,7 +53,7 @@ func ParseSeries(key, value []byte) (record.Definition, model.Series, error) {
 	if len(key) != 4 {
 		return record.Definition{}, model.Series{}, fmt.Errorf("row of a series has a key of %d bytes, expected 4: %x", len(key), key)
 	}
-	d := record.Definition{ID: binary.BigEndian.Uint32(key), Key: string(value)}
+	d := record.Definition{ID: model.SeriesNumber(binary.BigEndian.Uint32(key)), Key: string(value)}
 	s, err := model.ParseKey(d.Key)
 	if err != nil {
 		return d, s, fmt.Errorf("series %d: %w", d.ID, err)

@@ -277,14 +277,14 @@ func (c *checker) read(doing string, n int64) error {
 }
 
 // kind returns the kind of a series, 0 if there is none.
-func (c *checker) kind(id uint32) model.Kind {
+func (c *checker) kind(id model.SeriesNumber) model.Kind {
 	if int(id) >= len(c.kinds) {
 		return 0
 	}
 	return c.kinds[id]
 }
 
-func (c *checker) define(id uint32, k model.Kind) {
+func (c *checker) define(id model.SeriesNumber, k model.Kind) {
 	if n := int(id) + 1; n > len(c.kinds) {
 		c.kinds = append(slices.Grow(c.kinds, n-len(c.kinds)), make([]model.Kind, n-len(c.kinds))...)
 	}

@@ -75,7 +75,7 @@ func (c *checker) unopened(number uint64, path string, fault error) error {
 		entries := p.Iter()
 		for e := (chunk.Entry{}); entries.Next(&e); {
 			samples += int64(e.Count)
-			series.Add(e.Series)
+			series.Add(uint32(e.Series))
 		}
 		return c.ctx.Err()
 	})
@@ -111,7 +111,7 @@ type blockCheck struct {
 	cols    model.Columns
 	seen    *roaring.Bitmap
 	tally   blockfile.Tally
-	series  uint32
+	series  model.SeriesNumber
 	last    int64 // of the chunk before
 	chunks  int64
 	samples int64
@@ -180,7 +180,7 @@ func (b *blockCheck) chunk(e *chunk.Entry) string {
 	b.series, b.last = e.Series, e.LastMS
 	b.chunks++
 	b.samples += int64(e.Count)
-	b.seen.Add(e.Series)
+	b.seen.Add(uint32(e.Series))
 	b.cols.Reset()
 	if err := b.decoder.DecodeEntry(e, &b.cols); err != nil {
 		return err.Error()
@@ -197,7 +197,7 @@ func (b *blockCheck) chunk(e *chunk.Entry) string {
 		return "no series ever had this id"
 	case kind == 0 && !b.gone(e):
 		// An expired sample hid them until the series was removed. It may be gone since.
-		b.removed.Add(e.Series)
+		b.removed.Add(uint32(e.Series))
 		b.leftover += int64(e.Count)
 	case b.file.StepMS != 0:
 		return b.buckets(e)
@@ -274,7 +274,7 @@ func (b *blockCheck) gone(e *chunk.Entry) bool {
 			continue
 		}
 		if !slices.ContainsFunc(b.deletions, func(d *record.Deletion) bool {
-			return d.Sequence > b.file.Deletions && d.Range.Contains(ms) && d.IDs.Contains(e.Series)
+			return d.Sequence > b.file.Deletions && d.Range.Contains(ms) && d.IDs.Contains(uint32(e.Series))
 		}) {
 			return false
 		}
@@ -283,7 +283,7 @@ func (b *blockCheck) gone(e *chunk.Entry) bool {
 }
 
 // name is the name of a series, for people.
-func (c *checker) name(id uint32) string {
+func (c *checker) name(id model.SeriesNumber) string {
 	if c.rows == nil {
 		return fmt.Sprintf("series %d", id)
 	}
@@ -317,7 +317,7 @@ const namesShown = 3
 // index tells.
 func (b *blockCheck) affected(i int) string {
 	ref := b.file.Ref(i)
-	lo, hi := ref.Series, uint32(math.MaxUint32)
+	lo, hi := ref.Series, model.SeriesNumber(math.MaxUint32)
 	span := b.file.Range()
 	if i+1 < b.file.Pages() {
 		next := b.file.Ref(i + 1)
@@ -328,13 +328,13 @@ func (b *blockCheck) affected(i int) string {
 			hi--
 		}
 	}
-	if lo == b.file.Series.Maximum() {
+	if uint32(lo) == b.file.Series.Maximum() {
 		span.StartMS = ref.FirstMS
 	}
 	var names []string
 	n := 0
 	for it := b.file.Series.Iterator(); it.HasNext(); {
-		id := it.Next()
+		id := model.SeriesNumber(it.Next())
 		if id < lo || id > hi {
 			continue
 		}

@@ -204,13 +204,13 @@ func hasTags(have model.Tags, want []model.Tag) bool {
 
 // writeSeries lists the chunks of one series, by file. Raw samples are counted
 // as 16 bytes: a time and a value of 8 each.
-func (d *Directory) writeSeries(w io.Writer, files []*blockfile.File, id uint32, s model.Series) error {
+func (d *Directory) writeSeries(w io.Writer, files []*blockfile.File, id model.SeriesNumber, s model.Series) error {
 	fmt.Fprintf(w, "%s, id %d\n", s, id)
 	t := newTable(w)
 	t.row("FILE", "ROW", "FIRST", "LAST", "SAMPLES", "BYTES", "BYTES/SAMPLE", "RATIO", "CODEC")
 	var chunks, samples, bytes int64
 	for _, f := range files {
-		if !f.Series.Contains(id) {
+		if !f.Series.Contains(uint32(id)) {
 			continue
 		}
 		it := f.Iter(false)

@@ -65,7 +65,7 @@ func (d *Directory) Space(ctx context.Context, o SpaceOptions) (*SpaceReport, er
 		return nil, err
 	}
 	defer closeFiles(files)
-	r, err := SpaceOf(ctx, files, o, func(id uint32) (model.Series, bool) {
+	r, err := SpaceOf(ctx, files, o, func(id model.SeriesNumber) (model.Series, bool) {
 		return catalogue.ReadSeries(d.catalogue.Reader(), id)
 	})
 	if err != nil {
@@ -118,20 +118,20 @@ func closeFiles(files []*blockfile.File) {
 
 // spaceTally adds up chunks.
 type spaceTally struct {
-	seriesOf func(id uint32) (model.Series, bool)
+	seriesOf func(id model.SeriesNumber) (model.Series, bool)
 	metrics  map[string]*SpaceRow
 	codecs   map[string]*SpaceRow
-	series   map[string]map[uint32]struct{}
-	id       uint32
+	series   map[string]map[model.SeriesNumber]struct{}
+	id       model.SeriesNumber
 	metric   string // of id
 	known    bool
 }
 
 // SpaceOf says what takes the space of open files. seriesOf returns what an id stands for,
 // false if the series is gone.
-func SpaceOf(ctx context.Context, files []*blockfile.File, o SpaceOptions, seriesOf func(id uint32) (model.Series, bool)) (*SpaceReport, error) {
+func SpaceOf(ctx context.Context, files []*blockfile.File, o SpaceOptions, seriesOf func(id model.SeriesNumber) (model.Series, bool)) (*SpaceReport, error) {
 	r := &SpaceReport{Files: len(files)}
-	t := &spaceTally{seriesOf: seriesOf, metrics: map[string]*SpaceRow{}, codecs: map[string]*SpaceRow{}, series: map[string]map[uint32]struct{}{}}
+	t := &spaceTally{seriesOf: seriesOf, metrics: map[string]*SpaceRow{}, codecs: map[string]*SpaceRow{}, series: map[string]map[model.SeriesNumber]struct{}{}}
 	for _, f := range files {
 		r.FileBytes += f.Bytes
 		r.Samples += f.Samples
@@ -183,7 +183,7 @@ func (t *spaceTally) add(e *chunk.Entry) {
 			t.metric = s.Metric
 		}
 		if t.series[t.metric] == nil {
-			t.series[t.metric] = make(map[uint32]struct{})
+			t.series[t.metric] = make(map[model.SeriesNumber]struct{})
 		}
 		t.series[t.metric][t.id] = struct{}{}
 	}

@@ -33,7 +33,7 @@ type Cursor struct {
 	pool    *Pool // nil = closed
 	ctx     context.Context
 	layers  *Layers
-	id      uint32
+	id      model.SeriesNumber
 	kind    model.Kind
 	options store.ReadOptions
 	nowMS   int64
@@ -89,7 +89,7 @@ type Pool struct {
 
 // Read returns a cursor over what the layers have of a series. What has expired
 // at nowMS is left out. The layers must stay until the cursor is closed.
-func (p *Pool) Read(ctx context.Context, layers *Layers, nowMS int64, id uint32, kind model.Kind, o store.ReadOptions) *Cursor {
+func (p *Pool) Read(ctx context.Context, layers *Layers, nowMS int64, id model.SeriesNumber, kind model.Kind, o store.ReadOptions) *Cursor {
 	c, ok := p.cursors.Get().(*Cursor)
 	if !ok {
 		c = &Cursor{}
@@ -224,7 +224,7 @@ func (c *Cursor) open() error {
 	}
 	c.hiding = c.layers.Deletions() // after the heads
 	for _, f := range c.layers.Files {
-		if f.StepMS != 0 || !f.Range().Overlaps(r) || !f.Series.Contains(c.id) {
+		if f.StepMS != 0 || !f.Range().Overlaps(r) || !f.Series.Contains(uint32(c.id)) {
 			continue
 		}
 		src := c.fileSource(f)
@@ -275,7 +275,7 @@ func (c *Cursor) OpenFiles(iters []*blockfile.Iter, keepExpired bool) error {
 	c.hiding = c.layers.Deletions()
 	for _, it := range iters {
 		f := it.File()
-		if !f.Series.Contains(c.id) {
+		if !f.Series.Contains(uint32(c.id)) {
 			continue
 		}
 		src := c.source()
@@ -346,7 +346,7 @@ func (s *source) reset() {
 // deletions collects those that a place with the given range has not applied.
 func (c *Cursor) deletions(dst []*record.Deletion, applied uint64, r model.TimeRange) []*record.Deletion {
 	for _, d := range c.hiding {
-		if d.Sequence > applied && d.Range.Overlaps(r) && d.IDs.Contains(c.id) {
+		if d.Sequence > applied && d.Range.Overlaps(r) && d.IDs.Contains(uint32(c.id)) {
 			dst = append(dst, d)
 		}
 	}

@@ -136,7 +136,7 @@ func (w *world) erase() {
 	}
 	w.hiding = append(w.hiding, d)
 	for it := d.IDs.Iterator(); it.HasNext(); {
-		if err := w.layers.Active.Delete(it.Next(), d.Range); err != nil {
+		if err := w.layers.Active.Delete(model.SeriesNumber(it.Next()), d.Range); err != nil {
 			w.t.Fatal(err)
 		}
 	}
@@ -154,7 +154,7 @@ func (w *world) someRange() model.TimeRange {
 }
 
 // file makes a file of what each series has; none if they have nothing.
-func (w *world) file(deletions uint64, of func(id uint32) *model.Columns) []*blockfile.File {
+func (w *world) file(deletions uint64, of func(id model.SeriesNumber) *model.Columns) []*blockfile.File {
 	w.files++
 	path := fmt.Sprint(w.files)
 	out, err := blockfile.Create(w.fs, path, chunk.Fast, blockfile.Origin{Sequence: w.files, Deletions: deletions})
@@ -163,10 +163,10 @@ func (w *world) file(deletions uint64, of func(id uint32) *model.Columns) []*blo
 	}
 	samples := 0
 	for id, kind := range kinds {
-		c, size := of(uint32(id)), 1+w.rng.IntN(200)
+		c, size := of(model.SeriesNumber(id)), 1+w.rng.IntN(200)
 		samples += c.Len()
 		for from := 0; from < c.Len(); from += size {
-			if err := out.Add(uint32(id), kind, c, from, min(from+size, c.Len())); err != nil {
+			if err := out.Add(model.SeriesNumber(id), kind, c, from, min(from+size, c.Len())); err != nil {
 				w.t.Fatal(err)
 			}
 		}
@@ -188,7 +188,7 @@ func (w *world) file(deletions uint64, of func(id uint32) *model.Columns) []*blo
 // freeze makes a file of the frozen head if there is one, and freezes the active one.
 func (w *world) freeze() {
 	if frozen := w.layers.Frozen; frozen != nil {
-		w.layers.Files = append(w.layers.Files, w.file(w.layers.FrozenDeletions, func(id uint32) *model.Columns {
+		w.layers.Files = append(w.layers.Files, w.file(w.layers.FrozenDeletions, func(id model.SeriesNumber) *model.Columns {
 			var run head.Run
 			var c model.Columns
 			if _, err := frozen.Snapshot(id, model.AllTime, &run); err != nil {
@@ -218,7 +218,7 @@ func (w *world) merge() {
 	for _, f := range files[from:to] {
 		iters = append(iters, f.Iter(false))
 	}
-	merged := w.file(w.deleted, func(id uint32) *model.Columns {
+	merged := w.file(w.deleted, func(id model.SeriesNumber) *model.Columns {
 		c := w.pool.Read(w.t.Context(), &w.layers, math.MaxInt64, id, kinds[id], store.ReadOptions{Range: model.AllTime})
 		defer c.Close()
 		if err := c.OpenFiles(iters, true); err != nil {
@@ -268,7 +268,7 @@ func (w *world) check() {
 		if o.Limit > 0 {
 			want = want[:min(o.Limit, len(want))]
 		}
-		c := w.pool.Read(w.t.Context(), &w.layers, nowMS, uint32(id), kind, o)
+		c := w.pool.Read(w.t.Context(), &w.layers, nowMS, model.SeriesNumber(id), kind, o)
 		if err := compare(c, kind, o, want); err != nil {
 			w.t.Fatalf("series %d, %+v, at %d: %v", id, o, nowMS, err)
 		}
@@ -364,7 +364,7 @@ func TestSparse(t *testing.T) {
 	for i := range int64(300) {
 		cols.AppendFixed(i*1000, math.Float64bits(float64(i)), 0)
 	}
-	w.layers.Files = w.file(0, func(id uint32) *model.Columns {
+	w.layers.Files = w.file(0, func(id model.SeriesNumber) *model.Columns {
 		if id == 0 {
 			return &cols
 		}

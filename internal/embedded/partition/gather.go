@@ -18,13 +18,13 @@ type Gather struct {
 	Out     *Output
 	Columns model.Columns // not added yet; callers append to it
 
-	id   uint32
+	id   model.SeriesNumber
 	kind model.Kind
 	rest model.Columns // scratch
 }
 
 // Begin starts a series. End must have been called for the series before.
-func (g *Gather) Begin(id uint32, kind model.Kind) {
+func (g *Gather) Begin(id model.SeriesNumber, kind model.Kind) {
 	g.id, g.kind = id, kind
 	g.Columns.Reset()
 }

@@ -83,7 +83,7 @@ func (o *Output) Watch() *Output {
 }
 
 // Add writes all samples of c, which are one series' next ones, in chunks.
-func (o *Output) Add(series uint32, kind model.Kind, c *model.Columns) error {
+func (o *Output) Add(series model.SeriesNumber, kind model.Kind, c *model.Columns) error {
 	for from := 0; from < c.Len() && o.err == nil; {
 		start := o.place.Width.Partition(c.Times[from])
 		last := o.place.Width.PartitionEnd(start)

@@ -138,7 +138,7 @@ func TestManyPartitions(t *testing.T) {
 
 // A series of a test, by time.
 type series struct {
-	id   uint32
+	id   model.SeriesNumber
 	kind model.Kind
 	cols model.Columns
 }
@@ -167,7 +167,7 @@ func write(out *Output, all []*series, rng *rand.Rand) error {
 func drawn(rng *rand.Rand) (all []*series, counts *Counts) {
 	counts = &Counts{}
 	spec := rowtime.Spec{Width: width}
-	for id := range uint32(2) {
+	for id := range model.SeriesNumber(2) {
 		var times []int64
 		for range 2 * DenseSamples {
 			times = append(times, rng.Int64N(2*width)-width)
@@ -213,7 +213,7 @@ func TestOutput(t *testing.T) {
 	if len(files) != 3 || synced != 1 {
 		t.Fatalf("%d files, synced %d times", len(files), synced)
 	}
-	got, own := map[uint32][]string{}, map[int64]bool{}
+	got, own := map[model.SeriesNumber][]string{}, map[int64]bool{}
 	for _, f := range files {
 		defer f.Close()
 		if f.Sequence != 9 || f.Deletions != 4 {

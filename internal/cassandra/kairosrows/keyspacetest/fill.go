@@ -44,10 +44,10 @@ func (m *Memory) Longs(s model.Series, ttl uint32, times ...int64) *Memory {
 }
 
 // Series implements write.Source.
-func (m *Memory) Series() iter.Seq[uint32] {
-	return func(yield func(uint32) bool) {
+func (m *Memory) Series() iter.Seq[model.SeriesNumber] {
+	return func(yield func(model.SeriesNumber) bool) {
 		for i := range m.All {
-			if !yield(uint32(i)) {
+			if !yield(model.SeriesNumber(i)) {
 				return
 			}
 		}
@@ -55,7 +55,7 @@ func (m *Memory) Series() iter.Seq[uint32] {
 }
 
 // Snapshot implements write.Source.
-func (m *Memory) Snapshot(id uint32, _ model.TimeRange, run *head.Run) (bool, error) {
+func (m *Memory) Snapshot(id model.SeriesNumber, _ model.TimeRange, run *head.Run) (bool, error) {
 	run.Kind = m.All[id].Type.Kind()
 	run.Fragments = run.Fragments[:0]
 	run.Open.Reset()
@@ -173,7 +173,7 @@ func NextMillisecond() {
 }
 
 // SeriesOf implements write.Source.
-func (m *Memory) SeriesOf(id uint32) (model.Series, bool) { return m.All[id], true }
+func (m *Memory) SeriesOf(id model.SeriesNumber) (model.Series, bool) { return m.All[id], true }
 
 // SomeTime is a time of long ago.
 const SomeTime = 1501672887988 // in the row at 1500508800000

@@ -94,7 +94,7 @@ type batcher struct {
 
 // A rowPart is what a batch has of one row: its entries up to the next part.
 type rowPart struct {
-	id     uint32 // of the series in its source
+	id     model.SeriesNumber // of the series in its source
 	series model.Series
 	key    []byte
 	from   int
@@ -131,7 +131,7 @@ func (b *batcher) clear() {
 }
 
 // begin begins a row.
-func (b *batcher) begin(id uint32, s model.Series, key []byte) {
+func (b *batcher) begin(id model.SeriesNumber, s model.Series, key []byte) {
 	if n := len(b.parts); n > 0 && b.parts[n-1].from == len(b.entries) {
 		b.parts = b.parts[:n-1] // nothing came
 	}
@@ -162,8 +162,8 @@ func (b *batcher) partOf(entry int) rowPart {
 }
 
 // ids are the series of the entries in [from, to).
-func (b *batcher) ids(from, to int) []uint32 {
-	var ids []uint32
+func (b *batcher) ids(from, to int) []model.SeriesNumber {
+	var ids []model.SeriesNumber
 	for i, p := range b.parts {
 		end := len(b.entries)
 		if i+1 < len(b.parts) {

@@ -43,7 +43,7 @@ type writePass struct {
 
 // A placed series is one to write, and which nodes hold its first row.
 type placed struct {
-	id    uint32
+	id    model.SeriesNumber
 	place string
 	alone bool // not in a batch with others
 }
@@ -78,19 +78,19 @@ func (p *writePass) tried(written bool, places ...string) {
 
 // leave leaves series to the next attempt. err, which may be nil if an earlier
 // one is the cause, says why.
-func (p *writePass) leave(err error, ids ...uint32) {
+func (p *writePass) leave(err error, ids ...model.SeriesNumber) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.left.AddMany(ids)
+	addTo(p.left, ids)
 	if p.err == nil {
 		p.err = err
 	}
 }
 
-func (p *writePass) isLeft(id uint32) bool {
+func (p *writePass) isLeft(id model.SeriesNumber) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.left.Contains(id)
+	return p.left.Contains(uint32(id))
 }
 
 // samples writes what earlier attempts left. It goes on after an error with what
@@ -101,7 +101,7 @@ func (p *writePass) samples(ctx context.Context) error {
 	for range p.w.cfg.Parallel {
 		workers.Go(func() { p.work(ctx, queue) })
 	}
-	err := p.slices(p.pending, func(ids []uint32) error {
+	err := p.slices(p.pending, func(ids []model.SeriesNumber) error {
 		all, err := p.index(ctx, ids)
 		if err != nil {
 			return err
@@ -166,13 +166,13 @@ func (p *writePass) indexAgain(ctx context.Context) error {
 		if len(forgotten) == 0 {
 			return nil
 		}
-		concerned := func(id uint32) bool {
+		concerned := func(id model.SeriesNumber) bool {
 			s, ok := p.src.SeriesOf(id)
 			return ok && p.unsettled(id) && !p.isLeft(id) &&
 				slices.ContainsFunc(forgotten, func(f forgetting) bool { return f.Metric == "" || f.Metric == s.Metric })
 		}
 		before := p.leftCount()
-		err := p.slices(concerned, func(ids []uint32) error {
+		err := p.slices(concerned, func(ids []model.SeriesNumber) error {
 			_, err := p.index(ctx, ids)
 			return err
 		})
@@ -197,8 +197,8 @@ func (p *writePass) leftCount() uint64 {
 
 // slices calls f with the series of the source that are wanted, some thousand at
 // a time.
-func (p *writePass) slices(wanted func(id uint32) bool, f func(ids []uint32) error) error {
-	var ids []uint32
+func (p *writePass) slices(wanted func(id model.SeriesNumber) bool, f func(ids []model.SeriesNumber) error) error {
+	var ids []model.SeriesNumber
 	for id := range p.src.Series() {
 		if !wanted(id) {
 			continue
@@ -217,7 +217,7 @@ func (p *writePass) slices(wanted func(id uint32) bool, f func(ids []uint32) err
 }
 
 // load fills cols with the samples of a series.
-func (p *writePass) load(id uint32, run *head.Run, cols *model.Columns) (model.Series, bool, error) {
+func (p *writePass) load(id model.SeriesNumber, run *head.Run, cols *model.Columns) (model.Series, bool, error) {
 	series, ok := p.src.SeriesOf(id)
 	if !ok {
 		return series, false, nil
@@ -237,7 +237,7 @@ func (p *writePass) load(id uint32, run *head.Run, cols *model.Columns) (model.S
 // missing, and the series of each.
 type rowGroup struct {
 	rows  []Row
-	ids   []uint32
+	ids   []model.SeriesNumber
 	apart bool // their partitions are not sent together: they failed before
 }
 
@@ -247,7 +247,7 @@ func (g rowGroup) part(from, to int) rowGroup {
 
 // only returns the rows at some places.
 func (g rowGroup) only(places []int) rowGroup {
-	some := rowGroup{make([]Row, len(places)), make([]uint32, len(places)), g.apart}
+	some := rowGroup{make([]Row, len(places)), make([]model.SeriesNumber, len(places)), g.apart}
 	for i, at := range places {
 		some.rows[i], some.ids[i] = g.rows[at], g.ids[at]
 	}
@@ -257,7 +257,7 @@ func (g rowGroup) only(places []int) rowGroup {
 // index writes the index rows that the series need and that are not known to be
 // there. It returns the series whose index rows are there, those of one place
 // together; others are left, or refused.
-func (p *writePass) index(ctx context.Context, ids []uint32) ([]placed, error) {
+func (p *writePass) index(ctx context.Context, ids []model.SeriesNumber) ([]placed, error) {
 	w := p.w
 	epoch := w.known.now()
 	var run head.Run
@@ -379,7 +379,7 @@ func (p *writePass) indexGroup(ctx context.Context, epoch uint64, stampMS int64,
 }
 
 // refuse drops all samples of a series whose index rows cannot be written.
-func (p *writePass) refuse(id uint32, err error) {
+func (p *writePass) refuse(id model.SeriesNumber, err error) {
 	if !p.refuseSeries(id) {
 		return // in another row
 	}
@@ -475,8 +475,8 @@ func (p *writePass) work(ctx context.Context, queue <-chan []placed) {
 	}
 }
 
-func idsOf(some []placed) []uint32 {
-	ids := make([]uint32, len(some))
+func idsOf(some []placed) []model.SeriesNumber {
+	ids := make([]model.SeriesNumber, len(some))
 	for i, s := range some {
 		ids[i] = s.id
 	}
@@ -514,7 +514,7 @@ func (p *writePass) several(ctx context.Context, b *batcher, some []placed) erro
 
 // series adds the samples of one series to b, and sends what is full. In the place of
 // those that have expired it adds deletions: they may have replaced others.
-func (p *writePass) series(ctx context.Context, b *batcher, id uint32, s model.Series, k model.Kind, cols *model.Columns) {
+func (p *writePass) series(ctx context.Context, b *batcher, id model.SeriesNumber, s model.Series, k model.Kind, cols *model.Columns) {
 	w := p.w
 	if reason := w.refusedSeries(s); reason != "" {
 		w.refuse(reason, s, cols.Times[0], len(cols.Times), nil)

@@ -10,6 +10,7 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/model"
 )
 
 // A progress is what all attempts to write one source have done so far. While
@@ -31,30 +32,30 @@ type progress struct {
 }
 
 // pending reports whether a series is still to be written.
-func (p *progress) pending(id uint32) bool {
+func (p *progress) pending(id model.SeriesNumber) bool {
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	return !p.done.Contains(id) && !p.refused.Contains(id)
+	return !p.done.Contains(uint32(id)) && !p.refused.Contains(uint32(id))
 }
 
 // kept reports whether a series has samples that can be written.
-func (p *progress) kept(id uint32) bool {
+func (p *progress) kept(id model.SeriesNumber) bool {
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	return !p.refused.Contains(id)
+	return !p.refused.Contains(uint32(id))
 }
 
-func (p *progress) finish(ids []uint32) {
+func (p *progress) finish(ids []model.SeriesNumber) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	p.done.AddMany(ids)
+	addTo(p.done, ids)
 }
 
 // unsettled reports whether a series is written and does not count as that yet.
-func (p *progress) unsettled(id uint32) bool {
+func (p *progress) unsettled(id model.SeriesNumber) bool {
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	return p.done.Contains(id) && !p.settled.Contains(id)
+	return p.done.Contains(uint32(id)) && !p.settled.Contains(uint32(id))
 }
 
 // settle lets all series that are written count as that, but those that are left.
@@ -65,36 +66,43 @@ func (p *progress) settle(left *roaring.Bitmap) {
 }
 
 // unwritten returns those of some series that do not count as written.
-func (p *progress) unwritten(all iter.Seq[uint32]) *roaring.Bitmap {
+func (p *progress) unwritten(all iter.Seq[model.SeriesNumber]) *roaring.Bitmap {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	left := roaring.New()
 	for id := range all {
-		if !p.settled.Contains(id) && !p.refused.Contains(id) {
-			left.Add(id)
+		if !p.settled.Contains(uint32(id)) && !p.refused.Contains(uint32(id)) {
+			left.Add(uint32(id))
 		}
 	}
 	return left
 }
 
-func (p *progress) refuseSeries(id uint32) (first bool) {
+// addTo adds series to a set.
+func addTo(set *roaring.Bitmap, ids []model.SeriesNumber) {
+	for _, id := range ids {
+		set.Add(uint32(id))
+	}
+}
+
+func (p *progress) refuseSeries(id model.SeriesNumber) (first bool) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	return p.refused.CheckedAdd(id)
+	return p.refused.CheckedAdd(uint32(id))
 }
 
 // suspect notes series that failed together: one of them may be the cause, so the
 // next attempt sends each by itself.
-func (p *progress) suspect(ids ...uint32) {
+func (p *progress) suspect(ids ...model.SeriesNumber) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	p.suspects.AddMany(ids)
+	addTo(p.suspects, ids)
 }
 
-func (p *progress) suspected(id uint32) bool {
+func (p *progress) suspected(id model.SeriesNumber) bool {
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	return p.suspects.Contains(id)
+	return p.suspects.Contains(uint32(id))
 }
 
 // refusalPatience is how long Cassandra refuses a sample for a reason that is not

@@ -83,9 +83,9 @@ const (
 // Source is what a Writer writes: samples by series, each time of a series
 // once. *spool.Generation is one.
 type Source interface {
-	Series() iter.Seq[uint32]
-	SeriesOf(id uint32) (model.Series, bool)
-	Snapshot(id uint32, within model.TimeRange, run *head.Run) (bool, error)
+	Series() iter.Seq[model.SeriesNumber]
+	SeriesOf(id model.SeriesNumber) (model.Series, bool)
+	Snapshot(id model.SeriesNumber, within model.TimeRange, run *head.Run) (bool, error)
 }
 
 // A Writer writes samples into the keyspace: it is the spool's sink.
