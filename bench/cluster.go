@@ -75,7 +75,7 @@ func (o *overCassandra) stored(ctx context.Context) (int64, error) {
 	if err := o.flush(ctx); err != nil {
 		return 0, err
 	}
-	n, err := o.metric(ctx, "varve_spool_drained_samples_total")
+	n, err := o.metric(ctx, `varve_spool_drained_samples_total{cluster="write_cluster"}`)
 	return int64(n) - o.had, err
 }
 

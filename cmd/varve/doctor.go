@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"io"
 	"strings"
 
+	"varve/internal/cassandra"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/config"
 	"varve/internal/doctor"
@@ -95,19 +97,39 @@ func findings(t terminal, args []string) ([]doctor.Finding, error) {
 		return found, nil
 	}
 	more, err := preflightFindings(context.Background(), loaded.Config, loaded.Config.Cassandra.Schema.Role)
-	for _, f := range more {
-		found = append(found, ofPreflight(f))
-	}
-	if err != nil {
-		found = append(found, doctor.Finding{Check: "Cassandra", Grade: doctor.Fault, Text: err.Error(), Do: "check that Cassandra is healthy, then try again"})
+	found = append(found, ofKeyspace("Cassandra", more, err)...)
+	for _, k := range loaded.Config.Cassandra.Keyspaces {
+		more, err := furtherFindings(loaded.Config, k)
+		found = append(found, ofKeyspace("Cassandra, keyspace "+k.Name, more, err)...)
 	}
 	return found, nil
 }
 
+// furtherFindings are those of the preflight of one of cassandra.keyspaces.
+func furtherFindings(c config.Config, k cassandra.KeyspaceConfig) (findings []schema.Finding, err error) {
+	if c.Cassandra.Config.Config, _, err = c.Cassandra.Cluster(k.Name); err != nil {
+		return nil, err
+	}
+	c.Cassandra.Schema.Replication = cmp.Or(k.Replication, c.Cassandra.Schema.Replication)
+	return preflightFindings(context.Background(), c, c.Cassandra.Schema.Role)
+}
+
+// ofKeyspace are the findings of a keyspace's preflight as those of the doctor.
+func ofKeyspace(check string, more []schema.Finding, err error) []doctor.Finding {
+	var found []doctor.Finding
+	for _, f := range more {
+		found = append(found, ofPreflight(check, f))
+	}
+	if err != nil {
+		found = append(found, doctor.Finding{Check: check, Grade: doctor.Fault, Text: err.Error(), Do: "check that Cassandra is healthy, then try again"})
+	}
+	return found
+}
+
 // ofPreflight is a finding of the preflight as one of the doctor.
-func ofPreflight(f schema.Finding) doctor.Finding {
+func ofPreflight(check string, f schema.Finding) doctor.Finding {
 	grades := map[schema.Grade]doctor.Grade{schema.Good: doctor.OK, schema.Dubious: doctor.Warning, schema.Bad: doctor.Fault}
-	return doctor.Finding{Check: "Cassandra: " + f.What, Grade: grades[f.Grade], Text: f.Text, Do: f.Do}
+	return doctor.Finding{Check: check + ": " + f.What, Grade: grades[f.Grade], Text: f.Text, Do: f.Do}
 }
 
 // write prints the findings for people.

@@ -24,7 +24,7 @@ const spoolDir = "timeline-spool"
 // openSharedTimelines opens the timelines in the keyspace that is written to. It does not
 // wait for the cluster. waiting is nil if no timeline is spooled. close ends them; call it
 // before the store is closed.
-func openSharedTimelines(c config.Config, s *cassandra.Store, node string, registry prometheus.Registerer, log *slog.Logger) (engine *timeline.Engine, waiting *spooled.Spool, close func() error, err error) {
+func openSharedTimelines(c config.Config, s *cassandra.Keyspaces, node string, registry prometheus.Registerer, log *slog.Logger) (engine *timeline.Engine, waiting *spooled.Spool, close func() error, err error) {
 	host, _ := os.Hostname() // for people
 	create := c.Cassandra.Schema.Create != schema.CreateNothing && c.Cassandra.Schema.Role == schema.RoleAll
 	shelf := events.Open(s.Session(), events.Options{Node: node, Host: host, Create: create, Log: log})

@@ -159,7 +159,7 @@ func openCassandra(c config.Config, registry prometheus.Registerer, log *slog.Lo
 		log.Warn("the server's id cannot be kept; after a restart its roll-up tasks and delete jobs rest for a minute", "error", err)
 	}
 	rows := kairosrows.NewLayout(c.Cassandra.Settings)
-	s, err := cassandra.Open(vfs.Default, filepath.Join(c.DataDir, "spool"), c.Cassandra.Config, cassandra.Options{
+	s, err := cassandra.OpenKeyspaces(vfs.Default, c.DataDir, c.Cassandra.Config, cassandra.Options{
 		Layout: rows, Registerer: registry, Logger: log, Node: node,
 	})
 	if err != nil {
@@ -172,6 +172,9 @@ func openCassandra(c config.Config, registry prometheus.Registerer, log *slog.Lo
 	checks := []server.Check{
 		{Name: "Datastore-Write", Run: func(context.Context) error { return s.Healthy() }, Quiet: true},
 		{Name: "Datastore-Cassandra", Run: func(context.Context) error { return s.Degraded() }, Quiet: true, Partial: true},
+	}
+	for _, c := range s.Writers() {
+		checks = append(checks, server.Check{Name: "Datastore-Write-" + c.Name, Run: c.Healthy, Quiet: true, Partial: true})
 	}
 	for _, c := range s.Others() {
 		checks = append(checks, server.Check{Name: "Datastore-Cassandra-" + c.Name, Run: c.Healthy, Quiet: true, Partial: true})

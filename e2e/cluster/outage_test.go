@@ -247,7 +247,7 @@ func (p *place) acknowledge(t *testing.T, halt, goOn func()) {
 		t.Errorf("nodes that stand still: %v after %v, want 503 after acknowledge_timeout", err, took)
 	}
 	m, err := v.Metrics(t.Context())
-	if refused := m[`varve_spool_refused_batches_total{reason="acknowledge_timeout"}`]; err != nil || refused == 0 {
+	if refused := m[`varve_spool_refused_batches_total{cluster="write_cluster",reason="acknowledge_timeout"}`]; err != nil || refused == 0 {
 		t.Errorf("%v refused batches are counted (%v)", refused, err)
 	}
 	t.Logf("nodes that stand still: 503 after %v", took.Round(100*time.Millisecond))

@@ -112,8 +112,8 @@ func (p *place) drained(t *testing.T, s *process.Server, limit time.Duration) {
 	began := time.Now()
 	await(t, limit, "all points handed over", func() error {
 		m, err := s.Metrics(t.Context())
-		if err == nil && m["varve_spool_samples"] > 0 {
-			err = fmt.Errorf("%v points wait", m["varve_spool_samples"])
+		if err == nil && m[`varve_spool_samples{cluster="write_cluster"}`] > 0 {
+			err = fmt.Errorf("%v points wait", m[`varve_spool_samples{cluster="write_cluster"}`])
 		}
 		return err
 	})

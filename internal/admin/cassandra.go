@@ -21,6 +21,23 @@ import (
 // A cassandraAnswer is what GET /admin/cassandra says. Times that are not known
 // are left out.
 type cassandraAnswer struct {
+	cassandraWriter
+
+	Events *eventSpool `json:"timeline_spool,omitempty"` // missing if no timeline is spooled
+
+	Meta    *cassandraCluster  `json:"meta_cluster,omitempty"` // missing if the one that is written to has the metadata
+	Read    []cassandraCluster `json:"read_clusters"`
+	Further []furtherKeyspace  `json:"keyspaces,omitempty"` // beside the one that the rest is about
+}
+
+// A furtherKeyspace is one that the metrics of a rule are kept in.
+type furtherKeyspace struct {
+	Metrics []string `json:"metrics"`
+	cassandraWriter
+}
+
+// A cassandraWriter is a keyspace that is written to.
+type cassandraWriter struct {
 	Refusing string `json:"refusing,omitempty"` // why points are not taken
 	Degraded string `json:"degraded,omitempty"` // why Cassandra takes nothing, since when, and how much waits
 
@@ -40,14 +57,9 @@ type cassandraAnswer struct {
 		Error       string     `json:"error,omitempty"`              // of the last attempt to write to Cassandra
 	} `json:"spool"`
 
-	Events *eventSpool `json:"timeline_spool,omitempty"` // missing if no timeline is spooled
-
 	Keyspace *cassandraKeyspace `json:"keyspace,omitempty"` // missing until it was opened
 	Waiting  string             `json:"waiting,omitempty"`  // why it was not
 	Refused  []cassandraRefusal `json:"refused"`            // samples that Cassandra will never take, by reason
-
-	Meta *cassandraCluster  `json:"meta_cluster,omitempty"` // missing if the one that is written to has the metadata
-	Read []cassandraCluster `json:"read_clusters"`
 }
 
 // An eventSpool is the spool of timelines.
@@ -107,9 +119,23 @@ type cassandraRefusal struct {
 }
 
 func newCassandraAnswer(st cassandra.Status) cassandraAnswer {
+	a := cassandraAnswer{cassandraWriter: newCassandraWriter(st), Read: []cassandraCluster{}}
+	if st.Meta != nil {
+		meta := newCassandraCluster(*st.Meta)
+		a.Meta = &meta
+	}
+	for _, c := range st.Read {
+		read := newCassandraCluster(c)
+		read.StartMS, read.EndMS = bound(c.Within.StartMS, model.AllTime.StartMS), bound(c.Within.EndMS, model.AllTime.EndMS)
+		a.Read = append(a.Read, read)
+	}
+	return a
+}
+
+func newCassandraWriter(st cassandra.Status) cassandraWriter {
 	written := newCassandraCluster(st.Written)
-	a := cassandraAnswer{
-		Refusing: st.Refusing, Degraded: st.Degraded, Refused: []cassandraRefusal{}, Read: []cassandraCluster{},
+	a := cassandraWriter{
+		Refusing: st.Refusing, Degraded: st.Degraded, Refused: []cassandraRefusal{},
 		Cluster: written.cassandraState, Keyspace: written.Keyspace, Waiting: written.Waiting,
 	}
 	h := st.Spool
@@ -123,15 +149,6 @@ func newCassandraAnswer(st cassandra.Status) cassandraAnswer {
 	}
 	for _, r := range st.Refused {
 		a.Refused = append(a.Refused, cassandraRefusal{r.Reason, r.Count, r.LastAt.UTC(), r.Last})
-	}
-	if st.Meta != nil {
-		meta := newCassandraCluster(*st.Meta)
-		a.Meta = &meta
-	}
-	for _, c := range st.Read {
-		read := newCassandraCluster(c)
-		read.StartMS, read.EndMS = bound(c.Within.StartMS, model.AllTime.StartMS), bound(c.Within.EndMS, model.AllTime.EndMS)
-		a.Read = append(a.Read, read)
 	}
 	return a
 }
@@ -166,7 +183,7 @@ func known(t time.Time) *time.Time {
 
 // Cassandra lists the routes of a server over Cassandra. events is nil if no timeline is
 // spooled.
-func Cassandra(s *cassandra.Store, events *spooled.Spool) []httpapi.Route {
+func Cassandra(s *cassandra.Keyspaces, events *spooled.Spool) []httpapi.Route {
 	on := httpapi.On
 	flushAll := s.Flush
 	if events != nil {
@@ -179,7 +196,11 @@ func Cassandra(s *cassandra.Store, events *spooled.Spool) []httpapi.Route {
 	}
 	return append([]httpapi.Route{
 		on(http.MethodGet, "/admin/cassandra", httpapi.Admin, func(w http.ResponseWriter, _ *http.Request) {
-			a := newCassandraAnswer(s.Status())
+			first, further := s.Status()
+			a := newCassandraAnswer(first)
+			for _, f := range further {
+				a.Further = append(a.Further, furtherKeyspace{f.Metrics, newCassandraWriter(f.Status)})
+			}
 			if events != nil {
 				a.Events = newEventSpool(events.Health())
 			}
@@ -197,7 +218,7 @@ func Cassandra(s *cassandra.Store, events *spooled.Spool) []httpapi.Route {
 // cancelDelete stops a delete job: 200 with the job if it is cancelled, 202 if
 // the node that works on it has yet to stop, 404 if there is no such job, 409 if
 // it is done.
-func cancelDelete(s *cassandra.Store) http.HandlerFunc {
+func cancelDelete(s *cassandra.Keyspaces) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		id := r.PathValue("id")
 		shown := clip.Text(id, 100)

@@ -84,7 +84,7 @@ func (c *cluster) open() (layout.Keyspace, error) {
 		return ks, nil
 	}
 	reason := "the keyspace is not open yet"
-	if c.role != layout.RoleAll {
+	if !c.expected() {
 		reason = "the keyspace of cluster " + c.name + " is not open yet"
 	}
 	return nil, &store.UnavailableError{Reason: reason, Err: *c.reason.Load()}
@@ -108,10 +108,13 @@ func (c *cluster) close() {
 	c.session.Close()
 }
 
+// expected reports whether the cluster is the one that all expect to be meant.
+func (c *cluster) expected() bool { return c.name == WriteClusterName }
+
 // explain says in which cluster an error came up, unless it is the one that all
 // expect.
 func (c *cluster) explain(err error) error {
-	if err == nil || c.role == layout.RoleAll {
+	if err == nil || c.expected() {
 		return err
 	}
 	return fmt.Errorf("cluster %s: %w", c.name, err)

@@ -170,7 +170,8 @@ func (c MetaConfig) Validate() error {
 // furtherTLS reports whether connections to a further cluster are encrypted.
 func (c Config) furtherTLS() bool {
 	return c.MetaCluster.Used() && c.MetaCluster.TLS.Enabled ||
-		slices.ContainsFunc(c.ReadClusters, func(r ReadCluster) bool { return r.TLS.Enabled })
+		slices.ContainsFunc(c.ReadClusters, func(r ReadCluster) bool { return r.TLS.Enabled }) ||
+		slices.ContainsFunc(c.Keyspaces, func(k KeyspaceConfig) bool { return k.TLS.Enabled })
 }
 
 // checkClusters reports names that two clusters have.
@@ -180,11 +181,17 @@ func (c Config) checkClusters() error {
 	if c.MetaCluster.Used() {
 		known[MetaClusterName] = true
 	}
-	for i, r := range c.ReadClusters {
-		if r.Name != "" && known[r.Name] {
-			errs = append(errs, fmt.Errorf("read_clusters[%d].name: %q: another cluster has this name", i, r.Name))
+	check := func(list string, i int, name string) {
+		if name != "" && known[name] {
+			errs = append(errs, fmt.Errorf("%s[%d].name: %q: another cluster has this name", list, i, name))
 		}
-		known[r.Name] = true
+		known[name] = true
+	}
+	for i, r := range c.ReadClusters {
+		check("read_clusters", i, r.Name)
+	}
+	for i, k := range c.Keyspaces {
+		check("keyspaces", i, k.Name)
 	}
 	return errors.Join(errs...)
 }
@@ -207,6 +214,12 @@ func (c Config) Cluster(name string) (config cql.Config, role string, err error)
 			return r.over(c.Config), layout.RoleRead, nil
 		}
 		known = append(known, r.Name)
+	}
+	for _, k := range c.Keyspaces {
+		if name == k.Name {
+			return k.over(c.Config), layout.RoleRead, nil
+		}
+		known = append(known, k.Name)
 	}
 	return config, "", fmt.Errorf("%q: there is no such cluster in the configuration, only %s", name, strings.Join(known, ", "))
 }

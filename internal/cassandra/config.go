@@ -17,6 +17,8 @@ type Config struct {
 	MetaCluster  MetaConfig    `yaml:"meta_cluster" doc:"A cluster of its own for metadata, roll-up tasks and what else KairosDB keeps in service_index. Without hosts the cluster that is written to has them."`
 	ReadClusters []ReadCluster `yaml:"read_clusters" doc:"Further clusters, with old samples: a query asks them too, and nothing is written there but deletes. Limits and timeouts are those of cassandra."`
 
+	Keyspaces []KeyspaceConfig `yaml:"keyspaces" doc:"Further keyspaces that samples are written to, and which metrics each keeps: the first whose metrics match. All others are kept in cassandra.keyspace. Limits, timeouts, schema, caches and spool are as in cassandra, for each its own; without hosts a keyspace is in the cluster of cassandra.hosts."`
+
 	// Constants; tests and benchmarks change them by --tune.
 
 	// ReadAhead is how many series of a query are read before they are asked for, so that
@@ -37,7 +39,7 @@ func DefaultConfig() Config {
 
 // Validate reports all settings that are out of range.
 func (c Config) Validate() error {
-	err := errors.Join(c.Config.Validate(), c.checkClusters())
+	err := errors.Join(c.Config.Validate(), c.checkClusters(), c.checkKeyspaces())
 	if !c.furtherTLS() {
 		err = errors.Join(err, c.TLS.Unused())
 	}

@@ -39,6 +39,21 @@ func TestConformance(t *testing.T) {
 	storetest.Run(t, newPlace(t).harness)
 }
 
+// TestConformanceOfKeyspaces runs the same over two keyspaces, each with about half of
+// the metrics.
+func TestConformanceOfKeyspaces(t *testing.T) {
+	p := newPlace(t)
+	p.cfg.Keyspaces = []KeyspaceConfig{{
+		Name: "second", Metrics: []string{"regex=.*[aeioust1-5]", "regex=(?s).*[^a-z0-9]"}, ClusterConfig: ClusterConfig{Keyspace: p.cfg.Keyspace + "_2"},
+	}}
+	second := &place{cfg: settings{p.cfg.store(p.cfg.Keyspaces[0]), p.cfg.Settings}}
+	second.session = second.connect(t)
+	storetest.Run(t, func(tb testing.TB) *storetest.Harness {
+		second.empty(tb)
+		return p.harness(tb)
+	})
+}
+
 // keyspaces counts those of this process.
 var keyspaces atomic.Int64
 
@@ -57,11 +72,17 @@ func newPlace(t *testing.T) *place {
 	p.cfg.Write.KairosDBOnly = false // values of every kind and all bits
 	p.cfg.Spool.Linger = time.Hour   // drained when a test says so
 	p.cfg.LimitPerRow = false        // as the contract has it
+	p.session = p.connect(t)
+	return p
+}
+
+// connect opens a session; the keyspace is removed when the test has ended.
+func (p *place) connect(t *testing.T) *cql.Session {
+	t.Helper()
 	session, err := cql.Open(p.cfg.Config.Config, cql.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.session = session
 	t.Cleanup(func() {
 		p.change(t, "DROP KEYSPACE IF EXISTS "+p.cfg.Keyspace)
 		session.Close()
@@ -69,7 +90,7 @@ func newPlace(t *testing.T) *place {
 	if err := session.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return p
+	return session
 }
 
 // change executes a statement that is not one of the store's.
@@ -94,13 +115,13 @@ func (p *place) harness(tb testing.TB) *storetest.Harness {
 	p.empty(tb)
 	fs := vfs.NewCrashableMem()
 	h := &storetest.Harness{LazyNames: true, MaxText: rowtime.MaxStringBytes, CannotHold: cannotHold}
-	var open *Store
+	var open flushable
 	h.Open = func(tb testing.TB) store.Store {
-		open = p.open(tb, fs)
+		open = p.openAny(tb, fs)
 		return open
 	}
 	h.Flush = func(tb testing.TB, s store.Store) {
-		if err := s.(*Store).Flush(context.Background()); err != nil {
+		if err := s.(flushable).Flush(context.Background()); err != nil {
 			tb.Errorf("flush: %v", err)
 		}
 	}
@@ -115,6 +136,32 @@ func (p *place) harness(tb testing.TB) *storetest.Harness {
 		}
 	})
 	return h
+}
+
+// A flushable is a store over one keyspace or several.
+type flushable interface {
+	store.Store
+	Flush(context.Context) error
+	WaitReady(context.Context) error
+}
+
+// openAny opens a store over the keyspaces that the place has.
+func (p *place) openAny(tb testing.TB, fs vfs.FS) flushable {
+	tb.Helper()
+	if len(p.cfg.Keyspaces) == 0 {
+		return p.open(tb, fs)
+	}
+	s, err := p.cfg.openAll(fs, Options{})
+	if err != nil {
+		tb.Fatalf("open store: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := s.WaitReady(ctx); err != nil {
+		s.Close()
+		tb.Fatalf("open keyspaces: %v", err)
+	}
+	return s
 }
 
 // cannotHold: KairosDB keeps texts as Java writes them, in which NUL takes two bytes

@@ -25,7 +25,10 @@ func (s *Store) openKeyspace(ctx context.Context, c *cluster, o Options) (layout
 		Role: c.role, Node: o.Node, Registerer: labelled(o.Registerer, c.name), Logger: o.Logger,
 		Told: func(text string) { c.unreached(errors.New(text)) },
 	}
-	if c == s.meta {
+	switch c {
+	case s.written:
+		options.Replication = o.replication
+	case s.meta:
 		options.Replication = s.cfg.MetaCluster.Replication
 	}
 	if c != s.written {

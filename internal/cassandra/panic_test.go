@@ -50,7 +50,7 @@ func TestPanicInOneKeyspace(t *testing.T) {
 	for n := range v.keyspaces {
 		v := &view{keyspaces: v.keyspaces[:n+1]}
 		var others atomic.Int64
-		err := v.eachKeyspace(t.Context(), model.AllTime, func(ctx context.Context, i int, _ layout.Look) error {
+		err := v.eachKeyspace(t.Context(), v.keyspaces, model.AllTime, func(ctx context.Context, i int, _ layout.Look) error {
 			if i == n {
 				panic("no such luck")
 			}

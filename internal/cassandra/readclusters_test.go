@@ -43,6 +43,12 @@ func (c settings) open(fsys vfs.FS, o Options) (*Store, error) {
 	return Open(fsys, "spool", c.Config, o)
 }
 
+// openAll opens a store over several keyspaces, all with KairosDB's layout.
+func (c settings) openAll(fsys vfs.FS, o Options) (*Keyspaces, error) {
+	o.Layout = kairosrows.NewLayout(c.Settings)
+	return OpenKeyspaces(fsys, "", c.Config, o)
+}
+
 // clustersConfig is a store over new keyspaces on the tests' node.
 func clustersConfig(t *testing.T, read ...string) settings {
 	t.Helper()
@@ -91,7 +97,7 @@ func dropAfter(t *testing.T, c settings) {
 	}
 }
 
-func ready(t *testing.T, s *Store) *Store {
+func ready[S flushable](t *testing.T, s S) S {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -102,7 +108,7 @@ func ready(t *testing.T, s *Store) *Store {
 }
 
 // put appends longs to the series host=... of a metric, as time=value.
-func put(t *testing.T, s *Store, metric, host string, samples map[int64]int64) {
+func put(t *testing.T, s store.Store, metric, host string, samples map[int64]int64) {
 	t.Helper()
 	series := model.Series{Metric: metric, Tags: model.MustTags("host", host), Type: model.TypeLong}
 	var b store.Batch
@@ -119,7 +125,7 @@ func put(t *testing.T, s *Store, metric, host string, samples map[int64]int64) {
 	}
 }
 
-func flushed(t *testing.T, s *Store) {
+func flushed(t *testing.T, s flushable) {
 	t.Helper()
 	if err := s.Flush(t.Context()); err != nil {
 		t.Fatal(err)
@@ -138,7 +144,7 @@ func filled(t *testing.T, c settings, i int, fill func(*Store)) {
 }
 
 // answer is what a query finds: "host: time=value ..", by host.
-func answer(t *testing.T, s *Store, metric string, o store.ReadOptions, matchers ...model.Matcher) []string {
+func answer(t *testing.T, s store.Viewer, metric string, o store.ReadOptions, matchers ...model.Matcher) []string {
 	t.Helper()
 	lines, err := ask(t.Context(), s, metric, o, matchers...)
 	if err != nil {
@@ -147,7 +153,7 @@ func answer(t *testing.T, s *Store, metric string, o store.ReadOptions, matchers
 	return lines
 }
 
-func ask(ctx context.Context, s *Store, metric string, o store.ReadOptions, matchers ...model.Matcher) ([]string, error) {
+func ask(ctx context.Context, s store.Viewer, metric string, o store.ReadOptions, matchers ...model.Matcher) ([]string, error) {
 	v, err := s.View(ctx)
 	if err != nil {
 		return nil, err

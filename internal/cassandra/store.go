@@ -1,6 +1,7 @@
 package cassandra
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,10 @@ type Options struct {
 	// Observe is called with the name of each statement that is sent, for tests
 	// that count them.
 	Observe func(statement string)
+
+	// Of a store among others, see Keyspaces.
+	name        string // of the cluster that is written to; empty is WriteClusterName
+	replication string // of a new keyspace; empty is as in the layout's settings
 }
 
 // Store is a keyspace, further ones that are only read, and the samples on their
@@ -56,6 +61,7 @@ type Store struct {
 
 	written *cluster   // takes all samples, and is read
 	read    []*cluster // are read besides
+	lent    []*cluster // are read besides, and belong to other stores; set before the first request
 	meta    *cluster   // has the metadata; nil if written has it
 
 	closed atomic.Bool
@@ -80,7 +86,8 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 		s.closeClusters()
 		return nil, err
 	}
-	held, err := spool.Open(fsys, dir, cfg.Spool, spool.Options{Section: "cassandra.spool", Registerer: o.Registerer, Logger: o.Logger, Check: s.checkBatch})
+	own := labelled(o.Registerer, s.written.name)
+	held, err := spool.Open(fsys, dir, cfg.Spool, spool.Options{Section: "cassandra.spool", Registerer: own, Logger: o.Logger, Check: s.checkBatch})
 	if err != nil {
 		s.closeClusters()
 		return nil, err
@@ -90,7 +97,7 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 		s.closeClusters()
 		return nil, errors.Join(err, held.Close())
 	}
-	s.Appender, s.spool, s.metrics = held, held, newMetrics(o.Registerer)
+	s.Appender, s.spool, s.metrics = held, held, newMetrics(own)
 	var ctx context.Context
 	ctx, s.stop = context.WithCancel(context.Background())
 	s.tasks.Go(func() {
@@ -103,7 +110,7 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 }
 
 func (s *Store) openClusters(o Options) (err error) {
-	if s.written, err = openCluster(WriteClusterName, layout.RoleAll, model.AllTime, s.cfg.Config, o); err != nil {
+	if s.written, err = openCluster(cmp.Or(o.name, WriteClusterName), layout.RoleAll, model.AllTime, s.cfg.Config, o); err != nil {
 		return err
 	}
 	if m := s.cfg.MetaCluster; m.Used() {
@@ -125,7 +132,12 @@ func (s *Store) openClusters(o Options) (err error) {
 	return nil
 }
 
-// clusters lists all, the one that is written to first.
+// readable lists the clusters that may have samples, the one that is written to first.
+func (s *Store) readable() []*cluster {
+	return slices.Concat([]*cluster{s.written}, s.read, s.lent)
+}
+
+// clusters lists the store's own, the one that is written to first.
 func (s *Store) clusters() []*cluster {
 	var all []*cluster
 	if s.written != nil {
@@ -313,7 +325,7 @@ func partly(away error) bool {
 // asked returns the clusters that may have samples of a range, the one that is
 // written to first, and their keyspaces.
 func (s *Store) asked(r model.TimeRange) (asked []*cluster, keyspaces []layout.Keyspace, err error) {
-	for _, c := range append([]*cluster{s.written}, s.read...) {
+	for _, c := range s.readable() {
 		if !c.within.Overlaps(r) {
 			continue
 		}

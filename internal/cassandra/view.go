@@ -23,8 +23,8 @@ func (s *Store) View(ctx context.Context) (store.View, error) {
 	pending := s.spool.View() // before anything is read: see the package comment
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.metrics.views.Inc()
-	v := &view{store: s, pending: pending, ctx: ctx, cancel: cancel}
-	for _, c := range append([]*cluster{s.written}, s.read...) {
+	v := &view{store: s, pending: pending, ctx: ctx, cancel: cancel, own: 1 + len(s.read)}
+	for _, c := range s.readable() {
 		k := &keyspace{cluster: c}
 		if ks := c.keyspace(); ks != nil {
 			k.look = ks.Look()
@@ -41,6 +41,7 @@ type view struct {
 	store     *Store
 	pending   *spool.View
 	keyspaces []*keyspace     // the one that is written to first
+	own       int             // of these; the others are lent, and have names of many metrics
 	ctx       context.Context // of work that is done ahead
 	cancel    context.CancelFunc
 	closed    atomic.Bool
@@ -132,7 +133,7 @@ type stored struct {
 // open returns a cursor whose errors say which cluster they are of.
 func (st stored) open(ctx context.Context, o store.ReadOptions) store.Cursor {
 	c := st.found.Open(ctx, st.place, o)
-	if st.in.cluster.role == layout.RoleAll {
+	if st.in.cluster.expected() {
 		return c
 	}
 	return &explained{c, st.in.cluster}
@@ -211,7 +212,7 @@ func (v *view) find(ctx context.Context, sel store.Selection) (*selection, error
 		return nil, err
 	}
 	s := &selection{found: make([]layout.Found, len(v.keyspaces))}
-	err := v.eachKeyspace(ctx, sel.Range, func(ctx context.Context, i int, look layout.Look) error {
+	err := v.eachKeyspace(ctx, v.keyspaces, sel.Range, func(ctx context.Context, i int, look layout.Look) error {
 		found, err := look.Select(ctx, sel)
 		if err == nil && found.Len() > 0 {
 			s.found[i] = found
@@ -238,12 +239,13 @@ func (v *view) find(ctx context.Context, sel store.Selection) (*selection, error
 	return s, nil
 }
 
-// eachKeyspace calls f for each keyspace that may have samples of r, for all at once.
-func (v *view) eachKeyspace(ctx context.Context, r model.TimeRange, f func(ctx context.Context, i int, look layout.Look) error) error {
+// eachKeyspace calls f for each of some keyspaces that may have samples of r, for all at
+// once.
+func (v *view) eachKeyspace(ctx context.Context, some []*keyspace, r model.TimeRange, f func(ctx context.Context, i int, look layout.Look) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var tasks sync.WaitGroup
-	for i, k := range v.keyspaces {
+	for i, k := range some {
 		if !k.cluster.within.Overlaps(r) {
 			continue
 		}
@@ -259,7 +261,7 @@ func (v *view) eachKeyspace(ctx context.Context, r model.TimeRange, f func(ctx c
 				cancel(err)
 			}
 		}
-		if len(v.keyspaces) == 1 {
+		if len(some) == 1 {
 			ask()
 		} else {
 			tasks.Go(ask)
@@ -406,9 +408,13 @@ func (v *view) Names(ctx context.Context, q store.NamesQuery) ([]string, bool, e
 	if err := v.check(ctx); err != nil {
 		return nil, false, err
 	}
-	lists := make([][]string, len(v.keyspaces))
-	mores := make([]bool, len(v.keyspaces))
-	err := v.eachKeyspace(ctx, model.AllTime, func(ctx context.Context, i int, look layout.Look) (err error) {
+	asked := v.keyspaces
+	if q.Metric == "" { // the stores that lend the others are asked themselves
+		asked = asked[:v.own]
+	}
+	lists := make([][]string, len(asked))
+	mores := make([]bool, len(asked))
+	err := v.eachKeyspace(ctx, asked, model.AllTime, func(ctx context.Context, i int, look layout.Look) (err error) {
 		lists[i], mores[i], err = look.Names(ctx, q)
 		return err
 	})

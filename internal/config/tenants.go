@@ -17,7 +17,7 @@ func (c Config) Of(t tenant.Config) Config {
 	c.Tenants = nil
 	c.DataDir = TenantDir(c.DataDir, t.Name)
 	c.Cassandra.Keyspace = c.KeyspaceOf(t)
-	c.Cassandra.ReadClusters = nil // they hold the default tenant's data
+	c.Cassandra.ReadClusters, c.Cassandra.Keyspaces = nil, nil // they hold the default tenant's data
 	c.Cassandra.MetaCluster = cassandra.DefaultConfig().MetaCluster
 	if !c.Cassandra.TLS.Enabled { // its files are for those clusters
 		c.Cassandra.TLS = cassandra.DefaultConfig().TLS
@@ -65,6 +65,11 @@ func (c Config) checkKeyspaces() error {
 	}
 	var errs []error
 	taken := map[string]string{strings.ToLower(c.Cassandra.Keyspace): "cassandra.keyspace"}
+	for i, k := range c.Cassandra.Keyspaces {
+		if len(k.Hosts) == 0 {
+			taken[strings.ToLower(k.Keyspace)] = fmt.Sprintf("cassandra.keyspaces[%d].keyspace", i)
+		}
+	}
 	for i, t := range c.Tenants {
 		key, keyspace := fmt.Sprintf("tenants[%d].keyspace", i), strings.ToLower(c.KeyspaceOf(t))
 		if err := c.Of(t).Cassandra.Config.Validate(); err != nil && c.Cassandra.Config.Validate() == nil {

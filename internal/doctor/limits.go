@@ -39,7 +39,8 @@ func memoryOf(c config.Config) int64 {
 	sum := machine.Share(int64(c.Ingest.MaxSeriesMemory)) + machine.Share(int64(c.Query.TotalMemory)) +
 		int64(c.Ingest.BodyMemory) + c.Ingest.AliasMemory() + int64(c.Kairos.QueryCache)
 	if c.Store == config.Cassandra {
-		sum += int64(c.Cassandra.Spool.MaxMemory) + int64(c.Cassandra.Read.PostingsCacheBytes) + int64(c.Cassandra.Read.ChunkCacheBytes)
+		written, read := int64(1+len(c.Cassandra.Keyspaces)), int64(len(c.Cassandra.ReadClusters))
+		sum += written*int64(c.Cassandra.Spool.MaxMemory) + (written+read)*(int64(c.Cassandra.Read.PostingsCacheBytes)+int64(c.Cassandra.Read.ChunkCacheBytes))
 	} else {
 		sum += int64(c.Embedded.HeadBytesMax) + int64(c.Embedded.PageCacheBytes)
 	}

@@ -32,3 +32,14 @@ func (r Refs) Create(ctx context.Context, series model.Series) (store.Ref, error
 
 // SeriesCount implements store.Appender.
 func (r Refs) SeriesCount() int { return r.log.options.Series.Count() }
+
+// Kinds appends the kind of each sample's series to dst. The error is store.ErrStale, as
+// Append would have it now.
+func (r Refs) Kinds(dst []model.Kind, b *store.Batch) ([]model.Kind, error) {
+	series := r.log.options.Series
+	kinds, ok := series.Kinds(dst, b.Samples)
+	if !ok || series.Epoch() != b.Epoch {
+		return dst, store.ErrStale
+	}
+	return kinds, nil
+}

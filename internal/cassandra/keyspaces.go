@@ -1,0 +1,384 @@
+package cassandra
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"math"
+	"slices"
+	"time"
+	"unsafe"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/layout"
+	"varve/internal/model"
+	"varve/internal/safefile"
+	"varve/internal/spool"
+	"varve/internal/store"
+	"varve/internal/work"
+)
+
+// Names in the data directory.
+const (
+	spoolName  = "spool"  // of the first keyspace
+	spoolsName = "spools" // has a spool for each further one, by name
+)
+
+// Keyspaces is the store over several keyspaces: a rule says of each metric in which one
+// it is kept. Each is a [Store] by itself, with sessions, a spool, limits and caches of its
+// own, so that one which is away, or whose spool is full, costs its own metrics alone.
+//
+// A sample goes where the rules said when it was acknowledged, also if they are others
+// after a restart: it waits in the spool of that keyspace. So a change of rules moves
+// nothing, and divides the samples of a metric at one time. What is older is read from
+// where it is if also_read says so.
+//
+// Metadata, delete jobs of the first keyspace and what else is kept beside samples are the
+// first keyspace's.
+//
+// # Refs
+//
+// A ref, for appending or of a view, is that of the metric's store times the number of
+// stores, plus the place of that store: refs stay dense. The epoch is the sum of the
+// stores' epochs. They never fall, so a batch whose epoch is the sum of now was built
+// in the epochs of now.
+type Keyspaces struct {
+	stores []*Store     // the one of all metrics without a rule first
+	names  []string     // of the clusters that they write to
+	rules  []metricRule // of stores[1:]
+	words  [][]string   // the rules as the settings have them
+	parts  partsPool
+}
+
+// OpenKeyspaces opens the stores over all keyspaces that the settings name, with spools
+// below dir. What Open says holds of each. A spool of a keyspace that the settings do not
+// name any more is refused while samples wait there.
+func OpenKeyspaces(fsys vfs.FS, dir string, cfg Config, o Options) (*Keyspaces, error) {
+	if err := makeSpools(fsys, dir, cfg); err != nil {
+		return nil, err
+	}
+	k := &Keyspaces{}
+	if err := k.open(fsys, dir, cfg, o); err != nil {
+		return nil, errors.Join(err, k.Close())
+	}
+	k.lend(cfg)
+	return k, nil
+}
+
+func (k *Keyspaces) open(fsys vfs.FS, dir string, cfg Config, o Options) error {
+	add := func(name, dir string, cfg Config, o Options) error {
+		s, err := Open(fsys, dir, cfg, o)
+		if err != nil {
+			return err
+		}
+		k.stores, k.names = append(k.stores, s), append(k.names, name)
+		return nil
+	}
+	first := cfg
+	first.Keyspaces = nil
+	if err := add(WriteClusterName, fsys.PathJoin(dir, spoolName), first, o); err != nil {
+		return err
+	}
+	for _, c := range cfg.Keyspaces {
+		rule, err := parseMetricRule(c.Metrics)
+		if err == nil {
+			o.name, o.replication = c.Name, c.Replication
+			err = add(c.Name, fsys.PathJoin(dir, spoolsName, c.Name), cfg.store(c), o)
+		}
+		if err != nil {
+			return fmt.Errorf("keyspace %s: %w", c.Name, err)
+		}
+		k.rules, k.words = append(k.rules, rule), append(k.words, c.Metrics)
+	}
+	return nil
+}
+
+// lend lets the stores of further keyspaces read what else may have their samples.
+func (k *Keyspaces) lend(cfg Config) {
+	for i, c := range cfg.Keyspaces {
+		s := k.stores[i+1]
+		for _, name := range c.AlsoRead {
+			s.lent = append(s.lent, k.stores[slices.Index(k.names, name)].written)
+		}
+		s.lent = append(s.lent, k.stores[0].read...)
+	}
+}
+
+// makeSpools makes the directory of the further keyspaces' spools, and removes those that
+// are no longer wanted and empty.
+func makeSpools(fsys vfs.FS, dir string, cfg Config) error {
+	all := fsys.PathJoin(dir, spoolsName)
+	names, err := fsys.List(all)
+	switch {
+	case err == nil:
+	case errors.Is(err, fs.ErrNotExist) && len(cfg.Keyspaces) == 0:
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		if err = fsys.MkdirAll(all, 0o750); err == nil {
+			err = safefile.SyncDir(fsys, dir)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("look at the spools of cassandra.keyspaces: %w", err)
+	}
+	for _, name := range names {
+		wanted := slices.ContainsFunc(cfg.Keyspaces, func(c KeyspaceConfig) bool { return c.Name == name })
+		if wanted || checkFileName(name) != nil { // another's file
+			continue
+		}
+		if err := removeSpool(fsys, fsys.PathJoin(all, name), name, cfg.Spool); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeSpool removes the spool of a keyspace that the settings do not name any more, and
+// refuses that while samples wait in it.
+func removeSpool(fsys vfs.FS, dir, name string, cfg spool.Config) error {
+	left, err := spool.Open(fsys, dir, cfg, spool.Options{Section: "cassandra.spool"})
+	if err != nil {
+		return fmt.Errorf("look whether samples wait for keyspace %s, which cassandra.keyspaces does not name any more: %w", name, err)
+	}
+	waiting := left.Health().Samples
+	file := &targetFile{fs: fsys, dir: dir}
+	err = errors.Join(file.read(), left.Close())
+	switch {
+	case err != nil:
+		return fmt.Errorf("look whether samples wait in %s: %w", dir, err)
+	case waiting > 0:
+		return fmt.Errorf("%d samples in %s wait for %s, and cassandra.keyspaces has no %s any more. Start with the settings of before and POST /admin/flush; "+
+			"or remove the directory, and they are lost", waiting, dir, file.now, name)
+	}
+	if err := fsys.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove the empty spool of a keyspace that is not used any more: %w", err)
+	}
+	return nil
+}
+
+// of returns the place of the store that keeps a metric.
+func (k *Keyspaces) of(metric string) int {
+	for i, rule := range k.rules {
+		if rule.matches(metric) {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// named says which keyspace an error is of, unless it is the one that all expect.
+func (k *Keyspaces) named(i int, err error) error {
+	if err == nil || i == 0 {
+		return err
+	}
+	return fmt.Errorf("keyspace %s: %w", k.names[i], err)
+}
+
+// each calls f for some of the stores, for all at once, and returns all errors.
+func (k *Keyspaces) each(doing string, places []int, f func(i int) error) error {
+	if len(places) == 1 {
+		return f(places[0])
+	}
+	errs := make(chan error, len(places))
+	for _, i := range places {
+		go func() { errs <- work.Do(doing, func() error { return f(i) }) }()
+	}
+	var all []error
+	for range places {
+		all = append(all, <-errs)
+	}
+	return errors.Join(all...)
+}
+
+func (k *Keyspaces) all() []int {
+	all := make([]int, len(k.stores))
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// outer returns the ref of a store's series as callers know it.
+func (k *Keyspaces) outer(i int, r store.Ref) store.Ref {
+	return r*store.Ref(len(k.stores)) + store.Ref(i)
+}
+
+// inner returns the place of a ref's store, and its ref there.
+func (k *Keyspaces) inner(r store.Ref) (i int, in store.Ref) {
+	n := store.Ref(len(k.stores))
+	return int(r % n), r / n
+}
+
+// Epoch implements store.Appender.
+func (k *Keyspaces) Epoch() (sum uint64) {
+	for _, s := range k.stores {
+		sum += s.Epoch()
+	}
+	return sum
+}
+
+// Lookup implements store.Appender.
+func (k *Keyspaces) Lookup(key []byte) (store.Ref, bool) {
+	if len(k.stores) == 1 || len(key) == 0 {
+		return k.stores[0].Lookup(key)
+	}
+	i := k.of(model.TrustKey(unsafe.String(unsafe.SliceData(key), len(key))).Metric)
+	r, ok := k.stores[i].Lookup(key)
+	return k.outer(i, r), ok
+}
+
+// Create implements store.Appender.
+func (k *Keyspaces) Create(ctx context.Context, series model.Series) (store.Ref, error) {
+	i := k.of(series.Metric)
+	r, err := k.stores[i].Create(ctx, series)
+	if most := uint64(math.MaxUint32) / uint64(len(k.stores)); err == nil && uint64(r) >= most {
+		err = &store.UnavailableError{Reason: fmt.Sprintf("references of %d keyspaces have room for %d series in memory of each, and all are taken", len(k.stores), most)}
+	}
+	if err != nil {
+		return 0, k.named(i, err)
+	}
+	return k.outer(i, r), nil
+}
+
+// SeriesCount implements store.Appender.
+func (k *Keyspaces) SeriesCount() (n int) {
+	for _, s := range k.stores {
+		n += s.SeriesCount()
+	}
+	return n
+}
+
+// SeriesBytes implements store.Appender.
+func (k *Keyspaces) SeriesBytes() (n int64) {
+	for _, s := range k.stores {
+		n += s.SeriesBytes()
+	}
+	return n
+}
+
+// CheckSample implements store.SampleChecker. It does not know the metric, so what one
+// keyspace cannot hold is refused for all.
+func (k *Keyspaces) CheckSample(kind model.Kind, ms int64, value uint64, data []byte, ttl uint32) error {
+	for i, s := range k.stores {
+		if i > 0 && s.layout == k.stores[i-1].layout {
+			continue
+		}
+		if err := s.CheckSample(kind, ms, value, data, ttl); err != nil {
+			return k.named(i, err)
+		}
+	}
+	return nil
+}
+
+// Delete implements store.Deleter. Of metrics whose keyspace is away nothing is deleted,
+// and of the others all.
+func (k *Keyspaces) Delete(ctx context.Context, deletions ...store.Deletion) error {
+	of := map[int][]store.Deletion{}
+	var places []int
+	for _, d := range deletions {
+		i := k.of(d.Metric)
+		if d.Metric == "" {
+			return k.stores[i].Delete(ctx, d) // which refuses it
+		}
+		if len(of[i]) == 0 {
+			places = append(places, i)
+		}
+		of[i] = append(of[i], d)
+	}
+	return k.each("delete from a keyspace", places, func(i int) error {
+		return k.named(i, k.stores[i].Delete(ctx, of[i]...))
+	})
+}
+
+// Flush returns when everything that was appended before is in Cassandra.
+func (k *Keyspaces) Flush(ctx context.Context) error {
+	return k.each("flush", k.all(), func(i int) error { return k.named(i, k.stores[i].Flush(ctx)) })
+}
+
+// WaitReady returns when all keyspaces are open.
+func (k *Keyspaces) WaitReady(ctx context.Context) error {
+	return k.each("wait for a keyspace", k.all(), func(i int) error { return k.named(i, k.stores[i].WaitReady(ctx)) })
+}
+
+// Close closes all stores.
+func (k *Keyspaces) Close() error {
+	var errs []error
+	for i, s := range slices.Backward(k.stores) { // the first lends clusters to the others
+		errs = append(errs, k.named(i, s.Close()))
+	}
+	return errors.Join(errs...)
+}
+
+// Session is that of the first keyspace, for what is kept there beside samples. It ends
+// when the store is closed.
+func (k *Keyspaces) Session() *cql.Session { return k.stores[0].Session() }
+
+// Get implements store.KeyValues.
+func (k *Keyspaces) Get(ctx context.Context, service, serviceKey, key string) (store.Value, error) {
+	return k.stores[0].Get(ctx, service, serviceKey, key)
+}
+
+// Set implements store.KeyValues.
+func (k *Keyspaces) Set(ctx context.Context, service, serviceKey, key, value string) error {
+	return k.stores[0].Set(ctx, service, serviceKey, key, value)
+}
+
+// Unset implements store.KeyValues.
+func (k *Keyspaces) Unset(ctx context.Context, service, serviceKey, key string) error {
+	return k.stores[0].Unset(ctx, service, serviceKey, key)
+}
+
+// ServiceKeys implements store.KeyValues.
+func (k *Keyspaces) ServiceKeys(ctx context.Context, service string) iter.Seq2[string, error] {
+	return k.stores[0].ServiceKeys(ctx, service)
+}
+
+// Keys implements store.KeyValues.
+func (k *Keyspaces) Keys(ctx context.Context, service, serviceKey, prefix string) iter.Seq2[string, error] {
+	return k.stores[0].Keys(ctx, service, serviceKey, prefix)
+}
+
+// Modified implements store.KeyValues.
+func (k *Keyspaces) Modified(ctx context.Context, service, serviceKey string) (time.Time, error) {
+	return k.stores[0].Modified(ctx, service, serviceKey)
+}
+
+// Deletions lists the delete jobs of all keyspaces as Store.Deletions does, newest first.
+func (k *Keyspaces) Deletions(ctx context.Context) ([]layout.Job, error) {
+	var all []layout.Job
+	for i, s := range k.stores {
+		jobs, err := s.Deletions(ctx)
+		if err != nil {
+			return nil, k.named(i, err)
+		}
+		for _, job := range jobs {
+			if i > 0 {
+				job.Cluster = cmp.Or(job.Cluster, k.names[i])
+			}
+			all = append(all, job)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b layout.Job) int { return b.Started.Compare(a.Started) })
+	return all, nil
+}
+
+// CancelDeletion is Store.CancelDeletion for a job of any keyspace. One that is away does
+// not keep jobs of the others from being cancelled.
+func (k *Keyspaces) CancelDeletion(ctx context.Context, id string) (job layout.Job, err error) {
+	var away error
+	for i, s := range k.stores {
+		job, err = s.CancelDeletion(ctx, id)
+		switch {
+		case err == nil:
+			return job, nil
+		case !errors.Is(err, store.ErrNotFound):
+			away = cmp.Or(away, k.named(i, err))
+		}
+	}
+	return job, cmp.Or(away, err)
+}

@@ -1,0 +1,91 @@
+package cassandra
+
+import (
+	"context"
+	"sync"
+
+	"varve/internal/store"
+)
+
+// parts are the samples of one batch by store.
+type parts struct {
+	of     []store.Batch // by place of the store
+	places []int         // of those that have samples
+}
+
+// A partsPool keeps parts for the next batch.
+type partsPool struct{ pool sync.Pool }
+
+func (p *partsPool) take(n int) *parts {
+	if some, ok := p.pool.Get().(*parts); ok {
+		return some
+	}
+	return &parts{of: make([]store.Batch, n)}
+}
+
+func (p *partsPool) put(some *parts) {
+	for i := range some.of {
+		some.of[i].Data = nil // the caller's
+	}
+	p.pool.Put(some)
+}
+
+// Append implements store.Appender. Samples of a keyspace that takes none are refused, and
+// those of others are stored: the error is of the first kind. Of a batch that some keyspace
+// cannot hold, or whose refs are of an earlier epoch, nothing is stored; only if series are
+// forgotten between that check and the append itself is a part stored besides, which
+// the sender's repetition overwrites with the same.
+func (k *Keyspaces) Append(ctx context.Context, b *store.Batch) error {
+	if len(k.stores) == 1 {
+		return k.stores[0].Append(ctx, b)
+	}
+	p := k.parts.take(len(k.stores))
+	defer k.parts.put(p)
+	if !k.divide(p, b) {
+		return store.ErrStale
+	}
+	if len(p.places) > 1 {
+		for _, i := range p.places {
+			if err := k.stores[i].checkAhead(&p.of[i]); err != nil {
+				return err
+			}
+		}
+	}
+	if len(p.places) == 0 {
+		return k.stores[0].Append(ctx, &p.of[0])
+	}
+	return k.each("append to a keyspace", p.places, func(i int) error {
+		return k.named(i, k.stores[i].Append(ctx, &p.of[i]))
+	})
+}
+
+// divide sorts the samples of a batch by store, in their order. It reports false if the
+// batch is of an earlier epoch.
+func (k *Keyspaces) divide(p *parts, b *store.Batch) bool {
+	sum := uint64(0)
+	for i, s := range k.stores {
+		epoch := s.Epoch()
+		sum += epoch
+		p.of[i].Reset(epoch)
+		p.of[i].Data = b.Data
+	}
+	p.places = p.places[:0]
+	for _, sample := range b.Samples {
+		i, ref := k.inner(sample.Ref)
+		sample.Ref = ref
+		if len(p.of[i].Samples) == 0 {
+			p.places = append(p.places, i)
+		}
+		p.of[i].Samples = append(p.of[i].Samples, sample)
+	}
+	return sum == b.Epoch
+}
+
+// checkAhead returns why a batch cannot be appended, as far as that is known before.
+func (s *Store) checkAhead(b *store.Batch) error {
+	kinds, err := s.spool.Kinds(nil, b)
+	if err != nil {
+		return err
+	}
+	return s.checkBatch(b, kinds)
+}

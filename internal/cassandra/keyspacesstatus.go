@@ -1,0 +1,60 @@
+package cassandra
+
+import "context"
+
+// A KeyspaceStatus says how a further keyspace is doing.
+type KeyspaceStatus struct {
+	Name    string
+	Metrics []string // which metrics it keeps, as in the settings
+	Status
+}
+
+// Status returns the current state of the first keyspace, and of the further ones.
+func (k *Keyspaces) Status() (Status, []KeyspaceStatus) {
+	var further []KeyspaceStatus
+	for i, words := range k.words {
+		further = append(further, KeyspaceStatus{k.names[i+1], words, k.stores[i+1].Status()})
+	}
+	return k.stores[0].Status(), further
+}
+
+// Healthy returns nil while samples of some keyspace are taken, else why they are not: a
+// load balancer should go on to send those of the others.
+func (k *Keyspaces) Healthy() (first error) {
+	for i, s := range k.stores {
+		err := s.Healthy()
+		if err == nil {
+			return nil
+		}
+		if i == 0 {
+			first = err
+		}
+	}
+	return first
+}
+
+// Degraded is Store.Degraded of the first keyspace.
+func (k *Keyspaces) Degraded() error { return k.stores[0].Degraded() }
+
+// Others lists the clusters beside the first keyspace's: whether Cassandra takes what the
+// further ones are given, and whether those that are only read answer.
+func (k *Keyspaces) Others() []Health {
+	others := k.stores[0].Others()
+	for i, s := range k.stores[1:] {
+		others = append(others, Health{k.names[i+1], func(context.Context) error { return s.Degraded() }})
+	}
+	return others
+}
+
+// Writers lists the keyspaces by whether their samples are taken; none if there is but one,
+// of which Healthy says so.
+func (k *Keyspaces) Writers() []Health {
+	if len(k.stores) == 1 {
+		return nil
+	}
+	var writers []Health
+	for i, s := range k.stores {
+		writers = append(writers, Health{k.names[i], func(context.Context) error { return s.Healthy() }})
+	}
+	return writers
+}

@@ -1,0 +1,121 @@
+package cassandra
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"varve/internal/store"
+)
+
+// View implements store.Viewer. It looks at the spools of all keyspaces, and asks those
+// whose metrics are wanted.
+func (k *Keyspaces) View(ctx context.Context) (store.View, error) {
+	if len(k.stores) == 1 {
+		return k.stores[0].View(ctx)
+	}
+	v := &keyspacesView{of: k}
+	for i, s := range k.stores {
+		one, err := s.View(ctx)
+		if err != nil {
+			return nil, errors.Join(k.named(i, err), v.Close())
+		}
+		v.views = append(v.views, one.(*view))
+	}
+	return v, nil
+}
+
+var (
+	_ store.PartialView = (*keyspacesView)(nil)
+	_ store.Tracer      = (*keyspacesView)(nil)
+)
+
+// A keyspacesView is one look at all keyspaces.
+type keyspacesView struct {
+	of    *Keyspaces
+	views []*view // by place of the store
+}
+
+// Select implements store.View.
+func (v *keyspacesView) Select(ctx context.Context, sel store.Selection) iter.Seq2[store.Series, error] {
+	i := v.of.of(sel.Metric)
+	return func(yield func(store.Series, error) bool) {
+		for series, err := range v.views[i].Select(ctx, sel) {
+			series.Ref = v.of.outer(i, series.Ref)
+			if !yield(series, v.of.named(i, err)) {
+				return
+			}
+		}
+	}
+}
+
+// Read implements store.View.
+func (v *keyspacesView) Read(ctx context.Context, s store.Series, o store.ReadOptions) store.Cursor {
+	i, ref := v.of.inner(s.Ref)
+	s.Ref = ref
+	return v.views[i].Read(ctx, s, o)
+}
+
+// Names implements store.View.
+func (v *keyspacesView) Names(ctx context.Context, q store.NamesQuery) ([]string, bool, error) {
+	if q.Metric != "" {
+		i := v.of.of(q.Metric)
+		names, more, err := v.views[i].Names(ctx, q)
+		return names, more, v.of.named(i, err)
+	}
+	lists, mores := make([][]string, len(v.views)), make([]bool, len(v.views))
+	err := v.of.each("list names of a keyspace", v.of.all(), func(i int) (err error) {
+		lists[i], mores[i], err = v.views[i].Names(ctx, q)
+		return v.of.named(i, err)
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	names, more := lists[0], mores[0]
+	for i, list := range lists[1:] {
+		var cut bool
+		names, cut = mergeNames(names, list, q.Limit)
+		more = more || cut || mores[i+1]
+	}
+	return names, more, nil
+}
+
+// AllowPartial implements store.PartialView.
+func (v *keyspacesView) AllowPartial() {
+	for _, one := range v.views {
+		one.AllowPartial()
+	}
+}
+
+// Missing implements store.PartialView.
+func (v *keyspacesView) Missing() error {
+	for i, one := range v.views {
+		if err := one.Missing(); err != nil {
+			return v.of.named(i, err)
+		}
+	}
+	return nil
+}
+
+// Trace implements store.Tracer. What was done for a further keyspace has its name before
+// it.
+func (v *keyspacesView) Trace() []store.Count {
+	counts := v.views[0].Trace()
+	for i, one := range v.views[1:] {
+		for _, c := range one.Trace() {
+			if c.N != 0 {
+				counts = append(counts, store.Count{Name: v.of.names[i+1] + "." + c.Name, N: c.N})
+			}
+		}
+	}
+	return counts
+}
+
+// Close implements store.View.
+func (v *keyspacesView) Close() error {
+	var errs []error
+	for _, one := range v.views {
+		errs = append(errs, one.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,76 @@
+package cassandra
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"varve/internal/model"
+)
+
+// A metricRule says which metrics are meant: those that one of the words matches.
+//
+//	name=load            this one
+//	prefix=web.          those that begin so
+//	regex=[a-f].*\.n     those that are matched as a whole
+type metricRule []metricWord
+
+type metricWord struct {
+	name, prefix string
+	pattern      *model.Pattern
+}
+
+// parseMetricRule reads words. All that cannot be read are reported.
+func parseMetricRule(words []string) (metricRule, error) {
+	var rule metricRule
+	var errs []error
+	for _, text := range words {
+		word, err := parseMetricWord(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("metrics: %q: %w", text, err))
+			continue
+		}
+		rule = append(rule, word)
+	}
+	if len(words) == 0 {
+		errs = append(errs, errors.New("metrics: empty; say which metrics are kept there, as name=, prefix= or regex="))
+	}
+	return rule, errors.Join(errs...)
+}
+
+func parseMetricWord(text string) (word metricWord, err error) {
+	key, value, _ := strings.Cut(text, "=")
+	if value == "" {
+		return word, errors.New("want name=, prefix= or regex=, and then a text")
+	}
+	switch key {
+	case "name":
+		word.name = value
+	case "prefix":
+		word.prefix = value
+	case "regex":
+		word.pattern, err = model.NewPattern(value)
+	default:
+		err = errors.New("want name=, prefix= or regex=")
+	}
+	return word, err
+}
+
+func (w *metricWord) matches(metric string) bool {
+	switch {
+	case w.pattern != nil:
+		return w.pattern.MatchString(metric)
+	case w.name != "":
+		return w.name == metric
+	}
+	return strings.HasPrefix(metric, w.prefix)
+}
+
+func (r metricRule) matches(metric string) bool {
+	for i := range r {
+		if r[i].matches(metric) {
+			return true
+		}
+	}
+	return false
+}
