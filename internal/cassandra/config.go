@@ -17,7 +17,7 @@ type Config struct {
 	MetaCluster  MetaConfig    `yaml:"meta_cluster" doc:"A cluster of its own for metadata, roll-up tasks and what else KairosDB keeps in service_index. Without hosts the cluster that is written to has them."`
 	ReadClusters []ReadCluster `yaml:"read_clusters" doc:"Further clusters, with old samples: a query asks them too, and nothing is written there but deletes. Limits and timeouts are those of cassandra."`
 
-	Keyspaces []KeyspaceConfig `yaml:"keyspaces" doc:"Further keyspaces that samples are written to, and which metrics each keeps: the first whose metrics match. All others are kept in cassandra.keyspace. Limits, timeouts, schema, caches and spool are as in cassandra, for each its own; without hosts a keyspace is in the cluster of cassandra.hosts."`
+	Keyspaces []KeyspaceConfig `yaml:"keyspaces" doc:"Further keyspaces that samples are written to, and which metrics each keeps: the first whose metrics match. All others are kept in cassandra.keyspace. Limits, timeouts, schema, caches and spool are as in cassandra, for each its own. So are consistencies that are empty and, without hosts, the cluster with its user and TLS."`
 
 	// Constants; tests and benchmarks change them by --tune.
 

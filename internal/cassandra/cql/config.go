@@ -41,6 +41,9 @@ type Config struct {
 	// StallAfter is how long a node may answer none of its statements, 50ms to 1m. After
 	// that it is avoided until it answers again.
 	StallAfter time.Duration `tune:"stall_after"`
+	// HedgeAfter is how long a read waits at least, 0s to 1m, before another replica is asked
+	// besides: see hedge.go. 0s asks none.
+	HedgeAfter time.Duration `tune:"hedge_after"`
 	// OutageGrace is how long reads wait, 0s to 1m, once no node answers. After that they
 	// fail at once.
 	OutageGrace time.Duration `tune:"outage_grace"`
@@ -80,6 +83,7 @@ func DefaultConfig() Config {
 		WriteTimeout:     4 * time.Second,
 		ScanTimeout:      30 * time.Second,
 		StallAfter:       time.Second,
+		HedgeAfter:       10 * time.Millisecond,
 		OutageGrace:      2 * time.Second,
 		Attempts:         6,
 		RetryPause:       20 * time.Millisecond,
@@ -139,6 +143,7 @@ func (c Config) Validate() error {
 		value, min, max time.Duration
 	}{
 		{"latency_goal", c.LatencyGoal, 10 * time.Millisecond, time.Minute},
+		{"hedge_after", c.HedgeAfter, 0, time.Minute},
 		{"outage_grace", c.OutageGrace, 0, time.Minute},
 		{"connect_timeout", c.ConnectTimeout, 100 * time.Millisecond, time.Minute},
 		{"read_timeout", c.ReadTimeout, 100 * time.Millisecond, 5 * time.Minute},

@@ -11,6 +11,8 @@
 //     apart. The server answers overload with silence, so a node's limit shrinks
 //     while it is slow, and grows again when it is not: see pace.go. A slow
 //     replica is passed over for a quick one.
+//   - A read whose node takes unusually long is asked of another replica besides:
+//     see hedge.go.
 //   - Statements and batches of one partition go to a replica of it.
 //   - A statement is tried again, after a pause, where that can help, and at a
 //     node that answers. A node that has stopped answering (paused, or gone

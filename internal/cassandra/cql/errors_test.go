@@ -262,6 +262,7 @@ func askSlowNodes(t *testing.T, stall time.Duration) error {
 	nodes := startWire(t, 2)
 	s, registry := openWire(t, nodes, func(c *cql.Config) {
 		c.StallAfter, c.OutageGrace, c.ReadTimeout = stall, 0, 10*stall
+		c.HedgeAfter = 0 // else another node would answer
 	})
 	for _, n := range nodes {
 		n.says(func(string) reply { return reply{delay: 4 * stall} })
@@ -282,7 +283,7 @@ func askSlowNodes(t *testing.T, stall time.Duration) error {
 // it is tried at another one. TestWireSlow shows that it is waited for otherwise.
 func TestWireLostReplica(t *testing.T) {
 	nodes := startWire(t, 3)
-	s, registry := openWire(t, nodes, func(c *cql.Config) { c.StallAfter = time.Second })
+	s, registry := openWire(t, nodes, func(c *cql.Config) { c.StallAfter, c.HedgeAfter = time.Second, 0 })
 	const waits = 8 * time.Second
 	nodes[0].says(func(string) reply { return reply{delay: waits} })
 	nodes[2].stop()
@@ -303,6 +304,49 @@ func TestWireLostReplica(t *testing.T) {
 	}
 	if n := metric(t, registry, "varve_cql_limit_cuts_total", map[string]string{"kind": "read"}); n > 0 {
 		t.Errorf("the node that waits was cut %v times", n)
+	}
+}
+
+// TestWireHedge: a read at a node that takes long is answered by another one, once.
+// Writes are not hedged.
+func TestWireHedge(t *testing.T) {
+	nodes := startWire(t, 2)
+	s, registry := openWire(t, nodes, func(c *cql.Config) { c.StallAfter = 30 * time.Second })
+	var later atomic.Bool
+	for _, n := range nodes {
+		n.says(func(string) reply {
+			if later.Swap(true) {
+				return reply{}
+			}
+			return reply{delay: 5 * time.Second} // whichever node is asked first
+		})
+	}
+	asked := func(st *cql.Statement) []int {
+		return []int{len(nodes[0].asked(st)), len(nodes[1].asked(st))}
+	}
+	won := func() float64 {
+		return metric(t, registry, "varve_cql_hedges_total", map[string]string{"result": "won"})
+	}
+	if _, err := s.One(t.Context(), selectAll, []any{[]byte("k")}, nil, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := asked(selectAll); got[0] != 1 || got[1] != 1 {
+		t.Errorf("a slow read was sent %v times", got)
+	}
+	if n := won(); n != 1 {
+		t.Errorf("%v hedges have won", n)
+	}
+	if n := metric(t, registry, "varve_cql_attempts_total", map[string]string{"statement": selectAll.Name, "result": "ok"}); n != 1 {
+		t.Errorf("%v attempts are counted", n)
+	}
+	for _, n := range nodes {
+		n.says(func(string) reply { return reply{delay: 300 * time.Millisecond} })
+	}
+	if err := s.Exec(t.Context(), insert, 1, []byte("k"), []byte("k"), []byte("k")); err != nil {
+		t.Error(err)
+	}
+	if got := asked(insert); got[0]+got[1] != 1 {
+		t.Errorf("a write was sent %v times", got)
 	}
 }
 

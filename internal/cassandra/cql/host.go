@@ -38,6 +38,7 @@ type host struct {
 	suspect  bool      // was silent, and has not answered since
 	probed   bool      // a probe is under way
 	down     bool      // says the driver
+	slow     time.Time // until when reads pass it over, since another replica was quicker
 	kind     [kinds]struct {
 		inFlight int
 		pace     pace
@@ -104,7 +105,11 @@ func (c *choice) host() gocql.SelectedHost {
 		c.last.done() // the driver had no connection to it
 		c.last = nil
 	}
-	h := c.order()
+	next := c.order
+	if c.attempt != nil && c.attempt.hedge {
+		next = c.spare
+	}
+	h := next()
 	if h == nil {
 		return nil
 	}
@@ -139,6 +144,25 @@ func (c *choice) order() gocql.SelectedHost {
 	for _, list := range []*[]gocql.SelectedHost{&c.fullReplicas, &c.fullOthers, &c.silent} {
 		if len(*list) > 0 {
 			return c.hosts.takeIdlest(list, c.kind)
+		}
+	}
+	return nil
+}
+
+// spare is the next replica that has room, answers, and is not the one that another attempt
+// waits for.
+func (c *choice) spare() gocql.SelectedHost {
+	for h := c.peek(); h != nil; h = c.peek() {
+		if _, isOther := h.(other); isOther {
+			return nil
+		}
+		c.ahead = nil
+		info := h.Info()
+		if info == nil || !info.IsUp() || info.HostID() == c.attempt.avoid {
+			continue
+		}
+		if silent, full := c.hosts.look(info.HostID(), c.kind); !silent && !full {
+			return h
 		}
 	}
 	return nil
@@ -181,7 +205,17 @@ func (p *hosts) look(id string, k kind) (silent, full bool) {
 	if h == nil {
 		return false, false
 	}
-	return p.silentLocked(h), h.kind[k].pace.full(h.kind[k].inFlight)
+	slow := k == reads && p.now().Before(h.slow)
+	return p.silentLocked(h), slow || h.kind[k].pace.full(h.kind[k].inFlight)
+}
+
+// slow says that another replica has answered a read that this one was asked before.
+func (p *hosts) slow(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h := p.known[id]; h != nil {
+		h.slow = p.now().Add(slowFor)
+	}
 }
 
 func (p *hosts) silentLocked(h *host) bool {

@@ -77,6 +77,17 @@ func (l *limiter) acquire(ctx context.Context, n int) error {
 	return err
 }
 
+// tryAcquire takes room for one statement of n bytes if there is some and nobody waits.
+func (l *limiter) tryAcquire(n int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waiters.Len() > 0 || !l.roomLocked(n) {
+		return false
+	}
+	l.enterLocked(n)
+	return true
+}
+
 // release gives the room back.
 func (l *limiter) release(n int) {
 	l.mu.Lock()

@@ -20,6 +20,7 @@ type metrics struct {
 	cuts       *prometheus.CounterVec   // by kind and cause
 	warnings   prometheus.Counter
 	reconnects prometheus.Counter
+	hedges     *prometheus.CounterVec
 	collectors []prometheus.Collector
 	unregister func()
 }
@@ -44,7 +45,12 @@ func newMetrics(s *Session, r prometheus.Registerer) (*metrics, error) {
 		warnings:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: "varve", Subsystem: "cql", Name: "warnings_total", Help: "Warnings that Cassandra sent with answers."}),
 		reconnects: prometheus.NewCounter(prometheus.CounterOpts{Namespace: "varve", Subsystem: "cql", Name: "sessions_total", Help: "Sessions opened with the cluster, the first one included."}),
 	}
-	m.collectors = []prometheus.Collector{m.attempts, m.rows, m.bytes, m.seconds, m.routed, m.nodes, m.nodeLimit, m.cuts, m.warnings, m.reconnects}
+	m.hedges = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "varve", Subsystem: "cql", Name: "hedges_total",
+		Help: "Reads that took long and were asked of another replica besides, by result: won (its answer was the first), lost, failed, or withheld for lack of room, of such a replica, or since there had been many."}, []string{"result"})
+	for _, result := range []string{"won", "lost", "failed", "withheld"} {
+		m.hedges.WithLabelValues(result) // shown from the start
+	}
+	m.collectors = []prometheus.Collector{m.hedges, m.attempts, m.rows, m.bytes, m.seconds, m.routed, m.nodes, m.nodeLimit, m.cuts, m.warnings, m.reconnects}
 	gauge := func(name, help string, labels prometheus.Labels, f func() float64) {
 		m.collectors = append(m.collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: "varve", Subsystem: "cql", Name: name, Help: help, ConstLabels: labels}, f))

@@ -2,6 +2,7 @@ package cql
 
 import (
 	"context"
+	"sync"
 
 	gocql "github.com/apache/cassandra-gocql-driver/v2"
 
@@ -101,8 +102,8 @@ func (r *Rows) fetch(state []byte) fetched {
 	if size == 0 {
 		size = defaultPageSize
 	}
-	var iter *gocql.Iter
-	err := s.do(r.ctx, st, reads, sizeOf(r.args), s.timeout(st, false), func(ctx context.Context, d *gocql.Session) error {
+	var page firstPage
+	err := s.doHedged(r.ctx, st, sizeOf(r.args), s.timeout(st, false), func(ctx context.Context, d *gocql.Session) error {
 		q := d.Query(s.text(st), r.args...).Consistency(s.levels.of(st, reads)).Idempotent(true).DefaultTimestamp(false)
 		it := q.PageSize(size).PageState(state).IterContext(ctx)
 		if it.NumRows() == 0 {
@@ -110,15 +111,37 @@ func (r *Rows) fetch(state []byte) fetched {
 				return err
 			}
 		}
-		iter = it
+		page.offer(it)
 		return nil
 	})
 	if err != nil {
 		return fetched{err: err}
 	}
+	iter := page.take()
 	s.metrics.rows.WithLabelValues(st.Name).Add(float64(iter.NumRows()))
 	s.metrics.warnings.Add(float64(len(iter.Warnings())))
 	return fetched{iter: iter}
+}
+
+// A firstPage is the page of the first of several attempts that has one. Pages of others,
+// from the same place on, are dropped.
+type firstPage struct {
+	mu   sync.Mutex
+	iter *gocql.Iter
+}
+
+func (p *firstPage) offer(it *gocql.Iter) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.iter == nil {
+		p.iter = it
+	}
+}
+
+func (p *firstPage) take() *gocql.Iter {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.iter
 }
 
 // Pages is how many pages were read so far.

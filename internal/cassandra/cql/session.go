@@ -40,6 +40,7 @@ type Session struct {
 	log      *slog.Logger
 	levels   levels
 	limiters [kinds]*limiter
+	hedging  *hedging
 	metrics  *metrics
 	now      func() time.Time
 	texts    sync.Map // of *Statement to what is sent: see text
@@ -93,6 +94,7 @@ func Open(config Config, o Options) (*Session, error) {
 		s.options.Dial = new(net.Dialer).DialContext
 	}
 	s.levels = newLevels(&config)
+	s.hedging = newHedging(config.HedgeAfter)
 	for k := range s.limiters {
 		s.limiters[k] = newLimiter(s.now)
 	}

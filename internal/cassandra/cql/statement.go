@@ -179,13 +179,33 @@ const (
 // tried for outage_grace, and then fails at once; one that writes and is not
 // Prompt is tried all the same.
 func (s *Session) do(ctx context.Context, st *Statement, k kind, size int, timeout time.Duration, f func(context.Context, *gocql.Session) error) error {
+	return s.doAs(ctx, st, k, size, timeout, s.attemptOnce, f)
+}
+
+// doHedged is do for a statement that reads, of which f may run twice at once.
+func (s *Session) doHedged(ctx context.Context, st *Statement, size int, timeout time.Duration, f func(context.Context, *gocql.Session) error) error {
+	way := s.hedged
+	if st.Scan {
+		way = s.attemptOnce
+	}
+	return s.doAs(ctx, st, reads, size, timeout, way, f)
+}
+
+// A way is how one attempt runs f.
+type way func(ctx context.Context, st *Statement, a *attempt, size int, timeout time.Duration, f func(context.Context, *gocql.Session) error) error
+
+func (s *Session) attemptOnce(ctx context.Context, _ *Statement, a *attempt, _ int, timeout time.Duration, f func(context.Context, *gocql.Session) error) error {
+	return s.attempt(ctx, a, timeout, f)
+}
+
+func (s *Session) doAs(ctx context.Context, st *Statement, k kind, size int, timeout time.Duration, run way, f func(context.Context, *gocql.Session) error) error {
 	if s.options.Observe != nil {
 		s.options.Observe(st.Name)
 	}
 	pause, began, before := s.config.RetryPause, s.now(), ""
 	for n := 1; ; n++ {
 		a := &attempt{statement: st.Name, kind: k, scan: st.Scan, patient: k == writes && !st.Prompt, hasty: k == reads && !st.Scan && n <= hastyAttempts, avoid: before}
-		took, err := s.try(ctx, st, a, size, timeout, f)
+		took, err := s.try(ctx, st, a, size, timeout, run, f)
 		before, _ = a.node()
 		if wait := (*waitError)(nil); errors.As(err, &wait) {
 			return fmt.Errorf("%s: %w", st.Name, err)
@@ -214,7 +234,7 @@ func (s *Session) do(ctx context.Context, st *Statement, k kind, size int, timeo
 const hastyAttempts = 2
 
 // try runs f once, when there is room.
-func (s *Session) try(ctx context.Context, st *Statement, a *attempt, size int, timeout time.Duration, f func(context.Context, *gocql.Session) error) (took time.Duration, err error) {
+func (s *Session) try(ctx context.Context, st *Statement, a *attempt, size int, timeout time.Duration, run way, f func(context.Context, *gocql.Session) error) (took time.Duration, err error) {
 	l := s.limiters[a.kind]
 	if err := l.acquire(ctx, size); err != nil {
 		return 0, &waitError{err}
@@ -226,7 +246,7 @@ func (s *Session) try(ctx context.Context, st *Statement, a *attempt, size int, 
 		}
 	}
 	start := s.now()
-	err = s.attempt(ctx, a, timeout, f)
+	err = run(ctx, st, a, size, timeout, f)
 	s.metrics.bytes.WithLabelValues(st.Name).Add(float64(size))
 	return s.now().Sub(start), err
 }
@@ -239,6 +259,7 @@ type attempt struct {
 	patient   bool   // goes on although no node answers
 	hasty     bool   // does not wait for a node that waits for another one
 	avoid     string // id of the node of the attempt before, taken if there is no other
+	hedge     bool   // for a replica that has room, and is not the one to avoid, or none
 
 	mu      sync.Mutex
 	host    string // id of the node it was sent to, empty before
