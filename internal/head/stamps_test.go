@@ -90,3 +90,19 @@ func TestNoStamps(t *testing.T) {
 		t.Errorf("%d fragments, stamps %v %v", len(run.Fragments), all.Stamps, run.Open.Stamps)
 	}
 }
+
+// TestStampsCount: stamps take memory, which counts for the limit of what waits in memory.
+func TestStampsCount(t *testing.T) {
+	plain, stamped := New(), NewStamped()
+	const series = 1000 // with a block each
+	for i := range int64(series) {
+		var b store.Batch
+		b.Reset(0)
+		b.AddLong(store.Ref(1+i), i, i, 0)
+		plain.Append(&b, []model.Kind{model.Long})
+		stamped.AppendStamped(&b, []model.Kind{model.Long}, 1_700_000_000_000+i)
+	}
+	if p, s := plain.Expanded(), stamped.Expanded(); s != p+series*stampBytes {
+		t.Errorf("%d bytes with stamps, %d without", s, p)
+	}
+}
