@@ -172,28 +172,17 @@ func (r *run) askOfCassandra(ctx context.Context, targets []target, dirs map[str
 
 // cities asks for one city of a metric that has very many.
 func (r *run) cities(ctx context.Context, t target) error {
-	dir, remove, err := r.emptyDir("cities", t)
-	if err != nil {
-		return err
-	}
-	defer remove()
-	s, err := t.start(ctx, dir, usual)
-	if err != nil {
-		return err
-	}
-	defer func() { s.account().kill() }()
-	v := varveOf(s)
 	began := time.Now()
-	if err := v.sendCities(ctx); err != nil {
+	s, end, err := r.startWithCities(ctx, "cities", t)
+	if err != nil {
 		return err
 	}
-	if err := s.flush(ctx); err != nil {
-		return err
-	}
+	defer end()
+	v := varveOf(s)
 	if err := v.awaitCity(ctx, cityCount-1); err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "cities: %s loaded in %v\n", t.name(), time.Since(began).Round(time.Second))
+	fmt.Fprintf(os.Stderr, "cities: %s started and loaded in %v\n", t.name(), time.Since(began).Round(time.Second))
 	if err := s.settle(ctx); err != nil {
 		return err
 	}
@@ -220,6 +209,31 @@ func (r *run) cities(ctx context.Context, t target) error {
 		r.book.add(q.name, figureP99, t.name(), 0, quantile(millis, 0.99))
 	}
 	return nil
+}
+
+// startWithCities starts a server for a part of the benchmark, in a directory of its own, and
+// sends it all cities. end removes both.
+func (r *run) startWithCities(ctx context.Context, part string, t target) (s server, end func(), err error) {
+	dir, remove, err := r.emptyDir(part, t)
+	if err != nil {
+		return nil, nil, err
+	}
+	if s, err = t.start(ctx, dir, usual); err != nil {
+		remove()
+		return nil, nil, err
+	}
+	end = func() {
+		s.account().kill()
+		remove()
+	}
+	if err = varveOf(s).sendCities(ctx); err == nil {
+		err = s.flush(ctx)
+	}
+	if err != nil {
+		end()
+		return nil, nil, err
+	}
+	return s, end, nil
 }
 
 // varveOf is what of a server speaks KairosDB's protocol.

@@ -14,23 +14,12 @@ const drainAlone = 30 * time.Second
 // deletes measures how long other metrics wait on their way to Cassandra while the rows
 // of a metric with very many series are deleted.
 func (r *run) deletes(ctx context.Context, t target) error {
-	dir, remove, err := r.emptyDir("deletes", t)
+	s, end, err := r.startWithCities(ctx, "deletes", t)
 	if err != nil {
 		return err
 	}
-	defer remove()
-	s, err := t.start(ctx, dir, usual)
-	if err != nil {
-		return err
-	}
-	defer func() { s.account().kill() }()
+	defer end()
 	v := s.(*overCassandra)
-	if err := v.sendCities(ctx); err != nil {
-		return err
-	}
-	if err := v.flush(ctx); err != nil {
-		return err
-	}
 	if err := v.settle(ctx); err != nil {
 		return err
 	}
