@@ -1,7 +1,6 @@
 package config
 
 import (
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -18,17 +17,10 @@ func loadCarbon(t *testing.T, carbon, yaml string, environment []string, args ..
 	t.Helper()
 	return Load(Sources{
 		Args: args, Environment: append(environment, "VARVE_CARBON_CONF=/etc/carbon/carbon.conf", "VARVE_CONFIG=/etc/varve.yaml"),
-		ReadFile: func(path string) ([]byte, error) {
-			switch path {
-			case "/etc/carbon/carbon.conf":
-				return []byte(carbon), nil
-			case "/etc/varve.yaml":
-				return []byte(yaml), nil
-			case "/etc/carbon/storage-schemas.conf":
-				return []byte("[all]\npattern = .*\nretentions = 10s:1d\n"), nil
-			}
-			return nil, os.ErrNotExist
-		},
+		ReadFile: readFrom(map[string]string{
+			"/etc/carbon/carbon.conf": carbon, "/etc/varve.yaml": yaml,
+			"/etc/carbon/storage-schemas.conf": "[all]\npattern = .*\nretentions = 10s:1d\n",
+		}),
 	})
 }
 

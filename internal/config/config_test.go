@@ -69,17 +69,23 @@ func defaultSample() sample {
 	return sample{Dir: "here", Cache: caching{Size: units.MiB, Age: time.Hour, Ways: 4}}
 }
 
+// readFrom reads files that are not on a disk, by their paths.
+func readFrom(files map[string]string) func(path string) ([]byte, error) {
+	return func(path string) ([]byte, error) {
+		text, ok := files[path]
+		if !ok {
+			return nil, fs.ErrNotExist
+		}
+		return []byte(text), nil
+	}
+}
+
 // sources makes Sources of a file's text, of NAME=value words and of flags.
 func sources(file, environment, args string) Sources {
 	src := Sources{
 		Environment: strings.Fields(environment),
 		Args:        strings.Fields(args),
-		ReadFile: func(path string) ([]byte, error) {
-			if path != "v.yaml" {
-				return nil, fs.ErrNotExist
-			}
-			return []byte(file), nil
-		},
+		ReadFile:    readFrom(map[string]string{"v.yaml": file}),
 	}
 	if file != "" {
 		src.Args = append([]string{"--config", "v.yaml"}, src.Args...)

@@ -20,10 +20,8 @@ const twoClusters = `cassandra:
 func loadItems(t *testing.T, kairosDB, yaml string) (*Loaded, error) {
 	t.Helper()
 	return Load(Sources{
-		Args: []string{"--config", "v.yaml", "--kairosdb-conf", "k.conf"},
-		ReadFile: func(path string) ([]byte, error) {
-			return []byte(map[string]string{"v.yaml": yaml, "k.conf": kairosDB}[path]), nil
-		},
+		Args:     []string{"--config", "v.yaml", "--kairosdb-conf", "k.conf"},
+		ReadFile: readFrom(map[string]string{"v.yaml": yaml, "k.conf": kairosDB}),
 	})
 }
 

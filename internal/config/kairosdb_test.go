@@ -31,17 +31,9 @@ func loadKairosDB(t *testing.T, kairosdb, yaml string, environment []string, arg
 	t.Helper()
 	return Load(Sources{
 		Args: args, Environment: append(environment, "VARVE_KAIROSDB_CONF=/etc/kairosdb.conf", "VARVE_CONFIG=/etc/varve.yaml"),
-		ReadFile: func(path string) ([]byte, error) {
-			switch path {
-			case "/etc/kairosdb.conf":
-				return []byte(kairosdb), nil
-			case "/etc/varve.yaml":
-				return []byte(yaml), nil
-			case "other.properties":
-				return []byte("kairosdb.jetty.port=1\n"), nil
-			}
-			return nil, os.ErrNotExist
-		},
+		ReadFile: readFrom(map[string]string{
+			"/etc/kairosdb.conf": kairosdb, "/etc/varve.yaml": yaml, "other.properties": "kairosdb.jetty.port=1\n",
+		}),
 	})
 }
 
