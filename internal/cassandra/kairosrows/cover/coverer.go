@@ -69,7 +69,7 @@ type Coverer struct {
 	own  string // names this process in coverProgress
 	page int    // row keys that are copied at once
 
-	passes, keys, failures, moved prometheus.Counter
+	passes, keys, failures, moved, walks prometheus.Counter
 }
 
 // Config says how a Coverer works.
@@ -116,6 +116,7 @@ func New(ks *schema.Keyspace, config Config, source Source, o Options) (*Coverer
 		failures: set.Counter("failures_total", "Partitions whose row keys could not be added to the inverted index and that are tried again."),
 		moved:    set.Counter("moved_total", "Passes over partitions of row keys that were of no use, since KairosDB added row keys or a delete removed some meanwhile."),
 	}
+	c.walks = set.Counter("walks_total", "Times that this server looked at all metrics for row keys that the inverted index lacks. Of several servers one does.")
 	set.GaugeFunc("backlog", "Partitions of row keys that queries found not in the inverted index.", func() float64 {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -187,10 +188,8 @@ func (c *Coverer) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait := c.serve(ctx)
 		if now := c.now(); !now.Before(nextWalk) {
-			if err := c.walk(ctx); err != nil && ctx.Err() == nil {
-				c.log.Warn("looking for row keys that the inverted index lacks failed; it is tried again later", "error", err)
-			}
-			nextWalk = c.now().Add(c.config.Interval)
+			wait := c.turn(ctx)
+			nextWalk = c.now().Add(wait)
 			continue
 		}
 		select {
@@ -228,52 +227,6 @@ func (c *Coverer) coverOrPutOff(ctx context.Context, p rowkey.Partition) {
 	case wait > 0:
 		c.askAt(p, c.now().Add(wait))
 	}
-}
-
-// walk covers all metrics: row times that were never covered, and recent ones, into
-// which KairosDB nodes may have written since. Older ones are covered when a query
-// finds that they have changed.
-func (c *Coverer) walk(ctx context.Context) error {
-	pace := time.NewTicker(time.Second / coverLooks)
-	defer pace.Stop()
-	wait := func() error {
-		select {
-		case <-pace.C:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	names, err := c.source.Metrics(ctx)
-	if err != nil {
-		return err
-	}
-	for _, metric := range names {
-		if err := wait(); err != nil {
-			return err
-		}
-		states, err := c.source.RowTimes(ctx, metric)
-		if err != nil {
-			return err
-		}
-		for _, s := range slices.Backward(states) {
-			if !c.worthALook(s) {
-				continue
-			}
-			c.coverOrPutOff(ctx, rowkey.Partition{Metric: metric, TimeMS: s.TimeMS})
-			c.serve(ctx)
-			if err := wait(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// worthALook reports whether a walk looks at a row time.
-func (c *Coverer) worthALook(s rowkey.RowTime) bool {
-	recent := c.now().Add(-coverRecent).UnixMilli() - c.ks.Spec.Width
-	return s.KairosMtime == (cql.UUID{}) || s.TimeMS >= recent
 }
 
 // Cover adds the row keys of a partition to the inverted index, now.

@@ -6,8 +6,8 @@
 // added to since does not count as covered. Passes may be interrupted and repeated at any
 // point, and two at once do no harm.
 //
-// Of several servers each covers what its own queries asked for, and walks over all
-// metrics. There is no lease on a partition. To get and give back one takes three rounds of
+// Of several servers each covers what its own queries asked for, and one walks over all
+// metrics: see [walkNote]. There is no lease on a partition. To get and give back one takes three rounds of
 // a lightweight transaction, which is more than most passes take; a pass of more than
 // coverSave has to write down how far it has come in any case, so that another one can go on
 // there, and by that two notice each other. Where they do not, for example since clocks

@@ -1,0 +1,135 @@
+package cover
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/store"
+)
+
+// A walkNote says when a walk over all metrics was last under way. Of several servers that share
+// the keyspace, the one that finds the note old enough walks, and renews it meanwhile.
+//
+// It is no lease. Two servers that look at the same moment both walk, and both write what either
+// would have written alone. When the one that walks dies, another one walks an Interval later.
+type walkNote struct {
+	Node string    `json:"node"` // which process walks
+	At   time.Time `json:"at"`   // by its clock
+}
+
+const (
+	walkKey   = "walk" // no progressKey: these begin with a number
+	walkRenew = 4      // times in an Interval that the note of a walk is renewed
+)
+
+// turn walks, unless another server does so, and returns the time until the next turn.
+func (c *Coverer) turn(ctx context.Context) time.Duration {
+	wait, err := c.walkElsewhere(ctx)
+	if err != nil {
+		c.log.Debug("it is not known whether another server looks for row keys that the inverted index lacks, so this one does", "error", err)
+	}
+	if wait > 0 {
+		return wait
+	}
+	c.walks.Inc()
+	c.noteWalk(ctx)
+	if err := c.walk(ctx); err != nil && ctx.Err() == nil {
+		c.log.Warn("looking for row keys that the inverted index lacks failed; it is tried again later", "error", err)
+	}
+	return c.config.Interval
+}
+
+// walkElsewhere returns how long the walk of another server lasts for, 0 if there is none. A note
+// of a time far ahead is of a clock that was wrong: it must not stop all walks until then.
+func (c *Coverer) walkElsewhere(ctx context.Context) (time.Duration, error) {
+	if !c.ks.Tables.ServiceIndex {
+		return 0, nil
+	}
+	value, err := c.ks.Get(ctx, schema.OwnService, coverService, walkKey)
+	if errors.Is(err, store.ErrNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	var note walkNote
+	if err := json.Unmarshal([]byte(value.Text), &note); err != nil {
+		return 0, err
+	}
+	age := c.now().Sub(note.At)
+	if note.Node == c.own || age.Abs() >= c.config.Interval {
+		return 0, nil
+	}
+	return c.config.Interval - age, nil
+}
+
+// noteWalk tells other servers that this one walks. If that fails, they walk too.
+func (c *Coverer) noteWalk(ctx context.Context) {
+	if !c.ks.Tables.ServiceIndex {
+		return
+	}
+	text, err := json.Marshal(walkNote{Node: c.own, At: c.now().UTC()})
+	if err == nil {
+		err = c.ks.Set(ctx, schema.OwnService, coverService, walkKey, string(text))
+	}
+	if err != nil {
+		c.log.Debug("other servers were not told that this one looks for row keys that the inverted index lacks", "error", err)
+	}
+}
+
+// walk covers all metrics: row times that were never covered, and recent ones, into
+// which KairosDB nodes may have written since. Older ones are covered when a query
+// finds that they have changed.
+func (c *Coverer) walk(ctx context.Context) error {
+	pace := time.NewTicker(time.Second / coverLooks)
+	defer pace.Stop()
+	wait := func() error {
+		select {
+		case <-pace.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	names, err := c.source.Metrics(ctx)
+	if err != nil {
+		return err
+	}
+	noted := c.now()
+	for _, metric := range names {
+		if err := wait(); err != nil {
+			return err
+		}
+		if now := c.now(); now.Sub(noted) >= c.config.Interval/walkRenew {
+			noted = now
+			c.noteWalk(ctx)
+		}
+		states, err := c.source.RowTimes(ctx, metric)
+		if err != nil {
+			return err
+		}
+		for _, s := range slices.Backward(states) {
+			if !c.worthALook(s) {
+				continue
+			}
+			c.coverOrPutOff(ctx, rowkey.Partition{Metric: metric, TimeMS: s.TimeMS})
+			c.serve(ctx)
+			if err := wait(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// worthALook reports whether a walk looks at a row time.
+func (c *Coverer) worthALook(s rowkey.RowTime) bool {
+	recent := c.now().Add(-coverRecent).UnixMilli() - c.ks.Spec.Width
+	return s.KairosMtime == (cql.UUID{}) || s.TimeMS >= recent
+}
