@@ -77,6 +77,8 @@ type File struct {
 // A Catalogue is one that is open.
 type Catalogue struct {
 	db   *pebble.DB
+	fs   vfs.FS
+	dir  string
 	Spec Spec
 	Meta Meta
 
@@ -114,7 +116,7 @@ func Open(fs vfs.FS, dir string, o Options) (*Catalogue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open catalogue: %w", err)
 	}
-	c := &Catalogue{db: opened}
+	c := &Catalogue{db: opened, fs: fs, dir: dir}
 	if err := c.readMeta(o); err != nil {
 		opened.Close()
 		return nil, err
@@ -306,11 +308,14 @@ func (c *Catalogue) Commit(ch Change) (err error) {
 	return nil
 }
 
-// defineAll adds series. The next synced commit makes them durable too.
+// defineAll adds series. They are durable with the next synced commit at the latest.
 func (c *Catalogue) defineAll(all []record.Definition) error {
+	if len(all) >= manySeries {
+		return c.defineMany(all)
+	}
 	for len(all) > 0 {
 		b := c.db.NewBatch()
-		n := min(record.Fit(all), 2048)
+		n := record.Fit(all)
 		for _, d := range all[:n] {
 			if err := b.Set(seriesKey(d.ID), []byte(d.Key), nil); err != nil {
 				return errors.Join(err, b.Close())

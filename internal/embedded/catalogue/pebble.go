@@ -16,7 +16,7 @@ func OpenPebble(fs vfs.FS, dir string, fresh bool, o *pebble.Options) (*pebble.D
 	if err := Verify(fs, dir); err != nil {
 		return nil, err
 	}
-	o.FS = fileSystem{fs, dir, o.Logger}
+	o.FS = &fileSystem{fs, dir, o.Logger} // a pointer, as Pebble compares it
 	o.FormatMajorVersion = format
 	o.EventListener = (&backgroundErrors{log: o.Logger}).listener()
 	if err := createPebble(dir, o, fresh); err != nil {
