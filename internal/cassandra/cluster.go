@@ -84,7 +84,7 @@ func (c *cluster) open() (layout.Keyspace, error) {
 		return ks, nil
 	}
 	reason := "the keyspace is not open yet"
-	if !c.expected() {
+	if c.role != layout.RoleAll {
 		reason = "the keyspace of cluster " + c.name + " is not open yet"
 	}
 	return nil, &store.UnavailableError{Reason: reason, Err: *c.reason.Load()}
@@ -114,8 +114,11 @@ func (c *cluster) expected() bool { return c.name == WriteClusterName }
 // explain says in which cluster an error came up, unless it is the one that all
 // expect.
 func (c *cluster) explain(err error) error {
-	if err == nil || c.expected() {
-		return err
+	switch {
+	case err == nil:
+		return nil
+	case c.role == layout.RoleAll:
+		return ofKeyspace(c.name, err)
 	}
 	return fmt.Errorf("cluster %s: %w", c.name, err)
 }

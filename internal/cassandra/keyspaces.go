@@ -171,13 +171,32 @@ func (k *Keyspaces) of(metric string) int {
 	return 0
 }
 
-// named says which keyspace an error is of, unless it is the one that all expect.
-func (k *Keyspaces) named(i int, err error) error {
-	if err == nil || i == 0 {
+// A keyspaceError says which keyspace an error is of.
+type keyspaceError struct {
+	name string
+	err  error
+}
+
+func (e *keyspaceError) Error() string { return "keyspace " + e.name + ": " + e.err.Error() }
+func (e *keyspaceError) Unwrap() error { return e.err }
+
+// ofKeyspace says which keyspace an error is of, unless it is the one that all expect, the
+// error says so, or it would be the same in any keyspace.
+func ofKeyspace(name string, err error) error {
+	var known *keyspaceError
+	var input *store.InputError
+	var limit *store.LimitError
+	switch {
+	case err == nil, name == WriteClusterName,
+		errors.As(err, &known), errors.As(err, &input), errors.As(err, &limit),
+		errors.Is(err, store.ErrStale), errors.Is(err, store.ErrClosed):
 		return err
 	}
-	return fmt.Errorf("keyspace %s: %w", k.names[i], err)
+	return &keyspaceError{name, err}
 }
+
+// named says which keyspace an error is of.
+func (k *Keyspaces) named(i int, err error) error { return ofKeyspace(k.names[i], err) }
 
 // each calls f for some of the stores, for all at once, and returns all errors.
 func (k *Keyspaces) each(doing string, places []int, f func(i int) error) error {

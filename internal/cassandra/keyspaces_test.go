@@ -216,7 +216,7 @@ func TestKeyspaceAway(t *testing.T) {
 	var away *store.UnavailableError
 	named := func(what string, err error) {
 		t.Helper()
-		if !errors.As(err, &away) || !strings.Contains(err.Error(), "keyspace second: ") {
+		if !errors.As(err, &away) || strings.Count(err.Error(), "keyspace second: ") != 1 {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -365,6 +365,25 @@ func TestChangedRules(t *testing.T) {
 		t.Errorf("spools %q, %v", names, err)
 	}
 	same(t, "the first again", answer(t, s, "b.x", all()), "h: 3=3")
+}
+
+// TestSpoolsOutliveAPowerCut: what was acknowledged for a further keyspace is there after
+// the first start of a server with one, also if the directory of its spool was new.
+func TestSpoolsOutliveAPowerCut(t *testing.T) {
+	c := settings{Config: DefaultConfig(), Settings: defaultSettings().Settings}
+	c.Hosts = []string{cqltest.ClosedPort(t)}
+	c.Keyspaces = []KeyspaceConfig{{Name: "second", Metrics: []string{"prefix=b."}, ClusterConfig: ClusterConfig{Keyspace: "k2"}}}
+	fs := vfs.NewCrashableMem()
+	s := openKeyspaces(t, fs, c)
+	put(t, s, "a", "h", map[int64]int64{1: 1})
+	put(t, s, "b.x", "h", map[int64]int64{1: 1, 2: 2})
+	after := fs.CrashClone(vfs.CrashCloneCfg{})
+	closed(t, s)
+	s = openKeyspaces(t, after, c)
+	status, further := s.Status()
+	if status.Spool.Samples != 1 || further[0].Spool.Samples != 2 {
+		t.Errorf("%d and %d samples wait, want 1 and 2", status.Spool.Samples, further[0].Spool.Samples)
+	}
 }
 
 // TestReadClustersOfSeveralKeyspaces: read clusters are asked for the metrics of each
