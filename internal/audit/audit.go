@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
@@ -221,8 +222,36 @@ func (l *Log) moved() bool {
 	return err == nil && !os.SameFile(there, own)
 }
 
-// turn puts the file aside as PATH.1, that as PATH.2, and so on. l.mu must be held.
+// turn puts the file aside as PATH.1, that as PATH.2, and so on. Of two processes one does: their
+// steps would mix, and one file be put over another. The other one writes on meanwhile. l.mu must
+// be held.
 func (l *Log) turn() error {
+	lockPath := l.path + ".lock"
+	if f, err := safefile.CreateOwned(lockPath, os.O_WRONLY, 0o600); err == nil {
+		_ = f.Close()
+	} else if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	lock, err := vfs.Default.Lock(lockPath)
+	if errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	if err != nil {
+		return nil // the other one has it; the next event looks again
+	}
+	defer lock.Close()
+	if !l.moved() { // else the other one has put it aside since it was looked at
+		if err := l.putAside(); err != nil {
+			return err
+		}
+	}
+	err = l.file.Close()
+	l.file = nil
+	return err
+}
+
+// putAside renames the files. l.mu must be held, and the lock that other processes have.
+func (l *Log) putAside() error {
 	aside := func(n int) string { return fmt.Sprintf("%s.%d", l.path, n) }
 	for n := l.c.MaxFiles; n > 0; n-- {
 		from := aside(n - 1)
@@ -233,9 +262,7 @@ func (l *Log) turn() error {
 			return err
 		}
 	}
-	err := l.file.Close()
-	l.file = nil
-	return err
+	return nil
 }
 
 // Close closes the file.

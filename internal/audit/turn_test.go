@@ -1,0 +1,57 @@
+package audit
+
+import (
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestTwoProcesses: a server and varve token put the file aside at the same time. No event is
+// lost, none is there twice, and each line is whole.
+func TestTwoProcesses(t *testing.T) {
+	const writers, events = 8, 400
+	path := filepath.Join(t.TempDir(), "audit.log")
+	c := Config{MaxBytes: 2 << 10, MaxFiles: 2000}
+	var all sync.WaitGroup
+	for process := range 2 {
+		l := open(t, path, c)
+		for writer := range writers {
+			all.Go(func() {
+				for i := range events {
+					l.Add(Event{Time: time.Unix(int64(i), 0), Action: fmt.Sprint(process, "/", writer, "/", i)})
+				}
+			})
+		}
+	}
+	all.Wait()
+	seen := map[string]int{}
+	files, err := filepath.Glob(path + "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if filepath.Ext(file) == ".lock" {
+			continue
+		}
+		for _, e := range lines(t, file) {
+			seen[e.Action]++
+		}
+	}
+	lost := 0
+	for process := range 2 {
+		for writer := range writers {
+			for i := range events {
+				if n := seen[fmt.Sprint(process, "/", writer, "/", i)]; n == 0 {
+					lost++
+				} else if n > 1 {
+					t.Errorf("event %d/%d/%d is there %d times", process, writer, i, n)
+				}
+			}
+		}
+	}
+	if lost > 0 || len(files) < 10 {
+		t.Errorf("%d of %d events are lost, in %d files", lost, 2*writers*events, len(files))
+	}
+}
