@@ -662,3 +662,18 @@ func BenchmarkHandler(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1000, "ns/sample")
 }
+
+// TestTimesOfSinglePoints: the timestamp beside a value is a whole number of milliseconds. What
+// only begins like one is refused, not cut.
+func TestTimesOfSinglePoints(t *testing.T) {
+	for timestamp, good := range map[string]bool{
+		"5": true, `"6"`: true, "0": true, "-7": true,
+		"1.0": false, "1.5": false, "1e400": false, "1e30": false, `"8x"`: false, `"x"`: false, `"1.0"`: false, `" 9"`: false, "9223372036854775808": false,
+	} {
+		h := newHarness(t, nil)
+		w := h.post(`{"name":"m","timestamp":` + timestamp + `,"value":1,"tags":{"h":"a"}}`)
+		if got := w.Code == http.StatusNoContent; got != good || (h.recorder.Text() != "") != good {
+			t.Errorf("timestamp %s: %d %s, stored %q", timestamp, w.Code, w.Body, h.recorder.Text())
+		}
+	}
+}
