@@ -311,6 +311,10 @@ func TestFullSpoolOfOneKeyspace(t *testing.T) {
 	if !errors.As(refused, &full) || !strings.Contains(refused.Error(), "keyspace second: the spool is full") {
 		t.Errorf("a full spool: %v", refused)
 	}
+	var part *store.PartError
+	if !errors.As(refused, &part) || part.Stored != 1 || part.Refused != 1 {
+		t.Errorf("a full spool: %#v", refused)
+	}
 	until(t, "the first keyspace has the sample", func() bool { return len(namesOf(t, first, store.NamesQuery{})) == 1 })
 	writers := s.Writers()
 	if s.Healthy() != nil || len(writers) != 2 || writers[0].Healthy(t.Context()) != nil || writers[1].Healthy(t.Context()) == nil {

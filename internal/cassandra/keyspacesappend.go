@@ -2,7 +2,9 @@ package cassandra
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"sync/atomic"
 
 	"varve/internal/store"
 )
@@ -31,7 +33,7 @@ func (p *partsPool) put(some *parts) {
 }
 
 // Append implements store.Appender. Samples of a keyspace that takes none are refused, and
-// those of others are stored: the error is of the first kind. Of a batch that some keyspace
+// those of others are stored: the error is a *store.PartError. Of a batch that some keyspace
 // cannot hold, or whose refs are of an earlier epoch, nothing is stored; only if series are
 // forgotten between that check and the append itself is a part stored besides, which
 // the sender's repetition overwrites with the same.
@@ -54,9 +56,18 @@ func (k *Keyspaces) Append(ctx context.Context, b *store.Batch) error {
 	if len(p.places) == 0 {
 		return k.stores[0].Append(ctx, &p.of[0])
 	}
-	return k.each("append to a keyspace", p.places, func(i int) error {
-		return k.named(i, k.stores[i].Append(ctx, &p.of[i]))
+	var stored atomic.Int64
+	err := k.each("append to a keyspace", p.places, func(i int) error {
+		err := k.stores[i].Append(ctx, &p.of[i])
+		if err == nil {
+			stored.Add(int64(len(p.of[i].Samples)))
+		}
+		return k.named(i, err)
 	})
+	if err == nil || errors.Is(err, store.ErrStale) || !errors.As(err, new(*store.UnavailableError)) {
+		return err
+	}
+	return &store.PartError{Stored: int(stored.Load()), Refused: len(b.Samples) - int(stored.Load()), Err: err}
 }
 
 // divide sorts the samples of a batch by store, in their order. It reports false if the

@@ -206,16 +206,26 @@ func (p *Pipeline) Reject(proto *Protocol, remote string, f *Fault, input []byte
 
 // Offer calls try until the store takes what it offers or refuses it, which is a
 // *store.InputError. A store that is away is tried again for retryFor, or until ctx ends.
+// One that has taken a part is not: what comes next may be for those parts of it that take
+// samples. See PartOf.
 func (p *Pipeline) Offer(ctx context.Context, retryFor time.Duration, try func() error) error {
 	wait, giveUp := 10*time.Millisecond, p.Now().Add(retryFor)
 	for {
 		err := try()
-		if err == nil || errors.As(err, new(*store.InputError)) || ctx.Err() != nil || OutcomeOf(err) == Internal || !p.Now().Before(giveUp) {
+		if err == nil || PartOf(err) != nil || errors.As(err, new(*store.InputError)) || ctx.Err() != nil || OutcomeOf(err) == Internal || !p.Now().Before(giveUp) {
 			return err
 		}
 		_ = work.Pause(ctx, wait) // the next attempt tells that ctx has ended
 		wait = min(2*wait, time.Second)
 	}
+}
+
+// PartOf returns the error of a block of which a part is stored, nil if err is another one.
+func PartOf(err error) *store.PartError {
+	if part := (*store.PartError)(nil); errors.As(err, &part) && part.Stored > 0 {
+		return part
+	}
+	return nil
 }
 
 // Close logs the refused inputs that are not logged yet. Call it after the last

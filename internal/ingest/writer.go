@@ -90,7 +90,8 @@ func (w *Writer) Full() bool {
 // times and must begin at the same place each time. An error of fill ends the block
 // and is returned; nothing is stored then.
 //
-// Ingest returns the number of samples stored. Errors are ErrBusy, a
+// Ingest returns the number of samples stored. After a *store.PartError the caller may go
+// on with the next block. Other errors are ErrBusy, a
 // store.LimitError of ingest.samples_per_second or of writes that wait, those of
 // store.Appender.Append and Create, and those of fill.
 func (w *Writer) Ingest(ctx context.Context, n int, fill func() error) (int, error) {
@@ -133,11 +134,16 @@ func (w *Writer) ingest(ctx context.Context, n int, fill func() error) (int, err
 			w.p.metrics.stale.Inc()
 			continue
 		}
-		if err != nil {
+		stored := len(w.batch.Samples)
+		if part := (*store.PartError)(nil); errors.As(err, &part) {
+			stored = part.Stored
+		} else if err != nil {
 			return 0, err
 		}
-		w.settle()
-		return len(w.batch.Samples), nil
+		if err == nil || stored > 0 {
+			w.settle(stored)
+		}
+		return stored, err
 	}
 	return 0, &store.UnavailableError{Reason: fmt.Sprintf("series references became void %d times in a row while a block of input was parsed; send it again", maxStale)}
 }
@@ -194,10 +200,10 @@ func (w *Writer) append(ctx context.Context) error {
 	return nil
 }
 
-// settle counts what the block held, once it is stored.
-func (w *Writer) settle() {
-	w.proto.samples.Add(float64(len(w.batch.Samples)))
-	w.p.samples.stored(w.p.now(), len(w.batch.Samples))
+// settle counts what the block held, once so many of its samples are stored.
+func (w *Writer) settle(stored int) {
+	w.proto.samples.Add(float64(stored))
+	w.p.samples.stored(w.p.now(), stored)
 	if w.misses > 0 {
 		w.p.metrics.misses.Add(float64(w.misses))
 	}

@@ -33,6 +33,8 @@
 //	                  the store's layout cannot hold
 //	*LimitError       a limit, its value, and what was needed
 //	*UnavailableError the store cannot do this now; trying again may help
+//	*PartError        only from Append: what an *UnavailableError says, of some parts of the
+//	                  store; the other ones have stored their samples
 //	*CorruptionError  stored bytes are wrong; trying again will not help
 //	ErrStale          only from Append: refs of an earlier epoch, or of forgotten series
 //	ErrClosed         the store was closed

@@ -79,6 +79,18 @@ func (e *UnavailableError) Error() string {
 
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
+// A PartError is of an Append to a store of several parts, some of which take no samples
+// now. Samples for the others are stored, and callers that have more for those go on.
+type PartError struct {
+	Stored  int   // samples of the batch
+	Refused int   // samples of the batch
+	Err     error // why, an *UnavailableError among others
+}
+
+func (e *PartError) Error() string { return e.Err.Error() }
+
+func (e *PartError) Unwrap() error { return e.Err }
+
 // A CorruptionError means that stored bytes are not what was written.
 type CorruptionError struct {
 	File   string

@@ -240,8 +240,12 @@ func (s *DatagramServer) offer(ctx context.Context, p *parser, b *block) error {
 	})
 }
 
-// refuse counts the lines of a block that was not stored.
+// refuse counts the lines of a block that was not stored, or not all of it.
 func (s *DatagramServer) refuse(err error, b *block) {
+	if part := ingest.PartOf(err); part != nil { // of which datagrams is not known
+		s.proto.Pipeline.Reject(s.proto.Counts, "", ingest.Faultf(ingest.Unavailable, "%v", err), nil, part.Refused)
+		return
+	}
 	reason := ingest.Unavailable
 	if input := (*store.InputError)(nil); errors.As(err, &input) {
 		reason = ingest.Refused

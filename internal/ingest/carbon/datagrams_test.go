@@ -168,6 +168,22 @@ func TestDatagramsOfAStoreThatIsAway(t *testing.T) {
 	}
 }
 
+// TestDatagramsThatAPartOfTheStoreRefuses: they are counted, and those of others are stored.
+func TestDatagramsThatAPartOfTheStoreRefuses(t *testing.T) {
+	h := startUDP(t, func(c *Config) { c.RetryFor = time.Hour })
+	h.recorder.Refused = "b"
+	h.send("b 1 100\na 1 100")
+	h.until(func() bool { return h.count("varve_ingest_rejected_total")["carbon_udp,unavailable"] > 0 })
+	h.send("a 1 200")
+	h.stop()
+	if got, want := h.recorder.Text(), asStored("a 1 100000")+"\n"+asStored("a 1 200000"); got != want {
+		t.Errorf("stored\n%s\nwant\n%s", got, want)
+	}
+	if got := h.count("varve_ingest_rejected_total")["carbon_udp,unavailable"]; got != 1 {
+		t.Errorf("%v refused", got)
+	}
+}
+
 // TestDatagramsBeyondTheInbox: while the store is slow a bounded number waits, and the
 // rest is counted. Nothing is both or neither.
 func TestDatagramsBeyondTheInbox(t *testing.T) {

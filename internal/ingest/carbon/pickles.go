@@ -279,8 +279,11 @@ func (c *pickleConn) offer(ctx context.Context) bool {
 		_, err := c.w.Ingest(ctx, c.most(), c.fill)
 		return err
 	})
+	part := ingest.PartOf(err)
 	switch {
 	case err == nil:
+	case part != nil:
+		c.refuse(ingest.Unavailable, err, part.Refused)
 	case errors.As(err, new(*store.InputError)):
 		if c.filled == c.stored { // nothing was looked at: the next one is the culprit
 			c.filled.item++

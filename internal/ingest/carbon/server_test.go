@@ -36,7 +36,13 @@ type harness struct {
 }
 
 func start(t *testing.T, pickle bool, change func(*Config)) *harness {
-	h := &harness{T: t, recorder: &ingesttest.Recorder{}, served: make(chan error, 1)}
+	t.Helper()
+	return startOver(t, &ingesttest.Recorder{}, pickle, change)
+}
+
+func startOver(t *testing.T, recorder *ingesttest.Recorder, pickle bool, change func(*Config)) *harness {
+	t.Helper()
+	h := &harness{T: t, recorder: recorder, served: make(chan error, 1)}
 	h.pipeline, h.reg = ingesttest.NewPipeline(h.recorder, nil)
 	cfg := DefaultConfig()
 	cfg.RetryFor = 100 * time.Millisecond
@@ -366,6 +372,43 @@ func TestConfig(t *testing.T) {
 		change(&c)
 		if err := c.Validate(); err == nil || !strings.HasPrefix(err.Error(), key+":") {
 			t.Errorf("%s: %v", key, err)
+		}
+	}
+}
+
+// TestPartOfTheStoreRefuses: what a part of the store refuses is counted, and a connection
+// does not wait for it: what comes behind it is for other parts, too.
+func TestPartOfTheStoreRefuses(t *testing.T) {
+	pickle := "(lp0\n(S'b'\n(I100\nI1\ntta(S'a'\n(I100\nI1\ntta."
+	for _, c := range []struct {
+		protocol string
+		first    []byte
+		second   []byte
+	}{
+		{"carbon", []byte("b 1 100\na 1 100\n"), []byte("a 1 200\n")},
+		{"pickle", framed(pickle), framed(strings.ReplaceAll(pickle, "I100", "I200"))},
+	} {
+		h := startOver(t, &ingesttest.Recorder{Refused: "b"}, c.protocol == "pickle", func(c *Config) { c.RetryFor = time.Hour })
+		conn := h.dial()
+		conn.Write(c.first)
+		for h.refused()[c.protocol+",unavailable"] == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		conn.Write(c.second)
+		conn.(*net.TCPConn).CloseWrite()
+		conn.SetReadDeadline(time.Now().Add(time.Minute))
+		conn.Read(make([]byte, 1))
+		h.stop()
+		if got, want := h.recorder.Text(), asStored("a 1 100000")+"\n"+asStored("a 1 200000"); got != want {
+			t.Errorf("%s: stored\n%s\nwant\n%s", c.protocol, got, want)
+		}
+		stored := ingesttest.Counters(t, h.reg, "varve_ingest_samples_total")[c.protocol]
+		if _, appends := h.recorder.Count(); appends != 2 || stored != 2 {
+			t.Errorf("%s: %d batches, %v counted as stored", c.protocol, appends, stored)
+		}
+		refused := map[string]float64{"carbon": 1, "pickle": 2}[c.protocol]
+		if got := h.refused()[c.protocol+",unavailable"]; got != refused {
+			t.Errorf("%s: %v refused, want %v", c.protocol, got, refused)
 		}
 	}
 }

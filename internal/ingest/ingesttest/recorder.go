@@ -30,6 +30,10 @@ type Recorder struct {
 	// OnCreate, if set, is asked before a series is created; an error refuses it.
 	OnCreate func(s model.Series) error
 
+	// Refused, if set, is a metric whose samples are refused, while those beside them are
+	// kept: the error is a *store.PartError.
+	Refused string
+
 	mu struct {
 		sync.Mutex
 		epoch   uint64
@@ -142,12 +146,19 @@ func (r *Recorder) Append(ctx context.Context, b *store.Batch) error {
 		return store.ErrStale
 	}
 	r.mu.appends++
-	r.mu.count += len(b.Samples)
-	if r.mu.quiet {
-		return nil
-	}
+	refused := 0
 	for _, s := range b.Samples {
-		r.mu.samples = append(r.mu.samples, render(r.mu.series[s.Ref], s, b))
+		switch series := r.mu.series[s.Ref]; {
+		case r.Refused != "" && series.Metric == r.Refused:
+			refused++
+		case !r.mu.quiet:
+			r.mu.samples = append(r.mu.samples, render(series, s, b))
+		}
+	}
+	stored := len(b.Samples) - refused
+	r.mu.count += stored
+	if refused > 0 {
+		return &store.PartError{Stored: stored, Refused: refused, Err: &store.UnavailableError{Reason: "a part of the store takes no samples"}}
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package kairosjson
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"mime"
 	"net/http"
@@ -70,9 +71,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// run stores the whole body. The context sender ends when the sender leaves. Errors
-// are those of ingest.Writer.Ingest, and ingest.ErrLeft.
+// run stores the whole body, what some part of the store refuses left out. The context
+// sender ends when the sender leaves. Errors are those of ingest.Writer.Ingest, and
+// ingest.ErrLeft.
 func (p *parser) run(ctx, sender context.Context) error {
+	var part *store.PartError // the latest one
 	for !p.done() {
 		from := p.progress
 		// The shortest point has 5 bytes, and a comma.
@@ -81,12 +84,15 @@ func (p *parser) run(ctx, sender context.Context) error {
 			p.progress = from
 			return p.block()
 		})
-		if err != nil {
+		if err != nil && !errors.As(err, &part) {
 			return err
 		}
 		if n == 0 && !p.done() && sender.Err() != nil {
 			return ingest.ErrLeft
 		}
+	}
+	if part != nil {
+		return part
 	}
 	return nil
 }

@@ -677,3 +677,23 @@ func TestTimesOfSinglePoints(t *testing.T) {
 		}
 	}
 }
+
+// TestPartOfTheStoreRefuses: of a body of many blocks all is stored that some part of the
+// store takes, also behind what another one refuses.
+func TestPartOfTheStoreRefuses(t *testing.T) {
+	h := newHarness(t, nil)
+	h.recorder.Refused = "b"
+	points := func(n int) string { return strings.Repeat("[1,1],", n) + "[2,2]" }
+	w := h.post(`[{"name":"b","tags":{"h":"a"},"datapoints":[` + points(2*ingest.BlockSamples) + `]},` +
+		`{"name":"a","tags":{"h":"a"},"datapoints":[[1,1]]},{"name":"b","tags":{"h":"a"},"datapoints":[` + points(ingest.BlockSamples) + `]},` +
+		`{"name":"a","tags":{"h":"a"},"datapoints":[[2,2]]}]`)
+	if w.Code != http.StatusServiceUnavailable || w.Body.Len() != 0 || w.Header().Get("Retry-After") == "" {
+		t.Errorf("answer %d %q %v", w.Code, w.Body, w.Header())
+	}
+	if got, want := h.recorder.Text(), "a{h=a} long 1 1\na{h=a} long 2 2"; got != want {
+		t.Errorf("stored\n%s\nwant\n%s", got, want)
+	}
+	if got := ingesttest.Counters(t, h.reg, "varve_ingest_samples_total"); got["kairosdb_json"] != 2 {
+		t.Errorf("counted as stored %v", got)
+	}
+}

@@ -199,22 +199,28 @@ func (c *conn) store(ctx context.Context, block []byte) bool {
 	defer c.nc.Idle()
 	var replies int
 	err := c.p.Pipeline.Offer(ctx, c.p.RetryFor, func() (err error) { replies, err = c.parser.Store(ctx, block); return err })
+	count := bytes.Count(block, []byte{'\n'})
+	part := ingest.PartOf(err)
 	switch {
 	case err == nil:
 		c.reply(replies)
+	case part != nil:
+		c.rejectBlock(ingest.Unavailable, err, block, part.Refused)
+		c.reply(replies)
 	case errors.As(err, new(*store.InputError)):
-		c.rejectBlock(ingest.Refused, err, block)
+		c.rejectBlock(ingest.Refused, err, block, count)
 	default:
-		c.rejectBlock(ingest.Unavailable, err, block)
+		c.rejectBlock(ingest.Unavailable, err, block, count)
 		c.p.Logger.Error(c.p.Name+": lines not stored, closing the connection", "remote", c.remote,
-			"lines", bytes.Count(block, []byte{'\n'}), "error", err)
+			"lines", count, "error", err)
 		return false
 	}
 	return true
 }
 
-func (c *conn) rejectBlock(r ingest.Reason, err error, block []byte) {
-	c.p.Pipeline.Reject(c.p.Counts, c.remote, ingest.Faultf(r, "%v", err), block, bytes.Count(block, []byte{'\n'}))
+// rejectBlock counts n lines of a block as refused.
+func (c *conn) rejectBlock(r ingest.Reason, err error, block []byte, n int) {
+	c.p.Pipeline.Reject(c.p.Counts, c.remote, ingest.Faultf(r, "%v", err), block, n)
 }
 
 // reply answers the lines that asked for it.

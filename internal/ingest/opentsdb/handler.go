@@ -72,10 +72,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.answer(w, r, p, stored)
 }
 
-// run stores the whole body and returns the number of samples stored. The context
-// sender ends when the sender leaves. Errors are those of ingest.Writer.Ingest, and
-// ingest.ErrLeft.
+// run stores the whole body, what some part of the store refuses left out, and returns the
+// number of samples stored. The context sender ends when the sender leaves. Errors are those
+// of ingest.Writer.Ingest, and ingest.ErrLeft.
 func (p *parser) run(ctx, sender context.Context) (stored int, err error) {
+	var part *store.PartError // the latest one
 	for !p.done {
 		from := p.progress
 		// The shortest line has 5 bytes, "a 1 1", and its end.
@@ -84,13 +85,16 @@ func (p *parser) run(ctx, sender context.Context) (stored int, err error) {
 			p.progress = from
 			return p.block()
 		})
-		if err != nil {
+		if err != nil && !errors.As(err, &part) {
 			return stored, err
 		}
 		if n == 0 && !p.done && sender.Err() != nil {
 			return stored, ingest.ErrLeft
 		}
 		stored += n
+	}
+	if part != nil {
+		return stored, part
 	}
 	return stored, nil
 }

@@ -434,3 +434,18 @@ func BenchmarkParser(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/points, "ns/sample")
 	b.ReportMetric(float64(body.Len())/points, "B/sample")
 }
+
+// TestPartOfTheStoreRefuses: of a body of many blocks all is stored that some part of the
+// store takes, also behind what another one refuses.
+func TestPartOfTheStoreRefuses(t *testing.T) {
+	h := newHarness(nil)
+	h.recorder.Refused = "b"
+	refused := strings.Repeat(`{"metric":"b","timestamp":1,"value":1,"tags":{"h":"a"}},`, 2*ingest.BlockSamples)
+	w := h.post("/api/put?details", asJSON, "["+refused+`{"metric":"a","timestamp":1,"value":1,"tags":{"h":"a"}}]`)
+	if w.Code != 503 || !strings.Contains(w.Body.String(), "a part of the store takes no samples") {
+		t.Errorf("answer %d %s", w.Code, w.Body)
+	}
+	if got, want := h.recorder.Text(), "a{h=a} long 1000 1"; got != want {
+		t.Errorf("stored\n%s\nwant\n%s", got, want)
+	}
+}
