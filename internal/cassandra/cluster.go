@@ -30,6 +30,8 @@ type cluster struct {
 	ready  atomic.Pointer[layout.Keyspace] // nil until Cassandra was reached
 	opened chan struct{}                   // closed when it was
 	reason atomic.Pointer[error]           // why it is not open
+
+	misdirected atomic.Pointer[MisdirectedError] // set once: another cluster answers
 }
 
 // openCluster begins to look for a cluster. The session's metrics carry its name.
@@ -78,8 +80,19 @@ func (c *cluster) keyspace() layout.Keyspace {
 	return nil
 }
 
-// open returns the open keyspace, or why it is not open yet.
+// checkAim refuses another cluster that answers where this one did.
+func (c *cluster) checkAim() error {
+	if err := c.misdirected.Load(); err != nil {
+		return &store.UnavailableError{Reason: "another cluster answers", Err: err}
+	}
+	return nil
+}
+
+// open returns the open keyspace, or why it is not open yet, or not any more.
 func (c *cluster) open() (layout.Keyspace, error) {
+	if err := c.checkAim(); err != nil {
+		return nil, err
+	}
 	if ks := c.keyspace(); ks != nil {
 		return ks, nil
 	}

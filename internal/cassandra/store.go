@@ -49,8 +49,6 @@ type Store struct {
 	spool  *spool.Spool
 	target *targetFile // for which keyspace the spool's samples are
 
-	misdirected atomic.Pointer[MisdirectedError] // set once: another cluster answers
-
 	cfg     Config
 	layout  layout.Layout
 	log     *slog.Logger
@@ -183,11 +181,15 @@ func (s *Store) connect(ctx context.Context, c *cluster, o Options) {
 }
 
 func (s *Store) check(ctx context.Context) error {
+	if err := s.checkOpen(ctx); err != nil {
+		return err
+	}
+	return s.written.checkAim()
+}
+
+func (s *Store) checkOpen(ctx context.Context) error {
 	if s.closed.Load() {
 		return store.ErrClosed
-	}
-	if err := s.misdirected.Load(); err != nil {
-		return &store.UnavailableError{Reason: "another cluster answers", Err: err}
 	}
 	return ctx.Err()
 }

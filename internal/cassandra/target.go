@@ -245,7 +245,7 @@ func (s *Store) aim(ctx context.Context) error {
 	var misdirected *MisdirectedError
 	if errors.As(err, &misdirected) {
 		if s.written.keyspace() != nil {
-			s.misdirected.CompareAndSwap(nil, misdirected)
+			s.written.misdirected.CompareAndSwap(nil, misdirected)
 		}
 		s.spool.Refuse(err)
 	}

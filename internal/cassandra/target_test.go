@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/cassandra/cql/cqltest"
 	"varve/internal/model"
 	"varve/internal/store"
 	"varve/internal/store/storetest"
@@ -262,11 +263,45 @@ func TestAnotherClusterAnswers(t *testing.T) {
 			t.Errorf("it takes samples: %v", err)
 		}
 		var unavailable *store.UnavailableError
-		if _, err := s.View(t.Context()); !errors.As(err, &unavailable) {
+		if _, err := ask(t.Context(), s, "m", all()); !errors.As(err, &unavailable) {
 			t.Errorf("it answers: %v", err)
 		}
 		if err := s.Delete(t.Context(), store.Deletion{Metric: "m", Range: model.AllTime}); !errors.As(err, &unavailable) {
 			t.Errorf("it deletes: %v", err)
 		}
+	}
+}
+
+// Another cluster answers where that of one keyspace did. It is not asked for any metric,
+// nor is anything deleted there, and the other keyspaces are served.
+func TestAnotherClusterAnswersForOneKeyspace(t *testing.T) {
+	c := keyspacesConfig(t)
+	third := KeyspaceConfig{Name: "third", Metrics: []string{"prefix=c."}, AlsoRead: []string{"second"}, ClusterConfig: ClusterConfig{Keyspace: cqltest.Name()}}
+	c.Keyspaces = append(c.Keyspaces, third)
+	dropAfter(t, c.only(2))
+	s := ready(t, openKeyspaces(t, vfs.NewMem(), c))
+	for _, metric := range []string{"a", "b.x", "c.x"} {
+		put(t, s, metric, "h", map[int64]int64{1: 1})
+	}
+	flushed(t, s)
+	lost := s.stores[1]
+	lost.target.mu.Lock()
+	lost.target.now.Nodes = []string{"00000000-0000-0000-0000-000000000001"} // the other one
+	lost.target.mu.Unlock()
+	if err := lost.aim(t.Context()); err == nil {
+		t.Fatal("the other cluster is taken for the one of before")
+	}
+	same(t, "a keyspace beside", answer(t, s, "a", all()), "h: 1=1")
+	var misdirected *MisdirectedError
+	for _, metric := range []string{"b.x", "c.x"} {
+		if lines, err := ask(t.Context(), s, metric, all()); !errors.As(err, &misdirected) {
+			t.Errorf("%s: %q, %v", metric, lines, err)
+		}
+		if err := s.Delete(t.Context(), store.Deletion{Metric: metric, Range: model.AllTime}); !errors.As(err, &misdirected) {
+			t.Errorf("a delete of %s: %v", metric, err)
+		}
+	}
+	if err := s.Delete(t.Context(), store.Deletion{Metric: "a", Range: model.AllTime}); err != nil {
+		t.Errorf("a delete beside: %v", err)
 	}
 }

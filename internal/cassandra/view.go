@@ -17,7 +17,7 @@ import (
 
 // View implements store.Viewer.
 func (s *Store) View(ctx context.Context) (store.View, error) {
-	if err := s.check(ctx); err != nil {
+	if err := s.checkOpen(ctx); err != nil {
 		return nil, err
 	}
 	pending := s.spool.View() // before anything is read: see the package comment
@@ -26,7 +26,7 @@ func (s *Store) View(ctx context.Context) (store.View, error) {
 	v := &view{store: s, pending: pending, ctx: ctx, cancel: cancel, own: 1 + len(s.read)}
 	for _, c := range s.readable() {
 		k := &keyspace{cluster: c}
-		if ks := c.keyspace(); ks != nil {
+		if ks, err := c.open(); err == nil {
 			k.look = ks.Look()
 		}
 		v.keyspaces = append(v.keyspaces, k)
