@@ -208,11 +208,25 @@ func Cassandra(s *cassandra.Keyspaces, events *spooled.Spool) []httpapi.Route {
 		}).Taking(),
 		on(http.MethodGet, "/admin/deletes", httpapi.Admin, func(w http.ResponseWriter, r *http.Request) {
 			jobs, err := s.Deletions(r.Context())
-			answer(w, map[string][]layout.Job{"jobs": append([]layout.Job{}, jobs...)}, err)
+			if jobs == nil && err != nil {
+				answer(w, nil, err)
+				return
+			}
+			list := deleteJobs{Jobs: append([]layout.Job{}, jobs...)}
+			if err != nil {
+				list.Missing = err.Error()
+			}
+			answer(w, list, nil)
 		}).Taking(),
 		on(http.MethodDelete, "/admin/deletes/{id}", httpapi.Admin, cancelDelete(s)).Taking(),
 		on(http.MethodPost, "/admin/flush", httpapi.Admin, flush(flushAll)).Taking(),
 	}, elsewhere(onlyEmbedded, "the embedded store")...)
+}
+
+// deleteJobs are those of the keyspaces that answer.
+type deleteJobs struct {
+	Jobs    []layout.Job `json:"jobs"`
+	Missing string       `json:"missing,omitempty"` // why those of others are not there
 }
 
 // cancelDelete stops a delete job: 200 with the job if it is cancelled, 202 if

@@ -368,22 +368,32 @@ func (k *Keyspaces) Modified(ctx context.Context, service, serviceKey string) (t
 }
 
 // Deletions lists the delete jobs of all keyspaces as Store.Deletions does, newest first.
+// Beside an error, of keyspaces that are away, there are the jobs of the others; nil if
+// all are away.
 func (k *Keyspaces) Deletions(ctx context.Context) ([]layout.Job, error) {
-	var all []layout.Job
-	for i, s := range k.stores {
-		jobs, err := s.Deletions(ctx)
+	of := make([][]layout.Job, len(k.stores))
+	err := k.each("list delete jobs of a keyspace", k.all(), func(i int) error {
+		jobs, err := k.stores[i].Deletions(ctx)
 		if err != nil {
-			return nil, k.named(i, err)
+			return k.named(i, err)
 		}
-		for _, job := range jobs {
+		for at := range jobs {
 			if i > 0 {
-				job.Cluster = cmp.Or(job.Cluster, k.names[i])
+				jobs[at].Cluster = cmp.Or(jobs[at].Cluster, k.names[i])
 			}
-			all = append(all, job)
 		}
+		of[i] = append([]layout.Job{}, jobs...)
+		return nil
+	})
+	var all []layout.Job
+	for _, jobs := range of {
+		if jobs != nil && all == nil {
+			all = []layout.Job{}
+		}
+		all = append(all, jobs...)
 	}
 	slices.SortStableFunc(all, func(a, b layout.Job) int { return b.Started.Compare(a.Started) })
-	return all, nil
+	return all, err
 }
 
 // CancelDeletion is Store.CancelDeletion for a job of any keyspace. One that is away does

@@ -243,6 +243,10 @@ func TestKeyspaceAway(t *testing.T) {
 	if got := answer(t, s, "a", all()); len(got) > 0 {
 		t.Errorf("of the first is left %q", got)
 	}
+	jobs, err := s.Deletions(t.Context())
+	if named("delete jobs", err); jobs == nil {
+		t.Error("no delete jobs of the first")
+	}
 	if err := errors.Join(s.Healthy(), s.Degraded()); err != nil {
 		t.Errorf("the first is said to fail: %v", err)
 	}
