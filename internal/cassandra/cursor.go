@@ -17,6 +17,11 @@ func (v *view) Read(ctx context.Context, s store.Series, o store.ReadOptions) st
 	if err := v.check(ctx); err != nil {
 		return failed{err}
 	}
+	return hideStale(s.Type.Kind(), o, v.store.cfg.LimitPerRow, func(o store.ReadOptions) store.Cursor { return v.open(ctx, s, o) })
+}
+
+// open opens a cursor that shows markers of staleness.
+func (v *view) open(ctx context.Context, s store.Series, o store.ReadOptions) store.Cursor {
 	sel, last := v.at(s.Ref)
 	perRow := v.store.cfg.LimitPerRow && o.Limit > 0
 	c := &cursor{ctx: ctx, kind: s.Type.Kind(), descending: o.Descending, left: o.Limit, nowMS: v.store.now().UnixMilli()}

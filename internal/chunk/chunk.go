@@ -196,6 +196,7 @@ type Decoder struct {
 	huff       *huff0.Scratch
 	plain      model.Columns // aggregates without their sketches
 	sketches   model.Columns // only the sketches
+	fresh      model.Columns // without markers of staleness
 
 	times    []int64  // of the column that timesOf names
 	timesOf  timesKey // zero: none

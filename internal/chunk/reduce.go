@@ -18,8 +18,8 @@ type Cut struct {
 // ReduceEntry appends the statistics of each run of e to dst, in ascending time.
 // They are what DecodeEntry and a pass over its samples would give, for less work:
 // times at equal steps are not written out, decimals are divided one by one only
-// for a sum, and values are not decoded if no statistic needs them. e must be of a
-// fixed kind. Times-to-live are ignored. After an error, a *FormatError, the
+// for a sum, and values are not decoded if no statistic needs them. Samples that are
+// a model.StaleMarker are left out. e must be of a fixed kind. Times-to-live are ignored. After an error, a *FormatError, the
 // result is dst as it was.
 func (d *Decoder) ReduceEntry(e *Entry, cut *Cut, dst []model.Stats) ([]model.Stats, error) {
 	r := reader{b: e.page[:e.end], pos: e.body}
@@ -32,7 +32,7 @@ func (d *Decoder) ReduceEntry(e *Entry, cut *Cut, dst []model.Stats) ([]model.St
 	if r.err == nil && e.flags&flagTTL == ttlColumn {
 		d.ints(&r, resize(&d.numbers, e.Count))
 	}
-	return d.reduce(&r, e.Kind, &times, cut, dst, true)
+	return d.reduce(&r, e.Kind, &times, cut, dst, !e.HasStats, true)
 }
 
 // Reduce is ReduceEntry for the chunk at the start of src, which Append has
@@ -51,13 +51,13 @@ func (d *Decoder) Reduce(src []byte, kind model.Kind, cut *Cut, dst []model.Stat
 		d.times = d.codedTimes(&r, d.times[:0], h.count, h.first, h.last)
 		times.column = d.times
 	}
-	dst, err = d.reduce(&r, kind, &times, cut, dst, false)
+	dst, err = d.reduce(&r, kind, &times, cut, dst, true, false)
 	return dst, true, err
 }
 
-// reduce reads the values from r and appends the statistics of each run. With
-// closed, bytes after the values are an error.
-func (d *Decoder) reduce(r *reader, kind model.Kind, times *timeline, cut *Cut, dst []model.Stats, closed bool) ([]model.Stats, error) {
+// reduce reads the values from r and appends the statistics of each run. With nan,
+// some may be NaN. With closed, bytes after the values are an error.
+func (d *Decoder) reduce(r *reader, kind model.Kind, times *timeline, cut *Cut, dst []model.Stats, nan, closed bool) ([]model.Stats, error) {
 	if r.err != nil {
 		return dst, r.err
 	}
@@ -66,7 +66,7 @@ func (d *Decoder) reduce(r *reader, kind model.Kind, times *timeline, cut *Cut, 
 		return dst, nil
 	}
 	var v values
-	if cut.Needs != 0 {
+	if cut.Needs != 0 || nan && kind == model.Double && !decimalNext(r) {
 		v = d.values(r, kind, times.count)
 		if r.err == nil && closed && r.pos != len(r.b) {
 			r.fail("%d bytes after the entry's columns", len(r.b)-r.pos)
@@ -74,6 +74,9 @@ func (d *Decoder) reduce(r *reader, kind model.Kind, times *timeline, cut *Cut, 
 		if r.err != nil {
 			return dst, r.err
 		}
+	}
+	if nan && kind == model.Double && v.bits != nil && !v.decimal && model.HasStale(v.bits[lo:hi]) {
+		times, lo, hi = d.withoutStale(times, &v, lo, hi)
 	}
 	for lo < hi {
 		first := times.at(lo)
@@ -83,6 +86,25 @@ func (d *Decoder) reduce(r *reader, kind model.Kind, times *timeline, cut *Cut, 
 		lo = next
 	}
 	return dst, nil
+}
+
+// withoutStale makes times and values of those from lo to hi that are no markers of
+// staleness, and returns where they are.
+func (d *Decoder) withoutStale(times *timeline, v *values, lo, hi int) (kept *timeline, from, to int) {
+	d.fresh.Reset()
+	for i := lo; i < hi; i++ {
+		if v.bits[i] != model.StaleMarker {
+			d.fresh.AppendFixed(times.at(i), v.bits[i], 0)
+		}
+	}
+	v.bits = d.fresh.Values
+	return &timeline{count: d.fresh.Len(), column: d.fresh.Times}, 0, d.fresh.Len()
+}
+
+// decimalNext reports whether the column of doubles that follows has decimals, of which
+// none is NaN.
+func decimalNext(r *reader) bool {
+	return r.err == nil && r.pos < len(r.b) && r.b[r.pos]&^doubleExponentMask == 0
 }
 
 // A timeline holds the times of a chunk: a column of them, or equal steps.
@@ -158,7 +180,7 @@ func (d *Decoder) values(r *reader, kind model.Kind, n int) values {
 		d.ints(r, v.bits)
 		return v
 	}
-	if r.err == nil && r.pos < len(r.b) && r.b[r.pos]&^doubleExponentMask == 0 {
+	if decimalNext(r) {
 		v.scale = powersOfTen[r.u8()]
 		d.ints(r, v.bits)
 		return v

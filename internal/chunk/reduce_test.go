@@ -26,7 +26,7 @@ func runsOf(kind model.Kind, c *model.Columns, cut *Cut) (runs []model.Stats) {
 	var s *model.Stats
 	final := int64(0)
 	for i, ms := range c.Times {
-		if !cut.Range.Contains(ms) {
+		if !cut.Range.Contains(ms) || kind == model.Double && c.Values[i] == model.StaleMarker {
 			continue
 		}
 		v := model.Float(kind, c.Values[i])
@@ -72,6 +72,11 @@ func TestReduce(t *testing.T) {
 		n := 1 + rng.IntN([]int{3, 40, 1200}[turn%3])
 		c := randomColumns(rng, kind, n)
 		c.TTLs = nil
+		if kind == model.Double && rng.IntN(3) == 0 {
+			for range 1 + rng.IntN(n) {
+				c.Values[rng.IntN(n)] = model.StaleMarker
+			}
+		}
 		first, last := c.Times[0], c.Times[n-1]
 		cut := &Cut{Range: model.AllTime, Final: spans(0), Needs: model.StatSet(rng.IntN(int(model.AllStats) + 1))}
 		if rng.IntN(3) > 0 {

@@ -376,7 +376,7 @@ func (f *folder) restricted(plan retention.Plan, kind model.Kind) retention.Plan
 
 // samples folds the samples of a series.
 func (f *folder) samples(kind model.Kind, iters []*blockfile.Iter) error {
-	c := f.store.cursors.Read(f.ctx, &f.state.layers, f.now.UnixMilli(), f.id, kind, store.ReadOptions{Range: model.AllTime})
+	c := f.store.cursors.Read(f.ctx, &f.state.layers, f.now.UnixMilli(), f.id, kind, store.ReadOptions{Range: model.AllTime, Stale: true})
 	defer c.Close()
 	if err := c.OpenFiles(iters, false); err != nil {
 		return err

@@ -342,7 +342,7 @@ func (s *Store) mergeSeries(ctx context.Context, st *state, files []*openFile, o
 		if kind == 0 {
 			continue // every sample of it is deleted or expired
 		}
-		c := s.cursors.Read(ctx, &st.layers, s.now().UnixMilli(), id, kind, store.ReadOptions{Range: model.AllTime})
+		c := s.cursors.Read(ctx, &st.layers, s.now().UnixMilli(), id, kind, store.ReadOptions{Range: model.AllTime, Stale: true})
 		g.Begin(id, kind)
 		err := c.OpenFiles(iters, beneath.Contains(uint32(id))) // expired ones hide those in files that do not take part
 		if err == nil {

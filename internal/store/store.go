@@ -228,6 +228,12 @@ type ReadOptions struct {
 	// samples or all. It is not used together with Limit.
 	Summarize *Summary
 
+	// Stale shows markers of staleness, samples of a Double series whose value is
+	// model.StaleMarker. Otherwise they are left out, and do not count against Limit.
+	// Each takes the place of an older sample of its time in both cases. Statistics and
+	// buckets never have them.
+	Stale bool
+
 	// Buckets says what becomes of samples that the store has thinned out.
 	Buckets BucketMode
 

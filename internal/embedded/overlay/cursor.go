@@ -39,6 +39,7 @@ type Cursor struct {
 	nowMS   int64
 
 	keepExpired bool // see OpenFiles
+	hidesStale  bool // markers of staleness are not shown
 
 	flip int64 // -1 descending, 0 ascending
 
@@ -77,6 +78,7 @@ type source struct {
 	fragment head.Fragment // of a head
 
 	cols        model.Columns
+	nan         bool  // cols may have NaN
 	at, end     int   // samples of cols still to deliver
 	first, last int64 // order() of the current chunk's first and last sample
 	done        bool
@@ -97,6 +99,7 @@ func (p *Pool) Read(ctx context.Context, layers *Layers, nowMS int64, id model.S
 	c.pool, c.ctx, c.layers, c.id, c.kind, c.options = p, ctx, layers, id, kind, o
 	c.nowMS = nowMS
 	c.flip, c.started, c.err, c.keepExpired = 0, false, nil, false
+	c.hidesStale = kind == model.Double && !o.Stale
 	if o.Descending {
 		c.flip = -1
 	}
@@ -189,7 +192,7 @@ func (c *Cursor) advance() (*store.Block, error) {
 			continue
 		}
 		n := c.runLength(src, bound, others)
-		if (n >= longRun || n == src.end-src.at && !others) && !c.anyExpired(src, n) {
+		if (n >= longRun || n == src.end-src.at && !others) && !c.anyHidden(src, n) {
 			if c.gather.Len() > 0 {
 				return c.gathered(), nil
 			}
@@ -408,6 +411,7 @@ func (c *Cursor) loadHead(src *source) error {
 			return nil
 		}
 		src.cols.Reset()
+		src.nan = true
 		src.cols.Append(&src.run.Open, 0, src.run.Open.Len())
 		if c.prepare(src) {
 			return nil
@@ -420,6 +424,7 @@ func (c *Cursor) loadHead(src *source) error {
 // decode turns src's current chunk into samples, or moves on if none are wanted.
 func (c *Cursor) decode(src *source) error {
 	src.cols.Reset()
+	src.nan = src.fromHead || !src.entry.HasStats
 	if src.fromHead {
 		if err := c.decodeFragments(src); err != nil {
 			return err
@@ -538,23 +543,32 @@ func (c *Cursor) skip(src *source, n int) error {
 	return nil
 }
 
-// collect copies src's next n samples that have not expired. An expired sample
-// is left out only here, after it has hidden older ones of its time: these were
+// collect copies src's next n samples that have not expired and may be shown. The others
+// are left out only here, after they have hidden older ones of their time: these were
 // overwritten and do not come back.
 func (c *Cursor) collect(src *source, n int) {
 	for i := src.at; i < src.at+n; i++ {
-		if !c.expired(src, i) {
+		if !c.hidden(src, i) {
 			c.gather.AppendFrom(c.kind, &src.cols, i)
 			c.left--
 		}
 	}
 }
 
+// hidden reports whether a sample has expired or is a marker that is not shown.
+func (c *Cursor) hidden(src *source, i int) bool {
+	return c.expired(src, i) || c.hidesStale && src.cols.Values[i] == model.StaleMarker
+}
+
 func (c *Cursor) expired(src *source, i int) bool {
 	return !c.keepExpired && model.ExpiryMS(src.cols.Times[i], src.cols.TTL(i)) <= c.nowMS
 }
 
-func (c *Cursor) anyExpired(src *source, n int) bool {
+// anyHidden reports whether one of src's next n samples is hidden.
+func (c *Cursor) anyHidden(src *source, n int) bool {
+	if c.hidesStale && src.nan && model.HasStale(src.cols.Values[src.at:src.at+n]) {
+		return true
+	}
 	if len(src.cols.TTLs) == 0 {
 		return false
 	}

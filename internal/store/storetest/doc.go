@@ -46,7 +46,8 @@
 // looks at a range, how a series is cut into blocks, and whether a sample that
 // is gone on arrival hides an earlier one of the same time.
 //
-// Of a run of samples that holds a NaN, statistics are NaN for min, max and
+// A marker of staleness is no value: it is shown only where ReadOptions.Stale asks for it.
+// Of a run of samples that holds another NaN, statistics are NaN for min, max and
 // sum, which is what an aggregator over the samples would say.
 //
 // # The script language

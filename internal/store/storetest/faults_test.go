@@ -65,6 +65,18 @@ var faults = []struct {
 			return o
 		}}
 	}},
+	{"markers of staleness are shown", "stats", false, func() *fault {
+		return &fault{read: func(o store.ReadOptions) store.ReadOptions {
+			o.Stale = true
+			return o
+		}}
+	}},
+	{"markers of staleness are lost", "stats", false, func() *fault {
+		return &fault{read: func(o store.ReadOptions) store.ReadOptions {
+			o.Stale = false
+			return o
+		}}
+	}},
 	{"a limit counts from the old end", "time", true, func() *fault {
 		return &fault{read: func(o store.ReadOptions) store.ReadOptions {
 			if o.Limit > 1 && o.Descending {

@@ -439,6 +439,9 @@ func (v *referenceView) Read(ctx context.Context, s store.Series, o store.ReadOp
 		return c
 	}
 	c.rest = v.r.refs[s.Ref].within(o.Range, v.r.now().UnixMilli())
+	if c.kind == model.Double && !o.Stale {
+		c.rest = slices.DeleteFunc(c.rest, func(p referenceSample) bool { return p.bits == model.StaleMarker })
+	}
 	if o.Descending {
 		slices.Reverse(c.rest)
 	}

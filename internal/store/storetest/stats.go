@@ -18,6 +18,7 @@ var statsTests = []test{
 	{"infinities-and-zeros", statsOfOddDoubles},
 	{"zeros-of-both-signs", statsOfZeros},
 	{"nan", statsOfNaN},
+	{"staleness", staleness},
 	{"limit-and-no-function", statsUnasked},
 }
 
@@ -101,6 +102,51 @@ func statsOfNaN(e *env) {
 	}
 	e.put(s, samples, 1000)
 	e.inEveryState(s, samples)
+}
+
+// staleness: markers are stored as they are, shown where they are asked for, and
+// otherwise neither samples nor in statistics. Some take the place of a sample, and some
+// samples that of a marker.
+func staleness(e *env) {
+	s := seriesA(model.TypeDouble)
+	all := steps(s.Type, someTimeMS, 1000)
+	var first, values []readSample
+	for i := range all {
+		other := all[i]
+		all[i].value.bits = math.Float64bits(float64(i) / 3) // no decimals
+		if i < 500 {
+			all[i].value.bits = math.Float64bits(float64(i) / 4)
+		}
+		if other = all[i]; i%9 == 2 {
+			other.value.bits = model.StaleMarker
+		}
+		if i%300 == 7 || i%100 < 3 || i >= 800 && i < 910 {
+			all[i].value.bits = model.StaleMarker
+		} else {
+			values = append(values, all[i])
+		}
+		if i%11 < 2 || i > 900 {
+			first = append(first, other)
+		}
+	}
+	e.put(s, first, 100)
+	e.flush()
+	e.put(s, all, 700)
+	e.inEveryState(s, values)
+	v := e.view()
+	defer v.Close()
+	for _, descending := range []bool{false, true} {
+		found, _, err := findSeries(context.Background(), v, s, model.AllTime)
+		if err != nil {
+			e.Fatal(err)
+		}
+		o := store.ReadOptions{Range: model.AllTime, Stale: true, Descending: descending, Limit: 990}
+		got, err := readSamples(context.Background(), v, found, o)
+		if err != nil {
+			e.Fatal(err)
+		}
+		e.same("with markers", s, got, expected(all, o))
+	}
 }
 
 // statsUnasked: without Summarize there are only samples, of any kind, and
