@@ -177,6 +177,9 @@ func (v *view) check(ctx context.Context) error {
 // series it is 4 bytes each, 12 in order, where row keys of 85 bytes each are kept in any
 // case so that they are read once (TestWideSelect).
 func (v *view) Select(ctx context.Context, sel store.Selection) iter.Seq2[store.Series, error] {
+	if len(sel.Metrics) > 0 {
+		return store.SelectMetrics(ctx, v, sel)
+	}
 	return func(yield func(store.Series, error) bool) {
 		found, err := v.find(ctx, sel)
 		if err != nil {

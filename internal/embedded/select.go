@@ -15,6 +15,9 @@ import (
 // some bytes of each; names are looked up as they go. The series of an id does not
 // change meanwhile, since the view holds a state: see reuseIDs.
 func (v *view) Select(ctx context.Context, sel store.Selection) iter.Seq2[store.Series, error] {
+	if len(sel.Metrics) > 0 {
+		return store.SelectMetrics(ctx, v, sel)
+	}
 	return func(yield func(store.Series, error) bool) {
 		if err := v.yieldSelected(ctx, sel, yield); err != nil {
 			yield(store.Series{}, err)

@@ -72,6 +72,9 @@ type view struct {
 func (v *view) Unwrap() any { return v.View }
 
 func (v *view) Select(ctx context.Context, sel store.Selection) iter.Seq2[store.Series, error] {
+	if len(sel.Metrics) > 0 {
+		return store.SelectMetrics(ctx, v, sel) // of the metrics that the sender may name
+	}
 	if err := check(v.by, sel.Metric); err != nil {
 		return store.SelectNone(err)
 	}

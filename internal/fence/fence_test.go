@@ -123,3 +123,32 @@ func TestForeignMetrics(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A selection of several metrics has those that the sender may name, and one of a metric
+// of others is refused as ever.
+func TestSelectedMetrics(t *testing.T) {
+	s := filled(t, strings.Fields("a a.b a.c b b.a z")...)
+	ctx := principal.With(t.Context(), principal.Principal{Tenant: principal.Default, Rights: principal.Read, Prefix: "a."})
+	v, err := s.View(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	for pattern, want := range map[string][]string{".*": {"a.b", "a.c"}, ".*b": {"a.b"}, "b.*": nil} {
+		m, err := model.NewMatcher("", model.Matches, pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := storetest.Select(ctx, v, store.Selection{Metrics: []model.Matcher{m}, Range: model.AllTime})
+		var got []string
+		for _, one := range list {
+			got = append(got, one.Metric)
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %q, %v; want %q", pattern, got, err, want)
+		}
+	}
+	if list, err := storetest.Select(ctx, v, store.Selection{Metrics: []model.Matcher{{Values: []string{"b"}}}, Range: model.AllTime}); err == nil {
+		t.Errorf("a metric of others: %v", list)
+	}
+}

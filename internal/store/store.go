@@ -183,9 +183,14 @@ type Series struct {
 
 // Selection says which series are wanted.
 type Selection struct {
-	Metric   string // exact
+	Metric   string // exact, unless there are Metrics
 	Matchers []model.Matcher
 	Range    model.TimeRange
+
+	// Metrics, if there are any, take the place of Metric: the series are those of all
+	// metrics whose name satisfies each of them. Their tags are not looked at. AnyMetric
+	// is one for all metrics.
+	Metrics []model.Matcher
 
 	// Limit bounds the number of series; 0 means no bound. Where more match, the
 	// iteration ends with a *LimitError that names LimitKey, in place of the first
@@ -209,7 +214,7 @@ func (s *Selection) LimitCheck(n int64) error {
 	if s.Limit <= 0 || n <= int64(s.Limit) {
 		return nil
 	}
-	return &LimitError{Limit: s.LimitKey, Max: int64(s.Limit), Need: n, What: "select series of " + s.Metric}
+	return &LimitError{Limit: s.LimitKey, Max: int64(s.Limit), Need: n, What: s.what()}
 }
 
 // SelectNone yields no series but an error.

@@ -294,6 +294,25 @@ var faults = []struct {
 			yieldAll(list, err, yield)
 		}}
 	}},
+	{"a limit is that of each metric", "selecting", false, func() *fault {
+		return &fault{yield: func(v store.View, ctx context.Context, sel store.Selection, yield func(store.Series, error) bool) {
+			names := []string{sel.Metric}
+			if len(sel.Metrics) > 0 {
+				names, _, _ = v.Names(ctx, store.NamesQuery{Kind: store.MetricNames})
+			}
+			for _, name := range names {
+				one := sel
+				if one.Metric, one.Metrics = name, nil; !sel.MeansMetric(name) {
+					continue
+				}
+				for s, err := range v.Select(ctx, one) {
+					if !yield(s, err) || err != nil {
+						return
+					}
+				}
+			}
+		}}
+	}},
 	{"an iteration goes on after its error", "selecting", false, func() *fault {
 		return &fault{yield: func(v store.View, ctx context.Context, sel store.Selection, yield func(store.Series, error) bool) {
 			for s, err := range v.Select(ctx, sel) {

@@ -351,7 +351,7 @@ func (v *referenceView) selected(ctx context.Context, sel store.Selection) ([]st
 	now := v.r.now().UnixMilli()
 	var out []store.Series
 	for ref, s := range v.r.refs {
-		if s.Metric == sel.Metric && model.MatchesAll(sel.Matchers, s.Tags) && s.anyWithin(sel.Range, now) {
+		if sel.MeansMetric(s.Metric) && model.MatchesAll(sel.Matchers, s.Tags) && s.anyWithin(sel.Range, now) {
 			out = append(out, store.Series{Ref: store.Ref(ref), Series: s.Series})
 		}
 	}

@@ -22,6 +22,7 @@ var selectTests = []test{
 	{"view-closed-meanwhile", selectOnClosedView},
 	{"nothing-before-it-begins", selectLater},
 	{"writes-and-deletes-meanwhile", selectBesideChanges},
+	{"several-metrics", selectMetrics},
 }
 
 // wide stores n series of the metric wide, a sample each; a part of them is flushed.
@@ -199,6 +200,108 @@ func usedWhileSelecting(e *env) {
 	}
 	if n != len(want) {
 		e.Errorf("%d series, want %d", n, len(want))
+	}
+}
+
+// metricsOf are selections of several metrics, by what says which.
+func metricsOf(e *env) map[string][]model.Matcher {
+	matcher := func(op model.Operator, text string) model.Matcher {
+		m, err := model.NewMatcher("", op, text)
+		if err != nil {
+			e.Fatal(err)
+		}
+		return m
+	}
+	return map[string][]model.Matcher{
+		"any":                   {store.AnyMetric},
+		"exact":                 {matcher(model.Equal, "b.load")},
+		"none":                  {matcher(model.Equal, "nothing")},
+		"other":                 {matcher(model.NotEqual, "b.load")},
+		"pattern":               {matcher(model.Matches, `[bc]\..*`)},
+		"no pattern":            {matcher(model.NotMatches, `b\..*`)},
+		"pattern of all":        {matcher(model.Matches, `.*`)},
+		"two patterns":          {matcher(model.Matches, `.*load`), matcher(model.NotMatches, `a.*`)},
+		"exact and a pattern":   {matcher(model.Matches, `.*load`), matcher(model.Equal, "b.load")},
+		"exact, not a pattern":  {matcher(model.Matches, `c.*`), matcher(model.Equal, "b.load")},
+		"several values":        {{Values: []string{"c.load", "a.load", "nothing", "a.load"}}},
+		"values or patterns":    {{Values: []string{"c.load"}, Patterns: matcher(model.Matches, `a.*`).Patterns}},
+		"no value and no other": {{}},
+	}
+}
+
+// selectMetrics selects series of several metrics at once: in order, within a limit of
+// all of them, of a range, with matchers of tags, and in part.
+func selectMetrics(e *env) {
+	var batch []scriptSample
+	var all []model.Series
+	for i, metric := range []string{"c.load", "a.load", "b.load", "b.free", "b.\ufffdx", "b.\U00010000x"} {
+		for _, host := range []string{"y", "x", "z"} {
+			s := hostSeries(metric, 0)
+			s.Tags = model.MustTags("host", host)
+			all = append(all, s)
+			batch = append(batch, scriptSample{series: s, timeMS: 1000 * int64(1+i), value: value{bits: uint64(i)}})
+		}
+	}
+	slices.SortFunc(all, model.Series.Compare)
+	e.putAll(batch[:9])
+	e.flush()
+	e.putAll(batch[9:])
+	for name, metrics := range metricsOf(e) {
+		var want []model.Series
+		sel := store.Selection{Metric: "not looked at", Metrics: metrics, Range: model.AllTime, LimitKey: "test.max"}
+		for _, s := range all {
+			if sel.MeansMetric(s.Metric) {
+				want = append(want, s)
+			}
+		}
+		e.metricsAre(name, sel, want)
+		sel.Matchers = model.Matchers([]model.Tag{{Name: "host", Value: "x"}})
+		want = slices.DeleteFunc(want, func(s model.Series) bool { return !model.MatchesAll(sel.Matchers, s.Tags) })
+		e.metricsAre(name+", with a matcher", sel, want)
+	}
+}
+
+// metricsAre compares what a selection selects: in order and in any, up to each limit.
+func (e *env) metricsAre(name string, sel store.Selection, want []model.Series) {
+	e.Helper()
+	v := e.view()
+	defer v.Close()
+	for _, any := range []bool{false, true} {
+		sel.AnyOrder, sel.Limit = any, 0
+		list, err := Select(context.Background(), v, sel)
+		got := seriesOf(list)
+		if any {
+			slices.SortFunc(got, model.Series.Compare)
+		}
+		if err != nil || !slices.Equal(got, want) {
+			e.Fatalf("%s, any order %v: %v, %v; want %v", name, any, got, err, want)
+		}
+		for i, s := range list { // each ref is that of its series
+			if cols, err := readSamples(context.Background(), v, s, store.ReadOptions{Range: model.AllTime}); err != nil || len(cols) != 1 {
+				e.Fatalf("%s: series %d, %v: %d samples, %v", name, i, s, len(cols), err)
+			}
+		}
+		for limit := 1; limit <= len(want); limit++ {
+			sel.Limit = limit
+			seen, failed := 0, error(nil)
+			for _, err := range v.Select(context.Background(), sel) {
+				if failed = err; err == nil {
+					seen++
+				}
+			}
+			var found *store.LimitError
+			switch over := errors.As(failed, &found); {
+			case limit == len(want):
+				if failed != nil || seen != limit {
+					e.Fatalf("%s, limit %d: %d series, %v", name, limit, seen, failed)
+				}
+			case !over || seen > limit || found.Limit != "test.max" || found.Max != int64(limit) || found.Need <= int64(limit) || found.Need > int64(len(want)):
+				e.Fatalf("%s, limit %d of %d: %d series, then %v", name, limit, len(want), seen, failed)
+			}
+		}
+	}
+	for range v.Select(context.Background(), sel) { // the caller stops at the first one
+		break
 	}
 }
 

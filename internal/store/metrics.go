@@ -1,0 +1,137 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+
+	"varve/internal/model"
+)
+
+// AnyMetric is a matcher for Selection.Metrics that each metric satisfies.
+var AnyMetric = model.Matcher{Not: true, Absent: true}
+
+// MeansMetric reports whether a selection is of the series of a metric, among others.
+func (s *Selection) MeansMetric(metric string) bool {
+	if len(s.Metrics) == 0 {
+		return s.Metric == metric
+	}
+	return !slices.ContainsFunc(s.Metrics, func(m model.Matcher) bool { return !m.MatchesValue(metric) })
+}
+
+// what is said of a selection.
+func (s *Selection) what() string {
+	if len(s.Metrics) > 0 {
+		return "select series of several metrics"
+	}
+	return "select series of " + s.Metric
+}
+
+// A MetricSelector is the part of a View that SelectMetrics stands on.
+type MetricSelector interface {
+	Select(ctx context.Context, sel Selection) iter.Seq2[Series, error]
+	Names(ctx context.Context, q NamesQuery) (names []string, more bool, err error)
+}
+
+// metricsPage is how many names of metrics are listed at once.
+const metricsPage = 1000
+
+// SelectMetrics is Select of a selection with Metrics, for a View that finds series by
+// their metric: names of metrics come first, in the order of series, then those of each.
+// It calls Select with a Metric only.
+func SelectMetrics(ctx context.Context, v MetricSelector, sel Selection) iter.Seq2[Series, error] {
+	return func(yield func(Series, error) bool) {
+		m := metricsWalk{ctx: ctx, view: v, sel: sel, yield: yield}
+		if err := m.walk(); err != nil {
+			yield(Series{}, err)
+		}
+	}
+}
+
+// A metricsWalk is one iteration of SelectMetrics.
+type metricsWalk struct {
+	ctx     context.Context
+	view    MetricSelector
+	sel     Selection
+	yield   func(Series, error) bool
+	yielded int
+	stopped bool // by the caller
+}
+
+func (w *metricsWalk) walk() error {
+	for i := range w.sel.Metrics {
+		if m := &w.sel.Metrics[i]; m.Plain() && len(m.Patterns) == 0 {
+			names := slices.SortedFunc(slices.Values(m.Values), model.CompareNames)
+			return w.all(slices.Compact(names))
+		}
+	}
+	q := NamesQuery{Kind: MetricNames, Limit: metricsPage}
+	for i := range w.sel.Metrics {
+		if m := &w.sel.Metrics[i]; m.Plain() && len(m.Values) == 0 && len(m.Patterns) == 1 {
+			q.Pattern = m.Patterns[0]
+		}
+	}
+	for more := true; more && !w.stopped; {
+		var names []string
+		var err error
+		if names, more, err = w.view.Names(w.ctx, q); err != nil {
+			return err
+		}
+		if err := w.all(names); err != nil {
+			return err
+		}
+		if len(names) > 0 {
+			q.After = names[len(names)-1]
+		}
+	}
+	return nil
+}
+
+// all yields the series of those metrics that are meant.
+func (w *metricsWalk) all(names []string) error {
+	for _, name := range names {
+		if err := w.ctx.Err(); err != nil {
+			return err
+		}
+		if !w.sel.MeansMetric(name) {
+			continue
+		}
+		if err := w.one(name); err != nil || w.stopped {
+			return err
+		}
+	}
+	return nil
+}
+
+// one yields the series of a metric, within what is left of the limit.
+func (w *metricsWalk) one(metric string) error {
+	sel := w.sel
+	sel.Metric, sel.Metrics = metric, nil
+	if sel.Limit > 0 {
+		sel.Limit = max(1, sel.Limit-w.yielded) // of 0 there would be no bound
+	}
+	for s, err := range w.view.Select(w.ctx, sel) {
+		if err != nil {
+			return w.limited(err)
+		}
+		if err := w.sel.LimitCheck(int64(w.yielded) + 1); err != nil {
+			return err
+		}
+		w.yielded++
+		if !w.yield(s, nil) {
+			w.stopped = true
+			return nil
+		}
+	}
+	return nil
+}
+
+// limited makes an error about the limit of one metric one about that of all.
+func (w *metricsWalk) limited(err error) error {
+	var limit *LimitError
+	if w.sel.Limit <= 0 || !errors.As(err, &limit) || limit.Limit != w.sel.LimitKey {
+		return err
+	}
+	return w.sel.LimitCheck(int64(w.sel.Limit) + 1)
+}
