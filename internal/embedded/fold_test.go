@@ -684,6 +684,43 @@ func TestFoldedSlots(t *testing.T) {
 	}
 }
 
+// TestFoldedMarkers: markers of staleness are in no bucket, also where one has taken the
+// place of a sample, and stay beside the samples that stay.
+func TestFoldedMarkers(t *testing.T) {
+	f := newFoldTest(t, "10s:1h,60s:6h")
+	now := model.Floor(f.nowMS.Load(), 60_000)
+	old, late := now-2*3_600_000, now-600_000
+	f.write("thin.double", model.TypeDouble, old, old+10_000, old+20_000, late, late+10_000)
+	var b store.Batch
+	b.Reset(f.Epoch())
+	ref, err := f.Create(t.Context(), model.Series{Metric: "thin.double", Type: model.TypeDouble})
+	f.must(t, err)
+	for _, ms := range []int64{old + 10_000, old + 50_000, late + 10_000, late + 20_000} {
+		b.AddDouble(ref, ms, math.Float64frombits(model.StaleMarker), 0)
+	}
+	f.must(t, f.Append(t.Context(), &b))
+	f.must(t, f.checkpoint())
+	f.foldAll()
+	key := "thin.double kairos_double"
+	var want model.Aggregate
+	for _, ms := range []int64{old, old + 20_000} {
+		want.Add(ms, f.samples[key][ms])
+	}
+	got := f.find(key, store.ReadOptions{Range: model.AllTime, Buckets: store.BucketsOnly, Needs: model.AllStats})
+	if len(got.buckets) != 1 || got.buckets[0] != (store.Bucket{StartMS: old, StepMS: 60_000, Aggregate: want}) {
+		t.Errorf("%+v, want %+v", got.buckets, want)
+	}
+	for stale, want := range map[bool][]int64{false: {late}, true: {late, late + 10_000, late + 20_000}} {
+		if got := f.find(key, store.ReadOptions{Range: model.AllTime, Buckets: store.WithoutBuckets, Stale: stale}); !slices.Equal(got.times, want) {
+			t.Errorf("markers %v: samples at %v, want %v", stale, got.times, want)
+		}
+		want = append([]int64{old}, want...)
+		if got := f.find(key, store.ReadOptions{Range: model.AllTime, Stale: stale}); !slices.Equal(got.times, want) {
+			t.Errorf("markers %v: samples and buckets at %v, want %v", stale, got.times, want)
+		}
+	}
+}
+
 // TestOutlivedSeries: names go with the last bucket; texts and NaN are no reason to fail.
 func TestOutlivedSeries(t *testing.T) {
 	f := newFoldTest(t, "10s:1h,60s:6h")
