@@ -31,9 +31,29 @@ type Parse func(text []byte, id string) (Task, error)
 // keeps the samples from being stored that they were noted for.
 type Keep func(ctx context.Context, id string, late map[string]Spans) error
 
+// A Journal is a store that acknowledges samples once they are in a log, and that tells
+// what a start has found there. Samples that are in the log need no notes on disk: a start
+// finds them again. So notes are stored where the log is given up, not in the way of each
+// batch.
+type Journal interface {
+	// BeforeTrim has f called before a part of the log is given up, after everything in it
+	// was appended. An error keeps the log. What f is given takes changes on a full disk
+	// too.
+	BeforeTrim(f func(store.KeyValues) error)
+
+	// Replayed returns of which metrics and hours samples were in the log when the store
+	// was opened, this time or earlier, until Settle was called. It is empty after a start
+	// that found nothing.
+	Replayed() *Hours
+
+	// Settle forgets what Replayed has returned: it is noted.
+	Settle(ctx context.Context) error
+}
+
 // Options are what a LateList is built from.
 type Options struct {
 	Keep    Keep
+	Journal Journal       // whose samples are noted; nil: Keep is called before samples are stored
 	Horizon time.Duration // of runs; half of it must be longer than it takes to store a batch
 	Most    int           // spans of a target; beyond it the nearest two become one
 	Now     func() time.Time
@@ -48,7 +68,8 @@ type Options struct {
 //	                                                     |      stored by Keep
 //	run of a task <--------- Take -----------------------+
 //
-// What is noted is stored before the samples are, so that a crash loses neither.
+// What is noted is stored before the samples are, or, with a Journal, before they leave the
+// log, so that a crash loses neither.
 // A run takes the generation that gathers notes and waits until all batches that
 // noted something in it are stored or refused; what arrives after that is noted
 // in the next generation, even if it is the same bucket. Taken spans stay stored
@@ -61,12 +82,13 @@ type Options struct {
 // A LateList is an ingest.Observer. All methods may be called by many goroutines at
 // once, OpenBook before all others.
 type LateList struct {
-	keep  Keep
-	now   func() time.Time
-	ageMS int64
-	most  int       // spans of a target
-	what  string    // a task is
-	book  *notebook // has the notes; nil: keep has them
+	keep    Keep
+	journal Journal // nil: notes are stored before samples
+	now     func() time.Time
+	ageMS   int64
+	most    int       // spans of a target
+	what    string    // a task is
+	book    *notebook // has the notes; nil: keep has them
 
 	mu      sync.RWMutex
 	epoch   uint64 // of refs
@@ -115,7 +137,7 @@ type generation struct {
 // NewLateList makes a LateList that watches nothing.
 func NewLateList(o Options) *LateList {
 	return &LateList{
-		keep: o.Keep, now: o.Now, ageMS: o.Horizon.Milliseconds() / 2, most: o.Most, what: o.What,
+		keep: o.Keep, journal: o.Journal, now: o.Now, ageMS: o.Horizon.Milliseconds() / 2, most: o.Most, what: o.What,
 		refs: map[store.Ref]*source{}, sources: map[string]*source{}, tasks: map[string]*lateTask{},
 	}
 }
@@ -136,7 +158,7 @@ func (l *LateList) OpenBook(fs vfs.FS, dir string, parse Parse) error {
 	if err != nil {
 		return err
 	}
-	if len(u.spans) > 0 {
+	if !u.hours.Empty() {
 		l.unread = u // these tasks, too, may not have been given what is in it
 	}
 	for _, p := range pages {

@@ -15,8 +15,6 @@ import (
 	"varve/internal/store"
 )
 
-const hourMS = int64(time.Hour / time.Millisecond)
-
 // hours is a grid of hours that are computed by the day.
 type hours struct{}
 

@@ -26,8 +26,8 @@ func (l *LateList) note(notes []note) (map[*generation]bool, map[*lateTask]uint6
 	return generations, versions
 }
 
-// keepNotes takes notes into the list and stores them. done is called when what they were
-// noted for is stored or refused.
+// keepNotes takes notes into the list and stores them, unless a journal has what they are
+// noted for. done is called when that is stored or refused.
 func (l *LateList) keepNotes(ctx context.Context, notes []note) (done func(), err error) {
 	generations, versions := l.note(notes)
 	release := func() {
@@ -35,21 +35,78 @@ func (l *LateList) keepNotes(ctx context.Context, notes []note) (done func(), er
 			g.pending.Done()
 		}
 	}
+	kept := false
 	defer func() {
-		if done == nil { // an error, or keep has panicked: a run must not wait for ever
+		if !kept { // an error, or keep has panicked: a run must not wait for ever
 			release()
 		}
 	}()
-	for t, version := range versions {
-		if err := l.persist(ctx, t, version); err != nil {
+	if l.journal == nil {
+		if err := l.persistAll(ctx, versions, l.keep); err != nil {
 			return nil, err
 		}
 	}
+	kept = true
 	return release, nil
+}
+
+func (l *LateList) persistAll(ctx context.Context, versions map[*lateTask]uint64, keep Keep) error {
+	for t, version := range versions {
+		if err := l.persistBy(ctx, t, version, keep); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Persist stores all notes that are not stored yet. With a Journal it is to be called
+// before the log is given up.
+func (l *LateList) Persist(ctx context.Context, keep Keep) error {
+	l.mu.RLock()
+	versions := l.versionsLocked()
+	l.mu.RUnlock()
+	return l.persistAll(ctx, versions, keep)
+}
+
+func (l *LateList) versionsLocked() map[*lateTask]uint64 {
+	versions := map[*lateTask]uint64{}
+	for _, t := range l.tasks {
+		versions[t] = t.version
+	}
+	return versions
+}
+
+// TakeReplayed notes what the journal has found in its log, since what had been noted for
+// that may be lost. It is called when all tasks that exist are watched, and again after an
+// error.
+func (l *LateList) TakeReplayed(ctx context.Context) error {
+	if l.journal == nil {
+		return nil
+	}
+	h := l.journal.Replayed()
+	if h.Empty() {
+		return nil
+	}
+	l.mu.Lock()
+	for _, t := range l.tasks {
+		for _, x := range t.targets {
+			l.noteHoursLocked(x, h)
+		}
+	}
+	versions := l.versionsLocked()
+	l.mu.Unlock()
+	if err := l.persistAll(ctx, versions, l.keep); err != nil {
+		return err
+	}
+	return l.journal.Settle(ctx)
 }
 
 // persist stores a task's spans, unless a version at least as new is stored.
 func (l *LateList) persist(ctx context.Context, t *lateTask, version uint64) error {
+	return l.persistBy(ctx, t, version, l.keep)
+}
+
+func (l *LateList) persistBy(ctx context.Context, t *lateTask, version uint64, keep Keep) error {
 	t.storing.Lock()
 	defer t.storing.Unlock()
 	if t.stored >= version {
@@ -64,7 +121,7 @@ func (l *LateList) persist(ctx context.Context, t *lateTask, version uint64) err
 	case l.book != nil:
 		err = l.book.write(page{ID: t.id, Task: []byte(task), Late: all})
 	default:
-		err = l.keep(ctx, t.id, all)
+		err = keep(ctx, t.id, all)
 	}
 	if err == nil {
 		t.stored = now
@@ -144,10 +201,11 @@ func (l *LateList) Include(ctx context.Context, id string, late map[string]Spans
 		return nil
 	}
 	done, err := l.keepNotes(ctx, notes)
-	if err == nil {
-		done()
+	if err != nil {
+		return err
 	}
-	return err
+	done()
+	return l.Settle(ctx, id) // who has handed them over forgets them
 }
 
 // ComputeLate computes what was taken of a target and lies before a time; what was noted

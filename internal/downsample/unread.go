@@ -2,14 +2,11 @@ package downsample
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"math"
 	"sync"
-	"time"
 
 	"varve/internal/safefile"
 	"varve/internal/store"
@@ -25,49 +22,14 @@ type unread struct {
 	pending sync.WaitGroup // batches that noted something and are not stored yet
 
 	// Guarded by LateList.mu.
-	spans   map[string]Spans // by metric; "" is any
+	hours   Hours
 	version uint64
 
 	storing sync.Mutex
 	stored  uint64 // guarded by storing
 }
 
-const (
-	unreadName    = "unread" // no page: see notebook.pages
-	unreadGrainMS = int64(time.Hour / time.Millisecond)
-	unreadMetrics = 256 // beyond these, notes are of any metric
-	unreadSpans   = 64  // of a metric
-)
-
-// unreadSpan is the hour of a time.
-func unreadSpan(ms int64) Span {
-	offset := ms % unreadGrainMS
-	if offset < 0 {
-		offset += unreadGrainMS
-	}
-	from := max(ms, math.MinInt64+unreadGrainMS) - offset
-	return Span{from, min(from, math.MaxInt64-unreadGrainMS) + unreadGrainMS}
-}
-
-// add notes a span of a metric. LateList.mu must be held.
-func (u *unread) add(metric string, x Span) {
-	if _, ok := u.spans[metric]; !ok && len(u.spans) >= unreadMetrics {
-		metric = ""
-	}
-	var changed bool
-	if u.spans[metric], changed = u.spans[metric].add(x, unreadSpans); changed {
-		u.version++
-	}
-}
-
-// of returns the spans that may concern a metric. LateList.mu must be held.
-func (u *unread) of(metric string) Spans {
-	all := append(Spans(nil), u.spans[metric]...)
-	for _, s := range u.spans[""] {
-		all, _ = all.add(s, 2*unreadSpans)
-	}
-	return all
-}
+const unreadName = "unread" // no page: see notebook.pages
 
 // An unreadNote is a span of a metric that a batch has points for.
 type unreadNote struct {
@@ -82,7 +44,7 @@ func unreadOf(notes []unreadNote, metric string, ms int64) []unreadNote {
 			return notes
 		}
 	}
-	return append(notes, unreadNote{metric, unreadSpan(ms)})
+	return append(notes, unreadNote{metric, hourOf(ms)})
 }
 
 // noteUnread takes notes in while tasks are not known, and stores them. done is called
@@ -99,7 +61,9 @@ func (l *LateList) noteUnread(notes []unreadNote) (done func(), err error) {
 	}
 	u.pending.Add(1)
 	for _, n := range notes {
-		u.add(n.metric, n.span)
+		if u.hours.Add(n.metric, n.span.FromMS) {
+			u.version++
+		}
 	}
 	version := u.version
 	l.mu.Unlock()
@@ -117,7 +81,7 @@ func (l *LateList) persistUnread(u *unread, version uint64) error {
 		return nil
 	}
 	l.mu.RLock()
-	now, text := u.version, marshalSpans(u.spans)
+	now, text := u.version, u.hours.Text()
 	l.mu.RUnlock()
 	if err := l.book.writeUnread(text); err != nil {
 		return err
@@ -165,13 +129,7 @@ func (l *LateList) takeOver(u *unread) map[*lateTask]uint64 {
 				continue
 			}
 			x.blind = false
-			for _, s := range u.of(x.metric) {
-				var changed bool
-				bucket := Span{x.grid.Start(s.FromMS), x.grid.Next(s.UntilMS - 1)}
-				if x.notes.spans, changed = x.notes.spans.add(bucket, l.most); changed {
-					t.version++
-				}
-			}
+			l.noteHoursLocked(x, &u.hours)
 		}
 		all[t] = t.version
 	}
@@ -184,9 +142,21 @@ func (l *LateList) takeOver(u *unread) map[*lateTask]uint64 {
 	return all
 }
 
+// noteHoursLocked notes the buckets of a target that hours of its metric touch. l.mu must
+// be held.
+func (l *LateList) noteHoursLocked(x *target, h *Hours) {
+	for _, s := range h.of(x.metric) {
+		var changed bool
+		bucket := Span{x.grid.Start(s.FromMS), x.grid.Next(s.UntilMS - 1)}
+		if x.notes.spans, changed = x.notes.spans.add(bucket, l.most); changed {
+			x.task.version++
+		}
+	}
+}
+
 // readUnread reads what was noted before a restart.
 func (b *notebook) readUnread() (u *unread, err error) {
-	u = &unread{spans: map[string]Spans{}}
+	u = &unread{}
 	path := b.fs.PathJoin(b.dir, unreadName)
 	f, err := b.fs.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -197,7 +167,7 @@ func (b *notebook) readUnread() (u *unread, err error) {
 		text, err = io.ReadAll(io.LimitReader(f, pageMax))
 		err = errors.Join(err, f.Close())
 		if err == nil {
-			err = json.Unmarshal(text, &u.spans)
+			err = u.hours.Parse(text)
 		}
 	}
 	if err != nil {
@@ -205,15 +175,6 @@ func (b *notebook) readUnread() (u *unread, err error) {
 			"the buckets of points that came in late before the tasks were known are then not computed again", path, err)
 	}
 	return u, nil
-}
-
-// marshalSpans writes spans as they are in the file.
-func marshalSpans(all map[string]Spans) []byte {
-	text, err := json.Marshal(all)
-	if err != nil {
-		panic(err) // numbers always marshal
-	}
-	return text
 }
 
 // writeUnread replaces the file of notes for tasks that are not known.

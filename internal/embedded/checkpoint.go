@@ -134,6 +134,9 @@ func (s *Store) swapHead() (*swap, error) {
 
 // writeHead writes a frozen head to files and commits them.
 func (s *Store) writeHead(sw *swap) error {
+	if err := s.replayed.beforeTrim(); err != nil {
+		return err
+	}
 	counts, err := s.partitionsOf(sw.head)
 	if err != nil {
 		return fmt.Errorf("count the samples of each partition: %w", err)

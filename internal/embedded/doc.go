@@ -28,6 +28,10 @@
 // series and log change hands; before it the log has everything, after it the
 // files. Files that the manifest does not name are removed at the next start.
 //
+// Others keep notes about samples, as roll-ups do of those that come late. They store them
+// when a checkpoint is about to begin, and are told at the next start of which hours
+// samples were in the log: see [downsample.Journal].
+//
 // # Partitions
 //
 // A block file holds samples of one partition, a span of RowWidth milliseconds
@@ -83,6 +87,8 @@
 //	checkpointing
 //	             one checkpoint at a time; no part of the log is given up
 //	             while it is held
+//	replayed     what is stored before the log is given up; held across commits, and
+//	             while others store their notes, under locks of theirs
 //	cutting      deletions are logged, or a fold is committed
 //	installing   one change of the set of files at a time; held across commits
 //	order        that of the log (package writelog): log order = head order; no I/O,

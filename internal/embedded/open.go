@@ -178,6 +178,9 @@ func (s *Store) open(o Options) error {
 	if err := s.openFiles(); err != nil {
 		return err
 	}
+	if err := s.openReplayed(); err != nil {
+		return err
+	}
 	if err := s.replay(); err != nil {
 		return err
 	}

@@ -66,7 +66,9 @@ func (s *Store) replay() error {
 	stats, err := wal.Replay(s.fs, s.path(datadir.Log), wal.ReplayOptions{From: s.catalogue.LogFrom(), OnDamage: s.salvage.onDamage()}, r.decode)
 	s.salvage.done(stats)
 	close(r.steps)
-	if err = errors.Join(err, <-applied); err != nil {
+	err = errors.Join(err, <-applied)
+	s.replayed.last = nil
+	if err != nil {
 		return fmt.Errorf("replay the write-ahead log: %w", err)
 	}
 	if stats.Records > 0 {
@@ -122,6 +124,9 @@ func (r *replayer) decode(_ wal.Segment, typ byte, payload []byte) error {
 	if err != nil && !r.store.salvage.keep(r.store.series, step) {
 		return err
 	}
+	if typ == record.TypeBatch {
+		r.store.replayed.add(r.store.series, &step.batch)
+	}
 	r.steps <- step
 	return nil
 }
@@ -147,6 +152,7 @@ func (r *replayer) apply() (err error) {
 func (s *Store) decodeBatch(payload []byte, step *replayStep) (err error) {
 	step.kinds, err = s.log.Decode(payload, &step.batch, step.kinds[:0], func(d record.Definition, series model.Series) error {
 		s.series.Restore(d)
+		s.replayed.introduce(d.ID)
 		s.index.Add(d.ID, series)
 		s.defineLater(d)
 		return nil

@@ -120,6 +120,7 @@ type Store struct {
 
 	leaving  leaving
 	policies policies
+	replayed replayed
 
 	// cutting: deletions are logged, or a fold is committed, but not both at once.
 	cutting sync.RWMutex

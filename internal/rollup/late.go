@@ -6,6 +6,7 @@ import (
 
 	"varve/internal/downsample"
 	"varve/internal/ingest"
+	"varve/internal/store"
 )
 
 // lateNotes are the notes of late points of roll-up tasks: a list, and where in the store
@@ -16,26 +17,37 @@ type lateNotes struct {
 	node      string // whose notes these are, where several nodes note; else empty
 }
 
-func newLateNotes(c catalogue, node string, config Config, now func() time.Time) *lateNotes {
-	n := &lateNotes{catalogue: c, node: node}
-	n.LateList = downsample.NewLateList(downsample.Options{
-		Keep: n.keep, Horizon: config.LateHorizon, Most: config.MaxLateSpans, Now: now, What: "roll-up task",
-	})
+// newLateNotes makes the notes of a node, or, without one, of the only process on a store.
+func newLateNotes(s store.KeyValues, node string, config Config, now func() time.Time) *lateNotes {
+	n := &lateNotes{catalogue: catalogue{s}, node: node}
+	o := downsample.Options{
+		Keep: n.keepIn(s), Horizon: config.LateHorizon, Most: config.MaxLateSpans, Now: now, What: "roll-up task",
+	}
+	if journal, ok := store.As[downsample.Journal](s); ok && node == "" {
+		o.Journal = journal
+	}
+	n.LateList = downsample.NewLateList(o)
+	if o.Journal != nil {
+		o.Journal.BeforeTrim(func(values store.KeyValues) error { return n.Persist(context.Background(), n.keepIn(values)) })
+	}
 	return n
 }
 
-// keep stores the notes of a task under Late.
-func (n *lateNotes) keep(ctx context.Context, id string, late map[string]downsample.Spans) error {
-	if len(late) == 0 {
-		return n.catalogue.unset(ctx, lateKey, n.keyOf(id))
+// keepIn stores the notes of a task under Late.
+func (n *lateNotes) keepIn(values store.KeyValues) downsample.Keep {
+	c := catalogue{values}
+	return func(ctx context.Context, id string, late map[string]downsample.Spans) error {
+		if len(late) == 0 {
+			return c.unset(ctx, lateKey, n.keyOf(id))
+		}
+		return c.setLate(ctx, lateKey, n.keyOf(id), late)
 	}
-	return n.catalogue.setLate(ctx, lateKey, n.keyOf(id), late)
 }
 
 // Watch has the late points noted that come in through a pipeline while no
 // scheduler runs. The next scheduler on the store computes their buckets.
 func Watch(ctx context.Context, s Store, p *ingest.Pipeline, parser Parser, config Config) error {
-	n := newLateNotes(catalogue{s}, "", config, time.Now)
+	n := newLateNotes(s, "", config, time.Now)
 	ids, texts, err := n.catalogue.tasks(ctx)
 	if err != nil {
 		return err

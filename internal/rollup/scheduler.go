@@ -123,7 +123,7 @@ func New(o Options) *Scheduler {
 		}
 		node, s.flush = s.shared.node, o.Flush
 	}
-	s.late = newLateNotes(s.catalogue, node, o.Config, o.Now)
+	s.late = newLateNotes(o.Store, node, o.Config, o.Now)
 	if node != "" && o.NotesDir != "" {
 		s.openNotes(o.NotesFS, o.NotesDir)
 	}
@@ -442,7 +442,10 @@ func (s *Scheduler) loadChanges(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.late.AllRead(ctx)
+	if err := s.late.AllRead(ctx); err != nil {
+		return err
+	}
+	return s.late.TakeReplayed(ctx)
 }
 
 // load takes over the stored tasks. A task that is put meanwhile would be dropped, since it

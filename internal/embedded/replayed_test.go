@@ -1,0 +1,134 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/model"
+	"varve/internal/record"
+	"varve/internal/registry"
+	"varve/internal/store"
+)
+
+// appendTo stores a sample of a metric.
+func appendTo(t *testing.T, s *Store, metric string, ms int64) {
+	t.Helper()
+	ref, err := s.Create(t.Context(), model.Series{Metric: metric, Type: model.TypeLong, Tags: model.MustTags("a", "b")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &store.Batch{}
+	b.Reset(s.Epoch())
+	b.AddLong(ref, ms, 1, 0)
+	if err := s.Append(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// After a crash the store says of which metrics and hours samples were in its log, until
+// that is settled: also when the log has been given up, and after further crashes.
+func TestReplayedHours(t *testing.T) {
+	const hour = 3_600_000
+	fs := vfs.NewCrashableMem()
+	s := mustOpen(t, fs, quietConfig("fsync"))
+	wantReplayed := func(want string) {
+		t.Helper()
+		if got := string(s.Replayed().Text()); got != want {
+			t.Errorf("replayed are %s, want %s", got, want)
+		}
+	}
+	crash := func() {
+		t.Helper()
+		after := fs.CrashClone(vfs.CrashCloneCfg{})
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		fs = after
+		s = mustOpen(t, fs, quietConfig("fsync"))
+	}
+	appendTo(t, s, "m", 5)
+	wantReplayed("null")
+	crash()
+	wantReplayed(`{"m":[[0,3600000]]}`)
+	appendTo(t, s, "m", 3*hour)
+	appendTo(t, s, "n", -1)
+	if err := s.checkpoint(); err != nil {
+		t.Fatal(err)
+	}
+	crash()
+	wantReplayed(`{"m":[[0,3600000]]}`) // notes of the others are stored before the log is given up
+	appendTo(t, s, "n", -1)
+	appendTo(t, s, "m", 3*hour)
+	appendTo(t, s, "m", 3*hour+1)
+	crash()
+	wantReplayed(`{"m":[[0,3600000],[10800000,14400000]],"n":[[-3600000,0]]}`)
+	if err := s.Settle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.checkpoint(); err != nil {
+		t.Fatal(err)
+	}
+	crash()
+	wantReplayed("null")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What is to be stored before the log is given up is stored before: an error keeps the log.
+func TestNotesBeforeALogIsGivenUp(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	s := mustOpen(t, fs, quietConfig("fsync"))
+	errNotes := errors.New("not now")
+	fails := true
+	s.BeforeTrim(func(values store.KeyValues) error {
+		if fails {
+			return errNotes
+		}
+		return values.Set(context.Background(), "_s", "k", "n", "text")
+	})
+	appendTo(t, s, "m", 5)
+	from := s.catalogue.LogFrom()
+	if err := s.checkpoint(); !errors.Is(err, errNotes) || s.catalogue.LogFrom() != from {
+		t.Errorf("%v, the log begins at %d after %d", err, s.catalogue.LogFrom(), from)
+	}
+	fails = false
+	if err := s.Close(); err != nil { // with a checkpoint, when the store takes nothing else any more
+		t.Fatal(err)
+	}
+	s = mustOpen(t, fs, quietConfig("fsync"))
+	if v, err := s.Get(t.Context(), "_s", "k", "n"); err != nil || v.Text != "text" || s.catalogue.LogFrom() == from {
+		t.Errorf("%q, %v, the log begins at %d", v.Text, err, s.catalogue.LogFrom())
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A record may give a series the number that another one had before it.
+func TestReplayedHoursOfANumberThatIsReused(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	s := mustOpen(t, fs, quietConfig("fsync"))
+	defer s.Close()
+	batch := func(id model.SeriesNumber) *store.Batch {
+		b := &store.Batch{}
+		b.AddLong(store.Ref(id), 7, 1, 0)
+		return b
+	}
+	for _, id := range []model.SeriesNumber{5, math.MaxUint32} {
+		r := &replayed{values: s.replayed.values}
+		for _, metric := range []string{"a", "b"} {
+			series := registry.New()
+			series.Restore(record.Definition{ID: id, Key: string(model.Series{Metric: metric, Type: model.TypeLong, Tags: model.MustTags("a", "b")}.AppendKey(nil))})
+			r.introduce(id)
+			r.add(series, batch(id))
+		}
+		if got, want := string(r.hours.Text()), `{"a":[[0,3600000]],"b":[[0,3600000]]}`; got != want {
+			t.Errorf("series %d: %s, want %s", id, got, want)
+		}
+	}
+}
