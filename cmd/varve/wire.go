@@ -60,7 +60,7 @@ type backend struct {
 	// Of a store that several servers share: by what name this one is known to the
 	// others, and what makes its points visible to them.
 	node  string
-	flush func(context.Context) error
+	flush func(ctx context.Context, metrics ...string) error
 }
 
 // Unwrap lets [store.As] find what the store can do beside what the contract says.

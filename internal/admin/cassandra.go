@@ -185,7 +185,7 @@ func known(t time.Time) *time.Time {
 // spooled.
 func Cassandra(s *cassandra.Keyspaces, events *spooled.Spool) []httpapi.Route {
 	on := httpapi.On
-	flushAll := s.Flush
+	flushAll := func(ctx context.Context) error { return s.Flush(ctx) }
 	if events != nil {
 		flushAll = func(ctx context.Context) error {
 			if err := s.Flush(ctx); err != nil {

@@ -141,7 +141,7 @@ func (p *place) harness(tb testing.TB) *storetest.Harness {
 // A flushable is a store over one keyspace or several.
 type flushable interface {
 	store.Store
-	Flush(context.Context) error
+	Flush(context.Context, ...string) error
 	WaitReady(context.Context) error
 }
 

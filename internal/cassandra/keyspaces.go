@@ -314,9 +314,21 @@ func (k *Keyspaces) Delete(ctx context.Context, deletions ...store.Deletion) err
 	})
 }
 
-// Flush returns when everything that was appended before is in Cassandra.
-func (k *Keyspaces) Flush(ctx context.Context) error {
-	return k.each("flush", k.all(), func(i int) error { return k.named(i, k.stores[i].Flush(ctx)) })
+// Flush returns when everything that was appended before, of some metrics or, without any,
+// of all, is in Cassandra.
+func (k *Keyspaces) Flush(ctx context.Context, metrics ...string) error {
+	of, places := make([][]string, len(k.stores)), k.all()
+	if len(metrics) > 0 {
+		places = nil
+	}
+	for _, metric := range metrics {
+		i := k.of(metric)
+		if len(of[i]) == 0 {
+			places = append(places, i)
+		}
+		of[i] = append(of[i], metric)
+	}
+	return k.each("flush", places, func(i int) error { return k.named(i, k.stores[i].Flush(ctx, of[i]...)) })
 }
 
 // WaitReady returns when all keyspaces are open.

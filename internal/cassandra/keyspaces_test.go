@@ -212,6 +212,9 @@ func TestKeyspaceAway(t *testing.T) {
 	same(t, "the second", answer(t, second, "b.x", all()), "h: 1=1")
 	until(t, "the outage is told", func() bool { return s.stores[1].Degraded() != nil })
 
+	if err := s.Flush(t.Context(), "a"); err != nil {
+		t.Errorf("a flush of the first: %v", err)
+	}
 	same(t, "a query of the first", answer(t, s, "a", all()), "h: 1=1")
 	var away *store.UnavailableError
 	named := func(what string, err error) {
@@ -253,6 +256,8 @@ func TestKeyspaceAway(t *testing.T) {
 	if others := s.Others(); len(others) != 1 || others[0].Name != "second" || others[0].Healthy(t.Context()) == nil {
 		t.Errorf("the second is not said to fail: %v", others)
 	}
+	_, err = s.CancelDeletion(t.Context(), "unknown")
+	named("cancelling an unknown job", err)
 	status, further := s.Status()
 	if status.Degraded != "" || len(further) != 1 || further[0].Degraded == "" || further[0].Spool.Samples != 1 || further[0].Name != "second" {
 		t.Errorf("status %+v, %+v", status, further)

@@ -207,12 +207,13 @@ func (s *Store) WaitReady(ctx context.Context) error {
 	return nil
 }
 
-// Flush returns when everything that was appended before is in Cassandra.
-func (s *Store) Flush(ctx context.Context) error {
+// Flush returns when everything that was appended before, of some metrics or, without any,
+// of all, is in Cassandra.
+func (s *Store) Flush(ctx context.Context, metrics ...string) error {
 	if err := s.check(ctx); err != nil {
 		return err
 	}
-	_, err := s.spool.Flush(ctx)
+	_, err := s.spool.Flush(ctx, metrics...)
 	return err
 }
 

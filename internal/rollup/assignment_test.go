@@ -131,7 +131,7 @@ func slowNodes(t *testing.T, runs *runBook, s *storetest.Reference, random *rand
 		h.scheduler = New(Options{
 			Store: l, Engine: engine, Pipeline: h.pipeline, Parser: kairos.New(s, engine, kairos.DefaultConfig(), "test", time.Now),
 			Config: c, Registerer: registry, Host: "host-" + name, Node: name,
-			Flush:  func(ctx context.Context) error { return l.pass(ctx) },
+			Flush:  func(ctx context.Context, _ ...string) error { return l.pass(ctx) },
 			Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		})
 		h.mux = newMux(h.scheduler)

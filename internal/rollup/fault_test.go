@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -432,7 +433,8 @@ func TestLateListFails(t *testing.T) {
 }
 
 // TestStoreFailsInAHandOver: whichever call of the store fails, notes of late
-// points stay in the list until another node can find them.
+// points stay in the list until another node can find them. Points of other metrics are
+// not waited for.
 func TestStoreFailsInAHandOver(t *testing.T) {
 	for n, failed := 1, true; failed; n++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -445,7 +447,12 @@ func TestStoreFailsInAHandOver(t *testing.T) {
 			h.send("src", "a", 1, at(-48, 0, 0))
 			h.send("src", "a", 1, at(-24, 0, 0))
 			handOver := func() error {
-				return late.handOver(t.Context(), task, func(context.Context) error { return b.call() })
+				return late.handOver(t.Context(), task, func(_ context.Context, metrics ...string) error {
+					if !slices.Equal(metrics, []string{"src"}) {
+						t.Errorf("points of %q are waited for", metrics)
+					}
+					return b.call()
+				})
 			}
 			b.arm(n)
 			err := handOver()

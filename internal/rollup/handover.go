@@ -14,7 +14,7 @@ import (
 // been due:
 //
 //	take     notes whose points are stored
-//	flush    until the points can be seen by other nodes
+//	flush    until points of these metrics can be seen by other nodes
 //	Handed   the spans, under task, guid and a name of their own
 //	done     they leave the own list
 //
@@ -32,19 +32,19 @@ func (n *lateNotes) keyOf(id string) string {
 }
 
 // handOver passes the notes of a task on to the node that runs it.
-func (n *lateNotes) handOver(ctx context.Context, t *task, flush func(context.Context) error) error {
-	all := map[string]downsample.Spans{}
+func (n *lateNotes) handOver(ctx context.Context, t *task, flush func(context.Context, ...string) error) error {
+	all, metrics := map[string]downsample.Spans{}, []string(nil)
 	for i := range t.rollups {
-		for _, key := range t.rollups[i].keys {
+		for k, key := range t.rollups[i].keys {
 			if taken := n.Take(t.id, key); len(taken) > 0 {
-				all[key] = taken
+				all[key], metrics = taken, append(metrics, t.rollups[i].source[k])
 			}
 		}
 	}
 	if len(all) == 0 {
 		return n.Settle(ctx, t.id)
 	}
-	if err := flush(ctx); err != nil {
+	if err := flush(ctx, metrics...); err != nil {
 		return fmt.Errorf("make late points visible to other nodes: %w", err)
 	}
 	if err := n.catalogue.setLate(ctx, handedKey, n.keyOf(t.id)+"/"+rand.Text(), all); err != nil {

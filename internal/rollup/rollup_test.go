@@ -96,7 +96,7 @@ func (h *harness) restart(change func(*Config, *query.Config)) {
 	h.scheduler = New(Options{
 		NotesFS: h.notes, NotesDir: notesDir,
 		Store: front, Engine: engine, Pipeline: pipeline, Parser: api, Config: c, Registerer: registry, Host: "here",
-		Node: h.node, Flush: func(context.Context) error { return nil }, Logger: h.log,
+		Node: h.node, Flush: func(context.Context, ...string) error { return nil }, Logger: h.log,
 	})
 	h.pipeline = pipeline
 	h.mux = newMux(h.scheduler)

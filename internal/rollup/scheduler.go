@@ -40,9 +40,9 @@ type Options struct {
 
 	// Node names this process among all that work on the store, the same after a
 	// restart. Empty: no others do, and all tasks run here. With it, Flush returns
-	// when all points that were stored before can be seen by the others.
+	// when all points of some metrics that were stored before can be seen by the others.
 	Node  string
-	Flush func(context.Context) error
+	Flush func(ctx context.Context, metrics ...string) error
 
 	// NotesDir is a directory of this node for notes of late points, so that points
 	// can be taken while the store is away. With Node only; empty: the notes are in
@@ -69,7 +69,7 @@ type Scheduler struct {
 	shared    *assignments // nil: all tasks run here
 	unread    trouble      // reading tasks from the store
 	unshared  trouble      // sharing tasks with other nodes
-	flush     func(context.Context) error
+	flush     func(context.Context, ...string) error
 	places    chan struct{} // held by runs, and by backfills for a batch
 	fills     chan struct{} // held by backfills
 	wake      chan struct{} // the schedule has changed
