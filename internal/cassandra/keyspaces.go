@@ -52,6 +52,7 @@ type Keyspaces struct {
 	names  []string     // of the clusters that they write to
 	rules  []metricRule // of stores[1:]
 	words  [][]string   // the rules as the settings have them
+	also   [][]int      // places of the stores that stores[1:] also read
 	parts  partsPool
 }
 
@@ -102,9 +103,12 @@ func (k *Keyspaces) open(fsys vfs.FS, dir string, cfg Config, o Options) error {
 func (k *Keyspaces) lend(cfg Config) {
 	for i, c := range cfg.Keyspaces {
 		s := k.stores[i+1]
+		var also []int
 		for _, name := range c.AlsoRead {
-			s.lent = append(s.lent, k.stores[slices.Index(k.names, name)].written)
+			at := slices.Index(k.names, name)
+			s.lent, also = append(s.lent, k.stores[at].written), append(also, at)
 		}
+		k.also = append(k.also, also)
 		s.lent = append(s.lent, k.stores[0].read...)
 	}
 }
@@ -169,6 +173,26 @@ func (k *Keyspaces) of(metric string) int {
 		}
 	}
 	return 0
+}
+
+// having tells the stores, by place, that have what queries find of metrics which begin
+// with prefix. Others have at most names of metrics that got another rule since.
+func (k *Keyspaces) having(prefix string) []bool {
+	has := make([]bool, len(k.stores))
+	has[0] = len(k.stores[0].read) > 0 // it lists the names of read clusters for all
+	for i, rule := range k.rules {
+		if rule.mayMatch(prefix) {
+			has[i+1] = true
+			for _, at := range k.also[i] {
+				has[at] = true
+			}
+		}
+		if rule.matchesAll(prefix) {
+			return has
+		}
+	}
+	has[0] = true
+	return has
 }
 
 // A keyspaceError says which keyspace an error is of.

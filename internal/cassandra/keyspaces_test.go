@@ -232,6 +232,13 @@ func TestKeyspaceAway(t *testing.T) {
 	defer v.Close()
 	_, _, err = v.Names(t.Context(), store.NamesQuery{})
 	named("names of all", err)
+	for _, prefix := range []string{"b", "b.x"} {
+		_, _, err = v.Names(t.Context(), store.NamesQuery{Prefix: prefix})
+		named("names that begin with "+prefix, err)
+	}
+	if names, _, err := v.Names(t.Context(), store.NamesQuery{Prefix: "a", Limit: 1}); err != nil || !slices.Equal(names, []string{"a"}) {
+		t.Errorf("names that only the first has: %q, %v", names, err)
+	}
 	part := v.(store.PartialView)
 	part.AllowPartial()
 	names, _, err := v.Names(t.Context(), store.NamesQuery{})
@@ -518,5 +525,40 @@ func TestMetricRule(t *testing.T) {
 		if got := k.of(metric); got != want {
 			t.Errorf("%s: %d, want %d", metric, got, want)
 		}
+	}
+}
+
+// TestKeyspacesThatHaveNames: which keyspaces have to answer before it is known which metrics
+// begin with a text.
+func TestKeyspacesThatHaveNames(t *testing.T) {
+	k := &Keyspaces{stores: []*Store{{}, {}, {}, {}}, also: [][]int{nil, {0}, {1}}}
+	for _, words := range [][]string{{"prefix=bill.", "name=invoices"}, {"regex=lab[0-9]+\\..*"}, {"prefix=web.", "regex=(?i)old.*"}} {
+		rule, err := parseMetricRule(words)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.rules = append(k.rules, rule)
+	}
+	for prefix, want := range map[string][]bool{
+		"":          {true, true, true, true},
+		"bill.x":    {false, true, false, false}, // the first rule has them all
+		"bill":      {true, true, false, true},
+		"invoices":  {true, true, false, true},
+		"invoices2": {true, true, false, true}, // by (?i), whose beginning is not known; it also reads the first
+		"lab7":      {true, true, true, true},
+		"labour":    {true, true, true, true},
+		"web.a":     {false, true, false, true},
+	} {
+		if got := k.having(prefix); !slices.Equal(got, want) {
+			t.Errorf("%q: %t, want %t", prefix, got, want)
+		}
+	}
+	k.stores[0].read = []*cluster{{}}
+	if got, want := k.having("bill.x"), []bool{true, true, false, false}; !slices.Equal(got, want) {
+		t.Errorf("with a read cluster: %t, want %t", got, want)
+	}
+	k.stores, k.rules, k.also = k.stores[:1], nil, nil
+	if got := k.having("a"); !slices.Equal(got, []bool{true}) {
+		t.Errorf("one keyspace: %t", got)
 	}
 }

@@ -56,16 +56,25 @@ func (v *keyspacesView) Read(ctx context.Context, s store.Series, o store.ReadOp
 	return v.views[i].Read(ctx, s, o)
 }
 
-// Names implements store.View.
+// Names implements store.View. A keyspace that is away is missed only by lists in which
+// metrics may be that it keeps: Graphite looks for each path in such a list.
 func (v *keyspacesView) Names(ctx context.Context, q store.NamesQuery) ([]string, bool, error) {
 	if q.Metric != "" {
 		i := v.of.of(q.Metric)
 		names, more, err := v.views[i].Names(ctx, q)
 		return names, more, v.of.named(i, err)
 	}
+	prefix := ""
+	if q.Kind == store.MetricNames {
+		prefix = q.Prefix
+	}
+	has := v.of.having(prefix)
 	lists, mores := make([][]string, len(v.views)), make([]bool, len(v.views))
 	err := v.of.each("list names of a keyspace", v.of.all(), func(i int) (err error) {
 		lists[i], mores[i], err = v.views[i].Names(ctx, q)
+		if !has[i] && ctx.Err() == nil && errors.As(err, new(*store.UnavailableError)) {
+			return nil // what it lacks would lead nowhere
+		}
 		return v.of.named(i, err)
 	})
 	if err != nil {

@@ -1,8 +1,11 @@
 package cassandra
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 
 	"varve/internal/model"
@@ -16,7 +19,7 @@ import (
 type metricRule []metricWord
 
 type metricWord struct {
-	name, prefix string
+	name, prefix string // of a pattern: with what all names begin that it matches
 	pattern      *model.Pattern
 }
 
@@ -49,7 +52,9 @@ func parseMetricWord(text string) (word metricWord, err error) {
 	case "prefix":
 		word.prefix = value
 	case "regex":
-		word.pattern, err = model.NewPattern(value)
+		if word.pattern, err = model.NewPattern(value); err == nil {
+			word.prefix, _ = regexp.MustCompile(value).LiteralPrefix()
+		}
 	default:
 		err = errors.New("want name=, prefix= or regex=")
 	}
@@ -73,4 +78,19 @@ func (r metricRule) matches(metric string) bool {
 		}
 	}
 	return false
+}
+
+// mayMatch reports whether a metric that begins with prefix may be matched.
+func (r metricRule) mayMatch(prefix string) bool {
+	return slices.ContainsFunc(r, func(w metricWord) bool {
+		begin := cmp.Or(w.name, w.prefix)
+		return strings.HasPrefix(begin, prefix) || w.name == "" && strings.HasPrefix(prefix, begin)
+	})
+}
+
+// matchesAll reports whether all metrics that begin with prefix are seen to be matched.
+func (r metricRule) matchesAll(prefix string) bool {
+	return slices.ContainsFunc(r, func(w metricWord) bool {
+		return w.pattern == nil && w.name == "" && strings.HasPrefix(prefix, w.prefix)
+	})
 }
