@@ -15,6 +15,7 @@ import (
 	"varve/internal/model"
 	"varve/internal/originals"
 	"varve/internal/store"
+	"varve/internal/store/storetest"
 	"varve/internal/units"
 )
 
@@ -83,6 +84,28 @@ func namesOf(t *testing.T, s store.Viewer, q store.NamesQuery) []string {
 	return names
 }
 
+// selectMetrics selects the series of several metrics, and reads them.
+func selectMetrics(t *testing.T, s store.Viewer, metrics ...model.Matcher) []string {
+	t.Helper()
+	v, err := s.View(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	found, err := storetest.Select(t.Context(), v, store.Selection{Metrics: metrics, Range: model.AllTime})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, series := range found {
+		names = append(names, series.Metric)
+		if b, err := v.Read(t.Context(), series, all()).Next(); err != nil || b == nil || b.Len() != 3 {
+			t.Errorf("read %s: %v, %v", series.Metric, b, err)
+		}
+	}
+	return names
+}
+
 // TestKeyspacesByRule: each metric is written to the keyspace of its rule, and to no
 // other; queries, names and deletes find it there.
 func TestKeyspacesByRule(t *testing.T) {
@@ -110,6 +133,7 @@ func TestKeyspacesByRule(t *testing.T) {
 		t.Helper()
 		same(t, what+": a.x", answer(t, s, "a.x", all()), "h: 0=1 1=1 2=1")
 		same(t, what+": b.y", answer(t, s, "b.y", all()), "h: 0=2 1=2 2=2")
+		same(t, what+": several metrics", selectMetrics(t, s, store.AnyMetric), "a.x", "b.x", "b.y", "c")
 		same(t, what+": names", namesOf(t, s, store.NamesQuery{}), "a.x", "b.x", "b.y", "c")
 		same(t, what+": two names", namesOf(t, s, store.NamesQuery{Limit: 2}), "a.x", "b.x")
 		same(t, what+": a level", namesOf(t, s, store.NamesQuery{Delimiter: '.'}), "a.", "b.", "c")

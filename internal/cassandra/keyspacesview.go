@@ -38,6 +38,9 @@ type keyspacesView struct {
 
 // Select implements store.View.
 func (v *keyspacesView) Select(ctx context.Context, sel store.Selection) iter.Seq2[store.Series, error] {
+	if len(sel.Metrics) > 0 { // of any keyspace
+		return store.SelectMetrics(ctx, v, sel)
+	}
 	i := v.of.of(sel.Metric)
 	return func(yield func(store.Series, error) bool) {
 		for series, err := range v.views[i].Select(ctx, sel) {
