@@ -272,15 +272,18 @@ func (k *Keyspaces) Lookup(key []byte) (store.Ref, bool) {
 	}
 	i := k.of(model.TrustKey(unsafe.String(unsafe.SliceData(key), len(key))).Metric)
 	r, ok := k.stores[i].Lookup(key)
-	return k.outer(i, r), ok
+	return k.outer(i, r), ok && uint64(r) < k.room()
 }
+
+// room is how many refs of a store there are outer refs for.
+func (k *Keyspaces) room() uint64 { return math.MaxUint32 / uint64(len(k.stores)) }
 
 // Create implements store.Appender.
 func (k *Keyspaces) Create(ctx context.Context, series model.Series) (store.Ref, error) {
 	i := k.of(series.Metric)
 	r, err := k.stores[i].Create(ctx, series)
-	if most := uint64(math.MaxUint32) / uint64(len(k.stores)); err == nil && uint64(r) >= most {
-		err = &store.UnavailableError{Reason: fmt.Sprintf("references of %d keyspaces have room for %d series in memory of each, and all are taken", len(k.stores), most)}
+	if err == nil && uint64(r) >= k.room() {
+		err = &store.UnavailableError{Reason: fmt.Sprintf("references of %d keyspaces have room for %d series in memory of each, and all are taken", len(k.stores), k.room())}
 	}
 	if err != nil {
 		return 0, k.named(i, err)
