@@ -104,6 +104,8 @@ var removed = map[string]string{
 	"cassandra.read.settle":             "clocks that differ by more are to be set right",
 	"cassandra.read.cover_interval":     "cassandra.read.cover_rate says how fast the inverted index is completed",
 
+	"cassandra.hedge_after": "a read is asked of a second replica once it takes twice as long as most of its kind",
+
 	"cassandra.delete.parallel": "a delete works on as many rows at once as a node does, 32 at most",
 	"cassandra.delete.job_rows": "GET /admin/deletes shows jobs, DELETE /admin/deletes/{id} cancels one",
 	"cassandra.delete.horizon":  "rows are three weeks long, and points of KairosDB nodes are seldom later than that",
