@@ -465,3 +465,35 @@ func TestMergeStopsBeforeTheDiskIsFull(t *testing.T) {
 		t.Errorf("%d files once there is space", n)
 	}
 }
+
+// A log that takes the place of one that met a full disk introduces again what no checkpoint
+// has written. A start that finds both logs writes each series once.
+func TestManySeriesOfTwoLogs(t *testing.T) {
+	const many = 2000
+	disk, mem := newFullDisk()
+	s := mustOpen(t, disk, quietConfig("fsync"))
+	b := &store.Batch{}
+	add := func() error {
+		b.Reset(s.Epoch())
+		for i := range many {
+			ref, err := s.Create(t.Context(), model.Series{Metric: "m", Type: model.TypeLong, Tags: model.MustTags("n", fmt.Sprint(i))})
+			s.must(t, err)
+			b.AddLong(ref, 1, 1, 0)
+		}
+		return s.Append(t.Context(), b)
+	}
+	s.must(t, add())
+	disk.full.Store(true)
+	if err := add(); err == nil {
+		t.Fatal("a full disk took samples")
+	}
+	disk.full.Store(false)
+	s.log.LookAtSpace(s.reopenLog)
+	s.must(t, add())
+	s = reopenAfterKill(t, mem, s)
+	s.must(t, s.checkpoint())
+	if n := s.SeriesCount(); n != many {
+		t.Errorf("%d series, want %d", n, many)
+	}
+	s.must(t, s.Close())
+}

@@ -39,7 +39,6 @@ func (c *Catalogue) defineMany(all []record.Definition) error {
 
 // writeTable writes the rows of series to a file, and syncs it.
 func (c *Catalogue) writeTable(path string, all []record.Definition) error {
-	all = slices.SortedFunc(slices.Values(all), func(a, b record.Definition) int { return cmp.Compare(a.ID, b.ID) })
 	file, err := c.fs.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
@@ -47,8 +46,19 @@ func (c *Catalogue) writeTable(path string, all []record.Definition) error {
 	options := pebble.Options{FormatMajorVersion: format}
 	options.EnsureDefaults()
 	w := sstable.NewWriter(objstorageprovider.NewFileWritable(file), options.MakeWriterOptions(lowestLevel, c.db.TableFormat()))
-	for _, d := range all {
-		err = errors.Join(err, w.Set(seriesKey(d.ID), []byte(d.Key)))
+	for _, d := range lastOfEach(all) {
+		if err = w.Set(seriesKey(d.ID), []byte(d.Key)); err != nil {
+			break
+		}
 	}
 	return errors.Join(err, w.Close())
+}
+
+// lastOfEach returns definitions by number, of each the last: a log that takes the place of
+// one that failed introduces series again, and a start finds both.
+func lastOfEach(all []record.Definition) []record.Definition {
+	all = slices.Clone(all)
+	slices.Reverse(all)
+	slices.SortStableFunc(all, func(a, b record.Definition) int { return cmp.Compare(a.ID, b.ID) })
+	return slices.CompactFunc(all, func(a, b record.Definition) bool { return a.ID == b.ID })
 }

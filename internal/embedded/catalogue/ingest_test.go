@@ -111,3 +111,15 @@ func TestManySeriesAreWrittenOnce(t *testing.T) {
 		t.Errorf("%d bytes of keys were added, and %d bytes written by flushes and compactions", size, written)
 	}
 }
+
+// Of several definitions of a number the last counts, as in batches.
+func TestLastDefinitionOfEach(t *testing.T) {
+	d := func(id model.SeriesNumber, key string) record.Definition { return record.Definition{ID: id, Key: key} }
+	all := []record.Definition{d(2, "a"), d(1, "b"), d(2, "c"), d(1, "d"), d(3, "e"), d(2, "f")}
+	if got, want := lastOfEach(all), []record.Definition{d(1, "d"), d(2, "f"), d(3, "e")}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if all[0] != d(2, "a") {
+		t.Error("the callers' list was changed")
+	}
+}
