@@ -18,6 +18,7 @@ func OpenPebble(fs vfs.FS, dir string, fresh bool, o *pebble.Options) (*pebble.D
 	}
 	o.FS = &fileSystem{fs, dir, o.Logger} // a pointer, as Pebble compares it
 	o.FormatMajorVersion = format
+	o.Experimental.DisableIngestAsFlushable = func() bool { return true } // the log would name tables that no list has: see LiveTables
 	o.EventListener = (&backgroundErrors{log: o.Logger}).listener()
 	if err := createPebble(dir, o, fresh); err != nil {
 		return nil, err
