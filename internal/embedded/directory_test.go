@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/embedded/catalogue"
 	"varve/internal/embedded/datadir"
 	"varve/internal/embedded/offline"
 	"varve/internal/model"
@@ -90,4 +91,35 @@ func TestDirectoryInUse(t *testing.T) {
 		t.Errorf("while it is open: %v", err)
 	}
 	s.must(t, s.Close())
+}
+
+// A table of series that a crash has cut off is no damage, also where it cannot be told which
+// tables the catalogue consists of.
+func TestCheckOfATableThatWasNeverCompleted(t *testing.T) {
+	mem := vfs.NewMem()
+	s := mustOpen(t, mem, quietConfig("fsync"))
+	appendTo(t, s, "m", 5)
+	s.must(t, s.Close())
+	left := "data/" + datadir.Catalogue + "/" + catalogue.NewSeries
+	writeFile(t, mem, left, []byte("cut off"))
+	for _, lost := range []bool{false, true} {
+		if lost {
+			names, err := mem.List("data/" + datadir.Catalogue)
+			s.must(t, err)
+			for _, name := range names {
+				if strings.HasPrefix(name, "MANIFEST") {
+					s.must(t, mem.Remove("data/"+datadir.Catalogue+"/"+name))
+				}
+			}
+		}
+		r := checkOf(t, mem, "data")
+		if r.Clean() == lost {
+			t.Errorf("catalogue lost: %v, findings %v", lost, r.Findings)
+		}
+		for _, f := range r.Findings {
+			if strings.Contains(f.File, catalogue.NewSeries) {
+				t.Errorf("catalogue lost: %v, found %+v", lost, f)
+			}
+		}
+	}
 }

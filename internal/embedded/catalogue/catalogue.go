@@ -117,7 +117,11 @@ func Open(fs vfs.FS, dir string, o Options) (*Catalogue, error) {
 		return nil, fmt.Errorf("open catalogue: %w", err)
 	}
 	c := &Catalogue{db: opened, fs: fs, dir: dir}
-	if err := c.readMeta(o); err != nil {
+	err = c.readMeta(o)
+	if err == nil {
+		err = removeLeft(fs, dir)
+	}
+	if err != nil {
 		opened.Close()
 		return nil, err
 	}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -18,9 +20,9 @@ const (
 	// manySeries is from how many on series are added as a table.
 	manySeries = 1024
 
-	// newSeriesName is a table that is not in the database yet. What a crash leaves is
-	// overwritten by the next one.
-	newSeriesName = "new-series.sst"
+	// NewSeries is the name of a table that is not in the database yet. What a crash leaves of
+	// one, the next start removes.
+	NewSeries = "new-series.sst"
 
 	lowestLevel = 6
 )
@@ -30,7 +32,7 @@ const (
 // rows that sort before all series, new series sort behind the others, and a table with both
 // reaches over all series there are, as far as compactions are concerned.
 func (c *Catalogue) defineMany(all []record.Definition) error {
-	path := c.fs.PathJoin(c.dir, newSeriesName)
+	path := c.fs.PathJoin(c.dir, NewSeries)
 	if err := c.writeTable(path, all); err != nil {
 		return err
 	}
@@ -52,6 +54,15 @@ func (c *Catalogue) writeTable(path string, all []record.Definition) error {
 		}
 	}
 	return errors.Join(err, w.Close())
+}
+
+// removeLeft removes the table that a crash has left.
+func removeLeft(fs vfs.FS, dir string) error {
+	err := fs.Remove(fs.PathJoin(dir, NewSeries))
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return fmt.Errorf("remove a table of series that was never completed: %w", err)
 }
 
 // lastOfEach returns definitions by number, of each the last: a log that takes the place of

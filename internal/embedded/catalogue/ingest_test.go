@@ -1,8 +1,10 @@
 package catalogue
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 
@@ -50,14 +52,14 @@ func TestManySeries(t *testing.T) {
 	if got := c.metrics(t); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if err := c.writeTable("catalogue/"+newSeriesName, definitions("cut", 0, many)); err != nil {
+	if err := c.writeTable("catalogue/"+NewSeries, definitions("cut", 0, many)); err != nil {
 		t.Fatal(err)
 	}
 	cut := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))})
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := cut.Stat("catalogue/" + newSeriesName); err != nil {
+	if _, err := cut.Stat("catalogue/" + NewSeries); err != nil {
 		t.Fatalf("the test leaves no table behind: %v", err)
 	}
 	for _, fs := range []vfs.FS{cut, fs.CrashClone(vfs.CrashCloneCfg{})} {
@@ -67,6 +69,9 @@ func TestManySeries(t *testing.T) {
 		}
 		if got := c.metrics(t); fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("after a power cut: %v, want %v", got, want)
+		}
+		if _, err := fs.Stat("catalogue/" + NewSeries); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("after a start the table that was left: %v", err)
 		}
 		if err := c.Commit(Change{Define: definitions("next", 10_000, many), Forget: []model.SeriesNumber{0}}); err != nil {
 			t.Fatal(err)
