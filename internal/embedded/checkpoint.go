@@ -311,16 +311,23 @@ func manifestOf(files []*openFile) map[uint64]catalogue.File {
 	return m
 }
 
-// commit makes a change durable. When it cannot, it is unknown whether the
+// commit makes a change durable. When it cannot, it is mostly unknown whether the
 // change is on disk: the files stay, and the next start finds out. Until then no
-// other change is tried.
+// other change is tried. An error that came before, while there was no space for new
+// series for example, is one of this attempt alone.
 func (s *Store) commit(ch catalogue.Change, added []*openFile) error {
 	err := s.catalogue.Commit(ch)
 	if err == nil {
 		return nil
 	}
+	broken := s.catalogue.Broken() != nil
+	for _, f := range added {
+		f.dropped = !broken
+	}
 	s.retire(added)
-	s.log.Fail("the catalogue failed", err)
+	if broken {
+		s.log.Fail("the catalogue failed", err)
+	}
 	return err
 }
 

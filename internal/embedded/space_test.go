@@ -17,6 +17,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/embedded/catalogue"
 	"varve/internal/embedded/datadir"
 	"varve/internal/model"
 	"varve/internal/store"
@@ -466,34 +467,71 @@ func TestMergeStopsBeforeTheDiskIsFull(t *testing.T) {
 	}
 }
 
+// A checkpoint for whose new series there is no space is tried again, and leaves no files.
+func TestNoSpaceForManySeries(t *testing.T) {
+	var full atomic.Bool
+	for _, kind := range []errorfs.OpKind{errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFileSync} {
+		mem := vfs.NewCrashableMem()
+		s := mustOpen(t, errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if full.Load() && op.Kind == kind && strings.HasSuffix(op.Path, catalogue.NewSeries) {
+				return syscall.ENOSPC
+			}
+			return nil
+		})), quietConfig("fsync"))
+		s.must(t, appendMany(t, s))
+		full.Store(true)
+		for range 2 {
+			if err := s.checkpoint(); !wal.NoSpace(err) {
+				t.Errorf("%v: a checkpoint without space: %v", kind, err)
+			}
+		}
+		s.must(t, appendMany(t, s)) // the log takes them
+		if files, err := mem.List("data/" + datadir.Blocks); err != nil || len(files) > 0 {
+			t.Errorf("%v: %v are left, %v", kind, files, err)
+		}
+		full.Store(false)
+		s.must(t, s.checkpoint())
+		s.must(t, s.Healthy())
+		s = reopenAfterKill(t, mem, s)
+		if n, samples := s.SeriesCount(), s.active.Load().Samples(); n != manySeries || samples == 0 {
+			t.Errorf("%v: %d series, %d samples in memory", kind, n, samples)
+		}
+		s.must(t, s.Close())
+	}
+}
+
+const manySeries = 2000 // which the catalogue takes as a table
+
+// appendMany stores a sample of each of many series.
+func appendMany(t *testing.T, s *Store) error {
+	t.Helper()
+	b := &store.Batch{}
+	b.Reset(s.Epoch())
+	for i := range manySeries {
+		ref, err := s.Create(t.Context(), model.Series{Metric: "m", Type: model.TypeLong, Tags: model.MustTags("n", fmt.Sprint(i))})
+		s.must(t, err)
+		b.AddLong(ref, 1, 1, 0)
+	}
+	return s.Append(t.Context(), b)
+}
+
 // A log that takes the place of one that met a full disk introduces again what no checkpoint
 // has written. A start that finds both logs writes each series once.
 func TestManySeriesOfTwoLogs(t *testing.T) {
-	const many = 2000
 	disk, mem := newFullDisk()
 	s := mustOpen(t, disk, quietConfig("fsync"))
-	b := &store.Batch{}
-	add := func() error {
-		b.Reset(s.Epoch())
-		for i := range many {
-			ref, err := s.Create(t.Context(), model.Series{Metric: "m", Type: model.TypeLong, Tags: model.MustTags("n", fmt.Sprint(i))})
-			s.must(t, err)
-			b.AddLong(ref, 1, 1, 0)
-		}
-		return s.Append(t.Context(), b)
-	}
-	s.must(t, add())
+	s.must(t, appendMany(t, s))
 	disk.full.Store(true)
-	if err := add(); err == nil {
+	if err := appendMany(t, s); err == nil {
 		t.Fatal("a full disk took samples")
 	}
 	disk.full.Store(false)
 	s.log.LookAtSpace(s.reopenLog)
-	s.must(t, add())
+	s.must(t, appendMany(t, s))
 	s = reopenAfterKill(t, mem, s)
 	s.must(t, s.checkpoint())
-	if n := s.SeriesCount(); n != many {
-		t.Errorf("%d series, want %d", n, many)
+	if n := s.SeriesCount(); n != manySeries {
+		t.Errorf("%d series, want %d", n, manySeries)
 	}
 	s.must(t, s.Close())
 }

@@ -280,19 +280,24 @@ type Change struct {
 // Commit applies ch durably, all or nothing, but for definitions: those go
 // first, in batches of their own. A series that nothing refers to does no harm,
 // the log defines it again, and a batch of a million series would leave a log
-// file of that size behind. Callers take turns.
-func (c *Catalogue) Commit(ch Change) (err error) {
+// file of that size behind. So a commit that failed before all of them were there has
+// changed nothing, and may be tried again: then Broken returns nil. Callers take turns.
+func (c *Catalogue) Commit(ch Change) error {
 	if err := c.Broken(); err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			c.failed.Store(&err)
-		}
-	}()
 	if err := c.defineAll(ch.Define); err != nil {
 		return fmt.Errorf("add series to catalogue: %w", err)
 	}
+	err := c.commit(ch)
+	if err != nil {
+		c.failed.Store(&err)
+	}
+	return err
+}
+
+// commit is the rest of Commit.
+func (c *Catalogue) commit(ch Change) error {
 	b := c.db.NewBatch()
 	defer b.Close()
 	if err := fill(b, ch); err != nil {
