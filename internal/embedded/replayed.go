@@ -86,8 +86,11 @@ func (r *replayed) add(series *registry.Registry, b *store.Batch) {
 	const hourMS = 3_600_000
 	for i := range b.Samples {
 		id, ms := model.SeriesNumber(b.Samples[i].Ref), b.Samples[i].TimeMS
-		last, hour := r.last.of(id), ms/hourMS+1
-		if ms >= 0 && *last == hour {
+		last, hour := r.last.of(id), int64(0)
+		if ms >= 0 { // there is not much before 1970
+			hour = ms/hourMS + 1
+		}
+		if hour > 0 && *last == hour {
 			continue
 		}
 		*last = hour

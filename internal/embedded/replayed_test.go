@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"varve/internal/embedded/catalogue"
 	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/registry"
@@ -130,5 +131,20 @@ func TestReplayedHoursOfANumberThatIsReused(t *testing.T) {
 		if got, want := string(r.hours.Text()), `{"a":[[0,3600000]],"b":[[0,3600000]]}`; got != want {
 			t.Errorf("series %d: %s, want %s", id, got, want)
 		}
+	}
+}
+
+// The hour that 1970 begins with is another one than that before it.
+func TestReplayedHoursAround1970(t *testing.T) {
+	series := registry.New()
+	series.Restore(record.Definition{ID: 5, Key: string(model.Series{Metric: "a", Type: model.TypeLong, Tags: model.MustTags("a", "b")}.AppendKey(nil))})
+	r := &replayed{values: &catalogue.Values{}}
+	b := &store.Batch{}
+	for _, ms := range []int64{-1, 0, 1} {
+		b.AddLong(5, ms, 1, 0)
+	}
+	r.add(series, b)
+	if got, want := string(r.hours.Text()), `{"a":[[-3600000,3600000]]}`; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }
