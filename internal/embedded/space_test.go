@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -484,6 +485,9 @@ func TestNoSpaceForManySeries(t *testing.T) {
 			if err := s.checkpoint(); !wal.NoSpace(err) {
 				t.Errorf("%v: a checkpoint without space: %v", kind, err)
 			}
+		}
+		if _, err := mem.Stat("data/" + datadir.Catalogue + "/" + catalogue.NewSeries); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%v: the table that was not completed: %v", kind, err)
 		}
 		s.must(t, appendMany(t, s)) // the log takes them
 		if files, err := mem.List("data/" + datadir.Blocks); err != nil || len(files) > 0 {

@@ -33,10 +33,14 @@ const (
 // reaches over all series there are, as far as compactions are concerned.
 func (c *Catalogue) defineMany(all []record.Definition) error {
 	path := c.fs.PathJoin(c.dir, NewSeries)
-	if err := c.writeTable(path, all); err != nil {
-		return err
+	err := c.writeTable(path, all)
+	if err == nil {
+		err = c.db.Ingest(context.Background(), []string{path})
 	}
-	return c.db.Ingest(context.Background(), []string{path})
+	if err != nil {
+		return errors.Join(err, removeLeft(c.fs, c.dir)) // others need the space, if that was missing
+	}
+	return nil
 }
 
 // writeTable writes the rows of series to a file, and syncs it.
@@ -56,7 +60,7 @@ func (c *Catalogue) writeTable(path string, all []record.Definition) error {
 	return errors.Join(err, w.Close())
 }
 
-// removeLeft removes the table that a crash has left.
+// removeLeft removes the table that a crash, or an error, has left.
 func removeLeft(fs vfs.FS, dir string) error {
 	err := fs.Remove(fs.PathJoin(dir, NewSeries))
 	if err == nil || errors.Is(err, os.ErrNotExist) {
