@@ -132,11 +132,9 @@ func (s *Store) swapHead() (*swap, error) {
 	return sw, nil
 }
 
-// writeHead writes a frozen head to files and commits them.
+// writeHead writes a frozen head to files and commits them. The catalogue, which ends the
+// process where it has no space, is written to only when there was some for the files.
 func (s *Store) writeHead(sw *swap) error {
-	if err := s.replayed.beforeTrim(); err != nil {
-		return err
-	}
 	counts, err := s.partitionsOf(sw.head)
 	if err != nil {
 		return fmt.Errorf("count the samples of each partition: %w", err)
@@ -149,6 +147,9 @@ func (s *Store) writeHead(sw *swap) error {
 	files, err := finished(out)
 	if err != nil {
 		return fmt.Errorf("write samples to files: %w", err)
+	}
+	if err := s.replayed.beforeTrim(); err != nil {
+		return errors.Join(err, s.discard(files))
 	}
 	return s.installCheckpoint(sw, files)
 }
@@ -320,14 +321,11 @@ func (s *Store) commit(ch catalogue.Change, added []*openFile) error {
 	if err == nil {
 		return nil
 	}
-	broken := s.catalogue.Broken() != nil
-	for _, f := range added {
-		f.dropped = !broken
+	if s.catalogue.Broken() == nil {
+		return errors.Join(err, s.discard(added))
 	}
 	s.retire(added)
-	if broken {
-		s.log.Fail("the catalogue failed", err)
-	}
+	s.log.Fail("the catalogue failed", err)
 	return err
 }
 

@@ -4,11 +4,16 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"varve/internal/embedded/catalogue"
+	"varve/internal/embedded/datadir"
 	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/registry"
@@ -97,6 +102,9 @@ func TestNotesBeforeALogIsGivenUp(t *testing.T) {
 	if err := s.checkpoint(); !errors.Is(err, errNotes) || s.catalogue.LogFrom() != from {
 		t.Errorf("%v, the log begins at %d after %d", err, s.catalogue.LogFrom(), from)
 	}
+	if files, err := fs.List("data/" + datadir.Blocks); err != nil || len(files) > 0 {
+		t.Errorf("the checkpoint that failed has left %v, %v", files, err)
+	}
 	fails = false
 	if err := s.Close(); err != nil { // with a checkpoint, when the store takes nothing else any more
 		t.Fatal(err)
@@ -147,4 +155,28 @@ func TestReplayedHoursAround1970(t *testing.T) {
 	if got, want := string(r.hours.Text()), `{"a":[[-3600000,3600000]]}`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
+}
+
+// Notes are not written to the catalogue, which ends the process on a full disk, as long as a
+// checkpoint has no space for its files.
+func TestNotesOnAFullDisk(t *testing.T) {
+	var full atomic.Bool
+	s := mustOpen(t, errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if full.Load() && op.Kind == errorfs.OpCreate && strings.Contains(op.Path, datadir.Blocks) {
+			return syscall.ENOSPC
+		}
+		return nil
+	})), quietConfig("fsync"))
+	stored := 0
+	s.BeforeTrim(func(store.KeyValues) error { stored++; return nil })
+	appendTo(t, s, "m", 5)
+	full.Store(true)
+	if err := s.checkpoint(); err == nil || stored > 0 {
+		t.Errorf("%v, notes were stored %d times", err, stored)
+	}
+	full.Store(false)
+	if err := s.checkpoint(); err != nil || stored != 1 {
+		t.Errorf("%v, notes were stored %d times", err, stored)
+	}
+	s.must(t, s.Close())
 }
