@@ -138,7 +138,7 @@ func pebblePanic(complaint string) bool {
 	}
 	trace := complaint[at:]
 	return strings.Contains(trace, "github.com/cockroachdb/pebble/v2.Open(") ||
-		strings.Contains(trace, "github.com/cockroachdb/pebble/v2.") && !strings.Contains(trace, "varve/internal/")
+		strings.Contains(trace, "github.com/cockroachdb/pebble/v2") && !strings.Contains(trace, "varve/internal/")
 }
 
 const (
