@@ -81,7 +81,7 @@ func (c Config) store(k KeyspaceConfig) Config {
 	return c
 }
 
-// checkKeyspaces reports what is wrong with the keyspaces beside each other.
+// checkKeyspaces reports where keyspaces of the list contradict each other or the first one.
 func (c Config) checkKeyspaces() error {
 	var errs []error
 	if n := len(c.Keyspaces); n > maxKeyspaces {

@@ -185,7 +185,8 @@ func (l *LateList) Watches(id string) bool {
 
 // Watch begins to note samples of a task's metrics, or goes on with what a task
 // of this id has asked for before. stored are notes that Keep has kept before, none if
-// Watches(id). It reports whether a metric is new: its series have to be resolved anew.
+// Watches(id). It reports whether no task has
+// asked for one of the metrics so far: then its series are to be resolved again.
 func (l *LateList) Watch(ctx context.Context, t Task, stored map[string]Spans) (fresh bool, err error) {
 	one, version, fresh := l.add(t, stored, true)
 	if l.book == nil {
