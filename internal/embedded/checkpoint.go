@@ -61,6 +61,25 @@ type swap struct {
 func (s *Store) checkpoint() error {
 	s.checkpointing.Lock()
 	defer s.checkpointing.Unlock()
+	return s.checkpointLocked()
+}
+
+// checkpointSmall is checkpoint, and gives back the space that the log keeps for reuse.
+// Another checkpoint must not come in between: the segments it releases would be reused
+// for the log that goes on.
+func (s *Store) checkpointSmall() error {
+	s.checkpointing.Lock()
+	defer s.checkpointing.Unlock()
+	if err := s.log.Current().Trim(); err != nil { // the next segment is a fresh, small file
+		return err
+	}
+	if err := s.checkpointLocked(); err != nil {
+		return err
+	}
+	return s.log.Current().Trim()
+}
+
+func (s *Store) checkpointLocked() error {
 	began := s.now()
 	if err := s.catalogue.Broken(); err != nil {
 		return err

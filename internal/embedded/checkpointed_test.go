@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"varve/internal/embedded/datadir"
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/units"
 	"varve/internal/wal"
 )
 
@@ -46,6 +48,64 @@ func TestLargeHeadIsWritten(t *testing.T) {
 			t.Fatal("the head stays in memory")
 		}
 	}
+}
+
+// TestCompactLeavesNoLog: the log that a compaction leaves is a fresh, small file, not one that
+// another checkpoint released while it waited, whether there were samples since or not.
+func TestCompactLeavesNoLog(t *testing.T) {
+	for _, since := range []int{0, 1} {
+		t.Run(fmt.Sprintf("%d samples since", since), func(t *testing.T) { compactBeside(t, since) })
+	}
+}
+
+func compactBeside(t *testing.T, since int) {
+	fs := vfs.NewMem()
+	cfg := quietConfig(wal.Fsync)
+	cfg.Log.SegmentBytes = 64 * units.KiB
+	s := mustOpen(t, fs, cfg)
+	defer s.Close()
+	putRandom(t, s, "m", 20_000, 0)
+	if free, bytes := logFiles(t, fs); free == 0 || bytes < int64(cfg.Log.SegmentBytes) {
+		t.Fatalf("%d free files, %d bytes of log", free, bytes)
+	}
+	appendRandom(t, s, "m", 20_000, 10_000_000)
+
+	s.checkpointing.Lock() // by another checkpoint
+	compacted := make(chan error)
+	go func() { compacted <- s.Compact(context.Background()) }()
+	for deadline := time.Now().Add(100 * time.Millisecond); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if free, _ := logFiles(t, fs); free == 0 {
+			break // compact does not wait before it gives back what is free now
+		}
+	}
+	err := s.checkpointLocked()
+	appendRandom(t, s, "m", since, 20_000_000)
+	s.checkpointing.Unlock()
+	s.must(t, err)
+	s.must(t, <-compacted)
+	if free, bytes := logFiles(t, fs); free != 0 || bytes > 4<<10 {
+		t.Errorf("%d free files and %d bytes of log after Compact", free, bytes)
+	}
+}
+
+// logFiles counts the files that the log keeps for reuse, and the bytes of all its files.
+func logFiles(t *testing.T, fs vfs.FS) (free int, bytes int64) {
+	t.Helper()
+	names, err := fs.List(fs.PathJoin("data", datadir.Log))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		info, err := fs.Stat(fs.PathJoin("data", datadir.Log, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		bytes += info.Size()
+		if strings.HasSuffix(name, ".free") {
+			free++
+		}
+	}
+	return free, bytes
 }
 
 // TestOpenNothingToRead: a directory without a store is an error, and is left as it was.

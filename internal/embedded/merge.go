@@ -132,13 +132,7 @@ func (s *Store) Compact(ctx context.Context) error {
 }
 
 func (s *Store) compact(ctx context.Context) error {
-	if err := s.log.Current().Trim(); err != nil { // the next segment is a fresh, small file
-		return err
-	}
-	if err := s.checkpoint(); err != nil {
-		return err
-	}
-	if err := s.log.Current().Trim(); err != nil {
+	if err := s.checkpointSmall(); err != nil {
 		return err
 	}
 	s.merging.Lock()

@@ -360,6 +360,12 @@ func TestFullDiskError(t *testing.T) {
 // putRandom writes n doubles that do not compress, to a file of their own.
 func putRandom(t *testing.T, s *Store, metric string, n int, fromMS int64) {
 	t.Helper()
+	appendRandom(t, s, metric, n, fromMS)
+	s.must(t, s.checkpoint())
+}
+
+func appendRandom(t *testing.T, s *Store, metric string, n int, fromMS int64) {
+	t.Helper()
 	random := rand.New(rand.NewPCG(uint64(fromMS), uint64(n)))
 	var b store.Batch
 	for at := 0; at < n; at += 10_000 {
@@ -371,7 +377,6 @@ func putRandom(t *testing.T, s *Store, metric string, n int, fromMS int64) {
 		}
 		s.must(t, s.Append(context.Background(), &b))
 	}
-	s.must(t, s.checkpoint())
 }
 
 // TestMergesThatFitGoOn has a merge that is larger than the free space, and others

@@ -165,6 +165,14 @@ func (d *directory) takeFree() (freeFile, bool) {
 	return f, true
 }
 
+// outsize reports whether the file of s, which has no records, is one that was reused, and the
+// next one would not be.
+func (d *directory) outsize(s Segment) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.segments[s] > segmentHeaderSize && len(d.free) == 0
+}
+
 // grown notes the size of the segment that is being written.
 func (d *directory) grown(s Segment, bytes int64) {
 	d.mu.Lock()

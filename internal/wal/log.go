@@ -277,13 +277,16 @@ func (l *Log) Last() Ticket {
 
 // Rotate ends the current segment: records appended from now on are in the
 // returned segment or a later one, all others in earlier ones. It does no I/O.
+//
+// A segment without records goes on, unless its file was a large one that is reused:
+// after Trim it makes way for a small one.
 func (l *Log) Rotate() (Segment, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.stateLocked(); err != nil {
 		return 0, err
 	}
-	if l.segmentBytes > segmentHeaderSize {
+	if l.segmentBytes > segmentHeaderSize || l.dir.outsize(l.segment) {
 		l.sequence++
 		l.filling.last = l.sequence
 		l.rotation = l.sequence
