@@ -155,7 +155,7 @@ func (f *GridFold) begin() error {
 // keeps.
 func zeros[T any](l *Lease, kept *[]T, n int) ([]T, error) {
 	if more := n - cap(*kept); more > 0 {
-		if err := l.Take(int64(min(more, 1<<40)) * int64(unsafe.Sizeof(*new(T)))); err != nil {
+		if err := l.Take(min(int64(more), 1<<40) * int64(unsafe.Sizeof(*new(T)))); err != nil {
 			return nil, err
 		}
 		*kept = make([]T, n)

@@ -62,7 +62,7 @@ type Spec struct {
 }
 
 // MaxWidth is the largest width: offsets from 2^31 on are read back wrong.
-const MaxWidth = 1 << 31
+const MaxWidth int64 = 1 << 31
 
 // Validate reports a width or a unit that cannot be.
 func (s Spec) Validate() error {

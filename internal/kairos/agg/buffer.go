@@ -22,7 +22,7 @@ type pointBuffer struct {
 const pointBytes = 8 + 8 + 1 + 4
 
 func (b *pointBuffer) add(p *Point) error {
-	if len(b.data)+len(p.Data) > math.MaxUint32 {
+	if int64(len(b.data)+len(p.Data)) > math.MaxUint32 {
 		return &store.LimitError{
 			Limit: "query.max_memory", Max: math.MaxUint32, Need: int64(len(b.data) + len(p.Data)),
 			What: "hold the texts of one group in memory, whatever the limit; narrow the time range or the tags",
