@@ -163,13 +163,10 @@ func (s *source) byTags(expressions []string, l *query.Lease) ([]query.Number, e
 	if !selective {
 		return nil, &function.ParamError{Reason: "At least one tagspec must not match the empty string"}
 	}
-	var all []query.Number
-	err := s.eachMetric(names, func(metric string) error {
-		numbers, err := s.numbers(metric, matchers, l)
-		all = append(all, numbers...)
-		return err
-	})
-	return all, err
+	if len(names) == 0 {
+		names = []model.Matcher{store.AnyMetric}
+	}
+	return s.session.SelectNumbers(store.Selection{Metrics: names, Matchers: matchers, Range: model.AllTime}, l)
 }
 
 // tagMatcher returns a matcher whose pattern is anchored at its beginning only.
@@ -188,52 +185,6 @@ func fromBeginning(text string) string {
 		return "(?s:.*)(?:" + text + ")(?s:.*)"
 	}
 	return "(?:" + text + ")(?s:.*)"
-}
-
-// metricsPage is how many names of metrics are read at once.
-const metricsPage = 1000
-
-// eachMetric calls f for all metrics whose names satisfy matchers.
-func (s *source) eachMetric(matchers []model.Matcher, f func(metric string) error) error {
-	for _, m := range matchers {
-		if m.Plain() && len(m.Values) == 1 {
-			if !matchesName(matchers, m.Values[0]) {
-				return nil
-			}
-			return f(m.Values[0])
-		}
-	}
-	return eachName(s.session, metricsPage, func(metric string) error {
-		if !matchesName(matchers, metric) {
-			return nil
-		}
-		return f(metric)
-	})
-}
-
-// eachName calls f for the names of all metrics, which are read page by page.
-func eachName(s *query.Session, page int, f func(metric string) error) error {
-	q := store.NamesQuery{Kind: store.MetricNames, Limit: page}
-	for more := true; more; {
-		var names []string
-		var err error
-		if names, more, err = s.NamesPage(q); err != nil {
-			return err
-		}
-		for _, metric := range names {
-			if err := f(metric); err != nil {
-				return err
-			}
-		}
-		if len(names) > 0 {
-			q.After = names[len(names)-1]
-		}
-	}
-	return nil
-}
-
-func matchesName(matchers []model.Matcher, metric string) bool {
-	return !slices.ContainsFunc(matchers, func(m model.Matcher) bool { return !m.MatchesValue(metric) })
 }
 
 // A grid is where the points of a series lie, in seconds.
