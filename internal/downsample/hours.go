@@ -33,13 +33,27 @@ func hourOf(ms int64) Span {
 
 // Add adds the hour of a sample of a metric. It reports whether that changed anything.
 func (h *Hours) Add(metric string, ms int64) (changed bool) {
+	return h.add(metric, hourOf(ms))
+}
+
+// Merge adds all that is in o. It reports whether that changed anything.
+func (h *Hours) Merge(o *Hours) (changed bool) {
+	for metric, spans := range o.spans {
+		for _, s := range spans {
+			changed = h.add(metric, s) || changed
+		}
+	}
+	return changed
+}
+
+func (h *Hours) add(metric string, s Span) (changed bool) {
 	if h.spans == nil {
 		h.spans = map[string]Spans{}
 	}
 	if _, ok := h.spans[metric]; !ok && len(h.spans) >= hoursMetrics {
 		metric = ""
 	}
-	h.spans[metric], changed = h.spans[metric].add(hourOf(ms), hoursSpans)
+	h.spans[metric], changed = h.spans[metric].add(s, hoursSpans)
 	return changed
 }
 

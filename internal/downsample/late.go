@@ -31,25 +31,6 @@ type Parse func(text []byte, id string) (Task, error)
 // keeps the samples from being stored that they were noted for.
 type Keep func(ctx context.Context, id string, late map[string]Spans) error
 
-// A Journal is a store that acknowledges samples once they are in a log, and that tells
-// what a start has found there. Samples that are in the log need no notes on disk: a start
-// finds them again. So notes are stored where the log is given up, not in the way of each
-// batch.
-type Journal interface {
-	// BeforeTrim has f called before a part of the log is given up, after everything in it
-	// was appended. An error keeps the log. What f is given takes changes on a full disk
-	// too.
-	BeforeTrim(f func(store.KeyValues) error)
-
-	// Replayed returns of which metrics and hours samples were in the log when the store
-	// was opened, this time or earlier, until Settle was called. It is empty after a start
-	// that found nothing.
-	Replayed() *Hours
-
-	// Settle forgets what Replayed has returned: it is noted.
-	Settle(ctx context.Context) error
-}
-
 // Options are what a LateList is built from.
 type Options struct {
 	Keep    Keep

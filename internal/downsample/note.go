@@ -83,7 +83,7 @@ func (l *LateList) TakeReplayed(ctx context.Context) error {
 	if l.journal == nil {
 		return nil
 	}
-	h := l.journal.Replayed()
+	h := l.journal.Unnoted()
 	if h.Empty() {
 		return nil
 	}

@@ -167,7 +167,7 @@ func (s *Store) writeHead(sw *swap) error {
 	if err != nil {
 		return fmt.Errorf("write samples to files: %w", err)
 	}
-	if err := s.replayed.beforeTrim(); err != nil {
+	if err := s.journal.Trim(context.Background()); err != nil {
 		return errors.Join(err, s.discard(files))
 	}
 	return s.installCheckpoint(sw, files)

@@ -87,8 +87,7 @@
 //	checkpointing
 //	             one checkpoint at a time; no part of the log is given up
 //	             while it is held
-//	replayed     what is stored before the log is given up; held across commits, and
-//	             while others store their notes, under locks of theirs
+//	journal      of which hours samples were in the log; held across commits
 //	cutting      deletions are logged, or a fold is committed
 //	installing   one change of the set of files at a time; held across commits
 //	order        that of the log (package writelog): log order = head order; no I/O,

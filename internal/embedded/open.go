@@ -178,7 +178,7 @@ func (s *Store) open(o Options) error {
 	if err := s.openFiles(); err != nil {
 		return err
 	}
-	if err := s.openReplayed(); err != nil {
+	if err := s.openJournal(); err != nil {
 		return err
 	}
 	if err := s.replay(); err != nil {

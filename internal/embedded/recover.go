@@ -67,7 +67,7 @@ func (s *Store) replay() error {
 	s.salvage.done(stats)
 	close(r.steps)
 	err = errors.Join(err, <-applied)
-	s.replayed.last = nil
+	s.journal.EndReplay()
 	if err != nil {
 		return fmt.Errorf("replay the write-ahead log: %w", err)
 	}
@@ -125,7 +125,7 @@ func (r *replayer) decode(_ wal.Segment, typ byte, payload []byte) error {
 		return err
 	}
 	if typ == record.TypeBatch {
-		r.store.replayed.add(r.store.series, &step.batch)
+		r.store.journal.Replayed(&step.batch, r.store.series.Key) // the replay has checked the keys
 	}
 	r.steps <- step
 	return nil
@@ -152,7 +152,7 @@ func (r *replayer) apply() (err error) {
 func (s *Store) decodeBatch(payload []byte, step *replayStep) (err error) {
 	step.kinds, err = s.log.Decode(payload, &step.batch, step.kinds[:0], func(d record.Definition, series model.Series) error {
 		s.series.Restore(d)
-		s.replayed.introduce(d.ID)
+		s.journal.Introduce(d.ID)
 		s.index.Add(d.ID, series)
 		s.defineLater(d)
 		return nil

@@ -120,7 +120,7 @@ type Store struct {
 
 	leaving  leaving
 	policies policies
-	replayed replayed
+	journal  journal
 
 	// cutting: deletions are logged, or a fold is committed, but not both at once.
 	cutting sync.RWMutex

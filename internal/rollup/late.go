@@ -28,7 +28,7 @@ func newLateNotes(s store.KeyValues, node string, config Config, now func() time
 	}
 	n.LateList = downsample.NewLateList(o)
 	if o.Journal != nil {
-		o.Journal.BeforeTrim(func(values store.KeyValues) error { return n.Persist(context.Background(), n.keepIn(values)) })
+		o.Journal.BeforeTrim(func(ctx context.Context, values store.KeyValues) error { return n.Persist(ctx, n.keepIn(values)) })
 	}
 	return n
 }

@@ -3,7 +3,6 @@ package embedded
 import (
 	"context"
 	"errors"
-	"math"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -12,11 +11,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
-	"varve/internal/embedded/catalogue"
 	"varve/internal/embedded/datadir"
 	"varve/internal/model"
-	"varve/internal/record"
-	"varve/internal/registry"
 	"varve/internal/store"
 )
 
@@ -43,7 +39,7 @@ func TestReplayedHours(t *testing.T) {
 	s := mustOpen(t, fs, quietConfig("fsync"))
 	wantReplayed := func(want string) {
 		t.Helper()
-		if got := string(s.Replayed().Text()); got != want {
+		if got := string(s.Unnoted().Text()); got != want {
 			t.Errorf("replayed are %s, want %s", got, want)
 		}
 	}
@@ -91,11 +87,11 @@ func TestNotesBeforeALogIsGivenUp(t *testing.T) {
 	s := mustOpen(t, fs, quietConfig("fsync"))
 	errNotes := errors.New("not now")
 	fails := true
-	s.BeforeTrim(func(values store.KeyValues) error {
+	s.BeforeTrim(func(ctx context.Context, values store.KeyValues) error {
 		if fails {
 			return errNotes
 		}
-		return values.Set(context.Background(), "_s", "k", "n", "text")
+		return values.Set(ctx, "_s", "k", "n", "text")
 	})
 	appendTo(t, s, "m", 5)
 	from := s.catalogue.LogFrom()
@@ -118,45 +114,6 @@ func TestNotesBeforeALogIsGivenUp(t *testing.T) {
 	}
 }
 
-// A record may give a series the number that another one had before it.
-func TestReplayedHoursOfANumberThatIsReused(t *testing.T) {
-	fs := vfs.NewCrashableMem()
-	s := mustOpen(t, fs, quietConfig("fsync"))
-	defer s.Close()
-	batch := func(id model.SeriesNumber) *store.Batch {
-		b := &store.Batch{}
-		b.AddLong(store.Ref(id), 7, 1, 0)
-		return b
-	}
-	for _, id := range []model.SeriesNumber{5, math.MaxUint32} {
-		r := &replayed{values: s.replayed.values}
-		for _, metric := range []string{"a", "b"} {
-			series := registry.New()
-			series.Restore(record.Definition{ID: id, Key: string(model.Series{Metric: metric, Type: model.TypeLong, Tags: model.MustTags("a", "b")}.AppendKey(nil))})
-			r.introduce(id)
-			r.add(series, batch(id))
-		}
-		if got, want := string(r.hours.Text()), `{"a":[[0,3600000]],"b":[[0,3600000]]}`; got != want {
-			t.Errorf("series %d: %s, want %s", id, got, want)
-		}
-	}
-}
-
-// The hour that 1970 begins with is another one than that before it.
-func TestReplayedHoursAround1970(t *testing.T) {
-	series := registry.New()
-	series.Restore(record.Definition{ID: 5, Key: string(model.Series{Metric: "a", Type: model.TypeLong, Tags: model.MustTags("a", "b")}.AppendKey(nil))})
-	r := &replayed{values: &catalogue.Values{}}
-	b := &store.Batch{}
-	for _, ms := range []int64{-1, 0, 1} {
-		b.AddLong(5, ms, 1, 0)
-	}
-	r.add(series, b)
-	if got, want := string(r.hours.Text()), `{"a":[[-3600000,3600000]]}`; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
-}
-
 // Notes are not written to the catalogue, which ends the process on a full disk, as long as a
 // checkpoint has no space for its files.
 func TestNotesOnAFullDisk(t *testing.T) {
@@ -168,7 +125,7 @@ func TestNotesOnAFullDisk(t *testing.T) {
 		return nil
 	})), quietConfig("fsync"))
 	stored := 0
-	s.BeforeTrim(func(store.KeyValues) error { stored++; return nil })
+	s.BeforeTrim(func(context.Context, store.KeyValues) error { stored++; return nil })
 	appendTo(t, s, "m", 5)
 	full.Store(true)
 	if err := s.checkpoint(); err == nil || stored > 0 {

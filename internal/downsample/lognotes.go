@@ -1,0 +1,154 @@
+package downsample
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// LogNotes are what a Journal has to do with its log, whatever that is: it adds what a
+// replay finds, and calls Trim before a part of the log is given up. Hours that nobody has
+// noted are stored by then too, since whoever makes notes may not be there in this process.
+//
+// The zero LogNotes are of a log that is only read: they have no hours.
+type LogNotes struct {
+	// Store keeps the text of hours until it keeps another one, and Forget drops it. They
+	// are set before anything else is called.
+	Store  func(ctx context.Context, text []byte) error
+	Forget func(ctx context.Context) error
+
+	last hourTable // during a replay: the hour that was added last of each series; 0 = none
+
+	storing sync.Mutex // held while hours are stored or forgotten
+
+	mu      sync.Mutex // no I/O: Appending takes it
+	unnoted Hours
+	unsaved bool
+	hooks   []func(context.Context) error
+}
+
+// Restore takes over what Store has kept.
+func (n *LogNotes) Restore(text []byte) error { return n.unnoted.Parse(text) }
+
+// Introduce is called with each series that a replayed record introduces: its number may
+// have been that of another one.
+func (n *LogNotes) Introduce(id model.SeriesNumber) { *n.last.of(id) = 0 }
+
+// Replayed adds the hours of a batch of the log. keyOf returns the key of a series, "" if it
+// is not known.
+func (n *LogNotes) Replayed(b *store.Batch, keyOf func(model.SeriesNumber) string) {
+	if n.Store == nil {
+		return
+	}
+	for i := range b.Samples {
+		id, ms := model.SeriesNumber(b.Samples[i].Ref), b.Samples[i].TimeMS
+		last, hour := n.last.of(id), int64(0)
+		if ms >= 0 { // there is not much before 1970
+			hour = ms/hourMS + 1
+		}
+		if hour > 0 && *last == hour {
+			continue
+		}
+		*last = hour
+		if key := keyOf(id); key != "" && n.unnoted.Add(model.TrustKey(key).Metric, ms) {
+			n.unsaved = true
+		}
+	}
+}
+
+// EndReplay gives back the memory of a replay.
+func (n *LogNotes) EndReplay() { n.last = nil }
+
+// BeforeTrim has f called by Trim.
+func (n *LogNotes) BeforeTrim(f func(context.Context) error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.hooks = append(n.hooks[:len(n.hooks):len(n.hooks)], f)
+}
+
+// AddUnnoted is that of Journal.
+func (n *LogNotes) AddUnnoted(h *Hours) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.unnoted.Merge(h) {
+		n.unsaved = true
+	}
+}
+
+// Unnoted is that of Journal.
+func (n *LogNotes) Unnoted() *Hours {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	h := &Hours{}
+	h.Merge(&n.unnoted)
+	return h
+}
+
+// Settle is that of Journal.
+func (n *LogNotes) Settle(ctx context.Context) error {
+	n.storing.Lock()
+	defer n.storing.Unlock()
+	if err := n.Forget(ctx); err != nil {
+		return fmt.Errorf("forget of which hours samples were in the log: %w", err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.unnoted, n.unsaved = Hours{}, false
+	return nil
+}
+
+// Trim stores what would be lost with the part of the log that is given up next. An error
+// keeps the log.
+func (n *LogNotes) Trim(ctx context.Context) error {
+	n.mu.Lock()
+	hooks := n.hooks
+	n.mu.Unlock()
+	for _, f := range hooks {
+		if err := f(ctx); err != nil {
+			return fmt.Errorf("store notes about samples in the log: %w", err)
+		}
+	}
+	return n.Save(ctx)
+}
+
+// Save stores the hours that nobody has noted, unless they are stored.
+func (n *LogNotes) Save(ctx context.Context) error {
+	n.storing.Lock()
+	defer n.storing.Unlock()
+	n.mu.Lock()
+	unsaved, text := n.unsaved, n.unnoted.Text()
+	n.unsaved = false
+	n.mu.Unlock()
+	if !unsaved {
+		return nil
+	}
+	err := n.Store(ctx, text)
+	if err == nil {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.unsaved = true
+	return fmt.Errorf("store of which hours samples were in the log: %w", err)
+}
+
+// An hourTable has a number for each series, in pages: ids may have large gaps.
+type hourTable []*[1 << hourTableBits]int64
+
+const hourTableBits = 12
+
+// of returns the place of a series. It stays where it is.
+func (t *hourTable) of(id model.SeriesNumber) *int64 {
+	page := int(id >> hourTableBits)
+	if n := page + 1 - len(*t); n > 0 {
+		*t = append(*t, make(hourTable, n)...)
+	}
+	p := &(*t)[page]
+	if *p == nil {
+		*p = new([1 << hourTableBits]int64)
+	}
+	return &(*p)[id%(1<<hourTableBits)]
+}
