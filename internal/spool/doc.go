@@ -23,6 +23,20 @@
 // logrecord.go and docs/formats/spool.md). A mark is durable before the sink sees
 // the generation, unless the disk is full.
 //
+// # Notes about samples
+//
+// Others keep notes about samples, as roll-ups do of those that come late: see
+// [downsample.Journal]. They store them before segments are given up that have these
+// samples, and before what says that a replay begins behind them is logged. A sample that
+// is not replayed has been drained, and its note is stored.
+//
+// A start tells of which hours it has replayed samples, those of generations included that
+// the log says were drained: these may share a segment with later ones, and their notes be
+// in the memory of the process before. The hours are in the file hours from before the log
+// is given up until somebody has noted them. After an orderly end notes are stored, and the
+// start tells of nothing: the file noted says so, and is removed before anything is
+// appended.
+//
 // # Full disks
 //
 // A log that fails for lack of space takes nothing until there is room for a new one;
@@ -31,6 +45,13 @@
 // have. Nothing says what was drained, so no part of the log is given up before all of
 // it is drained; then it is removed as a whole, the newest segment first. A crash leaves
 // a log that is drained again, from its begin.
+//
+// Notes that cannot be written to this disk go to the remote store: it was reached just
+// now. Hours that a start has found have no other place than their file, but they need
+// none once tasks are read, which are in the remote store too. Until both is done the log
+// stays. Space that is reserved for notes would not do: others take it as soon as it is
+// given back, and a file that is written in place needs a format of its own. Nor can notes
+// follow into what the log gives back: a crash between loses them.
 //
 // # Write timestamps
 //
@@ -84,7 +105,8 @@
 //
 // # Locks, in the order in which they are taken
 //
-//	files     giving up log segments, and opening another log; held across I/O
+//	files     giving up log segments, and opening another log; held across I/O, on a full
+//	          disk also while others store their notes, under locks of theirs
 //	order     that of the log (package writelog): log order = head order = order of
 //	          generations; no I/O
 //	registry, index

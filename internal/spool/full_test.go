@@ -47,6 +47,14 @@ func until(t *testing.T, what string, done func() bool) {
 	}
 }
 
+// settle is what those do who note what a start has found in the log.
+func settle(t *testing.T, s *Spool) {
+	t.Helper()
+	if err := s.Notes().Settle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // segments are those of a spool's log.
 func segments(t *testing.T, fs vfs.FS) []wal.Segment {
 	t.Helper()

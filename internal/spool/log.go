@@ -23,17 +23,20 @@ func (s *Spool) logFloorLocked() writelog.Entry {
 
 // giveUp releases the log's segments before the given one. A log that is
 // replayed from there needs none of them; so that this is where a replay begins
-// if a crash leaves some of them, it is logged before.
+// if a crash leaves some of them, it is logged before. Before that, notes about what is
+// in them are stored: no replay finds it any more.
 func (s *Spool) giveUp(before wal.Segment) error {
 	if s.log.Full() {
 		return s.clearLog() // nothing can be logged
 	}
-	s.order.Lock()
-	if before <= s.order.from {
-		s.order.Unlock()
+	if s.gaveUp(before) {
 		return nil
 	}
-	s.order.from = before
+	if err := s.notes.Trim(s.ctx); err != nil {
+		return err
+	}
+	s.order.Lock()
+	s.order.from = max(s.order.from, before)
 	logged := s.logFloorLocked()
 	s.order.Unlock()
 	if err := logged.Wait(s.ctx); err != nil {
@@ -42,6 +45,12 @@ func (s *Spool) giveUp(before wal.Segment) error {
 	s.files.Lock()
 	defer s.files.Unlock()
 	return s.log.Current().Release(before)
+}
+
+func (s *Spool) gaveUp(before wal.Segment) bool {
+	s.order.Lock()
+	defer s.order.Unlock()
+	return before <= s.order.from
 }
 
 // clearLog removes the segments of a log that failed for lack of space, once nothing
@@ -56,6 +65,9 @@ func (s *Spool) clearLog() error {
 	s.order.Unlock()
 	if !clear {
 		return nil
+	}
+	if err := s.notes.Trim(s.ctx); err != nil {
+		return err
 	}
 	from, err := s.log.Clear()
 	s.order.Lock()

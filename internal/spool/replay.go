@@ -40,6 +40,7 @@ func (s *Spool) replay() error {
 	if err != nil {
 		return fmt.Errorf("replay the write-ahead log of the spool: %w", err)
 	}
+	s.notes.EndReplay()
 	s.series.Settle()
 	s.dropDrained()
 	s.settleStamps()
@@ -138,6 +139,9 @@ func (r *replayer) apply(payload []byte, stampMS int64) error {
 		return err
 	}
 	g.append(&r.batch, r.kinds, stampMS)
+	if !r.spool.noted { // of drained generations too
+		r.spool.notes.Replayed(&r.batch, r.spool.series.Key)
+	}
 	return nil
 }
 

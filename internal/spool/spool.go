@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/blockfile"
+	"varve/internal/downsample"
 	"varve/internal/gate"
 	"varve/internal/index"
 	"varve/internal/model"
@@ -109,6 +110,8 @@ type Spool struct {
 	index   *index.Index
 	cache   *blockfile.Cache
 	metrics *metrics
+	notes   downsample.LogNotes
+	noted   bool // notes of what is replayed are stored
 
 	order struct {
 		*sync.Mutex             // the log's
@@ -232,6 +235,9 @@ func (s *Spool) open() error {
 	if err := s.openDir(); err != nil {
 		return err
 	}
+	if err := s.openNotes(); err != nil {
+		return err
+	}
 	if err := s.replay(); err != nil {
 		return err
 	}
@@ -305,6 +311,7 @@ func (s *Spool) Close() error {
 	s.stop()
 	s.room.Announce()
 	s.background.Wait()
+	s.closeNotes()
 	err := s.log.Close()
 	if err != nil && s.log.Writable() != nil {
 		err = nil // told already
