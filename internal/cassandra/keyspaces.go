@@ -60,12 +60,18 @@ type Keyspaces struct {
 // below dir. What Open says holds of each. A spool of a keyspace that the settings do not
 // name any more is refused while samples wait there.
 func OpenKeyspaces(fsys vfs.FS, dir string, cfg Config, o Options) (*Keyspaces, error) {
-	if err := makeSpools(fsys, dir, cfg); err != nil {
+	left, err := makeSpools(fsys, dir, cfg)
+	if err != nil {
 		return nil, err
 	}
 	k := &Keyspaces{}
 	if err := k.open(fsys, dir, cfg, o); err != nil {
 		return nil, errors.Join(err, k.Close())
+	}
+	if len(left) > 0 {
+		if err := k.removeSpools(context.Background(), fsys, left); err != nil {
+			return nil, errors.Join(fmt.Errorf("remove the empty spools of keyspaces that are not used any more: %w", err), k.Close())
+		}
 	}
 	k.lend(cfg)
 	return k, nil
@@ -113,56 +119,55 @@ func (k *Keyspaces) lend(cfg Config) {
 	}
 }
 
-// makeSpools makes the directory of the further keyspaces' spools, and removes those that
+// makeSpools makes the directory of the further keyspaces' spools, and returns those that
 // are no longer wanted and empty.
-func makeSpools(fsys vfs.FS, dir string, cfg Config) error {
+func makeSpools(fsys vfs.FS, dir string, cfg Config) (left []leftSpool, err error) {
 	all := fsys.PathJoin(dir, spoolsName)
 	names, err := fsys.List(all)
 	switch {
 	case err == nil:
 	case errors.Is(err, fs.ErrNotExist) && len(cfg.Keyspaces) == 0:
-		return nil
+		return nil, nil
 	case errors.Is(err, fs.ErrNotExist):
 		if err = fsys.MkdirAll(all, 0o750); err == nil {
 			err = safefile.SyncDir(fsys, dir)
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("look at the spools of cassandra.keyspaces: %w", err)
+		return nil, fmt.Errorf("look at the spools of cassandra.keyspaces: %w", err)
 	}
 	for _, name := range names {
 		wanted := slices.ContainsFunc(cfg.Keyspaces, func(c KeyspaceConfig) bool { return c.Name == name })
 		if wanted || checkFileName(name) != nil { // another's file
 			continue
 		}
-		if err := removeSpool(fsys, fsys.PathJoin(all, name), name, cfg.Spool); err != nil {
-			return err
+		one, err := lookLeft(fsys, fsys.PathJoin(all, name), name, cfg.Spool)
+		if err != nil {
+			return nil, err
 		}
+		left = append(left, one)
 	}
-	return nil
+	return left, nil
 }
 
-// removeSpool removes the spool of a keyspace that the settings do not name any more, and
-// refuses that while samples wait in it.
-func removeSpool(fsys vfs.FS, dir, name string, cfg spool.Config) error {
+// lookLeft looks at the spool of a keyspace that the settings do not name any more. It is
+// an error if samples wait in it.
+func lookLeft(fsys vfs.FS, dir, name string, cfg spool.Config) (leftSpool, error) {
 	left, err := spool.Open(fsys, dir, cfg, spool.Options{Section: "cassandra.spool"})
 	if err != nil {
-		return fmt.Errorf("look whether samples wait for keyspace %s, which cassandra.keyspaces does not name any more: %w", name, err)
+		return leftSpool{}, fmt.Errorf("look whether samples wait for keyspace %s, which cassandra.keyspaces does not name any more: %w", name, err)
 	}
-	waiting := left.Health().Samples
+	waiting, unnoted := left.Health().Samples, left.Notes().Unnoted()
 	file := &targetFile{fs: fsys, dir: dir}
 	err = errors.Join(file.read(), left.Close())
 	switch {
 	case err != nil:
-		return fmt.Errorf("look whether samples wait in %s: %w", dir, err)
+		return leftSpool{}, fmt.Errorf("look whether samples wait in %s: %w", dir, err)
 	case waiting > 0:
-		return fmt.Errorf("%d samples in %s wait for %s, and cassandra.keyspaces has no %s any more. Start with the settings of before and POST /admin/flush; "+
+		return leftSpool{}, fmt.Errorf("%d samples in %s wait for %s, and cassandra.keyspaces has no %s any more. Start with the settings of before and POST /admin/flush; "+
 			"or remove the directory, and they are lost", waiting, dir, file.now, name)
 	}
-	if err := fsys.RemoveAll(dir); err != nil {
-		return fmt.Errorf("remove the empty spool of a keyspace that is not used any more: %w", err)
-	}
-	return nil
+	return leftSpool{dir, unnoted}, nil
 }
 
 // of returns the place of the store that keeps a metric.

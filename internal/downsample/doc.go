@@ -27,21 +27,23 @@
 //
 // A sample that arrives later than that, to be safe later than half of the horizon, has
 // its bucket noted (LateList). What is noted is computed by the next run, however old it
-// is. They are as durable as the samples, in one of three ways:
+// is. They are as durable as the samples, in one of two ways:
 //
-//   - The store has a log of its own and is a [Journal], as the embedded one is. Notes are
-//     in memory, and stored before the part of the log is given up that has their samples.
-//     So each late sample that a start finds is in the log, or its note is stored. The start
-//     cannot tell which samples of the log were late, and notes the [Hours] of all: some
-//     buckets are computed in vain after a crash, and a batch costs one sync at all times.
-//     No record of the log says anything about notes. So it has no new version, and builds
-//     that know nothing of this read it.
-//   - The store may be away. Notes are in files of this node (notebook), written before the
-//     samples are stored: one more sync for each bucket that is new.
+//   - The store has a log of its own and is a [Journal]: the embedded one, and the one over
+//     Cassandra with its spool. Notes are in memory, and stored before the part of the log
+//     is given up that has their samples. So each late sample that a start finds is in the
+//     log, or its note is stored. The start cannot tell which samples of the log were late,
+//     and notes the [Hours] of all: some buckets are computed in vain after a crash, and a
+//     batch costs one sync at all times. No record of the log says anything about notes. So
+//     it has no new version, and builds that know nothing of this read it.
 //   - Else the user's [Keep] stores them before the samples.
 //
-// The spool before a store that may be away has a log too, and can be a Journal: it gives up
-// segments when a generation is drained, and replays them at a start. Replayed hours then
-// have to be in a file, where the embedded store has a key-value, and the notebook is
-// written by BeforeTrim.
+// A Journal's notes are stored by Keep, in its key-values. Where these may be away while
+// the log is given up, they are in files of this node (notebook), and by Keep only when a
+// file cannot be written: a full disk must get rid of the log.
+//
+// Until all tasks are known, as on a node that is started while the store is away, the
+// hours of late samples are noted beside (Journal.AddUnnoted). These and what a start has
+// found in the log are the same: [LateList.AllRead] makes buckets of them once the tasks
+// are known.
 package downsample

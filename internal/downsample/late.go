@@ -50,7 +50,8 @@ type Options struct {
 //	run of a task <--------- Take -----------------------+
 //
 // What is noted is stored before the samples are, or, with a Journal, before they leave the
-// log, so that a crash loses neither.
+// log, so that a crash loses neither. With a Journal, hours are noted as well until it is
+// known which tasks exist.
 // A run takes the generation that gathers notes and waits until all batches that
 // noted something in it are stored or refused; what arrives after that is noted
 // in the next generation, even if it is the same bucket. Taken spans stay stored
@@ -77,8 +78,9 @@ type LateList struct {
 	sources map[string]*source // watched metrics
 	tasks   map[string]*lateTask
 
-	unread   *unread // notes for tasks that are not known yet; nil: all are known
-	settling *unread // such notes that are not handed to the tasks yet
+	unknown bool           // there may be tasks that are not watched yet, and have hours noted in the journal
+	early   sync.WaitGroup // batches with such hours that are not stored yet
+	settled bool           // the hours of the journal are noted
 }
 
 // A source is a metric that targets read, or may read while not all are known.
@@ -97,6 +99,7 @@ type lateTask struct {
 
 	storing sync.Mutex // held while it is stored
 	stored  uint64     // the version that is; guarded by storing
+	beside  bool       // the store has notes that the notebook could not take, or an earlier version has left; guarded by storing
 }
 
 // A target is that of a task. LateList.mu guards it.
@@ -106,7 +109,6 @@ type target struct {
 	grid   Grid
 	notes  *generation
 	taken  Spans
-	blind  bool // there may be late samples that were noted as unread
 }
 
 // A generation is what was noted between two takes.
@@ -119,13 +121,13 @@ type generation struct {
 func NewLateList(o Options) *LateList {
 	return &LateList{
 		keep: o.Keep, journal: o.Journal, now: o.Now, ageMS: o.Horizon.Milliseconds() / 2, most: o.Most, what: o.What,
-		refs: map[store.Ref]*source{}, sources: map[string]*source{}, tasks: map[string]*lateTask{},
+		refs: map[store.Ref]*source{}, sources: map[string]*source{}, tasks: map[string]*lateTask{}, unknown: o.Journal != nil,
 	}
 }
 
 // OpenBook has notes kept in files of a directory instead of by Keep, and goes on with
 // those that are there, before it is known which tasks exist. After an error Keep is
-// used.
+// used, and for what cannot be written there. There must be a Journal.
 func (l *LateList) OpenBook(fs vfs.FS, dir string, parse Parse) error {
 	b, err := openNotebook(fs, dir, l.what)
 	if err != nil {
@@ -135,24 +137,24 @@ func (l *LateList) OpenBook(fs vfs.FS, dir string, parse Parse) error {
 	if err != nil {
 		return err
 	}
-	u, err := b.readUnread()
+	h, err := b.unread()
 	if err != nil {
 		return err
 	}
-	if !u.hours.Empty() {
-		l.unread = u // these tasks, too, may not have been given what is in it
-	}
+	l.journal.AddUnnoted(&h)
 	for _, p := range pages {
 		t, err := parse(p.Task, p.ID)
 		if err != nil {
-			l.unread = nil // there is no book for it
 			return fmt.Errorf("read notes of late points from %s: the task: %w", b.path(p.ID), err)
 		}
 		l.add(t, p.Late, false)
 	}
-	l.book, l.unread = b, u
+	l.book = b
 	return nil
 }
+
+// HasJournal reports whether there is a Journal.
+func (l *LateList) HasJournal() bool { return l.journal != nil }
 
 // HasBook reports whether notes are in files.
 func (l *LateList) HasBook() bool { return l.book != nil }
@@ -172,6 +174,11 @@ func (l *LateList) Watch(ctx context.Context, t Task, stored map[string]Spans) (
 	one, version, fresh := l.add(t, stored, true)
 	if l.book == nil {
 		return fresh, nil
+	}
+	if len(stored) > 0 {
+		one.storing.Lock()
+		one.beside = true
+		one.storing.Unlock()
 	}
 	return fresh, l.persist(ctx, one, version)
 }
@@ -194,7 +201,7 @@ func (l *LateList) add(t Task, stored map[string]Spans, found bool) (one *lateTa
 	for name, of := range t.Targets {
 		x := one.targets[name]
 		if x == nil {
-			x = &target{task: one, metric: of.Metric, grid: of.Grid, notes: &generation{}, blind: l.unread != nil}
+			x = &target{task: one, metric: of.Metric, grid: of.Grid, notes: &generation{}}
 		}
 		for _, s := range stored[name] {
 			x.taken, _ = x.taken.add(s, l.most)
@@ -247,7 +254,7 @@ func (l *LateList) indexLocked() (fresh bool) {
 		}
 	}
 	for metric, s := range l.sources {
-		if s.targets == nil && l.unread == nil { // refs may lead here still, and find nothing
+		if s.targets == nil && !l.unknown { // refs may lead here still, and find nothing
 			delete(l.sources, metric)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"varve/internal/safefile"
 	"varve/internal/store"
 )
 
@@ -98,20 +99,20 @@ func TestFilesOfANotebook(t *testing.T) {
 		return Task{ID: id, JSON: string(text), Targets: map[string]Target{"x": {Metric: "src", Grid: hours{}}}}, nil
 	}
 	open := func() *LateList {
-		l := NewLateList(Options{Keep: keepNothing, Horizon: time.Hour, Most: 100, Now: time.Now, What: "task"})
+		l := NewLateList(Options{Keep: keepNothing, Journal: newLogged(), Horizon: time.Hour, Most: 100, Now: time.Now, What: "task"})
 		if err := l.OpenBook(fs, "notes", parse); err != nil {
 			t.Fatal(err)
 		}
 		return l
 	}
+	must(t, fs.MkdirAll("notes", 0o750))
+	must(t, safefile.Replace(fs, "notes/unread", []byte(`{"src":[[18000000,21600000]]}`))) // of a version that kept it here
 	l := open()
-	late(t, l, 5*hourMS)() // before any task is known
+	late(t, l, 9*hourMS)() // before any task is known
 	task, err := parse([]byte(`{"a":1}`), "t")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"unread": `{"src":[[18000000,21600000]]}`}
-	wantFiles(t, fs, want)
 	if _, err := l.Watch(t.Context(), task, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -119,11 +120,49 @@ func TestFilesOfANotebook(t *testing.T) {
 		t.Fatal(err)
 	}
 	late(t, l, 1)()
-	want = map[string]string{"e3b98a4da31a127d4bde6e43033f66ba.json": `{"id":"t","task":{"a":1},"late":{"x":[[0,3600000],[18000000,21600000]]}}`}
+	must(t, l.Persist(t.Context(), keepNothing))
+	want := map[string]string{"e3b98a4da31a127d4bde6e43033f66ba.json": `{"id":"t","task":{"a":1},"late":{"x":[[0,3600000],[18000000,21600000],[32400000,36000000]]}}`}
 	wantFiles(t, fs, want)
-	if got := open().Take("t", "x"); !slices.Equal(got, Spans{{0, hourMS}, {5 * hourMS, 6 * hourMS}}) {
+	if got := open().Take("t", "x"); !slices.Equal(got, Spans{{0, hourMS}, {5 * hourMS, 6 * hourMS}, {9 * hourMS, 10 * hourMS}}) {
 		t.Errorf("after a restart %v are noted", got)
 	}
+}
+
+// A logged is a Journal of which nothing is given up.
+type logged struct{ *LogNotes }
+
+func newLogged() logged { return logged{(&keptText{}).notes()} }
+
+func (logged) BeforeTrim(func(context.Context, store.KeyValues) error) {}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Samples that come before the tasks are known are stored before a run takes their notes.
+func TestAllReadWaitsForEarlySamples(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLateList(Options{Keep: keepNothing, Journal: newLogged(), Horizon: time.Hour, Most: 100, Now: time.Now, What: "task"})
+		done := late(t, l, 1)
+		if _, err := l.Watch(t.Context(), Task{ID: "t", Targets: map[string]Target{"x": {Metric: "src", Grid: hours{}}}}, nil); err != nil {
+			t.Fatal(err)
+		}
+		read := make(chan error, 1)
+		go func() { read <- l.AllRead(t.Context()) }()
+		synctest.Wait()
+		if n := l.Count("t", "x"); n != 0 {
+			t.Errorf("%d spans are noted before the samples are stored", n)
+		}
+		late(t, l, 5*hourMS)() // it finds its target
+		done()
+		must(t, <-read)
+		if got := l.Take("t", "x"); !slices.Equal(got, Spans{{0, hourMS}, {5 * hourMS, 6 * hourMS}}) {
+			t.Errorf("%v are noted", got)
+		}
+	})
 }
 
 func wantFiles(t *testing.T, fs vfs.FS, want map[string]string) {

@@ -2,6 +2,7 @@ package downsample
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 )
@@ -76,29 +77,73 @@ func (l *LateList) versionsLocked() map[*lateTask]uint64 {
 	return versions
 }
 
-// TakeReplayed notes what the journal has found in its log, since what had been noted for
-// that may be lost. It is called when all tasks that exist are watched, and again after an
-// error.
-func (l *LateList) TakeReplayed(ctx context.Context) error {
-	if l.journal == nil {
+// AllRead is called when all tasks that exist are watched, and again after an error. What
+// the journal has found in its log is noted for them, since what had been noted for that
+// may be lost, and so are the samples that came before the tasks were known.
+func (l *LateList) AllRead(ctx context.Context) error {
+	l.mu.Lock()
+	l.unknown = false // later batches find their targets
+	settled := l.settled || l.journal == nil
+	l.mu.Unlock()
+	if settled {
 		return nil
 	}
+	l.early.Wait() // a run that takes the notes has to see the samples
 	h := l.journal.Unnoted()
-	if h.Empty() {
-		return nil
+	if err := l.persistAll(ctx, l.takeOver(h), l.keep); err != nil {
+		return err
+	}
+	if err := l.settle(ctx, h); err != nil {
+		return err
 	}
 	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.settled = true
+	return nil
+}
+
+// takeOver notes hours for all targets, and forgets the series that no task reads. It
+// returns all tasks: of some an earlier attempt was not stored.
+func (l *LateList) takeOver(h *Hours) map[*lateTask]uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, t := range l.tasks {
 		for _, x := range t.targets {
 			l.noteHoursLocked(x, h)
 		}
 	}
-	versions := l.versionsLocked()
-	l.mu.Unlock()
-	if err := l.persistAll(ctx, versions, l.keep); err != nil {
-		return err
+	l.indexLocked()
+	for ref, s := range l.refs {
+		if s.targets == nil {
+			delete(l.refs, ref)
+		}
 	}
-	return l.journal.Settle(ctx)
+	return l.versionsLocked()
+}
+
+// noteHoursLocked notes the buckets of a target that hours of its metric touch. l.mu must
+// be held.
+func (l *LateList) noteHoursLocked(x *target, h *Hours) {
+	for _, s := range h.of(x.metric) {
+		var changed bool
+		bucket := Span{x.grid.Start(s.FromMS), x.grid.Next(s.UntilMS - 1)}
+		if x.notes.spans, changed = x.notes.spans.add(bucket, l.most); changed {
+			x.task.version++
+		}
+	}
+}
+
+// settle forgets hours that are noted.
+func (l *LateList) settle(ctx context.Context, h *Hours) error {
+	if !h.Empty() {
+		if err := l.journal.Settle(ctx); err != nil {
+			return err
+		}
+	}
+	if l.book == nil {
+		return nil
+	}
+	return l.book.removeUnread()
 }
 
 // persist stores a task's spans, unless a version at least as new is stored.
@@ -119,7 +164,7 @@ func (l *LateList) persistBy(ctx context.Context, t *lateTask, version uint64, k
 	switch {
 	case gone: // the task was deleted
 	case l.book != nil:
-		err = l.book.write(page{ID: t.id, Task: []byte(task), Late: all})
+		err = l.writePage(ctx, t, page{ID: t.id, Task: []byte(task), Late: all}, keep)
 	default:
 		err = keep(ctx, t.id, all)
 	}
@@ -127,6 +172,23 @@ func (l *LateList) persistBy(ctx context.Context, t *lateTask, version uint64, k
 		t.stored = now
 	}
 	return err
+}
+
+// writePage writes a task's page of the notebook, or stores the notes beside it if that
+// fails: on a full disk the log can be given up only when the notes are somewhere. Whoever
+// watches the task after a restart has both. t.storing must be held.
+func (l *LateList) writePage(ctx context.Context, t *lateTask, p page, keep Keep) error {
+	if err := l.book.write(p); err != nil {
+		if besideErr := keep(ctx, p.ID, p.Late); besideErr != nil {
+			return errors.Join(err, besideErr)
+		}
+		t.beside = true
+		return nil
+	}
+	if t.beside && keep(ctx, p.ID, nil) == nil { // else they are computed again after a restart
+		t.beside = false
+	}
+	return nil
 }
 
 // allLocked returns a task's spans, by target. LateList.mu must be held.

@@ -4,8 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -15,11 +17,10 @@ import (
 )
 
 // A notebook keeps a node's late list in files of its own, one for each task,
-// where the store is shared with other nodes and may be away: points are taken
-// meanwhile, so what they make late has to be noted meanwhile. A file has the
+// where the store is shared with other nodes and may be away. A file has the
 // task too. So a node that is started while the store is away notes late points of
-// the tasks that it knew before. Notes for tasks that it does not know are in one more
-// file: see unread.
+// the tasks that it knew before, by the bucket. Of tasks that it does not know it notes
+// hours: see Journal.
 //
 // What is in the files concerns this node alone: others get to know it when it is
 // handed over.
@@ -37,6 +38,7 @@ type page struct {
 }
 
 const (
+	unreadName = "unread" // hours that an earlier version has noted, which kept them here
 	pageSuffix = ".json"
 	pageMax    = 256 << 20 // more than any list takes
 )
@@ -119,3 +121,33 @@ func (b *notebook) write(p page) error {
 // remove forgets a task. A file that stays is removed when the tasks are read
 // again after a restart.
 func (b *notebook) remove(id string) { _ = b.fs.Remove(b.path(id)) }
+
+// unread reads the hours that an earlier version has noted.
+func (b *notebook) unread() (h Hours, err error) {
+	path := b.fs.PathJoin(b.dir, unreadName)
+	f, err := b.fs.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return h, nil
+	}
+	if err == nil {
+		var text []byte
+		text, err = io.ReadAll(io.LimitReader(f, pageMax))
+		err = errors.Join(err, f.Close())
+		if err == nil {
+			err = h.Parse(text)
+		}
+	}
+	if err != nil {
+		return Hours{}, fmt.Errorf("read notes of late points from %s: %w; if the file cannot be restored, remove it: "+
+			"the buckets of points that came in late before the tasks were known are then not computed again", path, err)
+	}
+	return h, nil
+}
+
+func (b *notebook) removeUnread() error {
+	err := b.fs.Remove(b.fs.PathJoin(b.dir, unreadName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -10,7 +10,7 @@ import (
 func (l *LateList) Resolved(epoch uint64, ref store.Ref, metric string) {
 	l.mu.RLock()
 	s := l.sources[metric]
-	known := s == nil && l.unread == nil || epoch < l.epoch || s != nil && l.epoch == epoch && l.refs[ref] == s // what is appended with an older epoch is refused
+	known := s == nil && !l.unknown || epoch < l.epoch || s != nil && l.epoch == epoch && l.refs[ref] == s // what is appended with an older epoch is refused
 	l.mu.RUnlock()
 	if known {
 		return
@@ -25,7 +25,7 @@ func (l *LateList) Resolved(epoch uint64, ref store.Ref, metric string) {
 		clear(l.refs)
 	}
 	if s = l.sources[metric]; s == nil {
-		if l.unread == nil {
+		if !l.unknown {
 			return
 		}
 		s = &source{metric: metric}
@@ -52,36 +52,32 @@ func (l *LateList) Appending(ctx context.Context, b *store.Batch) (done func(), 
 	if first == len(b.Samples) {
 		return nothing, nil
 	}
-	notes, unread := l.notes(b, first, before)
-	if len(notes) == 0 && len(unread) == 0 {
+	notes, hours := l.notes(b, first, before)
+	if len(notes) == 0 && hours.Empty() {
 		return nothing, nil
 	}
-	noted, err := l.noteUnread(unread)
-	if err != nil {
-		return nil, err
-	}
-	if noted == nil { // the tasks became known meanwhile
-		notes, _ = l.notes(b, first, before)
-		noted = nothing
-	}
 	kept, err := l.keepNotes(ctx, notes)
-	if err != nil {
-		noted()
+	switch {
+	case hours.Empty():
+		return kept, err
+	case err != nil:
+		l.early.Done()
 		return nil, err
 	}
+	l.journal.AddUnnoted(&hours)
 	return func() {
 		kept()
-		noted()
+		l.early.Done()
 	}, nil
 }
 
-// notes finds the buckets of a batch's old samples, and the hours of those for tasks
-// that are not known.
-func (l *LateList) notes(b *store.Batch, first int, before int64) (notes []note, unread []unreadNote) {
+// notes finds the buckets of a batch's old samples, and their hours while there may be
+// tasks that are not known. If there are hours, the batch is an early one.
+func (l *LateList) notes(b *store.Batch, first int, before int64) (notes []note, hours Hours) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if len(l.refs) == 0 || l.epoch != b.Epoch {
-		return nil, nil
+		return nil, hours
 	}
 	var lastRef store.Ref
 	var last *source
@@ -95,14 +91,17 @@ func (l *LateList) notes(b *store.Batch, first int, before int64) (notes []note,
 		if last == nil {
 			continue
 		}
-		if l.unread != nil {
-			unread = unreadOf(unread, last.metric, s.TimeMS)
+		if l.unknown {
+			hours.Add(last.metric, s.TimeMS)
 		}
 		for _, x := range last.targets {
 			notes = noteOf(notes, x, s.TimeMS)
 		}
 	}
-	return notes, unread
+	if !hours.Empty() {
+		l.early.Add(1)
+	}
+	return notes, hours
 }
 
 // noteOf adds the bucket of a time. Neighbouring samples mostly share one, or

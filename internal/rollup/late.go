@@ -23,7 +23,7 @@ func newLateNotes(s store.KeyValues, node string, config Config, now func() time
 	o := downsample.Options{
 		Keep: n.keepIn(s), Horizon: config.LateHorizon, Most: config.MaxLateSpans, Now: now, What: "roll-up task",
 	}
-	if journal, ok := store.As[downsample.Journal](s); ok && node == "" {
+	if journal, ok := store.As[downsample.Journal](s); ok {
 		o.Journal = journal
 	}
 	n.LateList = downsample.NewLateList(o)
@@ -62,7 +62,7 @@ func Watch(ctx context.Context, s Store, p *ingest.Pipeline, parser Parser, conf
 		}
 	}
 	p.Observe(n)
-	return nil
+	return n.AllRead(ctx)
 }
 
 // watch begins to note points of a task's metrics, or goes on with what a task
@@ -74,11 +74,7 @@ func (n *lateNotes) watch(ctx context.Context, t *task) (fresh bool, err error) 
 			return false, err
 		}
 	}
-	fresh, err = n.Watch(ctx, t.targets(), stored)
-	if err == nil && n.HasBook() && len(stored) > 0 { // an earlier version has noted it there
-		err = n.catalogue.unset(ctx, lateKey, n.keyOf(t.id))
-	}
-	return fresh, err
+	return n.Watch(ctx, t.targets(), stored)
 }
 
 // targets returns what late points of a task's metrics are noted for.

@@ -2,11 +2,13 @@ package rollup
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -17,7 +19,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"varve/internal/downsample"
-	"varve/internal/ingest"
 	"varve/internal/model"
 	"varve/internal/safefile"
 	"varve/internal/store"
@@ -25,19 +26,76 @@ import (
 )
 
 // An outage is a store that takes points always, as one with a spool does, and
-// answers nothing else while it is away.
+// answers nothing else while it is away. It has a log of which nothing is given up but by
+// trim.
 type outage struct {
 	faulty
 	away atomic.Bool
+
+	mu    sync.Mutex
+	keys  map[store.Ref]string // of the series
+	log   []store.Sample
+	hours []byte // on disk
+	notes *downsample.LogNotes
 }
+
+var _ downsample.Journal = (*outage)(nil)
 
 var errAway = &store.UnavailableError{Reason: "the store is away"}
 
 func newOutage(to *storetest.Reference) *outage {
 	o := &outage{faulty: faulty{Reference: to}}
-	o.fault = o.check
+	o.fault, o.keys = o.check, map[store.Ref]string{}
 	return o
 }
+
+// restart is the start of another process.
+func (o *outage) restart() {
+	o.notes = &downsample.LogNotes{
+		Store:  func(_ context.Context, text []byte) error { o.hours = text; return nil },
+		Forget: func(context.Context) error { o.hours = nil; return nil },
+	}
+	if o.hours != nil {
+		if err := o.notes.Restore(o.hours); err != nil {
+			panic(err)
+		}
+	}
+	o.notes.Replayed(&store.Batch{Samples: o.log}, func(id model.SeriesNumber) string { return o.keys[store.Ref(id)] })
+}
+
+// trim gives the log up.
+func (o *outage) trim(ctx context.Context) error {
+	if err := o.notes.Trim(ctx); err != nil {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.log = nil
+	return nil
+}
+
+func (o *outage) Create(ctx context.Context, s model.Series) (store.Ref, error) {
+	ref, err := o.faulty.Create(ctx, s)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.keys[ref] = string(s.AppendKey(nil))
+	return ref, err
+}
+
+func (o *outage) Append(ctx context.Context, b *store.Batch) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.log = append(o.log, b.Samples...)
+	return o.faulty.Append(ctx, b)
+}
+
+func (o *outage) BeforeTrim(f func(context.Context, store.KeyValues) error) {
+	o.notes.BeforeTrim(func(ctx context.Context) error { return f(ctx, o) })
+}
+
+func (o *outage) Unnoted() *downsample.Hours       { return o.notes.Unnoted() }
+func (o *outage) AddUnnoted(h *downsample.Hours)   { o.notes.AddUnnoted(h) }
+func (o *outage) Settle(ctx context.Context) error { return o.notes.Settle(ctx) }
 
 func (o *outage) check() error {
 	if o.away.Load() {
@@ -74,13 +132,28 @@ func (h *harness) crash(fs *vfs.MemFS) *vfs.MemFS {
 // Late points are taken while the store is away, and their buckets are computed
 // when it is back, whatever becomes of the node in between.
 func TestLatePointsInAnOutage(t *testing.T) {
+	t.Run("in the log", func(t *testing.T) { testLatePointsInAnOutage(t, false) })
+	t.Run("given up", func(t *testing.T) { testLatePointsInAnOutage(t, true) })
+}
+
+func testLatePointsInAnOutage(t *testing.T, trims bool) {
 	synctest.Test(t, func(t *testing.T) {
 		h, o, fs := outageHarness(t)
+		trim := func() {
+			if !trims {
+				return
+			}
+			if err := o.trim(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
 		h.send("src", "a", 1, at(0, 59, 0))
 		o.away.Store(true)
 		h.send("src", "a", 5, at(-48, 0, 1))
+		trim()
 		fs = h.crash(fs)
 		h.send("src", "a", 7, at(-24, 0, 1)) // the node has not seen its tasks since it was started
+		trim()
 		fs = h.crash(fs)
 		h.send("src", "a", 9, at(-12, 0, 1))
 		time.Sleep(time.Hour)
@@ -97,6 +170,9 @@ func TestLatePointsInAnOutage(t *testing.T) {
 		}
 		if n := h.scheduler.late.Count("", ""); n != 0 {
 			t.Errorf("%d stretches are left", n)
+		}
+		if err := o.trim(t.Context()); err != nil {
+			t.Error(err)
 		}
 		h.crash(fs)
 		if n := h.scheduler.late.Count("", ""); n != 0 {
@@ -170,6 +246,9 @@ func TestNotesWithoutADisk(t *testing.T) {
 			t.Errorf("the log has %s", &log)
 		}
 		h.send("src", "a", 1, at(-48, 0, 0))
+		if err := o.trim(t.Context()); err != nil {
+			t.Error(err)
+		}
 		if _, err := o.Get(t.Context(), service, lateKey, h.scheduler.late.keyOf("t")); err != nil {
 			t.Errorf("not noted in the store: %v", err)
 		}
@@ -177,39 +256,82 @@ func TestNotesWithoutADisk(t *testing.T) {
 	})
 }
 
-// While the disk is full, senders of late points are told to try again: nobody drops
-// the points as refused.
+// On a full disk notes go to the store, so that the log can be given up; while that is away
+// too, the log stays. When there is room they are in files again.
 func TestNotesOnAFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, _, fs := outageHarness(t)
-		var full bool
+		h, o, fs := outageHarness(t)
+		var full atomic.Bool
+		h.stop()
 		h.notes = errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
-			if full && op.Kind == errorfs.OpFileWrite {
+			if full.Load() && op.Kind == errorfs.OpFileWrite {
 				return syscall.ENOSPC
 			}
 			return nil
 		}))
 		h.restart(nil)
 		h.scheduler.Load(t.Context())
-		full = true
-		w := h.pipeline.NewWriter(h.pipeline.Protocol("test"), "", 0)
-		late := func() error {
-			_, err := w.Ingest(t.Context(), 1, func() error {
-				ref, err := w.ResolveTyped(model.TypeLong, &ingest.Names{Metric: "src", Tags: []model.Tag{{Name: "host", Value: "a"}}})
-				w.Batch().AddLong(ref, at(-48, 0, 0), 1, 0)
-				return err
-			})
-			return err
+		full.Store(true)
+		o.away.Store(true)
+		h.send("src", "a", 1, at(-48, 0, 0)) // the log had some room
+		if err := o.trim(t.Context()); !errors.Is(err, syscall.ENOSPC) || !errors.Is(err, errAway) {
+			t.Errorf("notes have no place: %v", err)
 		}
-		if err := late(); ingest.OutcomeOf(err) != ingest.Busy || !errors.Is(err, syscall.ENOSPC) {
-			t.Errorf("a late point on a full disk: %v", err)
-		}
-		full = false
-		if err := late(); err != nil {
+		o.away.Store(false)
+		if err := o.trim(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if n := h.scheduler.late.Count("", ""); n != 1 {
-			t.Errorf("%d stretches are noted", n)
+		key, name := firstKey(h, "t"), h.scheduler.late.keyOf("t")
+		beside := func(want error) {
+			t.Helper()
+			if _, err := h.store.Get(t.Context(), service, lateKey, name); !errors.Is(err, want) {
+				t.Errorf("in the store: %v, want %v", err, want)
+			}
+		}
+		beside(nil)
+		full.Store(false)
+		h.crash(fs)
+		if got := h.scheduler.late.Take("t", key); !slices.Equal(got, downsample.Spans{{FromMS: at(-48, 0, 0), UntilMS: at(-48, 1, 0)}}) {
+			t.Errorf("after a crash %v are noted", got)
+		}
+		beside(store.ErrNotFound)
+		h.stop()
+	})
+}
+
+// Notes that had to go to the store leave it when there is room again.
+func TestNotesGoBackToFiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, o, fs := outageHarness(t)
+		var full atomic.Bool
+		h.stop()
+		h.notes = errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if full.Load() && op.Kind == errorfs.OpFileWrite {
+				return syscall.ENOSPC
+			}
+			return nil
+		}))
+		h.restart(nil)
+		h.start()
+		full.Store(true)
+		h.send("src", "a", 1, at(-48, 0, 0))
+		if err := o.trim(t.Context()); err != nil {
+			t.Error(err)
+		}
+		full.Store(false)
+		h.send("src", "a", 1, at(-24, 0, 0))
+		if err := o.trim(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if _, err := h.store.Get(t.Context(), service, lateKey, h.scheduler.late.keyOf("t")); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("in the store: %v", err)
+		}
+		key := firstKey(h, "t")
+		h.stop()
+		h.notes = fs.CrashClone(vfs.CrashCloneCfg{})
+		h.restart(nil)
+		if n := len(h.scheduler.late.Take("t", key)); n != 2 {
+			t.Errorf("%d stretches are in files", n)
 		}
 	})
 }

@@ -73,6 +73,9 @@ func (h *harness) restart(change func(*Config, *query.Config)) {
 	if h.stop != nil {
 		h.stop()
 	}
+	if o, ok := h.front.(*outage); ok {
+		o.restart()
+	}
 	c, qc, ic := DefaultConfig(), query.DefaultConfig(), ingest.DefaultConfig()
 	if h.ingest != nil {
 		h.ingest(&ic)

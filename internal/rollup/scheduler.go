@@ -44,9 +44,8 @@ type Options struct {
 	Node  string
 	Flush func(ctx context.Context, metrics ...string) error
 
-	// NotesDir is a directory of this node for notes of late points, so that points
-	// can be taken while the store is away. With Node only; empty: the notes are in
-	// the store.
+	// NotesDir is a directory of this node for notes of late points. With Node, and a
+	// store that is a downsample.Journal, only; empty: the notes are in the store.
 	NotesFS  vfs.FS
 	NotesDir string
 }
@@ -124,7 +123,7 @@ func New(o Options) *Scheduler {
 		node, s.flush = s.shared.node, o.Flush
 	}
 	s.late = newLateNotes(o.Store, node, o.Config, o.Now)
-	if node != "" && o.NotesDir != "" {
+	if node != "" && o.NotesDir != "" && s.late.HasJournal() {
 		s.openNotes(o.NotesFS, o.NotesDir)
 	}
 	s.pipeline.Observe(s.late)
@@ -143,7 +142,7 @@ func (s *Scheduler) openNotes(fs vfs.FS, dir string) {
 		return t.targets(), nil
 	})
 	if err != nil {
-		s.log.Error("late points of roll-ups cannot be noted on disk; they are noted in the store, and are refused while it is away", "error", err)
+		s.log.Error("late points of roll-ups cannot be noted on disk; they are noted in the store", "error", err)
 	}
 }
 
@@ -413,8 +412,8 @@ func (t *task) next(from time.Time) time.Time {
 	return next
 }
 
-// Load takes over the tasks that are stored. Until it or Run was called, late
-// points go unnoticed; so call it before points come in.
+// Load takes over the tasks that are stored. Until it or Run was called, late points go
+// unnoticed, or are noted by the hour; so call it before points come in.
 func (s *Scheduler) Load(ctx context.Context) { s.reload(ctx) }
 
 // reload takes over what has changed in the store since the last time.
@@ -442,10 +441,7 @@ func (s *Scheduler) loadChanges(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := s.late.AllRead(ctx); err != nil {
-		return err
-	}
-	return s.late.TakeReplayed(ctx)
+	return s.late.AllRead(ctx)
 }
 
 // load takes over the stored tasks. A task that is put meanwhile would be dropped, since it

@@ -1,0 +1,89 @@
+package cassandra
+
+import (
+	"context"
+	"errors"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/downsample"
+	"varve/internal/store"
+)
+
+var (
+	_ downsample.Journal = (*Store)(nil)
+	_ downsample.Journal = (*Keyspaces)(nil)
+)
+
+// BeforeTrim implements downsample.Journal. f is given the key-values of Cassandra, which
+// was reached just now.
+func (s *Store) BeforeTrim(f func(context.Context, store.KeyValues) error) {
+	s.spool.Notes().BeforeTrim(func(ctx context.Context) error { return f(ctx, s) })
+}
+
+// Unnoted implements downsample.Journal.
+func (s *Store) Unnoted() *downsample.Hours { return s.spool.Notes().Unnoted() }
+
+// AddUnnoted implements downsample.Journal.
+func (s *Store) AddUnnoted(h *downsample.Hours) { s.spool.Notes().AddUnnoted(h) }
+
+// Settle implements downsample.Journal.
+func (s *Store) Settle(ctx context.Context) error { return s.spool.Notes().Settle(ctx) }
+
+// BeforeTrim implements downsample.Journal. f is called before a part of any keyspace's log
+// is given up, and given the key-values of the first one, which may be away. Then that log
+// stays if f needs them.
+func (k *Keyspaces) BeforeTrim(f func(context.Context, store.KeyValues) error) {
+	for _, s := range k.stores {
+		s.spool.Notes().BeforeTrim(func(ctx context.Context) error { return f(ctx, k) })
+	}
+}
+
+// Unnoted implements downsample.Journal.
+func (k *Keyspaces) Unnoted() *downsample.Hours {
+	all := &downsample.Hours{}
+	for _, s := range k.stores {
+		all.Merge(s.Unnoted())
+	}
+	return all
+}
+
+// AddUnnoted implements downsample.Journal. Each keyspace's log may get samples of these
+// hours: their metric may be any.
+func (k *Keyspaces) AddUnnoted(h *downsample.Hours) {
+	for _, s := range k.stores {
+		s.AddUnnoted(h)
+	}
+}
+
+// Settle implements downsample.Journal.
+func (k *Keyspaces) Settle(ctx context.Context) error {
+	var errs []error
+	for i, s := range k.stores {
+		errs = append(errs, k.named(i, s.Settle(ctx)))
+	}
+	return errors.Join(errs...)
+}
+
+// A leftSpool is that of a keyspace which the settings do not name any more. No samples
+// wait there, but hours of some may not be noted yet.
+type leftSpool struct {
+	dir     string
+	unnoted *downsample.Hours
+}
+
+// removeSpools removes spools once their hours are in that of the first keyspace.
+func (k *Keyspaces) removeSpools(ctx context.Context, fsys vfs.FS, left []leftSpool) error {
+	notes := k.stores[0].spool.Notes()
+	for _, l := range left {
+		notes.AddUnnoted(l.unnoted)
+	}
+	if err := notes.Save(ctx); err != nil {
+		return err
+	}
+	var errs []error
+	for _, l := range left {
+		errs = append(errs, fsys.RemoveAll(l.dir))
+	}
+	return errors.Join(errs...)
+}
