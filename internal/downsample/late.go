@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -39,6 +40,10 @@ type Options struct {
 	Most    int           // spans of a target; beyond it the nearest two become one
 	Now     func() time.Time
 	What    string // a task is, in messages: "roll-up task"
+
+	// Lifetime says how long samples like one that has just come live, in ms from their own time, if
+	// they come in time; 0 is for ever. nil: all do.
+	Lifetime func(s *store.Sample, nowMS int64) int64
 }
 
 // A LateList notes which buckets have to be computed again, since samples came in
@@ -61,16 +66,21 @@ type Options struct {
 // begins while they are being stored sees them the next time, since it goes back
 // by the whole horizon.
 //
+// A sample is not noted if others of its bucket, which came in time and live as long, have
+// expired: computed again, the bucket would be what is left of it.
+//
 // A LateList is an ingest.Observer. All methods may be called by many goroutines at
 // once, OpenBook before all others.
 type LateList struct {
-	keep    Keep
-	journal Journal // nil: notes are stored before samples
-	now     func() time.Time
-	ageMS   int64
-	most    int       // spans of a target
-	what    string    // a task is
-	book    *notebook // has the notes; nil: keep has them
+	keep     Keep
+	journal  Journal // nil: notes are stored before samples
+	now      func() time.Time
+	ageMS    int64
+	most     int    // spans of a target
+	what     string // a task is
+	lifetime func(s *store.Sample, nowMS int64) int64
+	outlived atomic.Int64 // see Outlived
+	book     *notebook    // has the notes; nil: keep has them
 
 	mu      sync.RWMutex
 	epoch   uint64 // of refs
@@ -120,7 +130,7 @@ type generation struct {
 // NewLateList makes a LateList that watches nothing.
 func NewLateList(o Options) *LateList {
 	return &LateList{
-		keep: o.Keep, journal: o.Journal, now: o.Now, ageMS: o.Horizon.Milliseconds() / 2, most: o.Most, what: o.What,
+		keep: o.Keep, journal: o.Journal, now: o.Now, ageMS: o.Horizon.Milliseconds() / 2, most: o.Most, what: o.What, lifetime: o.Lifetime,
 		refs: map[store.Ref]*source{}, sources: map[string]*source{}, tasks: map[string]*lateTask{}, unknown: o.Journal != nil,
 	}
 }
@@ -152,6 +162,9 @@ func (l *LateList) OpenBook(fs vfs.FS, dir string, parse Parse) error {
 	l.book = b
 	return nil
 }
+
+// Outlived returns how many samples were not noted, since others of their buckets have expired.
+func (l *LateList) Outlived() int64 { return l.outlived.Load() }
 
 // HasJournal reports whether there is a Journal.
 func (l *LateList) HasJournal() bool { return l.journal != nil }

@@ -187,3 +187,57 @@ func wantFiles(t *testing.T, fs vfs.FS, want map[string]string) {
 		t.Errorf("files\n%v, want\n%v", got, want)
 	}
 }
+
+// A sample that comes when others of its bucket have expired is not noted, whether the task is known or not.
+func TestOutlivedSamples(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now().UnixMilli() // midnight
+		life := int64(0)
+		o := Options{Keep: keepNothing, Horizon: time.Hour, Most: 100, Now: time.Now, What: "task"}
+		o.Lifetime = func(s *store.Sample, nowMS int64) int64 {
+			if s.TTL != 7 || nowMS != now {
+				t.Errorf("asked for %+v at %d", s, nowMS)
+			}
+			return life
+		}
+		l := NewLateList(o)
+		if err := l.OpenBook(vfs.NewMem(), "notes", nil); err != nil {
+			t.Fatal(err)
+		}
+		lateFor := func(ttl uint32, ms int64) {
+			l.Resolved(1, 3, "src")
+			b := store.Batch{Epoch: 1}
+			b.AddLong(3, ms, 1, ttl)
+			done, err := l.Appending(t.Context(), &b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			done()
+		}
+		check := func(want Spans) {
+			t.Helper()
+			for _, tc := range []struct {
+				life, ms int64
+			}{{5 * hourMS, now - 5*hourMS}, {5*hourMS + 1, now - 8*hourMS}, {5*hourMS + 1, now - 5*hourMS}, {1, now - hourMS}} {
+				life = tc.life
+				lateFor(7, tc.ms)
+			}
+			lateFor(0, now-20*hourMS)
+			if got := l.Take("t", "x"); !slices.Equal(got, want) {
+				t.Errorf("noted %v, want %v", got, want)
+			}
+		}
+		check(nil)
+		if _, err := l.Watch(t.Context(), Task{ID: "t", JSON: "{}", Targets: map[string]Target{"x": {Metric: "src", Grid: hours{}}}}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.AllRead(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want := Spans{{now - 20*hourMS, now - 19*hourMS}, {now - 5*hourMS, now - 4*hourMS}}
+		check(want)
+		if got := l.Outlived(); got != 3 {
+			t.Errorf("%d samples were not noted", got)
+		}
+	})
+}

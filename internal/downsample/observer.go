@@ -2,6 +2,7 @@ package downsample
 
 import (
 	"context"
+	"math"
 
 	"varve/internal/store"
 )
@@ -91,11 +92,15 @@ func (l *LateList) notes(b *store.Batch, first int, before int64) (notes []note,
 		if last == nil {
 			continue
 		}
-		if l.unknown {
+		oldest := l.oldest(&s, before+l.ageMS)
+		if l.unknown && !outlived(hourOf(s.TimeMS), oldest) {
 			hours.Add(last.metric, s.TimeMS)
 		}
 		for _, x := range last.targets {
-			notes = noteOf(notes, x, s.TimeMS)
+			var whole bool
+			if notes, whole = noteOf(notes, x, s.TimeMS, oldest); !whole {
+				l.outlived.Add(1)
+			}
 		}
 	}
 	if !hours.Empty() {
@@ -104,9 +109,22 @@ func (l *LateList) notes(b *store.Batch, first int, before int64) (notes []note,
 	return notes, hours
 }
 
-// noteOf adds the bucket of a time. Neighbouring samples mostly share one, or
-// are in one that follows.
-func noteOf(notes []note, x *target, ms int64) []note {
+// oldest returns the time up to which samples have expired that came in time and live as long as
+// one that comes now; math.MinInt64 if they live for ever.
+func (l *LateList) oldest(s *store.Sample, nowMS int64) int64 {
+	if s.TTL == 0 || l.lifetime == nil {
+		return math.MinInt64
+	}
+	return nowMS - l.lifetime(s, nowMS)
+}
+
+// outlived reports whether samples at the beginning of a span have expired, of which the oldest
+// that has not is known.
+func outlived(s Span, oldest int64) bool { return s.FromMS <= oldest && oldest != math.MinInt64 }
+
+// noteOf adds the bucket of a time, if it begins after the oldest sample that has not expired. Neighbouring
+// samples mostly share one, or are in one that follows.
+func noteOf(notes []note, x *target, ms, oldest int64) (_ []note, whole bool) {
 	var near *note
 	for i := len(notes) - 1; i >= 0 && near == nil; i-- {
 		if notes[i].target == x {
@@ -114,10 +132,12 @@ func noteOf(notes []note, x *target, ms int64) []note {
 		}
 	}
 	if near != nil && near.span.FromMS <= ms && ms < near.span.UntilMS {
-		return notes
+		return notes, true
 	}
 	bucket := Span{x.grid.Start(ms), x.grid.Next(ms)}
 	switch {
+	case outlived(bucket, oldest):
+		return notes, false
 	case near != nil && bucket.FromMS == near.span.UntilMS:
 		near.span.UntilMS = bucket.UntilMS
 	case near != nil && bucket.UntilMS == near.span.FromMS:
@@ -125,5 +145,5 @@ func noteOf(notes []note, x *target, ms int64) []note {
 	default:
 		notes = append(notes, note{x, bucket})
 	}
-	return notes
+	return notes, true
 }

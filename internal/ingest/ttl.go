@@ -138,6 +138,19 @@ func fromWrite(nowMS, ms int64, ttl uint32) (uint32, *Fault) {
 	return uint32(min(int64(ttl)+late, (nowMS-ms)/1000+model.MaxTTL)), nil
 }
 
+// Lifetime returns how long points that are sent as a sample was live, in ms from their own time,
+// if they come in time. The sample has just come. 0 is for ever.
+func (p *Pipeline) Lifetime(s *store.Sample, nowMS int64) int64 {
+	ms := int64(s.TTL) * 1000
+	if ms > 0 && p.cfg.TTLFrom != FromTimestamp {
+		ms -= max(0, nowMS-s.TimeMS)
+	}
+	return max(0, ms)
+}
+
+// DefaultLifetime is Lifetime of points that are sent without a time-to-live.
+func (p *Pipeline) DefaultLifetime() int64 { return int64(p.defaultTTL) * 1000 }
+
 func checkTTLFrom(from TTLFrom) error {
 	if from != FromWrite && from != FromTimestamp {
 		return fmt.Errorf("ttl_from: is %q, must be %s or %s", string(from), FromWrite, FromTimestamp)

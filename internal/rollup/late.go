@@ -18,10 +18,11 @@ type lateNotes struct {
 }
 
 // newLateNotes makes the notes of a node, or, without one, of the only process on a store.
-func newLateNotes(s store.KeyValues, node string, config Config, now func() time.Time) *lateNotes {
+func newLateNotes(s store.KeyValues, p *ingest.Pipeline, node string, config Config, now func() time.Time) *lateNotes {
 	n := &lateNotes{catalogue: catalogue{s}, node: node}
 	o := downsample.Options{
 		Keep: n.keepIn(s), Horizon: config.LateHorizon, Most: config.MaxLateSpans, Now: now, What: "roll-up task",
+		Lifetime: p.Lifetime,
 	}
 	if journal, ok := store.As[downsample.Journal](s); ok {
 		o.Journal = journal
@@ -47,7 +48,7 @@ func (n *lateNotes) keepIn(values store.KeyValues) downsample.Keep {
 // Watch has the late points noted that come in through a pipeline while no
 // scheduler runs. The next scheduler on the store computes their buckets.
 func Watch(ctx context.Context, s Store, p *ingest.Pipeline, parser Parser, config Config) error {
-	n := newLateNotes(s, "", config, time.Now)
+	n := newLateNotes(s, p, "", config, time.Now)
 	ids, texts, err := n.catalogue.tasks(ctx)
 	if err != nil {
 		return err

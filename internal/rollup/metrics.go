@@ -38,6 +38,8 @@ func newMetrics(r prometheus.Registerer, s *Scheduler) *metrics {
 	}
 	set.GaugeFunc("late_spans", "Stretches of time that wait to be computed again, since points came in late; at most rollups.max_late_spans for each metric of a roll-up.",
 		func() float64 { return float64(s.late.Count("", "")) })
+	set.CounterFunc("late_outlived_total", "Late points whose buckets were not computed again, since other points of these have expired: the results stay as they are.",
+		func() float64 { return float64(s.late.Outlived()) })
 	set.GaugeFunc("backfills", "Backfills that run or wait for a place; at most 8, further ones are answered 503.",
 		func() float64 { return float64(len(s.fills)) })
 	set.GaugeFunc("watched_series", "Series whose late points are noted.",

@@ -333,6 +333,9 @@ func (s *Scheduler) advance(ctx context.Context, t *task, r *rollup, k int, name
 	}
 	mark, known := marks[key]
 	start := mark.Next(s.config.LateHorizon)
+	if life := s.pipeline.DefaultLifetime(); life > 0 { // a result outlives its points
+		start = max(start, min(mark.UntilMS, p.grid.Next(now-life)))
+	}
 	if !known {
 		start = firstStart(t, p, before, now)
 		if err := store(downsample.Watermark{UntilMS: start, RunMS: now}); err != nil { // a failure does not lose it

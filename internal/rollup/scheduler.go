@@ -122,7 +122,7 @@ func New(o Options) *Scheduler {
 		}
 		node, s.flush = s.shared.node, o.Flush
 	}
-	s.late = newLateNotes(o.Store, node, o.Config, o.Now)
+	s.late = newLateNotes(o.Store, o.Pipeline, node, o.Config, o.Now)
 	if node != "" && o.NotesDir != "" && s.late.HasJournal() {
 		s.openNotes(o.NotesFS, o.NotesDir)
 	}
