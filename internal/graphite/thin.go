@@ -56,7 +56,7 @@ func (t thin) direct(points []float64, buckets *store.Buckets, scratch []float64
 		} else {
 			startMS = t.startMS + int64(at)*step
 		}
-		if count := int64(buckets.Count[i]); partOf(count, int64(buckets.LastMS[i]) == startMS, expected) >= factor {
+		if count := int64(buckets.Count[i]); partOf(count, int64(buckets.LastMS[i])-startMS < t.stepMS, expected) >= factor {
 			points[at] = values[i]
 		}
 	}
@@ -202,14 +202,15 @@ func samplesIn(values []float64, from, n int) (sum model.Aggregate) {
 // value is that of a bucket, if enough of its samples were there.
 func (t thin) value(b store.Bucket) float64 {
 	expected := t.policy.Expected(b.StepMS)
-	if partOf(b.Count, b.LastMS == b.StartMS, expected) < t.policy.Aggregation.XFilesFactor {
+	if partOf(b.Count, b.LastMS-b.StartMS < t.stepMS, expected) < t.policy.Aggregation.XFilesFactor {
 		return math.NaN()
 	}
 	return t.policy.Aggregation.Method.Of(b.Aggregate, expected)
 }
 
 // partOf is the part of a bucket's samples that were there. A single one at the very
-// beginning counts as all: it is the point of a coarser archive that was imported.
+// beginning, which is the first slot of the finest stage, counts as all: it is the point of a
+// coarser archive that was imported. Before samples are thinned out, Aggregation.Merge says the same of them.
 func partOf(count int64, atBegin bool, expected float64) float64 {
 	if count == 1 && atBegin {
 		return 1

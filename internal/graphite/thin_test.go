@@ -368,3 +368,37 @@ func TestReaderAgainstPlain(t *testing.T) {
 	fold()
 	check("late samples, folded")
 }
+
+// TestFoldKeepsSingleSamples: a point of a single sample that is in the first slot of the finest
+// stage, but not at its very beginning, does not vanish when the sample is thinned out.
+func TestFoldKeepsSingleSamples(t *testing.T) {
+	dir := t.TempDir()
+	config := DefaultConfig()
+	config.StorageSchemas, config.StorageAggregation = filepath.Join(dir, "schemas"), filepath.Join(dir, "aggregation")
+	for path, text := range map[string]string{
+		config.StorageSchemas:     "[a]\npattern = .\nretentions = 10s:1h,60s:6h,10m:2d\n",
+		config.StorageAggregation: "[a]\npattern = .\naggregationMethod = last\nxFilesFactor = 0.5\n",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := openSite(t, config, query.DefaultConfig(), true)
+	now := graphitetest.Clock.Unix()
+	minute, ten := now-2*3600, now-12*3600
+	s.send(fmt.Sprintf("a.x 1 %d\na.x 2 %d\na.x 3 %d\na.x 4 %d\n", minute+2, minute+60+12, ten+9, ten+600+10))
+	ask := func(from, until int64) string {
+		return s.ask("GET", "/render", url.Values{"target": {"a.x"}, "format": {"raw"}, "from": {fmt.Sprint(from)}, "until": {fmt.Sprint(until)}}).Body.String()
+	}
+	questions := func() [2]string { return [2]string{ask(minute-60, minute+60), ask(ten-600, ten+600)} }
+	before := questions()
+	if !strings.HasSuffix(strings.TrimSpace(before[0]), "|1.0,None") || !strings.HasSuffix(strings.TrimSpace(before[1]), "|3.0,None") {
+		t.Fatalf("%q", before)
+	}
+	if err := s.store.Compact(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if after := questions(); after != before {
+		t.Errorf("%q, and once thinned out %q", before, after)
+	}
+}

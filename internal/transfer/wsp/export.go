@@ -494,11 +494,11 @@ func (p *placer) closeBefore(ms int64) error {
 }
 
 // value is that of a bucket, NaN if too few of its samples were there. A single one at the
-// very beginning counts as all, as in package graphite: it is the point of a coarser archive
-// that was imported.
+// very beginning, in the first slot of the finest archive, counts as all, as in package graphite:
+// it is the point of a coarser archive that was imported.
 func (p *placer) value(b *bucket) float64 {
 	expected := p.policy.Expected(b.stepMS)
-	imported := b.Count == 1 && b.LastMS == b.startMS
+	imported := b.Count == 1 && b.LastMS-b.startMS < p.policy.Rule.Stages[0].Step*1000
 	if !imported && float64(b.Count)/expected < p.policy.Aggregation.XFilesFactor {
 		return math.NaN()
 	}
