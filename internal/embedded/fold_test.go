@@ -761,3 +761,65 @@ func TestOutlivedSeries(t *testing.T) {
 		t.Errorf("%d files are left", len(st.files))
 	}
 }
+
+// TestFoldOfSamplesSentAgain: samples that are sent again once they are folded, as by an import that is
+// repeated or by a client that has got no answer, count once, also as single samples with another value.
+func TestFoldOfSamplesSentAgain(t *testing.T) {
+	f := newFoldTest(t, "10s:1h,60s:6h,10m:2d")
+	now := f.nowMS.Load() / foldWindow * foldWindow
+	var minutes, tens []int64
+	for i := range int64(300) {
+		minutes = append(minutes, now-4*3_600_000+i*10_000) // six in a bucket
+		tens = append(tens, now-40*3_600_000+i*600_000/2)   // two in a bucket
+	}
+	single := []int64{now - 20*3_600_000, now - 19*3_600_000 + 7_000, now - 2*3_600_000 + 7_000}
+	for range 3 {
+		f.write("thin.double", model.TypeDouble, minutes...)
+		f.write("thin.long", model.TypeLong, tens...)
+		f.write("thin.long", model.TypeDouble, single...)
+		f.must(t, f.checkpoint())
+		f.foldAll()
+		f.check("folded")
+	}
+	key := "thin.long " + string(model.TypeDouble)
+	f.correct(key, single...)
+	f.must(t, f.checkpoint())
+	f.foldAll()
+	f.check("corrected")
+	f.must(t, f.Compact(t.Context())) // merges files of buckets
+	f.check("merged")
+}
+
+// TestSampleSentAgainBesideItsBucket: before it is folded again.
+func TestSampleSentAgainBesideItsBucket(t *testing.T) {
+	f := newFoldTest(t, "10s:1h,60s:6h,10m:2d")
+	ms := f.nowMS.Load()/foldWindow*foldWindow - 20*3_600_000
+	f.write("thin.long", model.TypeLong, ms)
+	f.must(t, f.checkpoint())
+	f.foldAll()
+	key := "thin.long " + string(model.TypeLong)
+	f.correct(key, ms)
+	all := f.find(key, store.ReadOptions{Range: model.AllTime})
+	if len(all.values) != 1 || all.values[0] != 5000 {
+		t.Errorf("%v at %v", all.values, all.times)
+	}
+}
+
+// correct stores samples of a series again, with the value 5000.
+func (f *foldTest) correct(key string, times ...int64) {
+	f.Helper()
+	metric, kind, _ := strings.Cut(key, " ")
+	var b store.Batch
+	b.Reset(f.Epoch())
+	ref, err := f.Create(f.Context(), model.Series{Metric: metric, Type: model.Type(kind)})
+	f.must(f.T, err)
+	for _, ms := range times {
+		f.samples[key][ms] = 5000
+		if model.Type(kind) == model.TypeLong {
+			b.AddLong(ref, ms, 5000, 0)
+		} else {
+			b.AddDouble(ref, ms, 5000, 0)
+		}
+	}
+	f.must(f.T, f.Append(f.Context(), &b))
+}

@@ -346,6 +346,9 @@ func (c *Cursor) take(run, sample bool) error {
 		b.Merge(c.next.Aggregate) // of a narrower one
 	}
 	if sample {
+		if b.Count == 1 && b.LastMS == c.block.Times[c.at] { // it was sent again: the newer one is valid
+			b.Aggregate = model.Aggregate{}
+		}
 		b.Add(c.block.Times[c.at], model.Float(c.q.Kind, c.block.Values[c.at]))
 		c.at++
 	}

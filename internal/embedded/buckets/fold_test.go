@@ -39,3 +39,38 @@ func TestTidySums(t *testing.T) {
 		t.Errorf("of both infinities: %v", got)
 	}
 }
+
+// TestSentAgain: a part of a bucket takes the place of an older one only if it is of the same samples.
+func TestSentAgain(t *testing.T) {
+	type s struct {
+		ms int64
+		v  float64
+	}
+	of := func(samples ...s) (a model.Aggregate) {
+		for _, one := range samples {
+			a.Add(one.ms, one.v)
+		}
+		return a
+	}
+	inf := math.Inf(1)
+	for _, c := range []struct {
+		old, part model.Aggregate
+		want      bool
+	}{
+		{of(s{1, 5}), of(s{1, 5}), true},
+		{of(s{1, 5}), of(s{1, 6}), true}, // the only sample, corrected
+		{of(s{1, 5}), of(s{2, 5}), false},
+		{of(s{1, 5}, s{2, 7}), of(s{1, 5}, s{2, 7}), true},
+		{of(s{1, 5}, s{2, 7}), of(s{2, 7}), false},
+		{of(s{1, 5}, s{3, 7}), of(s{2, 6}, s{3, 7}), false},                                     // least
+		{of(s{1, 5}, s{3, 4}), of(s{2, 6}, s{3, 4}), false},                                     // greatest
+		{of(s{1, 1}, s{2, 9}, s{4, 5}), of(s{1, 9}, s{3, 1}, s{4, 6}), false},                   // last
+		{of(s{1, 1}, s{2, 9}, s{4, 5}, s{5, 5}), of(s{1, 1}, s{2, 9}, s{3, 6}, s{5, 5}), false}, // sum
+		{of(s{1, 0.1}, s{2, 0.2}, s{3, 0.3}), of(s{3, 0.3}, s{2, 0.2}, s{1, 0.1}), true},
+		{of(s{1, inf}, s{2, 1}), of(s{1, inf}, s{2, 1}), true},
+	} {
+		if got := sentAgain(&c.old, &c.part); got != c.want {
+			t.Errorf("%+v and then %+v: %v", c.old, c.part, got)
+		}
+	}
+}

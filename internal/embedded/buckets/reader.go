@@ -32,7 +32,8 @@ type Reader struct {
 	kept    []model.Aggregates // memory of sources
 	decoder chunk.Decoder
 	within  model.TimeRange
-	flip    int64 // -1 descending, 0 ascending
+	flip    int64             // -1 descending, 0 ascending
+	parts   []model.Aggregate // scratch: of the next bucket, by file
 
 	Needs    model.StatSet // beside counts and times
 	Sketches bool          // buckets are wanted with their sketches
@@ -145,7 +146,8 @@ func (r *Reader) Next() (b store.Bucket, ok bool, err error) {
 		return b, false, nil
 	}
 	b = store.Bucket{StartMS: first.cols.StartMS[first.at], StepMS: first.StepMS}
-	for _, s := range r.sources {
+	r.parts = r.parts[:0]
+	for _, s := range r.sources { // the oldest first
 		if s.left == 0 || s.cols.StartMS[s.at] != b.StartMS || s.StepMS != b.StepMS {
 			continue
 		}
@@ -155,11 +157,44 @@ func (r *Reader) Next() (b store.Bucket, ok bool, err error) {
 				return b, false, s.Iter.Corrupt(err)
 			}
 		}
-		b.Merge(part)
+		r.add(part)
 		s.skip(1)
+	}
+	for _, part := range r.parts {
+		b.Merge(part)
 	}
 	return b, true, nil
 }
+
+// add adds a part of a bucket to those of older files. Samples that were sent again, after the
+// first ones had been folded, are not counted twice.
+func (r *Reader) add(part model.Aggregate) {
+	for i := range r.parts {
+		if old := &r.parts[i]; sentAgain(old, &part) {
+			if part.Sketch == "" && part.Count > 1 {
+				part.Sketch = old.Sketch
+			}
+			*old = part
+			return
+		}
+	}
+	r.parts = append(r.parts, part)
+}
+
+// sentAgain reports whether a part of a bucket is of the samples of an older one. Their last samples have one
+// time then, of which the newer one is valid. A single sample may have another value now; of more
+// it is known only if all is the same.
+func sentAgain(old, part *model.Aggregate) bool {
+	if old.LastMS != part.LastMS || old.Count != part.Count {
+		return false
+	}
+	return part.Count == 1 || old.Last == part.Last && old.Min == part.Min && old.Max == part.Max &&
+		(math.Float64bits(old.Sum) == math.Float64bits(part.Sum) || math.Abs(old.Sum-part.Sum) <= sumError*float64(part.Count)*max(math.Abs(part.Min), math.Abs(part.Max), math.Abs(part.Sum)))
+}
+
+// sumError bounds the relative error of a sum, by which those of the same numbers differ if they
+// were added in another order.
+const sumError = 1e-14
 
 // minRun is the fewest buckets that are worth a block of their own.
 const minRun = 64
