@@ -351,7 +351,9 @@ func writePaths(w http.ResponseWriter, call string, paths []string) error {
 			return err
 		}
 		out.WriteString(between)
-		out.Write(text)
+		if _, err := out.Write(text); err != nil {
+			return err
+		}
 		between = ", "
 	}
 	if len(paths) == 0 {

@@ -18,6 +18,7 @@ type encoder interface {
 	float(float64)
 	boolean(bool)
 	null()
+	failed() error // of the writer below
 }
 
 // writeSeries writes a list with an object for each series, as graphite-web
@@ -41,6 +42,9 @@ func writeSeries(e encoder, series []*function.Series) error {
 		e.str("values")
 		e.list(len(rows))
 		for _, v := range rows {
+			if err := e.failed(); err != nil {
+				return err
+			}
 			if v != v {
 				e.null()
 			} else {
@@ -57,6 +61,9 @@ func writeSeries(e encoder, series []*function.Series) error {
 		e.str("xFilesFactor")
 		e.float(s.XFilesFactor)
 		e.endObject()
+		if err := e.failed(); err != nil {
+			return err
+		}
 	}
 	e.endList(len(series))
 	return nil

@@ -147,7 +147,9 @@ func writeJSON(w *writer, series []*function.Series) error {
 		d.key("tags")
 		d.tags(s.Tags)
 		d.key("datapoints")
-		d.points(&merged, rows)
+		if err := d.points(&merged, rows); err != nil {
+			return err
+		}
 		d.close('}')
 	}
 	d.close(']')
@@ -170,7 +172,7 @@ func (d *document) tags(tags function.Tags) {
 
 // points writes pairs of value and time, as long as the time is not behind the
 // end of the series.
-func (d *document) points(s *function.Series, rows []float64) {
+func (d *document) points(s *function.Series, rows []float64) error {
 	d.open('[')
 	step := s.Step * int64(s.PerPoint())
 	for i, v := range rows {
@@ -181,6 +183,9 @@ func (d *document) points(s *function.Series, rows []float64) {
 		if v != v && d.options.NoNullPoints {
 			continue
 		}
+		if err := d.failed(); err != nil {
+			return err
+		}
 		d.next()
 		d.open('[')
 		d.next()
@@ -190,6 +195,7 @@ func (d *document) points(s *function.Series, rows []float64) {
 		d.close(']')
 	}
 	d.close(']')
+	return d.failed()
 }
 
 func writeRickshaw(w *writer, series []*function.Series) error {
@@ -211,6 +217,9 @@ func writeRickshaw(w *writer, series []*function.Series) error {
 			if at >= s.End {
 				break
 			}
+			if err := d.failed(); err != nil {
+				return err
+			}
 			d.next()
 			d.open('{')
 			d.key("x")
@@ -221,6 +230,9 @@ func writeRickshaw(w *writer, series []*function.Series) error {
 		}
 		d.close(']')
 		d.close('}')
+		if err := d.failed(); err != nil {
+			return err
+		}
 	}
 	d.close(']')
 	return nil
@@ -246,6 +258,9 @@ func writeDygraph(w *writer, series []*function.Series) error {
 	}
 	w.WriteString(`], "data" : [`)
 	for i := range columns[0] {
+		if err := w.failed(); err != nil {
+			return err
+		}
 		if i > 0 {
 			w.WriteString(", ")
 		}

@@ -27,17 +27,21 @@ func WriteNodes(w io.Writer, format string, nodes []Node, until int64) error {
 	switch format {
 	case "pickle":
 		out.Write([]byte{0x80, 2})
-		writeNodes(pickler{out}, nodes, until)
+		if err := writeNodes(pickler{out}, nodes, until); err != nil {
+			return err
+		}
 		out.WriteByte('.')
 	case "msgpack":
-		writeNodes(msgpacker{out}, nodes, until)
+		if err := writeNodes(msgpacker{out}, nodes, until); err != nil {
+			return err
+		}
 	default:
 		return fmt.Errorf("the format %.32q has no nodes: it is pickle or msgpack", format)
 	}
 	return out.Flush()
 }
 
-func writeNodes(e encoder, nodes []Node, until int64) {
+func writeNodes(e encoder, nodes []Node, until int64) error {
 	e.list(len(nodes))
 	for _, n := range nodes {
 		if n.Leaf {
@@ -59,6 +63,10 @@ func writeNodes(e encoder, nodes []Node, until int64) {
 			e.endList(1)
 		}
 		e.endObject()
+		if err := e.failed(); err != nil {
+			return err
+		}
 	}
 	e.endList(len(nodes))
+	return nil
 }

@@ -67,6 +67,13 @@ type writer struct {
 	scratch []byte
 }
 
+// failed returns the first error of w. Loops over points ask, so that nothing is worded for
+// a client that has left.
+func (w *writer) failed() error {
+	_, err := w.Write(nil)
+	return err
+}
+
 // Write writes the answer. Faults of the series (a consolidation that does not
 // exist, series of different lengths in dygraph) are found before the first
 // byte is written, and are *function.ParamError. Those of w are not.

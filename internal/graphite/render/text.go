@@ -66,7 +66,9 @@ func writeRaw(w *writer, series []*function.Series) error {
 				return err
 			}
 		}
-		w.WriteByte('\n')
+		if err := w.WriteByte('\n'); err != nil {
+			return err
+		}
 	}
 	return nil
 }
