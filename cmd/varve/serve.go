@@ -19,6 +19,7 @@ import (
 	"varve/internal/auth"
 	"varve/internal/config"
 	"varve/internal/embedded"
+	"varve/internal/machine"
 	"varve/internal/remote"
 	"varve/internal/seldom"
 	"varve/internal/server"
@@ -32,7 +33,11 @@ func serve(t terminal, args []string) error {
 	if err != nil {
 		return err
 	}
-	c := loaded.Config
+	asked := loaded.Config
+	c := asked
+	if files, known := machine.Files(); known {
+		c = asked.WithinFiles(files)
+	}
 	level := &slog.LevelVar{}
 	level.Set(c.Log.Level)
 	registry := prometheus.NewRegistry()
@@ -41,6 +46,7 @@ func serve(t terminal, args []string) error {
 	log := slog.New(lines)
 	tellKairosDB(loaded.KairosDB, log)
 	tellCarbon(loaded.Carbon, log)
+	tellFiles(asked, c, log)
 	if tuned := loaded.Tuned(); tuned != nil {
 		log.Info("constants are changed by --tune, which is for tests only", "constants", tuned)
 	}
@@ -77,7 +83,7 @@ func serve(t terminal, args []string) error {
 		return errors.Join(err, <-ended, instances.Close())
 	}
 	defer front.Audit.Close()
-	reloads := admin.NewReloader(c, func() (*config.Loaded, error) { return load(t, args) }, log,
+	reloads := admin.NewReloader(asked, func() (*config.Loaded, error) { return load(t, args) }, log,
 		admin.Reloadable{Key: "log.level", Apply: func(c config.Config) error { level.Set(c.Log.Level); return nil }},
 		admin.Reloadable{Key: "server.allowed_origins", Apply: func(c config.Config) error { srv.SetAllowedOrigins(c.Server.AllowedOrigins); return nil }})
 	reloads.AddFiles(admin.ReloadedFiles{
@@ -152,6 +158,14 @@ func tellKairosDB(k *config.KairosDB, log *slog.Logger) {
 	}
 	log.Info("the configuration of KairosDB is used; varve config shows what comes of it", "file", k.Path, "settings", len(k.Mapping.Settings))
 	tellRemarks("KairosDB's configuration", k.Notes(), k.Warnings(), log)
+}
+
+// tellFiles says that the process may open too few files for the connections of the settings.
+func tellFiles(asked, c config.Config, log *slog.Logger) {
+	if c.Connections() < asked.Connections() {
+		log.Warn("the process may not open enough files, so the server takes fewer connections than the settings say; raise the limit of open files (LimitNOFILE= in the unit, ulimit -n in a shell, nofile in a container)",
+			"enough", asked.Connections()+config.OtherFiles, "server.max_connections", c.Server.MaxConnections, "telnet.max_connections", c.Telnet.MaxConnections, "carbon.max_connections", c.Carbon.MaxConnections)
+	}
 }
 
 // tellCarbon says which keys of a carbon.conf set nothing.

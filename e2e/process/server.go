@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -122,6 +123,17 @@ func Environment() []string {
 func Start(t *testing.T, dir string, flags ...string) *Server {
 	t.Helper()
 	return start(t, program{path: Binary}, dir, flags)
+}
+
+// StartWithFiles is Start for a server that may have so many files and connections open.
+func StartWithFiles(t *testing.T, files int, dir string, flags ...string) *Server {
+	t.Helper()
+	script := filepath.Join(t.TempDir(), "varve")
+	text := fmt.Sprintf("#!/bin/sh\nulimit -n %d\nexec '%s' \"$@\"\n", files, Binary)
+	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return start(t, program{path: script}, dir, flags)
 }
 
 func start(t *testing.T, p program, dir string, flags []string) *Server {

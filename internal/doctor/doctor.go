@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"varve/internal/config"
+	"varve/internal/machine"
 	"varve/internal/units"
 )
 
@@ -35,7 +36,7 @@ func Machine(loaded *config.Loaded) []Finding {
 	found = append(found, rules(c)...)
 	found = append(found, security(c)...)
 	found = append(found, files(c)...)
-	found = append(found, openFiles(c, limitOfFiles))
+	found = append(found, openFiles(c, machine.Files))
 	found = append(found, directories(c, running)...)
 	found = append(found, memory(c), clock(c.DataDir))
 	return append(found, ports(c, running)...)

@@ -21,6 +21,7 @@ import (
 	"varve/internal/auth"
 	"varve/internal/config"
 	"varve/internal/embedded/datadir"
+	"varve/internal/machine"
 	"varve/internal/principal"
 	"varve/internal/server"
 )
@@ -36,11 +37,11 @@ func wants(t *testing.T, f Finding, grade Grade, text string) {
 func TestOpenFiles(t *testing.T) {
 	limit := func(n uint64) func() (uint64, bool) { return func() (uint64, bool) { return n, true } }
 	c := config.Default()
-	wants(t, openFiles(c, limit(65536)), OK, "at most 65536, 10192 may be needed")
-	wants(t, openFiles(c, limit(4096)), Warning, "may need 10192")
+	wants(t, openFiles(c, limit(65536)), OK, "at most 65536, 11192 may be needed")
+	wants(t, openFiles(c, limit(4096)), Warning, "may need 11192")
 	wants(t, openFiles(c, limit(256)), Fault, "at most 256")
 	wants(t, openFiles(c, func() (uint64, bool) { return 0, false }), OK, "not known")
-	if n, known := limitOfFiles(); known && n < 3 {
+	if n, known := machine.Files(); known && n < 3 {
 		t.Errorf("the limit of open files is %d", n)
 	}
 }

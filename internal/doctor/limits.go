@@ -7,17 +7,13 @@ import (
 	"varve/internal/machine"
 )
 
-// otherFiles are those that are open beside connections: block files, the log, the
-// catalogue, connections to Cassandra.
-const otherFiles = 4096
-
 // openFiles compares the limit of open files with what the settings allow.
 func openFiles(c config.Config, limit func() (uint64, bool)) Finding {
 	const check = "open files"
 	have, known := limit()
-	need := uint64(c.Server.MaxConnections + c.Telnet.MaxConnections + c.Carbon.MaxConnections + otherFiles)
+	need := c.Connections() + config.OtherFiles
 	for _, t := range c.Tenants {
-		need += uint64(3*t.MaxConnections + otherFiles/4)
+		need += uint64(3*t.MaxConnections + config.OtherFiles/4)
 	}
 	do := fmt.Sprintf("raise it to %d or more: LimitNOFILE= in the unit, ulimit -n in a shell, nofile in a container; this is the limit of the process that looks, the server may have another", need)
 	switch {
@@ -26,7 +22,7 @@ func openFiles(c config.Config, limit func() (uint64, bool)) Finding {
 	case have < 1024:
 		return Finding{check, Fault, fmt.Sprintf("at most %d", have), do}
 	case have < need:
-		return Finding{check, Warning, fmt.Sprintf("at most %d; connections and files may need %d", have, need), do}
+		return Finding{check, Warning, fmt.Sprintf("at most %d; connections and files may need %d, so the server takes fewer connections", have, need), do}
 	}
 	return ok(check, "at most %d, %d may be needed", have, need)
 }

@@ -1,4 +1,4 @@
-// Package machine says how much memory this process may use.
+// Package machine says how much memory and how many open files this process may have.
 package machine
 
 import (
