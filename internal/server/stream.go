@@ -117,7 +117,7 @@ func (s *Server) newWeb(requests context.Context, name string, limit int, m *met
 		ReadHeaderTimeout: s.config.ReadHeaderTimeout,
 		IdleTimeout:       s.config.IdleTimeout,
 		MaxHeaderBytes:    2 * int(maxHeader), // httpConn.Read is stricter, and counts
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+		ErrorLog:          slog.NewLogLogger(httpLog{s.log.Handler()}, slog.LevelWarn),
 		ConnState:         note,
 		ConnContext:       withConn,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: http2Streams, WriteByteTimeout: s.config.StallTimeout},

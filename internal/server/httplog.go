@@ -1,0 +1,35 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+)
+
+// An httpLog takes the lines of net/http into a log. Many name the address of a client, a new
+// port each time. If that stood in the message, each line would be a message of its own for
+// what bounds lines by message (package seldom), and a client that breaks off connections
+// would use up the messages that are told apart: what else goes wrong would not be logged.
+type httpLog struct{ slog.Handler }
+
+// Handle implements slog.Handler.
+func (l httpLog) Handle(ctx context.Context, r slog.Record) error {
+	message, detail := beforeAddress(strings.TrimSpace(r.Message))
+	cut := slog.NewRecord(r.Time, r.Level, message, r.PC)
+	if detail != "" {
+		cut.AddAttrs(slog.String("detail", detail))
+	}
+	return l.Handler.Handle(ctx, cut)
+}
+
+// beforeAddress cuts a text at its first word that is an address with a port.
+func beforeAddress(text string) (before, rest string) {
+	for i := 0; i < len(text); {
+		word, _, _ := strings.Cut(text[i:], " ")
+		if strings.Contains(strings.TrimSuffix(word, ":"), ":") {
+			return strings.TrimRight(text[:i], " "), text[i:]
+		}
+		i += len(word) + 1
+	}
+	return text, ""
+}
