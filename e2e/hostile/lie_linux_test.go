@@ -13,13 +13,15 @@ import (
 func TestLyingLengths(t *testing.T) {
 	w := guard(t, quick...)
 	body := `[{"name":"lie","tags":{"a":"b"},"timestamp":1700000000000,"value":1}]`
-	second := fmt.Sprintf("POST /api/v1/datapoints HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n%s", w.HTTP, len(body), strings.Replace(body, "lie", "smuggled", 1))
+	smuggled := strings.Replace(body, "lie", "smuggled", 1)
+	second := fmt.Sprintf("POST /api/v1/datapoints HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n%s", w.HTTP, len(smuggled), smuggled)
 	heads := map[string]string{
 		"negative":               "Content-Length: -1\r\n\r\n" + body,
 		"not a number":           "Content-Length: 1e3\r\n\r\n" + body,
 		"beyond 64 bits":         "Content-Length: 99999999999999999999\r\n\r\n" + body,
 		"two lengths":            fmt.Sprintf("Content-Length: %d\r\nContent-Length: 5\r\n\r\n%s", len(body), body),
 		"length and chunks":      fmt.Sprintf("Content-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n%s", len(second), second),
+		"chunks and a length":    "transfer-encoding: chunked\r\ncontent-length: 4\r\n\r\n0\r\n\r\n" + second,
 		"chunks twice":           "Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
 		"unknown coding":         "Transfer-Encoding: zip\r\n\r\n" + body,
 		"chunk size of 17 digit": "Transfer-Encoding: chunked\r\n\r\n11111111111111111\r\n" + body,

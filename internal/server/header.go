@@ -36,7 +36,9 @@ const lingering = 500 * time.Millisecond
 // at once with the end of a header, 4 KiB at most, does not count.
 func (c *httpConn) Read(p []byte) (int, error) {
 	if !c.heading {
-		return c.Conn.Read(p)
+		n, err := c.Conn.Read(p)
+		c.framing.look(p[:n])
+		return n, err
 	}
 	if c.refused {
 		return 0, errHeader // net/http asks twice
@@ -49,6 +51,7 @@ func (c *httpConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.size += n
 	c.lines += bytes.Count(p[:n], []byte{'\n'})
+	c.framing.look(p[:n])
 	return n, err
 }
 

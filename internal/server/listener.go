@@ -93,6 +93,7 @@ type httpConn struct {
 	lines   int // that were read since the header began
 	size    int // bytes, likewise
 	refused bool
+	framing framing
 }
 
 func (c *httpConn) gather() { c.gathering = true }

@@ -28,6 +28,7 @@ type response struct {
 	direct   bool          // answered by the server itself, without looking for a route
 	instead  func() bool   // answers in place of an error of the handler, and reports whether it did; may be nil
 	draining func() bool
+	last     bool // the connection ends with this answer
 
 	control *http.ResponseController
 	stall   time.Duration
@@ -168,7 +169,7 @@ func (rw *response) finishHeader() (text []byte) {
 		h["Content-Security-Policy"] = noScripts
 	}
 	rw.allowOrigin(h)
-	if rw.draining() {
+	if rw.last || rw.draining() {
 		h.Set("Connection", "close")
 	}
 	return text

@@ -74,6 +74,7 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r, ok = withTenant(r)
 	}
 	rw := newResponse(w, r, rt.stall, rt.draining)
+	rw.last = endsTwice(r)
 	defer rt.finish(rw, start)
 	leave, room := rt.crowd.enter(r)
 	defer leave()

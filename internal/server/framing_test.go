@@ -1,0 +1,76 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// A request that says in two ways where it ends is the last one of its connection, wherever
+// its header was read; others are not.
+func TestRequestsThatEndTwice(t *testing.T) {
+	s := start(t, withRoutes(route("POST", "/hello", func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		hello(w, r)
+	})))
+	const (
+		whole   = "POST /hello HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
+		chunked = "POST /hello HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+		twice   = "POST /hello HTTP/1.1\r\nHost: x\r\ncontent-LENGTH: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+	)
+	for _, tc := range []struct {
+		name    string
+		writes  []string
+		answers int  // that the connection still has
+		ends    bool // with the last of them
+	}{
+		{"alone", []string{twice + whole}, 1, true},
+		{"with the length last", []string{"POST /hello HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n" + whole}, 1, true},
+		{"behind others", []string{whole + whole + twice + whole}, 3, true},
+		{"later", []string{whole, chunked, twice + whole}, 3, true},
+		{"without a route", []string{strings.Replace(twice, "/hello", "/none", 1) + whole}, 1, true},
+		{"by chunks alone", []string{chunked, chunked, chunked}, 3, false},
+		{"with other requests that are read already", []string{chunked + twice + whole}, 1, true},
+		{"by both in turn", []string{whole, chunked, whole, chunked}, 4, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := s.dial()
+			w.t = t
+			got := 0
+			var response *http.Response
+			for i, text := range tc.writes {
+				w.send(text)
+				last := i == len(tc.writes)-1
+				for got < tc.answers && (last || got <= i) {
+					response, _ = w.answer()
+					got++
+				}
+			}
+			if response.Close != tc.ends {
+				t.Errorf("the last answer: close=%v, want %v", response.Close, tc.ends)
+			}
+			if _, err := w.r.Peek(1); tc.ends && !errors.Is(err, io.EOF) {
+				t.Errorf("the connection goes on: %v", err)
+			}
+		})
+	}
+}
+
+// The name of the header is found however the text is cut into reads.
+func TestFraming(t *testing.T) {
+	const head = "POST / HTTP/1.1\r\nContent-Type: a\r\nContent-Length: 4\r\n\r\n"
+	for cut := range len(head) {
+		var f framing
+		f.look([]byte(head[:cut]))
+		f.look([]byte(head[cut:]))
+		if n := f.lengths.Load(); n != 1 {
+			t.Errorf("cut at %d: %d headers", cut, n)
+		}
+		f.look([]byte("X-Content-Length: 1\r\n Content-Length: 1\r\nContent\rLength: 1\r\nContent-Lengt"))
+		if n := f.lengths.Load(); n != 1 {
+			t.Errorf("after other names: %d headers", n)
+		}
+	}
+}
