@@ -380,7 +380,8 @@ func (s *Server) drainHTTP(ctx context.Context) {
 	case <-gone:
 	case <-time.After(s.config.CloseGrace):
 	}
-	if err := s.api.http.Shutdown(ctx); err != nil {
+	// Shutdown closes the listener once more, and tells of that when all requests are answered.
+	if err := s.api.http.Shutdown(ctx); err != nil && !errors.Is(err, net.ErrClosed) {
 		s.log.Warn("requests in flight are cut", "error", err)
 	}
 	s.cancel() // ends the queries of what is still there

@@ -97,6 +97,22 @@ func TestTLS(t *testing.T) {
 	}
 }
 
+// A server without requests stops without a word of requests that it has cut. Which of two
+// goroutines closes the listener first is chance, hence several servers.
+func TestQuietStopOverTLS(t *testing.T) {
+	ca := tlstest.NewAuthority(t)
+	for range 10 {
+		var log bytes.Buffer
+		s, _ := secured(t, ca, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+		get(t, client(t, ca.Client(""), false), "https://"+s.Addr("http")+"/api/v1/health/status") // net/http has the listener now
+		s.stop()
+		s.wait()
+		if text := log.String(); strings.Contains(text, "cut") {
+			t.Fatalf("the log says: %s", text)
+		}
+	}
+}
+
 // A client of an authority that is not trusted does not get in, whatever it asks for.
 func TestForeignClientCertificate(t *testing.T) {
 	ca, foreign := tlstest.NewAuthority(t), tlstest.NewAuthority(t)
