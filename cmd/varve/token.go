@@ -109,6 +109,9 @@ func createToken(t terminal, args []string) error {
 	recordToken(t, c, "varve token create", fmt.Sprintf("token %s for %s: role %s, tenants %s, prefix %q", id, g.Name, g.Rights, orNone(l.flags["tenant"]), g.Prefix))
 	fmt.Fprintf(t.stderr, "Token %s for %s. This is the only time that it is shown:\n", id, g.Name)
 	fmt.Fprintln(t.stdout, shown)
+	for _, name := range auth.Missing(g.Tenants, c.HasTenant) {
+		fmt.Fprintf(t.stderr, "There is no tenant %.100q in this configuration: until its key tenants has it, a request with this token gets 404.\n", name)
+	}
 	if !c.Auth.Enabled {
 		fmt.Fprintln(t.stderr, "Servers ask for tokens only with auth.enabled: true, which this configuration does not say.")
 	}

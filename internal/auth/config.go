@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"varve/internal/clip"
 )
 
 // Config are the settings of authentication.
@@ -22,6 +24,27 @@ func DefaultConfig() Config { return Config{ProxyHeader: "X-Forwarded-User"} }
 func (c Config) TakesDatagrams() bool {
 	rules, _ := parseRules(c.Rules)
 	return slices.ContainsFunc(rules, func(r rule) bool { return r.networks != nil && r.on(Datagrams) })
+}
+
+// CheckTenants reports rules for tenants that are not there. c must be valid.
+func (c Config) CheckTenants(there func(name string) bool) (errs []error) {
+	rules, _ := parseRules(c.Rules)
+	for i, r := range rules {
+		for _, name := range Missing(r.grant.Tenants, there) {
+			errs = append(errs, fmt.Errorf("rules: %q: there is no tenant %.100q; the key tenants lists them", clip.Text(c.Rules[i], 200), name))
+		}
+	}
+	return errs
+}
+
+// Missing returns those tenants of a rule or token that are not there.
+func Missing(tenants []string, there func(name string) bool) (missing []string) {
+	for _, name := range tenants {
+		if name != AnyTenant && !there(name) {
+			missing = append(missing, name)
+		}
+	}
+	return missing
 }
 
 // Validate reports all settings that have no meaning.

@@ -58,6 +58,17 @@ func TestBadPolicyInFile(t *testing.T) {
 	}
 }
 
+// All rules for tenants that are not there are reported, each with its file.
+func TestRulesForUnknownTenants(t *testing.T) {
+	const text = "auth: {rules: [cn=a role=read tenant=acme, cn=b role=write tenant=acme+nobody, cn=c role=admin tenant=*, cn=d role=read tenant=no]}\ntenants: [{name: acme}]"
+	_, err := Load(sources(text, "", "--config v.yaml"))
+	const want = `file v.yaml:1: auth.rules: "cn=b role=write tenant=acme+nobody": there is no tenant "nobody"; the key tenants lists them
+file v.yaml:1: auth.rules: "cn=d role=read tenant=no": there is no tenant "no"; the key tenants lists them`
+	if err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
 func TestTenantOf(t *testing.T) {
 	c := Config{DataDir: "data", Tenants: []tenant.Config{{Name: "acme"}}}
 	for dir, want := range map[string]string{
