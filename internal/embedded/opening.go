@@ -30,6 +30,9 @@ func (o *Opening) String() string {
 var (
 	openingSeries = "reading the series"
 	openingLog    = "reading the write-ahead log"
+
+	openingNoSpace = "the disk is full; the store goes on opening when there is space"
+	openingFails   = "a file cannot be written, see the log; it is tried again"
 )
 
 const (
@@ -55,6 +58,16 @@ func (o *Opening) series(id, next model.SeriesNumber) {
 
 func (o *Opening) log(read, size int64) {
 	o.set(&openingLog, openingSeriesUntil, openingLogUntil, read, size)
+}
+
+// failed says why the opening does not go on, in words that anyone may read: the health
+// status is open to all. The next stage replaces them.
+func (o *Opening) failed(err error) {
+	stage := &openingFails
+	if wal.NoSpace(err) {
+		stage = &openingNoSpace
+	}
+	o.set(stage, 0, 0, 0, 0)
 }
 
 // logSize is the size of the log segments that replay reads.

@@ -51,6 +51,9 @@ func (b *backgroundErrors) failed(err error) {
 		b.log.Fatalf("%d failures in a row, the last: %v", n, err)
 		return
 	}
+	if l, ok := b.log.(Logger); ok && l.Failed != nil {
+		l.Failed(err)
+	}
 	b.log.Errorf("background error, it is tried again: %v", err)
 	time.Sleep(min(time.Duration(n), 10) * backgroundPause)
 }

@@ -3,6 +3,7 @@ package catalogue
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 )
 
 // Logger passes the catalogue's messages on. Pebble calls Fatalf when it
@@ -10,13 +11,22 @@ import (
 type Logger struct {
 	Log   *slog.Logger
 	Fatal func(reason string) // see the embedded store's Options
+
+	// Failed, if not nil, is called when work in the background has failed and is tried again.
+	Failed func(error)
 }
 
 func (l Logger) Infof(format string, args ...any) {
 	l.Log.Debug("catalogue: " + fmt.Sprintf(format, args...))
 }
 
+// Errorf keeps an error out of the message: it names another file each time, and the log
+// counts the lines of one message.
 func (l Logger) Errorf(format string, args ...any) {
+	if text, ok := strings.CutSuffix(format, ": %v"); ok && len(args) == 1 {
+		l.Log.Error("catalogue: "+text, "error", args[0])
+		return
+	}
 	l.Log.Error("catalogue: " + fmt.Sprintf(format, args...))
 }
 
