@@ -40,6 +40,9 @@ func directories(c config.Config, running bool) []Finding {
 		found[0].Text += ", will be made"
 	}
 	found = append(found, fileSystem(at), space("disk space", at, least, key))
+	if c.Store == config.Embedded {
+		found = append(found, reserve(least, int64(c.Embedded.HeadBytesMax))...)
+	}
 	if dir := c.Embedded.BackupDir; dir != "" && c.Store == config.Embedded {
 		at, _ := nearest(dir)
 		found = append(found, directory("backup directory", dir, running), space("backup space", at, least, key))
@@ -110,12 +113,25 @@ func spaceLeft(check string, free, total, least int64, key string) Finding {
 	text := fmt.Sprintf("%s of %s are free", size(free), size(total))
 	const do = "free space on the disk, or use a larger one; nothing in the data directory may be deleted by hand but backups"
 	switch {
+	case total <= least+least/4:
+		return Finding{check, Fault, fmt.Sprintf("%s, and %s of %s is too large for this disk: once writing has stopped it would not resume below %s", text, key, size(least), size(least+least/4)),
+			"use a larger disk, or set " + key + " to a tenth of this one"}
 	case free < least:
 		return Finding{check, Fault, fmt.Sprintf("%s, fewer than %s of %s: writes are refused", text, key, size(least)), do}
 	case free < total/5:
 		return Finding{check, Warning, text + ", less than a fifth: merges need room for the largest partition", do}
 	}
 	return ok(check, "%s", text)
+}
+
+// reserve tells whether what is in memory fits into what is kept free. If it does not, the
+// store of a full disk takes samples that it cannot write to files.
+func reserve(least, head int64) []Finding {
+	if least == 0 || least >= head {
+		return nil
+	}
+	return []Finding{{"disk space", Warning, fmt.Sprintf("embedded.min_free_bytes of %s is less than embedded.head_bytes_max of %s: on a full disk samples in memory may not fit into files", size(least), size(head)),
+		"set embedded.min_free_bytes to embedded.head_bytes_max or more"}}
 }
 
 // fileSystem tells whether dir is on a file system that keeps what was synced.

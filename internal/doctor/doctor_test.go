@@ -67,6 +67,13 @@ func TestSpace(t *testing.T) {
 	wants(t, spaceLeft("disk space", 50*gib, 100*gib, gib, "key"), OK, "50.0 GiB of 100.0 GiB")
 	wants(t, spaceLeft("disk space", 10*gib, 100*gib, gib, "key"), Warning, "less than a fifth")
 	wants(t, spaceLeft("disk space", gib/2, 100*gib, gib, "key"), Fault, "fewer than key of 1024.0 MiB: writes are refused")
+	wants(t, spaceLeft("disk space", 110*gib, 125*gib, 100*gib, "key"), Fault, "it would not resume below 125.0 GiB")
+	wants(t, spaceLeft("disk space", 110*gib, 126*gib, 100*gib, "key"), OK, "110.0 GiB of 126.0 GiB")
+	for least, warns := range map[int64]int{0: 0, gib - 1: 1, gib: 0} {
+		if found := reserve(least, gib); len(found) != warns {
+			t.Errorf("%d bytes kept free: %v", least, found)
+		}
+	}
 }
 
 func TestFileSystems(t *testing.T) {

@@ -19,7 +19,7 @@ type Config struct {
 
 	HeadBytesMax units.Bytes `yaml:"head_bytes_max" doc:"Memory for recent samples and the names of new series, at most 2GiB. At three tenths of it they are written to files; at all of it writers and deletes wait until they are. Byte strings count with their full length."`
 
-	MinFreeBytes units.Bytes `yaml:"min_free_bytes" doc:"Free disk space below which writes are refused, so that what was accepted can still be written to files. Writing resumes at a quarter more. 0 turns the check off."`
+	MinFreeBytes units.Bytes `yaml:"min_free_bytes" doc:"Free disk space below which writes are refused, so that what was accepted can still be written to files. Writing resumes at a quarter more. Less than head_bytes_max may not be enough for what is in memory. 0 turns the check off."`
 
 	BackupDir string `yaml:"backup_dir" doc:"Directory in which backups are made. On the disk of the data directory a backup takes no space at first. Empty is backups in the data directory."`
 
