@@ -198,7 +198,7 @@ func TestTimelinesOverCassandra(t *testing.T) {
 }
 
 // What waits in the spool of timelines is shown in the health status and under /admin, and a
-// server that is to use another keyspace does not start.
+// server that is to use another keyspace, or the embedded store, does not start.
 func TestSpoolOfTimelinesIsShown(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{"--store=cassandra", "--cassandra-hosts=127.0.0.1:1", "--timeline-spool=journal"}
@@ -221,9 +221,32 @@ func TestSpoolOfTimelinesIsShown(t *testing.T) {
 		t.Errorf("the health check answers %d: events are taken", status)
 	}
 	p.kill()
-	status, _, errs := once(t, nil, append([]string{"serve", "--data-dir", dir, "--http-addr=127.0.0.1:0", "--telnet-addr=127.0.0.1:0", "--carbon-addr=127.0.0.1:0", "--pickle-addr=127.0.0.1:0", "--cassandra-keyspace=other"}, args...)...)
+	serve := []string{"serve", "--data-dir", dir, "--http-addr=127.0.0.1:0", "--telnet-addr=127.0.0.1:0", "--carbon-addr=127.0.0.1:0", "--pickle-addr=127.0.0.1:0"}
+	status, _, errs := once(t, nil, serve...)
+	if want := "2 events of timelines in " + filepath.Join(dir, "timeline-spool") + " wait for keyspace kairosdb, but the settings say store: embedded. Start with"; status == 0 || !strings.Contains(errs, want) {
+		t.Errorf("with the embedded store: %d\n%s\nwant %s", status, errs, want)
+	}
+	status, _, errs = once(t, nil, append(append(serve, "--cassandra-keyspace=other"), args...)...)
 	if want := "2 events of timelines in " + filepath.Join(dir, "timeline-spool") + " wait for keyspace kairosdb, but the settings name keyspace other."; status == 0 || !strings.Contains(errs, want) {
 		t.Errorf("with another keyspace: %d\n%s\nwant %s", status, errs, want)
+	}
+}
+
+// A server that is to use the embedded store does not start while samples wait for Cassandra,
+// and starts when none does.
+func TestEmbeddedStoreBesideSpool(t *testing.T) {
+	dir := t.TempDir()
+	p := start(t, dir, "--store=cassandra", "--cassandra-hosts=127.0.0.1:1")
+	p.kill()
+	start(t, dir).kill()
+	p = start(t, dir, "--store=cassandra", "--cassandra-hosts=127.0.0.1:1")
+	if status, body := p.do("POST", "/api/v1/datapoints", `[{"name":"spooled","tags":{"host":"b"},"timestamp":1700000000000,"value":2}]`); status != 204 {
+		t.Fatalf("%d %s", status, body)
+	}
+	p.kill()
+	status, _, errs := once(t, nil, "serve", "--data-dir", dir, "--http-addr=127.0.0.1:0", "--telnet-addr=127.0.0.1:0", "--carbon-addr=127.0.0.1:0", "--pickle-addr=127.0.0.1:0")
+	if want := "1 samples in " + filepath.Join(dir, "spool") + " wait for keyspace kairosdb, but the settings say store: embedded. Start with store: cassandra and POST /admin/flush; or"; status == 0 || !strings.Contains(errs, want) {
+		t.Errorf("%d\n%s\nwant %s", status, errs, want)
 	}
 }
 

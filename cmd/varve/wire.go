@@ -39,6 +39,7 @@ import (
 	"varve/internal/stream"
 	"varve/internal/timeline"
 	timelines "varve/internal/timeline/api"
+	"varve/internal/timeline/spooled"
 	"varve/internal/transfer"
 )
 
@@ -91,6 +92,9 @@ func openBackend(c config.Config, shelf *retention.Shelf, opening *embedded.Open
 
 // openEmbedded opens the store in data_dir.
 func openEmbedded(c config.Config, shelf *retention.Shelf, opening *embedded.Opening, registry prometheus.Registerer, log *slog.Logger) (*backend, error) {
+	if err := checkLeftSpools(c); err != nil {
+		return nil, err
+	}
 	if !c.Retention.Enforce {
 		shelf = nil
 	}
@@ -130,6 +134,12 @@ func openEmbedded(c config.Config, shelf *retention.Shelf, opening *embedded.Ope
 		largest: culprits(s.LargestMetrics),
 		fastest: culprits(s.FastestMetrics),
 	}, nil
+}
+
+// checkLeftSpools reports what a server over Cassandra has acknowledged in this data directory
+// and not delivered. The embedded store would not show it.
+func checkLeftSpools(c config.Config) error {
+	return errors.Join(cassandra.CheckLeftSpools(vfs.Default, c.DataDir, c.Cassandra.Spool), spooled.CheckLeft(vfs.Default, filepath.Join(c.DataDir, spoolDir)))
 }
 
 // damagedStore says what to do about a file of the store in dir that cannot be read.

@@ -65,13 +65,6 @@ func (k *Keyspaces) Settle(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// A leftSpool is that of a keyspace which the settings do not name any more. No samples
-// wait there, but hours of some may not be noted yet.
-type leftSpool struct {
-	dir     string
-	unnoted *downsample.Hours
-}
-
 // removeSpools removes spools once their hours are in that of the first keyspace.
 func (k *Keyspaces) removeSpools(ctx context.Context, fsys vfs.FS, left []leftSpool) error {
 	notes := k.stores[0].spool.Notes()

@@ -153,21 +153,15 @@ func makeSpools(fsys vfs.FS, dir string, cfg Config) (left []leftSpool, err erro
 // lookLeft looks at the spool of a keyspace that the settings do not name any more. It is
 // an error if samples wait in it.
 func lookLeft(fsys vfs.FS, dir, name string, cfg spool.Config) (leftSpool, error) {
-	left, err := spool.Open(fsys, dir, cfg, spool.Options{Section: "cassandra.spool"})
-	if err != nil {
-		return leftSpool{}, fmt.Errorf("look whether samples wait for keyspace %s, which cassandra.keyspaces does not name any more: %w", name, err)
-	}
-	waiting, unnoted := left.Health().Samples, left.Notes().Unnoted()
-	file := &targetFile{fs: fsys, dir: dir}
-	err = errors.Join(file.read(), left.Close())
+	left, err := lookInto(fsys, dir, cfg)
 	switch {
 	case err != nil:
-		return leftSpool{}, fmt.Errorf("look whether samples wait in %s: %w", dir, err)
-	case waiting > 0:
-		return leftSpool{}, fmt.Errorf("%d samples in %s wait for %s, and cassandra.keyspaces has no %s any more. Start with the settings of before and POST /admin/flush; "+
-			"or remove the directory, and they are lost", waiting, dir, file.now, name)
+		return left, fmt.Errorf("look whether samples in %s wait for keyspace %s, which cassandra.keyspaces does not name any more: %w", dir, name, err)
+	case left.waiting > 0:
+		return left, fmt.Errorf("%d samples in %s wait for %s, and cassandra.keyspaces has no %s any more. Start with the settings of before and POST /admin/flush; "+
+			"or remove the directory, and they are lost", left.waiting, dir, left.owner, name)
 	}
-	return leftSpool{dir, unnoted}, nil
+	return left, nil
 }
 
 // of returns the place of the store that keeps a metric.

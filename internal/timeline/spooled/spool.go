@@ -132,6 +132,18 @@ func (s *Spool) openLog() error {
 		},
 		Final: "the spool of timelines takes no more events until the server is restarted",
 	})
+	err := s.replay()
+	if err != nil {
+		return err
+	}
+	if err = s.log.Open(0); wal.NoSpace(err) {
+		err = s.log.OpenFull(err)
+	}
+	return err
+}
+
+// replay counts what an earlier process has left.
+func (s *Spool) replay() error {
 	_, err := wal.Replay(s.fs, s.dir, wal.ReplayOptions{}, func(_ wal.Segment, _ byte, payload []byte) error {
 		events, err := decode(payload)
 		if err != nil || len(events) == 0 {
@@ -145,12 +157,6 @@ func (s *Spool) openLog() error {
 		s.bytes.Add(int64(len(payload)) + wal.RecordOverhead)
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	if err = s.log.Open(0); wal.NoSpace(err) {
-		err = s.log.OpenFull(err)
-	}
 	return err
 }
 

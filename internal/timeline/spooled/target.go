@@ -7,6 +7,8 @@ import (
 	"io"
 	"io/fs"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"varve/internal/safefile"
 	"varve/internal/wal"
 )
@@ -32,6 +34,25 @@ func (e *MisdirectedError) Error() string {
 		"or start with another data_dir, and keep this one until its events are stored; "+
 		"or, if this is the same data under another name, remove the file %s/%s, and they are stored here",
 		e.Events, e.Dir, e.For, e.Now, e.Dir, targetName)
+}
+
+// CheckLeft reports events in dir that were acknowledged and wait for Cassandra, for a server
+// that does not use Cassandra any more: it would show none of them.
+func CheckLeft(fsys vfs.FS, dir string) error {
+	if _, err := fsys.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	s := &Spool{fs: fsys, dir: dir}
+	err := s.replay()
+	owner, targetErr := s.readTarget()
+	if err = errors.Join(err, targetErr); err != nil {
+		return fmt.Errorf("look whether events of timelines in %s wait for Cassandra: %w", dir, err)
+	}
+	if n := s.waiting.Load(); n > 0 {
+		return fmt.Errorf("%d events of timelines in %s wait for keyspace %s, but the settings say store: embedded. Start with store: cassandra and POST /admin/flush; "+
+			"or start with another data_dir, and keep this one until its events are stored; or remove the directory, and they are lost", n, dir, owner.Keyspace)
+	}
+	return nil
 }
 
 // aim refuses another keyspace than the one that events wait for, and notes down for which one

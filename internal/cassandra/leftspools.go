@@ -1,0 +1,69 @@
+package cassandra
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/downsample"
+	"varve/internal/spool"
+)
+
+// CheckLeftSpools reports samples below dir that were acknowledged and wait for Cassandra, for
+// a server that does not use Cassandra any more: it would show none of them.
+func CheckLeftSpools(fsys vfs.FS, dir string, cfg spool.Config) error {
+	dirs := []string{fsys.PathJoin(dir, spoolName)}
+	all := fsys.PathJoin(dir, spoolsName)
+	names, err := fsys.List(all)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("look whether samples wait for Cassandra: %w", err)
+	}
+	for _, name := range names {
+		if checkFileName(name) == nil { // else another's file
+			dirs = append(dirs, fsys.PathJoin(all, name))
+		}
+	}
+	var errs []error
+	for _, d := range dirs {
+		errs = append(errs, checkLeftSpool(fsys, d, cfg))
+	}
+	return errors.Join(errs...)
+}
+
+func checkLeftSpool(fsys vfs.FS, dir string, cfg spool.Config) error {
+	if _, err := fsys.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	left, err := lookInto(fsys, dir, cfg)
+	if err != nil {
+		return fmt.Errorf("look whether samples in %s wait for Cassandra: %w", dir, err)
+	}
+	if left.waiting == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d samples in %s wait for %s, but the settings say store: embedded. Start with store: cassandra and POST /admin/flush; "+
+		"or start with another data_dir, and keep this one until its samples are written; or remove the directory, and they are lost", left.waiting, dir, left.owner)
+}
+
+// A leftSpool is a spool that nobody uses any more.
+type leftSpool struct {
+	dir     string
+	owner   target            // where its samples belong
+	waiting int64             // samples
+	unnoted *downsample.Hours // of samples whose roll-ups nobody has noted to be computed again
+}
+
+// lookInto looks at the spool in dir.
+func lookInto(fsys vfs.FS, dir string, cfg spool.Config) (l leftSpool, err error) {
+	left, err := spool.Open(fsys, dir, cfg, spool.Options{Section: "cassandra.spool"})
+	if err != nil {
+		return l, err
+	}
+	file := &targetFile{fs: fsys, dir: dir}
+	l = leftSpool{dir: dir, waiting: left.Health().Samples, unnoted: left.Notes().Unnoted()}
+	err = errors.Join(file.read(), left.Close())
+	l.owner = file.now
+	return l, err
+}
