@@ -58,7 +58,7 @@ func health(t terminal, args []string) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(t.stdout, "%s is well\n", base)
+	_, err = fmt.Fprintf(t.stdout, "%s is well%s\n", base, failedChecks(client, base)) // what concerns a part of the data
 	return err
 }
 

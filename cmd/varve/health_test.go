@@ -41,6 +41,20 @@ func TestHealthOverTLS(t *testing.T) {
 	wantRun(t, 1, []string{"certificate"}, "health", "--url", server.URL)
 }
 
+// TestHealthOfPart: what has failed in a part of the data does not make the server unwell,
+// and is told.
+func TestHealthOfPart(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/api/v1/health/status" {
+			w.Write([]byte(`["Datastore-Query: OK","Datastore-Files: FAIL"]`))
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	defer server.Close()
+	wantRun(t, 0, []string{server.URL + " is well; Datastore-Files: FAIL\n"}, "health", "--url", server.URL)
+}
+
 // TestHealthWaits: a server that is still opening its store is waited for, and what it
 // says of itself is told.
 func TestHealthWaits(t *testing.T) {

@@ -264,8 +264,11 @@ type salvaged struct {
 }
 
 func (s *salvaged) text() string {
+	if s.samples == 0 && s.known {
+		return fmt.Sprintf("nothing of it could be read; all %d samples are lost", s.properties.Samples)
+	}
 	if s.samples == 0 {
-		return "nothing of it could be read"
+		return "nothing of it could be read; how many samples are lost is not known"
 	}
 	text := fmt.Sprintf("%d samples in %d chunks are now in %s/%s", s.samples, s.chunks, datadir.Blocks, s.name)
 	switch {
