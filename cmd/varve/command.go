@@ -133,10 +133,19 @@ func find(args []string) (found command, words int, err error) {
 		return found, 0, &usageError{fmt.Errorf("%s: say what to do: varve %s", name, strings.Join(rest, ", varve "))}
 	}
 	hint := "varve help lists the commands"
-	if near := config.Nearest(name, names); near != "" {
+	if near := config.Nearest(name, append(firstWords(names), names...)); near != "" {
 		hint = "did you mean " + near + "?"
 	}
 	return found, 0, &usageError{fmt.Errorf("unknown command %q; %s", name, hint)}
+}
+
+// firstWords are those that commands begin with.
+func firstWords(names []string) (words []string) {
+	for _, name := range names {
+		first, _, _ := strings.Cut(name, " ")
+		words = append(words, first)
+	}
+	return words
 }
 
 // below returns the names of commands of several words that begin with one.

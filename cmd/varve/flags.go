@@ -54,7 +54,7 @@ func parseLine(args []string, names ...string) (line, error) {
 			value, args = args[0], args[1:]
 		}
 		if scheme, _, ok := strings.Cut(value, "://"); ok && name == "http-addr" {
-			return l, &usageError{fmt.Errorf("flag --http-addr: %q: want host:port, without %s://", value, scheme)}
+			return l, &usageError{fmt.Errorf("flag --http-addr: %q: want host:port, without %s://%s", value, scheme, tlsHint(scheme))}
 		}
 		l.flags[name] = value
 		l.all[name] = append(l.all[name], value)
@@ -311,3 +311,11 @@ func (l line) reach(ctx context.Context) (*remote.Server, error) {
 
 // online reports whether the command is about a running server.
 func (l line) online() bool { return l.flags["http-addr"] != "" }
+
+// tlsHint says how a command speaks TLS, whose user has written a URL for it.
+func tlsHint(scheme string) string {
+	if scheme != "https" {
+		return ""
+	}
+	return "; commands speak TLS if the variable VARVE_CA_FILE names a file with the authority of the server's certificate"
+}

@@ -24,6 +24,10 @@ const (
 	caVariable    = "VARVE_CA_FILE" // the authority of the server's certificate; with it they speak TLS
 )
 
+// plainFault begins what a server says to plain HTTP at a port for TLS. That a URL needs
+// https:// helps browsers, but commands take addresses.
+const plainFault = "this port speaks TLS"
+
 // maxAnswer bounds what is read of an answer.
 const maxAnswer = 256 << 20
 
@@ -86,7 +90,11 @@ func (e *StatusError) Error() string { return e.text }
 func (s *Server) Refusal(status int, text []byte) *StatusError {
 	var refusal struct{ Errors []string }
 	if json.Unmarshal(text, &refusal) == nil && len(refusal.Errors) > 0 {
-		return &StatusError{status, strings.Join(refusal.Errors, "\n") + s.tokenHint(status)}
+		said := strings.Join(refusal.Errors, "\n")
+		if s.scheme == "http" && strings.HasPrefix(said, plainFault) {
+			said = plainFault + "; commands speak it if the variable " + caVariable + " names a file with the authority of the server's certificate"
+		}
+		return &StatusError{status, said + s.tokenHint(status)}
 	}
 	return &StatusError{status, strings.TrimSpace(fmt.Sprintf("the server at %s answers %d %s %s",
 		s.Addr, status, http.StatusText(status), clip.Text(string(bytes.TrimSpace(text)), 300)))}

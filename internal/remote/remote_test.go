@@ -84,6 +84,23 @@ func TestTokenHint(t *testing.T) {
 	}
 }
 
+// A command that speaks plain HTTP to a port for TLS is told how to speak TLS.
+func TestPlainToTLS(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		io.WriteString(w, `{"errors":["this port speaks TLS; use https://"]}`)
+	}))
+	defer s.Close()
+	server, err := New(strings.TrimPrefix(s.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "this port speaks TLS; commands speak it if the variable VARVE_CA_FILE names a file with the authority of the server's certificate"
+	if _, err := server.Ask(t.Context(), "GET", "/", nil); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
 // With an authority in the environment commands speak TLS, and believe its servers only.
 func TestAuthority(t *testing.T) {
 	dir := t.TempDir()
