@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -334,19 +335,25 @@ func TestGreetingWithTokens(t *testing.T) {
 				t.Fatalf("%q: the server does not take the token", flags)
 			}
 		}
-		info, err := os.Stat(dir)
+		err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.IsDir() {
+				return err
+			}
+			info, err := d.Info()
+			if err == nil && info.Mode().Perm()&0o007 != 0 && runtime.GOOS != "windows" {
+				t.Errorf("%s of the data directory has mode %v", path, info.Mode())
+			}
+			return err
+		})
 		if err != nil {
 			t.Fatal(err)
-		}
-		if info.Mode().Perm()&0o007 != 0 && runtime.GOOS != "windows" {
-			t.Errorf("the data directory has mode %v", info.Mode())
 		}
 	}
 }
 
 func TestOwnPages(t *testing.T) {
 	p := start(t, t.TempDir())
-	p.put("put bad.line now 1 host=a", "put good.line 1700000000 1 host=a")
+	p.put("put short", "put bad.line now 1 host=a", "put good.line 1700000000 1 host=a")
 	p.values("good.line", 1)
 	for { // a refusal is listed when its block has been stored
 		if _, body := p.do("GET", "/admin/rejected", ""); strings.Contains(body, "bad.line") {
@@ -363,7 +370,7 @@ func TestOwnPages(t *testing.T) {
 		{"/api/v1/health/status", 200, []string{`["JVM-Thread-Deadlock: OK","Datastore-Query: OK"]`}},
 		{"/api/v1/version/", 200, []string{"KairosDB"}},
 		{"//api/v1/metricnames", 200, []string{`{"results":["good.line"]}`}},
-		{"/admin/rejected", 200, []string{"put bad.line now 1 host=a"}},
+		{"/admin/rejected", 200, []string{"want: put <metric> <time> <value>", "put bad.line now 1 host=a"}},
 		{"/internal/metrics", 200, []string{"varve_build_info{", "varve_server_http_requests_total{", "varve_ingest_", "varve_telnet_", "varve_wal_", "go_goroutines ", "process_resident_memory_bytes "}},
 		{"/debug/pprof/", 404, nil},
 		{"/api/v1/nothing", 404, nil},

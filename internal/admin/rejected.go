@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -24,13 +25,17 @@ func rejected(p *ingest.Pipeline) http.HandlerFunc {
 		w.Header().Set("Cache-Control", "no-store")
 		fmt.Fprintf(w, "{\n \"total\": %d,\n \"rejected\": [", total)
 		before, end := "\n  ", "]\n}\n"
+		var text bytes.Buffer
+		encoder := json.NewEncoder(&text)
+		encoder.SetEscapeHTML(false) // people read it, and it is no HTML
+		encoder.SetIndent("  ", " ")
 		for i := range list {
-			text, err := json.MarshalIndent(&list[i], "  ", " ")
-			if err != nil {
+			text.Reset()
+			if err := encoder.Encode(&list[i]); err != nil {
 				panic(err) // plain texts and numbers
 			}
 			io.WriteString(w, before)
-			if _, err := w.Write(text); err != nil {
+			if _, err := w.Write(bytes.TrimSuffix(text.Bytes(), []byte("\n"))); err != nil {
 				return
 			}
 			before, end = ",\n  ", "\n ]\n}\n"

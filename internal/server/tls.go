@@ -121,13 +121,14 @@ func (s *Server) certificateTrouble() string {
 func loadKeys(c TLSConfig) (*keys, error) {
 	var texts [3][]byte
 	digest := sha256.New()
+	names := []string{"cert_file", "key_file", "client_ca_file"}
 	for i, path := range []string{c.CertFile, c.KeyFile, c.ClientCAFile} {
 		if path == "" {
 			continue
 		}
 		text, err := readSmall(path)
 		if err != nil {
-			return nil, fmt.Errorf("TLS: %w", err)
+			return nil, fmt.Errorf("server.tls.%s: %w", names[i], err)
 		}
 		texts[i] = text
 		fmt.Fprintf(digest, "%d:%s", len(text), text)

@@ -17,6 +17,7 @@ import (
 	"varve/internal/embedded/datadir"
 	"varve/internal/model"
 	"varve/internal/record"
+	"varve/internal/safefile"
 	"varve/internal/store"
 	"varve/internal/units"
 	"varve/internal/wal"
@@ -143,6 +144,14 @@ func createPebble(dir string, o *pebble.Options, fresh bool) error {
 	}
 	if !fresh {
 		return errGone
+	}
+	// Pebble would make the directory for all users of the machine.
+	err := o.FS.MkdirAll(dir, 0o750)
+	if err == nil {
+		err = safefile.SyncDir(o.FS, o.FS.PathDir(dir))
+	}
+	if err != nil {
+		return err
 	}
 	db, err := pebble.Open(dir, o)
 	if err != nil {
