@@ -17,6 +17,7 @@ import (
 	"varve/internal/config"
 	"varve/internal/model"
 	"varve/internal/remote"
+	"varve/internal/units"
 )
 
 // A line is the command line of a command that takes a few flags of its own and
@@ -193,25 +194,11 @@ func parseTime(text string) (int64, error) {
 
 // parseAge reads a time such as 90m, 12h, 30d or 8w.
 func parseAge(text string) (time.Duration, error) {
-	bad := fmt.Errorf("%q: want a time such as 90m, 12h, 30d or 8w", text)
-	number, unit := text, time.Duration(0)
-	for suffix, u := range map[string]time.Duration{"d": 24 * time.Hour, "w": 7 * 24 * time.Hour} {
-		if rest, ok := strings.CutSuffix(text, suffix); ok {
-			number, unit = rest, u
-		}
+	d, err := units.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return 0, fmt.Errorf("%q: want a time such as 90m, 12h, 30d or 8w", text)
 	}
-	if unit == 0 {
-		d, err := time.ParseDuration(text)
-		if err != nil || d <= 0 {
-			return 0, bad
-		}
-		return d, nil
-	}
-	n, err := strconv.ParseInt(number, 10, 32)
-	if err != nil || n <= 0 || time.Duration(n) > (1<<63-1)/unit {
-		return 0, bad
-	}
-	return time.Duration(n) * unit, nil
+	return d, nil
 }
 
 // dataDir returns where the data is.

@@ -94,7 +94,7 @@ func sources(file, environment, args string) Sources {
 }
 
 func TestLayers(t *testing.T) {
-	file := "dir: file\ncache:\n  size: 2MiB\n  max_age: 2h\n  on: true\n  ways: 2\n"
+	file := "dir: file\ncache:\n  size: 2MiB\n  max_age: 2d\n  on: true\n  ways: 2\n"
 	got := defaultSample()
 	layers, err := load(&got, sources(file,
 		"PATH=/bin VARVE_CACHE_SIZE=3MiB VARVE_CACHE_WAYS=3 VARVE_CACHE_RATIO=0.5 VARVE_CACHE_LEVEL=warn",
@@ -103,7 +103,7 @@ func TestLayers(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := sample{Dir: "file", Cache: caching{
-		Size: 3 * units.MiB, Age: 2 * time.Hour, Ratio: 0.5, Small: 200, Level: slog.LevelWarn}}
+		Size: 3 * units.MiB, Age: 48 * time.Hour, Ratio: 0.5, Small: 200, Level: slog.LevelWarn}}
 	want.Cache.Deep.Ways = 7
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
@@ -177,7 +177,7 @@ func TestErrors(t *testing.T) {
 		{"not YAML", "dir: x\n  cache: [", "", "",
 			"file v.yaml:2: mapping values are not allowed in this context"},
 		{"no unit", "cache: {max_age: 10}", "", "",
-			`file v.yaml:1: cache.max_age: time "10": want a number with a unit, such as 100ms, 10s, 5m or 24h`},
+			`file v.yaml:1: cache.max_age: time "10": want a number with a unit, such as 100ms, 10s, 5m, 24h or 30d`},
 		{"size", "", "VARVE_CACHE_SIZE=1TB", "",
 			`environment VARVE_CACHE_SIZE: cache.size: size "1TB": want a whole number, or one with KiB, MiB, GiB, kB, MB or GB`},
 		{"unknown variable", "", "VARVE_CACHE_SIZ=1", "",

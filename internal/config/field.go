@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"varve/internal/units"
 )
 
 // A field is one setting, or a section of settings, of a configuration struct.
@@ -141,9 +143,9 @@ func setText(v reflect.Value, text string) error {
 		*p = splitList(text)
 		return nil
 	case *time.Duration:
-		d, err := time.ParseDuration(text)
+		d, err := units.ParseDuration(text)
 		if err != nil {
-			return fmt.Errorf("time %q: want a number with a unit, such as 100ms, 10s, 5m or 24h", text)
+			return fmt.Errorf("time %q: want a number with a unit, such as 100ms, 10s, 5m, 24h or 30d", text)
 		}
 		*p = d
 		return nil

@@ -55,7 +55,7 @@ that does exist. All problems are reported at once. The variables that Kubernete
 A list is written ` + "`[a, b]`" + ` in the file and ` + "`a,b`" + ` in a variable or flag. A list of sections, such as ` + "`cassandra.read_clusters`" + `,
 can be given in a file only.
 
-Sizes are whole numbers of bytes or carry KiB, MiB, GiB, kB, MB or GB. Times carry a unit: 100ms, 10s, 5m, 24h.
+Sizes are whole numbers of bytes or carry KiB, MiB, GiB, kB, MB or GB. Times carry a unit: 100ms, 10s, 5m, 24h, 30d, 8w.
 
 ` + "`varve config`" + ` takes the same flags, file and variables as ` + "`varve serve`" + ` and prints the configuration
 that would be in force, as a YAML file with comments. It says which layer set each value that is not left to its default.
