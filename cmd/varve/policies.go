@@ -66,6 +66,10 @@ func policies(t terminal, args []string) error {
 }
 
 func listRules(t terminal, book *retention.Book) {
+	if len(book.Rules) == 0 && len(book.Aggregations) == 0 {
+		fmt.Fprintln(t.stdout, "\nThere are no rules: retention.policies or graphite.storage_schemas of a configuration (--config) would have them.")
+		return
+	}
 	fmt.Fprintf(t.stdout, "\n%d rules of stages, of which the first one counts that matches a series:\n", len(book.Rules))
 	for _, r := range book.Rules {
 		fmt.Fprintf(t.stdout, "  %v\n", r)

@@ -36,4 +36,8 @@ func TestPoliciesCommand(t *testing.T) {
 			t.Errorf("%s: %d\n%s, want %s", args, code, out.String(), want)
 		}
 	}
+	var out strings.Builder
+	if code := run(terminal{stdout: &out, stderr: &out}, []string{"policies"}); code != exitOK || !strings.Contains(out.String(), "There are no rules: ") {
+		t.Errorf("without rules: %d\n%s", code, out.String())
+	}
 }

@@ -449,3 +449,18 @@ func TestKairosDB(t *testing.T) {
 		t.Error("a point that only KairosDB has is not found")
 	}
 }
+
+// The last line says what was found, and that an error left nothing to compare.
+func TestLastLine(t *testing.T) {
+	for want, r := range map[string]*Report{
+		"\n1 difference\n":         {Count: 1},
+		"\n2 differences\n":        {Count: 2},
+		"\nno differences\n":       {Metrics: 1},
+		"\nnothing was compared\n": {broken: true},
+		"\nno differences until an error ended the comparison\n": {broken: true, Metrics: 1},
+	} {
+		if got := text(t, r); !strings.HasSuffix(got, want) {
+			t.Errorf("got %q, want %q at its end", got, want)
+		}
+	}
+}

@@ -62,8 +62,8 @@ var (
 	inOrder  = []string{"first", "last", "diff"}
 )
 
-// Units of sampling, with their length in ms.
-var units = []struct {
+// rangeUnits are those of sampling, with their length in ms.
+var rangeUnits = []struct {
 	name string
 	ms   int64
 }{{"seconds", 1e3}, {"minutes", 60e3}, {"hours", 3600e3}, {"days", 86400e3}}
@@ -138,7 +138,7 @@ func (m *maker) aggregators(q question, single bool) []aggregator {
 		return []aggregator{a}
 	}
 	var fitting []sampling
-	for _, u := range units {
+	for _, u := range rangeUnits {
 		for _, n := range []int64{1, 5, 6, 12, 30} {
 			if (q.End-q.Start)/(u.ms*n) <= maxBuckets {
 				fitting = append(fitting, sampling{n, u.name})

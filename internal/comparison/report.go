@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"varve/internal/units"
 )
 
 // A Report is what a comparison has found.
@@ -137,8 +139,8 @@ func (r *Report) WriteText(w io.Writer) error {
 	}
 	switch {
 	case !r.Equal():
-		p.printf("\n%d differences\n", r.Count)
-	case r.broken:
+		p.printf("\n%s\n", units.Count(r.Count, "difference"))
+	case r.broken && r.Nothing() == "":
 		p.printf("no differences until an error ended the comparison\n")
 	case r.Nothing() != "":
 		p.printf("nothing was compared\n")
