@@ -181,14 +181,14 @@ func (s *Server) Listen() error {
 		s.useKeys(k)
 	}
 	var errs []error
+	var without []*listening
 	for _, st := range s.streams {
 		if !s.wants(st) {
 			continue
 		}
 		err := st.open()
 		if errors.Is(err, syscall.EADDRINUSE) && st.optional {
-			s.log.Warn("another program listens at this address, so the server starts without this listener; set server."+st.key()+" to another address, or to none",
-				"listener", st.name, "address", st.addr)
+			without = append(without, st)
 			continue
 		}
 		if err != nil {
@@ -214,6 +214,10 @@ func (s *Server) Listen() error {
 			}
 		}
 		return errors.Join(errs...)
+	}
+	for _, st := range without {
+		s.log.Warn("another program listens at this address, so the server starts without this listener; set server."+st.key()+" to another address, or to none",
+			"listener", st.name, "address", st.addr)
 	}
 	s.tellExposure()
 	return nil

@@ -993,7 +993,12 @@ func TestDefaultOfCarbonMayBeTaken(t *testing.T) {
 	if s.Addr("carbon") != "" || !strings.Contains(log.String(), "server.carbon_addr") || !strings.Contains(log.String(), "level=WARN") {
 		t.Errorf("carbon listens on %q; log:\n%s", s.Addr("carbon"), &log)
 	}
-	c.CarbonAddr = "localhost:2003"
+	log.Reset()
+	c.HTTPAddr = s.Addr("http") // is taken: a server that does not start says nothing of what it starts without
+	if err := New(Options{Config: c, Log: slog.New(slog.NewTextHandler(&log, nil)), Registry: prometheus.NewRegistry(), Front: Front{Streams: streams}}).Listen(); err == nil || log.Len() > 0 {
+		t.Errorf("%v; log:\n%s", err, &log)
+	}
+	c.HTTPAddr, c.CarbonAddr = "127.0.0.1:0", "localhost:2003"
 	if err := New(Options{Config: c, Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(), Front: Front{Streams: streams}}).Listen(); err == nil {
 		t.Error("an address that was asked for is taken, and the server listens without it")
 	}
