@@ -236,15 +236,23 @@ func TestSpoolOfTimelinesIsShown(t *testing.T) {
 // and starts when none does.
 func TestEmbeddedStoreBesideSpool(t *testing.T) {
 	dir := t.TempDir()
+	serve := []string{"serve", "--data-dir", dir, "--http-addr=127.0.0.1:0", "--telnet-addr=127.0.0.1:0", "--carbon-addr=127.0.0.1:0", "--pickle-addr=127.0.0.1:0"}
 	p := start(t, dir, "--store=cassandra", "--cassandra-hosts=127.0.0.1:1")
+	if status, _, errs := once(t, nil, serve...); status == 0 || !strings.Contains(errs, "is in use by another process") {
+		t.Errorf("beside a server over Cassandra: %d\n%s", status, errs)
+	}
 	p.kill()
-	start(t, dir).kill()
+	p = start(t, dir)
+	if status, _, errs := once(t, nil, append(serve, "--store=cassandra", "--cassandra-hosts=127.0.0.1:1")...); status == 0 || !strings.Contains(errs, "is in use by another process") {
+		t.Errorf("beside a server with the embedded store: %d\n%s", status, errs)
+	}
+	p.kill()
 	p = start(t, dir, "--store=cassandra", "--cassandra-hosts=127.0.0.1:1")
 	if status, body := p.do("POST", "/api/v1/datapoints", `[{"name":"spooled","tags":{"host":"b"},"timestamp":1700000000000,"value":2}]`); status != 204 {
 		t.Fatalf("%d %s", status, body)
 	}
 	p.kill()
-	status, _, errs := once(t, nil, "serve", "--data-dir", dir, "--http-addr=127.0.0.1:0", "--telnet-addr=127.0.0.1:0", "--carbon-addr=127.0.0.1:0", "--pickle-addr=127.0.0.1:0")
+	status, _, errs := once(t, nil, serve...)
 	if want := "1 samples in " + filepath.Join(dir, "spool") + " wait for keyspace kairosdb, but the settings say store: embedded. Start with store: cassandra and POST /admin/flush; or"; status == 0 || !strings.Contains(errs, want) {
 		t.Errorf("%d\n%s\nwant %s", status, errs, want)
 	}

@@ -41,6 +41,7 @@ import (
 	timelines "varve/internal/timeline/api"
 	"varve/internal/timeline/spooled"
 	"varve/internal/transfer"
+	"varve/internal/wal"
 )
 
 // A backend is a store, and what the server shows of one of its kind beside
@@ -58,6 +59,8 @@ type backend struct {
 	writable func() error // nil while the store accepts points
 	settings []admin.Reloadable
 
+	unlock func() error // releases the data directory, nil if the store does that
+
 	// Of a store that several servers share: by what name this one is known to the
 	// others, and what makes its points visible to them.
 	node  string
@@ -73,7 +76,11 @@ func (b *backend) Close() error {
 	if b.alsoClose != nil {
 		err = b.alsoClose()
 	}
-	return errors.Join(err, b.Store.Close())
+	err = errors.Join(err, b.Store.Close())
+	if b.unlock != nil {
+		err = errors.Join(err, b.unlock())
+	}
+	return err
 }
 
 // openBackend opens the store that the configuration names.
@@ -164,6 +171,39 @@ func culprits(list func(limit int) []embedded.Growth) func(limit int) []ingest.C
 // openCassandra opens the store in a cluster. It does not wait for the cluster:
 // samples are taken meanwhile.
 func openCassandra(c config.Config, registry prometheus.Registerer, log *slog.Logger) (*backend, error) {
+	unlock, err := lockDataDir(c.DataDir, log)
+	if err != nil {
+		return nil, err
+	}
+	b, err := openLockedCassandra(c, registry, log)
+	if err != nil {
+		return nil, errors.Join(err, unlock())
+	}
+	b.unlock = unlock
+	return b, nil
+}
+
+// lockDataDir keeps a server of the embedded store off the data directory: it locks the
+// directory, and the stores over Cassandra only their spools below it.
+func lockDataDir(dir string, log *slog.Logger) (unlock func() error, err error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, fmt.Errorf("create data directory: %w", err)
+	}
+	lock, err := datadir.Lock(vfs.Default, dir)
+	if locked := (*datadir.LockedError)(nil); errors.As(err, &locked) {
+		return nil, fmt.Errorf("%w (--data-dir)", err)
+	}
+	if wal.NoSpace(err) { // must not keep a server from starting and from draining
+		log.Warn("the data directory is not locked, since the disk is full; start no other server with it", "data_dir", dir)
+		return func() error { return nil }, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return lock.Close, nil
+}
+
+func openLockedCassandra(c config.Config, registry prometheus.Registerer, log *slog.Logger) (*backend, error) {
 	node, err := cluster.ServerID(c.DataDir)
 	if err != nil {
 		log.Warn("the server's id cannot be kept; after a restart its roll-up tasks and delete jobs rest for a minute", "error", err)
