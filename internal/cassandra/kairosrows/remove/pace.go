@@ -48,9 +48,9 @@ func (p *pace) took(n int, d time.Duration) {
 		return
 	}
 	switch {
-	case each <= p.few*3/2:
+	case each <= p.few*5/4:
 		p.wide = min(p.most, p.wide+max(1, p.wide/2))
-	case each > p.few*5/2:
+	case each > p.few*3/2:
 		p.wide = min(p.wide, max(paceLeast, p.wide*2/3))
 	}
 	if p.looks == paceLooks {

@@ -27,9 +27,9 @@ func (n node) delete(p *pace, rows int) (took time.Duration) {
 // more of them, and on no more than it may.
 func TestPace(t *testing.T) {
 	for _, c := range []struct{ atOnce, most, least, greatest int }{
-		{1, 32, paceLeast, 10},
-		{4, 32, 4, 12},
-		{12, 32, 12, 32},
+		{1, 32, paceLeast, 7},
+		{4, 32, 4, 7},
+		{12, 32, 12, 18},
 		{1000, 32, 32, 32},
 		{1000, 1, 1, 1},
 	} {
