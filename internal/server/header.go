@@ -32,12 +32,18 @@ var errHeader = &net.OpError{Op: "read", Net: "tcp", Err: errors.New(headerFault
 // the answer: closing a connection with unread bytes resets it.
 const lingering = 500 * time.Millisecond
 
+// readAhead is the size of the buffer through which net/http reads headers, and what comes at
+// once with them.
+const readAhead = 4 << 10
+
 // Read refuses to read more of a header that is too large. The rest of what was read
-// at once with the end of a header, 4 KiB at most, does not count.
+// at once with the end of a header, readAhead at most, does not count.
 func (c *httpConn) Read(p []byte) (int, error) {
 	if !c.heading {
 		n, err := c.Conn.Read(p)
-		c.framing.look(p[:n])
+		if len(p) <= readAhead { // else what is read is of a body: no more of it is asked for
+			c.framing.look(p[:n])
+		}
 		return n, err
 	}
 	if c.refused {
