@@ -173,7 +173,16 @@ func (c *Catalogue) readMeta(o Options) error {
 	if c.Spec.Version != Version {
 		return fmt.Errorf("the store has format version %d, this build knows %d: use a newer build", c.Spec.Version, Version)
 	}
-	return c.getJSON(MetaKey("store"), &c.Meta)
+	return c.getMeta(&c.Meta)
+}
+
+// getMeta reads what the last commit has saved. A catalogue with a Spec has it.
+func (c *Catalogue) getMeta(m *Meta) error {
+	err := c.getJSON(MetaKey("store"), m)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return &store.CorruptionError{File: datadir.Catalogue, Reason: "expected the state of the store, got none: restore a backup"}
+	}
+	return err
 }
 
 func (c *Catalogue) create() error {
@@ -220,7 +229,7 @@ func (c *Catalogue) getJSON(key []byte, into any) error {
 	}
 	defer closer.Close()
 	if err := json.Unmarshal(v, into); err != nil {
-		return &store.CorruptionError{File: "catalogue", Reason: fmt.Sprintf("value of %q: %v", key, err)}
+		return &store.CorruptionError{File: datadir.Catalogue, Reason: fmt.Sprintf("value of %q: %v", key[1:], err)}
 	}
 	return nil
 }

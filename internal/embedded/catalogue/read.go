@@ -27,8 +27,11 @@ func OpenToRead(fs vfs.FS, dir string) (*Catalogue, error) {
 		return nil, fmt.Errorf("open catalogue: %w", err)
 	}
 	c := &Catalogue{db: db}
-	if err = c.getJSON(MetaKey("spec"), &c.Spec); err == nil {
-		err = c.getJSON(MetaKey("store"), &c.Meta)
+	switch err = c.getJSON(MetaKey("spec"), &c.Spec); {
+	case errors.Is(err, pebble.ErrNotFound):
+		err = errGone
+	case err == nil:
+		err = c.getMeta(&c.Meta)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("read catalogue: %w", err), db.Close())
@@ -57,7 +60,7 @@ func (c *Catalogue) Snapshot() *pebble.Snapshot { return c.db.NewSnapshot() }
 
 // SavedMeta reads what the last commit has saved.
 func (c *Catalogue) SavedMeta() (m Meta, err error) {
-	err = c.getJSON(MetaKey("store"), &m)
+	err = c.getMeta(&m)
 	return m, err
 }
 
