@@ -3,6 +3,7 @@ package downsample
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -31,11 +32,20 @@ func (hours) Run(start int64) (int64, bool) {
 // newList watches the metric "src" for one target of a task.
 func newList(t *testing.T, keep Keep) *LateList {
 	t.Helper()
-	l := NewLateList(Options{Keep: keep, Horizon: time.Hour, Most: 100, Now: time.Now, What: "task"})
-	if _, err := l.Watch(t.Context(), Task{ID: "t", Targets: map[string]Target{"x": {Metric: "src", Grid: hours{}}}}, nil); err != nil {
+	l := unwatched(keep)
+	watchSource(t, l)
+	return l
+}
+
+func unwatched(keep Keep) *LateList {
+	return NewLateList(Options{Keep: keep, Horizon: time.Hour, Most: 100, Now: time.Now, What: "task"})
+}
+
+func watchSource(t *testing.T, l *LateList) {
+	t.Helper()
+	if _, err := l.Watch(t.Context(), Task{ID: "t", JSON: "{}", Targets: map[string]Target{"x": {Metric: "src", Grid: hours{}}}}, nil); err != nil {
 		t.Fatal(err)
 	}
-	return l
 }
 
 func keepNothing(context.Context, string, map[string]Spans) error { return nil }
@@ -57,6 +67,24 @@ func TestNotesOfAnotherEpoch(t *testing.T) {
 	}
 	if got, _ := l.notes(&store.Batch{Epoch: 9}, 0, 1); got != nil {
 		t.Error(got)
+	}
+	for _, tc := range []struct {
+		epoch  uint64
+		ref    store.Ref
+		metric string
+		want   string // references
+	}{
+		{7, 4, "src", "[3 4]"},
+		{6, 5, "src", "[3 4]"}, // it has been another since
+		{7, 6, "another", "[3 4]"},
+		{8, 5, "another", "[3 4]"},
+		{8, 5, "src", "[5]"},
+		{7, 3, "src", "[5]"},
+	} {
+		l.Resolved(tc.epoch, tc.ref, tc.metric)
+		if got := fmt.Sprint(slices.Sorted(maps.Keys(l.refs))); got != tc.want || l.Series() != len(l.refs) {
+			t.Errorf("%+v: %d references: %s", tc, l.Series(), got)
+		}
 	}
 }
 
@@ -99,7 +127,7 @@ func TestFilesOfANotebook(t *testing.T) {
 		return Task{ID: id, JSON: string(text), Targets: map[string]Target{"x": {Metric: "src", Grid: hours{}}}}, nil
 	}
 	open := func() *LateList {
-		l := NewLateList(Options{Keep: keepNothing, Journal: newLogged(), Horizon: time.Hour, Most: 100, Now: time.Now, What: "task"})
+		l := journaled(keepNothing)
 		if err := l.OpenBook(fs, "notes", parse); err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +173,7 @@ func must(t *testing.T, err error) {
 // Samples that come before the tasks are known are stored before a run takes their notes.
 func TestAllReadWaitsForEarlySamples(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := NewLateList(Options{Keep: keepNothing, Journal: newLogged(), Horizon: time.Hour, Most: 100, Now: time.Now, What: "task"})
+		l := journaled(keepNothing)
 		done := late(t, l, 1)
 		if _, err := l.Watch(t.Context(), Task{ID: "t", Targets: map[string]Target{"x": {Metric: "src", Grid: hours{}}}}, nil); err != nil {
 			t.Fatal(err)
@@ -193,7 +221,7 @@ func TestOutlivedSamples(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now().UnixMilli() // midnight
 		life := int64(0)
-		o := Options{Keep: keepNothing, Horizon: time.Hour, Most: 100, Now: time.Now, What: "task"}
+		o := Options{Keep: keepNothing, Journal: newLogged(), Horizon: time.Hour, Most: 100, Now: time.Now, What: "task"}
 		o.Lifetime = func(s *store.Sample, nowMS int64) int64 {
 			if s.TTL != 7 || nowMS != now {
 				t.Errorf("asked for %+v at %d", s, nowMS)
@@ -201,9 +229,6 @@ func TestOutlivedSamples(t *testing.T) {
 			return life
 		}
 		l := NewLateList(o)
-		if err := l.OpenBook(vfs.NewMem(), "notes", nil); err != nil {
-			t.Fatal(err)
-		}
 		lateFor := func(ttl uint32, ms int64) {
 			l.Resolved(1, 3, "src")
 			b := store.Batch{Epoch: 1}

@@ -1,9 +1,15 @@
 package downsample
 
 import (
+	"context"
 	"errors"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -50,4 +56,121 @@ func TestFailingNotebook(t *testing.T) {
 			t.Errorf("call %d, %v, fails: %+v, %v", n, failed.Kind, pages, err)
 		}
 	}
+}
+
+// TestDamagedNotebook: a file that cannot be read, or a task that cannot be told, is an error
+// that names the file and the way out. Then there is no notebook, and notes go elsewhere.
+func TestDamagedNotebook(t *testing.T) {
+	const name = "e3b98a4da31a127d4bde6e43033f66ba.json" // of task "t"
+	for _, c := range []struct{ file, text, want string }{
+		{name, `{`, "remove it"},
+		{name, `{"id":"t","task":"gone"}`, "the task: gone"},
+		{unreadName, `{`, "remove it"},
+		{unreadName, `{"m":[[0]]`, "remove it"},
+	} {
+		mem := vfs.NewMem()
+		kept := 0
+		l := journaled(func(context.Context, string, map[string]Spans) error { kept++; return nil })
+		parse := func(text []byte, id string) (Task, error) {
+			if string(text) == `"gone"` {
+				return Task{}, errors.New("gone")
+			}
+			return Task{ID: id, JSON: string(text)}, nil
+		}
+		if err := l.OpenBook(mem, "notes", parse); err != nil || !l.HasBook() {
+			t.Fatalf("an empty notebook: %v", err)
+		}
+		write(t, mem, "notes/"+name, `{"id":"t","task":"there","late":{}}`)
+		write(t, mem, "notes/"+unreadName, `{"m":[[0,3600000]]}`)
+		write(t, mem, "notes/left.tmp", "what a crash has left")
+		l = journaled(l.keep)
+		if err := l.OpenBook(mem, "notes", parse); err != nil || !l.HasBook() || l.Watches("none") || !maps.Equal(taskIDs(l), map[string]bool{"t": true}) {
+			t.Fatalf("%v, tasks %v", err, l.tasks)
+		}
+		if _, err := mem.Stat("notes/left.tmp"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("an unfinished file is still there: %v", err)
+		}
+		write(t, mem, "notes/"+c.file, c.text)
+		l = journaled(l.keep)
+		if err := l.OpenBook(mem, "notes", parse); err == nil || l.HasBook() || !strings.Contains(err.Error(), "notes/"+c.file) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s of %q: %v, want %q", c.file, c.text, err, c.want)
+		}
+		watchSource(t, l)
+		before := kept
+		late(t, l, 1)()
+		if err := l.Persist(t.Context(), l.keep); err != nil || kept != before+1 {
+			t.Errorf("%s of %q: a late point was kept %d times, %v", c.file, c.text, kept-before, err)
+		}
+		if err := l.AllRead(t.Context()); err != nil {
+			t.Errorf("%s of %q: %v", c.file, c.text, err)
+		}
+	}
+}
+
+func taskIDs(l *LateList) map[string]bool {
+	ids := map[string]bool{}
+	for id := range l.tasks {
+		ids[id] = true
+	}
+	return ids
+}
+
+func write(t *testing.T, mem vfs.FS, path, text string) {
+	t.Helper()
+	f, err := mem.Create(path, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestUnwritableNotebook: notes that cannot be written to a notebook are kept beside it, until
+// they can. If they cannot be kept either, the log has to stay.
+func TestUnwritableNotebook(t *testing.T) {
+	var broken atomic.Bool
+	var keepErr error
+	beside := map[string]Spans{}
+	l := journaled(func(_ context.Context, _ string, late map[string]Spans) error {
+		if keepErr == nil {
+			beside = late
+		}
+		return keepErr
+	})
+	if err := l.OpenBook(errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if broken.Load() && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			return errorfs.ErrInjected
+		}
+		return nil
+	})), "notes", nil); err != nil {
+		t.Fatal(err)
+	}
+	watchSource(t, l)
+	if err := l.AllRead(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	broken.Store(true)
+	late(t, l, 1)()
+	keepErr = errors.New("away")
+	if err := l.Persist(t.Context(), l.keep); !errors.Is(err, keepErr) || !errors.Is(err, errorfs.ErrInjected) || !strings.Contains(err.Error(), "notes/") {
+		t.Errorf("notes that are nowhere: %v", err)
+	}
+	keepErr = nil
+	if err := l.Persist(t.Context(), l.keep); err != nil || !slices.Equal(beside["x"], Spans{{0, hourMS}}) {
+		t.Errorf("beside the notebook are %v, %v", beside, err)
+	}
+	broken.Store(false)
+	late(t, l, 5*hourMS)()
+	if err := l.Persist(t.Context(), l.keep); err != nil || len(beside) > 0 {
+		t.Errorf("beside a notebook that is well are %v, %v", beside, err)
+	}
+}
+
+// journaled is a list of notes of samples in a log.
+func journaled(keep Keep) *LateList {
+	return NewLateList(Options{Keep: keep, Journal: newLogged(), Horizon: time.Hour, Most: 100, Now: time.Now, What: "task"})
 }

@@ -1,0 +1,496 @@
+package downsample
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"pgregory.net/rapid"
+
+	"varve/internal/store"
+)
+
+var errKeep = errors.New("cannot be kept")
+
+// hourSet are hours since 1970.
+type hourSet map[int64]bool
+
+func (h hourSet) addAll(spans Spans) {
+	for _, s := range spans {
+		for ms := s.FromMS; ms < s.UntilMS; ms += hourMS {
+			h[ms/hourMS] = true
+		}
+	}
+}
+
+func hoursOf(spans Spans) hourSet {
+	h := hourSet{}
+	h.addAll(spans)
+	return h
+}
+
+// within reports whether all of h are in other.
+func (h hourSet) within(other hourSet) bool {
+	for hour := range h {
+		if !other[hour] {
+			return false
+		}
+	}
+	return true
+}
+
+// A modelTarget is a target as it has to be: must are hours that a run still has to compute,
+// may also those of samples that were refused.
+type modelTarget struct {
+	must, may hourSet
+	stale     hourSet // stored of what was computed, or of an earlier target of this name: a restart may find it
+}
+
+// targetMetrics are of which metric the targets of all tasks are.
+var targetMetrics = map[string]string{"x": "m", "y": "n", "z": "m"}
+
+// lateModel compares a LateList with sets of hours.
+type lateModel struct {
+	list    *LateList
+	tasks   map[string]map[string]*modelTarget
+	kept    map[string]map[string]Spans // by Keep
+	failing bool                        // what notes are stored in
+
+	fs      vfs.FS // of a notebook; nil: none
+	journal *modelJournal
+}
+
+// modelJournal is the log of a store, and what is known of its hours.
+type modelJournal struct {
+	log     Hours // of samples in the log
+	unnoted Hours
+	stored  Hours // of unnoted
+	seen    Hours // what Unnoted has returned
+}
+
+func (j *modelJournal) BeforeTrim(func(context.Context, store.KeyValues) error) {}
+
+func (j *modelJournal) Unnoted() *Hours {
+	j.seen = Hours{}
+	j.seen.Merge(&j.unnoted)
+	return &j.seen
+}
+
+func (j *modelJournal) AddUnnoted(h *Hours) { j.unnoted.Merge(h) }
+
+func (j *modelJournal) Settle(context.Context) error {
+	j.unnoted, j.stored = Hours{}, Hours{}
+	return nil
+}
+
+func (j *modelJournal) trim() {
+	j.stored = Hours{}
+	j.stored.Merge(&j.unnoted)
+	j.log = Hours{}
+}
+
+func (j *modelJournal) restart() {
+	j.unnoted = Hours{}
+	j.unnoted.Merge(&j.stored)
+	j.unnoted.Merge(&j.log)
+}
+
+// modelNow is when all happens. Samples more than ten hours older are late.
+const modelNow = 100 * hourMS
+
+func (m *lateModel) keep(_ context.Context, id string, late map[string]Spans) error {
+	if m.failing {
+		return errKeep
+	}
+	m.kept[id] = late
+	return nil
+}
+
+func modelTask(id string, names []string) Task {
+	t := Task{ID: id, JSON: `"` + strings.Join(names, " ") + `"`, Targets: map[string]Target{}}
+	for _, name := range names {
+		t.Targets[name] = Target{Metric: targetMetrics[name], Grid: hours{}}
+	}
+	return t
+}
+
+func parseModelTask(text []byte, id string) (Task, error) {
+	return modelTask(id, strings.Fields(strings.Trim(string(text), `"`))), nil
+}
+
+func (m *lateModel) open(t *rapid.T) {
+	o := Options{
+		Keep: m.keep, Horizon: 20 * time.Hour, Most: 1000, What: "task",
+		Now: func() time.Time { return time.UnixMilli(modelNow) },
+	}
+	if m.journal != nil {
+		o.Journal = m.journal
+	}
+	m.list = NewLateList(o)
+	if m.fs == nil {
+		return
+	}
+	broken := errorfs.Wrap(m.fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if m.failing && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			return errKeep
+		}
+		return nil
+	}))
+	if err := m.list.OpenBook(broken, "notes", parseModelTask); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// watched are the metrics of all tasks.
+func (m *lateModel) watched() map[string]bool {
+	metrics := map[string]bool{}
+	for _, targets := range m.tasks {
+		for name := range targets {
+			metrics[targetMetrics[name]] = true
+		}
+	}
+	return metrics
+}
+
+func (m *lateModel) resolveAll() {
+	for ref, metric := range []string{"m", "n", "m", "other"} {
+		m.list.Resolved(1, store.Ref(ref), metric)
+	}
+}
+
+func (m *lateModel) check(t *rapid.T, err error) {
+	if (err != nil) && (!m.failing || !errors.Is(err, errKeep)) {
+		t.Fatalf("%v while storing notes fails: %t", err, m.failing)
+	}
+}
+
+// watch has a task with some targets watched.
+func (m *lateModel) watch(t *rapid.T, id string, names []string, wantFresh bool) {
+	var stored map[string]Spans
+	if !m.list.Watches(id) {
+		stored = m.kept[id]
+	}
+	fresh, err := m.list.Watch(t.Context(), modelTask(id, names), stored)
+	m.check(t, err)
+	if fresh != wantFresh {
+		t.Fatalf("watch %s %q: fresh %t", id, names, fresh)
+	}
+	if fresh {
+		m.resolveAll()
+	}
+}
+
+func (m *lateModel) Watch(t *rapid.T) {
+	id := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "task")
+	names := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"x", "y", "z"}), 1, 3, rapid.ID[string]).Draw(t, "targets")
+	before, fresh := m.watched(), false
+	targets := map[string]*modelTarget{}
+	for _, name := range names {
+		fresh = fresh || !before[targetMetrics[name]]
+		targets[name] = &modelTarget{hourSet{}, hourSet{}, hoursOf(m.stored(t, id)[name])}
+		if old := m.tasks[id][name]; old != nil {
+			targets[name] = old
+		}
+	}
+	m.tasks[id] = targets
+	m.watch(t, id, names, fresh)
+}
+
+func (m *lateModel) Forget(t *rapid.T) {
+	id := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "task")
+	if m.fs != nil && m.failing {
+		return // its file is removed later, or is that of a task that is forgotten after a start
+	}
+	m.list.Forget(id)
+	delete(m.tasks, id)
+	delete(m.kept, id)
+}
+
+// append has samples of some series come in.
+func (m *lateModel) append(t *rapid.T) {
+	b := store.Batch{Epoch: 1}
+	touched := map[string]hourSet{"m": {}, "n": {}, "other": {}}
+	for range rapid.IntRange(1, 6).Draw(t, "samples") {
+		ref := rapid.IntRange(0, 3).Draw(t, "ref")
+		ms := rapid.Int64Range(-20, 120).Draw(t, "hour")*hourMS + rapid.SampledFrom([]int64{-1, 0, 1, hourMS / 2}).Draw(t, "in it")
+		b.AddLong(store.Ref(ref), ms, 1, 0)
+		if metric := []string{"m", "n", "m", "other"}[ref]; ms < modelNow-10*hourMS {
+			touched[metric][int64(math.Floor(float64(ms)/float64(hourMS)))] = true
+		}
+	}
+	done, err := m.list.Appending(t.Context(), &b)
+	m.check(t, err)
+	if err == nil {
+		done()
+	}
+	for _, targets := range m.tasks {
+		for name, x := range targets {
+			maps.Copy(x.may, touched[targetMetrics[name]])
+			if err == nil {
+				maps.Copy(x.must, touched[targetMetrics[name]])
+			}
+		}
+	}
+	if err == nil && m.journal != nil {
+		for metric, h := range touched {
+			for hour := range h {
+				m.journal.log.Add(metric, hour*hourMS)
+			}
+		}
+	}
+}
+
+func (m *lateModel) Append(t *rapid.T) { m.append(t) }
+
+// spans draws spans of whole hours.
+func drawSpans(t *rapid.T) (all Spans) {
+	for range rapid.IntRange(1, 3).Draw(t, "spans") {
+		from := rapid.Int64Range(-20, 90).Draw(t, "from")
+		all, _ = all.add(Span{from * hourMS, (from + rapid.Int64Range(1, 30).Draw(t, "length")) * hourMS}, 1000)
+	}
+	return all
+}
+
+func (m *lateModel) Include(t *rapid.T) {
+	id := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "task")
+	name := rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "target")
+	spans := drawSpans(t)
+	err := m.list.Include(t.Context(), id, map[string]Spans{name: spans})
+	m.check(t, err)
+	if x := m.tasks[id][name]; x != nil {
+		x.may.addAll(spans)
+		if err == nil {
+			x.must.addAll(spans)
+			m.wantStored(t, id)
+		}
+	}
+}
+
+func (m *lateModel) Take(t *rapid.T) {
+	id := rapid.SampledFrom([]string{"a", "b", "none"}).Draw(t, "task")
+	name := rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "target")
+	taken := hoursOf(m.list.Take(id, name))
+	x := m.tasks[id][name]
+	if x == nil {
+		x = &modelTarget{}
+	}
+	if !x.must.within(taken) || !taken.within(x.may) {
+		t.Fatalf("%s %s: %v is taken, want %v", id, name, taken, x.must)
+	}
+}
+
+// Done computes a part of what was taken.
+func (m *lateModel) Done(t *rapid.T) {
+	id := rapid.SampledFrom([]string{"a", "b", "none"}).Draw(t, "task")
+	name := rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "target")
+	from := rapid.Int64Range(-20, 90).Draw(t, "from")
+	until := from + rapid.Int64Range(0, 50).Draw(t, "hours")
+	err := m.list.Done(t.Context(), id, name, Span{from * hourMS, until * hourMS})
+	m.check(t, err)
+	x := m.tasks[id][name]
+	if x == nil {
+		return
+	}
+	again := m.again(id, name)
+	for hour := from; hour < until; hour++ {
+		if !again[hour] {
+			if err != nil && x.may[hour] {
+				x.stale[hour] = true
+			}
+			delete(x.must, hour)
+			delete(x.may, hour)
+		}
+	}
+}
+
+// again are the hours that were noted after the last Take: it is not these that are computed.
+func (m *lateModel) again(id, name string) hourSet {
+	m.list.mu.RLock()
+	defer m.list.mu.RUnlock()
+	return hoursOf(m.list.tasks[id].targets[name].notes.spans)
+}
+
+func (m *lateModel) Fail(*rapid.T) { m.failing = true }
+
+func (m *lateModel) Cure(*rapid.T) { m.failing = false }
+
+func (m *lateModel) Settle(t *rapid.T) {
+	id := rapid.SampledFrom([]string{"a", "b", "none"}).Draw(t, "task")
+	err := m.list.Settle(t.Context(), id)
+	m.check(t, err)
+	if err == nil {
+		m.wantStored(t, id)
+	}
+}
+
+// Trim gives up the log of a store, as far as notes allow.
+func (m *lateModel) Trim(t *rapid.T) {
+	err := m.list.Persist(t.Context(), m.keep)
+	m.check(t, err)
+	if err == nil && m.journal != nil {
+		m.journal.trim()
+	}
+}
+
+// wantStored fails unless what is stored of a task is what the list has.
+func (m *lateModel) wantStored(t *rapid.T, id string) {
+	late := m.stored(t, id)
+	for name, x := range m.tasks[id] {
+		most := maps.Clone(x.may)
+		maps.Copy(most, x.stale)
+		if got := hoursOf(late[name]); !x.must.within(got) || !got.within(most) {
+			t.Fatalf("%s %s: %v is stored, want %v", id, name, got, x.must)
+		}
+	}
+}
+
+// stored is what is stored of a task.
+func (m *lateModel) stored(t *rapid.T, id string) map[string]Spans {
+	if m.fs == nil {
+		return m.kept[id]
+	}
+	b, err := openNotebook(m.fs, "notes", "task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := b.pages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pages {
+		if p.ID == id {
+			return p.Late
+		}
+	}
+	return nil
+}
+
+// Restart goes on with what is stored. Samples come in while it is not known yet which tasks
+// exist, if there is a log.
+func (m *lateModel) Restart(t *rapid.T) {
+	m.failing = false
+	for _, targets := range m.tasks {
+		for _, x := range targets {
+			maps.Copy(x.may, x.stale)
+		}
+	}
+	if m.journal != nil {
+		m.journal.restart()
+	}
+	m.open(t)
+	known := map[string]bool{}
+	if m.journal != nil {
+		known["m"], known["n"] = true, true // as is any metric, until it is known which tasks exist
+		m.resolveAll()
+		m.append(t)
+	}
+	if m.fs != nil {
+		if gone := rapid.SampledFrom([]string{"a", "b", "none"}).Draw(t, "deleted meanwhile"); m.tasks[gone] != nil {
+			delete(m.tasks, gone)
+			defer func() {
+				if late := m.stored(t, gone); late != nil {
+					t.Fatalf("%v is stored of %s, which was deleted", late, gone)
+				}
+			}()
+		}
+	}
+	ids := slices.Sorted(maps.Keys(m.tasks))
+	if rapid.Bool().Draw(t, "in reverse") {
+		slices.Reverse(ids)
+	}
+	for _, id := range ids {
+		names := slices.Sorted(maps.Keys(m.tasks[id]))
+		fresh := false
+		for _, name := range names {
+			fresh = fresh || !known[targetMetrics[name]]
+		}
+		for _, name := range names {
+			known[targetMetrics[name]] = true
+		}
+		m.watch(t, id, names, fresh)
+		if m.journal != nil {
+			m.append(t)
+		}
+	}
+	exist := map[string]bool{}
+	for id := range m.tasks {
+		exist[id] = true
+	}
+	m.list.ForgetOthers(exist)
+	m.check(t, m.list.AllRead(t.Context()))
+	for _, targets := range m.tasks {
+		for name, x := range targets {
+			if m.journal != nil {
+				maps.Copy(x.may, hoursOf(m.journal.seen.of(targetMetrics[name])))
+			}
+		}
+	}
+	m.Check(t)
+	for id := range m.tasks {
+		m.wantStored(t, id)
+	}
+}
+
+// Check compares what the list has with what it must have.
+func (m *lateModel) Check(t *rapid.T) {
+	all := 0
+	for id, targets := range m.tasks {
+		if !m.list.Watches(id) {
+			t.Fatalf("%s is not watched", id)
+		}
+		for name, x := range targets {
+			m.list.mu.RLock()
+			spans := m.list.tasks[id].targets[name].allLocked(1000)
+			m.list.mu.RUnlock()
+			all += len(spans)
+			if n := m.list.Count(id, name); n != len(spans) {
+				t.Fatalf("%s %s: count %d, want %d", id, name, n, len(spans))
+			}
+			if got := hoursOf(spans); !x.must.within(got) || !got.within(x.may) {
+				t.Fatalf("%s %s: %v, want %v", id, name, got, x.must)
+			}
+		}
+	}
+	for _, id := range []string{"a", "b", "none"} {
+		if m.list.Watches(id) != (m.tasks[id] != nil) {
+			t.Fatalf("%s is watched: %t", id, m.list.Watches(id))
+		}
+	}
+	if n := m.list.Count("", ""); n != all {
+		t.Fatalf("count %d, want %d", n, all)
+	}
+}
+
+// TestLateListAgainstModel: whatever is noted, taken, computed, forgotten, and started again in
+// between, late points of a target are noted until they are computed, and no others. It is so
+// with notes that a store keeps, with those of a notebook, and with a log.
+func TestLateListAgainstModel(t *testing.T) {
+	for name, m := range map[string]func() *lateModel{
+		"store":            func() *lateModel { return &lateModel{} },
+		"log":              func() *lateModel { return &lateModel{journal: &modelJournal{}} },
+		"log and notebook": func() *lateModel { return &lateModel{journal: &modelJournal{}, fs: vfs.NewMem()} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				m := m()
+				m.tasks, m.kept = map[string]map[string]*modelTarget{}, map[string]map[string]Spans{}
+				m.open(t)
+				m.resolveAll()
+				if err := m.list.AllRead(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				t.Repeat(map[string]func(*rapid.T){
+					"": m.Check, "watch": m.Watch, "forget": m.Forget, "append": m.Append, "include": m.Include, "take": m.Take,
+					"done": m.Done, "fail": m.Fail, "cure": m.Cure, "settle": m.Settle, "trim": m.Trim, "restart": m.Restart,
+				})
+			})
+		})
+	}
+}
