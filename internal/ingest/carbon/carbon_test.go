@@ -291,6 +291,16 @@ func TestHostilePickles(t *testing.T) {
 			t.Errorf("%s: %q, want an error", name, got)
 		}
 	}
+	// What is cut off takes nothing of what follows it for its own.
+	var ended string
+	for op := range 256 {
+		if got := pickled([]byte{']', byte(op), '.'}); got != "error" {
+			ended += string([]byte{byte(op)})
+		}
+	}
+	if want := ".\x85\x94"; ended != want {
+		t.Errorf("a list ends after the operations %q, want %q", ended, want)
+	}
 	// In a list, where a text that can be read is only no point.
 	for name, text := range map[string]string{
 		"without quotes":            "Sabc",

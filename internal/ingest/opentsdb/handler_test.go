@@ -102,6 +102,8 @@ func TestPut(t *testing.T) {
 			`{"error":{"code":400,"message":"Unable to parse the given JSON","details":"Expected value at line 1 column 78"}}`, ""},
 		{"broken escapes", "/api/put?details", asJSON, "[" + tagged(`"h":"\uZZZZ"`) + "," + tagged(`"h\uZZZZ":"a"`) + "]", 400,
 			`{"errors":[{"datapoint":` + strconv.Quote(tagged(`"h":"\uZZZZ"`)) + `,"error":"tag h has an invalid escape sequence"},{"datapoint":` + strconv.Quote(tagged(`"h\uZZZZ":"a"`)) + `,"error":"tag h\\uZZZZ has an invalid escape sequence"}],"failed":2,"success":0}`, ""},
+		{"broken escape of the metric", "/api/put?details", asJSON, `{"metric":"m\uZZZZ","timestamp":1700000000,"value":1,"tags":{"h":"a"}}`, 400,
+			`{"errors":[{"datapoint":` + strconv.Quote(`{"metric":"m\uZZZZ","timestamp":1700000000,"value":1,"tags":{"h":"a"}}`) + `,"error":"metric name has an invalid escape sequence"}],"failed":1,"success":0}`, ""},
 		{"times", "/api/put?details", asJSON, "[" + timed(`"1x"`) + "," + timed(`""`) + "," + timed("0") + "," + timed("-1") + "," + timed("99999999999999999999") + "," + timed(`"-99999999999999999999"`) + "," + timed("0.5") + "," + timed(`"0x"`) + "]", 400,
 			`{"errors":[` + refused(timed(`"1x"`)) + "," + refused(timed(`""`)) + "," + refused(timed("0")) + "," + refused(timed("-1")) + "," + refused(timed("99999999999999999999")) + "," + refused(timed(`"-99999999999999999999"`)) + "," + refused(timed("0.5")) + "," + refused(timed(`"0x"`)) + `],"failed":8,"success":0}`, ""},
 		{"lines", "/api/put", asGraphite, "m;h=a 1 1700000000\nn 1.50 1700000001\r\n\n o.p;k=v=w 2 1700000002", 204, "",
@@ -122,8 +124,28 @@ func TestPut(t *testing.T) {
 			if got := h.recorder.Text(); got != c.stored {
 				t.Errorf("stored\n%s\nwant\n%s", got, c.stored)
 			}
+			rejected := 0.0
+			for _, n := range ingesttest.Counters(t, h.reg, "varve_ingest_rejected_total") {
+				rejected += n
+			}
+			if want := failures(c.status, c.answer); rejected != want {
+				t.Errorf("%v points are counted as rejected, want %v", rejected, want)
+			}
 		})
 	}
+}
+
+// failures is how many points an answer tells of that were not stored. A body that cannot be
+// parsed is one.
+func failures(status int, answer string) float64 {
+	var told struct{ Failed *float64 }
+	if json.Unmarshal([]byte(answer), &told) == nil && told.Failed != nil {
+		return *told.Failed
+	}
+	if status >= 400 {
+		return 1
+	}
+	return 0
 }
 
 func TestLimits(t *testing.T) {
