@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -265,4 +266,34 @@ func TestOutlivedSamples(t *testing.T) {
 			t.Errorf("%d samples were not noted", got)
 		}
 	})
+}
+
+// A batch is one note of a target, as long as its buckets touch those before.
+func TestNotesOfABatchAreFew(t *testing.T) {
+	x, y := &target{grid: hours{}}, &target{grid: hours{}}
+	for _, tc := range []struct {
+		times []int64
+		want  string
+	}{
+		{[]int64{0, 1, hourMS - 1}, "[{0 3600000}]"},
+		{[]int64{0, hourMS, 2 * hourMS}, "[{0 10800000}]"},
+		{[]int64{2 * hourMS, hourMS, 0}, "[{0 10800000}]"},
+		{[]int64{hourMS, 0, hourMS - 1, 2*hourMS - 1}, "[{0 7200000}]"},
+		{[]int64{0, 2 * hourMS, 3*hourMS - 1}, "[{0 3600000} {7200000 10800000}]"},
+		{[]int64{-1, 0}, "[{-3600000 3600000}]"},
+	} {
+		var notes []note
+		for _, ms := range tc.times {
+			for _, to := range []*target{x, y} {
+				notes, _ = noteOf(notes, to, ms, math.MinInt64)
+			}
+		}
+		spans := map[*target][]Span{}
+		for _, n := range notes {
+			spans[n.target] = append(spans[n.target], n.span)
+		}
+		if fmt.Sprint(spans[x]) != tc.want || fmt.Sprint(spans[y]) != tc.want {
+			t.Errorf("%v: %v and %v, want %s", tc.times, spans[x], spans[y], tc.want)
+		}
+	}
 }

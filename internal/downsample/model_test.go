@@ -424,17 +424,31 @@ func (m *lateModel) Restart(t *rapid.T) {
 		exist[id] = true
 	}
 	m.list.ForgetOthers(exist)
-	m.check(t, m.list.AllRead(t.Context()))
-	for _, targets := range m.tasks {
-		for name, x := range targets {
-			if m.journal != nil {
-				maps.Copy(x.may, hoursOf(m.journal.seen.of(targetMetrics[name])))
-			}
-		}
+	if rapid.Bool().Draw(t, "fails at first") {
+		m.failing = true
+		m.check(t, m.list.AllRead(t.Context()))
+		m.failing = false
+		m.replayed()
+		m.Take(t)
+		m.Done(t)
 	}
+	m.check(t, m.list.AllRead(t.Context()))
+	m.replayed()
 	m.Check(t)
 	for id := range m.tasks {
 		m.wantStored(t, id)
+	}
+}
+
+// replayed allows the hours that were found in the log, also those that were computed since.
+func (m *lateModel) replayed() {
+	if m.journal == nil {
+		return
+	}
+	for _, targets := range m.tasks {
+		for name, x := range targets {
+			maps.Copy(x.may, hoursOf(m.journal.seen.of(targetMetrics[name])))
+		}
 	}
 }
 

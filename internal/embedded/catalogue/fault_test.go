@@ -1,6 +1,7 @@
 package catalogue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -135,33 +136,64 @@ func TestUnreadableTables(t *testing.T) {
 	}
 }
 
-// TestChangesOfUnreadableTables: a key-value is not changed while it cannot be told how many
-// there are, how long the old text is, or whether it is the last one.
+// TestChangesOfUnreadableTables: whichever read fails, of how many key-values there are, how
+// long the old text is, or whether it is the last one, a key-value is not changed.
 func TestChangesOfUnreadableTables(t *testing.T) {
+	other := "other"
+	for name, text := range map[string]*string{"set": &other, "unset": nil} {
+		for n := int32(1); ; n++ {
+			mem := vfs.NewMem()
+			filled(t, mem)
+			var on atomic.Bool
+			var reads atomic.Int32
+			v := openValues(t, errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+				if on.Load() && strings.HasSuffix(op.Path, ".sst") && op.Kind.ReadOrWrite() == errorfs.OpIsRead && reads.Add(1) == n {
+					return errorfs.ErrInjected
+				}
+				return nil
+			})))
+			on.Store(true)
+			err := v.change(t.Context(), "s", "k", "n", text)
+			on.Store(false)
+			failed := reads.Load() >= n
+			want := "text"
+			if err == nil { // a read of Pebble's own, in the background, may have failed
+				want = *cmp.Or(text, new(string))
+			} else if !failed || !errors.Is(err, errorfs.ErrInjected) {
+				t.Fatalf("%s, read %d fails: %t: %v", name, n, failed, err)
+			}
+			v.must(t, v.count(t.Context()))
+			got, err := v.Get(t.Context(), "s", "k", "n")
+			if got.Text != want || err != nil && (want != "" || !errors.Is(err, store.ErrNotFound)) {
+				t.Errorf("%s, read %d fails: there is %q, %v, want %q", name, n, got.Text, err, want)
+			}
+			keys, size := 0, int64(0)
+			if want != "" {
+				keys, size = 1, int64(16+len(want))
+			}
+			if rows := modifiedRows(t, v); v.keys != keys || v.bytes != size || rows != keys {
+				t.Errorf("%s, read %d fails: %d keys of %d bytes are counted, with %d modification times, want %d of %d", name, n, v.keys, v.bytes, rows, keys, size)
+			}
+			v.must(t, v.catalogue.Close())
+			if !failed {
+				if n < 3 {
+					t.Errorf("%s: only %d reads failed", name, n-1)
+				}
+				break
+			}
+		}
+	}
+
+	// Nothing is counted for a client that has left.
 	mem := vfs.NewMem()
 	filled(t, mem)
-	for _, counted := range []bool{false, true} {
-		var broken atomic.Bool
-		v := openValues(t, errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-			if broken.Load() && strings.HasSuffix(op.Path, ".sst") && op.Kind == errorfs.OpFileReadAt {
-				return errorfs.ErrInjected
-			}
-			return nil
-		})))
-		if counted {
-			v.known, v.keys, v.bytes = true, 1, 20
-		}
-		broken.Store(true)
-		for _, err := range []error{v.Set(t.Context(), "s", "k", "n", "other"), v.Unset(t.Context(), "s", "k", "n")} {
-			if !errors.Is(err, errorfs.ErrInjected) {
-				t.Errorf("counted %t: %v", counted, err)
-			}
-		}
-		broken.Store(false)
-		if got, err := v.Get(t.Context(), "s", "k", "n"); got.Text != "text" || err != nil {
-			t.Errorf("counted %t: %q, %v", counted, got.Text, err)
-		}
-		v.must(t, v.catalogue.Close())
+	v := openValues(t, mem)
+	defer v.catalogue.Close()
+	v.options.Check = func(context.Context) error { return nil }
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	if err := v.Set(ctx, "s", "k", "n", other); !errors.Is(err, context.Canceled) || v.known {
+		t.Errorf("set by a client that has left: %v, counted %t", err, v.known)
 	}
 }
 

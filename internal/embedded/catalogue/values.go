@@ -352,14 +352,13 @@ func (v *Values) page(ctx context.Context, from, end, base []byte, name func(res
 // after returns the first key that comes after all that begin with prefix. The
 // first byte names a table, so there always is one.
 func after(prefix []byte) []byte {
-	end := append([]byte(nil), prefix...)
-	for i := len(end) - 1; i >= 0; i-- {
-		if end[i] < 255 {
-			end[i]++
-			return end[:i+1]
-		}
+	last := len(prefix) - 1
+	for prefix[last] == 255 {
+		last--
 	}
-	return nil
+	end := bytes.Clone(prefix[:last+1])
+	end[last]++
+	return end
 }
 
 // Modified implements store.KeyValues.

@@ -3,9 +3,11 @@ package catalogue
 import (
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"varve/internal/store"
 )
@@ -157,5 +159,32 @@ func TestVerifyManifest(t *testing.T) {
 	var damage *store.CorruptionError
 	if err := Verify(fs, "catalogue"); !errors.As(err, &damage) || damage.File != list || damage.Offset != 0 {
 		t.Errorf("damage of %s: %v", list, err)
+	}
+}
+
+// TestVerifyFails: whichever call fails while the files are verified, that is an error. Only a
+// directory that cannot be listed is left to who opens it.
+func TestVerifyFails(t *testing.T) {
+	mem := vfs.NewMem()
+	filled(t, mem)
+	for n := int32(1); ; n++ {
+		var calls atomic.Int32
+		var failed errorfs.Op
+		err := Verify(errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if calls.Add(1) != n {
+				return nil
+			}
+			failed = op
+			return errorfs.ErrInjected
+		})), "catalogue")
+		if calls.Load() < n {
+			if err != nil || n < 6 {
+				t.Errorf("after %d calls: %v", n-1, err)
+			}
+			return
+		}
+		if errors.Is(err, errorfs.ErrInjected) == (failed.Kind == errorfs.OpList) {
+			t.Errorf("call %d, %s of kind %d, fails: %v", n, failed.Path, failed.Kind, err)
+		}
 	}
 }

@@ -1,0 +1,82 @@
+package wal
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/store"
+)
+
+// TestOpenFailed: a log that failed before it began takes nothing and says why, can be closed
+// at once, leaves the records of the log before it until it is cleared, and hands on a number that
+// no segment has had.
+func TestOpenFailed(t *testing.T) {
+	mem := vfs.NewMem()
+	l := open(t, mem, small)
+	for i := range uint64(20) {
+		wait(t, l, l.Append(1, numbered(i, 200)))
+	}
+	closeLog(t, l)
+	before := slices.Sorted(slices.Values(listFiles(t, mem)))
+	all, err := Segments(mem, testDir)
+	if err != nil || len(all) < 2 {
+		t.Fatalf("segments %v, %v", all, err)
+	}
+
+	bad := small
+	bad.SyncInterval = -1
+	failure := &store.UnavailableError{Reason: "no space for a segment"}
+	if l, err := OpenFailed(mem, testDir, bad, Options{}, failure); err == nil || l != nil {
+		t.Errorf("with settings that cannot be: %v", err)
+	}
+	l, err = OpenFailed(mem, testDir, small, Options{}, failure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-l.Failed():
+	default:
+		t.Error("the log does not say that it has failed")
+	}
+	_, rotated := l.Rotate()
+	for what, err := range map[string]error{
+		"Err": l.Err(), "Wait": l.Wait(t.Context(), l.Append(1, []byte("x"))), "Reserve": l.Reserve(t.Context(), 1), "Rotate": rotated,
+	} {
+		if !strings.Contains(err.Error(), failure.Reason) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- l.Close() }()
+	select {
+	case err := <-closed:
+		if !errors.As(err, &failure) {
+			t.Errorf("Close: %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("a log without a writer waits for it")
+	}
+	if after := slices.Sorted(slices.Values(listFiles(t, mem))); !slices.Equal(after, before) {
+		t.Errorf("files %q have become %q", before, after)
+	}
+	from, err := l.Clear()
+	if err != nil || from != all[len(all)-1]+1 {
+		t.Errorf("the next segment is %d, %v, after %v", from, err, all)
+	}
+	if left, err := Segments(mem, testDir); err != nil || len(left) != 0 {
+		t.Errorf("segments %v are left, %v", left, err)
+	}
+	l, err = Open(mem, testDir, small, Options{From: from})
+	if err != nil {
+		t.Fatal(err) // it is locked, for example
+	}
+	closeLog(t, l)
+	if left, err := Segments(mem, testDir); err != nil || !slices.Equal(left, []Segment{from}) {
+		t.Errorf("segments %v, %v, want %d", left, err, from)
+	}
+}
