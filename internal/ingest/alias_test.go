@@ -59,3 +59,43 @@ func TestAliasesShareTexts(t *testing.T) {
 		t.Errorf("the alias of another series is %v", got.Ref)
 	}
 }
+
+// Aliases that are not used for a generation are forgotten, and lead to no others then: a
+// chain of them would keep all in memory. Those that are used stay, and lead to the next.
+func TestForgottenAliasesLetGo(t *testing.T) {
+	c := newAliasCache(1, 1<<20)
+	head := []byte("load")
+	add := func(tail string) *Alias {
+		return c.add(c.hash(model.Double, 1, head, []byte(tail)), model.Double, 1, head, []byte(tail), 7, 0)
+	}
+	find := func(tail string) *Alias {
+		return c.find(c.hash(model.Double, 1, head, []byte(tail)), model.Double, 1, head, []byte(tail))
+	}
+	turn := func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.turnLocked()
+	}
+	used, unused := add("host=used"), add("host=unused")
+	used.next.Store(unused)
+	unused.next.Store(used)
+	turn()
+	if find("host=used") != used || used.next.Load() != unused || unused.next.Load() != used {
+		t.Error("after one generation, an alias is gone or leads nowhere")
+	}
+	turn()
+	if find("host=unused") != nil || unused.next.Load() != nil {
+		t.Error("an alias that was not used for a generation is there, or holds others")
+	}
+	if find("host=used") != used || used.next.Load() != unused {
+		t.Error("an alias that was used is gone, or leads nowhere")
+	}
+	if n, bytes := c.size(); n != 2 || bytes != 2*used.bytes() { // young and old
+		t.Errorf("%d aliases of %d bytes are held, want one twice", n, bytes)
+	}
+	turn()
+	turn()
+	if n, bytes := c.size(); n != 0 || bytes != 0 || find("host=used") != nil || used.next.Load() != nil {
+		t.Errorf("%d aliases of %d bytes are held at rest", n, bytes)
+	}
+}

@@ -9,10 +9,12 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"go.uber.org/goleak"
 
 	"varve/internal/blockfile"
@@ -337,6 +339,62 @@ func TestModel(t *testing.T) {
 				w.check()
 			}
 		})
+	}
+}
+
+// TestUnreadableFiles: whichever read of a file fails, that is the cursor's last word, and told to
+// Failed. Samples that are not there are never passed over.
+func TestUnreadableFiles(t *testing.T) {
+	failures := 0
+	for seed := range uint64(12) {
+		w := newWorld(t, seed)
+		var reads, fails atomic.Int64
+		w.cache = blockfile.NewCache(0)
+		w.fs = errorfs.Wrap(w.fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpFileReadAt && reads.Add(1) == fails.Load() {
+				return errorfs.ErrInjected
+			}
+			return nil
+		}))
+		var told error
+		w.layers.Failed = func(err error) { told = err }
+		for range 20 {
+			w.write()
+			if w.rng.IntN(3) == 0 {
+				w.freeze()
+			}
+		}
+		for id, kind := range kinds {
+			var want []sample
+			for _, s := range w.want[id] {
+				if model.ExpiryMS(s.ms, s.ttl) > 0 {
+					want = append(want, s)
+				}
+			}
+			slices.SortFunc(want, func(a, b sample) int { return cmp.Compare(a.ms, b.ms) })
+			for n := int64(1); ; n++ {
+				told = nil
+				reads.Store(0)
+				fails.Store(n)
+				o := store.ReadOptions{Range: model.AllTime}
+				c := w.pool.Read(t.Context(), &w.layers, 0, model.SeriesNumber(id), kind, o)
+				err := compare(c, kind, o, want)
+				c.Close()
+				if reads.Load() < n {
+					if err != nil || told != nil {
+						t.Fatalf("series %d, after %d reads: %v, told %v", id, n-1, err, told)
+					}
+					break
+				}
+				failures++
+				if !errors.Is(err, errorfs.ErrInjected) || !errors.Is(told, errorfs.ErrInjected) {
+					t.Fatalf("series %d, read %d fails: %v, told %v", id, n, err, told)
+				}
+			}
+		}
+	}
+	if failures < 20 {
+		t.Errorf("only %d reads failed", failures)
 	}
 }
 

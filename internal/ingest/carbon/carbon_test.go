@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -289,6 +291,20 @@ func TestHostilePickles(t *testing.T) {
 	} {
 		if got := pickled([]byte(b)); got != "error" {
 			t.Errorf("%s: %q, want an error", name, got)
+		}
+	}
+	// Lengths have as many bytes as their operation says.
+	for _, n := range []int{255, 256, 300, 65537} {
+		name := strings.Repeat("m", n)
+		four, one := binary.LittleEndian.AppendUint32(nil, uint32(n)), []byte{byte(n)}
+		for op, length := range map[string][]byte{"X": four, "T": four, "U": one, "\x8c": one} {
+			if n > 255 && len(length) == 1 {
+				continue
+			}
+			got := pickled(slices.Concat([]byte("]"+op), length, []byte(name+"K\x01K\x02\x86\x86a.")))
+			if want := name + " 2 1000"; got != want {
+				t.Errorf("a name of %d bytes after %q: %.40q, want %.40q", n, op, got, want)
+			}
 		}
 	}
 	// What is cut off takes nothing of what follows it for its own.

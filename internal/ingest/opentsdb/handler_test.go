@@ -104,6 +104,8 @@ func TestPut(t *testing.T) {
 			`{"errors":[{"datapoint":` + strconv.Quote(tagged(`"h":"\uZZZZ"`)) + `,"error":"tag h has an invalid escape sequence"},{"datapoint":` + strconv.Quote(tagged(`"h\uZZZZ":"a"`)) + `,"error":"tag h\\uZZZZ has an invalid escape sequence"}],"failed":2,"success":0}`, ""},
 		{"broken escape of the metric", "/api/put?details", asJSON, `{"metric":"m\uZZZZ","timestamp":1700000000,"value":1,"tags":{"h":"a"}}`, 400,
 			`{"errors":[{"datapoint":` + strconv.Quote(`{"metric":"m\uZZZZ","timestamp":1700000000,"value":1,"tags":{"h":"a"}}`) + `,"error":"metric name has an invalid escape sequence"}],"failed":1,"success":0}`, ""},
+		{"tags that are no texts", "/api/put?details", asJSON, "[" + tagged(`"h":null`) + "," + tagged(`"h":[1]`) + "," + tagged(`"h":{}`) + "," + tagged(`"h":1,"i":true`) + "]", 400,
+			`{"errors":[{"datapoint":` + tagged(`"h":null`) + `,"error":"the value of tag h must be a text"},{"datapoint":` + tagged(`"h":[1]`) + `,"error":"the value of tag h must be a text"},{"datapoint":` + tagged(`"h":{}`) + `,"error":"the value of tag h must be a text"}],"failed":3,"success":1}`, "m{h=1,i=true} long 1700000000000 1"},
 		{"times", "/api/put?details", asJSON, "[" + timed(`"1x"`) + "," + timed(`""`) + "," + timed("0") + "," + timed("-1") + "," + timed("99999999999999999999") + "," + timed(`"-99999999999999999999"`) + "," + timed("0.5") + "," + timed(`"0x"`) + "]", 400,
 			`{"errors":[` + refused(timed(`"1x"`)) + "," + refused(timed(`""`)) + "," + refused(timed("0")) + "," + refused(timed("-1")) + "," + refused(timed("99999999999999999999")) + "," + refused(timed(`"-99999999999999999999"`)) + "," + refused(timed("0.5")) + "," + refused(timed(`"0x"`)) + `],"failed":8,"success":0}`, ""},
 		{"lines", "/api/put", asGraphite, "m;h=a 1 1700000000\nn 1.50 1700000001\r\n\n o.p;k=v=w 2 1700000002", 204, "",
@@ -469,5 +471,16 @@ func TestPartOfTheStoreRefuses(t *testing.T) {
 	}
 	if got, want := h.recorder.Text(), "a{h=a} long 1000 1"; got != want {
 		t.Errorf("stored\n%s\nwant\n%s", got, want)
+	}
+}
+
+// A body does not leave more memory behind than one of usual size takes.
+func TestResetLeavesLittle(t *testing.T) {
+	for size, kept := range map[int]bool{scratchKept: true, scratchKept + 1: false} {
+		p := &parser{arena: make([]byte, size)}
+		p.reset(nil, false)
+		if (p.arena != nil) != kept {
+			t.Errorf("%d bytes are kept: %t", size, p.arena != nil)
+		}
 	}
 }
