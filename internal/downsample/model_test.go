@@ -69,6 +69,7 @@ type lateModel struct {
 
 // modelJournal is the log of a store, and what is known of its hours.
 type modelJournal struct {
+	model   *lateModel
 	log     Hours // of samples in the log
 	unnoted Hours
 	stored  Hours // of unnoted
@@ -86,6 +87,9 @@ func (j *modelJournal) Unnoted() *Hours {
 func (j *modelJournal) AddUnnoted(h *Hours) { j.unnoted.Merge(h) }
 
 func (j *modelJournal) Settle(context.Context) error {
+	if j.model.failing {
+		return errKeep
+	}
 	j.unnoted, j.stored = Hours{}, Hours{}
 	return nil
 }
@@ -426,7 +430,11 @@ func (m *lateModel) Restart(t *rapid.T) {
 	m.list.ForgetOthers(exist)
 	if rapid.Bool().Draw(t, "fails at first") {
 		m.failing = true
-		m.check(t, m.list.AllRead(t.Context()))
+		unnoted := m.journal != nil && !m.journal.unnoted.Empty()
+		err := m.list.AllRead(t.Context())
+		if m.check(t, err); unnoted && err == nil {
+			t.Fatal("what was not noted is forgotten")
+		}
 		m.failing = false
 		m.replayed()
 		m.Take(t)
@@ -434,6 +442,9 @@ func (m *lateModel) Restart(t *rapid.T) {
 	}
 	m.check(t, m.list.AllRead(t.Context()))
 	m.replayed()
+	if m.journal != nil && !m.journal.unnoted.Empty() {
+		t.Fatal("what was handed over is still held")
+	}
 	m.Check(t)
 	for id := range m.tasks {
 		m.wantStored(t, id)
@@ -494,6 +505,9 @@ func TestLateListAgainstModel(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				m := m()
+				if m.journal != nil {
+					m.journal.model = m
+				}
 				m.tasks, m.kept = map[string]map[string]*modelTarget{}, map[string]map[string]Spans{}
 				m.open(t)
 				m.resolveAll()
