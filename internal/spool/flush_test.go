@@ -1,0 +1,86 @@
+package spool
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"varve/internal/store"
+)
+
+// TestFlushOfAFailedLog: a flush that waits for a generation which cannot be cut any more, since
+// the log has failed, ends with that. One whose generation was cut before goes on.
+func TestFlushOfAFailedLog(t *testing.T) {
+	var broken atomic.Bool
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if broken.Load() && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			return errorfs.ErrInjected
+		}
+		return nil
+	}))
+	cfg := tinyConfig()
+	cfg.Linger = time.Hour
+	cfg.GenerationSamples = 1 << 20
+	sink := newRemote()
+	sink.gate = make(chan struct{})
+	s := mustOpen(t, fs, cfg, quickRetries(Options{Sink: sink}))
+	ended := func(err <-chan error) bool {
+		select {
+		case <-err:
+			return true
+		default:
+			return false
+		}
+	}
+	flush := func() chan error {
+		done := make(chan error, 1)
+		go func() {
+			_, err := s.Flush(within(t))
+			done <- err
+		}()
+		return done
+	}
+	put(t, s, testSeries("load", 1), 1, 1)
+	first := flush()
+	await := func(what string, is func() bool) {
+		t.Helper()
+		for end := within(t); !is(); time.Sleep(time.Millisecond) {
+			if end.Err() != nil {
+				t.Fatal(what)
+			}
+		}
+	}
+	await("nothing was cut", func() bool { n, _ := s.queued(); return n > 0 })
+	put(t, s, testSeries("load", 1), 2, 2)
+	second := flush()
+	await("the second flush does not wait", s.hurried.Load)
+	if ended(first) || ended(second) {
+		t.Fatal("a flush has ended while the sink takes nothing")
+	}
+	broken.Store(true)
+	if err := tryPut(s, testSeries("load", 1), 3, 3); err == nil {
+		t.Fatal("a sample is taken without a log")
+	}
+	var unavailable *store.UnavailableError
+	select {
+	case err := <-second:
+		if !errors.As(err, &unavailable) {
+			t.Errorf("a flush of what cannot be cut: %v", err)
+		}
+	case <-within(t).Done():
+		t.Error("a flush waits for what cannot be cut")
+	}
+	if ended(first) {
+		t.Error("a flush of what was cut has ended before the sink took it")
+	}
+	close(sink.gate)
+	if err := <-first; err != nil && errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a flush of what was cut: %v", err)
+	}
+	s.Close()
+}
