@@ -306,7 +306,12 @@ func TestFoldIsBounded(t *testing.T) {
 	s := f.session(t, t.Context())
 	defer s.Close(nil)
 	l := s.Lease()
+	f.put("both", model.MustTags("h", "x"), sample{1, 1}, sample{2, 2.5})
 	numbers, err := s.SelectNumbers(store.Selection{Metric: "m", Range: model.AllTime}, &l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	both, err := s.SelectNumbers(store.Selection{Metric: "both", Range: model.AllTime}, &l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,6 +326,8 @@ func TestFoldIsBounded(t *testing.T) {
 		{"query.max_memory", numbers[:1], Grid{0, 1, 200_000}, 0},
 		{"query.max_memory", numbers[:1], Grid{0, 1, math.MaxInt}, model.StatMin},
 		{"query.max_memory", numbers[:1], Grid{0, 1, math.MaxInt}, model.AllStats},
+		{"query.max_memory", both, Grid{0, 1, math.MaxInt}, model.StatMin},
+		{"query.max_memory", both, Grid{0, 1, 100_000}, model.AllStats},
 	} {
 		s.Reread(0)
 		held := s.Lease()

@@ -134,6 +134,15 @@ func TestPauseEnds(t *testing.T) {
 		}
 		s.Close(ErrCancelled)
 		stuck.Close(nil)
+		next, last := costly(t, all[0]), costly(t, all[1])
+		computes = yield(last)
+		if computes() {
+			t.Fatal("it did not wait")
+		}
+		if next.Close(nil); !computes() { // the line has no one else
+			t.Error("a processor is kept for a query that has left the line")
+		}
+		last.Close(nil)
 		if n := s.engine.places.all.computing.Load(); n != 0 {
 			t.Errorf("%d goroutines compute at the end", n)
 		}
