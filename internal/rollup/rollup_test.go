@@ -936,6 +936,36 @@ func TestResultsWaitForNewSeries(t *testing.T) {
 	})
 }
 
+// TestEndWhileResultsWait: a run that ends while its results wait for the rate of new series has
+// not stored them, and says so. Earlier results stay.
+func TestEndWhileResultsWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		h.ingest = func(c *ingest.Config) { c.NewSeriesBurst, c.NewSeriesPerSecond = 1, 1 }
+		h.restart(nil)
+		gone := errors.New("the run was stopped")
+		o := &output{scheduler: h.scheduler, writer: h.pipeline.NewWriter(h.scheduler.protocol, "", 0), metric: "dst", source: "src"}
+		for _, host := range []string{"a", "b"} {
+			ctx, stop := context.WithCancelCause(t.Context())
+			o.begin(model.AllTime)
+			by := &agg.TagGroupBy{Tags: []string{"host"}}
+			if err := o.add(ctx, &agg.Group{Points: &onePoint{}, Labels: []agg.Label{{By: by, Tags: []string{host}}}}); err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan error, 1)
+			go func() { done <- o.flush(ctx) }()
+			synctest.Wait()
+			stop(gone)
+			if err := <-done; host == "a" && err != nil || host == "b" && !errors.Is(err, gone) && !errors.Is(err, context.Canceled) {
+				t.Errorf("host %s: %v", host, err)
+			}
+		}
+		if o.stored != 1 || h.store.SeriesCount() != 1 {
+			t.Errorf("%d results of %d series are stored, want one", o.stored, h.store.SeriesCount())
+		}
+	})
+}
+
 func TestConfigBounds(t *testing.T) {
 	check := unitstest.Bounds(t, DefaultConfig)
 	check("max_tasks", func(c *Config, v int64) { c.MaxTasks = int(v) }, []int64{1}, []int64{0, -1})
