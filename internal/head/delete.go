@@ -132,14 +132,11 @@ func (e *eraser) fragment(ref uint32, f Fragment, older uint32) (uint32, error) 
 	if _, err := e.decoder.Decode(f.encoded, r.kind, &e.all); err != nil {
 		return 0, err
 	}
-	removed := e.filter()
+	removed := e.filter() // not all: its first or last sample stays
 	if removed == 0 {
 		return ref, nil
 	}
 	r.count -= uint32(removed)
-	if e.all.Len() == 0 {
-		return 0, nil
-	}
 	s := e.shard
 	s.encoded = chunk.Append(s.encoded[:0], r.kind, &e.all, 0, e.all.Len(), chunk.Fast)
 	s.codes = s.codes[:0]
