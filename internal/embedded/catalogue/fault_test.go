@@ -561,3 +561,35 @@ func TestFailedCommit(t *testing.T) {
 		t.Errorf("%d series, files %v, deletions %v", n, files, deletions)
 	}
 }
+
+// TestSeriesThatCannotBeAdded: a commit that fails before its series are there has changed
+// nothing, and is tried again.
+func TestSeriesThatCannotBeAdded(t *testing.T) {
+	mem := vfs.NewMem()
+	filled(t, mem)
+	var broken atomic.Bool
+	v := openValues(t, errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if broken.Load() && strings.HasSuffix(op.Path, NewSeries) && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			return errorfs.ErrInjected
+		}
+		return nil
+	})))
+	defer v.catalogue.Close()
+	ch := Change{Define: definitions("new", 100, manySeries), DropFiles: []uint64{7}, Meta: func(m *Meta) { m.LogFrom = 9 }}
+	broken.Store(true)
+	if err := v.catalogue.Commit(ch); !errors.Is(err, errorfs.ErrInjected) || !strings.Contains(err.Error(), "add series") || v.catalogue.Broken() != nil {
+		t.Errorf("%v, broken %v", err, v.catalogue.Broken())
+	}
+	files, err := v.catalogue.Files()
+	v.must(t, err)
+	if m, err := v.catalogue.SavedMeta(); len(files) != 1 || m.LogFrom != 4 || v.catalogue.Meta.LogFrom != 4 || err != nil || v.catalogue.metrics(t)["new"] != 0 {
+		t.Errorf("after a commit that failed: files %v, %+v, %v", files, m, err)
+	}
+	broken.Store(false)
+	v.must(t, v.catalogue.Commit(ch))
+	files, err = v.catalogue.Files()
+	v.must(t, err)
+	if m, err := v.catalogue.SavedMeta(); len(files) != 0 || m.LogFrom != 9 || v.catalogue.Meta.LogFrom != 9 || err != nil || v.catalogue.metrics(t)["new"] != manySeries {
+		t.Errorf("after the next one: files %v, %+v, %v", files, m, err)
+	}
+}
