@@ -265,6 +265,10 @@ func TestMessages(t *testing.T) {
 		{`{` + good + `,"timestamp":1,"value":"\ud800"}`, []string{ctx + ".value: string value is not UTF-8"}},
 		{`{"name":"m\ud800","tags":{"h":"a"},"timestamp":1,"value":1}`, []string{"metric[0](name=m\ufffd): metric name \"m\\xff\" is not UTF-8"}},
 		{`{"name":"m","skip_validate":true,"timestamp":1,"value":1}`, nil},
+		{`{"name":"m","skip_validate":"true","timestamp":1,"value":1}`, nil},
+		{`{"name":"m","skip_validate":TRUE,"timestamp":1,"value":1}`, nil},
+		{`{"name":"m","skip_validate":"false","timestamp":1,"value":1}`, []string{ctx + ".tags count must be greater than or equal to 1."}},
+		{`{"name":"m","skip_validate":false,"timestamp":1,"value":1}`, []string{ctx + ".tags count must be greater than or equal to 1."}},
 		{`{"name":"m","timestamp":1,"value":1}`, []string{ctx + ".tags count must be greater than or equal to 1."}},
 	} {
 		h := newHarness(t, nil)
@@ -284,6 +288,7 @@ func TestValues(t *testing.T) {
 		{`"datapoints":[[1,1e-05],[2,-5e-1],[3,15e-1]]`, "m{h=a} double 1 1e-05\nm{h=a} double 2 -0.5\nm{h=a} double 3 1.5"},
 		{`"datapoints":[[1,9e18],[2,1e19],[3,-9223372036854775808e0],[4,-9223372036854775809]]`, "m{h=a} long 1 9000000000000000000\nm{h=a} double 2 1e+19\nm{h=a} long 3 -9223372036854775808\nm{h=a} double 4 -9.223372036854776e+18"},
 		{`"datapoints":[[1,5e-324],[2,1e-400],[3,9007199254740993],[4,9007199254740993.0]]`, "m{h=a} double 1 5e-324\nm{h=a} double 2 0\nm{h=a} long 3 9007199254740993\nm{h=a} double 4 9.007199254740992e+15"},
+		{`"datapoints":[[1,.5e3],[2,5.e3],[3,+5e3],[4,.5],[5,+5]]`, "m{h=a} string 1 \".5e3\"\nm{h=a} string 2 \"5.e3\"\nm{h=a} string 3 \"+5e3\"\nm{h=a} double 4 0.5\nm{h=a} long 5 5"}, // as KairosDB tells numbers from texts
 		{`"timestamp":1,"value":1e-05`, "m{h=a} double 1 1e-05"},
 		{`"datapoints":[[9223372036854775807,1],[-9223372036854775808,2],[9223372036854775808,3]]`, "m{h=a} long 9223372036854775807 1\nm{h=a} long -9223372036854775808 2"},
 		{`"datapoints":[[1,1],[2,NaN],[3,Infinity],[4,-Infinity],[5,"NaN"],[6,2]]`, "m{h=a} long 1 1\nm{h=a} string 5 \"NaN\"\nm{h=a} long 6 2"},

@@ -231,6 +231,22 @@ func TestShortCutsBesideOtherShapes(t *testing.T) {
 	}
 }
 
+// TestShortCutsAndOddNumbers has numbers in spellings that JSON has and does not have, as times and
+// as values.
+func TestShortCutsAndOddNumbers(t *testing.T) {
+	for _, n := range []string{
+		"5", "-5", "0", "-0", "1.5", "1e3", "1E+3", "-1.5e-3", "9223372036854775807", "9223372036854775808", "1e400", // JSON
+		".5", "-.5", "+5", "05", "-05", "5.", "5.e3", ".5e3", "+5e3", "1e", "1e+", "-", "--1", "0x1", "1_0", "1.2.3", "NaN", "Infinity", "-Infinity", "5 ", " 5", "5x", "", // not
+	} {
+		for _, points := range []string{`[1,1],[2,` + n + `],[3,3]`, `[1,1],[` + n + `,2],[3,3]`, `[` + n + `,` + n + `]`, `[1,0.5],[2,` + n + `]`} {
+			p := newPair(t, nil)
+			body := []byte(`[{"name":"m","tags":{"h":"a"},"datapoints":[` + points + `]}]`)
+			p.post(t, body)
+			p.post(t, body) // with the series known
+		}
+	}
+}
+
 // TestShortCutsOverBlocks has objects that do not fit the rest of a block, and blocks
 // that are parsed again.
 func TestShortCutsOverBlocks(t *testing.T) {
