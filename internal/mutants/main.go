@@ -12,7 +12,8 @@
 // The tree is never touched. The changed file goes to a temporary directory
 // and reaches the compiler by -overlay. Mutants that do not compile are not
 // counted; tests that do not end count as failed. Code that only writes log
-// lines, feeds metrics or sets capacities is left alone.
+// lines, feeds metrics or sets capacities is left alone, and so are constants that are
+// returned beside an error.
 package main
 
 import (

@@ -78,6 +78,33 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
+// TestConstantsBesideAnError: nobody looks at a constant that is returned beside an error. One
+// beside what may be nil counts.
+func TestConstantsBesideAnError(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod": "module beside\n\ngo 1.26\n",
+		"a.go":   "// Package beside fails.\npackage beside\n\nfunc one(err error) (int, bool, error) {\n\tif err != nil {\n\t\treturn 7, true, err\n\t}\n\treturn 8, false, nil\n}\n\nfunc two(n int, err error) (int, error) { return n + 9, err }\n\nfunc three(err error) (int, error) {\n\tif err == nil {\n\t\treturn 5, other()\n\t}\n\treturn 6, err\n}\n\nfunc other() error { return nil }\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	packages, err := load(t.Context(), dir, []string{"."})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, p := range packages[0].places() {
+		if p.operator == "constant" || p.operator == "boolean" {
+			got = append(got, string(p.file.source[p.start:p.end]))
+		}
+	}
+	if want := []string{"8", "false", "9", "5", "6"}; !slices.Equal(got, want) {
+		t.Errorf("%q are mutated, want %q", got, want)
+	}
+}
+
 func TestDrawIsRepeatable(t *testing.T) {
 	names := func(seed uint64, n int) []string {
 		var all []string

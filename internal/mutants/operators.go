@@ -95,8 +95,9 @@ func (p *pkg) places() []place {
 
 // A visitor collects the places of a file.
 type visitor struct {
-	file   *file
-	places []place
+	file    *file
+	places  []place
+	checked []*ast.IfStmt // that were visited
 }
 
 func (v *visitor) add(operator string, from, to token.Pos, texts ...string) {
@@ -123,6 +124,10 @@ func (v *visitor) visit(n ast.Node) bool {
 			return false
 		}
 		v.statement(n)
+		if r, ok := n.(*ast.ReturnStmt); ok && v.fails(r) && v.surely(r.Results[len(r.Results)-1]) {
+			v.failure(r)
+			return false
+		}
 	case *ast.BinaryExpr:
 		v.binary(n)
 	case *ast.UnaryExpr:
@@ -149,6 +154,7 @@ func (v *visitor) statement(n ast.Stmt) {
 	case *ast.CommClause:
 		v.drop(n.Body)
 	case *ast.IfStmt:
+		v.checked = append(v.checked, n)
 		v.condition(n.Cond)
 	case *ast.ForStmt:
 		if n.Cond != nil {
@@ -207,15 +213,49 @@ func isNot(e ast.Expr) bool {
 	return ok && u.Op == token.NOT
 }
 
+// fails reports whether a return gives an error back that is not nil as it stands.
+func (v *visitor) fails(n *ast.ReturnStmt) bool {
+	if len(n.Results) == 0 {
+		return false
+	}
+	last := n.Results[len(n.Results)-1]
+	return isError(v.file.pkg.info.TypeOf(last)) && !v.file.pkg.info.Types[last].IsNil()
+}
+
+// surely reports whether an error cannot be nil: it is made here, or was compared with nil by
+// the if around it.
+func (v *visitor) surely(e ast.Expr) bool {
+	switch e := ast.Unparen(e).(type) {
+	case *ast.UnaryExpr:
+		return e.Op == token.AND
+	case *ast.CallExpr:
+		text := v.text(e.Fun)
+		return text == "fmt.Errorf" || text == "errors.New"
+	case *ast.Ident:
+		return slices.ContainsFunc(v.checked, func(b *ast.IfStmt) bool {
+			cond, ok := ast.Unparen(b.Cond).(*ast.BinaryExpr)
+			return ok && cond.Op == token.NEQ && v.isErrorCheck(cond) && v.text(cond.X) == e.Name && b.Body.Pos() <= e.Pos() && e.Pos() < b.Body.End()
+		})
+	}
+	return false
+}
+
+// failure collects the places below a return with an error. Constants beside the error are
+// left alone: no caller looks at them.
+func (v *visitor) failure(n *ast.ReturnStmt) {
+	for _, r := range n.Results {
+		if v.file.pkg.info.Types[r].Value == nil {
+			ast.Inspect(r, v.visit)
+		}
+	}
+}
+
 // result makes a returned error nil. What makes the error still runs.
 func (v *visitor) result(n *ast.ReturnStmt) {
-	if len(n.Results) == 0 {
+	if !v.fails(n) {
 		return
 	}
 	last := n.Results[len(n.Results)-1]
-	if !isError(v.file.pkg.info.TypeOf(last)) || v.file.pkg.info.Types[last].IsNil() {
-		return
-	}
 	text := "_ = " + v.text(last) + "; return "
 	for _, r := range n.Results[:len(n.Results)-1] {
 		text += v.text(r) + ", "
