@@ -495,7 +495,7 @@ func (m *lateModel) Check(t *rapid.T) {
 
 // TestLateListAgainstModel: whatever is noted, taken, computed, forgotten, and started again in
 // between, late points of a target are noted until they are computed, and no others. It is so
-// with notes that a store keeps, with those of a notebook, and with a log.
+// with notes that are kept before samples are stored, and with a log, with and without a notebook.
 func TestLateListAgainstModel(t *testing.T) {
 	for name, m := range map[string]func() *lateModel{
 		"store":            func() *lateModel { return &lateModel{} },
