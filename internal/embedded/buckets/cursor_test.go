@@ -77,7 +77,7 @@ func drawWorld(t *rapid.T) *world {
 	w := &world{kind: rapid.SampledFrom([]model.Kind{model.Long, model.Double}).Draw(t, "kind"), lastMS: math.MinInt64}
 	value := func() float64 { return float64(rapid.IntRange(-9, 9).Draw(t, "value")) }
 	fs := vfs.NewMem()
-	for n := range rapid.IntRange(1, 3).Draw(t, "files") {
+	for n := range rapid.Int64Range(1, 3).Draw(t, "files") {
 		f := modelFile{stepMS: rapid.SampledFrom([]int64{1000, 2000, 4000}).Draw(t, "step")}
 		from, every := rapid.Int64Range(-5, 20).Draw(t, "from"), rapid.Int64Range(1, 3).Draw(t, "every")
 		count := rapid.SampledFrom([]int64{1, 2, 10, 150, 2000}).Draw(t, "buckets")
@@ -85,7 +85,7 @@ func drawWorld(t *rapid.T) *world {
 		for i := range count {
 			b := store.Bucket{StartMS: (from + i*every) * f.stepMS, StepMS: f.stepMS}
 			for j := range 1 + (i+from+9)%3 {
-				b.Add(b.StartMS+100*j, v+float64(j)*2-float64(i%5))
+				b.Add(b.StartMS+100*j+1+n, v+float64(j)*2-float64(i%5)) // none twice: see Reader.add
 			}
 			f.buckets = append(f.buckets, b)
 		}
