@@ -790,6 +790,39 @@ func TestFoldOfSamplesSentAgain(t *testing.T) {
 	f.check("merged")
 }
 
+// TestFoldOfSamplesSentAgainInOtherParts: an import that is repeated counts once, also if checkpoints come at other
+// points, in the middle of buckets.
+func TestFoldOfSamplesSentAgainInOtherParts(t *testing.T) {
+	for _, imports := range [][][]int{
+		{{27}, {}},
+		{{}, {27}},
+		{{27}, {29}},
+		{{27}, {25, 28}},
+		{{25, 28}, {26}, {27, 29}, {}},
+	} {
+		for _, mode := range []sketchMode{withoutSketches, withSketches} {
+			f := newSketchTest(t, "10s:1h,60s:6h,10m:2d", mode)
+			from := f.nowMS.Load()/foldWindow*foldWindow - 4*3_600_000
+			var times []int64
+			for i := range int64(60) { // six in a bucket
+				times = append(times, from+i*10_000)
+			}
+			for _, cuts := range imports {
+				begun := 0
+				for _, end := range append(slices.Clone(cuts), len(times)) {
+					f.write("thin.double", model.TypeDouble, times[begun:end]...)
+					f.must(t, f.checkpoint())
+					begun = end
+				}
+				f.foldAll()
+				f.check(fmt.Sprint(imports, " folded"))
+			}
+			f.must(t, f.Compact(t.Context())) // merges files of buckets
+			f.check(fmt.Sprint(imports, " merged"))
+		}
+	}
+}
+
 // TestSampleSentAgainBesideItsBucket: before it is folded again.
 func TestSampleSentAgainBesideItsBucket(t *testing.T) {
 	f := newFoldTest(t, "10s:1h,60s:6h,10m:2d")

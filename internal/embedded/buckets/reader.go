@@ -166,22 +166,58 @@ func (r *Reader) Next() (b store.Bucket, ok bool, err error) {
 	return b, true, nil
 }
 
+// maxParts bounds the parts of a bucket that are compared with each other.
+const maxParts = 16
+
 // add adds a part of a bucket to those of older files. Samples that were sent again, after the
-// first ones had been folded, are not counted twice.
+// first ones had been folded, are not counted twice. Either time several parts may have them, if
+// checkpoints came in their middle.
 func (r *Reader) add(part model.Aggregate) {
-	for i := range r.parts {
-		if old := &r.parts[i]; sentAgain(old, &part) {
-			if part.Sketch == "" && part.Count > 1 {
-				part.Sketch = old.Sketch
-			}
-			*old = part
-			return
-		}
-	}
 	r.parts = append(r.parts, part)
+	var newer model.Aggregate // of the last parts, ever more
+	for from := len(r.parts) - 1; from > max(0, len(r.parts)-maxParts); from-- {
+		newer = merged(plain(r.parts[from]), newer)
+		i, n := r.sentBefore(from, &newer)
+		if n == 0 {
+			continue
+		}
+		old, newer := merged(r.parts[i:i+n]...), merged(r.parts[from:]...)
+		if newer.Sketch == "" && newer.Count > 1 {
+			newer.Sketch = old.Sketch
+		}
+		r.parts = append(append(r.parts[:i], r.parts[i+n:from]...), newer)
+		return
+	}
 }
 
-// sentAgain reports whether a part of a bucket is of the samples of an older one. Their last samples have one
+// sentBefore returns which n parts, from the i-th on and before the end-th, are together of the samples
+// that newer is of; n = 0 if none are.
+func (r *Reader) sentBefore(end int, newer *model.Aggregate) (i, n int) {
+	for i := max(0, len(r.parts)-maxParts); i < end; i++ {
+		var old model.Aggregate
+		for k := i; k < end && old.Count < newer.Count; k++ {
+			if old = merged(old, plain(r.parts[k])); sentAgain(&old, newer) {
+				return i, k + 1 - i
+			}
+		}
+	}
+	return 0, 0
+}
+
+func merged(parts ...model.Aggregate) (all model.Aggregate) {
+	for _, one := range parts {
+		all.Merge(one)
+	}
+	return all
+}
+
+// plain returns an aggregate without its sketch, which takes long to merge.
+func plain(a model.Aggregate) model.Aggregate {
+	a.Sketch = ""
+	return a
+}
+
+// sentAgain reports whether parts of a bucket are of the samples of older ones. Their last samples have one
 // time then, of which the newer one is valid. A single sample may have another value now; of more
 // it is known only if all is the same.
 func sentAgain(old, part *model.Aggregate) bool {
