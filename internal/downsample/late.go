@@ -44,6 +44,10 @@ type Options struct {
 	// Lifetime says how long samples like one that has just come live, in ms from their own time, if
 	// they come in time; 0 is for ever. nil: all do.
 	Lifetime func(s *store.Sample, nowMS int64) int64
+
+	// DefaultMS is the Lifetime of most samples, 0 for ever. Runs do not go back to complete buckets that
+	// begin longer ago. So samples that live longer are noted for these although they come in time.
+	DefaultMS int64
 }
 
 // A LateList notes which buckets have to be computed again, since samples came in
@@ -69,6 +73,9 @@ type Options struct {
 // A sample is not noted if others of its bucket, which came in time and live as long, have
 // expired: computed again, the bucket would be what is left of it.
 //
+// Runs leave complete buckets alone that begin longer ago than most samples live. Samples that live longer are noted
+// for these also if they are not old.
+//
 // A LateList is an ingest.Observer. All methods may be called by many goroutines at
 // once, OpenBook before all others.
 type LateList struct {
@@ -79,6 +86,7 @@ type LateList struct {
 	most     int    // spans of a target
 	what     string // a task is
 	lifetime func(s *store.Sample, nowMS int64) int64
+	usualMS  int64        // lifetime of most samples; 0: for ever
 	outlived atomic.Int64 // see Outlived
 	book     *notebook    // has the notes; nil: keep has them
 
@@ -130,7 +138,7 @@ type generation struct {
 // NewLateList makes a LateList that watches nothing.
 func NewLateList(o Options) *LateList {
 	return &LateList{
-		keep: o.Keep, journal: o.Journal, now: o.Now, ageMS: o.Horizon.Milliseconds() / 2, most: o.Most, what: o.What, lifetime: o.Lifetime,
+		keep: o.Keep, journal: o.Journal, now: o.Now, ageMS: o.Horizon.Milliseconds() / 2, most: o.Most, what: o.What, lifetime: o.Lifetime, usualMS: o.DefaultMS,
 		refs: map[store.Ref]*source{}, sources: map[string]*source{}, tasks: map[string]*lateTask{}, unknown: o.Journal != nil,
 	}
 }

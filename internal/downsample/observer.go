@@ -47,7 +47,7 @@ func nothing() {}
 func (l *LateList) Appending(ctx context.Context, b *store.Batch) (done func(), err error) {
 	before := l.now().UnixMilli() - l.ageMS
 	first := 0
-	for first < len(b.Samples) && b.Samples[first].TimeMS >= before {
+	for first < len(b.Samples) && b.Samples[first].TimeMS >= before && !l.outlives(&b.Samples[first], before+l.ageMS) {
 		first++
 	}
 	if first == len(b.Samples) {
@@ -83,7 +83,8 @@ func (l *LateList) notes(b *store.Batch, first int, before int64) (notes []note,
 	var lastRef store.Ref
 	var last *source
 	for _, s := range b.Samples[first:] {
-		if s.TimeMS >= before {
+		inTime := s.TimeMS >= before
+		if inTime && !l.outlives(&s, before+l.ageMS) {
 			continue
 		}
 		if s.Ref != lastRef || last == nil {
@@ -97,6 +98,9 @@ func (l *LateList) notes(b *store.Batch, first int, before int64) (notes []note,
 			hours.Add(last.metric, s.TimeMS)
 		}
 		for _, x := range last.targets {
+			if inTime && !l.leftAlone(x, s.TimeMS, before+l.ageMS) {
+				continue
+			}
 			var whole bool
 			if notes, whole = noteOf(notes, x, s.TimeMS, oldest); !whole {
 				l.outlived.Add(1)
@@ -116,6 +120,23 @@ func (l *LateList) oldest(s *store.Sample, nowMS int64) int64 {
 		return math.MinInt64
 	}
 	return nowMS - l.lifetime(s, nowMS)
+}
+
+// outlives reports whether a sample lives longer than most.
+func (l *LateList) outlives(s *store.Sample, nowMS int64) bool {
+	return l.usualMS > 0 && (s.TTL == 0 || l.lifetime(s, nowMS) > l.usualMS)
+}
+
+// pauseMS is the longest time without a run after which samples that came in time are still seen.
+const pauseMS = 7 * 24 * hourMS
+
+// leftAlone reports whether runs may not go back to the bucket of a sample that has come in time: it is
+// complete, or will be when the sample is stored, and other samples may have expired by then.
+func (l *LateList) leftAlone(x *target, ms, nowMS int64) bool {
+	if x.grid.Next(ms) > nowMS+l.ageMS {
+		return false
+	}
+	return x.grid.Start(ms) <= nowMS+pauseMS-l.usualMS
 }
 
 // outlived reports whether samples at the beginning of a span have expired, of which the oldest

@@ -22,7 +22,7 @@ func newLateNotes(s store.KeyValues, p *ingest.Pipeline, node string, config Con
 	n := &lateNotes{catalogue: catalogue{s}, node: node}
 	o := downsample.Options{
 		Keep: n.keepIn(s), Horizon: config.LateHorizon, Most: config.MaxLateSpans, Now: now, What: "roll-up task",
-		Lifetime: p.Lifetime,
+		Lifetime: p.Lifetime, DefaultMS: p.DefaultLifetime(),
 	}
 	if journal, ok := store.As[downsample.Journal](s); ok {
 		o.Journal = journal

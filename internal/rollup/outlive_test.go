@@ -85,3 +85,31 @@ func TestHorizonBeyondDefaultTTL(t *testing.T) {
 		}
 	})
 }
+
+// Points that live longer than the default are in the results although they come after the run that has
+// completed their bucket, and no run goes back to it.
+func TestLongLivedPointsWithShortDefaultTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		h.ingest = func(c *ingest.Config) { c.DefaultTTL = 30 * time.Minute }
+		h.restart(nil)
+		h.start()
+		defer func() { h.stop() }()
+		h.do(200, "POST", "/api/v1/rollups", taskJSON("t", minute, hour, `,"ttl":864000`))
+		for range 60 {
+			h.sendFor(30*24*time.Hour, time.Now().UnixMilli())
+			time.Sleep(time.Minute)
+		}
+		time.Sleep(2 * time.Minute)
+		h.wantPoints("dst", "{host=a,saved_from=src} 2000-01-01T00:00 60")
+		h.sendFor(30*24*time.Hour, at(0, 59, 30))
+		time.Sleep(2 * time.Minute)
+		h.wantPoints("dst", "{host=a,saved_from=src} 2000-01-01T00:00 61")
+		h.sendFor(0, at(0, 59, 40)) // which lives as long as the default says
+		time.Sleep(2 * time.Minute)
+		h.wantPoints("dst", "{host=a,saved_from=src} 2000-01-01T00:00 61")
+		if got := ingesttest.Counters(t, h.registry, "varve_rollup_late_outlived_total")[""]; got != 0 {
+			t.Errorf("%v points count as late", got)
+		}
+	})
+}
