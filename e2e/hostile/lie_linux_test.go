@@ -48,6 +48,17 @@ func TestLyingLengths(t *testing.T) {
 			}
 			c.Close()
 		}
+		for _, line := range []string{"OPTIONS * HTTP/1.1", "POST /api/v1/datapoints HTTP/1.0\r\nConnection: keep-alive"} { // net/http answers one itself, and goes by the length of the other
+			c, err := connect(ctx, w.HTTP)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.say(fmt.Sprintf("%s\r\nHost: %s\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n%s", line, w.HTTP, second))
+			if err := c.cut(10 * time.Second); err != nil {
+				t.Errorf("%s: %v", line, err)
+			}
+			c.Close()
+		}
 		if names, err := w.MetricNames(ctx, "smuggled"); err != nil || len(names) > 0 {
 			t.Errorf("a request inside another one was served: %q, %v", names, err)
 		}

@@ -33,6 +33,10 @@ func TestRequestsThatEndTwice(t *testing.T) {
 		{"without a route", []string{strings.Replace(twice, "/hello", "/none", 1) + whole}, 1, true},
 		{"by chunks alone", []string{chunked, chunked, chunked}, 3, false},
 		{"with other requests that are read already", []string{chunked + twice + whole}, 1, true},
+		{"of the server as a whole", []string{strings.Replace(twice, "POST /hello", "OPTIONS *", 1) + whole}, 1, true},
+		{"of the server as a whole, once", []string{"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n" + whole}, 2, false},
+		{"by chunks before HTTP/1.1", []string{"POST /hello HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n{}" + whole}, 1, true},
+		{"before HTTP/1.1", []string{chunked, "POST /hello HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\n{}", whole}, 3, false},
 		{"by both in turn", []string{whole, chunked, whole, chunked}, 4, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -58,19 +62,19 @@ func TestRequestsThatEndTwice(t *testing.T) {
 	}
 }
 
-// The name of the header is found however the text is cut into reads.
+// The names of the headers are found however the text is cut into reads.
 func TestFraming(t *testing.T) {
-	const head = "POST / HTTP/1.1\r\nContent-Type: a\r\nContent-Length: 4\r\n\r\n"
+	const head = "POST / HTTP/1.1\r\nContent-Type: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
 	for cut := range len(head) {
 		var f framing
 		f.look([]byte(head[:cut]))
 		f.look([]byte(head[cut:]))
-		if n := f.lengths.Load(); n != 1 {
-			t.Errorf("cut at %d: %d headers", cut, n)
+		if l, c := f.lengths.Load(), f.codings.Load(); l != 1 || c != 1 {
+			t.Errorf("cut at %d: %d and %d headers", cut, l, c)
 		}
-		f.look([]byte("X-Content-Length: 1\r\n Content-Length: 1\r\nContent\rLength: 1\r\nContent-Lengt"))
-		if n := f.lengths.Load(); n != 1 {
-			t.Errorf("after other names: %d headers", n)
+		f.look([]byte("X-Content-Length: 1\r\n Content-Length: 1\r\nContent\rLength: 1\r\nTransfer\r\nTransfer-Length: 1\r\nContent-Encoding: a\r\nContent-Lengt"))
+		if l, c := f.lengths.Load(), f.codings.Load(); l != 1 || c != 1 {
+			t.Errorf("after other names: %d and %d headers", l, c)
 		}
 	}
 }

@@ -88,6 +88,9 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch {
+	case r.Method == http.MethodOptions && r.RequestURI == "*":
+		rw.direct = true
+		httpapi.WriteEmpty(rw, http.StatusOK)
 	case mux == nil:
 		rw.direct = true
 		rt.starting.ServeHTTP(rw, rw.request)

@@ -122,6 +122,8 @@ func (s *Server) newWeb(requests context.Context, name string, limit int, m *met
 		ConnContext:       withConn,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: http2Streams, WriteByteTimeout: s.config.StallTimeout},
 		BaseContext:       func(net.Listener) context.Context { return requests },
+
+		DisableGeneralOptionsHandler: true, // it would answer OPTIONS * past endsTwice
 	}}
 }
 
