@@ -25,3 +25,24 @@ func TestWithinFiles(t *testing.T) {
 		}
 	}
 }
+
+// Listeners that are off take nothing from others, and readers that follow timelines leave
+// half of the connections to requests.
+func TestWithinFilesOfListeners(t *testing.T) {
+	c := Default()
+	c.Server.TelnetAddr, c.Server.CarbonAddr, c.Server.PickleAddr = "", "", ""
+	if n := c.Connections(); n != uint64(c.Server.MaxConnections) {
+		t.Errorf("HTTP alone takes %d connections, want %d", n, c.Server.MaxConnections)
+	}
+	for limit, want := range map[uint64][2]int{
+		1 << 62: {c.Server.MaxConnections, c.Timeline.TailsMax},
+		4096:    {2048, c.Timeline.TailsMax},
+		1024:    {512, 256},
+		2:       {1, 1},
+	} {
+		got := c.WithinFiles(limit)
+		if have := [2]int{got.Server.MaxConnections, got.Timeline.TailsMax}; have != want {
+			t.Errorf("with %d files: connections and readers of timelines are %d, want %d", limit, have, want)
+		}
+	}
+}
