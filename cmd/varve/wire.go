@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -171,7 +173,7 @@ func culprits(list func(limit int) []embedded.Growth) func(limit int) []ingest.C
 // openCassandra opens the store in a cluster. It does not wait for the cluster:
 // samples are taken meanwhile.
 func openCassandra(c config.Config, registry prometheus.Registerer, log *slog.Logger) (*backend, error) {
-	unlock, err := lockDataDir(c.DataDir, log)
+	unlock, err := lockDataDir(vfs.Default, c.DataDir, log)
 	if err != nil {
 		return nil, err
 	}
@@ -184,23 +186,23 @@ func openCassandra(c config.Config, registry prometheus.Registerer, log *slog.Lo
 }
 
 // lockDataDir keeps a server of the embedded store off the data directory: it locks the
-// directory, and the stores over Cassandra only their spools below it.
-func lockDataDir(dir string, log *slog.Logger) (unlock func() error, err error) {
-	if err := os.MkdirAll(dir, 0o750); err != nil {
+// directory, and the stores over Cassandra only their spools below it. Where nothing can be
+// written but those, as in a container with volumes for them alone, a server starts all the same.
+func lockDataDir(fsys vfs.FS, dir string, log *slog.Logger) (unlock func() error, err error) {
+	if err := fsys.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("create data directory: %w", err)
 	}
-	lock, err := datadir.Lock(vfs.Default, dir)
-	if locked := (*datadir.LockedError)(nil); errors.As(err, &locked) {
+	lock, err := datadir.Lock(fsys, dir)
+	switch {
+	case err == nil:
+		return lock.Close, nil
+	case errors.As(err, new(*datadir.LockedError)):
 		return nil, fmt.Errorf("%w (--data-dir)", err)
-	}
-	if wal.NoSpace(err) { // must not keep a server from starting and from draining
-		log.Warn("the data directory is not locked, since the disk is full; start no other server with it", "data_dir", dir)
+	case wal.NoSpace(err), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		log.Warn("the data directory is not locked, since no lock can be written there; start no other server with it", "data_dir", dir, "error", err)
 		return func() error { return nil }, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	return lock.Close, nil
+	return nil, err
 }
 
 func openLockedCassandra(c config.Config, registry prometheus.Registerer, log *slog.Logger) (*backend, error) {

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// A lockless file system can lock nothing.
+type lockless struct {
+	vfs.FS
+	err error
+}
+
+func (l lockless) Lock(string) (io.Closer, error) { return nil, l.err }
+
+// A server over Cassandra starts in a directory in which no lock can be written, says so, and
+// does not start in one that is in use.
+func TestLockDataDir(t *testing.T) {
+	written := func(errno error) error { return &fs.PathError{Op: "open", Path: "LOCK", Err: errno} }
+	for _, tc := range []struct {
+		name    string
+		err     error
+		refused string
+	}{
+		{"a full disk", written(syscall.ENOSPC), ""},
+		{"a directory of another user", written(syscall.EACCES), ""},
+		{"a directory that is read-only", written(syscall.EROFS), ""},
+		{"a broken disk", written(syscall.EIO), "find out whether data directory"},
+		{"a lock that is held", errors.New("resource temporarily unavailable"), "is in use by another process"},
+	} {
+		var log strings.Builder
+		unlock, err := lockDataDir(lockless{vfs.NewMem(), tc.err}, "data", slog.New(slog.NewTextHandler(&log, nil)))
+		switch {
+		case tc.refused != "" && (err == nil || !strings.Contains(err.Error(), tc.refused)):
+			t.Errorf("%s: %v, want one with %q", tc.name, err, tc.refused)
+		case tc.refused == "" && (err != nil || unlock() != nil || !strings.Contains(log.String(), "the data directory is not locked")):
+			t.Errorf("%s: %v; log: %s", tc.name, err, &log)
+		}
+	}
+}
