@@ -240,7 +240,7 @@ func TestLimits(t *testing.T) {
 	s := open(t, DefaultConfig(), limits)
 	var lines strings.Builder
 	for _, host := range strings.Split("a b c d e f g h", " ") {
-		lines.WriteString("many;host=" + host + " 1 1710071000\n" + "few." + host + " 1 1710071000\n")
+		lines.WriteString("many;host=" + host + " 1 1710071000\n" + "few." + host + " 1 1710071000\n" + "each." + host + ";of=each 1 1710071000\n")
 	}
 	s.send(lines.String())
 	for _, c := range []struct {
@@ -249,6 +249,7 @@ func TestLimits(t *testing.T) {
 		want             string
 	}{
 		{"/render", "target", "seriesByTag('name=many')", 400, "query.max_series"},
+		{"/render", "target", "seriesByTag('of=each')", 400, "query.max_series"}, // all metrics together
 		{"/render", "target", "seriesByTag('host=~.*')", 400, "must not match the empty string"},
 		{"/render", "target", "constantLine(1)&format=json", 200, ""},
 		{"/render", "target", "nosuch(few.a)", 400, "nosuch"},
