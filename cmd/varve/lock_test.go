@@ -15,28 +15,36 @@ import (
 // A lockless file system can lock nothing.
 type lockless struct {
 	vfs.FS
-	err error
+	create error // of the lock's file
+	held   error
 }
 
-func (l lockless) Lock(string) (io.Closer, error) { return nil, l.err }
+func (l lockless) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
+	if l.create != nil {
+		return nil, l.create
+	}
+	return l.FS.OpenReadWrite(name, c, o...)
+}
+
+func (l lockless) LockToRead(string) (io.Closer, bool, error) { return nil, true, l.held }
 
 // A server over Cassandra starts in a directory in which no lock can be written, says so, and
 // does not start in one that is in use.
 func TestLockDataDir(t *testing.T) {
 	written := func(errno error) error { return &fs.PathError{Op: "open", Path: "LOCK", Err: errno} }
 	for _, tc := range []struct {
-		name    string
-		err     error
-		refused string
+		name         string
+		create, held error
+		refused      string
 	}{
-		{"a full disk", written(syscall.ENOSPC), ""},
-		{"a directory of another user", written(syscall.EACCES), ""},
-		{"a directory that is read-only", written(syscall.EROFS), ""},
-		{"a broken disk", written(syscall.EIO), "find out whether data directory"},
-		{"a lock that is held", errors.New("resource temporarily unavailable"), "is in use by another process"},
+		{"a full disk", written(syscall.ENOSPC), nil, ""},
+		{"a directory of another user", written(syscall.EACCES), nil, ""},
+		{"a directory that is read-only", written(syscall.EROFS), nil, ""},
+		{"a broken disk", written(syscall.EIO), nil, "lock the data directory"},
+		{"a lock that is held", nil, errors.New("resource temporarily unavailable"), "is in use by another process"},
 	} {
 		var log strings.Builder
-		unlock, err := lockDataDir(lockless{vfs.NewMem(), tc.err}, "data", slog.New(slog.NewTextHandler(&log, nil)))
+		unlock, err := lockDataDir(lockless{vfs.NewMem(), tc.create, tc.held}, "data", slog.New(slog.NewTextHandler(&log, nil)))
 		switch {
 		case tc.refused != "" && (err == nil || !strings.Contains(err.Error(), tc.refused)):
 			t.Errorf("%s: %v, want one with %q", tc.name, err, tc.refused)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"varve/internal/cassandra/kairosrows"
 	"varve/internal/cluster"
 	"varve/internal/config"
+	"varve/internal/diskfs"
 	"varve/internal/embedded"
 	"varve/internal/embedded/datadir"
 	"varve/internal/embedded/offline"
@@ -173,7 +175,7 @@ func culprits(list func(limit int) []embedded.Growth) func(limit int) []ingest.C
 // openCassandra opens the store in a cluster. It does not wait for the cluster:
 // samples are taken meanwhile.
 func openCassandra(c config.Config, registry prometheus.Registerer, log *slog.Logger) (*backend, error) {
-	unlock, err := lockDataDir(vfs.Default, c.DataDir, log)
+	unlock, err := lockDataDir(diskfs.Reading, c.DataDir, log)
 	if err != nil {
 		return nil, err
 	}
@@ -185,14 +187,15 @@ func openCassandra(c config.Config, registry prometheus.Registerer, log *slog.Lo
 	return b, nil
 }
 
-// lockDataDir keeps a server of the embedded store off the data directory: it locks the
-// directory, and the stores over Cassandra only their spools below it. Where nothing can be
-// written but those, as in a container with volumes for them alone, a server starts all the same.
+// lockDataDir keeps a server of the embedded store off the data directory: the stores over
+// Cassandra lock only their spools below it. The lock is one for reading, so that commands which
+// read an embedded store of before, as its export into this server does, go on. Where nothing can
+// be written but spools, as in a container with volumes for them alone, a server starts without.
 func lockDataDir(fsys vfs.FS, dir string, log *slog.Logger) (unlock func() error, err error) {
 	if err := fsys.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("create data directory: %w", err)
 	}
-	lock, err := datadir.Lock(fsys, dir)
+	lock, err := lockToRead(fsys, dir)
 	switch {
 	case err == nil:
 		return lock.Close, nil
@@ -203,6 +206,21 @@ func lockDataDir(fsys vfs.FS, dir string, log *slog.Logger) (unlock func() error
 		return func() error { return nil }, nil
 	}
 	return nil, err
+}
+
+// lockToRead locks a data directory for reading, and makes the file of the lock.
+func lockToRead(fsys vfs.FS, dir string) (io.Closer, error) {
+	name := fsys.PathJoin(dir, datadir.LockFile)
+	if _, err := fsys.Stat(name); errors.Is(err, fs.ErrNotExist) {
+		f, err := fsys.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
+		if err != nil {
+			return nil, fmt.Errorf("lock the data directory: %w", err)
+		}
+		if err := f.Close(); err != nil {
+			return nil, fmt.Errorf("lock the data directory: %w", err)
+		}
+	}
+	return datadir.LockToRead(fsys, dir)
 }
 
 func openLockedCassandra(c config.Config, registry prometheus.Registerer, log *slog.Logger) (*backend, error) {
