@@ -6,21 +6,24 @@ import (
 	"sync/atomic"
 )
 
-// A framing counts the Content-Length and Transfer-Encoding headers that come on a connection
-// of HTTP/1, since net/http hides one of them: it removes the length of a request that has
-// chunks too, and the Transfer-Encoding of one of HTTP/1.0, of which it goes by the length. A
-// proxy before this server that goes by the other one sees another end of such a request, and
-// would pass on what one client has put behind it as the begin of the next request, maybe of
-// another client. So the connection has to end with the answer (RFC 9112, 6.1 and 6.3). A line
-// of a body that looks like one of the headers costs no more than that, nor does one of a later
-// request that was read already.
+// A framing looks for requests of HTTP/1 with a Content-Length and a Transfer-Encoding, since
+// net/http hides one of them: it removes the length of a request that has chunks too, and the
+// Transfer-Encoding of one of HTTP/1.0, of which it goes by the length. A proxy before this
+// server that goes by the other one sees another end of such a request, and would pass on what
+// one client has put behind it as the begin of the next request, maybe of another client. So
+// the connection has to end with the answer (RFC 9112, 6.1 and 6.3).
+//
+// It knows nothing of where requests begin and end: a header is lines with no empty one among
+// them. Lines of a body that look like both headers cost no more than a connection.
 type framing struct {
 	name    string // in small letters, of the header that this line may be
 	matched int    // bytes of it, 0 at the begin of a line; -1 if it is another line
 
-	// Those that were read and are of none of the requests so far; net/http reads while a
-	// handler runs.
-	lengths, codings atomic.Int64
+	length, coding bool // whether there were such lines since the last empty one
+
+	// net/http reads while a handler runs.
+	twice   atomic.Bool  // there were both
+	codings atomic.Int64 // lines with a Transfer-Encoding that are of none of the requests so far
 }
 
 const (
@@ -39,8 +42,27 @@ func (f *framing) look(p []byte) {
 			p, f.matched = p[end+1:], 0
 			continue
 		}
-		f.step(p[0])
+		if f.matched == 0 {
+			f.begin(p[0])
+		} else {
+			f.step(p[0])
+		}
 		p = p[1:]
+	}
+}
+
+// begin looks at the first byte of a line.
+func (f *framing) begin(c byte) {
+	switch c {
+	case '\r': // of an empty line
+	case '\n':
+		f.length, f.coding = false, false
+	default:
+		f.name = contentLength
+		if c|0x20 == transferEncoding[0] {
+			f.name = transferEncoding
+		}
+		f.step(c)
 	}
 }
 
@@ -48,12 +70,6 @@ func (f *framing) look(p []byte) {
 func (f *framing) step(c byte) {
 	if c >= 'A' && c <= 'Z' {
 		c |= 0x20
-	}
-	if f.matched == 0 {
-		f.name = contentLength
-		if c == transferEncoding[0] {
-			f.name = transferEncoding
-		}
 	}
 	switch {
 	case c == f.name[f.matched]:
@@ -67,10 +83,13 @@ func (f *framing) step(c byte) {
 		return
 	}
 	f.matched = -1
-	if f.name == contentLength {
-		f.lengths.Add(1)
-	} else {
+	f.length = f.length || f.name == contentLength
+	if f.name == transferEncoding {
+		f.coding = true
 		f.codings.Add(1)
+	}
+	if f.length && f.coding {
+		f.twice.Store(true)
 	}
 }
 
@@ -78,16 +97,12 @@ func (f *framing) step(c byte) {
 // ends. It is called once for each request.
 func endsTwice(r *http.Request) bool {
 	c, ok := r.Context().Value(connKey{}).(*httpConn)
-	if !ok {
+	switch {
+	case !ok:
 		return false
+	case len(r.TransferEncoding) > 0:
+		c.framing.codings.Add(-1)
+		return c.framing.twice.Load()
 	}
-	f := &c.framing
-	if len(r.Header["Content-Length"]) > 0 {
-		f.lengths.Add(-1)
-	}
-	if len(r.TransferEncoding) > 0 {
-		f.codings.Add(-1)
-		return f.lengths.Load() > 0
-	}
-	return !r.ProtoAtLeast(1, 1) && f.codings.Load() > 0
+	return !r.ProtoAtLeast(1, 1) && c.framing.codings.Load() > 0
 }

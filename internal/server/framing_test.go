@@ -36,7 +36,11 @@ func TestRequestsThatEndTwice(t *testing.T) {
 		{"of the server as a whole", []string{strings.Replace(twice, "POST /hello", "OPTIONS *", 1) + whole}, 1, true},
 		{"of the server as a whole, once", []string{"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n" + whole}, 2, false},
 		{"by chunks before HTTP/1.1", []string{"POST /hello HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n{}" + whole}, 1, true},
+		{"by chunks alone before HTTP/1.1", []string{"POST /hello HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n" + whole}, 1, true},
 		{"before HTTP/1.1", []string{chunked, "POST /hello HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\n{}", whole}, 3, false},
+		{"by chunks, with a length behind it", []string{chunked + whole + chunked + whole}, 4, false},
+		{"by a length, with chunks behind it", []string{whole + chunked + whole}, 3, false},
+		{"by chunks with a length in them", []string{strings.Replace(chunked, "2\r\n{}", "13\r\n\nContent-Length: 4\n", 1) + whole + chunked}, 3, false},
 		{"by both in turn", []string{whole, chunked, whole, chunked}, 4, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -55,26 +59,34 @@ func TestRequestsThatEndTwice(t *testing.T) {
 			if response.Close != tc.ends {
 				t.Errorf("the last answer: close=%v, want %v", response.Close, tc.ends)
 			}
-			if _, err := w.r.Peek(1); tc.ends && !errors.Is(err, io.EOF) {
+			if !tc.ends {
+				return
+			}
+			if _, err := w.r.Peek(1); !errors.Is(err, io.EOF) {
 				t.Errorf("the connection goes on: %v", err)
 			}
 		})
 	}
 }
 
-// The names of the headers are found however the text is cut into reads.
+// Headers are found however the text is cut into reads.
 func TestFraming(t *testing.T) {
-	const head = "POST / HTTP/1.1\r\nContent-Type: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
-	for cut := range len(head) {
-		var f framing
-		f.look([]byte(head[:cut]))
-		f.look([]byte(head[cut:]))
-		if l, c := f.lengths.Load(), f.codings.Load(); l != 1 || c != 1 {
-			t.Errorf("cut at %d: %d and %d headers", cut, l, c)
-		}
-		f.look([]byte("X-Content-Length: 1\r\n Content-Length: 1\r\nContent\rLength: 1\r\nTransfer\r\nTransfer-Length: 1\r\nContent-Encoding: a\r\nContent-Lengt"))
-		if l, c := f.lengths.Load(), f.codings.Load(); l != 1 || c != 1 {
-			t.Errorf("after other names: %d and %d headers", l, c)
+	for head, want := range map[string]bool{
+		"POST / HTTP/1.1\r\nContent-Type: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n":              true,
+		"POST / HTTP/1.1\nTRANSFER-encoding: chunked\nX: y\ncontent-LENGTH: 4\n\n":                                   true,
+		"POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\n{}{}POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n":      false,
+		"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nPOST / HTTP/1.1\r\nContent-Length: 4\r\n\r\n": false,
+		"POST / HTTP/1.1\r\nContent-Length: 4\r\nContent-Length: 4\r\nX-Transfer-Encoding: a\r\n\r\n":                false,
+		"Transfer-Encoding: a\r\nX-Content-Length: 1\r\n Content-Length: 1\r\nContent\rLength: 1\r\nContent-Lengt":   false,
+		"Content-Length: a\r\nTransfer\r\nTransfer-Length: 1\r\nContent-Encoding: a\r\nTransfer-Encodin":             false,
+	} {
+		for cut := range len(head) {
+			var f framing
+			f.look([]byte(head[:cut]))
+			f.look([]byte(head[cut:]))
+			if got := f.twice.Load(); got != want {
+				t.Errorf("%q cut at %d: twice %t", head, cut, got)
+			}
 		}
 	}
 }
