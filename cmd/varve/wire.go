@@ -187,10 +187,10 @@ func openCassandra(c config.Config, registry prometheus.Registerer, log *slog.Lo
 	return b, nil
 }
 
-// lockDataDir keeps a server of the embedded store off the data directory: the stores over
-// Cassandra lock only their spools below it. The lock is one for reading, so that commands which
-// read an embedded store of before, as its export into this server does, go on. Where nothing can
-// be written but spools, as in a container with volumes for them alone, a server starts without.
+// lockDataDir keeps a server with the embedded store off the data directory: the stores over
+// Cassandra lock only their spools below it. The lock is for reading, so that commands that read
+// an embedded store left there still work, such as an export into this server. Where only the
+// spools can be written, as in a container with volumes for them alone, the server starts without.
 func lockDataDir(fsys vfs.FS, dir string, log *slog.Logger) (unlock func() error, err error) {
 	if err := fsys.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("create data directory: %w", err)

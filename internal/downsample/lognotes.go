@@ -118,10 +118,7 @@ func (n *LogNotes) Trim(ctx context.Context) error {
 func (n *LogNotes) Save(ctx context.Context) error {
 	n.storing.Lock()
 	defer n.storing.Unlock()
-	n.mu.Lock()
-	unsaved, text := n.unsaved, n.unnoted.Text()
-	n.unsaved = false
-	n.mu.Unlock()
+	text, unsaved := n.takeUnsaved()
 	if !unsaved {
 		return nil
 	}
@@ -133,6 +130,17 @@ func (n *LogNotes) Save(ctx context.Context) error {
 	defer n.mu.Unlock()
 	n.unsaved = true
 	return fmt.Errorf("store of which hours samples were in the log: %w", err)
+}
+
+// takeUnsaved returns the text of the hours if it is not stored, which it then counts as.
+func (n *LogNotes) takeUnsaved() (text []byte, unsaved bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.unsaved {
+		return nil, false
+	}
+	n.unsaved = false
+	return n.unnoted.Text(), true
 }
 
 // An hourTable has a number for each series, in pages: ids may have large gaps.

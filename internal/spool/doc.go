@@ -48,10 +48,10 @@
 //
 // Notes that cannot be written to this disk go to the remote store: it was reached just
 // now. Hours that a start has found have no other place than their file, but they need
-// none once tasks are read, which are in the remote store too. Until both is done the log
+// none once tasks are read, which are in the remote store too. Until both are done the log
 // stays. Space that is reserved for notes would not do: others take it as soon as it is
 // given back, and a file that is written in place needs a format of its own. Nor can notes
-// follow into what the log gives back: a crash between loses them.
+// be written into the space that the log gives back: a crash in between would lose them.
 //
 // # Write timestamps
 //
