@@ -19,6 +19,7 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/model"
 	"varve/internal/originals"
 	"varve/internal/rowtime"
@@ -113,7 +114,7 @@ func (p *place) harness(tb testing.TB) *storetest.Harness {
 		tb.Skip("run with -cassandra.conformance")
 	}
 	p.empty(tb)
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	h := &storetest.Harness{LazyNames: true, MaxText: rowtime.MaxStringBytes, CannotHold: cannotHold}
 	var open flushable
 	h.Open = func(tb testing.TB) store.Store {

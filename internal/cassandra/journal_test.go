@@ -7,6 +7,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"varve/internal/cassandra/cql/cqltest"
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/downsample"
 	"varve/internal/spool"
 )
@@ -19,7 +20,7 @@ func TestHoursOfSeveralKeyspaces(t *testing.T) {
 	c := settings{Config: DefaultConfig(), Settings: defaultSettings().Settings}
 	c.Hosts = []string{cqltest.ClosedPort(t)}
 	c.Keyspaces = []KeyspaceConfig{{Name: "second", Metrics: []string{"prefix=b."}, ClusterConfig: ClusterConfig{Keyspace: "k2"}}}
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	s := openKeyspaces(t, fs, c)
 	crash := func() {
 		t.Helper()

@@ -12,6 +12,7 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/cql/cqltest"
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/model"
 	"varve/internal/originals"
 	"varve/internal/store"
@@ -418,7 +419,7 @@ func TestSpoolsOutliveAPowerCut(t *testing.T) {
 	c := settings{Config: DefaultConfig(), Settings: defaultSettings().Settings}
 	c.Hosts = []string{cqltest.ClosedPort(t)}
 	c.Keyspaces = []KeyspaceConfig{{Name: "second", Metrics: []string{"prefix=b."}, ClusterConfig: ClusterConfig{Keyspace: "k2"}}}
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	s := openKeyspaces(t, fs, c)
 	put(t, s, "a", "h", map[int64]int64{1: 1})
 	put(t, s, "b.x", "h", map[int64]int64{1: 1, 2: 2})

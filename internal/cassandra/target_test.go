@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"varve/internal/cassandra/cql/cqltest"
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/model"
 	"varve/internal/store"
 	"varve/internal/store/storetest"
@@ -44,7 +45,7 @@ func TestTargets(t *testing.T) {
 // The file outlives a crash, and what waits for one keyspace is not given to
 // another one.
 func TestTargetFile(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	if err := mem.MkdirAll("spool", 0o755); err != nil {
 		t.Fatal(err)
 	}

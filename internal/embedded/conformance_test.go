@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.uber.org/goleak"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/store"
 	"varve/internal/store/storetest"
 	"varve/internal/units"
@@ -53,7 +54,7 @@ func intervalConfig() Config {
 // not synced.
 func memHarness(cfg Config) storetest.NewHarness {
 	return func(tb testing.TB) *storetest.Harness {
-		fs := vfs.NewCrashableMem()
+		fs := crashfs.New()
 		clock := storetest.NewClock(time.UnixMilli(1_700_000_000_000))
 		h := &storetest.Harness{Now: clock.Now, Advance: clock.Advance}
 		var open *Store

@@ -18,6 +18,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/embedded/datadir"
 	"varve/internal/model"
 	"varve/internal/store"
@@ -242,7 +243,7 @@ func TestPowerCuts(t *testing.T) {
 
 func powerCutRound(seed uint64, cuts int) error {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	series := newCrashSeries(3)
 	cfg := tinyConfig()
 	if rng.IntN(2) == 0 { // deletions stay in the log until the round asks
@@ -301,7 +302,7 @@ func (c *crashSeries) found(s *Store) (first, next int64, err error) {
 
 // runAndCut lets writers and a deleter work for a moment and returns the file
 // system as the power cut leaves it.
-func runAndCut(s *Store, fs *vfs.MemFS, series []*crashSeries, rng *rand.Rand) *vfs.MemFS {
+func runAndCut(s *Store, fs *crashfs.FS, series []*crashSeries, rng *rand.Rand) *crashfs.FS {
 	ctx, stop := context.WithCancel(context.Background())
 	var work sync.WaitGroup
 	for i, c := range series {

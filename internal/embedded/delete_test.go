@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/embedded/datadir"
 	"varve/internal/model"
 	"varve/internal/store"
@@ -83,7 +84,7 @@ func (c *crashSeries) overwrite(t *testing.T, s *Store, from, to, value int64) {
 func TestDeleteAfterALostDelete(t *testing.T) {
 	for _, lost := range []string{"power cut", "log failure"} {
 		t.Run(lost, func(t *testing.T) {
-			mem := vfs.NewCrashableMem()
+			mem := crashfs.New()
 			var broken atomic.Bool
 			fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 				if broken.Load() && strings.Contains(op.Path, "/"+datadir.Log+"/") && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
@@ -144,7 +145,7 @@ func (s *Store) must(t *testing.T, err error) {
 // applied it to a file with newer samples. The older ones of the same times, in a
 // file that was not merged, must not come back.
 func TestLostDeleteRevealsNothing(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	s := mustOpen(t, mem, quietConfig("interval"))
 	c := newCrashSeries(1)[0]
 	c.overwrite(t, s, 0, 10_000, 1)
@@ -172,7 +173,7 @@ func TestLostDeleteRevealsNothing(t *testing.T) {
 func TestRecordsLargerThanTheBuffer(t *testing.T) {
 	cfg := quietConfig("fsync")
 	cfg.Log.BufferBytes = 4 * units.KiB
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	s := mustOpen(t, mem, cfg)
 	all := newCrashSeries(2000)
 	ctx := context.Background()

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/embedded/catalogue"
 	"varve/internal/embedded/datadir"
 	"varve/internal/embedded/offline"
@@ -29,7 +30,7 @@ func (unwritable) LockToRead(string) (io.Closer, bool, error) { return io.NopClo
 // TestReadingAReadOnlyDirectory checks, inspects and reads a store that a crash has
 // left, with series and samples that only the log has, where nothing can be written.
 func TestReadingAReadOnlyDirectory(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	s := mustOpen(t, mem, quietConfig("fsync"))
 	all := newCrashSeries(2)
 	all[0].writeOnce(context.Background(), s, 100)

@@ -20,6 +20,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"pgregory.net/rapid"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/embedded/offline"
 	"varve/internal/model"
 	"varve/internal/store"
@@ -31,16 +32,16 @@ type expiryStore struct {
 	*Store
 	t   *testing.T
 	now *storetest.Clock
-	fs  *vfs.MemFS
+	fs  *crashfs.FS
 }
 
 func newExpiryStore(t *testing.T) *expiryStore {
-	e := &expiryStore{t: t, now: storetest.NewClock(time.UnixMilli(crashOrigin)), fs: vfs.NewCrashableMem()}
+	e := &expiryStore{t: t, now: storetest.NewClock(time.UnixMilli(crashOrigin)), fs: crashfs.New()}
 	e.open(e.fs)
 	return e
 }
 
-func (e *expiryStore) open(fs *vfs.MemFS) {
+func (e *expiryStore) open(fs *crashfs.FS) {
 	e.t.Helper()
 	cfg := quietConfig("fsync")
 	cfg.MaintenanceInterval = time.Hour

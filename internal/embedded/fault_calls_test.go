@@ -17,6 +17,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"varve/internal/diskfs/crashfs"
 )
 
 // faultShape says which calls fail, counted from the start of the run.
@@ -177,7 +179,7 @@ type faultRun struct {
 	shape  faultShape
 	at     int64
 	script *faultScript
-	disk   *vfs.MemFS
+	disk   *crashfs.FS
 	calls  int64 // when the script ended
 
 	mu     sync.Mutex
@@ -188,9 +190,9 @@ type faultRun struct {
 	fatal  chan struct{}
 	once   sync.Once
 	reason string
-	then   *promises    // when the process ended
-	left   []*vfs.MemFS // what the disk may hold then
-	err    error        // of the script
+	then   *promises     // when the process ended
+	left   []*crashfs.FS // what the disk may hold then
+	err    error         // of the script
 }
 
 func newFaultRun(part faultPart) *faultRun {
@@ -218,7 +220,7 @@ func (r *faultRun) String() string { return r.shape.name }
 
 // whole prepares a store, lets its disk fail, and looks what is left.
 func (r *faultRun) whole() error {
-	r.disk = vfs.NewCrashableMem()
+	r.disk = crashfs.New()
 	r.script = newFaultScript(r.disk, newPromises())
 	if err := r.script.begin(); err != nil {
 		return err

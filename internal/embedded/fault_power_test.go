@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/embedded/offline"
 	"varve/internal/model"
 )
@@ -34,7 +35,7 @@ func TestPowerCutAtEachCall(t *testing.T) {
 }
 
 func cutAtEachCall(t *testing.T, durability string) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	before := newFaultScript(mem, newPromises())
 	before.cfg.Log.Durability, before.cfg.Log.SyncInterval = durability, time.Minute
 	if err := before.begin(); err != nil {
@@ -66,7 +67,7 @@ func cutAtEachCall(t *testing.T, durability string) {
 type cutter struct {
 	t      *testing.T
 	script *faultScript
-	fs     *vfs.MemFS
+	fs     *crashfs.FS
 	step   int64 // of how many calls one is the last
 	offset int64
 	calls  atomic.Int64
@@ -97,7 +98,7 @@ func (c *cutter) String() string { return "power cuts" }
 func (c *cutter) cut(n int64, percent int) error {
 	random := rand.New(rand.NewPCG(uint64(n), uint64(percent)))
 	var now *promises
-	var disk *vfs.MemFS
+	var disk *crashfs.FS
 	var nowMS int64 // the script may go on meanwhile
 	c.script.promises.while(func(p *promises) {
 		now, nowMS = p, c.script.now.Load()
@@ -119,9 +120,9 @@ func (c *cutter) cut(n int64, percent int) error {
 
 // cutStart starts a store on disk, cuts the power meanwhile, and returns what is
 // left.
-func cutStart(disk *vfs.MemFS, nowMS int64, random *rand.Rand) *vfs.MemFS {
+func cutStart(disk *crashfs.FS, nowMS int64, random *rand.Rand) *crashfs.FS {
 	var calls atomic.Int64
-	var left atomic.Pointer[vfs.MemFS]
+	var left atomic.Pointer[crashfs.FS]
 	last := 1 + random.Int64N(250) // a start takes about so many
 	percent := random.IntN(101)
 	faulty := errorfs.Wrap(disk, errorfs.InjectorFunc(func(errorfs.Op) error {
@@ -143,7 +144,7 @@ func cutStart(disk *vfs.MemFS, nowMS int64, random *rand.Rand) *vfs.MemFS {
 
 // checkDisk starts a store on a sound disk, compares it, checks its files, and
 // tries that it goes on: deletes count, those of what was merged before too.
-func (p *promises) checkDisk(disk *vfs.MemFS, cfg Config, nowMS int64) error {
+func (p *promises) checkDisk(disk *crashfs.FS, cfg Config, nowMS int64) error {
 	after := newFaultScript(disk, p)
 	after.cfg.Log, after.value = cfg.Log, 1_000_000
 	after.now.Store(nowMS)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/embedded/offline"
 	"varve/internal/model"
 	"varve/internal/safefile"
@@ -148,9 +149,9 @@ func writeFile(t *testing.T, fs vfs.FS, p string, b []byte) {
 }
 
 // load puts an image into a file system, durably.
-func (img image) load(t *testing.T) *vfs.MemFS {
+func (img image) load(t *testing.T) *crashfs.FS {
 	t.Helper()
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	for _, p := range slices.Sorted(maps.Keys(img)) {
 		if err := fs.MkdirAll(path.Dir(p), 0o755); err != nil {
 			t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/model"
 	"varve/internal/quantile"
 	"varve/internal/retention"
@@ -30,7 +31,7 @@ const foldWindow = 7_200_000
 type foldTest struct {
 	*testing.T
 	*Store
-	fs       *vfs.MemFS
+	fs       *crashfs.FS
 	nowMS    atomic.Int64
 	shelf    *retention.Shelf
 	samples  map[string]map[int64]float64 // by series and time
@@ -67,7 +68,7 @@ func newSketchTest(t *testing.T, stages string, mode sketchMode) *foldTest {
 }
 
 func newFoldTest(t *testing.T, stages string) *foldTest {
-	f := &foldTest{T: t, fs: vfs.NewCrashableMem(), samples: map[string]map[int64]float64{}, oldest: map[string]int64{}}
+	f := &foldTest{T: t, fs: crashfs.New(), samples: map[string]map[int64]float64{}, oldest: map[string]int64{}}
 	f.nowMS.Store(1_700_000_000_000)
 	f.shelf = retention.NewShelf(book(t, stages))
 	f.open(f.fs)
@@ -398,7 +399,7 @@ func TestFoldsEndAnywhere(t *testing.T) {
 		disk := base.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
 		var mu sync.Mutex // Pebble removes files on a goroutine of its own
 		armed := false
-		var clones []*vfs.MemFS
+		var clones []*crashfs.FS
 		f.open(errorfs.Wrap(disk, errorfs.InjectorFunc(func(errorfs.Op) error {
 			mu.Lock()
 			defer mu.Unlock()

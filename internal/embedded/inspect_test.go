@@ -176,7 +176,7 @@ func TestCatalogueGone(t *testing.T) {
 			blocks++
 		}
 	}
-	fs = img.load(t)
+	fs = img.load(t).MemFS
 	for range 2 {
 		_, err := Open(fs, "data", DefaultConfig(), Options{})
 		if damage := (*store.CorruptionError)(nil); !errors.As(err, &damage) {

@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/embedded/datadir"
 	"varve/internal/model"
 	"varve/internal/store"
@@ -35,7 +36,7 @@ func appendTo(t *testing.T, s *Store, metric string, ms int64) {
 // that is settled: also when the log has been given up, and after further crashes.
 func TestReplayedHours(t *testing.T) {
 	const hour = 3_600_000
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	s := mustOpen(t, fs, quietConfig("fsync"))
 	wantReplayed := func(want string) {
 		t.Helper()
@@ -83,7 +84,7 @@ func TestReplayedHours(t *testing.T) {
 
 // What is to be stored before the log is given up is stored before: an error keeps the log.
 func TestNotesBeforeALogIsGivenUp(t *testing.T) {
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	s := mustOpen(t, fs, quietConfig("fsync"))
 	errNotes := errors.New("not now")
 	fails := true

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -100,7 +101,7 @@ func BenchmarkOpen(b *testing.B) {
 	b.Run("log=1e7", func(b *testing.B) {
 		cfg := DefaultConfig()
 		cfg.HeadBytes, cfg.HeadBytesMax, cfg.CheckpointSamples = 1<<30, 2<<30, 1<<40
-		fs := vfs.NewCrashableMem()
+		fs := crashfs.New()
 		s, err := Open(fs, "data", cfg, Options{})
 		if err != nil {
 			b.Fatal(err)

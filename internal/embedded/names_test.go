@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/embedded/datadir"
 	"varve/internal/model"
 	"varve/internal/store"
@@ -40,7 +41,7 @@ func putLongNames(t *testing.T, s *Store) {
 // the log are small. They are there again after a crash, and when their series are
 // deleted, their memory is free again.
 func TestLongNames(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	cfg := quietConfig("fsync")
 	cfg.HeadBytes, cfg.HeadBytesMax = 16<<20, 32<<20
 	s := mustOpen(t, mem, cfg)

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/embedded/datadir"
 )
 
@@ -34,7 +35,7 @@ func (m messages) Handle(_ context.Context, r slog.Record) error {
 // A store on a full disk does not open before there is space. Meanwhile it says what it waits
 // for, and its log repeats one message, however many files it tries to write.
 func TestOpenOnFullDisk(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	s := mustOpen(t, mem, quietConfig("fsync"))
 	s.must(t, appendMany(t, s))
 	s.must(t, s.checkpoint()) // the catalogue's log has what is in no table of it yet

@@ -19,6 +19,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/embedded/datadir"
 	"varve/internal/embedded/offline"
 	"varve/internal/model"
@@ -180,7 +181,7 @@ func TestRepairIsInterrupted(t *testing.T) {
 	for n := int64(0); ; n += 5 {
 		fs := damaged.load(t)
 		var calls atomic.Int64
-		var killed *vfs.MemFS
+		var killed *crashfs.FS
 		mustRepair(t, errorfs.Wrap(fs, errorfs.InjectorFunc(func(errorfs.Op) error {
 			if calls.Add(1) == n {
 				killed = fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100 * int(n%2), RNG: randOf(uint64(n))})
@@ -207,7 +208,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	damaged := damagePlaces(readImage(t, fs, "data"), ".blk", 3)[1]
-	fs = damaged.load(t)
+	fs = damaged.load(t).MemFS
 	said := 0
 	r, err := Repair(context.Background(), fs, "data", offline.RepairOptions{DryRun: true, Say: func(string) { said++ }})
 	if err != nil || r.Clean() || said == 0 {
@@ -226,7 +227,7 @@ func TestRepairWithoutCatalogue(t *testing.T) {
 		t.Fatal(err)
 	}
 	damaged := damagePlaces(readImage(t, fs, "data"), ".sst", 2)[1]
-	fs = damaged.load(t)
+	fs = damaged.load(t).MemFS
 	_, err := Repair(context.Background(), fs, "data", offline.RepairOptions{})
 	if unrepairable := (*offline.UnrepairableError)(nil); !errors.As(err, &unrepairable) || !strings.Contains(err.Error(), "restore the last backup") {
 		t.Errorf("%v", err)
@@ -248,7 +249,7 @@ func TestRepairLeavesNewerFiles(t *testing.T) {
 			image[name] = b
 		}
 	}
-	fs = image.load(t)
+	fs = image.load(t).MemFS
 	_, err := Repair(context.Background(), fs, "data", offline.RepairOptions{})
 	if unrepairable := (*offline.UnrepairableError)(nil); !errors.As(err, &unrepairable) || !strings.Contains(err.Error(), "are of a newer build") || !strings.Contains(err.Error(), "use the newer build") {
 		t.Errorf("%v", err)
@@ -347,7 +348,7 @@ func TestDamagedPageWhileServing(t *testing.T) {
 func TestBackupUnderLoad(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	cfg := DefaultConfig()
 	cfg.MergeFiles = 2
 	cfg.MaintenanceInterval = 10 * time.Millisecond

@@ -18,6 +18,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/embedded/catalogue"
 	"varve/internal/embedded/datadir"
 	"varve/internal/model"
@@ -34,8 +35,8 @@ type fullDisk struct {
 	full *atomic.Bool
 }
 
-func newFullDisk() (*fullDisk, *vfs.MemFS) {
-	mem, full := vfs.NewCrashableMem(), &atomic.Bool{}
+func newFullDisk() (*fullDisk, *crashfs.FS) {
+	mem, full := crashfs.New(), &atomic.Bool{}
 	d := &fullDisk{full: full, FS: errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		switch op.Kind {
 		case errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFilePreallocate:
@@ -114,7 +115,7 @@ func TestDiskFull(t *testing.T) {
 
 // reopenAfterKill opens a copy of the store's files as they are at this moment: the
 // store may be in the middle of a checkpoint.
-func reopenAfterKill(t *testing.T, mem *vfs.MemFS, s *Store) *Store {
+func reopenAfterKill(t *testing.T, mem *crashfs.FS, s *Store) *Store {
 	t.Helper()
 	copied := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
 	if err := s.Close(); err != nil {
@@ -191,7 +192,7 @@ func TestDiskFullDuringCheckpoint(t *testing.T) {
 func TestLogFilesOfAFullDisk(t *testing.T) {
 	for _, reason := range []error{syscall.ENOSPC, syscall.EDQUOT} {
 		var full atomic.Bool
-		mem := vfs.NewCrashableMem()
+		mem := crashfs.New()
 		fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 			if full.Load() && (op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpFilePreallocate) && !strings.Contains(op.Path, datadir.Catalogue) {
 				return reason
@@ -477,7 +478,7 @@ func TestMergeStopsBeforeTheDiskIsFull(t *testing.T) {
 func TestNoSpaceForManySeries(t *testing.T) {
 	var full atomic.Bool
 	for _, kind := range []errorfs.OpKind{errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFileSync} {
-		mem := vfs.NewCrashableMem()
+		mem := crashfs.New()
 		s := mustOpen(t, errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 			if full.Load() && op.Kind == kind && strings.HasSuffix(op.Path, catalogue.NewSeries) {
 				return syscall.ENOSPC

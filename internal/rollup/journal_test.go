@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/embedded"
 	"varve/internal/ingest"
 	"varve/internal/kairos"
@@ -122,7 +123,7 @@ func TestPowerCutsLoseNoLatePoint(t *testing.T) {
 	seed := rand.Uint64()
 	for round := range *powerCuts {
 		rng := rand.New(rand.NewPCG(seed, uint64(round)))
-		fs := vfs.NewCrashableMem()
+		fs := crashfs.New()
 		if err := errors.Join(fs.MkdirAll("data", 0o755), safefile.SyncDir(fs, "")); err != nil {
 			t.Fatal(err)
 		}

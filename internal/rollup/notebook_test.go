@@ -18,6 +18,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/downsample"
 	"varve/internal/model"
 	"varve/internal/safefile"
@@ -105,9 +106,9 @@ func (o *outage) check() error {
 }
 
 // outageHarness is one node of several with a task.
-func outageHarness(t *testing.T) (*harness, *outage, *vfs.MemFS) {
+func outageHarness(t *testing.T) (*harness, *outage, *crashfs.FS) {
 	h := newHarness(t)
-	o, fs := newOutage(h.store), vfs.NewCrashableMem()
+	o, fs := newOutage(h.store), crashfs.New()
 	if err := errors.Join(fs.MkdirAll("data", 0o755), safefile.SyncDir(fs, "")); err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +122,7 @@ func outageHarness(t *testing.T) (*harness, *outage, *vfs.MemFS) {
 }
 
 // crash ends a node as a power cut would, and starts it again.
-func (h *harness) crash(fs *vfs.MemFS) *vfs.MemFS {
+func (h *harness) crash(fs *crashfs.FS) *crashfs.FS {
 	after := fs.CrashClone(vfs.CrashCloneCfg{})
 	h.notes = after
 	h.restart(nil)

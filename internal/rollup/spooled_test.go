@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/downsample"
 	"varve/internal/head"
 	"varve/internal/ingest"
@@ -145,7 +146,7 @@ func (s *spooledStore) BeforeTrim(f func(context.Context, store.KeyValues) error
 }
 
 // kill ends a process as a power cut does, and returns what is on the disk then.
-func (p *spooled) kill(fs *vfs.MemFS, rng *rand.Rand) *vfs.MemFS {
+func (p *spooled) kill(fs *crashfs.FS, rng *rand.Rand) *crashfs.FS {
 	p.far.mu.Lock()
 	p.dead = true
 	after := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
@@ -213,9 +214,9 @@ func spooledConfig() spool.Config {
 	return cfg
 }
 
-func emptyData(t *testing.T) *vfs.MemFS {
+func emptyData(t *testing.T) *crashfs.FS {
 	t.Helper()
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	if err := errors.Join(fs.MkdirAll("data", 0o755), safefile.SyncDir(fs, "")); err != nil {
 		t.Fatal(err)
 	}

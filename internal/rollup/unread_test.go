@@ -7,15 +7,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/safefile"
 )
 
 // emptyNotes gives the node a new data directory.
-func emptyNotes(t *testing.T, h *harness) *vfs.MemFS {
+func emptyNotes(t *testing.T, h *harness) *crashfs.FS {
 	t.Helper()
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	if err := errors.Join(fs.MkdirAll("data", 0o755), safefile.SyncDir(fs, "")); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"varve/internal/diskfs/crashfs"
 )
 
 func content(t *testing.T, fs vfs.FS, path string) string {
@@ -28,7 +30,7 @@ func content(t *testing.T, fs vfs.FS, path string) string {
 // before a crash; the new one is there when Replace has returned.
 func TestReplace(t *testing.T) {
 	for n := int32(0); ; n++ {
-		mem := vfs.NewCrashableMem()
+		mem := crashfs.New()
 		if err := Replace(mem, "file", []byte("old")); err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/head"
 	"varve/internal/model"
 	"varve/internal/store"
@@ -179,7 +180,7 @@ func BenchmarkMemory(b *testing.B) {
 
 // BenchmarkOpen replays 10 million samples.
 func BenchmarkOpen(b *testing.B) {
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	s, err := Open(fs, "spool", DefaultConfig(), Options{})
 	if err != nil {
 		b.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/model"
 	"varve/internal/store"
 	"varve/internal/units"
@@ -54,7 +55,7 @@ func TestOutage(t *testing.T) {
 		}
 		return nil
 	}
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	s := mustOpen(t, fs, cfg, Options{Sink: sink})
 	want := content{}
 	if n, err := fill(s, want, 5000); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/head"
 	"varve/internal/model"
 	"varve/internal/store"
@@ -130,7 +131,7 @@ func TestPowerCuts(t *testing.T) {
 
 func powerCutRound(t *testing.T, seed uint64, cuts int) error {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	cfg := tinyConfig()
 	cfg.GenerationSamples = []int64{20, 500, 20_000}[rng.IntN(3)]
 	all := newCrashSeries(3)
@@ -168,7 +169,7 @@ var powerCutSpills uint64
 
 // runAndCut lets writers work for a moment and returns the file system as the
 // power cut leaves it.
-func runAndCut(s *Spool, fs *vfs.MemFS, sink *lease, all []*crashSeries, rng *rand.Rand) *vfs.MemFS {
+func runAndCut(s *Spool, fs *crashfs.FS, sink *lease, all []*crashSeries, rng *rand.Rand) *crashfs.FS {
 	ctx, stop := context.WithCancel(context.Background())
 	var work sync.WaitGroup
 	for i, c := range all {
@@ -280,7 +281,7 @@ func TestErrorAtEachCallOfOpen(t *testing.T) {
 	cfg.Linger = time.Hour
 	cfg.GenerationSamples = 300
 	for what, sink := range map[string]*remote{"samples wait": nil, "all is drained": newRemote()} {
-		disk := vfs.NewCrashableMem()
+		disk := crashfs.New()
 		o := Options{}
 		if sink != nil {
 			o.Sink = sink
@@ -313,7 +314,7 @@ func TestErrorAtEachCallOfOpen(t *testing.T) {
 
 // errorInOpen opens a copy of what is on a disk while the n-th operation fails,
 // and again while none does. It reports whether there are so many operations.
-func errorInOpen(t *testing.T, disk *vfs.MemFS, cfg Config, n int, c *crashSeries, sink *remote) bool {
+func errorInOpen(t *testing.T, disk *crashfs.FS, cfg Config, n int, c *crashSeries, sink *remote) bool {
 	t.Helper()
 	disk = disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))}) // all
 	var count atomic.Int64

@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/model"
 	"varve/internal/store"
 	"varve/internal/units"
@@ -189,7 +190,7 @@ func TestKilledOnAFullDisk(t *testing.T) {
 // killedOnAFullDisk reports whether there were so many generations to drain.
 func killedOnAFullDisk(t *testing.T, drained int) (enough bool) {
 	t.Helper()
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	cfg := tinyConfig()
 	cfg.MaxMemory = 4 * units.MiB
 	want := waiting(t, mem, cfg, true)

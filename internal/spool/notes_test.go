@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/safefile"
 )
 
@@ -26,7 +27,7 @@ func wantUnnoted(t *testing.T, s *Spool, want string) {
 // crashes.
 func TestHoursOfTheLog(t *testing.T) {
 	const hour = 3_600_000
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	cfg := tinyConfig()
 	cfg.Linger = time.Hour
 	sink := newRemote()
@@ -79,7 +80,7 @@ func TestHoursOfTheLog(t *testing.T) {
 // After an orderly end notes are stored, and the next start tells of no hours; after a crash
 // of that one they are told of, and so are they if notes could not be stored.
 func TestNotesOfAnOrderlyEnd(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	s := mustOpen(t, mem, tinyConfig(), Options{})
 	var errNotes error
 	stored := 0

@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/model"
 	"varve/internal/store"
 	"varve/internal/store/storetest"
@@ -50,7 +51,7 @@ func (r *remote) erase(stampMS int64) {
 // world is a spool, its remote store, and what both together must hold.
 type world struct {
 	t      *rapid.T
-	fs     *vfs.MemFS
+	fs     *crashfs.FS
 	cfg    Config
 	clock  atomic.Int64 // ms
 	latest int64        // before the clock was set back
@@ -214,7 +215,7 @@ func TestModel(t *testing.T) {
 		cfg := tinyConfig()
 		cfg.MaxIdleSeries = rapid.SampledFrom([]int{0, 30}).Draw(t, "max_idle_series")
 		cfg.GenerationSamples = rapid.SampledFrom([]int64{1, 50, 3000}).Draw(t, "generation_samples")
-		w := &world{t: t, fs: vfs.NewCrashableMem(), cfg: cfg, sink: &lease{remote: newRemote()}, want: content{}}
+		w := &world{t: t, fs: crashfs.New(), cfg: cfg, sink: &lease{remote: newRemote()}, want: content{}}
 		w.clock.Store(1_000_000)
 		var failures atomic.Int64
 		w.sink.fail = func() error {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/diskfs/crashfs"
 )
 
 // fakeClock is set by a test.
@@ -85,7 +87,7 @@ func TestDeleteByAnother(t *testing.T) {
 // Stamps survive crashes and spilling.
 func TestStampsAreKept(t *testing.T) {
 	clock := newClock()
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	cfg := patient(tinyConfig())
 	s := mustOpen(t, fs, cfg, clock.options(nil))
 	want := map[int]int64{}

@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.uber.org/goleak"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/safefile"
 	"varve/internal/units"
 )
@@ -34,9 +35,9 @@ func open(t testing.TB, fsys vfs.FS, cfg Config) *Log {
 
 // crashable returns a file system that can lose what was not synced. The
 // directory that holds the log's is durable.
-func crashable(t testing.TB) *vfs.MemFS {
+func crashable(t testing.TB) *crashfs.FS {
 	t.Helper()
-	fsys := vfs.NewCrashableMem()
+	fsys := crashfs.New()
 	if err := fsys.MkdirAll(fsys.PathDir(testDir), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -6,14 +6,15 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"varve/internal/diskfs/crashfs"
 )
 
 // TestReleaseAfterFailure gives up segments when the log has failed: the files
 // have what was in them, so the log's failure does not matter.
 func TestReleaseAfterFailure(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	var broken atomic.Bool
 	fsys := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if broken.Load() && op.Kind == errorfs.OpFileWrite {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/model"
 	"varve/internal/record"
 )
@@ -38,7 +39,7 @@ func (c *Catalogue) metrics(t *testing.T) map[string]int {
 // do not mind what another power cut has left of such a table.
 func TestManySeries(t *testing.T) {
 	const many = 2 * manySeries
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	c, err := Open(fs, "catalogue", Options{Logger: Quiet{}, Fresh: true})
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/model"
 )
 
@@ -17,10 +18,10 @@ import (
 // to be in use, also where rows that are not in tables yet are among theirs.
 func TestLiveTablesWhileManySeriesAreAdded(t *testing.T) {
 	const many = 2 * manySeries
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	var mu sync.Mutex
 	var on bool
-	var crashed []*vfs.MemFS
+	var crashed []*crashfs.FS
 	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		mu.Lock()
 		defer mu.Unlock()

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/diskfs/crashfs"
 )
 
 // TestSoundCatalogueIsSound writes records of all sizes to the catalogue, so that
@@ -15,7 +17,7 @@ import (
 func TestSoundCatalogueIsSound(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for round := range 30 {
-		fs := vfs.NewCrashableMem()
+		fs := crashfs.New()
 		v := openValues(t, fs)
 		for n := range 250 {
 			text := strings.Repeat("x", rng.IntN(900))

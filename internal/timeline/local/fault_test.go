@@ -22,6 +22,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/timeline"
 	"varve/internal/timeline/timelinetest"
 )
@@ -225,7 +226,7 @@ func (s *script) everything(shelf timeline.Shelf) (map[string]string, error) {
 // is there, what was deleted is not, and nothing else is, read as a whole and by buckets,
 // whose marks were durable before the events. With everything left it is a kill -9.
 func TestPowerCuts(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	s := newScript()
 	var calls, cuts atomic.Int64
 	var one sync.Mutex
@@ -303,7 +304,7 @@ func TestErrorAtEachCall(t *testing.T) {
 
 // failFrom runs the script in a process of its own.
 func failFrom(t *testing.T, at int64) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	s := newScript()
 	var calls, failed atomic.Int64
 	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -352,7 +353,7 @@ func failFrom(t *testing.T, at int64) {
 // two timelines is sent again with other data: in each timeline there is the event that was
 // acknowledged last or the one on its way, with its data, and no other data is left.
 func TestPowerCutsOfResent(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	s := newScript()
 	var now struct {
 		sync.Mutex

@@ -8,12 +8,13 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/timeline"
 )
 
 // TestInspect: what a server left, also without a close, is listed and stays as it is.
 func TestInspect(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	s := open(t, mem, Options{})
 	e, err := timeline.Open(s, timeline.Options{Upkeep: -1})
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/goleak"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/store"
 	"varve/internal/timeline"
 	"varve/internal/timeline/local"
@@ -303,7 +304,7 @@ func eventually(t *testing.T, what string, done func() bool) {
 func TestPowerCut(t *testing.T) {
 	shelf := newDistant(t)
 	shelf.away.Store(true)
-	disk := vfs.NewCrashableMem()
+	disk := crashfs.New()
 	w := open(t, shelf, disk, nil)
 	base := time.Now().Add(-time.Hour).UnixMicro()
 	for i := range 10 {
