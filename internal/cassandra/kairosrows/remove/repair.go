@@ -29,6 +29,8 @@ type RepairOptions struct {
 	// Keep, if not nil, is told the same at points from where a repair can go on:
 	// what it is told can be given as From.
 	Keep func(RepairReport)
+
+	pause func(ctx context.Context, d time.Duration) error // work.Pause, but for tests
 }
 
 // A RepairReport says what a repair has looked at and found. What it found it
@@ -101,6 +103,11 @@ const (
 
 	// repairChunk is how many rows are looked at together, before the rate is kept.
 	repairChunk = 2000
+
+	// writersMoment is how long a tag row without a row key is waited for, as it may be of a
+	// series that a server is just writing, and secondLooks how often in one repair.
+	writersMoment = time.Second
+	secondLooks   = 60
 )
 
 // A repair is one walk over all tables.
@@ -120,6 +127,8 @@ type repair struct {
 	began   time.Time
 	report  RepairReport // of the one goroutine that walks; counters in counts
 
+	lookedAgain int // times that writersMoment was waited for
+
 	met       *met
 	facts     map[rowkey.Partition]partFacts // of partitions that were looked at lately
 	factsFrom time.Time                      // the oldest of them
@@ -133,6 +142,9 @@ type repair struct {
 // the index and index rows that lead nowhere, and puts them right. It may run
 // beside all else.
 func (d *Deleter) Repair(ctx context.Context, o RepairOptions) (RepairReport, error) {
+	if o.pause == nil {
+		o.pause = work.Pause
+	}
 	r := &repair{d: d, o: o, began: d.now(), met: newMet()}
 	var err error
 	if !o.DryRun {

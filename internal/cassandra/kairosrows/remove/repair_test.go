@@ -123,6 +123,34 @@ func TestRepair(t *testing.T) {
 	}
 }
 
+// TestRepairBesideANewSeries: a tag row whose row key is just being written is no fault; one
+// that is still alone a moment later is one.
+func TestRepairBesideANewSeries(t *testing.T) {
+	b := newBench(t, keyspacetest.OwnKeyspace(), write.DefaultConfig(), "")
+	d := b.deleter(noNodes(), time.Now)
+	row := b.KS.Spec.RowTime(keyspacetest.SomeTime)
+	coming := keyspacetest.LongSeries(b.Name("m"), "k", "coming")
+	b.write(new(keyspacetest.Memory).Longs(keyspacetest.LongSeries(b.Name("m"), "k", "there"), 0, keyspacetest.SomeTime))
+	for _, value := range []string{"coming", "astray"} {
+		tags := model.MustTags("k", value)
+		args := []any{b.Name("m"), row, "k", value, rowkey.Shard(tags, b.KS.IndexShards), "kairos_long", cql.TagMap{Tags: tags}, 0}
+		if err := b.KS.Session.Exec(b.Ctx, rowkey.InsertTagRow, b.Stamp, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pauses := 0
+	pause := func(context.Context, time.Duration) error {
+		if pauses++; pauses == 1 {
+			b.write(new(keyspacetest.Memory).Longs(coming, 0, keyspacetest.SomeTime))
+		}
+		return nil
+	}
+	r, err := d.Repair(b.Ctx, RepairOptions{DryRun: true, pause: pause})
+	if err != nil || pauses == 0 || r.DeadTagRows != 1 {
+		t.Errorf("%d rows of tags are said to be alone, after %d pauses; %v", r.DeadTagRows, pauses, err)
+	}
+}
+
 // TestRepairGoesOn: a repair that is interrupted, wherever that is, and goes on
 // from the last point that it was told of, finds and mends the same as one that
 // is not, and counts everything once.

@@ -136,10 +136,15 @@ func (r *repair) unlisted(ctx context.Context, keys []partedKey) ([]int, error) 
 			r.met.note(hash(i))
 		}
 	}
-	return r.reallyMissing(ctx, places, func(ctx context.Context, i int) (bool, error) {
+	return r.reallyMissing(ctx, places, r.hasRowKey(keys))
+}
+
+// hasRowKey looks for one of some row keys.
+func (r *repair) hasRowKey(keys []partedKey) func(ctx context.Context, i int) (bool, error) {
+	return func(ctx context.Context, i int) (bool, error) {
 		k := keys[i]
 		return r.d.ks.Session.One(ctx, findRowKey, slices.Concat(k.part.Args(), k.key.Args()), nil)
-	})
+	}
 }
 
 func tagMaps(keys []partedKey, places []int) []cql.TagMap {
