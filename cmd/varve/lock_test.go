@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/embedded"
 )
 
 // A lockless file system can lock nothing.
@@ -51,5 +53,25 @@ func TestLockDataDir(t *testing.T) {
 		case tc.refused == "" && (err != nil || unlock() != nil || !strings.Contains(log.String(), "the data directory is not locked")):
 			t.Errorf("%s: %v; log: %s", tc.name, err, &log)
 		}
+	}
+}
+
+// A start over Cassandra warns of points that an embedded store left in the data directory.
+func TestTellOfEmbedded(t *testing.T) {
+	fsys := vfs.NewMem()
+	var log strings.Builder
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	if tellOfEmbedded(fsys, "data", logger); log.Len() > 0 {
+		t.Errorf("of an empty directory: %s", &log)
+	}
+	s, err := embedded.Open(fsys, "data", embedded.DefaultConfig(), embedded.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if tellOfEmbedded(fsys, "data", logger); !strings.Contains(log.String(), "holds an embedded store") {
+		t.Errorf("of an embedded store: %q", &log)
 	}
 }

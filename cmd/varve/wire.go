@@ -184,7 +184,17 @@ func openCassandra(c config.Config, registry prometheus.Registerer, log *slog.Lo
 		return nil, errors.Join(err, unlock())
 	}
 	b.unlock = unlock
+	tellOfEmbedded(diskfs.Reading, c.DataDir, log)
 	return b, nil
+}
+
+// tellOfEmbedded warns that the points of an embedded store in the data directory are not shown.
+func tellOfEmbedded(fsys vfs.FS, dir string, log *slog.Logger) {
+	if _, err := fsys.Stat(fsys.PathJoin(dir, datadir.Catalogue)); err != nil {
+		return
+	}
+	log.Warn("the data directory also holds an embedded store: its points and timelines are kept, but not shown by a server over Cassandra. To move the points, "+
+		"varve export --data-dir DIR -f points.gz and varve import --http-addr ADDR -f points.gz; or move the directory away", "data_dir", dir)
 }
 
 // lockDataDir keeps a server with the embedded store off the data directory: the stores over
