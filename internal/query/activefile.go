@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// An ActiveFile names the queries that run now in a file, so that after a crash
-// the next start can say what was going on. The file outlives the process, not
+// An ActiveFile names the queries that have run for activeAfter in a file, so that after a
+// crash the next start can say what was going on. The file outlives the process, not
 // the machine: it is never synced.
 //
 // It has slots of activeSlot bytes, one for each query. A slot begins with a line of
@@ -34,6 +34,10 @@ type ActiveQuery struct {
 	Client string    `json:"client"`
 	Query  string    `json:"query"` // cut at activeText bytes
 }
+
+// activeAfter is when a query is written down. The two writes took a short query a twelfth of
+// its CPU time, and a query that uses up the memory runs for longer than this.
+const activeAfter = 10 * time.Millisecond
 
 const (
 	activeSlot = 4096
@@ -86,33 +90,51 @@ func readActive(r io.Reader) ([]ActiveQuery, error) {
 	}
 }
 
-// begin writes a query down and returns its slot, -1 if there is none.
-func (f *ActiveFile) begin(start time.Time, q *Request) int {
-	text := q.Text
-	if len(text) > activeText {
-		text = strings.ToValidUTF8(text[:activeText], "") + "..."
-	}
-	line, err := json.Marshal(ActiveQuery{start.UTC(), q.Client, text})
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err != nil || len(line) >= activeSlot || len(f.free) == 0 {
-		return -1
-	}
-	slot := f.free[len(f.free)-1]
-	f.free = f.free[:len(f.free)-1]
-	f.write(slot, append(line, '\n'))
-	return slot
+// An activeEntry is a query in an ActiveFile.
+type activeEntry struct {
+	file  *ActiveFile
+	query ActiveQuery // its Query whole
+	timer *time.Timer
+
+	ended bool // under file.mu
+	slot  int  // -1 while it is not written down
 }
 
-// end forgets the query of a slot.
-func (f *ActiveFile) end(slot int) {
-	if slot < 0 {
-		return
+// begin writes a query down if it has not ended by activeAfter.
+func (f *ActiveFile) begin(start time.Time, q *Request) *activeEntry {
+	e := &activeEntry{file: f, query: ActiveQuery{start.UTC(), q.Client, q.Text}, slot: -1}
+	e.timer = time.AfterFunc(activeAfter, e.write)
+	return e
+}
+
+// write writes the query down, if there is a slot for it.
+func (e *activeEntry) write() {
+	f := e.file
+	if text := e.query.Query; len(text) > activeText {
+		e.query.Query = strings.ToValidUTF8(text[:activeText], "") + "..."
 	}
+	line, err := json.Marshal(e.query)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.write(slot, blank)
-	f.free = append(f.free, slot)
+	if e.ended || err != nil || len(line) >= activeSlot || len(f.free) == 0 {
+		return
+	}
+	e.slot = f.free[len(f.free)-1]
+	f.free = f.free[:len(f.free)-1]
+	f.write(e.slot, append(line, '\n'))
+}
+
+// end forgets the query.
+func (e *activeEntry) end() {
+	e.timer.Stop()
+	f := e.file
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e.ended = true
+	if e.slot >= 0 {
+		f.write(e.slot, blank)
+		f.free = append(f.free, e.slot)
+	}
 }
 
 var blank = []byte{' '}

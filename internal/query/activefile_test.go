@@ -7,10 +7,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
-// What runs when the process ends is found at the next start, and nothing else.
-func TestActiveFile(t *testing.T) {
+// The next start finds the queries that were running when the process ended, and no others.
+func TestActiveFile(t *testing.T) { synctest.Test(t, testActiveFile) }
+
+func testActiveFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "active-queries")
 	log := slog.New(slog.DiscardHandler)
 	open := func() (*ActiveFile, []ActiveQuery) {
@@ -34,14 +38,22 @@ func TestActiveFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		runs = append(runs, run)
+		written()
 	}
 	runs[0].Close(nil)
 	again, err := e.Begin(context.Background(), Request{Text: "four"})
 	if err != nil {
 		t.Fatal(err)
 	}
+	written()
 	runs[2].Close(nil) // takes no slot of another one
-	f.Close()          // as a crash leaves it
+	short, err := e.Begin(context.Background(), Request{Text: "short"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	short.Close(nil)
+	written()
+	f.Close() // as a crash leaves it
 
 	f, left = open()
 	if len(left) != 2 || left[0].Query != "four" || !strings.HasPrefix(left[1].Query, "\x01ä\x01ä") ||
@@ -65,9 +77,17 @@ func TestActiveFile(t *testing.T) {
 	f.Close()
 }
 
+// written waits until the queries that run are in the file. It is called in a bubble of synctest.
+func written() {
+	time.Sleep(activeAfter)
+	synctest.Wait()
+}
+
 // The file names a query that has given its place up, and the query that has the place
 // meanwhile.
-func TestActiveFileNamesQueriesWithoutAPlace(t *testing.T) {
+func TestActiveFileNamesQueriesWithoutAPlace(t *testing.T) { synctest.Test(t, testWithoutAPlace) }
+
+func testWithoutAPlace(t *testing.T) {
 	config := DefaultConfig()
 	config.MaxConcurrent = 1
 	path := filepath.Join(t.TempDir(), "active-queries")
@@ -90,6 +110,7 @@ func TestActiveFileNamesQueriesWithoutAPlace(t *testing.T) {
 			return err
 		}
 		defer other.Close(nil)
+		written()
 		file, err := os.Open(path)
 		if err != nil {
 			return err

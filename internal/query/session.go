@@ -43,7 +43,7 @@ type Session struct {
 	worked  int // since the last look at the context
 	trace   trace
 	closed  bool
-	slot    int          // in the engine's ActiveFile
+	active  *activeEntry // in the engine's ActiveFile, nil if there is none
 	turn    time.Time    // when the query got its place, the last time
 	slice   atomic.Int64 // when it let other goroutines run, the last time, in ns
 	outside bool         // it has no place now
@@ -96,7 +96,7 @@ func (e *Engine) newSession(ctx context.Context, q Request) *Session {
 	})
 	s.budget.ctx = s.ctx
 	if e.active != nil {
-		s.slot = e.active.begin(s.start, &s.request)
+		s.active = e.active.begin(s.start, &s.request)
 	}
 	e.mu.Lock()
 	e.running[s.id] = s
@@ -141,8 +141,8 @@ func (s *Session) Close(err error) {
 	e.mu.Lock()
 	delete(e.running, s.id)
 	e.mu.Unlock()
-	if e.active != nil {
-		e.active.end(s.slot)
+	if s.active != nil {
+		s.active.end()
 	}
 	if !s.outside {
 		e.places.leave()
