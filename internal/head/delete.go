@@ -139,7 +139,6 @@ func (e *eraser) fragment(ref uint32, f Fragment, older uint32) (uint32, error) 
 	r.count -= uint32(removed)
 	s := e.shard
 	s.encoded = chunk.Append(s.encoded[:0], r.kind, &e.all, 0, e.all.Len(), chunk.Fast)
-	s.codes = s.codes[:0]
 	e.grown += s.fragmentBytes()
 	return s.store(older, e.all.Times[0], e.all.Times[e.all.Len()-1]), nil
 }
