@@ -2,6 +2,8 @@ package writelog
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -80,5 +82,41 @@ func TestEncodeStale(t *testing.T) {
 	r.Reuse(roaring.BitmapOf(uint32(gone))) // moves the epoch
 	if other.Current(r, one) {
 		t.Error("current in another epoch")
+	}
+}
+
+// TestCurrentKeepsKinds: a look at whether refs are still valid leaves what was encoded as it is.
+func TestCurrentKeepsKinds(t *testing.T) {
+	r := registry.New()
+	var b store.Batch
+	b.Reset(r.Epoch())
+	for i, typ := range []model.Type{model.TypeLong, model.TypeDouble, model.TypeString, model.TypeLong, model.TypeDouble} {
+		ref := mustCreate(t, r, model.Series{Metric: fmt.Sprint("m", i), Type: typ, Tags: model.MustTags("a", "b")})
+		switch typ {
+		case model.TypeLong:
+			b.AddLong(ref, 1, 1, 0)
+		case model.TypeDouble:
+			b.AddDouble(ref, 1, 1, 0)
+		default:
+			b.AddBytes(ref, 1, []byte("x"), 0)
+		}
+	}
+	gone := mustCreate(t, r, model.Series{Metric: "gone", Type: model.TypeLong, Tags: model.MustTags("a", "b")})
+	var e Encoder
+	e.Kinds = make([]model.Kind, 0, 16)
+	if err := e.Encode(r, &b); err != nil {
+		t.Fatal(err)
+	}
+	want := slices.Clone(e.Kinds)
+	r.Forget([]model.SeriesNumber{model.SeriesNumber(gone)})
+	if !e.Current(r, &b) || !slices.Equal(e.Kinds, want) {
+		t.Errorf("kinds %v, want %v", e.Kinds, want)
+	}
+}
+
+// TestZeroEntry: an entry of no log is durable.
+func TestZeroEntry(t *testing.T) {
+	if e := (Entry{}); !e.Durable() || e.Wait(t.Context()) != nil {
+		t.Error("the zero entry is not durable")
 	}
 }

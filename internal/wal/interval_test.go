@@ -1,0 +1,140 @@
+package wal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/diskfs/crashfs"
+	"varve/internal/store"
+)
+
+// TestSyncUnderLoad: with durability interval, writes that come faster than the interval are
+// synced once an interval, and a sync that fails is an error.
+func TestSyncUnderLoad(t *testing.T) { synctest.Test(t, syncUnderLoad) }
+
+func syncUnderLoad(t *testing.T) {
+	const interval = time.Second
+	var broken atomic.Bool
+	fsys := errorfs.Wrap(crashfs.New(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if broken.Load() && op.Kind == errorfs.OpFileSyncData {
+			return syscall.EIO
+		}
+		return nil
+	}))
+	d, err := openDirectory(fsys, testDir, DefaultConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	w, err := beginSegment(d, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.file.Close()
+	w.metrics = newMetrics(&Log{dir: d})
+	w.interval, w.syncInterval, w.step = true, interval, reserveStep
+	w.timer = time.NewTimer(time.Hour)
+	w.timer.Stop()
+	write := func() error {
+		var header [recordHeaderSize]byte
+		frame(header[:], 1, 0)
+		if err := w.write(&buffer{data: header[:], records: 1}); err != nil {
+			return err
+		}
+		return w.syncIfDue()
+	}
+	for n := range 20 {
+		if err := write(); err != nil {
+			t.Fatal(err)
+		}
+		want := int64(n%3+1) % 3 * recordHeaderSize // each third write comes after the interval
+		if behind := w.offset - w.durable; behind != want {
+			t.Fatalf("after write %d, %d bytes are not synced, want %d", n, behind, want)
+		}
+		time.Sleep(interval * 7 / 10)
+	}
+	broken.Store(true)
+	for range 3 {
+		if err = errors.Join(err, write()); err != nil {
+			break
+		}
+		time.Sleep(interval * 7 / 10)
+	}
+	if !errors.Is(err, syscall.EIO) {
+		t.Errorf("a sync that fails under load: %v", err)
+	}
+}
+
+// TestCause: the failure behind an error that says that the log has failed, and other errors
+// as they are.
+func TestCause(t *testing.T) {
+	plain := errors.New("plain")
+	bare := &store.UnavailableError{Reason: "no cause"}
+	for _, tc := range []struct{ err, want error }{
+		{plain, plain},
+		{bare, bare},
+		{fmt.Errorf("wait: %w", &store.UnavailableError{Reason: "failed", Err: plain}), plain},
+	} {
+		if got := Cause(tc.err); got != tc.want {
+			t.Errorf("cause of %v: %v, want %v", tc.err, got, tc.want)
+		}
+	}
+}
+
+// TestOpenRegisteredTwice: a log whose metrics cannot be registered is not opened.
+func TestOpenRegisteredTwice(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	first, err := Open(crashfs.New(), "log", DefaultConfig(), Options{Registerer: registry})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	if l, err := Open(crashfs.New(), "log", DefaultConfig(), Options{Registerer: registry}); err == nil || l != nil {
+		t.Errorf("a second log of one registry: %v, %v", l, err)
+	}
+	if err := first.Wait(context.Background(), first.Append(1, []byte("a"))); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestReleaseOfNothing: giving up segments that are gone already does no I/O.
+func TestReleaseOfNothing(t *testing.T) {
+	var broken atomic.Bool
+	fsys := errorfs.Wrap(crashfs.New(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if broken.Load() {
+			return syscall.EIO
+		}
+		return nil
+	}))
+	l, err := Open(fsys, "log", DefaultConfig(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Wait(t.Context(), l.Append(1, []byte("a"))); err != nil {
+		t.Fatal(err)
+	}
+	next, err := l.Rotate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Release(next); err != nil {
+		t.Fatal(err)
+	}
+	broken.Store(true)
+	if err := l.Release(next); err != nil {
+		t.Errorf("a second release: %v", err)
+	}
+	broken.Store(false)
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
