@@ -708,25 +708,6 @@ func TestBodyMemoryIsBounded(t *testing.T) {
 	}
 }
 
-func TestOutcomes(t *testing.T) {
-	for err, want := range map[error]ingest.Outcome{
-		ingest.ErrBusy:           ingest.Busy,
-		store.ErrClosed:          ingest.Busy,
-		context.DeadlineExceeded: ingest.Busy,
-		&store.UnavailableError{Reason: "disk is full"}:      ingest.Busy,
-		&store.LimitError{Limit: "head.max_bytes"}:           ingest.Busy,
-		&store.InputError{Reason: "no"}:                      ingest.Caller,
-		ingest.Faultf(ingest.BadValue, "no"):                 ingest.Caller,
-		&store.CorruptionError{File: "wal", Reason: "crc"}:   ingest.Internal,
-		errors.New("anything else"):                          ingest.Internal,
-		fmt.Errorf("wrapped: %w", &store.UnavailableError{}): ingest.Busy,
-	} {
-		if got := ingest.OutcomeOf(err); got != want {
-			t.Errorf("%v: %d, want %d", err, got, want)
-		}
-	}
-}
-
 func TestConfig(t *testing.T) {
 	if err := ingest.DefaultConfig().Validate(); err != nil {
 		t.Errorf("defaults: %v", err)
