@@ -60,6 +60,18 @@ func TestAliasesShareTexts(t *testing.T) {
 	}
 }
 
+// Two writers that meet a new spelling at the same time share one alias.
+func TestAliasAddedTwice(t *testing.T) {
+	c := newAliasCache(1, 1<<20)
+	head, tail := []byte("load"), []byte("host=a")
+	add := func() *Alias {
+		return c.add(c.hash(model.Double, 1, head, tail), model.Double, 1, head, tail, 7, 0)
+	}
+	if first := add(); add() != first {
+		t.Error("the second writer got an alias of its own")
+	}
+}
+
 // Aliases that are not used for a generation are forgotten, and lead to no others then: a
 // chain of them would keep all in memory. Those that are used stay, and lead to the next.
 func TestForgottenAliasesLetGo(t *testing.T) {

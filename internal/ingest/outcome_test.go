@@ -231,3 +231,22 @@ func TestStringValues(t *testing.T) {
 		}
 	}
 }
+
+// TestReleaseTwice: a share that was released holds nothing, and can be used again.
+func TestReleaseTwice(t *testing.T) {
+	p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, nil)
+	share := p.NewShare()
+	for _, bytes := range []int64{1000, 8 << 20, 1000} { // a small body, a large one
+		if err := share.Grow(t.Context(), bytes); err != nil {
+			t.Fatal(err)
+		}
+		if held := ingesttest.Counters(t, reg, "varve_ingest_body_bytes")[""]; held != float64(bytes) {
+			t.Errorf("%v bytes are held, want %d", held, bytes)
+		}
+		share.Release()
+		share.Release()
+		if held := ingesttest.Counters(t, reg, "varve_ingest_body_bytes")[""]; held != 0 {
+			t.Errorf("%v bytes are held after a share of %d was released twice", held, bytes)
+		}
+	}
+}
