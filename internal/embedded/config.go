@@ -63,23 +63,19 @@ func (c *Config) headBytes() units.Bytes { return cmp.Or(c.HeadBytes, c.HeadByte
 
 // Validate reports every setting that cannot be used.
 func (c Config) Validate() error {
-	var errs []error
-	check := func(ok bool, key, want string, got any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("%s: want %s, got %v", key, want, got))
-		}
+	errs := []error{
+		units.Check(c.RowWidth >= time.Minute && c.RowWidth <= (1<<31-1)*time.Millisecond && c.RowWidth%time.Millisecond == 0,
+			"row_width", "whole milliseconds from 1m to 596h31m23.647s", c.RowWidth),
+		units.Check(c.HeadBytes == 0 || c.HeadBytes >= units.MiB && c.HeadBytes <= c.HeadBytesMax/2, "head_bytes", "1MiB to half of head_bytes_max, or 0", c.HeadBytes),
+		units.Range("head_bytes_max", c.HeadBytesMax, 2*units.MiB, head.MaxBytes),
+		units.AtLeast("checkpoint_samples", c.CheckpointSamples, 1),
+		units.AtLeast("checkpoint_interval", c.CheckpointInterval, time.Second),
+		units.AtLeast("merge_files", c.MergeFiles, 2),
+		units.AtLeast("maintenance_interval", c.MaintenanceInterval, 10*time.Millisecond),
+		units.NotNegative("min_free_bytes", c.MinFreeBytes),
+		units.NotNegative("page_cache_bytes", c.PageCacheBytes),
+		units.NotNegative("catalogue_cache_bytes", c.CatalogueCacheBytes),
 	}
-	check(c.RowWidth >= time.Minute && c.RowWidth <= (1<<31-1)*time.Millisecond && c.RowWidth%time.Millisecond == 0,
-		"row_width", "whole milliseconds from 1m to 596h31m23.647s", c.RowWidth)
-	check(c.HeadBytes == 0 || c.HeadBytes >= units.MiB && c.HeadBytes <= c.HeadBytesMax/2, "head_bytes", "1MiB to half of head_bytes_max, or 0", c.HeadBytes)
-	check(c.HeadBytesMax >= 2*units.MiB && c.HeadBytesMax <= head.MaxBytes, "head_bytes_max", "2MiB to 2GiB", c.HeadBytesMax)
-	check(c.CheckpointSamples >= 1, "checkpoint_samples", "at least 1", c.CheckpointSamples)
-	check(c.CheckpointInterval >= time.Second, "checkpoint_interval", "at least 1s", c.CheckpointInterval)
-	check(c.MergeFiles >= 2, "merge_files", "at least 2", c.MergeFiles)
-	check(c.MaintenanceInterval >= 10*time.Millisecond, "maintenance_interval", "at least 10ms", c.MaintenanceInterval)
-	check(c.MinFreeBytes >= 0, "min_free_bytes", "0 or more", c.MinFreeBytes)
-	check(c.PageCacheBytes >= 0, "page_cache_bytes", "0 or more", c.PageCacheBytes)
-	check(c.CatalogueCacheBytes >= 0, "catalogue_cache_bytes", "0 or more", c.CatalogueCacheBytes)
 	if err := c.Log.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("log: %w", err))
 	}

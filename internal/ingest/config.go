@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"reflect"
 	"time"
 
 	"varve/internal/machine"
@@ -100,50 +99,30 @@ func (c Config) AliasMemory() int64 {
 
 // Validate reports every value that makes no sense, by its key.
 func (c Config) Validate() error {
-	var errs []error
-	positive := func(key string, v any) { // an integer type
-		if reflect.ValueOf(v).Int() <= 0 {
-			errs = append(errs, fmt.Errorf("%s: is %v, must be greater than 0", key, v))
-		}
-	}
-	positive("max_samples_in_flight", c.MaxSamplesInFlight)
-	positive("busy_wait", c.BusyWait)
-	positive("store_wait", c.StoreWait)
-	if c.SamplesPerSecond < 0 {
-		errs = append(errs, fmt.Errorf("samples_per_second: is %d, must be 0 or more", c.SamplesPerSecond))
-	}
-	positive("new_series_per_second", c.NewSeriesPerSecond)
-	positive("max_series", c.MaxSeries)
-	if c.MaxSeriesMemory < 0 {
-		errs = append(errs, fmt.Errorf("max_series_memory: is %s, must be 0 or more", c.MaxSeriesMemory))
-	}
-	positive("max_tags", c.MaxTags)
-	positive("max_metric_bytes", c.MaxMetricBytes)
-	positive("max_tag_name_bytes", c.MaxTagNameBytes)
-	positive("max_tag_value_bytes", c.MaxTagValueBytes)
-	positive("max_string_bytes", c.MaxStringBytes)
-	positive("body_memory", c.BodyMemory)
-	positive("rejected_kept", c.RejectedKept)
-	positive("rejected_bytes", c.RejectedBytes)
-	for key, n := range map[string]int64{"new_series_burst": int64(c.NewSeriesBurst), "max_body_bytes": int64(c.MaxBodyBytes), "max_unpacked_bytes": int64(c.MaxUnpackedBytes), "alias_cache": int64(c.AliasCache)} {
-		if n < 0 {
-			errs = append(errs, fmt.Errorf("%s: is %d, must be 0 or more", key, n))
-		}
-	}
-	if c.DefaultTTL < 0 || c.DefaultTTL > model.MaxTTL*time.Second || c.DefaultTTL%time.Second != 0 {
-		errs = append(errs, fmt.Errorf("default_ttl: is %s, must be whole seconds from 0 to %s", c.DefaultTTL, model.MaxTTL*time.Second))
-	}
-	if whole := c.maxBody() + c.maxUnpacked(); c.BodyMemory < whole {
-		errs = append(errs, fmt.Errorf("body_memory: is %s, must hold at least one body as it is sent and unpacked, %s", c.BodyMemory, whole))
-	}
-	if c.MaxUnpackedBytes > 2*units.GiB {
-		errs = append(errs, fmt.Errorf("max_unpacked_bytes: is %s, must be at most 2GiB", c.MaxUnpackedBytes))
-	}
-	if c.MaxStringBytes > 4*units.MiB { // batches stay well below what stores take
-		errs = append(errs, fmt.Errorf("max_string_bytes: is %s, must be at most 4MiB", c.MaxStringBytes))
-	}
-	if err := checkTTLFrom(c.TTLFrom); err != nil {
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	whole := c.maxBody() + c.maxUnpacked()
+	return errors.Join(
+		units.Positive("max_samples_in_flight", c.MaxSamplesInFlight),
+		units.Positive("busy_wait", c.BusyWait),
+		units.Positive("store_wait", c.StoreWait),
+		units.NotNegative("samples_per_second", c.SamplesPerSecond),
+		units.Positive("new_series_per_second", c.NewSeriesPerSecond),
+		units.NotNegative("new_series_burst", c.NewSeriesBurst),
+		units.Positive("max_series", c.MaxSeries),
+		units.NotNegative("max_series_memory", c.MaxSeriesMemory),
+		units.Positive("max_tags", c.MaxTags),
+		units.Positive("max_metric_bytes", c.MaxMetricBytes),
+		units.Positive("max_tag_name_bytes", c.MaxTagNameBytes),
+		units.Positive("max_tag_value_bytes", c.MaxTagValueBytes),
+		units.Range("max_string_bytes", c.MaxStringBytes, 1, 4*units.MiB), // batches stay well below what stores take
+		units.NotNegative("max_body_bytes", c.MaxBodyBytes),
+		units.Range("max_unpacked_bytes", c.MaxUnpackedBytes, 0, 2*units.GiB),
+		units.Positive("body_memory", c.BodyMemory),
+		units.Check(c.BodyMemory >= whole, "body_memory", fmt.Sprintf("room for at least one body as it is sent and unpacked, %s", whole), c.BodyMemory),
+		units.NotNegative("alias_cache", c.AliasCache),
+		units.Positive("rejected_kept", c.RejectedKept),
+		units.Positive("rejected_bytes", c.RejectedBytes),
+		units.Range("default_ttl", c.DefaultTTL, 0, model.MaxTTL*time.Second),
+		units.Check(c.DefaultTTL%time.Second == 0, "default_ttl", "whole seconds", c.DefaultTTL),
+		checkTTLFrom(c.TTLFrom),
+	)
 }

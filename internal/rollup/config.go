@@ -2,7 +2,6 @@ package rollup
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"varve/internal/units"
@@ -49,7 +48,7 @@ const (
 
 // Validate reports all values that make no sense.
 func (c Config) Validate() error {
-	errs := []error{
+	return errors.Join(
 		units.Positive("max_tasks", c.MaxTasks),
 		units.Positive("max_task_size", c.MaxTaskSize),
 		units.Positive("max_concurrent", c.MaxConcurrent),
@@ -57,9 +56,6 @@ func (c Config) Validate() error {
 		units.Positive("poll_interval", c.PollInterval),
 		units.Positive("batch_buckets", c.BatchBuckets),
 		units.Positive("max_late_spans", c.MaxLateSpans),
-	}
-	if c.LateHorizon < minHorizon || c.LateHorizon > maxHorizon {
-		errs = append(errs, fmt.Errorf("late_horizon: is %s, must be from %s to %s", c.LateHorizon, minHorizon, maxHorizon))
-	}
-	return errors.Join(errs...)
+		units.Range("late_horizon", c.LateHorizon, minHorizon, maxHorizon),
+	)
 }

@@ -6,6 +6,8 @@ import (
 	"net"
 	"strings"
 	"time"
+
+	"varve/internal/units"
 )
 
 // Config are the settings of listeners, HTTP connections and stopping.
@@ -90,30 +92,17 @@ func (c Config) Validate() error {
 			bad("%s: %q: want host:port, for example 127.0.0.1:8080", st.key(), st.addr)
 		}
 	}
-	for _, d := range []struct {
-		key   string
-		value time.Duration
-	}{
-		{"read_header_timeout", c.ReadHeaderTimeout},
-		{"stall_timeout", c.StallTimeout},
-		{"idle_timeout", c.IdleTimeout},
-		{"shutdown_timeout", c.ShutdownTimeout},
-	} {
-		if d.value <= 0 {
-			bad("%s: %s: want more than 0", d.key, d.value)
-		}
-	}
-	if c.CloseGrace < 0 || c.CloseGrace > c.ShutdownTimeout/2 {
-		bad("close_grace: %s: want 0 to half of shutdown_timeout, %s", c.CloseGrace, c.ShutdownTimeout/2)
-	}
 	if _, err := newOrigins(c.AllowedOrigins); err != nil {
 		errs = append(errs, err)
 	}
-	if err := c.TLS.validate(); err != nil {
-		errs = append(errs, err)
-	}
-	if c.MaxConnections < 1 {
-		bad("max_connections: %d: want at least 1", c.MaxConnections)
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs,
+		units.Positive("read_header_timeout", c.ReadHeaderTimeout),
+		units.Positive("stall_timeout", c.StallTimeout),
+		units.Positive("idle_timeout", c.IdleTimeout),
+		units.Positive("shutdown_timeout", c.ShutdownTimeout),
+		units.Check(c.CloseGrace >= 0 && c.CloseGrace <= c.ShutdownTimeout/2, "close_grace",
+			fmt.Sprintf("0 to half of shutdown_timeout, %s", c.ShutdownTimeout/2), c.CloseGrace),
+		units.AtLeast("max_connections", c.MaxConnections, 1),
+		c.TLS.validate(),
+	)...)
 }

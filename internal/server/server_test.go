@@ -1041,9 +1041,9 @@ func TestConfigValidate(t *testing.T) {
 	c.TelnetAddr, c.PprofAddr = "", ""
 	c.HTTPAddr, c.MaxConnections, c.StallTimeout, c.CloseGrace = "8080", 0, 0, 6*time.Second
 	const want = `http_addr: "8080": want host:port, for example 127.0.0.1:8080
-stall_timeout: 0s: want more than 0
-close_grace: 6s: want 0 to half of shutdown_timeout, 5s
-max_connections: 0: want at least 1`
+stall_timeout: 0s is not greater than 0
+close_grace: want 0 to half of shutdown_timeout, 5s, got 6s
+max_connections: want at least 1, got 0`
 	if err := c.Validate(); err == nil || err.Error() != want {
 		t.Errorf("%v", err)
 	}

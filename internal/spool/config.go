@@ -58,22 +58,18 @@ func DefaultConfig() Config {
 
 // Validate reports every setting that cannot be used.
 func (c Config) Validate() error {
-	var errs []error
-	check := func(ok bool, key, want string, got any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("%s: want %s, got %v", key, want, got))
-		}
+	errs := []error{
+		units.Check(c.Acknowledge == AcknowledgeSpool || c.Acknowledge == AcknowledgeStore, "acknowledge", "\"spool\" or \"store\"", c.Acknowledge),
+		units.Range("acknowledge_timeout", c.AcknowledgeTimeout, 10*time.Millisecond, time.Hour),
+		units.Range("linger", c.Linger, 0, time.Hour),
+		units.Range("store_linger", c.StoreLinger, 0, time.Minute),
+		units.Check(c.GenerationBytes == 0 || c.GenerationBytes >= 64*units.KiB && c.GenerationBytes <= units.GiB, "generation_bytes", "64KiB to 1GiB, or 0", c.GenerationBytes),
+		units.Range("generation_samples", c.GenerationSamples, 1, 1<<30),
+		units.Check(c.MaxMemory >= max(2*c.GenerationBytes, 128*units.KiB), "max_memory", "at least 128KiB and twice generation_bytes", c.MaxMemory),
+		units.AtLeast("max_bytes", c.MaxBytes, units.MiB),
+		units.NotNegative("min_free_bytes", c.MinFreeBytes),
+		units.NotNegative("max_idle_series", c.MaxIdleSeries),
 	}
-	check(c.Acknowledge == AcknowledgeSpool || c.Acknowledge == AcknowledgeStore, "acknowledge", "\"spool\" or \"store\"", c.Acknowledge)
-	check(c.AcknowledgeTimeout >= 10*time.Millisecond && c.AcknowledgeTimeout <= time.Hour, "acknowledge_timeout", "10ms to 1h", c.AcknowledgeTimeout)
-	check(c.Linger >= 0 && c.Linger <= time.Hour, "linger", "0 to 1h", c.Linger)
-	check(c.StoreLinger >= 0 && c.StoreLinger <= time.Minute, "store_linger", "0 to 1m", c.StoreLinger)
-	check(c.GenerationBytes == 0 || c.GenerationBytes >= 64*units.KiB && c.GenerationBytes <= units.GiB, "generation_bytes", "64KiB to 1GiB, or 0", c.GenerationBytes)
-	check(c.GenerationSamples >= 1 && c.GenerationSamples <= 1<<30, "generation_samples", "1 to 1073741824", c.GenerationSamples)
-	check(c.MaxMemory >= max(2*c.GenerationBytes, 128*units.KiB), "max_memory", "at least 128KiB and twice generation_bytes", c.MaxMemory)
-	check(c.MaxBytes >= units.MiB, "max_bytes", "at least 1MiB", c.MaxBytes)
-	check(c.MinFreeBytes >= 0, "min_free_bytes", "0 or more", c.MinFreeBytes)
-	check(c.MaxIdleSeries >= 0, "max_idle_series", "0 or more", c.MaxIdleSeries)
 	if err := c.Log.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("log: %w", err))
 	}

@@ -46,19 +46,15 @@ func (c Config) withDefaults() Config {
 // Validate reports all settings that are out of range.
 func (c Config) Validate() error {
 	c = c.withDefaults()
-	var errs []error
-	check := func(ok bool, key, want string, got any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("%s: want %s, got %v", key, want, got))
-		}
+	errs := []error{
+		units.Range("payload_bytes_max", c.PayloadBytesMax, units.KiB, 16*units.MiB),
+		units.Range("timelines_max", c.TimelinesMax, 1, 10_000_000),
+		units.NotNegative("rate_max", c.RateMax),
+		units.Range("tails_max", c.TailsMax, 1, 100_000),
+		units.Range("lead_time", c.LeadTime, time.Second, time.Hour),
+		units.Range("spool_bytes_max", c.SpoolBytesMax, 16*units.MiB, 1024*units.GiB),
+		units.Check(len(c.Spool) <= spoolNames, "spool", fmt.Sprintf("up to %d names", spoolNames), len(c.Spool)),
 	}
-	check(c.PayloadBytesMax >= units.KiB && c.PayloadBytesMax <= 16*units.MiB, "payload_bytes_max", "1KiB to 16MiB", c.PayloadBytesMax)
-	check(c.TimelinesMax >= 1 && c.TimelinesMax <= 10_000_000, "timelines_max", "1 to 10000000", c.TimelinesMax)
-	check(c.RateMax >= 0, "rate_max", "0 or more", c.RateMax)
-	check(c.TailsMax >= 1 && c.TailsMax <= 100_000, "tails_max", "1 to 100000", c.TailsMax)
-	check(c.LeadTime >= time.Second && c.LeadTime <= time.Hour, "lead_time", "1s to 1h", c.LeadTime)
-	check(c.SpoolBytesMax >= 16*units.MiB && c.SpoolBytesMax <= 1024*units.GiB, "spool_bytes_max", "16MiB to 1024GiB", c.SpoolBytesMax)
-	check(len(c.Spool) <= spoolNames, "spool", fmt.Sprintf("up to %d names", spoolNames), len(c.Spool))
 	for _, name := range c.Spool {
 		if err := checkNewName(name); err != nil {
 			errs = append(errs, fmt.Errorf("spool: %w", err))

@@ -2,7 +2,6 @@ package transfer
 
 import (
 	"errors"
-	"fmt"
 
 	"varve/internal/units"
 )
@@ -23,12 +22,8 @@ func DefaultConfig() Config { return Config{MaxLine: 64 * units.MiB, MaxConcurre
 
 // Validate reports all values that make no sense.
 func (c Config) Validate() error {
-	var errs []error
-	if c.MaxLine <= 0 || c.MaxLine > units.GiB {
-		errs = append(errs, fmt.Errorf("max_line: is %s, must be more than 0 and at most 1GiB", c.MaxLine))
-	}
-	if c.MaxConcurrent <= 0 {
-		errs = append(errs, fmt.Errorf("max_concurrent: %d is not greater than 0", c.MaxConcurrent))
-	}
-	return errors.Join(errs...)
+	return errors.Join(
+		units.Range("max_line", c.MaxLine, 1, units.GiB),
+		units.Positive("max_concurrent", c.MaxConcurrent),
+	)
 }

@@ -23,6 +23,26 @@ func NotNegative[T amount](key string, v T) error {
 	return fmt.Errorf("%s: %v is negative", key, v)
 }
 
+// Range returns an error that names a setting by its key if its value is not from low to
+// high, both included.
+func Range[T amount](key string, v, low, high T) error {
+	return Check(v >= low && v <= high, key, fmt.Sprintf("%v to %v", low, high), v)
+}
+
+// AtLeast returns an error that names a setting by its key if its value is less than low.
+func AtLeast[T amount](key string, v, low T) error {
+	return Check(v >= low, key, fmt.Sprintf("at least %v", low), v)
+}
+
+// Check returns an error that names a setting by its key, with what it must be and what it
+// is, unless ok.
+func Check(ok bool, key, want string, got any) error {
+	if ok {
+		return nil
+	}
+	return fmt.Errorf("%s: want %s, got %v", key, want, got)
+}
+
 // Count says how many of something there are. one is its name in the singular.
 func Count[T int | int64](n T, one string) string {
 	if n == 1 {

@@ -53,21 +53,11 @@ func (c Config) withDefaults() Config {
 // Validate reports all settings that are out of range.
 func (c Config) Validate() error {
 	c = c.withDefaults()
-	var errs []error
-	if c.Durability != Fsync && c.Durability != Interval {
-		errs = append(errs, fmt.Errorf("durability: %q, want %q or %q", c.Durability, Fsync, Interval))
-	}
-	if c.SyncInterval < time.Millisecond || c.SyncInterval > time.Minute {
-		errs = append(errs, fmt.Errorf("sync_interval: %v, want 1ms to 1m", c.SyncInterval))
-	}
-	if c.SegmentBytes < 4*units.KiB || c.SegmentBytes > units.GiB {
-		errs = append(errs, fmt.Errorf("segment_bytes: %v, want 4KiB to 1GiB", c.SegmentBytes))
-	}
-	if c.BufferBytes < 4*units.KiB || c.BufferBytes > units.GiB {
-		errs = append(errs, fmt.Errorf("buffer_bytes: %v, want 4KiB to 1GiB", c.BufferBytes))
-	}
-	if c.RecycleSegments < 0 || c.RecycleSegments > 64 {
-		errs = append(errs, fmt.Errorf("recycle_segments: %d, want 0 to 64", c.RecycleSegments))
-	}
-	return errors.Join(errs...)
+	return errors.Join(
+		units.Check(c.Durability == Fsync || c.Durability == Interval, "durability", fmt.Sprintf("%q or %q", Fsync, Interval), c.Durability),
+		units.Range("sync_interval", c.SyncInterval, time.Millisecond, time.Minute),
+		units.Range("segment_bytes", c.SegmentBytes, 4*units.KiB, units.GiB),
+		units.Range("buffer_bytes", c.BufferBytes, 4*units.KiB, units.GiB),
+		units.Range("recycle_segments", c.RecycleSegments, 0, 64),
+	)
 }

@@ -122,41 +122,22 @@ func (c Config) Validate() error {
 		bad("username", "empty, although there is a password")
 	}
 	errs = append(errs, c.TLS.validate()...)
-	for _, x := range []struct {
-		key             string
-		value, min, max int64
-	}{
-		{"connections", int64(c.Connections), 1, 16},
-		{"reads_in_flight", int64(c.ReadsInFlight), 1, 4096},
-		{"writes_in_flight", int64(c.WritesInFlight), 1, 4096},
-		{"attempts", int64(c.Attempts), 1, 100},
-	} {
-		if x.value < x.min || x.value > x.max {
-			bad(x.key, "%d, want %d to %d", x.value, x.min, x.max)
-		}
-	}
-	if c.BytesInFlight < 64*units.KiB || c.BytesInFlight > units.GiB {
-		bad("bytes_in_flight", "%v, want 64KiB to 1GiB", c.BytesInFlight)
-	}
-	for _, x := range []struct {
-		key             string
-		value, min, max time.Duration
-	}{
-		{"latency_goal", c.LatencyGoal, 10 * time.Millisecond, time.Minute},
-		{"hedge_after", c.HedgeAfter, 0, time.Minute},
-		{"outage_grace", c.OutageGrace, 0, time.Minute},
-		{"connect_timeout", c.ConnectTimeout, 100 * time.Millisecond, time.Minute},
-		{"read_timeout", c.ReadTimeout, 100 * time.Millisecond, 5 * time.Minute},
-		{"write_timeout", c.WriteTimeout, 100 * time.Millisecond, 5 * time.Minute},
-		{"scan_timeout", c.ScanTimeout, time.Second, 10 * time.Minute},
-		{"stall_after", c.StallAfter, 50 * time.Millisecond, time.Minute},
-		{"retry_pause", c.RetryPause, time.Millisecond, maxPause},
-	} {
-		if x.value < x.min || x.value > x.max {
-			bad(x.key, "%v, want %v to %v", x.value, x.min, x.max)
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs,
+		units.Range("connections", c.Connections, 1, 16),
+		units.Range("reads_in_flight", c.ReadsInFlight, 1, 4096),
+		units.Range("writes_in_flight", c.WritesInFlight, 1, 4096),
+		units.Range("attempts", c.Attempts, 1, 100),
+		units.Range("bytes_in_flight", c.BytesInFlight, 64*units.KiB, units.GiB),
+		units.Range("latency_goal", c.LatencyGoal, 10*time.Millisecond, time.Minute),
+		units.Range("hedge_after", c.HedgeAfter, 0, time.Minute),
+		units.Range("outage_grace", c.OutageGrace, 0, time.Minute),
+		units.Range("connect_timeout", c.ConnectTimeout, 100*time.Millisecond, time.Minute),
+		units.Range("read_timeout", c.ReadTimeout, 100*time.Millisecond, 5*time.Minute),
+		units.Range("write_timeout", c.WriteTimeout, 100*time.Millisecond, 5*time.Minute),
+		units.Range("scan_timeout", c.ScanTimeout, time.Second, 10*time.Minute),
+		units.Range("stall_after", c.StallAfter, 50*time.Millisecond, time.Minute),
+		units.Range("retry_pause", c.RetryPause, time.Millisecond, maxPause),
+	)...)
 }
 
 // Unused returns an error if settings are given that nothing uses.

@@ -2,7 +2,6 @@ package carbon
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"varve/internal/ingest/lines"
@@ -37,22 +36,11 @@ func DefaultConfig() Config {
 
 // Validate reports every value that makes no sense, by its key.
 func (c Config) Validate() error {
-	var errs []error
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if c.MaxLine < 64 || c.MaxLine > 4*units.MiB {
-		bad("max_line: is %s, must be between 64 and 4MiB", c.MaxLine)
-	}
-	if c.MaxPickle < units.KiB || c.MaxPickle > 64*units.MiB {
-		bad("max_pickle: is %s, must be between 1KiB and 64MiB", c.MaxPickle)
-	}
-	if c.MaxConnections <= 0 {
-		bad("max_connections: is %d, must be greater than 0", c.MaxConnections)
-	}
-	if c.ReadBuffer < lines.FirstBuffer || c.ReadBuffer > 4*units.MiB {
-		bad("read_buffer: is %s, must be between %s and 4MiB", c.ReadBuffer, units.Bytes(lines.FirstBuffer))
-	}
-	if c.RetryFor <= 0 {
-		bad("retry_for: is %s, must be greater than 0", c.RetryFor)
-	}
-	return errors.Join(errs...)
+	return errors.Join(
+		units.Range("max_line", c.MaxLine, 64, 4*units.MiB),
+		units.Range("max_pickle", c.MaxPickle, units.KiB, 64*units.MiB),
+		units.Positive("max_connections", c.MaxConnections),
+		units.Range("read_buffer", c.ReadBuffer, lines.FirstBuffer, 4*units.MiB),
+		units.Positive("retry_for", c.RetryFor),
+	)
 }

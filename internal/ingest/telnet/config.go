@@ -2,7 +2,6 @@ package telnet
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"varve/internal/ingest/lines"
@@ -36,18 +35,10 @@ func DefaultConfig() Config {
 
 // Validate reports every value that makes no sense, by its key.
 func (c Config) Validate() error {
-	var errs []error
-	if c.MaxLine < 64 || c.MaxLine > 4*units.MiB {
-		errs = append(errs, fmt.Errorf("max_line: is %s, must be between 64 and 4MiB", c.MaxLine))
-	}
-	if c.MaxConnections <= 0 {
-		errs = append(errs, fmt.Errorf("max_connections: is %d, must be greater than 0", c.MaxConnections))
-	}
-	if c.ReadBuffer < lines.FirstBuffer || c.ReadBuffer > 4*units.MiB {
-		errs = append(errs, fmt.Errorf("read_buffer: is %s, must be between %s and 4MiB", c.ReadBuffer, units.Bytes(lines.FirstBuffer)))
-	}
-	if c.RetryFor <= 0 {
-		errs = append(errs, fmt.Errorf("retry_for: is %s, must be greater than 0", c.RetryFor))
-	}
-	return errors.Join(errs...)
+	return errors.Join(
+		units.Range("max_line", c.MaxLine, 64, 4*units.MiB),
+		units.Positive("max_connections", c.MaxConnections),
+		units.Range("read_buffer", c.ReadBuffer, lines.FirstBuffer, 4*units.MiB),
+		units.Positive("retry_for", c.RetryFor),
+	)
 }

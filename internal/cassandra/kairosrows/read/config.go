@@ -2,7 +2,6 @@ package read
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"varve/internal/units"
@@ -49,21 +48,16 @@ func DefaultConfig() Config {
 
 // Validate reports all settings that cannot be.
 func (c Config) Validate() error {
-	var errs []error
-	check := func(ok bool, key, want string, got any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("%s: want %s, got %v", key, want, got))
-		}
-	}
-	check(c.PostingsCacheBytes >= 0, "postings_cache_bytes", "0 or more", c.PostingsCacheBytes)
-	check(c.PostingsCacheAge >= 0, "postings_cache_age", "0 or more", c.PostingsCacheAge)
-	check(c.ChunkCacheBytes >= 0, "chunk_cache_bytes", "0 or more", c.ChunkCacheBytes)
-	check(c.ChunkCacheAge >= 0, "chunk_cache_age", "0 or more", c.ChunkCacheAge)
-	check(c.FinishedAfter >= 0, "finished_after", "0 or more", c.FinishedAfter)
-	check(c.IndexReads >= 1 && c.IndexReads <= 256, "index_reads", "1 to 256", c.IndexReads)
-	check(c.Settle >= 0, "settle", "0 or more", c.Settle)
-	check(c.KairosDBLag >= 0 && c.KairosDBLag <= time.Hour, "kairosdb_lag", "0 to 1h", c.KairosDBLag)
-	check(c.CoverRate >= 0 && c.CoverRate <= 1_000_000, "cover_rate", "0 to 1000000", c.CoverRate)
-	check(c.CoverInterval >= time.Second, "cover_interval", "at least 1s", c.CoverInterval)
-	return errors.Join(errs...)
+	return errors.Join(
+		units.NotNegative("postings_cache_bytes", c.PostingsCacheBytes),
+		units.NotNegative("postings_cache_age", c.PostingsCacheAge),
+		units.NotNegative("chunk_cache_bytes", c.ChunkCacheBytes),
+		units.NotNegative("chunk_cache_age", c.ChunkCacheAge),
+		units.NotNegative("finished_after", c.FinishedAfter),
+		units.Range("index_reads", c.IndexReads, 1, 256),
+		units.NotNegative("settle", c.Settle),
+		units.Range("kairosdb_lag", c.KairosDBLag, 0, time.Hour),
+		units.Range("cover_rate", c.CoverRate, 0, 1_000_000),
+		units.AtLeast("cover_interval", c.CoverInterval, time.Second),
+	)
 }

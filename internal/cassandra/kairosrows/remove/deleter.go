@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/store"
+	"varve/internal/units"
 
 	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
@@ -48,20 +50,13 @@ func DefaultConfig() Config {
 
 // Validate reports all settings that are out of range.
 func (c Config) Validate() error {
-	var errs []error
-	if !slices.Contains([]string{NodesAuto, NodesYes, NodesNo}, c.KairosDBNodes) {
-		errs = append(errs, fmt.Errorf("kairosdb_nodes: %q: want %s, %s or %s", c.KairosDBNodes, NodesAuto, NodesYes, NodesNo))
-	}
-	if c.Horizon < 0 {
-		errs = append(errs, fmt.Errorf("horizon: %v: want 0 or more", c.Horizon))
-	}
-	if c.Parallel < 1 || c.Parallel > 1024 {
-		errs = append(errs, fmt.Errorf("parallel: %d: want 1 to 1024", c.Parallel))
-	}
-	if c.JobRows < 1 || c.JobRows > 100_000_000 {
-		errs = append(errs, fmt.Errorf("job_rows: %d: want 1 to 100000000", c.JobRows))
-	}
-	return errors.Join(errs...)
+	return errors.Join(
+		units.Check(slices.Contains([]string{NodesAuto, NodesYes, NodesNo}, c.KairosDBNodes),
+			"kairosdb_nodes", fmt.Sprintf("%s, %s or %s", NodesAuto, NodesYes, NodesNo), strconv.Quote(c.KairosDBNodes)),
+		units.NotNegative("horizon", c.Horizon),
+		units.Range("parallel", c.Parallel, 1, 1024),
+		units.Range("job_rows", c.JobRows, 1, 100_000_000),
+	)
 }
 
 // A Deleter removes samples, and the index rows of rows that have none left.

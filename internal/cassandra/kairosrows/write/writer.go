@@ -20,6 +20,7 @@ import (
 	"varve/internal/model"
 	"varve/internal/rowtime"
 	"varve/internal/spool"
+	"varve/internal/units"
 )
 
 // Config are the settings of what is written.
@@ -51,23 +52,14 @@ func DefaultConfig() Config {
 
 // Validate reports all settings that are out of range.
 func (c Config) Validate() error {
-	var errs []error
-	if c.Parallel < 1 || c.Parallel > 4096 {
-		errs = append(errs, fmt.Errorf("parallel: %d: want 1 to 4096", c.Parallel))
-	}
-	if c.BatchRows < 1 || c.BatchRows > 5000 {
-		errs = append(errs, fmt.Errorf("batch_rows: %d: want 1 to 5000", c.BatchRows))
-	}
-	if c.IndexCache < 1000 || c.IndexCache > 100_000_000 {
-		errs = append(errs, fmt.Errorf("index_cache: %d: want 1000 to 100000000", c.IndexCache))
-	}
-	if c.IndexRefresh < time.Second || c.IndexRefresh > time.Hour {
-		errs = append(errs, fmt.Errorf("index_refresh: %v: want 1s to 1h", c.IndexRefresh))
-	}
-	if _, err := ParseTagRules(c.TagIndex); err != nil {
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	_, rules := ParseTagRules(c.TagIndex)
+	return errors.Join(
+		units.Range("parallel", c.Parallel, 1, 4096),
+		units.Range("batch_rows", c.BatchRows, 1, 5000),
+		units.Range("index_cache", c.IndexCache, 1000, 100_000_000),
+		units.Range("index_refresh", c.IndexRefresh, time.Second, time.Hour),
+		rules,
+	)
 }
 
 const (
