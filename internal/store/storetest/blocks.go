@@ -48,9 +48,15 @@ func steps(t model.Type, startMS int64, n int) []readSample {
 func (e *env) put(s model.Series, samples []readSample, perBatch int) {
 	e.Helper()
 	for part := range slices.Chunk(samples, perBatch) {
-		if err := e.append(context.Background(), scriptSamples(s, part)); err != nil {
-			e.Fatalf("append %d samples of %s: %v", len(part), s, err)
-		}
+		e.putAll(scriptSamples(s, part))
+	}
+}
+
+// putAll appends samples in one batch.
+func (e *env) putAll(samples []scriptSample) {
+	e.Helper()
+	if err := e.append(context.Background(), samples); err != nil {
+		e.Fatalf("append %d samples: %v", len(samples), err)
 	}
 }
 
@@ -300,9 +306,7 @@ func wideBatch(e *env) {
 			batch = append(batch, scriptSample{series: s, timeMS: p.timeMS, value: p.value})
 		}
 	}
-	if err := e.append(context.Background(), batch); err != nil {
-		e.Fatalf("append %d samples: %v", len(batch), err)
-	}
+	e.putAll(batch)
 	check := func(when string) {
 		v := e.view()
 		defer v.Close()

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -19,10 +18,7 @@ var expiryTests = []test{
 
 func (e *env) putTTL(s model.Series, atMS int64, n int64, ttl uint32) {
 	e.Helper()
-	p := scriptSample{series: s, timeMS: atMS, value: value{bits: uint64(n)}, ttl: ttl}
-	if err := e.append(context.Background(), []scriptSample{p}); err != nil {
-		e.Fatalf("append: %v", err)
-	}
+	e.putAll([]scriptSample{{series: s, timeMS: atMS, value: value{bits: uint64(n)}, ttl: ttl}})
 }
 
 func expires(e *env) {
@@ -82,9 +78,7 @@ func expiredBlock(e *env) {
 	for i := range short {
 		short[i] = scriptSample{series: s, timeMS: now - 5_000 + int64(i), value: value{bits: uint64(i)}, ttl: 10}
 	}
-	if err := e.append(context.Background(), short); err != nil {
-		e.Fatal(err)
-	}
+	e.putAll(short)
 	e.flush()
 	e.h.advance(6 * time.Second)
 	e.everyway("after the short lives have ended", s, lasting)

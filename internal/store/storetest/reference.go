@@ -222,30 +222,21 @@ func (s *referenceSeries) search(ms int64) (int, bool) {
 	})
 }
 
-// within returns the samples of s in r that are visible at now, ascending.
-func (s *referenceSeries) within(r model.TimeRange, now int64) []referenceSample {
-	var in []referenceSample
-	from, _ := s.search(r.StartMS)
-	for _, p := range s.samples[from:] {
-		if p.timeMS > r.EndMS {
-			break
-		}
-		if p.visible(now) {
-			in = append(in, p)
+// within yields the samples of s in r that are visible at now, ascending.
+func (s *referenceSeries) within(r model.TimeRange, now int64) iter.Seq[referenceSample] {
+	return func(yield func(referenceSample) bool) {
+		from, _ := s.search(r.StartMS)
+		for _, p := range s.samples[from:] {
+			if p.timeMS > r.EndMS || p.visible(now) && !yield(p) {
+				return
+			}
 		}
 	}
-	return in
 }
 
 func (s *referenceSeries) anyWithin(r model.TimeRange, now int64) bool {
-	from, _ := s.search(r.StartMS)
-	for _, p := range s.samples[from:] {
-		if p.timeMS > r.EndMS {
-			return false
-		}
-		if p.visible(now) {
-			return true
-		}
+	for range s.within(r, now) {
+		return true
 	}
 	return false
 }
@@ -438,7 +429,7 @@ func (v *referenceView) Read(ctx context.Context, s store.Series, o store.ReadOp
 		c.err = &store.InputError{Reason: fmt.Sprintf("series reference %d is not of this view", s.Ref)}
 		return c
 	}
-	c.rest = v.r.refs[s.Ref].within(o.Range, v.r.now().UnixMilli())
+	c.rest = slices.Collect(v.r.refs[s.Ref].within(o.Range, v.r.now().UnixMilli()))
 	if c.kind == model.Double && !o.Stale {
 		c.rest = slices.DeleteFunc(c.rest, func(p referenceSample) bool { return p.bits == model.StaleMarker })
 	}

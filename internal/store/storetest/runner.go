@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -220,10 +221,7 @@ func (r *runner) samplesText(k model.Kind, samples []readSample) string {
 		}
 		w.WriteString(w.time(p.timeMS) + "=" + valueText(k, p.value))
 	}
-	if len(samples) == 0 {
-		return "(none)"
-	}
-	return w.String()
+	return cmp.Or(w.String(), "(none)")
 }
 
 // findSeries selects exactly one series.
@@ -269,10 +267,7 @@ func (r *runner) selectSeries(ctx context.Context, v store.View, o op) string {
 		}
 		lines = append(lines, seriesText(s.Series))
 	}
-	if len(lines) == 0 {
-		return "(none)"
-	}
-	return strings.Join(lines, "\n")
+	return cmp.Or(strings.Join(lines, "\n"), "(none)")
 }
 
 func checkSelected(sel store.Selection, list []store.Series) error {
@@ -299,10 +294,7 @@ func (r *runner) names(ctx context.Context, v store.View, q store.NamesQuery) st
 	if more {
 		parts = append(parts, "and more")
 	}
-	if len(parts) == 0 {
-		return "(none)"
-	}
-	return strings.Join(parts, " ")
+	return cmp.Or(strings.Join(parts, " "), "(none)")
 }
 
 func (r *runner) keyValue(ctx context.Context, o op) string {
@@ -330,10 +322,7 @@ func (r *runner) keyValue(ctx context.Context, o op) string {
 		}
 		keys = append(keys, quoted(k))
 	}
-	if len(keys) == 0 {
-		return "(none)"
-	}
-	return strings.Join(keys, " ")
+	return cmp.Or(strings.Join(keys, " "), "(none)")
 }
 
 // answer writes an error by its type, since stores differ in their words.
@@ -514,12 +503,7 @@ func checkStats(k model.Kind, got model.Stats, run []readSample, needs model.Sta
 		return fmt.Errorf("statistics of %d samples in %d..%d, where there is none", got.Count, got.FirstMS, got.LastMS)
 	}
 	run = slices.Clone(run)
-	slices.SortFunc(run, func(a, b readSample) int {
-		if a.timeMS < b.timeMS {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(run, func(a, b readSample) int { return cmp.Compare(a.timeMS, b.timeMS) })
 	samples := make([]referenceSample, len(run))
 	sumOfSizes := 0.0
 	for i, p := range run {

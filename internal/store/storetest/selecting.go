@@ -45,18 +45,24 @@ func (e *env) wide(n int) []model.Series {
 	return all
 }
 
-func (e *env) putAll(samples []scriptSample) {
-	e.Helper()
-	var b store.Batch
-	if err := fill(context.Background(), e.s, &b, samples); err != nil {
-		e.Fatal(err)
-	}
-	if err := e.s.Append(context.Background(), &b); err != nil {
-		e.Fatal(err)
-	}
-}
-
 var allWide = store.Selection{Metric: "wide", Range: model.AllTime}
+
+// iterate counts the series of a sequence, and calls each with the count. It returns the
+// error with which the sequence ends.
+func iterate(sequence iter.Seq2[store.Series, error], each func(seen int)) (seen int, failed error) {
+	for _, err := range sequence {
+		switch {
+		case failed != nil:
+			return seen, fmt.Errorf("the iteration went on after its error: %w", failed)
+		case err != nil:
+			failed = err
+		default:
+			seen++
+			each(seen)
+		}
+	}
+	return seen, failed
+}
 
 // seriesOf are the series of a list, without their refs.
 func seriesOf(list []store.Series) []model.Series {
@@ -283,12 +289,7 @@ func (e *env) metricsAre(name string, sel store.Selection, want []model.Series) 
 		}
 		for limit := 1; limit <= len(want); limit++ {
 			sel.Limit = limit
-			seen, failed := 0, error(nil)
-			for _, err := range v.Select(context.Background(), sel) {
-				if failed = err; err == nil {
-					seen++
-				}
-			}
+			seen, failed := iterate(v.Select(context.Background(), sel), func(int) {})
 			var found *store.LimitError
 			switch over := errors.As(failed, &found); {
 			case limit == len(want):
@@ -320,15 +321,7 @@ func selectLimit(e *env) {
 		}
 		for limit := 1; limit < n; limit += 6 {
 			sel.Limit = limit
-			seen, failed := 0, error(nil)
-			for _, err := range v.Select(context.Background(), sel) {
-				if failed != nil {
-					e.Fatal("the iteration goes on after its error")
-				}
-				if failed = err; err == nil {
-					seen++
-				}
-			}
+			seen, failed := iterate(v.Select(context.Background(), sel), func(int) {})
 			var found *store.LimitError
 			if seen > limit || !errors.As(failed, &found) || found.Need <= int64(limit) || found.Need > n {
 				e.Fatalf("limit %d: %d series, then %v", limit, seen, failed)
@@ -350,15 +343,11 @@ func selectCancelled(e *env) {
 			sel := allWide
 			sel.AnyOrder = any
 			ctx, cancel := context.WithCancel(context.Background())
-			seen, failed := 0, error(nil)
-			for _, err := range v.Select(ctx, sel) {
-				if failed = err; err != nil {
-					continue
-				}
-				if seen++; seen == at {
+			seen, failed := iterate(v.Select(ctx, sel), func(seen int) {
+				if seen == at {
 					cancel()
 				}
-			}
+			})
 			cancel()
 			if !errors.Is(failed, context.Canceled) || seen >= at+store.SelectAhead {
 				e.Errorf("cancelled at series %d, any order %v: %d series, then %v", at, any, seen, failed)
@@ -374,17 +363,14 @@ func selectOnClosedView(e *env) {
 		v := e.view()
 		sel := allWide
 		sel.AnyOrder = any
-		seen, failed := 0, error(nil)
-		for _, err := range v.Select(context.Background(), sel) {
-			if failed = err; err != nil {
-				continue
+		seen, failed := iterate(v.Select(context.Background(), sel), func(seen int) {
+			if seen != 3 {
+				return
 			}
-			if seen++; seen == 3 {
-				if err := v.Close(); err != nil {
-					e.Error(err)
-				}
+			if err := v.Close(); err != nil {
+				e.Error(err)
 			}
-		}
+		})
 		if seen != 3 || !errors.Is(failed, store.ErrClosed) {
 			e.Errorf("any order %v: %d series and %v after the view was closed at the third", any, seen, failed)
 		}

@@ -201,9 +201,7 @@ func hundredThousandSeries(e *env) {
 			"host", fmt.Sprintf("h%05d", i/metrics), "rack", fmt.Sprintf("r%02d", i/metrics%100))}
 		batch = append(batch, scriptSample{series: s, timeMS: int64(i), value: value{bits: uint64(i)}})
 		if len(batch) == 10_000 {
-			if err := e.append(context.Background(), batch); err != nil {
-				e.Fatalf("append: %v", err)
-			}
+			e.putAll(batch)
 			batch = batch[:0]
 		}
 	}
