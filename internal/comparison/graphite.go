@@ -33,16 +33,7 @@ var askable = regexp.MustCompile(`^[A-Za-z0-9_.:%#@/+~-]+$`)
 
 // allGraphite compares two servers of Graphite's API.
 func (c *comparison) allGraphite(ctx context.Context) error {
-	err := c.both(func(s *side) error {
-		v, err := s.graphiteVersion(ctx)
-		if s == c.a {
-			c.report.A.Version = v
-		} else {
-			c.report.B.Version = v
-		}
-		return err
-	})
-	if err != nil {
+	if err := c.versions(ctx, (*side).graphiteVersion); err != nil {
 		return err
 	}
 	paths, err := c.comparePaths(ctx)
@@ -50,16 +41,7 @@ func (c *comparison) allGraphite(ctx context.Context) error {
 		return err
 	}
 	m := &targetMaker{maker: maker{Rand: c.random, start: c.StartMS / 1000, end: c.EndMS / 1000}, paths: paths}
-	questions := func(yield func(targetQuestion) bool) {
-		for i := range c.Questions {
-			c.Progress("questions", i, c.Questions)
-			if !yield(m.draw()) {
-				return
-			}
-			c.report.Questions++
-		}
-	}
-	return settle(ctx, c, questions, func(q targetQuestion, last bool) (bool, error) {
+	return settle(ctx, c, questions(c, m.draw), func(q targetQuestion, last bool) (bool, error) {
 		return c.ask(&q, func() (*Difference, int64, error) { return c.compareTarget(ctx, q) }, last)
 	})
 }
@@ -125,11 +107,7 @@ func (c *comparison) comparePaths(ctx context.Context) (paths []string, err erro
 // find lists the branch only, so leaves come from expand.
 func (c *comparison) level(ctx context.Context, branch string) (l level, err error) {
 	query := "query=" + url.QueryEscape(branch+"*")
-	err = c.both(func(s *side) error {
-		k := 0
-		if s == c.b {
-			k = 1
-		}
+	err = c.both(func(k int, s *side) error {
 		l.leaves[k], l.branches[k] = map[string]bool{}, map[string]bool{}
 		var nodes []treeNode
 		var leaves struct{ Results []string }

@@ -1,6 +1,7 @@
 package comparison
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -108,16 +109,7 @@ func (c *comparison) run(ctx context.Context) error {
 }
 
 func (c *comparison) all(ctx context.Context) error {
-	err := c.both(func(s *side) (err error) {
-		v, err := s.version(ctx)
-		if s == c.a {
-			c.report.A.Version = v
-		} else {
-			c.report.B.Version = v
-		}
-		return err
-	})
-	if err != nil {
+	if err := c.versions(ctx, (*side).version); err != nil {
 		return err
 	}
 	names, err := c.compareNames(ctx)
@@ -129,18 +121,31 @@ func (c *comparison) all(ctx context.Context) error {
 		return err
 	}
 	m := &maker{Rand: c.random, metrics: metrics, start: c.StartMS, end: c.EndMS}
-	questions := func(yield func(question) bool) {
+	return settle(ctx, c, questions(c, m.draw), func(q question, last bool) (bool, error) {
+		return c.ask(&q, func() (*Difference, int64, error) { return c.compareOnce(ctx, q) }, last)
+	})
+}
+
+// versions asks both for their versions, for the report.
+func (c *comparison) versions(ctx context.Context, of func(*side, context.Context) (string, error)) error {
+	return c.both(func(i int, s *side) (err error) {
+		seen := []*Seen{&c.report.A, &c.report.B}[i]
+		seen.Version, err = of(s, ctx)
+		return err
+	})
+}
+
+// questions draws as many as are wanted.
+func questions[T any](c *comparison, draw func() T) iter.Seq[T] {
+	return func(yield func(T) bool) {
 		for i := range c.Questions {
 			c.Progress("questions", i, c.Questions)
-			if !yield(m.draw()) {
+			if !yield(draw()) {
 				return
 			}
 			c.report.Questions++
 		}
 	}
-	return settle(ctx, c, questions, func(q question, last bool) (bool, error) {
-		return c.ask(&q, func() (*Difference, int64, error) { return c.compareOnce(ctx, q) }, last)
-	})
 }
 
 // settle looks at items, and again at those that differ, all after one rest. look is
@@ -176,18 +181,15 @@ func settle[T any](ctx context.Context, c *comparison, items iter.Seq[T], look f
 // maxAgain is how many differences are kept to be looked at again.
 const maxAgain = 10_000
 
-// both does something with both servers at once.
-func (c *comparison) both(f func(s *side) error) error {
+// both does something with both servers at once; i is 0 for a and 1 for b.
+func (c *comparison) both(f func(i int, s *side) error) error {
 	var errs [2]error
 	var done sync.WaitGroup
 	for i, s := range []*side{c.a, c.b} {
-		done.Go(func() { errs[i] = f(s) })
+		done.Go(func() { errs[i] = f(i, s) })
 	}
 	done.Wait()
-	if errs[0] != nil {
-		return errs[0]
-	}
-	return errs[1]
+	return cmp.Or(errs[0], errs[1])
 }
 
 // compareNames compares the names of metrics, and returns those that both have.
@@ -218,16 +220,12 @@ func (c *comparison) compareNames(ctx context.Context) (names []string, err erro
 }
 
 func (c *comparison) lists(ctx context.Context) (onlyA, onlyB, names []string, err error) {
-	var a, b map[string]bool
-	err = c.both(func(s *side) error {
-		list, err := c.list(ctx, s)
-		if s == c.a {
-			a = list
-		} else {
-			b = list
-		}
+	var lists [2]map[string]bool
+	err = c.both(func(i int, s *side) (err error) {
+		lists[i], err = c.list(ctx, s)
 		return err
 	})
+	a, b := lists[0], lists[1]
 	for name := range a {
 		if b[name] {
 			names = append(names, name)
@@ -334,13 +332,9 @@ func (c *comparison) fewOf(tags map[string][]string) map[string][]string {
 // compareTagsOf compares the tags of a metric. It returns those of a.
 func (c *comparison) compareTagsOf(ctx context.Context, name string, report bool) (tags map[string][]string, differ bool, err error) {
 	q := question{Start: c.StartMS, End: c.EndMS, Zone: "UTC", Metrics: []metric{{Name: name}}}
-	var a, b tagAnswer
-	err = c.both(func(s *side) error {
-		to := &a
-		if s == c.b {
-			to = &b
-		}
-		return s.ask(ctx, "/api/v1/datapoints/query/tags", q, to, maxNames)
+	var answers [2]tagAnswer
+	err = c.both(func(i int, s *side) error {
+		return s.ask(ctx, "/api/v1/datapoints/query/tags", q, &answers[i], maxNames)
 	})
 	if refused := (*refusal)(nil); errors.As(err, &refused) || errors.Is(err, errLarge) {
 		c.report.skip("tags of a metric: " + clip.Text(err.Error(), 100))
@@ -349,8 +343,8 @@ func (c *comparison) compareTagsOf(ctx context.Context, name string, report bool
 	if err != nil {
 		return nil, false, err
 	}
-	tags = a.tags()
-	onlyA, onlyB := compareTags(tags, b.tags())
+	tags = answers[0].tags()
+	onlyA, onlyB := compareTags(tags, answers[1].tags())
 	differ = len(onlyA)+len(onlyB) > 0
 	if differ && report {
 		err = c.missingValues(ctx, name, onlyA, onlyB)
@@ -436,14 +430,10 @@ func (c *comparison) ask(q narrowing, compare func() (*Difference, int64, error)
 // counts as skipped; if one refuses, that is the error.
 func answers[A any](c *comparison, ask func(s *side, to *A) error) (a, b A, ok bool, err error) {
 	var refusedBy [2]error
-	err = c.both(func(s *side) error {
-		to, own := &a, &refusedBy[0]
-		if s == c.b {
-			to, own = &b, &refusedBy[1]
-		}
-		err := ask(s, to)
+	err = c.both(func(i int, s *side) error {
+		err := ask(s, []*A{&a, &b}[i])
 		if refused := (*refusal)(nil); errors.As(err, &refused) {
-			*own, err = fmt.Errorf("%s answers %w", s.name, refused), nil
+			refusedBy[i], err = fmt.Errorf("%s answers %w", s.name, refused), nil
 		}
 		return err
 	})
