@@ -49,50 +49,40 @@ func eachNamed(list *value, context string, visit func(at, name string, v *value
 	return nil
 }
 
-func (p *parser) steps(m *agg.MetricQuery, v *value, context string) error {
-	list := v.member("aggregators")
-	if list == nil {
-		return nil
-	}
-	return eachNamed(list, context+".aggregators", func(at, name string, v *value) error {
-		spec, ok := p.aggregators[name]
-		if !ok {
-			return v.fault(at + "." + clipName(name) + " invalid aggregators name" + nearest.Hint(name, slices.Sorted(maps.Keys(p.aggregators))))
-		}
-		args, err := arguments(v, spec.Properties, at, name, aggregatorClass(name))
-		if err != nil {
-			return err
-		}
-		step, err := spec.New(args)
-		if err != nil {
-			return argumentFault(v, at, err)
-		}
-		m.Steps = append(m.Steps, step)
-		return nil
-	})
+func (p *parser) steps(m *agg.MetricQuery, v *value, context string) (err error) {
+	m.Steps, err = components(p.aggregators, v, "aggregators", context, aggregatorClass)
+	return err
 }
 
-func (p *parser) groupBy(m *agg.MetricQuery, v *value, context string) error {
-	list := v.member("group_by")
+func (p *parser) groupBy(m *agg.MetricQuery, v *value, context string) (err error) {
+	m.GroupBy, err = components(p.groupBys, v, "group_by", context, groupByClass)
+	return err
+}
+
+// components builds what the list in a member of v names, if v has that member. class
+// returns the class of a name in KairosDB.
+func components[C any](specs map[string]agg.Spec[C], v *value, member, context string, class func(name string) string) (built []C, err error) {
+	list := v.member(member)
 	if list == nil {
-		return nil
+		return nil, nil
 	}
-	return eachNamed(list, context+".group_by", func(at, name string, v *value) error {
-		spec, ok := p.groupBys[name]
+	err = eachNamed(list, context+"."+member, func(at, name string, v *value) error {
+		spec, ok := specs[name]
 		if !ok {
-			return v.fault(at + "." + clipName(name) + " invalid group_by name" + nearest.Hint(name, slices.Sorted(maps.Keys(p.groupBys))))
+			return v.fault(at + "." + clipName(name) + " invalid " + member + " name" + nearest.Hint(name, slices.Sorted(maps.Keys(specs))))
 		}
-		args, err := arguments(v, spec.Properties, at, name, groupByClass(name))
+		args, err := arguments(v, spec.Properties, at, name, class(name))
 		if err != nil {
 			return err
 		}
-		by, err := spec.New(args)
+		c, err := spec.New(args)
 		if err != nil {
 			return argumentFault(v, at, err)
 		}
-		m.GroupBy = append(m.GroupBy, by)
+		built = append(built, c)
 		return nil
 	})
+	return built, err
 }
 
 // argumentFault gives each reason its context.

@@ -236,7 +236,7 @@ func appendLabel(dst []byte, l agg.Label) []byte {
 	case *agg.BinGroupBy:
 		number = "bin_number"
 		dst = append(dst, `{"name":"bin","bins":`...)
-		dst = appendDoubles(dst, by.Bins)
+		dst = appendList(dst, by.Bins, appendDouble)
 	default:
 		panic(fmt.Sprintf("kairos: label of %T", l.By))
 	}
@@ -245,20 +245,21 @@ func appendLabel(dst []byte, l agg.Label) []byte {
 	return append(dst, `}}`...)
 }
 
-func appendDoubles(dst []byte, numbers []float64) []byte {
+// appendList appends what appendOne makes of each.
+func appendList[T any](dst []byte, list []T, appendOne func([]byte, T) []byte) []byte {
 	dst = append(dst, '[')
-	for i, v := range numbers {
+	for i, one := range list {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = appendDouble(dst, v)
+		dst = appendOne(dst, one)
 	}
 	return append(dst, ']')
 }
 
 func appendTagLabel(dst []byte, by *agg.TagGroupBy, values []string) []byte {
 	dst = append(dst, `{"name":"tag","tags":`...)
-	dst = appendTexts(dst, by.Tags)
+	dst = appendList(dst, by.Tags, appendText)
 	dst = append(dst, `,"group":{`...)
 	for n, i := range by.Distinct() { // members of an object are not named twice
 		if n > 0 {
@@ -268,17 +269,6 @@ func appendTagLabel(dst []byte, by *agg.TagGroupBy, values []string) []byte {
 		dst = appendText(dst, values[i])
 	}
 	return append(dst, `}}`...)
-}
-
-func appendTexts(dst []byte, texts []string) []byte {
-	dst = append(dst, '[')
-	for i, t := range texts {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = appendText(dst, t)
-	}
-	return append(dst, ']')
 }
 
 // appendTags writes the tags of a group, which may have a million values. They are

@@ -20,25 +20,21 @@ func GroupBys() []GroupBySpec {
 	return []GroupBySpec{binSpec(), tagSpec(), timeSpec(), valueSpec()}
 }
 
-// An AggregatorSpec describes an aggregator to front ends.
-type AggregatorSpec struct {
+// A Spec describes to front ends what a query names and gives properties.
+type Spec[C any] struct {
 	Name       string
 	Doc        string // one sentence
 	Properties []Property
 
-	// New builds a step. Its error is an *ArgumentError.
-	New func(Args) (Step, error)
+	// New builds one. Its error is an *ArgumentError.
+	New func(Args) (C, error)
 }
 
-// A GroupBySpec describes a group-by to front ends.
-type GroupBySpec struct {
-	Name       string
-	Doc        string
-	Properties []Property
-
-	// New builds a group-by. Its error is an *ArgumentError.
-	New func(Args) (GroupBy, error)
-}
+// AggregatorSpec and GroupBySpec are what there is to name.
+type (
+	AggregatorSpec = Spec[Step]
+	GroupBySpec    = Spec[GroupBy]
+)
 
 // A PropertyKind says which Go type a property's argument has.
 type PropertyKind uint8
