@@ -1,10 +1,8 @@
 package wsp
 
 import (
-	"bufio"
+	"cmp"
 	"encoding/binary"
-	"errors"
-	"io"
 	"math"
 
 	"varve/internal/model"
@@ -39,56 +37,21 @@ func (b *bucket) merge(o bucket) {
 	b.Aggregate.Merge(o.Aggregate)
 }
 
-// A bucketRun is read bucket by bucket.
-type bucketRun struct {
-	r    *bufio.Reader
-	next bucket
-	more bool
-}
-
-func (r *bucketRun) advance() error {
-	var b [bucketBytes]byte
-	_, err := io.ReadFull(r.r, b[:])
-	if r.more = err == nil; !r.more {
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		return err
-	}
+func parseBucket(b []byte) (parsed bucket, err error) {
 	word := func(at int) uint64 { return binary.LittleEndian.Uint64(b[at:]) }
-	r.next = bucket{startMS: int64(word(0)), stepMS: int64(word(8)), percentile: math.Float64frombits(word(bucketBytes - 8))}
-	r.next.Aggregate, err = model.ParsePlain(b[16 : bucketBytes-8])
-	return err
+	parsed = bucket{startMS: int64(word(0)), stepMS: int64(word(8)), percentile: math.Float64frombits(word(bucketBytes - 8))}
+	parsed.Aggregate, err = model.ParsePlain(b[16 : bucketBytes-8])
+	return parsed, err
 }
 
-// A bucketReader gives the buckets of all runs of a tape by their beginnings, of two with
-// the same one the wider first.
-type bucketReader struct{ runs []*bucketRun }
-
-func readBuckets(t *tape) (*bucketReader, error) {
-	files, err := t.runs()
-	if err != nil {
-		return nil, err
-	}
-	r := &bucketReader{}
-	for _, file := range files {
-		run := &bucketRun{r: file}
-		if err := run.advance(); err != nil {
-			return nil, err
-		}
-		r.runs = append(r.runs, run)
-	}
-	return r, nil
+// widerFirst orders buckets by their beginnings, of two with the same one the wider first.
+func widerFirst(a, b bucket) int {
+	return cmp.Or(cmp.Compare(a.startMS, b.startMS), cmp.Compare(b.stepMS, a.stepMS))
 }
 
-// next takes the next bucket that begins before a time, nil if there is none.
-func (r *bucketReader) next(beforeMS int64) (*bucket, error) {
-	var first *bucketRun
-	for _, run := range r.runs {
-		if run.more && (first == nil || run.next.startMS < first.next.startMS || run.next.startMS == first.next.startMS && run.next.stepMS > first.next.stepMS) {
-			first = run
-		}
-	}
+// nextBucket takes the next bucket that begins before a time, nil if there is none.
+func nextBucket(runs []*run[bucket], beforeMS int64) (*bucket, error) {
+	first := earliest(runs, widerFirst)
 	if first == nil || first.next.startMS >= beforeMS {
 		return nil, nil
 	}

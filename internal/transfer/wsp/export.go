@@ -403,7 +403,7 @@ func (r *reader) fillFile(f io.WriterAt, h *whisper.Header) error {
 		return err
 	}
 	p := placer{reader: r, w: w}
-	if p.buckets, err = readBuckets(&r.export.buckets); err != nil {
+	if p.buckets, err = openRuns(&r.export.buckets, bucketBytes, parseBucket); err != nil {
 		return err
 	}
 	if err := r.export.spool.merge(r.step*1000, p.sample); err != nil {
@@ -433,9 +433,9 @@ func (r *reader) inHeader() (how *retention.Aggregation, renamed bool) {
 type placer struct {
 	*reader
 	w       *whisper.Writer
-	buckets *bucketReader
-	open    bucket // stepMS 0: none
-	archive int    // of open
+	buckets []*run[bucket] // by their beginnings
+	open    bucket         // stepMS 0: none
+	archive int            // of open
 }
 
 func (p *placer) sample(s sample) error {
@@ -453,7 +453,7 @@ func (p *placer) sample(s sample) error {
 // ends before it.
 func (p *placer) bucketsBefore(ms int64) error {
 	for {
-		b, err := p.buckets.next(ms)
+		b, err := nextBucket(p.buckets, ms)
 		if err != nil || b == nil {
 			return errors.Join(err, p.closeBefore(ms))
 		}
@@ -519,4 +519,8 @@ const sampleBytes = 16
 func (s sample) append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(s.ms))
 	return binary.LittleEndian.AppendUint64(b, math.Float64bits(s.value))
+}
+
+func parseSample(b []byte) (sample, error) {
+	return sample{int64(binary.LittleEndian.Uint64(b)), math.Float64frombits(binary.LittleEndian.Uint64(b[8:]))}, nil
 }

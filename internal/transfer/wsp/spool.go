@@ -1,11 +1,7 @@
 package wsp
 
 import (
-	"bufio"
-	"encoding/binary"
-	"errors"
-	"io"
-	"math"
+	"cmp"
 )
 
 // A spool holds the samples of one series, the last one of each step.
@@ -53,25 +49,6 @@ func (s *spool) endRun() error {
 	return s.tape.endRun()
 }
 
-// A run is read sample by sample.
-type run struct {
-	r    *bufio.Reader
-	next sample
-	more bool
-}
-
-func (r *run) advance() error {
-	var b [sampleBytes]byte
-	_, err := io.ReadFull(r.r, b[:])
-	if errors.Is(err, io.EOF) {
-		r.more = false
-		return nil
-	}
-	r.more = true
-	r.next = sample{int64(binary.LittleEndian.Uint64(b[:])), math.Float64frombits(binary.LittleEndian.Uint64(b[8:]))}
-	return err
-}
-
 // merge calls yield for the last sample of each step of all runs, in ascending time.
 func (s *spool) merge(stepMS int64, yield func(sample) error) error {
 	if s.begun {
@@ -79,21 +56,13 @@ func (s *spool) merge(stepMS int64, yield func(sample) error) error {
 			return err
 		}
 	}
-	files, err := s.tape.runs()
+	runs, err := openRuns(&s.tape, sampleBytes, parseSample)
 	if err != nil {
 		return err
 	}
-	var runs []*run
-	for _, file := range files {
-		r := &run{r: file}
-		if err := r.advance(); err != nil {
-			return err
-		}
-		runs = append(runs, r)
-	}
 	last, begun := sample{}, false
 	for {
-		r := earliest(runs)
+		r := earliest(runs, func(a, b sample) int { return cmp.Compare(a.ms, b.ms) })
 		if r == nil {
 			break
 		}
@@ -111,14 +80,4 @@ func (s *spool) merge(stepMS int64, yield func(sample) error) error {
 		return nil
 	}
 	return yield(last)
-}
-
-// earliest returns the run whose next sample comes first, nil if all are at their ends.
-func earliest(runs []*run) (first *run) {
-	for _, r := range runs {
-		if r.more && (first == nil || r.next.ms < first.next.ms) {
-			first = r
-		}
-	}
-	return first
 }

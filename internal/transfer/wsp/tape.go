@@ -60,15 +60,50 @@ func (t *tape) endRun() error {
 	return nil
 }
 
-// runs ends the last run, and returns readers of all.
-func (t *tape) runs() (all []*bufio.Reader, err error) {
+// A run is read record by record.
+type run[R any] struct {
+	r     *bufio.Reader
+	bytes []byte // of a record
+	parse func([]byte) (R, error)
+	next  R
+	more  bool
+}
+
+func (r *run[R]) advance() error {
+	_, err := io.ReadFull(r.r, r.bytes)
+	if r.more = err == nil; !r.more {
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		return err
+	}
+	r.next, err = r.parse(r.bytes)
+	return err
+}
+
+// openRuns ends the last run of a tape, and opens all at their first records.
+func openRuns[R any](t *tape, recordBytes int, parse func([]byte) (R, error)) (all []*run[R], err error) {
 	if err := errors.Join(t.endRun(), t.buf.Flush()); err != nil {
 		return nil, err
 	}
 	from := int64(0)
 	for _, end := range t.ends {
-		all = append(all, bufio.NewReaderSize(io.NewSectionReader(t.f, from, end-from), 64<<10))
+		r := &run[R]{r: bufio.NewReaderSize(io.NewSectionReader(t.f, from, end-from), 64<<10), bytes: make([]byte, recordBytes), parse: parse}
+		if err := r.advance(); err != nil {
+			return nil, err
+		}
+		all = append(all, r)
 		from = end
 	}
 	return all, nil
+}
+
+// earliest returns the run whose next record comes first, nil if all are at their ends.
+func earliest[R any](runs []*run[R], compare func(a, b R) int) (first *run[R]) {
+	for _, r := range runs {
+		if r.more && (first == nil || compare(r.next, first.next) < 0) {
+			first = r
+		}
+	}
+	return first
 }
