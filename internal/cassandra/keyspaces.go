@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"iter"
 	"math"
 	"slices"
-	"time"
 	"unsafe"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -48,6 +46,8 @@ const (
 // stores' epochs. They never fall, so a batch whose epoch is the sum of now was built
 // in the epochs of now.
 type Keyspaces struct {
+	store.KeyValues // those of the first keyspace
+
 	stores []*Store     // the one of all metrics without a rule first
 	names  []string     // of the clusters that they write to
 	rules  []metricRule // of stores[1:]
@@ -91,6 +91,7 @@ func (k *Keyspaces) open(fsys vfs.FS, dir string, cfg Config, o Options) error {
 	if err := add(WriteClusterName, fsys.PathJoin(dir, spoolName), first, o); err != nil {
 		return err
 	}
+	k.KeyValues = k.stores[0]
 	for _, c := range cfg.Keyspaces {
 		rule, err := parseMetricRule(c.Metrics)
 		if err == nil {
@@ -374,36 +375,6 @@ func (k *Keyspaces) Close() error {
 // Session is that of the first keyspace, for what is kept there beside samples. It ends
 // when the store is closed.
 func (k *Keyspaces) Session() *cql.Session { return k.stores[0].Session() }
-
-// Get implements store.KeyValues.
-func (k *Keyspaces) Get(ctx context.Context, service, serviceKey, key string) (store.Value, error) {
-	return k.stores[0].Get(ctx, service, serviceKey, key)
-}
-
-// Set implements store.KeyValues.
-func (k *Keyspaces) Set(ctx context.Context, service, serviceKey, key, value string) error {
-	return k.stores[0].Set(ctx, service, serviceKey, key, value)
-}
-
-// Unset implements store.KeyValues.
-func (k *Keyspaces) Unset(ctx context.Context, service, serviceKey, key string) error {
-	return k.stores[0].Unset(ctx, service, serviceKey, key)
-}
-
-// ServiceKeys implements store.KeyValues.
-func (k *Keyspaces) ServiceKeys(ctx context.Context, service string) iter.Seq2[string, error] {
-	return k.stores[0].ServiceKeys(ctx, service)
-}
-
-// Keys implements store.KeyValues.
-func (k *Keyspaces) Keys(ctx context.Context, service, serviceKey, prefix string) iter.Seq2[string, error] {
-	return k.stores[0].Keys(ctx, service, serviceKey, prefix)
-}
-
-// Modified implements store.KeyValues.
-func (k *Keyspaces) Modified(ctx context.Context, service, serviceKey string) (time.Time, error) {
-	return k.stores[0].Modified(ctx, service, serviceKey)
-}
 
 // Deletions lists the delete jobs of all keyspaces as Store.Deletions does, newest first.
 // Beside an error, of keyspaces that are away, there are the jobs of the others; nil if

@@ -101,7 +101,7 @@ func Append(dst []byte, kind model.Kind, c *model.Columns, from, to int, level L
 
 	times := c.Times[from:to]
 	flags := byte(timesCoded)
-	if _, regular := stepOf(times); regular {
+	if regular(times) {
 		flags = timesRegular
 	}
 	ttlMode, ttl := ttlOf(c, from, to)

@@ -96,12 +96,12 @@ func (b *PageBuilder) header(series model.SeriesNumber, kind model.Kind, c *mode
 	times := c.Times[from:to]
 	h := entryHeader{step: uint32(series - b.series)}
 	back, shared := b.find(times)
-	switch _, regular := stepOf(times); {
+	switch {
 	case shared && back > 0:
 		h.flags, h.back = timesEarlier, back
 	case shared:
 		h.flags = timesShared
-	case regular:
+	case regular(times):
 		h.flags = timesRegular
 	default:
 		h.flags = timesCoded

@@ -24,19 +24,14 @@ const (
 	timeLinear = 1 // step, then an integer column of time - i*step
 )
 
-// stepOf returns the distance between times if it is always the same. A single
-// time is regular with any step.
-func stepOf(times []int64) (step uint64, regular bool) {
-	if len(times) == 1 {
-		return 0, true
-	}
-	step = uint64(times[1]) - uint64(times[0])
+// regular reports whether the distance between times is always the same.
+func regular(times []int64) bool {
 	for i := 2; i < len(times); i++ {
-		if uint64(times[i])-uint64(times[i-1]) != step {
-			return 0, false
+		if uint64(times[i])-uint64(times[i-1]) != uint64(times[1])-uint64(times[0]) {
+			return false
 		}
 	}
-	return step, true
+	return true
 }
 
 // appendTimes appends a column of times: at least two.

@@ -62,7 +62,7 @@ func (e *encoder) appendBytes(dst []byte, kind model.Kind, c *model.Columns, fro
 	}
 	if len(data) <= MaxExpandedBytes {
 		if distinct := e.rank(c, from, to); distinct*2 <= to-from {
-			return e.appendDictionary(dst, c, from, to)
+			return e.appendDictionary(dst, c)
 		}
 	}
 	lengths := resize(&e.ints, to-from)
@@ -125,7 +125,7 @@ func (e *encoder) appendStrings(dst []byte, tag byte, lengths []uint64, data []b
 
 // appendDictionary appends each distinct value once, then the rank of every
 // value. rank must have run.
-func (e *encoder) appendDictionary(dst []byte, c *model.Columns, from, to int) []byte {
+func (e *encoder) appendDictionary(dst []byte, c *model.Columns) []byte {
 	lengths := resize(&e.ints, len(e.firsts))
 	e.distinct = e.distinct[:0]
 	for i, at := range e.firsts {

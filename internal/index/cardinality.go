@@ -53,7 +53,7 @@ func (x *Index) Cardinality(metric string, limit int) Cardinality {
 	x.mu.RLock()
 	c := Cardinality{Series: x.series, Metrics: x.names.len(), TagNames: x.keys.len()}
 	x.mu.RUnlock()
-	c.TopMetrics = x.topMetrics(limit)
+	c.TopMetrics = x.TopMetrics(limit)
 	tags := top[TagCount]{most: limit, less: lessTag}
 	pairs := newTopPairs(limit)
 	x.inSlices(func() int { return len(x.tags) }, func(i int) {
@@ -69,9 +69,7 @@ func (x *Index) Cardinality(metric string, limit int) Cardinality {
 }
 
 // TopMetrics lists the metrics with the most series.
-func (x *Index) TopMetrics(limit int) []MetricCount { return x.topMetrics(limit) }
-
-func (x *Index) topMetrics(limit int) []MetricCount {
+func (x *Index) TopMetrics(limit int) []MetricCount {
 	metrics := top[MetricCount]{most: limit, less: lessMetric}
 	x.inSlices(func() int { return len(x.metrics) }, func(i int) {
 		if m := x.metrics[i]; m != nil {

@@ -26,6 +26,20 @@ func (s *suite) engine(shelf timeline.Shelf, now func() time.Time) *timeline.Eng
 	return e
 }
 
+// propose proposes a layout, which must be taken.
+func (s *suite) propose(e *timeline.Engine, name string, p timeline.Proposal) {
+	s.t.Helper()
+	_, err := e.Propose(s.ctx(), name, p)
+	s.must(err)
+}
+
+// retain sets how long the events of a timeline are kept.
+func (s *suite) retain(e *timeline.Engine, name string, d time.Duration) {
+	s.t.Helper()
+	_, err := e.SetRetention(s.ctx(), name, d)
+	s.must(err)
+}
+
 // append appends events that must all be accepted.
 func (s *suite) append(e *timeline.Engine, events ...timeline.Addressed) {
 	s.t.Helper()
@@ -665,8 +679,7 @@ func testRefusedFirst(t *testing.T, s *suite) {
 	}
 
 	s.append(e, event(now, "y", name))
-	_, err := e.SetRetention(s.ctx(), name, time.Hour)
-	s.must(err)
+	s.retain(e, name, time.Hour)
 	s.must(e.DeleteTimeline(s.ctx(), name))
 	refused(event(now+3600*second, "x", name))
 	h, err := s.shelf.History(s.ctx(), name)

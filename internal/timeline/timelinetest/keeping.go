@@ -20,10 +20,8 @@ import (
 func testModes(t *testing.T, s *suite) {
 	e := s.engine(s.shelf, time.Now)
 	index, hybrid, plain := s.name("index"), s.name("hybrid"), s.name("plain")
-	_, err := e.Propose(s.ctx(), index, timeline.Proposal{Mode: timeline.Index, Factor: 2})
-	s.must(err)
-	_, err = e.Propose(s.ctx(), hybrid, timeline.Proposal{Mode: timeline.Hybrid, Threshold: 100})
-	s.must(err)
+	s.propose(e, index, timeline.Proposal{Mode: timeline.Index, Factor: 2})
+	s.propose(e, hybrid, timeline.Proposal{Mode: timeline.Hybrid, Threshold: 100})
 	base := time.Now().Add(-time.Hour).UnixMicro()
 	large := timeline.Addressed{Event: timeline.Event{Time: base, ID: "large", Data: []byte(strings.Repeat("x", 1000))}, Timelines: []string{index, hybrid, plain}}
 	small := timeline.Addressed{Event: timeline.Event{Time: base + 1, ID: "small", Data: []byte("y")}, Timelines: []string{index, hybrid, plain}}
@@ -63,8 +61,7 @@ func testDeleteBrokenOff(t *testing.T, s *suite) {
 	const n = 1200
 	e := s.engine(s.shelf, time.Now)
 	name := s.name("a")
-	_, err := e.Propose(s.ctx(), name, timeline.Proposal{Mode: timeline.Index, Size: 86_400 * second})
-	s.must(err)
+	s.propose(e, name, timeline.Proposal{Mode: timeline.Index, Size: 86_400 * second})
 	base := time.Now().Add(-time.Hour).UnixMicro()
 	var events []timeline.Addressed
 	for i := range int64(n) {
@@ -100,8 +97,7 @@ func testDeleteBrokenOff(t *testing.T, s *suite) {
 func testDeletedWhileRead(t *testing.T, s *suite) {
 	e := s.engine(s.shelf, time.Now)
 	name := s.name("a")
-	_, err := e.Propose(s.ctx(), name, timeline.Proposal{Mode: timeline.Index})
-	s.must(err)
+	s.propose(e, name, timeline.Proposal{Mode: timeline.Index})
 	var meanwhile func()
 	reader := s.engine(&deleting{Shelf: s.shelf, before: func() { meanwhile() }}, time.Now)
 	base := time.Now().Add(-time.Hour).UnixMicro()
@@ -187,8 +183,7 @@ func testDeleteManyByID(t *testing.T, s *suite) {
 		var dropped atomic.Int64
 		e := s.engine(&dropping{Shelf: s.shelf, dropped: func() { dropped.Add(1) }}, time.Now)
 		name := s.name(string(mode))
-		_, err := e.Propose(s.ctx(), name, timeline.Proposal{Mode: mode, Factor: 3})
-		s.must(err)
+		s.propose(e, name, timeline.Proposal{Mode: mode, Factor: 3})
 		base := time.Now().Add(-time.Hour).UnixMicro()
 		const n = 70
 		var events []timeline.Addressed
@@ -223,8 +218,7 @@ func testRetention(t *testing.T, s *suite) {
 	}
 	s.append(e, events[:10]...)
 	s.append(e, events[10:]...)
-	_, err := e.SetRetention(s.ctx(), name, 5*time.Minute+time.Second)
-	s.must(err)
+	s.retain(e, name, 5*time.Minute+time.Second)
 	s.want(e, timeline.Query{Timelines: []string{name}}, want[15:])
 	start, err := e.Start(s.ctx(), name)
 	s.must(err)
@@ -239,13 +233,11 @@ func testRetention(t *testing.T, s *suite) {
 		t.Errorf("an event that is too old: %+v, %v", r, err)
 	}
 	s.must(e.Upkeep(s.ctx()))
-	_, err = e.SetRetention(s.ctx(), name, 0)
-	s.must(err)
+	s.retain(e, name, 0)
 	s.want(e, timeline.Query{Timelines: []string{name}}, want[15:]) // what is gone is gone
 
 	// The marks of the buckets go once no writer can rely on them.
-	_, err = e.SetRetention(s.ctx(), name, 5*time.Minute)
-	s.must(err)
+	s.retain(e, name, 5*time.Minute)
 	c.at = now.Add(3*time.Minute + 30*time.Second)
 	s.must(e.Upkeep(s.ctx()))
 	start, err = e.Start(s.ctx(), name)

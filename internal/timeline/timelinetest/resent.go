@@ -73,8 +73,7 @@ func testResent(t *testing.T, s *suite) {
 		"hybrid":      {Mode: timeline.Hybrid, Threshold: 100},
 	} {
 		name := s.name(what)
-		_, err := e.Propose(s.ctx(), name, p)
-		s.must(err)
+		s.propose(e, name, p)
 		var all []timeline.Addressed
 		for i := range 8 {
 			all = append(all, apart(base, "e", fmt.Sprint(what, i), name))
@@ -108,8 +107,7 @@ func testResent(t *testing.T, s *suite) {
 func testResentMany(t *testing.T, s *suite) {
 	e := s.engine(s.shelf, time.Now)
 	name := s.name("a")
-	_, err := e.Propose(s.ctx(), name, timeline.Proposal{Mode: timeline.Index, Factor: 2})
-	s.must(err)
+	s.propose(e, name, timeline.Proposal{Mode: timeline.Index, Factor: 2})
 	base := time.Now().Add(-time.Hour).UnixMicro()
 	some := func(data string) (all []timeline.Addressed) {
 		for i := range 70 {
@@ -138,8 +136,7 @@ func testResentToOne(t *testing.T, s *suite) {
 	e := s.engine(s.shelf, time.Now)
 	a, b := s.name("a"), s.name("b")
 	for _, name := range []string{a, b} {
-		_, err := e.Propose(s.ctx(), name, timeline.Proposal{Mode: timeline.Index})
-		s.must(err)
+		s.propose(e, name, timeline.Proposal{Mode: timeline.Index})
 	}
 	base := time.Now().Add(-time.Hour).UnixMicro()
 	old, next := apart(base, "e", "old "+a, a, b), apart(base, "e", "next "+a, a)
@@ -175,8 +172,7 @@ func testResentAtOnce(t *testing.T, s *suite) {
 	e := s.engine(s.shelf, time.Now)
 	a, b := s.name("a"), s.name("b")
 	for _, name := range []string{a, b} {
-		_, err := e.Propose(s.ctx(), name, timeline.Proposal{Mode: timeline.Index})
-		s.must(err)
+		s.propose(e, name, timeline.Proposal{Mode: timeline.Index})
 	}
 	base := time.Now().Add(-time.Hour).UnixMicro()
 	both := []timeline.Addressed{apart(base, "e", "one "+a, a, b), apart(base, "e", "two "+a, a, b)}
@@ -228,8 +224,7 @@ func testExpiredApart(t *testing.T, s *suite) {
 	c := &clock{at: time.Now()}
 	e := s.engine(s.shelf, c.now)
 	name := s.name("a")
-	_, err := e.Propose(s.ctx(), name, timeline.Proposal{Mode: timeline.Index})
-	s.must(err)
+	s.propose(e, name, timeline.Proposal{Mode: timeline.Index})
 	var all []timeline.Addressed
 	for i := range 5 {
 		all = append(all, apart(c.at.Add(-time.Hour).UnixMicro()+int64(i), "e", fmt.Sprint(name, i), name))
@@ -237,8 +232,7 @@ func testExpiredApart(t *testing.T, s *suite) {
 	s.append(e, all...)
 	young := apart(c.at.UnixMicro(), "e", name, name)
 	s.append(e, young)
-	_, err = e.SetRetention(s.ctx(), name, 5*time.Minute)
-	s.must(err)
+	s.retain(e, name, 5*time.Minute)
 	s.must(e.Upkeep(s.ctx()))
 	s.wantPayloads("past the retention", 0, all...)
 	s.wantPayloads("within the retention", 1, young)
