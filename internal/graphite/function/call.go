@@ -14,8 +14,9 @@ import (
 )
 
 // A call is one evaluation of a function. Its accessors return an argument in
-// the type that the function needs; if it has another one they set err, which
-// the function looks at once it has taken all.
+// the type that the function needs. If it has another one they return a zero and
+// set err, with which the call ends whatever the function returns. The function
+// looks at err itself before it fetches, and where a zero would mislead it.
 type call struct {
 	*scope
 	expr *target.Call
@@ -68,6 +69,9 @@ func (c *call) invoke(args []any, named map[string]any) (any, error) {
 	var out any
 	if err == nil {
 		out, err = c.function.run(c)
+	}
+	if c.err != nil {
+		out, err = nil, c.err
 	}
 	if errors.Is(err, errNothing) || err != nil && c.mistyped && c.withoutSeries() {
 		return []*Series(nil), nil

@@ -185,9 +185,6 @@ func (c *call) combine(function string, xFilesFactor float64, lists ...[]*Series
 func combining(name string) func(*call) (any, error) {
 	return func(c *call) (any, error) {
 		lists := c.lists()
-		if c.err != nil {
-			return nil, c.err
-		}
 		return one(c.combine(name, c.xFilesFactor, lists...))
 	}
 }
@@ -211,17 +208,11 @@ func (c *call) factor(i int) float64 {
 
 func aggregate(c *call) (any, error) {
 	list, name, xFilesFactor := c.list(0), c.str(1, ""), c.factor(2)
-	if c.err != nil {
-		return nil, c.err
-	}
 	return one(c.combine(name, xFilesFactor, list))
 }
 
 func multiplySeries(c *call) (any, error) {
 	lists := c.lists()
-	if c.err != nil {
-		return nil, c.err
-	}
 	if len(lists) == 1 && len(lists[0]) == 1 {
 		return lists[0], nil
 	}
@@ -232,18 +223,12 @@ func multiplySeries(c *call) (any, error) {
 func pairing(name string) func(*call) (any, error) {
 	return func(c *call) (any, error) {
 		first, second := c.list(0), c.list(1)
-		if c.err != nil {
-			return nil, c.err
-		}
 		return c.pair(name, c.xFilesFactor, first, second)
 	}
 }
 
 func aggregateSeriesLists(c *call) (any, error) {
 	first, second, name, xFilesFactor := c.list(0), c.list(1), c.str(2, ""), c.factor(3)
-	if c.err != nil {
-		return nil, c.err
-	}
 	return c.pair(name, xFilesFactor, first, second)
 }
 
@@ -266,18 +251,12 @@ func (c *call) pair(name string, xFilesFactor float64, first, second []*Series) 
 func withWildcards(name string) func(*call) (any, error) {
 	return func(c *call) (any, error) {
 		list := c.list(0)
-		if c.err != nil {
-			return nil, c.err
-		}
 		return c.wildcards(name, list)
 	}
 }
 
 func aggregateWithWildcards(c *call) (any, error) {
 	list, name := c.list(0), c.str(1, "")
-	if c.err != nil {
-		return nil, c.err
-	}
 	return c.wildcards(name, list)
 }
 
@@ -312,9 +291,6 @@ func (c *call) wildcards(name string, list []*Series) (any, error) {
 
 func powSeries(c *call) (any, error) {
 	lists := c.lists()
-	if c.err != nil {
-		return nil, c.err
-	}
 	f, err := c.normalize(lists...)
 	if err != nil {
 		return nil, err
@@ -341,9 +317,6 @@ func powSeries(c *call) (any, error) {
 
 func countSeries(c *call) (any, error) {
 	lists := c.lists()
-	if c.err != nil {
-		return nil, c.err
-	}
 	if len(lists) == 0 {
 		s, err := c.line(0, "0")
 		if err == nil {
@@ -401,9 +374,6 @@ func percentileOfSeries(c *call) (any, error) {
 
 func divideSeries(c *call) (any, error) {
 	dividends, divisors := c.list(0), c.list(1)
-	if c.err != nil {
-		return nil, c.err
-	}
 	switch len(divisors) {
 	case 0:
 		return c.each(dividends, func(s *Series) error {
@@ -440,9 +410,6 @@ func (c *call) divide(a, b *Series) (*Series, error) {
 
 func divideSeriesLists(c *call) (any, error) {
 	dividends, divisors := c.list(0), c.list(1)
-	if c.err != nil {
-		return nil, c.err
-	}
 	if len(dividends) != len(divisors) {
 		return nil, badParam("both lists must have as many series: they have %d and %d", len(dividends), len(divisors))
 	}

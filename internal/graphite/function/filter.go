@@ -230,18 +230,12 @@ func (c *call) count(list []*Series) int64 {
 func limit(c *call) (any, error) {
 	list := c.list(0)
 	n := c.count(list)
-	if c.err != nil {
-		return nil, c.err
-	}
 	return cut(list, 0, n), nil
 }
 
 func mostDeviant(c *call) (any, error) {
 	list := c.list(0)
 	n := c.count(list)
-	if c.err != nil {
-		return nil, c.err
-	}
 	present := slices.DeleteFunc(slices.Clone(list), func(s *Series) bool { return numeric.IsNull(numeric.Variance(s.Values)) })
 	return cut(sortBy(present, numeric.Variance, true), 0, n), nil
 }

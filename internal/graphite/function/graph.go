@@ -48,9 +48,6 @@ func color(c *call) (any, error) {
 
 func areaBetween(c *call) (any, error) {
 	list := c.list(0)
-	if c.err != nil {
-		return nil, c.err
-	}
 	return list, between(list)
 }
 

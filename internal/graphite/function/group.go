@@ -86,9 +86,6 @@ func (c *call) combineGroups(groups []seriesGroup, callback string) ([]*Series, 
 
 func groupByNode(c *call) (any, error) {
 	list, callback := c.list(0), c.str(2, "average")
-	if c.err != nil {
-		return nil, c.err
-	}
 	groups, err := groupByNodesOf(list, []any{c.args[1]})
 	if err != nil {
 		return nil, err
@@ -98,9 +95,6 @@ func groupByNode(c *call) (any, error) {
 
 func groupByNodes(c *call) (any, error) {
 	list, callback := c.list(0), c.str(1, "")
-	if c.err != nil {
-		return nil, c.err
-	}
 	groups, err := c.groupByKey(list)
 	if err != nil {
 		return nil, err
@@ -112,9 +106,6 @@ func groupByNodes(c *call) (any, error) {
 // tags or all series share it, else by the callback.
 func groupByTags(c *call) (any, error) {
 	list, callback := c.list(0), c.str(1, "")
-	if c.err != nil {
-		return nil, c.err
-	}
 	if len(c.rest) == 0 {
 		return nil, badParam("no tags specified")
 	}
@@ -199,9 +190,6 @@ func applyByNode(c *call) (any, error) {
 
 func mapSeries(c *call) (any, error) {
 	list := c.list(0)
-	if c.err != nil {
-		return nil, c.err
-	}
 	groups, err := c.groupByKey(list)
 	out := make([][]*Series, len(groups))
 	for i, g := range groups {

@@ -16,9 +16,6 @@ import (
 // consolidated; Graphite does not correct that.
 func asPercent(c *call) (any, error) {
 	list := c.list(0)
-	if c.err != nil {
-		return nil, c.err
-	}
 	f, err := c.normalize(list)
 	if err != nil {
 		return nil, err
@@ -39,9 +36,6 @@ func asPercent(c *call) (any, error) {
 		return c.percentOfSeries(list, total)
 	}
 	number := c.float(1, 0)
-	if c.err != nil {
-		return nil, c.err
-	}
 	constant, err := c.array(int64(len(list[0].Values)))
 	if err != nil {
 		return nil, err

@@ -39,9 +39,6 @@ func changed(c *call) (any, error) {
 
 func consolidateBy(c *call) (any, error) {
 	name := c.str(1, "")
-	if c.err != nil {
-		return nil, c.err
-	}
 	return consolidated(c, name)
 }
 
@@ -56,9 +53,6 @@ func consolidated(c *call, name string) (any, error) {
 
 func constantLine(c *call) (any, error) {
 	value := c.float(0, 0)
-	if c.err != nil {
-		return nil, c.err
-	}
 	return one(c.line(value, pytext.FormatFloat(value)))
 }
 

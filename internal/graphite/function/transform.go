@@ -298,9 +298,6 @@ func transformNull(c *call) (any, error) {
 	if c.given(2) {
 		reference = c.list(2)
 	}
-	if c.err != nil {
-		return nil, c.err
-	}
 	var shown any = int64(0)
 	if c.given(1) {
 		shown = c.args[1]
@@ -346,9 +343,6 @@ func (c *call) filled(list []*Series) ([]bool, error) {
 
 func compressPeriodicGaps(c *call) (any, error) {
 	list := c.list(0)
-	if c.err != nil {
-		return nil, c.err
-	}
 	out := make([]*Series, 0, len(list))
 	for _, s := range list {
 		s.rename("compressPeriodicGaps(" + s.Name + ")")
