@@ -31,7 +31,8 @@ type cluster struct {
 	opened chan struct{}                   // closed when it was
 	reason atomic.Pointer[error]           // why it is not open
 
-	misdirected atomic.Pointer[MisdirectedError] // set once: another cluster answers
+	misdirected atomic.Pointer[MisdirectedError]    // set once: another cluster answers
+	changed     atomic.Pointer[layout.ChangedError] // set while the keyspace is not the one that was opened
 }
 
 // openCluster begins to look for a cluster. The session's metrics carry its name.
@@ -80,12 +81,33 @@ func (c *cluster) keyspace() layout.Keyspace {
 	return nil
 }
 
-// checkAim refuses another cluster that answers where this one did.
+// checkAim refuses another cluster that answers where this one did, and a keyspace that
+// was made again.
 func (c *cluster) checkAim() error {
 	if err := c.misdirected.Load(); err != nil {
 		return &store.UnavailableError{Reason: "another cluster answers", Err: err}
 	}
+	if err := c.changed.Load(); err != nil {
+		return &store.UnavailableError{Reason: "the keyspace is another one", Err: err}
+	}
 	return nil
+}
+
+// confirm sees that the keyspace is the one that was opened, if it is open.
+func (c *cluster) confirm(ctx context.Context) error {
+	ks := c.keyspace()
+	if ks == nil {
+		return nil
+	}
+	err := ks.Confirm(ctx)
+	var changed *layout.ChangedError
+	switch {
+	case err == nil:
+		c.changed.Store(nil)
+	case errors.As(err, &changed):
+		c.changed.Store(changed)
+	}
+	return err
 }
 
 // open returns the open keyspace, or why it is not open yet, or not any more.

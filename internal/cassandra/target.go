@@ -252,45 +252,60 @@ func (s *Store) aim(ctx context.Context) error {
 	return err
 }
 
-// keepAim notes down which nodes the cluster has, until ctx ends.
+// keepAim notes down which nodes the cluster has, and looks at the keyspace of a server
+// that writes nothing, until ctx ends.
 func (s *Store) keepAim(ctx context.Context) {
 	for work.Pause(ctx, targetEvery) == nil {
 		if err := s.aim(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot note down which nodes the cluster has; it will be tried again", "error", err)
 		}
+		if err := s.written.confirm(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("the keyspace cannot be confirmed to be the one that was opened; it will be tried again", "error", err)
+		}
 	}
 }
 
-// confirm returns an error if another cluster answers than before.
+// confirm returns an error if another cluster answers than before, or the keyspace was
+// made again.
 func (s *Store) confirm(ctx context.Context) error {
 	var id *cql.UUID
 	if _, err := s.written.session.One(ctx, readNodeID, nil, &id); err != nil {
 		return fmt.Errorf("ask which cluster it is: %w", err)
 	}
-	if id != nil && s.target.has(strings.ToLower(id.String())) {
-		return nil
+	if id == nil || !s.target.has(strings.ToLower(id.String())) {
+		if err := s.aim(ctx); err != nil {
+			return err
+		}
 	}
-	return s.aim(ctx)
+	if err := s.written.confirm(ctx); err != nil {
+		return fmt.Errorf("look whether the keyspace is the one that was opened: %w", err)
+	}
+	return nil
 }
 
-// An aimedSink is a sink that takes nothing for another cluster. The driver connects
-// again by itself, so a node of another cluster may answer at an address that was one
-// of this cluster before, and nothing else would tell.
+// sureFor is for how long a generation relies on what was confirmed after the one before:
+// a look before each would cost small ones as much as they do.
+const sureFor = time.Second
+
+// An aimedSink is a sink that takes nothing for another cluster or keyspace. The driver
+// connects again by itself, so a node of another cluster may answer at an address that was
+// one of this cluster before, and a keyspace may be dropped and made again; nothing else
+// would tell.
 type aimedSink struct {
 	sink    spool.Sink
 	confirm func(context.Context) error
-	sure    bool // the last attempt has confirmed the cluster
+	sure    time.Time // when the last attempt confirmed both, zero if it did not
 }
 
-// Write implements spool.Sink. Samples count as written once the cluster is confirmed
+// Write implements spool.Sink. Samples count as written once both are confirmed
 // after the last of them.
 func (s *aimedSink) Write(ctx context.Context, g *spool.Generation) error {
-	if !s.sure {
+	if time.Since(s.sure) > sureFor {
 		if err := s.confirm(ctx); err != nil {
 			return err
 		}
 	}
-	s.sure = false
+	s.sure = time.Time{}
 	err := s.sink.Write(ctx, g)
 	var partial *spool.PartialError
 	if err != nil && !errors.As(err, &partial) {
@@ -299,6 +314,6 @@ func (s *aimedSink) Write(ctx context.Context, g *spool.Generation) error {
 	if unsure := s.confirm(ctx); unsure != nil {
 		return unsure
 	}
-	s.sure = true
+	s.sure = time.Now()
 	return err
 }

@@ -28,6 +28,7 @@ package layout
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -81,10 +82,27 @@ type Keyspace interface {
 	store.KeyValues
 
 	Description() Description
+
+	// Confirm sees that samples are still placed as when the keyspace was opened. Nothing
+	// may be read or written after a *ChangedError, until a later call returns nil.
+	Confirm(ctx context.Context) error
+
 	Sink() Sink
 	Look() Look // begins one
 	Deleter() Deleter
 	Close()
+}
+
+// A ChangedError means that a keyspace was made again with other rows while it was open:
+// what is read would come out at wrong times, and what is written too.
+type ChangedError struct {
+	Keyspace, Table  string
+	Name, Opened, Is string // of a setting
+}
+
+func (e *ChangedError) Error() string {
+	return fmt.Sprintf("keyspace %s, table %s: %s is %s, and was %s when the server opened the keyspace: the keyspace was made again, or the table was changed. "+
+		"Restart the server, and samples that wait are written as the table says; or put back what it said", e.Keyspace, e.Table, e.Name, e.Is, e.Opened)
 }
 
 // A Description is what operators are told of a keyspace.

@@ -26,10 +26,11 @@ type Keyspace struct {
 	IndexShards int      // of varve_row_index; 0 without our own tables
 	Notes       []string // what the operator should know about the schema
 
-	config Config
-	now    func() time.Time
-	told   func(doing string)
-	last   atomic.Int64 // last stamp
+	config  Config
+	settled specRows // spec as it was found, or made
+	now     func() time.Time
+	told    func(doing string)
+	last    atomic.Int64 // last stamp
 }
 
 // Open opens the session's keyspace for the role that config gives it, and makes

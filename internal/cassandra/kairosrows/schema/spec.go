@@ -1,13 +1,15 @@
 package schema
 
 import (
-	"time"
-
 	"context"
 	"fmt"
+	"iter"
+	"maps"
 	"strconv"
+	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/layout"
 	"varve/internal/rowtime"
 )
 
@@ -78,10 +80,44 @@ func (ks *Keyspace) settleSpec(ctx context.Context) error {
 	}
 	ks.Spec, err = parseSpec(found)
 	if err != nil {
-		return &Error{Keyspace: ks.Name, Table: specTable, Problem: "its rows cannot be", Err: err,
-			WayOut: "set them to what the rows of data_points were written with; KairosDB's defaults are row_time_unit MILLISECONDS with row_width 1814400000, or LEGACY with 1814400000 for keyspaces made before 1.3"}
+		return &Error{Keyspace: ks.Name, Table: specTable, Problem: "its rows cannot be", Err: err, WayOut: rightSpec}
+	}
+	ks.settled = found
+	return ks.copySpec(ctx, found)
+}
+
+// rightSpec is how an operator finds what has to be in spec.
+const rightSpec = "set them to what the rows of data_points were written with; KairosDB's defaults are row_time_unit MILLISECONDS with row_width 1814400000, " +
+	"or LEGACY with 1814400000 for keyspaces made before 1.3"
+
+// copySpec keeps a copy of spec in varve_spec. If spec is emptied, by itself or while no
+// server runs, the metrics that are there would make it LEGACY at the next start, and all
+// times would be read wrong.
+func (ks *Keyspace) copySpec(ctx context.Context, found specRows) error {
+	if !ks.Tables.Own || ks.config.Role == RoleRead {
+		return nil
+	}
+	for name, value := range found.each() {
+		kept, err := ks.decideOwn(ctx, name, value)
+		if err != nil {
+			return err
+		}
+		if kept != value {
+			return &Error{Keyspace: ks.Name, Table: specTable, Problem: fmt.Sprintf("%s is %s, and %s has %s of when a server opened the keyspace for the first time: "+
+				"perhaps spec was emptied and filled anew", name, value, varveSpecTable, kept),
+				WayOut: fmt.Sprintf("set it to what the rows of data_points were written with. If that is %s, DELETE FROM %s WHERE name = '%s'", value, varveSpecTable, name)}
+		}
 	}
 	return nil
+}
+
+// each yields the rows by name.
+func (r specRows) each() iter.Seq2[string, string] {
+	return func(yield func(name, value string) bool) {
+		if yield(specUnit, r.unit) {
+			yield(specWidth, r.width)
+		}
+	}
 }
 
 // completeSpec returns what stands for the rows that are missing, and inserts
@@ -91,6 +127,11 @@ func (ks *Keyspace) completeSpec(ctx context.Context, found specRows) (specRows,
 	old, err := ks.oldKeyspace(ctx)
 	if err != nil {
 		return found, err
+	}
+	if old && found.unit == "" {
+		if err := ks.checkEmptied(ctx); err != nil {
+			return found, err
+		}
 	}
 	if found.unit == "" && old {
 		wanted = rowtime.Spec{Unit: rowtime.Legacy, Width: rowtime.DefaultWidth}
@@ -111,7 +152,7 @@ func (ks *Keyspace) completeSpec(ctx context.Context, found specRows) (specRows,
 		}
 		if ks.Tables.Own {
 			// Two nodes that start at once with different settings must agree.
-			if *row.found, err = ks.Session.Decide(ctx, decideOwnSpec, "value", row.wanted, row.name, row.wanted); err != nil {
+			if *row.found, err = ks.decideOwn(ctx, row.name, row.wanted); err != nil {
 				return found, err
 			}
 		}
@@ -123,10 +164,30 @@ func (ks *Keyspace) completeSpec(ctx context.Context, found specRows) (specRows,
 		ks.note("spec has no rows; taken as %s, row_width %s", found.unit, found.width)
 		return found, nil
 	}
-	if found.unit == rowtime.Legacy.String() {
+	switch {
+	case found.unit == rowtime.Legacy.String():
 		ks.note("spec had no row_time_unit although there are metrics: the keyspace was made before KairosDB 1.3, now marked LEGACY")
+	case old:
+		ks.note("spec lacked rows although there are metrics; it has row_time_unit %s, row_width %s now", found.unit, found.width)
 	}
 	return ks.readSpec(ctx)
+}
+
+// checkEmptied refuses a keyspace with metrics whose spec lacks its unit, if a server has
+// opened it before and left no copy: such a keyspace was not made before KairosDB 1.3.
+func (ks *Keyspace) checkEmptied(ctx context.Context) error {
+	if !ks.Tables.Own || ks.config.Role == RoleRead {
+		return nil
+	}
+	opened, err := ks.ownText(ctx, ownVersion)
+	if err != nil || opened == "" {
+		return err
+	}
+	kept, err := ks.ownText(ctx, specUnit)
+	if err != nil || kept != "" {
+		return err
+	}
+	return &Error{Keyspace: ks.Name, Table: specTable, Problem: "its rows are gone: they were there when a server opened the keyspace before", WayOut: rightSpec}
 }
 
 // oldKeyspace says that the keyspace was made before KairosDB 1.3. One that is
@@ -178,15 +239,12 @@ func (ks *Keyspace) settleOwn(ctx context.Context) error {
 
 // ownValue reads a number from varve_spec; the first to ask for it decides it.
 func (ks *Keyspace) ownValue(ctx context.Context, name string, wanted int) (int, error) {
-	text := ""
-	ok, err := ks.Session.One(ctx, readOwnSpecRow, []any{name}, &text)
-	if err == nil && !ok {
-		if ks.config.Role == RoleRead {
-			return wanted, nil
+	if ks.config.Role == RoleRead {
+		if text, err := ks.ownText(ctx, name); err != nil || text == "" {
+			return wanted, err
 		}
-		mine := strconv.Itoa(wanted)
-		text, err = ks.Session.Decide(ctx, decideOwnSpec, "value", mine, name, mine)
 	}
+	text, err := ks.decideOwn(ctx, name, strconv.Itoa(wanted))
 	if err != nil {
 		return 0, err
 	}
@@ -195,6 +253,77 @@ func (ks *Keyspace) ownValue(ctx context.Context, name string, wanted int) (int,
 		return 0, &Error{Keyspace: ks.Name, Table: varveSpecTable, Problem: fmt.Sprintf("%s is %q, not a number", name, text), WayOut: "put the right number back"}
 	}
 	return n, nil
+}
+
+// ownText reads a row of varve_spec, "" if there is none.
+func (ks *Keyspace) ownText(ctx context.Context, name string) (text string, err error) {
+	_, err = ks.Session.One(ctx, readOwnSpecRow, []any{name}, &text)
+	return text, err
+}
+
+// decideOwn returns a row of varve_spec, which the first to ask for it decides.
+func (ks *Keyspace) decideOwn(ctx context.Context, name, mine string) (string, error) {
+	text, err := ks.ownText(ctx, name)
+	if err != nil || text != "" {
+		return text, err
+	}
+	return ks.Session.Decide(ctx, decideOwnSpec, "value", mine, name, mine)
+}
+
+// Confirm sees that samples are still placed in the keyspace as when it was opened:
+// somebody may empty its tables, or drop and make it again, while the process runs. What
+// has vanished is written again, before metrics without it make the keyspace LEGACY. What
+// is another now is a *layout.ChangedError.
+func (ks *Keyspace) Confirm(ctx context.Context) error {
+	found, err := ks.readSpec(ctx)
+	if err != nil {
+		return err
+	}
+	is := maps.Collect(found.each())
+	for name, opened := range ks.settled.each() {
+		if is[name] == opened {
+			continue
+		}
+		if is[name] == "" {
+			if is[name], err = ks.restore(ctx, name, opened); err != nil {
+				return err
+			}
+		}
+		if is[name] != opened {
+			return &layout.ChangedError{Keyspace: ks.Name, Table: specTable, Name: name, Opened: opened, Is: is[name]}
+		}
+	}
+	return ks.confirmShards(ctx)
+}
+
+// restore writes a row of spec again, unless another process is making the keyspace with
+// another one. It returns the row that counts.
+func (ks *Keyspace) restore(ctx context.Context, name, opened string) (is string, err error) {
+	if ks.Tables.Own {
+		is, err = ks.decideOwn(ctx, name, opened)
+		if err != nil || is != opened {
+			return is, err
+		}
+	}
+	return opened, ks.Session.Exec(ctx, writeSpec, ks.Stamp(), clusterConfig, name, opened)
+}
+
+// confirmShards is Confirm for varve_spec.
+func (ks *Keyspace) confirmShards(ctx context.Context) error {
+	if !ks.Tables.Own {
+		return nil
+	}
+	opened := strconv.Itoa(ks.IndexShards)
+	is, err := ks.ownText(ctx, ownShards)
+	if err == nil && is == "" {
+		if is, err = ks.decideOwn(ctx, ownShards, opened); err == nil {
+			_, err = ks.decideOwn(ctx, ownVersion, strconv.Itoa(currentVersion))
+		}
+	}
+	if err == nil && is != opened {
+		err = &layout.ChangedError{Keyspace: ks.Name, Table: varveSpecTable, Name: ownShards, Opened: opened, Is: is}
+	}
+	return err
 }
 
 // LengthOfRow is how long rows are in truth: in keyspaces of seconds, a

@@ -56,6 +56,7 @@ func (w *Writer) probe(ctx context.Context, parts map[rowkey.Partition]struct{})
 	w.probed = now
 	switch {
 	case len(missing) == 0:
+		return nil
 	case len(missing) == looked:
 		w.log.Warn("index rows have vanished that this server has written; perhaps tables were emptied. Those of all series are written again with their next samples; "+
 			"for series that get none, run varve repair", "metric", missing[0].Metric, "row_time", missing[0].TimeMS)
@@ -65,7 +66,9 @@ func (w *Writer) probe(ctx context.Context, parts map[rowkey.Partition]struct{})
 			w.known.forget(rowkey.Span{Metric: p.Metric, LowMS: p.TimeMS, HighMS: p.TimeMS})
 		}
 	}
-	return nil
+	// Index rows come after what says how rows are placed: names without it would make the
+	// keyspace LEGACY at the next start.
+	return w.index.ks.Confirm(ctx)
 }
 
 // vanished reports whether index rows of a partition are missing that are known to be

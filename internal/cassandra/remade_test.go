@@ -1,0 +1,109 @@
+package cassandra
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/cql/cqltest"
+	"varve/internal/cassandra/layout"
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// change executes a statement that changes the schema, or empties a table.
+func change(t *testing.T, c settings, text string) {
+	t.Helper()
+	cqltest.Must(t, cqltest.Open(t, c.Config.Config, cql.Options{}), text)
+}
+
+func reopened(t *testing.T, fs vfs.FS, c settings, s *Store) *Store {
+	t.Helper()
+	if s != nil {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := c.open(fs, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil && !errors.Is(err, store.ErrClosed) {
+			t.Error(err)
+		}
+	})
+	return ready(t, s)
+}
+
+// TestEmptiedTables: somebody empties all tables of a running store. What it takes
+// afterwards has its times after a restart too.
+func TestEmptiedTables(t *testing.T) {
+	c := clustersConfig(t)
+	dropAfter(t, c)
+	c.Schema.RowWidth = 86_400_000
+	fs := vfs.NewMem()
+	s := reopened(t, fs, c, nil)
+	put(t, s, "m", "x", map[int64]int64{1501672887987: 1})
+	flushed(t, s)
+	tables, err := s.written.session.Tables(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range tables {
+		change(t, c, "TRUNCATE "+c.Keyspace+"."+name)
+	}
+	for ms := range int64(2) {
+		put(t, s, "m", "x", map[int64]int64{1501672887988 + ms: 2})
+		put(t, s, "n", "x", map[int64]int64{1501672887988 + ms: 2})
+		flushed(t, s)
+	}
+	c.Schema.RowWidth = 3_600_000 // of new keyspaces
+	s = reopened(t, fs, c, s)
+	for _, metric := range []string{"m", "n"} {
+		same(t, metric, answer(t, s, metric, all()), "x: 1501672887988=2 1501672887989=2")
+	}
+}
+
+// TestKeyspaceMadeAgain: somebody drops the keyspace of a running store, and another one
+// makes it again with other rows. Nothing is written or read with the rows of before.
+// What is taken meanwhile waits, and has its times after a restart.
+func TestKeyspaceMadeAgain(t *testing.T) {
+	c := clustersConfig(t)
+	dropAfter(t, c)
+	c.Spool.Linger = 10 * time.Millisecond
+	fs := vfs.NewMem()
+	s := reopened(t, fs, c, nil)
+	put(t, s, "m", "x", map[int64]int64{1501672887000: 1})
+	flushed(t, s)
+	change(t, c, "DROP KEYSPACE "+c.Keyspace)
+	other := c
+	other.Schema.RowTimeUnit, other.Schema.RowWidth = "SECONDS", 1_814_400_000
+	if err := ready(t, openStore(t, other, Options{})).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.confirm(t.Context()); err == nil {
+		t.Fatal("it is taken for the keyspace of before")
+	}
+	put(t, s, "m", "x", map[int64]int64{1501672889000: 2})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := s.Flush(ctx); err == nil {
+		t.Error("samples are written")
+	}
+	var changed *layout.ChangedError
+	var unavailable *store.UnavailableError
+	if lines, err := ask(t.Context(), s, "m", all()); !errors.As(err, &changed) || !errors.As(err, &unavailable) {
+		t.Errorf("it answers: %q, %v", lines, err)
+	}
+	if err := s.Delete(t.Context(), store.Deletion{Metric: "m", Range: model.AllTime}); !errors.As(err, &changed) {
+		t.Errorf("it deletes: %v", err)
+	}
+	s = reopened(t, fs, c, s)
+	flushed(t, s)
+	same(t, "after a restart", answer(t, s, "m", all()), "x: 1501672889000=2")
+}
