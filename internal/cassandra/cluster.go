@@ -122,7 +122,15 @@ func (c *cluster) open() (layout.Keyspace, error) {
 	if c.role != layout.RoleAll {
 		reason = "the keyspace of cluster " + c.name + " is not open yet"
 	}
-	return nil, &store.UnavailableError{Reason: reason, Err: *c.reason.Load()}
+	return nil, &store.UnavailableError{Reason: reason, Err: c.why()}
+}
+
+// why says why the keyspace is not open.
+func (c *cluster) why() error {
+	if state := c.session.State(); !state.Connected {
+		return errors.New(state.Reason)
+	}
+	return *c.reason.Load()
 }
 
 // degraded returns nil while the cluster answers, else why it does not.
@@ -131,7 +139,7 @@ func (c *cluster) degraded() error {
 	case !state.Connected:
 		return fmt.Errorf("cluster %s is away since %s: %s", c.name, state.Since.UTC().Format(time.RFC3339), state.Reason)
 	case c.keyspace() == nil:
-		return fmt.Errorf("cluster %s: its keyspace is not open: %w", c.name, *c.reason.Load())
+		return fmt.Errorf("cluster %s: its keyspace is not open: %w", c.name, c.why())
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package cassandra
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -106,4 +107,25 @@ func TestKeyspaceMadeAgain(t *testing.T) {
 	s = reopened(t, fs, c, s)
 	flushed(t, s)
 	same(t, "after a restart", answer(t, s, "m", all()), "x: 1501672889000=2")
+}
+
+// TestWaitingSaysWhy: while Cassandra cannot be reached from the start on, a question is
+// told the cause, as the status is.
+func TestWaitingSaysWhy(t *testing.T) {
+	c := defaultSettings()
+	c.Hosts = []string{cqltest.ClosedPort(t)}
+	c.Spool.Linger = time.Hour
+	s := openStore(t, c, Options{})
+	for end := time.Now().Add(time.Minute); !strings.Contains(s.written.session.State().Reason, "refused"); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal(s.written.session.State())
+		}
+	}
+	_, err := ask(t.Context(), s, "m", all())
+	if err == nil || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("a question is told: %v", err)
+	}
+	if got := s.written.status().Waiting; !strings.Contains(got, "connection refused") {
+		t.Errorf("the status is %q", got)
+	}
 }

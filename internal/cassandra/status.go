@@ -58,7 +58,7 @@ func (c *cluster) status() ClusterStatus {
 	st := ClusterStatus{Name: c.name, Within: c.within, State: c.session.State()}
 	ks := c.keyspace()
 	if ks == nil {
-		st.Waiting = (*c.reason.Load()).Error()
+		st.Waiting = c.why().Error()
 		return st
 	}
 	d := ks.Description()
@@ -91,7 +91,7 @@ func (s *Store) Degraded() error {
 	case !state.Connected:
 		cause, since = errors.New(state.Reason), state.Since
 	case s.written.keyspace() == nil:
-		cause = *s.written.reason.Load()
+		cause = s.written.why()
 	case h.SinkError != nil:
 		cause, since = h.SinkError, h.SinkSince
 	default:

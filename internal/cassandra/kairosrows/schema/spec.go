@@ -2,6 +2,7 @@ package schema
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -99,6 +100,11 @@ func (ks *Keyspace) copySpec(ctx context.Context, found specRows) error {
 	}
 	for name, value := range found.each() {
 		kept, err := ks.decideOwn(ctx, name, value)
+		var refused *cql.RefusedError
+		if errors.As(err, &refused) { // spec is there, so samples can be served
+			ks.note("a copy of spec cannot be kept in varve_spec: %v", err)
+			return nil
+		}
 		if err != nil {
 			return err
 		}
