@@ -26,6 +26,13 @@ func daily(t *testing.T) (*cql.Session, *Keyspace) {
 	return s, ks
 }
 
+func preflightWith(t *testing.T, s *cql.Session) string {
+	t.Helper()
+	config := cqltest.Config(originals.Cassandra(t))
+	config.Keyspace = s.KeyspaceName()
+	return preflightOf(t, config)
+}
+
 const dailySpec = "row_time_unit=MILLISECONDS row_width=86400000"
 
 // TestEmptiedSpec: a keyspace whose table spec is emptied while no server runs is not
@@ -34,6 +41,12 @@ func TestEmptiedSpec(t *testing.T) {
 	t.Parallel()
 	s, _ := daily(t)
 	cqltest.Must(t, s, "TRUNCATE spec")
+	if ks := mustOpen(t, s, func(c *Config) { c.Role = RoleRead }); ks.Spec != (rowtime.Spec{Width: 86400000}) {
+		t.Errorf("read only it is %+v", ks.Spec)
+	}
+	if got := preflightWith(t, s); !strings.Contains(got, "ok rows: unit MILLISECONDS, width 86400000") {
+		t.Errorf("the preflight:\n%s", got)
+	}
 	ks := mustOpen(t, s, nil)
 	if ks.Spec != (rowtime.Spec{Width: 86400000}) || len(ks.Notes) != 1 || !strings.Contains(ks.Notes[0], "spec lacked rows") {
 		t.Errorf("it is %+v, notes %q", ks.Spec, ks.Notes)
@@ -57,8 +70,15 @@ func TestEmptiedSpec(t *testing.T) {
 
 	// No copy, as servers of before left none.
 	cqltest.Must(t, s, "DELETE FROM varve_spec WHERE name = 'row_time_unit'", "TRUNCATE spec")
+	if got := preflightWith(t, s); !strings.Contains(got, "bad rows: its rows are gone") {
+		t.Errorf("the preflight:\n%s", got)
+	}
 	if _, err := openWith(t, s, nil); !errors.As(err, &refused) || !strings.Contains(err.Error(), "its rows are gone") {
 		t.Errorf("without a copy, it is opened: %v", err)
+	}
+	cqltest.Must(t, s, "TRUNCATE varve_spec") // as KairosDB would find it
+	if got := preflightWith(t, s); !strings.Contains(got, "warn rows: table spec has no row_time_unit although there are metrics") {
+		t.Errorf("the preflight:\n%s", got)
 	}
 }
 

@@ -372,11 +372,50 @@ func (p *preflight) lookAtTables(ctx context.Context) error {
 	if p.meta() {
 		return nil
 	}
-	p.add(Good, "rows", fmt.Sprintf("unit %s, width %d: %s each", ks.Spec.Unit, ks.Spec.Width, LengthOfRow(ks.Spec)), "")
+	if err := p.lookAtRows(ctx, ks); err != nil {
+		return err
+	}
 	for _, note := range ks.Notes {
 		p.add(Dubious, "tables", note, "see docs/cassandra.md")
 	}
 	return nil
+}
+
+// lookAtRows says how rows are placed, by the server that is to come.
+func (p *preflight) lookAtRows(ctx context.Context, ks *Keyspace) error {
+	lost, err := p.specIsLost(ctx, ks)
+	var emptied *Error
+	switch {
+	case errors.As(err, &emptied):
+		p.add(Bad, "rows", emptied.Problem+tableOf(emptied), emptied.WayOut)
+	case err != nil:
+		return err
+	case lost:
+		p.add(Dubious, "rows", "table spec has no row_time_unit although there are metrics: the first start marks the keyspace LEGACY, as one that was made before KairosDB 1.3",
+			"if KairosDB 1.3 made the keyspace and lost spec, as by a restore: "+rightSpec)
+	default:
+		p.add(Good, "rows", fmt.Sprintf("unit %s, width %d: %s each", ks.Spec.Unit, ks.Spec.Width, LengthOfRow(ks.Spec)), "")
+	}
+	return nil
+}
+
+// specIsLost reports whether the keyspace has a table spec without a unit, and metrics. KairosDB
+// 1.3 leaves none so. The error is an *Error where a server would refuse the keyspace for that.
+func (p *preflight) specIsLost(ctx context.Context, ks *Keyspace) (bool, error) {
+	if p.reads() || !ks.Tables.Spec || !ks.Tables.StringIndex {
+		return false, nil
+	}
+	found, err := ks.readSpec(ctx)
+	if err != nil || found.unit != "" {
+		return false, err
+	}
+	if unit, err := ks.copied(ctx, specUnit, ""); err != nil || unit != "" {
+		return false, err
+	}
+	if lost, err := ks.hasMetrics(ctx); err != nil || !lost {
+		return false, err
+	}
+	return true, ks.checkEmptied(ctx)
 }
 
 // meta reports whether the keyspace is for metadata only, reads whether nothing is to be

@@ -134,7 +134,7 @@ func (ks *Keyspace) completeSpec(ctx context.Context, found specRows) (specRows,
 	if err != nil {
 		return found, err
 	}
-	if old && found.unit == "" {
+	if old && found.unit == "" && ks.config.Role != RoleRead {
 		if err := ks.checkEmptied(ctx); err != nil {
 			return found, err
 		}
@@ -154,6 +154,9 @@ func (ks *Keyspace) completeSpec(ctx context.Context, found specRows) (specRows,
 		}
 		*row.found = row.wanted
 		if ks.config.Role == RoleRead {
+			if *row.found, err = ks.copied(ctx, row.name, row.wanted); err != nil {
+				return found, err
+			}
 			continue
 		}
 		if ks.Tables.Own {
@@ -179,10 +182,21 @@ func (ks *Keyspace) completeSpec(ctx context.Context, found specRows) (specRows,
 	return ks.readSpec(ctx)
 }
 
+// copied returns the copy of a row of spec in varve_spec, otherwise if there is none.
+func (ks *Keyspace) copied(ctx context.Context, name, otherwise string) (string, error) {
+	if !ks.Tables.Own {
+		return otherwise, nil
+	}
+	if kept, err := ks.ownText(ctx, name); err != nil || kept != "" {
+		return kept, err
+	}
+	return otherwise, nil
+}
+
 // checkEmptied refuses a keyspace with metrics whose spec lacks its unit, if a server has
 // opened it before and left no copy: such a keyspace was not made before KairosDB 1.3.
 func (ks *Keyspace) checkEmptied(ctx context.Context) error {
-	if !ks.Tables.Own || ks.config.Role == RoleRead {
+	if !ks.Tables.Own {
 		return nil
 	}
 	opened, err := ks.ownText(ctx, ownVersion)
@@ -206,6 +220,10 @@ func (ks *Keyspace) oldKeyspace(ctx context.Context) (bool, error) {
 	if !ks.Tables.StringIndex {
 		return false, nil
 	}
+	return ks.hasMetrics(ctx)
+}
+
+func (ks *Keyspace) hasMetrics(ctx context.Context) (bool, error) {
 	return ks.Session.One(ctx, anyMetricName, []any{[]byte(MetricNames)}, nil)
 }
 
