@@ -8,17 +8,20 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/cql/cqltest"
 	"varve/internal/cassandra/kairosrows/keyspacetest"
 	"varve/internal/cassandra/kairosrows/keyspacetest/lookup"
 	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/cassandra/kairosrows/write"
 	"varve/internal/model"
+	"varve/internal/originals"
 	"varve/internal/rowtime"
 	"varve/internal/store"
 )
@@ -275,6 +278,39 @@ func TestRepairStatements(t *testing.T) {
 		if n := counts[asked.Name]; n > 0 {
 			t.Errorf("%s was asked %d times for what the walks had met", asked.Name, n)
 		}
+	}
+}
+
+// TestRepairWithGuardrails: where the cluster's operator allows no statement that asks for
+// several rows at once, a repair asks for each, and mends as it does elsewhere.
+func TestRepairWithGuardrails(t *testing.T) {
+	node := cqltest.NewFailingNode(t, originals.Cassandra(t))
+	b := newBench(t, keyspacetest.OwnKeyspace(), write.DefaultConfig(), "")
+	src := new(keyspacetest.Memory)
+	for i := range 20 {
+		src.Longs(keyspacetest.LongSeries(b.Name("m"), "host", fmt.Sprint("h", i)), 0, keyspacetest.SomeTime)
+	}
+	b.write(src)
+	part := rowkey.Partition{Metric: b.Name("m"), TimeMS: b.KS.Spec.RowTime(keyspacetest.SomeTime)}
+	b.ExecNow("DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ?", part.Args()...)
+	b.Bench = b.NewAt(node.Address, 2)
+	var refused atomic.Int64
+	node.Fail(func(r cqltest.Request) *cqltest.Trouble {
+		if strings.Contains(r.Statements[0].Text, " IN ?") {
+			refused.Add(1)
+			return &cqltest.Trouble{Error: true, Code: cqltest.OtherGuardrail.Code,
+				Message: "Guardrail in_select_cartesian_product violated: Aborting query because the cartesian product of the IN restrictions on clustering key produces 20 values, this exceeds fail threshold of 5."}
+		}
+		return nil
+	})
+	b.writer = b.newWriter(write.DefaultConfig(), time.Now)
+	d := b.deleter(noNodes(), time.Now)
+	report, err := d.Repair(b.Ctx, RepairOptions{})
+	if err != nil || report.Unindexed != 20 || refused.Load() == 0 {
+		t.Errorf("%+v, %v, after %d refused statements", report, err, refused.Load())
+	}
+	if report, err := d.Repair(b.Ctx, RepairOptions{}); err != nil || report.Changes() != 0 {
+		t.Errorf("once more: %+v, %v", report, err)
 	}
 }
 

@@ -62,12 +62,20 @@ func (r *repair) missing(ctx context.Context, found []bool, questions []question
 		for next := read(q, found); next(rows); {
 		}
 		err := rows.Close()
-		if tombstones := (*cql.TombstoneError)(nil); errors.As(err, &tombstones) {
+		if tooMany(err) {
 			return nil // each is looked for alone
 		}
 		return err
 	})
 	return unfound(found), err
+}
+
+// tooMany reports whether a node refused to look for so many at once: it met too many
+// tombstones, or its operator allows fewer values in one statement.
+func tooMany(err error) bool {
+	var tombstones *cql.TombstoneError
+	var refused *cql.RefusedError
+	return errors.As(err, &tombstones) || errors.As(err, &refused) && refused.Reason == cql.GuardrailHit
 }
 
 func unfound(found []bool) (places []int) {
