@@ -443,29 +443,23 @@ func BenchmarkLine(b *testing.B) {
 	}
 }
 
-// TestKeptDecoders: a decoder that a large frame has grown is not kept, another is.
+// TestKeptDecoders: a decoder that is kept keeps neither the frame nor what its lists have
+// grown to.
 func TestKeptDecoders(t *testing.T) {
-	h := &pickles{free: make(chan *pickle, 1)}
-	for _, c := range []struct {
-		name  string
-		frame string
-		kept  bool
-	}{
-		{"small", "]K\x01a.", true},
-		{"large", "](" + strings.Repeat("J\x01\x00\x00\x00", largestKept) + "e.", false},
-	} {
-		p := &pickle{}
-		conn := &pickleConn{h: h, pickle: p}
-		if _, err := p.load([]byte(c.frame)); err != nil {
-			t.Fatal(err)
-		}
-		conn.giveBack()
-		next := <-h.free
-		if (next == p) != c.kept {
-			t.Errorf("%s: the decoder is kept: %v", c.name, next == p)
-		}
-		if next.b != nil {
-			t.Errorf("%s: the frame is kept", c.name)
-		}
+	h := &pickles{decoding: make(chan struct{}, 1)}
+	h.decoding <- struct{}{}
+	p := &pickle{}
+	if _, err := p.load([]byte("](" + strings.Repeat("J\x01\x00\x00\x00", 1000) + "e.")); err != nil {
+		t.Fatal(err)
+	}
+	(&pickleConn{h: h, pickle: p}).giveBack()
+	if p.b != nil {
+		t.Error("the frame is kept")
+	}
+	if p.lists[:1][0] != nil {
+		t.Error("a list is kept")
+	}
+	if len(h.decoding) != 0 {
+		t.Error("the place is not given back")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 )
@@ -133,10 +134,16 @@ func (p *pickle) items(v value, n int) []value {
 	return p.lists[v.at]
 }
 
+// reset prepares the machine for the pickle in b.
+func (p *pickle) reset(b []byte) {
+	p.b, p.at, p.most = b, 0, len(b)/bytesPerValue+someValues
+	clear(p.lists) // what lists have grown to is not kept
+	p.stack, p.marks, p.memo, p.lists, p.slab, p.own = p.stack[:0], p.marks[:0], p.memo[:0], p.lists[:0], p.slab[:0], p.own[:0]
+}
+
 // run returns the value that the program leaves.
 func (p *pickle) run(b []byte) (value, error) {
-	p.b, p.at, p.most = b, 0, len(b)/bytesPerValue+someValues
-	p.stack, p.marks, p.memo, p.lists, p.slab, p.own = p.stack[:0], p.marks[:0], p.memo[:0], p.lists[:0], p.slab[:0], p.own[:0]
+	p.reset(b)
 	for {
 		op, err := p.byte()
 		if err != nil {
@@ -452,10 +459,10 @@ func (p *pickle) longInt() (value, error) {
 	if err != nil || n == 0 {
 		return value{kind: number}, err
 	}
-	whole := new(big.Int)
-	for i := len(b) - 1; i >= 0; i-- {
-		whole.Lsh(whole, 8).Or(whole, big.NewInt(int64(b[i])))
-	}
+	var digits [maxLong]byte
+	copy(digits[:], b)
+	slices.Reverse(digits[:n])
+	whole := new(big.Int).SetBytes(digits[:n])
 	if b[n-1]&0x80 != 0 {
 		whole.Sub(whole, new(big.Int).Lsh(big.NewInt(1), uint(n)*8))
 	}

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -44,8 +45,13 @@ const (
 const mostFrames = 256
 
 // mostInVain is after how many frames in a row without a point a connection is closed. No
-// sender has such frames, and four bytes of one cost as much as some hundred of points.
-const mostInVain = 1000
+// sender has such frames, and four bytes of one cost as much as some hundred of points. A
+// frame counts once more for each bytesInVain that it has, since those cost, too, and up to
+// half of mostInVain, so that a single one closes nothing.
+const (
+	mostInVain  = 1000
+	bytesInVain = 2 << 10
+)
 
 // pickles takes the pickles of connections.
 type pickles struct {
@@ -54,17 +60,16 @@ type pickles struct {
 	cfg      Config
 	log      *slog.Logger
 	received prometheus.Counter
-	free     chan *pickle  // decoders that are not in use
+	decoding chan struct{} // has an element for each decoder in use
+	decoders sync.Pool     // of *pickle; large ones go with the garbage once nobody sends large pickles
 	large    chan struct{} // has an element for each large frame that is in memory
 }
 
 func newPickles(p *ingest.Pipeline, cfg Config, o Options) *pickles {
-	h := &pickles{p: p, proto: p.Protocol("pickle"), cfg: cfg, log: o.Logger, received: o.received("pickle"), free: make(chan *pickle, decoders), large: make(chan struct{}, maxLarge)}
+	h := &pickles{p: p, proto: p.Protocol("pickle"), cfg: cfg, log: o.Logger, received: o.received("pickle"), decoding: make(chan struct{}, decoders), large: make(chan struct{}, maxLarge)}
+	h.decoders.New = func() any { return new(pickle) }
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
-	}
-	for range decoders {
-		h.free <- new(pickle)
 	}
 	return h
 }
@@ -138,13 +143,13 @@ type pickleConn struct {
 // A place is before an item of a frame of the block.
 type place struct {
 	frame, item int
-	inVain      int // frames without a point since the last one with some
+	inVain      int // see mostInVain; 0 after a frame with a point
 }
 
 var (
 	faultLength = ingest.Faultf(ingest.BodyTooLarge, "the pickle is longer than carbon.max_pickle; the connection was closed")
 	faultCut    = ingest.Faultf(ingest.Unterminated, "the connection ended inside this pickle")
-	faultInVain = ingest.Faultf(ingest.BadSyntax, "%d frames in a row had no point; the connection was closed", mostInVain)
+	faultInVain = ingest.Faultf(ingest.BadSyntax, "%d frames in a row, or fewer long ones, had no point; the connection was closed", mostInVain)
 )
 
 // lengthBytes is the length of what is before a frame: its length, big-endian.
@@ -229,10 +234,11 @@ func (c *pickleConn) store(ctx context.Context) bool {
 	c.nc.Busy()
 	defer c.nc.Idle()
 	select {
-	case c.pickle = <-c.h.free:
+	case c.h.decoding <- struct{}{}:
 	case <-ctx.Done():
 		return false
 	}
+	c.pickle = c.h.decoders.Get().(*pickle)
 	defer c.giveBack()
 	c.loaded, c.stored = -1, place{inVain: c.stored.inVain}
 	for c.stored.frame < len(c.ends) {
@@ -259,17 +265,13 @@ func (c *pickleConn) load(i int) {
 	}
 }
 
-// largestKept bounds the decoders that are kept, in values.
-const largestKept = 1 << 16
-
+// giveBack keeps the decoder with what it has grown to: to grow again for each pickle of a
+// flood would cost ten times what decoding does.
 func (c *pickleConn) giveBack() {
-	p := c.pickle
-	if cap(p.stack)+cap(p.memo)+cap(p.slab)+cap(p.lists) > largestKept {
-		p = new(pickle)
-	}
-	p.b = nil
+	c.pickle.reset(nil)
+	c.h.decoders.Put(c.pickle)
 	c.pickle, c.items, c.loaded = nil, nil, -1
-	c.h.free <- p
+	<-c.h.decoding
 }
 
 // offer stores a batch of points. It reports whether the connection goes on.
@@ -356,7 +358,7 @@ func (c *pickleConn) parse() error {
 // passOver leaves out a frame without points. It reports whether the connection goes on.
 func (c *pickleConn) passOver() bool {
 	at := &c.filled
-	at.inVain++
+	at.inVain += 1 + min(len(c.frame(at.frame))/bytesInVain, mostInVain/2)
 	if c.err != nil {
 		c.w.Reject(ingest.Faultf(ingest.BadSyntax, "the pickle is refused: %v", c.err), c.frame(at.frame))
 	}

@@ -10,6 +10,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -221,6 +223,36 @@ func TestFramesInVain(t *testing.T) {
 	h.stop()
 	if got := h.refused()["pickle,bad_syntax"]; got != 1 {
 		t.Errorf("refused: %v", h.refused())
+	}
+}
+
+// TestLongFramesInVain: two long frames without a point cost the connection, one does not.
+func TestLongFramesInVain(t *testing.T) {
+	long := framed("]" + strings.Repeat("]", 1<<20-100) + ".")
+	h := start(t, true, nil)
+	h.send(slices.Concat(long, framed(onePoint), long, framed(onePoint)), 1<<20)
+	if samples, _ := h.recorder.Count(); samples != 2 || h.refused()["pickle,bad_syntax"] != 2 {
+		t.Errorf("%d samples, want 2; refused: %v, want 2", samples, h.refused())
+	}
+	h = start(t, true, nil)
+	h.send(slices.Concat(long, long), 1<<20)
+	if got := h.refused()["pickle,bad_syntax"]; got != 3 {
+		t.Errorf("refused: %v, want both and the end of the connection", h.refused())
+	}
+}
+
+// TestDecodersAreUsedAgain: what a decoder has grown to for a long pickle serves for the next.
+func TestDecodersAreUsedAgain(t *testing.T) {
+	const frames = 20
+	long := framed(")" + strings.Repeat("\x85", 1<<20-100) + ".")
+	h := start(t, true, nil)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	h.send(bytes.Repeat(append(bytes.Clone(long), framed(onePoint)...), frames), 1<<20)
+	runtime.ReadMemStats(&after)
+	const most = 24 << 20 // of it 2 are the test's, 2 the frame's; a new decoder takes 45
+	if each := (after.TotalAlloc - before.TotalAlloc) / frames; each > most {
+		t.Errorf("a frame of 1 MiB takes %d MiB of memory, want at most %d", each>>20, most>>20)
 	}
 }
 
