@@ -143,7 +143,8 @@ type pickleConn struct {
 // A place is before an item of a frame of the block.
 type place struct {
 	frame, item int
-	inVain      int // see mostInVain; 0 after a frame with a point
+	points      bool // the frame had some before here, if only faulty ones
+	inVain      int  // see mostInVain; of the frames before this one
 }
 
 var (
@@ -330,19 +331,16 @@ func (c *pickleConn) refuse(r ingest.Reason, err error, points int) {
 func (c *pickleConn) parse() error {
 	nowMS := c.h.p.Now().UnixMilli()
 	c.filled = c.stored
-	for at := &c.filled; at.frame < len(c.ends); at.frame, at.item = at.frame+1, 0 {
-		if c.load(at.frame); len(c.items) == 0 {
-			if !c.passOver() {
-				break
-			}
-			continue
+	for at := &c.filled; at.frame < len(c.ends); {
+		if c.load(at.frame); c.err != nil {
+			c.w.Reject(ingest.Faultf(ingest.BadSyntax, "the pickle is refused: %v", c.err), c.frame(at.frame))
 		}
-		at.inVain = 0
 		for ; at.item < len(c.items); at.item++ {
 			if c.filled != c.stored && c.w.Full() {
 				return nil
 			}
 			pt, f := c.pickle.point(c.items[at.item], nowMS)
+			at.points = at.points || pt.path != nil
 			if f != nil {
 				c.w.Reject(f, pt.path)
 				continue
@@ -351,21 +349,21 @@ func (c *pickleConn) parse() error {
 				return err
 			}
 		}
+		c.passFrame()
 	}
 	return nil
 }
 
-// passOver leaves out a frame without points. It reports whether the connection goes on.
-func (c *pickleConn) passOver() bool {
+// passFrame goes on to the next frame, and to the end of the block if too many had no point.
+func (c *pickleConn) passFrame() {
 	at := &c.filled
-	at.inVain += 1 + min(len(c.frame(at.frame))/bytesInVain, mostInVain/2)
-	if c.err != nil {
-		c.w.Reject(ingest.Faultf(ingest.BadSyntax, "the pickle is refused: %v", c.err), c.frame(at.frame))
+	passed, next := at.frame, place{frame: at.frame + 1}
+	if !at.points {
+		next.inVain = at.inVain + 1 + min(len(c.frame(passed))/bytesInVain, mostInVain/2)
 	}
-	if at.inVain < mostInVain {
-		return true
+	if next.inVain >= mostInVain {
+		c.w.Reject(faultInVain, c.frame(passed))
+		next.frame = len(c.ends)
 	}
-	c.w.Reject(faultInVain, c.frame(at.frame))
-	at.frame, at.item = len(c.ends), 0
-	return false
+	*at = next
 }

@@ -241,6 +241,33 @@ func TestLongFramesInVain(t *testing.T) {
 	}
 }
 
+// TestItemsInVain: frames of items that are no points are in vain, those of points whose
+// value is none are not.
+func TestItemsInVain(t *testing.T) {
+	const size = 1 << 20
+	frames := func(item string) []byte {
+		long := framed("](" + strings.Repeat(item, (size-100)/len(item)/2) + "e(" + strings.Repeat(item, (size-100)/len(item)/2) + "e.")
+		return append(bytes.Clone(long), long...)
+	}
+	for _, c := range []struct {
+		name string
+		data []byte
+		cut  bool
+	}{
+		{"numbers", frames("K\x01K\x01\x86"), true},
+		{"points", frames("X\x01\x00\x00\x00aK\x01N\x86\x86"), false},
+	} {
+		h := start(t, true, nil)
+		h.send(c.data, size)
+		// The end of a connection counts as one more refusal.
+		refused := h.refused()
+		items := int(refused["pickle,bad_syntax"]+refused["pickle,bad_value"]) % 2
+		if cut := items == 1; cut != c.cut {
+			t.Errorf("%s: refused %v, the connection was cut: %v, want %v", c.name, refused, cut, c.cut)
+		}
+	}
+}
+
 // TestDecodersAreUsedAgain: what a decoder has grown to for a long pickle serves for the next.
 func TestDecodersAreUsedAgain(t *testing.T) {
 	const frames = 20
