@@ -106,6 +106,9 @@ func (t *tree) level(prefix string, f func(path string, branch bool) error) erro
 			return err
 		}
 		for _, name := range names {
+			if name == prefix && strings.HasSuffix(name, ".") {
+				continue // a metric that ends in a dot has no node below it, and is no path of Graphite's
+			}
 			path, branch := strings.CutSuffix(name, ".")
 			if err := f(path, branch); err != nil {
 				return err
