@@ -97,7 +97,9 @@ func drawWorld(t *rapid.T) *world {
 		w.lastMS = max(w.lastMS, f.file.MaxMS)
 		w.files = append(w.files, f)
 	}
-	from, every := rapid.Int64Range(-8000, 30_000).Draw(t, "samples from"), rapid.SampledFrom([]int64{1, 100, 500, 999, 1000, 3000}).Draw(t, "sample every")
+	beside := rapid.OneOf(rapid.SampledFrom([]int64{0, 1, 999}), rapid.Int64Range(0, 999)) // the beginning of a bucket
+	from := 1000*rapid.Int64Range(-8, 29).Draw(t, "samples from") + beside.Draw(t, "beside")
+	every := rapid.SampledFrom([]int64{1, 100, 500, 999, 1000, 3000}).Draw(t, "sample every")
 	for i := range rapid.SampledFrom([]int64{0, 1, 3, 20, 1500}).Draw(t, "samples") {
 		w.samples = append(w.samples, modelSample{from + i*every, float64(i % 13)})
 	}

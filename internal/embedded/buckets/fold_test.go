@@ -2,6 +2,8 @@ package buckets
 
 import (
 	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"varve/internal/model"
@@ -71,6 +73,55 @@ func TestSentAgain(t *testing.T) {
 	} {
 		if got := sentAgain(&c.old, &c.part); got != c.want {
 			t.Errorf("%+v and then %+v: %v", c.old, c.part, got)
+		}
+	}
+}
+
+// TestPartsSentAgain: what some parts that follow each other are of is sent again, in parts cut
+// elsewhere. No sample is counted twice.
+func TestPartsSentAgain(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	var reader Reader
+	add := func(all []float64, from, to int) {
+		var part model.Aggregate
+		for ; from < to; from++ {
+			part.Add(int64(from), all[from])
+		}
+		reader.add(part)
+	}
+	// cut cuts a range in up to so many parts.
+	cut := func(from, to, most int) []int {
+		ends := []int{from, to}
+		for range r.IntN(most) {
+			ends = append(ends, from+r.IntN(to-from))
+		}
+		slices.Sort(ends)
+		return slices.Compact(ends)
+	}
+	for range 3000 {
+		reader.parts = reader.parts[:0]
+		all := make([]float64, 2+r.IntN(30))
+		var want model.Aggregate
+		for i := range all {
+			all[i] = r.Float64()
+			want.Add(int64(i), all[i])
+		}
+		first := cut(0, len(all), 7)
+		for i := range first[1:] {
+			add(all, first[i], first[i+1])
+		}
+		from := r.IntN(len(first) - 1)
+		to := from + 1 + r.IntN(len(first)-1-from)
+		again := cut(first[from], first[to], 4)
+		for i := range again[1:] {
+			add(all, again[i], again[i+1])
+		}
+		got := merged(reader.parts...)
+		if math.Abs(got.Sum-want.Sum) > 1e-9 {
+			t.Fatalf("of %d samples in parts that end at %v, and again at %v: %+v, want %+v", len(all), first, again, got, want)
+		}
+		if got.Sum = want.Sum; got != want {
+			t.Fatalf("of %d samples in parts that end at %v, and again at %v: %+v, want %+v", len(all), first, again, got, want)
 		}
 	}
 }
