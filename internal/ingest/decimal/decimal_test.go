@@ -2,6 +2,7 @@ package decimal
 
 import (
 	"math"
+	"math/big"
 	"strconv"
 	"testing"
 )
@@ -119,4 +120,51 @@ func TestWhole(t *testing.T) {
 			t.Errorf("%s: %d, %v; want %d, %v", c.text, v, ok, c.want, c.ok)
 		}
 	}
+}
+
+// TestScanIsExact: what is not said to be over is exactly the number that was written,
+// wherever its point is, near the greatest mantissa too.
+func TestScanIsExact(t *testing.T) {
+	scan := func(text string) {
+		n := Scan([]byte(text))
+		if n.Len != len(text) {
+			t.Fatalf("Scan(%s) = %+v", text, n)
+		}
+		want, _ := new(big.Rat).SetString(text)
+		if exact := number(n); !n.Over && exact.Cmp(want) != 0 {
+			t.Errorf("Scan(%s) = %+v", text, n)
+		}
+		if f, err := strconv.ParseFloat(text, 64); err != nil || n.Float64([]byte(text)) != f {
+			t.Errorf("Float64(%s) = %v, want %v", text, n.Float64([]byte(text)), f)
+		}
+		if whole, ok := n.Trunc(); ok && new(big.Int).Quo(want.Num(), want.Denom()).Cmp(big.NewInt(whole)) != 0 {
+			t.Errorf("Trunc(%s) = %d", text, whole)
+		}
+	}
+	for _, digits := range []string{
+		"18446744073709551605", "18446744073709551615", "18446744073709551616", "18446744073709551690", "1999999999999999999999",
+		"2049638230412172401999", "9999999999999999999", "99999999999999999", "999999999999999999", "1000000000000000000000", "12345678901234567890",
+	} {
+		for at := range len(digits) + 1 {
+			for _, sign := range []string{"", "-"} {
+				for _, exp := range []string{"", "e3", "E-7", "e+12"} {
+					scan(sign + digits[:at] + "." + digits[at:] + exp)
+					scan(sign + digits + exp)
+				}
+			}
+		}
+	}
+}
+
+// number returns what a number says that it is.
+func number(n Number) *big.Rat {
+	r := new(big.Rat).SetInt(new(big.Int).SetUint64(n.Mant))
+	ten := new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(max(n.Exp, -n.Exp))), nil))
+	if n.Exp < 0 {
+		ten.Inv(ten)
+	}
+	if n.Neg {
+		r.Neg(r)
+	}
+	return r.Mul(r, ten)
 }
