@@ -12,11 +12,11 @@ import (
 // buckets can be merged into wider ones without loss. The zero value is that of an
 // empty bucket.
 //
-// NaN is not counted. Prometheus marks the end of a series by one, and in Graphite it
-// stands for no value at all.
+// NaN is not counted: Prometheus marks the end of a series by a NaN, and in Graphite
+// NaN means "no value".
 //
-// As a value of kind [AggregateKind] it has 48 bytes, six big-endian words, and its
-// sketch, if it has one:
+// A value of kind [AggregateKind] encodes an Aggregate as 48 bytes, six big-endian
+// words, followed by the sketch, if there is one:
 //
 //	+-----+-------+-----+-----+------+----------------+--------+
 //	| sum | count | min | max | last | time of last   | sketch |
@@ -30,8 +30,9 @@ type Aggregate struct {
 	Last   float64
 	LastMS int64 // of samples at one time the later one wins
 
-	// Sketch has all values that were counted, or is "". Only policies that ask for
-	// percentiles have one. Where a part has none, the whole has none.
+	// Sketch has all values that were counted, or is "". Only retention policies that
+	// ask for percentiles keep sketches. A merge with an aggregate without a sketch has
+	// no sketch.
 	Sketch quantile.Sketch
 }
 
@@ -72,8 +73,8 @@ func (a *Aggregate) Merge(b Aggregate) {
 	}
 }
 
-// Percentile returns the value of the rank of a percentile, with the relative error of a
-// sketch. Without a sketch it returns the average.
+// Percentile returns a percentile with the relative error of the sketch. Without a sketch
+// it returns the average.
 func (a *Aggregate) Percentile(percent float64) float64 {
 	if a.Sketch == "" {
 		return a.Sum / float64(a.Count)
@@ -81,16 +82,15 @@ func (a *Aggregate) Percentile(percent float64) float64 {
 	return a.Sketch.At(Rank(percent, a.Count), a.Min, a.Max)
 }
 
-// Rank returns which of so many ascending values a percentile is, from 1 on: that of
+// Rank returns the rank of a percentile among count ascending values, counted from 1:
 // percent/100 * (count + 1), rounded up, as in Graphite.
 func Rank(percent float64, count int64) int64 {
 	rank := math.Ceil(percent / 100 * (float64(count) + 1))
 	return min(max(int64(rank), 1), count)
 }
 
-// Floor returns the multiple of step that is not after ms, of both as milliseconds, say.
-// It lies before the beginning of time, and wraps, only for an ms less than a step
-// after it.
+// Floor returns the largest multiple of step that is at most ms; both have the same unit.
+// If ms is less than one step above math.MinInt64, the result may wrap around.
 func Floor(ms, step int64) int64 {
 	rest := ms % step
 	if rest < 0 {
@@ -108,7 +108,7 @@ func (a Aggregate) Append(dst []byte) []byte {
 	return append(dst, a.Sketch...)
 }
 
-// ParseAggregate reads what Append has written.
+// ParseAggregate decodes what Append has encoded.
 func ParseAggregate(b []byte) (Aggregate, error) {
 	a, err := ParsePlain(b)
 	if err != nil || len(b) == AggregateSize {
@@ -120,7 +120,8 @@ func ParseAggregate(b []byte) (Aggregate, error) {
 	return a, nil
 }
 
-// ParseSketch reads the sketch of an aggregate of so many values, none from no bytes.
+// ParseSketch decodes the sketch of an aggregate of count values. Empty input means that
+// there is no sketch.
 func ParseSketch(b []byte, count int64) (quantile.Sketch, error) {
 	if len(b) == 0 {
 		return "", nil
@@ -135,7 +136,7 @@ func ParseSketch(b []byte, count int64) (quantile.Sketch, error) {
 	return s, nil
 }
 
-// ParsePlain is ParseAggregate without the sketch, which it does not look at.
+// ParsePlain is ParseAggregate without the sketch, which it neither checks nor returns.
 func ParsePlain(b []byte) (Aggregate, error) {
 	if len(b) < AggregateSize {
 		return Aggregate{}, fmt.Errorf("aggregate of %d bytes, fewer than %d", len(b), AggregateSize)

@@ -7,8 +7,9 @@ import (
 )
 
 // Aggregates holds aggregates of buckets, column by column. StartMS, Count and LastMS are
-// always filled, of the other columns those that were asked for. The words are those of
-// Aggregate's bytes: IEEE-754 bits in Sum, Min, Max and Last, int64 in Count and LastMS.
+// always filled; the other columns are filled if the reader asked for them. The words are
+// those of an encoded Aggregate: IEEE-754 bits in Sum, Min, Max and Last, int64 in Count
+// and LastMS.
 type Aggregates struct {
 	StartMS                            []int64 // ms since the Unix epoch, where each bucket begins
 	Sum, Count, Min, Max, Last, LastMS []uint64
@@ -33,7 +34,7 @@ func (c *Aggregates) Reset() {
 	c.Sketches = c.Sketches[:0]
 }
 
-// At returns the aggregate of a bucket. What was not asked for is 0.
+// At returns the aggregate of a bucket. Fields without a column are 0.
 func (c *Aggregates) At(i int) Aggregate {
 	a := Aggregate{Count: int64(c.Count[i]), LastMS: int64(c.LastMS[i])}
 	if len(c.Sum) > 0 {
@@ -85,8 +86,8 @@ func (c *Aggregates) padSketches() {
 	}
 }
 
-// Append adds the buckets of another one with the same columns, of which one may have
-// sketches alone.
+// Append adds the buckets of another Aggregates with the same columns. Only the column of
+// sketches may be missing in one of the two.
 func (c *Aggregates) Append(o *Aggregates) {
 	if len(c.Sketches)+len(o.Sketches) > 0 {
 		c.padSketches()
@@ -102,7 +103,7 @@ func (c *Aggregates) Append(o *Aggregates) {
 	}
 }
 
-// Slice returns buckets from to to, without the last. They share c's memory.
+// Slice returns the buckets with indexes in [from, to). They share c's memory.
 func (c *Aggregates) Slice(from, to int) Aggregates {
 	s := *c
 	s.StartMS = s.StartMS[from:to]

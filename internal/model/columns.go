@@ -7,8 +7,8 @@ import (
 )
 
 // MaxTTL is the longest time, in seconds, that a sample may live after it was
-// written: 20 years, the most that Cassandra stores. A stored time-to-live counts
-// from the sample's own time, so that of a sample that came late may be longer.
+// written: 20 years, the maximum of Cassandra. A stored time-to-live counts from the
+// sample's own time, so it may exceed MaxTTL if the sample arrived late.
 const MaxTTL = 630720000
 
 // Columns holds samples of one series, column by column. Times strictly
@@ -25,8 +25,8 @@ type Columns struct {
 	Offsets []uint32 // variable kinds
 	Data    []byte   // variable kinds
 
-	// Stamps are write timestamps in ms, one for each sample; nil where nobody
-	// asked for them.
+	// Stamps are write timestamps in ms, one for each sample; nil if the reader did
+	// not ask for them.
 	Stamps []int64
 }
 
@@ -90,7 +90,7 @@ func (c *Columns) AppendFrom(kind Kind, src *Columns, i int) {
 	}
 }
 
-// Append adds samples from to to of src, without the last, which are of c's kind.
+// Append adds the samples of src with indexes in [from, to), which are of c's kind.
 func (c *Columns) Append(src *Columns, from, to int) {
 	if from >= to {
 		return
@@ -134,7 +134,7 @@ func padded(ttls []uint32, n int) []uint32 {
 	return ttls
 }
 
-// Slice returns samples from to to, without the last. They share c's memory.
+// Slice returns the samples with indexes in [from, to). They share c's memory.
 func (c *Columns) Slice(from, to int) Columns {
 	s := Columns{Times: c.Times[from:to]}
 	switch {
@@ -152,15 +152,16 @@ func (c *Columns) Slice(from, to int) Columns {
 	return s
 }
 
-// Within returns which samples, of ascending ones, lie in r: from to to, without the last.
+// Within returns the indexes [from, to) of the samples that lie in r. The samples must be
+// ascending.
 func (c *Columns) Within(r TimeRange) (from, to int) {
 	from = sort.Search(len(c.Times), func(i int) bool { return c.Times[i] >= r.StartMS })
 	to = from + sort.Search(len(c.Times)-from, func(i int) bool { return c.Times[from+i] > r.EndMS })
 	return from, to
 }
 
-// Drop removes the samples that drop reports. Where it removes any, it copies the others:
-// c and spare swap their memory.
+// Drop removes the samples for which drop returns true. If there are any, Drop copies the
+// other samples into spare's memory, and c and spare swap their memory.
 func (c *Columns) Drop(spare *Columns, drop func(i int) bool) {
 	first := 0
 	for first < c.Len() && !drop(first) {
@@ -190,8 +191,8 @@ func (c *Columns) DropExpired(spare *Columns, nowMS int64) {
 	c.Drop(spare, func(i int) bool { return ExpiryMS(c.Times[i], c.TTLs[i]) <= nowMS })
 }
 
-// Reverse turns the order of the samples: in place, but for variable kinds, which it
-// copies. Then c and spare swap their memory.
+// Reverse reverses the order of the samples. Fixed kinds are reversed in place. Variable
+// kinds are copied into spare's memory, and c and spare swap their memory.
 func (c *Columns) Reverse(spare *Columns) {
 	if len(c.Offsets) > 0 {
 		spare.Reset()
@@ -218,7 +219,7 @@ func (c *Columns) appendTTL(ttl uint32) {
 
 // ExpiryMS returns when a sample at ms with a time-to-live of ttl seconds stops
 // being visible: the first millisecond at which it is gone. Without a
-// time-to-live that is math.MaxInt64, never.
+// time-to-live the result is math.MaxInt64, which means never.
 func ExpiryMS(ms int64, ttl uint32) int64 {
 	if ttl == 0 {
 		return math.MaxInt64
@@ -240,8 +241,8 @@ type Stats struct {
 	Min, Max, Sum   float64
 }
 
-// A StatSet says which parts of Stats are asked for, beside count and times. The
-// other parts may have any value.
+// A StatSet says which fields of Stats a reader needs, beside count and times. The
+// other fields may have any value.
 type StatSet uint8
 
 const (

@@ -40,9 +40,9 @@ func MaxLong(nums []uint64) int64 { return topLong(nums, 0) }
 // MinLong returns the smallest of at least one long.
 func MinLong(nums []uint64) int64 { return ^topLong(nums, -1) }
 
-// topLong returns the largest of longs after an XOR of each with flip. With -1,
-// which reverses their order, that is the complement of the smallest. The four
-// comparisons of a round do not wait for each other.
+// topLong returns the largest of longs after an XOR of each with flip. A flip of -1
+// reverses their order, so the result is the complement of the smallest. The four
+// comparisons of a round do not depend on each other.
 func topLong(nums []uint64, flip int64) int64 {
 	a := int64(nums[0]) ^ flip
 	b, c, d := a, a, a

@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// sortRun is how many elements are sorted or merged between two looks at the
+// sortRun is how many elements are sorted or merged between two checks of the
 // context: some milliseconds of work.
 const sortRun = 1 << 14
 
-// SortFunc sorts s like slices.SortFunc, and gives up with the context's error
-// soon after ctx ends; s is then in any order. A million elements take seconds
-// to compare, which a cancelled query must not spend. It takes half as much
-// memory as s beside it.
+// SortFunc sorts s like slices.SortFunc. Soon after ctx ends it returns the
+// context's error, and leaves s in any order: a million elements take seconds to
+// compare, which a cancelled query must not spend. SortFunc allocates half of the
+// size of s.
 func SortFunc[E any](ctx context.Context, s []E, compare func(a, b E) int) error {
 	if len(s) <= sortRun || slices.IsSortedFunc(s, compare) {
 		slices.SortFunc(s, compare)

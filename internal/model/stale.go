@@ -1,13 +1,13 @@
 package model
 
-// StaleMarker is the value by which Prometheus says that a series has ended: the bits of
-// one of all NaNs, a signalling one. It is a sample of a Double series like others, and
-// no value: see store.ReadOptions.Stale. Other NaNs are values.
+// StaleMarker has the bits by which Prometheus marks the end of a series: those of one
+// signalling NaN. A staleness marker is stored as a sample of a Double series, and does
+// not count as a value: see store.ReadOptions.Stale. Other NaNs are values.
 //
-// It is compared as bits. Arithmetic makes a quiet NaN of it.
+// Compare markers as bits: arithmetic turns a marker into a quiet NaN.
 const StaleMarker uint64 = 0x7ff0000000000002
 
-// HasStale reports whether one of some doubles is a StaleMarker.
+// HasStale reports whether at least one of the doubles is a StaleMarker.
 func HasStale(bits []uint64) bool {
 	for len(bits) >= 4 { // twice as fast as slices.Contains
 		if bits[0] == StaleMarker || bits[1] == StaleMarker || bits[2] == StaleMarker || bits[3] == StaleMarker {

@@ -12,9 +12,9 @@ const (
 	Null    Kind = 5 // no value
 	Custom  Kind = 6 // bytes that only the named type's owner understands
 
-	// AggregateKind is of buckets that were computed from samples, see Aggregate. No
-	// series has it: the buckets of a series are kept under its number, apart from
-	// its samples.
+	// AggregateKind is the kind of buckets that were computed from samples, see
+	// Aggregate. No series has this kind: the store keeps the buckets of a series
+	// under the number of the series, apart from its samples.
 	AggregateKind Kind = 7
 )
 

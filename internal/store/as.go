@@ -1,9 +1,9 @@
 package store
 
-// As returns v as a T, which is one of the optional abilities of stores and views. A
-// value that wraps another says so by a method Unwrap, as errors do; what it does not have
-// itself is looked for in what it wraps. So an ability is neither hidden by a wrapper nor
-// taken over by one that changes what it does, as embedding would.
+// As returns v as a T, an optional interface of stores and views. A wrapper has a method
+// Unwrap, as wrapped errors do. If v does not implement T, As looks in the value that v
+// wraps. So a wrapper hides no optional interface. Embedding would also pass on an interface
+// whose behaviour the wrapper changes.
 func As[T any](v any) (T, bool) {
 	for {
 		if able, ok := v.(T); ok {

@@ -21,11 +21,12 @@ type InputError struct{ Reason string }
 
 func (e *InputError) Error() string { return e.Reason }
 
-// A Section is where the settings of a part stand in the configuration, such as
-// "cassandra.spool". The opener of the part says so; the part knows only its own keys.
+// A Section is the path of a component's settings in the configuration, such as
+// "cassandra.spool". The caller that opens the component supplies it; the component
+// knows only its own keys.
 type Section string
 
-// Key is the whole key of a setting, for messages.
+// Key returns the full key of a setting, for messages.
 func (s Section) Key(name string) string {
 	if s == "" {
 		return name
@@ -54,8 +55,8 @@ func (e *LimitError) Error() string {
 	return s
 }
 
-// RetryIn returns after which time a request that failed is worth sending again. 0 means
-// that this is not known.
+// RetryIn returns how long a client should wait before it repeats a failed request. 0
+// means that this is not known.
 func RetryIn(err error) time.Duration {
 	if limit := (*LimitError)(nil); errors.As(err, &limit) {
 		return limit.Wait
@@ -79,8 +80,9 @@ func (e *UnavailableError) Error() string {
 
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// A PartError is of an Append to a store of several parts, some of which take no samples
-// now. Samples for the others are stored, and callers that have more for those go on.
+// A PartError comes from an Append to a store of several parts, some of which cannot take
+// samples now. The samples for the other parts are stored, and callers continue to append to
+// those.
 type PartError struct {
 	Stored  int   // samples of the batch
 	Refused int   // samples of the batch

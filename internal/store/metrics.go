@@ -9,10 +9,10 @@ import (
 	"varve/internal/model"
 )
 
-// AnyMetric is a matcher for Selection.Metrics that each metric satisfies.
+// AnyMetric is a matcher for Selection.Metrics that every metric satisfies.
 var AnyMetric = model.Matcher{Not: true, Absent: true}
 
-// MeansMetric reports whether a selection is of the series of a metric, among others.
+// MeansMetric reports whether a selection includes series of a metric.
 func (s *Selection) MeansMetric(metric string) bool {
 	if len(s.Metrics) == 0 {
 		return s.Metric == metric
@@ -20,7 +20,7 @@ func (s *Selection) MeansMetric(metric string) bool {
 	return !slices.ContainsFunc(s.Metrics, func(m model.Matcher) bool { return !m.MatchesValue(metric) })
 }
 
-// what is said of a selection.
+// what describes the selection in messages.
 func (s *Selection) what() string {
 	if len(s.Metrics) > 0 {
 		return "select series of several metrics"
@@ -28,18 +28,18 @@ func (s *Selection) what() string {
 	return "select series of " + s.Metric
 }
 
-// A MetricSelector is the part of a View that SelectMetrics stands on.
+// A MetricSelector is the part of a View that SelectMetrics uses.
 type MetricSelector interface {
 	Select(ctx context.Context, sel Selection) iter.Seq2[Series, error]
 	Names(ctx context.Context, q NamesQuery) (names []string, more bool, err error)
 }
 
-// metricsPage is how many names of metrics are listed at once.
+// metricsPage is how many metric names SelectMetrics lists at once.
 const metricsPage = 1000
 
-// SelectMetrics is Select of a selection with Metrics, for a View that finds series by
-// their metric: names of metrics come first, in the order of series, then those of each.
-// It calls Select with a Metric only.
+// SelectMetrics implements Select for a selection with Metrics, for a View whose Select
+// takes only a Metric: it lists the metric names in the order of series, and selects the
+// series of each metric.
 func SelectMetrics(ctx context.Context, v MetricSelector, sel Selection) iter.Seq2[Series, error] {
 	return func(yield func(Series, error) bool) {
 		m := metricsWalk{ctx: ctx, view: v, sel: sel, yield: yield}
@@ -88,7 +88,7 @@ func (w *metricsWalk) walk() error {
 	return nil
 }
 
-// all yields the series of those metrics that are meant.
+// all yields the series of the metrics that satisfy the selection.
 func (w *metricsWalk) all(names []string) error {
 	for _, name := range names {
 		if err := w.ctx.Err(); err != nil {
@@ -104,7 +104,7 @@ func (w *metricsWalk) all(names []string) error {
 	return nil
 }
 
-// one yields the series of a metric, within what is left of the limit.
+// one yields the series of one metric, up to the rest of the limit.
 func (w *metricsWalk) one(metric string) error {
 	sel := w.sel
 	sel.Metric, sel.Metrics = metric, nil
@@ -127,7 +127,8 @@ func (w *metricsWalk) one(metric string) error {
 	return nil
 }
 
-// limited makes an error about the limit of one metric one about that of all.
+// limited turns the error about one metric's share of the limit into one about the
+// whole limit.
 func (w *metricsWalk) limited(err error) error {
 	var limit *LimitError
 	if w.sel.Limit <= 0 || !errors.As(err, &limit) || limit.Limit != w.sel.LimitKey {

@@ -7,16 +7,16 @@ import (
 	"sync"
 )
 
-// A StageUse is what cursors have read of one stage: samples as they were sent, or
-// buckets of one width.
+// A StageUse counts what cursors have read from one stage: samples as they were sent,
+// or buckets of one width.
 type StageUse struct {
 	StepMS          int64 // 0: samples
 	FirstMS, LastMS int64 // the time that they are of
 	Count           int64 // samples or buckets
 }
 
-// A StageLog gathers which stages a store reads. It may be used by many goroutines. nil
-// gathers nothing.
+// A StageLog records which stages a store reads. It is safe for concurrent use. A nil
+// StageLog records nothing.
 type StageLog struct {
 	mu  sync.Mutex
 	all map[int64]StageUse // by step
@@ -51,7 +51,7 @@ func (l *StageLog) AddBlock(b *Block) {
 	}
 }
 
-// Used lists what was read, the finest stage first.
+// Used lists the stages that were read, the finest first.
 func (l *StageLog) Used() []StageUse {
 	l.mu.Lock()
 	defer l.mu.Unlock()

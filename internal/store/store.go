@@ -21,16 +21,17 @@ type Store interface {
 	Close() error
 }
 
-// Ref names a series within one open store. Refs are dense small numbers that
-// mean nothing after the store was closed, nor in a later epoch. A ref for appending is
-// the model.SeriesNumber of the series, as long as it is valid; a ref of a View need not be.
+// Ref names a series within one open store. Refs are dense small numbers. A ref is
+// void once the store is closed or a later epoch begins. While a ref for appending is
+// valid, it is the model.SeriesNumber of the series; a ref of a View need not be.
 type Ref uint32
 
-// Appender takes samples in.
+// An Appender stores samples.
 type Appender interface {
-	// Epoch is the current generation of refs. It moves on, rarely, after many
-	// series that lost their last sample were forgotten. Every ref obtained before
-	// is then void for appending. The ref of a forgotten series is void at once.
+	// Epoch is the current generation of refs. The store forgets series without
+	// samples; after it has forgotten many, a new epoch begins, which is rare. Every
+	// ref obtained before is then void for appending. The ref of a forgotten series
+	// is void at once.
 	Epoch() uint64
 
 	// Lookup finds a series by its canonical key (model.Series.AppendKey). It
@@ -44,8 +45,8 @@ type Appender interface {
 	// SeriesCount is the number of series that the store holds in memory.
 	SeriesCount() int
 
-	// SeriesBytes is the approximate memory of their names and of the index of
-	// these. It does no I/O.
+	// SeriesBytes is the approximate memory of the names of these series and of the
+	// index of the names. It does no I/O.
 	SeriesBytes() int64
 
 	// Append stores b's samples. Within a batch, later samples overwrite
@@ -56,12 +57,12 @@ type Appender interface {
 }
 
 // A SampleChecker is an Appender whose layout cannot hold every sample. Its Append
-// refuses a batch that has such samples, and stores nothing of it; callers that
-// want the others stored check before they fill a batch. Create refuses a series
-// that cannot be held. All these errors are *InputErrors.
+// refuses a batch that has such samples, and stores nothing of it. Callers that want
+// the other samples stored check each sample before they add it. Create refuses a
+// series that the layout cannot hold. All these errors are *InputErrors.
 type SampleChecker interface {
-	// CheckSample says why a sample cannot be stored, nil if it can. value is as in
-	// Sample; of a variable kind, data has the bytes instead.
+	// CheckSample says why a sample cannot be stored; nil means that it can. value is
+	// as in Sample; for a variable kind, data has the bytes instead.
 	CheckSample(k model.Kind, ms int64, value uint64, data []byte, ttl uint32) error
 }
 
@@ -126,17 +127,18 @@ type Viewer interface {
 // All methods but Close may be called by many goroutines at once.
 type View interface {
 	// Select yields the series that match, each once, ordered by model.Series.Compare
-	// unless any order will do. It may yield a series that has no sample in the range
-	// (the store decides how coarsely it looks), never leave one out that has. A series
-	// that comes or goes meanwhile may be yielded or not.
+	// unless Selection.AnyOrder is set. It yields every series that has a sample in the
+	// range. It may also yield others, since the store decides how coarsely it looks. A
+	// series that is created or deleted during the iteration may be yielded or not.
 	//
-	// Nothing is looked up before the iteration begins, and each one looks again. An
-	// error ends it, and comes with a zero Series. The end of ctx is noticed before
-	// SelectAhead more series, the end of the View at once, as ErrClosed.
+	// The store looks nothing up before the iteration begins, and looks again for each
+	// iteration. An error ends the iteration, and comes with a zero Series. After ctx
+	// has ended, at most SelectAhead more series are yielded; after the View was
+	// closed, the iteration ends at once with ErrClosed.
 	//
-	// The caller may stop at any series: then nothing goes on, and nothing is held but
-	// what the View holds anyway. No lock is held while the caller has a series, so it
-	// may read that, select others and write meanwhile.
+	// The caller may stop at any series: no work then continues, and the iteration
+	// releases all that it held. No lock is held while the caller has a series, so the
+	// caller may read that series, select others and write.
 	Select(ctx context.Context, sel Selection) iter.Seq2[Series, error]
 
 	// Read opens a cursor over one series of this View.
@@ -144,27 +146,27 @@ type View interface {
 
 	// Names lists metric names, tag names or tag values in the order of
 	// model.CompareNames, each once. more reports that the limit cut the list.
-	// Names of which no sample is left are not listed.
+	// Names without a sample are not listed.
 	Names(ctx context.Context, q NamesQuery) (names []string, more bool, err error)
 
 	Close() error
 }
 
-// A PartialView is a View that can answer from a part of the store while another
-// part cannot be reached. Not every View is one.
+// A PartialView is a View that can answer from one part of the store while another
+// part is unavailable. Not every View is one.
 type PartialView interface {
-	// AllowPartial makes Select and Names answer with what can be reached, from
-	// then on. Without it they fail.
+	// AllowPartial makes later calls of Select and Names answer from the available
+	// parts. Without it they fail if a part is unavailable.
 	AllowPartial()
 
-	// Missing says which part was asked and could not be reached, a
-	// *UnavailableError; nil if none.
+	// Missing says which part was asked and was unavailable, as an
+	// *UnavailableError; nil if there was none.
 	Missing() error
 }
 
 // A Tracer is a View that can say what it has done so far. Not every View is one.
 type Tracer interface {
-	// Trace returns counts by name, in an order that stays. Names are in
+	// Trace returns counts by name, always in the same order. Names are in
 	// snake_case.
 	Trace() []Count
 }
@@ -187,29 +189,28 @@ type Selection struct {
 	Matchers []model.Matcher
 	Range    model.TimeRange
 
-	// Metrics, if there are any, take the place of Metric: the series are those of all
-	// metrics whose name satisfies each of them. Their tags are not looked at. AnyMetric
-	// is one for all metrics.
+	// Metrics, if not empty, replaces Metric: it selects the series of every metric
+	// whose name satisfies all of these matchers. Only their patterns and values count,
+	// not their tag names. AnyMetric is a matcher that every metric satisfies.
 	Metrics []model.Matcher
 
-	// Limit bounds the number of series; 0 means no bound. Where more match, the
-	// iteration ends with a *LimitError that names LimitKey, in place of the first
-	// series too many at the latest. A store that knows sooner says so before it yields
-	// any.
+	// Limit bounds the number of series; 0 means no bound. If more match, the
+	// iteration ends with a *LimitError that names LimitKey. The error comes in place
+	// of series Limit+1 at the latest, or before the first one if the store already
+	// knows the number.
 	Limit    int
 	LimitKey string
 
-	// AnyOrder lets the store yield the series in whatever order costs it
-	// least, best that in which it reads them fastest. A store that has to sort holds
-	// something of each series until the end.
+	// AnyOrder lets the store yield the series in the order that is cheapest for it,
+	// preferably the one in which it reads them fastest. Sorting needs memory for each
+	// series until the end.
 	AnyOrder bool
 }
 
 // SelectAhead is how many series a store may yield after the context has ended.
 const SelectAhead = 1024
 
-// LimitCheck returns the *LimitError of a selection that n series match, nil if it may
-// have as many.
+// LimitCheck returns a *LimitError if n series exceed the limit of the selection.
 func (s *Selection) LimitCheck(n int64) error {
 	if s.Limit <= 0 || n <= int64(s.Limit) {
 		return nil
@@ -217,7 +218,7 @@ func (s *Selection) LimitCheck(n int64) error {
 	return &LimitError{Limit: s.LimitKey, Max: int64(s.Limit), Need: n, What: s.what()}
 }
 
-// SelectNone yields no series but an error.
+// SelectNone yields an error and no series.
 func SelectNone(err error) iter.Seq2[Series, error] {
 	return func(yield func(Series, error) bool) { yield(Series{}, err) }
 }
@@ -233,30 +234,30 @@ type ReadOptions struct {
 	// samples or all. It is not used together with Limit.
 	Summarize *Summary
 
-	// Stale shows markers of staleness, samples of a Double series whose value is
-	// model.StaleMarker. Otherwise they are left out, and do not count against Limit.
-	// Each takes the place of an older sample of its time in both cases. Statistics and
-	// buckets never have them.
+	// Stale shows staleness markers: samples of a Double series whose value is
+	// model.StaleMarker. Without it, markers are left out and do not count against Limit.
+	// In both cases a marker replaces an older sample of the same time. Statistics and
+	// buckets never include markers.
 	Stale bool
 
-	// Buckets says what becomes of samples that the store has thinned out.
+	// Buckets says how the cursor shows samples that the store has downsampled.
 	Buckets BucketMode
 
-	// Needs are, only for BucketsOnly, the columns of buckets that will be looked at beside
-	// those that are always filled.
+	// Needs are the columns of buckets that the caller will look at, beside those that
+	// are always filled. It matters for BucketsOnly alone.
 	Needs model.StatSet
 
 	// Sketches asks for the sketches of buckets, and for Block.Aggregates where samples
 	// stand for buckets. It is not used together with Summarize.
 	Sketches bool
 
-	// Stages, if not nil, is told which stages were read, by a store that thins out
-	// samples.
+	// Stages, if not nil, records which stages were read. Only a store that downsamples
+	// fills it.
 	Stages *StageLog
 }
 
-// A Bucket is what a store has left of the samples of a series from StartMS on, for
-// StepMS, after it has thinned them out.
+// A Bucket is what remains of the samples of a series in the StepMS milliseconds from
+// StartMS on, after the store has downsampled them.
 type Bucket struct {
 	StartMS, StepMS int64
 	model.Aggregate
@@ -291,7 +292,7 @@ func (b *Buckets) Append(o *Buckets) {
 	b.Aggregates.Append(&o.Aggregates)
 }
 
-// Slice returns buckets from to to, without the last. They share b's memory.
+// Slice returns the buckets with indexes in [from, to). They share b's memory.
 func (b *Buckets) Slice(from, to int) Buckets {
 	return Buckets{b.StepMS[from:to], b.Aggregates.Slice(from, to)}
 }
@@ -300,9 +301,9 @@ func (b *Buckets) Slice(from, to int) Buckets {
 type BucketMode uint8
 
 const (
-	// BucketsAsSamples shows each bucket as one sample at its beginning, with the value
-	// that the series' policy makes of it, or as statistics where these may replace
-	// samples and the bucket lies in one of their spans.
+	// BucketsAsSamples shows each bucket as one sample at its start, with the value that
+	// the series' policy derives from it. If the read has a Summary and the bucket lies
+	// within one of its spans, the bucket is shown as statistics instead.
 	BucketsAsSamples BucketMode = iota
 	WithoutBuckets              // samples only
 	BucketsOnly                 // blocks of buckets, those that begin in the range
@@ -312,11 +313,11 @@ const (
 // into runs.
 type Summary struct {
 	// Final cuts time into spans: it returns the last instant of the span that
-	// ms is in, which is ms at least. A run has samples of one span only. The
-	// store asks about times inside the range of the read.
+	// contains ms. A run has samples of one span only. The store calls Final only
+	// with times inside the range of the read.
 	Final func(ms int64) int64
 
-	// Needs are the statistics that will be looked at.
+	// Needs are the statistics that the caller will look at.
 	Needs model.StatSet
 }
 
@@ -332,17 +333,17 @@ type Cursor interface {
 	Close()
 }
 
-// A Block is samples in the order asked for, each time once: either as Columns
-// or, if Stats is not nil, as statistics of one run after the other. Blocks do not
-// overlap and follow each other in that order, and so do runs; the first sample of
-// a run is the earliest whatever the order. TTLs are not filled.
+// A Block holds samples in the requested order, with distinct times: as Columns or,
+// if Stats is not nil, as statistics of consecutive runs. Blocks do not overlap and
+// follow each other in the requested order; so do runs. The first sample of a run is
+// the earliest one in either order. TTLs are not filled.
 type Block struct {
 	model.Columns
 	Stats   []model.Stats
 	Buckets *Buckets // not nil only for BucketsOnly
 
-	// Aggregates, if not nil, has for each sample the bucket that it stands for, one
-	// without a count where it stands for itself. See ReadOptions.Sketches.
+	// Aggregates, if not nil, has for each sample the bucket that the sample stands for.
+	// A plain sample has a bucket with a count of 0. See ReadOptions.Sketches.
 	Aggregates []model.Aggregate
 }
 
@@ -365,13 +366,14 @@ type NamesQuery struct {
 	After   string         // names that come after this one
 	Limit   int
 
-	// Delimiter, if not 0, lists one level of a tree instead: of each name that goes
-	// on after Prefix with it, only the part up to and with it, each part once. It is
-	// an ASCII character below 0x7f, for MetricNames without a Pattern.
+	// Delimiter, if not 0, lists one level of a tree: a name that contains Delimiter
+	// after Prefix is cut behind the first one there, and each result is listed once.
+	// Delimiter is an ASCII character below 0x7f. It needs MetricNames without a
+	// Pattern.
 	Delimiter byte
 }
 
-// Entry is what is listed for a name that begins with Prefix.
+// Entry returns what q lists for a name that begins with Prefix.
 func (q *NamesQuery) Entry(name string) string {
 	if q.Delimiter != 0 {
 		if i := strings.IndexByte(name[len(q.Prefix):], q.Delimiter); i >= 0 {
@@ -381,8 +383,8 @@ func (q *NamesQuery) Entry(name string) string {
 	return name
 }
 
-// Beyond returns where to go on after an entry: a text that no name with this entry
-// reaches. ok is false if only the one name has this entry.
+// Beyond returns where to continue after an entry: a text that is greater than every
+// name with this entry. ok is false if the entry is a single name.
 func (q *NamesQuery) Beyond(entry string) (from string, ok bool) {
 	last := len(entry) - 1
 	if q.Delimiter == 0 || last < len(q.Prefix) || entry[last] != q.Delimiter {
@@ -391,7 +393,7 @@ func (q *NamesQuery) Beyond(entry string) (from string, ok bool) {
 	return entry[:last] + string(rune(q.Delimiter+1)), true
 }
 
-// Check says what is wrong with q, an *InputError; nil if nothing is.
+// Check returns an *InputError if q is invalid.
 func (q *NamesQuery) Check() error {
 	switch {
 	case q.Kind > TagValues:
@@ -406,11 +408,11 @@ func (q *NamesQuery) Check() error {
 type Deleter interface {
 	// Delete removes the samples of the matching series whose time is in the
 	// range. When it returns, they are invisible to every View opened from
-	// then on and stay so after a restart. Later writes are not touched. A
-	// series without samples left is gone from Select and Names. An empty
-	// Metric is an *InputError. Deletions of one request are given together,
-	// since a store may read its index once for all; after an error some of
-	// them may be done.
+	// then on and stay so after a restart. Later writes are not affected. A
+	// series without samples disappears from Select and Names. An empty
+	// Metric is an *InputError. Callers pass the deletions of one request
+	// together, since a store may read its index once for all of them. After an
+	// error, some deletions may have been applied.
 	Delete(ctx context.Context, deletions ...Deletion) error
 }
 
@@ -420,25 +422,25 @@ type Deletion struct {
 	Matchers []model.Matcher
 	Range    model.TimeRange
 
-	// Only, if not nil, is the one series that is meant, of those that match.
+	// Only, if not nil, restricts the deletion to this one of the series that match.
 	// [DeletionOf] sets it.
 	Only *model.Series
 }
 
 // DeletionOf removes samples of one series, and none of series with more tags or
-// of another type. KairosDB's oldest form keeps longs and doubles of the same tags
-// in one row; there both are removed.
+// of another type. There is one exception: KairosDB's oldest row format keeps longs
+// and doubles of the same tags in one row, and both are removed.
 func DeletionOf(s model.Series, r model.TimeRange) Deletion {
 	return Deletion{Metric: s.Metric, Matchers: model.Matchers(s.Tags.Slice()), Range: r, Only: &s}
 }
 
-// Means reports whether a series is one of those that samples are removed of.
+// Means reports whether the deletion applies to a series.
 func (d *Deletion) Means(s model.Series) bool {
 	return s.Metric == d.Metric && (d.Only == nil || *d.Only == s) && model.MatchesAll(d.Matchers, s.Tags)
 }
 
-// KeyValues is KairosDB's metadata: text by service, service key and key, none
-// of which is empty.
+// KeyValues is KairosDB's metadata: a text for each service, service key and key.
+// None of the three is empty.
 type KeyValues interface {
 	Get(ctx context.Context, service, serviceKey, key string) (Value, error) // ErrNotFound
 	Set(ctx context.Context, service, serviceKey, key, value string) error
@@ -450,9 +452,9 @@ type KeyValues interface {
 	// Keys yields the keys that begin with prefix, ascending.
 	Keys(ctx context.Context, service, serviceKey, prefix string) iter.Seq2[string, error]
 
-	// Modified is when a key of the service key was last set or unset, the
-	// zero time if never. Of a service that is not OwnService a store may forget
-	// the time together with the last key.
+	// Modified returns when a key of the service key was last set or unset, the
+	// zero time if never. A store may forget the time together with the last key,
+	// unless the service is an OwnService.
 	Modified(ctx context.Context, service, serviceKey string) (time.Time, error)
 }
 

@@ -1,5 +1,5 @@
-// Package storetest says what the words of package store mean, as tests that
-// every store passes unchanged, in the manner of testing/fstest.
+// Package storetest is the contract of package store as tests that every store
+// passes unchanged, in the manner of testing/fstest.
 //
 // A store's own test hands over a [Harness]: how to open the store, and how to
 // flush, merge or crash it where it can do that.
@@ -14,9 +14,9 @@
 //			storetest.Config{Name: "tiny files", New: newTinyHarness})
 //	}
 //
-// [Run] tells stories with a known end. [RunMetamorphic] does random operations
-// and compares each answer with that of [Reference], the simplest store there
-// is. Reference is also a test double for whatever needs a store.
+// [Run] runs scripts with known answers. [RunMetamorphic] does random operations
+// and compares each answer with that of [Reference], the simplest possible store.
+// Reference is also a test double for code that needs a store.
 //
 // # The groups of Run
 //
@@ -40,21 +40,21 @@
 //	concurrent    writers, readers, deletes and maintenance at once
 //
 // Each test has an empty store of its own. The first nine groups are the files
-// in scripts; each of their stories is told five times: as it stands, and with
+// in scripts. Each of their scripts runs five times: as it stands, and with
 // a flush, a merge, a reopening or a crash after each step that changes
-// something. What the contract leaves open is not tested: how coarsely Select
+// something. The tests leave out what the contract leaves open: how coarsely Select
 // looks at a range, how a series is cut into blocks, and whether a sample that
-// is gone on arrival hides an earlier one of the same time.
+// has expired on arrival hides an earlier one of the same time.
 //
-// A marker of staleness is no value: it is shown only where ReadOptions.Stale asks for it.
-// Of a run of samples that holds another NaN, statistics are NaN for min, max and
-// sum, which is what an aggregator over the samples would say.
+// A staleness marker is no value: a read shows it only if ReadOptions.Stale is set.
+// If a run of samples contains another NaN, its min, max and sum are NaN, as an
+// aggregator over the samples would compute them.
 //
 // # The script language
 //
 // One operation per line; its answer follows, indented by two spaces. An
-// operation that just succeeds has no answer, one without results answers
-// (none).
+// operation that returns nothing but success has no answer. A query without
+// results answers (none).
 //
 //	append SERIES TIME=VALUE[~TTL]... [; SERIES ...]   one batch
 //	read SERIES [-from=TIME] [-to=TIME] [-desc] [-limit=N] [-summarize=all|some|none]
@@ -77,11 +77,11 @@
 // Names and texts may be written as Go strings in double quotes. A read with
 // -summarize checks every statistic against the samples and answers with the
 // samples that blocks and statistics together stand for. A select leaves out
-// series without a sample in the range, unless it is -raw. Names and raw
-// selects are asked for after a merge once a sample with a time-to-live was
-// written, since its name may outlive it until then. A held view stays open
-// until the next hold or reopening; look says whether it still shows what it
-// must, and only what it may.
+// series without a sample in the range, unless it is -raw. Once a script has
+// written a sample with a time-to-live, the runner merges before each names and
+// each raw select, since a name may outlive its samples until a merge. A held view
+// stays open until the next hold or reopening; look checks that the view still
+// shows all that it must, and nothing that it must not.
 //
 // # Flags
 //

@@ -10,8 +10,8 @@ import (
 )
 
 // A Harness is one store under test: an empty place for data and the means to
-// open it again and again. Open is required; every other field may be nil, and
-// what needs it is then skipped or done the plain way.
+// open it repeatedly. Open is required; every other field may be nil. Tests that
+// need a missing field are skipped or use the default that the field describes.
 //
 // Flush and Merge are also called while other goroutines use the store, never
 // both at once. They report failure by tb.Errorf, since they may run in a
@@ -22,7 +22,7 @@ type Harness struct {
 	// was acknowledged before.
 	Open func(tb testing.TB) store.Store
 
-	// Flush moves what is held in memory to where it rests, for example from
+	// Flush moves samples from memory to permanent storage, for example from
 	// the head into block files, and returns when it is done.
 	Flush func(tb testing.TB, s store.Store)
 
@@ -50,9 +50,9 @@ type Harness struct {
 	// that the store's layout can hold. 0 means that there is no such bound.
 	MaxText int
 
-	// CannotHold says of a sample whether the store's layout cannot hold it: such a
-	// store is a store.SampleChecker. value are the bits of a fixed kind, data the
-	// bytes of a variable one. nil means that it holds all.
+	// CannotHold reports whether the store's layout cannot hold a sample; such a
+	// store is a store.SampleChecker. value has the bits of a fixed kind, data the
+	// bytes of a variable kind. nil means that the store can hold every sample.
 	CannotHold func(k model.Kind, ms int64, value uint64, data string) bool
 }
 

@@ -487,8 +487,8 @@ func (c *referenceCursor) Close() {
 	c.err = cmp.Or(c.err, store.ErrClosed)
 }
 
-// summaryOf cuts samples, in either order, into runs. What the summary does not need
-// has values that would be noticed if they were used.
+// summaryOf cuts samples, in either order, into runs. Statistics that the summary does
+// not need get conspicuous values, so that a test fails if they are used.
 func summaryOf(kind model.Kind, samples []referenceSample, s *store.Summary) (all []model.Stats) {
 	for len(samples) > 0 {
 		n := 1

@@ -150,8 +150,8 @@ func (e *env) first(sequence iter.Seq2[store.Series, error], n int) []store.Seri
 	return list
 }
 
-// selectStopped stops at each series. The view can be closed then, and the store
-// written to and deleted from. Those who run the tests look for goroutines that are left.
+// selectStopped stops at each series. After that, the view can be closed and the store
+// takes writes and deletes. The packages that run these tests check for leaked goroutines.
 func selectStopped(e *env) {
 	const n = 12
 	want := e.wide(n)
@@ -392,8 +392,8 @@ func selectLater(e *env) {
 	}
 }
 
-// selectBesideChanges selects while others write, delete and maintain. Series that are
-// not touched are there, each once and in order, and no series that never was.
+// selectBesideChanges selects during writes, deletes and maintenance. Every untouched
+// series is yielded once and in order, and no series that never existed.
 func selectBesideChanges(e *env) {
 	const still, rounds = 600, 15
 	e.wide(still)
