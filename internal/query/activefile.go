@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// An ActiveFile names the queries that have run for activeAfter in a file, so that after a
-// crash the next start can say what was going on. The file outlives the process, not
-// the machine: it is never synced.
+// An ActiveFile lists the queries that have run for activeAfter in a file, so that after a
+// crash the next start can log which queries were running. The file survives a crash of
+// the process, but not of the machine: it is never synced.
 //
 // It has slots of activeSlot bytes, one for each query. A slot begins with a line of
 // JSON, or with a blank while it is free. The bytes after that are left over from
@@ -44,9 +44,9 @@ const (
 	activeText = activeSlot / 8 // JSON may write a byte as six
 )
 
-// OpenActiveFile opens or makes the file with slots for this many queries, and
-// returns those that an earlier process left in it. Further queries are not named.
-// Only one process may have the file open.
+// OpenActiveFile opens or creates the file with slots for this many queries, and
+// returns the queries that an earlier process left in it. While all slots are taken,
+// further queries are not listed. Only one process may have the file open.
 func OpenActiveFile(path string, slots int, log *slog.Logger) (*ActiveFile, []ActiveQuery, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -70,8 +70,8 @@ func OpenActiveFile(path string, slots int, log *slog.Logger) (*ActiveFile, []Ac
 	return f, left, nil
 }
 
-// readActive returns what slots hold; one that was not written whole is passed
-// over.
+// readActive returns the queries in the slots, without those that were not written
+// completely.
 func readActive(r io.Reader) ([]ActiveQuery, error) {
 	var left []ActiveQuery
 	slot := make([]byte, activeSlot)

@@ -12,10 +12,11 @@ import (
 // bucketWords is how many words all columns of a bucket have.
 const bucketWords = 8
 
-// AppendBuckets appends what the store has thinned out of a number, the buckets that begin
-// in a range, by time, of those with one beginning the wider first. Those of the long and
-// the double series of a number are both there. needs are the columns that are filled
-// beside those that always are; to has no others. What is appended is taken from l.
+// AppendBuckets appends the buckets to which the store has downsampled a number and that
+// begin in a range. They are ordered by start; of buckets with the same start, the wider
+// comes first. Buckets of the long and of the double series are both included. needs are
+// the columns to fill beside those that are always filled; to has no others. The memory
+// of the appended buckets is taken from l.
 func (s *Session) AppendBuckets(to *store.Buckets, n Number, within model.TimeRange, needs model.StatSet, l *Lease) error {
 	if len(n.parts) > 1 {
 		return s.appendSorted(to, n, within, needs, l)

@@ -91,20 +91,20 @@ func (b *budget) close() {
 	}
 }
 
-// A Lease is what one owner took from the budget of a session. It is safe for many
-// goroutines.
+// A Lease is the memory that one owner has taken from the budget of a session. It is safe
+// for concurrent use.
 type Lease struct {
 	budget *budget
 	held   atomic.Int64
 }
 
-// Lease returns one that holds nothing.
+// Lease returns an empty Lease.
 func (s *Session) Lease() Lease { return Lease{budget: &s.budget} }
 
 // Reserve takes n bytes that are held until the session is closed.
 func (s *Session) Reserve(n int64) error { return s.budget.take(n) }
 
-// Take reserves n bytes. It waits and fails as budgets do.
+// Take reserves n bytes until Release. It waits for memory and fails as Reserve does.
 func (l *Lease) Take(n int64) error {
 	if err := l.budget.take(n); err != nil {
 		return err

@@ -21,8 +21,8 @@ type Config struct {
 
 	Workers int `tune:"workers"` // goroutines that read series for one query; at most one per processor is used
 	// MaxQueued bounds the queries that wait for a free place, and the deletes that wait for
-	// others to end. Further ones are refused as overload. MaxWait is what ends a wait: so many
-	// that are served within it do not exist, and each holds little.
+	// others to end. Further ones are refused as overload. It can be large, since each waiter
+	// holds little memory and MaxWait ends each wait.
 	MaxQueued int `tune:"max_queued"`
 }
 
@@ -44,7 +44,7 @@ func DefaultConfig() Config {
 // place, and as many as may wait, since queries that have begun may wait as well.
 func (c Config) ActiveSlots() int { return c.MaxConcurrent + c.MaxQueued }
 
-// Validate reports all values that make no sense.
+// Validate reports all invalid values.
 func (c Config) Validate() error {
 	return errors.Join(
 		units.Positive("query.max_series", c.MaxSeries),

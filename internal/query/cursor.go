@@ -93,9 +93,9 @@ type Scan struct {
 	reduced int64 // runs that came as statistics
 }
 
-// Read gives the samples of a series to the Reducer. Of a sum that is needed, each
-// run of several samples is finite: where statistics have no such sum, Read reads the
-// samples.
+// Read gives the samples of a series to the Reducer. If the Reducer needs sums, the sum of
+// each run of several samples is finite: where the statistics have no finite sum, Read
+// reads the samples themselves.
 func (c *Scan) Read(series store.Series, within model.TimeRange) error {
 	rest, err := c.read(series, store.ReadOptions{Range: within, Summarize: &c.Summary, Buckets: c.Buckets})
 	if err == nil && rest != nil {
@@ -134,9 +134,9 @@ func (c *Scan) read(series store.Series, o store.ReadOptions) (rest *model.TimeR
 	}
 }
 
-// overflow returns the first run whose sum is needed, and did not fit a double or is
-// of a sample that is not finite; -1 if there is none. Read one by one, the samples may
-// have a sum.
+// overflow returns the first run whose sum is needed but not finite, because it does not
+// fit a double or a sample is not finite; -1 if there is none. The samples may still have
+// a sum if they are read one by one.
 func (c *Scan) overflow(runs []model.Stats) int {
 	if c.Summary.Needs&model.StatSum != 0 {
 		for i := range runs {

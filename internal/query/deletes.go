@@ -15,9 +15,9 @@ import (
 // its log record to be written, and deletes that wait share one write.
 const leastDeletes = 4
 
-// deletes limits the deletes that clients ask for. They have places of their own: a
-// delete is not cut into turns, and with Cassandra it waits for the cluster, so that a
-// few would keep all queries out.
+// deletes limits the deletes that clients request. They have places of their own: a
+// delete does not take turns, and over Cassandra it waits for the cluster, so a few
+// deletes would block all queries.
 type deletes struct {
 	places
 	waiting atomic.Int64

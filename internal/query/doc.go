@@ -1,6 +1,6 @@
-// Package query is where requests for stored samples get their place, their limits
-// and their cursors. It knows nothing of HTTP or of a query language: a language stands
-// on a [Session], and languages share no operators, only this engine.
+// Package query admits requests for stored samples, limits them, and gives them
+// cursors. It knows nothing of HTTP or of a query language. Each language works on a
+// [Session]; languages share this engine but no operators.
 //
 // # A request
 //
@@ -23,16 +23,16 @@
 //
 // A session is limited in series, samples, memory and time, and only so many run
 // at once while a bounded number wait. Each limit is a *store.LimitError that
-// names its configuration key. What a language holds it takes from a [Lease]; what it
-// produces without reading it counts against Session.MaxSamples. All loops look at the
-// context at least once per block of samples, or by Session.Tick, so that a query stops
-// within milliseconds of cancel, disconnect or timeout.
+// names its configuration key. A language takes the memory that it holds from a [Lease].
+// Points that it generates without reading samples count against Session.MaxSamples. All
+// loops check the context at least once per block of samples, or by Session.Tick, so
+// that a query stops within milliseconds of cancel, disconnect or timeout.
 //
 // # Turns
 //
-// While queries wait for a place, one that has computed for 20 ms makes room and waits for its
-// next turn. While there are several, each lets other goroutines run each millisecond. So
-// short queries are done soon beside any number of long ones.
+// While queries wait for a place, a query that has computed for 20 ms gives up its place and
+// waits for its next turn. While there are several queries, each yields to other goroutines
+// every millisecond. So short queries finish soon beside any number of long ones.
 //
 // # Tenants
 //
@@ -43,5 +43,6 @@
 // # Watching
 //
 // Session.Stats says what a session did and, for a Request with Trace, where its time
-// went. Engine.WriteDown keeps a file of what runs for the start after a crash.
+// went. Engine.WriteDown keeps the running queries in a file, which the next start reads
+// after a crash.
 package query

@@ -18,14 +18,14 @@ import (
 	"varve/internal/store"
 )
 
-// A BusyError says that no place became free for a query. Trying again later
-// may help.
+// A BusyError says that a query found no free place or memory in time. Trying again
+// later may help.
 type BusyError struct{ Limit *store.LimitError }
 
 func (e *BusyError) Error() string { return e.Limit.Error() }
 func (e *BusyError) Unwrap() error { return e.Limit }
 
-// A ComputeError says that a step of a query cannot work on the points it met.
+// A ComputeError says that a step of a query cannot process the points that it got.
 type ComputeError struct{ Reason string }
 
 func (e *ComputeError) Error() string { return e.Reason }
@@ -54,8 +54,8 @@ type Engine struct {
 	begun   atomic.Int64 // len(running), without the lock
 }
 
-// New returns an Engine. config must be valid; now is the clock of relative
-// things and of ages.
+// New returns an Engine. config must be valid; now is the clock for relative
+// times and for ages.
 func New(s store.Viewer, config Config, r prometheus.Registerer, now func() time.Time) *Engine {
 	e := &Engine{
 		store: s, now: now,
@@ -77,8 +77,8 @@ func New(s store.Viewer, config Config, r prometheus.Registerer, now func() time
 // first query.
 func (e *Engine) Share(t *Turns) { e.places.all = t }
 
-// SetLimits changes what queries that begin from now on may use, and how many run
-// at once. TotalMemory and Workers stay as they are. config must be valid.
+// SetLimits changes how many queries run at once, and the limits of queries that begin
+// later. TotalMemory and Workers stay as they are. config must be valid.
 func (e *Engine) SetLimits(config Config) {
 	had := e.config.Load()
 	config.TotalMemory, config.Workers = had.TotalMemory, had.Workers

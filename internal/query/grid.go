@@ -11,7 +11,7 @@ import (
 )
 
 // A Grid cuts time into N spans of StepMS each. Span i begins at StartMS + i*StepMS.
-// What lies beyond the end of time is empty.
+// Spans beyond the last representable time are empty.
 type Grid struct {
 	StartMS int64
 	StepMS  int64
@@ -63,17 +63,17 @@ type GridFold struct {
 	kept    Columns
 }
 
-// GridFold returns one that takes its memory from l.
+// GridFold returns a GridFold that takes its memory from l.
 func (s *Session) GridFold(l *Lease) *GridFold {
 	f := &GridFold{lease: l}
 	f.Scan = Scan{Session: s, Into: f, Buckets: store.WithoutBuckets}
 	return f
 }
 
-// Fold aggregates a number by the spans of a grid. What a store has thinned out is left
-// out; see Session.AppendBuckets. needs are the columns wanted beside Count. The columns
-// are valid until the next call. Statistics of the store serve instead of samples, but for
-// numbers of two types.
+// Fold aggregates a number by the spans of a grid. It leaves out samples that the store
+// has downsampled; see Session.AppendBuckets. needs are the columns wanted beside Count.
+// The columns are valid until the next call. Fold uses statistics of the store instead of
+// samples, except for a number that has both a long and a double series.
 func (f *GridFold) Fold(n Number, g Grid, needs model.StatSet) (Columns, error) {
 	if g.StepMS <= 0 || g.N < 0 {
 		return Columns{}, &store.InputError{Reason: fmt.Sprintf("a grid of %d ms by %d spans: the step must be more than 0, the number not negative", g.StepMS, g.N)}

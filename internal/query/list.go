@@ -8,9 +8,9 @@ import (
 	"varve/internal/store"
 )
 
-// SeriesBytes is what a session takes from a lease for a series that it collects: two
-// lists, a List and one that its user makes of that. The series' own strings are the
-// store's.
+// SeriesBytes is the memory that a session takes from a lease for each series that it
+// collects: an entry in a List, and one in the list that the caller makes from it. The
+// strings of the series belong to the store.
 const SeriesBytes = 2 * 72
 
 // A List is series in the order in which they were selected. It is held in pieces, so
@@ -70,9 +70,10 @@ func (l *List) Add(s store.Series, lease *Lease) error {
 	return nil
 }
 
-// Collect returns the series that match, at most query.max_series, of those that keep
-// reports true for; nil keeps all. What it holds, and what a second list of them
-// would take, is taken from l while it grows. The goroutine of the session calls it.
+// Collect returns the series that match and for which keep returns true; a nil keep
+// keeps all. More than query.max_series matches are an error. The memory of the list,
+// and of a second list of the same series, is taken from l while the list grows. Only
+// the goroutine of the session may call Collect.
 func (s *Session) Collect(want store.Selection, l *Lease, keep func(model.Type) bool) (List, error) {
 	defer since(&s.trace.index, time.Now())
 	c := collecting{session: s, lease: l, keep: keep}

@@ -11,8 +11,8 @@ import (
 )
 
 // A NamesFilter narrows a list of names to those of series that match and have
-// samples near a range of time: a store may look as coarsely as it does for
-// Select.
+// samples near a time range. The store decides how coarsely it looks at the range, as
+// for Select.
 type NamesFilter struct {
 	Matchers []model.Matcher
 	Range    model.TimeRange
@@ -34,7 +34,7 @@ func (s *Session) Names(q store.NamesQuery, filter NamesFilter) (names []string,
 	return names, more, s.Cause(err)
 }
 
-// NamesPage lists names that q asks for, whatever series they are of.
+// NamesPage lists the names that q asks for, without a filter.
 func (s *Session) NamesPage(q store.NamesQuery) (names []string, more bool, err error) {
 	defer since(&s.trace.index, time.Now())
 	if names, more, err = s.view.Names(s.ctx, q); err == nil {
@@ -83,7 +83,8 @@ func (s *Session) metricNames(q store.NamesQuery, filter NamesFilter) ([]string,
 	return found, false, nil
 }
 
-// hasSeries asks for one series. That there are more is an answer too.
+// hasSeries selects with a limit of one series. The error that the limit is reached
+// also means yes.
 func (s *Session) hasSeries(metric string, filter NamesFilter) (has bool, err error) {
 	for _, err := range s.view.Select(s.ctx, store.Selection{
 		Metric: metric, Matchers: filter.Matchers, Range: filter.Range, AnyOrder: true,

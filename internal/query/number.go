@@ -10,9 +10,9 @@ import (
 
 // A Number is a series of numbers as a language without value types sees it: the
 // samples of the long and of the double series of one metric and tag set, as doubles.
-// Where both have a sample at one time, that of the double series counts. The type
-// decides because it is the same in every store and after every replay, while the
-// order in which the two were written is not known to a reader.
+// If both have a sample at the same time, that of the double series counts. The type
+// decides because it is the same in every store and after every replay; a reader does
+// not know which of the two samples was written last.
 type Number struct {
 	Metric string
 	Tags   model.Tags
@@ -23,7 +23,7 @@ type Number struct {
 const numberBytes = 64
 
 // SelectNumbers returns the numbers among the series that match, in the order of
-// model.Series.Compare. What the lists take is taken from l.
+// model.Series.Compare. The memory of the lists is taken from l.
 func (s *Session) SelectNumbers(want store.Selection, l *Lease) ([]Number, error) {
 	want.AnyOrder = false
 	series, err := s.Collect(want, l, isNumber)
@@ -147,8 +147,8 @@ const seekBlocks = 2
 
 func (p *numberPart) ms() int64 { return p.block.Times[p.i] }
 
-// before is the order of samples of different types. Of one time, a double comes
-// first, and the other one is passed over.
+// before is the order of samples of different types. At the same time, the double
+// comes first, and the long is skipped.
 func (p *numberPart) before(o *numberPart) bool {
 	if p.ms() != o.ms() {
 		return p.ms() < o.ms()

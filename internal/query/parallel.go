@@ -7,11 +7,11 @@ import (
 	"varve/internal/work"
 )
 
-// Parallel calls f for 0..n-1, side by side where processors are left, as often as it
-// takes until each call has reported that its work is done. A call of f does at least a
-// part of its work, and ends when others are Due. Then all goroutines end, and the
-// goroutine of the session, which calls Parallel, lets other queries have their turn.
-// doing says what f does, for the error that a panic becomes.
+// Parallel calls f for each of 0..n-1, in parallel if processors are free, and repeats the
+// call for an index until f reports that the work of this index is done. A call of f does
+// at least a part of its work, and returns when other queries are Due. Then all goroutines
+// end, and the goroutine of the session, which calls Parallel, gives other queries their
+// turn. doing describes the work of f in the error that a panic becomes.
 //
 // All queries together use as many goroutines as may compute at once, or as one query may
 // use alone if that is more. So those of a tenant stay within its part of the processors:

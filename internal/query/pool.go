@@ -10,8 +10,8 @@ import (
 )
 
 // A pool is the memory of all queries and unsent answers together. A query that
-// finds it used up waits until others give memory back. It is safe for many
-// goroutines.
+// finds the pool exhausted waits until others release memory. A pool is safe for
+// concurrent use.
 type pool struct {
 	max     int64
 	maxWait atomic.Int64 // a time.Duration
@@ -23,7 +23,7 @@ type pool struct {
 }
 
 // acquire takes n bytes, or fails with a *BusyError after maxWait, so that
-// queries that wait for each other do not do so for ever.
+// queries do not wait for each other forever.
 func (p *pool) acquire(ctx context.Context, n int64) error {
 	freed, ok := p.try(n)
 	if ok {

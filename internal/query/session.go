@@ -11,21 +11,21 @@ import (
 	"varve/internal/store"
 )
 
-// A Request says who asks, and how the work for it is watched.
+// A Request says who sent a query, and how its work is observed.
 type Request struct {
 	Text   string // as the client wrote it, for the list of running queries
 	Client string // where it came from, likewise
 	Metric string // that is worked on first, likewise
 	Trace  bool   // measure all of Stats
 
-	// Partial lets the store answer without the part of it that is away: see
+	// Partial lets the store answer without parts that are unavailable: see
 	// Session.Missing.
 	Partial bool
 }
 
-// A Session is one request at work: it has a place among the queries that run, a
-// context, a budget, and a View. What it reads is counted against its limits. It is
-// used by one goroutine, but for the methods that say otherwise.
+// A Session is one running request: it has a place among the running queries, a
+// context, a budget, and a View. The samples that it reads count against its limits. A
+// Session is used by one goroutine, except for the methods that say otherwise.
 type Session struct {
 	engine  *Engine
 	config  *Config // when it began
@@ -106,9 +106,8 @@ func (e *Engine) newSession(ctx context.Context, q Request) *Session {
 	return s
 }
 
-// Missing says which part of the store could not be reached although it was asked,
-// nil if none. What the session answers without it lacks samples of that part, in
-// buckets too.
+// Missing says which part of the store was asked but unavailable; nil if there was
+// none. The answers of the session then lack the samples of that part, in buckets too.
 func (s *Session) Missing() error {
 	if part, ok := store.As[store.PartialView](s.view); ok {
 		return part.Missing()
@@ -116,8 +115,8 @@ func (s *Session) Missing() error {
 	return nil
 }
 
-// WorkOn says which metric of the request is worked on from now on, for the list of
-// running queries.
+// WorkOn records which metric of the request is computed next, for the list of running
+// queries.
 func (s *Session) WorkOn(index int, metric string) {
 	s.at.Lock()
 	s.at.index, s.at.metric = index, metric
@@ -173,20 +172,20 @@ func (s *Session) Started() time.Time { return s.start }
 // Workers is the most goroutines that Parallel uses.
 func (s *Session) Workers() int { return s.engine.workers }
 
-// MaxSamples is the number of samples that the session may read. A language holds
-// what it produces without reading against it, too.
+// MaxSamples is the number of samples that the session may read. Points that a language
+// generates without reading samples count against it too.
 func (s *Session) MaxSamples() int64 { return s.config.MaxSamples }
 
 // Samples is the number of samples that were read so far.
 func (s *Session) Samples() int64 { return s.samples.Load() }
 
-// Reread sets the number of samples back to what it was before some were read that
-// are to be read again.
+// Reread sets the number of samples back to an earlier value, before samples are read a
+// second time.
 func (s *Session) Reread(before int64) { s.samples.Store(before) }
 
-// Any reports whether one of the series that match is accepted. It stops at the first.
-// Where more than query.max_series match, it may be a *store.LimitError although there
-// is one. The goroutine of the session calls it.
+// Any reports whether at least one matching series is accepted. It stops at the first.
+// If more than query.max_series match, the result may be a *store.LimitError although one
+// of them would be accepted. Only the goroutine of the session may call Any.
 func (s *Session) Any(want store.Selection, accept func(model.Series) bool) (bool, error) {
 	defer since(&s.trace.index, time.Now())
 	want.AnyOrder = true
@@ -224,7 +223,7 @@ func (s *Session) limited(want store.Selection) iter.Seq2[store.Series, error] {
 	return s.view.Select(s.ctx, want)
 }
 
-// Cause replaces an error that only says that the context ended by why it did.
+// Cause replaces an error that only says that the context ended by the reason why it ended.
 func (s *Session) Cause(err error) error {
 	if err != nil && s.ctx.Err() != nil {
 		return context.Cause(s.ctx)
@@ -232,15 +231,15 @@ func (s *Session) Cause(err error) error {
 	return err
 }
 
-// lookEvery is how much work is done between two looks at the context: some
+// lookEvery is how much work is done between two checks of the context: some
 // milliseconds.
 const lookEvery = 1 << 14
 
 // Tick adds an amount of work, such as the number of steps that a point goes
-// through. Where the sum is large enough, it looks at the context and lets other
-// queries have their turn. The sum is of all streams of a session, since one of them
-// may have a single point. The goroutine of the session calls it, and must not hold
-// anything that a query needs to begin.
+// through. Once the sum is large enough, Tick checks the context and gives other
+// queries their turn. All streams of a session share the sum, since a stream may
+// have a single point. Only the goroutine of the session may call Tick, and it must
+// not hold anything that another query needs to begin.
 func (s *Session) Tick(work int) error {
 	if s.worked += work; s.worked < lookEvery {
 		return nil

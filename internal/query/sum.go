@@ -6,8 +6,8 @@ import (
 	"varve/internal/model"
 )
 
-// A Sum adds doubles without an overflow on the way: it is infinite only if the
-// whole is. So it does not depend on the order whether there is a result.
+// A Sum adds doubles without intermediate overflow: it is infinite only if the total
+// is. So whether a sum is finite does not depend on the order of the values.
 //
 //	1e308 + 1e308 - 1e308 = 1e308
 //

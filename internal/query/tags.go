@@ -14,17 +14,18 @@ type TagValues struct {
 	Values []string
 }
 
-// valueBytes is what a value takes that is collected, without its text, which the
-// store holds.
+// valueBytes is the memory of a collected value without its text, which the store
+// holds.
 const valueBytes = 64
 
-// keptBytes is what a store may keep of a series that it has yielded: that over
-// Cassandra keeps it until the end of the session.
+// keptBytes is the memory that a store may keep for a series that it has yielded. The
+// store over Cassandra keeps it until the end of the session.
 const keptBytes = 72
 
 // SelectTags collects the tags of the series that match, sorted by name; the order of
-// the selection does not matter. It keeps no list of the series. What the tags take,
-// and what the store may keep, is taken from l. The goroutine of the session calls it.
+// the selection does not matter. It keeps no list of the series. The memory of the tags,
+// and the memory that the store may keep, is taken from l. Only the goroutine of the
+// session may call SelectTags.
 func (s *Session) SelectTags(want store.Selection, l *Lease) ([]TagValues, error) {
 	defer since(&s.trace.index, time.Now())
 	return s.selectTags(want, l)
@@ -44,9 +45,9 @@ func (s *Session) selectTags(want store.Selection, l *Lease) ([]TagValues, error
 	return c.result()
 }
 
-// TagValuesBeside collects the tags of series, sorted by name. It does not let other
-// queries have their turn, so that any goroutine may call it. What the tags take is
-// taken from l; the list of series is paid for.
+// TagValuesBeside collects the tags of series, sorted by name. It gives other queries no
+// turn, so any goroutine may call it. The memory of the tags is taken from l; the caller
+// has already taken that of the list of series.
 func (s *Session) TagValuesBeside(series []store.Series, l *Lease) ([]TagValues, error) {
 	c := tagCollector{ctx: s.ctx, lease: l}
 	for i := range series {
@@ -87,7 +88,7 @@ func (c *tagCollector) tick(work int) error {
 	return c.session.Tick(work)
 }
 
-// lookTags is how many series are collected between two looks at context and memory.
+// lookTags is how many series are collected between two checks of context and memory.
 const lookTags = 1024
 
 func (c *tagCollector) add(tags model.Tags) error {
@@ -130,7 +131,7 @@ func (c *tagCollector) put(tags model.Tags) error {
 	return c.tick(at)
 }
 
-// charge takes the memory of what was found since it was last called.
+// charge takes the memory of the tags that were found since the last call.
 func (c *tagCollector) charge() error {
 	bytes := c.found*valueBytes + int64(c.n)*c.seriesBytes
 	err := c.lease.Take(bytes - c.charged)

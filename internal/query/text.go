@@ -56,8 +56,8 @@ func LaneOf(n int) Lane {
 	return SmallTexts
 }
 
-// texts are the requests that are read, wait to be parsed, are parsed, or have been
-// parsed and not ended. It is safe for many goroutines.
+// texts are the requests that are being read, wait to be parsed, are being parsed, or
+// have been parsed and have not ended. It is safe for concurrent use.
 type texts struct {
 	pool  *pool
 	max   int64 // bytes of a lane
@@ -83,9 +83,9 @@ func newTexts(p *pool, r prometheus.Registerer) *texts {
 	return t
 }
 
-// A Text is what a client sent to be parsed, such as the JSON of a query. It counts as
-// memory of queries from its first bytes until it is closed, which is to be when the
-// request has ended.
+// A Text is the body that a client sent, such as the JSON of a query. It counts as memory
+// of queries from its first bytes until it is closed. The caller closes it when the request
+// has ended.
 type Text struct {
 	engine *Engine
 	ctx    context.Context
@@ -107,9 +107,9 @@ func (e *Engine) NewText(ctx context.Context, text []byte) *Text {
 	return &Text{engine: e, ctx: ctx, bytes: text}
 }
 
-// ReadText reads a text to its end. Its errors are a *store.LimitError for one that is
-// too long, a *BusyError where other requests hold all memory that there is for
-// texts, and a *store.InputError if in fails.
+// ReadText reads a text to its end. It returns a *store.LimitError if the text is too
+// long, a *BusyError if other requests hold all memory for texts, and a
+// *store.InputError if in fails.
 func (e *Engine) ReadText(ctx context.Context, in io.Reader, limit TextLimit) (*Text, error) {
 	t := e.NewText(ctx, nil)
 	if err := t.read(in, limit); err != nil {
@@ -150,12 +150,11 @@ func (t *Text) grow(most int64) error {
 	return nil
 }
 
-// Bytes returns the text. Parse throws it away.
+// Bytes returns the text. It must not be called after Parse, which discards the text.
 func (t *Text) Bytes() []byte { return t.bytes }
 
-// Parse waits for its turn and calls f, which parses the text and may keep what it
-// makes of it until Close, but not the text. Its errors are those of f, or a
-// *BusyError.
+// Parse waits for its turn and calls f, which parses the text. f may keep the result
+// until Close, but not the text. Parse returns the error of f, or a *BusyError.
 func (t *Text) Parse(f func(text []byte) error) error {
 	length := int64(len(t.bytes))
 	if err := t.hold(parsedFactor*length, length); err != nil {
@@ -211,7 +210,7 @@ func (a *texts) refuse(limit *store.LimitError) error {
 	return &BusyError{limit}
 }
 
-// hold makes n bytes of memory what t, of so many bytes itself, takes.
+// hold sets the memory that t takes to n bytes. length is the length of its text.
 func (t *Text) hold(n, length int64) error {
 	if length <= freeText {
 		n = 0

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// turnTime is how long a query computes before others that wait have a turn.
+	// turnTime is how long a query computes before a waiting query gets a turn.
 	turnTime = 20 * time.Millisecond
 
 	// sliceTime is how long a query computes before other goroutines run, while there are
@@ -118,8 +118,9 @@ func (t *turnWriter) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Settle says that some of the answer is on its way: from now on no turn of the session is
-// refused as overload, since the client could not be told.
+// Settle marks the point at which a part of the answer has been sent. After it, no turn of
+// the session is refused as overload, since the server could no longer send the client an
+// error status.
 func (s *Session) Settle() { s.settled = true }
 
 // Aside runs f, which waits for the client and computes little. If f takes longer than clientTime,

@@ -13,8 +13,8 @@ import (
 // places of its own, so a query waits for no other tenant to begin. But the places of all
 // tenants together are more than the processors. While more goroutines compute than may, a
 // query that has had its first turn waits for the next one in a line that all tenants have
-// in common. So short queries are not behind the long ones of others. A nil *Turns bounds
-// nothing. Turns are safe for many goroutines.
+// in common. So short queries of one tenant do not wait behind long ones of another. A nil
+// *Turns bounds nothing. Turns are safe for concurrent use.
 type Turns struct {
 	most      int64
 	computing atomic.Int64
@@ -24,14 +24,15 @@ type Turns struct {
 	line []chan struct{} // closed when it is the turn of whoever waits
 }
 
-// pauseMost is how long a query waits for others at most. A query may hold a place while it
-// waits for something else than a processor, and must not stop the others by that.
+// pauseMost is the longest time that a query waits for its next turn: a query that holds a
+// place may itself be waiting for something other than a processor, and must not block the
+// others.
 const pauseMost = 100 * time.Millisecond
 
 // NewTurns returns turns of this many goroutines at once.
 func NewTurns(most int) *Turns { return &Turns{most: int64(most)} }
 
-// add counts goroutines that compute from now on, or no longer do.
+// add adds n goroutines to those that compute, or removes them if n is negative.
 func (t *Turns) add(n int) {
 	if t == nil {
 		return
@@ -100,7 +101,7 @@ func (t *Turns) pause(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// leave takes whoever waits out of the line, and counts it as computing.
+// leave removes a waiting query from the line, and counts it as computing.
 func (t *Turns) leave(called chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
