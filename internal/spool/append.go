@@ -13,8 +13,8 @@ import (
 	"varve/internal/writelog"
 )
 
-// Append implements store.Appender. Errors are, beside those of the contract, a
-// *store.UnavailableError when a bound is reached or the disk fails.
+// Append implements store.Appender. It returns a *store.UnavailableError if a bound is
+// reached or the disk fails.
 func (s *Spool) Append(ctx context.Context, b *store.Batch) error {
 	if err := s.log.CheckOpen(ctx); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (s *Spool) logged(g *Generation, n int64) {
 	s.order.sinceRotate += n
 }
 
-// full reports whether more bytes of log do not fit max_bytes.
+// full reports whether the given bytes of log would exceed max_bytes.
 func (s *Spool) full(more int64) bool {
 	s.mu.Lock()
 	files := s.spillTotal
@@ -124,7 +124,7 @@ func (s *Spool) fullError() error {
 	return s.refusal(fmt.Sprintf("the spool is full: %s of %v is reached", s.options.Section.Key("max_bytes"), s.cfg.MaxBytes))
 }
 
-// refusal says why samples are not taken, and why the sink does not make room.
+// refusal says why the spool refuses samples, and why the sink does not make room.
 func (s *Spool) refusal(reason string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -35,8 +35,9 @@ type Config struct {
 	StoreLinger       time.Duration `tune:"store_linger"`       // Linger with acknowledge store, where a client waits for it
 	GenerationSamples int64         `tune:"generation_samples"` // samples in memory beyond this number are handed to the remote store at once
 	MaxIdleSeries     int           `tune:"max_idle_series"`    // series without samples here that are kept in memory, since they will probably come again
-	// AcknowledgeTimeout is the longest wait, 10ms to 1h, for the remote store with acknowledge
-	// store, as long as writes over HTTP wait for a store. The samples may still arrive later.
+	// AcknowledgeTimeout is the longest time, 10ms to 1h, that a write waits for the remote
+	// store if acknowledge is "store". The default is as long as writes over HTTP wait for a
+	// store. The samples may still arrive after it.
 	AcknowledgeTimeout time.Duration `tune:"acknowledge_timeout"`
 }
 
@@ -77,7 +78,7 @@ func (c Config) Validate() error {
 }
 
 // generationBytes is a third of the memory: one generation gathers, one is written to the
-// remote store, and one to files if the store is away.
+// remote store, and one is written to files if the remote store is unavailable.
 func (c *Config) generationBytes() units.Bytes {
 	return cmp.Or(c.GenerationBytes, min(c.MaxMemory/3, units.GiB))
 }

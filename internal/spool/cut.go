@@ -15,25 +15,27 @@ func (s *Spool) rotateBytes() int64 {
 	return int64(min(units.MiB, s.cfg.Log.SegmentBytes/4))
 }
 
-// errUnstamped: a restart would give the generation another write timestamp.
+// errUnstamped refuses a cut without a log: after a restart the generation would get
+// another write timestamp.
 var errUnstamped = errors.New("what an earlier version has left waits for a log that can be written")
 
 // cutLocked freezes the active generation, which has samples, and puts a fresh
 // one in place. The order lock must be held.
 //
-// While the log has no space the end of the generation is in memory only. It is
-// logged with the next log. A process that dies before takes up the generation as
-// it was, and writes the same samples under the same write timestamps once more.
+// While the log has no space, the end of the generation is in memory only; it is
+// logged once there is a new log. If the process dies before that, the next one
+// replays the generation, and writes the same samples again under the same write
+// timestamps.
 func (s *Spool) cutLocked() error {
 	g := s.active.Load()
 	full := s.log.Full()
 	if full && g.firstMS == 0 {
 		return errUnstamped
 	}
-	// A segment that did not see the generation's begin must not see its end: what
-	// is before the segment will be given up, with the series' introductions.
+	// A segment without the beginning of the generation must not contain its end: the
+	// earlier segments will be released, and with them the introductions of its series.
 	if full {
-		// It takes none until a new log begins.
+		// The full log takes no records until a new log begins.
 	} else if s.order.sinceRotate >= s.rotateBytes() || g.segment != s.order.segment {
 		if err := s.rotateLocked(); err != nil {
 			return err
@@ -80,12 +82,12 @@ func (s *Spool) busy() bool {
 	return waiting > 0
 }
 
-// maxFlushed is how many generations may wait for a sink in trouble when a flush cuts
-// one more.
+// maxFlushed is the number of generations that wait for a failing sink beyond which a
+// flush does not cut another one.
 const maxFlushed = 64
 
-// queued returns how many generations the sink has not taken, and whether one that is
-// cut now may pass them by: the sink has left some of their samples, and takes others.
+// queued returns how many generations the sink has not taken, and whether a generation
+// that is cut now may overtake them because the sink fails only for some samples.
 func (s *Spool) queued() (generations int, passable bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,11 +125,11 @@ func (s *Spool) keeper(ctx context.Context) {
 	}
 }
 
-// cutDue returns when the active generation is to be cut, and false if that is
-// not a matter of time: while the sink has work it would only make the next
-// write smaller. Where a few samples hold up the generations that wait, others must
-// not wait for as long; but each one more waits a linger longer, so that in a trouble
-// of a day there are hundreds and not thousands.
+// cutDue returns when the active generation is to be cut. It returns false while the
+// sink has work, since a cut by time would only make the next write smaller. If a few
+// samples block the waiting generations, others are still cut by time; but each
+// further generation waits one linger longer, so that an outage of a day leaves
+// hundreds of generations and not thousands.
 func (s *Spool) cutDue() (time.Duration, bool) {
 	began := s.active.Load().began.Load()
 	waiting, passable := s.queued()
@@ -142,7 +144,7 @@ func (s *Spool) cutDue() (time.Duration, bool) {
 	return max(0, s.cfg.linger()*time.Duration(1+waiting)-time.Since(*began)), true
 }
 
-// started reports whether there is a sink.
+// started reports whether the spool has a sink.
 func (s *Spool) started() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

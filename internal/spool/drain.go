@@ -51,8 +51,8 @@ func (s *Spool) ended(ctx context.Context, end writelog.Entry) bool {
 	return end.Wait(ctx) == nil || ctx.Err() == nil && s.log.Full()
 }
 
-// pause waits between two attempts, less if somebody flushes. It reports false if
-// ctx has ended.
+// pause waits between two attempts, for a shorter time during a flush. It reports false
+// if ctx has ended.
 func (s *Spool) pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -92,12 +92,12 @@ func (s *Spool) offer(ctx context.Context, sink Sink, g *Generation) error {
 	return err
 }
 
-// offersInVain is how many generations in a row the sink is offered of which it
-// takes nothing.
+// offersInVain is the number of generations in a row of which the sink takes nothing,
+// after which the spool offers no more.
 const offersInVain = 4
 
-// offerBehind gives the sink generations behind the oldest, in turn: what the oldest
-// waits for may concern few samples, and must not hold up all others.
+// offerBehind gives the sink the generations after the oldest, in turn: the failure of
+// the oldest may concern few samples, and must not block all others.
 func (s *Spool) offerBehind(ctx context.Context, sink Sink) {
 	for inVain := 0; inVain < offersInVain && ctx.Err() == nil; {
 		g, end := s.notOffered()
@@ -133,9 +133,9 @@ func (s *Spool) takenFirst() *Generation {
 	return s.frozen[0]
 }
 
-// notOffered returns the first generation behind the oldest whose turn it is, and
-// what ends it in the log. When all have had their turn it returns nil, and the next
-// round begins.
+// notOffered returns the first generation after the oldest that was not offered in this
+// round, and its end in the log. If all were offered, it returns nil, and the next round
+// begins.
 func (s *Spool) notOffered() (*Generation, writelog.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,7 +199,7 @@ func (s *Spool) drained(g *Generation) {
 	s.overfull.Store(false)
 	close(g.done)
 	if err := s.giveUp(end); err != nil && s.ctx.Err() == nil {
-		s.logger.Warn("give up log segments; it is tried again with a later generation", "error", err)
+		s.logger.Warn("log segments could not be released; will retry with a later generation", "error", err)
 	}
 	s.room.Announce()
 	poke(s.pokeKeeper)

@@ -12,15 +12,15 @@ import (
 	"varve/internal/wal"
 )
 
-// Flush returns when everything that was appended before it was called, of some
-// metrics or, without any, of all, is in the remote store, and will not be taken for
-// undrained by another process. The stamp is above those of all that, and below those
-// of all that is appended after Flush has returned. An error is that of ctx, that of
-// the log, or store.ErrClosed.
+// Flush waits until all samples that were appended before the call are in the remote
+// store, and no restart will drain them again. If metrics are given, it waits for the
+// samples of these metrics only. The returned stamp is above those of all these samples,
+// and below those of all samples that are appended after Flush has returned. Flush
+// returns the error of ctx or of the log, or store.ErrClosed.
 //
-// While the sink is busy the active generation is not cut but marked as wanted:
-// all flushes of that time share it. While the sink cannot write some samples, others
-// are flushed past them.
+// While the sink is busy, the active generation is not cut but marked as wanted, and
+// all flushes share it. If the sink cannot write some samples, later generations are
+// flushed before them.
 func (s *Spool) Flush(ctx context.Context, metrics ...string) (stampMS int64, err error) {
 	if err := s.log.CheckOpen(ctx); err != nil {
 		return 0, err
@@ -59,7 +59,7 @@ func (s *Spool) Flush(ctx context.Context, metrics ...string) (stampMS int64, er
 // wantedSeries are the series that a flush is about; all if ids is nil.
 type wantedSeries struct{ ids *roaring.Bitmap }
 
-// seriesOf returns the series of some metrics.
+// seriesOf returns the series of the given metrics.
 func (s *Spool) seriesOf(ctx context.Context, metrics []string) (f wantedSeries, err error) {
 	if len(metrics) == 0 {
 		return f, nil
@@ -75,8 +75,8 @@ func (s *Spool) seriesOf(ctx context.Context, metrics []string) (f wantedSeries,
 	return f, nil
 }
 
-// in reports whether a generation has samples of these series, of those that are left
-// there if that is known.
+// in reports whether a generation has undrained samples of these series. If it is not
+// known which samples are drained, all of them count.
 func (f wantedSeries) in(g *Generation, left *roaring.Bitmap) bool {
 	if f.ids == nil {
 		return true
@@ -146,8 +146,8 @@ func isDone(g *Generation) bool {
 	}
 }
 
-// waitWritten returns when the remote store has what a flush is about of all
-// generations up to last. Of whole generations it waits until they are drained.
+// waitWritten waits until the remote store has the flushed series of all generations up
+// to last. A flush of all series waits until these generations are drained.
 func (s *Spool) waitWritten(ctx context.Context, last *Generation, f wantedSeries) error {
 	log := s.log.Current()
 	failed := log.Failed()
@@ -179,8 +179,8 @@ func (s *Spool) waitWritten(ctx context.Context, last *Generation, f wantedSerie
 	}
 }
 
-// endOf returns why the end of a generation is not in a log that failed, nil if
-// it is there, or in the one after it.
+// endOf returns the error because of which a failed log lacks the end of a generation;
+// nil if that log, or the one after it, has the end.
 func (s *Spool) endOf(ctx context.Context, failed *wal.Log, g *Generation) error {
 	s.mu.Lock()
 	end := g.cut

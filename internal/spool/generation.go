@@ -19,9 +19,8 @@ import (
 	"varve/internal/writelog"
 )
 
-// A Generation is a set of samples that go to the remote store together. Its
-// methods may be called by many goroutines at once. A
-// sink uses one during Write only.
+// A Generation is a set of samples that go to the remote store together. It is safe
+// for concurrent use. A sink uses a generation during Write only.
 type Generation struct {
 	series *registry.Registry
 	place  atomic.Pointer[place]
@@ -117,13 +116,14 @@ func (g *Generation) Series() iter.Seq[model.SeriesNumber] {
 	}
 }
 
-// SeriesOf returns what an id stands for. It knows all ids that Series yields.
+// SeriesOf returns the series of an id. It knows all ids that Series yields.
 func (g *Generation) SeriesOf(id model.SeriesNumber) (model.Series, bool) { return g.series.Series(id) }
 
-// Snapshot fills run with samples of a series: all that lie in the range, and
-// perhaps more; callers clip. With run.Stamps it has each sample's write
-// timestamp, unless an earlier version has acknowledged the samples. It reports whether the series has any. Its errors
-// are damage to memory, or what reading a file gives.
+// Snapshot fills run with the samples of a series in the range, and perhaps more;
+// callers clip. If run.Stamps is set, run has each sample's write timestamp, unless
+// an earlier version of the server has acknowledged the samples. Snapshot reports
+// whether the series has any samples. It fails if memory is damaged or a file cannot
+// be read.
 func (g *Generation) Snapshot(id model.SeriesNumber, within model.TimeRange, run *head.Run) (bool, error) {
 	p := g.place.Load()
 	if p.head != nil {
@@ -142,7 +142,7 @@ func (g *Generation) has(id model.SeriesNumber, r model.TimeRange) bool {
 	return ok && span.Overlaps(r)
 }
 
-// memory is what the samples take in memory.
+// memory is the size of the samples in memory, in bytes.
 func (g *Generation) memory() int64 {
 	if h := g.place.Load().head; h != nil {
 		return h.Expanded()

@@ -4,7 +4,7 @@ import "time"
 
 // Health says how a spool is doing.
 type Health struct {
-	// What is not in the remote store yet.
+	// Samples that are not in the remote store yet.
 	Generations int       // that are complete and wait for the sink
 	Samples     int64     // overwritten ones included
 	LogBytes    int64     // on disk
@@ -48,9 +48,9 @@ func (s *Spool) Health() Health {
 	return h
 }
 
-// Healthy returns nil while the spool takes samples, else why it does not. That
-// the remote store takes none is no reason until the spool is full, or nearly so,
-// which shows when a batch does not fit.
+// Healthy returns nil while the spool takes samples, and otherwise the reason why it
+// refuses them. An outage of the remote store is no reason until the spool is so full
+// that a batch does not fit.
 func (s *Spool) Healthy() error {
 	if err := s.log.Writable(); err != nil {
 		return err

@@ -9,10 +9,10 @@ import (
 	"varve/internal/model"
 )
 
-// idleBook notes which series may be idle: known, and without samples here. Most
-// of them come again with the next round of their senders, so they stay in
-// registry and index until it matters: the index until somebody lists names, the
-// registry until there are too many.
+// idleBook notes which series may be idle: registered, but without samples in the
+// spool. Most of them get samples again when their senders push the next time. So they
+// stay in the index until a reader lists names, and in the registry until there are too
+// many.
 type idleBook struct {
 	settling sync.Mutex // one settleIndex at a time
 
@@ -138,7 +138,7 @@ func (s *Spool) lookAtIdle() {
 	}
 }
 
-// forget takes series out, unless samples have arrived meanwhile.
+// forget removes series, unless samples have arrived meanwhile.
 func (s *Spool) forget(ids []model.SeriesNumber) {
 	s.order.Lock()
 	defer s.order.Unlock()

@@ -15,16 +15,16 @@ func (s *Spool) markLocked(typ byte, m mark, g *Generation) writelog.Entry {
 	return s.log.AppendRecord(typ, s.order.mark)
 }
 
-// logFloorLocked makes the floor, and what is known to be drained, outlive the
-// process. The order lock must be held.
+// logFloorLocked logs the floor and the number of the last drained generation, so that
+// they survive the process. The order lock must be held.
 func (s *Spool) logFloorLocked() writelog.Entry {
 	return s.markLocked(typeFloor, mark{number: s.order.number}, s.active.Load())
 }
 
-// giveUp releases the log's segments before the given one. A log that is
-// replayed from there needs none of them; so that this is where a replay begins
-// if a crash leaves some of them, it is logged before. Before that, notes about what is
-// in them are stored: no replay finds it any more.
+// giveUp releases the log's segments before the given one, which a replay no longer
+// needs. First it has the notes about their samples stored, since no replay finds these
+// samples any more. Then it logs that a replay begins at the given segment, in case a
+// crash leaves some of the released ones.
 func (s *Spool) giveUp(before wal.Segment) error {
 	if s.log.Full() {
 		return s.clearLog() // nothing can be logged
@@ -53,9 +53,10 @@ func (s *Spool) gaveUp(before wal.Segment) bool {
 	return before <= s.order.from
 }
 
-// clearLog removes the segments of a log that failed for lack of space, once nothing
-// waits. Parts of it cannot be given up while nothing can be logged: a replay would
-// take them for lost. After a crash in the middle it drains again what is still there.
+// clearLog removes all segments of a log that failed for lack of space, once all of it
+// is drained. Single segments cannot be released while nothing can be logged: a replay
+// would report them as lost. After a crash in the middle, the next start drains the
+// remaining segments again.
 func (s *Spool) clearLog() error {
 	s.files.Lock()
 	defer s.files.Unlock()
@@ -77,7 +78,7 @@ func (s *Spool) clearLog() error {
 	return err
 }
 
-// tidyLog gives up a log that has grown by marks alone.
+// tidyLog releases the segments of a log that has grown by marks alone.
 func (s *Spool) tidyLog() {
 	s.order.Lock()
 	g := s.active.Load()
@@ -90,15 +91,15 @@ func (s *Spool) tidyLog() {
 	segment := s.order.segment
 	s.order.Unlock()
 	if err := s.giveUp(segment); err != nil && s.ctx.Err() == nil {
-		s.logger.Warn("give up log segments; it is tried again with a later generation", "error", err)
+		s.logger.Warn("log segments could not be released; will retry with a later generation", "error", err)
 	}
 }
 
-// openLog opens the log for appending, behind what is there, and gives up what
-// is not needed.
+// openLog opens the log for appending after its last record, and releases the segments
+// that are not needed.
 //
-// On a full disk it opens as a log that takes nothing until there is room: what waits
-// is read and drained meanwhile.
+// On a full disk the log refuses records until there is room; pending samples are still
+// read and drained.
 func (s *Spool) openLog() error {
 	err := s.log.Open(s.order.from)
 	if err == nil {
@@ -149,9 +150,9 @@ func (s *Spool) rotateLocked() error {
 
 // reopenLog puts a new log in the place of one that failed for lack of space.
 //
-// The ends of generations that the old log did not get to disk are logged again. So is
-// the begin of the active one: what introduced its series may be lost, and a new
-// generation introduces all it uses.
+// The new log gets the ends of generations that the old log could not write. The active
+// generation is cut or, if it is empty, introduces its series again, since the old log
+// may have lost the introductions.
 func (s *Spool) reopenLog() error {
 	s.files.Lock()
 	defer s.files.Unlock()
@@ -162,7 +163,8 @@ func (s *Spool) reopenLog() error {
 	return nil
 }
 
-// beginLog logs in a new log what the old one may lack. The order lock must be held.
+// beginLog logs in a new log the records that the old one may lack. The order lock must
+// be held.
 func (s *Spool) beginLog(first wal.Segment) (writelog.Entry, error) {
 	s.order.segment, s.order.sinceRotate = first, 0
 	s.mu.Lock()

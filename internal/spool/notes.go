@@ -16,11 +16,12 @@ const (
 	notedName = "noted" // is there after an orderly end: notes of all that is in the log are stored
 )
 
-// Notes are what others have to know of the log: see downsample.Journal. They are trimmed
-// before a part of the log is given up, and while the log is full before all of it is.
+// Notes tell other packages about the samples in the log: see downsample.Journal. The
+// spool trims them before it releases a part of the log, and, if the log is full, before
+// it removes the whole log.
 func (s *Spool) Notes() *downsample.LogNotes { return &s.notes }
 
-// openNotes reads what an earlier start has found and nobody has noted since.
+// openNotes reads the hours that an earlier start has found and that are not noted yet.
 func (s *Spool) openNotes() error {
 	path := s.path(hoursName)
 	s.notes.Store = func(_ context.Context, text []byte) error { return safefile.Replace(s.fs, path, text) }
@@ -52,8 +53,8 @@ func (s *Spool) openNotes() error {
 	return nil
 }
 
-// takeNoted looks whether notes of what is in the log are stored. That is so no longer when
-// something is appended.
+// takeNoted sets noted if the notes about all samples in the log are stored. It removes
+// the file that says so, since the next append makes it untrue.
 func (s *Spool) takeNoted() error {
 	path := s.path(notedName)
 	if _, err := s.fs.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -65,9 +66,9 @@ func (s *Spool) takeNoted() error {
 	return errors.Join(s.fs.Remove(path), safefile.SyncDir(s.fs, s.dir))
 }
 
-// closeNotes has notes stored although the next start would find their samples in the log:
-// it need not make them again then, and a version that knows nothing of that may be the
-// next.
+// closeNotes has the notes stored at shutdown, although the next start would find their
+// samples in the log. So the next start need not make the notes again, and it may be an
+// earlier version, which cannot.
 func (s *Spool) closeNotes() {
 	err := s.notes.Trim(s.ctx)
 	if err == nil {

@@ -21,13 +21,12 @@ type replayer struct {
 	batch store.Batch
 	kinds []model.Kind
 
-	// renamed are the series that log records give another id than they have
-	// here: they were forgotten, and known again, while old records were still
-	// there.
+	// renamed are the series whose id in the log differs from their id here: they
+	// were forgotten and created again while the log still had the old records.
 	renamed map[model.SeriesNumber]model.SeriesNumber
 }
 
-// replay brings what the log holds into generations.
+// replay rebuilds the generations from the log.
 func (s *Spool) replay() error {
 	began := time.Now()
 	from, err := s.findFrom()
@@ -55,9 +54,9 @@ func (s *Spool) replay() error {
 	return nil
 }
 
-// findFrom returns the segment at which the newest mark says that the replay
-// begins; without a mark the first one, 0 if there is none. What is before may be
-// there in part.
+// findFrom returns the segment at which the replay begins according to the newest mark;
+// without a mark the first segment; 0 if there is none. Some of the earlier segments may
+// still exist.
 func (s *Spool) findFrom() (wal.Segment, error) {
 	path := s.path(logName)
 	segments, err := wal.Segments(s.fs, path)
@@ -145,8 +144,8 @@ func (r *replayer) apply(payload []byte, stampMS int64) error {
 	return nil
 }
 
-// define makes a series known under the id that the log gives it, or under the
-// one that it has already.
+// define registers a series under the id that the log gives it, unless it already has
+// an id.
 func (r *replayer) define(g *Generation, d record.Definition) error {
 	s := r.spool
 	known, ok := s.series.Lookup([]byte(d.Key))
@@ -202,8 +201,8 @@ func (r *replayer) cut(segment wal.Segment, m mark, stampMS int64) error {
 	return s.spillReplayed()
 }
 
-// spillReplayed moves what memory has no room for to files. On a full disk it stays
-// in memory, within max_memory.
+// spillReplayed moves generations that do not fit into memory to files. On a full disk
+// they stay in memory, up to max_memory.
 func (s *Spool) spillReplayed() error {
 	err := s.spillAll(context.Background())
 	switch {
@@ -216,9 +215,9 @@ func (s *Spool) spillReplayed() error {
 	return nil
 }
 
-// settleStamps brings the stamps of what was replayed into order. They go back where
-// the clock was set back, see followClockLocked: then the floor of the last mark is the
-// only record of the right clock that a log without later samples has.
+// settleStamps makes the stamps of the replayed samples ascend. They descend if the clock
+// was set back, see followClockLocked. If no samples follow, the floor of the last mark
+// is the only record of the correct clock in the log.
 func (s *Spool) settleStamps() {
 	s.order.Lock()
 	defer s.order.Unlock()
@@ -230,7 +229,7 @@ func (s *Spool) settleStamps() {
 	s.order.stampMS = s.active.Load().lastMS
 }
 
-// dropDrained drops what later records say was drained.
+// dropDrained drops the generations that later records mark as drained.
 func (s *Spool) dropDrained() {
 	for len(s.frozen) > 0 && s.frozen[0].number <= s.drainedNumber.Load() {
 		g := s.frozen[0]

@@ -25,12 +25,12 @@ func (s *Spool) newLog() {
 	s.order.Mutex, s.refs = &s.log.Order, s.log.Refs()
 }
 
-// lookAtSpace refuses writes or takes them again. What a full log needs no more makes
-// room first.
+// lookAtSpace checks the free space and stops or resumes writes. Before that, a full log
+// is cleared if all of it is drained.
 func (s *Spool) lookAtSpace() {
 	if s.log.Full() {
 		if err := s.clearLog(); err != nil && s.ctx.Err() == nil {
-			s.logger.Warn("give up log segments; it is tried again each second", "error", err)
+			s.logger.Warn("the full log could not be cleared; will retry each second", "error", err)
 		}
 	}
 	s.log.LookAtSpace(s.reopenLog)

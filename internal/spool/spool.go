@@ -32,7 +32,7 @@ const (
 	spillName = "spill"
 )
 
-// A Sink takes generations to the remote store.
+// A Sink writes generations to the remote store.
 type Sink interface {
 	// Write stores all samples of g under their write timestamps. It is called
 	// for one generation at a time, in their order, and again for the same one
@@ -59,7 +59,7 @@ func (e *PartialError) Error() string {
 
 func (e *PartialError) Unwrap() error { return e.Err }
 
-// Options are what a spool needs of its surroundings. Nil fields are left out.
+// Options are the dependencies of a spool. Fields may be nil.
 type Options struct {
 	Sink       Sink          // nil = none until Start
 	Section    store.Section // of Config in the configuration
@@ -68,8 +68,8 @@ type Options struct {
 	Logger     *slog.Logger
 	Now        func() time.Time // nil = time.Now
 
-	// OnDamage decides, for each damage to the log, whether to go on behind it.
-	// nil = Open fails.
+	// OnDamage decides, for each damaged place in the log, whether to continue after
+	// it. If OnDamage is nil, Open fails.
 	OnDamage func(*store.CorruptionError) (skip bool)
 
 	retryFirst, retryMost time.Duration // 0 = the defaults
@@ -217,7 +217,7 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// undo releases what a failed Open has taken.
+// undo releases the resources of a failed Open.
 func (s *Spool) undo() error {
 	var errs []error
 	s.stop()
@@ -279,7 +279,7 @@ func (s *Spool) openDir() error {
 
 func (s *Spool) path(name string) string { return s.fs.PathJoin(s.dir, name) }
 
-// Start gives a spool that was opened without a sink its sink.
+// Start sets the sink of a spool that was opened without one, and begins to drain.
 func (s *Spool) Start(sink Sink) {
 	s.mu.Lock()
 	s.sink = sink
@@ -302,8 +302,8 @@ func (s *Spool) SeriesBytes() int64 {
 	return all + s.index.Bytes()
 }
 
-// Close stops taking samples and writing to the sink. What is not drained stays
-// in the log for the next Open. Views must be closed before.
+// Close stops taking samples and writing to the sink. Undrained samples stay in the
+// log for the next Open. All views must be closed before the call.
 func (s *Spool) Close() error {
 	if err := s.log.Shut(); err != nil {
 		return err
@@ -326,7 +326,7 @@ func (s *Spool) Close() error {
 	return errors.Join(err, s.lock.Close())
 }
 
-// release gives up one hold of a generation.
+// release drops one reference to a generation.
 func (s *Spool) release(g *Generation) {
 	s.mu.Lock()
 	g.holders--

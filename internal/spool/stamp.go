@@ -6,15 +6,15 @@ import (
 	"varve/internal/head"
 )
 
-// clockLead is how far the stamps may be ahead of the clock. A clock that is set
-// back by less is waited for: stamps stand still meanwhile. One that is set back
-// by more was wrong before.
+// clockLead is how far the stamps may be ahead of the clock. If the clock is set back
+// by less, stamps stand still until it has caught up. If it is set back by more, it was
+// wrong before.
 //
-// Until the clock has caught up, what this process has written in the lead hides what is
-// written or deleted at the same places with smaller stamps. A process that waits hides
-// nothing of its own, and others see until the same moment what they would see if it did
-// not wait. So the lead is longer than any step that clocks make in a cluster that is
-// looked after, and shorter than what an operator would not wait for.
+// Until the clock has caught up, samples that this process wrote with stamps ahead of the
+// clock hide writes and deletes at the same places with smaller stamps. If stamps stand
+// still, the process hides none of its own samples, and for other processes waiting
+// changes nothing. So the lead is longer than any clock step in a well-kept cluster, and
+// shorter than a wait that an operator would not accept.
 const clockLead = 2 * time.Minute
 
 // stampLocked returns the write timestamp of a batch that is about to be
@@ -38,9 +38,9 @@ func (s *Spool) nextStampLocked() int64 {
 }
 
 // followClockLocked lets stamps go back when the clock was set back by more than
-// clockLead. Samples that have stamps of the wrong clock and wait here get those
-// of now, in their order; what the remote store has of them keeps its own. The
-// order lock must be held.
+// clockLead. Pending samples with stamps of the wrong clock get current stamps, in
+// the same order; copies in the remote store keep theirs. The order lock must be
+// held.
 func (s *Spool) followClockLocked() {
 	nowMS := s.now().UnixMilli()
 	lead := time.Duration(max(s.order.floorMS, s.order.stampMS)-nowMS) * time.Millisecond

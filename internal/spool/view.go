@@ -13,10 +13,10 @@ import (
 	"varve/internal/store"
 )
 
-// A View is a look at what is not drained. It holds the generations that there
-// were when it was opened, also those that are drained meanwhile. So a reader that
-// opens a View before it reads the remote store finds each acknowledged sample in one
-// of the two at least. All methods but Close may be called by many goroutines at once.
+// A View is a snapshot of the undrained samples. It holds all generations that existed
+// when it was opened, even those that are drained later. So a reader that opens a View
+// before it reads the remote store finds each acknowledged sample in at least one of the
+// two. All methods but Close may be called by many goroutines at once.
 type View struct {
 	spool  *Spool
 	held   []*Generation     // oldest first, the active one last
@@ -42,8 +42,9 @@ func (s *Spool) View() *View {
 	return v
 }
 
-// pending returns the generations whose samples of a series are read from here: not
-// those that the remote store has, unless an older one that it lacks would hide them.
+// pending returns the generations whose samples of a series are read from the spool. It
+// leaves out generations whose samples the remote store has, unless an older generation
+// that the remote store lacks would hide them.
 func (v *View) pending(id model.SeriesNumber) []*Generation {
 	if v.left == nil {
 		return v.held
@@ -56,7 +57,7 @@ func (v *View) pending(id model.SeriesNumber) []*Generation {
 	return nil
 }
 
-// Close gives the generations back. Further calls do nothing.
+// Close releases the generations. Further calls do nothing.
 func (v *View) Close() {
 	if !v.closed.CompareAndSwap(false, true) {
 		return
@@ -68,8 +69,8 @@ func (v *View) Close() {
 }
 
 // Select returns the ids of the series that match and have samples here near
-// the range, ascending. The only error is a *store.InputError for a matcher
-// without meaning.
+// the range, ascending. The only error is a *store.InputError for an invalid
+// matcher.
 func (v *View) Select(ctx context.Context, metric string, matchers []model.Matcher, r model.TimeRange) ([]model.SeriesNumber, error) {
 	ids, err := v.spool.index.Select(ctx, metric, matchers, nil)
 	if err != nil {
@@ -118,12 +119,12 @@ func (v *View) keepNear(ids *roaring.Bitmap, r model.TimeRange) {
 	ids.And(near)
 }
 
-// SeriesOf returns what an id of this view stands for.
+// SeriesOf returns the series of an id of this view.
 func (v *View) SeriesOf(id model.SeriesNumber) (model.Series, bool) { return v.spool.series.Series(id) }
 
-// Runs returns what the generations hold of a series near the range, oldest
-// first: where two have a sample of the same time the later one's is valid.
-// Callers clip.
+// Runs returns the samples of a series that the generations hold near the range,
+// the oldest generation first. If two runs have a sample of the same time, the later
+// run's is valid. A run may exceed the range; callers clip it.
 func (v *View) Runs(id model.SeriesNumber, r model.TimeRange) ([]head.Run, error) {
 	var runs []head.Run
 	for _, g := range v.pending(id) {
