@@ -1,6 +1,6 @@
-// Package downsample keeps buckets of time up to date that are computed from samples and
-// stored as samples: it knows which buckets are due, and has them computed batch by
-// batch. What a bucket is computed from, and how, is its users' business.
+// Package downsample keeps time buckets up to date that are computed from samples and
+// stored as samples. It knows which buckets are due, and has them computed in batches.
+// Its users decide from which samples a bucket is computed, and how.
 //
 //	ingest --- Resolved, Appending ---> LateList --- Take ---+
 //	                                                         v
@@ -11,39 +11,40 @@
 // Time is cut into buckets by a [Grid], which never depends on when something is
 // computed. Computing a bucket again replaces its result.
 //
-// For each target a [Watermark] is kept: a time W and the instant R at which a run
-// began. It says: what had arrived by R is in all buckets that end at or before W. The
-// next run begins with the bucket of
+// Each target has a [Watermark]: a time W and the instant R at which a run began. It
+// means that all buckets that end at or before W include every sample that had arrived
+// by R. The next run begins with the bucket of
 //
 //	min(W, R - horizon)
 //
-// and goes on to the current bucket, which is computed although it is not complete and
-// moves W no further than its start. So a sample is in the next run's results if it
-// arrives at most one horizon after its own time; what was missed while the process was
-// down lies after W and is computed by the first run; and the watermark is stored after
-// each batch, so that a run that is broken off goes on where it was.
+// and continues up to the current bucket, which is computed although it is incomplete; it
+// moves W no further than its own start. So a sample is in the results of the next run if
+// it arrives at most one horizon after its own time. Buckets that were missed while the
+// process was down lie after W, and the first run computes them. The watermark is stored
+// after each batch, so that an interrupted run continues where it stopped.
 //
 // # Late samples
 //
-// A sample that arrives later than that, to be safe later than half of the horizon, has
-// its bucket noted (LateList). What is noted is computed by the next run, however old it
-// is. They are as durable as the samples, in one of two ways:
+// If a sample arrives later than that (to be safe: later than half of the horizon), its
+// bucket is noted in a LateList. The next run computes all noted buckets, however old they
+// are. Notes are as durable as the samples, in one of two ways:
 //
-//   - The store has a log of its own and is a [Journal]: the embedded one, and the one over
-//     Cassandra with its spool. Notes are in memory, and stored before the part of the log
-//     is given up that has their samples. So each late sample that a start finds is in the
-//     log, or its note is stored. The start cannot tell which samples of the log were late,
-//     and notes the [Hours] of all: some buckets are computed in vain after a crash, and a
-//     batch costs one sync at all times. No record of the log says anything about notes. So
-//     it has no new version, and builds that know nothing of this read it.
-//   - Else the user's [Keep] stores them before the samples.
+//   - If the store has a log of its own, it is a [Journal]: the embedded store, and the
+//     store over Cassandra with its spool. Notes are in memory, and are stored before the
+//     part of the log with their samples is released. So after a crash, each late sample is
+//     still in the log, or its note is stored. The start cannot know which samples in the
+//     log were late, and notes the [Hours] of all of them. This costs some needless
+//     computing after a crash, and keeps a batch at one sync. No log record mentions notes,
+//     so the format of the log is the same, and earlier versions can read it.
+//   - Otherwise the user's [Keep] stores the notes before the samples are stored.
 //
-// A Journal's notes are stored by Keep, in its key-values. Where these may be away while
-// the log is given up, they are in files of this node (notebook), and by Keep only when a
-// file cannot be written: a full disk must get rid of the log.
+// Keep stores a Journal's notes in the key-values of the store. If these may be unavailable
+// when the log is released, the notes are stored in files of this node (notebook). Keep
+// then serves only when a file cannot be written, since a full disk must not keep the log
+// from being released.
 //
-// Until all tasks are known, as on a node that is started while the store is away, the
-// hours of late samples are noted beside (Journal.AddUnnoted). These and what a start has
-// found in the log are the same: [LateList.AllRead] makes buckets of them once the tasks
-// are known.
+// Until all tasks are known, as on a node that starts while the store is unavailable, the
+// hours of late samples are noted too (Journal.AddUnnoted). They are handled like the
+// hours that a start has found in the log: [LateList.AllRead] turns both into buckets once
+// the tasks are known.
 package downsample

@@ -11,20 +11,20 @@ import (
 // finds them again. So notes are stored where the log is given up, not in the way of each
 // batch.
 type Journal interface {
-	// BeforeTrim has f called before a part of the log is given up, after everything in it
-	// was appended. An error keeps the log. What f is given takes changes on a full disk
-	// too.
+	// BeforeTrim registers f. The Journal calls f before it releases a part of the log,
+	// and after everything in that part was appended. If f fails, the log is kept. The
+	// KeyValues that f gets take changes on a full disk too.
 	BeforeTrim(f func(context.Context, store.KeyValues) error)
 
-	// Unnoted returns of which metrics and hours there are samples whose buckets nobody
-	// could note: they were in the log when the store was opened, this time or earlier, or
-	// AddUnnoted told of them. Settle forgets them.
+	// Unnoted returns the metrics and hours of samples whose buckets could not be noted:
+	// those of samples that were in the log when the store was opened, this time or
+	// earlier, and those from AddUnnoted. Settle forgets them.
 	Unnoted() *Hours
 
-	// AddUnnoted adds hours, of samples that are about to be appended: they are stored
-	// before the part of the log is given up that has these.
+	// AddUnnoted adds the hours of samples that are about to be appended. The Journal
+	// stores the hours before it releases the part of the log with these samples.
 	AddUnnoted(*Hours)
 
-	// Settle forgets what Unnoted has returned: it is noted.
+	// Settle forgets the hours that Unnoted has returned, once they are noted.
 	Settle(ctx context.Context) error
 }

@@ -58,9 +58,9 @@ type Options struct {
 //	                                                     |      stored by Keep
 //	run of a task <--------- Take -----------------------+
 //
-// What is noted is stored before the samples are, or, with a Journal, before they leave the
-// log, so that a crash loses neither. With a Journal, hours are noted as well until it is
-// known which tasks exist.
+// Notes are stored before their samples or, with a Journal, before the samples leave the
+// log, so that a crash loses neither. With a Journal, hours are noted as well until all
+// tasks are known.
 // A run takes the generation that gathers notes and waits until all batches that
 // noted something in it are stored or refused; what arrives after that is noted
 // in the next generation, even if it is the same bucket. Taken spans stay stored

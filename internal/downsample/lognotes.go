@@ -9,11 +9,12 @@ import (
 	"varve/internal/store"
 )
 
-// LogNotes are what a Journal has to do with its log, whatever that is: it adds what a
-// replay finds, and calls Trim before a part of the log is given up. Hours that nobody has
-// noted are stored by then too, since whoever makes notes may not be there in this process.
+// LogNotes implement a Journal for any log. The owner of the log adds the samples that a
+// replay finds, and calls Trim before it releases a part of the log. Trim also stores the
+// hours that are not noted yet, since the packages that make notes may not run in this
+// process.
 //
-// The zero LogNotes are of a log that is only read: they have no hours.
+// The zero LogNotes serve a log that is only read: they have no hours.
 type LogNotes struct {
 	// Store keeps the text of hours until it keeps another one, and Forget drops it. They
 	// are set before anything else is called.
@@ -100,8 +101,8 @@ func (n *LogNotes) Settle(ctx context.Context) error {
 	return nil
 }
 
-// Trim stores what would be lost with the part of the log that is given up next. An error
-// keeps the log.
+// Trim stores the notes and hours that would be lost with the part of the log that is
+// released next. After an error, the caller must keep the log.
 func (n *LogNotes) Trim(ctx context.Context) error {
 	n.mu.Lock()
 	hooks := n.hooks

@@ -60,8 +60,8 @@ func (l *LateList) persistAll(ctx context.Context, versions map[*lateTask]uint64
 	return nil
 }
 
-// Persist stores all notes that are not stored yet. With a Journal it is to be called
-// before the log is given up.
+// Persist stores all notes that are not stored yet. With a Journal, it must be called
+// before the log is released.
 func (l *LateList) Persist(ctx context.Context, keep Keep) error {
 	l.mu.RLock()
 	versions := l.versionsLocked()
@@ -174,9 +174,9 @@ func (l *LateList) persistBy(ctx context.Context, t *lateTask, version uint64, k
 	return err
 }
 
-// writePage writes a task's page of the notebook, or stores the notes beside it if that
-// fails: on a full disk the log can be given up only when the notes are somewhere. Whoever
-// watches the task after a restart has both. t.storing must be held.
+// writePage writes a task's page of the notebook. If that fails, it stores the notes with
+// keep: a full disk needs the log to be released, and for that the notes must be stored
+// somewhere. After a restart, both places are read. t.storing must be held.
 func (l *LateList) writePage(ctx context.Context, t *lateTask, p page, keep Keep) error {
 	if err := l.book.write(p); err != nil {
 		if besideErr := keep(ctx, p.ID, p.Late); besideErr != nil {

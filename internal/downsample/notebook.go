@@ -22,7 +22,7 @@ import (
 // the tasks that it knew before, by the bucket. Of tasks that it does not know it notes
 // hours: see Journal.
 //
-// What is in the files concerns this node alone: others get to know it when it is
+// The files concern this node alone: other nodes learn of the notes when they are
 // handed over.
 type notebook struct {
 	fs   vfs.FS
@@ -62,7 +62,7 @@ func (b *notebook) path(id string) string {
 	return b.fs.PathJoin(b.dir, hex.EncodeToString(sum[:16])+pageSuffix)
 }
 
-// pages reads all files. What a crash has left half-written is removed.
+// pages reads all files. It removes files that a crash has left half-written.
 func (b *notebook) pages() ([]page, error) {
 	names, err := b.fs.List(b.dir)
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 
 // Delete removes the samples of series id within r. A series left without
 // samples is forgotten. Only fragments that r cuts through are written again;
-// they and what r covers stay in the arena until the head is dropped. An error
-// means that memory was damaged. A head with stamps has no Delete: what is on its
-// way elsewhere is deleted there.
+// the old ones and those that r covers stay in the arena until the head is dropped. An
+// error means that memory was damaged. A head with stamps does not support Delete: its
+// samples are drained to another store and deleted there.
 func (h *Head) Delete(id model.SeriesNumber, r model.TimeRange) error {
 	if h.Stamped() {
 		panic("head: delete from a head with stamps")

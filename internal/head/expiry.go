@@ -29,9 +29,9 @@ func (h *Head) Expiry(id model.SeriesNumber) (ms int64, ok bool) {
 }
 
 // Expired calls fn for the series whose Expiry is not after nowMS. It looks only
-// into shards where one may have expired since the last call. A series of which
-// fn was told may be told of again. What is appended meanwhile may be missed until
-// the next call. One caller at a time.
+// into shards where a series may have expired since the last call. A later call may
+// yield the same series again. Samples that are appended during the call may be
+// missed until the next call. Only one goroutine may call Expired at a time.
 func (h *Head) Expired(nowMS int64, fn func(id model.SeriesNumber)) {
 	for si := range uint32(shardCount) {
 		s := &h.shards[si]

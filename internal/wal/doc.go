@@ -15,12 +15,12 @@
 //
 // # Reading
 //
-// [Replay] hands out the records of a closed log, or of one whose process or
-// machine died, and tells a torn tail (what was being written when it died,
-// never acknowledged as durable) from damage (what was durable and is not
-// readable now). A tail is cut and counted; damage is a
-// [varve/internal/store.CorruptionError] and ends the replay unless the caller
-// decides to go on behind it.
+// [Replay] yields the records of a closed log, or of one whose process or
+// machine died. It distinguishes a torn tail (bytes that were being written at
+// the crash, never acknowledged as durable) from damage (bytes that were durable
+// and are unreadable now). A torn tail is cut off and counted. Damage is a
+// [varve/internal/store.CorruptionError] and ends the replay, unless the caller
+// decides to continue after it.
 //
 // # Files
 //
@@ -32,8 +32,8 @@
 //     everything in the segment before it is durable before that header is
 //     written. The header says how long the segment before it is.
 //   - Each record says how much of its segment was durable when it was written.
-//   - Checksums depend on the segment's number and the record's place, so what
-//     a reused file still holds of its former life is never taken for a record.
-//   - After a failed write or sync the log accepts nothing more. A sync is not
-//     tried again: the system may have dropped the pages it could not write.
+//   - Checksums depend on the segment's number and the record's place, so old
+//     bytes in a reused file are never taken for a record.
+//   - After a failed write or sync the log accepts no more records. It does not
+//     repeat a sync: the system may have dropped the pages that it could not write.
 package wal

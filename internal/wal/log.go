@@ -16,7 +16,7 @@ import (
 	"varve/internal/store"
 )
 
-// Options are what a log is given to work with. Nil fields are left out.
+// Options are the dependencies of a log. Fields may be nil.
 type Options struct {
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
@@ -91,9 +91,9 @@ type waiter struct {
 	signal   chan struct{}
 }
 
-// Open opens the log in dir for appending, in a new segment behind those that
-// are there. It does not replay: Replay comes first, and tells of damage. Only
-// one Log may be open on a directory; the caller holds a lock on it.
+// Open opens the log in dir for appending, in a new segment after the existing ones.
+// It does not replay: call Replay first, which reports damage. Only one Log may be
+// open on a directory; the caller holds a lock on it.
 func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Log, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("settings of the log: %w", err)
@@ -123,8 +123,8 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Log, error) {
 	return l, nil
 }
 
-// OpenFailed returns a log that failed before it began: its segments can be cleared,
-// and it takes nothing. It stands for one that cannot be opened on a full disk.
+// OpenFailed returns a log that refuses all records, but whose segments can be cleared.
+// It replaces a log that cannot be opened on a full disk.
 func OpenFailed(fsys vfs.FS, dir string, cfg Config, o Options, failure error) (*Log, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("settings of the log: %w", err)
@@ -296,8 +296,8 @@ func (l *Log) Rotate() (Segment, error) {
 	return l.segment, nil
 }
 
-// Release gives up the segments before the given one, which Rotate returned:
-// their files are kept for reuse or removed. It waits until the segment itself
+// Release drops the segments before the given one, which Rotate returned: it
+// removes their files or keeps them for reuse. It waits until the given segment
 // is on disk. After an error it may be called again.
 func (l *Log) Release(before Segment) error {
 	l.releasing.Lock()

@@ -19,9 +19,9 @@ type Encoder struct {
 	forgets uint64 // calls of Forget before the refs were looked up
 }
 
-// Encode fills Kinds and Samples from b. Errors are store.ErrStale when b holds
-// refs that mean nothing (any more), and those of the contract for a batch that
-// cannot be stored.
+// Encode fills Kinds and Samples from b. It returns store.ErrStale if b has refs that
+// are void or unknown, and the errors of store.Appender for a batch that cannot be
+// stored.
 func (e *Encoder) Encode(r *registry.Registry, b *store.Batch) error {
 	if r.Epoch() != b.Epoch {
 		return store.ErrStale
@@ -39,7 +39,7 @@ func (e *Encoder) Encode(r *registry.Registry, b *store.Batch) error {
 }
 
 // Current reports whether the refs that Encode has looked up are still valid. The
-// caller keeps series from being forgotten meanwhile.
+// caller must prevent series from being forgotten during the call.
 func (e *Encoder) Current(r *registry.Registry, b *store.Batch) bool {
 	if r.Epoch() != b.Epoch {
 		return false

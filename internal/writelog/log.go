@@ -1,7 +1,7 @@
-// Package writelog is what every store that keeps a log of batches does in the same way:
-// it encodes batches as log records, gives records and memory one order, waits until a
-// record is durable, refuses writes on a full disk or after a failure, puts a new log in
-// the place of one that failed for lack of space, and decodes records for a replay.
+// Package writelog is the common part of all stores that keep a log of batches. It encodes
+// batches as log records, keeps log and memory in the same order, waits until a record is
+// durable, refuses writes on a full disk or after a failure, replaces a log that failed for
+// lack of space, and decodes records for a replay.
 //
 // # Writing
 //
@@ -15,10 +15,10 @@
 // # Users
 //
 // The embedded store adds checkpoints, the spool adds generations. A journal in a remote
-// database can be a third user. It shares the encoder, the order and the records; it
-// supplies another medium in the place of wal.Log, of which this package needs Reserve,
-// Append, Wait, Rotate, Err and Close: records are acknowledged in the order in which they
-// were appended.
+// database can be a third user: it would share the encoder, the order and the records, and
+// replace wal.Log by another medium. Of wal.Log this package needs Reserve, Append, Wait,
+// Rotate, Err and Close; records must be acknowledged in the order in which they were
+// appended.
 package writelog
 
 import (
@@ -91,8 +91,8 @@ func New(o Options) *Log {
 	return l
 }
 
-// An Entry is a record in a log, which is not that of the store for ever: see Reopen. The
-// zero Entry is durable.
+// An Entry is a record in a log. The store may replace that log by a new one: see Reopen.
+// The zero Entry is durable.
 type Entry struct {
 	log    *wal.Log
 	ticket wal.Ticket
@@ -192,8 +192,8 @@ func (l *Log) AppendRecord(typ byte, payload []byte) Entry {
 	return Entry{log, log.Append(typ, payload)}
 }
 
-// Last is the record that was appended last: when it is durable, everything before it
-// is, and so is the segment that a Rotate before began.
+// Last returns the record that was appended last. Once it is durable, so are all records
+// before it, and the segment that an earlier Rotate began.
 func (l *Log) Last() Entry {
 	log := l.current.Load()
 	return Entry{log, log.Last()}
@@ -203,7 +203,7 @@ func (l *Log) Last() Entry {
 // held it stays the same.
 func (l *Log) Current() *wal.Log { return l.current.Load() }
 
-// Open opens the log for appending, behind what is there, at the segment from or later.
+// Open opens the log for appending after its last record, at the segment from or later.
 func (l *Log) Open(from wal.Segment) error {
 	log, err := l.open(from)
 	if err != nil {
@@ -215,9 +215,9 @@ func (l *Log) Open(from wal.Segment) error {
 	return nil
 }
 
-// OpenFull opens the log of a store whose disk is full: Open, or the first records
-// after it, failed for that reason. Nothing can be appended, and writers are told why,
-// until LookAtSpace has found room and put a new log in its place.
+// OpenFull opens the log of a store whose disk is full, after Open, or the first append
+// after it, has failed for that reason. Appends fail with that error until LookAtSpace has
+// found room and replaced the log by a new one.
 func (l *Log) OpenFull(failure error) error {
 	if before := l.current.Load(); before != nil {
 		if err := before.Discard(); err != nil && !wal.NoSpace(err) {
