@@ -12,7 +12,7 @@ import (
 type Config struct {
 	Enabled     bool     `yaml:"enabled" doc:"Requires every sender to authenticate. Health, version and the welcome page stay open; everything else needs a token or a rule. varve token create makes a token."`
 	TokenFile   string   `yaml:"token_file" doc:"File with the hashes of the tokens. Empty: tokens.json in data_dir. A change takes effect within a second."`
-	Rules       []string `yaml:"rules" doc:"What senders without a token may do, each SELECTOR role=ROLES, and if wanted tenant=, prefix= (of metrics), stream= and name=. SELECTOR is cn=PATTERN or san=PATTERN of a client certificate (server.tls.client_ca_file), address=RANGE, or user=PATTERN as a proxy says. The first rule that fits counts. A rule for addresses holds for telnet, carbon and pickle unless stream= names others, such as http or carbon_udp. For example: address=10.0.0.0/8 stream=carbon role=write prefix=servers."`
+	Rules       []string `yaml:"rules" doc:"What senders without a token may do. Each rule is SELECTOR role=ROLES, optionally followed by tenant=, prefix= (of metrics), stream= and name=. SELECTOR is cn=PATTERN or san=PATTERN of a client certificate (server.tls.client_ca_file), address=RANGE, or user=PATTERN for the user that a proxy names. The first rule that matches applies. An address rule applies to telnet, carbon and pickle unless stream= names other listeners, such as http or carbon_udp. For example: address=10.0.0.0/8 stream=carbon role=write prefix=servers."`
 	Proxies     []string `yaml:"proxies" doc:"Addresses or ranges of proxies that name the user in proxy_header. From other addresses the header is ignored."`
 	ProxyHeader string   `yaml:"proxy_header" doc:"Header in which proxies name the user."`
 }

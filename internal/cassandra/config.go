@@ -11,13 +11,13 @@ import (
 // Config holds the settings of the store, beside those of its layout.
 type Config struct {
 	cql.Config
-	LimitPerRow bool         `yaml:"limit_per_row" doc:"a query's limit counts again in each row of a series, as in KairosDB over Cassandra, which shows in sample_size and in what aggregators get; false counts per series, and reads less"`
-	Spool       spool.Config `yaml:"spool" doc:"samples that were acknowledged and are on their way to Cassandra; they are in data_dir until then"`
+	LimitPerRow bool         `yaml:"limit_per_row" doc:"Applies the limit of a query to each row of a series, as KairosDB over Cassandra does. This affects sample_size and the input of aggregators. false applies it to each series, and reads less."`
+	Spool       spool.Config `yaml:"spool" doc:"Samples that are acknowledged but not in Cassandra yet. Until then they are in data_dir."`
 
-	MetaCluster  MetaConfig    `yaml:"meta_cluster" doc:"A cluster of its own for metadata, roll-up tasks and what else KairosDB keeps in service_index. Without hosts the cluster that is written to has them."`
-	ReadClusters []ReadCluster `yaml:"read_clusters" doc:"Further clusters, with old samples: a query asks them too, and nothing is written there but deletes. Limits and timeouts are those of cassandra."`
+	MetaCluster  MetaConfig    `yaml:"meta_cluster" doc:"A separate cluster for metadata, roll-up tasks and everything else that KairosDB keeps in service_index. Without hosts, the cluster that samples are written to holds them."`
+	ReadClusters []ReadCluster `yaml:"read_clusters" doc:"Further clusters with old samples. Queries read them too. Only deletes are written there. Limits and timeouts are those of cassandra."`
 
-	Keyspaces []KeyspaceConfig `yaml:"keyspaces" doc:"Further keyspaces that samples are written to, and which metrics each keeps: the first whose metrics match. All others are kept in cassandra.keyspace. Limits, timeouts, schema, caches and spool are as in cassandra, for each its own. So are consistencies that are empty and, without hosts, the cluster with its user and TLS."`
+	Keyspaces []KeyspaceConfig `yaml:"keyspaces" doc:"Further keyspaces that samples are written to. The first one whose metrics match stores a sample; cassandra.keyspace stores the rest. Limits, timeouts, schema, caches and spool are as in cassandra, separately for each keyspace. Empty consistencies are also as in cassandra, and so are, without hosts, the cluster with its user and TLS."`
 
 	// Constants; tests and benchmarks change them by --tune.
 

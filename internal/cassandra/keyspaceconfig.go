@@ -18,8 +18,8 @@ const maxKeyspaces = 16
 // which metrics are kept there.
 type KeyspaceConfig struct {
 	Name             string   `yaml:"name" doc:"name of the keyspace in metrics, health, errors, in data_dir/spools and for varve inspect --cluster: letters, digits, - and _; no other keyspace and no read cluster has the same"`
-	Metrics          []string `yaml:"metrics" doc:"which metrics are kept there: name=, prefix=, or regex= for the whole name"`
-	AlsoRead         []string `yaml:"also_read" doc:"names of other keyspaces of this list, write_cluster for cassandra.keyspace, that have older samples of these metrics: queries and deletes go there too"`
+	Metrics          []string `yaml:"metrics" doc:"Metrics that are stored there: name=, prefix=, or regex= for the whole name."`
+	AlsoRead         []string `yaml:"also_read" doc:"Names of other keyspaces of this list that have older samples of these metrics; write_cluster names cassandra.keyspace. Queries and deletes go to them too."`
 	Replication      string   `yaml:"replication" doc:"replication of a new keyspace there; empty is as in cassandra.schema"`
 	WriteConsistency string   `yaml:"write_consistency" doc:"replicas that must acknowledge what is written there; empty is as in cassandra"`
 	ClusterConfig

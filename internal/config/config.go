@@ -32,22 +32,22 @@ const (
 
 // Config is everything that can be set.
 type Config struct {
-	Store     string           `yaml:"store" doc:"Where points are kept: embedded, in files below data_dir, or cassandra, in a keyspace."`
-	DataDir   string           `yaml:"data_dir" doc:"Directory of the embedded store, or of samples on their way to Cassandra. It is created if it does not exist. One process at a time can use it."`
+	Store     string           `yaml:"store" doc:"Where points are stored: embedded stores them in files below data_dir, cassandra in a keyspace."`
+	DataDir   string           `yaml:"data_dir" doc:"Directory of the embedded store, or of samples that are not in Cassandra yet. It is created if it does not exist. Only one process at a time can use it."`
 	Server    server.Config    `yaml:"server" doc:"Listeners, HTTP connections and stopping."`
 	Auth      auth.Config      `yaml:"auth" doc:"Who may do what. docs/security.md explains it."`
 	Audit     audit.Config     `yaml:"audit" doc:"The audit log: who did what."`
-	Ingest    ingest.Config    `yaml:"ingest" doc:"Limits of what is taken in, whatever the protocol."`
+	Ingest    ingest.Config    `yaml:"ingest" doc:"Limits of ingest, for all protocols."`
 	Telnet    telnet.Config    `yaml:"telnet" doc:"Lines on the telnet port."`
 	Carbon    carbon.Config    `yaml:"carbon" doc:"Lines and pickles on the ports of Graphite's carbon."`
 	Query     query.Config     `yaml:"query" doc:"Limits of queries."`
 	Kairos    kairos.Config    `yaml:"kairos" doc:"KairosDB's REST API."`
 	Graphite  graphite.Config  `yaml:"graphite" doc:"Graphite's API."`
-	Retention retention.Config `yaml:"retention" doc:"How long samples are kept, and how finely."`
+	Retention retention.Config `yaml:"retention" doc:"How long samples are kept, and at which resolution."`
 	Rollups   rollup.Config    `yaml:"rollups" doc:"Roll-up tasks."`
 	Transfer  transfer.Config  `yaml:"transfer" doc:"Imports and exports."`
 	Timeline  timeline.Config  `yaml:"timeline" doc:"Event timelines."`
-	Embedded  embedded.Config  `yaml:"embedded" doc:"The embedded store: what is kept in memory and when it goes to files."`
+	Embedded  embedded.Config  `yaml:"embedded" doc:"The embedded store: its memory and files."`
 	Cassandra CassandraConfig  `yaml:"cassandra" doc:"The store in an Apache Cassandra cluster: where it is and how it is used."`
 	Tenants   []tenant.Config  `yaml:"tenants" doc:"Tenants beside the default one. Each has a store of its own, and nobody sees another's data."`
 	Log       Log              `yaml:"log" doc:"Messages of the server, written to standard error."`

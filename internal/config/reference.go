@@ -19,21 +19,21 @@ var shortFlags = []struct{ flag, key string }{
 
 const referenceHead = `# Configuration
 
-This page is generated from the code. After a change of a setting run
+This page is generated from the code. After changing a setting, run
 ` + "`go test ./internal/config -run TestReferencePage -update`" + `.
 
-Varve needs no configuration. What you want to change can be said in these places; a later one wins:
+Varve runs without a configuration. Settings come from these places; a later one overrides an earlier one:
 
 1. the defaults below,
-2. the configuration of a KairosDB server named by ` + "`--kairosdb-conf`" + ` or ` + "`VARVE_KAIROSDB_CONF`" + `, as it is:
-   [what is taken from it](migrating-from-kairosdb.md#kairosdbconf),
-3. the carbon.conf of a Graphite installation named by ` + "`--carbon-conf`" + ` or ` + "`VARVE_CARBON_CONF`" + `, as it is:
-   [what is taken from it](graphite.md#carbonconf),
+2. an unchanged configuration of a KairosDB server, named by ` + "`--kairosdb-conf`" + ` or ` + "`VARVE_KAIROSDB_CONF`" + `:
+   [which settings Varve reads](migrating-from-kairosdb.md#kairosdbconf),
+3. an unchanged carbon.conf of a Graphite installation, named by ` + "`--carbon-conf`" + ` or ` + "`VARVE_CARBON_CONF`" + `:
+   [which settings Varve reads](graphite.md#carbonconf),
 4. a YAML file named by ` + "`--config`" + ` or ` + "`VARVE_CONFIG`" + `,
-5. the environment: ` + "`VARVE_`" + ` and the key in capitals, dots as underscores,
+5. environment variables: ` + "`VARVE_`" + ` and the key in capitals, with underscores instead of dots,
 6. flags: the key with dashes instead of dots and underscores.
 
-So the key ` + "`server.http_addr`" + ` is set by these lines, each in its place:
+For example, these set the key ` + "`server.http_addr`" + ` in the file, by a variable, and by a flag:
 
 ` + "```" + `
 server:
@@ -48,17 +48,17 @@ varve serve --server-http-addr=127.0.0.1:9090
 
 Short flags: %s.
 
-A key that does not exist is an error that names the file and line, the variable or the flag, and the nearest key
-that does exist. All problems are reported at once. The variables that Kubernetes adds for a service called varve
-(` + "`VARVE_PORT`, `VARVE_SERVICE_HOST`" + ` and their like) are passed over.
+An unknown key is an error. The error names the file and line, the variable or the flag, and the nearest existing key.
+All problems are reported at once. The variables that Kubernetes sets for a service called varve
+(` + "`VARVE_PORT`, `VARVE_SERVICE_HOST`" + ` and others) are ignored.
 
-A list is written ` + "`[a, b]`" + ` in the file and ` + "`a,b`" + ` in a variable or flag. A list of sections, such as ` + "`cassandra.read_clusters`" + `,
-can be given in a file only.
+Write a list as ` + "`[a, b]`" + ` in the file and as ` + "`a,b`" + ` in a variable or flag. A list of sections, such as ` + "`cassandra.read_clusters`" + `,
+can only be set in a file.
 
-Sizes are whole numbers of bytes or carry KiB, MiB, GiB, kB, MB or GB. Times carry a unit: 100ms, 10s, 5m, 24h, 30d, 8w.
+A size is a whole number of bytes, optionally with KiB, MiB, GiB, kB, MB or GB. A time needs a unit: 100ms, 10s, 5m, 24h, 30d, 8w.
 
-` + "`varve config`" + ` takes the same flags, file and variables as ` + "`varve serve`" + ` and prints the configuration
-that would be in force, as a YAML file with comments. It says which layer set each value that is not left to its default.
+` + "`varve config`" + ` takes the same flags, file and variables as ` + "`varve serve`" + ` and prints the resulting configuration
+as a YAML file with comments. For each value that is not the default, it says where the value was set.
 `
 
 // WriteReference writes docs/configuration.md.
@@ -84,7 +84,7 @@ func writeTables(b *strings.Builder, list []field) {
 			fmt.Fprintf(b, "\n## %s\n\n%s\n", f.key, f.doc)
 			table = false
 			if f.items {
-				b.WriteString("\nA list that a file sets; each item has these keys.\n")
+				b.WriteString("\nA list, which only a file can set. Each item has these keys.\n")
 				writeTables(b, itemFields(f.newItem(), f.key+"[]"))
 			}
 			continue

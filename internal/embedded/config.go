@@ -17,11 +17,11 @@ type Config struct {
 
 	Log wal.Config `yaml:"log" doc:"write-ahead log"`
 
-	HeadBytesMax units.Bytes `yaml:"head_bytes_max" doc:"Memory for recent samples and the names of new series, at most 2GiB. At three tenths of it they are written to files; at all of it writers and deletes wait until they are. Byte strings count with their full length."`
+	HeadBytesMax units.Bytes `yaml:"head_bytes_max" doc:"Memory for recent samples and the names of new series, at most 2GiB. At 30 % of it they are written to files. At 100 %, writes and deletes wait until that is done. Byte strings count with their full length."`
 
-	MinFreeBytes units.Bytes `yaml:"min_free_bytes" doc:"Free disk space below which writes are refused, so that what was accepted can still be written to files. Writing resumes at a quarter more. Less than head_bytes_max may not be enough for what is in memory. 0 turns the check off."`
+	MinFreeBytes units.Bytes `yaml:"min_free_bytes" doc:"Free disk space below which writes are refused, so that samples in memory can still be written to files. Writes resume at 1.25 times as much. A value below head_bytes_max may not leave enough space for that. 0 turns the check off."`
 
-	BackupDir string `yaml:"backup_dir" doc:"Directory in which backups are made. On the disk of the data directory a backup takes no space at first. Empty is backups in the data directory."`
+	BackupDir string `yaml:"backup_dir" doc:"Directory for backups. On the disk of the data directory, a backup takes no space at first. Empty: backups in the data directory."`
 
 	PageCacheBytes units.Bytes `yaml:"page_cache_bytes" doc:"Memory for pages of block files, and for the indexes of pages that are read again."`
 

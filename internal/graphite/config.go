@@ -12,8 +12,8 @@ import (
 
 // Config names the files of a Graphite installation, and bounds events.
 type Config struct {
-	StorageSchemas     string `yaml:"storage_schemas" doc:"Carbon's storage-schemas.conf as it stands: on which step and back to when paths are read by Graphite's API. Without it the step is a minute. What was sent is kept, unless retention.enforce is set. Read again at a reload."`
-	StorageAggregation string `yaml:"storage_aggregation" doc:"Carbon's storage-aggregation.conf as it stands: how points become one of a wider step. Without it they are averaged if half of them are there. Read again at a reload."`
+	StorageSchemas     string `yaml:"storage_schemas" doc:"Path of carbon's storage-schemas.conf, unchanged. It sets the step at which Graphite's API reads a path, and how far back. Without it the step is a minute. All samples are kept regardless, unless retention.enforce is set. A reload reads the file again."`
+	StorageAggregation string `yaml:"storage_aggregation" doc:"Path of carbon's storage-aggregation.conf, unchanged. It sets how points are aggregated to a wider step. Without it they are averaged if at least half of them exist. A reload reads the file again."`
 
 	// Constants; tests and benchmarks change them by --tune.
 

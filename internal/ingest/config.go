@@ -14,21 +14,21 @@ import (
 
 // Config holds the limits that all protocols share.
 type Config struct {
-	SamplesPerSecond int `yaml:"samples_per_second" doc:"Samples stored per second, of all senders; a second's worth may come at once. At the limit, sockets are read more slowly and HTTP answers 503. 0 sets no limit."`
+	SamplesPerSecond int `yaml:"samples_per_second" doc:"Most samples per second of all senders together; bursts of one second's worth are allowed. At the limit, Varve reads line connections more slowly and answers HTTP with 503. 0 sets no limit."`
 
-	NewSeriesPerSecond int `yaml:"new_series_per_second" doc:"New series per second in the long run. Twenty times as many may come at once. Known series are never delayed."`
-	MaxSeries          int `yaml:"max_series" doc:"Series in the store. Beyond the limit, points of new series are refused."`
+	NewSeriesPerSecond int `yaml:"new_series_per_second" doc:"Most new series per second on average; bursts of twenty times as many are allowed. Known series are never delayed."`
+	MaxSeries          int `yaml:"max_series" doc:"Most series in the store. At the limit, points of new series are refused."`
 
-	MaxSeriesMemory units.Bytes `yaml:"max_series_memory" doc:"Memory for the names of all series and their index. Beyond the limit, points of new series are refused. 0 is a quarter of the memory of the machine or its control group."`
+	MaxSeriesMemory units.Bytes `yaml:"max_series_memory" doc:"Most memory for the names of all series and their index. At the limit, points of new series are refused. 0 means a quarter of the memory of the machine or its control group."`
 
-	DefaultTTL      time.Duration `yaml:"default_ttl" doc:"Time to live of points that are sent without one, in whole seconds. 0 keeps them for ever. Points that are already stored keep theirs."`
+	DefaultTTL      time.Duration `yaml:"default_ttl" doc:"Time to live of points that are sent without one, in whole seconds. 0 keeps them for ever. A change does not affect points that are already stored."`
 	TTLFrom         TTLFrom       `yaml:"ttl_from" doc:"When the time to live of a point begins: write, as in KairosDB, or timestamp. With timestamp, points that have already expired are refused."`
-	ForceDefaultTTL bool          `yaml:"force_default_ttl" doc:"Gives default_ttl to all points, also to those that are sent with a time to live."`
+	ForceDefaultTTL bool          `yaml:"force_default_ttl" doc:"Gives default_ttl to all points, even if they are sent with a time to live."`
 
 	MaxTags          int         `yaml:"max_tags" doc:"Most tags of a series."`
 	MaxTagValueBytes units.Bytes `yaml:"max_tag_value_bytes" doc:"Longest tag value."`
 
-	BodyMemory units.Bytes `yaml:"body_memory" doc:"Memory for the HTTP bodies of all requests together. One may have a quarter of it as it is sent, and half of it after decompression. From 4 MiB on an eighth of it is kept for bodies of up to a thousandth of it (256 KiB of 256 MiB), so that these do not wait behind large ones. When it is used up, HTTP answers 503."`
+	BodyMemory units.Bytes `yaml:"body_memory" doc:"Memory for the HTTP bodies of all requests together. One body may be a quarter of it as sent, and half of it after decompression. If it is at least 4 MiB, an eighth of it is reserved for small bodies, each at most a thousandth of it (256 KiB of 256 MiB), so that they do not wait behind large ones. When it is used up, HTTP answers 503."`
 
 	// Constants; tests and benchmarks change them by --tune.
 

@@ -12,21 +12,21 @@ import (
 
 // Config says what is done with the rules, and has those that are Varve's own.
 type Config struct {
-	Enforce  bool           `yaml:"enforce" doc:"Thin out and remove samples as the rules of retention.policies and graphite.storage_schemas say, for all series and protocols: what is older than the first stage is kept as buckets of the next one, and what is older than the last one goes. Without it the rules only say on which step Graphite's API reads, and every sample is kept. Only with store: embedded."`
-	Policies []PolicyConfig `yaml:"policies" doc:"Rules, of which the first that matches a series decides. They come before those of graphite.storage_schemas. Read again at a reload. docs/retention.md explains them."`
+	Enforce  bool           `yaml:"enforce" doc:"Downsample and remove samples by the rules of retention.policies and graphite.storage_schemas, for all series and protocols. Samples older than the first stage are replaced by buckets of the next one, and data older than the last stage is removed. If false, the rules only set the step at which Graphite's API reads, and every sample is kept. Only with store: embedded."`
+	Policies []PolicyConfig `yaml:"policies" doc:"Rules for series. The first rule that matches a series applies. They come before those of graphite.storage_schemas. A reload reads them again. docs/retention.md explains them."`
 }
 
 // A PolicyConfig is one of Varve's own rules. All of its conditions must hold.
 type PolicyConfig struct {
 	Name         string   `yaml:"name" doc:"Name in reports and log lines."`
-	Metric       string   `yaml:"metric" doc:"Metrics that it is for: a whole name, in which * stands for any text and ? for one character. Empty: every metric."`
+	Metric       string   `yaml:"metric" doc:"Metrics that the rule applies to: a whole name, in which * matches any text and ? one character. Empty: every metric."`
 	Tags         []string `yaml:"tags" doc:"Tags that a series must have, each as name=value with * and ? in the value, such as [host=web-*, dc=fra]. A series may have more."`
 	Path         string   `yaml:"path" doc:"Regular expression that must be found in the path of a series, which is name;tag=value;tag=value with the tags in order. Empty: every path."`
-	Tenants      []string `yaml:"tenants" doc:"Tenants that it is for. Empty: all."`
-	Stages       string   `yaml:"stages" doc:"What is kept how finely for how long, such as 10s:6h,60s:30d,1h:5y, or the word forever: every sample as it was sent."`
-	Aggregation  string   `yaml:"aggregation" doc:"What stands for a bucket: average, sum, min, max, last, count, avg_zero, absmax, absmin, or a percentile such as p95 or p99.9. Empty: average with an x_files_factor, else as graphite.storage_aggregation says."`
-	Sketch       bool     `yaml:"sketch" doc:"Keep with each bucket a sketch of its samples, from which percentiles are answered with a relative error of at most 1 %. An aggregation that is a percentile does so without it."`
-	XFilesFactor float64  `yaml:"x_files_factor" doc:"Part of the samples of a bucket that must be there for Graphite's API to show it, from 0 to 1. -1: 0.5 with an aggregation, else as graphite.storage_aggregation says."`
+	Tenants      []string `yaml:"tenants" doc:"Tenants that the rule applies to. Empty: all."`
+	Stages       string   `yaml:"stages" doc:"Resolutions and how long each is kept, such as 10s:6h,60s:30d,1h:5y. The word forever keeps every sample as it was sent."`
+	Aggregation  string   `yaml:"aggregation" doc:"Value of a bucket: average, sum, min, max, last, count, avg_zero, absmax, absmin, or a percentile such as p95 or p99.9. Empty: average with an x_files_factor, else as graphite.storage_aggregation says."`
+	Sketch       bool     `yaml:"sketch" doc:"Stores a sketch of the samples with each bucket, from which percentiles are computed with a relative error of at most 1 %. If aggregation is a percentile, sketches are stored anyway."`
+	XFilesFactor float64  `yaml:"x_files_factor" doc:"Fraction of a bucket's samples that must exist for Graphite's API to show the bucket, from 0 to 1. -1: 0.5 with an aggregation, else as graphite.storage_aggregation says."`
 }
 
 // SetDefaults makes c a policy that says nothing.

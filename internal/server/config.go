@@ -14,19 +14,19 @@ import (
 type Config struct {
 	HTTPAddr      string `yaml:"http_addr" doc:"Address of the HTTP API, host:port. Port 0 picks a free one. An empty host means all interfaces."`
 	TelnetAddr    string `yaml:"telnet_addr" doc:"Address of the telnet protocol (put lines), host:port. Empty turns it off."`
-	CarbonAddr    string `yaml:"carbon_addr" doc:"Address of Graphite's carbon for lines, host:port. Empty turns it off. If the default is taken, as by a carbon on the same machine, the server starts without it and says so."`
-	PickleAddr    string `yaml:"pickle_addr" doc:"Address of Graphite's carbon for pickles, as carbon-relay sends them, host:port. Empty turns it off; the default likewise."`
-	CarbonUDPAddr string `yaml:"carbon_udp_addr" doc:"Address at which Graphite's lines are taken in datagrams of UDP, host:port; carbon uses port 2003. Empty turns it off. UDP loses datagrams when they come too fast, and its senders never learn of it; TCP does not."`
+	CarbonAddr    string `yaml:"carbon_addr" doc:"Address of carbon's line protocol (Graphite), host:port. Empty turns it off. If the default address is in use, for example by a carbon on the same machine, the server starts without this listener and logs that."`
+	PickleAddr    string `yaml:"pickle_addr" doc:"Address of carbon's pickle protocol (Graphite), which carbon-relay uses, host:port. Empty turns it off. If the default address is in use, the server starts without this listener and logs that."`
+	CarbonUDPAddr string `yaml:"carbon_udp_addr" doc:"Address of carbon's line protocol over UDP, host:port; carbon uses port 2003. Empty turns it off. UDP loses datagrams that arrive too fast, and senders do not notice. TCP loses none."`
 	PprofAddr     string `yaml:"pprof_addr" doc:"Address of Go's profiler, host:port, on a listener of its own. Empty turns it off."`
 
-	AllowedOrigins []string `yaml:"allowed_origins" doc:"Origins whose web pages may use the HTTP API, each as a browser sends it, for example https://grafana.example.org. * lets pages of all other origins read, as KairosDB does. Programs other than browsers need no entry. A server on loopback also accepts these hosts in the Host header, which a proxy in front of it may send."`
+	AllowedOrigins []string `yaml:"allowed_origins" doc:"Origins whose web pages may use the HTTP API, each as a browser sends it, for example https://grafana.example.org. * lets pages of all other origins read, as KairosDB does. Programs other than browsers need no entry. A server on loopback also accepts the hosts of these origins in the Host header, for proxies that forward the original Host."`
 
 	MaxConnections int           `yaml:"max_connections" doc:"Open HTTP connections. At the limit, a new connection replaces the one that has had no complete request header for longest, or else the one whose request body arrives most slowly, below 16KiB/s. If there is none, the new connection waits."`
 	IdleTimeout    time.Duration `yaml:"idle_timeout" doc:"Closes a connection that has had no request for this long. Clients of KairosDB expect 120s or more."`
 
-	ShutdownTimeout time.Duration `yaml:"shutdown_timeout" doc:"Time from the signal to stop to the exit. Requests in flight have half of it; the store has the rest to write its memory to files."`
+	ShutdownTimeout time.Duration `yaml:"shutdown_timeout" doc:"Longest time from the stop signal to the exit. Requests in flight have half of it. The store has the rest to write its memory to files."`
 
-	Insecure bool `yaml:"insecure" doc:"Lets the listeners be reached from other machines although auth.enabled is not set. Whoever reaches them can then do everything. Each start logs it, and the health status shows it."`
+	Insecure bool `yaml:"insecure" doc:"Allows listeners that other machines can reach although auth.enabled is not set. Anyone who can connect can then do everything. Each start logs this, and the health status shows it."`
 
 	TLS TLSConfig `yaml:"tls" doc:"TLS of the listeners. Without cert_file they are plain."`
 

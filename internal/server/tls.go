@@ -16,11 +16,11 @@ import (
 
 // TLSConfig are the settings of TLS.
 type TLSConfig struct {
-	CertFile     string   `yaml:"cert_file" doc:"File with the server's certificate and those between it and its authority, PEM. With it and key_file the listeners of streams speak TLS. The files are read again by SIGHUP and POST /admin/reload. Varve gets no certificates by itself (ACME)."`
-	KeyFile      string   `yaml:"key_file" doc:"File with the private key of cert_file, PEM."`
-	ClientCAFile string   `yaml:"client_ca_file" doc:"File with the authorities whose client certificates are accepted, PEM. A client may show one, and need not; which rights it gives is set by auth.rules. A certificate of another authority ends the handshake."`
-	MinVersion   string   `yaml:"min_version" doc:"Oldest version of TLS that is spoken, 1.2 or 1.3."`
-	Streams      []string `yaml:"streams" doc:"Listeners that speak TLS once cert_file is set; others stay plain. UDP has no TLS."`
+	CertFile     string   `yaml:"cert_file" doc:"PEM file with the server's certificate and its intermediate certificates. With it and key_file, the listeners of streams use TLS. SIGHUP and POST /admin/reload read the files again. Varve does not request certificates itself (ACME)."`
+	KeyFile      string   `yaml:"key_file" doc:"PEM file with the private key of cert_file."`
+	ClientCAFile string   `yaml:"client_ca_file" doc:"PEM file with the authorities whose client certificates are accepted. A client certificate is optional; auth.rules set which rights it gives. A certificate of another authority fails the handshake."`
+	MinVersion   string   `yaml:"min_version" doc:"Lowest TLS version, 1.2 or 1.3."`
+	Streams      []string `yaml:"streams" doc:"Listeners that use TLS once cert_file is set. The others remain plain. UDP has no TLS."`
 }
 
 // Check loads the files as a start of the server does, and returns its error.

@@ -19,9 +19,9 @@ const (
 // Config holds the settings of a spool.
 type Config struct {
 	Acknowledge string        `yaml:"acknowledge" doc:"when a write is acknowledged: \"spool\" once it is in the local log, \"store\" once the remote store has it"`
-	Linger      time.Duration `yaml:"linger" doc:"How long samples gather before they are written to the remote store. The longer, the more samples of a series are written together and the less each costs. They are durable and visible here at once."`
+	Linger      time.Duration `yaml:"linger" doc:"How long samples are collected before they are written to the remote store. A longer time writes more samples of a series together, at less cost each. Samples are durable and visible on this server at once."`
 
-	MaxMemory    units.Bytes `yaml:"max_memory" doc:"Memory for samples that the remote store does not have yet. Older ones are kept in files. Samples that take a third of it are handed to the remote store at once, without linger: a series takes about 230 bytes, a sample 3 to 17. What should be written together must fit."`
+	MaxMemory    units.Bytes `yaml:"max_memory" doc:"Memory for samples that the remote store does not have yet. Older samples are kept in files. Once samples take a third of it, they are written to the remote store without waiting for linger. A series takes about 230 bytes, a sample 3 to 17. Choose a value that holds the samples of one linger."`
 	MaxBytes     units.Bytes `yaml:"max_bytes" doc:"Disk space for samples that the remote store does not have yet. At the limit, writes are refused."`
 	MinFreeBytes units.Bytes `yaml:"min_free_bytes" doc:"Free disk space below which writes are refused. 0 turns the check off."`
 

@@ -20,8 +20,8 @@ type Config struct {
 	MaxSeries          int         `yaml:"max_series" doc:"As ingest.max_series."`
 	MaxSeriesMemory    units.Bytes `yaml:"max_series_memory" doc:"As ingest.max_series_memory."`
 	QueryMemory        units.Bytes `yaml:"query_memory" doc:"As query.total_memory; one query may hold half of it."`
-	MaxConcurrent      int         `yaml:"max_concurrent" doc:"As query.max_concurrent. 0 is half of the processors, at least one, so that the queries of one tenant leave room for those of others."`
-	MaxConnections     int         `yaml:"max_connections" doc:"Connections of telnet, of carbon's lines and of its pickles, each: further ones are closed. And requests of HTTP that are answered at once: further ones are answered 503. Half of them may follow timelines."`
+	MaxConcurrent      int         `yaml:"max_concurrent" doc:"As query.max_concurrent. 0 means half of the processors, at least one, so that one tenant's queries leave room for those of others."`
+	MaxConnections     int         `yaml:"max_connections" doc:"Most telnet connections, carbon line connections and carbon pickle connections, each; further ones are closed. Also the most HTTP requests that are answered at once; further ones get 503. Half of these may follow timelines."`
 }
 
 // SetDefaults makes c a tenant that shares a small machine with some others.

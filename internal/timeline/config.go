@@ -12,13 +12,13 @@ import (
 // Config are the settings of timelines. Zero means the default, but for RateMax and Adapt.
 type Config struct {
 	PayloadBytesMax units.Bytes   `yaml:"payload_bytes_max" doc:"Largest data of an event, 1KiB to 16MiB."`
-	TimelinesMax    int           `yaml:"timelines_max" doc:"Number of timelines at which no other is created, 1 to 10000000."`
-	RateMax         int           `yaml:"rate_max" doc:"Events per second that one timeline takes from this server; a burst may be 10 times as large. 0 is no limit."`
+	TimelinesMax    int           `yaml:"timelines_max" doc:"Most timelines, 1 to 10000000. At the limit, no new one is created."`
+	RateMax         int           `yaml:"rate_max" doc:"Most events per second that one timeline accepts from this server; bursts of 10 times as many are allowed. 0 sets no limit."`
 	TailsMax        int           `yaml:"tails_max" doc:"Number of readers that may follow timelines at the same time, 1 to 100000."`
-	LeadTime        time.Duration `yaml:"lead_time" doc:"A change of layout is written this long before it takes effect, 1s to 1h. Events may be that far in the future. The same on all servers of a cluster."`
+	LeadTime        time.Duration `yaml:"lead_time" doc:"A change of layout is written this long before it takes effect, 1s to 1h. Events may be at most this far in the future. Must be the same on all servers of a cluster."`
 	Adapt           bool          `yaml:"adapt" doc:"Choose sizes of buckets and numbers of partitions from the measured rate."`
-	Spool           []string      `yaml:"spool" doc:"Names of timelines, up to 1000, whose events are acknowledged when they are in a log on this server's disk, and put into Cassandra afterwards: an outage of Cassandra does not refuse them. Without effect with store: embedded."`
-	SpoolBytesMax   units.Bytes   `yaml:"spool_bytes_max" doc:"Bytes of events that may wait for Cassandra in that log, 16MiB to 1024GiB. Then appends to its timelines are refused."`
+	Spool           []string      `yaml:"spool" doc:"Names of at most 1000 timelines whose events are acknowledged once they are in a log on this server's disk, and written to Cassandra afterwards. Their events are thus accepted while Cassandra is down. No effect with store: embedded."`
+	SpoolBytesMax   units.Bytes   `yaml:"spool_bytes_max" doc:"Most bytes of events that may wait for Cassandra in the log of timeline.spool, 16MiB to 1024GiB. At the limit, appends to these timelines are refused."`
 }
 
 // DefaultConfig returns the defaults.

@@ -18,7 +18,7 @@ const (
 // Config are the settings of a log. Zero means the default, but for
 // RecycleSegments.
 type Config struct {
-	Durability string `yaml:"durability" doc:"When a write is acknowledged: \"fsync\" after it was synced to disk, \"interval\" after it was handed to the operating system, which is synced every 100ms."`
+	Durability string `yaml:"durability" doc:"When a write is acknowledged: \"fsync\" after it is synced to disk, \"interval\" after it is passed to the operating system. With interval, the log is synced every 100ms."`
 
 	// Constants; tests and benchmarks change them by --tune.
 

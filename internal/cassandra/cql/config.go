@@ -25,9 +25,9 @@ type Config struct {
 	Password         Secret    `yaml:"password" doc:"password of that user; better in password_file or the environment"`
 	PasswordFile     string    `yaml:"password_file" doc:"file that holds the password, read again at each connection"`
 	TLS              TLSConfig `yaml:"tls" doc:"Encryption of the connections to Cassandra."`
-	Compression      bool      `yaml:"compression" doc:"Compresses frames with LZ4. Worth it between data centres; costs CPU nearby."`
-	ReadsInFlight    int       `yaml:"reads_in_flight" doc:"Most statements that read at once, for each node, 1 to 4096. A node that takes longer than 500ms for 1 in 100 gets fewer."`
-	WritesInFlight   int       `yaml:"writes_in_flight" doc:"Most statements that write at once, for each node, 1 to 4096. A node that takes longer than 500ms for 1 in 100 gets fewer."`
+	Compression      bool      `yaml:"compression" doc:"Compresses frames with LZ4. Useful between data centres; within one it only costs CPU."`
+	ReadsInFlight    int       `yaml:"reads_in_flight" doc:"Most concurrent read statements per node, 1 to 4096. A node gets fewer if 1 in 100 of them takes longer than 500ms."`
+	WritesInFlight   int       `yaml:"writes_in_flight" doc:"Most concurrent write statements per node, 1 to 4096. A node gets fewer if 1 in 100 of them takes longer than 500ms."`
 
 	// Constants; tests and benchmarks change them by --tune.
 

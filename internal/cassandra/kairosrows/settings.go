@@ -11,7 +11,7 @@ import (
 type Settings struct {
 	Schema schema.Config `yaml:"schema" doc:"the keyspace and its tables, in KairosDB's layout"`
 	Write  write.Config  `yaml:"write" doc:"rows that are written"`
-	Read   read.Config   `yaml:"read" doc:"rows that are read, and what of them is kept in memory"`
+	Read   read.Config   `yaml:"read" doc:"Reading of rows, and their caches."`
 	Delete remove.Config `yaml:"delete" doc:"deletes and repairs"`
 }
 

@@ -10,9 +10,9 @@ import (
 // Config are the settings of reading.
 type Config struct {
 	PostingsCacheBytes units.Bytes   `yaml:"postings_cache_bytes" doc:"Memory for row keys that queries have found. They are read again only if Cassandra says that they changed."`
-	ChunkCacheBytes    units.Bytes   `yaml:"chunk_cache_bytes" doc:"Memory for samples of finished rows that were asked for twice, packed. 0 keeps none."`
-	KairosDBLag        time.Duration `yaml:"kairosdb_lag" doc:"How long row keys in memory are used although Cassandra says that KairosDB nodes have added more. 0 reads the new ones at once. A longer time saves reads of all row keys where KairosDB nodes keep adding some."`
-	CoverRate          int           `yaml:"cover_rate" doc:"Row keys written by KairosDB that are added to the inverted index per second, in the background. 0 adds none."`
+	ChunkCacheBytes    units.Bytes   `yaml:"chunk_cache_bytes" doc:"Memory for compressed samples of finished rows that queries have read twice. 0 turns the cache off."`
+	KairosDBLag        time.Duration `yaml:"kairosdb_lag" doc:"How long cached row keys are used after Cassandra says that KairosDB nodes have added new ones. 0 reads the new ones at once. A longer time saves rereading all row keys where KairosDB nodes keep adding some."`
+	CoverRate          int           `yaml:"cover_rate" doc:"Row keys written by KairosDB that Varve adds to its inverted index per second, in the background. 0 adds none."`
 
 	// Constants; tests and benchmarks change them by --tune.
 

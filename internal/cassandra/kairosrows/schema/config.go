@@ -27,11 +27,11 @@ const (
 
 // Config are the settings of a keyspace.
 type Config struct {
-	Create       string   `yaml:"create" doc:"what is created if it is not there: \"nothing\", \"tables\" in a keyspace that is there, \"keyspace\" and tables as KairosDB does"`
+	Create       string   `yaml:"create" doc:"What is created if it is missing: \"nothing\", \"tables\" in an existing keyspace, or \"keyspace\", which creates keyspace and tables as KairosDB does."`
 	Replication  string   `yaml:"replication" doc:"replication of a new keyspace, as a map in CQL; empty chooses one copy per node of the data centre, at most 3, and says so in the log"`
 	TableOptions []string `yaml:"table_options" doc:"options of new tables, each \"TABLE: OPTIONS\" as CQL writes them after WITH, for example data_points: gc_grace_seconds = 86400"`
-	RowTimeUnit  string   `yaml:"row_time_unit" doc:"of a new keyspace: MILLISECONDS or SECONDS; a keyspace that has one keeps it"`
-	RowWidth     int64    `yaml:"row_width" doc:"of a new keyspace: length of a row in row_time_unit, 1 to 2147483648; 0 means three weeks"`
+	RowTimeUnit  string   `yaml:"row_time_unit" doc:"Time unit of rows in a new keyspace: MILLISECONDS or SECONDS. An existing keyspace keeps its unit."`
+	RowWidth     int64    `yaml:"row_width" doc:"Length of a row in a new keyspace, in row_time_unit, 1 to 2147483648. 0 means three weeks."`
 
 	// Constants; tests and benchmarks change them by --tune.
 
