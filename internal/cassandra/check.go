@@ -11,9 +11,9 @@ import (
 
 var _ store.SampleChecker = (*Store)(nil)
 
-// What KairosDB's rows cannot hold is refused before it is acknowledged. Only what
-// no setting and no keyspace tells, as a guardrail of the cluster, is found out when
-// samples are written.
+// Samples that KairosDB's rows cannot hold are refused before they are acknowledged. A
+// limit that neither a setting nor the keyspace shows, such as a guardrail of the cluster,
+// is only noticed when samples are written.
 
 // Create implements store.Appender.
 func (s *Store) Create(ctx context.Context, series model.Series) (store.Ref, error) {

@@ -1,6 +1,6 @@
 // Package cassandra is the store over an Apache Cassandra cluster. The process
-// that runs it holds no data of its own but what is on its way: samples are
-// acknowledged by a local log and drained into the keyspace a moment later.
+// holds only pending samples: they are acknowledged once they are in a local log,
+// and drained into the keyspace a moment later.
 //
 //	Append --> spool: log + heads in generations --> layout.Sink --> keyspace
 //	               \                                                        |
@@ -8,26 +8,27 @@
 //
 // # What is visible
 //
-// A View pins the spool's generations before it reads the keyspace, so a sample
-// is found in one of them at least. Where both have one of a series and time,
-// the spool's is taken: it is the newer, or the same. What other processes hold
-// in their spools is not visible here until it is drained.
+// A View pins the spool's generations before it reads the keyspace, so each sample
+// is found in at least one of the two. If both have a sample of the same series and
+// time, the spool's is valid: it is newer, or the same. Samples in the spools of
+// other processes are not visible here until they are drained.
 //
 // # Deletes
 //
-// A deletion first drains what was acknowledged before it, then deletes in the
-// keyspace with a write timestamp above all of that and below all that comes
-// later. It therefore needs Cassandra, and takes as long as the backlog. What
-// other processes hold in their spools has stamps of when it was acknowledged, so
-// the same tombstones hide it when it comes. Tombstones are for rows that the
-// index has; rows that only such a spool has are deleted when they come, see
+// A deletion first drains the samples that were acknowledged before it. Then it
+// deletes in the keyspace with a write timestamp above those of all these samples and
+// below those of all later ones. It therefore needs Cassandra, and takes as long as
+// draining the backlog. Samples in the spools of other processes carry the time at
+// which they were acknowledged, so the same tombstones hide them once they are
+// drained. A deletion writes tombstones only for rows in the index. Rows that so far
+// are only in the spool of another process are deleted when they appear, see
 // redeleter.
 //
 // # Refs
 //
-// Refs for appending are the spool's. Refs that a View hands out number what
-// that View selected, and mean nothing elsewhere.
+// Refs for appending are the spool's. Refs that a View hands out number the series
+// that this View has selected, and are void elsewhere.
 //
-// How samples lie in tables is the matter of a layout, see package layout; the driver is
+// A layout decides how samples are stored in tables, see package layout. The driver is
 // package cql.
 package cassandra

@@ -6,8 +6,8 @@ import (
 	"varve/internal/store"
 )
 
-// heldOf collects what the spool has of a series in the range: of each time the
-// newest. What has expired is there too: it hides what is in the keyspaces.
+// heldOf collects the spool's samples of a series in the range, the newest of each
+// time. It includes expired samples, since they hide older ones in the keyspaces.
 func (v *view) heldOf(sel selected, o store.ReadOptions) (model.Columns, error) {
 	var held model.Columns
 	kind := sel.series.Type.Kind()

@@ -31,8 +31,8 @@ func (s *Store) AddUnnoted(h *downsample.Hours) { s.spool.Notes().AddUnnoted(h) 
 func (s *Store) Settle(ctx context.Context) error { return s.spool.Notes().Settle(ctx) }
 
 // BeforeTrim implements downsample.Journal. f is called before a part of any keyspace's log
-// is given up, and given the key-values of the first one, which may be away. Then that log
-// stays if f needs them.
+// is released. f gets the key-values of the first keyspace. If f needs them while that
+// keyspace is unavailable, f fails and the log is kept.
 func (k *Keyspaces) BeforeTrim(f func(context.Context, store.KeyValues) error) {
 	for _, s := range k.stores {
 		s.spool.Notes().BeforeTrim(func(ctx context.Context) error { return f(ctx, k) })

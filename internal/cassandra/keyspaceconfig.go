@@ -73,8 +73,8 @@ func checkFileName(name string) error {
 	return nil
 }
 
-// store returns the settings of the store over a further keyspace. What it reads of
-// other clusters the store over the first keyspace lends it.
+// store returns the settings of the store over a further keyspace. It shares the connections
+// to clusters that are only read with the store over the first keyspace.
 func (c Config) store(k KeyspaceConfig) Config {
 	c.Config = k.over(c.Config)
 	c.MetaCluster, c.ReadClusters, c.Keyspaces = defaultMetaConfig(), nil, nil

@@ -31,13 +31,13 @@ const (
 // it is kept. Each is a [Store] by itself, with sessions, a spool, limits and caches of its
 // own, so that one which is away, or whose spool is full, costs its own metrics alone.
 //
-// A sample goes where the rules said when it was acknowledged, also if they are others
-// after a restart: it waits in the spool of that keyspace. So a change of rules moves
-// nothing, and divides the samples of a metric at one time. What is older is read from
-// where it is if also_read says so.
+// The rules at the time of the acknowledgement decide where a sample goes, even if a
+// restart changes the rules: the sample waits in the spool of that keyspace. So a change
+// of rules moves no samples; it divides the samples of a metric at one point in time. Older
+// samples are read from the former keyspace if also_read names it.
 //
-// Metadata, delete jobs of the first keyspace and what else is kept beside samples are the
-// first keyspace's.
+// Metadata, delete jobs of the first keyspace and all other data beside samples are kept in
+// the first keyspace.
 //
 // # Refs
 //
@@ -57,8 +57,8 @@ type Keyspaces struct {
 }
 
 // OpenKeyspaces opens the stores over all keyspaces that the settings name, with spools
-// below dir. What Open says holds of each. A spool of a keyspace that the settings do not
-// name any more is refused while samples wait there.
+// below dir. Each is opened as by Open. If the settings no longer name a keyspace whose
+// spool still has pending samples, OpenKeyspaces fails.
 func OpenKeyspaces(fsys vfs.FS, dir string, cfg Config, o Options) (*Keyspaces, error) {
 	left, err := makeSpools(fsys, dir, cfg)
 	if err != nil {

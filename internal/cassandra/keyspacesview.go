@@ -109,8 +109,7 @@ func (v *keyspacesView) Missing() error {
 	return nil
 }
 
-// Trace implements store.Tracer. What was done for a further keyspace has its name before
-// it.
+// Trace implements store.Tracer. Counts of a further keyspace are prefixed with its name.
 func (v *keyspacesView) Trace() []store.Count {
 	counts := v.views[0].Trace()
 	for i, one := range v.views[1:] {

@@ -56,8 +56,8 @@ func (a *readAhead) take(v *view, ctx context.Context, ref, last store.Ref, sel 
 	return s
 }
 
-// topUpLocked begins streams until there are enough. What an answer by
-// statistics would save is not known before: without Summarize.
+// topUpLocked starts streams until there are enough. It reads ahead without Summarize,
+// since it is not known beforehand how much statistics would save.
 func (a *readAhead) topUpLocked(v *view, last store.Ref, o store.ReadOptions) {
 	if a.streams == nil {
 		a.streams = map[store.Ref]*stream{}

@@ -222,7 +222,7 @@ func (s *Store) Delete(ctx context.Context, deletions ...store.Deletion) error {
 	if err := s.check(ctx); err != nil {
 		return err
 	}
-	// What a query of the same range would show is deleted, wherever it is.
+	// Delete everything that a query of the same range would show, in every cluster.
 	of := map[*cluster][]store.Deletion{}
 	deleters := map[*cluster]layout.Deleter{}
 	for _, d := range deletions {
@@ -341,8 +341,8 @@ func (s *Store) asked(r model.TimeRange) (asked []*cluster, keyspaces []layout.K
 	return asked, keyspaces, nil
 }
 
-// Close stops taking samples. What is not drained stays in the log, and is
-// drained after the next Open.
+// Close stops taking samples. Undrained samples stay in the log, and are drained
+// after the next Open.
 func (s *Store) Close() error {
 	if !s.closed.CompareAndSwap(false, true) {
 		return store.ErrClosed

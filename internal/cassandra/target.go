@@ -90,8 +90,8 @@ type targetFile struct {
 	fixed bool   // now was reached: until the end of the process there is no other one
 }
 
-// openTarget reads the file and refuses another keyspace than the one that samples
-// wait for. What is written to the spool from here on is for keyspace.
+// openTarget reads the file. It fails if samples in the spool wait for another keyspace
+// than the given one. Samples that are written to the spool later are for keyspace.
 func openTarget(fsys vfs.FS, dir, keyspace string, waiting func() int64) (*targetFile, error) {
 	f := &targetFile{fs: fsys, dir: dir, waiting: waiting}
 	if err := f.read(); err != nil {

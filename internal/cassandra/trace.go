@@ -6,8 +6,8 @@ import (
 	"varve/internal/store"
 )
 
-// Trace implements store.Tracer. What was done in a cluster that is only read
-// has its name before it.
+// Trace implements store.Tracer. Counts of a cluster that is only read are prefixed with
+// its name.
 func (v *view) Trace() []store.Count {
 	var counts []store.Count
 	for i, k := range v.keyspaces {

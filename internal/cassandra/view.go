@@ -169,13 +169,13 @@ func (v *view) check(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Select implements store.View. All series are found before the first is yielded: what
-// spool and keyspaces have of one has to be put together, and so have its rows in the
-// partitions of a keyspace, which are in as many orders as there are partitions. To yield
-// each series when it is first seen would need the same set of all that were. What is held
-// until the view is closed is little instead: see selection and layout.Found. Of 300,000
-// series it is 4 bytes each, 12 in order, where row keys of 85 bytes each are kept in any
-// case so that they are read once (TestWideSelect).
+// Select implements store.View. It finds all series before it yields the first: it must
+// combine what spool and keyspaces have of a series, and its rows in the partitions of a
+// keyspace, each of which has an order of its own. Yielding a series when it is first seen
+// would need the same set of all series seen so far. Instead, the view holds little memory
+// for each series until it is closed: see selection and layout.Found. With 300,000 series
+// it holds 4 bytes each, or 12 in order, beside row keys of 85 bytes each, which are kept in
+// any case so that they are read once (TestWideSelect).
 func (v *view) Select(ctx context.Context, sel store.Selection) iter.Seq2[store.Series, error] {
 	if len(sel.Metrics) > 0 {
 		return store.SelectMetrics(ctx, v, sel)

@@ -242,8 +242,9 @@ func (l *arrivalLog) take() []*arrival {
 	return taken
 }
 
-// write writes rows. Of an earlier error it is not known whether its rows are stored, so
-// they are written again first: a reader who has read a later row would not look for them.
+// write writes rows. After an error it is unknown whether the rows are stored. So the next
+// call writes them again first: a reader that has read a later row does not look for
+// earlier ones.
 func (l *arrivalLog) write(taken []*arrival) error {
 	s := l.logs.shelf
 	if err := l.send(); err != nil {

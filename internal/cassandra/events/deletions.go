@@ -8,7 +8,7 @@ import (
 )
 
 // The deletes of a day are a partition, so that none grows for as long as deletes are kept.
-// Who looks for deletes of some tenths of a second ago reads one partition from there on.
+// A reader that looks for deletes of the last few tenths of a second reads one partition.
 const (
 	dayMicros = 86400 * 1_000_000
 

@@ -100,9 +100,9 @@ func conflict(err error) error {
 	return err
 }
 
-// removeHistory removes the name after the history. What hides the name is of the time at
-// which it was written, so that it does not hide the name of a timeline that another server
-// makes directly afterwards.
+// removeHistory removes the name after the history. The tombstone of the name has the write
+// timestamp of the name, so that it does not hide the name of a timeline that another server
+// creates right afterwards.
 func (s *Shelf) removeHistory(ctx context.Context, name string, there cluster.Value) error {
 	if there.Version == 0 {
 		return nil

@@ -12,10 +12,10 @@
 //	cover    what KairosDB wrote, into the inverted index
 //	remove   deletes, delete jobs, repair
 //
-// Parts import those above them, of these only: write, read and cover import schema and
-// rowkey and none of the others, remove imports write. What they have to tell each other
-// beyond that, a Layout passes on: rows and row keys that changed go from write and remove
-// to read, partitions that are not covered from read to cover.
+// Imports between these parts go upwards only: write, read and cover import schema and
+// rowkey and none of the others; remove also imports write. A Layout passes on all other
+// information: changed rows and row keys from write and remove to read, and uncovered
+// partitions from read to cover.
 //
 // Invariant, besides those of the parts: each write and each delete carries a timestamp in
 // milliseconds. One in microseconds would hide all that KairosDB writes there later.

@@ -13,15 +13,15 @@
 // once. Errors are those of package store; one that is not, and not of the context,
 // is a fault.
 //
-// What holds for every layout:
+// Rules for every layout:
 //
 //   - A sample is written under the timestamp at which it was acknowledged.
-//   - What decides something lasting is read at a quorum, whatever consistency is
-//     configured for queries. A look that fails means that there may be something.
-//     Deletes and repairs, which other data centers must not miss and which must not
-//     miss what these write, take a quorum of each.
-//   - A sample that cannot be stored costs itself alone. A range of the ring
-//     that cannot be written delays its own samples alone; the sink returns a
+//   - A read on which a lasting decision depends is made at a quorum, whatever
+//     consistency is configured for queries. If such a read fails, the layout assumes
+//     that there may be data. Deletes and repairs use a quorum of each data center: no
+//     data center may miss them, and they must not miss what any of them has written.
+//   - A sample that cannot be stored does not affect others. A range of the ring
+//     that cannot be written delays only its own samples; the sink returns a
 //     spool.PartialError.
 //   - Memory of a request is bounded by what matches.
 package layout
@@ -40,7 +40,7 @@ import (
 	"varve/internal/store"
 )
 
-// What a keyspace is for.
+// Roles of a keyspace.
 const (
 	RoleAll  = "all"
 	RoleRead = "read" // nothing is written or made there, deletes aside
@@ -130,10 +130,10 @@ type Refusal struct {
 	Last   string // series, time and, where there is one, the error
 }
 
-// A Look is one request's look at the index. What it has read it does not read again.
+// A Look is one request's look at the index. It reads no part of the index twice.
 type Look interface {
-	// Select returns the series that match and may have samples of the range. Of more
-	// than the limit of sel it may return some, or a *store.LimitError.
+	// Select returns the series that match and may have samples in the range. If more
+	// than the limit of sel match, it may return some of them, or a *store.LimitError.
 	Select(ctx context.Context, sel store.Selection) (Found, error)
 
 	// Names lists names as store.View does.

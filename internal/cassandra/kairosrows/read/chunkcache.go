@@ -19,16 +19,16 @@ import (
 // them again costs no statement, and coarse queries are answered from the
 // chunks' statistics.
 //
-// A row is kept when it is asked for again: the first time it is read as cheaply
-// as can be.
+// A row is cached when it is read the second time; the first read is as cheap as
+// possible.
 //
-// Other processes may write into a finished row, or delete from it. What they
-// do is seen when an entry has reached its greatest age, or has been kept for as
-// long as nothing had been written in it before it was read: where another
-// process fills in old samples, a slice is kept for seconds. What this process does
-// takes the row's entries out at once, and also keeps a slice that was being
-// read meanwhile from coming in: each row has one of many generation numbers,
-// which forget moves on.
+// Other processes may write into a finished row, or delete from it. Their changes
+// become visible when the entry expires. It expires at its greatest age, or when it
+// has been cached for as long as the row had been unchanged when it was read: if
+// another process fills in old samples, a slice is cached for seconds only. Changes
+// by this process remove the row's entries at once. They also keep out a slice that
+// is being read at that moment: each row maps to one of many generation numbers,
+// which forget increments.
 type chunkCache struct {
 	maxBytes int64
 	maxAge   time.Duration

@@ -16,12 +16,12 @@ type Config struct {
 
 	// Constants; tests and benchmarks change them by --tune.
 
-	// PostingsCacheAge is the time after which row keys are asked for again in any case.
-	// What KairosDB nodes delete is seen this late in names and tags.
+	// PostingsCacheAge is the time after which row keys are read again in any case.
+	// Deletes by KairosDB nodes become visible in names and tags after at most this time.
 	PostingsCacheAge time.Duration `tune:"postings_cache_age"`
 	// ChunkCacheAge is how long samples of finished rows are answered from memory. A row
-	// stays cached for at most as long as it had been unchanged when it was read. What other
-	// nodes write or delete there is seen this late.
+	// stays cached for at most as long as it had been unchanged when it was read. Writes and
+	// deletes by other nodes become visible there after at most this time.
 	ChunkCacheAge time.Duration `tune:"chunk_cache_age"`
 	FinishedAfter time.Duration `tune:"finished_after"` // the end of a row, when it counts as finished
 	IndexReads    int           `tune:"index_reads"`    // of index partitions that one query makes at once, 1 to 256

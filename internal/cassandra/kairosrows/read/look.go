@@ -11,11 +11,10 @@ import (
 	"varve/internal/work"
 )
 
-// A Look is one reader's look at the index. What it has read of the index it
-// does not read again, so that all entries of a request cost one reading of each
-// metric; what changes later it may see or not. It is used by any number of
-// goroutines, and for as long as one request takes: what it has read stays in
-// memory.
+// A Look is one reader's look at the index. It reads no part of the index twice, so
+// that all entries of a request cost one read of each metric. It may or may not see
+// later changes. A Look is safe for concurrent use. It serves a single request,
+// since everything that it has read stays in memory.
 type Look struct {
 	reader *Reader
 	slots  chan struct{} // index reads in flight

@@ -31,9 +31,9 @@ import (
 // Releases that keep a map in the order in which it was bound have another order:
 // see rowkey.KeepsMapsInOrder. They are not scanned.
 //
-// Where the tag that is asked for comes after one with many values there is little
-// to leap over. Then pages become longer, and if the scan does not come to an end
-// soon it is given up for a whole read.
+// If the tag in question comes after one with many values, there is little to skip.
+// Then pages become longer. If the scan does not end soon, it is abandoned, and the
+// whole partition is read.
 const (
 	// scanPage is how many row keys the first page has. Where there was something
 	// to leap over the next one is shorter, down to minScanPage, else longer.
@@ -183,8 +183,8 @@ func (s *skipScan) see(k rowkey.Key) bool {
 }
 
 // scan returns the row keys of a partition that have the literals; false means
-// that it was given up. Of more than limit that match it may return only some,
-// more than limit.
+// that the scan was abandoned. If more than limit match, it may return only some of
+// them, but more than limit.
 func (l *Look) scan(ctx context.Context, p *partition, literals []literal, matchers []model.Matcher, limit int) (keys []rowkey.Key, ok bool, err error) {
 	s := skipScan{literals: literals}
 	size, passed, matching := scanPage, 0, 0

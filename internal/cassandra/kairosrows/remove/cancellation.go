@@ -33,8 +33,8 @@ const (
 
 var errCancelled = errors.New("the job was cancelled")
 
-// Cancel stops a delete job, whichever node works on it, for good. What it has
-// deleted stays deleted. The job's state is layout.JobCancelled afterwards, or
+// Cancel stops a delete job for good, on whichever node it runs. Samples that the job has
+// deleted stay deleted. The job's state is layout.JobCancelled afterwards, or
 // layout.JobCancelling if the node that works on it has not stopped within some
 // seconds, or layout.JobDone if there was nothing left to cancel. A job that is not
 // known is store.ErrNotFound.

@@ -358,8 +358,8 @@ func (d *Deleter) resume(ctx context.Context, job *layout.Job) error {
 	return err
 }
 
-// resumeUnder begins to go on with a job whose lease this process has, and reports whether
-// it did. Who had the lease before may have ended the job since it was looked at.
+// resumeUnder resumes a job whose lease this process has, and reports whether it did. The
+// previous holder of the lease may have ended the job in the meantime.
 func (d *Deleter) resumeUnder(ctx context.Context, lease *cluster.Lease, id string) (begun bool, err error) {
 	read, err := d.jobs.read(ctx, id)
 	if errors.Is(err, store.ErrNotFound) || err == nil && !d.jobs.free(&read) {

@@ -10,9 +10,9 @@ import (
 	"varve/internal/cluster"
 )
 
-// Who works on a delete job has its lease, so that two nodes do not work on one: not when
-// clocks differ, nor when a node that was stopped for a while goes on. Leases are in the
-// keyspace that has the jobs.
+// A node that works on a delete job holds its lease. So no two nodes work on one job, even
+// if clocks differ, or if a node resumes after it was stopped for a while. Leases are in
+// the keyspace that has the jobs.
 //
 // jobSilence is needed beside them. It keeps nodes that know nothing of leases, those of
 // earlier versions, from jobs that are worked on, and others from theirs; and it is all
@@ -22,8 +22,8 @@ import (
 // jobLease is how long a node has the lease of a job that it says nothing of any more.
 const jobLease = 30 * time.Second
 
-// errLost is how a job ends whose lease was lost. What is written down of it is not this
-// node's any more.
+// errLost is the error of a job whose lease was lost. This node may no longer write the
+// record of the job.
 var errLost = errors.New("its lease was lost; this node or another one goes on with it in about a minute")
 
 // lease gets the lease of a job. again says that this node worked on it before it was

@@ -54,9 +54,9 @@ const (
 	deleteStep = 2000
 )
 
-// run does the steps. progress is told the row time that is being done, and how
-// many more rows of it were; an error ends the run, with the index as it has to
-// be.
+// run does the steps. It calls progress with the current row time and the number of
+// further rows of it that were done. An error ends the run, and leaves the index
+// consistent.
 func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, steps []rowTimeDelete, progress func(rowTimeMS int64, rows int) error) error {
 	pass := deletePass{d: d, del: del, metric: del.Metric, stampMS: stampMS, all: wholeMetric(del), pace: newPace(d.cfg.Parallel)}
 	if len(steps) == 0 {

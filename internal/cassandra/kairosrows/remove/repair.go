@@ -18,23 +18,23 @@ type RepairOptions struct {
 	DryRun bool // only count
 	Rate   int  // most rows and row keys that are looked at per second, 0 for no bound
 
-	// From, if not nil, is what an earlier repair has come to that was
-	// interrupted: this one goes on there.
+	// From, if not nil, is the report of an earlier repair that was interrupted:
+	// this one continues there.
 	From *RepairReport
 
-	// Progress, if not nil, is told how far the walk has come, after each some
-	// hundred rows.
+	// Progress, if not nil, is called with the progress of the walk every few hundred
+	// rows.
 	Progress func(RepairReport)
 
-	// Keep, if not nil, is told the same at points from where a repair can go on:
-	// what it is told can be given as From.
+	// Keep, if not nil, is called with the same report at points from which a repair can
+	// continue: the report can be passed as From.
 	Keep func(RepairReport)
 
 	pause func(ctx context.Context, d time.Duration) error // work.Pause, but for tests
 }
 
-// A RepairReport says what a repair has looked at and found. What it found it
-// has put right, unless it is a dry run.
+// A RepairReport says what a repair has checked and which faults it has found. Unless it
+// was a dry run, the repair has corrected these faults.
 type RepairReport struct {
 	Phase string // what is walked over at present
 	Token int64  // all partitions with this token or a lower one are done

@@ -12,9 +12,9 @@ import (
 	"varve/internal/work"
 )
 
-// A repair looks for many rows with one statement. What it does not find in this way
-// it looks for alone, so only what is there has to be found: a server may keep tags in
-// another order than they are asked for in, or a partition may be cut.
+// A repair looks for many rows with one statement, and then looks for each row that this
+// did not find with a statement of its own. So the first statement may miss rows: a server
+// may keep tags in another order than that of the statement, or a partition may be cut.
 const (
 	// keysAtOnce is how many row keys of one partition are looked for at once.
 	keysAtOnce = 100

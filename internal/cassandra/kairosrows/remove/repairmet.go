@@ -15,9 +15,9 @@ const metBytes = 24
 // takes. It holds hashes of 64 bits with a seed of its own, so a fault can be hidden by a
 // collision from one repair, not from the next; with a hundred million rows of two tags the
 // chance is below 1 in 10^10 for each fault. It takes a sixteenth of the memory at most.
-// What is not in it is asked for, as in a repair that goes on after it was interrupted.
+// For rows that are not in it, the repair asks Cassandra, as after it was interrupted.
 //
-// What goes away after it was met is not noticed: the next repair finds that.
+// A row that disappears after the repair has met it is not noticed; the next repair finds it.
 type met struct {
 	seed   maphash.Seed
 	hashes map[uint64]struct{}

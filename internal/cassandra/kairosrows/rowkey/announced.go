@@ -120,8 +120,8 @@ func (an Announcement) Write(ctx context.Context, ks *schema.Keyspace, process s
 	return nil
 }
 
-// parseAnnouncement reads a value. What cannot be read, since a later version wrote it,
-// means everything, every time it is read.
+// parseAnnouncement reads a value. A value that it cannot parse, since a later version wrote
+// it, counts as an announcement that concerns everything, each time it is read.
 func parseAnnouncement(value string) Announcement {
 	fields := strings.SplitN(value, " ", 5)
 	if len(fields) != 5 {

@@ -28,8 +28,9 @@ func (w *indexWriter) tagRows(p *indexPart, rows []Row, ttl int) [][]cql.Entry {
 }
 
 // rowKeys are the rows of row_keys, in batches, with the mark if it may be
-// missing. Who does not write varve_row_index moves mtime, as KairosDB does: another
-// node, which opened the keyspace when it had that table, may take the index for complete.
+// missing. A node that does not write varve_row_index updates mtime, as KairosDB does:
+// otherwise another node, which opened the keyspace when it had that table, may take the
+// index for complete.
 func (w *indexWriter) rowKeys(p *indexPart, rows []Row, ttl int) [][]cql.Entry {
 	entries := make([]cql.Entry, 0, len(rows)+1)
 	insert := insertRowKey
@@ -65,9 +66,9 @@ func (w *indexWriter) tagIndexed(rows []Row, ttl int) [][]cql.Entry {
 	return groups.Batches()
 }
 
-// sendAll sends batches of one partition each, several at once, and waits for all.
-// lost is told which fail. When several have failed in a row the rest is not tried. An
-// error is that of ctx, or of a row that all row keys share.
+// sendAll sends batches of one partition each, several at once, and waits for all of them.
+// Failed batches are recorded in lost. After several failures in a row, the rest is not
+// sent. sendAll returns the error of ctx, or of a row that all row keys share.
 func (w *indexWriter) sendAll(ctx context.Context, p *indexPart, batches [][]cql.Entry, lost *lostRows) error {
 	joined := slices.Collect(slices.Chunk(batches, 1))
 	if !p.apart {

@@ -10,9 +10,9 @@ import (
 	"varve/internal/cassandra/kairosrows/rowkey"
 )
 
-// known is which index rows this process knows to be there, so that they are written
-// once and not with every sample. What is known stays true until the rows expire, or
-// until they are forgotten because somebody may have removed them: see [Writer] for
+// known records which index rows exist, so that this process writes them once and not
+// with every sample. A record holds until the row expires, or until it is forgotten
+// because another process may have removed the row: see [Writer] for
 // the rule. It is bounded: the partitions that were not used for longest are
 // forgotten when it is full, which costs a repeated write, never a sample. While a
 // KairosDB node runs, those among them that got samples since they were last looked at

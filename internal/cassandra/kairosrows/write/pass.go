@@ -126,8 +126,9 @@ func (p *writePass) samples(ctx context.Context) error {
 	return nil
 }
 
-// settleWritten lets what is written count as that, once no announced removal
-// concerns its index rows. What has to have them written again, and cannot, is left.
+// settleWritten counts written samples as stored, unless an announced removal concerns
+// their index rows. These rows are then written again; if that fails, the samples stay
+// pending.
 func (p *writePass) settleWritten(ctx context.Context) error {
 	if err := p.w.deletes.look(ctx); err != nil {
 		return err

@@ -105,9 +105,9 @@ func (p *progress) suspected(id model.SeriesNumber) bool {
 	return p.suspects.Contains(uint32(id))
 }
 
-// refusalPatience is how long Cassandra refuses a sample for a reason that is not
-// known, while it takes others, until the sample is dropped. Somebody who has
-// forbidden something by mistake has that long to see it in the log.
+// refusalPatience is how long a sample is kept that Cassandra refuses for an unknown
+// reason while it takes others; then the sample is dropped. If an operator has forbidden
+// writes by mistake, the operator has this long to see it in the log.
 const refusalPatience = 10 * time.Minute
 
 func refusalOf(err error) *cql.RefusedError {

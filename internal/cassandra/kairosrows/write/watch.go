@@ -30,9 +30,9 @@ import (
 // nothing is known of any: what the last node has removed of rows that got no samples
 // meanwhile is written again when they get some.
 //
-// What this process knows ends with it. A row key that KairosDB removes, whose last
-// sample was written after that and less than index_refresh before a crash, is found
-// by repair only.
+// The knowledge of this process is lost when it ends. Suppose that KairosDB removes a row
+// key, that the last sample of the row is written after that, and that the process crashes
+// less than index_refresh later: then only a repair finds the row.
 type Watch struct {
 	writer     *Writer
 	nodes      func(context.Context) (bool, error) // whether a KairosDB node runs
@@ -152,8 +152,8 @@ func (w *Watch) partitions(ctx context.Context, due []rowkey.Partition) (done bo
 	return done
 }
 
-// partition looks at one partition. What it cannot look at, or put right, stays to be
-// looked at.
+// partition checks one partition. Rows that it cannot check or correct remain to be
+// checked.
 func (w *Watch) partition(ctx context.Context, p rowkey.Partition) error {
 	rows := w.writer.known.watch(p, w.writer.now())
 	if len(rows) == 0 {

@@ -109,10 +109,10 @@ type Source interface {
 // it does not, the announcement was made after the writer had looked, and so after the
 // sample was written: the row is not empty when the remover looks. Either way the row
 // is found. No clock and no pause takes part in this, only that a quorum reads what a
-// quorum has acknowledged. Where write_consistency is less than a quorum, who removes
-// asks all replicas whether a row is empty. Where it is a quorum of one data center, who
-// removes announces at a quorum of each, and looks at a quorum of each: who writes, which
-// happens all the time, needs its own data center only.
+// quorum has acknowledged. If write_consistency is less than a quorum, the remover asks
+// all replicas whether a row is empty. If it is a quorum of one data center, the remover
+// announces at a quorum of each data center, and looks at a quorum of each. So writers,
+// which are far more frequent, need their own data center only.
 //
 // Tables that somebody empties by hand are noticed after the samples of each
 // generation: see probe.
