@@ -32,8 +32,8 @@ func (s *Store) AlsoBackUp(name string, copyTo func(dir string) error) {
 }
 
 // Backup makes a consistent copy of the store, as [offline.Backup] does, in BackupDir.
-// Everything acknowledged before the call is in it. The store goes on meanwhile. A second
-// backup at the same time is an *store.UnavailableError.
+// The copy has everything that was acknowledged before the call. The store remains in use
+// during the backup. A second backup at the same time fails with a *store.UnavailableError.
 func (s *Store) Backup(ctx context.Context, name string) (*offline.BackupReport, error) {
 	if err := s.log.CheckOpen(ctx); err != nil {
 		return nil, err

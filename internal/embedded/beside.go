@@ -8,8 +8,8 @@ import (
 	"varve/internal/wal"
 )
 
-// Check checks the block files, the catalogue and the part of the log that is
-// complete, while the store goes on. What is written meanwhile is left out.
+// Check checks the block files, the catalogue and the complete part of the log while the
+// store remains in use. It leaves out data that is written during the check.
 func (s *Store) Check(ctx context.Context, o offline.CheckOptions) (*offline.CheckReport, error) {
 	if err := s.log.CheckOpen(ctx); err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func (s *Store) logFrom() (wal.Segment, error) {
 	return wal.Segment(m.LogFrom), err
 }
 
-// Space says what takes the space, while the store goes on.
+// Space reports what takes the disk space while the store remains in use.
 func (s *Store) Space(ctx context.Context, o offline.SpaceOptions) (*offline.SpaceReport, error) {
 	if err := s.log.CheckOpen(ctx); err != nil {
 		return nil, err

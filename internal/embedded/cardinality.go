@@ -26,9 +26,9 @@ type Cardinality struct {
 	SeriesEverSeen uint32 // ids given out since the store was created
 }
 
-// Growth is the number of series that a metric has got: exact while at most
-// growthMetrics metrics get any, else too low by at most the share of one of
-// growthMetrics in all.
+// Growth is the number of new series of a metric. It is exact while at most
+// growthMetrics metrics get new series. Beyond that it is too low by at most
+// 1/growthMetrics of all new series.
 type Growth struct {
 	Metric string
 	Series int64

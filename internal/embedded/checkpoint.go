@@ -113,7 +113,7 @@ func (s *Store) checkpointDone(err error) error {
 		s.checkpointFailed.Store(&err)
 		s.metrics.checkpointFailures.Inc()
 		if s.catalogue.Broken() == nil { // otherwise fail has logged what follows
-			s.logger.Error("checkpoint failed, it will be tried again", "error", err)
+			s.logger.Error("checkpoint failed; will retry", "error", err)
 		}
 	}
 	s.room.Announce()
@@ -311,7 +311,7 @@ func (s *Store) commitCheckpoint(sw *swap, files []*openFile) error {
 	s.frozenBytes.Store(0)
 	s.metrics.checkpointSamples.Add(float64(written))
 	if err := s.log.Current().Release(sw.log); err != nil {
-		s.logger.Warn("release log segments; it is tried again with the next checkpoint", "error", err)
+		s.logger.Warn("log segments could not be released; will retry with the next checkpoint", "error", err)
 	}
 	return nil
 }

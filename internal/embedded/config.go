@@ -57,8 +57,8 @@ func DefaultConfig() Config {
 	}
 }
 
-// headBytes leaves room for what comes in while files are written: writers wait only when that
-// takes longer than it took to gather the samples.
+// headBytes leaves room for samples that arrive while files are written: writers wait only if
+// writing the files takes longer than gathering their samples.
 func (c *Config) headBytes() units.Bytes { return cmp.Or(c.HeadBytes, c.HeadBytesMax*3/10) }
 
 // Validate reports every setting that cannot be used.

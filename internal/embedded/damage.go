@@ -22,7 +22,7 @@ func (s *Store) noteDamage(st *state, err error) bool {
 			continue
 		}
 		if f.damage.CompareAndSwap(nil, damage) {
-			s.logger.Error("a block file is damaged; merges leave it alone, queries that need the damaged part fail, others go on; varve check says what it costs, varve repair puts it aside",
+			s.logger.Error("a block file is damaged; merges skip it, and queries that need the damaged part fail; varve check reports the loss, varve repair moves the file to quarantine",
 				"file", f.Path, "offset", damage.Offset, "reason", damage.Reason)
 		}
 		return true
@@ -30,9 +30,9 @@ func (s *Store) noteDamage(st *state, err error) bool {
 	return false
 }
 
-// Damaged returns nil as long as no damage was met in a block file, else what
-// was met first in the oldest such file. It does not look for damage: Check
-// does.
+// Damaged returns nil as long as no damage was found in a block file, and otherwise
+// the first damage that was found in the oldest damaged file. It does not search for
+// damage: Check does.
 func (s *Store) Damaged() error {
 	st := s.acquire()
 	defer s.release(st)

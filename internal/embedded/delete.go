@@ -254,7 +254,7 @@ const settleInterval = time.Second
 // series that may be empty.
 func (s *Store) settleDoubts(ctx context.Context) {
 	if err := s.finishErasing(ctx); err != nil && ctx.Err() == nil {
-		s.logger.Error("a deletion met damage in memory", "error", err)
+		s.logger.Error("a deletion found damaged memory", "error", err)
 	}
 	s.order.Lock()
 	ids := s.order.doubtful
@@ -264,7 +264,7 @@ func (s *Store) settleDoubts(ctx context.Context) {
 		return
 	}
 	if err := s.forgetEmpty(ctx, ids); err != nil && ctx.Err() == nil {
-		s.logger.Warn("cannot tell which series are empty; it is tried again", "error", err)
+		s.logger.Warn("cannot find out which series are empty; will retry", "error", err)
 		s.leaveDoubt(ids)
 	}
 }
@@ -295,7 +295,7 @@ func (s *Store) forgetEmpty(ctx context.Context, candidates *roaring.Bitmap) err
 		}
 	}
 	if damaged.count > 0 {
-		s.logger.Warn("cannot tell whether some series are empty; they stay", "series", damaged.count, "last_error", damaged.last)
+		s.logger.Warn("cannot find out whether some series are empty; they stay listed", "series", damaged.count, "last_error", damaged.last)
 	}
 	return nil
 }

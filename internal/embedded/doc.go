@@ -24,13 +24,13 @@
 // came last; then it waits for the log. A checkpoint swaps head and log segment
 // under the same lock, writes the frozen head to files, and commits them to the
 // catalogue together with the series they need and the number of the first log
-// segment that is still needed. That commit is the only moment at which files,
-// series and log change hands; before it the log has everything, after it the
-// files. Files that the manifest does not name are removed at the next start.
+// segment that is still needed. That commit is the only moment at which samples
+// move from log to files: before it the log has all of them, after it the files
+// do. Files that the manifest does not name are removed at the next start.
 //
-// Others keep notes about samples, as roll-ups do of those that come late. They store them
-// when a checkpoint is about to begin, and are told at the next start of which hours
-// samples were in the log: see [downsample.Journal].
+// Other packages keep notes about samples, as roll-ups do about late ones. They store the
+// notes when a checkpoint is about to begin. At the next start, the store reports the hours
+// of the samples that were in the log: see [downsample.Journal].
 //
 // # Partitions
 //
@@ -42,15 +42,16 @@
 // Files of a partition are merged with each other when some of similar size have
 // gathered. Files with few samples, of one partition or of several, are merged
 // with each other in the same way; a partition that gathers enough samples
-// in this way gets a file of its own. A file of which every sample is deleted or has expired
-// is dropped without being read.
+// in this way gets a file of its own. If all samples of a file are deleted or have expired,
+// the file is dropped without being read.
 //
 // # Which sample is valid
 //
-// Of samples with the same series and time, the one written last: active before
-// frozen before files, files by Sequence. A merge keeps the greatest Sequence of
-// its inputs. It also takes each file that is newer than one of them, not newer
-// than all, and may have samples of the same series in the same partition.
+// Of samples with the same series and time, the one written last is valid: the active
+// head wins over the frozen head, that over files, and files win by Sequence. A merged
+// file has the greatest Sequence of its inputs. So a merge must also include each file
+// that is newer than one input but not newer than all, if it may have samples of the
+// same series in the same partition.
 //
 // # Deletions
 //
@@ -72,20 +73,20 @@
 //
 // # Stages
 //
-// Where a policy says so (Options.Book), samples that are old enough are folded into
-// buckets of its next stage, and these into wider ones, see package buckets. A fold is
-// a merge that also writes files of buckets. It takes all files that have samples of
-// the same series and times, since only together they say which sample is valid, and
-// leaves out series of which memory has samples that are as old. What is not folded
-// yet is read as it is, finer than promised. No reader sees what has outlived the last
-// stage.
+// If a series has a retention policy with stages (Options.Book), samples that are old
+// enough are folded into buckets of the next stage, and these into wider ones, see package
+// buckets. A fold is a merge that also writes files of buckets. It takes all files that
+// have samples of the same series and times, since only together they say which sample is
+// valid. It leaves out series that have equally old samples in memory. Samples that are
+// not folded yet are read as they are, finer than the policy promises. No reader sees
+// samples that are older than the last stage.
 //
 // # Locks, in the order in which they are taken
 //
 //	backingUp    one backup at a time
 //	expiry       one look for expired series at a time
 //	checkpointing
-//	             one checkpoint at a time; no part of the log is given up
+//	             one checkpoint at a time; no part of the log is released
 //	             while it is held
 //	journal      of which hours samples were in the log; held across commits
 //	cutting      deletions are logged, or a fold is committed

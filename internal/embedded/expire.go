@@ -46,7 +46,7 @@ func (s *Store) expirer(ctx context.Context) {
 	look := func() {
 		if err := s.expireSeries(ctx); err != nil && ctx.Err() == nil {
 			s.metrics.expiryScanFailures.Inc()
-			s.logger.Warn("cannot look for series whose samples have expired; they stay listed, and it is tried again", "error", err)
+			s.logger.Warn("cannot look for series whose samples have expired; they stay listed, will retry", "error", err)
 		}
 	}
 	look()

@@ -358,9 +358,10 @@ func (f *folder) task(kind model.Kind) buckets.Task {
 	}
 }
 
-// restricted returns a plan by which samples only go where they must not be folded: those
-// that are no numbers, and those of a series of which memory has samples so old that
-// they may take the place of some in files. They are folded when they are in files too.
+// restricted returns a plan for series that must not be folded: samples expire, but are not
+// folded. This concerns values that are not numbers, and series with samples in memory that
+// are so old that they may replace samples in files. Such series are folded once these
+// samples are in files too.
 func (f *folder) restricted(plan retention.Plan, kind model.Kind) retention.Plan {
 	if f.stepMS != 0 {
 		return plan
@@ -409,8 +410,8 @@ func (f *folder) run(kind model.Kind, cols *model.Columns, from, to int) error {
 
 // buckets folds the buckets of a series.
 func (f *folder) buckets(_ model.Kind, iters []*blockfile.Iter) error {
-	// What stays keeps its sketches also if the policy does not ask for them now: it may
-	// ask again. A file without any is read without.
+	// Buckets keep their sketches even if the policy no longer asks for them, since it
+	// may ask for them again. Files without sketches are read without them.
 	r := buckets.Reader{Needs: model.AllStats, Sketches: f.origin.Sketches}
 	r.Open(f.id, model.AllTime, false, f.store.bucketSources(f.state, f.id, iters))
 	for {

@@ -10,7 +10,8 @@ import (
 	"varve/internal/store"
 )
 
-// Where it is stored of which metrics and hours samples were found in the log.
+// The key under which the metrics and hours of the samples that were found in the log are
+// stored.
 const (
 	replayedService = "_Varve"
 	replayedKey     = "Replayed"
@@ -19,13 +20,13 @@ const (
 
 var _ downsample.Journal = (*Store)(nil)
 
-// journal is what others have to know of the log.
+// journal tells other packages about the samples in the log.
 type journal struct {
 	downsample.LogNotes
 	values *catalogue.Values // which take changes on a full disk, and while the store is closed
 }
 
-// openJournal reads what an earlier start has found and nobody has noted since.
+// openJournal reads the hours that an earlier start has found and that are not noted yet.
 func (s *Store) openJournal() error {
 	values := catalogue.NewValues(s.catalogue, catalogue.ValueOptions{
 		Check: func(context.Context) error { return nil }, Writable: func() error { return nil }, Now: s.now,

@@ -38,7 +38,7 @@ func (s *Store) merger(ctx context.Context) {
 		}
 		if err != nil && ctx.Err() == nil {
 			s.metrics.mergeFailures.Inc()
-			s.logger.Error("merge failed, it will be tried again", "error", err)
+			s.logger.Error("merge failed; will retry", "error", err)
 		}
 	}
 }
@@ -72,10 +72,10 @@ func (s *Store) maintain(ctx context.Context) error {
 		case err == nil:
 		case anyDamaged(files): // from now on left alone
 			s.metrics.mergeFailures.Inc()
-			s.logger.Error("merge met a damaged file; other merges go on", "error", err)
+			s.logger.Error("a merge found a damaged file; it was stopped, other merges continue", "error", err)
 		case errors.As(err, new(*spaceError)):
 			s.metrics.mergesPutOff.Inc()
-			s.logger.Warn("a merge was given up because the disk was getting full; it is tried again when there is room for all of its input", "error", err)
+			s.logger.Warn("a merge was stopped because the disk was getting full; will retry when there is room for all of its input", "error", err)
 			return nil
 		default:
 			return err
@@ -111,19 +111,19 @@ func (s *Store) nextMerge(st *state) []*openFile {
 	}
 	if (putOff != nil) != s.mergesWait { // log changes only: this runs at each interval
 		if s.mergesWait = putOff != nil; s.mergesWait {
-			s.logger.Warn("merges are put off for lack of disk space; they go on when there is some", "error", putOff)
+			s.logger.Warn("merges are postponed for lack of disk space; they resume when there is enough", "error", putOff)
 		} else {
-			s.logger.Info("no merge is put off any more")
+			s.logger.Info("no merge is postponed any more")
 		}
 	}
 	return nil
 }
 
-// Compact writes everything in memory to files, folds what is old enough for a coarser
-// stage, merges each partition into one file, and gives back the space that the log keeps for reuse. The
-// store reads and writes meanwhile. Merges that do not fit the disk, or meet
-// damage, are left out; the error names them. On a full disk it is a
-// *store.UnavailableError.
+// Compact writes everything in memory to files, folds samples that are old enough for a
+// coarser stage, merges each partition into one file, and frees the space that the log keeps
+// for reuse. The store takes reads and writes meanwhile. Compact leaves out merges that do
+// not fit the disk or meet damage, and returns an error that names them. On a full disk it
+// returns a *store.UnavailableError.
 func (s *Store) Compact(ctx context.Context) error {
 	if err := s.log.CheckOpen(ctx); err != nil {
 		return err

@@ -28,8 +28,8 @@ import (
 )
 
 // OpenToRead opens the store in dir for reading only, while no server uses it. It
-// changes nothing there, so that the directory may be a snapshot or somebody
-// else's. What the log holds is replayed into memory.
+// changes nothing there, so that the directory may be a snapshot or belong to another
+// user. The log is replayed into memory.
 func OpenToRead(disk vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("settings of the embedded store: %w", err)
@@ -66,9 +66,9 @@ func (s *Store) openToRead() (err error) {
 	return s.settleIndex()
 }
 
-// Open opens the store in dir, created if need be. What the log holds beyond
-// the files is replayed. Errors are a *LockedError, a *store.CorruptionError, or
-// what the file system says.
+// Open opens the store in dir, and creates it if necessary. It replays the records of
+// the log that are not in files yet. It returns a *LockedError, a
+// *store.CorruptionError, or an error of the file system.
 func Open(fs vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("settings of the embedded store: %w", err)
@@ -170,7 +170,7 @@ func (s *Store) open(o Options) error {
 	}
 	s.useCatalogue()
 	if want := s.cfg.RowWidth.Milliseconds(); want != s.width.Width {
-		s.logger.Warn("row_width differs from what the store was created with, which stays", "configured_ms", want, "store_ms", s.width.Width)
+		s.logger.Warn("row_width differs from that of the existing store; the store keeps its own", "configured_ms", want, "store_ms", s.width.Width)
 	}
 	if err := s.openSeries(); err != nil {
 		return err
@@ -293,7 +293,7 @@ func (s *Store) removeOrphans() error {
 	for _, name := range names {
 		n, ok := datadir.BlockNumber(name)
 		if !ok {
-			s.logger.Warn("unknown file in the directory of block files; it is left alone", "file", name)
+			s.logger.Warn("ignoring an unknown file in the directory of block files", "file", name)
 			continue
 		}
 		s.nextFile.Store(max(s.nextFile.Load(), n))

@@ -9,7 +9,7 @@ import (
 	"varve/internal/wal"
 )
 
-// An Opening tells how far Open has come, also while Open runs. A nil Opening
+// An Opening reports the progress of Open, also while Open runs. A nil Opening
 // records nothing.
 type Opening struct {
 	percent atomic.Int64

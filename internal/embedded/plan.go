@@ -54,9 +54,9 @@ func (s *Store) partition(f *openFile) int64 {
 }
 
 // due yields sets of files that should be merged now, the most important first.
-// Files in which damage was met are left alone, so that what can be read of them
-// is not lost for good, and the damage is not met again and again. Files of their
-// group that are older are not merged either; their number does not grow.
+// Damaged files are not merged, so that their readable part is not lost for good, and
+// merges do not fail on the same damage again and again. Older files of the same group
+// are not merged either; their number does not grow.
 func (st *state) due(s *Store, nowMS int64) iter.Seq[[]*openFile] {
 	return func(yield func([]*openFile) bool) {
 		groups, order := st.groups(s)

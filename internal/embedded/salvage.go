@@ -37,7 +37,7 @@ func takeOverLog(fs vfs.FS, dir string, now func() time.Time) (offline.TakenLog,
 	return taken, errors.Join(s.checkpoint(), s.Close())
 }
 
-// logSalvage lets a replay go on behind damage, and counts what that costs. Nil
+// logSalvage lets a replay continue after damage, and counts what is lost. Nil
 // lets it end there.
 type logSalvage struct {
 	stats    wal.ReplayStats

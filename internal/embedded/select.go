@@ -11,9 +11,9 @@ import (
 	"varve/internal/store"
 )
 
-// Select implements store.View. It holds the set of the ids while it yields, a bit to
-// some bytes of each; names are looked up as they go. The series of an id does not
-// change meanwhile, since the view holds a state: see reuseIDs.
+// Select implements store.View. During the iteration it holds the set of ids, which takes
+// a bit to some bytes for each; names are looked up one by one. The series of an id does
+// not change meanwhile, since the view holds a state: see reuseIDs.
 func (v *view) Select(ctx context.Context, sel store.Selection) iter.Seq2[store.Series, error] {
 	if len(sel.Metrics) > 0 {
 		return store.SelectMetrics(ctx, v, sel)

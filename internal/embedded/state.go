@@ -126,13 +126,13 @@ func (s *Store) releaseLocked(st *state) (idle []*openFile) {
 func (s *Store) retire(files []*openFile) {
 	for _, f := range files {
 		if err := f.Close(); err != nil {
-			s.logger.Warn("close block file", "file", f.Path, "error", err)
+			s.logger.Warn("block file could not be closed", "file", f.Path, "error", err)
 		}
 		if !f.dropped {
 			continue
 		}
 		if err := s.fs.Remove(f.Path); err != nil {
-			s.logger.Warn("remove block file; it is removed at the next start", "file", f.Path, "error", err)
+			s.logger.Warn("block file could not be removed; the next start will remove it", "file", f.Path, "error", err)
 		}
 	}
 }

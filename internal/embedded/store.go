@@ -41,8 +41,8 @@ type Options struct {
 
 	Opening *Opening // learns how far Open has come; may be nil
 
-	// Book says how finely, and for how long, the samples of each series are kept. nil =
-	// as they were sent, for ever.
+	// Book says at which resolution, and for how long, the samples of each series are
+	// kept. nil = as they were sent, forever.
 	Book *retention.Shelf
 
 	salvage *logSalvage // nil = damage to the log is an error
@@ -164,8 +164,8 @@ func (s *Store) Healthy() error {
 	return nil
 }
 
-// SeriesBytes implements store.Appender. A name that is not in the index yet counts
-// with what it takes there at most.
+// SeriesBytes implements store.Appender. A name that is not in the index yet counts as
+// the most that it can take there.
 func (s *Store) SeriesBytes() int64 {
 	all, unlogged := s.series.Bytes()
 	return all + unlogged + s.index.Bytes()

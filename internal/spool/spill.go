@@ -22,7 +22,7 @@ func (s *Spool) spiller(ctx context.Context) {
 		err := s.spillAll(ctx)
 		var retry <-chan time.Time
 		if err != nil && ctx.Err() == nil {
-			s.logger.Error("samples cannot be written to files; it will be tried again", "error", err)
+			s.logger.Error("samples could not be written to files; will retry", "error", err)
 			retry = time.After(spillRetry)
 		}
 		select {

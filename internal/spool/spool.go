@@ -359,6 +359,6 @@ func (s *Spool) retire(g *Generation) {
 	f.each(func(f *blockfile.File) { s.spillTotal -= f.Bytes })
 	s.mu.Unlock()
 	if err != nil {
-		s.logger.Warn("remove a spilled file; it is removed at the next start", "file", f.Path, "error", err)
+		s.logger.Warn("spilled file could not be removed; the next start will remove it", "file", f.Path, "error", err)
 	}
 }

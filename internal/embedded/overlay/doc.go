@@ -4,24 +4,24 @@
 //
 // # Which sample is valid
 //
-// The places are layers: files by Sequence, then the frozen head, then the active
-// one. Of samples with the same time that of the last layer is valid, and it hides
-// the others even if it has expired. A layer has a time once.
+// These places are layers: files by Sequence, then the frozen head, then the active
+// head. Of samples with the same time, the one in the last layer is valid. It hides the
+// others even if it has expired. Within a layer, times are distinct.
 //
 // # Deletions
 //
-// Each layer knows up to which deletion (by sequence) it has applied them. Later
-// ones hide its samples, and only its: what was written after a deletion is in a
-// later layer. The list of deletions is read after the heads were looked at: a
-// deletion is on the list before it is applied to the active head, so that a reader
-// who misses a sample there does not see the one that it replaced.
+// Each layer knows the sequence up to which it has applied deletions. A later deletion
+// hides the samples of this layer, but not those of later layers, which were written
+// after it. A reader looks at the heads first and at the list of deletions second. A
+// deletion is on the list before it is applied to the active head. So if a reader finds
+// a sample deleted from that head, it does not see the older one that the sample replaced.
 //
 // # Blocks
 //
-// A cursor hands out columns without copying them where no other layer has samples
-// in between. A chunk that no other layer reaches into is not even decoded if the
-// reader wants statistics: the chunk's own are handed out, or those of its parts. It is
-// decoded if most of these would be of one sample.
+// If no other layer has samples in between, a cursor returns columns without copying
+// them. If the reader also accepts statistics, such a chunk is not even decoded: the
+// cursor returns the statistics of the chunk, or of its parts. It decodes the chunk if
+// most parts would have one sample.
 package overlay
 
 import (
