@@ -92,7 +92,8 @@ func (e *Engine) AppendAccepted(ctx context.Context, accepted []Accepted) (Resul
 	return e.append(a)
 }
 
-// payloadMax is how large data may be. What was accepted stays so if the setting is lowered.
+// payloadMax is how large data may be. Events that were accepted remain so if the setting is
+// lowered.
 func (a *appending) payloadMax() int64 {
 	if a.accepted != nil {
 		return math.MaxInt64

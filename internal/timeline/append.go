@@ -16,12 +16,12 @@ import (
 	"varve/internal/work"
 )
 
-// Append stores events, each in all of its timelines. What it says is accepted is durable
-// and visible. Timelines are created by their first event.
+// Append stores events, each in all of its timelines. Events that the result reports as
+// accepted are durable and visible. The first event creates its timeline.
 //
-// An error means that nothing was tried, for example because there are too many events, or
-// that the storage failed as a whole: then no event is known to be stored, and Result.IDs
-// has the ids with which they can be sent again without harm.
+// An error means that Append has not tried to store any event, for example because there are
+// too many, or that the storage failed as a whole. In the second case events may be stored
+// or not; Result.IDs has the ids with which they can be sent again without harm.
 func (e *Engine) Append(ctx context.Context, events []Addressed) (Result, error) {
 	return e.append(&appending{e: e, ctx: ctx, events: events, lines: map[string]*target{}, failed: make([]bool, len(events))})
 }

@@ -112,8 +112,8 @@ func deletedError(name string) error {
 
 // leaveOutDeleted rejects events that were deleted after they were acknowledged. It is called
 // between the marks and the events, see DeletionLog, and again after the events: a delete by
-// id leaves no tombstones but where it has found the event, so one that has looked too early
-// is found here. What such a delete may have missed is removed.
+// id writes tombstones only where it has found the event, so it may have looked too early.
+// The second call finds such a delete, and removes the events that the delete has missed.
 func (a *appending) leaveOutDeleted(put bool) error {
 	if a.accepted == nil || a.e.deletes == nil {
 		return nil

@@ -261,7 +261,7 @@ func (l *line) forget() {
 	l.history, l.read = History{}, time.Time{}
 }
 
-// deletionsMax bounds the deletes of a timeline that a server notes in a day. Who drains a
+// deletionsMax bounds the deletes of a timeline that a server notes in a day. The drain of a
 // spool reads those that came after its oldest event: 1,000,000 take some 20 s, and 100 MB.
 const deletionsMax = 1_000_000
 

@@ -288,8 +288,8 @@ func (r *reading) goOn() cursor {
 	return r.farthest(c)
 }
 
-// farthest sets where the budget ended: the first place that some source was not looked at.
-// What others were asked in vain beyond it is asked again.
+// farthest sets where the budget ended: the first place at which a source was not read. The
+// next page reads the other sources beyond that place again.
 func (r *reading) farthest(c cursor) cursor {
 	first := true
 	for _, s := range r.sources {

@@ -17,10 +17,10 @@ import (
 // any other error of a writing method the outcome is unknown, and the call may be
 // repeated: all writing methods are idempotent, SetHistory through its version.
 //
-// Slices that are passed in are not kept or changed. What is returned belongs to the
+// Slices that are passed in are not kept or changed. Returned slices belong to the
 // caller.
 //
-// timelinetest.Run says the same as tests.
+// timelinetest.Run checks this contract.
 type Shelf interface {
 	// Put stores entries in their parts. An entry at the position of an earlier one in the
 	// same part replaces it. Entries of one call may be of several timelines and parts, in

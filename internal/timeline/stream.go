@@ -43,7 +43,7 @@ type stream interface {
 // openStream returns a stream of what is in r, one of several that are open together. limit
 // is how many entries a page may need.
 func (e *Engine) openStream(ctx context.Context, l *line, r Range, d Direction, limit, several int) (stream, error) {
-	// What is not read ahead: a page may not need more, and a filter may need any number.
+	// Not read ahead: a page may not need more, and a filter may need any number.
 	slice := Limit{Entries: limit + 1, Bytes: max(sliceBytes/int64(several), sliceBytesMin)}
 	if e.whole != nil {
 		return &wholeStream{whole: e.whole, name: l.name, rest: r, d: d, limit: slice}, nil
@@ -63,8 +63,8 @@ func (e *Engine) openStream(ctx context.Context, l *line, r Range, d Direction, 
 	return s, nil
 }
 
-// What is read ahead at once for a page, of all its timelines and the parts of a bucket
-// together, and at least of each part.
+// Bytes that are read ahead at once for a page: in total over all its timelines and the parts
+// of a bucket, and at least for each part.
 const (
 	sliceBytes    = 4 << 20
 	sliceBytesMin = 64 << 10

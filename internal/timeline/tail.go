@@ -47,8 +47,9 @@ type Subscription struct {
 	end   string // for the metric; "" once it is closed
 }
 
-// What Next returns at once, at most, and how many readers look for arrivals at once: an
-// event that thousands wait for must leave time for other work. One event may be of more bytes.
+// Limits of the events that Next returns at once, and of the readers that look for arrivals
+// at once: an event that thousands of readers wait for must leave time for other work. A
+// single event may exceed tailBytes.
 const (
 	tailEvents = 256
 	tailBytes  = 64 << 10

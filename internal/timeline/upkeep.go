@@ -37,7 +37,7 @@ func (e *Engine) keepUp(ctx context.Context) {
 
 // Upkeep does a round of what is done at intervals: it removes events past their retention,
 // the marks of buckets that they leave, and the remains of deleted timelines, and adapts layouts.
-// What fails for one timeline does not keep it from others.
+// If it fails for one timeline, it continues with the others.
 func (e *Engine) Upkeep(ctx context.Context) error {
 	var errs []error
 	after := ""

@@ -10,10 +10,10 @@
 //	DELETE /api/v1/timelines/NAME/events, /api/v1/timelines/NAME
 //	GET    /api/v1/timelines                  names
 //
-// What a request may take: a body that is parsed as a whole, and what has arrived of one
-// that comes in lines, count as ingest.body_memory; a page counts as memory of queries, and
-// its request takes a place among them; what is on its way to those who follow is bounded
-// by tailMemory.
+// Limits of a request: a body that is parsed as a whole counts as ingest.body_memory, and so
+// does the part of a body of lines that has arrived. A page counts as memory of queries, and
+// its request takes a place among the queries. Events that are being sent to followers are
+// bounded by tailMemory.
 //
 // The data of an event is stored as Payload says, so that JSON comes back as it was sent.
 package api

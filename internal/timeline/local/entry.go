@@ -33,7 +33,7 @@ func appendEntry(b []byte, e *timeline.Placed) []byte {
 
 var errEntry = errors.New("an event's value is cut short or has unknown flags")
 
-// parseEntry reads a value. What it returns does not refer to it.
+// parseEntry reads a value. The results do not share the memory of value.
 func parseEntry(p timeline.Position, value []byte) (e timeline.Entry, partition int, err error) {
 	e.Time, e.ID = p.Time, p.ID
 	if len(value) == 0 || value[0]&^flagPointer != 0 {

@@ -1,20 +1,20 @@
 // Package spooled acknowledges the events of chosen timelines when they are in a log on the
-// local disk, and puts them into the timelines afterwards. While the storage is away, such
-// timelines take events on.
+// local disk, and puts them into the timelines afterwards. Such timelines take events even
+// while the storage is unavailable.
 //
 //	Append --> checked --> record in the log, synced --> acknowledged
 //	                          |
 //	                          +--> drain: the engine appends it, until it succeeds
 //
-// What is in the log is not seen by readers before it is drained. An event keeps the time at
-// which it was acknowledged as its write timestamp, so that a delete since then holds, and is
-// placed by the layout that is valid when it is drained. To put it twice changes nothing:
-// after a crash the log is drained again from its begin.
+// Readers do not see an event before it is drained. The write timestamp of an event is the
+// time at which it was acknowledged, so that a later delete removes it. The layout that is
+// valid when the event is drained decides where it is stored. Putting an event twice is
+// harmless: after a crash the log is drained again from its beginning.
 //
-// The drain ends the segment that is being written, reads what came before it, appends that,
-// and gives the segments up. So memory is bounded whatever the log holds, and the order of
-// events, which timelines do not depend on, is that of arrival.
+// The drain ends the segment that is being written, reads and appends the events of the
+// segments before it, and releases these. So memory is bounded whatever the log holds.
+// Events are appended in the order of arrival, though timelines do not depend on it.
 //
-// The log is package writelog, as that of samples: it refuses records on a full disk and takes
-// them again when there is room.
+// The log is that of package writelog, as for samples: it refuses records on a full disk and
+// takes them again when there is room.
 package spooled

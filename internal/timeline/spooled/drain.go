@@ -62,11 +62,12 @@ func (s *Spool) run(ctx context.Context) {
 	}
 }
 
-// nothingElse is what a new log has to begin with: whoever waits for a record of the one
-// that failed is told so.
+// nothingElse adds no records to a new log: callers that wait for a record of the failed
+// log get an error.
 func nothingElse(wal.Segment) (last writelog.Entry, err error) { return last, nil }
 
-// drain puts what is in the log now into the timelines, and gives it up.
+// drain puts the events that are in the log now into the timelines, and releases their
+// segments.
 func (s *Spool) drain(ctx context.Context) error {
 	s.log.Order.Lock()
 	upTo, events, bytes := s.appended.Load(), s.waiting.Load(), s.bytes.Load()
@@ -150,7 +151,7 @@ func (p *putting) add(record []byte) error {
 	return nil
 }
 
-// flush puts what was gathered. What is done is not done again if what follows fails.
+// flush puts the gathered events. They are not put again if a later flush fails.
 func (p *putting) flush() error {
 	if len(p.events) == 0 {
 		return nil

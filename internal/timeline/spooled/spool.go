@@ -160,7 +160,7 @@ func (s *Spool) replay() error {
 	return err
 }
 
-// Close ends the drain and closes the log. What is in it is drained after the next Open.
+// Close ends the drain and closes the log. The events in it are drained after the next Open.
 func (s *Spool) Close() error {
 	if err := s.log.Shut(); err != nil {
 		return nil

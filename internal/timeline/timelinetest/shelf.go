@@ -113,7 +113,8 @@ func testSliceLimits(t *testing.T, s *suite) {
 			}
 		}
 	}
-	// Who goes on behind the last entry gets each once, and comes to an end.
+	// A reader that continues after the last entry of each slice gets each entry once, and
+	// reaches the end.
 	r, n := timeline.All(), 0
 	for {
 		out, err := s.shelf.Slice(s.ctx(), p, r, timeline.Descending, timeline.Limit{Entries: 3, Bytes: 1 << 20})
