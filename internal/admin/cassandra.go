@@ -252,7 +252,7 @@ func cancelDelete(s *cassandra.Keyspaces) http.HandlerFunc {
 	}
 }
 
-// What to use over Cassandra instead of commands for the embedded store.
+// Replacements, over Cassandra, for commands of the embedded store.
 const (
 	InsteadOfCheck  = "what the index tables lack is found by varve repair --store=cassandra --dry-run, damaged files by Cassandra's nodetool verify"
 	InsteadOfStats  = "sizes of tables are told by Cassandra's nodetool tablestats, rows of a metric by varve inspect --store=cassandra rows METRIC"

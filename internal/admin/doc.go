@@ -1,5 +1,6 @@
-// Package admin holds what operators ask a running server: check, backup,
-// compaction, statistics, cardinality, the state of Cassandra, delete jobs, rejected
-// input, reload. [Embedded] and [Cassandra] list the routes of one kind of store each;
-// both have the same paths, and those of the other kind answer what to use instead.
+// Package admin holds the routes by which operators control a running server: check,
+// backup, compaction, statistics, cardinality, the state of Cassandra, delete jobs,
+// rejected input, reload. [Embedded] and [Cassandra] list the routes for one kind of store
+// each. Both lists have the same paths; a route of the other kind of store answers with the
+// one to use instead.
 package admin

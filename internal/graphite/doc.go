@@ -10,9 +10,9 @@
 // A metric without tags is a path. A series with tags is found by seriesByTag, and by
 // its canonical name, and is not in the tree.
 //
-// All samples are kept, so an archive of Whisper is computed when it is asked for: of
-// the samples in a step of the finest stage the last one counts, and each coarser stage
-// is made of the one before by the aggregation method, where the part of xFilesFactor
-// is there. Which stage answers depends on how far back the request begins, as in
-// Whisper, so that dashboards show the same numbers.
+// The store keeps all samples, so Whisper's archives are computed on request. In each step
+// of the finest stage the last sample counts. Each coarser stage is aggregated from the one
+// before by the aggregation method, if at least the share xFilesFactor of its points is
+// known. As in Whisper, the beginning of the request decides which stage answers, so that
+// dashboards show the same numbers.
 package graphite

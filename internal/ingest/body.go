@@ -275,7 +275,7 @@ const (
 // errSlow is the fault of a body that arrives more slowly.
 var errSlow = fmt.Errorf("less than %d KiB of the request body arrived in %s", paceBytes>>10, paceTime)
 
-// A pace reads a body and gives up a sender that is too slow.
+// A pace reads a body, and fails if the sender is too slow.
 type pace struct {
 	src     io.Reader
 	control *http.ResponseController

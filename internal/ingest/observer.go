@@ -7,8 +7,8 @@ import (
 	"varve/internal/store"
 )
 
-// An Observer is told what is stored. Its methods are called by many goroutines
-// at once, on the way of every sample: they must be quick.
+// An Observer learns which samples are stored. Its methods are called by many
+// goroutines at once, on the path of every sample: they must be quick.
 type Observer interface {
 	// Resolved is called with a series before samples of it are stored with a
 	// ref that was not resolved before, and now and then again. metric may share

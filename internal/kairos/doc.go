@@ -1,7 +1,7 @@
-// Package kairos is KairosDB's REST API but for taking points in and roll-ups:
-// queries, names, tags, deletes, metadata, features, the version and the list of
-// running queries, as KairosDB 1.3 answers them. docs/compatibility.md lists
-// where it answers otherwise.
+// Package kairos is KairosDB's REST API except ingest and roll-ups: queries,
+// names, tags, deletes, metadata, features, the version and the list of running
+// queries, as KairosDB 1.3 answers them. docs/compatibility.md lists the
+// differences.
 //
 // It turns lenient JSON into agg.Query values, and groups of points into
 // KairosDB's JSON while they are computed. Sampling, grouping and aggregation
@@ -10,17 +10,17 @@
 // # Answers and failures
 //
 // KairosDB builds an answer completely before it sends a status, so that a
-// failure in any metric is a 4xx or 5xx. Here up to Config.ResponseBuffer bytes
-// are held back for the same effect. A larger answer is sent while it is
-// computed: its sample_size members then follow their results, and a failure
-// breaks the connection, so that no client takes a part for the whole.
+// failure in any metric is a 4xx or 5xx. Varve holds back up to
+// Config.ResponseBuffer bytes for the same effect. A larger answer is sent while
+// it is computed: its sample_size members then follow their results, and a failure
+// breaks the connection, so that no client takes a partial answer for a complete one.
 //
 // # Cache
 //
-// A request with cache_time may get, metric by metric, what was answered to the
-// same request before. Its identity is a hash over the times as written, the
-// zone and the whole metric object (see identityOf), so that nothing that changes
-// an answer can be forgotten. It is bounded by Config.QueryCache, 0 by default:
+// A request with cache_time may get, metric by metric, the earlier answer to the
+// same request. The key of the cache is a hash over the times as written, the
+// zone and the whole metric object (see identityOf), so that it includes everything
+// that changes an answer. Config.QueryCache bounds the cache. Its default is 0:
 // KairosDB keeps no cache files by default either.
 //
 // # Statuses

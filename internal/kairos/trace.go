@@ -31,8 +31,8 @@ type count struct {
 	n    int64
 }
 
-// appendTrace writes the member trace: what went on since began, up to here.
-// What is not the engine's is encoding; bytes are those of the answer.
+// appendTrace writes the member trace: where the time since began went. Time outside
+// the engine counts as encoding; bytes is the size of the answer.
 func appendTrace(dst []byte, s agg.Stats, began time.Time, cached int, bytes int64) []byte {
 	total := time.Since(began)
 	phases := []phase{

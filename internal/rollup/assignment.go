@@ -52,20 +52,20 @@ const (
 //     written by then, and both see the same winner.
 //
 // So two Varve nodes do not run one task at once unless clocks differ by more
-// than nodeLife - beatLife, or a write arrives after it was given up and wins;
-// then a run ends at the next look. Even that does no harm but work: both compute
-// the same buckets, and results overwrite each other. A node that stood still in a
-// run, and goes on after others have claimed its tasks, stores nothing of what it
-// had read before: see owns.
+// than nodeLife - beatLife, or a write arrives after its node took it for failed,
+// and wins. In these cases one run ends at its next look. Even then the only cost is
+// work: both nodes compute the same buckets, and results overwrite each other. A node
+// that was paused during a run, and resumes after other nodes have claimed its tasks,
+// stores no results from samples that it had read before: see owns.
 //
 // # Why not leases
 //
-// Leases of package cluster would not take the place of any of this. Whether a KairosDB
-// node is there is told by its list only, and who runs a task beside KairosDB, and after
-// it, by Assignment: the two hand tasks over to each other there, as do Varve nodes of
-// earlier versions. A lease of each task would come on top, and cost three rounds of
-// a lightweight transaction a run, or as many for each task every few seconds. It would
-// save claimPause when a node has gone, and work where clocks differ.
+// Leases of package cluster would not replace any of this. Only KairosDB's own list shows
+// whether a KairosDB node is there. Only Assignment shows which node runs a task, with
+// KairosDB and after it: KairosDB and Varve hand tasks over to each other there, and so do
+// Varve nodes of earlier versions. A lease of each task would come on top. It would cost
+// three rounds of a lightweight transaction for each run, or as many for each task every
+// few seconds. It would save claimPause after a node has left, and work if clocks differ.
 //
 // While KairosDB nodes are there, which is told by their entries under
 // _Hosts/Active, nothing is claimed. Without participation nothing is run

@@ -32,8 +32,8 @@
 //
 // # Failures
 //
-// A failed run leaves the watermark at the last complete batch, says why in the
-// status, and is tried again after RetryInterval or the task's own interval,
-// whichever is shorter. A batch that exceeds a limit of a query is halved down
-// to single buckets.
+// A failed run leaves the watermark at the last complete batch and records the reason
+// in the status. It is repeated after RetryInterval or the task's own interval,
+// whichever is shorter. If a batch exceeds a limit of a query, it is halved
+// repeatedly, down to single buckets.
 package rollup

@@ -19,7 +19,7 @@ import (
 //	done     they leave the own list
 //
 // and the node that runs it adopts them: into its own list, then Handed is unset.
-// What is under Handed never changes, so nobody takes away what another one has
+// Entries under Handed never change, so no node removes spans that another node has
 // just added. A crash in between leaves spans in both lists, and they are computed
 // twice.
 

@@ -12,10 +12,10 @@ import (
 	"varve/internal/store"
 )
 
-// A bucket has one result. It may have had another one before: with another time,
-// where results have the time of the bucket's first point (see pass.cut), or of another
-// type, since longs and doubles of one name are two series and a sum turns from one to
-// the other when the first fraction arrives. What is here deletes the earlier one.
+// A bucket has one result. It may have had another one before. The earlier one may have
+// another time, if results have the time of the bucket's first point (see pass.cut). Or it
+// may have another type: longs and doubles of one name are two series, and a sum becomes a
+// double when the first fraction arrives. The functions here delete the earlier result.
 
 // placeOf returns the times at which results are outdated by one of a time: all of its
 // bucket, or that time alone where a bucket may have several results.

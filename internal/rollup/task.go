@@ -19,8 +19,8 @@ import (
 
 // A Parser reads the parts of a task that are KairosDB's query language.
 type Parser interface {
-	// ParseQuery reads a query. What is wrong with it is an error with the
-	// methods Messages() []string and Path() string, where in the query that is.
+	// ParseQuery reads a query. Its error has the methods Messages() []string, with the
+	// faults, and Path() string, with their place in the query.
 	ParseQuery(text []byte) (agg.Query, error)
 
 	// ParseZone finds a time zone by name.

@@ -33,7 +33,7 @@ func (t *trouble) again(now time.Time) (count int, tell bool) {
 	return t.count, true
 }
 
-// patience is how long a store may be away before the log tells of it.
+// patience is how long a store may be unavailable before that is logged.
 const patience = 15 * time.Second
 
 // await is again, but for a store that is away: nothing is told before patience is

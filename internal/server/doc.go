@@ -1,7 +1,7 @@
-// Package server owns what is between the network and the front ends: streams,
-// routing, HTTP connections, health, the server's own metrics and the order in which
-// everything stops. It knows front ends as lists of routes, each of which states the
-// access that it needs, and as handlers of streams. A stream has a name and an address;
+// Package server connects the network to the front ends: streams, routing, HTTP
+// connections, health, the server's own metrics and the order in which everything
+// stops. It knows front ends as lists of routes, each of which states the access
+// that it needs, and as handlers of streams. A stream has a name and an address;
 // Config.streams lists them. The context of each request and connection says
 // on whose behalf it is, see package principal.
 //

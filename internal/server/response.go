@@ -175,10 +175,10 @@ func (rw *response) finishHeader() (text []byte) {
 	return text
 }
 
-// What clients sent is not to be taken for a page, and if a browser shows an answer
-// nevertheless, it has no scripts, loads nothing and stands in no frame. Charts in SVG have
-// styles. All answers share the values; their capacity is their length, so that Header.Add
-// copies them.
+// A browser must not take text that clients sent for a page. If it shows an answer
+// nevertheless, the answer runs no scripts, loads nothing and stands in no frame. Styles are
+// allowed for SVG charts. All answers share the values; their capacity is their length, so
+// that Header.Add copies them.
 var (
 	noSniff   = []string{"nosniff"}
 	noScripts = []string{"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"}

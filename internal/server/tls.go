@@ -205,9 +205,9 @@ func authorities(text []byte) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// ReadTLS reads the files of TLS again. The function that it returns puts them in force
-// for connections that come from then on, and is nil if nothing has changed. What goes on by
-// a client certificate for which no authority vouches any more ends.
+// ReadTLS reads the files of TLS again. It returns a function that puts them in force for
+// new connections, or nil if nothing has changed. The function also ends the requests and
+// connections whose client certificate no authority vouches for any more.
 func (s *Server) ReadTLS(c Config) (apply func(), err error) {
 	if c.TLS.on() != s.config.TLS.on() {
 		return nil, errors.New("server.tls.cert_file: TLS is turned on and off by a restart only")

@@ -36,7 +36,7 @@ type Options struct {
 	admit func(context.Context, *Conn) (context.Context, error)
 }
 
-// Metrics count the connections of a stream. What is nil is not counted.
+// Metrics count the connections of a stream. Nil fields are not counted.
 type Metrics struct {
 	Open     prometheus.Gauge
 	Accepted prometheus.Counter
@@ -44,7 +44,7 @@ type Metrics struct {
 	Evicted  func(c *Conn, waitsFor string)
 }
 
-// What an evicted connection was waiting for.
+// Values of waitsFor: what an evicted connection was waiting for.
 const (
 	WaitsForRequest = "request"
 	WaitsForBody    = "body"

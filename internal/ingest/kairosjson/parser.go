@@ -113,7 +113,7 @@ func (p *parser) block() error {
 	return nil
 }
 
-// giveUp skips a metric that was refused. A fault of the JSON itself is told and
+// giveUp skips a metric that was refused. A fault of the JSON itself is reported and
 // ends the body, since nothing after it can be trusted. Other errors are returned.
 func (p *parser) giveUp(err error) error {
 	if errors.Is(err, errRefused) {

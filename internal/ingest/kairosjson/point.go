@@ -32,7 +32,7 @@ type numbers struct {
 // common adds the points at the beginning of b to the series of s, up to most of them,
 // for as long as they have the common form, follow each other with a comma and one
 // blank at most, and their series is known. It returns how many it has added, and the
-// bytes up to the bracket that ends the last of them. What it leaves is for point.
+// bytes up to the bracket that ends the last of them. point parses the rest.
 func (p *parser) common(b []byte, s numbers, ttl uint32, most int) (n, used int) {
 	for at := 0; n < most && at < len(b) && b[at] == '['; n++ {
 		width := p.addCommon(b[at:], s, ttl)
