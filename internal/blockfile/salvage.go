@@ -92,7 +92,7 @@ type salvager struct {
 	base int64 // offset of buf[0]
 }
 
-// indexAt believes what the trailer says of the index if it fits the file.
+// indexAt returns where the index begins according to the trailer, if that fits the file.
 func (s *salvager) indexAt() (int64, bool) {
 	var t [trailerLen]byte
 	at := s.end - trailerLen

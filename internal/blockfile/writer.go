@@ -121,7 +121,7 @@ type Origin struct {
 	Sketches            bool // see Properties
 }
 
-// Create begins a file at path; what is there is overwritten. Either Finish or Abort
+// Create begins a file at path, and overwrites an existing one. Either Finish or Abort
 // must follow.
 func Create(fs vfs.FS, path string, level chunk.Level, o Origin) (*Writer, error) {
 	f, err := fs.Create(path, vfs.WriteCategoryUnspecified)

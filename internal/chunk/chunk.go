@@ -75,7 +75,7 @@ type encoder struct {
 
 var encoders = sync.Pool{New: func() any { return new(encoder) }}
 
-// release returns e for use by others. What large values needed is given up.
+// release returns e to the pool. It drops buffers that large values have grown.
 func (e *encoder) release() {
 	const keep = 1 << 20
 	if cap(e.distinct) > keep {

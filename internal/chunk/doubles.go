@@ -97,9 +97,9 @@ func appendConstDouble(dst []byte, v uint64, n int) ([]byte, doubleInfo) {
 // exponentOf returns the smallest exponent from low on with which v is exactly
 // a mantissa / 10^exponent, or maxExponent+1 if there is none.
 //
-// What fits an exponent fits every larger one while the mantissa stays below
-// maxMantissa, so the largest of them rule most values out at once. The very
-// largest may miss, since the product with a power of ten is off by up to half.
+// A value that fits an exponent fits every larger one while the mantissa stays below
+// maxMantissa, so the largest exponents rule out most values at once. The very largest
+// may miss, since the product with a power of ten is off by up to half.
 func exponentOf(v uint64, low int) int {
 	f := math.Float64frombits(v)
 	const quick = 4
@@ -148,9 +148,9 @@ func (h *exponents) best() (exp, cost int) {
 	return exp, cost
 }
 
-// scale finds mantissas (e.ints) and a common exponent for vals. What does not
-// fit is in e.exceptions, as positions. It gives up (false) on values that are
-// not decimal by nature.
+// scale finds mantissas (e.ints) and a common exponent for vals. The positions of values
+// that do not fit are in e.exceptions. scale returns false if the values are not decimal
+// by nature.
 func (e *encoder) scale(vals []uint64) (exp int, ok bool) {
 	var h exponents
 	m := min(16, len(vals)/4+1)

@@ -3,8 +3,8 @@ package agg
 import "time"
 
 // Bucketing is how a range aggregator cuts time. All range aggregators have it
-// by embedding Range; who runs a query again and again changes it so that the
-// buckets come out the same each time.
+// by embedding Range. A caller that runs a query repeatedly, as roll-ups do, changes
+// it so that each run has the same buckets.
 func (r *Range) Bucketing() *Range { return r }
 
 // OneResult reports whether a range aggregator gives each bucket one result.

@@ -34,8 +34,8 @@ func binSpec() GroupBySpec {
 	}
 }
 
-// A BinGroupBy numbers points 0 below Bins[0], i+1 from Bins[i] on. What is not
-// a number is in group -1.
+// A BinGroupBy numbers points 0 below Bins[0], i+1 from Bins[i] on. Points that are
+// not numbers are in group -1.
 type BinGroupBy struct {
 	Bins []float64
 	tops []float64 // tops[i] is the largest of Bins[:i+1]
@@ -43,9 +43,9 @@ type BinGroupBy struct {
 
 func (*BinGroupBy) groupBy() {}
 
-// number follows KairosDB where bins are out of order, too: the first pair of
-// neighbours that holds the value counts, and what none holds is above all. That is
-// the pair before the first bin above the value, since the bins before it are not.
+// number follows KairosDB even if bins are out of order: the first pair of neighbouring
+// bins that contains the value counts; if there is none, the value is above all bins.
+// That is the pair before the first bin above the value, since no earlier bin is above it.
 func (g *BinGroupBy) number(_ *Env, p *Point) (int64, error) {
 	if len(g.Bins) == 0 {
 		return 0, &store.InputError{Reason: "bins may not be empty"}

@@ -21,8 +21,8 @@ func valueSpec() GroupBySpec {
 	}
 }
 
-// A ValueGroupBy numbers points by value / Size, cut off towards zero. What is
-// not a number is in group -1.
+// A ValueGroupBy numbers points by value / Size, truncated towards zero. Points that
+// are not numbers are in group -1.
 type ValueGroupBy struct{ Size int64 }
 
 func (*ValueGroupBy) groupBy() {}

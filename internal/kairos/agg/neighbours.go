@@ -1,8 +1,8 @@
 package agg
 
-// Neighbours tells who computes a part of a query what the steps look at beside
-// it: back is how many points before a point its result depends on, tail that
-// the end of the points changes what comes before it.
+// Neighbours says which points beside a part of a query the steps need to compute
+// this part: back is the number of preceding points on which the result of a point
+// depends; tail means that the end of the points changes earlier results.
 func Neighbours(steps []Step) (back int, tail bool) {
 	for _, s := range steps {
 		switch s := s.(type) {

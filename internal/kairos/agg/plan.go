@@ -22,7 +22,8 @@ type groupPlan struct {
 // in KairosDB's order: type, then the joined text of names and values. Groups
 // whose joined texts collide stay apart, ordered by value.
 //
-// What the plan holds is taken from l, but for the lists of series, which are paid for.
+// The memory of the plan is taken from l, except for the lists of series, whose memory the
+// caller has already taken.
 func planGroups(s *query.Session, series *query.List, by *TagGroupBy, l *query.Lease) ([]*groupPlan, error) {
 	groups, of, err := sortOut(s, series, by, l)
 	if err != nil {

@@ -118,14 +118,14 @@ func (s *saveStep) target(env *Env) (Target, error) {
 	return t, nil
 }
 
-// What a saveStream holds before it writes.
+// Limits of the points that a saveStream holds before it writes them.
 const (
 	savePoints = 1024
 	saveBytes  = 256 << 10
 )
 
-// A saveStream passes points on and writes them, some at a time. What was not
-// written when the query fails is not written.
+// A saveStream passes points on and writes them in batches. If the query fails, the
+// points that are not written yet are dropped.
 type saveStream struct {
 	in     Stream
 	step   *saveStep

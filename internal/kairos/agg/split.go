@@ -47,7 +47,7 @@ func splitStream(in Stream, by []Splitter, env *Env) ([]*part, error) {
 	}
 }
 
-// What a part takes without its points, and each of its labels.
+// Memory of a part without its points, and of each of its labels.
 const (
 	partBytes  = 512
 	labelBytes = 56
