@@ -239,7 +239,7 @@ func (s *Store) aim(ctx context.Context) error {
 	err = s.target.reached(t)
 	if wal.NoSpace(err) {
 		// Samples can be drained all the same; keepAim tries again.
-		s.log.Warn("cannot note down which nodes the cluster has, since the disk is full; it will be tried again", "error", err)
+		s.log.Warn("cannot record the nodes of the cluster because the disk is full; will retry", "error", err)
 		return nil
 	}
 	var misdirected *MisdirectedError
@@ -257,7 +257,7 @@ func (s *Store) aim(ctx context.Context) error {
 func (s *Store) keepAim(ctx context.Context) {
 	for work.Pause(ctx, targetEvery) == nil {
 		if err := s.aim(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("cannot note down which nodes the cluster has; it will be tried again", "error", err)
+			s.log.Warn("cannot record the nodes of the cluster; will retry", "error", err)
 		}
 		if err := s.written.confirm(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("the keyspace cannot be confirmed to be the one that was opened; it will be tried again", "error", err)

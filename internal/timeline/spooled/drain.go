@@ -55,7 +55,7 @@ func (s *Spool) run(ctx context.Context) {
 				f.since = before.since
 			}
 			s.failing.Store(f)
-			s.logger.Warn("the spool of timelines could not be drained; it is tried again", "error", err, "events", s.waiting.Load(), "in", pause)
+			s.logger.Warn("the spool of timelines could not be drained; will retry", "error", err, "events", s.waiting.Load(), "in", pause)
 			due.Reset(pause)
 			planned, pause = true, min(2*pause, pauseMost)
 		}

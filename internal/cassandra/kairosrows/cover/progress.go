@@ -79,7 +79,7 @@ func (p *coverPass) resume(ctx context.Context) (wait time.Duration, err error) 
 	known := p.began.UnixMilli()-before.SinceMS < rowkey.MaxUnlooked.Milliseconds() // what was removed since
 	if before.Mtime == p.mtime && c.ordered && known {
 		p.before, p.sinceMS = before, min(p.sinceMS, before.SinceMS)
-		c.log.Info("a pass over row keys goes on where one before was", "metric", p.key.Metric, "row_time", p.key.TimeMS, "row_keys", before.Keys)
+		c.log.Info("a pass over row keys continues where an earlier one stopped", "metric", p.key.Metric, "row_time", p.key.TimeMS, "row_keys", before.Keys)
 	}
 	return 0, nil
 }

@@ -40,7 +40,7 @@ func (c *Coverer) turn(ctx context.Context) time.Duration {
 	c.walks.Inc()
 	c.noteWalk(ctx)
 	if err := c.walk(ctx); err != nil && ctx.Err() == nil {
-		c.log.Warn("looking for row keys that the inverted index lacks failed; it is tried again later", "error", err)
+		c.log.Warn("looking for row keys that the inverted index lacks failed; will retry later", "error", err)
 	}
 	return c.config.Interval
 }

@@ -154,7 +154,7 @@ func (j *jobs) end(job *layout.Job, err error) {
 	}
 	j.mu.Unlock()
 	if errors.Is(err, errLost) {
-		j.d.log.Warn("a delete job has lost its lease, and goes on here or at another node", "job", job.ID, "selector", job.Selector)
+		j.d.log.Warn("a delete job has lost its lease; this node or another one will continue it", "job", job.ID, "selector", job.Selector)
 	}
 	if ended.State == layout.JobWaiting {
 		return // its progress is written down as of a moment ago
@@ -167,7 +167,7 @@ func (j *jobs) end(job *layout.Job, err error) {
 		j.d.log.Info("a delete job was cancelled", "job", job.ID, "selector", job.Selector, "rows", job.Rows, "done", job.Done)
 		_ = j.save(ctx, &ended) // the cancellation itself is written down
 	case layout.JobFailed:
-		j.d.log.Warn("a delete job failed and will be tried again", "job", job.ID, "selector", job.Selector, "error", err)
+		j.d.log.Warn("a delete job failed; will retry", "job", job.ID, "selector", job.Selector, "error", err)
 		_ = j.save(ctx, &ended) // it stays as it was, and is tried again all the same
 	default:
 		j.d.log.Info("a delete job is done", "job", job.ID, "selector", job.Selector, "rows", job.Rows)
@@ -229,7 +229,7 @@ func (j *jobs) saved(ctx context.Context) ([]layout.Job, error) {
 		case err == store.ErrNotFound:
 			continue // it was done meanwhile
 		case errors.Is(err, errJobText):
-			j.d.log.Warn("a delete job cannot be read and is left alone", "job", id, "error", err)
+			j.d.log.Warn("a delete job cannot be read; ignoring it", "job", id, "error", err)
 			continue
 		case err != nil:
 			return nil, err
@@ -371,14 +371,14 @@ func (d *Deleter) resumeUnder(ctx context.Context, lease *cluster.Lease, id stri
 	job := &read
 	del, err := job.Means()
 	if err != nil {
-		d.log.Warn("a delete job cannot be read and is left alone", "job", job.ID, "error", err)
+		d.log.Warn("a delete job cannot be read; ignoring it", "job", job.ID, "error", err)
 		return false, nil
 	}
 	job.Node, job.State, job.Updated = d.jobs.node, layout.JobRunning, d.now().UTC()
 	if err := d.jobs.save(ctx, job); err != nil {
 		return false, err
 	}
-	d.log.Info("a delete job goes on", "job", job.ID, "selector", job.Selector, "rows", job.Rows, "done", job.Done)
+	d.log.Info("a delete job continues", "job", job.ID, "selector", job.Selector, "rows", job.Rows, "done", job.Done)
 	d.jobs.begin(job, lease, func(ctx context.Context, r *runningJob) error {
 		del := del
 		del.Range.StartMS = max(del.Range.StartMS, job.NextMS) // row times before it are done
