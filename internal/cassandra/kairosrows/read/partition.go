@@ -240,25 +240,46 @@ func (l *Look) existing(ctx context.Context, p *partition, keys []rowkey.Key) ([
 		}
 	}
 	found := make([][]rowkey.Key, len(batches))
-	err := l.parallel(ctx, len(batches), func(ctx context.Context, i int) error {
-		rows := l.query(ctx, readTheseRowKeys, p.key.Metric, schema.DataPoints, p.key.TimeMS, string(batches[i].typ), batches[i].tags)
-		defer rows.Close()
-		list := new(keyList)
-		var d keyDecoder
-		var name, tags cql.Raw
-		for rows.Scan(&name, &tags) {
-			if name == nil || tags == nil {
-				continue
-			}
-			if err := l.addKey(list, &d, name, tags, nil); err != nil {
-				return err
-			}
-		}
-		found[i] = list.keys
-		l.trace.indexRows.Add(int64(len(list.keys)))
-		return rows.Close()
+	err := l.parallel(ctx, len(batches), func(ctx context.Context, i int) (err error) {
+		found[i], err = l.existingOf(ctx, p, batches[i].typ, batches[i].tags)
+		return err
 	})
 	return slices.Concat(found...), err
+}
+
+// existingOf looks for row keys of one type with one statement, or with more of them where
+// a guardrail of the cluster allows fewer values in each.
+func (l *Look) existingOf(ctx context.Context, p *partition, typ model.Type, tags []cql.TagMap) ([]rowkey.Key, error) {
+	found, err := l.readThese(ctx, p, typ, tags)
+	var refused *cql.RefusedError
+	if len(tags) < 2 || !errors.As(err, &refused) || refused.Reason != cql.GuardrailHit {
+		return found, err
+	}
+	half := len(tags) / 2
+	found, err = l.existingOf(ctx, p, typ, tags[:half])
+	if err != nil {
+		return nil, err
+	}
+	more, err := l.existingOf(ctx, p, typ, tags[half:])
+	return append(found, more...), err
+}
+
+func (l *Look) readThese(ctx context.Context, p *partition, typ model.Type, these []cql.TagMap) ([]rowkey.Key, error) {
+	rows := l.query(ctx, readTheseRowKeys, p.key.Metric, schema.DataPoints, p.key.TimeMS, string(typ), these)
+	defer rows.Close()
+	list := new(keyList)
+	var d keyDecoder
+	var name, tags cql.Raw
+	for rows.Scan(&name, &tags) {
+		if name == nil || tags == nil {
+			continue
+		}
+		if err := l.addKey(list, &d, name, tags, nil); err != nil {
+			return nil, err
+		}
+	}
+	l.trace.indexRows.Add(int64(len(list.keys)))
+	return list.keys, rows.Close()
 }
 
 func (l *Look) addKey(list *keyList, d *keyDecoder, name, rawTags []byte, more func(rowkey.Key) bool) error {
