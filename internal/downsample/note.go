@@ -245,6 +245,23 @@ func (l *LateList) Done(ctx context.Context, id, name string, computed Span) err
 	return l.persist(ctx, t, version)
 }
 
+// Hold puts a span among those of a target that were taken, and stores it: until it is done
+// it is computed again after a crash.
+func (l *LateList) Hold(ctx context.Context, id, name string, s Span) error {
+	l.mu.Lock()
+	t := l.tasks[id]
+	if t == nil || t.targets[name] == nil { // the task was deleted
+		l.mu.Unlock()
+		return nil
+	}
+	x := t.targets[name]
+	x.taken, _ = x.taken.add(s, l.most)
+	t.version++
+	version := t.version
+	l.mu.Unlock()
+	return l.persist(ctx, t, version)
+}
+
 // Include notes spans of a task from elsewhere, by target. Those of targets that the task
 // does not have any more are dropped.
 func (l *LateList) Include(ctx context.Context, id string, late map[string]Spans) error {

@@ -82,3 +82,22 @@ func keptRange(p retention.Policy, r model.TimeRange, nowMS int64) model.TimeRan
 	}
 	return r
 }
+
+// WidestBucket returns the step of the widest bucket that there may be of some time, 0 if
+// there are none.
+func (s *Store) WidestBucket(r model.TimeRange) (step int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.current.buckets {
+		return 0
+	}
+	for _, f := range s.current.files {
+		if f.StepMS == 0 {
+			continue
+		}
+		if covers := f.Range(); covers.StartMS <= r.EndMS && r.StartMS-covers.EndMS < f.StepMS {
+			step = max(step, f.StepMS)
+		}
+	}
+	return step
+}

@@ -13,6 +13,7 @@ type metrics struct {
 	active  prometheus.Gauge
 	invalid prometheus.Gauge
 	late    prometheus.Counter
+	kept    prometheus.Counter
 }
 
 // Outcomes of a run.
@@ -31,6 +32,7 @@ func newMetrics(r prometheus.Registerer, s *Scheduler) *metrics {
 		seconds: set.Histogram("run_seconds", "Time that a run of a task took.", prometheus.ExponentialBuckets(0.001, 4, 10)),
 		active:  set.Gauge("active_runs", "Tasks and batches of backfills that run now; at most rollups.max_concurrent."),
 		invalid: set.Gauge("invalid_tasks", "Stored tasks that cannot be run, because what they ask for is not known here; the log says why."),
+		kept:    set.Counter("results_kept_total", "Results that were computed again and not stored, since a policy has thinned out the earlier ones and not all of their bucket could be computed."),
 		late:    set.Counter("late_spans_total", "Stretches of time that were computed again for points that came in late."),
 	}
 	for _, outcome := range []string{runOK, runFailed, runSkipped, runCancelled} {

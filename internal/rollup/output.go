@@ -36,6 +36,8 @@ type output struct {
 	// is, whatever others do.
 	owned func() bool
 
+	renewal *renewal // nil: none of the results was thinned out
+
 	groups    []*outputGroup
 	held      int // points in groups
 	heldNames int // bytes of the names of groups
@@ -79,6 +81,11 @@ func (o *output) newGroup(g *agg.Group) *outputGroup {
 // add stores all points of a group of the result.
 func (o *output) add(ctx context.Context, g *agg.Group) error {
 	group := o.newGroup(g)
+	if o.renewal != nil {
+		if tags, err := model.NewTags(group.names.Tags...); err == nil { // else refused when it is stored
+			return o.addRenewed(ctx, g, tags)
+		}
+	}
 	o.hold(group)
 	var p agg.Point
 	for {
@@ -86,12 +93,12 @@ func (o *output) add(ctx context.Context, g *agg.Group) error {
 		if err != nil || !ok {
 			return err
 		}
-		if p.Kind == model.Null || p.TimeMS < o.within.StartMS || p.TimeMS > o.within.EndMS { // null: a mark of gaps
+		if o.leavesOut(&p) {
 			continue
 		}
 		p.Data = append([]byte(nil), p.Data...)
 		group.points = append(group.points, p)
-		if o.held++; o.held == ingest.BlockSamples || o.heldNames >= ingest.BlockBytes {
+		if o.held++; o.full() {
 			if err := o.flush(ctx); err != nil {
 				return err
 			}
@@ -99,6 +106,16 @@ func (o *output) add(ctx context.Context, g *agg.Group) error {
 			o.hold(group)
 		}
 	}
+}
+
+// leavesOut reports that a point is no result, or none of the batch.
+func (o *output) leavesOut(p *agg.Point) bool {
+	return p.Kind == model.Null || p.TimeMS < o.within.StartMS || p.TimeMS > o.within.EndMS // null: a mark of gaps
+}
+
+// full reports that what is held is enough for a flush.
+func (o *output) full() bool {
+	return o.held == ingest.BlockSamples || o.heldNames >= ingest.BlockBytes
 }
 
 // hold adds a group to those that the next flush stores.

@@ -32,6 +32,7 @@ type pass struct {
 	single    bool // each bucket is a query of its own
 	yields    bool // each query waits for a place, and runs that wait get theirs in between
 	output    output
+	renewed   downsample.Span // was computed as a whole, see renewal
 }
 
 // A cut is a range aggregator and how it cuts time.
@@ -214,13 +215,30 @@ func (p *pass) regular(start, next int64) bool {
 
 // once computes the buckets from one that begins at from to one that ends at
 // until, with one query.
-func (p *pass) once(ctx context.Context, from, until int64) (err error) {
+func (p *pass) once(ctx context.Context, from, until int64) error {
 	if p.yields {
 		if err := p.scheduler.enter(ctx); err != nil {
 			return err
 		}
 		defer p.scheduler.leave()
 	}
+	if from >= p.renewed.FromMS && from < p.renewed.UntilMS {
+		if from = p.renewed.UntilMS; from >= until {
+			return nil
+		}
+	}
+	r, around, err := p.renewal(ctx, from, until)
+	switch {
+	case err != nil:
+		return fmt.Errorf("look for results in %s that were thinned out: %w", p.rollup.saveAs, err)
+	case r != nil:
+		return p.renew(ctx, r, from, until, around)
+	}
+	return p.compute(ctx, from, until)
+}
+
+// compute reads buckets with one query and stores their results.
+func (p *pass) compute(ctx context.Context, from, until int64) error {
 	req := p.request
 	start, end := p.around(from, until)
 	req.Range = model.TimeRange{StartMS: start, EndMS: end - 1}
@@ -230,12 +248,8 @@ func (p *pass) once(ctx context.Context, from, until int64) (err error) {
 		c.bucketing.StartMS = &origin
 	}
 	p.output.begin(model.AllTime)
-	switch {
-	case start == from && end == until:
-	case p.stampsEnd():
-		p.output.begin(model.TimeRange{StartMS: from + 1, EndMS: until})
-	default:
-		p.output.begin(model.TimeRange{StartMS: from, EndMS: until - 1})
+	if start != from || end != until {
+		p.output.begin(p.stampsOf(from, until))
 	}
 	run, err := p.scheduler.engine.Start(ctx, req)
 	if err != nil {

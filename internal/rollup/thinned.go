@@ -1,0 +1,338 @@
+package rollup
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+
+	"varve/internal/downsample"
+	"varve/internal/kairos/agg"
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// Where rules of retention thin out the results of a roll-up, a result that is computed again
+// cannot overwrite the one before: the store has counted that in a wider bucket, and would count
+// the new one beside it. So all results of such a bucket are computed together, and replace it
+// as a whole. If there are fewer of them than the bucket has counted, since points have expired, were
+// deleted or were thinned out themselves, the bucket stays as it is.
+
+// A thinner is a store that thins out samples.
+type thinner interface {
+	// WidestBucket returns the step of the widest bucket that there may be of some time, 0 if there are none.
+	WidestBucket(r model.TimeRange) int64
+}
+
+// maxWhole bounds the results of one group that are held until it is known whether they
+// replace what was thinned out.
+const maxWhole = 1 << 20
+
+// errTooManyResults says that buckets cannot be replaced as a whole.
+var errTooManyResults = errors.New("too many results to replace those that were thinned out")
+
+// errThinnedMeanwhile says that results were thinned out while they were computed again.
+var errThinnedMeanwhile = errors.New("results were thinned out while they were computed again")
+
+// A renewal says how an output stores results of a time of which some are thinned out.
+type renewal struct {
+	asked  model.TimeRange // times of the results that are wanted
+	around model.TimeRange // times of which all results are computed
+	step   int64           // of the widest bucket
+	keep   bool            // nothing that is thinned out is replaced
+	note   func(context.Context) error
+}
+
+// stampsOf returns the times that results of buckets may have.
+func (p *pass) stampsOf(from, until int64) model.TimeRange {
+	if p.stampsEnd() {
+		return model.TimeRange{StartMS: from + 1, EndMS: until}
+	}
+	return model.TimeRange{StartMS: from, EndMS: until - 1}
+}
+
+// renewal looks whether some of the results of buckets are thinned out; nil: none are. It
+// returns with which buckets they have to be computed together.
+func (p *pass) renewal(ctx context.Context, from, until int64) (r *renewal, around downsample.Span, err error) {
+	around = downsample.Span{FromMS: from, UntilMS: until}
+	thinner, ok := store.As[thinner](p.scheduler.store)
+	if !ok || p.output.bucketOf == nil {
+		return nil, around, nil
+	}
+	asked := p.stampsOf(from, until)
+	step := thinner.WidestBucket(asked)
+	if step == 0 {
+		return nil, around, nil
+	}
+	view, err := p.scheduler.store.View(ctx)
+	if err != nil {
+		return nil, around, err
+	}
+	defer func() { err = errors.Join(err, view.Close()) }()
+	own := store.Selection{
+		Metric: p.rollup.saveAs, Matchers: model.Matchers([]model.Tag{{Name: savedFrom, Value: p.output.source}}),
+		Range: bucketsOver(asked, step), AnyOrder: true,
+	}
+	found := false
+	for s, err := range view.Select(ctx, own) {
+		if err != nil {
+			return nil, around, err
+		}
+		err := eachBucket(ctx, view, s, own.Range, func(b store.Bucket) {
+			if end := b.StartMS + b.StepMS; end > asked.StartMS && b.StartMS <= asked.EndMS {
+				found = true
+				around.FromMS = min(around.FromMS, p.grid.Start(b.StartMS-1))
+				around.UntilMS = max(around.UntilMS, p.grid.Next(end-1))
+			}
+		})
+		if err != nil {
+			return nil, around, err
+		}
+	}
+	if !found {
+		return nil, around, nil
+	}
+	return &renewal{asked: asked, around: p.stampsOf(around.FromMS, around.UntilMS), step: step}, around, nil
+}
+
+// bucketsOver is when buckets begin that may have samples of a time.
+func bucketsOver(r model.TimeRange, step int64) model.TimeRange {
+	if r.StartMS > math.MinInt64+step {
+		r.StartMS -= step
+	}
+	return r
+}
+
+func eachBucket(ctx context.Context, view store.View, s store.Series, begin model.TimeRange, yield func(store.Bucket)) error {
+	if s.Type != model.TypeLong && s.Type != model.TypeDouble {
+		return nil // others are never thinned out
+	}
+	cursor := view.Read(ctx, s, store.ReadOptions{Range: begin, Buckets: store.BucketsOnly})
+	defer cursor.Close()
+	for {
+		block, err := cursor.Next()
+		if err != nil || block == nil || block.Buckets == nil {
+			return err
+		}
+		for i := range block.Buckets.Len() {
+			yield(block.Buckets.At(i))
+		}
+	}
+}
+
+// renew computes buckets with all that lie in one thinned-out bucket with them. If these
+// are too many, what is thinned out stays as it is.
+func (p *pass) renew(ctx context.Context, r *renewal, from, until int64, around downsample.Span) error {
+	key := p.rollup.keys[p.index]
+	noted := false
+	r.note = func(ctx context.Context) error {
+		if noted {
+			return nil
+		}
+		noted = true
+		return p.scheduler.late.Hold(ctx, p.task.id, key, around)
+	}
+	p.output.renewal = r
+	defer func() { p.output.renewal = nil }()
+	err := errTooManyResults
+	if !p.single {
+		err = p.compute(ctx, around.FromMS, around.UntilMS)
+	}
+	switch {
+	case errors.Is(err, errTooManyResults) || err != nil && p.batches().TooMuch(err):
+		r.keep = true
+		return p.compute(ctx, from, until)
+	case err != nil:
+		return err
+	}
+	p.renewed = around
+	if !noted {
+		return nil
+	}
+	return p.scheduler.late.Done(ctx, p.task.id, key, around)
+}
+
+// A whole is a stretch of time in which the store has thinned out results of a group.
+type whole struct {
+	model.TimeRange
+	stored   int64 // results that the store has of it
+	computed int64
+}
+
+// wholes returns the stretches of a destination in which results are thinned out, by time, and
+// the series that it has.
+func (o *output) wholes(ctx context.Context, tags model.Tags) (all []whole, stored []model.Series, err error) {
+	view, err := o.scheduler.store.View(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { err = errors.Join(err, view.Close()) }()
+	r := o.renewal
+	own := store.Selection{Metric: o.metric, Matchers: model.Matchers(tags.Slice()), Range: bucketsOver(r.around, r.step)}
+	var series []store.Series
+	for s, err := range view.Select(ctx, own) {
+		if err != nil {
+			return nil, nil, err
+		}
+		if s.Tags != tags {
+			continue
+		}
+		series, stored = append(series, s), append(stored, s.Series)
+		err := eachBucket(ctx, view, s, own.Range, func(b store.Bucket) {
+			if b.StartMS+b.StepMS > r.around.StartMS {
+				all = append(all, whole{TimeRange: model.TimeRange{StartMS: b.StartMS, EndMS: b.StartMS + b.StepMS - 1}})
+			}
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	if len(all) == 0 {
+		return nil, nil, nil
+	}
+	all = joined(all)
+	for _, s := range series {
+		if err := countStored(ctx, view, s, all); err != nil {
+			return nil, nil, err
+		}
+	}
+	return all, stored, nil
+}
+
+// joined sorts stretches by time, and makes one of those that overlap.
+func joined(all []whole) []whole {
+	slices.SortFunc(all, func(a, b whole) int { return cmp.Compare(a.StartMS, b.StartMS) })
+	apart := all[:1]
+	for _, w := range all[1:] {
+		if last := &apart[len(apart)-1]; w.StartMS <= last.EndMS {
+			last.EndMS = max(last.EndMS, w.EndMS)
+			continue
+		}
+		apart = append(apart, w)
+	}
+	return apart
+}
+
+// countStored counts the samples of a series in stretches, thinned out or not.
+func countStored(ctx context.Context, view store.View, s store.Series, all []whole) error {
+	reach := model.TimeRange{StartMS: all[0].StartMS, EndMS: all[len(all)-1].EndMS}
+	err := eachBucket(ctx, view, s, reach, func(b store.Bucket) {
+		if w := wholeAt(all, b.StartMS); w != nil {
+			w.stored += b.Count
+		}
+	})
+	if err != nil {
+		return err
+	}
+	cursor := view.Read(ctx, s, store.ReadOptions{Range: reach, Buckets: store.WithoutBuckets})
+	defer cursor.Close()
+	for {
+		block, err := cursor.Next()
+		if err != nil || block == nil {
+			return err
+		}
+		for _, ms := range block.Times {
+			if w := wholeAt(all, ms); w != nil {
+				w.stored++
+			}
+		}
+	}
+}
+
+// wholeAt returns the stretch that a time is in, nil if there is none.
+func wholeAt(all []whole, ms int64) *whole {
+	i := sort.Search(len(all), func(i int) bool { return all[i].EndMS >= ms })
+	if i < len(all) && all[i].StartMS <= ms {
+		return &all[i]
+	}
+	return nil
+}
+
+// addRenewed stores the points of a group, and in place of what was thinned out those that are
+// at least as many.
+func (o *output) addRenewed(ctx context.Context, g *agg.Group, tags model.Tags) error {
+	all, stored, err := o.wholes(ctx, tags)
+	if err != nil {
+		return err
+	}
+	points, err := o.collect(g, all)
+	if err != nil {
+		return err
+	}
+	if err := o.makeRoom(ctx, all, stored); err != nil {
+		return err
+	}
+	group := o.newGroup(g)
+	o.hold(group)
+	for _, p := range points {
+		if w := wholeAt(all, p.TimeMS); w != nil && !o.replaces(w) {
+			o.scheduler.metrics.kept.Inc()
+			continue
+		}
+		group.points = append(group.points, p)
+		if o.held++; o.full() {
+			if err := o.flush(ctx); err != nil {
+				return err
+			}
+			group.points = group.points[:0]
+			o.hold(group)
+		}
+	}
+	return nil
+}
+
+// replaces reports whether what is computed takes the place of what was thinned out.
+func (o *output) replaces(w *whole) bool { return !o.renewal.keep && w.computed >= w.stored }
+
+// collect returns the points of a group and counts those in stretches.
+func (o *output) collect(g *agg.Group, all []whole) (points []agg.Point, err error) {
+	var p agg.Point
+	for {
+		ok, err := g.Points.Next(&p)
+		if err != nil || !ok {
+			return points, err
+		}
+		if o.leavesOut(&p) {
+			continue
+		}
+		w := wholeAt(all, p.TimeMS)
+		if w != nil {
+			w.computed++
+		}
+		if r := o.renewal; w != nil && !r.keep && r.asked.Contains(p.TimeMS) && (w.StartMS < r.around.StartMS || w.EndMS > r.around.EndMS) {
+			return nil, errThinnedMeanwhile // the next run sees it from the beginning
+		}
+		if len(points) == maxWhole {
+			return nil, errTooManyResults
+		}
+		p.Data = append([]byte(nil), p.Data...)
+		points = append(points, p)
+	}
+}
+
+// makeRoom deletes what is to be replaced. That it has to be computed is noted before, so that
+// it is after a crash, too.
+func (o *output) makeRoom(ctx context.Context, all []whole, stored []model.Series) error {
+	var deletions []store.Deletion
+	for i := range all {
+		if !o.replaces(&all[i]) {
+			continue
+		}
+		for _, s := range stored {
+			deletions = append(deletions, store.DeletionOf(s, all[i].TimeRange))
+		}
+	}
+	if len(deletions) == 0 {
+		return nil
+	}
+	if err := o.renewal.note(ctx); err != nil {
+		return fmt.Errorf("note that results in %s are replaced: %w", o.metric, err)
+	}
+	if err := o.scheduler.store.Delete(ctx, deletions...); err != nil {
+		return fmt.Errorf("delete what was thinned out in %s: %w", o.metric, err)
+	}
+	return nil
+}

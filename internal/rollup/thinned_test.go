@@ -1,0 +1,237 @@
+package rollup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/embedded"
+	"varve/internal/ingest/ingesttest"
+	"varve/internal/model"
+	"varve/internal/retention"
+	"varve/internal/store"
+	"varve/internal/store/storetest"
+)
+
+// A breakable is a store whose Append fails for the results of a roll-up.
+type breakable struct {
+	*embedded.Store
+	fails bool
+}
+
+func (b *breakable) Append(ctx context.Context, batch *store.Batch) error {
+	if b.fails {
+		return errors.New("the disk is gone")
+	}
+	return b.Store.Append(ctx, batch)
+}
+
+// newThinned returns a harness over a store that thins out results of a minute in dst to
+// such of an hour, of which count, sum and time are left. It is a day after the start of the bubble.
+func newThinned(t *testing.T) (*harness, *breakable) {
+	var p retention.PolicyConfig
+	p.SetDefaults()
+	p.Name, p.Metric, p.Stages, p.Aggregation = "dst", "dst", "60s:1h,1h:10y", "sum"
+	rules, err := retention.Config{Policies: []retention.PolicyConfig{p}}.Rules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := embedded.Open(vfs.NewMem(), "data", embedded.DefaultConfig(), embedded.Options{
+		Book: retention.NewShelf(&retention.Book{Rules: rules}), Now: func() time.Time { return time.UnixMilli(at(24, 0, 0)) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &breakable{Store: s}
+	h := &harness{T: t, front: b}
+	h.restart(nil)
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h, b
+}
+
+// fold thins out all that is old enough.
+func (b *breakable) fold(t *testing.T) {
+	t.Helper()
+	if err := b.Compact(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hours returns the sums and numbers of the results in dst of the first hours.
+func (b *breakable) hours(t *testing.T) string {
+	t.Helper()
+	view, err := b.View(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer view.Close()
+	series, err := storetest.Select(t.Context(), view, store.Selection{Metric: "dst", Range: model.AllTime})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for hour := range 3 {
+		sum, count := 0.0, 0
+		for _, s := range series {
+			span := model.TimeRange{StartMS: at(hour, 0, 0), EndMS: at(hour+1, 0, 0) - 1}
+			cursor := view.Read(t.Context(), s, store.ReadOptions{Range: span, Summarize: &store.Summary{
+				Final: func(int64) int64 { return span.EndMS }, Needs: model.StatSum,
+			}})
+			for {
+				block, err := cursor.Next()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if block == nil {
+					break
+				}
+				for _, one := range block.Stats {
+					sum, count = sum+one.Sum, count+one.Count
+				}
+				for _, bits := range block.Values {
+					value := float64(int64(bits))
+					if s.Type == model.TypeDouble {
+						value = math.Float64frombits(bits)
+					}
+					sum, count = sum+value, count+1
+				}
+			}
+			cursor.Close()
+		}
+		out = append(out, fmt.Sprintf("%v/%d", sum, count))
+	}
+	return strings.Join(out, " ")
+}
+
+func (h *harness) fillMinutes(hour, from, until int) {
+	h.Helper()
+	h.do(204, "POST", fmt.Sprintf("/api/v1/rollups/backfill/t?startTime=2000-01-01-%02d-%02d-00-000&endTime=2000-01-01-%02d-%02d-00-000", hour, from, hour, until), "")
+}
+
+func (h *harness) minutes(hours int) {
+	var times []int64
+	for m := range hours * 60 {
+		times = append(times, at(0, m, 0))
+	}
+	h.send("src", "a", 1, times...)
+}
+
+func wantHours(t *testing.T, b *breakable, what, want string) {
+	t.Helper()
+	if got := b.hours(t); got != want {
+		t.Errorf("%s: the hours have %s, want %s", what, got, want)
+	}
+}
+
+// Results that were thinned out count once, however often and in which parts they are computed again.
+func TestThinnedOutResultsCountOnce(t *testing.T) {
+	for _, end := range []string{"", `,"align_end_time":true`} {
+		h, b := newThinned(t)
+		h.minutes(3) // before the task is there: these are not late
+		h.do(200, "POST", "/api/v1/rollups", strings.Replace(taskJSON("t", hour, minute, ""), `"sum"`, `"sum"`+end, 1))
+		h.fill("t", "03")
+		b.fold(t)
+		want := "60/60 60/60 60/60"
+		if end != "" {
+			want = "59/59 60/60 60/60" // the last result is that of 03:00
+		}
+		wantHours(t, b, "thinned out", want)
+		h.fillMinutes(1, 10, 40)
+		wantHours(t, b, "half an hour", want)
+		b.fold(t)
+		h.fillMinutes(1, 50, 55)
+		h.fillMinutes(0, 10, 10)
+		b.fold(t)
+		wantHours(t, b, "parts", want)
+		if got := h.scheduler.late.Count("", ""); got != 0 {
+			t.Errorf("%d spans wait to be computed again", got)
+		}
+		h.send("src", "a", 7, at(1, 5, 10))
+		h.fillMinutes(1, 5, 5)
+		want = strings.Replace(want, " 60/60 60/60", " 67/60 60/60", 1)
+		wantHours(t, b, "late", want)
+		b.fold(t)
+		wantHours(t, b, "late and thinned out", want)
+		h.fill("t", "03")
+		b.fold(t)
+		wantHours(t, b, "all", want)
+	}
+}
+
+// A result of a time that had none before is added to what was thinned out.
+func TestNewResultsBesideThinnedOutOnes(t *testing.T) {
+	h, b := newThinned(t)
+	h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))
+	h.send("src", "a", 1, at(1, 0, 0), at(1, 1, 0))
+	h.fill("t", "03")
+	b.fold(t)
+	wantHours(t, b, "before", "0/0 2/2 0/0")
+	h.send("src", "a", 1, at(1, 30, 0))
+	h.fillMinutes(1, 30, 30)
+	wantHours(t, b, "after", "0/0 3/3 0/0")
+	b.fold(t)
+	wantHours(t, b, "thinned out", "0/0 3/3 0/0")
+}
+
+// What was thinned out stays if points that it was computed of are gone.
+func TestThinnedOutResultsOutlivePoints(t *testing.T) {
+	h, b := newThinned(t)
+	h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))
+	h.minutes(3)
+	h.fill("t", "03")
+	b.fold(t)
+	if err := b.Delete(t.Context(), store.Deletion{Metric: "src", Range: model.TimeRange{StartMS: at(1, 0, 0), EndMS: at(1, 20, 0)}}); err != nil {
+		t.Fatal(err)
+	}
+	h.fillMinutes(1, 40, 45)
+	b.fold(t)
+	wantHours(t, b, "after", "60/60 60/60 60/60")
+	if got := ingesttest.Counters(t, h.registry, "varve_rollup_results_kept_total")[""]; got == 0 {
+		t.Error("results that were not stored are not counted")
+	}
+}
+
+// A query with a limit computes each bucket by itself, so none can be replaced with those beside it.
+func TestThinnedOutResultsWithLimit(t *testing.T) {
+	h, b := newThinned(t)
+	h.do(200, "POST", "/api/v1/rollups", strings.Replace(taskJSON("t", hour, minute, ""), `"name":"src",`, `"name":"src","limit":10,`, 1))
+	h.minutes(3)
+	h.fill("t", "03")
+	b.fold(t)
+	h.fillMinutes(1, 10, 40)
+	b.fold(t)
+	wantHours(t, b, "after", "60/60 60/60 60/60")
+}
+
+// A failure between the deletion of what was thinned out and the new results leaves a note,
+// which a restart finds.
+func TestThinnedOutResultsAfterFailure(t *testing.T) {
+	h, b := newThinned(t)
+	h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))
+	h.minutes(3)
+	h.fill("t", "03")
+	b.fold(t)
+	b.fails = true
+	h.do(500, "POST", "/api/v1/rollups/backfill/t?startTime=2000-01-01-01-10-00-000&endTime=2000-01-01-01-20-00-000", "")
+	b.fails = false
+	wantHours(t, b, "failed", "60/60 0/0 60/60")
+	h.restart(nil)
+	h.scheduler.Load(t.Context())
+	if got := h.scheduler.late.Count("", ""); got == 0 {
+		t.Fatal("nothing says that the hour has to be computed again")
+	}
+	if err := h.scheduler.run(t.Context(), h.scheduler.mu.jobs["t"].task, func(bool) time.Time { return time.Now() }); err != nil {
+		t.Fatal(err)
+	}
+	wantHours(t, b, "computed again", "60/60 60/60 60/60")
+}
