@@ -19,11 +19,27 @@ func OpenPebble(fs vfs.FS, dir string, fresh bool, o *pebble.Options) (*pebble.D
 	o.FS = &fileSystem{fs, dir, o.Logger} // a pointer, as Pebble compares it
 	o.FormatMajorVersion = format
 	o.Experimental.DisableIngestAsFlushable = func() bool { return true } // the log would name tables that no list has: see LiveTables
+	o.DisableTableStats = fullDisk(fs, dir)
 	o.EventListener = (&backgroundErrors{log: o.Logger}).listener()
 	if err := createPebble(dir, o, fresh); err != nil {
 		return nil, err
 	}
 	return pebble.Open(dir, o)
+}
+
+// roomToOpen is far more than an open writes: the replayed log, the list of tables, a new log.
+const roomToOpen = 8 << 20
+
+// fullDisk reports that an open may fail for want of room. Pebble (2.1.7) then closes its cache of
+// tables while a goroutine that replaying the log has begun reads statistics through it, and the
+// process panics, though the store would open as soon as there is room. Without statistics
+// deleted ranges take disk space for longer, until the next start.
+func fullDisk(fs vfs.FS, dir string) bool {
+	usage, err := fs.GetDiskUsage(dir)
+	if err != nil { // a new directory, or a file system that does not know
+		usage, err = fs.GetDiskUsage(fs.PathDir(dir))
+	}
+	return err == nil && usage.AvailBytes < roomToOpen
 }
 
 // CopyPebble makes a copy in a directory that does not exist. Pebble panics with the error
