@@ -64,11 +64,25 @@ func (l *httpListener) acceptShaken() (net.Conn, error) {
 	select {
 	case c := <-l.shaken:
 		if c.TLS().ConnectionState().NegotiatedProtocol == http2 {
+			boundBacklog(c)
 			return c.TLS(), nil
 		}
 		return l.connOf(c), nil
 	case <-l.Closed():
 		return nil, net.ErrClosed
+	}
+}
+
+// http2Backlog is half of what clients of HTTP/2 may have on the way by its flow control, in
+// net/http. Linux gives a socket twice of what it is asked for.
+const http2Backlog = 512 << 10
+
+// boundBacklog bounds what the kernel takes in for a connection before it is read. Flow control
+// is of bodies only, and a frame may have nine bytes: of the tens of megabytes that a kernel
+// may keep for each connection, the frames would be read for long after their sender has left.
+func boundBacklog(c *stream.Conn) {
+	if socket, ok := c.Conn.(interface{ SetReadBuffer(int) error }); ok {
+		_ = socket.SetReadBuffer(http2Backlog) // else it is as large as the kernel likes
 	}
 }
 

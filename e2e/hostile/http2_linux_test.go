@@ -1,0 +1,68 @@
+package hostile
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// http2Frame is a frame of HTTP/2 with less than 256 bytes, on a stream below 256.
+func http2Frame(kind, flags, stream byte, payload string) string {
+	return string([]byte{0, 0, byte(len(payload)), kind, flags, 0, 0, 0, stream}) + payload
+}
+
+// Frames of HTTP/2 that ask for nothing keep nobody out, and the server is done with them soon
+// after their senders have left, however many the kernel would have kept for it.
+func TestHTTP2Floods(t *testing.T) {
+	w, s := guardSecured(t)
+	const (
+		data, headers, priority, settings, ping, update, unknown = 0, 1, 2, 4, 6, 8, 0xee
+		endHeaders                                               = 4
+	)
+	const fields = "\x83\x87\x41\x01x\x44\x12/api/v1/datapoints" // a POST, by the static table of HPACK
+	post := http2Frame(headers, endHeaders, 1, fields)
+	for name, c := range map[string]struct{ first, more string }{
+		"unknown frames":         {"", http2Frame(unknown, 0, 0, "")},
+		"empty data":             {post, http2Frame(data, 0, 1, "")},
+		"priorities":             {"", http2Frame(priority, 0, 1, "\x00\x00\x00\x00\x03")},
+		"updates of the window":  {"", http2Frame(update, 0, 0, "\x00\x00\x00\x01")},
+		"pings":                  {"", http2Frame(ping, 0, 0, "12345678")},
+		"settings":               {"", http2Frame(settings, 0, 0, "\x00\x04\x00\x00\x10\x00")},
+		"headers without an end": {http2Frame(headers, 0, 1, fields), http2Frame(9, 0, 1, "")},
+	} {
+		flood := strings.Repeat(c.more, 64<<10/len(c.more))
+		w.part(name, 200*mib, func(ctx context.Context) {
+			config := s.CA.Client("collector-1")
+			config.NextProtos = []string{"h2"}
+			config.ServerName, _, _ = net.SplitHostPort(w.HTTP)
+			until := time.Now().Add(*attackFor)
+			crowd(32, func(int) {
+				for time.Now().Before(until) { // a new connection for one that was cut
+					floodHTTP2(ctx, w.HTTP, config, c.first, flood, until)
+					pause(ctx, askEvery)
+				}
+			})
+		})
+	}
+}
+
+// floodHTTP2 sends what comes first and then more of a text, until the connection or its time
+// ends. It does not read the answers.
+func floodHTTP2(ctx context.Context, address string, config *tls.Config, first, more string, until time.Time) {
+	plain, err := connect(ctx, address)
+	if err != nil {
+		return
+	}
+	defer plain.Close()
+	c := tls.Client(plain.Conn, config)
+	plain.SetDeadline(until)
+	if _, err := c.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + http2Frame(4, 0, 0, "") + first)); err != nil {
+		return
+	}
+	for err == nil {
+		_, err = c.Write([]byte(more))
+	}
+}
