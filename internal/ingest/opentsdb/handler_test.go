@@ -21,6 +21,7 @@ import (
 
 	"varve/internal/ingest"
 	"varve/internal/ingest/ingesttest"
+	"varve/internal/ingest/jsontext"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -50,6 +51,20 @@ func (h *harness) post(url, contentType, body string) *httptest.ResponseRecorder
 }
 
 const asJSON, asGraphite = "application/json", "application/graphite"
+
+// TestParsersKeepNothing: a parser that waits for the next request holds nothing of the last.
+func TestParsersKeepNothing(t *testing.T) {
+	h := newHarness(nil)
+	for i, body := range []struct{ contentType, text string }{
+		{asJSON, `[{"metric":"m","timestamp":1,"value":1,"tags":{"h":"a"}},{"metric":"m"},`}, {asGraphite, "m 1 1 h=a\nm\n"},
+	} {
+		h.post("/api/put?details", body.contentType, body.text)
+		p := h.handler.pools[i].Get().(*parser)
+		if !reflect.DeepEqual(p.progress, progress{s: jsontext.New(nil), first: true}) && !reflect.DeepEqual(p.progress, progress{}) || len(p.faults) != 0 {
+			t.Errorf("%s: %+v, %d faults", body.contentType, p.progress, len(p.faults))
+		}
+	}
+}
 
 func TestPut(t *testing.T) {
 	const (
