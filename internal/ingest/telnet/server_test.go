@@ -569,6 +569,37 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	}
 }
 
+// A connection that has brought lines waits for its client again, and makes room too.
+func TestConnectionsAreIdleAfterTheirLines(t *testing.T) {
+	h := start(t, func(c *Config) { c.MaxConnections = 1 }, nil)
+	first := h.dial()
+	fmt.Fprint(first, "put m 1 1 h=a\nversion\n")
+	if _, err := first.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		io.Copy(io.Discard, first)
+	}()
+	for stop := time.Now().Add(20 * time.Second); ; { // others are refused until the answer is complete
+		other := h.dial()
+		fmt.Fprint(other, "version\n")
+		other.Read(make([]byte, 1)) // an answer, or the end
+		other.Close()
+		select {
+		case <-ended:
+			return
+		default:
+		}
+		if time.Now().After(stop) {
+			first.Close()
+			<-ended
+			t.Fatal("a connection that sends nothing more keeps its place")
+		}
+	}
+}
+
 // A connection beyond max_connections is closed at once, and counted, while all
 // others are storing lines.
 func TestBusyConnectionsRefuseOthers(t *testing.T) {
