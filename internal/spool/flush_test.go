@@ -84,3 +84,33 @@ func TestFlushOfAFailedLog(t *testing.T) {
 	}
 	s.Close()
 }
+
+// lateEnd is a context that ends after its first look.
+type lateEnd struct {
+	context.Context
+	looks atomic.Int32
+}
+
+func (c *lateEnd) Err() error {
+	if c.looks.Add(1) > 1 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestFlushThatEndsWhileSeriesAreFound: a flush of some metrics that could not find out which
+// series these are does not say that they are written.
+func TestFlushThatEndsWhileSeriesAreFound(t *testing.T) {
+	cfg := tinyConfig()
+	cfg.Linger = time.Hour
+	cfg.GenerationSamples = 1 << 20
+	sink := newRemote()
+	sink.gate = make(chan struct{})
+	s := mustOpen(t, vfs.NewMem(), cfg, quickRetries(Options{Sink: sink}))
+	put(t, s, testSeries("load", 1), 1, 1)
+	if _, err := s.Flush(&lateEnd{Context: within(t)}, "load", "other"); !errors.Is(err, context.Canceled) {
+		t.Errorf("a flush that was given up: %v", err)
+	}
+	close(sink.gate)
+	s.Close()
+}
