@@ -120,10 +120,16 @@ func TestDense(t *testing.T) {
 
 // TestManyPartitions: memory is bounded, and the partitions that matter are still known.
 func TestManyPartitions(t *testing.T) {
+	for _, samples := range []int64{1, 2, 300} {
+		manyPartitions(t, samples)
+	}
+}
+
+func manyPartitions(t *testing.T, samples int64) {
 	c := &Counts{}
 	c.Add(-1, DenseSamples)
 	for i := range int64(5 * countedMax) {
-		c.Add(i, 1)
+		c.Add(i, samples)
 		if len(c.samples) >= countedMax {
 			t.Fatalf("%d partitions are kept", len(c.samples))
 		}
