@@ -1,0 +1,83 @@
+package buckets
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"pgregory.net/rapid"
+
+	"varve/internal/blockfile"
+	"varve/internal/model"
+	"varve/internal/retention"
+	"varve/internal/store"
+)
+
+// TestEachReadThatFails: whichever read of whichever file fails, once or from then on, a cursor ends with that, and
+// not as if all had been read.
+func TestEachReadThatFails(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var left atomic.Int64 // reads until one fails
+		left.Store(1 << 40)
+		once := rapid.Bool().Draw(t, "once")
+		fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind != errorfs.OpFileReadAt {
+				return nil
+			}
+			if n := left.Add(-1); n == -1 || n < 0 && !once {
+				return errorfs.ErrInjected
+			}
+			return nil
+		}))
+		count := rapid.SampledFrom([]int{3, 300, 3000}).Draw(t, "buckets")
+		apart := rapid.Int64Range(1, 2).Draw(t, "apart") // 1: one file after the other, 2: they take turns
+		var files []*blockfile.File
+		for i, path := range []string{"a", "b"} {
+			var all []store.Bucket
+			for n := range count {
+				b := store.Bucket{StartMS: 1000 * (int64(n)*apart + int64(i)*(1+(2-apart)*int64(count))), StepMS: 1000}
+				b.Add(b.StartMS+1, float64(n*n%97))
+				all = append(all, b)
+			}
+			files = append(files, writeBuckets(t, fs, path, 1000, all))
+		}
+		o := store.ReadOptions{Range: model.AllTime, Descending: rapid.Bool().Draw(t, "descending")}
+		if rapid.Bool().Draw(t, "only buckets") {
+			o.Buckets, o.Needs = store.BucketsOnly, model.AllStats
+		}
+		read := func() error {
+			q := Query{
+				Context: context.Background(), Series: modelSeries, Kind: model.Double, Options: o, LastMS: files[1].MaxMS,
+				Policy: retention.Policy{Aggregation: &retention.Aggregation{Method: retention.Sum}},
+				Failed: func(error) {},
+				Samples: func(store.ReadOptions) store.Cursor {
+					return &rawCursor{kind: model.Double, closed: new(int)}
+				},
+			}
+			for _, f := range files {
+				q.Sources = append(q.Sources, &Source{Iter: f.Iter(false), StepMS: 1000})
+			}
+			c := NewCursor(q)
+			defer c.Close()
+			for {
+				if b, err := c.Next(); err != nil || b == nil {
+					return err
+				}
+			}
+		}
+		before := left.Load()
+		if err := read(); err != nil {
+			t.Fatal(err)
+		}
+		reads := before - left.Load()
+		for n := range reads {
+			left.Store(n)
+			if err := read(); !errors.Is(err, errorfs.ErrInjected) {
+				t.Fatalf("read %d of %d fails: %v", n+1, reads, err)
+			}
+		}
+	})
+}
