@@ -374,28 +374,3 @@ func TestWaitForRoomIsNotTheSendersFault(t *testing.T) {
 		second.Release()
 	})
 }
-
-// TestSharesAreGivenBackOnce: a share counts what it has, whatever its size, is given back
-// once, and can be used again.
-func TestSharesAreGivenBackOnce(t *testing.T) {
-	p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, func(c *ingest.Config) {
-		c.BodyMemory, c.MaxBodyBytes, c.MaxUnpackedBytes = 1<<20, 1<<20, 1<<20
-	})
-	s := p.NewShare()
-	for _, steps := range [][]int64{{1}, {1000, 2000, 500}, {600 << 10}, {1000, 400 << 10, 700 << 10}, {1}} {
-		most := int64(0)
-		for _, bytes := range steps {
-			if err := s.Grow(t.Context(), bytes); err != nil {
-				t.Fatal(err)
-			}
-			if most = max(most, bytes); int64(held(t, reg)) != most {
-				t.Errorf("grown to %d, %v bytes are held", most, held(t, reg))
-			}
-		}
-		for range 2 {
-			if s.Release(); held(t, reg) != 0 {
-				t.Errorf("after %v and the release, %v bytes are held", steps, held(t, reg))
-			}
-		}
-	}
-}

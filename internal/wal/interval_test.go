@@ -1,9 +1,7 @@
 package wal
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -11,10 +9,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/diskfs/crashfs"
-	"varve/internal/store"
 )
 
 // TestSyncUnderLoad: with durability interval, writes that come faster than the interval are
@@ -71,38 +67,6 @@ func syncUnderLoad(t *testing.T) {
 	}
 	if !errors.Is(err, syscall.EIO) {
 		t.Errorf("a sync that fails under load: %v", err)
-	}
-}
-
-// TestCause: the failure behind an error that says that the log has failed, and other errors
-// as they are.
-func TestCause(t *testing.T) {
-	plain := errors.New("plain")
-	bare := &store.UnavailableError{Reason: "no cause"}
-	for _, tc := range []struct{ err, want error }{
-		{plain, plain},
-		{bare, bare},
-		{fmt.Errorf("wait: %w", &store.UnavailableError{Reason: "failed", Err: plain}), plain},
-	} {
-		if got := Cause(tc.err); got != tc.want {
-			t.Errorf("cause of %v: %v, want %v", tc.err, got, tc.want)
-		}
-	}
-}
-
-// TestOpenRegisteredTwice: a log whose metrics cannot be registered is not opened.
-func TestOpenRegisteredTwice(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	first, err := Open(crashfs.New(), "log", DefaultConfig(), Options{Registerer: registry})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer first.Close()
-	if l, err := Open(crashfs.New(), "log", DefaultConfig(), Options{Registerer: registry}); err == nil || l != nil {
-		t.Errorf("a second log of one registry: %v, %v", l, err)
-	}
-	if err := first.Wait(context.Background(), first.Append(1, []byte("a"))); err != nil {
-		t.Error(err)
 	}
 }
 
