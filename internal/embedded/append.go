@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"varve/internal/gate"
 	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/store"
@@ -101,9 +102,4 @@ func (s *Store) askIfLarge() {
 }
 
 // askCheckpoint wakes the checkpointer unless it is about to run anyway.
-func (s *Store) askCheckpoint() {
-	select {
-	case s.full <- struct{}{}:
-	default:
-	}
-}
+func (s *Store) askCheckpoint() { gate.Wake(s.full) }

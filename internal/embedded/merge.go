@@ -15,6 +15,7 @@ import (
 	"varve/internal/embedded/catalogue"
 	"varve/internal/embedded/overlay"
 	"varve/internal/embedded/partition"
+	"varve/internal/gate"
 	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/store"
@@ -44,12 +45,7 @@ func (s *Store) merger(ctx context.Context) {
 }
 
 // askMerge wakes the merger.
-func (s *Store) askMerge() {
-	select {
-	case s.filesChanged <- struct{}{}:
-	default:
-	}
-}
+func (s *Store) askMerge() { gate.Wake(s.filesChanged) }
 
 // maintain removes files of which nothing is left, then merges files until no merge
 // is due that fits the disk.

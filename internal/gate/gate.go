@@ -46,3 +46,12 @@ func (g *Gate) Wait(ctx context.Context, ready func() bool) error {
 		}
 	}
 }
+
+// Wake wakes the goroutine that receives from c, which has room for one, unless it is about
+// to run anyway.
+func Wake(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/downsample"
+	"varve/internal/gate"
 	"varve/internal/ingest"
 	"varve/internal/kairos/agg"
 	"varve/internal/store"
@@ -388,12 +389,7 @@ func (s *Scheduler) reschedule(j *job, t *task, failed bool) time.Time {
 }
 
 // nudge makes Run look at the schedule.
-func (s *Scheduler) nudge() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
+func (s *Scheduler) nudge() { gate.Wake(s.wake) }
 
 // after is the first time after now on t's schedule, which has the time due.
 func (t *task) after(due, now time.Time) time.Time {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"varve/internal/gate"
 	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/store"
@@ -60,7 +61,7 @@ func (s *Spool) apply(e *writelog.Encoder, b *store.Batch) (writelog.Entry, *Gen
 	if first {
 		now := time.Now()
 		g.began.Store(&now)
-		poke(s.pokeKeeper)
+		gate.Wake(s.pokeKeeper)
 	}
 	if h.Bytes() >= int64(s.cfg.generationBytes()) || h.Samples() >= s.cfg.GenerationSamples {
 		s.cutLocked() // an error is the log's, which the caller meets too

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"varve/internal/gate"
 	"varve/internal/units"
 )
 
@@ -54,8 +55,8 @@ func (s *Spool) cutLocked() error {
 	s.active.Store(next)
 	s.mu.Unlock()
 	s.hurried.Store(false)
-	poke(s.pokeDrainer)
-	poke(s.pokeSpiller)
+	gate.Wake(s.pokeDrainer)
+	gate.Wake(s.pokeSpiller)
 	return nil
 }
 

@@ -6,9 +6,10 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"varve/internal/writelog"
-
 	"github.com/RoaringBitmap/roaring/v2"
+
+	"varve/internal/gate"
+	"varve/internal/writelog"
 )
 
 // drainer gives frozen generations to the sink.
@@ -170,7 +171,7 @@ func (s *Spool) sinkFailed(err error, retry time.Duration) {
 		s.sinkSince = s.now()
 	}
 	s.mu.Unlock()
-	poke(s.pokeKeeper) // a flush may wait for the active generation
+	gate.Wake(s.pokeKeeper) // a flush may wait for the active generation
 	if first {
 		s.logger.Warn("the remote store takes no samples; they are kept here", "error", err, "retry_in", retry)
 	}
@@ -202,5 +203,5 @@ func (s *Spool) drained(g *Generation) {
 		s.logger.Warn("log segments could not be released; will retry with a later generation", "error", err)
 	}
 	s.room.Announce()
-	poke(s.pokeKeeper)
+	gate.Wake(s.pokeKeeper)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
+	"varve/internal/gate"
 	"varve/internal/model"
 	"varve/internal/store"
 	"varve/internal/wal"
@@ -37,8 +38,8 @@ func (s *Spool) Flush(ctx context.Context, metrics ...string) (stampMS int64, er
 	}
 	if last != nil {
 		if s.waiting(last, wanted) {
-			poke(s.pokeKeeper)
-			poke(s.pokeRetry)
+			gate.Wake(s.pokeKeeper)
+			gate.Wake(s.pokeRetry)
 		}
 		if err := s.waitWritten(ctx, last, wanted); err != nil {
 			return 0, err

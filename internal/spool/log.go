@@ -3,6 +3,7 @@ package spool
 import (
 	"fmt"
 
+	"varve/internal/gate"
 	"varve/internal/wal"
 	"varve/internal/writelog"
 )
@@ -159,7 +160,7 @@ func (s *Spool) reopenLog() error {
 	if err := s.log.Reopen(s.ctx, s.order.from, s.beginLog); err != nil {
 		return err
 	}
-	poke(s.pokeDrainer)
+	gate.Wake(s.pokeDrainer)
 	return nil
 }
 

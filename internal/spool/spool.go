@@ -284,16 +284,8 @@ func (s *Spool) Start(sink Sink) {
 	s.mu.Lock()
 	s.sink = sink
 	s.mu.Unlock()
-	poke(s.pokeDrainer)
-	poke(s.pokeKeeper)
-}
-
-// poke wakes a goroutine unless it is about to run anyway.
-func poke(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+	gate.Wake(s.pokeDrainer)
+	gate.Wake(s.pokeKeeper)
 }
 
 // SeriesBytes implements store.Appender.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/gate"
 )
 
 // Options say how a stream bounds and counts its connections.
@@ -298,12 +300,7 @@ func (l *Listener) leave(c *Conn) {
 }
 
 // wake lets a connection that waits look for room again.
-func (l *Listener) wake() {
-	select {
-	case l.freed <- struct{}{}:
-	default:
-	}
-}
+func (l *Listener) wake() { gate.Wake(l.freed) }
 
 // Close stops accepting. Open connections stay open.
 func (l *Listener) Close() error {

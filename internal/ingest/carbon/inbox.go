@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"sync"
 
+	"varve/internal/gate"
 	"varve/internal/ingest"
 	"varve/internal/principal"
 )
@@ -121,9 +122,4 @@ func (b *inbox) end() {
 	b.wake()
 }
 
-func (b *inbox) wake() {
-	select {
-	case b.ready <- struct{}{}:
-	default:
-	}
-}
+func (b *inbox) wake() { gate.Wake(b.ready) }

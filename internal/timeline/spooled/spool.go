@@ -298,15 +298,8 @@ func (s *Spool) logRecords(records [][]byte, size, events int, at time.Time) (la
 	if s.waiting.Add(int64(events)) == int64(events) {
 		s.since.Store(at.UnixMicro())
 	}
-	poke(s.poke)
+	gate.Wake(s.poke)
 	return last
-}
-
-func poke(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }
 
 // Flush returns when everything that was acknowledged before is in its timelines.

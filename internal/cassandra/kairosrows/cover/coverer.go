@@ -16,6 +16,7 @@ import (
 	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/collectors"
+	"varve/internal/gate"
 	"varve/internal/model"
 	"varve/internal/work"
 )
@@ -158,10 +159,7 @@ func (c *Coverer) askAt(p rowkey.Partition, notBefore time.Time) {
 		c.asked[p] = notBefore
 	}
 	c.mu.Unlock()
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+	gate.Wake(c.wake)
 }
 
 // take returns a partition that is due, or how long until one is.

@@ -12,12 +12,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"varve/internal/store"
-	"varve/internal/units"
-
 	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/cassandra/kairosrows/write"
+	"varve/internal/store"
+	"varve/internal/units"
 )
 
 // Values of Config.KairosDBNodes.
