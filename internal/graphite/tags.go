@@ -102,15 +102,19 @@ func (a *API) tagged(s *query.Session, expressions []string, f func(query.Number
 	return err
 }
 
-// A tally counts in how many series texts are.
+// A tally counts in how many series texts are that begin with a prefix.
 type tally struct {
 	session *query.Session
+	prefix  string
 	counts  map[string]int
 }
 
-func newTally(s *query.Session) *tally { return &tally{s, map[string]int{}} }
+func newTally(s *query.Session) *tally { return &tally{session: s, counts: map[string]int{}} }
 
 func (t *tally) add(text string) error {
+	if !strings.HasPrefix(text, t.prefix) {
+		return nil
+	}
 	t.counts[text]++
 	if t.counts[text] > 1 {
 		return nil
@@ -211,32 +215,36 @@ func (a *API) findSeries(w http.ResponseWriter, r *http.Request, form url.Values
 // offered is how many names are offered if the request says nothing.
 const offered = 100
 
-// completeTags answers /tags/autoComplete/tags: tags of the series that match, which
-// the expressions do not use yet.
-func (a *API) completeTags(w http.ResponseWriter, r *http.Request, form url.Values) {
-	expressions, prefix := named(form, "expr"), lastOf(form, "tagPrefix")
+// complete answers what can follow a prefix: the first of the texts that collect adds, as
+// many as the request wants.
+func (a *API) complete(w http.ResponseWriter, r *http.Request, form url.Values, expressions []string, prefix string, collect func(*query.Session, *tally) error) {
 	most, err := limitOf(form, offered)
 	if err != nil {
 		refuseJSON(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	a.within(w, r, strings.Join(expressions, " "), func(s *query.Session) error {
-		names := newTally(s)
-		err := a.tagNames(s, expressions, func(name string) error {
-			if !strings.HasPrefix(name, prefix) {
-				return nil
-			}
-			return names.add(name)
-		})
-		if err != nil {
+		found := newTally(s)
+		found.prefix = prefix
+		if err := collect(s, found); err != nil {
 			return err
 		}
+		return answerWithin(s, w, form, first(found.sorted(), most))
+	})
+}
+
+// completeTags answers /tags/autoComplete/tags: tags of the series that match, which
+// the expressions do not use yet.
+func (a *API) completeTags(w http.ResponseWriter, r *http.Request, form url.Values) {
+	expressions := named(form, "expr")
+	a.complete(w, r, form, expressions, lastOf(form, "tagPrefix"), func(s *query.Session, names *tally) error {
+		err := a.tagNames(s, expressions, names.add)
 		for _, e := range expressions {
 			if parts := tagExpression.FindStringSubmatch(e); parts != nil {
 				delete(names.counts, parts[1])
 			}
 		}
-		return answerWithin(s, w, form, first(names.sorted(), most))
+		return err
 	})
 }
 
@@ -263,30 +271,14 @@ func (a *API) tagNames(s *query.Session, expressions []string, add func(string) 
 
 // completeValues answers /tags/autoComplete/values.
 func (a *API) completeValues(w http.ResponseWriter, r *http.Request, form url.Values) {
-	tag, prefix := lastOf(form, "tag"), lastOf(form, "valuePrefix")
+	tag := lastOf(form, "tag")
 	if tag == "" {
 		refuseJSON(w, http.StatusBadRequest, "no tag specified")
 		return
 	}
-	most, err := limitOf(form, offered)
-	if err != nil {
-		refuseJSON(w, http.StatusBadRequest, err.Error())
-		return
-	}
 	expressions := append(slices.Clone(named(form, "expr")), tag+"!=")
-	a.within(w, r, strings.Join(expressions, " "), func(s *query.Session) error {
-		values := newTally(s)
-		err := a.tagged(s, expressions, func(n query.Number) error {
-			v := valueOf(n, tag)
-			if !strings.HasPrefix(v, prefix) {
-				return nil
-			}
-			return values.add(v)
-		})
-		if err != nil {
-			return err
-		}
-		return answerWithin(s, w, form, first(values.sorted(), most))
+	a.complete(w, r, form, expressions, lastOf(form, "valuePrefix"), func(s *query.Session, values *tally) error {
+		return a.tagged(s, expressions, func(n query.Number) error { return values.add(valueOf(n, tag)) })
 	})
 }
 
