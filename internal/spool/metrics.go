@@ -36,10 +36,10 @@ func newMetrics(s *Spool) *metrics {
 	m.sinkFailures = counter("sink_failures_total", "Attempts to write a generation to the remote store that failed; each is repeated.")
 	m.sinkSeconds = m.Histogram("sink_seconds", "Duration of attempts to write a generation to the remote store.", prometheus.ExponentialBuckets(0.001, 4, 10))
 	m.spills = counter("spills_total", "Generations that were moved from memory to files.")
-	m.spillFailures = counter("spill_failures_total", "Generations that could not be moved to files; it is tried again.")
+	m.spillFailures = counter("spill_failures_total", "Failed attempts to move a generation to files; each is repeated.")
 	m.spaceBlocks = counter("disk_full_total", "Times writes were refused for lack of disk space.")
 	m.forgotten = counter("forgotten_series_total", "Idle series forgotten.")
-	m.views = m.Gauge("views", "Open views, one a query.")
+	m.views = m.Gauge("views", "Open views, one for each query.")
 
 	gauge("samples", "Samples that the remote store does not have yet.", func() float64 { return float64(s.Health().Samples) })
 	gauge("generations", "Complete generations that wait for the remote store.", func() float64 { return float64(s.Health().Generations) })
