@@ -26,8 +26,12 @@ const (
 
 // regular reports whether the distance between times is always the same.
 func regular(times []int64) bool {
+	if len(times) < 3 {
+		return true
+	}
+	step := uint64(times[1]) - uint64(times[0])
 	for i := 2; i < len(times); i++ {
-		if uint64(times[i])-uint64(times[i-1]) != uint64(times[1])-uint64(times[0]) {
+		if uint64(times[i])-uint64(times[i-1]) != step {
 			return false
 		}
 	}
