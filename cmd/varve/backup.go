@@ -16,19 +16,19 @@ func backupCommand() command {
 		name:     "backup",
 		synopsis: "make a consistent copy of a running server's store",
 		usage:    "[--http-addr ADDR] [--to NAME]",
-		help: `Asks a running server for a copy of its store, which it makes while it goes on. All
-that was acknowledged before is in it. The copy is a directory of that name in the
-server's embedded.backup_dir, by default backups in its data directory, and appears there
-when it is complete.
+		help: `Asks a running server for a consistent copy of its store. The copy contains everything
+that was acknowledged before the request. The server keeps running. The copy is the
+directory NAME in the server's embedded.backup_dir, by default backups in its data
+directory, and appears there once it is complete.
 
-Block files are hard links where that is possible: the copy is quick and takes no space
-at first, but lies on the same disk. Copy the directory to another machine with rsync or
-the like. To restore, put it in the place of the data directory, or start a server with
-it as --data-dir.
+Block files are hard links where possible: the copy is quick and takes no space at
+first, but it is on the same disk. Copy the directory to another machine, for example
+with rsync. To restore, replace the data directory with it, or start a server with it
+as --data-dir.
 
 Flags:
-  --http-addr ADDR the server, 127.0.0.1:8080 unless told otherwise
-  --to NAME        name of the copy, without it one that tells the time
+  --http-addr ADDR the server (127.0.0.1:8080)
+  --to NAME        name of the copy; by default the time
 `,
 		run: backup,
 	}

@@ -35,17 +35,16 @@ func checkCommand() command {
 		name:     "check",
 		synopsis: "look for damage in a store",
 		usage:    "[--data-dir DIR | --http-addr ADDR] [--rate BYTES]",
-		help: `Reads everything that a store consists of, verifies every checksum, and compares
-what its parts say of each other. Each finding says what is damaged, what that costs
-and what to do. Nothing is changed. The exit status is 0 if nothing is found, 1 if
-something is.
+		help: `Reads all files of a store, verifies every checksum, and checks that the files agree
+with each other. Each finding says what is damaged, what is lost and what to do.
+Nothing is changed. The exit status is 0 if no damage is found, 1 if some is.
 
-The server must be stopped, or be asked by --http-addr: it then checks itself while
-it goes on, but for what is being written.
+Stop the server first, or name it with --http-addr: it then checks itself while it
+runs, except for files that are being written.
 
 ` + offlineFlags + `  --http-addr ADDR ask the server that runs at ADDR, for example 127.0.0.1:8080
-  --rate BYTES     read at most so much a second, for example 32MiB; 0 = as fast as it
-                   can. A running server reads 32MiB unless told otherwise
+  --rate BYTES     bytes to read per second at most, for example 32MiB; 0 = no limit. By
+                   default a running server reads 32MiB per second
 `,
 		run: check,
 	}

@@ -37,11 +37,11 @@ func ownCommands() []command {
 			help: `Runs the server until it is interrupted. No configuration is needed: data is kept
 in ./varve-data, HTTP is on 127.0.0.1:8080, telnet on 127.0.0.1:4242, and Graphite's
 carbon on 127.0.0.1:2003 (lines) and 2004 (pickles).
-With --store=cassandra data is in a keyspace of KairosDB, which may be in use:
+With --store=cassandra data is in a keyspace, which KairosDB servers may also use:
   varve serve --store=cassandra --cassandra-hosts=10.0.0.1 --cassandra-keyspace=kairosdb
-or, with the configuration of the KairosDB server beside or before it,
+or with the configuration of a KairosDB server, beside that server or instead of it:
   varve serve --kairosdb-conf=/opt/kairosdb/conf/kairosdb.conf
-In place of a carbon-cache, with its configuration:
+Instead of a carbon-cache, with its configuration:
   varve serve --carbon-conf=/etc/carbon/carbon.conf
 `,
 			settings: true,
@@ -49,10 +49,11 @@ In place of a carbon-cache, with its configuration:
 		},
 		{
 			name:     "config",
-			synopsis: "print the configuration that would be in force",
-			help: `Prints the effective configuration as a YAML file with comments, and which of file,
-environment and flags set each value that is not left to its default. It takes what
-serve takes, so it also checks a configuration: the exit status is 2 if it is not valid.
+			synopsis: "print the effective configuration",
+			help: `Prints the effective configuration as a YAML file with comments. For each value that is
+not the default, it says whether a file, the environment or a flag sets it. It takes the
+same flags as serve. It also validates the configuration: the exit status is 2 if it is
+invalid.
 `,
 			settings: true,
 			run:      printConfig,
@@ -207,7 +208,7 @@ func (c command) explain(w io.Writer, all bool) error {
 Settings come from the configuration of a KairosDB server (--kairosdb-conf FILE, or
 VARVE_KAIROSDB_CONF), that of carbon (--carbon-conf FILE, or VARVE_CARBON_CONF), a YAML
 file (--config FILE, or VARVE_CONFIG), the environment (VARVE_SERVER_HTTP_ADDR for
---server-http-addr) and flags; a later one wins.
+--server-http-addr) and flags; a later one overrides an earlier one.
 Short flags: --data-dir, --http-addr, --telnet-addr, --carbon-addr, --pickle-addr,
 --storage-schemas, --storage-aggregation.
 

@@ -27,43 +27,44 @@ const (
 func compareCommand() command {
 	return command{
 		name:     "compare",
-		synopsis: "ask two servers the same and report what differs",
+		synopsis: "compare two servers and report differences",
 		usage:    "--a URL --b URL [FLAGS]",
-		help: `Asks two servers, each KairosDB or Varve, over KairosDB's HTTP API: for the names of
-metrics, the tags of each, and then random questions about them. Nothing is changed.
-The report lists what differs: the question, how many points each side has, and the
-first points that differ. Where Varve answers otherwise on purpose nothing is asked.
-A difference is looked at again, 3 s apart, before it is reported, since points may
-come in meanwhile.
+		help: `Compares two servers, each KairosDB or Varve, over KairosDB's HTTP API: the names of
+metrics, the tags of each, and then random queries. Nothing is changed. For each
+difference, the report has the question, the number of points on each side, and the
+first points that differ. Questions that Varve answers differently on purpose are left
+out. Points may still be arriving, so a difference is checked again, 3 s apart, before it
+is reported.
 
-With --api graphite it asks two servers of Graphite's API, graphite-web or Varve: for their
+With --api graphite it compares two servers of Graphite's API, graphite-web or Varve: their
 paths, branch by branch, and then random targets, plain paths and functions of them. Points
-are compared as archives have them, so Varve needs the storage rules of the other side.
-Series with tags are not compared.
+are compared at the resolution of the archives, so Varve needs the storage rules of the
+other side. Series with tags are not compared.
 
 Flags:
   --api kairosdb|graphite
-                        what is asked; kairosdb unless told otherwise
+                        the API to compare (kairosdb)
   --a URL, --b URL      the servers, for example http://10.0.0.1:8080. A user and password may
                         be in the URL: http://USER:PASSWORD@10.0.0.1:8080
   --from TIME, --to TIME
-                        the time that is compared: milliseconds since 1970, 2026-01-31 or
+                        the time range: milliseconds since 1970, 2026-01-31 or
                         2026-01-31T12:00:00Z. Without --to it ends two minutes ago
-  --start-relative AGE  begin so long before the end, instead of --from: 90m, 12h, 30d, 8w; 7d
-                        if neither is given
-  --metrics PATTERN     only metrics or paths that match this regular expression. Without it all
-                        but those that KairosDB (kairosdb.*) or carbon (carbon.*) writes about
-                        itself all the time
-  --questions N         random questions, ` + strconv.Itoa(compareQuestions) + ` unless told otherwise
-  --seed N              draw the same questions as a report with this seed
-  --tolerance X         with --api graphite: values may differ by this part of the largest one in
-                        a series, 1e-9 unless told otherwise
-  --for DURATION        end after so long, ` + "15m" + ` unless told otherwise; the report says what was
-                        left out then
+  --start-relative AGE  begin this long before the end, instead of --from: 90m, 12h, 30d, 8w;
+                        7d if neither is given
+  --metrics PATTERN     only metrics or paths that match this regular expression. By
+                        default all, except metrics that KairosDB (kairosdb.*) or carbon
+                        (carbon.*) writes about itself
+  --questions N         random questions, ` + strconv.Itoa(compareQuestions) + ` by default
+  --seed N              repeat the questions of the report with this seed
+  --tolerance X         with --api graphite: allowed difference, as a fraction of the largest
+                        value of a series (1e-9)
+  --for DURATION        end after ` + "15m" + ` at most; the report says what was
+                        left out
 
 The report is written to standard output, progress to standard error. The exit status
-is 0 if no difference was found, 1 if there are some, 2 for wrong use, if a server could
-not be asked, or if there was nothing to compare; what was found until then is reported.
+is 0 if there is no difference, 1 if there are some, and 2 for wrong usage, if a server
+could not be queried, or if there was nothing to compare. Differences found before a
+failure are reported.
 `,
 		run: compare,
 	}

@@ -19,18 +19,18 @@ import (
 func doctorCommand() command {
 	return command{
 		name:     "doctor",
-		synopsis: "say whether a server would run well here, and what to do",
+		synopsis: "check whether a server would run well on this machine",
 		usage:    "[--json] [FLAGS]",
-		help: `Looks at what a server needs: its settings, Graphite's rules, the limit of open files,
-data directory, file system, disk space, memory, clock, ports and, with
---store=cassandra, the cluster and its keyspace. It takes what serve takes. Run it as
-the user of the server, before its first start, after a change of the settings, or while
-it runs:
+		help: `Checks everything that a server needs: its settings, Graphite's rules, the limit of open
+files, data directory, file system, disk space, memory, clock, ports and, with
+--store=cassandra, the cluster and its keyspace. It takes the same flags as serve. Run it
+as the server's user, before the first start, after a change of the settings, or while
+the server runs:
 
   sudo -u varve varve doctor --config /etc/varve/varve.yaml
 
-Each check says ok, warning (it works, but may surprise you) or fault (it does
-not work, or data is at risk), and what to do. Nothing is changed. The exit status is 1
+Each check reports ok, warning (it works, but may surprise you) or fault (it does not
+work, or data is at risk), and what to do. Nothing is changed. The exit status is 1
 if there is a fault, else 0.
 
 Flags:

@@ -24,8 +24,8 @@ The points come from the server at --http-addr, or from the data directory that 
 these, the points come from the server at 127.0.0.1:8080. varve export whisper writes
 Graphite's files.
 
-Exit status: 0 all is written, 1 the export could not be completed, 2 wrong command line,
-3 the export is complete, but a metric that -n names does not exist.
+Exit status: 0 everything is written, 1 the export could not be completed, 2 wrong command
+line, 3 the export is complete, but a metric that -n names does not exist.
 
 ` + transferFlags + `  --http-addr ADDR export from the server that runs at ADDR, for example 127.0.0.1:8080
   -f FILE          write to FILE instead of standard output; packed if it ends in .gz

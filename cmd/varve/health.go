@@ -24,10 +24,10 @@ func healthCommand() command {
 		name:     "health",
 		synopsis: "check the health of a running server",
 		usage:    "[--url URL] [--wait] [FLAGS]",
-		help: `Asks a server for its health: the exit status is 0 if it is healthy, 1 if it is not. Without
---url it asks the server that serve would start with the same settings on this machine:
-it takes the flags of serve, --config and the environment. It is the health check of the
-container image and of the Debian package.
+		help: `Checks the health of a server. The exit status is 0 if it is healthy, 1 if it is not. Without
+--url it checks the server that serve would start on this machine with the same flags,
+--config and environment. The container image and the Debian package use it as their health
+check.
 
 Flags:
   --url URL   the server, for example http://10.0.0.5:8080

@@ -32,8 +32,8 @@ them; packed with gzip or not. The points go to the server at --http-addr, or in
 data directory that --data-dir, --config or the environment names. No server may be using
 that directory. Without any of these, the points go to the server at 127.0.0.1:8080.
 
-To continue an interrupted import, run the same command again. A line of which a part
-cannot be stored is reported with its number and the reason; the other lines are stored.
+To continue an interrupted import, run the same command again. A line that cannot
+be stored completely is reported with its number and the reason; the other lines are stored.
 Importing a line twice does no harm. varve import whisper reads Graphite's files.
 
 Exit status: 0 all is stored, 1 the import could not be completed, 2 wrong command line,

@@ -21,7 +21,7 @@ func inspectCommand() command {
 		name:     "inspect",
 		synopsis: "show what is in a store, down to its chunks",
 		usage:    "[--data-dir DIR] [WHAT] | --store=cassandra [SETTINGS] [WHAT] | decode HEX",
-		help: `Shows, of an embedded store whose server is stopped,
+		help: `Shows parts of an embedded store whose server is stopped:
 
   varve inspect                              block files, and counts of the rest
   varve inspect series METRIC [TAG=VALUE..]  the chunks of these series

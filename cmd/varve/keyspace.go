@@ -40,9 +40,9 @@ func openServices(ctx context.Context, t terminal, c config.Config) (services fu
 	return func() (*schema.Keyspace, error) { return k.Rows, nil }, k.Close, nil
 }
 
-const inspectCassandraHelp = `Of a keyspace, with the settings of varve serve that lead there; servers may run:
+const inspectCassandraHelp = `Shows parts of a keyspace, with the settings of varve serve for it; servers may run:
 
-  varve inspect --store=cassandra                           row arithmetic, tables, what is odd
+  varve inspect --store=cassandra                           row arithmetic, tables, oddities
   varve inspect --store=cassandra metrics [PREFIX]          names, with their row times
   varve inspect --store=cassandra rows METRIC [TAG=VALUE..] rows, their keys, and first cells
   varve inspect --store=cassandra index METRIC              row keys of each row time, who wrote
@@ -59,10 +59,10 @@ const inspectCassandraHelp = `Of a keyspace, with the settings of varve serve th
 Flags of these, beside the settings (--cassandra-hosts, --cassandra-keyspace, --kairosdb-conf
 and so on):
   --start TIME, --end TIME  of rows and index: milliseconds since 1970 or 2026-01-31T12:00:00Z
-  --cluster NAME            look into this one of the clusters that the settings name, for example
-                            one of cassandra.read_clusters, not into the one that is written to
-  --cells N                 of rows: cells shown of each row, 10 unless told otherwise
-  --row-time TIME           of decode: of the row that a column is in
+  --cluster NAME            show this cluster of the settings, for example one of
+                            cassandra.read_clusters, instead of the one that is written to
+  --cells N                 of rows: cells shown of each row (10)
+  --row-time TIME           of decode: time of the row that contains the column
   --unit UNIT               of decode: MILLISECONDS, SECONDS or LEGACY, the keyspace's row_time_unit
 `
 

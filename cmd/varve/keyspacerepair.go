@@ -12,18 +12,18 @@ import (
 	"varve/internal/config"
 )
 
-const repairCassandraHelp = `Of a keyspace, with --store=cassandra and the settings of varve serve that lead there, it
-walks over all tables and puts the index right, while servers of Varve and KairosDB go on:
+const repairCassandraHelp = `With --store=cassandra and the settings of varve serve for a keyspace, it reads all tables
+and corrects the index, while servers of Varve and KairosDB keep running:
 
   rows without index       their index rows are added
   index rows without rows  are removed: row keys, tags, row times, names of metrics. Those that
                            a running KairosDB node may still use are left and counted
 
-Nothing is taken from data_points. It waits for Cassandra for two minutes if it is away. To
+Nothing is removed from data_points. If Cassandra is down, repair waits for two minutes. To
 continue an interrupted repair, run the same command again: until the repair is complete, the
-file of --state (without it varve-repair-KEYSPACE.state in the current directory) says how far
-it has come. --dry-run only counts; --rate N looks at no more than N rows and row keys per
-second. The exit status is 1 if a dry run finds something.
+file of --state (by default varve-repair-KEYSPACE.state in the current directory) records its
+progress. --dry-run only counts; --rate N reads at most N rows and row keys per second. The
+exit status is 1 if a dry run finds something.
 `
 
 // errUnrepaired makes the exit status of a dry run that has found something.

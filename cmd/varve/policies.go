@@ -12,16 +12,15 @@ import (
 func policiesCommand() command {
 	return command{
 		name:     "policies",
-		synopsis: "say how series are kept, and which rule says so",
+		synopsis: "show how series are kept, and by which rule",
 		usage:    "[FLAGS] [PATH ...]",
-		help: `Says of each PATH which rule it has, why, and what is kept of it for how long. Rules are those
+		help: `Shows for each PATH which rule applies, why, and what is kept for how long. Rules are those
 of retention.policies in the configuration file, then those of storage-schemas.conf and
 storage-aggregation.conf. The path of a series with tags is name;tag=value;tag=value.
-Without a PATH it lists the rules. It takes what serve takes, and needs no server: with
-other files it tells what they would do. Ask a running server by
-GET /admin/policies?path=PATH.
+Without a PATH it lists the rules. It takes the same flags as serve and needs no server, so
+you can try other files. To ask a running server, use GET /admin/policies?path=PATH.
 
-  --tenant NAME  the rules of a tenant; those of "default" if it is not given
+  --tenant NAME  the rules of a tenant; by default those of "default"
 
   varve policies --config varve.yaml web.a.requests 'disk.used;host=a'
 `,

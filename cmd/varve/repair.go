@@ -14,21 +14,21 @@ import (
 func repairCommand() command {
 	return command{
 		name:     "repair",
-		synopsis: "put what is damaged aside and keep the rest",
+		synopsis: "set damaged files aside and keep the rest",
 		usage:    "[--data-dir DIR] [--dry-run] | --store=cassandra [SETTINGS] [--dry-run] [--rate N] [--state FILE]",
 		help: `Checks an embedded store whose server is stopped, says what it will do, and does it:
 
-  a damaged block file   what can be read of it goes to a new file, the damaged one
-                         to the directory quarantine
-  a damaged log          every record that can be read goes to block files, a copy of
-                         the damaged segment to quarantine
-  a missing block file   is taken off the list
-  damaged timelines      are left as they are; it says what to do
+  a damaged block file   its readable chunks go to a new file, the damaged file goes to
+                         the directory quarantine
+  a damaged log          every readable record goes to block files, a copy of the
+                         damaged segment to quarantine
+  a missing block file   is removed from the list
+  damaged timelines      are left as they are; repair says what to do
 
-A text beside each file in quarantine says what was found. What is not damaged is left
-as it is. A damaged catalogue cannot be repaired: nothing is changed, and a backup is
-needed. An interrupted repair can be run again. Copy the data directory first if you
-can: what cannot be read today may be readable with more effort.
+A text beside each file in quarantine says what was found. Undamaged files are left as
+they are. A damaged catalogue cannot be repaired: nothing is changed, and you need a
+backup. You can run an interrupted repair again. Copy the data directory first if you
+can: more data may be recoverable from it with more effort.
 
 ` + repairCassandraHelp + "\n" + offlineFlags + `  --dry-run        only say what would be done
 `,

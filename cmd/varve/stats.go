@@ -14,13 +14,13 @@ import (
 func statsCommand() command {
 	return command{
 		name:     "stats",
-		synopsis: "say what takes the space, by metric and codec",
+		synopsis: "show what takes space, by metric and codec",
 		usage:    "[--data-dir DIR | --http-addr ADDR] [--top N]",
-		help: `Lists the metrics and codecs that take most of the space of block files. The server
-must be stopped, or be asked by --http-addr; it then estimates from some of the pages.
+		help: `Lists the metrics and codecs that take most of the space of block files. Stop the
+server first, or name it with --http-addr: it then estimates from some of the pages.
 
 ` + offlineFlags + `  --http-addr ADDR ask the server that runs at ADDR, for example 127.0.0.1:8080
-  --top N          length of the lists, 20 unless told otherwise
+  --top N          length of the lists (20)
 `,
 		run: stats,
 	}

@@ -22,39 +22,39 @@ import (
 func timelineCommand() command {
 	return command{
 		name:     "timeline",
-		synopsis: "append events to a timeline, read, follow and lay it out",
+		synopsis: "append, read and follow events, and set layouts",
 		usage:    "append|read|tail|layout|stats [NAME] [FLAGS]",
-		help: `Works on the timelines of the server at --http-addr; docs/timelines.md says what they are.
+		help: `Works with the timelines of the server at --http-addr; docs/timelines.md explains them.
 
 varve timeline append NAME [-f FILE] [--json] [--type TYPE] [--time-format FORMAT]
   Appends each line of the standard input, or of FILE, as an event whose data is the text of
-  the line and whose time is now. With --time-format the time is at the beginning of the
-  line: FORMAT says how it looks, as in Go, for example "2006-01-02 15:04:05". With --json
-  each line is an event: {"time": 1700000000000, "type": "...", "data": ...}. Lines are sent
-  as they come. A line that is refused is reported with its number; the others are stored.
+  the line and whose time is now. With --time-format the line begins with its time, in
+  FORMAT, a layout as in Go, for example "2006-01-02 15:04:05". With --json each line is
+  an event: {"time": 1700000000000, "type": "...", "data": ...}. Lines are sent as they
+  arrive. A refused line is reported with its number; the others are stored.
 
 varve timeline read NAME... [--limit N] [--from TIME] [--until TIME] [--order asc|desc] [--type TYPE]
-  Prints events, newest first, one line of JSON each: 100 unless --limit says otherwise, 0
+  Prints events, newest first, one line of JSON each: 100, or as many as --limit says, 0
   for all. Several timelines are merged. TIME is milliseconds since 1970, 2026-01-31 or
   2026-01-31T12:00:00Z.
 
 varve timeline tail NAME [-n N] [--type TYPE] [--cursor CURSOR]
-  Prints the newest events, 10 unless -n says otherwise, and then each one that arrives, until
-  it is interrupted. It connects again by itself, and misses nothing meanwhile. With --cursor
-  it goes on behind an event: the cursor that an earlier reader had.
+  Prints the newest events (-n, 10), and then each one that arrives, until it is
+  interrupted. It reconnects after a failure without missing an event. With --cursor, the
+  cursor of an earlier reader, it continues after the event where that reader stopped.
 
 varve timeline layout NAME [--size DURATION] [--partitions N] [--mode MODE] [--threshold BYTES]
                            [--placement PLACEMENT] [--from TIME]
-  Prints the layouts of a timeline over time. With flags it proposes another one.
+  Prints the past and present layouts of a timeline. With flags it proposes a new one.
 
 varve timeline stats [NAME]
-  Prints what is known of a timeline, or the names of all.
+  Prints statistics of a timeline, or the names of all timelines.
 
-The exit status is 0, 1 if the server could not do it, 2 for wrong use, 3 if some lines were
-refused.
+The exit status is 0 on success, 1 if the server failed, 2 for wrong usage, 3 if some lines
+were refused.
 
 Flags:
-  --http-addr ADDR  the server; ` + defaultServer + ` unless told otherwise
+  --http-addr ADDR  the server; ` + defaultServer + ` by default
 `,
 		run: timelineRun,
 	}

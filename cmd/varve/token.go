@@ -22,23 +22,24 @@ import (
 
 func tokenCommands() []command {
 	const where = `
-The token file is auth.token_file, or tokens.json in the data directory, of --config,
---data-dir and the environment, as serve has them. A running server takes the change within
-a second. Run it as the user of the server, who has to be able to read the file, or as root:
-new files then belong to the owner of their directory, others stay with theirs.
+The token file is auth.token_file, else tokens.json in the data directory. Give the same
+--config, --data-dir and environment as to serve. A running server notices the change
+within a second. Run the command as the server's user, who must be able to read the file,
+or as root: new files then belong to the owner of their directory, and existing files keep
+their owner.
 `
 	return []command{
 		{
 			name:     "token create",
-			synopsis: "make a token, by which a sender shows who it is",
+			synopsis: "create a token, by which a sender authenticates",
 			usage:    "NAME --role ROLES [FLAGS]",
-			help: `Makes a token and prints it. It is shown once: the file has its hash.
+			help: `Creates a token and prints it. It is shown only once: the file has its hash.
 
   --role ROLES      read, write, delete, admin, metrics, or several: read,write
-  --tenant TENANTS  whose data it is for; * for all. Default: * for admin and metrics, which
-                    run the server, else default
-  --prefix TEXT     limits it to metrics that begin with TEXT
-  --expires TIME    for how long it is good, such as 720h; default: for ever
+  --tenant TENANTS  the tenants that it applies to; * for all. By default * for admin and
+                    metrics, which concern the whole server, else default
+  --prefix TEXT     limits it to metrics whose names begin with TEXT
+  --expires TIME    how long it is valid, such as 720h; by default for ever
 
   curl -H "Authorization: Bearer $TOKEN" ...      or, as a password: curl -u any:$TOKEN
 ` + where,
@@ -46,17 +47,18 @@ new files then belong to the owner of their directory, others stay with theirs.
 		},
 		{
 			name:     "token list",
-			synopsis: "list tokens, without what senders show",
+			synopsis: "list tokens, without their secrets",
 			usage:    "[FLAGS]",
 			help:     "Lists tokens with their role, tenants and last use, which is some minutes old.\n" + where,
 			run:      listTokens,
 		},
 		{
 			name:     "token revoke",
-			synopsis: "make a token void",
+			synopsis: "revoke a token",
 			usage:    "NAME|ID [FLAGS]",
-			help:     "Removes a token from the file. A running server ends what goes on with it, within two seconds.\n" + where,
-			run:      revokeToken,
+			help: "Removes a token from the file. Within two seconds, a running server ends the requests and\n" +
+				"connections that use it.\n" + where,
+			run: revokeToken,
 		},
 	}
 }

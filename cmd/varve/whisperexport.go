@@ -23,35 +23,35 @@ import (
 func exportWhisperCommand() command {
 	return command{
 		name:     "export whisper",
-		synopsis: "write series as files of Graphite",
+		synopsis: "write series as Whisper files of Graphite",
 		usage:    "DIR [--storage-schemas FILE] [--http-addr ADDR | --data-dir DIR] [FLAGS]",
 		help: `Writes series as Whisper's files below DIR, as carbon would have written them: a/b/c.wsp for
 the path a.b.c, and files below _tagged for series with tags. Each file has the archives of
 the first rule that matches its series. The rules are those of --storage-schemas; without it
-those of the configuration, which --config or the environment names: retention.policies, then
-its storage-schemas.conf. Points are computed of the samples; what the server has thinned out
-is in the archive of its step. The samples come from the server at --http-addr, or from the
+those of the configuration that --config or the environment names: retention.policies, then
+its storage-schemas.conf. Points are computed from the samples; buckets that the server has
+downsampled are in the archive of their step. The samples come from the server at --http-addr, or from the
 data directory that --data-dir, --config or the environment names. No server may be using that
 directory. Without any of these, they come from the server at 127.0.0.1:8080.
 
-Exit status: 0 all is written, 1 the export could not be completed, 2 wrong command line,
-3 the export is complete, but for what was reported.
+Exit status: 0 everything is written, 1 the export could not be completed, 2 wrong command
+line, 3 the export is complete except for what is reported.
 
 ` + transferFlags + `  --http-addr ADDR export from the server that runs at ADDR
   --storage-schemas FILE
-                   carbon's storage-schemas.conf: the archives, instead of those that the
-                   configuration says. A path that no rule matches is reported
+                   carbon's storage-schemas.conf: the archives, instead of those in the
+                   configuration. A path that no rule matches is reported
   --storage-aggregation FILE
                    carbon's storage-aggregation.conf, beside --storage-schemas; without it
-                   points are averaged if half of them are there
-  -n PATTERN       only paths that match, such as servers.*.load or a.**; of series with tags
-                   the name has to. May be given more than once
+                   points are averaged if at least half of them exist
+  -n PATTERN       only paths that match, such as servers.*.load or a.**; for series with
+                   tags the name must match. May be given more than once
   --end TIME       write the files as they would be at this time, instead of the present: ms
                    since 1970, or 2024-01-31T00:00:00Z
-  --hashed         name the files of series with tags by a hash, as carbon does where
-                   TAG_HASH_FILENAMES is on. Carbon renames the others when it meets them
-  --replace        write over files that are there
-  --keep           leave files that are there: to go on after an interruption
+  --hashed         name the files of series with tags by a hash, as carbon does if
+                   TAG_HASH_FILENAMES is on. Carbon then renames files with readable names
+  --replace        overwrite existing files
+  --keep           keep existing files: to continue after an interruption
   --rejected FILE  where to report what is not exported; DIR.rejected without it
 `,
 		run: exportWhisper,

@@ -25,26 +25,26 @@ func importWhisperCommand() command {
 		usage:    "DIR [--http-addr ADDR | --data-dir DIR] [FLAGS]",
 		help: `Reads all files *.wsp below DIR, the directory that carbon calls whisper: a/b/c.wsp has
 the points of the path a.b.c, and the files below _tagged have those of series with tags.
-Each time is imported once, at the finest step that a file has of it. The points go to the
+Each time is imported once, at the finest step that the file has for it. The points go to the
 server at --http-addr, or into the data directory that --data-dir, --config or the
 environment names. No server may be using that directory. Without any of these, the points
 go to the server at 127.0.0.1:8080.
 
-To continue an interrupted import, run the same command again. What is wrong with a file
-is reported; the other files are imported. Importing a file twice does no harm.
+To continue an interrupted import, run the same command again. Problems of a file are
+reported; the other files are imported. Importing a file twice does no harm.
 
 Exit status: 0 all is stored, 1 the import could not be completed, 2 wrong command line,
-3 the import is complete, but for what was reported.
+3 the import is complete except for what is reported.
 
 ` + transferFlags + `  --http-addr ADDR give the points to the server that runs at ADDR
   --create         make a new store if the data directory has none
   --dry-run        read everything, store nothing: tells what would be imported, and prints
                    a storage-schemas.conf and a storage-aggregation.conf that fit the files
-  --prefix TEXT    put TEXT before each path without tags, for a DIR that is a part of a
+  --prefix TEXT    put TEXT before each path without tags, if DIR is only a part of a
                    tree: --prefix servers. for .../whisper/servers
   --series FILE    the names of series with tags, for files that are named by a hash: one a
                    line, or the answer of graphite-web's /tags/findSeries?expr=name=~.+
-  --parallel N     files that are read at a time, ` + strconv.Itoa(defaultParallel()) + ` on this machine unless told otherwise
+  --parallel N     files that are read at a time, ` + strconv.Itoa(defaultParallel()) + ` on this machine by default
   --state FILE     where to remember how far it has come; DIR.state without it
   --rejected FILE  where to report what is wrong with files; DIR.rejected without it
 `,

@@ -103,8 +103,8 @@ func writeTables(b *strings.Builder, list []field) {
 
 // firstFlags are the settings that people need first. Each meaning fits a line.
 var firstFlags = []struct{ key, meaning string }{
-	{"data_dir", "where the data is; made if it is not there"},
-	{"server.http_addr", "HTTP; with auth.enabled, 0.0.0.0:8080 serves others"},
+	{"data_dir", "data directory; created if it does not exist"},
+	{"server.http_addr", "HTTP; 0.0.0.0:8080, with auth.enabled, serves other machines"},
 	{"server.telnet_addr", "telnet; empty turns it off"},
 	{"server.carbon_addr", "Graphite's lines; empty turns them off"},
 	{"server.pickle_addr", "Graphite's pickles; empty turns them off"},
@@ -113,12 +113,12 @@ var firstFlags = []struct{ key, meaning string }{
 	{"cassandra.keyspace", "KairosDB's keyspace"},
 	{"cassandra.datacenter", "data centre to use; empty uses all"},
 	{"ingest.default_ttl", "how long points live, such as 720h; 0s keeps them"},
-	{"ingest.max_series", "series that are taken before new ones are refused"},
+	{"ingest.max_series", "most series; at the limit new ones are refused"},
 	{"query.timeout", "longest time that a query may take"},
 	{"query.max_memory", "most memory that one query may hold"},
 	{"embedded.min_free_bytes", "free disk space below which writes are refused"},
 	{"embedded.backup_dir", "where varve backup writes; empty: in the data directory"},
-	{"auth.enabled", "ask senders for tokens; varve token create makes one"},
+	{"auth.enabled", "require tokens; varve token create makes one"},
 	{"server.tls.cert_file", "certificate; with server.tls.key_file for TLS"},
 	{"log.level", "debug, info, warn or error"},
 }
