@@ -104,7 +104,7 @@ func writeTables(b *strings.Builder, list []field) {
 // firstFlags are the settings that people need first. Each meaning fits a line.
 var firstFlags = []struct{ key, meaning string }{
 	{"data_dir", "data directory; created if it does not exist"},
-	{"server.http_addr", "HTTP; 0.0.0.0:8080, with auth.enabled, serves other machines"},
+	{"server.http_addr", "HTTP; 0.0.0.0:8080 and auth.enabled to serve other hosts"},
 	{"server.telnet_addr", "telnet; empty turns it off"},
 	{"server.carbon_addr", "Graphite's lines; empty turns them off"},
 	{"server.pickle_addr", "Graphite's pickles; empty turns them off"},
