@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -70,6 +71,9 @@ func (f *File) salvage(fn func(int64, chunk.Page) error) (lost int64, err error)
 	for i := range f.pages {
 		p, err := f.Page(i, false)
 		if err != nil {
+			p, err = f.Page(i, false) // a disk may succeed the second time
+		}
+		if err != nil {
 			lost += int64(f.pages[i].length)
 			continue
 		}
@@ -114,7 +118,7 @@ func (s *salvager) run(fn func(int64, chunk.Page) error) (lost int64, err error)
 	for at := int64(headerSize); at < s.end; {
 		b := s.at(at)
 		if len(b) == 0 {
-			return lost + s.end - at, nil // not readable any further
+			return lost + s.end - at, nil // the file has become shorter
 		}
 		n, walked := chunk.FindPage(b)
 		if s.budget -= int64(walked); s.budget < 0 {
@@ -138,7 +142,7 @@ func (s *salvager) run(fn func(int64, chunk.Page) error) (lost int64, err error)
 }
 
 // at returns the bytes from an offset on, up to salvageWindow/2 or more, none if
-// they cannot be read.
+// the file ends there.
 func (s *salvager) at(offset int64) []byte {
 	i := offset - s.base
 	have := int64(len(s.buf)) - i
@@ -150,9 +154,28 @@ func (s *salvager) at(offset int64) []byte {
 		s.buf = make([]byte, want)
 	}
 	s.buf, s.base = s.buf[:want], offset
-	n, _ := s.file.ReadAt(s.buf, offset)
-	s.buf = s.buf[:n]
+	s.buf = s.buf[:s.read(s.buf, offset)]
 	return s.buf
+}
+
+// sector is what a disk fails to read at least.
+const sector = 4 << 10
+
+// read fills buf from an offset on, and returns how much of it is in the file. After an error
+// it reads sector by sector. Sectors that cannot be read become zeros, so that the pages behind
+// them are found.
+func (s *salvager) read(buf []byte, offset int64) int {
+	n, err := s.file.ReadAt(buf, offset)
+	if err == nil || errors.Is(err, io.EOF) {
+		return n
+	}
+	for n < len(buf) {
+		part := buf[n:min(n+sector, len(buf))]
+		m, _ := s.file.ReadAt(part, offset+int64(n))
+		clear(part[m:])
+		n += len(part)
+	}
+	return n
 }
 
 // SalvageProperties looks for the properties of a file whose index or trailer

@@ -3,9 +3,11 @@ package blockfile
 import (
 	"errors"
 	"slices"
+	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"varve/internal/chunk"
 )
@@ -15,6 +17,12 @@ func salvageAll(t testing.TB, b []byte) (pieces []piece, lost int64) {
 	t.Helper()
 	fs := vfs.NewMem()
 	content(t, fs, path, b)
+	return salvageOn(t, fs)
+}
+
+// salvageOn returns all chunks that Salvage finds in the file of a file system.
+func salvageOn(t testing.TB, fs vfs.FS) (pieces []piece, lost int64) {
+	t.Helper()
 	var d chunk.Decoder
 	lost, err := Salvage(fs, path, func(_ int64, p chunk.Page) error {
 		entries := p.Iter()
@@ -85,6 +93,32 @@ func checkSalvaged(t *testing.T, b []byte, at int, all []string, largest int) {
 			t.Fatalf("byte %d of %d: a chunk that was not written: %.100s", at, len(b), one)
 		}
 		next += i + 1
+	}
+}
+
+// Of a file with a sector that cannot be read, all is found but the pages in that sector, with
+// an index and without. A read that fails only once costs nothing.
+func TestSalvageUnreadable(t *testing.T) {
+	whole, all, largest := severalPages(t)
+	for _, b := range [][]byte{whole, whole[:len(whole)-trailerLen]} {
+		for bad := int64(headerSize); bad < int64(len(b))-4*sector; bad += sector {
+			for _, forGood := range []bool{false, true} {
+				mem, failed := vfs.NewMem(), 0
+				content(t, mem, path, b)
+				fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+					if op.Kind != errorfs.OpFileReadAt || op.Offset < bad && op.Offset != headerSize || op.Offset >= bad+sector || failed > 0 && !forGood {
+						return nil
+					}
+					failed++
+					return syscall.EIO
+				}))
+				pieces, _ := salvageOn(t, fs)
+				missing := len(all) - len(dumpAll(pieces))
+				if missing > 3*largest || !forGood && missing > 0 {
+					t.Errorf("sector at %d of %d, for good %v: %d of %d chunks are missing", bad, len(b), forGood, missing, len(all))
+				}
+			}
+		}
 	}
 }
 
