@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -270,6 +271,7 @@ func TestItemsInVain(t *testing.T) {
 
 // TestDecodersAreUsedAgain: what a decoder has grown to for a long pickle serves for the next.
 func TestDecodersAreUsedAgain(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // it empties pools
 	const frames = 20
 	long := framed(")" + strings.Repeat("\x85", 1<<20-100) + ".")
 	h := start(t, true, nil)
