@@ -260,7 +260,7 @@ func (s *Store) keepAim(ctx context.Context) {
 			s.log.Warn("cannot record the nodes of the cluster; will retry", "error", err)
 		}
 		if err := s.written.confirm(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("the keyspace cannot be confirmed to be the one that was opened; it will be tried again", "error", err)
+			s.log.Warn("cannot confirm that the keyspace is the one that was opened; will retry", "error", err)
 		}
 	}
 }
@@ -283,8 +283,8 @@ func (s *Store) confirm(ctx context.Context) error {
 	return nil
 }
 
-// sureFor is for how long a generation relies on what was confirmed after the one before:
-// a look before each would cost small ones as much as they do.
+// sureFor is how long the check after one generation also counts as the check before the
+// next one: a check of its own would cost a small generation as much as its samples do.
 const sureFor = time.Second
 
 // An aimedSink is a sink that takes nothing for another cluster or keyspace. The driver

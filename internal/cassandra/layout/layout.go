@@ -83,8 +83,8 @@ type Keyspace interface {
 
 	Description() Description
 
-	// Confirm sees that samples are still placed as when the keyspace was opened. Nothing
-	// may be read or written after a *ChangedError, until a later call returns nil.
+	// Confirm checks that samples are still placed as when the keyspace was opened. After
+	// a *ChangedError nothing may be read or written, until a later call returns nil.
 	Confirm(ctx context.Context) error
 
 	Sink() Sink
@@ -93,16 +93,16 @@ type Keyspace interface {
 	Close()
 }
 
-// A ChangedError means that a keyspace was made again with other rows while it was open:
-// what is read would come out at wrong times, and what is written too.
+// A ChangedError means that a keyspace was created again with other rows while it was open:
+// samples would be read, and written, at wrong times.
 type ChangedError struct {
 	Keyspace, Table  string
 	Name, Opened, Is string // of a setting
 }
 
 func (e *ChangedError) Error() string {
-	return fmt.Sprintf("keyspace %s, table %s: %s is %s, and was %s when the server opened the keyspace: the keyspace was made again, or the table was changed. "+
-		"Restart the server, and samples that wait are written as the table says; or put back what it said", e.Keyspace, e.Table, e.Name, e.Is, e.Opened)
+	return fmt.Sprintf("keyspace %s, table %s: %s is %s, and was %s when the server opened the keyspace: the keyspace was created again, or the table was changed. "+
+		"If the new value is right, restart the server: it then writes the waiting samples by it. Otherwise restore the old value", e.Keyspace, e.Table, e.Name, e.Is, e.Opened)
 }
 
 // A Description is what operators are told of a keyspace.

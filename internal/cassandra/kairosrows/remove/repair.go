@@ -30,7 +30,7 @@ type RepairOptions struct {
 	// continue: the report can be passed as From.
 	Keep func(RepairReport)
 
-	pause func(ctx context.Context, d time.Duration) error // work.Pause, but for tests
+	pause func(ctx context.Context, d time.Duration) error // work.Pause, except in tests
 }
 
 // A RepairReport says what a repair has checked and which faults it has found. Unless it
@@ -104,8 +104,8 @@ const (
 	// repairChunk is how many rows are looked at together, before the rate is kept.
 	repairChunk = 2000
 
-	// writersMoment is how long a tag row without a row key is waited for, as it may be of a
-	// series that a server is just writing, and secondLooks how often in one repair.
+	// writersMoment is how long the repair waits for the row key of a tag row, which a server
+	// may be writing at that moment. A repair waits at most secondLooks times.
 	writersMoment = time.Second
 	secondLooks   = 60
 )
@@ -127,7 +127,7 @@ type repair struct {
 	began   time.Time
 	report  RepairReport // of the one goroutine that walks; counters in counts
 
-	lookedAgain int // times that writersMoment was waited for
+	lookedAgain int // number of waits of writersMoment
 
 	met       *met
 	facts     map[rowkey.Partition]partFacts // of partitions that were looked at lately

@@ -198,9 +198,9 @@ func (r *repair) dropTagRows(ctx context.Context, chunk []tagRow) error {
 	})
 }
 
-// lookAgain returns those of some row keys that are still not there a moment later: a server
-// that writes a new series meanwhile writes its tag rows first. Such rows would not be lost,
-// since they are younger than the repair's deletes; they are no fault, though.
+// lookAgain returns the row keys, of some that are missing, that are still missing a moment
+// later. A server that writes a new series writes its tag rows before its row key, so such tag
+// rows are no fault. The repair could not remove them anyway: they are newer than its deletes.
 func (r *repair) lookAgain(ctx context.Context, keys []partedKey, places []int) ([]int, error) {
 	if len(places) == 0 || r.lookedAgain == secondLooks {
 		return places, nil

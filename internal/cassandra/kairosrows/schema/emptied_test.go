@@ -61,7 +61,7 @@ func TestEmptiedSpec(t *testing.T) {
 	}
 	var refused *Error
 	if _, err := openWith(t, s, nil); !errors.As(err, &refused) || !strings.Contains(err.Error(), "row_time_unit is LEGACY, and varve_spec has MILLISECONDS") {
-		t.Errorf("filled anew, it is opened: %v", err)
+		t.Errorf("a keyspace whose spec was emptied and filled again is opened: %v", err)
 	}
 	cqltest.Must(t, s, "DELETE FROM varve_spec WHERE name = 'row_time_unit'") // the way out
 	if ks := mustOpen(t, s, nil); ks.Spec.Unit != rowtime.Legacy {

@@ -36,19 +36,39 @@ const OwnService = "_Varve"
 const MetricNames = "metric_names"
 
 var (
-	readSpec       = &cql.Statement{Name: "read_spec", Text: "SELECT name, value FROM spec WHERE spec_type = ?"}
-	writeSpec      = &cql.Statement{Name: "write_spec", Text: "INSERT INTO spec (spec_type, name, value) VALUES (?, ?, ?)"}
-	anyMetricName  = &cql.Statement{Name: "any_metric_name", Text: "SELECT value FROM string_index WHERE key = ? LIMIT 1"}
-	decideOwnSpec  = &cql.Statement{Name: "decide_varve_spec", Text: "INSERT INTO varve_spec (name, value) VALUES (?, ?) IF NOT EXISTS"}
-	readOwnSpecRow = &cql.Statement{Name: "read_varve_spec", Text: "SELECT value FROM varve_spec WHERE name = ?"}
+	// How all rows of the keyspace are placed is decided by what these find, so a stale
+	// replica must not answer alone.
+	readSpec       = &cql.Statement{Name: "read_spec", Level: cql.Quorum, Text: readSpecText}
+	readOwnSpecRow = &cql.Statement{Name: "read_varve_spec", Level: cql.Quorum, Text: readOwnSpecText}
+	anyMetricName  = &cql.Statement{Name: "any_metric_name", Level: cql.Quorum, Text: "SELECT value FROM string_index WHERE key = ? LIMIT 1"}
+
+	writeSpec     = &cql.Statement{Name: "write_spec", Level: cql.Quorum, Text: "INSERT INTO spec (spec_type, name, value) VALUES (?, ?, ?)"}
+	decideOwnSpec = &cql.Statement{Name: "decide_varve_spec", Text: "INSERT INTO varve_spec (name, value) VALUES (?, ?) IF NOT EXISTS"}
+
+	// These decide nothing.
+	peekSpec       = &cql.Statement{Name: "peek_spec", Text: readSpecText}
+	peekOwnSpecRow = &cql.Statement{Name: "peek_varve_spec", Text: readOwnSpecText}
+)
+
+const (
+	readSpecText    = "SELECT name, value FROM spec WHERE spec_type = ?"
+	readOwnSpecText = "SELECT value FROM varve_spec WHERE name = ?"
 )
 
 // specRows are the rows of spec, as text, "" if missing.
 type specRows struct{ unit, width string }
 
+// readSpec reads spec as the role of the keyspace asks: one that is only read decides nothing.
 func (ks *Keyspace) readSpec(ctx context.Context) (specRows, error) {
+	if ks.config.Role == RoleRead {
+		return ks.specBy(ctx, peekSpec)
+	}
+	return ks.specBy(ctx, readSpec)
+}
+
+func (ks *Keyspace) specBy(ctx context.Context, read *cql.Statement) (specRows, error) {
 	var found specRows
-	rows := ks.Session.Query(ctx, readSpec, clusterConfig)
+	rows := ks.Session.Query(ctx, read, clusterConfig)
 	var name, value string
 	for rows.Scan(&name, &value) {
 		switch name {
@@ -109,8 +129,8 @@ func (ks *Keyspace) copySpec(ctx context.Context, found specRows) error {
 			return err
 		}
 		if kept != value {
-			return &Error{Keyspace: ks.Name, Table: specTable, Problem: fmt.Sprintf("%s is %s, and %s has %s of when a server opened the keyspace for the first time: "+
-				"perhaps spec was emptied and filled anew", name, value, varveSpecTable, kept),
+			return &Error{Keyspace: ks.Name, Table: specTable, Problem: fmt.Sprintf("%s is %s, and %s has %s, which a server stored when it first opened the keyspace: "+
+				"spec may have been emptied and filled again", name, value, varveSpecTable, kept),
 				WayOut: fmt.Sprintf("set it to what the rows of data_points were written with. If that is %s, DELETE FROM %s WHERE name = '%s'", value, varveSpecTable, name)}
 		}
 	}
@@ -279,9 +299,16 @@ func (ks *Keyspace) ownValue(ctx context.Context, name string, wanted int) (int,
 	return n, nil
 }
 
-// ownText reads a row of varve_spec, "" if there is none.
-func (ks *Keyspace) ownText(ctx context.Context, name string) (text string, err error) {
-	_, err = ks.Session.One(ctx, readOwnSpecRow, []any{name}, &text)
+// ownText reads a row of varve_spec, "" if there is none, as readSpec does.
+func (ks *Keyspace) ownText(ctx context.Context, name string) (string, error) {
+	if ks.config.Role == RoleRead {
+		return ks.ownTextBy(ctx, peekOwnSpecRow, name)
+	}
+	return ks.ownTextBy(ctx, readOwnSpecRow, name)
+}
+
+func (ks *Keyspace) ownTextBy(ctx context.Context, read *cql.Statement, name string) (text string, err error) {
+	_, err = ks.Session.One(ctx, read, []any{name}, &text)
 	return text, err
 }
 
@@ -294,20 +321,23 @@ func (ks *Keyspace) decideOwn(ctx context.Context, name, mine string) (string, e
 	return ks.Session.Decide(ctx, decideOwnSpec, "value", mine, name, mine)
 }
 
-// Confirm sees that samples are still placed in the keyspace as when it was opened:
-// somebody may empty its tables, or drop and make it again, while the process runs. What
-// has vanished is written again, before metrics without it make the keyspace LEGACY. What
-// is another now is a *layout.ChangedError.
+// Confirm checks that samples are still placed in the keyspace as when it was opened:
+// somebody may empty its tables, or drop and create it again, while the process runs.
+// Confirm writes missing rows again, before metrics without them make the keyspace
+// LEGACY. If a row has changed, the error is a *layout.ChangedError.
+//
+// The usual look costs two reads at the configured consistency. If it finds a
+// difference, a quorum decides, since the replica that answered may be stale.
 func (ks *Keyspace) Confirm(ctx context.Context) error {
+	if same, err := ks.looksSame(ctx); err != nil || same {
+		return err
+	}
 	found, err := ks.readSpec(ctx)
 	if err != nil {
 		return err
 	}
 	is := maps.Collect(found.each())
 	for name, opened := range ks.settled.each() {
-		if is[name] == opened {
-			continue
-		}
 		if is[name] == "" {
 			if is[name], err = ks.restore(ctx, name, opened); err != nil {
 				return err
@@ -318,6 +348,18 @@ func (ks *Keyspace) Confirm(ctx context.Context) error {
 		}
 	}
 	return ks.confirmShards(ctx)
+}
+
+func (ks *Keyspace) looksSame(ctx context.Context) (bool, error) {
+	found, err := ks.specBy(ctx, peekSpec)
+	if err != nil || found != ks.settled {
+		return false, err
+	}
+	if !ks.Tables.Own {
+		return true, nil
+	}
+	shards, err := ks.ownTextBy(ctx, peekOwnSpecRow, ownShards)
+	return shards == strconv.Itoa(ks.IndexShards), err
 }
 
 // restore writes a row of spec again, unless another process is making the keyspace with
