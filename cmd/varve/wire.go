@@ -193,8 +193,8 @@ func tellOfEmbedded(fsys vfs.FS, dir string, log *slog.Logger) {
 	if _, err := fsys.Stat(fsys.PathJoin(dir, datadir.Catalogue)); err != nil {
 		return
 	}
-	log.Warn("the data directory also holds an embedded store: its points and timelines are kept, but not shown by a server over Cassandra. To move the points, "+
-		"varve export --data-dir DIR -f points.gz and varve import --http-addr ADDR -f points.gz; or move the directory away", "data_dir", dir)
+	log.Warn("the data directory also holds an embedded store; a server over Cassandra keeps it but does not show its points and timelines. "+
+		"To move the points: varve export --data-dir DIR -f points.gz, then varve import --http-addr ADDR -f points.gz. To end this warning, move the directory away", "data_dir", dir)
 }
 
 // lockDataDir keeps a server with the embedded store off the data directory: the stores over

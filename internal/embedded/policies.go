@@ -83,8 +83,8 @@ func keptRange(p retention.Policy, r model.TimeRange, nowMS int64) model.TimeRan
 	return r
 }
 
-// WidestBucket returns the step of the widest bucket that there may be of some time, 0 if
-// there are none.
+// WidestBucket returns the step of the widest bucket that may cover a part of r, 0 if none
+// does.
 func (s *Store) WidestBucket(r model.TimeRange) (step int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

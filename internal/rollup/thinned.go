@@ -15,35 +15,35 @@ import (
 	"varve/internal/store"
 )
 
-// Where rules of retention thin out the results of a roll-up, a result that is computed again
-// cannot overwrite the one before: the store has counted that in a wider bucket, and would count
-// the new one beside it. So all results of such a bucket are computed together, and replace it
-// as a whole. If there are fewer of them than the bucket has counted, since points have expired, were
-// deleted or were thinned out themselves, the bucket stays as it is.
+// Retention policies may thin out the results of a roll-up. A result that is computed again then
+// cannot overwrite the earlier one: the store has counted that in a wider bucket, and would
+// count the new one as well. So the run computes all results of such a bucket and replaces the
+// bucket with them. If it computes fewer results than the bucket has counted, because points
+// have expired, were deleted or were thinned out themselves, the bucket stays as it is.
 
 // A thinner is a store that thins out samples.
 type thinner interface {
-	// WidestBucket returns the step of the widest bucket that there may be of some time, 0 if there are none.
+	// WidestBucket returns the step of the widest bucket that may cover a part of r, 0 if none does.
 	WidestBucket(r model.TimeRange) int64
 }
 
-// maxWhole bounds the results of one group that are held until it is known whether they
-// replace what was thinned out.
+// maxWhole bounds the results of one group that are held in memory until the run knows
+// whether they replace a bucket.
 const maxWhole = 1 << 20
 
-// errTooManyResults says that buckets cannot be replaced as a whole.
+// errTooManyResults means that a bucket has more results than are held in memory.
 var errTooManyResults = errors.New("too many results to replace those that were thinned out")
 
 // errThinnedMeanwhile says that results were thinned out while they were computed again.
 var errThinnedMeanwhile = errors.New("results were thinned out while they were computed again")
 
-// A renewal says how an output stores results of a time of which some are thinned out.
+// A renewal tells an output how to store results of a range that has thinned-out ones.
 type renewal struct {
-	asked  model.TimeRange // times of the results that are wanted
-	around model.TimeRange // times of which all results are computed
-	step   int64           // of the widest bucket
-	keep   bool            // nothing that is thinned out is replaced
-	note   func(context.Context) error
+	asked  model.TimeRange             // of the results that are wanted
+	around model.TimeRange             // of all results that are computed: whole buckets around asked
+	step   int64                       // of the widest bucket
+	keep   bool                        // buckets stay as they are
+	note   func(context.Context) error // stores a note that around is to be computed again
 }
 
 // stampsOf returns the times that results of buckets may have.
@@ -54,8 +54,8 @@ func (p *pass) stampsOf(from, until int64) model.TimeRange {
 	return model.TimeRange{StartMS: from, EndMS: until - 1}
 }
 
-// renewal looks whether some of the results of buckets are thinned out; nil: none are. It
-// returns with which buckets they have to be computed together.
+// renewal looks for thinned-out results in the range of some of the task's buckets. It returns
+// nil if there are none, otherwise the range whose results must be computed together.
 func (p *pass) renewal(ctx context.Context, from, until int64) (r *renewal, around downsample.Span, err error) {
 	around = downsample.Span{FromMS: from, UntilMS: until}
 	thinner, ok := store.As[thinner](p.scheduler.store)
@@ -98,7 +98,7 @@ func (p *pass) renewal(ctx context.Context, from, until int64) (r *renewal, arou
 	return &renewal{asked: asked, around: p.stampsOf(around.FromMS, around.UntilMS), step: step}, around, nil
 }
 
-// bucketsOver is when buckets begin that may have samples of a time.
+// bucketsOver returns the range in which the buckets begin that may overlap r.
 func bucketsOver(r model.TimeRange, step int64) model.TimeRange {
 	if r.StartMS > math.MinInt64+step {
 		r.StartMS -= step
@@ -123,8 +123,8 @@ func eachBucket(ctx context.Context, view store.View, s store.Series, begin mode
 	}
 }
 
-// renew computes buckets with all that lie in one thinned-out bucket with them. If these
-// are too many, what is thinned out stays as it is.
+// renew computes all results of the thinned-out buckets that the range overlaps. If these are
+// too many, it computes only the range, and the buckets stay as they are.
 func (p *pass) renew(ctx context.Context, r *renewal, from, until int64, around downsample.Span) error {
 	key := p.rollup.keys[p.index]
 	noted := false
@@ -155,16 +155,16 @@ func (p *pass) renew(ctx context.Context, r *renewal, from, until int64, around 
 	return p.scheduler.late.Done(ctx, p.task.id, key, around)
 }
 
-// A whole is a stretch of time in which the store has thinned out results of a group.
-type whole struct {
+// A thinnedSpan is a range of time in which the store has thinned out results of a group.
+type thinnedSpan struct {
 	model.TimeRange
-	stored   int64 // results that the store has of it
-	computed int64
+	stored   int64 // results that the store has counted in it
+	computed int64 // results that this run has computed of it
 }
 
-// wholes returns the stretches of a destination in which results are thinned out, by time, and
-// the series that it has.
-func (o *output) wholes(ctx context.Context, tags model.Tags) (all []whole, stored []model.Series, err error) {
+// thinnedSpans returns the thinned-out ranges of the results with these tags, by time, and the
+// series of these results.
+func (o *output) thinnedSpans(ctx context.Context, tags model.Tags) (all []thinnedSpan, stored []model.Series, err error) {
 	view, err := o.scheduler.store.View(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -183,7 +183,7 @@ func (o *output) wholes(ctx context.Context, tags model.Tags) (all []whole, stor
 		series, stored = append(series, s), append(stored, s.Series)
 		err := eachBucket(ctx, view, s, own.Range, func(b store.Bucket) {
 			if b.StartMS+b.StepMS > r.around.StartMS {
-				all = append(all, whole{TimeRange: model.TimeRange{StartMS: b.StartMS, EndMS: b.StartMS + b.StepMS - 1}})
+				all = append(all, thinnedSpan{TimeRange: model.TimeRange{StartMS: b.StartMS, EndMS: b.StartMS + b.StepMS - 1}})
 			}
 		})
 		if err != nil {
@@ -202,9 +202,9 @@ func (o *output) wholes(ctx context.Context, tags model.Tags) (all []whole, stor
 	return all, stored, nil
 }
 
-// joined sorts stretches by time, and makes one of those that overlap.
-func joined(all []whole) []whole {
-	slices.SortFunc(all, func(a, b whole) int { return cmp.Compare(a.StartMS, b.StartMS) })
+// joined sorts spans by time and merges those that overlap.
+func joined(all []thinnedSpan) []thinnedSpan {
+	slices.SortFunc(all, func(a, b thinnedSpan) int { return cmp.Compare(a.StartMS, b.StartMS) })
 	apart := all[:1]
 	for _, w := range all[1:] {
 		if last := &apart[len(apart)-1]; w.StartMS <= last.EndMS {
@@ -216,11 +216,11 @@ func joined(all []whole) []whole {
 	return apart
 }
 
-// countStored counts the samples of a series in stretches, thinned out or not.
-func countStored(ctx context.Context, view store.View, s store.Series, all []whole) error {
+// countStored counts the samples of a series in each span, thinned out or not.
+func countStored(ctx context.Context, view store.View, s store.Series, all []thinnedSpan) error {
 	reach := model.TimeRange{StartMS: all[0].StartMS, EndMS: all[len(all)-1].EndMS}
 	err := eachBucket(ctx, view, s, reach, func(b store.Bucket) {
-		if w := wholeAt(all, b.StartMS); w != nil {
+		if w := spanAt(all, b.StartMS); w != nil {
 			w.stored += b.Count
 		}
 	})
@@ -235,15 +235,15 @@ func countStored(ctx context.Context, view store.View, s store.Series, all []who
 			return err
 		}
 		for _, ms := range block.Times {
-			if w := wholeAt(all, ms); w != nil {
+			if w := spanAt(all, ms); w != nil {
 				w.stored++
 			}
 		}
 	}
 }
 
-// wholeAt returns the stretch that a time is in, nil if there is none.
-func wholeAt(all []whole, ms int64) *whole {
+// spanAt returns the span that contains a time, nil if none does.
+func spanAt(all []thinnedSpan, ms int64) *thinnedSpan {
 	i := sort.Search(len(all), func(i int) bool { return all[i].EndMS >= ms })
 	if i < len(all) && all[i].StartMS <= ms {
 		return &all[i]
@@ -251,10 +251,10 @@ func wholeAt(all []whole, ms int64) *whole {
 	return nil
 }
 
-// addRenewed stores the points of a group, and in place of what was thinned out those that are
-// at least as many.
+// addRenewed stores the points of a group. They replace each span for which there are at
+// least as many points as the store has counted in it.
 func (o *output) addRenewed(ctx context.Context, g *agg.Group, tags model.Tags) error {
-	all, stored, err := o.wholes(ctx, tags)
+	all, stored, err := o.thinnedSpans(ctx, tags)
 	if err != nil {
 		return err
 	}
@@ -268,7 +268,7 @@ func (o *output) addRenewed(ctx context.Context, g *agg.Group, tags model.Tags) 
 	group := o.newGroup(g)
 	o.hold(group)
 	for _, p := range points {
-		if w := wholeAt(all, p.TimeMS); w != nil && !o.replaces(w) {
+		if w := spanAt(all, p.TimeMS); w != nil && !o.replaces(w) {
 			o.scheduler.metrics.kept.Inc()
 			continue
 		}
@@ -284,11 +284,11 @@ func (o *output) addRenewed(ctx context.Context, g *agg.Group, tags model.Tags) 
 	return nil
 }
 
-// replaces reports whether what is computed takes the place of what was thinned out.
-func (o *output) replaces(w *whole) bool { return !o.renewal.keep && w.computed >= w.stored }
+// replaces reports whether the computed results replace a span.
+func (o *output) replaces(w *thinnedSpan) bool { return !o.renewal.keep && w.computed >= w.stored }
 
-// collect returns the points of a group and counts those in stretches.
-func (o *output) collect(g *agg.Group, all []whole) (points []agg.Point, err error) {
+// collect returns the points of a group, and counts those in each span.
+func (o *output) collect(g *agg.Group, all []thinnedSpan) (points []agg.Point, err error) {
 	var p agg.Point
 	for {
 		ok, err := g.Points.Next(&p)
@@ -298,7 +298,7 @@ func (o *output) collect(g *agg.Group, all []whole) (points []agg.Point, err err
 		if o.leavesOut(&p) {
 			continue
 		}
-		w := wholeAt(all, p.TimeMS)
+		w := spanAt(all, p.TimeMS)
 		if w != nil {
 			w.computed++
 		}
@@ -313,9 +313,9 @@ func (o *output) collect(g *agg.Group, all []whole) (points []agg.Point, err err
 	}
 }
 
-// makeRoom deletes what is to be replaced. That it has to be computed is noted before, so that
-// it is after a crash, too.
-func (o *output) makeRoom(ctx context.Context, all []whole, stored []model.Series) error {
+// makeRoom deletes the spans that are replaced. It stores a note first, so that after a crash
+// they are computed again.
+func (o *output) makeRoom(ctx context.Context, all []thinnedSpan, stored []model.Series) error {
 	var deletions []store.Deletion
 	for i := range all {
 		if !o.replaces(&all[i]) {

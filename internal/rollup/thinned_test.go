@@ -126,6 +126,18 @@ func (h *harness) minutes(hours int) {
 	h.send("src", "a", 1, times...)
 }
 
+// thinnedHours returns a harness in which the results of a task for three hours, one a minute,
+// are thinned out.
+func thinnedHours(t *testing.T, task string) (*harness, *breakable) {
+	t.Helper()
+	h, b := newThinned(t)
+	h.do(200, "POST", "/api/v1/rollups", task)
+	h.minutes(3)
+	h.fill("t", "03")
+	b.fold(t)
+	return h, b
+}
+
 func wantHours(t *testing.T, b *breakable, what, want string) {
 	t.Helper()
 	if got := b.hours(t); got != want {
@@ -185,11 +197,7 @@ func TestNewResultsBesideThinnedOutOnes(t *testing.T) {
 
 // What was thinned out stays if points that it was computed of are gone.
 func TestThinnedOutResultsOutlivePoints(t *testing.T) {
-	h, b := newThinned(t)
-	h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))
-	h.minutes(3)
-	h.fill("t", "03")
-	b.fold(t)
+	h, b := thinnedHours(t, taskJSON("t", hour, minute, ""))
 	if err := b.Delete(t.Context(), store.Deletion{Metric: "src", Range: model.TimeRange{StartMS: at(1, 0, 0), EndMS: at(1, 20, 0)}}); err != nil {
 		t.Fatal(err)
 	}
@@ -203,11 +211,7 @@ func TestThinnedOutResultsOutlivePoints(t *testing.T) {
 
 // A query with a limit computes each bucket by itself, so none can be replaced with those beside it.
 func TestThinnedOutResultsWithLimit(t *testing.T) {
-	h, b := newThinned(t)
-	h.do(200, "POST", "/api/v1/rollups", strings.Replace(taskJSON("t", hour, minute, ""), `"name":"src",`, `"name":"src","limit":10,`, 1))
-	h.minutes(3)
-	h.fill("t", "03")
-	b.fold(t)
+	h, b := thinnedHours(t, strings.Replace(taskJSON("t", hour, minute, ""), `"name":"src",`, `"name":"src","limit":10,`, 1))
 	h.fillMinutes(1, 10, 40)
 	b.fold(t)
 	wantHours(t, b, "after", "60/60 60/60 60/60")
@@ -216,11 +220,7 @@ func TestThinnedOutResultsWithLimit(t *testing.T) {
 // A failure between the deletion of what was thinned out and the new results leaves a note,
 // which a restart finds.
 func TestThinnedOutResultsAfterFailure(t *testing.T) {
-	h, b := newThinned(t)
-	h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))
-	h.minutes(3)
-	h.fill("t", "03")
-	b.fold(t)
+	h, b := thinnedHours(t, taskJSON("t", hour, minute, ""))
 	b.fails = true
 	h.do(500, "POST", "/api/v1/rollups/backfill/t?startTime=2000-01-01-01-10-00-000&endTime=2000-01-01-01-20-00-000", "")
 	b.fails = false

@@ -15,7 +15,7 @@ import (
 // FS is a file system in memory that knows what has been synced.
 type FS struct {
 	*vfs.MemFS
-	twice sync.Mutex // held by CrashClone, and by what takes MemFS's own lock twice
+	uncut sync.Mutex // held by CrashClone, and by the calls that it must not interrupt
 }
 
 // New returns an empty file system.
@@ -24,28 +24,28 @@ func New() *FS { return &FS{MemFS: vfs.NewCrashableMem()} }
 // CrashClone returns what may be on disk after a power cut at this moment. It may be called
 // beside all other methods.
 func (f *FS) CrashClone(cfg vfs.CrashCloneCfg) *FS {
-	f.twice.Lock()
-	defer f.twice.Unlock()
+	f.uncut.Lock()
+	defer f.uncut.Unlock()
 	return &FS{MemFS: f.MemFS.CrashClone(cfg)}
 }
 
 // Link implements [vfs.FS].
 func (f *FS) Link(old, name string) error {
-	f.twice.Lock()
-	defer f.twice.Unlock()
+	f.uncut.Lock()
+	defer f.uncut.Unlock()
 	return f.MemFS.Link(old, name)
 }
 
 // ReuseForWrite implements [vfs.FS].
 func (f *FS) ReuseForWrite(old, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	f.twice.Lock()
-	defer f.twice.Unlock()
+	f.uncut.Lock()
+	defer f.uncut.Unlock()
 	return f.MemFS.ReuseForWrite(old, name, category)
 }
 
 // Lock implements [vfs.FS].
 func (f *FS) Lock(name string) (io.Closer, error) {
-	f.twice.Lock()
-	defer f.twice.Unlock()
+	f.uncut.Lock()
+	defer f.uncut.Unlock()
 	return f.MemFS.Lock(name)
 }

@@ -17,7 +17,7 @@ func (d disk) GetDiskUsage(string) (vfs.DiskUsage, error) {
 	return vfs.DiskUsage{AvailBytes: d.available, TotalBytes: 1 << 40}, nil
 }
 
-// Where an open may fail for want of room, nothing reads tables beside it: see OpenPebble.
+// If the disk may be too full for an open, Pebble reads no statistics meanwhile: see fullDisk.
 func TestOpenOnFullDisk(t *testing.T) {
 	for available, without := range map[uint64]bool{0: true, roomToOpen - 1: true, roomToOpen: false} {
 		o := &pebble.Options{Logger: pebble.DefaultLogger}

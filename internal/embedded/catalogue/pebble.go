@@ -30,10 +30,11 @@ func OpenPebble(fs vfs.FS, dir string, fresh bool, o *pebble.Options) (*pebble.D
 // roomToOpen is far more than an open writes: the replayed log, the list of tables, a new log.
 const roomToOpen = 8 << 20
 
-// fullDisk reports that an open may fail for want of room. Pebble (2.1.7) then closes its cache of
-// tables while a goroutine that replaying the log has begun reads statistics through it, and the
-// process panics, though the store would open as soon as there is room. Without statistics
-// deleted ranges take disk space for longer, until the next start.
+// fullDisk reports whether the disk may be too full for an open. If an open fails for lack
+// of room, Pebble 2.1.7 closes its table cache while a goroutine that the replay of the log has
+// started still reads table statistics through it, and the process panics. The store would open
+// as soon as there is room. Without statistics, deleted ranges free their disk space later:
+// after the next start at the latest.
 func fullDisk(fs vfs.FS, dir string) bool {
 	usage, err := fs.GetDiskUsage(dir)
 	if err != nil { // a new directory, or a file system that does not know

@@ -61,7 +61,7 @@ type pickles struct {
 	log      *slog.Logger
 	received prometheus.Counter
 	decoding chan struct{} // has an element for each decoder in use
-	decoders sync.Pool     // of *pickle; large ones go with the garbage once nobody sends large pickles
+	decoders sync.Pool     // of *pickle; the garbage collector frees large ones once nobody sends large pickles
 	large    chan struct{} // has an element for each large frame that is in memory
 }
 
@@ -266,8 +266,8 @@ func (c *pickleConn) load(i int) {
 	}
 }
 
-// giveBack keeps the decoder with what it has grown to: to grow again for each pickle of a
-// flood would cost ten times what decoding does.
+// giveBack returns the decoder to the pool with its memory. Allocating that anew for each
+// pickle of a flood would cost ten times as much as decoding.
 func (c *pickleConn) giveBack() {
 	c.pickle.reset(nil)
 	c.h.decoders.Put(c.pickle)
