@@ -164,12 +164,41 @@ func (c *call) bind(args []any, named map[string]any) error {
 			c.args[i] = converted
 		}
 	}
+	c.refuseSeries()
 	for i, p := range params {
 		if _, missing := c.args[i].(absent); missing && p.Required && !p.Multiple && !lenient[c.function.Name] {
 			return badParam("the parameter %q is missing", p.Name)
 		}
 	}
 	return nil
+}
+
+// refuseSeries notes series that stand where a text belongs. Graphite puts the
+// representation of its objects into names then, which helps nobody.
+func (c *call) refuseSeries() {
+	for i, p := range c.function.Params {
+		if !p.Type.isText() {
+			continue
+		}
+		values := c.args[i : i+1]
+		if p.Multiple {
+			values = c.rest
+		}
+		for _, v := range values {
+			if _, series := v.([]*Series); series {
+				c.fail(i, "a text in quotes, not series")
+			}
+		}
+	}
+}
+
+// isText reports whether values of the type go into names and tags, or are compared with them.
+func (t Type) isText() bool {
+	switch t {
+	case typeNode, typeNodeOrTag, typeString, typeTag:
+		return true
+	}
+	return false
 }
 
 // lenient are functions whose required parameters have a default all the same.

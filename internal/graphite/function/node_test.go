@@ -38,6 +38,7 @@ func TestWithoutQuotes(t *testing.T) {
 	for _, text := range []string{
 		"aliasByNode(a,host)", "aliasByTags(a,host)", "aliasByNode(a,None)", "groupByNode(a,host,'sum')", "groupByNodes(a,'sum',0,host)",
 		"asPercent(a,None,host)", "mapSeries(a,host)", "weightedAverage(a,a,host)", "legendValue(a,avg)",
+		"alias(a,a)", "alias(a,newName=a)", "aliasSub(a,'x',a)", "highest(a,1,a)",
 	} {
 		_, err := evaluate(t.Context(), &ramp{n: 2}, 1<<20, time.Hour, text)
 		var param *ParamError
