@@ -297,8 +297,8 @@ func TestOpenRefuses(t *testing.T) {
 		want   string
 	}{
 		"later version":  {set("spec", fmt.Sprintf(`{"version": %d}`, Version+1)), "use a newer build"},
-		"damaged spec":   {set("spec", "{"), "damaged"},
-		"damaged meta":   {set("store", "{"), "damaged"},
+		"damaged spec":   {set("spec", "{"), `value of "spec"`},
+		"damaged meta":   {set("store", "{"), `value of "store"`},
 		"spec is absent": {func(db *pebble.DB) error { return db.Delete(MetaKey("spec"), pebble.Sync) }, "expected the catalogue"},
 		"meta is absent": {func(db *pebble.DB) error { return db.Delete(MetaKey("store"), pebble.Sync) }, "expected the state of the store"},
 	} {
@@ -324,6 +324,38 @@ func TestOpenRefuses(t *testing.T) {
 	}
 	if c, err := Open(mem, "catalogue", Options{Logger: Quiet{}}); !errors.Is(err, errGone) || c != nil {
 		t.Errorf("no catalogue beside old files: %v, want %v", err, errGone)
+	}
+}
+
+// TestCreationThatFails: a catalogue whose directory cannot be made, or made durable, is not
+// opened. As soon as it can be, it is created.
+func TestCreationThatFails(t *testing.T) {
+	for what, fails := range map[string]func(errorfs.Op) bool{
+		"directory": func(op errorfs.Op) bool { return op.Kind == errorfs.OpMkdirAll },
+		"parent":    func(op errorfs.Op) bool { return op.Path == "." },
+		"database":  func(op errorfs.Op) bool { return op.Kind == errorfs.OpCreate },
+	} {
+		mem := vfs.NewMem()
+		var broken atomic.Bool
+		broken.Store(true)
+		fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if broken.Load() && fails(op) {
+				return errorfs.ErrInjected
+			}
+			return nil
+		}))
+		open := func() (*Catalogue, error) { return Open(fs, "catalogue", Options{Logger: Quiet{}, Fresh: true}) }
+		if c, err := open(); !errors.Is(err, errorfs.ErrInjected) || c != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		broken.Store(false)
+		c, err := open()
+		if err != nil {
+			t.Fatalf("%s: after that: %v", what, err)
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -444,7 +476,7 @@ func TestBackgroundErrors(t *testing.T) {
 				}
 			}
 			fail(9)
-			if paused := time.Since(began); log.reason != "" || paused != 45*backgroundPause {
+			if paused := time.Since(began); log.reason != "" || paused != 900*time.Millisecond {
 				t.Errorf("%s: after nine failures and %s: %q", c.name, paused, log.reason)
 			}
 			for _, done := range []func(error){
@@ -463,7 +495,7 @@ func TestBackgroundErrors(t *testing.T) {
 				t.Errorf("%s: after ten failures: %q", c.name, log.reason)
 			}
 			began = time.Now()
-			if fail(5); !c.fatal && time.Since(began) != 50*backgroundPause {
+			if fail(5); !c.fatal && time.Since(began) != time.Second {
 				t.Errorf("%s: five more take %s", c.name, time.Since(began))
 			}
 		})

@@ -1,7 +1,10 @@
 package catalogue
 
 import (
+	"encoding/binary"
 	"errors"
+	"hash/crc32"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -111,6 +114,43 @@ func TestVerifyLog(t *testing.T) {
 	// Behind it are the record that vouches for the last commit, and the end.
 	if found != last+1 || len(b)-last > 100 {
 		t.Errorf("found %d of %d bytes, the last at %d", found, len(b), last)
+	}
+}
+
+// logChunk is a chunk of a log: of a type that says what was synced, or of an older one
+// that has only the number of the log.
+func logChunk(typ byte, number uint32, synced uint64, payload string) []byte {
+	b := append(make([]byte, 4), byte(len(payload)), byte(len(payload)>>8), typ)
+	b = binary.LittleEndian.AppendUint32(b, number)
+	if typ >= chunkTypeSync {
+		b = binary.LittleEndian.AppendUint64(b, synced)
+	}
+	b = append(b, payload...)
+	sum := crc32.Checksum(b[6:], crc32.MakeTable(crc32.Castagnoli))
+	binary.LittleEndian.PutUint32(b, (sum>>15|sum<<17)+0xa282ead8)
+	return b
+}
+
+// TestVerifyLogOfOlderChunks: chunks of all types of a log are read, so damage is told from
+// what a crash has cut off also in a log that begins with older ones.
+func TestVerifyLogOfOlderChunks(t *testing.T) {
+	for typ := byte(chunkTypeLog); typ <= chunkTypeMax; typ++ {
+		first := logChunk(typ, 2, 0, "first")
+		whole := append(slices.Clone(first), logChunk(chunkTypeSync, 2, uint64(len(first)), "second")...)
+		if end, ok := readChunk(whole, 0); end != len(first) || !ok {
+			t.Errorf("a chunk of type %d and %d bytes: %d bytes are read, %t", typ, len(first), end, ok)
+		}
+		if err := verifyLog("log", 2, whole); err != nil {
+			t.Errorf("type %d: %v", typ, err)
+		}
+		whole[len(first)-1] ^= 1
+		var damage *store.CorruptionError
+		if err := verifyLog("log", 2, whole); !errors.As(err, &damage) || damage.Offset != 0 {
+			t.Errorf("type %d, damaged: %v", typ, err)
+		}
+		if err := verifyLog("log", 3, whole); err != nil {
+			t.Errorf("type %d, of a log that had the file before: %v", typ, err)
+		}
 	}
 }
 
