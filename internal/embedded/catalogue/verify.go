@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"strconv"
 	"strings"
 
@@ -42,10 +43,13 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Verify finds damage to the files of the catalogue in dir that Pebble
 // does not notice. A directory that is not there is fine.
-func Verify(fs vfs.FS, dir string) error {
-	names, err := fs.List(dir)
+func Verify(disk vfs.FS, dir string) error {
+	names, err := disk.List(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
-		return nil // not created yet, or opening it will say why
+		return fmt.Errorf("list %s: %w", dir, err)
 	}
 	marker, manifest := "", ""
 	for _, name := range names {
@@ -59,18 +63,18 @@ func Verify(fs vfs.FS, dir string) error {
 		if !isLog || err != nil {
 			continue
 		}
-		if err := verifyFile(fs, fs.PathJoin(dir, name), uint32(number), verifyLog); err != nil {
+		if err := verifyFile(disk, disk.PathJoin(dir, name), uint32(number), verifyLog); err != nil {
 			return err
 		}
 	}
 	if manifest == "" {
 		return nil
 	}
-	return verifyFile(fs, fs.PathJoin(dir, manifest), 0, verifyManifest)
+	return verifyFile(disk, disk.PathJoin(dir, manifest), 0, verifyManifest)
 }
 
-func verifyFile(fs vfs.FS, path string, number uint32, verify func(path string, number uint32, b []byte) error) error {
-	f, err := fs.Open(path, vfs.SequentialReadsOption)
+func verifyFile(disk vfs.FS, path string, number uint32, verify func(path string, number uint32, b []byte) error) error {
+	f, err := disk.Open(path, vfs.SequentialReadsOption)
 	if err != nil {
 		return fmt.Errorf("open catalogue: %w", err)
 	}
