@@ -55,7 +55,7 @@ func (c *checker) blockFile(number uint64, meta catalogue.File) error {
 	defer f.Close()
 	c.report.Files++
 	c.report.Bytes += f.Bytes
-	b := &blockCheck{checker: c, file: f, number: number, seen: roaring.New(), removed: roaring.New(), tally: blockfile.NewTally(f.Properties)}
+	b := newBlockCheck(c, f, number)
 	if f.Bytes != meta.Bytes {
 		b.find(f.Bytes, fmt.Sprintf("expected a file of %d bytes, got %d", meta.Bytes, f.Bytes), "the server does not start")
 	}
@@ -119,6 +119,10 @@ type blockCheck struct {
 
 	removed  *roaring.Bitmap // series that were removed, of which samples are left
 	leftover int64           // these samples
+}
+
+func newBlockCheck(c *checker, f *blockfile.File, number uint64) *blockCheck {
+	return &blockCheck{checker: c, file: f, number: number, seen: roaring.New(), removed: roaring.New(), tally: blockfile.NewTally(f.Properties)}
 }
 
 func (b *blockCheck) find(offset int64, problem, cost string) {
