@@ -307,7 +307,7 @@ func TestAffected(t *testing.T) {
 	want := []string{
 		"t0{} (kairos_string)... " + at(1000) + " to " + at(2999),
 		"t0{} (kairos_string), t1{} (kairos_string)... " + whole, // the next page may begin within t1
-		"t1{} (kairos_string)... " + whole,                     // t2 begins with the first time of the file
+		"t1{} (kairos_string)... " + whole,                       // t2 begins with the first time of the file
 		"t2{} (kairos_string)... " + whole,
 		"up to 5 series (t3{} (kairos_string), t4{} (kairos_string), t5{} (kairos_string), ...)... " + whole,
 		"t7{} (kairos_string)... " + at(1500) + " to " + at(3000),

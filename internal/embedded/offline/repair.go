@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
 	"time"
@@ -60,18 +61,18 @@ type TakenLog struct {
 //
 // takeOver brings every record of a damaged log that can be read into block files, after
 // which nothing needs the log: the store knows how.
-func Repair(ctx context.Context, fs vfs.FS, path string, o RepairOptions, takeOver func() (TakenLog, error)) (*CheckReport, error) {
+func Repair(ctx context.Context, disk vfs.FS, path string, o RepairOptions, takeOver func() (TakenLog, error)) (*CheckReport, error) {
 	if o.Say == nil {
 		o.Say = func(string) {}
 	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	report, err := checkOnce(ctx, fs, path, o)
+	report, err := checkOnce(ctx, disk, path, o)
 	if err != nil || report.Clean() {
 		return report, err
 	}
-	r := &repair{ctx: ctx, fs: fs, dir: path, options: o, takeOver: takeOver}
+	r := &repair{ctx: ctx, fs: disk, dir: path, options: o, takeOver: takeOver}
 	if err := r.plan(report); err != nil {
 		return report, err
 	}
@@ -86,11 +87,11 @@ func Repair(ctx context.Context, fs vfs.FS, path string, o RepairOptions, takeOv
 		return report, fmt.Errorf("repair the log (run it again to go on): %w", err)
 	}
 	o.Say("check again")
-	return checkOnce(ctx, fs, path, o)
+	return checkOnce(ctx, disk, path, o)
 }
 
-func checkOnce(ctx context.Context, fs vfs.FS, path string, o RepairOptions) (*CheckReport, error) {
-	d, err := Open(fs, path)
+func checkOnce(ctx context.Context, disk vfs.FS, path string, o RepairOptions) (*CheckReport, error) {
+	d, err := Open(disk, path)
 	if err != nil {
 		return nil, err
 	}
@@ -213,8 +214,8 @@ func (r *repair) nextNumber(manifest map[uint64]catalogue.File) (uint64, error) 
 	}
 	for _, dir := range []string{datadir.Blocks, datadir.Quarantine} {
 		names, err := r.fs.List(r.fs.PathJoin(r.dir, dir))
-		if err != nil && dir == datadir.Blocks {
-			return 0, fmt.Errorf("list block files: %w", err)
+		if err != nil && (dir == datadir.Blocks || !errors.Is(err, fs.ErrNotExist)) {
+			return 0, fmt.Errorf("list block files in %s: %w", dir, err)
 		}
 		for _, name := range names {
 			if n, ok := datadir.BlockNumber(name); ok {
@@ -379,8 +380,8 @@ func (r *repair) quarantine(path string, findings []Finding, result string) erro
 	return errors.Join(safefile.SyncDir(r.fs, dir), safefile.SyncDir(r.fs, r.dir))
 }
 
-func writeText(fs vfs.FS, path, text string) error {
-	f, err := fs.Create(path, vfs.WriteCategoryUnspecified)
+func writeText(disk vfs.FS, path, text string) error {
+	f, err := disk.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
@@ -397,8 +398,11 @@ func (r *repair) log() error {
 		return nil
 	}
 	for _, path := range sortedKeys(r.segments) {
-		if _, err := r.fs.Stat(path); err != nil {
-			continue // a segment that is missing
+		switch _, err := r.fs.Stat(path); {
+		case errors.Is(err, fs.ErrNotExist):
+			continue // there is nothing to copy
+		case err != nil:
+			return fmt.Errorf("find the damaged segment %s: %w", path, err)
 		}
 		if err := r.quarantine(path, r.segments[path], ""); err != nil {
 			return err
