@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"varve/internal/ingest"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -86,6 +87,50 @@ func TestLinesOfAStoreThatCreatesNoSeries(t *testing.T) {
 			}
 			if got := h.recorder.Text(); got != before {
 				t.Errorf("%s: stored\n%s\nwant\n%s", line, got, before)
+			}
+		}
+	}
+}
+
+// TestHeldLines: a line of which even one series has to wait is to be stored again, and
+// others are not.
+func TestHeldLines(t *testing.T) {
+	h := newHarness(t, func(c *ingest.Config) { c.NewSeriesBurst, c.NewSeriesPerSecond = 2, 1 })
+	lines := NewLines(h.pipeline, h.pipeline.Protocol("import"), "test")
+	line := func(names ...string) []byte {
+		var all []string
+		for _, name := range names {
+			all = append(all, `{"name":"`+name+`","tags":{"a":"b"},"datapoints":[[1,5],[2,6]]}`)
+		}
+		return []byte("[" + strings.Join(all, ",") + "]")
+	}
+	results, err := lines.Store(t.Context(), [][]byte{line("a"), line("a", "b", "c"), line("a", "b"), line("c", "d")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []Line{{Points: 2}, {Points: 4, Held: true}, {Points: 4}, {Held: true}} {
+		if got := results[i]; got.Points != want.Points || got.Held != want.Held || (len(got.Faults) > 0) != want.Held {
+			t.Errorf("line %d: %+v, want %+v", i, got, want)
+		}
+	}
+}
+
+// TestMetricThatIsNotTaken: a metric with a name that is not taken is refused once, whatever
+// else is wrong with its points.
+func TestMetricThatIsNotTaken(t *testing.T) {
+	for _, typ := range []string{"", "long", "double", "string", "unknown"} {
+		for _, value := range []string{`{}`, `[1]`, `NaN`, `"NaN"`, `true`, `"text"`, `null`, `1e400`, `""`, `5`} {
+			h := newHarness(t, nil)
+			body := `{"name":"","tags":{"a":"b"},"type":"` + typ + `","datapoints":[[1,` + value + `],[2,` + value + `]]}`
+			if typ == "" {
+				body = strings.Replace(body, `"type":"",`, "", 1)
+			}
+			w := h.post(body)
+			if got := errorsOf(t, w); w.Code != 400 || len(got) != 1 || !strings.Contains(got[0], "name") {
+				t.Errorf("%s: %d, %q", body, w.Code, got)
+			}
+			if got := h.recorder.Text(); got != "" {
+				t.Errorf("%s: stored %s", body, got)
 			}
 		}
 	}
