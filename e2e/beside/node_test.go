@@ -176,7 +176,7 @@ func startBoth(t *testing.T) (varve, kairos *node) {
 		Cassandra: []string{address}, Keyspace: config.Keyspace, CompactStorage: true, TagIndex: `["*"]`,
 	})
 	s := process.Start(t, t.TempDir(), "--store=cassandra", "--cassandra-hosts="+address, "--cassandra-keyspace="+config.Keyspace,
-		"--cassandra-spool-linger=200ms", "--tune=cassandra.read.chunk_cache_age=1s", "--tune=cassandra.read.postings_cache_age=1s",
+		"--cassandra-spool-linger=200ms", "--tune=cassandra.read.postings_cache_age=1s",
 		"--tune=cassandra.write.index_refresh=2s", "--cassandra-write-tag-index=include all")
 	t.Cleanup(func() {
 		if t.Failed() {

@@ -136,7 +136,7 @@ func lastOf(points [][2]int64) (ms int64) {
 
 // start starts Varve on the keyspace.
 func (j *journey) start() (*process.Server, client) {
-	s := process.Start(j.t, j.dir, append([]string{"--cassandra-spool-linger=200ms", "--tune=cassandra.read.chunk_cache_age=1s",
+	s := process.Start(j.t, j.dir, append([]string{"--cassandra-spool-linger=200ms",
 		"--tune=cassandra.read.postings_cache_age=1s", "--tune=rollups.retry_interval=1s"}, j.flags...)...)
 	c := client{"Varve", "http://" + s.HTTP}
 	err := process.Until(j.t.Context(), "Varve opens the keyspace", func() (bool, error) {

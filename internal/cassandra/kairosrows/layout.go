@@ -100,6 +100,7 @@ type opened struct {
 func (k *opened) begin(s Settings, o layout.Options) (err error) {
 	k.reader, err = read.New(k.Keyspace, s.Read, read.Options{
 		Registerer: o.Registerer, Uncovered: func(p rowkey.Partition) { k.coverer.Ask(p) },
+		KairosDB: func(ctx context.Context) (bool, error) { return k.deleter.KairosDBRuns(ctx) },
 	})
 	if err != nil {
 		return err

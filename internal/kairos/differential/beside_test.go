@@ -91,17 +91,17 @@ func startBeside(t *testing.T, kind shared) *pair {
 	return p
 }
 
-// believed is how long Varve believes what it has read of a keyspace that KairosDB changes, too.
+// believed is how long Varve believes names and tags that it has read of a keyspace that
+// KairosDB changes, too.
 const believed = time.Second
 
-// openShared opens Varve's store over the keyspace. What it keeps of finished
-// rows it believes for a short time only, since KairosDB does not tell what it
-// changes there.
+// openShared opens Varve's store over the keyspace. What it keeps of names and tags it
+// believes for a short time only, since KairosDB does not tell what it deletes there.
 func openShared(t *testing.T, config cql.Config, kind shared) *cassandra.Store {
 	c, rows := cassandra.DefaultConfig(), kairosrows.DefaultSettings()
 	c.Config = config
 	c.Spool.Linger = 20 * time.Millisecond
-	rows.Read.ChunkCacheAge, rows.Read.PostingsCacheAge = believed/2, believed
+	rows.Read.PostingsCacheAge = believed
 	if kind.kairos.TagIndex != "" {
 		rows.Write.TagIndex = []string{"include all"}
 	}

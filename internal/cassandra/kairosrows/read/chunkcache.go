@@ -23,7 +23,8 @@ import (
 // possible.
 //
 // Other processes may write into a finished row, or delete from it. Their changes
-// become visible when the entry expires. It expires at its greatest age, or when it
+// become visible when the entry expires, or to a reader that wants a younger one: see
+// Look.chunkAge. It expires at its greatest age, or when it
 // has been cached for as long as the row had been unchanged when it was read: if
 // another process fills in old samples, a slice is cached for seconds only. Changes
 // by this process remove the row's entries at once. They also keep out a slice that
@@ -79,9 +80,10 @@ func newChunkCache(maxBytes int64, maxAge time.Duration, now func() time.Time, s
 // cacheKey names a row, or one half of a legacy row.
 func cacheKey(key []byte, f Form) string { return string(append(key[:len(key):len(key)], byte(f))) }
 
-// get returns the entry that holds all of the slice, nil if there is none.
-func (c *chunkCache) get(key string, s slice) *chunkEntry {
-	if c.maxBytes <= 0 {
+// get returns the entry that holds all of the slice and is younger than age, nil if
+// there is none.
+func (c *chunkCache) get(key string, s slice, age time.Duration) *chunkEntry {
+	if c.maxBytes <= 0 || age <= 0 {
 		return nil
 	}
 	now := c.now()
@@ -93,7 +95,7 @@ func (c *chunkCache) get(key string, s slice) *chunkEntry {
 		switch {
 		case c.expired(e, now):
 			c.removeLocked(at)
-		case e.has(s):
+		case e.has(s) && now.Sub(e.readAt) < age:
 			c.recent.MoveToFront(at)
 			c.hits.Inc()
 			return e

@@ -36,7 +36,7 @@ func TestChunkCache(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	there := func(s slice) bool { return c.get(cacheKey(key, Typed), s) != nil }
+	there := func(s slice) bool { return c.get(cacheKey(key, Typed), s, time.Minute) != nil }
 	nothing := func(*chunkRecorder) {}
 
 	put(nothing)
@@ -45,7 +45,7 @@ func TestChunkCache(t *testing.T) {
 			t.Errorf("%+v of %+v: %v", s, whole, !want)
 		}
 	}
-	if c.get(cacheKey(key, LegacyLong), whole) != nil {
+	if c.get(cacheKey(key, LegacyLong), whole, time.Minute) != nil {
 		t.Error("another form of the row has it too")
 	}
 	c.forget(key)

@@ -11,7 +11,7 @@ import (
 type Config struct {
 	PostingsCacheBytes units.Bytes   `yaml:"postings_cache_bytes" doc:"Memory for row keys that queries have found. They are read again only if Cassandra says that they changed."`
 	ChunkCacheBytes    units.Bytes   `yaml:"chunk_cache_bytes" doc:"Memory for compressed samples of finished rows that queries have read twice. 0 turns the cache off."`
-	KairosDBLag        time.Duration `yaml:"kairosdb_lag" doc:"How long cached row keys are used after Cassandra says that KairosDB nodes have added new ones. 0 reads the new ones at once. A longer time saves rereading all row keys where KairosDB nodes keep adding some."`
+	KairosDBLag        time.Duration `yaml:"kairosdb_lag" doc:"While KairosDB nodes run: for how long queries may miss what these nodes have just written, namely new series, and late points and deletes in finished rows. 0 misses nothing. A longer time saves rereading row keys and finished rows."`
 	CoverRate          int           `yaml:"cover_rate" doc:"Row keys written by KairosDB that Varve adds to its inverted index per second, in the background. 0 adds none."`
 
 	// Constants; tests and benchmarks change them by --tune.
@@ -21,7 +21,8 @@ type Config struct {
 	PostingsCacheAge time.Duration `tune:"postings_cache_age"`
 	// ChunkCacheAge is how long samples of finished rows are answered from memory. A row
 	// stays cached for at most as long as it had been unchanged when it was read. Writes and
-	// deletes by other nodes become visible there after at most this time.
+	// deletes by other servers become visible there after at most this time, and those by
+	// KairosDB nodes after KairosDBLag.
 	ChunkCacheAge time.Duration `tune:"chunk_cache_age"`
 	FinishedAfter time.Duration `tune:"finished_after"` // the end of a row, when it counts as finished
 	IndexReads    int           `tune:"index_reads"`    // of index partitions that one query makes at once, 1 to 256

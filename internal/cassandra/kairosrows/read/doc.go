@@ -15,6 +15,7 @@
 //   - What this process has written or removed is seen by all later requests: nothing
 //     that was loaded before is kept after RowChanged and RowKeysChanged.
 //   - What others write is seen as soon as varve_row_state or row_keys.mtime tells, but
-//     for Config.KairosDBLag; what these do not tell, within the ages of the caches.
+//     for Config.KairosDBLag; what these do not tell, within the ages of the caches. Samples
+//     that KairosDB nodes write are seen at once, but for Config.KairosDBLag.
 //   - All caches are bounded, and a Look by what matches.
 package read

@@ -20,6 +20,7 @@ type Look struct {
 	slots  chan struct{} // index reads in flight
 	trace  counters
 	lag    time.Duration // Config.KairosDBLag, 0 for who must see all there is
+	beside once[bool]    // whether KairosDB nodes may write meanwhile
 
 	mu         sync.Mutex
 	states     map[rowkey.Span]*once[[]rowkey.RowTime]
@@ -33,6 +34,24 @@ func (r *Reader) Look() *Look {
 		reader: r, lag: r.config.KairosDBLag, slots: make(chan struct{}, r.config.IndexReads),
 		states: map[rowkey.Span]*once[[]rowkey.RowTime]{}, legacy: map[rowkey.Span]*once[[]legacyRow]{}, partitions: map[rowkey.Partition]*partition{},
 	}
+}
+
+// chunkAge is how old copies of finished rows may be. KairosDB nodes write late samples
+// into them and delete, and tell nobody: while one runs, its own clients see that at once,
+// so copies may be as old as row keys that they have added, and no older.
+func (l *Look) chunkAge(ctx context.Context) time.Duration {
+	age := l.reader.config.ChunkCacheAge
+	if age <= 0 {
+		return 0
+	}
+	beside, _ := l.beside.get(ctx, func() (bool, error) {
+		run, err := l.reader.kairosDB(ctx)
+		return run || err != nil, ctx.Err()
+	})
+	if beside || ctx.Err() != nil {
+		age = min(age, l.lag)
+	}
+	return age
 }
 
 func (l *Look) query(ctx context.Context, st *cql.Statement, args ...any) *cql.Rows {

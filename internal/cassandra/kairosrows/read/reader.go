@@ -28,6 +28,7 @@ type Reader struct {
 	givenUp  givenUp
 
 	uncovered     func(rowkey.Partition)
+	kairosDB      func(context.Context) (bool, error)
 	ordered       bool // Cassandra keeps tags in one order, so that row keys can be looked for by them
 	badLegacyKeys prometheus.Counter
 	answered      *prometheus.CounterVec
@@ -42,6 +43,10 @@ type Options struct {
 	// Uncovered is called with partitions that a lookup would have asked the inverted
 	// index for, had that held all of their row keys.
 	Uncovered func(rowkey.Partition)
+
+	// KairosDB reports whether KairosDB nodes may write into the keyspace. It is called
+	// once by each Look that reads finished rows. nil: none may.
+	KairosDB func(context.Context) (bool, error)
 }
 
 // New returns a Reader of ks. config must be valid. Close must be called.
@@ -52,10 +57,13 @@ func New(ks *schema.Keyspace, config Config, o Options) (*Reader, error) {
 	if o.Uncovered == nil {
 		o.Uncovered = func(rowkey.Partition) {}
 	}
+	if o.KairosDB == nil {
+		o.KairosDB = func(context.Context) (bool, error) { return false, nil }
+	}
 	set := collectors.Named("varve_cassandra_")
 	r := &Reader{
-		uncovered: o.Uncovered,
-		config:    config, ks: ks, now: o.Now,
+		uncovered: o.Uncovered, kairosDB: o.KairosDB,
+		config: config, ks: ks, now: o.Now,
 		chunks:        newChunkCache(int64(config.ChunkCacheBytes), config.ChunkCacheAge, o.Now, set),
 		postings:      newPostingsCache(int64(config.PostingsCacheBytes), o.Now, set),
 		badLegacyKeys: set.Counter("bad_legacy_keys_total", "Rows of row_key_index that hold no row key and were passed by."),

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/chunk"
@@ -204,9 +205,8 @@ func (c *RowCursor) open() error {
 	if err != nil {
 		return err
 	}
-	finished := reader.finished(c.row)
-	if finished {
-		if e := reader.chunks.get(cacheKey(key, c.row.Form), c.slice); e != nil {
+	if age := c.chunkAge(); age > 0 {
+		if e := reader.chunks.get(cacheKey(key, c.row.Form), c.slice, age); e != nil {
 			c.look.trace.cachedRows.Add(1)
 			c.entries = e.in(c.slice.within, c.o.Descending)
 			return nil
@@ -217,6 +217,14 @@ func (c *RowCursor) open() error {
 	}
 	c.query(key)
 	return nil
+}
+
+// chunkAge is how old a copy of the row may be, 0 if the row must be read.
+func (c *RowCursor) chunkAge() time.Duration {
+	if !c.look.reader.finished(c.row) {
+		return 0
+	}
+	return c.look.chunkAge(c.ctx)
 }
 
 func (c *RowCursor) query(key []byte) {
