@@ -433,6 +433,42 @@ func TestBackupsAreBounded(t *testing.T) {
 	}
 }
 
+// TestBackupsLeaveEachOther: whatever backups are called, one does not take another away. One
+// that a crash has ended goes with the next, also if that has another name; one that
+// another server makes in the same directory stays.
+func TestBackupsLeaveEachOther(t *testing.T) {
+	ctx, mem := context.Background(), vfs.NewMem()
+	s := mustOpen(t, mem, quietConfig("fsync"))
+	defer s.Close()
+	have := func(names ...string) {
+		t.Helper()
+		got, err := mem.List(s.BackupDir())
+		slices.Sort(got)
+		if err != nil || !slices.Equal(got, names) {
+			t.Errorf("%q, %v, want %q", got, err, names)
+		}
+	}
+	for _, name := range []string{"a.tmp", "a", "a.tmp.tmp"} {
+		_, err := s.Backup(ctx, name)
+		s.must(t, err)
+	}
+	have("a", "a.tmp", "a.tmp.tmp")
+	path := func(name string) string { return mem.PathJoin(s.BackupDir(), name) }
+	for _, name := range []string{".unfinished-dead", ".unfinished-other"} {
+		s.must(t, mem.MkdirAll(mem.PathJoin(path(name), datadir.Blocks), 0o755))
+	}
+	other, err := datadir.Lock(mem, path(".unfinished-other"))
+	s.must(t, err)
+	defer other.Close()
+	_, err = s.Backup(ctx, "b")
+	s.must(t, err)
+	have(".unfinished-other", "a", "a.tmp", "a.tmp.tmp", "b")
+	if _, err := s.Backup(ctx, "other"); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("a backup of the same name beside it: %v", err)
+	}
+	have(".unfinished-other", "a", "a.tmp", "a.tmp.tmp", "b")
+}
+
 func isInput(err error) bool {
 	input := (*store.InputError)(nil)
 	return errors.As(err, &input)

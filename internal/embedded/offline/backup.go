@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"regexp"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -29,8 +30,10 @@ type BackupReport struct {
 }
 
 const (
-	unfinished   = ".tmp" // ends the name of a backup that is being made
-	backupDigits = 100    // longest name
+	// unfinished begins the name of a backup that is being made. No finished one has such
+	// a name, see backupName.
+	unfinished   = ".unfinished-"
+	backupDigits = 100 // longest name
 
 	// MaxBackups bounds what requests for backups leave on the disk. Hard links
 	// keep the space of files that the store has given up.
@@ -75,17 +78,17 @@ func Backup(ctx context.Context, disk vfs.FS, parent, name string, source Backup
 		dir:    disk.PathJoin(parent, name),
 		report: &BackupReport{Series: source.Series},
 	}
-	b.tmp, b.report.Dir = b.dir+unfinished, b.dir
+	b.tmp, b.report.Dir = disk.PathJoin(parent, unfinished+name), b.dir
 	if _, err := disk.Stat(b.dir); err == nil {
 		return nil, &store.InputError{Reason: fmt.Sprintf("backup %s: %s exists; choose another name, or remove it", name, b.dir)}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("backup %s: %w", name, err)
 	}
-	if err := b.room(); err != nil {
+	if err := errors.Join(b.removeUnfinished(), b.room()); err != nil {
 		return nil, fmt.Errorf("backup %s: %w", name, err)
 	}
 	if err := b.run(); err != nil {
-		return nil, errors.Join(fmt.Errorf("backup %s: %w", name, source.Explain(err)), disk.RemoveAll(b.tmp))
+		return nil, fmt.Errorf("backup %s: %w", name, source.Explain(err))
 	}
 	return b.report, nil
 }
@@ -103,6 +106,36 @@ type backup struct {
 
 func (b *backup) path(name string) string { return b.fs.PathJoin(b.tmp, name) }
 
+// removeUnfinished removes the backups that a crash has ended. Each would keep the space of
+// the block files that it links, for ever. One that is locked is being made by another
+// server, which has the same directory for its backups.
+func (b *backup) removeUnfinished() error {
+	names, err := b.fs.List(b.parent)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !strings.HasPrefix(name, unfinished) {
+			continue
+		}
+		dir := b.fs.PathJoin(b.parent, name)
+		lock, err := datadir.Lock(b.fs, dir)
+		if errors.As(err, new(*datadir.LockedError)) {
+			continue
+		}
+		if err == nil {
+			err = errors.Join(b.fs.RemoveAll(dir), lock.Close())
+		}
+		if err != nil {
+			return fmt.Errorf("remove a backup that was never completed: %w", err)
+		}
+	}
+	return nil
+}
+
 // room refuses one backup too many.
 func (b *backup) room() error {
 	names, err := b.fs.List(b.parent)
@@ -118,35 +151,60 @@ func (b *backup) room() error {
 	return nil
 }
 
+// run makes the backup while it holds the lock of the unfinished one, see removeUnfinished.
+// A lock that another server holds leaves that server's backup alone.
 func (b *backup) run() error {
-	if err := b.fs.RemoveAll(b.tmp); err != nil { // of a backup that a crash ended
+	if err := b.fs.MkdirAll(b.tmp, 0o750); err != nil {
 		return err
 	}
+	lock, err := datadir.Lock(b.fs, b.tmp)
+	if err != nil {
+		return err
+	}
+	made, err := b.fill()
+	// The finished backup has no lock file: Windows renames no directory in which a file is open.
+	err = errors.Join(err, lock.Close(), b.fs.Remove(b.path(datadir.LockFile)))
+	if err == nil {
+		err = b.publish(made)
+	}
+	if err != nil {
+		return errors.Join(err, b.fs.RemoveAll(b.tmp))
+	}
+	return nil
+}
+
+// fill makes the content of the backup and returns its directories.
+func (b *backup) fill() (made []string, err error) {
 	for _, dir := range []string{b.path(datadir.Blocks), b.path(datadir.Log)} {
 		if err := b.fs.MkdirAll(dir, 0o750); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if err := b.source.Checkpoint(); err != nil {
-		return err
+		return nil, err
 	}
 	files, release, err := b.source.Pin(b.path(datadir.Catalogue), b.log)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer release()
 	for _, f := range files {
 		if err := b.blockFile(f); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	made := []string{b.path(datadir.Blocks), b.path(datadir.Log), b.path(datadir.Catalogue)}
+	made = []string{b.path(datadir.Blocks), b.path(datadir.Log), b.path(datadir.Catalogue)}
 	for name, copyTo := range b.source.Beside {
 		if err := copyTo(b.path(name)); err != nil {
-			return err
+			return nil, err
 		}
 		made = append(made, b.path(name))
 	}
+	return made, nil
+}
+
+// publish makes the names in the directories durable, and then gives the backup its own.
+func (b *backup) publish(made []string) error {
 	for _, dir := range append(made, b.tmp) {
 		if err := safefile.SyncDir(b.fs, dir); err != nil {
 			return err
