@@ -27,6 +27,7 @@ func (k *Keyspaces) View(ctx context.Context) (store.View, error) {
 
 var (
 	_ store.PartialView = (*keyspacesView)(nil)
+	_ store.CurrentView = (*keyspacesView)(nil)
 	_ store.Tracer      = (*keyspacesView)(nil)
 )
 
@@ -96,6 +97,13 @@ func (v *keyspacesView) Names(ctx context.Context, q store.NamesQuery) ([]string
 func (v *keyspacesView) AllowPartial() {
 	for _, one := range v.views {
 		one.AllowPartial()
+	}
+}
+
+// ReadCurrent implements store.CurrentView.
+func (v *keyspacesView) ReadCurrent() {
+	for _, one := range v.views {
+		one.ReadCurrent()
 	}
 }
 

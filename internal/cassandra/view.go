@@ -34,7 +34,10 @@ func (s *Store) View(ctx context.Context) (store.View, error) {
 	return v, nil
 }
 
-var _ store.PartialView = (*view)(nil)
+var (
+	_ store.PartialView = (*view)(nil)
+	_ store.CurrentView = (*view)(nil)
+)
 
 // A view is one consistent look at spool and keyspaces.
 type view struct {
@@ -276,6 +279,15 @@ func (v *view) eachKeyspace(ctx context.Context, some []*keyspace, r model.TimeR
 
 // AllowPartial implements store.PartialView.
 func (v *view) AllowPartial() { v.partial.Store(true) }
+
+// ReadCurrent implements store.CurrentView.
+func (v *view) ReadCurrent() {
+	for _, k := range v.keyspaces {
+		if k.look != nil {
+			k.look.Current()
+		}
+	}
+}
 
 // Missing implements store.PartialView.
 func (v *view) Missing() error {

@@ -21,6 +21,9 @@ type Request struct {
 	// Partial lets the store answer without parts that are unavailable: see
 	// Session.Missing.
 	Partial bool
+
+	// Current has the store read what is stored now: see store.CurrentView.
+	Current bool
 }
 
 // A Session is one running request: it has a place among the running queries, a
@@ -67,7 +70,11 @@ func (e *Engine) Begin(ctx context.Context, q Request) (*Session, error) {
 	waited := time.Since(asked)
 	s := e.newSession(ctx, q)
 	s.trace.wait.Store(int64(waited))
-	view, err := e.store.View(s.ctx)
+	open := e.store.View
+	if q.Current {
+		open = func(ctx context.Context) (store.View, error) { return store.OpenCurrent(ctx, e.store) }
+	}
+	view, err := open(s.ctx)
 	if err != nil {
 		err = s.Cause(err)
 		s.Close(err)

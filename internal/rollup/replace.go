@@ -140,7 +140,7 @@ func (o *output) lookUp(ctx context.Context, destinations []*destination) (err e
 	if len(destinations) == 0 {
 		return nil
 	}
-	view, err := o.scheduler.store.View(ctx)
+	view, err := store.OpenCurrent(ctx, o.scheduler.store)
 	if err != nil {
 		return err
 	}
@@ -230,7 +230,7 @@ func (o *output) replace(ctx context.Context, destinations []*destination) error
 // outdated finds out what is to be deleted. There are at most two deletions for each
 // point of the flush, and one for each destination.
 func (o *output) outdated(ctx context.Context, destinations []*destination) (deletions []store.Deletion, err error) {
-	view, err := o.scheduler.store.View(ctx)
+	view, err := store.OpenCurrent(ctx, o.scheduler.store)
 	if err != nil {
 		return nil, err
 	}

@@ -59,6 +59,7 @@ func (s *Scheduler) newPass(t *task, r *rollup, k int, names map[name]int) (*pas
 	}
 	p.request.Metrics = []agg.MetricQuery{metric}
 	p.request.Text, p.request.Client = string(r.query), "roll-up task "+t.id
+	p.request.Current = true // no later run computes a bucket again for what other servers had stored before this one
 	p.cut(&metric)
 	if r.zone != nil {
 		p.request.Zone = r.zone

@@ -67,7 +67,7 @@ func (p *pass) renewal(ctx context.Context, from, until int64) (r *renewal, arou
 	if step == 0 {
 		return nil, around, nil
 	}
-	view, err := p.scheduler.store.View(ctx)
+	view, err := store.OpenCurrent(ctx, p.scheduler.store)
 	if err != nil {
 		return nil, around, err
 	}
@@ -165,7 +165,7 @@ type thinnedSpan struct {
 // thinnedSpans returns the thinned-out ranges of the results with these tags, by time, and the
 // series of these results.
 func (o *output) thinnedSpans(ctx context.Context, tags model.Tags) (all []thinnedSpan, stored []model.Series, err error) {
-	view, err := o.scheduler.store.View(ctx)
+	view, err := store.OpenCurrent(ctx, o.scheduler.store)
 	if err != nil {
 		return nil, nil, err
 	}

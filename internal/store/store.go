@@ -164,6 +164,28 @@ type PartialView interface {
 	Missing() error
 }
 
+// A CurrentView is a View that may remember what earlier views have read, although other
+// processes have changed it since. Not every View is one.
+type CurrentView interface {
+	// ReadCurrent makes the view read what is stored now. It is called before all other
+	// methods. Samples that other processes have acknowledged and not stored yet are not in
+	// the view in any case.
+	ReadCurrent()
+}
+
+// OpenCurrent opens a view of what is stored now, for who stores what follows from it, or
+// copies it: what such a reader misses is missed for good.
+func OpenCurrent(ctx context.Context, s Viewer) (View, error) {
+	view, err := s.View(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if v, ok := As[CurrentView](view); ok {
+		v.ReadCurrent()
+	}
+	return view, nil
+}
+
 // A Tracer is a View that can say what it has done so far. Not every View is one.
 type Tracer interface {
 	// Trace returns counts by name, always in the same order. Names are in

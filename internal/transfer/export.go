@@ -82,7 +82,7 @@ func export(ctx context.Context, s store.Viewer, metric string, within model.Tim
 			err = fmt.Errorf("export %s: %w", metric, err)
 		}
 	}()
-	view, err := s.View(ctx)
+	view, err := store.OpenCurrent(ctx, s)
 	if err != nil {
 		return n, err
 	}

@@ -23,14 +23,17 @@ func TestLateSamplesOfOthers(t *testing.T) {
 	b := keyspacetest.New(t, keyspacetest.OwnKeyspace(), "")
 	b.ExecNow("INSERT INTO service_index (service, service_key, key, value, mtime) VALUES ('_Hosts', 'Active', 'guid', 'kairos1', now())")
 	for name, test := range map[string]struct {
-		nodes string
-		lag   time.Duration
-		seen  bool
+		nodes   string
+		lag     time.Duration
+		current bool
+		seen    bool
 	}{
-		"no node":          {remove.NodesNo, 0, false},
-		"a node that runs": {remove.NodesAuto, 0, true},
-		"nodes elsewhere":  {remove.NodesYes, 0, true},
-		"lag":              {remove.NodesYes, time.Minute, false},
+		"no node":          {remove.NodesNo, 0, false, false},
+		"no node, current": {remove.NodesNo, 0, true, true},
+		"a node that runs": {remove.NodesAuto, 0, false, true},
+		"nodes elsewhere":  {remove.NodesYes, 0, false, true},
+		"lag":              {remove.NodesYes, time.Minute, false, false},
+		"lag, current":     {remove.NodesYes, time.Minute, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := DefaultSettings()
@@ -61,6 +64,9 @@ func TestLateSamplesOfOthers(t *testing.T) {
 			b.ExecNow("DELETE FROM data_points WHERE key = ? AND column1 = ?", key, rowtime.ColumnBytes(0))
 
 			look := ks.Look()
+			if test.current {
+				look.Current()
+			}
 			before, after := []int64{row, row + 1, row + 2}, []int64{row + 1, row + 2, row + 7}
 			want := before
 			if test.seen {

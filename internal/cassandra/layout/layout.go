@@ -132,6 +132,10 @@ type Refusal struct {
 
 // A Look is one request's look at the index. It reads no part of the index twice.
 type Look interface {
+	// Current makes the look read what is in Cassandra now, and answer from no copy of it
+	// that an earlier look has left in memory. It is called before all other methods.
+	Current()
+
 	// Select returns the series that match and may have samples in the range. If more
 	// than the limit of sel match, it may return some of them, or a *store.LimitError.
 	Select(ctx context.Context, sel store.Selection) (Found, error)

@@ -16,6 +16,7 @@
 //     that was loaded before is kept after RowChanged and RowKeysChanged.
 //   - What others write is seen as soon as varve_row_state or row_keys.mtime tells, but
 //     for Config.KairosDBLag; what these do not tell, within the ages of the caches. Samples
-//     that KairosDB nodes write are seen at once, but for Config.KairosDBLag.
+//     that KairosDB nodes write are seen at once, but for Config.KairosDBLag, and those of
+//     anybody by a Look that is Current.
 //   - All caches are bounded, and a Look by what matches.
 package read

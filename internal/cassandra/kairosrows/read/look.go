@@ -19,7 +19,8 @@ type Look struct {
 	reader *Reader
 	slots  chan struct{} // index reads in flight
 	trace  counters
-	lag    time.Duration // Config.KairosDBLag, 0 for who must see all there is
+	lag    time.Duration // Config.KairosDBLag, 0 for a Look at what there is now
+	now    bool          // see Current
 	beside once[bool]    // whether KairosDB nodes may write meanwhile
 
 	mu         sync.Mutex
@@ -36,12 +37,15 @@ func (r *Reader) Look() *Look {
 	}
 }
 
+// Current implements layout.Look.
+func (l *Look) Current() { l.lag, l.now = 0, true }
+
 // chunkAge is how old copies of finished rows may be. KairosDB nodes write late samples
 // into them and delete, and tell nobody: while one runs, its own clients see that at once,
 // so copies may be as old as row keys that they have added, and no older.
 func (l *Look) chunkAge(ctx context.Context) time.Duration {
 	age := l.reader.config.ChunkCacheAge
-	if age <= 0 {
+	if l.now || age <= 0 {
 		return 0
 	}
 	beside, _ := l.beside.get(ctx, func() (bool, error) {
