@@ -21,7 +21,7 @@ import (
 	"varve/internal/retention"
 	"varve/internal/server"
 	"varve/internal/store"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 )
 
 // An asking store notes on whose behalf it is used.
@@ -88,7 +88,7 @@ func (v *askingView) Names(ctx context.Context, q store.NamesQuery) ([]string, b
 // TestPrincipalReachesTheStore sends points, questions and deletes over every protocol.
 // The store finds in each context on whose behalf it is asked.
 func TestPrincipalReachesTheStore(t *testing.T) {
-	s := &asking{Store: storetest.NewReference(nil), asked: map[string][]principal.Principal{}}
+	s := &asking{Store: reference.New(nil), asked: map[string][]principal.Principal{}}
 	defer s.Close()
 	c := config.Default()
 	c.DataDir, c.Server.HTTPAddr, c.Server.TelnetAddr = t.TempDir(), "127.0.0.1:0", "127.0.0.1:0"

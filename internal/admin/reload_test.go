@@ -18,7 +18,7 @@ import (
 	"varve/internal/kairos/agg"
 	"varve/internal/model"
 	"varve/internal/query"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 )
 
 // A reload applies the settings that it can and names those that need a restart.
@@ -74,7 +74,7 @@ func TestReload(t *testing.T) {
 // Limits that an operator turns in trouble are applied by a reload; what is built
 // with a setting needs a restart, and is named.
 func TestReloadOfLimits(t *testing.T) {
-	s := storetest.NewReference(nil)
+	s := reference.New(nil)
 	defer s.Close()
 	c := config.Default()
 	queries := query.New(s, c.Query, prometheus.NewRegistry(), time.Now)

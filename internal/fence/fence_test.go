@@ -10,13 +10,14 @@ import (
 	"varve/internal/model"
 	"varve/internal/principal"
 	"varve/internal/store"
+	"varve/internal/store/reference"
 	"varve/internal/store/storetest"
 )
 
 // filled returns a fenced store in which each metric has a sample with the tag t=METRIC.
 func filled(t *testing.T, metrics ...string) store.Store {
 	t.Helper()
-	s := Around(storetest.NewReference(nil))
+	s := Around(reference.New(nil))
 	t.Cleanup(func() { s.Close() })
 	var b store.Batch
 	b.Reset(s.Epoch())

@@ -11,7 +11,7 @@ import (
 
 	"varve/internal/httpapi"
 	"varve/internal/query"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 )
 
 // endless is a query that only its end by force ends in time.
@@ -97,7 +97,7 @@ func unread(t *testing.T, s *testServer) {
 func TestKillOfAnAnswerThatNobodyReads(t *testing.T) {
 	kc := DefaultConfig()
 	kc.ResponseBuffer = 1 << 10
-	s := startServerWith(t, storetest.NewReference(nil), query.DefaultConfig(), kc)
+	s := startServerWith(t, reference.New(nil), query.DefaultConfig(), kc)
 	s.fill(t, 1, 300_000)
 	unread(t, s)
 	s.do(t, "DELETE", "/api/v1/admin/killquery/"+fmt.Sprint(s.engine.Running()[0].ID), "")
@@ -109,7 +109,7 @@ func TestAnswersThatNobodyReadsKeepNoPlaces(t *testing.T) {
 	qc, kc := query.DefaultConfig(), DefaultConfig()
 	qc.MaxConcurrent, qc.MaxWait = 1, 5*time.Second
 	kc.ResponseBuffer = 1 << 10
-	s := startServerWith(t, storetest.NewReference(nil), qc, kc)
+	s := startServerWith(t, reference.New(nil), qc, kc)
 	s.fill(t, 1, 300_000)
 	unread(t, s)
 	resp, body := s.do(t, "POST", queryPath, `{"start_absolute":0,"end_absolute":1,"metrics":[{"name":"m"}]}`)
@@ -124,7 +124,7 @@ func TestSlowQueries(t *testing.T) {
 	kc.SlowQuery, kc.SlowQueriesKept = time.Nanosecond, 2
 	qc := query.DefaultConfig()
 	qc.MaxSamples = 100
-	s := startServerWith(t, storetest.NewReference(nil), qc, kc)
+	s := startServerWith(t, reference.New(nil), qc, kc)
 	s.fill(t, 1, 60)
 	for _, metrics := range []string{`{"name":"first"}`, `{"name":"m"}`, `{"name":"m"},{"name":"m"}`} {
 		s.do(t, "POST", queryPath, `{"start_absolute":0,"metrics":[`+metrics+`]}`)

@@ -15,7 +15,7 @@ import (
 
 	"varve/internal/kairos/agg"
 	"varve/internal/query"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 )
 
 // A large answer that was held back is compressed when its sending begins. Another query
@@ -23,7 +23,7 @@ import (
 func TestLargeAnswerLetsOthersHaveTheirTurn(t *testing.T) {
 	config := query.DefaultConfig()
 	config.MaxConcurrent = 1
-	engine := agg.New(query.New(storetest.NewReference(nil), config, prometheus.NewRegistry(), time.Now), nil)
+	engine := agg.New(query.New(reference.New(nil), config, prometheus.NewRegistry(), time.Now), nil)
 	run, err := engine.Start(t.Context(), agg.Query{})
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 	"varve/internal/model"
 	"varve/internal/query"
 	"varve/internal/store"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 )
 
 // fill stores n doubles, one a millisecond from 0 on, in each of `series`
@@ -96,7 +96,7 @@ func TestAppendDouble(t *testing.T) {
 func TestLargeAnswerStreams(t *testing.T) {
 	for _, encoding := range []string{"identity", "gzip"} {
 		kc := DefaultConfig()
-		s := startServerWith(t, storetest.NewReference(nil), query.DefaultConfig(), kc)
+		s := startServerWith(t, reference.New(nil), query.DefaultConfig(), kc)
 		kc.ResponseBuffer = 1000
 		small := startServerWith(t, s.store, query.DefaultConfig(), kc)
 		s.fill(t, 3, 5000)
@@ -126,7 +126,7 @@ func TestLargeAnswerStreams(t *testing.T) {
 func TestEmptyGroupsStream(t *testing.T) {
 	kc := DefaultConfig()
 	kc.ResponseBuffer = 1000
-	s := startServerWith(t, storetest.NewReference(nil), query.DefaultConfig(), kc)
+	s := startServerWith(t, reference.New(nil), query.DefaultConfig(), kc)
 	s.fill(t, 1, 2000)
 	resp, got := s.do(t, "POST", queryPath, `{"start_absolute":0,"metrics":[{"name":"m",
 		"group_by":[{"name":"time","range_size":{"value":1,"unit":"milliseconds"},"group_count":2000}],"aggregators":[{"name":"diff"}]}]}`)
@@ -139,7 +139,7 @@ func TestEmptyGroupsStream(t *testing.T) {
 func TestFailureWhileStreaming(t *testing.T) {
 	qc, kc := query.DefaultConfig(), DefaultConfig()
 	qc.MaxSamples = 9000
-	st := storetest.NewReference(nil)
+	st := reference.New(nil)
 	s := startServerWith(t, st, qc, kc)
 	s.fill(t, 2, 5000)
 	const q = `{"start_absolute":0,"metrics":[{"name":"m"}]}`
@@ -162,7 +162,7 @@ func TestFailureWhileStreaming(t *testing.T) {
 func TestOverloadSaysWhatIsShort(t *testing.T) {
 	qc := query.DefaultConfig()
 	qc.MaxConcurrent, qc.MaxQueued = 1, 0
-	s := startServerWith(t, storetest.NewReference(nil), qc, DefaultConfig())
+	s := startServerWith(t, reference.New(nil), qc, DefaultConfig())
 	run, err := s.engine.Start(context.Background(), agg.Query{})
 	if err != nil {
 		t.Fatal(err)
@@ -177,7 +177,7 @@ func TestOverloadSaysWhatIsShort(t *testing.T) {
 func TestQuerySizeIsLimited(t *testing.T) {
 	kc := DefaultConfig()
 	kc.MaxQuerySize = 100
-	s := startServerWith(t, storetest.NewReference(nil), query.DefaultConfig(), kc)
+	s := startServerWith(t, reference.New(nil), query.DefaultConfig(), kc)
 	for _, path := range []string{queryPath, queryPath + "/tags", "/api/v1/datapoints/delete"} {
 		resp, body := s.do(t, "POST", path, strings.Repeat(" ", 101))
 		if resp.StatusCode != 400 || !strings.Contains(body, "bytes of a query of 100") {

@@ -16,7 +16,7 @@ import (
 	"varve/internal/model"
 	"varve/internal/query"
 	"varve/internal/store"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 	"varve/internal/units"
 )
 
@@ -24,12 +24,12 @@ import (
 type cacheFixture struct {
 	*API
 	testing.TB
-	store *storetest.Reference
+	store *reference.Store
 	now   time.Time
 }
 
 func newCacheFixture(t testing.TB, c Config) *cacheFixture {
-	f := &cacheFixture{TB: t, store: storetest.NewReference(nil), now: time.UnixMilli(1_700_000_000_000)}
+	f := &cacheFixture{TB: t, store: reference.New(nil), now: time.UnixMilli(1_700_000_000_000)}
 	t.Cleanup(func() { f.store.Close() })
 	clock := func() time.Time { return f.now }
 	f.API = New(f.store, agg.New(query.New(f.store, query.DefaultConfig(), prometheus.NewRegistry(), clock), nil), c, "", clock)

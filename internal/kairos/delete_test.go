@@ -12,7 +12,7 @@ import (
 
 	"varve/internal/query"
 	"varve/internal/store"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 )
 
 const deletePath = "/api/v1/datapoints/delete"
@@ -154,7 +154,7 @@ func (s *heldStore) Delete(ctx context.Context, deletions ...store.Deletion) err
 func TestDeletesAtOnce(t *testing.T) {
 	qc := query.DefaultConfig()
 	qc.MaxConcurrent, qc.MaxQueued, qc.MaxWait, qc.Timeout = 1, 1, 30*time.Millisecond, 10*time.Millisecond
-	st := &heldStore{storetest.NewReference(nil), make(chan struct{}), make(chan struct{})}
+	st := &heldStore{reference.New(nil), make(chan struct{}), make(chan struct{})}
 	s := startServerWith(t, st, qc, DefaultConfig())
 	s.fill(t, 1, 1)
 	const body = `{"start_absolute":9000000000000,"end_absolute":9000000000001,"metrics":[{"name":"m"}]}`

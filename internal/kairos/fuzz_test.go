@@ -18,6 +18,7 @@ import (
 	"varve/internal/model"
 	"varve/internal/query"
 	"varve/internal/store"
+	"varve/internal/store/reference"
 	"varve/internal/store/storetest"
 )
 
@@ -41,7 +42,7 @@ func TestAwkwardQueries(t *testing.T) {
 // fuzzedAPI returns an API over plain and awkward points, with narrow limits.
 func fuzzedAPI(tb testing.TB) *API {
 	tb.Helper()
-	st := storetest.NewReference(nil)
+	st := reference.New(nil)
 	var b store.Batch
 	b.Reset(st.Epoch())
 	for _, typ := range []model.Type{model.TypeLong, model.TypeDouble, model.TypeString} {
@@ -100,7 +101,7 @@ func checkFuzzed(t *testing.T, api *API, text string, partial bool) {
 // addAwkward adds metrics whose points are at the ends of time and of numbers:
 // "times" has plain values at awkward times, "longs" and "doubles" have awkward
 // values, "all" has both. NaN and infinities are refused at the door.
-func addAwkward(tb testing.TB, st *storetest.Reference, b *store.Batch) {
+func addAwkward(tb testing.TB, st *reference.Store, b *store.Batch) {
 	tb.Helper()
 	create := func(metric string, typ model.Type) store.Ref {
 		ref, err := st.Create(tb.Context(), model.Series{Metric: metric, Tags: model.MustTags("h", "a"), Type: typ})

@@ -13,13 +13,13 @@ import (
 	"varve/internal/httpapi"
 	"varve/internal/kairos/agg"
 	"varve/internal/query"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 )
 
 // Classes that are left out answer 403, the others as ever; a query with save_as
 // writes, whatever it is called.
 func TestServerType(t *testing.T) {
-	st := storetest.NewReference(nil)
+	st := reference.New(nil)
 	defer st.Close()
 	for serverType, open := range map[string]string{
 		"ALL": "QUERY DELETE INGEST", "QUERY": "QUERY", "DELETE , QUERY": "QUERY DELETE", "INGEST": "INGEST", "QUERY,INGEST": "QUERY INGEST",

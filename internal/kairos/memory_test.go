@@ -15,7 +15,7 @@ import (
 
 	"varve/internal/kairos/agg"
 	"varve/internal/query"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 )
 
 // A slowReader takes an answer while something else happens.
@@ -141,7 +141,7 @@ func TestUnsentTextsCount(t *testing.T) {
 func TestUnfinishedBodiesLeaveRoom(t *testing.T) {
 	qc := query.DefaultConfig()
 	qc.TotalMemory = 8 << 20
-	s := startServerWith(t, storetest.NewReference(nil), qc, DefaultConfig())
+	s := startServerWith(t, reference.New(nil), qc, DefaultConfig())
 	done, leave := make(chan struct{}), []func() error{}
 	paths := []string{queryPath, queryPath + "/tags", "/api/v1/datapoints/delete", "/api/v1/metadata/s/k/n"}
 	for _, path := range paths {

@@ -7,7 +7,7 @@ import (
 
 	"varve/internal/kairos/agg"
 	"varve/internal/query"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 )
 
 // Each parameter of the names endpoints, over each store.
@@ -79,7 +79,7 @@ func TestNamesParameters(t *testing.T) {
 func TestNamesTakeAPlace(t *testing.T) {
 	qc := query.DefaultConfig()
 	qc.MaxConcurrent, qc.MaxQueued = 1, 0
-	s := startServerWith(t, storetest.NewReference(nil), qc, DefaultConfig())
+	s := startServerWith(t, reference.New(nil), qc, DefaultConfig())
 	run, err := s.engine.Start(t.Context(), agg.Query{})
 	if err != nil {
 		t.Fatal(err)

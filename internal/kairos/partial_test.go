@@ -11,13 +11,13 @@ import (
 
 	"varve/internal/query"
 	"varve/internal/store"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 )
 
 // An incomplete answer is an error unless it is asked for; then it says so, and
 // what it has is right.
 func TestPartial(t *testing.T) {
-	st := storetest.NewReference(nil)
+	st := reference.New(nil)
 	whole := startServerWith(t, st, query.DefaultConfig(), DefaultConfig())
 	whole.fill(t, 2, 5000)
 	const sum = `,"aggregators":[{"name":"sum","sampling":{"value":100,"unit":"milliseconds"}}]`
@@ -150,7 +150,7 @@ func (s halfStore) Get(context.Context, string, string, string) (store.Value, er
 // TestUnavailableHasABody: names, tags and metadata of a store that is away are 503
 // and say why.
 func TestUnavailableHasABody(t *testing.T) {
-	s := startServerWith(t, halfStore{storetest.NewReference(nil)}, query.DefaultConfig(), DefaultConfig())
+	s := startServerWith(t, halfStore{reference.New(nil)}, query.DefaultConfig(), DefaultConfig())
 	for path, body := range map[string]string{
 		"/api/v1/metricnames": "", "/api/v1/metadata/service/key/k": "",
 		"/api/v1/datapoints/query/tags": `{"start_absolute":0,"metrics":[{"name":"m"}]}`,
@@ -169,7 +169,7 @@ func TestUnavailableHasABody(t *testing.T) {
 // TestPartialStore: what can be reached is the answer, marked, if the client allows
 // that; else it is 503 with a body.
 func TestPartialStore(t *testing.T) {
-	s := startServerWith(t, halfStore{storetest.NewReference(nil)}, query.DefaultConfig(), DefaultConfig())
+	s := startServerWith(t, halfStore{reference.New(nil)}, query.DefaultConfig(), DefaultConfig())
 	s.fill(t, 1, 5)
 	const q = `{"start_absolute":0,"metrics":[{"name":"m"}]}`
 	resp, body := s.do(t, "POST", queryPath, q)

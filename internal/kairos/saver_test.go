@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"varve/internal/query"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 )
 
 // save_as keeps kinds, lets the later point of one time win, and answers faults.
@@ -79,7 +79,7 @@ func TestSaveAs(t *testing.T) {
 
 // More points than are written at once, over several groups.
 func TestSaveAsMany(t *testing.T) {
-	s := startServerWith(t, storetest.NewReference(nil), query.DefaultConfig(), DefaultConfig())
+	s := startServerWith(t, reference.New(nil), query.DefaultConfig(), DefaultConfig())
 	s.fill(t, 3, 2500)
 	s.do(t, "POST", queryPath, `{"start_absolute":0,"metrics":[{"name":"m","group_by":[{"name":"tag","tags":["h"]}],`+
 		`"aggregators":[{"name":"scale","factor":2},{"name":"save_as","metric_name":"twice"}]}]}`)

@@ -7,13 +7,13 @@ import (
 
 	"varve/internal/embedded"
 	"varve/internal/store"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 )
 
 // opener opens an empty store that the caller closes.
 type opener func(t testing.TB) store.Store
 
-func openReference(testing.TB) store.Store { return storetest.NewReference(nil) }
+func openReference(testing.TB) store.Store { return reference.New(nil) }
 
 func openEmbedded(t testing.TB) store.Store {
 	s, err := embedded.Open(vfs.NewMem(), "data", embedded.DefaultConfig(), embedded.Options{})

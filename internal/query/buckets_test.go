@@ -7,7 +7,7 @@ import (
 
 	"varve/internal/model"
 	"varve/internal/store"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 )
 
 // A store that thins out nothing shows samples where buckets alone are asked for: there are
@@ -32,12 +32,12 @@ func TestBucketsOfPlainStore(t *testing.T) {
 // downsampled is a store that has downsampled every series: it shows buckets where these alone
 // are asked for.
 type downsampled struct {
-	*storetest.Reference
+	*reference.Store
 	buckets map[model.Type][]store.Bucket
 }
 
 func (d downsampled) View(ctx context.Context) (store.View, error) {
-	v, err := d.Reference.View(ctx)
+	v, err := d.Store.View(ctx)
 	return downsampledView{v, d}, err
 }
 
@@ -74,14 +74,14 @@ func TestBucketsOfBothTypes(t *testing.T) {
 	bucket := func(start, step int64, sum float64) store.Bucket {
 		return store.Bucket{StartMS: start, StepMS: step, Aggregate: model.Aggregate{Sum: sum, Count: 1}}
 	}
-	reference := storetest.NewReference(nil)
-	t.Cleanup(func() { reference.Close() })
-	d := downsampled{reference, map[model.Type][]store.Bucket{
+	samples := reference.New(nil)
+	t.Cleanup(func() { samples.Close() })
+	d := downsampled{samples, map[model.Type][]store.Bucket{
 		model.TypeLong:   {bucket(0, 60, 1), bucket(60, 60, 2), bucket(120, 60, 3)},
 		model.TypeDouble: {bucket(0, 60, 4), bucket(60, 120, 5), bucket(180, 60, 6)},
 	}}
 	f := fixtureOver(t, d, DefaultConfig())
-	f.store = reference
+	f.store = samples
 	f.put("m", model.MustTags("h", "long"), sample{1, 1})
 	f.put("m", model.MustTags("h", "double"), sample{1, 1.5})
 	f.put("m", model.MustTags("h", "both"), sample{1, 1}, sample{1, 1.5})

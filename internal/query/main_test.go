@@ -11,7 +11,7 @@ import (
 
 	"varve/internal/model"
 	"varve/internal/store"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -20,11 +20,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fixture struct {
 	testing.TB
 	*Engine
-	store *storetest.Reference
+	store *reference.Store
 }
 
 func newFixture(t testing.TB, config Config) *fixture {
-	s := storetest.NewReference(nil)
+	s := reference.New(nil)
 	t.Cleanup(func() { s.Close() })
 	f := fixtureOver(t, s, config)
 	f.store = s

@@ -21,7 +21,7 @@ import (
 	"varve/internal/kairos/agg"
 	"varve/internal/query"
 	"varve/internal/store"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 )
 
 // A node is a scheduler that shares a store with others. Its store can be cut
@@ -108,13 +108,13 @@ func (l *link) setCut(cut bool) {
 }
 
 // nodes starts schedulers on one store.
-func nodes(t *testing.T, runs *runBook, s *storetest.Reference, change func(*Config), names ...string) (all []*node) {
+func nodes(t *testing.T, runs *runBook, s *reference.Store, change func(*Config), names ...string) (all []*node) {
 	return slowNodes(t, runs, s, nil, change, names...)
 }
 
 // slowNodes are nodes to which every access to a key-value takes time, drawn
 // from random.
-func slowNodes(t *testing.T, runs *runBook, s *storetest.Reference, random *rand.Rand, change func(*Config), names ...string) (all []*node) {
+func slowNodes(t *testing.T, runs *runBook, s *reference.Store, random *rand.Rand, change func(*Config), names ...string) (all []*node) {
 	for _, name := range names {
 		c := DefaultConfig()
 		if change != nil {
@@ -184,7 +184,7 @@ func stopAll(all []*node) {
 // when one stops, dies or is cut off.
 func TestNodesShareTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := storetest.NewReference(nil)
+		s := reference.New(nil)
 		runs := newRunBook()
 		all := nodes(t, runs, s, nil, "a", "b", "c")
 		defer stopAll(all)
@@ -230,7 +230,7 @@ func TestNodesAtOnce(t *testing.T) {
 	for round := range 10 {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(uint64(round), 0))
-			s := storetest.NewReference(nil)
+			s := reference.New(nil)
 			for i := range 5 {
 				id := fmt.Sprint("t", i)
 				if err := s.Set(t.Context(), service, configKey, id, taskJSON(id, minute, minute, "")); err != nil {
@@ -264,7 +264,7 @@ func TestNodesAtOnce(t *testing.T) {
 // known which has won, and the loser never does.
 func TestClaimAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := storetest.NewReference(nil)
+		s := reference.New(nil)
 		one := func(name string) *assignments {
 			return &assignments{values: s, node: name, host: name, now: time.Now, log: slog.New(slog.DiscardHandler), since: map[string]time.Time{}}
 		}
@@ -308,7 +308,7 @@ func TestClaimAtOnce(t *testing.T) {
 func TestBesideKairosDB(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, participate := range []bool{false, true} {
-			s := storetest.NewReference(nil)
+			s := reference.New(nil)
 			runs := newRunBook()
 			all := nodes(t, runs, s, func(c *Config) { c.Participate = participate }, "a", "b")
 			time.Sleep(time.Second)
@@ -368,7 +368,7 @@ func TestBesideKairosDB(t *testing.T) {
 // results, also if that node is started again in between.
 func TestLatePointsElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := storetest.NewReference(nil)
+		s := reference.New(nil)
 		runs := newRunBook()
 		all := nodes(t, runs, s, nil, "a", "b")
 		time.Sleep(time.Second)

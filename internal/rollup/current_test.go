@@ -8,18 +8,18 @@ import (
 
 	"varve/internal/model"
 	"varve/internal/store"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 )
 
 // A remembering store has read each series before it had samples, and answers from that,
 // except to who wants what is stored now.
 type remembering struct {
-	*storetest.Reference
+	*reference.Store
 	remembers bool
 }
 
 func (r *remembering) View(ctx context.Context) (store.View, error) {
-	now, err := r.Reference.View(ctx)
+	now, err := r.Store.View(ctx)
 	if err != nil || !r.remembers {
 		return now, err
 	}
@@ -50,8 +50,8 @@ func (empty) Close()                      {}
 // has stored is replaced, although this server remembers what was there before.
 func TestRunsSeeWhatOthersStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		front := &remembering{Reference: storetest.NewReference(nil)}
-		h := &harness{T: t, store: front.Reference, front: front}
+		front := &remembering{Store: reference.New(nil)}
+		h := &harness{T: t, store: front.Store, front: front}
 		h.restart(nil)
 		h.start()
 		defer func() { h.stop() }()

@@ -22,12 +22,12 @@ import (
 	"varve/internal/model"
 	"varve/internal/query"
 	"varve/internal/store"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 )
 
 // A faulty store asks fault before each call that reads, or that keeps a text.
 type faulty struct {
-	*storetest.Reference
+	*reference.Store
 	fault func() error
 }
 
@@ -35,42 +35,42 @@ func (f *faulty) Get(ctx context.Context, service, key, name string) (store.Valu
 	if err := f.fault(); err != nil {
 		return store.Value{}, err
 	}
-	return f.Reference.Get(ctx, service, key, name)
+	return f.Store.Get(ctx, service, key, name)
 }
 
 func (f *faulty) Set(ctx context.Context, service, key, name, text string) error {
 	if err := f.fault(); err != nil {
 		return err
 	}
-	return f.Reference.Set(ctx, service, key, name, text)
+	return f.Store.Set(ctx, service, key, name, text)
 }
 
 func (f *faulty) Unset(ctx context.Context, service, key, name string) error {
 	if err := f.fault(); err != nil {
 		return err
 	}
-	return f.Reference.Unset(ctx, service, key, name)
+	return f.Store.Unset(ctx, service, key, name)
 }
 
 func (f *faulty) Keys(ctx context.Context, service, key, prefix string) iter.Seq2[string, error] {
 	if err := f.fault(); err != nil {
 		return func(yield func(string, error) bool) { yield("", err) }
 	}
-	return f.Reference.Keys(ctx, service, key, prefix)
+	return f.Store.Keys(ctx, service, key, prefix)
 }
 
 func (f *faulty) Modified(ctx context.Context, service, key string) (time.Time, error) {
 	if err := f.fault(); err != nil {
 		return time.Time{}, err
 	}
-	return f.Reference.Modified(ctx, service, key)
+	return f.Store.Modified(ctx, service, key)
 }
 
 func (f *faulty) View(ctx context.Context) (store.View, error) {
 	if err := f.fault(); err != nil {
 		return nil, err
 	}
-	return f.Reference.View(ctx)
+	return f.Store.View(ctx)
 }
 
 // A brittle store fails at one call, of writing too, and passes all others on.
@@ -83,8 +83,8 @@ type brittle struct {
 	fails int // 0: none
 }
 
-func newBrittle(to *storetest.Reference) *brittle {
-	b := &brittle{faulty: faulty{Reference: to}}
+func newBrittle(to *reference.Store) *brittle {
+	b := &brittle{faulty: faulty{Store: to}}
 	b.fault = b.call
 	return b
 }
@@ -123,21 +123,21 @@ func (b *brittle) Create(ctx context.Context, s model.Series) (store.Ref, error)
 	if err := b.call(); err != nil {
 		return 0, err
 	}
-	return b.Reference.Create(ctx, s)
+	return b.Store.Create(ctx, s)
 }
 
 func (b *brittle) Append(ctx context.Context, batch *store.Batch) error {
 	if err := b.call(); err != nil {
 		return err
 	}
-	return b.Reference.Append(ctx, batch)
+	return b.Store.Append(ctx, batch)
 }
 
 func (b *brittle) Delete(ctx context.Context, deletions ...store.Deletion) error {
 	if err := b.call(); err != nil {
 		return err
 	}
-	return b.Reference.Delete(ctx, deletions...)
+	return b.Store.Delete(ctx, deletions...)
 }
 
 // A logText keeps a log that a test reads while its scheduler runs.
@@ -489,7 +489,7 @@ func TestStoreFailsInAHandOver(t *testing.T) {
 // another node are handed soon, not one interval of the task later.
 func TestHandingOverIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := storetest.NewReference(nil)
+		s := reference.New(nil)
 		all := nodes(t, newRunBook(), s, nil, "a", "b")
 		defer stopAll(all)
 		time.Sleep(time.Second)
@@ -522,7 +522,7 @@ func TestHandingOverIsTriedAgain(t *testing.T) {
 func TestStoreFailsBesideKairosDB(t *testing.T) {
 	for n, failed := 1, true; failed; n++ {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBrittle(storetest.NewReference(nil))
+			b := newBrittle(reference.New(nil))
 			a := &assignments{values: b, node: "varve-a", host: "a", now: time.Now, log: slog.New(slog.DiscardHandler), since: map[string]time.Time{}}
 			for range 2 {
 				if err := a.beat(t.Context(), []string{"t"}); err != nil {
@@ -573,7 +573,7 @@ func TestStoreThatComesLater(t *testing.T) {
 	for away, want := range map[time.Duration]int{5 * time.Second: 0, 35 * time.Second: 2} {
 		synctest.Test(t, func(t *testing.T) {
 			log := &logText{}
-			h := &harness{T: t, store: storetest.NewReference(nil), node: "n", log: slog.New(slog.NewTextHandler(log, nil))}
+			h := &harness{T: t, store: reference.New(nil), node: "n", log: slog.New(slog.NewTextHandler(log, nil))}
 			h.front = &late{h.store, time.Now().Add(away)}
 			h.restart(nil)
 			h.start()
@@ -588,7 +588,7 @@ func TestStoreThatComesLater(t *testing.T) {
 
 // A late store has no key-values before some time.
 type late struct {
-	*storetest.Reference
+	*reference.Store
 	from time.Time
 }
 
@@ -603,12 +603,12 @@ func (l *late) Modified(ctx context.Context, service, key string) (time.Time, er
 	if err := l.away(); err != nil {
 		return time.Time{}, err
 	}
-	return l.Reference.Modified(ctx, service, key)
+	return l.Store.Modified(ctx, service, key)
 }
 
 func (l *late) Set(ctx context.Context, service, key, name, text string) error {
 	if err := l.away(); err != nil {
 		return err
 	}
-	return l.Reference.Set(ctx, service, key, name, text)
+	return l.Store.Set(ctx, service, key, name, text)
 }

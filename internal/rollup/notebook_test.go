@@ -23,7 +23,7 @@ import (
 	"varve/internal/model"
 	"varve/internal/safefile"
 	"varve/internal/store"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 )
 
 // An outage is a store that takes points always, as one with a spool does, and
@@ -44,8 +44,8 @@ var _ downsample.Journal = (*outage)(nil)
 
 var errAway = &store.UnavailableError{Reason: "the store is away"}
 
-func newOutage(to *storetest.Reference) *outage {
-	o := &outage{faulty: faulty{Reference: to}}
+func newOutage(to *reference.Store) *outage {
+	o := &outage{faulty: faulty{Store: to}}
 	o.fault, o.keys = o.check, map[store.Ref]string{}
 	return o
 }

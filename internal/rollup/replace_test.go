@@ -13,7 +13,7 @@ import (
 	"varve/internal/kairos/agg"
 	"varve/internal/model"
 	"varve/internal/store"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 )
 
 // lastJSON is a task that keeps the last value of src of each hour in dst. by is the
@@ -122,20 +122,20 @@ func TestResultOfOtherTypeIsReplaced(t *testing.T) {
 // A forgetful store knows no series but those that it was asked to create: others
 // have written the rest.
 type forgetful struct {
-	*storetest.Reference
+	*reference.Store
 	created map[string]bool // keys
 }
 
 func (f *forgetful) Create(ctx context.Context, s model.Series) (store.Ref, error) {
 	f.created[string(s.AppendKey(nil))] = true
-	return f.Reference.Create(ctx, s)
+	return f.Store.Create(ctx, s)
 }
 
 func (f *forgetful) Lookup(key []byte) (store.Ref, bool) {
 	if !f.created[string(key)] {
 		return 0, false
 	}
-	return f.Reference.Lookup(key)
+	return f.Store.Lookup(key)
 }
 
 // Groups that differ in more than tags are stored under one name, where the later

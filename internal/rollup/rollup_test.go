@@ -32,6 +32,7 @@ import (
 	"varve/internal/model"
 	"varve/internal/query"
 	"varve/internal/store"
+	"varve/internal/store/reference"
 	"varve/internal/store/storetest"
 	"varve/internal/units"
 	"varve/internal/units/unitstest"
@@ -43,7 +44,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // clock stands still unless everybody waits.
 type harness struct {
 	*testing.T
-	store     *storetest.Reference
+	store     *reference.Store
 	front     front // what all others take for the store; nil: store
 	node      string
 	notes     vfs.FS // of the node; nil: notes are in the store
@@ -63,7 +64,7 @@ type front interface {
 }
 
 func newHarness(t *testing.T) *harness {
-	h := &harness{T: t, store: storetest.NewReference(nil)}
+	h := &harness{T: t, store: reference.New(nil)}
 	h.restart(nil)
 	return h
 }
@@ -983,7 +984,7 @@ func FuzzTask(f *testing.F) {
 	f.Add([]byte(taskJSON("t", hour, minute, `,"ttl":5,"time_zone":"UTC"`)))
 	f.Add([]byte(`{"name":"n","execution_interval":null,"rollups":[{}]}`))
 	f.Add([]byte(`{"id":{},"id":"a","name":["x"]}`))
-	s := storetest.NewReference(nil)
+	s := reference.New(nil)
 	registry := prometheus.NewRegistry()
 	api := kairos.New(s, agg.New(query.New(s, query.DefaultConfig(), registry, time.Now), nil), kairos.DefaultConfig(), "test", time.Now)
 	f.Fuzz(func(t *testing.T, body []byte) {

@@ -26,13 +26,13 @@ import (
 	"varve/internal/safefile"
 	"varve/internal/spool"
 	"varve/internal/store"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 	"varve/internal/units"
 )
 
 // A far is the remote store of spools: key-values, and the times that it has taken.
 type far struct {
-	values *storetest.Reference
+	values *reference.Store
 	mu     sync.Mutex
 	times  map[int64]bool
 
@@ -42,7 +42,7 @@ type far struct {
 }
 
 func newFar() *far {
-	return &far{values: storetest.NewReference(nil), times: map[int64]bool{}, refused: map[int64]bool{}}
+	return &far{values: reference.New(nil), times: map[int64]bool{}, refused: map[int64]bool{}}
 }
 
 // A spooled is a process that writes through a spool. Once it is dead, it changes nothing

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"varve/internal/store"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 )
 
 // A watched store tells of each look at who runs a task.
@@ -29,7 +29,7 @@ func (w *watched) Get(ctx context.Context, of, key, name string) (store.Value, e
 // on: not before it has looked, either.
 func TestNodeThatStoodStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := storetest.NewReference(nil)
+		s := reference.New(nil)
 		one := func(name string) *assignments {
 			return &assignments{values: s, node: name, host: name, now: time.Now, log: slog.New(slog.DiscardHandler), since: map[string]time.Time{}}
 		}
@@ -71,7 +71,7 @@ func TestNodeThatStoodStill(t *testing.T) {
 // A node that stood still and finds the task its own goes on at once.
 func TestNodeThatNobodyMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := storetest.NewReference(nil)
+		s := reference.New(nil)
 		a := &assignments{values: s, node: "varve-a", host: "a", now: time.Now, log: slog.New(slog.DiscardHandler), since: map[string]time.Time{}}
 		for range 5 {
 			if err := a.beat(t.Context(), []string{"t"}); err != nil {
@@ -93,7 +93,7 @@ func TestNodeThatNobodyMissed(t *testing.T) {
 // computed since, and the status stays the other one's.
 func TestResultsAfterAStandstill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := storetest.NewReference(nil)
+		s := reference.New(nil)
 		runs := newRunBook()
 		all := nodes(t, runs, s, nil, "a")
 		time.Sleep(time.Second)

@@ -23,7 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/httpapi"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 )
 
 // A running is a server under test.
@@ -779,7 +779,7 @@ func TestTelnetIsServedAndDrained(t *testing.T) {
 func TestHealth(t *testing.T) {
 	fault := errors.New("disk full")
 	var failing error
-	reference := storetest.NewReference(nil)
+	reference := reference.New(nil)
 	s := start(t, func(o *Options) {
 		o.Checks = []Check{QueryCheck(reference), {Name: "Datastore-Write", Run: func(context.Context) error { return failing }, Quiet: true}}
 	})

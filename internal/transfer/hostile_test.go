@@ -16,7 +16,7 @@ import (
 
 	"varve/internal/model"
 	"varve/internal/store"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 )
 
 // A viewCounter counts views that are open.
@@ -58,7 +58,7 @@ func put(t *testing.T, s store.Store, metric string, typ model.Type, add func(b 
 
 // Every view of an export is closed, also when writing the export fails.
 func TestExportClosesItsViews(t *testing.T) {
-	s := storetest.NewReference(nil)
+	s := reference.New(nil)
 	for _, metric := range []string{"a", "b", "c"} {
 		put(t, s, metric, model.TypeLong, func(b *store.Batch, ref store.Ref) { b.AddLong(ref, 1, 1, 0) })
 	}
@@ -86,7 +86,7 @@ func (brokenWriter) Write([]byte) (int, error) { return 0, errBroken }
 // An export stops at the next series once its client has left, also if the series
 // have no samples in the range.
 func TestExportStopsWithItsClient(t *testing.T) {
-	s := storetest.NewReference(nil)
+	s := reference.New(nil)
 	for i := range 5 {
 		ref, err := s.Create(context.Background(), model.Series{Metric: "m", Tags: model.MustTags("h", fmt.Sprint(i)), Type: model.TypeLong})
 		if err != nil {
@@ -128,7 +128,7 @@ func (v emptyView) Read(_ context.Context, s store.Series, o store.ReadOptions) 
 
 // Values of a known type that its JSON cannot hold are exported as they are.
 func TestValuesBeyondTheirType(t *testing.T) {
-	from, to := storetest.NewReference(nil), storetest.NewReference(nil)
+	from, to := reference.New(nil), reference.New(nil)
 	put(t, from, "c", model.TypeComplex, func(b *store.Batch, ref store.Ref) {
 		b.AddBytes(ref, 1, []byte{1, 2, 3}, 0)
 		b.AddBytes(ref, 2, bytes.Repeat([]byte{0xff}, 16), 0) // NaN
@@ -151,7 +151,7 @@ func TestValuesBeyondTheirType(t *testing.T) {
 
 // The ends of time are exported and imported, and a range may end there.
 func TestEndsOfTime(t *testing.T) {
-	s := storetest.NewReference(nil)
+	s := reference.New(nil)
 	times := []int64{math.MinInt64, math.MinInt64 + 1, -1, 0, math.MaxInt64 - 1, math.MaxInt64}
 	put(t, s, "m", model.TypeLong, func(b *store.Batch, ref store.Ref) {
 		for i, ms := range times {
@@ -206,12 +206,12 @@ func TestDamagedPacking(t *testing.T) {
 		"data":                 append(bytes.Clone(whole[:10]), bytes.Repeat([]byte{0xff}, 50)...),
 		"header of the second": append(bytes.Clone(whole), "no gzip at all"...),
 	} {
-		got := do(serve(storetest.NewReference(nil), nil), "POST", "/api/v1/import", bytes.NewReader(body))
+		got := do(serve(reference.New(nil), nil), "POST", "/api/v1/import", bytes.NewReader(body))
 		if got.Code != http.StatusBadRequest || !strings.Contains(got.Body.String(), `"errors"`) {
 			t.Errorf("%s: %d %s", name, got.Code, got.Body)
 		}
 	}
-	got := do(serve(storetest.NewReference(nil), nil), "POST", "/api/v1/import", io.MultiReader(strings.NewReader(line), failing{}))
+	got := do(serve(reference.New(nil), nil), "POST", "/api/v1/import", io.MultiReader(strings.NewReader(line), failing{}))
 	if got.Code != http.StatusInternalServerError || !strings.Contains(got.Body.String(), "broken") {
 		t.Errorf("a body that cannot be read: %d %s", got.Code, got.Body)
 	}
@@ -223,7 +223,7 @@ func (failing) Read([]byte) (int, error) { return 0, errBroken }
 
 // The answer names the first lines that were rejected, and counts all.
 func TestManyRejectedLines(t *testing.T) {
-	got := do(serve(storetest.NewReference(nil), nil), "POST", "/api/v1/import", strings.NewReader(strings.Repeat("x\n", maxFaults+10)))
+	got := do(serve(reference.New(nil), nil), "POST", "/api/v1/import", strings.NewReader(strings.Repeat("x\n", maxFaults+10)))
 	body := got.Body.String()
 	if n := strings.Count(body, `{"line":`); got.Code != 400 || n != maxFaults || !strings.Contains(body, fmt.Sprintf(`"rejected":%d`, maxFaults+10)) {
 		t.Errorf("%d, %d lines are named", got.Code, n)
@@ -236,7 +236,7 @@ func TestManyRejectedLines(t *testing.T) {
 // An import gives up a line without end, packed or not, and notices a client that
 // leaves within a line.
 func TestEndlessLine(t *testing.T) {
-	mux := serve(storetest.NewReference(nil), func(c *Config) { c.MaxLine = 1 << 20 })
+	mux := serve(reference.New(nil), func(c *Config) { c.MaxLine = 1 << 20 })
 	for _, size := range []int{3 << 20, 100 << 20} {
 		read := &bytes.Reader{}
 		read.Reset(packed(strings.Repeat(" ", size)))

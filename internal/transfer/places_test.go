@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/store"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 	"varve/internal/units"
 )
 
@@ -70,7 +70,7 @@ func (a *announcing) Read(b []byte) (int, error) {
 // The client of an import that sends nothing gives way to another one. What it has
 // sent is stored, and it learns where to go on.
 func TestSlowImportGivesWay(t *testing.T) {
-	s := storetest.NewReference(nil)
+	s := reference.New(nil)
 	server := startOnePlace(t, s)
 	whole := strings.Replace(importedLine, `"m"`, `"slow"`, 1) + "\n"
 	parts := []string{whole, whole[:20]}
@@ -141,7 +141,7 @@ func TestImportGivesWayBetweenReads(t *testing.T) {
 // The client of an export that reads nothing gives way too: its connection breaks,
 // so that it does not take a part for the whole.
 func TestSlowExportGivesWay(t *testing.T) {
-	s := storetest.NewReference(nil)
+	s := reference.New(nil)
 	server := startOnePlace(t, s)
 	var points []string
 	for i := range 100_000 {

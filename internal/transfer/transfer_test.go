@@ -24,6 +24,7 @@ import (
 	"varve/internal/ingest/kairosjson"
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/store/reference"
 	"varve/internal/store/storetest"
 )
 
@@ -171,7 +172,7 @@ func run(t *testing.T, sink Sink, text io.Reader, from Position) (Position, []Re
 
 func TestRoundTrip(t *testing.T) {
 	for seed := range uint64(30) {
-		from, to := storetest.NewReference(nil), storetest.NewReference(nil)
+		from, to := reference.New(nil), reference.New(nil)
 		fill(t, from, rand.New(rand.NewPCG(seed, 1)), 1+int(seed), 50)
 		text := exportAll(t, from, model.AllTime)
 		for line := range strings.Lines(text) {
@@ -194,7 +195,7 @@ func TestRoundTrip(t *testing.T) {
 
 // A series of more points than fit a line, and a block, and a range.
 func TestLongSeries(t *testing.T) {
-	from, to := storetest.NewReference(nil), storetest.NewReference(nil)
+	from, to := reference.New(nil), reference.New(nil)
 	ref, err := from.Create(context.Background(), model.Series{Metric: "m", Tags: model.MustTags("h", "a"), Type: model.TypeDouble})
 	if err != nil {
 		t.Fatal(err)
@@ -236,7 +237,7 @@ func TestKairosLines(t *testing.T) {
 		strings.Repeat(" ", 1<<20+1) + "\n" +
 		`{"name":"raw","tags":{"a":"b"},"type":"base64:kairos_long","datapoints":[[1,"AAAAAAAAAAc="],[2,"AA=="],[3,5]]}` + "\n" +
 		"All done"
-	s := storetest.NewReference(nil)
+	s := reference.New(nil)
 	at, rejected, err := run(t, NewLocal(newPipeline(s, nil), "test"), strings.NewReader(text), Position{})
 	if err != nil {
 		t.Fatal(err)
@@ -296,7 +297,7 @@ func TestResume(t *testing.T) {
 			text.WriteString("\nbad\n")
 		}
 	}
-	s := storetest.NewReference(nil)
+	s := reference.New(nil)
 	local := NewLocal(newPipeline(s, nil), "test")
 	at, all := Position{}, 0
 	for broken := 0; ; broken++ {
@@ -322,7 +323,7 @@ func TestResume(t *testing.T) {
 // Too many new series at once are waited for, not lost; void references in the
 // middle of a block neither.
 func TestHeldAndStale(t *testing.T) {
-	s := storetest.NewReference(nil)
+	s := reference.New(nil)
 	p := newPipeline(s, func(c *ingest.Config) { c.NewSeriesPerSecond, c.NewSeriesBurst = 200, 3 })
 	local := NewLocal(p, "test")
 	local.pause = time.Millisecond
@@ -359,7 +360,7 @@ func do(mux *http.ServeMux, method, path string, body io.Reader, headers ...stri
 }
 
 func TestHTTP(t *testing.T) {
-	from, to := storetest.NewReference(nil), storetest.NewReference(nil)
+	from, to := reference.New(nil), reference.New(nil)
 	fill(t, from, rand.New(rand.NewPCG(7, 1)), 40, 50)
 	source, target := serve(from, nil), serve(to, nil)
 	plain := do(source, "GET", "/api/v1/export", nil)
@@ -435,7 +436,7 @@ func TestUnpack(t *testing.T) {
 }
 
 func FuzzImport(f *testing.F) {
-	s := storetest.NewReference(nil)
+	s := reference.New(nil)
 	f.Add(`{"name":"m","tags":{"h":"a"},"datapoints":[[1,5,"long"]]}` + "\nAll done")
 	f.Add(`{"name":"m","skip_validate":true,"type":"base64:x","datapoints":[[1,"QQ=="],[2,""]]}` + "\n\r\n[]\n[{}]")
 	f.Fuzz(func(t *testing.T, text string) {
@@ -461,7 +462,7 @@ func BenchmarkImport(b *testing.B) {
 	b.SetBytes(int64(text.Len()))
 	b.ReportAllocs()
 	for b.Loop() {
-		s := storetest.NewReference(nil)
+		s := reference.New(nil)
 		m := &Import{Sink: NewLocal(newPipeline(s, nil), "test"), MaxLine: 1 << 20, Reject: func(r Rejected) error { return fmt.Errorf("%v", r) }, Acknowledge: func(Position) error { return nil }}
 		if _, err := m.Run(context.Background(), bytes.NewReader(text.Bytes()), Position{}); err != nil {
 			b.Fatal(err)

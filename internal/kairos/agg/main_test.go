@@ -15,7 +15,7 @@ import (
 	"varve/internal/model"
 	"varve/internal/query"
 	"varve/internal/store"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -24,13 +24,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fixture struct {
 	testing.TB
 	*Engine
-	store    *storetest.Reference
+	store    *reference.Store
 	config   query.Config
 	registry *prometheus.Registry
 }
 
 func newFixture(t testing.TB, config query.Config) *fixture {
-	s := storetest.NewReference(nil)
+	s := reference.New(nil)
 	t.Cleanup(func() { s.Close() })
 	f := fixtureOver(t, s, config)
 	f.store = s

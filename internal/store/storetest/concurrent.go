@@ -258,7 +258,7 @@ func creatorsOfOneSeries(e *env) {
 }
 
 // randomWorkers: four workers do random operations, each to metrics and
-// services of its own and to a Reference of its own, while the store is
+// services of its own and to a reference store of its own, while the store is
 // flushed and merged. What the others do must not change any answer.
 func randomWorkers(e *env) {
 	defer e.maintained()()

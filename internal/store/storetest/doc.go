@@ -15,8 +15,7 @@
 //	}
 //
 // [Run] runs scripts with known answers. [RunMetamorphic] does random operations
-// and compares each answer with that of [Reference], the simplest possible store.
-// Reference is also a test double for code that needs a store.
+// and compares each answer with that of package reference, the simplest possible store.
 //
 // # The groups of Run
 //

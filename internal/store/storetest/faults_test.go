@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"math"
 	"slices"
@@ -15,15 +14,16 @@ import (
 
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/store/reference"
 )
 
 // A fault is one thing done wrong. What it leaves nil is done right.
 type fault struct {
-	append func(r *Reference, b *store.Batch)                                                                 // changes b, which is then appended
-	after  func(r *Reference, b *store.Batch)                                                                 // runs after an append
-	delete func(r *Reference, d store.Deletion)                                                               // in place of the delete
-	reopen func(old *Reference) *Reference                                                                    // in place of Reopen
-	merge  func(r *Reference)                                                                                 // runs after Purge
+	append func(r *reference.Store, b *store.Batch)                                                           // changes b, which is then appended
+	after  func(r *reference.Store, b *store.Batch)                                                           // runs after an append
+	delete func(r *reference.Store, d store.Deletion)                                                         // in place of the delete
+	reopen func(old *reference.Store) *reference.Store                                                        // in place of Reopen
+	merge  func(r *reference.Store)                                                                           // runs after Purge
 	choose func(sel store.Selection) store.Selection                                                          // changes what is selected
 	yield  func(v store.View, ctx context.Context, sel store.Selection, yield func(store.Series, error) bool) // in place of Select
 	read   func(o store.ReadOptions) store.ReadOptions                                                        // changes what is read
@@ -31,6 +31,16 @@ type fault struct {
 	names  func(q store.NamesQuery, names []string)                                                           // changes what is listed
 	ctx    func(context.Context) context.Context                                                              // changes the context of views
 	closed bool                                                                                               // views work after Close
+}
+
+// stored returns the sample that p overwrites.
+func stored(r *reference.Store, p store.Sample) (reference.Sample, bool) {
+	samples := r.Samples()[r.Series(p.Ref)]
+	i := slices.IndexFunc(samples, func(old reference.Sample) bool { return old.TimeMS == p.TimeMS })
+	if i < 0 {
+		return reference.Sample{}, false
+	}
+	return samples[i], true
 }
 
 // faults are named by what is wrong; group is the part of Run that must notice.
@@ -41,15 +51,15 @@ var faults = []struct {
 	make        func() *fault
 }{
 	{"an overwrite is dropped", "overwrite", true, func() *fault {
-		return &fault{append: func(r *Reference, b *store.Batch) {
+		return &fault{append: func(r *reference.Store, b *store.Batch) {
 			b.Samples = slices.DeleteFunc(b.Samples, func(p store.Sample) bool {
-				_, found := r.refs[p.Ref].search(p.TimeMS)
+				_, found := stored(r, p)
 				return found
 			})
 		}}
 	}},
 	{"the first of two in a batch wins", "overwrite", true, func() *fault {
-		return &fault{append: func(_ *Reference, b *store.Batch) { slices.Reverse(b.Samples) }}
+		return &fault{append: func(_ *reference.Store, b *store.Batch) { slices.Reverse(b.Samples) }}
 	}},
 	{"the range end is left out", "time", true, func() *fault {
 		return &fault{read: func(o store.ReadOptions) store.ReadOptions {
@@ -86,41 +96,37 @@ var faults = []struct {
 		}}
 	}},
 	{"longs pass through a double", "value", true, func() *fault {
-		return &fault{append: func(r *Reference, b *store.Batch) {
+		return &fault{append: func(r *reference.Store, b *store.Batch) {
 			for i, p := range b.Samples {
-				if r.refs[p.Ref].Type == model.TypeLong {
+				if r.Series(p.Ref).Type == model.TypeLong {
 					b.Samples[i].Value = uint64(int64(float64(int64(p.Value))))
 				}
 			}
 		}}
 	}},
 	{"every NaN is the same", "value", false, func() *fault {
-		return &fault{append: func(r *Reference, b *store.Batch) {
+		return &fault{append: func(r *reference.Store, b *store.Batch) {
 			for i, p := range b.Samples {
-				if r.refs[p.Ref].Type == model.TypeDouble && math.IsNaN(math.Float64frombits(p.Value)) {
+				if r.Series(p.Ref).Type == model.TypeDouble && math.IsNaN(math.Float64frombits(p.Value)) {
 					b.Samples[i].Value = math.Float64bits(math.NaN())
 				}
 			}
 		}}
 	}},
 	{"deletes are forgotten on reopening", "delete", true, func() *fault {
-		var kept []func(*Reference)
+		var kept []func(*reference.Store)
 		return &fault{
-			delete: func(r *Reference, d store.Deletion) {
-				for _, s := range r.refs {
-					if !d.Means(s.Series) {
+			delete: func(r *reference.Store, d store.Deletion) {
+				for s, samples := range r.Samples() {
+					if !d.Means(s) {
 						continue
 					}
-					lost := expectedOf(s, d.Range)
-					kept = append(kept, func(n *Reference) {
-						for _, p := range lost {
-							n.refs[n.create(s.Series)].put(p)
-						}
-					})
+					lost := slices.DeleteFunc(samples, func(p reference.Sample) bool { return !d.Range.Contains(p.TimeMS) })
+					kept = append(kept, func(n *reference.Store) { n.Put(s, lost...) })
 				}
 				_ = r.Delete(context.Background(), d)
 			},
-			reopen: func(old *Reference) *Reference {
+			reopen: func(old *reference.Store) *reference.Store {
 				n := old.Reopen()
 				for _, restore := range kept {
 					restore(n)
@@ -131,11 +137,11 @@ var faults = []struct {
 	}},
 	{"a delete hides later writes", "delete", true, func() *fault {
 		var done []store.Deletion
-		f := &fault{delete: func(r *Reference, d store.Deletion) {
+		f := &fault{delete: func(r *reference.Store, d store.Deletion) {
 			done = append(done, d)
 			_ = r.Delete(context.Background(), d)
 		}}
-		f.after = func(r *Reference, _ *store.Batch) {
+		f.after = func(r *reference.Store, _ *store.Batch) {
 			for _, d := range done {
 				_ = r.Delete(context.Background(), d)
 			}
@@ -143,64 +149,61 @@ var faults = []struct {
 		return f
 	}},
 	{"a delete ignores its matchers", "delete", true, func() *fault {
-		return &fault{delete: func(r *Reference, d store.Deletion) {
+		return &fault{delete: func(r *reference.Store, d store.Deletion) {
 			d.Matchers = nil
 			_ = r.Delete(context.Background(), d)
 		}}
 	}},
 	{"a delete of one series takes those with more tags", "delete", false, func() *fault {
-		return &fault{delete: func(r *Reference, d store.Deletion) {
+		return &fault{delete: func(r *reference.Store, d store.Deletion) {
 			if d.Only == nil {
 				_ = r.Delete(context.Background(), d)
 				return
 			}
-			for _, s := range r.refs {
+			for s := range r.Samples() {
 				if s.Type == d.Only.Type {
-					_ = r.Delete(context.Background(), store.Deletion{Metric: d.Metric, Matchers: d.Matchers, Range: d.Range, Only: &s.Series})
+					_ = r.Delete(context.Background(), store.Deletion{Metric: d.Metric, Matchers: d.Matchers, Range: d.Range, Only: &s})
 				}
 			}
 		}}
 	}},
 	{"a delete of one series takes other types", "delete", false, func() *fault {
-		return &fault{delete: func(r *Reference, d store.Deletion) {
+		return &fault{delete: func(r *reference.Store, d store.Deletion) {
 			if d.Only == nil {
 				_ = r.Delete(context.Background(), d)
 				return
 			}
-			for _, s := range r.refs {
+			for s := range r.Samples() {
 				if s.Tags == d.Only.Tags {
-					_ = r.Delete(context.Background(), store.Deletion{Metric: d.Metric, Matchers: d.Matchers, Range: d.Range, Only: &s.Series})
+					_ = r.Delete(context.Background(), store.Deletion{Metric: d.Metric, Matchers: d.Matchers, Range: d.Range, Only: &s})
 				}
 			}
 		}}
 	}},
 	{"the newest sample of each series is lost on reopening", "reopen", true, func() *fault {
-		return &fault{reopen: func(old *Reference) *Reference {
+		return &fault{reopen: func(old *reference.Store) *reference.Store {
 			n := old.Reopen()
-			for _, s := range n.refs {
-				s.samples = s.samples[:len(s.samples)-1]
+			for s, samples := range n.Samples() {
+				newest := samples[len(samples)-1].TimeMS
+				_ = n.Delete(context.Background(), store.DeletionOf(s, model.TimeRange{StartMS: newest, EndMS: newest}))
 			}
 			return n
 		}}
 	}},
 	{"a merge brings back what was overwritten", "overwrite", true, func() *fault {
-		first := map[string]referenceSample{}
+		first := map[model.Series][]reference.Sample{}
 		return &fault{
-			append: func(r *Reference, b *store.Batch) {
+			append: func(r *reference.Store, b *store.Batch) {
 				for _, p := range b.Samples {
-					s := r.refs[p.Ref]
-					if i, found := s.search(p.TimeMS); found {
-						first[fmt.Sprint(s.Series, p.TimeMS)] = s.samples[i]
+					if old, found := stored(r, p); found {
+						s := r.Series(p.Ref)
+						first[s] = append(first[s], old)
 					}
 				}
 			},
-			merge: func(r *Reference) {
-				for _, s := range r.refs {
-					for i, p := range s.samples {
-						if old, ok := first[fmt.Sprint(s.Series, p.timeMS)]; ok {
-							s.samples[i] = old
-						}
-					}
+			merge: func(r *reference.Store) {
+				for s, old := range first {
+					r.Put(s, old...)
 				}
 			},
 		}
@@ -251,23 +254,23 @@ var faults = []struct {
 		}}
 	}},
 	{"times-to-live are ignored", "ttl", true, func() *fault {
-		return &fault{append: func(_ *Reference, b *store.Batch) {
+		return &fault{append: func(_ *reference.Store, b *store.Batch) {
 			for i := range b.Samples {
 				b.Samples[i].TTL = 0
 			}
 		}}
 	}},
 	{"a life begins on arrival", "ttl", true, func() *fault {
-		return &fault{append: func(r *Reference, b *store.Batch) {
+		return &fault{append: func(r *reference.Store, b *store.Batch) {
 			for i, p := range b.Samples {
-				if late := (r.now().UnixMilli() - p.TimeMS) / 1000; p.TTL > 0 && late > 0 {
+				if late := (r.Now().UnixMilli() - p.TimeMS) / 1000; p.TTL > 0 && late > 0 {
 					b.Samples[i].TTL += uint32(late)
 				}
 			}
 		}}
 	}},
 	{"stale refs are taken", "series", false, func() *fault {
-		return &fault{append: func(r *Reference, b *store.Batch) { b.Epoch = r.epoch }}
+		return &fault{append: func(r *reference.Store, b *store.Batch) { b.Epoch = r.Epoch() }}
 	}},
 	{"contexts are not looked at", "cancel", false, func() *fault {
 		return &fault{ctx: context.WithoutCancel}
@@ -356,30 +359,19 @@ func yieldAll(list []store.Series, err error, yield func(store.Series, error) bo
 	}
 }
 
-func expectedOf(s *referenceSeries, r model.TimeRange) (out []referenceSample) {
-	for _, p := range s.samples {
-		if r.Contains(p.timeMS) {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
-// faultyStore is a Reference with a fault.
+// faultyStore is a reference store with a fault.
 type faultyStore struct {
-	*Reference
+	*reference.Store
 	f *fault
 }
 
 func (s faultyStore) Append(ctx context.Context, b *store.Batch) error {
 	if s.f.append != nil {
-		s.mu.Lock()
-		s.f.append(s.Reference, b)
-		s.mu.Unlock()
+		s.f.append(s.Store, b)
 	}
-	err := s.Reference.Append(ctx, b)
+	err := s.Store.Append(ctx, b)
 	if err == nil && s.f.after != nil {
-		s.f.after(s.Reference, b)
+		s.f.after(s.Store, b)
 	}
 	return err
 }
@@ -387,8 +379,8 @@ func (s faultyStore) Append(ctx context.Context, b *store.Batch) error {
 func (s faultyStore) Delete(ctx context.Context, deletions ...store.Deletion) error {
 	for _, d := range deletions {
 		if s.f.delete != nil && d.Metric != "" {
-			s.f.delete(s.Reference, d)
-		} else if err := s.Reference.Delete(ctx, d); err != nil {
+			s.f.delete(s.Store, d)
+		} else if err := s.Store.Delete(ctx, d); err != nil {
 			return err
 		}
 	}
@@ -396,7 +388,7 @@ func (s faultyStore) Delete(ctx context.Context, deletions ...store.Deletion) er
 }
 
 func (s faultyStore) View(ctx context.Context) (store.View, error) {
-	v, err := s.Reference.View(ctx)
+	v, err := s.Store.View(ctx)
 	return faultyView{v, s.f}, err
 }
 
@@ -462,11 +454,11 @@ var testOrigin = time.UnixMilli(1_700_000_000_000)
 
 func faultyHarness(f *fault) *Harness {
 	h := referenceHarness(testOrigin, 0)
-	var kept *Reference
+	var kept *reference.Store
 	h.Open = func(testing.TB) store.Store {
 		switch {
 		case kept == nil:
-			kept = NewReference(h.Now)
+			kept = reference.New(h.Now)
 		case f.reopen != nil:
 			kept = f.reopen(kept)
 		default:
@@ -475,7 +467,7 @@ func faultyHarness(f *fault) *Harness {
 		return faultyStore{kept, f}
 	}
 	h.Merge = func(_ testing.TB, s store.Store) {
-		r := s.(faultyStore).Reference
+		r := s.(faultyStore).Store
 		r.Purge()
 		if f.merge != nil {
 			f.merge(r)

@@ -7,6 +7,7 @@ import (
 
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/store/reference"
 )
 
 // A Harness is one store under test: an empty place for data and the means to
@@ -99,14 +100,14 @@ func (c *Clock) Advance(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// referenceHarness runs a Reference whose clock begins at origin.
+// referenceHarness runs a reference store whose clock begins at origin.
 func referenceHarness(origin time.Time, blockSamples int) *Harness {
 	clock := NewClock(origin)
-	var kept *Reference
+	var kept *reference.Store
 	return &Harness{
 		Open: func(testing.TB) store.Store {
 			if kept == nil {
-				kept = NewReference(clock.Now)
+				kept = reference.New(clock.Now)
 				kept.BlockSamples = blockSamples
 			} else {
 				kept = kept.Reopen()
@@ -114,7 +115,7 @@ func referenceHarness(origin time.Time, blockSamples int) *Harness {
 			return kept
 		},
 		Flush:   func(testing.TB, store.Store) {},
-		Merge:   func(_ testing.TB, s store.Store) { s.(*Reference).Purge() },
+		Merge:   func(_ testing.TB, s store.Store) { s.(*reference.Store).Purge() },
 		Crash:   func(testing.TB, store.Store) {},
 		Now:     clock.Now,
 		Advance: clock.Advance,

@@ -35,7 +35,7 @@ type Config struct {
 }
 
 // RunMetamorphic does random operations to the store under each configuration
-// and to a [Reference], and compares all answers. Round i works with seed+i;
+// and to a reference store, and compares all answers. Round i works with seed+i;
 // a failure prints the seed that repeats it with
 //
 //	go test -run <this test> -storetest.seed=<seed> -storetest.rounds=1
@@ -105,7 +105,7 @@ type attempt struct {
 	origin time.Time
 }
 
-// run does ops to a store and to a Reference and says where they first
+// run does ops to a store and to a reference store, and says where they first
 // disagree, "" if nowhere.
 func (a attempt) run(ops []op) string {
 	failure, _ := record(a.tb, func(tb testing.TB) {

@@ -14,6 +14,7 @@ import (
 
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/store/reference"
 )
 
 // A runner does the ops of a script to one store and writes down the answers.
@@ -504,13 +505,13 @@ func checkStats(k model.Kind, got model.Stats, run []readSample, needs model.Sta
 	}
 	run = slices.Clone(run)
 	slices.SortFunc(run, func(a, b readSample) int { return cmp.Compare(a.timeMS, b.timeMS) })
-	samples := make([]referenceSample, len(run))
+	samples := make([]reference.Sample, len(run))
 	sumOfSizes := 0.0
 	for i, p := range run {
-		samples[i] = referenceSample{timeMS: p.timeMS, bits: p.value.bits}
+		samples[i] = reference.Sample{TimeMS: p.timeMS, Bits: p.value.bits}
 		sumOfSizes += math.Abs(model.Float(k, p.value.bits))
 	}
-	want := statsOf(k, samples)
+	want := reference.Stats(k, samples)
 	var wrong []string
 	compare := func(what string, same bool, got, want any) {
 		if !same {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"varve/internal/store"
+	"varve/internal/store/reference"
 )
 
 func TestReference(t *testing.T) {
@@ -21,10 +22,10 @@ func TestReferenceMetamorphic(t *testing.T) {
 // real time that can neither flush nor merge nor crash.
 func TestBareHarness(t *testing.T) {
 	bare := func(testing.TB) *Harness {
-		var kept *Reference
+		var kept *reference.Store
 		return &Harness{Open: func(testing.TB) store.Store {
 			if kept == nil {
-				kept = NewReference(nil)
+				kept = reference.New(nil)
 			} else {
 				kept = kept.Reopen()
 			}

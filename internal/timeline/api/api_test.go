@@ -23,7 +23,7 @@ import (
 	"varve/internal/httpapi"
 	"varve/internal/ingest"
 	"varve/internal/query"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 	"varve/internal/timeline"
 	"varve/internal/timeline/local"
 )
@@ -51,7 +51,7 @@ func serveQueries(t *testing.T, queries query.Config, change ...func(*timeline.C
 	}
 	engine, err := timeline.Open(shelf, timeline.Options{Config: config, Upkeep: -1, Own: map[string]timeline.Layout{"_own": {}}})
 	must(t, err)
-	samples := storetest.NewReference(nil)
+	samples := reference.New(nil)
 	pipeline := ingest.New(samples, limits, ingest.Options{Registerer: prometheus.NewRegistry()})
 	api := New(Options{
 		Engine: engine, Config: config, Pipeline: pipeline, Metric: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),

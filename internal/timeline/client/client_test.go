@@ -26,7 +26,7 @@ import (
 	"varve/internal/ingest"
 	"varve/internal/query"
 	"varve/internal/remote"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 	"varve/internal/timeline"
 	"varve/internal/timeline/api"
 	"varve/internal/timeline/local"
@@ -53,7 +53,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	samples, registry := storetest.NewReference(nil), prometheus.NewRegistry()
+	samples, registry := reference.New(nil), prometheus.NewRegistry()
 	pipeline := ingest.New(samples, ingest.DefaultConfig(), ingest.Options{Registerer: registry})
 	mux := http.NewServeMux()
 	for _, r := range api.New(api.Options{

@@ -28,7 +28,7 @@ import (
 	"varve/internal/query"
 	"varve/internal/remote"
 	"varve/internal/store"
-	"varve/internal/store/storetest"
+	"varve/internal/store/reference"
 	"varve/internal/transfer"
 )
 
@@ -43,7 +43,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	s := storetest.NewReference(nil)
+	s := reference.New(nil)
 	registry := prometheus.NewRegistry()
 	pipeline := ingest.New(s, ingest.DefaultConfig(), ingest.Options{Registerer: registry})
 	t.Cleanup(pipeline.Close)

@@ -1,4 +1,4 @@
-package storetest
+package reference
 
 import (
 	"testing"
@@ -8,12 +8,12 @@ import (
 	"varve/internal/store"
 )
 
-// TestReferenceByHand is one small story, checked without the rest of this
-// package: the oracle must not be judged only by what it judges.
-func TestReferenceByHand(t *testing.T) {
+// TestByHand is one small story, checked without package storetest: the oracle must not be
+// judged only by what it judges.
+func TestByHand(t *testing.T) {
 	ctx := t.Context()
 	now := time.UnixMilli(100_000)
-	r := NewReference(func() time.Time { return now })
+	r := New(func() time.Time { return now })
 	load := model.Series{Metric: "load", Tags: model.MustTags("host", "a"), Type: model.TypeLong}
 	ref, err := r.Create(ctx, load)
 	if err != nil {
@@ -35,9 +35,15 @@ func TestReferenceByHand(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer v.Close()
-		list, err := Select(ctx, v, store.Selection{Metric: "load", Range: o.Range})
-		if err != nil || len(list) != 1 {
-			t.Fatalf("Select: %v, %v", list, err)
+		var list []store.Series
+		for s, err := range v.Select(ctx, store.Selection{Metric: "load", Range: o.Range}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, s)
+		}
+		if len(list) != 1 {
+			t.Fatalf("Select: %v", list)
 		}
 		c := v.Read(ctx, list[0], o)
 		defer c.Close()

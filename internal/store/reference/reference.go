@@ -1,4 +1,11 @@
-package storetest
+// Package reference is a store in memory, written to be obviously right rather than
+// fast. It is the oracle of package storetest, and a double for tests of code that needs
+// a store.
+//
+// Where the contract leaves a choice, this store is exact: Select lists only series with
+// a visible sample in the range, names vanish with the last sample, and a View is live,
+// so it sees everything up to the moment of each call.
+package reference
 
 import (
 	"cmp"
@@ -16,55 +23,51 @@ import (
 	"varve/internal/store"
 )
 
-// Reference is a store.Store in memory, written to be obviously right rather
-// than fast: one sorted slice of samples per series, one mutex. It is the
-// oracle of [RunMetamorphic] and a test double for code that needs a store.
-//
-// Where the contract leaves a choice, Reference is exact: Select lists only
-// series with a visible sample in the range, names vanish with the last sample,
-// and a View is live, so it sees everything up to the moment of each call.
-//
-// Appending in order costs O(1) per sample, out of order O(n) of the series;
-// Select and Names look at every series.
-type Reference struct {
+// A Store keeps one sorted slice of samples per series, behind one mutex. Appending in
+// order costs O(1) per sample, out of order O(n) of the series; Select and Names look at
+// every series.
+type Store struct {
 	// BlockSamples is how many samples a cursor puts into one block, and so
 	// how long the runs are that Summarize is asked about. Set it before use;
 	// 0 means 100.
 	BlockSamples int
 
-	now func() time.Time
+	// Now is the clock of the store.
+	Now func() time.Time
 
 	mu     sync.Mutex
 	closed bool
 	epoch  uint64
-	refs   []*referenceSeries // by Ref; a ref is never used again
+	refs   []*series // by Ref; a ref is never used again
 	byKey  map[string]store.Ref
 	values map[valueKey]store.Value
 	moved  map[valueKey]time.Time // of a service key: last set or unset, key is ""
 }
 
-type referenceSeries struct {
+type series struct {
 	model.Series
-	samples []referenceSample // times strictly increase
+	samples []Sample // times strictly increase
 }
 
-type referenceSample struct {
-	timeMS int64
-	bits   uint64
-	data   string
-	ttl    uint32
+// A Sample is one sample of a series: its value has Bits if its kind is fixed, Data
+// if its kind is variable.
+type Sample struct {
+	TimeMS int64
+	Bits   uint64
+	Data   string
+	TTL    uint32 // in seconds, 0 for ever
 }
 
 type valueKey struct{ service, serviceKey, key string }
 
-// NewReference returns an empty Reference. now is the clock that
-// times-to-live and modification times are measured by; nil means time.Now.
-func NewReference(now func() time.Time) *Reference {
+// New returns an empty Store. now is the clock that times-to-live and modification times
+// are measured by; nil means time.Now.
+func New(now func() time.Time) *Store {
 	if now == nil {
 		now = time.Now
 	}
-	return &Reference{
-		now:    now,
+	return &Store{
+		Now:    now,
 		epoch:  1,
 		byKey:  map[string]store.Ref{},
 		values: map[valueKey]store.Value{},
@@ -72,14 +75,14 @@ func NewReference(now func() time.Time) *Reference {
 	}
 }
 
-// Reopen closes r and returns a new Reference with the same samples and
+// Reopen closes r and returns a new Store with the same samples and
 // key-values, as if a store on disk had been closed and opened. Refs are
 // handed out again, in another epoch.
-func (r *Reference) Reopen() *Reference {
+func (r *Store) Reopen() *Store {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
-	n := NewReference(r.now)
+	n := New(r.Now)
 	n.BlockSamples, n.epoch = r.BlockSamples, r.epoch+1
 	n.values, n.moved = maps.Clone(r.values), maps.Clone(r.moved)
 	for _, s := range slices.Backward(r.refs) {
@@ -93,13 +96,13 @@ func (r *Reference) Reopen() *Reference {
 
 // Purge drops expired samples and forgets series without samples, as the
 // maintenance of a real store does. If it forgot one, a new epoch begins.
-func (r *Reference) Purge() {
+func (r *Store) Purge() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now, forgot := r.now().UnixMilli(), false
+	now, forgot := r.Now().UnixMilli(), false
 	for key, ref := range r.byKey {
 		s := r.refs[ref]
-		s.samples = slices.DeleteFunc(s.samples, func(p referenceSample) bool { return !p.visible(now) })
+		s.samples = slices.DeleteFunc(s.samples, func(p Sample) bool { return !p.visible(now) })
 		if len(s.samples) == 0 {
 			delete(r.byKey, key)
 			forgot = true
@@ -110,8 +113,36 @@ func (r *Reference) Purge() {
 	}
 }
 
+// Series returns the series that ref was given out for.
+func (r *Store) Series(ref store.Ref) model.Series {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.refs[ref].Series
+}
+
+// Samples returns what r keeps of each series, expired samples included.
+func (r *Store) Samples() map[model.Series][]Sample {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := map[model.Series][]Sample{}
+	for _, s := range r.refs {
+		all[s.Series] = append(all[s.Series], s.samples...)
+	}
+	return all
+}
+
+// Put writes samples of one series without a batch.
+func (r *Store) Put(s model.Series, samples ...Sample) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	kept := r.refs[r.create(s)]
+	for _, p := range samples {
+		kept.put(p)
+	}
+}
+
 // Close makes every later call on r and its views return ErrClosed.
-func (r *Reference) Close() error {
+func (r *Store) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -122,14 +153,14 @@ func (r *Reference) Close() error {
 }
 
 // Epoch implements store.Appender.
-func (r *Reference) Epoch() uint64 {
+func (r *Store) Epoch() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.epoch
 }
 
 // Lookup implements store.Appender.
-func (r *Reference) Lookup(key []byte) (store.Ref, bool) {
+func (r *Store) Lookup(key []byte) (store.Ref, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ref, ok := r.byKey[string(key)]
@@ -137,14 +168,14 @@ func (r *Reference) Lookup(key []byte) (store.Ref, bool) {
 }
 
 // SeriesCount implements store.Appender.
-func (r *Reference) SeriesCount() int {
+func (r *Store) SeriesCount() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.byKey)
 }
 
 // SeriesBytes implements store.Appender.
-func (r *Reference) SeriesBytes() (n int64) {
+func (r *Store) SeriesBytes() (n int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for key := range r.byKey {
@@ -154,7 +185,7 @@ func (r *Reference) SeriesBytes() (n int64) {
 }
 
 // Create implements store.Appender.
-func (r *Reference) Create(ctx context.Context, s model.Series) (store.Ref, error) {
+func (r *Store) Create(ctx context.Context, s model.Series) (store.Ref, error) {
 	defer r.mu.Unlock()
 	if err := r.lockOpen(ctx); err != nil {
 		return 0, err
@@ -163,19 +194,19 @@ func (r *Reference) Create(ctx context.Context, s model.Series) (store.Ref, erro
 }
 
 // create returns the ref of s. r.mu must be held, or r not yet be shared.
-func (r *Reference) create(s model.Series) store.Ref {
+func (r *Store) create(s model.Series) store.Ref {
 	key := string(s.AppendKey(nil))
 	if ref, ok := r.byKey[key]; ok {
 		return ref
 	}
 	ref := store.Ref(len(r.refs))
-	r.refs = append(r.refs, &referenceSeries{Series: s})
+	r.refs = append(r.refs, &series{Series: s})
 	r.byKey[key] = ref
 	return ref
 }
 
 // Append implements store.Appender.
-func (r *Reference) Append(ctx context.Context, b *store.Batch) error {
+func (r *Store) Append(ctx context.Context, b *store.Batch) error {
 	defer r.mu.Unlock()
 	if err := r.lockOpen(ctx); err != nil {
 		return err
@@ -190,20 +221,20 @@ func (r *Reference) Append(ctx context.Context, b *store.Batch) error {
 	}
 	for _, in := range b.Samples {
 		s := r.refs[in.Ref]
-		p := referenceSample{timeMS: in.TimeMS, ttl: in.TTL}
+		p := Sample{TimeMS: in.TimeMS, TTL: in.TTL}
 		switch k := s.Type.Kind(); {
 		case k.Fixed():
-			p.bits = in.Value
+			p.Bits = in.Value
 		case k.Variable():
-			p.data = string(b.Bytes(in))
+			p.Data = string(b.Bytes(in))
 		}
 		s.put(p)
 	}
 	return nil
 }
 
-func (s *referenceSeries) put(p referenceSample) {
-	i, found := s.search(p.timeMS)
+func (s *series) put(p Sample) {
+	i, found := s.search(p.TimeMS)
 	if found {
 		s.samples[i] = p
 		return
@@ -213,40 +244,40 @@ func (s *referenceSeries) put(p referenceSample) {
 
 // search returns the index of the first sample at or after ms, and whether it
 // is at ms.
-func (s *referenceSeries) search(ms int64) (int, bool) {
-	if n := len(s.samples); n == 0 || s.samples[n-1].timeMS < ms {
+func (s *series) search(ms int64) (int, bool) {
+	if n := len(s.samples); n == 0 || s.samples[n-1].TimeMS < ms {
 		return n, false
 	}
-	return slices.BinarySearchFunc(s.samples, ms, func(p referenceSample, ms int64) int {
-		return cmp.Compare(p.timeMS, ms)
+	return slices.BinarySearchFunc(s.samples, ms, func(p Sample, ms int64) int {
+		return cmp.Compare(p.TimeMS, ms)
 	})
 }
 
 // within yields the samples of s in r that are visible at now, ascending.
-func (s *referenceSeries) within(r model.TimeRange, now int64) iter.Seq[referenceSample] {
-	return func(yield func(referenceSample) bool) {
+func (s *series) within(r model.TimeRange, now int64) iter.Seq[Sample] {
+	return func(yield func(Sample) bool) {
 		from, _ := s.search(r.StartMS)
 		for _, p := range s.samples[from:] {
-			if p.timeMS > r.EndMS || p.visible(now) && !yield(p) {
+			if p.TimeMS > r.EndMS || p.visible(now) && !yield(p) {
 				return
 			}
 		}
 	}
 }
 
-func (s *referenceSeries) anyWithin(r model.TimeRange, now int64) bool {
+func (s *series) anyWithin(r model.TimeRange, now int64) bool {
 	for range s.within(r, now) {
 		return true
 	}
 	return false
 }
 
-func (p referenceSample) visible(nowMS int64) bool {
-	return nowMS < model.ExpiryMS(p.timeMS, p.ttl)
+func (p Sample) visible(nowMS int64) bool {
+	return nowMS < model.ExpiryMS(p.TimeMS, p.TTL)
 }
 
 // Delete implements store.Deleter.
-func (r *Reference) Delete(ctx context.Context, deletions ...store.Deletion) error {
+func (r *Store) Delete(ctx context.Context, deletions ...store.Deletion) error {
 	defer r.mu.Unlock()
 	if err := r.lockOpen(ctx); err != nil {
 		return err
@@ -259,24 +290,24 @@ func (r *Reference) Delete(ctx context.Context, deletions ...store.Deletion) err
 			if !d.Means(s.Series) {
 				continue
 			}
-			s.samples = slices.DeleteFunc(s.samples, func(p referenceSample) bool { return d.Range.Contains(p.timeMS) })
+			s.samples = slices.DeleteFunc(s.samples, func(p Sample) bool { return d.Range.Contains(p.TimeMS) })
 		}
 	}
 	return nil
 }
 
 // View implements store.Viewer.
-func (r *Reference) View(ctx context.Context) (store.View, error) {
+func (r *Store) View(ctx context.Context) (store.View, error) {
 	defer r.mu.Unlock()
 	if err := r.lockOpen(ctx); err != nil {
 		return nil, err
 	}
-	return &referenceView{r: r}, nil
+	return &view{r: r}, nil
 }
 
 // lockOpen takes r.mu, whatever it returns, and says why the call that ctx
 // belongs to must not go on.
-func (r *Reference) lockOpen(ctx context.Context) error {
+func (r *Store) lockOpen(ctx context.Context) error {
 	r.mu.Lock()
 	if r.closed {
 		return store.ErrClosed
@@ -287,12 +318,12 @@ func (r *Reference) lockOpen(ctx context.Context) error {
 	return nil
 }
 
-type referenceView struct {
-	r      *Reference
+type view struct {
+	r      *Store
 	closed bool // guarded by r.mu
 }
 
-func (v *referenceView) lockOpen(ctx context.Context) error {
+func (v *view) lockOpen(ctx context.Context) error {
 	if err := v.r.lockOpen(ctx); err != nil {
 		return err
 	}
@@ -302,7 +333,7 @@ func (v *referenceView) lockOpen(ctx context.Context) error {
 	return nil
 }
 
-func (v *referenceView) Close() error {
+func (v *view) Close() error {
 	v.r.mu.Lock()
 	defer v.r.mu.Unlock()
 	if v.closed {
@@ -312,7 +343,7 @@ func (v *referenceView) Close() error {
 	return nil
 }
 
-func (v *referenceView) Select(ctx context.Context, sel store.Selection) iter.Seq2[store.Series, error] {
+func (v *view) Select(ctx context.Context, sel store.Selection) iter.Seq2[store.Series, error] {
 	return func(yield func(store.Series, error) bool) {
 		all, err := v.selected(ctx, sel)
 		for _, s := range all {
@@ -329,17 +360,17 @@ func (v *referenceView) Select(ctx context.Context, sel store.Selection) iter.Se
 	}
 }
 
-func (v *referenceView) checkOpen(ctx context.Context) error {
+func (v *view) checkOpen(ctx context.Context) error {
 	defer v.r.mu.Unlock()
 	return v.lockOpen(ctx)
 }
 
-func (v *referenceView) selected(ctx context.Context, sel store.Selection) ([]store.Series, error) {
+func (v *view) selected(ctx context.Context, sel store.Selection) ([]store.Series, error) {
 	defer v.r.mu.Unlock()
 	if err := v.lockOpen(ctx); err != nil {
 		return nil, err
 	}
-	now := v.r.now().UnixMilli()
+	now := v.r.Now().UnixMilli()
 	var out []store.Series
 	for ref, s := range v.r.refs {
 		if sel.MeansMetric(s.Metric) && model.MatchesAll(sel.Matchers, s.Tags) && s.anyWithin(sel.Range, now) {
@@ -353,7 +384,7 @@ func (v *referenceView) selected(ctx context.Context, sel store.Selection) ([]st
 	return out, nil
 }
 
-func (v *referenceView) Names(ctx context.Context, q store.NamesQuery) (names []string, more bool, err error) {
+func (v *view) Names(ctx context.Context, q store.NamesQuery) (names []string, more bool, err error) {
 	if err := q.Check(); err != nil {
 		return nil, false, err
 	}
@@ -361,7 +392,7 @@ func (v *referenceView) Names(ctx context.Context, q store.NamesQuery) (names []
 	if err := v.lockOpen(ctx); err != nil {
 		return nil, false, err
 	}
-	now := v.r.now().UnixMilli()
+	now := v.r.Now().UnixMilli()
 	found := map[string]bool{}
 	for _, s := range v.r.refs {
 		if !s.anyWithin(model.AllTime, now) {
@@ -394,7 +425,7 @@ func (v *referenceView) Names(ctx context.Context, q store.NamesQuery) (names []
 }
 
 // names returns the names of the kind asked for that s contributes.
-func (s *referenceSeries) names(q store.NamesQuery) []string {
+func (s *series) names(q store.NamesQuery) []string {
 	if q.Kind == store.MetricNames {
 		return []string{s.Metric}
 	}
@@ -419,9 +450,9 @@ func wanted(q store.NamesQuery, name string) bool {
 		(q.After == "" || model.CompareNames(name, q.After) > 0)
 }
 
-func (v *referenceView) Read(ctx context.Context, s store.Series, o store.ReadOptions) store.Cursor {
+func (v *view) Read(ctx context.Context, s store.Series, o store.ReadOptions) store.Cursor {
 	defer v.r.mu.Unlock()
-	c := &referenceCursor{ctx: ctx, view: v, o: o, kind: s.Type.Kind(), size: cmp.Or(v.r.BlockSamples, 100)}
+	c := &cursor{ctx: ctx, view: v, o: o, kind: s.Type.Kind(), size: cmp.Or(v.r.BlockSamples, 100)}
 	if c.err = v.lockOpen(ctx); c.err != nil {
 		return c
 	}
@@ -429,9 +460,9 @@ func (v *referenceView) Read(ctx context.Context, s store.Series, o store.ReadOp
 		c.err = &store.InputError{Reason: fmt.Sprintf("series reference %d is not of this view", s.Ref)}
 		return c
 	}
-	c.rest = slices.Collect(v.r.refs[s.Ref].within(o.Range, v.r.now().UnixMilli()))
+	c.rest = slices.Collect(v.r.refs[s.Ref].within(o.Range, v.r.Now().UnixMilli()))
 	if c.kind == model.Double && !o.Stale {
-		c.rest = slices.DeleteFunc(c.rest, func(p referenceSample) bool { return p.bits == model.StaleMarker })
+		c.rest = slices.DeleteFunc(c.rest, func(p Sample) bool { return p.Bits == model.StaleMarker })
 	}
 	if o.Descending {
 		slices.Reverse(c.rest)
@@ -442,18 +473,18 @@ func (v *referenceView) Read(ctx context.Context, s store.Series, o store.ReadOp
 	return c
 }
 
-type referenceCursor struct {
+type cursor struct {
 	ctx   context.Context
-	view  *referenceView
+	view  *view
 	o     store.ReadOptions
 	kind  model.Kind
 	size  int
-	rest  []referenceSample // in the order asked for
+	rest  []Sample // in the order asked for
 	err   error
 	block store.Block
 }
 
-func (c *referenceCursor) Next() (*store.Block, error) {
+func (c *cursor) Next() (*store.Block, error) {
 	if c.err == nil {
 		c.err = c.view.lockOpen(c.ctx)
 		c.view.r.mu.Unlock()
@@ -472,30 +503,30 @@ func (c *referenceCursor) Next() (*store.Block, error) {
 	for _, p := range run {
 		switch {
 		case c.kind.Fixed():
-			c.block.AppendFixed(p.timeMS, p.bits, 0)
+			c.block.AppendFixed(p.TimeMS, p.Bits, 0)
 		case c.kind.Variable():
-			c.block.AppendBytes(p.timeMS, []byte(p.data), 0)
+			c.block.AppendBytes(p.TimeMS, []byte(p.Data), 0)
 		default:
-			c.block.AppendNull(p.timeMS, 0)
+			c.block.AppendNull(p.TimeMS, 0)
 		}
 	}
 	return &c.block, nil
 }
 
-func (c *referenceCursor) Close() {
+func (c *cursor) Close() {
 	c.rest = nil
 	c.err = cmp.Or(c.err, store.ErrClosed)
 }
 
 // summaryOf cuts samples, in either order, into runs. Statistics that the summary does
 // not need get conspicuous values, so that a test fails if they are used.
-func summaryOf(kind model.Kind, samples []referenceSample, s *store.Summary) (all []model.Stats) {
+func summaryOf(kind model.Kind, samples []Sample, s *store.Summary) (all []model.Stats) {
 	for len(samples) > 0 {
 		n := 1
-		for n < len(samples) && s.Final(min(samples[0].timeMS, samples[n].timeMS)) >= max(samples[0].timeMS, samples[n].timeMS) {
+		for n < len(samples) && s.Final(min(samples[0].TimeMS, samples[n].TimeMS)) >= max(samples[0].TimeMS, samples[n].TimeMS) {
 			n++
 		}
-		stats := statsOf(kind, samples[:n])
+		stats := Stats(kind, samples[:n])
 		spoil(&stats, s.Needs)
 		all, samples = append(all, stats), samples[n:]
 	}
@@ -521,26 +552,26 @@ func spoil(s *model.Stats, needs model.StatSet) {
 	}
 }
 
-// statsOf summarises samples that are in ascending or descending order.
-func statsOf(kind model.Kind, run []referenceSample) model.Stats {
-	if run[0].timeMS > run[len(run)-1].timeMS {
+// Stats are the statistics of samples in ascending or descending order, of which there is at least one.
+func Stats(kind model.Kind, run []Sample) model.Stats {
+	if run[0].TimeMS > run[len(run)-1].TimeMS {
 		run = slices.Clone(run)
 		slices.Reverse(run)
 	}
 	first, last := run[0], run[len(run)-1]
 	s := model.Stats{
-		Count: len(run), FirstMS: first.timeMS, LastMS: last.timeMS, First: first.bits, Last: last.bits,
-		Min: model.Float(kind, first.bits), Max: model.Float(kind, first.bits),
+		Count: len(run), FirstMS: first.TimeMS, LastMS: last.TimeMS, First: first.Bits, Last: last.Bits,
+		Min: model.Float(kind, first.Bits), Max: model.Float(kind, first.Bits),
 	}
 	for _, p := range run {
-		f := model.Float(kind, p.bits)
+		f := model.Float(kind, p.Bits)
 		s.Min, s.Max, s.Sum = min(s.Min, f), max(s.Max, f), s.Sum+f
 	}
 	return s
 }
 
 // Get implements store.KeyValues.
-func (r *Reference) Get(ctx context.Context, service, serviceKey, key string) (store.Value, error) {
+func (r *Store) Get(ctx context.Context, service, serviceKey, key string) (store.Value, error) {
 	defer r.mu.Unlock()
 	if err := r.lockOpen(ctx); err != nil {
 		return store.Value{}, err
@@ -553,7 +584,7 @@ func (r *Reference) Get(ctx context.Context, service, serviceKey, key string) (s
 }
 
 // Set implements store.KeyValues.
-func (r *Reference) Set(ctx context.Context, service, serviceKey, key, value string) error {
+func (r *Store) Set(ctx context.Context, service, serviceKey, key, value string) error {
 	defer r.mu.Unlock()
 	if err := r.lockOpen(ctx); err != nil {
 		return err
@@ -562,14 +593,14 @@ func (r *Reference) Set(ctx context.Context, service, serviceKey, key, value str
 	if err := k.check(); err != nil {
 		return err
 	}
-	now := r.now()
+	now := r.Now()
 	r.values[k] = store.Value{Text: value, Modified: now}
 	r.moved[valueKey{service, serviceKey, ""}] = now
 	return nil
 }
 
 // Unset implements store.KeyValues.
-func (r *Reference) Unset(ctx context.Context, service, serviceKey, key string) error {
+func (r *Store) Unset(ctx context.Context, service, serviceKey, key string) error {
 	defer r.mu.Unlock()
 	if err := r.lockOpen(ctx); err != nil {
 		return err
@@ -579,7 +610,7 @@ func (r *Reference) Unset(ctx context.Context, service, serviceKey, key string) 
 		return err
 	}
 	delete(r.values, k)
-	r.moved[valueKey{service, serviceKey, ""}] = r.now()
+	r.moved[valueKey{service, serviceKey, ""}] = r.Now()
 	return nil
 }
 
@@ -591,19 +622,19 @@ func (k valueKey) check() error {
 }
 
 // ServiceKeys implements store.KeyValues.
-func (r *Reference) ServiceKeys(ctx context.Context, service string) iter.Seq2[string, error] {
+func (r *Store) ServiceKeys(ctx context.Context, service string) iter.Seq2[string, error] {
 	return r.list(ctx, func(k valueKey) (string, bool) { return k.serviceKey, k.service == service })
 }
 
 // Keys implements store.KeyValues.
-func (r *Reference) Keys(ctx context.Context, service, serviceKey, prefix string) iter.Seq2[string, error] {
+func (r *Store) Keys(ctx context.Context, service, serviceKey, prefix string) iter.Seq2[string, error] {
 	return r.list(ctx, func(k valueKey) (string, bool) {
 		return k.key, k.service == service && k.serviceKey == serviceKey && strings.HasPrefix(k.key, prefix)
 	})
 }
 
 // list yields what pick takes of the stored keys, ascending, each once.
-func (r *Reference) list(ctx context.Context, pick func(valueKey) (string, bool)) iter.Seq2[string, error] {
+func (r *Store) list(ctx context.Context, pick func(valueKey) (string, bool)) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		err := r.lockOpen(ctx)
 		found := map[string]bool{}
@@ -626,7 +657,7 @@ func (r *Reference) list(ctx context.Context, pick func(valueKey) (string, bool)
 }
 
 // Modified implements store.KeyValues.
-func (r *Reference) Modified(ctx context.Context, service, serviceKey string) (time.Time, error) {
+func (r *Store) Modified(ctx context.Context, service, serviceKey string) (time.Time, error) {
 	defer r.mu.Unlock()
 	if err := r.lockOpen(ctx); err != nil {
 		return time.Time{}, err
