@@ -104,7 +104,7 @@ func (s *Store) freeze(catalogueDir string) (m moment, err error) {
 	m.from = s.catalogue.LogFrom()
 	s.order.Lock()
 	defer s.order.Unlock()
-	if m.end, err = s.log.Current().Rotate(); err != nil {
+	if m.end, err = s.log.Current().Complete(); err != nil { // m.from must be in the copy
 		return m, fmt.Errorf("begin a log segment: %w", err)
 	}
 	m.rotated, m.state = s.log.Last(), s.acquire()

@@ -22,15 +22,15 @@ func (s *Store) Check(ctx context.Context, o offline.CheckOptions) (*offline.Che
 	snapshot := s.catalogue.Snapshot()
 	defer snapshot.Close()
 	r := offline.Running{
-		FS: s.fs, Dir: s.dir, Width: s.width, Rows: snapshot, Files: st.blockFiles(), Deletions: st.deletions(), LogFrom: s.logFrom,
+		FS: s.fs, Dir: s.dir, Width: s.width, Rows: snapshot, Files: st.blockFiles(), Deletions: st.deletions(), Log: s.neededLog,
 	}
 	return r.Check(ctx, o)
 }
 
-// logFrom reads the first needed segment of the log from the catalogue.
-func (s *Store) logFrom() (wal.Segment, error) {
+// neededLog reads from the catalogue which part of the log is needed.
+func (s *Store) neededLog() (wal.ReplayOptions, error) {
 	m, err := s.catalogue.SavedMeta()
-	return wal.Segment(m.LogFrom), err
+	return m.Log(), err
 }
 
 // Space reports what takes the disk space while the store remains in use.

@@ -283,6 +283,7 @@ func (s *Store) installCheckpoint(sw *swap, files []*openFile) error {
 }
 
 func (s *Store) commitCheckpoint(sw *swap, files []*openFile) error {
+	begun := s.log.Current().Begun(sw.log)
 	s.installing.Lock()
 	defer s.installing.Unlock()
 	ch := catalogue.Change{
@@ -290,7 +291,7 @@ func (s *Store) commitCheckpoint(sw *swap, files []*openFile) error {
 		Define:   sw.define,
 		Forget:   sw.forget,
 		Meta: func(m *catalogue.Meta) {
-			m.LogFrom, m.NextSeries, m.Deletions = uint64(sw.log), sw.next, sw.deletions
+			m.LogFrom, m.LogBegun, m.NextSeries, m.Deletions = uint64(sw.log), begun, sw.next, sw.deletions
 		},
 	}
 	for _, d := range s.current.deletions() {

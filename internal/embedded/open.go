@@ -187,6 +187,11 @@ func (s *Store) open(o Options) error {
 	if err := s.log.Open(s.catalogue.LogFrom()); err != nil {
 		return err
 	}
+	if fresh {
+		if err := s.saveLogBegun(); err != nil {
+			return err
+		}
+	}
 	if _, err := s.metrics.Register(o.Registerer); err != nil {
 		return err
 	}
@@ -194,6 +199,18 @@ func (s *Store) open(o Options) error {
 		return err
 	}
 	return s.removeOrphans()
+}
+
+// saveLogBegun saves where the log of a new store begins, so that a copy of the directory
+// without the log is not taken for a store without samples. Checkpoints do so later.
+func (s *Store) saveLogBegun() error {
+	first, err := s.log.Current().Rotate() // nothing is in it: that is where it begins
+	if err != nil {
+		return err
+	}
+	return s.catalogue.Commit(catalogue.Change{Meta: func(m *catalogue.Meta) {
+		m.LogFrom, m.LogBegun = uint64(first), true
+	}})
 }
 
 // fresh reports whether there are neither block files nor a log.

@@ -173,6 +173,14 @@ func (d *directory) outsize(s Segment) bool {
 	return d.segments[s] > segmentHeaderSize && len(d.free) == 0
 }
 
+// has reports whether s is there. Its header is durable if it was created here.
+func (d *directory) has(s Segment) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, ok := d.segments[s]
+	return ok
+}
+
 // grown notes the size of the segment that is being written.
 func (d *directory) grown(s Segment, bytes int64) {
 	d.mu.Lock()

@@ -280,13 +280,19 @@ func (l *Log) Last() Ticket {
 //
 // A segment without records goes on, unless its file was a large one that is reused:
 // after Trim it makes way for a small one.
-func (l *Log) Rotate() (Segment, error) {
+func (l *Log) Rotate() (Segment, error) { return l.rotate(false) }
+
+// Complete is Rotate, but also ends a segment without records: all segments before the
+// returned one will not be written to again, and the current one is one of them.
+func (l *Log) Complete() (Segment, error) { return l.rotate(true) }
+
+func (l *Log) rotate(empty bool) (Segment, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.stateLocked(); err != nil {
 		return 0, err
 	}
-	if l.segmentBytes > segmentHeaderSize || l.dir.outsize(l.segment) {
+	if empty || l.segmentBytes > segmentHeaderSize || l.dir.outsize(l.segment) {
 		l.sequence++
 		l.filling.last = l.sequence
 		l.rotation = l.sequence
@@ -294,6 +300,18 @@ func (l *Log) Rotate() (Segment, error) {
 		l.wakeLocked()
 	}
 	return l.segment, nil
+}
+
+// Begun waits until the header of a segment that Rotate returned is durable, and reports
+// whether it is. It is not after a failure.
+func (l *Log) Begun(s Segment) bool {
+	l.mu.Lock()
+	rotation := l.rotation
+	l.mu.Unlock()
+	if err := l.Wait(context.Background(), Ticket{rotation}); err != nil {
+		l.logger.Debug("a log segment was not begun", "segment", uint64(s), "error", err)
+	}
+	return s >= l.first && l.dir.has(s) // those before were not begun by this log
 }
 
 // Release drops the segments before the given one, which Rotate returned: it

@@ -17,6 +17,11 @@ type ReplayOptions struct {
 	// their absence is no damage. Zero means the first one that is there.
 	From Segment
 
+	// Begun says that From was begun, so its header was durable. Then it is damage if
+	// that segment is absent or its header cannot be read, also if no later segment
+	// says so.
+	Begun bool
+
 	// To is the last segment that is read, 0 for all. It makes it possible to
 	// read a log that is open, up to a segment that is complete.
 	To Segment
@@ -80,17 +85,21 @@ func (r *replayer) run() error {
 		if err := r.checkPrevious(headers[i], s, previous, i == 0); err != nil {
 			return err
 		}
+		begun := r.options.Begun && s == r.options.From
 		previous = s
 		sealedAt := int64(unsealed)
 		if i+1 < len(segments) && headers[i+1].reason == "" && headers[i+1].previous == s {
 			sealedAt = headers[i+1].previousAt
 		}
-		if sealedAt == 0 { // died while it was created
+		if sealedAt == 0 && !begun { // died while it was created
 			continue
 		}
-		if err := r.segment(s, headers[i].reason, sealedAt); err != nil {
+		if err := r.segment(s, headers[i].reason, sealedAt, begun); err != nil {
 			return err
 		}
+	}
+	if len(segments) == 0 && r.options.Begun {
+		return r.missing(r.options.From, "expected the first segment of the log that is needed, got no such file")
 	}
 	return nil
 }
@@ -116,20 +125,28 @@ func (r *replayer) headers(segments []Segment) ([]readHeader, error) {
 	return headers, nil
 }
 
-// checkPrevious reports that segments between previous and s are missing. What
-// comes before the first one that is there, only its header tells.
+// checkPrevious reports that segments between previous and s are missing. For the first
+// segment that is there, previous is the one before From; whether From itself should be
+// there, only Begun and the header of that segment tell.
 func (r *replayer) checkPrevious(h readHeader, s, previous Segment, first bool) error {
 	want := h.previous
 	if h.reason != "" {
 		want = s - 1
 	}
-	if want <= previous || (first && (h.reason != "" || r.options.From == 0)) {
+	switch {
+	case first && r.options.Begun:
+		want = max(want, min(r.options.From, s-1))
+	case first && (h.reason != "" || r.options.From == 0):
 		return nil
 	}
-	corruption := &store.CorruptionError{
-		File:   r.fs.PathJoin(r.dir, want.fileName()),
-		Reason: fmt.Sprintf("expected the segment before %d, got no such file", s),
+	if want <= previous {
+		return nil
 	}
+	return r.missing(want, fmt.Sprintf("expected the segment before %d, got no such file", s))
+}
+
+func (r *replayer) missing(s Segment, reason string) error {
+	corruption := &store.CorruptionError{File: r.fs.PathJoin(r.dir, s.fileName()), Reason: reason}
 	if !r.options.OnDamage(corruption) {
 		return corruption
 	}
@@ -137,12 +154,15 @@ func (r *replayer) checkPrevious(h readHeader, s, previous Segment, first bool) 
 	return nil
 }
 
-func (r *replayer) segment(s Segment, headerReason string, sealedAt int64) error {
+func (r *replayer) segment(s Segment, headerReason string, sealedAt int64, begun bool) error {
 	w, err := openWindow(r.fs, r.dir, s, r.buf)
 	if err != nil {
 		return err
 	}
 	c := newScanner(w, s, sealedAt)
+	if begun {
+		c.proven = max(c.proven, segmentHeaderSize)
+	}
 	c.visit = func(typ byte, payload []byte) error { return r.fn(s, typ, payload) }
 	c.damage = r.options.OnDamage
 	err = c.scan(headerReason)

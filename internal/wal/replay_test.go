@@ -333,6 +333,87 @@ func TestMissingSegmentBeforeDamagedHeader(t *testing.T) {
 	}
 }
 
+// TestBegunSegment: without the segment from which a log is needed, no replay takes the rest for
+// the whole, be the segment away with its directory, cut off before its records, or zeros.
+func TestBegunSegment(t *testing.T) {
+	zeros := make([]byte, 4096)
+	for name, c := range map[string]struct {
+		segments int
+		spoil    func(t *testing.T, fsys *vfs.MemFS)
+		file     Segment // that is named
+	}{
+		"sound":               {2, func(*testing.T, *vfs.MemFS) {}, 0},
+		"no directory":        {1, func(t *testing.T, fsys *vfs.MemFS) { must(t, fsys.RemoveAll(testDir)) }, 2},
+		"no file":             {1, func(t *testing.T, fsys *vfs.MemFS) { remove(t, fsys, 2) }, 2},
+		"empty":               {1, func(t *testing.T, fsys *vfs.MemFS) { writeFile(t, fsys, Segment(2).fileName(), nil) }, 2},
+		"half a header":       {1, func(t *testing.T, fsys *vfs.MemFS) { writeFile(t, fsys, Segment(2).fileName(), zeros[:20]) }, 2},
+		"zeros":               {1, func(t *testing.T, fsys *vfs.MemFS) { writeFile(t, fsys, Segment(2).fileName(), zeros) }, 2},
+		"no file, one after":  {2, func(t *testing.T, fsys *vfs.MemFS) { remove(t, fsys, 2) }, 2},
+		"zeros, one after":    {2, func(t *testing.T, fsys *vfs.MemFS) { writeFile(t, fsys, Segment(2).fileName(), zeros) }, 2},
+		"no file, then zeros": {2, func(t *testing.T, fsys *vfs.MemFS) { remove(t, fsys, 2); writeFile(t, fsys, Segment(3).fileName(), zeros) }, 2},
+	} {
+		fsys := vfs.NewMem()
+		l := open(t, fsys, small)
+		for i := range c.segments + 1 {
+			if i > 0 {
+				_, err := l.Complete()
+				must(t, err)
+			}
+			l.Append(1, numbered(uint64(i), 100))
+		}
+		closeLog(t, l)
+		c.spoil(t, fsys)
+		_, _, err := replayWith(fsys, ReplayOptions{From: 2, Begun: true})
+		var damage *store.CorruptionError
+		if named := errors.As(err, &damage) && fsys.PathBase(damage.File) == c.file.fileName(); named != (c.file > 0) || err != nil && !named {
+			t.Errorf("%s: %v, want damage of segment %d", name, err, c.file)
+		}
+		_, stats, err := replayWith(fsys, ReplayOptions{From: 2, Begun: true, OnDamage: func(*store.CorruptionError) bool { return true }})
+		if err != nil || (stats.Damages > 0) != (c.file > 0) {
+			t.Errorf("%s, damage skipped: %+v, %v", name, stats, err)
+		}
+	}
+}
+
+// TestCompleteAndBegun: Complete ends a segment without records, which Rotate lets go on. A
+// segment is begun once its header is durable, and by this log.
+func TestCompleteAndBegun(t *testing.T) {
+	fsys := vfs.NewMem()
+	l := open(t, fsys, small)
+	for _, c := range []struct {
+		call func() (Segment, error)
+		want Segment
+	}{{l.Rotate, 1}, {l.Complete, 2}, {l.Complete, 3}, {l.Rotate, 3}} {
+		if got, err := c.call(); got != c.want || err != nil || !l.Begun(got) {
+			t.Errorf("segment %d, want %d, begun %v, %v", got, c.want, l.Begun(got), err)
+		}
+	}
+	if l.Begun(4) {
+		t.Error("segment 4 was not asked for, yet has begun")
+	}
+	closeLog(t, l)
+	l = open(t, fsys, small)
+	defer closeLog(t, l)
+	if l.Begun(3) || !l.Begun(4) {
+		t.Errorf("after a new start, segments 3 and 4 have begun: %v, %v, want false, true", l.Begun(3), l.Begun(4))
+	}
+	if got, _ := replay(t, fsys); len(got) != 0 {
+		t.Errorf("%d records of segments without any", len(got))
+	}
+}
+
+func remove(t testing.TB, fsys vfs.FS, s Segment) {
+	t.Helper()
+	must(t, fsys.Remove(fsys.PathJoin(testDir, s.fileName())))
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestReplayLeavesOtherFilesAlone: files for reuse, and files of others, in a
 // log's directory are no segments.
 func TestReplayLeavesOtherFilesAlone(t *testing.T) {

@@ -62,9 +62,10 @@ type Spec struct {
 
 // Meta changes with every commit.
 type Meta struct {
-	LogFrom    uint64             `json:"log_from"`    // segments before this one are in files
-	NextSeries model.SeriesNumber `json:"next_series"` // ids below were given out
-	Deletions  uint64             `json:"deletions"`   // sequence of the last deletion
+	LogFrom    uint64             `json:"log_from"`            // segments before this one are in files
+	LogBegun   bool               `json:"log_begun,omitempty"` // segment log_from was durable before this was saved
+	NextSeries model.SeriesNumber `json:"next_series"`         // ids below were given out
+	Deletions  uint64             `json:"deletions"`           // sequence of the last deletion
 }
 
 // File repeats of a file what cannot be told from its samples, in case that
@@ -379,3 +380,8 @@ func fill(b *pebble.Batch, ch Change) error {
 
 // LogFrom is the first log segment that files do not cover.
 func (c *Catalogue) LogFrom() wal.Segment { return wal.Segment(c.Meta.LogFrom) }
+
+// Log says which part of the log files do not cover.
+func (m Meta) Log() wal.ReplayOptions {
+	return wal.ReplayOptions{From: wal.Segment(m.LogFrom), Begun: m.LogBegun}
+}

@@ -32,7 +32,7 @@ func filled(t *testing.T, fs vfs.FS) {
 		AddFiles:     map[uint64]File{7: {Bytes: 70, Sequence: 3, Deletions: 1}},
 		Define:       definitions("m", 1, 3),
 		AddDeletions: []*record.Deletion{{Sequence: 1, Range: model.TimeRange{StartMS: 5, EndMS: 9}, IDs: roaring.BitmapOf(2)}},
-		Meta:         func(m *Meta) { *m = Meta{LogFrom: 4, NextSeries: 5, Deletions: 1} },
+		Meta:         func(m *Meta) { *m = Meta{LogFrom: 4, LogBegun: true, NextSeries: 5, Deletions: 1} },
 	}))
 	v.must(t, v.Set(t.Context(), "s", "k", "n", "text"))
 	v.must(t, v.catalogue.db.Flush())
@@ -100,7 +100,7 @@ func uses() []use {
 		{"", func(_ context.Context, v *Values) (string, error) {
 			m, err := v.catalogue.SavedMeta()
 			return fmt.Sprint(m), err
-		}, "{4 5 1}"},
+		}, "{4 true 5 1}"},
 		{"", func(_ context.Context, v *Values) (string, error) {
 			name := SeriesName(v.catalogue.Reader(), 2)
 			if name == "series 2" {

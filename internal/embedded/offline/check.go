@@ -122,7 +122,7 @@ func (d *Directory) Check(ctx context.Context, o CheckOptions) (*CheckReport, er
 	if err := c.orphans(); err != nil {
 		return c.report, err
 	}
-	if err := c.logFiles(wal.ReplayOptions{From: d.catalogue.LogFrom()}, true); err != nil {
+	if err := c.logFiles(d.catalogue.Meta.Log(), true); err != nil {
 		return c.report, err
 	}
 	return c.report, c.timelines(false)
@@ -138,7 +138,7 @@ type Running struct {
 	Files     []*blockfile.File
 	Deletions []*record.Deletion
 
-	LogFrom func() (wal.Segment, error) // the first segment of the log that is needed now
+	Log func() (wal.ReplayOptions, error) // the part of the log that is needed now
 }
 
 // Check checks the block files, the catalogue and the part of the log that is
@@ -175,19 +175,20 @@ func (r *Running) checkLog(c *checker) error {
 	}
 	before := *c.report
 	for {
-		from, err := r.LogFrom()
+		needed, err := r.Log()
 		if err != nil {
 			return err
 		}
-		if from > last {
+		if needed.From > last {
 			return nil
 		}
-		err = c.logFiles(wal.ReplayOptions{From: from, To: last}, true)
-		now, metaErr := r.LogFrom()
+		needed.To = last
+		err = c.logFiles(needed, true)
+		now, metaErr := r.Log()
 		if metaErr != nil {
 			return metaErr
 		}
-		if now == from {
+		if now.From == needed.From {
 			return err
 		}
 		*c.report = before // released while it was read

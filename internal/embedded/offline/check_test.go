@@ -479,14 +479,14 @@ func TestOpenRefuses(t *testing.T) {
 }
 
 // running is a store that is open, as the store would lend it.
-func (d *data) running(logFrom func() (wal.Segment, error)) (*Running, *Directory) {
+func (d *data) running(needed func() (wal.ReplayOptions, error)) (*Running, *Directory) {
 	d.Helper()
 	dir := d.open()
 	open, err := dir.openFiles()
 	d.must(err)
 	return &Running{
 		FS: d.fs, Dir: "data", Width: rowtime.Spec{Width: width}, Rows: dir.catalogue.Reader(), Files: open,
-		Deletions: d.change.AddDeletions, LogFrom: logFrom,
+		Deletions: d.change.AddDeletions, Log: needed,
 	}, dir
 }
 
@@ -518,15 +518,15 @@ func TestCheckOfARunningStore(t *testing.T) {
 		}
 		d.must(log.Wait(t.Context(), log.Append(77, []byte("in the segment that is written"))))
 		calls := 0
-		r, dir := d.running(func() (wal.Segment, error) {
+		r, dir := d.running(func() (wal.ReplayOptions, error) {
 			calls++
 			if calls > len(c.from) {
 				t.Fatalf("%s: call %d", name, calls)
 			}
 			if n := c.from[calls-1]; n > 0 {
-				return n + 1, nil // the first one was empty
+				return wal.ReplayOptions{From: n + 1}, nil // the first one was empty
 			}
-			return 0, broken
+			return wal.ReplayOptions{}, broken
 		})
 		report, err := r.Check(t.Context(), CheckOptions{Now: now})
 		if !errors.Is(err, c.want) || calls != len(c.from) || report.Records != c.records && c.want == nil || !report.Clean() || len(report.Notes) > 0 {
@@ -540,7 +540,7 @@ func TestCheckOfARunningStore(t *testing.T) {
 	}
 	// One segment is never complete.
 	d := newData(t).log(77, nil).done()
-	r, dir := d.running(func() (wal.Segment, error) { t.Error("asked"); return 0, nil })
+	r, dir := d.running(func() (wal.ReplayOptions, error) { t.Error("asked"); return wal.ReplayOptions{}, nil })
 	if report, err := r.Check(t.Context(), CheckOptions{}); err != nil || report.Records != 0 || !report.Clean() {
 		t.Errorf("one segment: %v, %+v", err, report)
 	}

@@ -274,10 +274,9 @@ func (d *Directory) WriteLog(w io.Writer, records bool) error {
 		list.row("SEGMENT", "BYTES", "RECORD", "SERIES", "SAMPLES")
 	}
 	var batch store.Batch
-	stats, err := wal.Replay(d.fs, d.fs.PathJoin(d.path, datadir.Log), wal.ReplayOptions{
-		From:     d.catalogue.LogFrom(),
-		OnDamage: func(e *store.CorruptionError) bool { damages = append(damages, e); return true },
-	}, func(n wal.Segment, typ byte, payload []byte) error {
+	options := d.catalogue.Meta.Log()
+	options.OnDamage = func(e *store.CorruptionError) bool { damages = append(damages, e); return true }
+	stats, err := wal.Replay(d.fs, d.fs.PathJoin(d.path, datadir.Log), options, func(n wal.Segment, typ byte, payload []byte) error {
 		s := segments[n]
 		if s == nil {
 			s = &logSegment{}
