@@ -41,8 +41,8 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Verify finds damage to the files of the catalogue in dir that Pebble
-// does not notice. A directory that is not there is fine.
+// Verify finds damage to the files of a database of Pebble in dir, such as the catalogue,
+// that Pebble does not notice. A directory that is not there is fine.
 func Verify(disk vfs.FS, dir string) error {
 	names, err := disk.List(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -51,26 +51,78 @@ func Verify(disk vfs.FS, dir string) error {
 	if err != nil {
 		return fmt.Errorf("list %s: %w", dir, err)
 	}
-	marker, manifest := "", ""
+	f := filesOf(names)
+	if err := f.missing(disk, dir); err != nil {
+		return err
+	}
+	for _, log := range f.logs {
+		if err := verifyFile(disk, disk.PathJoin(dir, log.name), uint32(log.number), verifyLog); err != nil {
+			return err
+		}
+	}
+	if f.manifest.name == "" {
+		return nil
+	}
+	return verifyFile(disk, disk.PathJoin(dir, f.manifest.name), 0, verifyManifest)
+}
+
+// files are those of a directory by which Pebble finds the others.
+type files struct {
+	logs     []numbered
+	options  numbered // the newest
+	manifest numbered // the one that the marker names
+}
+
+type numbered struct {
+	name   string
+	number uint64
+}
+
+func filesOf(names []string) (f files) {
+	marker := ""
 	for _, name := range names {
 		var n uint64
 		var target string
 		if k, _ := fmt.Sscanf(name, "marker.manifest.%d.%s", &n, &target); k == 2 && name > marker {
-			marker, manifest = name, target
+			marker, f.manifest = name, numbered{target, numberIn(target, "MANIFEST-", "")}
 		}
-		base, isLog := strings.CutSuffix(name, ".log")
-		number, err := strconv.ParseUint(base, 10, 32)
-		if !isLog || err != nil {
-			continue
+		if n := numberIn(name, "", ".log"); n > 0 {
+			f.logs = append(f.logs, numbered{name, n})
 		}
-		if err := verifyFile(disk, disk.PathJoin(dir, name), uint32(number), verifyLog); err != nil {
-			return err
+		if n := numberIn(name, "OPTIONS-", ""); n > f.options.number {
+			f.options = numbered{name, n}
 		}
 	}
-	if manifest == "" {
+	return f
+}
+
+// numberIn returns the number of a file, 0 if its name is another.
+func numberIn(name, prefix, suffix string) uint64 {
+	rest, starts := strings.CutPrefix(name, prefix)
+	digits, ends := strings.CutSuffix(rest, suffix)
+	n, err := strconv.ParseUint(digits, 10, 32)
+	if !starts || !ends || err != nil {
+		return 0
+	}
+	return n
+}
+
+// missing finds out that the marker or all logs are missing, where Pebble would begin with
+// an empty database, or leave out what only the logs have. An open writes the file of
+// options after both the marker and its log are durable. From then on there is always a
+// log. A manifest newer than the options may be of an open that a crash has cut off before
+// it made a log.
+func (f files) missing(disk vfs.FS, dir string) error {
+	if f.options.name == "" {
 		return nil
 	}
-	return verifyFile(disk, disk.PathJoin(dir, manifest), 0, verifyManifest)
+	if f.manifest.name == "" {
+		return &store.CorruptionError{File: disk.PathJoin(dir, "marker.manifest.*"), Reason: fmt.Sprintf("expected it beside %s, got no such file", f.options.name)}
+	}
+	if len(f.logs) == 0 && f.options.number > f.manifest.number {
+		return &store.CorruptionError{File: disk.PathJoin(dir, "*.log"), Reason: fmt.Sprintf("expected one beside %s, got no such file", f.options.name)}
+	}
+	return nil
 }
 
 func verifyFile(disk vfs.FS, path string, number uint32, verify func(path string, number uint32, b []byte) error) error {

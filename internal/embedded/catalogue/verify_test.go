@@ -3,15 +3,19 @@ package catalogue
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
+	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/store"
 )
 
@@ -229,5 +233,81 @@ func TestVerifyFails(t *testing.T) {
 	}
 	if err := Verify(mem, "none"); err != nil {
 		t.Errorf("no directory: %v", err)
+	}
+}
+
+// TestVerifyMissingFiles: without the marker of the list of tables, or without all logs, a
+// database is damaged, from its first open on and after later ones. It would otherwise be opened
+// as an empty one, or without its last rows.
+func TestVerifyMissingFiles(t *testing.T) {
+	for opens := 1; opens <= 3; opens++ {
+		for pattern, damaged := range map[string]bool{
+			"": false, "LOCK": false, "marker.manifest.": true, ".log": true, "OPTIONS-": false,
+		} {
+			fs := vfs.NewMem()
+			for range opens {
+				c, err := Open(fs, "db", Options{Logger: Quiet{}, Fresh: true})
+				if err == nil {
+					err = errors.Join(c.Commit(Change{AddFiles: map[uint64]File{1: {}}}), c.Close())
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			names, err := fs.List("db")
+			for _, name := range names {
+				if pattern != "" && strings.Contains(name, pattern) {
+					err = errors.Join(err, fs.Remove("db/"+name))
+				}
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := Verify(fs, "db"); errors.As(err, new(*store.CorruptionError)) != damaged || !damaged && err != nil {
+				t.Errorf("opened %d times, without %q: %v, want damage %v", opens, pattern, err, damaged)
+			}
+		}
+	}
+}
+
+// TestVerifyAfterEachStep cuts the power, and ends the process, before each change of the file system
+// while a database is created, opened again, filled so that its memory goes to tables, and
+// closed. None of that is taken for damage, and the database opens.
+func TestVerifyAfterEachStep(t *testing.T) {
+	mem := crashfs.New()
+	var mu sync.Mutex
+	var cut []*crashfs.FS
+	rng := rand.New(rand.NewPCG(3, 5))
+	disk := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileWrite || op.Kind.ReadOrWrite() != errorfs.OpIsWrite {
+			return nil
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		cut = append(cut, mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50 * rng.IntN(3), RNG: rng}))
+		return nil
+	}))
+	text := strings.Repeat("x", 200<<10)
+	for range 3 {
+		v := openValues(t, disk)
+		for n := range 8 { // more than what is kept in memory, 1 MiB
+			v.must(t, v.Set(t.Context(), "service", "key", fmt.Sprint(n), text))
+		}
+		v.must(t, v.catalogue.Close())
+	}
+	if len(cut) < 50 {
+		t.Errorf("%d moments, want more", len(cut))
+	}
+	for i, fs := range cut {
+		if err := Verify(fs, "catalogue"); err != nil {
+			t.Fatalf("moment %d of %d: %v", i, len(cut), err)
+		}
+		c, err := Open(fs, "catalogue", Options{Logger: Quiet{}, Fresh: true})
+		if err != nil {
+			t.Fatalf("moment %d of %d: open: %v", i, len(cut), err)
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -95,6 +95,7 @@ func (w *world) start(t *testing.T, addr string) {
 func (w *world) stop() {
 	close(w.stopping)
 	w.running.Close()
+	http.DefaultClient.CloseIdleConnections() // an append on one of them would fail
 }
 
 func (w *world) append(t *testing.T, name string, a *Appender, text string) (refused string) {
