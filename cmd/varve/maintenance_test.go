@@ -293,3 +293,34 @@ func TestAdminRefusals(t *testing.T) {
 		t.Errorf("%d %s", code, out.String())
 	}
 }
+
+// TestStartWithoutAPart: a data directory of which a part is missing, as after a restore that was
+// cut off, is refused and found damaged. Once the operator accepts the loss, the rest is served.
+func TestStartWithoutAPart(t *testing.T) {
+	serve := []string{"--http-addr=127.0.0.1:0", "--telnet-addr=", "--carbon-addr=", "--pickle-addr="}
+	for part, c := range map[string]struct {
+		accept func(dir string) // that the part is lost
+		left   int              // points of in.log
+	}{
+		"log": {func(dir string) { wantRun(t, 0, nil, "repair", "--data-dir", dir) }, 0},
+		"timelines": {func(dir string) {
+			if err := os.Mkdir(filepath.Join(dir, "timelines"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}, 50},
+	} {
+		dir := filepath.Join(t.TempDir(), "data")
+		filled(t, dir).kill()
+		if err := os.RemoveAll(filepath.Join(dir, part)); err != nil {
+			t.Fatal(err)
+		}
+		wantRun(t, 1, []string{part}, "check", "--data-dir", dir)
+		wantRun(t, 1, []string{part}, append([]string{"serve", "--data-dir", dir}, serve...)...)
+		c.accept(dir)
+		wantRun(t, 0, nil, "check", "--data-dir", dir)
+		p := start(t, dir)
+		p.values("in.files", 5000)
+		p.values("in.log", c.left)
+		p.stop(os.Interrupt)
+	}
+}

@@ -21,9 +21,18 @@ import (
 	"varve/internal/timeline/local"
 )
 
+const withoutEvents = "restore the directory %s from the last backup; to go on without its events, put an empty directory in its place"
+
 // openTimelines opens the timelines that lie beside the embedded store, whose lock covers
 // them. close ends them.
 func openTimelines(c config.Config, s *embedded.Store, registry prometheus.Registerer, log *slog.Logger) (engine *timeline.Engine, check server.Check, close func() error, err error) {
+	gone, err := s.TimelinesGone()
+	if err != nil {
+		return nil, check, nil, fmt.Errorf("open timelines: %w", err)
+	}
+	if gone {
+		return nil, check, nil, fmt.Errorf("the directory %s is missing in %s: "+withoutEvents, datadir.Timelines, c.DataDir, datadir.Timelines)
+	}
 	shelf, err := local.Open(vfs.Default, filepath.Join(c.DataDir, datadir.Timelines), local.Options{
 		MinFreeBytes: c.Embedded.MinFreeBytes,
 		Logger:       log, Registerer: registry,
@@ -33,10 +42,13 @@ func openTimelines(c config.Config, s *embedded.Store, registry prometheus.Regis
 		},
 	})
 	if damage := (*store.CorruptionError)(nil); errors.As(err, &damage) {
-		return nil, check, nil, fmt.Errorf("%w\nrestore the directory %s from the last backup; to go on without its events, move it away", err, datadir.Timelines)
+		return nil, check, nil, fmt.Errorf("%w\n"+withoutEvents, err, datadir.Timelines)
 	}
 	if err != nil {
 		return nil, check, nil, err
+	}
+	if err := s.SaveTimelines(); err != nil {
+		return nil, check, nil, errors.Join(err, shelf.Close())
 	}
 	engine, err = timeline.Open(shelf, timeline.Options{Config: c.Timeline, Log: log, Metric: registry, Own: event.Own()})
 	if err != nil {

@@ -2,9 +2,12 @@ package embedded
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 
 	"varve/internal/blockfile"
+	"varve/internal/embedded/catalogue"
 	"varve/internal/embedded/datadir"
 	"varve/internal/embedded/offline"
 	"varve/internal/store"
@@ -29,6 +32,30 @@ func (s *Store) AlsoBackUp(name string, copyTo func(dir string) error) {
 		s.backedUpBeside = map[string]func(string) error{}
 	}
 	s.backedUpBeside[name] = copyTo
+}
+
+// TimelinesGone reports whether a store of timelines lay beside this one, and its directory
+// is not there any more: with a new one its events would be missing in silence.
+func (s *Store) TimelinesGone() (bool, error) {
+	s.installing.Lock()
+	had := s.catalogue.Meta.Timelines
+	s.installing.Unlock()
+	_, err := s.fs.Stat(s.path(datadir.Timelines))
+	if !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	return had, nil
+}
+
+// SaveTimelines saves that there is a store of timelines beside this one. On a full disk
+// nothing is saved, as the catalogue must not be written to.
+func (s *Store) SaveTimelines() error {
+	s.installing.Lock()
+	defer s.installing.Unlock()
+	if s.catalogue.Meta.Timelines || s.log.Writable() != nil {
+		return nil
+	}
+	return s.commit(catalogue.Change{Meta: func(m *catalogue.Meta) { m.Timelines = true }}, nil)
 }
 
 // Backup makes a consistent copy of the store, as [offline.Backup] does, in BackupDir.

@@ -66,6 +66,7 @@ type Meta struct {
 	LogBegun   bool               `json:"log_begun,omitempty"` // segment log_from was durable before this was saved
 	NextSeries model.SeriesNumber `json:"next_series"`         // ids below were given out
 	Deletions  uint64             `json:"deletions"`           // sequence of the last deletion
+	Timelines  bool               `json:"timelines,omitempty"` // there is a store of timelines beside this one
 }
 
 // File repeats of a file what cannot be told from its samples, in case that

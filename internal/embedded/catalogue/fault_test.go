@@ -100,7 +100,7 @@ func uses() []use {
 		{"", func(_ context.Context, v *Values) (string, error) {
 			m, err := v.catalogue.SavedMeta()
 			return fmt.Sprint(m), err
-		}, "{4 true 5 1}"},
+		}, "{4 true 5 1 false}"},
 		{"", func(_ context.Context, v *Values) (string, error) {
 			name := SeriesName(v.catalogue.Reader(), 2)
 			if name == "series 2" {

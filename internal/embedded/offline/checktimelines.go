@@ -11,7 +11,7 @@ import (
 	"varve/internal/embedded/datadir"
 )
 
-const timelinesRemedy = "nothing else holds these events: restore the directory from the last backup; to go on without them, move it away"
+const timelinesRemedy = "nothing else holds these events: restore the directory from the last backup; to go on without them, put an empty directory in its place"
 
 // timelines verifies the checksums of the timelines' tables, and, where no server writes to
 // it, of their log.
@@ -19,6 +19,9 @@ func (c *checker) timelines(running bool) error {
 	dir := c.fs.PathJoin(c.dir, datadir.Timelines)
 	names, err := c.fs.List(dir)
 	if errors.Is(err, fs.ErrNotExist) {
+		if c.meta.Timelines {
+			c.timelinesDamaged(dir, errors.New("expected the store of timelines, got no such directory"), "all events: the server does not start")
+		}
 		return nil
 	}
 	if err != nil {
