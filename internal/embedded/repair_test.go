@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -467,6 +468,64 @@ func TestBackupsLeaveEachOther(t *testing.T) {
 		t.Errorf("a backup of the same name beside it: %v", err)
 	}
 	have(".unfinished-other", "a", "a.tmp", "a.tmp.tmp", "b")
+}
+
+// TestBackupBesideThatOfAnotherServer: at whichever call of one server's backup another server
+// makes one in the same directory, the first is whole or an error, and the second is whole. The
+// first fails at three calls only: as it locks its new directory, and where it has given up the
+// lock and not got its name yet. Files of it are never removed while it may still get its name.
+func TestBackupBesideThatOfAnotherServer(t *testing.T) {
+	for at, fails := 1, 0; ; at++ {
+		mem, calls := vfs.NewMem(), 0
+		var meanwhile func()
+		own := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if f := meanwhile; f != nil && strings.Contains(op.Path, "shared/.unfinished-own") {
+				if calls++; calls == at {
+					meanwhile = nil
+					f()
+				}
+			}
+			return nil
+		}))
+		others := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpRemoveAll && op.Path == "shared/.unfinished-own" {
+				t.Errorf("call %d: files of a backup are removed that may still get its name", at)
+			}
+			return nil
+		}))
+		cfg := quietConfig("fsync")
+		cfg.BackupDir = "shared"
+		s := mustOpen(t, own, cfg)
+		putRandom(t, s, "saved", 100, crashOrigin)
+		other, err := Open(others, "other", cfg, Options{})
+		s.must(t, err)
+		putRandom(t, other, "others", 100, crashOrigin)
+		meanwhile = func() {
+			_, err := other.Backup(t.Context(), "other")
+			s.must(t, err)
+		}
+		_, err = s.Backup(t.Context(), "own")
+		over := meanwhile != nil
+		s.must(t, errors.Join(s.Close(), other.Close()))
+		if over && (err != nil || at < 20) {
+			t.Fatalf("the backup has only %d calls: %v", at, err)
+		}
+		if over {
+			return
+		}
+		if got, want := content(t, mem, "shared/other"), content(t, mem, "other"); got != want || want == "" {
+			t.Errorf("call %d: %d bytes of samples in the other backup, want %d", at, len(got), len(want))
+		}
+		if err != nil {
+			if fails++; fails > 3 || !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("call %d: %v", at, err)
+			}
+			continue
+		}
+		if got, want := content(t, mem, "shared/own"), content(t, mem, "data"); got != want || want == "" {
+			t.Errorf("call %d: %d bytes of samples in the backup, want %d", at, len(got), len(want))
+		}
+	}
 }
 
 func isInput(err error) bool {

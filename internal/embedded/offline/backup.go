@@ -31,8 +31,9 @@ type BackupReport struct {
 
 const (
 	// unfinished begins the name of a backup that is being made. No finished one has such
-	// a name, see backupName.
+	// a name, see backupName. abandoned begins the name of one that is being removed.
 	unfinished   = ".unfinished-"
+	abandoned    = unfinished + "~"
 	backupDigits = 100 // longest name
 
 	// MaxBackups bounds what requests for backups leave on the disk. Hard links
@@ -121,19 +122,46 @@ func (b *backup) removeUnfinished() error {
 		if !strings.HasPrefix(name, unfinished) {
 			continue
 		}
-		dir := b.fs.PathJoin(b.parent, name)
-		lock, err := datadir.Lock(b.fs, dir)
-		if errors.As(err, new(*datadir.LockedError)) {
-			continue
-		}
-		if err == nil {
-			err = errors.Join(b.fs.RemoveAll(dir), lock.Close())
-		}
-		if err != nil {
+		if err := b.removeAbandoned(name); err != nil {
 			return fmt.Errorf("remove a backup that was never completed: %w", err)
 		}
 	}
 	return nil
+}
+
+// removeAbandoned removes an unfinished backup, unless it is being made. It first takes its
+// name away: the other server may have finished the backup and given up the lock just now.
+// Then either it finds no backup to publish, which is an error there, or it has published it,
+// and there is none to remove. Files that are removed one by one would be missing in a backup
+// that is published meanwhile.
+func (b *backup) removeAbandoned(name string) error {
+	dir := b.fs.PathJoin(b.parent, name)
+	lock, err := datadir.Lock(b.fs, dir)
+	switch {
+	case errors.As(err, new(*datadir.LockedError)):
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return nil // published or removed
+	case err != nil:
+		return err
+	}
+	if err := lock.Close(); err != nil { // Windows renames no directory in which a file is open
+		return err
+	}
+	aside := b.fs.PathJoin(b.parent, abandoned+strings.TrimPrefix(strings.TrimPrefix(name, abandoned), unfinished))
+	if aside != dir {
+		if err := b.fs.RemoveAll(aside); err != nil {
+			return err
+		}
+		err := b.fs.Rename(dir, aside)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return b.fs.RemoveAll(aside)
 }
 
 // room refuses one backup too many.
@@ -162,10 +190,15 @@ func (b *backup) run() error {
 		return err
 	}
 	made, err := b.fill()
-	// The finished backup has no lock file: Windows renames no directory in which a file is open.
+	if err == nil {
+		err = b.sync(made)
+	}
+	// The finished backup has no lock file: Windows renames no directory in which a file is
+	// open. From here on another server may take the backup for one that a crash has ended,
+	// see removeAbandoned: what takes time comes before.
 	err = errors.Join(err, lock.Close(), b.fs.Remove(b.path(datadir.LockFile)))
 	if err == nil {
-		err = b.publish(made)
+		err = b.publish()
 	}
 	if err != nil {
 		return errors.Join(err, b.fs.RemoveAll(b.tmp))
@@ -203,13 +236,18 @@ func (b *backup) fill() (made []string, err error) {
 	return made, nil
 }
 
-// publish makes the names in the directories durable, and then gives the backup its own.
-func (b *backup) publish(made []string) error {
+// sync makes the names in the directories durable.
+func (b *backup) sync(made []string) error {
 	for _, dir := range append(made, b.tmp) {
 		if err := safefile.SyncDir(b.fs, dir); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// publish gives the backup its name.
+func (b *backup) publish() error {
 	if err := b.fs.Rename(b.tmp, b.dir); err != nil {
 		return err
 	}
