@@ -5,7 +5,9 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"strings"
 
+	"varve/internal/embedded/datadir"
 	"varve/internal/principal"
 	"varve/internal/retention"
 	"varve/internal/tenant"
@@ -30,7 +32,7 @@ func (c Config) Book(log *slog.Logger) (*retention.Book, error) {
 // TenantOf returns the name of the tenant whose data is in a directory: see TenantDir.
 func (c Config) TenantOf(dir string) string {
 	parent, name := filepath.Split(filepath.Clean(dir))
-	if filepath.Base(parent) == "tenants" && c.HasTenant(name) {
+	if filepath.Base(parent) == datadir.Tenants && c.HasTenant(name) {
 		return name
 	}
 	return principal.Default
@@ -51,4 +53,31 @@ func (c Config) checkPolicies() error {
 		}
 	}
 	return nil
+}
+
+// checkBackups reports a directory of backups among the files of the store. There a backup would
+// lie in the way of a file that the store makes later, or pass for one.
+func (c Config) checkBackups() error {
+	if c.Store != Embedded || c.Embedded.BackupDir == "" {
+		return nil
+	}
+	data, err := filepath.Abs(c.DataDir)
+	if err != nil {
+		return nil // the store reports it
+	}
+	backups, err := filepath.Abs(c.Embedded.BackupDir)
+	if err != nil {
+		return nil
+	}
+	own := filepath.Join(data, datadir.Backups)
+	if !isBelow(backups, data) || isBelow(backups, own) {
+		return nil
+	}
+	return fmt.Errorf("embedded.backup_dir: %s is inside the data directory, where only %s may hold backups; name a directory outside of it", c.Embedded.BackupDir, own)
+}
+
+// isBelow reports whether a directory is another one, or below it. Both paths are absolute.
+func isBelow(dir, top string) bool {
+	rel, err := filepath.Rel(top, dir)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
 }

@@ -79,3 +79,22 @@ func TestTenantOf(t *testing.T) {
 		}
 	}
 }
+
+// TestBackupsAmongTheStoresFiles: a backup named 0000000099.blk among the block files kept the
+// server from starting. In the data directory only backups/ is for backups.
+func TestBackupsAmongTheStoresFiles(t *testing.T) {
+	for dir, good := range map[string]bool{
+		"": true, "/data/backups": true, "data/backups": true, "data/backups/daily": true, "elsewhere": true, "data-backups": true, "..backups": true, ".": true,
+		"data": false, "./data/": false, "data/blocks": false, "data/log/x": false, "data/tenants": false, "data/backups/../timelines": false, "data/..backups": false,
+	} {
+		c := Default()
+		c.DataDir, c.Embedded.BackupDir = "data", dir
+		err := c.Validate()
+		if (err == nil) != good || err != nil && !strings.Contains(err.Error(), "embedded.backup_dir: "+dir+" is inside the data directory, where only ") {
+			t.Errorf("%q: %v", dir, err)
+		}
+		if c.Store = Cassandra; c.Validate() != nil {
+			t.Errorf("%q over Cassandra, which has no backups: %v", dir, c.Validate())
+		}
+	}
+}

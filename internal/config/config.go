@@ -104,7 +104,7 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf("auth.%w", err))
 		}
 	}
-	errs = append(errs, tenant.Validate(c.Tenants), c.checkKeyspaces(), c.checkPolicies())
+	errs = append(errs, tenant.Validate(c.Tenants), c.checkKeyspaces(), c.checkPolicies(), c.checkBackups())
 	return errors.Join(errs...)
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"varve/internal/cassandra"
+	"varve/internal/embedded/datadir"
 	"varve/internal/tenant"
 	"varve/internal/units"
 )
@@ -56,7 +57,7 @@ func (c Config) KeyspaceOf(t tenant.Config) string {
 }
 
 // TenantDir is the directory of a tenant's data below dir.
-func TenantDir(dir, name string) string { return filepath.Join(dir, "tenants", name) }
+func TenantDir(dir, name string) string { return filepath.Join(dir, datadir.Tenants, name) }
 
 // checkKeyspaces reports tenants that would share a keyspace with others.
 func (c Config) checkKeyspaces() error {

@@ -70,7 +70,7 @@ func (s *Store) Backup(ctx context.Context, name string) (*offline.BackupReport,
 	}
 	defer s.backingUp.Unlock()
 	report, err := offline.Backup(ctx, s.fs, s.BackupDir(), name, offline.BackupSource{
-		Dir: s.dir, Series: s.SeriesCount(), Checkpoint: s.checkpoint, Explain: s.orFull, Beside: s.backedUpBeside,
+		Dir: s.dir, Series: s.SeriesCount(), Checkpoint: s.checkpoint, Explain: s.orNoRoom, Beside: s.backedUpBeside,
 		Pin: func(catalogueDir string, copyLog func(from, end wal.Segment) error) ([]*blockfile.File, func(), error) {
 			st, err := s.pin(ctx, catalogueDir, copyLog)
 			if err != nil {
@@ -84,6 +84,17 @@ func (s *Store) Backup(ctx context.Context, name string) (*offline.BackupReport,
 	}
 	s.logger.Info("backup made", "dir", report.Dir, "files", report.Files, "samples", report.Samples, "copied_bytes", report.Copied)
 	return report, nil
+}
+
+// orNoRoom turns an error for lack of disk space into a *store.UnavailableError. If the store's
+// own disk has space, the backup is on another one.
+func (s *Store) orNoRoom(err error) error {
+	free, known := s.disk.FreeSpace()
+	if !known || free < s.cfg.MinFreeBytes || !wal.NoSpace(err) || errors.As(err, new(*store.UnavailableError)) {
+		return s.orFull(err)
+	}
+	return &store.UnavailableError{Err: err, Reason: fmt.Sprintf("the disk of %s (%s) has no room for it; remove old backups there, or enlarge the disk; the store itself goes on",
+		s.BackupDir(), s.section.Key("backup_dir"))}
 }
 
 // pin copies catalogue and log as of one moment and returns the files that

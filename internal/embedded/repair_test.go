@@ -25,6 +25,7 @@ import (
 	"varve/internal/embedded/offline"
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/units"
 )
 
 // linesOf returns series and time of each sample of a content.
@@ -608,6 +609,29 @@ func TestBackupToAnotherDisk(t *testing.T) {
 	if got, want := content(t, mem, report.Dir), content(t, mem, "data"); got != want || want == "" {
 		t.Errorf("%d bytes of samples in the backup, want %d", len(got), len(want))
 	}
+}
+
+// TestBackupToAFullDisk: the error names the disk that is full, which is not that of the store, and
+// the store takes writes.
+func TestBackupToAFullDisk(t *testing.T) {
+	disk := &fullDisk{full: &atomic.Bool{}, FS: errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpCreate && strings.HasPrefix(op.Path, "elsewhere/") && strings.HasSuffix(op.Path, ".blk") {
+			return syscall.ENOSPC
+		}
+		return nil
+	}))}
+	disk.free.Store(uint64(units.GiB))
+	cfg := quietConfig("fsync")
+	cfg.BackupDir, cfg.MinFreeBytes = "elsewhere", units.MiB
+	s := mustOpen(t, noLinks{disk}, cfg)
+	defer s.Close()
+	putRandom(t, s, "saved", 1000, crashOrigin)
+	_, err := s.Backup(t.Context(), "daily")
+	const want = "backup daily: the disk of elsewhere (embedded.backup_dir) has no room for it; remove old backups there, or enlarge the disk; the store itself goes on: "
+	if !errors.As(err, new(*store.UnavailableError)) || !strings.HasPrefix(err.Error(), want) || !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("%v, want %s...", err, want)
+	}
+	putRandom(t, s, "saved", 1000, crashOrigin+1)
 }
 
 // TestRepairWithoutABlockFile: a block file that is gone is taken off the list, and the

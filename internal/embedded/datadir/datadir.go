@@ -21,6 +21,7 @@ const (
 	Blocks    = "blocks"
 	Backups   = "backups"
 	Timelines = "timelines"
+	Tenants   = "tenants" // the data directories of tenants, and in a directory of backups their backups
 
 	// Quarantine is where a repair puts what is damaged, and a text beside each
 	// file that says why.

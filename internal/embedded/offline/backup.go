@@ -80,6 +80,9 @@ func Backup(ctx context.Context, disk vfs.FS, parent, name string, source Backup
 		report: &BackupReport{Series: source.Series},
 	}
 	b.tmp, b.report.Dir = disk.PathJoin(parent, unfinished+name), b.dir
+	if name == datadir.Tenants {
+		return nil, &store.InputError{Reason: fmt.Sprintf("backup %s: below %s are the backups of tenants; choose another name", name, b.dir)}
+	}
 	if _, err := disk.Stat(b.dir); err == nil {
 		return nil, &store.InputError{Reason: fmt.Sprintf("backup %s: %s exists; choose another name, or remove it", name, b.dir)}
 	} else if !errors.Is(err, fs.ErrNotExist) {

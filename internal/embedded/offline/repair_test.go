@@ -414,6 +414,7 @@ func TestBackup(t *testing.T) {
 	d.fs = d.disk
 	for name, reason := range map[string]string{
 		"daily": "backup daily: backups/daily exists; choose another name, or remove it", "": "1 to 100 letters", ".x": "1 to 100 letters", "a/b": "1 to 100 letters",
+		"tenants":                "backup tenants: below backups/tenants are the backups of tenants; choose another name",
 		strings.Repeat("x", 101): "1 to 100 letters", strings.Repeat("x", 100): "",
 	} {
 		if _, err := Backup(t.Context(), d.fs, "backups", name, source(d, open, &steps)); (err == nil) != (reason == "") || err != nil && !strings.Contains(err.Error(), reason) {
