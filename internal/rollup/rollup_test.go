@@ -50,6 +50,7 @@ type harness struct {
 	notes     vfs.FS // of the node; nil: notes are in the store
 	log       *slog.Logger
 	ingest    func(*ingest.Config) // nil: the defaults
+	now       func() time.Time     // of the scheduler; nil: time.Now
 	registry  *prometheus.Registry
 	scheduler *Scheduler
 	pipeline  *ingest.Pipeline
@@ -100,7 +101,7 @@ func (h *harness) restart(change func(*Config, *query.Config)) {
 	h.scheduler = New(Options{
 		NotesFS: h.notes, NotesDir: notesDir,
 		Store: front, Engine: engine, Pipeline: pipeline, Parser: api, Config: c, Registerer: registry, Host: "here",
-		Node: h.node, Flush: func(context.Context, ...string) error { return nil }, Logger: h.log,
+		Now: h.now, Node: h.node, Flush: func(context.Context, ...string) error { return nil }, Logger: h.log,
 	})
 	h.pipeline = pipeline
 	h.mux = newMux(h.scheduler)

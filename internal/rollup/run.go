@@ -347,7 +347,7 @@ func (s *Scheduler) advance(ctx context.Context, t *task, r *rollup, k int, name
 		return s.catalogue.set(ctx, watermarkKey, t.id, t.only(marks).marshal())
 	}
 	mark, known := marks[key]
-	start := mark.Next(s.config.LateHorizon)
+	start := mark.Next(now, s.config.LateHorizon)
 	if life := s.pipeline.DefaultLifetime(); life > 0 { // a result outlives its points
 		start = max(start, min(mark.UntilMS, p.grid.Next(now-life)))
 	}

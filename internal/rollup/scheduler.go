@@ -254,6 +254,9 @@ func (s *Scheduler) dispatch(ctx context.Context, runs *sync.WaitGroup) {
 	defer s.mu.Unlock()
 	now := s.now()
 	for _, j := range s.mu.jobs {
+		if latest := j.task.next(now); j.due.After(latest) {
+			j.due = latest // the clock was set back, here or on the node that ran it last
+		}
 		if j.due.After(now) {
 			continue
 		}
