@@ -167,8 +167,8 @@ type PartialView interface {
 // A CurrentView is a View that may remember what earlier views have read, although other
 // processes have changed it since. Not every View is one.
 type CurrentView interface {
-	// ReadCurrent makes the view read what is stored now. It is called before all other
-	// methods. Samples that other processes have acknowledged and not stored yet are not in
+	// ReadCurrent makes the view read what is stored now, from as many replicas as that
+	// takes. It is called before all other methods. Samples that other processes have acknowledged and not stored yet are not in
 	// the view in any case.
 	ReadCurrent()
 }

@@ -45,7 +45,7 @@ func Metrics(ctx context.Context, s store.Viewer) iter.Seq2[string, error] {
 
 // page holds no view longer than it takes to read one page.
 func page(ctx context.Context, s store.Viewer, q store.NamesQuery) (names []string, more bool, err error) {
-	view, err := s.View(ctx)
+	view, err := store.OpenCurrent(ctx, s)
 	if err != nil {
 		return nil, false, err
 	}

@@ -70,22 +70,25 @@ func newLevels(config *Config) levels {
 	return l
 }
 
-func (l *levels) of(st *Statement, k kind) gocql.Consistency {
+func (l *levels) of(level Level, k kind) gocql.Consistency {
 	switch {
-	case k == reads && st.Level == Serial:
+	case k == reads && level == Serial:
 		return gocql.Serial
-	case k == writes && st.Level == Everywhere:
+	case k == writes && level == Everywhere:
 		return l.everyWrite
-	case k == writes && st.Level != Configured:
+	case k == writes && level != Configured:
 		return l.quorumWrite
 	case k == writes:
 		return l.write
-	case st.Level == Quorum:
+	case level == Quorum:
 		return l.quorumRead
-	case st.Level == SeesAll:
+	case level == SeesAll:
 		return l.seesAll
-	case st.Level == Everywhere:
+	case level == Everywhere:
 		return l.everyRead
 	}
 	return l.read
 }
+
+// SameReads reports whether reads of two levels ask the same replicas.
+func (s *Session) SameReads(a, b Level) bool { return s.levels.of(a, reads) == s.levels.of(b, reads) }

@@ -45,7 +45,7 @@ func TestLevels(t *testing.T) {
 			{all, reads, test.seesAll},
 			{every, reads, test.everyRead}, {every, writes, test.everyWrite},
 		} {
-			if got := l.of(of.st, of.kind); got != of.want {
+			if got := l.of(of.st.Level, of.kind); got != of.want {
 				t.Errorf("read %s, write %s, data center %q: level %d, kind %v: %v, want %v",
 					test.read, test.write, test.datacenter, of.st.Level, of.kind, got, of.want)
 			}

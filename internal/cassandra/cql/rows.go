@@ -17,6 +17,7 @@ type Rows struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	st      *Statement
+	level   Level
 	args    []any
 
 	page    *gocql.Iter
@@ -36,8 +37,13 @@ type fetched struct {
 // Query selects rows. The first page is fetched at the first Scan. Close must
 // be called.
 func (s *Session) Query(ctx context.Context, st *Statement, args ...any) *Rows {
+	return s.QueryAt(ctx, st.Level, st, args...)
+}
+
+// QueryAt is Query at another level than that of the statement.
+func (s *Session) QueryAt(ctx context.Context, level Level, st *Statement, args ...any) *Rows {
 	ctx, cancel := context.WithCancel(ctx)
-	return &Rows{session: s, ctx: ctx, cancel: cancel, st: st, args: args, more: true}
+	return &Rows{session: s, ctx: ctx, cancel: cancel, st: st, level: level, args: args, more: true}
 }
 
 // Scan reads the next row into dest, one pointer for each column, nil to skip a
@@ -104,7 +110,7 @@ func (r *Rows) fetch(state []byte) fetched {
 	}
 	var page firstPage
 	err := s.doHedged(r.ctx, st, sizeOf(r.args), s.timeout(st, false), func(ctx context.Context, d *gocql.Session) error {
-		q := d.Query(s.text(st), r.args...).Consistency(s.levels.of(st, reads)).Idempotent(true).DefaultTimestamp(false)
+		q := d.Query(s.text(st), r.args...).Consistency(s.levels.of(r.level, reads)).Idempotent(true).DefaultTimestamp(false)
 		it := q.PageSize(size).PageState(state).IterContext(ctx)
 		if it.NumRows() == 0 {
 			if err := it.Close(); err != nil {

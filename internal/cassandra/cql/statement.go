@@ -93,7 +93,7 @@ func (s *Session) text(st *Statement) string {
 func (s *Session) Exec(ctx context.Context, st *Statement, stampMS int64, args ...any) error {
 	size := sizeOf(args)
 	err := s.do(ctx, st, writes, size, s.timeout(st, true), func(ctx context.Context, d *gocql.Session) error {
-		q := d.Query(s.text(st), args...).Consistency(s.levels.of(st, writes)).Idempotent(true)
+		q := d.Query(s.text(st), args...).Consistency(s.levels.of(st.Level, writes)).Idempotent(true)
 		return stamp(q, stampMS).ExecContext(ctx)
 	})
 	if err == nil {
@@ -137,7 +137,7 @@ func (s *Session) Batch(ctx context.Context, stampMS int64, entries []Entry) err
 	}
 	st := entries[0].Statement
 	err := s.do(ctx, st, writes, size, s.timeout(st, true), func(ctx context.Context, d *gocql.Session) error {
-		b := d.Batch(gocql.UnloggedBatch).Consistency(s.levels.of(st, writes))
+		b := d.Batch(gocql.UnloggedBatch).Consistency(s.levels.of(st.Level, writes))
 		if stampMS == 0 {
 			b.DefaultTimestamp(false)
 		} else {

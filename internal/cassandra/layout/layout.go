@@ -16,8 +16,8 @@
 // Rules for every layout:
 //
 //   - A sample is written under the timestamp at which it was acknowledged.
-//   - A read on which a lasting decision depends is made at a quorum, whatever
-//     consistency is configured for queries. If such a read fails, the layout assumes
+//   - A read on which a lasting decision or a lasting result depends is made at a quorum,
+//     whatever consistency is configured for queries. If such a read fails, the layout assumes
 //     that there may be data. Deletes and repairs use a quorum of each data center: no
 //     data center may miss them, and they must not miss what any of them has written.
 //   - A sample that cannot be stored does not affect others. A range of the ring
@@ -132,8 +132,9 @@ type Refusal struct {
 
 // A Look is one request's look at the index. It reads no part of the index twice.
 type Look interface {
-	// Current makes the look read what is in Cassandra now, and answer from no copy of it
-	// that an earlier look has left in memory. It is called before all other methods.
+	// Current makes the look read what is in Cassandra now, at a quorum, and answer from no
+	// copy of it that an earlier look has left in memory. It is called before all other
+	// methods.
 	Current()
 
 	// Select returns the series that match and may have samples in the range. If more

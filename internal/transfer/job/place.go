@@ -60,7 +60,7 @@ func (s Local) Metrics(ctx context.Context) iter.Seq2[string, error] {
 
 // Has implements Source.
 func (s Local) Has(ctx context.Context, metric string) (there bool, err error) {
-	view, err := s.Store.View(ctx)
+	view, err := store.OpenCurrent(ctx, s.Store)
 	if err != nil {
 		return false, err
 	}

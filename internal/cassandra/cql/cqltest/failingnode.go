@@ -33,7 +33,8 @@ type FailingNode struct {
 
 // A Request is what a session wants executed: one statement, or those of a batch.
 type Request struct {
-	Statements []Bound
+	Statements  []Bound
+	Consistency uint16 // as the protocol has it; 0, which is ANY, of batches
 }
 
 // A Bound is a statement and the bytes of its values, nil for null.
@@ -378,7 +379,7 @@ func (p *proxied) request(f *frame) (request Request, ok bool) {
 		request.Statements = []Bound{{Text: string(r.long())}}
 	case opExecute:
 		one := Bound{Text: p.text(r.short())}
-		r.take(2) // consistency
+		request.Consistency = binary.BigEndian.Uint16(r.take(2))
 		if r.take(1)[0]&1 != 0 {
 			one.Values = r.values()
 		}

@@ -238,7 +238,7 @@ func (c *Coverer) Cover(ctx context.Context, p rowkey.Partition) (covered bool, 
 // cover makes one pass. wait says when to come back if it is too early.
 func (c *Coverer) cover(ctx context.Context, p rowkey.Partition) (covered bool, wait time.Duration, err error) {
 	began := c.now()
-	s, err := rowkey.ReadStamp(ctx, c.ks.Session, p, true)
+	s, err := rowkey.ReadStamp(ctx, c.ks.Session, p, cql.Everywhere)
 	if err != nil || s.Mtime == (cql.UUID{}) {
 		return false, 0, err
 	}

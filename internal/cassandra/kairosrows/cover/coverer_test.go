@@ -169,7 +169,7 @@ func TestCoverageInBackground(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, err := rowkey.ReadStamp(t.Context(), b.KS.Session, p, false)
+			s, err := rowkey.ReadStamp(t.Context(), b.KS.Session, p, cql.Configured)
 			if err != nil {
 				t.Fatal(err)
 			}

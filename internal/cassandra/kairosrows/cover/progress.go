@@ -110,7 +110,7 @@ func (p *coverPass) save(ctx context.Context) error {
 		return nil
 	}
 	p.saved = now
-	s, err := rowkey.ReadStamp(ctx, c.ks.Session, p.key, true)
+	s, err := rowkey.ReadStamp(ctx, c.ks.Session, p.key, cql.Everywhere)
 	if err != nil {
 		return err
 	}

@@ -18,5 +18,7 @@
 //     for Config.KairosDBLag; what these do not tell, within the ages of the caches. Samples
 //     that KairosDB nodes write are seen at once, but for Config.KairosDBLag, and those of
 //     anybody by a Look that is Current.
+//   - Reads are made at the configured consistency, those of a Look that is Current at a
+//     quorum: row keys that were read at less do not answer it.
 //   - All caches are bounded, and a Look by what matches.
 package read

@@ -261,7 +261,7 @@ func (in *Inspector) Index(ctx context.Context, metric string, r model.TimeRange
 
 func (in *Inspector) indexOf(ctx context.Context, look *Look, p *partition) error {
 	ks := in.reader.ks
-	s, err := rowkey.ReadStamp(ctx, ks.Session, p.key, false)
+	s, err := rowkey.ReadStamp(ctx, ks.Session, p.key, cql.Configured)
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ func (l *Look) readLegacy(ctx context.Context, s rowkey.Span) ([]rowtime.Key, er
 		return nil, err
 	}
 	var keys []rowtime.Key
-	err = rowkey.EachLegacy(ctx, l.reader.ks.Session, rowkey.LegacyKeys, s, func(k rowtime.Key, err error) {
+	err = rowkey.EachLegacy(ctx, l.reader.ks.Session, l.level, rowkey.LegacyKeys, s, func(k rowtime.Key, err error) {
 		l.trace.indexRows.Add(1)
 		if err != nil {
 			l.reader.badLegacyKeys.Inc() // KairosDB cannot read it either

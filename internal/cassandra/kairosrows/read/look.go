@@ -21,6 +21,7 @@ type Look struct {
 	trace  counters
 	lag    time.Duration // Config.KairosDBLag, 0 for a Look at what there is now
 	now    bool          // see Current
+	level  cql.Level     // of all reads: Configured, or Quorum where that differs and now is set
 	beside once[bool]    // whether KairosDB nodes may write meanwhile
 
 	mu         sync.Mutex
@@ -37,8 +38,25 @@ func (r *Reader) Look() *Look {
 	}
 }
 
-// Current implements layout.Look.
-func (l *Look) Current() { l.lag, l.now = 0, true }
+// Current implements layout.Look. A copy of row keys that was read at less than a quorum is
+// as old as the replica that was asked, so such copies are not used either.
+func (l *Look) Current() {
+	l.lag, l.now = 0, true
+	if !l.reader.ks.Session.SameReads(cql.Configured, cql.Quorum) {
+		l.level = cql.Quorum
+	}
+}
+
+// newList returns an empty list of row keys that this Look reads.
+func (l *Look) newList() *keyList { return &keyList{level: l.level} }
+
+// flights are the whole reads that this Look may share.
+func (l *Look) flights() *flights {
+	if l.level == cql.Quorum {
+		return &l.reader.quorumFlights
+	}
+	return &l.reader.flights
+}
 
 // chunkAge is how old copies of finished rows may be. KairosDB nodes write late samples
 // into them and delete, and tell nobody: while one runs, its own clients see that at once,
@@ -60,12 +78,18 @@ func (l *Look) chunkAge(ctx context.Context) time.Duration {
 
 func (l *Look) query(ctx context.Context, st *cql.Statement, args ...any) *cql.Rows {
 	l.trace.statements.Add(1)
-	return l.reader.ks.Session.Query(ctx, st, args...)
+	return l.reader.ks.Session.QueryAt(ctx, l.level, st, args...)
 }
 
 // kept returns a list of row keys that an earlier Look has read, nil if there is
 // none that is valid.
-func (l *Look) kept(k postingKey, v version) *keyList { return l.reader.postings.get(k, v, l.lag) }
+func (l *Look) kept(k postingKey, v version) *keyList {
+	list := l.reader.postings.get(k, v, l.lag)
+	if list != nil && list.level < l.level {
+		return nil // put replaces it
+	}
+	return list
+}
 
 // once is a value that is loaded once. Concurrent callers wait for the first load.
 // If it fails, perhaps since its context ended, each caller loads for itself.

@@ -232,7 +232,7 @@ func (l *Look) uncoveredKeys(ctx context.Context, p *partition, s rowkey.Stamp, 
 		return l.sharedKeys(ctx, p, matchers)
 	}
 	l.answer(byScan)
-	list := verifiedList(keys)
+	list := l.verifiedList(keys)
 	if len(literals) == 1 && len(literals[0].values) == 1 && len(keys) <= limit {
 		k := postingKey{p.key, literals[0].name, literals[0].values[0]}
 		p.posting(k).set(list)
@@ -242,8 +242,9 @@ func (l *Look) uncoveredKeys(ctx context.Context, p *partition, s rowkey.Stamp, 
 }
 
 // verifiedList makes a list of row keys that were in row_keys a moment ago.
-func verifiedList(keys []rowkey.Key) *keyList {
-	list := &keyList{verified: true}
+func (l *Look) verifiedList(keys []rowkey.Key) *keyList {
+	list := l.newList()
+	list.verified = true
 	for _, k := range keys {
 		list.add(k, rowkey.MapBytes(k.Tags))
 	}
@@ -254,7 +255,7 @@ func verifiedList(keys []rowkey.Key) *keyList {
 // same time.
 func (l *Look) sharedKeys(ctx context.Context, p *partition, matchers []model.Matcher) ([]rowkey.Key, error) {
 	list, err := p.full.get(ctx, func() (*keyList, error) {
-		list, shared, err := l.reader.flights.take(ctx, p.key, func() (*keyList, error) { return l.readWhole(ctx, p, nil, nil) })
+		list, shared, err := l.flights().take(ctx, p.key, func() (*keyList, error) { return l.readWhole(ctx, p, nil, nil) })
 		if shared {
 			l.answer(byOthers)
 		}

@@ -120,7 +120,7 @@ func (p *partition) posting(k postingKey) *once[*keyList] {
 // readStamp reads the mtime of a partition.
 func (l *Look) readStamp(ctx context.Context, k rowkey.Partition) (rowkey.Stamp, error) {
 	l.trace.statements.Add(1)
-	return rowkey.ReadStamp(ctx, l.reader.ks.Session, k, false)
+	return rowkey.ReadStamp(ctx, l.reader.ks.Session, k, l.level)
 }
 
 func (p *partition) version(s rowkey.Stamp) version {
@@ -167,7 +167,7 @@ func (l *Look) readWhole(ctx context.Context, p *partition, wanted []model.Match
 func (l *Look) readAll(ctx context.Context, p *partition, wanted []model.Matcher, more func(rowkey.Key) bool) (*keyList, error) {
 	reader := l.reader
 	loading := reader.postings.begin(p.key)
-	list := new(keyList)
+	list := l.newList()
 	var d keyDecoder
 	var name, tags, mtime, written cql.Raw
 	var first rowkey.Stamp

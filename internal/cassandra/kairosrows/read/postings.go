@@ -22,8 +22,9 @@ import (
 // It does not change after it was loaded.
 type keyList struct {
 	keys     []rowkey.Key
-	bytes    int64 // of memory
-	verified bool  // all were in row_keys when the list was loaded
+	bytes    int64     // of memory
+	verified bool      // all were in row_keys when the list was loaded
+	level    cql.Level // Configured or Quorum: that of its reads
 
 	mu    sync.Mutex
 	byTag map[string][]int32 // places of keys by value, for tags that were asked for

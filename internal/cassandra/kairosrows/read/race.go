@@ -53,7 +53,7 @@ func (l *Look) race(ctx context.Context, p *partition, s rowkey.Stamp, literals 
 		run := &runner{matcher: m, values: rowkey.Distinct(m.Values)}
 		run.open = len(run.values) * l.reader.ks.IndexShards
 		for range run.values {
-			run.lists = append(run.lists, new(keyList))
+			run.lists = append(run.lists, l.newList())
 		}
 		r.runners = append(r.runners, run)
 	}

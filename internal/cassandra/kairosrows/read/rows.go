@@ -238,7 +238,7 @@ func (c *RowCursor) query(key []byte) {
 		c.dest = append(c.dest, &c.ttl, &c.wrote)
 	}
 	c.look.trace.slices.Add(1)
-	c.rows = c.look.reader.ks.Session.Query(c.ctx, sliceStatements[form], args...)
+	c.rows = c.look.reader.ks.Session.QueryAt(c.ctx, c.look.level, sliceStatements[form], args...)
 }
 
 // limit is how many cells are asked for, so that the number of samples wanted

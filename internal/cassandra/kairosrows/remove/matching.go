@@ -149,7 +149,7 @@ func (d *Deleter) isCovered(ctx context.Context, part rowkey.Partition) (bool, e
 	if err != nil || state.KairosMtime == (cql.UUID{}) {
 		return false, err
 	}
-	s, err := rowkey.ReadStamp(ctx, d.ks.Session, part, true)
+	s, err := rowkey.ReadStamp(ctx, d.ks.Session, part, cql.Everywhere)
 	return err == nil && state.Covers(s), err
 }
 

@@ -156,7 +156,7 @@ func (d *Deleter) legacyRows(ctx context.Context, del store.Deletion, low, high 
 	if there, err := d.hasLegacyKeys(ctx, del.Metric); err != nil || !there {
 		return byTime, err
 	}
-	err := rowkey.EachLegacy(ctx, d.ks.Session, rowkey.LegacyKeysAtQuorum, rowkey.Span{Metric: del.Metric, LowMS: low, HighMS: high}, func(k rowtime.Key, err error) {
+	err := rowkey.EachLegacy(ctx, d.ks.Session, rowkey.LegacyKeysAtQuorum.Level, rowkey.LegacyKeysAtQuorum, rowkey.Span{Metric: del.Metric, LowMS: low, HighMS: high}, func(k rowtime.Key, err error) {
 		if err != nil {
 			return // KairosDB cannot read it either
 		}

@@ -18,15 +18,15 @@ var (
 		Text: "SELECT key FROM row_key_index LIMIT 1"}
 )
 
-// EachLegacy calls f with the keys that row_key_index has of a span, by a statement;
-// the error is that of one that cannot be read.
-func EachLegacy(ctx context.Context, session *cql.Session, read *cql.Statement, s Span, f func(rowtime.Key, error)) error {
+// EachLegacy calls f with the keys that row_key_index has of a span, read by one of these
+// statements at a level. The error is that of a key that cannot be read.
+func EachLegacy(ctx context.Context, session *cql.Session, level cql.Level, read *cql.Statement, s Span, f func(rowtime.Key, error)) error {
 	parts := []Span{s}
 	if s.LowMS < 0 && s.HighMS >= 0 {
 		parts = []Span{{s.Metric, s.LowMS, -1}, {s.Metric, 0, s.HighMS}}
 	}
 	for _, part := range parts {
-		rows := session.Query(ctx, read, []byte(part.Metric),
+		rows := session.QueryAt(ctx, level, read, []byte(part.Metric),
 			rowtime.AppendIndexBound(nil, part.Metric, part.LowMS, false), rowtime.AppendIndexBound(nil, part.Metric, part.HighMS, true))
 		var column cql.Raw
 		for rows.Scan(&column) {

@@ -13,8 +13,8 @@ import (
 var (
 	selectMtime = &cql.Statement{Name: "read_mtime", PageSize: 1,
 		Text: "SELECT mtime, WRITETIME(mtime), TTL(mtime) FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? LIMIT 1"}
-	selectMtimeAtQuorum = &cql.Statement{Name: "cover_mtime", Level: cql.Everywhere, PageSize: 1, Text: selectMtime.Text}
-	selectRowState      = &cql.Statement{Name: "select_row_state", Level: cql.Quorum, PageSize: 2,
+	selectMtimeEverywhere = &cql.Statement{Name: "cover_mtime", Level: cql.Everywhere, PageSize: 1, Text: selectMtime.Text}
+	selectRowState        = &cql.Statement{Name: "select_row_state", Level: cql.Quorum, PageSize: 2,
 		Text: "SELECT kairos_mtime, changed, WRITETIME(changed), expires FROM varve_row_state WHERE metric = ? AND row_time = ?"}
 	selectFirstRowKey = &cql.Statement{Name: "select_first_row_key", Level: cql.Quorum, PageSize: 2,
 		Text: "SELECT data_type, mtime, TTL(mtime) FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? LIMIT 1"}
@@ -60,15 +60,17 @@ type Stamp struct {
 	TTL       *int // seconds; nil: for ever
 }
 
-// ReadStamp reads the mtime of a partition: at the configured consistency, or for a
+// ReadStamp reads the mtime of a partition at a level, which is cql.Everywhere for a
 // decision that lasts.
-func ReadStamp(ctx context.Context, session *cql.Session, p Partition, lasting bool) (s Stamp, err error) {
+func ReadStamp(ctx context.Context, session *cql.Session, p Partition, level cql.Level) (s Stamp, err error) {
 	st := selectMtime
-	if lasting {
-		st = selectMtimeAtQuorum
+	if level == cql.Everywhere {
+		st = selectMtimeEverywhere
 	}
 	var mtime, written cql.Raw
-	_, err = session.One(ctx, st, p.Args(), &mtime, &written, &s.TTL)
+	rows := session.QueryAt(ctx, level, st, p.Args()...)
+	rows.Scan(&mtime, &written, &s.TTL)
+	err = rows.Close()
 	s.Mtime, s.WrittenMS = UUIDOf(mtime), WrittenMS(written)
 	return s, err
 }
