@@ -41,7 +41,6 @@ var errThinnedMeanwhile = errors.New("results were thinned out while they were c
 type renewal struct {
 	asked  model.TimeRange             // of the results that are wanted
 	around model.TimeRange             // of all results that are computed: whole buckets around asked
-	step   int64                       // of the widest bucket
 	keep   bool                        // buckets stay as they are
 	note   func(context.Context) error // stores a note that around is to be computed again
 }
@@ -63,8 +62,7 @@ func (p *pass) renewal(ctx context.Context, from, until int64) (r *renewal, arou
 		return nil, around, nil
 	}
 	asked := p.stampsOf(from, until)
-	step := thinner.WidestBucket(asked)
-	if step == 0 {
+	if thinner.WidestBucket(asked) == 0 {
 		return nil, around, nil
 	}
 	view, err := store.OpenCurrent(ctx, p.scheduler.store)
@@ -74,7 +72,7 @@ func (p *pass) renewal(ctx context.Context, from, until int64) (r *renewal, arou
 	defer func() { err = errors.Join(err, view.Close()) }()
 	own := store.Selection{
 		Metric: p.rollup.saveAs, Matchers: model.Matchers([]model.Tag{{Name: savedFrom, Value: p.output.source}}),
-		Range: bucketsOver(asked, step), AnyOrder: true,
+		Range: bucketsOver(asked, thinner.WidestBucket(asked)), AnyOrder: true, // asked after view was opened: no bucket of it is wider
 	}
 	found := false
 	for s, err := range view.Select(ctx, own) {
@@ -95,7 +93,7 @@ func (p *pass) renewal(ctx context.Context, from, until int64) (r *renewal, arou
 	if !found {
 		return nil, around, nil
 	}
-	return &renewal{asked: asked, around: p.stampsOf(around.FromMS, around.UntilMS), step: step}, around, nil
+	return &renewal{asked: asked, around: p.stampsOf(around.FromMS, around.UntilMS)}, around, nil
 }
 
 // bucketsOver returns the range in which the buckets begin that may overlap r.
@@ -171,7 +169,11 @@ func (o *output) thinnedSpans(ctx context.Context, tags model.Tags) (all []thinn
 	}
 	defer func() { err = errors.Join(err, view.Close()) }()
 	r := o.renewal
-	own := store.Selection{Metric: o.metric, Matchers: model.Matchers(tags.Slice()), Range: bucketsOver(r.around, r.step)}
+	thinner, _ := store.As[thinner](o.scheduler.store)
+	// Asked after view was opened: no bucket of it is wider, even if results were thinned out
+	// further since renewal looked.
+	step := thinner.WidestBucket(r.around)
+	own := store.Selection{Metric: o.metric, Matchers: model.Matchers(tags.Slice()), Range: bucketsOver(r.around, step)}
 	var series []store.Series
 	for s, err := range view.Select(ctx, own) {
 		if err != nil {

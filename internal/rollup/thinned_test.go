@@ -35,15 +35,19 @@ func (b *breakable) Append(ctx context.Context, batch *store.Batch) error {
 // newThinned returns a harness over a store that thins out results of a minute in dst to
 // such of an hour, of which count, sum and time are left. It is a day after the start of the bubble.
 func newThinned(t *testing.T) (*harness, *breakable) {
+	return newThinnedBy(t, "60s:1h,1h:10y", func() time.Time { return time.UnixMilli(at(24, 0, 0)) })
+}
+
+func newThinnedBy(t *testing.T, stages string, now func() time.Time) (*harness, *breakable) {
 	var p retention.PolicyConfig
 	p.SetDefaults()
-	p.Name, p.Metric, p.Stages, p.Aggregation = "dst", "dst", "60s:1h,1h:10y", "sum"
+	p.Name, p.Metric, p.Stages, p.Aggregation = "dst", "dst", stages, "sum"
 	rules, err := retention.Config{Policies: []retention.PolicyConfig{p}}.Rules()
 	if err != nil {
 		t.Fatal(err)
 	}
 	s, err := embedded.Open(vfs.NewMem(), "data", embedded.DefaultConfig(), embedded.Options{
-		Book: retention.NewShelf(&retention.Book{Rules: rules}), Now: func() time.Time { return time.UnixMilli(at(24, 0, 0)) },
+		Book: retention.NewShelf(&retention.Book{Rules: rules}), Now: now,
 	})
 	if err != nil {
 		t.Fatal(err)
