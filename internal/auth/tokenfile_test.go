@@ -1,0 +1,310 @@
+package auth
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"varve/internal/principal"
+	"varve/internal/safefile"
+)
+
+// entryText is a token file with one entry, in which a part is replaced.
+func entryText(old, new string) string {
+	const text = `{"version":1,"tokens":[{"id":"0123456789ab","name":"a","sha256":"` +
+		`0000000000000000000000000000000000000000000000000000000000000001","role":"read","tenants":["default"],"created":"2026-05-04T12:00:00Z"}]}`
+	return strings.Replace(text, old, new, 1)
+}
+
+// A token file of which anything is not understood is refused as a whole, with the place of the fault.
+func TestTokenFileWithFaults(t *testing.T) {
+	const entry = `{"id":"0123456789ab","name":"b","sha256":"0000000000000000000000000000000000000000000000000000000000000002","role":"read","tenants":["default"],"created":"2026-05-04T12:00:00Z"}`
+	const hash = `0000000000000000000000000000000000000000000000000000000000000001`
+	tenants := strings.TrimSuffix(strings.Repeat(`"a",`, maxTenants+1), ",")
+	for _, tc := range []struct{ old, new, want string }{
+		{`}]}`, `}]} `, ""},
+		{`}]}`, `}]} {}`, "more after its end"},
+		{`}]}`, `}]}]`, "more after its end"},
+		{`"version":1`, `"version":2`, "version 2; this version of Varve reads 1"},
+		{`"version":1`, `"version":0`, "version 0"},
+		{`"name"`, `"nam"`, `unknown field "nam"`},
+		{`}]}`, `},` + entry + `]}`, "tokens[1]: id 0123456789ab is there twice"},
+		{`}]}`, `},` + strings.Replace(entry, "0123456789ab", "0123456789ac", 1) + `]}`, ""},
+		{`0123456789ab`, `0123456789`, `tokens[0]: id "0123456789": want 12 hexadecimal digits`},
+		{`0123456789ab`, `0123456789abcd`, "want 12 hexadecimal digits"},
+		{`0123456789ab`, `0123456789AB`, "want 12 hexadecimal digits"},
+		{`0123456789ab`, `0123456789ag`, "want 12 hexadecimal digits"},
+		{hash, hash[2:], "sha256: want 64 hexadecimal digits"},
+		{hash, hash + "00", "sha256: want 64 hexadecimal digits"},
+		{hash, "xx" + hash[2:], "sha256: want 64 hexadecimal digits"},
+		{hash, strings.Repeat("0", 64), "sha256: it is all zeros"},
+		{`"read"`, `"reader"`, `role "reader"`},
+		{`"read"`, `""`, "no role"},
+		{`["default"]`, `[]`, "tenants: there are 0; want 1 to 1000"},
+		{`["default"]`, `[` + tenants + `]`, "tenants: there are 1001; want 1 to 1000"},
+		{`["default"]`, `[` + strings.TrimPrefix(tenants, `"a",`) + `]`, ""},
+		{`["default"]`, `["*"]`, ""},
+		{`["default"]`, `["*","*"]`, "stands for all"},
+		{`"name":"a"`, `"name":"` + strings.Repeat("a", maxName) + `"`, ""},
+		{`"name":"a"`, `"name":"` + strings.Repeat("a", maxName+1) + `"`, "want at most 100 bytes of text"},
+		{`"name":"a"`, `"name":"a\u001fb"`, "bytes of text"},
+		{`"name":"a"`, `"name":"a b"`, ""},
+		{`"name":"a"`, `"name":"a\u007f"`, "bytes of text"},
+		{`"name":"a"`, `"name":"a\ud800"`, "bytes of text"},
+		{`"created"`, `"prefix":"` + strings.Repeat("p", maxPrefix) + `","created"`, ""},
+		{`"created"`, `"prefix":"` + strings.Repeat("p", maxPrefix+1) + `","created"`, "prefix: it has 1025 bytes; want at most 1024"},
+	} {
+		path := filepath.Join(t.TempDir(), "tokens.json")
+		text := entryText(tc.old, tc.new)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := List(path)
+		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), path)) {
+			t.Errorf("%.60q: %v, want %q", tc.new, err, tc.want)
+		}
+	}
+}
+
+// The number of tokens and the size of their file are bounded.
+func TestTokenFileBounds(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	tokens := make([]Token, maxTokens-1)
+	for i := range tokens {
+		tokens[i] = Token{ID: fmt.Sprintf("%012x", i), Grant: Grant{Rights: principal.Read, Tenants: []string{"default"}}, Created: noon}
+		tokens[i].hash[0] = 1
+	}
+	if err := replace(path, formatTokens(tokens)); err != nil {
+		t.Fatal(err)
+	}
+	last, _ := create(t, path, Grant{Name: "last", Rights: principal.Read}, time.Time{})
+	if _, _, err := Create(path, Grant{Name: "more", Rights: principal.Read}, time.Time{}, noon); err == nil || !strings.Contains(err.Error(), "has 10000 tokens already; revoke some") {
+		t.Errorf("one more: %v", err)
+	}
+	full, err := List(path)
+	if err != nil || len(full) != maxTokens {
+		t.Fatalf("%d tokens, %v", len(full), err)
+	}
+	more := full[0]
+	more.ID = "ffffffffffff"
+	if err := replace(path, formatTokens(append(full, more))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := List(path); err == nil || !strings.Contains(err.Error(), "it has 10001 tokens; want at most 10000") {
+		t.Errorf("too many: %v", err)
+	}
+	for size, want := range map[int64]string{maxTokenFile: "invalid character", maxTokenFile + 1: "bytes; want at most"} {
+		if err := os.WriteFile(path, []byte("!"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(path, size); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := List(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d bytes: %v, want %q", size, err, want)
+		}
+	}
+	if last == "" {
+		t.Error("a token without an id")
+	}
+}
+
+// Tokens keep what the file says of them when a command writes it again. Two have no name in
+// common, and those without one are told apart by their ids.
+func TestTokenFileKeepsTokens(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	ends := noon.Add(time.Hour)
+	id, _ := create(t, path, Grant{Name: "a", Rights: principal.Read | principal.Write, Prefix: "p", Tenants: []string{"x", "y"}}, ends)
+	first, _ := create(t, path, Grant{Rights: principal.Read}, time.Time{})
+	second, _ := create(t, path, Grant{Rights: principal.Admin}, time.Time{})
+	if _, _, err := Create(path, Grant{Name: "a", Rights: principal.Read}, time.Time{}, noon); err == nil || !strings.Contains(err.Error(), "there is a token a already, with the id "+id) {
+		t.Errorf("a name that is taken: %v", err)
+	}
+	tokens, err := List(path)
+	if err != nil || len(tokens) != 3 {
+		t.Fatal(tokens, err)
+	}
+	if a := tokens[0]; a.ID != id || !a.Expires.Equal(ends) || !a.Created.Equal(noon) || !equalGrants(a.Grant, Grant{Name: "a", Rights: principal.Read | principal.Write, Prefix: "p", Tenants: []string{"x", "y"}}) {
+		t.Errorf("%+v", a)
+	}
+	if !tokens[1].Expires.IsZero() || tokens[1].Grant.Tenants[0] != principal.Default || tokens[2].Grant.Tenants[0] != AnyTenant {
+		t.Errorf("%+v", tokens[1:])
+	}
+	if _, err := Revoke(path, ""); err == nil {
+		t.Error("a token without a name is revoked by none")
+	}
+	if revoked, err := Revoke(path, second); err != nil || revoked.ID != second {
+		t.Errorf("revoked %+v, %v", revoked, err)
+	}
+	if tokens, err = List(path); err != nil || len(tokens) != 2 || tokens[1].ID != first {
+		t.Errorf("after that: %+v, %v", tokens, err)
+	}
+}
+
+// A command that cannot write the file says so, and leaves what is there.
+func TestTokenFileThatCannotBeWritten(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "tokens.json")
+	create(t, path, Grant{Name: "a", Rights: principal.Read}, time.Time{})
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A directory that is not empty stands where the new file would be written.
+	if err := os.MkdirAll(filepath.Join(path+safefile.Suffix, "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Create(path, Grant{Name: "b", Rights: principal.Read}, time.Time{}, noon); err == nil || !strings.Contains(err.Error(), "write the token file") {
+		t.Errorf("create: %v", err)
+	}
+	if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
+		t.Errorf("the file has %s, %v", after, err)
+	}
+	if _, _, err := Create(filepath.Join(dir, "none", "tokens.json"), Grant{Name: "b", Rights: principal.Read}, time.Time{}, noon); err == nil {
+		t.Error("a token in a directory that is not there")
+	}
+}
+
+// What is known of the last use is left out if its file is damaged, and written again if that failed.
+func TestLastUseWithFaults(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	id, shown := create(t, path, Grant{Name: "a", Rights: principal.Read}, time.Time{})
+	used := func() time.Time {
+		t.Helper()
+		tokens, err := List(path)
+		if err != nil || len(tokens) != 1 {
+			t.Fatal(tokens, err)
+		}
+		return tokens[0].Used
+	}
+	if err := os.MkdirAll(filepath.Join(usesPath(path), "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	h := hold(t, path, DefaultConfig())
+	if got := h.reason(Claim{Authorization: "Bearer " + shown}); got != "" || !used().IsZero() {
+		t.Errorf("%s, used %v", got, used())
+	}
+	h.writeUses()
+	if log := h.log.String(); !strings.Contains(log, "the last use of tokens could not be written") {
+		t.Error(log)
+	}
+	if err := os.RemoveAll(usesPath(path)); err != nil {
+		t.Fatal(err)
+	}
+	if h.writeUses(); !used().Equal(noon) {
+		t.Errorf("written again: %v", used())
+	}
+	for _, text := range []string{`{"` + id + `":"2026-05-04T12:00:00Z"`, `{"` + id + `":7}`, ""} {
+		if err := os.WriteFile(usesPath(path), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if !used().IsZero() {
+			t.Errorf("%q: %v", text, used())
+		}
+	}
+	if err := os.WriteFile(usesPath(path), []byte(`{}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.writeUses() // nothing has changed since it was written
+	if text, err := os.ReadFile(usesPath(path)); err != nil || string(text) != `{}` {
+		t.Errorf("%s, %v", text, err)
+	}
+	h.now = noon.Add(time.Second)
+	h.reason(Claim{Authorization: "Bearer " + shown})
+	var uses map[string]time.Time
+	h.writeUses()
+	if text, err := os.ReadFile(usesPath(path)); err != nil || json.Unmarshal(text, &uses) != nil || len(uses) != 1 || !uses[id].Equal(h.now) {
+		t.Errorf("%s, %v", text, err)
+	}
+}
+
+// A running server sees within seconds what commands do to the file. It tells once of a file
+// that it cannot read, and ends what has expired. It writes the last uses every ten minutes.
+func TestRunReadsTheTokenFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	_, shown := create(t, path, Grant{Name: "a", Rights: principal.Read}, time.Time{})
+	synctest.Test(t, func(t *testing.T) {
+		h := hold(t, path, DefaultConfig())
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); h.Run(ctx) }()
+		after := func(d time.Duration) {
+			time.Sleep(d)
+			synctest.Wait()
+		}
+		_, second := create(t, path, Grant{Name: "b", Rights: principal.Read}, noon.Add(time.Hour))
+		after(2 * time.Second)
+		claim := Claim{Stream: "http", Authorization: "Bearer " + second}
+		id, err := h.Identify(claim)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := h.Hold(t.Context(), claim, id, nil)
+		defer held.Release()
+		good, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const fault = "the token file was not read again"
+		for times, text := range []string{"{", "[{"} {
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			after(5 * time.Second)
+			if got := strings.Count(h.log.String(), fault); got != times+1 {
+				t.Errorf("%q: told %d times of %d faults", text, got, times+1)
+			}
+		}
+		if held.Ended() || h.reason(Claim{Authorization: "Bearer " + shown}) != "" {
+			t.Error("a damaged file took rights away")
+		}
+		if err := os.WriteFile(path, good, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		after(2 * time.Second)
+		if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		after(2 * time.Second)
+		if got := strings.Count(h.log.String(), fault); got != 3 {
+			t.Errorf("told %d times of 3 faults", got)
+		}
+		h.now = noon.Add(2 * time.Hour)
+		after(2 * time.Second)
+		if !held.Ended() {
+			t.Error("what has expired goes on")
+		}
+		if _, err := os.Stat(usesPath(path)); err == nil {
+			t.Error("the last uses were written at once")
+		}
+		after(11 * time.Minute)
+		if uses := readUses(path); len(uses) != 2 {
+			t.Errorf("after ten minutes the file has %v", uses)
+		}
+		cancel()
+		<-ended
+	})
+}
+
+// A token that is in the file before and after a change keeps its last use.
+func TestLastUseOutlivesAChange(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	id, shown := create(t, path, Grant{Name: "a", Rights: principal.Read}, time.Time{})
+	h := hold(t, path, DefaultConfig())
+	if got := h.reason(Claim{Authorization: "Bearer " + shown}); got != "" {
+		t.Fatal(got)
+	}
+	create(t, path, Grant{Name: "b", Rights: principal.Read}, time.Time{})
+	if h.refresh(stateOf(path)) != nil {
+		t.Fatal(h.log)
+	}
+	if uses := h.uses(); len(uses) != 1 || !uses[id].Equal(noon) {
+		t.Errorf("%v", uses)
+	}
+}
