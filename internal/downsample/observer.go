@@ -58,12 +58,8 @@ func (l *LateList) Appending(ctx context.Context, b *store.Batch) (done func(), 
 		return nothing, nil
 	}
 	kept, err := l.keepNotes(ctx, notes)
-	switch {
-	case hours.Empty():
+	if err != nil || hours.Empty() { // with a journal, which hours need, there is no error
 		return kept, err
-	case err != nil:
-		l.early.Done()
-		return nil, err
 	}
 	l.journal.AddUnnoted(&hours)
 	return func() {
