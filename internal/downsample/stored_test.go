@@ -362,3 +362,20 @@ func TestHoursOfManyMetrics(t *testing.T) {
 		t.Errorf("the last hour is %v", got)
 	}
 }
+
+// A batch that fails, and a watermark that is not stored, end a run with their error; the batches after
+// that are not computed, and the watermark stays before them.
+func TestAdvanceFails(t *testing.T) {
+	away := errors.New("away")
+	now := 9*hourMS + 5
+	c := computed{most: 9, fails: -1}
+	if err := c.batches(2).Advance(t.Context(), 0, now, func(Watermark) error { return away }); !errors.Is(err, away) || len(c.spans) != 1 {
+		t.Errorf("%v, computed %v", err, c.spans)
+	}
+	c = computed{most: 9, fails: 5 * hourMS}
+	var marks []Watermark
+	err := c.batches(2).Advance(t.Context(), 0, now, func(w Watermark) error { marks = append(marks, w); return nil })
+	if !errors.Is(err, errBroken) || !slices.Equal(marks, []Watermark{{2 * hourMS, now}, {4 * hourMS, now}}) {
+		t.Errorf("%v, watermarks %v", err, marks)
+	}
+}
