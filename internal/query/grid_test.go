@@ -210,15 +210,17 @@ func TestFoldAtTheEndsOfTime(t *testing.T) {
 		for _, start := range []int64{first, first + 1, -1, 0, last - 2000, last - 1999, last - 1, last} {
 			for _, step := range []int64{1, 2, 1000, 1999, 2000, 2001, last / 2, last - 1, last} {
 				for _, count := range []int{1, 2, 3, 5000} {
-					g, l := Grid{start, step, count}, s.Lease()
-					all, err := foldAll(s, []Number{n}, g, model.AllStats, &l)
-					if err != nil {
-						t.Fatal(err)
+					for _, needs := range []model.StatSet{model.AllStats, model.StatLast} { // the last value alone is found in another way
+						g, l := Grid{start, step, count}, s.Lease()
+						all, err := foldAll(s, []Number{n}, g, needs, &l)
+						if err != nil {
+							t.Fatal(err)
+						}
+						if err := sameAsNaive(all[0], world.entries(host, model.AllTime), g, needs); err != nil {
+							t.Errorf("%v of %s: %v", g, host, err)
+						}
+						l.Release()
 					}
-					if err := sameAsNaive(all[0], world.entries(host, model.AllTime), g, model.AllStats); err != nil {
-						t.Errorf("%v of %s: %v", g, host, err)
-					}
-					l.Release()
 				}
 			}
 		}
