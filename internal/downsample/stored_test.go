@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"varve/internal/store"
 )
@@ -377,5 +378,31 @@ func TestAdvanceFails(t *testing.T) {
 	err := c.batches(2).Advance(t.Context(), 0, now, func(w Watermark) error { marks = append(marks, w); return nil })
 	if !errors.Is(err, errBroken) || !slices.Equal(marks, []Watermark{{2 * hourMS, now}, {4 * hourMS, now}}) {
 		t.Errorf("%v, watermarks %v", err, marks)
+	}
+}
+
+// A file that a crash has left half-written is removed when notes are read; if it cannot be, that is an error.
+func TestUnfinishedNotes(t *testing.T) {
+	mem := vfs.NewMem()
+	b, err := openNotebook(mem, "notes", "task")
+	must(t, err)
+	must(t, b.write(page{ID: "t"}))
+	write(t, mem, "notes/x.tmp", "{")
+	stuck := errors.New("stuck")
+	b.fs = errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpRemove {
+			return stuck
+		}
+		return nil
+	}))
+	if pages, err := b.pages(); !errors.Is(err, stuck) {
+		t.Errorf("%v, %v", pages, err)
+	}
+	b.fs = mem
+	if pages, err := b.pages(); err != nil || len(pages) != 1 {
+		t.Errorf("%v, %v", pages, err)
+	}
+	if names, err := mem.List("notes"); err != nil || len(names) != 1 {
+		t.Errorf("the directory has %v, %v", names, err)
 	}
 }
