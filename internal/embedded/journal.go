@@ -44,7 +44,7 @@ func (s *Store) openJournal() error {
 		err = s.journal.Restore([]byte(v.Text))
 	}
 	if err != nil {
-		return fmt.Errorf("read of which hours samples were in the log at an earlier start: %w", err)
+		return fmt.Errorf("read the record of hours with samples in the log at an earlier start: %w", err)
 	}
 	return nil
 }

@@ -277,7 +277,7 @@ func (s *Store) openFiles() error {
 		}
 		if last := model.SeriesNumber(f.Series.Maximum()); last >= s.series.NextID() {
 			f.Close()
-			return &store.CorruptionError{File: datadir.Catalogue, Reason: fmt.Sprintf("block file %d has samples of series %d, but the catalogue has given out only %d: restore a backup", n, last, s.series.NextID())}
+			return &store.CorruptionError{File: datadir.Catalogue, Reason: fmt.Sprintf("block file %d has samples of series %d, but the catalogue has assigned only %d ids: restore a backup", n, last, s.series.NextID())}
 		}
 		s.current.files = append(s.current.files, &openFile{File: f, refs: 1})
 		s.current.buckets = s.current.buckets || f.StepMS != 0

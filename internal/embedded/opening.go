@@ -31,8 +31,8 @@ var (
 	openingSeries = "reading the series"
 	openingLog    = "reading the write-ahead log"
 
-	openingNoSpace = "the disk is full; the store goes on opening when there is space"
-	openingFails   = "a file cannot be written, see the log; it is tried again"
+	openingNoSpace = "the disk is full; opening continues when there is space"
+	openingFails   = "a file cannot be written, see the log; will retry"
 )
 
 const (

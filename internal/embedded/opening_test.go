@@ -63,14 +63,14 @@ func TestOpenOnFullDisk(t *testing.T) {
 	for range 3 {
 		select {
 		case message := <-told:
-			if message != "catalogue: background error, it is tried again" {
+			if message != "catalogue: background error, will retry" {
 				t.Errorf("the log says %q", message)
 			}
 		case err := <-opened:
 			t.Fatalf("the store was opened on a full disk: %v", err)
 		}
 	}
-	if text := opening.String(); text != "0 %: the disk is full; the store goes on opening when there is space" {
+	if text := opening.String(); text != "0 %: the disk is full; opening continues when there is space" {
 		t.Errorf("it waits at %q", text)
 	}
 	full.Store(false)

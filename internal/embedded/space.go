@@ -95,9 +95,9 @@ type spaceError struct {
 
 func (e *spaceError) Error() string {
 	if e.need == 0 {
-		return fmt.Sprintf("merge block files: only %s are free, which %s keeps for writing: free some space, delete data, or enlarge the disk", e.free.Text(), e.key)
+		return fmt.Sprintf("merge block files: only %s are free, and %s reserves them for writes: free some space, delete data, or enlarge the disk", e.free.Text(), e.key)
 	}
-	return fmt.Sprintf("merge %d block files: it takes about %s beside the %s that half of %s keeps, %s are free: free some space, delete data, or enlarge the disk",
+	return fmt.Sprintf("merge %d block files: it takes about %s besides the %s that half of %s reserves, but only %s are free: free some space, delete data, or enlarge the disk",
 		e.files, e.need.Text(), e.reserve.Text(), e.key, e.free.Text())
 }
 

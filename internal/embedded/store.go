@@ -159,7 +159,7 @@ func (s *Store) Healthy() error {
 		return &store.UnavailableError{Reason: "the write-ahead log failed; fix the disk, then restart the server", Err: wal.Cause(err)}
 	}
 	if e := s.checkpointFailed.Load(); e != nil {
-		return &store.UnavailableError{Reason: "samples cannot be written to files; it is tried again", Err: *e}
+		return &store.UnavailableError{Reason: "samples cannot be written to files; will retry", Err: *e}
 	}
 	return nil
 }

@@ -460,7 +460,7 @@ func (l *Log) stop(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {
-		l.err = &store.UnavailableError{Reason: "the write-ahead log failed; it takes writes again after the cause is removed and the store is opened again", Err: err}
+		l.err = &store.UnavailableError{Reason: "the write-ahead log failed; to write again, remove the cause and open the store again", Err: err}
 		l.metrics.failures.Inc()
 		close(l.failed)
 	}

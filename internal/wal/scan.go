@@ -193,7 +193,7 @@ func (s *scanner) record(offset int64) (h recordHeader, payload []byte, reason s
 		return h, nil, "", err
 	}
 	if !h.valid(payload) {
-		return h, nil, fmt.Sprintf("record of %d bytes does not have its crc %08x", h.length, h.crc), nil
+		return h, nil, fmt.Sprintf("record of %d bytes does not match its crc %08x", h.length, h.crc), nil
 	}
 	return h, payload, "", nil
 }

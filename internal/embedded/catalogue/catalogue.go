@@ -134,7 +134,7 @@ func Open(fs vfs.FS, dir string, o Options) (*Catalogue, error) {
 // errGone means that there is no catalogue, or an empty one, beside
 // files that need one.
 var errGone = &store.CorruptionError{
-	File: datadir.Catalogue, Reason: "expected the catalogue of the block files and the log beside it, got none: put it back, or restore a backup",
+	File: datadir.Catalogue, Reason: "expected a catalogue beside the block files and the log, got none: put it back, or restore a backup",
 }
 
 // createPebble makes an empty database unless there is one. The first log of a

@@ -54,6 +54,6 @@ func (b *backgroundErrors) failed(err error) {
 	if l, ok := b.log.(Logger); ok && l.Failed != nil {
 		l.Failed(err)
 	}
-	b.log.Errorf("background error, it is tried again: %v", err)
+	b.log.Errorf("background error, will retry: %v", err)
 	time.Sleep(min(time.Duration(n), 10) * backgroundPause)
 }

@@ -299,7 +299,7 @@ func TestOpenRefuses(t *testing.T) {
 		"later version":  {set("spec", fmt.Sprintf(`{"version": %d}`, Version+1)), "use a newer build"},
 		"damaged spec":   {set("spec", "{"), `value of "spec"`},
 		"damaged meta":   {set("store", "{"), `value of "store"`},
-		"spec is absent": {func(db *pebble.DB) error { return db.Delete(MetaKey("spec"), pebble.Sync) }, "expected the catalogue"},
+		"spec is absent": {func(db *pebble.DB) error { return db.Delete(MetaKey("spec"), pebble.Sync) }, "expected a catalogue"},
 		"meta is absent": {func(db *pebble.DB) error { return db.Delete(MetaKey("store"), pebble.Sync) }, "expected the state of the store"},
 	} {
 		mem := vfs.NewMem()

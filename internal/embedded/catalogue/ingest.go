@@ -66,7 +66,7 @@ func removeLeft(fs vfs.FS, dir string) error {
 	if err == nil || errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	return fmt.Errorf("remove a table of series that was never completed: %w", err)
+	return fmt.Errorf("remove an incomplete table of series: %w", err)
 }
 
 // lastOfEach returns definitions by number, of each the last: a log that takes the place of

@@ -182,7 +182,7 @@ func verifyManifest(path string, _ uint32, b []byte) error {
 		if end == 0 && len(b) < at/chunkBlock*chunkBlock+chunkBlock {
 			return nil
 		}
-		return &store.CorruptionError{File: path, Offset: int64(at), Reason: "a piece of the list of the catalogue's tables does not have its crc"}
+		return &store.CorruptionError{File: path, Offset: int64(at), Reason: "a chunk of the list of the catalogue's tables has a wrong checksum"}
 	}
 	return nil
 }
@@ -206,7 +206,7 @@ func verifyLog(path string, number uint32, b []byte) error {
 			continue
 		}
 		if _, ok := readChunk(b, later); ok {
-			return &store.CorruptionError{File: path, Offset: int64(at), Reason: fmt.Sprintf("a record of the catalogue's log does not have its crc, the one at %d says that it was whole", later)}
+			return &store.CorruptionError{File: path, Offset: int64(at), Reason: fmt.Sprintf("a record of the catalogue's log has a wrong checksum, although the record at %d says that it was synced", later)}
 		}
 	}
 	return nil

@@ -126,7 +126,7 @@ func (b *backup) removeUnfinished() error {
 			continue
 		}
 		if err := b.removeAbandoned(name); err != nil {
-			return fmt.Errorf("remove a backup that was never completed: %w", err)
+			return fmt.Errorf("remove an incomplete backup: %w", err)
 		}
 	}
 	return nil

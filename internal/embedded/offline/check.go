@@ -311,7 +311,7 @@ func (c *checker) orphans() error {
 			c.note("%s/%s is not a file of this store", datadir.Blocks, name)
 			continue
 		}
-		c.note("%s/%s is in no manifest: a crash has left it, the next start removes it", datadir.Blocks, name)
+		c.note("%s/%s is in no manifest: a crash left it, and the next start removes it", datadir.Blocks, name)
 	}
 	return nil
 }

@@ -117,7 +117,7 @@ func TestCheckFinds(t *testing.T) {
 				d.done()
 			},
 			file + "@296: expected a file of 7 bytes, got 296; costs the server does not start\n" +
-				file + "@-1: expected sequence 2 and deletions 0, got 1 and 0; costs which of two samples of a time is valid, and which are deleted", "",
+				file + "@-1: expected sequence 2 and deletions 0, got 1 and 0; costs which of two samples with the same time is valid, and which samples are deleted", "",
 		},
 		{
 			"a file with other deletions",
@@ -128,7 +128,7 @@ func TestCheckFinds(t *testing.T) {
 				d.change.AddFiles[1] = m
 				d.done()
 			},
-			file + "@-1: expected sequence 1 and deletions 3, got 1 and 0; costs which of two samples of a time is valid, and which are deleted", "",
+			file + "@-1: expected sequence 1 and deletions 3, got 1 and 0; costs which of two samples with the same time is valid, and which samples are deleted", "",
 		},
 		{
 			"a list of an earlier build",
@@ -153,7 +153,7 @@ func TestCheckFinds(t *testing.T) {
 			"a page that cannot be read",
 			func(d *data) { d.file(1, files, longs(1000, 5), doubles(1000, 4)).done().flip(file, 20) },
 			file + "@16: page 0: chunk: page checksum mismatch: expected f5b8e6f1, got f8b29b1c; costs 9 samples of m{host=a} (kairos_long), m{host=b} (kairos_double), " +
-				aSpan("00:01.000", "00:05.000") + "; queries that need them fail, others go on", "",
+				aSpan("00:01.000", "00:05.000") + "; queries that need them fail, others do not", "",
 		},
 		{"buckets", func(d *data) { d.file(1, buckets, bucketsFrom(60_000, aggregate())).done() }, "", ""},
 		{
@@ -177,7 +177,7 @@ func TestCheckFinds(t *testing.T) {
 		{
 			"a file on no list",
 			func(d *data) { d.file(1, files, longs(1000, 5)); delete(d.change.AddFiles, 1); d.done() },
-			"", "blocks/0000000001.blk is in no manifest: a crash has left it, the next start removes it",
+			"", "blocks/0000000001.blk is in no manifest: a crash left it, and the next start removes it",
 		},
 		{
 			"a file of somebody else",
@@ -190,12 +190,12 @@ func TestCheckFinds(t *testing.T) {
 				d.change.Define = append(d.change.Define, record.Definition{ID: seriesEnd, Key: string(model.Series{Metric: "m", Type: model.TypeLong}.AppendKey(nil))})
 				d.done()
 			},
-			"", "1 series were added by a checkpoint that a crash cut off; the log has them too",
+			"", "1 series were added by a checkpoint that a crash interrupted; the log has them too",
 		},
 		{
 			"a table of the catalogue that a crash has left",
 			func(d *data) { d.done(); d.must(writeText(d.fs, "data/catalogue/999999.sst", "text")) },
-			"", "catalogue/999999.sst is not in use: a crash has left it, the next start removes it",
+			"", "catalogue/999999.sst is not in use: a crash left it, and the next start removes it",
 		},
 		{
 			"records",
@@ -222,8 +222,8 @@ data/log/0000000001.wal@-1: record: cut off; costs one record of 3 bytes; the se
 				d.log(record.TypeBatch, batch([]record.Definition{{ID: 7, Key: string(model.Series{Metric: "new", Type: model.TypeLong}.AppendKey(nil))}}, 7)).
 					log(record.TypeBatch, batch(nil, 7)).log(record.TypeBatch, batch(nil, 0)).done().flip("data/log/0000000001.wal", 60)
 			},
-			"data/log/0000000001.wal@40: record of 13 bytes does not have its crc 16aee15d; costs the records in the damaged bytes: samples, new series or deletions that are in no block file yet; " +
-				"28 bytes in 1 place of the log together; the server does not start", "",
+			"data/log/0000000001.wal@40: record of 13 bytes does not match its crc 16aee15d; costs the records in the damaged bytes: samples, new series or deletions that are in no block file yet; in total " +
+				"28 bytes in 1 place of the log; the server does not start", "",
 		},
 	} {
 		d := newData(t)
@@ -323,7 +323,7 @@ func TestAffected(t *testing.T) {
 		if i == 4 {
 			text = "4 samples of " + strings.Replace(want[i], "... ", ", ", 1)
 		}
-		if len(r.Findings) != 1 || r.Findings[0].Offset != offset || r.Findings[0].Cost != text+"; queries that need them fail, others go on" {
+		if len(r.Findings) != 1 || r.Findings[0].Offset != offset || r.Findings[0].Cost != text+"; queries that need them fail, others do not" {
 			t.Errorf("page %d: %+v\nwant %q", i, r.Findings, text)
 		}
 	}

@@ -21,7 +21,7 @@ import (
 	"varve/internal/units"
 )
 
-const blockRemedy = "stop the server and run varve repair: it keeps all that can be read and puts the damaged file aside; or restore the last backup"
+const blockRemedy = "stop the server and run varve repair: it keeps everything that can be read and sets the damaged file aside; or restore the last backup"
 
 const newerRemedy = "use the newer build; or restore a backup that was made before the newer build ran"
 
@@ -44,7 +44,7 @@ func (c *checker) blockFile(number uint64, meta catalogue.File) error {
 			File: path, Offset: -1, part: partMissingFile, number: number,
 			Problem: fmt.Sprintf("expected a file of %d bytes, got no such file", meta.Bytes),
 			Cost:    "all samples of the file; the server does not start",
-			Remedy:  "put the file back, or restore the last backup; varve repair takes it off the list",
+			Remedy:  "put the file back, or restore the last backup; varve repair removes it from the list",
 		})
 		return nil
 	case isDamage(err):
@@ -222,7 +222,7 @@ func (b *blockCheck) buckets(e *chunk.Entry) string {
 			return fmt.Sprintf("bucket at %d ms: %v", ms, err)
 		}
 		if a.Sketch != "" && !b.file.Sketches {
-			return fmt.Sprintf("bucket at %d ms: it has a sketch, which files of format version 2 have not", ms)
+			return fmt.Sprintf("bucket at %d ms: it has a sketch, but files of format version 2 have none", ms)
 		}
 		if ms%b.file.StepMS != 0 {
 			return fmt.Sprintf("expected buckets that begin at multiples of %d ms, got one at %d", b.file.StepMS, ms)
@@ -299,7 +299,7 @@ func (b *blockCheck) reportPages() {
 	missing := b.file.Samples - b.samples
 	for _, i := range b.damaged {
 		_, err := b.file.Page(i, false)
-		problem := "it could not be read before, but now"
+		problem := "it could not be read before, but can be read now"
 		corruption := (*store.CorruptionError)(nil)
 		if errors.As(err, &corruption) {
 			problem = corruption.Reason
@@ -310,7 +310,7 @@ func (b *blockCheck) reportPages() {
 		if len(b.damaged) > 1 {
 			cost = fmt.Sprintf("samples of %s; %d samples on the file's %d damaged pages together", b.affected(i), missing, len(b.damaged))
 		}
-		b.find(b.file.Ref(i).Offset, problem, cost+"; queries that need them fail, others go on")
+		b.find(b.file.Ref(i).Offset, problem, cost+"; queries that need them fail, others do not")
 	}
 }
 
@@ -372,6 +372,6 @@ func (b *blockCheck) content() {
 	}
 	if m := b.manifest[b.number]; m.Sequence != 0 && (m.Sequence != want.Sequence || m.Deletions != want.Deletions) {
 		b.find(-1, fmt.Sprintf("expected sequence %d and deletions %d, got %d and %d", m.Sequence, m.Deletions, want.Sequence, want.Deletions),
-			"which of two samples of a time is valid, and which are deleted")
+			"which of two samples with the same time is valid, and which samples are deleted")
 	}
 }

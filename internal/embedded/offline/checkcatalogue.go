@@ -21,14 +21,14 @@ import (
 	"varve/internal/record"
 )
 
-const catalogueRemedy = "nothing else holds what the catalogue has: restore the last backup; keep a copy of this directory, its block files and log are untouched"
+const catalogueRemedy = "only the catalogue has this data: restore the last backup; keep a copy of this directory, because its block files and log are not affected"
 
 // catalogueLost reports a catalogue that cannot be opened.
 func (c *checker) catalogueLost(fault error) {
 	c.find(Finding{
 		File: c.fs.PathJoin(c.dir, datadir.Catalogue), Offset: -1, part: partCatalogue,
 		Problem: fault.Error(),
-		Cost:    "the names of all series: no sample can be told whose it is, the server does not start",
+		Cost:    "the names of all series: no sample can be assigned to its series, and the server does not start",
 		Remedy:  catalogueRemedy,
 	})
 }
@@ -48,7 +48,7 @@ func (c *checker) tables(live map[string]bool) error {
 			continue
 		}
 		if name == catalogue.NewSeries || live != nil && !live[name] {
-			c.note("%s/%s is not in use: a crash has left it, the next start removes it", datadir.Catalogue, name)
+			c.note("%s/%s is not in use: a crash left it, and the next start removes it", datadir.Catalogue, name)
 			continue
 		}
 		path := c.fs.PathJoin(dir, name)
@@ -107,7 +107,7 @@ func (c *checker) readRows() error {
 			_, _, err := catalogue.ParseFile(key, value)
 			return err
 		}},
-		{catalogue.TableDeletion, "deletions", "deletions: samples that were deleted may be seen again", c.deletionRow},
+		{catalogue.TableDeletion, "deletions", "deletions: deleted samples may reappear", c.deletionRow},
 		{catalogue.TableValue, "key-values", "key-values (KairosDB's metadata)", catalogue.CheckValue},
 		{catalogue.TableModified, "key-values", "modification times of key-values", catalogue.CheckModified},
 	} {
@@ -131,7 +131,7 @@ func (c *checker) readRows() error {
 	if c.uncounted > 0 {
 		// Series are added before the commit that counts them. If that never
 		// came the log has them again.
-		c.note("%d series were added by a checkpoint that a crash cut off; the log has them too", c.uncounted)
+		c.note("%d series were added by a checkpoint that a crash interrupted; the log has them too", c.uncounted)
 	}
 	return nil
 }
@@ -147,12 +147,12 @@ func (c *checker) metaRows() {
 	for name, into := range map[string]any{"spec": &catalogue.Spec{}, "store": &c.meta} {
 		raw, closer, err := c.rows.Get(catalogue.MetaKey(name))
 		if err != nil {
-			c.findRow(fmt.Sprintf("row %q: %v", name, err), "what the store was created with, or where its log begins: the server does not start")
+			c.findRow(fmt.Sprintf("row %q: %v", name, err), "the settings that the store was created with, or where its log begins: the server does not start")
 			continue
 		}
 		c.report.Rows++
 		if err := json.Unmarshal(raw, into); err != nil {
-			c.findRow(fmt.Sprintf("row %q: %v", name, err), "what the store was created with, or where its log begins: the server does not start")
+			c.findRow(fmt.Sprintf("row %q: %v", name, err), "the settings that the store was created with, or where its log begins: the server does not start")
 		}
 		closer.Close()
 	}

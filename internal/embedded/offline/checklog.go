@@ -11,7 +11,7 @@ import (
 	"varve/internal/wal"
 )
 
-const logRemedy = "stop the server and run varve repair: it keeps a copy of the damaged segment and takes over every record that can be read; or restore the last backup"
+const logRemedy = "stop the server and run varve repair: it keeps a copy of the damaged segment and recovers every record that can be read; or restore the last backup"
 
 // logCheck is the check of the log.
 type logCheck struct {
@@ -41,7 +41,7 @@ func (c *checker) logFiles(o wal.ReplayOptions, known bool) error {
 		l.report1(d, stats)
 	}
 	if stats.CutBytes > 0 {
-		c.note("the log ends in %d bytes of a write that was cut off: a crash leaves that, nothing in it was acknowledged", stats.CutBytes)
+		c.note("the log ends in %d bytes of an incomplete write: a crash leaves such bytes, and nothing in them was acknowledged", stats.CutBytes)
 	}
 	if isDamage(err) {
 		return nil // reported, and too many to go on
@@ -50,7 +50,7 @@ func (c *checker) logFiles(o wal.ReplayOptions, known bool) error {
 }
 
 func (l *logCheck) report1(d logDamage, stats wal.ReplayStats) {
-	cost := fmt.Sprintf("the records in the damaged bytes: samples, new series or deletions that are in no block file yet; %s in %s of the log together; the server does not start",
+	cost := fmt.Sprintf("the records in the damaged bytes: samples, new series or deletions that are in no block file yet; in total %s in %s of the log; the server does not start",
 		units.Count(stats.SkippedBytes, "byte"), units.Count(int64(len(l.damages)), "place"))
 	l.find(Finding{
 		File: d.fault.File, Offset: d.fault.Offset, Problem: d.fault.Reason,

@@ -11,7 +11,7 @@ import (
 	"varve/internal/embedded/datadir"
 )
 
-const timelinesRemedy = "nothing else holds these events: restore the directory from the last backup; to go on without them, put an empty directory in its place"
+const timelinesRemedy = "these events are stored nowhere else: restore the directory from the last backup; to continue without them, put an empty directory in its place"
 
 // timelines verifies the checksums of the timelines' tables, and, where no server writes to
 // it, of their log.
@@ -29,7 +29,7 @@ func (c *checker) timelines(running bool) error {
 	}
 	if !running {
 		if fault := catalogue.Verify(c.fs, dir); fault != nil {
-			c.timelinesDamaged(dir, fault, "the newest events, or all: the server does not start")
+			c.timelinesDamaged(dir, fault, "the newest events, or all events: the server does not start")
 		}
 	}
 	slices.Sort(names)

@@ -54,7 +54,7 @@ func (d *Directory) WriteOverview(w io.Writer) error {
 	} else if n > 0 {
 		fmt.Fprintf(w, "\nTimelines beside them: %s; varve inspect timelines lists them.\n", sizeText(n))
 	}
-	fmt.Fprintln(w, "\nSequence: of two samples of a time, that of the greater one is valid. Deletions up to the number are applied.")
+	fmt.Fprintln(w, "\nSequence: of two samples with the same time, the one with the greater number is valid. Deletions up to the number are applied.")
 	return nil
 }
 
@@ -327,7 +327,7 @@ func (d *Directory) WriteLog(w io.Writer, records bool) error {
 	}
 	fmt.Fprintf(w, "\nSegments from %d on are needed, earlier ones are in block files.\n", d.catalogue.Meta.LogFrom)
 	if stats.CutBytes > 0 {
-		fmt.Fprintf(w, "The last one ends in %d bytes of a write that was cut off.\n", stats.CutBytes)
+		fmt.Fprintf(w, "The last one ends in %d bytes of an incomplete write.\n", stats.CutBytes)
 	}
 	for _, e := range damages {
 		fmt.Fprintf(w, "damaged: %v\n", e)

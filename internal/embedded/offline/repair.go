@@ -81,10 +81,10 @@ func Repair(ctx context.Context, disk vfs.FS, path string, o RepairOptions, take
 		return report, nil
 	}
 	if err := r.blockFiles(); err != nil {
-		return report, fmt.Errorf("repair block files (run it again to go on): %w", err)
+		return report, fmt.Errorf("repair block files (run it again to continue): %w", err)
 	}
 	if err := r.log(); err != nil {
-		return report, fmt.Errorf("repair the log (run it again to go on): %w", err)
+		return report, fmt.Errorf("repair the log (run it again to continue): %w", err)
 	}
 	o.Say("check again")
 	return checkOnce(ctx, disk, path, o)
@@ -153,7 +153,7 @@ func (r *repair) announce() {
 		r.say("  %s/%s: write what can be read of it to a new file, move it to %s", datadir.Blocks, datadir.BlockName(n), datadir.Quarantine)
 	}
 	for _, n := range sortedKeys(r.missing) {
-		r.say("  %s/%s: is not there; take it off the list", datadir.Blocks, datadir.BlockName(n))
+		r.say("  %s/%s: is missing; remove it from the list", datadir.Blocks, datadir.BlockName(n))
 	}
 	for _, name := range sortedKeys(r.segments) {
 		r.say("  %s: copy it to %s, write every record of the log that can be read to block files", name, datadir.Quarantine)
@@ -192,7 +192,7 @@ func (r *repair) blockFiles() error {
 		if err := c.Commit(catalogue.Change{DropFiles: []uint64{n}}); err != nil {
 			return err
 		}
-		r.say("%s/%s: off the list", datadir.Blocks, datadir.BlockName(n))
+		r.say("%s/%s: removed from the list", datadir.Blocks, datadir.BlockName(n))
 	}
 	for _, n := range sortedKeys(r.damaged) {
 		if err := r.ctx.Err(); err != nil {
@@ -243,7 +243,7 @@ func (r *repair) blockFile(c *catalogue.Catalogue, number uint64, m catalogue.Fi
 		return err
 	}
 	if err := r.fs.Remove(path); err != nil {
-		return fmt.Errorf("remove the damaged file, of which there is a copy in %s: %w", datadir.Quarantine, err)
+		return fmt.Errorf("remove the damaged file, which was copied to %s: %w", datadir.Quarantine, err)
 	}
 	r.say("%s/%s: %s", datadir.Blocks, datadir.BlockName(number), s.text())
 	return nil
@@ -269,7 +269,7 @@ func (s *salvaged) text() string {
 		return fmt.Sprintf("nothing of it could be read; all %d samples are lost", s.properties.Samples)
 	}
 	if s.samples == 0 {
-		return "nothing of it could be read; how many samples are lost is not known"
+		return "nothing of it could be read; the number of lost samples is not known"
 	}
 	text := fmt.Sprintf("%d samples in %d chunks are now in %s/%s", s.samples, s.chunks, datadir.Blocks, s.name)
 	switch {
@@ -279,10 +279,10 @@ func (s *salvaged) text() string {
 		text += fmt.Sprintf("; %d bytes could not be read", s.lostBytes)
 	}
 	if s.lostBytes > 0 || s.known && s.properties.Samples > s.samples {
-		text += "; where a lost sample had replaced an older one, the older one shows again"
+		text += "; where a lost sample had replaced an older one, the older one reappears"
 	}
 	if s.orderUnknown {
-		text += "; how old it is could not be read, it counts as older than all others"
+		text += "; its age could not be read, so it counts as older than all others"
 	}
 	return text
 }

@@ -105,7 +105,7 @@ func TestRepair(t *testing.T) {
 	plan := []string{
 		"to do:",
 		"  blocks/0000000002.blk: write what can be read of it to a new file, move it to quarantine",
-		"  blocks/0000000004.blk: is not there; take it off the list",
+		"  blocks/0000000004.blk: is missing; remove it from the list",
 		"  data/log/0000000001.wal: copy it to quarantine, write every record of the log that can be read to block files",
 	}
 	r, err := Repair(t.Context(), d.fs, "data", RepairOptions{DryRun: true, Say: say, Now: now}, nil)
@@ -122,8 +122,8 @@ func TestRepair(t *testing.T) {
 		t.Errorf("%v, findings\n%s", err, findings(r))
 	}
 	want := append(plan,
-		"blocks/0000000004.blk: off the list",
-		"blocks/0000000002.blk: 1 samples in 1 chunks are now in blocks/0000000008.blk; 51 of 52 samples are lost; where a lost sample had replaced an older one, the older one shows again",
+		"blocks/0000000004.blk: removed from the list",
+		"blocks/0000000002.blk: 1 samples in 1 chunks are now in blocks/0000000008.blk; 51 of 52 samples are lost; where a lost sample had replaced an older one, the older one reappears",
 		"log: 1 records were read, their 2 samples are now in block files; 21 bytes in 1 places could not be read, 4 records could not be used in full because the series they name were introduced there",
 		"check again")
 	if !slices.Equal(said, want) {
@@ -172,7 +172,7 @@ func TestRepairOfPartOfTheStore(t *testing.T) {
 	d = newData(t).file(1, files, longs(1000, 50)).log(record.TypeBatch, batch(nil, 0)).log(record.TypeBatch, batch(nil, 0)).done().flip("data/log/0000000001.wal", 50)
 	failure := errors.New("no space")
 	_, err = Repair(t.Context(), d.fs, "data", RepairOptions{}, func() (TakenLog, error) { return TakenLog{}, failure })
-	if !errors.Is(err, failure) || !strings.Contains(err.Error(), "repair the log (run it again to go on)") {
+	if !errors.Is(err, failure) || !strings.Contains(err.Error(), "repair the log (run it again to continue)") {
 		t.Errorf("log: %v", err)
 	}
 	names, err := d.fs.List("data/quarantine")
@@ -212,7 +212,7 @@ func TestRepairWithoutAnIndex(t *testing.T) {
 		if err != nil || !r.Clean() || d.samples() != c.want {
 			t.Errorf("%s: %v, findings %s\n%s\nwant\n%s", name, err, findings(r), d.samples(), c.want)
 		}
-		if unknown := strings.Contains(said, "; how old it is could not be read, it counts as older than all others"); unknown != c.unknown {
+		if unknown := strings.Contains(said, "; its age could not be read, so it counts as older than all others"); unknown != c.unknown {
 			t.Errorf("%s: said\n%s", name, said)
 		}
 	}
