@@ -134,8 +134,8 @@ func TestLongWorkOverCassandra(t *testing.T) {
 		t.Fatalf("%v, %s", err, &out)
 	}
 	again := []string{"repair", "--config", yaml, "--state", state}
-	wantRun(t, 1, []string{"is of a repair of keyspace " + config.Keyspace, "remove it to begin again"}, append(again, "--dry-run")...)
-	wantRun(t, 0, []string{"going on with the repair of", fmt.Sprintf("%12d  rows of data_points\n", rest), fmt.Sprintf("%12d  row keys\n", rest), fmt.Sprintf("%12d  rows without index\n", 0)}, again...)
+	wantRun(t, 1, []string{"belongs to a repair of keyspace " + config.Keyspace, "remove it to begin again"}, append(again, "--dry-run")...)
+	wantRun(t, 0, []string{"continuing the repair of", fmt.Sprintf("%12d  rows of data_points\n", rest), fmt.Sprintf("%12d  row keys\n", rest), fmt.Sprintf("%12d  rows without index\n", 0)}, again...)
 	if _, err := os.Stat(state); !os.IsNotExist(err) {
 		t.Errorf("the state of a repair that is complete is left: %v", err)
 	}

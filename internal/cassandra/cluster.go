@@ -88,7 +88,7 @@ func (c *cluster) checkAim() error {
 		return &store.UnavailableError{Reason: "another cluster answers", Err: err}
 	}
 	if err := c.changed.Load(); err != nil {
-		return &store.UnavailableError{Reason: "the keyspace is another one", Err: err}
+		return &store.UnavailableError{Reason: "the keyspace has changed", Err: err}
 	}
 	return nil
 }
@@ -137,7 +137,7 @@ func (c *cluster) why() error {
 func (c *cluster) degraded() error {
 	switch state := c.session.State(); {
 	case !state.Connected:
-		return fmt.Errorf("cluster %s is away since %s: %s", c.name, state.Since.UTC().Format(time.RFC3339), state.Reason)
+		return fmt.Errorf("cluster %s has been unreachable since %s: %s", c.name, state.Since.UTC().Format(time.RFC3339), state.Reason)
 	case c.keyspace() == nil:
 		return fmt.Errorf("cluster %s: its keyspace is not open: %w", c.name, c.why())
 	}

@@ -590,7 +590,7 @@ func TestReadClusterAway(t *testing.T) {
 			told = append(told, err.Error())
 		}
 	}
-	if len(told) != 2 || !strings.Contains(told[0], "cluster away is away since") || !strings.Contains(told[1], "cluster missing: its keyspace is not open: keyspace "+c.ReadClusters[1].Keyspace+": there is no such keyspace") {
+	if len(told) != 2 || !strings.Contains(told[0], "cluster away has been unreachable since") || !strings.Contains(told[1], "cluster missing: its keyspace is not open: keyspace "+c.ReadClusters[1].Keyspace+": there is no such keyspace") {
 		t.Errorf("%q", told)
 	}
 	if err := s.Degraded(); err != nil {

@@ -131,8 +131,8 @@ func (e *waitError) Unwrap() error { return e.err }
 
 var (
 	errAttemptTimeout = errors.New("no answer in time")
-	errStalled        = errors.New("the node does not answer anything at present")
-	errWaits          = errors.New("the node seems to wait for another one that was lost")
+	errStalled        = errors.New("the node answers nothing at present")
+	errWaits          = errors.New("the node seems to wait for a lost node")
 	errNoSession      = errors.New("not connected")
 )
 
@@ -310,9 +310,9 @@ func (s *Session) told(ctx context.Context, st *Statement, err error, c class, a
 		} else {
 			what += ": no node answers"
 		}
-		what += "; see that the nodes run and that cassandra.hosts names some of them"
+		what += "; check that the nodes run and that cassandra.hosts names some of them"
 	case classUnavailable:
-		what += ": too few replicas are alive for the consistency that is asked for; start the missing nodes or lower it"
+		what += ": too few replicas are alive for the requested consistency; start the missing nodes or lower the consistency"
 	case classTimeout:
 		what += ": no answer in time; the cluster is overloaded or nodes hang"
 	case classOverloaded:

@@ -32,21 +32,21 @@ func newMetrics(s *Session, r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		attempts: counter("attempts_total", "Statements sent to Cassandra, each attempt and each page, by outcome.", "statement", "result"),
 		rows:     counter("rows_total", "Rows read or written.", "statement"),
-		bytes:    counter("sent_bytes_total", "Bytes of values sent, about.", "statement"),
+		bytes:    counter("sent_bytes_total", "Bytes of values sent, approximate.", "statement"),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "varve", Subsystem: "cql", Name: "attempt_seconds", Help: "Time from sending a statement to its answer.",
 			Buckets: prometheus.ExponentialBuckets(250e-6, 2, 16), // 250 us to 8 s
 		}, []string{"statement"}),
-		routed: counter("routed_total", "Statements sent to a node, each attempt and each page: to a replica of the partition, or to another node since the statement has no single partition or no replica could be reached.", "statement", "to"),
+		routed: counter("routed_total", "Statements sent to a node, each attempt and each page: to a replica of the partition, or to another node because the statement has no single partition or no replica could be reached.", "statement", "to"),
 		nodes:  counter("node_statements_total", "Statements sent, each attempt and each page, by node; answered, or not.", "node", "result"),
 		nodeLimit: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "varve", Subsystem: "cql", Name: "node_limit",
-			Help: "Statements that a node may be given at once, once that has changed; before, reads_in_flight or writes_in_flight."}, []string{"node", "kind"}),
-		cuts:       counter("limit_cuts_total", "Times that a node's limit of statements in flight was cut, since it was slow (latency) or did not answer in time (timeout).", "kind", "cause"),
+			Help: "Most concurrent statements on a node, once that differs from reads_in_flight or writes_in_flight."}, []string{"node", "kind"}),
+		cuts:       counter("limit_cuts_total", "Times that a node's limit of statements in flight was lowered because the node was slow (latency) or did not answer in time (timeout).", "kind", "cause"),
 		warnings:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: "varve", Subsystem: "cql", Name: "warnings_total", Help: "Warnings that Cassandra sent with answers."}),
 		reconnects: prometheus.NewCounter(prometheus.CounterOpts{Namespace: "varve", Subsystem: "cql", Name: "sessions_total", Help: "Sessions opened with the cluster, the first one included."}),
 	}
 	m.hedges = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "varve", Subsystem: "cql", Name: "hedges_total",
-		Help: "Reads that took long and were asked of another replica besides, by result: won (its answer was the first), lost, failed, or withheld for lack of room, of such a replica, or since there had been many."}, []string{"result"})
+		Help: "Slow reads for which a second replica was asked, by result: won (it answered first), lost, failed, or withheld (for lack of room or of such a replica, or because there had been many)."}, []string{"result"})
 	for _, result := range []string{"won", "lost", "failed", "withheld"} {
 		m.hedges.WithLabelValues(result) // shown from the start
 	}
@@ -71,7 +71,7 @@ func newMetrics(s *Session, r prometheus.Registerer) (*metrics, error) {
 		labels := prometheus.Labels{"kind": kindNames[k]}
 		gauge("in_flight", "Statements in flight.", labels, func() float64 { return float64(l.load().inFlight) })
 		gauge("in_flight_bytes", "Bytes of statements in flight.", labels, func() float64 { return float64(l.load().bytes) })
-		gauge("in_flight_limit", "Statements that may be in flight at present: what the nodes bear in sum.", labels, func() float64 { return float64(l.load().limit) })
+		gauge("in_flight_limit", "Statements that may be in flight at present: the sum of the limits of the nodes.", labels, func() float64 { return float64(l.load().limit) })
 		gauge("waiting", "Statements that wait for others to end.", labels, func() float64 { return float64(l.load().waiting) })
 		total("waits_total", "Statements that had to wait.", labels, func() float64 { return float64(l.load().waits) })
 		total("wait_seconds_total", "Time that statements waited.", labels, func() float64 { return l.load().waited.Seconds() })

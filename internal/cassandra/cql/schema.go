@@ -219,7 +219,7 @@ func agreeThemselves(ctx context.Context, d *gocql.Session) error {
 		}
 		if time.Now().After(end) || work.Pause(ctx, 100*time.Millisecond) != nil {
 			if !enough {
-				return &disagreement{fmt.Sprintf("after %v only %d of %d nodes are there, more than half are needed", schemaAgreement, up, len(all))}
+				return &disagreement{fmt.Sprintf("after %v only %d of %d nodes are up, and more than half are needed", schemaAgreement, up, len(all))}
 			}
 			return disagree(versions)
 		}

@@ -662,7 +662,7 @@ func explain(err error, c Config) string {
 	case errors.Is(err, gocql.ErrNoConnections):
 		return "no node is connected"
 	case !c.TLS.Enabled && has("connection reset", "eof"):
-		return "the node hangs up: if it wants TLS, set tls.enabled (" + text + ")"
+		return "the node closes the connection: if it requires TLS, set tls.enabled (" + text + ")"
 	}
 	return text
 }

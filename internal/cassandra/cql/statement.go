@@ -388,7 +388,7 @@ func (s *Session) Decide(ctx context.Context, st *Statement, column, mine string
 	}
 	text, ok := there[column].(string)
 	if !ok {
-		return mine, s.told(ctx, st, &misfit{fmt.Sprintf("column %s of the row that is there is no text", column)}, classRefused, 1)
+		return mine, s.told(ctx, st, &misfit{fmt.Sprintf("column %s of the existing row is not text", column)}, classRefused, 1)
 	}
 	return text, nil
 }

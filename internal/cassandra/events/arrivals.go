@@ -70,7 +70,7 @@ func appendRef(dst []byte, r ref) []byte {
 func parseRefs(data []byte) ([]ref, error) {
 	bad := func(why string) error { return &store.CorruptionError{File: "timeline_arrivals", Reason: why} }
 	if len(data) == 0 || data[0] != refsVersion {
-		return nil, bad("it is not of this version of Varve")
+		return nil, bad("this version of Varve cannot read it")
 	}
 	var all []ref
 	for data = data[1:]; len(data) > 0; {

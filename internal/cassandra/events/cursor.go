@@ -48,7 +48,7 @@ func (c *cursor) encode() []byte {
 	return b
 }
 
-var errCursor = &store.InputError{Reason: "the cursor is not one of this server"}
+var errCursor = &store.InputError{Reason: "the cursor was not issued by this server"}
 
 // parseCursor reads what encode has written, or what a client has made up.
 func parseCursor(b []byte, now time.Time) (*cursor, error) {

@@ -84,7 +84,7 @@ func (s *Shelf) logs(ctx context.Context, name string) ([]logEnd, error) {
 		return nil, err
 	}
 	if len(all) > logsMax {
-		return nil, &store.UnavailableError{Reason: fmt.Sprintf("timeline %s cannot be followed: more than %d servers wrote to it within %v; give servers data directories that last, so that one that is started again is not a new one", name, logsMax, logKept)}
+		return nil, &store.UnavailableError{Reason: fmt.Sprintf("timeline %s cannot be followed: more than %d servers wrote to it within %v; give servers persistent data directories, so that a restarted server does not count as a new one", name, logsMax, logKept)}
 	}
 	return all, nil
 }

@@ -136,7 +136,7 @@ func (s *Shelf) putApart(ctx context.Context, entries []timeline.Placed) error {
 		})
 	}
 	if err != nil { // the entries are stored all the same
-		s.log.Warn("data of events that was replaced could not be dropped; it stays in timeline_payloads", "error", err)
+		s.log.Warn("replaced data of events could not be removed; it stays in timeline_payloads", "error", err)
 	}
 	return failed
 }

@@ -50,7 +50,7 @@ func parseRow(cell []byte, e *timeline.Entry) (inPieces bool, err error) {
 		return false, &store.CorruptionError{File: "timeline_events", Reason: fmt.Sprintf("event %q at %d: %s", e.ID, e.Time, what)}
 	}
 	if len(cell) == 0 || cell[0] < kindInline || cell[0] > kindApart {
-		return bad("its cell is of no kind that this version of Varve knows")
+		return bad("its cell has a kind that this version of Varve does not know")
 	}
 	kind, rest := cell[0], cell[1:]
 	var length uint64

@@ -65,7 +65,7 @@ func Open(session *cql.Session, o Options) *Shelf {
 		s.now = time.Now
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	s.unreached(fmt.Errorf("keyspace %s was not reached yet", session.KeyspaceName()))
+	s.unreached(fmt.Errorf("keyspace %s has not been reached yet", session.KeyspaceName()))
 	s.arrivals.open(s, logOf(o.Node))
 	s.spawn(func() {
 		if s.reach(o.Create) {

@@ -161,7 +161,7 @@ func (k *opened) services(o layout.Options) func() (*schema.Keyspace, error) {
 		}
 		other, ok := services.(*opened)
 		if !ok {
-			return nil, fmt.Errorf("the metadata is in a keyspace of another layout, %s", services.Description().Name)
+			return nil, fmt.Errorf("the metadata is in a keyspace with another layout, %s", services.Description().Name)
 		}
 		return other.Keyspace, nil
 	}

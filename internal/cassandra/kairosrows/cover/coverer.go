@@ -113,12 +113,12 @@ func New(ks *schema.Keyspace, config Config, source Source, o Options) (*Coverer
 		config: config, ks: ks, source: source, log: o.Logger, now: o.Now, ordered: rowkey.KeepsMapsInOrder(ks.Session.State().Version),
 		wake: make(chan struct{}, 1), asked: map[rowkey.Partition]time.Time{}, rests: map[rowkey.Partition]time.Time{}, own: rand.Text(), page: coverPage, stop: func() {},
 		passes:   set.Counter("passes_total", "Partitions of row keys that were added to the inverted index."),
-		keys:     set.Counter("row_keys_total", "Row keys that were added to the inverted index, or were there."),
-		failures: set.Counter("failures_total", "Partitions whose row keys could not be added to the inverted index and that are tried again."),
-		moved:    set.Counter("moved_total", "Passes over partitions of row keys that were of no use, since KairosDB added row keys or a delete removed some meanwhile."),
+		keys:     set.Counter("row_keys_total", "Row keys that were added to the inverted index, or were already in it."),
+		failures: set.Counter("failures_total", "Partitions whose row keys could not be added to the inverted index; they are retried."),
+		moved:    set.Counter("moved_total", "Passes over partitions of row keys that were discarded because KairosDB added row keys or a delete removed some meanwhile."),
 	}
-	c.walks = set.Counter("walks_total", "Times that this server looked at all metrics for row keys that the inverted index lacks. Of several servers one does.")
-	set.GaugeFunc("backlog", "Partitions of row keys that queries found not in the inverted index.", func() float64 {
+	c.walks = set.Counter("walks_total", "Times that this server scanned all metrics for row keys that the inverted index lacks. One of several servers does so.")
+	set.GaugeFunc("backlog", "Partitions of row keys that queries found missing from the inverted index.", func() float64 {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return float64(len(c.asked))
@@ -220,7 +220,7 @@ func (c *Coverer) coverOrPutOff(ctx context.Context, p rowkey.Partition) {
 	case ctx.Err() != nil:
 	case err != nil:
 		c.failures.Inc()
-		c.log.Warn("row keys could not be added to the inverted index; they are tried again", "metric", p.Metric, "row_time", p.TimeMS, "error", err)
+		c.log.Warn("row keys could not be added to the inverted index; will retry", "metric", p.Metric, "row_time", p.TimeMS, "error", err)
 		c.askAt(p, c.now().Add(retryAfter))
 	case wait > 0:
 		c.askAt(p, c.now().Add(wait))

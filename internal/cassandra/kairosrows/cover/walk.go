@@ -32,7 +32,7 @@ const (
 func (c *Coverer) turn(ctx context.Context) time.Duration {
 	wait, err := c.walkElsewhere(ctx)
 	if err != nil {
-		c.log.Debug("it is not known whether another server looks for row keys that the inverted index lacks, so this one does", "error", err)
+		c.log.Debug("cannot find out whether another server looks for row keys that the inverted index lacks; this server looks", "error", err)
 	}
 	if wait > 0 {
 		return wait
@@ -40,7 +40,7 @@ func (c *Coverer) turn(ctx context.Context) time.Duration {
 	c.walks.Inc()
 	c.noteWalk(ctx)
 	if err := c.walk(ctx); err != nil && ctx.Err() == nil {
-		c.log.Warn("looking for row keys that the inverted index lacks failed; will retry later", "error", err)
+		c.log.Warn("cannot look for row keys that the inverted index lacks; will retry later", "error", err)
 	}
 	return c.config.Interval
 }
@@ -79,7 +79,7 @@ func (c *Coverer) noteWalk(ctx context.Context) {
 		err = c.ks.Set(ctx, schema.OwnService, coverService, walkKey, string(text))
 	}
 	if err != nil {
-		c.log.Debug("other servers were not told that this one looks for row keys that the inverted index lacks", "error", err)
+		c.log.Debug("cannot tell other servers that this one looks for row keys that the inverted index lacks; they may look too", "error", err)
 	}
 }
 

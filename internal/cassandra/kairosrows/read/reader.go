@@ -67,9 +67,9 @@ func New(ks *schema.Keyspace, config Config, o Options) (*Reader, error) {
 		config: config, ks: ks, now: o.Now,
 		chunks:        newChunkCache(int64(config.ChunkCacheBytes), config.ChunkCacheAge, o.Now, set),
 		postings:      newPostingsCache(int64(config.PostingsCacheBytes), o.Now, set),
-		badLegacyKeys: set.Counter("bad_legacy_keys_total", "Rows of row_key_index that hold no row key and were passed by."),
+		badLegacyKeys: set.Counter("bad_legacy_keys_total", "Rows of row_key_index that hold no row key and were skipped."),
 		answered: set.CounterVec("lookups_total",
-			"Partitions of row keys that lookups needed, by how they were answered: cached, indexed (by the inverted index), scanned (some pages of them), full (read whole), shared (read whole by another question at that time); uncovered counts besides those that the inverted index could not answer since it may lack what KairosDB wrote.", "how"),
+			"Partitions of row keys that lookups needed, by how they were answered: cached, indexed (by the inverted index), scanned (some pages of them), full (read whole), shared (read whole by a concurrent lookup); uncovered also counts those that the inverted index could not answer because it may lack row keys that KairosDB wrote.", "how"),
 	}
 	r.legacy.missing = !ks.Tables.RowKeyIndex
 	r.ordered = rowkey.KeepsMapsInOrder(ks.Session.State().Version)

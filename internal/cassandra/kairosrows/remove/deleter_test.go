@@ -436,7 +436,7 @@ func TestDeleteJob(t *testing.T) {
 	first.cfg.Parallel = 1
 	stopped := make(chan error, 1)
 	go func() { stopped <- first.Delete(ctx, b.Stamp, del) }()
-	if err := <-stopped; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "goes on as job") {
+	if err := <-stopped; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "continues as job") {
 		t.Fatalf("the caller is told: %v", err)
 	}
 	listed, err := first.Jobs(b.Ctx)

@@ -31,7 +31,7 @@ func (d *Deleter) KairosDBRuns(ctx context.Context) (bool, error) {
 	}
 	services, err := d.services()
 	if err != nil {
-		return false, fmt.Errorf("see whether KairosDB nodes run: %w", err)
+		return false, fmt.Errorf("find out whether KairosDB nodes run: %w", err)
 	}
 	now := d.now()
 	d.mu.Lock()
@@ -51,7 +51,7 @@ func (d *Deleter) KairosDBRuns(ctx context.Context) (bool, error) {
 		}
 		known = true
 		if run, err = ks.KairosDBNodes(ctx, now); err != nil {
-			return false, fmt.Errorf("see whether KairosDB nodes run: %w", err)
+			return false, fmt.Errorf("find out whether KairosDB nodes run: %w", err)
 		}
 	}
 	run = run || !known // their list may be in another keyspace

@@ -86,7 +86,7 @@ func (j *jobs) start(ctx context.Context, del store.Deletion, stampMS int64, pla
 		return fmt.Errorf("delete from %s: get the lease of the job: %w", del.Metric, err)
 	}
 	if err := j.save(ctx, job); err != nil {
-		return fmt.Errorf("delete from %s: note down the job: %w", del.Metric, err)
+		return fmt.Errorf("delete from %s: record the job: %w", del.Metric, err)
 	}
 	done := make(chan error, 1)
 	j.begin(job, lease, func(ctx context.Context, r *runningJob) error {
@@ -97,14 +97,14 @@ func (j *jobs) start(ctx context.Context, del store.Deletion, stampMS int64, pla
 	select {
 	case err := <-done:
 		if errors.Is(err, errCancelled) {
-			return &store.InputError{Reason: fmt.Sprintf("delete from %s: job %s was cancelled; what it had deleted stays deleted, GET /admin/deletes says how much", del.Metric, job.ID)}
+			return &store.InputError{Reason: fmt.Sprintf("delete from %s: job %s was cancelled; what it had deleted stays deleted; GET /admin/deletes says how much", del.Metric, job.ID)}
 		}
 		if err != nil {
-			return fmt.Errorf("delete from %s, job %s, which is tried again: %w", del.Metric, job.ID, err)
+			return fmt.Errorf("delete from %s: job %s failed and will be retried: %w", del.Metric, job.ID, err)
 		}
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("delete from %s: it goes on as job %s: %w", del.Metric, job.ID, context.Cause(ctx))
+		return fmt.Errorf("delete from %s: it continues as job %s: %w", del.Metric, job.ID, context.Cause(ctx))
 	}
 }
 
@@ -123,7 +123,7 @@ func (j *jobs) begin(job *layout.Job, lease *cluster.Lease, f func(context.Conte
 			return nil
 		})
 		if err != nil {
-			j.d.log.Info("the lease of a delete job could not be given back; it ends by itself", "job", job.ID, "error", err)
+			j.d.log.Info("the lease of a delete job could not be released; it will expire", "job", job.ID, "error", err)
 		}
 	})
 }
@@ -170,9 +170,9 @@ func (j *jobs) end(job *layout.Job, err error) {
 		j.d.log.Warn("a delete job failed; will retry", "job", job.ID, "selector", job.Selector, "error", err)
 		_ = j.save(ctx, &ended) // it stays as it was, and is tried again all the same
 	default:
-		j.d.log.Info("a delete job is done", "job", job.ID, "selector", job.Selector, "rows", job.Rows)
+		j.d.log.Info("delete job finished", "job", job.ID, "selector", job.Selector, "rows", job.Rows)
 		if err := j.unset(ctx, jobServiceKey, job.ID); err != nil {
-			j.d.log.Warn("a delete job that is done will be done again", "job", job.ID, "error", err)
+			j.d.log.Warn("delete job finished but not recorded; a node will repeat it (harmless)", "job", job.ID, "error", err)
 		}
 	}
 }
@@ -202,7 +202,7 @@ func (j *jobs) work(ctx context.Context, r *runningJob, del store.Deletion, step
 			return errLost // another node may have written it down
 		}
 		if err := j.save(ctx, &state); err != nil {
-			j.d.log.Warn("the progress of a delete job is not written down", "job", state.ID, "error", err)
+			j.d.log.Warn("the progress of a delete job could not be recorded", "job", state.ID, "error", err)
 		}
 		return nil
 	})
@@ -239,7 +239,7 @@ func (j *jobs) saved(ctx context.Context) ([]layout.Job, error) {
 	return all, nil
 }
 
-var errJobText = errors.New("it is not what is written down of a delete job")
+var errJobText = errors.New("it is not the record of a delete job")
 
 // read reads a job that is written down.
 func (j *jobs) read(ctx context.Context, id string) (job layout.Job, err error) {
@@ -319,7 +319,7 @@ func (j *jobs) free(job *layout.Job) bool {
 func (d *Deleter) Resume(ctx context.Context) error {
 	cancelled, saved, err := d.jobs.written(ctx)
 	if err != nil {
-		return fmt.Errorf("look for delete jobs that were not finished: %w", err)
+		return fmt.Errorf("look for unfinished delete jobs: %w", err)
 	}
 	for i := range saved {
 		job := &saved[i]

@@ -24,7 +24,7 @@ const jobLease = 30 * time.Second
 
 // errLost is the error of a job whose lease was lost. This node may no longer write the
 // record of the job.
-var errLost = errors.New("its lease was lost; this node or another one goes on with it in about a minute")
+var errLost = errors.New("its lease was lost; this node or another one will continue it in about a minute")
 
 // lease gets the lease of a job. again says that this node worked on it before it was
 // started again. nil without an error: jobs have no leases here.
@@ -49,7 +49,7 @@ func (j *jobs) lease(ctx context.Context, id string, again bool) (*cluster.Lease
 // noLeases says why there are no leases.
 func (j *jobs) noLeases(why error) {
 	j.unleased.Do(func() {
-		j.d.log.Warn("delete jobs have no leases: two servers may work on one job if their clocks differ by much or one stands still for a minute, which takes longer and does no harm", "error", why)
+		j.d.log.Warn("delete jobs have no leases: two servers may work on the same job if their clocks differ a lot or one is suspended for a minute; this takes longer but does no harm", "error", why)
 	})
 }
 

@@ -19,10 +19,10 @@ func newMetrics() *metrics {
 	return &metrics{
 		Set:       set,
 		rows:      set.Counter("rows_deleted_total", "Rows of data_points of which samples were deleted, wholly or in part."),
-		unindexed: set.Counter("row_keys_deleted_total", "Row keys whose index rows were removed since no sample was left."),
-		kept:      set.Counter("row_keys_kept_total", "Row keys whose index rows were left since a KairosDB node may write there."),
+		unindexed: set.Counter("row_keys_deleted_total", "Row keys whose index rows were removed because no sample was left."),
+		kept:      set.Counter("row_keys_kept_total", "Row keys whose index rows were kept because a KairosDB node may write there."),
 		jobs:      set.CounterVec("delete_jobs_total", "Delete jobs that ended, by outcome: done, failed, cancelled.", "outcome"),
-		atOnce:    set.Gauge("delete_rows_at_once", "Rows that the last delete worked on at once: as many as a node does, 32 at most."),
-		running:   set.Gauge("delete_jobs_running", "Delete jobs at work in this process."),
+		atOnce:    set.Gauge("delete_rows_at_once", "Rows that the last delete processed concurrently, at most 32."),
+		running:   set.Gauge("delete_jobs_running", "Delete jobs running in this process."),
 	}
 }

@@ -91,7 +91,7 @@ func (d *Deleter) recordedIn(ctx context.Context, hourMS, fromMS int64, f func(s
 		}
 		stampMS, del, err := parseRecord(*key, *value)
 		if err != nil {
-			d.log.Warn("a recorded delete cannot be read; it is passed over", "key", *key, "error", err)
+			d.log.Warn("a recorded delete cannot be read; ignoring it", "key", *key, "error", err)
 			continue
 		}
 		if err := f(stampMS, del); err != nil {

@@ -191,7 +191,7 @@ func (r *repair) walk(ctx context.Context, phases []repairPhase) error {
 	if from := r.o.From; from != nil {
 		at := slices.IndexFunc(phases, func(p repairPhase) bool { return p.name == from.Phase })
 		if at < 0 || from.Done {
-			return fmt.Errorf("cannot go on at %q: an earlier version began it; begin again", from.Phase)
+			return fmt.Errorf("cannot continue at %q: an earlier version of Varve began the repair; begin again", from.Phase)
 		}
 		phases = phases[at:]
 		r.report = *from

@@ -64,12 +64,12 @@ func (j *Repair) Begin(keyspace string, hosts []string) error {
 		return j.save()
 	}
 	if before.Keyspace != keyspace || !slices.Equal(before.Hosts, hosts) || before.DryRun != j.DryRun {
-		return fmt.Errorf("%s is of a repair of keyspace %s of %s, dry run %t; remove it to begin again, or name another file with --state",
+		return fmt.Errorf("%s belongs to a repair of keyspace %s of %s, dry run %t; remove it to begin again, or name another file with --state",
 			j.State, before.Keyspace, strings.Join(before.Hosts, ","), before.DryRun)
 	}
 	j.state = before
 	if r := before.Report; r != nil {
-		fmt.Fprintf(j.Stderr, "going on with the repair of %s: %s, %.1f%%\n", before.Begun.Format(time.RFC3339), r.Phase, 100*r.Share())
+		fmt.Fprintf(j.Stderr, "continuing the repair of %s: %s, %.1f%%\n", before.Begun.Format(time.RFC3339), r.Phase, 100*r.Share())
 	}
 	return nil
 }
@@ -77,7 +77,7 @@ func (j *Repair) Begin(keyspace string, hosts []string) error {
 // save writes down how far the repair has come.
 func (j *Repair) save() error {
 	if err := statefile.Write(j.State, &j.state); err != nil {
-		return fmt.Errorf("write down how far the repair has come; --state names another file: %w", err)
+		return fmt.Errorf("record the progress of the repair; --state names another file: %w", err)
 	}
 	return nil
 }
@@ -128,7 +128,7 @@ func (j *Repair) Run(ctx context.Context, k *Keyspace, settings kairosrows.Setti
 		if !errors.As(err, &away) || ctx.Err() != nil || time.Since(alive) >= patience {
 			break
 		}
-		fmt.Fprintf(j.Stderr, "%v; it is tried again\n", err)
+		fmt.Fprintf(j.Stderr, "%v; will retry\n", err)
 		if work.Pause(ctx, retryPause) != nil {
 			break
 		}

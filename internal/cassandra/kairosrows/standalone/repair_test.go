@@ -32,7 +32,7 @@ func TestBegin(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := &Repair{State: path, Stderr: &said}
-	if err := again.Begin("k", []string{"a"}); err != nil || again.state.Report.Rows != 7 || !strings.Contains(said.String(), "going on with the repair of ") {
+	if err := again.Begin("k", []string{"a"}); err != nil || again.state.Report.Rows != 7 || !strings.Contains(said.String(), "continuing the repair of ") {
 		t.Errorf("%v, %+v, %s", err, again.state, &said)
 	}
 	for _, c := range []struct {
@@ -41,9 +41,9 @@ func TestBegin(t *testing.T) {
 		host     string
 		want     string
 	}{
-		{&Repair{State: path}, "other", "a", "is of a repair of keyspace k of a, dry run false"},
-		{&Repair{State: path}, "k", "b", "is of a repair of keyspace k of a"},
-		{&Repair{State: path, DryRun: true}, "k", "a", "is of a repair of keyspace k of a"},
+		{&Repair{State: path}, "other", "a", "belongs to a repair of keyspace k of a, dry run false"},
+		{&Repair{State: path}, "k", "b", "belongs to a repair of keyspace k of a"},
+		{&Repair{State: path, DryRun: true}, "k", "a", "belongs to a repair of keyspace k of a"},
 		{&Repair{State: filepath.Join(path, "nosuch")}, "k", "a", ""},
 		{&Repair{State: path + ".none/x"}, "k", "a", "--state names another file"},
 	} {
