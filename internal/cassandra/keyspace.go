@@ -56,7 +56,7 @@ const resumeEvery = time.Minute
 func resume(ctx context.Context, d layout.Deleter, log *slog.Logger) {
 	for {
 		if err := d.Resume(ctx); err != nil && ctx.Err() == nil {
-			log.Warn("delete jobs cannot be looked for", "error", err)
+			log.Warn("cannot look for delete jobs", "error", err)
 		}
 		if work.Pause(ctx, resumeEvery) != nil {
 			return

@@ -70,7 +70,7 @@ func OpenKeyspaces(fsys vfs.FS, dir string, cfg Config, o Options) (*Keyspaces, 
 	}
 	if len(left) > 0 {
 		if err := k.removeSpools(context.Background(), fsys, left); err != nil {
-			return nil, errors.Join(fmt.Errorf("remove the empty spools of keyspaces that are not used any more: %w", err), k.Close())
+			return nil, errors.Join(fmt.Errorf("remove the empty spools of keyspaces that are no longer used: %w", err), k.Close())
 		}
 	}
 	k.lend(cfg)
@@ -135,7 +135,7 @@ func makeSpools(fsys vfs.FS, dir string, cfg Config) (left []leftSpool, err erro
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look at the spools of cassandra.keyspaces: %w", err)
+		return nil, fmt.Errorf("check the spools of cassandra.keyspaces: %w", err)
 	}
 	for _, name := range names {
 		wanted := slices.ContainsFunc(cfg.Keyspaces, func(c KeyspaceConfig) bool { return c.Name == name })
@@ -157,9 +157,9 @@ func lookLeft(fsys vfs.FS, dir, name string, cfg spool.Config) (leftSpool, error
 	left, err := lookInto(fsys, dir, cfg)
 	switch {
 	case err != nil:
-		return left, fmt.Errorf("look whether samples in %s wait for keyspace %s, which cassandra.keyspaces does not name any more: %w", dir, name, err)
+		return left, fmt.Errorf("check whether samples in %s wait for keyspace %s, which cassandra.keyspaces no longer names: %w", dir, name, err)
 	case left.waiting > 0:
-		return left, fmt.Errorf("%d samples in %s wait for %s, and cassandra.keyspaces has no %s any more. Start with the settings of before and POST /admin/flush; "+
+		return left, fmt.Errorf("%d samples in %s wait for %s, but cassandra.keyspaces no longer has %s. Start with the previous settings and POST /admin/flush; "+
 			"or remove the directory, and they are lost", left.waiting, dir, left.owner, name)
 	}
 	return left, nil
@@ -283,7 +283,7 @@ func (k *Keyspaces) Create(ctx context.Context, series model.Series) (store.Ref,
 	i := k.of(series.Metric)
 	r, err := k.stores[i].Create(ctx, series)
 	if err == nil && uint64(r) >= k.room() {
-		err = &store.UnavailableError{Reason: fmt.Sprintf("references of %d keyspaces have room for %d series in memory of each, and all are taken", len(k.stores), k.room())}
+		err = &store.UnavailableError{Reason: fmt.Sprintf("with %d keyspaces there are references for %d series in memory of each, and all are taken", len(k.stores), k.room())}
 	}
 	if err != nil {
 		return 0, k.named(i, err)

@@ -18,7 +18,7 @@ func CheckLeftSpools(fsys vfs.FS, dir string, cfg spool.Config) error {
 	all := fsys.PathJoin(dir, spoolsName)
 	names, err := fsys.List(all)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("look whether samples wait for Cassandra: %w", err)
+		return fmt.Errorf("check whether samples wait for Cassandra: %w", err)
 	}
 	for _, name := range names {
 		if checkFileName(name) == nil { // else another's file
@@ -38,7 +38,7 @@ func checkLeftSpool(fsys vfs.FS, dir string, cfg spool.Config) error {
 	}
 	left, err := lookInto(fsys, dir, cfg)
 	if err != nil {
-		return fmt.Errorf("look whether samples in %s wait for Cassandra: %w", dir, err)
+		return fmt.Errorf("check whether samples in %s wait for Cassandra: %w", dir, err)
 	}
 	if left.waiting == 0 {
 		return nil

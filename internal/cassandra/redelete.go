@@ -179,9 +179,9 @@ func (r *redeleter) delete(ctx context.Context, found []recorded, gathered map[i
 		switch {
 		case err == nil:
 		case ctx.Err() != nil || errors.As(err, &away):
-			return fmt.Errorf("repeat a delete that another node has made while samples waited here: %w", err)
+			return fmt.Errorf("repeat a delete that another node made while samples waited here: %w", err)
 		default:
-			r.log.Error("a delete by another node cannot be repeated; samples that waited here while it was made may be there again: repeat it by hand",
+			r.log.Error("a delete by another node cannot be repeated; samples that waited here at the time may reappear: repeat the delete by hand",
 				"metric", del.Metric, "start_ms", del.Range.StartMS, "end_ms", del.Range.EndMS, "error", err)
 		}
 	}

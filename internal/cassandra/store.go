@@ -239,7 +239,7 @@ func (s *Store) Delete(ctx context.Context, deletions ...store.Deletion) error {
 	}
 	stampMS, err := s.flushSoon(ctx, metricsOf(deletions))
 	if err != nil {
-		return fmt.Errorf("delete: write what was sent before: %w", err)
+		return fmt.Errorf("delete: write earlier samples: %w", err)
 	}
 	// Each cluster has the record for the servers that write there, which may be others
 	// than those that write where this one does.
@@ -302,7 +302,7 @@ func (s *Store) flushSoon(ctx context.Context, metrics []string) (stampMS int64,
 				}
 				continue
 			case s.now().Sub(since) >= s.cfg.OutageGrace:
-				cancel(&store.UnavailableError{Reason: "nothing is deleted while samples of the metric that were sent before cannot be written; try again later", Err: away})
+				cancel(&store.UnavailableError{Reason: "nothing was deleted, because earlier samples of the metric cannot be written; try again later", Err: away})
 				return
 			}
 			if work.Pause(ctx, flushLook) != nil {

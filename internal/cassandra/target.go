@@ -70,9 +70,9 @@ type MisdirectedError struct {
 
 func (e *MisdirectedError) Error() string {
 	if e.Samples == 0 {
-		return fmt.Sprintf("the server began with %s, and at the same addresses %s answers now. If that is meant, restart the server", e.For, e.Now)
+		return fmt.Sprintf("the server started with %s, but now %s answers at the same addresses. If that is intended, restart the server", e.For, e.Now)
 	}
-	return fmt.Sprintf("%d samples in %s wait for %s, but the settings name %s. Start with the settings of before and POST /admin/flush; "+
+	return fmt.Sprintf("%d samples in %s wait for %s, but the settings name %s. Start with the previous settings and POST /admin/flush; "+
 		"or start with another data_dir, and keep this one until its samples are written; "+
 		"or, if this is the same data on new nodes, remove the file %s/%s, and they are written here",
 		e.Samples, e.Dir, e.For, e.Now, e.Dir, targetName)
@@ -148,7 +148,7 @@ func (f *targetFile) read() error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("read for which keyspace samples wait: %w", err)
+		return fmt.Errorf("read which keyspace samples wait for: %w", err)
 	}
 	defer file.Close()
 	text, err := io.ReadAll(io.LimitReader(file, 1<<20))
@@ -157,7 +157,7 @@ func (f *targetFile) read() error {
 		f.saved = f.now
 	}
 	if err != nil {
-		return fmt.Errorf("read for which keyspace samples wait, from %s: %w", f.path(), err)
+		return fmt.Errorf("read which keyspace samples wait for, from %s: %w", f.path(), err)
 	}
 	return nil
 }
@@ -174,7 +174,7 @@ func (f *targetFile) set(t target) error {
 		return err
 	}
 	if err := safefile.Replace(f.fs, f.path(), append(text, '\n')); err != nil {
-		return fmt.Errorf("note down for which keyspace samples wait: %w", err)
+		return fmt.Errorf("record which keyspace samples wait for: %w", err)
 	}
 	f.saved = t
 	return nil
@@ -187,7 +187,7 @@ func (f *targetFile) remove() error {
 		err = nil
 	}
 	if err := errors.Join(err, safefile.SyncDir(f.fs, f.dir)); err != nil {
-		return fmt.Errorf("forget for which keyspace samples waited: %w", err)
+		return fmt.Errorf("remove the record of which keyspace samples waited for: %w", err)
 	}
 	f.saved = target{}
 	return nil
@@ -206,7 +206,7 @@ func targetOf(ctx context.Context, s *cql.Session, keyspace string) (target, err
 	var name *string
 	var id *cql.UUID
 	if _, err := s.One(ctx, readClusterName, nil, &name, &id); err != nil {
-		return t, fmt.Errorf("ask which cluster it is: %w", err)
+		return t, fmt.Errorf("find out which cluster this is: %w", err)
 	}
 	if name != nil {
 		t.Cluster = *name
@@ -218,7 +218,7 @@ func targetOf(ctx context.Context, s *cql.Session, keyspace string) (target, err
 		}
 	}
 	if err := rows.Close(); err != nil {
-		return t, fmt.Errorf("ask which cluster it is: %w", err)
+		return t, fmt.Errorf("find out which cluster this is: %w", err)
 	}
 	slices.Sort(t.Nodes)
 	t.Nodes = slices.Compact(t.Nodes)
@@ -270,7 +270,7 @@ func (s *Store) keepAim(ctx context.Context) {
 func (s *Store) confirm(ctx context.Context) error {
 	var id *cql.UUID
 	if _, err := s.written.session.One(ctx, readNodeID, nil, &id); err != nil {
-		return fmt.Errorf("ask which cluster it is: %w", err)
+		return fmt.Errorf("find out which cluster this is: %w", err)
 	}
 	if id == nil || !s.target.has(strings.ToLower(id.String())) {
 		if err := s.aim(ctx); err != nil {
@@ -278,7 +278,7 @@ func (s *Store) confirm(ctx context.Context) error {
 		}
 	}
 	if err := s.written.confirm(ctx); err != nil {
-		return fmt.Errorf("look whether the keyspace is the one that was opened: %w", err)
+		return fmt.Errorf("check that the keyspace is the one that was opened: %w", err)
 	}
 	return nil
 }

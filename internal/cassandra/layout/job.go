@@ -110,6 +110,6 @@ func (j *Job) Means() (store.Deletion, error) {
 // SetCancelled makes a job one that was cancelled.
 func (j *Job) SetCancelled() {
 	j.State, j.Error = JobCancelled, ""
-	j.Note = fmt.Sprintf("about %d of %d rows were done, and all before the row time %d: what was deleted there stays so; the rest is as it was",
+	j.Note = fmt.Sprintf("about %d of %d rows were done, and all before the row time %d: what was deleted there stays deleted; the rest is unchanged",
 		min(j.Done, j.Rows), j.Rows, j.NextMS)
 }

@@ -114,7 +114,7 @@ func (ks *Keyspace) createKeyspace(ctx context.Context) error {
 		}
 		replication, chosen = replicationOf(nodes, ks.Session.Datacenter())
 	}
-	ks.told("making keyspace " + ks.Name)
+	ks.told("creating keyspace " + ks.Name)
 	err := ks.Session.CreateKeyspace(ctx, replication)
 	var refused *cql.RefusedError
 	if errors.As(err, &refused) {
@@ -122,10 +122,10 @@ func (ks *Keyspace) createKeyspace(ctx context.Context) error {
 			WayOut: "see cassandra.schema.replication, or let an administrator create the keyspace"}
 	}
 	if err == nil && ks.config.Replication != "" {
-		ks.note("keyspace %s was not there and is made, with the replication of cassandra.schema.replication", ks.Name)
+		ks.note("keyspace %s did not exist; it was created with the replication of cassandra.schema.replication", ks.Name)
 	} else if err == nil {
-		ks.note("keyspace %s was not there and is made, with replication %s, chosen for %s. To choose another: ALTER KEYSPACE %s WITH replication = {...}, "+
-			"then nodetool repair; for the next one, cassandra.schema.replication. If there should have been points, look for a typing error in cassandra.keyspace",
+		ks.note("keyspace %s did not exist; it was created with replication %s, chosen for %s. To choose another: ALTER KEYSPACE %s WITH replication = {...}, "+
+			"then nodetool repair; for the next one, cassandra.schema.replication. If you expected points in it, look for a typing error in cassandra.keyspace",
 			ks.Name, replication, chosen, ks.Name)
 	}
 	return err
@@ -166,8 +166,8 @@ func (ks *Keyspace) checkOwn(found map[string]cql.Table) error {
 	if index || !state || ks.config.Role != RoleAll {
 		return nil
 	}
-	return &Error{Keyspace: ks.Name, Table: varveRowIndexTable, Problem: "it is missing, while " + varveRowStateTable + " says what it holds",
-		WayOut: "drop " + varveRowStateTable + " too; both are made again and filled in the background"}
+	return &Error{Keyspace: ks.Name, Table: varveRowIndexTable, Problem: "it is missing, although " + varveRowStateTable + " says what it holds",
+		WayOut: "drop " + varveRowStateTable + " too; both are created again and filled in the background"}
 }
 
 // settleMeta is Open for a keyspace of metadata only.

@@ -191,14 +191,14 @@ func TestOldKeyspaces(t *testing.T) {
 		{name: "unit is nonsense", tables: []string{specOnly, dataCompact}, config: func(c *Config) { c.Role = RoleRead }, spec: []string{"FORTNIGHTS", "1"}, refuse: `table spec: its rows cannot be: row_time_unit "FORTNIGHTS"`},
 		{name: "width is nonsense", tables: []string{specOnly, dataCompact}, config: func(c *Config) { c.Role = RoleRead }, spec: []string{"MILLISECONDS", "three weeks"}, refuse: `row_width "three weeks"`},
 		{name: "width is too large", tables: []string{specOnly, dataCompact}, config: func(c *Config) { c.Role = RoleRead }, spec: []string{"MILLISECONDS", "4000000000"}, refuse: "row_width 4000000000: want 1 to 2147483648"},
-		{name: "beta of 1.2", tables: []string{dataCompact, stringsBlob, betaRowTimes, betaRowKeys, betaService}, metric: []byte("m"), refuse: "a beta of KairosDB 1.2.0 made it"},
+		{name: "beta of 1.2", tables: []string{dataCompact, stringsBlob, betaRowTimes, betaRowKeys, betaService}, metric: []byte("m"), refuse: "a beta of KairosDB 1.2.0 created it"},
 		{name: "not KairosDB's", tables: []string{"CREATE TABLE data_points (a int PRIMARY KEY)"}, refuse: "it is not KairosDB's table of that name"},
 		{name: "nothing to create", tables: []string{dataCompact}, config: func(c *Config) { c.Create = CreateNothing }, refuse: "tables are missing: spec"},
 		{name: "read, no spec table", tables: []string{dataCompact, legacyIndex, stringsText}, metric: "m", config: func(c *Config) { c.Role = RoleRead },
 			want: "LEGACY 1814400000 compact note:spec has no rows; taken as LEGACY"},
 		{name: "read, no spec rows", tables: []string{dataCompact, specOnly, stringsText}, metric: "m", config: func(c *Config) { c.Role = RoleRead },
 			want: "MILLISECONDS 1814400000 compact spec: note:spec has no rows; taken as MILLISECONDS"},
-		{name: "read, empty", config: func(c *Config) { c.Role = RoleRead }, refuse: "no keyspace of KairosDB"},
+		{name: "read, empty", config: func(c *Config) { c.Role = RoleRead }, refuse: "not a keyspace of KairosDB"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -321,7 +321,7 @@ func TestKeyspaceByDefault(t *testing.T) {
 	if len(ks.Notes) != 1 || !strings.Contains(ks.Notes[0], "{'class': 'NetworkTopologyStrategy', 'datacenter1': '1'}") || !strings.Contains(ks.Notes[0], "cassandra.schema.replication") {
 		t.Errorf("notes are %q", ks.Notes)
 	}
-	for _, doing := range []string{"making keyspace " + ks.Name, "making table data_points in keyspace " + ks.Name} {
+	for _, doing := range []string{"creating keyspace " + ks.Name, "creating table data_points in keyspace " + ks.Name} {
 		if !slices.Contains(told, doing) {
 			t.Errorf("told %q, not %q", told, doing)
 		}

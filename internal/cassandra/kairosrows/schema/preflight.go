@@ -139,7 +139,7 @@ func (p *preflight) lookAtNodes(ctx context.Context) (err error) {
 		p.add(Good, "release", "Cassandra "+p.nodes[0].Version, "")
 	}
 	if len(schemas) > 1 {
-		p.add(Bad, "schema", fmt.Sprintf("nodes have %d different schemas", len(schemas)), "wait until nodetool describecluster shows one; restart the node that stays behind")
+		p.add(Bad, "schema", fmt.Sprintf("nodes have %d different schemas", len(schemas)), "wait until nodetool describecluster shows one; restart a node that keeps another")
 	}
 	p.findings = append(p.findings, DatacenterFinding(p.o.Session.Datacenter, p.nodes))
 	return nil
@@ -229,7 +229,7 @@ func (p *preflight) lookAtKeyspace(ctx context.Context) error {
 	}
 	if !found {
 		if p.o.Schema.Create == CreateKeyspace {
-			p.add(Dubious, "keyspace", name+" is missing; the first start makes it, if the user may (CREATE on ALL KEYSPACES)", "look for a typing error in cassandra.keyspace if there should be points")
+			p.add(Dubious, "keyspace", name+" is missing; the first start creates it, if the user may (CREATE on ALL KEYSPACES)", "look for a typing error in cassandra.keyspace if there should be points")
 		} else {
 			p.add(Bad, "keyspace", name+" is missing", "create it with the replication that it needs, or set cassandra.schema.create to keyspace; look for a typing error in cassandra.keyspace")
 		}
@@ -239,7 +239,7 @@ func (p *preflight) lookAtKeyspace(ctx context.Context) error {
 	p.findings = append(p.findings, replicationFindings(replication, datacentersOf(p.nodes), p.o.Session)...)
 	p.tables, err = p.session.Tables(ctx)
 	if err == nil && len(p.tables) == 0 {
-		p.add(Good, "tables", "none; the first start makes them, if the user may (CREATE on the keyspace)", "")
+		p.add(Good, "tables", "none; the first start creates them, if the user may (CREATE on the keyspace)", "")
 	}
 	return err
 }
@@ -300,7 +300,7 @@ func replicationFindings(replication map[string]string, datacenters map[string]i
 	c := copiesOf(replication, datacenters, session.Datacenter)
 	simple := strings.HasSuffix(replication["class"], "SimpleStrategy")
 	if simple && len(datacenters) > 1 {
-		add(Bad, "SimpleStrategy takes no notice of data centres, and there are "+counts(datacenters),
+		add(Bad, "SimpleStrategy ignores data centres, and there are "+counts(datacenters),
 			"ALTER KEYSPACE ... WITH replication = {'class': 'NetworkTopologyStrategy', ...}, then nodetool repair -full on each node")
 		return findings
 	}
@@ -317,7 +317,7 @@ func replicationFindings(replication map[string]string, datacenters map[string]i
 		local            bool
 	}{{"read_consistency", session.ReadConsistency, reads, readsLocal}, {"write_consistency", session.WriteConsistency, writes, writesLocal}} {
 		if there := c.within(use.local); use.n > there {
-			add(Bad, fmt.Sprintf("cassandra.%s %s waits for %d replicas and there are %d", use.key, use.consistency, use.n, there), "use LOCAL_QUORUM")
+			add(Bad, fmt.Sprintf("cassandra.%s %s needs %d replicas, but there are only %d", use.key, use.consistency, use.n, there), "use LOCAL_QUORUM")
 		}
 	}
 	together := c.within(readsLocal && writesLocal)
@@ -326,10 +326,10 @@ func replicationFindings(replication map[string]string, datacenters map[string]i
 			"set cassandra.read_consistency and write_consistency to LOCAL_QUORUM")
 	}
 	if here := c.within(readsLocal || writesLocal); here == 1 {
-		add(Dubious, "one replica: while a node is away its part can be neither read nor written, and a lost disk is lost data",
-			"ALTER KEYSPACE with 3 replicas, then nodetool repair -full, if this is no test")
+		add(Dubious, "one replica: while a node is down, its part can be neither read nor written, and a lost disk is lost data",
+			"ALTER KEYSPACE with 3 replicas, then nodetool repair -full, unless this is a test")
 	} else if here == 2 && (reads == 2 || writes == 2) {
-		add(Dubious, "two replicas: at a quorum both must answer, so one node that is away stops reads or writes", "use 3 replicas")
+		add(Dubious, "two replicas: a quorum needs both, so one node that is down stops reads or writes", "use 3 replicas")
 	}
 	nodes := 0
 	for name, n := range datacenters {
@@ -338,7 +338,7 @@ func replicationFindings(replication map[string]string, datacenters map[string]i
 		}
 	}
 	if nodes < c.all {
-		add(Bad, fmt.Sprintf("%d replicas are wanted and there are %d nodes for them", c.all, nodes), "add nodes, or lower the replication factor")
+		add(Bad, fmt.Sprintf("%d replicas are configured, but there are only %d nodes for them", c.all, nodes), "add nodes, or lower the replication factor")
 	}
 	if len(findings) == 0 {
 		add(Good, fmt.Sprintf("%d replicas; reads at %s and writes at %s overlap", together, session.ReadConsistency, session.WriteConsistency), "")
@@ -391,8 +391,8 @@ func (p *preflight) lookAtRows(ctx context.Context, ks *Keyspace) error {
 	case err != nil:
 		return err
 	case lost:
-		p.add(Dubious, "rows", "table spec has no row_time_unit although there are metrics: the first start marks the keyspace LEGACY, as one that was made before KairosDB 1.3",
-			"if KairosDB 1.3 made the keyspace and lost spec, as by a restore: "+rightSpec)
+		p.add(Dubious, "rows", "table spec has no row_time_unit although there are metrics: the first start marks the keyspace LEGACY, as one that was created before KairosDB 1.3",
+			"if KairosDB 1.3 created the keyspace and spec was lost, for example in a restore: "+rightSpec)
 	default:
 		p.add(Good, "rows", fmt.Sprintf("unit %s, width %d: %s each", ks.Spec.Unit, ks.Spec.Width, LengthOfRow(ks.Spec)), "")
 	}
@@ -458,7 +458,7 @@ func (p *preflight) lookAtRights(ctx context.Context) error {
 			case err != nil && ctx.Err() != nil:
 				return err
 			case err != nil:
-				p.add(Bad, "rights", fmt.Sprintf("%s on %s could not be tried: %v", right, d.Name, err), "check that all replicas are up, then try again")
+				p.add(Bad, "rights", fmt.Sprintf("%s on %s could not be tested: %v", right, d.Name, err), "check that all replicas are up, then try again")
 			}
 		}
 	}
@@ -470,7 +470,7 @@ func (p *preflight) lookAtRights(ctx context.Context) error {
 		tables := refused[right]
 		slices.Sort(tables)
 		if right == "MODIFY" && p.reads() {
-			p.add(Dubious, "rights", user+" lacks MODIFY: deletes that concern this read cluster are refused", fmt.Sprintf("GRANT MODIFY ON KEYSPACE %s TO %s, if points may be deleted there", p.session.KeyspaceName(), user))
+			p.add(Dubious, "rights", user+" lacks MODIFY: deletes that touch this read cluster are refused", fmt.Sprintf("GRANT MODIFY ON KEYSPACE %s TO %s, if points may be deleted there", p.session.KeyspaceName(), user))
 			continue
 		}
 		p.add(Bad, "rights", fmt.Sprintf("%s lacks %s on %s", user, right, strings.Join(tables, ", ")), fmt.Sprintf("GRANT %s ON KEYSPACE %s TO %s", right, p.session.KeyspaceName(), user))
@@ -529,18 +529,18 @@ func (p *preflight) tryCreate(ctx context.Context, user string) error {
 	}
 	if p.reads() {
 		if slices.Contains(missing, varveRowIndexTable) {
-			p.add(Dubious, "tables", "there is no inverted index, and none is made in a read cluster: selective queries may read all row keys of a metric", "see docs/cassandra.md, selective queries")
+			p.add(Dubious, "tables", "there is no inverted index, and none is created in a read cluster: selective queries may read all row keys of a metric", "see docs/cassandra.md, selective queries")
 		}
 		return nil
 	}
 	text := "missing: " + strings.Join(missing, ", ")
 	i := slices.IndexFunc(definitions, func(d definition) bool { _, ok := p.tables[d.Name]; return ok })
 	if i < 0 {
-		p.add(Bad, "tables", "none of KairosDB's", "look for a typing error in cassandra.keyspace; if the keyspace is meant, the first start makes them")
+		p.add(Bad, "tables", "none of KairosDB's", "look for a typing error in cassandra.keyspace; if the keyspace is the right one, the first start creates them")
 		return nil
 	}
 	if p.o.Schema.Create == CreateNothing {
-		p.add(Dubious, "tables", text+"; cassandra.schema.create says that nothing is made", "selective queries are slower without varve_*; set it to tables")
+		p.add(Dubious, "tables", text+"; cassandra.schema.create is nothing, so they stay missing", "selective queries are slower without varve_*; set it to tables")
 		return nil
 	}
 	err := p.session.Change(ctx, definitions[i].Create("")) // IF NOT EXISTS
@@ -550,9 +550,9 @@ func (p *preflight) tryCreate(ctx context.Context, user string) error {
 		p.add(Dubious, "tables", text+fmt.Sprintf("; %s lacks CREATE, so they stay missing. Selective queries are slower without varve_*", user),
 			fmt.Sprintf("GRANT CREATE ON KEYSPACE %s TO %s, or let an administrator start varve once", p.session.KeyspaceName(), user))
 	case err != nil:
-		p.add(Bad, "tables", text+": "+err.Error(), "fix that; the first start makes tables")
+		p.add(Bad, "tables", text+": "+err.Error(), "fix that; the first start creates tables")
 	default:
-		p.add(Good, "tables", text+"; the first start makes them", "")
+		p.add(Good, "tables", text+"; the first start creates them", "")
 	}
 	return nil
 }
@@ -587,10 +587,10 @@ func (p *preflight) lookAtKairosDB(ctx context.Context) error {
 		return err
 	}
 	if len(alive) == 0 {
-		p.add(Good, "KairosDB", fmt.Sprintf("no node has been there in the last %v (service_index, _Hosts)", HostLife), "")
+		p.add(Good, "KairosDB", fmt.Sprintf("no node was listed in the last %v (service_index, _Hosts)", HostLife), "")
 		return nil
 	}
-	p.add(Good, "KairosDB", "nodes: "+strings.Join(alive, ", ")+"; roll-ups are left to them for a minute, index rows that they may use are left by deletes", "")
+	p.add(Good, "KairosDB", "nodes: "+strings.Join(alive, ", ")+"; roll-ups are left to them for a minute, and deletes keep index rows that they may use", "")
 	return nil
 }
 

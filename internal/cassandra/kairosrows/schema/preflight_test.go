@@ -48,8 +48,8 @@ func TestReplicationFindings(t *testing.T) {
 		{simple("3"), one, "", "ONE", "ALL", "ok replication"},
 		{simple("1"), one, "", "LOCAL_QUORUM", "LOCAL_QUORUM", "warn replication: one replica"},
 		{simple("2"), one, "", "QUORUM", "QUORUM", "warn replication: two replicas"},
-		{simple("3"), map[string]int{"dc1": 1}, "", "QUORUM", "QUORUM", "bad replication: 3 replicas are wanted and there are 1 nodes"},
-		{simple("1"), one, "", "TWO", "ONE", "bad replication: cassandra.read_consistency TWO waits for 2"},
+		{simple("3"), map[string]int{"dc1": 1}, "", "QUORUM", "QUORUM", "bad replication: 3 replicas are configured, but there are only 1 nodes"},
+		{simple("1"), one, "", "TWO", "ONE", "bad replication: cassandra.read_consistency TWO needs 2"},
 		{simple("3"), two, "dc1", "LOCAL_QUORUM", "LOCAL_QUORUM", "bad replication: SimpleStrategy"},
 		{network("dc1", "3"), two, "dc2", "LOCAL_QUORUM", "LOCAL_QUORUM", "bad replication: no replica is in data centre dc2"},
 		{network("dc1", "3", "dc2", "3"), two, "dc1", "LOCAL_QUORUM", "LOCAL_QUORUM", "ok replication: 3 replicas"},
@@ -115,7 +115,7 @@ func TestPreflight(t *testing.T) {
 		t.Error(got)
 	}
 	session := cqltest.Keyspace(t, config, cql.Options{})
-	if got := preflightOf(t, config); !strings.Contains(got, "ok tables: none; the first start makes them") {
+	if got := preflightOf(t, config); !strings.Contains(got, "ok tables: none; the first start creates them") {
 		t.Error(got)
 	}
 	kairosrowstest.Load(t, session, "narrow")

@@ -130,7 +130,7 @@ func (ks *Keyspace) copySpec(ctx context.Context, found specRows) error {
 		}
 		if kept != value {
 			return &Error{Keyspace: ks.Name, Table: specTable, Problem: fmt.Sprintf("%s is %s, and %s has %s, which a server stored when it first opened the keyspace: "+
-				"spec may have been emptied and filled again", name, value, varveSpecTable, kept),
+				"spec may have been emptied and refilled", name, value, varveSpecTable, kept),
 				WayOut: fmt.Sprintf("set it to what the rows of data_points were written with. If that is %s, DELETE FROM %s WHERE name = '%s'", value, varveSpecTable, name)}
 		}
 	}
@@ -195,7 +195,7 @@ func (ks *Keyspace) completeSpec(ctx context.Context, found specRows) (specRows,
 	}
 	switch {
 	case found.unit == rowtime.Legacy.String():
-		ks.note("spec had no row_time_unit although there are metrics: the keyspace was made before KairosDB 1.3, now marked LEGACY")
+		ks.note("spec had no row_time_unit although there are metrics: the keyspace was created before KairosDB 1.3 and is now marked LEGACY")
 	case old:
 		ks.note("spec lacked rows although there are metrics; it has row_time_unit %s, row_width %s now", found.unit, found.width)
 	}
@@ -227,7 +227,7 @@ func (ks *Keyspace) checkEmptied(ctx context.Context) error {
 	if err != nil || kept != "" {
 		return err
 	}
-	return &Error{Keyspace: ks.Name, Table: specTable, Problem: "its rows are gone: they were there when a server opened the keyspace before", WayOut: rightSpec}
+	return &Error{Keyspace: ks.Name, Table: specTable, Problem: "its rows are gone: they existed when a server last opened the keyspace", WayOut: rightSpec}
 }
 
 // oldKeyspace says that the keyspace was made before KairosDB 1.3. One that is

@@ -167,9 +167,9 @@ func wayOut(name string, t cql.Table) string {
 	beta := (name == rowKeysTable || name == rowKeyTimeIndexTable) && !named || name == serviceIndexTable && !timed
 	switch {
 	case beta && name == serviceIndexTable:
-		return "a beta of KairosDB 1.2.0 made it; export its rows, drop it, and let it be created again"
+		return "a beta of KairosDB 1.2.0 created it; export its rows, drop it, and let it be created again"
 	case beta:
-		return "a beta of KairosDB 1.2.0 made it; drop row_keys and row_key_time_index, let them be created again, and run `varve repair`, which finds the rows of data_points"
+		return "a beta of KairosDB 1.2.0 created it; drop row_keys and row_key_time_index, let them be created again, and run `varve repair`, which finds the rows of data_points"
 	case strings.HasPrefix(name, "varve_"):
 		return "it is not a table of this version of Varve; rename or drop it"
 	}
@@ -199,7 +199,7 @@ func (ks *Keyspace) createTables(ctx context.Context, found map[string]cql.Table
 		if _, ok := found[d.Name]; ok || !ks.uses(d) || !only(d) {
 			continue
 		}
-		ks.told("making table " + d.Name + " in keyspace " + ks.Name)
+		ks.told("creating table " + d.Name + " in keyspace " + ks.Name)
 		err := ks.Session.Change(ctx, d.Create(options[d.Name]))
 		var refused *cql.RefusedError
 		if errors.As(err, &refused) && d.part == partOwn {
@@ -245,7 +245,7 @@ func (ks *Keyspace) checkMissing(found map[string]cql.Table) error {
 	e := &Error{Keyspace: ks.Name, Problem: "tables are missing: " + strings.Join(missing, ", ")}
 	switch {
 	case ks.config.Role == RoleRead:
-		e.WayOut = "this is no keyspace of KairosDB; name the right one"
+		e.WayOut = "this is not a keyspace of KairosDB; name the right one"
 	default:
 		e.WayOut = "set cassandra.schema.create to tables, or create them by hand as docs/formats/kairosdb-cassandra.md says"
 	}
@@ -260,7 +260,7 @@ func (ks *Keyspace) noteOptions(found map[string]cql.Table) {
 		}
 		c := found[name].Options.Compaction
 		if strings.HasSuffix(c["class"], "TimeWindowCompactionStrategy") && c["timestamp_resolution"] != "MILLISECONDS" {
-			ks.note("table %s is compacted by time windows of the wrong unit, since its timestamps are milliseconds: ALTER TABLE %s.%s WITH compaction = {..., 'timestamp_resolution': 'MILLISECONDS'}", name, ks.Name, name)
+			ks.note("table %s is compacted by time windows of the wrong unit, because its timestamps are milliseconds: ALTER TABLE %s.%s WITH compaction = {..., 'timestamp_resolution': 'MILLISECONDS'}", name, ks.Name, name)
 		}
 	}
 }

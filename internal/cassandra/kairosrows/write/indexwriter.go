@@ -166,7 +166,7 @@ type indexPart struct {
 // since other nodes do the same at once.
 const maxClaims = 10
 
-var errClaims = errors.New("other nodes began the same row time too often meanwhile")
+var errClaims = errors.New("other nodes began the same row time too often")
 
 // writeRows writes the index rows of row keys of one metric and row time. With an error
 // it returns which of rows are not written, by their places; the others are. apart sends

@@ -17,13 +17,13 @@ func newMetrics(w *Writer) *metrics {
 	set := collectors.Named("varve_cassandra_")
 	set.GaugeFunc("index_cache_rows", "Row keys whose index rows are known to be there.",
 		func() float64 { n, _ := w.known.size(); return float64(n) })
-	set.CounterFunc("index_cache_evictions_total", "Row keys that were forgotten since index_cache is too small.",
+	set.CounterFunc("index_cache_evictions_total", "Row keys that were forgotten because index_cache is too small.",
 		func() float64 { _, n := w.known.size(); return float64(n) })
 	return &metrics{
 		Set:       set,
 		written:   set.Counter("samples_written_total", "Samples written to data_points; those of a generation that is repeated count again."),
 		batches:   set.Counter("sample_batches_total", "Batches of samples of one row written to data_points."),
 		indexRows: set.Counter("index_rows_written_total", "Rows written to row_keys, tag_indexed_row_keys and varve_row_index."),
-		refused:   set.CounterVec("samples_dropped_total", "Samples that were taken in and not written, by reason.", "reason"),
+		refused:   set.CounterVec("samples_dropped_total", "Samples that were accepted and not written, by reason.", "reason"),
 	}
 }

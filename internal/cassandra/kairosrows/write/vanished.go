@@ -58,7 +58,7 @@ func (w *Writer) probe(ctx context.Context, parts map[rowkey.Partition]struct{})
 	case len(missing) == 0:
 		return nil
 	case len(missing) == looked:
-		w.log.Warn("index rows have vanished that this server has written; perhaps tables were emptied. Those of all series are written again with their next samples; "+
+		w.log.Warn("index rows that this server wrote have vanished; perhaps tables were emptied. Those of all series are written again with their next samples; "+
 			"for series that get none, run varve repair", "metric", missing[0].Metric, "row_time", missing[0].TimeMS)
 		w.known.forget(rowkey.Everything)
 	default:

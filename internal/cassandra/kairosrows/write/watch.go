@@ -60,11 +60,11 @@ func NewWatch(w *Writer, r prometheus.Registerer, nodes func(context.Context) (b
 	watch := &Watch{
 		writer: w, nodes: nodes, ended: make(chan struct{}),
 		parts:    set.Counter("partitions_total", "Partitions of row keys that were read to see whether KairosDB nodes have deleted any that samples rely on."),
-		missing:  set.Counter("missing_total", "Row keys of rows with samples that KairosDB nodes had deleted, and that were written again."),
-		failures: set.Counter("failures_total", "Partitions of row keys that could not be read, or not be put right, and are read again."),
+		missing:  set.Counter("missing_total", "Row keys of rows with samples that KairosDB nodes deleted and Varve wrote again."),
+		failures: set.Counter("failures_total", "Partitions of row keys that could not be read or corrected; they are retried."),
 	}
 	set.CounterFunc("skipped_total",
-		"Row keys that left the cache before it was seen whether KairosDB nodes had deleted them; a larger write.index_cache keeps more, and varve repair finds what is lost.",
+		"Row keys that left the cache before Varve checked whether KairosDB nodes had deleted them; a larger write.index_cache keeps more, and varve repair finds what is lost.",
 		func() float64 { return float64(w.known.missed()) })
 	var err error
 	if watch.unregister, err = set.Register(r); err != nil {
@@ -141,7 +141,7 @@ func (w *Watch) partitions(ctx context.Context, due []rowkey.Partition) (done bo
 		}
 		if err != nil && ctx.Err() == nil {
 			w.failures.Inc()
-			w.writer.log.Warn("row keys could not be looked for; they are looked for again", "metric", p.Metric, "row_time", p.TimeMS, "error", err)
+			w.writer.log.Warn("cannot check row keys; will retry", "metric", p.Metric, "row_time", p.TimeMS, "error", err)
 		}
 		select {
 		case <-pace.C:
@@ -199,7 +199,7 @@ func (w *Watch) putBack(ctx context.Context, p rowkey.Partition, missing map[row
 		return false, err
 	}
 	w.missing.Add(float64(len(back)))
-	w.writer.log.Info("row keys that KairosDB had deleted are written again, since their rows have samples", "metric", p.Metric, "row_time", p.TimeMS, "row_keys", len(back))
+	w.writer.log.Info("row keys that KairosDB deleted are written again, because their rows have samples", "metric", p.Metric, "row_time", p.TimeMS, "row_keys", len(back))
 	return true, nil
 }
 
