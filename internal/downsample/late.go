@@ -163,7 +163,7 @@ func (l *LateList) OpenBook(fs vfs.FS, dir string, parse Parse) error {
 	for _, p := range pages {
 		t, err := parse(p.Task, p.ID)
 		if err != nil {
-			return fmt.Errorf("read notes of late points from %s: the task: %w", b.path(p.ID), err)
+			return fmt.Errorf("read the task from notes of late points in %s: %w", b.path(p.ID), err)
 		}
 		l.add(t, p.Late, false)
 	}

@@ -93,7 +93,7 @@ func (n *LogNotes) Settle(ctx context.Context) error {
 	n.storing.Lock()
 	defer n.storing.Unlock()
 	if err := n.Forget(ctx); err != nil {
-		return fmt.Errorf("forget of which hours samples were in the log: %w", err)
+		return fmt.Errorf("remove the record of hours with samples in the log: %w", err)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -130,7 +130,7 @@ func (n *LogNotes) Save(ctx context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.unsaved = true
-	return fmt.Errorf("store of which hours samples were in the log: %w", err)
+	return fmt.Errorf("store the record of hours with samples in the log: %w", err)
 }
 
 // takeUnsaved returns the text of the hours if it is not stored, which it then counts as.

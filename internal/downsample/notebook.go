@@ -83,7 +83,7 @@ func (b *notebook) pages() ([]page, error) {
 		p, err := b.read(path)
 		if err != nil {
 			return nil, fmt.Errorf("read notes of late points from %s: %w; if the file cannot be restored, remove it: "+
-				"the buckets of points that came in late are then not computed again", path, err)
+				"buckets of points that arrived late are then not recomputed", path, err)
 		}
 		all = append(all, p)
 	}
@@ -139,7 +139,7 @@ func (b *notebook) unread() (h Hours, err error) {
 	}
 	if err != nil {
 		return Hours{}, fmt.Errorf("read notes of late points from %s: %w; if the file cannot be restored, remove it: "+
-			"the buckets of points that came in late before the tasks were known are then not computed again", path, err)
+			"buckets of points that arrived late before the tasks were known are then not recomputed", path, err)
 	}
 	return h, nil
 }

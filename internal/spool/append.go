@@ -131,11 +131,11 @@ func (s *Spool) refusal(reason string) error {
 	defer s.mu.Unlock()
 	switch {
 	case s.sinkErr != nil:
-		return &store.UnavailableError{Reason: fmt.Sprintf("%s; the remote store takes nothing since %s", reason, s.sinkSince.UTC().Format(time.RFC3339)), Err: s.sinkErr}
+		return &store.UnavailableError{Reason: fmt.Sprintf("%s; the remote store has taken nothing since %s", reason, s.sinkSince.UTC().Format(time.RFC3339)), Err: s.sinkErr}
 	case s.sink == nil:
-		return &store.UnavailableError{Reason: reason + "; the remote store was not reached yet"}
+		return &store.UnavailableError{Reason: reason + "; the remote store has not been reached yet"}
 	}
-	return &store.UnavailableError{Reason: reason + "; the remote store is slower than what comes in"}
+	return &store.UnavailableError{Reason: reason + "; the remote store is slower than the input"}
 }
 
 // waitForRoom holds writers back while the heads are full, and refuses them when

@@ -302,7 +302,7 @@ func TestMaxMemory(t *testing.T) {
 	defer s.Close()
 	_, err := fill(s, content{}, 1<<20)
 	var unavailable *store.UnavailableError
-	if !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "max_memory of 128KiB") || !strings.Contains(err.Error(), "was not reached yet") {
+	if !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "max_memory of 128KiB") || !strings.Contains(err.Error(), "has not been reached yet") {
 		t.Fatalf("at the bound: %v", err)
 	}
 	broken.Store(false)

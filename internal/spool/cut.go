@@ -18,7 +18,7 @@ func (s *Spool) rotateBytes() int64 {
 
 // errUnstamped refuses a cut without a log: after a restart the generation would get
 // another write timestamp.
-var errUnstamped = errors.New("what an earlier version has left waits for a log that can be written")
+var errUnstamped = errors.New("samples of an earlier version wait until the log can be written")
 
 // cutLocked freezes the active generation, which has samples, and puts a fresh
 // one in place. The order lock must be held.

@@ -70,7 +70,7 @@ func parseMark(segment wal.Segment, typ byte, payload []byte) (mark, error) {
 		return mark{}, fmt.Errorf("end of generation %d: generation %d was drained before", m.number, m.drained)
 	}
 	if m.from > segment {
-		return mark{}, fmt.Errorf("end of a generation: log segment %d names segment %d, which is behind it", segment, m.from)
+		return mark{}, fmt.Errorf("end of a generation: log segment %d names segment %d, which comes after it", segment, m.from)
 	}
 	return m, nil
 }

@@ -33,7 +33,7 @@ func (s *Spool) openNotes() error {
 		return errors.Join(err, safefile.SyncDir(s.fs, s.dir)) // or they come back after a crash
 	}
 	if err := s.takeNoted(); err != nil {
-		return fmt.Errorf("look whether the spool was closed: %w", err)
+		return fmt.Errorf("find out whether the spool was closed: %w", err)
 	}
 	f, err := s.fs.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -47,8 +47,8 @@ func (s *Spool) openNotes() error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("read of which hours samples were in the log, from %s: %w; if the file cannot be restored, remove it: "+
-			"the buckets of points that came in late before the last start are then not computed again", path, err)
+		return fmt.Errorf("read the record of hours with samples in the log, from %s: %w; if the file cannot be restored, remove it: "+
+			"buckets of points that arrived late before the last start are then not recomputed", path, err)
 	}
 	return nil
 }
@@ -75,6 +75,6 @@ func (s *Spool) closeNotes() {
 		err = safefile.Replace(s.fs, s.path(notedName), nil)
 	}
 	if err != nil {
-		s.logger.Info("notes of late points are not stored; the next start makes them again of the log", "error", err)
+		s.logger.Info("notes of late points could not be stored; the next start takes them from the log again", "error", err)
 	}
 }

@@ -75,7 +75,7 @@ func (s *Spool) findFrom() (wal.Segment, error) {
 			return err
 		})
 		if err != nil {
-			return 0, fmt.Errorf("find the begin of the write-ahead log of the spool: %w", err)
+			return 0, fmt.Errorf("find the start of the write-ahead log of the spool: %w", err)
 		}
 		if from > 0 {
 			return from, nil
@@ -155,7 +155,7 @@ func (r *replayer) define(g *Generation, d record.Definition) error {
 		s.series.Expect(d.ID + 1)
 		return nil
 	case key != "" && key != d.Key:
-		return fmt.Errorf("id %d is given to series %q, but is that of %q", d.ID, d.Key, key)
+		return fmt.Errorf("id %d is assigned to series %q, but belongs to %q", d.ID, d.Key, key)
 	}
 	s.series.Restore(d)
 	g.defined.add(d.ID)
@@ -209,7 +209,7 @@ func (s *Spool) spillReplayed() error {
 	case !wal.NoSpace(err):
 		return err
 	case s.memory() > int64(s.cfg.MaxMemory):
-		return fmt.Errorf("%s of %v is reached and the disk is full: free some space, or start with more memory for what waits: %w",
+		return fmt.Errorf("%s of %v is reached and the disk is full: free some space, or start with a higher value: %w",
 			s.options.Section.Key("max_memory"), s.cfg.MaxMemory, err)
 	}
 	return nil

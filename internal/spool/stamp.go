@@ -57,8 +57,8 @@ func (s *Spool) followClockLocked() {
 	s.mu.Unlock()
 	s.order.floorMS, s.order.stampMS = mostMS+1, 0
 	s.logFloorLocked()
-	s.logger.Warn("the clock was set back; write timestamps follow it. Samples that the remote store took with later ones "+
-		"hide what is written and deleted at their places until then", "by", lead, "generations_stamped_again", waiting)
+	s.logger.Warn("the clock was set back; write timestamps follow it. Until it has caught up, samples that the remote store took with later timestamps "+
+		"hide new writes and deletes of the same samples", "by", lead, "generations_stamped_again", waiting)
 }
 
 // followClock is followClockLocked for callers that do not hold the lock.

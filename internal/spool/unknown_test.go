@@ -24,7 +24,7 @@ func TestUnusableRecords(t *testing.T) {
 		"a stamp before 1970":            {typeBatch, stamp(0), "write timestamp 0, which is out of range"},
 		"a stamp too far in the future":  {typeBatch, stamp(maxMark + 1), "out of range"},
 		"a mark that is too short":       {typeCut, []byte("x"), "expected 40 bytes, got 1"},
-		"a mark of a segment to come":    {typeFloor, mark{number: 1, floorMS: 2, from: 1 << 60}.append(nil), "which is behind it"},
+		"a mark of a segment to come":    {typeFloor, mark{number: 1, floorMS: 2, from: 1 << 60}.append(nil), "which comes after it"},
 		"a stamp, and then half a batch": {typeBatch, append(stamp(1), 0xff), ""},
 	} {
 		fs := vfs.NewMem()
