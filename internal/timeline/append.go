@@ -334,7 +334,7 @@ func (a *appending) placeIn(t *target, i int, event Event) (Placed, error) {
 }
 
 func (e *Engine) tooFarAhead(at int64) error {
-	return badf("the time of the event, %s, is too far in the future; events may be up to timeline.lead_time (%v) less an eighth ahead, or in a bucket that begins before that",
+	return badf("the time of the event, %s, is too far in the future; events may be up to seven eighths of timeline.lead_time (%v) ahead, or in a bucket that begins before that",
 		time.UnixMicro(at).UTC().Format(time.RFC3339Nano), e.config.LeadTime)
 }
 

@@ -52,7 +52,7 @@ func tailCursor(after []byte) string {
 }
 
 // errCursor is an *store.InputError.
-var errCursor = badf("the cursor is not one that this server gave for such a request: begin without a cursor")
+var errCursor = badf("the cursor was not issued by this server for such a request: begin without a cursor")
 
 // decodeCursor returns the kind and the rest of a cursor.
 func decodeCursor(text string, bytesMax int) (kind byte, rest []byte, err error) {
@@ -82,7 +82,7 @@ func parseCursor(text string, want Direction) (cursor, error) {
 		return c, errCursor
 	}
 	if c.direction != want {
-		return c, badf("the cursor is one of a request with order %v, not %v", c.direction, want)
+		return c, badf("the cursor belongs to a request with order %v, not %v", c.direction, want)
 	}
 	t, n := binary.Varint(b)
 	if n <= 0 || t < MinTime || t > MaxTime+1 {

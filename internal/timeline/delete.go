@@ -77,7 +77,7 @@ func (e *Engine) eraseID(ctx context.Context, l *line, k known, r Range, id stri
 		return err
 	}
 	if !whole && b.rows > 0 && b.buckets > 0 {
-		return &store.UnavailableError{Reason: fmt.Sprintf("events were looked through for an id for %v, as long as a request may: try again, or give from and until, best both the time of the event", pageTime)}
+		return &store.UnavailableError{Reason: fmt.Sprintf("the search for an id took %v, as long as a request may: try again, or give from and until, best both the time of the event", pageTime)}
 	}
 	if !whole {
 		return &store.LimitError{Limit: "events that are looked through for an id", Max: pageRows, What: "give from and until, best both the time of the event"}

@@ -124,7 +124,7 @@ func (e *Engine) extended(h History, p Proposal) (History, error) {
 	case next.From > MaxTime-maxSize:
 		return h, badf("the layout is to be from %s on, which is too far ahead", at)
 	case next == withFrom(last, next.From):
-		return h, badf("the layout is as it was before")
+		return h, badf("the layout is unchanged")
 	}
 	h.Layouts = append(h.Layouts, next)
 	return h, nil

@@ -153,7 +153,7 @@ var (
 	ErrNoPayload = errors.New("the data of the event is not there")
 
 	// ErrBehind means that a reader of arrivals is further behind than they are kept.
-	ErrBehind = errors.New("the cursor is older than the log of arrivals: read the events since then by time, and follow the timeline without a cursor")
+	ErrBehind = errors.New("the cursor is older than the log of arrivals: read the events since then by time, then follow the timeline without a cursor")
 )
 
 // ArrivalBytesMax bounds a position in the log of arrivals.

@@ -30,7 +30,7 @@ func (e *Engine) keepUp(ctx context.Context) {
 			look = e.Upkeep
 		}
 		if err := work.Do("look after timelines", func() error { return look(ctx) }); err != nil && ctx.Err() == nil {
-			e.log.Warn("upkeep of timelines failed; the next round will try again", "error", err)
+			e.log.Warn("upkeep of timelines failed; the next round will retry", "error", err)
 		}
 	}
 }

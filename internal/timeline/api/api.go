@@ -69,8 +69,8 @@ func New(o Options) *API {
 	a := &API{engine: o.Engine, spool: o.Spool, pipeline: o.Pipeline, queries: o.Queries, config: o.Config, log: o.Log, beat: heartbeat, patience: tailPatience}
 	set := collectors.Named("varve_timeline_")
 	a.requests = set.CounterVec("requests_total", "Requests of the API of timelines, by what they did.", "request")
-	a.sent = set.Counter("tail_events_total", "Events that were sent to those who follow timelines.")
-	a.cut = set.CounterVec("tails_cut_total", "Readers that followed a timeline and were cut off, by reason: slow or memory. They can go on where they were.", "reason")
+	a.sent = set.Counter("tail_events_total", "Events that were sent to readers that follow timelines.")
+	a.cut = set.CounterVec("tails_cut_total", "Readers that followed a timeline and were disconnected, by reason: slow or memory. They can continue where they were.", "reason")
 	set.MustRegister(o.Metric)
 	return a
 }

@@ -173,7 +173,7 @@ func parseText(name string, value []byte) (string, error) {
 	}
 	text := unquote(value)
 	if strings.Count(text, "\ufffd") > written(value) {
-		return "", badf("%q is %s, which has half a character (a surrogate without the other one)", name, clip.Text(value, clipped))
+		return "", badf("%q is %s, which has half a character (an unpaired surrogate)", name, clip.Text(value, clipped))
 	}
 	return text, nil
 }

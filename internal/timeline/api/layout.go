@@ -87,7 +87,7 @@ func orderOf(w http.ResponseWriter, r *http.Request, known []string, take func(n
 			return badf("the member %s is not known%s; these are: %s", strconv.Quote(clip.Text(name, clipped)), nearest.Hint(name, known), strings.Join(known, ", "))
 		}
 		if slices.Contains(seen, name) {
-			return badf("the member %q is there twice", name)
+			return badf("the member %q is given twice", name)
 		}
 		seen = append(seen, name)
 		return take(name, value)

@@ -48,7 +48,7 @@ type lineReader struct {
 }
 
 // errStopping ends a body that comes while the server stops.
-var errStopping = &store.UnavailableError{Reason: "the server stops: send the events from number \"next\" on again"}
+var errStopping = &store.UnavailableError{Reason: "the server is stopping: send the events from number \"next\" on again"}
 
 // open begins to read.
 func (l *lineReader) open(ctx context.Context) error {
@@ -115,7 +115,7 @@ func (l *lineReader) makeRoom(ctx context.Context) error {
 		l.skipped += int64(l.upTo)
 		l.upTo, l.searched = 0, 0
 		if l.skipped > int64(skipLimit*l.max) {
-			return badf("%v; the line has not ended after %d times that: the body is not lines of events", l.tooLong(l.skipped), skipLimit)
+			return badf("%v; the line does not end within %d times that: the body is not lines of events", l.tooLong(l.skipped), skipLimit)
 		}
 	}
 	size := len(l.buf)
@@ -186,5 +186,5 @@ func bodyFault(err error) error {
 	case errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum), errors.As(err, &corrupt):
 		return badf("the compressed body is damaged: %v", err)
 	}
-	return badf("the body ended early, so what is behind its last line end is not stored: %s", fmt.Sprint(err))
+	return badf("the body ended early, so the text after its last line end is not stored: %s", fmt.Sprint(err))
 }

@@ -142,7 +142,7 @@ func (s *Shelf) Arrivals(ctx context.Context, name string, after []byte, l timel
 	}
 	from, ok := parsePlace(after)
 	if !ok || from.sequence > durable {
-		return timeline.Arrivals{}, &store.InputError{Reason: "the cursor is not one of this store"}
+		return timeline.Arrivals{}, &store.InputError{Reason: "the cursor was not issued by this store"}
 	}
 	n, found, err := s.number(name)
 	if err != nil || !found {

@@ -209,7 +209,7 @@ func (s *Shelf) resume() error {
 		return store.ErrClosed
 	}
 	if err := s.closeDB(); err != nil { // its log cannot be written to the end
-		s.logger.Debug("closing timelines to open them again", "error", err)
+		s.logger.Debug("closing timelines in order to reopen them", "error", err)
 	}
 	if err := s.openDB(); err != nil {
 		return fmt.Errorf("open timelines again: %w", err)
@@ -285,7 +285,7 @@ func (s *Shelf) begin() error {
 	}
 	if s.db == nil {
 		s.calls.RUnlock()
-		return &store.UnavailableError{Reason: "timelines could not be opened again after the disk was full; it is tried each second", Err: s.brokenErr()}
+		return &store.UnavailableError{Reason: "timelines could not be opened again after the disk was full; will retry each second", Err: s.brokenErr()}
 	}
 	return nil
 }

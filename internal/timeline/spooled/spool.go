@@ -105,11 +105,11 @@ func (s *Spool) measure() (err error) {
 	s.taken = m.Counter("events_total", "Events that were acknowledged when they were in the spool of timelines.")
 	s.put = m.Counter("drained_total", "Events of the spool that were put into their timelines.")
 	s.refused = m.Counter("refused_total", "Events of the spool that their timelines did not take any more: past the retention, too far in the future, or deleted since. The log says which.")
-	s.failed = m.Counter("drain_failures_total", "Attempts to drain the spool of timelines that failed. It is tried again.")
+	s.failed = m.Counter("drain_failures_total", "Attempts to drain the spool of timelines that failed. They are retried.")
 	m.GaugeFunc("events", "Events that wait in the spool of timelines.", func() float64 { return float64(s.waiting.Load()) })
 	m.GaugeFunc("bytes", "Bytes in the log of the spool of timelines.", func() float64 { return float64(s.bytes.Load()) })
 	m.GaugeFunc("bytes_max", "Bytes in that log at which events are refused: timeline.spool_bytes_max.", func() float64 { return float64(s.options.BytesMax) })
-	m.GaugeFunc("oldest_seconds", "For how long the oldest event has been waiting in the spool of timelines, 0 if none does.", func() float64 {
+	m.GaugeFunc("oldest_seconds", "Age of the oldest event that waits in the spool of timelines, 0 if none does.", func() float64 {
 		if s.waiting.Load() == 0 {
 			return 0
 		}

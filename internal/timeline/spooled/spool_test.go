@@ -654,7 +654,7 @@ func TestAnotherKeyspace(t *testing.T) {
 	w.append(t, event(time.Now().UnixMicro(), "e", "a"))
 	must(t, s.Close())
 	shelf.away.Store(false)
-	const want = "1 events of timelines in spool wait for keyspace second, but the settings name keyspace third. Start with the settings of before and POST /admin/flush; or start"
+	const want = "1 events of timelines in spool wait for keyspace second, but the settings name keyspace third. Start with the previous settings and POST /admin/flush; or start"
 	for range 2 {
 		if _, err := start("third"); !errors.As(err, new(*MisdirectedError)) || !strings.HasPrefix(err.Error(), want) {
 			t.Fatalf("opened for another keyspace: %v", err)

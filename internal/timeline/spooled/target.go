@@ -30,7 +30,7 @@ type MisdirectedError struct {
 }
 
 func (e *MisdirectedError) Error() string {
-	return fmt.Sprintf("%d events of timelines in %s wait for keyspace %s, but the settings name keyspace %s. Start with the settings of before and POST /admin/flush; "+
+	return fmt.Sprintf("%d events of timelines in %s wait for keyspace %s, but the settings name keyspace %s. Start with the previous settings and POST /admin/flush; "+
 		"or start with another data_dir, and keep this one until its events are stored; "+
 		"or, if this is the same data under another name, remove the file %s/%s, and they are stored here",
 		e.Events, e.Dir, e.For, e.Now, e.Dir, targetName)
@@ -46,7 +46,7 @@ func CheckLeft(fsys vfs.FS, dir string) error {
 	err := s.replay()
 	owner, targetErr := s.readTarget()
 	if err = errors.Join(err, targetErr); err != nil {
-		return fmt.Errorf("look whether events of timelines in %s wait for Cassandra: %w", dir, err)
+		return fmt.Errorf("check whether events of timelines in %s wait for Cassandra: %w", dir, err)
 	}
 	if n := s.waiting.Load(); n > 0 {
 		return fmt.Errorf("%d events of timelines in %s wait for keyspace %s, but the settings say store: embedded. Start with store: cassandra and POST /admin/flush; "+
@@ -78,7 +78,7 @@ func (s *Spool) aim() error {
 		err = s.removeTarget()
 	}
 	if err != nil {
-		return fmt.Errorf("note down for which keyspace events wait: %w", err)
+		return fmt.Errorf("record which keyspace events wait for: %w", err)
 	}
 	return nil
 }
@@ -100,7 +100,7 @@ func (s *Spool) readTarget() (t target, err error) {
 		}
 	}
 	if err != nil {
-		err = fmt.Errorf("read for which keyspace events wait, from %s: %w", s.targetPath(), err)
+		err = fmt.Errorf("read which keyspace events wait for, from %s: %w", s.targetPath(), err)
 	}
 	return t, err
 }
