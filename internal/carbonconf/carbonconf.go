@@ -219,7 +219,7 @@ func warningAbout(key, value string) string {
 	on, _ := truth(value)
 	switch {
 	case key == "USE_WHITELIST" && on:
-		return "Varve takes every metric: let a relay leave out what whitelist.conf and blacklist.conf do"
+		return "Varve takes every metric: let a relay drop what whitelist.conf and blacklist.conf exclude"
 	case key == "ENABLE_AMQP" && on:
 		return "Varve does not read from AMQP: let a relay do so"
 	case key == "ENABLE_MANHOLE" && on:
@@ -229,7 +229,7 @@ func warningAbout(key, value string) string {
 	case key == "DATABASE" && value != "whisper" && value != "":
 		return "varve import reads Whisper's files only"
 	case key == "METRIC_CLIENT_IDLE_TIMEOUT" && value != "None" && value != "":
-		return "idle connections stay until carbon.max_connections is reached; then the one that was silent for longest goes"
+		return "idle connections stay until carbon.max_connections is reached; then the one that was silent for longest is closed"
 	}
 	return ""
 }

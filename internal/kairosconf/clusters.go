@@ -69,7 +69,7 @@ func (m *mapper) clusterKey(key, name, target string) {
 	case read && name == "write_consistency_level":
 		m.note(key, "deletes there take cassandra.write_consistency")
 	case slices.Contains(onlyWritten, name), read && name == "replication":
-		m.note(key, "it is for what is made, and nothing is made in this cluster")
+		m.note(key, "it is for new tables, and none are created in this cluster")
 	case name == "replication":
 		if value != "" {
 			m.set(key, target+name, value)
@@ -80,7 +80,7 @@ func (m *mapper) clusterKey(key, name, target string) {
 	case name == "start_time", name == "end_time":
 		m.note(key, "metadata has no time")
 	case lookups:
-		m.note(key, "tag_indexed_row_keys is not read: Varve finds series by its own index where there is one, else by row_keys")
+		m.note(key, "tag_indexed_row_keys is not read: Varve finds series by its own index where there is one, otherwise by row_keys")
 	case known:
 		text, err := r.to(value)
 		_, setting, _ := strings.Cut(r.key, ".")

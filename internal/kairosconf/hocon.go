@@ -107,7 +107,7 @@ func (p *hoconParser) document() (object, error) {
 	}
 	p.gap()
 	if p.at < len(p.text) {
-		return nil, p.fail("there is text behind the end of the configuration, from column %d on", p.column())
+		return nil, p.fail("there is text after the end of the configuration, from column %d on", p.column())
 	}
 	return root, nil
 }
@@ -445,7 +445,7 @@ type resolver struct {
 // maxSteps bounds the work of substitutions of substitutions.
 const maxSteps = 100_000
 
-var errTooDeep = errors.New("substitutions that lead in a circle, or too far")
+var errTooDeep = errors.New("substitutions that are circular, or nested too deep")
 
 func (r *resolver) value(v any, depth int) (any, error) {
 	if r.steps++; depth > 2*maxDepth || r.steps > maxSteps {
@@ -499,7 +499,7 @@ func (r *resolver) join(parts joined, depth int) (any, error) {
 			b.WriteString(v)
 		case nil, absent:
 		default:
-			return nil, errors.New("a substitution that is no text stands within a text")
+			return nil, errors.New("a substitution within a text is not a text")
 		}
 		if b.Len() > 1<<20 {
 			return nil, errTooDeep

@@ -134,12 +134,12 @@ var (
 		`^datastore\.h2\.`, "H2 is not read: export its points with KairosDB's -c export, and import the file with varve import",
 		`^datastore\.remote\.`, noSuchPart,
 		`^health\.healthyResponseCode$`, "the health check answers 204",
-		`^queries\.return_query_in_response$`, "answers do not repeat the query; who reads it from there finds nothing",
+		`^queries\.return_query_in_response$`, "answers do not repeat the query; clients that read it from there find nothing",
 	)
 	notes = remarks(
 		`^service\.(telnet|http|health|reporter)$`, "it is always on",
 		`^service\.rollups$`, "roll-ups run where no KairosDB node does, or as rollups.participate says",
-		`^rollups\.server_assignment\.check_update_delay_millseconds$`, "Varve looks every 10s",
+		`^rollups\.server_assignment\.check_update_delay_millseconds$`, "Varve checks every 10s",
 		`^service\.`, noSuchPart,
 		`^(queue_processor|ingest_executor)\.`, "points are acknowledged by Varve's own log: cassandra.spool, embedded.log",
 		`^(reporter\.|metric-prefix|metrics\.|queries\.aggregate_stats)`, "Varve's own metrics are at /internal/metrics",
@@ -150,8 +150,8 @@ var (
 		`^datastore\.concurrentQueryThreads$`, "Varve has a limit of its own: query.max_concurrent",
 		`simultaneous_cql_queries|connections_per_host|max_requests_per_connection|max_queue_size|request_retry_count|query_reader_threads`,
 		"Varve limits statements in flight itself: cassandra.reads_in_flight, cassandra.writes_in_flight",
-		`^datastore\.cassandra\.read_clusters_not\b`, "it is the example of the shipped file",
-		`protocol_compression$`, "frames are not compressed unless cassandra.compression says so, which pays between data centres",
+		`^datastore\.cassandra\.read_clusters_not\b`, "it is only an example in the shipped file",
+		`protocol_compression$`, "frames are not compressed unless cassandra.compression says so, which is useful between data centres",
 		`^datastore\.cassandra\.(row_key_cache_size|string_cache_size|start_async)$`, notNeeded,
 		`^datastore\.cassandra\.(write_cluster\.)?name$`, "metrics and health call it write_cluster",
 		`^datastore\.cassandra\.write_cluster\.(start|end)_time$`, "the cluster that is written to is asked by every query",
@@ -433,7 +433,7 @@ func (m *mapper) empty(key string) bool {
 }
 
 const (
-	noPlugIns   = "Varve loads no Java classes: what this part did has to be done elsewhere"
+	noPlugIns   = "Varve loads no Java classes: what this plug-in did has to be done elsewhere"
 	noFactories = "Varve does not know this type: points that name it are refused, and stored ones are answered as base64"
 )
 
