@@ -122,7 +122,7 @@ func (n *Node) acquire(ctx context.Context, space, name string, life time.Durati
 func parse(data []byte) (record, error) {
 	var r record
 	if err := json.Unmarshal(data, &r); err != nil {
-		return r, fmt.Errorf("it is not written down as this version of Varve does: %w", err)
+		return r, fmt.Errorf("this version of Varve cannot read what is stored: %w", err)
 	}
 	return r, nil
 }

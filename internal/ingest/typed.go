@@ -50,7 +50,7 @@ func (w *Writer) AddValue(typ model.Type, r store.Ref, ms int64, value []byte, t
 	case kind == model.Complex && len(value) != 16:
 		return Faultf(BadValue, "a complex value has 16 bytes, not %d", len(value))
 	case !kind.Variable():
-		return Faultf(BadValue, "%d bytes are no value of type %s", len(value), Brief(string(typ)))
+		return Faultf(BadValue, "%d bytes are not a value of type %s", len(value), Brief(string(typ)))
 	case int64(len(value)) > int64(w.p.cfg.MaxStringBytes):
 		return limitFault(ValueTooLong, "bytes of a string value", int64(w.p.cfg.MaxStringBytes), int64(len(value)), "value of type "+Brief(string(typ)))
 	}

@@ -36,7 +36,7 @@ func (l *writes) enter(now time.Time) error {
 	l.inside.Add(-1)
 	l.refused.Add(1)
 	return &store.LimitError{Limit: "writes that wait", Max: leastWrites, Need: n, Wait: l.patience.Enough(), What: fmt.Sprintf(
-		"for %s the store took none over HTTP within %s; send the points again later, and from fewer connections at once", l.patience.While(), l.patience.Soon())}
+		"for %s the store has taken no write over HTTP within %s; send the points again later, over fewer connections", l.patience.While(), l.patience.Soon())}
 }
 
 // leave ends the wait of a block.

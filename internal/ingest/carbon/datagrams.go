@@ -76,7 +76,7 @@ func (s *DatagramServer) Serve(ctx context.Context, c *net.UDPConn, admit func(n
 	defer stop()
 	_ = c.SetReadBuffer(receiveBuffer) // with a smaller buffer a burst loses more, which is counted
 	if err := countOverflow(c); err != nil {
-		s.proto.Logger.Info("carbon_udp: datagrams that the operating system drops are not counted on this machine", "error", err)
+		s.proto.Logger.Info("carbon_udp: datagrams that the operating system drops cannot be counted on this machine", "error", err)
 	}
 
 	var storing sync.WaitGroup

@@ -151,7 +151,7 @@ func (p *pickle) run(b []byte) (value, error) {
 		}
 		if op == opStop {
 			if len(p.stack) != 1 || len(p.marks) != 0 {
-				return value{}, fmt.Errorf("it leaves %d values and %d marks, not one value", len(p.stack), len(p.marks))
+				return value{}, fmt.Errorf("it leaves %d values and %d marks, instead of one value", len(p.stack), len(p.marks))
 			}
 			return p.stack[0], nil
 		}
@@ -316,7 +316,7 @@ func (p *pickle) push(v value) error {
 }
 
 func (p *pickle) tooMany(what string) error {
-	return fmt.Errorf("more than %d %s: more than points of so many bytes need", p.most, what)
+	return fmt.Errorf("more than %d %s, which is more than points of this size need", p.most, what)
 }
 
 func (p *pickle) pushSequence(items []value) error {
@@ -423,7 +423,7 @@ func (p *pickle) index(op byte) (int, error) {
 	}
 	i, err := strconv.ParseUint(string(b), 10, 31)
 	if err != nil {
-		return 0, fmt.Errorf("%.20q is no entry of a memo", b)
+		return 0, fmt.Errorf("%.20q is not an entry of the memo", b)
 	}
 	return int(i), nil
 }
