@@ -342,15 +342,18 @@ func TestBegunSegment(t *testing.T) {
 		spoil    func(t *testing.T, fsys *vfs.MemFS)
 		file     Segment // that is named
 	}{
-		"sound":               {2, func(*testing.T, *vfs.MemFS) {}, 0},
-		"no directory":        {1, func(t *testing.T, fsys *vfs.MemFS) { must(t, fsys.RemoveAll(testDir)) }, 2},
-		"no file":             {1, func(t *testing.T, fsys *vfs.MemFS) { remove(t, fsys, 2) }, 2},
-		"empty":               {1, func(t *testing.T, fsys *vfs.MemFS) { writeFile(t, fsys, Segment(2).fileName(), nil) }, 2},
-		"half a header":       {1, func(t *testing.T, fsys *vfs.MemFS) { writeFile(t, fsys, Segment(2).fileName(), zeros[:20]) }, 2},
-		"zeros":               {1, func(t *testing.T, fsys *vfs.MemFS) { writeFile(t, fsys, Segment(2).fileName(), zeros) }, 2},
-		"no file, one after":  {2, func(t *testing.T, fsys *vfs.MemFS) { remove(t, fsys, 2) }, 2},
-		"zeros, one after":    {2, func(t *testing.T, fsys *vfs.MemFS) { writeFile(t, fsys, Segment(2).fileName(), zeros) }, 2},
-		"no file, then zeros": {2, func(t *testing.T, fsys *vfs.MemFS) { remove(t, fsys, 2); writeFile(t, fsys, Segment(3).fileName(), zeros) }, 2},
+		"sound":              {2, func(*testing.T, *vfs.MemFS) {}, 0},
+		"no directory":       {1, func(t *testing.T, fsys *vfs.MemFS) { must(t, fsys.RemoveAll(testDir)) }, 2},
+		"no file":            {1, func(t *testing.T, fsys *vfs.MemFS) { remove(t, fsys, 2) }, 2},
+		"empty":              {1, func(t *testing.T, fsys *vfs.MemFS) { writeFile(t, fsys, Segment(2).fileName(), nil) }, 2},
+		"half a header":      {1, func(t *testing.T, fsys *vfs.MemFS) { writeFile(t, fsys, Segment(2).fileName(), zeros[:20]) }, 2},
+		"zeros":              {1, func(t *testing.T, fsys *vfs.MemFS) { writeFile(t, fsys, Segment(2).fileName(), zeros) }, 2},
+		"no file, one after": {2, func(t *testing.T, fsys *vfs.MemFS) { remove(t, fsys, 2) }, 2},
+		"zeros, one after":   {2, func(t *testing.T, fsys *vfs.MemFS) { writeFile(t, fsys, Segment(2).fileName(), zeros) }, 2},
+		"no file, then zeros": {2, func(t *testing.T, fsys *vfs.MemFS) {
+			remove(t, fsys, 2)
+			writeFile(t, fsys, Segment(3).fileName(), zeros)
+		}, 2},
 	} {
 		fsys := vfs.NewMem()
 		l := open(t, fsys, small)
