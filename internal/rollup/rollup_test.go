@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -998,4 +999,52 @@ func FuzzTask(f *testing.F) {
 			t.Fatalf("stored %s (%s), read back as %v, %v", task.json, task.id, again, err)
 		}
 	})
+}
+
+// TestClockIsPutBack: a clock that was a day ahead for some minutes, in which the task ran, keeps
+// it neither from running nor from computing the points that come afterwards, also if the server
+// was stopped meanwhile. Points that come while the clock is ahead are late by it.
+func TestClockIsPutBack(t *testing.T) {
+	for _, every := range []string{minute, `{"value":3,"unit":"hours"}`} {
+		for _, restart := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				ahead := atomic.Int64{}
+				h := newHarness(t)
+				h.now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+				h.restart(nil)
+				h.start()
+				h.do(200, "POST", "/api/v1/rollups", taskJSON("t", every, hour, ""))
+				sendAt := func(hour, minute int) {
+					time.Sleep(time.Until(time.UnixMilli(at(hour, minute, 0))))
+					h.send("src", "a", 1, at(hour, minute, 0))
+				}
+				sendAt(1, 30)
+				sendAt(2, 10)
+				ahead.Store(int64(24 * time.Hour))
+				sendAt(2, 12)
+				time.Sleep(5 * time.Minute)
+				if restart {
+					h.stop()
+				}
+				ahead.Store(0)
+				if restart {
+					h.restart(nil)
+					h.start()
+				}
+				for hour := 2; hour < 9; hour++ {
+					sendAt(hour, 40)
+				}
+				time.Sleep(4 * time.Hour)
+				h.stop()
+				h.wantPoints("dst", `{host=a,saved_from=src} 2000-01-01T01:00 1
+{host=a,saved_from=src} 2000-01-01T02:00 3
+{host=a,saved_from=src} 2000-01-01T03:00 1
+{host=a,saved_from=src} 2000-01-01T04:00 1
+{host=a,saved_from=src} 2000-01-01T05:00 1
+{host=a,saved_from=src} 2000-01-01T06:00 1
+{host=a,saved_from=src} 2000-01-01T07:00 1
+{host=a,saved_from=src} 2000-01-01T08:00 1`)
+			})
+		}
+	}
 }

@@ -342,12 +342,14 @@ func (s *Scheduler) advance(ctx context.Context, t *task, r *rollup, k int, name
 	key := r.keys[k]
 	late := s.late.Take(t.id, key)
 	now := s.now().UnixMilli()
+	mark, known := marks[key]
+	mark = mark.Before(now)
+	current := p.grid.Start(now)
 	store := func(w downsample.Watermark) error {
-		marks[key] = w
+		marks[key] = mark.Moved(w, current, s.config.LateHorizon)
 		return s.catalogue.set(ctx, watermarkKey, t.id, t.only(marks).marshal())
 	}
-	mark, known := marks[key]
-	start := mark.Next(now, s.config.LateHorizon)
+	start := mark.Next(s.config.LateHorizon)
 	if life := s.pipeline.DefaultLifetime(); life > 0 { // a result outlives its points
 		start = max(start, min(mark.UntilMS, p.grid.Next(now-life)))
 	}

@@ -254,8 +254,9 @@ func (s *Scheduler) dispatch(ctx context.Context, runs *sync.WaitGroup) {
 	defer s.mu.Unlock()
 	now := s.now()
 	for _, j := range s.mu.jobs {
-		if latest := j.task.next(now); j.due.After(latest) {
-			j.due = latest // the clock was set back, here or on the node that ran it last
+		if j.due.After(j.task.next(now)) { // the clock was put back, here or on the node that ran it last
+			s.log.Info("the clock was put back; the roll-up task runs at once", "id", j.task.id, "name", j.task.name)
+			j.due = now
 		}
 		if j.due.After(now) {
 			continue
