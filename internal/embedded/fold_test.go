@@ -34,6 +34,7 @@ type foldTest struct {
 	fs       *crashfs.FS
 	nowMS    atomic.Int64
 	shelf    *retention.Shelf
+	jumped   int64                        // ms that the clock is ahead
 	samples  map[string]map[int64]float64 // by series and time
 	oldest   map[string]int64             // what is older may be gone
 	sketches sketchMode
@@ -272,7 +273,7 @@ func (f *foldTest) checkSteps(when string) {
 }
 
 // TestFoldsLoseNothing writes samples in order and late, deletes, folds, merges,
-// changes the policy, restarts and cuts the power, and compares what is there with
+// changes the policy and the clock, restarts and cuts the power, and compares what is there with
 // what was written.
 func TestFoldsLoseNothing(t *testing.T) {
 	policies := []string{"10s:1h,60s:6h,10m:2d", "10s:30m,20m:4d", "60s:2h,30m:1d,2h:5d", "20s:1h,100s:12h,400s:3d"}
@@ -293,7 +294,15 @@ func TestFoldsLoseNothing(t *testing.T) {
 				k := keys[random.IntN(len(keys))]
 				key := k.metric + " " + string(k.kind)
 				now := f.nowMS.Load()
-				switch n := random.IntN(20); {
+				switch n := random.IntN(22); {
+				case n == 20: // the clock is put back
+					f.nowMS.Add(-int64(random.IntN(3_600_000)))
+				case n == 21: // the clock jumps a day ahead, for some steps
+					f.nowMS.Add(86_400_000)
+					f.jumped += 86_400_000
+				case f.jumped > 0 && random.IntN(4) == 0:
+					f.nowMS.Add(-f.jumped)
+					f.jumped = 0
 				case n < 8: // in order
 					var times []int64
 					for ms := now; ms < now+int64(random.IntN(3_000_000)); ms += 140_000 {
