@@ -87,18 +87,20 @@ func (c *known) holds(p rowkey.Partition, k rowkey.Key, needSec int64) bool {
 	return ok && expiry >= needSec
 }
 
-// alive reports whether index rows of a partition are known that live beyond a second.
-func (c *known) alive(p rowkey.Partition, sec int64) bool {
+// anyAlive returns one of the known row keys of a partition, whichever, if its index rows
+// live beyond a second.
+func (c *known) anyAlive(p rowkey.Partition, sec int64) (k rowkey.Key, alive bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at := c.parts[p]
 	if at == nil {
-		return false
+		return k, false
 	}
-	for _, expirySec := range at.Value.(*knownPart).rows {
-		return min(expirySec, at.Value.(*knownPart).expirySec) > sec
+	part := at.Value.(*knownPart)
+	for k, expirySec := range part.rows {
+		return k, min(expirySec, part.expirySec) > sec
 	}
-	return false
+	return k, false
 }
 
 // part returns what the row keys of a partition share, false if that is not known.

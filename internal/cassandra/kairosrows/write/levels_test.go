@@ -9,7 +9,7 @@ import (
 
 // TestLevelsOfWrites: who writes needs one data center.
 func TestLevelsOfWrites(t *testing.T) {
-	for _, st := range []*cql.Statement{insertRowKey, insertRowTime, claimExpiry, findMetricName, rowkey.FindRowTime} {
+	for _, st := range []*cql.Statement{insertRowKey, insertRowTime, claimExpiry, findMetricName, findRowKey, rowkey.FindRowTime} {
 		if st.Level != cql.Quorum {
 			t.Errorf("%s is of level %d", st.Name, st.Level)
 		}

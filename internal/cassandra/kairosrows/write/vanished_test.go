@@ -51,6 +51,63 @@ func TestTruncatedIndex(t *testing.T) {
 	}
 }
 
+// TestTruncatedIndexThatGrows: somebody empties row_keys, and each partition gets a new
+// series before anybody looks. The known series are found again when they get samples.
+func TestTruncatedIndexThatGrows(t *testing.T) {
+	for _, metrics := range []int{1, 4} {
+		t.Run(fmt.Sprint(metrics), func(t *testing.T) {
+			b := newBench(t, keyspacetest.OwnKeyspace(), DefaultConfig(), "")
+			t.Cleanup(func() { b.change("DROP KEYSPACE IF EXISTS " + b.KS.Name) })
+			at := int64(keyspacetest.SomeTime)
+			src := func(hosts int) *keyspacetest.Memory {
+				m := new(keyspacetest.Memory)
+				at += 1000
+				for i := range hosts * metrics {
+					m.Longs(keyspacetest.LongSeries(b.Name(fmt.Sprint("m", i%metrics)), "host", fmt.Sprint("h", i/metrics)), 0, at)
+				}
+				return m
+			}
+			b.write(src(10))
+			b.change("TRUNCATE " + b.KS.Name + ".row_keys")
+			for range 10 { // a look may come upon the new series
+				b.writer.probed = time.Time{}
+				b.write(src(11))
+			}
+			for i := range metrics {
+				if found := lookup.Series(b.Bench, b.Name(fmt.Sprint("m", i))); len(found) != 11 {
+					t.Errorf("%d series of a metric are found, want 11", len(found))
+				}
+			}
+		})
+	}
+}
+
+// TestVanishedRowKey: of a row key that a KairosDB node has deleted, and that others of its
+// partition have outlived, only the partition is forgotten.
+func TestVanishedRowKey(t *testing.T) {
+	b := newBench(t, schema.DefaultConfig(), DefaultConfig(), "")
+	src := new(keyspacetest.Memory)
+	for i := range 4 {
+		src.Longs(keyspacetest.LongSeries(b.Name(fmt.Sprint("m", i/2)), "host", fmt.Sprint("h", i)), 0, keyspacetest.SomeTime)
+	}
+	b.write(src)
+	at := b.KS.Spec.RowTime(keyspacetest.SomeTime)
+	part, other := rowkey.Partition{Metric: b.Name("m0"), TimeMS: at}, rowkey.Partition{Metric: b.Name("m1"), TimeMS: at}
+	b.ExecNow("DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags = ?",
+		append(part.Args(), rowkey.Of(src.All[0]).Args()...)...)
+	for range 100 { // until a look comes upon it
+		b.writer.probed = time.Time{}
+		if err := b.writer.probe(b.Ctx, map[rowkey.Partition]struct{}{part: {}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, alive := b.writer.known.anyAlive(part, time.Now().Unix())
+	_, otherAlive := b.writer.known.anyAlive(other, time.Now().Unix())
+	if alive || !otherAlive {
+		t.Errorf("the partition is known: %v, another one: %v", alive, otherAlive)
+	}
+}
+
 // TestVanishedPartition: of one partition that somebody has removed without telling only
 // that one is forgotten.
 func TestVanishedPartition(t *testing.T) {
@@ -62,8 +119,8 @@ func TestVanishedPartition(t *testing.T) {
 	b.write(src)
 	gone := rowkey.Partition{Metric: b.Name("m3"), TimeMS: b.KS.Spec.RowTime(keyspacetest.SomeTime)}
 	b.ExecNow("DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ?", gone.Args()...)
-	if missing, err := b.writer.vanished(b.Ctx, gone); err != nil || !missing {
-		t.Fatalf("%v, %v", missing, err)
+	if found, err := b.writer.lookInto(b.Ctx, gone, rowkey.Of(src.All[3])); err != nil || found != allMissing {
+		t.Fatalf("%v, %v", found, err)
 	}
 	parts := map[rowkey.Partition]struct{}{}
 	for i := range 8 {
@@ -76,7 +133,7 @@ func TestVanishedPartition(t *testing.T) {
 		}
 	}
 	for p := range parts {
-		if alive := b.writer.known.alive(p, time.Now().Unix()); alive != (p != gone) {
+		if _, alive := b.writer.known.anyAlive(p, time.Now().Unix()); alive != (p != gone) {
 			t.Errorf("%v is known: %v", p, alive)
 		}
 	}
