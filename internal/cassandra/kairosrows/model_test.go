@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/cql/cqltest"
 	"varve/internal/cassandra/kairosrows/cover"
 	"varve/internal/cassandra/kairosrows/keyspacetest"
 	"varve/internal/cassandra/kairosrows/read"
@@ -28,13 +29,15 @@ import (
 var (
 	modelRounds = flag.Int("kairosrows.rounds", 3, "rounds of TestEveryStoredRowIsFound")
 	modelSeed   = flag.Uint64("kairosrows.modelseed", 0, "seed of TestEveryStoredRowIsFound, 0 = of the time")
+	modelUnit   = flag.String("kairosrows.unit", "", "row_time_unit of TestEveryStoredRowIsFound; empty draws one")
 )
 
 // TestEveryStoredRowIsFound: two Varve nodes, whose clocks differ, and a
 // KairosDB write into the same few rows and delete from them, all at once, with late
 // samples, times to live, repairs, coverage passes and restarts. After each round
 // every row that has samples is found, by its metric, by each of its tags and by its
-// name; and samples that nobody deletes are there.
+// name; and samples that nobody deletes are there. The keyspace is of milliseconds, or of
+// seconds, or one that KairosDB has marked LEGACY, with rows that only row_key_index knows.
 func TestEveryStoredRowIsFound(t *testing.T) {
 	seed := *modelSeed
 	if seed == 0 {
@@ -50,7 +53,7 @@ func TestEveryStoredRowIsFound(t *testing.T) {
 		m.settle()
 		m.check()
 		if t.Failed() {
-			t.Fatalf("round %d, seed %d:\n%s", round, seed, m.history())
+			t.Fatalf("round %d, seed %d, %v:\n%s", round, seed, m.KS.Spec.Unit, m.history())
 		}
 	}
 }
@@ -92,7 +95,10 @@ type modelNode struct {
 }
 
 func newRowModel(t *testing.T, seed uint64) *rowModel {
-	m := &rowModel{bench: newBench(t, keyspacetest.OwnKeyspace(), write.DefaultConfig(), ""), seed: seed, cached: map[partRow]bool{}, kept: map[string]int{}}
+	m := &rowModel{bench: newUnitBench(t, seed), seed: seed, cached: map[partRow]bool{}, kept: map[string]int{}}
+	if m.KS.Spec.Unit == rowtime.Legacy {
+		m.oldRows()
+	}
 	m.Counts.Before = func(name string) {
 		// Statements of several actors come in all orders: most of all samples, between
 		// a delete's look at their row and its removal of index rows.
@@ -109,6 +115,58 @@ func newRowModel(t *testing.T, seed uint64) *rowModel {
 		t.Cleanup(func() { m.nodes[i].stop() })
 	}
 	return m
+}
+
+// newUnitBench opens a keyspace of the unit that the flag names or the seed draws.
+func newUnitBench(t *testing.T, seed uint64) *bench {
+	t.Helper()
+	unit := *modelUnit
+	if unit == "" {
+		unit = rowtime.Unit(seed % 3).String()
+	}
+	t.Logf("row_time_unit %s", unit)
+	if unit != rowtime.Legacy.String() {
+		config := keyspacetest.OwnKeyspace()
+		config.RowTimeUnit = unit
+		return newBench(t, config, write.DefaultConfig(), "")
+	}
+	b := &bench{Bench: keyspacetest.Loaded(t, func(s *cql.Session) {
+		cqltest.Must(t, s,
+			"CREATE TABLE spec (spec_type text, name text, value text, PRIMARY KEY (spec_type, name))",
+			"INSERT INTO spec (spec_type, name, value) VALUES ('cluster_config', 'row_time_unit', 'LEGACY') USING TIMESTAMP 1",
+			fmt.Sprintf("INSERT INTO spec (spec_type, name, value) VALUES ('cluster_config', 'row_width', '%d') USING TIMESTAMP 1", rowtime.DefaultWidth))
+	})}
+	b.writer = b.newWriter(write.DefaultConfig(), time.Now)
+	return b
+}
+
+// oldRows are of each series a row that KairosDB wrote before 0.9.4, with a long and a
+// double, and one that it wrote before 1.2, both in the old row time.
+func (m *rowModel) oldRows() {
+	at := m.KS.Spec.RowTime(keyspacetest.SomeTime)
+	for i := range modelMetrics {
+		metric := m.Name(fmt.Sprint("m", i))
+		m.Exec("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(schema.MetricNames), metric, []byte{0})
+		for host := range modelHosts {
+			tags := model.MustTags("host", fmt.Sprint("h", host), "dc", "d")
+			m.oldRow(rowtime.Key{Metric: metric, RowTimeMS: at, Type: rowtime.TypeLegacy, Tags: tags}, 7<<1, 8<<1|1)
+			m.oldRow(rowtime.Key{Metric: metric, RowTimeMS: at, Type: model.TypeLong, Tags: tags}, 9<<1)
+		}
+	}
+}
+
+func (m *rowModel) oldRow(k rowtime.Key, columns ...uint32) {
+	key, err := k.Append(nil)
+	if err != nil {
+		m.T.Fatal(err)
+	}
+	m.Exec("INSERT INTO row_key_index (key, column1, value) VALUES (?, ?, ?)", []byte(k.Metric), key, []byte{0})
+	for _, column := range columns {
+		m.Exec("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", key, rowtime.ColumnBytes(column), []byte("\x01\x3f\xc0\x00\x00")[:1+4*(column&1)])
+	}
+	if k.Metric == m.Name("m0") {
+		m.kept[string(key)]++
+	}
 }
 
 func (n *modelNode) now() time.Time { return time.Now().Add(n.skew) }
@@ -307,7 +365,7 @@ func (m *rowModel) kairosDB(rng *rand.Rand) {
 		m.execKairos("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", p.Metric, schema.DataPoints, p.TimeMS)
 		m.cached[row] = true
 	}
-	m.execKairos("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", []byte(m.rowKeyOf(s, p.TimeMS)), rowtime.ColumnBytes(rng.Uint32N(1000)), []byte{2})
+	m.execKairos("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", []byte(m.rowKeyOf(s, p.TimeMS)), rowtime.ColumnBytes(m.KS.Spec.Column(0, rng.Int64N(1000))), []byte{2})
 }
 
 // A partRow names a row.
@@ -349,6 +407,9 @@ func (m *rowModel) check() {
 	rows := m.stored()
 	for _, key := range rows {
 		s := model.Series{Metric: key.Metric, Tags: key.Tags, Type: key.Type}
+		if key.Type == rowtime.TypeLegacy {
+			s.Type = model.TypeDouble // no other row of the metric is one
+		}
 		if !slices.Contains(names, key.Metric) {
 			m.T.Errorf("%s has samples, and is not listed", key.Metric)
 		}
