@@ -1,10 +1,7 @@
 package cluster
 
 import (
-	"encoding/json"
 	"fmt"
-	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -39,6 +36,9 @@ func TestRingOfClocks(t *testing.T) {
 	})
 	t.Run("jumps", func(t *testing.T) {
 		(&place{t: t, nodes: nodes, keyspace: "jumps", clock: process.NewClock(t)}).jumps(t, s)
+	})
+	t.Run("rollups", func(t *testing.T) {
+		(&place{t: t, nodes: nodes, keyspace: "rollups"}).rollUps(t, s, process.NewClock(t), process.NewClock(t))
 	})
 }
 
@@ -107,49 +107,4 @@ func (p *place) jumps(t *testing.T, seed uint64) {
 	y.end()
 	rolledUp(t, v, counted)
 	p.verify(t, []*ledger{l, counted}, v)
-}
-
-// rollUp makes a task that counts the points of the first series of a ledger by minute.
-func rollUp(t *testing.T, v *process.Server, l *ledger) {
-	t.Helper()
-	_, err := v.Want(t.Context(), http.StatusOK, "POST", "/api/v1/rollups", fmt.Sprintf(`{"name":"count","execution_interval":{"value":1,"unit":"SECONDS"},
-		"rollups":[{"save_as":"%s.rolled","query":{"start_relative":{"value":6,"unit":"hours"},"metrics":[%s]}}]}`, l.metric, countByMinute(l.metric)))
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func countByMinute(metric string) string {
-	return fmt.Sprintf(`{"name":%q,"tags":{"series":["0"]},"group_by":[{"name":"tag","tags":["series"]}],
-		"aggregators":[{"name":"count","sampling":{"value":1,"unit":"minutes"},"align_start_time":true}]}`, metric)
-}
-
-// rolledUp wants that the results of the task become what the points say.
-func rolledUp(t *testing.T, v *process.Server, l *ledger) {
-	t.Helper()
-	const minute = 60_000
-	startMS := l.firstMS / minute * minute
-	endMS := l.timeMS(l.all().to)/minute*minute - 1
-	ask := func(metric string) (string, int) {
-		results, err := v.Query(t.Context(), fmt.Sprintf(`{"start_absolute":%d,"end_absolute":%d,"metrics":[%s]}`, startMS, endMS, metric))
-		if err != nil || len(results) != 1 {
-			return fmt.Sprint(err, len(results)), 0
-		}
-		text, err := json.Marshal(results[0].Values)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.ReplaceAll(string(text), " ", ""), len(results[0].Values)
-	}
-	want, minutes := ask(countByMinute(l.metric))
-	if minutes < 5 {
-		t.Fatalf("%d whole minutes: %s", minutes, want)
-	}
-	await(t, time.Minute, "all points rolled up", func() error {
-		if got, _ := ask(fmt.Sprintf(`{"name":"%s.rolled"}`, l.metric)); got != want {
-			return fmt.Errorf("the results are %s, want %s", got, want)
-		}
-		return nil
-	})
-	t.Logf("%d minutes rolled up", minutes)
 }

@@ -35,7 +35,7 @@ const yaml = "commitlog_sync: batch\ncommitlog_sync_period: 0ms\ndynamic_snitch:
 // varve is killed meanwhile.
 func TestOneNode(t *testing.T) {
 	if !*ringFlag {
-		t.Skip("*** SKIPPED: outages of Cassandra, two minutes; run `make test-cluster`, or this package with -cluster ***")
+		t.Skip("*** SKIPPED: outages of Cassandra, four minutes; run `make test-cluster`, or this package with -cluster ***")
 	}
 	s := seed(t)
 	nodes := originals.StartCluster(t, originals.ClusterOptions{Nodes: 1, YAML: yaml})
@@ -43,6 +43,7 @@ func TestOneNode(t *testing.T) {
 	n := nodes.Nodes[0]
 	t.Run("acknowledge", func(t *testing.T) { p("acknowledge").acknowledge(t, n.Pause, n.Resume) })
 	t.Run("full", func(t *testing.T) { p("full").full(t, n.Pause, n.Resume) })
+	t.Run("twice", func(t *testing.T) { p("twice").twice(t, n.Kill, n.Start) })
 	t.Run("away", func(t *testing.T) {
 		p("away").away(t, s, n.Kill, func() { p("absent").absent(t, s, n.Start) })
 	})

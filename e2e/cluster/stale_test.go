@@ -31,6 +31,11 @@ func TestRingWithOne(t *testing.T) {
 			p.stale(t, s, c.readBack, c.deletes)
 		})
 	}
+	t.Run("rollups", func(t *testing.T) {
+		p := &place{t: t, nodes: nodes, keyspace: "stale_rollups",
+			more: []string{"--cassandra-read-consistency=ONE", "--cassandra-write-consistency=QUORUM"}}
+		p.staleRollUps(t)
+	})
 }
 
 // stale: each node in turn is away while two processes write, and delete if the
