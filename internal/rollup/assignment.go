@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -32,7 +33,7 @@ const (
 	beatEvery  = 10 * time.Second // nodes renew their entry so often; no more than KairosDB's 20 s
 	beatLimit  = 10 * time.Second // what one round of beat and review may take
 	beatLife   = 30 * time.Second // a node that could not renew its entry for so long runs nothing
-	nodeLife   = 60 * time.Second // an entry that is older is that of a node which is gone
+	nodeLife   = 60 * time.Second // an entry that is older, or has been the same for so long, is that of a node which is gone
 	claimPause = 25 * time.Second // from a claim to the first run; more than twice beatLimit
 )
 
@@ -83,7 +84,14 @@ type assignments struct {
 	kairos string               // a KairosDB node that is there, "" if none is
 	since  map[string]time.Time // tasks that are assigned to this node, and since when that is seen
 	unsure map[string]bool      // those of since that others may have claimed and that were not looked at after that
+	seenAs map[listing]sighting // entries of nodes
 }
+
+// A listing is where a node is listed, and its guid.
+type listing struct{ service, key, guid string }
+
+// A sighting is the time in a node's entry, and when this process first saw it.
+type sighting struct{ modified, at time.Time }
 
 // members are the nodes with a fresh entry.
 type members struct {
@@ -163,34 +171,39 @@ func (a *assignments) resign() {
 // members reads both lists.
 func (a *assignments) members(ctx context.Context) (members, error) {
 	m := members{varve: map[string]bool{}}
-	for guid, err := range a.values.Keys(ctx, nodesService, nodesKey, "") {
-		if err != nil {
-			return m, fmt.Errorf("list Varve nodes: %w", err)
-		}
-		fresh, _, err := a.fresh(ctx, nodesService, nodesKey, guid)
-		if err != nil {
-			return m, err
-		}
-		if fresh {
-			m.varve[guid] = true
-		}
+	err := a.eachFresh(ctx, nodesService, nodesKey, func(guid, _ string) { m.varve[guid] = true })
+	if err != nil {
+		return m, fmt.Errorf("list Varve nodes: %w", err)
 	}
-	for guid, err := range a.values.Keys(ctx, hostsService, activeKey, "") {
-		if err != nil {
-			return m, fmt.Errorf("list KairosDB nodes: %w", err)
-		}
-		if strings.HasPrefix(guid, nodePrefix) {
-			continue
-		}
-		fresh, host, err := a.fresh(ctx, hostsService, activeKey, guid)
-		if err != nil {
-			return m, err
-		}
-		if fresh {
+	err = a.eachFresh(ctx, hostsService, activeKey, func(guid, host string) {
+		if !strings.HasPrefix(guid, nodePrefix) {
 			m.kairos = host + " (" + guid + ")"
 		}
+	})
+	if err != nil {
+		return m, fmt.Errorf("list KairosDB nodes: %w", err)
 	}
 	return m, nil
+}
+
+// eachFresh calls f with the nodes of a list that are there.
+func (a *assignments) eachFresh(ctx context.Context, service, key string, f func(guid, host string)) error {
+	listed := map[string]bool{}
+	for guid, err := range a.values.Keys(ctx, service, key, "") {
+		if err != nil {
+			return err
+		}
+		listed[guid] = true
+		fresh, host, err := a.fresh(ctx, service, key, guid)
+		if err != nil {
+			return err
+		}
+		if fresh {
+			f(guid, host)
+		}
+	}
+	a.forget(service, key, listed)
+	return nil
 }
 
 func (a *assignments) fresh(ctx context.Context, service, key, guid string) (bool, string, error) {
@@ -201,7 +214,30 @@ func (a *assignments) fresh(ctx context.Context, service, key, guid string) (boo
 	if err != nil {
 		return false, "", fmt.Errorf("read the entry of node %s: %w", guid, err)
 	}
-	return a.now().Sub(v.Modified) < nodeLife, v.Text, nil
+	now := a.now()
+	return now.Sub(v.Modified) < nodeLife && !a.stopped(listing{service, key, guid}, v.Modified, now), v.Text, nil
+}
+
+// stopped reports whether a node has not renewed its entry for nodeLife, as this process has
+// seen it: the entry of one whose clock was ahead looks fresh for longer.
+func (a *assignments) stopped(l listing, modified, now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if last, ok := a.seenAs[l]; ok && last.modified.Equal(modified) {
+		return now.Sub(last.at) >= nodeLife
+	}
+	if a.seenAs == nil {
+		a.seenAs = map[listing]sighting{}
+	}
+	a.seenAs[l] = sighting{modified, now}
+	return false
+}
+
+// forget forgets the entries of nodes that are not listed any more.
+func (a *assignments) forget(service, key string, listed map[string]bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.seenAs, func(l listing, _ sighting) bool { return l.service == service && l.key == key && !listed[l.guid] })
 }
 
 // tell notes whether KairosDB nodes are there.

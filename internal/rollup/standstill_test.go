@@ -68,6 +68,58 @@ func TestNodeThatStoodStill(t *testing.T) {
 	})
 }
 
+// A skewed store has the entry of a node as its clock has it.
+type skewed struct {
+	store.KeyValues
+	node  string
+	ahead time.Duration
+}
+
+func (s *skewed) Get(ctx context.Context, of, key, name string) (store.Value, error) {
+	v, err := s.KeyValues.Get(ctx, of, key, name)
+	if name == s.node {
+		v.Modified = v.Modified.Add(s.ahead)
+	}
+	return v, err
+}
+
+// The tasks of a node whose clock is hours ahead are left to it while it renews its entry.
+// When it is gone they are taken over as soon as those of any other node.
+func TestNodeAheadThatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &skewed{reference.New(nil), "varve-a", 3 * time.Hour}
+		one := func(name string) *assignments {
+			return &assignments{values: s, node: name, host: name, now: time.Now, log: slog.New(slog.DiscardHandler), since: map[string]time.Time{}}
+		}
+		a, b := one("varve-a"), one("varve-b")
+		beat := func(x *assignments) {
+			t.Helper()
+			if err := x.beat(t.Context(), []string{"t"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 5 {
+			beat(a)
+			time.Sleep(beatEvery)
+		}
+		for range 30 {
+			beat(a)
+			beat(b)
+			time.Sleep(beatEvery)
+			if !a.owns("t") || b.owns("t") {
+				t.Fatalf("while both are there: run by a: %v, by b: %v", a.owns("t"), b.owns("t"))
+			}
+		}
+		for range 12 {
+			beat(b)
+			time.Sleep(beatEvery)
+		}
+		if !b.owns("t") {
+			t.Error("two minutes after it was gone nobody runs its task")
+		}
+	})
+}
+
 // A node that stood still and finds the task its own goes on at once.
 func TestNodeThatNobodyMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
