@@ -19,12 +19,14 @@ var _ store.KeyValues = (*Keyspace)(nil)
 var (
 	readServiceKey  = &cql.Statement{Name: "read_service_key", Level: cql.Quorum, Text: "SELECT value, WRITETIME(value) FROM service_index WHERE service = ? AND service_key = ? AND key = ?"}
 	writeServiceKey = &cql.Statement{Name: "write_service_key", Prompt: true, Level: cql.Quorum,
-		Text: "INSERT INTO service_index (service, service_key, key, value, mtime) VALUES (?, ?, ?, ?, now())"}
+		Text: "INSERT INTO service_index (service, service_key, key, value) VALUES (?, ?, ?, ?)"}
 	deleteServiceKey = &cql.Statement{Name: "delete_service_key", Prompt: true, Level: cql.Quorum, Text: "DELETE FROM service_index WHERE service = ? AND service_key = ? AND key = ?"}
-	touchService     = &cql.Statement{Name: "touch_service_key", Prompt: true, Level: cql.Quorum, Text: "INSERT INTO service_index (service, service_key, mtime) VALUES (?, ?, now())"}
+	touchService     = &cql.Statement{Name: "touch_service_key", Prompt: true, Level: cql.Quorum, Text: "INSERT INTO service_index (service, service_key, mtime) VALUES (?, ?, now()) USING TIMESTAMP ?"}
 	listServiceKeys  = &cql.Statement{Name: "list_service_keys", Text: "SELECT service_key, key FROM service_index WHERE service = ? ALLOW FILTERING", Scan: true}
 	walkServiceKeys  = &cql.Statement{Name: "walk_service_keys", Text: "SELECT service, service_key, key FROM service_index", Scan: true}
 	listKeys         = &cql.Statement{Name: "list_keys", Level: cql.Quorum, Text: "SELECT key FROM service_index WHERE service = ? AND service_key = ? AND key >= ?", PageSize: 1000}
+	readStamps       = &cql.Statement{Name: "read_service_stamps", Level: cql.Quorum, Text: "SELECT WRITETIME(value), WRITETIME(mtime) FROM service_index WHERE service = ? AND service_key = ? AND key = ?"}
+	readMtimeStamp   = &cql.Statement{Name: "read_mtime_stamp", Level: cql.Quorum, Text: "SELECT WRITETIME(mtime) FROM service_index WHERE service = ? AND service_key = ? LIMIT 1"}
 	readModified     = &cql.Statement{Name: "read_service_mtime", Level: cql.Quorum, Text: "SELECT mtime FROM service_index WHERE service = ? AND service_key = ? LIMIT 1"}
 )
 
@@ -46,23 +48,57 @@ func (ks *Keyspace) Get(ctx context.Context, service, serviceKey, key string) (s
 	return store.Value{Text: *text, Modified: time.UnixMilli(*writtenMS).UTC()}, nil
 }
 
-// Set stores a text.
+// Set stores a text. It replaces what is there, also if that was set by a server whose clock
+// is ahead.
 func (ks *Keyspace) Set(ctx context.Context, service, serviceKey, key, value string) error {
-	if err := ks.canKeep(service, serviceKey, key); err != nil {
-		return err
-	}
-	return ks.Session.Exec(ctx, writeServiceKey, ks.Stamp(), service, serviceKey, key, value)
+	return ks.changeKey(ctx, service, serviceKey, key, cql.Entry{Statement: writeServiceKey, Args: []any{service, serviceKey, key, value}})
 }
 
-// Unset removes a key. The time of the change is kept, as KairosDB does.
+// Unset removes a key, as Set replaces it. The time of the change is kept, as KairosDB does.
 func (ks *Keyspace) Unset(ctx context.Context, service, serviceKey, key string) error {
+	return ks.changeKey(ctx, service, serviceKey, key, cql.Entry{Statement: deleteServiceKey, Args: []any{service, serviceKey, key}})
+}
+
+// changeKey executes what changes a key, and moves mtime.
+func (ks *Keyspace) changeKey(ctx context.Context, service, serviceKey, key string, change cql.Entry) error {
 	if err := ks.canKeep(service, serviceKey, key); err != nil {
 		return err
 	}
-	return ks.Session.Batch(ctx, ks.Stamp(), []cql.Entry{
-		{Statement: deleteServiceKey, Args: []any{service, serviceKey, key}},
-		{Statement: touchService, Args: []any{service, serviceKey}},
-	})
+	valueMS, mtimeMS, err := ks.stampsOver(ctx, service, serviceKey, key)
+	if err != nil {
+		return err
+	}
+	return ks.Session.Batch(ctx, valueMS, []cql.Entry{change, {Statement: touchService, Args: []any{service, serviceKey, mtimeMS}}})
+}
+
+// maxAhead is by how much the clock of a server may be ahead that has removed a key which
+// this one sets. Beyond that nobody can say when this one's entry was renewed.
+const maxAhead = 2 * time.Minute
+
+// stampsOver returns write timestamps above those of a key's value and of mtime. Without
+// them a change by the server whose clock is behind would be acknowledged and have no
+// effect, or, if only mtime stays as it is, not be noticed by others.
+func (ks *Keyspace) stampsOver(ctx context.Context, service, serviceKey, key string) (valueMS, mtimeMS int64, err error) {
+	var value, mtime *int64
+	there, err := ks.Session.One(ctx, readStamps, []any{service, serviceKey, key}, &value, &mtime)
+	if err == nil && !there {
+		_, err = ks.Session.One(ctx, readMtimeStamp, []any{service, serviceKey}, &mtime)
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	own := ks.Stamp()
+	valueMS, mtimeMS = own, own
+	if mtime != nil {
+		mtimeMS = max(own, *mtime+1)
+	}
+	switch {
+	case value != nil:
+		valueMS = max(own, *value+1)
+	case mtimeMS-own <= maxAhead.Milliseconds():
+		valueMS = mtimeMS // the key may have been removed then
+	}
+	return valueMS, mtimeMS, nil
 }
 
 func (ks *Keyspace) canKeep(service, serviceKey, key string) error {

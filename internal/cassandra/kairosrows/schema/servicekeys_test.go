@@ -170,6 +170,52 @@ func TestServiceKeys(t *testing.T) {
 	}
 }
 
+// TestServiceKeysOfAServerAhead: what a server has set whose clock is ahead is replaced and
+// removed by another one, and each change moves mtime, by which others notice it.
+func TestServiceKeysOfAServerAhead(t *testing.T) {
+	s := cqltest.Keyspace(t, cqltest.Config(originals.Cassandra(t)), cql.Options{})
+	meta := func(c *Config) { c.Role = RoleMeta }
+	ahead, right := mustOpen(t, s, meta), mustOpen(t, s, meta)
+	ahead.now = func() time.Time { return time.Now().Add(time.Hour) }
+	ctx := t.Context()
+	last := time.Time{}
+	changed := func(what string, err error) {
+		t.Helper()
+		now, mtimeErr := right.Modified(ctx, "svc", "a")
+		if err != nil || mtimeErr != nil || now.Equal(last) {
+			t.Errorf("%s: %v; modified at %v after %v, %v", what, err, now, last, mtimeErr)
+		}
+		last = now
+	}
+	for range 2 {
+		changed("set by the server ahead", ahead.Set(ctx, "svc", "a", "k", "old"))
+		changed("set", right.Set(ctx, "svc", "a", "k", "new"))
+		if v, err := ahead.Get(ctx, "svc", "a", "k"); err != nil || v.Text != "new" {
+			t.Errorf("replaced: %+v, %v", v, err)
+		}
+	}
+	changed("another key", right.Set(ctx, "svc", "a", "other", "v"))
+	if v, err := right.Get(ctx, "svc", "a", "other"); err != nil || time.Since(v.Modified).Abs() > time.Minute {
+		t.Errorf("a key that only this server has set: %+v, %v", v, err)
+	}
+	changed("unset", right.Unset(ctx, "svc", "a", "k"))
+	if v, err := ahead.Get(ctx, "svc", "a", "k"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("removed: %+v, %v", v, err)
+	}
+	// By less than two minutes ahead.
+	ahead, err := mustOpen(t, s, meta), error(nil)
+	ahead.now = func() time.Time { return time.Now().Add(time.Minute) }
+	if err = ahead.Set(ctx, "svc", "b", "k", "v"); err == nil {
+		err = ahead.Unset(ctx, "svc", "b", "k")
+	}
+	if err == nil {
+		err = right.Set(ctx, "svc", "b", "k", "back")
+	}
+	if v, getErr := right.Get(ctx, "svc", "b", "k"); err != nil || getErr != nil || v.Text != "back" {
+		t.Errorf("set after it was removed: %+v, %v, %v", v, err, getErr)
+	}
+}
+
 // TestNoServiceIndex: a keyspace without the table has no metadata.
 func TestNoServiceIndex(t *testing.T) {
 	s := cqltest.Keyspace(t, cqltest.Config(originals.Cassandra(t)), cql.Options{})
