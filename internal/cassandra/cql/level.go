@@ -14,6 +14,10 @@ const (
 	// whatever was written before. It is of the local data center where writes are.
 	Quorum
 
+	// Lasting is for reads of samples that a lasting result is made from: Quorum, or
+	// read_consistency if that takes more replicas.
+	Lasting
+
 	// SeesAll is for reads that have to see all that was written at
 	// write_consistency: a quorum where that is one, else all replicas.
 	SeesAll
@@ -32,6 +36,7 @@ const (
 type levels struct {
 	read, write             gocql.Consistency // configured
 	quorumRead, quorumWrite gocql.Consistency
+	lastingRead             gocql.Consistency
 	seesAll                 gocql.Consistency
 	everyRead, everyWrite   gocql.Consistency
 }
@@ -52,6 +57,10 @@ func newLevels(config *Config) levels {
 	l.quorumRead, l.quorumWrite, l.seesAll = quorum, quorum, gocql.All
 	if l.read == gocql.All || l.read == gocql.Quorum {
 		l.quorumRead = l.read
+	}
+	l.lastingRead = l.quorumRead
+	if l.read == gocql.Three || l.read == gocql.EachQuorum {
+		l.lastingRead = l.read
 	}
 	isQuorum := l.write == gocql.LocalQuorum || l.write == gocql.Quorum || l.write == gocql.EachQuorum || l.write == gocql.All
 	if isQuorum {
@@ -82,6 +91,8 @@ func (l *levels) of(level Level, k kind) gocql.Consistency {
 		return l.write
 	case level == Quorum:
 		return l.quorumRead
+	case level == Lasting:
+		return l.lastingRead
 	case level == SeesAll:
 		return l.seesAll
 	case level == Everywhere:

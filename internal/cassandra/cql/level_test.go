@@ -6,6 +6,31 @@ import (
 	gocql "github.com/apache/cassandra-gocql-driver/v2"
 )
 
+// TestLastingReads: they take a quorum at least, and no fewer replicas than queries.
+func TestLastingReads(t *testing.T) {
+	for _, test := range []struct {
+		read, write, datacenter string
+		want                    gocql.Consistency
+	}{
+		{"ONE", "QUORUM", "", gocql.Quorum},
+		{"LOCAL_ONE", "LOCAL_QUORUM", "dc1", gocql.LocalQuorum},
+		{"TWO", "QUORUM", "", gocql.Quorum},
+		{"LOCAL_QUORUM", "LOCAL_QUORUM", "dc1", gocql.LocalQuorum},
+		{"LOCAL_QUORUM", "QUORUM", "dc1", gocql.Quorum},
+		{"QUORUM", "LOCAL_QUORUM", "dc1", gocql.Quorum},
+		{"THREE", "ONE", "", gocql.Three},
+		{"EACH_QUORUM", "LOCAL_QUORUM", "dc1", gocql.EachQuorum},
+		{"ALL", "ONE", "", gocql.All},
+	} {
+		config := DefaultConfig()
+		config.ReadConsistency, config.WriteConsistency, config.Datacenter = test.read, test.write, test.datacenter
+		l := newLevels(&config)
+		if got := l.of(Lasting, reads); got != test.want {
+			t.Errorf("read %s, write %s, data center %q: %v, want %v", test.read, test.write, test.datacenter, got, test.want)
+		}
+	}
+}
+
 // TestLevels: what decides is read and written so that each read sees each write.
 func TestLevels(t *testing.T) {
 	for _, test := range []struct {

@@ -21,7 +21,7 @@ type Look struct {
 	trace  counters
 	lag    time.Duration // Config.KairosDBLag, 0 for a Look at what there is now
 	now    bool          // see Current
-	level  cql.Level     // of all reads: Configured, or Quorum where that differs and now is set
+	level  cql.Level     // of all reads: Configured, or Lasting where that differs and now is set
 	beside once[bool]    // whether KairosDB nodes may write meanwhile
 
 	mu         sync.Mutex
@@ -42,8 +42,8 @@ func (r *Reader) Look() *Look {
 // as old as the replica that was asked, so such copies are not used either.
 func (l *Look) Current() {
 	l.lag, l.now = 0, true
-	if !l.reader.ks.Session.SameReads(cql.Configured, cql.Quorum) {
-		l.level = cql.Quorum
+	if !l.reader.ks.Session.SameReads(cql.Configured, cql.Lasting) {
+		l.level = cql.Lasting
 	}
 }
 
@@ -52,8 +52,8 @@ func (l *Look) newList() *keyList { return &keyList{level: l.level} }
 
 // flights are the whole reads that this Look may share.
 func (l *Look) flights() *flights {
-	if l.level == cql.Quorum {
-		return &l.reader.quorumFlights
+	if l.level == cql.Lasting {
+		return &l.reader.lastingFlights
 	}
 	return &l.reader.flights
 }

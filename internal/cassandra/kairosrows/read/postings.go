@@ -24,7 +24,7 @@ type keyList struct {
 	keys     []rowkey.Key
 	bytes    int64     // of memory
 	verified bool      // all were in row_keys when the list was loaded
-	level    cql.Level // Configured or Quorum: that of its reads
+	level    cql.Level // Configured or Lasting: that of its reads
 
 	mu    sync.Mutex
 	byTag map[string][]int32 // places of keys by value, for tags that were asked for

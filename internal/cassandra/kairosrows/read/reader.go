@@ -18,15 +18,15 @@ import (
 // between requests: row keys and finished rows. Its methods may be called by
 // many goroutines at once.
 type Reader struct {
-	config        Config
-	ks            *schema.Keyspace
-	now           func() time.Time
-	chunks        *chunkCache
-	postings      *postingsCache
-	legacy        legacyTable
-	flights       flights
-	quorumFlights flights // of Looks whose level is Quorum
-	givenUp       givenUp
+	config         Config
+	ks             *schema.Keyspace
+	now            func() time.Time
+	chunks         *chunkCache
+	postings       *postingsCache
+	legacy         legacyTable
+	flights        flights
+	lastingFlights flights // of Looks whose level is Lasting
+	givenUp        givenUp
 
 	uncovered     func(rowkey.Partition)
 	kairosDB      func(context.Context) (bool, error)
