@@ -129,7 +129,25 @@ func TestManyThinnedOutResults(t *testing.T) {
 	h.do(204, "POST", "/api/v1/rollups/backfill/t?startTime=2000-01-04-00-00-00-000&endTime=2000-01-10-00-00-00-000", "")
 	b.fold(t)
 	h.send("src", "a", 7, at(first+1, 0, 10), at(first+141, 0, 10))
-	h.do(204, "POST", "/api/v1/rollups/backfill/t?startTime=2000-01-04-01-00-00-000&endTime=2000-01-04-01-00-00-000", "")
+	stored := func() float64 { return valueOf(t, h.scheduler.metrics.points) }
+	if got := stored(); got != results {
+		t.Errorf("%v results were stored, want %d", got, results)
+	}
+	const again = "/api/v1/rollups/backfill/t?startTime=2000-01-04-01-00-00-000&endTime=2000-01-04-01-00-00-000"
+	b.failing = 1 // the first flush of two
+	h.do(500, "POST", again, "")
+	if b.failing != 0 || h.scheduler.late.Count("", "") == 0 {
+		t.Error("the first flush did not fail, or nothing says that its results are missing")
+	}
+	if err := h.scheduler.run(t.Context(), h.scheduler.mu.jobs["t"].task, func(bool) time.Time { return time.Now() }); err != nil {
+		t.Fatal(err)
+	}
+	b.fold(t)
+	before := stored()
+	h.do(204, "POST", again, "")
+	if got := stored() - before; got != results {
+		t.Errorf("%v results were stored again, want %d", got, results)
+	}
 	if sum, count := b.total(t); sum != results+14 || count != results {
 		t.Errorf("dst has %v in %d results, want %d in %d", sum, count, results+14, results)
 	}

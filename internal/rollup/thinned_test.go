@@ -22,11 +22,12 @@ import (
 // A breakable is a store whose Append fails for the results of a roll-up.
 type breakable struct {
 	*embedded.Store
-	fails bool
+	fails   bool
+	failing int // calls until one fails; 0: none does
 }
 
 func (b *breakable) Append(ctx context.Context, batch *store.Batch) error {
-	if b.fails {
+	if b.failing--; b.failing == 0 || b.fails {
 		return errors.New("the disk is gone")
 	}
 	return b.Store.Append(ctx, batch)
