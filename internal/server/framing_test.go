@@ -78,6 +78,7 @@ func TestFraming(t *testing.T) {
 		"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nPOST / HTTP/1.1\r\nContent-Length: 4\r\n\r\n": false,
 		"POST / HTTP/1.1\r\nContent-Length: 4\r\nContent-Length: 4\r\nX-Transfer-Encoding: a\r\n\r\n":                false,
 		"Transfer-Encoding: a\r\nX-Content-Length: 1\r\n Content-Length: 1\r\nContent\rLength: 1\r\nContent-Lengt":   false,
+		"POST / HTTP/1.1\nContent-Len\nContent-Length: 4\nTransfer\nTransfer-Encoding: chunked\n\n":                  true, // a line of a part of a name
 		"Content-Length: a\r\nTransfer\r\nTransfer-Length: 1\r\nContent-Encoding: a\r\nTransfer-Encodin":             false,
 	} {
 		for cut := range len(head) {

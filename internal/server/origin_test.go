@@ -52,6 +52,7 @@ func TestOrigins(t *testing.T) {
 		{"", "GET /names", "Sec-Fetch-Site: cross-site; Sec-Fetch-Mode: navigate", "200 * read only"},
 		{"", "GET /kill/1", "Sec-Fetch-Site: cross-site; Sec-Fetch-Mode: navigate", "403"},
 		{"", "GET /kill/1", "Sec-Fetch-Site: same-site", "403"},
+		{"", "POST /query", "Sec-Fetch-Site: cross-site; Sec-Fetch-Mode: navigate", "403"}, // a form
 		{"", "OPTIONS /points", "Origin: https://evil.example; Access-Control-Request-Method: DELETE", "403"},
 		{"", "OPTIONS /query", "Origin: https://evil.example; Access-Control-Request-Method: POST", "403"},
 		// KairosDB's choice: any page may read.
