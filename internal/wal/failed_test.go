@@ -4,10 +4,12 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"varve/internal/store"
 )
@@ -78,5 +80,40 @@ func TestOpenFailed(t *testing.T) {
 	closeLog(t, l)
 	if left, err := Segments(mem, testDir); err != nil || !slices.Equal(left, []Segment{from}) {
 		t.Errorf("segments %v, %v, want %d", left, err, from)
+	}
+}
+
+// TestOpenFailedWithoutADirectory: whichever call fails while the segments are looked for, that is an error:
+// a log that was taken for empty would be cleared without them.
+func TestOpenFailedWithoutADirectory(t *testing.T) {
+	mem := vfs.NewMem()
+	l := open(t, mem, small)
+	wait(t, l, l.Append(1, []byte("x")))
+	closeLog(t, l)
+	failure := &store.UnavailableError{Reason: "no space for a segment"}
+	for n := int32(1); ; n++ {
+		var calls atomic.Int32
+		var failed errorfs.Op
+		fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpFileClose || calls.Add(1) != n {
+				return nil
+			}
+			failed = op
+			return errorfs.ErrInjected
+		}))
+		l, err := OpenFailed(fs, testDir, small, Options{}, failure)
+		if calls.Load() < n {
+			if err != nil || n < 3 {
+				t.Errorf("after %d calls: %v", n-1, err)
+			}
+			_ = l.Close()
+			return
+		}
+		if !errors.Is(err, errorfs.ErrInjected) || l != nil {
+			t.Errorf("call %d, of kind %d for %s, fails: %v", n, failed.Kind, failed.Path, err)
+		}
+		if l != nil {
+			_ = l.Close()
+		}
 	}
 }
