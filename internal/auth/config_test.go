@@ -33,6 +33,7 @@ func TestConfigWithFaults(t *testing.T) {
 		}, "want at most 100 bytes"},
 		{func(c *Config) { c.Rules = []string{"cn=a role=read name=" + strings.Repeat("a", maxRuleBytes)} }, "it has 4116 bytes; want at most 4096"},
 		{func(c *Config) { c.Rules = []string{"cn=a role=read", "san=b", "user=c"} }, "\nrules: \"user=c\""},
+		{func(c *Config) { c.Rules = []string{"cn=a role=read tenant=*,b"} }, `rules: "cn=a role=read tenant=*,b": tenants: * stands for all; leave out the others`},
 		{func(c *Config) { c.Proxies = []string{"10.0.0.0/8", "x"} }, `proxies: address "x": want an address or a range`},
 		{func(c *Config) { c.Proxies = []string{"10.0.0.0/8"} }, ""},
 		{func(c *Config) { c.ProxyHeader = "" }, "proxy_header: empty"},
@@ -40,7 +41,7 @@ func TestConfigWithFaults(t *testing.T) {
 		c := DefaultConfig()
 		tc.change(&c)
 		err := c.Validate()
-		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), `tenant "*"`)) {
 			t.Errorf("%.100v: %v, want %q", c, err, tc.want)
 		}
 		if err == nil || c.ProxyHeader == "" {

@@ -208,6 +208,15 @@ func TestLastUseWithFaults(t *testing.T) {
 			t.Errorf("%q: %v", text, used())
 		}
 	}
+	for size, want := range map[int]time.Time{maxTokenFile: noon, maxTokenFile + 1: {}} {
+		text := `{"` + id + `":"2026-05-04T12:00:00Z"}`
+		if err := os.WriteFile(usesPath(path), []byte(text+strings.Repeat(" ", size-len(text))), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if !used().Equal(want) {
+			t.Errorf("a file of %d bytes: %v, want %v", size, used(), want)
+		}
+	}
 	if err := os.WriteFile(usesPath(path), []byte(`{}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
