@@ -1,0 +1,71 @@
+package carbon
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+
+	"varve/internal/ingest/ingesttest"
+)
+
+// Texts of Python 2 have quotes and escapes. An escape that Python does not make stays as it is.
+func TestUnquote(t *testing.T) {
+	for quoted, want := range map[string]string{
+		`'a.b'`: "a.b", `"a.b"`: "a.b", `'a"b'`: `a"b`, `'a\'b'`: "a'b", `"a\"b"`: `a"b`, `'a\\b'`: `a\b`, `'\n\r\t'`: "\n\r\t", `'\x41\xfF'`: "A\xff", `'\q'`: `\q`, `'a\'`: `a\`,
+		`''`: "", `'a' `: "a", "'a'\t\r": "a",
+		`a`: "error", `'`: "error", `'a"`: "error", `"a'`: "error", ``: "error", `aa`: "error", `'\x4'`: "error", `'\xg0'`: "error",
+	} {
+		p := &pickle{own: []byte("before")}
+		got := "error"
+		if v, err := p.unquote([]byte(quoted)); err == nil {
+			got = string(p.text(v))
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", quoted, got, want)
+		}
+	}
+}
+
+// What is remembered under a number that was used before takes the place of that, as in Python.
+func TestPickledAgainUnderTheSameNumber(t *testing.T) {
+	point := func(name, use string) string {
+		return "(" + name + "(K\x01K\x02t" + use + "t"
+	}
+	first, second := "U\x01aq\x00", "U\x01bq\x00"
+	all := "](" + point(first, "") + point(second, "") + point("h\x00", "") + "e."
+	if got, want := pickled([]byte(all)), pickled([]byte("]("+point("U\x01a", "")+point("U\x01b", "")+point("U\x01b", "")+"e.")); got != want || got == "error" {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// A server of datagrams that was stopped before it began takes none, and closes the socket; one whose
+// context ends says so.
+func TestDatagramsAfterTheStop(t *testing.T) {
+	pipeline, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, nil)
+	s := NewDatagramServer(pipeline, DefaultConfig(), Options{Registerer: reg})
+	if err := s.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	listen := func() *net.UDPConn {
+		t.Helper()
+		c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	c := listen()
+	if err := s.Serve(context.Background(), c, nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the socket is open: %v", err)
+	}
+	pipeline, reg = ingesttest.NewPipeline(&ingesttest.Recorder{}, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := NewDatagramServer(pipeline, DefaultConfig(), Options{Registerer: reg}).Serve(ctx, listen(), nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("a context that has ended: %v", err)
+	}
+}
