@@ -175,3 +175,28 @@ func TestRepeatedSteps(t *testing.T) {
 		}
 	}
 }
+
+// Parts that are of the same samples as older ones take their place. The sketch of the older ones stays if it is of the
+// same values: of a single sample that may have another value now, it is not.
+func TestSketchOfPartsSentAgain(t *testing.T) {
+	without := func(a model.Aggregate) model.Aggregate {
+		a.Sketch = ""
+		return a
+	}
+	for name, tc := range map[string]struct {
+		old, newer model.Aggregate
+		want       quantile.Sketch
+	}{
+		"of two samples, without a sketch":       {of(5, 3, 4), without(of(5, 3, 4)), quantile.Of(3, 4)},
+		"of two samples, with one":               {of(5, 3, 4), of(5, 3, 4), quantile.Of(3, 4)},
+		"of one that has changed, without one":   {of(5, 3), without(of(5, 8)), ""},
+		"of one that has changed, with a sketch": {of(5, 3), of(5, 8), quantile.Of(8)},
+	} {
+		var r Reader
+		r.add(tc.old)
+		r.add(tc.newer)
+		if len(r.parts) != 1 || r.parts[0].Sketch != tc.want || r.parts[0].Last != tc.newer.Last {
+			t.Errorf("%s: %+v, want the sketch %q", name, r.parts, tc.want)
+		}
+	}
+}
