@@ -38,6 +38,11 @@ type caching struct {
 	Ratio float64       `yaml:"ratio" doc:"A share."`
 	Level slog.Level    `yaml:"level" doc:"How loud."`
 	Deep  deep          `yaml:"deep" doc:"further down"`
+	Fixed fixed         `yaml:"fixed" doc:"Constants only: no page and no file shows this section."`
+}
+
+type fixed struct {
+	Rounds int `tune:"rounds"`
 }
 
 type deep struct {
@@ -320,6 +325,16 @@ cache:
 `
 	if d := cmp.Diff(want, b.String()); d != "" {
 		t.Error(d)
+	}
+}
+
+// TestSectionsOfReference wants settings in each section of the page.
+func TestSectionsOfReference(t *testing.T) {
+	root := defaultSample()
+	var b strings.Builder
+	writeTables(&b, withSettings(fields(&root)))
+	if got := b.String(); !strings.Contains(got, "## cache.deep") || strings.Contains(got, "fixed") {
+		t.Errorf("want cache.deep, and no section without settings:\n%s", got)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -99,6 +100,20 @@ func ownFields(list []field, s reflect.Value, prefix string) []field {
 		list = append(list, f)
 	}
 	return list
+}
+
+// withSettings leaves out the sections of list that have no settings, only constants.
+func withSettings(list []field) []field {
+	var kept []field
+	for _, f := range list {
+		has := func(other field) bool {
+			return (!other.section || other.items) && strings.HasPrefix(other.key, f.key+".")
+		}
+		if !f.section || f.items || slices.ContainsFunc(list, has) {
+			kept = append(kept, f)
+		}
+	}
+	return kept
 }
 
 // sentence begins text with a capital and ends it with a full stop.

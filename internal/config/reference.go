@@ -71,7 +71,7 @@ func WriteReference(w io.Writer) error {
 	fmt.Fprintf(&b, referenceHead, strings.Join(short, ", "))
 	b.WriteString("\n## Top level\n")
 	defaults := Default()
-	writeTables(&b, fields(&defaults))
+	writeTables(&b, withSettings(fields(&defaults)))
 	_, err := io.WriteString(w, b.String())
 	return err
 }

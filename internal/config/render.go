@@ -65,7 +65,7 @@ func (l *Loaded) WriteYAML(w io.Writer) error {
 
 func writeYAML(w io.Writer, root, defaults any, origins map[string]string) error {
 	var b strings.Builder
-	writeFields(&b, fields(root), fields(defaults), "", "", origins)
+	writeFields(&b, withSettings(fields(root)), withSettings(fields(defaults)), "", "", origins)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
