@@ -1,6 +1,6 @@
-// Package catalogue is the part of an embedded store that lies in Pebble: series, the
-// manifest of block files, deletions, what the store was created with, and key-values.
-// docs/formats/catalogue.md draws the rows.
+// Package catalogue is the part of an embedded store that is kept in Pebble: series, the
+// manifest of block files, deletions, the settings that the store was created with, and
+// key-values. docs/formats/catalogue.md describes the rows.
 package catalogue
 
 import (
@@ -47,13 +47,12 @@ const (
 // describes.
 const Version = 1
 
-// format is the version of Pebble's own files. It is raised only on purpose: with the
-// newest version that a library knows, the first start after an upgrade would write files
-// that the build before cannot open. Verify reads the log and the list of tables of this
-// version.
+// format is the version of Pebble's own files. It is pinned: with the newest version of
+// the library, the first start after an upgrade would write files that the previous build
+// cannot open. Verify reads the log and the list of tables of this version.
 const format = pebble.FormatValueSeparation
 
-// Spec is what a store was created with.
+// Spec has the settings that a store was created with.
 type Spec struct {
 	Version     int    `json:"version"`
 	RowWidthMS  int64  `json:"row_width_ms"`
@@ -69,15 +68,15 @@ type Meta struct {
 	Timelines  bool               `json:"timelines,omitempty"` // there is a store of timelines beside this one
 }
 
-// File repeats of a file what cannot be told from its samples, in case that
-// its own properties cannot be read. Old stores have only the size.
+// File repeats the properties of a block file that its samples do not tell, in case the
+// file's own properties cannot be read. Old stores have only the size.
 type File struct {
 	Bytes     int64  `json:"bytes"`
 	Sequence  uint64 `json:"sequence,omitempty"`
 	Deletions uint64 `json:"deletions,omitempty"`
 }
 
-// A Catalogue is one that is open.
+// A Catalogue is an open catalogue.
 type Catalogue struct {
 	db   *pebble.DB
 	fs   vfs.FS
@@ -88,8 +87,8 @@ type Catalogue struct {
 	failed atomic.Pointer[error] // see broken
 }
 
-// Broken returns the error of the commit that failed, nil if none did. After a
-// failure it is unknown what is on disk, so no other commit is tried.
+// Broken returns the error of the commit that failed, nil if none did. After a failure
+// the content of the disk is unknown, so no other commit is attempted.
 func (c *Catalogue) Broken() error {
 	if err := c.failed.Load(); err != nil {
 		return *err
@@ -105,9 +104,8 @@ type Options struct {
 	RowWidth   time.Duration // of a catalogue that is created
 }
 
-// Open opens the catalogue in dir. It creates it only if the rest of
-// the store is fresh too: a new catalogue beside old files would make these
-// look as if they had never been completed.
+// Open opens the catalogue in dir. It creates a catalogue only if the rest of the store
+// is fresh too: a new catalogue beside old files would make the files look incomplete.
 func Open(fs vfs.FS, dir string, o Options) (*Catalogue, error) {
 	cache := pebble.NewCache(int64(o.CacheBytes))
 	defer cache.Unref()
@@ -131,15 +129,15 @@ func Open(fs vfs.FS, dir string, o Options) (*Catalogue, error) {
 	return c, nil
 }
 
-// errGone means that there is no catalogue, or an empty one, beside
-// files that need one.
+// errGone means that the catalogue is missing or empty, although there are files that
+// need it.
 var errGone = &store.CorruptionError{
 	File: datadir.Catalogue, Reason: "expected a catalogue beside the block files and the log, got none: put it back, or restore a backup",
 }
 
-// createPebble makes an empty database unless there is one. The first log of a
-// database is in an old format, which does not say what was synced (see
-// Verify). So the first log is left empty.
+// createPebble creates an empty database unless there is one. The first log of a database
+// has an old format, which does not say what was synced (see Verify). So the first log is
+// left empty.
 func createPebble(dir string, o *pebble.Options, fresh bool) error {
 	if d, err := pebble.Peek(dir, o.FS); err == nil && d.Exists {
 		return nil
@@ -147,7 +145,7 @@ func createPebble(dir string, o *pebble.Options, fresh bool) error {
 	if !fresh {
 		return errGone
 	}
-	// Pebble would make the directory for all users of the machine.
+	// Pebble would create a directory that all users of the machine can read.
 	err := o.FS.MkdirAll(dir, 0o750)
 	if err == nil {
 		err = safefile.SyncDir(o.FS, o.FS.PathDir(dir))
@@ -203,9 +201,9 @@ func (c *Catalogue) apply(b *pebble.Batch, what string) error {
 	if err := b.Commit(pebble.Sync); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	// An empty record behind it says that it was durable. Without that, damage
-	// to the last batch looks like a write that a crash cut off, and Pebble
-	// would quietly go back to the one before.
+	// An empty record after it says that it was durable. Without that record, damage to
+	// the last batch would look like a write that a crash interrupted, and Pebble would
+	// silently go back to the batch before.
 	if err := c.db.LogData(nil, pebble.NoSync); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
@@ -244,7 +242,7 @@ func setJSON(b *pebble.Batch, key []byte, v any) error {
 	return b.Set(key, text, nil)
 }
 
-// scan calls fn for each row of a table. What fn finds wrong with a row is damage.
+// scan calls fn for each row of a table. An error of fn is reported as damage to the row.
 func (c *Catalogue) scan(table byte, fn func(key, value []byte) error) error {
 	return Scan(c.db, table, func(key, value []byte) error {
 		if err := fn(key, value); err != nil {
@@ -265,7 +263,7 @@ func (c *Catalogue) Series(fn func(record.Definition, model.Series)) error {
 	})
 }
 
-// Files returns what the manifest says of the files that count, by number.
+// Files returns the manifest: the block files that count, by number.
 func (c *Catalogue) Files() (map[uint64]File, error) {
 	files := make(map[uint64]File)
 	err := c.scan(TableFile, func(key, value []byte) error {
@@ -297,11 +295,11 @@ type Change struct {
 	Meta          func(*Meta) // nil = as it is
 }
 
-// Commit applies ch durably, all or nothing, but for definitions: those go
-// first, in batches of their own. A series that nothing refers to does no harm,
-// the log defines it again, and a batch of a million series would leave a log
-// file of that size behind. So a commit that failed before all of them were there has
-// changed nothing, and may be tried again: then Broken returns nil. Callers take turns.
+// Commit applies ch durably, all or nothing, except for definitions: these go first, in
+// batches of their own. A series that nothing refers to does no harm, because the log
+// defines it again; and a batch of a million series would leave a log file of that size
+// behind. So a commit that fails before all definitions are stored has changed nothing,
+// and may be retried: Broken then returns nil. Callers take turns.
 func (c *Catalogue) Commit(ch Change) error {
 	if err := c.Broken(); err != nil {
 		return err

@@ -14,15 +14,14 @@ const (
 	// catalogue's disk counts as broken.
 	backgroundErrorsMax = 10
 
-	// backgroundPause grows with each failure in a row, up to the tenfold.
+	// backgroundPause is multiplied by the number of failures in a row, at most by ten.
 	backgroundPause = 20 * time.Millisecond
 )
 
-// backgroundErrors counts failures of Pebble's work in the background, writing
-// memory to tables and merging these. Pebble tries again at once, for ever, also
-// while it starts; with a broken disk that is a busy loop which fills the log.
-// So there is a pause, and an end: unless it is space that is missing, which
-// may come back.
+// backgroundErrors counts failures of Pebble's background work, flushes and compactions.
+// Pebble retries at once and for ever, also while it starts; with a broken disk that
+// would be a busy loop that fills the log. So there is a pause before each retry, and an
+// end after too many, except on a full disk, where space may come back.
 type backgroundErrors struct {
 	log   pebble.Logger
 	inRow atomic.Int64
@@ -39,8 +38,8 @@ func (b *backgroundErrors) listener() *pebble.EventListener {
 		FlushEnd:        func(i pebble.FlushInfo) { done(i.Err) },
 		CompactionEnd:   func(i pebble.CompactionInfo) { done(i.Err) },
 
-		// By default Pebble ends the process. A read that needs the damaged
-		// part returns an error; the rest goes on.
+		// By default Pebble ends the process. Here, a read that needs the damaged part
+		// returns an error, and all other reads work.
 		DataCorruption: func(i pebble.DataCorruptionInfo) { b.log.Errorf("%v", i) },
 	}
 }

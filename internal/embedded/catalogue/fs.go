@@ -11,20 +11,19 @@ import (
 
 // fileSystem is the file system as Pebble sees it, with three changes.
 //
-// Pebble names its current list of tables by an empty file, a marker. It writes
-// a new list, makes the new marker, removes the old one, and syncs the directory
-// once, at the end. A file system that does not keep the order of changes to a
-// directory could lose the list and keep its marker, or lose both markers, when
-// the power is cut. So the directory is synced before each of these steps; a
-// marker moves only at a start and once in many MiB.
+// Pebble names its current list of tables by an empty file, a marker. It writes a new
+// list, creates the new marker, removes the old one, and syncs the directory once, at the
+// end. On a file system that reorders changes to a directory, a power cut could lose the
+// list and keep its marker, or lose both markers. So the directory is synced before each
+// of these steps; a marker moves only at a start and once in many MiB.
 //
-// When the catalogue's directory cannot be synced Pebble panics. Here that is the
-// same fatal error as any other failure to write. Other directories, of a backup
-// for example, may be on other disks: there it is the error of that operation.
+// If the catalogue's directory cannot be synced, Pebble panics. Here that is the same
+// fatal error as any other failed write. Other directories, for example of a backup, may
+// be on other disks: their failure is the error of that operation.
 //
-// Pebble reserves space for each log, 1.1 MB here, and keeps two old logs for use again. All
-// series of a small store take less. So no space is reserved: the log is synced some times
-// a minute, and need not save the change of its length.
+// Pebble reserves space for each log, 1.1 MB here, and keeps two old logs for reuse. All
+// series of a small store take less. So no space is reserved. The log is synced only a few
+// times a minute, so syncing its length too costs little.
 type fileSystem struct {
 	vfs.FS
 	dir string // of the catalogue

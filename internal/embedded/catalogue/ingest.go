@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	// manySeries is from how many on series are added as a table.
+	// manySeries is the number of series from which on they are added as a table.
 	manySeries = 1024
 
-	// NewSeries is the name of a table that is not in the database yet. What a crash leaves of
-	// one, the next start removes.
+	// NewSeries is the name of a table that is not in the database yet. If a crash leaves one,
+	// the next start removes it.
 	NewSeries = "new-series.sst"
 
 	lowestLevel = 6
 )
 
-// defineMany adds series as a table of their own, which Pebble takes as it is. By its log and a
-// memtable they would be written three times, and then again and again: each commit writes
-// rows that sort before all series, new series sort behind the others, and a table with both
-// reaches over all series there are, as far as compactions are concerned.
+// defineMany adds series as a table of their own, which Pebble ingests as it is. Through the
+// log and a memtable they would be written three times and then rewritten by compactions again
+// and again: each commit writes rows that sort before all series, new series sort after all
+// others, and a table with both overlaps all tables of series.
 func (c *Catalogue) defineMany(all []record.Definition) error {
 	path := c.fs.PathJoin(c.dir, NewSeries)
 	err := c.writeTable(path, all)
@@ -60,7 +60,7 @@ func (c *Catalogue) writeTable(path string, all []record.Definition) error {
 	return errors.Join(err, w.Close())
 }
 
-// removeLeft removes the table that a crash, or an error, has left.
+// removeLeft removes the table that a crash or an error left behind.
 func removeLeft(fs vfs.FS, dir string) error {
 	err := fs.Remove(fs.PathJoin(dir, NewSeries))
 	if err == nil || errors.Is(err, os.ErrNotExist) {
@@ -69,8 +69,8 @@ func removeLeft(fs vfs.FS, dir string) error {
 	return fmt.Errorf("remove an incomplete table of series: %w", err)
 }
 
-// lastOfEach returns definitions by number, of each the last: a log that takes the place of
-// one that failed introduces series again, and a start finds both.
+// lastOfEach returns the last definition of each number, by number: a log that replaces a
+// failed one introduces series again, and a start finds both definitions.
 func lastOfEach(all []record.Definition) []record.Definition {
 	all = slices.Clone(all)
 	slices.Reverse(all)

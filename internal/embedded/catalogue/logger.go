@@ -20,8 +20,8 @@ func (l Logger) Infof(format string, args ...any) {
 	l.Log.Debug("catalogue: " + fmt.Sprintf(format, args...))
 }
 
-// Errorf keeps an error out of the message: it names another file each time, and the log
-// counts the lines of one message.
+// Errorf keeps the error out of the message: an error names another file each time, and
+// the log counts lines by their message.
 func (l Logger) Errorf(format string, args ...any) {
 	if text, ok := strings.CutSuffix(format, ": %v"); ok && len(args) == 1 {
 		l.Log.Error("catalogue: "+text, "error", args[0])
@@ -38,7 +38,7 @@ func (l Logger) Fatalf(format string, args ...any) {
 	panic(reason)
 }
 
-// Quiet drops the catalogue's messages. What counts comes back as an error.
+// Quiet drops the catalogue's messages. Failures that matter are returned as errors too.
 type Quiet struct{}
 
 func (Quiet) Infof(string, ...any) {}

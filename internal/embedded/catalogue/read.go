@@ -42,8 +42,8 @@ func OpenToRead(fs vfs.FS, dir string) (*Catalogue, error) {
 	return c, nil
 }
 
-// readOnly is the file system as Pebble sees it while it only reads. It
-// leaves out Pebble's lock, which would write: the store's own stands for both.
+// readOnly is the file system as Pebble sees it while it only reads. It leaves out
+// Pebble's lock, which would write a file; the store's own lock protects both.
 type readOnly struct{ vfs.FS }
 
 // Lock implements [vfs.FS].

@@ -180,8 +180,8 @@ func (v *Values) change(ctx context.Context, service, serviceKey, key string, te
 	return nil
 }
 
-// limit reports that there would be too many key-values. What makes them fewer or
-// smaller is always possible.
+// limit reports that there would be too many key-values. Changes that make them fewer or
+// smaller are always possible.
 func (v *Values) limit(keys int, size int64, what string) error {
 	switch {
 	case keys > v.maxKeys && keys > v.keys:
@@ -289,13 +289,12 @@ func (v *Values) Keys(ctx context.Context, service, serviceKey, prefix string) i
 	})
 }
 
-// listPage is how many names are read at once. Between pages a list holds nothing
-// of the catalogue, since its reader may be slow.
+// listPage is how many names are read at once. Between pages a list holds no resources of
+// the catalogue, because its reader may be slow.
 const listPage = 1000
 
-// list yields what name makes of the keys that begin with prefix, without base.
-// size is how much of a key the name takes; further keys that begin in the same
-// way are passed over.
+// list yields what name makes of the keys that begin with prefix, without base. size is
+// how much of a key the name takes; further keys with the same beginning are skipped.
 func (v *Values) list(ctx context.Context, prefix, base []byte, name func(rest []byte) (text string, size int, ok bool)) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		from, end := prefix, after(prefix)

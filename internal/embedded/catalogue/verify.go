@@ -24,11 +24,11 @@ import (
 // number (types 5 to 12), since its files are used again, and the offset up to
 // which it was synced when they were written (types 9 to 12).
 //
-// At the first chunk that it cannot read Pebble takes what came before for the
-// whole, as if a crash had cut off the rest. It looks further only from the next
-// block on. A flipped bit would so bring back an earlier catalogue, and what it
-// does not name would be removed as never completed. Verify therefore
-// comes before Pebble opens anything, and tells damage from what was cut off.
+// Pebble takes the first chunk that it cannot read for the end, as if a crash had cut off
+// the rest. It looks further only from the next block on. A flipped bit would thus bring
+// back an earlier catalogue, and files that it does not name would be removed as
+// incomplete. Verify therefore runs before Pebble opens anything, and distinguishes
+// damage from an incomplete write.
 const (
 	chunkBlock      = 32 << 10
 	chunkHeader     = 4 + 2 + 1
@@ -170,8 +170,8 @@ func allZero(b []byte) bool {
 	return true
 }
 
-// verifyManifest finds a chunk that is all there and has another checksum, or
-// has others behind it. Only a chunk that the file ends in was cut off.
+// verifyManifest finds a chunk that is complete but has a wrong checksum, or that other
+// chunks follow. Only the chunk at the end of the file may be incomplete.
 func verifyManifest(path string, _ uint32, b []byte) error {
 	for at := 0; at < len(b); {
 		end, ok := readChunk(b, at)
@@ -212,8 +212,8 @@ func verifyLog(path string, number uint32, b []byte) error {
 	return nil
 }
 
-// ofLog reports whether a chunk belongs to the log with the given number. What
-// fills up a block does.
+// ofLog reports whether a chunk belongs to the log with the given number. The zeros that
+// fill up a block do.
 func ofLog(chunk []byte, number uint32) bool {
 	return len(chunk) < chunkHeaderSync && allZero(chunk) || len(chunk) < chunkHeader || len(chunk) >= chunkHeaderLog && binary.LittleEndian.Uint32(chunk[chunkHeader:]) == number
 }

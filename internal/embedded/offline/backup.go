@@ -30,20 +30,21 @@ type BackupReport struct {
 }
 
 const (
-	// unfinished begins the name of a backup that is being made. No finished one has such
-	// a name, see backupName. abandoned begins the name of one that is being removed.
+	// unfinished is the prefix of the name of a backup that is being made. A finished
+	// backup cannot have such a name, see backupName. abandoned is the prefix of one that is
+	// being removed.
 	unfinished   = ".unfinished-"
 	abandoned    = unfinished + "~"
 	backupDigits = 100 // longest name
 
-	// MaxBackups bounds what requests for backups leave on the disk. Hard links
-	// keep the space of files that the store has given up.
+	// MaxBackups bounds what requests for backups leave on the disk. Hard links keep the
+	// space of files that the store has removed.
 	MaxBackups = 1000
 )
 
 var backupName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
-// A BackupSource is a running store of which a backup is made.
+// A BackupSource is a running store that is backed up.
 type BackupSource struct {
 	Dir    string
 	Series int // that it knows

@@ -23,7 +23,7 @@ import (
 // findingsMax bounds the findings that a report lists; more are counted.
 const findingsMax = 1000
 
-// A Finding is one thing that is not as it was written, or not as it must be.
+// A Finding is one thing that differs from what was written, or from what must be.
 type Finding struct {
 	File    string `json:"file"`
 	Offset  int64  `json:"offset"` // in File, -1 if it cannot be told
@@ -83,8 +83,8 @@ type CheckOptions struct {
 	Now            func() time.Time // nil = time.Now
 }
 
-// Check reads everything that a store consists of and reports what is not as
-// it should be. The error says why it could not be finished; a finding is none.
+// Check reads everything that a store consists of and reports what is not as it should
+// be. The error says why the check could not be finished; a finding is not an error.
 func (d *Directory) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) {
 	c := newChecker(ctx, d.fs, d.path, o)
 	if d.catalogue == nil {
@@ -128,8 +128,8 @@ func (d *Directory) Check(ctx context.Context, o CheckOptions) (*CheckReport, er
 	return c.report, c.timelines(false)
 }
 
-// A Running is a store that is open, for what looks at it while it goes on. Rows, files
-// and deletions are of one moment.
+// A Running is an open store that is checked while it works. Rows, files and deletions
+// are of one moment.
 type Running struct {
 	FS        vfs.FS
 	Dir       string
@@ -166,8 +166,8 @@ func (r *Running) Check(ctx context.Context, o CheckOptions) (*CheckReport, erro
 	return c.report, c.timelines(true)
 }
 
-// checkLog checks the segments that are complete. Those that a checkpoint gives
-// up meanwhile do not matter any more.
+// checkLog checks the segments that are complete. Segments that a checkpoint releases
+// meanwhile no longer matter.
 func (r *Running) checkLog(c *checker) error {
 	last, err := r.completeSegment()
 	if err != nil || last == 0 {

@@ -65,7 +65,7 @@ func (c *checker) blockFile(number uint64, meta catalogue.File) error {
 	return c.read("block files", f.Bytes-b.read)
 }
 
-// unopened reports a file of which header, index or trailer is damaged.
+// unopened reports a file whose header, index or trailer is damaged.
 func (c *checker) unopened(number uint64, path string, fault error) error {
 	var samples int64
 	pages := 0

@@ -129,8 +129,8 @@ func (c *checker) readRows() error {
 		}
 	}
 	if c.uncounted > 0 {
-		// Series are added before the commit that counts them. If that never
-		// came the log has them again.
+		// Series are added before the commit that counts them. If that commit never came,
+		// the log has them too.
 		c.note("%d series were added by a checkpoint that a crash interrupted; the log has them too", c.uncounted)
 	}
 	return nil

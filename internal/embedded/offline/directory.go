@@ -1,6 +1,6 @@
-// Package offline reads and repairs the data directory of an embedded store by its files:
-// check, repair, inspection, and what takes the space. A running store lends it what it has
-// open, for a check beside its work. It knows nothing of how a store writes.
+// Package offline checks, repairs and inspects the data directory of an embedded store by
+// its files, and reports what takes the space. A running store lends its open files for a
+// check. The package knows nothing of how a store writes.
 package offline
 
 import (
@@ -18,8 +18,8 @@ import (
 	"varve/internal/store"
 )
 
-// A Directory is a store's data directory opened for looking at it while no
-// server uses it. Nothing in it is changed.
+// A Directory is a store's data directory, opened for inspection while no server uses it.
+// Nothing in it is changed.
 type Directory struct {
 	fs   vfs.FS
 	path string
@@ -29,9 +29,9 @@ type Directory struct {
 	fault     error                // why the catalogue cannot be read
 }
 
-// Open opens the store in path. It takes the lock that a server holds, but
-// does not make or change it, and returns a *datadir.LockedError if a server has it. A
-// catalogue that cannot be read is no error here: a check reports it.
+// Open opens the store in path. It takes the lock that a server holds, but does not make
+// or change it, and returns a *datadir.LockedError if a server has it. A catalogue that
+// cannot be read is not an error here: a check reports it.
 func Open(fs vfs.FS, path string) (*Directory, error) {
 	d := &Directory{fs: fs, path: path}
 	if _, err := fs.Stat(fs.PathJoin(path, datadir.Catalogue)); err != nil {

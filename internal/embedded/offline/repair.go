@@ -54,13 +54,13 @@ type TakenLog struct {
 	Unusable     int64 // records that are whole but name unknown series
 }
 
-// Repair checks the store in path, puts what is damaged aside in its directory
-// quarantine, and keeps all that can be read. It changes nothing that is not
-// damaged. What it does it says first. It may be interrupted, and run again.
-// The report is of a check after the repair, or in a dry run of the one before.
+// Repair checks the store in path, moves damaged files to its directory quarantine, and
+// keeps everything that can be read. It changes nothing that is not damaged, and reports
+// each step before it takes it. It may be interrupted, and run again. The report is of a
+// check after the repair or, in a dry run, of the check before it.
 //
-// takeOver brings every record of a damaged log that can be read into block files, after
-// which nothing needs the log: the store knows how.
+// takeOver writes every readable record of a damaged log to block files, after which
+// nothing needs the log: the store knows how.
 func Repair(ctx context.Context, disk vfs.FS, path string, o RepairOptions, takeOver func() (TakenLog, error)) (*CheckReport, error) {
 	if o.Say == nil {
 		o.Say = func(string) {}
@@ -163,9 +163,9 @@ func (r *repair) announce() {
 // repairCacheBytes is the memory for blocks of the catalogue.
 const repairCacheBytes = 8 * units.MiB
 
-// blockFiles puts salvaged files in the place of damaged ones, each in one
-// commit of the catalogue. Before it, the new file is one that was never
-// completed; after it, the damaged one is, and already in quarantine.
+// blockFiles replaces damaged files with salvaged ones, each in one commit of the
+// catalogue. Before the commit, the new file counts as incomplete; after it, the damaged
+// one does, and is already in quarantine.
 func (r *repair) blockFiles() error {
 	if len(r.damaged)+len(r.missing) == 0 {
 		return nil
@@ -249,7 +249,7 @@ func (r *repair) blockFile(c *catalogue.Catalogue, number uint64, m catalogue.Fi
 	return nil
 }
 
-// salvaged is what could be kept of a damaged file.
+// salvaged says what could be kept of a damaged file.
 type salvaged struct {
 	name         string
 	properties   blockfile.Properties // of the damaged file, if known
