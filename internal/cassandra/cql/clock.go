@@ -7,7 +7,7 @@ import (
 	gocql "github.com/apache/cassandra-gocql-driver/v2"
 )
 
-// A Clock is what a node says is the time, beside this machine's clock.
+// A Clock compares the time of a node with this machine's clock.
 type Clock struct {
 	Address string
 	Up      bool

@@ -41,8 +41,8 @@ type Config struct {
 	// StallAfter is how long a node may answer none of its statements, 50ms to 1m. After
 	// that it is avoided until it answers again.
 	StallAfter time.Duration `tune:"stall_after"`
-	// HedgeAfter is how long a read waits at least, 0s to 1m, before another replica is asked
-	// besides: see hedge.go. 0s asks none.
+	// HedgeAfter is the least time, 0s to 1m, after which another replica is asked too: see
+	// hedge.go. 0s asks none.
 	HedgeAfter time.Duration `tune:"hedge_after"`
 	// OutageGrace is how long reads wait, 0s to 1m, once no node answers. After that they
 	// fail at once.
@@ -50,7 +50,7 @@ type Config struct {
 	Attempts    int           `tune:"attempts"`    // of a statement before its error is reported, 1 to 100
 	RetryPause  time.Duration `tune:"retry_pause"` // before the second attempt, 1ms to 2s; it doubles with each, up to 2s
 	// ReadTimeout and WriteTimeout are for one attempt, 100ms to 5m. They are above Cassandra's
-	// own 5s and 2s, so that its answer arrives, which says more than that there was none.
+	// own 5s and 2s, so that its answer arrives, which says more than a missing one.
 	ReadTimeout  time.Duration `tune:"read_timeout"`
 	WriteTimeout time.Duration `tune:"write_timeout"`
 }
@@ -164,8 +164,8 @@ func (c TLSConfig) validate() []error {
 	return errs
 }
 
-// validName: names that Cassandra takes without folding to lower case, since
-// this package quotes them.
+// validName: names that Cassandra takes without folding to lower case, because this
+// package quotes them.
 func validName(s string) bool {
 	if s == "" || len(s) > 48 {
 		return false

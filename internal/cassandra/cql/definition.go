@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// A Definition is a table as Varve makes it and as it can use it.
+// A Definition says how Varve creates a table, and which forms of it Varve can use.
 type Definition struct {
 	Name    string
 	Columns []Column // keys first, in their order
@@ -61,8 +61,8 @@ func (d Definition) Create(options string) *Statement {
 	return &Statement{Name: "create_table", Text: text}
 }
 
-// Check says what makes a table that was found unusable, "" if nothing does.
-// Unknown regular columns are ignored.
+// Check says what makes an existing table unusable, "" if nothing does. Unknown regular
+// columns are ignored.
 func (d Definition) Check(t Table) string {
 	for _, kind := range []string{"partition_key", "clustering"} {
 		want := d.keys(kind)
@@ -102,9 +102,9 @@ func (e *TableError) Error() string {
 
 func (e *TableError) Unwrap() error { return e.Err }
 
-// MakeTables sees to it that tables of Varve's own are there, in the shape that it can
-// use; it makes missing ones if create is set. page is the page of the documentation
-// that has their definitions. Errors beside those of the session: *TableError.
+// MakeTables makes sure that Varve's own tables exist in a form that it can use; it
+// creates missing ones if create is set. page is the page of the documentation that has
+// their definitions. Errors beside those of the session: *TableError.
 func (s *Session) MakeTables(ctx context.Context, create bool, page string, definitions ...Definition) error {
 	found, err := s.Tables(ctx)
 	if err != nil {

@@ -7,17 +7,17 @@
 //     long as it takes; [Session.State] says what it waits for.
 //   - The write timestamp of each statement is given by the caller, in
 //     milliseconds, and is the same at every attempt.
-//   - Statements in flight are limited by number and bytes, reads and writes
-//     apart. The server answers overload with silence, so a node's limit shrinks
-//     while it is slow, and grows again when it is not: see pace.go. A slow
-//     replica is passed over for a quick one.
-//   - A read whose node takes unusually long is asked of another replica besides:
-//     see hedge.go.
+//   - Statements in flight are limited by number and bytes, separately for reads and
+//     writes. The server answers overload with silence, so a node's limit shrinks while
+//     it is slow, and grows again when it is not: see pace.go. A fast replica is
+//     preferred to a slow one.
+//   - A read whose node takes unusually long is also sent to another replica: see
+//     hedge.go.
 //   - Statements and batches of one partition go to a replica of it.
-//   - A statement is tried again, after a pause, where that can help, and at a
-//     node that answers. A node that has stopped answering (paused, or gone
-//     without a word) is left alone until it answers again. When none answers,
-//     reads wait for a moment and then fail at once; writes are tried all the same.
+//   - A statement is tried again, after a pause, where that can help, and at a node that
+//     answers. A node that has stopped answering (paused, or gone without a word) gets no
+//     statements until it answers again. When none answers, reads wait for a moment and
+//     then fail at once; writes are tried nevertheless.
 //   - Errors are of few types, and each says what was done, to what, and the way
 //     out: [*store.UnavailableError] (trying again later may help),
 //     [*RefusedError] (it will not), [*TombstoneError] (a smaller range may).

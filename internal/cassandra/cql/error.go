@@ -32,8 +32,7 @@ const (
 	BadArgument      Reason = "bad_argument"      // a value does not fit its column: our fault
 )
 
-// A RefusedError means that Cassandra will refuse the statement again if it is
-// sent again as it is.
+// A RefusedError means that Cassandra would refuse the same statement again.
 type RefusedError struct {
 	Statement string // name
 	Table     string // empty if the statement names none
@@ -77,8 +76,8 @@ func (e *RefusedError) wayOut() string {
 	return ""
 }
 
-// A TombstoneError means that a read met more deleted cells than Cassandra is
-// willing to pass by.
+// A TombstoneError means that a read met more deleted cells than Cassandra is willing to
+// skip.
 type TombstoneError struct {
 	Statement string
 	Table     string
@@ -123,7 +122,7 @@ func (c class) retryable() bool { return c >= classTimeout && c < classDisagreed
 // congested: fewer statements at once may help.
 func (c class) congested() bool { return c == classTimeout || c == classOverloaded }
 
-// A waitError says that the caller went while the statement waited for others.
+// A waitError says that the caller gave up while the statement waited for others.
 type waitError struct{ err error }
 
 func (e *waitError) Error() string { return "waiting for statements before it: " + e.err.Error() }
@@ -196,9 +195,9 @@ type misfit struct{ text string }
 
 func (e *misfit) Error() string { return e.text }
 
-// marshalFault: the driver could not bind or scan a value. Two of its errors for
-// this have no type, so their beginnings have to tell. What is in the middle of a
-// text tells nothing: "unmarshal" is also in errors of TLS.
+// marshalFault: the driver could not bind or scan a value. Two of its errors for this
+// have no type and are recognised by their beginnings. A word in the middle of a text
+// proves nothing: "unmarshal" is also in errors of TLS.
 func marshalFault(err error) bool {
 	var marshal gocql.MarshalError
 	var unmarshal gocql.UnmarshalError
@@ -219,7 +218,7 @@ func oversized(err error) bool {
 	return errors.As(err, &request) && request.Code() == gocql.ErrCodeServer && strings.Contains(strings.ToLower(request.Message()), "oversized mutation")
 }
 
-// tombstones: a replica gave up since it met too many of them.
+// tombstones: a replica gave up because it met too many of them.
 func tombstones(err error) bool {
 	const readTooManyTombstones = 1
 	var failure *gocql.RequestErrReadFailure
@@ -234,8 +233,8 @@ func tombstones(err error) bool {
 	return strings.Contains(strings.ToLower(failure.Message()), "tombstone")
 }
 
-// reason finds out why a statement was refused. Most refusals are one type, told
-// apart by their text only.
+// reason finds out why a statement was refused. Most refusals have the same type and
+// differ only in their text.
 func reason(err error) Reason {
 	var request gocql.RequestError
 	if !errors.As(err, &request) {

@@ -11,19 +11,20 @@ import (
 	"varve/internal/work"
 )
 
-// A read whose coordinator takes unusually long is asked of another replica besides, and
-// the first answer counts. Cassandra asks another replica by itself where a coordinator
-// waits for one (speculative_retry), but nobody else helps if the coordinator itself is
-// slow: in a collection of garbage, or with a disk that fails.
+// A read whose coordinator takes unusually long is also sent to another replica (hedged),
+// and the first answer counts. Cassandra itself asks another replica if a coordinator
+// waits for one (speculative_retry), but that does not help if the coordinator itself is
+// slow, because of a garbage collection or a failing disk.
 //
 // The driver's speculative execution is not used. There the first result counts even if
-// it is an error, such as that there is no further node; and a second node is asked for
-// while the first one works, which [choice] would take for its end.
+// it is an error, for example that there is no further node; and the driver requests a
+// second node while the first one works, which [choice] would take for the end of the
+// first attempt.
 //
 // What bounds the load: a read is hedged once in each attempt; all hedges together are at
 // most hedgeShare of the reads; only a replica that has room and answers is asked, and
-// only if there is room in flight. A node against which a hedge won is passed over for
-// slowFor, as one that is at its limit: so a node that stays slow costs a hedge a second,
+// only if there is room in flight. A node that loses against a hedge is passed over for
+// slowFor, like a node at its limit: so a node that stays slow costs one hedge a second,
 // not one for each third read.
 const (
 	hedgeShare    = 0.05 // of reads
@@ -32,7 +33,7 @@ const (
 	slowFor       = time.Second
 )
 
-// errHedged ends the attempt whose answer is not needed any more.
+// errHedged ends the attempt whose answer is no longer needed.
 var errHedged = errors.New("another replica has answered")
 
 // hedging decides when and how often reads are hedged.
@@ -48,7 +49,7 @@ func newHedging(least time.Duration) *hedging {
 	return &hedging{least: least, credit: hedgeBurst, usual: make(map[string]time.Duration)}
 }
 
-// usualFirst is what is assumed of a statement that was not read yet.
+// usualFirst is assumed for a statement that was not executed yet.
 const usualFirst = 50 * time.Millisecond
 
 // after counts a read of a statement, and returns when it is to be hedged; 0 is never.
@@ -66,8 +67,9 @@ func (h *hedging) after(statement string) time.Duration {
 	return max(h.least, hedgeMultiple*usual)
 }
 
-// learn moves the time in which 9 of 10 reads are answered: up by nine parts when one took
-// longer, down by one when not, so that it rests where one in ten takes longer.
+// learn moves the time in which 9 of 10 reads are answered: up by nine parts after a read
+// that took longer, down by one part after any other, so that it settles where one read in
+// ten takes longer.
 func (h *hedging) learn(statement string, took time.Duration) {
 	const up, down = 1 + 0.045, 1 - 0.005
 	h.mu.Lock()
@@ -218,8 +220,8 @@ func (h *hedge) settled(ctx context.Context, err error) error {
 	return err
 }
 
-// slow has a node passed over for a moment, and asked whether it lives: reads of which
-// another node's answer was taken do not tell.
+// slow has a node passed over for a moment, and probed: its reads do not show whether it
+// lives, because another node's answer was taken.
 func (s *Session) slow(id string) {
 	c, err := s.connection()
 	if err != nil {

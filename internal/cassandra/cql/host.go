@@ -8,17 +8,17 @@ import (
 	gocql "github.com/apache/cassandra-gocql-driver/v2"
 )
 
-// hosts orders the nodes for each statement: as the policy below says (replicas
-// of the partition first), but a replica that has as many statements as it bears
-// behind one that has room, and nodes that have stopped answering last. So a slow
-// node gets less than a fast one. If no replica has room, the one with the fewest
-// in flight is taken: another node would only pass the statement on to it.
+// hosts orders the nodes for each statement: as the policy below says (replicas of the
+// partition first), except that a replica at its limit comes after one that has room, and
+// nodes that have stopped answering come last. So a slow node gets fewer statements than
+// a fast one. If no replica has room, the one with the fewest statements in flight is
+// taken: another node would only forward the statement to it.
 //
-// A node is silent when statements wait at it and it has answered nothing for
-// stallAfter, not even a probe. This is how a paused process or a dead machine
-// shows: its connections stay open, and the other nodes notice only after some
-// 20 s. A silent node gets no statement while another one is there, but a probe
-// every second, to see whether it is back.
+// A node is silent when statements wait for it and it has answered nothing for
+// stallAfter, not even a probe. This is how a paused process or a dead machine shows: its
+// connections stay open, and the other nodes notice only after some 20 s. While another
+// node is available, a silent node gets only a probe every second, which shows when it is
+// back.
 type hosts struct {
 	gocql.HostSelectionPolicy
 	stallAfter time.Duration
@@ -45,8 +45,8 @@ type host struct {
 	}
 }
 
-// newHosts makes the policy above one that is aware of tokens, which is made
-// here so as to know which of its nodes are replicas.
+// newHosts creates the policy on top of a token-aware one, which it creates itself in
+// order to know which of its nodes are replicas.
 func newHosts(below gocql.HostSelectionPolicy, config Config, now func() time.Time, forget func(*gocql.HostInfo)) *hosts {
 	return &hosts{
 		HostSelectionPolicy: gocql.TokenAwareHostPolicy(others{below}, gocql.ShuffleReplicas()),
@@ -59,8 +59,8 @@ func newHosts(below gocql.HostSelectionPolicy, config Config, now func() time.Ti
 	}
 }
 
-// others marks the nodes that the policy aware of tokens takes when it has no
-// replica: the statement is of no single partition, or all replicas were tried.
+// others marks the nodes that the token-aware policy takes when it has no replica: the
+// statement has no single partition, or all replicas were tried.
 type others struct{ gocql.HostSelectionPolicy }
 
 type other struct{ gocql.SelectedHost }
@@ -196,8 +196,7 @@ func (p *hosts) takeIdlest(list *[]gocql.SelectedHost, k kind) gocql.SelectedHos
 	return h
 }
 
-// look says whether the node is silent, and whether it has as many statements as
-// it bears.
+// look says whether the node is silent, and whether it is at its limit.
 func (p *hosts) look(id string, k kind) (silent, full bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -209,7 +208,7 @@ func (p *hosts) look(id string, k kind) (silent, full bool) {
 	return p.silentLocked(h), slow || h.kind[k].pace.full(h.kind[k].inFlight)
 }
 
-// slow says that another replica has answered a read that this one was asked before.
+// slow records that another replica has answered a read that was sent to this one first.
 func (p *hosts) slow(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -222,7 +221,7 @@ func (p *hosts) silentLocked(h *host) bool {
 	return h.suspect || h.inFlight > 0 && p.now().Sub(h.since) > p.stallAfter
 }
 
-// silent says that the node was asked and nothing came for stallAfter.
+// silent reports whether the node was asked and answered nothing for stallAfter.
 func (p *hosts) silent(id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -230,7 +229,7 @@ func (p *hosts) silent(id string) bool {
 	return h != nil && p.silentLocked(h)
 }
 
-// others says that a node other than id is up and answers.
+// others reports whether a node other than id is up and answers.
 func (p *hosts) others(id string, all []*gocql.HostInfo) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -293,8 +292,8 @@ func (p *hosts) begin(selected gocql.SelectedHost, k kind, a *attempt) *tracked 
 	return &tracked{SelectedHost: selected, hosts: p, host: h, kind: k}
 }
 
-// beginProbe says that the node is to be asked whether it lives: it has not
-// answered for a time, and is not being asked.
+// beginProbe reports whether to send the node a probe: it has not answered for a time,
+// and no probe is under way.
 func (p *hosts) beginProbe(id string, quiet time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -317,7 +316,7 @@ func (p *hosts) endProbe(id string) {
 	}
 }
 
-// answered is called when the node gave an answer, of whatever kind.
+// answered is called when the node gave any answer.
 func (p *hosts) answered(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -339,21 +338,21 @@ func (p *hosts) unanswered(id string) {
 // until they know, and what was under way then.
 const lostFor = 30 * time.Second
 
-// lostLately says that a node was lost not long ago.
+// lostLately reports whether a node was lost not long ago.
 func (p *hosts) lostLately() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.lost.IsZero() && p.now().Sub(p.lost) < lostFor
 }
 
-// HostDown is called by the driver when a node went, and at each vain attempt to
-// connect with it.
+// HostDown is called by the driver when a node is lost, and at each failed attempt to
+// connect to it.
 func (p *hosts) HostDown(h *gocql.HostInfo) {
 	p.setDown(h, true)
 	p.HostSelectionPolicy.HostDown(h)
 }
 
-// HostUp is called by the driver when a node came.
+// HostUp is called by the driver when a node is up.
 func (p *hosts) HostUp(h *gocql.HostInfo) {
 	p.setDown(h, false)
 	p.HostSelectionPolicy.HostUp(h)

@@ -9,26 +9,26 @@ const (
 	// Configured is read_consistency or write_consistency.
 	Configured Level = iota
 
-	// Quorum is for what something lasting is decided by, and for what such decisions
-	// write: a quorum at least, whatever is configured, so that a reader sees
-	// whatever was written before. It is of the local data center where writes are.
+	// Quorum is for reads that lasting decisions depend on, and for what such decisions
+	// write: at least a quorum, whatever is configured, so that a reader sees everything
+	// written before. It is a quorum of the local data center if writes are local.
 	Quorum
 
 	// Lasting is for reads of samples that a lasting result is made from: Quorum, or
 	// read_consistency if that takes more replicas.
 	Lasting
 
-	// SeesAll is for reads that have to see all that was written at
-	// write_consistency: a quorum where that is one, else all replicas.
+	// SeesAll is for reads that have to see everything that was written at
+	// write_consistency: a quorum if that is one, otherwise all replicas.
 	SeesAll
 
-	// Everywhere is Quorum for what is rare, and concerns processes of other data
+	// Everywhere is Quorum for rare operations that concern processes of other data
 	// centers: a quorum of each. Reads see what was written at Quorum in any of them, and
 	// what is written is seen at Quorum in each.
 	Everywhere
 
-	// Serial is for reads of rows that Swap writes: it sees each swap that has
-	// succeeded, of any data center, and ends one that was left half done.
+	// Serial is for reads of rows that Swap writes: it sees each swap that has succeeded,
+	// in any data center, and completes one that was left half done.
 	Serial
 )
 

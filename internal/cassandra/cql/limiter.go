@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// limiter bounds what is in flight, by number and by bytes. Waiters are served in
-// their order. How large the number is follows from the nodes, see pace.
+// limiter bounds the statements in flight, by number and by bytes. Waiters are served in
+// their order. The number follows from the limits of the nodes, see pace.
 type limiter struct {
 	now func() time.Time
 

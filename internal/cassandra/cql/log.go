@@ -7,9 +7,8 @@ import (
 	gocql "github.com/apache/cassandra-gocql-driver/v2"
 )
 
-// driverLog passes the driver's messages on, for debugging: it tells of each
-// lost connection and each try to get a new one. What matters of that is said
-// once, by the session.
+// driverLog passes the driver's messages on at debug level: the driver reports each lost
+// connection and each attempt to reconnect. The session logs once what matters of that.
 type driverLog struct{ log *slog.Logger }
 
 func (d driverLog) say(level, msg string, fields []gocql.LogField) {

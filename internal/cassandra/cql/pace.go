@@ -13,25 +13,25 @@ const (
 
 var kindNames = [kinds]string{"read", "write"}
 
-// pace finds how many statements of one kind a node bears at once.
+// pace finds how many concurrent statements of one kind a node can handle.
 //
-// A node that is given more than it can do does not do more, it only takes
-// longer: with 64 statements in flight and 100 done in a second each takes
-// 0.64 s. Cassandra does not say so until its own timeouts are over (2 s for a
-// write, 5 s for a read), and then the work was for nothing. So the limit follows
-// the time that statements take, second by second:
+// A node with more statements than that does not do more, each one only takes longer:
+// with 64 statements in flight and 100 done in a second, each takes 0.64 s. Cassandra
+// reports overload only when its own timeouts are over (2 s for a write, 5 s for a read),
+// and the work was in vain by then. So the limit follows the time that statements take,
+// second by second:
 //
-//   - more than one in a hundred took longer than the goal (the 99th percentile
-//     is above it): the limit becomes three quarters of what was in flight, but
-//     not less than an eighth of max: others may be the cause of the slowness, and
-//     who gives way to them without end is never served;
+//   - more than one in a hundred took longer than the goal (the 99th percentile is above
+//     it): the limit becomes three quarters of what was in flight, but not less than an
+//     eighth of max: other clients may cause the slowness, and a client that always gives
+//     way is never served;
 //   - a timeout, or the node says that it is overloaded: half of it, at most once
 //     a second;
-//   - none of these, and the limit was reached: it grows by a tenth, at least by
-//     one. A limit that was not reached says nothing about more.
+//   - none of these, and the limit was reached: it grows by a tenth, at least by one. A
+//     limit that was not reached is not raised.
 //
-// The limit stays between floor and max. One slow statement in a second is not
-// held against the node.
+// The limit stays between floor and max. A single slow statement in a second does not
+// count.
 type pace struct {
 	goal time.Duration
 	max  int
@@ -63,7 +63,7 @@ func newPace(most int, goal time.Duration, now time.Time) pace {
 // sent notes how many are in flight after one more was sent.
 func (p *pace) sent(inFlight int) { p.most = max(p.most, inFlight) }
 
-// full says that the node has as many as it bears.
+// full reports whether the node is at its limit.
 func (p *pace) full(inFlight int) bool { return inFlight >= int(p.limit) }
 
 // cause says why a limit was cut.
@@ -99,8 +99,8 @@ func (p *pace) answered(now time.Time, took time.Duration, inFlight int) (why ca
 	return why, p.limit != before
 }
 
-// timedOut learns that a statement was not answered in time, or that the node
-// does not want more.
+// timedOut records that a statement was not answered in time, or that the node reports
+// overload.
 func (p *pace) timedOut(now time.Time, inFlight int) (why cause, changed bool) {
 	if now.Sub(p.cut) < paceWindow {
 		return uncut, false

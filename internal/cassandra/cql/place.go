@@ -8,7 +8,7 @@ import (
 	gocql "github.com/apache/cassandra-gocql-driver/v2"
 )
 
-// JoinedBytes is what the entries of a batch of several partitions may hold by
+// JoinedBytes is the most that the entries of a batch of several partitions may hold, by
 // DataBytes. A node counts about the same, and by default warns from 5 KiB on.
 const JoinedBytes = 4 << 10
 
@@ -16,7 +16,7 @@ const JoinedBytes = 4 << 10
 // TTL and times of deletion.
 const rowBytes = 24
 
-// DataBytes is about what a node counts for an entry in the size of a batch.
+// DataBytes approximates what a node counts for an entry in the size of a batch.
 func (e Entry) DataBytes() int { return rowBytes + sizeOf(e.Args[e.Statement.KeyArgs:]) }
 
 // Place names the nodes of this data center that hold the entry's partition: the
@@ -48,7 +48,7 @@ func (p *hosts) place(of routed) string {
 	return strings.Join(ids, " ")
 }
 
-// routed is to the driver a statement about one partition.
+// routed tells the driver that a statement is about one partition.
 type routed struct {
 	keyspace string
 	key      []byte

@@ -129,8 +129,8 @@ func (r *Rows) fetch(state []byte) fetched {
 	return fetched{iter: iter}
 }
 
-// A firstPage is the page of the first of several attempts that has one. Pages of others,
-// from the same place on, are dropped.
+// A firstPage is the page of whichever of several attempts has one first. The others'
+// pages, which begin at the same place, are dropped.
 type firstPage struct {
 	mu   sync.Mutex
 	iter *gocql.Iter

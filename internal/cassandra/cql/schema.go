@@ -15,7 +15,7 @@ import (
 	"varve/internal/work"
 )
 
-// schemaAgreement is how long all nodes may take to agree about a change.
+// schemaAgreement is how long all nodes may take to agree on a change.
 var schemaAgreement = 20 * time.Second
 
 // Column is a column of a table.
@@ -143,12 +143,12 @@ func (s *Session) Nodes(ctx context.Context) ([]Node, error) {
 	return nodes, nil
 }
 
-// Change executes a statement that changes the schema and waits until all nodes
-// agree. All sessions that see the same nodes send their changes to the same
-// one, which does them one after the other: two nodes of Cassandra that make the
-// same table at once make two. Nor may a node make a table that it has not
-// heard of yet, so all have to agree before as well: what was written into the
-// table's first form would be lost.
+// Change executes a statement that changes the schema and waits until all nodes agree.
+// All sessions that see the same nodes send their changes to the same one, which does
+// them one after the other: if two nodes of Cassandra create the same table at once,
+// there are two. Nor may a node create a table that exists but that it has not heard of
+// yet: what was written into the first one would be lost. So all nodes have to agree
+// before the change too.
 func (s *Session) Change(ctx context.Context, st *Statement) error {
 	return s.do(ctx, st, writes, len(st.Text), max(s.config.ScanTimeout, schemaAgreement+5*time.Second), func(ctx context.Context, d *gocql.Session) error {
 		attemptOf(ctx).pin()
@@ -198,11 +198,11 @@ func agree(ctx context.Context, d *gocql.Session) error {
 	}
 }
 
-// agreeThemselves waits like agree, but asks every node for its own schema: one
-// that has just started holds of the others what it knew before it ended. More
-// than half of the ring's nodes have to be there: else a table that was made while
-// one node was alone would be made again by those that come later, and replace it
-// with all that was written into it.
+// agreeThemselves waits like agree, but asks every node for its own schema: a node that
+// has just started reports for the others what it knew before it stopped. More than half
+// of the ring's nodes have to be up. Otherwise, nodes that start later could create a
+// table again that was created while one node was alone, which would replace it and
+// everything written into it.
 func agreeThemselves(ctx context.Context, d *gocql.Session) error {
 	for end := time.Now().Add(schemaAgreement); ; {
 		versions := make(map[string]bool)
@@ -226,8 +226,8 @@ func agreeThemselves(ctx context.Context, d *gocql.Session) error {
 	}
 }
 
-// ownSchema asks a node for its schema. That of one which does not answer is like
-// no other.
+// ownSchema asks a node for its schema. A node that does not answer counts as having a
+// schema of its own.
 func ownSchema(ctx context.Context, d *gocql.Session, h *gocql.HostInfo) string {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -267,7 +267,7 @@ func schemas(ctx context.Context, d *gocql.Session) (map[string]bool, error) {
 	return versions, rows.Close()
 }
 
-// A disagreement means that the nodes did not agree about the schema in time.
+// A disagreement means that the nodes did not agree on the schema in time.
 type disagreement struct{ text string }
 
 func (d *disagreement) Error() string { return d.text }
@@ -277,8 +277,8 @@ func disagree(versions map[string]bool) error {
 		schemaAgreement, len(versions), strings.Join(slices.Sorted(maps.Keys(versions)), ", "))}
 }
 
-// CreateKeyspace makes the keyspace unless it is there; replication is a map in
-// CQL. It waits until the session uses it.
+// CreateKeyspace creates the keyspace unless it exists; replication is a map in CQL. It
+// waits until the session uses it.
 func (s *Session) CreateKeyspace(ctx context.Context, replication string) error {
 	st := &Statement{Name: "create_keyspace", Text: fmt.Sprintf(`CREATE KEYSPACE IF NOT EXISTS %q WITH replication = %s`, s.config.Keyspace, replication)}
 	if err := s.Change(ctx, st); err != nil {

@@ -223,12 +223,12 @@ func (s *Session) run() {
 	}
 }
 
-// connect opens a session of the driver, with the keyspace if it is there. It
-// takes the place of the one before.
+// connect opens a session of the driver, with the keyspace if it exists. It replaces the
+// previous session.
 func (s *Session) connect() error {
 	c, err := s.dial(true)
 	if err != nil {
-		// A keyspace that is missing shows in no certain way: look for it.
+		// A missing keyspace has no reliable symptom: look for it.
 		bare, bareErr := s.dial(false)
 		if bareErr != nil {
 			return cmp.Or(s.wrongDatacenter(), bareErr)
@@ -533,7 +533,7 @@ func (s *Session) answered() {
 	s.log.Info("cassandra: connected", "version", state.Version, "keyspace", s.config.Keyspace, "keyspace_exists", state.Keyspace)
 }
 
-// away says that no node answers.
+// away records that no node answers.
 func (s *Session) away(why string) { s.awaySince(why, s.now()) }
 
 func (s *Session) awaySince(why string, since time.Time) {
@@ -565,15 +565,15 @@ func (s *Session) silence(h *hosts) {
 	}
 }
 
-// An outage is why a statement is not tried, or not longer.
+// An outage is why a statement is not tried, or no longer tried.
 type outage struct{ State }
 
 func (o *outage) Error() string {
 	return fmt.Sprintf("no node has answered since %s: %s", o.Since.UTC().Format(time.RFC3339), o.Reason)
 }
 
-// outage returns the present one if it is longer than statements that read wait
-// for its end.
+// outage returns the present outage once it has lasted longer than reads wait for its
+// end.
 func (s *Session) outage() error {
 	if state := s.State(); !state.Connected && s.now().Sub(state.Since) >= s.config.OutageGrace {
 		return &outage{state}
@@ -581,8 +581,8 @@ func (s *Session) outage() error {
 	return nil
 }
 
-// probe asks the nodes that have not said anything for a time whether they live.
-// Statements that wait at a node may just be slow.
+// probe asks the nodes that have been silent for a time whether they live. Statements
+// that wait for a node may just be slow.
 func (s *Session) probe(c *connection, quiet time.Duration) {
 	for _, h := range c.driver.GetHosts() {
 		id := h.HostID()
@@ -604,7 +604,7 @@ func (s *Session) probe(c *connection, quiet time.Duration) {
 	}
 }
 
-// tellLocked wakes those who wait for a change. s.mu must be held.
+// tellLocked wakes goroutines that wait for a change. s.mu must be held.
 func (s *Session) tellLocked() {
 	close(s.mu.changed)
 	s.mu.changed = make(chan struct{})

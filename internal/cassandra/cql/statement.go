@@ -28,7 +28,7 @@ type Statement struct {
 	Scan     bool // reads more than one partition: has scan_timeout
 	Level    Level
 	Prefetch bool // fetch a page while the one before is being read
-	Prompt   bool // a write that fails in an outage as reads do: somebody waits for it, and tries again
+	Prompt   bool // a write that fails in an outage as reads do, because its caller waits and retries
 	KeyArgs  int  // so many arguments, the first, are the partition key, in its order: see Place
 }
 
@@ -62,11 +62,11 @@ func (st *Statement) table() string {
 // qualified is the text with the keyspace before the table's name, unless one is
 // there.
 //
-// Without it a connection's keyspace would count. While Cassandra nodes come up
-// after others, and do not know yet which versions these have, they give a text
-// without keyspace one id for all keyspaces (CASSANDRA-15252 is about this). The
-// table is then that of the keyspace that prepared the text first: the samples of
-// one keyspace would be written to, and looked for in, another one of the cluster.
+// Without it a connection's keyspace would count. A Cassandra node that starts after
+// others, and does not know their versions yet, gives a text without keyspace the same id
+// for all keyspaces (CASSANDRA-15252 is about this). The table is then that of the
+// keyspace that prepared the text first: the samples of one keyspace would be written to,
+// and read from, another one of the cluster.
 func (st *Statement) qualified(keyspace string) string {
 	at := tableAt.FindStringSubmatchIndex(st.Text)
 	if at == nil || strings.HasPrefix(st.Text[at[3]:], ".") {
@@ -215,7 +215,7 @@ func (s *Session) doAs(ctx context.Context, st *Statement, k kind, size int, tim
 		s.note(c, err)
 		again, longest := c.retryable() && n < s.config.Attempts, maxPause
 		if !a.patient && (c == classNoHost || c == classTransport) {
-			// An outage that has begun lately is told as one, once its grace is over.
+			// A recent outage is reported as one, once its grace is over.
 			again, longest = again || s.now().Sub(began) < s.config.OutageGrace || !s.State().Connected, maxGracePause
 			if away := s.outage(); away != nil {
 				again, err, c = false, away, classNoHost
@@ -228,9 +228,9 @@ func (s *Session) doAs(ctx context.Context, st *Statement, k kind, size int, tim
 	}
 }
 
-// hastyAttempts are how many of a read's attempts are given up after stall_after
-// while a node was lost lately: the node that was asked may be waiting for it, and
-// does so for up to 5 s, until it has learned to ask others.
+// hastyAttempts is how many attempts of a read are given up after stall_after if a node
+// was lost lately: the coordinator may be waiting for that node, for up to 5 s, until it
+// has learned to ask others.
 const hastyAttempts = 2
 
 // try runs f once, when there is room.
@@ -367,7 +367,7 @@ func (s *Session) hopeless(c *connection, a *attempt, waited, timeout time.Durat
 	return nil
 }
 
-// isGivenUp says that an attempt ended since attempt gave it up.
+// isGivenUp reports whether an attempt ended because attempt gave it up.
 func isGivenUp(cause error) bool {
 	var away *outage
 	return errors.Is(cause, errAttemptTimeout) || errors.Is(cause, errStalled) || errors.Is(cause, errWaits) || errors.As(cause, &away)
@@ -397,8 +397,8 @@ func (s *Session) Decide(ctx context.Context, st *Statement, column, mine string
 // among the sessions of all data centers. If it does not hold, there has the columns
 // of the condition as they are, by name; it is empty if there is no such row.
 //
-// A statement may be applied although an attempt failed, and its next attempt then
-// finds its own doing. The caller recognises that by what it writes.
+// A statement may be applied although an attempt failed; its next attempt then finds its
+// own write. The caller recognises that by the values that it writes.
 func (s *Session) Swap(ctx context.Context, st *Statement, args ...any) (applied bool, there map[string]any, err error) {
 	return s.transact(ctx, st, gocql.Quorum, gocql.Serial, args)
 }
