@@ -39,13 +39,13 @@ type API struct {
 	log     *slog.Logger
 }
 
-// A Store is what requests change, beside what queries read and the events.
+// A Store has what requests change, in addition to what queries read and to the events.
 type Store interface {
 	store.Deleter
 	store.KeyValues
 }
 
-// New returns an API. The book on the shelf says on which step series are read. The engine
+// New returns an API. The book on the shelf says at which step series are read. The engine
 // of timelines was opened with event.Own.
 func New(queries *query.Engine, s Store, timelines *timeline.Engine, config Config, shelf *retention.Shelf, now func() time.Time, log *slog.Logger) *API {
 	return &API{queries: queries, store: s, shelf: shelf, config: config, now: now, log: log,
@@ -91,8 +91,8 @@ func (a *API) Routes() []httpapi.Route {
 	return routes
 }
 
-// findOrScrape answers /metrics: it finds paths, and sends what asks for none, as
-// Prometheus does, to the server's own metrics.
+// findOrScrape answers /metrics: it finds paths, and passes requests without a query,
+// such as Prometheus's, to the server's own metrics.
 func (a *API) findOrScrape(w http.ResponseWriter, r *http.Request, form url.Values) {
 	if r.Method == http.MethodGet && len(form) == 0 {
 		http.Redirect(w, r, "/internal/metrics", http.StatusTemporaryRedirect)
@@ -134,7 +134,7 @@ func (a *API) render(w http.ResponseWriter, r *http.Request, form url.Values) {
 	})
 }
 
-// A sentError is one that came when the answer had begun.
+// A sentError is an error that occurred after the answer had begun.
 type sentError struct{ error }
 
 func sent(err error) error {
@@ -169,8 +169,8 @@ func (a *API) within(w http.ResponseWriter, r *http.Request, text string, f func
 	}
 }
 
-// fail answers an error, unless the answer has begun: then the connection is cut, so
-// that nobody takes what came for the whole.
+// fail answers an error. If the answer has begun already, it closes the connection, so
+// that the client does not take the part for the whole.
 func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	begun := (*sentError)(nil)
 	fault := (*function.ParamError)(nil)

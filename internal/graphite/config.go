@@ -20,7 +20,7 @@ type Config struct {
 	MaxEventSize units.Bytes `tune:"max_event_size"` // longest JSON text of an event that is added
 	MaxEvents    int         `tune:"max_events"`     // that one request lists
 	// MaxEventsPerDay bounds the events of a day (UTC), which are read together. Servers that
-	// share a Cassandra cluster may exceed it together.
+	// share a Cassandra cluster may together exceed it.
 	MaxEventsPerDay int `tune:"max_events_per_day"`
 }
 

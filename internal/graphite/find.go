@@ -71,8 +71,8 @@ func lastOf(form url.Values, name string) string {
 	return values[len(values)-1]
 }
 
-// checkTimes refuses times that are none. What is found does not depend on them; -1 is
-// none.
+// checkTimes refuses texts that are not times. What is found does not depend on the
+// times; -1 means none.
 func checkTimes(form url.Values, now time.Time) error {
 	zone := zoneOf(form)
 	for _, name := range []string{"now", "from", "until"} {
@@ -159,7 +159,8 @@ func (a *API) findAll(s *query.Session, glob string, leavesOnly bool) ([]*entry,
 	return found, err
 }
 
-// completed makes the query of a completer one that finds what begins with it.
+// completed turns the query of a completer into one that finds everything that begins
+// with it.
 func completed(f finding) string {
 	text := strings.ReplaceAll(f.query, "..", "*.")
 	if !strings.HasSuffix(text, "*") {

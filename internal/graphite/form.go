@@ -31,7 +31,7 @@ func formOf(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	return form, err
 }
 
-// bodyOf returns the parameters of a body. One that is no form has none.
+// bodyOf returns the parameters of a body. A body that is not a form has none.
 func bodyOf(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))

@@ -51,8 +51,8 @@ func (l *readers) take() *reader {
 	return &reader{session: l.session, lease: l.lease, samples: l.session.GridFold(l.lease)}
 }
 
-// keptBuckets is for how many buckets a reader keeps room between two series: 256 KiB, which are
-// not charged.
+// keptBuckets is the number of buckets for which a reader keeps room between two series: 256
+// KiB, which are not charged.
 const keptBuckets = 1 << 12
 
 func (l *readers) give(r *reader) {
@@ -181,7 +181,7 @@ func (r *reader) window(g *grid, one *read, at, n int64, buckets *store.Buckets)
 	return nil
 }
 
-// mix makes ready for buckets that are worked on one by one.
+// mix prepares for buckets that are processed one by one.
 func (r *reader) mix(buckets *store.Buckets) error {
 	n := buckets.Len()
 	if more := n - cap(r.mixed); more > 0 {
@@ -197,7 +197,7 @@ func (r *reader) mix(buckets *store.Buckets) error {
 	return nil
 }
 
-// blank returns n points that are none.
+// blank returns n points without a value.
 func (r *reader) blank(n int) ([]float64, error) {
 	if more := n - cap(r.values); more > 0 {
 		if err := r.lease.Take(int64(more) * 8); err != nil {

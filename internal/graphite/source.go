@@ -77,7 +77,7 @@ func (s *source) Events(ctx context.Context, tags []string, from, until int64) (
 	return times, err
 }
 
-// A read is a series that is fetched.
+// A read is a series to be fetched.
 type read struct {
 	number  query.Number
 	name    string

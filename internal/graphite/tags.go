@@ -21,8 +21,8 @@ import (
 	"varve/internal/store"
 )
 
-// The tag database of Graphite is the index here: what has samples is in it, and
-// nothing need be entered. Series without tags are not in it.
+// The index of the store replaces Graphite's tag database: every series with tags and
+// samples is in it, and nothing has to be entered. Series without tags are not in it.
 
 // tagRoutes lists the routes below /tags.
 func (a *API) tagRoutes(prefix string, both func(path string, h formHandler)) []httpapi.Route {
@@ -303,8 +303,8 @@ func parsed(path string) (model.Series, string, *ingest.Fault) {
 	return s, retention.PathOf(s.Metric, s.Tags), nil
 }
 
-// tagSeries answers the canonical name of a series. Carbon sends what it has met; here
-// a series is there once it has a sample.
+// tagSeries answers the canonical name of a series. Carbon sends the series that it has
+// received; here a series exists once it has a sample.
 func tagSeries(w http.ResponseWriter, _ *http.Request, form url.Values) {
 	if names := canonical(w, form["path"]); names != nil {
 		answer(w, form, names[len(names)-1])
@@ -334,7 +334,7 @@ func canonical(w http.ResponseWriter, paths []string) (names []string) {
 	return names
 }
 
-// delSeries deletes series with all their samples, as far as they are numbers.
+// delSeries deletes series with all their samples, if the samples are numbers.
 func (a *API) delSeries(w http.ResponseWriter, r *http.Request, form url.Values) {
 	paths := named(form, "path")
 	if len(paths) == 0 {

@@ -85,8 +85,8 @@ func (t thin) points(points []thinPoint, values []float64, buckets []store.Bucke
 }
 
 // percentiles fills in the points of the stage that was asked for, each from all samples
-// that there were, since percentiles of percentiles are none. values and buckets are as
-// for points.
+// that there were, because a percentile of percentiles is not a percentile. values and
+// buckets are as for points.
 func (t thin) percentiles(points, values []float64, buckets []store.Bucket, nowMS int64) {
 	step := t.step(t.stage)
 	ratio := len(values) / len(points)
@@ -110,9 +110,9 @@ func (t thin) percentiles(points, values []float64, buckets []store.Bucket, nowM
 }
 
 // bySamples reports whether the value of a point is made of all its samples, and of finer
-// points only whether there is one. The average of averages is Whisper's, and is that of
-// samples that stay; once samples are thinned out, only their sums and counts are left
-// of them, so that it could not stay what it was. thinned says that some of them are.
+// points only whether there is one. Whisper computes averages of averages, and so does
+// Varve for samples that stay. Once samples are thinned out, only their sums and counts
+// are left, and an average of averages would change. thinned says that some of them are.
 func (t thin) bySamples(thinned bool) bool {
 	switch {
 	case t.stage == 0:

@@ -153,8 +153,7 @@ func (t *tree) add(path string, branch bool) error {
 	return nil
 }
 
-// plainLooks is how many metrics below a branch are looked at to see whether one has a
-// series without tags.
+// plainLooks is how many metrics below a branch are checked for a series without tags.
 const plainLooks = 100
 
 // hasPlain reports whether one of the first metrics with a prefix has a series without
@@ -170,8 +169,8 @@ func (t *tree) hasPlain(prefix string) (bool, error) {
 	return false, err
 }
 
-// isPlain reports whether a metric has a series without tags. One with more series than
-// a query may have counts as one of tags.
+// isPlain reports whether a metric has a series without tags. A metric with more series
+// than a query may have counts as one with tags only.
 func (t *tree) isPlain(metric string) (bool, error) {
 	if known, ok := t.plain[metric]; ok {
 		return known, nil

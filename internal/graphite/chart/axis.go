@@ -14,7 +14,7 @@ type scale struct {
 	used        bool    // by a series
 }
 
-// huge bounds what is drawn, so that differences stay finite.
+// huge bounds the values that are drawn, so that differences stay finite.
 const huge = 1e300
 
 // note widens the range to a value.
@@ -196,7 +196,8 @@ func fromClock(local int64, zone *time.Location) time.Time {
 	return time.Date(u.Year(), u.Month(), u.Day(), u.Hour(), u.Minute(), u.Second(), 0, zone)
 }
 
-// after returns the mark behind another one. It is later, also when the clock is put back.
+// after returns the mark that follows another one. It is later even when the clock is put
+// back.
 func (t tick) after(at time.Time, zone *time.Location) time.Time {
 	if t.months > 0 {
 		return at.AddDate(0, int(t.months), 0)

@@ -16,7 +16,7 @@ import (
 // A point is a place in the picture, in pixels from the upper left corner.
 type point struct{ x, y float64 }
 
-// A canvas is what is drawn on.
+// A canvas is a surface to draw on.
 type canvas interface {
 	// rect fills a rectangle.
 	rect(x, y, width, height float64, c color.NRGBA)
@@ -86,8 +86,8 @@ func widthOf(face font.Face, s string) float64 {
 	return float64(font.MeasureString(face, s)) / 64
 }
 
-// clipped returns a line that leaves the range of y nowhere: it runs along its ends in
-// place of what is beyond.
+// clipped returns a line that stays within the range of y: it runs along the ends of the
+// range where the original lies beyond them.
 func clipped(points []point, low, high float64) []point {
 	out := make([]point, 0, len(points))
 	for i, p := range points {

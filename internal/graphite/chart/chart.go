@@ -47,7 +47,7 @@ func New(o Options, series []*function.Series, from, until time.Time) (*Chart, e
 	return c, nil
 }
 
-// Bytes is about the memory that a picture takes: for the pixels, and for the points of
+// Bytes estimates the memory that a picture takes: for the pixels, and for the points of
 // each series with their sums.
 func (o Options) Bytes(series []*function.Series) int64 {
 	n := 12 * int64(o.Width) * int64(o.Height)

@@ -21,7 +21,7 @@ type curve struct {
 	width, dash float64
 }
 
-// read merges the series to what has room, and stacks them.
+// read merges the series to as many points as have room, and stacks them.
 func (c *Chart) read() error {
 	stacks := map[string]map[int64]float64{}
 	index := 0
@@ -51,7 +51,7 @@ func (c *Chart) perPoint(s *function.Series) int {
 	return before * max(1, (rows+c.columns-1)/c.columns)
 }
 
-// take honours what functions have said.
+// take applies the options that functions have set.
 func (k *curve) take(o function.Options) {
 	if o.Alpha != nil && *o.Alpha == *o.Alpha {
 		k.colour = faded(k.colour, *o.Alpha)
@@ -86,8 +86,8 @@ func (c *Chart) fill(k *curve, s *function.Series, i int, stacks map[string]map[
 	}
 }
 
-// stack puts a curve on those that are on the stack already. Points of a stack belong
-// together that have the same time.
+// stack puts a curve on those that are on the stack already. Points with the same time
+// belong together.
 func (k *curve) stack(stacks map[string]map[int64]float64, name string, add bool) {
 	sums := stacks[name]
 	if sums == nil {

@@ -12,7 +12,8 @@ type legend struct {
 	cell    float64 // width of a column
 }
 
-// usualKeys is up to how many series a picture has a legend unless hideLegend says so.
+// usualKeys is the most series with which a picture has a legend, unless hideLegend
+// decides.
 const usualKeys = 10
 
 // chooseKeys decides which series are in the legend.

@@ -57,7 +57,8 @@ func (s *svgCanvas) points(points []point) {
 	}
 }
 
-// fault is why no more is drawn. What cannot be written stays an error of the writer.
+// fault is why no more is drawn. An error of the writer is kept and returned from then
+// on.
 func (s *svgCanvas) fault() error {
 	if err := s.ctx.Err(); err != nil {
 		return err

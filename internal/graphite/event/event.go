@@ -12,8 +12,8 @@
 //	service   service key   key      text
 //	_Events   tags          deploy
 //
-// They are there for searches, which ignore tags that no event has ever had. A tag is
-// entered before the first event that has it.
+// They exist for searches, which ignore tags that no event has ever had. A tag is entered
+// before the first event that has it.
 package event
 
 import (

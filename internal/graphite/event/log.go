@@ -18,7 +18,7 @@ import (
 const Timeline = "_graphite.events"
 
 // Own is the timeline with its layout, as engines want it in timeline.Options. A bucket of
-// a day holds what Log lets in at one partition.
+// a day can hold all events that Log admits in one partition.
 func Own() map[string]timeline.Layout {
 	return map[string]timeline.Layout{Timeline: {
 		From: timeline.Beginning, Size: secondsPerDay * second, Factor: 1, Mode: timeline.Materialised, Placement: timeline.Hash,
@@ -47,7 +47,7 @@ type Log struct {
 	settledAfter time.Duration // the constant, but in tests
 }
 
-// Bounds on what a Log remembers. It forgets all beyond them and reads it again.
+// Bounds on what a Log caches. Beyond them it drops everything and reads it again.
 const (
 	maxDaysKnown = 100
 	maxTagsKnown = 10_000
@@ -57,8 +57,8 @@ const (
 const PerDayLimit = "events of a day"
 
 // NewLog returns the events of a store, whose engine of timelines was opened with Own.
-// perDay bounds those of one day; with several processes over one store, it bounds what
-// each knows of.
+// perDay bounds those of one day; with several processes over one store, it bounds the
+// events that each process knows of.
 func NewLog(timelines *timeline.Engine, values store.KeyValues, perDay int, log *slog.Logger) *Log {
 	return &Log{timelines: timelines, values: values, perDay: perDay, log: log,
 		settledAfter: settledAfter,
@@ -148,9 +148,9 @@ func (l *Log) enter(ctx context.Context, tags []string) error {
 // putTries is how often an event is put when other servers take its number.
 const putTries = 12
 
-// put gives an event the next number of its second. Two servers may choose the same: of two
-// that put an event and then look, one at least sees both. It takes its event back and puts
-// it again with a later number.
+// put gives an event the next number of its second. Two servers may choose the same number.
+// Both put their event and then look, so at least one sees both events. It removes its own
+// event and puts it again with a later number.
 func (l *Log) put(ctx context.Context, when int64, data []byte) error {
 	next := int64(0)
 	for try := range putTries {

@@ -23,8 +23,8 @@ import (
 //
 // with the second, the number within it, a mark of the process, and the tags in the key.
 // They are moved to the timeline before the first request is answered. A day without events
-// stays entered for settledAfter, since another server that is still of an older version may
-// add to it without entering it again. Once no day is entered, a look is one read.
+// stays entered for settledAfter, because another server of an older version may add events
+// without entering the day again. Once no day is entered, a look is one read.
 const daysKey = "days"
 
 // lookAgain is how long after a look for such events another one is taken. It finds
@@ -110,7 +110,7 @@ func (l *Log) keys(ctx context.Context, serviceKey string) (all []string, err er
 	return all, nil
 }
 
-// moveSome puts events of a day into the timeline and then removes their keys. Done again
+// moveSome puts events of a day into the timeline and then removes their keys. Repeated
 // after a crash in between, it puts the same events. One that cannot be moved stays where
 // it is.
 func (l *Log) moveSome(ctx context.Context, day string, keys []string) error {

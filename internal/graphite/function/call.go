@@ -13,10 +13,10 @@ import (
 	"varve/internal/graphite/timespec"
 )
 
-// A call is one evaluation of a function. Its accessors return an argument in
-// the type that the function needs. If it has another one they return a zero and
-// set err, with which the call ends whatever the function returns. The function
-// looks at err itself before it fetches, and where a zero would mislead it.
+// A call is one evaluation of a function. Its accessors return an argument in the type
+// that the function needs. If it has another type, they return a zero and set err, with
+// which the call ends whatever the function returns. The function looks at err itself
+// before it fetches, and where a zero would mislead it.
 type call struct {
 	*scope
 	expr *target.Call
@@ -125,9 +125,9 @@ func (c *call) argument(sc *scope) ([]*Series, error) {
 	return nil, badParam("the list of series is missing")
 }
 
-// bind checks arguments and brings them to the types of the parameters. If one
-// does not fit, Graphite logs that and goes on with all of them as they are:
-// the functions find out by themselves which ones they cannot work with.
+// bind checks arguments and brings them to the types of the parameters. If one does not
+// fit, Graphite logs that and continues with all arguments unchanged: each function finds
+// out which ones it cannot work with.
 func (c *call) bind(args []any, named map[string]any) error {
 	params := c.function.Params
 	multiple := len(params) > 0 && params[len(params)-1].Multiple
@@ -173,8 +173,8 @@ func (c *call) bind(args []any, named map[string]any) error {
 	return nil
 }
 
-// refuseSeries notes series that stand where a text belongs. Graphite puts the
-// representation of its objects into names then, which helps nobody.
+// refuseSeries refuses series where a text belongs. Graphite would put the Python
+// representation of its objects into names, which helps nobody.
 func (c *call) refuseSeries() {
 	for i, p := range c.function.Params {
 		if !p.Type.isText() {
@@ -201,7 +201,7 @@ func (t Type) isText() bool {
 	return false
 }
 
-// lenient are functions whose required parameters have a default all the same.
+// lenient lists functions whose required parameters have a default nevertheless.
 var lenient = map[string]bool{"highest": true, "lowest": true}
 
 // parameter finds a parameter by name. alignDST is how timeShift's source
@@ -351,7 +351,7 @@ func (c *call) fail(i int, what string) {
 	c.invalid(i, what)
 }
 
-// invalid notes an argument that has the right type and no meaning.
+// invalid reports an argument that has the right type but no meaning.
 func (c *call) invalid(i int, what string) {
 	if c.err == nil {
 		c.err = badParam("the parameter %q must be %s", c.function.Params[i].Name, what)
@@ -462,7 +462,7 @@ func (c *call) date(i int) time.Time {
 	return t
 }
 
-// duration is interval for intervals that must be longer than nothing.
+// duration is interval for intervals that must be longer than zero.
 func (c *call) duration(i int, without string) (text string, seconds int64) {
 	text, seconds = c.interval(i, without)
 	if seconds <= 0 && c.err == nil {

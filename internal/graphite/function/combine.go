@@ -52,8 +52,8 @@ type frame struct {
 	rows             int
 }
 
-// normalize consolidates series to their common step. What is common is the
-// index, not the time: the first rows belong together.
+// normalize consolidates series to their common step. Rows are matched by index, not by
+// time: the first rows belong together.
 func (c *call) normalize(lists ...[]*Series) (*frame, error) {
 	f := &frame{list: slices.Concat(lists...), step: 1}
 	if len(f.list) == 0 {

@@ -455,7 +455,7 @@ func (sc *scope) fetch(q Query, shared bool) ([]*Series, error) {
 	return out, nil
 }
 
-// errUnfinished is what others learn of a fetch that panicked.
+// errUnfinished is the error that other goroutines get from a fetch that panicked.
 var errUnfinished = errors.New("the series could not be fetched: the store failed")
 
 // load fetches queries that were not fetched for this range, each once: targets that
@@ -493,7 +493,7 @@ func (sc *scope) load(queries []Query) error {
 	return nil
 }
 
-// fill fetches what is missing. A failure ends the request, so it stays.
+// fill fetches what is missing. A failure ends the request, so it is kept.
 func (sc *scope) fill(missing []Query, founds map[string]*found, r Range) (err error) {
 	if len(missing) == 0 {
 		return nil

@@ -57,7 +57,7 @@ func init() {
 	define(group, "useSeriesAbove(seriesList, value:float, search:string, replace:string)", "Makes paths of the names of series that exceed a value, and shows the series found there.", useSeriesAbove)
 }
 
-// remove makes values null that are to go.
+// remove makes the values to be removed null.
 func (s *Series) remove(goes func(float64) bool) {
 	for i, v := range s.Values {
 		if goes(v) {

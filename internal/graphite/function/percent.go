@@ -80,7 +80,7 @@ func (c *call) percentOfSeries(list, total []*Series) (any, error) {
 			return c.percentOf(list, rows, total[0].Name)
 		}
 	}
-	// As many series: those are compared that have the same place by name.
+	// The same number of series: they are paired in the order of their names.
 	list, total = byName(list), byName(total)
 	out := make([]*Series, 0, len(list))
 	for i, s := range list {

@@ -22,8 +22,8 @@ func init() {
 	define(group, "sortByTotal(seriesList)", "Sorts series by their sum, in descending order.", func(c *call) (any, error) { return sortBy(c.list(0), numeric.Sum, true), c.err })
 }
 
-// sortBy returns series in the order of a value. Null is the least one; equal
-// series keep their order.
+// sortBy returns series in the order of a value. Null is the smallest value; equal series
+// keep their order.
 func sortBy(list []*Series, value numeric.Aggregation, descending bool) []*Series {
 	if value == nil {
 		return nil // the caller returns the error

@@ -120,8 +120,8 @@ func (c *Case) Form() url.Values {
 	return form
 }
 
-// Fault says how an answer differs from the recorded one, "" if it does not. Each
-// status from 400 on is as good as another.
+// Fault says how an answer differs from the recorded one, "" if it does not. All statuses
+// from 400 on count as the same.
 func (c *Case) Fault(status int, contentType string, body []byte) string {
 	failed := status >= 400
 	switch {

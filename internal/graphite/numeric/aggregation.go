@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// An Aggregation makes one value of many. Nulls do not count, unless it says
-// so; of no value at all it makes null, but count makes 0.
+// An Aggregation reduces many values to one. Nulls do not count, unless its comment says
+// so. The aggregation of no values is null, except that count is 0.
 type Aggregation func([]float64) float64
 
 var aggregations = map[string]Aggregation{

@@ -1,6 +1,6 @@
 package numeric
 
-// Shift moves values by a number of steps; what comes in is null.
+// Shift moves values by a number of steps; vacated places become null.
 func Shift(out, values []float64, steps int64) {
 	for i := range out {
 		out[i] = Null

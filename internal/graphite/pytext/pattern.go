@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// A Pattern is a regular expression. Graphite's are those of Python; Go's have
-// no look-around and no back-references, in return for which no expression
-// takes longer than in proportion to the text.
+// A Pattern is a regular expression. Graphite's expressions are Python's. Go's have no
+// look-around and no back-references, but no expression takes longer than in proportion
+// to the text.
 type Pattern struct {
 	re    *regexp.Regexp
 	inner *regexp.Regexp // nil if it has no empty match behind another match

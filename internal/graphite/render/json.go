@@ -276,8 +276,8 @@ func writeDygraph(w *writer, series []*function.Series) error {
 	return nil
 }
 
-// ValidCallback reports whether a name may stand around an answer: it consists
-// of names joined by dots. Anything else could be a script of its own.
+// ValidCallback reports whether a name may be the function that an answer is wrapped in:
+// it consists of names joined by dots. Anything else could be a script of its own.
 func ValidCallback(name string) bool {
 	if name == "" || len(name) > 128 || !utf8.ValidString(name) {
 		return false

@@ -19,9 +19,9 @@ var nodeTypes = map[string]string{"pickle": "application/pickle", "msgpack": "ap
 // it.
 func NodesType(format string) string { return nodeTypes[format] }
 
-// WriteNodes writes nodes as graphite-web sends them to graphite-web. Leaves are said
-// to have points from 1970 to until, in seconds: the asking server chooses by that
-// among several.
+// WriteNodes writes nodes as graphite-web sends them to graphite-web. Leaves are reported
+// with points from 1970 to until, in seconds: the asking server uses that to choose among
+// several servers.
 func WriteNodes(w io.Writer, format string, nodes []Node, until int64) error {
 	out := &writer{Writer: bufio.NewWriterSize(w, 32<<10)}
 	switch format {

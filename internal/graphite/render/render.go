@@ -67,8 +67,8 @@ type writer struct {
 	scratch []byte
 }
 
-// failed returns the first error of w. Loops over points ask, so that nothing is worded for
-// a client that has left.
+// failed returns the first error of w. Loops over points check it, so that nothing is
+// formatted for a client that has left.
 func (w *writer) failed() error {
 	_, err := w.Write(nil)
 	return err
@@ -99,7 +99,7 @@ func Write(w io.Writer, o Options, series []*function.Series) error {
 	return out.Flush()
 }
 
-// check looks for what would end an answer after its beginning was written.
+// check finds faults that would end an answer after its beginning was written.
 func check(o Options, series []*function.Series) error {
 	rows, span := -1, spanOf(series)
 	for _, s := range series {

@@ -33,8 +33,8 @@ func (p *parser) exceed(format string, args ...any) {
 	}
 }
 
-// count notes one attempt more at a node and reports whether there may be one.
-// Attempts that fail count too, which bounds going back.
+// count adds an attempt at a node and reports whether it is allowed. Failed attempts
+// count too, which bounds backtracking.
 func (p *parser) count() bool {
 	p.nodes++
 	if p.nodes > MaxNodes {
@@ -58,7 +58,7 @@ func (p *parser) complete() bool {
 	return strings.IndexByte("),\"'", p.text[next]) >= 0
 }
 
-// skip returns the first place from at on that is no blank.
+// skip returns the first place from at on that is not a blank.
 func (p *parser) skip(at int) int {
 	for at < len(p.text) && strings.IndexByte(" \t\r\n", p.text[at]) >= 0 {
 		at++

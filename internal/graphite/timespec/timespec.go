@@ -24,7 +24,7 @@ const maxOffsetDays = 999_999_999
 
 const secondsPerDay = 24 * 60 * 60
 
-// An Error says which text is no time, and why.
+// An Error says which text is not a time, and why.
 type Error struct {
 	Text   string
 	Reason string

@@ -6,8 +6,8 @@ import (
 )
 
 // Zone returns the time zone of a name, whatever its case, as Graphite reads the
-// parameter tz: "europe/paris" is Europe/Paris. known is false for a name that stands
-// for none, and for "".
+// parameter tz: "europe/paris" is Europe/Paris. known is false for an unknown name, and
+// for "".
 func Zone(name string) (zone *time.Location, known bool) {
 	if name == "" || len(name) > maxText || strings.EqualFold(name, "local") {
 		return nil, false

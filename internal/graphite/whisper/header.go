@@ -11,7 +11,7 @@ import (
 	"varve/internal/retention"
 )
 
-// What a file is if it cannot be read. The errors of Open wrap one of them.
+// Reasons why a file cannot be read. The errors of Open wrap one of them.
 var (
 	ErrNotWhisper = errors.New("not a Whisper file")
 	ErrDamaged    = errors.New("damaged")
@@ -36,7 +36,7 @@ var methods = []retention.Method{
 	6: retention.AverageZero, 7: retention.AbsoluteMax, 8: retention.AbsoluteMin,
 }
 
-// A Header says what archives a file has, and how one is made of another.
+// A Header says which archives a file has, and how one is computed from another.
 type Header struct {
 	Method       retention.Method
 	XFilesFactor float64
@@ -64,7 +64,7 @@ func (h *Header) Stages() retention.Stages {
 	return stages
 }
 
-// A File is a Whisper file that is read.
+// A File is a Whisper file that is open for reading.
 type File struct {
 	Header
 	r io.ReaderAt

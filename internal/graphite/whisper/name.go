@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Suffix is that of the files.
+// Suffix is the suffix of the files.
 const Suffix = ".wsp"
 
 // tagged is the directory of the series with tags, and dot stands for a dot in their
@@ -56,7 +56,7 @@ func longName(file string) error {
 	return nil
 }
 
-// Hash is what the file of a series with tags is filed under.
+// Hash is the hash by which the file of a series with tags is named.
 func Hash(path string) string {
 	sum := sha256.Sum256([]byte(path))
 	return hex.EncodeToString(sum[:])

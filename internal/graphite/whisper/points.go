@@ -16,7 +16,7 @@ type Point struct {
 	Value float64
 }
 
-// Left counts points that are in a file and are no history.
+// Left counts points that are in a file but do not belong to the history.
 type Left struct {
 	Misplaced int64 // in a slot that is not that of their time: damage
 	NotFinite int64 // NaN or infinite
@@ -37,9 +37,9 @@ const pieceBytes = 4096 * pointBytes
 // there would be counted twice.
 //
 // A ring holds points from before its last turn in slots that were not written since.
-// They are not known: Whisper never answers them. The turn of an archive ends with its
-// newest point, not with now, so that a path that nobody writes any more keeps its finest
-// points.
+// They do not count as known, because Whisper never answers them. The turn of an archive
+// ends with its newest point, not with now, so a path that is no longer written keeps its
+// finest points.
 func (f *File) History(ctx context.Context, now int64, yield func(archive int, points []Point) error) (left Left, err error) {
 	rings := make([]ring, len(f.Archives))
 	edge := ring{oldest: math.MaxInt64} // of the finer archives the one that knows most
@@ -62,8 +62,8 @@ func (f *File) History(ctx context.Context, now int64, yield func(archive int, p
 	return left, nil
 }
 
-// before is the time at which the points of an archive end that are taken. edge is the
-// finer archive whose oldest point is behind them.
+// before is the time at which the points that are taken from an archive end. edge is the
+// finer archive whose oldest point follows them.
 func (f *File) before(edge ring, step int64) int64 {
 	if edge.oldest == math.MaxInt64 {
 		return edge.oldest

@@ -53,9 +53,10 @@ func (h *Header) bytes() []byte {
 	return b
 }
 
-// A Writer fills a file that is all zeros and Size bytes long. It makes the points of
-// the coarser archives of those of the finer ones, as Whisper does when it is given all
-// points in their order. Memory is bounded by the longest step, in finer ones.
+// A Writer fills a file that is all zeros and Size bytes long. It computes the points of
+// coarser archives from those of finer ones, as Whisper does when it is given all points
+// in their order. Memory is bounded by the longest step, counted in steps of the next
+// finer archive.
 type Writer struct {
 	header *Header
 	w      io.WriterAt
@@ -110,9 +111,9 @@ func (w *Writer) Add(p Point) error {
 	return w.add(0, p)
 }
 
-// Give says what the point of an archive is, instead of what finer points make of it. NaN
-// is none. The finer points of its time may come before or after it, but none of a later
-// time comes before.
+// Give sets the point of an archive, instead of the one computed from finer points. NaN
+// means no point. The finer points of its time may come before or after it, but none of a
+// later time comes before.
 func (w *Writer) Give(archive int, p Point) error {
 	if archive == 0 {
 		if p.Value != p.Value {
@@ -166,7 +167,7 @@ func (w *Writer) add(i int, p Point) error {
 	return nil
 }
 
-// complete makes a point of what is in the bucket of an archive.
+// complete makes a point from the bucket of an archive.
 func (w *Writer) complete(i int) error {
 	l := &w.levels[i]
 	l.filled = false
