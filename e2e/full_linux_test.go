@@ -76,7 +76,7 @@ func (b ballast) remove() {
 
 // TestFullDisk fills the disk under load, once up to the reserve and once to the
 // last byte. Writers are refused, or held back, and told so; queries go on; when
-// there is space again, writes are taken within seconds, without a restart if
+// there is space again; writes are accepted within seconds, without a restart if
 // the reserve was not used up. Nothing acknowledged is lost.
 func TestFullDisk(t *testing.T) {
 	process.SkipShort(t)

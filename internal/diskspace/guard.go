@@ -104,11 +104,11 @@ func (g *Guard) Look(resume func() error) (resumed bool) {
 		if !b.logged {
 			level, b.logged = slog.LevelWarn, true
 		}
-		g.Logger.Log(context.Background(), level, "writing cannot resume yet; it is tried each second", "error", err)
+		g.Logger.Log(context.Background(), level, "writing cannot resume yet; will retry each second", "error", err)
 		return false
 	}
 	g.blocked.Store(nil)
-	g.Logger.Info("there is space again, writes are taken")
+	g.Logger.Info("there is space again; writes are accepted")
 	return true
 }
 

@@ -32,7 +32,7 @@ func newDeletes(r prometheus.Registerer, m *metrics) *deletes {
 			Name: "varve_query_deletes_waiting", Help: "Deletes that wait until others have ended.",
 		}),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "varve_query_deletes_refused_total", Help: "Deletes that were refused since too many waited, or others did not end within query.max_wait.",
+			Name: "varve_query_deletes_refused_total", Help: "Deletes that were refused because too many waited, or others did not end within query.max_wait.",
 		}),
 	}
 	d.fresh.refused = m.shed.WithLabelValues("delete")

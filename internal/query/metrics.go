@@ -34,7 +34,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		running:    set.Gauge("running", "Queries that have begun and not ended, with a place or waiting for their next turn."),
 		queued:     set.Gauge("queued", "Queries that wait for a place, including those that have begun."),
 	}
-	m.shed = set.CounterVec("congested_refused_total", "Requests refused before query.max_wait, since for half of it nobody in the line was served soon. line: begin (a place), turn (the third turn), parse_small, parse_large, parse_operator, delete.", "line")
+	m.shed = set.CounterVec("congested_refused_total", "Requests refused before query.max_wait, because for half of it nobody in the line was served soon. line: begin (a place), turn (the third turn), parse_small, parse_large, parse_operator, delete.", "line")
 	m.memory = set.Gauge("memory_bytes", "Memory that queries, the texts of their requests, and answers that are not sent yet hold together.")
 	m.memoryMax = set.Gauge("memory_max_bytes", "Memory that queries, the texts of their requests, and answers that are not sent yet may hold together: query.total_memory.")
 	m.memoryWaits = set.Gauge("memory_waiting", "Queries and answers that wait for memory that others hold.")

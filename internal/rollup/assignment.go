@@ -164,7 +164,7 @@ func (a *assignments) resign() {
 		err = errors.Join(err, a.values.Unset(ctx, hostsService, activeKey, a.node))
 	}
 	if err != nil {
-		a.log.Info("this node stays listed until its entry is old; its roll-up tasks rest until then", "error", err)
+		a.log.Info("this node stays listed until its entry expires; its roll-up tasks do not run until then", "error", err)
 	}
 }
 

@@ -31,16 +31,16 @@ func newMetrics(r prometheus.Registerer, s *Scheduler) *metrics {
 		points:  set.Counter("points_total", "Points stored by roll-up tasks and backfills, recomputed ones included."),
 		seconds: set.Histogram("run_seconds", "Time that a run of a task took.", prometheus.ExponentialBuckets(0.001, 4, 10)),
 		active:  set.Gauge("active_runs", "Tasks and batches of backfills that run now; at most rollups.max_concurrent."),
-		invalid: set.Gauge("invalid_tasks", "Stored tasks that cannot be run, because what they ask for is not known here; the log says why."),
-		kept:    set.Counter("results_kept_total", "Results that were computed again and not stored, since a policy has thinned out the earlier ones and not all of their bucket could be computed."),
-		late:    set.Counter("late_spans_total", "Stretches of time that were computed again for points that came in late."),
+		invalid: set.Gauge("invalid_tasks", "Stored tasks that cannot be run, because they use something that is unknown here; the log says what."),
+		kept:    set.Counter("results_kept_total", "Results that were computed again but not stored, because a policy has thinned out the earlier ones and not all of their bucket could be computed."),
+		late:    set.Counter("late_spans_total", "Spans of time that were computed again for late points."),
 	}
 	for _, outcome := range []string{runOK, runFailed, runSkipped, runCancelled} {
 		m.runs.WithLabelValues(outcome)
 	}
-	set.GaugeFunc("late_spans", "Stretches of time that wait to be computed again, since points came in late; at most rollups.max_late_spans for each metric of a roll-up.",
+	set.GaugeFunc("late_spans", "Spans of time that wait to be computed again for late points; at most rollups.max_late_spans for each metric of a roll-up.",
 		func() float64 { return float64(s.late.Count("", "")) })
-	set.CounterFunc("late_outlived_total", "Late points whose buckets were not computed again, since other points of these have expired: the results stay as they are.",
+	set.CounterFunc("late_outlived_total", "Late points whose buckets were not computed again, because other points of them have expired: the results stay as they are.",
 		func() float64 { return float64(s.late.Outlived()) })
 	set.GaugeFunc("backfills", "Backfills that run or wait for a place; at most 8, further ones are answered 503.",
 		func() float64 { return float64(len(s.fills)) })

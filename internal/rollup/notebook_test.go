@@ -243,7 +243,7 @@ func TestNotesWithoutADisk(t *testing.T) {
 		h.log = slog.New(slog.NewTextHandler(&log, nil))
 		h.restart(nil)
 		h.start()
-		if !strings.Contains(log.String(), "cannot be noted on disk") || !strings.Contains(log.String(), names[0]) {
+		if !strings.Contains(log.String(), "cannot be recorded on disk") || !strings.Contains(log.String(), names[0]) {
 			t.Errorf("the log has %s", &log)
 		}
 		h.send("src", "a", 1, at(-48, 0, 0))

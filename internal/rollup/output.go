@@ -129,7 +129,7 @@ func (o *output) hold(g *outputGroup) {
 
 // errElsewhere ends a run of a task that another node may run by now. Its results may come
 // from what was read before the other one read it.
-var errElsewhere = errors.New("this server stood still or could not renew its entry in the list of servers; another one may run the task by now, and nothing is stored")
+var errElsewhere = errors.New("this server was suspended or could not renew its entry in the list of servers; another one may run the task by now, so nothing is stored")
 
 // flush stores what is held. Then it deletes the results that these have replaced, so
 // that a bucket has a result whenever the flush ends.

@@ -143,7 +143,7 @@ func (s *Scheduler) openNotes(fs vfs.FS, dir string) {
 		return t.targets(), nil
 	})
 	if err != nil {
-		s.log.Error("late points of roll-ups cannot be noted on disk; they are noted in the store", "error", err)
+		s.log.Error("late points of roll-ups cannot be recorded on disk; they are recorded in the store", "error", err)
 	}
 }
 
@@ -305,7 +305,7 @@ func (s *Scheduler) execute(ctx context.Context, j *job, t *task) {
 		s.metrics.runs.WithLabelValues(runCancelled).Inc()
 		if err != nil && ctx.Err() == nil {
 			if n, tell := j.unsure.again(s.now()); tell {
-				s.log.Warn("roll-up task does not run: it is not known whether another node runs it", "id", t.id, "name", t.name, "error", err, "failures", n)
+				s.log.Warn("roll-up task does not run: cannot find out whether another node runs it", "id", t.id, "name", t.name, "error", err, "failures", n)
 			}
 			s.reschedule(j, t, true)
 		}
@@ -324,7 +324,7 @@ func (s *Scheduler) execute(ctx context.Context, j *job, t *task) {
 		s.reschedule(j, t, true) // again: the status may be what failed
 		s.metrics.runs.WithLabelValues(runFailed).Inc()
 		if n, tell := j.failed.again(s.now()); tell {
-			s.log.Warn("roll-up task failed and is tried again; its status says so too", "id", t.id, "name", t.name, "error", err, "failures", n)
+			s.log.Warn("roll-up task failed; will retry (see its status)", "id", t.id, "name", t.name, "error", err, "failures", n)
 		}
 	default:
 		s.metrics.runs.WithLabelValues(runOK).Inc()
@@ -423,7 +423,7 @@ func (s *Scheduler) reload(ctx context.Context) {
 		s.unread.over()
 	} else if ctx.Err() == nil {
 		if n, tell := s.unread.await(s.now(), err); tell {
-			s.log.Warn("roll-up tasks cannot be read; those known before go on", "error", err, "failures", n)
+			s.log.Warn("roll-up tasks cannot be read; known tasks continue", "error", err, "failures", n)
 		}
 	}
 }
