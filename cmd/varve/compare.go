@@ -31,10 +31,10 @@ func compareCommand() command {
 		usage:    "--a URL --b URL [FLAGS]",
 		help: `Compares two servers, each KairosDB or Varve, over KairosDB's HTTP API: the names of
 metrics, the tags of each, and then random queries. Nothing is changed. For each
-difference, the report has the question, the number of points on each side, and the
-first points that differ. Questions that Varve answers differently on purpose are left
-out. Points may still be arriving, so a difference is checked again, 3 s apart, before it
-is reported.
+difference, the report has the query, the number of points on each side, and the first
+points that differ. Queries that Varve answers differently on purpose are left out.
+Points may still be arriving, so a difference is checked again, 3 s apart, before it is
+reported.
 
 With --api graphite it compares two servers of Graphite's API, graphite-web or Varve: their
 paths, branch by branch, and then random targets, plain paths and functions of them. Points
@@ -54,12 +54,12 @@ Flags:
   --metrics PATTERN     only metrics or paths that match this regular expression. By
                         default all, except metrics that KairosDB (kairosdb.*) or carbon
                         (carbon.*) writes about itself
-  --questions N         random questions, ` + strconv.Itoa(compareQuestions) + ` by default
-  --seed N              repeat the questions of the report with this seed
+  --questions N         number of random queries, ` + strconv.Itoa(compareQuestions) + ` by default
+  --seed N              repeat the queries of the report with this seed
   --tolerance X         with --api graphite: allowed difference, as a fraction of the largest
                         value of a series (1e-9)
   --for DURATION        end after ` + "15m" + ` at most; the report says what was
-                        left out
+                        not compared
 
 The report is written to standard output, progress to standard error. The exit status
 is 0 if there is no difference, 1 if there are some, and 2 for wrong usage, if a server
@@ -100,7 +100,7 @@ func compare(t terminal, args []string) error {
 	}
 	switch written := report.WriteText(t.stdout); {
 	case ctx.Err() != nil:
-		err = errors.New("interrupted; the report is of what was compared until then")
+		err = errors.New("interrupted; the report covers what was compared until then")
 	case cmp.Or(written, err) != nil:
 		err = cmp.Or(written, err)
 	case !report.Equal():
@@ -115,7 +115,7 @@ func compare(t terminal, args []string) error {
 
 func compareOptions(l line, now time.Time) (o comparison.Options, err error) {
 	o = comparison.Options{
-		A: l.flags["a"], B: l.flags["b"], Questions: compareQuestions, Seed: rand.Uint64() >> 32,
+		A: l.flags["a"], B: l.flags["b"], Queries: compareQuestions, Seed: rand.Uint64() >> 32,
 		Timeout: compareTimeout, Limit: compareFor, Settle: compareSettle,
 		EndMS: now.Add(-compareUntil).UnixMilli(),
 	}
@@ -124,7 +124,7 @@ func compareOptions(l line, now time.Time) (o comparison.Options, err error) {
 	}
 	return o, cmp.Or(l.compareAPI(&o), l.compareTimes(&o),
 		l.value("metrics", func(text string) (err error) { o.Metrics, err = regexp.Compile(text); return err }),
-		l.number("questions", &o.Questions, 0, maxQuestions),
+		l.number("questions", &o.Queries, 0, maxQuestions),
 		l.value("seed", func(text string) (err error) { o.Seed, err = parseWhole(text); return err }),
 		l.age("for", &o.Limit))
 }
@@ -143,7 +143,7 @@ func (l line) compareAPI(o *comparison.Options) (err error) {
 	}
 	return l.value("tolerance", func(text string) error {
 		if !o.Graphite {
-			return errors.New("goes with --api graphite only")
+			return errors.New("needs --api graphite")
 		}
 		if o.Tolerance, err = strconv.ParseFloat(text, 64); err != nil || !(o.Tolerance >= 0 && o.Tolerance <= 1) {
 			return fmt.Errorf("%q: want a number from 0 to 1", text)
@@ -168,7 +168,7 @@ func (l line) compareTimes(o *comparison.Options) (err error) {
 		return err
 	}
 	if o.StartMS < 0 || o.EndMS < o.StartMS {
-		return errors.New("the time that is compared must begin in 1970 or later, and end after it begins")
+		return errors.New("the compared time range must begin in 1970 or later, and end after it begins")
 	}
 	return nil
 }

@@ -22,12 +22,12 @@ func TestCompare(t *testing.T) {
 	}
 	args := []string{"compare", "--a", a.http, "--b", "http://" + b.http, "--start-relative", "1d", "--questions", "30", "--seed", "7"}
 	out, _ := must(t, 0, args...)
-	if !strings.Contains(out, "1 metrics, tags of 1, 30 questions") || !strings.Contains(out, "seed 7") || !strings.Contains(out, "no differences") {
+	if !strings.Contains(out, "1 metrics, tags of 1, 30 queries") || !strings.Contains(out, "seed 7") || !strings.Contains(out, "no differences") {
 		t.Error(out)
 	}
 	for _, nothing := range []struct{ args, want string }{
 		{"--metrics ^unknown$", "no metric in common"},
-		{"--from 1000 --to 90000", "no question met a point"},
+		{"--from 1000 --to 90000", "no query found a point"},
 	} {
 		args := append([]string{"compare", "--a", a.http, "--b", b.http, "--questions", "5"}, strings.Fields(nothing.args)...)
 		if out, errs := must(t, 2, args...); !strings.HasSuffix(out, "\nnothing was compared\n") || !strings.Contains(errs, nothing.want) {
@@ -56,7 +56,7 @@ func TestCompare(t *testing.T) {
 		{"--a x --b y --for 0s", "flag --for"},
 		{"--a ftp://x --b y", "want http://HOST:PORT"},
 		{"--a x --b y --api influx", "want kairosdb or graphite"},
-		{"--a x --b y --tolerance 0.1", "goes with --api graphite only"},
+		{"--a x --b y --tolerance 0.1", "needs --api graphite"},
 		{"--a x --b y --api graphite --tolerance 2", "want a number from 0 to 1"},
 		{"--a x --b y --question 5", "did you mean --questions?"},
 	} {
@@ -87,7 +87,7 @@ func TestCompareGraphite(t *testing.T) {
 	}
 	args := []string{"compare", "--api", "graphite", "--a", a.http, "--b", "http://" + b.http, "--start-relative", "8h", "--questions", "80", "--seed", "7"}
 	out, _ := must(t, 0, args...)
-	if !strings.Contains(out, "Graphite 1.1.10") || !strings.Contains(out, "compared   3 paths, 80 questions with ") || !strings.Contains(out, "no differences") {
+	if !strings.Contains(out, "Graphite 1.1.10") || !strings.Contains(out, "compared   3 paths, 80 queries with ") || !strings.Contains(out, "no differences") {
 		t.Error(out)
 	}
 	if out, errs := must(t, 2, append(args, "--metrics", "^unknown$")...); !strings.Contains(errs, "no path in common") {

@@ -170,7 +170,7 @@ func sameAnswers(t *testing.T, a, b string, now int) {
 	for _, span := range [][2]int{{1200, 10}, {4200, 2200}, {20_000, 5800}} {
 		out := varve(t, "compare", "--api", "graphite", "--a", a, "--b", b, "--questions", "60",
 			"--from", strconv.Itoa((now-span[0])*1000), "--to", strconv.Itoa((now-span[1])*1000))
-		if !strings.Contains(out, "compared   5 paths, 60 questions") || !strings.Contains(out, "Graphite 1.1.10") {
+		if !strings.Contains(out, "compared   5 paths, 60 queries") || !strings.Contains(out, "Graphite 1.1.10") {
 			t.Errorf("%s", out)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// An answer is KairosDB's answer to a question with one metric.
+// An answer is KairosDB's answer to a query with one metric.
 type answer struct {
 	Queries []struct {
 		Results []result `json:"results"`

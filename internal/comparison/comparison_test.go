@@ -31,7 +31,7 @@ import (
 	"varve/internal/kairos"
 	"varve/internal/kairos/agg"
 	"varve/internal/originals"
-	"varve/internal/query"
+	varvequery "varve/internal/query"
 	"varve/internal/server"
 )
 
@@ -44,7 +44,7 @@ func startVarve(t *testing.T) string {
 		t.Fatal(err)
 	}
 	registry := prometheus.NewRegistry()
-	engine := agg.New(query.New(st, query.DefaultConfig(), registry, time.Now), nil)
+	engine := agg.New(varvequery.New(st, varvequery.DefaultConfig(), registry, time.Now), nil)
 	pipeline := ingest.New(st, ingest.DefaultConfig(), ingest.Options{Registerer: registry})
 	api := kairos.New(st, engine, kairos.DefaultConfig(), "Varve of this test", time.Now)
 	c := server.DefaultConfig()
@@ -123,7 +123,7 @@ func world(seed uint64) (list []sent) {
 
 func options(a, b string) Options {
 	return Options{
-		A: a, B: b, StartMS: start, EndMS: end, Questions: 150, Seed: 1,
+		A: a, B: b, StartMS: start, EndMS: end, Queries: 150, Seed: 1,
 		Timeout: 30 * time.Second, Limit: 2 * time.Minute, Settle: time.Millisecond,
 	}
 }
@@ -155,7 +155,7 @@ func TestEqualServers(t *testing.T) {
 	o := options(a, b)
 	o.Progress = func(part string, done, total int) { parts[part] = true }
 	r := compare(t, o)
-	if !r.Equal() || r.Metrics != 4 || r.Tags != 4 || r.Questions != 150 || r.Points < 10_000 || len(r.Skipped)+len(r.Cut)+r.Settled > 0 {
+	if !r.Equal() || r.Metrics != 4 || r.Tags != 4 || r.Queries != 150 || r.Points < 10_000 || len(r.Skipped)+len(r.Cut)+r.Settled > 0 {
 		t.Errorf("%s", text(t, r))
 	}
 	if len(parts) != 3 {
@@ -174,7 +174,7 @@ func TestEqualServers(t *testing.T) {
 	}
 }
 
-// Each kind of difference is found, with numbers and with a question that can be
+// Each kind of difference is found, with numbers and with a query that can be
 // asked again.
 func TestDifferences(t *testing.T) {
 	for _, tc := range []struct {
@@ -207,8 +207,8 @@ func TestDifferences(t *testing.T) {
 				t.Errorf("%d differences, %d told", r.Count, len(r.Differences))
 			}
 			for _, d := range r.Differences {
-				if !json.Valid(d.Question) {
-					t.Errorf("the question cannot be pasted: %s", d.Question)
+				if !json.Valid(d.Query) {
+					t.Errorf("the query cannot be pasted: %s", d.Query)
 				}
 			}
 		})
@@ -299,7 +299,7 @@ func TestSideFails(t *testing.T) {
 		"text":           later(200, "oops"),
 	} {
 		o := options(a, b)
-		o.Questions, o.Timeout = 20, 5*time.Second
+		o.Queries, o.Timeout = 20, 5*time.Second
 		_, err := Run(t.Context(), o)
 		if side := (*SideError)(nil); !errors.As(err, &side) || side.Side != "a" {
 			t.Errorf("%s: %v", name, err)
@@ -320,12 +320,12 @@ func TestSideFails(t *testing.T) {
 	}
 }
 
-// A question whose answer is too large, or too slow, is asked about a shorter time.
+// A query whose answer is too large or too slow is sent with a shorter time range.
 func TestLargeAnswers(t *testing.T) {
 	b := startVarve(t)
 	put(t, b, world(1)...)
 	long := func(body []byte) bool {
-		var q question
+		var q query
 		return json.Unmarshal(body, &q) == nil && q.End-q.Start > 3_600_000
 	}
 	for name, say := range map[string]func(w http.ResponseWriter, r *http.Request) bool{
@@ -350,7 +350,7 @@ func TestLargeAnswers(t *testing.T) {
 			return write(w, 200, `{"queries":[{"results":[]}]}`)
 		})
 		o := options(a, b)
-		o.Questions, o.Metrics = 3, regexp.MustCompile("^m0$")
+		o.Queries, o.Metrics = 3, regexp.MustCompile("^m0$")
 		if name == "slow" {
 			o.Timeout = 200 * time.Millisecond
 		}
@@ -362,7 +362,7 @@ func TestLargeAnswers(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if r.Questions != 3 {
+		if r.Queries != 3 {
 			t.Errorf("%s: %s", name, text(t, r))
 		}
 	}
@@ -404,8 +404,8 @@ func TestEqualValues(t *testing.T) {
 	}
 }
 
-// Questions stay within the range, and ask what both answer the same.
-func TestQuestions(t *testing.T) {
+// Queries stay within the range, and both servers give them the same answer.
+func TestQueries(t *testing.T) {
 	few := known{"m", map[string][]string{"host": {"a", "b"}, "dc": {"x"}}}
 	m := &maker{Rand: rand.New(rand.NewPCG(1, 1)), metrics: []known{few, {name: "bare"}}, start: start, end: end}
 	kinds := map[string]int{}
@@ -457,7 +457,7 @@ func TestLastLine(t *testing.T) {
 		"\n2 differences\n":        {Count: 2},
 		"\nno differences\n":       {Metrics: 1},
 		"\nnothing was compared\n": {broken: true},
-		"\nno differences until an error ended the comparison\n": {broken: true, Metrics: 1},
+		"\nno differences before an error ended the comparison\n": {broken: true, Metrics: 1},
 	} {
 		if got := text(t, r); !strings.HasSuffix(got, want) {
 			t.Errorf("got %q, want %q at its end", got, want)

@@ -1,25 +1,23 @@
-// Package comparison asks two servers that speak KairosDB's HTTP API, or Graphite's, the same
-// questions and says where their answers differ. Either may be KairosDB or Varve. It
-// only reads.
+// Package comparison sends the same queries to two servers that speak KairosDB's HTTP API, or
+// Graphite's, and reports where their answers differ. Either server may be KairosDB, Graphite
+// or Varve. The package only reads.
 //
-//	names      the metrics of both
-//	tags       of each metric
-//	questions  random ones about these metrics, drawn from a seed
+//	names    the metrics of both
+//	tags     of each metric
+//	queries  random ones about these metrics, drawn from a seed
 //
-// Only differences in what is stored are reported. Questions on which Varve answers
-// otherwise on purpose (docs/compatibility.md) are not asked: none without a time
-// zone, with a limit, or of times before 1970. A name or a tag that only one side
-// lists is a difference if the points behind it differ: KairosDB keeps names whose
-// points were deleted. A difference that is gone when it is asked for again is
-// counted, not reported: points come in meanwhile.
+// Only differences in stored data are reported. Queries that Varve answers differently on
+// purpose (docs/compatibility.md) are not sent: each query has a time zone, no limit and no
+// time before 1970. A name or a tag that only one side lists is a difference only if its
+// points differ, because KairosDB keeps names whose points were deleted. Points may arrive
+// meanwhile, so a difference that has disappeared at a later check is only counted.
 //
 // Servers of Graphite's API are compared in the same way: the tree of paths, branch by
-// branch, then random targets over random times.
+// branch, then random targets over random time ranges.
 //
 // # Bounds
 //
-// An answer is refused beyond maxAnswer or maxNames bytes, and a question whose answer
-// is refused is asked about a shorter time. Two answers are held at once, and the tags
-// of maxKnown metrics. Everything ends at Options.Limit; the tags take half of it at
-// most.
+// An answer beyond maxAnswer or maxNames bytes is refused, and its query is sent again with a
+// shorter time range. The comparison holds two answers at once, and the tags of maxKnown
+// metrics. It ends at Options.Limit; the tags take at most half of that time.
 package comparison

@@ -19,7 +19,7 @@ import (
 
 // Bounds of a walk through the trees of paths.
 const (
-	maxPaths    = 20_000  // that questions are asked about
+	maxPaths    = 20_000  // that queries may select
 	maxBranches = 100_000 // that wait to be looked into
 	maxDepth    = 64
 )
@@ -41,7 +41,7 @@ func (c *comparison) allGraphite(ctx context.Context) error {
 		return err
 	}
 	m := &targetMaker{maker: maker{Rand: c.random, start: c.StartMS / 1000, end: c.EndMS / 1000}, paths: paths}
-	return settle(ctx, c, questions(c, m.draw), func(q targetQuestion, last bool) (bool, error) {
+	return settle(ctx, c, queries(c, m.draw), func(q targetQuery, last bool) (bool, error) {
 		return c.ask(&q, func() (*Difference, int64, error) { return c.compareTarget(ctx, q) }, last)
 	})
 }
@@ -78,7 +78,7 @@ func (c *comparison) comparePaths(ctx context.Context) (paths []string, err erro
 	seen := 0
 	for len(waiting) > 0 {
 		if time.Now().After(until) {
-			c.report.cut(fmt.Sprintf("paths of %d branches were compared, and %d more are known: half of the time was over", seen, len(waiting)))
+			c.report.cut(fmt.Sprintf("only the paths of %d branches were compared, and %d more are known: they took half of the time limit (--for)", seen, len(waiting)))
 			break
 		}
 		c.Progress("paths", seen, 0)
@@ -93,7 +93,7 @@ func (c *comparison) comparePaths(ctx context.Context) (paths []string, err erro
 		seen++
 		alone := c.leaves(branch, l, &paths)
 		if len(only)+len(alone) > maxMissing {
-			c.report.cut(fmt.Sprintf("more than %d paths are listed by one side only; not all were looked at", maxMissing))
+			c.report.cut(fmt.Sprintf("more than %d paths are listed by one side only; the points of the others were not compared", maxMissing))
 			alone = alone[:maxMissing-len(only)]
 		}
 		only = append(only, alone...)
@@ -146,7 +146,7 @@ func (c *comparison) leaves(branch string, l level, paths *[]string) (alone []st
 		switch {
 		case !c.wanted(path):
 		case !askable.MatchString(path):
-			c.report.skip("paths with characters that have a meaning in targets")
+			c.report.skip("paths with characters that are special in targets")
 		case !l.leaves[0][name] || !l.leaves[1][name]:
 			alone = append(alone, path)
 		default:
@@ -168,11 +168,11 @@ func (c *comparison) branches(branch string, l level, waiting []string) []string
 		switch {
 		case c.Metrics == nil && slices.Contains(ownPaths, path):
 		case !askable.MatchString(name):
-			c.report.skip("branches with characters that have a meaning in queries")
+			c.report.skip("branches with characters that are special in queries")
 		case strings.Count(path, ".") > maxDepth:
 			c.report.skip(fmt.Sprintf("branches below %d levels", maxDepth))
 		case len(waiting) == maxBranches:
-			c.report.skip(fmt.Sprintf("branches beyond %d that wait", maxBranches))
+			c.report.skip(fmt.Sprintf("branches beyond the %d that may wait", maxBranches))
 		default:
 			waiting = append(waiting, path)
 		}
@@ -197,7 +197,7 @@ func (c *comparison) missingPaths(ctx context.Context, only []string) error {
 		}
 	}
 	return settle(ctx, c, paths, func(path string, last bool) (bool, error) {
-		q := targetQuestion{path, c.StartMS / 1000, c.EndMS / 1000}
+		q := targetQuery{path, c.StartMS / 1000, c.EndMS / 1000}
 		d, _, err := c.compareTarget(ctx, q)
 		if refused := (*refusal)(nil); errors.As(err, &refused) || errors.Is(err, errLarge) {
 			d, err = &Difference{Text: "the points could not be compared: " + err.Error()}, nil
@@ -216,14 +216,14 @@ func (c *comparison) missingPaths(ctx context.Context, only []string) error {
 	})
 }
 
-// A targetQuestion is one of /render. Times are in seconds.
-type targetQuestion struct {
+// A targetQuery is one of /render. Times are in seconds.
+type targetQuery struct {
 	Target string `json:"target"`
 	From   int64  `json:"from"`
 	Until  int64  `json:"until"`
 }
 
-func (q *targetQuestion) path() string {
+func (q *targetQuery) path() string {
 	return "/render?" + url.Values{
 		"target": {q.Target}, "format": {"json"}, "noCache": {"1"},
 		"from": {strconv.FormatInt(q.From, 10)}, "until": {strconv.FormatInt(q.Until, 10)},
@@ -231,7 +231,7 @@ func (q *targetQuestion) path() string {
 }
 
 // narrow asks about the last part of the time, which more archives have.
-func (q *targetQuestion) narrow() bool {
+func (q *targetQuery) narrow() bool {
 	length := (q.Until - q.From) / 8
 	if length < 1 {
 		return false
@@ -240,7 +240,7 @@ func (q *targetQuestion) narrow() bool {
 	return true
 }
 
-// A targetMaker draws questions about paths.
+// A targetMaker draws queries about paths.
 type targetMaker struct {
 	maker
 	paths []string
@@ -257,11 +257,11 @@ var (
 	manySeries = []string{"sumSeries(%,%)", "averageSeries(%,%)", "maxSeries(%,%)", "minSeries(%,%)", "diffSeries(%,%)", "rangeOfSeries(%,%)"}
 )
 
-// minSpan is the shortest time of a question in seconds.
+// minSpan is the shortest time of a query in seconds.
 const minSpan = 300
 
-func (m *targetMaker) draw() targetQuestion {
-	q := targetQuestion{}
+func (m *targetMaker) draw() targetQuery {
+	q := targetQuery{}
 	q.From, q.Until = m.span()
 	if q.Until-q.From < minSpan {
 		q.From = max(q.Until-minSpan, m.start)
@@ -292,7 +292,7 @@ func (m *targetMaker) fill(function, path string) string {
 	return function
 }
 
-// A rendered series is one of an answer to a targetQuestion.
+// A rendered series is one of an answer to a targetQuery.
 type rendered struct {
 	Target     string          `json:"target"`
 	Datapoints []renderedPoint `json:"datapoints"`
@@ -340,7 +340,7 @@ func byTarget(answer []rendered) map[string]*seriesOf {
 
 // compareTarget asks both and compares. Without a difference it returns the points of
 // the answer.
-func (c *comparison) compareTarget(ctx context.Context, q targetQuestion) (*Difference, int64, error) {
+func (c *comparison) compareTarget(ctx context.Context, q targetQuery) (*Difference, int64, error) {
 	a, b, ok, err := answers(c, func(s *side, to *[]rendered) error { return s.ask(ctx, q.path(), nil, to, maxAnswer) })
 	if !ok {
 		return nil, 0, err

@@ -95,7 +95,7 @@ func compareTrees(t *testing.T, a, b *tree, change func(*Options)) *Report {
 	defer sideA.Close()
 	defer sideB.Close()
 	o := options(sideA.URL, sideB.URL)
-	o.Graphite, o.Tolerance, o.Questions = true, 1e-9, 60
+	o.Graphite, o.Tolerance, o.Queries = true, 1e-9, 60
 	if change != nil {
 		change(&o)
 	}
@@ -116,10 +116,10 @@ func TestEqualTrees(t *testing.T) {
 	b.paths["top"] = 1 + 1e-12 // within the tolerance
 	b.paths["carbon.other"] = 5
 	r := compareTrees(t, a, b, nil)
-	if !r.Equal() || r.Metrics != 42 || r.Questions != 60 || r.Points < 60 || len(r.Skipped)+len(r.Cut)+r.Settled+r.Listed > 0 || r.Nothing() != "" {
+	if !r.Equal() || r.Metrics != 42 || r.Queries != 60 || r.Points < 60 || len(r.Skipped)+len(r.Cut)+r.Settled+r.Listed > 0 || r.Nothing() != "" {
 		t.Errorf("%s", text(t, r))
 	}
-	if got := text(t, r); !strings.Contains(got, "Graphite 1.1.10\n") || !strings.Contains(got, "compared   42 paths, 60 questions") {
+	if got := text(t, r); !strings.Contains(got, "Graphite 1.1.10\n") || !strings.Contains(got, "compared   42 paths, 60 queries") {
 		t.Error(got)
 	}
 	if r := compareTrees(t, a, b, func(o *Options) { o.Metrics = regexp.MustCompile("^carbon.own") }); r.Metrics != 1 || !r.Equal() {
@@ -156,7 +156,7 @@ func TestTreesThatDiffer(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			b := &tree{paths: grown(), answer: plain}
 			tc.change(b)
-			r := compareTrees(t, &tree{paths: grown(), answer: plain}, b, func(o *Options) { o.Questions = 400 })
+			r := compareTrees(t, &tree{paths: grown(), answer: plain}, b, func(o *Options) { o.Queries = 400 })
 			for _, want := range tc.want {
 				if got := text(t, r); !strings.Contains(got, want) {
 					t.Errorf("no %q in\n%s", want, got)
@@ -184,7 +184,7 @@ func TestListedByOneTree(t *testing.T) {
 func TestTreesAtTheirLimits(t *testing.T) {
 	limited := func(text string) (int, string) { return 400, "limit query.max_samples of 5 reached" }
 	r := compareTrees(t, &tree{paths: grown(), answer: plain}, &tree{paths: grown(), answer: limited}, nil)
-	if !r.Equal() || r.Skipped["questions whose answer is too large even of a short time"] == 0 || r.Nothing() == "" {
+	if !r.Equal() || r.Skipped["queries whose answer is too large even for a short time range"] == 0 || r.Nothing() == "" {
 		t.Errorf("%s", text(t, r))
 	}
 	odd := map[string]float64{"a b.c": 1, "x{y}": 2, "plain": 3}

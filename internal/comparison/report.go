@@ -17,12 +17,12 @@ type Report struct {
 	StartMS, EndMS int64
 	Seed           uint64
 
-	Metrics   int   // that both have
-	Tags      int   // metrics whose tags were compared
-	Questions int   // that were asked
-	Points    int64 // in answers that are equal
-	Settled   int   // differences that were gone when looked at again
-	Listed    int   // names and tags that one side lists, whose points are the same
+	Metrics int   // that both have
+	Tags    int   // metrics whose tags were compared
+	Queries int   // that were sent
+	Points  int64 // in answers that are equal
+	Settled int   // differences that had disappeared at a later check
+	Listed  int   // names and tags that one side lists, whose points are the same
 
 	Skipped     map[string]int // what was not compared, and how often
 	Cut         []string       // why not everything was compared
@@ -30,28 +30,28 @@ type Report struct {
 	Count       int            // of differences
 
 	paths  bool // metrics are Graphite's paths, which have no tags
-	asks   bool // questions were to be asked
+	asks   bool // queries were to be asked
 	broken bool // an error ended it
 }
 
 // Seen is one of the servers.
 type Seen struct{ URL, Version string }
 
-// A Difference is one question that both answer otherwise.
+// A Difference is one query that the servers answer differently.
 type Difference struct {
-	Text     string
-	Question json.RawMessage
-	Group    json.RawMessage // the first that differs
-	PointsA  int
-	PointsB  int
-	Differ   int // points
-	First    []Pair
+	Text    string
+	Query   json.RawMessage
+	Group   json.RawMessage // the first that differs
+	PointsA int
+	PointsB int
+	Differ  int // points
+	First   []Pair
 }
 
-// maxDifferences is how many are reported with all that belongs to them.
+// maxDifferences is the number of differences that are reported in full.
 const maxDifferences = 20
 
-// maxReasons is how many reasons for leaving something out are told apart.
+// maxReasons is the number of distinct reasons for skipping something.
 const maxReasons = 20
 
 func (r *Report) add(q any, d *Difference) {
@@ -63,7 +63,7 @@ func (r *Report) add(q any, d *Difference) {
 	if err != nil {
 		panic(err) // texts and numbers always marshal
 	}
-	d.Question = text
+	d.Query = text
 	r.Differences = append(r.Differences, *d)
 }
 
@@ -77,11 +77,11 @@ func (r *Report) skip(why string) {
 	r.Skipped[why]++
 }
 
-// unsettled counts differences that could not be looked at again.
+// unsettled counts differences that could not be checked again.
 func (r *Report) unsettled(n int) {
 	if n > 0 {
 		r.Count += n
-		r.cut(fmt.Sprintf("%d differences were seen and not looked at again", n))
+		r.cut(fmt.Sprintf("%d differences were seen once and not checked again", n))
 	}
 }
 
@@ -90,7 +90,8 @@ func (r *Report) cut(why string) { r.Cut = append(r.Cut, why) }
 // Equal reports that no difference was found.
 func (r *Report) Equal() bool { return r.Count == 0 }
 
-// Nothing says why a comparison without differences proves nothing, "" if it does.
+// Nothing returns why a comparison without differences proves nothing. It is empty if the
+// comparison does prove something.
 func (r *Report) Nothing() string {
 	switch {
 	case r.Count > 0:
@@ -100,30 +101,30 @@ func (r *Report) Nothing() string {
 	case r.Metrics == 0:
 		return "the servers have no metric in common; see --metrics"
 	case r.asks && r.Points == 0:
-		return "no question met a point; choose another time by --from and --to, or a longer one"
+		return "no query found a point; choose another or a longer time range with --from and --to"
 	}
 	return ""
 }
 
-// WriteText writes the report for people. What can be pasted is JSON on a line of its
-// own.
+// WriteText writes the report for people. Queries are JSON on a line of their own, so that
+// they can be pasted.
 func (r *Report) WriteText(w io.Writer) error {
 	p := &printer{w: w}
 	p.printf("a          %s  %s\n", r.A.URL, r.A.Version)
 	p.printf("b          %s  %s\n", r.B.URL, r.B.Version)
 	p.printf("range      %s to %s, seed %d\n", timeText(r.StartMS), timeText(r.EndMS), r.Seed)
 	if r.paths {
-		p.printf("compared   %d paths, %d questions with %d points\n", r.Metrics, r.Questions, r.Points)
+		p.printf("compared   %d paths, %d queries with %d points\n", r.Metrics, r.Queries, r.Points)
 	} else {
-		p.printf("compared   %d metrics, tags of %d, %d questions with %d points\n", r.Metrics, r.Tags, r.Questions, r.Points)
+		p.printf("compared   %d metrics, tags of %d, %d queries with %d points\n", r.Metrics, r.Tags, r.Queries, r.Points)
 	}
 	if r.Listed > 0 && r.paths {
-		p.printf("known      %d paths are listed by one side only, with the same points in this time or none\n", r.Listed)
+		p.printf("known      %d paths are listed by one side only, but have equal points or none in this time range\n", r.Listed)
 	} else if r.Listed > 0 {
-		p.printf("known      %d names or tags are listed by one side only, with the same points: KairosDB keeps names of deleted points\n", r.Listed)
+		p.printf("known      %d names or tags are listed by one side only, but have equal points: KairosDB keeps names of deleted points\n", r.Listed)
 	}
 	if r.Settled > 0 {
-		p.printf("settled    %d differences were gone when asked for again\n", r.Settled)
+		p.printf("settled    %d differences had disappeared at a later check\n", r.Settled)
 	}
 	for _, why := range slices.Sorted(maps.Keys(r.Skipped)) {
 		p.printf("left out   %d: %s\n", r.Skipped[why], why)
@@ -141,7 +142,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	case !r.Equal():
 		p.printf("\n%s\n", units.Count(r.Count, "difference"))
 	case r.broken && r.Nothing() == "":
-		p.printf("no differences until an error ended the comparison\n")
+		p.printf("no differences before an error ended the comparison\n")
 	case r.Nothing() != "":
 		p.printf("nothing was compared\n")
 	default:
@@ -152,7 +153,7 @@ func (r *Report) WriteText(w io.Writer) error {
 
 func (p *printer) difference(n int, d *Difference) {
 	p.printf("\ndifference %d: %s\n", n, d.Text)
-	p.printf("  question  %s\n", d.Question)
+	p.printf("  query     %s\n", d.Query)
 	if d.Group == nil {
 		return
 	}
@@ -167,7 +168,7 @@ func (p *printer) difference(n int, d *Difference) {
 	}
 }
 
-// kind is what a group is called: one of Graphite's is the name of a series.
+// kind returns the label of a group. Over Graphite's API a group is the name of a series.
 func (d *Difference) kind() string {
 	if d.Group[0] == '"' {
 		return "series"

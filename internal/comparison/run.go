@@ -19,36 +19,36 @@ import (
 	"varve/internal/work"
 )
 
-// Options say what is compared.
+// Options set what is compared.
 type Options struct {
 	A, B           string // addresses, such as http://127.0.0.1:8080
 	StartMS, EndMS int64  // both included, not before 1970
-	Questions      int
+	Queries        int
 	Seed           uint64
-	Metrics        *regexp.Regexp // nil: all but those that the originals write about themselves
+	Metrics        *regexp.Regexp // nil: all except those that KairosDB and carbon write about themselves
 
 	Graphite  bool    // ask over Graphite's API instead of KairosDB's
 	Tolerance float64 // of Graphite's values, relative to the largest of a series
 
 	Timeout time.Duration // of a request
 	Limit   time.Duration // of the whole comparison
-	Settle  time.Duration // before a difference is looked at again
+	Settle  time.Duration // before a difference is checked again
 
-	// Progress, if not nil, is told how far a part is. total is 0 if it is not known.
+	// Progress, if not nil, is called with the progress of a part. total is 0 if unknown.
 	Progress func(part string, done, total int)
 }
 
-// ownMetrics is how the metrics begin that KairosDB writes about itself, all the time.
+// ownMetrics is the prefix of the metrics that KairosDB writes about itself all the time.
 const ownMetrics = "kairosdb."
 
-// looks is how often a difference is looked at before it is reported.
+// looks is how often a difference is checked before it is reported.
 const looks = 3
 
-// maxMissing is how many metrics are looked at that only one side lists.
+// maxMissing is the number of metrics listed by one side only whose points are compared.
 const maxMissing = 1000
 
-// errTime is the cause of the end of a comparison that took too long.
-var errTime = errors.New("the time is over")
+// errTime ends a comparison that takes too long.
+var errTime = errors.New("the time limit is reached")
 
 type comparison struct {
 	Options
@@ -57,11 +57,11 @@ type comparison struct {
 	report *Report
 }
 
-// Run compares. The report is valid up to where an error ended it; a *SideError is one
-// of a server, any other but that of ctx is one of the options.
+// Run compares two servers. After an error, the report covers what was compared before it. A
+// *SideError is the fault of a server. Any other error, except that of ctx, is about the options.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	if o.StartMS < 0 || o.EndMS < o.StartMS {
-		return nil, fmt.Errorf("compare from %d to %d: want a time from 1970 on, and an end after it", o.StartMS, o.EndMS)
+		return nil, fmt.Errorf("compare from %d to %d: want a start in 1970 or later, and an end after it", o.StartMS, o.EndMS)
 	}
 	a, err := newSide("a", o.A, o.Timeout)
 	if err != nil {
@@ -78,7 +78,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	c := &comparison{
 		Options: o, a: a, b: b, random: rand.New(rand.NewPCG(o.Seed, 0)),
-		report: &Report{StartMS: o.StartMS, EndMS: o.EndMS, Seed: o.Seed, asks: o.Questions > 0},
+		report: &Report{StartMS: o.StartMS, EndMS: o.EndMS, Seed: o.Seed, asks: o.Queries > 0},
 	}
 	c.report.A.URL, c.report.B.URL = a.url.Redacted(), b.url.Redacted()
 	if o.Graphite {
@@ -102,7 +102,7 @@ func (c *comparison) run(ctx context.Context) error {
 	}
 	err := all(ctx)
 	if outer.Err() == nil && errors.Is(context.Cause(ctx), errTime) && err != nil {
-		c.report.cut("the time was over")
+		c.report.cut("the time limit (--for) was reached")
 		return nil
 	}
 	return err
@@ -121,7 +121,7 @@ func (c *comparison) all(ctx context.Context) error {
 		return err
 	}
 	m := &maker{Rand: c.random, metrics: metrics, start: c.StartMS, end: c.EndMS}
-	return settle(ctx, c, questions(c, m.draw), func(q question, last bool) (bool, error) {
+	return settle(ctx, c, queries(c, m.draw), func(q query, last bool) (bool, error) {
 		return c.ask(&q, func() (*Difference, int64, error) { return c.compareOnce(ctx, q) }, last)
 	})
 }
@@ -135,21 +135,21 @@ func (c *comparison) versions(ctx context.Context, of func(*side, context.Contex
 	})
 }
 
-// questions draws as many as are wanted.
-func questions[T any](c *comparison, draw func() T) iter.Seq[T] {
+// queries draws Options.Queries queries.
+func queries[T any](c *comparison, draw func() T) iter.Seq[T] {
 	return func(yield func(T) bool) {
-		for i := range c.Questions {
-			c.Progress("questions", i, c.Questions)
+		for i := range c.Queries {
+			c.Progress("queries", i, c.Queries)
 			if !yield(draw()) {
 				return
 			}
-			c.report.Questions++
+			c.report.Queries++
 		}
 	}
 }
 
-// settle looks at items, and again at those that differ, all after one rest. look is
-// told when it is the last time: then it reports.
+// settle calls look for each item. It repeats that for the items that differ, after one pause
+// for all of them. At the last call for an item, last is true and look reports the difference.
 func settle[T any](ctx context.Context, c *comparison, items iter.Seq[T], look func(item T, last bool) (differs bool, err error)) error {
 	for n := 1; n <= looks; n++ {
 		var again []T
@@ -181,7 +181,7 @@ func settle[T any](ctx context.Context, c *comparison, items iter.Seq[T], look f
 // maxAgain is how many differences are kept to be looked at again.
 const maxAgain = 10_000
 
-// both does something with both servers at once; i is 0 for a and 1 for b.
+// both calls f for both servers concurrently; i is 0 for a and 1 for b.
 func (c *comparison) both(f func(i int, s *side) error) error {
 	var errs [2]error
 	var done sync.WaitGroup
@@ -192,7 +192,7 @@ func (c *comparison) both(f func(i int, s *side) error) error {
 	return cmp.Or(errs[0], errs[1])
 }
 
-// compareNames compares the names of metrics, and returns those that both have.
+// compareNames compares the names of metrics, and returns the common ones.
 func (c *comparison) compareNames(ctx context.Context) (names []string, err error) {
 	c.Progress("names", 0, 0)
 	onlyA, onlyB, names, err := c.lists(ctx)
@@ -208,7 +208,7 @@ func (c *comparison) compareNames(ctx context.Context) (names []string, err erro
 	only := append(onlyA, onlyB...)
 	if more := len(only) - maxMissing; more > 0 {
 		only = only[:maxMissing]
-		c.report.cut(fmt.Sprintf("%d further metrics are listed by one side only and were not looked at", more))
+		c.report.cut(fmt.Sprintf("%d further metrics are listed by one side only; their points were not compared", more))
 	}
 	for _, name := range only {
 		if err := c.missing(ctx, metric{Name: name}, fmt.Sprintf("metric %q", clip.Text(name, 200))); err != nil {
@@ -258,7 +258,7 @@ func (c *comparison) list(ctx context.Context, s *side) (map[string]bool, error)
 	return names, nil
 }
 
-// sideOf makes a refusal, or an answer that is too large, an error of the server.
+// sideOf turns a refusal, or an answer that is too large, into a *SideError.
 func (c *comparison) sideOf(s *side, doing string, err error) error {
 	if refused := (*refusal)(nil); errors.As(err, &refused) || errors.Is(err, errLarge) {
 		return s.fail(fmt.Errorf("%s: %w", doing, err))
@@ -266,7 +266,7 @@ func (c *comparison) sideOf(s *side, doing string, err error) error {
 	return err
 }
 
-// A tagAnswer is an answer to a question for tags.
+// A tagAnswer is an answer to a query for tags.
 type tagAnswer struct {
 	Queries []struct {
 		Results []struct {
@@ -285,14 +285,14 @@ func (a *tagAnswer) tags() map[string][]string {
 	return all
 }
 
-// compareAllTags compares the tags of metrics. It returns metrics to ask about, with
-// some of their tags.
+// compareAllTags compares the tags of metrics. It returns the metrics for queries, with some
+// of their tags.
 func (c *comparison) compareAllTags(ctx context.Context, names []string) (metrics []known, err error) {
 	until := time.Now().Add(c.Limit / 2)
 	timely := func(yield func(string) bool) {
 		for i, name := range names {
 			if time.Now().After(until) {
-				c.report.cut(fmt.Sprintf("tags of %d of %d metrics were compared: half of the time was over", i, len(names)))
+				c.report.cut(fmt.Sprintf("only the tags of %d of %d metrics were compared: they took half of the time limit (--for)", i, len(names)))
 				return
 			}
 			c.Progress("tags", i, len(names))
@@ -331,7 +331,7 @@ func (c *comparison) fewOf(tags map[string][]string) map[string][]string {
 
 // compareTagsOf compares the tags of a metric. It returns those of a.
 func (c *comparison) compareTagsOf(ctx context.Context, name string, report bool) (tags map[string][]string, differ bool, err error) {
-	q := question{Start: c.StartMS, End: c.EndMS, Zone: "UTC", Metrics: []metric{{Name: name}}}
+	q := query{Start: c.StartMS, End: c.EndMS, Zone: "UTC", Metrics: []metric{{Name: name}}}
 	var answers [2]tagAnswer
 	err = c.both(func(i int, s *side) error {
 		return s.ask(ctx, "/api/v1/datapoints/query/tags", q, &answers[i], maxNames)
@@ -352,7 +352,7 @@ func (c *comparison) compareTagsOf(ctx context.Context, name string, report bool
 	return tags, differ, err
 }
 
-// asked is how many values that one side lists are asked about at once.
+// asked is the number of tag values listed by one side only that one query counts.
 const asked = 50
 
 func (c *comparison) missingValues(ctx context.Context, name string, sides ...map[string][]string) error {
@@ -369,10 +369,10 @@ func (c *comparison) missingValues(ctx context.Context, name string, sides ...ma
 	return nil
 }
 
-// missing finds out whether what only one side lists has points. Both count them.
+// missing compares the number of points of something that only one side lists.
 func (c *comparison) missing(ctx context.Context, m metric, what string) error {
 	m.Aggregators = []aggregator{{"count", &sampling{(c.EndMS-c.StartMS)/86400e3 + 1, "days"}}}
-	q := question{Start: c.StartMS, End: c.EndMS, Zone: "UTC", Metrics: []metric{m}}
+	q := query{Start: c.StartMS, End: c.EndMS, Zone: "UTC", Metrics: []metric{m}}
 	d, _, err := c.compareOnce(ctx, q)
 	if refused := (*refusal)(nil); errors.As(err, &refused) || errors.Is(err, errLarge) {
 		d, err = &Difference{Text: "the points could not be counted: " + err.Error()}, nil
@@ -389,13 +389,13 @@ func (c *comparison) missing(ctx context.Context, m metric, what string) error {
 	return nil
 }
 
-// A narrowing question can be asked about a shorter time.
+// A narrowing query can be sent with a shorter time range.
 type narrowing interface {
-	// narrow makes the time shorter, and reports whether it could.
+	// narrow shortens the time range. It reports false if it is already the shortest.
 	narrow() bool
 }
 
-// ask asks both a question by compare, about a shorter time if an answer is too large.
+// ask sends a query to both servers by compare, with a shorter time range if an answer is too large.
 func (c *comparison) ask(q narrowing, compare func() (*Difference, int64, error), report bool) (differ bool, err error) {
 	for {
 		d, points, err := compare()
@@ -405,10 +405,10 @@ func (c *comparison) ask(q narrowing, compare func() (*Difference, int64, error)
 			if q.narrow() {
 				continue
 			}
-			c.report.skip("questions whose answer is too large even of a short time")
+			c.report.skip("queries whose answer is too large even for a short time range")
 			return false, nil
 		case errors.As(err, &refused) && strings.Contains(refused.text, "NaN or Infinity"):
-			c.report.skip("questions that meet NaN or infinities, which KairosDB stores and cannot answer")
+			c.report.skip("queries that read NaN or infinities, which KairosDB stores but cannot return")
 			return false, nil
 		case errors.As(err, &refused):
 			d = &Difference{Text: err.Error()}
@@ -426,8 +426,8 @@ func (c *comparison) ask(q narrowing, compare func() (*Difference, int64, error)
 	}
 }
 
-// answers asks both for the answer to a question. ok is false if both refuse it, which
-// counts as skipped; if one refuses, that is the error.
+// answers sends a query to both servers. If both refuse it, ok is false and the query counts
+// as skipped. If one refuses it, err is that refusal.
 func answers[A any](c *comparison, ask func(s *side, to *A) error) (a, b A, ok bool, err error) {
 	var refusedBy [2]error
 	err = c.both(func(i int, s *side) error {
@@ -441,16 +441,16 @@ func answers[A any](c *comparison, ask func(s *side, to *A) error) (a, b A, ok b
 	case err != nil:
 		return a, b, false, err
 	case refusedBy[0] != nil && refusedBy[1] != nil:
-		c.report.skip("questions that both refuse")
+		c.report.skip("queries that both servers refuse")
 		return a, b, false, nil
 	}
 	err = errors.Join(refusedBy[0], refusedBy[1])
 	return a, b, err == nil, err
 }
 
-// compareOnce asks both and compares. Without a difference it returns the points of
-// the answer.
-func (c *comparison) compareOnce(ctx context.Context, q question) (*Difference, int64, error) {
+// compareOnce sends a query to both servers and compares the answers. Without a difference it
+// returns the number of points.
+func (c *comparison) compareOnce(ctx context.Context, q query) (*Difference, int64, error) {
 	a, b, ok, err := answers(c, func(s *side, to *answer) error {
 		return s.ask(ctx, "/api/v1/datapoints/query", q, to, maxAnswer)
 	})

@@ -36,8 +36,8 @@ type side struct {
 	probe   string        // a path that is answered at once
 }
 
-// A SideError says that one of the servers cannot be compared with: it does not
-// answer, or not as the original does.
+// A SideError means that one of the servers cannot be compared: it does not answer, or not as
+// the original does.
 type SideError struct {
 	Side string // a or b
 	URL  string
@@ -46,8 +46,7 @@ type SideError struct {
 
 func (e *SideError) Error() string { return fmt.Sprintf("%s (%s): %v", e.Side, e.URL, e.Err) }
 
-// A refusal is an answer of 400 or 500: the question is at fault, or the server
-// cannot answer this one.
+// A refusal is an answer of 400 or 500: the query is invalid, or the server cannot answer it.
 type refusal struct {
 	status int
 	text   string
@@ -55,10 +54,10 @@ type refusal struct {
 
 func (r *refusal) Error() string { return fmt.Sprintf("%d %s", r.status, clip.Text(r.text, 300)) }
 
-// errLarge is the error of an answer that exceeds what may be held, or takes too long.
-var errLarge = errors.New("the answer is too large, or takes too long")
+// errLarge is the error of an answer that is larger than the bound, or takes too long.
+var errLarge = errors.New("the answer is too large or takes too long")
 
-// aliveWithin is how long a server may take to say its version.
+// aliveWithin is the timeout of the request that tests whether a server answers at all.
 const aliveWithin = 10 * time.Second
 
 // newSide checks an address.
@@ -89,13 +88,13 @@ func (s *side) fail(err error) error {
 	return &SideError{Side: s.name, URL: s.url.Redacted(), Err: err}
 }
 
-// ask sends a request, a GET without a question, and decodes its answer. The error
-// is a *refusal, errLarge or a *SideError, or that of ctx.
-func (s *side) ask(ctx context.Context, path string, question, answer any, most int64) error {
+// ask sends a request and decodes its answer. Without a query it is a GET, else a POST. The
+// error is a *refusal, errLarge, a *SideError, or that of ctx.
+func (s *side) ask(ctx context.Context, path string, query, answer any, most int64) error {
 	var body []byte
-	if question != nil {
+	if query != nil {
 		var err error
-		if body, err = json.Marshal(question); err != nil {
+		if body, err = json.Marshal(query); err != nil {
 			return err
 		}
 	}
@@ -116,7 +115,7 @@ func (s *side) ask(ctx context.Context, path string, question, answer any, most 
 		case errors.Is(err, context.DeadlineExceeded) && s.alive(ctx):
 			return errLarge
 		case try == tries:
-			return s.fail(fmt.Errorf("%s, asked %d times: %w", path, tries, err))
+			return s.fail(fmt.Errorf("request %s %d times: %w", path, tries, err))
 		}
 		if err := work.Pause(ctx, s.pause); err != nil {
 			return err
@@ -163,7 +162,7 @@ func (s *side) once(ctx context.Context, path string, body []byte, most int64, t
 	return text, err
 }
 
-// faultOf is what an answer says is wrong.
+// faultOf returns the error text of an answer.
 func faultOf(text []byte) string {
 	var fault struct{ Errors []string }
 	if json.Unmarshal(text, &fault) == nil && len(fault.Errors) > 0 {
@@ -178,7 +177,7 @@ func (s *side) alive(ctx context.Context) bool {
 	return err == nil
 }
 
-// version is what a server says it is.
+// version returns the version that a server reports.
 func (s *side) version(ctx context.Context) (string, error) {
 	var answer struct{ Version string }
 	err := s.ask(ctx, "/api/v1/version", nil, &answer, maxFault)

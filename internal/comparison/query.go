@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// A question is KairosDB's form of a query with one metric.
-type question struct {
+// A query selects one metric, in the form of KairosDB's API.
+type query struct {
 	Start   int64    `json:"start_absolute"`
 	End     int64    `json:"end_absolute"`
 	Zone    string   `json:"time_zone"`
@@ -36,19 +36,19 @@ type sampling struct {
 	Unit  string `json:"unit"`
 }
 
-// A known is a metric that questions are asked about.
+// A known is a metric that queries may select.
 type known struct {
 	name string
 	tags map[string][]string // some of the values of each tag
 }
 
-// Bounds of what is kept of metrics for questions.
+// Bounds of what is kept of metrics for queries.
 const (
 	maxKnown  = 500
 	maxValues = 50 // of each tag
 )
 
-// A maker draws questions.
+// A maker draws queries.
 type maker struct {
 	*rand.Rand
 	metrics    []known
@@ -68,12 +68,12 @@ var rangeUnits = []struct {
 	ms   int64
 }{{"seconds", 1e3}, {"minutes", 60e3}, {"hours", 3600e3}, {"days", 86400e3}}
 
-// maxBuckets is how many buckets a question may have.
+// maxBuckets is how many buckets a query may have.
 const maxBuckets = 2000
 
-func (m *maker) draw() question {
+func (m *maker) draw() query {
 	of := m.metrics[m.IntN(len(m.metrics))]
-	q := question{Zone: "UTC"}
+	q := query{Zone: "UTC"}
 	q.Start, q.End = m.span()
 	asked := metric{Name: of.name, Tags: m.filter(of)}
 	names := slices.Sorted(maps.Keys(of.tags))
@@ -125,7 +125,7 @@ func (m *maker) some(names []string) (kept []string) {
 	return kept
 }
 
-func (m *maker) aggregators(q question, single bool) []aggregator {
+func (m *maker) aggregators(q query, single bool) []aggregator {
 	if m.IntN(3) == 0 {
 		return nil
 	}
@@ -153,11 +153,11 @@ func (m *maker) aggregators(q question, single bool) []aggregator {
 }
 
 // raw reports whether values are answered as they are stored.
-func (q *question) raw() bool { return len(q.Metrics[0].Aggregators) == 0 }
+func (q *query) raw() bool { return len(q.Metrics[0].Aggregators) == 0 }
 
 // narrow asks about the first part of the time. It reports false if there is no
 // shorter one.
-func (q *question) narrow() bool {
+func (q *query) narrow() bool {
 	length := (q.End - q.Start) / 8
 	if length < 1 {
 		return false
