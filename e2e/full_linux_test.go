@@ -128,7 +128,7 @@ func (f *fullDisk) round(leave int64, mayStop bool) {
 	ends := f.writeUntilRefused(ctx)
 	select {
 	case <-f.server.Exited:
-		if !mayStop || !strings.Contains(f.server.Log.Tail(), "fix the disk, then start the server again") {
+		if !mayStop || !strings.Contains(f.server.Log.Tail(), "fix the disk, then restart the server") {
 			t.Fatalf("the server ended: %v\n%s", f.server.Err, f.server.Log.Tail())
 		}
 		t.Log("the catalogue was about to be written, and the server ended with a message")

@@ -106,7 +106,7 @@ func TestKeyspaceIsLookedAfter(t *testing.T) {
 	inspect([]string{"row_keys         2 map[kairos_double:1 kairos_long:1]", "of Varve's nodes only", "covered          yes"}, "index", "load", "--start", "1700000000000")
 	inspect([]string{"nothing is kept"}, "service", "nothing")
 	inspect([]string{"ok    nodes", "ok    clocks", "may read and write all tables", "ok    repair"}, "--preflight")
-	wantRun(t, 2, []string{"none are taken"}, append([]string{"inspect", "--preflight", "metrics"}, at...)...)
+	wantRun(t, 2, []string{"unexpected argument"}, append([]string{"inspect", "--preflight", "metrics"}, at...)...)
 	wantRun(t, 1, []string{"bad   keyspace     nope is missing", "do:  create it"}, append([]string{"inspect", "--preflight", "--cassandra-keyspace=nope", "--cassandra-schema-create=nothing"}, at...)...)
 	wantRun(t, 2, []string{"want metrics"}, append([]string{"inspect", "rows"}, at...)...)
 
@@ -116,7 +116,7 @@ func TestKeyspaceIsLookedAfter(t *testing.T) {
 	// microseconds would hide for ever what is written there.
 	cqltest.Must(t, session, fmt.Sprintf("DELETE FROM %s.row_keys USING TIMESTAMP %d WHERE metric = 'note' AND table_name = 'data_points' AND row_time = 1698278400000 AND data_type = 'kairos_string'",
 		config.Keyspace, time.Now().UnixMilli()))
-	wantRun(t, 1, []string{"1  rows without index: would be added", "nothing was done"}, append(repair, "--dry-run")...)
+	wantRun(t, 1, []string{"1  rows without index: would be added", "nothing was changed"}, append(repair, "--dry-run")...)
 	wantRun(t, 0, []string{"1  rows without index: added"}, append(repair, "--rate", "1000")...)
 	wantRun(t, 0, []string{"0  rows without index"}, append(repair, "--dry-run")...)
 	// What is told as removed is gone, however young it is.

@@ -33,7 +33,7 @@ const transferFlags = `Flags:
 func checkCommand() command {
 	return command{
 		name:     "check",
-		synopsis: "look for damage in a store",
+		synopsis: "verify the files of a store",
 		usage:    "[--data-dir DIR | --http-addr ADDR] [--rate BYTES]",
 		help: `Reads all files of a store, verifies every checksum, and checks that the files agree
 with each other. Each finding says what is damaged, what is lost and what to do.
@@ -134,7 +134,7 @@ func checkOnline(l line, progress func(offline.CheckProgress)) (*offline.CheckRe
 			if errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF
 			}
-			return nil, fmt.Errorf("answer of the server: %w", err)
+			return nil, fmt.Errorf("read the answer of the server: %w", err)
 		}
 		switch {
 		case line.Error != "":

@@ -32,7 +32,7 @@ check.
 Flags:
   --url URL   the server, for example http://10.0.0.5:8080
   --wait      if the server is still opening its store, wait until it is healthy, however
-              long that takes; give up when nothing has listened for 30 s
+              long that takes; give up when no server has answered for 30 s
 `,
 		run: health,
 	}
@@ -58,7 +58,7 @@ func health(t terminal, args []string) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(t.stdout, "%s is well%s\n", base, failedChecks(client, base)) // what concerns a part of the data
+	_, err = fmt.Fprintf(t.stdout, "%s is healthy%s\n", base, failedChecks(client, base)) // what concerns a part of the data
 	return err
 }
 
@@ -80,7 +80,7 @@ func healthTarget(t terminal, args []string) (base string, own, wait bool, err e
 		return healthBase(loaded.Config.Server), true, wait, nil
 	}
 	if len(settings) > 0 {
-		return "", false, false, &usageError{fmt.Errorf("flags --url and %s: give one of them; --url says all", settings[0])}
+		return "", false, false, &usageError{fmt.Errorf("flags --url and %s: give one of them; with --url, settings are not read", settings[0])}
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
@@ -119,7 +119,7 @@ func waitHealthy(ctx context.Context, client *http.Client, base string) error {
 		case answered:
 			heard = time.Now()
 		case time.Since(heard) > healthSilence:
-			return fmt.Errorf("nothing has listened for %s: %w", healthSilence, err)
+			return fmt.Errorf("no server has answered for %s: %w", healthSilence, err)
 		}
 		if err := work.Pause(ctx, healthPause); err != nil {
 			return err
@@ -137,7 +137,7 @@ func askHealth(client *http.Client, base string) (answered bool, err error) {
 	if response.StatusCode == http.StatusNoContent {
 		return true, nil
 	}
-	return true, fmt.Errorf("%s is not well: %s%s", base, response.Status, failedChecks(client, base))
+	return true, fmt.Errorf("%s is not healthy: %s%s", base, response.Status, failedChecks(client, base))
 }
 
 // failedChecks returns what the status of a server says beside OK.

@@ -13,8 +13,8 @@ import (
 // it; nothing that listens is a fault, and so is a server that says no.
 func TestHealth(t *testing.T) {
 	p := start(t, t.TempDir())
-	wantRun(t, 0, []string{"is well"}, "health", "--http-addr", p.http)
-	wantRun(t, 0, []string{"is well"}, "health", "--url", "http://"+p.http+"/", "--wait")
+	wantRun(t, 0, []string{"is healthy"}, "health", "--http-addr", p.http)
+	wantRun(t, 0, []string{"is healthy"}, "health", "--url", "http://"+p.http+"/", "--wait")
 	if status, out, errs := once(t, []string{"VARVE_SERVER_HTTP_ADDR=" + p.http}, "health"); status != 0 || !strings.Contains(out, p.http) {
 		t.Errorf("by the environment: %d %s%s", status, out, errs)
 	}
@@ -37,7 +37,7 @@ func TestHealthOverTLS(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 	defer server.Close()
 	addr := strings.TrimPrefix(server.URL, "https://")
-	wantRun(t, 0, []string{"https://" + addr + " is well"}, "health", "--http-addr", addr, "--server-tls-cert-file=cert.pem", "--server-tls-key-file=key.pem")
+	wantRun(t, 0, []string{"https://" + addr + " is healthy"}, "health", "--http-addr", addr, "--server-tls-cert-file=cert.pem", "--server-tls-key-file=key.pem")
 	wantRun(t, 1, []string{"certificate"}, "health", "--url", server.URL)
 }
 
@@ -52,7 +52,7 @@ func TestHealthOfPart(t *testing.T) {
 		w.WriteHeader(http.StatusNoContent)
 	}))
 	defer server.Close()
-	wantRun(t, 0, []string{server.URL + " is well; Datastore-Files: FAIL\n"}, "health", "--url", server.URL)
+	wantRun(t, 0, []string{server.URL + " is healthy; Datastore-Files: FAIL\n"}, "health", "--url", server.URL)
 }
 
 // TestHealthWaits: a server that is still opening its store is waited for, and what it
@@ -70,8 +70,8 @@ func TestHealthWaits(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	wantRun(t, 1, []string{"503", "is not well", "; Datastore-Open: starting, 40 %"}, "health", "--url", server.URL)
-	wantRun(t, 0, []string{"is well"}, "health", "--url", server.URL, "--wait")
+	wantRun(t, 1, []string{"503", "is not healthy", "; Datastore-Open: starting, 40 %"}, "health", "--url", server.URL)
+	wantRun(t, 0, []string{"is healthy"}, "health", "--url", server.URL, "--wait")
 	if n := checks.Load(); n != 4 {
 		t.Errorf("asked %d times, want 1 and 3", n)
 	}

@@ -71,12 +71,12 @@ func inspection(t terminal, dataDir string, words []string) (func(*offline.Direc
 	case what == "file" && (len(rest) == 1 || len(rest) == 2):
 		number, err := strconv.ParseUint(rest[0], 10, 64)
 		if err != nil {
-			return nil, &usageError{fmt.Errorf("file %q: want its number", rest[0])}
+			return nil, &usageError{fmt.Errorf("file %q: want the number of a block file", rest[0])}
 		}
 		page := -1
 		if len(rest) == 2 {
 			if page, err = strconv.Atoi(rest[1]); err != nil || page < 0 {
-				return nil, &usageError{fmt.Errorf("page %q: want its number", rest[1])}
+				return nil, &usageError{fmt.Errorf("page %q: want the number of a page", rest[1])}
 			}
 		}
 		return func(d *offline.Directory) error { return d.WriteFile(t.stdout, number, page) }, nil
@@ -89,7 +89,7 @@ func inspection(t terminal, dataDir string, words []string) (func(*offline.Direc
 			return local.Inspect(context.Background(), diskfs.Reading, filepath.Join(dataDir, datadir.Timelines), t.stdout)
 		}, nil
 	}
-	return nil, &usageError{fmt.Errorf("inspect %s: want series METRIC, file NUMBER, log, catalogue or timelines; varve help inspect says more", strings.Join(words, " "))}
+	return nil, &usageError{fmt.Errorf("inspect %s: want series METRIC, file NUMBER, log, catalogue or timelines; see varve help inspect", strings.Join(words, " "))}
 }
 
 func parseTags(words []string) ([]model.Tag, error) {

@@ -128,7 +128,7 @@ func openInstances(c config.Config, f fittings, registry *prometheus.Registry, l
 }
 
 // shareProcessors bounds what the costly queries of all tenants together compute at once. One
-// processor is left to short questions, points and connections: while all of them are busy,
+// processor is left to short queries, points and connections: while all of them are busy,
 // Go looks for what has come over the network every 10 ms only. Queries over Cassandra wait
 // more than they compute.
 func (s instances) shareProcessors(c config.Config) {

@@ -82,12 +82,12 @@ func inspectKeyspace(t terminal, c config.Config, l line) error {
 			return &usageError{fmt.Errorf("flag --cluster: %w", err)}
 		}
 		if role == schema.RoleMeta && len(l.words) > 0 && l.words[0] != "service" {
-			return &usageError{fmt.Errorf("inspect %s: cluster %s has metadata only: want service [SERVICE] or nothing", l.words[0], name)}
+			return &usageError{fmt.Errorf("inspect %s: cluster %s has metadata only; want service [SERVICE], or no argument", l.words[0], name)}
 		}
 	}
 	if l.flags["preflight"] == "true" {
 		if len(l.words) > 0 {
-			return &usageError{fmt.Errorf("inspect --preflight: argument %q: none are taken", l.words[0])}
+			return &usageError{fmt.Errorf("inspect --preflight: unexpected argument %q", l.words[0])}
 		}
 		if _, named := l.flags["cluster"]; !named {
 			role = schema.RoleAll
@@ -136,7 +136,7 @@ func keyspaceInspection(l line) (keyspaceShow, error) {
 		}
 		return func(ctx context.Context, in *kairosread.Inspector) error { return in.Rows(ctx, sel, cells) }, err
 	}
-	return nil, &usageError{errors.New("inspect --store=cassandra: want metrics [PREFIX], rows METRIC [TAG=VALUE..], index METRIC, service [SERVICE] or nothing; varve help inspect says more")}
+	return nil, &usageError{errors.New("inspect --store=cassandra: want metrics [PREFIX], rows METRIC [TAG=VALUE..], index METRIC, service [SERVICE], or no argument; see varve help inspect")}
 }
 
 // decode says what bytes of data_points mean.
@@ -156,7 +156,7 @@ func decode(t terminal, l line) error {
 }
 
 // errPreflight makes the exit status of a preflight that has found something bad.
-var errPreflight = errors.New("fix what is reported before a server starts on this keyspace")
+var errPreflight = errors.New("fix the reported faults before a server starts on this keyspace")
 
 // preflight looks at the cluster and the keyspace that a server is to work on.
 func preflight(ctx context.Context, t terminal, c config.Config, role string) error {

@@ -27,7 +27,7 @@ exit status is 1 if a dry run finds something.
 `
 
 // errUnrepaired makes the exit status of a dry run that has found something.
-var errUnrepaired = errors.New("the index does not agree with the rows; nothing was done (--dry-run)")
+var errUnrepaired = errors.New("the index differs from the rows; nothing was changed (--dry-run)")
 
 // repairKeyspace puts the index tables of a keyspace right.
 func repairKeyspace(t terminal, c config.Config, l line) error {

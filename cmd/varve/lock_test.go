@@ -50,7 +50,7 @@ func TestLockDataDir(t *testing.T) {
 		switch {
 		case tc.refused != "" && (err == nil || !strings.Contains(err.Error(), tc.refused)):
 			t.Errorf("%s: %v, want one with %q", tc.name, err, tc.refused)
-		case tc.refused == "" && (err != nil || unlock() != nil || !strings.Contains(log.String(), "the data directory is not locked")):
+		case tc.refused == "" && (err != nil || unlock() != nil || !strings.Contains(log.String(), "cannot lock the data directory")):
 			t.Errorf("%s: %v; log: %s", tc.name, err, &log)
 		}
 	}

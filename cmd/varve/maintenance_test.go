@@ -91,7 +91,7 @@ func TestStartOnANewerFile(t *testing.T) {
 		t.Fatalf("%v, %v", files, err)
 	}
 	for what, change := range map[string]func(b []byte) []byte{
-		"varve repair puts it aside":           func(b []byte) []byte { return b },
+		"varve repair moves the damaged file":  func(b []byte) []byte { return b },
 		"nothing is lost: use the newer build": func(b []byte) []byte { return bytes.Replace(b, []byte(`"chunks"`), []byte(`"others"`), 1) },
 	} {
 		whole, err := os.ReadFile(files[0])
@@ -178,7 +178,7 @@ func TestStoreIsLookedAfter(t *testing.T) {
 
 	file := damageOldest(t, dir)
 	wantRun(t, 1, []string{"DAMAGED", file, "remedy", "in.files{host=a}"}, "check", data)
-	wantRun(t, 1, []string{"nothing was done"}, "repair", data, "--dry-run")
+	wantRun(t, 1, []string{"nothing was changed"}, "repair", data, "--dry-run")
 	wantRun(t, 1, []string{"DAMAGED"}, "check", data)
 	wantRun(t, 0, []string{"no damage found", "quarantine"}, "repair", data)
 	wantRun(t, 0, []string{"no damage found"}, "check", data)

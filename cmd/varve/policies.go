@@ -12,11 +12,11 @@ import (
 func policiesCommand() command {
 	return command{
 		name:     "policies",
-		synopsis: "show how series are kept, and by which rule",
+		synopsis: "show which retention rule applies to a series",
 		usage:    "[FLAGS] [PATH ...]",
-		help: `Shows for each PATH which rule applies, why, and what is kept for how long. Rules are those
-of retention.policies in the configuration file, then those of storage-schemas.conf and
-storage-aggregation.conf. The path of a series with tags is name;tag=value;tag=value.
+		help: `Shows for each PATH which rule applies, why, and what is kept for how long. The rules of
+retention.policies in the configuration file come first, then those of storage-schemas.conf
+and storage-aggregation.conf. The path of a series with tags is name;tag=value;tag=value.
 Without a PATH it lists the rules. It takes the same flags as serve and needs no server, so
 you can try other files. To ask a running server, use GET /admin/policies?path=PATH.
 
@@ -51,9 +51,9 @@ func policies(t terminal, args []string) error {
 	}
 	book = book.For(tenant)
 	if c.Retention.Enforce {
-		fmt.Fprintln(t.stdout, "retention.enforce is set: what is older than a stage is thinned out or removed.")
+		fmt.Fprintln(t.stdout, "retention.enforce is set: samples older than a stage are downsampled, and removed after the last stage.")
 	} else {
-		fmt.Fprintln(t.stdout, "retention.enforce is not set: every sample is kept, and stages only say on which step Graphite's API reads.")
+		fmt.Fprintln(t.stdout, "retention.enforce is not set: every sample is kept. Stages only set the step of Graphite's API.")
 	}
 	if len(l.words) == 0 {
 		listRules(t, book)
@@ -66,10 +66,10 @@ func policies(t terminal, args []string) error {
 
 func listRules(t terminal, book *retention.Book) {
 	if len(book.Rules) == 0 && len(book.Aggregations) == 0 {
-		fmt.Fprintln(t.stdout, "\nThere are no rules: retention.policies or graphite.storage_schemas of a configuration (--config) would have them.")
+		fmt.Fprintln(t.stdout, "\nThere are no rules. Define them in retention.policies or graphite.storage_schemas of the configuration (--config).")
 		return
 	}
-	fmt.Fprintf(t.stdout, "\n%d rules of stages, of which the first one counts that matches a series:\n", len(book.Rules))
+	fmt.Fprintf(t.stdout, "\n%d rules with stages; the first one that matches a series applies:\n", len(book.Rules))
 	for _, r := range book.Rules {
 		fmt.Fprintf(t.stdout, "  %v\n", r)
 	}

@@ -26,8 +26,8 @@ func TestPoliciesCommand(t *testing.T) {
 		"web.a;host=web-1":     "rule [web] of retention.policies: the metric is web.*, the tag host is web-*\n  samples, one for each 10s    for 6h\n",
 		"disk.a":               "rule [disk] of storage-schemas.conf: the path has ^disk\n",
 		"else":                 "no rule matches",
-		"disk.a --tenant=acme": "rule [own] of retention.policies: every series\n  samples as they were sent    for ever\n",
-		"":                     "2 rules of stages",
+		"disk.a --tenant=acme": "rule [own] of retention.policies: every series\n  every sample                 for ever\n",
+		"":                     "2 rules with stages",
 		"a --tenant nobody":    `flag --tenant: there is no tenant "nobody"`,
 	} {
 		var out strings.Builder
@@ -37,7 +37,7 @@ func TestPoliciesCommand(t *testing.T) {
 		}
 	}
 	var out strings.Builder
-	if code := run(terminal{stdout: &out, stderr: &out}, []string{"policies"}); code != exitOK || !strings.Contains(out.String(), "There are no rules: ") {
+	if code := run(terminal{stdout: &out, stderr: &out}, []string{"policies"}); code != exitOK || !strings.Contains(out.String(), "There are no rules. ") {
 		t.Errorf("without rules: %d\n%s", code, out.String())
 	}
 }

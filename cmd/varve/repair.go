@@ -61,7 +61,7 @@ func repair(t terminal, args []string) error {
 		return inUse(err)
 	}
 	if dry && !report.Clean() {
-		fmt.Fprintln(t.stdout, "nothing was done (--dry-run)")
+		fmt.Fprintln(t.stdout, "nothing was changed (--dry-run)")
 		return errDamaged
 	}
 	if err := report.WriteText(t.stdout); err != nil {

@@ -48,7 +48,7 @@ func serve(t terminal, args []string) error {
 	tellCarbon(loaded.Carbon, log)
 	tellFiles(asked, c, log)
 	if tuned := loaded.Tuned(); tuned != nil {
-		log.Info("constants are changed by --tune, which is for tests only", "constants", tuned)
+		log.Info("--tune changes constants; it is for tests only", "constants", tuned)
 	}
 	book, err := c.Book(log)
 	if err != nil {
@@ -156,14 +156,14 @@ func tellKairosDB(k *config.KairosDB, log *slog.Logger) {
 	if k == nil {
 		return
 	}
-	log.Info("the configuration of KairosDB is used; varve config shows what comes of it", "file", k.Path, "settings", len(k.Mapping.Settings))
+	log.Info("using KairosDB's configuration; varve config shows the resulting settings", "file", k.Path, "settings", len(k.Mapping.Settings))
 	tellRemarks("KairosDB's configuration", k.Notes(), k.Warnings(), log)
 }
 
 // tellFiles says that the process may open too few files for the connections of the settings.
 func tellFiles(asked, c config.Config, log *slog.Logger) {
 	if c.Connections() < asked.Connections() {
-		log.Warn("the process may not open enough files, so the server takes fewer connections than the settings say; raise the limit of open files (LimitNOFILE= in the unit, ulimit -n in a shell, nofile in a container)",
+		log.Warn("the limit of open files is too low for the configured connections, so the server accepts fewer; raise the limit (LimitNOFILE= in the unit, ulimit -n in a shell, nofile in a container)",
 			"enough", asked.Connections()+config.OtherFiles, "server.max_connections", c.Server.MaxConnections, "telnet.max_connections", c.Telnet.MaxConnections, "carbon.max_connections", c.Carbon.MaxConnections)
 	}
 }
@@ -173,16 +173,16 @@ func tellCarbon(c *config.Carbon, log *slog.Logger) {
 	if c == nil {
 		return
 	}
-	log.Info("carbon.conf is used; varve config shows what comes of it", "file", c.Path, "settings", len(c.Mapping.Settings))
+	log.Info("using carbon.conf; varve config shows the resulting settings", "file", c.Path, "settings", len(c.Mapping.Settings))
 	tellRemarks("carbon.conf", c.Notes(), c.Warnings(), log)
 }
 
 func tellRemarks(file string, notes, warnings []config.Remark, log *slog.Logger) {
 	for _, r := range notes {
-		log.Info(file+": set nothing: "+r.Why, "keys", strings.Join(r.Keys, " "))
+		log.Info(file+": keys without effect: "+r.Why, "keys", strings.Join(r.Keys, " "))
 	}
 	for _, r := range warnings {
-		log.Warn(file+": set nothing: "+r.Why, "keys", strings.Join(r.Keys, " "))
+		log.Warn(file+": keys without effect: "+r.Why, "keys", strings.Join(r.Keys, " "))
 	}
 }
 
@@ -206,7 +206,7 @@ func closeWithin(c io.Closer, limit time.Duration) error {
 	case err := <-done:
 		return err
 	case <-time.After(limit):
-		return errors.New("not done within server.shutdown_timeout; nothing acknowledged is lost, the next start reads it from the log")
+		return errors.New("not finished within server.shutdown_timeout; no acknowledged point is lost: the next start replays the log")
 	}
 }
 

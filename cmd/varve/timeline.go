@@ -82,7 +82,7 @@ func timelineRun(t terminal, args []string) error {
 	}
 	action, ok := timelineActions[args[0]]
 	if !ok {
-		return &usageError{fmt.Errorf("unknown word %q; %s", args[0], which)}
+		return &usageError{fmt.Errorf("unknown action %q; %s", args[0], which)}
 	}
 	l, err := parseLine(args[1:], append([]string{"http-addr"}, action.flags...)...)
 	if err != nil {
@@ -114,7 +114,7 @@ func (l line) oneName() (string, error) {
 func printJSON(to io.Writer, text []byte) error {
 	var out bytes.Buffer
 	if err := json.Indent(&out, text, "", "  "); err != nil {
-		return fmt.Errorf("answer of the server: %w", err)
+		return fmt.Errorf("read the answer of the server: %w", err)
 	}
 	out.WriteByte('\n')
 	_, err := to.Write(out.Bytes())
@@ -213,7 +213,7 @@ func timelineAppend(ctx context.Context, t terminal, l line, s *remote.Server) e
 	a := &client.Appender{Server: s, Timeline: name, Type: l.flags["type"], TimeFormat: l.flags["time-format"],
 		Run: strconv.FormatInt(time.Now().UnixNano(), 36), Refused: t.stderr}
 	if _, a.JSON = l.flags["json"]; a.JSON && (a.Type != "" || a.TimeFormat != "") {
-		return &usageError{errors.New("with --json each event says its type and time: leave --type and --time-format out")}
+		return &usageError{errors.New("with --json each event has its own type and time: leave out --type and --time-format")}
 	}
 	in, err := l.input("f")
 	if err != nil {

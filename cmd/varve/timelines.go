@@ -37,7 +37,7 @@ func openTimelines(c config.Config, s *embedded.Store, registry prometheus.Regis
 		MinFreeBytes: c.Embedded.MinFreeBytes,
 		Logger:       log, Registerer: registry,
 		Fatal: func(reason string) {
-			log.Error(reason + "; the server ends. What was acknowledged is on disk: fix the disk, then start the server again")
+			log.Error(reason + "; the server exits. All acknowledged events are on disk: fix the disk, then restart the server")
 			os.Exit(1)
 		},
 	})

@@ -31,7 +31,7 @@ their owner.
 	return []command{
 		{
 			name:     "token create",
-			synopsis: "create a token, by which a sender authenticates",
+			synopsis: "create a token for a sender",
 			usage:    "NAME --role ROLES [FLAGS]",
 			help: `Creates a token and prints it. It is shown only once: the file has its hash.
 
@@ -85,7 +85,7 @@ func createToken(t terminal, args []string) error {
 		return err
 	}
 	if len(l.words) != 1 {
-		return &usageError{errors.New("token create: want one NAME, which says whose token it is")}
+		return &usageError{errors.New("token create: want one NAME, the owner of the token")}
 	}
 	g := auth.Grant{Name: l.words[0], Prefix: l.flags["prefix"]}
 	if g.Rights, err = principal.ParseRights(l.flags["role"]); err != nil {
@@ -109,13 +109,13 @@ func createToken(t terminal, args []string) error {
 		return err
 	}
 	recordToken(t, c, "varve token create", fmt.Sprintf("token %s for %s: role %s, tenants %s, prefix %q", id, g.Name, g.Rights, orNone(l.flags["tenant"]), g.Prefix))
-	fmt.Fprintf(t.stderr, "Token %s for %s. This is the only time that it is shown:\n", id, g.Name)
+	fmt.Fprintf(t.stderr, "Token %s for %s. This is the only time it is shown:\n", id, g.Name)
 	fmt.Fprintln(t.stdout, shown)
 	for _, name := range auth.Missing(g.Tenants, c.HasTenant) {
-		fmt.Fprintf(t.stderr, "There is no tenant %.100q in this configuration: until its key tenants has it, a request with this token gets 404.\n", name)
+		fmt.Fprintf(t.stderr, "Tenant %.100q is not in this configuration. Until you add it to tenants, requests with this token get 404.\n", name)
 	}
 	if !c.Auth.Enabled {
-		fmt.Fprintln(t.stderr, "Servers ask for tokens only with auth.enabled: true, which this configuration does not say.")
+		fmt.Fprintln(t.stderr, "This configuration does not set auth.enabled: true, so servers do not ask for tokens.")
 	}
 	return nil
 }
@@ -166,7 +166,7 @@ func revokeToken(t terminal, args []string) error {
 		return err
 	}
 	recordToken(t, c, "varve token revoke", fmt.Sprintf("token %s for %s", revoked.ID, revoked.Grant.Name))
-	fmt.Fprintf(t.stdout, "Token %s (%s) is void.\n", revoked.ID, revoked.Grant.Name)
+	fmt.Fprintf(t.stdout, "Token %s (%s) is revoked.\n", revoked.ID, revoked.Grant.Name)
 	return nil
 }
 

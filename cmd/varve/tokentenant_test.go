@@ -15,7 +15,7 @@ func TestTokenForUnknownTenant(t *testing.T) {
 		if err := createToken(terminal{stdout: io.Discard, stderr: &told}, []string{"me", "--role", "admin", "--tenant", tenant, "--data-dir", t.TempDir()}); err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Contains(told.String(), `There is no tenant "acme" in this configuration`); got != warned {
+		if got := strings.Contains(told.String(), `Tenant "acme" is not in this configuration`); got != warned {
 			t.Errorf("%s: %s", tenant, &told)
 		}
 	}

@@ -355,7 +355,7 @@ retention:
 		}
 	}
 	_, stderr := must(t, 2, "export", "whisper", filepath.Join(files, "none"), "--data-dir", dir)
-	if !strings.Contains(stderr, "--config names a configuration with retention.policies") {
+	if !strings.Contains(stderr, "--config with a configuration that has retention.policies") {
 		t.Error(stderr)
 	}
 	must(t, 2, "export", "whisper", filepath.Join(files, "none"), "--config", config, "--storage-aggregation", config)

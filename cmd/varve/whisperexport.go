@@ -76,7 +76,7 @@ func exportWhisper(t terminal, args []string) error {
 	case err != nil && j.Source == nil:
 		return err
 	case err != nil:
-		return fmt.Errorf("%w; to go on, run the same command again with --keep", err)
+		return fmt.Errorf("%w; to continue, run the same command again with --keep", err)
 	}
 	fmt.Fprintf(t.stderr, "%s of %s in %s\n", units.Count(j.Files, "file"), units.Count(j.Metrics, "metric"), j.Progress.Elapsed())
 	for _, reason := range slices.Sorted(maps.Keys(j.Faulty)) {
@@ -89,7 +89,7 @@ func exportWhisper(t terminal, args []string) error {
 // whisperExport reads the command line.
 func (l line) whisperExport(t terminal) (*job.WhisperExport, error) {
 	if len(l.words) != 1 {
-		return nil, &usageError{errors.New("export whisper wants one directory: varve export whisper DIR")}
+		return nil, &usageError{errors.New("export whisper takes one directory: varve export whisper DIR")}
 	}
 	dir, err := filepath.Abs(l.words[0])
 	if err != nil {
@@ -137,7 +137,7 @@ func (l line) archives(t terminal) (*retention.Book, error) {
 		return book, err
 	}
 	if aggregation != "" {
-		return nil, &usageError{errors.New("flag --storage-aggregation: goes with --storage-schemas; without both, the rules are those of the configuration")}
+		return nil, &usageError{errors.New("flag --storage-aggregation: needs --storage-schemas; without both, the export uses the rules of the configuration")}
 	}
 	loaded, err := load(t, l.settings())
 	if err != nil {
@@ -149,7 +149,7 @@ func (l line) archives(t terminal) (*retention.Book, error) {
 		return nil, err
 	}
 	if book = book.For(c.TenantOf(c.DataDir)); len(book.Rules) == 0 {
-		return nil, &usageError{errors.New("there are no rules that say which archives the files have: --config names a configuration with retention.policies or graphite.storage_schemas, --storage-schemas a file of carbon's")}
+		return nil, &usageError{errors.New("no rules define the archives of the files; use --config with a configuration that has retention.policies or graphite.storage_schemas, or --storage-schemas with a file of carbon's")}
 	}
 	return book, nil
 }

@@ -99,7 +99,7 @@ func importWhisper(t terminal, args []string) error {
 // whisperJob reads the command line.
 func (l line) whisperJob(t terminal) (*job.WhisperImport, error) {
 	if len(l.words) != 1 {
-		return nil, &usageError{errors.New("import whisper wants one directory: varve import whisper DIR")}
+		return nil, &usageError{errors.New("import whisper takes one directory: varve import whisper DIR")}
 	}
 	root, err := filepath.Abs(l.words[0])
 	if err != nil {

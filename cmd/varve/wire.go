@@ -114,7 +114,7 @@ func openEmbedded(c config.Config, shelf *retention.Shelf, opening *embedded.Ope
 		Section:    "embedded",
 		Registerer: registry, Logger: log, Opening: opening,
 		Fatal: func(reason string) {
-			log.Error(reason + "; the server ends. All acknowledged points are in the write-ahead log: fix the disk, then start the server again")
+			log.Error(reason + "; the server exits. All acknowledged points are in the write-ahead log: fix the disk, then restart the server")
 			os.Exit(1)
 		},
 	})
@@ -158,7 +158,7 @@ func damagedStore(err error, file, dir string) error {
 	if remedy := offline.NewerRemedy(vfs.Default, file); remedy != "" {
 		return fmt.Errorf("%w\nnothing is lost: %s", err, remedy)
 	}
-	return fmt.Errorf("%w\nvarve check --data-dir %s says what that costs, varve repair puts it aside and keeps the rest", err, dir)
+	return fmt.Errorf("%w\nvarve check --data-dir %s reports what is lost; varve repair moves the damaged file to quarantine and keeps the rest", err, dir)
 }
 
 // culprits lets ingest name metrics that a store lists.
@@ -212,7 +212,7 @@ func lockDataDir(fsys vfs.FS, dir string, log *slog.Logger) (unlock func() error
 	case errors.As(err, new(*datadir.LockedError)):
 		return nil, fmt.Errorf("%w (--data-dir)", err)
 	case wal.NoSpace(err), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		log.Warn("the data directory is not locked, since no lock can be written there; start no other server with it", "data_dir", dir, "error", err)
+		log.Warn("cannot lock the data directory, because nothing can be written there; do not start another server with it", "data_dir", dir, "error", err)
 		return func() error { return nil }, nil
 	}
 	return nil, err
@@ -236,7 +236,7 @@ func lockToRead(fsys vfs.FS, dir string) (io.Closer, error) {
 func openLockedCassandra(c config.Config, registry prometheus.Registerer, log *slog.Logger) (*backend, error) {
 	node, err := cluster.ServerID(c.DataDir)
 	if err != nil {
-		log.Warn("the server's id cannot be kept; after a restart its roll-up tasks and delete jobs rest for a minute", "error", err)
+		log.Warn("cannot store the id of this server; after a restart its roll-up tasks and delete jobs pause for a minute", "error", err)
 	}
 	rows := kairosrows.NewLayout(c.Cassandra.Settings)
 	s, err := cassandra.OpenKeyspaces(vfs.Default, c.DataDir, c.Cassandra.Config, cassandra.Options{
@@ -287,7 +287,7 @@ func openActive(c config.Config, log *slog.Logger) *query.ActiveFile {
 		log.Info("this query was running when the server ended the last time", "began", q.Start, "client", q.Client, "query", q.Query)
 	}
 	if err != nil {
-		log.Warn("active queries are not written down", "error", err)
+		log.Warn("cannot record active queries; after a crash, the log will not name the queries that were running", "error", err)
 	}
 	return active
 }

@@ -219,7 +219,7 @@ func closesAreAnnounced(t *testing.T) {
 		t.Errorf("a repeated push makes %d points, want 1", got)
 	}
 	s.Client.CloseIdleConnections()
-	next := s.Log.Next("stopping: no new connections, requests in flight are completed")
+	next := s.Log.Next("stopping: refusing new connections, completing requests in flight")
 	stopped := make(chan error, 1)
 	go func() {
 		_, err := s.Terminate()

@@ -15,7 +15,7 @@ import (
 // shelf for each tenant.
 func ReloadedRules(shelves map[string]*retention.Shelf, log *slog.Logger) ReloadedFiles {
 	return ReloadedFiles{
-		Name: "rules of retention",
+		Name: "retention rules",
 		Keys: []string{"retention.policies", "graphite.storage_schemas", "graphite.storage_aggregation"},
 		Read: func(c config.Config) (func(), error) {
 			book, err := c.Book(log)
@@ -35,7 +35,7 @@ func ReloadedRules(shelves map[string]*retention.Shelf, log *slog.Logger) Reload
 				for tenant, own := range next {
 					changes := own.Changes(shelves[tenant].Book())
 					shelves[tenant].Put(own)
-					log.Info("rules of retention changed", "tenant", tenant, "changes", strings.Join(changes, "; "))
+					log.Info("retention rules changed", "tenant", tenant, "changes", strings.Join(changes, "; "))
 				}
 			}, nil
 		},

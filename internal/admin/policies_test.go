@@ -44,13 +44,13 @@ func TestReloadOfRules(t *testing.T) {
 			t.Errorf("%+v, %v; want %q applied", done, err, applied)
 		}
 	}
-	reload("rules of retention") // the setting is new
+	reload("retention rules") // the setting is new
 	reload()
 	write("60s:1d,1h:1y")
-	reload("rules of retention")
+	reload("retention rules")
 	policies = []retention.PolicyConfig{{Name: "a", Metric: "b", Stages: "10s:1h", XFilesFactor: -1}}
 	messages.Reset()
-	reload("rules of retention")
+	reload("retention rules")
 	if want := `tenant=default changes="retention.policies [a] added: 10s:1h"`; !strings.Contains(messages.String(), want) {
 		t.Errorf("%s, want %s", messages.String(), want)
 	}
@@ -59,7 +59,7 @@ func TestReloadOfRules(t *testing.T) {
 		t.Errorf("a policy with a fault: %v", err)
 	}
 	policies = nil
-	reload("rules of retention")
+	reload("retention rules")
 	write("sixty")
 	if _, err := r.reload(); !errors.As(err, new(*configError)) || !strings.Contains(err.Error(), path) {
 		t.Errorf("a file with a fault: %v", err)

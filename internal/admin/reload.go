@@ -95,12 +95,12 @@ func (r *Reloader) reload() (reloadAnswer, error) {
 	done := reloadAnswer{Applied: []string{}, NeedsRestart: []string{}}
 	loaded, err := r.load()
 	if err != nil {
-		r.log.Warn("configuration not read again; all settings stay as they are", "error", err)
+		r.log.Warn("reload failed: the configuration is invalid; all settings keep their values", "error", err)
 		return done, &configError{err}
 	}
 	files, err := r.readFiles(loaded.Config)
 	if err != nil {
-		r.log.Warn("a file was not read again; all settings stay as they are", "error", err)
+		r.log.Warn("reload failed: a file is invalid; all settings keep their values", "error", err)
 		return done, &configError{err}
 	}
 	changed := config.Changed(&r.running, &loaded.Config)
@@ -113,7 +113,7 @@ func (r *Reloader) reload() (reloadAnswer, error) {
 			continue
 		}
 		if err != nil {
-			r.log.Warn("setting not applied; it and all settings after it stay as they are", "setting", s.Key, "error", err,
+			r.log.Warn("cannot apply a setting; it and all settings after it keep their values", "setting", s.Key, "error", err,
 				"applied", strings.Join(done.Applied, " "))
 			return done, fmt.Errorf("apply %s: %w", s.Key, err)
 		}
@@ -140,12 +140,12 @@ func (r *Reloader) reload() (reloadAnswer, error) {
 	}
 	switch {
 	case len(done.NeedsRestart) > 0:
-		r.log.Warn("configuration read again; some changed settings need a restart to take effect",
+		r.log.Warn("configuration reloaded; some changed settings need a restart to take effect",
 			"applied", strings.Join(done.Applied, " "), "needs_restart", strings.Join(done.NeedsRestart, " "))
 	case len(done.Applied) > 0:
-		r.log.Info("configuration read again", "applied", strings.Join(done.Applied, " "))
+		r.log.Info("configuration reloaded", "applied", strings.Join(done.Applied, " "))
 	default:
-		r.log.Info("configuration read again; no setting has changed")
+		r.log.Info("configuration reloaded; no setting has changed")
 	}
 	return done, nil
 }

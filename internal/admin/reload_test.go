@@ -43,11 +43,11 @@ func TestReload(t *testing.T) {
 		want   string
 		log    string
 	}{
-		{"done", load(raise, nil), nil, 200, `{"applied":["log.level"],"needs_restart":[]}`, `configuration read again" applied=log.level`},
+		{"done", load(raise, nil), nil, 200, `{"applied":["log.level"],"needs_restart":[]}`, `configuration reloaded" applied=log.level`},
 		{"a part", load(both, nil), nil, 200, `{"applied":["log.level"],"needs_restart":["server.allowed_origins","query.max_series"]}`, `needs_restart="server.allowed_origins query.max_series"`},
 		{"nothing", load(nil, nil), nil, 200, `{"applied":[],"needs_restart":[]}`, "no setting has changed"},
-		{"a file with a fault", load(raise, errors.New("line 3")), nil, 400, "line 3", "not read again"},
-		{"not now", load(raise, nil), errors.New("busy"), 500, "apply log.level: busy", "not applied"},
+		{"a file with a fault", load(raise, errors.New("line 3")), nil, 400, "line 3", "reload failed"},
+		{"not now", load(raise, nil), errors.New("busy"), 500, "apply log.level: busy", "cannot apply a setting"},
 	} {
 		var log bytes.Buffer
 		applied := 0

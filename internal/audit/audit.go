@@ -167,7 +167,7 @@ func (l *Log) Add(e Event) {
 	l.chargeLocked(e.Sender, len(text), e.Time)
 	if err := l.write(text); err != nil {
 		l.failed.Inc()
-		l.log.Error("an event could not be written to the audit log", "error", err, "event", string(text))
+		l.log.Error("cannot write an event to the audit log", "error", err, "event", string(text))
 	}
 }
 
@@ -195,7 +195,7 @@ func (l *Log) write(line []byte) error {
 	}
 	if l.size > 0 && l.size+int64(len(line)) > l.c.MaxBytes {
 		if err := l.turn(); err != nil {
-			l.log.Error("the audit log could not be put aside; it grows on", "error", err)
+			l.log.Error("cannot rotate the audit log; it keeps growing", "error", err)
 		}
 	}
 	if err := l.reopen(); err != nil {

@@ -120,7 +120,7 @@ func (k *Keeper) endIf(lost func(*Held) bool) {
 		}
 	}
 	if ended > 0 {
-		k.log.Info("auth: requests and connections of senders that have lost their rights were ended", "number", ended)
+		k.log.Info("auth: ended requests and connections of senders whose rights were revoked or have expired", "number", ended)
 	}
 }
 

@@ -204,7 +204,7 @@ func (k *Keeper) readTokens() (*tokenSet, error) {
 		return nil, nil
 	}
 	if old != nil && old.state.there() && !state.there() {
-		return nil, fmt.Errorf("token file %s is gone; the tokens that were in it stay in force. Write it again, or an empty one by revoking all", k.path)
+		return nil, fmt.Errorf("token file %s was removed; the tokens read from it remain valid. Restore it; to invalidate all tokens, revoke each", k.path)
 	}
 	tokens, err := readTokens(k.path)
 	if err != nil {
@@ -292,7 +292,7 @@ func (k *Keeper) Run(ctx context.Context) {
 func (k *Keeper) refresh(state fileState) (failed *fileState) {
 	next, err := k.readTokens()
 	if err != nil {
-		k.log.Error("auth: the token file was not read again; the tokens that were in it stay in force", "error", err)
+		k.log.Error("auth: cannot reload the token file; the tokens read before remain valid", "error", err)
 		return &state
 	}
 	if next != nil {
@@ -324,7 +324,7 @@ func (k *Keeper) writeUses() {
 		panic(err) // texts and times always marshal
 	}
 	if err := replace(usesPath(k.path), text); err != nil {
-		k.log.Warn("auth: the times of the last use of tokens could not be written", "error", err)
+		k.log.Warn("auth: cannot store when tokens were last used", "error", err)
 		return
 	}
 	k.written = uses

@@ -39,7 +39,7 @@ var ruleStreams = append([]string{"http", "pprof", Datagrams}, lineStreams...)
 // parseRules parses all rules; an error has the faults of all.
 func parseRules(texts []string) ([]rule, error) {
 	if len(texts) > maxRules {
-		return nil, fmt.Errorf("rules: there are %d; want at most %d", len(texts), maxRules)
+		return nil, fmt.Errorf("rules: %d are given; want at most %d", len(texts), maxRules)
 	}
 	var rules []rule
 	var errs []error
@@ -65,7 +65,7 @@ func parseRule(text string) (r rule, err error) {
 			return r, fmt.Errorf("%q: want KEY=VALUE", word)
 		}
 		if seen[key] {
-			return r, fmt.Errorf("%s is there twice", key)
+			return r, fmt.Errorf("%s is given twice", key)
 		}
 		seen[key] = true
 		if err := r.set(key, value); err != nil {
@@ -118,7 +118,7 @@ func (r *rule) set(key, value string) (err error) {
 			}
 		}
 	default:
-		err = fmt.Errorf("unknown word %q; want cn, san, user, address, role, tenant, prefix, stream or name", key)
+		err = fmt.Errorf("unknown key %q; want cn, san, user, address, role, tenant, prefix, stream or name", key)
 	}
 	return err
 }
@@ -143,17 +143,17 @@ func ParseNetworks(texts []string) ([]netip.Prefix, error) {
 		if n.Addr().Is4In6() { // senders by IPv4 are known by their plain address
 			const mapped = 96 // bits before it
 			if n.Bits() < mapped {
-				return nil, fmt.Errorf("address %q: it has more than addresses of IPv4; give their range as such, for example 10.0.0.0/8, and that of IPv6 beside it", text)
+				return nil, fmt.Errorf("address %q: the range contains more than IPv4 addresses; write the IPv4 range as such, for example 10.0.0.0/8, and the IPv6 range beside it", text)
 			}
 			n = netip.PrefixFrom(n.Addr().Unmap(), n.Bits()-mapped)
 		}
 		if n != n.Masked() {
-			return nil, fmt.Errorf("address %q: it has bits beyond the range; did you mean %s?", text, n.Masked())
+			return nil, fmt.Errorf("address %q: bits after the prefix are set; did you mean %s?", text, n.Masked())
 		}
 		networks = append(networks, n)
 	}
 	if networks == nil {
-		return nil, errors.New("address: there is none")
+		return nil, errors.New("address: want at least one")
 	}
 	return networks, nil
 }

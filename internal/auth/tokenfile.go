@@ -70,7 +70,7 @@ func parseTokens(text []byte) ([]Token, error) {
 		return nil, err
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return nil, errors.New("there is more after its end")
+		return nil, errors.New("text follows the end of the JSON")
 	}
 	if f.Version != tokenFileVersion {
 		return nil, fmt.Errorf("version %d; this version of Varve reads %d", f.Version, tokenFileVersion)
@@ -83,7 +83,7 @@ func parseTokens(text []byte) ([]Token, error) {
 	for i, e := range f.Tokens {
 		t, err := e.token()
 		if err == nil && ids[t.ID] {
-			err = fmt.Errorf("id %s is there twice", t.ID)
+			err = fmt.Errorf("id %s occurs twice", t.ID)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("tokens[%d]: %w", i, err)
@@ -173,7 +173,7 @@ func replace(path string, text []byte) error {
 	}
 	if old, statErr := os.Stat(path); statErr == nil {
 		if err = safefile.Adopt(f, old); err != nil {
-			err = fmt.Errorf("give it the owner that it has; run this as the user of the server: %w", err)
+			err = fmt.Errorf("keep the owner of the file; run this command as the user of the server: %w", err)
 		}
 	}
 	if err == nil {
@@ -195,7 +195,7 @@ func change(path string, with func([]Token) ([]Token, error)) error {
 	}
 	lock, err := vfs.Default.Lock(path + ".lock")
 	if err != nil {
-		return fmt.Errorf("another command changes %s just now; try again: %w", path, err)
+		return fmt.Errorf("another command is changing %s; try again: %w", path, err)
 	}
 	defer lock.Close()
 	tokens, err := readTokens(path)
@@ -217,7 +217,7 @@ func Create(path string, g Grant, expires, now time.Time) (id, shown string, err
 		g.Tenants = defaultTenants(g.Rights)
 	}
 	if g.Rights == 0 {
-		return "", "", errors.New("a token without a role gives nothing")
+		return "", "", errors.New("a token needs a role; use --role")
 	}
 	if err := g.check(); err != nil {
 		return "", "", err
@@ -225,11 +225,11 @@ func Create(path string, g Grant, expires, now time.Time) (id, shown string, err
 	id, shown, hash := newSecret()
 	err = change(path, func(tokens []Token) ([]Token, error) {
 		if len(tokens) >= maxTokens {
-			return nil, fmt.Errorf("%s has %d tokens already; revoke some", path, len(tokens))
+			return nil, fmt.Errorf("%s already has %d tokens; revoke some", path, len(tokens))
 		}
 		for _, t := range tokens {
 			if t.Grant.Name == g.Name && g.Name != "" {
-				return nil, fmt.Errorf("there is a token %s already, with the id %s; take another name, or revoke it", g.Name, t.ID)
+				return nil, fmt.Errorf("token %s already exists, with the id %s; choose another name, or revoke it", g.Name, t.ID)
 			}
 		}
 		return append(tokens, Token{ID: id, Grant: g, Created: now.UTC().Truncate(time.Second), Expires: expires, hash: hash}), nil

@@ -42,7 +42,7 @@ func TestCarbonLayer(t *testing.T) {
 	for _, line := range []string{
 		"carbon_addr: 0.0.0.0:2103  # set by file carbon.conf: LINE_RECEIVER_PORT, default 127.0.0.1:2003",
 		"#     USE_WHITELIST\n", "#     MAX_CACHE_SIZE\n",
-		"#   these keys are not known here and set nothing:\n#     NONSENSE\n",
+		"#   Varve does not know these keys and ignores them:\n#     NONSENSE\n",
 	} {
 		if !strings.Contains(b.String(), line) {
 			t.Errorf("%q is not in\n%s", line, b.String())

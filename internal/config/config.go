@@ -93,10 +93,10 @@ func (c *Config) Validate() error {
 		errs = append(errs, errors.New("data_dir: empty; name a directory"))
 	}
 	if c.Retention.Enforce && c.Store == Cassandra {
-		errs = append(errs, errors.New("retention.enforce: only the embedded store thins out samples; with store: cassandra leave it out, and set ingest.default_ttl for how long points are kept"))
+		errs = append(errs, errors.New("retention.enforce: only the embedded store downsamples and expires samples by policy; with store: cassandra leave it out, and set ingest.default_ttl for how long points are kept"))
 	}
 	if c.Auth.Enabled && c.Server.CarbonUDPAddr != "" && c.Auth.Validate() == nil && !c.Auth.TakesDatagrams() {
-		errs = append(errs, errors.New("server.carbon_udp_addr: with auth.enabled all datagrams would be dropped, since no entry of auth.rules lets any in. "+
+		errs = append(errs, errors.New("server.carbon_udp_addr: with auth.enabled all datagrams would be dropped, because no entry of auth.rules admits any. "+
 			"Add a rule with address= and stream=carbon_udp for a network in which nobody forges addresses, or set server.carbon_udp_addr to nothing and let senders use TCP"))
 	}
 	if c.Auth.Validate() == nil {

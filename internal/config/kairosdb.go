@@ -88,7 +88,7 @@ func (k *KairosDB) Warnings() []Remark {
 // withUnknown appends a remark about keys that are not known, if there are any.
 func withUnknown(all []Remark, unknown []string) []Remark {
 	if len(unknown) > 0 {
-		all = append(all, Remark{"these keys are not known here and set nothing", unknown})
+		all = append(all, Remark{"Varve does not know these keys and ignores them", unknown})
 	}
 	return all
 }

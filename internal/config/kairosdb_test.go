@@ -55,7 +55,7 @@ func TestKairosDBLayer(t *testing.T) {
 	for _, line := range []string{
 		"http_addr: 0.0.0.0:9090  # set by file kairosdb.conf: kairosdb.jetty.port, default 127.0.0.1:8080",
 		"  hosts: [c1:9043, c2]  # set by file kairosdb.conf: kairosdb.datastore.cassandra.write_cluster.cql_host_list, default [127.0.0.1]",
-		"#   these keys are not known here and set nothing:\n#     kairosdb.nonsense\n",
+		"#   Varve does not know these keys and ignores them:\n#     kairosdb.nonsense\n",
 		"#   Varve has no such part:\n#     kairosdb.demo.ttl\n",
 	} {
 		if !strings.Contains(b.String(), line) {

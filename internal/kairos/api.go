@@ -171,7 +171,7 @@ func (a *API) getQuery(w http.ResponseWriter, r *http.Request) {
 }
 
 // errPanicked is how a query ended whose place only a panic gave back.
-var errPanicked = errors.New("a fault in Varve ended the query")
+var errPanicked = errors.New("a bug in Varve ended the query")
 
 func (a *API) query(w http.ResponseWriter, r *http.Request, text *query.Text) {
 	req, err := a.parse(text, r)

@@ -143,7 +143,9 @@ var blank = []byte{' '}
 // two, so that f.mu may be held.
 func (f *ActiveFile) write(slot int, line []byte) {
 	if _, err := f.file.WriteAt(line, int64(slot)*activeSlot); err != nil {
-		f.warn.Do(func() { f.log.Warn("active queries are not written down", "error", err) })
+		f.warn.Do(func() {
+			f.log.Warn("cannot record active queries; after a crash, the log will not name the queries that were running", "error", err)
+		})
 	}
 }
 

@@ -161,7 +161,7 @@ func (s *Server) Read(ctx context.Context, method, path string, body []byte, int
 	}
 	defer response.Body.Close()
 	if err := json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(into); err != nil {
-		return fmt.Errorf("answer of the server: %w", err)
+		return fmt.Errorf("read the answer of the server: %w", err)
 	}
 	return nil
 }

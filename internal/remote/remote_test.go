@@ -47,7 +47,7 @@ func TestAnswers(t *testing.T) {
 	if err := server.Read(t.Context(), "GET", "/json", nil, &into); err != nil || into.A != 1 {
 		t.Errorf("%+v, %v", into, err)
 	}
-	if err := server.Read(t.Context(), "GET", "/echo", nil, &into); err == nil || !strings.HasPrefix(err.Error(), "answer of the server: ") {
+	if err := server.Read(t.Context(), "GET", "/echo", nil, &into); err == nil || !strings.HasPrefix(err.Error(), "read the answer of the server: ") {
 		t.Error(err)
 	}
 	for path, want := range map[string]string{"/errors": "one\ntwo", "/else": "the server at " + server.Addr + " answers 503 Service Unavailable <html>"} {

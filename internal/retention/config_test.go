@@ -97,12 +97,12 @@ func TestReports(t *testing.T) {
 		policy("latency", "10s:6h,60s:30d", func(p *PolicyConfig) { p.Metric, p.Aggregation = "latency", "p99.90" }),
 		policy("short", "10s:6h", func(p *PolicyConfig) { p.Metric, p.Sketch = "short", true }))
 	for path, want := range map[string]string{
-		"x":            "x\n  rule [keep] of retention.policies: the path has x$\n  samples as they were sent    for ever\n  method average if 0.5 of the points are there, by the default\n",
-		"web.a;dc=fra": "web.a;dc=fra\n  rule [web] of retention.policies: the metric is web.*, the tag dc is fra\n  samples, one for each 10s    for 6h\n  buckets of 1m                for 30d\n  method max if 0.5 of the points are there, by the rule\n",
-		"disk":         "disk\n  rule [file] of storage-schemas.conf: the path has ^disk\n  samples, one for each 1m     for 1d\n  method sum if 0.5 of the points are there, by [sums] of storage-aggregation.conf\n",
-		"latency":      "latency\n  rule [latency] of retention.policies: the metric is latency\n  samples, one for each 10s    for 6h\n  buckets of 1m with percentiles for 30d\n  method p99.9 if 0.5 of the points are there, by the rule\n",
-		"short":        "short\n  rule [short] of retention.policies: the metric is short\n  samples, one for each 10s    for 6h\n  method average if 0.5 of the points are there, by the default\n",
-		"else":         "else\n  no rule matches: samples are kept as they were sent, and Graphite's API reads them every minute\n",
+		"x":            "x\n  rule [keep] of retention.policies: the path has x$\n  every sample                 for ever\n  method average; a bucket needs 0.5 of its points; set by the default\n",
+		"web.a;dc=fra": "web.a;dc=fra\n  rule [web] of retention.policies: the metric is web.*, the tag dc is fra\n  samples, one for each 10s    for 6h\n  buckets of 1m                for 30d\n  method max; a bucket needs 0.5 of its points; set by the rule\n",
+		"disk":         "disk\n  rule [file] of storage-schemas.conf: the path has ^disk\n  samples, one for each 1m     for 1d\n  method sum; a bucket needs 0.5 of its points; set by [sums] of storage-aggregation.conf\n",
+		"latency":      "latency\n  rule [latency] of retention.policies: the metric is latency\n  samples, one for each 10s    for 6h\n  buckets of 1m with percentiles for 30d\n  method p99.9; a bucket needs 0.5 of its points; set by the rule\n",
+		"short":        "short\n  rule [short] of retention.policies: the metric is short\n  samples, one for each 10s    for 6h\n  method average; a bucket needs 0.5 of its points; set by the default\n",
+		"else":         "else\n  no rule matches: every sample is kept, and Graphite's API uses a step of one minute\n",
 	} {
 		if got := book.Report(path).String(); got != want {
 			t.Errorf("%s, want %s", got, want)

@@ -51,11 +51,11 @@ func (b *Book) Report(path string) Report {
 
 func (r Report) String() string {
 	if r.Rule == "" {
-		return fmt.Sprintf("%s\n  no rule matches: samples are kept as they were sent, and Graphite's API reads them every minute\n", r.Path)
+		return fmt.Sprintf("%s\n  no rule matches: every sample is kept, and Graphite's API uses a step of one minute\n", r.Path)
 	}
 	text := fmt.Sprintf("%s\n  rule [%s] of %s: %s\n", r.Path, r.Rule, r.Source, r.Why)
 	if len(r.Stages) == 0 {
-		text += "  samples as they were sent    for ever\n"
+		text += "  every sample                 for ever\n"
 	}
 	for i, s := range r.Stages {
 		what := "buckets of " + s.Step
@@ -67,5 +67,5 @@ func (r Report) String() string {
 		}
 		text += fmt.Sprintf("  %-28s for %s\n", what, s.Keep)
 	}
-	return text + fmt.Sprintf("  method %s if %g of the points are there, by %s\n", r.Method, r.Factor, r.By)
+	return text + fmt.Sprintf("  method %s; a bucket needs %g of its points; set by %s\n", r.Method, r.Factor, r.By)
 }

@@ -268,7 +268,7 @@ func TestStoreFailsInARun(t *testing.T) {
 				time.Sleep(time.Second)
 				synctest.Wait()
 				failed = b.disarm()
-				if failed && (!strings.Contains(log.String(), errBrittle.Error()) || mode.panics != strings.Contains(log.String(), "a fault in Varve")) {
+				if failed && (!strings.Contains(log.String(), errBrittle.Error()) || mode.panics != strings.Contains(log.String(), "a bug in Varve")) {
 					t.Errorf("%+v: call %d failed, and the log has\n%s", mode, n, log)
 				}
 				if active := valueOf(t, h.scheduler.metrics.active); active != 0 {

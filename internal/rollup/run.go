@@ -14,7 +14,7 @@ import (
 )
 
 // errPanicked is how a query ended whose place only a panic gave back.
-var errPanicked = errors.New("a fault in Varve ended the query")
+var errPanicked = errors.New("a bug in Varve ended the query")
 
 // A pass computes one metric of a roll-up.
 type pass struct {

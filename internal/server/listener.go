@@ -27,7 +27,7 @@ func newHTTPListener(l net.Listener, name string, limit int, log *slog.Logger, m
 		Metrics: stream.Metrics{Open: m.connections, Evicted: func(c *stream.Conn, waitsFor string) {
 			m.evicted.WithLabelValues(waitsFor).Inc()
 			if waitsFor == stream.WaitsForBody {
-				log.Warn("all connections of server.max_connections are in use, and each has a request or has just come; the one whose request body arrived most slowly was closed for a new one",
+				log.Warn("server.max_connections is reached, and no connection is idle; the server closed the one whose request body arrived most slowly, to accept a new one",
 					"max_connections", limit, "client", c.RemoteAddr().String())
 			}
 		}},

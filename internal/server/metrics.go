@@ -47,7 +47,7 @@ func newMetrics(r prometheus.Registerer, version string, maxConnections int) *me
 		bytes:       prometheus.NewCounter(counter("http_response_bytes_total", "Bytes of answers, before compression by the connection.")),
 		inFlight:    gauge("http_requests_in_flight", "HTTP requests being answered."),
 		connections: gauge("http_connections", "Open HTTP connections."),
-		panics:      prometheus.NewCounter(counter("panics_total", "Requests that ended in a fault of Varve and were answered with 500.")),
+		panics:      prometheus.NewCounter(counter("panics_total", "Requests that ended in a bug in Varve and were answered with 500.")),
 		refused:     prometheus.NewCounter(counter("http_requests_refused_total", "Requests answered 403 because a web page of another origin sent them, or because of a foreign name in Host.")),
 		evicted: prometheus.NewCounterVec(counter("http_connections_evicted_total",
 			"Connections that were closed to make room for new ones (server.max_connections): those without a complete request header, then those whose body arrived most slowly."), []string{"waits_for"}),

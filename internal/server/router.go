@@ -138,7 +138,7 @@ func (rt *router) finish(rw *response, start time.Time) {
 	aborted := fault == http.ErrAbortHandler
 	if fault != nil && !aborted {
 		rt.metrics.panics.Inc()
-		rt.log.Error("a request handler panicked; this is a fault of Varve, please report it",
+		rt.log.Error("a request handler panicked; this is a bug in Varve, please report it",
 			"method", rw.request.Method, "route", rw.route(), "panic", fault, "stack", string(debug.Stack()))
 		if aborted = rw.status != 0; !aborted {
 			clear(rw.Header())

@@ -216,7 +216,7 @@ func (s *Server) Listen() error {
 		return errors.Join(errs...)
 	}
 	for _, st := range without {
-		s.log.Warn("another program listens at this address, so the server starts without this listener; set server."+st.key()+" to another address, or to none",
+		s.log.Warn("another program listens at this address, so the server starts without this listener; set server."+st.key()+" to another address, or leave it empty",
 			"listener", st.name, "address", st.addr)
 	}
 	s.tellExposure()
@@ -230,8 +230,8 @@ func (s *Server) exposed() (errs []error) {
 	}
 	for _, st := range s.streams {
 		if st.isOpen() && !onLoopback(st.local()) {
-			errs = append(errs, fmt.Errorf("the %s listener at %s can be reached from other machines, and anyone there could %s, since authentication is off. "+
-				"Set server.%s to an address of loopback, such as 127.0.0.1:%d; or auth.enabled: true and make tokens by varve token create; "+
+			errs = append(errs, fmt.Errorf("the %s listener at %s can be reached from other machines, and anyone there could %s, because authentication is off. "+
+				"Set server.%s to an address of loopback, such as 127.0.0.1:%d; or auth.enabled: true and create tokens with varve token create; "+
 				"or, if only trusted machines reach it, server.insecure: true", st.name, st.local(), st.can, st.key(), portOf(st.local())))
 		}
 	}
@@ -248,7 +248,7 @@ func (s *Server) tellExposure() {
 			s.log.Warn("server.insecure is set: this listener is reachable from other machines, and anyone who reaches it can "+st.can,
 				"listener", st.name, "address", st.local().String())
 		case s.webOf(st.name) != nil && !s.config.TLS.Speaks(st.name):
-			s.log.Warn("this listener is reachable from other machines and speaks no TLS, so that tokens can be read on the way; set server.tls.cert_file, or put a proxy that speaks TLS in front",
+			s.log.Warn("this listener is reachable from other machines without TLS, so others on the network can read tokens; set server.tls.cert_file, or put a proxy that speaks TLS in front",
 				"listener", st.name, "address", st.local().String())
 		}
 	}
@@ -306,7 +306,7 @@ func (s *Server) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		if s.isMounted() { // else the start has failed
-			s.log.Info("stopping: no new connections, requests in flight are completed", "at_most", s.config.ShutdownTimeout)
+			s.log.Info("stopping: refusing new connections, completing requests in flight", "at_most", s.config.ShutdownTimeout)
 		}
 	case err = <-failed:
 	}
@@ -353,7 +353,7 @@ func (s *Server) drain() {
 		}
 		streams.Go(func() {
 			if err := speaker.Shutdown(ctx); err != nil {
-				s.log.Warn(st.name+" was cut", "error", err)
+				s.log.Warn(st.name+": closed connections that did not finish within the shutdown timeout", "error", err)
 			}
 		})
 	}
@@ -386,7 +386,7 @@ func (s *Server) drainHTTP(ctx context.Context) {
 	}
 	// Shutdown closes the listener once more, and tells of that when all requests are answered.
 	if err := s.api.http.Shutdown(ctx); err != nil && !errors.Is(err, net.ErrClosed) {
-		s.log.Warn("requests in flight are cut", "error", err)
+		s.log.Warn("cancelling requests that did not finish within the shutdown timeout", "error", err)
 	}
 	s.cancel() // ends the queries of what is still there
 	s.api.http.Close()
@@ -394,6 +394,6 @@ func (s *Server) drainHTTP(ctx context.Context) {
 	select {
 	case <-s.api.router.active.None():
 	case <-time.After(cutWait):
-		s.log.Error("requests go on although they were cut; this is a fault of Varve, please report it")
+		s.log.Error("cancelled requests are still running; this is a bug in Varve, please report it")
 	}
 }

@@ -187,7 +187,7 @@ func authorities(text []byte) (*x509.CertPool, error) {
 			break
 		}
 		if block.Type != "CERTIFICATE" {
-			return nil, fmt.Errorf("it has a %q; want certificates only", block.Type)
+			return nil, fmt.Errorf("it contains a %q block; want certificates only", block.Type)
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
@@ -197,10 +197,10 @@ func authorities(text []byte) (*x509.CertPool, error) {
 		n++
 	}
 	if n == 0 {
-		return nil, errors.New("it has no certificate in PEM")
+		return nil, errors.New("it contains no PEM certificate")
 	}
 	if len(strings.TrimSpace(string(text))) > 0 {
-		return nil, fmt.Errorf("after certificate %d there is text that is no certificate", n)
+		return nil, fmt.Errorf("the text after certificate %d is not a certificate", n)
 	}
 	return pool, nil
 }
@@ -210,7 +210,7 @@ func authorities(text []byte) (*x509.CertPool, error) {
 // connections whose client certificate no authority vouches for any more.
 func (s *Server) ReadTLS(c Config) (apply func(), err error) {
 	if c.TLS.on() != s.config.TLS.on() {
-		return nil, errors.New("server.tls.cert_file: TLS is turned on and off by a restart only")
+		return nil, errors.New("server.tls.cert_file: turning TLS on or off needs a restart")
 	}
 	if !c.TLS.on() {
 		return nil, nil
@@ -227,6 +227,6 @@ func (s *Server) ReadTLS(c Config) (apply func(), err error) {
 		if s.keeper != nil {
 			s.keeper.Recheck() // an authority may have gone
 		}
-		s.log.Info("TLS: new connections get the certificates that were read", "cert_file", c.TLS.CertFile, "expires", next.expires)
+		s.log.Info("TLS: certificates reloaded; new connections use them", "cert_file", c.TLS.CertFile, "expires", next.expires)
 	}, nil
 }

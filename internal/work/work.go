@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A PanicError is a fault of Varve that ended a request.
+// A PanicError is a bug in Varve that ended a request.
 type PanicError struct {
 	Doing string // what the goroutine was doing, for example "read series"
 	Value any    // of the panic
@@ -24,7 +24,7 @@ type PanicError struct {
 }
 
 func (e *PanicError) Error() string {
-	return fmt.Sprintf("%s: a fault in Varve: %v; the log has the stack, please report it", e.Doing, e.Value)
+	return fmt.Sprintf("%s: a bug in Varve: %v; the log has the stack, please report it", e.Doing, e.Value)
 }
 
 // Panics are counted and logged for the whole process.
@@ -59,7 +59,7 @@ func caught(doing string, v any) error {
 	e := &PanicError{doing, v, debug.Stack()}
 	panics.Add(1)
 	if log := logger.Load(); log != nil {
-		log.Error("a goroutine of a request panicked; the request fails; this is a fault in Varve, please report it",
+		log.Error("a goroutine of a request panicked, and the request fails; this is a bug in Varve, please report it",
 			"doing", doing, "panic", fmt.Sprint(v), "stack", string(e.Stack))
 	}
 	return e

@@ -448,7 +448,7 @@ func TestCheckWithoutCatalogue(t *testing.T) {
 		"log":       dir.WriteLog(&strings.Builder{}, false),
 		"space":     errorOf(dir.Space(t.Context(), SpaceOptions{})),
 	} {
-		if err == nil || !strings.Contains(err.Error(), "the catalogue cannot be read") || !strings.Contains(err.Error(), "varve check says more") {
+		if err == nil || !strings.Contains(err.Error(), "the catalogue cannot be read") || !strings.Contains(err.Error(), "varve check reports details") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

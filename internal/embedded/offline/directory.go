@@ -69,7 +69,7 @@ func (d *Directory) readable() error {
 	if d.fault == nil {
 		return nil
 	}
-	return fmt.Errorf("the catalogue cannot be read: %w; varve check says more", d.fault)
+	return fmt.Errorf("the catalogue cannot be read: %w; varve check reports details", d.fault)
 }
 
 // manifest returns the numbers of the files that count, ascending, and sizes.

@@ -26,7 +26,7 @@ func Inspect(ctx context.Context, fs vfs.FS, dir string, w io.Writer) (err error
 	s := &Shelf{fs: fs, dir: dir, logger: slog.New(slog.DiscardHandler)}
 	s.numbers.known = map[string]number{}
 	if s.db, err = catalogue.OpenPebbleToRead(fs, dir); err != nil {
-		return fmt.Errorf("read timelines in %s (varve check says more): %w", dir, err)
+		return fmt.Errorf("read timelines in %s (varve check reports details): %w", dir, err)
 	}
 	defer s.db.Close() // it was only read
 	n, err := s.countHistories()
