@@ -169,7 +169,7 @@ func TestImportGoesOn(t *testing.T) {
 			args = append([]string{"import", "-f", file}, to()...)
 		}
 		_, stderr := must(t, 3, args...)
-		if !strings.Contains(stderr, "going on after line") {
+		if !strings.Contains(stderr, "continuing after line") {
 			t.Errorf("%s\nnot interrupted, or begun again", stderr)
 		}
 		if got := strings.Count(read(t, file+".rejected"), "\n"); got != lines/1000 {
@@ -318,7 +318,7 @@ func TestTransferNamesItsTarget(t *testing.T) {
 	if err := os.WriteFile(in+".state", []byte(fmt.Sprintf(`{"offset":5,"line":1,"to":"http://elsewhere:8080","head":"%x"}`, head)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, stderr := must(t, 1, "import", "-f", in, "--data-dir", typo); !strings.Contains(stderr, "is of an import into http://elsewhere:8080, not "+typo) {
+	if _, stderr := must(t, 1, "import", "-f", in, "--data-dir", typo); !strings.Contains(stderr, "belongs to an import into http://elsewhere:8080, not "+typo) {
 		t.Error(stderr)
 	}
 }

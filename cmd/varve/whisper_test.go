@@ -175,7 +175,7 @@ func TestImportWhisperGoesOn(t *testing.T) {
 		}
 	}
 	state("elsewhere")
-	if _, stderr := must(t, 1, "import", "whisper", root, "--http-addr", p.http); !strings.Contains(stderr, "is of an import into elsewhere") {
+	if _, stderr := must(t, 1, "import", "whisper", root, "--http-addr", p.http); !strings.Contains(stderr, "belongs to an import into elsewhere") {
 		t.Error(stderr)
 	}
 	state("http://" + p.http)
@@ -183,7 +183,7 @@ func TestImportWhisperGoesOn(t *testing.T) {
 		t.Error(stderr)
 	}
 	_, stderr := must(t, 3, "import", "whisper", root, "--http-addr", p.http)
-	if !strings.Contains(stderr, "going on behind b/c.wsp, after 2 files") || !strings.Contains(stderr, "3 files, of which 0 without points, 150 points in") {
+	if !strings.Contains(stderr, "continuing after b/c.wsp; 2 files done") || !strings.Contains(stderr, "3 files, of which 0 without points, 150 points in") {
 		t.Error(stderr)
 	}
 	if got := read(t, root+".rejected"); got != "was\nd.wsp: damaged: the file ends within its header, after 3 bytes\n" {
@@ -199,7 +199,7 @@ func TestImportWhisperWithoutState(t *testing.T) {
 	root := tree(t, map[string]string{"a.wsp": "one.wsp"})
 	p := start(t, t.TempDir())
 	_, stderr := must(t, 1, "import", "whisper", root, "--http-addr", p.http, "--state", "/nowhere/at/all")
-	if !strings.Contains(stderr, "--state and --rejected name files elsewhere") {
+	if !strings.Contains(stderr, "use --state and --rejected to name other files") {
 		t.Error(stderr)
 	}
 	if status, body := p.do("GET", "/api/v1/metricnames", ""); status != 200 || !strings.Contains(body, "[]") {

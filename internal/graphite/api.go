@@ -59,7 +59,7 @@ func withForm(h formHandler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		form, err := formOf(w, r)
 		if err != nil {
-			refusal(r)(w, http.StatusBadRequest, "the form cannot be read: "+err.Error())
+			refusal(r)(w, http.StatusBadRequest, "read the form: "+err.Error())
 			return
 		}
 		h(w, r, form)
@@ -116,7 +116,7 @@ func (a *API) render(w http.ResponseWriter, r *http.Request, form url.Values) {
 		return
 	}
 	if drawn == nil && !render.Known(request.Options.Format) {
-		refuse(w, http.StatusBadRequest, fmt.Sprintf("the format %.32q is not rendered; ask for format=png, svg, json, csv, raw, pickle, msgpack, dygraph or rickshaw", request.Options.Format))
+		refuse(w, http.StatusBadRequest, fmt.Sprintf("unknown format %.32q; use png, svg, json, csv, raw, pickle, msgpack, dygraph or rickshaw", request.Options.Format))
 		return
 	}
 	a.within(w, r, strings.Join(request.Texts, " "), func(s *query.Session) error {

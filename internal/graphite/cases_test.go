@@ -276,7 +276,7 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	for _, format := range []string{"pdf", "nosuch"} {
-		if w := s.ask("GET", "/render", url.Values{"target": {"few.a"}, "format": {format}}); w.Code != 400 || !strings.Contains(w.Body.String(), "format=png, svg, json") {
+		if w := s.ask("GET", "/render", url.Values{"target": {"few.a"}, "format": {format}}); w.Code != 400 || !strings.Contains(w.Body.String(), "use png, svg, json") {
 			t.Errorf("format %q: %d %s", format, w.Code, w.Body)
 		}
 	}

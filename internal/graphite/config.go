@@ -67,7 +67,7 @@ func readRules(path, key string, log *slog.Logger, parse func(text string) ([]st
 		return fmt.Errorf("%s: %s: %w", key, path, err)
 	}
 	for _, w := range warnings {
-		log.Warn("a rule is not used", "file", path, "why", w)
+		log.Warn("ignoring a rule", "file", path, "why", w)
 	}
 	return nil
 }

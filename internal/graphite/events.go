@@ -102,7 +102,7 @@ func (a *API) listEvents(w http.ResponseWriter, r *http.Request, form url.Values
 		list := []shownEvent{}
 		err := a.events.Find(s.Context(), search, func(e event.Event) error {
 			if len(list) >= a.config.MaxEvents {
-				return &store.LimitError{Limit: "events of a list", Max: int64(a.config.MaxEvents), Need: int64(len(list)) + 1, What: "list events; ask for a shorter time or by tags"}
+				return &store.LimitError{Limit: "events of a list", Max: int64(a.config.MaxEvents), Need: int64(len(list)) + 1, What: "list events; use a shorter time range, or tags"}
 			}
 			list = append(list, shown(e))
 			return s.Reserve(eventBytes + event.MaxTagBytes + 3*int64(len(e.What)+len(e.Data))) // as stored, as an event, in the answer

@@ -58,7 +58,7 @@ func bodyOf(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 // parameters with either, but people write target=disk.used;host=a and alias(a,'5%').
 func parameters(text string) (url.Values, error) {
 	if n := strings.Count(text, "&"); n >= maxParameters {
-		return nil, fmt.Errorf("%d parameters; there may be %d", n+1, maxParameters)
+		return nil, fmt.Errorf("the form has %d parameters; at most %d are allowed", n+1, maxParameters)
 	}
 	form := url.Values{}
 	for pair := range strings.SplitSeq(text, "&") {

@@ -27,7 +27,7 @@ func TestParameters(t *testing.T) {
 			t.Errorf("%q: %q, %v, want %q", text, got, err, want)
 		}
 	}
-	if _, err := parameters(strings.Repeat("&", maxParameters)); err == nil || err.Error() != "10001 parameters; there may be 10000" {
+	if _, err := parameters(strings.Repeat("&", maxParameters)); err == nil || err.Error() != "the form has 10001 parameters; at most 10000 are allowed" {
 		t.Error(err)
 	}
 }

@@ -29,7 +29,7 @@ func TestBadConsolidation(t *testing.T) {
 		}
 	}
 	form := url.Values{"target": {"a", "summarize(b,'3min')"}, "format": {"dygraph"}, "from": {fmt.Sprint(now - 240)}, "until": {fmt.Sprint(now)}}
-	if w := s.ask("GET", "/render", form); w.Code != 400 || !strings.Contains(w.Body.String(), "all must have as many") {
+	if w := s.ask("GET", "/render", form); w.Code != 400 || !strings.Contains(w.Body.String(), "all must have the same number") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

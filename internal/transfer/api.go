@@ -261,9 +261,9 @@ func (a *API) importLines(w *placeWriter, r *http.Request) {
 
 // giveWay answers an import that gave its place to another one.
 func (a *API) giveWay(w http.ResponseWriter, r *http.Request, report *Report, why error) {
-	a.log.Warn("import gave way", "client", r.RemoteAddr, "stored_lines", report.Line, "error", why)
+	a.log.Warn("import stopped, because others waited for its place", "client", r.RemoteAddr, "stored_lines", report.Line, "error", why)
 	report.Errors = append(report.Errors, fmt.Sprintf(
-		"%v; everything up to line %d is stored: send what follows it, from byte %d of the unpacked text", why, report.Line, report.Offset))
+		"%v; everything up to line %d is stored: send what follows it, from byte %d of the uncompressed text", why, report.Line, report.Offset))
 	httpapi.AskLater(w.Header(), 0)
 	a.writeReport(w, http.StatusServiceUnavailable, report)
 }

@@ -110,7 +110,7 @@ func parseTags(raw json.RawMessage) ([]string, error) {
 
 func checkTags(tags []string) error {
 	if n := len(strings.Join(tags, " ")); n > MaxTagBytes {
-		return badf("the tags have %d bytes, but those of an event have %d at most", n, MaxTagBytes)
+		return badf("the tags have %d bytes, but an event may have at most %d", n, MaxTagBytes)
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ func TestParse(t *testing.T) {
 		{`{"what":"a","when":12.9,"tags":" x  y ","data":{"k": [1]}}`, Event{When: 12, What: "a", Data: `{"k": [1]}`, Tags: []string{"x", "y"}}, ""},
 		{`{"what":"a","when":9999999999,"tags":[]}`, Event{When: 9999999999, What: "a", Tags: []string{}}, ""},
 		{`{"what":"ä\u0000","tags":"` + strings.Repeat("x", MaxTagBytes) + `"}`, Event{When: 1710072000, What: "ä\x00", Tags: []string{strings.Repeat("x", MaxTagBytes)}}, ""},
-		{`{"what":"a","tags":"` + strings.Repeat("x", MaxTagBytes+1) + `"}`, Event{}, "have 1000 at most"},
+		{`{"what":"a","tags":"` + strings.Repeat("x", MaxTagBytes+1) + `"}`, Event{}, "may have at most 1000"},
 		{`{"what":"a","when":1710072000000}`, Event{}, "not milliseconds"},
 		{`{"what":"a","when":10000000000}`, Event{}, "seconds since 1970"},
 		{`{"what":"a","when":-1}`, Event{}, "seconds since 1970"},

@@ -102,7 +102,7 @@ func (l *Log) Add(ctx context.Context, e Event) error {
 		return err
 	}
 	if err := l.put(ctx, e.When, data); err != nil {
-		return fmt.Errorf("keep an event: %w", err)
+		return fmt.Errorf("store an event: %w", err)
 	}
 	l.days[day] = n + 1
 	return nil
@@ -138,7 +138,7 @@ func (l *Log) enter(ctx context.Context, tags []string) error {
 			continue
 		}
 		if err := l.values.Set(ctx, service, tagsKey, tag, ""); err != nil {
-			return fmt.Errorf("enter the tag %.100q of events: %w", tag, err)
+			return fmt.Errorf("record the tag %.100q of events: %w", tag, err)
 		}
 		l.known[tag] = true
 	}
@@ -162,7 +162,7 @@ func (l *Log) put(ctx context.Context, when int64, data []byte) error {
 			next = max(next, last.Events[0].Time%second+1)
 		}
 		if next >= 1<<numberBits {
-			return badf("the second %d has %d events, the most that one can have; add this one with another \"when\"", when, next)
+			return badf("the second %d already has %d events, the maximum; send this one with another \"when\"", when, next)
 		}
 		at := when*second + next
 		id, err := l.append(ctx, timeline.Event{Time: at, Data: data})

@@ -197,7 +197,7 @@ func testLog(t *testing.T, s *site) {
 		t.Errorf("deleting it again: %v", err)
 	}
 	many := with(Union, strings.Repeat("x ", MaxTagBytes/2+1))
-	if err := l.Find(t.Context(), many, func(Event) error { return nil }); err == nil || !strings.Contains(err.Error(), "1000 at most") {
+	if err := l.Find(t.Context(), many, func(Event) error { return nil }); err == nil || !strings.Contains(err.Error(), "at most 1000") {
 		t.Errorf("a search by %d tags: %v", len(many.Tags), err)
 	}
 	for _, id := range []int64{-1, 0<<numberBits | 1, 7 << numberBits, 1 << 62} {

@@ -54,7 +54,7 @@ func (l *Log) ready(ctx context.Context) error {
 		return nil
 	}
 	if err := l.move(ctx); err != nil {
-		return fmt.Errorf("move the events that an older version kept to the timeline %s: %w", Timeline, err)
+		return fmt.Errorf("move the events of an older version to the timeline %s: %w", Timeline, err)
 	}
 	l.looked.Store(time.Now().Unix())
 	return nil
@@ -148,7 +148,7 @@ func (l *Log) moveSome(ctx context.Context, day string, keys []string) error {
 			return l.values.Unset(ctx, service, day, keys[i])
 		}
 		if !errors.Is(faults[i], store.ErrNotFound) {
-			l.log.Error("an event that an older version kept could not be moved to its timeline and stays where it is", "day", day, "key", keys[i], "error", faults[i])
+			l.log.Error("cannot move an event of an older version to the timeline; it stays where it is", "day", day, "key", keys[i], "error", faults[i])
 		}
 		return nil
 	})

@@ -456,7 +456,7 @@ func (sc *scope) fetch(q Query, shared bool) ([]*Series, error) {
 }
 
 // errUnfinished is the error that other goroutines get from a fetch that panicked.
-var errUnfinished = errors.New("the series could not be fetched: the store failed")
+var errUnfinished = errors.New("the store failed while the series were read")
 
 // load fetches queries that were not fetched for this range, each once: targets that
 // are evaluated in parallel wait for each other's.

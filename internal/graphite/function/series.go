@@ -106,7 +106,7 @@ func ParseTags(name string) (Tags, error) {
 		pair, rest, tagged = strings.Cut(rest, ";")
 		tag, value, ok := strings.Cut(pair, "=")
 		if !ok || tag == "" || value == "" || strings.ContainsAny(tag, "!^") || value[0] == '~' {
-			return nil, fmt.Errorf("the series %.200q has a bad tag %.200q", name, pair)
+			return nil, fmt.Errorf("the series %.200q has the invalid tag %.200q", name, pair)
 		}
 		tags[tag] = value
 	}
@@ -141,7 +141,7 @@ func (s *Series) Rows() ([]float64, error) {
 	}
 	merge, ok := consolidations[s.Consolidation]
 	if !ok {
-		return nil, fmt.Errorf("consolidateBy: unknown function %.64q: it is sum, average, avg_zero, min, max, first or last", s.Consolidation)
+		return nil, fmt.Errorf("consolidateBy: unknown function %.64q; use sum, average, avg_zero, min, max, first or last", s.Consolidation)
 	}
 	out := make([]float64, (len(s.Values)+s.perPoint-1)/s.perPoint)
 	numeric.Consolidate(out, s.Values, s.perPoint, merge, s.XFilesFactor)

@@ -138,5 +138,5 @@ func convert(flags string, verb byte, v float64) (string, error) {
 	case 's', 'r':
 		return fmt.Sprintf("%"+flags+"s", FormatFloat(v)), nil
 	}
-	return "", fmt.Errorf("a name has the format %%%c: use %%d, %%f, %%g or %%s", verb)
+	return "", fmt.Errorf("a name has the unknown format %%%c; use %%d, %%f, %%g or %%s", verb)
 }

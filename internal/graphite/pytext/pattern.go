@@ -125,7 +125,7 @@ func (p Pattern) Replace(s string, r Replacement) (string, error) {
 			}
 		}
 		if !fits {
-			return "", fmt.Errorf("replacing makes a name of more than %d bytes", MaxReplaced)
+			return "", fmt.Errorf("the replacement would make a name longer than %d bytes", MaxReplaced)
 		}
 	}
 	out.WriteString(s[end:])
@@ -151,7 +151,7 @@ func (r Replacement) expand(out *strings.Builder, s string, match []int) bool {
 // ReplaceAll is strings.ReplaceAll with MaxReplaced as a bound on the result.
 func ReplaceAll(s, old, new string) (string, error) {
 	if grown := strings.Count(s, old) * (len(new) - len(old)); len(s)+grown > MaxReplaced {
-		return "", fmt.Errorf("replacing %.32s makes a text of more than %d bytes", old, MaxReplaced)
+		return "", fmt.Errorf("replacing %.32s would make a text longer than %d bytes", old, MaxReplaced)
 	}
 	return strings.ReplaceAll(s, old, new), nil
 }

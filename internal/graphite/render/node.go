@@ -36,7 +36,7 @@ func WriteNodes(w io.Writer, format string, nodes []Node, until int64) error {
 			return err
 		}
 	default:
-		return fmt.Errorf("the format %.32q has no nodes: it is pickle or msgpack", format)
+		return fmt.Errorf("nodes cannot be written in the format %.32q; use pickle or msgpack", format)
 	}
 	return out.Flush()
 }

@@ -80,7 +80,7 @@ func (w *writer) failed() error {
 func Write(w io.Writer, o Options, series []*function.Series) error {
 	format, ok := writers[o.Format]
 	if !ok {
-		return fmt.Errorf("the format %.32q cannot be rendered: it is json, csv, raw, pickle, msgpack, dygraph or rickshaw", o.Format)
+		return fmt.Errorf("unknown format %.32q; use json, csv, raw, pickle, msgpack, dygraph or rickshaw", o.Format)
 	}
 	if err := check(o, series); err != nil {
 		return &function.ParamError{Reason: err.Error()}
@@ -121,7 +121,7 @@ func check(o Options, series []*function.Series) error {
 			rows = int(max((s.End-s.Start+s.Step-1)/s.Step, 0))
 		}
 		if len(values) != rows {
-			return fmt.Errorf("dygraph: the series %.200s has %d points and the first one %d; all must have as many", s.Name, len(values), rows)
+			return fmt.Errorf("dygraph: the series %.200s has %d points, but the first series has %d; all must have the same number", s.Name, len(values), rows)
 		}
 	}
 	return nil

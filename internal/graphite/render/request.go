@@ -146,7 +146,7 @@ func (r *Request) parseTargets(form url.Values) error {
 		texts = form["target[]"]
 	}
 	if len(texts) > MaxTargets {
-		return fmt.Errorf("the request has %d targets; there may be %d", len(texts), MaxTargets)
+		return fmt.Errorf("the request has %d targets; at most %d are allowed", len(texts), MaxTargets)
 	}
 	for _, text := range texts {
 		if strings.TrimSpace(text) == "" {

@@ -104,7 +104,7 @@ func parseHeader(head []byte, size int64) (*Header, error) {
 	factor := float64(math.Float32frombits(binary.BigEndian.Uint32(head[8:])))
 	switch {
 	case method == 0 || method >= int64(len(methods)):
-		return nil, fmt.Errorf("%w: there is no aggregation method %d", ErrNotWhisper, method)
+		return nil, fmt.Errorf("%w: unknown aggregation method %d", ErrNotWhisper, method)
 	case !(factor >= 0 && factor <= 1):
 		return nil, fmt.Errorf("%w: xFilesFactor is %v, not from 0 to 1", ErrNotWhisper, factor)
 	case count == 0 || count > maxArchives:

@@ -23,7 +23,7 @@ const (
 // TAG_HASH_FILENAMES is set.
 func FileOf(path string, hashed bool) (string, error) {
 	if strings.ContainsAny(path, "/\x00") {
-		return "", fmt.Errorf("the path has a slash, which no file name can")
+		return "", fmt.Errorf("the path has a slash, which a file name cannot contain")
 	}
 	if !strings.Contains(path, ";") {
 		if strings.Contains("."+path+".", "..") {
@@ -31,7 +31,7 @@ func FileOf(path string, hashed bool) (string, error) {
 		}
 		file := strings.ReplaceAll(path, ".", "/") + Suffix
 		if strings.HasPrefix(file, tagged+"/") {
-			return "", fmt.Errorf("the path begins with %s, where series with tags are", tagged)
+			return "", fmt.Errorf("the path begins with %s, which is reserved for series with tags", tagged)
 		}
 		return file, longName(file)
 	}
@@ -70,7 +70,7 @@ func PathOf(file string) (path, hash string, err error) {
 	if nodes[0] != tagged {
 		for _, node := range nodes {
 			if node == "" || strings.ContainsAny(node, ".;") {
-				return "", "", fmt.Errorf("%.100q is no node of a path", node)
+				return "", "", fmt.Errorf("%.100q is not a node of a path", node)
 			}
 		}
 		return strings.Join(nodes, "."), "", nil

@@ -283,7 +283,7 @@ func TestHostileFiles(t *testing.T) {
 		{"empty", nil, ErrDamaged, "empty"},
 		{"zeros", make([]byte, 5000), ErrDamaged, "nothing but zeros"},
 		{"short", head(1, 1, 0)[:15], ErrDamaged, "ends within its header, after 15 bytes"},
-		{"text", []byte("this is a file of text, and no points"), ErrNotWhisper, "no aggregation method"},
+		{"text", []byte("this is a file of text, and no points"), ErrNotWhisper, "unknown aggregation method"},
 		{"compressed", []byte("whisper_compressed\x01\x02"), ErrCompressed, "go-carbon"},
 		{"method 9", head(9, 1, 0, [3]uint32{28, 60, 10}), ErrNotWhisper, "method 9"},
 		{"factor 2", head(1, 1, 2, [3]uint32{28, 60, 10}), ErrNotWhisper, "xFilesFactor is 2"},
@@ -354,7 +354,7 @@ func TestHistoryEnds(t *testing.T) {
 func TestHeadersThatDoNotFit(t *testing.T) {
 	for want, s := range map[string]retention.Stages{
 		"does not fit into a file": {{Step: 1, Keep: 400_000_000}},
-		"times up to 2^32":         {{Step: 1 << 30, Keep: 1 << 33}},
+		"times below 2^32":         {{Step: 1 << 30, Keep: 1 << 33}},
 		"0 archives":               {},
 	} {
 		if _, err := NewHeader(s, &retention.DefaultAggregation); err == nil || !strings.Contains(err.Error(), want) {

@@ -20,12 +20,12 @@ func NewHeader(stages retention.Stages, a *retention.Aggregation) (*Header, erro
 		return nil, fmt.Errorf("there is no aggregation method %q in Whisper", a.Method)
 	}
 	if len(stages) == 0 || len(stages) > maxArchives {
-		return nil, fmt.Errorf("%d archives are not from 1 to %d", len(stages), maxArchives)
+		return nil, fmt.Errorf("there are %d archives; want 1 to %d", len(stages), maxArchives)
 	}
 	at := int64(headerBytes + len(stages)*archiveBytes)
 	for _, s := range stages {
 		if s.Step > math.MaxUint32 || s.Keep > math.MaxUint32 || s.Points() > (maxBytes-at)/pointBytes {
-			return nil, fmt.Errorf("archive %v does not fit into a file: Whisper has files up to 4 GiB and times up to 2^32 s", s)
+			return nil, fmt.Errorf("archive %v does not fit into a file: Whisper files have at most 4 GiB, and times below 2^32 s", s)
 		}
 		archive := Archive{Step: s.Step, Points: s.Points(), offset: at}
 		at = archive.end()

@@ -91,7 +91,7 @@ func toEnd(f *os.File, packed, resuming bool) error {
 	case err != nil:
 		return err
 	case !torn:
-		return fmt.Errorf("the text behind byte %d is not %s that an export has begun; nothing was changed", keep, what)
+		return fmt.Errorf("the text after byte %d is not the beginning of %s of an export; nothing was changed", keep, what)
 	case !resuming:
 		return fmt.Errorf("the file ends within %s, which begins at byte %d; nothing was changed; -r resumes an interrupted export", what, keep)
 	}
@@ -187,9 +187,9 @@ func wholeMembers(f *os.File, end int64) (keep int64, err error) {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return keep, nil
 	case keep == 0 && errors.Is(err, gzip.ErrHeader):
-		return 0, errors.New("the file is not packed with gzip, although its name ends in .gz; nothing was changed")
+		return 0, errors.New("the file is not compressed with gzip, although its name ends in .gz; nothing was changed")
 	}
-	return 0, fmt.Errorf("the file cannot be unpacked behind byte %d of %d (%w); nothing was changed; truncate -s %d removes the rest, if it is not needed", keep, end, err, keep)
+	return 0, fmt.Errorf("the file cannot be decompressed after byte %d of %d (%w); nothing was changed; if the rest is not needed, truncate -s %d removes it", keep, end, err, keep)
 }
 
 // endMetric completes a gzip member.

@@ -60,10 +60,10 @@ func (j *Import) Run(ctx context.Context) (at transfer.Position, err error) {
 	read := &readCounter{r: j.In}
 	text, err := transfer.Unpack(read)
 	if err != nil {
-		return at, fmt.Errorf("unpack %s: %w", j.Path, err)
+		return at, fmt.Errorf("decompress %s: %w", j.Path, err)
 	}
 	if _, err := io.CopyN(io.Discard, text, j.state.Offset); err != nil {
-		return at, fmt.Errorf("go to where the last import stopped in %s: %w", j.Path, err)
+		return at, fmt.Errorf("skip to where the last import stopped in %s: %w", j.Path, err)
 	}
 	j.before = read.n.Load()
 	defer func() { err = errors.Join(err, j.report.Close()) }()
@@ -113,21 +113,21 @@ func (j *Import) resume() error {
 		return statefile.Remove(j.Rejected) // of an earlier import
 	}
 	if j.state.Head != own {
-		return fmt.Errorf("%s is of an import of another file than %s; remove it to begin again", j.State, j.Path)
+		return fmt.Errorf("%s belongs to an import of another file, not of %s; remove it to begin again", j.State, j.Path)
 	}
 	if j.state.To != "" && j.state.To != j.To {
 		return elsewhere(j.State, j.state.To, j.To, "lines")
 	}
 	j.report.At = j.state.Reported
 	if j.state.Line > 0 {
-		fmt.Fprintf(j.Stderr, "going on after line %d of %s\n", j.state.Line, j.Path)
+		fmt.Fprintf(j.Stderr, "continuing after line %d of %s\n", j.state.Line, j.Path)
 	}
 	return nil
 }
 
 // elsewhere is the error of a state file of an import into another place.
 func elsewhere(path, was, to, what string) error {
-	return fmt.Errorf("%s is of an import into %s, not %s; remove it to import all %s there, or name another state file with --state", path, was, to, what)
+	return fmt.Errorf("%s belongs to an import into %s, not %s; remove it to import all %s there, or name another state file with --state", path, was, to, what)
 }
 
 // reject reports a line.

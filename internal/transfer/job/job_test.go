@@ -158,7 +158,7 @@ func TestPatience(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		`{"errors":["no such thing"]}`:                     "no such thing",
-		`{"rejected":1,"faults":[{"line":3,"errors":[]}]}`: "a fault of line 3 of 2",
+		`{"rejected":1,"faults":[{"line":3,"errors":[]}]}`: "an error in line 3, but only 2 lines were sent",
 	} {
 		answer = func() (int, string) { return 400, text }
 		if _, err := s.Store(t.Context(), lines); err == nil || !strings.Contains(err.Error(), want) {
@@ -206,11 +206,11 @@ func TestImportGoesOn(t *testing.T) {
 	if at, err := run("here"); err == nil || at.Line != transfer.BlockLines {
 		t.Fatal(at, err)
 	}
-	if _, err := run("elsewhere"); err == nil || !strings.Contains(err.Error(), "is of an import into here, not elsewhere") {
+	if _, err := run("elsewhere"); err == nil || !strings.Contains(err.Error(), "belongs to an import into here, not elsewhere") {
 		t.Error(err)
 	}
 	at, err := run("here")
-	if want := fmt.Sprintf("going on after line %d of %s\n", transfer.BlockLines, path); err != nil || said.String() != want {
+	if want := fmt.Sprintf("continuing after line %d of %s\n", transfer.BlockLines, path); err != nil || said.String() != want {
 		t.Errorf("%v, said %q", err, &said)
 	}
 	if at.Line != 3*transfer.BlockLines || at.Rejected != 13 || at.Points != at.Line-at.Rejected || strings.Count(read(t, path+".rejected"), "\n") != 13 {
@@ -309,8 +309,8 @@ func TestExportErrors(t *testing.T) {
 		"no such file":     {Source: Local{w.store}, Path: filepath.Join(dir, "nosuch", "out")},
 		"is away":          {Source: failingSource{Local{w.store}, "m"}, Stdout: io.Discard},
 		"404":              {Source: unknown{gone}, Stdout: io.Discard, Only: []string{"nosuch"}},
-		"a gzip member th": {Source: Local{w.store}, Path: path + ".gz", Append: true},
-		"a line that an e": {Source: Local{w.store}, Path: path + ".txt", Append: true},
+		"a gzip member of": {Source: Local{w.store}, Path: path + ".gz", Append: true},
+		"a line of an exp": {Source: Local{w.store}, Path: path + ".txt", Append: true},
 	} {
 		write(t, path+".gz", "no gzip")
 		write(t, path+".txt", "no line")
@@ -374,15 +374,15 @@ func TestAppendingKeepsWhatIsThere(t *testing.T) {
 	damaged := []byte(whole + zip(line))
 	damaged[len(whole)-6] ^= 1
 	for _, tc := range []struct{ name, before, plain, resumed string }{
-		{"precious.gz", "no gzip at all\n", "not packed with gzip", "not packed with gzip"},
-		{"photo.gz", string(noise), "not packed with gzip", "not packed with gzip"},
+		{"precious.gz", "no gzip at all\n", "not compressed with gzip", "not compressed with gzip"},
+		{"photo.gz", string(noise), "not compressed with gzip", "not compressed with gzip"},
 		{"short.gz", "x", "nothing was changed", "nothing was changed"},
-		{"other.gz", zip(string(noise))[:200], "nothing was changed", "not a gzip member that an export has begun"},
+		{"other.gz", zip(string(noise))[:200], "nothing was changed", "not the beginning of a gzip member of an export"},
 		{"torn.gz", whole + whole[:len(whole)-3], "within a gzip member, which begins at byte " + fmt.Sprint(len(whole)), ""},
-		{"tail.gz", whole + "more", "not a gzip member that an export has begun", "not a gzip member that an export has begun"},
-		{"damaged.gz", string(damaged), "cannot be unpacked behind byte 0", "cannot be unpacked behind byte 0"},
-		{"notes", "my notes", "not a line that an export has begun", "not a line that an export has begun"},
-		{"more", line + "my notes", "not a line that an export has begun", "not a line that an export has begun"},
+		{"tail.gz", whole + "more", "not the beginning of a gzip member of an export", "not the beginning of a gzip member of an export"},
+		{"damaged.gz", string(damaged), "cannot be decompressed after byte 0", "cannot be decompressed after byte 0"},
+		{"notes", "my notes", "not the beginning of a line of an export", "not the beginning of a line of an export"},
+		{"more", line + "my notes", "not the beginning of a line of an export", "not the beginning of a line of an export"},
 		{"torn", line + line[:30], "within a line, which begins at byte " + fmt.Sprint(len(line)), ""},
 		{"whole", "my notes\n", "", ""},
 		{"empty.gz", "", "", ""},

@@ -186,7 +186,7 @@ func resultsOf(report *transfer.Report, n int) ([]kairosjson.Line, error) {
 	}
 	for _, f := range report.Faults {
 		if f.Line < 1 || f.Line > int64(n) {
-			return nil, fmt.Errorf("the server reports a fault of line %d of %d", f.Line, n)
+			return nil, fmt.Errorf("the server reports an error in line %d, but only %d lines were sent", f.Line, n)
 		}
 		results[f.Line-1].Faults = f.Reasons
 	}

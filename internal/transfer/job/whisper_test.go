@@ -81,9 +81,9 @@ func TestWhisperImportGoesOn(t *testing.T) {
 	write(t, root+".state", fmt.Sprintf(`{"root":%q,"prefix":"","to":"here","after":"b.wsp","reported":4,"totals":{"files":2,"points":100}}`, root))
 	write(t, root+".rejected", "was\nbad.wsp: is reported again\n")
 	for what, change := range map[string]func(*WhisperImport){
-		"is of an import into here, not there":  func(j *WhisperImport) { j.To = "there" },
-		`of an import of ` + root + ` with the`: func(j *WhisperImport) { j.Prefix = "p." },
-		"remove it to begin again":              func(j *WhisperImport) { j.Root = filepath.Dir(root) },
+		"belongs to an import into here, not there": func(j *WhisperImport) { j.To = "there" },
+		`to an import of ` + root + ` with the`:     func(j *WhisperImport) { j.Prefix = "p." },
+		"remove it to begin again":                  func(j *WhisperImport) { j.Root = filepath.Dir(root) },
 	} {
 		j := newWhisperImport(root, "here", w.sink, said)
 		change(j)
@@ -95,7 +95,7 @@ func TestWhisperImportGoesOn(t *testing.T) {
 	if err := j.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if want := "going on behind b.wsp, after 2 files\n"; said.String() != want || !j.CanGoOn() {
+	if want := "continuing after b.wsp; 2 files done\n"; said.String() != want || !j.CanGoOn() {
 		t.Errorf("said %q, want %q", said, want)
 	}
 	if n := j.Totals(); n.Files != 3 || n.Points != 100+onePoints || n.Faulty[wsp.Damaged] != 2 || j.First != oneFirst || j.Last != oneLast {
@@ -140,7 +140,7 @@ func TestWhisperImportErrors(t *testing.T) {
 	root := whisperTree(t, "a.wsp", "bad.wsp")
 	j := newWhisperImport(root, "", lastCalls{w.sink, func() { t.Error("points are stored without a state") }}, said)
 	j.State = filepath.Join(root, "nosuch", "state")
-	if err := j.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "--state and --rejected name files elsewhere") {
+	if err := j.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "use --state and --rejected to name other files") {
 		t.Error(err)
 	}
 	written := false
@@ -231,7 +231,7 @@ func TestWhisperExport(t *testing.T) {
 				t.Errorf("%s\nwas %s\nis  %s", name, was, is)
 			}
 		}
-		if err := empty(); err == nil || !strings.Contains(err.Error(), "is not empty, there is g; --keep") {
+		if err := empty(); err == nil || !strings.Contains(err.Error(), "is not empty, it contains g; --keep") {
 			t.Error(err)
 		}
 		if j, err := export(source, nil, true); err != nil || j.Files != 1 || j.Metrics != 4 || len(j.Faulty) != 1 {

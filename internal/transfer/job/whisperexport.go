@@ -48,7 +48,7 @@ func (j *WhisperExport) CheckEmpty() error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("%s is not empty, there is %s; --keep leaves files that are there, --replace writes over them", j.Tree.Dir, names[0])
+	return fmt.Errorf("%s is not empty, it contains %s; --keep keeps existing files, --replace overwrites them", j.Tree.Dir, names[0])
 }
 
 // Run exports all metrics.

@@ -66,7 +66,7 @@ func (j *WhisperImport) Run(ctx context.Context) (err error) {
 			return err
 		}
 		if err := statefile.Write(j.State, &j.state); err != nil { // not after the first files
-			return fmt.Errorf("%w; --state and --rejected name files elsewhere", err)
+			return fmt.Errorf("%w; use --state and --rejected to name other files", err)
 		}
 		defer func() { err = errors.Join(err, j.report.Close()) }()
 	}
@@ -101,14 +101,14 @@ func (j *WhisperImport) resume() error {
 		return statefile.Remove(j.Rejected) // of an earlier import
 	}
 	if was.Root != j.Root || was.Prefix != j.Prefix {
-		return fmt.Errorf("%s is of an import of %s with the prefix %q; remove it to begin again", j.State, was.Root, was.Prefix)
+		return fmt.Errorf("%s belongs to an import of %s with the prefix %q; remove it to begin again", j.State, was.Root, was.Prefix)
 	}
 	if was.To != j.To {
 		return elsewhere(j.State, was.To, j.To, "files")
 	}
 	j.state, j.job.After, j.report.At = was, was.After, was.Reported
 	if was.After != "" {
-		fmt.Fprintf(j.Stderr, "going on behind %s, after %s\n", was.After, units.Count(was.Totals.Files, "file"))
+		fmt.Fprintf(j.Stderr, "continuing after %s; %s done\n", was.After, units.Count(was.Totals.Files, "file"))
 	}
 	return nil
 }

@@ -177,7 +177,7 @@ type exportedPoint struct {
 
 func (p *exportedPoint) UnmarshalJSON(text []byte) error {
 	if len(text) < 2 || text[0] != '[' {
-		return fmt.Errorf("%s is no point", clip.Text(text, 100))
+		return fmt.Errorf("%s is not a point", clip.Text(text, 100))
 	}
 	msText, rest, _ := bytes.Cut(text[1:len(text)-1], []byte{','})
 	if err := json.Unmarshal(msText, &p.ms); err != nil {
@@ -203,7 +203,7 @@ func (r *reader) line(text []byte) error {
 	}
 	var line exportedLine
 	if err := json.Unmarshal(text, &line); err != nil {
-		return fmt.Errorf("a line of the export is not understood: %w: %s", err, clip.Text(text, 100))
+		return fmt.Errorf("parse a line of the export: %w: %s", err, clip.Text(text, 100))
 	}
 	name, err := nameOf(line)
 	if err != nil {
@@ -312,7 +312,7 @@ func (r *reader) buckets(stepText string, points []exportedPoint) error {
 	for _, p := range points {
 		b := bucket{startMS: p.ms, stepMS: stepMS}
 		if b.Aggregate, err = model.ParseAggregate(p.packed); err != nil {
-			return fmt.Errorf("a bucket of the export: %w", err)
+			return fmt.Errorf("parse a bucket of the export: %w", err)
 		}
 		if p.ms/1000 > r.export.Now || p.ms < 1000 || b.Count == 0 {
 			continue

@@ -112,7 +112,7 @@ func TestExport(t *testing.T) {
 			"m;a=é;b=x.y": tagged + " 1 []",
 			"m;c=text":    " 0 [{samples that are no finite numbers 1 samples are texts, NaN or infinite, or of another type 1}]",
 			"m;c=unruly":  " 0 [{no rule matches give it one, such as pattern = .* at the end of storage-schemas.conf 0}]",
-			"m;d=a/b":     " 0 [{no file can hold it the path has a slash, which no file name can 0}]",
+			"m;d=a/b":     " 0 [{no file can hold it the path has a slash, which a file name cannot contain 0}]",
 			"m;e=later":   " 0 []",
 		}
 		for series, text := range want {
@@ -169,7 +169,7 @@ func TestExportOverFiles(t *testing.T) {
 func TestExportFaults(t *testing.T) {
 	for want, lines := range map[string]string{
 		"ends within a line":       `{"name":"m","skip_validate":true,"datapoints":[[1000000,1.5,"double"]]}`,
-		"is not understood":        "nonsense\n",
+		"parse a line of":          "nonsense\n",
 		"not in ascending time":    `{"name":"m","skip_validate":true,"datapoints":[` + strings.Repeat(`[1040000,1,"long"],[1000000,2,"long"],`, maxRuns+1) + `[1,1,"long"]]}` + "\n",
 		"[1000000,1.5,\"double\"]": `{"name":"m","skip_validate":true,"datapoints":[1000000,1.5,"double"]}` + "\n",
 	} {

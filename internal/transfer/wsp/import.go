@@ -201,7 +201,7 @@ func (w *worker) points(ctx context.Context, j *job) (*Fault, error) {
 	defer f.Close()
 	at, ok := f.(io.ReaderAt)
 	if !ok {
-		return nil, fmt.Errorf("%s: the file can only be read from its beginning", j.path)
+		return nil, fmt.Errorf("%s: the file system cannot read at an offset", j.path)
 	}
 	file, err := whisper.Open(at, j.size)
 	if err != nil {
@@ -314,7 +314,7 @@ func (w *worker) refused(results []kairosjson.Line) error {
 	switch {
 	case lost == 0:
 	case first == nil:
-		return fmt.Errorf("%d points of %d were stored, and no reason is given", stored, w.sent)
+		return fmt.Errorf("only %d of %d points were stored, and the store gave no reason", stored, w.sent)
 	default:
 		i := slices.IndexFunc(first.Faults, func(f Fault) bool { return f.Reason == Refused })
 		first.Faults[i].Points += lost

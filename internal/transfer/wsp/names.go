@@ -39,7 +39,7 @@ func ReadNames(r io.Reader) (map[string]string, error) {
 			continue // a path without tags has its name
 		}
 		if len(names) == maxNames {
-			return nil, fmt.Errorf("there are more than %d names; give those of a part of the files, and import part by part", maxNames)
+			return nil, fmt.Errorf("there are more than %d names; import the files in several parts, each with its own names", maxNames)
 		}
 		names[whisper.Hash(name)] = name
 	}
@@ -64,7 +64,7 @@ func arrayReader(in io.Reader) func() (string, error) {
 			if _, err = d.Token(); err == nil { // the other bracket
 				err = io.EOF
 			} else {
-				err = fmt.Errorf("the array has no end: %w", io.ErrUnexpectedEOF)
+				err = fmt.Errorf("the end of the array is missing: %w", io.ErrUnexpectedEOF)
 			}
 		}
 		if err == nil {
