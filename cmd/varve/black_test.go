@@ -488,14 +488,14 @@ func TestCommandLine(t *testing.T) {
 		{"version x", 2, "", "varve: version takes no arguments"},
 		{"srve", 2, "", `varve: unknown command "srve"; did you mean serve?`},
 		{"xyzzy", 2, "", `varve: unknown command "xyzzy"; varve help lists the commands`},
-		{"token", 2, "", "varve: token: say what to do: varve token create, varve token list, varve token revoke\n"},
+		{"token", 2, "", "varve: token needs a subcommand: varve token create, varve token list, varve token revoke\n"},
 		{"toke create", 2, "", "varve: unknown command \"toke\"; did you mean token?\n"},
-		{"help token", 2, "", "varve: token: say what to do: varve token create,"},
-		{"token crate", 2, "", "varve: token: say what to do: varve token create,"},
+		{"help token", 2, "", "varve: token needs a subcommand: varve token create,"},
+		{"token crate", 2, "", "varve: token needs a subcommand: varve token create,"},
 		{"--data-dir x", 2, "", "varve: --data-dir: flags come after the command, for example varve serve --data-dir"},
 		{"serve --htp-addr :1", 2, "", "varve: flag --htp-addr: unknown; did you mean --http-addr?\n"},
 		{"serve --http-addr 80", 2, "", `varve: flag --http-addr: server.http_addr: "80": want host:port, for example 127.0.0.1:8080`},
-		{"config x", 2, "", `varve: argument "x": not a flag, and no other arguments are taken`},
+		{"config x", 2, "", `varve: unexpected argument "x"; only flags are allowed`},
 	} {
 		t.Run(tc.args, func(t *testing.T) {
 			status, stdout, stderr := once(t, nil, strings.Fields(tc.args)...)

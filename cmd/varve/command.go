@@ -131,7 +131,7 @@ func find(args []string) (found command, words int, err error) {
 		return found, words, nil
 	}
 	if rest := below(names, name); len(rest) > 0 {
-		return found, 0, &usageError{fmt.Errorf("%s: say what to do: varve %s", name, strings.Join(rest, ", varve "))}
+		return found, 0, &usageError{fmt.Errorf("%s needs a subcommand: varve %s", name, strings.Join(rest, ", varve "))}
 	}
 	hint := "varve help lists the commands"
 	if near := config.Nearest(name, append(firstWords(names), names...)); near != "" {

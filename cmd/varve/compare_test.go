@@ -45,7 +45,7 @@ func TestCompare(t *testing.T) {
 	}
 	for _, wrong := range []struct{ args, want string }{
 		{"--a x", "give both servers"},
-		{"--a x --b y more", "not a flag"},
+		{"--a x --b y more", "unexpected argument"},
 		{"--a x --b y --from 5 --start-relative 1d", "give one of them"},
 		{"--a x --b y --from 5 --to 1", "end after it begins"},
 		{"--a x --b y --start-relative 5", "want a time such as"},

@@ -28,7 +28,7 @@ func holdsStore(dir string, create bool) error {
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return err
 	case !create:
-		return fmt.Errorf("%s holds no store (--data-dir); varve import --create makes one", dir)
+		return fmt.Errorf("%s holds no store (--data-dir); varve import --create creates one", dir)
 	}
 	for _, e := range entries {
 		if name := e.Name(); name != "lost+found" && name != "LOCK" {

@@ -42,7 +42,7 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("beside the server: %+v", d)
 	}
 	wantRun(t, 2, []string{"unknown"}, "doctor", "--jsn")
-	wantRun(t, 2, []string{"not a flag"}, "doctor", "words")
+	wantRun(t, 2, []string{"unexpected argument"}, "doctor", "words")
 }
 
 // diagnosed runs doctor --json and decodes what it prints.

@@ -27,10 +27,10 @@ Graphite's files.
 Exit status: 0 everything is written, 1 the export could not be completed, 2 wrong command
 line, 3 the export is complete, but a metric that -n names does not exist.
 
-` + transferFlags + `  --http-addr ADDR export from the server that runs at ADDR, for example 127.0.0.1:8080
-  -f FILE          write to FILE instead of standard output; packed if it ends in .gz
+` + transferFlags + `  --http-addr ADDR export from the server at ADDR, for example 127.0.0.1:8080
+  -f FILE          write to FILE instead of standard output; with gzip if it ends in .gz
   -n METRIC        only this metric; may be given more than once
-  -a               append to FILE, which must end with a whole line or packed part
+  -a               append to FILE, which must end with a whole line or gzip member
   -r FILE          write the names of finished metrics to FILE, and skip metrics named there:
                    to continue an interrupted export, run the same command again
   --start TIME     first time, as ms since 1970 or 2024-01-31T00:00:00Z

@@ -111,7 +111,7 @@ func parseFlags(args []string, names ...string) (line, error) {
 // noWords returns an error if there are words.
 func (l line) noWords() error {
 	if len(l.words) > 0 {
-		return &usageError{fmt.Errorf("argument %q: not a flag, and no other arguments are taken", l.words[0])}
+		return &usageError{fmt.Errorf("unexpected argument %q; only flags are allowed", l.words[0])}
 	}
 	return nil
 }

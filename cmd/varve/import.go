@@ -25,10 +25,10 @@ import (
 func importCommand() command {
 	return command{
 		name:     "import",
-		synopsis: "read points from a file that KairosDB or varve has exported",
+		synopsis: "read points from an export of KairosDB or Varve",
 		usage:    "[-f FILE] [--http-addr ADDR | --data-dir DIR] [FLAGS]",
 		help: `Reads lines of JSON, each with a metric or an array of them, as KairosDB's export writes
-them; packed with gzip or not. The points go to the server at --http-addr, or into the
+them; compressed with gzip or not. The points go to the server at --http-addr, or into the
 data directory that --data-dir, --config or the environment names. No server may be using
 that directory. Without any of these, the points go to the server at 127.0.0.1:8080.
 
@@ -39,10 +39,10 @@ Importing a line twice does no harm. varve import whisper reads Graphite's files
 Exit status: 0 all is stored, 1 the import could not be completed, 2 wrong command line,
 3 the import is complete, but lines were rejected.
 
-` + transferFlags + `  --http-addr ADDR give the points to the server that runs at ADDR
-  --create         make a new store if the data directory has none
+` + transferFlags + `  --http-addr ADDR send the points to the server at ADDR
+  --create         create a store if the data directory has none
   -f FILE          read FILE instead of standard input
-  --state FILE     where to remember how far it has come; FILE.state of -f without it
+  --state FILE     where to record the progress; by default FILE.state of -f
   --rejected FILE  where to report lines that were rejected; FILE.rejected of -f without
                    it, or standard error
 `,

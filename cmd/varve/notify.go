@@ -30,6 +30,6 @@ func (m manager) tell(state string, log *slog.Logger) {
 		_, err = c.Write([]byte(state))
 	}
 	if err != nil {
-		log.Warn("cannot report the state of the server to the service manager, which may consider the start as failed", "state", state, "socket", string(m), "error", err)
+		log.Warn("cannot report the state of the server to the service manager, which may consider the start failed", "state", state, "socket", string(m), "error", err)
 	}
 }

@@ -73,7 +73,7 @@ func listRules(t terminal, book *retention.Book) {
 	for _, r := range book.Rules {
 		fmt.Fprintf(t.stdout, "  %v\n", r)
 	}
-	fmt.Fprintf(t.stdout, "%d rules of aggregation:\n", len(book.Aggregations))
+	fmt.Fprintf(t.stdout, "%d aggregation rules:\n", len(book.Aggregations))
 	for _, a := range book.Aggregations {
 		fmt.Fprintf(t.stdout, "  [%s] %s: %s, xFilesFactor %g\n", a.Name, a.Pattern, a.Method, a.XFilesFactor)
 	}

@@ -30,7 +30,7 @@ they are. A damaged catalogue cannot be repaired: nothing is changed, and you ne
 backup. You can run an interrupted repair again. Copy the data directory first if you
 can: more data may be recoverable from it with more effort.
 
-` + repairCassandraHelp + "\n" + offlineFlags + `  --dry-run        only say what would be done
+` + repairCassandraHelp + "\n" + offlineFlags + `  --dry-run        only report what would be done
 `,
 		run: repair,
 	}

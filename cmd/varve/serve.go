@@ -237,7 +237,7 @@ func announce(w io.Writer, c config.Config, srv *server.Server) {
 	fmt.Fprintf(w, "  data    %s\n\n", dir)
 	curl := fmt.Sprintf("curl -s%s %s://%s", credentials(c), scheme, api)
 	if c.Auth.Enabled {
-		fmt.Fprintf(w, "Make a token, if there is none:\n  TOKEN=$(varve token create me --role read,write%s)\n", tokenPlace(c))
+		fmt.Fprintf(w, "Create a token, if there is none yet:\n  TOKEN=$(varve token create me --role read,write%s)\n", tokenPlace(c))
 	}
 	if lines == "" || c.Server.TLS.Speaks("telnet") || c.Auth.Enabled {
 		fmt.Fprintf(w, "Send a first point:\n  %s/api/v1/datapoints -d \"%s\"\n", curl, firstPoint)

@@ -73,16 +73,16 @@ var timelineActions = map[string]struct {
 }
 
 func timelineRun(t terminal, args []string) error {
-	const which = "say what to do: varve timeline append, read, tail, layout or stats"
+	const which = "append, read, tail, layout or stats"
 	if len(args) == 0 {
-		return &usageError{errors.New(which)}
+		return &usageError{errors.New("timeline needs a subcommand: " + which)}
 	}
 	if wantsHelp(args) {
 		return timelineCommand().explain(t.stdout, false)
 	}
 	action, ok := timelineActions[args[0]]
 	if !ok {
-		return &usageError{fmt.Errorf("unknown action %q; %s", args[0], which)}
+		return &usageError{fmt.Errorf("timeline: unknown subcommand %q; want %s", args[0], which)}
 	}
 	l, err := parseLine(args[1:], append([]string{"http-addr"}, action.flags...)...)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"varve/internal/timeline/local"
 )
 
-const withoutEvents = "restore the directory %s from the last backup; to go on without its events, put an empty directory in its place"
+const withoutEvents = "restore the directory %s from the last backup; to start without its events, put an empty directory in its place"
 
 // openTimelines opens the timelines that lie beside the embedded store, whose lock covers
 // them. close ends them.

@@ -30,19 +30,19 @@ the path a.b.c, and files below _tagged for series with tags. Each file has the 
 the first rule that matches its series. The rules are those of --storage-schemas; without it
 those of the configuration that --config or the environment names: retention.policies, then
 its storage-schemas.conf. Points are computed from the samples; buckets that the server has
-downsampled are in the archive of their step. The samples come from the server at --http-addr, or from the
-data directory that --data-dir, --config or the environment names. No server may be using that
-directory. Without any of these, they come from the server at 127.0.0.1:8080.
+downsampled are in the archive of their step. The samples come from the server at --http-addr,
+or from the data directory that --data-dir, --config or the environment names. No server may
+be using that directory. Without any of these, they come from the server at 127.0.0.1:8080.
 
 Exit status: 0 everything is written, 1 the export could not be completed, 2 wrong command
 line, 3 the export is complete except for what is reported.
 
-` + transferFlags + `  --http-addr ADDR export from the server that runs at ADDR
+` + transferFlags + `  --http-addr ADDR export from the server at ADDR
   --storage-schemas FILE
                    carbon's storage-schemas.conf: the archives, instead of those in the
                    configuration. A path that no rule matches is reported
   --storage-aggregation FILE
-                   carbon's storage-aggregation.conf, beside --storage-schemas; without it
+                   carbon's storage-aggregation.conf, with --storage-schemas; without it
                    points are averaged if at least half of them exist
   -n PATTERN       only paths that match, such as servers.*.load or a.**; for series with
                    tags the name must match. May be given more than once
@@ -132,7 +132,7 @@ func (l line) archives(t terminal) (*retention.Book, error) {
 	if schemas != "" {
 		book, err := graphite.Config{StorageSchemas: schemas, StorageAggregation: aggregation}.Book(log)
 		if err == nil && len(book.Rules) == 0 {
-			err = fmt.Errorf("%s has no rule", schemas)
+			err = fmt.Errorf("%s contains no rule", schemas)
 		}
 		return book, err
 	}

@@ -23,7 +23,7 @@ func importWhisperCommand() command {
 		name:     "import whisper",
 		synopsis: "read the history of a Graphite installation from its files",
 		usage:    "DIR [--http-addr ADDR | --data-dir DIR] [FLAGS]",
-		help: `Reads all files *.wsp below DIR, the directory that carbon calls whisper: a/b/c.wsp has
+		help: `Reads all *.wsp files below DIR, the directory that carbon calls whisper: a/b/c.wsp has
 the points of the path a.b.c, and the files below _tagged have those of series with tags.
 Each time is imported once, at the finest step that the file has for it. The points go to the
 server at --http-addr, or into the data directory that --data-dir, --config or the
@@ -36,23 +36,23 @@ reported; the other files are imported. Importing a file twice does no harm.
 Exit status: 0 all is stored, 1 the import could not be completed, 2 wrong command line,
 3 the import is complete except for what is reported.
 
-` + transferFlags + `  --http-addr ADDR give the points to the server that runs at ADDR
-  --create         make a new store if the data directory has none
-  --dry-run        read everything, store nothing: tells what would be imported, and prints
+` + transferFlags + `  --http-addr ADDR send the points to the server at ADDR
+  --create         create a store if the data directory has none
+  --dry-run        read everything, store nothing: reports what would be imported, and prints
                    a storage-schemas.conf and a storage-aggregation.conf that fit the files
   --prefix TEXT    put TEXT before each path without tags, if DIR is only a part of a
                    tree: --prefix servers. for .../whisper/servers
   --series FILE    the names of series with tags, for files that are named by a hash: one a
                    line, or the answer of graphite-web's /tags/findSeries?expr=name=~.+
-  --parallel N     files that are read at a time, ` + strconv.Itoa(defaultParallel()) + ` on this machine by default
-  --state FILE     where to remember how far it has come; DIR.state without it
+  --parallel N     files to read at a time, ` + strconv.Itoa(defaultParallel()) + ` on this machine by default
+  --state FILE     where to record the progress; by default DIR.state
   --rejected FILE  where to report what is wrong with files; DIR.rejected without it
 `,
 		run: importWhisper,
 	}
 }
 
-// maxParallel bounds the files that are read at a time.
+// maxParallel bounds the files to read at a time.
 const maxParallel = 64
 
 func defaultParallel() int { return min(runtime.GOMAXPROCS(0), 4) }
@@ -159,7 +159,7 @@ func tellWhisper(t terminal, j *job.WhisperImport) error {
 		fmt.Fprintln(t.stdout, "Import finished\nAll done")
 	}
 	if n.Files == 0 && len(n.Faulty) == 0 {
-		return fmt.Errorf("there is no file *.wsp below %s", j.Root)
+		return fmt.Errorf("there are no *.wsp files below %s", j.Root)
 	}
 	return leftOut(wsp.Sum(n.Faulty), "fault", "found", j.Rejected)
 }

@@ -239,7 +239,7 @@ func cancelDelete(s *cassandra.Keyspaces) http.HandlerFunc {
 		job, err := s.CancelDeletion(r.Context(), id)
 		switch {
 		case errors.Is(err, store.ErrNotFound):
-			httpapi.WriteErrors(w, http.StatusNotFound, "there is no delete job "+shown+" that is not done; GET /admin/deletes lists them")
+			httpapi.WriteErrors(w, http.StatusNotFound, "there is no unfinished delete job "+shown+"; GET /admin/deletes lists them")
 		case err == nil && job.State == layout.JobDone:
 			httpapi.WriteErrors(w, http.StatusConflict, "delete job "+shown+" is done; there is nothing left to cancel")
 		case err == nil && job.State == layout.JobCancelling:
@@ -255,7 +255,7 @@ func cancelDelete(s *cassandra.Keyspaces) http.HandlerFunc {
 // Replacements, over Cassandra, for commands of the embedded store.
 const (
 	InsteadOfCheck  = "what the index tables lack is found by varve repair --store=cassandra --dry-run, damaged files by Cassandra's nodetool verify"
-	InsteadOfStats  = "sizes of tables are told by Cassandra's nodetool tablestats, rows of a metric by varve inspect --store=cassandra rows METRIC"
+	InsteadOfStats  = "use Cassandra's nodetool tablestats for sizes of tables, and for the rows of a metric varve inspect --store=cassandra rows METRIC"
 	InsteadOfBackup = "take snapshots of the keyspace by Cassandra's nodetool snapshot on every node, after POST /admin/flush here"
 )
 
@@ -280,7 +280,7 @@ func flush(f func(context.Context) error) http.HandlerFunc {
 		case places <- struct{}{}:
 			defer func() { <-places }()
 		default:
-			httpapi.WriteErrors(w, http.StatusServiceUnavailable, fmt.Sprintf("%d requests wait for a flush, which is the most; GET /admin/cassandra says what they wait for", maxFlushes))
+			httpapi.WriteErrors(w, http.StatusServiceUnavailable, fmt.Sprintf("%d requests already wait for a flush, the maximum; GET /admin/cassandra says what they wait for", maxFlushes))
 			return
 		}
 		if err := f(r.Context()); err != nil {

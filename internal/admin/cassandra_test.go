@@ -31,7 +31,7 @@ func TestFlushes(t *testing.T) {
 			waiting.Go(func() { send(ctx) })
 			<-began
 		}
-		if w := send(t.Context()); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "32 requests wait") {
+		if w := send(t.Context()); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "32 requests already wait") {
 			t.Errorf("one more: %d %s", w.Code, w.Body)
 		}
 		leave()

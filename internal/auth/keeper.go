@@ -374,7 +374,7 @@ func (k *Keeper) grant(c *Claim) (*Grant, Identity, *Refusal) {
 				return &r.grant, named(r, c.User, ByProxy), nil
 			}
 		}
-		return nil, Identity{}, &Refusal{Reason: ReasonNoRule, Name: c.User, Text: "no rule of auth.rules is for this user of a proxy"}
+		return nil, Identity{}, &Refusal{Reason: ReasonNoRule, Name: c.User, Text: "no rule of auth.rules matches this user of a proxy"}
 	}
 	for i := range rules.rules {
 		r := &rules.rules[i]
@@ -395,15 +395,15 @@ func (k *Keeper) grant(c *Claim) (*Grant, Identity, *Refusal) {
 		}
 	}
 	if cert != nil {
-		return nil, Identity{}, &Refusal{Reason: ReasonNoRule, Name: cert.Subject.CommonName, Text: "no rule of auth.rules is for this client certificate"}
+		return nil, Identity{}, &Refusal{Reason: ReasonNoRule, Name: cert.Subject.CommonName, Text: "no rule of auth.rules matches this client certificate"}
 	}
 	if c.Stream == Datagrams {
-		return nil, Identity{}, &Refusal{Reason: ReasonNone, Text: "no rule of auth.rules is for this address; datagrams need one with address= and stream=carbon_udp"}
+		return nil, Identity{}, &Refusal{Reason: ReasonNone, Text: "no rule of auth.rules matches this address; datagrams need one with address= and stream=carbon_udp"}
 	}
 	if slices.Contains(lineStreams, c.Stream) {
-		return nil, Identity{}, &Refusal{Reason: ReasonNone, Text: "no rule of auth.rules is for this address, or for a certificate that it has shown; lines need one with address=, cn= or san="}
+		return nil, Identity{}, &Refusal{Reason: ReasonNone, Text: "no rule of auth.rules matches this address or its client certificate; lines need one with address=, cn= or san="}
 	}
-	return nil, Identity{}, &Refusal{Reason: ReasonNone, Text: "this needs a credential: a token as Authorization: Bearer TOKEN, or as the password of basic authentication; varve token create makes one"}
+	return nil, Identity{}, &Refusal{Reason: ReasonNone, Text: "this needs a credential: a token as Authorization: Bearer TOKEN, or as the password of basic authentication; varve token create creates one"}
 }
 
 // certificate returns the certificate that c shows, nil if it shows none.

@@ -49,7 +49,7 @@ func TestBadPolicyInFile(t *testing.T) {
 		"{name: a, stages: 10s}":                            `file v.yaml:1: retention.policies[0].stages: retention "10s"`,
 		"{name: a, stages: forever, tenants: [acme]}":       `file v.yaml:1: retention.policies[0].tenants: there is no tenant "acme"`,
 		"{name: a, stages: forever, metrics: x}":            "unknown key retention.policies[0].metrics; did you mean retention.policies[0].metric?",
-		"{name: a, stages: forever}, {name: a, stages: 1s}": `retention.policies[1].name: "a" is retention.policies[0] already`,
+		"{name: a, stages: forever}, {name: a, stages: 1s}": `retention.policies[1].name: "a" is already the name of retention.policies[0]`,
 	} {
 		_, err := Load(sources("retention: {policies: ["+text+"]}", "", "--config v.yaml"))
 		if err == nil || strings.Count(err.Error(), want) != 1 {

@@ -168,9 +168,9 @@ func TestErrors(t *testing.T) {
 		{"merge key", "<<: {dir: x}", "", "",
 			"file v.yaml:1: unknown key <<; varve config lists what there is"},
 		{"twice", "dir: x\ndir: y", "", "",
-			"file v.yaml:2: dir: given on line 1 already"},
+			"file v.yaml:2: dir: already given on line 1"},
 		{"no value", "dir:", "", "",
-			"file v.yaml:1: dir: has no value; take the line out for the default"},
+			"file v.yaml:1: dir: has no value; remove the line to use the default"},
 		{"list", "dir: [a]", "", "",
 			"file v.yaml:1: dir: want a single value"},
 		{"value for a section", "cache: 1", "", "",
@@ -194,7 +194,7 @@ func TestErrors(t *testing.T) {
 		{"flag without value", "", "", "--dir",
 			"flag --dir: needs a value"},
 		{"argument", "", "", "here",
-			`argument "here": not a flag, and no other arguments are taken`},
+			`unexpected argument "here"; only flags are allowed`},
 		{"too big", "", "", "--cache-small=256",
 			`flag --cache-small: cache.small: "256": want a whole number >= 0 of at most 8 bits`},
 		{"validation names who set it", "cache: {ways: -1}", "", "--cache-ratio=2",
@@ -202,7 +202,7 @@ func TestErrors(t *testing.T) {
 		{"a section inside a section speaks once", "", "VARVE_CACHE_DEEP_WAYS=-1", "",
 			"environment VARVE_CACHE_DEEP_WAYS: cache.deep.ways: want 0 or more, further down"},
 		{"all at once", "a: 1", "VARVE_DIRR=x", "--dirt=x y",
-			"argument \"y\": not a flag, and no other arguments are taken\n" +
+			"unexpected argument \"y\"; only flags are allowed\n" +
 				"file v.yaml:1: unknown key a; varve config lists what there is\n" +
 				"environment: unknown variable VARVE_DIRR; did you mean VARVE_DIR?\n" +
 				"flag --dirt: unknown; did you mean --dir?"},

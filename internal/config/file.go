@@ -104,7 +104,7 @@ func (l *layers) applyMapping(path, prefix string, n *yaml.Node) {
 		key := prefix + name.Value
 		at := fmt.Sprintf("file %s:%d", path, name.Line)
 		if first := lines[key]; first != 0 {
-			l.fail("%s: %s: given on line %d already", at, key, first)
+			l.fail("%s: %s: already given on line %d", at, key, first)
 			continue
 		}
 		lines[key] = name.Line
@@ -125,7 +125,7 @@ func (l *layers) applyNode(path, at, key string, value *yaml.Node) {
 	case f.section:
 		l.applyMapping(path, key+".", value)
 	case isNull(value):
-		l.fail("%s: %s: has no value; take the line out for the default", at, key)
+		l.fail("%s: %s: has no value; remove the line to use the default", at, key)
 	case value.Kind == yaml.SequenceNode && f.isList():
 		l.setList(f, value, at)
 	case value.Kind != yaml.ScalarNode:

@@ -74,7 +74,7 @@ func (l *layers) parseFlags(args []string) ([]argument, error) {
 		f, known := byName[name]
 		switch {
 		case !strings.HasPrefix(word, "-") || name == "":
-			errs = append(errs, fmt.Errorf("argument %q: not a flag, and no other arguments are taken", word))
+			errs = append(errs, fmt.Errorf("unexpected argument %q; only flags are allowed", word))
 			continue
 		case name == "help" || name == "h":
 			return nil, ErrHelp

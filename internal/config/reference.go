@@ -118,7 +118,7 @@ var firstFlags = []struct{ key, meaning string }{
 	{"query.max_memory", "most memory that one query may hold"},
 	{"embedded.min_free_bytes", "free disk space below which writes are refused"},
 	{"embedded.backup_dir", "where varve backup writes; empty: in the data directory"},
-	{"auth.enabled", "require tokens; varve token create makes one"},
+	{"auth.enabled", "require tokens; varve token create creates one"},
 	{"server.tls.cert_file", "certificate; with server.tls.key_file for TLS"},
 	{"log.level", "debug, info, warn or error"},
 }

@@ -77,7 +77,7 @@ func (c Config) checkKeyspaces() error {
 			errs = append(errs, fmt.Errorf("%s: %w", key, err))
 		}
 		if by, is := taken[keyspace]; is {
-			errs = append(errs, fmt.Errorf("%s: %q is %s already; each tenant has a keyspace of its own", key, keyspace, by))
+			errs = append(errs, fmt.Errorf("%s: %q already belongs to %s; each tenant has a keyspace of its own", key, keyspace, by))
 		}
 		taken[keyspace] = key
 	}

@@ -56,7 +56,7 @@ func New(addr string) (*Server, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("environment %s: %s has no certificate in PEM", caVariable, path)
+		return nil, fmt.Errorf("environment %s: %s contains no PEM certificate", caVariable, path)
 	}
 	own := http.DefaultTransport.(*http.Transport).Clone()
 	own.TLSClientConfig = &tls.Config{RootCAs: pool}

@@ -49,7 +49,7 @@ func (c Config) Validate() error {
 // Rules returns the policies as rules, in their order.
 func (c Config) Rules() ([]Rule, error) {
 	if len(c.Policies) > maxPolicies {
-		return nil, fmt.Errorf("retention.policies: %d of them; there may be %d", len(c.Policies), maxPolicies)
+		return nil, fmt.Errorf("retention.policies: there are %d; want at most %d", len(c.Policies), maxPolicies)
 	}
 	var errs []error
 	var rules []Rule
@@ -57,7 +57,7 @@ func (c Config) Rules() ([]Rule, error) {
 	for i, p := range c.Policies {
 		key := fmt.Sprintf("retention.policies[%d]", i)
 		if first, again := seen[p.Name]; again && p.Name != "" {
-			errs = append(errs, fmt.Errorf("%s.name: %.100q is retention.policies[%d] already", key, p.Name, first))
+			errs = append(errs, fmt.Errorf("%s.name: %.100q is already the name of retention.policies[%d]", key, p.Name, first))
 		}
 		seen[p.Name] = i
 		rule, err := p.rule(key)
@@ -87,7 +87,7 @@ func (c PolicyConfig) rule(key string) (Rule, error) {
 		fail("tags", "%w", err)
 	}
 	if len(c.Path) > maxText {
-		fail("path", "%d bytes; it may have %d", len(c.Path), maxText)
+		fail("path", "%d bytes; want at most %d", len(c.Path), maxText)
 	} else if c.Path != "" {
 		if r.pattern, err = compileSmall(c.Path); err != nil {
 			fail("path", "%w", err)
@@ -142,7 +142,7 @@ type tagCondition struct {
 
 func tagConditions(texts []string) (all []tagCondition, err error) {
 	if len(texts) > maxTags {
-		return nil, fmt.Errorf("%d of them; a policy may have %d", len(texts), maxTags)
+		return nil, fmt.Errorf("there are %d; want at most %d", len(texts), maxTags)
 	}
 	for _, text := range texts {
 		name, value, ok := strings.Cut(text, "=")
@@ -150,7 +150,7 @@ func tagConditions(texts []string) (all []tagCondition, err error) {
 			return nil, fmt.Errorf("%.100q is not of the form name=value, such as host=web-*", text)
 		}
 		if slices.ContainsFunc(all, func(c tagCondition) bool { return c.name == name }) {
-			return nil, fmt.Errorf("tag %.100q is there twice", name)
+			return nil, fmt.Errorf("tag %.100q is given twice", name)
 		}
 		pattern, err := newWildcard(value)
 		if err != nil {
@@ -190,7 +190,7 @@ type wildcard struct {
 func newWildcard(text string) (*wildcard, error) {
 	switch {
 	case len(text) > maxText:
-		return nil, fmt.Errorf("%.60q... has %d bytes; it may have %d", text, len(text), maxText)
+		return nil, fmt.Errorf("%.60q... has %d bytes; want at most %d", text, len(text), maxText)
 	case text == "":
 		return nil, nil
 	case !strings.ContainsAny(text, "*?"):

@@ -112,26 +112,26 @@ func TestReports(t *testing.T) {
 
 func TestBadPolicies(t *testing.T) {
 	for want, p := range map[string]PolicyConfig{
-		"retention.policies[1].name: give a name":                                     policy("", "1s:1h", nil),
-		`retention.policies[1].name: "a" is retention.policies[0] already`:            policy("a", "1s:1h", nil),
-		`retention.policies[1].stages: empty; write them as in`:                       policy("b", "", nil),
-		`retention.policies[1].stages: retention "sixty"`:                             policy("b", "sixty", nil),
-		`retention.policies[1].aggregation: there is no aggregation method "p101"`:    policy("b", "1s:1h", func(p *PolicyConfig) { p.Aggregation = "p101" }),
-		`retention.policies[1].x_files_factor: 2: want a number`:                      policy("b", "1s:1h", func(p *PolicyConfig) { p.XFilesFactor = 2 }),
-		`retention.policies[1].tags: "host" is not of the form name=value`:            policy("b", "1s:1h", func(p *PolicyConfig) { p.Tags = []string{"host"} }),
-		`retention.policies[1].tags: tag "host" is there twice`:                       policy("b", "1s:1h", func(p *PolicyConfig) { p.Tags = []string{"host=a", "host=b"} }),
-		`retention.policies[1].tags: 21 of them; a policy may have 20`:                policy("b", "1s:1h", func(p *PolicyConfig) { p.Tags = make([]string, 21) }),
-		`retention.policies[1].metric: "xxxx`:                                         policy("b", "1s:1h", func(p *PolicyConfig) { p.Metric = strings.Repeat("x", maxText+1) }),
-		`retention.policies[1].path: pattern "(?!a)b" uses (?!, which is`:             policy("b", "1s:1h", func(p *PolicyConfig) { p.Path = "(?!a)b" }),
-		`retention.policies[1].path: 2001 bytes; it may have 1000`:                    policy("b", "1s:1h", func(p *PolicyConfig) { p.Path = "(" + strings.Repeat("x", 2000) }),
-		`instructions when its repeats are written out, which is more than 5000; rep`: policy("b", "1s:1h", func(p *PolicyConfig) { p.Path = "(?:(?:abcdefghij){100}){10}" }),
+		"retention.policies[1].name: give a name":                                      policy("", "1s:1h", nil),
+		`retention.policies[1].name: "a" is already the name of retention.policies[0]`: policy("a", "1s:1h", nil),
+		`retention.policies[1].stages: empty; write them as in`:                        policy("b", "", nil),
+		`retention.policies[1].stages: retention "sixty"`:                              policy("b", "sixty", nil),
+		`retention.policies[1].aggregation: unknown aggregation method "p101"`:         policy("b", "1s:1h", func(p *PolicyConfig) { p.Aggregation = "p101" }),
+		`retention.policies[1].x_files_factor: 2: want a number`:                       policy("b", "1s:1h", func(p *PolicyConfig) { p.XFilesFactor = 2 }),
+		`retention.policies[1].tags: "host" is not of the form name=value`:             policy("b", "1s:1h", func(p *PolicyConfig) { p.Tags = []string{"host"} }),
+		`retention.policies[1].tags: tag "host" is given twice`:                        policy("b", "1s:1h", func(p *PolicyConfig) { p.Tags = []string{"host=a", "host=b"} }),
+		`retention.policies[1].tags: there are 21; want at most 20`:                    policy("b", "1s:1h", func(p *PolicyConfig) { p.Tags = make([]string, 21) }),
+		`retention.policies[1].metric: "xxxx`:                                          policy("b", "1s:1h", func(p *PolicyConfig) { p.Metric = strings.Repeat("x", maxText+1) }),
+		`retention.policies[1].path: pattern "(?!a)b" uses (?!, which is`:              policy("b", "1s:1h", func(p *PolicyConfig) { p.Path = "(?!a)b" }),
+		`retention.policies[1].path: 2001 bytes; want at most 1000`:                    policy("b", "1s:1h", func(p *PolicyConfig) { p.Path = "(" + strings.Repeat("x", 2000) }),
+		`instructions when its repeats are written out, which is more than 5000; rep`:  policy("b", "1s:1h", func(p *PolicyConfig) { p.Path = "(?:(?:abcdefghij){100}){10}" }),
 	} {
 		err := Config{Policies: []PolicyConfig{policy("a", "1s:1h", nil), p}}.Validate()
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	if err := (Config{Policies: make([]PolicyConfig, maxPolicies+1)}).Validate(); err == nil || !strings.Contains(err.Error(), "retention.policies: 1001 of them; there may be 1000") {
+	if err := (Config{Policies: make([]PolicyConfig, maxPolicies+1)}).Validate(); err == nil || !strings.Contains(err.Error(), "retention.policies: there are 1001; want at most 1000") {
 		t.Error(err)
 	}
 	if err := (Config{Policies: []PolicyConfig{{}, {}}}).Validate(); err == nil || strings.Count(err.Error(), "\n") != 3 {

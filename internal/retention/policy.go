@@ -46,7 +46,7 @@ func ParseMethod(name string) (Method, error) {
 	if p, ok := Method(name).Percentile(); ok {
 		return Method("p" + strconv.FormatFloat(p, 'f', -1, 64)), nil
 	}
-	return "", fmt.Errorf("there is no aggregation method %.40q; there are %v, and percentiles such as p95 and p99.9", name, methods)
+	return "", fmt.Errorf("unknown aggregation method %.40q; use %v, or a percentile such as p95 or p99.9", name, methods)
 }
 
 // Percentile returns the number of a percentile, which is above 0 and at most 100.

@@ -95,7 +95,7 @@ func (k *keys) trouble(now time.Time) string {
 	case now.Before(k.begins):
 		return fmt.Sprintf("the certificate is not valid before %s; check the clock of this machine", k.begins.UTC().Format(time.RFC3339))
 	case now.After(k.expires):
-		return fmt.Sprintf("the certificate has expired on %s; get a new one and reload", k.expires.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("the certificate expired on %s; get a new one and reload", k.expires.UTC().Format(time.RFC3339))
 	}
 	return ""
 }
@@ -139,7 +139,7 @@ func loadKeys(c TLSConfig) (*keys, error) {
 		return nil, fmt.Errorf("TLS: certificate %s with key %s: %w", c.CertFile, c.KeyFile, err)
 	}
 	if now := time.Now(); now.After(pair.Leaf.NotAfter) {
-		return nil, fmt.Errorf("TLS: certificate %s has expired on %s; get a new one", c.CertFile, pair.Leaf.NotAfter.Format(time.DateOnly))
+		return nil, fmt.Errorf("TLS: certificate %s expired on %s; get a new one", c.CertFile, pair.Leaf.NotAfter.Format(time.DateOnly))
 	}
 	own := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 	if c.MinVersion == "1.3" {

@@ -313,7 +313,7 @@ func TestTroubleOfCertificates(t *testing.T) {
 	k := keys{begins: begins, expires: begins.Add(time.Hour)}
 	for at, want := range map[time.Duration]string{
 		-1: "the certificate is not valid before 2026-05-04T12:00:00Z; check the clock of this machine", 0: "", time.Hour: "",
-		time.Hour + 1: "the certificate has expired on 2026-05-04T13:00:00Z; get a new one and reload",
+		time.Hour + 1: "the certificate expired on 2026-05-04T13:00:00Z; get a new one and reload",
 	} {
 		if got := k.trouble(begins.Add(at)); got != want {
 			t.Errorf("at %v: %q, want %q", at, got, want)

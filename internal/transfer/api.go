@@ -47,7 +47,7 @@ func NewAPI(s store.Viewer, p *ingest.Pipeline, config Config, r prometheus.Regi
 		places:   newPlaces(config.MaxConcurrent),
 		exported: set.Counter("exported_points_total", "Points written by exports. Imported ones are varve_ingest_samples_total{protocol=\"import\"}."),
 		active:   set.Gauge("active", "Imports and exports that run now; at most 4."),
-		yields:   set.Counter("yields_total", "Imports and exports that were broken off since their client was slow and others waited for the place."),
+		yields:   set.Counter("yields_total", "Imports and exports that were aborted because their client was slow and others waited for the place."),
 	}
 	set.MustRegister(r)
 	return a
@@ -130,7 +130,7 @@ func (a *API) export(w *placeWriter, r *http.Request) {
 		a.yields.Inc()
 		err = yielded
 	}
-	a.log.Warn("export broken off", "client", r.RemoteAddr, "error", err)
+	a.log.Warn("export aborted", "client", r.RemoteAddr, "error", err)
 	if out.begun {
 		panic(http.ErrAbortHandler) // no client takes a part for the whole
 	}
@@ -269,7 +269,7 @@ func (a *API) giveWay(w http.ResponseWriter, r *http.Request, report *Report, wh
 }
 
 func (a *API) failImport(w http.ResponseWriter, r *http.Request, report *Report, err error) {
-	a.log.Warn("import broken off", "client", r.RemoteAddr, "stored_lines", report.Line, "error", err)
+	a.log.Warn("import aborted", "client", r.RemoteAddr, "stored_lines", report.Line, "error", err)
 	switch ingest.OutcomeOf(err) {
 	case ingest.Busy:
 		httpapi.AskLater(w.Header(), store.RetryIn(err))
