@@ -59,9 +59,9 @@ func tokens(c auth.Config, dataDir string) Finding {
 	list, err := auth.List(path)
 	switch {
 	case err != nil:
-		return Finding{check, Fault, err.Error(), "the server does not start with it. If it may not be read, give it to the user of the server: chown; if it is damaged, restore it, or remove it and make new tokens"}
+		return Finding{check, Fault, err.Error(), "the server does not start with it. If permission is denied, chown it to the user of the server; if it is damaged, restore it, or remove it and create new tokens"}
 	case len(list) == 0 && len(c.Rules) == 0:
-		return Finding{check, Warning, path + " has no token, and there are no auth.rules: nobody is let in", "varve token create"}
+		return Finding{check, Warning, path + " has no token, and there are no auth.rules: nobody has access", "varve token create"}
 	}
 	return ok(check, "%s has %d", path, len(list))
 }
@@ -80,7 +80,7 @@ func auditLog(path string) Finding {
 		err = f.Close()
 	}
 	if err != nil {
-		return Finding{check, Fault, err.Error(), "the server does not start without it. Give the file to the user of the server: chown; or set audit.file to another path"}
+		return Finding{check, Fault, err.Error(), "the server does not start without it. Chown the file to the user of the server, or set audit.file to another path"}
 	}
 	return ok(check, "%s", path)
 }

@@ -42,7 +42,7 @@ func judgeClock(now, newest time.Time, s syncState) Finding {
 	text := now.UTC().Format(time.RFC3339)
 	switch {
 	case now.Before(built):
-		return Finding{check, Fault, text + ", which is before this program was made", do}
+		return Finding{check, Fault, text + ", which is before this program was built", do}
 	case newest.Sub(now) > clockAhead:
 		return Finding{check, Fault, fmt.Sprintf("%s, and the data directory was written %s later: the clock was set back", text, newest.Sub(now).Round(time.Second)), do}
 	case !s.known:

@@ -76,12 +76,12 @@ func directory(check, dir string, running bool) Finding {
 		err = tryWriting(at)
 	}
 	if err != nil {
-		return Finding{check, Fault, err.Error(), "run varve doctor as the user of the server; if it is that user, give it the directory: chown"}
+		return Finding{check, Fault, err.Error(), "run varve doctor as the user of the server; if it is that user, chown the directory to it"}
 	}
 	owner, known := ownerOf(info)
 	switch {
 	case exists && known && os.Geteuid() == 0 && owner != 0:
-		return Finding{check, Warning, fmt.Sprintf("%s belongs to user %d, and this is root, who may do everything: rights cannot be judged", at, owner),
+		return Finding{check, Warning, fmt.Sprintf("%s belongs to user %d, and varve doctor runs as root: it cannot check the rights of the server", at, owner),
 			"run varve doctor as the user of the server; never run the server as root, its files would belong to root"}
 	case exists && info.Mode().Perm()&0o007 != 0 && worldMatters:
 		return Finding{check, Warning, fmt.Sprintf("%s has mode %o: all users of the machine can read the data", at, info.Mode().Perm()), "chmod o= " + at}
@@ -104,7 +104,7 @@ func tryWriting(dir string) error {
 func space(check, dir string, least int64, key string) Finding {
 	usage, err := vfs.Default.GetDiskUsage(dir)
 	if err != nil {
-		return Finding{check, Warning, err.Error(), "see why the file system does not tell its free space; the server cannot stop writing before the disk is full"}
+		return Finding{check, Warning, err.Error(), "find out why the file system does not report its free space; the server cannot stop writing before the disk is full"}
 	}
 	return spaceLeft(check, int64(usage.AvailBytes), int64(usage.TotalBytes), least, key)
 }
@@ -150,11 +150,11 @@ func judgeKind(kind string) Finding {
 	case "ext4", "xfs", "btrfs", "zfs", "f2fs":
 		return ok(check, "%s", kind)
 	case "tmpfs":
-		return Finding{check, Fault, "tmpfs: the data is gone after a restart of the machine", "use a directory on a disk"}
+		return Finding{check, Fault, "tmpfs: the data is lost when the machine restarts", "use a directory on a disk"}
 	case "nfs", "cifs", "smb2", "fuse", "ceph", "9p":
 		return Finding{check, Warning, kind + ": locks and syncs may not do what they promise, and a sync takes long", "use a local disk or a block device"}
 	case "overlayfs":
-		return Finding{check, Warning, "overlayfs: it is the container's own layer, and goes with the container", "mount a volume at the data directory"}
+		return Finding{check, Warning, "overlayfs: this is the container's own layer, which is removed with the container", "mount a volume at the data directory"}
 	}
-	return Finding{check, Warning, "of a kind that was not tested: " + kind, "use ext4 or xfs"}
+	return Finding{check, Warning, "not tested on this kind of file system: " + kind, "use ext4 or xfs"}
 }

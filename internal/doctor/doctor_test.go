@@ -89,7 +89,7 @@ func TestClock(t *testing.T) {
 	wants(t, judgeClock(now, now, syncState{known: true}), Warning, "not synchronised")
 	wants(t, judgeClock(now, now, syncState{}), OK, "not known")
 	wants(t, judgeClock(now, now.Add(time.Hour), good), Fault, "was written 1h0m0s later")
-	wants(t, judgeClock(time.Unix(0, 0), time.Time{}, good), Fault, "before this program was made")
+	wants(t, judgeClock(time.Unix(0, 0), time.Time{}, good), Fault, "before this program was built")
 }
 
 func TestPorts(t *testing.T) {
@@ -193,7 +193,7 @@ func TestSettings(t *testing.T) {
 	}
 	wants(t, settings(load())[0], OK, "0 settings are set")
 	wants(t, settings(load("--cassandra-keyspace=k"))[0], Warning, "flag --cassandra-keyspace: cassandra.keyspace has no effect with store: embedded")
-	wants(t, settings(load("--retention-enforce=true"))[0], Warning, "no rule says what to thin out")
+	wants(t, settings(load("--retention-enforce=true"))[0], Warning, "there are no rules to apply")
 	if found := rules(load().Config); found != nil {
 		t.Errorf("rules without files: %v", found)
 	}
@@ -243,7 +243,7 @@ func TestFilesOfSecurity(t *testing.T) {
 		}
 		return path
 	}
-	wants(t, tokens(auth.Config{}, dir), Warning, "nobody is let in")
+	wants(t, tokens(auth.Config{}, dir), Warning, "nobody has access")
 	wants(t, tokens(auth.Config{Rules: []string{"address=10.0.0.1 role=write"}}, dir), OK, "has 0")
 	wants(t, tokens(auth.Config{TokenFile: file("half.json", `{"version": 1, "tok`)}, dir), Fault, "half.json")
 	if _, _, err := auth.Create(filepath.Join(dir, "tokens.json"), auth.Grant{Name: "me", Rights: principal.Read}, time.Time{}, time.Now()); err != nil {

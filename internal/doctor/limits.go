@@ -53,7 +53,7 @@ func memoryFits(have, may int64) Finding {
 	case have == 0:
 		return ok(check, "how much there is is not known on this system; the settings allow %s", size(may))
 	case may > have:
-		return Finding{check, Warning, fmt.Sprintf("the settings allow %s, the machine or its control group has %s: the kernel may end the server when all is used", size(may), size(have)), do}
+		return Finding{check, Warning, fmt.Sprintf("the settings allow %s, but the machine or its control group has %s: the kernel may kill the server when memory runs out", size(may), size(have)), do}
 	}
 	return ok(check, "the settings allow %s of %s", size(may), size(have))
 }

@@ -58,9 +58,9 @@ func judgePort(key, addr string, running bool, err error) Finding {
 	case taken && running:
 		return ok(check, "%s: %s is in use, and a server holds the data directory", key, addr)
 	case taken && (addr == standard.CarbonAddr || addr == standard.PickleAddr):
-		return Finding{check, Warning, fmt.Sprintf("%s: another program listens at %s, perhaps carbon; the server starts without it", key, addr), "stop that program, or set " + key + " to another address, or to nothing"}
+		return Finding{check, Warning, fmt.Sprintf("%s: another program listens at %s, perhaps carbon; the server starts without it", key, addr), "stop that program, or set " + key + " to another address, or leave it empty"}
 	case taken:
-		return Finding{check, Fault, fmt.Sprintf("%s: another program listens at %s", key, addr), "stop it (ss -ltnup tells which), or change " + key}
+		return Finding{check, Fault, fmt.Sprintf("%s: another program listens at %s", key, addr), "stop it (ss -ltnup shows it), or change " + key}
 	case errors.Is(err, syscall.EACCES):
 		return Finding{check, Fault, fmt.Sprintf("%s: %v", key, err), "choose a port from 1024 on, or give the server CAP_NET_BIND_SERVICE"}
 	}

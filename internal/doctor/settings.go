@@ -19,14 +19,14 @@ func settings(loaded *config.Loaded) (found []Finding) {
 		}
 	}
 	if c := loaded.Config; c.Retention.Enforce && c.Graphite.StorageSchemas == "" && len(c.Retention.Policies) == 0 {
-		found = append(found, Finding{check, Warning, "retention.enforce is set, but retention.policies and graphite.storage_schemas are not: no rule says what to thin out", "write policies, name the file with the rules, or remove retention.enforce"})
+		found = append(found, Finding{check, Warning, "retention.enforce is set, but retention.policies and graphite.storage_schemas are not: there are no rules to apply", "write policies, name the file with the rules, or remove retention.enforce"})
 	}
 	if tuned := loaded.Tuned(); len(tuned) > 0 {
 		found = append(found, Finding{check, Warning, "constants are changed by --tune: " + strings.Join(tuned, ", "), "remove --tune; it is for tests"})
 	}
 	if k := loaded.KairosDB; k != nil {
 		for _, w := range k.Warnings() {
-			found = append(found, Finding{check, Warning, fmt.Sprintf("%s: %s: %s", k.Path, strings.Join(w.Keys, " "), w.Why), "varve config shows what is in force; set what you need in a file of Varve"})
+			found = append(found, Finding{check, Warning, fmt.Sprintf("%s: %s: %s", k.Path, strings.Join(w.Keys, " "), w.Why), "varve config shows the effective settings; set what you need in a configuration file of Varve"})
 		}
 	}
 	if len(found) == 0 {

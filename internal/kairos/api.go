@@ -338,7 +338,7 @@ func (a *API) abandon(out *answer, r *http.Request, err error) {
 		return
 	}
 	if a.Log != nil && !errors.Is(err, context.Canceled) {
-		a.Log.Warn("answer broken off", "path", clipName(r.URL.Path), "client", r.RemoteAddr, "error", err)
+		a.Log.Warn("answer aborted", "path", clipName(r.URL.Path), "client", r.RemoteAddr, "error", err)
 	}
 	panic(http.ErrAbortHandler)
 }

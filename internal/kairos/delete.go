@@ -192,13 +192,13 @@ func (a *API) logDeletions(r *http.Request, deletions []store.Deletion, err erro
 	}
 	for i, d := range deletions {
 		if i == loggedDeletions {
-			a.Log.Info("the same delete names further metrics", "count", len(deletions)-i, "client", r.RemoteAddr)
+			a.Log.Info("the same request deletes from further metrics", "count", len(deletions)-i, "client", r.RemoteAddr)
 			return
 		}
 		attrs := []any{"metric", clipName(d.Metric), "tags", selectorText(d.Matchers), "start", boundText(d.Range.StartMS, model.AllTime.StartMS),
 			"end", boundText(d.Range.EndMS, model.AllTime.EndMS), "client", r.RemoteAddr}
 		if err != nil {
-			a.Log.Info("delete was not completed; a part may be deleted", append(attrs, "error", err)...)
+			a.Log.Info("delete was not completed; some points may be deleted", append(attrs, "error", err)...)
 			continue
 		}
 		a.Log.Info("points deleted", attrs...)

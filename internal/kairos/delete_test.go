@@ -130,7 +130,7 @@ func TestDeletesAreLogged(t *testing.T) {
 	out.Reset()
 	s.store.Close()
 	s.do(t, "DELETE", "/api/v1/metric/m", "")
-	if !strings.Contains(out.String(), `level=INFO msg="delete was not completed; a part may be deleted" metric=m`) {
+	if !strings.Contains(out.String(), `level=INFO msg="delete was not completed; some points may be deleted" metric=m`) {
 		t.Error(out.String())
 	}
 }

@@ -43,7 +43,7 @@ func serverClasses(text string) (map[string]bool, error) {
 		case classIngest, classQuery, classDelete:
 			classes[word] = true
 		default:
-			return nil, fmt.Errorf("kairos.server_type: %q is not ALL, INGEST, QUERY, DELETE or a list of them", word)
+			return nil, fmt.Errorf("kairos.server_type: %q: want ALL, or a list of INGEST, QUERY and DELETE", word)
 		}
 	}
 	return classes, nil

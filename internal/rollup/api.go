@@ -200,7 +200,7 @@ func (s *Scheduler) listTasks(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		if err != nil {
-			s.log.Warn("answer broken off", "path", root, "client", r.RemoteAddr, "error", err)
+			s.log.Warn("answer aborted", "path", root, "client", r.RemoteAddr, "error", err)
 			panic(http.ErrAbortHandler) // no client takes a part for the whole
 		}
 		if sent {

@@ -144,13 +144,13 @@ func elapsed(from, to time.Time) time.Duration {
 
 func (a *assignments) enlist(ctx context.Context) error {
 	if err := a.values.Set(ctx, nodesService, nodesKey, a.node, a.host); err != nil {
-		return fmt.Errorf("list this node: %w", err)
+		return fmt.Errorf("add this node to the list of nodes: %w", err)
 	}
 	if !a.participate {
 		return nil
 	}
 	if err := a.values.Set(ctx, hostsService, activeKey, a.node, a.host); err != nil {
-		return fmt.Errorf("list this node among the hosts: %w", err)
+		return fmt.Errorf("add this node to the list of hosts: %w", err)
 	}
 	return nil
 }

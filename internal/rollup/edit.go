@@ -118,7 +118,7 @@ func (s *Scheduler) remove(ctx context.Context, id string) error {
 const maxBackfills = 8
 
 // errBackfills means that too many backfills are under way.
-var errBackfills = fmt.Errorf("%d backfills run or wait already, which is the most; wait until one is done", maxBackfills)
+var errBackfills = fmt.Errorf("%d backfills already run or wait, the maximum; wait until one is done", maxBackfills)
 
 // fill runs a backfill of a task.
 func (s *Scheduler) fill(ctx context.Context, id string, startMS, endMS int64) error {

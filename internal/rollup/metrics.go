@@ -42,7 +42,7 @@ func newMetrics(r prometheus.Registerer, s *Scheduler) *metrics {
 		func() float64 { return float64(s.late.Count("", "")) })
 	set.CounterFunc("late_outlived_total", "Late points whose buckets were not computed again, because other points of them have expired: the results stay as they are.",
 		func() float64 { return float64(s.late.Outlived()) })
-	set.GaugeFunc("backfills", "Backfills that run or wait for a place; at most 8, further ones are answered 503.",
+	set.GaugeFunc("backfills", "Backfills that run or wait; at most 8, further ones are answered 503.",
 		func() float64 { return float64(len(s.fills)) })
 	set.GaugeFunc("watched_series", "Series whose late points are noted.",
 		func() float64 { return float64(s.late.Series()) })

@@ -231,7 +231,7 @@ func (p *pass) once(ctx context.Context, from, until int64) error {
 	r, around, err := p.renewal(ctx, from, until)
 	switch {
 	case err != nil:
-		return fmt.Errorf("look for results in %s that were thinned out: %w", p.rollup.saveAs, err)
+		return fmt.Errorf("look for downsampled results in %s: %w", p.rollup.saveAs, err)
 	case r != nil:
 		return p.renew(ctx, r, from, until, around)
 	}

@@ -200,7 +200,7 @@ func (s *Scheduler) beat(ctx context.Context) {
 		s.unshared.over()
 	} else if ctx.Err() == nil {
 		if n, tell := s.unshared.await(s.now(), err); tell {
-			s.log.Warn("roll-up tasks cannot be shared with other nodes; if this lasts half a minute, no task runs here", "error", err, "failures", n)
+			s.log.Warn("cannot share roll-up tasks with other nodes; after half a minute, this node runs no task", "error", err, "failures", n)
 		}
 	}
 	for _, id := range s.ids() {
@@ -267,7 +267,7 @@ func (s *Scheduler) dispatch(ctx context.Context, runs *sync.WaitGroup) {
 		default:
 			s.metrics.runs.WithLabelValues(runSkipped).Inc()
 			if n, tell := j.skipped.again(now); tell {
-				s.log.Warn("roll-up task is due while it is still active; this run is skipped", "id", j.task.id, "name", j.task.name, "skipped", n)
+				s.log.Warn("roll-up task is due while its previous run is active; skipping this run", "id", j.task.id, "name", j.task.name, "skipped", n)
 			}
 			continue
 		}
@@ -330,7 +330,7 @@ func (s *Scheduler) execute(ctx context.Context, j *job, t *task) {
 		s.metrics.runs.WithLabelValues(runOK).Inc()
 		j.skipped.over()
 		if n := j.failed.over(); n > 0 {
-			s.log.Info("roll-up task runs again; the buckets that it had missed are computed", "id", t.id, "name", t.name, "failures", n)
+			s.log.Info("roll-up task runs again; computing the buckets that it missed", "id", t.id, "name", t.name, "failures", n)
 		}
 		s.log.Debug("roll-up task ran", "id", t.id, "name", t.name, "after", s.now().Sub(began))
 	}
@@ -360,7 +360,7 @@ func (s *Scheduler) handOver(ctx context.Context, j *job, t *task) {
 		return
 	}
 	if n, tell := j.unhanded.again(s.now()); tell {
-		s.log.Warn("notes of late points cannot be handed to the node that runs the roll-up task; they are kept", "id", t.id, "name", t.name, "error", err, "failures", n)
+		s.log.Warn("cannot hand late points over to the node that runs the roll-up task; keeping them", "id", t.id, "name", t.name, "error", err, "failures", n)
 	}
 	s.reschedule(j, t, true)
 }

@@ -32,10 +32,10 @@ type thinner interface {
 const maxWhole = 1 << 20
 
 // errTooManyResults means that a bucket has more results than are held in memory.
-var errTooManyResults = errors.New("too many results to replace those that were thinned out")
+var errTooManyResults = errors.New("too many results to replace the downsampled ones")
 
-// errThinnedMeanwhile says that results were thinned out while they were computed again.
-var errThinnedMeanwhile = errors.New("results were thinned out while they were computed again")
+// errThinnedMeanwhile says that results were downsampled while they were recomputed.
+var errThinnedMeanwhile = errors.New("results were downsampled while they were recomputed")
 
 // A renewal tells an output how to store results of a range that has thinned-out ones.
 type renewal struct {
@@ -334,7 +334,7 @@ func (o *output) makeRoom(ctx context.Context, all []thinnedSpan, stored []model
 		return fmt.Errorf("note that results in %s are replaced: %w", o.metric, err)
 	}
 	if err := o.scheduler.store.Delete(ctx, deletions...); err != nil {
-		return fmt.Errorf("delete what was thinned out in %s: %w", o.metric, err)
+		return fmt.Errorf("delete downsampled results in %s: %w", o.metric, err)
 	}
 	return nil
 }
