@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/RoaringBitmap/roaring/v2"
+
 	"varve/internal/cassandra/layout"
 	"varve/internal/model"
 	"varve/internal/spool"
@@ -178,7 +180,9 @@ func (v *view) check(ctx context.Context) error {
 // would need the same set of all series seen so far. Instead, the view holds little memory
 // for each series until it is closed: see selection and layout.Found. With 300,000 series
 // it holds 4 bytes each, or 12 in order, beside row keys of 85 bytes each, which are kept in
-// any case so that they are read once (TestWideSelect).
+// any case so that they are read once (TestWideSelect). If more series match than the limit
+// of the selection allows, finding ends soon after the limit, so memory grows with the limit
+// and not with what matches.
 func (v *view) Select(ctx context.Context, sel store.Selection) iter.Seq2[store.Series, error] {
 	if len(sel.Metrics) > 0 {
 		return store.SelectMetrics(ctx, v, sel)
@@ -232,8 +236,7 @@ func (v *view) find(ctx context.Context, sel store.Selection) (*selection, error
 	if err != nil {
 		return nil, err
 	}
-	v.gather(s, ids, sel.AnyOrder)
-	if err := sel.LimitCheck(int64(s.len())); err != nil {
+	if err := v.gather(s, ids, sel); err != nil {
 		return nil, err
 	}
 	if !sel.AnyOrder {
@@ -308,33 +311,47 @@ func (v *view) leaveOut(ctx context.Context, err error) bool {
 	return true
 }
 
-// gather puts together what the spool and each keyspace have of each series.
-func (v *view) gather(s *selection, ids []model.SeriesNumber, anyOrder bool) {
-	last, places := -1, len(ids) // the last keyspace that has any, and series if no two are the same
-	several := len(ids) > 0
+// gather puts together what the spool and each keyspace have of each series, up to the
+// limit.
+func (v *view) gather(s *selection, ids *roaring.Bitmap, sel store.Selection) error {
+	last, places := -1, int(ids.GetCardinality()) // the last keyspace that has any, and series if no two are the same
+	several := places > 0
 	for k, f := range s.found {
 		if f != nil {
 			several = several || last >= 0
 			last, places = k, places+f.Len()
 		}
 	}
-	if !several && last >= 0 && anyOrder {
+	if !several && last >= 0 && sel.AnyOrder {
 		s.only = last
-		return
+		return sel.LimitCheck(int64(s.len()))
+	}
+	if sel.Limit > 0 {
+		places = min(places, sel.Limit+1)
 	}
 	s.at = make([]uint32, 0, places*(len(s.found)+1))
-	rows := make(map[string]int, len(ids)) // by the key of the series
-	for _, id := range ids {
-		if series, ok := v.pending.SeriesOf(id); ok {
-			rows[string(series.AppendKey(nil))] = s.add(len(s.found), uint32(id))
+	rows := map[string]int{} // by the key of the series
+	var key []byte
+	for it := ids.Iterator(); it.HasNext(); {
+		id := it.Next()
+		series, ok := v.pending.SeriesOf(model.SeriesNumber(id))
+		if !ok {
+			continue
+		}
+		key = series.AppendKey(key[:0])
+		rows[string(key)] = s.add(len(s.found), id)
+		if err := sel.LimitCheck(int64(s.len())); err != nil {
+			return err
 		}
 	}
-	var key []byte
 	for k, f := range s.found {
 		if f == nil {
 			continue
 		}
 		for place := range f.Len() {
+			if err := sel.LimitCheck(int64(s.len())); err != nil {
+				return err
+			}
 			if !several {
 				s.add(k, uint32(place))
 				continue
@@ -347,6 +364,7 @@ func (v *view) gather(s *selection, ids []model.SeriesNumber, anyOrder bool) {
 			}
 		}
 	}
+	return sel.LimitCheck(int64(s.len()))
 }
 
 // add adds a series that is at a place in one of found or in the spool, and returns its

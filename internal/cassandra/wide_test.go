@@ -1,7 +1,9 @@
 package cassandra
 
 import (
+	"errors"
 	"flag"
+	"fmt"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -12,6 +14,7 @@ import (
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/store/storetest"
 	"varve/internal/units"
 )
 
@@ -112,5 +115,41 @@ func watchHeap() (most *int, stop func()) {
 	return most, func() {
 		close(done)
 		tasks.Wait()
+	}
+}
+
+// TestLimitOfWideSpool: of more series in the spool than a selection may have, few more than
+// that are looked at.
+func TestLimitOfWideSpool(t *testing.T) {
+	const n, limit = 5000, 10
+	c := clustersConfig(t)
+	dropAfter(t, c)
+	s := ready(t, openStore(t, c, Options{}))
+	var b store.Batch
+	b.Reset(s.Epoch())
+	for i := range n {
+		ref, err := s.Create(t.Context(), keyspacetest.LongSeries("wide", "host", fmt.Sprint(i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.AddLong(ref, keyspacetest.CityTime(0), 1, 0)
+	}
+	if err := s.Append(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	v, err := s.View(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	for _, any := range []bool{true, false} {
+		sel := store.Selection{Metric: "wide", AnyOrder: any, Range: model.AllTime, Limit: limit, LimitKey: "test.max"}
+		allocs := testing.AllocsPerRun(1, func() {
+			_, err = storetest.Select(t.Context(), v, sel)
+		})
+		var over *store.LimitError
+		if !errors.As(err, &over) || over.Limit != "test.max" || over.Need <= limit || allocs > n/2 {
+			t.Errorf("any order %v: %v, %g allocations", any, err, allocs)
+		}
 	}
 }

@@ -180,8 +180,8 @@ func (p *spooled) wantNoted() (points int) {
 		p.Fatal(err)
 	}
 	var all []int64
-	for _, id := range ids {
-		runs, err := view.Runs(id, model.AllTime)
+	for it := ids.Iterator(); it.HasNext(); {
+		runs, err := view.Runs(model.SeriesNumber(it.Next()), model.AllTime)
 		if err != nil {
 			p.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.uber.org/goleak"
 
@@ -174,7 +175,7 @@ func (r *remote) content() content {
 func (c content) overlay(t testing.TB, v *View, metrics ...string) {
 	t.Helper()
 	for _, metric := range metrics {
-		ids, err := v.Select(context.Background(), metric, nil, model.AllTime)
+		ids, err := idsOf(v.Select(context.Background(), metric, nil, model.AllTime))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -271,3 +272,15 @@ func (r *remote) check(t testing.TB) {
 func longText(v int64) string { return fmt.Sprintf("%d/0", v) }
 
 var errNoSpace = fmt.Errorf("write: %w", syscall.ENOSPC)
+
+// idsOf turns what View.Select returns into a list.
+func idsOf(ids *roaring.Bitmap, err error) ([]model.SeriesNumber, error) {
+	var list []model.SeriesNumber
+	if err != nil {
+		return nil, err
+	}
+	for it := ids.Iterator(); it.HasNext(); {
+		list = append(list, model.SeriesNumber(it.Next()))
+	}
+	return list, nil
+}

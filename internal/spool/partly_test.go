@@ -39,7 +39,7 @@ func TestWrittenInPart(t *testing.T) {
 		t.Helper()
 		v := s.View()
 		defer v.Close()
-		ids, err := v.Select(t.Context(), metric, nil, model.AllTime)
+		ids, err := idsOf(v.Select(t.Context(), metric, nil, model.AllTime))
 		if err != nil {
 			t.Fatal(err)
 		}

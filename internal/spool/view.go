@@ -69,19 +69,15 @@ func (v *View) Close() {
 }
 
 // Select returns the ids of the series that match and have samples here near
-// the range, ascending. The only error is a *store.InputError for an invalid
-// matcher.
-func (v *View) Select(ctx context.Context, metric string, matchers []model.Matcher, r model.TimeRange) ([]model.SeriesNumber, error) {
+// the range, as the caller's own set. The errors are a *store.InputError for an invalid
+// matcher, and that of ctx.
+func (v *View) Select(ctx context.Context, metric string, matchers []model.Matcher, r model.TimeRange) (*roaring.Bitmap, error) {
 	ids, err := v.spool.index.Select(ctx, metric, matchers, nil)
 	if err != nil {
 		return nil, err
 	}
 	v.keepNear(ids, r)
-	found := make([]model.SeriesNumber, 0, ids.GetCardinality())
-	for it := ids.Iterator(); it.HasNext(); {
-		found = append(found, model.SeriesNumber(it.Next()))
-	}
-	return found, nil
+	return ids, nil
 }
 
 // keepNear removes from ids the series without samples near r.

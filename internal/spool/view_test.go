@@ -125,7 +125,7 @@ func TestSelectOneOfMany(t *testing.T) {
 		defer v.Close()
 		one := []model.Matcher{{Tag: "n", Values: []string{"7"}}}
 		return testing.AllocsPerRun(10, func() {
-			if ids, err := v.Select(context.Background(), "load", one, model.AllTime); err != nil || len(ids) != 1 {
+			if ids, err := idsOf(v.Select(context.Background(), "load", one, model.AllTime)); err != nil || len(ids) != 1 {
 				t.Fatal(ids, err)
 			}
 		})
