@@ -382,7 +382,7 @@ func TestStoreFailsAtTheStart(t *testing.T) {
 				b.arm(n)
 				h.scheduler.Load(t.Context())
 				failed = b.disarm()
-				if told := strings.Count(log.String(), "cannot read roll-up tasks"); failed != (told == 1) || failed && !strings.Contains(log.String(), errBrittle.Error()) {
+				if told := strings.Count(log.String(), "roll-up tasks cannot be read"); failed != (told == 1) || failed && !strings.Contains(log.String(), errBrittle.Error()) {
 					t.Errorf("%+v: call %d failed: %v, and the log has\n%s", mode, n, failed, log)
 				}
 				h.start()

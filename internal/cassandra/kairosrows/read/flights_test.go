@@ -21,7 +21,7 @@ func TestFlights(t *testing.T) {
 		began := time.Now()
 		var mu sync.Mutex
 		beganAt := map[*keyList]time.Time{}
-		load := func() (*keyList, error) {
+		load := func([]*harvest) (*keyList, error) {
 			if reads.Add(1); under.Add(1) != 1 {
 				t.Error("two at once")
 			}
@@ -38,7 +38,7 @@ func TestFlights(t *testing.T) {
 			tasks.Go(func() {
 				time.Sleep(time.Duration(i) * 100 * time.Millisecond)
 				asked := time.Now()
-				list, _, err := f.take(t.Context(), rowkey.Partition{Metric: "m", TimeMS: 0}, load)
+				list, _, err := f.take(t.Context(), rowkey.Partition{Metric: "m", TimeMS: 0}, new(harvest), load)
 				mu.Lock()
 				defer mu.Unlock()
 				if err != nil || beganAt[list].Before(asked) {
@@ -62,8 +62,8 @@ func TestFlightsThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f flights
 		k := rowkey.Partition{Metric: "m", TimeMS: 0}
-		wait := func(ctx context.Context) func() (*keyList, error) {
-			return func() (*keyList, error) {
+		wait := func(ctx context.Context) func([]*harvest) (*keyList, error) {
+			return func([]*harvest) (*keyList, error) {
 				select {
 				case <-time.After(time.Second):
 					return new(keyList), nil
@@ -80,7 +80,7 @@ func TestFlightsThatFail(t *testing.T) {
 			ctxs[i] = ctx
 			tasks.Go(func() {
 				time.Sleep(time.Duration(i) * 10 * time.Millisecond)
-				_, _, errs[i] = f.take(ctx, k, wait(ctx))
+				_, _, errs[i] = f.take(ctx, k, new(harvest), wait(ctx))
 			})
 		}
 		tasks.Wait()
@@ -89,15 +89,15 @@ func TestFlightsThatFail(t *testing.T) {
 		if errs[0] != nil || !errors.Is(errs[2], context.DeadlineExceeded) || errs[3] != nil {
 			t.Errorf("%v", errs)
 		}
-		if f.take(ctxs[3], k, wait(ctxs[3])); len(f.flying)+len(f.next) > 0 {
+		if f.take(ctxs[3], k, new(harvest), wait(ctxs[3])); len(f.flying)+len(f.next) > 0 {
 			t.Errorf("left: %v %v", f.flying, f.next)
 		}
 		// All who wait for the one under way leave.
-		tasks.Go(func() { f.take(t.Context(), k, wait(t.Context())) })
+		tasks.Go(func() { f.take(t.Context(), k, new(harvest), wait(t.Context())) })
 		synctest.Wait()
 		left, leave := context.WithTimeout(t.Context(), time.Millisecond)
 		defer leave()
-		if _, _, err := f.take(left, k, wait(left)); !errors.Is(err, context.DeadlineExceeded) || len(f.next) > 0 {
+		if _, _, err := f.take(left, k, new(harvest), wait(left)); !errors.Is(err, context.DeadlineExceeded) || len(f.next) > 0 {
 			t.Errorf("%v, %d remembered", err, len(f.next))
 		}
 		tasks.Wait()

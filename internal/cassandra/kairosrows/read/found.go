@@ -76,22 +76,24 @@ func (g *gathering) add(row Row, keys []rowkey.Key) error {
 	defer g.mu.Unlock()
 	f := g.found
 	if f.keys == nil && f.look.reader.ordered { // then a partition has each key once
+		if err := g.sel.LimitCheck(int64(len(keys))); err != nil {
+			return err
+		}
 		f.keys, f.sets = keys[:len(keys):len(keys)], make([]rowSet, len(keys))
 		f.rows = append(f.rows, rowLink{row: row})
 		for i := range f.sets {
 			f.sets[i] = 1
 		}
-		return g.sel.LimitCheck(int64(len(f.keys)))
+		return nil
 	}
-	g.addKnown(row, keys)
-	return g.sel.LimitCheck(int64(len(f.keys)))
+	return g.addKnown(row, keys)
 }
 
 // addKnown is add of keys that may be there. g.mu must be held.
-func (g *gathering) addKnown(row Row, keys []rowkey.Key) {
+func (g *gathering) addKnown(row Row, keys []rowkey.Key) error {
 	f := g.found
 	if g.places == nil {
-		g.places = make(map[rowkey.Key]int32, max(len(f.keys), len(keys)))
+		g.places = make(map[rowkey.Key]int32, min(max(len(f.keys), len(keys)), g.limit()))
 		for i, k := range f.keys {
 			g.places[k] = int32(i)
 		}
@@ -111,5 +113,9 @@ func (g *gathering) addKnown(row Row, keys []rowkey.Key) {
 			longer[f.sets[at]] = with
 		}
 		f.sets[at] = with
+		if err := g.sel.LimitCheck(int64(len(f.keys))); err != nil {
+			return err
+		}
 	}
+	return nil
 }

@@ -240,7 +240,11 @@ func (in *Inspector) Index(ctx context.Context, metric string, r model.TimeRange
 	if err != nil {
 		return err
 	}
-	legacy, err := look.readLegacy(ctx, rowkey.Span{Metric: metric, LowMS: low, HighMS: high})
+	var legacy []rowtime.Key
+	err = look.readLegacy(ctx, rowkey.Span{Metric: metric, LowMS: low, HighMS: high}, func(k rowtime.Key) error {
+		legacy = append(legacy, k)
+		return nil
+	})
 	if err != nil {
 		return err
 	}

@@ -47,24 +47,50 @@ func (t *legacyTable) mayHold(ctx context.Context, r *Reader) (bool, error) {
 	return found, nil
 }
 
-// readLegacy reads the keys of row_key_index in a span. Negative row times come
+// readLegacy calls f with the keys of row_key_index in a span. Negative row times come
 // after the others there.
-func (l *Look) readLegacy(ctx context.Context, s rowkey.Span) ([]rowtime.Key, error) {
+func (l *Look) readLegacy(ctx context.Context, s rowkey.Span, f func(rowtime.Key) error) error {
 	may, err := l.reader.legacy.mayHold(ctx, l.reader)
 	if err != nil || !may {
-		return nil, err
+		return err
 	}
-	var keys []rowtime.Key
-	err = rowkey.EachLegacy(ctx, l.reader.ks.Session, l.level, rowkey.LegacyKeys, s, func(k rowtime.Key, err error) {
+	return rowkey.EachLegacy(ctx, l.reader.ks.Session, l.level, rowkey.LegacyKeys, s, func(k rowtime.Key, err error) error {
 		l.trace.indexRows.Add(1)
 		if err != nil {
 			l.reader.badLegacyKeys.Inc() // KairosDB cannot read it either
-			return
+			return nil
 		}
-		keys = append(keys, k)
+		return f(k)
 	})
-	return keys, err
 }
+
+// legacyRows returns what row_key_index has of a span. If that is too much to be kept, it
+// calls f with each instead, and the error is errMatchesOnly.
+func (l *Look) legacyRows(ctx context.Context, s rowkey.Span, f func(legacyRow) error) ([]legacyRow, error) {
+	var rows []legacyRow
+	bytes, wide := int64(0), false
+	err := l.readLegacy(ctx, s, func(k rowtime.Key) error {
+		rows = append(rows, legacySeries(k)...)
+		bytes += int64(rowkey.MapBytes(k.Tags)) + 2*legacyOverhead
+		if wide = wide || bytes > l.reader.widest; !wide {
+			return nil
+		}
+		for _, row := range rows {
+			if err := f(row); err != nil {
+				return err
+			}
+		}
+		rows = rows[:0]
+		return nil
+	})
+	if err == nil && wide {
+		err = errMatchesOnly
+	}
+	return rows, err
+}
+
+// legacyOverhead is what a row that was kept costs beside the bytes of its tags.
+const legacyOverhead = 48
 
 // legacySeries returns the series that a key of row_key_index stands for, and in
 // which form.

@@ -60,13 +60,14 @@ func (l *Look) eachKey(ctx context.Context, sel store.Selection, limit int, f fu
 	if err := l.eachLegacyKey(ctx, s, sel.Matchers, f); err != nil {
 		return err
 	}
+	want := wish{sel.Matchers, limit, !l.reader.ordered}
 	states, err := l.statesOf(ctx, s, slices.ContainsFunc(sel.Matchers, rowkey.IsLiteral))
 	if err != nil {
 		return err
 	}
 	return work.Parallel(ctx, cap(l.slots), len(states), "look up the series of a row time", func(ctx context.Context, i int) error {
 		p := l.partition(sel.Metric, states[i])
-		keys, err := l.keysOf(ctx, p, sel.Matchers, limit)
+		keys, err := l.keysOf(ctx, p, want)
 		if err == nil && len(keys) > 0 {
 			err = f(Row{p.key.TimeMS, Typed}, keys)
 		}
@@ -147,36 +148,31 @@ func (l *Look) rowTimes(s rowkey.Span) []rowkey.Partition {
 }
 
 func (l *Look) eachLegacyKey(ctx context.Context, s rowkey.Span, matchers []model.Matcher, f func(Row, []rowkey.Key) error) error {
-	keys, err := memo(l, l.legacy, s).get(ctx, func() ([]legacyRow, error) {
-		var rows []legacyRow
-		keys, err := l.readLegacy(ctx, s)
-		for _, k := range keys {
-			rows = append(rows, legacySeries(k)...)
+	each := func(k legacyRow) error {
+		if !model.MatchesAll(matchers, k.key.Tags) {
+			return nil
 		}
-		return rows, err
-	})
-	if err != nil {
-		return err
+		return f(k.row, []rowkey.Key{k.key})
 	}
-	for _, k := range keys {
-		if model.MatchesAll(matchers, k.key.Tags) {
-			if err := f(k.row, []rowkey.Key{k.key}); err != nil {
-				return err
-			}
-		}
+	rows, err := memo(l, l.legacy, s).get(ctx, func() ([]legacyRow, error) { return l.legacyRows(ctx, s, each) })
+	if errors.Is(err, errMatchesOnly) {
+		return nil
 	}
-	return nil
+	for i := 0; err == nil && i < len(rows); i++ {
+		err = each(rows[i])
+	}
+	return err
 }
 
-// keysOf returns the row keys of a partition that match. Of more than limit it
-// may return only some, more than limit.
-func (l *Look) keysOf(ctx context.Context, p *partition, matchers []model.Matcher, limit int) ([]rowkey.Key, error) {
+// keysOf returns the row keys of a partition that are wanted, of too many only so many
+// that these are too many.
+func (l *Look) keysOf(ctx context.Context, p *partition, want wish) ([]rowkey.Key, error) {
 	if p.full.loaded.Load() {
-		return p.full.value.matching(nil, matchers), nil
+		return p.full.value.matching(nil, want), nil
 	}
-	literals := rowkey.Literals(matchers)
+	literals := rowkey.Literals(want.matchers)
 	if len(literals) == 0 && !l.reader.postings.holds(p.key) {
-		return l.fullKeys(ctx, p, matchers, limit)
+		return l.fullKeys(ctx, p, want)
 	}
 	s, err := l.stampOf(ctx, p.key)
 	if err != nil {
@@ -184,27 +180,27 @@ func (l *Look) keysOf(ctx context.Context, p *partition, matchers []model.Matche
 	}
 	if list := l.kept(postingKey{Partition: p.key}, p.version(s)); list != nil {
 		l.answer(byCache)
-		return list.matching(nil, matchers), nil
+		return list.matching(nil, want), nil
 	}
 	switch {
 	case len(literals) == 0:
-		return l.fullKeys(ctx, p, matchers, limit)
+		return l.fullKeys(ctx, p, want)
 	case !p.state.Covers(s):
 		l.answer(uncovered)
 		l.reader.uncovered(p.key)
-		return l.uncoveredKeys(ctx, p, s, literals, matchers, limit)
+		return l.uncoveredKeys(ctx, p, s, literals, want)
 	}
-	return l.indexedKeys(ctx, p, s, literals, matchers, limit)
+	return l.indexedKeys(ctx, p, s, literals, want)
 }
 
 // uncoveredKeys finds row keys of a partition of which the inverted index may
 // lack some: by leaping over most of the others, or by reading it whole.
-func (l *Look) uncoveredKeys(ctx context.Context, p *partition, s rowkey.Stamp, by, matchers []model.Matcher, limit int) ([]rowkey.Key, error) {
+func (l *Look) uncoveredKeys(ctx context.Context, p *partition, s rowkey.Stamp, by []model.Matcher, want wish) ([]rowkey.Key, error) {
 	if lists := l.knownLists(p, s, by); lists != nil {
 		l.answer(byCache)
 		var keys []rowkey.Key
 		for _, list := range lists {
-			keys = list.matching(keys, matchers)
+			keys = list.matching(keys, want)
 		}
 		return keys, nil
 	}
@@ -216,110 +212,86 @@ func (l *Look) uncoveredKeys(ctx context.Context, p *partition, s rowkey.Stamp, 
 	}
 	kind := kindOf(p.key.Metric, literals)
 	if !reader.ordered || reader.givenUp.has(kind, reader.now()) {
-		return l.sharedKeys(ctx, p, matchers)
+		return l.sharedKeys(ctx, p, want)
 	}
 	loading := reader.postings.begin(p.key)
-	var ok bool
-	keys, err := inSlot(ctx, l, func(ctx context.Context) (keys []rowkey.Key, err error) {
-		keys, ok, err = l.scan(ctx, p, literals, matchers, limit)
-		return keys, err
+	harvest, ok := newHarvest(want.among(by)), false
+	list, err := inSlot(ctx, l, func(ctx context.Context) (list *keyList, err error) {
+		list, ok, err = l.scan(ctx, p, literals, harvest)
+		return list, err
 	})
 	switch {
+	case errors.Is(err, errMatchesOnly):
+		l.answer(byScan)
+		return harvest.keys, nil
 	case err != nil:
 		return nil, err
 	case !ok:
 		reader.givenUp.add(kind, reader.now())
-		return l.sharedKeys(ctx, p, matchers)
+		return l.sharedKeys(ctx, p, want)
 	}
 	l.answer(byScan)
-	list := l.verifiedList(keys)
-	if len(literals) == 1 && len(literals[0].values) == 1 && len(keys) <= limit {
+	list.verified = true // all were in row_keys a moment ago
+	if len(literals) == 1 && len(literals[0].values) == 1 {
 		k := postingKey{p.key, literals[0].name, literals[0].values[0]}
 		p.posting(k).set(list)
 		reader.postings.put(k, list, p.version(s), reader.keptUntil(p, s), loading)
 	}
-	return list.matching(nil, matchers), nil
-}
-
-// verifiedList makes a list of row keys that were in row_keys a moment ago.
-func (l *Look) verifiedList(keys []rowkey.Key) *keyList {
-	list := l.newList()
-	list.verified = true
-	for _, k := range keys {
-		list.add(k, rowkey.MapBytes(k.Tags))
-	}
-	return list
+	return list.matching(nil, want), nil
 }
 
 // sharedKeys reads a partition whole, together with whoever wants that at the
 // same time.
-func (l *Look) sharedKeys(ctx context.Context, p *partition, matchers []model.Matcher) ([]rowkey.Key, error) {
-	list, err := p.full.get(ctx, func() (*keyList, error) {
-		list, shared, err := l.flights().take(ctx, p.key, func() (*keyList, error) { return l.readWhole(ctx, p, nil, nil) })
+func (l *Look) sharedKeys(ctx context.Context, p *partition, want wish) ([]rowkey.Key, error) {
+	return l.readKeys(ctx, p, want, func(h *harvest) (*keyList, error) {
+		list, shared, err := l.flights().take(ctx, p.key, h, func(all []*harvest) (*keyList, error) { return l.readWhole(ctx, p, all...) })
 		if shared {
 			l.answer(byOthers)
 		}
 		return list, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return list.matching(nil, matchers), nil
 }
 
 // fullKeys reads the partition whole, or until there are too many matching keys.
-func (l *Look) fullKeys(ctx context.Context, p *partition, matchers []model.Matcher, limit int) ([]rowkey.Key, error) {
-	n, seen := 0, map[rowkey.Key]bool{}
-	more := func(k rowkey.Key) bool {
-		if limit == math.MaxInt || !model.MatchesAll(matchers, k.Tags) {
-			return true
-		}
-		if n++; !l.reader.ordered { // old servers hold a key once for each order of its tags
-			seen[k] = true
-			n = len(seen)
-		}
-		return n <= limit
-	}
-	var some *keyList
-	list, err := p.full.get(ctx, func() (_ *keyList, err error) {
-		some, err = l.readWhole(ctx, p, matchers, more)
-		return some, err
-	})
+func (l *Look) fullKeys(ctx context.Context, p *partition, want wish) ([]rowkey.Key, error) {
+	return l.readKeys(ctx, p, want, func(h *harvest) (*keyList, error) { return l.readWhole(ctx, p, h) })
+}
+
+// readKeys returns what is wanted of a partition that load reads, unless this Look has it.
+func (l *Look) readKeys(ctx context.Context, p *partition, want wish, load func(*harvest) (*keyList, error)) ([]rowkey.Key, error) {
+	h := newHarvest(want)
+	list, err := p.full.get(ctx, func() (*keyList, error) { return load(h) })
 	switch {
 	case errors.Is(err, errMatchesOnly):
-		return some.keys, nil
-	case errors.Is(err, errEnough):
-		return some.matching(nil, matchers), nil
+		return h.keys, nil
 	case err != nil:
 		return nil, err
 	}
-	return list.matching(nil, matchers), nil
+	return list.matching(nil, want), nil
 }
 
 // indexedKeys finds row keys through the inverted index: by the matcher that has
-// the fewest; the others are applied to these. If that is the only one, it ends soon
-// after there are more than limit.
-func (l *Look) indexedKeys(ctx context.Context, p *partition, s rowkey.Stamp, literals, matchers []model.Matcher, limit int) ([]rowkey.Key, error) {
+// the fewest; the others are applied to these. It ends soon after more match than are
+// wanted.
+func (l *Look) indexedKeys(ctx context.Context, p *partition, s rowkey.Stamp, literals []model.Matcher, want wish) ([]rowkey.Key, error) {
+	unsureWant := want
+	unsureWant.limit = max(want.limit, maxVerified) // fewer may turn out not to exist
 	lists := l.knownLists(p, s, literals)
 	if lists != nil {
 		l.answer(byCache)
 	} else {
 		l.answer(byIndex)
 		var err error
-		if len(matchers) > 1 {
-			limit = math.MaxInt
-		}
-		// Fewer than maxVerified may turn out not to exist.
-		if lists, err = l.race(ctx, p, s, literals, max(limit, maxVerified)); err != nil {
+		if lists, err = l.race(ctx, p, s, literals, unsureWant); err != nil {
 			return nil, err
 		}
 	}
 	var keys, unsure []rowkey.Key
 	for _, list := range lists {
 		if list.verified {
-			keys = list.matching(keys, matchers)
+			keys = list.matching(keys, want)
 		} else {
-			unsure = list.matching(unsure, matchers)
+			unsure = list.matching(unsure, unsureWant)
 		}
 	}
 	if len(unsure) == 0 || len(unsure) > maxVerified {

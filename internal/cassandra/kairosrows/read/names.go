@@ -257,5 +257,5 @@ func (l *Look) listOf(ctx context.Context, p *partition) (*keyList, error) {
 			return list, nil
 		}
 	}
-	return l.readWhole(ctx, p, nil, nil)
+	return l.readWhole(ctx, p)
 }

@@ -3,9 +3,9 @@ package read
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"varve/internal/cassandra/cql"
@@ -145,63 +145,50 @@ func (r *Reader) keptUntil(p *partition, s rowkey.Stamp) time.Time {
 	return now.Add(r.config.PostingsCacheAge)
 }
 
-// errEnough ends a read of row keys of which there are more than wanted.
-var errEnough = errors.New("more row keys than wanted")
-
-// errMatchesOnly says that a partition is too wide to be kept whole.
-var errMatchesOnly = errors.New("only the matching row keys are kept")
-
-// widest is how many bytes of row keys of one partition a query keeps that wants only
-// some of them: of so many, the cache of row keys holds a few partitions.
-func (c *postingsCache) widest() int64 { return c.maxBytes / 4 }
-
 // readWhole is readAll, in a slot.
-func (l *Look) readWhole(ctx context.Context, p *partition, wanted []model.Matcher, more func(rowkey.Key) bool) (*keyList, error) {
-	return inSlot(ctx, l, func(ctx context.Context) (*keyList, error) { return l.readAll(ctx, p, wanted, more) })
+func (l *Look) readWhole(ctx context.Context, p *partition, wanted ...*harvest) (*keyList, error) {
+	return inSlot(ctx, l, func(ctx context.Context) (*keyList, error) { return l.readAll(ctx, p, wanted) })
 }
 
-// readAll reads the whole partition of row_keys. more is asked for each key and
-// may end the reading with errEnough, and the keys up to there. Of a partition that is wider than the cache
-// would keep, only row keys are kept that match wanted, if that is not empty, and
-// the error is errMatchesOnly.
-func (l *Look) readAll(ctx context.Context, p *partition, wanted []model.Matcher, more func(rowkey.Key) bool) (*keyList, error) {
+// readAll reads the whole partition of row_keys, or until all of wanted are full. Of a
+// partition that is too wide, or was not read to its end, only wanted has row keys, and the
+// error is errMatchesOnly.
+func (l *Look) readAll(ctx context.Context, p *partition, wanted []*harvest) (*keyList, error) {
 	reader := l.reader
 	loading := reader.postings.begin(p.key)
-	list := l.newList()
+	in := l.newIntake(new(atomic.Int64), wanted...)
 	var d keyDecoder
 	var name, tags, mtime, written cql.Raw
 	var first rowkey.Stamp
-	read, onlyMatches := int64(0), false
+	read := int64(0)
 	rows := l.query(ctx, readRowKeys, p.key.Args()...)
 	defer rows.Close()
 	dest := []any{&name, &tags, &mtime, &written}
-	for rows.Scan(dest...) {
+	var enough error
+	for enough == nil && rows.Scan(dest...) {
 		if read++; read == 1 {
 			first = rowkey.Stamp{Mtime: rowkey.UUIDOf(mtime), WrittenMS: rowkey.WrittenMS(written)}
 		}
 		if name == nil || tags == nil {
 			continue // a static cell that outlived the rows
 		}
-		if err := l.addKey(list, &d, name, tags, more); err != nil {
-			return list, err
+		k, err := d.keyOf(name, tags)
+		if err != nil {
+			return nil, err
 		}
-		if !onlyMatches && len(wanted) > 0 && list.bytes > reader.postings.widest() {
-			onlyMatches = true
-			list = list.only(wanted)
-		} else if last := len(list.keys) - 1; onlyMatches && !model.MatchesAll(wanted, list.keys[last].Tags) {
-			list.keys = list.keys[:last]
-		}
+		enough = in.add(k, len(tags))
 	}
 	l.trace.indexRows.Add(read)
 	if err := rows.Close(); err != nil {
 		return nil, err
 	}
-	list.verified = true
 	l.answer(byReading)
-	l.trace.indexBytes.Add(list.bytes)
-	if onlyMatches {
-		return list, errMatchesOnly
+	l.trace.indexBytes.Add(in.kept.Load())
+	list, err := in.end(enough)
+	if err != nil {
+		return nil, err
 	}
+	list.verified = true
 	reader.postings.put(postingKey{Partition: p.key}, list, p.version(first), reader.keptUntil(p, first), loading)
 	return list, nil
 }
@@ -264,33 +251,21 @@ func (l *Look) existingOf(ctx context.Context, p *partition, typ model.Type, tag
 	return append(found, more...), err
 }
 
-func (l *Look) readThese(ctx context.Context, p *partition, typ model.Type, these []cql.TagMap) ([]rowkey.Key, error) {
+func (l *Look) readThese(ctx context.Context, p *partition, typ model.Type, these []cql.TagMap) (found []rowkey.Key, err error) {
 	rows := l.query(ctx, readTheseRowKeys, p.key.Metric, schema.DataPoints, p.key.TimeMS, string(typ), these)
 	defer rows.Close()
-	list := new(keyList)
 	var d keyDecoder
 	var name, tags cql.Raw
 	for rows.Scan(&name, &tags) {
 		if name == nil || tags == nil {
 			continue
 		}
-		if err := l.addKey(list, &d, name, tags, nil); err != nil {
+		k, err := d.keyOf(name, tags)
+		if err != nil {
 			return nil, err
 		}
+		found = append(found, k)
 	}
-	l.trace.indexRows.Add(int64(len(list.keys)))
-	return list.keys, rows.Close()
-}
-
-func (l *Look) addKey(list *keyList, d *keyDecoder, name, rawTags []byte, more func(rowkey.Key) bool) error {
-	tags, err := d.tagsOf(rawTags)
-	if err != nil {
-		return fmt.Errorf("row key of type %s: %w", name, err)
-	}
-	k := rowkey.Key{Type: d.typeOf(name), Tags: tags}
-	list.add(k, len(rawTags))
-	if more != nil && !more(k) {
-		return errEnough
-	}
-	return nil
+	l.trace.indexRows.Add(int64(len(found)))
+	return found, rows.Close()
 }

@@ -3,6 +3,7 @@ package read
 import (
 	"container/list"
 	"encoding/binary"
+	"fmt"
 	"hash/maphash"
 	"slices"
 	"sort"
@@ -25,6 +26,7 @@ type keyList struct {
 	bytes    int64     // of memory
 	verified bool      // all were in row_keys when the list was loaded
 	level    cql.Level // Configured or Lasting: that of its reads
+	some     bool      // it has only those that the lookup wants for which it was loaded
 
 	mu    sync.Mutex
 	byTag map[string][]int32 // places of keys by value, for tags that were asked for
@@ -38,38 +40,55 @@ func (l *keyList) add(k rowkey.Key, tagBytes int) {
 	l.bytes += int64(tagBytes) + keyOverhead
 }
 
-// only returns a list of the keys that satisfy all matchers. It shares no memory
-// with l.
-func (l *keyList) only(matchers []model.Matcher) *keyList {
-	return &keyList{keys: slices.Clone(l.matching(nil, matchers))}
+// take adds what an intake for one harvest has.
+func (l *keyList) take(in *intake) {
+	if in.thin {
+		l.keys, l.some = append(l.keys, in.harvests[0].keys...), true
+		return
+	}
+	l.keys = append(l.keys, in.list.keys...)
+	l.bytes += in.list.bytes
+}
+
+// only returns the keys that satisfy all matchers. It shares no memory with l.
+func (l *keyList) only(matchers []model.Matcher) (keys []rowkey.Key) {
+	for _, k := range l.keys {
+		if model.MatchesAll(matchers, k.Tags) {
+			keys = append(keys, k)
+		}
+	}
+	return keys
 }
 
 // indexFrom is how many keys are worth an index by tag: filtering so many takes
 // a millisecond.
 const indexFrom = 4096
 
-// matching appends the keys that satisfy all matchers. They are not to be changed:
-// without matchers they are those of the list.
-func (l *keyList) matching(dst []rowkey.Key, matchers []model.Matcher) []rowkey.Key {
-	if dst == nil && len(matchers) == 0 {
+// matching appends the keys that are wanted, of too many only so many that these are too
+// many. They are not to be changed: without matchers they are those of the list.
+func (l *keyList) matching(dst []rowkey.Key, w wish) []rowkey.Key {
+	if dst == nil && len(w.matchers) == 0 {
 		return l.keys[:len(l.keys):len(l.keys)]
 	}
 	if len(l.keys) >= indexFrom {
-		for _, m := range matchers {
+		for _, m := range w.matchers {
 			if rowkey.IsLiteral(m) {
-				return l.matchingByTag(dst, m, matchers)
+				return l.matchingByTag(dst, m, w)
 			}
 		}
 	}
 	for _, k := range l.keys {
-		if model.MatchesAll(matchers, k.Tags) {
+		if w.enough(len(dst)) {
+			break
+		}
+		if model.MatchesAll(w.matchers, k.Tags) {
 			dst = append(dst, k)
 		}
 	}
 	return dst
 }
 
-func (l *keyList) matchingByTag(dst []rowkey.Key, by model.Matcher, matchers []model.Matcher) []rowkey.Key {
+func (l *keyList) matchingByTag(dst []rowkey.Key, by model.Matcher, w wish) []rowkey.Key {
 	places := l.sortedBy(by.Tag)
 	valueAt := func(i int) string {
 		v, _ := l.keys[places[i]].Tags.Get(by.Tag)
@@ -77,8 +96,8 @@ func (l *keyList) matchingByTag(dst []rowkey.Key, by model.Matcher, matchers []m
 	}
 	for _, v := range rowkey.Distinct(by.Values) {
 		first := sort.Search(len(places), func(i int) bool { return valueAt(i) >= v })
-		for i := first; i < len(places) && valueAt(i) == v; i++ {
-			if k := l.keys[places[i]]; model.MatchesAll(matchers, k.Tags) {
+		for i := first; i < len(places) && valueAt(i) == v && !w.enough(len(dst)); i++ {
+			if k := l.keys[places[i]]; model.MatchesAll(w.matchers, k.Tags) {
 				dst = append(dst, k)
 			}
 		}
@@ -114,6 +133,15 @@ func (l *keyList) sortedBy(tag string) []int32 {
 type keyDecoder struct {
 	types map[string]model.Type
 	buf   []byte
+}
+
+// keyOf reads a row key.
+func (d *keyDecoder) keyOf(name, rawTags []byte) (rowkey.Key, error) {
+	tags, err := d.tagsOf(rawTags)
+	if err != nil {
+		return rowkey.Key{}, fmt.Errorf("row key of type %s: %w", name, err)
+	}
+	return rowkey.Key{Type: d.typeOf(name), Tags: tags}, nil
 }
 
 // typeOf returns the type of a name, without allocating for the usual ones.

@@ -2,6 +2,7 @@ package read
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -40,7 +41,7 @@ func TestMatching(t *testing.T) {
 			}
 		}
 		for range 2 {
-			got := l.matching(nil, matchers)
+			got := l.matching(nil, wish{matchers: matchers, limit: math.MaxInt})
 			order := func(a, b rowkey.Key) int { return a.Tags.Compare(b.Tags) }
 			slices.SortFunc(got, order)
 			slices.SortFunc(want, order)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/rowkey"
@@ -21,12 +22,12 @@ type race struct {
 	look      *Look
 	partition *partition
 	stamp     rowkey.Stamp
-	most      int // row keys of a value and shard that are read
+	want      wish // of which so many are read of one value and shard
 
 	mu      sync.Mutex
 	runners []*runner
 	turn    chan struct{} // closed and replaced when the state of a runner changed
-	enough  *runner       // has more than most row keys; its lists are not complete
+	enough  *runner       // has more row keys than are wanted; its lists are not complete
 	err     error
 }
 
@@ -39,14 +40,16 @@ type runner struct {
 	waiting int        // of them, streams that wait after their first page
 	chosen  bool
 	keys    int
+	kept    atomic.Int64 // bytes of row keys in all lists
 }
 
-// race returns the lists of the matcher that won, one a value. If one of them would have
-// more than most row keys, it may have only more than most.
-func (l *Look) race(ctx context.Context, p *partition, s rowkey.Stamp, literals []model.Matcher, most int) ([]*keyList, error) {
+// race returns the lists of the matcher that won, one a value. Where more row keys match
+// than are wanted, they may have only more than those. Where the lists would be too wide,
+// they have only what matches.
+func (l *Look) race(ctx context.Context, p *partition, s rowkey.Stamp, literals []model.Matcher, want wish) ([]*keyList, error) {
 	raceCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &race{look: l, partition: p, stamp: s, most: most, turn: make(chan struct{})}
+	r := &race{look: l, partition: p, stamp: s, want: want.among(literals[:1]), turn: make(chan struct{})}
 	loading := l.reader.postings.begin(p.key)
 	var tasks sync.WaitGroup
 	for _, m := range literals {
@@ -110,6 +113,9 @@ func (r *race) keep(winner *runner, since loading) {
 	reader := r.look.reader
 	until := reader.keptUntil(r.partition, r.stamp)
 	for i, v := range winner.values {
+		if winner.lists[i].some {
+			continue
+		}
 		k := postingKey{r.partition.key, winner.matcher.Tag, v}
 		r.partition.posting(k).set(winner.lists[i])
 		reader.postings.put(k, winner.lists[i], r.partition.version(r.stamp), until, since)
@@ -183,37 +189,35 @@ func (r *race) change(f func()) {
 
 // stream reads one shard of one value.
 func (r *race) stream(ctx context.Context, run *runner, value, shard int) {
-	var list *keyList
-	var paused int
+	var in *intake
+	var read, paused int
 	err := work.Do("read the keys of a tag value", func() (err error) {
-		list, paused, err = r.read(ctx, run, value, shard)
+		in = r.look.newIntake(&run.kept, newHarvest(r.want))
+		read, paused, err = r.read(ctx, run, in, value, shard)
 		return err
 	})
 	r.change(func() {
-		if errors.Is(err, errEnough) && r.enough == nil {
-			run.lists[value].keys = append(run.lists[value].keys, list.keys...)
-			r.enough = run
-		}
-		if err != nil {
-			if r.err == nil && ctx.Err() == nil && !errors.Is(err, errEnough) {
+		if err != nil && !errors.Is(err, errEnough) {
+			if r.err == nil && ctx.Err() == nil {
 				r.err = err
 			}
 			return
 		}
-		into := run.lists[value]
-		into.keys = append(into.keys, list.keys...)
-		into.bytes += list.bytes
-		run.keys += len(list.keys) - paused
+		if err != nil && r.enough == nil {
+			r.enough = run
+		}
+		run.lists[value].take(in)
+		run.keys += read - paused
 		run.open--
 	})
 }
 
-// read returns the row keys of one shard, and how many of them it has told of when
-// it paused.
-func (r *race) read(ctx context.Context, run *runner, value, shard int) (list *keyList, paused int, err error) {
+// read takes in the row keys of one shard, and returns how many there were, and how many
+// of them it has told of when it paused.
+func (r *race) read(ctx context.Context, run *runner, in *intake, value, shard int) (read, paused int, err error) {
 	l := r.look
 	if err := l.take(ctx); err != nil {
-		return nil, 0, err
+		return 0, 0, err
 	}
 	held := true
 	defer func() {
@@ -221,7 +225,6 @@ func (r *race) read(ctx context.Context, run *runner, value, shard int) (list *k
 			<-l.slots
 		}
 	}()
-	list = new(keyList)
 	st := readPostingsRaced
 	if len(r.runners) == 1 {
 		st = readPostings
@@ -232,28 +235,30 @@ func (r *race) read(ctx context.Context, run *runner, value, shard int) (list *k
 	var name, tags cql.Raw
 	dest := []any{&name, &tags}
 	for rows.Scan(dest...) {
-		if err := l.addKey(list, &d, name, tags, nil); err != nil {
-			return nil, 0, err
+		k, err := d.keyOf(name, tags)
+		if err != nil {
+			return 0, 0, err
 		}
-		if len(list.keys) > r.most {
-			l.trace.indexRows.Add(int64(len(list.keys)))
-			return list, paused, errEnough
+		read++
+		if err := in.add(k, len(tags)); err != nil {
+			l.trace.indexRows.Add(int64(read))
+			return read, paused, err
 		}
-		if len(list.keys) == racedPage && len(r.runners) > 1 {
+		if read == racedPage && len(r.runners) > 1 {
 			paused = racedPage
 			<-l.slots
 			held = false
-			if err := r.pause(ctx, run, len(list.keys)); err != nil {
-				return nil, 0, err
+			if err := r.pause(ctx, run, read); err != nil {
+				return 0, 0, err
 			}
 			if err := l.take(ctx); err != nil {
-				return nil, 0, err
+				return 0, 0, err
 			}
 			held = true
 		}
 	}
-	l.trace.indexRows.Add(int64(len(list.keys)))
-	return list, paused, rows.Close()
+	l.trace.indexRows.Add(int64(read))
+	return read, paused, rows.Close()
 }
 
 // pause waits until the runner is chosen to go on.

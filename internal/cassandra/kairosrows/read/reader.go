@@ -23,6 +23,7 @@ type Reader struct {
 	now            func() time.Time
 	chunks         *chunkCache
 	postings       *postingsCache
+	widest         int64 // see widestFor
 	legacy         legacyTable
 	flights        flights
 	lastingFlights flights // of Looks whose level is Lasting
@@ -67,6 +68,7 @@ func New(ks *schema.Keyspace, config Config, o Options) (*Reader, error) {
 		config: config, ks: ks, now: o.Now,
 		chunks:        newChunkCache(int64(config.ChunkCacheBytes), config.ChunkCacheAge, o.Now, set),
 		postings:      newPostingsCache(int64(config.PostingsCacheBytes), o.Now, set),
+		widest:        widestFor(int64(config.PostingsCacheBytes)),
 		badLegacyKeys: set.Counter("bad_legacy_keys_total", "Rows of row_key_index that hold no row key and were skipped."),
 		answered: set.CounterVec("lookups_total",
 			"Partitions of row keys that lookups needed, by how they were answered: cached, indexed (by the inverted index), scanned (some pages of them), full (read whole), shared (read whole by a concurrent lookup); uncovered also counts those that the inverted index could not answer because it may lack row keys that KairosDB wrote.", "how"),

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"varve/internal/cassandra/cql"
@@ -183,11 +184,12 @@ func (s *skipScan) see(k rowkey.Key) bool {
 }
 
 // scan returns the row keys of a partition that have the literals; false means
-// that the scan was abandoned. If more than limit match, it may return only some of
-// them, but more than limit.
-func (l *Look) scan(ctx context.Context, p *partition, literals []literal, matchers []model.Matcher, limit int) (keys []rowkey.Key, ok bool, err error) {
+// that the scan was abandoned. Of too many, only the harvest has some, and the error is
+// errMatchesOnly.
+func (l *Look) scan(ctx context.Context, p *partition, literals []literal, h *harvest) (list *keyList, ok bool, err error) {
 	s := skipScan{literals: literals}
-	size, passed, matching := scanPage, 0, 0
+	in := l.newIntake(new(atomic.Int64), h)
+	size, passed := scanPage, 0
 	for poor := 0; poor < scanPages; {
 		tags, err := model.NewTags(s.from.tags...)
 		if err != nil {
@@ -197,23 +199,24 @@ func (l *Look) scan(ctx context.Context, p *partition, literals []literal, match
 		if err != nil {
 			return nil, false, err
 		}
-		found := len(keys)
+		found := 0
 		for _, k := range page {
 			if !s.see(k) {
 				continue
 			}
-			keys = append(keys, k)
-			if model.MatchesAll(matchers, k.Tags) {
-				matching++
+			found++
+			if err := in.add(k, rowkey.MapBytes(k.Tags)); err != nil {
+				list, err = in.end(err)
+				return list, true, err
 			}
 		}
-		found = len(keys) - found
 		if passed += len(page) - found; found < len(page)/2 {
 			poor++
 		}
 		switch {
-		case len(page) < size || matching > limit:
-			return keys, true, nil
+		case len(page) < size:
+			list, err = in.end(nil)
+			return list, true, err
 		case passed > scanPassed:
 			return nil, false, nil
 		}
@@ -229,7 +232,7 @@ func (l *Look) scan(ctx context.Context, p *partition, literals []literal, match
 
 // seek reads row keys of a partition from a place on.
 func (l *Look) seek(ctx context.Context, p *partition, typ string, tags model.Tags, limit int) ([]rowkey.Key, error) {
-	list := &keyList{keys: make([]rowkey.Key, 0, limit)}
+	keys, bytes := make([]rowkey.Key, 0, limit), 0
 	var d keyDecoder
 	var name, raw cql.Raw
 	rows := l.query(ctx, seekRowKeys, p.key.Metric, schema.DataPoints, p.key.TimeMS, typ, cql.TagMap{Tags: tags}, limit)
@@ -238,13 +241,15 @@ func (l *Look) seek(ctx context.Context, p *partition, typ string, tags model.Ta
 		if name == nil || raw == nil {
 			continue // a static cell that outlived the rows
 		}
-		if err := l.addKey(list, &d, name, raw, nil); err != nil {
+		k, err := d.keyOf(name, raw)
+		if err != nil {
 			return nil, err
 		}
+		keys, bytes = append(keys, k), bytes+len(raw)+keyOverhead
 	}
-	l.trace.indexRows.Add(int64(len(list.keys)))
-	l.trace.indexBytes.Add(list.bytes)
-	return list.keys, rows.Close()
+	l.trace.indexRows.Add(int64(len(keys)))
+	l.trace.indexBytes.Add(int64(bytes))
+	return keys, rows.Close()
 }
 
 // A scanKind names scans that are alike: of one metric, by the same tags.

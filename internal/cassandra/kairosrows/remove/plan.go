@@ -156,9 +156,9 @@ func (d *Deleter) legacyRows(ctx context.Context, del store.Deletion, low, high 
 	if there, err := d.hasLegacyKeys(ctx, del.Metric); err != nil || !there {
 		return byTime, err
 	}
-	err := rowkey.EachLegacy(ctx, d.ks.Session, rowkey.LegacyKeysAtQuorum.Level, rowkey.LegacyKeysAtQuorum, rowkey.Span{Metric: del.Metric, LowMS: low, HighMS: high}, func(k rowtime.Key, err error) {
+	err := rowkey.EachLegacy(ctx, d.ks.Session, rowkey.LegacyKeysAtQuorum.Level, rowkey.LegacyKeysAtQuorum, rowkey.Span{Metric: del.Metric, LowMS: low, HighMS: high}, func(k rowtime.Key, err error) error {
 		if err != nil {
-			return // KairosDB cannot read it either
+			return nil // KairosDB cannot read it either
 		}
 		// The longs and the doubles of an old row are two series and one row.
 		means := slices.ContainsFunc(rowkey.KeysOfLegacy(k), func(key rowkey.Key) bool {
@@ -169,6 +169,7 @@ func (d *Deleter) legacyRows(ctx context.Context, del store.Deletion, low, high 
 		if rd.from, rd.to, rd.whole, none = deletedColumns(d.ks.Spec, k.RowTimeMS, del.Range); means && !none {
 			byTime[k.RowTimeMS] = append(byTime[k.RowTimeMS], rd)
 		}
+		return nil
 	})
 	return byTime, err
 }

@@ -19,28 +19,37 @@ var (
 )
 
 // EachLegacy calls f with the keys that row_key_index has of a span, read by one of these
-// statements at a level. The error is that of a key that cannot be read.
-func EachLegacy(ctx context.Context, session *cql.Session, level cql.Level, read *cql.Statement, s Span, f func(rowtime.Key, error)) error {
+// statements at a level, until f fails. The error that f is given is that of a key that
+// cannot be read.
+func EachLegacy(ctx context.Context, session *cql.Session, level cql.Level, read *cql.Statement, s Span, f func(rowtime.Key, error) error) error {
 	parts := []Span{s}
 	if s.LowMS < 0 && s.HighMS >= 0 {
 		parts = []Span{{s.Metric, s.LowMS, -1}, {s.Metric, 0, s.HighMS}}
 	}
 	for _, part := range parts {
-		rows := session.QueryAt(ctx, level, read, []byte(part.Metric),
-			rowtime.AppendIndexBound(nil, part.Metric, part.LowMS, false), rowtime.AppendIndexBound(nil, part.Metric, part.HighMS, true))
-		var column cql.Raw
-		for rows.Scan(&column) {
-			k, err := rowtime.ParseKey(string(column))
-			if err == nil && k.Metric != part.Metric {
-				err = errOtherMetric
-			}
-			f(k, err)
-		}
-		if err := rows.Close(); err != nil {
+		if err := eachLegacyOf(ctx, session, level, read, part, f); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// eachLegacyOf is EachLegacy of a span whose times have one sign.
+func eachLegacyOf(ctx context.Context, session *cql.Session, level cql.Level, read *cql.Statement, s Span, f func(rowtime.Key, error) error) error {
+	rows := session.QueryAt(ctx, level, read, []byte(s.Metric),
+		rowtime.AppendIndexBound(nil, s.Metric, s.LowMS, false), rowtime.AppendIndexBound(nil, s.Metric, s.HighMS, true))
+	defer rows.Close()
+	var column cql.Raw
+	for rows.Scan(&column) {
+		k, err := rowtime.ParseKey(string(column))
+		if err == nil && k.Metric != s.Metric {
+			err = errOtherMetric
+		}
+		if err := f(k, err); err != nil {
+			return err
+		}
+	}
+	return rows.Close()
 }
 
 var errOtherMetric = errors.New("the key is of another metric")
