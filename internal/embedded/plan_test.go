@@ -9,6 +9,7 @@ import (
 
 	"varve/internal/blockfile"
 	"varve/internal/embedded/partition"
+	"varve/internal/model"
 )
 
 // planned makes files of one partition and one series, by sequence, range and size.
@@ -136,5 +137,50 @@ func TestHides(t *testing.T) {
 		if got := s.hides(f, o); got != tc.want {
 			t.Errorf("%s: %t", name, got)
 		}
+	}
+}
+
+// Only together with all older files that they may hide samples of can files give up expired samples.
+func TestBeneath(t *testing.T) {
+	for name, tc := range map[string]struct {
+		files [][4]int64
+		of    int64
+		want  string
+	}{
+		"the oldest":         {[][4]int64{{1, 0, 9, 1}, {2, 0, 9, 1}}, 1, "[1]"},
+		"one below":          {[][4]int64{{1, 0, 9, 1}, {2, 0, 9, 1}, {3, 0, 9, 1}}, 2, "[1 2]"},
+		"all below":          {[][4]int64{{1, 0, 9, 1}, {2, 0, 9, 1}, {3, 0, 9, 1}}, 3, "[1 2 3]"},
+		"of another time":    {[][4]int64{{1, 20, 29, 1}, {2, 0, 9, 1}}, 2, "[2]"},
+		"below one below it": {[][4]int64{{1, 20, 29, 1}, {2, 9, 20, 1}, {3, 0, 9, 1}}, 3, "[1 2 3]"},
+	} {
+		st, by := planned(tc.files...)
+		if got := sequences((&Store{}).beneath(st, []*openFile{by[tc.of]})); got != tc.want {
+			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
+	}
+}
+
+// The widest bucket is looked for among those that may cover a part of a range: they begin in the
+// file's range, and reach beyond it by less than their step.
+func TestWidestBucket(t *testing.T) {
+	file := func(step, from, to int64) *openFile {
+		f := &openFile{File: &blockfile.File{}}
+		f.StepMS, f.MinMS, f.MaxMS = step, from, to
+		return f
+	}
+	all := []*openFile{file(0, 0, 1_000_000), file(1000, 0, 9000), file(60_000, 120_000, 180_000)}
+	s := &Store{}
+	s.current = &state{files: all, buckets: true}
+	for _, tc := range []struct{ from, to, want int64 }{
+		{-100, -1, 0}, {-100, 0, 1000}, {5000, 5000, 1000}, {9999, 20_000, 1000}, {10_000, 20_000, 0}, {9999, 120_000, 60_000}, {10_000, 119_999, 0},
+		{180_000, 180_000, 60_000}, {239_999, 300_000, 60_000}, {240_000, 300_000, 0},
+	} {
+		if got := s.WidestBucket(model.TimeRange{StartMS: tc.from, EndMS: tc.to}); got != tc.want {
+			t.Errorf("of %d to %d: %d, want %d", tc.from, tc.to, got, tc.want)
+		}
+	}
+	s.current.buckets = false
+	if got := s.WidestBucket(model.AllTime); got != 0 {
+		t.Errorf("without buckets: %d", got)
 	}
 }
