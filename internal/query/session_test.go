@@ -370,3 +370,71 @@ func TestActiveFileThatCannotBeRead(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The tags of series hold memory, also of fewer series than are looked at between two checks: beyond the limit the
+// query fails, and names no tags.
+func TestMemoryOfTags(t *testing.T) {
+	config := DefaultConfig()
+	config.MaxMemory = 64 * units.KiB
+	f := newFixture(t, config)
+	for i := range lookTags - 1 {
+		f.put("m", model.MustTags("h", fmt.Sprint(i)), sample{1, 1})
+	}
+	f.put("one", model.MustTags("h", "1"), sample{1, 1})
+	var limit *store.LimitError
+	for name, list := range map[string]func(*Session, *Lease) (int, error){
+		"selected": func(s *Session, l *Lease) (int, error) {
+			tags, err := s.SelectTags(store.Selection{Metric: "m", Range: model.AllTime}, l)
+			return len(tags), err
+		},
+		"beside": func(s *Session, l *Lease) (int, error) {
+			series := make([]store.Series, lookTags-1)
+			for i := range series {
+				series[i].Tags = model.MustTags("h", fmt.Sprint(i), "name", fmt.Sprint(i))
+			}
+			tags, err := s.TagValuesBeside(series, l)
+			return len(tags), err
+		},
+		"names": func(s *Session, _ *Lease) (int, error) {
+			names, _, err := s.Names(store.NamesQuery{Kind: store.TagValues, Metric: "m"}, NamesFilter{Range: model.AllTime})
+			return len(names), err
+		},
+	} {
+		s := f.session(t, t.Context())
+		l := s.Lease()
+		if n, err := list(s, &l); n != 0 || !errors.As(s.Cause(err), &limit) || limit.Limit != "query.max_memory" {
+			t.Errorf("%s: %d, %v", name, n, err)
+		}
+		l.Release()
+		s.Close(nil)
+	}
+	s := f.session(t, t.Context())
+	defer s.Close(nil)
+	l := s.Lease()
+	if tags, err := s.SelectTags(store.Selection{Metric: "one", Range: model.AllTime}, &l); err != nil || len(tags) != 1 || tags[0].Values[0] != "1" {
+		t.Errorf("%v, %v", tags, err)
+	}
+	l.Release()
+}
+
+// A cursor that was closed has no samples.
+func TestClosedNumberCursor(t *testing.T) {
+	f := newFixture(t, DefaultConfig())
+	f.put("m", model.MustTags("h", "1"), sample{1, 1}, sample{2, 2}, sample{3, 0.5})
+	s := f.session(t, t.Context())
+	defer s.Close(nil)
+	for host, n := range f.numbers(t, s, "m") {
+		c := s.OpenNumber(n, model.AllTime, store.WithoutBuckets)
+		if ok, err := c.Next(); !ok || err != nil {
+			t.Fatal(host, ok, err)
+		}
+		c.Close()
+		c.Close()
+		if ok, err := c.Next(); ok || err != nil {
+			t.Errorf("next: %t, %v", ok, err)
+		}
+		if ok, err := c.SeekMS(2); ok || err != nil {
+			t.Errorf("seek: %t, %v", ok, err)
+		}
+	}
+}
