@@ -302,7 +302,8 @@ func (c *Cursor) loadAll() error {
 	return nil
 }
 
-// maxKept bounds the sources over files that a cursor keeps, each with a page.
+// maxKept bounds the sources over files that a cursor keeps, each with a page, beside those of
+// the series with the most files.
 const maxKept = 64
 
 // fileSource returns a source with an iterator over f, the one that the cursor
