@@ -65,15 +65,15 @@ func importFile(t terminal, args []string) error {
 	defer in.Close()
 	ctx, restore := interruptible()
 	defer restore()
-	sinks, c, closeSink, err := l.importSinks(ctx, t)
+	to, err := l.importTarget(ctx, t)
 	if err != nil {
 		return err
 	}
-	j := &job.Import{In: in, Path: l.flags["f"], State: l.flags["state"], Rejected: l.flags["rejected"], To: l.place(c),
-		Sink: sinks(), MaxLine: int(c.Transfer.MaxLine), Stderr: t.stderr, Progress: console.NewProgress(t.stderr, time.Now)}
+	j := &job.Import{In: in, Path: l.flags["f"], State: l.flags["state"], Rejected: l.flags["rejected"], To: l.place(to.config),
+		Empty: to.empty, Sink: to.sink(), MaxLine: int(to.config.Transfer.MaxLine), Stderr: t.stderr, Progress: console.NewProgress(t.stderr, time.Now)}
 	at, err := j.Run(ctx)
 	j.Progress.Clear()
-	if err = errors.Join(err, closeSink()); err != nil {
+	if err = errors.Join(err, to.close()); err != nil {
 		if ctx.Err() != nil {
 			err = errInterrupted
 		}
@@ -99,25 +99,33 @@ func (l line) place(c config.Config) string {
 	return dir
 }
 
-// importSinks opens what points go to. A sink is for one goroutine.
-func (l line) importSinks(ctx context.Context, t terminal) (func() transfer.Sink, config.Config, func() error, error) {
+// An importTarget is what points go to.
+type importTarget struct {
+	sink   func() transfer.Sink // makes one for one goroutine
+	empty  job.Empty
+	config config.Config
+	close  func() error
+}
+
+func (l line) importTarget(ctx context.Context, t terminal) (*importTarget, error) {
 	if l.online() {
 		s, err := l.reach(ctx)
 		if err != nil {
-			return nil, config.Config{}, nil, err
+			return nil, err
 		}
-		return func() transfer.Sink { return job.Remote{Server: s} }, config.Default(), func() error { return nil }, nil
+		to := job.Remote{Server: s}
+		return &importTarget{func() transfer.Sink { return to }, to.Empty, config.Default(), func() error { return nil }}, nil
 	}
 	_, create := l.flags["create"]
 	s, c, err := l.openStore(t, true, create)
 	if err != nil {
-		return nil, c, nil, err
+		return nil, err
 	}
 	pipeline := ingest.New(s, c.Ingest, ingest.Options{Registerer: prometheus.NewRegistry()})
 	engine := agg.New(query.New(s, c.Query, prometheus.NewRegistry(), time.Now), nil)
 	api := kairos.New(s, engine, c.Kairos, versionText(), time.Now) // knows how tasks are written
 	if err := rollup.Watch(context.Background(), s, pipeline, api, c.Rollups); err != nil {
-		return nil, c, nil, errors.Join(err, s.Close())
+		return nil, errors.Join(err, s.Close())
 	}
-	return func() transfer.Sink { return transfer.NewLocal(pipeline, "varve import") }, c, s.Close, nil
+	return &importTarget{func() transfer.Sink { return transfer.NewLocal(pipeline, "varve import") }, job.Local{Store: s}.Empty, c, s.Close}, nil
 }

@@ -182,6 +182,12 @@ func TestImportWhisperGoesOn(t *testing.T) {
 	if _, stderr := must(t, 1, "import", "whisper", root, "--prefix", "x.", "--http-addr", p.http); !strings.Contains(stderr, "remove it to begin again") {
 		t.Error(stderr)
 	}
+	if _, stderr := must(t, 1, "import", "whisper", root, "--http-addr", p.http); !strings.Contains(stderr, "says that 100 points are imported into http://"+p.http+", but there are none") {
+		t.Error(stderr)
+	}
+	if status, body := p.do("POST", "/api/v1/datapoints", `{"name":"was","tags":{"a":"b"},"timestamp":1,"value":1}`); status != 204 {
+		t.Fatalf("%d %s", status, body)
+	}
 	_, stderr := must(t, 3, "import", "whisper", root, "--http-addr", p.http)
 	if !strings.Contains(stderr, "continuing after b/c.wsp; 2 files done") || !strings.Contains(stderr, "3 files, of which 0 without points, 150 points in") {
 		t.Error(stderr)
@@ -189,7 +195,7 @@ func TestImportWhisperGoesOn(t *testing.T) {
 	if got := read(t, root+".rejected"); got != "was\nd.wsp: damaged: the file ends within its header, after 3 bytes\n" {
 		t.Errorf("reported %q", got)
 	}
-	if status, body := p.do("GET", "/api/v1/metricnames", ""); status != 200 || !strings.Contains(body, `["b"]`) {
+	if status, body := p.do("GET", "/api/v1/metricnames", ""); status != 200 || !strings.Contains(body, `["b","was"]`) {
 		t.Errorf("%d %s", status, body)
 	}
 }

@@ -76,11 +76,11 @@ func importWhisper(t terminal, args []string) error {
 	defer restore()
 	closeSink := func() error { return nil }
 	if !dry {
-		sinks, c, closeStore, err := l.importSinks(ctx, t)
+		to, err := l.importTarget(ctx, t)
 		if err != nil {
 			return err
 		}
-		closeSink, j.Sink, j.To = closeStore, sinks, l.place(c)
+		closeSink, j.Sink, j.Empty, j.To = to.close, to.sink, to.empty, l.place(to.config)
 	}
 	err = j.Run(ctx)
 	j.Progress.Clear()

@@ -39,6 +39,32 @@ func Write(path string, state any) error {
 	return safefile.Replace(vfs.Default, path, append(text, '\n'))
 }
 
+// Lock keeps other commands from using the same state, until it is closed. Two at once would
+// write over each other's state and report.
+func Lock(path string) (io.Closer, error) {
+	path += lockSuffix
+	lock, err := vfs.Default.Lock(path)
+	switch {
+	case err == nil:
+		return lockFile{lock, path}, nil
+	case errors.As(err, new(*fs.PathError)):
+		return nil, fmt.Errorf("%w; --state and --rejected name files elsewhere", err)
+	}
+	return nil, fmt.Errorf("%s is locked (%w): another command is at work with this state; wait until it has ended, or name another file with --state", path, err)
+}
+
+const lockSuffix = ".lock"
+
+type lockFile struct {
+	io.Closer
+	path string
+}
+
+// Close removes the file first, while nobody else has the lock.
+func (l lockFile) Close() error {
+	return errors.Join(Remove(l.path), l.Closer.Close())
+}
+
 // Remove removes a file, which need not be there.
 func Remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -25,6 +25,7 @@ type Import struct {
 	State    string // the state file; "": Path.state
 	Rejected string // where rejected lines are reported; "": Path.rejected, or Stderr without Path
 	To       string // the name of the place that the points go to
+	Empty    Empty  // whether there is nothing in that place; nil: not known
 	Sink     transfer.Sink
 	MaxLine  int
 
@@ -49,7 +50,12 @@ type importState struct {
 func (j *Import) Run(ctx context.Context) (at transfer.Position, err error) {
 	if j.Path != "" {
 		j.State, j.Rejected = cmp.Or(j.State, j.Path+".state"), cmp.Or(j.Rejected, j.Path+".rejected")
-		if err := j.resume(); err != nil {
+		lock, err := statefile.Lock(j.State)
+		if err != nil {
+			return at, err
+		}
+		defer func() { err = errors.Join(err, lock.Close()) }()
+		if err := j.resume(ctx); err != nil {
 			return at, err
 		}
 	}
@@ -96,7 +102,7 @@ func (c *readCounter) Read(p []byte) (int, error) {
 const headBytes = 64 << 10
 
 // resume reads the state that an interrupted import of the same file has left.
-func (j *Import) resume() error {
+func (j *Import) resume(ctx context.Context) error {
 	head := make([]byte, headBytes)
 	n, err := j.In.ReadAt(head, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -118,6 +124,9 @@ func (j *Import) resume() error {
 	if j.state.To != "" && j.state.To != j.To {
 		return elsewhere(j.State, j.state.To, j.To, "lines")
 	}
+	if err := j.Empty.check(ctx, j.State, j.state.Points, j.To); err != nil {
+		return err
+	}
 	j.report.At = j.state.Reported
 	if j.state.Line > 0 {
 		fmt.Fprintf(j.Stderr, "continuing after line %d of %s\n", j.state.Line, j.Path)
@@ -128,6 +137,22 @@ func (j *Import) resume() error {
 // elsewhere is the error of a state file of an import into another place.
 func elsewhere(path, was, to, what string) error {
 	return fmt.Errorf("%s belongs to an import into %s, not %s; remove it to import all %s there, or name another state file with --state", path, was, to, what)
+}
+
+// An Empty reports whether a place has no points.
+type Empty func(ctx context.Context) (bool, error)
+
+// check returns an error if a place has nothing of the points that a state says are stored there:
+// it was made again since, and to go on would leave them out.
+func (e Empty) check(ctx context.Context, state string, points int64, to string) error {
+	if e == nil || points == 0 {
+		return nil
+	}
+	empty, err := e(ctx)
+	if err != nil || !empty {
+		return err
+	}
+	return fmt.Errorf("%s says that %d points are imported into %s, but there are none; remove it to import all again", state, points, to)
 }
 
 // reject reports a line.

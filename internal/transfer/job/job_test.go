@@ -172,6 +172,79 @@ func TestPatience(t *testing.T) {
 	}
 }
 
+// An import whose place was made again since does not go on: what it has stored there is gone. The
+// page of state files says that another store is refused.
+func TestImportIntoAPlaceMadeAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "in")
+	write(t, path, strings.Repeat(lineOf("m", 1), 2*transfer.BlockLines))
+	for name, empty := range map[string]func(*world) Empty{
+		"a store":  func(w *world) Empty { return Local{w.store}.Empty },
+		"a server": func(w *world) Empty { return w.remote.Empty },
+	} {
+		old, anew := newWorld(t), newWorld(t)
+		run := func(w *world, sink transfer.Sink) (transfer.Position, error) {
+			return importFile(t, path, &Import{To: "here", Sink: sink, Empty: empty(w), Stderr: io.Discard})
+		}
+		if at, err := run(old, &failing{Sink: old.sink, at: 2}); err == nil || at.Line != transfer.BlockLines {
+			t.Fatal(name, at, err)
+		}
+		want := fmt.Sprintf("%s.state says that %d points are imported into here, but there are none; remove it to import all again", path, transfer.BlockLines)
+		if at, err := run(anew, anew.sink); err == nil || err.Error() != want || at.Line != 0 {
+			t.Errorf("%s: %+v, %v, want %s", name, at, err, want)
+		}
+		if at, err := run(old, old.sink); err != nil || at.Line != 2*transfer.BlockLines {
+			t.Errorf("%s that has the points: %+v, %v", name, at, err)
+		}
+	}
+	away := Remote{served(t, http.NotFoundHandler())}
+	if empty, err := away.Empty(t.Context()); empty || err == nil {
+		t.Error("a server that does not answer is empty:", empty, err)
+	}
+	writeOnly := Remote{served(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))}
+	if empty, err := writeOnly.Empty(t.Context()); empty || err != nil {
+		t.Error("a server for writing only:", empty, err)
+	}
+}
+
+// meanwhile is a sink that does something before the first block.
+type meanwhile struct {
+	transfer.Sink
+	once func()
+}
+
+func (m *meanwhile) Store(ctx context.Context, lines [][]byte) ([]kairosjson.Line, error) {
+	if f := m.once; f != nil {
+		m.once = nil
+		f()
+	}
+	return m.Sink.Store(ctx, lines)
+}
+
+// A second import of one file is refused while the first is at work. The first ended with
+// rename in.state.new, although all was stored.
+func TestImportsAtOnce(t *testing.T) {
+	w := newWorld(t)
+	path := filepath.Join(t.TempDir(), "in")
+	write(t, path, lineOf("m", 1)+"bad\n")
+	run := func(sink transfer.Sink) (transfer.Position, error) {
+		return importFile(t, path, &Import{To: "here", Sink: sink, Stderr: io.Discard})
+	}
+	at, err := run(&meanwhile{w.sink, func() {
+		if at, err := run(w.sink); err == nil || !strings.Contains(err.Error(), ".state.lock is locked") || at.Line != 0 {
+			t.Errorf("the second: %+v, %v", at, err)
+		}
+	}})
+	if err != nil || at.Line != 2 || at.Rejected != 1 || !strings.HasPrefix(read(t, path+".rejected"), "line 2: ") {
+		t.Errorf("the first: %+v, %v", at, err)
+	}
+	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 2 {
+		t.Errorf("left are %v, %v; want the file and the report", left, err)
+	}
+	if at, err := run(w.sink); err != nil || at.Line != 2 {
+		t.Errorf("afterwards: %+v, %v", at, err)
+	}
+}
+
 // failing is a sink that fails at some call.
 type failing struct {
 	transfer.Sink

@@ -69,6 +69,17 @@ func (s Local) Has(ctx context.Context, metric string) (there bool, err error) {
 	return slices.Contains(names, metric), err
 }
 
+// Empty reports whether there is no metric.
+func (s Local) Empty(ctx context.Context) (empty bool, err error) {
+	view, err := s.Store.View(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, view.Close()) }()
+	names, _, err := view.Names(ctx, store.NamesQuery{Kind: store.MetricNames, Limit: 1})
+	return len(names) == 0, err
+}
+
 // Export implements Source.
 func (s Local) Export(ctx context.Context, metric string, within model.TimeRange, w io.Writer, progress func(series, of int)) error {
 	_, err := transfer.Export(ctx, s.Store, metric, within, w, progress)
@@ -96,6 +107,16 @@ func (s Remote) names(ctx context.Context, parameters string) ([]string, error) 
 func (s Remote) Has(ctx context.Context, metric string) (bool, error) {
 	names, err := s.names(ctx, "?prefix="+url.QueryEscape(metric))
 	return slices.Contains(names, metric), err
+}
+
+// Empty reports whether there is no metric. A server that lets this sender write but not read
+// does not say so.
+func (s Remote) Empty(ctx context.Context) (bool, error) {
+	names, err := s.names(ctx, "?limit=1")
+	if refused := (*remote.StatusError)(nil); errors.As(err, &refused) && refused.Status == http.StatusForbidden {
+		return false, nil
+	}
+	return len(names) == 0 && err == nil, err
 }
 
 // Metrics implements Source.

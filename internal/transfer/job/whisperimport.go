@@ -25,6 +25,7 @@ type WhisperImport struct {
 	State    string               // the state file
 	Rejected string               // where faults are reported; a dry run tells them to Stderr
 	To       string               // the name of the place that the points go to
+	Empty    Empty                // whether there is nothing in that place; nil: not known
 	Sink     func() transfer.Sink // for one goroutine
 	Proposal *wsp.Proposal        // not nil: a dry run, which stores nothing
 
@@ -62,7 +63,12 @@ func (j *WhisperImport) Run(ctx context.Context) (err error) {
 	j.state.Root, j.state.Prefix, j.state.To, j.report.Path = j.Root, j.Prefix, j.To, j.Rejected
 	j.job = wsp.Import{Tree: os.DirFS(j.Root), Prefix: j.Prefix, Names: j.Names, Now: time.Now().Unix(), Parallel: j.Parallel, Sink: j.Sink, Done: j.done}
 	if j.Proposal == nil {
-		if err := j.resume(); err != nil {
+		lock, err := statefile.Lock(j.State)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, lock.Close()) }()
+		if err := j.resume(ctx); err != nil {
 			return err
 		}
 		if err := statefile.Write(j.State, &j.state); err != nil { // not after the first files
@@ -91,7 +97,7 @@ func (j *WhisperImport) Run(ctx context.Context) (err error) {
 }
 
 // resume reads the state that an interrupted import of the same files has left.
-func (j *WhisperImport) resume() error {
+func (j *WhisperImport) resume(ctx context.Context) error {
 	was := whisperState{}
 	found, err := statefile.Read(j.State, &was)
 	if err != nil {
@@ -105,6 +111,9 @@ func (j *WhisperImport) resume() error {
 	}
 	if was.To != j.To {
 		return elsewhere(j.State, was.To, j.To, "files")
+	}
+	if err := j.Empty.check(ctx, j.State, was.Totals.Points, j.To); err != nil {
+		return err
 	}
 	j.state, j.job.After, j.report.At = was, was.After, was.Reported
 	if was.After != "" {
