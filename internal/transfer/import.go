@@ -70,7 +70,7 @@ func (m *Import) Run(ctx context.Context, r io.Reader, from Position) (Position,
 	for {
 		end, err := m.read(ctx, in)
 		if errors.As(err, new(*yieldedError)) {
-			return m.position, errors.Join(m.storeRest(ctx, end), err)
+			return m.position, errors.Join(m.store(ctx, end), err)
 		}
 		if err != nil {
 			return m.position, err
@@ -82,14 +82,6 @@ func (m *Import) Run(ctx context.Context, r io.Reader, from Position) (Position,
 			return m.position, nil
 		}
 	}
-}
-
-// storeRest stores the lines that came before the import gave its place up. The
-// end of its reading has ended its context.
-func (m *Import) storeRest(ctx context.Context, end blockEnd) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), placeWait)
-	defer cancel()
-	return m.store(ctx, end)
 }
 
 // A blockEnd is where a block of lines ends.
@@ -187,8 +179,15 @@ func isData(line []byte) bool {
 	return true
 }
 
+// Finish is how long the storing of a block goes on after its import has been ended. A block that
+// is cut off is sent again later as a whole. If its samples are thinned out before that, the parts
+// of buckets count twice: only whole ones are recognised.
+const Finish = 5 * time.Second
+
 // store gives a block to the sink and acknowledges it.
 func (m *Import) store(ctx context.Context, end blockEnd) error {
+	ctx, stop := work.Linger(ctx, Finish)
+	defer stop()
 	next := m.position
 	next.Offset, next.Line = end.offset, end.line
 	if len(m.lines) > 0 {

@@ -245,6 +245,29 @@ func TestImportsAtOnce(t *testing.T) {
 	}
 }
 
+// An import that is interrupted finishes its block, and goes on behind it: what a policy had thinned
+// out of a block that was cut off would count twice when the block is sent again.
+func TestInterruptedImportFinishesItsBlock(t *testing.T) {
+	w := newWorld(t)
+	path := filepath.Join(t.TempDir(), "in")
+	write(t, path, strings.Repeat(lineOf("m", 1), 2*transfer.BlockLines))
+	for _, sink := range []transfer.Sink{w.sink, w.remote} {
+		ctx, cancel := context.WithCancel(t.Context())
+		in, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		j := &Import{In: in, Path: path, To: "here", Sink: &meanwhile{sink, cancel}, Stderr: io.Discard, MaxLine: 1 << 20, Progress: quiet()}
+		if at, err := j.Run(ctx); !errors.Is(err, context.Canceled) || at.Line != transfer.BlockLines || at.Points != transfer.BlockLines {
+			t.Errorf("%T: %+v, %v", sink, at, err)
+		}
+		if at, err := importFile(t, path, &Import{To: "here", Sink: sink, Stderr: io.Discard}); err != nil || at.Points != 2*transfer.BlockLines {
+			t.Errorf("%T goes on: %+v, %v", sink, at, err)
+		}
+	}
+}
+
 // failing is a sink that fails at some call.
 type failing struct {
 	transfer.Sink

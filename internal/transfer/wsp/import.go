@@ -285,6 +285,8 @@ func (w *worker) send(ctx context.Context) error {
 	for i, end := range w.ends {
 		lines[i], from = w.arena[from:end-1], end // without the line feed
 	}
+	ctx, stop := work.Linger(ctx, transfer.Finish)
+	defer stop()
 	results, err := w.sink.Store(ctx, lines)
 	if err != nil {
 		return fmt.Errorf("store points of %s: %w", w.owners[0].path, err)
