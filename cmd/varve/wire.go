@@ -24,6 +24,7 @@ import (
 	"varve/internal/diskfs"
 	"varve/internal/embedded"
 	"varve/internal/embedded/datadir"
+	"varve/internal/embedded/growth"
 	"varve/internal/embedded/offline"
 	"varve/internal/fence"
 	"varve/internal/graphite"
@@ -162,7 +163,7 @@ func damagedStore(err error, file, dir string) error {
 }
 
 // culprits lets ingest name metrics that a store lists.
-func culprits(list func(limit int) []embedded.Growth) func(limit int) []ingest.Culprit {
+func culprits(list func(limit int) []growth.Metric) func(limit int) []ingest.Culprit {
 	return func(limit int) []ingest.Culprit {
 		var out []ingest.Culprit
 		for _, g := range list(limit) {

@@ -8,6 +8,7 @@ import (
 
 	"varve/internal/clip"
 	"varve/internal/embedded"
+	"varve/internal/embedded/growth"
 	"varve/internal/httpapi"
 )
 
@@ -23,7 +24,7 @@ type CardinalityAnswer struct {
 	TopTags      []tagValues    `json:"top_tags"`       // by distinct values
 	TopTagValues []valueSeries  `json:"top_tag_values"` // by series
 
-	Growth growth `json:"growth"`
+	Growth seriesGrowth `json:"growth"`
 }
 
 type cardinalityTotals struct {
@@ -52,8 +53,8 @@ type valueSeries struct {
 	Series int    `json:"series"`
 }
 
-// growth is where new series came from.
-type growth struct {
+// seriesGrowth is where new series came from.
+type seriesGrowth struct {
 	Started       time.Time      `json:"started"`
 	SinceStart    int64          `json:"since_start"`
 	TopSinceStart []metricSeries `json:"top_since_start"`
@@ -92,7 +93,7 @@ func newCardinalityAnswer(metric string, c embedded.Cardinality) CardinalityAnsw
 			MemoryBytes: c.MemoryBytes, WithoutSample: c.UnusedSeries, Ever: c.SeriesEverSeen,
 		},
 		TopMetrics: []metricSeries{}, TopTags: []tagValues{}, TopTagValues: []valueSeries{},
-		Growth: growth{
+		Growth: seriesGrowth{
 			Started: c.Started.UTC(), SinceStart: c.CreatedStart, TopSinceStart: growthOf(c.GrowthStart),
 			Minutes: c.RecentMinutes, Recent: c.CreatedRecent, TopRecent: growthOf(c.GrowthRecent),
 		},
@@ -109,7 +110,7 @@ func newCardinalityAnswer(metric string, c embedded.Cardinality) CardinalityAnsw
 	return a
 }
 
-func growthOf(list []embedded.Growth) []metricSeries {
+func growthOf(list []growth.Metric) []metricSeries {
 	out := []metricSeries{}
 	for _, g := range list {
 		out = append(out, metricSeries(g))

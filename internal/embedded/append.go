@@ -75,7 +75,7 @@ func (s *Store) apply(e *writelog.Encoder, b *store.Batch) writelog.Entry {
 	for _, d := range e.Define {
 		if series, err := model.ParseKey(d.Key); err == nil { // checked by Create
 			s.index.Add(d.ID, series)
-			s.growth.add(s.now(), series.Metric)
+			s.growth.Add(s.now(), series.Metric)
 		}
 	}
 	if erasing := s.order.erasing; erasing != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"varve/internal/embedded/growth"
 	"varve/internal/model"
 	"varve/internal/registry"
 	"varve/internal/store"
@@ -186,58 +187,6 @@ func TestSeriesWithoutSamplesAreForgotten(t *testing.T) {
 	}
 }
 
-func TestGrowth(t *testing.T) {
-	start := time.Unix(1_700_000_040, 0)
-	var g growth
-	g.begin(start)
-	add := func(at time.Duration, metric string, n int) {
-		for range n {
-			g.add(start.Add(at), metric)
-		}
-	}
-	report := func(at time.Duration, metric string) Cardinality {
-		var c Cardinality
-		g.report(&c, start.Add(at), metric, 2)
-		return c
-	}
-	add(0, "a", 5)
-	add(5*time.Minute, "b", 7)
-	add(6*time.Minute, "c", 1)
-	c := report(6*time.Minute, "")
-	if c.CreatedStart != 13 || c.CreatedRecent != 13 || !slices.Equal(c.GrowthRecent, []Growth{{"b", 7}, {"a", 5}}) {
-		t.Errorf("after 6 minutes: %+v", c)
-	}
-	c = report(12*time.Minute, "")
-	if c.CreatedStart != 13 || c.CreatedRecent != 8 || !slices.Equal(c.GrowthRecent, []Growth{{"b", 7}, {"c", 1}}) {
-		t.Errorf("after 12 minutes: %+v", c)
-	}
-	if c = report(12*time.Minute, "c"); c.CreatedStart != 1 || c.CreatedRecent != 1 || len(c.GrowthStart) != 1 {
-		t.Errorf("of one metric: %+v", c)
-	}
-	if c = report(1000*time.Hour, ""); c.CreatedRecent != 0 || c.GrowthRecent != nil || !slices.Equal(c.GrowthStart, []Growth{{"b", 7}, {"a", 5}}) {
-		t.Errorf("after a long time: %+v", c)
-	}
-	add(-time.Hour, "late", 3) // the clock went back
-	if c = report(1000*time.Hour, ""); c.CreatedRecent != 3 {
-		t.Errorf("after a clock that went back: %+v", c)
-	}
-}
-
-// TestSketch: a metric with a good share is there, whatever else comes.
-func TestSketch(t *testing.T) {
-	var k sketch
-	for i := range 100_000 {
-		k.add(fmt.Sprint("once.", i))
-		if i >= 50_000 && i%10 == 0 {
-			k.add("culprit")
-		}
-	}
-	const came = 5000
-	if n := k.metrics["culprit"]; n > came || n < came-k.series/growthMetrics || len(k.metrics) > growthMetrics {
-		t.Errorf("%d series of the culprit, %d metrics", n, len(k.metrics))
-	}
-}
-
 // TestStoreCardinality: what comes through the store is what is told.
 func TestStoreCardinality(t *testing.T) {
 	c := newChurnStore(t)
@@ -245,13 +194,13 @@ func TestStoreCardinality(t *testing.T) {
 	c.put(1, 1000, 0)
 	got := c.Cardinality("", 3)
 	if got.Series != 1000 || got.CreatedRecent != 1000 || got.UnusedSeries != 0 || got.SeriesEverSeen != 1000 ||
-		!slices.Equal(got.GrowthRecent, []Growth{{"requests", 1000}}) || got.TopTags[0].Tag != "pod" || got.TopPairs[0].Series != 10 {
+		!slices.Equal(got.GrowthRecent, []growth.Metric{{Metric: "requests", Series: 1000}}) || got.TopTags[0].Tag != "pod" || got.TopPairs[0].Series != 10 {
 		t.Errorf("%+v", got)
 	}
-	if m := c.LargestMetrics(5); !slices.Equal(m, []Growth{{"requests", 1000}}) {
+	if m := c.LargestMetrics(5); !slices.Equal(m, []growth.Metric{{Metric: "requests", Series: 1000}}) {
 		t.Errorf("largest: %v", m)
 	}
-	if m := c.FastestMetrics(5); !slices.Equal(m, []Growth{{"requests", 1000}}) {
+	if m := c.FastestMetrics(5); !slices.Equal(m, []growth.Metric{{Metric: "requests", Series: 1000}}) {
 		t.Errorf("fastest: %v", m)
 	}
 }

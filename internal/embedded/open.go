@@ -120,7 +120,7 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 		s.now = time.Now
 	}
 	s.policies.shelf = o.Book
-	s.growth.begin(s.now())
+	s.growth.Begin(s.now())
 	s.expiry.allowed, s.expiry.allowedAt = scanBurst, s.now()
 	s.active.Store(head.New())
 	s.current = &state{active: s.active.Load(), refs: 1}

@@ -17,6 +17,7 @@ import (
 	"varve/internal/blockfile"
 	"varve/internal/diskspace"
 	"varve/internal/embedded/catalogue"
+	"varve/internal/embedded/growth"
 	"varve/internal/embedded/overlay"
 	"varve/internal/embedded/partition"
 	"varve/internal/gate"
@@ -82,7 +83,7 @@ type Store struct {
 	cache     *blockfile.Cache
 	series    *registry.Registry
 	index     *index.Index
-	growth    growth
+	growth    growth.Counts
 	metrics   *metrics
 
 	checkpointing sync.Mutex
