@@ -8,21 +8,15 @@ import (
 	"syscall"
 
 	"varve/internal/config"
+	"varve/internal/server"
 )
 
 // ports tries to listen where the server will. running says that a server holds the data
 // directory.
 func ports(c config.Config, running bool) (found []Finding) {
-	for _, p := range []struct{ key, addr, network string }{
-		{"server.http_addr", c.Server.HTTPAddr, "tcp"},
-		{"server.telnet_addr", c.Server.TelnetAddr, "tcp"},
-		{"server.carbon_addr", c.Server.CarbonAddr, "tcp"},
-		{"server.pickle_addr", c.Server.PickleAddr, "tcp"},
-		{"server.carbon_udp_addr", c.Server.CarbonUDPAddr, "udp"},
-		{"server.pprof_addr", c.Server.PprofAddr, "tcp"},
-	} {
-		if p.addr != "" {
-			found = append(found, judgePort(p.key, p.addr, running, tryListening(p.network, p.addr)))
+	for _, a := range c.Server.Addresses() {
+		if a.Addr != "" {
+			found = append(found, judgePort(a, running, tryListening(a.Network, a.Addr)))
 		}
 	}
 	return found
@@ -43,12 +37,10 @@ func tryListening(network, addr string) error {
 	return err
 }
 
-// standard has the addresses that a server does without if they are taken.
-var standard = config.Default().Server
-
-// judgePort says what it means that addr is free, or in use.
-func judgePort(key, addr string, running bool, err error) Finding {
+// judgePort says what it means that an address is free, or in use.
+func judgePort(a server.Address, running bool, err error) Finding {
 	const check = "ports"
+	key, addr := "server."+a.Key, a.Addr
 	taken := errors.Is(err, syscall.EADDRINUSE) || runtime.GOOS == "windows" && err != nil
 	switch {
 	case err == nil && running:
@@ -57,7 +49,7 @@ func judgePort(key, addr string, running bool, err error) Finding {
 		return ok(check, "%s: %s is free", key, addr)
 	case taken && running:
 		return ok(check, "%s: %s is in use, and a server holds the data directory", key, addr)
-	case taken && (addr == standard.CarbonAddr || addr == standard.PickleAddr):
+	case taken && a.Optional:
 		return Finding{check, Warning, fmt.Sprintf("%s: another program listens at %s, perhaps carbon; the server starts without it", key, addr), "stop that program, or set " + key + " to another address, or leave it empty"}
 	case taken:
 		return Finding{check, Fault, fmt.Sprintf("%s: another program listens at %s", key, addr), "stop it (ss -ltnup shows it), or change " + key}

@@ -78,6 +78,28 @@ func (c Config) streams() []*listening {
 	}
 }
 
+// An Address is where the server listens by some settings.
+type Address struct {
+	Key     string // of the setting, without that of the section
+	Network string // tcp or udp
+	Addr    string // "" turns the stream off
+
+	// Optional says that the server runs without the stream if another program has the address.
+	Optional bool
+}
+
+// Addresses lists those of all streams.
+func (c Config) Addresses() (all []Address) {
+	for _, st := range c.streams() {
+		a := Address{st.key(), "tcp", st.addr, st.optional}
+		if st.datagrams {
+			a.Network = "udp"
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
 // Validate reports all settings that have no meaning.
 func (c Config) Validate() error {
 	var errs []error
