@@ -64,7 +64,7 @@ func TestDamagedNotebook(t *testing.T) {
 	const name = "e3b98a4da31a127d4bde6e43033f66ba.json" // of task "t"
 	for _, c := range []struct{ file, text, want string }{
 		{name, `{`, "remove it"},
-		{name, `{"id":"t","task":"gone"}`, "the task: gone"},
+		{name, `{"id":"t","task":"gone"}`, ": gone"},
 		{unreadName, `{`, "remove it"},
 		{unreadName, `{"m":[[0]]`, "remove it"},
 	} {

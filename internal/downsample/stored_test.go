@@ -268,7 +268,7 @@ func TestLogNotesThatStay(t *testing.T) {
 	if n.last != nil {
 		t.Error("a replay that has ended keeps memory")
 	}
-	if err := n.Settle(t.Context()); !errors.Is(err, away) || !strings.Contains(err.Error(), "forget of which hours") {
+	if err := n.Settle(t.Context()); !errors.Is(err, away) || !strings.Contains(err.Error(), "remove the record of hours") {
 		t.Error(err)
 	}
 	wantUnnoted(t, n, `{"a":[[0,3600000]]}`)
