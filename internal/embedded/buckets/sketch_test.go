@@ -200,3 +200,20 @@ func TestSketchOfPartsSentAgain(t *testing.T) {
 		}
 	}
 }
+
+// A cursor that is closed twice gives its memory back once: two cursors after it have no memory in common.
+func TestCursorClosedTwice(t *testing.T) {
+	o := store.ReadOptions{Range: model.AllTime}
+	c := cursorOver(o, nil, fileOf(t, "f", of(0, 1)))
+	c.Close()
+	c.Close()
+	first, second := cursorOver(o, nil), cursorOver(o, nil)
+	if first.memory == second.memory {
+		t.Error("two cursors share their memory")
+	}
+	first.Close()
+	second.Close()
+	if _, err := c.Next(); err == nil {
+		t.Error("a closed cursor goes on")
+	}
+}
