@@ -95,7 +95,7 @@ func Open(path string, c Config, r prometheus.Registerer, log *slog.Logger) (*Lo
 	set := collectors.Named("varve_audit_")
 	l := &Log{path: path, c: c, log: log, shares: map[string]*rate.Limiter{},
 		failed: set.Counter("failed_total", "Events that could not be written to the audit log. The server's log has the reason."),
-		held:   set.Counter("held_back_total", "Requests refused since their sender had filled its share of the audit log."),
+		held:   set.Counter("held_back_total", "Requests refused because their sender had filled its share of the audit log."),
 	}
 	if err := l.open(); err != nil {
 		return nil, fmt.Errorf("audit log: %w (set audit.file to another path, or to %s)", err, None)

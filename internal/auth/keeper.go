@@ -131,8 +131,8 @@ func NewKeeper(c Config, o Options) (*Keeper, error) {
 	k.holds.mu.all = map[*Held]struct{}{}
 	set := collectors.Named("varve_auth_")
 	k.refused = set.CounterVec("refused_total", "Requests and connections that were refused for lack of a credential or right, by stream and reason.", "stream", "reason")
-	k.ended = set.CounterVec("ended_total", "Requests and connections that were ended since the token or rule of their sender was revoked, had expired or was changed, by stream.", "stream")
-	set.GaugeFunc("tokens", "Tokens in the token file, expired ones among them.", func() float64 { return float64(len(k.tokens.Load().byID)) })
+	k.ended = set.CounterVec("ended_total", "Requests and connections that were ended because the token or rule of their sender was revoked, expired or changed, by stream.", "stream")
+	set.GaugeFunc("tokens", "Tokens in the token file, including expired ones.", func() float64 { return float64(len(k.tokens.Load().byID)) })
 	if _, err := set.Register(o.Registerer); err != nil {
 		return nil, err
 	}

@@ -198,7 +198,7 @@ func eachSection(text string, f func(ini.Section) error) error {
 		return err
 	}
 	if len(sections) > maxRules {
-		return fmt.Errorf("the file has %d sections, which is more than %d", len(sections), maxRules)
+		return fmt.Errorf("the file has %d sections; want at most %d", len(sections), maxRules)
 	}
 	for _, s := range sections {
 		if err := f(s); err != nil {

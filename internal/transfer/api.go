@@ -66,7 +66,7 @@ func (a *API) guard(h func(*placeWriter, *http.Request)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		own, request, leave := a.places.enter(w, r)
 		if own == nil {
-			httpapi.WriteUnavailable(w, r, fmt.Sprintf("%d exports and imports run already, and no more may", a.config.MaxConcurrent))
+			httpapi.WriteUnavailable(w, r, fmt.Sprintf("%d exports and imports already run, the maximum", a.config.MaxConcurrent))
 			return
 		}
 		defer leave()
