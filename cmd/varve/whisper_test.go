@@ -249,10 +249,10 @@ func TestExportWhisper(t *testing.T) {
 		return append(append(flags, strings.Fields(from)...), more...)
 	}
 	_, stderr := must(t, 3, export(online, "--http-addr "+p.http)...)
-	if !strings.Contains(stderr, "3 files of 4 metrics in ") || !strings.Contains(stderr, "  samples that are no finite numbers: 1 series\n") {
+	if !strings.Contains(stderr, "3 files of 4 metrics in ") || !strings.Contains(stderr, "  samples that are not finite numbers: 1 series\n") {
 		t.Error(stderr)
 	}
-	if got := read(t, online+".rejected"); got != "g.text;a=b: samples that are no finite numbers: 1 samples are texts, NaN or infinite, or of another type\n" {
+	if got := read(t, online+".rejected"); got != "g.text;a=b: samples that are not finite numbers: 1 samples are texts, NaN or infinite, or of another type\n" {
 		t.Errorf("reported %q", got)
 	}
 	if _, stderr := must(t, 1, export(online, "--http-addr "+p.http)...); !strings.Contains(stderr, "is not empty") {
@@ -319,9 +319,9 @@ retention:
 		t.Errorf("%d %s", status, body)
 	}
 	online, offline := filepath.Join(files, "online"), filepath.Join(files, "offline")
-	const want = "m.kept;a=b: its policy keeps every sample: [kept] says no archives; --storage-schemas names a file that has some\n" +
-		"m.tail;a=b: its method is none of Whisper's: the points are those of p90; the header says average, by which carbon goes on\n" +
-		"other;a=b: no rule matches: give it one, such as pattern = .* at the end of storage-schemas.conf\n"
+	const want = "m.kept;a=b: its policy keeps every sample: [kept] defines no archives; use --storage-schemas with a file that does\n" +
+		"m.tail;a=b: Whisper does not have its method: the points are p90 values; the header says average, which carbon uses for later points\n" +
+		"other;a=b: no rule matches: add one, such as pattern = .* at the end of storage-schemas.conf\n"
 	end := fmt.Sprint(now * 1000)
 	must(t, 3, "export", "whisper", online, "--end", end, "--config", config, "--http-addr", p.http)
 	p.stop(os.Interrupt)

@@ -215,7 +215,7 @@ func TestWhisperExport(t *testing.T) {
 		if err != nil || j.Files != 2 || j.Metrics != 3 || !maps.Equal(j.Faulty, map[wsp.Reason]int64{wsp.NoNumber: 1}) {
 			t.Errorf("%v, %d files of %d metrics, %v", err, j.Files, j.Metrics, j.Faulty)
 		}
-		if got := read(t, dir+".rejected"); !strings.HasPrefix(got, "g.text;a=b: samples that are no finite numbers: ") || strings.Count(got, "\n") != 1 {
+		if got := read(t, dir+".rejected"); !strings.HasPrefix(got, "g.text;a=b: samples that are not finite numbers: ") || strings.Count(got, "\n") != 1 {
 			t.Errorf("reported %q", got)
 		}
 		if _, err := os.Stat(filepath.Join(dir, "h.wsp")); err == nil {

@@ -112,7 +112,7 @@ func TestExportByPolicies(t *testing.T) {
 	if got := e.Since(); got != 10_000-70 {
 		t.Errorf("samples are wanted from %d on", got)
 	}
-	if o := exportAll(t, e, sampleLine("kept", 9990, 1), 1000)["kept"]; o.File != "" || fmt.Sprint(o.Faults) != "[{its policy keeps every sample [kept] says no archives; --storage-schemas names a file that has some 0}]" {
+	if o := exportAll(t, e, sampleLine("kept", 9990, 1), 1000)["kept"]; o.File != "" || fmt.Sprint(o.Faults) != "[{its policy keeps every sample [kept] defines no archives; use --storage-schemas with a file that does 0}]" {
 		t.Errorf("%+v", o)
 	}
 	for _, line := range []string{

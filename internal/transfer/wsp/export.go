@@ -27,10 +27,10 @@ import (
 const (
 	NoRule   Reason = "no rule matches"
 	Forever  Reason = "its policy keeps every sample"
-	NoMethod Reason = "its method is none of Whisper's"
+	NoMethod Reason = "Whisper does not have its method"
 	NoFile   Reason = "no file can hold it"
-	NoNumber Reason = "samples that are no finite numbers"
-	IsThere  Reason = "the file is there already"
+	NoNumber Reason = "samples that are not finite numbers"
+	IsThere  Reason = "the file already exists"
 )
 
 // An Export writes series as files below a directory.
@@ -262,10 +262,10 @@ func (r *reader) begin(name string) error {
 // withoutArchives leaves a series out that has no stages.
 func (r *reader) withoutArchives() {
 	if rule := r.export.Book.Report(r.series).Rule; rule != "" {
-		r.skip(Forever, fmt.Sprintf("[%s] says no archives; --storage-schemas names a file that has some", rule))
+		r.skip(Forever, fmt.Sprintf("[%s] defines no archives; use --storage-schemas with a file that does", rule))
 		return
 	}
-	r.skip(NoRule, "give it one, such as pattern = .* at the end of storage-schemas.conf")
+	r.skip(NoRule, "add one, such as pattern = .* at the end of storage-schemas.conf")
 }
 
 func (r *reader) path(file string) string {
@@ -370,7 +370,7 @@ func (r *reader) write() error {
 		return remove(fresh)
 	}
 	if renamed {
-		text := fmt.Sprintf("the points are those of %s; the header says %s, by which carbon goes on", r.policy.Aggregation.Method, how.Method)
+		text := fmt.Sprintf("the points are %s values; the header says %s, which carbon uses for later points", r.policy.Aggregation.Method, how.Method)
 		r.out.Faults = append(r.out.Faults, Fault{Reason: NoMethod, Text: text})
 	}
 	return os.Rename(fresh, path)

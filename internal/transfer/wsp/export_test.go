@@ -108,10 +108,10 @@ func TestExport(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := map[string]string{
-			"m":           "m.wsp 3 [{samples that are no finite numbers 3 samples are texts, NaN or infinite, or of another type 3}]",
+			"m":           "m.wsp 3 [{samples that are not finite numbers 3 samples are texts, NaN or infinite, or of another type 3}]",
 			"m;a=é;b=x.y": tagged + " 1 []",
-			"m;c=text":    " 0 [{samples that are no finite numbers 1 samples are texts, NaN or infinite, or of another type 1}]",
-			"m;c=unruly":  " 0 [{no rule matches give it one, such as pattern = .* at the end of storage-schemas.conf 0}]",
+			"m;c=text":    " 0 [{samples that are not finite numbers 1 samples are texts, NaN or infinite, or of another type 1}]",
+			"m;c=unruly":  " 0 [{no rule matches add one, such as pattern = .* at the end of storage-schemas.conf 0}]",
 			"m;d=a/b":     " 0 [{no file can hold it the path has a slash, which a file name cannot contain 0}]",
 			"m;e=later":   " 0 []",
 		}

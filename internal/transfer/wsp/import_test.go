@@ -344,7 +344,7 @@ func TestProposalWithoutTraits(t *testing.T) {
 	if err := p.WriteText(&text); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"# 100 paths, such as a.b0.c, cannot be told apart", "# retentions = 10s:1d", "pattern = .*\nretentions = 1m:1d"} {
+	for _, want := range []string{"# 100 paths, such as a.b0.c, cannot be distinguished", "# retentions = 10s:1d", "pattern = .*\nretentions = 1m:1d"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, &text)
 		}

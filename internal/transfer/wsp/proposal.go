@@ -99,7 +99,7 @@ func (g *grouping) text() string {
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(g.groups[a].paths, g.groups[b].paths) })
 	var b strings.Builder
 	if g.more > 0 {
-		fmt.Fprintf(&b, "# %d paths have other settings than the first %d kinds, and are not looked at.\n", g.more, maxGroups)
+		fmt.Fprintf(&b, "# %d paths have other settings than the first %d kinds, and are ignored here.\n", g.more, maxGroups)
 	}
 	for n, i := range order {
 		one := g.groups[i]
@@ -108,7 +108,7 @@ func (g *grouping) text() string {
 			pattern, name = g.pattern(i), "rule"+strconv.Itoa(n+1)
 		}
 		if pattern == "" {
-			fmt.Fprintf(&b, "# %s, such as %s, cannot be told apart from others by beginnings or ends of names:\n# %s\n\n",
+			fmt.Fprintf(&b, "# %s, such as %s, cannot be distinguished from others by the beginnings or ends of names:\n# %s\n\n",
 				units.Count(one.paths, "path"), one.example, strings.ReplaceAll(one.settings, "\n", "\n# "))
 			continue
 		}
