@@ -250,7 +250,7 @@ func TestRules(t *testing.T) {
 		"user=ali*e role=admin",
 		"address=198.51.100.0/24 stream=carbon_udp role=write",
 	}
-	if !c.TakesDatagrams() || DefaultConfig().TakesDatagrams() {
+	if !c.TakesDatagrams("carbon_udp") || c.TakesDatagrams("other_udp") || DefaultConfig().TakesDatagrams("carbon_udp") {
 		t.Error("a rule for datagrams is not seen, or without one")
 	}
 	if err := c.Validate(); err != nil {
@@ -264,19 +264,19 @@ func TestRules(t *testing.T) {
 		claim Claim
 		want  string // NAME@TENANT ROLES PREFIX, or why not
 	}{
-		{Claim{Stream: "telnet", Remote: netip.MustParseAddr("10.0.0.5")}, "first@b read,write "},
-		{Claim{Stream: "telnet", Remote: netip.MustParseAddr("10.0.0.5"), Tenant: "a"}, "first@a read,write "},
-		{Claim{Stream: "telnet", Remote: netip.MustParseAddr("10.0.0.5"), Tenant: "c"}, ReasonTenant},
+		{Claim{Stream: "telnet", Kind: Lines, Remote: netip.MustParseAddr("10.0.0.5")}, "first@b read,write "},
+		{Claim{Stream: "telnet", Kind: Lines, Remote: netip.MustParseAddr("10.0.0.5"), Tenant: "a"}, "first@a read,write "},
+		{Claim{Stream: "telnet", Kind: Lines, Remote: netip.MustParseAddr("10.0.0.5"), Tenant: "c"}, ReasonTenant},
 		{Claim{Stream: "http", Remote: netip.MustParseAddr("10.0.0.5")}, ReasonNone},
-		{Claim{Stream: "carbon", Remote: netip.MustParseAddr("10.0.0.6")}, "10.0.0.6@default write servers."},
-		{Claim{Stream: "carbon", Remote: netip.MustParseAddr("2001:db8::1")}, "2001:db8::1@default write servers."},
-		{Claim{Stream: "telnet", Remote: netip.MustParseAddr("10.0.0.6")}, ReasonNone},
-		{Claim{Stream: "telnet"}, ReasonNone},
-		{Claim{Stream: "telnet", Remote: netip.MustParseAddr("172.31.0.1")}, "mapped@default write "},
-		{Claim{Stream: "telnet", Remote: netip.MustParseAddr("172.32.0.1")}, ReasonNone},
-		{Claim{Stream: "pickle", Remote: netip.MustParseAddr("192.0.2.7")}, "mapped@default write "},
-		{Claim{Stream: Datagrams, Remote: netip.MustParseAddr("192.0.2.7")}, ReasonNone},
-		{Claim{Stream: Datagrams, Remote: netip.MustParseAddr("198.51.100.1")}, "198.51.100.1@default write "},
+		{Claim{Stream: "carbon", Kind: Lines, Remote: netip.MustParseAddr("10.0.0.6")}, "10.0.0.6@default write servers."},
+		{Claim{Stream: "carbon", Kind: Lines, Remote: netip.MustParseAddr("2001:db8::1")}, "2001:db8::1@default write servers."},
+		{Claim{Stream: "telnet", Kind: Lines, Remote: netip.MustParseAddr("10.0.0.6")}, ReasonNone},
+		{Claim{Stream: "telnet", Kind: Lines}, ReasonNone},
+		{Claim{Stream: "telnet", Kind: Lines, Remote: netip.MustParseAddr("172.31.0.1")}, "mapped@default write "},
+		{Claim{Stream: "telnet", Kind: Lines, Remote: netip.MustParseAddr("172.32.0.1")}, ReasonNone},
+		{Claim{Stream: "pickle", Kind: Lines, Remote: netip.MustParseAddr("192.0.2.7")}, "mapped@default write "},
+		{Claim{Stream: "carbon_udp", Kind: Datagrams, Remote: netip.MustParseAddr("192.0.2.7")}, ReasonNone},
+		{Claim{Stream: "carbon_udp", Kind: Datagrams, Remote: netip.MustParseAddr("198.51.100.1")}, "198.51.100.1@default write "},
 		{Claim{Stream: "http", Connection: shown("collector-7.example.org")}, "collector-7.example.org@default write "},
 		{Claim{Stream: "http", Connection: shown("collector-7.example.org.evil")}, ReasonNoRule},
 		{Claim{Stream: "http", Connection: shown("")}, ReasonNoRule},
@@ -302,7 +302,7 @@ func TestRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	apply()
-	if got := h.reason(Claim{Stream: "telnet", Remote: netip.MustParseAddr("10.1.1.1")}); got != "" {
+	if got := h.reason(Claim{Stream: "telnet", Kind: Lines, Remote: netip.MustParseAddr("10.1.1.1")}); got != "" {
 		t.Error("after a reload:", got)
 	}
 	if apply, err := h.Read(changed); apply != nil || err != nil {
@@ -323,7 +323,6 @@ func TestRulesWithFaults(t *testing.T) {
 		"cn= role=read":                           "want KEY=VALUE",
 		"cn=a role=read tenant=B":                 `tenant "B"`,
 		"cn=a role=read tenant=*,b":               "stands for all",
-		"cn=a role=read stream=https":             `stream "https"`,
 		"cn=a role=admin prefix=x":                "cannot be limited",
 		"address=10.0.0.1/8 role=read":            "did you mean 10.0.0.0/8?",
 		"address=::ffff:10.0.0.1/104 role=read":   "did you mean 10.0.0.0/8?",

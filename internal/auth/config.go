@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"varve/internal/clip"
 )
@@ -12,7 +13,7 @@ import (
 type Config struct {
 	Enabled     bool     `yaml:"enabled" doc:"Requires every sender to authenticate. Health, version and the welcome page stay open; everything else needs a token or a rule. varve token create makes a token."`
 	TokenFile   string   `yaml:"token_file" doc:"File with the hashes of the tokens. Empty: tokens.json in data_dir. A change takes effect within a second."`
-	Rules       []string `yaml:"rules" doc:"What senders without a token may do. Each rule is SELECTOR role=ROLES, optionally followed by tenant=, prefix= (of metrics), stream= and name=. SELECTOR is cn=PATTERN or san=PATTERN of a client certificate (server.tls.client_ca_file), address=RANGE, or user=PATTERN for the user that a proxy names. The first rule that matches applies. An address rule applies to telnet, carbon and pickle unless stream= names other listeners, such as http or carbon_udp. For example: address=10.0.0.0/8 stream=carbon role=write prefix=servers."`
+	Rules       []string `yaml:"rules" doc:"What senders without a token may do. Each rule is SELECTOR role=ROLES, optionally followed by tenant=, prefix= (of metrics), stream= and name=. SELECTOR is cn=PATTERN or san=PATTERN of a client certificate (server.tls.client_ca_file), address=RANGE, or user=PATTERN for the user that a proxy names. The first rule that matches applies. An address rule applies to line protocols such as telnet, carbon and pickle unless stream= names other listeners, such as http or carbon_udp. For example: address=10.0.0.0/8 stream=carbon role=write prefix=servers."`
 	Proxies     []string `yaml:"proxies" doc:"Addresses or ranges of proxies that name the user in proxy_header. From other addresses the header is ignored."`
 	ProxyHeader string   `yaml:"proxy_header" doc:"Header in which proxies name the user."`
 }
@@ -20,10 +21,23 @@ type Config struct {
 // DefaultConfig returns settings without authentication.
 func DefaultConfig() Config { return Config{ProxyHeader: "X-Forwarded-User"} }
 
-// TakesDatagrams reports whether a rule lets somebody send lines by UDP. c must be valid.
-func (c Config) TakesDatagrams() bool {
+// TakesDatagrams reports whether a rule lets somebody send to a stream of UDP. c must be valid.
+func (c Config) TakesDatagrams(stream string) bool {
 	rules, _ := parseRules(c.Rules)
-	return slices.ContainsFunc(rules, func(r rule) bool { return r.networks != nil && r.on(Datagrams) })
+	return slices.ContainsFunc(rules, func(r rule) bool { return r.networks != nil && r.on(stream, Datagrams) })
+}
+
+// CheckStreams reports rules that name other streams than these. c must be valid.
+func (c Config) CheckStreams(names []string) (errs []error) {
+	rules, _ := parseRules(c.Rules)
+	for i, r := range rules {
+		for _, s := range r.streams {
+			if !slices.Contains(names, s) {
+				errs = append(errs, fmt.Errorf("rules: %q: stream %.100q: want some of %s", clip.Text(c.Rules[i], 200), s, strings.Join(names, ", ")))
+			}
+		}
+	}
+	return errs
 }
 
 // CheckTenants reports rules for tenants that are not there. c must be valid.

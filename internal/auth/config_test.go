@@ -168,8 +168,9 @@ func TestWhatIsNotGoodCountsForNothing(t *testing.T) {
 	if id, err := h.Identify(Claim{Stream: "http", Connection: certified{dns}}); err != nil || id.Ambient || id.By != ByCertificate || id.Name != "a.example.org" {
 		t.Errorf("by certificate: %+v, %v", id, err)
 	}
-	for stream, want := range map[string]string{Datagrams: "datagrams need one with address= and stream=carbon_udp", "telnet": "lines need one with address=, cn= or san=", "http": "this needs a credential"} {
-		if _, err := h.Identify(Claim{Stream: stream, Remote: other}); err == nil || !strings.Contains(err.Error(), want) {
+	kinds := map[string]Kind{"carbon_udp": Datagrams, "telnet": Lines}
+	for stream, want := range map[string]string{"carbon_udp": "datagrams need one with address= and stream=carbon_udp", "telnet": "lines need one with address=, cn= or san=", "http": "this needs a credential"} {
+		if _, err := h.Identify(Claim{Stream: stream, Kind: kinds[stream], Remote: other}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", stream, err, want)
 		}
 	}

@@ -36,11 +36,11 @@ func TestHold(t *testing.T) {
 		"expires":     {Stream: "http", Authorization: "Bearer " + expires},
 		"stays":       {Stream: "http", Authorization: "Bearer " + stays},
 		"released":    {Stream: "http", Authorization: "Bearer " + revoked},
-		"changed":     {Stream: "telnet", Remote: netip.MustParseAddr("192.0.2.1")},
-		"other rule":  {Stream: "telnet", Remote: netip.MustParseAddr("10.1.1.1")},
-		"gone":        {Stream: "telnet", Remote: netip.MustParseAddr("10.2.1.1")},
-		"certificate": {Stream: "telnet", Connection: of("old", time.Minute)},
-		"renewed":     {Stream: "telnet", Connection: of("new", 24*time.Hour)},
+		"changed":     {Stream: "telnet", Kind: Lines, Remote: netip.MustParseAddr("192.0.2.1")},
+		"other rule":  {Stream: "telnet", Kind: Lines, Remote: netip.MustParseAddr("10.1.1.1")},
+		"gone":        {Stream: "telnet", Kind: Lines, Remote: netip.MustParseAddr("10.2.1.1")},
+		"certificate": {Stream: "telnet", Kind: Lines, Connection: of("old", time.Minute)},
+		"renewed":     {Stream: "telnet", Kind: Lines, Connection: of("new", 24*time.Hour)},
 	} {
 		id, err := h.Identify(claim)
 		if err != nil {
@@ -70,7 +70,7 @@ func TestHold(t *testing.T) {
 	h.now = h.now.Add(time.Minute)
 	h.expire()
 	check("a minute later", "certificate")
-	if got := h.reason(Claim{Stream: "telnet", Connection: of("old", time.Second)}); got != ReasonExpired {
+	if got := h.reason(Claim{Stream: "telnet", Kind: Lines, Connection: of("old", time.Second)}); got != ReasonExpired {
 		t.Errorf("a certificate that has expired: %q", got)
 	}
 	if _, err := Revoke(path, "revoked"); err != nil {

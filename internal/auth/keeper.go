@@ -24,6 +24,7 @@ import (
 // A Claim is what a sender shows.
 type Claim struct {
 	Stream        string
+	Kind          Kind
 	Remote        netip.Addr
 	Connection    Connection // nil: without a certificate
 	Authorization string     // the header
@@ -370,7 +371,7 @@ func (k *Keeper) grant(c *Claim) (*Grant, Identity, *Refusal) {
 			return nil, Identity{}, &Refusal{Reason: ReasonMalformed, Text: "the proxy sent the header of auth.proxy_header more than once; it has to remove what its clients send"}
 		}
 		for i := range rules.rules {
-			if r := &rules.rules[i]; r.user != "" && r.on(c.Stream) && matches(r.user, c.User) {
+			if r := &rules.rules[i]; r.user != "" && r.on(c.Stream, c.Kind) && matches(r.user, c.User) {
 				return &r.grant, named(r, c.User, ByProxy), nil
 			}
 		}
@@ -378,7 +379,7 @@ func (k *Keeper) grant(c *Claim) (*Grant, Identity, *Refusal) {
 	}
 	for i := range rules.rules {
 		r := &rules.rules[i]
-		if !r.on(c.Stream) {
+		if !r.on(c.Stream, c.Kind) {
 			continue
 		}
 		if cert != nil {
@@ -397,10 +398,10 @@ func (k *Keeper) grant(c *Claim) (*Grant, Identity, *Refusal) {
 	if cert != nil {
 		return nil, Identity{}, &Refusal{Reason: ReasonNoRule, Name: cert.Subject.CommonName, Text: "no rule of auth.rules matches this client certificate"}
 	}
-	if c.Stream == Datagrams {
-		return nil, Identity{}, &Refusal{Reason: ReasonNone, Text: "no rule of auth.rules matches this address; datagrams need one with address= and stream=carbon_udp"}
-	}
-	if slices.Contains(lineStreams, c.Stream) {
+	switch c.Kind {
+	case Datagrams:
+		return nil, Identity{}, &Refusal{Reason: ReasonNone, Text: "no rule of auth.rules matches this address; datagrams need one with address= and stream=" + c.Stream}
+	case Lines:
 		return nil, Identity{}, &Refusal{Reason: ReasonNone, Text: "no rule of auth.rules matches this address or its client certificate; lines need one with address=, cn= or san="}
 	}
 	return nil, Identity{}, &Refusal{Reason: ReasonNone, Text: "this needs a credential: a token as Authorization: Bearer TOKEN, or as the password of basic authentication; varve token create creates one"}

@@ -22,19 +22,26 @@ const (
 type rule struct {
 	cn, san, user string // patterns in which * stands for any text; "" does not select
 	networks      []netip.Prefix
-	streams       []string // on which the rule holds; nil: see on
+	streams       []string // on which the rule holds; nil: on all, or on all of lines
+	lines         bool     // without streams it holds on those of lines only
 	grant         Grant
 }
 
-// lineStreams are those on which a rule for addresses holds unless it names others. Datagrams
-// are not among them: anyone on the network can forge an address of UDP.
-var lineStreams = []string{"telnet", "carbon", "pickle"}
+// A Kind is a kind of streams: it says what senders can show of themselves.
+type Kind int
 
-// Datagrams is the stream of lines by UDP.
-const Datagrams = "carbon_udp"
+const (
+	// Requests have headers with credentials.
+	Requests Kind = iota
 
-// ruleStreams are those that a rule can name.
-var ruleStreams = append([]string{"http", "pprof", Datagrams}, lineStreams...)
+	// Lines have nothing but their connection. A rule for addresses that names no streams
+	// holds on streams of this kind.
+	Lines
+
+	// Datagrams have an address, which anyone on the network can forge: a rule for addresses
+	// must name their stream.
+	Datagrams
+)
 
 // parseRules parses all rules; an error has the faults of all.
 func parseRules(texts []string) ([]rule, error) {
@@ -86,9 +93,7 @@ func parseRule(text string) (r rule, err error) {
 	case r.grant.Tenants == nil:
 		r.grant.Tenants = defaultTenants(r.grant.Rights)
 	}
-	if r.streams == nil && r.networks != nil {
-		r.streams = lineStreams
-	}
+	r.lines = r.networks != nil
 	return r, r.grant.check()
 }
 
@@ -112,11 +117,6 @@ func (r *rule) set(key, value string) (err error) {
 		r.grant.Name = value
 	case "stream":
 		r.streams = list(value)
-		for _, s := range r.streams {
-			if !slices.Contains(ruleStreams, s) {
-				err = fmt.Errorf("stream %q: want some of %s", s, strings.Join(ruleStreams, ", "))
-			}
-		}
 	default:
 		err = fmt.Errorf("unknown key %q; want cn, san, user, address, role, tenant, prefix, stream or name", key)
 	}
@@ -168,7 +168,12 @@ func contains(networks []netip.Prefix, a netip.Addr) bool {
 }
 
 // on reports whether a rule holds on a stream.
-func (r *rule) on(stream string) bool { return r.streams == nil || slices.Contains(r.streams, stream) }
+func (r *rule) on(stream string, kind Kind) bool {
+	if r.streams == nil {
+		return !r.lines || kind == Lines
+	}
+	return slices.Contains(r.streams, stream)
+}
 
 // ofCertificate returns the name by which a rule knows a certificate, "" if it does not.
 func (r *rule) ofCertificate(c *x509.Certificate) string {

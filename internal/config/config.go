@@ -95,12 +95,12 @@ func (c *Config) Validate() error {
 	if c.Retention.Enforce && c.Store == Cassandra {
 		errs = append(errs, errors.New("retention.enforce: only the embedded store downsamples and expires samples by policy; with store: cassandra leave it out, and set ingest.default_ttl for how long points are kept"))
 	}
-	if c.Auth.Enabled && c.Server.CarbonUDPAddr != "" && c.Auth.Validate() == nil && !c.Auth.TakesDatagrams() {
+	if c.Auth.Enabled && c.Server.CarbonUDPAddr != "" && c.Auth.Validate() == nil && !c.Auth.TakesDatagrams("carbon_udp") {
 		errs = append(errs, errors.New("server.carbon_udp_addr: with auth.enabled all datagrams would be dropped, because no entry of auth.rules admits any. "+
 			"Add a rule with address= and stream=carbon_udp for a network in which nobody forges addresses, or set server.carbon_udp_addr to nothing and let senders use TCP"))
 	}
 	if c.Auth.Validate() == nil {
-		for _, err := range c.Auth.CheckTenants(c.HasTenant) {
+		for _, err := range append(c.Auth.CheckStreams(server.StreamNames()), c.Auth.CheckTenants(c.HasTenant)...) {
 			errs = append(errs, fmt.Errorf("auth.%w", err))
 		}
 	}

@@ -588,6 +588,16 @@ func TestTune(t *testing.T) {
 	}
 }
 
+// A rule names streams that there are.
+func TestStreamsOfRules(t *testing.T) {
+	for stream, want := range map[string]string{"https": `auth.rules: "address=127.0.0.1 role=write stream=https": stream "https": want some of http`, "telnet": "", "pprof": ""} {
+		_, err := Load(Sources{Args: []string{"--auth-rules=address=127.0.0.1 role=write stream=" + stream}})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", stream, err, want)
+		}
+	}
+}
+
 // Where senders are asked who they are, datagrams need a rule that lets them in.
 func TestDatagramsNeedARule(t *testing.T) {
 	args := []string{"--auth-enabled=true", "--server-carbon-udp-addr=127.0.0.1:2003"}

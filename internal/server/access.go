@@ -243,7 +243,7 @@ func withTenant(r *http.Request) (without *http.Request, ok bool) {
 // admitLine finds out who the client of a line protocol is. It needs the right to write.
 func (s *Server) admitLine(name string) func(context.Context, *stream.Conn) (context.Context, error) {
 	return func(ctx context.Context, c *stream.Conn) (context.Context, error) {
-		claim := auth.Claim{Stream: name, Remote: remoteOf(c.RemoteAddr().String()), Connection: c}
+		claim := auth.Claim{Stream: name, Kind: auth.Lines, Remote: remoteOf(c.RemoteAddr().String()), Connection: c}
 		id, err := s.admit(claim)
 		if err != nil {
 			return nil, err
@@ -281,7 +281,7 @@ func (s *Server) admitDatagram(name string) func(netip.Addr) (principal.Principa
 		return nil
 	}
 	return func(a netip.Addr) (principal.Principal, error) {
-		id, err := s.admit(auth.Claim{Stream: name, Remote: a.Unmap().WithZone("")})
+		id, err := s.admit(auth.Claim{Stream: name, Kind: auth.Datagrams, Remote: a.Unmap().WithZone("")})
 		return id.Principal, err
 	}
 }

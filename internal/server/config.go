@@ -78,6 +78,14 @@ func (c Config) streams() []*listening {
 	}
 }
 
+// StreamNames lists the names of all streams.
+func StreamNames() (names []string) {
+	for _, st := range (Config{}).streams() {
+		names = append(names, st.name)
+	}
+	return names
+}
+
 // An Address is where the server listens by some settings.
 type Address struct {
 	Key     string // of the setting, without that of the section
