@@ -25,9 +25,9 @@ func TestConfigWithFaults(t *testing.T) {
 	}{
 		{func(*Config) {}, ""},
 		{func(c *Config) { c.Rules = []string{"cn=a"} }, `rules: "cn=a": role= is missing`},
-		{func(c *Config) { c.Rules = tooMany }, "rules: there are 1001; want at most 1000"},
+		{func(c *Config) { c.Rules = tooMany }, "rules: 1001 are given; want at most 1000"},
 		{func(c *Config) { c.Rules = tooMany[1:] }, ""},
-		{func(c *Config) { c.Rules = []string{"address=, role=read"} }, "address: there is none"},
+		{func(c *Config) { c.Rules = []string{"address=, role=read"} }, "address: want at least one"},
 		{func(c *Config) {
 			c.Rules = []string{"cn=a role=read name=" + strings.Repeat("a", maxRuleBytes-len("cn=a role=read name="))}
 		}, "want at most 100 bytes"},

@@ -29,12 +29,12 @@ func TestTokenFileWithFaults(t *testing.T) {
 	tenants := strings.TrimSuffix(strings.Repeat(`"a",`, maxTenants+1), ",")
 	for _, tc := range []struct{ old, new, want string }{
 		{`}]}`, `}]} `, ""},
-		{`}]}`, `}]} {}`, "more after its end"},
-		{`}]}`, `}]}]`, "more after its end"},
+		{`}]}`, `}]} {}`, "text follows the end of the JSON"},
+		{`}]}`, `}]}]`, "text follows the end of the JSON"},
 		{`"version":1`, `"version":2`, "version 2; this version of Varve reads 1"},
 		{`"version":1`, `"version":0`, "version 0"},
 		{`"name"`, `"nam"`, `unknown field "nam"`},
-		{`}]}`, `},` + entry + `]}`, "tokens[1]: id 0123456789ab is there twice"},
+		{`}]}`, `},` + entry + `]}`, "tokens[1]: id 0123456789ab occurs twice"},
 		{`}]}`, `},` + strings.Replace(entry, "0123456789ab", "0123456789ac", 1) + `]}`, ""},
 		{`0123456789ab`, `0123456789`, `tokens[0]: id "0123456789": want 12 hexadecimal digits`},
 		{`0123456789ab`, `0123456789abcd`, "want 12 hexadecimal digits"},
@@ -84,7 +84,7 @@ func TestTokenFileBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	last, _ := create(t, path, Grant{Name: "last", Rights: principal.Read}, time.Time{})
-	if _, _, err := Create(path, Grant{Name: "more", Rights: principal.Read}, time.Time{}, noon); err == nil || !strings.Contains(err.Error(), "has 10000 tokens already; revoke some") {
+	if _, _, err := Create(path, Grant{Name: "more", Rights: principal.Read}, time.Time{}, noon); err == nil || !strings.Contains(err.Error(), "already has 10000 tokens; revoke some") {
 		t.Errorf("one more: %v", err)
 	}
 	full, err := List(path)
@@ -123,7 +123,7 @@ func TestTokenFileKeepsTokens(t *testing.T) {
 	id, _ := create(t, path, Grant{Name: "a", Rights: principal.Read | principal.Write, Prefix: "p", Tenants: []string{"x", "y"}}, ends)
 	first, _ := create(t, path, Grant{Rights: principal.Read}, time.Time{})
 	second, _ := create(t, path, Grant{Rights: principal.Admin}, time.Time{})
-	if _, _, err := Create(path, Grant{Name: "a", Rights: principal.Read}, time.Time{}, noon); err == nil || !strings.Contains(err.Error(), "there is a token a already, with the id "+id) {
+	if _, _, err := Create(path, Grant{Name: "a", Rights: principal.Read}, time.Time{}, noon); err == nil || !strings.Contains(err.Error(), "token a already exists, with the id "+id) {
 		t.Errorf("a name that is taken: %v", err)
 	}
 	tokens, err := List(path)
@@ -191,7 +191,7 @@ func TestLastUseWithFaults(t *testing.T) {
 		t.Errorf("%s, used %v", got, used())
 	}
 	h.writeUses()
-	if log := h.log.String(); !strings.Contains(log, "the last use of tokens could not be written") {
+	if log := h.log.String(); !strings.Contains(log, "cannot store when tokens were last used") {
 		t.Error(log)
 	}
 	if err := os.RemoveAll(usesPath(path)); err != nil {
@@ -261,7 +261,7 @@ func TestRunReadsTheTokenFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		const fault = "the token file was not read again"
+		const fault = "cannot reload the token file"
 		for times, text := range []string{"{", "[{"} {
 			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 				t.Fatal(err)

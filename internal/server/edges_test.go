@@ -59,12 +59,12 @@ func TestFilesOfTLS(t *testing.T) {
 		{"cert", "key", "none", "server.tls.client_ca_file: stat "},
 		{"cert", "key", ".", "client_ca_file: " + dir + " is not a regular file"},
 		{"cert", "key", "large", "has 4194305 bytes; want at most 4194304"},
-		{"cert", "key", "full", "it has no certificate in PEM"},
+		{"cert", "key", "full", "it contains no PEM certificate"},
 		{"cert", "ca", "", "TLS: certificate " + path("cert") + " with key " + path("ca")},
-		{"cert", "key", "keys", `it has a "PRIVATE KEY"; want certificates only`},
+		{"cert", "key", "keys", `it contains a "PRIVATE KEY" block; want certificates only`},
 		{"cert", "key", "broken", "certificate 2: "},
-		{"cert", "key", "text", "after certificate 1 there is text that is no certificate"},
-		{"cert", "key", "empty", "it has no certificate in PEM"},
+		{"cert", "key", "text", "the text after certificate 1 is not a certificate"},
+		{"cert", "key", "empty", "it contains no PEM certificate"},
 	} {
 		c := TLSConfig{CertFile: path(tc.cert), KeyFile: path(tc.key), MinVersion: "1.2"}
 		if tc.ca != "" {
@@ -77,7 +77,7 @@ func TestFilesOfTLS(t *testing.T) {
 	}
 	old, oldKey := ca.Expired("server")
 	tlstest.Write(t, dir, map[string][]byte{"cert": old, "key": oldKey})
-	if err := (TLSConfig{CertFile: path("cert"), KeyFile: path("key")}).Check(); err == nil || !strings.Contains(err.Error(), "has expired on") {
+	if err := (TLSConfig{CertFile: path("cert"), KeyFile: path("key")}).Check(); err == nil || !strings.Contains(err.Error(), "expired on") {
 		t.Errorf("an expired certificate: %v", err)
 	}
 }
@@ -107,7 +107,7 @@ func TestReadTLSWithoutTLS(t *testing.T) {
 	}
 	c := DefaultConfig()
 	c.TLS.CertFile, c.TLS.KeyFile = "cert", "key"
-	if apply, err := s.ReadTLS(c); apply != nil || err == nil || !strings.Contains(err.Error(), "by a restart only") {
+	if apply, err := s.ReadTLS(c); apply != nil || err == nil || !strings.Contains(err.Error(), "needs a restart") {
 		t.Error(err)
 	}
 }

@@ -48,7 +48,7 @@ func Lock(path string) (io.Closer, error) {
 	case err == nil:
 		return lockFile{lock, path}, nil
 	case errors.As(err, new(*fs.PathError)):
-		return nil, fmt.Errorf("%w; --state and --rejected name files elsewhere", err)
+		return nil, fmt.Errorf("%w; use --state and --rejected to name other files", err)
 	}
 	return nil, fmt.Errorf("%s is locked (%w): another command is at work with this state; wait until it has ended, or name another file with --state", path, err)
 }

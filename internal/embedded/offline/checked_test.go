@@ -149,7 +149,7 @@ func TestCheckOfSketches(t *testing.T) {
 		o := buckets
 		o.Sketches = sketches
 		r := newData(t).file(1, o, bucketsFrom(60_000, a.Append(nil))).done().check()
-		if got := findings(r); strings.Contains(got, "bucket at 60000 ms: it has a sketch, which files of format version 2 have not") == sketches || sketches != r.Clean() {
+		if got := findings(r); strings.Contains(got, "bucket at 60000 ms: it has a sketch, but files of format version 2 have none") == sketches || sketches != r.Clean() {
 			t.Errorf("may have sketches %t: found %s", sketches, got)
 		}
 	}
