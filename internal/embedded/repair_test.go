@@ -478,12 +478,12 @@ func TestBackupsLeaveEachOther(t *testing.T) {
 func TestBackupBesideThatOfAnotherServer(t *testing.T) {
 	for at, fails := 1, 0; ; at++ {
 		mem, calls := vfs.NewMem(), 0
-		var meanwhile func()
+		var meanwhile atomic.Pointer[func()]
 		own := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-			if f := meanwhile; f != nil && strings.Contains(op.Path, "shared/.unfinished-own") {
+			if f := meanwhile.Load(); f != nil && strings.Contains(op.Path, "shared/.unfinished-own") {
 				if calls++; calls == at {
-					meanwhile = nil
-					f()
+					meanwhile.Store(nil)
+					(*f)()
 				}
 			}
 			return nil
@@ -501,12 +501,13 @@ func TestBackupBesideThatOfAnotherServer(t *testing.T) {
 		other, err := Open(others, "other", cfg, Options{})
 		s.must(t, err)
 		putRandom(t, other, "others", 100, crashOrigin)
-		meanwhile = func() {
+		backUp := func() {
 			_, err := other.Backup(t.Context(), "other")
 			s.must(t, err)
 		}
+		meanwhile.Store(&backUp)
 		_, err = s.Backup(t.Context(), "own")
-		over := meanwhile != nil
+		over := meanwhile.Load() != nil
 		s.must(t, errors.Join(s.Close(), other.Close()))
 		if over && (err != nil || at < 20) {
 			t.Fatalf("the backup has only %d calls: %v", at, err)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -223,8 +224,9 @@ func (w *widening) View(ctx context.Context) (store.View, error) {
 func TestThinnedOutFurtherMeanwhile(t *testing.T) {
 	tries := 0
 	for views := 1; ; views++ {
-		now := at(24, 0, 0)
-		h, b := newThinnedBy(t, "60s:1h,1h:24h,24h:10y", func() time.Time { return time.UnixMilli(now) })
+		var now atomic.Int64 // the store looks at the clock in the background too
+		now.Store(at(24, 0, 0))
+		h, b := newThinnedBy(t, "60s:1h,1h:24h,24h:10y", func() time.Time { return time.UnixMilli(now.Load()) })
 		w := &widening{breakable: b}
 		h.front = w
 		h.restart(nil)
@@ -233,7 +235,7 @@ func TestThinnedOutFurtherMeanwhile(t *testing.T) {
 		h.minutes(24)
 		h.do(204, "POST", "/api/v1/rollups/backfill/t?startTime=2000-01-01-00-00-00-000&endTime=2000-01-02-00-00-00-000", "")
 		b.fold(t)
-		w.left, w.widen = views, func() { now = at(1000, 0, 0); b.fold(t) }
+		w.left, w.widen = views, func() { now.Store(at(1000, 0, 0)); b.fold(t) }
 		answer := httptest.NewRecorder()
 		h.mux.ServeHTTP(answer, httptest.NewRequest("POST", "/api/v1/rollups/backfill/t?startTime=2000-01-01-15-10-00-000&endTime=2000-01-01-15-20-00-000", nil))
 		if w.left > 0 {
