@@ -272,7 +272,7 @@ func TestLogNotesThatStay(t *testing.T) {
 		t.Error(err)
 	}
 	wantUnnoted(t, n, `{"a":[[0,3600000]]}`)
-	replayed(n, 5, "a", 7+hourMS, -1) // the next replay begins anew
+	replayed(n, 5, "a", 7+hourMS, -1) // the next replay starts over
 	wantUnnoted(t, n, `{"a":[[-3600000,7200000]]}`)
 	broken := errors.New("broken")
 	n.BeforeTrim(func(context.Context) error { return broken })

@@ -87,7 +87,7 @@ func TestLongSpellings(t *testing.T) {
 	}
 }
 
-// What is wrong with one series costs that series; what is wrong with the store costs the block.
+// A fault of one series costs only that series; a fault of the store costs the block.
 func TestFaultsOfCreation(t *testing.T) {
 	limit, input, away := &store.LimitError{Limit: "max_series"}, &store.InputError{Reason: "no such name"}, &store.UnavailableError{Reason: "away"}
 	for _, tc := range []struct {

@@ -220,7 +220,7 @@ func TestRightsOfDatagrams(t *testing.T) {
 	}
 }
 
-// A sender that is refused again and again has to connect anew each time.
+// A sender that is refused repeatedly has to reconnect each time.
 func TestThrottledSendersAreDisconnected(t *testing.T) {
 	s := start(t, func(o *Options) {
 		o.Keeper = newGate(t, auth.Config{})

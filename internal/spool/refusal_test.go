@@ -102,7 +102,7 @@ func TestReasonsOfRefusals(t *testing.T) {
 	}
 }
 
-// Who waits for the store is told when the wait has ended, and why.
+// A sender that waits for the store gets an error when the wait has ended, with the reason.
 func TestWaitForTheStoreEnds(t *testing.T) {
 	s := mustOpen(t, vfs.NewMem(), tinyConfig(), Options{})
 	g := &Generation{done: make(chan struct{})}

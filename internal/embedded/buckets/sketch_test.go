@@ -69,7 +69,7 @@ func cursorOver(o store.ReadOptions, samples []modelSample, files ...*blockfile.
 	return NewCursor(q)
 }
 
-// Who asks for sketches gets, beside each value, what it stands for: the bucket with the sketch
+// A reader that asks for sketches gets beside each value what it stands for: the bucket with the sketch
 // of its samples, or nothing for a sample.
 func TestSketchesBesideSamples(t *testing.T) {
 	f := fileOf(t, "f", of(1, 1, 2, 3), of(1001, 10))
