@@ -227,18 +227,23 @@ func (s *source) ask(ctx context.Context, b *budget, d Direction) (err error) {
 	return nil
 }
 
-// next returns the source whose entry is next, nil if that is unknown or there is none.
+// next returns the source whose entry is next, nil if that is unknown or there is none. It is
+// known although nothing was found in another source, as far as that one was read: else a page
+// would end where it began if that one has more empty buckets than a page looks at.
 func (r *reading) next() *source {
 	var next *source
 	for _, s := range r.sources {
-		if len(s.entries) == 0 {
-			if !s.end {
-				return nil
-			}
-			continue
-		}
-		if next == nil || r.query.Order.compare(s.entries[0].Position(), next.entries[0].Position()) < 0 {
+		if len(s.entries) > 0 && (next == nil || r.query.Order.compare(s.entries[0].Position(), next.entries[0].Position()) < 0) {
 			next = s
+		}
+	}
+	if next == nil {
+		return nil
+	}
+	behind := r.query.Order.after(next.entries[0].Position())
+	for _, s := range r.sources {
+		if len(s.entries) == 0 && !s.end && r.query.Order.compare(behind, s.seen) > 0 {
+			return nil
 		}
 	}
 	return next

@@ -219,3 +219,67 @@ func TestSlowDirectory(t *testing.T) {
 		t.Errorf("%d events", found)
 	}
 }
+
+// shelves are timelines by name.
+type shelves struct {
+	Shelf
+	by map[string]*bucketShelf
+}
+
+func (s shelves) History(ctx context.Context, name string) (History, error) {
+	return s.by[name].History(ctx, name)
+}
+
+func (s shelves) Marks(ctx context.Context, name string, from, toExcl int64, d Direction, limit int) ([]int64, error) {
+	return s.by[name].Marks(ctx, name, from, toExcl, d, limit)
+}
+
+func (s shelves) Slice(ctx context.Context, p Part, r Range, d Direction, l Limit) (Slice, error) {
+	return s.by[p.Timeline].Slice(ctx, p, r, d, l)
+}
+
+// TestMergedPagesGetOn: a page of several timelines gets somewhere although one of them has more
+// buckets without events than a page may look at, between the events of another one.
+func TestMergedPagesGetOn(t *testing.T) {
+	sparse, dense := &bucketShelf{}, &bucketShelf{}
+	const empty = 3 * pageBuckets
+	sparse.add(0, 1)
+	for i := range empty {
+		sparse.add(int64(i+1)*hour, 0)
+	}
+	sparse.add((empty+1)*hour, 1)
+	for _, at := range []int64{0, 1, empty / 2, empty, empty + 1} {
+		dense.add(at*hour, 4)
+	}
+	e, err := Open(shelves{by: map[string]*bucketShelf{"sparse": sparse, "dense": dense}}, Options{Upkeep: -1, Now: func() time.Time { return time.UnixMicro((empty + 2) * hour) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	for _, order := range []Direction{Ascending, Descending} {
+		from := int64(0)
+		q := Query{Timelines: []string{"sparse", "dense"}, Order: order, From: &from}
+		var found []Found
+		for pages := 0; ; pages++ {
+			p, err := e.Read(t.Context(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if found = append(found, p.Events...); p.End {
+				break
+			}
+			if pages == 50 || p.Cursor == q.Cursor {
+				t.Fatalf("%v: page %d goes on where it began", order, pages)
+			}
+			q.Cursor = p.Cursor
+		}
+		if len(found) != 22 {
+			t.Errorf("%v: %d events, want 22", order, len(found))
+		}
+		for i := range found[1:] {
+			if order.compare(found[i].Position(), found[i+1].Position()) > 0 {
+				t.Errorf("%v: event %d comes too early", order, i+1)
+			}
+		}
+	}
+}
