@@ -302,7 +302,10 @@ func TestStartWithoutAPart(t *testing.T) {
 		accept func(dir string) // that the part is lost
 		left   int              // points of in.log
 	}{
-		"log": {func(dir string) { wantRun(t, 0, nil, "repair", "--data-dir", dir) }, 0},
+		"log": {func(dir string) {
+			wantRun(t, 1, []string{"put the file back"}, "check", "--data-dir", dir)
+			wantRun(t, 0, []string{".wal: is missing"}, "repair", "--data-dir", dir)
+		}, 0},
 		"timelines": {func(dir string) {
 			if err := os.Mkdir(filepath.Join(dir, "timelines"), 0o755); err != nil {
 				t.Fatal(err)

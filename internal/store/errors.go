@@ -96,10 +96,13 @@ func (e *PartError) Unwrap() error { return e.Err }
 // A CorruptionError means that stored bytes are not what was written.
 type CorruptionError struct {
 	File   string
-	Offset int64
+	Offset int64  // -1: the file as a whole, which may be missing
 	Reason string // expected and got
 }
 
 func (e *CorruptionError) Error() string {
+	if e.Offset < 0 {
+		return fmt.Sprintf("%s: damaged: %s", e.File, e.Reason)
+	}
 	return fmt.Sprintf("%s: damaged at offset %d: %s", e.File, e.Offset, e.Reason)
 }

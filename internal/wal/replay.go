@@ -146,7 +146,7 @@ func (r *replayer) checkPrevious(h readHeader, s, previous Segment, first bool) 
 }
 
 func (r *replayer) missing(s Segment, reason string) error {
-	corruption := &store.CorruptionError{File: r.fs.PathJoin(r.dir, s.fileName()), Reason: reason}
+	corruption := &store.CorruptionError{File: r.fs.PathJoin(r.dir, s.fileName()), Offset: -1, Reason: reason}
 	if !r.options.OnDamage(corruption) {
 		return corruption
 	}

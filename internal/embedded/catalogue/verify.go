@@ -117,10 +117,10 @@ func (f files) missing(disk vfs.FS, dir string) error {
 		return nil
 	}
 	if f.manifest.name == "" {
-		return &store.CorruptionError{File: disk.PathJoin(dir, "marker.manifest.*"), Reason: fmt.Sprintf("expected it beside %s, got no such file", f.options.name)}
+		return &store.CorruptionError{File: disk.PathJoin(dir, "marker.manifest.*"), Offset: -1, Reason: fmt.Sprintf("expected it beside %s, got no such file", f.options.name)}
 	}
 	if len(f.logs) == 0 && f.options.number > f.manifest.number {
-		return &store.CorruptionError{File: disk.PathJoin(dir, "*.log"), Reason: fmt.Sprintf("expected one beside %s, got no such file", f.options.name)}
+		return &store.CorruptionError{File: disk.PathJoin(dir, "*.log"), Offset: -1, Reason: fmt.Sprintf("expected one beside %s, got no such file", f.options.name)}
 	}
 	return nil
 }

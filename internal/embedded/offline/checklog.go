@@ -13,6 +13,8 @@ import (
 
 const logRemedy = "stop the server and run varve repair: it keeps a copy of the damaged segment and recovers every record that can be read; or restore the last backup"
 
+const missingLogRemedy = "put the file back, or restore the last backup; to go on without what was in it, stop the server and run varve repair"
+
 // logCheck is the check of the log.
 type logCheck struct {
 	*checker
@@ -52,10 +54,12 @@ func (c *checker) logFiles(o wal.ReplayOptions, known bool) error {
 func (l *logCheck) report1(d logDamage, stats wal.ReplayStats) {
 	cost := fmt.Sprintf("the records in the damaged bytes: samples, new series or deletions that are in no block file yet; in total %s in %s of the log; the server does not start",
 		units.Count(stats.SkippedBytes, "byte"), units.Count(int64(len(l.damages)), "place"))
-	l.find(Finding{
-		File: d.fault.File, Offset: d.fault.Offset, Problem: d.fault.Reason,
-		Cost: cost, Remedy: logRemedy, part: partLog,
-	})
+	f := Finding{File: d.fault.File, Offset: d.fault.Offset, Problem: d.fault.Reason, Cost: cost, Remedy: logRemedy, part: partLog}
+	if f.Offset < 0 {
+		f.Remedy = missingLogRemedy
+		f.Cost = "the records in that file: samples, new series or deletions that are in no block file yet; the server does not start"
+	}
+	l.find(f)
 }
 
 // record checks one record.

@@ -156,6 +156,10 @@ func (r *repair) announce() {
 		r.say("  %s/%s: is missing; remove it from the list", datadir.Blocks, datadir.BlockName(n))
 	}
 	for _, name := range sortedKeys(r.segments) {
+		if r.segments[name][0].Remedy == missingLogRemedy {
+			r.say("  %s: is missing; write every record of the rest of the log to block files", name)
+			continue
+		}
 		r.say("  %s: copy it to %s, write every record of the log that can be read to block files", name, datadir.Quarantine)
 	}
 }
