@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"varve/internal/remote"
+	"varve/internal/work"
 )
 
 // Blocks of lines that are sent together, at most.
@@ -24,6 +25,10 @@ const (
 	blockPause = 100 * time.Millisecond // after which what there is is sent
 )
 
+// patience is how long a block is sent again to a server that has answered before, such as
+// one that is started again.
+const patience = 2 * time.Minute
+
 // An Appender appends lines to a timeline, each as an event.
 type Appender struct {
 	Server   *remote.Server
@@ -33,9 +38,12 @@ type Appender struct {
 	Type       string    // of events whose data is a line
 	TimeFormat string    // how their time looks at the beginning of a line; "": they have the time of now
 	Run        string    // the beginning of their ids, another one at each run
-	Refused    io.Writer // is told of the lines that are refused
+	Refused    io.Writer // is told of the lines that are refused or late
 
 	Accepted, Rejected int64
+
+	answered bool // by the server, at least once
+	unnamed  bool // an event in the block has no id: sent twice, it would be there twice
 
 	number  int64 // of the line
 	last    int64 // time of the last event that got the time of now, in microseconds
@@ -101,11 +109,19 @@ func (a *Appender) add(text []byte) error {
 		if text, err = json.Marshal(event); err != nil {
 			return err
 		}
+	} else if !named(text) {
+		a.unnamed = true
 	}
 	a.numbers = append(a.numbers, a.number)
 	a.block.Write(text)
 	a.block.WriteByte('\n')
 	return nil
+}
+
+// named reports whether an event has an id.
+func named(event []byte) bool {
+	var e struct{ ID string }
+	return json.Unmarshal(event, &e) == nil && e.ID != ""
 }
 
 // timeOf returns the time of a line in microseconds. Lines that come in one microsecond keep
@@ -129,10 +145,11 @@ func (a *Appender) send(ctx context.Context) error {
 	if len(a.numbers) == 0 {
 		return nil
 	}
-	status, text, err := a.Server.Exchange(ctx, http.MethodPost, pathOf(a.Timeline, "/events"), "application/x-ndjson", a.block.Bytes())
+	status, text, err := a.exchange(ctx)
 	if err != nil {
 		return err
 	}
+	a.answered = true
 	var report struct {
 		Accepted int64
 		Rejected []struct {
@@ -154,6 +171,27 @@ func (a *Appender) send(ctx context.Context) error {
 	}
 	a.Rejected += int64(len(report.Rejected)) + report.RejectedMore
 	a.block.Reset()
-	a.numbers = a.numbers[:0]
+	a.numbers, a.unnamed = a.numbers[:0], false
 	return nil
+}
+
+// exchange sends the block until the server answers, as long as patience lasts.
+func (a *Appender) exchange(ctx context.Context) (status int, text []byte, err error) {
+	deadline := time.Now().Add(patience)
+	for wait := blockPause; ; wait = min(2*wait, 5*time.Second) {
+		status, text, err = a.Server.Exchange(ctx, http.MethodPost, pathOf(a.Timeline, "/events"), "application/x-ndjson", a.block.Bytes())
+		failed := err
+		if status == http.StatusServiceUnavailable {
+			failed = a.Server.Refusal(status, text)
+		}
+		if failed == nil || !a.answered || a.unnamed || ctx.Err() != nil || time.Now().After(deadline) {
+			return status, text, err
+		}
+		if wait == blockPause {
+			fmt.Fprintf(a.Refused, "line %d: not appended yet, sending it again for %v at most: %v\n", a.numbers[0], patience, failed)
+		}
+		if work.Pause(ctx, wait) != nil {
+			return 0, nil, failed
+		}
+	}
 }

@@ -227,13 +227,49 @@ func TestLayout(t *testing.T) {
 	}
 }
 
+// A block whose events have ids is sent again to a server that is started again, one without
+// an id is not: the server may have it. A server that never answered is an error at once.
+func TestAppendMeanwhileRestarted(t *testing.T) {
+	w := newWorld(t)
+	a := &Appender{Run: "run"}
+	w.append(t, "a", a, "one")
+	w.stop()
+	if err := (&Appender{Run: "other", Server: w.Server, Timeline: "a"}).Append(t.Context(), strings.NewReader("x")); err == nil {
+		t.Error("no error of a server that never answered")
+	}
+	refused, said := io.Pipe()
+	a.Refused = said
+	ended := make(chan error, 1)
+	go func() { ended <- a.Append(t.Context(), strings.NewReader("two")) }()
+	told := bufio.NewScanner(refused)
+	if !told.Scan() || !strings.HasPrefix(told.Text(), "line 2: not appended yet") {
+		t.Errorf("said %q", told.Text())
+	}
+	w.start(t, w.Addr)
+	if err := <-ended; err != nil || a.Accepted != 2 {
+		t.Errorf("%v, %d accepted", err, a.Accepted)
+	}
+	if all := collect(t, Events(t.Context(), w.Server, Query{Timelines: []string{"a"}})); len(all) != 2 {
+		t.Errorf("%q", all)
+	}
+
+	unnamed := &Appender{JSON: true}
+	w.append(t, "b", unnamed, event(1))
+	w.stop()
+	if err := unnamed.Append(t.Context(), strings.NewReader(event(2)+"\n"+`{"time":3,"data":3}`)); err == nil {
+		t.Error("no error of an event without id")
+	}
+	w.start(t, w.Addr)
+}
+
 // A follower prints the newest events and those that arrive, each once, also after the server
 // was started again, until it is interrupted.
 func TestFollow(t *testing.T) {
 	w := newWorld(t)
+	appender := &Appender{JSON: true} // one, which sends again after the restart
 	put := func(i int) {
 		t.Helper()
-		w.append(t, "t", &Appender{JSON: true}, event(i))
+		w.append(t, "t", appender, event(i))
 	}
 	for i := range 5 {
 		put(i)
