@@ -19,6 +19,7 @@ const batchSamples = 500
 // counters and a few constants.
 type feed struct {
 	series int
+	run    int // samples of a series that follow each other
 	next   int
 	ms     int64
 	values []float64
@@ -28,7 +29,7 @@ type feed struct {
 }
 
 func newFeed(series int) *feed {
-	return &feed{series: series, ms: 1_700_000_000_000, values: make([]float64, series), rng: rand.New(rand.NewPCG(1, 2))}
+	return &feed{series: series, run: 1, ms: 1_700_000_000_000, values: make([]float64, series), rng: rand.New(rand.NewPCG(1, 2))}
 }
 
 func (f *feed) kind(id int) model.Kind {
@@ -41,22 +42,25 @@ func (f *feed) kind(id int) model.Kind {
 func (f *feed) fill(samples int) {
 	f.batch.Reset(0)
 	f.kinds = f.kinds[:0]
-	for range samples {
-		id := f.next
+	for i := range samples {
+		id, ms := f.next, f.ms+int64(i%f.run)*10_000
 		v := &f.values[id]
 		switch {
 		case id%20 < 10:
 			*v = math.Round(*v*100+float64(f.rng.IntN(201)-100)) / 100
-			f.batch.AddDouble(store.Ref(id), f.ms, *v, 0)
+			f.batch.AddDouble(store.Ref(id), ms, *v, 0)
 		case id%20 < 17:
 			*v += float64(f.rng.IntN(1000))
-			f.batch.AddLong(store.Ref(id), f.ms, int64(*v), 0)
+			f.batch.AddLong(store.Ref(id), ms, int64(*v), 0)
 		default:
-			f.batch.AddLong(store.Ref(id), f.ms, 1, 0)
+			f.batch.AddLong(store.Ref(id), ms, 1, 0)
 		}
 		f.kinds = append(f.kinds, f.kind(id))
+		if (i+1)%f.run > 0 {
+			continue
+		}
 		if f.next++; f.next == f.series {
-			f.next, f.ms = 0, f.ms+10_000
+			f.next, f.ms = 0, f.ms+int64(f.run)*10_000
 		}
 	}
 }
@@ -65,12 +69,13 @@ func (f *feed) fill(samples int) {
 // operation is a whole head, made of batches of 500. The time of making the
 // batches is not counted in ns/sample.
 func BenchmarkAppend(b *testing.B) {
-	for _, c := range []struct{ series, rounds int }{{4_000, 250}, {200_000, 20}, {100, 10_000}} {
-		b.Run(fmt.Sprintf("series=%d/samples=%d", c.series, c.rounds), func(b *testing.B) {
+	for _, c := range []struct{ series, rounds, run int }{{4_000, 250, 1}, {4_000, 250, 5}, {200_000, 20, 1}, {100, 10_000, 1}} {
+		b.Run(fmt.Sprintf("series=%d/samples=%d/run=%d", c.series, c.rounds, c.run), func(b *testing.B) {
 			var before, after runtime.MemStats
 			var took time.Duration
 			total := c.series * c.rounds
 			f := newFeed(c.series)
+			f.run = c.run
 			f.fill(batchSamples)
 			var h *Head
 			for b.Loop() {

@@ -225,7 +225,7 @@ func (h *Head) append(b *store.Batch, kinds []model.Kind, stampMS int64) {
 		current uint32 = math.MaxUint32
 		grown   int64
 	)
-	for i := range b.Samples {
+	for i := 0; i < len(b.Samples); i++ {
 		sample := &b.Samples[i]
 		si, pi, slot := locate(model.SeriesNumber(sample.Ref))
 		if si != current {
@@ -246,6 +246,7 @@ func (h *Head) append(b *store.Batch, kinds []model.Kind, stampMS int64) {
 			continue
 		}
 		grown += s.add(&p[slot], kinds[i], sample.TimeMS, sample.Value, sample.TTL)
+		i += s.extend(&p[slot], sample.Ref, b.Samples[i+1:])
 	}
 	if s != nil {
 		h.count(s)
@@ -360,6 +361,34 @@ func (s *shard) put(r *record, ms int64, value uint64) (grown int64) {
 	r.open++
 	r.count++
 	return grown
+}
+
+// extend adds samples to the block of r's newest one, as long as they are r's, later than all
+// of r and of the same time-to-live: then prepare has nothing to do. It leaves the last
+// place of a block to add, which seals, and returns how many samples it has added.
+func (s *shard) extend(r *record, ref store.Ref, samples []store.Sample) (n int) {
+	at := int(r.open % blockSize)
+	if at == 0 || len(samples) == 0 || samples[0].Ref != ref {
+		return 0
+	}
+	b := s.block(r.tail)
+	for n < len(samples) && at < blockSize-1 {
+		sample := &samples[n]
+		offset := sample.TimeMS - r.base
+		if sample.Ref != ref || sample.TimeMS <= r.max || sample.TTL != r.ttl || int64(int32(offset)) != offset {
+			break
+		}
+		b.offset[at], b.value[at] = int32(offset), sample.Value
+		if s.stamped {
+			s.stampsOf(r.tail)[at] = s.stamp
+		}
+		r.max = sample.TimeMS
+		at++
+		n++
+	}
+	r.open += uint16(n)
+	r.count += uint32(n)
+	return n
 }
 
 func (s *shard) block(ref uint32) *block { return &s.slabs[(ref-1)/slabBlocks][(ref-1)%slabBlocks] }

@@ -29,8 +29,11 @@ func TestStamps(t *testing.T) {
 			if id%3 == 0 {
 				ms = stamp - rng.Int64N(10_000_000) // shuffled
 			}
-			kinds = append(kinds, addTo(&b, id, sample{MS: ms, Value: 7, Text: "text", TTL: uint32(rng.IntN(20) / 19)}))
-			want[key{id, ms}] = stamp
+			for range 1 + rng.IntN(4)/3*12 { // alone, or 13 that follow each other
+				kinds = append(kinds, addTo(&b, id, sample{MS: ms, Value: 7, Text: "text", TTL: uint32(rng.IntN(20) / 19)}))
+				want[key{id, ms}] = stamp
+				ms++
+			}
 		}
 		h.AppendStamped(&b, kinds, stamp)
 	}
