@@ -98,6 +98,8 @@ func TestParsePath(t *testing.T) {
 		"a.b.c":                    "a.b.c",
 		"a..b":                     "a.b",
 		".a.b.":                    "a.b",
+		".a.b":                     "a.b",
+		"a.b.":                     "a.b",
 		"disk.used;rack=a1;dc=dc1": "disk.used;dc=dc1;rack=a1",
 		"dup;a=1;a=2":              "dup;a=2",
 		"~~tilde;a=b":              "tilde;a=b",

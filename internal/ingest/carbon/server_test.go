@@ -324,6 +324,24 @@ func TestFramesTogether(t *testing.T) {
 	}
 }
 
+// TestFrameBeforeACutOne: a frame that is there is stored, although the next one behind it
+// has begun and does not go on.
+func TestFrameBeforeACutOne(t *testing.T) {
+	h := start(t, true, nil)
+	c := h.dial()
+	if _, err := c.Write(slices.Concat(framed(onePoint), framed(onePoint)[:10])); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if samples, _ := h.recorder.Count(); samples == 1 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the frame in front is not stored")
+		}
+	}
+}
+
 // TestPicklesCutShort: what is announced is not allocated, and not stored.
 func TestPicklesCutShort(t *testing.T) {
 	for n := range len(onePoint) + 3 {

@@ -249,6 +249,7 @@ func TestMessages(t *testing.T) {
 		{`{` + good + `,"ttl":-1,"timestamp":1,"value":1}`, []string{"ttl of -1 seconds must be between 0 and 630720000"}},
 		{`{` + good + `,"ttl":630720001,"timestamp":1,"value":1}`, []string{"ttl of 630720001 seconds must be between 0 and 630720000"}},
 		{`{` + good + `,"ttl":5,"datapoints":[[-9223372036854775808,1],[1700000000000,2]]}`, []string{ctx + ".datapoints[0].timestamp is more than a century ago, too long for a ttl that counts from the write."}},
+		{`{` + good + `,"ttl":5,"datapoints":[[-9223372036854775808,"x","string"],[1700000000000,2]]}`, []string{ctx + ".datapoints[0].timestamp is more than a century ago, too long for a ttl that counts from the write."}},
 		{`{` + good + `,"ttl":"x","timestamp":1,"value":1}`, []string{"ttl 'x' must be a number of seconds between 0 and 630720000"}},
 		{`[{"tags":{},"timestamp":1}]`, []string{"metric[0].name may not be null.", "metric[0].value may not be null.", "metric[0].tags count must be greater than or equal to 1."}},
 		{`[{"tags":{},"datapoints":[[],[1]]}]`, []string{"metric[0].name may not be null.", "metric[0].tags count must be greater than or equal to 1."}},

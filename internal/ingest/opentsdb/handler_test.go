@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -130,6 +131,8 @@ func TestPut(t *testing.T) {
 			`{"errors":[{"datapoint":"m 1","error":"A line must be: name value timestamp"},{"datapoint":"m;h 1 1","error":"tag[0] must be in the format 'name=value'."},` +
 				`{"datapoint":"m nan 1","error":"Unable to parse value to a number: it must be finite"},{"datapoint":"m 1 x","error":"Invalid timestamp"},` +
 				`{"datapoint":"a b c d","error":"A line must be: name value timestamp"}],"failed":5,"success":1}`, stored},
+		{"lines as JSON", "/api/put?details", asJSON, "m;h=a 1 1700000000", 400,
+			`{"errors":[{"datapoint":"m","error":"A data point must be an object"}],"failed":1,"success":0}`, ""},
 		{"JSON as text", "/api/put", "text/plain", "\n " + good, 204, "", stored},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -486,6 +489,17 @@ func TestPartOfTheStoreRefuses(t *testing.T) {
 	}
 	if got, want := h.recorder.Text(), "a{h=a} long 1000 1"; got != want {
 		t.Errorf("stored\n%s\nwant\n%s", got, want)
+	}
+}
+
+// A point that has expired already is refused with the reason, as JSON and as a line.
+func TestExpired(t *testing.T) {
+	h := newHarness(func(c *ingest.Config) { c.DefaultTTL, c.TTLFrom = time.Second, ingest.FromTimestamp })
+	for contentType, body := range map[string]string{asJSON: `{"metric":"m","timestamp":1,"value":1,"tags":{"h":"a"}}`, asGraphite: "m;h=a 1 1"} {
+		w := h.post("/api/put?details", contentType, body)
+		if w.Code != 400 || !strings.Contains(w.Body.String(), "timestamp plus ttl has passed already") || h.recorder.Text() != "" {
+			t.Errorf("%s: %d %s, stored %q", contentType, w.Code, w.Body, h.recorder.Text())
+		}
 	}
 }
 

@@ -66,6 +66,7 @@ func TestParse(t *testing.T) {
 		{"put m 1 9223372036854775807 h=a", "m 1000 long 9223372036854775807 {h=a}"},
 		{"put m 1 " + strings.Repeat("9", 300) + " h=a", "m 1000 double 1e+300 {h=a}"},
 		{"put m 1 " + strings.Repeat("9", 310) + " h=a", "refused not_finite"},
+		{"put m 1 -" + strings.Repeat("9", 310) + " h=a", "refused not_finite"}, {"put m 1 -1e309 h=a", "refused not_finite"},
 		{"put m 1 1e5 h=a", "refused bad_value"}, // as in KairosDB
 		{"putm m 1 -1E5 h=a", "refused bad_value"}, {"put m 1 +1e5 h=a", "refused bad_value"}, {"put m 1 10e-1 h=a", "refused bad_value"},
 		{"put m 1 0e0 h=a", "refused bad_value"}, {"put m 1 -0e-7 h=a", "refused bad_value"}, {"put m 1 1e18 h=a", "refused bad_value"},
