@@ -189,6 +189,10 @@ var pow10 = [...]float64{
 	1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
 }
 
+// Quotient returns the nearest float64 of n / 10^digits, for n up to 2^53 and at most 22
+// digits: both operands are exact.
+func Quotient(n uint64, digits int) float64 { return float64(n) / pow10[digits] }
+
 // Float64 returns the nearest float64 of the number that was scanned from the
 // start of text. It is infinite when the number is too large.
 func (n *Number) Float64(text []byte) float64 {

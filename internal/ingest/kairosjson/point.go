@@ -58,28 +58,51 @@ func (p *parser) addCommon(b []byte, s numbers, ttl uint32) (width int) {
 	if !ok {
 		return 0
 	}
-	n := shortNumber(b[value:])
-	if n.Len == 0 {
-		n = decimal.Scan(b[value:])
+	n, fraction, neg, width := shortNumber(b[value:])
+	if width == 0 {
+		return p.addLonger(b, value, s, ms, ttl)
 	}
+	stored := false
+	if fraction == 0 {
+		stored = p.addWhole(s, ms, signed(int64(n), neg), ttl)
+	} else {
+		stored = p.addFraction(s, ms, signed(decimal.Quotient(n, fraction), neg), ttl)
+	}
+	if !stored {
+		return 0
+	}
+	return value + width + 1
+}
+
+func (p *parser) addWhole(s numbers, ms, v int64, ttl uint32) bool {
+	return s.long != nil && p.w.AddLong(s.long.Ref, ms, v, ttl) == nil
+}
+
+func (p *parser) addFraction(s numbers, ms int64, v float64, ttl uint32) bool {
+	return s.double != nil && !math.IsInf(v, 0) && p.w.AddDouble(s.double.Ref, ms, v, ttl) == nil
+}
+
+func signed[N int64 | float64](v N, neg bool) N {
+	if neg {
+		return -v // also of 0.0
+	}
+	return v
+}
+
+// addLonger is addCommon for a point whose number, at value, is not short.
+func (p *parser) addLonger(b []byte, value int, s numbers, ms int64, ttl uint32) (width int) {
+	n := decimal.Scan(b[value:])
 	end := value + n.Len
 	if n.Len == 0 || !n.JSON || end >= len(b) || b[end] != ']' {
 		return 0
 	}
-	var f *ingest.Fault
+	stored := false
 	if v, whole := wholeNumber(&n); whole {
-		if s.long == nil {
-			return 0
-		}
-		f = p.w.AddLong(s.long.Ref, ms, v, ttl)
+		stored = p.addWhole(s, ms, v, ttl)
 	} else {
-		v := n.Float64(b[value:end])
-		if s.double == nil || math.IsInf(v, 0) {
-			return 0
-		}
-		f = p.w.AddDouble(s.double.Ref, ms, v, ttl)
+		stored = p.addFraction(s, ms, n.Float64(b[value:end]), ttl)
 	}
-	if f != nil {
+	if !stored {
 		return 0
 	}
 	return end + 1
@@ -140,45 +163,41 @@ func eightDigits(b uint64) (v uint64, ok bool) {
 	return (b & 0x0000ffff0000ffff) * (10000<<32 + 1) >> 32, true
 }
 
-// shortNumber is decimal.Scan for numbers of JSON with at most 15 digits and no
-// exponent. Len is 0 where there is no such number.
-func shortNumber(b []byte) (n decimal.Number) {
+// shortNumber reads a number of JSON with at most 15 digits and no exponent, and a bracket
+// behind it: n, of whose digits the last ones are its fraction. width is 0 where there is no
+// such number.
+func shortNumber(b []byte) (n uint64, fraction int, neg bool, width int) {
 	const most = 15 // digits that fit a float64
 	i := 0
 	if len(b) > 0 && b[0] == '-' {
-		n.Neg = true
+		neg = true
 		i++
 	}
 	first := i
-	mant := uint64(0)
 	for i < len(b) && b[i]-'0' <= 9 {
-		mant = mant*10 + uint64(b[i]-'0')
+		n = n*10 + uint64(b[i]-'0')
 		i++
 	}
 	digits := i - first
 	if digits == 0 || digits > 1 && b[first] == '0' {
-		return decimal.Number{}
+		return 0, 0, false, 0
 	}
 	if i < len(b) && b[i] == '.' {
-		n.Dot = true
 		i++
 		point := i
 		for i < len(b) && b[i]-'0' <= 9 {
-			mant = mant*10 + uint64(b[i]-'0')
+			n = n*10 + uint64(b[i]-'0')
 			i++
 		}
-		fraction := i - point
-		if fraction == 0 {
-			return decimal.Number{}
+		if fraction = i - point; fraction == 0 {
+			return 0, 0, false, 0
 		}
 		digits += fraction
-		n.Exp = -int32(fraction)
 	}
 	if digits > most || i >= len(b) || b[i] != ']' {
-		return decimal.Number{}
+		return 0, 0, false, 0
 	}
-	n.Mant, n.Len, n.JSON = mant, i, true
-	return n
+	return n, fraction, neg, i
 }
 
 // A point is the place of a point in the body, for faults.
