@@ -20,7 +20,7 @@ const renewBy = 14 * 24 * time.Hour
 // security looks at who is let in: certificates, and whether anybody is asked.
 func security(c config.Config) (found []Finding) {
 	if c.Server.Insecure && !c.Auth.Enabled {
-		found = append(found, Finding{"authentication", Warning, "server.insecure is set: whoever reaches the listeners can do everything", "auth.enabled: true, and varve token create"})
+		found = append(found, Finding{"authentication", Warning, "server.insecure is set: anyone who can reach the listeners can do everything", "auth.enabled: true, and varve token create"})
 	}
 	if c.Server.TLS.CertFile != "" {
 		own := certificate(c.Server.TLS.CertFile, c.Server.TLS.KeyFile, time.Now())

@@ -111,13 +111,13 @@ func space(check, dir string, least int64, key string) Finding {
 
 func spaceLeft(check string, free, total, least int64, key string) Finding {
 	text := fmt.Sprintf("%s of %s are free", size(free), size(total))
-	const do = "free space on the disk, or use a larger one; nothing in the data directory may be deleted by hand but backups"
+	const do = "free space on the disk, or use a larger one; in the data directory, delete nothing by hand except backups"
 	switch {
 	case total <= least+least/4:
-		return Finding{check, Fault, fmt.Sprintf("%s, and %s of %s is too large for this disk: once writing has stopped it would not resume below %s", text, key, size(least), size(least+least/4)),
+		return Finding{check, Fault, fmt.Sprintf("%s, and %s of %s is too large for this disk: once writes have stopped, they would not resume below %s", text, key, size(least), size(least+least/4)),
 			"use a larger disk, or set " + key + " to a tenth of this one"}
 	case free < least:
-		return Finding{check, Fault, fmt.Sprintf("%s, fewer than %s of %s: writes are refused", text, key, size(least)), do}
+		return Finding{check, Fault, fmt.Sprintf("%s, less than %s of %s: writes are refused", text, key, size(least)), do}
 	case free < total/5:
 		return Finding{check, Warning, text + ", less than a fifth: merges need room for the largest partition", do}
 	}

@@ -66,8 +66,8 @@ func TestSpace(t *testing.T) {
 	const gib = 1 << 30
 	wants(t, spaceLeft("disk space", 50*gib, 100*gib, gib, "key"), OK, "50.0 GiB of 100.0 GiB")
 	wants(t, spaceLeft("disk space", 10*gib, 100*gib, gib, "key"), Warning, "less than a fifth")
-	wants(t, spaceLeft("disk space", gib/2, 100*gib, gib, "key"), Fault, "fewer than key of 1024.0 MiB: writes are refused")
-	wants(t, spaceLeft("disk space", 110*gib, 125*gib, 100*gib, "key"), Fault, "it would not resume below 125.0 GiB")
+	wants(t, spaceLeft("disk space", gib/2, 100*gib, gib, "key"), Fault, "less than key of 1024.0 MiB: writes are refused")
+	wants(t, spaceLeft("disk space", 110*gib, 125*gib, 100*gib, "key"), Fault, "they would not resume below 125.0 GiB")
 	wants(t, spaceLeft("disk space", 110*gib, 126*gib, 100*gib, "key"), OK, "110.0 GiB of 126.0 GiB")
 	for least, warns := range map[int64]int{0: 0, gib - 1: 1, gib: 0} {
 		if found := reserve(least, gib); len(found) != warns {
@@ -191,7 +191,7 @@ func TestSettings(t *testing.T) {
 		}
 		return l
 	}
-	wants(t, settings(load())[0], OK, "0 settings are set")
+	wants(t, settings(load())[0], OK, "0 settings set")
 	wants(t, settings(load("--cassandra-keyspace=k"))[0], Warning, "flag --cassandra-keyspace: cassandra.keyspace has no effect with store: embedded")
 	wants(t, settings(load("--retention-enforce=true"))[0], Warning, "there are no rules to apply")
 	if found := rules(load().Config); found != nil {
@@ -230,7 +230,7 @@ func TestCertificates(t *testing.T) {
 		t.Errorf("of the defaults: %+v", found)
 	}
 	c.Server.Insecure = true
-	wants(t, security(c)[0], Warning, "whoever reaches")
+	wants(t, security(c)[0], Warning, "anyone who can reach")
 }
 
 // TestFilesOfSecurity: what a server needs to start beside its certificate.

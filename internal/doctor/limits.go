@@ -15,7 +15,7 @@ func openFiles(c config.Config, limit func() (uint64, bool)) Finding {
 	for _, t := range c.Tenants {
 		need += uint64(3*t.MaxConnections + config.OtherFiles/4)
 	}
-	do := fmt.Sprintf("raise it to %d or more: LimitNOFILE= in the unit, ulimit -n in a shell, nofile in a container; this is the limit of the process that looks, the server may have another", need)
+	do := fmt.Sprintf("raise it to %d or more: LimitNOFILE= in the unit, ulimit -n in a shell, nofile in a container; this is the limit of varve doctor itself, the server may have another", need)
 	switch {
 	case !known:
 		return ok(check, "the limit is not known on this system")
@@ -51,7 +51,7 @@ func memoryFits(have, may int64) Finding {
 	const do = "give the machine or its control group more, or lower ingest.max_series_memory, query.total_memory, ingest.body_memory or the limits of tenants"
 	switch {
 	case have == 0:
-		return ok(check, "how much there is is not known on this system; the settings allow %s", size(may))
+		return ok(check, "its size is not known on this system; the settings allow %s", size(may))
 	case may > have:
 		return Finding{check, Warning, fmt.Sprintf("the settings allow %s, but the machine or its control group has %s: the kernel may kill the server when memory runs out", size(may), size(have)), do}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"varve/internal/config"
+	"varve/internal/units"
 )
 
 // settings tells of settings that are valid and do nothing.
@@ -30,7 +31,7 @@ func settings(loaded *config.Loaded) (found []Finding) {
 		}
 	}
 	if len(found) == 0 {
-		found = append(found, ok(check, "valid, %d settings are set", len(loaded.Set())))
+		found = append(found, ok(check, "valid, %s set", units.Count(len(loaded.Set()), "setting")))
 	}
 	return found
 }
