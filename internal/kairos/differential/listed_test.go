@@ -68,12 +68,12 @@ func TestLostDigits(t *testing.T) {
 var deviations = []deviation{
 	{
 		"client-fault", "what is the client's fault is answered 400, not 500",
-		"a limit, or a member, of a wrong kind: 500",
+		"a limit or a member of the wrong type: 500",
 		func(_ *trial, varve, kairos answer) bool { return varve.status == 400 && kairos.status == 500 },
 	},
 	{
 		"limits", "a question that needs too much is refused by the name of the limit",
-		"no limit on a query but time",
+		"only the time of a query is limited",
 		func(_ *trial, varve, _ answer) bool {
 			return varve.status == 400 && strings.Contains(varve.text, "limit query.")
 		},
@@ -95,12 +95,12 @@ var deviations = []deviation{
 	},
 	{
 		"text-of-500", "the text of a fault that is answered 500 is our own",
-		"of a fault that is answered 500",
+		"of a Java exception, of a 500",
 		func(_ *trial, varve, kairos answer) bool { return varve.status == 500 && kairos.status == 500 },
 	},
 	{
 		"names-after-delete", "names and tags go with the last sample; in KairosDB on Cassandra they stay when a row is deleted in part",
-		"a delete inside a row leaves names and tags on Cassandra",
+		"a delete of part of a row leaves names and tags",
 		func(tr *trial, varve, kairos answer) bool {
 			return len(tr.Deletes) > 0 && tr.Question.Path != "datapoints/query" && varve.status == 200 && kairos.status == 200
 		},
@@ -202,7 +202,7 @@ var deviations = []deviation{
 	},
 	{
 		"two-regexes", "all regular expressions of a tag work; KairosDB keeps one of them on Cassandra",
-		"regular expressions: one per tag on Cassandra",
+		"regular expressions: on Cassandra one per tag works",
 		func(tr *trial, varve, kairos answer) bool {
 			return anyMetric(tr.Question, func(m map[string]any) bool {
 				tags, _ := m["tags"].(map[string]any)
@@ -257,7 +257,7 @@ var deviations = []deviation{
 // ofTagIndex is a deviation of a KairosDB that has an index of tags.
 var ofTagIndex = deviation{
 	"regex-beside-literal", "all regular expressions of a tag work; KairosDB's index of tags looks for the plain values beside them only",
-	"beside plain values its index of tags ignores them",
+	"its tag index ignores it beside plain values",
 	func(tr *trial, _, _ answer) bool { return anyMetric(tr.Question, mixesRegex) },
 }
 
