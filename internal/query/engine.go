@@ -145,14 +145,14 @@ func (e *Engine) enter(ctx context.Context) error {
 		most: int64(config.MaxQueued), wait: config.MaxWait, waiting: &e.queued, gauge: e.metrics.queued,
 		full: func(n int64) error {
 			return &BusyError{&store.LimitError{
-				Limit: "waiting queries", Max: int64(config.MaxQueued), Need: n, What: "wait for a free place",
+				Limit: "waiting queries", Max: int64(config.MaxQueued), Need: n, What: "wait for a free slot",
 			}}
 		},
 		late: &BusyError{&store.LimitError{
 			Limit: "query.max_concurrent", Max: int64(config.MaxConcurrent),
-			What: "no place became free within query.max_wait of " + config.MaxWait.String(),
+			What: "no slot became free within query.max_wait of " + config.MaxWait.String(),
 		}},
-		early: config.congested("a query waits for a place", "fewer dashboards at once"),
+		early: config.congested("a query waits for a slot", "fewer dashboards at once"),
 	})
 }
 

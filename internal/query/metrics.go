@@ -27,14 +27,14 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	set := collectors.Named("varve_query_")
 	m := &metrics{
 		queries:    set.CounterVec("queries_total", "Finished queries by outcome: ok, input, limit, timeout, cancelled, busy, failed.", "outcome"),
-		seconds:    set.Histogram("duration_seconds", "Time from the start of a query to its last point, without the wait for a free place.", prometheus.ExponentialBuckets(0.001, 4, 9)),
+		seconds:    set.Histogram("duration_seconds", "Time from the start of a query to its last point, without the wait for a free slot.", prometheus.ExponentialBuckets(0.001, 4, 9)),
 		samples:    set.Counter("samples_total", "Samples that queries read or took from statistics."),
 		series:     set.Counter("series_total", "Series that queries selected."),
 		summarized: set.Counter("summarized_runs_total", "Runs of samples that statistics answered."),
-		running:    set.Gauge("running", "Queries that have begun and not ended, with a place or waiting for their next turn."),
-		queued:     set.Gauge("queued", "Queries that wait for a place, including those that have begun."),
+		running:    set.Gauge("running", "Queries that have begun and not ended, with a slot or waiting for their next turn."),
+		queued:     set.Gauge("queued", "Queries that wait for a slot, including those that have begun."),
 	}
-	m.shed = set.CounterVec("congested_refused_total", "Requests refused before query.max_wait, because for half of it nobody in the line was served soon. line: begin (a place), turn (the third turn), parse_small, parse_large, parse_operator, delete.", "line")
+	m.shed = set.CounterVec("congested_refused_total", "Requests refused before query.max_wait, because for half of it nobody in the line was served soon. line: begin (a slot), turn (the third turn), parse_small, parse_large, parse_operator, delete.", "line")
 	m.memory = set.Gauge("memory_bytes", "Memory that queries, the texts of their requests, and answers that are not sent yet hold together.")
 	m.memoryMax = set.Gauge("memory_max_bytes", "Memory that queries, the texts of their requests, and answers that are not sent yet may hold together: query.total_memory.")
 	m.memoryWaits = set.Gauge("memory_waiting", "Queries and answers that wait for memory that others hold.")
