@@ -21,8 +21,8 @@ func (w stepwise) Write(p []byte) (int, error) {
 	return w.ResponseRecorder.Write(p)
 }
 
-// An answer is encoded while its query has a place, also when the client was slow in
-// between and another query got the place: without that, the queries of one tenant would
+// An answer is encoded while its query has a slot, also when the client was slow in
+// between and another query got the slot: without that, the queries of one tenant would
 // encode on all processors at once.
 func TestEncodingHasAPlace(t *testing.T) {
 	limits := query.DefaultConfig()
@@ -32,7 +32,7 @@ func TestEncodingHasAPlace(t *testing.T) {
 	var ended atomic.Bool
 	at := func() {
 		switch writes++; writes {
-		case 1: // as long as it takes until another query has the place
+		case 1: // as long as it takes until another query has the slot
 			other, err := s.queries.Begin(t.Context(), query.Request{})
 			if err != nil {
 				t.Error(err)
@@ -47,7 +47,7 @@ func TestEncodingHasAPlace(t *testing.T) {
 			}()
 		case 2:
 			if !ended.Load() {
-				t.Error("the answer is encoded while another query has the only place")
+				t.Error("the answer is encoded while another query has the only slot")
 			}
 		}
 	}

@@ -201,7 +201,7 @@ func (a *answer) begin(compressed bool) {
 
 // watch prepares the sending of an answer. From now on its query is not refused as
 // overload. The operator or the timeout, when they end the query, end the sending too:
-// else a client that does not read would keep the query's place. An answer whose query has
+// else a client that does not read would keep the query's slot. An answer whose query has
 // ended in the regular way is sent to its end.
 func (a *answer) watch() {
 	if a.run == nil {
@@ -217,7 +217,7 @@ func (a *answer) watch() {
 }
 
 // flush sends what is gathered. While a query waits for its client to take it,
-// another one has its place.
+// another one has its slot.
 func (a *answer) flush() error {
 	for i, part := range a.full {
 		if err := a.hand(part); err != nil {
@@ -263,7 +263,7 @@ type sink func(p []byte) error
 func (f sink) Write(p []byte) (int, error) { return len(p), f(p) }
 
 // pack compresses an answer that is held back, if the client takes that, while its query
-// has a place: without one, answers would be compressed on all processors at once.
+// has a slot: without one, answers would be compressed on all processors at once.
 func (a *answer) pack() error {
 	if a.sent || a.packed || !a.gzip || a.unsent() < minGzipSize {
 		return nil

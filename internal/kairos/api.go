@@ -170,7 +170,7 @@ func (a *API) getQuery(w http.ResponseWriter, r *http.Request) {
 	a.query(w, r, text)
 }
 
-// errPanicked is how a query ended whose place only a panic gave back.
+// errPanicked is how a query ended whose slot only a panic gave back.
 var errPanicked = errors.New("a bug in Varve ended the query")
 
 func (a *API) query(w http.ResponseWriter, r *http.Request, text *query.Text) {

@@ -57,7 +57,7 @@ func (a *API) names(kind store.NameKind) http.HandlerFunc {
 	}
 }
 
-// asQuery runs a request for names as a query: it takes a place, can be killed, and
+// asQuery runs a request for names as a query: it takes a slot, can be killed, and
 // has a query's limits. All names of a store may be many, and to match them may take
 // minutes.
 func (a *API) asQuery(r *http.Request, out *answer, f func(*agg.Run) error) error {

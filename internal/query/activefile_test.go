@@ -83,11 +83,11 @@ func written() {
 	synctest.Wait()
 }
 
-// The file names a query that has given its place up, and the query that has the place
+// The file names a query that has given its slot up, and the query that has the slot
 // meanwhile.
-func TestActiveFileNamesQueriesWithoutAPlace(t *testing.T) { synctest.Test(t, testWithoutAPlace) }
+func TestActiveFileNamesQueriesWithoutASlot(t *testing.T) { synctest.Test(t, testWithoutASlot) }
 
-func testWithoutAPlace(t *testing.T) {
+func testWithoutASlot(t *testing.T) {
 	config := DefaultConfig()
 	config.MaxConcurrent = 1
 	path := filepath.Join(t.TempDir(), "active-queries")

@@ -20,7 +20,7 @@ type Config struct {
 	// Constants; tests and benchmarks change them by --tune.
 
 	Workers int `tune:"workers"` // goroutines that read series for one query; at most one per processor is used
-	// MaxQueued bounds the queries that wait for a free place, and the deletes that wait for
+	// MaxQueued bounds the queries that wait for a free slot, and the deletes that wait for
 	// others to end. Further ones are refused as overload. It can be large, since each waiter
 	// holds little memory and MaxWait ends each wait.
 	MaxQueued int `tune:"max_queued"`
@@ -41,7 +41,7 @@ func DefaultConfig() Config {
 }
 
 // ActiveSlots returns the number of queries that an ActiveFile names: those that have a
-// place, and as many as may wait, since queries that have begun may wait as well.
+// slot, and as many as may wait, since queries that have begun may wait as well.
 func (c Config) ActiveSlots() int { return c.MaxConcurrent + c.MaxQueued }
 
 // Validate reports all invalid values.

@@ -115,8 +115,8 @@ func TestCongestedTurns(t *testing.T) {
 		if n := counted(t, f.metrics.shed.WithLabelValues("turn")); int(n) != long.refused {
 			t.Errorf("%v are counted, %d were refused: %v", n, long.refused, long.err)
 		}
-		if n := f.places.inUse() + f.Queued() + len(f.Running()); n != 0 {
-			t.Errorf("%d places, waiters and queries are left", n)
+		if n := f.slots.inUse() + f.Queued() + len(f.Running()); n != 0 {
+			t.Errorf("%d slots, waiters and queries are left", n)
 		}
 	})
 }

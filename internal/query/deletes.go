@@ -15,11 +15,11 @@ import (
 // its log record to be written, and deletes that wait share one write.
 const leastDeletes = 4
 
-// deletes limits the deletes that clients request. They have places of their own: a
+// deletes limits the deletes that clients request. They have slots of their own: a
 // delete does not take turns, and over Cassandra it waits for the cluster, so a few
 // deletes would block all queries.
 type deletes struct {
-	places
+	slots
 	waiting atomic.Int64
 	queued  prometheus.Gauge
 	refused prometheus.Counter
@@ -27,7 +27,7 @@ type deletes struct {
 
 func newDeletes(r prometheus.Registerer, m *metrics) *deletes {
 	d := &deletes{
-		places: places{free: max(leastDeletes, runtime.GOMAXPROCS(0))},
+		slots: slots{free: max(leastDeletes, runtime.GOMAXPROCS(0))},
 		queued: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "varve_query_deletes_waiting", Help: "Deletes that wait until others have ended.",
 		}),

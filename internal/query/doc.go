@@ -6,7 +6,7 @@
 //
 //	Engine.ReadText     reads what the client sent, within the memory of queries
 //	  Text.Parse        waits for a turn, lets the front end parse it
-//	Engine.Begin        waits for a free place, opens a store.View: a Session
+//	Engine.Begin        waits for a free slot, opens a store.View: a Session
 //	  Session.Select    finds series
 //	  Session.Open      a Cursor over a series, any range, as often as needed
 //	  Session.Parallel  work side by side; a panic becomes the error of the request
@@ -30,13 +30,13 @@
 //
 // # Turns
 //
-// While queries wait for a place, a query that has computed for 20 ms gives up its place and
+// While queries wait for a slot, a query that has computed for 20 ms gives up its slot and
 // waits for its next turn. While there are several queries, each yields to other goroutines
 // every millisecond. So short queries finish soon beside any number of long ones.
 //
 // # Tenants
 //
-// Each tenant has an Engine, with places of its own. The engines of a server share its
+// Each tenant has an Engine, with slots of its own. The engines of a server share its
 // processors by Turns, so that costly queries of one tenant do not delay short ones of
 // another.
 //

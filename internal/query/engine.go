@@ -18,7 +18,7 @@ import (
 	"varve/internal/store"
 )
 
-// A BusyError says that a query found no free place or memory in time. Trying again
+// A BusyError says that a query found no free slot or memory in time. Trying again
 // later may help.
 type BusyError struct{ Limit *store.LimitError }
 
@@ -44,7 +44,7 @@ type Engine struct {
 	metrics *metrics
 	pool    *pool // memory of all queries
 	texts   *texts
-	places  places
+	slots   slots
 	deletes *deletes
 	queued  atomic.Int64
 	lastID  atomic.Uint64
@@ -61,10 +61,10 @@ func New(s store.Viewer, config Config, r prometheus.Registerer, now func() time
 		store: s, now: now,
 		workers: min(config.Workers, runtime.GOMAXPROCS(0)),
 		metrics: newMetrics(r),
-		places:  places{free: config.MaxConcurrent},
+		slots:   slots{free: config.MaxConcurrent},
 		running: map[uint64]*Session{},
 	}
-	e.places.fresh.refused, e.places.begun.refused = e.metrics.shed.WithLabelValues("begin"), e.metrics.shed.WithLabelValues("turn")
+	e.slots.fresh.refused, e.slots.begun.refused = e.metrics.shed.WithLabelValues("begin"), e.metrics.shed.WithLabelValues("turn")
 	e.config.Store(&config)
 	e.pool = &pool{max: machine.Share(int64(config.TotalMemory)), metrics: e.metrics}
 	e.pool.maxWait.Store(int64(config.MaxWait))
@@ -75,7 +75,7 @@ func New(s store.Viewer, config Config, r prometheus.Registerer, now func() time
 
 // Share lets the queries of several engines share the processors. It is called before the
 // first query.
-func (e *Engine) Share(t *Turns) { e.places.all = t }
+func (e *Engine) Share(t *Turns) { e.slots.all = t }
 
 // SetLimits changes how many queries run at once, and the limits of queries that begin
 // later. TotalMemory and Workers stay as they are. config must be valid.
@@ -84,7 +84,7 @@ func (e *Engine) SetLimits(config Config) {
 	config.TotalMemory, config.Workers = had.TotalMemory, had.Workers
 	e.config.Store(&config)
 	e.pool.maxWait.Store(int64(config.MaxWait))
-	e.places.grow(config.MaxConcurrent - had.MaxConcurrent)
+	e.slots.grow(config.MaxConcurrent - had.MaxConcurrent)
 }
 
 // A Running describes a query that has not ended.
@@ -118,7 +118,7 @@ func (e *Engine) Running() []Running {
 	return list
 }
 
-// Queued is the number of queries that wait for a place, including those that have
+// Queued is the number of queries that wait for a slot, including those that have
 // begun.
 func (e *Engine) Queued() int { return int(e.queued.Load()) }
 
@@ -135,13 +135,13 @@ func (e *Engine) Cancel(id uint64) bool {
 	return true
 }
 
-// enter takes a place, at once or after a wait in the queue.
+// enter takes a slot, at once or after a wait in the queue.
 func (e *Engine) enter(ctx context.Context) error {
-	if e.places.try() {
+	if e.slots.try() {
 		return nil
 	}
 	config := e.config.Load()
-	return e.places.queue(ctx, queue{
+	return e.slots.queue(ctx, queue{
 		most: int64(config.MaxQueued), wait: config.MaxWait, waiting: &e.queued, gauge: e.metrics.queued,
 		full: func(n int64) error {
 			return &BusyError{&store.LimitError{

@@ -403,8 +403,8 @@ func TestFoldEnds(t *testing.T) {
 		t.Errorf("a reader that panics: %v", err)
 	}
 	s.Close(nil)
-	if n := len(broken.Running()) + broken.places.inUse(); n != 0 {
-		t.Errorf("%d places are still taken", n)
+	if n := len(broken.Running()) + broken.slots.inUse(); n != 0 {
+		t.Errorf("%d slots are still taken", n)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // Limits that change hold for queries that begin from then on. A query that runs
-// keeps what it began with, and its place.
+// keeps what it began with, and its slot.
 func TestSetLimits(t *testing.T) {
 	config := DefaultConfig()
 	config.MaxSeries, config.MaxConcurrent = 1, 1
@@ -38,13 +38,13 @@ func TestSetLimits(t *testing.T) {
 		select {
 		case r := <-waits:
 			r.Close(nil)
-			t.Fatal("two queries run in one place")
+			t.Fatal("two queries run in one slot")
 		default:
 		}
 	}
 	config.MaxSeries, config.MaxConcurrent = 2, 2
 	f.Engine.SetLimits(config)
-	fresh := <-waits // the new place is that of the query that waited
+	fresh := <-waits // the new slot is that of the query that waited
 	if err := ask(fresh); err != nil {
 		t.Errorf("a query after the change: %v", err)
 	}
@@ -52,7 +52,7 @@ func TestSetLimits(t *testing.T) {
 		t.Errorf("a query from before the change: %v", err)
 	}
 
-	// Of two places one goes when it is given back.
+	// Of two slots one goes when it is given back.
 	config.MaxConcurrent = 1
 	f.Engine.SetLimits(config)
 	old.Close(nil)
@@ -60,7 +60,7 @@ func TestSetLimits(t *testing.T) {
 	leave()
 	if r, err := f.Begin(gone, Request{}); !errors.Is(err, context.Canceled) {
 		r.Close(nil)
-		t.Errorf("a second query in one place: %v", err)
+		t.Errorf("a second query in one slot: %v", err)
 	}
 	fresh.Close(nil)
 	start().Close(nil)

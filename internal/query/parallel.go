@@ -35,7 +35,7 @@ func (s *Session) Parallel(n int, doing string, f func(i int) (done bool, err er
 			some.Store(true)
 			return err
 		})
-		s.engine.places.helped(helpers)
+		s.engine.slots.helped(helpers)
 		if err != nil || !undone.Load() {
 			return err
 		}
@@ -48,5 +48,5 @@ func (s *Session) Parallel(n int, doing string, f func(i int) (done bool, err er
 // help returns how many goroutines may work for the session beside its own.
 func (s *Session) help(n int) int {
 	e := s.engine
-	return e.places.help(min(n, e.workers-1), max(e.workers, e.config.Load().MaxConcurrent))
+	return e.slots.help(min(n, e.workers-1), max(e.workers, e.config.Load().MaxConcurrent))
 }

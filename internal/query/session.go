@@ -26,7 +26,7 @@ type Request struct {
 	Current bool
 }
 
-// A Session is one running request: it has a place among the running queries, a
+// A Session is one running request: it has a slot among the running queries, a
 // context, a budget, and a View. The samples that it reads count against its limits. A
 // Session is used by one goroutine, except for the methods that say otherwise.
 type Session struct {
@@ -47,9 +47,9 @@ type Session struct {
 	trace   trace
 	closed  bool
 	active  *activeEntry // in the engine's ActiveFile, nil if there is none
-	turn    time.Time    // when the query got its place, the last time
+	turn    time.Time    // when the query got its slot, the last time
 	slice   atomic.Int64 // when it let other goroutines run, the last time, in ns
-	outside bool         // it has no place now
+	outside bool         // it has no slot now
 	again   bool         // it has had its first turn
 	settled bool         // it has had a third turn, or has sent some of its answer
 
@@ -60,7 +60,7 @@ type Session struct {
 	}
 }
 
-// Begin waits for a free place and opens the store. The Session must be closed.
+// Begin waits for a free slot and opens the store. The Session must be closed.
 func (e *Engine) Begin(ctx context.Context, q Request) (*Session, error) {
 	asked := time.Now()
 	if err := e.enter(ctx); err != nil {
@@ -91,7 +91,7 @@ func (e *Engine) newSession(ctx context.Context, q Request) *Session {
 	s := &Session{engine: e, config: e.config.Load(), request: q, start: e.now(), begun: time.Now(), id: e.lastID.Add(1)}
 	s.turn, s.at.metric = s.begun, q.Metric
 	s.budget.max, s.budget.key, s.budget.pool = int64(s.config.MaxMemory), "query.max_memory", e.pool
-	s.budget.turns = e.places.all
+	s.budget.turns = e.slots.all
 	if e.pool.max < s.budget.max {
 		s.budget.max, s.budget.key = e.pool.max, "query.total_memory"
 	}
@@ -151,7 +151,7 @@ func (s *Session) Close(err error) {
 		s.active.end()
 	}
 	if !s.outside {
-		e.places.leave()
+		e.slots.leave()
 	}
 	e.begun.Add(-1)
 	e.metrics.running.Dec()
@@ -161,19 +161,19 @@ func (s *Session) Close(err error) {
 	e.metrics.series.Add(float64(s.series.Load()))
 }
 
-// Wait runs f, in which the query keeps its place and waits for something else than a
+// Wait runs f, in which the query keeps its slot and waits for something else than a
 // processor: memory, or the store. Queries of other tenants compute meanwhile.
 func (s *Session) Wait(f func() error) error {
 	if s.outside {
 		return f()
 	}
-	return s.engine.places.all.without(f)
+	return s.engine.slots.all.without(f)
 }
 
 // Context ends when the query is cancelled, times out, or is closed.
 func (s *Session) Context() context.Context { return s.ctx }
 
-// Started is when the session got its place, by the clock of the engine.
+// Started is when the session got its slot, by the clock of the engine.
 func (s *Session) Started() time.Time { return s.start }
 
 // Workers is the most goroutines that Parallel uses.

@@ -19,7 +19,7 @@ import (
 	"varve/internal/units"
 )
 
-// Few deletes run at once. Those beyond wait, and are refused if too many do, or if no place
+// Few deletes run at once. Those beyond wait, and are refused if too many do, or if no slot
 // becomes free in time: then nothing was deleted, and the client is told so.
 func TestDeletesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -27,17 +27,17 @@ func TestDeletesAreBounded(t *testing.T) {
 		config.MaxQueued = 2
 		f := newFixture(t, config)
 		end, fault := make(chan struct{}), errors.New("the disk is gone")
-		places := max(leastDeletes, runtime.GOMAXPROCS(0))
+		slots := max(leastDeletes, runtime.GOMAXPROCS(0))
 		type result struct {
 			began bool
 			err   error
 		}
-		running, waiting := make(chan result, places), make(chan result, 2)
+		running, waiting := make(chan result, slots), make(chan result, 2)
 		remove := func(results chan result, f *fixture, err error) {
 			began, e := f.Delete(t.Context(), func() error { <-end; return err })
 			results <- result{began, e}
 		}
-		for range places {
+		for range slots {
 			go remove(running, f, fault)
 		}
 		synctest.Wait()
@@ -72,7 +72,7 @@ func TestDeletesAreBounded(t *testing.T) {
 		go remove(waiting, f, nil)
 		synctest.Wait()
 		close(end)
-		for range places {
+		for range slots {
 			if got := <-running; !got.began || got.err != fault {
 				t.Errorf("one that ran: began %t, %v", got.began, got.err)
 			}
@@ -80,7 +80,7 @@ func TestDeletesAreBounded(t *testing.T) {
 		if got := <-waiting; !got.began || got.err != nil {
 			t.Errorf("one that waited: began %t, %v", got.began, got.err)
 		}
-		for range 2 * places { // places are given back
+		for range 2 * slots { // slots are given back
 			if began, err := f.Delete(t.Context(), func() error { return nil }); !began || err != nil {
 				t.Fatalf("after that: began %t, %v", began, err)
 			}
@@ -143,7 +143,7 @@ func TestSessionAsksTheStore(t *testing.T) {
 	}
 }
 
-// A store that cannot be opened fails the query, which gives back its place.
+// A store that cannot be opened fails the query, which gives back its slot.
 func TestQueryOfAStoreThatIsAway(t *testing.T) {
 	config := DefaultConfig()
 	config.MaxConcurrent, config.MaxQueued = 1, 0

@@ -171,7 +171,7 @@ type tagColumn struct {
 	seen map[string]struct{}
 }
 
-// findColumn returns the place of a tag, new if need be.
+// findColumn returns the position of a tag, new if need be.
 func findColumn(columns []*tagColumn, name string) ([]*tagColumn, int) {
 	for i, c := range columns {
 		if c.name == name {

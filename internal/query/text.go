@@ -62,7 +62,7 @@ type texts struct {
 	pool  *pool
 	max   int64 // bytes of a lane
 	lanes [lanes]struct {
-		places
+		slots
 		waiting atomic.Int64
 	}
 	metrics *textMetrics

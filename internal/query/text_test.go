@@ -104,7 +104,7 @@ func TestTextsTakeMemory(t *testing.T) {
 	}
 }
 
-// While large texts are parsed and others wait, small ones have places of their own,
+// While large texts are parsed and others wait, small ones have slots of their own,
 // and so has the operator. The wait has an end.
 func TestLargeTextsDoNotHoldUpSmallOnes(t *testing.T) {
 	config := DefaultConfig()

@@ -9,7 +9,7 @@ import (
 
 // Stats say what a session did and where its time went.
 type Stats struct {
-	Wait    time.Duration // for a free place
+	Wait    time.Duration // for a free slot
 	Index   time.Duration // finding series, listing names
 	Series  int64
 	Samples int64

@@ -16,11 +16,11 @@ const (
 	// other queries.
 	sliceTime = time.Millisecond
 
-	// clientTime is how long a query keeps its place while it waits for its client.
+	// clientTime is how long a query keeps its slot while it waits for its client.
 	clientTime = 20 * time.Millisecond
 )
 
-// Yield gives the place of a query that has had it for turnTime to a query that
+// Yield gives the slot of a query that has had it for turnTime to a query that
 // waits to begin, and waits for the next turn. So a short query does not wait until
 // long ones end. The goroutine of the session calls Yield between two steps of its work.
 // Then, or if nobody of its tenant waits, it lets the queries of other tenants compute.
@@ -37,10 +37,10 @@ func (s *Session) Yield() error {
 func (s *Session) giveTurn() (err error) {
 	e := s.engine
 	if e.queued.Load() == 0 {
-		if !e.places.all.due() {
+		if !e.slots.all.due() {
 			return nil
 		}
-		err := e.places.all.pause(s.ctx)
+		err := e.slots.all.pause(s.ctx)
 		s.turn = time.Now()
 		return err
 	}
@@ -55,11 +55,11 @@ func (s *Session) giveTurn() (err error) {
 	if id != 0 && !s.settled {
 		patience = s.config.MaxWait
 	}
-	stood, err := e.places.yield(s.ctx, id, most, patience)
+	stood, err := e.slots.yield(s.ctx, id, most, patience)
 	s.settled = s.settled || stood && id != 0
 	s.outside, s.turn = err != nil, time.Now()
-	if err == nil && e.places.all.due() {
-		err = e.places.all.pause(s.ctx)
+	if err == nil && e.slots.all.due() {
+		err = e.slots.all.pause(s.ctx)
 		s.turn = time.Now()
 	}
 	if errors.Is(err, errCongested) {
@@ -72,7 +72,7 @@ func (s *Session) giveTurn() (err error) {
 // for the session may ask.
 func (s *Session) Due() bool {
 	e := s.engine
-	wanted := e.queued.Load() > 0 || e.places.all.due()
+	wanted := e.queued.Load() > 0 || e.slots.all.due()
 	if s.outside || !wanted && e.begun.Load() < 2 {
 		return false
 	}
@@ -97,7 +97,7 @@ func (s *Session) breathe(now time.Time) {
 }
 
 // Writer returns a writer for an answer that is encoded within the query's turn: while w
-// waits for the client, another query may have the place, as with Aside, and after
+// waits for the client, another query may have the slot, as with Aside, and after
 // each Write others that wait have their turn. Encoding that has no turn would be bounded by
 // connections alone, and queries of a tenant would use all processors of the server.
 func (s *Session) Writer(w io.Writer) io.Writer { return &turnWriter{s, w} }
@@ -124,7 +124,7 @@ func (t *turnWriter) Write(p []byte) (n int, err error) {
 func (s *Session) Settle() { s.settled = true }
 
 // Aside runs f, which waits for the client and computes little. If f takes longer than clientTime,
-// another query gets the place meanwhile, and Aside waits for a new one.
+// another query gets the slot meanwhile, and Aside waits for a new one.
 func (s *Session) Aside(f func() error) error {
 	s.Settle()
 	if s.outside { // it has ended, and what is left of its answer is sent
@@ -136,7 +136,7 @@ func (s *Session) Aside(f func() error) error {
 	e := s.engine
 	e.wait(+1)
 	defer e.wait(-1)
-	err := e.places.line(s.ctx, s.nextLine(), 0)
+	err := e.slots.line(s.ctx, s.nextLine(), 0)
 	s.outside, s.turn = err != nil, time.Now()
 	return err
 }
@@ -153,7 +153,7 @@ func (s *Session) nextLine() uint64 {
 
 func (s *Session) aside(f func() error) error {
 	left := make(chan struct{})
-	patience := time.AfterFunc(clientTime, func() { s.engine.places.leave(); close(left) })
+	patience := time.AfterFunc(clientTime, func() { s.engine.slots.leave(); close(left) })
 	defer func() {
 		if !patience.Stop() {
 			<-left
@@ -163,7 +163,7 @@ func (s *Session) aside(f func() error) error {
 	return f()
 }
 
-// wait counts queries that wait for a place.
+// wait counts queries that wait for a slot.
 func (e *Engine) wait(n int64) {
 	e.queued.Add(n)
 	e.metrics.queued.Add(float64(n))

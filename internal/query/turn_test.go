@@ -16,14 +16,14 @@ import (
 	"varve/internal/store"
 )
 
-// begin starts a query that ends as soon as it has a place, and waits until it
+// begin starts a query that ends as soon as it has a slot, and waits until it
 // stands in line. The channel gets the error of the query's start.
 func (f *fixture) begin() chan error {
 	done := make(chan error, 1)
 	inLine := func() int {
-		f.places.mu.Lock()
-		defer f.places.mu.Unlock()
-		return len(f.places.fresh.waiters)
+		f.slots.mu.Lock()
+		defer f.slots.mu.Unlock()
+		return len(f.slots.fresh.waiters)
 	}
 	waiting := inLine()
 	go func() {
@@ -57,16 +57,16 @@ func TestYield(t *testing.T) {
 	if err := f.pool.acquire(context.Background(), f.pool.max*3/4); err != nil {
 		t.Fatal(err)
 	}
-	f.places.stand(run.id+1, 0) // as a query that has begun
+	f.slots.stand(run.id+1, 0) // as a query that has begun
 	if run.Yield() != nil || len(first) > 0 {
 		t.Error("others began although memory is short, and one waits for its next turn")
 	}
-	f.places.begun.waiters, run.turn = nil, time.Time{}
-	w := f.places.stand(0, 0) // as one that waits for its second turn
+	f.slots.begun.waiters, run.turn = nil, time.Time{}
+	w := f.slots.stand(0, 0) // as one that waits for its second turn
 	if run.Yield() != nil || len(first) > 0 {
 		t.Error("others began although memory is short, and one waits for its second turn")
 	}
-	f.places.fresh.waiters = slices.DeleteFunc(f.places.fresh.waiters, func(x *waiter) bool { return x == w })
+	f.slots.fresh.waiters = slices.DeleteFunc(f.slots.fresh.waiters, func(x *waiter) bool { return x == w })
 	run.turn = time.Time{}
 	if err := run.Yield(); err != nil { // returns when the first one has had its turn
 		t.Fatal(err)
@@ -74,8 +74,8 @@ func TestYield(t *testing.T) {
 	if err := <-first; err != nil {
 		t.Error(err)
 	}
-	if run.outside || f.places.inUse() != 1 || f.Queued() != 1 {
-		t.Errorf("outside %v, %d places taken, %d wait", run.outside, f.places.inUse(), f.Queued())
+	if run.outside || f.slots.inUse() != 1 || f.Queued() != 1 {
+		t.Errorf("outside %v, %d slots taken, %d wait", run.outside, f.slots.inUse(), f.Queued())
 	}
 	f.pool.release(f.pool.max * 3 / 4)
 	run.Close(nil)
@@ -93,8 +93,8 @@ func TestNobodyWaitsAnyMore(t *testing.T) {
 	}
 	defer s.Close(nil)
 	s.turn = time.Time{}
-	if err := s.giveTurn(); err != nil || s.outside || f.places.inUse() != 1 {
-		t.Errorf("%v; outside %v, %d places taken", err, s.outside, f.places.inUse())
+	if err := s.giveTurn(); err != nil || s.outside || f.slots.inUse() != 1 {
+		t.Errorf("%v; outside %v, %d slots taken", err, s.outside, f.slots.inUse())
 	}
 }
 
@@ -142,15 +142,15 @@ func TestSecondTurn(t *testing.T) {
 // While there are others, a query lets every goroutine run that is ready to, long before Go's
 // scheduler would.
 func TestBreathe(t *testing.T) {
-	for name, places := range map[string]int{"one waits": 1, "one computes": 2} {
-		t.Run(name, func(t *testing.T) { breathe(t, places) })
+	for name, slots := range map[string]int{"one waits": 1, "one computes": 2} {
+		t.Run(name, func(t *testing.T) { breathe(t, slots) })
 	}
 }
 
-func breathe(t *testing.T, places int) {
+func breathe(t *testing.T, slots int) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	config := DefaultConfig()
-	config.MaxConcurrent = places
+	config.MaxConcurrent = slots
 	f := newFixture(t, config)
 	s, err := f.Begin(t.Context(), Request{})
 	if err != nil {
@@ -245,13 +245,13 @@ func TestYieldInEachStage(t *testing.T) {
 		if err := <-other; err != nil {
 			t.Errorf("%s: %v", stage, err)
 		}
-		if f.places.inUse() != 0 || f.Queued() != 0 {
-			t.Errorf("%s: %d places taken, %d wait", stage, f.places.inUse(), f.Queued())
+		if f.slots.inUse() != 0 || f.Queued() != 0 {
+			t.Errorf("%s: %d slots taken, %d wait", stage, f.slots.inUse(), f.Queued())
 		}
 	}
 }
 
-// A query whose client does not read gives its place up, and takes one again when
+// A query whose client does not read gives its slot up, and takes one again when
 // the client reads.
 func TestAside(t *testing.T) {
 	config := DefaultConfig()
@@ -265,8 +265,8 @@ func TestAside(t *testing.T) {
 	if err := run.Aside(func() error { return <-other }); err != nil {
 		t.Fatal(err)
 	}
-	if run.outside || f.places.inUse() != 1 {
-		t.Errorf("outside %v, %d places taken", run.outside, f.places.inUse())
+	if run.outside || f.slots.inUse() != 1 {
+		t.Errorf("outside %v, %d slots taken", run.outside, f.slots.inUse())
 	}
 	gone := errors.New("connection reset")
 	other = f.begin()
@@ -274,8 +274,8 @@ func TestAside(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	run.Close(gone)
-	if n := f.places.inUse(); n != 0 {
-		t.Errorf("%d places taken by nobody", n)
+	if n := f.slots.inUse(); n != 0 {
+		t.Errorf("%d slots taken by nobody", n)
 	}
 }
 
@@ -299,8 +299,8 @@ func TestWaitForATurnEnds(t *testing.T) {
 	}
 	run.Close(err)
 	keeps.Close(nil)
-	if n := f.places.inUse() + f.Queued(); n != 0 {
-		t.Errorf("%d places are taken or waited for", n)
+	if n := f.slots.inUse() + f.Queued(); n != 0 {
+		t.Errorf("%d slots are taken or waited for", n)
 	}
 }
 

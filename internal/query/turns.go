@@ -10,7 +10,7 @@ import (
 )
 
 // Turns let the queries of all tenants of a server share its processors. Each tenant has
-// places of its own, so a query waits for no other tenant to begin. But the places of all
+// slots of its own, so a query waits for no other tenant to begin. But the slots of all
 // tenants together are more than the processors. While more goroutines compute than may, a
 // query that has had its first turn waits for the next one in a line that all tenants have
 // in common. So short queries of one tenant do not wait behind long ones of another. A nil
@@ -25,7 +25,7 @@ type Turns struct {
 }
 
 // pauseMost is the longest time that a query waits for its next turn: a query that holds a
-// place may itself be waiting for something other than a processor, and must not block the
+// slot may itself be waiting for something other than a processor, and must not block the
 // others.
 const pauseMost = 100 * time.Millisecond
 
@@ -85,7 +85,7 @@ func (t *Turns) pause(ctx context.Context) error {
 	defer t.waiting.Add(-1)
 	called := make(chan struct{})
 	t.mu.Lock()
-	t.line = append(t.line, called) // at most as long as there are places
+	t.line = append(t.line, called) // at most as long as there are slots
 	t.computing.Add(-1)
 	t.callLocked()
 	t.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// tenants returns engines that share processors, each with one place.
+// tenants returns engines that share processors, each with one slot.
 func tenants(t *testing.T, processors, n int) []*fixture {
 	config := DefaultConfig()
 	config.MaxConcurrent = 1
@@ -74,7 +74,7 @@ func TestQuietTenantGoesFirst(t *testing.T) {
 		}
 		louder.Close(nil)
 		loud.Close(nil)
-		if n := loud.engine.places.all.computing.Load(); n != 0 {
+		if n := loud.engine.slots.all.computing.Load(); n != 0 {
 			t.Errorf("%d goroutines compute at the end", n)
 		}
 	})
@@ -143,7 +143,7 @@ func TestPauseEnds(t *testing.T) {
 			t.Error("a processor is kept for a query that has left the line")
 		}
 		last.Close(nil)
-		if n := s.engine.places.all.computing.Load(); n != 0 {
+		if n := s.engine.slots.all.computing.Load(); n != 0 {
 			t.Errorf("%d goroutines compute at the end", n)
 		}
 	})
@@ -161,7 +161,7 @@ func TestWaitingIsNotComputing(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				all := tenants(t, 1, 3)
 				waits, s := costly(t, all[0]), costly(t, all[1])
-				turns := s.engine.places.all
+				turns := s.engine.slots.all
 				pool := waits.engine.pool
 				if err := pool.acquire(t.Context(), pool.max); err != nil {
 					t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"varve/internal/store"
 )
 
-// errPanicked is how a query ended whose place only a panic gave back.
+// errPanicked is how a query ended whose slot only a panic gave back.
 var errPanicked = errors.New("a bug in Varve ended the query")
 
 // A pass computes one metric of a roll-up.
@@ -30,7 +30,7 @@ type pass struct {
 	back      int  // buckets read before a batch
 	tail      bool // buckets are read behind a batch
 	single    bool // each bucket is a query of its own
-	yields    bool // each query waits for a place, and runs that wait get theirs in between
+	yields    bool // each query waits for a slot, and runs that wait get theirs in between
 	output    output
 	renewed   downsample.Span // was computed as a whole, see renewal
 }
@@ -150,7 +150,7 @@ func (p *pass) lookAround(metric *agg.MetricQuery) {
 	p.tail = tail
 }
 
-// batches returns how the buckets of a pass are computed. A query that got no place would
+// batches returns how the buckets of a pass are computed. A query that got no slot would
 // get none for fewer buckets.
 func (p *pass) batches() *downsample.Batches {
 	b := &downsample.Batches{Grid: p.grid, Most: p.scheduler.config.BatchBuckets, Once: p.once, TooMuch: func(err error) bool {

@@ -44,7 +44,7 @@ type Options struct {
 	Spool    Spool            // nil: events are acknowledged when they are stored
 	Config   timeline.Config  // that the engine was opened with
 	Pipeline *ingest.Pipeline // for the memory and the pace of bodies
-	Queries  *query.Engine    // for places and memory of reads
+	Queries  *query.Engine    // for slots and memory of reads
 	Metric   prometheus.Registerer
 	Log      *slog.Logger
 }
@@ -119,7 +119,7 @@ func (a *API) Routes() []httpapi.Route {
 	return routes
 }
 
-// within runs f as a query: it has a place, a timeout and a budget, and can be killed.
+// within runs f as a query: it has a slot, a timeout and a budget, and can be killed.
 func (a *API) within(w http.ResponseWriter, r *http.Request, f func(*query.Session) error) {
 	s, err := a.queries.Begin(r.Context(), query.Request{Text: r.URL.RequestURI(), Client: r.RemoteAddr})
 	if err == nil {

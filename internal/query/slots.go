@@ -14,17 +14,17 @@ import (
 	"varve/internal/congestion"
 )
 
-// places limits the queries that compute at once. Queries that wait stand in two
+// slots limits the queries that compute at once. Queries that wait stand in two
 // lines: fresh ones, for their first or second turn, in the order in which they came, and
 // those that have had two turns, the oldest first, so that some end before all are half
 // done. On a busy machine one turn is too little even for a short query: most of its time
-// may go by before it has a processor. A free place goes to the two lines by turns. places is
+// may go by before it has a processor. A free slot goes to the two lines by turns. slots is
 // safe for many goroutines.
 //
 // When one of the lines is congested, the queries in it that wait for their first turn or for
 // their third are refused early; see shed. Later turns are not refused: much of the work is
 // done then.
-type places struct {
+type slots struct {
 	mu    sync.Mutex
 	free  int // below 0 while more are taken than there should be
 	taken int
@@ -32,10 +32,10 @@ type places struct {
 	all   *Turns // counts the taken and the spare ones of all tenants; may be nil
 	fresh line
 	begun line // by id
-	last  bool // the last place went to the line of those that have begun
+	last  bool // the last slot went to the line of those that have begun
 }
 
-// A line is queries that wait for a place.
+// A line is queries that wait for a slot.
 type line struct {
 	waiters []*waiter
 	congestion.Line
@@ -47,14 +47,14 @@ type waiter struct {
 	id       uint64 // of a query in the line begun, else 0
 	since    time.Time
 	patience congestion.Patience // 0: it is not refused early
-	called   chan struct{}       // closed when it has a place, or is refused
+	called   chan struct{}       // closed when it has a slot, or is refused
 	refused  bool
 }
 
 // errCongested is the error of a waiter that is refused early.
 var errCongested = errors.New("the line is congested")
 
-// call gives the waiter in front a place.
+// call gives the waiter in front a slot.
 func (l *line) call(now time.Time) {
 	w := l.waiters[0]
 	l.waiters = slices.Delete(l.waiters, 0, 1)
@@ -84,8 +84,8 @@ func (l *line) canRefuse() bool {
 	return slices.ContainsFunc(l.waiters, func(w *waiter) bool { return w.patience > 0 })
 }
 
-// try takes a place if there is one that nobody waits for.
-func (p *places) try() bool {
+// try takes a slot if there is one that nobody waits for.
+func (p *slots) try() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.free <= 0 {
@@ -96,9 +96,9 @@ func (p *places) try() bool {
 	return true
 }
 
-// help takes up to n goroutines beside those of the queries that have places, of most in
+// help takes up to n goroutines beside those of the queries that have slots, of most in
 // all, and returns how many. It does not wait. They are given back with helped.
-func (p *places) help(n, most int) int {
+func (p *slots) help(n, most int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n = max(0, min(n, most-p.taken-p.spare, p.all.left()))
@@ -107,14 +107,14 @@ func (p *places) help(n, most int) int {
 	return n
 }
 
-func (p *places) helped(n int) {
+func (p *slots) helped(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.spare -= n
 	p.all.add(-n)
 }
 
-// A queue is how callers wait in line before places: how many, and for how long.
+// A queue is how callers wait in line before slots: how many, and for how long.
 type queue struct {
 	most    int64 // requests that may wait
 	wait    time.Duration
@@ -126,8 +126,8 @@ type queue struct {
 	early error               // of who is refused before that, as the line is congested
 }
 
-// queue waits for a place in q.
-func (p *places) queue(ctx context.Context, q queue) error {
+// queue waits for a slot in q.
+func (p *slots) queue(ctx context.Context, q queue) error {
 	n := q.waiting.Add(1)
 	defer q.waiting.Add(-1)
 	if n > q.most {
@@ -144,9 +144,9 @@ func (p *places) queue(ctx context.Context, q queue) error {
 	return err
 }
 
-// line waits for a place. id is 0 for a fresh query. A patience of 0 keeps it from being
+// line waits for a slot. id is 0 for a fresh query. A patience of 0 keeps it from being
 // refused early.
-func (p *places) line(ctx context.Context, id uint64, patience time.Duration) error {
+func (p *slots) line(ctx context.Context, id uint64, patience time.Duration) error {
 	p.mu.Lock()
 	if p.free > 0 {
 		p.free--
@@ -160,7 +160,7 @@ func (p *places) line(ctx context.Context, id uint64, patience time.Duration) er
 }
 
 // stand puts a waiter into its line. p.mu is held.
-func (p *places) stand(id uint64, patience time.Duration) *waiter {
+func (p *slots) stand(id uint64, patience time.Duration) *waiter {
 	w := &waiter{id: id, since: time.Now(), patience: congestion.Patience(patience), called: make(chan struct{})}
 	l := &p.fresh
 	if id != 0 {
@@ -181,7 +181,7 @@ func (p *places) stand(id uint64, patience time.Duration) *waiter {
 }
 
 // wait waits until w is called. If ctx ends first, w leaves its line.
-func (p *places) wait(ctx context.Context, w *waiter) error {
+func (p *slots) wait(ctx context.Context, w *waiter) error {
 	select {
 	case <-w.called:
 		return w.outcome()
@@ -192,7 +192,7 @@ func (p *places) wait(ctx context.Context, w *waiter) error {
 	select {
 	case <-w.called: // at the same moment
 		if !w.refused {
-			p.pass() // the place goes to the next waiter
+			p.pass() // the slot goes to the next waiter
 		}
 	default:
 		isW := func(x *waiter) bool { return x == w }
@@ -209,16 +209,16 @@ func (w *waiter) outcome() error {
 	return nil
 }
 
-// leave gives a place back.
-func (p *places) leave() {
+// leave gives a slot back.
+func (p *slots) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pass()
 }
 
-// pass gives a taken place to the next waiter, or frees it. p.mu is held.
-func (p *places) pass() {
-	if p.free < 0 { // there are fewer places than there were
+// pass gives a taken slot to the next waiter, or frees it. p.mu is held.
+func (p *slots) pass() {
+	if p.free < 0 { // there are fewer slots than there were
 		p.free++
 		p.take(-1)
 		return
@@ -231,14 +231,14 @@ func (p *places) pass() {
 	p.take(-1)
 }
 
-// take counts taken places. p.mu is held.
-func (p *places) take(n int) {
+// take counts taken slots. p.mu is held.
+func (p *slots) take(n int) {
 	p.taken += n
 	p.all.add(n)
 }
 
 // next returns the line whose turn it is, nil if nobody waits. p.mu is held.
-func (p *places) next() (l *line, now time.Time) {
+func (p *slots) next() (l *line, now time.Time) {
 	if len(p.fresh.waiters)+len(p.begun.waiters) > 0 { // else there is no need to know the time
 		now = time.Now()
 		p.fresh.shed(now)
@@ -255,9 +255,9 @@ func (p *places) next() (l *line, now time.Time) {
 	return nil, now
 }
 
-// grow makes n more places, or fewer if n is negative: these go when they are given
+// grow makes n more slots, or fewer if n is negative: these go when they are given
 // back.
-func (p *places) grow(n int) {
+func (p *slots) grow(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.free += min(n, 0)
@@ -267,12 +267,12 @@ func (p *places) grow(n int) {
 	}
 }
 
-// yield gives the place of a query to a fresh one, if one waits, and waits for
-// another place, unless that many queries that have begun wait already. It reports
-// whether the query stood in line. After an error the query has no place. patience is
+// yield gives the slot of a query to a fresh one, if one waits, and waits for
+// another slot, unless that many queries that have begun wait already. It reports
+// whether the query stood in line. After an error the query has no slot. patience is
 // that of line. Where queries that have begun may be refused, a query with patience also
-// gives its place to one of them.
-func (p *places) yield(ctx context.Context, id uint64, most int, patience time.Duration) (stood bool, err error) {
+// gives its slot to one of them.
+func (p *slots) yield(ctx context.Context, id uint64, most int, patience time.Duration) (stood bool, err error) {
 	p.mu.Lock()
 	now := time.Now()
 	p.fresh.shed(now)
@@ -292,7 +292,7 @@ func (p *places) yield(ctx context.Context, id uint64, most int, patience time.D
 }
 
 // halfDone returns the number of queries that wait and have had a turn. p.mu is held.
-func (p *places) halfDone() int {
+func (p *slots) halfDone() int {
 	n := len(p.begun.waiters)
 	for _, w := range p.fresh.waiters {
 		if w.patience == 0 { // for its second turn
@@ -302,8 +302,8 @@ func (p *places) halfDone() int {
 	return n
 }
 
-// inUse returns the number of taken places.
-func (p *places) inUse() int {
+// inUse returns the number of taken slots.
+func (p *slots) inUse() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.taken
