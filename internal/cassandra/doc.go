@@ -1,6 +1,6 @@
 // Package cassandra is the store over an Apache Cassandra cluster. The process
-// holds only pending samples: they are acknowledged once they are in a local log,
-// and drained into the keyspace a moment later.
+// holds only pending samples. It acknowledges a sample once it is in a local log, and
+// drains it into the keyspace a moment later.
 //
 //	Append --> spool: log + heads in generations --> layout.Sink --> keyspace
 //	               \                                                        |
@@ -20,14 +20,13 @@
 // below those of all later ones. It therefore needs Cassandra, and takes as long as
 // draining the backlog. Samples in the spools of other processes carry the time at
 // which they were acknowledged, so the same tombstones hide them once they are
-// drained. A deletion writes tombstones only for rows in the index. Rows that so far
-// are only in the spool of another process are deleted when they appear, see
-// redeleter.
+// drained. A deletion writes tombstones only for rows in the index. A row that is only
+// in the spool of another process is deleted when that process writes it, see redeleter.
 //
 // # Refs
 //
-// Refs for appending are the spool's. Refs that a View hands out number the series
-// that this View has selected, and are void elsewhere.
+// Refs for appends are the spool's. Refs of a View number the series that this View has
+// selected, and are void elsewhere.
 //
 // A layout decides how samples are stored in tables, see package layout. The driver is
 // package cql.

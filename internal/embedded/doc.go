@@ -8,7 +8,7 @@
 //	catalogue/   Pebble: series, manifest, deletions, spec, key-values
 //	log/         write-ahead log segments (package wal)
 //	blocks/      block files (package blockfile), <number>.blk
-//	quarantine/  damaged files that Repair has put aside
+//	quarantine/  damaged files that Repair has set aside
 //	backups/     copies that Backup has made, unless backup_dir names another place
 //
 // # Life of a sample
@@ -24,26 +24,25 @@
 // came last; then it waits for the log. A checkpoint swaps head and log segment
 // under the same lock, writes the frozen head to files, and commits them to the
 // catalogue together with the series they need and the number of the first log
-// segment that is still needed. That commit is the only moment at which samples
-// move from log to files: before it the log has all of them, after it the files
-// do. Files that the manifest does not name are removed at the next start.
+// segment that is still needed. That commit moves the samples from the log to the
+// files: before it a start reads all of them from the log, after it from the files.
+// Files that the manifest does not name are removed at the next start.
 //
 // Other packages keep notes about samples, as roll-ups do about late ones. They store the
-// notes when a checkpoint is about to begin. At the next start, the store reports the hours
-// of the samples that were in the log: see [downsample.Journal].
+// notes when a checkpoint is about to begin. A start reports the hours of the samples in
+// the log, because notes about these may be lost: see [downsample.Journal].
 //
 // # Partitions
 //
 // A block file holds samples of one partition, a span of RowWidth milliseconds
-// (see rowtime.Partition). Partitions with few samples share a file, so that a
-// thousand stray timestamps do not make a thousand files. No chunk crosses a
-// partition's border.
+// (see rowtime.Partition). Partitions with few samples share a file, so that
+// scattered timestamps do not create a file each. No chunk crosses a partition's
+// border.
 //
-// Files of a partition are merged with each other when some of similar size have
-// gathered. Files with few samples, of one partition or of several, are merged
-// with each other in the same way; a partition that gathers enough samples
-// in this way gets a file of its own. If all samples of a file are deleted or have expired,
-// the file is dropped without being read.
+// Several files of a partition are merged when they have similar sizes. Files with few
+// samples, of one partition or of several, are merged with each other in the same way;
+// once a partition has enough samples there, it gets a file of its own. If all samples of
+// a file are deleted or have expired, the file is dropped without being read.
 //
 // # Which sample is valid
 //
@@ -56,44 +55,43 @@
 // # Deletions
 //
 // A deletion is a log record (sequence, range, series ids). It hides samples in
-// the frozen head and in files: each file knows up to which sequence deletions are
-// applied to it, and later ones are consulted for each chunk. Merging applies
-// them, and saves those in the catalogue that other files still need. Samples in
-// the active head are erased, in slices, so that writers do not wait; a batch has
-// its series erased before it is applied, and a head is frozen when it has applied
-// all deletions. A series whose last sample is gone is forgotten, with its names;
-// its ref is void.
+// the frozen head and in files. Each file has the sequence up to which deletions are
+// applied to it; readers apply later ones to each chunk. A merge applies them, and
+// keeps those in the catalogue that other files still need. Samples in the active
+// head are erased in slices, so that writers do not wait. Before a batch is applied,
+// deletions are completed for its series, and before a head is frozen, for all. A
+// series without samples is forgotten, with its names; its ref becomes void.
 //
 // # Expiry
 //
-// No reader sees an expired sample. A series of which all samples have expired, in
-// the heads and in each file that has it, is forgotten. Expired samples of forgotten
-// series stay in files until a merge; no query can reach them. Those in the active
-// head are erased with the series.
+// No reader sees an expired sample. A series is forgotten when all its samples have
+// expired, in the heads and in each file. Its samples in the active head are then
+// erased. Those in files stay there until a merge, where no query reaches them.
 //
 // # Stages
 //
 // If a series has a retention policy with stages (Options.Book), samples that are old
 // enough are folded into buckets of the next stage, and these into wider ones, see package
-// buckets. A fold is a merge that also writes files of buckets. It takes all files that
-// have samples of the same series and times, since only together they say which sample is
-// valid. It leaves out series that have equally old samples in memory. Samples that are
-// not folded yet are read as they are, finer than the policy promises. No reader sees
-// samples that are older than the last stage.
+// buckets. A fold is a merge that also writes files of buckets. It reads all files that
+// have samples of the same series and times, because only together they determine which
+// sample is valid. It skips series that have equally old samples in memory. Readers see
+// samples that are not folded yet unchanged, at a higher resolution than the policy
+// promises. No reader sees samples that are older than the last stage.
 //
 // # Locks, in the order in which they are taken
 //
 //	backingUp    one backup at a time
-//	expiry       one look for expired series at a time
+//	expiry       one search for expired series at a time
 //	checkpointing
 //	             one checkpoint at a time; no part of the log is released
 //	             while it is held
-//	journal      of which hours samples were in the log; held across commits
-//	cutting      deletions are logged, or a fold is committed
+//	journal      the hours of the samples that a start found in the log; held across
+//	             commits
+//	cutting      held to log a deletion or to commit a fold
 //	installing   one change of the set of files at a time; held across commits
-//	order        that of the log (package writelog): log order = head order; no I/O,
-//	             and no work that grows with what is stored
+//	order        of package writelog: log order = head order; no I/O, and no work
+//	             that grows with the size of the store
 //	registry     its own lock: series by key and id; no I/O
-//	values       that of [catalogue.Values]: held across commits, taken alone
+//	values       of [catalogue.Values]: held across commits; no other lock is held
 //	mu           the current state and reference counts; no I/O
 package embedded

@@ -1,6 +1,6 @@
 // Package spool keeps acknowledged samples until a remote store has them: in a
 // log, so that they survive the process, and in memory, so that queries see them
-// and a sink can write them in batches. It knows nothing of the store behind the
+// and a sink can write them in batches. It does not depend on the store behind the
 // sink.
 //
 // # Generations
@@ -12,10 +12,10 @@
 //
 // Samples gather in the active generation until it is cut: when it has lingered
 // long enough and the sink is idle, when a flush waits for it, or when it is
-// large. Frozen generations go to the sink one at a time, oldest first; each is
-// repeated until the sink has taken it. Then the generation is dropped, and its part
-// of the log is released. If the sink could write only a part of a generation, that
-// part is no longer read from here: see PartialError.
+// large. The spool passes frozen generations to the sink one at a time, oldest first,
+// and repeats each until the sink has written it. Then it drops the generation and
+// releases its part of the log. If the sink could write only a part of a generation,
+// readers no longer get that part from the spool: see PartialError.
 //
 // # What the log holds
 //
@@ -27,33 +27,33 @@
 //
 // Other packages keep notes about samples, as roll-ups do about late ones: see
 // [downsample.Journal]. They store a note before the spool releases the segments that have
-// the samples, and before it logs the mark from which a replay begins behind them. So if a
+// the samples, and before it logs a mark that makes a replay begin after them. So if a
 // sample is not replayed, it has been drained and its note is stored.
 //
-// After a start, the spool reports the hours of all samples that it has replayed. It
-// includes generations that the log marks as drained: they may share a segment with later
+// After a start, the spool reports the hours of all samples that it has replayed,
+// including generations that the log marks as drained: they may share a segment with later
 // ones, and their notes may have been only in the memory of the previous process. The
-// hours are written to the file "hours" before the log is released, and stay there until
-// all users have noted them. After an orderly shutdown all notes are stored, and the next
-// start reports no hours. The file "noted" says that this is so; it is removed before the
-// first append.
+// spool writes the hours to the file "hours" before it releases the log, and keeps them
+// there until all users have noted them. An orderly shutdown stores all notes and records
+// that in the file "noted", so that the next start reports no hours. The file is removed
+// before the first append.
 //
 // # Full disks
 //
 // A log that fails for lack of space refuses records until there is room for a new log;
 // a spool that is opened on a full disk begins with such a log. Pending samples are still
 // read and drained: generations are cut in memory, and keep the stamps of their samples.
-// The full log cannot record what was drained. So no part of it is released before all of
-// it is drained; then it is removed as a whole, the newest segment first. After a crash the
-// whole log is drained again from its beginning.
+// The full log cannot record which generations were drained. So no part of it is released
+// before all of it is drained; then it is removed as a whole, the newest segment first.
+// After a crash the whole log is drained again from its beginning.
 //
-// Notes that cannot be written to this disk go to the remote store, which has just been
-// reachable. Hours that a start has found can be stored only in their file. They need no
-// place once the tasks are read, which are in the remote store too. Until notes and hours
-// are stored, the log stays. Reserving space for notes does not help: other writers take
-// the space as soon as it is released, and a file that is written in place needs a format
-// of its own. Notes cannot be written into the space that the log releases either: a crash
-// in between would lose them.
+// Notes that cannot be written to this disk go to the remote store, which has just
+// accepted samples. Hours that a start has found can be stored only in their file, but
+// need not be stored once the roll-up tasks have been read from the remote store. The log
+// stays until notes and hours are stored. Space reserved for notes does not help: other
+// writers take it as soon as it is released, and a file that is written in place needs a
+// format of its own. Nor can notes use the space that the log releases: a crash in between
+// would lose them.
 //
 // # Write timestamps
 //
@@ -66,17 +66,17 @@
 //   - samples that another process deleted in between would be written above the
 //     tombstone, and reappear.
 //
-// No single stamp for a whole generation is right. If it is the time of the end, the
-// above happens to the first samples. If it is the time of the beginning, a tombstone
-// or an older value of another process hides the last samples. So each sample has its
-// own stamp. If clocks agree, the remote store then decides as if every sample had been
-// written when it was acknowledged, however late and however often it is written.
+// No single stamp is right for a whole generation. With the time of its end, the first
+// samples get the faults above. With the time of its beginning, a tombstone or an older
+// value of another process hides the last samples. So each sample has its own stamp. If
+// clocks agree, the remote store then treats every sample as if it had been written when
+// it was acknowledged, however late and however often it is written.
 //
 // The clock may be set back. If the step is at most clockLead, stamps stand still until
-// the clock has caught up. If the step is larger, the clock had been wrong: stamps
+// the clock has caught up. If the step is larger, the clock was wrong before: stamps
 // follow it, and pending samples with stamps in the future get current stamps in the
-// same order. Samples that the remote store took with stamps in the future keep them;
-// that cannot be repaired.
+// same order. Samples that the remote store already has with stamps in the future keep
+// them; that cannot be repaired.
 //
 // Invariants:
 //
@@ -107,10 +107,9 @@
 //
 // # Locks, in the order in which they are taken
 //
-//	files     releasing log segments, and opening another log; held across I/O, on a full
+//	files     held to release log segments and to open another log, across I/O; on a full
 //	          disk also while other packages store their notes, under their own locks
-//	order     that of the log (package writelog): log order = head order = order of
-//	          generations; no I/O
+//	order     of package writelog: log order = head order = order of generations; no I/O
 //	registry, index
 //	          their own; no I/O
 //	mu        the list of generations and their holders; no I/O
