@@ -38,13 +38,13 @@ func newest(dataDir string) (t time.Time) {
 
 func judgeClock(now, newest time.Time, s syncState) Finding {
 	const check = "clock"
-	const do = "run a time service: systemd-timesyncd, chrony or ntpd; times-to-live, relative times of queries and, over Cassandra, which write wins depend on the clock"
+	const do = "run a time service: systemd-timesyncd, chrony or ntpd; times-to-live, relative times of queries and, over Cassandra, the order of writes depend on the clock"
 	text := now.UTC().Format(time.RFC3339)
 	switch {
 	case now.Before(built):
 		return Finding{check, Fault, text + ", which is before this program was built", do}
 	case newest.Sub(now) > clockAhead:
-		return Finding{check, Fault, fmt.Sprintf("%s, and the data directory was written %s later: the clock was set back", text, newest.Sub(now).Round(time.Second)), do}
+		return Finding{check, Fault, fmt.Sprintf("%s, but the data directory was written %s after that: the clock was set back", text, newest.Sub(now).Round(time.Second)), do}
 	case !s.known:
 		return ok(check, "%s; whether it is synchronised is not known on this system", text)
 	case !s.synchronised:

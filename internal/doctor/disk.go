@@ -152,7 +152,7 @@ func judgeKind(kind string) Finding {
 	case "tmpfs":
 		return Finding{check, Fault, "tmpfs: the data is lost when the machine restarts", "use a directory on a disk"}
 	case "nfs", "cifs", "smb2", "fuse", "ceph", "9p":
-		return Finding{check, Warning, kind + ": locks and syncs may not do what they promise, and a sync takes long", "use a local disk or a block device"}
+		return Finding{check, Warning, kind + ": locks and syncs may not work as promised, and syncs are slow", "use a local disk or a block device"}
 	case "overlayfs":
 		return Finding{check, Warning, "overlayfs: this is the container's own layer, which is removed with the container", "mount a volume at the data directory"}
 	}

@@ -88,7 +88,7 @@ func TestClock(t *testing.T) {
 	wants(t, judgeClock(now, now.Add(time.Second), good), OK, "2026-01-02T03:04:05Z, synchronised, at most 3ms off")
 	wants(t, judgeClock(now, now, syncState{known: true}), Warning, "not synchronised")
 	wants(t, judgeClock(now, now, syncState{}), OK, "not known")
-	wants(t, judgeClock(now, now.Add(time.Hour), good), Fault, "was written 1h0m0s later")
+	wants(t, judgeClock(now, now.Add(time.Hour), good), Fault, "was written 1h0m0s after that")
 	wants(t, judgeClock(time.Unix(0, 0), time.Time{}, good), Fault, "before this program was built")
 }
 

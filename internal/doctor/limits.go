@@ -22,7 +22,7 @@ func openFiles(c config.Config, limit func() (uint64, bool)) Finding {
 	case have < 1024:
 		return Finding{check, Fault, fmt.Sprintf("at most %d", have), do}
 	case have < need:
-		return Finding{check, Warning, fmt.Sprintf("at most %d; connections and files may need %d, so the server takes fewer connections", have, need), do}
+		return Finding{check, Warning, fmt.Sprintf("at most %d; connections and files may need %d, so the server accepts fewer connections", have, need), do}
 	}
 	return ok(check, "at most %d, %d may be needed", have, need)
 }

@@ -44,13 +44,13 @@ func judgePort(a server.Address, running bool, err error) Finding {
 	taken := errors.Is(err, syscall.EADDRINUSE) || runtime.GOOS == "windows" && err != nil
 	switch {
 	case err == nil && running:
-		return Finding{check, Warning, fmt.Sprintf("%s: no program listens at %s, although a server holds the data directory", key, addr), "the server has other settings than these, or could not take the port; its log says which"}
+		return Finding{check, Warning, fmt.Sprintf("%s: no program listens at %s, although a server holds the data directory", key, addr), "the server runs with other settings, or could not open the port: see its log"}
 	case err == nil:
 		return ok(check, "%s: %s is free", key, addr)
 	case taken && running:
 		return ok(check, "%s: %s is in use, and a server holds the data directory", key, addr)
 	case taken && a.Optional:
-		return Finding{check, Warning, fmt.Sprintf("%s: another program listens at %s, perhaps carbon; the server starts without it", key, addr), "stop that program, or set " + key + " to another address, or leave it empty"}
+		return Finding{check, Warning, fmt.Sprintf("%s: another program listens at %s, perhaps carbon; the server starts without it", key, addr), "stop that program, or set " + key + " to another address, or to an empty one"}
 	case taken:
 		return Finding{check, Fault, fmt.Sprintf("%s: another program listens at %s", key, addr), "stop it (ss -ltnup shows it), or change " + key}
 	case errors.Is(err, syscall.EACCES):

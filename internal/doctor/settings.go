@@ -27,7 +27,7 @@ func settings(loaded *config.Loaded) (found []Finding) {
 	}
 	if k := loaded.KairosDB; k != nil {
 		for _, w := range k.Warnings() {
-			found = append(found, Finding{check, Warning, fmt.Sprintf("%s: %s: %s", k.Path, strings.Join(w.Keys, " "), w.Why), "varve config shows the effective settings; set what you need in a configuration file of Varve"})
+			found = append(found, Finding{check, Warning, fmt.Sprintf("%s: %s: %s", k.Path, strings.Join(w.Keys, " "), w.Why), "varve config shows the effective settings; set those that you need in a configuration file of Varve"})
 		}
 	}
 	if len(found) == 0 {
@@ -48,7 +48,7 @@ func rules(c config.Config) []Finding {
 		return []Finding{{check, Fault, err.Error(), "fix the file; the server does not start with it"}}
 	}
 	if n := bytes.Count(log.Bytes(), []byte("\n")); n > 0 {
-		return []Finding{{check, Warning, fmt.Sprintf("%d rules are not used", n), "varve policies says which, and why"}}
+		return []Finding{{check, Warning, fmt.Sprintf("%d rules are not used", n), "varve policies names them, with the reason"}}
 	}
 	return []Finding{ok(check, "%d of stages, %d of aggregation", len(book.Rules), len(book.Aggregations))}
 }

@@ -91,7 +91,7 @@ func (a *API) mayRun(r *http.Request, q *agg.Query) error {
 		case r.Method != http.MethodPost:
 			return badRequest("save_as writes; send the query by POST")
 		case httpapi.IsReadOnly(r.Context()):
-			return &forbiddenError{why: "save_as writes, and its sender may only read; a token needs the role write, a web page an entry in server.allowed_origins"}
+			return &forbiddenError{why: "save_as writes, but the sender may only read; a token needs the role write, a web page needs an entry in server.allowed_origins"}
 		case !a.classes[classIngest]:
 			return &forbiddenError{class: classIngest}
 		}

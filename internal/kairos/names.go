@@ -232,7 +232,7 @@ func (p *parser) newPattern(expr string) (*model.Pattern, error) {
 		return nil, err
 	}
 	if *p.programs += pattern.Size(); *p.programs > maxPrograms {
-		return nil, fmt.Errorf("the patterns of one request have at least %d instructions together, which is more than %d; repeat less in them, or send several requests",
+		return nil, fmt.Errorf("the patterns of one request have at least %d instructions together, which is more than %d; use smaller repetitions, or send several requests",
 			*p.programs, maxPrograms)
 	}
 	return pattern, nil

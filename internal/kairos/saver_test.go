@@ -110,7 +110,7 @@ func TestSavedPointsAreBounded(t *testing.T) {
 		t.Errorf("8 points saved: %d %s", resp.StatusCode, body)
 	}
 	resp, body := ask(3)
-	if resp.StatusCode != 400 || !strings.Contains(body, "limit query.max_samples of 10 reached, at least 12 needed: save points with save_as") {
+	if resp.StatusCode != 400 || !strings.Contains(body, "limit query.max_samples of 10 reached, at least 12 needed: points that save_as stores") {
 		t.Errorf("12 points saved: %d %s", resp.StatusCode, body)
 	}
 }

@@ -37,7 +37,7 @@ func (b *budget) take(n int64) error {
 		b.used.Add(-n)
 		return &store.LimitError{
 			Limit: b.key, Max: b.max, Need: used,
-			What: "hold the samples, buckets and points of a query; narrow the time range or the tags, or sample more coarsely",
+			What: "memory for the samples, buckets and points of a query; narrow the time range or the tags, or sample more coarsely",
 		}
 	}
 	if b.pool == nil || used <= b.granted.Load() {

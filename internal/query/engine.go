@@ -145,7 +145,7 @@ func (e *Engine) enter(ctx context.Context) error {
 		most: int64(config.MaxQueued), wait: config.MaxWait, waiting: &e.queued, gauge: e.metrics.queued,
 		full: func(n int64) error {
 			return &BusyError{&store.LimitError{
-				Limit: "waiting queries", Max: int64(config.MaxQueued), Need: n, What: "wait for a free slot",
+				Limit: "waiting queries", Max: int64(config.MaxQueued), Need: n, What: "queries that wait for a slot; ask for less at once",
 			}}
 		},
 		late: &BusyError{&store.LimitError{
@@ -161,7 +161,7 @@ func (c *Config) congested(what, wayOut string) error {
 	p := congestion.Patience(c.MaxWait)
 	return &BusyError{&store.LimitError{
 		Limit: "query.max_wait", Max: c.MaxWait.Milliseconds(), Wait: p.Enough(), What: fmt.Sprintf(
-			"milliseconds that %s; for %s none was served within %s, so those that wait for longer than %s are refused: ask again later, or %s",
+			"milliseconds that %s; for %s no request was served within %s, so requests that wait for longer than %s are refused: try again later, or %s",
 			what, p.While(), p.Soon(), p.Enough(), wayOut),
 	}}
 }

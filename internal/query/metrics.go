@@ -30,11 +30,11 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		seconds:    set.Histogram("duration_seconds", "Time from the start of a query to its last point, without the wait for a free slot.", prometheus.ExponentialBuckets(0.001, 4, 9)),
 		samples:    set.Counter("samples_total", "Samples that queries read or took from statistics."),
 		series:     set.Counter("series_total", "Series that queries selected."),
-		summarized: set.Counter("summarized_runs_total", "Runs of samples that statistics answered."),
+		summarized: set.Counter("summarized_runs_total", "Runs of samples that were answered from statistics."),
 		running:    set.Gauge("running", "Queries that have begun and not ended, with a slot or waiting for their next turn."),
 		queued:     set.Gauge("queued", "Queries that wait for a slot, including those that have begun."),
 	}
-	m.shed = set.CounterVec("congested_refused_total", "Requests refused before query.max_wait, because for half of it nobody in the line was served soon. line: begin (a slot), turn (the third turn), parse_small, parse_large, parse_operator, delete.", "line")
+	m.shed = set.CounterVec("congested_refused_total", "Requests refused before query.max_wait, because for half of that time no request in the line was served promptly. line: begin (a slot), turn (the third turn), parse_small, parse_large, parse_operator, delete.", "line")
 	m.memory = set.Gauge("memory_bytes", "Memory that queries, the texts of their requests, and answers that are not sent yet hold together.")
 	m.memoryMax = set.Gauge("memory_max_bytes", "Memory that queries, the texts of their requests, and answers that are not sent yet may hold together: query.total_memory.")
 	m.memoryWaits = set.Gauge("memory_waiting", "Queries and answers that wait for memory that others hold.")
@@ -53,7 +53,7 @@ type textMetrics struct {
 func newTextMetrics(r prometheus.Registerer) *textMetrics {
 	set := collectors.Named("varve_query_")
 	m := &textMetrics{
-		bytes:   set.GaugeVec("text_bytes", "Part of varve_query_memory_bytes that texts of requests hold, which are read, wait, or are queried by.", "size"),
+		bytes:   set.GaugeVec("text_bytes", "Part of varve_query_memory_bytes for the texts of requests, from their first byte until their query ends.", "size"),
 		waiting: set.GaugeVec("text_waiting", "Requests that wait to be parsed.", "size"),
 		refused: set.Counter("text_refused_total", "Requests that were refused for lack of memory for their texts, or of a turn to be parsed."),
 	}

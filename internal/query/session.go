@@ -275,7 +275,7 @@ func (s *Session) addSamples(n int64) error {
 	if total := s.samples.Add(n); total > s.config.MaxSamples {
 		return &store.LimitError{
 			Limit: "query.max_samples", Max: s.config.MaxSamples, Need: total,
-			What: "read the samples of a query; narrow the time range or the tags",
+			What: "samples that a query reads; narrow the time range or the tags",
 		}
 	}
 	return nil

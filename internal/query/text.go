@@ -191,7 +191,7 @@ func (a *texts) enter(ctx context.Context, lane Lane, config *Config) error {
 		most: most, wait: config.MaxWait, waiting: &l.waiting, gauge: a.metrics.waiting.WithLabelValues(laneNames[lane]),
 		full: func(n int64) error {
 			return &BusyError{&store.LimitError{
-				Limit: "waiting requests", Max: most, Need: n, What: "wait to be parsed; send fewer at once",
+				Limit: "waiting requests", Max: most, Need: n, What: "requests that wait to be parsed; send fewer at once",
 			}}
 		},
 		late: &BusyError{&store.LimitError{
@@ -245,7 +245,7 @@ func (a *texts) take(lane Lane, n int64, t *Text) error {
 			which = fmt.Sprintf("of up to %d bytes", smallText)
 		}
 		return a.refuse(&store.LimitError{Limit: "query.total_memory", Max: a.pool.max, What: fmt.Sprintf(
-			"hold a request; requests %s may take %d bytes of it together; send fewer at once, or smaller ones", which, a.max)})
+			"memory for the text of a request; requests %s may take %d bytes of it together; send fewer at once, or smaller ones", which, a.max)})
 	}
 	a.change(t.lane, -t.held)
 	a.change(lane, n)

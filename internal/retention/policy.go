@@ -144,7 +144,7 @@ func ParseSchemas(text string) (rules []Rule, warnings []string, err error) {
 	err = eachSection(text, func(s ini.Section) error {
 		pattern, retentions := s.Values["pattern"], s.Values["retentions"]
 		if pattern == "" || retentions == "" {
-			warnings = append(warnings, fmt.Sprintf("%v is left out: it lacks a pattern or retentions", s))
+			warnings = append(warnings, fmt.Sprintf("%v is skipped: it has no pattern or no retentions", s))
 			return nil
 		}
 		stages, err := ParseStages(retentions)
@@ -170,7 +170,7 @@ func ParseAggregations(text string) (all []Aggregation, warnings []string, err e
 		a := DefaultAggregation
 		a.Name, a.Pattern = s.Name, s.Values["pattern"]
 		if a.Pattern == "" {
-			warnings = append(warnings, fmt.Sprintf("%v is left out: it lacks a pattern", s))
+			warnings = append(warnings, fmt.Sprintf("%v is skipped: it has no pattern", s))
 			return nil
 		}
 		if text := s.Values["xfilesfactor"]; text != "" {

@@ -25,7 +25,7 @@ func (b *pointBuffer) add(p *Point) error {
 	if int64(len(b.data)+len(p.Data)) > math.MaxUint32 {
 		return &store.LimitError{
 			Limit: "query.max_memory", Max: math.MaxUint32, Need: int64(len(b.data) + len(p.Data)),
-			What: "hold the texts of one group in memory, whatever the limit; narrow the time range or the tags",
+			What: "memory for the texts of one group, which no setting raises; narrow the time range or the tags",
 		}
 	}
 	if len(b.times) == cap(b.times) {

@@ -12,7 +12,7 @@ func devSpec() AggregatorSpec {
 		Name: "dev", Doc: "Standard deviation of the values.",
 		Properties: append(rangeProperties(),
 			Property{Name: "return_type", Kind: TextProperty, Doc: "value, pos_sd or neg_sd", Hidden: true},
-			Property{Name: "dev_count", Kind: IntProperty, Doc: "how many deviations pos_sd and neg_sd are away from the mean", Hidden: true}),
+			Property{Name: "dev_count", Kind: IntProperty, Doc: "number of standard deviations between the mean and pos_sd or neg_sd", Hidden: true}),
 		New: newDev,
 	}
 }

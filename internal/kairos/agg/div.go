@@ -4,7 +4,7 @@ package agg
 func divSpec() AggregatorSpec {
 	return AggregatorSpec{
 		Name: "div", Doc: "Value by a divisor.",
-		Properties: []Property{{Name: "divisor", Kind: DoubleProperty, Doc: "what to divide by, not zero"}},
+		Properties: []Property{{Name: "divisor", Kind: DoubleProperty, Doc: "number to divide by, not zero"}},
 		New: func(a Args) (Step, error) {
 			divisor := a.Double("divisor", 0)
 			if divisor == 0 {

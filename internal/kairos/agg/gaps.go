@@ -12,7 +12,7 @@ import (
 // put before the query's start count as in the first bucket. All as in KairosDB.
 func gapsSpec() AggregatorSpec {
 	return AggregatorSpec{
-		Name: "gaps", Doc: "Marks buckets without points by null.", Properties: rangeProperties(),
+		Name: "gaps", Doc: "Marks buckets without points with null.", Properties: rangeProperties(),
 		New: func(a Args) (Step, error) { return &gapsStep{Range: rangeOf(a)}, nil },
 	}
 }

@@ -14,8 +14,8 @@ const maxBins = 10_000
 // binSpec groups points by the bin that their value falls into.
 func binSpec() GroupBySpec {
 	return GroupBySpec{
-		Name: "bin", Doc: "Points between the same two of a list of values.",
-		Properties: []Property{{Name: "bins", Kind: DoublesProperty, Doc: "borders, ascending"}},
+		Name: "bin", Doc: "Points between the same two bounds of a list.",
+		Properties: []Property{{Name: "bins", Kind: DoublesProperty, Doc: "bounds, ascending"}},
 		New: func(a Args) (GroupBy, error) {
 			bins := a.Doubles("bins")
 			if n := len(bins); n > maxBins {

@@ -12,7 +12,7 @@ func timeSpec() GroupBySpec {
 		Name: "time", Doc: "Points in the same range of a repeating cycle of time ranges.",
 		Properties: []Property{
 			{Name: "range_size", Kind: SamplingProperty, Doc: "length of a range"},
-			{Name: "group_count", Kind: IntProperty, Doc: "ranges until the first group comes again, at least 1"},
+			{Name: "group_count", Kind: IntProperty, Doc: "number of ranges in the cycle, at least 1"},
 		},
 		New: newTimeGroupBy,
 	}

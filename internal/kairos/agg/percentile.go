@@ -21,7 +21,7 @@ func percentileSpec() AggregatorSpec {
 	return AggregatorSpec{
 		Name: "percentile", Doc: "Percentile of the values.",
 		Properties: append(rangeProperties(),
-			Property{Name: "percentile", Kind: DoubleProperty, Doc: "which one, above 0 and up to 1"}),
+			Property{Name: "percentile", Kind: DoubleProperty, Doc: "the percentile, above 0 and up to 1"}),
 		New: newPercentile,
 	}
 }
@@ -57,7 +57,7 @@ type weighted struct {
 
 func (c *percentileCollector) add(p *Point) error {
 	if c.percentile < 0 || c.percentile > 1 || math.IsNaN(c.percentile) {
-		return &store.InputError{Reason: strconv.FormatFloat(c.percentile, 'g', -1, 64) + " is not in [0..1]: percentile must be a share, such as 0.95 for the 95th"}
+		return &store.InputError{Reason: strconv.FormatFloat(c.percentile, 'g', -1, 64) + " is not in [0..1]: percentile must be a fraction, such as 0.95 for the 95th"}
 	}
 	if p.Whole != nil && p.Whole.Sketch != "" {
 		return c.addWhole(p.Whole)

@@ -26,13 +26,13 @@ func (*Range) isRange() {}
 func rangeProperties() []Property {
 	return []Property{
 		{Name: "sampling", Kind: SamplingProperty, Doc: "length of a bucket"},
-		{Name: "align_sampling", Kind: BoolProperty, Doc: "begin buckets where the unit begins", Hidden: true},
+		{Name: "align_sampling", Kind: BoolProperty, Doc: "align buckets to the unit", Hidden: true},
 		{Name: "align_start_time", Kind: BoolProperty, Doc: "stamp results with the start of the bucket"},
 		{Name: "align_end_time", Kind: BoolProperty, Doc: "stamp results with the end of the bucket"},
 		{Name: "start_time", Kind: LongProperty, Doc: "origin of buckets, ms", Hidden: true},
 		{Name: "end_time", Kind: LongProperty, Doc: "end of the buckets of gaps, ms", Hidden: true},
 		{Name: "time_zone", Kind: ZoneProperty, Doc: "zone of days and longer units", Hidden: true},
-		{Name: "trim", Kind: BoolProperty, Doc: "gaps: none before the first and after the last point"},
+		{Name: "trim", Kind: BoolProperty, Doc: "gaps: no nulls before the first and after the last point"},
 	}
 }
 

@@ -7,7 +7,7 @@ func rateSpec() AggregatorSpec {
 	return AggregatorSpec{
 		Name: "rate", Doc: "Change between two points per unit of time.",
 		Properties: []Property{
-			{Name: "sampling", Kind: SamplingProperty, Doc: "time that the change is given for"},
+			{Name: "sampling", Kind: SamplingProperty, Doc: "time for which the change is computed"},
 			{Name: "unit", Kind: UnitProperty, Doc: "the same as a sampling of one unit", Hidden: true},
 			{Name: "time_zone", Kind: ZoneProperty, Doc: "zone of days and longer units", Hidden: true},
 		},

@@ -47,7 +47,7 @@ func (r *Run) mayProduce(n int64) error {
 	if most := r.MaxSamples(); n > most {
 		return &store.LimitError{
 			Limit: "query.max_samples", Max: most, Need: n,
-			What: "mark empty buckets with gaps; sample more coarsely or narrow the time range",
+			What: "empty buckets that gaps marks; sample more coarsely or narrow the time range",
 		}
 	}
 	return nil
@@ -60,7 +60,7 @@ func (r *Run) addSaved(n int) error {
 	if most := r.MaxSamples(); r.saved > most {
 		return &store.LimitError{
 			Limit: "query.max_samples", Max: most, Need: r.saved,
-			What: "save points with save_as; narrow the time range, sample more coarsely or save fewer times",
+			What: "points that save_as stores; narrow the time range, sample more coarsely or save fewer times",
 		}
 	}
 	return nil

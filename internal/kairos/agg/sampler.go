@@ -3,9 +3,9 @@ package agg
 // samplerSpec is the value of a point per unit of the time since the one before.
 func samplerSpec() AggregatorSpec {
 	return AggregatorSpec{
-		Name: "sampler", Doc: "Value per unit of the time since the point before.",
+		Name: "sampler", Doc: "Value divided by the time since the previous point.",
 		Properties: []Property{
-			{Name: "unit", Kind: UnitProperty, Doc: "time that the value is given for"},
+			{Name: "unit", Kind: UnitProperty, Doc: "time for which the value is computed"},
 			{Name: "time_zone", Kind: ZoneProperty, Doc: "zone of days and longer units", Hidden: true},
 		},
 		New: func(a Args) (Step, error) {

@@ -30,12 +30,12 @@ type Target struct {
 // saveAsSpec passes its points on and writes them under another name.
 func saveAsSpec() AggregatorSpec {
 	return AggregatorSpec{
-		Name: "save_as", Doc: "Saves the points under another name.",
+		Name: "save_as", Doc: "Stores the points under another name.",
 		Properties: []Property{
 			{Name: "metric_name", Kind: TextProperty, Doc: "name of the metric to write"},
-			{Name: "tags", Kind: TextMapProperty, Doc: "tags of the points written", Hidden: true},
-			{Name: "ttl", Kind: IntProperty, Doc: "seconds after its own time that a point is gone; 0 for never", Hidden: true},
-			{Name: "add_saved_from", Kind: BoolProperty, Doc: "add the tag saved_from with the metric read", Hidden: true},
+			{Name: "tags", Kind: TextMapProperty, Doc: "tags of the stored points", Hidden: true},
+			{Name: "ttl", Kind: IntProperty, Doc: "seconds until a point expires; 0 for never", Hidden: true},
+			{Name: "add_saved_from", Kind: BoolProperty, Doc: "add the tag saved_from with the name of the source metric", Hidden: true},
 		},
 		New: newSaveAs,
 	}
@@ -166,7 +166,7 @@ func (s *saveStream) begin() (err error) {
 		return err
 	}
 	if s.env.run.engine.saver == nil {
-		return &store.UnavailableError{Reason: "save_as: nothing is there to write to"}
+		return &store.UnavailableError{Reason: "save_as: this server cannot write points"}
 	}
 	const pointSize = 56
 	if err := s.env.lease.Take(savePoints*pointSize + saveBytes); err != nil {

@@ -5,7 +5,7 @@ package agg
 func scaleSpec() AggregatorSpec {
 	return AggregatorSpec{
 		Name: "scale", Doc: "Value times a factor.",
-		Properties: []Property{{Name: "factor", Kind: DoubleProperty, Doc: "what to multiply by"}},
+		Properties: []Property{{Name: "factor", Kind: DoubleProperty, Doc: "number to multiply by"}},
 		New: func(a Args) (Step, error) {
 			factor := a.Double("factor", 0)
 			return &mapStep{compute: func(v float64) float64 { return v * factor }}, nil

@@ -10,7 +10,7 @@ import (
 // drops nothing, as in KairosDB.
 func trimSpec() AggregatorSpec {
 	return AggregatorSpec{
-		Name: "trim", Doc: "Without the first or last point.",
+		Name: "trim", Doc: "Removes the first point, the last point, or both.",
 		Properties: []Property{{Name: "trim", Kind: TextProperty, Doc: "first, last or both"}},
 		New: func(a Args) (Step, error) {
 			s := &trimStep{}
