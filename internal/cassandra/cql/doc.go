@@ -8,21 +8,20 @@
 //   - The write timestamp of each statement is given by the caller, in
 //     milliseconds, and is the same at every attempt.
 //   - Statements in flight are limited by number and bytes, separately for reads and
-//     writes. The server answers overload with silence, so a node's limit shrinks while
-//     it is slow, and grows again when it is not: see pace.go. A fast replica is
-//     preferred to a slow one.
+//     writes. An overloaded node does not refuse work but gets slower, so its limit
+//     shrinks while it is slow, and grows again afterwards: see pace.go. Fast replicas
+//     are preferred to slow ones.
 //   - A read whose node takes unusually long is also sent to another replica: see
 //     hedge.go.
 //   - Statements and batches of one partition go to a replica of it.
-//   - A statement is tried again, after a pause, where that can help, and at a node that
-//     answers. A node that has stopped answering (paused, or gone without a word) gets no
-//     statements until it answers again. When none answers, reads wait for a moment and
-//     then fail at once; writes are tried nevertheless.
-//   - Errors are of few types, and each says what was done, to what, and the way
-//     out: [*store.UnavailableError] (trying again later may help),
-//     [*RefusedError] (it will not), [*TombstoneError] (a smaller range may).
-//   - Each statement has a name, under which it is counted.
+//   - If a retry can help, a statement is sent again after a pause, to a node that answers.
+//     A node that has stopped answering (paused, or unreachable) gets no statements until
+//     it answers again. If no node answers, reads wait for a moment and then fail at once;
+//     writes are sent nevertheless.
+//   - Errors are of few types, and each names the statement, the table and the way
+//     out: [*store.UnavailableError] (a later attempt may succeed), [*RefusedError] (it
+//     will not), [*TombstoneError] (a smaller range may succeed).
+//   - Each statement has a name, which the metrics use.
 //
-// Every statement given to this package must be idempotent: it may be applied
-// more than once.
+// Every statement must be idempotent: it may be applied more than once.
 package cql

@@ -3,12 +3,12 @@
 // the tables.
 //
 //	put.go, slice.go, delete.go  events: a partition for each part of a bucket
-//	directory.go                 which buckets there are
+//	directory.go                 the list of buckets
 //	history.go                   layouts, in a register of package cluster; names
-//	payload.go                   data that is kept apart
+//	payload.go                   data in rows of its own
 //	arrivals.go, follow.go       logs of arrivals: written, read
 //
-// Everything is read and written at a quorum of the local data center, layouts by
-// lightweight transactions. Write timestamps are microseconds of the server's clock; a
-// delete hides what was written before the time that it is given.
+// Reads and writes use a quorum of the local data center, changes of layouts lightweight
+// transactions. Write timestamps are microseconds of the server's clock; a delete hides
+// the events that were written before its own timestamp.
 package events

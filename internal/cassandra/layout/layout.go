@@ -1,29 +1,28 @@
-// Package layout says what the store over Cassandra needs of a layout: how samples
-// are kept in the tables of a keyspace. A layout implements [Layout], the store uses
-// it, and cmd/varve puts the two together, as in database/sql/driver.
+// Package layout is the interface between the store over Cassandra and a layout, which
+// stores samples in the tables of a keyspace. A layout implements [Layout], the store uses
+// it, and cmd/varve connects the two, as in database/sql/driver.
 //
-//	Layout    what can be stored at all; opens a keyspace
+//	Layout    says which samples can be stored; opens a keyspace
 //	Keyspace  an open keyspace: key-values, and the four below
-//	Sink      takes generations of the spool
-//	Look      one request's look at names and series
-//	Found     the series that a look has found: opens cursors
+//	Sink      writes generations of the spool
+//	Look      finds names and series for one request
+//	Found     the series that a Look has found: opens cursors
 //	Deleter   deletes samples, and knows of deletes by other processes
 //
-// Methods of a Keyspace and of what it hands out may be called by many goroutines at
-// once. Errors are those of package store; one that is not, and not of the context,
-// is a fault.
+// Methods of a Keyspace and of the four may be called by many goroutines at once. Errors
+// are those of package store or of the context; any other error is a fault.
 //
 // Rules for every layout:
 //
 //   - A sample is written under the timestamp at which it was acknowledged.
-//   - A read on which a lasting decision or a lasting result depends is made at a quorum,
+//   - A read on which a lasting decision or a lasting result depends uses a quorum,
 //     whatever consistency is configured for queries. If such a read fails, the layout assumes
-//     that there may be data. Deletes and repairs use a quorum of each data center: no
-//     data center may miss them, and they must not miss what any of them has written.
+//     that there may be data. Deletes and repairs use a quorum of each data center, so that
+//     they reach, and read from, all of them.
 //   - A sample that cannot be stored does not affect others. A range of the ring
 //     that cannot be written delays only its own samples; the sink returns a
 //     spool.PartialError.
-//   - Memory of a request is bounded by what matches.
+//   - The memory of a request is bounded by the matching series.
 package layout
 
 import (

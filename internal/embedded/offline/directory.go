@@ -1,6 +1,6 @@
 // Package offline checks, repairs and inspects the data directory of an embedded store by
-// its files, and reports what takes the space. A running store lends its open files for a
-// check. The package knows nothing of how a store writes.
+// its files, and reports what uses the space. A running store lends its open files for a
+// check. The package does not import package embedded.
 package offline
 
 import (

@@ -1,6 +1,6 @@
-// Package overlay reads one series where the embedded store has samples of it:
-// in block files, in the head that is being written to files, and in the head
-// that takes writes.
+// Package overlay reads one series from all places where the embedded store has
+// samples of it: block files, the frozen head, which is being written to files, and the
+// active head, which takes writes.
 //
 // # Which sample is valid
 //
@@ -13,8 +13,8 @@
 // Each layer knows the sequence up to which it has applied deletions. A later deletion
 // hides the samples of this layer, but not those of later layers, which were written
 // after it. A reader looks at the heads first and at the list of deletions second. A
-// deletion is on the list before it is applied to the active head. So if a reader finds
-// a sample deleted from that head, it does not see the older one that the sample replaced.
+// deletion is on the list before it is applied to the active head. So if a reader no longer
+// finds a sample in that head, it does not see the older sample that this one replaced.
 //
 // # Blocks
 //

@@ -1,12 +1,12 @@
-// Package partition writes block files: samples of one series after another, each
-// series by time, come in, and what comes out is one file for each partition with
-// many samples, and one spill file for the rest.
+// Package partition writes block files. Its input are samples of one series after
+// another, each series by time. Its output is one file for each partition with many
+// samples, and one spill file for the rest.
 //
 // A partition is a span of time, see rowtime.Partition. No chunk crosses a
-// partition's border. A thousand stray times do not make a thousand files: what has
-// fewer samples than DenseSamples shares the spill file.
+// partition's border. Partitions with fewer samples than DenseSamples share the spill
+// file, so that scattered timestamps do not create a file each.
 //
-// All files of an output become readable together: Finish returns them all, or none
-// and removes what was written. Their names are durable then, but nothing refers to
-// them until the caller has committed them to the manifest.
+// Finish returns all files of an output, or removes them and returns none. Their names
+// are durable then, but nothing refers to them until the caller has committed them to
+// the manifest.
 package partition

@@ -1,17 +1,18 @@
 // Package cover copies row keys that KairosDB nodes wrote into Varve's inverted index, so
-// that it can be relied on: see [Coverer].
+// that the index is complete: see [Coverer].
 //
-// Invariant: varve_row_state.kairos_mtime is written last, as row_keys.mtime was before the
-// pass, and only if no delete was announced meanwhile. So a partition that KairosDB has
-// added to since does not count as covered. Passes may be interrupted and repeated at any
-// point, and two at once do no harm.
+// Invariant: a pass over a partition ends by writing varve_row_state.kairos_mtime, with the
+// value that row_keys.mtime had before the pass, and only if no delete was announced
+// meanwhile. So a partition to which KairosDB has added row keys since does not count as
+// covered. Passes may be interrupted and repeated at any point, and two passes at once do
+// no harm.
 //
-// Of several servers each covers what its own queries asked for, and one walks over all
-// metrics: see [walkNote]. There is no lease on a partition. To get and give back one takes three rounds of
-// a lightweight transaction, which is more than most passes take; a pass of more than
-// coverSave has to write down how far it has come in any case, so that another one can go on
-// there, and by that two notice each other. Where they do not, for example since clocks
-// differ by a minute, index rows are written twice. What would be wrong, that a partition
-// counts as covered which is not, no lease keeps from happening: mtime and the announced
-// removals do, which a pass compares at its end.
+// Each server covers the partitions that its own queries need, and one server at a time
+// walks over all metrics: see [walkNote]. There is no lease on a partition, because to take
+// and release it would cost three rounds of a lightweight transaction, more than most
+// passes. A pass of more than coverSave records its progress anyway, so that another server
+// can continue it, and by these records two servers notice each other. If they do not, for
+// example because clocks differ by a minute, index rows are written twice, which is
+// harmless. That no partition wrongly counts as covered does not depend on a lease: at its
+// end a pass compares mtime and the announced removals.
 package cover

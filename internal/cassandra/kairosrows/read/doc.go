@@ -1,24 +1,24 @@
 // Package read finds series in a keyspace of KairosDB and reads their rows. It writes
 // nothing.
 //
-//	Reader     what is kept between requests: row keys, finished rows, scans given up
-//	Look       what one request has read of the index, so that it reads it once
+//	Reader     the caches between requests: row keys, finished rows, abandoned scans
+//	Look       the index rows that one request has read, so that it reads each once
 //	RowCursor  the samples of one row
 //	Inspector  the keyspace as text for people
 //
-// A partition of row keys is answered from memory; by the inverted index, if that holds
-// all of its row keys; by leaping over most of them (skipScan); or by reading it whole,
-// once for all who ask at that time (flights).
+// A lookup in a partition of row keys uses memory; or the inverted index, if that has all
+// row keys of the partition; or it skips most of them (skipScan); or it reads all of them,
+// once for all concurrent requests (flights).
 //
 // Invariants:
 //
-//   - What this process has written or removed is seen by all later requests: nothing
-//     that was loaded before is kept after RowChanged and RowKeysChanged.
-//   - What others write is seen as soon as varve_row_state or row_keys.mtime tells, but
-//     for Config.KairosDBLag; what these do not tell, within the ages of the caches. Samples
-//     that KairosDB nodes write are seen at once, but for Config.KairosDBLag, and those of
-//     anybody by a Look that is Current.
-//   - Reads are made at the configured consistency, those of a Look that is Current at a
-//     quorum: row keys that were read at less do not answer it.
-//   - All caches are bounded, and a Look by what matches.
+//   - Later requests see all writes and deletes of this process: RowChanged and
+//     RowKeysChanged discard what was loaded before.
+//   - Requests see row keys of other processes as soon as varve_row_state or row_keys.mtime
+//     shows a change, or after Config.KairosDBLag; changes that these do not show, after the
+//     ages of the caches. They see samples of KairosDB nodes at once, or after
+//     Config.KairosDBLag. A Look that is Current sees all samples at once.
+//   - Reads use the configured consistency, those of a Look that is Current a quorum. Such
+//     a Look does not use row keys that were read at a lower consistency.
+//   - All caches are bounded. The memory of a Look is bounded by the matching series.
 package read

@@ -1,17 +1,18 @@
 // Package remove deletes samples from a keyspace of KairosDB, and the index rows of rows
-// that have none left.
+// that have no samples left.
 //
-//	Deleter   plans a deletion, and does it row time by row time
-//	jobs      large deletions: they go on after a restart, or on another node, on one at a time
-//	Record    tells nodes whose samples are still on their way
-//	Repair    walks over all tables, and puts index and rows in accord
+//	Deleter   plans a deletion, and executes it one row time after another
+//	jobs      large deletions: they continue after a restart or on another node, one node
+//	          at a time
+//	Record    tells nodes with pending samples of deletions
+//	Repair    walks over all tables, and makes index and rows consistent
 //
 // Invariants:
 //
 //   - Removals of index rows are announced before samples are deleted, and carry the
 //     timestamp of the announcement: see the rule of index rows at [write.Writer].
-//   - Index rows go only after a look at the row that sees all acknowledged samples has
-//     found none.
-//   - What is to be deleted is never read from memory, nor at the configured consistency.
-//   - A step may be repeated, and is after an interruption: timestamps are kept.
+//   - Index rows of a row are removed only after a read that sees all acknowledged samples
+//     has found none in the row.
+//   - The rows to delete are never read from a cache, nor at the configured consistency.
+//   - Steps may be repeated, and are repeated after an interruption, with their timestamps.
 package remove

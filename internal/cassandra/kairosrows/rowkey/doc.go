@@ -1,18 +1,18 @@
-// Package rowkey holds what all who work on a keyspace of KairosDB share: how its row
-// keys are named, ordered and indexed, what is known of them, and how that is read.
+// Package rowkey has the code that readers and writers of a keyspace of KairosDB share:
+// names, order and indexes of row keys, their state, and how to read it.
 //
-//	Partition  one of row_keys: a metric and a row time
-//	Key        a row key: what a row of that partition names
+//	Partition  a partition of row_keys: a metric and a row time
+//	Key        a row key of that partition
 //	Span       row times of a metric
 //	TagPlace   a partition of the inverted index, varve_row_index
-//	State      what varve_row_state says of a partition
-//	Stamp      its row_keys.mtime, by which KairosDB's inserts are seen
-//	Announced  what processes have announced that they may remove
+//	State      the state of a partition in varve_row_state
+//	Stamp      its row_keys.mtime, which shows inserts of KairosDB
+//	Announced  the removals that processes have announced
 //
-// It has no state and decides nothing. Invariants:
+// The package keeps no state of its own. Invariants:
 //
-//   - What decides something lasting is read at a quorum, or at one of each data center:
-//     what is read at the configured consistency says so.
-//   - Batches that it makes are of one partition each, or of partitions with the same
-//     replicas, and within what Cassandra takes.
+//   - Reads on which lasting results depend use a quorum, or one of each data center.
+//     Functions that use the configured consistency say so.
+//   - Each batch is of one partition, or of partitions with the same replicas, and within
+//     Cassandra's limits.
 package rowkey

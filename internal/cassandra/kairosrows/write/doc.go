@@ -2,17 +2,16 @@
 // they are found.
 //
 //	Writer   the spool's sink: passes over a generation, batches, refusals
-//	index    the writer of index rows, and what is known of them (see known)
-//	Watch    puts back index rows that KairosDB nodes have removed
+//	index    writes index rows, and remembers those that exist (see known)
+//	Watch    restores index rows that KairosDB nodes have removed
 //
 // Invariants:
 //
-//   - A sample counts as written when its index rows are known to be there after it was
-//     written: the rule of index rows, at [Writer].
-//   - Samples are written under the timestamps at which they were acknowledged, in
-//     milliseconds; index rows under that of the present, above all removals that were
-//     announced.
-//   - In a keyspace with Varve's own tables row_keys.mtime is only made, with the lowest
-//     timestamp, and never moved: a value that is not [schema.WroteHere] means that a
+//   - A sample counts as written once its index rows are known to exist after the write of
+//     the sample: the rule of index rows, at [Writer].
+//   - The write timestamp of a sample is the time of its acknowledgement, in milliseconds.
+//     That of an index row is the present time, and above all announced removals.
+//   - In a keyspace with Varve's own tables, row_keys.mtime is only created, with the lowest
+//     timestamp, and never changed: a value that is not [schema.WroteHere] means that a
 //     KairosDB node added rows.
 package write
