@@ -4,7 +4,7 @@
 //
 // A [Handler] stands before the handler that writes. Of each message it lets the
 // first lines of a minute pass and counts the others; a line at the end of the
-// minute says how many were left out. It stands there once for the whole process,
+// minute says how many were suppressed. It stands there once for the whole process,
 // so that no line can be forgotten, and lines need no limits of their own. Debug
 // lines always pass: an operator who turns them on wants every line.
 package seldom
@@ -52,7 +52,7 @@ type shared struct {
 	mu    sync.Mutex
 	since time.Time // the begin of the window
 	lines map[key]*tally
-	timer *time.Timer // ends the window; nil if nothing was left out
+	timer *time.Timer // ends the window; nil if nothing was suppressed
 }
 
 type key struct {
@@ -95,7 +95,7 @@ func (h *Handler) WithGroup(name string) slog.Handler {
 	return &Handler{h.Handler.WithGroup(name), h.shared}
 }
 
-// Close reports what was left out since the last report. The handler goes on to
+// Close reports the lines suppressed since the last report. The handler goes on to
 // work, but reports no more.
 func (h *Handler) Close() { h.shared.end() }
 
@@ -156,7 +156,7 @@ func (s *shared) restartLocked(now time.Time) (due map[key]*tally) {
 	return due
 }
 
-// report says what was left out.
+// report logs the number of suppressed lines.
 func (s *shared) report(due map[key]*tally) {
 	for _, k := range slices.SortedFunc(maps.Keys(due), func(a, b key) int {
 		return cmp.Or(cmp.Compare(b.level, a.level), cmp.Compare(a.message, b.message))
@@ -164,7 +164,7 @@ func (s *shared) report(due map[key]*tally) {
 		if due[k].left == 0 {
 			continue
 		}
-		r := slog.NewRecord(time.Now(), k.level, "further lines of one message were left out", 0)
+		r := slog.NewRecord(time.Now(), k.level, "further log lines suppressed", 0)
 		r.AddAttrs(slog.String("message", k.message), slog.Int("count", due[k].left), slog.Int("written", due[k].passed))
 		_ = s.out.Handle(context.Background(), r) // as slog does
 	}

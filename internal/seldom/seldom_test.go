@@ -78,8 +78,8 @@ func TestLinesThatRepeat(t *testing.T) {
 		out.Reset()
 		time.Sleep(window)
 		synctest.Wait()
-		const report = `level=WARN msg="further lines of one message were left out" message="request failed" count=40 written=60
-level=INFO msg="further lines of one message were left out" message="points deleted" count=40 written=60
+		const report = `level=WARN msg="further log lines suppressed" message="request failed" count=40 written=60
+level=INFO msg="further log lines suppressed" message="points deleted" count=40 written=60
 `
 		if got := out.String(); got != report {
 			t.Errorf("reported\n%swant\n%s", got, report)
