@@ -569,14 +569,15 @@ func (p *writePass) flush(ctx context.Context, b *batcher) {
 		b.clear()
 		return
 	}
-	if !p.send(ctx, b, 0, n) {
+	written := p.send(ctx, b, 0, n)
+	for _, part := range b.parts {
+		p.w.wrote(part.key) // even if something is left: the rest may be written, and count as that
+	}
+	if !written {
 		b.forget() // an attempt that was given up may still read the bytes
 		return
 	}
 	p.w.metrics.batches.Inc()
-	for _, part := range b.parts {
-		p.w.wrote(part.key)
-	}
 	b.clear()
 }
 

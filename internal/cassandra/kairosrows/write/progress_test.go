@@ -157,6 +157,48 @@ func TestSampleThatIsRefusedForAnUnknownReason(t *testing.T) {
 	}
 }
 
+// TestCachesOfPartBatches: of a batch from which one series is left, the others count as
+// written and are read from their rows. So caches must be told of these rows.
+func TestCachesOfPartBatches(t *testing.T) {
+	r := &recorder{}
+	w := unconnected(t, rowtime.Default, DefaultConfig(), r, time.UnixMilli(keyspacetest.SomeTime))
+	var mu sync.Mutex
+	changed := map[string]bool{}
+	w.wrote = func(key []byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		changed[string(key)] = true
+	}
+	other := keyspacetest.ManySeries("other", 1) // Cassandra takes some samples
+	believe(w, other)
+	if err := w.WriteSource(t.Context(), 1, other); err != nil {
+		t.Fatal(err)
+	}
+	r.batches, r.refuse = nil, func(entries []cql.Entry) error {
+		if keyHas("h00042")(entries) {
+			return &cql.RefusedError{Statement: "insert_sample", Reason: cql.GuardrailHit}
+		}
+		return nil
+	}
+	src := keyspacetest.ManySeries("m", 100)
+	believe(w, src)
+	var partial *spool.PartialError
+	if err := w.WriteSource(t.Context(), 1, src); !errors.As(err, &partial) || partial.Series.GetCardinality() != 1 {
+		t.Fatalf("%v, want one series left", err)
+	}
+	told := 0
+	for _, batch := range r.batches {
+		for _, key := range batch.keys {
+			if changed[key] {
+				told++
+			}
+		}
+	}
+	if told != 99 {
+		t.Errorf("caches are told of %d rows, want the 99 that were written", told)
+	}
+}
+
 // TestSeriesThatTheIndexRefuses: a series whose index rows Cassandra refuses costs
 // its own samples.
 func TestSeriesThatTheIndexRefuses(t *testing.T) {
