@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
 
 	"varve/internal/gate"
@@ -35,7 +36,7 @@ func (s *Spool) Append(ctx context.Context, b *store.Batch) error {
 		return err
 	}
 	if s.cfg.Acknowledge == AcknowledgeStore {
-		if err := s.waitForStore(ctx, in); err != nil {
+		if err := s.waitForStore(ctx, in, b); err != nil {
 			return err
 		}
 	}
@@ -166,21 +167,45 @@ func (s *Spool) waitForRoom(ctx context.Context) error {
 // memory is the size of the samples that are in memory.
 func (s *Spool) memory() int64 { return s.active.Load().memory() + s.frozenMem.Load() }
 
-// waitForStore returns when g is in the remote store.
-func (s *Spool) waitForStore(ctx context.Context, g *Generation) error {
+// waitForStore returns when the remote store has a batch of g. If it has not taken some
+// samples of others, the batch does not wait for them.
+func (s *Spool) waitForStore(ctx context.Context, g *Generation, b *store.Batch) error {
 	timer := time.NewTimer(s.cfg.AcknowledgeTimeout)
 	defer timer.Stop()
-	select {
-	case <-g.done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("wait for the remote store; the samples may arrive later: %w", ctx.Err())
-	case <-s.ctx.Done():
-		return store.ErrClosed
-	case <-timer.C:
+	for {
+		offers := s.offers.Next()
+		stored, passable := s.stored(g, b)
+		if stored {
+			return nil
+		}
+		if passable {
+			gate.Wake(s.pokeRetry) // later generations are offered in the same round
+		}
+		select {
+		case <-g.done:
+			return nil
+		case <-offers:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the remote store; the samples may arrive later: %w", ctx.Err())
+		case <-s.ctx.Done():
+			return store.ErrClosed
+		case <-timer.C:
+			s.metrics.refusedStore.Inc()
+			return s.refusal(fmt.Sprintf("%s is store, and the remote store has not confirmed the samples within %v; they may arrive later", s.options.Section.Key("acknowledge"), s.cfg.AcknowledgeTimeout))
+		}
 	}
-	s.metrics.refusedStore.Inc()
-	return s.refusal(fmt.Sprintf("%s is store, and the remote store has not confirmed the samples within %v; they may arrive later", s.options.Section.Key("acknowledge"), s.cfg.AcknowledgeTimeout))
+}
+
+// stored reports whether the remote store has a batch of g, and whether it takes later
+// generations although it has not taken all of an earlier one.
+func (s *Spool) stored(g *Generation, b *store.Batch) (stored, passable bool) {
+	s.mu.Lock()
+	taken, left, passable := g.taken, g.left, isPartial(s.sinkErr)
+	s.mu.Unlock()
+	if taken || left == nil {
+		return taken, passable
+	}
+	return !slices.ContainsFunc(b.Samples, func(sample store.Sample) bool { return left.Contains(uint32(sample.Ref)) }), passable
 }
 
 // Refuse makes the spool take no more writes until it is opened again.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -99,5 +100,48 @@ func TestWrittenInPart(t *testing.T) {
 	flush()
 	if got := here("away"); got != "0 series, 0 runs, names []" {
 		t.Errorf("at the end: %s", got)
+	}
+}
+
+// TestAcknowledgedInPart: if writes are acknowledged once the store has them, those of one
+// metric that it does not take hold up no others.
+func TestAcknowledgedInPart(t *testing.T) {
+	sink := sinkFunc(func(_ context.Context, g *Generation) error {
+		left := roaring.New()
+		for id := range g.Series() {
+			if series, _ := g.SeriesOf(id); series.Metric == "away" {
+				left.Add(uint32(id))
+			}
+		}
+		if left.IsEmpty() {
+			return nil
+		}
+		return &PartialError{Left: int64(left.GetCardinality()), Err: errors.New("away"), Series: left}
+	})
+	cfg := DefaultConfig()
+	cfg.Acknowledge = AcknowledgeStore
+	s := mustOpen(t, vfs.NewMem(), cfg, Options{Sink: sink})
+	defer s.Close()
+	ref, err := s.Create(t.Context(), testSeries("away", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b store.Batch
+	b.Reset(s.Epoch())
+	b.AddLong(ref, 1, 1, 0)
+	ctx, leave := context.WithCancel(t.Context())
+	waits := make(chan error, 1)
+	go func() { waits <- s.Append(ctx, &b) }()
+	for until := time.Now().Add(time.Minute); s.Health().SinkError == nil && time.Now().Before(until); {
+		time.Sleep(time.Millisecond)
+	}
+	for i := range 3 {
+		if err := tryPut(s, testSeries("here", i), 1, 1); err != nil {
+			t.Fatalf("a metric that the store takes: %v", err)
+		}
+	}
+	leave()
+	if err := <-waits; !errors.Is(err, context.Canceled) {
+		t.Errorf("a metric that the store does not take: %v", err)
 	}
 }

@@ -108,25 +108,25 @@ func TestWaitForTheStoreEnds(t *testing.T) {
 	g := &Generation{done: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.waitForStore(ctx, g); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "may arrive later") {
+	if err := s.waitForStore(ctx, g, new(store.Batch)); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "may arrive later") {
 		t.Errorf("a sender that left: %v", err)
 	}
 	s.cfg.AcknowledgeTimeout = time.Millisecond
 	var unavailable *store.UnavailableError
-	if err := s.waitForStore(t.Context(), g); !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "has not confirmed the samples within 1ms; they may arrive later") {
+	if err := s.waitForStore(t.Context(), g, new(store.Batch)); !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "has not confirmed the samples within 1ms; they may arrive later") {
 		t.Errorf("a store that is slow: %v", err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	s.cfg.AcknowledgeTimeout = time.Hour
-	if err := s.waitForStore(t.Context(), g); !errors.Is(err, store.ErrClosed) {
+	if err := s.waitForStore(t.Context(), g, new(store.Batch)); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("a spool that was closed: %v", err)
 	}
 	s = mustOpen(t, vfs.NewMem(), tinyConfig(), Options{})
 	defer s.Close()
 	close(g.done)
-	if err := s.waitForStore(t.Context(), g); err != nil {
+	if err := s.waitForStore(t.Context(), g, new(store.Batch)); err != nil {
 		t.Errorf("a store that has the samples: %v", err)
 	}
 }
