@@ -34,6 +34,7 @@ func TestCluster(t *testing.T) {
 		"swap tells values apart":        testSwapTellsValuesApart,
 		"swap in time":                   testSwapInTime,
 		"leases":                         testLeases,
+		"a holder whose clock is ahead":  testHolderAhead,
 		"a renewal whose answer is lost": testRenewalWhoseAnswerIsLost,
 		"reacquired":                     testReacquired,
 		"one holder":                     testOneHolder,
@@ -254,6 +255,44 @@ func testLeases(t *testing.T, registers *Registers) {
 	}
 	if err := first.Release(t.Context()); err != nil || third.Check() != nil {
 		t.Errorf("the release of an old lease: %v, and the new one: %v", err, third.Check())
+	}
+}
+
+// A holder whose clock is hours ahead keeps its lease while it renews it. When it is gone,
+// another process gets the lease as soon as that of any other one, and it finds it lost.
+func testHolderAhead(t *testing.T, registers *Registers) {
+	c, ahead := newClock(), newClock()
+	ahead.add(3 * time.Hour)
+	pass := func(d time.Duration) { c.add(d); ahead.add(d) }
+	lease, err := nodeAt(registers, "a", ahead).Acquire(t.Context(), t.Name(), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, held := nodeAt(registers, "b", c), (*HeldError)(nil)
+	for i := range 6 {
+		if _, err := b.Acquire(t.Context(), t.Name(), time.Minute); !errors.As(err, &held) {
+			t.Fatalf("while it is renewed: %v", err)
+		}
+		pass(40 * time.Second)
+		if err := lease.Renew(t.Context()); err != nil {
+			t.Fatalf("renewal %d: %v", i, err)
+		}
+	}
+	for _, wait := range []time.Duration{0, time.Minute, Skew} {
+		pass(wait)
+		if _, err := b.Acquire(t.Context(), t.Name(), time.Minute); !errors.As(err, &held) {
+			t.Fatalf("%v later: %v", wait, err)
+		}
+	}
+	pass(time.Millisecond)
+	if err := lease.Check(); !errors.Is(err, ErrLost) {
+		t.Errorf("after its life: %v", err)
+	}
+	if _, err := b.Acquire(t.Context(), t.Name(), time.Minute); err != nil {
+		t.Errorf("after its life and %v: %v", Skew, err)
+	}
+	if err := lease.Renew(t.Context()); !errors.Is(err, ErrLost) {
+		t.Errorf("renewed after another one got it: %v", err)
 	}
 }
 

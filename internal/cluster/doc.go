@@ -27,6 +27,11 @@
 // than Skew. The holder looks at the wall clock and at the monotonic one: a process
 // that was stopped, or a machine that slept, finds its lease lost.
 //
+// A holder whose clock is ahead by hours, and that is gone, would keep others waiting for
+// hours. So a process that wants a lease also takes it over if it has seen no renewal for the
+// life of the lease and Skew. That needs no clocks that agree: the holder counts its lease as
+// lost by then.
+//
 // A look at the clock and what follows it are two things, and a process may be
 // stopped in between. What must not happen twice has to be a compare-and-set, or
 // carry the token.

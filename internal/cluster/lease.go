@@ -23,6 +23,10 @@ const (
 	// lastWords is how long a process that ends takes to tell others.
 	lastWords = 2 * time.Second
 
+	// maxSightings is how many leases of others a process remembers. Without a sighting a
+	// lease is taken over later.
+	maxSightings = 1000
+
 	leases = "lease" // the space of leases
 	nodes  = "nodes" // the space of members, which are leases on their own ids
 )
@@ -47,6 +51,7 @@ type record struct {
 	Note    string `json:"note,omitempty"`
 	Token   int64  `json:"token"`
 	UntilMS int64  `json:"until_ms"` // by the clock of the holder
+	LifeMS  int64  `json:"life_ms"`  // from the request that got or renewed it; 0 in leases of earlier versions
 }
 
 // A Node is a process among those that share a keyspace.
@@ -58,6 +63,18 @@ type Node struct {
 	note      string
 	skew      time.Duration
 	now       func() time.Time
+
+	mu   sync.Mutex
+	seen map[register]sighting // leases that others had when this process wanted them
+}
+
+// A register is where a lease is kept.
+type register struct{ space, name string }
+
+// A sighting is a version of a lease, and when this process first saw it.
+type sighting struct {
+	version int64
+	at      time.Time
 }
 
 // NewNode returns this process under the id of its server. note is for people: the
@@ -106,7 +123,7 @@ func (n *Node) acquire(ctx context.Context, space, name string, life time.Durati
 		if err != nil {
 			return nil, fmt.Errorf("lease %s: %w", name, err)
 		}
-		if there.Holder != "" && began.UnixMilli() <= there.UntilMS+n.skew.Milliseconds() && !ended(there) {
+		if n.heldAt(began, there) && !ended(there) && !n.notRenewed(register{space, name}, old.Version, there, began) {
 			return nil, &HeldError{Name: name, By: there.member()}
 		}
 	}
@@ -119,6 +136,27 @@ func (n *Node) acquire(ctx context.Context, space, name string, life time.Durati
 	return l, l.Check()
 }
 
+// heldAt reports whether a lease is held by the clock of its holder.
+func (n *Node) heldAt(now time.Time, r record) bool {
+	return r.Holder != "" && now.UnixMilli() <= r.UntilMS+n.skew.Milliseconds()
+}
+
+// notRenewed reports whether a lease has ended although the clock of its holder says that it
+// has not: that clock is ahead. This process has seen the same version for longer than the
+// whole life of the lease, so its holder has not renewed it for so long.
+func (n *Node) notRenewed(at register, version int64, r record, now time.Time) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if first, ok := n.seen[at]; ok && first.version == version {
+		return r.LifeMS > 0 && now.Sub(first.at) > time.Duration(r.LifeMS)*time.Millisecond+n.skew
+	}
+	if n.seen == nil || len(n.seen) >= maxSightings {
+		n.seen = map[register]sighting{}
+	}
+	n.seen[at] = sighting{version, now}
+	return false
+}
+
 func parse(data []byte) (record, error) {
 	var r record
 	if err := json.Unmarshal(data, &r); err != nil {
@@ -129,7 +167,7 @@ func parse(data []byte) (record, error) {
 
 func (l *Lease) record(began time.Time) []byte {
 	n := l.node
-	data, err := json.Marshal(record{Holder: n.holder, Node: n.ID, Note: n.note, Token: l.Token, UntilMS: began.Add(l.life).UnixMilli()})
+	data, err := json.Marshal(record{Holder: n.holder, Node: n.ID, Note: n.note, Token: l.Token, UntilMS: began.Add(l.life).UnixMilli(), LifeMS: l.life.Milliseconds()})
 	if err != nil {
 		panic(err) // texts and numbers always marshal
 	}

@@ -25,14 +25,14 @@ func (n *Node) Join(ctx context.Context, life time.Duration) (*Lease, error) {
 // Members lists the processes that are there, or were until a moment ago.
 func (n *Node) Members(ctx context.Context) ([]Member, error) {
 	var all []Member
-	now := n.now().UnixMilli()
+	now := n.now()
 	err := n.registers.List(ctx, nodes, func(name string, v Value) error {
 		r, err := parse(v.Data)
 		if err != nil {
 			all = append(all, Member{Node: name, Note: err.Error()})
 			return nil
 		}
-		if r.Holder != "" && now <= r.UntilMS+n.skew.Milliseconds() {
+		if n.heldAt(now, r) {
 			all = append(all, r.member())
 		}
 		return nil
