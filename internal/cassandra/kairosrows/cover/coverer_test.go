@@ -2,6 +2,7 @@ package cover
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
@@ -252,6 +253,25 @@ func TestPassGoesOn(t *testing.T) {
 				t.Errorf("left behind: %+v, %v", after, err)
 			}
 		})
+	}
+}
+
+// TestPassOfNodeAhead: what a node has written down that is gone, and whose clock was hours
+// ahead, keeps no partition from being covered until that time.
+func TestPassOfNodeAhead(t *testing.T) {
+	b := newBench(t, false)
+	metric, row := b.Name("ahead"), keyspacetest.CityTime(0)
+	b.FillKairos(metric, row, keyspacetest.CityKeys(0, 10))
+	p := rowkey.Partition{Metric: metric, TimeMS: row}
+	text, err := json.Marshal(&coverProgress{Node: "gone", Updated: time.Now().Add(3 * time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.KS.Set(t.Context(), schema.OwnService, coverService, progressKey(p), string(text)); err != nil {
+		t.Fatal(err)
+	}
+	if covered, wait, err := b.coverer(0, time.Now).cover(t.Context(), p); err != nil || !covered {
+		t.Errorf("covered %v, wait %v, %v", covered, wait, err)
 	}
 }
 

@@ -72,8 +72,8 @@ func (p *coverPass) resume(ctx context.Context) (wait time.Duration, err error) 
 		return 0, err
 	}
 	c := p.coverer
-	if silent := c.now().Sub(before.Updated); before.Node != c.own && silent < coverSilence {
-		return coverSilence - max(silent, 0), nil
+	if before.underWay(c) {
+		return coverSilence - max(c.now().Sub(before.Updated), 0), nil
 	}
 	p.noted = true
 	known := p.began.UnixMilli()-before.SinceMS < rowkey.MaxUnlooked.Milliseconds() // what was removed since
@@ -82,6 +82,12 @@ func (p *coverPass) resume(ctx context.Context) (wait time.Duration, err error) 
 		c.log.Info("a pass over row keys continues where an earlier one stopped", "metric", p.key.Metric, "row_time", p.key.TimeMS, "row_keys", before.Keys)
 	}
 	return 0, nil
+}
+
+// underWay reports whether the pass of another process wrote down how far it has come a moment
+// ago. A time far ahead is that of a clock that was wrong: nobody waits until then.
+func (p *coverProgress) underWay(c *Coverer) bool {
+	return p.Node != c.own && c.now().Sub(p.Updated).Abs() < coverSilence
 }
 
 // progress reads what is written down; nil if nothing is, or nothing that can be
@@ -124,7 +130,7 @@ func (p *coverPass) save(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if there != nil && there.Node != c.own && now.Sub(there.Updated) < coverSilence {
+	if there != nil && there.underWay(c) {
 		return errPassTaken
 	}
 	keys := p.copied

@@ -304,13 +304,19 @@ func (j *jobs) asListed(job layout.Job, cancelled bool) layout.Job {
 // idle reports whether no node works on a job that is written down, as far as
 // one can tell.
 func (j *jobs) idle(job *layout.Job) bool {
-	return job.State != layout.JobRunning || j.d.now().Sub(job.Updated) > jobSilence
+	return job.State != layout.JobRunning || j.silent(job)
+}
+
+// silent reports whether the node that works on a job has not said so for a while. A time far
+// ahead is that of a clock that was wrong: nobody waits until then.
+func (j *jobs) silent(job *layout.Job) bool {
+	return j.d.now().Sub(job.Updated).Abs() > jobSilence
 }
 
 // free reports whether a job may be gone on with here, as far as what is written down of
 // it says: its node is silent, or was this one before it was started again.
 func (j *jobs) free(job *layout.Job) bool {
-	return j.d.now().Sub(job.Updated) > jobSilence || job.Node == j.node && job.State != layout.JobFailed
+	return j.silent(job) || job.Node == j.node && job.State != layout.JobFailed
 }
 
 // Resume goes on with jobs that no node works on: those of this node from

@@ -103,6 +103,25 @@ func TestJobAfterKill(t *testing.T) {
 	}
 }
 
+// TestJobOfNodeAhead: the job of a node that is gone and whose clock was hours ahead is gone on
+// with at once, and not when its clock's time comes.
+func TestJobOfNodeAhead(t *testing.T) {
+	b := newCancelBench(t)
+	d := b.node("next", 0, nil)
+	job := &layout.Job{ID: b.Name("ahead"), State: layout.JobRunning, StampMS: b.Stamp, Rows: b.rows, StartMS: b.del.Range.StartMS, EndMS: b.del.Range.EndMS,
+		NextMS: b.del.Range.StartMS, Node: "gone", Updated: time.Now().Add(5 * time.Hour), Started: time.Now(), Deletion: layout.SaveDeletion(b.del)}
+	if err := d.jobs.save(b.Ctx, job); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.job(d); got.State != layout.JobWaiting {
+		t.Errorf("listed as %+v", got)
+	}
+	b.resumeAndWait(d)
+	if got := b.TableCounts(); got != "0 0 0 0 0 0" {
+		t.Errorf("rows of %s: %s", keyspacetest.Tables, got)
+	}
+}
+
 // TestJobEndedMeanwhile: a job that its node has ended, after it was looked at and before
 // its lease was free, does not come back.
 func TestJobEndedMeanwhile(t *testing.T) {
