@@ -45,6 +45,7 @@ const (
 
 var (
 	putLog     = write("put_arrival_log", "INSERT INTO timeline_logs (timeline, log, slot) VALUES (?, ?, ?) USING TTL ?")
+	readLog    = read("read_arrival_log", 1, "SELECT slot, WRITETIME(slot) FROM timeline_logs WHERE timeline = ? AND log = ?")
 	putArrival = write("put_arrivals", "INSERT INTO timeline_arrivals (timeline, log, slot, number, events) VALUES (?, ?, ?, ?, ?) USING TTL ?")
 )
 
@@ -126,8 +127,10 @@ type arrivalLog struct {
 	busy  bool // drain runs
 
 	// Of drain.
+	begun   bool        // last and listed are those of the log, whoever wrote it
 	last    int64       // number of the last row
 	slot    int64       // that is listed as the newest
+	listed  int64       // write timestamp of that
 	pending []cql.Entry // rows that may not be stored; they come before any other
 }
 
@@ -250,6 +253,9 @@ func (l *arrivalLog) write(taken []*arrival) error {
 	if err := l.send(); err != nil {
 		return err
 	}
+	if err := l.begin(); err != nil {
+		return err
+	}
 	rows := rowsOf(taken)
 	number := max(l.last+1, s.stamp())
 	if slotOf(number) != slotOf(number+int64(len(rows))) {
@@ -257,10 +263,11 @@ func (l *arrivalLog) write(taken []*arrival) error {
 	}
 	slot := slotOf(number)
 	if slot != l.slot {
-		if err := s.session.Exec(s.ctx, putLog, s.stamp(), l.timeline, l.logs.number, slot, seconds(logKept)); err != nil {
+		stamp := max(l.listed+1, number)
+		if err := s.session.Exec(s.ctx, putLog, stamp, l.timeline, l.logs.number, slot, seconds(logKept)); err != nil {
 			return err
 		}
-		l.slot = slot
+		l.slot, l.listed = slot, stamp
 	}
 	for i, data := range rows {
 		l.pending = append(l.pending, cql.Entry{Statement: putArrival,
@@ -268,6 +275,37 @@ func (l *arrivalLog) write(taken []*arrival) error {
 	}
 	l.last = number + int64(len(rows)) - 1
 	return l.send()
+}
+
+// logAhead is how far the numbers of a log may be ahead of the clock. If they are further
+// ahead, no cursor has them, by whatever clock it was made.
+const logAhead = cursorAhead + cursorSkew
+
+// begin finds out where the log ends. An earlier process of this server may have written it
+// by a clock that was ahead. Readers do not look for rows below those that they have read, so
+// the log goes on above them. If that clock was so wrong that cursors are refused, the log
+// goes on by the present clock.
+func (l *arrivalLog) begin() error {
+	if l.begun {
+		return nil
+	}
+	s := l.logs.shelf
+	end := logEnd{log: l.logs.number}
+	there, err := s.session.One(s.ctx, readLog, []any{l.timeline, end.log}, &end.slot, &l.listed)
+	if err != nil {
+		return err
+	}
+	if now := s.stamp(); there && end.slot >= slotOf(now) {
+		next, err := s.end(s.ctx, l.timeline, end)
+		if err != nil {
+			return err
+		}
+		if next.number-now <= logAhead.Microseconds() {
+			l.last = next.number - 1
+		}
+	}
+	l.begun = true
+	return nil
 }
 
 func (l *arrivalLog) send() error {

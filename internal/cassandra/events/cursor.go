@@ -38,6 +38,14 @@ const logsMax = 36
 
 const cursorVersion = 1
 
+const (
+	// cursorSkew is how far clocks of servers may differ for cursors and logs to be of use.
+	cursorSkew = time.Minute
+
+	// cursorAhead is how far the numbers of a cursor may be ahead of the time when it was made.
+	cursorAhead = 2 * time.Minute
+)
+
 func (c *cursor) encode() []byte {
 	b := binary.BigEndian.AppendUint64([]byte{cursorVersion}, uint64(c.made))
 	for _, p := range c.logs {
@@ -56,7 +64,7 @@ func parseCursor(b []byte, now time.Time) (*cursor, error) {
 		return nil, errCursor
 	}
 	c := &cursor{made: int64(binary.BigEndian.Uint64(b[1:]))}
-	if age := now.UnixMicro() - c.made; age < -time.Minute.Microseconds() || c.made < 0 {
+	if age := now.UnixMicro() - c.made; age < -cursorSkew.Microseconds() || c.made < 0 {
 		return nil, errCursor
 	}
 	for b = b[9:]; len(b) > 0; {
@@ -70,7 +78,7 @@ func parseCursor(b []byte, now time.Time) (*cursor, error) {
 		if !cutVarint(&b, &before) || !cutUvarint(&b, &skip) || skip > rowArrivals {
 			return nil, errCursor
 		}
-		if before < -2*logKept.Microseconds() || before > 2*time.Minute.Microseconds() {
+		if before < -2*logKept.Microseconds() || before > cursorAhead.Microseconds() {
 			return nil, errCursor
 		}
 		p.number, p.skip = c.made+before, int(skip)
@@ -87,7 +95,7 @@ func parseCursor(b []byte, now time.Time) (*cursor, error) {
 func (c *cursor) of(log int32) place {
 	i, found := slices.BinarySearchFunc(c.logs, log, func(p place, log int32) int { return cmp.Compare(p.log, log) })
 	if !found {
-		return place{log: log, number: c.made - time.Minute.Microseconds()}
+		return place{log: log, number: c.made - cursorSkew.Microseconds()}
 	}
 	return c.logs[i]
 }

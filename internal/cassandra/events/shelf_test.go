@@ -60,6 +60,7 @@ func TestShelf(t *testing.T) {
 		"large data":                             testLargeData,
 		"arrivals of several servers":            testArrivalsOfServers,
 		"arrivals over minutes":                  testArrivalsOverMinutes,
+		"arrivals after a clock was ahead":       testArrivalsAfterClockWasAhead,
 		"arrivals of many entries":               testManyArrivals,
 		"too many servers":                       testTooManyServers,
 		"blocks of the directory":                testBlocks,
@@ -243,6 +244,38 @@ func testArrivalsOverMinutes(t *testing.T, session *cql.Session) {
 	c.add(arrivalsKept)
 	if _, err := s.Arrivals(t.Context(), name, first, plenty); !errors.Is(err, timeline.ErrBehind) {
 		t.Errorf("with a cursor older than the log: %v", err)
+	}
+}
+
+// A server that is started again after its clock was set back goes on with its log above what
+// readers have read. If the clock was wrong by hours, new readers read from the present on.
+func testArrivalsAfterClockWasAhead(t *testing.T, session *cql.Session) {
+	reader := openShelf(t, session, Options{Node: "reader"})
+	for _, ahead := range []time.Duration{40 * time.Second, 100 * time.Second, 3 * time.Hour} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			name := t.Name()
+			p := partOf(name, 0)
+			c := &testClock{at: time.Now().Add(ahead)}
+			before := openShelf(t, session, Options{Node: "first", Now: c.now})
+			put(t, before, placed(p, 1, "ahead", nil))
+			_, next := follow(t, reader, name, nil, plenty)
+			if err := before.Close(); err != nil {
+				t.Fatal(err)
+			}
+			again := openShelf(t, session, Options{Node: "first"})
+			var want []string
+			if ahead > logAhead {
+				put(t, again, placed(p, 2, "not followed", nil))
+				_, next = follow(t, reader, name, nil, plenty)
+			}
+			for i := range 3 {
+				want = append(want, fmt.Sprint("e", i))
+				put(t, again, placed(p, int64(3+i), want[i], nil))
+			}
+			if ids, _ := follow(t, reader, name, next, plenty); !slices.Equal(ids, want) {
+				t.Errorf("arrived %q, want %q", ids, want)
+			}
+		})
 	}
 }
 
