@@ -2,6 +2,7 @@ package schema
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"varve/internal/cassandra/cql"
@@ -15,17 +16,21 @@ const (
 	// or 30 s, with their own clocks, and what was taken for a node that has ended
 	// loses index rows that it will not write again.
 	HostLife = 10 * time.Minute
+
+	// ownHosts begins the keys of Varve servers in that list: they are there to be given
+	// roll-up tasks.
+	ownHosts = "varve-"
 )
 
 // KairosDBNodes reports whether a KairosDB node is in the list that they keep in
-// service_index.
+// service_index. Varve servers may be there, too.
 func (ks *Keyspace) KairosDBNodes(ctx context.Context, now time.Time) (run bool, err error) {
 	rows := ks.Session.Query(ctx, readHosts, "_Hosts", "Active")
 	defer rows.Close()
 	var key *string
 	var writtenMS *int64
 	for rows.Scan(&key, &writtenMS) {
-		run = run || key != nil && writtenMS != nil && now.UnixMilli()-*writtenMS < HostLife.Milliseconds()
+		run = run || key != nil && writtenMS != nil && !strings.HasPrefix(*key, ownHosts) && now.UnixMilli()-*writtenMS < HostLife.Milliseconds()
 	}
 	return run, rows.Close()
 }

@@ -576,7 +576,7 @@ func (p *preflight) lookAtKairosDB(ctx context.Context) error {
 	var id, host *string
 	var writtenMS *int64
 	for rows.Scan(&id, &host, &writtenMS) {
-		if id == nil || host == nil || writtenMS == nil || strings.HasPrefix(*id, "varve-") || now-*writtenMS >= HostLife.Milliseconds() {
+		if id == nil || host == nil || writtenMS == nil || strings.HasPrefix(*id, ownHosts) || now-*writtenMS >= HostLife.Milliseconds() {
 			continue
 		}
 		if len(alive) < maxHosts {
