@@ -194,31 +194,29 @@ func (f *targetFile) remove() error {
 }
 
 var (
-	readClusterName = &cql.Statement{Name: "read_cluster_name", Text: "SELECT cluster_name, host_id FROM system.local WHERE key = 'local'"}
+	readClusterName = &cql.Statement{Name: "read_cluster_name", Text: "SELECT cluster_name FROM system.local WHERE key = 'local'"}
 	readNodeID      = &cql.Statement{Name: "read_node_id", Text: "SELECT host_id FROM system.local WHERE key = 'local'"}
-	readNodeIDs     = &cql.Statement{Name: "read_node_ids", Text: "SELECT host_id FROM system.peers"}
 )
 
-// targetOf asks a cluster what it is. Two nodes may answer: all that both name are
-// of the cluster.
+// targetOf asks a cluster what it is.
 func targetOf(ctx context.Context, s *cql.Session, keyspace string) (target, error) {
 	t := target{Keyspace: keyspace}
 	var name *string
-	var id *cql.UUID
-	if _, err := s.One(ctx, readClusterName, nil, &name, &id); err != nil {
-		return t, fmt.Errorf("find out which cluster this is: %w", err)
-	}
+	_, err := s.One(ctx, readClusterName, nil, &name)
 	if name != nil {
 		t.Cluster = *name
 	}
-	rows := s.Query(ctx, readNodeIDs)
-	for more := true; more; more = rows.Scan(&id) {
-		if id != nil {
-			t.Nodes = append(t.Nodes, strings.ToLower(id.String()))
-		}
+	var nodes []cql.Node
+	if err == nil {
+		nodes, err = s.Nodes(ctx)
 	}
-	if err := rows.Close(); err != nil {
+	if err != nil {
 		return t, fmt.Errorf("find out which cluster this is: %w", err)
+	}
+	for _, n := range nodes {
+		if n.ID != "" {
+			t.Nodes = append(t.Nodes, strings.ToLower(n.ID))
+		}
 	}
 	slices.Sort(t.Nodes)
 	t.Nodes = slices.Compact(t.Nodes)

@@ -162,6 +162,28 @@ func checkPlaces(t *testing.T, config cql.Config) {
 
 var keyed = &cql.Statement{Name: "insert", Text: insert.Text, KeyArgs: 1}
 
+// checkNodes: whichever node answers, it and all others are listed.
+func checkNodes(t *testing.T, s *cql.Session) {
+	t.Helper()
+	until(t, time.Minute, "all nodes have heard of all", func() bool {
+		nodes, err := s.Nodes(t.Context())
+		return err == nil && len(nodes) == 3
+	})
+	for range 30 {
+		nodes, err := s.Nodes(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		addresses := map[string]bool{}
+		for _, n := range nodes {
+			addresses[n.Address] = true
+		}
+		if len(addresses) != 3 {
+			t.Fatalf("of three nodes %d are listed: %v", len(addresses), nodes)
+		}
+	}
+}
+
 // TestThreeNodes: one of three nodes is killed, paused, restarted, and all of
 // them, under load with replication 3 and LOCAL_QUORUM.
 func TestThreeNodes(t *testing.T) {
@@ -178,6 +200,7 @@ func TestThreeNodes(t *testing.T) {
 	cqltest.Must(t, s, table)
 	until(t, time.Minute, "connected with all nodes", func() bool { return s.State().Nodes == 3 })
 	checkPlaces(t, config)
+	checkNodes(t, s)
 	l := startLoad(t, s, "w", 16)
 	l.look("all nodes", 5*time.Second)
 

@@ -71,9 +71,6 @@ var (
 		Text: "SELECT table_name, flags, compaction, default_time_to_live, gc_grace_seconds FROM system_schema.tables WHERE keyspace_name = ?"}
 	readColumns = &Statement{Name: "read_columns",
 		Text: "SELECT table_name, column_name, type, kind, position FROM system_schema.columns WHERE keyspace_name = ?"}
-	readPeers = &Statement{Name: "read_peers", Text: "SELECT peer, data_center, rack, release_version, schema_version FROM system.peers"}
-	readLocal = &Statement{Name: "read_local",
-		Text: "SELECT broadcast_address, data_center, rack, release_version, schema_version FROM system.local WHERE key = 'local'"}
 )
 
 // Tables reads the tables of the keyspace, by name. It is empty if there is no
@@ -119,28 +116,6 @@ func compareColumns(a, b Column) int {
 		return d
 	}
 	return strings.Compare(a.Name, b.Name)
-}
-
-// Node is a node of the cluster.
-type Node struct{ Address, Datacenter, Rack, Version, Schema string }
-
-// Nodes lists the nodes as one of them sees them, itself first.
-func (s *Session) Nodes(ctx context.Context) ([]Node, error) {
-	var nodes []Node
-	for _, st := range []*Statement{readLocal, readPeers} {
-		rows := s.Query(ctx, st)
-		for {
-			var n Node
-			if !rows.Scan(&n.Address, &n.Datacenter, &n.Rack, &n.Version, &n.Schema) {
-				break
-			}
-			nodes = append(nodes, n)
-		}
-		if err := rows.Close(); err != nil {
-			return nil, err
-		}
-	}
-	return nodes, nil
 }
 
 // Change executes a statement that changes the schema and waits until all nodes agree.

@@ -1,0 +1,52 @@
+package cql
+
+import (
+	"context"
+
+	gocql "github.com/apache/cassandra-gocql-driver/v2"
+)
+
+const nodeColumns = "host_id, data_center, rack, release_version, schema_version"
+
+var readNodes = &Statement{Name: "read_nodes", Text: "SELECT broadcast_address, " + nodeColumns + " FROM system.local WHERE key = 'local'"}
+
+const readPeers = "SELECT peer, " + nodeColumns + " FROM system.peers"
+
+// Node is a node of the cluster.
+type Node struct {
+	Address, Datacenter, Rack, Version, Schema string
+
+	ID string // that it keeps for life; empty if the others have not heard of it yet
+}
+
+// Nodes lists the nodes as one of them sees them, itself first.
+//
+// A node is missing from its own system.peers, so both tables have to be read from the same
+// node. If two nodes answered, the second one would be missing: two nodes that are all there
+// are in a cluster might each be listed alone, as if they were two clusters.
+func (s *Session) Nodes(ctx context.Context) (nodes []Node, err error) {
+	err = s.do(ctx, readNodes, reads, 0, s.timeout(readNodes, false), func(ctx context.Context, d *gocql.Session) (err error) {
+		if nodes, err = appendNodes(ctx, nil, d.Query(s.text(readNodes))); err != nil {
+			return err
+		}
+		id, _ := attemptOf(ctx).node() // of the one that has answered
+		nodes, err = appendNodes(ctx, nodes, d.Query(readPeers).SetHostID(id))
+		return err
+	})
+	return nodes, err
+}
+
+func appendNodes(ctx context.Context, nodes []Node, q *gocql.Query) ([]Node, error) {
+	rows := q.Consistency(gocql.One).Idempotent(true).DefaultTimestamp(false).IterContext(ctx)
+	for {
+		var n Node
+		var id *UUID
+		if !rows.Scan(&n.Address, &id, &n.Datacenter, &n.Rack, &n.Version, &n.Schema) {
+			return nodes, rows.Close()
+		}
+		if id != nil {
+			n.ID = id.String()
+		}
+		nodes = append(nodes, n)
+	}
+}
