@@ -119,6 +119,26 @@ func (s *scan) appendTo(lists []handle, mt *metricTag) []handle {
 	return lists
 }
 
+// unionOf returns what at least one of scans of the same tag has matched.
+func unionOf(scans []*scan) *scan {
+	if len(scans) == 1 {
+		return scans[0]
+	}
+	union := &scan{}
+	for _, s := range scans {
+		for len(union.bits) < len(s.bits) {
+			union.bits = append(union.bits, 0)
+		}
+		for word, set := range s.bits {
+			union.bits[word] |= set
+		}
+	}
+	for _, set := range union.bits {
+		union.count += bits.OnesCount64(set)
+	}
+	return union
+}
+
 func (s *scan) bytes() int { return 8*cap(s.bits) + 256 }
 
 // A scanCache keeps the scans that were used last, up to scanCacheBytes.

@@ -3,6 +3,7 @@ package index
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -19,12 +20,26 @@ import (
 // while it matches a pattern with many values.
 //
 // Patterns are matched while the index is not locked: try copies values, their
-// owner matches them, and try looks whether they are still there.
+// owner matches them, and try looks whether they are still there. Nor is it locked
+// for long by many matchers: they are looked at in groups, each of which keeps what
+// the ones before have left.
 func (x *Index) Select(ctx context.Context, metric string, ms []model.Matcher, within *roaring.Bitmap) (*roaring.Bitmap, error) {
 	conditions, err := newConditions(ms)
 	if err != nil {
 		return nil, err
 	}
+	for len(conditions) > groupMax {
+		within, err = x.selectGroup(ctx, metric, conditions[:groupMax], within)
+		if err != nil || within.IsEmpty() {
+			return within, err
+		}
+		conditions = conditions[groupMax:]
+	}
+	return x.selectGroup(ctx, metric, conditions, within)
+}
+
+// selectGroup is Select for few matchers.
+func (x *Index) selectGroup(ctx context.Context, metric string, conditions []condition, within *roaring.Bitmap) (*roaring.Bitmap, error) {
 	for {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -65,6 +80,9 @@ func (x *Index) try(metric string, conditions []condition, within *roaring.Bitma
 			return roaring.New(), true
 		}
 		for j := range conditions[i].patterns {
+			if read >= scanSlice {
+				return nil, false // enough is copied for now
+			}
 			ready, n := x.gather(mt, &conditions[i].patterns[j])
 			done = done && ready
 			read += n
@@ -125,8 +143,21 @@ type patternPlan struct {
 	read  bool // scan is not as the cache had it
 }
 
+const (
+	// maxComparisons bounds what a selection compares with all values of a tag. The
+	// result of each pattern takes up to 24 bytes for each of 64,000 values.
+	maxComparisons = 128
+
+	// groupMax is how many matchers are looked at while the index is locked once.
+	groupMax = 16
+)
+
 // newConditions plans the patterns of all matchers.
 func newConditions(ms []model.Matcher) ([]condition, error) {
+	if n := comparisons(ms); n > maxComparisons {
+		return nil, &store.InputError{Reason: fmt.Sprintf(
+			"%d regular expressions and conditions of tags are more than %d; join several by | in one regular expression", n, maxComparisons)}
+	}
 	conditions := make([]condition, len(ms))
 	for i, m := range ms {
 		conditions[i].Matcher = m
@@ -138,6 +169,18 @@ func newConditions(ms []model.Matcher) ([]condition, error) {
 		}
 	}
 	return conditions, nil
+}
+
+// comparisons counts the matchers and patterns that concern all values of a tag. A
+// value that is wanted, or that is not, is only looked up.
+func comparisons(ms []model.Matcher) (n int) {
+	for _, m := range ms {
+		n += len(m.Patterns)
+		if m.Not != m.Absent {
+			n++
+		}
+	}
+	return n
 }
 
 // keep gives the cache what c has found.
@@ -202,7 +245,9 @@ func (c *condition) match(ctx context.Context) error {
 			}
 		}
 		p.read = p.read || len(p.todo) > 0
-		p.todo = p.todo[:0]
+		if p.todo = p.todo[:0]; p.scan == nil {
+			p.todo = nil // nothing follows
+		}
 	}
 	return nil
 }
@@ -299,10 +344,10 @@ func (mt *metricTag) listsOf(c *condition) (lists []handle, read int) {
 		lists = mt.appendExact(lists, v)
 		read++
 	}
+	var scans []*scan
 	for _, p := range c.patterns {
 		if p.scan != nil {
-			lists = p.scan.appendTo(lists, mt)
-			read += min(p.scan.count, mt.values.len())
+			scans = append(scans, p.scan)
 			continue
 		}
 		for _, v := range p.plan.exact {
@@ -316,6 +361,11 @@ func (mt *metricTag) listsOf(c *condition) (lists []handle, read int) {
 				}
 			}
 		}
+	}
+	if len(scans) > 0 {
+		all := unionOf(scans)
+		lists = all.appendTo(lists, mt)
+		read += min(all.count, mt.values.len())
 	}
 	if !c.Plain() || len(c.Values)+len(c.patterns) > 1 || len(c.patterns) == 1 && len(c.patterns[0].plan.exact) > 0 {
 		slices.Sort(lists)
