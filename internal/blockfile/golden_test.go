@@ -60,6 +60,9 @@ func inspect(t *testing.T, b []byte) string {
 	if f.StepMS != 0 {
 		fmt.Fprintf(&out, "buckets of %d ms, sketches %t\n", f.StepMS, f.Sketches)
 	}
+	if f.Late != (Late{}) {
+		fmt.Fprintf(&out, "late samples from %d to %d\n", f.Late.FirstMS, f.Late.LastMS)
+	}
 	fmt.Fprintf(&out, "series %v\n", f.Series.ToArray())
 	for i, p := range f.pages {
 		fmt.Fprintf(&out, "page %d: %d bytes at %d, from series %d at %d\n", i, p.length, p.offset, p.first.series, p.first.ms)
@@ -110,6 +113,30 @@ func writeGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	writeGoldenBuckets(t)
+	writeGoldenLate(t)
+}
+
+// writeGoldenLate writes a file that says when it got late samples.
+func writeGoldenLate(t *testing.T) {
+	fs := vfs.NewMem()
+	w, err := Create(fs, path, chunk.Fast, Origin{Sequence: 7, Deletions: 3, Late: Late{1_700_100_000_000, 1_700_200_000_000}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := regular(1, model.Long, 1_700_000_000_000, 10_000, 4)
+	if err := w.Add(p.Series, p.Kind, &p.Columns, 0, p.Len()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	b := readContent(t, fs, path)
+	if err := os.WriteFile("testdata/version-1-late.blk", b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile("testdata/version-1-late.txt", []byte(inspect(t, b)), 0o644); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // writeGoldenBuckets writes a file of buckets, of which one series has sketches.

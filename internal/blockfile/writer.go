@@ -68,6 +68,27 @@ type Properties struct {
 	// Sketches says that the aggregates of a file of buckets may have sketches. The
 	// header says it by its version, since earlier builds cannot read these.
 	Sketches bool `json:"sketches,omitempty"`
+
+	Late
+}
+
+// Late says when a file got samples that were old enough for a coarser stage when they
+// arrived: when the first and the last of them were written to a file, in ms since 1970.
+// 0 means that there are none, or that it is not known: files of earlier builds do not say it.
+type Late struct {
+	FirstMS int64 `json:"late_first_ms,omitempty"`
+	LastMS  int64 `json:"late_last_ms,omitempty"`
+}
+
+// And returns the times of the samples of both.
+func (l Late) And(o Late) Late {
+	switch {
+	case l == Late{}:
+		return o
+	case o == Late{}:
+		return l
+	}
+	return Late{min(l.FirstMS, o.FirstMS), max(l.LastMS, o.LastMS)}
 }
 
 // Range is the span of the file's samples.
@@ -119,6 +140,7 @@ type Origin struct {
 	Sequence, Deletions uint64
 	StepMS              int64
 	Sketches            bool // see Properties
+	Late                Late
 }
 
 // Create begins a file at path, and overwrites an existing one. Either Finish or Abort
@@ -134,7 +156,7 @@ func Create(fs vfs.FS, path string, level chunk.Level, o Origin) (*Writer, error
 		out:    bufio.NewWriterSize(f, 128<<10),
 		series: roaring.New(),
 		props: Properties{
-			Sequence: o.Sequence, Deletions: o.Deletions, StepMS: o.StepMS, Sketches: o.Sketches,
+			Sequence: o.Sequence, Deletions: o.Deletions, StepMS: o.StepMS, Sketches: o.Sketches, Late: o.Late,
 			MinMS: math.MaxInt64, MaxMS: math.MinInt64,
 		},
 	}

@@ -50,6 +50,7 @@ func (s *Store) checkpointer(ctx context.Context) {
 // swap is what a checkpoint has to write: everything logged before log.
 type swap struct {
 	head      *head.Head
+	since     time.Time // of its first samples
 	log       wal.Segment
 	define    []record.Definition
 	forget    []model.SeriesNumber
@@ -136,7 +137,7 @@ func (s *Store) swapHead() (*swap, error) {
 		return nil, fmt.Errorf("start a log segment: %w", err)
 	}
 	sw := &swap{
-		head: s.active.Load(), log: segment,
+		head: s.active.Load(), since: s.headSince, log: segment,
 		define: s.order.define, forget: s.order.forget,
 		deletions: s.order.deletions,
 		next:      s.series.NextID(),
@@ -144,6 +145,7 @@ func (s *Store) swapHead() (*swap, error) {
 	s.order.define, s.order.forget = nil, nil
 	fresh := head.New()
 	s.active.Store(fresh)
+	s.headSince = s.now()
 	s.frozenBytes.Store(sw.head.Expanded() + s.definedBytes.Swap(0))
 	s.publish(func(st *state) {
 		st.active, st.frozen, st.frozenDeletions = fresh, sw.head, sw.deletions
@@ -158,7 +160,7 @@ func (s *Store) writeHead(sw *swap) error {
 	if err != nil {
 		return fmt.Errorf("count the samples of each partition: %w", err)
 	}
-	out := s.place.NewOutput(&counts, chunk.Fast, blockfile.Origin{Sequence: s.nextFile.Add(1), Deletions: sw.deletions})
+	out := s.place.NewOutput(&counts, chunk.Fast, blockfile.Origin{Sequence: s.nextFile.Add(1), Deletions: sw.deletions, Late: s.lateOf(sw)})
 	if err := s.writeSeries(sw.head, out); err != nil {
 		out.Abort()
 		return fmt.Errorf("write samples to files: %w", err)

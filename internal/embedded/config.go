@@ -38,6 +38,7 @@ type Config struct {
 	// each other, and those with few samples with each other.
 	MergeFiles          int           `tune:"merge_files"`
 	MaintenanceInterval time.Duration `tune:"maintenance_interval"`  // between looks for expired files and files to merge
+	LateHold            time.Duration `tune:"late_hold"`             // see heldBack; 0 = none
 	CatalogueCacheBytes units.Bytes   `tune:"catalogue_cache_bytes"` // memory for blocks of the catalogue
 }
 
@@ -52,6 +53,7 @@ func DefaultConfig() Config {
 		MergeFiles:          6,
 		MaintenanceInterval: 15 * time.Second,
 		MinFreeBytes:        256 * units.MiB,
+		LateHold:            24 * time.Hour,
 		PageCacheBytes:      32 * units.MiB,
 		CatalogueCacheBytes: 8 * units.MiB,
 	}
@@ -72,6 +74,7 @@ func (c Config) Validate() error {
 		units.AtLeast("checkpoint_interval", c.CheckpointInterval, time.Second),
 		units.AtLeast("merge_files", c.MergeFiles, 2),
 		units.AtLeast("maintenance_interval", c.MaintenanceInterval, 10*time.Millisecond),
+		units.NotNegative("late_hold", c.LateHold),
 		units.NotNegative("min_free_bytes", c.MinFreeBytes),
 		units.NotNegative("page_cache_bytes", c.PageCacheBytes),
 		units.NotNegative("catalogue_cache_bytes", c.CatalogueCacheBytes),

@@ -26,6 +26,7 @@ func quietConfig(durability string) Config {
 	c.CheckpointInterval, c.MaintenanceInterval = time.Hour, time.Hour
 	c.MergeFiles = 100
 	c.MinFreeBytes = 0
+	c.LateHold = 0
 	c.Log.Durability = durability
 	c.Log.SyncInterval = time.Minute
 	return c

@@ -74,7 +74,8 @@
 // enough are folded into buckets of the next stage, and these into wider ones, see package
 // buckets. A fold is a merge that also writes files of buckets. It reads all files that
 // have samples of the same series and times, because only together they determine which
-// sample is valid. It skips series that have equally old samples in memory. Readers see
+// sample is valid. It skips series that have equally old samples in memory. Files with
+// late samples wait, because these may be sent again: see heldBack. Readers see
 // samples that are not folded yet unchanged, at a higher resolution than the policy
 // promises. No reader sees samples that are older than the last stage.
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -122,20 +123,31 @@ func (s *Store) overdue(f *openFile, book *retention.Book, nowMS int64) (share, 
 }
 
 // nextFold returns files of one step whose data is to be folded together, since so large
-// a share of a file is old enough, or some has been for so long; nil if there are none.
-func (s *Store) nextFold(st *state, enough float64, late time.Duration) []*openFile {
+// a share of a file is old enough, or some has been for so long; nil if there are none. held,
+// if not nil, says which files are not to be folded yet.
+func (s *Store) nextFold(st *state, enough float64, late time.Duration, held func(*state, []*openFile, int64) bool) []*openFile {
 	book := s.book()
 	if book == nil || len(book.Rules) == 0 {
 		return nil
 	}
 	nowMS := s.now().UnixMilli()
+	later := map[*openFile]bool{}
+	if held != nil {
+		defer func() { s.heldBytes.Store(sizeOf(slices.Collect(maps.Keys(later)))) }()
+	}
 	for _, f := range st.files {
 		share, lagMS, all := s.overdue(f, book, nowMS)
-		if share < enough && lagMS < float64(late.Milliseconds()) || share == 0 {
+		if share < enough && lagMS < float64(late.Milliseconds()) || share == 0 || later[f] {
 			continue
 		}
 		files := s.entangled(st, f)
 		if anyDamaged(files) {
+			continue
+		}
+		if held != nil && !(all && len(files) == 1) && held(st, files, nowMS) {
+			for _, f := range files {
+				later[f] = true
+			}
 			continue
 		}
 		if all && len(files) == 1 || s.spaceToMerge(st, files) == nil {

@@ -124,6 +124,7 @@ func openDisk(t *testing.T, f *foldTest, min int64) *fullDisk {
 	cfg := quietConfig("fsync")
 	cfg.MinFreeBytes = 1 << 20
 	cfg.MergeFiles = 2
+	cfg.LateHold = f.hold
 	s, err := Open(disk, "data", cfg, Options{Book: f.shelf, Now: func() time.Time { return time.UnixMilli(f.nowMS.Load()) }})
 	f.must(t, err)
 	f.Store = s

@@ -38,6 +38,7 @@ type foldTest struct {
 	samples  map[string]map[int64]float64 // by series and time
 	oldest   map[string]int64             // what is older may be gone
 	sketches sketchMode
+	hold     time.Duration // Config.LateHold
 }
 
 // A sketchMode says whether policies of a test ask for sketches.
@@ -83,7 +84,9 @@ func newFoldTest(t *testing.T, stages string) *foldTest {
 
 func (f *foldTest) open(fs vfs.FS) {
 	f.Helper()
-	s, err := Open(fs, "data", quietConfig("fsync"), Options{Book: f.shelf, Now: func() time.Time { return time.UnixMilli(f.nowMS.Load()) }})
+	cfg := quietConfig("fsync")
+	cfg.LateHold = f.hold
+	s, err := Open(fs, "data", cfg, Options{Book: f.shelf, Now: func() time.Time { return time.UnixMilli(f.nowMS.Load()) }})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -286,6 +289,7 @@ func TestFoldsLoseNothing(t *testing.T) {
 			t.Parallel()
 			random := rand.New(rand.NewPCG(seed, 1))
 			f := newSketchTest(t, policies[random.IntN(2)], sketchMode(seed%3))
+			f.hold = time.Duration(seed%2) * 24 * time.Hour // from the first restart on
 			keys := []struct {
 				metric string
 				kind   model.Type

@@ -85,7 +85,7 @@ func (s *Store) maintain(ctx context.Context) error {
 func (s *Store) nextRewrite() ([]*openFile, func(context.Context, []*openFile) error) {
 	st := s.acquire()
 	defer s.release(st)
-	if files := s.nextFold(st, foldShare, foldLag); len(files) > 0 {
+	if files := s.nextFold(st, foldShare, foldLag, s.heldBack); len(files) > 0 {
 		return files, s.fold
 	}
 	return s.nextMerge(st), s.merge
@@ -171,7 +171,7 @@ func (s *Store) compact(ctx context.Context) error {
 func (s *Store) foldEverything(ctx context.Context) (left, err error) {
 	for {
 		st := s.acquire()
-		files := s.nextFold(st, 0, 0)
+		files := s.nextFold(st, 0, 0, nil)
 		s.release(st)
 		if len(files) == 0 {
 			return left, ctx.Err()
@@ -257,7 +257,7 @@ func (s *Store) merge(ctx context.Context, files []*openFile) error {
 	}
 	_, sequence, _ := extent(asSet(files))
 	stepMS := files[0].StepMS
-	out := s.place.NewOutput(&counts, chunk.Best, blockfile.Origin{Sequence: sequence, Deletions: deletions, StepMS: stepMS, Sketches: anySketches(files)}).Watch()
+	out := s.place.NewOutput(&counts, chunk.Best, blockfile.Origin{Sequence: sequence, Deletions: deletions, StepMS: stepMS, Sketches: anySketches(files), Late: lateIn(files)}).Watch()
 	join := s.mergeSeries
 	if stepMS != 0 {
 		join = s.mergeBuckets

@@ -120,6 +120,8 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 		s.now = time.Now
 	}
 	s.policies.shelf = o.Book
+	s.opened = s.now()
+	s.headSince = s.opened
 	s.growth.Begin(s.now())
 	s.expiry.allowed, s.expiry.allowedAt = scanBurst, s.now()
 	s.active.Store(head.New())

@@ -108,19 +108,24 @@ func (s *Store) spaceToMerge(st *state, files []*openFile) *spaceError {
 	if !known {
 		return nil
 	}
-	var need units.Bytes
-	for _, f := range files {
-		left := 1.0
-		if !f.outgrew {
-			left, _ = st.left(f)
-		}
-		need += units.Bytes(float64(f.Bytes) * left)
-	}
+	need := mergedSize(st, files)
 	reserve := s.cfg.MinFreeBytes / 2
 	if free >= need+reserve {
 		return nil
 	}
 	return &spaceError{len(files), need, free, reserve, s.section.Key("min_free_bytes")}
+}
+
+// mergedSize estimates the size of the output of a merge. merging must be held.
+func mergedSize(st *state, files []*openFile) (size units.Bytes) {
+	for _, f := range files {
+		left := 1.0
+		if !f.outgrew {
+			left, _ = st.left(f)
+		}
+		size += units.Bytes(float64(f.Bytes) * left)
+	}
+	return size
 }
 
 // spaceForMore returns a *spaceError when a merge has to end, because its output

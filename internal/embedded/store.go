@@ -93,7 +93,9 @@ type Store struct {
 	vacantFrom model.SeriesNumber // where to look for more; guarded by checkpointing
 
 	merging    sync.Mutex
-	mergesWait bool // merges wait for space, and that was logged; guarded by merging
+	mergesWait bool         // merges wait for space, and that was logged; guarded by merging
+	heldBytes  atomic.Int64 // of files that were held back when the merger last looked
+	opened     time.Time
 
 	backingUp sync.Mutex // one backup at a time; taken before all others
 
@@ -131,6 +133,7 @@ type Store struct {
 	held    map[*state]struct{} // states with refs > 0
 
 	active      atomic.Pointer[head.Head] // changed under order
+	headSince   time.Time                 // no sample of active arrived earlier, but for those of the log; guarded by installing
 	frozenBytes atomic.Int64
 
 	definedBytes atomic.Int64 // keys of order.define; changed under order

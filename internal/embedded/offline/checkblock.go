@@ -357,7 +357,7 @@ func (b *blockCheck) affected(i int) string {
 func (b *blockCheck) content() {
 	want := b.file.Properties
 	got := b.tally.Properties()
-	got.Sequence, got.Deletions = want.Sequence, want.Deletions
+	got.Sequence, got.Deletions, got.Late = want.Sequence, want.Deletions, want.Late
 	if want.SeriesExpireMS == 0 { // an earlier build wrote the file
 		got.SeriesExpireMS = 0
 	}

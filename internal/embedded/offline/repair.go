@@ -304,7 +304,7 @@ func (r *repair) salvage(path string, m catalogue.File, next uint64) (*salvaged,
 		p.Sequence, p.Deletions = m.Sequence, m.Deletions
 	}
 	s.sequence, s.deletions, s.orderUnknown = p.Sequence, p.Deletions, p.Sequence == 0
-	w, err := blockfile.Create(r.fs, r.fs.PathJoin(r.dir, datadir.Blocks, s.name), chunk.Best, blockfile.Origin{Sequence: p.Sequence, Deletions: p.Deletions, StepMS: p.StepMS, Sketches: p.Sketches})
+	w, err := blockfile.Create(r.fs, r.fs.PathJoin(r.dir, datadir.Blocks, s.name), chunk.Best, blockfile.Origin{Sequence: p.Sequence, Deletions: p.Deletions, StepMS: p.StepMS, Sketches: p.Sketches, Late: p.Late})
 	if err != nil {
 		return nil, err
 	}

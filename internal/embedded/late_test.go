@@ -1,0 +1,202 @@
+package embedded
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/blockfile"
+	"varve/internal/model"
+)
+
+const lateHour = int64(3_600_000) // ms
+
+// newLateTest returns a store that holds late samples back for a day, as a server does, and has
+// been running for an hour.
+func newLateTest(t *testing.T) *foldTest {
+	f := newFoldTest(t, "10s:1h,60s:6h,10m:60d")
+	f.hold = 24 * time.Hour
+	f.nowMS.Store(f.nowMS.Load() / foldWindow * foldWindow)
+	f.reopen()
+	f.pass(lateHour)
+	return f
+}
+
+func (f *foldTest) reopen() {
+	f.Helper()
+	f.must(f.T, f.Store.Close())
+	f.open(f.fs)
+}
+
+// pass lets time pass, and the merger do what is due then.
+func (f *foldTest) pass(ms int64) {
+	f.Helper()
+	f.nowMS.Add(ms)
+	f.must(f.T, f.maintain(f.Context()))
+}
+
+// parts returns the number of buckets, and that of samples beside them.
+func (f *foldTest) parts() (buckets, samples int) {
+	f.Helper()
+	all := f.whole("thin.double " + string(model.TypeDouble))
+	return len(all.buckets), len(all.times)
+}
+
+// late returns times of late samples, six a bucket of a minute.
+func (f *foldTest) late(n int64) (times []int64) {
+	from := f.nowMS.Load()/foldWindow*foldWindow - 3*24*lateHour
+	for i := range n {
+		times = append(times, from+i*10_000)
+	}
+	return times
+}
+
+// TestLateSamplesSentAgain: an import that was cut off in the middle of buckets sends a part of what
+// it has sent again. However checkpoints, restarts and time lie in between, it counts once.
+func TestLateSamplesSentAgain(t *testing.T) {
+	between := map[string]func(f *foldTest){
+		"at once":           func(*foldTest) {},
+		"after an hour":     func(f *foldTest) { f.pass(lateHour) },
+		"after 23 hours":    func(f *foldTest) { f.pass(23 * lateHour) },
+		"after a restart":   func(f *foldTest) { f.reopen(); f.pass(lateHour) },
+		"after a merge":     func(f *foldTest) { f.mergeAll(); f.pass(lateHour); f.reopen(); f.pass(lateHour) },
+		"after a week down": func(f *foldTest) { f.nowMS.Add(7 * 24 * lateHour); f.reopen(); f.pass(9 * 60_000) },
+	}
+	for name, wait := range between {
+		t.Run(name, func(t *testing.T) {
+			f := newLateTest(t)
+			times := f.late(60)
+			f.write("thin.double", model.TypeDouble, times[:20]...)
+			f.must(t, f.checkpoint())
+			f.write("thin.double", model.TypeDouble, times[20:33]...)
+			f.must(t, f.checkpoint())
+			f.pass(0)
+			wait(f)
+			f.write("thin.double", model.TypeDouble, times[20:40]...) // again, and more
+			f.must(t, f.checkpoint())
+			f.pass(0)
+			f.write("thin.double", model.TypeDouble, times[40:]...)
+			f.must(t, f.checkpoint())
+			f.pass(0)
+			f.check("sent again")
+			if err := checkFiles(f.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})); err != nil {
+				t.Error(err)
+			}
+			f.pass(25 * lateHour)
+			f.check("folded")
+			if buckets, samples := f.parts(); buckets == 0 || samples != 0 {
+				t.Errorf("a day later there are %d buckets and %d samples", buckets, samples)
+			}
+		})
+	}
+}
+
+// mergeAll merges all files of samples.
+func (f *foldTest) mergeAll() {
+	f.Helper()
+	f.merging.Lock()
+	defer f.merging.Unlock()
+	st := f.acquire()
+	defer f.release(st)
+	f.must(f.T, f.merge(f.Context(), st.files))
+}
+
+// TestSamplesInTimeAreNotHeldBack: those that arrive within the first stage are folded when it ends.
+func TestSamplesInTimeAreNotHeldBack(t *testing.T) {
+	f := newLateTest(t)
+	for range 6 {
+		now := f.nowMS.Load()
+		f.write("thin.double", model.TypeDouble, now-20_000, now-10_000)
+		f.pass(lateHour / 12)
+	}
+	f.must(t, f.checkpoint())
+	f.pass(2 * lateHour)
+	if buckets, samples := f.parts(); buckets == 0 || samples != 0 {
+		t.Errorf("two hours later there are %d buckets and %d samples", buckets, samples)
+	}
+}
+
+// TestLateSamplesThatGoOn hold the fold back for two days, not forever, and those after it again.
+func TestLateSamplesThatGoOn(t *testing.T) {
+	f := newLateTest(t)
+	times := f.late(500)
+	var folds []string
+	had := 0
+	for hour := range 110 {
+		f.write("thin.double", model.TypeDouble, times[hour], times[499-hour])
+		f.must(t, f.checkpoint())
+		f.pass(lateHour)
+		f.check(fmt.Sprint("hour ", hour))
+		_, samples := f.parts()
+		if samples < had {
+			folds = append(folds, fmt.Sprint(hour))
+		}
+		had = samples
+	}
+	if got := fmt.Sprint(folds); got != "[47 95]" {
+		t.Errorf("folds in the hours %s, want one each two days", got)
+	}
+}
+
+// TestLateSamplesOnASmallDisk are held back only as long as the disk has room for their fold.
+func TestLateSamplesOnASmallDisk(t *testing.T) {
+	for _, free := range []uint64{1 << 30, 1 << 20} {
+		f := newLateTest(t)
+		disk := openDisk(t, f, 1<<30)
+		f.pass(lateHour)
+		f.write("thin.double", model.TypeDouble, f.late(60)...)
+		f.must(t, f.checkpoint())
+		held := f.heldBytes.Load()
+		f.pass(0)
+		if buckets, _ := f.parts(); buckets != 0 {
+			t.Fatalf("with 1 GiB free there are %d buckets (%d bytes held)", buckets, held)
+		}
+		if f.heldBytes.Load() == 0 {
+			t.Error("what is held back is not counted")
+		}
+		disk.free.Store(free)
+		f.pass(lateHour)
+		if buckets, _ := f.parts(); (buckets != 0) != (free < 1<<30) {
+			t.Errorf("with %d bytes free there are %d buckets", free, buckets)
+		}
+	}
+}
+
+// TestCompactFoldsLateSamples: an operator who asks for it need not wait.
+func TestCompactFoldsLateSamples(t *testing.T) {
+	f := newLateTest(t)
+	f.write("thin.double", model.TypeDouble, f.late(60)...)
+	f.must(t, f.Compact(t.Context()))
+	if buckets, samples := f.parts(); buckets == 0 || samples != 0 {
+		t.Errorf("there are %d buckets and %d samples", buckets, samples)
+	}
+}
+
+// TestHoldAfterTheClockJumps: a clock that was put back does not hold folds back for longer.
+func TestHoldAfterTheClockJumps(t *testing.T) {
+	const hold = 1000
+	for _, c := range []struct {
+		now, since int64
+		want       bool
+	}{{5000, 5000, true}, {5999, 5000, true}, {6000, 5000, false}, {4001, 5000, true}, {4000, 5000, false}, {5000, 0, false}} {
+		if got := within(c.now, c.since, hold); got != c.want {
+			t.Errorf("at %d, since %d: %t", c.now, c.since, got)
+		}
+	}
+}
+
+// TestLateOfBoth: of the samples of two files, the first and the last.
+func TestLateOfBoth(t *testing.T) {
+	a, b, none := blockfile.Late{FirstMS: 1, LastMS: 5}, blockfile.Late{FirstMS: 3, LastMS: 9}, blockfile.Late{}
+	for _, got := range []blockfile.Late{a.And(b), b.And(a)} {
+		if got != (blockfile.Late{FirstMS: 1, LastMS: 9}) {
+			t.Errorf("%+v", got)
+		}
+	}
+	if a.And(none) != a || none.And(a) != a || none.And(none) != none {
+		t.Error("a file without late samples changes the times")
+	}
+}
