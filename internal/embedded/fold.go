@@ -8,11 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/RoaringBitmap/roaring/v2"
-
 	"varve/internal/blockfile"
-	"varve/internal/chunk"
 	"varve/internal/embedded/buckets"
+	"varve/internal/embedded/folding"
 	"varve/internal/embedded/partition"
 	"varve/internal/model"
 	"varve/internal/record"
@@ -194,7 +192,7 @@ func (s *Store) fold(ctx context.Context, files []*openFile) error {
 		return fmt.Errorf("plan the folding of files: %w", err)
 	}
 	f := s.newFolder(ctx, st, files, &counts, deletions, began)
-	folded, err := f.result()
+	folded, err := s.foldedBy(f, files[0].StepMS, began)
 	if errors.As(err, new(*spaceError)) {
 		for _, file := range files {
 			file.ages.pause(began.UnixMilli(), foldPause)
@@ -208,9 +206,10 @@ func (s *Store) fold(ctx context.Context, files []*openFile) error {
 		return err
 	}
 	s.metrics.folds.Inc()
-	s.metrics.folded.Add(float64(f.fold.Folded))
-	s.metrics.outlived.Add(float64(f.fold.Gone))
-	s.logger.Debug("fold done", "files", len(files), "into", len(folded), "folded", f.fold.Folded, "gone", f.fold.Gone, "took", s.now().Sub(began))
+	done, gone := f.Counts()
+	s.metrics.folded.Add(float64(done))
+	s.metrics.outlived.Add(float64(gone))
+	s.logger.Debug("fold done", "files", len(files), "into", len(folded), "folded", done, "gone", gone, "took", s.now().Sub(began))
 	return nil
 }
 
@@ -234,77 +233,67 @@ func (s *Store) replaceFolded(old, folded []*openFile, deletions uint64) (done b
 	return true, s.replace(old, folded)
 }
 
-// A folder folds files of one step.
-type folder struct {
-	ctx    context.Context
-	store  *Store
-	state  *state
-	files  []*openFile
-	stepMS int64
-	now    time.Time
-	origin blockfile.Origin
-
-	merging  bool // all stays as it is
-	sketches bool // buckets that are made may have sketches
-	held     bool // some series were left out
-	fold     buckets.Fold
-	rest     partition.Gather            // what stays as it is
-	made     map[int64]*partition.Gather // by step
-	id       model.SeriesNumber
-	data     []byte // scratch
-}
-
-func (s *Store) newFolder(ctx context.Context, st *state, files []*openFile, counts *partition.Counts, deletions uint64, now time.Time) *folder {
+// newFolder begins the folding of files of one step.
+func (s *Store) newFolder(ctx context.Context, st *state, files []*openFile, counts *partition.Counts, deletions uint64, now time.Time) *folding.Folder {
 	_, sequence, _ := extent(asSet(files))
-	f := &folder{
-		ctx: ctx, store: s, state: st, files: files, stepMS: files[0].StepMS, now: now,
-		origin: blockfile.Origin{Sequence: sequence, Deletions: deletions, StepMS: files[0].StepMS, Sketches: anySketches(files)},
-		made:   map[int64]*partition.Gather{},
-	}
+	origin := blockfile.Origin{Sequence: sequence, Deletions: deletions, StepMS: files[0].StepMS, Sketches: anySketches(files)}
+	sketches := false
 	for _, file := range files {
 		for _, p := range s.agesOf(file, s.book()).policies {
-			f.sketches = f.sketches || p.sketches
+			sketches = sketches || p.sketches
 		}
 	}
-	f.rest.Out = s.place.NewOutput(counts, chunk.Best, f.origin).Watch()
-	f.fold.Made = f.add
-	return f
+	src := s.foldSource(ctx, st, files, now.UnixMilli())
+	src.Policy = s.policyOf
+	return folding.New(src, &s.place, counts, origin, sketches)
 }
 
-// result returns the files that take the place of those that were folded.
-func (f *folder) result() (done []*openFile, err error) {
-	err = f.series()
-	outputs := []*partition.Output{f.rest.Out}
-	for _, g := range f.made {
-		outputs = append(outputs, g.Out)
+// foldSource says how a fold reads files, of one step.
+func (s *Store) foldSource(ctx context.Context, st *state, files []*openFile, nowMS int64) folding.Source {
+	src := folding.Source{
+		StepMS: files[0].StepMS, NowMS: nowMS, Kind: s.kindInFiles, InMemory: st.inHeads,
+		Samples: func(id model.SeriesNumber, kind model.Kind, iters []*blockfile.Iter) (store.Cursor, error) {
+			c := s.cursors.Read(ctx, &st.layers, nowMS, id, kind, store.ReadOptions{Range: model.AllTime, Stale: true})
+			return c, c.OpenFiles(iters, false)
+		},
+		Buckets: func(id model.SeriesNumber, iters []*blockfile.Iter) []*buckets.Source {
+			return s.bucketSources(st, id, iters)
+		},
 	}
+	for _, f := range files {
+		src.Files = append(src.Files, f.File)
+	}
+	return src
+}
+
+// foldedBy runs a fold of files of a step and returns the files that take their place.
+func (s *Store) foldedBy(f *folding.Folder, stepMS int64, began time.Time) (done []*openFile, err error) {
+	err = f.Run()
+	outputs := f.Outputs()
 	for i, out := range outputs {
 		if err != nil {
 			for _, out := range outputs[i:] {
 				out.Abort()
 			}
-			return nil, errors.Join(err, f.store.discard(done))
+			return nil, errors.Join(err, s.discard(done))
 		}
 		var files []*openFile
 		files, err = finished(out)
 		done = append(done, files...)
 	}
 	if err != nil {
-		return nil, errors.Join(err, f.store.discard(done))
+		return nil, errors.Join(err, s.discard(done))
+	}
+	pause := foldPause
+	if f.Held() {
+		pause = foldHeld
 	}
 	for _, file := range done {
-		if file.StepMS == f.stepMS {
-			file.ages.pause(f.now.UnixMilli(), f.pause())
+		if file.StepMS == stepMS {
+			file.ages.pause(began.UnixMilli(), pause)
 		}
 	}
 	return done, nil
-}
-
-func (f *folder) pause() time.Duration {
-	if f.held {
-		return foldHeld
-	}
-	return foldPause
 }
 
 // discard removes files that no manifest names.
@@ -315,160 +304,9 @@ func (s *Store) discard(files []*openFile) (err error) {
 	return err
 }
 
-func (f *folder) series() error {
-	ids := roaring.New()
-	var iters []*blockfile.Iter
-	for _, file := range f.files {
-		ids.Or(file.Series)
-		iters = append(iters, file.Iter(false))
-	}
-	for it := ids.Iterator(); it.HasNext(); {
-		f.id = model.SeriesNumber(it.Next())
-		kind := f.store.kindInFiles(f.id)
-		if kind == 0 {
-			continue // every sample of it is deleted or expired
-		}
-		if err := f.one(kind, iters); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// one folds a series.
-func (f *folder) one(kind model.Kind, iters []*blockfile.Iter) error {
-	f.fold.Begin(f.task(kind))
-	read := f.samples
-	if f.stepMS != 0 {
-		read, kind = f.buckets, model.AggregateKind
-	}
-	f.rest.Begin(f.id, kind)
-	for _, g := range f.made {
-		g.Begin(f.id, model.AggregateKind)
-	}
-	err := errors.Join(read(kind, iters), f.fold.End(), f.rest.End())
-	for _, g := range f.made {
-		err = errors.Join(err, g.End())
-	}
-	return err
-}
-
-// task says what is to be done with the current series.
-func (f *folder) task(kind model.Kind) buckets.Task {
-	p := retention.Policy{}
-	if !f.merging {
-		p = f.store.policyOf(f.id)
-	}
-	if p.Rule == nil {
-		return buckets.Task{Plan: retention.Plan{{FromMS: model.AllTime.StartMS, StepMS: f.stepMS}}, StepMS: f.stepMS}
-	}
-	stages := p.Rule.Stages
-	return buckets.Task{
-		Plan: f.restricted(stages.Plan(f.now.UnixMilli()), kind), StepMS: f.stepMS, SlotMS: stages[0].Step * 1000,
-		// The book may be another one than that by which the files were begun.
-		Sketches: f.sketches && p.Sketches(),
-	}
-}
-
-// restricted returns a plan for series that must not be folded: samples expire, but are not
-// folded. This concerns values that are not numbers, and series with samples in memory that
-// are so old that they may replace samples in files. Such series are folded once these
-// samples are in files too.
-func (f *folder) restricted(plan retention.Plan, kind model.Kind) retention.Plan {
-	if f.stepMS != 0 {
-		return plan
-	}
-	old := model.TimeRange{StartMS: model.AllTime.StartMS, EndMS: plan.Border(0) - 1}
-	held := kind.Fixed() && f.state.inHeads(f.id, old)
-	f.held = f.held || held
-	if kind.Fixed() && !held {
-		return plan
-	}
-	return retention.Plan{{FromMS: plan[0].FromMS}}
-}
-
-// samples folds the samples of a series.
-func (f *folder) samples(kind model.Kind, iters []*blockfile.Iter) error {
-	c := f.store.cursors.Read(f.ctx, &f.state.layers, f.now.UnixMilli(), f.id, kind, store.ReadOptions{Range: model.AllTime, Stale: true})
-	defer c.Close()
-	if err := c.OpenFiles(iters, false); err != nil {
-		return err
-	}
-	for {
-		b, err := c.Next()
-		if err != nil || b == nil {
-			return err
-		}
-		for from, to := 0, 0; from < len(b.Times); from = to {
-			to = f.fold.Run(b.Times, from)
-			if err := f.run(kind, &b.Columns, from, to); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// run folds a run of samples.
-func (f *folder) run(kind model.Kind, cols *model.Columns, from, to int) error {
-	stays, goes := f.fold.Keeps(cols.Times[from], to-from)
-	switch {
-	case stays:
-		return f.rest.Append(cols, from, to)
-	case goes:
-		return nil
-	}
-	return f.fold.Samples(kind, cols.Times[from:to], cols.Values[from:to])
-}
-
-// buckets folds the buckets of a series.
-func (f *folder) buckets(_ model.Kind, iters []*blockfile.Iter) error {
-	// Buckets keep their sketches even if the policy no longer asks for them, since it
-	// may ask for them again. Files without sketches are read without them.
-	r := buckets.Reader{Needs: model.AllStats, Sketches: f.origin.Sketches}
-	r.Open(f.id, model.AllTime, false, f.store.bucketSources(f.state, f.id, iters))
-	for {
-		b, ok, err := r.Next()
-		if err != nil || !ok {
-			return err
-		}
-		stays, goes := f.fold.Keeps(b.StartMS, 1)
-		switch {
-		case stays:
-			err = f.append(&f.rest, b)
-		case !goes:
-			err = f.fold.Bucket(b)
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// add takes a bucket that was made.
-func (f *folder) add(b store.Bucket) error {
-	g := f.made[b.StepMS]
-	if g == nil {
-		origin := f.origin
-		origin.StepMS, origin.Sketches = b.StepMS, f.sketches
-		g = &partition.Gather{Out: f.store.place.NewOutput(&partition.Counts{}, chunk.Best, origin).Watch()}
-		g.Begin(f.id, model.AggregateKind)
-		f.made[b.StepMS] = g
-	}
-	return f.append(g, b)
-}
-
-func (f *folder) append(g *partition.Gather, b store.Bucket) error {
-	f.data = b.Aggregate.Append(f.data[:0])
-	g.Columns.AppendBytes(b.StartMS, f.data, 0)
-	return g.FlushIfFull()
-}
-
 // mergeBuckets writes the buckets of files of one step to out.
 func (s *Store) mergeBuckets(ctx context.Context, st *state, files []*openFile, out *partition.Output) error {
-	f := &folder{ctx: ctx, store: s, state: st, files: files, stepMS: files[0].StepMS, now: s.now(), merging: true}
-	f.origin.Sketches = anySketches(files)
-	f.rest.Out = out
-	return f.series()
+	return folding.Merge(s.foldSource(ctx, st, files, s.now().UnixMilli()), out, anySketches(files))
 }
 
 // anySketches reports whether some of the files may have sketches.
