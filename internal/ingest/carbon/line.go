@@ -96,12 +96,16 @@ func parseTime(b []byte, nowMS int64) (ms int64, ok bool) {
 
 // timeOf is the time in ms of seconds.
 func timeOf(seconds float64, nowMS int64, ok bool) (int64, bool) {
-	const limit = math.MaxInt64 / 1000
-	if !ok || !(math.Abs(seconds) <= limit) {
+	const limit = math.MaxInt64 / 1000 // no float64: the next one is greater
+	if !ok || !(math.Abs(seconds) < 2*limit) {
 		return 0, false
 	}
-	if s := int64(seconds); s != -1 {
+	switch s := int64(seconds); {
+	case s == -1:
+		return nowMS, true
+	case s > limit || s < -limit:
+		return 0, false
+	default:
 		return s * 1000, true
 	}
-	return nowMS, true
 }
