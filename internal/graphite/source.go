@@ -77,6 +77,14 @@ func (s *source) Events(ctx context.Context, tags []string, from, until int64) (
 	return times, err
 }
 
+// Yield implements function.Source. A goroutine that computes waits here for another one
+// that waits for its turn, since they have it together.
+func (s *source) Yield() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.session.Yield()
+}
+
 // A read is a series to be fetched.
 type read struct {
 	number  query.Number

@@ -1,8 +1,10 @@
 package graphite
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -56,5 +58,40 @@ func TestEncodingHasAPlace(t *testing.T) {
 	s.mux.ServeHTTP(w, r)
 	if w.Code != http.StatusOK || writes < 2 || !ended.Load() {
 		t.Errorf("status %d after %d writes: %.200s", w.Code, writes, w.Body)
+	}
+}
+
+// A query begins while functions of another one compute for hours, although there is one
+// place only.
+func TestFunctionsYieldTheirPlace(t *testing.T) {
+	limits := query.DefaultConfig()
+	limits.MaxConcurrent = 1
+	s := open(t, DefaultConfig(), limits)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		target := url.QueryEscape(`movingMedian(timeFunction("a",1),200000)`)
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/render?format=json&from=-2d&target="+target, nil)
+		s.mux.ServeHTTP(httptest.NewRecorder(), r)
+	}()
+	defer func() {
+		cancel()
+		<-ended
+	}()
+	for len(s.queries.Running()) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	for range 3 {
+		other, err := s.queries.Begin(t.Context(), query.Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		other.Close(nil)
+	}
+	select {
+	case <-ended:
+		t.Error("the long query has ended")
+	default:
 	}
 }

@@ -45,6 +45,8 @@ func (r *ramp) Fetch(ctx context.Context, queries []Query, within Range) ([][]Fe
 
 func (r *ramp) Events(context.Context, []string, int64, int64) ([]int64, error) { return nil, nil }
 
+func (r *ramp) Yield() error { return nil }
+
 // limited is a budget of some bytes.
 type limited struct{ left atomic.Int64 }
 

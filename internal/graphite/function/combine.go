@@ -99,7 +99,7 @@ func (c *call) eachRow(columns [][]float64, rows int, fold numeric.Aggregation) 
 	if err != nil {
 		return nil, err
 	}
-	return out, numeric.EachRow(out, columns, fold, c.ctx.Err)
+	return out, numeric.EachRow(out, columns, fold, c.look)
 }
 
 // reduce aggregates the rows of a frame. Sums and extremes, which is what
@@ -123,7 +123,7 @@ func (c *call) reduce(f *frame, name string, aggregate numeric.Aggregation, xFil
 	}
 	counts := make([]int32, f.rows)
 	for _, column := range f.columns {
-		if err := c.ctx.Err(); err != nil {
+		if err := c.look(); err != nil {
 			return nil, err
 		}
 		accumulate(out, counts, column)

@@ -175,9 +175,17 @@ func (e *evaluation) random() float64 {
 	return rand.Float64()
 }
 
-// reserve charges memory and ends the work of a request that is over.
-func (e *evaluation) reserve(bytes int64) error {
+// look ends the work of a request that is over, and lets other requests have their turn.
+func (e *evaluation) look() error {
 	if err := e.ctx.Err(); err != nil {
+		return err
+	}
+	return e.source.Yield()
+}
+
+// reserve charges memory, after a look.
+func (e *evaluation) reserve(bytes int64) error {
+	if err := e.look(); err != nil {
 		return err
 	}
 	return e.budget.Reserve(bytes)
@@ -308,7 +316,7 @@ func (sc *scope) step() error {
 	if sc.steps.Add(1) > MaxEvaluations {
 		return badParam("the targets take more than %d evaluations; functions that fetch again are nested too deep", MaxEvaluations)
 	}
-	return sc.ctx.Err()
+	return sc.look()
 }
 
 func constant(e target.Expr) any {

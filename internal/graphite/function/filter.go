@@ -131,7 +131,7 @@ func (c *call) keep(list []*Series, fits func(*Series) bool) (any, error) {
 	}
 	var out []*Series
 	for _, s := range list {
-		if err := c.ctx.Err(); err != nil {
+		if err := c.look(); err != nil {
 			return nil, err
 		}
 		if fits(s) {

@@ -149,7 +149,7 @@ func (c *call) windows(values []float64, points int, aggregate numeric.Aggregati
 	if err := c.reserve(8 * int64(min(max(points, 0), len(values)))); err != nil {
 		return nil, err
 	}
-	return out, numeric.Windows(out, values, points, aggregate, xFilesFactor, c.ctx.Err)
+	return out, numeric.Windows(out, values, points, aggregate, xFilesFactor, c.look)
 }
 
 func exponentialMovingAverage(c *call) (any, error) {

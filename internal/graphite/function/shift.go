@@ -142,8 +142,11 @@ func (c *call) generate(from, until, step int64, value func(at int64) float64) (
 	}
 	for i := range values {
 		values[i] = value(from + int64(i)*step)
-		if i&0xffff == 0xffff && c.ctx.Err() != nil {
-			return nil, c.ctx.Err()
+		if i&0xffff != 0xffff {
+			continue
+		}
+		if err := c.look(); err != nil {
+			return nil, err
 		}
 	}
 	return values, nil

@@ -14,6 +14,10 @@ type Source interface {
 	// Events returns the times of events, in seconds since 1970, that lie in
 	// [from, until]. With tags, only events that have all of them.
 	Events(ctx context.Context, tags []string, from, until int64) ([]int64, error)
+
+	// Yield lets other requests have their turn, if this one has computed for long
+	// enough. Functions call it between two steps of their work, from any goroutine.
+	Yield() error
 }
 
 // A Range is what a request asks for, in seconds since 1970. Graphite leaves

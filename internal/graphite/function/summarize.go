@@ -29,7 +29,7 @@ func (c *call) buckets(s *Series, aggregate numeric.Aggregation, interval, start
 	}
 	points := max(0, min(int64(len(s.Values)), (s.End-s.Start+s.Step-1)/s.Step))
 	b := numeric.Buckets{Start: start, Interval: interval, XFilesFactor: s.XFilesFactor}
-	return out, start + n*interval, b.Aggregate(out, s.Values[:points], s.Start, s.Step, aggregate, c.ctx.Err)
+	return out, start + n*interval, b.Aggregate(out, s.Values[:points], s.Start, s.Step, aggregate, c.look)
 }
 
 func summarize(c *call) (any, error) {

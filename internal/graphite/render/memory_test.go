@@ -192,6 +192,8 @@ func (m *memory) read(name string, within function.Range) (function.Fetched, boo
 	return function.Fetched{Name: name, Start: start, Step: step, Values: values}, true
 }
 
+func (m *memory) Yield() error { return nil }
+
 func (m *memory) Events(_ context.Context, tags []string, from, until int64) (times []int64, _ error) {
 	for _, e := range m.events {
 		missing := slices.ContainsFunc(tags, func(t string) bool { return !slices.Contains(e.Tags, t) })
