@@ -31,8 +31,8 @@ func newMetrics(s *Spool) *metrics {
 	m.refusedBytes = refused.WithLabelValues("max_bytes")
 	m.refusedMemory = refused.WithLabelValues("max_memory")
 	m.refusedStore = refused.WithLabelValues("acknowledge_timeout")
-	m.drainedSamples = counter("drained_samples_total", "Samples that the remote store has taken, overwritten ones included.")
-	m.drainedGenerations = counter("drained_generations_total", "Generations that the remote store has taken.")
+	m.drainedSamples = counter("drained_samples_total", "Samples written to the remote store, overwritten ones included.")
+	m.drainedGenerations = counter("drained_generations_total", "Generations written to the remote store.")
 	m.sinkFailures = counter("sink_failures_total", "Attempts to write a generation to the remote store that failed; each is repeated.")
 	m.sinkSeconds = m.Histogram("sink_seconds", "Duration of attempts to write a generation to the remote store.", prometheus.ExponentialBuckets(0.001, 4, 10))
 	m.spills = counter("spills_total", "Generations that were moved from memory to files.")
@@ -48,14 +48,14 @@ func newMetrics(s *Spool) *metrics {
 		return float64(h.LogBytes + h.FileBytes)
 	})
 	gauge("memory_bytes", "Memory of samples that the remote store does not have yet, or that a query reads here.", func() float64 { return float64(s.memory()) })
-	gauge("file_bytes", "Size of files with samples that memory has no room for, also of those that only a query reads.", func() float64 { return float64(s.Health().FileBytes) })
-	gauge("oldest_seconds", "Age of the oldest sample that the remote store does not have yet, by its arrival.", func() float64 {
+	gauge("file_bytes", "Size of files with samples that did not fit in memory, including files that only a query still reads.", func() float64 { return float64(s.Health().FileBytes) })
+	gauge("oldest_seconds", "Time since the arrival of the oldest sample that the remote store does not have yet.", func() float64 {
 		if oldest := s.Health().Oldest; !oldest.IsZero() {
 			return max(0, time.Since(oldest).Seconds())
 		}
 		return 0
 	})
-	gauge("sink_failing", "1 while the remote store takes nothing.", func() float64 {
+	gauge("sink_failing", "1 while the remote store accepts no samples.", func() float64 {
 		if h := s.Health(); h.SinkError != nil || !h.Started {
 			return 1
 		}

@@ -66,7 +66,7 @@ func newChunkCache(maxBytes int64, maxAge time.Duration, now func() time.Time, s
 	c := &chunkCache{
 		maxBytes: maxBytes, maxAge: maxAge, now: now, seed: maphash.MakeSeed(), entries: map[string]*list.Element{},
 		hits:    set.Counter("chunk_cache_hits_total", "Slices of finished rows that were in the cache of packed chunks."),
-		misses:  set.Counter("chunk_cache_misses_total", "Slices of finished rows that were not."),
+		misses:  set.Counter("chunk_cache_misses_total", "Slices of finished rows that were not in the cache of packed chunks."),
 		evicted: set.Counter("chunk_cache_evicted_total", "Entries that made room for others."),
 	}
 	set.GaugeFunc("chunk_cache_bytes", "Size of the cache of packed chunks.", func() float64 {

@@ -241,7 +241,7 @@ func newPostingsCache(maxBytes int64, now func() time.Time, set *collectors.Set)
 	c := &postingsCache{
 		maxBytes: maxBytes, now: now, seed: maphash.MakeSeed(), partitions: map[rowkey.Partition]*cachedPartition{},
 		hits:    set.Counter("postings_cache_hits_total", "Lists of row keys that were in the cache and valid."),
-		misses:  set.Counter("postings_cache_misses_total", "Lists of row keys that were not."),
+		misses:  set.Counter("postings_cache_misses_total", "Lists of row keys that were not in the cache, or no longer valid."),
 		evicted: set.Counter("postings_cache_evicted_total", "Lists of row keys that made room for others."),
 	}
 	set.GaugeFunc("postings_cache_bytes", "Size of the cache of row keys.", func() float64 { return float64(c.size()) })

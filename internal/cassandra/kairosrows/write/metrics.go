@@ -24,6 +24,6 @@ func newMetrics(w *Writer) *metrics {
 		written:   set.Counter("samples_written_total", "Samples written to data_points; those of a generation that is repeated count again."),
 		batches:   set.Counter("sample_batches_total", "Batches of samples of one row written to data_points."),
 		indexRows: set.Counter("index_rows_written_total", "Rows written to row_keys, tag_indexed_row_keys and varve_row_index."),
-		refused:   set.CounterVec("samples_dropped_total", "Samples that were accepted and not written, by reason.", "reason"),
+		refused:   set.CounterVec("samples_dropped_total", "Accepted samples that could not be stored in Cassandra and were dropped, by reason.", "reason"),
 	}
 }
