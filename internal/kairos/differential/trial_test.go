@@ -274,7 +274,7 @@ func (p *pair) judgeQuestion(tr *trial, name string) (verdict, error) {
 }
 
 // judgeByModel asks the model, if there is one, and tells how Varve's answer
-// differs. Nothing is listed for that.
+// differs. Nothing is listed for that but the order in which sums are added up.
 func (p *pair) judgeByModel(tr *trial, name string, varve answer) (string, error) {
 	// Which series a question for tags lists depends on how coarsely a store
 	// looks. A name whose points KairosDB deleted may stay. Over Cassandra a limit
@@ -283,7 +283,13 @@ func (p *pair) judgeByModel(tr *trial, name string, varve answer) (string, error
 	if p.model == nil || coarse {
 		return "", nil
 	}
-	return p.modelDiffers(tr.Question, name, varve, compareWithModel)
+	return p.modelDiffers(tr.Question, name, varve, func(varve, model answer) string {
+		difference := compareWithModel(varve, model)
+		if difference != "" && sumOrder(tr, varve, model) {
+			return ""
+		}
+		return difference
+	})
 }
 
 // dropSaved takes names of metrics that save_as makes out of an answer.
