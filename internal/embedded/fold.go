@@ -179,9 +179,17 @@ func (s *Store) entangled(st *state, f *openFile) []*openFile {
 // merging must be held.
 func (s *Store) fold(ctx context.Context, files []*openFile) error {
 	began := s.now()
+	claimed, ok := s.claim(files[0], began)
+	if !ok {
+		return s.putOffFold(files, began)
+	}
+	defer s.holds.end()
 	st, deletions := s.acquireWithDeletions()
 	defer s.release(st)
 	files = s.entangled(st, files[0]) // a checkpoint may have added some
+	if r := s.foldRange(files, began); r.StartMS < claimed.StartMS || r.EndMS > claimed.EndMS {
+		return s.putOffFold(files, began)
+	}
 	if _, _, all := s.overdue(files[0], s.book(), began.UnixMilli()); all && len(files) == 1 {
 		s.metrics.outlived.Add(float64(files[0].Samples))
 		return s.replace(files, nil)
@@ -210,6 +218,15 @@ func (s *Store) fold(ctx context.Context, files []*openFile) error {
 	s.metrics.folded.Add(float64(done))
 	s.metrics.outlived.Add(float64(gone))
 	s.logger.Debug("fold done", "files", len(files), "into", len(folded), "folded", done, "gone", gone, "took", s.now().Sub(began))
+	return nil
+}
+
+// putOffFold lets the fold of files wait for a moment.
+func (s *Store) putOffFold(files []*openFile, now time.Time) error {
+	s.metrics.foldsPutOff.Inc()
+	for _, f := range files {
+		f.ages.pause(now.UnixMilli(), foldAgain)
+	}
 	return nil
 }
 

@@ -17,7 +17,7 @@ type metrics struct {
 	expiredSamples, deletedSamples       prometheus.Counter
 	checkpointSeconds, mergeSeconds      prometheus.Histogram
 	spaceBlocks, mergesPutOff            prometheus.Counter
-	folds, folded, outlived              prometheus.Counter
+	folds, folded, outlived, foldsPutOff prometheus.Counter
 	damagedReads                         prometheus.Counter
 	expiryScans, expiryScanBytes         prometheus.Counter
 	expiryScansPutOff                    prometheus.Counter
@@ -43,6 +43,7 @@ func newMetrics(s *Store) *metrics {
 	m.mergedSamples = counter("merged_samples_total", "Samples that merges wrote.")
 	m.folds = counter("folds_total", "File rewrites that made data coarser according to a retention policy.")
 	m.folded = counter("folded_samples_total", "Samples, and buckets of finer stages, that were folded into coarser buckets.")
+	m.foldsPutOff = counter("folds_put_off_total", "Folds postponed because roll-ups stored results in their range.")
 	m.outlived = counter("outlived_samples_total", "Samples and buckets that were removed because they were older than the last stage of their policy.")
 	m.mergeSeconds = m.Histogram("merge_seconds", "Duration of merges.", seconds)
 	m.expiredSamples = counter("expired_file_samples_total", "Samples dropped with whole expired files.")

@@ -121,6 +121,7 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 	}
 	s.policies.shelf = o.Book
 	s.opened = s.now()
+	s.holds.changed = gate.New()
 	s.headSince = s.opened
 	s.growth.Begin(s.now())
 	s.expiry.allowed, s.expiry.allowedAt = scanBurst, s.now()

@@ -122,6 +122,7 @@ type Store struct {
 	}
 
 	leaving  leaving
+	holds    holds
 	policies policies
 	journal  journal
 

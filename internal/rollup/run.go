@@ -228,14 +228,12 @@ func (p *pass) once(ctx context.Context, from, until int64) error {
 			return nil
 		}
 	}
-	r, around, err := p.renewal(ctx, from, until)
-	switch {
-	case err != nil:
-		return fmt.Errorf("look for downsampled results in %s: %w", p.rollup.saveAs, err)
-	case r != nil:
-		return p.renew(ctx, r, from, until, around)
-	}
-	return p.compute(ctx, from, until)
+	return p.held(ctx, from, until, func(r *renewal, around downsample.Span) error {
+		if r != nil {
+			return p.renew(ctx, r, from, until, around)
+		}
+		return p.compute(ctx, from, until)
+	})
 }
 
 // compute reads buckets with one query and stores their results.

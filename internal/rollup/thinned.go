@@ -25,6 +25,10 @@ import (
 type thinner interface {
 	// WidestBucket returns the step of the widest bucket that may cover a part of r, 0 if none does.
 	WidestBucket(r model.TimeRange) int64
+
+	// HoldFolds waits until no samples in r are being thinned out, and keeps the store from
+	// that until release is called.
+	HoldFolds(ctx context.Context, r model.TimeRange) (release func(), err error)
 }
 
 // maxWhole bounds the results of one group that are held in memory until the run knows
@@ -43,6 +47,53 @@ type renewal struct {
 	around model.TimeRange             // of all results that are computed: whole buckets around asked
 	keep   bool                        // buckets stay as they are
 	note   func(context.Context) error // stores a note that around is to be computed again
+}
+
+// maxHolds bounds how often the range to be held is found to be too narrow.
+const maxHolds = 4
+
+// held calls store with what renewal says, while no results in the range are thinned out: those
+// that are thinned out after the look, and before the new ones are stored, would count twice.
+func (p *pass) held(ctx context.Context, from, until int64, store func(*renewal, downsample.Span) error) error {
+	around := downsample.Span{FromMS: from, UntilMS: until}
+	for range maxHolds {
+		enough, err := p.holding(ctx, &around, from, until, store)
+		if enough || err != nil {
+			return err
+		}
+	}
+	return errThinnedMeanwhile
+}
+
+// holding calls store while around is held, if that is enough; else it makes around wider.
+func (p *pass) holding(ctx context.Context, around *downsample.Span, from, until int64, store func(*renewal, downsample.Span) error) (enough bool, err error) {
+	release, err := p.holdFolds(ctx, *around)
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	r, wanted, err := p.renewal(ctx, from, until)
+	if err != nil {
+		return false, fmt.Errorf("look for downsampled results in %s: %w", p.rollup.saveAs, err)
+	}
+	if wanted.FromMS < around.FromMS || wanted.UntilMS > around.UntilMS {
+		around.FromMS, around.UntilMS = min(around.FromMS, wanted.FromMS), max(around.UntilMS, wanted.UntilMS)
+		return false, nil
+	}
+	return true, store(r, wanted)
+}
+
+// holdFolds keeps the store from thinning out results of some buckets until release is called.
+func (p *pass) holdFolds(ctx context.Context, of downsample.Span) (release func(), err error) {
+	thinner, ok := store.As[thinner](p.scheduler.store)
+	if !ok {
+		return func() {}, nil
+	}
+	release, err = thinner.HoldFolds(ctx, p.stampsOf(of.FromMS, of.UntilMS))
+	if err != nil {
+		return nil, fmt.Errorf("wait until results in %s are downsampled: %w", p.rollup.saveAs, err)
+	}
+	return release, nil
 }
 
 // stampsOf returns the times that results of buckets may have.

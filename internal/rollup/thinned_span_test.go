@@ -255,6 +255,47 @@ func TestThinnedOutFurtherMeanwhile(t *testing.T) {
 	}
 }
 
+// A folding store thins out results just before it stores further ones.
+type folding struct {
+	*breakable
+	before func()
+}
+
+func (f *folding) Append(ctx context.Context, batch *store.Batch) error {
+	if before := f.before; before != nil {
+		f.before = nil
+		before()
+	}
+	return f.breakable.Append(ctx, batch)
+}
+
+// Results that are thinned out for the first time after a run has looked for such results, and
+// before it stores the same ones again, count once.
+func TestThinnedOutFirstMeanwhile(t *testing.T) {
+	var now atomic.Int64 // the store looks at the clock in the background too
+	now.Store(at(3, 0, 0))
+	h, b := newThinnedBy(t, "60s:20h,1h:10y", func() time.Time { return time.UnixMilli(now.Load()) })
+	f := &folding{breakable: b}
+	h.front = f
+	h.restart(nil)
+	h.scheduler.Load(t.Context())
+	h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))
+	h.minutes(3)
+	h.fill("t", "03")
+	wantHours(t, b, "not thinned out", "60/60 60/60 60/60")
+	now.Store(at(26, 0, 0))
+	f.before = func() { b.fold(t) }
+	h.fillMinutes(1, 10, 20)
+	if f.before != nil {
+		t.Fatal("the run has stored nothing")
+	}
+	now.Add(1000)
+	b.fold(t)
+	now.Add(24 * 3_600_000) // what was in memory is thinned out as well
+	b.fold(t)
+	wantHours(t, b, "thinned out", "60/60 60/60 60/60")
+}
+
 func TestJoinedSpans(t *testing.T) {
 	span := func(from, to int64) thinnedSpan {
 		return thinnedSpan{TimeRange: model.TimeRange{StartMS: from, EndMS: to}}
