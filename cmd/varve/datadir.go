@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/config"
@@ -73,7 +72,7 @@ func (l line) openStore(t terminal, write, create bool) (*embedded.Store, config
 	}
 	var s *embedded.Store
 	if write {
-		s, err = embedded.Open(vfs.Default, c.DataDir, c.Embedded, o)
+		s, err = embedded.Open(diskfs.Data, c.DataDir, c.Embedded, o)
 	} else {
 		s, err = embedded.OpenToRead(diskfs.Reading, c.DataDir, c.Embedded, o)
 	}

@@ -4,9 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"varve/internal/config"
+	"varve/internal/diskfs"
 	"varve/internal/embedded"
 	"varve/internal/embedded/offline"
 )
@@ -53,7 +52,7 @@ func repair(t terminal, args []string) error {
 		}
 	}
 	dry := l.flags["dry-run"] == "true"
-	report, err := embedded.Repair(context.Background(), vfs.Default, c.DataDir, offline.RepairOptions{
+	report, err := embedded.Repair(context.Background(), diskfs.Data, c.DataDir, offline.RepairOptions{
 		DryRun: dry,
 		Say:    func(text string) { fmt.Fprintln(t.stdout, text) },
 	})

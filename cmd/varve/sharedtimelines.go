@@ -6,13 +6,13 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/cassandra"
 	"varve/internal/cassandra/events"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/config"
+	"varve/internal/diskfs"
 	"varve/internal/graphite/event"
 	"varve/internal/timeline"
 	"varve/internal/timeline/spooled"
@@ -36,7 +36,7 @@ func openSharedTimelines(c config.Config, s *cassandra.Keyspaces, node string, r
 	if !spools(c) {
 		return engine, nil, closeBoth, nil
 	}
-	waiting, err = spooled.Open(vfs.Default, filepath.Join(c.DataDir, spoolDir), spooled.Options{
+	waiting, err = spooled.Open(diskfs.Data, filepath.Join(c.DataDir, spoolDir), spooled.Options{
 		Engine: engine, Names: c.Timeline.Spool, Keyspace: c.Cassandra.Keyspace, BytesMax: c.Timeline.SpoolBytesMax,
 		MinFreeBytes: c.Cassandra.Spool.MinFreeBytes, MinFreeKey: "cassandra.spool.min_free_bytes",
 		Logger: log, Registerer: registry,

@@ -8,10 +8,10 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/config"
+	"varve/internal/diskfs"
 	"varve/internal/embedded"
 	"varve/internal/embedded/datadir"
 	"varve/internal/graphite/event"
@@ -33,7 +33,7 @@ func openTimelines(c config.Config, s *embedded.Store, registry prometheus.Regis
 	if gone {
 		return nil, check, nil, fmt.Errorf("the directory %s is missing in %s: "+withoutEvents, datadir.Timelines, c.DataDir, datadir.Timelines)
 	}
-	shelf, err := local.Open(vfs.Default, filepath.Join(c.DataDir, datadir.Timelines), local.Options{
+	shelf, err := local.Open(diskfs.Data, filepath.Join(c.DataDir, datadir.Timelines), local.Options{
 		MinFreeBytes: c.Embedded.MinFreeBytes,
 		Logger:       log, Registerer: registry,
 		Fatal: func(reason string) {

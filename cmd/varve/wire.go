@@ -110,7 +110,7 @@ func openEmbedded(c config.Config, shelf *retention.Shelf, opening *embedded.Ope
 	if !c.Retention.Enforce {
 		shelf = nil
 	}
-	s, err := embedded.Open(vfs.Default, c.DataDir, c.Embedded, embedded.Options{
+	s, err := embedded.Open(diskfs.Data, c.DataDir, c.Embedded, embedded.Options{
 		Book:       shelf,
 		Section:    "embedded",
 		Registerer: registry, Logger: log, Opening: opening,
@@ -151,12 +151,12 @@ func openEmbedded(c config.Config, shelf *retention.Shelf, opening *embedded.Ope
 // checkLeftSpools reports what a server over Cassandra has acknowledged in this data directory
 // and not delivered. The embedded store would not show it.
 func checkLeftSpools(c config.Config) error {
-	return errors.Join(cassandra.CheckLeftSpools(vfs.Default, c.DataDir, c.Cassandra.Spool), spooled.CheckLeft(vfs.Default, filepath.Join(c.DataDir, spoolDir)))
+	return errors.Join(cassandra.CheckLeftSpools(diskfs.Data, c.DataDir, c.Cassandra.Spool), spooled.CheckLeft(diskfs.Data, filepath.Join(c.DataDir, spoolDir)))
 }
 
 // damagedStore says what to do about a file of the store in dir that cannot be read.
 func damagedStore(err error, file, dir string) error {
-	if remedy := offline.NewerRemedy(vfs.Default, file); remedy != "" {
+	if remedy := offline.NewerRemedy(diskfs.Data, file); remedy != "" {
 		return fmt.Errorf("%w\nnothing is lost: %s", err, remedy)
 	}
 	return fmt.Errorf("%w\nvarve check --data-dir %s reports what is lost; varve repair moves the damaged file to quarantine and keeps the rest", err, dir)
@@ -240,7 +240,7 @@ func openLockedCassandra(c config.Config, registry prometheus.Registerer, log *s
 		log.Warn("cannot store the id of this server; after a restart its roll-up tasks and delete jobs pause for a minute", "error", err)
 	}
 	rows := kairosrows.NewLayout(c.Cassandra.Settings)
-	s, err := cassandra.OpenKeyspaces(vfs.Default, c.DataDir, c.Cassandra.Config, cassandra.Options{
+	s, err := cassandra.OpenKeyspaces(diskfs.Data, c.DataDir, c.Cassandra.Config, cassandra.Options{
 		Layout: rows, Registerer: registry, Logger: log, Node: node,
 	})
 	if err != nil {
@@ -309,7 +309,7 @@ func (h *instance) build(c config.Config, registry prometheus.Registerer, log *s
 	}
 	h.rollups = rollup.New(rollup.Options{
 		Store: s, Engine: engine, Pipeline: pipeline, Parser: h.api, Config: c.Rollups,
-		Registerer: registry, Logger: log, Host: host, Node: s.node, Flush: s.flush, NotesFS: vfs.Default, NotesDir: filepath.Join(c.DataDir, "rollups"),
+		Registerer: registry, Logger: log, Host: host, Node: s.node, Flush: s.flush, NotesFS: diskfs.Data, NotesDir: filepath.Join(c.DataDir, "rollups"),
 	})
 	h.front.routes = slices.Concat(
 		s.routes, admin.Rejected(pipeline), admin.Policies(h.shelf, c.Retention.Enforce),

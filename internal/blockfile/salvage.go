@@ -43,8 +43,9 @@ const searchFactor = 32
 // readable index it looks for pages one by one. fn's page is valid during the
 // call. It returns the bytes that belong to no readable page, without header,
 // index and trailer where these can be told. The error is what the file system
-// says, or fn's.
-func Salvage(fs vfs.FS, path string, fn func(offset int64, p chunk.Page) error) (lost int64, err error) {
+// says, or fn's. size is how long the file should be, 0 if that is not known: what follows is
+// not looked at, since others have added it, and it may be sparse and endless.
+func Salvage(fs vfs.FS, path string, size int64, fn func(offset int64, p chunk.Page) error) (lost int64, err error) {
 	f, err := Open(fs, path, 0, NewCache(0))
 	if err == nil {
 		defer f.Close()
@@ -59,7 +60,11 @@ func Salvage(fs vfs.FS, path string, fn func(offset int64, p chunk.Page) error) 
 	if err != nil {
 		return 0, fmt.Errorf("size of block file %s: %w", path, err)
 	}
-	s := &salvager{file: file, path: path, end: info.Size(), budget: searchFactor*info.Size() + salvageWindow}
+	end := info.Size()
+	if size > 0 {
+		end = min(end, size)
+	}
+	s := &salvager{file: file, path: path, end: end, budget: searchFactor*end + salvageWindow}
 	if at, ok := s.indexAt(); ok {
 		s.end = at
 	}

@@ -24,7 +24,7 @@ func salvageAll(t testing.TB, b []byte) (pieces []piece, lost int64) {
 func salvageOn(t testing.TB, fs vfs.FS) (pieces []piece, lost int64) {
 	t.Helper()
 	var d chunk.Decoder
-	lost, err := Salvage(fs, path, func(_ int64, p chunk.Page) error {
+	lost, err := Salvage(fs, path, 0, func(_ int64, p chunk.Page) error {
 		entries := p.Iter()
 		for e := (chunk.Entry{}); entries.Next(&e); {
 			got := piece{Series: e.Series, Kind: e.Kind}
@@ -174,7 +174,7 @@ func FuzzSalvage(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		fs := vfs.NewMem()
 		content(t, fs, path, b)
-		lost, err := Salvage(fs, path, func(int64, chunk.Page) error { return nil })
+		lost, err := Salvage(fs, path, 0, func(int64, chunk.Page) error { return nil })
 		if err != nil || lost < 0 || lost > int64(len(b)) {
 			t.Errorf("%d bytes lost of %d: %v", lost, len(b), err)
 		}
@@ -192,7 +192,7 @@ func TestSalvageStops(t *testing.T) {
 			fs := vfs.NewMem()
 			content(t, fs, path, b)
 			calls := 0
-			_, err := Salvage(fs, path, func(int64, chunk.Page) error {
+			_, err := Salvage(fs, path, 0, func(int64, chunk.Page) error {
 				if calls++; calls >= last {
 					return stop
 				}

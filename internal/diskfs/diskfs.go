@@ -1,4 +1,5 @@
-// Package diskfs is the file system of the machine for commands that only read.
+// Package diskfs is the file system of the machine for data directories, and for commands that
+// only read them.
 package diskfs
 
 import (
@@ -9,7 +10,7 @@ import (
 
 // Reading is the machine's file system with a way to hold a lock file that needs
 // no right to write.
-var Reading vfs.FS = reading{vfs.Default}
+var Reading vfs.FS = reading{Data}
 
 type reading struct{ vfs.FS }
 

@@ -10,6 +10,9 @@ import (
 )
 
 func lockToRead(name string) (io.Closer, bool, error) {
+	if err := checkRegular("lock", name); err != nil {
+		return nil, false, err
+	}
 	f, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return unlocked{}, false, nil

@@ -12,6 +12,9 @@ import (
 
 // lockToRead needs the right to write where locks of open files are not there.
 func lockToRead(name string) (io.Closer, bool, error) {
+	if err := checkRegular("lock", name); err != nil {
+		return nil, false, err
+	}
 	if _, err := vfs.Default.Stat(name); errors.Is(err, fs.ErrNotExist) {
 		return unlocked{}, false, nil
 	}

@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	hoursName = "hours" // the hours of which samples were found in the log, until they are noted
-	notedName = "noted" // is there after an orderly end: notes of all that is in the log are stored
+	hoursMax  = 64 << 20 // bytes of that file
+	hoursName = "hours"  // the hours of which samples were found in the log, until they are noted
+	notedName = "noted"  // is there after an orderly end: notes of all that is in the log are stored
 )
 
 // Notes tell other packages about the samples in the log: see downsample.Journal. The
@@ -41,7 +42,10 @@ func (s *Spool) openNotes() error {
 	}
 	if err == nil {
 		var text []byte
-		text, err = io.ReadAll(f)
+		text, err = io.ReadAll(io.LimitReader(f, hoursMax+1))
+		if len(text) > hoursMax {
+			err = fmt.Errorf("expected at most %d bytes, got more", hoursMax)
+		}
 		if err = errors.Join(err, f.Close()); err == nil {
 			err = s.notes.Restore(text)
 		}

@@ -28,6 +28,10 @@ const (
 // bound of Config.SegmentBytes.
 const maxRecordBytes = 1 << 30
 
+// maxSegmentBytes is more than any segment has. What is longer has been made longer by others, and may
+// have no end that a reader reaches: a sparse file.
+const maxSegmentBytes = 4 << 30
+
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // seed is the initial value of the checksum of a record. A record is accepted

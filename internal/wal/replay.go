@@ -187,7 +187,9 @@ func openWindow(fsys vfs.FS, dir string, s Segment, buf []byte) (window, error) 
 	if err != nil {
 		return w, errors.Join(fmt.Errorf("size of log segment %s: %w", w.name, err), w.file.Close())
 	}
-	w.size = info.Size()
+	if w.size = info.Size(); w.size > maxSegmentBytes {
+		w.size, w.over = maxSegmentBytes, w.size
+	}
 	return w, nil
 }
 
@@ -199,6 +201,9 @@ func (w *window) header(s Segment) (h readHeader, err error) {
 	}
 	var version uint32
 	h.segmentHeader, version, h.reason = decodeSegmentHeader(b, s)
+	if w.over > 0 {
+		h.reason = fmt.Sprintf("expected at most %d bytes, got a file of %d", int64(maxSegmentBytes), w.over)
+	}
 	if h.reason == "" && version != formatVersion {
 		return h, fmt.Errorf("%s has log format %d, this build reads only %d: use the build that wrote it", w.name, version, formatVersion)
 	}

@@ -18,7 +18,8 @@ const windowBytes = 256 << 10
 type window struct {
 	file vfs.File
 	name string
-	size int64
+	size int64 // at most maxSegmentBytes
+	over int64 // the size of the file, if that is more
 	buf  []byte
 	base int64 // offset of buf[0]
 }

@@ -1,6 +1,7 @@
 package catalogue
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -53,6 +54,9 @@ func Verify(disk vfs.FS, dir string) error {
 	}
 	f := filesOf(names)
 	if err := f.missing(disk, dir); err != nil {
+		return err
+	}
+	if err := f.tooLong(disk, dir); err != nil {
 		return err
 	}
 	for _, log := range f.logs {
@@ -125,12 +129,45 @@ func (f files) missing(disk vfs.FS, dir string) error {
 	return nil
 }
 
+// Sizes that no file reaches which is read as a whole, here or by Pebble. A sparse file may have
+// no end that a reader reaches.
+const (
+	logMax     = 1 << 30 // beyond the largest memtable, and one batch
+	optionsMax = 1 << 20
+)
+
+// tooLong finds a file that is longer than Pebble writes it.
+func (f files) tooLong(disk vfs.FS, dir string) error {
+	check := func(name string, most int64) error {
+		if name == "" {
+			return nil
+		}
+		path := disk.PathJoin(dir, name)
+		info, err := disk.Stat(path)
+		if errors.Is(err, fs.ErrNotExist) { // others tell
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("size of %s: %w", path, err)
+		}
+		if info.Size() > most {
+			return &store.CorruptionError{File: path, Offset: most, Reason: fmt.Sprintf("expected at most %d bytes, got a file of %d", most, info.Size())}
+		}
+		return nil
+	}
+	errs := []error{check(f.options.name, optionsMax), check(f.manifest.name, logMax)}
+	for _, log := range f.logs {
+		errs = append(errs, check(log.name, logMax))
+	}
+	return cmp.Or(errs...)
+}
+
 func verifyFile(disk vfs.FS, path string, number uint32, verify func(path string, number uint32, b []byte) error) error {
 	f, err := disk.Open(path, vfs.SequentialReadsOption)
 	if err != nil {
 		return fmt.Errorf("open catalogue: %w", err)
 	}
-	b, err := io.ReadAll(f) // a few MiB at most
+	b, err := io.ReadAll(f) // at most logMax, mostly a few MiB
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("read %s: %w", path, err)
 	}

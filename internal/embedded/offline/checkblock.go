@@ -48,7 +48,7 @@ func (c *checker) blockFile(number uint64, meta catalogue.File) error {
 		})
 		return nil
 	case isDamage(err):
-		return c.unopened(number, path, err)
+		return c.unopened(number, path, meta.Bytes, err)
 	case err != nil:
 		return err
 	}
@@ -66,11 +66,11 @@ func (c *checker) blockFile(number uint64, meta catalogue.File) error {
 }
 
 // unopened reports a file whose header, index or trailer is damaged.
-func (c *checker) unopened(number uint64, path string, fault error) error {
+func (c *checker) unopened(number uint64, path string, size int64, fault error) error {
 	var samples int64
 	pages := 0
 	series := roaring.New()
-	lost, err := blockfile.Salvage(c.fs, path, func(_ int64, p chunk.Page) error {
+	lost, err := blockfile.Salvage(c.fs, path, size, func(_ int64, p chunk.Page) error {
 		pages++
 		entries := p.Iter()
 		for e := (chunk.Entry{}); entries.Next(&e); {

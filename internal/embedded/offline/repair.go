@@ -310,7 +310,7 @@ func (r *repair) salvage(path string, m catalogue.File, next uint64) (*salvaged,
 	}
 	defer w.Abort()
 	k := &keeper{writer: w, salvaged: s, last: -1, buckets: p.StepMS != 0}
-	s.lostBytes, err = blockfile.Salvage(r.fs, path, func(_ int64, p chunk.Page) error {
+	s.lostBytes, err = blockfile.Salvage(r.fs, path, m.Bytes, func(_ int64, p chunk.Page) error {
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
