@@ -43,7 +43,7 @@ func (e *Export) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, recovery.close()) }()
-	if e.out, err = openExport(e.Path, e.Stdout, e.Append, len(recovery.done) > 0); err != nil {
+	if e.out, err = openExport(e.Path, e.Stdout, e.Append, len(recovery.done) > 0, e.Recovery != ""); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.out.close()) }()

@@ -23,7 +23,9 @@ type exportFile struct {
 	old bool // f has the text of an earlier export, which begin removes
 }
 
-func openExport(path string, stdout io.Writer, appending, resuming bool) (*exportFile, error) {
+// openExport opens the file of an export. resuming: an earlier run has finished metrics. mending: what
+// it has left of the next one is removed; it may have been cut off within the first.
+func openExport(path string, stdout io.Writer, appending, resuming, mending bool) (*exportFile, error) {
 	if path == "" {
 		buf := bufio.NewWriterSize(stdout, 1<<20)
 		return &exportFile{buf: buf, w: buf}, nil
@@ -38,7 +40,7 @@ func openExport(path string, stdout io.Writer, appending, resuming bool) (*expor
 	}
 	e := &exportFile{f: f, buf: bufio.NewWriterSize(f, 1<<20), old: !appending && !resuming}
 	if !e.old {
-		if err := toEnd(f, packed, resuming); err != nil {
+		if err := toEnd(f, packed, mending); err != nil {
 			return nil, errors.Join(fmt.Errorf("append to %s: %w", path, err), f.Close())
 		}
 	}
@@ -64,10 +66,10 @@ func (e *exportFile) begin() error {
 	return e.f.Truncate(0)
 }
 
-// toEnd seeks to the end of a file that an export appends to. If resuming, it
+// toEnd seeks to the end of a file that an export appends to. If mending, it
 // first removes the part of a line or gzip member that the interrupted export left
 // at the end. It removes nothing else: the file may not be an export at all.
-func toEnd(f *os.File, packed, resuming bool) error {
+func toEnd(f *os.File, packed, mending bool) error {
 	end, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
 		return err
@@ -92,7 +94,7 @@ func toEnd(f *os.File, packed, resuming bool) error {
 		return err
 	case !torn:
 		return fmt.Errorf("the text after byte %d is not the beginning of %s of an export; nothing was changed", keep, what)
-	case !resuming:
+	case !mending:
 		return fmt.Errorf("the file ends within %s, which begins at byte %d; nothing was changed; -r resumes an interrupted export", what, keep)
 	}
 	if err := f.Truncate(keep); err != nil {

@@ -490,7 +490,7 @@ func TestAppendingKeepsWhatIsThere(t *testing.T) {
 			if resuming {
 				want = tc.resumed
 			}
-			out, err := openExport(path, nil, true, resuming)
+			out, err := openExport(path, nil, true, resuming, resuming)
 			if err == nil {
 				io.WriteString(out.w, line)
 				err = errors.Join(out.endMetric(), out.close())
@@ -502,6 +502,28 @@ func TestAppendingKeepsWhatIsThere(t *testing.T) {
 			if (err != nil) != (want != "") || err != nil && (!strings.Contains(err.Error(), want) || string(raw) != tc.before) || err == nil && !strings.HasSuffix(read(t, path), line) {
 				t.Errorf("%s, resuming %v: %v\nholds %q", tc.name, resuming, err, raw)
 			}
+		}
+	}
+}
+
+// An export with a recovery file goes on, also if the first run was cut off within the first metric: none
+// is listed then.
+func TestAppendingGoesOnBeforeTheFirstMetric(t *testing.T) {
+	line := lineOf("m", 1)
+	for _, name := range []string{"torn", "new"} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, name)
+		before := ""
+		if name == "torn" {
+			before = line
+			write(t, path, line+line[:30])
+		}
+		e := &Export{Path: path, Append: true, Recovery: filepath.Join(dir, "done"), Source: newWorld(t).remote, Progress: quiet(), Within: model.AllTime}
+		if err := e.Run(t.Context()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := read(t, path); got != before {
+			t.Errorf("%s: the file has %q, want %q", name, got, before)
 		}
 	}
 }
