@@ -71,6 +71,9 @@ func (s *Spool) clearLog() error {
 	if err := s.notes.Trim(s.ctx); err != nil {
 		return err
 	}
+	if err := s.removeBegun(); err != nil {
+		return err
+	}
 	from, err := s.log.Clear()
 	s.order.Lock()
 	defer s.order.Unlock()

@@ -238,10 +238,16 @@ func (s *Spool) open() error {
 	if err := s.openNotes(); err != nil {
 		return err
 	}
+	if err := s.tellOfMissingLog(); err != nil {
+		return err
+	}
 	if err := s.replay(); err != nil {
 		return err
 	}
 	if err := s.openLog(); err != nil {
+		return err
+	}
+	if err := s.saveBegun(); err != nil {
 		return err
 	}
 	_, err := s.metrics.Register(s.options.Registerer)

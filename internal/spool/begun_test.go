@@ -1,0 +1,63 @@
+package spool
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// TestMissingLog: a directory that was restored without its log says so, once; a new one, one of an
+// earlier build and one whose log was removed in order do not.
+func TestMissingLog(t *testing.T) {
+	for what, tc := range map[string]struct {
+		lose func(fs vfs.FS) error
+		want bool
+	}{
+		"all there":           {func(vfs.FS) error { return nil }, false},
+		"log missing":         {func(fs vfs.FS) error { return fs.RemoveAll("spool/log") }, true},
+		"new":                 {func(fs vfs.FS) error { return fs.RemoveAll("spool") }, false},
+		"of an earlier build": {func(fs vfs.FS) error { return fs.Remove("spool/" + begunName) }, false},
+		"earlier, no log": {func(fs vfs.FS) error {
+			if err := fs.Remove("spool/" + begunName); err != nil {
+				return err
+			}
+			return fs.RemoveAll("spool/log")
+		}, false},
+		"removed in order": {func(fs vfs.FS) error {
+			s := &Spool{fs: fs, dir: "spool"}
+			if err := s.removeBegun(); err != nil {
+				return err
+			}
+			return fs.RemoveAll("spool/log")
+		}, false},
+	} {
+		disk := vfs.NewMem()
+		var logged bytes.Buffer
+		start := func() {
+			logged.Reset()
+			s := mustOpen(t, disk, tinyConfig(), Options{Sink: &drop{}, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tells := func() bool { return strings.Contains(logged.String(), "log of the spool is missing") }
+		start()
+		if tells() {
+			t.Errorf("%s: the first start says that the log is missing", what)
+		}
+		if err := tc.lose(disk); err != nil {
+			t.Fatal(err)
+		}
+		start()
+		if tells() != tc.want {
+			t.Errorf("%s: said that the log is missing: %t, want %t\n%s", what, tells(), tc.want, &logged)
+		}
+		start()
+		if tells() {
+			t.Errorf("%s: the start after that says it again", what)
+		}
+	}
+}
