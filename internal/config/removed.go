@@ -64,6 +64,7 @@ var removed = map[string]string{
 	"embedded.log.buffer_bytes":      "writers wait for the disk beyond it",
 	"embedded.log.recycle_segments":  "log files are reused automatically",
 	"embedded.log.sync_interval":     "embedded.log.durability: fsync loses nothing",
+	"embedded.late_hold":             "what clients send again comes within a day",
 	"embedded.head_bytes":            "it is three tenths of embedded.head_bytes_max",
 
 	"cassandra.connections":     "statements share the connections, and two suffice for a node",
