@@ -271,7 +271,11 @@ func (s *Store) foldSource(ctx context.Context, st *state, files []*openFile, no
 		StepMS: files[0].StepMS, NowMS: nowMS, Kind: s.kindInFiles, InMemory: st.inHeads,
 		Samples: func(id model.SeriesNumber, kind model.Kind, iters []*blockfile.Iter) (store.Cursor, error) {
 			c := s.cursors.Read(ctx, &st.layers, nowMS, id, kind, store.ReadOptions{Range: model.AllTime, Stale: true})
-			return c, c.OpenFiles(iters, false)
+			if err := c.OpenFiles(iters, false); err != nil {
+				c.Close()
+				return nil, err
+			}
+			return c, nil
 		},
 		Buckets: func(id model.SeriesNumber, iters []*blockfile.Iter) []*buckets.Source {
 			return s.bucketSources(st, id, iters)

@@ -37,7 +37,7 @@ type Source struct {
 	// InMemory reports whether a series has samples of a range that are not in files yet.
 	InMemory func(model.SeriesNumber, model.TimeRange) bool
 
-	// Samples reads all valid samples of a series. The cursor is closed after an error too.
+	// Samples reads all valid samples of a series.
 	Samples func(model.SeriesNumber, model.Kind, []*blockfile.Iter) (store.Cursor, error)
 
 	// Buckets returns the sources of a series' buckets.
@@ -166,10 +166,10 @@ func (f *Folder) restricted(plan retention.Plan, kind model.Kind) retention.Plan
 // samples folds the samples of a series.
 func (f *Folder) samples(kind model.Kind, iters []*blockfile.Iter) error {
 	c, err := f.Samples(f.id, kind, iters)
-	defer c.Close()
 	if err != nil {
 		return err
 	}
+	defer c.Close()
 	for {
 		b, err := c.Next()
 		if err != nil || b == nil {
