@@ -64,8 +64,8 @@ func TestSoak(t *testing.T) {
 	start()
 	k.compare()
 	m := k.measure()
-	t.Logf("stopped in %v; after a start %d points in %d comparisons of all; %.0f checkpoints, %.0f merges, %.0f samples expired before",
-		took.Round(time.Millisecond), m.points, len(k.measured)+1, k.last().checkpoints, k.last().merges, k.last().expired)
+	t.Logf("stopped in %v; after a start %d points in %d comparisons of all; %.0f checkpoints, %.0f merges before",
+		took.Round(time.Millisecond), m.points, len(k.measured)+1, k.last().checkpoints, k.last().merges)
 	k.server.Stop(t)
 }
 
@@ -83,7 +83,7 @@ type soak struct {
 // A measure is what the process takes at one moment.
 type measure struct {
 	goroutines, files, megabytes float64
-	checkpoints, merges, expired float64
+	checkpoints, merges          float64
 	points                       int
 }
 
@@ -233,8 +233,8 @@ func (k *soak) rest() {
 	}
 	k.measured = append(k.measured, k.measure())
 	m := k.last()
-	k.t.Logf("%2d: %.0f goroutines, %.0f files, %.0f MB; %d points; %.0f checkpoints, %.0f merges, %.0f expired",
-		len(k.measured), m.goroutines, m.files, m.megabytes, m.points, m.checkpoints, m.merges, m.expired)
+	k.t.Logf("%2d: %.0f goroutines, %.0f files, %.0f MB; %d points; %.0f checkpoints, %.0f merges",
+		len(k.measured), m.goroutines, m.files, m.megabytes, m.points, m.checkpoints, m.merges)
 	if fault := k.server.Log.Fault(); fault != "" {
 		k.t.Error("the log has:", fault)
 	}
@@ -278,7 +278,7 @@ func (k *soak) measure() measure {
 	}
 	now := measure{
 		goroutines: m["go_goroutines"], files: m["process_open_fds"], megabytes: m["process_resident_memory_bytes"] / 1e6,
-		checkpoints: m["varve_store_checkpoints_total"], merges: m["varve_store_merges_total"], expired: m.Sum("varve_store_expired_file_samples_total"),
+		checkpoints: m["varve_store_checkpoints_total"], merges: m["varve_store_merges_total"],
 	}
 	for _, w := range k.writers {
 		now.points += w.ledger.count()
