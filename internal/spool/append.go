@@ -179,7 +179,7 @@ func (s *Spool) waitForStore(ctx context.Context, g *Generation, b *store.Batch)
 			return nil
 		}
 		if passable {
-			gate.Wake(s.pokeRetry) // later generations are offered in the same round
+			gate.Wake(s.pokeRetry) // the next round offers later generations too
 		}
 		select {
 		case <-g.done:
@@ -196,8 +196,8 @@ func (s *Spool) waitForStore(ctx context.Context, g *Generation, b *store.Batch)
 	}
 }
 
-// stored reports whether the remote store has a batch of g, and whether it takes later
-// generations although it has not taken all of an earlier one.
+// stored reports whether the remote store has a batch of g. If not, passable says that g has not
+// been offered yet and can be, although the store has not taken all of an earlier generation.
 func (s *Spool) stored(g *Generation, b *store.Batch) (stored, passable bool) {
 	s.mu.Lock()
 	taken, left, passable := g.taken, g.left, isPartial(s.sinkErr)
@@ -205,7 +205,7 @@ func (s *Spool) stored(g *Generation, b *store.Batch) (stored, passable bool) {
 	if taken || left == nil {
 		return taken, passable
 	}
-	return !slices.ContainsFunc(b.Samples, func(sample store.Sample) bool { return left.Contains(uint32(sample.Ref)) }), passable
+	return !slices.ContainsFunc(b.Samples, func(sample store.Sample) bool { return left.Contains(uint32(sample.Ref)) }), false
 }
 
 // Refuse makes the spool take no more writes until it is opened again.
