@@ -43,8 +43,8 @@ const searchFactor = 32
 // readable index it looks for pages one by one. fn's page is valid during the
 // call. It returns the bytes that belong to no readable page, without header,
 // index and trailer where these can be told. The error is what the file system
-// says, or fn's. size is how long the file should be, 0 if that is not known: what follows is
-// not looked at, since others have added it, and it may be sparse and endless.
+// says, or fn's. size is the length that the file should have, 0 if that is not known. Bytes
+// beyond it are ignored: Varve did not write them, and a sparse file may have terabytes of them.
 func Salvage(fs vfs.FS, path string, size int64, fn func(offset int64, p chunk.Page) error) (lost int64, err error) {
 	f, err := Open(fs, path, 0, NewCache(0))
 	if err == nil {

@@ -80,8 +80,8 @@ type Late struct {
 	LastMS  int64 `json:"late_last_ms,omitempty"`
 }
 
-// And returns the times of the samples of both.
-func (l Late) And(o Late) Late {
+// Union returns the times of the late samples of two files together.
+func (l Late) Union(o Late) Late {
 	switch {
 	case l == Late{}:
 		return o

@@ -5,10 +5,10 @@ import (
 	"varve/internal/retention"
 )
 
-// Whoever gets no answer sends samples again: an import that was interrupted, a relay after a
-// crash of the server. As long as the first ones are in files as they were sent, the second ones
-// replace them. Once they are counted in a bucket, the second ones may count as well. Samples
-// that are sent in time lie in files for as long as the first stage lasts. Late ones are old
+// A client that gets no answer sends its samples again: an interrupted import, or a relay after
+// the server crashed. While the first copies are in files as samples, the second copies replace
+// them. Once a bucket has counted the first copies, it may count the second ones as well. Samples
+// that arrive in time stay in files for as long as the first stage lasts. Late samples are old
 // enough for a coarser stage when they arrive, so they are held back for Config.LateHold.
 
 // lateOf returns the current time twice if some samples of a head were old enough for a coarser
@@ -40,17 +40,17 @@ func (s *Store) lateOf(sw *swap) (late blockfile.Late) {
 // lateIn returns when files got late samples.
 func lateIn(files []*openFile) (late blockfile.Late) {
 	for _, f := range files {
-		late = late.And(f.Late)
+		late = late.Union(f.Late)
 	}
 	return late
 }
 
 // heldBack reports whether files are not to be folded yet, because samples in them may be sent
-// again: until LateHold after the last late ones. If late ones go on coming, it is twice that
-// after the first ones, and less if the disk would have no room for the fold any more.
+// again. They wait until LateHold after the last late ones, but no longer than twice LateHold after
+// the first ones, and not if the disk might otherwise get too full for the fold.
 //
-// The time during which the server is down does not count for those who wait for it: after each
-// start no file of samples is folded for foldPause.
+// Clients may also have waited while the server was down, for any time: so after each start no
+// file of samples is folded for foldPause.
 func (s *Store) heldBack(st *state, files []*openFile, nowMS int64) bool {
 	hold := s.cfg.LateHold.Milliseconds()
 	if files[0].StepMS != 0 || hold == 0 {

@@ -165,7 +165,7 @@ func TestLateSamplesOnASmallDisk(t *testing.T) {
 	}
 }
 
-// TestCompactFoldsLateSamples: an operator who asks for it need not wait.
+// TestCompactFoldsLateSamples: a compaction that an operator requests folds late samples at once.
 func TestCompactFoldsLateSamples(t *testing.T) {
 	f := newLateTest(t)
 	f.write("thin.double", model.TypeDouble, f.late(60)...)
@@ -191,12 +191,12 @@ func TestHoldAfterTheClockJumps(t *testing.T) {
 // TestLateOfBoth: of the samples of two files, the first and the last.
 func TestLateOfBoth(t *testing.T) {
 	a, b, none := blockfile.Late{FirstMS: 1, LastMS: 5}, blockfile.Late{FirstMS: 3, LastMS: 9}, blockfile.Late{}
-	for _, got := range []blockfile.Late{a.And(b), b.And(a)} {
+	for _, got := range []blockfile.Late{a.Union(b), b.Union(a)} {
 		if got != (blockfile.Late{FirstMS: 1, LastMS: 9}) {
 			t.Errorf("%+v", got)
 		}
 	}
-	if a.And(none) != a || none.And(a) != a || none.And(none) != none {
+	if a.Union(none) != a || none.Union(a) != a || none.Union(none) != none {
 		t.Error("a file without late samples changes the times")
 	}
 }

@@ -62,8 +62,8 @@ func TestEncodingHasAPlace(t *testing.T) {
 }
 
 // A query begins while functions of another one compute for hours, although there is one
-// place only.
-func TestFunctionsYieldTheirPlace(t *testing.T) {
+// slot only.
+func TestFunctionsYieldTheirSlot(t *testing.T) {
 	limits := query.DefaultConfig()
 	limits.MaxConcurrent = 1
 	s := open(t, DefaultConfig(), limits)

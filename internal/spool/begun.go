@@ -9,12 +9,12 @@ import (
 	"varve/internal/wal"
 )
 
-// begunName is there from the first start on, as long as the log has segments. A directory that
-// was restored in part, without its log, is so told from a new one.
+// begunName is an empty file that exists while the log has segments. It tells a directory that
+// was restored without its log from a new one.
 const begunName = "log_begun"
 
-// tellOfMissingLog logs that the log is missing. It is no error: nothing that is left tells whether
-// samples were waiting in it.
+// tellOfMissingLog logs an error if the log is missing, but lets the spool open: nothing else
+// tells whether samples were waiting in the log.
 func (s *Spool) tellOfMissingLog() error {
 	segments, err := wal.Segments(s.fs, s.path(logName))
 	if err != nil || len(segments) > 0 {
@@ -25,12 +25,12 @@ func (s *Spool) tellOfMissingLog() error {
 	} else if err != nil {
 		return fmt.Errorf("find out whether the log of the spool was begun: %w", err)
 	}
-	s.logger.Error("the write-ahead log of the spool is missing; the spool begins empty. Samples that waited in it for the remote store are lost: "+
-		"to keep them, stop the server, put the log back, and start again", "log", s.path(logName))
+	s.logger.Error("the write-ahead log of the spool is missing, so the spool starts empty. Samples that waited there for the remote store will not be written to it. "+
+		"To keep them, stop the server, put the log back, and start again", "log", s.path(logName))
 	return nil
 }
 
-// saveBegun stores that the log has segments, unless the disk is full.
+// saveBegun creates the file, unless the disk is full.
 func (s *Spool) saveBegun() error {
 	if s.log.Full() {
 		return nil
@@ -46,7 +46,7 @@ func (s *Spool) saveBegun() error {
 	return nil
 }
 
-// removeBegun comes before the log is removed as a whole.
+// removeBegun removes the file. It is called before the whole log is removed.
 func (s *Spool) removeBegun() error {
 	err := s.fs.Remove(s.path(begunName))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -52,8 +52,8 @@
 // need not be stored once the roll-up tasks have been read from the remote store. The log
 // stays until notes and hours are stored. Space reserved for notes does not help: other
 // writers take it as soon as it is released, and a file that is written in place needs a
-// format of its own. Nor can notes use the space that the log releases: a crash in between
-// would lose them.
+// format of its own. Releasing the log first and writing the notes into its space is not
+// safe either: a crash between the two would lose the notes.
 //
 // # Write timestamps
 //

@@ -28,8 +28,8 @@ const (
 // bound of Config.SegmentBytes.
 const maxRecordBytes = 1 << 30
 
-// maxSegmentBytes is more than any segment has. What is longer has been made longer by others, and may
-// have no end that a reader reaches: a sparse file.
+// maxSegmentBytes is more than Varve writes to a segment. A longer file was damaged, and may be a sparse
+// file whose end no reader would reach.
 const maxSegmentBytes = 4 << 30
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -129,8 +129,8 @@ func (f files) missing(disk vfs.FS, dir string) error {
 	return nil
 }
 
-// Sizes that no file reaches which is read as a whole, here or by Pebble. A sparse file may have
-// no end that a reader reaches.
+// Sizes beyond all files that Pebble, or this package, reads as a whole. A longer one may be a sparse
+// file whose end no reader would reach.
 const (
 	logMax     = 1 << 30 // beyond the largest memtable, and one batch
 	optionsMax = 1 << 20

@@ -327,18 +327,19 @@ func TestFramesTogether(t *testing.T) {
 // TestFrameBeforeACutOne: a frame that is there is stored, although the next one behind it
 // has begun and does not go on.
 func TestFrameBeforeACutOne(t *testing.T) {
-	h := start(t, true, nil)
+	stored := make(chan int, 1)
+	h := startOver(t, &ingesttest.Recorder{OnAppend: func(b *store.Batch) error { stored <- len(b.Samples); return nil }}, true, nil)
 	c := h.dial()
 	if _, err := c.Write(slices.Concat(framed(onePoint), framed(onePoint)[:10])); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		if samples, _ := h.recorder.Count(); samples == 1 {
-			break
+	select {
+	case n := <-stored:
+		if n != 1 {
+			t.Errorf("%d samples are stored, want 1", n)
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("the frame in front is not stored")
-		}
+	case <-time.After(time.Minute):
+		t.Fatal("the frame in front is not stored")
 	}
 }
 

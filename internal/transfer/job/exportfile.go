@@ -23,8 +23,8 @@ type exportFile struct {
 	old bool // f has the text of an earlier export, which begin removes
 }
 
-// openExport opens the file of an export. resuming: an earlier run has finished metrics. mending: what
-// it has left of the next one is removed; it may have been cut off within the first.
+// openExport opens the file of an export. resuming says that an earlier run has finished metrics. With
+// mending, it removes the line that an earlier run did not finish, which may have been its first one.
 func openExport(path string, stdout io.Writer, appending, resuming, mending bool) (*exportFile, error) {
 	if path == "" {
 		buf := bufio.NewWriterSize(stdout, 1<<20)
