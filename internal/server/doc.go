@@ -14,6 +14,10 @@
 // below /api/, because the Java client loses a connection for each error with
 // one. A connection that stalls within a request is cut; a slow one is not.
 //
+// Requests of HTTP/1.1 without TLS are answered by package fastpath while they are
+// plain; with the first other one a connection goes to net/http, which also has all
+// that speak TLS.
+//
 // # Stopping
 //
 //	t = 0                CloseGrace           shutdown_timeout/2     shutdown_timeout

@@ -8,69 +8,28 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"varve/internal/httpapi"
 	"varve/internal/stream"
 )
 
-// shake accepts connections and makes their handshakes, each in a goroutine of its own,
-// so that a slow one holds up nobody. They are bounded as all connections are. It returns
-// when the listener is closed and no handshake is left.
-//
-// net/http speaks HTTP/2 on connections that are *tls.Conn only, so it has to be known
-// which protocol a client wants before it gets the connection.
-func (l *httpListener) shake() {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	var shaking sync.WaitGroup
-	defer shaking.Wait()
-	defer cancel() // before that
-	for {
-		nc, err := l.Listener.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil { // one that may pass, such as too many open files
-			l.log.Warn("http: accept failed, trying again", "address", l.Addr().String(), "error", err)
-			select {
-			case <-l.Closed():
-			case <-time.After(acceptPause):
-			}
-			continue
-		}
-		c := nc.(*stream.Conn)
-		shaking.Go(func() {
-			if err := c.Handshake(ctx); err != nil {
-				answerPlain(c, err)
-				c.Close()
-				return
-			}
-			select {
-			case l.shaken <- c:
-			case <-l.Closed():
-				c.Close()
-			}
-		})
+// shake makes the handshake of a connection. net/http speaks HTTP/2 on connections that
+// are *tls.Conn only, so it has to be known which protocol a client wants before it gets
+// the connection. ctx ends when the listener is closed.
+func (l *httpListener) shake(ctx context.Context, c *stream.Conn) net.Conn {
+	if err := c.Handshake(ctx); err != nil {
+		answerPlain(c, err)
+		return nil
 	}
-}
-
-// acceptPause is how long accepting rests after a failure that may pass.
-const acceptPause = 50 * time.Millisecond
-
-// acceptShaken waits for a connection whose handshake is made.
-func (l *httpListener) acceptShaken() (net.Conn, error) {
-	select {
-	case c := <-l.shaken:
-		if c.TLS().ConnectionState().NegotiatedProtocol == http2 {
-			boundBacklog(c)
-			return c.TLS(), nil
-		}
-		return l.connOf(c), nil
-	case <-l.Closed():
-		return nil, net.ErrClosed
+	if ctx.Err() != nil {
+		return nil
 	}
+	if c.TLS().ConnectionState().NegotiatedProtocol == http2 {
+		boundBacklog(c)
+		return c.TLS()
+	}
+	return l.connOf(c)
 }
 
 // http2Backlog is half of what clients of HTTP/2 may have on the way by its flow control, in

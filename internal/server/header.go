@@ -40,7 +40,7 @@ const readAhead = 4 << 10
 // at once with the end of a header, readAhead at most, does not count.
 func (c *httpConn) Read(p []byte) (int, error) {
 	if !c.heading {
-		n, err := c.Conn.Read(p)
+		n, err := c.read(p)
 		if len(p) <= readAhead { // else what is read is of a body: no more of it is asked for
 			c.framing.look(p[:n])
 		}
@@ -54,11 +54,23 @@ func (c *httpConn) Read(p []byte) (int, error) {
 		c.refuseHeader()
 		return 0, errHeader
 	}
-	n, err := c.Conn.Read(p)
+	n, err := c.read(p)
 	c.size += n
 	c.lines += bytes.Count(p[:n], []byte{'\n'})
 	c.framing.look(p[:n])
 	return n, err
+}
+
+// read reads what comes next, first what was read before.
+func (c *httpConn) read(p []byte) (int, error) {
+	if len(c.unused) == 0 {
+		return c.Conn.Read(p)
+	}
+	n := copy(p, c.unused)
+	if c.unused = c.unused[n:]; len(c.unused) == 0 {
+		c.unused = nil
+	}
+	return n, nil
 }
 
 func (c *httpConn) refuseHeader() {

@@ -1,20 +1,66 @@
 package server
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"varve/internal/stream"
 )
 
-// An httpListener accepts connections for net/http.
+// An httpListener accepts connections, and hands those to net/http that are for it: all
+// that speak TLS, and of the others those that send what [fastpath] does not serve.
 type httpListener struct {
 	*stream.Listener
 	metrics *metrics
 	log     *slog.Logger
-	shaken  chan *stream.Conn // that speak TLS now; nil if none is spoken, see shake
+	prepare func(context.Context, *stream.Conn) net.Conn // returns what net/http goes on with, nil if nothing is left
+	ready   handover
+}
+
+// A handover is the listener of net/http. It stays open when connections are no longer
+// accepted: one that is open already may become one for net/http later.
+type handover struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+	addr   net.Addr
+}
+
+func newHandover(addr net.Addr) handover {
+	return handover{conns: make(chan net.Conn), closed: make(chan struct{}), addr: addr}
+}
+
+// Accept waits for a connection that is for net/http.
+func (h *handover) Accept() (net.Conn, error) {
+	select {
+	case c := <-h.conns:
+		return c, nil
+	case <-h.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close is called by net/http when it stops.
+func (h *handover) Close() error {
+	h.once.Do(func() { close(h.closed) })
+	return nil
+}
+
+// Addr is that of the connections.
+func (h *handover) Addr() net.Addr { return h.addr }
+
+// give gives c to net/http, or closes it if that has stopped.
+func (h *handover) give(c net.Conn) {
+	select {
+	case h.conns <- c:
+	case <-h.closed:
+		c.Close()
+	}
 }
 
 // firstPatience is how long a new connection has for its first request before it goes
@@ -22,7 +68,7 @@ type httpListener struct {
 const firstPatience = time.Second
 
 func newHTTPListener(l net.Listener, name string, limit int, log *slog.Logger, m *metrics) *httpListener {
-	h := &httpListener{metrics: m, log: log, Listener: stream.NewListener(l, stream.Options{
+	h := &httpListener{metrics: m, log: log, ready: newHandover(l.Addr()), Listener: stream.NewListener(l, stream.Options{
 		Name: name, Limit: limit, Patience: firstPatience,
 		Metrics: stream.Metrics{Open: m.connections, Evicted: func(c *stream.Conn, waitsFor string) {
 			m.evicted.WithLabelValues(waitsFor).Inc()
@@ -32,23 +78,43 @@ func newHTTPListener(l net.Listener, name string, limit int, log *slog.Logger, m
 			}
 		}},
 	})}
-	if d, ok := l.(*stream.Door); ok && d.TLS != nil {
-		h.shaken = make(chan *stream.Conn)
-	}
 	return h
 }
 
-// Accept waits for a connection, then for room.
-func (l *httpListener) Accept() (net.Conn, error) {
-	if l.shaken != nil {
-		return l.acceptShaken()
+// feed accepts connections, each with room and a goroutine of its own, so that one that is
+// slow holds up nobody. They are bounded as all connections are. It returns when the
+// listener is closed and none of them is left.
+func (l *httpListener) feed() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var preparing sync.WaitGroup
+	defer preparing.Wait()
+	defer cancel() // before that
+	for {
+		nc, err := l.Listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // one that may pass, such as too many open files
+			l.log.Warn("http: accept failed, trying again", "address", l.Addr().String(), "error", err)
+			select {
+			case <-l.Closed():
+			case <-time.After(acceptPause):
+			}
+			continue
+		}
+		c := nc.(*stream.Conn)
+		preparing.Go(func() {
+			if next := l.prepare(ctx, c); next != nil {
+				l.ready.give(next)
+				return
+			}
+			c.Close()
+		})
 	}
-	nc, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return l.connOf(nc.(*stream.Conn)), nil
 }
+
+// acceptPause is how long accepting rests after a failure that may pass.
+const acceptPause = 50 * time.Millisecond
 
 func (l *httpListener) connOf(sc *stream.Conn) *httpConn {
 	c := &httpConn{Conn: sc, metrics: l.metrics, heading: true}
@@ -84,6 +150,7 @@ type httpConn struct {
 	*stream.Conn
 	metrics   *metrics
 	arrival   arrival
+	unused    []byte // was read before net/http had the connection
 	gathering bool
 	held      []byte
 

@@ -342,7 +342,7 @@ func (s *Server) drain() {
 	s.draining.Store(true)
 	close(s.drained)
 	s.api.listener.Close()
-	s.pprof.http.Close()
+	s.pprof.close()
 	ctx, cancel := context.WithTimeout(context.Background(), s.config.ShutdownTimeout/2)
 	defer cancel()
 	var streams sync.WaitGroup
@@ -384,12 +384,11 @@ func (s *Server) drainHTTP(ctx context.Context) {
 	case <-gone:
 	case <-time.After(s.config.CloseGrace):
 	}
-	// Shutdown closes the listener once more, and tells of that when all requests are answered.
-	if err := s.api.http.Shutdown(ctx); err != nil && !errors.Is(err, net.ErrClosed) {
+	if err := s.api.shutdown(ctx); err != nil {
 		s.log.Warn("cancelling requests that did not finish within the shutdown timeout", "error", err)
 	}
 	s.cancel() // ends the queries of what is still there
-	s.api.http.Close()
+	s.api.close()
 	<-gone
 	select {
 	case <-s.api.router.active.None():

@@ -1,11 +1,15 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
 	"net/http"
 	"sync"
+
+	"varve/internal/server/fastpath"
+	"varve/internal/stream"
 )
 
 // A listening stream is a protocol and the address at which it is spoken.
@@ -86,6 +90,8 @@ func (s *Server) wants(st *listening) bool {
 // A web is a listener of HTTP, with the routes that answer on it.
 type web struct {
 	http     *http.Server
+	fast     *fastpath.Server
+	requests context.Context // of all requests
 	router   *router
 	listener *httpListener // nil until Listen, and if it is off
 	limit    int           // of connections
@@ -112,7 +118,12 @@ func (s *Server) newWeb(requests context.Context, name string, limit int, m *met
 	if s.keeper != nil {
 		rt.proxyHeader = http.CanonicalHeaderKey(s.keeper.ProxyHeader())
 	}
-	return &web{router: rt, limit: limit, log: s.log, http: &http.Server{
+	return &web{router: rt, limit: limit, log: s.log, requests: requests, fast: fastpath.New(fastpath.Options{
+		Handler:      rt,
+		Log:          s.log,
+		FirstTimeout: s.config.ReadHeaderTimeout,
+		IdleTimeout:  s.config.IdleTimeout,
+	}), http: &http.Server{
 		Handler:           rt,
 		ReadHeaderTimeout: s.config.ReadHeaderTimeout,
 		IdleTimeout:       s.config.IdleTimeout,
@@ -134,17 +145,44 @@ const http2Streams = 32
 func (w *web) bind(l net.Listener, name string) net.Listener {
 	w.router.guard.loopback = onLoopback(l.Addr())
 	w.listener = newHTTPListener(l, name, w.limit, w.log, w.router.metrics)
+	w.listener.prepare = w.servePlain
+	if d, ok := l.(*stream.Door); ok && d.TLS != nil {
+		w.listener.prepare = w.listener.shake
+	}
 	return w.listener
 }
 
 // serve answers on the listener until it is closed.
 func (w *web) serve() error {
-	if w.listener.shaken == nil {
-		return w.http.Serve(w.listener)
-	}
-	var shaking sync.WaitGroup
-	shaking.Go(w.listener.shake)
-	defer shaking.Wait()
+	var feeding sync.WaitGroup
+	feeding.Go(w.listener.feed)
+	defer feeding.Wait()
 	defer w.listener.Close() // before that
-	return w.http.Serve(w.listener)
+	return w.http.Serve(&w.listener.ready)
+}
+
+// servePlain answers the requests of a connection until one is for net/http.
+func (w *web) servePlain(_ context.Context, c *stream.Conn) net.Conn {
+	hc := w.listener.connOf(c)
+	unused, handOver := w.fast.Serve(withConn(w.requests, hc), c)
+	if !handOver {
+		return nil
+	}
+	hc.unused = unused
+	return hc
+}
+
+// shutdown closes connections without a request, and the others once theirs is answered, or
+// returns an error when ctx ends first.
+func (w *web) shutdown(ctx context.Context) error {
+	fast := make(chan error, 1)
+	go func() { fast <- w.fast.Shutdown(ctx) }()
+	err := w.http.Shutdown(ctx)
+	return cmp.Or(<-fast, err)
+}
+
+// close closes all connections.
+func (w *web) close() {
+	w.fast.Close()
+	w.http.Close()
 }

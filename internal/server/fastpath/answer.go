@@ -1,0 +1,238 @@
+package fastpath
+
+import (
+	"bytes"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// gathered is how many bytes of an answer are kept until there are more, as with net/http. An
+// answer that has no more is sent with its length, together with its header.
+const gathered = 2 << 10
+
+// copied is up to how many bytes of an answer are copied behind what is before them, to
+// be sent by one write.
+const copied = 16 << 10
+
+// An answer is the [http.ResponseWriter] of a request.
+//
+// The header is written into head when its status is known, and completed when the
+// first bytes are sent: only then is it known whether the body was whole at that time
+// and can be announced by its length, or is sent in chunks.
+type answer struct {
+	lane    *lane
+	header  http.Header
+	status  int   // 0 until WriteHeader
+	length  int64 // of the body that the handler announced; -1: none
+	written int64 // bytes of body, so far
+	typed   bool  // there is a Content-Type or Content-Encoding
+	dated   bool  // there is a Date
+	last    bool  // the connection ends with this answer
+	begun   bool  // the header was sent
+	chunked bool
+	failed  error // of a write
+
+	*buffers
+}
+
+// Buffers are memory of an answer that further ones use again.
+type buffers struct {
+	head []byte // of the answer, until it was sent
+	body []byte // that is not sent yet
+	out  []byte // what is sent
+}
+
+var spare = sync.Pool{New: func() any { return new(buffers) }}
+
+func newAnswer(l *lane, last bool) *answer {
+	b := spare.Get().(*buffers)
+	b.head, b.body, b.out = b.head[:0], b.body[:0], b.out[:0]
+	return &answer{lane: l, last: last, length: -1, header: make(http.Header, 8), buffers: b}
+}
+
+// release gives the memory back. After it nothing can be written.
+func (a *answer) release() {
+	a.failed = http.ErrBodyNotAllowed
+	spare.Put(a.buffers)
+	a.buffers = nil
+}
+
+// Header is that of the answer, until WriteHeader.
+func (a *answer) Header() http.Header { return a.header }
+
+// notCopied are headers that an answer decides itself.
+var notCopied = map[string]bool{"Connection": true, "Transfer-Encoding": true}
+
+// WriteHeader fixes the header. Informational answers (1xx) are not sent.
+func (a *answer) WriteHeader(status int) {
+	if a.status != 0 || status < 200 {
+		return
+	}
+	a.status = status
+	h := a.header
+	if text := h.Get("Content-Length"); text != "" {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n < 0 || !hasBody(status) {
+			h.Del("Content-Length")
+		} else {
+			a.length = n
+		}
+	}
+	a.typed = h["Content-Type"] != nil || h.Get("Content-Encoding") != ""
+	a.dated = h["Date"] != nil
+	a.last = a.last || h.Get("Connection") == "close"
+
+	w := bytes.NewBuffer(append(a.head, "HTTP/1.1 "...))
+	w.WriteString(strconv.Itoa(status))
+	w.WriteByte(' ')
+	w.WriteString(statusText(status))
+	w.WriteString("\r\n")
+	h.WriteSubset(w, notCopied) // no error comes of it
+	a.head = w.Bytes()
+}
+
+func statusText(status int) string {
+	if text := http.StatusText(status); text != "" {
+		return text
+	}
+	return "status code " + strconv.Itoa(status)
+}
+
+// hasBody reports whether answers with a status have a body.
+func hasBody(status int) bool {
+	return status != http.StatusNoContent && status != http.StatusNotModified
+}
+
+// Write sends p, or keeps it for later if it is short.
+func (a *answer) Write(p []byte) (int, error) {
+	if a.status == 0 {
+		a.WriteHeader(http.StatusOK)
+	}
+	switch {
+	case a.failed != nil:
+		return 0, a.failed
+	case len(p) == 0:
+		return 0, nil
+	case !hasBody(a.status):
+		return 0, http.ErrBodyNotAllowed
+	case a.length >= 0 && a.written+int64(len(p)) > a.length:
+		return 0, http.ErrContentLength
+	}
+	a.written += int64(len(p))
+	if len(a.body)+len(p) <= gathered {
+		a.body = append(a.body, p...)
+		return len(p), nil
+	}
+	if err := a.send(p, false); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Flush sends what is kept.
+func (a *answer) Flush() { a.FlushError() }
+
+// FlushError is Flush, with the error of the connection.
+func (a *answer) FlushError() error {
+	if a.status == 0 {
+		a.WriteHeader(http.StatusOK)
+	}
+	return a.send(nil, false)
+}
+
+// SetReadDeadline is that of the connection.
+func (a *answer) SetReadDeadline(t time.Time) error {
+	a.lane.allowed = time.Time{}
+	return a.lane.conn.SetReadDeadline(t)
+}
+
+// SetWriteDeadline is that of the connection.
+func (a *answer) SetWriteDeadline(t time.Time) error { return a.lane.conn.SetWriteDeadline(t) }
+
+// finish sends the rest of the answer, and reports whether the connection can have
+// another one.
+func (a *answer) finish() bool {
+	if a.status == 0 {
+		a.WriteHeader(http.StatusOK)
+	}
+	whole := a.length < 0 || a.length == a.written || !hasBody(a.status)
+	return a.send(nil, true) == nil && whole && !a.last
+}
+
+// send sends the header if it has not left yet, what is kept, and p. end says that this
+// is all.
+func (a *answer) send(p []byte, end bool) error {
+	if a.failed != nil {
+		return a.failed
+	}
+	a.out = a.out[:0]
+	if !a.begun {
+		a.complete(p, end)
+	}
+	n := len(a.body) + len(p)
+	if a.chunked && n > 0 {
+		a.out = strconv.AppendInt(a.out, int64(n), 16)
+		a.out = append(a.out, "\r\n"...)
+	}
+	a.out = append(a.out, a.body...)
+	a.body = a.body[:0]
+	var tail []byte
+	switch {
+	case a.chunked && end && n > 0:
+		tail = []byte("\r\n0\r\n\r\n")
+	case a.chunked && end:
+		tail = []byte("0\r\n\r\n")
+	case a.chunked && n > 0:
+		tail = []byte("\r\n")
+	}
+	a.failed = a.write(p, tail)
+	return a.failed
+}
+
+// write sends out, p and tail.
+func (a *answer) write(p, tail []byte) (err error) {
+	if len(a.out)+len(p)+len(tail) == 0 {
+		return nil
+	}
+	conn := a.lane.conn.Conn
+	if len(p) <= copied {
+		a.out = append(append(a.out, p...), tail...)
+		_, err = conn.Write(a.out)
+		return err
+	}
+	pieces := net.Buffers{a.out, p, tail}
+	_, err = pieces.WriteTo(conn)
+	return err
+}
+
+// complete moves the header to what is sent, with the lines that say how the body ends.
+func (a *answer) complete(p []byte, end bool) {
+	a.begun = true
+	a.out = append(a.out, a.head...)
+	if !a.dated {
+		a.out = append(a.out, "Date: "...)
+		a.out = time.Now().UTC().AppendFormat(a.out, http.TimeFormat)
+		a.out = append(a.out, "\r\n"...)
+	}
+	if first := append(a.body, p[:min(len(p), gathered)]...); !a.typed && len(first) > 0 {
+		a.out = append(append(append(a.out, "Content-Type: "...), http.DetectContentType(first)...), "\r\n"...)
+	}
+	switch {
+	case a.length >= 0 || !hasBody(a.status):
+	case end:
+		a.out = append(a.out, "Content-Length: "...)
+		a.out = strconv.AppendInt(a.out, int64(len(a.body)+len(p)), 10)
+		a.out = append(a.out, "\r\n"...)
+	default:
+		a.chunked = true
+		a.out = append(a.out, "Transfer-Encoding: chunked\r\n"...)
+	}
+	if a.last || a.lane.server.closing() {
+		a.last = true
+		a.out = append(a.out, "Connection: close\r\n"...)
+	}
+	a.out = append(a.out, "\r\n"...)
+}

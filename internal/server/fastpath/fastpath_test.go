@@ -1,0 +1,499 @@
+package fastpath
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"varve/internal/stream"
+)
+
+// A handed connection is what Serve left to net/http.
+type handed struct {
+	unused string
+	over   bool
+}
+
+// A rig is a Server that serves all connections of a listener.
+type rig struct {
+	server *Server
+	addr   string
+	ended  chan handed // one element for each connection that Serve returned
+}
+
+func newRig(t *testing.T, h http.HandlerFunc) *rig {
+	return newRigWith(t, Options{Handler: h, FirstTimeout: time.Minute, IdleTimeout: time.Minute})
+}
+
+func newRigWith(t *testing.T, o Options) *rig {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Log = slog.New(slog.DiscardHandler)
+	r := &rig{addr: l.Addr().String(), ended: make(chan handed, 100), server: New(o)}
+	sl := stream.NewListener(l, stream.Options{Name: "test", Limit: 100})
+	go func() {
+		for {
+			c, err := sl.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				unused, over := r.server.Serve(context.Background(), c.(*stream.Conn))
+				r.ended <- handed{string(unused), over}
+			}()
+		}
+	}()
+	t.Cleanup(func() {
+		sl.Close()
+		r.server.Close()
+		<-sl.Drained()
+	})
+	return r
+}
+
+func dial(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	return c
+}
+
+// answered sends text, and returns what comes until the server closes the connection.
+func answered(t *testing.T, addr, text string) string {
+	t.Helper()
+	c := dial(t, addr)
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+	all, err := io.ReadAll(c)
+	if err != nil {
+		t.Errorf("after %d bytes: %v", len(all), err)
+	}
+	return string(all)
+}
+
+// parsed describes answers, without their dates. How a body was cut into chunks does not count.
+func parsed(text string) string {
+	var out strings.Builder
+	in := bufio.NewReader(strings.NewReader(text))
+	for {
+		if _, err := in.Peek(1); err != nil {
+			return out.String()
+		}
+		a, err := http.ReadResponse(in, nil)
+		if err != nil {
+			return out.String() + err.Error()
+		}
+		body, err := io.ReadAll(a.Body)
+		a.Header.Del("Date")
+		fmt.Fprintln(&out, a.Status, a.ContentLength, a.TransferEncoding, a.Close, a.Header, len(body), strings.Trim(string(body), "y"), err)
+	}
+}
+
+// answerAsAsked answers in the way that the query of a request says.
+func answerAsAsked(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	for k, v := range q {
+		if name, ok := strings.CutPrefix(k, "h-"); ok {
+			w.Header()[name] = v
+		}
+	}
+	switch q.Get("body") {
+	case "all":
+		text, err := io.ReadAll(r.Body)
+		w.Header().Set("Got", fmt.Sprint(len(text), err))
+	case "closed":
+		r.Body.Close()
+	}
+	if code := q.Get("status"); code != "" {
+		status, _ := strconv.Atoi(code)
+		w.WriteHeader(status)
+		w.WriteHeader(299) // is too late
+		w.Header().Set("Too", "late")
+	}
+	for size := range strings.SplitSeq(q.Get("write"), ",") {
+		switch n, _ := strconv.Atoi(size); {
+		case size == "panic":
+			panic(http.ErrAbortHandler)
+		case size == "flush":
+			w.(http.Flusher).Flush()
+		case n > 0:
+			if k, err := w.Write(bytes.Repeat([]byte("y"), n)); k != n && err == nil {
+				panic("a short write")
+			}
+		}
+	}
+}
+
+// Answers are those of net/http.
+func TestSameAsNetHTTP(t *testing.T) {
+	r := newRig(t, answerAsAsked)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer := &http.Server{Handler: http.HandlerFunc(answerAsAsked), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
+	go peer.Serve(l)
+	defer peer.Close()
+	for _, query := range []string{
+		"", "status=204", "status=304", "status=404", "status=799", "write=1", "write=1,2,3", "write=2048", "write=2049", "write=2048,1", "write=2047,1,1",
+		"write=16384", "write=16385", "write=200000", "write=1,200000,1", "write=flush", "write=flush,1", "write=1,flush,1", "write=1,flush,5000,flush",
+		"write=9&status=204", "write=9&status=304", "write=9&status=500", "write=10&h-Content-Length=10", "write=10&h-Content-Length=11", "write=10&h-Content-Length=9",
+		"h-Content-Length=0", "write=5,5,flush&h-Content-Length=10", "h-Connection=close&write=3",
+		"h-Content-Type=text/x&write=3", "h-Content-Encoding=gzip&write=3", "h-Date=never&write=1", "h-X=a%0d%0ab:c&write=1", "h-A=1&h-A=2&h-B=", "h-Bad%20name=1",
+		"write=panic", "write=3,panic", "write=3,flush,panic", "h-Content-Length=10&status=204", "h-Content-Length=10&status=304", "body=closed", "body=all", "body=all&write=5000",
+	} {
+		for _, request := range []string{
+			"GET /x?%s HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+			"GET /x?%s HTTP/1.1\r\nHost: a\r\n\r\nGET /x?write=7 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+			"POST /x?body=all&%s HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n12345GET /x?write=7 HTTP/1.1\r\nHost: a\r\nConnection: Close\r\n\r\n",
+			"POST /x?body=all&%s HTTP/1.1\r\nHost: a\r\ncontent-length: 9000\r\nConnection: close\r\n\r\n" + strings.Repeat("z", 9000),
+			"DELETE /x?%s HTTP/1.1\r\nhost: a:80\r\nCONNECTION: keep-alive\r\n\r\nPUT /x?write=7 HTTP/1.1\r\nHost: [::1]:5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+		} {
+			text := fmt.Sprintf(request, query)
+			if got, want := parsed(answered(t, r.addr, text)), parsed(answered(t, l.Addr().String(), text)); got != want {
+				t.Errorf("%.300q\nis answered\n%.600s\nwant\n%.600s", text, got, want)
+			}
+			select {
+			case h := <-r.ended:
+				if h.over {
+					t.Errorf("%.300q is left to net/http", text)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatal("Serve goes on")
+			}
+		}
+	}
+}
+
+// What is not plain goes to net/http with all that was read, after what is.
+func TestHandsOver(t *testing.T) {
+	var served int
+	r := newRig(t, func(w http.ResponseWriter, r *http.Request) { served++ })
+	const plain = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n"
+	lines := strings.Repeat("A: b\r\n", maxLines)
+	for _, text := range []string{
+		"HEAD /x HTTP/1.1\r\nHost: a\r\n\r\n",
+		"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
+		"GET http://a/x HTTP/1.1\r\nHost: a\r\n\r\n",
+		"GET /x HTTP/1.0\r\nHost: a\r\n\r\n",
+		"GET /x HTTP/1.1 \r\nHost: a\r\n\r\n",
+		"GET  /x HTTP/1.1\r\nHost: a\r\n\r\n",
+		"GET /\x80 HTTP/1.1\r\nHost: a\r\n\r\n",
+		"GET /%zz HTTP/1.1\r\nHost: a\r\n\r\n",
+		"GET /x HTTP/1.1\r\n\r\n",
+		"GET /x HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
+		"GET /x HTTP/1.1\r\nHost: a b\r\n\r\n",
+		"GET /x HTTP/1.1\r\nHost:\r\n\r\n",
+		"GET /x HTTP/1.1\r\nHost: a\r\nNo colon\r\n\r\n",
+		"GET /x HTTP/1.1\r\nHost: a\r\n: b\r\n\r\n",
+		"GET /x HTTP/1.1\r\nHost: a\r\nA : b\r\n\r\n",
+		"GET /x HTTP/1.1\r\nHost: a\r\n A: b\r\n\r\n",
+		"GET /x HTTP/1.1\r\nHost: a\r\nA: b\r\n c\r\n\r\n",
+		"GET /x HTTP/1.1\r\nHost: a\r\nA: \x00\r\n\r\n",
+		"GET /x HTTP/1.1\r\nHost: a\r\nA: b\nC: d\r\n\r\n",
+		"GET /x HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\n\r\n",
+		"GET /x HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, te\r\n\r\n",
+		"GET /x HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\n\r\n",
+		"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\ncontent-length: 1\r\n\r\nx",
+		"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\nx",
+		"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 1, 1\r\n\r\nx",
+		"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 9999999999999999999\r\n\r\nx",
+		"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"POST /x HTTP/1.1\r\nHost: a\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+		"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n",
+		"POST /x HTTP/1.1\r\nHost: a\r\nTrailer: A\r\n\r\n",
+		"GET /x HTTP/1.1\r\nHost: a\r\n" + lines + "\r\n",
+		"GET /" + strings.Repeat("x", maxHeader) + " HTTP/1.1\r\nHost: a\r\n\r\n",
+		"GET /x HTTP/1.1\r\nHost: a\r\n", // and nothing more
+		"\r\n\r\n",
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+	} {
+		for _, before := range []string{"", plain, plain + plain} {
+			c := dial(t, r.addr)
+			served = 0
+			io.WriteString(c, before+text)
+			h := <-r.ended
+			if want := text[:min(len(text), len(h.unused))]; !h.over || h.unused != want || len(want) < min(len(text), maxHeader-len(before)) {
+				t.Errorf("after %d plain requests %q leaves %q, %v", strings.Count(before, "GET"), text, h.unused, h.over)
+			}
+			if want := strings.Count(before, "GET"); served != want {
+				t.Errorf("%d requests were served before %q, want %d", served, text, want)
+			}
+			c.Close()
+		}
+	}
+}
+
+// A request that takes long is cancelled when its client leaves, but not when there is
+// another one behind it.
+func TestClientLeaves(t *testing.T) {
+	for name, test := range map[string]struct {
+		text string
+		half bool // the client ends only its own direction
+		want error
+	}{
+		"closed":             {text: "GET /long HTTP/1.1\r\nHost: a\r\n\r\n", want: context.Canceled},
+		"ended":              {text: "GET /long HTTP/1.1\r\nHost: a\r\n\r\n", half: true, want: context.Canceled},
+		"with a body":        {text: "POST /long HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc", want: context.Canceled},
+		"after another":      {text: "GET /x HTTP/1.1\r\nHost: a\r\n\r\nGET /long HTTP/1.1\r\nHost: a\r\n\r\n", want: context.Canceled},
+		"with one behind it": {text: "GET /long HTTP/1.1\r\nHost: a\r\n\r\nGET /x HTTP/1.1\r\nHost: a\r\n\r\n", half: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			left, ended := make(chan struct{}), make(chan error, 1)
+			r := newRig(t, func(w http.ResponseWriter, r *http.Request) {
+				io.Copy(io.Discard, r.Body)
+				if r.URL.Path != "/long" {
+					return
+				}
+				close(left)
+				select {
+				case <-r.Context().Done():
+				case <-time.After(8 * watchPause):
+				}
+				ended <- r.Context().Err()
+			})
+			c := dial(t, r.addr)
+			io.WriteString(c, test.text)
+			<-left
+			if test.half {
+				c.(*net.TCPConn).CloseWrite()
+			} else {
+				c.Close()
+			}
+			if got := <-ended; !errors.Is(got, test.want) {
+				t.Errorf("the request ended with %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+// A client that stays keeps its request, however long that takes.
+func TestClientStays(t *testing.T) {
+	r := newRig(t, func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-r.Context().Done():
+			w.WriteHeader(http.StatusGone)
+		case <-time.After(6 * watchPause):
+		}
+	})
+	got := answered(t, r.addr, "GET /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+	if !strings.HasPrefix(got, "HTTP/1.1 200 ") {
+		t.Errorf("got %q", got)
+	}
+}
+
+// Shutdown closes idle connections, and the others after their answers.
+func TestShutdown(t *testing.T) {
+	entered, goOn := make(chan struct{}), make(chan struct{})
+	r := newRig(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/long" {
+			close(entered)
+			<-goOn
+		}
+	})
+	idle, busy := dial(t, r.addr), dial(t, r.addr)
+	io.WriteString(idle, "GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
+	in := bufio.NewReader(idle)
+	if _, err := http.ReadResponse(in, nil); err != nil {
+		t.Fatal(err)
+	}
+	io.WriteString(busy, "GET /long HTTP/1.1\r\nHost: a\r\n\r\n")
+	<-entered
+	soon, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	if err := r.server.Shutdown(soon); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("with a request: %v", err)
+	}
+	if _, err := in.ReadByte(); err != io.EOF {
+		t.Errorf("the idle connection: %v", err)
+	}
+	close(goOn)
+	if err := r.server.Shutdown(context.Background()); err != nil {
+		t.Error(err)
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(busy), nil)
+	if err != nil || answer.StatusCode != http.StatusOK || !answer.Close {
+		t.Errorf("the busy connection: %v, %v", answer, err)
+	}
+	if h := <-r.ended; h.over {
+		t.Error("handed over")
+	}
+	late := dial(t, r.addr)
+	if n, err := late.Read(make([]byte, 1)); n != 0 || err == nil {
+		t.Error("a connection after the end is served")
+	}
+}
+
+// A client that is answered before it has sent all can go on sending for a while.
+func TestUnreadBody(t *testing.T) {
+	r := newRig(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "close")
+		w.WriteHeader(http.StatusRequestEntityTooLarge)
+		io.WriteString(w, "too large")
+	})
+	c := dial(t, r.addr)
+	io.WriteString(c, "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\nzzz")
+	got, err := io.ReadAll(c)
+	if err != nil || !strings.HasSuffix(string(got), "too large") {
+		t.Errorf("got %q, %v", got, err)
+	}
+	for range 10 {
+		if _, err := c.Write(make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond) // a reset takes its way
+	}
+	c.Close()
+	if h := <-r.ended; h.over {
+		t.Error("handed over")
+	}
+}
+
+// A connection that is silent is closed in time.
+func TestTimeouts(t *testing.T) {
+	for requests, o := range []Options{
+		{FirstTimeout: 50 * time.Millisecond, IdleTimeout: time.Minute},
+		{FirstTimeout: time.Minute, IdleTimeout: 50 * time.Millisecond},
+	} {
+		o.Handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+		r := newRigWith(t, o)
+		got := answered(t, r.addr, strings.Repeat("GET /x HTTP/1.1\r\nHost: a\r\n\r\n", requests))
+		if strings.Count(got, "200 OK") != requests {
+			t.Errorf("after %d requests: %q", requests, got)
+		}
+	}
+}
+
+// Deadlines that a handler sets are not those of the next request.
+func TestDeadlines(t *testing.T) {
+	r := newRig(t, func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		if err := errors.Join(control.SetReadDeadline(time.Now()), control.SetWriteDeadline(time.Now().Add(time.Minute))); err != nil {
+			t.Error(err)
+		}
+	})
+	c := dial(t, r.addr)
+	in := bufio.NewReader(c)
+	for range 3 {
+		io.WriteString(c, "GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
+		if _, err := http.ReadResponse(in, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// As many lines as are allowed are plain.
+func TestManyLines(t *testing.T) {
+	r := newRig(t, func(http.ResponseWriter, *http.Request) {})
+	answered(t, r.addr, "GET /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"+strings.Repeat("A: b\r\n", maxLines-2)+"\r\n")
+	if h := <-r.ended; h.over {
+		t.Error("handed over")
+	}
+}
+
+// A panic of a handler ends its connection only.
+func TestPanic(t *testing.T) {
+	r := newRig(t, func(w http.ResponseWriter, r *http.Request) { panic("a fault") })
+	for range 2 {
+		if got := answered(t, r.addr, "GET /x HTTP/1.1\r\nHost: a\r\n\r\n"); got != "" {
+			t.Errorf("got %q", got)
+		}
+	}
+}
+
+// An answer cannot be written to once it has been given.
+func TestWriteTooLate(t *testing.T) {
+	kept := make(chan http.ResponseWriter, 1)
+	r := newRig(t, func(w http.ResponseWriter, r *http.Request) { kept <- w })
+	answered(t, r.addr, "GET /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+	<-r.ended
+	w := <-kept
+	if n, err := w.Write(make([]byte, 10000)); n != 0 || err == nil {
+		t.Errorf("wrote %d bytes, %v", n, err)
+	}
+	if err := http.NewResponseController(w).Flush(); err == nil {
+		t.Error("flushed")
+	}
+}
+
+// What looks plain is a request for net/http too, and the same one.
+func FuzzPlainHead(f *testing.F) {
+	f.Add([]byte("GET /x?a=b%20c HTTP/1.1\r\nHost: a:80\r\nA: b\r\n\r\nmore"))
+	f.Add([]byte("POST / HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 4\r\nConnection: close\r\n\r\nmore"))
+	f.Fuzz(func(t *testing.T, p []byte) {
+		h, ok := plainHead(p)
+		if !ok {
+			return
+		}
+		if h.size > len(p) || !bytes.HasSuffix(p[:h.size], headerEnd) {
+			t.Fatalf("the header is said to have %d bytes", h.size)
+		}
+		in := bufio.NewReaderSize(bytes.NewReader(p), max(16, len(p)))
+		r, err := http.ReadRequest(in)
+		if err != nil {
+			return
+		}
+		if in.Buffered() != len(p)-h.size {
+			t.Errorf("net/http leaves %d bytes of %d, the header has %d", in.Buffered(), len(p), h.size)
+		}
+		if r.TransferEncoding != nil || r.Header["Expect"] != nil || !r.ProtoAtLeast(1, 1) || r.Host == "" || r.ContentLength < 0 || r.Close != h.last {
+			t.Errorf("%q is %+v", p[:h.size], r)
+		}
+	})
+}
+
+// What a request takes that does nothing.
+func BenchmarkRequest(b *testing.B) {
+	text := []byte("GET /x HTTP/1.1\r\nHost: a\r\nUser-Agent: b\r\nAccept: */*\r\n\r\n")
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["Content-Type"] = []string{"text/plain"}
+		io.WriteString(w, "ok")
+	})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	sl := stream.NewListener(l, stream.Options{Name: "test", Limit: 100})
+	defer sl.Close()
+	s := New(Options{Handler: h, FirstTimeout: time.Minute, IdleTimeout: time.Minute})
+	go func() {
+		if c, err := sl.Accept(); err == nil {
+			s.Serve(context.Background(), c.(*stream.Conn))
+			c.Close()
+		}
+	}()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	buf := make([]byte, 4096)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := c.Write(text); err != nil {
+			b.Fatal(err)
+		}
+		if n, err := c.Read(buf); err != nil || n < 20 {
+			b.Fatal(n, err)
+		}
+	}
+}

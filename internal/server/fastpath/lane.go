@@ -1,0 +1,194 @@
+package fastpath
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"varve/internal/stream"
+)
+
+// A lane is a connection with the requests that come on it, one after the other.
+type lane struct {
+	server  *Server
+	conn    *stream.Conn
+	in      *bufio.Reader
+	remote  string
+	head    []byte      // of the request that is parsed
+	allowed time.Time   // read deadline that was set for the next request; zero: another one is set
+	taken   atomic.Bool // the body of the request was read to its end
+
+	mu     sync.Mutex
+	idle   bool               // waits for a request
+	since  time.Time          // when the request that is answered came
+	cancel context.CancelFunc // of that request; nil while there is none, and if its client cannot be looked at
+}
+
+func newLane(s *Server, c *stream.Conn) *lane {
+	return &lane{server: s, conn: c, in: bufio.NewReaderSize(c, maxHeader), remote: c.RemoteAddr().String()}
+}
+
+func (l *lane) serve(ctx context.Context) (unused []byte, handOver bool) {
+	for patience := l.server.o.FirstTimeout; l.await(patience); patience = l.server.o.IdleTimeout {
+		p, _ := l.in.Peek(l.in.Buffered())
+		h, ok := plainHead(p)
+		if !ok {
+			return bytes.Clone(p), true
+		}
+		l.head = append(l.head[:0], p[:h.size]...)
+		r, err := http.ReadRequest(l.in)
+		if err != nil { // it is plain, but not right, such as an escape that is none
+			left := l.in.Buffered()
+			rest, _ := l.in.Peek(left)
+			return slices.Concat(l.head[:len(p)-left], rest), true
+		}
+		if !l.answer(ctx, r, h.last) || l.server.closing() {
+			break
+		}
+	}
+	return nil, false
+}
+
+// await waits for the first byte of a request. It returns false if none will come.
+func (l *lane) await(patience time.Duration) bool {
+	if l.in.Buffered() > 0 {
+		return true
+	}
+	l.setIdle(true)
+	// A deadline that is a little early costs less than one for each request.
+	now := time.Now()
+	if left := l.allowed.Sub(now); left < patience-patience/16 || left > patience {
+		l.allowed = now.Add(patience)
+		l.conn.SetReadDeadline(l.allowed)
+	}
+	_, err := l.in.Peek(1)
+	l.setIdle(false)
+	return err == nil
+}
+
+func (l *lane) setIdle(idle bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.idle = idle
+}
+
+// closeIdle closes the connection if it waits for a request.
+func (l *lane) closeIdle() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.idle {
+		l.conn.Close()
+	}
+}
+
+// answer answers r, and reports whether the connection goes on.
+func (l *lane) answer(ctx context.Context, r *http.Request, last bool) bool {
+	l.conn.Busy()
+	defer l.conn.Idle()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r = r.WithContext(ctx)
+	r.RemoteAddr = l.remote
+	l.taken.Store(r.ContentLength == 0)
+	if r.ContentLength != 0 {
+		r.Body = &body{r.Body, l}
+	}
+	a := newAnswer(l, last)
+	defer a.release()
+	l.begin(cancel, int64(l.in.Buffered()) > r.ContentLength)
+	defer l.end()
+	if !l.handle(a, r) {
+		return false
+	}
+	keep := a.finish()
+	if !l.taken.Load() {
+		l.linger()
+		return false
+	}
+	return keep
+}
+
+// handle runs the handler. It returns false if the handler gave up the answer.
+func (l *lane) handle(a *answer, r *http.Request) (ok bool) {
+	defer func() {
+		if fault := recover(); fault != nil && fault != http.ErrAbortHandler {
+			l.server.o.Log.Error("a handler of HTTP panicked; this is a bug in Varve, please report it", "panic", fault, "stack", string(debug.Stack()))
+		}
+	}()
+	l.server.o.Handler.ServeHTTP(a, r)
+	return true
+}
+
+// begin notes that a request is answered. What follows a request that is not its body is
+// a further request; while one waits, the end of the connection cannot be seen behind it.
+func (l *lane) begin(cancel context.CancelFunc, followed bool) {
+	if followed {
+		return
+	}
+	l.mu.Lock()
+	l.since, l.cancel = time.Now(), cancel
+	l.mu.Unlock()
+	l.server.watch()
+}
+
+func (l *lane) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cancel = nil
+}
+
+// look cancels the request of a client that has left, and reports whether there is a
+// request.
+func (l *lane) look(now time.Time) (busy bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cancel == nil {
+		return false
+	}
+	// While the body is read, its reader notices.
+	if l.taken.Load() && now.Sub(l.since) >= watchPause/2 && hasLeft(l.conn.Conn) {
+		l.cancel()
+	}
+	return true
+}
+
+// Bounds on how long a connection is read on after an answer to a request that was not
+// read to its end: closing a connection with unread bytes resets it, and the client
+// would lose the answer.
+const (
+	lingering     = 500 * time.Millisecond
+	lingeringSize = 256 << 10
+)
+
+func (l *lane) linger() {
+	half, ok := l.conn.Conn.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		return
+	}
+	l.conn.SetReadDeadline(time.Now().Add(lingering))
+	io.CopyN(io.Discard, l.in, lingeringSize)
+}
+
+// A body is the body of a request. It notes its end.
+type body struct {
+	io.ReadCloser
+	lane *lane
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		b.lane.taken.Store(true)
+	}
+	return n, err
+}
+
+// Close leaves what was not read: the lane decides what becomes of it.
+func (b *body) Close() error { return nil }

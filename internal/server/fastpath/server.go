@@ -1,0 +1,140 @@
+package fastpath
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"varve/internal/stream"
+)
+
+// Options are what a Server is built from.
+type Options struct {
+	Handler http.Handler
+	Log     *slog.Logger
+
+	FirstTimeout time.Duration // how long a new connection has for its first byte
+	IdleTimeout  time.Duration // how long a later request may be away
+}
+
+// A Server answers plain requests on connections that it is given.
+type Server struct {
+	o        Options
+	serving  stream.Activity
+	watching atomic.Bool // look will run
+
+	mu struct {
+		sync.Mutex
+		lanes   map[*lane]struct{}
+		closing bool
+	}
+}
+
+// New returns a Server.
+func New(o Options) *Server {
+	s := &Server{o: o}
+	s.mu.lanes = map[*lane]struct{}{}
+	return s
+}
+
+// Serve answers the plain requests of c, in the order in which they come, each with a
+// context below ctx. With the first that is not plain it returns what was read of c and
+// is not used yet, and true: c has not ended, and net/http can go on from there. Else
+// the connection is at its end; the caller closes it.
+func (s *Server) Serve(ctx context.Context, c *stream.Conn) (unused []byte, handOver bool) {
+	l := newLane(s, c)
+	if !s.enter(l) {
+		return nil, false
+	}
+	defer s.leave(l)
+	return l.serve(ctx)
+}
+
+func (s *Server) enter(l *lane) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.closing {
+		return false
+	}
+	s.mu.lanes[l] = struct{}{}
+	s.serving.Begin()
+	return true
+}
+
+func (s *Server) leave(l *lane) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mu.lanes, l)
+	s.serving.End()
+}
+
+func (s *Server) closing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.closing
+}
+
+// Shutdown closes connections that have no request, and the others once theirs is
+// answered. It returns when no connection is left, or ctx ends.
+func (s *Server) Shutdown(ctx context.Context) error {
+	for _, l := range s.close() {
+		l.closeIdle()
+	}
+	select {
+	case <-s.serving.None():
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Close closes all connections at once.
+func (s *Server) Close() {
+	for _, l := range s.close() {
+		l.conn.Close()
+	}
+}
+
+// close begins the end, and returns the connections that are left.
+func (s *Server) close() []*lane {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.closing = true
+	return s.lanesLocked()
+}
+
+func (s *Server) lanesLocked() []*lane {
+	all := make([]*lane, 0, len(s.mu.lanes))
+	for l := range s.mu.lanes {
+		all = append(all, l)
+	}
+	return all
+}
+
+// watchPause is the time between two looks at the clients of requests that take long.
+const watchPause = 100 * time.Millisecond
+
+// watch makes look run soon. It costs a request nothing while it will anyway.
+func (s *Server) watch() {
+	if !s.watching.Load() && s.watching.CompareAndSwap(false, true) {
+		time.AfterFunc(watchPause, s.look)
+	}
+}
+
+// look cancels requests whose clients have left.
+func (s *Server) look() {
+	s.watching.Store(false)
+	s.mu.Lock()
+	lanes := s.lanesLocked()
+	s.mu.Unlock()
+	now, busy := time.Now(), false
+	for _, l := range lanes {
+		busy = l.look(now) || busy
+	}
+	if busy {
+		s.watch()
+	}
+}
