@@ -444,19 +444,17 @@ func FuzzPlainHead(f *testing.F) {
 		if !ok {
 			return
 		}
-		if h.size > len(p) || !bytes.HasSuffix(p[:h.size], headerEnd) {
-			t.Fatalf("the header is said to have %d bytes", h.size)
-		}
+		size := bytes.Index(p, headerEnd) + len(headerEnd)
 		in := bufio.NewReaderSize(bytes.NewReader(p), max(16, len(p)))
 		r, err := http.ReadRequest(in)
 		if err != nil {
 			return
 		}
-		if in.Buffered() != len(p)-h.size {
-			t.Errorf("net/http leaves %d bytes of %d, the header has %d", in.Buffered(), len(p), h.size)
+		if in.Buffered() != len(p)-size {
+			t.Errorf("net/http leaves %d bytes of %d, the header has %d", in.Buffered(), len(p), size)
 		}
 		if r.TransferEncoding != nil || r.Header["Expect"] != nil || !r.ProtoAtLeast(1, 1) || r.Host == "" || r.ContentLength < 0 || r.Close != h.last {
-			t.Errorf("%q is %+v", p[:h.size], r)
+			t.Errorf("%q is %+v", p[:size], r)
 		}
 	})
 }

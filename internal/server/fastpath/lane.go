@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,7 +20,6 @@ type lane struct {
 	conn    *stream.Conn
 	in      *bufio.Reader
 	remote  string
-	head    []byte      // of the request that is parsed
 	allowed time.Time   // read deadline that was set for the next request; zero: another one is set
 	taken   atomic.Bool // the body of the request was read to its end
 
@@ -42,12 +40,9 @@ func (l *lane) serve(ctx context.Context) (unused []byte, handOver bool) {
 		if !ok {
 			return bytes.Clone(p), true
 		}
-		l.head = append(l.head[:0], p[:h.size]...)
 		r, err := http.ReadRequest(l.in)
 		if err != nil { // it is plain, but not right, such as an escape that is none
-			left := l.in.Buffered()
-			rest, _ := l.in.Peek(left)
-			return slices.Concat(l.head[:len(p)-left], rest), true
+			return bytes.Clone(p), true // which is still there: a whole header makes nobody read on
 		}
 		if !l.answer(ctx, r, h.last) || l.server.closing() {
 			break

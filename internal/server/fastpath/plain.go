@@ -10,7 +10,6 @@ const (
 
 // A head is what is known of a plain header before it is parsed.
 type head struct {
-	size  int  // in bytes, with the empty line
 	last  bool // the client ends the connection after it
 	host  bool
 	sized bool // there is a Content-Length
@@ -29,7 +28,6 @@ func plainHead(p []byte) (h head, ok bool) {
 	if end < 0 {
 		return head{}, false
 	}
-	h.size = end + len(headerEnd)
 	line, rest, _ := bytes.Cut(p[:end+len(lineEnd)], lineEnd)
 	if !plainRequest(line) {
 		return head{}, false
