@@ -29,7 +29,7 @@ type API struct {
 	pipeline *ingest.Pipeline
 	config   Config
 	log      *slog.Logger
-	places   *places
+	slots   *slots
 	exported prometheus.Counter
 	active   prometheus.Gauge
 	yields   prometheus.Counter
@@ -44,10 +44,10 @@ func NewAPI(s store.Viewer, p *ingest.Pipeline, config Config, r prometheus.Regi
 	set := collectors.Named("varve_transfer_")
 	a := &API{
 		store: s, pipeline: p, config: config, log: log,
-		places:   newPlaces(config.MaxConcurrent),
+		slots:   newSlots(config.MaxConcurrent),
 		exported: set.Counter("exported_points_total", "Points written by exports. Imported ones are varve_ingest_samples_total{protocol=\"import\"}."),
 		active:   set.Gauge("active", "Imports and exports that run now; at most 4."),
-		yields:   set.Counter("yields_total", "Imports and exports that were aborted because their client was slow and others waited for the place."),
+		yields:   set.Counter("yields_total", "Imports and exports that were aborted because their client was slow and others waited for the slot."),
 	}
 	set.MustRegister(r)
 	return a
@@ -62,9 +62,9 @@ func (a *API) Routes() []httpapi.Route {
 }
 
 // guard bounds how many requests run.
-func (a *API) guard(h func(*placeWriter, *http.Request)) http.HandlerFunc {
+func (a *API) guard(h func(*slotWriter, *http.Request)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		own, request, leave := a.places.enter(w, r)
+		own, request, leave := a.slots.enter(w, r)
 		if own == nil {
 			httpapi.WriteUnavailable(w, r, fmt.Sprintf("%d exports and imports already run, the maximum", a.config.MaxConcurrent))
 			return
@@ -102,7 +102,7 @@ func rangeOf(start, end string) (model.TimeRange, error) {
 	return within, nil
 }
 
-func (a *API) export(w *placeWriter, r *http.Request) {
+func (a *API) export(w *slotWriter, r *http.Request) {
 	params := r.URL.Query()
 	within, err := rangeOf(params.Get("start"), params.Get("end"))
 	if err != nil {
@@ -126,7 +126,7 @@ func (a *API) export(w *placeWriter, r *http.Request) {
 	if err == nil {
 		return
 	}
-	if yielded := w.place.gaveUp(); yielded != nil {
+	if yielded := w.slot.gaveUp(); yielded != nil {
 		a.yields.Inc()
 		err = yielded
 	}
@@ -225,7 +225,7 @@ type Report struct {
 	Errors []string   `json:"errors,omitempty"` // the same for people
 }
 
-func (a *API) importLines(w *placeWriter, r *http.Request) {
+func (a *API) importLines(w *slotWriter, r *http.Request) {
 	body, err := Unpack(r.Body)
 	if err != nil {
 		httpapi.WriteErrors(w, http.StatusBadRequest, "the body cannot be read, or its compression is damaged: "+err.Error())
@@ -244,7 +244,7 @@ func (a *API) importLines(w *placeWriter, r *http.Request) {
 		Acknowledge: func(p Position) error { report.Position = p; return nil },
 	}
 	if _, err := m.Run(r.Context(), body, Position{}); err != nil {
-		if yielded := w.place.gaveUp(); yielded != nil {
+		if yielded := w.slot.gaveUp(); yielded != nil {
 			a.yields.Inc()
 			a.giveWay(w.ResponseWriter, r, &report, yielded)
 			return
@@ -259,9 +259,9 @@ func (a *API) importLines(w *placeWriter, r *http.Request) {
 	a.writeReport(w, status, &report)
 }
 
-// giveWay answers an import that gave its place to another one.
+// giveWay answers an import that gave its slot to another one.
 func (a *API) giveWay(w http.ResponseWriter, r *http.Request, report *Report, why error) {
-	a.log.Warn("import stopped, because others waited for its place", "client", r.RemoteAddr, "stored_lines", report.Line, "error", why)
+	a.log.Warn("import stopped, because others waited for its slot", "client", r.RemoteAddr, "stored_lines", report.Line, "error", why)
 	report.Errors = append(report.Errors, fmt.Sprintf(
 		"%v; everything up to line %d is stored: send what follows it, from byte %d of the uncompressed text", why, report.Line, report.Offset))
 	httpapi.AskLater(w.Header(), 0)

@@ -13,7 +13,7 @@ type Config struct {
 
 	MaxLine units.Bytes `tune:"max_line"` // longest line of an import
 	// MaxConcurrent bounds the imports and exports over HTTP that run at once. A few use all of
-	// a store, and one whose client is slow gives its place away.
+	// a store, and one whose client is slow gives its slot away.
 	MaxConcurrent int `tune:"max_concurrent"`
 }
 

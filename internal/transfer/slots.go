@@ -20,19 +20,19 @@ const (
 	// client that reads 64 KB/s lets a write go on every 13 s.
 	unread = 30 * time.Second
 
-	// turn is how long a transfer whose client moves a little has its place for
+	// turn is how long a transfer whose client moves a little has its slot for
 	// certain.
 	turn = time.Minute
 
-	// slowRate is what a client has to move a second to keep its place longer
+	// slowRate is what a client has to move a second to keep its slot longer
 	// while others wait.
 	slowRate = 256 * units.KiB
 
-	// placeWait is how long a request waits for a place that another one gives up.
-	placeWait = 5 * time.Second
+	// slotWait is how long a request waits for a slot that another one gives up.
+	slotWait = 5 * time.Second
 )
 
-// A yieldedError ends a transfer that gave its place to another one.
+// A yieldedError ends a transfer that gave its slot to another one.
 type yieldedError struct {
 	bytes  int64
 	in     time.Duration
@@ -42,15 +42,15 @@ type yieldedError struct {
 
 func (e *yieldedError) Error() string {
 	if e.silent {
-		return fmt.Sprintf("the client sent and took nothing for %s, and others wait for the place", e.in.Round(time.Second))
+		return fmt.Sprintf("the client sent and took nothing for %s, and others wait for the slot", e.in.Round(time.Second))
 	}
-	return fmt.Sprintf("the client moved %d bytes in %s, less than %s a second, and others wait for the place",
+	return fmt.Sprintf("the client moved %d bytes in %s, less than %s a second, and others wait for the slot",
 		e.bytes, e.in.Round(time.Second), e.least)
 }
 
-// A place is where a transfer runs. It counts what the client moves, and how long
+// A slot is the right of a transfer to run. It counts what the client moves, and how long
 // the transfer waits for it.
-type place struct {
+type slot struct {
 	now     func() time.Time
 	turn    time.Duration
 	enough  units.Bytes // that a client moves a second
@@ -66,20 +66,20 @@ type place struct {
 	marks   [2]mark // the beginnings of this turn and of the one before
 }
 
-// A mark is what a place had counted at some time.
+// A mark is what a slot had counted at some time.
 type mark struct {
 	at     time.Time
 	moved  int64
 	waited time.Duration
 }
 
-func newPlace(now func() time.Time, turn time.Duration, enough units.Bytes, w http.ResponseWriter) *place {
+func newSlot(now func() time.Time, turn time.Duration, enough units.Bytes, w http.ResponseWriter) *slot {
 	begun := mark{at: now()}
-	return &place{now: now, turn: turn, enough: enough, control: http.NewResponseController(w), marks: [2]mark{begun, begun}}
+	return &slot{now: now, turn: turn, enough: enough, control: http.NewResponseController(w), marks: [2]mark{begun, begun}}
 }
 
 // wait surrounds a read from the client or a write to it.
-func (p *place) wait(writing bool, move func() (int, error)) (int, error) {
+func (p *slot) wait(writing bool, move func() (int, error)) (int, error) {
 	p.mu.Lock()
 	if p.yielded != nil {
 		if !writing {
@@ -108,7 +108,7 @@ func (p *place) wait(writing bool, move func() (int, error)) (int, error) {
 
 // slow reports that the client has moved nothing for long, or that it was waited for
 // most of a turn or two and moved little. rate is its bytes a second.
-func (p *place) slow() (rate float64, slow bool) {
+func (p *slot) slow() (rate float64, slow bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, silent := p.silentLocked(); silent {
@@ -125,7 +125,7 @@ func (p *place) slow() (rate float64, slow bool) {
 
 // silentLocked returns for how long the client moves nothing now, and whether that is
 // too long. p.mu must be held.
-func (p *place) silentLocked() (since time.Duration, silent bool) {
+func (p *slot) silentLocked() (since time.Duration, silent bool) {
 	if p.blocked.IsZero() {
 		return 0, false
 	}
@@ -139,7 +139,7 @@ func (p *place) silentLocked() (since time.Duration, silent bool) {
 
 // yield ends the transfer, also where it waits for its client. It may be called
 // again, since a read or write that was about to begin sets its own deadline.
-func (p *place) yield() {
+func (p *slot) yield() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.yielded == nil {
@@ -157,14 +157,14 @@ func (p *place) yield() {
 	}
 }
 
-func (p *place) leave() {
+func (p *slot) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.left = true
 }
 
 // gaveUp is why the transfer had to end, nil if it had not.
-func (p *place) gaveUp() error {
+func (p *slot) gaveUp() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.yielded == nil {
@@ -173,34 +173,34 @@ func (p *place) gaveUp() error {
 	return p.yielded
 }
 
-// places bounds how many transfers run. A request that finds none free takes that
+// slots bounds how many transfers run. A request that finds none free takes that
 // of the slowest client.
-type places struct {
+type slots struct {
 	now   func() time.Time
 	turn  time.Duration
 	rate  units.Bytes   // see slowRate
 	free  chan struct{} // holds one element for each transfer that runs
 	mu    sync.Mutex
-	taken map[*place]struct{}
+	taken map[*slot]struct{}
 }
 
-func newPlaces(n int) *places {
-	return &places{now: time.Now, turn: turn, rate: slowRate, free: make(chan struct{}, n), taken: map[*place]struct{}{}}
+func newSlots(n int) *slots {
+	return &slots{now: time.Now, turn: turn, rate: slowRate, free: make(chan struct{}, n), taken: map[*slot]struct{}{}}
 }
 
-// enter takes a place for a request, whose writer and body then count, until leave
-// is called. Without a place it returns nil.
-func (ps *places) enter(w http.ResponseWriter, r *http.Request) (*placeWriter, *http.Request, func()) {
+// enter takes a slot for a request, whose writer and body then count, until leave
+// is called. Without a slot it returns nil.
+func (ps *slots) enter(w http.ResponseWriter, r *http.Request) (*slotWriter, *http.Request, func()) {
 	if !ps.take(r.Context()) {
 		return nil, nil, nil
 	}
-	p := newPlace(ps.now, ps.turn, ps.rate, w)
+	p := newSlot(ps.now, ps.turn, ps.rate, w)
 	ps.mu.Lock()
 	ps.taken[p] = struct{}{}
 	ps.mu.Unlock()
 	r = r.WithContext(r.Context()) // a copy: net/http looks for its own body
-	r.Body = placeBody{r.Body, p}
-	return &placeWriter{w, p}, r, func() {
+	r.Body = slotBody{r.Body, p}
+	return &slotWriter{w, p}, r, func() {
 		ps.mu.Lock()
 		delete(ps.taken, p)
 		ps.mu.Unlock()
@@ -209,7 +209,7 @@ func (ps *places) enter(w http.ResponseWriter, r *http.Request) (*placeWriter, *
 	}
 }
 
-func (ps *places) take(ctx context.Context) bool {
+func (ps *slots) take(ctx context.Context) bool {
 	select {
 	case ps.free <- struct{}{}:
 		return true
@@ -219,7 +219,7 @@ func (ps *places) take(ctx context.Context) bool {
 	if slow == nil {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, placeWait)
+	ctx, cancel := context.WithTimeout(ctx, slotWait)
 	defer cancel()
 	again := time.NewTicker(50 * time.Millisecond)
 	defer again.Stop()
@@ -236,13 +236,13 @@ func (ps *places) take(ctx context.Context) bool {
 }
 
 // slowest is the transfer of the slowest client, nil if none is slow.
-func (ps *places) slowest() (slowest *place) {
+func (ps *slots) slowest() (slowest *slot) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	var least float64
 	for p := range ps.taken {
 		if p.gaveUp() != nil {
-			continue // its place is another request's
+			continue // its slot is another request's
 		}
 		if rate, slow := p.slow(); slow && (slowest == nil || rate < least) {
 			slowest, least = p, rate
@@ -251,17 +251,17 @@ func (ps *places) slowest() (slowest *place) {
 	return slowest
 }
 
-// A placeWriter is the answer of a transfer.
-type placeWriter struct {
+// A slotWriter is the answer of a transfer.
+type slotWriter struct {
 	http.ResponseWriter
-	place *place
+	slot *slot
 }
 
 // Write writes in pieces: a client that takes one now and then is not silent.
-func (w *placeWriter) Write(p []byte) (n int, err error) {
+func (w *slotWriter) Write(p []byte) (n int, err error) {
 	for {
 		piece := p[n:min(len(p), n+writeBytes)]
-		k, err := w.place.wait(true, func() (int, error) { return w.ResponseWriter.Write(piece) })
+		k, err := w.slot.wait(true, func() (int, error) { return w.ResponseWriter.Write(piece) })
 		if n += k; err != nil || n == len(p) {
 			return n, err
 		}
@@ -269,13 +269,13 @@ func (w *placeWriter) Write(p []byte) (n int, err error) {
 }
 
 // Unwrap lets http.ResponseController reach the connection.
-func (w *placeWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *slotWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-type placeBody struct {
+type slotBody struct {
 	io.ReadCloser
-	place *place
+	slot *slot
 }
 
-func (b placeBody) Read(p []byte) (int, error) {
-	return b.place.wait(false, func() (int, error) { return b.ReadCloser.Read(p) })
+func (b slotBody) Read(p []byte) (int, error) {
+	return b.slot.wait(false, func() (int, error) { return b.ReadCloser.Read(p) })
 }

@@ -19,12 +19,12 @@ import (
 	"varve/internal/units"
 )
 
-// startOnePlace serves exports and imports, one at a time, with short turns.
-func startOnePlace(t *testing.T, s store.Store) *httptest.Server {
+// startOneSlot serves exports and imports, one at a time, with short turns.
+func startOneSlot(t *testing.T, s store.Store) *httptest.Server {
 	c := DefaultConfig()
 	c.MaxConcurrent = 1
 	api := NewAPI(s, newPipeline(s, nil), c, prometheus.NewRegistry(), nil)
-	api.places.turn, api.places.rate = time.Millisecond, units.GiB
+	api.slots.turn, api.slots.rate = time.Millisecond, units.GiB
 	mux := http.NewServeMux()
 	for _, r := range api.Routes() {
 		mux.Handle(r.Method+" "+r.Path, r.Checked())
@@ -36,7 +36,7 @@ func startOnePlace(t *testing.T, s store.Store) *httptest.Server {
 
 const importedLine = `{"name":"m","tags":{"h":"a"},"datapoints":[[1,1]]}`
 
-// importUntilTaken sends a line until there is a place for it.
+// importUntilTaken sends a line until there is a slot for it.
 func importUntilTaken(t *testing.T, server *httptest.Server) {
 	t.Helper()
 	for range 1000 {
@@ -49,7 +49,7 @@ func importUntilTaken(t *testing.T, server *httptest.Server) {
 			return
 		}
 	}
-	t.Fatal("a slow client keeps its place")
+	t.Fatal("a slow client keeps its slot")
 }
 
 // An announcing body closes taken once left bytes of it have been read.
@@ -71,7 +71,7 @@ func (a *announcing) Read(b []byte) (int, error) {
 // sent is stored, and it learns where to go on.
 func TestSlowImportGivesWay(t *testing.T) {
 	s := reference.New(nil)
-	server := startOnePlace(t, s)
+	server := startOneSlot(t, s)
 	whole := strings.Replace(importedLine, `"m"`, `"slow"`, 1) + "\n"
 	parts := []string{whole, whole[:20]}
 	taken := make(chan struct{})
@@ -104,7 +104,7 @@ func TestSlowImportGivesWay(t *testing.T) {
 	importUntilTaken(t, server)
 	got := <-answer
 	for _, want := range []string{"503", `"offset":54,"line":1,"points":1,"rejected":0`, "less than 1GiB a second",
-		"others wait for the place; everything up to line 1 is stored: send what follows it, from byte 54"} {
+		"others wait for the slot; everything up to line 1 is stored: send what follows it, from byte 54"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("answer %s, want %s", got, want)
 		}
@@ -119,9 +119,9 @@ func TestSlowImportGivesWay(t *testing.T) {
 func TestImportGivesWayBetweenReads(t *testing.T) {
 	ended := make(chan error, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p := newPlace(time.Now, time.Minute, slowRate, w)
+		p := newSlot(time.Now, time.Minute, slowRate, w)
 		p.yield() // nothing is being read
-		_, err := placeBody{r.Body, p}.Read(make([]byte, 1))
+		_, err := slotBody{r.Body, p}.Read(make([]byte, 1))
 		ended <- err
 	}))
 	t.Cleanup(server.Close)
@@ -142,7 +142,7 @@ func TestImportGivesWayBetweenReads(t *testing.T) {
 // so that it does not take a part for the whole.
 func TestSlowExportGivesWay(t *testing.T) {
 	s := reference.New(nil)
-	server := startOnePlace(t, s)
+	server := startOneSlot(t, s)
 	var points []string
 	for i := range 100_000 {
 		points = append(points, fmt.Sprintf("[%d,%q]", i, strings.Repeat("x", 100)))
@@ -190,7 +190,7 @@ func TestSlowClients(t *testing.T) {
 		{"quick", time.Millisecond, 0, 1_000_000, false},
 	} {
 		now := time.Unix(0, 0)
-		p := newPlace(func() time.Time { return now }, time.Minute, slowRate, httptest.NewRecorder())
+		p := newSlot(func() time.Time { return now }, time.Minute, slowRate, httptest.NewRecorder())
 		piece := func(client time.Duration) {
 			p.wait(true, func() (int, error) { now = now.Add(client); return int(64 * units.KiB), nil })
 		}
@@ -203,9 +203,9 @@ func TestSlowClients(t *testing.T) {
 		}
 	}
 
-	// One that was quick once does not keep its place by that.
+	// One that was quick once does not keep its slot by that.
 	now := time.Unix(0, 0)
-	p := newPlace(func() time.Time { return now }, time.Minute, slowRate, httptest.NewRecorder())
+	p := newSlot(func() time.Time { return now }, time.Minute, slowRate, httptest.NewRecorder())
 	for range 10_000 {
 		p.wait(false, func() (int, error) { now = now.Add(time.Millisecond); return int(units.MiB), nil })
 	}
@@ -216,17 +216,17 @@ func TestSlowClients(t *testing.T) {
 		t.Errorf("quick, then slow: slow is %v at %v bytes/s", slow, rate)
 	}
 	p.yield()
-	if _, err := p.wait(false, func() (int, error) { t.Error("read after the place was given up"); return 0, nil }); !errors.As(err, new(*yieldedError)) {
+	if _, err := p.wait(false, func() (int, error) { t.Error("read after the slot was given up"); return 0, nil }); !errors.As(err, new(*yieldedError)) {
 		t.Error(err)
 	}
 }
 
-// A client that moves nothing keeps its place for seconds while others wait. One that
+// A client that moves nothing keeps its slot for seconds while others wait. One that
 // moves a little now and then has its turn.
 func TestSilentClients(t *testing.T) {
 	for writing, most := range map[bool]time.Duration{false: silence, true: unread} {
 		now := time.Unix(0, 0)
-		p := newPlace(func() time.Time { return now }, time.Minute, slowRate, httptest.NewRecorder())
+		p := newSlot(func() time.Time { return now }, time.Minute, slowRate, httptest.NewRecorder())
 		for range int(time.Minute / most) { // little, and within a turn
 			p.wait(writing, func() (int, error) {
 				now = now.Add(most - time.Second)
@@ -244,12 +244,12 @@ func TestSilentClients(t *testing.T) {
 			p.yield()
 			return 0, errBroken
 		})
-		if want := fmt.Sprintf("the client sent and took nothing for %v, and others wait for the place", most); err == nil || err.Error() != want {
+		if want := fmt.Sprintf("the client sent and took nothing for %v, and others wait for the slot", most); err == nil || err.Error() != want {
 			t.Errorf("ended with %v, want %s", err, want)
 		}
 	}
 	now := time.Unix(0, 0)
-	p := newPlace(func() time.Time { return now }, time.Minute, slowRate, httptest.NewRecorder())
+	p := newSlot(func() time.Time { return now }, time.Minute, slowRate, httptest.NewRecorder())
 	now = now.Add(time.Hour)
 	if _, slow := p.slow(); slow {
 		t.Error("a transfer that waits for the store, not for its client, is slow")
@@ -260,7 +260,7 @@ func TestSilentClients(t *testing.T) {
 // steadily is seen to.
 func TestExportMovesInPieces(t *testing.T) {
 	out := &pieces{ResponseRecorder: httptest.NewRecorder()}
-	w := &placeWriter{out, newPlace(time.Now, time.Minute, slowRate, out)}
+	w := &slotWriter{out, newSlot(time.Now, time.Minute, slowRate, out)}
 	if n, err := w.Write(make([]byte, 10*writeBytes+1)); n != 10*writeBytes+1 || err != nil {
 		t.Error(n, err)
 	}
