@@ -27,6 +27,7 @@ func (l *httpListener) shake(ctx context.Context, c *stream.Conn) net.Conn {
 	}
 	if c.TLS().ConnectionState().NegotiatedProtocol == http2 {
 		boundBacklog(c)
+		c.Meter(l.pace)
 		return c.TLS()
 	}
 	return l.connOf(c)

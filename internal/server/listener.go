@@ -20,6 +20,7 @@ type httpListener struct {
 	log     *slog.Logger
 	prepare func(context.Context, *stream.Conn) net.Conn // returns what net/http goes on with, nil if nothing is left
 	ready   handover
+	pace    *stream.Pace // of those that speak HTTP/2
 }
 
 // A handover is the listener of net/http. It stays open when connections are no longer

@@ -25,6 +25,8 @@ type metrics struct {
 	handshakes  *prometheus.CounterVec // stream, reason
 
 	largeHeaders prometheus.Counter
+	paced        prometheus.Counter
+	floods       prometheus.Counter
 }
 
 // newMetrics registers the server's figures, and those of the Go runtime and
@@ -55,6 +57,8 @@ func newMetrics(r prometheus.Registerer, version string, maxConnections int) *me
 		failed:     prometheus.NewCounterVec(counter("health_failures_total", "Health checks that failed."), []string{"check"}),
 
 		largeHeaders: prometheus.NewCounter(counter("http_headers_refused_total", "Requests answered 431: their headers were too large or too many.")),
+		paced:        prometheus.NewCounter(counter("http2_reads_paced_total", "Reads of HTTP/2 connections that waited for their turn because the client had sent more than its requests need.")),
+		floods:       prometheus.NewCounter(counter("http2_floods_total", "HTTP/2 connections that were closed because the client had sent more than 1 MiB that belonged to no request.")),
 	}
 	limit := gauge("http_connections_max", "Limit of open HTTP connections (server.max_connections).")
 	limit.Set(float64(maxConnections))
@@ -64,7 +68,7 @@ func newMetrics(r prometheus.Registerer, version string, maxConnections int) *me
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "varve", Name: "build_info",
 		Help: "Always 1; the labels say what runs."}, []string{"version", "go"})
 	build.WithLabelValues(version, runtime.Version()).Set(1)
-	r.MustRegister(m.requests, m.seconds, m.bytes, m.inFlight, m.connections, m.panics, m.refused, m.evicted, m.failed, m.handshakes, m.largeHeaders, limit, build,
+	r.MustRegister(m.requests, m.seconds, m.bytes, m.inFlight, m.connections, m.panics, m.refused, m.evicted, m.failed, m.handshakes, m.largeHeaders, m.paced, m.floods, limit, build,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m

@@ -13,6 +13,7 @@ import (
 	"varve/internal/auth"
 	"varve/internal/clip"
 	"varve/internal/httpapi"
+	"varve/internal/stream"
 )
 
 // A response is the answer to one request on its way out. It remembers what
@@ -22,6 +23,7 @@ type response struct {
 	request  *http.Request // the mux sets its Pattern before the handler runs
 	origin   string        // for Access-Control-Allow-Origin; "" if none may read the answer
 	body     *body         // of the request; nil if it has none
+	meter    *stream.Meter // nil if it is not of HTTP/2
 	status   int           // 0 until the header is written
 	written  int64         // bytes of body
 	discard  bool          // drop the body
@@ -49,11 +51,13 @@ func newResponse(w http.ResponseWriter, r *http.Request, stall time.Duration, dr
 		draining:       draining,
 		control:        http.NewResponseController(w),
 		stall:          stall,
+		meter:          meterOf(r),
 	}
 	if r.Body != nil && r.Body != http.NoBody {
 		rw.request = new(http.Request)
 		*rw.request = *r
 		rw.body = newBody(r, rw.control, stall)
+		rw.body.meter = rw.meter
 		if conn, ok := r.Context().Value(connKey{}).(*httpConn); ok {
 			rw.body.arrival = &conn.arrival
 			rw.body.arrival.begin()
@@ -219,6 +223,7 @@ func (rw *response) Write(p []byte) (n int, err error) {
 		rw.extend()
 		k, err := rw.send(piece)
 		rw.written += int64(k)
+		rw.meter.Credit(k)
 		if n += k; err != nil || n == len(p) {
 			return n, err
 		}
@@ -245,6 +250,7 @@ func (rw *response) Flush() {
 		rw.WriteHeader(http.StatusOK)
 	}
 	rw.extend()
+	rw.meter.Credit(flushCredit)
 	rw.control.Flush() // an error comes back from the next Write
 }
 
@@ -284,6 +290,7 @@ type body struct {
 	io.ReadCloser
 	control *http.ResponseController
 	arrival *arrival // nil in tests without a listener
+	meter   *stream.Meter
 	stall   time.Duration
 	left    time.Duration // that further reads may wait
 	allowed time.Time     // read deadline
@@ -334,7 +341,9 @@ var errEvicted = errors.New("the connection was closed to make room for a new on
 
 func (b *body) read(p []byte, now time.Time) (int, error) {
 	if b.arrival == nil {
-		return b.ReadCloser.Read(p)
+		n, err := b.ReadCloser.Read(p)
+		b.meter.Credit(readCredit(n))
+		return n, err
 	}
 	b.arrival.wait(now)
 	n, err := b.ReadCloser.Read(p)

@@ -68,6 +68,10 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer rt.active.End()
 	rt.metrics.inFlight.Inc()
 	defer rt.metrics.inFlight.Dec()
+	if meter := meterOf(r); meter != nil {
+		meter.Begin(requestCredit + headerSize(r))
+		defer meter.End()
+	}
 
 	r, ok := cleanRequest(r)
 	if ok {

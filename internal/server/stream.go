@@ -131,7 +131,7 @@ func (s *Server) newWeb(requests context.Context, name string, limit int, m *met
 		ErrorLog:          slog.NewLogLogger(httpLog{s.log.Handler()}, slog.LevelWarn),
 		ConnState:         note,
 		ConnContext:       withConn,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: http2Streams, WriteByteTimeout: s.config.StallTimeout},
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: http2Streams, MaxReadFrameSize: http2Frame, WriteByteTimeout: s.config.StallTimeout},
 		BaseContext:       func(net.Listener) context.Context { return requests },
 
 		DisableGeneralOptionsHandler: true, // it would answer OPTIONS * past endsTwice
@@ -141,6 +141,11 @@ func (s *Server) newWeb(requests context.Context, name string, limit int, m *met
 // http2Streams is how many requests of one connection of HTTP/2 are answered at once.
 const http2Streams = 32
 
+// http2Frame is the size of the largest frame of HTTP/2 that is taken, the least that a server may
+// set. A frame is read as a whole before a handler gets any of it, so a large one would need
+// as much memory, and be owed as a whole: see [stream.Pace].
+const http2Frame = 16 << 10
+
 // bind makes w answer on l.
 func (w *web) bind(l net.Listener, name string) net.Listener {
 	w.router.guard.loopback = onLoopback(l.Addr())
@@ -148,6 +153,7 @@ func (w *web) bind(l net.Listener, name string) net.Listener {
 	w.listener.prepare = w.servePlain
 	if d, ok := l.(*stream.Door); ok && d.TLS != nil {
 		w.listener.prepare = w.listener.shake
+		w.listener.pace = w.listener.newPace()
 	}
 	return w.listener
 }

@@ -18,6 +18,7 @@ type Conn struct {
 	tls      *tls.Conn // nil: none is spoken
 	trust    atomic.Pointer[trust]
 	in       inbound // what tls reads
+	meter    atomic.Pointer[Meter]
 	listener *Listener
 	once     sync.Once
 
@@ -134,6 +135,7 @@ func (c *Conn) Close() error {
 
 func (c *Conn) close() error {
 	err := c.Conn.Close()
+	c.meter.Load().end()
 	c.once.Do(func() {
 		if open := c.listener.o.Metrics.Open; open != nil {
 			open.Dec()

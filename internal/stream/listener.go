@@ -245,6 +245,7 @@ func (l *Listener) makeRoomLocked(now time.Time) (c *Conn, waitsFor string) {
 		c.drain(now)
 	} else {
 		c.Conn.Close() // its reader notices, and closes c
+		c.meter.Load().end()
 	}
 	return c, waitsFor
 }

@@ -30,9 +30,12 @@ type TLS struct {
 // A side is a connection as TLS sees it: what is below it.
 type side struct{ *Conn }
 
-func (s side) Read(p []byte) (int, error)  { return s.in.next(p, s.readRaw) }
+func (s side) Read(p []byte) (int, error)  { return s.in.next(p, s.readMetered) }
 func (s side) Write(p []byte) (int, error) { return s.Conn.Conn.Write(p) }
 func (s side) Close() error                { return s.Conn.close() }
+
+// readMetered reads what comes over the network, at the pace that c has.
+func (c *Conn) readMetered(p []byte) (int, error) { return c.meter.Load().read(p, c.readRaw) }
 
 // readTLS reads what has come: the next record, and those after it that need no waiting.
 func (c *Conn) readTLS(p []byte) (int, error) {

@@ -1,0 +1,111 @@
+package stream
+
+import (
+	"errors"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// metered returns the meter of a connection that owes so many bytes.
+func metered(p *Pace, debt int64) *Meter {
+	c := &Conn{}
+	c.Meter(p)
+	m := c.Metered()
+	m.debt.Store(debt)
+	return m
+}
+
+// readAll is a connection that has as much as is asked for.
+func readAll(p []byte) (int, error) { return len(p), nil }
+
+// A connection that owes more than is free is read at the pace, and at once again when it is
+// credited.
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := metered(NewPace(), paceFree+1)
+		began, read := time.Now(), 0
+		for range 64 {
+			n, err := m.read(make([]byte, 1<<20), readAll)
+			if err != nil {
+				t.Fatal(err)
+			}
+			read += n
+		}
+		if took := time.Since(began); read != 1<<20 || took != 63*paceTurn {
+			t.Errorf("%d bytes in %v, want 1 MiB in %v", read, took, 63*paceTurn)
+		}
+		m.Credit(int(m.debt.Load()))
+		began = time.Now()
+		if n, err := m.read(make([]byte, 1<<20), readAll); n != 1<<20 || err != nil || time.Since(began) != 0 {
+			t.Errorf("%d bytes in %v, %v", n, time.Since(began), err)
+		}
+	})
+}
+
+// A reader that waits for its turn is woken by credit, and by the end of its connection.
+func TestPaceIsLeft(t *testing.T) {
+	for name, tc := range map[string]struct {
+		leave func(*Meter)
+		err   error
+	}{
+		"by credit":  {func(m *Meter) { m.Credit(paceFree) }, nil},
+		"by the end": {(*Meter).end, net.ErrClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := NewPace()
+				p.turn <- struct{}{} // of another connection, for ever
+				m := metered(p, 2*paceFree)
+				done := make(chan error)
+				go func() {
+					_, err := m.read(make([]byte, 1), readAll)
+					done <- err
+				}()
+				synctest.Wait()
+				tc.leave(m)
+				if err := <-done; !errors.Is(err, tc.err) {
+					t.Errorf("it is left with %v, want %v", err, tc.err)
+				}
+			})
+		})
+	}
+}
+
+// A connection that owes too much ends, unless it has a request: the body of that may be on its way.
+func TestFloodEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var owed int64
+		p := NewPace()
+		p.Flood = func(_ *Conn, n int64) { owed = n }
+		m := metered(p, paceMost+1)
+		m.Begin(0)
+		if _, err := m.read(make([]byte, 1), readAll); err != nil || owed != 0 {
+			t.Errorf("with a request: %v", err)
+		}
+		m.End()
+		if _, err := m.read(make([]byte, 1), readAll); !errors.Is(err, net.ErrClosed) || owed != paceMost+2 {
+			t.Errorf("without a request: %v after %d bytes", err, owed)
+		}
+	})
+}
+
+// Time forgives what a client needs between its requests, and credit is kept to a bound.
+func TestDebtIsForgiven(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := metered(NewPace(), 3*paceForgiven)
+		time.Sleep(2 * time.Second)
+		if owed := m.settle(time.Now()); owed != paceForgiven {
+			t.Errorf("it owes %d, want %d", owed, paceForgiven)
+		}
+		time.Sleep(time.Minute)
+		if owed := m.settle(time.Now()); owed != 0 {
+			t.Errorf("it owes %d, want 0", owed)
+		}
+		m.Credit(10 * paceFree)
+		if owed := m.settle(time.Now()); owed != -paceFree {
+			t.Errorf("it owes %d, want %d", owed, -paceFree)
+		}
+	})
+}
