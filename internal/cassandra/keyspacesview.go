@@ -68,6 +68,7 @@ func (v *keyspacesView) Names(ctx context.Context, q store.NamesQuery) ([]string
 		names, more, err := v.views[i].Names(ctx, q)
 		return names, more, v.of.named(i, err)
 	}
+	q.Tick = nil // for several goroutines ask
 	prefix := ""
 	if q.Kind == store.MetricNames {
 		prefix = q.Prefix

@@ -441,6 +441,7 @@ func (v *view) Names(ctx context.Context, q store.NamesQuery) ([]string, bool, e
 	if err := v.check(ctx); err != nil {
 		return nil, false, err
 	}
+	q.Tick = nil // for several goroutines ask
 	asked := v.keyspaces
 	if q.Metric == "" { // the stores that lend the others are asked themselves
 		asked = asked[:v.own]

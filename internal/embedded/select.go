@@ -48,7 +48,7 @@ func (v *view) selected(ctx context.Context, sel store.Selection) (*roaring.Bitm
 	if err := v.check(ctx); err != nil {
 		return nil, err
 	}
-	ids, err := v.store.index.Select(ctx, sel.Metric, sel.Matchers, nil)
+	ids, err := v.store.index.SelectInSteps(ctx, sel.Metric, sel.Matchers, nil, sel.Tick)
 	if err != nil {
 		return nil, err
 	}

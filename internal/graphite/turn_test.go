@@ -2,14 +2,20 @@ package graphite
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"varve/internal/graphite/graphitetest"
+	"varve/internal/model"
 	"varve/internal/query"
+	"varve/internal/store"
 )
 
 // A stepwise client calls a function at each write to it.
@@ -64,16 +70,52 @@ func TestEncodingHasAPlace(t *testing.T) {
 // A query begins while functions of another one compute for hours, although there is one
 // slot only.
 func TestFunctionsYieldTheirSlot(t *testing.T) {
+	s := oneSlot(t)
+	s.yields("/render?format=json&from=-2d&target=" + url.QueryEscape(`movingMedian(timeFunction("a",1),200000)`))
+}
+
+// A query begins while another one compares values of a tag with costly expressions.
+func TestSelectionsYieldTheirSlot(t *testing.T) {
+	s := oneSlot(t)
+	var b store.Batch
+	b.Reset(s.store.Epoch())
+	for i := range 5000 {
+		tags := model.MustTags("host", strings.Repeat("a", 200)+strconv.Itoa(i))
+		ref, err := s.store.Create(t.Context(), model.Series{Metric: "m", Tags: tags, Type: model.TypeDouble})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.AddDouble(ref, graphitetest.Clock.UnixMilli(), 1, 0)
+	}
+	if err := s.store.Append(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	form := url.Values{}
+	for i := range 100 {
+		form.Add("expr", fmt.Sprintf("host=~(a?b?){500}[c-z]%d?", i))
+	}
+	s.yields("/tags/findSeries?" + form.Encode())
+}
+
+// oneSlot is a site with one slot for queries.
+func oneSlot(t *testing.T) *site {
 	limits := query.DefaultConfig()
 	limits.MaxConcurrent = 1
-	s := open(t, DefaultConfig(), limits)
+	return open(t, DefaultConfig(), limits)
+}
+
+// yields looks whether queries begin while a request is answered that takes long.
+func (s *site) yields(path string) {
+	t := s.T
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
+	var answer *httptest.ResponseRecorder // once it has ended
 	go func() {
 		defer close(ended)
-		target := url.QueryEscape(`movingMedian(timeFunction("a",1),200000)`)
-		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/render?format=json&from=-2d&target="+target, nil)
-		s.mux.ServeHTTP(httptest.NewRecorder(), r)
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+		answer = httptest.NewRecorder()
+		s.mux.ServeHTTP(answer, r)
 	}()
 	defer func() {
 		cancel()
@@ -91,7 +133,7 @@ func TestFunctionsYieldTheirSlot(t *testing.T) {
 	}
 	select {
 	case <-ended:
-		t.Error("the long query has ended")
+		t.Errorf("the long query has ended: %d %.300s", answer.Code, answer.Body)
 	default:
 	}
 }

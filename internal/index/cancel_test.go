@@ -35,6 +35,51 @@ func TestPatternsLookAtTheContext(t *testing.T) {
 	}
 }
 
+// A selection and a list tell of each match of a pattern, and end when they are not to go on.
+func TestPatternsTellOfTheirWork(t *testing.T) {
+	x := New()
+	const values = 3 * scanSlice
+	for i := range model.SeriesNumber(values) {
+		x.Add(i+1, model.Series{Metric: "m", Tags: model.MustTags("host", fmt.Sprint("a", i)), Type: model.TypeLong})
+	}
+	p, err := model.NewPattern("[a-z]+(1|2)+")
+	if err != nil {
+		t.Fatal(err)
+	}
+	enough := errors.New("enough")
+	for name, do := range map[string]func(tick func(int) error) error{
+		"select": func(tick func(int) error) error {
+			_, err := x.SelectInSteps(t.Context(), "m", []model.Matcher{{Tag: "host", Patterns: []*model.Pattern{p}}}, nil, tick)
+			return err
+		},
+		"list values": func(tick func(int) error) error {
+			_, _, err := x.Names(t.Context(), store.NamesQuery{Kind: store.TagValues, Tag: "host", Pattern: p, Tick: tick})
+			return err
+		},
+		"list values of all tags": func(tick func(int) error) error {
+			_, _, err := x.Names(t.Context(), store.NamesQuery{Kind: store.TagValues, Pattern: p, Tick: tick})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			calls := 0
+			err := do(func(int) error {
+				if calls++; calls == 1000 {
+					return enough
+				}
+				return nil
+			})
+			if !errors.Is(err, enough) || calls != 1000 {
+				t.Errorf("it ends with %v after %d calls", err, calls)
+			}
+			work := 0
+			if err := do(func(n int) error { work += n; return nil }); err != nil || work < 8*values {
+				t.Errorf("%v after work of %d", err, work)
+			}
+		})
+	}
+}
+
 // A hookedContext calls between whenever somebody asks whether it has ended.
 type hookedContext struct {
 	context.Context

@@ -74,7 +74,7 @@ func TestManyPatternsAreMatchedInSlices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, done := x.try("requests", conditions, nil); done {
+	if _, _, done := x.try("requests", conditions, nil); done {
 		t.Fatal("nothing was to be matched")
 	}
 	for i := range conditions {

@@ -29,6 +29,9 @@ func (x *Index) Names(ctx context.Context, q store.NamesQuery) (names []string, 
 	default:
 		names = x.tagValues(f, q.Metric, q.Tag)
 	}
+	if *f.failed != nil {
+		return nil, false, *f.failed
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, false, err
 	}
@@ -45,7 +48,7 @@ func (x *Index) level(f filter, q store.NamesQuery) (names []string) {
 	if beyond, ok := q.Beyond(q.After); ok {
 		from = beyond
 	}
-	for more := true; more && f.ctx.Err() == nil; {
+	for more := true; more && f.goesOn(namesSlice); {
 		names, from, more = x.lookLevel(names, from, &f, &q)
 	}
 	return names
@@ -106,8 +109,8 @@ func (x *Index) tagValues(f filter, metric, tag string) []string {
 		}
 		ordered = len(names)
 	}
-	for _, tag := range x.tagNames(filter{ctx: f.ctx}, metric) {
-		if f.ctx.Err() != nil {
+	for _, tag := range x.tagNames(filter{ctx: f.ctx, tick: f.tick, failed: f.failed}, metric) {
+		if f.over() {
 			return nil
 		}
 		if names = append(names, of(tag)...); len(names) > 2*ordered+namesSlice {
@@ -138,6 +141,8 @@ func (x *Index) valuesOf(metric, tag string) (*dictionary, subset) {
 // A filter is what a NamesQuery asks of each name.
 type filter struct {
 	ctx    context.Context // no name is accepted once it has ended
+	tick   func(work int) error
+	failed *error // of tick; no name is accepted after it
 	prefix string
 	after  string
 	plan   *plan // nil: no pattern
@@ -147,7 +152,7 @@ type filter struct {
 
 // newFilter reads the conditions of q.
 func newFilter(ctx context.Context, q store.NamesQuery) filter {
-	f := filter{ctx: ctx, prefix: q.Prefix, after: q.After}
+	f := filter{ctx: ctx, tick: q.Tick, failed: new(error), prefix: q.Prefix, after: q.After}
 	if q.Limit > 0 {
 		f.most = q.Limit + 1
 	}
@@ -168,7 +173,23 @@ func newFilter(ctx context.Context, q store.NamesQuery) filter {
 func (f *filter) accepts(name string) bool {
 	return !f.none && strings.HasPrefix(name, f.prefix) &&
 		(f.after == "" || model.CompareNames(name, f.after) > 0) &&
-		(f.plan == nil || f.ctx.Err() == nil && f.plan.matches(name))
+		(f.plan == nil || f.matches(name))
+}
+
+// over reports whether the list is not wanted any more.
+func (f *filter) over() bool { return *f.failed != nil || f.ctx.Err() != nil }
+
+// goesOn lets others work after some work, and reports whether the list is still wanted.
+func (f *filter) goesOn(work int) bool {
+	if !f.over() {
+		*f.failed = spend(f.tick, work)
+	}
+	return !f.over()
+}
+
+// matches reports whether the pattern matches a name.
+func (f *filter) matches(name string) bool {
+	return f.goesOn(store.MatchWork(name)) && f.plan.matches(name)
 }
 
 // namesSlice is how many names are looked at while the index is locked: some ten
@@ -191,14 +212,14 @@ func (x *Index) page(f filter, where func() (*dictionary, subset)) []string {
 		most = min(most, f.most+1) // one may be f.after
 	}
 	var names, found []string
-	for from, more := f.after, true; more && f.ctx.Err() == nil; {
+	for from, more := f.after, true; more && f.goesOn(most/16); {
 		var ordered bool
 		found, from, more, ordered = x.look(found[:0], f.prefix, from, most, where)
 		if !ordered {
 			return f.cut(found)
 		}
 		for _, name := range found {
-			if name == f.after || f.plan != nil && (f.ctx.Err() != nil || !f.plan.matches(name)) {
+			if name == f.after || f.plan != nil && !f.matches(name) {
 				continue
 			}
 			if names = append(names, name); len(names) == f.most {

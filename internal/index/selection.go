@@ -24,27 +24,35 @@ import (
 // for long by many matchers: they are looked at in groups, each of which keeps what
 // the ones before have left.
 func (x *Index) Select(ctx context.Context, metric string, ms []model.Matcher, within *roaring.Bitmap) (*roaring.Bitmap, error) {
+	return x.SelectInSteps(ctx, metric, ms, within, nil)
+}
+
+// SelectInSteps is Select that tells tick of its work, see [store.Selection].
+func (x *Index) SelectInSteps(ctx context.Context, metric string, ms []model.Matcher, within *roaring.Bitmap, tick func(work int) error) (*roaring.Bitmap, error) {
 	conditions, err := newConditions(ms)
 	if err != nil {
 		return nil, err
 	}
 	for len(conditions) > groupMax {
-		within, err = x.selectGroup(ctx, metric, conditions[:groupMax], within)
+		within, err = x.selectGroup(ctx, metric, conditions[:groupMax], within, tick)
 		if err != nil || within.IsEmpty() {
 			return within, err
 		}
 		conditions = conditions[groupMax:]
 	}
-	return x.selectGroup(ctx, metric, conditions, within)
+	return x.selectGroup(ctx, metric, conditions, within, tick)
 }
 
 // selectGroup is Select for few matchers.
-func (x *Index) selectGroup(ctx context.Context, metric string, conditions []condition, within *roaring.Bitmap) (*roaring.Bitmap, error) {
+func (x *Index) selectGroup(ctx context.Context, metric string, conditions []condition, within *roaring.Bitmap, tick func(int) error) (*roaring.Bitmap, error) {
 	for {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		ids, done := x.try(metric, conditions, within)
+		ids, read, done := x.try(metric, conditions, within)
+		if err := spend(tick, read); err != nil {
+			return nil, err
+		}
 		if done {
 			for i := range conditions {
 				conditions[i].keep(x)
@@ -52,23 +60,31 @@ func (x *Index) selectGroup(ctx context.Context, metric string, conditions []con
 			return ids, nil
 		}
 		for i := range conditions {
-			if err := conditions[i].match(ctx); err != nil {
+			if err := conditions[i].match(ctx, tick); err != nil {
 				return nil, err
 			}
 		}
 	}
 }
 
+// spend tells tick of work.
+func spend(tick func(int) error, work int) error {
+	if tick == nil {
+		return nil
+	}
+	return tick(work)
+}
+
 // try is Select, unless values are still to be matched. It ends: what conditions
-// ask for is bounded by the values there are at the first try.
-func (x *Index) try(metric string, conditions []condition, within *roaring.Bitmap) (ids *roaring.Bitmap, done bool) {
+// ask for is bounded by the values there are at the first try. read is how many values and ids it
+// looked at.
+func (x *Index) try(metric string, conditions []condition, within *roaring.Bitmap) (ids *roaring.Bitmap, read int, done bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	read := 0
 	defer func() { x.read.Add(int64(read)) }()
 	m, ok := x.metric(metric)
 	if !ok {
-		return roaring.New(), true
+		return roaring.New(), read, true
 	}
 	done = true
 	for i := range conditions {
@@ -77,11 +93,11 @@ func (x *Index) try(metric string, conditions []condition, within *roaring.Bitma
 			continue
 		}
 		if mt == nil {
-			return roaring.New(), true
+			return roaring.New(), read, true
 		}
 		for j := range conditions[i].patterns {
 			if read >= scanSlice {
-				return nil, false // enough is copied for now
+				return nil, read, false // enough is copied for now
 			}
 			ready, n := x.gather(mt, &conditions[i].patterns[j])
 			done = done && ready
@@ -89,7 +105,7 @@ func (x *Index) try(metric string, conditions []condition, within *roaring.Bitma
 		}
 	}
 	if !done {
-		return nil, false
+		return nil, read, false
 	}
 	var few [4]postingSet // on the stack
 	found := few[:0]
@@ -100,7 +116,7 @@ func (x *Index) try(metric string, conditions []condition, within *roaring.Bitma
 		case len(set.lists) > 0:
 			found = append(found, set)
 		case !set.without:
-			return roaring.New(), true
+			return roaring.New(), read, true
 		}
 	}
 	if !slices.ContainsFunc(found, func(s postingSet) bool { return !s.without }) {
@@ -108,7 +124,7 @@ func (x *Index) try(metric string, conditions []condition, within *roaring.Bitma
 	}
 	ids, n := x.intersect(found, within)
 	read += n
-	return ids, true
+	return ids, read, true
 }
 
 // A postingSet is the union of lists, by their handles.
@@ -229,11 +245,14 @@ func (x *Index) gather(mt *metricTag, p *patternPlan) (done bool, read int) {
 }
 
 // match matches what gather put into todo.
-func (c *condition) match(ctx context.Context) error {
+func (c *condition) match(ctx context.Context, tick func(int) error) error {
 	for i := range c.patterns {
 		p := &c.patterns[i]
 		for _, v := range p.todo {
 			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if err := spend(tick, store.MatchWork(v.text)); err != nil {
 				return err
 			}
 			matches := v.text != "" && p.plan.matches(v.text)

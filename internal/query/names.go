@@ -37,6 +37,7 @@ func (s *Session) Names(q store.NamesQuery, filter NamesFilter) (names []string,
 // NamesPage lists the names that q asks for, without a filter.
 func (s *Session) NamesPage(q store.NamesQuery) (names []string, more bool, err error) {
 	defer since(&s.trace.index, time.Now())
+	q.Tick = s.Tick
 	if names, more, err = s.view.Names(s.ctx, q); err == nil {
 		err = s.Yield()
 	}
@@ -49,7 +50,7 @@ const selectWork = 1 << 9
 // metricNames asks for each metric whether it has a series that passes.
 func (s *Session) metricNames(q store.NamesQuery, filter NamesFilter) ([]string, bool, error) {
 	limit := q.Limit
-	q.Limit = namesPage
+	q.Limit, q.Tick = namesPage, s.Tick
 	var found []string
 	for more := true; more; {
 		var page []string
@@ -89,6 +90,7 @@ func (s *Session) hasSeries(metric string, filter NamesFilter) (has bool, err er
 	for _, err := range s.view.Select(s.ctx, store.Selection{
 		Metric: metric, Matchers: filter.Matchers, Range: filter.Range, AnyOrder: true,
 		Limit: 1, LimitKey: "query.max_series", // a store may look for less then
+		Tick: s.Tick,
 	}) {
 		if err != nil && !isLimit(err) {
 			return false, err
@@ -126,10 +128,18 @@ func (s *Session) tagTexts(q store.NamesQuery, filter NamesFilter) ([]string, bo
 		return nil, false, err
 	}
 	texts = slices.DeleteFunc(slices.Compact(texts), func(text string) bool {
-		return !strings.HasPrefix(text, q.Prefix) || q.After != "" && model.CompareNames(text, q.After) <= 0 ||
-			q.Pattern != nil && (s.ctx.Err() != nil || !q.Pattern.MatchString(text)) // matching may take a millisecond
+		if !strings.HasPrefix(text, q.Prefix) || q.After != "" && model.CompareNames(text, q.After) <= 0 || err != nil {
+			return true
+		}
+		if q.Pattern == nil {
+			return false
+		}
+		if err = s.Tick(store.MatchWork(text)); err == nil {
+			err = s.ctx.Err() // matching may take a millisecond
+		}
+		return err != nil || !q.Pattern.MatchString(text)
 	})
-	if err := s.ctx.Err(); err != nil {
+	if err != nil {
 		return nil, false, err
 	}
 	if q.Limit > 0 && len(texts) > q.Limit {

@@ -227,6 +227,7 @@ func (a *asking) take(one store.Series, err error) bool {
 // limited selects within the limit of the session.
 func (s *Session) limited(want store.Selection) iter.Seq2[store.Series, error] {
 	want.Limit, want.LimitKey = s.config.MaxSeries, "query.max_series"
+	want.Tick = s.Tick
 	return s.view.Select(s.ctx, want)
 }
 

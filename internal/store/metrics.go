@@ -20,6 +20,18 @@ func (s *Selection) MeansMetric(metric string) bool {
 	return !slices.ContainsFunc(s.Metrics, func(m model.Matcher) bool { return !m.MatchesValue(metric) })
 }
 
+// matching is the work of MeansMetric, see Selection.Tick.
+func (s *Selection) matching(metric string) (work int) {
+	for i := range s.Metrics {
+		work += 1 + len(s.Metrics[i].Patterns)*MatchWork(metric)
+	}
+	return work
+}
+
+// MatchWork is the work of matching a pattern with a text, see Selection.Tick. Most patterns take
+// less, but a costly one takes a millisecond.
+func MatchWork(text string) int { return 256 + len(text) }
+
 // what describes the selection in messages.
 func (s *Selection) what() string {
 	if len(s.Metrics) > 0 {
@@ -66,7 +78,7 @@ func (w *metricsWalk) walk() error {
 			return w.all(slices.Compact(names))
 		}
 	}
-	q := NamesQuery{Kind: MetricNames, Limit: metricsPage}
+	q := NamesQuery{Kind: MetricNames, Limit: metricsPage, Tick: w.sel.Tick}
 	for i := range w.sel.Metrics {
 		if m := &w.sel.Metrics[i]; m.Plain() && len(m.Values) == 0 && len(m.Patterns) == 1 {
 			q.Pattern = m.Patterns[0]
@@ -93,6 +105,11 @@ func (w *metricsWalk) all(names []string) error {
 	for _, name := range names {
 		if err := w.ctx.Err(); err != nil {
 			return err
+		}
+		if w.sel.Tick != nil {
+			if err := w.sel.Tick(w.sel.matching(name)); err != nil {
+				return err
+			}
 		}
 		if !w.sel.MeansMetric(name) {
 			continue

@@ -227,6 +227,11 @@ type Selection struct {
 	// preferably the one in which it reads them fastest. Sorting needs memory for each
 	// series until the end.
 	AnyOrder bool
+
+	// Tick, if not nil, is told of the work of the selection where nothing is held that others
+	// need, so that the caller may let others work. An error of it ends the selection. Only
+	// the goroutine of the iteration calls it, and a store need not.
+	Tick func(work int) error
 }
 
 // SelectAhead is how many series a store may yield after the context has ended.
@@ -393,6 +398,9 @@ type NamesQuery struct {
 	// Delimiter is an ASCII character below 0x7f. It needs MetricNames without a
 	// Pattern.
 	Delimiter byte
+
+	// Tick is as that of a Selection.
+	Tick func(work int) error
 }
 
 // Entry returns what q lists for a name that begins with Prefix.

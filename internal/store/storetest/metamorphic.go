@@ -3,6 +3,7 @@ package storetest
 import (
 	"flag"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -173,7 +174,7 @@ func weight(ops []op) int {
 		n += 1 + len(o.samples) + len(o.matchers)
 		for _, restricted := range []bool{
 			o.within != model.AllTime, o.desc, o.limit > 0, o.summarize != "",
-			o.names != store.NamesQuery{Kind: o.names.Kind},
+			!reflect.DeepEqual(o.names, store.NamesQuery{Kind: o.names.Kind}),
 		} {
 			if restricted {
 				n++
