@@ -11,7 +11,7 @@ import (
 
 var _ store.SampleChecker = (*Store)(nil)
 
-// Samples that KairosDB's rows cannot hold are refused before they are acknowledged. A
+// Samples that the layout cannot hold are refused before they are acknowledged. A
 // limit that neither a setting nor the keyspace shows, such as a guardrail of the cluster,
 // is only noticed when samples are written.
 
@@ -24,7 +24,7 @@ func (s *Store) Create(ctx context.Context, series model.Series) (store.Ref, err
 }
 
 // CheckSample implements store.SampleChecker.
-func (s *Store) CheckSample(k model.Kind, ms int64, value uint64, data []byte, ttl uint32) error {
+func (s *Store) CheckSample(_ store.Ref, k model.Kind, ms int64, value uint64, data []byte, ttl uint32) error {
 	return s.layout.CheckSample(s.now().UnixMilli(), k, ms, value, data, ttl)
 }
 

@@ -307,18 +307,10 @@ func (k *Keyspaces) SeriesBytes() (n int64) {
 	return n
 }
 
-// CheckSample implements store.SampleChecker. It does not know the metric, so what one
-// keyspace cannot hold is refused for all.
-func (k *Keyspaces) CheckSample(kind model.Kind, ms int64, value uint64, data []byte, ttl uint32) error {
-	for i, s := range k.stores {
-		if i > 0 && s.layout == k.stores[i-1].layout {
-			continue
-		}
-		if err := s.CheckSample(kind, ms, value, data, ttl); err != nil {
-			return k.named(i, err)
-		}
-	}
-	return nil
+// CheckSample implements store.SampleChecker.
+func (k *Keyspaces) CheckSample(r store.Ref, kind model.Kind, ms int64, value uint64, data []byte, ttl uint32) error {
+	i, in := k.inner(r)
+	return k.named(i, k.stores[i].CheckSample(in, kind, ms, value, data, ttl))
 }
 
 // Delete implements store.Deleter. Of metrics whose keyspace is away nothing is deleted,

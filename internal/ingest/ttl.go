@@ -46,7 +46,7 @@ var (
 // AddLong adds a sample of a Long series to the batch of the running fill
 // function. ttl is as it was sent.
 func (w *Writer) AddLong(r store.Ref, ms, v int64, ttl uint32) *Fault {
-	ttl, f := w.admit(model.Long, ms, uint64(v), nil, ttl)
+	ttl, f := w.admit(r, model.Long, ms, uint64(v), nil, ttl)
 	if f == nil {
 		w.batch.AddLong(r, ms, v, ttl)
 	}
@@ -55,7 +55,7 @@ func (w *Writer) AddLong(r store.Ref, ms, v int64, ttl uint32) *Fault {
 
 // AddDouble is AddLong for a Double series.
 func (w *Writer) AddDouble(r store.Ref, ms int64, v float64, ttl uint32) *Fault {
-	ttl, f := w.admit(model.Double, ms, math.Float64bits(v), nil, ttl)
+	ttl, f := w.admit(r, model.Double, ms, math.Float64bits(v), nil, ttl)
 	if f == nil {
 		w.batch.AddDouble(r, ms, v, ttl)
 	}
@@ -64,7 +64,7 @@ func (w *Writer) AddDouble(r store.Ref, ms int64, v float64, ttl uint32) *Fault 
 
 // AddBytes is AddLong for a series of a variable kind. v is copied.
 func (w *Writer) AddBytes(k model.Kind, r store.Ref, ms int64, v []byte, ttl uint32) *Fault {
-	ttl, f := w.admit(k, ms, 0, v, ttl)
+	ttl, f := w.admit(r, k, ms, 0, v, ttl)
 	if f == nil {
 		w.batch.AddBytes(r, ms, v, ttl)
 	}
@@ -73,7 +73,7 @@ func (w *Writer) AddBytes(k model.Kind, r store.Ref, ms int64, v []byte, ttl uin
 
 // AddNull is AddLong for a Null series.
 func (w *Writer) AddNull(r store.Ref, ms int64, ttl uint32) *Fault {
-	ttl, f := w.admit(model.Null, ms, 0, nil, ttl)
+	ttl, f := w.admit(r, model.Null, ms, 0, nil, ttl)
 	if f == nil {
 		w.batch.AddNull(r, ms, ttl)
 	}
@@ -82,12 +82,12 @@ func (w *Writer) AddNull(r store.Ref, ms int64, ttl uint32) *Fault {
 
 // admit turns the time-to-live of a sample as it was sent into the one that is
 // stored. A Fault says why the sample cannot be stored.
-func (w *Writer) admit(k model.Kind, ms int64, value uint64, data []byte, ttl uint32) (uint32, *Fault) {
+func (w *Writer) admit(r store.Ref, k model.Kind, ms int64, value uint64, data []byte, ttl uint32) (uint32, *Fault) {
 	ttl, f := w.lifetime(ms, ttl)
 	if f != nil || w.p.checker == nil {
 		return ttl, f
 	}
-	if err := w.p.checker.CheckSample(k, ms, value, data, ttl); err != nil {
+	if err := w.p.checker.CheckSample(r, k, ms, value, data, ttl); err != nil {
 		return 0, &Fault{Reason: Refused, Text: err.Error(), Err: err}
 	}
 	return ttl, nil

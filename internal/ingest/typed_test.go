@@ -68,7 +68,7 @@ func TestTypedFaults(t *testing.T) {
 // A pickyStore cannot hold one of all values.
 type pickyStore struct{ *ingesttest.Recorder }
 
-func (pickyStore) CheckSample(_ model.Kind, _ int64, value uint64, data []byte, _ uint32) error {
+func (pickyStore) CheckSample(_ store.Ref, _ model.Kind, _ int64, value uint64, data []byte, _ uint32) error {
 	if value == 13 || string(data) == "13" {
 		return &store.InputError{Reason: "the unlucky one"}
 	}

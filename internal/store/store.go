@@ -61,9 +61,10 @@ type Appender interface {
 // the other samples stored check each sample before they add it. Create refuses a
 // series that the layout cannot hold. All these errors are *InputErrors.
 type SampleChecker interface {
-	// CheckSample says why a sample cannot be stored; nil means that it can. value is
-	// as in Sample; for a variable kind, data has the bytes instead.
-	CheckSample(k model.Kind, ms int64, value uint64, data []byte, ttl uint32) error
+	// CheckSample says why a sample of a series cannot be stored; nil means that it can.
+	// value is as in Sample; for a variable kind, data has the bytes instead. A ref of an
+	// earlier epoch gives any answer: Append refuses it.
+	CheckSample(r Ref, k model.Kind, ms int64, value uint64, data []byte, ttl uint32) error
 }
 
 // A Sample is one value of one series on its way in.

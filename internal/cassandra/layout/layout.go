@@ -51,7 +51,7 @@ type Layout interface {
 	// CheckSeries says why no sample of a series can be stored, nil if some can.
 	CheckSeries(model.Series) error
 
-	// CheckSample is store.SampleChecker.
+	// CheckSample says why a sample cannot be stored, as store.SampleChecker does.
 	CheckSample(nowMS int64, k model.Kind, ms int64, value uint64, data []byte, ttl uint32) error
 
 	// Open opens the session's keyspace, and makes what is missing as far as the

@@ -305,8 +305,12 @@ func (e *env) refuses(r *runner, o *op) error {
 	var kept []scriptSample
 	for _, p := range o.samples {
 		k := p.series.Type.Kind()
+		ref, err := refOf(context.Background(), e.s, p.series)
+		if err != nil {
+			return err
+		}
 		var input *store.InputError
-		err := checker.CheckSample(k, p.timeMS, p.value.bits, []byte(p.value.data), p.ttl)
+		err = checker.CheckSample(ref, k, p.timeMS, p.value.bits, []byte(p.value.data), p.ttl)
 		if !e.h.CannotHold(k, p.timeMS, p.value.bits, p.value.data) {
 			if kept = append(kept, p); err != nil {
 				return fmt.Errorf("sample %+v could be held: %w", p, err)

@@ -162,12 +162,9 @@ func (r *runner) append(ctx context.Context, samples []scriptSample) error {
 func fill(ctx context.Context, s store.Store, b *store.Batch, samples []scriptSample) error {
 	b.Reset(s.Epoch())
 	for _, p := range samples {
-		ref, ok := s.Lookup(p.series.AppendKey(nil))
-		if !ok {
-			var err error
-			if ref, err = s.Create(ctx, p.series); err != nil {
-				return fmt.Errorf("create %s: %w", p.series, err)
-			}
+		ref, err := refOf(ctx, s, p.series)
+		if err != nil {
+			return err
 		}
 		switch k := p.series.Type.Kind(); {
 		case k == model.Long:
@@ -181,6 +178,18 @@ func fill(ctx context.Context, s store.Store, b *store.Batch, samples []scriptSa
 		}
 	}
 	return nil
+}
+
+// refOf returns the ref of a series for appending.
+func refOf(ctx context.Context, s store.Store, series model.Series) (store.Ref, error) {
+	if ref, ok := s.Lookup(series.AppendKey(nil)); ok {
+		return ref, nil
+	}
+	ref, err := s.Create(ctx, series)
+	if err != nil {
+		err = fmt.Errorf("create %s: %w", series, err)
+	}
+	return ref, err
 }
 
 func (r *runner) inView(ask func(store.View) string) string {
