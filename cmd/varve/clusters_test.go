@@ -59,7 +59,7 @@ func TestSeveralClusters(t *testing.T) {
 	want(`"keyspace":{"name":"`+config.Keyspace, "GET", "/admin/cassandra", "")
 	want(`"cluster":{"name":"write_cluster","connected":true,`, "GET", "/admin/cassandra", "")
 	want(`"meta_cluster":{"name":"meta_cluster","connected":true,`, "GET", "/admin/cassandra", "")
-	want(`"keyspace":{"name":"`+old.KeyspaceName()+`","row_time_unit":"MILLISECONDS",`, "GET", "/admin/cassandra", "")
+	want(`"keyspace":{"name":"`+old.KeyspaceName()+`","layout":"kairosdb","row_time_unit":"MILLISECONDS",`, "GET", "/admin/cassandra", "")
 	want(`"waiting":"keyspace `, "GET", "/admin/cassandra", "")
 	want(`"Datastore-Cassandra-gone: FAIL"`, "GET", "/api/v1/health/status", "")
 	want("", "GET", "/api/v1/health/check", "")

@@ -11,6 +11,7 @@ import (
 
 	"varve/internal/cassandra"
 	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/cassandra/layout"
 	"varve/internal/config"
 	"varve/internal/doctor"
 	"varve/internal/units"
@@ -107,6 +108,9 @@ func findings(t terminal, args []string) ([]doctor.Finding, error) {
 
 // furtherFindings are those of the preflight of one of cassandra.keyspaces.
 func furtherFindings(c config.Config, k cassandra.KeyspaceConfig) (findings []schema.Finding, err error) {
+	if tables := c.Cassandra.LayoutOf(k.Name); tables != layout.Default {
+		return []schema.Finding{{Grade: schema.Dubious, What: "layout", Text: fmt.Sprintf("the tables have layout %s, which is not checked here", tables)}}, nil
+	}
 	if c.Cassandra.Config.Config, _, err = c.Cassandra.Cluster(k.Name); err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	kairosread "varve/internal/cassandra/kairosrows/read"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/cassandra/kairosrows/standalone"
+	"varve/internal/cassandra/layout"
 	"varve/internal/config"
 	"varve/internal/model"
 	"varve/internal/rowtime"
@@ -80,6 +81,9 @@ func inspectKeyspace(t terminal, c config.Config, l line) error {
 	if name, ok := l.flags["cluster"]; ok {
 		if c.Cassandra.Config.Config, role, err = c.Cassandra.Cluster(name); err != nil {
 			return &usageError{fmt.Errorf("flag --cluster: %w", err)}
+		}
+		if tables := c.Cassandra.LayoutOf(name); tables != layout.Default {
+			return &usageError{fmt.Errorf("flag --cluster: %s has tables of layout %s; varve inspect reads those of layout %s only", name, tables, layout.Default)}
 		}
 		if role == schema.RoleMeta && len(l.words) > 0 && l.words[0] != "service" {
 			return &usageError{fmt.Errorf("inspect %s: cluster %s has metadata only; want service [SERVICE], or no argument", l.words[0], name)}

@@ -19,6 +19,7 @@ import (
 	"varve/internal/admin"
 	"varve/internal/cassandra"
 	"varve/internal/cassandra/kairosrows"
+	"varve/internal/cassandra/layout"
 	"varve/internal/cluster"
 	"varve/internal/config"
 	"varve/internal/diskfs"
@@ -239,9 +240,10 @@ func openLockedCassandra(c config.Config, registry prometheus.Registerer, log *s
 	if err != nil {
 		log.Warn("cannot store the id of this server; after a restart its roll-up tasks and delete jobs pause for a minute", "error", err)
 	}
-	rows := kairosrows.NewLayout(c.Cassandra.Settings)
+	layouts := c.Cassandra.Layouts()
+	rows := layouts[layout.Default].(*kairosrows.Layout)
 	s, err := cassandra.OpenKeyspaces(diskfs.Data, c.DataDir, c.Cassandra.Config, cassandra.Options{
-		Layout: rows, Registerer: registry, Logger: log, Node: node,
+		Layouts: layouts, Registerer: registry, Logger: log, Node: node,
 	})
 	if err != nil {
 		return nil, err

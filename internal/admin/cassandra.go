@@ -104,11 +104,17 @@ type cassandraCluster struct {
 }
 
 type cassandraKeyspace struct {
-	Name        string   `json:"name"`
-	RowTimeUnit string   `json:"row_time_unit"`
-	RowWidth    int64    `json:"row_width"`
-	Inverted    bool     `json:"inverted_index"` // without it selective queries read all row keys of a metric and row time
-	Notes       []string `json:"notes"`
+	Name   string `json:"name"`
+	Layout string `json:"layout"`
+	*cassandraRows
+	Notes []string `json:"notes"`
+}
+
+// cassandraRows are left out of a keyspace whose layout has no rows of KairosDB.
+type cassandraRows struct {
+	TimeUnit string `json:"row_time_unit"`
+	Width    int64  `json:"row_width"`
+	Inverted bool   `json:"inverted_index"` // without it selective queries read all row keys of a metric and row time
 }
 
 type cassandraRefusal struct {
@@ -160,7 +166,10 @@ func newCassandraCluster(st cassandra.ClusterStatus) cassandraCluster {
 		Waiting:        st.Waiting,
 	}
 	if k := st.Keyspace; k != nil {
-		a.Keyspace = &cassandraKeyspace{k.Name, k.RowTimeUnit, k.RowWidth, k.Inverted, append([]string{}, k.Notes...)}
+		a.Keyspace = &cassandraKeyspace{Name: k.Name, Layout: st.Layout, Notes: append([]string{}, k.Notes...)}
+		if k.Rows != nil {
+			a.Keyspace.cassandraRows = &cassandraRows{k.Rows.TimeUnit, k.Rows.Width, k.Rows.Inverted}
+		}
 	}
 	return a
 }

@@ -17,7 +17,7 @@ var _ store.SampleChecker = (*Store)(nil)
 
 // Create implements store.Appender.
 func (s *Store) Create(ctx context.Context, series model.Series) (store.Ref, error) {
-	if err := s.layout.CheckSeries(series); err != nil {
+	if err := s.written.tables.CheckSeries(series); err != nil {
 		return 0, err
 	}
 	return s.Appender.Create(ctx, series)
@@ -25,7 +25,7 @@ func (s *Store) Create(ctx context.Context, series model.Series) (store.Ref, err
 
 // CheckSample implements store.SampleChecker.
 func (s *Store) CheckSample(_ store.Ref, k model.Kind, ms int64, value uint64, data []byte, ttl uint32) error {
-	return s.layout.CheckSample(s.now().UnixMilli(), k, ms, value, data, ttl)
+	return s.written.tables.CheckSample(s.now().UnixMilli(), k, ms, value, data, ttl)
 }
 
 // checkBatch refuses a batch of which a sample cannot be stored.
@@ -36,7 +36,7 @@ func (s *Store) checkBatch(b *store.Batch, kinds []model.Kind) error {
 		if kinds[i].Variable() {
 			data = b.Bytes(in)
 		}
-		err := s.layout.CheckSample(nowMS, kinds[i], in.TimeMS, in.Value, data, in.TTL)
+		err := s.written.tables.CheckSample(nowMS, kinds[i], in.TimeMS, in.Value, data, in.TTL)
 		if input := (*store.InputError)(nil); errors.As(err, &input) {
 			return &store.InputError{Reason: fmt.Sprintf("sample %d of the batch: %s", i, input.Reason)}
 		}

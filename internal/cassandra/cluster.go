@@ -1,6 +1,7 @@
 package cassandra
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,8 @@ import (
 type cluster struct {
 	name    string
 	role    string          // as layout.Options has it
+	layout  string          // its name
+	tables  layout.Layout   // that of the name
 	within  model.TimeRange // queries of other times do not ask it
 	session *cql.Session
 	log     *slog.Logger
@@ -36,12 +39,16 @@ type cluster struct {
 }
 
 // openCluster begins to look for a cluster. The session's metrics carry its name.
-func openCluster(name, role string, within model.TimeRange, cfg cql.Config, o Options) (*cluster, error) {
+func openCluster(name, role, tables string, within model.TimeRange, cfg cql.Config, o Options) (*cluster, error) {
+	opener, err := o.Layouts.Named(tables)
+	if err != nil {
+		return nil, fmt.Errorf("cluster %s: %w", name, err)
+	}
 	session, err := cql.Open(cfg, cql.Options{Registerer: labelled(o.Registerer, name), Logger: o.Logger, Observe: o.Observe})
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", name, err)
 	}
-	c := &cluster{name: name, role: role, within: within, session: session, log: o.Logger, opened: make(chan struct{})}
+	c := &cluster{name: name, role: role, layout: cmp.Or(tables, layout.Default), tables: opener, within: within, session: session, log: o.Logger, opened: make(chan struct{})}
 	c.unreached(errors.New("connecting to " + strings.Join(cfg.Hosts, ", ")))
 	return c, nil
 }

@@ -1,6 +1,7 @@
 package cassandra
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -82,11 +83,14 @@ type ReadCluster struct {
 	Name      string `yaml:"name" doc:"name of the cluster in metrics, health, errors and for varve inspect --cluster; no two clusters have the same"`
 	StartTime string `yaml:"start_time" doc:"Start of the samples in the cluster: 2026-01-31T12:00Z, or a day. Queries that end before it do not read this cluster. Empty sets no start."`
 	EndTime   string `yaml:"end_time" doc:"End of the samples in the cluster, in the same form; a day counts to its end. Queries that begin later do not read this cluster. Empty sets no end."`
+	Layout    string `yaml:"layout" doc:"layout of the tables there: kairosdb, the only one so far"`
 	ClusterConfig
 }
 
 // SetDefaults sets what is not the zero value.
-func (c *ReadCluster) SetDefaults() { *c = ReadCluster{ClusterConfig: defaultClusterConfig()} }
+func (c *ReadCluster) SetDefaults() {
+	*c = ReadCluster{Layout: layout.Default, ClusterConfig: defaultClusterConfig()}
+}
 
 // Validate reports all settings that cannot be.
 func (c ReadCluster) Validate() error {
@@ -194,6 +198,38 @@ func (c Config) checkClusters() error {
 		check("keyspaces", i, k.Name)
 	}
 	return errors.Join(errs...)
+}
+
+// CheckLayouts reports keyspaces whose layout is not among known.
+func (c Config) CheckLayouts(known layout.Layouts) error {
+	var errs []error
+	check := func(list string, i int, name string) {
+		if _, err := known.Named(name); err != nil {
+			errs = append(errs, fmt.Errorf("%s[%d].%w", list, i, err))
+		}
+	}
+	for i, r := range c.ReadClusters {
+		check("read_clusters", i, r.Layout)
+	}
+	for i, k := range c.Keyspaces {
+		check("keyspaces", i, k.Layout)
+	}
+	return errors.Join(errs...)
+}
+
+// LayoutOf returns the name of the layout of a cluster's keyspace.
+func (c Config) LayoutOf(name string) string {
+	for _, r := range c.ReadClusters {
+		if r.Name == name {
+			return cmp.Or(r.Layout, layout.Default)
+		}
+	}
+	for _, k := range c.Keyspaces {
+		if k.Name == name {
+			return cmp.Or(k.Layout, layout.Default)
+		}
+	}
+	return layout.Default
 }
 
 // Cluster returns how the cluster of a name is reached, and for what commands

@@ -37,12 +37,16 @@ func (s *Store) openKeyspace(ctx context.Context, c *cluster, o Options) (layout
 	if c != s.written || s.meta != nil {
 		options.Services = s.metadata
 	}
-	ks, err := s.layout.Open(ctx, c.session, options)
+	ks, err := c.tables.Open(ctx, c.session, options)
 	if err != nil {
 		return nil, err
 	}
 	d := ks.Description()
-	o.Logger.Info("the keyspace is open", "cluster", c.name, "keyspace", d.Name, "row_time_unit", d.RowTimeUnit, "row_width", d.RowWidth)
+	log := o.Logger.With("cluster", c.name, "keyspace", d.Name, "layout", c.layout)
+	if d.Rows != nil {
+		log = log.With("row_time_unit", d.Rows.TimeUnit, "row_width", d.Rows.Width)
+	}
+	log.Info("the keyspace is open")
 	for _, note := range d.Notes {
 		o.Logger.Warn("the keyspace's schema: "+note, "cluster", c.name)
 	}

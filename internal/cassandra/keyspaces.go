@@ -95,7 +95,7 @@ func (k *Keyspaces) open(fsys vfs.FS, dir string, cfg Config, o Options) error {
 	for _, c := range cfg.Keyspaces {
 		rule, err := parseMetricRule(c.Metrics)
 		if err == nil {
-			o.name, o.replication = c.Name, c.Replication
+			o.name, o.layout, o.replication = c.Name, c.Layout, c.Replication
 			err = add(c.Name, fsys.PathJoin(dir, spoolsName, c.Name), cfg.store(c), o)
 		}
 		if err != nil {

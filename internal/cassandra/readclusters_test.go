@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -39,13 +40,20 @@ func defaultSettings() settings { return settings{DefaultConfig(), kairosrows.De
 
 // open opens a store with KairosDB's layout.
 func (c settings) open(fsys vfs.FS, o Options) (*Store, error) {
-	o.Layout = kairosrows.NewLayout(c.Settings)
+	c.layouts(&o)
 	return Open(fsys, "spool", c.Config, o)
 }
 
-// openAll opens a store over several keyspaces, all with KairosDB's layout.
+// layouts gives a store KairosDB's layout, beside those that a test has given it.
+func (c settings) layouts(o *Options) {
+	all := layout.Layouts{layout.Default: kairosrows.NewLayout(c.Settings)}
+	maps.Copy(all, o.Layouts)
+	o.Layouts = all
+}
+
+// openAll opens a store over several keyspaces.
 func (c settings) openAll(fsys vfs.FS, o Options) (*Keyspaces, error) {
-	o.Layout = kairosrows.NewLayout(c.Settings)
+	c.layouts(&o)
 	return OpenKeyspaces(fsys, "", c.Config, o)
 }
 
@@ -286,7 +294,7 @@ func TestReadClusters(t *testing.T) {
 		}
 	}
 	st := s.Status()
-	if len(st.Read) != 2 || st.Read[1].Name != "older" || !st.Read[1].State.Connected || st.Read[1].Keyspace == nil || !st.Read[1].Keyspace.Inverted {
+	if len(st.Read) != 2 || st.Read[1].Name != "older" || !st.Read[1].State.Connected || st.Read[1].Keyspace == nil || !st.Read[1].Keyspace.Rows.Inverted {
 		t.Errorf("%+v", st.Read)
 	}
 }
@@ -417,7 +425,7 @@ func TestReadClusterIsNotWritten(t *testing.T) {
 	if trace["recorded.partitions_uncovered"] == 0 || trace["recorded.partitions_indexed"] != 0 || trace["lookups"] == 0 || rows == 0 {
 		t.Errorf("%d rows, trace %v", rows, trace)
 	}
-	if st := s.Status().Read[0]; st.Keyspace == nil || st.Keyspace.Inverted {
+	if st := s.Status().Read[0]; st.Keyspace == nil || st.Keyspace.Rows.Inverted {
 		t.Errorf("%+v", st.Keyspace)
 	}
 	if diff := cmp.Diff(before, dump(t, session)); diff != "" {

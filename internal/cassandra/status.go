@@ -29,6 +29,7 @@ type Status struct {
 // A ClusterStatus describes a cluster.
 type ClusterStatus struct {
 	Name     string
+	Layout   string          // of its tables
 	Within   model.TimeRange // queries of other times do not ask it
 	State    cql.State
 	Keyspace *layout.Description // nil until it was opened
@@ -55,7 +56,7 @@ func (s *Store) Status() Status {
 }
 
 func (c *cluster) status() ClusterStatus {
-	st := ClusterStatus{Name: c.name, Within: c.within, State: c.session.State()}
+	st := ClusterStatus{Name: c.name, Layout: c.layout, Within: c.within, State: c.session.State()}
 	ks := c.keyspace()
 	if ks == nil {
 		st.Waiting = c.why().Error()

@@ -22,9 +22,9 @@ import (
 	"varve/internal/work"
 )
 
-// Options are what a store is given to work with. Nil fields but Layout are left out.
+// Options are what a store is given to work with. Nil fields but Layouts are left out.
 type Options struct {
-	Layout     layout.Layout // of all keyspaces
+	Layouts    layout.Layouts // what the settings of a keyspace can name
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 
@@ -38,6 +38,7 @@ type Options struct {
 
 	// Of a store among others, see Keyspaces.
 	name        string // of the cluster that is written to; empty is WriteClusterName
+	layout      string // of its keyspace; empty is the default one
 	replication string // of a new keyspace; empty is as in the layout's settings
 }
 
@@ -50,7 +51,6 @@ type Store struct {
 	target *targetFile // for which keyspace the spool's samples are
 
 	cfg     Config
-	layout  layout.Layout
 	log     *slog.Logger
 	metrics *metrics
 	now     func() time.Time
@@ -79,7 +79,7 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 	if o.Registerer == nil {
 		o.Registerer = prometheus.NewRegistry()
 	}
-	s := &Store{cfg: cfg, layout: o.Layout, log: o.Logger, now: time.Now}
+	s := &Store{cfg: cfg, log: o.Logger, now: time.Now}
 	if err := s.openClusters(o); err != nil {
 		s.closeClusters()
 		return nil, err
@@ -90,7 +90,7 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 		s.closeClusters()
 		return nil, err
 	}
-	s.target, err = openTarget(fsys, dir, cfg.Keyspace, func() int64 { return held.Health().Samples })
+	s.target, err = openTarget(fsys, dir, s.configured(), func() int64 { return held.Health().Samples })
 	if err != nil {
 		s.closeClusters()
 		return nil, errors.Join(err, held.Close())
@@ -108,11 +108,11 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 }
 
 func (s *Store) openClusters(o Options) (err error) {
-	if s.written, err = openCluster(cmp.Or(o.name, WriteClusterName), layout.RoleAll, model.AllTime, s.cfg.Config, o); err != nil {
+	if s.written, err = openCluster(cmp.Or(o.name, WriteClusterName), layout.RoleAll, o.layout, model.AllTime, s.cfg.Config, o); err != nil {
 		return err
 	}
 	if m := s.cfg.MetaCluster; m.Used() {
-		if s.meta, err = openCluster(MetaClusterName, layout.RoleMeta, model.TimeRange{}, m.over(s.cfg.Config), o); err != nil {
+		if s.meta, err = openCluster(MetaClusterName, layout.RoleMeta, layout.Default, model.TimeRange{}, m.over(s.cfg.Config), o); err != nil {
 			return err
 		}
 	}
@@ -121,7 +121,7 @@ func (s *Store) openClusters(o Options) (err error) {
 		if err != nil {
 			return fmt.Errorf("cluster %s: %w", r.Name, err)
 		}
-		c, err := openCluster(r.Name, layout.RoleRead, within, r.over(s.cfg.Config), o)
+		c, err := openCluster(r.Name, layout.RoleRead, r.Layout, within, r.over(s.cfg.Config), o)
 		if err != nil {
 			return err
 		}
@@ -408,7 +408,7 @@ func (s *Store) Modified(ctx context.Context, service, serviceKey string) (time.
 	return ks.Modified(ctx, service, serviceKey)
 }
 
-func (s *Store) ready(ctx context.Context) (layout.Keyspace, error) {
+func (s *Store) ready(ctx context.Context) (store.KeyValues, error) {
 	if err := s.check(ctx); err != nil {
 		return nil, err
 	}
@@ -416,12 +416,20 @@ func (s *Store) ready(ctx context.Context) (layout.Keyspace, error) {
 }
 
 // metadata returns the keyspace that has the metadata.
-func (s *Store) metadata() (layout.Keyspace, error) {
+func (s *Store) metadata() (store.KeyValues, error) {
 	c := s.written
 	if s.meta != nil {
 		c = s.meta
 	}
-	return c.open()
+	ks, err := c.open()
+	if err != nil {
+		return nil, err
+	}
+	kv, ok := ks.(store.KeyValues)
+	if !ok {
+		return nil, fmt.Errorf("the tables of keyspace %s have layout %s, which holds no metadata", c.session.KeyspaceName(), c.layout)
+	}
+	return kv, nil
 }
 
 func failedKeys(err error) iter.Seq2[string, error] {

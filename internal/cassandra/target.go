@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/layout"
 	"varve/internal/safefile"
 	"varve/internal/spool"
 	"varve/internal/wal"
@@ -30,18 +31,23 @@ const targetName = "target"
 // come and go, but not all at once.
 type target struct {
 	Keyspace string   `json:"keyspace"`
+	Layout   string   `json:"layout,omitempty"`  // of its tables; empty is the default one
 	Cluster  string   `json:"cluster,omitempty"` // empty until it was reached
 	Nodes    []string `json:"nodes,omitempty"`   // ids, sorted
 }
 
 func (t target) String() string {
+	keyspace := "keyspace " + t.Keyspace
+	if t.Layout != "" {
+		keyspace += " with layout " + t.Layout
+	}
 	switch {
 	case t.Cluster == "":
-		return fmt.Sprintf("keyspace %s", t.Keyspace)
+		return keyspace
 	case len(t.Nodes) == 0:
-		return fmt.Sprintf("keyspace %s of cluster %q", t.Keyspace, t.Cluster)
+		return fmt.Sprintf("%s of cluster %q", keyspace, t.Cluster)
 	}
-	return fmt.Sprintf("keyspace %s of cluster %q (%d nodes, one is %s)", t.Keyspace, t.Cluster, len(t.Nodes), t.Nodes[0])
+	return fmt.Sprintf("%s of cluster %q (%d nodes, one is %s)", keyspace, t.Cluster, len(t.Nodes), t.Nodes[0])
 }
 
 // differs reports whether two targets are known not to be the same.
@@ -49,7 +55,7 @@ func (t target) differs(other target) bool {
 	if t.Keyspace == "" || other.Keyspace == "" {
 		return false
 	}
-	if t.Keyspace != other.Keyspace {
+	if t.Keyspace != other.Keyspace || t.Layout != other.Layout {
 		return true
 	}
 	known := len(t.Nodes) > 0 && len(other.Nodes) > 0
@@ -57,7 +63,7 @@ func (t target) differs(other target) bool {
 }
 
 func (t target) equal(other target) bool {
-	return t.Keyspace == other.Keyspace && t.Cluster == other.Cluster && slices.Equal(t.Nodes, other.Nodes)
+	return t.Keyspace == other.Keyspace && t.Layout == other.Layout && t.Cluster == other.Cluster && slices.Equal(t.Nodes, other.Nodes)
 }
 
 // A MisdirectedError means that the spool has samples for another keyspace than the
@@ -91,13 +97,13 @@ type targetFile struct {
 }
 
 // openTarget reads the file. It fails if samples in the spool wait for another keyspace
-// than the given one. Samples that are written to the spool later are for keyspace.
-func openTarget(fsys vfs.FS, dir, keyspace string, waiting func() int64) (*targetFile, error) {
+// than configured, whose cluster is not known yet. Samples that are written to the spool later
+// are for configured.
+func openTarget(fsys vfs.FS, dir string, configured target, waiting func() int64) (*targetFile, error) {
 	f := &targetFile{fs: fsys, dir: dir, waiting: waiting}
 	if err := f.read(); err != nil {
 		return nil, err
 	}
-	configured := target{Keyspace: keyspace}
 	if waiting() == 0 { // whatever the cluster is
 		err := f.set(configured)
 		if wal.NoSpace(err) {
@@ -198,9 +204,8 @@ var (
 	readNodeID      = &cql.Statement{Name: "read_node_id", Text: "SELECT host_id FROM system.local WHERE key = 'local'"}
 )
 
-// targetOf asks a cluster what it is.
-func targetOf(ctx context.Context, s *cql.Session, keyspace string) (target, error) {
-	t := target{Keyspace: keyspace}
+// targetOf completes t: it asks the cluster what it is.
+func targetOf(ctx context.Context, s *cql.Session, t target) (target, error) {
 	var name *string
 	_, err := s.One(ctx, readClusterName, nil, &name)
 	if name != nil {
@@ -223,6 +228,15 @@ func targetOf(ctx context.Context, s *cql.Session, keyspace string) (target, err
 	return t, nil
 }
 
+// configured is the target as far as the settings say it.
+func (s *Store) configured() target {
+	t := target{Keyspace: s.cfg.Keyspace}
+	if s.written.layout != layout.Default {
+		t.Layout = s.written.layout
+	}
+	return t
+}
+
 // targetEvery is how often it is noted down which nodes the cluster has.
 const targetEvery = time.Minute
 
@@ -230,7 +244,7 @@ const targetEvery = time.Minute
 // answers than before. No more samples are taken then: they would wait among those of
 // the other one.
 func (s *Store) aim(ctx context.Context) error {
-	t, err := targetOf(ctx, s.written.session, s.cfg.Keyspace)
+	t, err := targetOf(ctx, s.written.session, s.configured())
 	if err != nil {
 		return err
 	}

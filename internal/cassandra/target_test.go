@@ -21,7 +21,7 @@ import (
 )
 
 func TestTargets(t *testing.T) {
-	full := target{"k", "prod", []string{"1", "2"}}
+	full := target{Keyspace: "k", Cluster: "prod", Nodes: []string{"1", "2"}}
 	for _, test := range []struct {
 		before, now target
 		differs     bool
@@ -31,10 +31,11 @@ func TestTargets(t *testing.T) {
 		{target{Keyspace: "k"}, full, false},
 		{full, target{Keyspace: "k"}, false},
 		{full, target{Keyspace: "l"}, true},
-		{full, target{"k", "prod", []string{"2", "3"}}, false}, // a node was replaced
-		{full, target{"k", "renamed", []string{"1"}}, false},
-		{full, target{"k", "prod", []string{"3", "4"}}, true}, // another one of this name
-		{full, target{"l", "prod", []string{"1", "2"}}, true},
+		{full, target{Keyspace: "k", Layout: "plain"}, true}, // other tables
+		{full, target{Keyspace: "k", Cluster: "prod", Nodes: []string{"2", "3"}}, false}, // a node was replaced
+		{full, target{Keyspace: "k", Cluster: "renamed", Nodes: []string{"1"}}, false},
+		{full, target{Keyspace: "k", Cluster: "prod", Nodes: []string{"3", "4"}}, true}, // another one of this name
+		{full, target{Keyspace: "l", Cluster: "prod", Nodes: []string{"1", "2"}}, true},
 	} {
 		if got := test.before.differs(test.now); got != test.differs {
 			t.Errorf("%v and %v: %v", test.before, test.now, got)
@@ -61,13 +62,13 @@ func TestTargetFile(t *testing.T) {
 	waiting := int64(0)
 	open := func(keyspace string) (*targetFile, error) {
 		mem = mem.CrashClone(vfs.CrashCloneCfg{})
-		return openTarget(mem, "spool", keyspace, func() int64 { return waiting })
+		return openTarget(mem, "spool", target{Keyspace: keyspace}, func() int64 { return waiting })
 	}
 	f, err := open("k")
 	if err != nil {
 		t.Fatal(err)
 	}
-	old := target{"k", "prod", []string{"1"}}
+	old := target{Keyspace: "k", Cluster: "prod", Nodes: []string{"1"}}
 	if err := f.reached(old); err != nil {
 		t.Fatal(err)
 	}
@@ -81,10 +82,10 @@ func TestTargetFile(t *testing.T) {
 	if f, err = open("k"); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.reached(target{"k", "prod", []string{"9"}}); !errors.As(err, &misdirected) {
+	if err := f.reached(target{Keyspace: "k", Cluster: "prod", Nodes: []string{"9"}}); !errors.As(err, &misdirected) {
 		t.Errorf("another cluster: %v", err)
 	}
-	if err := f.reached(target{"k", "prod", []string{"1", "9"}}); err != nil {
+	if err := f.reached(target{Keyspace: "k", Cluster: "prod", Nodes: []string{"1", "9"}}); err != nil {
 		t.Error(err)
 	}
 	waiting = 0
@@ -92,7 +93,7 @@ func TestTargetFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	waiting = 1 // for l
-	if err := f.reached(target{"l", "other", []string{"77"}}); err != nil {
+	if err := f.reached(target{Keyspace: "l", Cluster: "other", Nodes: []string{"77"}}); err != nil {
 		t.Error(err)
 	}
 }
@@ -114,13 +115,13 @@ func TestTargetOnAFullDisk(t *testing.T) {
 	waiting := int64(0)
 	open := func(keyspace string) *targetFile {
 		t.Helper()
-		f, err := openTarget(disk, "spool", keyspace, func() int64 { return waiting })
+		f, err := openTarget(disk, "spool", target{Keyspace: keyspace}, func() int64 { return waiting })
 		if err != nil {
 			t.Fatal(err)
 		}
 		return f
 	}
-	prod := target{"k", "prod", []string{"1"}}
+	prod := target{Keyspace: "k", Cluster: "prod", Nodes: []string{"1"}}
 	if err := open("k").reached(prod); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +130,7 @@ func TestTargetOnAFullDisk(t *testing.T) {
 	if err := open("k").reached(prod); err != nil {
 		t.Errorf("what is there already: %v", err)
 	}
-	grown := target{"k", "prod", []string{"1", "2"}}
+	grown := target{Keyspace: "k", Cluster: "prod", Nodes: []string{"1", "2"}}
 	f := open("k")
 	if err := f.reached(grown); !wal.NoSpace(err) || !f.has("2") {
 		t.Errorf("another node: %v", err)
@@ -141,11 +142,11 @@ func TestTargetOnAFullDisk(t *testing.T) {
 		t.Errorf("the target is %v", f.now)
 	}
 	full.Store(false)
-	if err := f.reached(target{"l", "other", []string{"77"}}); err != nil {
+	if err := f.reached(target{Keyspace: "l", Cluster: "other", Nodes: []string{"77"}}); err != nil {
 		t.Error(err)
 	}
 	var misdirected *MisdirectedError
-	if _, err := openTarget(disk, "spool", "k", func() int64 { return 1 }); !errors.As(err, &misdirected) {
+	if _, err := openTarget(disk, "spool", target{Keyspace: "k"}, func() int64 { return 1 }); !errors.As(err, &misdirected) {
 		t.Errorf("once there was room, opened for another keyspace: %v", err)
 	}
 }
@@ -179,7 +180,7 @@ func TestMisdirected(t *testing.T) {
 	}
 
 	// As if it had been another cluster of this name.
-	if err := (&targetFile{fs: fs, dir: "spool"}).set(target{c.Keyspace, "Test Cluster", []string{"00000000-0000-0000-0000-000000000001"}}); err != nil {
+	if err := (&targetFile{fs: fs, dir: "spool"}).set(target{Keyspace: c.Keyspace, Cluster: "Test Cluster", Nodes: []string{"00000000-0000-0000-0000-000000000001"}}); err != nil {
 		t.Fatal(err)
 	}
 	if s, err = open(c); err != nil {

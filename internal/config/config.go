@@ -9,6 +9,7 @@ import (
 	"varve/internal/auth"
 	"varve/internal/cassandra"
 	"varve/internal/cassandra/kairosrows"
+	"varve/internal/cassandra/layout"
 	"varve/internal/embedded"
 	"varve/internal/graphite"
 	"varve/internal/ingest"
@@ -57,6 +58,17 @@ type Config struct {
 type CassandraConfig struct {
 	cassandra.Config
 	kairosrows.Settings
+}
+
+// Layouts returns the layouts of tables that a keyspace can have, with their settings: a
+// further one is a line here, and its settings a field above.
+func (c CassandraConfig) Layouts() layout.Layouts {
+	return layout.Layouts{layout.Default: kairosrows.NewLayout(c.Settings)}
+}
+
+// Validate reports all settings that cannot be.
+func (c CassandraConfig) Validate() error {
+	return errors.Join(c.Config.Validate(), c.CheckLayouts(c.Layouts()))
 }
 
 // Default returns the configuration of a server that nobody configured.

@@ -20,6 +20,7 @@ import (
 	"varve/internal/cassandra/kairosrows"
 	"varve/internal/cassandra/kairosrows/kairosrowstest"
 	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/cassandra/layout"
 	"varve/internal/originals"
 	"varve/internal/query"
 	"varve/internal/store"
@@ -37,7 +38,7 @@ func openCassandra(t *testing.T, keyspace string, config cql.Config, change ...f
 	for _, f := range change {
 		f(&c)
 	}
-	s, err := cassandra.Open(vfs.NewMem(), "spool", c, cassandra.Options{Layout: kairosrows.NewLayout(rows), Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	s, err := cassandra.Open(vfs.NewMem(), "spool", c, cassandra.Options{Layouts: layout.Layouts{layout.Default: kairosrows.NewLayout(rows)}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

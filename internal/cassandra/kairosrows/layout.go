@@ -15,6 +15,7 @@ import (
 	"varve/internal/cassandra/kairosrows/write"
 	"varve/internal/cassandra/layout"
 	"varve/internal/model"
+	"varve/internal/store"
 )
 
 // A Layout opens keyspaces of KairosDB: it implements layout.Layout.
@@ -27,10 +28,11 @@ type Layout struct {
 }
 
 var (
-	_ layout.Layout  = (*Layout)(nil)
-	_ layout.Sink    = (*write.Writer)(nil)
-	_ layout.Look    = (*read.Look)(nil)
-	_ layout.Deleter = (*remove.Deleter)(nil)
+	_ layout.Layout   = (*Layout)(nil)
+	_ store.KeyValues = (*opened)(nil)
+	_ layout.Sink     = (*write.Writer)(nil)
+	_ layout.Look     = (*read.Look)(nil)
+	_ layout.Deleter  = (*remove.Deleter)(nil)
 )
 
 // NewLayout returns a Layout with settings that are valid.
@@ -161,7 +163,7 @@ func (k *opened) services(o layout.Options) func() (*schema.Keyspace, error) {
 		}
 		other, ok := services.(*opened)
 		if !ok {
-			return nil, fmt.Errorf("the metadata is in a keyspace with another layout, %s", services.Description().Name)
+			return nil, fmt.Errorf("the metadata is in a keyspace with another layout (%T)", services)
 		}
 		return other.Keyspace, nil
 	}
@@ -169,7 +171,8 @@ func (k *opened) services(o layout.Options) func() (*schema.Keyspace, error) {
 
 // Description implements layout.Keyspace.
 func (k *opened) Description() layout.Description {
-	return layout.Description{Name: k.Name, RowTimeUnit: k.Spec.Unit.String(), RowWidth: k.Spec.Width, Inverted: k.Tables.Own, Notes: k.Notes}
+	rows := layout.Rows{TimeUnit: k.Spec.Unit.String(), Width: k.Spec.Width, Inverted: k.Tables.Own}
+	return layout.Description{Name: k.Name, Rows: &rows, Notes: k.Notes}
 }
 
 // Sink implements layout.Keyspace.

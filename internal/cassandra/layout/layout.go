@@ -1,9 +1,10 @@
 // Package layout is the interface between the store over Cassandra and a layout, which
 // stores samples in the tables of a keyspace. A layout implements [Layout], the store uses
-// it, and cmd/varve connects the two, as in database/sql/driver.
+// it, and package config lists them, as in database/sql/driver. Keyspaces of one store may
+// have different layouts.
 //
 //	Layout    says which samples can be stored; opens a keyspace
-//	Keyspace  an open keyspace: key-values, and the four below
+//	Keyspace  an open keyspace: the four below
 //	Sink      writes generations of the spool
 //	Look      finds names and series for one request
 //	Found     the series that a Look has found: opens cursors
@@ -26,9 +27,13 @@
 package layout
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -59,6 +64,21 @@ type Layout interface {
 	Open(ctx context.Context, session *cql.Session, o Options) (Keyspace, error)
 }
 
+// Default is the layout of a keyspace whose settings name none, and always that of the
+// keyspaces with the metadata: KairosDB's.
+const Default = "kairosdb"
+
+// Layouts are all that there are, by their names in settings.
+type Layouts map[string]Layout
+
+// Named returns the layout of a name in the settings, where nothing means Default.
+func (l Layouts) Named(name string) (Layout, error) {
+	if found, ok := l[cmp.Or(name, Default)]; ok {
+		return found, nil
+	}
+	return nil, fmt.Errorf("layout: %q: there is no such layout of tables; want %s", name, strings.Join(slices.Sorted(maps.Keys(l)), " or "))
+}
+
 // Options say how a keyspace is opened.
 type Options struct {
 	Role        string
@@ -68,18 +88,16 @@ type Options struct {
 
 	// Services returns the keyspace that has the metadata, where delete jobs are kept
 	// too. nil is the one that is opened.
-	Services func() (Keyspace, error)
+	Services func() (store.KeyValues, error)
 
 	Told       func(doing string) // what takes seconds
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 }
 
-// A Keyspace is an open one. Of role meta it is a store.KeyValues and nothing else:
-// Sink, Look and Deleter must not be called.
+// A Keyspace is an open one. One that Default has opened is a store.KeyValues too. Of role
+// meta it is nothing else: Sink, Look and Deleter must not be called.
 type Keyspace interface {
-	store.KeyValues
-
 	Description() Description
 
 	// Confirm checks that samples are still placed as when the keyspace was opened. After
@@ -106,11 +124,16 @@ func (e *ChangedError) Error() string {
 
 // A Description is what operators are told of a keyspace.
 type Description struct {
-	Name        string
-	RowTimeUnit string
-	RowWidth    int64 // in that unit
-	Inverted    bool  // it has the tables of the inverted index
-	Notes       []string
+	Name  string
+	Rows  *Rows // nil in a layout that has no rows of KairosDB
+	Notes []string
+}
+
+// Rows describe rows of KairosDB.
+type Rows struct {
+	TimeUnit string
+	Width    int64 // in that unit
+	Inverted bool  // the keyspace has the tables of the inverted index
 }
 
 // A Sink takes what the spool holds.

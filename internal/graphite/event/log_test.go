@@ -20,6 +20,7 @@ import (
 	"varve/internal/cassandra/events"
 	"varve/internal/cassandra/kairosrows"
 	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/cassandra/layout"
 	"varve/internal/embedded"
 	"varve/internal/originals"
 	"varve/internal/store"
@@ -64,7 +65,7 @@ func openCassandra(t *testing.T) *site {
 	c, rows := cassandra.DefaultConfig(), kairosrows.DefaultSettings()
 	c.Config = config
 	rows.Schema.Create = schema.CreateKeyspace
-	s, err := cassandra.Open(vfs.NewMem(), "spool", c, cassandra.Options{Layout: kairosrows.NewLayout(rows), Logger: quiet})
+	s, err := cassandra.Open(vfs.NewMem(), "spool", c, cassandra.Options{Layouts: layout.Layouts{layout.Default: kairosrows.NewLayout(rows)}, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/cql/cqltest"
 	"varve/internal/cassandra/kairosrows"
+	"varve/internal/cassandra/layout"
 	"varve/internal/originals"
 	"varve/internal/rowtime"
 )
@@ -108,7 +109,7 @@ func openShared(t *testing.T, config cql.Config, kind shared) *cassandra.Store {
 	if kind.seconds {
 		rows.Schema.RowTimeUnit, rows.Schema.RowWidth = rowtime.Seconds.String(), rowMS
 	}
-	st, err := cassandra.Open(vfs.NewMem(), "spool", c, cassandra.Options{Layout: kairosrows.NewLayout(rows), Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	st, err := cassandra.Open(vfs.NewMem(), "spool", c, cassandra.Options{Layouts: layout.Layouts{layout.Default: kairosrows.NewLayout(rows)}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +119,7 @@ func openShared(t *testing.T, config cql.Config, kind shared) *cassandra.Store {
 		st.Close()
 		t.Fatal(err)
 	}
-	if got := strings.ToLower(st.Status().Written.Keyspace.RowTimeUnit); got != kind.name {
+	if got := strings.ToLower(st.Status().Written.Keyspace.Rows.TimeUnit); got != kind.name {
 		t.Errorf("the keyspace was opened as %s, want %s", got, kind.name)
 	}
 	return st
