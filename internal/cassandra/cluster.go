@@ -34,7 +34,7 @@ type cluster struct {
 	opened chan struct{}                   // closed when it was
 	reason atomic.Pointer[error]           // why it is not open
 
-	misdirected atomic.Pointer[MisdirectedError]    // set once: another cluster answers
+	misdirected atomic.Pointer[MisdirectedError]    // set while another cluster answers
 	changed     atomic.Pointer[layout.ChangedError] // set while the keyspace is not the one that was opened
 }
 

@@ -76,7 +76,7 @@ type MisdirectedError struct {
 
 func (e *MisdirectedError) Error() string {
 	if e.Samples == 0 {
-		return fmt.Sprintf("the server started with %s, but now %s answers at the same addresses. If that is intended, restart the server", e.For, e.Now)
+		return fmt.Sprintf("the server started with %s, but now %s answers at the same addresses. It continues once nodes of before answer again. If the other cluster is intended, restart the server", e.For, e.Now)
 	}
 	return fmt.Sprintf("%d samples in %s wait for %s, but the settings name %s. Start with the previous settings and POST /admin/flush; "+
 		"or start with another data_dir, and keep this one until its samples are written; "+
@@ -242,7 +242,7 @@ const targetEvery = time.Minute
 
 // aim refuses to go on if samples wait for another cluster, or if another one
 // answers than before. No more samples are taken then: they would wait among those of
-// the other one.
+// the other one. That ends when the cluster of before answers again.
 func (s *Store) aim(ctx context.Context) error {
 	t, err := targetOf(ctx, s.written.session, s.configured())
 	if err != nil {
@@ -252,14 +252,20 @@ func (s *Store) aim(ctx context.Context) error {
 	if wal.NoSpace(err) {
 		// Samples can be drained all the same; keepAim tries again.
 		s.log.Warn("cannot record the nodes of the cluster because the disk is full; will retry", "error", err)
-		return nil
+		err = nil
 	}
 	var misdirected *MisdirectedError
 	if errors.As(err, &misdirected) {
 		if s.written.keyspace() != nil {
-			s.written.misdirected.CompareAndSwap(nil, misdirected)
+			s.written.misdirected.Store(misdirected)
 		}
 		s.spool.Refuse(err)
+	}
+	if err == nil {
+		s.written.misdirected.Store(nil)
+		if s.spool.Admit() {
+			s.log.Info("the nodes of before answer again; samples are taken and written again", "cluster", s.written.name)
+		}
 	}
 	return err
 }

@@ -241,9 +241,7 @@ func TestAnotherClusterAnswers(t *testing.T) {
 		if waits {
 			put(t, s, "m", "x", map[int64]int64{1501672887989: 1})
 		}
-		s.target.mu.Lock()
-		s.target.now.Nodes = []string{"00000000-0000-0000-0000-000000000001"} // the other one
-		s.target.mu.Unlock()
+		own := replaceNodes(s, []string{"00000000-0000-0000-0000-000000000001"}) // the other one
 		var misdirected *MisdirectedError
 		if waits {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -271,7 +269,27 @@ func TestAnotherClusterAnswers(t *testing.T) {
 		if err := s.Delete(t.Context(), store.Deletion{Metric: "m", Range: model.AllTime}); !errors.As(err, &unavailable) {
 			t.Errorf("it deletes: %v", err)
 		}
+
+		replaceNodes(s, own) // they answer again
+		if err := s.aim(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		put(t, s, "m", "x", map[int64]int64{1501672887990: 1})
+		flushed(t, s)
+		want := "x: 1501672887988=1 1501672887990=1"
+		if waits {
+			want = "x: 1501672887988=1 1501672887989=1 1501672887990=1"
+		}
+		same(t, "once the nodes of before answer again", answer(t, s, "m", all()), want)
 	}
+}
+
+// replaceNodes changes which nodes a store takes for its cluster's, and returns those of before.
+func replaceNodes(s *Store, nodes []string) (before []string) {
+	s.target.mu.Lock()
+	defer s.target.mu.Unlock()
+	before, s.target.now.Nodes = s.target.now.Nodes, nodes
+	return before
 }
 
 // Another cluster answers where that of one keyspace did. It is not asked for any metric,
@@ -287,9 +305,7 @@ func TestAnotherClusterAnswersForOneKeyspace(t *testing.T) {
 	}
 	flushed(t, s)
 	lost := s.stores[1]
-	lost.target.mu.Lock()
-	lost.target.now.Nodes = []string{"00000000-0000-0000-0000-000000000001"} // the other one
-	lost.target.mu.Unlock()
+	replaceNodes(lost, []string{"00000000-0000-0000-0000-000000000001"}) // the other one
 	if err := lost.aim(t.Context()); err == nil {
 		t.Fatal("the other cluster is taken for the one of before")
 	}

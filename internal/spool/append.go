@@ -142,7 +142,7 @@ func (s *Spool) refusal(reason string) error {
 // waitForRoom holds writers back while the heads are full, and refuses them when
 // they cannot be emptied.
 func (s *Spool) waitForRoom(ctx context.Context) error {
-	if err := s.log.Writable(); err != nil {
+	if err := s.writable(); err != nil {
 		return err
 	}
 	if s.memory() < int64(s.cfg.MaxMemory) {
@@ -208,5 +208,23 @@ func (s *Spool) stored(g *Generation, b *store.Batch) (stored, passable bool) {
 	return !slices.ContainsFunc(b.Samples, func(sample store.Sample) bool { return left.Contains(uint32(sample.Ref)) }), false
 }
 
-// Refuse makes the spool take no more writes until it is opened again.
-func (s *Spool) Refuse(err error) { s.log.Fail("samples are refused", err) }
+// Refuse makes the spool take no more writes, for a reason outside of it, until Admit.
+func (s *Spool) Refuse(err error) {
+	if s.refused.Swap(&store.UnavailableError{Reason: "samples are refused", Err: err}) == nil {
+		s.logger.Error("samples are refused", "error", err)
+	}
+}
+
+// Admit ends Refuse. It reports whether writes were refused.
+func (s *Spool) Admit() bool { return s.refused.Swap(nil) != nil }
+
+// writable returns why writes are refused, nil if they are taken.
+func (s *Spool) writable() error {
+	if err := s.log.Writable(); err != nil {
+		return err
+	}
+	if e := s.refused.Load(); e != nil {
+		return e
+	}
+	return nil
+}

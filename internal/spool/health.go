@@ -52,7 +52,7 @@ func (s *Spool) Health() Health {
 // refuses them. An outage of the remote store is no reason until the spool is so full
 // that a batch does not fit.
 func (s *Spool) Healthy() error {
-	if err := s.log.Writable(); err != nil {
+	if err := s.writable(); err != nil {
 		return err
 	}
 	if log := s.log.Current(); log != nil && log.Err() != nil {

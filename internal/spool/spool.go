@@ -134,12 +134,13 @@ type Spool struct {
 	spillErr   error     // of the last attempt to write a file
 	spillTotal int64     // bytes of files
 
-	active        atomic.Pointer[Generation] // changed under order and mu
-	frozenMem     atomic.Int64               // memory of frozen heads, also of those that only views hold
-	logBytes      atomic.Int64               // log records that are not drained
-	drainedNumber atomic.Int64               // of the last generation that was drained
-	hurried       atomic.Bool                // Flush waits for the active generation
-	overfull      atomic.Bool                // a batch did not fit max_bytes since the last drain
+	active        atomic.Pointer[Generation]             // changed under order and mu
+	frozenMem     atomic.Int64                           // memory of frozen heads, also of those that only views hold
+	logBytes      atomic.Int64                           // log records that are not drained
+	drainedNumber atomic.Int64                           // of the last generation that was drained
+	hurried       atomic.Bool                            // Flush waits for the active generation
+	refused       atomic.Pointer[store.UnavailableError] // by Refuse
+	overfull      atomic.Bool                            // a batch did not fit max_bytes since the last drain
 
 	idle idleBook
 
