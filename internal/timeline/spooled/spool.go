@@ -132,6 +132,9 @@ func (s *Spool) openLog() error {
 		},
 		Final: "the spool of timelines takes no more events until the server is restarted",
 	})
+	if err := s.tellOfMissingLog(); err != nil {
+		return err
+	}
 	err := s.replay()
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"reflect"
 	"slices"
@@ -27,6 +28,7 @@ import (
 	"varve/internal/timeline"
 	"varve/internal/timeline/local"
 	"varve/internal/units"
+	"varve/internal/wal"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -692,4 +694,48 @@ func TestTargetOnAFullDisk(t *testing.T) {
 	if _, err := Open(disk, "spool", Options{Engine: w.e, Keyspace: "first"}); !errors.As(err, new(*MisdirectedError)) {
 		t.Errorf("once there was room, opened for another keyspace: %v", err)
 	}
+}
+
+// TestMissingLog: a directory that was restored without its log says so, once; a new one and one
+// that was first used on a full disk do not.
+func TestMissingLog(t *testing.T) {
+	var full atomic.Bool
+	disk := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if full.Load() && (op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpCreate) && !strings.Contains(op.Path, targetName) {
+			return syscall.ENOSPC
+		}
+		return nil
+	}))
+	shelf := newDistant(t)
+	start := func(what string, tells bool) {
+		t.Helper()
+		var logged bytes.Buffer
+		w := open(t, shelf, disk, func(o *Options) {
+			o.Keyspace, o.Logger = "k", slog.New(slog.NewTextHandler(&logged, nil))
+		})
+		must(t, w.s.Close())
+		if said := strings.Contains(logged.String(), "log of the spool of timelines is missing"); said != tells {
+			t.Errorf("%s: said that the log is missing: %t, want %t\n%s", what, said, tells, &logged)
+		}
+	}
+	full.Store(true) // but for the small target
+	w := open(t, shelf, disk, func(o *Options) { o.Keyspace = "k" })
+	w.s.Close()
+	full.Store(false)
+	start("first used on a full disk", false)
+	start("all there", false)
+	segments, err := wal.Segments(disk, "spool")
+	must(t, err)
+	if len(segments) == 0 {
+		t.Fatal("there is no log to lose")
+	}
+	names, err := disk.List("spool")
+	must(t, err)
+	for _, name := range names {
+		if name != targetName {
+			must(t, disk.Remove("spool/"+name))
+		}
+	}
+	start("log missing", true)
+	start("after that", false)
 }

@@ -70,6 +70,9 @@ func (s *Spool) aim() error {
 	if before == now {
 		return nil
 	}
+	if s.log.Full() { // beside a target, no log means that it is missing
+		return s.removeTarget()
+	}
 	text, err := json.Marshal(now)
 	if err == nil {
 		err = safefile.Replace(s.fs, s.targetPath(), append(text, '\n'))
@@ -80,6 +83,21 @@ func (s *Spool) aim() error {
 	if err != nil {
 		return fmt.Errorf("record which keyspace events wait for: %w", err)
 	}
+	return nil
+}
+
+// tellOfMissingLog logs an error if the directory was in use and has no log, as after a restore
+// without it, but lets the spool open: nothing else tells whether events were waiting there.
+func (s *Spool) tellOfMissingLog() error {
+	segments, err := wal.Segments(s.fs, s.dir)
+	if err != nil || len(segments) > 0 {
+		return err
+	}
+	if before, err := s.readTarget(); err != nil || before.Keyspace == "" {
+		return err
+	}
+	s.logger.Error("the write-ahead log of the spool of timelines is missing, so the spool starts empty. Events that waited there for Cassandra will not be put into their timelines. "+
+		"To keep them, stop the server, put the log back, and start again", "log", s.dir)
 	return nil
 }
 
