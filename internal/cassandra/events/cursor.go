@@ -3,6 +3,8 @@ package events
 import (
 	"cmp"
 	"encoding/binary"
+	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -64,8 +66,12 @@ func parseCursor(b []byte, now time.Time) (*cursor, error) {
 		return nil, errCursor
 	}
 	c := &cursor{made: int64(binary.BigEndian.Uint64(b[1:]))}
-	if age := now.UnixMicro() - c.made; age < -cursorSkew.Microseconds() || c.made < 0 {
+	if c.made < 0 {
 		return nil, errCursor
+	}
+	if ahead := micros(c.made - now.UnixMicro()); ahead > cursorSkew {
+		return nil, &store.InputError{Reason: fmt.Sprintf("the cursor is of a time %v ahead of this server's clock, at most %v is accepted: "+
+			"synchronise the clocks of the servers, or begin without a cursor", ahead.Round(time.Second), cursorSkew)}
 	}
 	for b = b[9:]; len(b) > 0; {
 		if len(b) < 4 || len(c.logs) == logsMax {
@@ -78,8 +84,11 @@ func parseCursor(b []byte, now time.Time) (*cursor, error) {
 		if !cutVarint(&b, &before) || !cutUvarint(&b, &skip) || skip > rowArrivals {
 			return nil, errCursor
 		}
-		if before < -2*logKept.Microseconds() || before > cursorAhead.Microseconds() {
+		if before < -2*logKept.Microseconds() {
 			return nil, errCursor
+		}
+		if ahead := micros(before); ahead > cursorAhead {
+			return nil, &store.InputError{Reason: "the cursor cannot be continued: " + aheadText(ahead) + ", then begin without a cursor"}
 		}
 		p.number, p.skip = c.made+before, int(skip)
 		if n := len(c.logs); n > 0 && c.logs[n-1].log >= p.log {
@@ -88,6 +97,18 @@ func parseCursor(b []byte, now time.Time) (*cursor, error) {
 		c.logs = append(c.logs, p)
 	}
 	return c, nil
+}
+
+// aheadText says that the numbers of a log are ahead of this server's clock, and the way out.
+func aheadText(ahead time.Duration) string {
+	return fmt.Sprintf("the clock of a server that writes to the timeline is %v ahead of this server's, at most %v is accepted: synchronise the clocks, and restart the server whose clock was ahead",
+		ahead.Round(time.Second), cursorAhead)
+}
+
+// micros is a duration of microseconds, up to the longest one.
+func micros(n int64) time.Duration {
+	const most = math.MaxInt64 / int64(time.Microsecond)
+	return time.Duration(min(n, most)) * time.Microsecond
 }
 
 // of returns how far a log was read. One that is not in the cursor began after it was made,

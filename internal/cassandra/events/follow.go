@@ -60,6 +60,9 @@ func (s *Shelf) Arrivals(ctx context.Context, name string, after []byte, l timel
 			if p, err = s.end(ctx, name, log); err != nil {
 				return timeline.Arrivals{}, err
 			}
+			if ahead := micros(p.number - now.UnixMicro()); ahead > cursorAhead { // no cursor with this place is accepted
+				return timeline.Arrivals{}, &store.UnavailableError{Reason: "timeline " + name + " cannot be followed: " + aheadText(ahead)}
+			}
 		}
 		f.cursor.logs = append(f.cursor.logs, p)
 	}

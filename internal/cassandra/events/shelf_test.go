@@ -258,7 +258,20 @@ func testArrivalsAfterClockWasAhead(t *testing.T, session *cql.Session) {
 			c := &testClock{at: time.Now().Add(ahead)}
 			before := openShelf(t, session, Options{Node: "first", Now: c.now})
 			put(t, before, placed(p, 1, "ahead", nil))
-			_, next := follow(t, reader, name, nil, plenty)
+			var next []byte
+			if ahead <= logAhead {
+				_, next = follow(t, reader, name, nil, plenty)
+			} else {
+				var away *store.UnavailableError
+				if _, err := reader.Arrivals(t.Context(), name, nil, plenty); !errors.As(err, &away) || !strings.Contains(err.Error(), "cannot be followed: the clock of a server that writes to the timeline is ") {
+					t.Errorf("followed beside a clock that is ahead by hours: %v", err)
+				}
+				_, next = follow(t, before, name, nil, plenty)
+				var input *store.InputError
+				if _, err := reader.Arrivals(t.Context(), name, next, plenty); !errors.As(err, &input) || !strings.Contains(err.Error(), "ahead of this server's clock") {
+					t.Errorf("a cursor of a server whose clock is ahead by hours: %v", err)
+				}
+			}
 			if err := before.Close(); err != nil {
 				t.Fatal(err)
 			}
