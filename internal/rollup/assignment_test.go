@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/downsample"
 	"varve/internal/ingest"
 	"varve/internal/kairos"
 	"varve/internal/kairos/agg"
@@ -401,6 +402,71 @@ func TestLatePointsElsewhere(t *testing.T) {
 			}
 		}
 		all[0].do(204, "DELETE", "/api/v1/rollups/t", "")
+		stopAll(all)
+	})
+}
+
+// TestLatePointsOfADeadNode: what a node has noted that never comes back is in the results, and
+// nothing of a node that is there is taken from it.
+func TestLatePointsOfADeadNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := reference.New(nil)
+		runs := newRunBook()
+		all := nodes(t, runs, s, nil, "a", "b", "c")
+		time.Sleep(time.Second)
+		all[0].do(200, "POST", "/api/v1/rollups", taskJSON("t", minute, minute, ""))
+		time.Sleep(3 * time.Hour)
+		who := slices.Compact(runs.who("t", 3*time.Minute))
+		if len(who) != 1 {
+			t.Fatalf("the task runs on %q", who)
+		}
+		var others []*node
+		for _, n := range all {
+			if n.link.name != who[0] {
+				others = append(others, n)
+			}
+		}
+		dead, cut := others[0], others[1]
+		for i, n := range []*node{dead, cut} {
+			n.link.setCut(true) // it does not hand over
+			n.stop()
+			w := newLateNotes(s, n.pipeline, nodePrefix+n.link.name, DefaultConfig(), time.Now)
+			key := "t/" + nodePrefix + n.link.name
+			span := downsample.Span{FromMS: at(-24*(i+1), 0, 0), UntilMS: at(-24*(i+1), 1, 0)}
+			if err := w.catalogue.setLate(t.Context(), lateKey, key, map[string]downsample.Spans{firstKey(all[0].harness, "t"): {span}}); err != nil {
+				t.Fatal(err)
+			}
+			all[0].put("src", "a", 5, at(-24*(i+1), 0, 1))
+		}
+		live := nodePrefix + "live" // is there, and has notes that it could not hand over
+		if err := s.Set(t.Context(), service, lateKey, "t/"+live, "{}"); err != nil {
+			t.Fatal(err)
+		}
+		pass := func(d time.Duration) {
+			for until := time.Now().Add(d); time.Now().Before(until); time.Sleep(nodeLife / 3) {
+				if err := s.Set(t.Context(), nodesService, nodesKey, live, "host"); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		pass(abandonedAfter / 2)
+		if err := s.Set(t.Context(), service, lateKey, "t/"+nodePrefix+cut.link.name, "{}"); err != nil { // it still notes
+			t.Fatal(err)
+		}
+		if got := all[0].points("dst"); strings.Contains(got, "1999-12-31") {
+			t.Errorf("notes were adopted at once: %s", got)
+		}
+		pass(abandonedAfter/2 + 3*time.Minute)
+		if got := all[0].points("dst"); !strings.Contains(got, "{host=a,saved_from=src} 1999-12-31T00:00 5") {
+			t.Errorf("the notes of a dead node were not adopted: %s", got)
+		}
+		var left []string
+		for name := range s.Keys(t.Context(), service, lateKey, "") {
+			left = append(left, name)
+		}
+		if !slices.Equal(left, []string{"t/" + nodePrefix + cut.link.name, "t/" + live}) {
+			t.Errorf("%q are left", left)
+		}
 		stopAll(all)
 	})
 }

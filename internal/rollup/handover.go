@@ -3,9 +3,13 @@ package rollup
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"varve/internal/downsample"
+	"varve/internal/store"
 )
 
 // Where several nodes work on a store, late points come in at all of them, and
@@ -22,6 +26,14 @@ import (
 // Entries under Handed never change, so no node removes spans that another node has
 // just added. A crash in between leaves spans in both lists, and they are computed
 // twice.
+//
+// A node that is gone hands nothing over. What it has left under Late is adopted, too, once it
+// has not changed for abandonedAfter. Notes in files of such a node are lost with them.
+
+// abandonedAfter is how long the notes of a node that is gone must have been unchanged before
+// others adopt them: much longer than a pause of a node, or than clocks differ. If that node
+// comes back all the same, its spans are computed twice.
+const abandonedAfter = 10 * time.Minute
 
 // keyOf is where the notes of a task are stored.
 func (n *lateNotes) keyOf(id string) string {
@@ -79,4 +91,51 @@ func (n *lateNotes) adopt(ctx context.Context, t *task) error {
 		}
 	}
 	return nil
+}
+
+// inherit adopts the notes that nodes of a task have left which are gone.
+func (n *lateNotes) inherit(ctx context.Context, t *task, a *assignments) error {
+	names, err := n.catalogue.ofNodes(ctx, lateKey, t.id)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		guid := strings.TrimPrefix(name, t.id+"/")
+		if guid == n.node {
+			continue
+		}
+		gone, err := a.abandoned(ctx, guid, name)
+		if err != nil {
+			return err
+		}
+		if !gone {
+			continue
+		}
+		left, err := n.catalogue.late(ctx, lateKey, name)
+		if err == nil {
+			err = n.Include(ctx, t.id, left)
+		}
+		if err == nil {
+			err = n.catalogue.unset(ctx, lateKey, name)
+		}
+		if err != nil {
+			return err
+		}
+		a.log.Info("adopted the late points that a node has left which is gone", "id", t.id, "name", t.name, "node", guid)
+	}
+	return nil
+}
+
+// abandoned reports whether a node is gone that has notes under a name, and has not changed
+// them for long.
+func (a *assignments) abandoned(ctx context.Context, guid, name string) (bool, error) {
+	v, err := a.values.Get(ctx, service, lateKey, name)
+	if errors.Is(err, store.ErrNotFound) || err == nil && a.now().Sub(v.Modified) < abandonedAfter {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read when node %s has noted late points: %w", guid, err)
+	}
+	fresh, _, err := a.fresh(ctx, nodesService, nodesKey, guid)
+	return !fresh, err
 }

@@ -289,6 +289,9 @@ func (s *Scheduler) run(ctx context.Context, t *task, next func(failed bool) tim
 		if err := s.late.adopt(ctx, t); err != nil {
 			return err
 		}
+		if err := s.late.inherit(ctx, t, s.shared); err != nil {
+			return err
+		}
 	}
 	marks, err := s.catalogue.watermarks(ctx, t.id)
 	if err != nil {
