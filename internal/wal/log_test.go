@@ -345,6 +345,28 @@ func TestReserveWaitsForRoom(t *testing.T) {
 	})
 }
 
+// TestParkTakesItsSignal: waiters are used again. A signal that is left in one would end the
+// next wait before its record is synced.
+func TestParkTakesItsSignal(t *testing.T) {
+	l := open(t, vfs.NewMem(), small)
+	defer closeLog(t, l)
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	w := l.newWaiter(1)
+	for range 1000 { // which of the two is seen first is chance
+		list := []*waiter{w}
+		wakeUpTo(&list, 1)
+		err := l.park(ended, w, &list)
+		if len(w.signal) > 0 {
+			t.Fatalf("the waiter was given back with its signal, %v", err)
+		}
+		if err != nil {
+			return
+		}
+	}
+	t.Error("the end of the context was never seen first")
+}
+
 // metric returns a value, of a histogram its count.
 func metric(t testing.TB, g prometheus.Gatherer, name string) float64 {
 	t.Helper()
