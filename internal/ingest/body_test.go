@@ -106,6 +106,53 @@ func TestBodiesThatDoNotComeTakeNoMemory(t *testing.T) {
 	}
 }
 
+// A body holds at most four times the bytes that have arrived, or twice beyond a mebibyte.
+func TestBodiesHoldLittleMoreThanCame(t *testing.T) {
+	for _, came := range []int{1, 4 << 10, 5000, 16 << 10, 17_000, 64 << 10, 70_000, 256 << 10, 300_000, 1 << 20, 1_100_000, 3 << 20} {
+		synctest.Test(t, func(t *testing.T) {
+			p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, nil)
+			src, w := io.Pipe()
+			end := make(chan error)
+			go func() {
+				_, err := readBody(p, httptest.NewRecorder(), src, -1, false)
+				end <- err
+			}()
+			w.Write(make([]byte, came))
+			synctest.Wait()
+			most := 4 * max(came, 1<<10)
+			if came >= 1<<20 {
+				most = 2 * came
+			}
+			if n := held(t, reg); n < came || n > most {
+				t.Errorf("%d bytes held for %d that came", n, came)
+			}
+			w.CloseWithError(io.ErrUnexpectedEOF)
+			if err := <-end; err == nil {
+				t.Error("a body that was cut off was taken")
+			}
+		})
+	}
+}
+
+// A body that finds no memory at all is refused after busy_wait.
+func TestBodyWithoutRoomIsRefusedInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, func(c *ingest.Config) {
+			c.BodyMemory, c.MaxBodyBytes, c.MaxUnpackedBytes, c.BusyWait = 64*units.KiB, 64*units.KiB, 64*units.KiB, time.Minute
+		})
+		for p.NewShare().Grow(t.Context(), 4<<10) == nil {
+		}
+		full, began := held(t, reg), time.Now()
+		_, err := readBody(p, httptest.NewRecorder(), strings.NewReader("[]"), 2, false)
+		if took := time.Since(began); !errors.Is(err, ingest.ErrBusy) || took != time.Minute {
+			t.Errorf("after %s: %v", took, err)
+		}
+		if n := held(t, reg); n != full {
+			t.Errorf("%d bytes held, %d before", n, full)
+		}
+	})
+}
+
 func TestBodyLimitsAreExact(t *testing.T) {
 	const most = 100_000
 	p, _ := ingesttest.NewPipeline(&ingesttest.Recorder{}, func(c *ingest.Config) { c.MaxBodyBytes, c.MaxUnpackedBytes = most, most })

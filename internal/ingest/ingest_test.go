@@ -45,12 +45,13 @@ func put(w *ingest.Writer, metric, tag string, ms int64) error {
 
 func TestTTL(t *testing.T) {
 	const (
-		nowMS = 1_700_000_000_000
-		hour  = 3600
-		day   = 24 * hour
-		gone  = -1 // refused as expired
-		bad   = -2 // refused as a time-to-live
-		never = ingest.NeverExpires
+		nowMS   = 1_700_000_000_000
+		hour    = 3600
+		day     = 24 * hour
+		century = 36_525 * day
+		gone    = -1 // refused as expired
+		bad     = -2 // refused as a time-to-live
+		never   = ingest.NeverExpires
 	)
 	for _, c := range []struct {
 		name     string
@@ -81,6 +82,9 @@ func TestTTL(t *testing.T) {
 		{"the last instant", 0, false, "write", math.MaxInt64, 7, 1},
 		{"the first instant", 0, false, "write", math.MinInt64, 7, bad},
 		{"the first instant, for ever", 0, false, "write", math.MinInt64, never, 0},
+		{"a century old", 0, false, "write", nowMS - century*1000, 7, century + 7},
+		{"more than a century old", 0, false, "write", nowMS - century*1000 - 1, 7, bad},
+		{"a century old, the longest", 0, false, "write", nowMS - century*1000, model.MaxTTL, century + model.MaxTTL},
 		{"default, old", time.Hour, false, "write", nowMS - 2*hour*1000, 0, 3 * hour},
 
 		// A long one is rounded up by at most a part in 1024.

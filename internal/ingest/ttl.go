@@ -120,6 +120,9 @@ func (w *Writer) lifetime(ms int64, ttl uint32) (uint32, *Fault) {
 // time-to-live, which takes no space.
 const coarse = 1024
 
+// century is 100 years, in seconds. With MaxTTL it is still a uint32.
+const century = 36_525 * 24 * 3600
+
 // fromWrite turns a time-to-live that counts from now into one that counts from the
 // sample's time, ms. A sample of the future lives until its time at least.
 func fromWrite(nowMS, ms int64, ttl uint32) (uint32, *Fault) {
@@ -128,8 +131,7 @@ func fromWrite(nowMS, ms int64, ttl uint32) (uint32, *Fault) {
 		ahead := (ms - nowMS) / 1000 / step * step
 		return uint32(max(1, int64(ttl)-ahead)), nil
 	}
-	const oldest = math.MaxUint32 - 2*model.MaxTTL // seconds, some 96 years
-	if ms < nowMS-oldest*1000 {
+	if ms < nowMS-century*1000 {
 		return 0, faultTooOld
 	}
 	age := (nowMS - ms + 999) / 1000
