@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"flag"
@@ -663,6 +664,43 @@ func TestReadAfterAFailedRead(t *testing.T) {
 		}
 		if b, err := read(w); err != nil || !strings.HasPrefix(string(b), "the first") {
 			t.Errorf("%s: then %q, %v", name, b, err)
+		}
+	}
+}
+
+// TestWindowGoesBack: search goes back behind the header of a payload that it has read, so what is
+// asked for may begin before what is buffered.
+func TestWindowGoesBack(t *testing.T) {
+	fsys := vfs.NewMem()
+	f, err := fsys.Create("segment", vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := make([]byte, 2*windowBytes)
+	for i := range content {
+		content[i] = byte(i ^ i>>8)
+	}
+	f.Write(content)
+	f.Close()
+	f, err = fsys.Open("segment")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	const begin, n = 1000, 16
+	for name, read := range map[string]func(w *window, offset int64) ([]byte, error){
+		"at":   func(w *window, offset int64) ([]byte, error) { return w.at(offset, n) },
+		"rest": func(w *window, offset int64) ([]byte, error) { return w.rest(offset, n) },
+	} {
+		for _, offset := range []int64{0, begin - 2, begin - 1, begin, begin + 1, begin + windowBytes - n, begin + windowBytes - n + 1, begin + windowBytes} {
+			w := &window{name: "segment", size: int64(len(content)), file: f}
+			if _, err := w.at(begin, n); err != nil {
+				t.Fatal(err)
+			}
+			b, err := read(w, offset)
+			if err != nil || len(b) < n || !bytes.HasPrefix(content[offset:], b) {
+				t.Errorf("%s %d: %.20x, %v", name, offset, b, err)
+			}
 		}
 	}
 }
