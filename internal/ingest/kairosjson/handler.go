@@ -66,7 +66,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case p.messages > 0:
 		httpapi.WriteErrors(w, http.StatusBadRequest, p.answer()...)
 	default:
-		setHeaders(w)
+		httpapi.SetHeaders(w.Header())
 		w.WriteHeader(http.StatusNoContent)
 	}
 }
@@ -107,19 +107,9 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error, told [
 		httpapi.WriteErrors(w, ingest.StatusOf(err), append(told, ingest.Message(err.Error()))...)
 	default:
 		h.log.Error("datapoints not stored", "remote", r.RemoteAddr, "error", err)
-		setHeaders(w)
+		httpapi.SetHeaders(w.Header())
 		httpapi.WriteErrors(w, http.StatusInternalServerError, err.Error())
 	}
-}
-
-// setHeaders sets what KairosDB sends with a success, also without a body.
-func setHeaders(w http.ResponseWriter) {
-	h := w.Header()
-	h.Set("Access-Control-Allow-Origin", "*")
-	h.Set("Pragma", "no-cache")
-	h.Set("Cache-Control", "no-cache")
-	h.Set("Expires", "0")
-	h.Set("Content-Type", "application/json;charset=utf-8")
 }
 
 // isGzip follows KairosDB: by encoding, or by the type that it deprecates.

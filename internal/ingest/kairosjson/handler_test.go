@@ -434,6 +434,45 @@ func TestStoreThatCreatesNoSeries(t *testing.T) {
 	}
 }
 
+// An answer of 500 has the headers of KairosDB's, which a client must not cache.
+func TestInternalErrorsAreNotCached(t *testing.T) {
+	h := newHarness(t, nil)
+	h.recorder.OnAppend = func(*store.Batch) error { return errors.New("disk on fire") }
+	w := h.post(`{"name":"a","tags":{"h":"a"},"datapoints":[[1,1]]}`)
+	if got := errorsOf(t, w); w.Code != http.StatusInternalServerError || len(got) != 1 || !strings.Contains(got[0], "disk on fire") {
+		t.Errorf("answer %d %q", w.Code, got)
+	}
+	for name, want := range map[string]string{"Cache-Control": "no-cache", "Pragma": "no-cache", "Expires": "0", "Access-Control-Allow-Origin": "*"} {
+		if got := w.Header().Get(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+// Tags that are no JSON refuse their metric, also where they begin well.
+func TestMalformedTags(t *testing.T) {
+	const malformed = "com.google.gson.stream.MalformedJsonException: "
+	for tags, want := range map[string]string{
+		`{"h":"a" "g":"b"}`:   malformed + "Unterminated object",
+		`{"h":"a":"g":"b"}`:   malformed + "Unterminated object",
+		`{"h":"a","g" "b"}`:   malformed + "Expected ':'",
+		`{"h":"a","g":}`:      malformed + "Expected value",
+		`{"h":"a",:"b"}`:      malformed + "Expected name",
+		`{"h":"a","g":["b"]}`: "Expected a string but was BEGIN_ARRAY",
+		`{"h":"a","g":{}}`:    "Expected a string but was BEGIN_OBJECT",
+	} {
+		h := newHarness(t, nil)
+		w := h.post(`[{"name":"m","tags":` + tags + `,"timestamp":1,"value":1},{"name":"other","tags":{"h":"a"},"timestamp":1,"value":1}]`)
+		got := errorsOf(t, w)
+		if w.Code != http.StatusBadRequest || len(got) != 1 || !strings.Contains(got[0], want) {
+			t.Errorf("%s: answer %d %q, want %q", tags, w.Code, got, want)
+		}
+		if got := h.recorder.Text(); got != "other{h=a} long 1 1" {
+			t.Errorf("%s: stored are %q", tags, got)
+		}
+	}
+}
+
 func TestCutOffBody(t *testing.T) {
 	h := newHarness(t, nil)
 	r := httptest.NewRequest(http.MethodPost, "/", io.MultiReader(strings.NewReader(`{"name":"a"`), iotest.ErrReader(io.ErrUnexpectedEOF)))
