@@ -2,11 +2,14 @@ package spool
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
 // TestMissingLog: a directory that was restored without its log says so, once; a new one, one of an
@@ -58,6 +61,39 @@ func TestMissingLog(t *testing.T) {
 		start()
 		if tells() {
 			t.Errorf("%s: the start after that says it again", what)
+		}
+	}
+}
+
+// TestMissingLogIsNotGuessed: if nothing tells whether the log was begun, the spool does not open.
+func TestMissingLogIsNotGuessed(t *testing.T) {
+	for n := int64(1); ; n++ {
+		disk := vfs.NewMem()
+		if err := mustOpen(t, disk, tinyConfig(), Options{Sink: &drop{}}).Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := disk.RemoveAll("spool/log"); err != nil {
+			t.Fatal(err)
+		}
+		var calls atomic.Int64
+		s, err := Open(errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpStat && strings.HasSuffix(op.Path, begunName) && calls.Add(1) == n {
+				return errorfs.ErrInjected
+			}
+			return nil
+		})), "spool", tinyConfig(), quickRetries(Options{Sink: &drop{}}))
+		if calls.Load() < n {
+			if err != nil || n < 2 {
+				t.Fatalf("without a failure: %v, after %d looks", err, n-1)
+			}
+			_ = s.Close()
+			return
+		}
+		if !errors.Is(err, errorfs.ErrInjected) || !strings.Contains(err.Error(), "find out whether the log of the spool was begun") {
+			t.Errorf("look %d fails, and Open says: %v", n, err)
+		}
+		if err == nil {
+			_ = s.Close()
 		}
 	}
 }

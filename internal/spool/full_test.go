@@ -2,6 +2,7 @@ package spool
 
 import (
 	"errors"
+	"io/fs"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/diskfs/crashfs"
 	"varve/internal/model"
@@ -258,5 +261,43 @@ func TestStartOnAFullDiskWithoutMemory(t *testing.T) {
 	until(t, "drained", func() bool { return s.Health().Samples == 0 })
 	if err := sink.content().diff(want); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestLogStaysUntilItsEndIsKnown: on a full disk the log is removed only after the file that says that
+// there is one. Otherwise the next start would say that the log is missing.
+func TestLogStaysUntilItsEndIsKnown(t *testing.T) {
+	mem := vfs.NewMem()
+	waiting(t, mem, tinyConfig(), true)
+	var broken atomic.Bool
+	broken.Store(true)
+	disk := newFullDisk(errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if broken.Load() && op.Kind == errorfs.OpRemove && strings.HasSuffix(op.Path, begunName) {
+			return errorfs.ErrInjected
+		}
+		return nil
+	})), syscall.ENOSPC, 0)
+	s := mustOpen(t, disk, tinyConfig(), Options{})
+	defer s.Close()
+	s.Start(newRemote())
+	until(t, "all is drained, and the log cannot be removed", func() bool { return errors.Is(s.clearLog(), errorfs.ErrInjected) })
+	if len(segments(t, mem)) == 0 {
+		t.Error("the log is removed before the file that says that there is one")
+	}
+	broken.Store(false)
+	until(t, "the log is removed", func() bool { return len(segments(t, mem)) == 0 })
+	if _, err := mem.Stat("spool/" + begunName); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the log is removed, and the file that says that there is one: %v", err)
+	}
+}
+
+// TestMetricsTwice: a spool whose metrics cannot be registered does not open.
+func TestMetricsTwice(t *testing.T) {
+	o := Options{Sink: &drop{}, Registerer: prometheus.NewRegistry()}
+	first := mustOpen(t, vfs.NewMem(), tinyConfig(), o)
+	defer first.Close()
+	if s, err := Open(vfs.NewMem(), "spool", tinyConfig(), quickRetries(o)); err == nil {
+		_ = s.Close()
+		t.Error("two spools have the same metrics")
 	}
 }
