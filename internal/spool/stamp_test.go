@@ -288,3 +288,35 @@ func TestClockGlitchBeforeARestart(t *testing.T) {
 		}
 	}
 }
+
+// TestLimitStamps: stamps of generations are lowered to ascend up to a limit, and are never raised.
+func TestLimitStamps(t *testing.T) {
+	type stamps struct{ first, last int64 } // first is 0 if the samples have no stamps of their own
+	for _, c := range []struct {
+		have  []stamps
+		limit int64
+		want  []int64 // the last ones
+	}{
+		{[]stamps{{0, 10}, {0, 20}, {0, 30}}, 100, []int64{10, 20, 30}},
+		{[]stamps{{0, 10}, {0, 20}, {0, 30}}, 25, []int64{10, 20, 25}},
+		{[]stamps{{0, 10}, {0, 20}, {0, 30}}, 15, []int64{10, 14, 15}},
+		{[]stamps{{0, 10}, {0, 20}, {0, 30}}, 5, []int64{3, 4, 5}},
+		{[]stamps{{0, 50}, {0, 20}, {0, 30}}, 100, []int64{19, 20, 30}},
+		{[]stamps{{0, 30}, {0, 30}, {0, 30}}, 100, []int64{28, 29, 30}},
+		{[]stamps{{5, 10}, {12, 20}, {18, 30}}, 100, []int64{10, 17, 30}},
+		{[]stamps{{5, 10}, {8, 20}, {8, 30}}, 100, []int64{6, 7, 30}},
+	} {
+		var frozen []*Generation
+		for _, s := range c.have {
+			g := &Generation{firstMS: s.first}
+			g.stampMS.Store(s.last)
+			frozen = append(frozen, g)
+		}
+		limitStamps(frozen, c.limit)
+		for i, g := range frozen {
+			if got := g.stampMS.Load(); got != c.want[i] {
+				t.Errorf("%v up to %d: stamp %d is %d, want %d", c.have, c.limit, i, got, c.want[i])
+			}
+		}
+	}
+}
