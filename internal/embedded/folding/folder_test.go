@@ -2,11 +2,13 @@ package folding
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
@@ -128,6 +130,7 @@ func source(t *testing.T, files []*blockfile.File, nowMS int64, opened *int) Sou
 
 type cursor struct {
 	blocks []*store.Block
+	end    error // nil: all was read
 	opened *int
 }
 
@@ -135,7 +138,7 @@ func (c *cursor) Close() { *c.opened-- }
 
 func (c *cursor) Next() (*store.Block, error) {
 	if len(c.blocks) == 0 {
-		return nil, nil
+		return nil, c.end
 	}
 	b := c.blocks[0]
 	c.blocks = c.blocks[1:]
@@ -226,4 +229,64 @@ func TestFold(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(finish(t, out), "step 60, series 1: 3 from 120 to 240, 6 of 87, 6 of 123, 6 of 159")
+}
+
+// A fold ends with the error of what it reads: files that are written without it would replace those that
+// it could not read.
+func TestFoldEndsWithErrors(t *testing.T) {
+	broken := errors.New("broken")
+	p, opened := place(t), 0
+	run := func(src Source) (*Folder, error) {
+		f := New(src, p, &partition.Counts{}, blockfile.Origin{Sequence: 7, StepMS: src.StepMS}, false)
+		err := f.Run()
+		for _, out := range f.Outputs() {
+			if err != nil {
+				out.Abort()
+			}
+		}
+		return f, err
+	}
+	files := written(t, p)
+
+	src := source(t, files, 600_000, &opened)
+	src.Samples = func(model.SeriesNumber, model.Kind, []*blockfile.Iter) (store.Cursor, error) { return nil, broken }
+	if _, err := run(src); !errors.Is(err, broken) {
+		t.Errorf("samples that cannot be opened: %v", err)
+	}
+
+	src = source(t, files, 600_000, &opened)
+	open := src.Samples
+	src.Samples = func(id model.SeriesNumber, kind model.Kind, iters []*blockfile.Iter) (store.Cursor, error) {
+		c, err := open(id, kind, iters)
+		c.(*cursor).end = broken
+		return c, err
+	}
+	if _, err := run(src); !errors.Is(err, broken) || opened != 0 {
+		t.Errorf("samples that cannot be read: %v, %d cursors left open", err, opened)
+	}
+
+	f, err := run(source(t, files, 600_000, &opened))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var made []*blockfile.File
+	for _, out := range f.Outputs() {
+		made = append(made, finish(t, out)...)
+	}
+	fails := false
+	unread := errorfs.Wrap(p.FS, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if fails && op.Kind == errorfs.OpFileReadAt {
+			return broken
+		}
+		return nil
+	}))
+	file, err := blockfile.Open(unread, path.Join("/", fmt.Sprint(made[1].Number)), 7, blockfile.NewCache(1<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fails = true
+	defer file.Close()
+	if _, err := run(source(t, []*blockfile.File{file}, 700_000, &opened)); !errors.Is(err, broken) {
+		t.Errorf("buckets that cannot be read: %v", err)
+	}
 }
