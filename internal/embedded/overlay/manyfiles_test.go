@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -123,5 +124,79 @@ func TestUnreadableBehindDeleted(t *testing.T) {
 	broken.Store(true)
 	if times, err := read(); !errors.Is(err, errorfs.ErrInjected) || !errors.Is(told, errorfs.ErrInjected) {
 		t.Errorf("%v, %v, told %v", times, err, told)
+	}
+}
+
+// chunks makes w's only file: so many chunks of one series, a sample each second.
+func (w *world) chunks(id model.SeriesNumber, n int) {
+	w.t.Helper()
+	out, err := blockfile.Create(w.fs, "file", 0, blockfile.Origin{Sequence: 1})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for i := range int64(n) {
+		var c model.Columns
+		for ms := range int64(10) {
+			c.AppendFixed(10_000*i+1000*ms, uint64(ms*ms), 0)
+		}
+		if err := out.Add(id, model.Long, &c, 0, c.Len()); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	if _, err := out.Finish(); err != nil {
+		w.t.Fatal(err)
+	}
+	f, err := blockfile.Open(w.fs, "file", 1, w.cache)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.layers.Files = []*blockfile.File{f}
+}
+
+// TestUndecodableChunk: a chunk that cannot be decoded ends a cursor with the place of the damage,
+// whether its samples or their statistics are wanted.
+func TestUndecodableChunk(t *testing.T) {
+	const id = 1
+	for _, summarize := range []*store.Summary{nil, {Final: func(ms int64) int64 { return ms/30_000*30_000 + 29_999 }, Needs: model.AllStats}} {
+		for bad := range 3 {
+			w := newWorld(t, 1)
+			w.chunks(id, 3)
+			var told error
+			w.layers.Failed = func(err error) { told = err }
+			c := w.pool.Read(t.Context(), &w.layers, 0, id, model.Long, store.ReadOptions{Range: model.TimeRange{StartMS: 1000, EndMS: 28_000}, Summarize: summarize})
+			c.started = true
+			if err := c.open(); err != nil {
+				t.Fatal(err)
+			}
+			src := c.sources[0]
+			for range bad {
+				if err := c.load(src); err != nil {
+					t.Fatal(err)
+				}
+			}
+			src.entry.Kind = model.String // numbers are no strings
+			var corruption *store.CorruptionError
+			if b, err := c.Next(); !errors.As(err, &corruption) || corruption.File != "file" || told == nil {
+				t.Errorf("summarized %t, chunk %d: %v, %v, told %v", summarize != nil, bad, b, err, told)
+			}
+			c.Close()
+		}
+	}
+}
+
+// TestCancelledAmongDeleted: a reader that has gone is noticed among chunks of which nothing is left.
+func TestCancelledAmongDeleted(t *testing.T) {
+	const id = 1
+	w := newWorld(t, 1)
+	w.chunks(id, 1000)
+	w.hiding = []*record.Deletion{{Sequence: 9, Range: model.AllTime, IDs: roaring.BitmapOf(id)}}
+	ctx, cancel := context.WithCancel(t.Context())
+	w.layers.Failed = func(error) {}
+	c := w.pool.Read(ctx, &w.layers, 0, id, model.Long, store.ReadOptions{Range: model.AllTime})
+	defer c.Close()
+	cancel()
+	c.started = true
+	if err := c.open(); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
 	}
 }
