@@ -81,3 +81,36 @@ func TestEachReadThatFails(t *testing.T) {
 		}
 	})
 }
+
+// TestSamplesThatFail: if the samples beside the buckets cannot be read, a cursor ends with that, and not
+// with the buckets alone.
+func TestSamplesThatFail(t *testing.T) {
+	broken := errors.New("broken")
+	rapid.Check(t, func(t *rapid.T) {
+		w := drawWorld(t)
+		o := store.ReadOptions{Range: model.TimeRange{StartMS: model.AllTime.StartMS, EndMS: w.lastMS}, Descending: rapid.Bool().Draw(t, "descending")}
+		open := 0
+		c := w.open(o, retention.Policy{Aggregation: &retention.Aggregation{Method: retention.Sum}}, rapid.SampledFrom([]int{1, 7, 2000}).Draw(t, "block"), &open, broken)
+		defer c.Close()
+		samples := c.q.Samples
+		c.q.Samples = func(o store.ReadOptions) store.Cursor {
+			raw := samples(o).(*rawCursor)
+			if o.Range.StartMS > o.Range.EndMS { // what is younger than all buckets is empty
+				raw.err = nil
+			}
+			return raw
+		}
+		for {
+			b, err := c.Next()
+			if err != nil {
+				if !errors.Is(err, broken) {
+					t.Fatal(err)
+				}
+				return
+			}
+			if b == nil {
+				t.Fatal("a series without its samples ends as if all had been read")
+			}
+		}
+	})
+}
