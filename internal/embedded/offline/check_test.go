@@ -440,6 +440,11 @@ func TestCheckWithoutCatalogue(t *testing.T) {
 	}
 	dir := d.open()
 	defer dir.Close()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := dir.Check(ended, CheckOptions{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a check whose context has ended: %v", err)
+	}
 	for what, err := range map[string]error{
 		"overview":  dir.WriteOverview(&strings.Builder{}),
 		"catalogue": dir.WriteCatalogue(&strings.Builder{}),
