@@ -83,13 +83,12 @@ func newHTTPListener(l net.Listener, name string, limit int, log *slog.Logger, m
 }
 
 // feed accepts connections, each with room and a goroutine of its own, so that one that is
-// slow holds up nobody. They are bounded as all connections are. It returns when the
-// listener is closed and none of them is left.
+// slow holds up nobody. They are bounded as all connections are, and end with those, for
+// which drainHTTP waits: a handler that never ends must not keep the server from stopping.
+// feed returns when the listener is closed.
 func (l *httpListener) feed() {
 	ctx, cancel := context.WithCancel(context.Background())
-	var preparing sync.WaitGroup
-	defer preparing.Wait()
-	defer cancel() // before that
+	defer cancel()
 	for {
 		nc, err := l.Listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -104,13 +103,13 @@ func (l *httpListener) feed() {
 			continue
 		}
 		c := nc.(*stream.Conn)
-		preparing.Go(func() {
+		go func() {
 			if next := l.prepare(ctx, c); next != nil {
 				l.ready.give(next)
 				return
 			}
 			c.Close()
-		})
+		}()
 	}
 }
 

@@ -722,6 +722,24 @@ func TestEndlessRequestIsCut(t *testing.T) {
 	}
 }
 
+// A handler that does not end does not keep the server from stopping.
+func TestStuckRequestIsLeft(t *testing.T) {
+	t.Parallel()
+	entered, leave := make(chan struct{}), make(chan struct{})
+	defer close(leave)
+	s := start(t, func(o *Options) {
+		o.Config.ShutdownTimeout = 400 * time.Millisecond
+		o.Routes = []httpapi.Route{route("GET", "/stuck", func(http.ResponseWriter, *http.Request) {
+			close(entered)
+			<-leave
+		})}
+	})
+	s.dial().send("GET /stuck HTTP/1.1", "Host: x", "", "")
+	<-entered
+	s.stop()
+	s.wait()
+}
+
 // A lineServer is a StreamServer that counts bytes.
 type lineServer struct {
 	mu       sync.Mutex
