@@ -59,19 +59,21 @@ func TestEndOfRights(t *testing.T) {
 			fmt.Fprintln(w, "last")
 		}
 	}
+	upload := func(w http.ResponseWriter, r *http.Request) {
+		begun <- r.URL.Path
+		_, err := io.Copy(io.Discard, r.Body)
+		if err == nil {
+			t.Error("a body came to its end")
+		}
+		http.Error(w, "cannot read: "+err.Error(), http.StatusBadRequest)
+	}
 	s := start(t, func(o *Options) {
 		o.Keeper = keeper
 		o.Routes = []httpapi.Route{
 			httpapi.On("GET", "/begun", httpapi.Read, follow),
 			httpapi.On("GET", "/silent", httpapi.Read, follow),
-			httpapi.On("POST", "/body", httpapi.Write, func(w http.ResponseWriter, r *http.Request) {
-				begun <- r.URL.Path
-				_, err := io.Copy(io.Discard, r.Body)
-				if err == nil {
-					t.Error("a body came to its end")
-				}
-				http.Error(w, "cannot read: "+err.Error(), http.StatusBadRequest)
-			}),
+			httpapi.On("POST", "/body", httpapi.Write, upload),
+			httpapi.On("POST", "/sized", httpapi.Write, upload),
 			httpapi.On("GET", "/fails", httpapi.Read, func(w http.ResponseWriter, r *http.Request) {
 				begun <- r.URL.Path
 				<-r.Context().Done()
@@ -90,8 +92,12 @@ func TestEndOfRights(t *testing.T) {
 		body   string
 		err    error
 	}
+	const announced = 1 << 20 // bytes of a body that does not come to its end
 	ask := func(who, method, path string, body io.Reader) chan outcome {
 		r, _ := http.NewRequest(method, "http://"+s.Addr("http")+path, body)
+		if path == "/sized" {
+			r.ContentLength = announced
+		}
 		r.Header.Set("Authorization", "Bearer "+tokens[who])
 		done := make(chan outcome, 1)
 		transport := &http.Transport{}
@@ -113,6 +119,8 @@ func TestEndOfRights(t *testing.T) {
 	}
 	never, sender := io.Pipe()
 	defer sender.Close()
+	neverSized, sizedSender := io.Pipe()
+	defer sizedSender.Close()
 	trickle, tap := io.Pipe()
 	defer tap.Close()
 	dripping := make(chan struct{})
@@ -126,6 +134,7 @@ func TestEndOfRights(t *testing.T) {
 		}
 	}()
 	cut, silent, kept, body := ask("lost", "GET", "/begun", nil), ask("lost", "GET", "/silent", nil), ask("kept", "GET", "/begun", nil), ask("lost", "POST", "/body", never)
+	sized := ask("lost", "POST", "/sized", neverSized)
 	slow, fails := ask("lost", "POST", "/body", trickle), ask("lost", "GET", "/fails", nil)
 	lines, err := net.Dial("tcp", s.Addr("telnet"))
 	if err != nil {
@@ -157,7 +166,7 @@ func TestEndOfRights(t *testing.T) {
 	if got := <-fails; got.status != 401 || !strings.HasPrefix(got.body, "{") || !strings.HasSuffix(strings.TrimSpace(got.body), "}") || strings.Contains(got.body, "fault") {
 		t.Errorf("an answer that would have been another error: %+v", got)
 	}
-	for _, posted := range []chan outcome{body, slow} {
+	for _, posted := range []chan outcome{body, sized, slow} {
 		if got := <-posted; got.status != 401 && got.err == nil {
 			t.Errorf("a request whose body does not end: %+v", got)
 		}

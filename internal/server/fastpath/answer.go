@@ -143,9 +143,9 @@ func (a *answer) FlushError() error {
 	return a.send(nil, false)
 }
 
-// SetReadDeadline is that of the connection.
+// SetReadDeadline is that of the connection. As with net/http, other goroutines may call it.
 func (a *answer) SetReadDeadline(t time.Time) error {
-	a.lane.allowed = time.Time{}
+	a.lane.moved.Store(true)
 	return a.lane.conn.SetReadDeadline(t)
 }
 

@@ -20,7 +20,8 @@ type lane struct {
 	conn    *stream.Conn
 	in      *bufio.Reader
 	remote  string
-	allowed time.Time   // read deadline that was set for the next request; zero: another one is set
+	allowed time.Time   // read deadline that was set for the next request
+	moved   atomic.Bool // a request has set another one since
 	taken   atomic.Bool // the body of the request was read to its end
 
 	mu     sync.Mutex
@@ -59,7 +60,7 @@ func (l *lane) await(patience time.Duration) bool {
 	l.setIdle(true)
 	// A deadline that is a little early costs less than one for each request.
 	now := time.Now()
-	if left := l.allowed.Sub(now); left < patience-patience/16 || left > patience {
+	if left := l.allowed.Sub(now); l.moved.Swap(false) || left < patience-patience/16 || left > patience {
 		l.allowed = now.Add(patience)
 		l.conn.SetReadDeadline(l.allowed)
 	}
