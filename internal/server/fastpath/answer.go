@@ -230,7 +230,7 @@ func (a *answer) complete(p []byte, end bool) {
 		a.chunked = true
 		a.out = append(a.out, "Transfer-Encoding: chunked\r\n"...)
 	}
-	if a.last || a.lane.server.closing() {
+	if a.last || a.lane.server.closing.Load() {
 		a.last = true
 		a.out = append(a.out, "Connection: close\r\n"...)
 	}

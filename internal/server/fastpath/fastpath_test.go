@@ -343,6 +343,31 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
+// A connection that begins to wait just after Shutdown has looked at it ends too.
+func TestShutdownBeforeIdle(t *testing.T) {
+	r := newRig(t, func(http.ResponseWriter, *http.Request) {})
+	client, peer := net.Pipe()
+	defer client.Close()
+	defer peer.Close()
+	l := &lane{server: r.server, conn: &stream.Conn{Conn: peer}, in: bufio.NewReader(peer)}
+	if !r.server.enter(l) {
+		t.Fatal("the server has ended")
+	}
+	r.server.close()
+	l.closeIdle() // is not idle yet
+	waits := make(chan bool)
+	go func() { waits <- l.await(time.Hour) }()
+	select {
+	case more := <-waits:
+		if more {
+			t.Error("there is a request")
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("waits for a request that nobody will take")
+	}
+	r.server.leave(l)
+}
+
 // A client that is answered before it has sent all can go on sending for a while.
 func TestUnreadBody(t *testing.T) {
 	r := newRig(t, func(w http.ResponseWriter, r *http.Request) {

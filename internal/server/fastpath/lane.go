@@ -45,7 +45,7 @@ func (l *lane) serve(ctx context.Context) (unused []byte, handOver bool) {
 		if err != nil { // it is plain, but not right, such as an escape that is none
 			return bytes.Clone(p), true // which is still there: a whole header makes nobody read on
 		}
-		if !l.answer(ctx, r, h.last) || l.server.closing() {
+		if !l.answer(ctx, r, h.last) || l.server.closing.Load() {
 			break
 		}
 	}
@@ -58,6 +58,10 @@ func (l *lane) await(patience time.Duration) bool {
 		return true
 	}
 	l.setIdle(true)
+	defer l.setIdle(false)
+	if l.server.closing.Load() { // Shutdown may have looked just before
+		return false
+	}
 	// A deadline that is a little early costs less than one for each request.
 	now := time.Now()
 	if left := l.allowed.Sub(now); l.moved.Swap(false) || left < patience-patience/16 || left > patience {
@@ -65,7 +69,6 @@ func (l *lane) await(patience time.Duration) bool {
 		l.conn.SetReadDeadline(l.allowed)
 	}
 	_, err := l.in.Peek(1)
-	l.setIdle(false)
 	return err == nil
 }
 

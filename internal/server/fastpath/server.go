@@ -25,11 +25,11 @@ type Server struct {
 	o        Options
 	serving  stream.Activity
 	watching atomic.Bool // look will run
+	closing  atomic.Bool // is set under mu
 
 	mu struct {
 		sync.Mutex
-		lanes   map[*lane]struct{}
-		closing bool
+		lanes map[*lane]struct{}
 	}
 }
 
@@ -56,7 +56,7 @@ func (s *Server) Serve(ctx context.Context, c *stream.Conn) (unused []byte, hand
 func (s *Server) enter(l *lane) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.closing {
+	if s.closing.Load() {
 		return false
 	}
 	s.mu.lanes[l] = struct{}{}
@@ -69,12 +69,6 @@ func (s *Server) leave(l *lane) {
 	defer s.mu.Unlock()
 	delete(s.mu.lanes, l)
 	s.serving.End()
-}
-
-func (s *Server) closing() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mu.closing
 }
 
 // Shutdown closes connections that have no request, and the others once theirs is
@@ -102,7 +96,7 @@ func (s *Server) Close() {
 func (s *Server) close() []*lane {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.closing = true
+	s.closing.Store(true)
 	return s.lanesLocked()
 }
 
