@@ -165,6 +165,7 @@ func TestSameAsNetHTTP(t *testing.T) {
 			"GET /x?%s HTTP/1.1\r\nHost: a\r\n\r\nGET /x?write=7 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
 			"POST /x?body=all&%s HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n12345GET /x?write=7 HTTP/1.1\r\nHost: a\r\nConnection: Close\r\n\r\n",
 			"POST /x?body=all&%s HTTP/1.1\r\nHost: a\r\ncontent-length: 9000\r\nConnection: close\r\n\r\n" + strings.Repeat("z", 9000),
+			"POST /x?body=all&%s HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n12345\r\n\r\nGET /x?write=7 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
 			"DELETE /x?%s HTTP/1.1\r\nhost: a:80\r\nCONNECTION: keep-alive\r\n\r\nPUT /x?write=7 HTTP/1.1\r\nHost: [::1]:5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
 		} {
 			text := fmt.Sprintf(request, query)

@@ -34,9 +34,20 @@ func newLane(s *Server, c *stream.Conn) *lane {
 	return &lane{server: s, conn: c, in: bufio.NewReaderSize(c, maxHeader), remote: c.RemoteAddr().String()}
 }
 
+// blanks is how many bytes of empty lines behind the body of a POST are left out, as by
+// net/http: old clients send them.
+const blanks = 4
+
 func (l *lane) serve(ctx context.Context) (unused []byte, handOver bool) {
+	skip := 0 // bytes of empty lines that may still come before the next request
 	for patience := l.server.o.FirstTimeout; l.await(patience); patience = l.server.o.IdleTimeout {
 		p, _ := l.in.Peek(l.in.Buffered())
+		first := p[:min(skip, len(p))]
+		if blank := len(first) - len(bytes.TrimLeft(first, "\r\n")); blank > 0 {
+			l.in.Discard(blank)
+			skip -= blank
+			continue
+		}
 		h, ok := plainHead(p)
 		if !ok {
 			return bytes.Clone(p), true
@@ -47,6 +58,9 @@ func (l *lane) serve(ctx context.Context) (unused []byte, handOver bool) {
 		}
 		if !l.answer(ctx, r, h.last) || l.server.closing.Load() {
 			break
+		}
+		if skip = 0; r.Method == http.MethodPost {
+			skip = blanks
 		}
 	}
 	return nil, false
