@@ -105,7 +105,7 @@ func (c *call) before(seconds int64) ([]*Series, error) {
 // moving aggregates windows that end with each point of the range.
 func (c *call) moving(function string, xFilesFactorAt int) (any, error) {
 	list := c.list(0)
-	aggregate, err := aggregationOf(function)
+	_, err := aggregationOf(function)
 	if c.err != nil || err != nil {
 		return nil, firstError(c.err, err)
 	}
@@ -127,7 +127,7 @@ func (c *call) moving(function string, xFilesFactorAt int) (any, error) {
 		if c.given(xFilesFactorAt) {
 			xFilesFactor = c.float(xFilesFactorAt, 0)
 		}
-		values, err := c.windows(s.Values, int(w.of(s)), aggregate, xFilesFactor)
+		values, err := c.windows(s.Values, int(w.of(s)), function, xFilesFactor)
 		if err != nil {
 			return err
 		}
@@ -141,15 +141,15 @@ func (c *call) moving(function string, xFilesFactorAt int) (any, error) {
 }
 
 // windows is [numeric.Windows] with memory of the request.
-func (c *call) windows(values []float64, points int, aggregate numeric.Aggregation, xFilesFactor float64) ([]float64, error) {
+func (c *call) windows(values []float64, points int, function string, xFilesFactor float64) ([]float64, error) {
 	out, err := c.array(int64(len(values) - points)) // a negative window makes nulls, as in Graphite
 	if err != nil {
 		return nil, err
 	}
-	if err := c.reserve(8 * int64(min(max(points, 0), len(values)))); err != nil {
+	if err := c.reserve(numeric.WindowBytes(function, len(values), points)); err != nil {
 		return nil, err
 	}
-	return out, numeric.Windows(out, values, points, aggregate, xFilesFactor, c.look)
+	return out, numeric.Windows(out, values, points, function, xFilesFactor, c.look)
 }
 
 func exponentialMovingAverage(c *call) (any, error) {

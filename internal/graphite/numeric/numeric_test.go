@@ -76,7 +76,7 @@ func TestWindows(t *testing.T) {
 	values := []float64{1, 2, Null, 4, 5}
 	for points, want := range map[int][]float64{0: {Null, Null, Null, Null, Null}, 2: {2, 4, 9}} {
 		got := make([]float64, len(values)-points)
-		if err := Windows(got, values, points, Sum, 0.5, never); err != nil || !same(got, want) {
+		if err := Windows(got, values, points, "sum", 0.5, never); err != nil || !same(got, want) {
 			t.Errorf("%d points: %v, %v; want %v", points, got, err, want)
 		}
 	}

@@ -2,12 +2,14 @@ package numeric
 
 import "math"
 
-// Windows aggregates each window of so many values, from the one that ends
-// behind values[points] on, into out, which has len(values)-points places. Nulls
-// are taken out before. A window of no values is null. The greatest window takes
-// as much memory again. check is called every now and then; its error ends the
-// work.
-func Windows(out, values []float64, points int, aggregate Aggregation, xFilesFactor float64, check func() error) error {
+// Windows aggregates each window of so many values by an aggregation, from the one that
+// ends behind values[points] on, into out, which has len(values)-points places. Nulls are taken
+// out before. A window of no values is null. It takes [WindowBytes]. check is called every now and then; its error ends the work.
+func Windows(out, values []float64, points int, name string, xFilesFactor float64, check func() error) error {
+	if s := sliderOf(name, values, points); s != nil {
+		return slide(out, values, points, s, xFilesFactor, check)
+	}
+	aggregate := aggregations[name]
 	var present []float64
 	work := 0
 	for i := range out {
@@ -26,6 +28,36 @@ func Windows(out, values []float64, points int, aggregate Aggregation, xFilesFac
 		}
 		if work += points; work > 1<<18 {
 			work = 0
+			if err := check(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// slidingLook is how many values are looked at between two checks.
+const slidingLook = 1 << 14
+
+// slide is Windows with a slider.
+func slide(out, values []float64, points int, s slider, xFilesFactor float64, check func() error) error {
+	n := 0
+	for i := 1; i < points+len(out); i++ {
+		if !IsNull(values[i]) {
+			s.enter(i)
+			n++
+		}
+		if at := i - points; at >= 0 {
+			if at > 0 && !IsNull(values[at]) {
+				s.leave(at)
+				n--
+			}
+			out[at] = Null
+			if Enough(n, float64(points), xFilesFactor) {
+				out[at] = s.aggregate(n)
+			}
+		}
+		if i%slidingLook == 0 {
 			if err := check(); err != nil {
 				return err
 			}

@@ -1,0 +1,237 @@
+package numeric
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+)
+
+// A slider keeps an aggregate of the values in a window, so that moving the window by one value
+// does not take as long as the window is. Places are those of values, none of which is null.
+type slider interface {
+	// enter puts values[i] into the window, i ascending.
+	enter(i int)
+	// leave takes values[i] out, in the order in which they came.
+	leave(i int)
+	// aggregate is that of the window, which has n values and at least one.
+	aggregate(n int) float64
+}
+
+// WindowBytes is how much memory [Windows] takes for so many values.
+func WindowBytes(name string, values, points int) int64 {
+	if points = min(max(points, 0), values); name == "median" && points >= slidingFrom {
+		return 16 * int64(values)
+	}
+	return 8 * int64(points)
+}
+
+const (
+	// slidingFrom is how many points a window has for which a slider is worth while.
+	slidingFrom = 64
+
+	// sequentialMax is how many points of a window are added up as Graphite does, one by one, if
+	// the result depends on the order. Sums of longer windows are exact but for the last rounding,
+	// while those of Graphite differ in their last digits: a sum of n values is wrong by up to n
+	// halves of the last digit there.
+	sequentialMax = 4096
+)
+
+// sliderOf returns the slider of an aggregation for windows of so many points, nil if there is none
+// that gives the same.
+func sliderOf(name string, values []float64, points int) slider {
+	if points < slidingFrom || points >= len(values) {
+		return nil
+	}
+	switch name {
+	case "sum", "total":
+		if s := newSumSlider(values, points); s != nil {
+			return s
+		}
+	case "average", "avg", "avg_zero": // nulls are taken out before, so that none is taken for zero
+		if s := newSumSlider(values, points); s != nil {
+			return meanSlider{s}
+		}
+	case "min":
+		return &extremeSlider{values: values, sign: 1}
+	case "max":
+		return &extremeSlider{values: values, sign: -1}
+	case "range", "rangeOf":
+		return rangeSlider{&extremeSlider{values: values, sign: 1}, &extremeSlider{values: values, sign: -1}}
+	case "median":
+		return newMedianSlider(values)
+	case "count":
+		return countSlider{}
+	case "last", "current":
+		return &lastSlider{values: values}
+	}
+	return nil
+}
+
+// A sumSlider has the sum as a double and what it lacks. Where all sums are exact, low is 0.
+type sumSlider struct {
+	values    []float64
+	high, low float64
+	infinite  [2]int // above and below
+}
+
+// newSumSlider returns nil if a sum may depend on the order in which the values of a window are added,
+// and the window is short enough to do as Graphite does, or if a sum may be infinite.
+func newSumSlider(values []float64, points int) *sumSlider {
+	most, unit := 0.0, math.Inf(1)
+	for _, v := range values {
+		if IsNull(v) || math.IsInf(v, 0) || v == 0 {
+			continue
+		}
+		most, unit = max(most, math.Abs(v)), min(unit, lowestBit(v))
+	}
+	sum := most * float64(points)
+	if exact := sum/unit <= 1<<53; !exact && points <= sequentialMax || sum > math.MaxFloat64/4 {
+		return nil
+	}
+	return &sumSlider{values: values}
+}
+
+// lowestBit is the value of the last bit of a finite number that is set.
+func lowestBit(v float64) float64 {
+	fraction, exponent := math.Frexp(v)
+	n := uint64(math.Abs(fraction) * (1 << 53))
+	return math.Ldexp(1, exponent-53+bits.TrailingZeros64(n))
+}
+
+func (s *sumSlider) enter(i int) { s.add(s.values[i], 1) }
+func (s *sumSlider) leave(i int) { s.add(s.values[i], -1) }
+
+func (s *sumSlider) add(v float64, sign int) {
+	switch {
+	case math.IsInf(v, 1):
+		s.infinite[0] += sign
+		return
+	case math.IsInf(v, -1):
+		s.infinite[1] += sign
+		return
+	}
+	v *= float64(sign)
+	sum := s.high + v // and what is lost, by Knuth
+	back := sum - s.high
+	s.low += (s.high - (sum - back)) + (v - back)
+	s.high = sum + s.low
+	s.low -= s.high - sum
+}
+
+func (s *sumSlider) aggregate(int) float64 {
+	switch {
+	case s.infinite[0] > 0 && s.infinite[1] > 0:
+		return Null
+	case s.infinite[0] > 0:
+		return math.Inf(1)
+	case s.infinite[1] > 0:
+		return math.Inf(-1)
+	}
+	return s.high + 0 // no -0
+}
+
+type meanSlider struct{ *sumSlider }
+
+func (s meanSlider) aggregate(n int) float64 { return s.sumSlider.aggregate(n) / float64(n) }
+
+// An extremeSlider has the places of the values that are the least of those from there on, the first
+// ones of equals; with a sign of -1 the greatest.
+type extremeSlider struct {
+	values []float64
+	sign   float64
+	places []int32
+}
+
+func (s *extremeSlider) enter(i int) {
+	for n := len(s.places); n > 0 && s.sign*s.values[s.places[n-1]] > s.sign*s.values[i]; n-- {
+		s.places = s.places[:n-1]
+	}
+	s.places = append(s.places, int32(i))
+}
+
+func (s *extremeSlider) leave(i int) {
+	if len(s.places) > 0 && int(s.places[0]) == i {
+		s.places = s.places[1:]
+	}
+}
+
+func (s *extremeSlider) aggregate(int) float64 { return s.values[s.places[0]] }
+
+type rangeSlider struct{ least, most *extremeSlider }
+
+func (s rangeSlider) enter(i int) {
+	s.least.enter(i)
+	s.most.enter(i)
+}
+
+func (s rangeSlider) leave(i int) {
+	s.least.leave(i)
+	s.most.leave(i)
+}
+
+func (s rangeSlider) aggregate(n int) float64 { return s.most.aggregate(n) - s.least.aggregate(n) }
+
+type countSlider struct{}
+
+func (countSlider) enter(int)               {}
+func (countSlider) leave(int)               {}
+func (countSlider) aggregate(n int) float64 { return float64(n) }
+
+type lastSlider struct {
+	values []float64
+	last   int
+}
+
+func (s *lastSlider) enter(i int)           { s.last = i }
+func (s *lastSlider) leave(int)             {}
+func (s *lastSlider) aggregate(int) float64 { return s.values[s.last] }
+
+// A medianSlider counts the values of the window by their rank among all, in a tree of sums (by
+// Fenwick), in which the n-th value is found in as many steps as a number of values has bits.
+type medianSlider struct {
+	sorted []float64 // all values
+	ranks  []int32   // of each value
+	counts []int32   // counts[i] is of the ranks from i-i&-i on, below i
+	top    int       // the greatest power of two that is a place of counts
+}
+
+func newMedianSlider(values []float64) *medianSlider {
+	s := &medianSlider{sorted: sorted(values), ranks: make([]int32, len(values))}
+	s.sorted = slices.Compact(s.sorted)
+	s.counts = make([]int32, len(s.sorted)+1)
+	s.top = 1 << max(bits.Len(uint(len(s.sorted)))-1, 0)
+	for i, v := range values {
+		if !IsNull(v) {
+			rank, _ := slices.BinarySearch(s.sorted, v)
+			s.ranks[i] = int32(rank)
+		}
+	}
+	return s
+}
+
+func (s *medianSlider) enter(i int) { s.add(i, 1) }
+func (s *medianSlider) leave(i int) { s.add(i, -1) }
+
+func (s *medianSlider) add(i int, n int32) {
+	for at := int(s.ranks[i]) + 1; at < len(s.counts); at += at & -at {
+		s.counts[at] += n
+	}
+}
+
+// at returns the n-th smallest value of the window, from 0 on.
+func (s *medianSlider) at(n int) float64 {
+	place, before := 0, int32(n)
+	for step := s.top; step > 0; step >>= 1 {
+		if next := place + step; next < len(s.counts) && s.counts[next] <= before {
+			place, before = next, before-s.counts[next]
+		}
+	}
+	return s.sorted[place]
+}
+
+func (s *medianSlider) aggregate(n int) float64 {
+	if n%2 == 0 {
+		return (s.at(n/2-1) + s.at(n/2)) / 2
+	}
+	return s.at(n / 2)
+}
