@@ -27,15 +27,15 @@ func draw(w http.ResponseWriter, s *query.Session, r *render.Request, o chart.Op
 	if err := s.Reserve(o.Bytes(series)); err != nil {
 		return err
 	}
-	c, err := chart.New(o, series, r.Function.From, r.Function.Until)
+	c, err := chart.New(o, series, r.Function.From, r.Function.Until, s.Look)
 	if err != nil {
-		return &function.ParamError{Reason: err.Error()}
+		return err
 	}
 	if format == "svg" {
 		w.Header().Set("Content-Type", chart.Formats[format])
-		return sent(c.WriteSVG(s.Context(), s.Writer(w)))
+		return sent(c.WriteSVG(s.Look, s.Writer(w)))
 	}
-	pixels, err := c.Draw(s.Context())
+	pixels, err := c.Draw(s.Look)
 	if err != nil {
 		return err
 	}

@@ -26,8 +26,11 @@ func (s *source) read(g *grid, list []*read) error {
 	return s.session.Cause(s.session.Parallel(len(list), "read series", func(i int) (bool, error) {
 		r := idle.take()
 		defer idle.give(r)
-		list[i].fetched.Values = make([]float64, g.n)
-		return true, r.series(g, list[i])
+		if list[i].at == 0 {
+			list[i].fetched.Values = make([]float64, g.n)
+		}
+		err := r.series(g, list[i])
+		return list[i].at == g.n, err
 	}))
 }
 
@@ -80,8 +83,9 @@ type reader struct {
 // windowSteps bounds the steps of the finest stage that are folded at once.
 const windowSteps = 1 << 16
 
-// series fills in the points of a series. The time in which it has buckets is worked on
-// apart from the time after it: most often there are no samples in the former.
+// series fills in the points of a series from one.at on, until other queries are due. The time in
+// which it has buckets is worked on apart from the time after it: most often there are no samples
+// in the former.
 func (r *reader) series(g *grid, one *read) (err error) {
 	lease := r.session.Lease()
 	defer lease.Release()
@@ -89,9 +93,17 @@ func (r *reader) series(g *grid, one *read) (err error) {
 	if err := r.session.AppendBuckets(&r.buckets, one.number, g.within(0, g.n), one.policy.Aggregation.Method.Needs(), &lease); err != nil {
 		return err
 	}
-	from, folded := 0, g.pointsOf(&r.buckets)
-	for at, n := int64(0), int64(0); at < g.n; at += n {
-		n = min(g.n-at, max(windowSteps*g.finest/g.step, 1))
+	folded := g.pointsOf(&r.buckets)
+	from := sort.Search(r.buckets.Len(), func(i int) bool { return r.buckets.StartMS[i] > g.within(0, one.at).EndMS })
+	if one.at == 0 {
+		from = 0
+	}
+	for first := one.at; one.at < g.n; {
+		at := one.at
+		if at > first && r.session.Due() {
+			return nil
+		}
+		n := min(g.n-at, max(windowSteps*g.finest/g.step, 1))
 		if at < folded {
 			n = min(n, folded-at)
 		}
@@ -101,7 +113,7 @@ func (r *reader) series(g *grid, one *read) (err error) {
 		if err := r.window(g, one, at, n, &made); err != nil {
 			return err
 		}
-		from = to
+		from, one.at = to, at+n
 	}
 	return nil
 }

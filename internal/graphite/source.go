@@ -91,6 +91,7 @@ type read struct {
 	name    string
 	policy  retention.Policy
 	fetched function.Fetched
+	at      int64 // the first point that is not filled in
 }
 
 // selected returns the series of a query.

@@ -3,6 +3,7 @@ package graphite
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -12,9 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"varve/internal/graphite/function"
 	"varve/internal/graphite/graphitetest"
 	"varve/internal/model"
 	"varve/internal/query"
+	"varve/internal/retention"
 	"varve/internal/store"
 )
 
@@ -95,6 +98,73 @@ func TestSelectionsYieldTheirSlot(t *testing.T) {
 		form.Add("expr", fmt.Sprintf("host=~(a?b?){500}[c-z]%d?", i))
 	}
 	s.yields("/tags/findSeries?" + form.Encode())
+}
+
+// A series with millions of points is read in pieces, between which other queries have their turn,
+// and none is left out.
+func TestLongSeriesAreReadInPieces(t *testing.T) {
+	s := oneSlot(t)
+	const points = 4*windowSteps + 7
+	end := graphitetest.Clock.Unix() / 60 * 60
+	ref, err := s.store.Create(t.Context(), model.Series{Metric: "m", Type: model.TypeDouble})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b store.Batch
+	b.Reset(s.store.Epoch())
+	for i := int64(0); i < points; i += 1000 {
+		b.AddDouble(ref, (end-(points-i)*60)*1000, float64(i), 0)
+	}
+	if err := s.store.Append(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	session, err := s.queries.Begin(t.Context(), query.Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease := session.Lease()
+	numbers, err := (&source{session: session}).numbers("m", nil, &lease)
+	if err != nil || len(numbers) != 1 {
+		t.Fatalf("%v, %v", numbers, err)
+	}
+	other := make(chan error)
+	go func() {
+		next, err := s.queries.Begin(t.Context(), query.Request{})
+		if err == nil {
+			next.Close(nil)
+		}
+		other <- err
+	}()
+	for !session.Due() {
+		time.Sleep(time.Millisecond)
+	}
+	g := grid{start: end - points*60, step: 60, finest: 60, n: points}
+	book, err := DefaultConfig().Book(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := book.Of(retention.SeriesOf("m", model.Tags{}))
+	one := &read{number: numbers[0], name: "m", policy: policy, fetched: function.Fetched{Values: make([]float64, points)}}
+	r := &reader{session: session, lease: &lease, samples: session.GridFold(&lease)}
+	calls := 0
+	for ; one.at < points; calls++ {
+		if err := r.series(&g, one); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, v := range one.fetched.Values {
+		if i%1000 == 0 && v != float64(i) || i%1000 != 0 && v == v {
+			t.Fatalf("point %d is %v", i, v)
+		}
+	}
+	if calls != 5 {
+		t.Errorf("it was read in %d pieces, want 5", calls)
+	}
+	lease.Release()
+	session.Close(nil)
+	if err := <-other; err != nil {
+		t.Error(err)
+	}
 }
 
 // oneSlot is a site with one slot for queries.

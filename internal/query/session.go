@@ -253,6 +253,11 @@ func (s *Session) Tick(work int) error {
 		return nil
 	}
 	s.worked = 0
+	return s.Look()
+}
+
+// Look checks the context and gives other queries their turn, as Tick does after enough work.
+func (s *Session) Look() error {
 	if err := s.ctx.Err(); err != nil {
 		return s.Cause(err)
 	}

@@ -2,7 +2,6 @@ package chart
 
 import (
 	"bufio"
-	"context"
 	"image"
 	"image/color"
 	"io"
@@ -33,14 +32,15 @@ type Chart struct {
 }
 
 // New lays out a picture of series between two times. The times on the axis are of the
-// zone of from. Errors are those of a consolidation that does not exist.
-func New(o Options, series []*function.Series, from, until time.Time) (*Chart, error) {
+// zone of from. Errors are those of a consolidation that does not exist, and of look, which is
+// called every now and then: it may end the work early, and lets others work.
+func New(o Options, series []*function.Series, from, until time.Time, look func() error) (*Chart, error) {
 	face, err := newFace(o.fontSize)
 	if err != nil {
 		return nil, err
 	}
 	c := &Chart{o: o, face: face, zone: from.Location(), from: from.Unix(), until: max(until.Unix(), from.Unix()+1), series: series, columns: max(o.Width, 1)}
-	if err := c.read(); err != nil {
+	if err := c.read(look); err != nil {
 		return nil, err
 	}
 	c.layOut()
@@ -57,16 +57,16 @@ func (o Options) Bytes(series []*function.Series) int64 {
 	return n
 }
 
-// Draw returns the picture on pixels. It ends early when ctx does.
-func (c *Chart) Draw(ctx context.Context) (image.Image, error) {
-	to := &rasterCanvas{ctx: ctx, image: image.NewRGBA(image.Rect(0, 0, c.o.Width, c.o.Height)), face: c.face}
+// Draw returns the picture on pixels. look is as that of New.
+func (c *Chart) Draw(look func() error) (image.Image, error) {
+	to := &rasterCanvas{look: look, image: image.NewRGBA(image.Rect(0, 0, c.o.Width, c.o.Height)), face: c.face}
 	c.to = to
 	return to.image, c.paint()
 }
 
-// WriteSVG writes the picture as text. It ends early when ctx does.
-func (c *Chart) WriteSVG(ctx context.Context, w io.Writer) error {
-	to := &svgCanvas{ctx: ctx, w: bufio.NewWriterSize(w, 32<<10), size: c.o.fontSize}
+// WriteSVG writes the picture as text. look is as that of New.
+func (c *Chart) WriteSVG(look func() error, w io.Writer) error {
+	to := &svgCanvas{look: look, w: bufio.NewWriterSize(w, 32<<10), size: c.o.fontSize}
 	c.to = to
 	to.begin(c.o.Width, c.o.Height)
 	if err := c.paint(); err != nil {

@@ -58,7 +58,7 @@ func newChart(t testing.TB, query string, list ...*function.Series) *Chart {
 	if len(list) > 0 {
 		from = time.Unix(list[0].Start, 0).UTC()
 	}
-	c, err := New(parse(t, query), list, from, noon)
+	c, err := New(parse(t, query), list, from, noon, goOn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func newChart(t testing.TB, query string, list ...*function.Series) *Chart {
 
 func pixels(t testing.TB, query string, list ...*function.Series) *image.RGBA {
 	t.Helper()
-	img, err := newChart(t, query, list...).Draw(context.Background())
+	img, err := newChart(t, query, list...).Draw(goOn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func pixels(t testing.TB, query string, list ...*function.Series) *image.RGBA {
 func svg(t testing.TB, query string, list ...*function.Series) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := newChart(t, query, list...).WriteSVG(context.Background(), &b); err != nil {
+	if err := newChart(t, query, list...).WriteSVG(goOn, &b); err != nil {
 		t.Fatal(err)
 	}
 	for d := xml.NewDecoder(bytes.NewReader(b.Bytes())); ; {
@@ -274,14 +274,37 @@ func TestTimeMarks(t *testing.T) {
 	}
 }
 
+func goOn() error { return nil }
+
+// TestLooks: a picture of many series looks at each, in each of its steps, whether it is to go on.
+func TestLooks(t *testing.T) {
+	const series = 100
+	var list []*function.Series
+	for range series {
+		list = append(list, wave("a", 100, 1, 0))
+	}
+	looks := 0
+	look := func() error { looks++; return nil }
+	steps := func(name string, err error) {
+		if err != nil || looks < series {
+			t.Errorf("%s: %v after %d looks", name, err, looks)
+		}
+		looks = 0
+	}
+	c, err := New(parse(t, ""), list, noon.Add(-time.Hour), noon, look)
+	steps("new", err)
+	_, err = c.Draw(look)
+	steps("png", err)
+	steps("svg", newChart(t, "", list...).WriteSVG(look, io.Discard))
+}
+
 // TestCancel: a picture of many series ends with the request.
 func TestCancel(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if _, err := newChart(t, "", wave("a", 100, 1, 0)).Draw(ctx); !errors.Is(err, context.Canceled) {
+	ended := func() error { return context.Canceled }
+	if _, err := newChart(t, "", wave("a", 100, 1, 0)).Draw(ended); !errors.Is(err, context.Canceled) {
 		t.Errorf("png: %v", err)
 	}
-	if err := newChart(t, "", wave("a", 100, 1, 0)).WriteSVG(ctx, io.Discard); !errors.Is(err, context.Canceled) {
+	if err := newChart(t, "", wave("a", 100, 1, 0)).WriteSVG(ended, io.Discard); !errors.Is(err, context.Canceled) {
 		t.Errorf("svg: %v", err)
 	}
 }
@@ -320,15 +343,15 @@ func TestRandomPictures(t *testing.T) {
 		if err != nil {
 			t.Fatalf("seed %d: %s: %v", seed, query, err)
 		}
-		c, err := New(o, list, from, noon)
+		c, err := New(o, list, from, noon, goOn)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		if img, err := c.Draw(t.Context()); err != nil || img.Bounds().Dx() != o.Width {
+		if img, err := c.Draw(goOn); err != nil || img.Bounds().Dx() != o.Width {
 			t.Fatalf("seed %d: %s: %v", seed, query, err)
 		}
 		var b bytes.Buffer
-		if err := c.WriteSVG(t.Context(), &b); err != nil {
+		if err := c.WriteSVG(goOn, &b); err != nil {
 			t.Fatalf("seed %d: %s: %v", seed, query, err)
 		}
 		if err := xml.Unmarshal(b.Bytes(), new(struct{})); err != nil || strings.Contains(b.String(), "NaN") || strings.Contains(b.String(), "Inf") {

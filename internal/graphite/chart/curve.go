@@ -22,10 +22,13 @@ type curve struct {
 }
 
 // read merges the series to as many points as have room, and stacks them.
-func (c *Chart) read() error {
+func (c *Chart) read(look func() error) error {
 	stacks := map[string]map[int64]float64{}
 	index := 0
 	for i, s := range c.series {
+		if err := look(); err != nil {
+			return err
+		}
 		few := *s
 		few.Consolidate(c.perPoint(s))
 		rows, err := few.Rows()

@@ -1,7 +1,6 @@
 package chart
 
 import (
-	"context"
 	"image"
 	"image/color"
 	"image/draw"
@@ -14,7 +13,7 @@ import (
 
 // A rasterCanvas draws on pixels.
 type rasterCanvas struct {
-	ctx   context.Context
+	look  func() error
 	image *image.RGBA
 	face  font.Face
 	clip  image.Rectangle
@@ -98,7 +97,7 @@ func (r *rasterCanvas) stroke(points []point, width float64, c color.NRGBA) erro
 	half := width / 2
 	box, visible := r.start(points, half+1)
 	if !visible {
-		return r.ctx.Err()
+		return r.look()
 	}
 	for i := 1; i < len(points); i++ {
 		a, b := points[i-1], points[i]
@@ -113,7 +112,7 @@ func (r *rasterCanvas) stroke(points []point, width float64, c color.NRGBA) erro
 		}
 	}
 	r.fill.Draw(r.image, box, image.NewUniform(c), image.Point{})
-	return r.ctx.Err()
+	return r.look()
 }
 
 func (r *rasterCanvas) disc(box image.Rectangle, at point, radius float64) {
@@ -132,7 +131,7 @@ func (r *rasterCanvas) area(points []point, c color.NRGBA) error {
 		r.polygon(box, points...)
 		r.fill.Draw(r.image, box, image.NewUniform(c), image.Point{})
 	}
-	return r.ctx.Err()
+	return r.look()
 }
 
 func (r *rasterCanvas) text(x, y float64, s string, a anchor, up bool, c color.NRGBA) {

@@ -2,7 +2,6 @@ package chart
 
 import (
 	"bufio"
-	"context"
 	"encoding/xml"
 	"fmt"
 	"image"
@@ -12,7 +11,7 @@ import (
 
 // An svgCanvas writes SVG as it is drawn.
 type svgCanvas struct {
-	ctx  context.Context
+	look func() error
 	w    *bufio.Writer
 	size float64 // of the font
 	clip string  // attribute of what is inside of the last rectangle
@@ -60,7 +59,7 @@ func (s *svgCanvas) points(points []point) {
 // fault is why no more is drawn. An error of the writer is kept and returned from then
 // on.
 func (s *svgCanvas) fault() error {
-	if err := s.ctx.Err(); err != nil {
+	if err := s.look(); err != nil {
 		return err
 	}
 	_, err := s.w.Write(nil)

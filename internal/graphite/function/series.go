@@ -141,7 +141,7 @@ func (s *Series) Rows() ([]float64, error) {
 	}
 	merge, ok := consolidations[s.Consolidation]
 	if !ok {
-		return nil, fmt.Errorf("consolidateBy: unknown function %.64q; use sum, average, avg_zero, min, max, first or last", s.Consolidation)
+		return nil, badParam("consolidateBy: unknown function %.64q; use sum, average, avg_zero, min, max, first or last", s.Consolidation)
 	}
 	out := make([]float64, (len(s.Values)+s.perPoint-1)/s.perPoint)
 	numeric.Consolidate(out, s.Values, s.perPoint, merge, s.XFilesFactor)

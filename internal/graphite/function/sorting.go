@@ -73,18 +73,36 @@ func natural(name string) string {
 }
 
 func sortByName(c *call) (any, error) {
-	list := slices.Clone(c.list(0))
-	key := func(s *Series) string { return s.Name }
-	if c.boolean(1) {
-		key = func(s *Series) string { return natural(s.Name) }
+	list := c.list(0)
+	naturally, reverse := c.boolean(1), c.boolean(2)
+	if c.err != nil {
+		return nil, c.err
 	}
-	reverse := c.boolean(2)
-	slices.SortStableFunc(list, func(a, b *Series) int {
-		order := strings.Compare(key(a), key(b))
+	type entry struct {
+		series *Series
+		key    string
+	}
+	entries := make([]entry, len(list))
+	for i, s := range list {
+		entries[i] = entry{s, s.Name}
+		if !naturally {
+			continue
+		}
+		entries[i].key = natural(s.Name)
+		if err := c.reserve(int64(len(entries[i].key))); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortStableFunc(entries, func(a, b entry) int {
+		order := strings.Compare(a.key, b.key)
 		if reverse {
 			return -order
 		}
 		return order
 	})
-	return list, c.err
+	out := make([]*Series, len(list))
+	for i, e := range entries {
+		out[i] = e.series
+	}
+	return out, nil
 }
