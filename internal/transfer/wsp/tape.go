@@ -12,6 +12,7 @@ import (
 // time: there is one for each type of the samples.
 type tape struct {
 	f    *os.File
+	name string // "" once the file has none
 	buf  *bufio.Writer
 	at   int64
 	ends []int64 // of the runs
@@ -20,19 +21,29 @@ type tape struct {
 // maxRuns bounds the runs of a series. There are two types of numbers.
 const maxRuns = 16
 
+// newTape creates the file without a name, so that it goes with the process, however that ends.
+// Windows removes no file that is open: there a process that is killed leaves it.
 func newTape(dir string) (tape, error) {
 	f, err := os.CreateTemp(dir, ".varve-export-*")
 	if err != nil {
 		return tape{}, err
 	}
-	return tape{f: f, buf: bufio.NewWriterSize(f, 64<<10)}, nil
+	t := tape{f: f, buf: bufio.NewWriterSize(f, 64<<10)}
+	if os.Remove(f.Name()) != nil {
+		t.name = f.Name()
+	}
+	return t, nil
 }
 
 func (t *tape) close() error {
 	if t.f == nil {
 		return nil
 	}
-	return errors.Join(t.f.Close(), os.Remove(t.f.Name()))
+	err := t.f.Close()
+	if t.name != "" {
+		err = errors.Join(err, os.Remove(t.name))
+	}
+	return err
 }
 
 // reset forgets the series before.
