@@ -149,13 +149,30 @@ func (a *API) listTags(w http.ResponseWriter, r *http.Request, form url.Values) 
 			names = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(names), "name"))))
 		}
 		list := []map[string]string{}
-		for _, name := range names {
-			if filter.MatchString(name) && len(list) < most {
-				list = append(list, map[string]string{"tag": name})
-			}
+		err = matching(s, filter, names, most, func(name string) { list = append(list, map[string]string{"tag": name}) })
+		if err != nil {
+			return err
 		}
 		return answerWithin(s, w, form, list)
 	})
+}
+
+// matching calls f for the texts that an expression matches, most at most. Others have their turn
+// meanwhile, since a costly expression takes a millisecond for a text.
+func matching(s *query.Session, p *model.Pattern, texts []string, most int, f func(text string)) error {
+	for _, text := range texts {
+		if most <= 0 {
+			return nil
+		}
+		if err := s.Tick(store.MatchWork(text)); err != nil {
+			return err
+		}
+		if p.MatchString(text) {
+			f(text)
+			most--
+		}
+	}
+	return nil
 }
 
 // A tagValue is a value of a tag and in how many series it is.
@@ -185,10 +202,9 @@ func (a *API) listValues(w http.ResponseWriter, r *http.Request, form url.Values
 		var found any
 		if len(values.counts) > 0 {
 			list := []tagValue{}
-			for _, v := range values.sorted() {
-				if filter.MatchString(v) && len(list) < most {
-					list = append(list, tagValue{v, values.counts[v]})
-				}
+			err := matching(s, filter, values.sorted(), most, func(v string) { list = append(list, tagValue{v, values.counts[v]}) })
+			if err != nil {
+				return err
 			}
 			found = map[string]any{"tag": tag, "values": list}
 		}

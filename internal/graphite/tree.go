@@ -54,6 +54,11 @@ func (t *tree) descend(prefix string, nodes []target.Node) error {
 	}
 	return t.level(prefix+node.Prefix(), func(path string, branch bool) error {
 		name := path[len(prefix):]
+		if !node.Any() {
+			if err := t.session.Tick(store.MatchWork(name)); err != nil {
+				return err
+			}
+		}
 		if !node.Match(name) {
 			return nil
 		}

@@ -93,11 +93,12 @@ func TestSelectionsYieldTheirSlot(t *testing.T) {
 	if err := s.store.Append(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
-	form := url.Values{}
+	form := url.Values{"filter": {"(a?b?){500}[c-z]"}}
 	for i := range 100 {
 		form.Add("expr", fmt.Sprintf("host=~(a?b?){500}[c-z]%d?", i))
 	}
-	s.yields("/tags/findSeries?" + form.Encode())
+	t.Run("expressions", func(t *testing.T) { s.yields("/tags/findSeries?" + form.Encode()) })
+	t.Run("filter", func(t *testing.T) { s.yields("/tags/host?" + form.Encode()) })
 }
 
 // A series with millions of points is read in pieces, between which other queries have their turn,
