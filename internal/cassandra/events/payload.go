@@ -25,13 +25,13 @@ var (
 
 // putPayloads writes the data that entries refer to.
 //
-// The references come first, with the timestamps of the events. The data follows, with a
-// timestamp taken after that: so a drop that did not see the reference does not hide it. See
-// dropPayload.
+// The references come first, with the timestamps of the events. The data follows, above the
+// timestamp of whatever a drop may hide that did not see the reference. See dropPayload.
 func (s *Shelf) putPayloads(ctx context.Context, now int64, entries []timeline.Placed) error {
-	var references, data []cql.Entry
+	var references []cql.Entry
 	var stamps []int64
-	have := map[timeline.PayloadKey]bool{}
+	var data []*timeline.Placed // of each key one
+	have := map[timeline.PayloadKey]int{}
 	for i := range entries {
 		e := &entries[i]
 		if e.Payload == nil {
@@ -39,9 +39,12 @@ func (s *Shelf) putPayloads(ctx context.Context, now int64, entries []timeline.P
 		}
 		references = append(references, cql.Entry{Statement: putReference, Args: []any{e.Pointer[:], e.Timeline}})
 		stamps = append(stamps, stampOr(now, e.Put))
-		if !have[e.Pointer] {
-			have[e.Pointer] = true
-			data = append(data, dataPieces(e)...)
+		switch at, known := have[e.Pointer]; {
+		case !known:
+			have[e.Pointer] = len(data)
+			data = append(data, e)
+		case !e.Fresh:
+			data[at] = e
 		}
 	}
 	err := work.Parallel(ctx, writesAtOnce, len(references), "write references to data of events", func(ctx context.Context, i int) error {
@@ -50,10 +53,58 @@ func (s *Shelf) putPayloads(ctx context.Context, now int64, entries []timeline.P
 	if err != nil {
 		return err
 	}
-	written := s.stamp()
 	return work.Parallel(ctx, writesAtOnce, len(data), "write data of events", func(ctx context.Context, i int) error {
-		return s.session.Exec(ctx, data[i].Statement, written, data[i].Args...)
+		return s.putData(ctx, data[i])
 	})
+}
+
+// Timestamps by which data is written again that a drop hides: how far they are ahead of the
+// clock of this server. A clock that is further ahead than the last one is not believed.
+var payloadAhead = []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour}
+
+// putData writes the data of an entry, whose reference is stored. The same data may have been
+// dropped by a server whose clock is ahead, or may be dropped right now by one that has looked
+// for references before.
+//
+// What such a drop hides was there before the reference was. So it is either still there, and the
+// data is written above it; or a drop has hidden it, and it shows that the data is not to be seen
+// after it was written. Reads are at a quorum and repair what they read, so a drop that one of
+// them has met is met by all later ones.
+func (s *Shelf) putData(ctx context.Context, e *timeline.Placed) error {
+	pieces, stamp := dataPieces(e), s.stamp()
+	if e.Fresh { // nobody else knows the key
+		return s.putPieces(ctx, stamp, pieces)
+	}
+	found, before, err := s.payloadWritten(ctx, e.Pointer)
+	if err != nil {
+		return err
+	}
+	err = s.putPieces(ctx, max(stamp, before+1), pieces)
+	for i := 0; err == nil && !found; i++ {
+		if found, _, err = s.payloadWritten(ctx, e.Pointer); err != nil || found {
+			break
+		}
+		if i == len(payloadAhead) {
+			return &store.UnavailableError{Reason: fmt.Sprintf("the data of an event cannot be stored, because a server whose clock is more than %v ahead has deleted the same data: synchronise the clocks", payloadAhead[i-1])}
+		}
+		err = s.putPieces(ctx, stamp+payloadAhead[i].Microseconds(), pieces)
+	}
+	return err
+}
+
+func (s *Shelf) putPieces(ctx context.Context, stamp int64, pieces []cql.Entry) error {
+	for _, p := range pieces {
+		if err := s.session.Exec(ctx, p.Statement, stamp, p.Args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// payloadWritten returns when the data of a key was written, if it is there.
+func (s *Shelf) payloadWritten(ctx context.Context, key timeline.PayloadKey) (found bool, stamp int64, err error) {
+	found, err = s.session.One(ctx, readWritten, []any{key[:]}, &stamp)
+	return found, stamp, err
 }
 
 func dataPieces(e *timeline.Placed) (entries []cql.Entry) {
@@ -101,7 +152,8 @@ func (s *Shelf) DropPayloads(ctx context.Context, keys []timeline.PayloadKey, na
 
 // dropPayload looks when the data was written before it looks
 // for references, and removes what was written until then. A call that refers to the data
-// meanwhile has either written its reference before, which is found, or writes the data later.
+// meanwhile has either written its reference before, which is found, or writes the data later,
+// above that timestamp: see putData.
 func (s *Shelf) dropPayload(ctx context.Context, key timeline.PayloadKey, name string, before time.Time) error {
 	if err := s.check(); err != nil {
 		return err
@@ -109,8 +161,8 @@ func (s *Shelf) dropPayload(ctx context.Context, key timeline.PayloadKey, name s
 	if err := s.session.Exec(ctx, deleteReference, 0, before.UnixMicro()-1, key[:], name); err != nil {
 		return err
 	}
-	var written int64
-	if found, err := s.session.One(ctx, readWritten, []any{key[:]}, &written); err != nil || !found {
+	found, written, err := s.payloadWritten(ctx, key)
+	if err != nil || !found {
 		return err
 	}
 	var left string

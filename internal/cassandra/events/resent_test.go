@@ -168,3 +168,26 @@ func testGoneAway(t *testing.T, session *cql.Session) {
 		t.Errorf("%d payloads are referred to, %d are not, want at most 1, 0", referred, stray)
 	}
 }
+
+// The data of an event was replaced in a timeline by a server whose clock is ahead. The event has
+// its data in another timeline, to which a server sends it whose clock is right.
+func testResentWithClocksApart(t *testing.T, session *cql.Session) {
+	right := openEngine(t, openShelf(t, session, Options{Node: "right"}), nil)
+	for _, ahead := range []time.Duration{20 * time.Millisecond, 30 * time.Second, 30 * time.Minute} {
+		now := func() time.Time { return time.Now().Add(ahead) }
+		wrong := openEngine(t, openShelf(t, session, Options{Node: "wrong", Now: now}), func(o *timeline.Options) { o.Now = now })
+		a, b := fmt.Sprint(t.Name(), ahead, "/a"), fmt.Sprint(t.Name(), ahead, "/b")
+		apartIn(t, right, a, b)
+		at := time.Now().Add(-time.Hour).UnixMicro()
+		one, two := strings.Repeat("one ", 200), strings.Repeat("two ", 200)
+		appendAll(t, wrong, event(at, "e", one, a))
+		appendAll(t, wrong, event(at, "e", two, a)) // drops the first one
+		for range 2 {
+			appendAll(t, right, event(at, "e", one, b))
+			p, err := right.Read(t.Context(), timeline.Query{Timelines: []string{b}})
+			if err != nil || len(p.Events) != 1 || p.Events[0].Missing || string(p.Events[0].Data) != one {
+				t.Errorf("a clock %v ahead: %v: the event has lost its data, or worse", ahead, err)
+			}
+		}
+	}
+}

@@ -73,6 +73,7 @@ func TestShelf(t *testing.T) {
 		"deletes that are noted":                 testDeletions,
 		"events deleted by another server":       testDeletedElsewhere,
 		"events sent again to several servers":   testResentToServers,
+		"events sent again with clocks apart":    testResentWithClocksApart,
 		"events sent again out of order":         testResentLate,
 		"a client that goes away":                testGoneAway,
 	} {
