@@ -27,7 +27,7 @@ const spoolDir = "timeline-spool"
 func openSharedTimelines(c config.Config, s *cassandra.Keyspaces, node string, registry prometheus.Registerer, log *slog.Logger) (engine *timeline.Engine, waiting *spooled.Spool, close func() error, err error) {
 	host, _ := os.Hostname() // for people
 	create := c.Cassandra.Schema.Create != schema.CreateNothing && c.Cassandra.Schema.Role == schema.RoleAll
-	shelf := events.Open(s.Session(), events.Options{Node: node, Host: host, Create: create, Log: log})
+	shelf := events.Open(s.Session(), events.Options{Node: node, Host: host, Create: create, Usable: s.CheckCluster, Log: log})
 	engine, err = timeline.Open(shelf, timeline.Options{Config: c.Timeline, Log: log, Metric: registry, Lease: shelf.Leads, Own: event.Own()})
 	if err != nil {
 		return nil, nil, nil, errors.Join(err, shelf.Close())
@@ -37,7 +37,7 @@ func openSharedTimelines(c config.Config, s *cassandra.Keyspaces, node string, r
 		return engine, nil, closeBoth, nil
 	}
 	waiting, err = spooled.Open(diskfs.Data, filepath.Join(c.DataDir, spoolDir), spooled.Options{
-		Engine: engine, Names: c.Timeline.Spool, Keyspace: c.Cassandra.Keyspace, BytesMax: c.Timeline.SpoolBytesMax,
+		Engine: engine, Confirm: s.ConfirmCluster, Names: c.Timeline.Spool, Keyspace: c.Cassandra.Keyspace, BytesMax: c.Timeline.SpoolBytesMax,
 		MinFreeBytes: c.Cassandra.Spool.MinFreeBytes, MinFreeKey: "cassandra.spool.min_free_bytes",
 		Logger: log, Registerer: registry,
 	})

@@ -88,11 +88,19 @@ func (c *cluster) keyspace() layout.Keyspace {
 	return nil
 }
 
+// checkCluster refuses another cluster that answers where this one did.
+func (c *cluster) checkCluster() error {
+	if err := c.misdirected.Load(); err != nil {
+		return &store.UnavailableError{Reason: "another cluster answers", Err: err}
+	}
+	return nil
+}
+
 // checkAim refuses another cluster that answers where this one did, and a keyspace that
 // was made again.
 func (c *cluster) checkAim() error {
-	if err := c.misdirected.Load(); err != nil {
-		return &store.UnavailableError{Reason: "another cluster answers", Err: err}
+	if err := c.checkCluster(); err != nil {
+		return err
 	}
 	if err := c.changed.Load(); err != nil {
 		return &store.UnavailableError{Reason: "the keyspace has changed", Err: err}

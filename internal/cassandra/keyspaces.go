@@ -364,6 +364,15 @@ func (k *Keyspaces) Close() error {
 	return errors.Join(errs...)
 }
 
+// CheckCluster returns why Session must not be used: another cluster answers than before, as far
+// as that is known.
+func (k *Keyspaces) CheckCluster() error { return k.stores[0].written.checkCluster() }
+
+// ConfirmCluster finds out whether another cluster answers at Session than before.
+func (k *Keyspaces) ConfirmCluster(ctx context.Context) error {
+	return k.stores[0].confirmCluster(ctx)
+}
+
 // Session is that of the first keyspace, for what is kept there beside samples. It ends
 // when the store is closed.
 func (k *Keyspaces) Session() *cql.Session { return k.stores[0].Session() }

@@ -286,17 +286,23 @@ func (s *Store) keepAim(ctx context.Context) {
 // confirm returns an error if another cluster answers than before, or the keyspace was
 // made again.
 func (s *Store) confirm(ctx context.Context) error {
+	if err := s.confirmCluster(ctx); err != nil {
+		return err
+	}
+	if err := s.written.confirm(ctx); err != nil {
+		return fmt.Errorf("check that the keyspace is the one that was opened: %w", err)
+	}
+	return nil
+}
+
+// confirmCluster returns an error if another cluster answers than before.
+func (s *Store) confirmCluster(ctx context.Context) error {
 	var id *cql.UUID
 	if _, err := s.written.session.One(ctx, readNodeID, nil, &id); err != nil {
 		return fmt.Errorf("find out which cluster this is: %w", err)
 	}
 	if id == nil || !s.target.has(strings.ToLower(id.String())) {
-		if err := s.aim(ctx); err != nil {
-			return err
-		}
-	}
-	if err := s.written.confirm(ctx); err != nil {
-		return fmt.Errorf("check that the keyspace is the one that was opened: %w", err)
+		return s.aim(ctx)
 	}
 	return nil
 }

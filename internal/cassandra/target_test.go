@@ -310,6 +310,17 @@ func TestAnotherClusterAnswersForOneKeyspace(t *testing.T) {
 		t.Fatal("the other cluster is taken for the one of before")
 	}
 	same(t, "a keyspace beside", answer(t, s, "a", all()), "h: 1=1")
+	if err := errors.Join(s.CheckCluster(), s.ConfirmCluster(t.Context())); err != nil {
+		t.Errorf("the cluster of the first keyspace: %v", err)
+	}
+	first := replaceNodes(s.stores[0], lost.target.now.Nodes)
+	if err := s.ConfirmCluster(t.Context()); err == nil || s.CheckCluster() == nil {
+		t.Errorf("another cluster for the first keyspace: %v, %v", err, s.CheckCluster())
+	}
+	replaceNodes(s.stores[0], first)
+	if err := errors.Join(s.ConfirmCluster(t.Context()), s.stores[0].aim(t.Context()), s.CheckCluster()); err != nil {
+		t.Errorf("the first keyspace's own cluster again: %v", err)
+	}
 	var misdirected *MisdirectedError
 	for _, metric := range []string{"b.x", "c.x"} {
 		if lines, err := ask(t.Context(), s, metric, all()); !errors.As(err, &misdirected) {

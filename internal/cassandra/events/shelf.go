@@ -21,6 +21,10 @@ type Options struct {
 	// Node is the id of the server, the same after a restart. Host is for people.
 	Node, Host string
 
+	// Usable returns why the session must not be used now, nil while it may be. nil: it always
+	// may.
+	Usable func() error
+
 	// Create makes missing tables.
 	Create bool
 
@@ -34,6 +38,7 @@ type Shelf struct {
 	session *cql.Session
 	log     *slog.Logger
 	now     func() time.Time
+	usable  func() error
 	stamps  atomic.Int64 // the last write timestamp, microseconds
 
 	ready  atomic.Pointer[cluster.Registers] // nil until the tables are there
@@ -57,12 +62,15 @@ var _ timeline.Shelf = (*Shelf)(nil)
 // Open returns a shelf over the session's keyspace, which need not be there yet. The
 // session outlives it.
 func Open(session *cql.Session, o Options) *Shelf {
-	s := &Shelf{session: session, log: o.Log, now: o.Now}
+	s := &Shelf{session: session, log: o.Log, now: o.Now, usable: o.Usable}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	if s.now == nil {
 		s.now = time.Now
+	}
+	if s.usable == nil {
+		s.usable = func() error { return nil }
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.unreached(fmt.Errorf("keyspace %s has not been reached yet", session.KeyspaceName()))
@@ -153,7 +161,7 @@ func (s *Shelf) check() error {
 	case s.ready.Load() == nil:
 		return &store.UnavailableError{Reason: "timelines cannot be used yet", Err: *s.reason.Load()}
 	}
-	return nil
+	return s.usable()
 }
 
 // spawn runs f in the background and reports true, unless the shelf is closed.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -648,4 +649,23 @@ func testDeletedElsewhere(t *testing.T, session *cql.Session) {
 			t.Errorf("delete %d: %+v, %v", i, p.Events, err)
 		}
 	}
+}
+
+// TestUsable: a shelf whose session must not be used does nothing.
+func TestUsable(t *testing.T) {
+	var away atomic.Bool
+	errAway := &store.UnavailableError{Reason: "another cluster answers"}
+	s := openShelf(t, keyspace(t, originals.Cassandra(t)), Options{Node: "node", Usable: func() error {
+		if away.Load() {
+			return errAway
+		}
+		return nil
+	}})
+	p := partOf(t.Name(), 0)
+	away.Store(true)
+	if err := s.Put(t.Context(), []timeline.Placed{placed(p, 1, "e", nil)}); !errors.Is(err, errAway) {
+		t.Errorf("put: %v", err)
+	}
+	away.Store(false)
+	put(t, s, placed(p, 1, "e", nil))
 }

@@ -151,12 +151,19 @@ func (p *putting) add(record []byte) error {
 	return nil
 }
 
-// flush puts the gathered events. They are not put again if a later flush fails.
+// flush puts the gathered events. They are not put again if a later flush fails. They count as
+// put once it is confirmed where they are: another cluster may have begun to answer.
 func (p *putting) flush() error {
 	if len(p.events) == 0 {
 		return nil
 	}
+	if err := p.options.Confirm(p.ctx); err != nil {
+		return err
+	}
 	result, err := p.options.Engine.AppendAccepted(p.ctx, p.events)
+	if err == nil {
+		err = p.options.Confirm(p.ctx)
+	}
 	if err != nil {
 		return err
 	}

@@ -25,11 +25,12 @@ import (
 // Options are what a Spool is opened with.
 type Options struct {
 	Engine       *timeline.Engine
-	Names        []string    // of the timelines whose events are acknowledged here
-	Keyspace     string      // that the engine puts them into
-	BytesMax     units.Bytes // that the log may have
-	MinFreeBytes units.Bytes // free space of the disk below which events are refused
-	MinFreeKey   string      // the setting of MinFreeBytes, for messages
+	Confirm      func(context.Context) error // that the engine's storage is the one that the events are for; nil: it is
+	Names        []string                    // of the timelines whose events are acknowledged here
+	Keyspace     string                      // that the engine puts them into
+	BytesMax     units.Bytes                 // that the log may have
+	MinFreeBytes units.Bytes                 // free space of the disk below which events are refused
+	MinFreeKey   string                      // the setting of MinFreeBytes, for messages
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: no metrics
@@ -77,6 +78,9 @@ func Open(fs vfs.FS, dir string, o Options) (*Spool, error) {
 	}
 	if s.logger == nil {
 		s.logger = slog.New(slog.DiscardHandler)
+	}
+	if s.options.Confirm == nil {
+		s.options.Confirm = func(context.Context) error { return nil }
 	}
 	if err := fs.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("open the spool of timelines: %w", err)

@@ -739,3 +739,46 @@ func TestMissingLog(t *testing.T) {
 	start("log missing", true)
 	start("after that", false)
 }
+
+// TestAnotherStorage: events that were put while another storage may have answered are put again
+// once it is the right one, and nothing is put before.
+func TestAnotherStorage(t *testing.T) {
+	var answers atomic.Int64 // of Confirm: how many more say yes
+	w := open(t, newDistant(t), vfs.NewMem(), func(o *Options) {
+		o.Confirm = func(context.Context) error {
+			if answers.Add(-1) < 0 {
+				return &store.UnavailableError{Reason: "another cluster answers"}
+			}
+			return nil
+		}
+	})
+	failed := func(times float64) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); count(w.s.failed) < times; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%v drains have failed, want %v", count(w.s.failed), times)
+			}
+		}
+	}
+	w.append(t, event(time.Now().UnixMicro(), "e", "a"))
+	failed(1)
+	if p, err := w.e.Read(t.Context(), timeline.Query{Timelines: []string{"a"}}); err != nil || len(p.Events) > 0 {
+		t.Errorf("%d events were put into another storage, %v", len(p.Events), err)
+	}
+	answers.Store(1) // before, and not after
+	failed(count(w.s.failed) + 1)
+	if h := w.s.Health(); h.Events != 1 {
+		t.Errorf("%d events wait that may be elsewhere", h.Events)
+	}
+	if got := count(w.s.put); got != 0 {
+		t.Errorf("%v events count as put that may be elsewhere", got)
+	}
+	answers.Store(1 << 40)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	must(t, w.s.Flush(ctx))
+	w.want(t, "a", "e")
+	if got := count(w.s.put); got != 1 {
+		t.Errorf("%v events count as put, want that of the last attempt", got)
+	}
+}
