@@ -31,7 +31,7 @@ func BenchmarkBatch(b *testing.B) {
 		key := make([]byte, 60)
 		for i := range entries {
 			value := binary.BigEndian.AppendUint64(nil, uint64(i)*0x0123456789abcdef)
-			entries[i] = cql.Entry{Statement: insertTTL, Args: []any{key, binary.BigEndian.AppendUint32(nil, uint32(i)*10000), value, 0}}
+			entries[i] = cql.Entry{Statement: insertTTL, Args: []any{key, binary.BigEndian.AppendUint32(nil, uint32(i)*10000), value, make([]byte, 4)}}
 		}
 		b.Run(fmt.Sprintf("write/rows=%d", size), func(b *testing.B) {
 			b.ReportAllocs()

@@ -19,6 +19,8 @@ type dialer struct {
 	ctx    context.Context // ends when the session is closed
 	config Config
 	dial   func(ctx context.Context, network, address string) (net.Conn, error)
+
+	batches *packedBatches
 }
 
 // DialHost is called by the driver.
@@ -32,7 +34,7 @@ func (d *dialer) DialHost(ctx context.Context, host *gocql.HostInfo) (*gocql.Dia
 		return nil, err
 	}
 	if !d.config.TLS.Enabled {
-		return &gocql.DialedHost{Conn: conn}, nil
+		return d.dialed(conn), nil
 	}
 	name, _, err := net.SplitHostPort(host.HostnameAndPort())
 	if err != nil {
@@ -48,7 +50,13 @@ func (d *dialer) DialHost(ctx context.Context, host *gocql.HostInfo) (*gocql.Dia
 		conn.Close()
 		return nil, fmt.Errorf("TLS with %s: %w", host.ConnectAddressAndPort(), err)
 	}
-	return &gocql.DialedHost{Conn: secure, DisableCoalesce: true}, nil
+	return d.dialed(secure), nil
+}
+
+// dialed gives a connection to the driver. The driver does not gather frames: that saves
+// system calls only if it can write several at once, which it cannot here.
+func (d *dialer) dialed(conn net.Conn) *gocql.DialedHost {
+	return &gocql.DialedHost{Conn: &packedConn{Conn: conn, batches: d.batches}, DisableCoalesce: true}
 }
 
 // client returns what crypto/tls needs to talk to the node called name.

@@ -166,6 +166,50 @@ func TestWireForgets(t *testing.T) {
 	}
 }
 
+// TestWirePacked: a batch that this package writes is what the driver would have sent. It
+// writes those whose values are all bytes, also after a node forgot a statement.
+func TestWirePacked(t *testing.T) {
+	nodes := startWire(t, 1)
+	s, _ := openWire(t, nodes, nil)
+	short, empty := cql.Raw("short"), cql.Raw{}
+	values := [][]any{ // each: what is packed, and what the driver takes for the same
+		{[]byte("key"), "key"}, {cql.Raw("raw"), "raw"}, {&short, "short"}, {&empty, ""}, {[]byte(nil), nil},
+	}
+	for _, statements := range [][]*cql.Statement{{insert}, {insert, insertTTL}, {insertTTL, insert, insertAt1}} {
+		var batches [2][]cql.Entry
+		for i := range 50 {
+			st := statements[i*i%7%len(statements)]
+			for which := range batches {
+				var args []any
+				for j := range strings.Count(st.Text, "?") {
+					args = append(args, values[(i+j)%len(values)][which])
+				}
+				batches[which] = append(batches[which], cql.Entry{Statement: st, Args: args})
+			}
+		}
+		forgotten := false
+		nodes[0].says(func(text string) reply {
+			if !forgotten {
+				forgotten = true
+				return reply{code: codeUnprepared, message: "unprepared", extra: appendString(nil, text)}
+			}
+			return reply{}
+		})
+		if !cql.Packs(batches[0]) || cql.Packs(batches[1]) {
+			t.Error("the one of strings is packed, or the one of bytes is not")
+		}
+		for which := range batches {
+			if err := s.Batch(t.Context(), 1000, batches[which]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		asked := nodes[0].asked(batches[0][0].Statement)
+		if len(asked) != 3 || !bytes.Equal(asked[0], asked[2]) || !bytes.Equal(asked[1], asked[2]) {
+			t.Errorf("%d statements, %d requests:\n%x", len(statements), len(asked), asked)
+		}
+	}
+}
+
 // TestWireOtherNode: what one node does not want another one gets at once, within
 // one attempt.
 func TestWireOtherNode(t *testing.T) {

@@ -11,3 +11,9 @@ func SetSchemaAgreement(d time.Duration) (undo func()) {
 
 // Sent is what a session of the keyspace sends of st.
 func (st *Statement) Sent(keyspace string) string { return st.qualified(keyspace) }
+
+// Packs reports whether a batch of entries is written by this package.
+func Packs(entries []Entry) bool {
+	_, ok := pack(entries)
+	return ok
+}

@@ -88,6 +88,18 @@ func (m *metrics) attempt(st *Statement, c class, took time.Duration) {
 	}
 }
 
+// written counts the rows of a batch. Finding a counter takes longer than counting, so
+// entries of one statement are counted together.
+func (m *metrics) written(entries []Entry) {
+	for from, to := 0, 0; from < len(entries); from = to {
+		st := entries[from].Statement
+		for to = from + 1; to < len(entries) && entries[to].Statement == st; {
+			to++
+		}
+		m.rows.WithLabelValues(st.Name).Add(float64(to - from))
+	}
+}
+
 // sent counts a statement that was sent to a node.
 func (m *metrics) sent(h *gocql.HostInfo, a *attempt, answered bool) {
 	to, result := "other", "unanswered"

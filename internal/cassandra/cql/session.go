@@ -44,6 +44,7 @@ type Session struct {
 	metrics  *metrics
 	now      func() time.Time
 	texts    sync.Map // of *Statement to what is sent: see text
+	packed   packedBatches
 
 	ctx        context.Context // ends at Close
 	stop       context.CancelFunc
@@ -330,7 +331,7 @@ func (s *Session) dialIn(datacenter string, keyspace bool) (*connection, error) 
 	g.MaxPreparedStmts, g.MaxRoutingKeyInfo = 2000, 2000
 	g.Metadata.CacheMode = gocql.KeyspaceOnly
 	g.Logger = driverLog{s.log}
-	g.HostDialer = &dialer{ctx: s.ctx, config: c, dial: s.options.Dial}
+	g.HostDialer = &dialer{ctx: s.ctx, config: c, dial: s.options.Dial, batches: &s.packed}
 	if c.Compression {
 		g.Compressor = lz4.LZ4Compressor{}
 	}

@@ -135,24 +135,30 @@ func (s *Session) Batch(ctx context.Context, stampMS int64, entries []Entry) err
 	for i := range entries {
 		size += sizeOf(entries[i].Args)
 	}
-	st := entries[0].Statement
+	st, sent := entries[0].Statement, entries
+	var payload map[string][]byte
+	if p, ok := pack(entries); ok && !s.config.Compression { // of compressed frames nothing is seen
+		var done func()
+		payload, done = s.packed.add(p)
+		defer done()
+		sent = p.forDriver()
+	}
 	err := s.do(ctx, st, writes, size, s.timeout(st, true), func(ctx context.Context, d *gocql.Session) error {
 		b := d.Batch(gocql.UnloggedBatch).Consistency(s.levels.of(st.Level, writes))
+		b.CustomPayload = payload
 		if stampMS == 0 {
 			b.DefaultTimestamp(false)
 		} else {
 			b.WithTimestamp(stampMS)
 		}
-		b.Entries = make([]gocql.BatchEntry, len(entries))
-		for i, e := range entries {
+		b.Entries = make([]gocql.BatchEntry, len(sent))
+		for i, e := range sent {
 			b.Entries[i] = gocql.BatchEntry{Stmt: s.text(e.Statement), Args: e.Args, Idempotent: true}
 		}
 		return b.ExecContext(ctx)
 	})
 	if err == nil {
-		for _, e := range entries {
-			s.metrics.rows.WithLabelValues(e.Statement.Name).Inc()
-		}
+		s.metrics.written(entries)
 	}
 	return err
 }

@@ -146,6 +146,10 @@ func (n *wireNode) serve(c net.Conn) {
 			n.t.Errorf("a frame of version %d", header[0])
 			return
 		}
+		if header[1] != 0 {
+			n.t.Errorf("a frame with flags %x", header[1])
+			return
+		}
 		op, answer, r := n.respond(header[4], body)
 		if r.hangUp {
 			return
