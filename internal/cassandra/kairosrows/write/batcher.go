@@ -32,7 +32,12 @@ const (
 
 	// stampBytes is what cql.Entry.DataBytes counts for a timestamp. Nodes do not
 	// count it.
-	stampBytes = 12
+	stampBytes = 12 + stampLen
+
+	columnLen, ttlLen, stampLen = 4, 4, 8
+
+	// entryCells is how many values of an entry are not its key, at most.
+	entryCells = sampleArgs - 1
 
 	// cellBytes is what a column and the longest value take.
 	cellBytes = 4 + 2 + rowtime.MaxStringBytes
@@ -79,9 +84,8 @@ type batcher struct {
 	entries []cql.Entry
 	times   []int64
 	args    []any
-	cells   []cql.Raw // column and value of each entry
+	cells   []cql.Raw // what each entry binds, but for its key: bytes, which cost the least
 	bytes   []byte    // what cells refer to; never moved
-	ttls    []int
 	stamps  []int64
 	size    int    // bytes of all keys, columns and values
 	data    int    // what a node counts
@@ -104,7 +108,6 @@ func newBatcher(rows int) *batcher {
 	b := &batcher{
 		entries: make([]cql.Entry, 0, rows),
 		times:   make([]int64, 0, rows),
-		ttls:    make([]int, 0, rows),
 		stamps:  make([]int64, 0, rows),
 	}
 	b.forget()
@@ -115,10 +118,8 @@ func newBatcher(rows int) *batcher {
 func (b *batcher) forget() {
 	rows := cap(b.entries)
 	b.entries = make([]cql.Entry, 0, rows)
-	b.ttls = make([]int, 0, rows)
-	b.stamps = make([]int64, 0, rows)
 	b.args = make([]any, 0, sampleArgs*rows)
-	b.cells = make([]cql.Raw, 0, 2*rows)
+	b.cells = make([]cql.Raw, 0, entryCells*rows)
 	b.bytes = nil
 	b.clear()
 }
@@ -126,7 +127,7 @@ func (b *batcher) forget() {
 // clear empties b.
 func (b *batcher) clear() {
 	b.entries, b.times, b.args, b.cells, b.bytes = b.entries[:0], b.times[:0], b.args[:0], b.cells[:0], b.bytes[:0]
-	b.ttls, b.stamps = b.ttls[:0], b.stamps[:0]
+	b.stamps = b.stamps[:0]
 	b.parts, b.size, b.data = b.parts[:0], 0, 0
 }
 
@@ -181,15 +182,13 @@ func (b *batcher) add(ms int64, column uint32, ttl int, stampMS int64) {
 	if !b.replaces(column, stampMS) {
 		return
 	}
-	column1, value := b.cell(column)
-	b.ttls, b.stamps = append(b.ttls, ttl), append(b.stamps, stampMS)
-	at := len(b.entries)
-	args := append(b.nextArgs(), b.boxedKey, column1, value)
-	if ttl == 0 {
-		b.end(ms, insertSample, append(args, &b.stamps[at]))
-		return
+	b.open(columnLen + len(b.value) + ttlLen + stampLen)
+	args, st := append(b.nextArgs(), b.boxedKey, b.columnCell(column), b.valueCell()), insertSample
+	if ttl != 0 {
+		args, st = append(args, b.ttlCell(ttl)), insertSampleTTL
+		b.data -= ttlLen // which a node does not count
 	}
-	b.end(ms, insertSampleTTL, append(args, &b.ttls[at], &b.stamps[at]))
+	b.end(ms, stampMS, st, append(args, b.stampCell(stampMS)))
 }
 
 // remove adds the deletion of what was written at a column up to stampMS.
@@ -197,10 +196,8 @@ func (b *batcher) remove(ms int64, column uint32, stampMS int64) {
 	if !b.replaces(column, stampMS) {
 		return
 	}
-	b.value = b.value[:0]
-	column1, _ := b.cell(column)
-	b.ttls, b.stamps = append(b.ttls, 0), append(b.stamps, stampMS)
-	b.end(ms, deleteSample, append(b.nextArgs(), &b.stamps[len(b.entries)], b.boxedKey, column1))
+	b.open(stampLen + columnLen)
+	b.end(ms, stampMS, deleteSample, append(b.nextArgs(), b.stampCell(stampMS), b.boxedKey, b.columnCell(column)))
 	b.data -= len(b.parts[len(b.parts)-1].key) // which a node does not count
 }
 
@@ -212,25 +209,46 @@ func (b *batcher) replaces(column uint32, stampMS int64) bool {
 		if stampMS < b.stamps[n-1] {
 			return false
 		}
-		b.entries, b.times, b.ttls, b.stamps = b.entries[:n-1], b.times[:n-1], b.ttls[:n-1], b.stamps[:n-1]
+		b.entries, b.times, b.stamps = b.entries[:n-1], b.times[:n-1], b.stamps[:n-1]
 	}
 	b.last = column
 	return true
 }
 
-// cell returns what the next entry binds for a column and for b.value.
-func (b *batcher) cell(column uint32) (column1, value *cql.Raw) {
-	if need := 4 + len(b.value); cap(b.bytes)-len(b.bytes) < need {
+// open makes room for the cells of the next entry, which take so many bytes.
+func (b *batcher) open(need int) {
+	if cap(b.bytes)-len(b.bytes) < need {
 		// What was added refers to the memory of before, which stays.
 		b.bytes = make([]byte, 0, max(4<<10, 2*cap(b.bytes), need))
 	}
+	b.cells = b.cells[:entryCells*len(b.entries)]
+}
+
+func (b *batcher) columnCell(column uint32) *cql.Raw {
+	b.size += len(b.parts[len(b.parts)-1].key) + columnLen
+	return b.cell(binary.BigEndian.AppendUint32(b.bytes, column))
+}
+
+// valueCell is what b.value is copied to.
+func (b *batcher) valueCell() *cql.Raw {
+	b.size += len(b.value)
+	return b.cell(append(b.bytes, b.value...))
+}
+
+func (b *batcher) ttlCell(sec int) *cql.Raw {
+	return b.cell(binary.BigEndian.AppendUint32(b.bytes, uint32(sec)))
+}
+
+func (b *batcher) stampCell(ms int64) *cql.Raw {
+	return b.cell(binary.BigEndian.AppendUint64(b.bytes, uint64(ms)))
+}
+
+// cell makes a cell of what longer has after b.bytes.
+func (b *batcher) cell(longer []byte) *cql.Raw {
 	from := len(b.bytes)
-	b.bytes = binary.BigEndian.AppendUint32(b.bytes, column)
-	b.bytes = append(b.bytes, b.value...)
-	at := len(b.entries) * 2
-	b.cells = append(b.cells[:at], b.bytes[from:from+4:from+4], b.bytes[from+4:len(b.bytes):len(b.bytes)])
-	b.size += len(b.parts[len(b.parts)-1].key) + 4 + len(b.value)
-	return &b.cells[at], &b.cells[at+1]
+	b.bytes = longer
+	b.cells = append(b.cells, longer[from:len(longer):len(longer)])
+	return &b.cells[len(b.cells)-1]
 }
 
 // nextArgs is the memory for the arguments of the next entry.
@@ -242,9 +260,9 @@ func (b *batcher) nextArgs() []any {
 }
 
 // end ends an entry.
-func (b *batcher) end(ms int64, st *cql.Statement, args []any) {
+func (b *batcher) end(ms, stampMS int64, st *cql.Statement, args []any) {
 	e := cql.Entry{Statement: st, Args: args}
-	b.entries, b.times = append(b.entries, e), append(b.times, ms)
+	b.entries, b.times, b.stamps = append(b.entries, e), append(b.times, ms), append(b.stamps, stampMS)
 	b.data += e.DataBytes() - stampBytes
 }
 

@@ -37,6 +37,9 @@ type sentBatch struct {
 	rows, bytes, data int
 }
 
+// stampOf reads a bound timestamp.
+func stampOf(arg any) int64 { return int64(binary.BigEndian.Uint64(*arg.(*cql.Raw))) }
+
 func (r *recorder) send(_ context.Context, _ int64, entries []cql.Entry) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -48,7 +51,7 @@ func (r *recorder) send(_ context.Context, _ int64, entries []cql.Entry) error {
 	batch := sentBatch{rows: len(entries)}
 	for _, e := range entries {
 		if e.Statement == deleteSample {
-			r.stamps = append(r.stamps, *e.Args[0].(*int64))
+			r.stamps = append(r.stamps, stampOf(e.Args[0]))
 			r.rows = append(r.rows, fmt.Sprintf("%x/%x deleted", e.Args[1], *e.Args[2].(*cql.Raw)))
 			continue
 		}
@@ -57,10 +60,10 @@ func (r *recorder) send(_ context.Context, _ int64, entries []cql.Entry) error {
 		}
 		batch.bytes += len(*e.Args[2].(*cql.Raw))
 		batch.data += e.DataBytes() - stampBytes
-		r.stamps = append(r.stamps, *e.Args[len(e.Args)-1].(*int64))
+		r.stamps = append(r.stamps, stampOf(e.Args[len(e.Args)-1]))
 		row := fmt.Sprintf("%x/%x/%x", e.Args[0], *e.Args[1].(*cql.Raw), *e.Args[2].(*cql.Raw))
 		if e.Statement == insertSampleTTL {
-			row += fmt.Sprintf("/%d", *e.Args[3].(*int))
+			row += fmt.Sprintf("/%d", binary.BigEndian.Uint32(*e.Args[3].(*cql.Raw)))
 		}
 		r.rows = append(r.rows, row)
 	}
