@@ -27,6 +27,32 @@ func TestUnquote(t *testing.T) {
 	}
 }
 
+// Texts of protocol 0 are Latin-1, with escapes of four or eight digits. Another escape stays as it is.
+func TestUnescape(t *testing.T) {
+	for escaped, want := range map[string]string{
+		``: "", `a.b`: "a.b", "\xe9": "é", `\u0061.b`: "a.b", `a\u00e9`: "aé", `\U0001F600.b`: "😀.b", `a\U00000062`: "ab", `\`: `\`, `\q`: `\q`,
+		`\u006`: "error", `\U0000006`: "error", `\u00g1`: "error", `\U0000006g`: "error", `\ud800`: "error", `\U00110000`: "error", `\u`: "error", `\U`: "error",
+	} {
+		p := &pickle{own: []byte("before")}
+		got := "error"
+		if v, err := p.unescape([]byte(escaped)); err == nil {
+			got = string(p.text(v))
+		}
+		if got != want {
+			t.Errorf("%q: %q, want %q", escaped, got, want)
+		}
+	}
+}
+
+// What appends to something other than a list is an error.
+func TestPickledAppendToNoList(t *testing.T) {
+	for _, text := range []string{"NK\x01a.", "K\x01a.", "a.", "(K\x01e.", "N(K\x01e.", "U\x01a(e.", "(NK\x01al.", "(N(K\x01el."} {
+		if got := pickled([]byte(text)); got != "error" {
+			t.Errorf("%q: %q, want an error", text, got)
+		}
+	}
+}
+
 // What is remembered under a number that was used before takes the place of that, as in Python.
 func TestPickledAgainUnderTheSameNumber(t *testing.T) {
 	point := func(name, use string) string {

@@ -256,6 +256,22 @@ func TestFaultsAreCountedAndShown(t *testing.T) {
 	}
 }
 
+// A line of max_line bytes is stored, and one more byte costs it.
+func TestLongestLine(t *testing.T) {
+	h := start(t, func(c *Config) { c.MaxLine = 100 }, nil)
+	line := func(ms, length int) string {
+		s := fmt.Sprintf("put m %d000 1 h=", ms)
+		return s + strings.Repeat("x", length-len(s)) + "\n"
+	}
+	h.send([]byte(line(1, 100)+line(2, 101)+line(3, 99)), 1<<20)
+	if n := len(strings.Fields(h.recorder.Text())) / 4; n != 2 {
+		t.Errorf("stored\n%s", h.recorder.Text())
+	}
+	if got, want := h.refused(), map[string]float64{"telnet,line_too_long": 1}; !reflect.DeepEqual(got, want) {
+		t.Errorf("refused %v, want %v", got, want)
+	}
+}
+
 // A web page makes a browser send a request to the telnet port, with lines in the
 // target, in the headers and in the body. Nothing of it is stored, whatever pieces it
 // comes in, and the connection ends.
