@@ -597,11 +597,20 @@ func TestFailedCommit(t *testing.T) {
 // TestSeriesThatCannotBeAdded: a commit that fails before its series are there has changed
 // nothing, and is tried again.
 func TestSeriesThatCannotBeAdded(t *testing.T) {
+	for name, fails := range map[string]func(errorfs.Op) bool{
+		"write": func(op errorfs.Op) bool { return op.Kind.ReadOrWrite() == errorfs.OpIsWrite },
+		"sync":  func(op errorfs.Op) bool { return op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData },
+	} {
+		t.Run(name, func(t *testing.T) { seriesThatCannotBeAdded(t, fails) })
+	}
+}
+
+func seriesThatCannotBeAdded(t *testing.T, fails func(errorfs.Op) bool) {
 	mem := vfs.NewMem()
 	filled(t, mem)
 	var broken atomic.Bool
 	v := openValues(t, errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if broken.Load() && strings.HasSuffix(op.Path, NewSeries) && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+		if broken.Load() && strings.HasSuffix(op.Path, NewSeries) && fails(op) {
 			return errorfs.ErrInjected
 		}
 		return nil
