@@ -119,6 +119,10 @@ func TestBadPolicies(t *testing.T) {
 		`retention.policies[1].aggregation: unknown aggregation method "p101"`:         policy("b", "1s:1h", func(p *PolicyConfig) { p.Aggregation = "p101" }),
 		`retention.policies[1].x_files_factor: 2: want a number`:                       policy("b", "1s:1h", func(p *PolicyConfig) { p.XFilesFactor = 2 }),
 		`retention.policies[1].tags: "host" is not of the form name=value`:             policy("b", "1s:1h", func(p *PolicyConfig) { p.Tags = []string{"host"} }),
+		`retention.policies[1].tags: "=web" is not of the form name=value`:             policy("b", "1s:1h", func(p *PolicyConfig) { p.Tags = []string{"=web"} }),
+		`retention.policies[1].tags: "host=" is not of the form name=value`:            policy("b", "1s:1h", func(p *PolicyConfig) { p.Tags = []string{"host="} }),
+		`retention.policies[1].tags: "=" is not of the form name=value`:                policy("b", "1s:1h", func(p *PolicyConfig) { p.Tags = []string{"="} }),
+		`retention.policies[1].tags: "" is not of the form name=value`:                 policy("b", "1s:1h", func(p *PolicyConfig) { p.Tags = []string{""} }),
 		`retention.policies[1].tags: tag "host" is given twice`:                        policy("b", "1s:1h", func(p *PolicyConfig) { p.Tags = []string{"host=a", "host=b"} }),
 		`retention.policies[1].tags: there are 21; want at most 20`:                    policy("b", "1s:1h", func(p *PolicyConfig) { p.Tags = make([]string, 21) }),
 		`retention.policies[1].metric: "xxxx`:                                          policy("b", "1s:1h", func(p *PolicyConfig) { p.Metric = strings.Repeat("x", maxText+1) }),
@@ -231,4 +235,25 @@ func FuzzPolicy(f *testing.F) {
 			t.Errorf("%+v, %+v", p, r)
 		}
 	})
+}
+
+// TestExpected: a bucket has at most as many samples as fit at the distance of the first stage, and one where no
+// rule says that distance.
+func TestExpected(t *testing.T) {
+	stages, err := ParseStages("10s:1d,60s:7d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := Policy{Rule: &Rule{Stages: stages}}
+	for _, c := range []struct {
+		policy Policy
+		stepMS int64
+		want   float64
+	}{
+		{rule, 60_000, 6}, {rule, 10_000, 1}, {rule, 15_000, 1.5}, {rule, 1000, 1}, {rule, 3_600_000, 360}, {Policy{}, 60_000, 1},
+	} {
+		if got := c.policy.Expected(c.stepMS); got != c.want {
+			t.Errorf("buckets of %d ms, rule %t: %v samples, want %v", c.stepMS, c.policy.Rule != nil, got, c.want)
+		}
+	}
 }
