@@ -300,3 +300,45 @@ func TestMetricsAreTaken(t *testing.T) {
 		t.Error("a spool opens without its metrics")
 	}
 }
+
+// TestBrokenDiskThatIsFull: whichever operation fails for another reason once a start has met the full disk, the
+// start ends with that or the spool refuses writes. It never goes on without a log.
+func TestBrokenDiskThatIsFull(t *testing.T) {
+	for n := int64(1); ; n++ {
+		mem := vfs.NewMem()
+		waiting(t, mem, tinyConfig(), true)
+		var met atomic.Bool
+		var count atomic.Int64
+		disk := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			switch {
+			case met.Load() && op.Kind != errorfs.OpFileClose && count.Add(1) == n:
+				return errorfs.ErrInjected
+			case op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpFilePreallocate || op.Kind == errorfs.OpCreate:
+				met.Store(true)
+				return syscall.ENOSPC
+			}
+			return nil
+		}))
+		s, err := Open(disk, "spool", tinyConfig(), quickRetries(Options{}))
+		reached := count.Load() >= n
+		if err != nil {
+			if !errors.Is(err, errorfs.ErrInjected) {
+				t.Errorf("operation %d fails: %v", n, err)
+			}
+			continue
+		}
+		var unavailable *store.UnavailableError
+		if err := tryPut(s, testSeries("load", 1), 1, 1); !errors.As(err, &unavailable) {
+			t.Errorf("operation %d fails, and a writer is told %v", n, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Logf("operation %d fails: closing: %v", n, err)
+		}
+		if !reached {
+			if n < 3 {
+				t.Errorf("a start meets the full disk in its last %d operations", n-1)
+			}
+			return
+		}
+	}
+}
