@@ -594,6 +594,35 @@ func TestFailedCommit(t *testing.T) {
 	}
 }
 
+// TestFailedSet: a key-value that cannot be stored or removed is an error, and does not count.
+func TestFailedSet(t *testing.T) {
+	ctx, mem := t.Context(), vfs.NewMem()
+	v := openValues(t, mem)
+	v.must(t, v.Set(ctx, "s", "k", "old", "x"))
+	v.must(t, v.Set(ctx, "_Rollups", "k", "old", "x"))
+	keys, size := v.keys, v.bytes
+	v.must(t, v.catalogue.Close())
+	readOnly, err := pebble.Open("catalogue", &pebble.Options{FS: mem, ReadOnly: true, Logger: &fatalLog{}})
+	v.must(t, err)
+	defer readOnly.Close()
+	v.catalogue.db = readOnly
+	for _, service := range []string{"s", "_Rollups"} {
+		for what, err := range map[string]error{
+			"set": v.Set(ctx, service, "k", "new", "x"), "set again": v.Set(ctx, service, "k", "old", "longer"), "unset": v.Unset(ctx, service, "k", "old"),
+		} {
+			if !errors.Is(err, pebble.ErrReadOnly) || !strings.HasPrefix(err.Error(), "store "+service+"/k/") {
+				t.Errorf("%s, %s: %v", service, what, err)
+			}
+		}
+		if got, err := v.Get(ctx, service, "k", "old"); got.Text != "x" || err != nil {
+			t.Errorf("%s: the old text is %q, %v", service, got.Text, err)
+		}
+	}
+	if v.keys != keys || v.bytes != size {
+		t.Errorf("%d keys of %d bytes count, %d of %d before", v.keys, v.bytes, keys, size)
+	}
+}
+
 // TestSeriesThatCannotBeAdded: a commit that fails before its series are there has changed
 // nothing, and is tried again.
 func TestSeriesThatCannotBeAdded(t *testing.T) {
