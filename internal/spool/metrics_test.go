@@ -90,6 +90,17 @@ func TestOldestSeconds(t *testing.T) {
 	if got := oldest(); got <= 0 {
 		t.Errorf("while a sample waits: %v seconds", got)
 	}
+	began := s.Health().Oldest
+	s.order.Lock()
+	err := s.cutLocked()
+	s.order.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, testSeries("load", 1), 2, 2)
+	if h := s.Health(); h.Generations != 1 || !h.Oldest.Equal(began) {
+		t.Errorf("the oldest sample of %d generations and the active one is of %s, want %s", h.Generations, h.Oldest, began)
+	}
 	s.Start(newRemote())
 	if _, err := s.Flush(within(t)); err != nil {
 		t.Fatal(err)
