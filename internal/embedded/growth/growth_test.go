@@ -56,3 +56,37 @@ func TestSketch(t *testing.T) {
 		t.Errorf("%d series of the culprit, %d metrics", n, len(k.metrics))
 	}
 }
+
+// TestRecentMinutes: the minutes that have passed since the newest count no longer, however many pass at once.
+func TestRecentMinutes(t *testing.T) {
+	start := time.Unix(1_700_000_040, 0)
+	for passed := range 2 * recentMinutes {
+		var g Counts
+		g.Begin(start)
+		for i := range recentMinutes {
+			g.Add(start.Add(time.Duration(i)*time.Minute), "m")
+		}
+		now := start.Add(time.Duration(recentMinutes-1+passed) * time.Minute)
+		want := int64(max(0, recentMinutes-passed))
+		if c := g.Report(now, "", 1); c.CreatedRecent != want || c.CreatedStart != recentMinutes {
+			t.Errorf("%d minutes later: %d new series are recent, want %d", passed, c.CreatedRecent, want)
+		}
+		g.Add(now, "m")
+		if c := g.Report(now, "m", 1); c.CreatedRecent != want+1 {
+			t.Errorf("%d minutes later, with one more: %d, want %d", passed, c.CreatedRecent, want+1)
+		}
+	}
+}
+
+// TestFullSketch: a metric that has lost its last series gives its place to others.
+func TestFullSketch(t *testing.T) {
+	var k sketch
+	for i := range maxMetrics {
+		k.add(fmt.Sprint("once.", i))
+	}
+	k.add("once.0")
+	k.add("one more")
+	if len(k.metrics) != 1 || k.metrics["once.0"] != 1 || k.series != maxMetrics+2 {
+		t.Errorf("%d series, %d metrics, %d of the first", k.series, len(k.metrics), k.metrics["once.0"])
+	}
+}
