@@ -835,6 +835,20 @@ func TestFilesOfSketches(t *testing.T) {
 		_, err := damaged(t, bad)
 		wantDamage(t, len(bad), err)
 	}
+	for property, want := range map[string]string{
+		`,"step_ms":60000`: "the header says buckets of 60000 ms, the properties say 0",
+		`,"sketches":true`: "the header says sketches: true, the properties say false",
+	} {
+		bad := bytes.Replace(b, []byte(property), bytes.Repeat([]byte(" "), len(property)), 1)
+		if bytes.Equal(bad, b) || !fixIndex(bad) {
+			t.Fatalf("there is no %s", property)
+		}
+		_, err := damaged(t, bad)
+		wantDamage(t, len(bad), err)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("without %s: %v", property, err)
+		}
+	}
 	content(t, fs, "cut", b[:len(b)-1])
 	if got := SalvageHead(fs, "cut"); got != (Properties{StepMS: 60_000, Sketches: true}) {
 		t.Errorf("a file without properties: %+v", got)
@@ -876,5 +890,17 @@ func TestFilesOfBuckets(t *testing.T) {
 	content(t, fs, "cut", b[:len(b)-1])
 	if got := SalvageHead(fs, "cut"); got != (Properties{StepMS: 60_000}) {
 		t.Errorf("a file without properties: %+v", got)
+	}
+}
+
+// TestLateUnion: files that are merged have the first and the last of their late samples. Zero is no time.
+func TestLateUnion(t *testing.T) {
+	none, early, late := Late{}, Late{FirstMS: 10, LastMS: 30}, Late{FirstMS: 20, LastMS: 40}
+	for _, c := range []struct{ a, b, want Late }{
+		{none, none, none}, {none, early, early}, {early, early, early}, {early, late, Late{FirstMS: 10, LastMS: 40}}, {early, Late{FirstMS: 15, LastMS: 20}, early},
+	} {
+		if ab, ba := c.a.Union(c.b), c.b.Union(c.a); ab != c.want || ba != c.want {
+			t.Errorf("%v and %v: %v, %v, want %v", c.a, c.b, ab, ba, c.want)
+		}
 	}
 }

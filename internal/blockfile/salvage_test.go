@@ -101,6 +101,7 @@ func checkSalvaged(t *testing.T, b []byte, at int, all []string, largest int) {
 func TestSalvageUnreadable(t *testing.T) {
 	whole, all, largest := severalPages(t)
 	for _, b := range [][]byte{whole, whole[:len(whole)-trailerLen]} {
+		_, index := salvageAll(t, b) // bytes of an index that cannot be told from pages
 		for bad := int64(headerSize); bad < int64(len(b))-4*sector; bad += sector {
 			for _, forGood := range []bool{false, true} {
 				mem, failed := vfs.NewMem(), 0
@@ -112,8 +113,11 @@ func TestSalvageUnreadable(t *testing.T) {
 					failed++
 					return syscall.EIO
 				}))
-				pieces, _ := salvageOn(t, fs)
+				pieces, lost := salvageOn(t, fs)
 				missing := len(all) - len(dumpAll(pieces))
+				if lost > int64(len(b)) || (lost > index) != (missing > 0) {
+					t.Errorf("sector at %d of %d, for good %v: %d chunks are missing, and %d bytes are lost", bad, len(b), forGood, missing, lost)
+				}
 				if missing > 3*largest || !forGood && missing > 0 {
 					t.Errorf("sector at %d of %d, for good %v: %d of %d chunks are missing", bad, len(b), forGood, missing, len(all))
 				}
