@@ -254,23 +254,30 @@ func TestLargeLists(t *testing.T) {
 	x := index.New()
 	series := func(i int) model.Series {
 		return model.Series{Metric: fmt.Sprintf("m%d", i%3), Type: model.TypeLong, Tags: model.MustTags(
-			"all", "same", "host", fmt.Sprintf("host-%04d", i*7919%count), "few", fmt.Sprint(i%10))}
+			"all", "same", "host", fmt.Sprintf("host-%04d", i*7919%count), "few", fmt.Sprint(i%10), "many", fmt.Sprint(i%4 < 3), "most", fmt.Sprint(i%5 < 4))}
 	}
 	n := naive{}
 	check := func() {
 		t.Helper()
-		for _, m := range []model.Matcher{
+		matchers := []model.Matcher{
 			{Tag: "all", Values: []string{"same"}},
 			{Tag: "few", Values: []string{"3", "7"}},
+			{Tag: "many", Values: []string{"true"}},
+			{Tag: "most", Values: []string{"true"}},
+			{Tag: "most", Values: []string{"true"}, Not: true},
 			{Tag: "host", Patterns: []*model.Pattern{pattern(t, "host-1.*")}},
 			{Tag: "host", Patterns: []*model.Pattern{pattern(t, ".*9[0-4].*|.*77")}},
-		} {
-			got, err := x.Select(context.Background(), "m1", []model.Matcher{m}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(n.selects("m1", []model.Matcher{m}, nil), got.ToArray()); diff != "" {
-				t.Fatalf("%d series, %v: -want +got\n%s", len(n), m, diff)
+		}
+		for i, a := range matchers {
+			for _, b := range matchers[i:] { // with itself: that one alone
+				both := []model.Matcher{a, b}
+				got, err := x.Select(context.Background(), "m1", both, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(n.selects("m1", both, nil), got.ToArray()); diff != "" {
+					t.Fatalf("%d series, %v: -want +got\n%s", len(n), both, diff)
+				}
 			}
 		}
 		for _, q := range []store.NamesQuery{
