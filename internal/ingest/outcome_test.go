@@ -250,3 +250,22 @@ func TestReleaseTwice(t *testing.T) {
 		}
 	}
 }
+
+// TestNewSeriesRateIsReloaded: a changed new_series_per_second and its burst apply at once.
+func TestNewSeriesRateIsReloaded(t *testing.T) {
+	now := time.UnixMilli(1_700_000_000_000)
+	var cfg ingest.Config
+	p, _ := ingesttest.NewPipelineAt(&ingesttest.Recorder{}, func(c *ingest.Config) {
+		c.NewSeriesPerSecond, c.NewSeriesBurst = 1, 10
+		cfg = *c
+	}, func() time.Time { return now })
+	cfg.NewSeriesPerSecond, cfg.NewSeriesBurst = 20, 50
+	p.SetSeriesLimits(cfg)
+	if d := p.NewSeriesIn(50).Round(time.Millisecond); d != 2*time.Second { // of which 10 could come by now
+		t.Errorf("50 new series may come in %v", d)
+	}
+	now = now.Add(time.Second)
+	if d := p.NewSeriesIn(50).Round(time.Millisecond); d != time.Second {
+		t.Errorf("a second later, 50 new series may come in %v", d)
+	}
+}
