@@ -176,16 +176,17 @@ func (c *packedConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// hasPayload reports whether p is the frame of a batch with a custom payload. No others
-// have one.
-func hasPayload(p []byte) bool {
-	return len(p) > frameHeader && p[0] == frameVersion && p[1]&(flagPayload|flagCompressed) == flagPayload && p[4] == opcodeBatch
-}
+// hasPayload reports whether p is a frame with a custom payload. Only packed batches have
+// one, so a frame with it must never leave as it is: it has one row of each statement.
+func hasPayload(p []byte) bool { return len(p) > frameHeader && p[1]&flagPayload != 0 }
 
 var errPacked = errors.New("cassandra: frame of a packed batch is not as the driver makes it")
 
 // unpack appends the frame of the batch to dst that the driver's frame stands for.
 func (b *packedBatches) unpack(dst, short []byte) ([]byte, error) {
+	if short[0] != frameVersion || short[1]&flagCompressed != 0 || short[4] != opcodeBatch {
+		return dst, errPacked
+	}
 	r := frameReader{rest: short[frameHeader:]}
 	count, name, number := r.short(), string(r.bytes(r.short())), r.bytes(r.int())
 	if r.cut || count != 1 || name != payloadName || len(number) != payloadNumber {

@@ -111,6 +111,38 @@ func (c *brokenConn) Write(p []byte) (int, error) {
 	return n, nil
 }
 
+// TestPayloadNeverLeaves: a frame with a payload has one row of each statement, so it is
+// an error where it cannot be replaced.
+func TestPayloadNeverLeaves(t *testing.T) {
+	var b packedBatches
+	payload, done := b.add(somePacked(t))
+	defer done()
+	whole := shortFrame(payloadName, binary.BigEndian.Uint64(payload[payloadName]))
+	for name, change := range map[string]func(frame []byte){
+		"another version": func(frame []byte) { frame[0]++ },
+		"compressed":      func(frame []byte) { frame[1] |= flagCompressed },
+		"no batch":        func(frame []byte) { frame[4]-- },
+	} {
+		frame := bytes.Clone(whole)
+		change(frame)
+		node := &fakeConn{}
+		if n, err := (&packedConn{Conn: node, batches: &b}).Write(frame); n != 0 || !errors.Is(err, errPacked) || node.written {
+			t.Errorf("%s: %d, %v; something was sent: %v", name, n, err, node.written)
+		}
+	}
+}
+
+// A fakeConn notes whether it is written to.
+type fakeConn struct {
+	net.Conn
+	written bool
+}
+
+func (c *fakeConn) Write(p []byte) (int, error) {
+	c.written = true
+	return len(p), nil
+}
+
 // TestPackedWrite: the driver hears of its own frame, never that all of it was written if
 // the one that was sent instead was cut.
 func TestPackedWrite(t *testing.T) {
