@@ -240,10 +240,14 @@ func openLockedCassandra(c config.Config, registry prometheus.Registerer, log *s
 	if err != nil {
 		log.Warn("cannot store the id of this server; after a restart its roll-up tasks and delete jobs pause for a minute", "error", err)
 	}
+	events, err := spooled.Waiting(diskfs.Data, filepath.Join(c.DataDir, spoolDir))
+	if err != nil {
+		return nil, err
+	}
 	layouts := c.Cassandra.Layouts()
 	rows := layouts[layout.Default].(*kairosrows.Layout)
 	s, err := cassandra.OpenKeyspaces(diskfs.Data, c.DataDir, c.Cassandra.Config, cassandra.Options{
-		Layouts: layouts, Registerer: registry, Logger: log, Node: node,
+		Layouts: layouts, Registerer: registry, Logger: log, Node: node, Events: events,
 	})
 	if err != nil {
 		return nil, err

@@ -92,6 +92,7 @@ func (k *Keyspaces) open(fsys vfs.FS, dir string, cfg Config, o Options) error {
 		return err
 	}
 	k.KeyValues = k.stores[0]
+	o.Events = 0 // those wait for the first keyspace
 	for _, c := range cfg.Keyspaces {
 		rule, err := parseMetricRule(c.Metrics)
 		if err == nil {
@@ -366,7 +367,16 @@ func (k *Keyspaces) Close() error {
 
 // CheckCluster returns why Session must not be used: another cluster answers than before, as far
 // as that is known.
-func (k *Keyspaces) CheckCluster() error { return k.stores[0].written.checkCluster() }
+func (k *Keyspaces) CheckCluster() error {
+	first := k.stores[0]
+	if err := first.written.checkCluster(); err != nil {
+		return err
+	}
+	if !first.target.isFixed() {
+		return &store.UnavailableError{Reason: "it is not known yet which cluster answers", Err: first.written.why()}
+	}
+	return nil
+}
 
 // ConfirmCluster finds out whether another cluster answers at Session than before.
 func (k *Keyspaces) ConfirmCluster(ctx context.Context) error {

@@ -32,6 +32,10 @@ type Options struct {
 	// after a restart.
 	Node string
 
+	// Events is how many events of timelines wait beside the spool for the cluster that is
+	// written to.
+	Events int64
+
 	// Observe is called with the name of each statement that is sent, for tests
 	// that count them.
 	Observe func(statement string)
@@ -90,7 +94,7 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 		s.closeClusters()
 		return nil, err
 	}
-	s.target, err = openTarget(fsys, dir, s.configured(), func() int64 { return held.Health().Samples })
+	s.target, err = openTarget(fsys, dir, s.configured(), o.Events, func() int64 { return held.Health().Samples })
 	if err != nil {
 		s.closeClusters()
 		return nil, errors.Join(err, held.Close())

@@ -71,17 +71,22 @@ func (t target) equal(other target) bool {
 type MisdirectedError struct {
 	Dir      string // of the spool
 	Samples  int64
+	Events   int64 // of timelines, which wait beside the spool
 	For, Now string
 }
 
 func (e *MisdirectedError) Error() string {
-	if e.Samples == 0 {
+	if e.Samples+e.Events == 0 {
 		return fmt.Sprintf("the server started with %s, but now %s answers at the same addresses. It continues once nodes of before answer again. If the other cluster is intended, restart the server", e.For, e.Now)
 	}
-	return fmt.Sprintf("%d samples in %s wait for %s, but the settings name %s. Start with the previous settings and POST /admin/flush; "+
+	events := ""
+	if e.Events > 0 {
+		events = fmt.Sprintf(" and %d events of timelines", e.Events)
+	}
+	return fmt.Sprintf("%d samples in %s%s wait for %s, but the settings name %s. Start with the previous settings and POST /admin/flush; "+
 		"or start with another data_dir, and keep this one until its samples are written; "+
 		"or, if this is the same data on new nodes, remove the file %s/%s, and they are written here",
-		e.Samples, e.Dir, e.For, e.Now, e.Dir, targetName)
+		e.Samples, e.Dir, events, e.For, e.Now, e.Dir, targetName)
 }
 
 // A targetFile keeps the target in the spool's directory.
@@ -90,21 +95,25 @@ type targetFile struct {
 	dir     string
 	waiting func() int64 // samples in the spool
 
-	mu    sync.Mutex
-	now   target
-	saved target // what the file says: not now if the disk is full
-	fixed bool   // now was reached: until the end of the process there is no other one
+	mu     sync.Mutex
+	events int64 // that waited for the cluster beside the spool at the start; 0 once it was reached
+	now    target
+	saved  target // what the file says: not now if the disk is full
+	fixed  bool   // now was reached: until the end of the process there is no other one
 }
 
 // openTarget reads the file. It fails if samples in the spool wait for another keyspace
 // than configured, whose cluster is not known yet. Samples that are written to the spool later
 // are for configured.
-func openTarget(fsys vfs.FS, dir string, configured target, waiting func() int64) (*targetFile, error) {
-	f := &targetFile{fs: fsys, dir: dir, waiting: waiting}
+func openTarget(fsys vfs.FS, dir string, configured target, events int64, waiting func() int64) (*targetFile, error) {
+	f := &targetFile{fs: fsys, dir: dir, waiting: waiting, events: events}
 	if err := f.read(); err != nil {
 		return nil, err
 	}
-	if waiting() == 0 { // whatever the cluster is
+	if f.now.Keyspace != configured.Keyspace {
+		f.events = 0 // their spool knows the keyspace, and says so itself
+	}
+	if waiting() == 0 && f.events == 0 { // whatever the cluster is
 		err := f.set(configured)
 		if wal.NoSpace(err) {
 			err = f.remove() // which says as much: nothing was reached yet
@@ -128,8 +137,15 @@ func (f *targetFile) reached(t target) error {
 	if err := f.check(t); err != nil {
 		return err
 	}
-	f.fixed = true
+	f.fixed, f.events = true, 0
 	return f.set(t)
+}
+
+// isFixed reports whether the cluster was reached.
+func (f *targetFile) isFixed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.fixed
 }
 
 // has reports whether a node is known to belong to the cluster.
@@ -140,8 +156,8 @@ func (f *targetFile) has(node string) bool {
 }
 
 func (f *targetFile) check(t target) error {
-	if n := f.waiting(); (n > 0 || f.fixed) && f.now.differs(t) {
-		return &MisdirectedError{Dir: f.dir, Samples: n, For: f.now.String(), Now: t.String()}
+	if n := f.waiting(); (n+f.events > 0 || f.fixed) && f.now.differs(t) {
+		return &MisdirectedError{Dir: f.dir, Samples: n, Events: f.events, For: f.now.String(), Now: t.String()}
 	}
 	return nil
 }
@@ -256,9 +272,7 @@ func (s *Store) aim(ctx context.Context) error {
 	}
 	var misdirected *MisdirectedError
 	if errors.As(err, &misdirected) {
-		if s.written.keyspace() != nil {
-			s.written.misdirected.Store(misdirected)
-		}
+		s.written.misdirected.Store(misdirected)
 		s.spool.Refuse(err)
 	}
 	if err == nil {

@@ -62,7 +62,7 @@ func TestTargetFile(t *testing.T) {
 	waiting := int64(0)
 	open := func(keyspace string) (*targetFile, error) {
 		mem = mem.CrashClone(vfs.CrashCloneCfg{})
-		return openTarget(mem, "spool", target{Keyspace: keyspace}, func() int64 { return waiting })
+		return openTarget(mem, "spool", target{Keyspace: keyspace}, 0, func() int64 { return waiting })
 	}
 	f, err := open("k")
 	if err != nil {
@@ -98,6 +98,38 @@ func TestTargetFile(t *testing.T) {
 	}
 }
 
+// TestTargetOfEvents: a cluster gets no events of timelines that wait for another one, also if no
+// samples do.
+func TestTargetOfEvents(t *testing.T) {
+	mem := vfs.NewMem()
+	if err := mem.MkdirAll("spool", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	open := func(events int64) *targetFile {
+		t.Helper()
+		f, err := openTarget(mem, "spool", target{Keyspace: "k"}, events, func() int64 { return 0 })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	own, other := target{Keyspace: "k", Cluster: "prod", Nodes: []string{"1"}}, target{Keyspace: "k", Cluster: "prod", Nodes: []string{"9"}}
+	if err := open(0).reached(own); err != nil {
+		t.Fatal(err)
+	}
+	f := open(3)
+	var misdirected *MisdirectedError
+	if err := f.reached(other); !errors.As(err, &misdirected) || !strings.Contains(err.Error(), "0 samples in spool and 3 events of timelines wait for keyspace k") {
+		t.Errorf("another cluster: %v", err)
+	}
+	if err := f.reached(own); err != nil {
+		t.Errorf("the one that they wait for: %v", err)
+	}
+	if err := open(0).reached(other); err != nil {
+		t.Errorf("another cluster, and nothing waits: %v", err)
+	}
+}
+
 // TestTargetOnAFullDisk: a full disk keeps nobody from starting and from draining, and
 // once there is room the file says what it would have said.
 func TestTargetOnAFullDisk(t *testing.T) {
@@ -115,7 +147,7 @@ func TestTargetOnAFullDisk(t *testing.T) {
 	waiting := int64(0)
 	open := func(keyspace string) *targetFile {
 		t.Helper()
-		f, err := openTarget(disk, "spool", target{Keyspace: keyspace}, func() int64 { return waiting })
+		f, err := openTarget(disk, "spool", target{Keyspace: keyspace}, 0, func() int64 { return waiting })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +178,7 @@ func TestTargetOnAFullDisk(t *testing.T) {
 		t.Error(err)
 	}
 	var misdirected *MisdirectedError
-	if _, err := openTarget(disk, "spool", target{Keyspace: "k"}, func() int64 { return 1 }); !errors.As(err, &misdirected) {
+	if _, err := openTarget(disk, "spool", target{Keyspace: "k"}, 0, func() int64 { return 1 }); !errors.As(err, &misdirected) {
 		t.Errorf("once there was room, opened for another keyspace: %v", err)
 	}
 }

@@ -125,6 +125,9 @@ func (s *Shelf) openTables(create bool) (*cluster.Registers, error) {
 	if err := s.session.WaitKeyspace(s.ctx); err != nil {
 		return nil, err
 	}
+	if err := s.usable(); err != nil {
+		return nil, err
+	}
 	if err := s.session.MakeTables(s.ctx, create, Page, Tables...); err != nil {
 		return nil, err
 	}

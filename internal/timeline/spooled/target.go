@@ -39,20 +39,34 @@ func (e *MisdirectedError) Error() string {
 // CheckLeft reports events in dir that were acknowledged and wait for Cassandra, for a server
 // that does not use Cassandra any more: it would show none of them.
 func CheckLeft(fsys vfs.FS, dir string) error {
+	n, owner, err := waiting(fsys, dir)
+	if err != nil {
+		return err
+	}
+	if n > 0 {
+		return fmt.Errorf("%d events of timelines in %s wait for keyspace %s, but the settings say store: embedded. Start with store: cassandra and POST /admin/flush; "+
+			"or start with another data_dir, and keep this one until its events are stored; or remove the directory, and they are lost", n, dir, owner.Keyspace)
+	}
+	return nil
+}
+
+// Waiting counts the events in dir that were acknowledged and wait for Cassandra.
+func Waiting(fsys vfs.FS, dir string) (int64, error) {
+	n, _, err := waiting(fsys, dir)
+	return n, err
+}
+
+func waiting(fsys vfs.FS, dir string) (int64, target, error) {
 	if _, err := fsys.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return 0, target{}, nil
 	}
 	s := &Spool{fs: fsys, dir: dir}
 	err := s.replay()
 	owner, targetErr := s.readTarget()
 	if err = errors.Join(err, targetErr); err != nil {
-		return fmt.Errorf("check whether events of timelines in %s wait for Cassandra: %w", dir, err)
+		err = fmt.Errorf("check whether events of timelines in %s wait for Cassandra: %w", dir, err)
 	}
-	if n := s.waiting.Load(); n > 0 {
-		return fmt.Errorf("%d events of timelines in %s wait for keyspace %s, but the settings say store: embedded. Start with store: cassandra and POST /admin/flush; "+
-			"or start with another data_dir, and keep this one until its events are stored; or remove the directory, and they are lost", n, dir, owner.Keyspace)
-	}
-	return nil
+	return s.waiting.Load(), owner, err
 }
 
 // aim refuses another keyspace than the one that events wait for, and notes down for which one
