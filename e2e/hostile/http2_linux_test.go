@@ -3,6 +3,7 @@ package hostile
 import (
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"net"
 	"strings"
 	"testing"
@@ -64,5 +65,50 @@ func floodHTTP2(ctx context.Context, address string, config *tls.Config, first, 
 	}
 	for err == nil {
 		_, err = c.Write([]byte(more))
+	}
+}
+
+// Requests of HTTP/2 that are reset as soon as they are sent keep nobody out.
+func TestHTTP2Resets(t *testing.T) {
+	w, s := guardSecured(t)
+	w.under(200*mib, func(ctx context.Context) {
+		config := s.CA.Client("collector-1")
+		config.NextProtos = []string{"h2"}
+		config.ServerName, _, _ = net.SplitHostPort(w.HTTP)
+		until := time.Now().Add(*attackFor)
+		crowd(32, func(int) {
+			for time.Now().Before(until) {
+				resetHTTP2(ctx, w.HTTP, config, until)
+				pause(ctx, askEvery)
+			}
+		})
+	})
+}
+
+// resetHTTP2 sends requests and resets each, until the connection or its time ends.
+func resetHTTP2(ctx context.Context, address string, config *tls.Config, until time.Time) {
+	plain, err := connect(ctx, address)
+	if err != nil {
+		return
+	}
+	defer plain.Close()
+	c := tls.Client(plain.Conn, config)
+	plain.SetDeadline(until)
+	_, err = c.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + http2Frame(4, 0, 0, "")))
+	const (
+		headers, reset = 1, 3
+		endOfBoth      = 5 // of the stream and of the headers
+		fields         = "\x82\x87\x41\x01x\x44\x13/api/v1/metricnames"
+	)
+	var some []byte
+	for stream := uint32(1); err == nil && stream < 1<<30; {
+		for some = some[:0]; len(some) < 64<<10; stream += 2 {
+			for _, frame := range []string{http2Frame(headers, endOfBoth, 0, fields), http2Frame(reset, 0, 0, "\x00\x00\x00\x08")} {
+				at := len(some)
+				some = append(some, frame...)
+				binary.BigEndian.PutUint32(some[at+5:], stream)
+			}
+		}
+		_, err = c.Write(some)
 	}
 }

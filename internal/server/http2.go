@@ -42,6 +42,15 @@ const (
 // alone, needs no more. Frames of one byte do: each would take a handler a read.
 func readCredit(n int) int { return n + n/2 }
 
+// creditOf is what the client may have sent for a request beside its body. For one that it has reset
+// there is nothing: beginning requests to reset them is a flood too.
+func creditOf(r *http.Request) int {
+	if r.Context().Err() != nil {
+		return 0
+	}
+	return requestCredit + headerSize(r)
+}
+
 // headerSize is about how many bytes the header of a request has.
 func headerSize(r *http.Request) int {
 	n := len(r.RequestURI)

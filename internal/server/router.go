@@ -69,8 +69,8 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rt.metrics.inFlight.Inc()
 	defer rt.metrics.inFlight.Dec()
 	if meter := meterOf(r); meter != nil {
-		meter.Begin(requestCredit + headerSize(r))
-		defer meter.End()
+		meter.Begin()
+		defer func() { meter.End(creditOf(r)) }()
 	}
 
 	r, ok := cleanRequest(r)

@@ -70,17 +70,17 @@ func (c *Conn) Meter(p *Pace) {
 // Metered returns the meter of c, nil if it has none.
 func (c *Conn) Metered() *Meter { return c.meter.Load() }
 
-// Begin notes that a request has come, with a header of about so many bytes.
-func (m *Meter) Begin(header int) {
+// Begin notes that a request has come.
+func (m *Meter) Begin() {
 	if m != nil {
 		m.requests.Add(1)
-		m.Credit(header)
 	}
 }
 
-// End notes that the answer to a request is complete.
-func (m *Meter) End() {
+// End notes that a request has ended, for which the client may have sent n bytes.
+func (m *Meter) End(n int) {
 	if m != nil {
+		m.Credit(n)
 		m.requests.Add(-1)
 	}
 }

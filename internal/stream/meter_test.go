@@ -80,11 +80,11 @@ func TestFloodEnds(t *testing.T) {
 		p := NewPace()
 		p.Flood = func(_ *Conn, n int64) { owed = n }
 		m := metered(p, paceMost+1)
-		m.Begin(0)
+		m.Begin()
 		if _, err := m.read(make([]byte, 1), readAll); err != nil || owed != 0 {
 			t.Errorf("with a request: %v", err)
 		}
-		m.End()
+		m.End(0)
 		if _, err := m.read(make([]byte, 1), readAll); !errors.Is(err, net.ErrClosed) || owed != paceMost+2 {
 			t.Errorf("without a request: %v after %d bytes", err, owed)
 		}
