@@ -417,6 +417,39 @@ func TestMemoryOfTags(t *testing.T) {
 	l.Release()
 }
 
+// Collecting the tags of many series ends with the query, and before it has taken more memory than there is.
+func TestTagsOfManySeries(t *testing.T) {
+	config := DefaultConfig()
+	config.MaxMemory = 64 * units.KiB
+	f := newFixture(t, config)
+	series := make([]store.Series, 100*lookTags)
+	for i := range series {
+		series[i].Tags = model.MustTags("h", "same")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	s := f.session(t, ctx)
+	defer s.Close(nil)
+	l := s.Lease()
+	defer l.Release()
+	if tags, err := s.TagValuesBeside(series, &l); err != nil || len(tags) != 1 || !slices.Equal(tags[0].Values, []string{"same"}) {
+		t.Errorf("equal tags: %v, %v", tags, err)
+	}
+	for i := range series {
+		series[i].Tags = model.MustTags("h", fmt.Sprint(i))
+	}
+	var limit *store.LimitError
+	if tags, err := s.TagValuesBeside(series, &l); tags != nil || !errors.As(err, &limit) || limit.Need > 2*int64(config.MaxMemory) {
+		t.Errorf("%d tags, %v", len(tags), err)
+	}
+	for i := range series {
+		series[i].Tags = model.MustTags("h", "same")
+	}
+	cancel()
+	if tags, err := s.TagValuesBeside(series, &l); tags != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("after the end of the query: %d tags, %v", len(tags), err)
+	}
+}
+
 // A cursor that was closed has no samples.
 func TestClosedNumberCursor(t *testing.T) {
 	f := newFixture(t, DefaultConfig())
