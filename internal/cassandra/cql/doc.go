@@ -14,8 +14,8 @@
 //   - A read whose node takes unusually long is also sent to another replica: see
 //     hedge.go.
 //   - Statements and batches of one partition go to a replica of it.
-//   - Batches whose values are all bytes are written to the connection by this package,
-//     which takes a fraction of the driver's CPU for each row: see packed.go.
+//   - Most batches of several rows are written to the connection by this package, which
+//     takes a fraction of the driver's CPU for each row: see packed.go.
 //   - If a retry can help, a statement is sent again after a pause, to a node that answers.
 //     A node that has stopped answering (paused, or unreachable) gets no statements until
 //     it answers again. If no node answers, reads wait for a moment and then fail at once;

@@ -166,14 +166,14 @@ func TestWireForgets(t *testing.T) {
 	}
 }
 
-// TestWirePacked: a batch that this package writes is what the driver would have sent. It
-// writes those whose values are all bytes, also after a node forgot a statement.
+// TestWirePacked: a batch that this package writes is what the driver would have sent. That
+// is so after a node forgot a statement, too.
 func TestWirePacked(t *testing.T) {
 	nodes := startWire(t, 1)
 	s, _ := openWire(t, nodes, nil)
-	short, empty := cql.Raw("short"), cql.Raw{}
+	short, empty, texts := cql.Raw("short"), cql.Raw{}, []string{"key", "raw", "short", "", "text"}
 	values := [][]any{ // each: what is packed, and what the driver takes for the same
-		{[]byte("key"), "key"}, {cql.Raw("raw"), "raw"}, {&short, "short"}, {&empty, ""}, {[]byte(nil), nil},
+		{[]byte("key"), &texts[0]}, {cql.Raw("raw"), &texts[1]}, {&short, &texts[2]}, {&empty, &texts[3]}, {"text", &texts[4]}, {[]byte(nil), nil},
 	}
 	for _, statements := range [][]*cql.Statement{{insert}, {insert, insertTTL}, {insertTTL, insert, insertAt1}} {
 		var batches [2][]cql.Entry
@@ -196,7 +196,7 @@ func TestWirePacked(t *testing.T) {
 			return reply{}
 		})
 		if !cql.Packs(batches[0]) || cql.Packs(batches[1]) {
-			t.Error("the one of strings is packed, or the one of bytes is not")
+			t.Error("the one of pointers is packed, or the one of values is not")
 		}
 		for which := range batches {
 			if err := s.Batch(t.Context(), 1000, batches[which]); err != nil {

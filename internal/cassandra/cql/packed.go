@@ -59,8 +59,8 @@ const (
 	payloadNumber  = 8 // bytes of the value of the payload
 )
 
-// pack returns how entries are sent if not all need to go through the driver: several of
-// a statement, and all of their values bytes, which are sent as they are.
+// pack returns how entries are sent if not all need to go through the driver: several of a
+// statement, and all with values that are sent as they are.
 func pack(entries []Entry) (*packedBatch, bool) {
 	p := &packedBatch{entries: entries}
 	for i, e := range entries {
@@ -76,7 +76,7 @@ func pack(entries []Entry) (*packedBatch, bool) {
 			return nil, false // the driver has the error
 		}
 		for _, a := range e.Args {
-			if _, ok := bytesOf(a); !ok {
+			if !encodes(a, e.Statement.Numbers) {
 				return nil, false
 			}
 		}
@@ -103,19 +103,53 @@ func (p *packedBatch) forDriver() []Entry {
 	return few
 }
 
-// bytesOf returns the bytes of a value that is bytes. Without any it is null.
-func bytesOf(arg any) ([]byte, bool) {
+// encodes reports whether appendArg knows how a value is sent. It does not know the types of
+// columns, so of numbers the statement has to say it.
+func encodes(arg any, numbers bool) bool {
+	switch a := arg.(type) {
+	case []byte, Raw, string, UUID, TagMap:
+		return true
+	case *Raw:
+		return a != nil
+	case int:
+		return numbers && int(int32(a)) == a
+	case int64:
+		return numbers
+	}
+	return false
+}
+
+// appendArg appends length and bytes of a value that encodes is true of.
+func appendArg(dst []byte, arg any) []byte {
 	switch a := arg.(type) {
 	case []byte:
-		return a, true
+		return appendBytes(dst, a)
 	case Raw:
-		return a, true
+		return appendBytes(dst, a)
 	case *Raw:
-		if a != nil {
-			return *a, true
+		return appendBytes(dst, *a)
+	case string:
+		return append(binary.BigEndian.AppendUint32(dst, uint32(len(a))), a...)
+	case UUID:
+		return appendBytes(dst, a[:])
+	case int:
+		return binary.BigEndian.AppendUint32(append(dst, 0, 0, 0, 4), uint32(a))
+	case int64:
+		return binary.BigEndian.AppendUint64(append(dst, 0, 0, 0, 8), uint64(a))
+	case TagMap:
+		if !a.Null {
+			return a.Append(binary.BigEndian.AppendUint32(dst, uint32(tagMapSize(a))))
 		}
 	}
-	return nil, false
+	return appendBytes(dst, nil)
+}
+
+// appendBytes appends a value; nil is null.
+func appendBytes(dst, value []byte) []byte {
+	if value == nil {
+		return append(dst, 0xFF, 0xFF, 0xFF, 0xFF)
+	}
+	return append(binary.BigEndian.AppendUint32(dst, uint32(len(value))), value...)
 }
 
 // packedBatches are the packed batches that the driver is executing: as many as
@@ -218,14 +252,11 @@ func (b *packedBatches) unpack(dst, short []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// size is what append appends, but for the count.
-func (p *packedBatch) size(ids [][]byte) (n int) {
+// size is at least what append appends.
+func (p *packedBatch) size(ids [][]byte) int {
+	n := 2
 	for _, e := range p.entries {
-		n += entryOverhead + len(ids[p.statement(e.Statement)])
-		for _, a := range e.Args {
-			value, _ := bytesOf(a)
-			n += lengthOverhead + len(value)
-		}
+		n += entryOverhead + len(ids[p.statement(e.Statement)]) + sizeOf(e.Args)
 	}
 	return n
 }
@@ -239,12 +270,7 @@ func (p *packedBatch) append(dst []byte, ids [][]byte) []byte {
 		dst = append(binary.BigEndian.AppendUint16(dst, uint16(len(id))), id...)
 		dst = binary.BigEndian.AppendUint16(dst, uint16(len(e.Args)))
 		for _, a := range e.Args {
-			value, _ := bytesOf(a)
-			if value == nil {
-				dst = append(dst, 0xFF, 0xFF, 0xFF, 0xFF)
-				continue
-			}
-			dst = append(binary.BigEndian.AppendUint32(dst, uint32(len(value))), value...)
+			dst = appendArg(dst, a)
 		}
 	}
 	return dst

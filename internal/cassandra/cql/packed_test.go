@@ -5,8 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"testing"
+
+	gocql "github.com/apache/cassandra-gocql-driver/v2"
+
+	"varve/internal/model"
 )
 
 var (
@@ -43,6 +48,7 @@ func somePacked(t *testing.T) *packedBatch {
 func TestPack(t *testing.T) {
 	value := []byte("v")
 	one := Entry{packedDelete, []any{value}}
+	number := Entry{&Statement{Numbers: true}, []any{1<<31 - 1}}
 	others := func(n int) (all []Entry) {
 		for range n {
 			all = append(all, Entry{&Statement{}, nil})
@@ -56,7 +62,10 @@ func TestPack(t *testing.T) {
 	}{
 		{"two of a statement", []Entry{one, one}, true},
 		{"nothing is saved", []Entry{one, {packedInsert, []any{value, value}}}, false},
-		{"a value that is no bytes", []Entry{one, one, {packedDelete, []any{"text"}}}, false},
+		{"a number", []Entry{one, one, {packedDelete, []any{int64(1)}}}, false},
+		{"a number of a statement with the usual types", []Entry{number, number}, true},
+		{"a number that is no int", []Entry{number, number, {number.Statement, []any{1 << 31}}}, false},
+		{"a value of a type that only the driver knows", []Entry{one, one, {packedDelete, []any{1.5}}}, false},
 		{"no value at all", []Entry{one, one, {packedDelete, []any{(*Raw)(nil)}}}, false},
 		{"too few values", []Entry{one, one, {packedDelete, nil}}, false},
 		{"four statements", append(others(packedStatements-1), one, one), true},
@@ -64,6 +73,33 @@ func TestPack(t *testing.T) {
 	} {
 		if _, ok := pack(c.entries); ok != c.want {
 			t.Errorf("%s: %v", c.name, ok)
+		}
+	}
+}
+
+// TestPackedValues: values are as the driver would send them.
+func TestPackedValues(t *testing.T) {
+	raw := Raw("raw")
+	for _, c := range []struct {
+		arg any
+		typ gocql.Type
+	}{
+		{[]byte("bytes"), gocql.TypeBlob}, {[]byte{}, gocql.TypeBlob}, {[]byte(nil), gocql.TypeBlob}, {raw, gocql.TypeBlob}, {&raw, gocql.TypeBlob},
+		{"text", gocql.TypeText}, {"", gocql.TypeText}, {TimeUUID(), gocql.TypeTimeUUID},
+		{7, gocql.TypeInt}, {-7, gocql.TypeInt}, {int64(1) << 40, gocql.TypeBigInt}, {int64(-2), gocql.TypeTimestamp},
+		{TagMap{Tags: model.MustTags("host", "a", "rack", "")}, gocql.TypeBlob}, {TagMap{}, gocql.TypeBlob}, {TagMap{Null: true}, gocql.TypeBlob},
+	} {
+		want, err := gocql.Marshal(gocql.NewNativeType(frameVersion, c.typ, ""), c.arg)
+		if err != nil || !encodes(c.arg, true) {
+			t.Fatal(c.arg, err)
+		}
+		length := uint32(len(want))
+		if want == nil {
+			length = math.MaxUint32
+		}
+		got := appendArg(nil, c.arg)
+		if !bytes.Equal(got, append(binary.BigEndian.AppendUint32(nil, length), want...)) || len(got) > sizeOf([]any{c.arg}) {
+			t.Errorf("%T %v: %x, want %x", c.arg, c.arg, got, want)
 		}
 	}
 }

@@ -30,6 +30,7 @@ type Statement struct {
 	Prefetch bool // fetch a page while the one before is being read
 	Prompt   bool // a write that fails in an outage as reads do, because its caller waits and retries
 	KeyArgs  int  // so many arguments, the first, are the partition key, in its order: see Place
+	Numbers  bool // arguments that are int64 are of bigint and timestamp, those that are int of int: its batches cost less, see packed.go
 }
 
 // An Entry is one statement of a batch.
