@@ -29,7 +29,7 @@ type API struct {
 	pipeline *ingest.Pipeline
 	config   Config
 	log      *slog.Logger
-	slots   *slots
+	slots    *slots
 	exported prometheus.Counter
 	active   prometheus.Gauge
 	yields   prometheus.Counter
@@ -44,7 +44,7 @@ func NewAPI(s store.Viewer, p *ingest.Pipeline, config Config, r prometheus.Regi
 	set := collectors.Named("varve_transfer_")
 	a := &API{
 		store: s, pipeline: p, config: config, log: log,
-		slots:   newSlots(config.MaxConcurrent),
+		slots:    newSlots(config.MaxConcurrent),
 		exported: set.Counter("exported_points_total", "Points written by exports. Imported ones are varve_ingest_samples_total{protocol=\"import\"}."),
 		active:   set.Gauge("active", "Imports and exports that run now; at most 4."),
 		yields:   set.Counter("yields_total", "Imports and exports that were aborted because their client was slow and others waited for the slot."),
