@@ -24,8 +24,10 @@ type ActiveFile struct {
 	log  *slog.Logger
 	warn sync.Once
 
-	mu   sync.Mutex
-	free []int // slots
+	mu      sync.Mutex
+	free    []int                     // slots
+	waiting map[*activeEntry]struct{} // queries that are not written down yet
+	looking bool                      // look will be called
 }
 
 // An ActiveQuery is what a slot holds.
@@ -35,8 +37,10 @@ type ActiveQuery struct {
 	Query  string    `json:"query"` // cut at activeText bytes
 }
 
-// activeAfter is how long a query runs before it is written down. The two writes cost a short
-// query some 7 % of its CPU time, and a query that uses up the memory runs for longer.
+// activeAfter is how long a query runs before it is written down, and the time between two
+// looks at those that run. The two writes cost a short query some 7 % of its CPU time, and a
+// query that uses up the memory runs for longer. A timer for each query would cost as much:
+// the one that ends first wakes a thread when it is set.
 const activeAfter = 10 * time.Millisecond
 
 const (
@@ -63,7 +67,7 @@ func OpenActiveFile(path string, slots int, log *slog.Logger) (*ActiveFile, []Ac
 		file.Close()
 		return nil, nil, fmt.Errorf("read the list of active queries: %w", err)
 	}
-	f := &ActiveFile{file: file, log: log}
+	f := &ActiveFile{file: file, log: log, waiting: map[*activeEntry]struct{}{}}
 	for i := range slots {
 		f.free = append(f.free, slots-1-i)
 	}
@@ -94,17 +98,49 @@ func readActive(r io.Reader) ([]ActiveQuery, error) {
 type activeEntry struct {
 	file  *ActiveFile
 	query ActiveQuery // its Query whole
-	timer *time.Timer
+	begun time.Time
 
 	ended bool // under file.mu
 	slot  int  // -1 while it is not written down
 }
 
-// begin writes a query down if it has not ended by activeAfter.
-func (f *ActiveFile) begin(start time.Time, q *Request) *activeEntry {
-	e := &activeEntry{file: f, query: ActiveQuery{start.UTC(), q.Client, q.Text}, slot: -1}
-	e.timer = time.AfterFunc(activeAfter, e.write)
+// begin makes look write a query down if it does not end soon.
+func (f *ActiveFile) begin(start, begun time.Time, q *Request) *activeEntry {
+	e := &activeEntry{file: f, query: ActiveQuery{start.UTC(), q.Client, q.Text}, begun: begun, slot: -1}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.waiting[e] = struct{}{}
+	f.lookLaterLocked()
 	return e
+}
+
+func (f *ActiveFile) lookLaterLocked() {
+	if !f.looking && len(f.waiting) > 0 {
+		f.looking = true
+		time.AfterFunc(activeAfter, f.look)
+	}
+}
+
+// look writes down the queries that have run for activeAfter.
+func (f *ActiveFile) look() {
+	for _, e := range f.due(time.Now()) {
+		e.write()
+	}
+}
+
+// due takes those queries out of the waiting ones.
+func (f *ActiveFile) due(now time.Time) (due []*activeEntry) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.looking = false
+	for e := range f.waiting {
+		if now.Sub(e.begun) >= activeAfter {
+			due = append(due, e)
+			delete(f.waiting, e)
+		}
+	}
+	f.lookLaterLocked()
+	return due
 }
 
 // write writes the query down, if there is a slot for it.
@@ -126,11 +162,11 @@ func (e *activeEntry) write() {
 
 // end forgets the query.
 func (e *activeEntry) end() {
-	e.timer.Stop()
 	f := e.file
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e.ended = true
+	delete(f.waiting, e)
 	if e.slot >= 0 {
 		f.write(e.slot, blank)
 		f.free = append(f.free, e.slot)

@@ -83,6 +83,39 @@ func written() {
 	synctest.Wait()
 }
 
+// One timer serves all queries: one that begins while it runs is written down with the next.
+func TestActiveFileLooksAgain(t *testing.T) { synctest.Test(t, testLooksAgain) }
+
+func testLooksAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "active-queries")
+	f, _, err := OpenActiveFile(path, 3, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var entries []*activeEntry
+	for range 3 {
+		entries = append(entries, f.begin(time.Now(), time.Now(), &Request{Text: "q"}))
+		time.Sleep(activeAfter / 2)
+	}
+	synctest.Wait()
+	for i, want := range []bool{true, false, false} { // 1.5, 1 and 0.5 times activeAfter after they began
+		if got := entries[i].slot >= 0; got != want {
+			t.Errorf("query %d is written down: %v", i, got)
+		}
+	}
+	written()
+	for i, e := range entries {
+		if e.slot < 0 {
+			t.Errorf("query %d is not written down", i)
+		}
+		e.end()
+	}
+	if len(f.waiting) != 0 || f.looking {
+		t.Errorf("%d queries wait, looking: %v", len(f.waiting), f.looking)
+	}
+}
+
 // The file names a query that has given its slot up, and the query that has the slot
 // meanwhile.
 func TestActiveFileNamesQueriesWithoutASlot(t *testing.T) { synctest.Test(t, testWithoutASlot) }

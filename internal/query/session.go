@@ -103,7 +103,7 @@ func (e *Engine) newSession(ctx context.Context, q Request) *Session {
 	})
 	s.budget.ctx = s.ctx
 	if e.active != nil {
-		s.active = e.active.begin(s.start, &s.request)
+		s.active = e.active.begin(s.start, s.begun, &s.request)
 	}
 	e.mu.Lock()
 	e.running[s.id] = s
