@@ -43,8 +43,8 @@ const (
 	packedStatements = 4
 
 	// keptFrame is the longest frame whose memory a connection keeps. It holds a batch of
-	// 300 rows with keys of 150 bytes.
-	keptFrame = 128 << 10
+	// 600 rows with keys of 150 bytes.
+	keptFrame = 256 << 10
 
 	payloadName = "varve"
 

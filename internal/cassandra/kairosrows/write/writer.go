@@ -43,7 +43,7 @@ type Config struct {
 func DefaultConfig() Config {
 	return Config{
 		Parallel:     64,
-		BatchRows:    300,
+		BatchRows:    400, // an hour of samples every 10 s is one batch
 		IndexCache:   1_000_000,
 		IndexRefresh: 10 * time.Minute,
 		KairosDBOnly: true,
