@@ -95,7 +95,7 @@ var removed = map[string]string{
 	"cassandra.schema.role":                       "read_clusters and meta_cluster say what is read only, and what has only metadata",
 
 	"cassandra.write.parallel":      "cassandra.writes_in_flight bounds what a node is given",
-	"cassandra.write.batch_rows":    "larger batches bring nothing, and Cassandra refuses large ones",
+	"cassandra.write.batch_rows":    "it is 400; larger batches bring nothing, and make a refused sample cost more",
 	"cassandra.write.index_refresh": "it repairs what KairosDB nodes delete, and costs nothing without them",
 
 	"cassandra.read.postings_cache_age": "Cassandra says what has changed before that",

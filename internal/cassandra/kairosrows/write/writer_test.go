@@ -270,7 +270,7 @@ func TestBatches(t *testing.T) {
 	}
 	sizes := map[string][]int{}
 	for _, batch := range r.batches {
-		if batch.rows > 300 || batch.bytes > batchBytes+cellBytes || len(batch.keys) != 1 {
+		if batch.rows > 400 || batch.bytes > batchBytes+cellBytes || len(batch.keys) != 1 {
 			t.Errorf("%+v", batch)
 		}
 		k, err := rowtime.ParseKey(batch.keys[0])
@@ -280,7 +280,7 @@ func TestBatches(t *testing.T) {
 		name := fmt.Sprintf("%s %d", k.Metric, k.RowTimeMS)
 		sizes[name] = append(sizes[name], batch.rows)
 	}
-	if got := fmt.Sprint(sizes); got != "map[m 0:[300 300 300 100] m 1000:[300 200] s 0:[4 4 3 1]]" {
+	if got := fmt.Sprint(sizes); got != "map[m 0:[400 400 200] m 1000:[400 100] s 0:[4 4 3 1]]" {
 		t.Error(got)
 	}
 }
