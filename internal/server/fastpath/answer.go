@@ -197,14 +197,13 @@ func (a *answer) write(p, tail []byte) (err error) {
 	if len(a.out)+len(p)+len(tail) == 0 {
 		return nil
 	}
-	conn := a.lane.conn.Conn
 	if len(p) <= copied {
 		a.out = append(append(a.out, p...), tail...)
-		_, err = conn.Write(a.out)
+		_, err = a.lane.socket.Write(a.out)
 		return err
 	}
 	pieces := net.Buffers{a.out, p, tail}
-	_, err = pieces.WriteTo(conn)
+	_, err = pieces.WriteTo(a.lane.conn.Conn)
 	return err
 }
 

@@ -18,6 +18,7 @@ import (
 type lane struct {
 	server  *Server
 	conn    *stream.Conn
+	socket  io.ReadWriter // of conn
 	in      *bufio.Reader
 	remote  string
 	allowed time.Time   // read deadline that was set for the next request
@@ -31,7 +32,8 @@ type lane struct {
 }
 
 func newLane(s *Server, c *stream.Conn) *lane {
-	return &lane{server: s, conn: c, in: bufio.NewReaderSize(c, maxHeader), remote: c.RemoteAddr().String()}
+	socket := newSocket(c)
+	return &lane{server: s, conn: c, socket: socket, in: bufio.NewReaderSize(socket, maxHeader), remote: c.RemoteAddr().String()}
 }
 
 // blanks is how many bytes of empty lines behind the body of a POST are left out, as by
