@@ -444,6 +444,7 @@ func TestTagsOfManySeries(t *testing.T) {
 	for i := range series {
 		series[i].Tags = model.MustTags("h", "same")
 	}
+	l.Release() // what the one before holds
 	cancel()
 	if tags, err := s.TagValuesBeside(series, &l); tags != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("after the end of the query: %d tags, %v", len(tags), err)
