@@ -98,15 +98,20 @@ func testLooksAgain(t *testing.T) {
 		entries = append(entries, f.begin(time.Now(), time.Now(), &Request{Text: "q"}))
 		time.Sleep(activeAfter / 2)
 	}
+	isWritten := func(e *activeEntry) bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return e.slot >= 0
+	}
 	synctest.Wait()
 	for i, want := range []bool{true, false, false} { // 1.5, 1 and 0.5 times activeAfter after they began
-		if got := entries[i].slot >= 0; got != want {
+		if got := isWritten(entries[i]); got != want {
 			t.Errorf("query %d is written down: %v", i, got)
 		}
 	}
 	written()
 	for i, e := range entries {
-		if e.slot < 0 {
+		if !isWritten(e) {
 			t.Errorf("query %d is not written down", i)
 		}
 		e.end()
