@@ -24,7 +24,7 @@ func windowsEach(values []float64, points int, name string, xFilesFactor float64
 	return out
 }
 
-// A long window that moves gives what each window gives that is aggregated anew.
+// A long moving window gives the same as aggregating each window from scratch.
 func TestSlidingWindows(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for kind, value := range map[string]func() float64{

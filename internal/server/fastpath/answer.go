@@ -13,8 +13,8 @@ import (
 // answer that has no more is sent with its length, together with its header.
 const gathered = 2 << 10
 
-// copied is up to how many bytes of an answer are copied behind what is before them, to
-// be sent by one write.
+// copied is the size up to which a piece of an answer is copied behind what is already
+// there, so that one write sends both.
 const copied = 16 << 10
 
 // An answer is the [http.ResponseWriter] of a request.
@@ -38,7 +38,7 @@ type answer struct {
 	*buffers
 }
 
-// Buffers are memory of an answer that further ones use again.
+// buffers are the memory of an answer, which later answers reuse.
 type buffers struct {
 	head []byte // of the answer, until it was sent
 	body []byte // that is not sent yet

@@ -205,5 +205,5 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close leaves what was not read: the lane decides what becomes of it.
+// Close does not read the rest: the lane decides what happens to it.
 func (b *body) Close() error { return nil }
