@@ -80,6 +80,40 @@ func TestStoredLoopIsTold(t *testing.T) {
 	})
 }
 
+// Tasks whose results replace each other are taken, as by KairosDB, and told once.
+func TestOverlapsAreTold(t *testing.T) {
+	h := newHarness(t)
+	var log logText
+	h.scheduler.log = slog.New(slog.NewTextHandler(&log, nil))
+	for _, one := range []struct {
+		id, from, to, tags, more string
+		told                     string
+	}{
+		{"a", "x", "x.1h", `"host":["1","2"]`, "", ""},
+		{"b", "y", "x.1h", "", "", ""}, // its results have another saved_from
+		{"c", "x", "x.1h", `"host":"3"`, "", ""},
+		{"d", "x", "x.2h", "", "", ""},
+		{"e", "x", "x.1h", `"host":["2","4"]`, "", "id=a query=rollup[0].query[0] other_id=e other_query=rollup[0].query[0]"},
+		{"e", "x", "x.1h", `"host":["2","4"]`, "", ""}, // told before
+		{"e", "x", "x.1h", `"host":"4"`, "", ""},
+		{"e", "x", "x.1h", `"dc":"1"`, "", "other_id=e"},
+	} {
+		before := log.String()
+		h.do(200, "POST", "/api/v1/rollups", flowJSON(one.id, one.from, one.to, one.tags, one.more))
+		fresh := strings.TrimPrefix(log.String(), before)
+		if told := strings.Contains(fresh, "replaces the other"); told != (one.told != "") || !strings.Contains(fresh, one.told) {
+			t.Errorf("%v: %s", one, fresh)
+		}
+	}
+	// Two queries of one task.
+	log.Reset()
+	query := `{"save_as":"q","query":{"start_absolute":1,"metrics":[{"name":"p","aggregators":[{"name":"sum","sampling":` + hour + `}]}]}}`
+	h.do(200, "POST", "/api/v1/rollups", `{"id":"f","name":"n","execution_interval":`+hour+`,"rollups":[`+query+`,`+query+`]}`)
+	if !strings.Contains(log.String(), "id=f query=rollup[0].query[0] other_id=f other_query=rollup[1].query[0]") {
+		t.Error(log.String())
+	}
+}
+
 // A limit counts in each bucket, however the buckets are computed.
 func TestLimit(t *testing.T) {
 	for name, want := range map[string]string{

@@ -93,7 +93,8 @@ type job struct {
 	due    time.Time
 	cancel context.CancelFunc // ends the active run, nil if none
 	own    bool               // it runs here, not on another node
-	loops  bool               // it reads its own results, and the log says so
+
+	loops, overlaps bool // it reads its own results, shares series with another task; the log says so
 }
 
 // New makes a Scheduler. It runs nothing before Run.
@@ -477,7 +478,7 @@ func (s *Scheduler) load(ctx context.Context, modified time.Time) error {
 	}
 	s.late.ForgetOthers(stored)
 	s.metrics.invalid.Set(float64(invalid))
-	s.warnOfLoops()
+	s.warnOfFlows()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.loaded = modified
@@ -487,26 +488,6 @@ func (s *Scheduler) load(ctx context.Context, modified time.Time) error {
 		}
 	}
 	return nil
-}
-
-// warnOfLoops logs stored tasks that read their own results: KairosDB or an earlier
-// version has taken them.
-func (s *Scheduler) warnOfLoops() {
-	all := s.beside("")
-	readers := readersOf(all)
-	for _, t := range all {
-		err := checkLoops(t, readers)
-		s.mu.Lock()
-		j := s.mu.jobs[t.id]
-		fresh := j != nil && j.loops != (err != nil)
-		if fresh {
-			j.loops = err != nil
-		}
-		s.mu.Unlock()
-		if fresh && err != nil {
-			s.log.Warn("stored roll-up task reads its own results; replace it", "id", t.id, "name", t.name, "error", err)
-		}
-	}
 }
 
 // firstDue is when a task that was found in the store is due: one interval

@@ -245,7 +245,7 @@ func (t *task) read(p Parser, members []member) error {
 	context := ""
 	for j, raw := range rollups {
 		context += fmt.Sprintf("rollup[%d]", j)
-		r, err := readRollup(p, raw, &context)
+		r, err := readRollup(p, raw, j, &context)
 		if f := (*fault)(nil); errors.As(err, &f) && f.path != "" {
 			f.path = fmt.Sprintf("rollups[%d].%s", j, f.path)
 		}
@@ -274,7 +274,8 @@ func readInterval(raw json.RawMessage) (s agg.Sampling, err error) {
 	return s, nil
 }
 
-func readRollup(p Parser, raw json.RawMessage, context *string) (r rollup, err error) {
+// readRollup reads the j-th roll-up of a task.
+func readRollup(p Parser, raw json.RawMessage, j int, context *string) (r rollup, err error) {
 	members, err := membersOf(raw)
 	if err != nil {
 		return r, badRequest(*context + " must be an object")
@@ -315,7 +316,6 @@ func readRollup(p Parser, raw json.RawMessage, context *string) (r rollup, err e
 	digest := sha256.New()
 	digest.Write(raw)
 	digest.Write([]byte{0})
-	here := *context
 	for k := range req.Metrics {
 		*context += fmt.Sprintf(".query[%d]", k)
 		if err := checkMetric(&req.Metrics[k], *context); err != nil {
@@ -323,7 +323,7 @@ func readRollup(p Parser, raw json.RawMessage, context *string) (r rollup, err e
 		}
 		r.source = append(r.source, req.Metrics[k].Metric)
 		r.grids = append(r.grids, r.grid(&req, k))
-		r.flows = append(r.flows, flowsOf(&req.Metrics[k], r.saveAs, fmt.Sprintf("%s.query[%d]", here, k))...)
+		r.flows = append(r.flows, flowsOf(&req.Metrics[k], r.saveAs, fmt.Sprintf("rollup[%d].query[%d]", j, k))...)
 		r.keys = append(r.keys, keyOf(digest, k))
 	}
 	return r, nil
