@@ -71,7 +71,7 @@ func answerPlain(c *stream.Conn, err error) {
 		return
 	}
 	body := httpapi.ErrorBody(plainFault)
-	c.Conn.SetDeadline(time.Now().Add(lingering))
+	c.Conn.SetDeadline(time.Now().Add(refusalTime))
 	fmt.Fprintf(c.Conn, "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(body), body)
 }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"time"
@@ -28,9 +27,8 @@ var headerFault = fmt.Sprintf("the request line with its headers is larger than 
 // errHeader makes net/http close a connection without an answer of its own.
 var errHeader = &net.OpError{Op: "read", Net: "tcp", Err: errors.New(headerFault)}
 
-// lingering is how long a connection is read on after a 431, so that the client gets
-// the answer: closing a connection with unread bytes resets it.
-const lingering = 500 * time.Millisecond
+// refusalTime is how long a client has to take an answer with which its connection ends.
+const refusalTime = 500 * time.Millisecond
 
 // readAhead is the size of the buffer through which net/http reads headers, and what comes at
 // once with them.
@@ -77,13 +75,10 @@ func (c *httpConn) refuseHeader() {
 	c.metrics.largeHeaders.Inc()
 	body := httpapi.ErrorBody(headerFault)
 	const status = http.StatusRequestHeaderFieldsTooLarge
-	c.SetDeadline(time.Now().Add(lingering))
+	c.SetWriteDeadline(time.Now().Add(refusalTime))
 	fmt.Fprintf(c.Conn, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
 		status, http.StatusText(status), len(body), body)
-	if half, ok := c.Conn.Conn.(interface{ CloseWrite() error }); ok {
-		half.CloseWrite()
-	}
-	io.CopyN(io.Discard, c.Conn, bodyRestSize)
+	c.Linger()
 }
 
 // manyHeaders reports whether a request has too many headers. They were read with the

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -123,6 +124,27 @@ func (c *Conn) readRaw(p []byte) (int, error) {
 		}
 		return n, err
 	}
+}
+
+const (
+	// lingering and lingeringSize bound how long, and how much, Linger reads.
+	lingering     = 500 * time.Millisecond
+	lingeringSize = 256 << 10
+)
+
+// Linger ends the direction to the client, and reads on for a while what the client still sends.
+// It is for a connection that ends with an answer to a request that was not read to its end:
+// closing a connection with unread bytes resets it, and the client would lose the answer. The
+// caller closes c afterwards.
+func (c *Conn) Linger() {
+	c.SetDeadline(time.Now().Add(lingering))
+	if c.tls != nil {
+		c.tls.CloseWrite()
+	}
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		half.CloseWrite()
+	}
+	io.CopyN(io.Discard, c.Conn, lingeringSize) // nobody needs what TLS would make of it
 }
 
 // Close closes the connection and gives its place back.

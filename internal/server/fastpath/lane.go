@@ -124,7 +124,7 @@ func (l *lane) answer(ctx context.Context, r *http.Request, last bool) bool {
 	}
 	keep := a.finish()
 	if !l.taken.Load() {
-		l.linger()
+		l.conn.Linger()
 		return false
 	}
 	return keep
@@ -172,23 +172,6 @@ func (l *lane) look(now time.Time) (busy bool) {
 		l.cancel()
 	}
 	return true
-}
-
-// Bounds on how long a connection is read on after an answer to a request that was not
-// read to its end: closing a connection with unread bytes resets it, and the client
-// would lose the answer.
-const (
-	lingering     = 500 * time.Millisecond
-	lingeringSize = 256 << 10
-)
-
-func (l *lane) linger() {
-	half, ok := l.conn.Conn.(interface{ CloseWrite() error })
-	if !ok || half.CloseWrite() != nil {
-		return
-	}
-	l.conn.SetReadDeadline(time.Now().Add(lingering))
-	io.CopyN(io.Discard, l.in, lingeringSize)
 }
 
 // A body is the body of a request. It notes its end.
