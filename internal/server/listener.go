@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -71,7 +70,7 @@ const firstPatience = time.Second
 func newHTTPListener(l net.Listener, name string, limit int, log *slog.Logger, m *metrics) *httpListener {
 	h := &httpListener{metrics: m, log: log, ready: newHandover(l.Addr()), Listener: stream.NewListener(l, stream.Options{
 		Name: name, Limit: limit, Patience: firstPatience,
-		Metrics: stream.Metrics{Open: m.connections, Evicted: func(c *stream.Conn, waitsFor string) {
+		Metrics: stream.Metrics{Open: m.connections, Failed: m.acceptFailures, Evicted: func(c *stream.Conn, waitsFor string) {
 			m.evicted.WithLabelValues(waitsFor).Inc()
 			if waitsFor == stream.WaitsForBody {
 				log.Warn("server.max_connections is reached, and no connection is idle; the server closed the one whose request body arrived most slowly, to accept a new one",
@@ -90,19 +89,10 @@ func (l *httpListener) feed() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	for {
-		nc, err := l.Listener.Accept()
-		if errors.Is(err, net.ErrClosed) {
+		c, err := l.AcceptConn(ctx, l.log)
+		if err != nil {
 			return
 		}
-		if err != nil { // one that may pass, such as too many open files
-			l.log.Warn("http: accept failed, trying again", "address", l.Addr().String(), "error", err)
-			select {
-			case <-l.Closed():
-			case <-time.After(acceptPause):
-			}
-			continue
-		}
-		c := nc.(*stream.Conn)
 		go func() {
 			if next := l.prepare(ctx, c); next != nil {
 				l.ready.give(next)
@@ -112,9 +102,6 @@ func (l *httpListener) feed() {
 		}()
 	}
 }
-
-// acceptPause is how long accepting rests after a failure that may pass.
-const acceptPause = 50 * time.Millisecond
 
 func (l *httpListener) connOf(sc *stream.Conn) *httpConn {
 	c := &httpConn{Conn: sc, metrics: l.metrics, heading: true}

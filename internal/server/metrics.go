@@ -24,9 +24,10 @@ type metrics struct {
 	failed      *prometheus.CounterVec // check
 	handshakes  *prometheus.CounterVec // stream, reason
 
-	largeHeaders prometheus.Counter
-	paced        prometheus.Counter
-	floods       prometheus.Counter
+	acceptFailures prometheus.Counter
+	largeHeaders   prometheus.Counter
+	paced          prometheus.Counter
+	floods         prometheus.Counter
 }
 
 // newMetrics registers the server's figures, and those of the Go runtime and
@@ -56,9 +57,10 @@ func newMetrics(r prometheus.Registerer, version string, maxConnections int) *me
 		handshakes: prometheus.NewCounterVec(counter("tls_handshakes_failed_total", "Connections closed because there was no handshake of TLS: not_tls, timeout, ended by the client, certificate not accepted, other."), []string{"stream", "reason"}),
 		failed:     prometheus.NewCounterVec(counter("health_failures_total", "Health checks that failed."), []string{"check"}),
 
-		largeHeaders: prometheus.NewCounter(counter("http_headers_refused_total", "Requests answered 431: their headers were too large or too many.")),
-		paced:        prometheus.NewCounter(counter("http2_reads_paced_total", "Reads of HTTP/2 connections that waited for their turn because the client had sent more than its requests need.")),
-		floods:       prometheus.NewCounter(counter("http2_floods_total", "HTTP/2 connections that were closed because the client had sent more than 1 MiB that belonged to no request.")),
+		acceptFailures: prometheus.NewCounter(counter("http_connections_failed_total", "Attempts to accept an HTTP connection that failed, for example because the process may not open more files. The server tries again.")),
+		largeHeaders:   prometheus.NewCounter(counter("http_headers_refused_total", "Requests answered 431: their headers were too large or too many.")),
+		paced:          prometheus.NewCounter(counter("http2_reads_paced_total", "Reads of HTTP/2 connections that waited for their turn because the client had sent more than its requests need.")),
+		floods:         prometheus.NewCounter(counter("http2_floods_total", "HTTP/2 connections that were closed because the client had sent more than 1 MiB that belonged to no request.")),
 	}
 	limit := gauge("http_connections_max", "Limit of open HTTP connections (server.max_connections).")
 	limit.Set(float64(maxConnections))
@@ -68,7 +70,7 @@ func newMetrics(r prometheus.Registerer, version string, maxConnections int) *me
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "varve", Name: "build_info",
 		Help: "Always 1; the labels say what runs."}, []string{"version", "go"})
 	build.WithLabelValues(version, runtime.Version()).Set(1)
-	r.MustRegister(m.requests, m.seconds, m.bytes, m.inFlight, m.connections, m.panics, m.refused, m.evicted, m.failed, m.handshakes, m.largeHeaders, m.paced, m.floods, limit, build,
+	r.MustRegister(m.requests, m.seconds, m.bytes, m.inFlight, m.connections, m.panics, m.refused, m.evicted, m.failed, m.handshakes, m.acceptFailures, m.largeHeaders, m.paced, m.floods, limit, build,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m

@@ -5,7 +5,9 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -42,6 +44,7 @@ type Options struct {
 type Metrics struct {
 	Open     prometheus.Gauge
 	Accepted prometheus.Counter
+	Failed   prometheus.Counter // attempts to accept
 	Refused  prometheus.Counter
 	Evicted  func(c *Conn, waitsFor string)
 }
@@ -69,6 +72,7 @@ func NewMetrics(r prometheus.Registerer, name, section string) Metrics {
 	return Metrics{
 		Open:     open,
 		Accepted: counter("", "Connections accepted."),
+		Failed:   counter("failed_", "Attempts to accept a connection that failed, for example because the process may not open more files. The server tries again."),
 		Refused:  counter("refused_", "Connections closed at once because of "+limitKey+", while all others were storing."),
 		Evicted:  func(*Conn, string) { evicted.Inc() },
 	}
@@ -163,6 +167,42 @@ func (l *Listener) Accept() (net.Conn, error) {
 			l.o.Metrics.Open.Inc()
 		}
 		return c, nil
+	}
+}
+
+const (
+	// Accepting rests after a failure, longer after each further one.
+	firstRest   = 5 * time.Millisecond
+	longestRest = time.Second
+
+	// failuresPerLine is how many failures in a row make one line of the log: about a minute.
+	failuresPerLine = 60
+)
+
+// AcceptConn is Accept that tries again after a failure that may pass, such as too many open
+// files. It returns an error once the listener is closed, its deadline has passed, or ctx ends.
+func (l *Listener) AcceptConn(ctx context.Context, log *slog.Logger) (*Conn, error) {
+	rest := firstRest
+	for failures := 0; ; failures++ {
+		nc, err := l.Accept()
+		if err == nil {
+			return nc.(*Conn), nil
+		}
+		if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) || ctx.Err() != nil {
+			return nil, err
+		}
+		count(l.o.Metrics.Failed)
+		if failures%failuresPerLine == 0 {
+			log.Warn(l.o.Name+": a connection could not be accepted; the server tries again", "address", l.Addr().String(), "error", err)
+		}
+		select {
+		case <-time.After(rest):
+		case <-l.closed:
+			return nil, net.ErrClosed
+		case <-ctx.Done():
+			return nil, err
+		}
+		rest = min(2*rest, longestRest)
 	}
 }
 

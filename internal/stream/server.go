@@ -2,11 +2,9 @@ package stream
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"sync"
 	"time"
 
@@ -97,25 +95,13 @@ func (s *Server) enter(ln net.Listener) bool {
 	return true
 }
 
-// acceptPause is how long accepting rests after a failure that may pass, such
-// as too many open files.
-const acceptPause = 50 * time.Millisecond
-
 func (s *Server) accept(ctx context.Context, ln *Listener, conns *sync.WaitGroup) error {
 	defer ln.Close()
 	for {
-		nc, err := ln.Accept()
+		c, err := ln.AcceptConn(ctx, s.log)
 		if err != nil {
-			if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) || ctx.Err() != nil {
-				return err
-			}
-			s.log.Warn(s.o.Name+": accept failed, trying again", "address", ln.Addr(), "error", err)
-			if work.Pause(ctx, acceptPause) != nil {
-				return err
-			}
-			continue
+			return err
 		}
-		c := nc.(*Conn)
 		own, cancel := context.WithCancel(ctx)
 		s.register(c, cancel)
 		conns.Go(func() {
