@@ -321,3 +321,49 @@ func TestOpenFull(t *testing.T) {
 		sameTimes(t, replayed(t, mem), []int64{2})
 	}
 }
+
+// TestNoRoomBesideAWorkingLog: OpenFull replaces no log whose segments it cannot remove, and returns
+// that failure.
+func TestNoRoomBesideAWorkingLog(t *testing.T) {
+	n := newTenant(t, errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpRemove {
+			return errorfs.ErrInjected
+		}
+		return nil
+	}))).open(t)
+	before := n.Current()
+	if err := n.OpenFull(syscall.ENOSPC); !errors.Is(err, errorfs.ErrInjected) || n.Current() != before || n.Writable() != nil {
+		t.Errorf("%v, another log %v, writes are refused for %v", err, n.Current() != before, n.Writable())
+	}
+}
+
+// TestLogThatFailsAtOnce: a new log that has failed before it is used takes no place, and nothing is
+// logged again.
+func TestLogThatFailsAtOnce(t *testing.T) {
+	n := newTenant(t, vfs.NewMem()).open(t)
+	before := n.Current()
+	if err := before.Close(); err != nil {
+		t.Fatal(err)
+	}
+	fresh, err := n.Log.open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fresh.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = n.replace(fresh, func(wal.Segment) (Entry, error) {
+		t.Error("something is logged again")
+		return Entry{}, nil
+	})
+	if !errors.Is(err, store.ErrClosed) || n.Current() != before {
+		t.Errorf("%v, another log %v", err, n.Current() != before)
+	}
+}
+
+// TestUnknownType: the error of a record of another build names its type.
+func TestUnknownType(t *testing.T) {
+	if err := UnknownType(200); err == nil || err.Error() != "log record of unknown type 200: use a newer build" {
+		t.Error(err)
+	}
+}
