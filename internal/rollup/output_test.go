@@ -131,3 +131,32 @@ func TestResultsWithLongNames(t *testing.T) {
 		t.Fatal(o.stored, h.store.SeriesCount(), err)
 	}
 }
+
+// Once another server may run the task, nothing is stored or deleted, and the run fails: else it
+// would count buckets as computed that have no results.
+func TestResultsOfAnotherServer(t *testing.T) {
+	h := newHarness(t)
+	d := &deleter{Store: h.store}
+	h.scheduler.store = d
+	owned := true
+	o := &output{
+		scheduler: h.scheduler, writer: h.pipeline.NewWriter(h.scheduler.protocol, "", 0), metric: "dst", source: "src",
+		owned: func() bool { return owned },
+	}
+	result := func(kind model.Kind) {
+		g := o.newGroup(&agg.Group{})
+		g.points = append(g.points, agg.Point{TimeMS: 1, Kind: kind})
+		o.begin(model.AllTime)
+		o.hold(g)
+		o.held++
+	}
+	result(model.Long)
+	if err := o.flush(t.Context()); err != nil || o.stored != 1 {
+		t.Fatal(o.stored, err)
+	}
+	owned = false
+	result(model.Double) // takes the place of the long
+	if err := o.flush(t.Context()); !errors.Is(err, errElsewhere) || o.stored != 1 || d.deletes != 0 {
+		t.Errorf("%d results stored, %d deleted, %v", o.stored, d.deletes, err)
+	}
+}
