@@ -343,6 +343,46 @@ func TestFrameBeforeACutOne(t *testing.T) {
 	}
 }
 
+// TestBusyConnectionsRefuseOthers: a connection whose points are being stored keeps its place, and a
+// newcomer is refused.
+func TestBusyConnectionsRefuseOthers(t *testing.T) {
+	for _, c := range []struct {
+		protocol string
+		point    []byte
+	}{
+		{"carbon", []byte("a.b 1.5 100\n")},
+		{"pickle", framed(onePoint)},
+	} {
+		storing, proceed := make(chan struct{}), make(chan struct{})
+		recorder := &ingesttest.Recorder{OnAppend: func(*store.Batch) error {
+			storing <- struct{}{}
+			<-proceed
+			return nil
+		}}
+		h := startOver(t, recorder, c.protocol == "pickle", func(c *Config) { c.MaxConnections = 1 })
+		busy := h.dial()
+		if _, err := busy.Write(c.point); err != nil {
+			t.Fatal(err)
+		}
+		<-storing
+		other := h.dial()
+		other.SetReadDeadline(time.Now().Add(time.Minute))
+		if _, err := other.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: the connection beyond the limit: %v", c.protocol, err)
+		}
+		close(proceed)
+		h.stop()
+		for name, want := range map[string]float64{"refused": 1, "evicted": 0} {
+			if n := ingesttest.Counters(t, h.reg, "varve_"+c.protocol+"_connections_"+name+"_total")[""]; n != want {
+				t.Errorf("%s: %s connections: %v, want %v", c.protocol, name, n, want)
+			}
+		}
+		if got := h.recorder.Text(); got != asStored("a.b 1.5 100000") {
+			t.Errorf("%s: stored %s", c.protocol, got)
+		}
+	}
+}
+
 // TestPicklesCutShort: what is announced is not allocated, and not stored.
 func TestPicklesCutShort(t *testing.T) {
 	for n := range len(onePoint) + 3 {
