@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/store"
 )
@@ -36,6 +37,15 @@ func TestOpenFailed(t *testing.T) {
 	if l, err := OpenFailed(mem, testDir, bad, Options{}, failure); err == nil || l != nil {
 		t.Errorf("with settings that cannot be: %v", err)
 	}
+	taken := prometheus.NewRegistry()
+	beside, err := Open(vfs.NewMem(), testDir, small, Options{Registerer: taken})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l, err := OpenFailed(mem, testDir, small, Options{Registerer: taken}, failure); err == nil || l != nil {
+		t.Errorf("beside the metrics of another log: %v", err)
+	}
+	closeLog(t, beside)
 	l, err = OpenFailed(mem, testDir, small, Options{}, failure)
 	if err != nil {
 		t.Fatal(err)

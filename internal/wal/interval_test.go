@@ -70,6 +70,73 @@ func syncUnderLoad(t *testing.T) {
 	}
 }
 
+// TestSyncThatFails: with durability interval, a sync that fails is the end of the log, whether it is
+// made while nothing comes, or after a write.
+func TestSyncThatFails(t *testing.T) {
+	for _, underLoad := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) { syncThatFails(t, underLoad) })
+	}
+}
+
+func syncThatFails(t *testing.T, underLoad bool) {
+	cfg := DefaultConfig()
+	cfg.Durability, cfg.SyncInterval = Interval, time.Second
+	var broken atomic.Bool
+	fsys := errorfs.Wrap(crashfs.New(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		switch {
+		case !broken.Load():
+		case op.Kind == errorfs.OpFileSyncData:
+			return syscall.EIO
+		case op.Kind == errorfs.OpFileWrite:
+			time.Sleep(2 * cfg.SyncInterval) // the sync is due before it ends
+		}
+		return nil
+	}))
+	l, err := Open(fsys, "log", cfg, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Wait(t.Context(), l.Append(1, []byte("a"))); err != nil {
+		t.Fatal(err)
+	}
+	broken.Store(true)
+	if underLoad {
+		if err := l.Wait(t.Context(), l.Append(1, []byte("b"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-l.Failed()
+	if err := l.Close(); !errors.Is(err, syscall.EIO) {
+		t.Errorf("under load %v: %v", underLoad, err)
+	}
+}
+
+// TestTimerBesideARecord: if the timer runs out just as a record comes, the record's signal is taken:
+// else the next record would wait for room in the channel, and all others with it.
+func TestTimerBesideARecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &Log{filling: &buffer{}, wake: make(chan struct{}, 1)}
+		timer := make(chan time.Time)
+		taken := make(chan *buffer)
+		go func() {
+			b, _ := l.take(&buffer{}, timer)
+			taken <- b
+		}()
+		synctest.Wait()
+		l.mu.Lock()
+		timer <- time.Now()
+		l.filling.data = []byte("a record")
+		l.wakeLocked()
+		l.mu.Unlock()
+		if b := <-taken; b != nil || len(l.wake) != 0 {
+			t.Errorf("took %v, %d signals are left", b, len(l.wake))
+		}
+		if b, _ := l.take(&buffer{}, timer); b == nil {
+			t.Error("the record is gone")
+		}
+	})
+}
+
 // TestReleaseOfNothing: giving up segments that are gone already does no I/O.
 func TestReleaseOfNothing(t *testing.T) {
 	var broken atomic.Bool

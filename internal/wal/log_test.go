@@ -269,6 +269,21 @@ func (b blockedFile) SyncData() error {
 	return b.File.SyncData()
 }
 
+// A record is acknowledged once it is synced, not before.
+func TestAcknowledged(t *testing.T) {
+	gate := make(chan struct{})
+	l := open(t, blockedFS{vfs.NewMem(), gate}, small)
+	k := l.Append(1, []byte("x"))
+	if l.Acknowledged(k) || !l.Acknowledged(Ticket{}) {
+		t.Errorf("before the sync: %v, the zero ticket: %v", l.Acknowledged(k), l.Acknowledged(Ticket{}))
+	}
+	close(gate)
+	wait(t, l, k)
+	if !l.Acknowledged(k) || l.Acknowledged(Ticket{k.sequence + 1}) {
+		t.Error("after the sync")
+	}
+}
+
 // A large record is written from memory that is free again after it.
 func TestLargeRecordLeavesNoMemory(t *testing.T) {
 	l, err := Open(vfs.NewMem(), testDir, small, Options{})

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -665,6 +666,22 @@ func TestReadAfterAFailedRead(t *testing.T) {
 		if b, err := read(w); err != nil || !strings.HasPrefix(string(b), "the first") {
 			t.Errorf("%s: then %q, %v", name, b, err)
 		}
+	}
+}
+
+// TestFileThatBecameShorter: the end of a file before the size that it had is an error, not the end of
+// the log.
+func TestFileThatBecameShorter(t *testing.T) {
+	fsys := vfs.NewMem()
+	writeFile(t, fsys, "segment", []byte("the first"))
+	f, err := fsys.Open(fsys.PathJoin(testDir, "segment"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	w := &window{name: "segment", size: 20, file: f}
+	if b, err := w.at(0, 20); !errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		t.Errorf("read %q, %v", b, err)
 	}
 }
 
