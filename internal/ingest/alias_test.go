@@ -1,9 +1,12 @@
 package ingest
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 	"unsafe"
+
+	"github.com/klauspost/compress/gzip"
 
 	"varve/internal/model"
 	"varve/internal/store"
@@ -69,6 +72,52 @@ func TestAliasAddedTwice(t *testing.T) {
 	}
 	if first := add(); add() != first {
 		t.Error("the second writer got an alias of its own")
+	}
+}
+
+// Two readers that find an alias of the old generation at the same time move it once. An alias that is
+// not there replaces nothing.
+func TestAliasMovedTwice(t *testing.T) {
+	c := newAliasCache(1, 1<<20)
+	head, tail := []byte("load"), []byte("host=a")
+	a := c.add(c.hash(model.Double, 1, head, tail), model.Double, 1, head, tail, 7, 0)
+	c.mu.Lock()
+	c.turnLocked()
+	c.mu.Unlock()
+	c.promote(a)
+	c.promote(a)
+	if young := c.young.Load(); young.count != 1 || c.mu.youngBytes != a.bytes() {
+		t.Errorf("%d aliases of %d bytes, want 1 of %d", young.count, c.mu.youngBytes, a.bytes())
+	}
+	c.young.Load().replace(&Alias{hash: a.hash}, &Alias{})
+	if got := c.find(c.hash(model.Double, 1, head, tail), model.Double, 1, head, tail); got != a {
+		t.Errorf("found %v", got)
+	}
+}
+
+// A reader of packed bodies that was used before refuses what is not packed.
+func TestGzipReaderIsUsedAgain(t *testing.T) {
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	zr, err := gzip.NewReader(&packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gzipPool.Put(zr)
+	if got, err := newGzipReader(strings.NewReader("[]")); err == nil || got != nil {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// A ring keeps nothing where nothing was refused.
+func TestNothingRefused(t *testing.T) {
+	r := newRejectedRing(3, nil)
+	r.add(&[reasons]uint32{})
+	if r.mu.next != 0 || r.mu.timer != nil {
+		t.Errorf("%d are kept", r.mu.next)
 	}
 }
 

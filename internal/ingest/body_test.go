@@ -3,6 +3,7 @@ package ingest_test
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -186,11 +187,63 @@ func TestBodyLimitsAreExact(t *testing.T) {
 	}
 }
 
+// A body that is not packed may have no more bytes than an unpacked one, and the fault names the smaller limit.
+func TestPlainBodyWithinBothLimits(t *testing.T) {
+	for _, c := range []struct {
+		body, unpacked units.Bytes
+		bytes          int
+		want           string // in the fault; empty: none
+	}{
+		{1000, 100, 100, ""},
+		{1000, 100, 101, "limit bytes of an unpacked body of 100 reached"},
+		{100, 100, 101, "limit bytes of a body of 100 reached"},
+		{100, 1000, 101, "limit bytes of a body of 100 reached"},
+	} {
+		p, _ := ingesttest.NewPipeline(&ingesttest.Recorder{}, func(cfg *ingest.Config) { cfg.MaxBodyBytes, cfg.MaxUnpackedBytes = c.body, c.unpacked })
+		b, err := readBody(p, httptest.NewRecorder(), strings.NewReader(strings.Repeat("y", c.bytes)), -1, false)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.HasPrefix(err.Error(), c.want)) {
+			t.Errorf("%d bytes within %d and %d: %v, want %q", c.bytes, c.body, c.unpacked, err, c.want)
+		}
+		if b != nil {
+			b.Release()
+		}
+	}
+}
+
+// A share that holds more than is asked for keeps what it holds.
+func TestShareDoesNotShrink(t *testing.T) {
+	p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, nil)
+	s := p.NewShare()
+	for _, c := range []struct{ bytes, want int }{{1000, 1000}, {10, 1000}, {1000, 1000}, {1001, 1001}} {
+		if err := s.Grow(t.Context(), int64(c.bytes)); err != nil || held(t, reg) != c.want {
+			t.Errorf("asked for %d: %d bytes held, want %d, %v", c.bytes, held(t, reg), c.want, err)
+		}
+	}
+	s.Release()
+	if n := held(t, reg); n != 0 {
+		t.Errorf("%d bytes still held", n)
+	}
+}
+
+// A request is stored although its client has left, within store_wait.
+func TestStoringOutlivesTheClient(t *testing.T) {
+	p, _ := ingesttest.NewPipeline(&ingesttest.Recorder{}, nil)
+	left, cancel := context.WithCancel(t.Context())
+	cancel()
+	ctx, stop := p.StoreContext(httptest.NewRequest(http.MethodPost, "/", nil).WithContext(left))
+	defer stop()
+	if _, bounded := ctx.Deadline(); ctx.Err() != nil || !bounded {
+		t.Errorf("the context has ended: %v, has an end: %v", ctx.Err(), bounded)
+	}
+}
+
 func TestPackedBodies(t *testing.T) {
 	p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, func(c *ingest.Config) { c.MaxUnpackedBytes = 1 << 20 })
 	good := pack("hello")
 	wrongSum := bytes.Clone(good)
 	wrongSum[len(wrongSum)-8] ^= 1
+	damaged := bytes.Clone(good)
+	damaged[10] = 7 // a block of a type that does not exist
 	wrongLength := bytes.Clone(good)
 	wrongLength[len(wrongLength)-1] ^= 1
 	for name, c := range map[string]struct {
@@ -205,6 +258,7 @@ func TestPackedBodies(t *testing.T) {
 		"cut in the data":   {good[:len(good)-10], "! compressed body is damaged"},
 		"cut in the sum":    {good[:len(good)-3], "! compressed body is damaged"},
 		"wrong sum":         {wrongSum, "! compressed body is damaged"},
+		"damaged data":      {damaged, "! compressed body is damaged"},
 		"wrong length":      {wrongLength, "! compressed body is damaged"},
 		"garbage behind":    {append(bytes.Clone(good), "garbage"...), "! compressed body is damaged"},
 		"packed twice":      {pack(string(good)), string(good)},

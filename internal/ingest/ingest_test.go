@@ -556,6 +556,57 @@ func TestSamplesInFlight(t *testing.T) {
 	}
 }
 
+// A block whose sender leaves while it is parsed is not stored.
+func TestSenderThatLeaves(t *testing.T) {
+	r := &ingesttest.Recorder{OnAppend: func(*store.Batch) error { t.Error("it is offered to the store"); return nil }}
+	p, _ := ingesttest.NewPipeline(r, nil)
+	w := p.NewWriter(p.Protocol("test"), "peer", 0)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	n, err := w.Ingest(ctx, 1, func() error {
+		defer cancel()
+		return put(w, "m", "a", 1)
+	})
+	if n != 0 || !errors.Is(err, context.Canceled) {
+		t.Errorf("%d stored, %v", n, err)
+	}
+}
+
+// What a part of the store takes counts as stored, and the error says what the other part refuses.
+func TestPartThatIsStored(t *testing.T) {
+	p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{Refused: "away"}, nil)
+	w := p.NewWriter(p.Protocol("test"), "peer", 0)
+	n, err := w.Ingest(t.Context(), 3, func() error {
+		return errors.Join(put(w, "m", "a", 1), put(w, "away", "a", 1), put(w, "m", "a", 2))
+	})
+	part := ingest.PartOf(err)
+	if n != 2 || part == nil || part.Refused != 1 {
+		t.Errorf("%d stored, %v", n, err)
+	}
+	if got := ingesttest.Counters(t, reg, "varve_ingest_samples_total")["test"]; got != 2 {
+		t.Errorf("%v are counted as stored", got)
+	}
+}
+
+// A writer that goes to another sender rejects in the name of that one, and names that are read again
+// keep nothing of the last.
+func TestWriterOfAnotherSender(t *testing.T) {
+	p, _ := ingesttest.NewPipeline(&ingesttest.Recorder{}, nil)
+	w := p.NewWriter(p.Protocol("test"), "peer", 0)
+	w.SetRemote("other")
+	w.Ingest(t.Context(), 1, func() error {
+		w.Reject(ingest.Faultf(ingest.BadValue, "no"), nil)
+		return nil
+	})
+	if list, _, _ := ingesttest.Rejections(t, p); len(list) != 1 || list[0].Remote != "other" {
+		t.Errorf("%+v", list)
+	}
+	n := ingest.Names{Metric: "m", Tags: []model.Tag{{Name: "h", Value: "a"}}, TTL: 5}
+	if n.Reset(); n.Metric != "" || len(n.Tags) != 0 || n.TTL != 0 {
+		t.Errorf("%+v", n)
+	}
+}
+
 func TestRejected(t *testing.T) {
 	p, _ := ingesttest.NewPipeline(&ingesttest.Recorder{}, func(c *ingest.Config) { c.RejectedKept, c.RejectedBytes = 3, 4 })
 	proto := p.Protocol("test")

@@ -48,3 +48,12 @@ func TestSampleRate(t *testing.T) {
 	r.stored(now, 1_000_000)
 	free(true, time.Millisecond)
 }
+
+// The limit of a tenant is named where it is set.
+func TestLimitKey(t *testing.T) {
+	for section, want := range map[string]string{"": "ingest.samples_per_second", "tenants.a.limits": "tenants.a.limits.samples_per_second"} {
+		if got := limitKey(section, "ingest.samples_per_second"); got != want {
+			t.Errorf("section %q: %s, want %s", section, got, want)
+		}
+	}
+}

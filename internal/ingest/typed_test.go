@@ -10,6 +10,7 @@ import (
 	"varve/internal/ingest"
 	"varve/internal/ingest/ingesttest"
 	"varve/internal/model"
+	"varve/internal/principal"
 	"varve/internal/store"
 )
 
@@ -62,6 +63,27 @@ func TestTypedFaults(t *testing.T) {
 		case c.reason != "" && (n != 0 || f == nil || f.Reason.String() != c.reason):
 			t.Errorf("%.20s %q: %d stored, %v, want the reason %v", c.typ, c.value, n, err, c.reason)
 		}
+	}
+}
+
+// A sender that may write some metrics only cannot name others by type either.
+func TestTypedBeyondThePrefix(t *testing.T) {
+	r := &ingesttest.Recorder{}
+	p, _ := ingesttest.NewPipeline(r, nil)
+	w := p.NewWriter(p.Protocol("test"), "peer", 0)
+	ctx := principal.With(t.Context(), principal.Principal{Tenant: principal.Default, Name: "me", Rights: principal.All, Prefix: "own."})
+	_, err := w.Ingest(ctx, 2, func() error {
+		for metric, want := range map[string]string{"own.m": "", "m": `metric m: me may write metrics that begin with "own." only`} {
+			_, err := w.ResolveTyped(model.TypeLong, &ingest.Names{Metric: metric})
+			var f *ingest.Fault
+			if want == "" && err != nil || want != "" && (!errors.As(err, &f) || f.Reason != ingest.Forbidden || f.Text != want) {
+				t.Errorf("%s: %v", metric, err)
+			}
+		}
+		return nil
+	})
+	if err != nil || r.SeriesCount() != 1 {
+		t.Errorf("%d series, %v", r.SeriesCount(), err)
 	}
 }
 
