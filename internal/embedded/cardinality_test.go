@@ -112,6 +112,7 @@ func TestChurn(t *testing.T) {
 	const keep = 3 // days of a time-to-live
 	c := newChurnStore(t)
 	var peak int
+	var most int64 // bytes of the index once as many series as ever are alive
 	var heap []uint64
 	for day := range days {
 		c.put(day, series, keep*24*time.Hour)
@@ -128,6 +129,9 @@ func TestChurn(t *testing.T) {
 			}
 		}
 		peak = max(peak, c.SeriesCount())
+		if day == keep+2 {
+			most = c.index.Bytes()
+		}
 		if *churnSeries > 0 {
 			heap = append(heap, heapBytes()>>20)
 		}
@@ -137,13 +141,12 @@ func TestChurn(t *testing.T) {
 	if peak > alive {
 		t.Errorf("%d series at the peak, want at most %d", peak, alive)
 	}
-	stats := c.index.Stats()
-	if stats.Series > alive || stats.TagPairs > alive+100 {
-		t.Errorf("the index holds %+v", stats)
+	if n, bytes := c.index.Len(), c.index.Bytes(); n > alive || bytes > most+most/20 {
+		t.Errorf("the index holds %d series in %d bytes, after %d bytes on day %d", n, bytes, most, keep+2)
 	}
 	pages := c.series.Pages()
-	if most := alive/registry.PageSize + keep + 3; pages > most {
-		t.Errorf("the registry has %d pages, want at most %d", pages, most)
+	if limit := alive/registry.PageSize + keep + 3; pages > limit {
+		t.Errorf("the registry has %d pages, want at most %d", pages, limit)
 	}
 	if err := c.Close(); err != nil {
 		t.Fatal(err)

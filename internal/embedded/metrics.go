@@ -59,7 +59,7 @@ func newMetrics(s *Store) *metrics {
 
 	gauge("series", "Series known.", func() float64 { return float64(s.series.Count()) })
 	total("index_entries_read_total", "Index values and series ids that selections examined.", func() float64 { return float64(s.index.EntriesRead()) })
-	gauge("index_bytes", "Memory of the index, approximate.", func() float64 { return float64(s.index.Stats().SizeBytes) })
+	gauge("index_bytes", "Memory of the index, approximate.", func() float64 { return float64(s.index.Bytes()) })
 	gauge("series_doubtful", "Series that may be empty after a cancelled delete and are still to be checked.", func() float64 { return float64(s.doubts()) })
 	gauge("series_unused", "Series that were created and have no sample yet.", func() float64 { return float64(s.series.Unlogged()) })
 	total("series_ids_total", "Series ids assigned since the store was created.", func() float64 { return float64(s.series.NextID()) })

@@ -78,9 +78,6 @@ func (d *dictionary) is(id uint32, name string) bool {
 // len returns the number of names.
 func (d *dictionary) len() int { return d.ids.Len() }
 
-// size returns the approximate memory in bytes.
-func (d *dictionary) size() int { return d.len()*stringBytes + d.bytes }
-
 // add gives name, which must be new, a number. The dictionary keeps a copy of
 // name, so that it does not pin the request that name was cut from.
 func (d *dictionary) add(name string) uint32 {

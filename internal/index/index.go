@@ -168,7 +168,7 @@ func (x *Index) Len() int {
 	return x.series
 }
 
-// Bytes is the approximate memory of x, at once: Stats looks more closely.
+// Bytes is the approximate memory of x.
 func (x *Index) Bytes() int64 { return x.bytes.Load() }
 
 // noteBytes brings Bytes up to date. x.mu must be held.
@@ -180,44 +180,6 @@ func (x *Index) noteBytes() {
 // against a matcher, and ids of postings. It says whether selecting costs what
 // is found, or what there is.
 func (x *Index) EntriesRead() int64 { return x.read.Load() }
-
-// Stats is the size of an index.
-type Stats struct {
-	Series    int
-	Metrics   int
-	TagNames  int   // distinct
-	TagPairs  int   // distinct tag name and value
-	Postings  int   // distinct metric, tag name and value
-	SizeBytes int64 // of memory, approximate
-}
-
-// Stats returns the size of x. It looks at each list of two ids or more, some
-// milliseconds for a million of them: meant for a status page.
-func (x *Index) Stats() Stats {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	s := Stats{Series: x.series, Metrics: x.names.len(), TagNames: x.keys.len(), Postings: x.pairs}
-	size := x.names.size() + x.keys.size() + s.Metrics*metricBytes + s.TagNames*tagBytes
-	for _, t := range x.tags {
-		if t == nil {
-			continue
-		}
-		s.TagPairs += t.values.len()
-		size += t.values.size() + 8*cap(t.uses) + t.metrics*metricTagBytes
-	}
-	size += x.pairs*valueBytes + x.mapped*mappedBytes
-	for _, slab := range x.lists.slabs {
-		size += cap(slab) * listBytes
-		for i := range slab {
-			size += 4 * cap(slab[i].ids)
-			if slab[i].set != nil {
-				size += int(slab[i].set.GetSizeInBytes())
-			}
-		}
-	}
-	s.SizeBytes = int64(size)
-	return s
-}
 
 // metric finds a metric by its name.
 func (x *Index) metric(name string) (*metric, bool) {

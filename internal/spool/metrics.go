@@ -62,6 +62,6 @@ func newMetrics(s *Spool) *metrics {
 		return 0
 	})
 	gauge("series", "Series known.", func() float64 { return float64(s.series.Count()) })
-	gauge("index_bytes", "Memory of the index, approximate.", func() float64 { return float64(s.index.Stats().SizeBytes) })
+	gauge("index_bytes", "Memory of the index, approximate.", func() float64 { return float64(s.index.Bytes()) })
 	return m
 }
