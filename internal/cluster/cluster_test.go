@@ -40,7 +40,6 @@ func TestCluster(t *testing.T) {
 		"one holder":                     testOneHolder,
 		"keep":                           testKeep,
 		"leader":                         testLeader,
-		"members":                        testMembers,
 		"a frozen holder finds it lost":  testFrozenHolder,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, registers) })
@@ -406,28 +405,6 @@ func testLeader(t *testing.T, registers *Registers) {
 		}
 		stops[leads]()
 		leaders[leads] = nil
-	}
-}
-
-// Members are listed while they are there. The id of one that is there is not taken.
-func testMembers(t *testing.T, registers *Registers) {
-	c := newClock()
-	a, b := nodeAt(registers, "a", c), nodeAt(registers, "b", c)
-	for _, n := range []*Node{a, b} {
-		if _, err := n.Join(t.Context(), time.Minute); err != nil {
-			t.Fatal(err)
-		}
-	}
-	members, err := a.Members(t.Context())
-	if err != nil || len(members) != 2 || members[0].Node != "a" || members[1].Note != "machine" {
-		t.Fatal(members, err)
-	}
-	if _, err := nodeAt(registers, "a", c).Join(t.Context(), time.Minute); !errors.As(err, new(*HeldError)) {
-		t.Errorf("a second process with the id of one that is there: %v", err)
-	}
-	c.add(2 * time.Minute)
-	if members, err = a.Members(t.Context()); err != nil || len(members) != 0 {
-		t.Error(members, err)
 	}
 }
 

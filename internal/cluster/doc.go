@@ -1,9 +1,8 @@
-// Package cluster lets servers that share a keyspace of Cassandra agree: which of
-// them are there, which one does what only one may do, and what a value is that
-// several change. It stands on one table of versioned values:
+// Package cluster lets servers that share a keyspace of Cassandra agree which of
+// them does what only one may do, and what a value is that several change. It stands on one table of versioned values:
 //
 //	varve_registers
-//	    space    text, partition   what belongs together: "nodes", "lease", ...
+//	    space    text, partition   what belongs together: "lease", ...
 //	    name     text, clustering
 //	    version  bigint            rises with each change
 //	    nonce    text              of the change, by which its writer knows it again
@@ -17,7 +16,6 @@
 //   - [Node.Acquire]: a lease, which one process has at a time. Its token is larger
 //     than that of all leases of the name before it. [Node.Reacquire] is for servers that
 //     were started again.
-//   - [Node.Join], [Node.Members]: membership is a lease on the server's own id.
 //
 // # Clocks
 //

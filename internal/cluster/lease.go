@@ -28,7 +28,6 @@ const (
 	maxSightings = 1000
 
 	leases = "lease" // the space of leases
-	nodes  = "nodes" // the space of members, which are leases on their own ids
 )
 
 // ErrLost means that the caller does not hold the lease, or no longer does.
@@ -37,11 +36,18 @@ var ErrLost = errors.New("the lease is lost: it has ended, or another process ha
 // A HeldError means that another process has a lease.
 type HeldError struct {
 	Name string
-	By   Member
+	By   Holder
 }
 
 func (e *HeldError) Error() string {
 	return fmt.Sprintf("lease %s is held by node %s (%s) until %s", e.Name, e.By.Node, e.By.Note, e.By.Until.UTC().Format(time.RFC3339))
+}
+
+// A Holder is a process that has a lease.
+type Holder struct {
+	Node  string // id of the server
+	Note  string // for people
+	Until time.Time
 }
 
 // record is a lease as it is written down, in JSON.
@@ -52,6 +58,10 @@ type record struct {
 	Token   int64  `json:"token"`
 	UntilMS int64  `json:"until_ms"` // by the clock of the holder
 	LifeMS  int64  `json:"life_ms"`  // from the request that got or renewed it; 0 in leases of earlier versions
+}
+
+func (r record) by() Holder {
+	return Holder{Node: r.Node, Note: r.Note, Until: time.UnixMilli(r.UntilMS)}
 }
 
 // A Node is a process among those that share a keyspace.
@@ -65,11 +75,8 @@ type Node struct {
 	now       func() time.Time
 
 	mu   sync.Mutex
-	seen map[register]sighting // leases that others had when this process wanted them
+	seen map[string]sighting // leases that others had when this process wanted them, by name
 }
-
-// A register is where a lease is kept.
-type register struct{ space, name string }
 
 // A sighting is a version of a lease, and when this process first saw it.
 type sighting struct {
@@ -88,9 +95,9 @@ func NewNode(registers *Registers, id, note string) *Node {
 type Lease struct {
 	Token int64 // larger than that of any lease of the name before
 
-	node        *Node
-	space, name string
-	life        time.Duration
+	node *Node
+	name string
+	life time.Duration
 
 	mu    sync.Mutex
 	began time.Time // of the request that got or renewed it, with both clocks
@@ -101,19 +108,19 @@ type Lease struct {
 // Acquire gets the lease of a name for so long. *HeldError: another process has it, or
 // had it until a moment ago. ErrChanged: another one may have got it at this moment.
 func (n *Node) Acquire(ctx context.Context, name string, life time.Duration) (*Lease, error) {
-	return n.acquire(ctx, leases, name, life, func(record) bool { return false })
+	return n.acquire(ctx, name, life, func(record) bool { return false })
 }
 
 // Reacquire is Acquire that also takes the lease of an earlier process of the same server,
 // which has ended: the data directory, whose id it has, is used by one process at a time.
 // Of two servers with a copied directory the other one finds its lease lost.
 func (n *Node) Reacquire(ctx context.Context, name string, life time.Duration) (*Lease, error) {
-	return n.acquire(ctx, leases, name, life, func(there record) bool { return there.Node == n.ID })
+	return n.acquire(ctx, name, life, func(there record) bool { return there.Node == n.ID })
 }
 
 // acquire gets a lease that nobody has, or of which ended says that its holder has ended.
-func (n *Node) acquire(ctx context.Context, space, name string, life time.Duration, ended func(record) bool) (*Lease, error) {
-	old, err := n.registers.Get(ctx, space, name)
+func (n *Node) acquire(ctx context.Context, name string, life time.Duration, ended func(record) bool) (*Lease, error) {
+	old, err := n.registers.Get(ctx, leases, name)
 	if err != nil {
 		return nil, err
 	}
@@ -123,13 +130,13 @@ func (n *Node) acquire(ctx context.Context, space, name string, life time.Durati
 		if err != nil {
 			return nil, fmt.Errorf("lease %s: %w", name, err)
 		}
-		if n.heldAt(began, there) && !ended(there) && !n.notRenewed(register{space, name}, old.Version, there, began) {
-			return nil, &HeldError{Name: name, By: there.member()}
+		if n.heldAt(began, there) && !ended(there) && !n.notRenewed(name, old.Version, there, began) {
+			return nil, &HeldError{Name: name, By: there.by()}
 		}
 	}
 	token := n.registers.next(old)
-	l := &Lease{Token: token, node: n, space: space, name: name, life: life, began: began}
-	l.value, err = n.registers.swap(ctx, space, name, old, token, l.record(began), keepLeases)
+	l := &Lease{Token: token, node: n, name: name, life: life, began: began}
+	l.value, err = n.registers.swap(ctx, leases, name, old, token, l.record(began), keepLeases)
 	if err != nil {
 		return nil, err
 	}
@@ -144,16 +151,16 @@ func (n *Node) heldAt(now time.Time, r record) bool {
 // notRenewed reports whether a lease has ended although the clock of its holder says that it
 // has not: that clock is ahead. This process has seen the same version for longer than the
 // whole life of the lease, so its holder has not renewed it for so long.
-func (n *Node) notRenewed(at register, version int64, r record, now time.Time) bool {
+func (n *Node) notRenewed(name string, version int64, r record, now time.Time) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if first, ok := n.seen[at]; ok && first.version == version {
+	if first, ok := n.seen[name]; ok && first.version == version {
 		return r.LifeMS > 0 && now.Sub(first.at) > time.Duration(r.LifeMS)*time.Millisecond+n.skew
 	}
 	if n.seen == nil || len(n.seen) >= maxSightings {
-		n.seen = map[register]sighting{}
+		n.seen = map[string]sighting{}
 	}
-	n.seen[at] = sighting{version, now}
+	n.seen[name] = sighting{version, now}
 	return false
 }
 
@@ -220,7 +227,7 @@ func (l *Lease) Release(ctx context.Context) error {
 func (l *Lease) swapLocked(ctx context.Context, began time.Time, data []byte) error {
 	r := l.node.registers
 	for {
-		v, err := r.Swap(ctx, l.space, l.name, l.value, data, keepLeases)
+		v, err := r.Swap(ctx, leases, l.name, l.value, data, keepLeases)
 		if err == nil {
 			l.value, l.began = v, began
 			return nil
@@ -240,7 +247,7 @@ func (l *Lease) swapLocked(ctx context.Context, began time.Time, data []byte) er
 
 // ownLocked reads the register again, and reports whether it is still this lease.
 func (l *Lease) ownLocked(ctx context.Context) (bool, error) {
-	v, err := l.node.registers.Get(ctx, l.space, l.name)
+	v, err := l.node.registers.Get(ctx, leases, l.name)
 	if err != nil {
 		return false, err
 	}

@@ -25,8 +25,6 @@ const Page = "docs/formats/cluster-cassandra.md"
 var (
 	readRegister = &cql.Statement{Name: "read_register", Level: cql.Serial,
 		Text: "SELECT version, nonce, value, written FROM varve_registers WHERE space = ? AND name = ?"}
-	listRegisters = &cql.Statement{Name: "list_registers", Level: cql.Serial, PageSize: 500,
-		Text: "SELECT name, version, nonce, value, written FROM varve_registers WHERE space = ?"}
 	swapRegister = &cql.Statement{Name: "swap_register",
 		Text: "UPDATE varve_registers USING TTL ? SET version = ?, nonce = ?, value = ?, written = toTimestamp(now()) WHERE space = ? AND name = ? IF version = ? AND nonce = ?"}
 	swapIntended   = &cql.Statement{Name: "swap_intended_register", Text: swapRegister.Text + " AND intent = ?"}
@@ -64,23 +62,6 @@ func (r *Registers) Get(ctx context.Context, space, name string) (Value, error) 
 	_, err := r.session.One(ctx, readRegister, []any{space, name}, &v.Version, &v.nonce, &v.Data, &written)
 	v.Written = time.UnixMilli(written.MS)
 	return v, err
-}
-
-// List reads the registers of a space, and calls f with each in the order of names.
-func (r *Registers) List(ctx context.Context, space string, f func(name string, v Value) error) error {
-	rows := r.session.Query(ctx, listRegisters, space)
-	for {
-		var name string
-		var v Value
-		var written cql.Millis
-		if !rows.Scan(&name, &v.Version, &v.nonce, &v.Data, &written) {
-			return rows.Close()
-		}
-		v.Written = time.UnixMilli(written.MS)
-		if err := f(name, v); err != nil {
-			return errors.Join(err, rows.Close())
-		}
-	}
 }
 
 // Swap puts data in the place of old, which Get has returned, and returns the value
