@@ -344,7 +344,10 @@ func (d *Decoder) doubles(r *reader, out []uint64) {
 }
 
 func (d *Decoder) decimal(r *reader, tag byte, out []uint64) {
-	exceptions := d.readExceptions(r, tag, len(out))
+	var exceptions []outlier // values that no mantissa stands for
+	if tag&doubleExceptions != 0 {
+		exceptions = r.outliers(&d.exceptions, len(out), true)
+	}
 	if r.err == nil && r.pos < len(r.b) && r.b[r.pos] == intConst { // divide once
 		r.pos++
 		fill(out, math.Float64bits(scaled(r.varint(), int(tag&doubleExponentMask))), 0)
@@ -377,31 +380,6 @@ func unscale(out []uint64, p float64) {
 	for i, m := range out {
 		out[i] = math.Float64bits(float64(int64(m)) / p)
 	}
-}
-
-// readExceptions reads the values that no mantissa stands for.
-func (d *Decoder) readExceptions(r *reader, tag byte, n int) []outlier {
-	if r.err != nil || tag&doubleExceptions == 0 {
-		return nil
-	}
-	count := r.uvarint()
-	if count > uint64(n) {
-		r.fail("%d exceptions among %d doubles", count, n)
-		return nil
-	}
-	list := slices.Grow(d.exceptions[:0], int(count))[:count]
-	d.exceptions = list
-	next := 0
-	for i := range list {
-		gap := r.uvarint()
-		if gap >= uint64(n-next) {
-			r.fail("exception beyond the %d doubles", n)
-			return nil
-		}
-		next += int(gap) + 1
-		list[i] = outlier{at: next - 1, high: r.u64()}
-	}
-	return list
 }
 
 func (d *Decoder) split(r *reader, out []uint64) {

@@ -364,7 +364,10 @@ func (d *Decoder) ints(r *reader, out []uint64) {
 		r.fail("unknown integer column %#x", control)
 	}
 	base := uint64(r.varint())
-	outliers := d.readOutliers(r, control, len(packed))
+	var outliers []outlier
+	if control&intExceptions != 0 {
+		outliers = r.outliers(&d.outliers, len(packed), false)
+	}
 	if control&intHuffman != 0 {
 		d.huffman(r, width, base, packed)
 	} else if b := r.take(packedLen(len(packed), width)); r.err == nil {
@@ -412,30 +415,32 @@ func accumulate2(nums []uint64, v, delta uint64) {
 	}
 }
 
-// readOutliers reads the list of outliers among n packed numbers, if there is
-// one. The result is valid until the next call.
-func (d *Decoder) readOutliers(r *reader, control byte, n int) []outlier {
-	if r.err != nil || control&intExceptions == 0 {
-		return nil
-	}
+// outliers reads a list of outliers among n numbers, whose values have 8 bytes or a
+// variable length. The result is in *list, nil after a fault.
+func (r *reader) outliers(list *[]outlier, n int, fixed bool) []outlier {
 	count := r.uvarint()
 	if count > uint64(n) {
 		r.fail("%d outliers among %d numbers", count, n)
 		return nil
 	}
-	list := slices.Grow(d.outliers[:0], int(count))[:count]
-	d.outliers = list
+	found := slices.Grow((*list)[:0], int(count))[:count]
+	*list = found
 	next := 0
-	for i := range list {
+	for i := range found {
 		gap := r.uvarint()
 		if gap >= uint64(n-next) {
 			r.fail("outlier beyond the %d numbers", n)
 			return nil
 		}
 		next += int(gap) + 1
-		list[i] = outlier{at: next - 1, high: r.uvarint()}
+		found[i].at = next - 1
+		if fixed {
+			found[i].high = r.u64()
+		} else {
+			found[i].high = r.uvarint()
+		}
 	}
-	return list
+	return found
 }
 
 // resize returns *s with length n, its content undefined.
