@@ -100,6 +100,7 @@ func (a *API) listEvents(w http.ResponseWriter, r *http.Request, form url.Values
 	}
 	a.within(w, r, "events "+strings.Join(search.Tags, " "), func(s *query.Session) error {
 		list := []shownEvent{}
+		search.Step = func(int64) error { return s.Yield() } // an event reserves its memory below
 		err := a.events.Find(s.Context(), search, func(e event.Event) error {
 			if len(list) >= a.config.MaxEvents {
 				return &store.LimitError{Limit: "events of a list", Max: int64(a.config.MaxEvents), Need: int64(len(list)) + 1, What: "list events; use a shorter time range, or tags"}

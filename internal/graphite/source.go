@@ -70,7 +70,8 @@ func (s *source) Events(ctx context.Context, tags []string, from, until int64) (
 	if p := principal.Of(ctx); p.Prefix != "" { // events are not of a metric
 		return nil, &principal.ForbiddenError{Metric: "events", By: p}
 	}
-	err = s.events.Find(ctx, event.Search{From: from, Until: until, Tags: tags}, func(e event.Event) error {
+	search := event.Search{From: from, Until: until, Tags: tags, Step: func(int64) error { return s.Yield() }}
+	err = s.events.Find(ctx, search, func(e event.Event) error {
 		times = append(times, e.When)
 		return s.session.Reserve(8)
 	})

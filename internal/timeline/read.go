@@ -23,6 +23,9 @@ func (e *Engine) Read(ctx context.Context, q Query) (Page, error) {
 	if err := r.collect(ctx); err != nil {
 		return Page{}, err
 	}
+	if err := r.step(); err != nil { // before the data that is kept apart is read
+		return Page{}, err
+	}
 	deleted, err := e.fetch(ctx, r.found, r.pointers)
 	if err != nil {
 		return Page{}, err
@@ -43,8 +46,25 @@ type reading struct {
 	taken    cursor // the entry that was merged last, also one that is left out; see taken.name
 	found    []Found
 	pointers []Entry // of found, by index
-	bytes    int64
+	bytes    int64   // of the data of found, also of what is kept apart
 	bytesMax int64
+}
+
+// foundBytes is about what an event of a page takes in memory beside its data.
+const foundBytes = 512
+
+// step gives the caller a turn, see Query.Step.
+func (r *reading) step() error {
+	if r.query.Step == nil {
+		return nil
+	}
+	bytes := r.bytes + foundBytes*int64(len(r.found))
+	for _, s := range r.sources {
+		for i := range s.entries {
+			bytes += s.entries[i].Bytes()
+		}
+	}
+	return r.query.Step(bytes)
 }
 
 // A source is one timeline of a reading.
@@ -172,8 +192,10 @@ func (r *reading) add(name string, entry Entry) {
 	r.bytes += int64(len(entry.Data) + entry.Size)
 }
 
-// fill reads on in every source of which nothing is in memory.
+// fill reads on in every source of which nothing is in memory, and gives the caller a turn if
+// there was one.
 func (r *reading) fill(ctx context.Context) error {
+	asked := false
 	var first []*source
 	for _, s := range r.sources {
 		switch {
@@ -181,15 +203,22 @@ func (r *reading) fill(ctx context.Context) error {
 		case !s.asked:
 			first = append(first, s)
 		case !r.budget.spent():
+			asked = true
 			if err := s.ask(ctx, r.budget, r.query.Order); err != nil {
 				return err
 			}
 		}
 	}
-	if len(first) == 0 {
+	if len(first) > 0 {
+		asked = true
+		if err := r.askFirst(ctx, first); err != nil {
+			return err
+		}
+	}
+	if !asked {
 		return nil
 	}
-	return r.askFirst(ctx, first)
+	return r.step()
 }
 
 // askFirst reads in sources for the first time, in several at once. Each has a share of the
@@ -532,9 +561,12 @@ func (e *Engine) measure(ctx context.Context, timeline string, events int) (newe
 	return newest, rate, float64(r.bytes) / float64(n), nil
 }
 
+// namesAtOnce is how many timelines are described between two steps.
+const namesAtOnce = prefetchMax
+
 // Names lists timelines by name. cursor is "" or what the page before returned; the last
-// page returns "".
-func (e *Engine) Names(ctx context.Context, prefix, cursor string, limit int) (names []Named, next string, err error) {
+// page returns "". step is as Query.Step, but without bytes.
+func (e *Engine) Names(ctx context.Context, prefix, cursor string, limit int, step func() error) (names []Named, next string, err error) {
 	if limit == 0 {
 		limit = PageEvents
 	}
@@ -548,8 +580,26 @@ func (e *Engine) Names(ctx context.Context, prefix, cursor string, limit int) (n
 	if err != nil {
 		return nil, "", err
 	}
+	for some := range slices.Chunk(list, namesAtOnce) {
+		described, err := e.describe(ctx, some)
+		if err == nil && step != nil {
+			err = step()
+		}
+		if err != nil {
+			return nil, "", err
+		}
+		names = append(names, described...)
+	}
+	if len(list) == limit {
+		next = list[limit-1]
+	}
+	return names, next, nil
+}
+
+// describe returns the statistics of those of some timelines that are there.
+func (e *Engine) describe(ctx context.Context, list []string) ([]Named, error) {
 	all := make([]Named, len(list))
-	err = work.Parallel(ctx, prefetchMax, len(list), "describe timelines", func(ctx context.Context, i int) error {
+	err := work.Parallel(ctx, prefetchMax, len(list), "describe timelines", func(ctx context.Context, i int) error {
 		s, err := e.Stats(ctx, list[i])
 		if errors.Is(err, ErrNotFound) {
 			return nil
@@ -557,11 +607,5 @@ func (e *Engine) Names(ctx context.Context, prefix, cursor string, limit int) (n
 		all[i] = Named{list[i], s}
 		return err
 	})
-	if err != nil {
-		return nil, "", err
-	}
-	if len(list) == limit {
-		next = list[limit-1]
-	}
-	return slices.DeleteFunc(all, func(n Named) bool { return n.Name == "" }), next, nil
+	return slices.DeleteFunc(all, func(n Named) bool { return n.Name == "" }), err
 }

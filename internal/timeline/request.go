@@ -40,6 +40,11 @@ type Query struct {
 	Type      string    // "": every type
 	Limit     int       // 1 to PageEventsMax; 0: PageEvents
 	Cursor    string    // from the page before; the rest of the query must be the same
+
+	// Step is called between two steps of reading, by the goroutine that reads, with the bytes
+	// that the page holds or is about to read. It may wait: other requests compute meanwhile.
+	// Its error ends the reading. nil: nothing is called.
+	Step func(bytes int64) error
 }
 
 // A Page is a piece of an answer.

@@ -46,6 +46,7 @@ func (e *Engine) openStream(ctx context.Context, l *line, r Range, d Direction, 
 	// Not read ahead: a page may not need more, and a filter may need any number.
 	slice := Limit{Entries: limit + 1, Bytes: max(sliceBytes/int64(several), sliceBytesMin)}
 	if e.whole != nil {
+		slice.Entries, slice.Bytes = min(slice.Entries, wholeEntries), min(slice.Bytes, wholeBytes)
 		return &wholeStream{whole: e.whole, name: l.name, rest: r, d: d, limit: slice}, nil
 	}
 	k, err := e.layout(ctx, l, r.From.Time) // which says where the bucket of that begins
@@ -68,6 +69,14 @@ func (e *Engine) openStream(ctx context.Context, l *line, r Range, d Direction, 
 const (
 	sliceBytes    = 4 << 20
 	sliceBytesMin = 64 << 10
+)
+
+// Entries and their bytes that are read at once from a shelf that keeps no buckets. Between two
+// such reads other requests compute, see Query.Step: these take about a millisecond of a
+// processor, and reads of ten times as many are hardly faster.
+const (
+	wholeEntries = 1000
+	wholeBytes   = 1 << 20
 )
 
 // beyond is what is left of r behind p, which was read.
@@ -109,7 +118,7 @@ func (s *wholeStream) fill(ctx context.Context, b *budget) ([]Entry, Position, b
 		return nil, Position{}, false, err
 	}
 	b.rows -= len(out.Entries)
-	s.limit.Entries = min(2*s.limit.Entries, PageEventsMax) // a filter may need many
+	s.limit.Entries = min(2*s.limit.Entries, wholeEntries) // a filter may need many
 	if n := len(out.Entries); n > 0 {
 		s.rest = s.d.beyond(s.rest, out.Entries[n-1].Position())
 	}

@@ -113,7 +113,7 @@ func (l *Log) count(ctx context.Context, when int64, day string) (int, error) {
 	n, ok := l.days[day]
 	if !ok {
 		start := when - when%secondsPerDay
-		err := l.each(ctx, start*second, (start+secondsPerDay)*second-1, func(*timeline.Event) error { n++; return nil })
+		err := l.each(ctx, timeline.Query{}, start*second, (start+secondsPerDay)*second-1, func(*timeline.Event) error { n++; return nil })
 		if err != nil {
 			return 0, fmt.Errorf("count the events of %s: %w", day, err)
 		}
@@ -170,7 +170,7 @@ func (l *Log) put(ctx context.Context, when int64, data []byte) error {
 			return err
 		}
 		there := 0
-		err = l.each(ctx, at, at, func(*timeline.Event) error { there++; return nil })
+		err = l.each(ctx, timeline.Query{}, at, at, func(*timeline.Event) error { there++; return nil })
 		if err != nil || there == 1 {
 			return err
 		}
@@ -208,8 +208,8 @@ func (l *Log) page(ctx context.Context, q timeline.Query, from, until int64) (ti
 
 // each calls f for the events between two times of the timeline, which are inclusive, in
 // their order. It ends with the first error of f.
-func (l *Log) each(ctx context.Context, from, until int64, f func(*timeline.Event) error) error {
-	q := timeline.Query{Order: timeline.Ascending}
+func (l *Log) each(ctx context.Context, q timeline.Query, from, until int64, f func(*timeline.Event) error) error {
+	q.Order = timeline.Ascending
 	for {
 		p, err := l.page(ctx, q, from, until)
 		if err != nil {
@@ -246,6 +246,9 @@ type Search struct {
 	Tags        []string
 	Set         Set
 
+	// Step is called between two steps of reading, see timeline.Query. It may be nil.
+	Step func(bytes int64) error
+
 	wanted map[string]bool // Tags, in Find
 }
 
@@ -270,7 +273,7 @@ func (l *Log) Find(ctx context.Context, s Search, f func(Event) error) error {
 	for _, tag := range s.Tags {
 		s.wanted[tag] = true
 	}
-	return l.each(ctx, s.From*second, s.Until*second+second-1, func(found *timeline.Event) error {
+	return l.each(ctx, timeline.Query{Step: s.Step}, s.From*second, s.Until*second+second-1, func(found *timeline.Event) error {
 		e, err := parseStored(found)
 		if err != nil || !s.matches(e.Tags) {
 			return err

@@ -319,6 +319,11 @@ func TestFindEnds(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("after the end of the context: %v", err)
 	}
+	steps := 0
+	err = l.Find(t.Context(), Search{Until: 9, Tags: []string{"none"}, Set: Union, Step: func(int64) error { steps++; return enough }}, nil)
+	if err != enough || steps != 1 {
+		t.Errorf("a search without a match was not ended between two steps, but %d were made: %v", steps, err)
+	}
 	if err := l.Add(ctx, Event{When: 3}); !errors.Is(err, context.Canceled) {
 		t.Errorf("adding after the end of the context: %v", err)
 	}

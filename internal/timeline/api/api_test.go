@@ -45,6 +45,12 @@ func serveQueries(t *testing.T, queries query.Config, change ...func(*timeline.C
 	t.Helper()
 	shelf, err := local.Open(vfs.NewMem(), "timelines", local.Options{})
 	must(t, err)
+	return serveShelf(t, shelf, queries, change...)
+}
+
+// serveShelf serves timelines of a shelf, which it closes at the end.
+func serveShelf(t *testing.T, shelf timeline.Shelf, queries query.Config, change ...func(*timeline.Config, *ingest.Config)) *served {
+	t.Helper()
 	config, limits := timeline.DefaultConfig(), ingest.DefaultConfig()
 	for _, f := range change {
 		f(&config, &limits)

@@ -24,7 +24,7 @@ func (a *API) names(w http.ResponseWriter, r *http.Request) {
 	}
 	prefix, cursor := p.values.Get("prefix"), p.values.Get("cursor")
 	a.within(w, r, func(s *query.Session) error {
-		list, next, err := a.engine.Names(s.Context(), prefix, cursor, limit)
+		list, next, err := a.engine.Names(s.Context(), prefix, cursor, limit, s.Yield)
 		if err != nil {
 			return err
 		}

@@ -37,15 +37,31 @@ func (a *API) read(w http.ResponseWriter, r *http.Request, names func(*parameter
 		return
 	}
 	a.within(w, r, func(s *query.Session) error {
+		q.Step = stepOf(s)
 		page, err := a.engine.Read(s.Context(), q)
 		if err != nil {
 			return err
 		}
-		if err := s.Reserve(pageBytes(page)); err != nil {
+		if err := q.Step(pageBytes(page)); err != nil {
 			return err
 		}
 		return writePage(httpapi.WithBody(w, s.Writer(w)), page, merged)
 	})
+}
+
+// stepOf returns what a session does between two steps of reading: it reserves the memory of the
+// page as the page grows, and gives its slot to queries that wait.
+func stepOf(s *query.Session) func(bytes int64) error {
+	reserved := int64(0)
+	return func(bytes int64) error {
+		if bytes > reserved {
+			if err := s.Reserve(bytes - reserved); err != nil {
+				return err
+			}
+			reserved = bytes
+		}
+		return s.Yield()
+	}
 }
 
 // pageBytes is about what a page takes in memory.

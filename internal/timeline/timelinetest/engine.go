@@ -144,7 +144,7 @@ func testPage(t *testing.T, s *suite) {
 	if err != nil || stats.Rate < 0.14 || stats.Rate > 0.15 || stats.Start.First.ID != "e0" || stats.Newest.ID != "e49" {
 		t.Errorf("stats %+v, %v", stats, err)
 	}
-	all, next, err := e.Names(s.ctx(), s.prefix, "", 10)
+	all, next, err := e.Names(s.ctx(), s.prefix, "", 10, nil)
 	if err != nil || next != "" || len(all) != 1 || all[0].Name != name || all[0].Newest.ID != "e49" {
 		t.Errorf("names %+v, %q, %v", all, next, err)
 	}

@@ -279,7 +279,7 @@ func testDeletion(t *testing.T, s *suite) {
 	if _, err := e.Stats(s.ctx(), name); !errors.Is(err, timeline.ErrNotFound) {
 		t.Errorf("stats of a deleted timeline: %v", err)
 	}
-	if list, _, err := e.Names(s.ctx(), s.prefix, "", 10); err != nil || len(list) != 1 || list[0].Name != kept {
+	if list, _, err := e.Names(s.ctx(), s.prefix, "", 10, nil); err != nil || len(list) != 1 || list[0].Name != kept {
 		t.Errorf("names %+v, %v", list, err)
 	}
 	s.append(e, events[5]) // it comes back
