@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -39,15 +40,29 @@ type Log struct {
 	perDay    int
 	log       *slog.Logger
 
-	turn  chan struct{}   // holds one; the caller that changes events has it
-	days  map[string]int  // events of days that were written to; for the caller with the turn
-	known map[string]bool // tags that were entered; the same
+	turn     chan struct{}   // holds one; the caller that changes events has it
+	known    map[string]bool // tags that were entered; for the caller with the turn
+	counting chan struct{}   // holds one; the caller that counts the events of a day has it
+
+	mu   sync.Mutex
+	days map[string]dayCount // days that were written to
 
 	looked       atomic.Int64  // when events of older versions were looked for, unix seconds; see ready
 	settledAfter time.Duration // the constant, but in tests
+	recountAfter time.Duration // the same
 }
 
-// Bounds on what a Log caches. Beyond them it drops everything and reads it again.
+// A dayCount is how many events a day has, about: others may add or delete some.
+type dayCount struct {
+	n  int
+	at time.Time // when they were counted
+}
+
+// recountAfter is how long after a count a full day is counted again: the API of timelines, a
+// retention or another server may have deleted events.
+const recountAfter = time.Minute
+
+// Bounds on what a Log caches. Beyond them it drops a day, or all tags, and reads them again.
 const (
 	maxDaysKnown = 100
 	maxTagsKnown = 10_000
@@ -61,8 +76,8 @@ const PerDayLimit = "events of a day"
 // events that each process knows of.
 func NewLog(timelines *timeline.Engine, values store.KeyValues, perDay int, log *slog.Logger) *Log {
 	return &Log{timelines: timelines, values: values, perDay: perDay, log: log,
-		settledAfter: settledAfter,
-		turn:         make(chan struct{}, 1), days: map[string]int{}, known: map[string]bool{}}
+		settledAfter: settledAfter, recountAfter: recountAfter,
+		turn: make(chan struct{}, 1), counting: make(chan struct{}, 1), days: map[string]dayCount{}, known: map[string]bool{}}
 }
 
 // begin takes the turn.
@@ -89,13 +104,16 @@ func (l *Log) Add(ctx context.Context, e Event) error {
 	if err := l.ready(ctx); err != nil {
 		return err
 	}
+	day := dayOf(e.When)
+	n, err := l.count(ctx, e.When, day)
+	if err != nil {
+		return err
+	}
 	if err := l.begin(ctx); err != nil {
 		return err
 	}
 	defer l.end()
-	day := dayOf(e.When)
-	n, err := l.count(ctx, e.When, day)
-	if err != nil {
+	if err := l.room(day, n); err != nil {
 		return err
 	}
 	if err := l.enter(ctx, e.Tags); err != nil {
@@ -104,28 +122,71 @@ func (l *Log) Add(ctx context.Context, e Event) error {
 	if err := l.put(ctx, e.When, data); err != nil {
 		return fmt.Errorf("store an event: %w", err)
 	}
-	l.days[day] = n + 1
+	l.added(day, 1)
 	return nil
 }
 
-// count returns how many events the day of a time has, an error if it has no room.
+// count returns how many events the day of a time has. It reads all of them if the day was not
+// counted, or not lately while it is full. It does so without the turn and one day at a time: a day
+// may have gigabytes, and only callers that add to such a day may have to wait.
 func (l *Log) count(ctx context.Context, when int64, day string) (int, error) {
-	n, ok := l.days[day]
-	if !ok {
-		start := when - when%secondsPerDay
-		err := l.each(ctx, timeline.Query{}, start*second, (start+secondsPerDay)*second-1, func(*timeline.Event) error { n++; return nil })
-		if err != nil {
-			return 0, fmt.Errorf("count the events of %s: %w", day, err)
+	if n, ok := l.counted(day); ok {
+		return n, nil
+	}
+	select {
+	case l.counting <- struct{}{}:
+		defer func() { <-l.counting }()
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	if n, ok := l.counted(day); ok {
+		return n, nil
+	}
+	n, start := 0, when-when%secondsPerDay
+	err := l.each(ctx, timeline.Query{}, start*second, (start+secondsPerDay)*second-1, func(*timeline.Event) error { n++; return nil })
+	if err != nil {
+		return 0, fmt.Errorf("count the events of %s: %w", day, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.days) >= maxDaysKnown {
+		for any := range l.days {
+			delete(l.days, any)
+			break
 		}
 	}
-	if n >= l.perDay {
-		return 0, &store.LimitError{Limit: PerDayLimit, Max: int64(l.perDay), Need: int64(n) + 1, What: "add an event of " + day}
-	}
-	if len(l.days) >= maxDaysKnown {
-		clear(l.days)
-	}
-	l.days[day] = n
+	l.days[day] = dayCount{n, time.Now()}
 	return n, nil
+}
+
+// counted returns how many events a day has, if that is known and serves.
+func (l *Log) counted(day string) (n int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c, ok := l.days[day]
+	return c.n, ok && (c.n < l.perDay || time.Since(c.at) < l.recountAfter)
+}
+
+// room returns an error if a day is full that had n events before the caller waited for its turn.
+func (l *Log) room(day string, n int) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c, ok := l.days[day]; ok {
+		n = c.n
+	}
+	if n < l.perDay {
+		return nil
+	}
+	return &store.LimitError{Limit: PerDayLimit, Max: int64(l.perDay), Need: int64(n) + 1, What: "add an event of " + day + "; delete some of that day, or send this one with another \"when\""}
+}
+
+// added notes that a day has so many events more.
+func (l *Log) added(day string, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c, ok := l.days[day]; ok {
+		l.days[day] = dayCount{c.n + n, c.at}
+	}
 }
 
 // enter notes tags.
@@ -313,6 +374,9 @@ func (s *Search) matches(tags []string) bool {
 
 // ByID returns the event with an id. It is store.ErrNotFound if there is none.
 func (l *Log) ByID(ctx context.Context, id int64) (Event, error) {
+	if err := l.ready(ctx); err != nil {
+		return Event{}, err
+	}
 	found, err := l.locate(ctx, id)
 	if err != nil {
 		return Event{}, err
@@ -325,9 +389,6 @@ func (l *Log) ByID(ctx context.Context, id int64) (Event, error) {
 func (l *Log) locate(ctx context.Context, id int64) (*timeline.Event, error) {
 	if id < 0 || id>>numberBits >= endExcl {
 		return nil, store.ErrNotFound
-	}
-	if err := l.ready(ctx); err != nil {
-		return nil, err
 	}
 	at := timeOf(id)
 	p, err := l.page(ctx, timeline.Query{Order: timeline.Ascending, Limit: 1}, at, at)
@@ -342,18 +403,21 @@ func (l *Log) locate(ctx context.Context, id int64) (*timeline.Event, error) {
 
 // Delete removes the event that ByID returns. Its tags stay entered.
 func (l *Log) Delete(ctx context.Context, id int64) error {
-	found, err := l.locate(ctx, id)
-	if err != nil {
+	if err := l.ready(ctx); err != nil {
 		return err
 	}
 	if err := l.begin(ctx); err != nil {
 		return err
 	}
 	defer l.end()
-	delete(l.days, dayOf(found.Time/second)) // to be counted again
+	found, err := l.locate(ctx, id)
+	if err != nil {
+		return err
+	}
 	if err := l.timelines.Delete(ctx, Timeline, timeline.Deletion{From: &found.Time, Until: &found.Time, ID: found.ID}); err != nil {
 		return fmt.Errorf("delete the event %d: %w", id, err)
 	}
+	l.added(dayOf(found.Time/second), -1)
 	return nil
 }
 

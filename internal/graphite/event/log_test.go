@@ -342,3 +342,72 @@ func TestRoomAfterDelete(t *testing.T) {
 		t.Error("a third event of the day was added")
 	}
 }
+
+// TestRoomAfterDeleteElsewhere: a full day is counted again when events may have been deleted in
+// another way, but not for each event that is refused.
+func TestRoomAfterDeleteElsewhere(t *testing.T) {
+	s := openEmbedded(t, vfs.NewMem(), "data")
+	shelf := &counted{Shelf: s.shelf}
+	s.shelf = shelf
+	l := s.newLog(t, 2)
+	add(t, l, 5, "a", "")
+	add(t, l, 6, "b", "")
+	l = s.newLog(t, 2) // after a restart
+	shelf.events.Store(0)
+	for range 3 {
+		if err := l.Add(t.Context(), Event{When: 7}); err == nil || !strings.Contains(err.Error(), "delete some of that day") {
+			t.Errorf("a third event of the day: %v", err)
+		}
+	}
+	if n := shelf.events.Load(); n != 2 {
+		t.Errorf("%d events were read to refuse three, want 2", n)
+	}
+	until := int64(5*second + second - 1)
+	if err := l.timelines.Delete(t.Context(), Timeline, timeline.Deletion{Until: &until}); err != nil {
+		t.Fatal(err)
+	}
+	l.recountAfter = 0
+	add(t, l, 7, "c", "")
+	if err := l.Add(t.Context(), Event{When: 8}); err == nil {
+		t.Error("a third event of the day was added")
+	}
+}
+
+// TestCountDelaysItsDayOnly: while the events of a day are counted, others are added.
+func TestCountDelaysItsDayOnly(t *testing.T) {
+	s := openEmbedded(t, vfs.NewMem(), "data")
+	add(t, s.newLog(t, 10), 5, "a", "")
+	shelf := &stopped{Shelf: s.shelf, day: 0, reached: make(chan struct{}), release: make(chan struct{})}
+	s.shelf = shelf
+	l := s.newLog(t, 10)
+	add(t, l, secondsPerDay+5, "b", "") // its day is counted
+	shelf.armed.Store(true)
+	slow := make(chan error, 1)
+	go func() { slow <- l.Add(t.Context(), Event{When: 6}) }()
+	<-shelf.reached
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := l.Add(ctx, Event{When: secondsPerDay + 6}); err != nil {
+		t.Errorf("an event of another day, while one is counted: %v", err)
+	}
+	close(shelf.release)
+	if err := <-slow; err != nil {
+		t.Error(err)
+	}
+}
+
+// A stopped shelf stops before the first read of a day once it is armed.
+type stopped struct {
+	timeline.Shelf
+	day              int64 // its first second
+	armed            atomic.Bool
+	reached, release chan struct{}
+}
+
+func (s *stopped) Slice(ctx context.Context, p timeline.Part, r timeline.Range, d timeline.Direction, l timeline.Limit) (timeline.Slice, error) {
+	if p.Start == s.day*second && s.armed.CompareAndSwap(true, false) {
+		close(s.reached)
+		<-s.release
+	}
+	return s.Shelf.Slice(ctx, p, r, d, l)
+}
