@@ -659,3 +659,61 @@ func TestMetaCluster(t *testing.T) {
 		t.Errorf("%+v", st.Meta)
 	}
 }
+
+// TestAnotherClusterAnswersBeside: another cluster takes the addresses of one that is only read,
+// and of the one with the metadata. It is neither asked nor changed, and those of before serve
+// again once they answer.
+func TestAnotherClusterAnswersBeside(t *testing.T) {
+	c := clustersConfig(t, "old")
+	c.OutageGrace, c.Attempts = 0, 1
+	dropAfter(t, c)
+	filled(t, c, 0, func(s *Store) { put(t, s, "m", "a", map[int64]int64{1: 1}) })
+	old, meta := cqltest.NewFailingNode(t, c.Hosts[0]), cqltest.NewFailingNode(t, c.Hosts[0])
+	c.ReadClusters[0].Hosts = []string{old.Address}
+	c.MetaCluster.Hosts, c.MetaCluster.Keyspace = []string{meta.Address}, cqltest.Name()
+	cqltest.Drop(t, cqltest.Open(t, c.MetaCluster.over(c.Config.Config), cql.Options{}))
+	s := ready(t, openStore(t, c, Options{}))
+	if err := s.Set(t.Context(), "service", "key", "k", "v"); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "before", answer(t, s, "m", all()), "a: 1=1")
+
+	old.Pose()
+	for range 3 {
+		if lines, err := ask(t.Context(), s, "m", all()); !isAway(err) {
+			t.Errorf("another cluster answers: %q, %v", lines, err)
+		}
+	}
+	if err := s.Delete(t.Context(), store.Deletion{Metric: "m", Range: model.AllTime}); !isAway(err) {
+		t.Errorf("a delete: %v", err)
+	}
+	until(t, "it is told", func() bool {
+		err := s.read[0].degraded()
+		return err != nil && strings.Contains(err.Error(), "is in another cluster")
+	})
+	old.Mend()
+	until(t, "the cluster of before is read again", func() bool {
+		lines, err := ask(t.Context(), s, "m", all())
+		return err == nil && slices.Equal(lines, []string{"a: 1=1"})
+	})
+
+	meta.Pose()
+	for range 3 {
+		if err := s.Set(t.Context(), "service", "key", "k", "w"); !isAway(err) {
+			t.Errorf("a key-value is set in another cluster: %v", err)
+		}
+	}
+	if v, err := s.Get(t.Context(), "service", "key", "k"); !isAway(err) {
+		t.Errorf("a key-value is read in another cluster: %q, %v", v.Text, err)
+	}
+	meta.Mend()
+	until(t, "the cluster of before has the metadata", func() bool {
+		v, err := s.Get(t.Context(), "service", "key", "k")
+		return err == nil && v.Text == "v"
+	})
+}
+
+func isAway(err error) bool {
+	var away *store.UnavailableError
+	return errors.As(err, &away)
+}

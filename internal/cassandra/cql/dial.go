@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -21,6 +22,8 @@ type dialer struct {
 	dial   func(ctx context.Context, network, address string) (net.Conn, error)
 
 	batches *packedBatches
+	roster  *roster
+	log     *slog.Logger
 }
 
 // DialHost is called by the driver.
@@ -34,7 +37,7 @@ func (d *dialer) DialHost(ctx context.Context, host *gocql.HostInfo) (*gocql.Dia
 		return nil, err
 	}
 	if !d.config.TLS.Enabled {
-		return d.dialed(conn), nil
+		return d.dialed(conn, host), nil
 	}
 	name, _, err := net.SplitHostPort(host.HostnameAndPort())
 	if err != nil {
@@ -50,13 +53,21 @@ func (d *dialer) DialHost(ctx context.Context, host *gocql.HostInfo) (*gocql.Dia
 		conn.Close()
 		return nil, fmt.Errorf("TLS with %s: %w", host.ConnectAddressAndPort(), err)
 	}
-	return d.dialed(secure), nil
+	return d.dialed(secure, host), nil
 }
 
 // dialed gives a connection to the driver. The driver does not gather frames: that saves
 // system calls only if it can write several at once, which it cannot here.
-func (d *dialer) dialed(conn net.Conn) *gocql.DialedHost {
-	return &gocql.DialedHost{Conn: &packedConn{Conn: conn, batches: d.batches}, DisableCoalesce: true}
+func (d *dialer) dialed(conn net.Conn, host *gocql.HostInfo) *gocql.DialedHost {
+	address, expected := host.ConnectAddressAndPort(), host.HostID()
+	identified := &identifiedConn{Conn: conn, check: func(id string, peers func() ([]string, error)) error {
+		tell, err := d.roster.check(address, id, expected, peers)
+		if tell {
+			d.log.Error("cassandra: a node of another cluster answers", "error", err)
+		}
+		return err
+	}}
+	return &gocql.DialedHost{Conn: &packedConn{Conn: identified, batches: d.batches}, DisableCoalesce: true}
 }
 
 // client returns what crypto/tls needs to talk to the node called name.

@@ -5,6 +5,8 @@
 //
 //   - A [Session] opens without a cluster and connects in the background, for as
 //     long as it takes; [Session.State] says what it waits for.
+//   - A node of another cluster that takes the address of a node counts as one that is down:
+//     see identity.go.
 //   - The write timestamp of each statement is given by the caller, in
 //     milliseconds, and is the same at every attempt.
 //   - Statements in flight are limited by number and bytes, separately for reads and

@@ -87,7 +87,7 @@ func TestSpareReplica(t *testing.T) {
 	now := time.Unix(0, 0)
 	config := DefaultConfig()
 	config.ReadsInFlight = 2
-	h := newHosts(nil, config, func() time.Time { return now }, func(*gocql.HostInfo) {})
+	h := newHosts(nil, config, func() time.Time { return now }, func(...string) {}, func(*gocql.HostInfo) {})
 	var nodes []*gocql.HostInfo
 	for i := range 6 {
 		nodes = append(nodes, testHost(t, i+1))
@@ -229,7 +229,7 @@ func newHedgingSession(t *testing.T) *Session {
 	if s.metrics, err = newMetrics(s, nil); err != nil {
 		t.Fatal(err)
 	}
-	h := newHosts(nil, config, time.Now, func(*gocql.HostInfo) {})
+	h := newHosts(nil, config, time.Now, func(...string) {}, func(*gocql.HostInfo) {})
 	h.known["a"] = new(host)
 	s.mu.conn = &connection{driver: new(gocql.Session), hosts: h}
 	s.ctx, s.stop = context.WithCancel(t.Context())

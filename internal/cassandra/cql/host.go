@@ -25,6 +25,7 @@ type hosts struct {
 	most       [kinds]int // limits of a node
 	goal       time.Duration
 	now        func() time.Time
+	met        func(ids ...string)   // called when a node is in the ring
 	forget     func(*gocql.HostInfo) // called when a node left the ring
 
 	mu    sync.Mutex
@@ -47,13 +48,14 @@ type host struct {
 
 // newHosts creates the policy on top of a token-aware one, which it creates itself in
 // order to know which of its nodes are replicas.
-func newHosts(below gocql.HostSelectionPolicy, config Config, now func() time.Time, forget func(*gocql.HostInfo)) *hosts {
+func newHosts(below gocql.HostSelectionPolicy, config Config, now func() time.Time, met func(ids ...string), forget func(*gocql.HostInfo)) *hosts {
 	return &hosts{
 		HostSelectionPolicy: gocql.TokenAwareHostPolicy(others{below}, gocql.ShuffleReplicas()),
 		stallAfter:          config.StallAfter,
 		most:                [kinds]int{reads: config.ReadsInFlight, writes: config.WritesInFlight},
 		goal:                config.LatencyGoal,
 		now:                 now,
+		met:                 met,
 		forget:              forget,
 		known:               make(map[string]*host),
 	}
@@ -416,6 +418,12 @@ func (p *hosts) suspects() int {
 		}
 	}
 	return n
+}
+
+// AddHost is called by the driver when a node is in the ring.
+func (p *hosts) AddHost(h *gocql.HostInfo) {
+	p.met(h.HostID())
+	p.HostSelectionPolicy.AddHost(h)
 }
 
 // RemoveHost is called by the driver when a node left the ring.

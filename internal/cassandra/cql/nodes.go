@@ -33,6 +33,9 @@ func (s *Session) Nodes(ctx context.Context) (nodes []Node, err error) {
 		nodes, err = appendNodes(ctx, nodes, d.Query(readPeers).SetHostID(id))
 		return err
 	})
+	for _, n := range nodes {
+		s.roster.add(n.ID)
+	}
 	return nodes, err
 }
 

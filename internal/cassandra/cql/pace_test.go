@@ -158,7 +158,7 @@ func TestSlowNodesGetLess(t *testing.T) {
 	now := time.Unix(0, 0)
 	config := DefaultConfig()
 	config.ReadsInFlight = 32
-	h := newHosts(nil, config, func() time.Time { return now }, func(*gocql.HostInfo) {})
+	h := newHosts(nil, config, func() time.Time { return now }, func(...string) {}, func(*gocql.HostInfo) {})
 	nodes := []*gocql.HostInfo{testHost(t, 1), testHost(t, 2), testHost(t, 3)}
 	policy := &fixedPolicy{}
 	h.HostSelectionPolicy = policy
@@ -224,7 +224,7 @@ func TestOrderOfNodes(t *testing.T) {
 	now := time.Unix(0, 0)
 	config := DefaultConfig()
 	config.WritesInFlight = 2
-	h := newHosts(nil, config, func() time.Time { return now }, func(*gocql.HostInfo) {})
+	h := newHosts(nil, config, func() time.Time { return now }, func(...string) {}, func(*gocql.HostInfo) {})
 	var nodes []*gocql.HostInfo
 	for i := range 5 {
 		nodes = append(nodes, testHost(t, i+1))

@@ -45,6 +45,7 @@ type Session struct {
 	now      func() time.Time
 	texts    sync.Map // of *Statement to what is sent: see text
 	packed   packedBatches
+	roster   roster
 
 	ctx        context.Context // ends at Close
 	stop       context.CancelFunc
@@ -94,6 +95,7 @@ func Open(config Config, o Options) (*Session, error) {
 	if s.options.Dial == nil {
 		s.options.Dial = new(net.Dialer).DialContext
 	}
+	s.roster.now = s.now
 	s.levels = newLevels(&config)
 	s.hedging = newHedging(config.HedgeAfter)
 	for k := range s.limiters {
@@ -331,7 +333,7 @@ func (s *Session) dialIn(datacenter string, keyspace bool) (*connection, error) 
 	g.MaxPreparedStmts, g.MaxRoutingKeyInfo = 2000, 2000
 	g.Metadata.CacheMode = gocql.KeyspaceOnly
 	g.Logger = driverLog{s.log}
-	g.HostDialer = &dialer{ctx: s.ctx, config: c, dial: s.options.Dial, batches: &s.packed}
+	g.HostDialer = &dialer{ctx: s.ctx, config: c, dial: s.options.Dial, batches: &s.packed, roster: &s.roster, log: s.log}
 	if c.Compression {
 		g.Compressor = lz4.LZ4Compressor{}
 	}
@@ -343,7 +345,7 @@ func (s *Session) dialIn(datacenter string, keyspace bool) (*connection, error) 
 		below = gocql.DCAwareRoundRobinPolicy(datacenter)
 		g.HostFilter = gocql.DataCenterHostFilter(datacenter)
 	}
-	h := newHosts(below, c, s.now, s.metrics.forget)
+	h := newHosts(below, c, s.now, s.roster.add, s.metrics.forget)
 	g.PoolConfig.HostSelectionPolicy = h
 	watcher := observer{s, h}
 	g.QueryObserver, g.BatchObserver = watcher, watcher
@@ -539,6 +541,9 @@ func (s *Session) away(why string) { s.awaySince(why, s.now()) }
 
 func (s *Session) awaySince(why string, since time.Time) {
 	now := s.now()
+	if stray := s.roster.strayed(); stray != nil {
+		why += "; " + stray.Error()
+	}
 	s.mu.Lock()
 	tell := s.mu.state.Connected || now.Sub(s.mu.told) >= tellEvery
 	if s.mu.state.Connected {

@@ -21,6 +21,7 @@ type wireNode struct {
 	t        *testing.T
 	listener net.Listener
 	number   int
+	id       byte        // of its host id, the first
 	peers    []*wireNode // itself included
 	wg       sync.WaitGroup
 
@@ -29,6 +30,9 @@ type wireNode struct {
 	schema byte                    // version of its schema
 	bodies map[string][][]byte     // requests of each statement, by its text
 	conns  map[net.Conn]bool
+	named  int // how many connections have asked for the host id
+
+	stopped bool
 }
 
 // A reply is an error, or rows that are none, after a time.
@@ -64,8 +68,7 @@ func startWire(t *testing.T, n int) []*wireNode {
 		if err != nil {
 			t.Fatal(err)
 		}
-		nodes[i] = &wireNode{t: t, listener: l, number: i, answer: func(string) reply { return reply{} },
-			schema: 1, bodies: make(map[string][][]byte), conns: make(map[net.Conn]bool)}
+		nodes[i] = newWire(t, l, i)
 	}
 	for _, node := range nodes {
 		node.peers = nodes
@@ -79,9 +82,32 @@ func startWire(t *testing.T, n int) []*wireNode {
 	return nodes
 }
 
+func newWire(t *testing.T, l net.Listener, number int) *wireNode {
+	return &wireNode{t: t, listener: l, number: number, id: byte(number + 1), answer: func(string) reply { return reply{} },
+		schema: 1, bodies: make(map[string][][]byte), conns: make(map[net.Conn]bool)}
+}
+
+// follow stops the node, and starts another one at its address, with another host id, which
+// knows some nodes beside itself. None of them knows it.
+func (n *wireNode) follow(id byte, peers ...*wireNode) *wireNode {
+	n.t.Helper()
+	n.stop()
+	l, err := net.Listen("tcp", n.address())
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	next := newWire(n.t, l, n.number)
+	next.id = id
+	next.peers = append(slices.Clone(peers), next)
+	next.wg.Go(next.accept)
+	n.t.Cleanup(next.stop)
+	return next
+}
+
 func (n *wireNode) stop() {
 	n.listener.Close()
 	n.mu.Lock()
+	n.stopped = true
 	for c := range n.conns {
 		c.Close()
 	}
@@ -99,6 +125,13 @@ func (n *wireNode) says(f func(text string) reply) {
 	n.bodies = make(map[string][][]byte)
 }
 
+// connections is how many connections have asked for the host id.
+func (n *wireNode) connections() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.named
+}
+
 // asked returns the requests of a statement since says.
 func (n *wireNode) asked(st *cql.Statement) [][]byte {
 	n.mu.Lock()
@@ -114,6 +147,9 @@ func (n *wireNode) accept() {
 		}
 		n.mu.Lock()
 		n.conns[c] = true
+		if n.stopped {
+			c.Close()
+		}
 		n.mu.Unlock()
 		n.wg.Go(func() { n.serve(c) })
 	}
@@ -269,7 +305,7 @@ func (n *wireNode) node() []field {
 	return []field{
 		text("key", "local"), text("release_version", "4.1.0"), text("data_center", "dc"), text("rack", "r"),
 		text("cluster_name", "c"), text("partitioner", "org.apache.cassandra.dht.Murmur3Partitioner"),
-		{"host_id", []byte{0, typeUUID}, uuid(byte(n.number + 1))},
+		{"host_id", []byte{0, typeUUID}, uuid(n.id)},
 		{"schema_version", []byte{0, typeUUID}, uuid(n.schema)},
 		{"peer", []byte{0, typeInet}, ip}, {"broadcast_address", []byte{0, typeInet}, ip}, {"rpc_address", []byte{0, typeInet}, ip},
 		{"native_address", []byte{0, typeInet}, ip},
@@ -283,6 +319,11 @@ func (n *wireNode) system(query string) ([]byte, bool) {
 	var rows [][]field
 	switch {
 	case strings.Contains(query, "system.local"):
+		n.mu.Lock()
+		if strings.HasPrefix(query, "SELECT host_id ") {
+			n.named++
+		}
+		n.mu.Unlock()
 		rows = [][]field{n.node()}
 	case strings.Contains(query, "system.peers"):
 		for _, p := range n.peers {

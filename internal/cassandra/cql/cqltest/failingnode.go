@@ -1,11 +1,13 @@
 package cqltest
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -27,6 +29,7 @@ type FailingNode struct {
 	mu    sync.Mutex
 	rule  func(Request) *Trouble
 	cut   bool
+	poses bool
 	texts map[string]string // of prepared statements, by their ids
 	conns map[net.Conn]bool
 }
@@ -127,6 +130,20 @@ func (n *FailingNode) Cut() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.cut = true
+	n.closeLocked()
+}
+
+// Pose lets the node be one of another cluster, as if that had taken its address: connections
+// are closed, and new ones lead to a node with another host id, which knows no other node. All
+// else reaches the real node. Mend ends it, and closes these connections.
+func (n *FailingNode) Pose() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.poses = true
+	n.closeLocked()
+}
+
+func (n *FailingNode) closeLocked() {
 	for c := range n.conns {
 		c.Close()
 	}
@@ -136,16 +153,17 @@ func (n *FailingNode) Cut() {
 func (n *FailingNode) Mend() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.cut, n.rule = false, nil
+	if n.poses {
+		n.closeLocked()
+	}
+	n.cut, n.rule, n.poses = false, nil, false
 }
 
 func (n *FailingNode) close() {
 	close(n.closed)
 	n.listener.Close()
 	n.mu.Lock()
-	for c := range n.conns {
-		c.Close()
-	}
+	n.closeLocked()
 	n.mu.Unlock()
 	n.tasks.Wait()
 }
@@ -254,6 +272,7 @@ const (
 	opBatch   = 0x0D
 
 	resultPrepared = 4
+	hostIDLen      = 16
 )
 
 // requests carries what the client sends.
@@ -264,6 +283,10 @@ func (p *proxied) requests() {
 			return
 		}
 		trouble := p.troubleOf(&f)
+		if answer, ok := p.pose(&f); ok {
+			send(p.client, &p.toClient, answer)
+			continue
+		}
 		switch {
 		case trouble == nil:
 			send(p.node, &p.toNode, f)
@@ -292,6 +315,41 @@ func (p *proxied) give(f frame, trouble *Trouble) {
 		return
 	}
 	send(p.node, &p.toNode, f)
+}
+
+// pose answers the question for host ids, if the node poses as one of another cluster.
+func (p *proxied) pose(f *frame) (answer frame, ok bool) {
+	p.mu.Lock()
+	poses := p.poses
+	p.mu.Unlock()
+	request, ok := p.request(f)
+	if !ok || !poses || f.op() != opQuery {
+		return answer, false
+	}
+	var rows [][]byte
+	switch table := "SELECT host_id FROM system."; {
+	case strings.HasPrefix(request.Statements[0].Text, table+"local"):
+		rows = [][]byte{bytes.Repeat([]byte{0xAA}, hostIDLen)}
+	case !strings.HasPrefix(request.Statements[0].Text, table+"peers"):
+		return answer, false
+	}
+	answer = frame{header: [9]byte{0x84, 0, f.header[2], f.header[3], opResult}, body: hostIDs(rows)}
+	binary.BigEndian.PutUint32(answer.header[5:], uint32(len(answer.body)))
+	return answer, true
+}
+
+// hostIDs is a result of one column of UUIDs.
+func hostIDs(rows [][]byte) []byte {
+	const kindRows, global, columns, typeUUID = 2, 1, 1, 0x000C
+	b := []byte{0, 0, 0, kindRows, 0, 0, 0, global, 0, 0, 0, columns}
+	for _, name := range []string{"system", "local", "host_id"} {
+		b = append(binary.BigEndian.AppendUint16(b, uint16(len(name))), name...)
+	}
+	b = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint16(b, typeUUID), uint32(len(rows)))
+	for _, row := range rows {
+		b = append(binary.BigEndian.AppendUint32(b, uint32(len(row))), row...)
+	}
+	return b
 }
 
 // wait waits, and reports false if the test ends.
