@@ -717,3 +717,31 @@ func isAway(err error) bool {
 	var away *store.UnavailableError
 	return errors.As(err, &away)
 }
+
+// TestReadClusterRemade: the keyspace of a cluster that is only read is made again with other
+// rows. It is not read until it is as before, and nothing is written there.
+func TestReadClusterRemade(t *testing.T) {
+	c := clustersConfig(t, "old")
+	dropAfter(t, c)
+	filled(t, c, 0, func(s *Store) { put(t, s, "m", "a", map[int64]int64{1: 1}) })
+	s := ready(t, openStore(t, c, Options{}))
+	same(t, "before", answer(t, s, "m", all()), "a: 1=1")
+	old := s.read[0]
+	spec := c.ReadClusters[0].Keyspace + ".spec"
+	change(t, c, "TRUNCATE "+spec)
+	if err := old.confirm(t.Context()); err != nil {
+		t.Errorf("emptied: %v", err)
+	}
+	rows := &cql.Statement{Name: "test", Scan: true, Text: "SELECT value FROM spec LIMIT 1"}
+	if written, err := old.session.One(t.Context(), rows, nil, new(string)); written || err != nil {
+		t.Errorf("it was written to: %v, %v", written, err)
+	}
+	for _, width := range []string{"1000", "1814400000"} {
+		change(t, c, "INSERT INTO "+spec+" (spec_type, name, value) VALUES ('cluster_config', 'row_width', '"+width+"')")
+		err := old.confirm(t.Context())
+		_, asked := ask(t.Context(), s, "m", all())
+		if changed := (*layout.ChangedError)(nil); errors.As(err, &changed) != (width == "1000") || isAway(asked) != (width == "1000") {
+			t.Errorf("row width %s: %v; a query: %v", width, err, asked)
+		}
+	}
+}

@@ -171,6 +171,7 @@ func (s *Store) connect(ctx context.Context, c *cluster, o Options) {
 	if c == s.meta {
 		return
 	}
+	s.tasks.Go(func() { s.keepConfirmed(ctx, c) })
 	for _, other := range []*cluster{s.written, s.meta} { // one of them has the jobs
 		if other == nil {
 			continue

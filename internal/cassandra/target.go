@@ -284,15 +284,21 @@ func (s *Store) aim(ctx context.Context) error {
 	return err
 }
 
-// keepAim notes down which nodes the cluster has, and looks at the keyspace of a server
-// that writes nothing, until ctx ends.
+// keepAim notes down which nodes the cluster has, until ctx ends.
 func (s *Store) keepAim(ctx context.Context) {
 	for work.Pause(ctx, targetEvery) == nil {
 		if err := s.aim(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot record the nodes of the cluster; will retry", "error", err)
 		}
-		if err := s.written.confirm(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("cannot confirm that the keyspace is the one that was opened; will retry", "error", err)
+	}
+}
+
+// keepConfirmed looks whether the keyspace is the one that was opened, until ctx ends: the
+// sink looks only where samples are written.
+func (s *Store) keepConfirmed(ctx context.Context, c *cluster) {
+	for work.Pause(ctx, targetEvery) == nil {
+		if err := c.confirm(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("cannot confirm that the keyspace is the one that was opened; will retry", "cluster", c.name, "error", err)
 		}
 	}
 }
@@ -325,10 +331,9 @@ func (s *Store) confirmCluster(ctx context.Context) error {
 // next one: a check of its own would cost a small generation as much as its samples do.
 const sureFor = time.Second
 
-// An aimedSink is a sink that takes nothing for another cluster or keyspace. The driver
-// connects again by itself, so a node of another cluster may answer at an address that was
-// one of this cluster before, and a keyspace may be dropped and made again; nothing else
-// would tell.
+// An aimedSink is a sink that takes nothing for another cluster or keyspace. A keyspace may be
+// dropped and made again; nothing else would tell. A session does not go over to another
+// cluster, but it does not know for which one samples waited before the start.
 type aimedSink struct {
 	sink    spool.Sink
 	confirm func(context.Context) error

@@ -324,7 +324,7 @@ func (ks *Keyspace) decideOwn(ctx context.Context, name, mine string) (string, e
 // Confirm checks that samples are still placed in the keyspace as when it was opened:
 // somebody may empty its tables, or drop and create it again, while the process runs.
 // Confirm writes missing rows again, before metrics without them make the keyspace
-// LEGACY. If a row has changed, the error is a *layout.ChangedError.
+// LEGACY; in a keyspace that is only read, it takes them for unchanged. If a row has changed, the error is a *layout.ChangedError.
 //
 // The usual look costs two reads at the configured consistency. If it finds a
 // difference, a quorum decides, since the replica that answered may be stale.
@@ -365,6 +365,9 @@ func (ks *Keyspace) looksSame(ctx context.Context) (bool, error) {
 // restore writes a row of spec again, unless another process is making the keyspace with
 // another one. It returns the row that counts.
 func (ks *Keyspace) restore(ctx context.Context, name, opened string) (is string, err error) {
+	if ks.ReadOnly() {
+		return opened, nil
+	}
 	if ks.Tables.Own {
 		is, err = ks.decideOwn(ctx, name, opened)
 		if err != nil || is != opened {
@@ -381,6 +384,9 @@ func (ks *Keyspace) confirmShards(ctx context.Context) error {
 	}
 	opened := strconv.Itoa(ks.IndexShards)
 	is, err := ks.ownText(ctx, ownShards)
+	if err == nil && is == "" && ks.ReadOnly() {
+		is = opened
+	}
 	if err == nil && is == "" {
 		if is, err = ks.decideOwn(ctx, ownShards, opened); err == nil {
 			_, err = ks.decideOwn(ctx, ownVersion, strconv.Itoa(currentVersion))
