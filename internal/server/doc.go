@@ -14,9 +14,9 @@
 // below /api/, because the Java client loses a connection for each error with
 // one. A connection that stalls within a request is cut; a slow one is not.
 //
-// Requests of HTTP/1.1 without TLS are answered by package fastpath while they are
-// plain; with the first other one a connection goes to net/http, which also has all
-// that speak TLS.
+// Requests of HTTP/1.1 are answered by package fastpath while they are plain, with TLS
+// or without; with the first other one a connection goes to net/http, which also has all
+// that speak HTTP/2.
 //
 // # Stopping
 //

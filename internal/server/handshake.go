@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -14,23 +13,14 @@ import (
 	"varve/internal/stream"
 )
 
-// shake makes the handshake of a connection. net/http speaks HTTP/2 on connections that
-// are *tls.Conn only, so it has to be known which protocol a client wants before it gets
-// the connection. ctx ends when the listener is closed.
-func (l *httpListener) shake(ctx context.Context, c *stream.Conn) net.Conn {
+// shake makes the handshake of a connection, and returns the protocol that the client has
+// chosen. ok is false if there is none. ctx ends when the listener is closed.
+func (l *httpListener) shake(ctx context.Context, c *stream.Conn) (protocol string, ok bool) {
 	if err := c.Handshake(ctx); err != nil {
 		answerPlain(c, err)
-		return nil
+		return "", false
 	}
-	if ctx.Err() != nil {
-		return nil
-	}
-	if c.TLS().ConnectionState().NegotiatedProtocol == http2 {
-		boundBacklog(c)
-		c.Meter(l.pace)
-		return c.TLS()
-	}
-	return l.connOf(c)
+	return c.TLS().ConnectionState().NegotiatedProtocol, ctx.Err() == nil
 }
 
 // http2Backlog is half of what clients of HTTP/2 may have on the way by its flow control, in

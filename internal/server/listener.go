@@ -12,7 +12,7 @@ import (
 )
 
 // An httpListener accepts connections, and hands those to net/http that are for it: all
-// that speak TLS, and of the others those that send what [fastpath] does not serve.
+// that speak HTTP/2, and of the others those that send what [fastpath] does not serve.
 type httpListener struct {
 	*stream.Listener
 	metrics *metrics

@@ -150,9 +150,9 @@ const http2Frame = 16 << 10
 func (w *web) bind(l net.Listener, name string) net.Listener {
 	w.router.guard.loopback = onLoopback(l.Addr())
 	w.listener = newHTTPListener(l, name, w.limit, w.log, w.router.metrics)
-	w.listener.prepare = w.servePlain
+	w.listener.prepare = w.serveFirst
 	if d, ok := l.(*stream.Door); ok && d.TLS != nil {
-		w.listener.prepare = w.listener.shake
+		w.listener.prepare = w.serveTLS
 		w.listener.pace = w.listener.newPace()
 	}
 	return w.listener
@@ -167,8 +167,22 @@ func (w *web) serve() error {
 	return w.http.Serve(&w.listener.ready)
 }
 
-// servePlain answers the requests of a connection until one is for net/http.
-func (w *web) servePlain(_ context.Context, c *stream.Conn) net.Conn {
+// serveTLS makes the handshake. net/http speaks HTTP/2 on connections that are *tls.Conn only.
+func (w *web) serveTLS(ctx context.Context, c *stream.Conn) net.Conn {
+	protocol, ok := w.listener.shake(ctx, c)
+	switch {
+	case !ok:
+		return nil
+	case protocol == http2:
+		boundBacklog(c)
+		c.Meter(w.listener.pace)
+		return c.TLS()
+	}
+	return w.serveFirst(ctx, c)
+}
+
+// serveFirst answers the requests of a connection of HTTP/1 until one is for net/http.
+func (w *web) serveFirst(_ context.Context, c *stream.Conn) net.Conn {
 	hc := w.listener.connOf(c)
 	unused, handOver := w.fast.Serve(withConn(w.requests, hc), c)
 	if !handOver {

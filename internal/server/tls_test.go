@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -109,6 +110,49 @@ func TestQuietStopOverTLS(t *testing.T) {
 		s.wait()
 		if text := log.String(); strings.Contains(text, "cut") {
 			t.Fatalf("the log says: %s", text)
+		}
+	}
+}
+
+// A connection over TLS is answered on, whoever answers: plain requests, then those for net/http, one of
+// which comes in halves.
+func TestRequestsOfAllKindsOverTLS(t *testing.T) {
+	ca := tlstest.NewAuthority(t)
+	s, _ := secured(t, ca, withRoutes(route("GET", "/hello", hello), route("POST", "/size", func(w http.ResponseWriter, r *http.Request) {
+		n, err := io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, n, err)
+	})))
+	c, err := tls.Dial("tcp", s.Addr("http"), ca.Client(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	in := bufio.NewReader(c)
+	const hello = "GET /hello HTTP/1.1\r\nHost: localhost\r\n"
+	for _, test := range []struct {
+		answers int
+		pieces  []string
+	}{
+		{1, []string{hello + "\r\n"}},
+		{2, []string{hello + "\r\n" + hello + "\r\n"}},
+		{1, []string{"POST /size HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n", strings.Repeat("x", 100_000)}},
+		{1, []string{hello, "\r\n"}}, // from here on for net/http
+		{1, []string{"POST /size HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n", "12345\r\n0\r\n\r\n"}},
+		{1, []string{hello + "Upgrade: websocket\r\nConnection: upgrade\r\n\r\n"}},
+		{2, []string{hello + "\r\n" + hello + "\r\n"}},
+	} {
+		for _, piece := range test.pieces {
+			io.WriteString(c, piece)
+		}
+		for range test.answers {
+			response, err := http.ReadResponse(in, nil)
+			if err != nil {
+				t.Fatalf("%.60q: %v", test.pieces, err)
+			}
+			if io.Copy(io.Discard, response.Body); response.StatusCode != http.StatusOK {
+				t.Errorf("%.60q: %s", test.pieces, response.Status)
+			}
 		}
 	}
 }

@@ -203,7 +203,7 @@ func (a *answer) write(p, tail []byte) (err error) {
 		return err
 	}
 	pieces := net.Buffers{a.out, p, tail}
-	_, err = pieces.WriteTo(a.lane.conn.Conn)
+	_, err = pieces.WriteTo(a.lane.pieces)
 	return err
 }
 

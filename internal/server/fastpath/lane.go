@@ -19,6 +19,7 @@ type lane struct {
 	server  *Server
 	conn    *stream.Conn
 	socket  io.ReadWriter // of conn
+	pieces  io.Writer     // of conn, for several pieces at once: with TLS each is a record
 	in      *bufio.Reader
 	remote  string
 	allowed time.Time   // read deadline that was set for the next request
@@ -33,7 +34,11 @@ type lane struct {
 
 func newLane(s *Server, c *stream.Conn) *lane {
 	socket := newSocket(c)
-	return &lane{server: s, conn: c, socket: socket, in: bufio.NewReaderSize(socket, maxHeader), remote: c.RemoteAddr().String()}
+	l := &lane{server: s, conn: c, socket: socket, pieces: c, in: bufio.NewReaderSize(socket, maxHeader), remote: c.RemoteAddr().String()}
+	if c.TLS() == nil {
+		l.pieces = c.Conn // which can write them by one call
+	}
+	return l
 }
 
 // blanks is how many bytes of empty lines behind the body of a POST are left out, as by
@@ -75,14 +80,14 @@ func (l *lane) await(patience time.Duration) bool {
 	}
 	l.setIdle(true)
 	defer l.setIdle(false)
-	if l.server.closing.Load() { // Shutdown may have looked just before
-		return false
-	}
 	// A deadline that is a little early costs less than one for each request.
 	now := time.Now()
 	if left := l.allowed.Sub(now); l.moved.Swap(false) || left < patience-patience/16 || left > patience {
 		l.allowed = now.Add(patience)
 		l.conn.SetReadDeadline(l.allowed)
+	}
+	if l.server.closing.Load() { // Shutdown may have looked before the deadline was set
+		return false
 	}
 	_, err := l.in.Peek(1)
 	return err == nil
@@ -94,12 +99,13 @@ func (l *lane) setIdle(idle bool) {
 	l.idle = idle
 }
 
-// closeIdle closes the connection if it waits for a request.
-func (l *lane) closeIdle() {
+// endIdle ends the wait for a request, if there is one. The connection is closed by its own goroutine:
+// the farewell of TLS waits for a client that takes nothing.
+func (l *lane) endIdle() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.idle {
-		l.conn.Close()
+		l.conn.SetReadDeadline(time.Now())
 	}
 }
 
@@ -168,7 +174,7 @@ func (l *lane) look(now time.Time) (busy bool) {
 		return false
 	}
 	// While the body is read, its reader notices.
-	if l.taken.Load() && now.Sub(l.since) >= watchPause/2 && hasLeft(l.conn.Conn) {
+	if l.taken.Load() && now.Sub(l.since) >= watchPause/2 && hasLeft(l.conn) {
 		l.cancel()
 	}
 	return true

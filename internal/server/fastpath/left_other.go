@@ -2,7 +2,7 @@
 
 package fastpath
 
-import "net"
+import "varve/internal/stream"
 
 // hasLeft is not known here: a request whose client has left is worked on to its end.
-func hasLeft(net.Conn) bool { return false }
+func hasLeft(*stream.Conn) bool { return false }

@@ -71,11 +71,11 @@ func (s *Server) leave(l *lane) {
 	s.serving.End()
 }
 
-// Shutdown closes connections that have no request, and the others once theirs is
+// Shutdown ends connections that have no request, and the others once theirs is
 // answered. It returns when no connection is left, or ctx ends.
 func (s *Server) Shutdown(ctx context.Context) error {
 	for _, l := range s.close() {
-		l.closeIdle()
+		l.endIdle()
 	}
 	select {
 	case <-s.serving.None():
@@ -88,6 +88,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // Close closes all connections at once.
 func (s *Server) Close() {
 	for _, l := range s.close() {
+		l.conn.Conn.Close() // first what is below TLS, which else would wait for its client
 		l.conn.Close()
 	}
 }

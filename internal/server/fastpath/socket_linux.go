@@ -38,6 +38,9 @@ const oneCall = 64 << 10
 
 // newSocket returns c, or a socket for it.
 func newSocket(c *stream.Conn) io.ReadWriter {
+	if c.TLS() != nil {
+		return c
+	}
 	below, ok := c.Conn.(syscall.Conn)
 	if !ok {
 		return c

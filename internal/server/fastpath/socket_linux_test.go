@@ -25,7 +25,7 @@ func socketPair(t *testing.T) (io.ReadWriter, *stream.Conn, *net.TCPConn) {
 	}
 	sl := stream.NewListener(l, stream.Options{Name: "test", Limit: 1})
 	defer sl.Close()
-	client := dial(t, l.Addr().String()).(*net.TCPConn)
+	client := dial(t, network{}, l.Addr().String()).(*net.TCPConn)
 	c, err := sl.Accept()
 	if err != nil {
 		t.Fatal(err)
