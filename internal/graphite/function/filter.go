@@ -215,8 +215,14 @@ func removeBetweenPercentile(c *call) (any, error) {
 }
 
 func grep(c *call, keep bool) (any, error) {
-	p := c.pattern(1)
-	return c.keep(c.list(0), func(s *Series) bool { return p.Matches(s.Name) == keep })
+	p, list := c.pattern(1), c.list(0)
+	var fault error
+	kept, err := c.keep(list, func(s *Series) bool {
+		matches, err := p.Matches(s.Name)
+		fault = firstError(fault, err)
+		return matches == keep
+	})
+	return kept, firstError(err, asParam(fault))
 }
 
 // count returns how many series to keep; none means all.

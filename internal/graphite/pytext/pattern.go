@@ -11,25 +11,83 @@ import (
 )
 
 // A Pattern is a regular expression. Graphite's expressions are Python's. Go's have no
-// look-around and no back-references, but no expression takes longer than in proportion
-// to the text.
+// look-around and no back-references, but no expression takes more steps than its size times the
+// length of the text. That is bounded too: nothing can end a match that has begun.
 type Pattern struct {
 	re    *regexp.Regexp
 	inner *regexp.Regexp // nil if it has no empty match behind another match
+	size  int            // in instructions, or a few more
 }
+
+const (
+	// maxSize bounds the size of an expression. A list of 2,000 names has about 20,000.
+	// Reading one of this size takes some 100 ms.
+	maxSize = 1 << 15
+
+	// maxMatchSteps bounds the steps of one match, each of which takes 10 to 20 ns.
+	maxMatchSteps = 1 << 22
+
+	// maxReplaceSteps bounds the steps of replacing all matches in a name. Most need far fewer: a
+	// search may look at all that is left of the name, but seldom does.
+	maxReplaceSteps = 1 << 26
+)
 
 // NewPattern reads an expression.
 func NewPattern(expression string) (Pattern, error) {
 	expression = strings.ReplaceAll(expression, `\Z`, `\z`)
+	tree, err := syntax.Parse(expression, syntax.Perl)
+	if err != nil {
+		return Pattern{}, fmt.Errorf("the regular expression %.200q cannot be used: %v", expression, err)
+	}
+	size := sizeOf(tree)
+	if size > maxSize {
+		return Pattern{}, fmt.Errorf("the regular expression %.200q is too large: it has %d steps, with its repetitions; at most %d are allowed", expression, size, maxSize)
+	}
 	re, err := regexp.Compile(expression)
 	if err != nil {
 		return Pattern{}, fmt.Errorf("the regular expression %.200q cannot be used: %v", expression, err)
 	}
-	return Pattern{re, inner(expression)}, nil
+	p := Pattern{re: re, size: size}
+	if re.MatchString("") {
+		p.inner = inner(tree)
+	}
+	return p, nil
+}
+
+// sizeOf is about how many instructions an expression has. It stops counting above maxSize.
+func sizeOf(tree *syntax.Regexp) int {
+	n := 1 + len(tree.Sub)
+	if tree.Op == syntax.OpLiteral {
+		n = len(tree.Rune)
+	}
+	for _, sub := range tree.Sub {
+		if n += sizeOf(sub); n > maxSize {
+			return n
+		}
+	}
+	if tree.Op == syntax.OpRepeat {
+		n *= max(tree.Max, tree.Min+1)
+	}
+	return n
 }
 
 // Matches reports whether some part of s matches.
-func (p Pattern) Matches(s string) bool { return p.re.MatchString(s) }
+func (p Pattern) Matches(s string) (bool, error) {
+	if err := p.affords(s, maxMatchSteps); err != nil {
+		return false, err
+	}
+	return p.re.MatchString(s), nil
+}
+
+// steps is how many steps a search in s takes at most.
+func (p Pattern) steps(s string) int { return p.size * (len(s) + 1) }
+
+func (p Pattern) affords(s string, most int) error {
+	if steps := p.steps(s); steps > most {
+		return fmt.Errorf("matching the regular expression %.100q with a name of %d bytes may take %d steps, and at most %d are allowed; use a shorter expression", p.re, len(s), steps, most)
+	}
+	return nil
+}
 
 // A Replacement is the parsed text that stands for a match: pieces of text and
 // groups.
@@ -113,9 +171,17 @@ const MaxReplaced = 256 << 10
 // Replace puts a replacement in place of each match. Unlike in Go, a match may
 // be empty directly behind another one: replacing .* by x in "a" gives "xx".
 func (p Pattern) Replace(s string, r Replacement) (string, error) {
+	if err := p.affords(s, maxMatchSteps); err != nil {
+		return "", err
+	}
 	var out strings.Builder
 	end := 0 // of what is written
-	for _, m := range p.re.FindAllStringSubmatchIndex(s, -1) {
+	most := maxReplaceSteps / p.steps(s)
+	matches := p.re.FindAllStringSubmatchIndex(s, most+1)
+	if len(matches) > most {
+		return "", fmt.Errorf("the regular expression %.100q matches a name of %d bytes more than %d times; use a shorter expression", p.re, len(s), most)
+	}
+	for _, m := range matches {
 		out.WriteString(s[end:m[0]])
 		fits := r.expand(&out, s, m)
 		end = m[1]
@@ -175,11 +241,7 @@ func (p Pattern) emptyAt(s string, at int) []int {
 
 // inner returns an expression without the alternatives that match only at the
 // beginning of a text, or nil if it cannot match the empty text then.
-func inner(expression string) *regexp.Regexp {
-	tree, err := syntax.Parse(expression, syntax.Perl)
-	if err != nil {
-		return nil
-	}
+func inner(tree *syntax.Regexp) *regexp.Regexp {
 	withoutBegin(tree)
 	re, err := regexp.Compile(tree.String())
 	if err != nil || !re.MatchString("") {

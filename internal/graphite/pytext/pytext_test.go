@@ -2,6 +2,8 @@ package pytext
 
 import (
 	"math"
+	"regexp/syntax"
+	"strings"
 	"testing"
 )
 
@@ -80,6 +82,52 @@ func TestFormat(t *testing.T) {
 	for _, layout := range []string{"no value", "%d %d", "%", "%x", "%1000d"} {
 		if got, err := Format(layout, 1); err == nil {
 			t.Errorf("Format(%q) = %q; want an error", layout, got)
+		}
+	}
+}
+
+// TestCostlyPatterns: an expression that may take long on a name is refused before it does.
+func TestCostlyPatterns(t *testing.T) {
+	for _, expression := range []string{strings.Repeat("x{1000}", 40), strings.Repeat("[ab]+c|", 30_000) + "z", "((a{30}b?){30}|c*){30}"} {
+		if _, err := NewPattern(expression); err == nil || len(err.Error()) > 500 {
+			t.Errorf("the expression %.40s is not refused: %v", expression, err)
+		}
+	}
+	for _, c := range []struct {
+		expression, name string
+		may              bool // be matched, but not replaced
+	}{
+		{"(x?){1000}y", strings.Repeat("x", 5000), false},
+		{"(" + strings.Repeat("a[ab]*|", 5000) + "c)z", strings.Repeat("ab", 500), false},
+		{"(a.*b)|a", strings.Repeat("a", 20_000), true},
+	} {
+		p, err := NewPattern(c.expression)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Matches(c.name); (err == nil) != c.may {
+			t.Errorf("%.40s is matched: %v", c.expression, err)
+		}
+		if _, err := p.Replace(c.name, nil); err == nil || len(err.Error()) > 500 {
+			t.Errorf("%.40s is replaced: %v", c.expression, err)
+		}
+	}
+}
+
+// TestSizeOf: an expression is not taken for smaller than it is.
+func TestSizeOf(t *testing.T) {
+	for _, expression := range []string{"", "a", "abc|abd", "(a|b)*c+", "x{3,}", "x{0,1000}y", "((a|b)*c?){300}z", "^$", `(?i)\bweb\d{2}`, ".*(" + strings.Repeat("a[ab]*|", 100) + "c)"} {
+		tree, err := syntax.Parse(expression, syntax.Perl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := sizeOf(tree)
+		program, err := syntax.Compile(tree.Simplify())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if least := len(program.Inst) - 2; got < least-1 || got > 3*least+3 { // beside the begin and the end
+			t.Errorf("%.40s: %d, the program has %d", expression, got, least)
 		}
 	}
 }
