@@ -189,3 +189,44 @@ func BenchmarkSumSeries(b *testing.B) {
 		}
 	}
 }
+
+// A yielding source counts how often it is asked to let others have their turn.
+type yielding struct {
+	ramp
+	yields atomic.Int64
+}
+
+func (y *yielding) Yield() error {
+	y.yields.Add(1)
+	return nil
+}
+
+// TestLongSeries: functions let others have their turn also within a long series.
+func TestLongSeries(t *testing.T) {
+	const points = 300_000
+	for text, least := range map[string]int64{
+		"round(a,300)":                  points / valuesPerLook,
+		"scaleToSeconds(a,1)":           points / valuesPerLook,
+		"pow(a,0.5)":                    points / valuesPerLook,
+		"perSecond(a)":                  points / valuesPerLook,
+		"exponentialMovingAverage(a,5)": points / (1 << 14),
+		"holtWintersForecast(a)":        points / (1 << 14),
+		"movingMedian(a,100)":           4 * points / (1 << 14), // sorting, merging, ranks, windows
+	} {
+		y := &yielding{ramp: ramp{n: 1}}
+		e, err := target.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		budget := &limited{}
+		budget.left.Store(1 << 30)
+		until := time.Unix(1710072000, 0).UTC()
+		request := &Request{From: until.Add(-points * time.Minute), Until: until, Now: until}
+		if _, err := Evaluate(t.Context(), y, budget, request, []target.Expr{e}); err != nil {
+			t.Fatal(err)
+		}
+		if n := y.yields.Load(); n < least {
+			t.Errorf("%s: others had their turn %d times, want %d at least", text, n, least)
+		}
+	}
+}

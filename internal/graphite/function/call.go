@@ -3,6 +3,7 @@ package function
 import (
 	"errors"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -541,11 +542,21 @@ func (c *call) derive(list []*Series, f func(s *Series, values []float64) (name 
 	return out, nil
 }
 
-// apply changes all values that are not null.
-func (s *Series) apply(f func(float64) float64) {
-	for i, v := range s.Values {
-		if !numeric.IsNull(v) {
-			s.Values[i] = f(v)
+// change changes all values that are not null.
+func (c *call) change(values []float64, f func(float64) float64) error {
+	for part := range slices.Chunk(values, valuesPerLook) {
+		for i, v := range part {
+			if !numeric.IsNull(v) {
+				part[i] = f(v)
+			}
+		}
+		if err := c.look(); err != nil {
+			return err
 		}
 	}
+	return nil
 }
+
+// valuesPerLook is how many values are changed between two looks. Rounding one takes up to some
+// microseconds.
+const valuesPerLook = 1 << 12

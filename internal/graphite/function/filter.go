@@ -151,7 +151,8 @@ func highest(c *call, aggregate numeric.Aggregation, descending bool) (any, erro
 	if c.err != nil {
 		return nil, c.err
 	}
-	return cut(sortBy(list, aggregate, descending), 0, n), nil
+	sorted, err := c.sortBy(list, aggregate, descending)
+	return cut(sorted, 0, n), err
 }
 
 func averageOutsidePercentile(c *call) (any, error) {
@@ -243,7 +244,8 @@ func mostDeviant(c *call) (any, error) {
 	list := c.list(0)
 	n := c.count(list)
 	present := slices.DeleteFunc(slices.Clone(list), func(s *Series) bool { return numeric.IsNull(numeric.Variance(s.Values)) })
-	return cut(sortBy(present, numeric.Variance, true), 0, n), nil
+	sorted, err := c.sortBy(present, numeric.Variance, true)
+	return cut(sorted, 0, n), err
 }
 
 func removeEmptySeries(c *call) (any, error) {

@@ -64,8 +64,7 @@ func (c *call) holtWinters(f *forecast, season int) (err error) {
 		}
 	}
 	f.predictions, f.deviations = arrays[0], arrays[1]
-	numeric.HoltWinters(values, season, f.predictions, f.deviations, arrays[2])
-	return nil
+	return numeric.HoltWinters(values, season, f.predictions, f.deviations, arrays[2], c.look)
 }
 
 // after returns a series that begins behind the bootstrap interval.

@@ -183,7 +183,9 @@ func exponentialMovingAverage(c *call) (any, error) {
 		if err != nil {
 			return err
 		}
-		numeric.Exponential(values, s.Values, int(first), weight)
+		if err := numeric.Exponential(values, s.Values, int(first), weight, c.look); err != nil {
+			return err
+		}
 		s.Tags.set("exponentialMovingAverage", w.shown)
 		moved := s.derive(fmt.Sprintf("exponentialMovingAverage(%s,%s)", s.Name, w), values)
 		moved.Start += w.seconds

@@ -14,19 +14,19 @@ func init() {
 	define(group, "sortBy(seriesList, [func:aggFunc=\"average\"], [reverse:boolean=false])", "Sorts series by an aggregated value, in ascending order unless reversed.", func(c *call) (any, error) {
 		list := c.list(0)
 		_, aggregate := c.aggregation(1, "average")
-		return sortBy(list, aggregate, c.boolean(2)), c.err
+		return c.sortBy(list, aggregate, c.boolean(2))
 	})
-	define(group, "sortByMaxima(seriesList)", "Sorts series by their greatest value, in descending order.", func(c *call) (any, error) { return sortBy(c.list(0), numeric.Max, true), c.err })
+	define(group, "sortByMaxima(seriesList)", "Sorts series by their greatest value, in descending order.", func(c *call) (any, error) { return c.sortBy(c.list(0), numeric.Max, true) })
 	define(group, "sortByMinima(seriesList)", "Sorts series by their least value; series without a positive value are dropped.", sortByMinima)
 	define(group, "sortByName(seriesList, [natural:boolean=false], [reverse:boolean=false])", "Sorts series by name; the natural order takes digits for numbers.", sortByName)
-	define(group, "sortByTotal(seriesList)", "Sorts series by their sum, in descending order.", func(c *call) (any, error) { return sortBy(c.list(0), numeric.Sum, true), c.err })
+	define(group, "sortByTotal(seriesList)", "Sorts series by their sum, in descending order.", func(c *call) (any, error) { return c.sortBy(c.list(0), numeric.Sum, true) })
 }
 
 // sortBy returns series in the order of a value. Null is the smallest value; equal series
 // keep their order.
-func sortBy(list []*Series, value numeric.Aggregation, descending bool) []*Series {
-	if value == nil {
-		return nil // the caller returns the error
+func (c *call) sortBy(list []*Series, value numeric.Aggregation, descending bool) ([]*Series, error) {
+	if c.err != nil {
+		return nil, c.err
 	}
 	type entry struct {
 		series *Series
@@ -34,6 +34,9 @@ func sortBy(list []*Series, value numeric.Aggregation, descending bool) []*Serie
 	}
 	entries := make([]entry, len(list))
 	for i, s := range list {
+		if err := c.look(); err != nil {
+			return nil, err
+		}
 		v := value(s.Values)
 		if numeric.IsNull(v) {
 			v = math.Inf(-1)
@@ -53,13 +56,13 @@ func sortBy(list []*Series, value numeric.Aggregation, descending bool) []*Serie
 	for i, e := range entries {
 		out[i] = e.series
 	}
-	return out
+	return out, nil
 }
 
 func sortByMinima(c *call) (any, error) {
 	list := c.list(0)
 	positive := slices.DeleteFunc(slices.Clone(list), func(s *Series) bool { return !(numeric.Max(s.Values) > 0) })
-	return sortBy(positive, numeric.Min, false), c.err
+	return c.sortBy(positive, numeric.Min, false)
 }
 
 var digitRuns = regexp.MustCompile(`\d+`)

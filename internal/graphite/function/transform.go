@@ -44,8 +44,7 @@ func (c *call) simple(tag, value string, f func(float64) float64) (any, error) {
 	return c.each(c.list(0), func(s *Series) error {
 		s.Tags[tag] = value
 		s.rename(tag + "(" + s.Name + ")")
-		s.apply(f)
-		return nil
+		return c.change(s.Values, f)
 	})
 }
 
@@ -55,8 +54,7 @@ func (c *call) constant(show func(float64) string, f func(v, constant float64) f
 	return c.each(list, func(s *Series) error {
 		s.Tags.set(c.function.Name, c.args[1])
 		s.rename(fmt.Sprintf("%s(%s,%s)", c.function.Name, s.Name, show(constant)))
-		s.apply(func(v float64) float64 { return f(v, constant) })
-		return nil
+		return c.change(s.Values, func(v float64) float64 { return f(v, constant) })
 	})
 }
 
@@ -131,8 +129,7 @@ func scaleToSeconds(c *call) (any, error) {
 		s.Tags.set("scaleToSeconds", c.args[1])
 		s.rename(fmt.Sprintf("scaleToSeconds(%s,%s)", s.Name, pytext.Whole(seconds)))
 		factor := seconds / float64(s.Step)
-		s.apply(func(v float64) float64 { return numeric.Round(v*factor, 6) })
-		return nil
+		return c.change(s.Values, func(v float64) float64 { return numeric.Round(v*factor, 6) })
 	})
 }
 
@@ -141,8 +138,7 @@ func offsetToZero(c *call) (any, error) {
 		least := numeric.Min(s.Values)
 		s.Tags.set("offsetToZero", least)
 		s.rename("offsetToZero(" + s.Name + ")")
-		s.apply(func(v float64) float64 { return v - least })
-		return nil
+		return c.change(s.Values, func(v float64) float64 { return v - least })
 	})
 }
 
@@ -158,8 +154,7 @@ func roundValues(c *call) (any, error) {
 		} else {
 			s.rename("round(" + s.Name + ")")
 		}
-		s.apply(func(v float64) float64 { return numeric.Round(v, decimals) })
-		return nil
+		return c.change(s.Values, func(v float64) float64 { return numeric.Round(v, decimals) })
 	})
 }
 
@@ -167,13 +162,12 @@ func minMax(c *call) (any, error) {
 	return c.each(c.list(0), func(s *Series) error {
 		least, most := numeric.Min(s.Values), numeric.Max(s.Values)
 		s.rename("minMax(" + s.Name + ")")
-		s.apply(func(v float64) float64 {
+		return c.change(s.Values, func(v float64) float64 {
 			if most == least {
 				return 0
 			}
 			return (v - least) / (most - least)
 		})
-		return nil
 	})
 }
 
@@ -216,13 +210,16 @@ func nonNegativeDerivative(c *call) (any, error) {
 
 func perSecond(c *call) (any, error) {
 	list, k := c.list(0), c.counter()
-	return c.derive(list, func(s *Series, values []float64) string {
+	out, err := c.derive(list, func(s *Series, values []float64) string {
 		k.Increases(values, s.Values)
-		for i, v := range values {
-			values[i] = numeric.Round(v/float64(s.Step), 6)
-		}
 		s.Tags["perSecond"] = "1"
 		return "perSecond(" + s.Name + ")"
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c.each(out.([]*Series), func(s *Series) error {
+		return c.change(s.Values, func(v float64) float64 { return numeric.Round(v/float64(s.Step), 6) })
 	})
 }
 

@@ -164,36 +164,25 @@ func Variance(values []float64) float64 {
 // Stddev returns the standard deviation of the values.
 func Stddev(values []float64) float64 { return math.Sqrt(Variance(values)) }
 
-// sorted returns the values that are not null, in ascending order.
-func sorted(values []float64) []float64 {
-	out := make([]float64, 0, len(values))
-	for _, v := range values {
-		if !IsNull(v) {
-			out = append(out, v)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
 // Median returns the value in the middle, or the mean of the two in the middle.
 func Median(values []float64) float64 {
-	s := sorted(values)
+	s := present(values)
 	if len(s) == 0 {
 		return Null
 	}
 	mid := len(s) / 2
+	value := nth(s, mid)
 	if len(s)%2 == 0 {
-		return (s[mid-1] + s[mid]) / 2
+		return (slices.Max(s[:mid]) + value) / 2
 	}
-	return s[mid]
+	return value
 }
 
 // Percentile returns the value below which n percent of the values are, by
 // the rank n/100*(count+1). Without interpolation the rank is rounded up. ok
 // is false if there is no such rank.
 func Percentile(values []float64, n float64, interpolate bool) (value float64, ok bool) {
-	s := sorted(values)
+	s := present(values)
 	if len(s) == 0 {
 		return Null, true
 	}
@@ -218,12 +207,12 @@ func Percentile(values []float64, n float64, interpolate bool) (value float64, o
 	if place < 0 || place >= len(s) {
 		return Null, false
 	}
-	value = s[place]
+	value = nth(s, place)
 	if interpolate && rank != len(s) {
 		if rank < 0 || rank >= len(s) {
 			return Null, false
 		}
-		value += fraction * (s[rank] - value)
+		value += fraction * (nth(s, rank) - value)
 	}
 	return value, true
 }

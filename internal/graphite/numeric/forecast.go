@@ -11,8 +11,9 @@ const (
 
 // HoltWinters forecasts each value from those before it, with a season of so
 // many values, and says by how much values deviate from their forecasts. All
-// slices are as long as values; seasonals is scratch, and zero.
-func HoltWinters(values []float64, season int, predictions, deviations, seasonals []float64) {
+// slices are as long as values; seasonals is scratch, and zero. check is called every now and then; its
+// error ends the work.
+func HoltWinters(values []float64, season int, predictions, deviations, seasonals []float64, check func() error) error {
 	ago := func(list []float64, i int) float64 {
 		if i < season {
 			return 0
@@ -21,6 +22,11 @@ func HoltWinters(values []float64, season int, predictions, deviations, seasonal
 	}
 	level, slope, next := Null, 0.0, Null
 	for i, v := range values {
+		if i%slidingLook == slidingLook-1 {
+			if err := check(); err != nil {
+				return err
+			}
+		}
 		if IsNull(v) {
 			predictions[i], level, slope, next = next, Null, 0, Null
 			continue
@@ -44,4 +50,5 @@ func HoltWinters(values []float64, season int, predictions, deviations, seasonal
 		}
 		deviations[i] = holtGamma*math.Abs(v-expected) + (1-holtGamma)*ago(deviations, i)
 	}
+	return nil
 }

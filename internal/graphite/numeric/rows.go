@@ -61,7 +61,7 @@ func EachRow(out []float64, columns [][]float64, fold Aggregation, check func() 
 			}
 		}
 		out[i] = fold(row)
-		if work += len(row); work > 1<<20 {
+		if work += len(row); work > 1<<18 {
 			work = 0
 			if err := check(); err != nil {
 				return err

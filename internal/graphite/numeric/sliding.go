@@ -20,7 +20,7 @@ type slider interface {
 // WindowBytes is how much memory [Windows] takes for so many values.
 func WindowBytes(name string, values, points int) int64 {
 	if points = min(max(points, 0), values); name == "median" && points >= slidingFrom {
-		return 16 * int64(values)
+		return 24 * int64(values)
 	}
 	return 8 * int64(points)
 }
@@ -37,34 +37,34 @@ const (
 )
 
 // sliderOf returns the slider of an aggregation for windows of so many points, nil if there is none
-// that gives the same.
-func sliderOf(name string, values []float64, points int) slider {
+// that gives the same. check is that of [Windows].
+func sliderOf(name string, values []float64, points int, check func() error) (slider, error) {
 	if points < slidingFrom || points >= len(values) {
-		return nil
+		return nil, nil
 	}
 	switch name {
 	case "sum", "total":
 		if s := newSumSlider(values, points); s != nil {
-			return s
+			return s, nil
 		}
 	case "average", "avg", "avg_zero": // nulls are taken out before, so that none is taken for zero
 		if s := newSumSlider(values, points); s != nil {
-			return meanSlider{s}
+			return meanSlider{s}, nil
 		}
 	case "min":
-		return &extremeSlider{values: values, sign: 1}
+		return &extremeSlider{values: values, sign: 1}, nil
 	case "max":
-		return &extremeSlider{values: values, sign: -1}
+		return &extremeSlider{values: values, sign: -1}, nil
 	case "range", "rangeOf":
-		return rangeSlider{&extremeSlider{values: values, sign: 1}, &extremeSlider{values: values, sign: -1}}
+		return rangeSlider{&extremeSlider{values: values, sign: 1}, &extremeSlider{values: values, sign: -1}}, nil
 	case "median":
-		return newMedianSlider(values)
+		return newMedianSlider(values, check)
 	case "count":
-		return countSlider{}
+		return countSlider{}, nil
 	case "last", "current":
-		return &lastSlider{values: values}
+		return &lastSlider{values: values}, nil
 	}
-	return nil
+	return nil, nil
 }
 
 // A sumSlider has the sum as a double and what it lacks. Where all sums are exact, low is 0.
@@ -195,9 +195,12 @@ type medianSlider struct {
 	top    int       // the greatest power of two that is a place of counts
 }
 
-func newMedianSlider(values []float64) *medianSlider {
-	s := &medianSlider{sorted: sorted(values), ranks: make([]int32, len(values))}
-	s.sorted = slices.Compact(s.sorted)
+func newMedianSlider(values []float64, check func() error) (slider, error) {
+	sorted, err := sortChecked(present(values), check)
+	if err != nil {
+		return nil, err
+	}
+	s := &medianSlider{sorted: slices.Compact(sorted), ranks: make([]int32, len(values))}
 	s.counts = make([]int32, len(s.sorted)+1)
 	s.top = 1 << max(bits.Len(uint(len(s.sorted)))-1, 0)
 	for i, v := range values {
@@ -205,8 +208,13 @@ func newMedianSlider(values []float64) *medianSlider {
 			rank, _ := slices.BinarySearch(s.sorted, v)
 			s.ranks[i] = int32(rank)
 		}
+		if i%slidingLook == slidingLook-1 {
+			if err := check(); err != nil {
+				return nil, err
+			}
+		}
 	}
-	return s
+	return s, nil
 }
 
 func (s *medianSlider) enter(i int) { s.add(i, 1) }

@@ -6,7 +6,11 @@ import "math"
 // ends behind values[points] on, into out, which has len(values)-points places. Nulls are taken
 // out before. A window of no values is null. It takes [WindowBytes]. check is called every now and then; its error ends the work.
 func Windows(out, values []float64, points int, name string, xFilesFactor float64, check func() error) error {
-	if s := sliderOf(name, values, points); s != nil {
+	s, err := sliderOf(name, values, points, check)
+	if err != nil {
+		return err
+	}
+	if s != nil {
 		return slide(out, values, points, s, xFilesFactor, check)
 	}
 	aggregate := aggregations[name]
@@ -69,8 +73,8 @@ func slide(out, values []float64, points int, s slider, xFilesFactor float64, ch
 // Exponential puts the exponential moving average of values into out, which has
 // len(values)-first+1 places: the mean of the first values, then, with each
 // further value, what the average becomes if the value has the given weight. It
-// is rounded to six decimals, and null where the value is.
-func Exponential(out, values []float64, first int, weight float64) {
+// is rounded to six decimals, and null where the value is. check is called every now and then; its error ends the work.
+func Exponential(out, values []float64, first int, weight float64, check func() error) error {
 	average := Average(values[:first])
 	if IsNull(average) {
 		average = 0
@@ -82,7 +86,13 @@ func Exponential(out, values []float64, first int, weight float64) {
 			average = weight*v + (1-weight)*average
 			out[i+1] = Round(average, 6)
 		}
+		if i%slidingLook == slidingLook-1 {
+			if err := check(); err != nil {
+				return err
+			}
+		}
 	}
+	return nil
 }
 
 // Deviations puts the standard deviation of the last so many values into out,
