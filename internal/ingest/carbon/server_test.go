@@ -480,6 +480,38 @@ func TestStoreIsAway(t *testing.T) {
 	}
 }
 
+// TestStaleBlocks: a block that is parsed again, since the store has forgotten series meanwhile, is stored whole and
+// once, whatever it has been cut into.
+func TestStaleBlocks(t *testing.T) {
+	const points = 3
+	for _, c := range []struct {
+		protocol string
+		data     []byte
+	}{
+		{"carbon", bytes.Repeat([]byte("a.b 1.5 100\n"), points)},
+		{"pickle", bytes.Repeat(framed(onePoint), points)},
+		{"pickle", framed("](" + strings.Repeat("(U\x03a.b(KdG\x3f\xf8\x00\x00\x00\x00\x00\x00tt", points) + "e.")},
+	} {
+		recorder := &ingesttest.Recorder{}
+		stale := 2
+		recorder.OnAppend = func(*store.Batch) error {
+			if stale--; stale >= 0 {
+				recorder.Forget()
+			}
+			return nil
+		}
+		h := startOver(t, recorder, c.protocol == "pickle", nil)
+		h.send(c.data, len(c.data))
+		want := strings.TrimSuffix(strings.Repeat(asStored("a.b 1.5 100000")+"\n", points), "\n")
+		if got := recorder.Text(); got != want || stale > 0 {
+			t.Errorf("%s: stored\n%s\nwant\n%s", c.protocol, got, want)
+		}
+		if len(h.refused()) != 0 {
+			t.Errorf("%s: refused %v", c.protocol, h.refused())
+		}
+	}
+}
+
 func TestConfig(t *testing.T) {
 	for key, change := range map[string]func(*Config){
 		"max_line":        func(c *Config) { c.MaxLine = 63 },

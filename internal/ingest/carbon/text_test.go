@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"testing"
 
 	"varve/internal/ingest/ingesttest"
@@ -62,6 +63,35 @@ func TestPickledAgainUnderTheSameNumber(t *testing.T) {
 	all := "](" + point(first, "") + point(second, "") + point("h\x00", "") + "e."
 	if got, want := pickled([]byte(all)), pickled([]byte("]("+point("U\x01a", "")+point("U\x01b", "")+point("U\x01b", "")+"e.")); got != want || got == "error" {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// Integers have 16 bytes at most. A longer one is an error, and not a point without a value.
+func TestPickledLongIntegers(t *testing.T) {
+	point := func(bytes string) string {
+		return "]((U\x01a(K\x01\x8a" + string([]byte{byte(len(bytes))}) + bytes + "tte."
+	}
+	for n, want := range map[int]string{0: "a 0 1000", 1: "a 1 1000", 16: "a 1 1000", 17: "error", 255: "error"} {
+		bytes := strings.Repeat("\x00", n)
+		if n > 0 {
+			bytes = "\x01" + bytes[1:]
+		}
+		if got := pickled([]byte(point(bytes))); got != want {
+			t.Errorf("an integer of %d bytes: %q, want %q", n, got, want)
+		}
+	}
+	if got := pickled([]byte("]((U\x01a(K\x01\x8a\x11tte.")); got != "error" {
+		t.Errorf("an integer whose bytes are not there: %q", got)
+	}
+}
+
+// The memo is filled one after the other, from 0 or 1 on. A number that leaves out others is an error.
+func TestPickledMemoWithAGap(t *testing.T) {
+	point := func(number string) string { return "]((U\x01aq" + number + "(K\x01K\x02tte." }
+	for number, want := range map[string]string{"\x00": "a 2 1000", "\x01": "a 2 1000", "\x02": "error", "\x05": "error"} {
+		if got := pickled([]byte(point(number))); got != want {
+			t.Errorf("remembered as number %q: %q, want %q", number, got, want)
+		}
 	}
 }
 
