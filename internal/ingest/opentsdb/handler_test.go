@@ -152,10 +152,27 @@ func TestPut(t *testing.T) {
 			for _, n := range ingesttest.Counters(t, h.reg, "varve_ingest_rejected_total") {
 				rejected += n
 			}
+			if held := ingesttest.Counters(t, h.reg, "varve_ingest_body_bytes")[""]; held != 0 {
+				t.Errorf("%v bytes of body_memory are still held", held)
+			}
 			if want := failures(c.status, c.answer); rejected != want {
 				t.Errorf("%v points are counted as rejected, want %v", rejected, want)
 			}
 		})
+	}
+}
+
+// TestValues: a number may have one sign, of either kind.
+func TestValues(t *testing.T) {
+	for text, want := range map[string]*value{
+		"5": {kind: model.Long, long: 5}, "+5": {kind: model.Long, long: 5}, "-5": {kind: model.Long, long: -5},
+		"+5.5": {kind: model.Double, double: 5.5}, "-5.5": {kind: model.Double, double: -5.5},
+		"": nil, "+": nil, "-": nil, "+-5": nil, "-+5": nil, "++5": nil, "--5": nil, "5+": nil,
+	} {
+		got, f := parseValue([]byte(text))
+		if want == nil && f == nil || want != nil && (f != nil || got != *want) {
+			t.Errorf("%q: %+v, %v, want %+v", text, got, f, want)
+		}
 	}
 }
 
