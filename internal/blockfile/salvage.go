@@ -64,7 +64,7 @@ func Salvage(fs vfs.FS, path string, size int64, fn func(offset int64, p chunk.P
 	if size > 0 {
 		end = min(end, size)
 	}
-	s := &salvager{file: file, path: path, end: end, budget: searchFactor*end + salvageWindow}
+	s := &salvager{file: file, end: end, budget: searchFactor*end + salvageWindow}
 	if at, ok := s.indexAt(); ok {
 		s.end = at
 	}
@@ -92,7 +92,6 @@ func (f *File) salvage(fn func(int64, chunk.Page) error) (lost int64, err error)
 // A salvager looks for pages in a file without a readable index.
 type salvager struct {
 	file vfs.File
-	path string
 	end  int64 // of the pages, as far as known
 
 	budget int64 // bytes that searching may still look at

@@ -26,8 +26,6 @@ const (
 	BadSyntax        Reason = "syntax"            // the statement is not understood
 	BadConfiguration Reason = "bad_configuration" // options of a table or keyspace are refused
 	Invalid          Reason = "invalid"           // any other
-	ReadFailed       Reason = "read_failed"       // replicas failed while reading, not for tombstones
-	WriteFailed      Reason = "write_failed"      // replicas failed while writing
 	AlreadyExists    Reason = "already_exists"    // from a schema change
 	BadArgument      Reason = "bad_argument"      // a value does not fit its column: our fault
 )

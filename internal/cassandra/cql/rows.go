@@ -26,7 +26,6 @@ type Rows struct {
 	state   []byte // of the next page
 	more    bool   // there may be a next page
 	err     error
-	pages   int
 }
 
 type fetched struct {
@@ -82,7 +81,6 @@ func (r *Rows) next() {
 		return
 	}
 	r.page, r.pageBuf, r.state = f.iter, f.iter.NumRows(), f.iter.PageState()
-	r.pages++
 	r.more = len(r.state) > 0
 	if r.more && r.st.Prefetch {
 		ahead, state := make(chan fetched, 1), r.state
@@ -149,9 +147,6 @@ func (p *firstPage) take() *gocql.Iter {
 	defer p.mu.Unlock()
 	return p.iter
 }
-
-// Pages is how many pages were read so far.
-func (r *Rows) Pages() int { return r.pages }
 
 // Close ends the reading and returns the error that ended it, if any. It may be
 // called more than once.

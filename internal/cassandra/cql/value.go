@@ -19,9 +19,6 @@ func TimeUUID() UUID { return gocql.TimeUUID() }
 // ParseUUID reads the text of a UUID.
 func ParseUUID(s string) (UUID, error) { return gocql.ParseUUID(s) }
 
-// Unset, bound to a column, leaves it as it is; nil would delete its value.
-var Unset any = gocql.UnsetValue
-
 // A TagMap binds and scans frozen<map<text,text>>. Bytes:
 //
 //	count i32, then per tag: length i32, name, length i32, value

@@ -58,7 +58,6 @@ func (h *Header) bytes() []byte {
 // in their order. Memory is bounded by the longest step, counted in steps of the next
 // finer archive.
 type Writer struct {
-	header *Header
 	w      io.WriterAt
 	levels []level
 	how    *retention.Aggregation
@@ -92,7 +91,7 @@ func NewWriter(w io.WriterAt, h *Header, how *retention.Aggregation, now int64) 
 	if _, err := w.WriteAt(h.bytes(), 0); err != nil {
 		return nil, err
 	}
-	out := &Writer{header: h, w: w, how: how}
+	out := &Writer{w: w, how: how}
 	for i, a := range h.Archives {
 		l := level{Archive: a, since: now - now%a.Step - a.Keep() + a.Step}
 		if i > 0 {

@@ -187,7 +187,7 @@ func (l *listed) Next(p *Point) (bool, error) {
 	*l = (*l)[1:]
 	switch v := s.value.(type) {
 	case int:
-		p.setLong(s.ms, int64(v))
+		*p = Point{TimeMS: s.ms, Kind: model.Long, Bits: uint64(int64(v))}
 	case float64:
 		p.setDouble(s.ms, v)
 	case string:

@@ -33,11 +33,6 @@ func (p *Point) setDouble(ms int64, v float64) {
 	*p = Point{TimeMS: ms, Kind: model.Double, Bits: math.Float64bits(v)}
 }
 
-// setLong makes p a long at ms.
-func (p *Point) setLong(ms, v int64) {
-	*p = Point{TimeMS: ms, Kind: model.Long, Bits: uint64(v)}
-}
-
 // A Stream yields points in order. It is used by one goroutine.
 type Stream interface {
 	// Next fills p with the next point and reports whether there was one.

@@ -45,7 +45,6 @@ type Spool struct {
 	logger  *slog.Logger
 	log     *writelog.Log
 
-	set        *collectors.Set
 	unregister func()
 	taken      prometheus.Counter
 	put        prometheus.Counter
@@ -119,7 +118,6 @@ func (s *Spool) measure() (err error) {
 		}
 		return max(0, time.Since(time.UnixMicro(s.since.Load())).Seconds())
 	})
-	s.set = m
 	s.unregister, err = m.Register(s.options.Registerer)
 	return err
 }
