@@ -79,98 +79,98 @@ func newSlot(now func() time.Time, turn time.Duration, enough units.Bytes, w htt
 }
 
 // wait surrounds a read from the client or a write to it.
-func (p *slot) wait(writing bool, move func() (int, error)) (int, error) {
-	p.mu.Lock()
-	if p.yielded != nil {
+func (s *slot) wait(writing bool, move func() (int, error)) (int, error) {
+	s.mu.Lock()
+	if s.yielded != nil {
 		if !writing {
-			p.control.SetReadDeadline(time.Now()) // net/http would wait for the rest of the body
+			s.control.SetReadDeadline(time.Now()) // net/http would wait for the rest of the body
 		}
-		p.mu.Unlock()
-		return 0, p.yielded
+		s.mu.Unlock()
+		return 0, s.yielded
 	}
-	p.blocked, p.writing = p.now(), writing
-	p.mu.Unlock()
+	s.blocked, s.writing = s.now(), writing
+	s.mu.Unlock()
 	n, err := move()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := p.now()
-	p.moved += int64(n)
-	p.waited += now.Sub(p.blocked)
-	p.blocked = time.Time{}
-	if now.Sub(p.marks[0].at) >= p.turn {
-		p.marks[1], p.marks[0] = p.marks[0], mark{now, p.moved, p.waited}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	s.moved += int64(n)
+	s.waited += now.Sub(s.blocked)
+	s.blocked = time.Time{}
+	if now.Sub(s.marks[0].at) >= s.turn {
+		s.marks[1], s.marks[0] = s.marks[0], mark{now, s.moved, s.waited}
 	}
-	if err != nil && err != io.EOF && p.yielded != nil {
-		err = p.yielded
+	if err != nil && err != io.EOF && s.yielded != nil {
+		err = s.yielded
 	}
 	return n, err
 }
 
 // slow reports that the client has moved nothing for long, or that it was waited for
 // most of a turn or two and moved little. rate is its bytes a second.
-func (p *slot) slow() (rate float64, slow bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if _, silent := p.silentLocked(); silent {
+func (s *slot) slow() (rate float64, slow bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, silent := s.silentLocked(); silent {
 		return 0, true
 	}
-	now, from := p.now(), p.marks[1]
-	elapsed, waited := now.Sub(from.at), p.waited-from.waited
-	if !p.blocked.IsZero() {
-		waited += now.Sub(p.blocked)
+	now, from := s.now(), s.marks[1]
+	elapsed, waited := now.Sub(from.at), s.waited-from.waited
+	if !s.blocked.IsZero() {
+		waited += now.Sub(s.blocked)
 	}
-	rate = float64(p.moved-from.moved) / elapsed.Seconds()
-	return rate, elapsed >= p.turn && waited >= elapsed/2 && rate < float64(p.enough)
+	rate = float64(s.moved-from.moved) / elapsed.Seconds()
+	return rate, elapsed >= s.turn && waited >= elapsed/2 && rate < float64(s.enough)
 }
 
 // silentLocked returns for how long the client moves nothing now, and whether that is
-// too long. p.mu must be held.
-func (p *slot) silentLocked() (since time.Duration, silent bool) {
-	if p.blocked.IsZero() {
+// too long. s.mu must be held.
+func (s *slot) silentLocked() (since time.Duration, silent bool) {
+	if s.blocked.IsZero() {
 		return 0, false
 	}
 	most := silence
-	if p.writing {
+	if s.writing {
 		most = unread
 	}
-	since = p.now().Sub(p.blocked)
+	since = s.now().Sub(s.blocked)
 	return since, since >= most
 }
 
 // yield ends the transfer, also where it waits for its client. It may be called
 // again, since a read or write that was about to begin sets its own deadline.
-func (p *slot) yield() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.yielded == nil {
-		p.yielded = &yieldedError{bytes: p.moved - p.marks[1].moved, in: p.now().Sub(p.marks[1].at), least: p.enough}
-		if since, silent := p.silentLocked(); silent {
-			p.yielded = &yieldedError{in: since, silent: true}
+func (s *slot) yield() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.yielded == nil {
+		s.yielded = &yieldedError{bytes: s.moved - s.marks[1].moved, in: s.now().Sub(s.marks[1].at), least: s.enough}
+		if since, silent := s.silentLocked(); silent {
+			s.yielded = &yieldedError{in: since, silent: true}
 		}
 	}
 	switch {
-	case p.left, p.blocked.IsZero():
-	case p.writing:
-		p.control.SetWriteDeadline(time.Now())
+	case s.left, s.blocked.IsZero():
+	case s.writing:
+		s.control.SetWriteDeadline(time.Now())
 	default: // the answer can still be written
-		p.control.SetReadDeadline(time.Now())
+		s.control.SetReadDeadline(time.Now())
 	}
 }
 
-func (p *slot) leave() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.left = true
+func (s *slot) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left = true
 }
 
 // gaveUp is why the transfer had to end, nil if it had not.
-func (p *slot) gaveUp() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.yielded == nil {
+func (s *slot) gaveUp() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.yielded == nil {
 		return nil
 	}
-	return p.yielded
+	return s.yielded
 }
 
 // slots bounds how many transfers run. A request that finds none free takes that
@@ -190,32 +190,32 @@ func newSlots(n int) *slots {
 
 // enter takes a slot for a request, whose writer and body then count, until leave
 // is called. Without a slot it returns nil.
-func (ps *slots) enter(w http.ResponseWriter, r *http.Request) (*slotWriter, *http.Request, func()) {
-	if !ps.take(r.Context()) {
+func (all *slots) enter(w http.ResponseWriter, r *http.Request) (*slotWriter, *http.Request, func()) {
+	if !all.take(r.Context()) {
 		return nil, nil, nil
 	}
-	p := newSlot(ps.now, ps.turn, ps.rate, w)
-	ps.mu.Lock()
-	ps.taken[p] = struct{}{}
-	ps.mu.Unlock()
+	s := newSlot(all.now, all.turn, all.rate, w)
+	all.mu.Lock()
+	all.taken[s] = struct{}{}
+	all.mu.Unlock()
 	r = r.WithContext(r.Context()) // a copy: net/http looks for its own body
-	r.Body = slotBody{r.Body, p}
-	return &slotWriter{w, p}, r, func() {
-		ps.mu.Lock()
-		delete(ps.taken, p)
-		ps.mu.Unlock()
-		p.leave()
-		<-ps.free
+	r.Body = slotBody{r.Body, s}
+	return &slotWriter{w, s}, r, func() {
+		all.mu.Lock()
+		delete(all.taken, s)
+		all.mu.Unlock()
+		s.leave()
+		<-all.free
 	}
 }
 
-func (ps *slots) take(ctx context.Context) bool {
+func (all *slots) take(ctx context.Context) bool {
 	select {
-	case ps.free <- struct{}{}:
+	case all.free <- struct{}{}:
 		return true
 	default:
 	}
-	slow := ps.slowest()
+	slow := all.slowest()
 	if slow == nil {
 		return false
 	}
@@ -226,7 +226,7 @@ func (ps *slots) take(ctx context.Context) bool {
 	for {
 		slow.yield()
 		select {
-		case ps.free <- struct{}{}:
+		case all.free <- struct{}{}:
 			return true
 		case <-again.C:
 		case <-ctx.Done():
@@ -236,16 +236,16 @@ func (ps *slots) take(ctx context.Context) bool {
 }
 
 // slowest is the transfer of the slowest client, nil if none is slow.
-func (ps *slots) slowest() (slowest *slot) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
+func (all *slots) slowest() (slowest *slot) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
 	var least float64
-	for p := range ps.taken {
-		if p.gaveUp() != nil {
+	for s := range all.taken {
+		if s.gaveUp() != nil {
 			continue // its slot is another request's
 		}
-		if rate, slow := p.slow(); slow && (slowest == nil || rate < least) {
-			slowest, least = p, rate
+		if rate, slow := s.slow(); slow && (slowest == nil || rate < least) {
+			slowest, least = s, rate
 		}
 	}
 	return slowest
