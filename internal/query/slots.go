@@ -85,33 +85,33 @@ func (l *line) canRefuse() bool {
 }
 
 // try takes a slot if there is one that nobody waits for.
-func (p *slots) try() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.free <= 0 {
+func (s *slots) try() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.free <= 0 {
 		return false
 	}
-	p.free--
-	p.take(1)
+	s.free--
+	s.take(1)
 	return true
 }
 
 // help takes up to n goroutines beside those of the queries that have slots, of most in
 // all, and returns how many. It does not wait. They are given back with helped.
-func (p *slots) help(n, most int) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n = max(0, min(n, most-p.taken-p.spare, p.all.left()))
-	p.spare += n
-	p.all.add(n)
+func (s *slots) help(n, most int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n = max(0, min(n, most-s.taken-s.spare, s.all.left()))
+	s.spare += n
+	s.all.add(n)
 	return n
 }
 
-func (p *slots) helped(n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.spare -= n
-	p.all.add(-n)
+func (s *slots) helped(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.spare -= n
+	s.all.add(-n)
 }
 
 // A queue is how callers wait in line before slots: how many, and for how long.
@@ -127,7 +127,7 @@ type queue struct {
 }
 
 // queue waits for a slot in q.
-func (p *slots) queue(ctx context.Context, q queue) error {
+func (s *slots) queue(ctx context.Context, q queue) error {
 	n := q.waiting.Add(1)
 	defer q.waiting.Add(-1)
 	if n > q.most {
@@ -137,7 +137,7 @@ func (p *slots) queue(ctx context.Context, q queue) error {
 	defer q.gauge.Dec()
 	ctx, cancel := context.WithTimeoutCause(ctx, q.wait, q.late)
 	defer cancel()
-	err := p.line(ctx, 0, q.wait)
+	err := s.line(ctx, 0, q.wait)
 	if errors.Is(err, errCongested) {
 		return q.early
 	}
@@ -146,25 +146,25 @@ func (p *slots) queue(ctx context.Context, q queue) error {
 
 // line waits for a slot. id is 0 for a fresh query. A patience of 0 keeps it from being
 // refused early.
-func (p *slots) line(ctx context.Context, id uint64, patience time.Duration) error {
-	p.mu.Lock()
-	if p.free > 0 {
-		p.free--
-		p.take(1)
-		p.mu.Unlock()
+func (s *slots) line(ctx context.Context, id uint64, patience time.Duration) error {
+	s.mu.Lock()
+	if s.free > 0 {
+		s.free--
+		s.take(1)
+		s.mu.Unlock()
 		return nil
 	}
-	w := p.stand(id, patience)
-	p.mu.Unlock()
-	return p.wait(ctx, w)
+	w := s.stand(id, patience)
+	s.mu.Unlock()
+	return s.wait(ctx, w)
 }
 
-// stand puts a waiter into its line. p.mu is held.
-func (p *slots) stand(id uint64, patience time.Duration) *waiter {
+// stand puts a waiter into its line. s.mu is held.
+func (s *slots) stand(id uint64, patience time.Duration) *waiter {
 	w := &waiter{id: id, since: time.Now(), patience: congestion.Patience(patience), called: make(chan struct{})}
-	l := &p.fresh
+	l := &s.fresh
 	if id != 0 {
-		l = &p.begun
+		l = &s.begun
 	}
 	if patience > 0 {
 		l.shed(w.since)
@@ -181,22 +181,22 @@ func (p *slots) stand(id uint64, patience time.Duration) *waiter {
 }
 
 // wait waits until w is called. If ctx ends first, w leaves its line.
-func (p *slots) wait(ctx context.Context, w *waiter) error {
+func (s *slots) wait(ctx context.Context, w *waiter) error {
 	select {
 	case <-w.called:
 		return w.outcome()
 	case <-ctx.Done():
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	select {
 	case <-w.called: // at the same moment
 		if !w.refused {
-			p.pass() // the slot goes to the next waiter
+			s.pass() // the slot goes to the next waiter
 		}
 	default:
 		isW := func(x *waiter) bool { return x == w }
-		p.fresh.waiters, p.begun.waiters = slices.DeleteFunc(p.fresh.waiters, isW), slices.DeleteFunc(p.begun.waiters, isW)
+		s.fresh.waiters, s.begun.waiters = slices.DeleteFunc(s.fresh.waiters, isW), slices.DeleteFunc(s.begun.waiters, isW)
 	}
 	return context.Cause(ctx)
 }
@@ -210,60 +210,60 @@ func (w *waiter) outcome() error {
 }
 
 // leave gives a slot back.
-func (p *slots) leave() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.pass()
+func (s *slots) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pass()
 }
 
-// pass gives a taken slot to the next waiter, or frees it. p.mu is held.
-func (p *slots) pass() {
-	if p.free < 0 { // there are fewer slots than there were
-		p.free++
-		p.take(-1)
+// pass gives a taken slot to the next waiter, or frees it. s.mu is held.
+func (s *slots) pass() {
+	if s.free < 0 { // there are fewer slots than there were
+		s.free++
+		s.take(-1)
 		return
 	}
-	if l, now := p.next(); l != nil {
+	if l, now := s.next(); l != nil {
 		l.call(now)
 		return
 	}
-	p.free++
-	p.take(-1)
+	s.free++
+	s.take(-1)
 }
 
-// take counts taken slots. p.mu is held.
-func (p *slots) take(n int) {
-	p.taken += n
-	p.all.add(n)
+// take counts taken slots. s.mu is held.
+func (s *slots) take(n int) {
+	s.taken += n
+	s.all.add(n)
 }
 
-// next returns the line whose turn it is, nil if nobody waits. p.mu is held.
-func (p *slots) next() (l *line, now time.Time) {
-	if len(p.fresh.waiters)+len(p.begun.waiters) > 0 { // else there is no need to know the time
+// next returns the line whose turn it is, nil if nobody waits. s.mu is held.
+func (s *slots) next() (l *line, now time.Time) {
+	if len(s.fresh.waiters)+len(s.begun.waiters) > 0 { // else there is no need to know the time
 		now = time.Now()
-		p.fresh.shed(now)
-		p.begun.shed(now)
+		s.fresh.shed(now)
+		s.begun.shed(now)
 	}
-	fresh, begun := len(p.fresh.waiters) > 0, len(p.begun.waiters) > 0
-	p.last = begun && !(fresh && p.last)
+	fresh, begun := len(s.fresh.waiters) > 0, len(s.begun.waiters) > 0
+	s.last = begun && !(fresh && s.last)
 	switch {
-	case p.last:
-		return &p.begun, now
+	case s.last:
+		return &s.begun, now
 	case fresh:
-		return &p.fresh, now
+		return &s.fresh, now
 	}
 	return nil, now
 }
 
 // grow makes n more slots, or fewer if n is negative: these go when they are given
 // back.
-func (p *slots) grow(n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.free += min(n, 0)
+func (s *slots) grow(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free += min(n, 0)
 	for ; n > 0; n-- {
-		p.take(1)
-		p.pass()
+		s.take(1)
+		s.pass()
 	}
 }
 
@@ -272,39 +272,32 @@ func (p *slots) grow(n int) {
 // whether the query stood in line. After an error the query has no slot. patience is
 // that of line. Where queries that have begun may be refused, a query with patience also
 // gives its slot to one of them.
-func (p *slots) yield(ctx context.Context, id uint64, most int, patience time.Duration) (stood bool, err error) {
-	p.mu.Lock()
+func (s *slots) yield(ctx context.Context, id uint64, most int, patience time.Duration) (stood bool, err error) {
+	s.mu.Lock()
 	now := time.Now()
-	p.fresh.shed(now)
-	p.begun.shed(now)
-	l := &p.fresh
-	if len(l.waiters) == 0 && patience > 0 && p.begun.canRefuse() && p.begun.Congested(now, congestion.Patience(patience)) {
-		l = &p.begun // a query that may be refused gets one turn, and no more
+	s.fresh.shed(now)
+	s.begun.shed(now)
+	l := &s.fresh
+	if len(l.waiters) == 0 && patience > 0 && s.begun.canRefuse() && s.begun.Congested(now, congestion.Patience(patience)) {
+		l = &s.begun // a query that may be refused gets one turn, and no more
 	}
-	if len(l.waiters) == 0 || p.halfDone() >= most {
-		p.mu.Unlock()
+	if len(l.waiters) == 0 || s.halfDone() >= most {
+		s.mu.Unlock()
 		return false, nil
 	}
 	l.call(now)
-	w := p.stand(id, patience)
-	p.mu.Unlock()
-	return true, p.wait(ctx, w)
+	w := s.stand(id, patience)
+	s.mu.Unlock()
+	return true, s.wait(ctx, w)
 }
 
-// halfDone returns the number of queries that wait and have had a turn. p.mu is held.
-func (p *slots) halfDone() int {
-	n := len(p.begun.waiters)
-	for _, w := range p.fresh.waiters {
+// halfDone returns the number of queries that wait and have had a turn. s.mu is held.
+func (s *slots) halfDone() int {
+	n := len(s.begun.waiters)
+	for _, w := range s.fresh.waiters {
 		if w.patience == 0 { // for its second turn
 			n++
 		}
 	}
 	return n
-}
-
-// inUse returns the number of taken slots.
-func (p *slots) inUse() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.taken
 }

@@ -346,3 +346,10 @@ func TestGoroutinesOfAllQueries(t *testing.T) {
 		t.Errorf("%d goroutines help, want 1", n)
 	}
 }
+
+// inUse returns the number of taken slots.
+func (s *slots) inUse() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.taken
+}
