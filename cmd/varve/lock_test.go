@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"io/fs"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -73,5 +76,19 @@ func TestTellOfEmbedded(t *testing.T) {
 	}
 	if tellOfEmbedded(fsys, "data", logger); !strings.Contains(log.String(), "holds an embedded store") {
 		t.Errorf("of an embedded store: %q", &log)
+	}
+}
+
+// A server whose data directory cannot be read says so once, and what to do.
+func TestUnreadableDataDir(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "data")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	code := run(terminal{stdout: &out, stderr: &out}, []string{"serve", "--data-dir=" + file, "--http-addr=127.0.0.1:0", "--telnet-addr=", "--carbon-addr=", "--pickle-addr="})
+	said := out.String()
+	if code != exitFault || !strings.HasPrefix(said, "varve: read the data directory: ") || !strings.HasSuffix(said, "(--data-dir)\n") || strings.Count(said, "\n") != 1 {
+		t.Errorf("%d %s", code, said)
 	}
 }

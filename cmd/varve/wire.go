@@ -105,6 +105,9 @@ func openBackend(c config.Config, shelf *retention.Shelf, opening *embedded.Open
 
 // openEmbedded opens the store in data_dir.
 func openEmbedded(c config.Config, shelf *retention.Shelf, opening *embedded.Opening, registry prometheus.Registerer, log *slog.Logger) (*backend, error) {
+	if err := checkDataDir(c.DataDir); err != nil {
+		return nil, err
+	}
 	if err := checkLeftSpools(c); err != nil {
 		return nil, err
 	}
@@ -147,6 +150,15 @@ func openEmbedded(c config.Config, shelf *retention.Shelf, opening *embedded.Ope
 		largest: culprits(s.LargestMetrics),
 		fastest: culprits(s.FastestMetrics),
 	}, nil
+}
+
+// checkDataDir reports a data directory that is there and cannot be read, before each part of
+// the server reports it in words of its own.
+func checkDataDir(dir string) error {
+	if _, err := diskfs.Data.List(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read the data directory: %w; let the user of the server read and write there, or use another directory (--data-dir)", err)
+	}
+	return nil
 }
 
 // checkLeftSpools reports what a server over Cassandra has acknowledged in this data directory

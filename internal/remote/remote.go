@@ -8,12 +8,15 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
+	"syscall"
 
 	"varve/internal/clip"
 )
@@ -124,9 +127,21 @@ func (s *Server) send(ctx context.Context, method, path, kind string, body []byt
 	}
 	response, err := s.client.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("ask the server at %s: %w", s.Addr, err)
+		return nil, fmt.Errorf("ask the server at %s: %w", s.Addr, unreached(err))
 	}
 	return response, nil
+}
+
+// unreached leaves out of an error of http.Client what the text before it says: method, URL
+// and address.
+func unreached(err error) error {
+	if failed := (*url.Error)(nil); errors.As(err, &failed) {
+		err = failed.Err
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("%w: no server listens there; --http-addr names another one", syscall.ECONNREFUSED)
+	}
+	return err
 }
 
 // Exchange sends a request and returns the answer's status, whatever it is, and its text.
