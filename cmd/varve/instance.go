@@ -111,6 +111,10 @@ func openInstances(c config.Config, f fittings, registry *prometheus.Registry, l
 		return nil, server.Front{}, err
 	}
 	all := instances{first}
+	known, err := openRoster(context.Background(), c, first.store, log)
+	if err != nil {
+		return nil, server.Front{}, errors.Join(err, all.Close())
+	}
 	var metrics []prometheus.Gatherer
 	for _, t := range c.Tenants {
 		own := prometheus.NewRegistry()
@@ -119,6 +123,7 @@ func openInstances(c config.Config, f fittings, registry *prometheus.Registry, l
 		if err != nil {
 			return nil, server.Front{}, errors.Join(fmt.Errorf("open the store of tenant %s: %w", t.Name, err), all.Close())
 		}
+		known.opened(context.Background(), t.Name)
 		all, metrics = append(all, h), append(metrics, own)
 	}
 	all.shareProcessors(c)

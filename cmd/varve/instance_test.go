@@ -55,7 +55,7 @@ func openTenants(t *testing.T, dir string, change func(*tenant.Config), names ..
 		c.Tenants = append(c.Tenants, one)
 	}
 	registry := prometheus.NewRegistry()
-	instances, front, err := openInstances(c, fittings{book: &retention.Book{}, opening: &embedded.Opening{}}, registry, slog.New(slog.DiscardHandler))
+	instances, front, err := openAll(c, registry, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,6 +65,11 @@ func openTenants(t *testing.T, dir string, change func(*tenant.Config), names ..
 		mux.Handle(strings.TrimSpace(r.Method+" "+r.Path), r.Handler)
 	}
 	return &tenantsOf{t, c, instances, front, mux, append(prometheus.Gatherers{registry}, front.Metrics...)}
+}
+
+// openAll opens the instances of a configuration, which log to a writer.
+func openAll(c config.Config, registry *prometheus.Registry, log io.Writer) (instances, server.Front, error) {
+	return openInstances(c, fittings{book: &retention.Book{}, opening: &embedded.Opening{}}, registry, slog.New(slog.NewTextHandler(log, nil)))
 }
 
 // ask sends a request of a tenant and returns the answer's status and body.
@@ -314,6 +319,53 @@ func TestTenantsComeAndGo(t *testing.T) {
 	w = openTenants(t, dir, nil, "acme")
 	w.want("acme", "GET", "/api/v1/metricnames", "", `{"results":["n"]}`)
 	w.instances.Close()
+}
+
+// A tenant whose directory is missing, for example after the restore of a backup of the default
+// tenant, is not replaced by an empty one. A directory that no tenant of the configuration has is
+// named in the log.
+func TestMissingTenants(t *testing.T) {
+	dir := t.TempDir()
+	w := openTenants(t, dir, nil, "acme")
+	w.instances.Close()
+	acme := config.TenantDir(dir, "acme")
+	aside := filepath.Join(t.TempDir(), "acme")
+	rename(t, acme, aside)
+	for range 2 {
+		_, _, err := openAll(w.config, prometheus.NewRegistry(), io.Discard)
+		if err == nil || !strings.Contains(err.Error(), "the data of tenant acme is missing: there is no "+acme) {
+			t.Fatalf("without its directory: %v", err)
+		}
+		if _, err := os.Stat(acme); err == nil {
+			t.Fatal("the start made a directory")
+		}
+	}
+	if err := os.Mkdir(acme, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	openTenants(t, dir, nil, "acme").instances.Close()
+
+	var log strings.Builder
+	without := w.config
+	without.Tenants = nil
+	all, _, err := openAll(without, prometheus.NewRegistry(), &log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all.Close()
+	if !strings.Contains(log.String(), "tenants=acme") {
+		t.Errorf("a directory that no tenant has is not in the log: %s", log.String())
+	}
+	rename(t, acme, filepath.Join(t.TempDir(), "acme"))
+	openTenants(t, dir, nil).instances.Close() // forgets it
+	openTenants(t, dir, nil, "acme").instances.Close()
+}
+
+func rename(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.Rename(from, to); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // What only some stores can do is found through the backend: over Cassandra, one sample

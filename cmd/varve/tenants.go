@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"varve/internal/config"
+	"varve/internal/embedded/datadir"
+	"varve/internal/store"
+)
+
+// The store of the default tenant remembers the tenants whose stores are in its directory:
+//
+//	service    service key   key
+//	_Tenants   names         acme
+//
+// A backup of it has none of these stores. Without this list, a start from such a backup would
+// make new ones, and answer as if the tenants had never sent anything.
+const (
+	tenantsService = "_Tenants"
+	tenantsKey     = "names"
+)
+
+// A roster compares the tenants of a configuration with those that have a directory.
+type roster struct {
+	config config.Config
+	values store.KeyValues
+	log    *slog.Logger
+	known  map[string]bool // by the store
+}
+
+// openRoster returns an error if the directory of a tenant is missing. It logs which tenants have
+// data, but are not in the configuration. Over Cassandra, and with a nil roster, there is nothing
+// to compare.
+func openRoster(ctx context.Context, c config.Config, s store.Store, log *slog.Logger) (*roster, error) {
+	values, ok := store.As[store.KeyValues](s)
+	if !ok || c.Store == config.Cassandra {
+		return nil, nil
+	}
+	r := &roster{config: c, values: values, log: log, known: map[string]bool{}}
+	for name, err := range values.Keys(ctx, tenantsService, tenantsKey, "") {
+		if err != nil {
+			return nil, fmt.Errorf("read the list of tenants: %w", err)
+		}
+		r.known[name] = true
+	}
+	r.tellUnlisted()
+	return r, r.checkKnown(ctx)
+}
+
+// checkKnown looks for the directories of tenants that the server had. One that is neither there nor
+// in the configuration is forgotten.
+func (r *roster) checkKnown(ctx context.Context) error {
+	var errs []error
+	for name := range r.known {
+		dir := config.TenantDir(r.config.DataDir, name)
+		switch _, err := os.Stat(dir); {
+		case err == nil:
+		case !errors.Is(err, fs.ErrNotExist):
+			errs = append(errs, fmt.Errorf("look for the data of tenant %s: %w", name, err))
+		case r.config.HasTenant(name):
+			errs = append(errs, fmt.Errorf("the data of tenant %s is missing: there is no %s; put it back, from the data directory of before or from a backup of this tenant; to start without its data, make an empty directory there", name, dir))
+		default:
+			delete(r.known, name)
+			r.tell("forget a tenant whose data was removed", name, r.values.Unset(ctx, tenantsService, tenantsKey, name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// opened remembers a tenant whose store is open.
+func (r *roster) opened(ctx context.Context, name string) {
+	if r == nil || r.known[name] {
+		return
+	}
+	r.known[name] = true
+	r.tell("remember a tenant", name, r.values.Set(ctx, tenantsService, tenantsKey, name, ""))
+}
+
+// tell logs that the list could not be changed. The next start tries again.
+func (r *roster) tell(doing, name string, err error) {
+	if err != nil {
+		r.log.Warn("cannot "+doing+"; the next start tries again", "tenant", name, "error", err)
+	}
+}
+
+// tellUnlisted logs which tenants have a store that no sender can reach.
+func (r *roster) tellUnlisted() {
+	parent := filepath.Dir(config.TenantDir(r.config.DataDir, "any"))
+	dirs, err := os.ReadDir(parent)
+	if err != nil {
+		return // mostly since there never was a tenant
+	}
+	var names []string
+	for _, dir := range dirs {
+		if _, err := os.Stat(filepath.Join(parent, dir.Name(), datadir.Catalogue)); err == nil && !r.config.HasTenant(dir.Name()) {
+			names = append(names, dir.Name())
+		}
+	}
+	if len(names) > 0 {
+		r.log.Warn("the data directory has data of tenants that are not in the configuration (tenants), so nobody can reach it; add them again, or remove their directories while the server is stopped",
+			"tenants", strings.Join(names, " "), "dir", parent)
+	}
+}
