@@ -123,3 +123,25 @@ func TestRejected(t *testing.T) {
 		t.Errorf("%d, %+v", total, list)
 	}
 }
+
+// A request for a backup is one object with a name, or without one. An error does not repeat a
+// long body.
+func TestBackupRequests(t *testing.T) {
+	s, err := embedded.Open(vfs.NewMem(), "data", embedded.DefaultConfig(), embedded.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	long := strings.Repeat("n", 3000)
+	for body, want := range map[string]int{
+		`{}`: 200, `{"dir":""}`: 200, ` {"dir":"a"} `: 200,
+		``: 400, `null`: 400, `[]`: 400, `"a"`: 400, `{"dir":1}`: 400, `{"dir":"b"}{"dir":"c"}`: 400, `{"dir":"d"} x`: 400,
+		`{"` + long + `":1}`: 400, `{"dir":"` + long + `"}`: 400, `{"dir":"../e"}`: 400, `{"dir":"` + long + long + `"}`: 400,
+	} {
+		w := httptest.NewRecorder()
+		backup(s).ServeHTTP(w, httptest.NewRequest("POST", "/admin/backup", strings.NewReader(body)))
+		if w.Code != want || w.Body.Len() > 500 {
+			t.Errorf("%.50s: %d %s, want %d", body, w.Code, w.Body, want)
+		}
+	}
+}

@@ -1,12 +1,16 @@
 package admin
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
 	"path/filepath"
 	"strconv"
 	"time"
 
+	"varve/internal/clip"
 	"varve/internal/embedded"
 	"varve/internal/embedded/offline"
 	"varve/internal/httpapi"
@@ -110,17 +114,12 @@ func stats(s *embedded.Store) http.HandlerFunc {
 // second one meanwhile.
 func backup(s *embedded.Store) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		var request BackupRequest
-		body := json.NewDecoder(http.MaxBytesReader(w, r.Body, backupMaxBody))
-		body.DisallowUnknownFields()
-		if err := body.Decode(&request); err != nil {
+		name, err := backupNameOf(http.MaxBytesReader(w, r.Body, backupMaxBody))
+		if err != nil {
 			httpapi.WriteErrors(w, http.StatusBadRequest, `want {"dir": "name"}: `+err.Error())
 			return
 		}
-		if request.Dir == "" {
-			request.Dir = "varve-" + time.Now().UTC().Format("20060102T150405Z")
-		}
-		report, err := s.Backup(r.Context(), request.Dir)
+		report, err := s.Backup(r.Context(), name)
 		if err == nil {
 			if full, err := filepath.Abs(report.Dir); err == nil { // the client is elsewhere
 				report.Dir = full
@@ -128,6 +127,28 @@ func backup(s *embedded.Store) http.HandlerFunc {
 		}
 		answer(w, report, err)
 	}
+}
+
+// backupNameOf reads the body of a request for a backup. Without a name it is the time, to the
+// microsecond: of two requests in one second, the second one would be told that its name is taken.
+func backupNameOf(body io.Reader) (string, error) {
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return "", err
+	}
+	var request *BackupRequest
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&request); err != nil {
+		return "", errors.New(clip.Text(err.Error(), 100)) // it may repeat the body
+	}
+	if request == nil || len(bytes.TrimSpace(text[d.InputOffset():])) > 0 {
+		return "", errors.New("the body must be one object")
+	}
+	if request.Dir == "" {
+		return "varve-" + time.Now().UTC().Format("20060102T150405.000000Z"), nil
+	}
+	return request.Dir, nil
 }
 
 // compact writes everything to files and merges them, and answers when it is

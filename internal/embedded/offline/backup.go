@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"varve/internal/blockfile"
+	"varve/internal/clip"
 	"varve/internal/embedded/datadir"
 	"varve/internal/safefile"
 	"varve/internal/store"
@@ -73,7 +75,7 @@ type BackupSource struct {
 // *store.InputError. One caller at a time.
 func Backup(ctx context.Context, disk vfs.FS, parent, name string, source BackupSource) (*BackupReport, error) {
 	if !backupName.MatchString(name) || len(name) > backupDigits {
-		return nil, &store.InputError{Reason: fmt.Sprintf("backup %q: a name has 1 to %d letters, digits, '.', '_' and '-', the first a letter or digit", name, backupDigits)}
+		return nil, &store.InputError{Reason: fmt.Sprintf("backup %s: a name has 1 to %d letters, digits, '.', '_' and '-', the first a letter or digit", strconv.Quote(clip.Text(name, backupDigits)), backupDigits)}
 	}
 	b := &backup{
 		ctx: ctx, fs: disk, parent: parent, source: source,
