@@ -19,8 +19,12 @@ type slider interface {
 
 // WindowBytes is how much memory [Windows] takes for so many values.
 func WindowBytes(name string, values, points int) int64 {
-	if points = min(max(points, 0), values); name == "median" && points >= slidingFrom {
+	points = min(max(points, 0), values)
+	if name == "median" && points >= slidingFrom {
 		return 24 * int64(values)
+	}
+	if laneAggregation(name) != nil {
+		return 8 * int64(values)
 	}
 	return 8 * int64(points)
 }
@@ -51,6 +55,10 @@ func sliderOf(name string, values []float64, points int, check func() error) (sl
 		if s := newSumSlider(values, points); s != nil {
 			return meanSlider{s}, nil
 		}
+	case "diff":
+		if exactSums(values, points) {
+			return &diffSlider{sumSlider: sumSlider{values: values}}, nil
+		}
 	case "min":
 		return &extremeSlider{values: values, sign: 1}, nil
 	case "max":
@@ -77,6 +85,15 @@ type sumSlider struct {
 // newSumSlider returns nil if a sum may depend on the order in which the values of a window are added,
 // and the window is short enough to do as Graphite does, or if a sum may be infinite.
 func newSumSlider(values []float64, points int) *sumSlider {
+	sum, exact := greatestSum(values, points)
+	if !exact && points <= sequentialMax || sum > math.MaxFloat64/4 {
+		return nil
+	}
+	return &sumSlider{values: values}
+}
+
+// greatestSum bounds the sums of a window of finite values. exact says that none of them is rounded.
+func greatestSum(values []float64, points int) (sum float64, exact bool) {
 	most, unit := 0.0, math.Inf(1)
 	for _, v := range values {
 		if IsNull(v) || math.IsInf(v, 0) || v == 0 {
@@ -84,11 +101,15 @@ func newSumSlider(values []float64, points int) *sumSlider {
 		}
 		most, unit = max(most, math.Abs(v)), min(unit, lowestBit(v))
 	}
-	sum := most * float64(points)
-	if exact := sum/unit <= 1<<53; !exact && points <= sequentialMax || sum > math.MaxFloat64/4 {
-		return nil
-	}
-	return &sumSlider{values: values}
+	sum = most * float64(points)
+	return sum, sum/unit <= 1<<53
+}
+
+// exactSums reports that sums and differences of all values of a window are the same in any order.
+// Infinities are not, and of zeros the sign depends on it.
+func exactSums(values []float64, points int) bool {
+	_, exact := greatestSum(values, points)
+	return exact && !slices.ContainsFunc(values, func(v float64) bool { return math.IsInf(v, 0) || v == 0 && math.Signbit(v) })
 }
 
 // lowestBit is the value of the last bit of a finite number that is set.
@@ -128,6 +149,24 @@ func (s *sumSlider) aggregate(int) float64 {
 		return math.Inf(-1)
 	}
 	return s.high + 0 // no -0
+}
+
+// A diffSlider subtracts from the first value of the window the sum of the others.
+type diffSlider struct {
+	sumSlider
+	first, left int // places of the first value, or before it, and of the last that has left
+}
+
+func (s *diffSlider) leave(i int) {
+	s.left = i
+	s.sumSlider.leave(i)
+}
+
+func (s *diffSlider) aggregate(n int) float64 {
+	for s.first <= s.left || IsNull(s.values[s.first]) {
+		s.first++
+	}
+	return 2*s.values[s.first] - s.sumSlider.aggregate(n)
 }
 
 type meanSlider struct{ *sumSlider }

@@ -48,7 +48,7 @@ func TestSlidingWindows(t *testing.T) {
 			values[i] = Null // so that windows are empty
 		}
 		for name := range aggregations {
-			for _, points := range []int{slidingFrom, 401, 599, 600} {
+			for _, points := range []int{1, lanes, lanes + 1, 2*lanes + 1, slidingFrom, 401, 592, 599, 600} {
 				for _, xFilesFactor := range []float64{0, 0.5} {
 					got := make([]float64, len(values)-points)
 					if err := Windows(got, values, points, name, xFilesFactor, never); err != nil {
@@ -88,6 +88,44 @@ func TestLongWindows(t *testing.T) {
 				t.Errorf("%s: %v at %d, want %v", name, out[i], i, want)
 			}
 		}
+	}
+}
+
+// Sums, products and deviations in lanes let others have their turn within a window, and end.
+func TestLanesEnd(t *testing.T) {
+	enough := fmt.Errorf("enough")
+	values := make([]float64, 1<<20)
+	for i := range values {
+		values[i] = 0.1 + float64(i%7)
+	}
+	for _, name := range []string{"diff", "multiply", "stddev"} {
+		checks := 0
+		err := Windows(make([]float64, 1<<19), values, 1<<19, name, 0, func() error {
+			if checks++; checks == 3 {
+				return enough
+			}
+			return nil
+		})
+		if err != enough || checks != 3 {
+			t.Errorf("%s: %v after %d checks", name, err, checks)
+		}
+	}
+}
+
+func BenchmarkWindows(b *testing.B) {
+	values := make([]float64, 50_000)
+	for i := range values {
+		values[i] = 0.1 + float64(i%7)
+	}
+	for _, name := range []string{"sum", "diff", "multiply", "stddev"} {
+		b.Run("by="+name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := Windows(make([]float64, len(values)-2000), values, 2000, name, 0, never); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 
