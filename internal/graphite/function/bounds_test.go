@@ -120,6 +120,16 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// TestLongNames: names that repeat a long one for each series are memory of the request.
+func TestLongNames(t *testing.T) {
+	many, long := "group("+strings.Repeat("a,", 400)+"a)", "alias(time('x',60),'"+strings.Repeat("x", 100_000)+"')"
+	for _, text := range []string{"asPercent(" + many + "," + long + ")", "divideSeries(" + many + "," + long + ")"} {
+		if _, err := evaluate(t.Context(), &ramp{n: 3}, 32<<20, time.Hour, text); !errors.Is(err, errBudget) {
+			t.Errorf("%.30s...: got error %v", text, err)
+		}
+	}
+}
+
 // TestNothingToMap: mapSeries of no series is none, whether it is reduced or not.
 func TestNothingToMap(t *testing.T) {
 	for _, text := range []string{"mapSeries(b,0)", "reduceSeries(mapSeries(b,0),'asPercent',1,'x','y')"} {

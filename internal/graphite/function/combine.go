@@ -243,6 +243,9 @@ func (c *call) pair(name string, xFilesFactor float64, first, second []*Series) 
 			return nil, err
 		}
 		s.Name = fmt.Sprintf("%sSeries(%s,%s)", strings.TrimSuffix(name, "Series"), a.Name, second[i].Name)
+		if err := c.reserve(int64(len(s.Name))); err != nil {
+			return nil, err
+		}
 		out = append(out, s)
 	}
 	return out, nil
@@ -312,7 +315,7 @@ func powSeries(c *call) (any, error) {
 	for i, s := range f.list {
 		names[i] = s.Name
 	}
-	return []*Series{newSeries("powSeries("+strings.Join(names, ",")+")", f.start, f.end, f.step, values, c.xFilesFactor)}, nil
+	return one(c.made("powSeries("+strings.Join(names, ",")+")", f.start, f.end, f.step, values))
 }
 
 func countSeries(c *call) (any, error) {
@@ -405,7 +408,7 @@ func (c *call) divide(a, b *Series) (*Series, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newSeries("divideSeries("+a.Name+","+b.Name+")", f.start, f.end, f.step, values, c.xFilesFactor), nil
+	return c.made("divideSeries("+a.Name+","+b.Name+")", f.start, f.end, f.step, values)
 }
 
 func divideSeriesLists(c *call) (any, error) {
@@ -468,7 +471,11 @@ func weightedAverage(c *call) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		products = append(products, newSeries("product("+p.weight.Name+","+p.average.Name+")", p.average.Start, p.average.End, p.average.Step, values, c.xFilesFactor))
+		product, err := c.made("product("+p.weight.Name+","+p.average.Name+")", p.average.Start, p.average.End, p.average.Step, values)
+		if err != nil {
+			return nil, err
+		}
+		products = append(products, product)
 	}
 	if len(products) == 0 {
 		return nil, errNothing

@@ -59,7 +59,11 @@ func (c *call) percentOf(list []*Series, total []float64, name string) (any, err
 		if name == "" {
 			name = s.PathExpression
 		}
-		out = append(out, newSeries(fmt.Sprintf("asPercent(%s,%s)", s.Name, name), s.Start, s.End, s.Step, values, c.xFilesFactor))
+		percent, err := c.made(fmt.Sprintf("asPercent(%s,%s)", s.Name, name), s.Start, s.End, s.Step, values)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, percent)
 	}
 	return out, nil
 }
@@ -108,7 +112,7 @@ func (c *call) percentPair(s, total *Series) (*Series, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newSeries(fmt.Sprintf("asPercent(%s,%s)", s.Name, total.Name), f.start, f.end, f.step, values, c.xFilesFactor), nil
+	return c.made(fmt.Sprintf("asPercent(%s,%s)", s.Name, total.Name), f.start, f.end, f.step, values)
 }
 
 // percentByNodes compares each series with the sum of those of its group.
@@ -172,11 +176,14 @@ func (c *call) allNull(name string, s, last *Series) (*Series, error) {
 		return nil, err
 	}
 	values, err := c.array(int64(len(rows)))
+	if err != nil {
+		return nil, err
+	}
 	numeric.Fill(values, numeric.Null)
 	if last == nil {
 		last = s
 	}
-	return newSeries(name, last.Start, last.End, last.Step, values, c.xFilesFactor), err
+	return c.made(name, last.Start, last.End, last.Step, values)
 }
 
 func (c *call) sumOfGroup(list []*Series) (*Series, error) {
@@ -191,5 +198,5 @@ func (c *call) sumOfGroup(list []*Series) (*Series, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newSeries("sumSeries("+expressions(list)+")", f.start, f.end, f.step, values, c.xFilesFactor), nil
+	return c.made("sumSeries("+expressions(list)+")", f.start, f.end, f.step, values)
 }

@@ -50,6 +50,14 @@ func newSeries(name string, start, end, step int64, values []float64, xFilesFact
 		PathExpression: name, Consolidation: "average", XFilesFactor: xFilesFactor}
 }
 
+// made is newSeries whose name is charged: it may repeat those of many others.
+func (c *call) made(name string, start, end, step int64, values []float64) (*Series, error) {
+	if err := c.reserve(int64(len(name))); err != nil {
+		return nil, err
+	}
+	return newSeries(name, start, end, step, values, c.xFilesFactor), nil
+}
+
 // derive returns a series on the same grid. It has the tags of s, and what is
 // entered there later appears in both.
 func (s *Series) derive(name string, values []float64) *Series {
