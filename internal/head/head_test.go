@@ -711,3 +711,23 @@ func (m *reference) check(t *rapid.T) {
 	}
 	checkBytes(t, m.head)
 }
+
+// TestSamplesFarApart: samples of one batch whose times or times-to-live differ by more than a block of open samples
+// can hold keep both.
+func TestSamplesFarApart(t *testing.T) {
+	const far = 1 << 40
+	want := []sample{{MS: 0}, {MS: 1, Value: 1}, {MS: 1 << 31, Value: 2}, {MS: 1<<31 + 1, Value: 3}, {MS: far, Value: 4}, {MS: far + 1, Value: 5, TTL: 60}, {MS: far + 2, Value: 6, TTL: 60}, {MS: far + 3, Value: 7}}
+	h := New()
+	write(h, 1, want...)
+	var run Run
+	if ok, err := h.Snapshot(1, model.AllTime, &run); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	var all model.Columns
+	if err := run.DecodeAll(&all); err != nil {
+		t.Fatal(err)
+	}
+	if got := samplesOf(model.Long, &all); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

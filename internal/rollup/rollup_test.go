@@ -475,6 +475,9 @@ func TestWatch(t *testing.T) {
 		h.do(200, "POST", "/api/v1/rollups", taskJSON("t", minute, minute, ""))
 		time.Sleep(2 * time.Minute)
 		h.stop()
+		if err := (catalogue{h.store}).set(t.Context(), configKey, "broken", "{"); err != nil { // comes first, and keeps no other from being watched
+			t.Fatal(err)
+		}
 		registry := prometheus.NewRegistry()
 		h.pipeline = ingest.New(h.store, ingest.DefaultConfig(), ingest.Options{Registerer: registry})
 		if err := Watch(context.Background(), h.store, h.pipeline, h.scheduler.parser, DefaultConfig()); err != nil {
@@ -487,6 +490,29 @@ func TestWatch(t *testing.T) {
 		h.wantPoints("dst", "{host=a,saved_from=src} 1999-12-31T00:00 1\n{host=a,saved_from=src} 1999-12-31T01:00 1")
 		h.stop()
 	})
+}
+
+// A stored task that cannot be parsed, or whose query has fewer metrics than its roll-up, is not run, and says so.
+func TestTasksThatCannotBeRun(t *testing.T) {
+	h := newHarness(t)
+	h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))
+	task, _ := h.scheduled("t")
+	good := task.rollups[0]
+	if p, err := h.scheduler.newPass(task, &good, 1, h.scheduler.names(task)); err == nil || p != nil {
+		t.Errorf("a second metric of one: %v", err)
+	}
+	bad := good
+	bad.query = []byte("{")
+	if p, err := h.scheduler.newPass(task, &bad, 0, h.scheduler.names(task)); err == nil || p != nil {
+		t.Errorf("no query: %v", err)
+	}
+	if err := (catalogue{h.store}).set(t.Context(), configKey, "t", "{"); err != nil {
+		t.Fatal(err)
+	}
+	const want = "stored roll-up task t cannot be run; replace it: "
+	if err := h.scheduler.fill(t.Context(), "t", 0, 1); err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("a backfill of no task: %v", err)
+	}
 }
 
 var lateRounds = flag.Int("rollup.rounds", 8, "histories of late points, restarts and changes that are tried")

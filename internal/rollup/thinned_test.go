@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"varve/internal/downsample"
 	"varve/internal/embedded"
 	"varve/internal/ingest/ingesttest"
 	"varve/internal/model"
@@ -239,4 +240,33 @@ func TestThinnedOutResultsAfterFailure(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantHours(t, b, "computed again", "60/60 60/60 60/60")
+}
+
+// Results are stored only while all that are computed together are kept from being thinned out: if the range that is
+// held is too narrow, it is made wider first.
+func TestHeldRangeCoversTheResults(t *testing.T) {
+	h, _ := thinnedHours(t, taskJSON("t", hour, minute, ""))
+	task, _ := h.scheduled("t")
+	p, err := h.scheduler.newPass(task, &task.rollups[0], 0, h.scheduler.names(task))
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, until := at(1, 10, 0), at(1, 20, 0)
+	covers := func(s downsample.Span) bool { return s.FromMS <= at(1, 0, 0) && s.UntilMS >= at(2, 0, 0) }
+	around := downsample.Span{FromMS: from, UntilMS: until}
+	stored := 0
+	hold := func() (bool, error) {
+		return p.holding(t.Context(), &around, from, until, func(_ *renewal, wanted downsample.Span) error {
+			if stored++; wanted != around || !covers(wanted) {
+				t.Errorf("%v are computed together while %v are held", wanted, around)
+			}
+			return nil
+		})
+	}
+	if enough, err := hold(); enough || err != nil || stored != 0 || !covers(around) {
+		t.Errorf("with a narrow range held: enough %v, %v, stored %d times; then %v is held", enough, err, stored, around)
+	}
+	if enough, err := hold(); !enough || err != nil || stored != 1 {
+		t.Errorf("with the whole bucket held: enough %v, %v, stored %d times", enough, err, stored)
+	}
 }
