@@ -19,10 +19,10 @@ type computed struct {
 
 func (c *computed) once(_ context.Context, from, until int64) error {
 	switch {
-	case from <= c.fails && c.fails < until:
-		return errBroken
 	case until-from > int64(c.most)*hourMS:
 		return errTooMuch
+	case from <= c.fails && c.fails < until:
+		return errBroken
 	}
 	c.spans = append(c.spans, Span{from, until})
 	return nil
@@ -76,6 +76,14 @@ func TestBatchesFail(t *testing.T) {
 	if err := c.batches(4).Compute(t.Context(), 0, 9*hourMS, none); !errors.Is(err, errBroken) || len(c.spans) != 1 {
 		t.Errorf("%v, computed %v", err, c.spans)
 	}
+	for fails := range int64(4) { // in any of the parts that a batch is divided into
+		c = computed{most: 1, fails: fails * hourMS}
+		ends := 0
+		err := c.batches(4).Compute(t.Context(), 0, 4*hourMS-1, func(int64) error { ends++; return nil })
+		if !errors.Is(err, errBroken) || ends != 0 || len(c.spans) != int(fails) {
+			t.Errorf("hour %d fails: %v, computed %v, %d batches are complete", fails, err, c.spans, ends)
+		}
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	c = computed{most: 9, fails: -1}
 	err := c.batches(4).Compute(ctx, 0, 9*hourMS, func(int64) error { cancel(); return nil })
@@ -128,5 +136,24 @@ func TestComputeLate(t *testing.T) {
 	c = computed{most: 9, fails: -1}
 	if n, err := compute(&c); err != nil || n != 2 || len(kept) != 0 || l.Count("t", "x") != 0 {
 		t.Errorf("%d spans, %v, kept are %v", n, err, kept)
+	}
+}
+
+// A point that comes late for a batch that has been computed stays noted while the next batches are computed.
+func TestLateWhileLateAreComputed(t *testing.T) {
+	l := newList(t, keepNothing)
+	must(t, l.Include(t.Context(), "t", map[string]Spans{"x": {{0, 4 * hourMS}}}))
+	c := computed{most: 9, fails: -1}
+	b := c.batches(2)
+	once := b.Once
+	b.Once = func(ctx context.Context, from, until int64) error {
+		if from > 0 {
+			late(t, l, 1)()
+		}
+		return once(ctx, from, until)
+	}
+	must(t, l.ComputeLate(t.Context(), "t", "x", l.Take("t", "x"), 22*hourMS, b, func() {}))
+	if got := l.Take("t", "x"); !slices.Equal(got, Spans{{0, hourMS}}) || len(c.spans) != 2 {
+		t.Errorf("%v are noted after %v were computed", got, c.spans)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"varve/internal/safefile"
 	"varve/internal/store"
@@ -106,6 +107,47 @@ func TestTakeWaitsForSamples(t *testing.T) {
 			t.Errorf("%v were taken", taken)
 		}
 	})
+}
+
+// A late sample whose note cannot be kept is refused, and no run waits for it.
+func TestNotesThatCannotBeKept(t *testing.T) {
+	failing := false
+	l := newList(t, func(context.Context, string, map[string]Spans) error {
+		if failing {
+			return errBroken
+		}
+		return nil
+	})
+	l.Resolved(1, 3, "src")
+	b := store.Batch{Epoch: 1}
+	b.AddLong(3, 1, 1, 0)
+	failing = true
+	if done, err := l.Appending(t.Context(), &b); !errors.Is(err, errBroken) || done != nil {
+		t.Fatalf("it is taken: %v", err)
+	}
+	l.Take("t", "x")
+}
+
+// Hours that cannot be removed once they are divided among the tasks are an error, and a later start divides them again.
+func TestUnreadHoursThatCannotBeRemoved(t *testing.T) {
+	fs := vfs.NewMem()
+	must(t, fs.MkdirAll("notes", 0o750))
+	must(t, safefile.Replace(fs, "notes/unread", []byte(`{"src":[[0,3600000]]}`)))
+	broken := errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpRemove {
+			return errorfs.ErrInjected
+		}
+		return nil
+	}))
+	l := journaled(keepNothing)
+	must(t, l.OpenBook(broken, "notes", func([]byte, string) (Task, error) { return Task{}, nil }))
+	watchSource(t, l)
+	if err := l.AllRead(t.Context()); !errors.Is(err, errorfs.ErrInjected) {
+		t.Errorf("they cannot be removed: %v", err)
+	}
+	if _, err := fs.Stat("notes/unread"); err != nil {
+		t.Error(err)
+	}
 }
 
 // late has a sample of an instant noted.
