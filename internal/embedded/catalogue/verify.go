@@ -52,6 +52,9 @@ func Verify(disk vfs.FS, dir string) error {
 	if err != nil {
 		return fmt.Errorf("list %s: %w", dir, err)
 	}
+	if err := mixed(dir, names); err != nil {
+		return err
+	}
 	f := filesOf(names)
 	if err := f.missing(disk, dir); err != nil {
 		return err
@@ -68,6 +71,41 @@ func Verify(disk vfs.FS, dir string) error {
 		return nil
 	}
 	return verifyFile(disk, disk.PathJoin(dir, f.manifest.name), 0, verifyManifest)
+}
+
+// mixed finds out that files of two databases are in one directory, as after a backup was copied over
+// a data directory. Pebble would then open either of them, or a mixture. A change of a marker
+// ("marker.NAME.COUNT.VALUE") makes the next file and removes the one of before, so a crash leaves two
+// consecutive ones. The count of a copy begins at 1 again.
+func mixed(dir string, names []string) error {
+	type counts struct {
+		least, most uint64
+		first, last string
+	}
+	markers := map[string]counts{}
+	for _, name := range names {
+		parts := strings.SplitN(name, ".", 4)
+		if len(parts) < 4 || parts[0] != "marker" {
+			continue
+		}
+		n, err := strconv.ParseUint(parts[2], 10, 64)
+		if err != nil {
+			continue
+		}
+		c, again := markers[parts[1]]
+		if !again || n < c.least {
+			c.least, c.first = n, name
+		}
+		if !again || n > c.most {
+			c.most, c.last = n, name
+		}
+		markers[parts[1]] = c
+		if c.most-c.least > 1 {
+			return &store.CorruptionError{File: dir, Offset: -1, Reason: fmt.Sprintf(
+				"expected files of one database, got %s and %s: a backup was probably copied over a data directory; copy it to a directory that does not exist yet", c.first, c.last)}
+		}
+	}
+	return nil
 }
 
 // files are those of a directory by which Pebble finds the others.

@@ -16,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"varve/internal/diskfs/crashfs"
+	"varve/internal/safefile"
 	"varve/internal/store"
 )
 
@@ -266,6 +267,46 @@ func TestVerifyMissingFiles(t *testing.T) {
 			if err := Verify(fs, "db"); errors.As(err, new(*store.CorruptionError)) != damaged || !damaged && err != nil {
 				t.Errorf("opened %d times, without %q: %v, want damage %v", opens, pattern, err, damaged)
 			}
+		}
+	}
+}
+
+// TestVerifyMixture: a copy of a database that was copied over a database, of which it is a copy or
+// not, is noticed. Pebble opens one of them, or a mixture. The copy by itself is fine.
+func TestVerifyMixture(t *testing.T) {
+	for opens := 2; opens <= 4; opens++ {
+		fs := vfs.NewMem()
+		for i := range opens {
+			c, err := Open(fs, "db", Options{Logger: Quiet{}, Fresh: true})
+			if err == nil {
+				err = c.Commit(Change{AddFiles: map[uint64]File{uint64(i): {}}})
+			}
+			if err == nil && i == opens-2 {
+				err = c.CopyTo("copy")
+			}
+			if err = errors.Join(err, c.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(Verify(fs, "db"), Verify(fs, "copy")); err != nil {
+			t.Fatal(err)
+		}
+		names, err := fs.List("copy")
+		for _, name := range names {
+			err = errors.Join(err, safefile.Copy(fs, "copy/"+name, "db/"+name))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Verify(fs, "db"); !errors.As(err, new(*store.CorruptionError)) || !strings.Contains(err.Error(), "copied over") {
+			t.Errorf("opened %d times, and a copy copied over it: %v", opens, err)
+		}
+		c, err := Open(fs, "copy", Options{Logger: Quiet{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(c.Close(), Verify(fs, "copy")); err != nil {
+			t.Errorf("a copy that was opened: %v", err)
 		}
 	}
 }
