@@ -138,3 +138,38 @@ func TestStrangeTimelines(t *testing.T) {
 		}
 	})
 }
+
+// Readers whose filter matches nothing look through all events again and again, and lists of
+// timelines describe each of them. Others have their turn meanwhile, and pages take the memory of
+// queries.
+func TestReadersOfEverything(t *testing.T) {
+	w := guard(t)
+	var many strings.Builder
+	for i := range 100_000 {
+		fmt.Fprintf(&many, "{\"time\":%d,\"data\":\"%0300d\",\"timelines\":[\"all\",\"n%d\"]}\n", i, i, i%1000)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+w.HTTP+"/api/v1/timelines/events", strings.NewReader(many.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", ndjson)
+	status, answer, err := w.Send(request)
+	if err != nil || status != http.StatusOK {
+		t.Fatalf("%d %.300s, %v", status, answer, err)
+	}
+	for name, path := range map[string]string{
+		"filter": "/api/v1/timelines/all/events?type=none&limit=10000",
+		"pages":  "/api/v1/timelines/all/events?order=asc&limit=10000",
+		"names":  "/api/v1/timelines?prefix=n&limit=1000",
+	} {
+		w.part(name, 400*mib, func(ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, *attackFor)
+			defer cancel()
+			crowd(40, func(int) {
+				for ctx.Err() == nil {
+					w.Do(ctx, "GET", path, "")
+				}
+			})
+		})
+	}
+}
