@@ -173,3 +173,24 @@ func TestReadersOfEverything(t *testing.T) {
 		})
 	}
 }
+
+// Small packed bodies that unpack to 64 MiB and more without an event keep no other request waiting, however
+// many clients send them.
+func TestPackedLinesOfNothing(t *testing.T) {
+	w := guard(t)
+	for name, text := range map[string]string{
+		"blank": strings.Repeat("\n", 64*mib),
+		"long":  strings.Repeat(strings.Repeat("x", 8*mib)+"\n", 16),
+	} {
+		body := string(packed([]byte(text)))
+		w.part(name, 200*mib, func(ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, *attackFor)
+			defer cancel()
+			crowd(40, func(int) {
+				for ctx.Err() == nil {
+					w.lines(ctx, name, body, true)
+				}
+			})
+		})
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"runtime"
 
 	"varve/internal/httpapi"
 	"varve/internal/timeline"
@@ -89,6 +90,7 @@ func (a *API) appendLines(w http.ResponseWriter, r *http.Request, name string, g
 	err := in.open(r.Context())
 	for err == nil && !in.ended {
 		err = a.storeLines(r, in, b)
+		runtime.Gosched() // a packed body may compute for minutes without waiting for its sender
 	}
 	a.answer(w, r, b, err)
 }
