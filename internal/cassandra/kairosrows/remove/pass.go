@@ -15,24 +15,24 @@ import (
 )
 
 var (
-	deleteRow = &cql.Statement{Name: "delete_row",
+	deleteRow = &cql.Statement{Name: "delete_row", KeyArgs: 1,
 		Text: "DELETE FROM data_points WHERE key = ?"}
-	deleteSlice = &cql.Statement{Name: "delete_slice",
+	deleteSlice = &cql.Statement{Name: "delete_slice", KeyArgs: 1,
 		Text: "DELETE FROM data_points WHERE key = ? AND column1 >= ? AND column1 <= ?"}
 
-	deleteRowKey = &cql.Statement{Name: "delete_row_key", Level: cql.Quorum,
+	deleteRowKey = &cql.Statement{Name: "delete_row_key", Level: cql.Quorum, KeyArgs: 3, Numbers: true,
 		Text: "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags = ?"}
 	// The static mtime stays: it is written with timestamp 1 and could not be
 	// written again over a delete of the partition.
-	deleteRowKeys = &cql.Statement{Name: "delete_row_keys", Level: cql.Quorum,
+	deleteRowKeys = &cql.Statement{Name: "delete_row_keys", Level: cql.Quorum, KeyArgs: 3, Numbers: true,
 		Text: "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type >= ''"}
-	deleteTagRow = &cql.Statement{Name: "delete_tag_row", Level: cql.Quorum,
+	deleteTagRow = &cql.Statement{Name: "delete_tag_row", Level: cql.Quorum, KeyArgs: 5, Numbers: true,
 		Text: "DELETE FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ? AND data_type = ? AND tags = ?"}
-	deleteTagRows = &cql.Statement{Name: "delete_tag_rows", Level: cql.Quorum,
+	deleteTagRows = &cql.Statement{Name: "delete_tag_rows", Level: cql.Quorum, KeyArgs: 5, Numbers: true,
 		Text: "DELETE FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ?"}
-	deleteTagIndexed = &cql.Statement{Name: "delete_tag_indexed_row_key", Level: cql.Quorum,
+	deleteTagIndexed = &cql.Statement{Name: "delete_tag_indexed_row_key", Level: cql.Quorum, KeyArgs: 4, Numbers: true,
 		Text: "DELETE FROM tag_indexed_row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND single_tag_pair = ? AND data_type = ? AND tag_collection_hash = ? AND tags = ?"}
-	deleteLegacyKey = &cql.Statement{Name: "delete_legacy_key", Level: cql.Quorum,
+	deleteLegacyKey = &cql.Statement{Name: "delete_legacy_key", Level: cql.Quorum, KeyArgs: 1,
 		Text: "DELETE FROM row_key_index WHERE key = ? AND column1 = ?"}
 	deleteRowTime = &cql.Statement{Name: "delete_row_time", Level: cql.Quorum,
 		Text: "DELETE FROM row_key_time_index WHERE metric = ? AND table_name = ? AND row_time = ?"}
@@ -188,10 +188,15 @@ func (p *deletePass) step(ctx context.Context, rowTimeMS int64, rows []rowDelete
 	for from, n := 0, 0; from < len(rows); from += n {
 		n = min(p.pace.next(), len(rows)-from)
 		began := time.Now()
-		err := work.Parallel(ctx, p.pace.wide, n, "delete rows", func(ctx context.Context, i int) (err error) {
-			gone[from+i], err = p.row(ctx, rowTimeMS, rows[from+i], probe)
-			return err
-		})
+		keys, err := p.erase(ctx, rowTimeMS, rows[from:from+n])
+		if err == nil {
+			err = work.Parallel(ctx, p.pace.wide, n, "probe rows", func(ctx context.Context, i int) (err error) {
+				if probe || keys[i] == nil {
+					gone[from+i], err = p.probe(ctx, keys[i])
+				}
+				return err
+			})
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -217,27 +222,65 @@ func (d *Deleter) areAll(ctx context.Context, part rowkey.Partition, some []rowD
 	return others == 0, err
 }
 
-// row deletes samples of one row and reports whether none are left.
-func (p *deletePass) row(ctx context.Context, rowTimeMS int64, r rowDelete, probe bool) (gone bool, err error) {
-	key, err := rowkey.Partition{Metric: p.metric, TimeMS: rowTimeMS}.DataKey(r.key)
-	if err != nil {
-		return true, nil // no such row can be in data_points
+// erase deletes samples of rows, and returns the keys of the rows: nil of one that cannot be in
+// data_points.
+func (p *deletePass) erase(ctx context.Context, rowTimeMS int64, rows []rowDelete) (keys [][]byte, err error) {
+	keys = make([][]byte, len(rows))
+	batches := make([][]cql.Entry, 0, len(rows))
+	for i, r := range rows {
+		key, err := rowkey.Partition{Metric: p.metric, TimeMS: rowTimeMS}.DataKey(r.key)
+		if err != nil {
+			continue
+		}
+		keys[i] = key
+		batches = append(batches, []cql.Entry{r.statement(key)})
 	}
+	err = p.send(ctx, p.stampMS, batches)
+	for _, key := range keys {
+		if key != nil {
+			p.d.forget(key)
+		}
+	}
+	if err == nil {
+		p.d.metrics.rows.Add(float64(len(batches)))
+	}
+	return keys, err
+}
+
+// statement deletes what is to be deleted of the row.
+func (r *rowDelete) statement(key []byte) cql.Entry {
 	if r.whole {
-		err = p.d.ks.Session.Exec(ctx, deleteRow, p.stampMS, key)
-	} else {
-		err = p.d.ks.Session.Exec(ctx, deleteSlice, p.stampMS, key, rowtime.ColumnBytes(r.from), rowtime.ColumnBytes(r.to))
+		return cql.Entry{Statement: deleteRow, Args: []any{key}}
 	}
-	p.d.forget(key)
-	if err != nil {
-		return false, err
-	}
-	p.d.metrics.rows.Inc()
-	if !probe {
-		return false, nil
+	return cql.Entry{Statement: deleteSlice, Args: []any{key, rowtime.ColumnBytes(r.from), rowtime.ColumnBytes(r.to)}}
+}
+
+// probe reports whether no samples are left in the row of a key; of none, nothing is.
+func (p *deletePass) probe(ctx context.Context, key []byte) (gone bool, err error) {
+	if key == nil {
+		return true, nil
 	}
 	left, err := rowkey.HasSamples(ctx, p.d.ks.Session, key)
-	return !left, err
+	return err == nil && !left, err
+}
+
+// send sends batches of one partition each. Small ones that the same nodes hold go together: a
+// statement costs a node, and this process, more than what is in it. As many partitions are
+// under way as with one statement for each, so that others wait no longer.
+func (p *deletePass) send(ctx context.Context, stampMS int64, batches [][]cql.Entry) error {
+	session := p.d.ks.Session
+	atOnce, most := together(p.pace.wide)
+	joined := rowkey.JoinUpTo(most, batches, session.Place)
+	return work.Parallel(ctx, atOnce, len(joined), "delete rows", func(ctx context.Context, i int) error {
+		_, err := rowkey.SendJoined(ctx, session.Batch, stampMS, joined[i])
+		return err
+	})
+}
+
+// together divides rows that are worked on at once into batches of the same size.
+func together(wide int) (batches, rows int) {
+	batches = (wide + rowkey.BatchPartitions - 1) / rowkey.BatchPartitions
+	return batches, (wide + batches - 1) / batches
 }
 
 // unindex removes the index rows of rows without samples, all of one metric and
@@ -255,10 +298,7 @@ func (d *Deleter) unindex(ctx context.Context, p *deletePass, rowTimeMS int64, e
 		return err
 	}
 	batches = slices.Concat(batches, rowKeys, tagRows, p.tagIndexedRows(rowTimeMS, typed))
-	err = work.Parallel(ctx, p.pace.wide, len(batches), "delete rows", func(ctx context.Context, i int) error {
-		return d.ks.Session.Batch(ctx, p.indexMS, batches[i])
-	})
-	if err != nil {
+	if err := p.send(ctx, p.indexMS, batches); err != nil {
 		return err
 	}
 	d.metrics.unindexed.Add(float64(len(empty)))

@@ -3,6 +3,7 @@ package remove
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/keyspacetest"
 	"varve/internal/cassandra/kairosrows/keyspacetest/lookup"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/cassandra/kairosrows/write"
 	"varve/internal/model"
@@ -50,13 +52,13 @@ func TestDeletesByRuns(t *testing.T) {
 		src.Longs(keyspacetest.LongSeries(metric, "all", "x", "dc", dc, "n", fmt.Sprint(i)), 0, keyspacetest.SomeTime)
 	}
 	b.write(src)
+	if runs := tagRuns(t, b, d, src); runs == 0 {
+		t.Error("no run of tag rows is deleted")
+	}
 	b.Counts.Take()
 	b.delete(d, store.Deletion{Metric: metric, Matchers: []model.Matcher{keyspacetest.OneOf("dc", "a")}, Range: model.AllTime})
 	got := b.Counts.Take()
 	if runs := got["delete_row_key_run"]; runs == 0 || got["delete_row_key"] > 0 {
-		t.Errorf("statements %v", got)
-	}
-	if tags := got["delete_tag_row_run"]; tags == 0 {
 		t.Errorf("statements %v", got)
 	}
 	for _, m := range [][]model.Matcher{nil, {keyspacetest.OneOf("dc", "b")}, {keyspacetest.OneOf("all", "x")}} {
@@ -129,4 +131,26 @@ func TestDeleteCostsOthersNothing(t *testing.T) {
 		}
 		b.delete(d, store.Deletion{Metric: b.Name("tiny"), Range: model.AllTime})
 	}
+}
+
+// tagRuns is how many runs of tag rows are deleted with the series of a source that have dc=a.
+func tagRuns(t *testing.T, b *bench, d *Deleter, src *keyspacetest.Memory) (runs int) {
+	t.Helper()
+	var rows []rowDelete
+	for _, s := range src.All {
+		if dc, _ := s.Tags.Get("dc"); dc == "a" {
+			rows = append(rows, rowDelete{key: rowkey.Of(s)})
+		}
+	}
+	pass := deletePass{d: d, metric: src.All[0].Metric}
+	batches, err := pass.tagRows(b.Ctx, b.KS.Spec.RowTime(keyspacetest.SomeTime), rows, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range slices.Concat(batches...) {
+		if e.Statement == tagRowRuns.run {
+			runs++
+		}
+	}
+	return runs
 }

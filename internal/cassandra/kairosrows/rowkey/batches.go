@@ -73,6 +73,11 @@ func entrySize(e *cql.Entry) int {
 // hold and that are small: most index rows are alone in their partition, and a
 // statement costs more than what is in it.
 func JoinBatches(batches [][]cql.Entry, place func(cql.Entry) string) [][][]cql.Entry {
+	return JoinUpTo(BatchPartitions, batches, place)
+}
+
+// JoinUpTo is JoinBatches for at most so many batches together, BatchPartitions or fewer.
+func JoinUpTo(most int, batches [][]cql.Entry, place func(cql.Entry) string) [][][]cql.Entry {
 	var joined [][][]cql.Entry
 	type open struct{ at, bytes int }
 	places := make(map[string]open)
@@ -83,7 +88,7 @@ func JoinBatches(batches [][]cql.Entry, place func(cql.Entry) string) [][][]cql.
 		}
 		where := place(batch[0])
 		last, ok := places[where]
-		if ok && len(joined[last.at]) < BatchPartitions && last.bytes+size <= cql.JoinedBytes {
+		if ok && len(joined[last.at]) < most && last.bytes+size <= cql.JoinedBytes {
 			joined[last.at] = append(joined[last.at], batch)
 			places[where] = open{last.at, last.bytes + size}
 			continue
