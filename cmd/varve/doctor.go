@@ -97,13 +97,21 @@ func findings(t terminal, args []string) ([]doctor.Finding, error) {
 	if loaded.Config.Store != config.Cassandra {
 		return found, nil
 	}
-	more, err := preflightFindings(context.Background(), loaded.Config, loaded.Config.Cassandra.Schema.Role)
+	more, err := firstFindings(loaded.Config)
 	found = append(found, ofKeyspace("Cassandra", more, err)...)
 	for _, k := range loaded.Config.Cassandra.Keyspaces {
 		more, err := furtherFindings(loaded.Config, k)
 		found = append(found, ofKeyspace("Cassandra, keyspace "+k.Name, more, err)...)
 	}
 	return found, nil
+}
+
+// firstFindings are those of the preflight of cassandra.keyspace.
+func firstFindings(c config.Config) ([]schema.Finding, error) {
+	if err := c.Cassandra.CheckLayout(); err != nil {
+		return []schema.Finding{{Grade: schema.Bad, What: "layout", Text: err.Error(), Do: "name a keyspace of KairosDB's tables in cassandra.keyspace"}}, nil
+	}
+	return preflightFindings(context.Background(), c, c.Cassandra.Schema.Role)
 }
 
 // furtherFindings are those of the preflight of one of cassandra.keyspaces.

@@ -78,7 +78,13 @@ func inspectKeyspace(t terminal, c config.Config, l line) error {
 	}
 	ctx := context.Background()
 	role := schema.RoleRead
-	if name, ok := l.flags["cluster"]; ok {
+	name, named := l.flags["cluster"]
+	if !named {
+		if err := checkLayout(c); err != nil {
+			return err
+		}
+	}
+	if named {
 		if c.Cassandra.Config.Config, role, err = c.Cassandra.Cluster(name); err != nil {
 			return &usageError{fmt.Errorf("flag --cluster: %w", err)}
 		}
@@ -93,7 +99,7 @@ func inspectKeyspace(t terminal, c config.Config, l line) error {
 		if len(l.words) > 0 {
 			return &usageError{fmt.Errorf("inspect --preflight: unexpected argument %q", l.words[0])}
 		}
-		if _, named := l.flags["cluster"]; !named {
+		if !named {
 			role = schema.RoleAll
 		}
 		return preflight(ctx, t, c, role)
@@ -104,6 +110,14 @@ func inspectKeyspace(t terminal, c config.Config, l line) error {
 	}
 	defer k.Close()
 	return show(ctx, kairosread.NewInspector(k.Reader, t.stdout))
+}
+
+// checkLayout refuses a keyspace whose tables are not KairosDB's by the settings.
+func checkLayout(c config.Config) error {
+	if err := c.Cassandra.CheckLayout(); err != nil {
+		return &usageError{err}
+	}
+	return nil
 }
 
 type keyspaceShow func(context.Context, *kairosread.Inspector) error

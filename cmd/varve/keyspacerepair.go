@@ -8,6 +8,7 @@ import (
 
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/cassandra/kairosrows/standalone"
+	"varve/internal/cassandra/layout"
 	"varve/internal/cluster"
 	"varve/internal/config"
 )
@@ -35,6 +36,12 @@ func repairKeyspace(t terminal, c config.Config, l line) error {
 		State: cmp.Or(l.flags["state"], "varve-repair-"+c.Cassandra.Keyspace+".state")}
 	if err := l.number("rate", &job.Rate, 0, math.MaxInt); err != nil {
 		return err
+	}
+	if err := checkLayout(c); err != nil {
+		return err
+	}
+	for _, note := range unrepaired(c) {
+		fmt.Fprintln(t.stderr, note)
 	}
 	if err := job.Begin(c.Cassandra.Keyspace, c.Cassandra.Hosts); err != nil {
 		return err
@@ -67,4 +74,18 @@ func repairKeyspace(t terminal, c config.Config, l line) error {
 		err = errUnrepaired
 	}
 	return err
+}
+
+// unrepaired says of each further keyspace of the settings that is written to that a repair does
+// not concern it.
+func unrepaired(c config.Config) (notes []string) {
+	for _, k := range c.Cassandra.Keyspaces {
+		switch tables := c.Cassandra.LayoutOf(k.Name); tables {
+		case layout.Default:
+			notes = append(notes, fmt.Sprintf("keyspace %s of cassandra.keyspaces is not repaired with this one; repair it with its own --cassandra-hosts and --cassandra-keyspace", k.Name))
+		default:
+			notes = append(notes, fmt.Sprintf("keyspace %s of cassandra.keyspaces is not repaired: its tables have layout %s, and varve repair knows layout %s only", k.Name, tables, layout.Default))
+		}
+	}
+	return notes
 }

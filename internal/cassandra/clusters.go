@@ -232,6 +232,35 @@ func (c Config) LayoutOf(name string) string {
 	return layout.Default
 }
 
+// CheckLayout refuses settings whose first keyspace is one of the further ones that they name,
+// with tables of another layout than the first keyspace has. A command for the first keyspace is
+// given the address and the name of a further one in order to work there.
+func (c Config) CheckLayout() error {
+	for _, name := range c.further() {
+		of, _, err := c.Cluster(name)
+		if err != nil {
+			return err
+		}
+		tables := c.LayoutOf(name)
+		same := of.Keyspace == c.Keyspace && slices.ContainsFunc(of.Hosts, func(host string) bool { return slices.Contains(c.Hosts, host) })
+		if same && tables != layout.Default {
+			return fmt.Errorf("keyspace %s is that of %s in the settings, whose tables have layout %s; only those of layout %s can be worked on", c.Keyspace, name, tables, layout.Default)
+		}
+	}
+	return nil
+}
+
+// further are the names of the clusters of further keyspaces with samples.
+func (c Config) further() (names []string) {
+	for _, r := range c.ReadClusters {
+		names = append(names, r.Name)
+	}
+	for _, k := range c.Keyspaces {
+		names = append(names, k.Name)
+	}
+	return names
+}
+
 // Cluster returns how the cluster of a name is reached, and for what commands
 // open its keyspace.
 func (c Config) Cluster(name string) (config cql.Config, role string, err error) {
