@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -222,14 +223,7 @@ func (v *view) find(ctx context.Context, sel store.Selection) (*selection, error
 		return nil, err
 	}
 	s := &selection{found: make([]layout.Found, len(v.keyspaces))}
-	err := v.eachKeyspace(ctx, v.keyspaces, sel.Range, func(ctx context.Context, i int, look layout.Look) error {
-		found, err := look.Select(ctx, sel)
-		if err == nil && found.Len() > 0 {
-			s.found[i] = found
-		}
-		return err
-	})
-	if err != nil {
+	if err := v.ask(ctx, sel, s.found); err != nil {
 		return nil, err
 	}
 	ids, err := v.pending.Select(ctx, sel.Metric, sel.Matchers, sel.Range)
@@ -246,6 +240,26 @@ func (v *view) find(ctx context.Context, sel store.Selection) (*selection, error
 	}
 	v.number(s)
 	return s, nil
+}
+
+// ask finds what the keyspaces have of a selection. Several goroutines look, which may not call Tick: what
+// they compare with patterns, which takes long, they tell this one.
+func (v *view) ask(ctx context.Context, sel store.Selection, founds []layout.Found) error {
+	heed := sel.Tick
+	do := func(tell func(int) error) error {
+		sel.Tick = tell
+		return v.eachKeyspace(ctx, v.keyspaces, sel.Range, func(ctx context.Context, i int, look layout.Look) error {
+			found, err := look.Select(ctx, sel)
+			if err == nil && found.Len() > 0 {
+				founds[i] = found
+			}
+			return err
+		})
+	}
+	if heed == nil || !slices.ContainsFunc(sel.Matchers, func(m model.Matcher) bool { return len(m.Patterns) > 0 }) {
+		return do(nil)
+	}
+	return work.Attended("find series", heed, do)
 }
 
 // eachKeyspace calls f for each of some keyspaces that may have samples of r, for all at

@@ -160,7 +160,8 @@ type Look interface {
 	Current()
 
 	// Select returns the series that match and may have samples in the range. If more
-	// than the limit of sel match, it may return some of them, or a *store.LimitError.
+	// than the limit of sel match, it may return some of them, or a *store.LimitError. Several
+	// goroutines may call the Tick of sel.
 	Select(ctx context.Context, sel store.Selection) (Found, error)
 
 	// Names lists names as store.View does.

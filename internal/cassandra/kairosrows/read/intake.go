@@ -1,12 +1,14 @@
 package read
 
 import (
+	"context"
 	"errors"
 	"math"
 	"sync/atomic"
 
 	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/model"
+	"varve/internal/store"
 )
 
 var (
@@ -34,6 +36,37 @@ type wish struct {
 	// repeats says that a list may have a key several times: old servers hold one for each
 	// order of its tags.
 	repeats bool
+
+	// tick is told of the work of each row key that is compared with patterns, see
+	// [store.Selection]. nil: there are none, or nobody wants to know.
+	tick func(work int) error
+	work int
+}
+
+// newWish returns the wish of a selection. Without a Tick, comparing with patterns looks at the context.
+func newWish(ctx context.Context, sel store.Selection, limit int, repeats bool) wish {
+	w := wish{matchers: sel.Matchers, limit: limit, repeats: repeats}
+	for _, m := range sel.Matchers {
+		w.work += len(m.Patterns) * store.MatchWork("")
+	}
+	switch {
+	case w.work == 0:
+	case sel.Tick != nil:
+		w.tick = sel.Tick
+	default:
+		w.tick = func(int) error { return ctx.Err() }
+	}
+	return w
+}
+
+// matches reports whether a row key is wanted.
+func (w *wish) matches(k rowkey.Key) (bool, error) {
+	if w.tick != nil && len(w.matchers) > 0 {
+		if err := w.tick(w.work); err != nil {
+			return false, err
+		}
+	}
+	return model.MatchesAll(w.matchers, k.Tags), nil
 }
 
 // among returns the wish among row keys that have been found by some of its matchers.
@@ -53,6 +86,7 @@ type harvest struct {
 	keys    []rowkey.Key // that match, of an intake that does not keep all; little more than the limit
 	matched int          // keys so far; 0 if any number is wanted
 	seen    map[rowkey.Key]struct{}
+	gone    func() error // not nil: an error of it says that nobody waits for the harvest any more
 }
 
 func newHarvest(w wish) *harvest {
@@ -64,9 +98,12 @@ func newHarvest(w wish) *harvest {
 }
 
 // see is given the next row key, to count it or to keep it.
-func (h *harvest) see(k rowkey.Key, keep bool) {
-	if h.full() || h.limit == math.MaxInt && !keep || !model.MatchesAll(h.matchers, k.Tags) {
-		return
+func (h *harvest) see(k rowkey.Key, keep bool) error {
+	if h.full() || h.limit == math.MaxInt && !keep || h.gone != nil && h.gone() != nil {
+		return nil
+	}
+	if wanted, err := h.matches(k); err != nil || !wanted {
+		return err
 	}
 	if keep {
 		h.keys = append(h.keys, k)
@@ -79,6 +116,7 @@ func (h *harvest) see(k rowkey.Key, keep bool) {
 	default:
 		h.matched++
 	}
+	return nil
 }
 
 // full reports whether more matched than are wanted.
@@ -121,13 +159,17 @@ func (l *Look) newIntake(kept *atomic.Int64, harvests ...*harvest) *intake {
 func (in *intake) add(k rowkey.Key, tagBytes int) error {
 	enough := len(in.harvests) > 0
 	for _, h := range in.harvests {
-		h.see(k, in.thin)
+		if err := h.see(k, in.thin); err != nil {
+			return err
+		}
 		enough = enough && h.full()
 	}
 	if !in.thin {
 		in.list.add(k, tagBytes)
 		if in.kept.Add(int64(tagBytes)+keyOverhead) > in.widest {
-			in.thinOut()
+			if err := in.thinOut(); err != nil {
+				return err
+			}
 		}
 	}
 	if enough {
@@ -137,18 +179,26 @@ func (in *intake) add(k rowkey.Key, tagBytes int) error {
 }
 
 // thinOut keeps from here on only what is wanted.
-func (in *intake) thinOut() {
+func (in *intake) thinOut() (err error) {
 	for _, h := range in.harvests {
-		h.keys = in.list.only(h.matchers)
+		if h.keys, err = in.list.only(h.wish); err != nil {
+			return err
+		}
 	}
 	in.list.keys, in.list.bytes, in.thin = nil, 0, true
+	return nil
 }
 
 // end returns the list of all row keys after the last one was taken. The error of the read
-// is errEnough or nil. The error of end is errMatchesOnly if there is no such list.
+// is that of the last add. The error of end is errMatchesOnly if there is no such list.
 func (in *intake) end(err error) (*keyList, error) {
+	if err != nil && err != errEnough {
+		return nil, err
+	}
 	if err != nil && !in.thin {
-		in.thinOut()
+		if err := in.thinOut(); err != nil {
+			return nil, err
+		}
 	}
 	if in.thin {
 		return nil, errMatchesOnly

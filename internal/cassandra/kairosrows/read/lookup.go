@@ -57,10 +57,10 @@ func (l *Look) find(ctx context.Context, sel store.Selection) (*Found, error) {
 func (l *Look) eachKey(ctx context.Context, sel store.Selection, limit int, f func(Row, []rowkey.Key) error) error {
 	low, high := l.reader.ks.Spec.RowRange(sel.Range)
 	s := rowkey.Span{Metric: sel.Metric, LowMS: low, HighMS: high}
-	if err := l.eachLegacyKey(ctx, s, sel.Matchers, f); err != nil {
+	want := newWish(ctx, sel, limit, !l.reader.ordered)
+	if err := l.eachLegacyKey(ctx, s, want, f); err != nil {
 		return err
 	}
-	want := wish{sel.Matchers, limit, !l.reader.ordered}
 	states, err := l.statesOf(ctx, s, slices.ContainsFunc(sel.Matchers, rowkey.IsLiteral))
 	if err != nil {
 		return err
@@ -147,10 +147,10 @@ func (l *Look) rowTimes(s rowkey.Span) []rowkey.Partition {
 	return all
 }
 
-func (l *Look) eachLegacyKey(ctx context.Context, s rowkey.Span, matchers []model.Matcher, f func(Row, []rowkey.Key) error) error {
+func (l *Look) eachLegacyKey(ctx context.Context, s rowkey.Span, want wish, f func(Row, []rowkey.Key) error) error {
 	each := func(k legacyRow) error {
-		if !model.MatchesAll(matchers, k.key.Tags) {
-			return nil
+		if wanted, err := want.matches(k.key); err != nil || !wanted {
+			return err
 		}
 		return f(k.row, []rowkey.Key{k.key})
 	}
@@ -168,7 +168,7 @@ func (l *Look) eachLegacyKey(ctx context.Context, s rowkey.Span, matchers []mode
 // that these are too many.
 func (l *Look) keysOf(ctx context.Context, p *partition, want wish) ([]rowkey.Key, error) {
 	if p.full.loaded.Load() {
-		return p.full.value.matching(nil, want), nil
+		return p.full.value.matching(nil, want)
 	}
 	literals := rowkey.Literals(want.matchers)
 	if len(literals) == 0 && !l.reader.postings.holds(p.key) {
@@ -180,7 +180,7 @@ func (l *Look) keysOf(ctx context.Context, p *partition, want wish) ([]rowkey.Ke
 	}
 	if list := l.kept(postingKey{Partition: p.key}, p.version(s)); list != nil {
 		l.answer(byCache)
-		return list.matching(nil, want), nil
+		return list.matching(nil, want)
 	}
 	switch {
 	case len(literals) == 0:
@@ -200,7 +200,10 @@ func (l *Look) uncoveredKeys(ctx context.Context, p *partition, s rowkey.Stamp, 
 		l.answer(byCache)
 		var keys []rowkey.Key
 		for _, list := range lists {
-			keys = list.matching(keys, want)
+			var err error
+			if keys, err = list.matching(keys, want); err != nil {
+				return nil, err
+			}
 		}
 		return keys, nil
 	}
@@ -237,13 +240,16 @@ func (l *Look) uncoveredKeys(ctx context.Context, p *partition, s rowkey.Stamp, 
 		p.posting(k).set(list)
 		reader.postings.put(k, list, p.version(s), reader.keptUntil(p, s), loading)
 	}
-	return list.matching(nil, want), nil
+	return list.matching(nil, want)
 }
 
 // sharedKeys reads a partition whole, together with whoever wants that at the
 // same time.
 func (l *Look) sharedKeys(ctx context.Context, p *partition, want wish) ([]rowkey.Key, error) {
 	return l.readKeys(ctx, p, want, func(h *harvest) (*keyList, error) {
+		if h.tick != nil { // the reader may be another request, which must not wait for this one
+			h.tick, h.gone = nil, ctx.Err
+		}
 		list, shared, err := l.flights().take(ctx, p.key, h, func(all []*harvest) (*keyList, error) { return l.readWhole(ctx, p, all...) })
 		if shared {
 			l.answer(byOthers)
@@ -267,7 +273,7 @@ func (l *Look) readKeys(ctx context.Context, p *partition, want wish, load func(
 	case err != nil:
 		return nil, err
 	}
-	return list.matching(nil, want), nil
+	return list.matching(nil, want)
 }
 
 // indexedKeys finds row keys through the inverted index: by the matcher that has
@@ -288,10 +294,14 @@ func (l *Look) indexedKeys(ctx context.Context, p *partition, s rowkey.Stamp, li
 	}
 	var keys, unsure []rowkey.Key
 	for _, list := range lists {
+		var err error
 		if list.verified {
-			keys = list.matching(keys, want)
+			keys, err = list.matching(keys, want)
 		} else {
-			unsure = list.matching(unsure, unsureWant)
+			unsure, err = list.matching(unsure, unsureWant)
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 	if len(unsure) == 0 || len(unsure) > maxVerified {

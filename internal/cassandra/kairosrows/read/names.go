@@ -226,7 +226,7 @@ func (t *texts) list() []string {
 func (l *Look) eachKeyOf(ctx context.Context, metric string, f func([]rowkey.Key)) error {
 	low, high := l.reader.ks.Spec.RowRange(model.AllTime)
 	s := rowkey.Span{Metric: metric, LowMS: low, HighMS: high}
-	if err := l.eachLegacyKey(ctx, s, nil, func(_ Row, keys []rowkey.Key) error { f(keys); return nil }); err != nil {
+	if err := l.eachLegacyKey(ctx, s, wish{}, func(_ Row, keys []rowkey.Key) error { f(keys); return nil }); err != nil {
 		return err
 	}
 	states, err := memo(l, l.states, s).get(ctx, func() ([]rowkey.RowTime, error) { return l.readStates(ctx, s) })

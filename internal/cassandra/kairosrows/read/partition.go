@@ -164,8 +164,8 @@ func (l *Look) readAll(ctx context.Context, p *partition, wanted []*harvest) (*k
 	rows := l.query(ctx, readRowKeys, p.key.Args()...)
 	defer rows.Close()
 	dest := []any{&name, &tags, &mtime, &written}
-	var enough error
-	for enough == nil && rows.Scan(dest...) {
+	var ended error
+	for ended == nil && rows.Scan(dest...) {
 		if read++; read == 1 {
 			first = rowkey.Stamp{Mtime: rowkey.UUIDOf(mtime), WrittenMS: rowkey.WrittenMS(written)}
 		}
@@ -176,7 +176,7 @@ func (l *Look) readAll(ctx context.Context, p *partition, wanted []*harvest) (*k
 		if err != nil {
 			return nil, err
 		}
-		enough = in.add(k, len(tags))
+		ended = in.add(k, len(tags))
 	}
 	l.trace.indexRows.Add(read)
 	if err := rows.Close(); err != nil {
@@ -184,7 +184,7 @@ func (l *Look) readAll(ctx context.Context, p *partition, wanted []*harvest) (*k
 	}
 	l.answer(byReading)
 	l.trace.indexBytes.Add(in.kept.Load())
-	list, err := in.end(enough)
+	list, err := in.end(ended)
 	if err != nil {
 		return nil, err
 	}

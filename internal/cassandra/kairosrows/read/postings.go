@@ -50,14 +50,18 @@ func (l *keyList) take(in *intake) {
 	l.bytes += in.list.bytes
 }
 
-// only returns the keys that satisfy all matchers. It shares no memory with l.
-func (l *keyList) only(matchers []model.Matcher) (keys []rowkey.Key) {
+// only returns the keys that are wanted, however many. It shares no memory with l.
+func (l *keyList) only(w wish) (keys []rowkey.Key, err error) {
 	for _, k := range l.keys {
-		if model.MatchesAll(matchers, k.Tags) {
+		wanted, err := w.matches(k)
+		if err != nil {
+			return nil, err
+		}
+		if wanted {
 			keys = append(keys, k)
 		}
 	}
-	return keys
+	return keys, nil
 }
 
 // indexFrom is how many keys are worth an index by tag: filtering so many takes
@@ -66,9 +70,9 @@ const indexFrom = 4096
 
 // matching appends the keys that are wanted, of too many only so many that these are too
 // many. They are not to be changed: without matchers they are those of the list.
-func (l *keyList) matching(dst []rowkey.Key, w wish) []rowkey.Key {
+func (l *keyList) matching(dst []rowkey.Key, w wish) ([]rowkey.Key, error) {
 	if dst == nil && len(w.matchers) == 0 {
-		return l.keys[:len(l.keys):len(l.keys)]
+		return l.keys[:len(l.keys):len(l.keys)], nil
 	}
 	if len(l.keys) >= indexFrom {
 		for _, m := range w.matchers {
@@ -81,14 +85,18 @@ func (l *keyList) matching(dst []rowkey.Key, w wish) []rowkey.Key {
 		if w.enough(len(dst)) {
 			break
 		}
-		if model.MatchesAll(w.matchers, k.Tags) {
+		wanted, err := w.matches(k)
+		if err != nil {
+			return nil, err
+		}
+		if wanted {
 			dst = append(dst, k)
 		}
 	}
-	return dst
+	return dst, nil
 }
 
-func (l *keyList) matchingByTag(dst []rowkey.Key, by model.Matcher, w wish) []rowkey.Key {
+func (l *keyList) matchingByTag(dst []rowkey.Key, by model.Matcher, w wish) ([]rowkey.Key, error) {
 	places := l.sortedBy(by.Tag)
 	valueAt := func(i int) string {
 		v, _ := l.keys[places[i]].Tags.Get(by.Tag)
@@ -97,12 +105,16 @@ func (l *keyList) matchingByTag(dst []rowkey.Key, by model.Matcher, w wish) []ro
 	for _, v := range rowkey.Distinct(by.Values) {
 		first := sort.Search(len(places), func(i int) bool { return valueAt(i) >= v })
 		for i := first; i < len(places) && valueAt(i) == v && !w.enough(len(dst)); i++ {
-			if k := l.keys[places[i]]; model.MatchesAll(w.matchers, k.Tags) {
-				dst = append(dst, k)
+			wanted, err := w.matches(l.keys[places[i]])
+			if err != nil {
+				return nil, err
+			}
+			if wanted {
+				dst = append(dst, l.keys[places[i]])
 			}
 		}
 	}
-	return dst
+	return dst, nil
 }
 
 // sortedBy returns the places of the keys that have a tag, ordered by its value.

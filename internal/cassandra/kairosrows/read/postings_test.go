@@ -1,6 +1,8 @@
 package read
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -13,6 +15,7 @@ import (
 	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/collectors"
 	"varve/internal/model"
+	"varve/internal/store"
 )
 
 func listOf(n int) *keyList {
@@ -41,7 +44,10 @@ func TestMatching(t *testing.T) {
 			}
 		}
 		for range 2 {
-			got := l.matching(nil, wish{matchers: matchers, limit: math.MaxInt})
+			got, err := l.matching(nil, wish{matchers: matchers, limit: math.MaxInt})
+			if err != nil {
+				t.Fatal(err)
+			}
 			order := func(a, b rowkey.Key) int { return a.Tags.Compare(b.Tags) }
 			slices.SortFunc(got, order)
 			slices.SortFunc(want, order)
@@ -161,4 +167,55 @@ func FuzzTagsOf(f *testing.F) {
 			t.Fatalf("%x: %v, %v; want %v, %v", raw, got, err, want, wantErr)
 		}
 	})
+}
+
+// Comparing row keys with patterns tells of each, and ends when it is not to go on: in a list that is
+// kept, also by a tag, and while row keys are read. Without patterns nobody is told.
+func TestPatternsTellOfTheirWork(t *testing.T) {
+	l := &keyList{}
+	for i := range 2 * indexFrom {
+		l.add(rowkey.Key{Type: model.TypeLong, Tags: model.MustTags("a", "1", "b", fmt.Sprint(i))}, 10)
+	}
+	p, err := model.NewPattern("[0-9]+7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pattern, literal := model.Matcher{Tag: "b", Patterns: []*model.Pattern{p}}, keyspacetest.OneOf("a", "1")
+	enough := errors.New("enough")
+	for name, compare := range map[string]func(w wish) error{
+		"kept": func(w wish) error { _, err := l.matching(nil, w); return err },
+		"read": func(w wish) error {
+			h := newHarvest(w)
+			for _, k := range l.keys {
+				if err := h.see(k, true); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	} {
+		for _, matchers := range [][]model.Matcher{{pattern}, {literal, pattern}} {
+			calls := 0
+			sel := store.Selection{Matchers: matchers, Tick: func(work int) error {
+				if calls++; calls == 1000 || work < 256 {
+					return enough
+				}
+				return nil
+			}}
+			if err := compare(newWish(t.Context(), sel, math.MaxInt, false)); err != enough || calls != 1000 {
+				t.Errorf("%s: ends with %v after %d calls", name, err, calls)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			sel.Tick = nil
+			if err := compare(newWish(ctx, sel, math.MaxInt, false)); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: goes on after its context: %v", name, err)
+			}
+		}
+		calls := 0
+		sel := store.Selection{Matchers: []model.Matcher{literal}, Tick: func(int) error { calls++; return nil }}
+		if err := compare(newWish(t.Context(), sel, math.MaxInt, false)); err != nil || calls > 0 {
+			t.Errorf("%s: %v, told %d times without a pattern", name, err, calls)
+		}
+	}
 }

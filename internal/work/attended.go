@@ -1,0 +1,39 @@
+package work
+
+import "sync/atomic"
+
+// tellFrom is how much work is told of at once: each time, two goroutines wait for each other.
+const tellFrom = 1 << 12
+
+// Attended runs f in another goroutine, and waits for it. Goroutines of f, which all end before it
+// does, tell of their work; the goroutine of the caller passes it to heed, which may wait, and an error of
+// which tell returns. Those that tell wait for it. doing is as for [Do].
+func Attended(doing string, heed func(work int) error, f func(tell func(work int) error) error) error {
+	type told struct {
+		work   int
+		answer chan error
+	}
+	tellings, ended := make(chan told), make(chan struct{})
+	var sum atomic.Int64
+	tell := func(work int) error {
+		if sum.Add(int64(work)) < tellFrom {
+			return nil
+		}
+		t := told{int(sum.Swap(0)), make(chan error, 1)}
+		tellings <- t
+		return <-t.answer
+	}
+	var group Group
+	group.Go(doing, func() error {
+		defer close(ended)
+		return f(tell)
+	})
+	for {
+		select {
+		case t := <-tellings:
+			t.answer <- heed(t.work)
+		case <-ended:
+			return group.Wait()
+		}
+	}
+}
