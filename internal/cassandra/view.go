@@ -226,7 +226,7 @@ func (v *view) find(ctx context.Context, sel store.Selection) (*selection, error
 	if err := v.ask(ctx, sel, s.found); err != nil {
 		return nil, err
 	}
-	ids, err := v.pending.Select(ctx, sel.Metric, sel.Matchers, sel.Range)
+	ids, err := v.pending.Select(ctx, sel.Metric, sel.Matchers, sel.Range, sel.Tick)
 	if err != nil {
 		return nil, err
 	}

@@ -175,7 +175,7 @@ func (p *spooled) wantNoted() (points int) {
 	view := p.spool.View()
 	defer view.Close()
 	noted := p.scheduler.late.Take("t", t.rollups[0].keys[0])
-	ids, err := view.Select(p.Context(), "src", nil, model.AllTime)
+	ids, err := view.Select(p.Context(), "src", nil, model.AllTime, nil)
 	if err != nil {
 		p.Fatal(err)
 	}

@@ -84,7 +84,7 @@ func (c *crashSeries) check(t testing.TB, s *Spool, r *remote) (int64, error) {
 	for ms, value := range r.content()[key] {
 		all.set(key, ms, value)
 	}
-	ids, err := idsOf(v.Select(context.Background(), c.Metric, []model.Matcher{{Tag: "n", Values: []string{mustGet(c.Tags)}}}, model.AllTime))
+	ids, err := idsOf(v.Select(context.Background(), c.Metric, []model.Matcher{{Tag: "n", Values: []string{mustGet(c.Tags)}}}, model.AllTime, nil))
 	if err != nil {
 		return 0, err
 	}

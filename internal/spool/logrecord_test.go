@@ -186,7 +186,7 @@ func TestOtherIDs(t *testing.T) {
 	s = mustOpen(t, fs, cfg, Options{Sink: sink})
 	defer s.Close()
 	v := s.View()
-	ids, err := idsOf(v.Select(context.Background(), "load", nil, model.AllTime))
+	ids, err := idsOf(v.Select(context.Background(), "load", nil, model.AllTime, nil))
 	v.Close()
 	if err != nil || len(ids) != 2 {
 		t.Errorf("%d series, %v; want 2", len(ids), err)

@@ -175,7 +175,7 @@ func (r *remote) content() content {
 func (c content) overlay(t testing.TB, v *View, metrics ...string) {
 	t.Helper()
 	for _, metric := range metrics {
-		ids, err := idsOf(v.Select(context.Background(), metric, nil, model.AllTime))
+		ids, err := idsOf(v.Select(context.Background(), metric, nil, model.AllTime, nil))
 		if err != nil {
 			t.Fatal(err)
 		}

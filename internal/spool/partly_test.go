@@ -40,7 +40,7 @@ func TestWrittenInPart(t *testing.T) {
 		t.Helper()
 		v := s.View()
 		defer v.Close()
-		ids, err := idsOf(v.Select(t.Context(), metric, nil, model.AllTime))
+		ids, err := idsOf(v.Select(t.Context(), metric, nil, model.AllTime, nil))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -166,7 +166,7 @@ func (w *world) check(t *rapid.T) {
 	defer v.Close()
 	got := w.sink.content() // after the view was opened, as readers must
 	for _, metric := range propertyMetrics {
-		ids, err := idsOf(v.Select(context.Background(), metric, nil, model.AllTime))
+		ids, err := idsOf(v.Select(context.Background(), metric, nil, model.AllTime, nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +200,7 @@ func (w *world) names(t *rapid.T) {
 		t.Fatal(err)
 	}
 	for _, metric := range propertyMetrics {
-		ids, _ := idsOf(v.Select(context.Background(), metric, nil, model.AllTime))
+		ids, _ := idsOf(v.Select(context.Background(), metric, nil, model.AllTime, nil))
 		if listed := slices.Contains(names, metric); listed != (len(ids) > 0) {
 			t.Fatalf("%s is listed: %v, but has %d series", metric, listed, len(ids))
 		}

@@ -55,7 +55,7 @@ func BenchmarkSelect(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					v := s.View()
-					ids, err := idsOf(v.Select(context.Background(), "load", c.matchers, model.AllTime))
+					ids, err := idsOf(v.Select(context.Background(), "load", c.matchers, model.AllTime, nil))
 					if err != nil || len(ids) != c.want {
 						b.Fatal(len(ids), err)
 					}

@@ -49,7 +49,7 @@ func TestAppendFlush(t *testing.T) {
 	v.Close()
 	later := s.View()
 	defer later.Close()
-	if ids, _ := idsOf(later.Select(context.Background(), "load", nil, model.AllTime)); len(ids) != 0 {
+	if ids, _ := idsOf(later.Select(context.Background(), "load", nil, model.AllTime, nil)); len(ids) != 0 {
 		t.Errorf("%d series are left in the spool", len(ids))
 	}
 	if h := s.Health(); h.Samples != 0 || h.Generations != 0 || !h.Oldest.IsZero() || h.SinkError != nil {
@@ -159,7 +159,7 @@ func TestViewOfALaterGeneration(t *testing.T) {
 	if names, _, err := after.Names(context.Background(), store.NamesQuery{Kind: store.MetricNames}); err != nil || len(names) != 0 {
 		t.Errorf("a view of a spool that is drained lists %q, %v", names, err)
 	}
-	if ids, err := idsOf(before.Select(context.Background(), "second", nil, model.AllTime)); err != nil || len(ids) != 1 {
+	if ids, err := idsOf(before.Select(context.Background(), "second", nil, model.AllTime, nil)); err != nil || len(ids) != 1 {
 		t.Errorf("the view before the drain finds %d series, %v", len(ids), err)
 	}
 }

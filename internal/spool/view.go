@@ -70,9 +70,9 @@ func (v *View) Close() {
 
 // Select returns the ids of the series that match and have samples here near
 // the range, as the caller's own set. The errors are a *store.InputError for an invalid
-// matcher, and that of ctx.
-func (v *View) Select(ctx context.Context, metric string, matchers []model.Matcher, r model.TimeRange) (*roaring.Bitmap, error) {
-	ids, err := v.spool.index.Select(ctx, metric, matchers, nil)
+// matcher, and those of ctx and tick, which is that of a [store.Selection].
+func (v *View) Select(ctx context.Context, metric string, matchers []model.Matcher, r model.TimeRange, tick func(work int) error) (*roaring.Bitmap, error) {
+	ids, err := v.spool.index.SelectInSteps(ctx, metric, matchers, nil, tick)
 	if err != nil {
 		return nil, err
 	}

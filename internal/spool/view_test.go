@@ -2,6 +2,7 @@ package spool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -125,12 +126,47 @@ func TestSelectOneOfMany(t *testing.T) {
 		defer v.Close()
 		one := []model.Matcher{{Tag: "n", Values: []string{"7"}}}
 		return testing.AllocsPerRun(10, func() {
-			if ids, err := idsOf(v.Select(context.Background(), "load", one, model.AllTime)); err != nil || len(ids) != 1 {
+			if ids, err := idsOf(v.Select(context.Background(), "load", one, model.AllTime, nil)); err != nil || len(ids) != 1 {
 				t.Fatal(ids, err)
 			}
 		})
 	}
 	if few, many := cost(100), cost(20_000); many > few+2 {
 		t.Errorf("%v allocations among 100 series, %v among 20000", few, many)
+	}
+}
+
+// A selection by a pattern tells of its work, and ends when it is not to go on.
+func TestSelectTells(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), patient(DefaultConfig()), Options{})
+	defer s.Close()
+	var b store.Batch
+	b.Reset(s.Epoch())
+	for n := range 1000 {
+		ref, err := s.Create(t.Context(), testSeries("load", n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.AddLong(ref, 1, 1, 0)
+	}
+	if err := s.Append(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	v := s.View()
+	defer v.Close()
+	p, err := model.NewPattern("[0-9]+(1|2)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	enough := errors.New("enough")
+	calls := 0
+	_, err = v.Select(t.Context(), "load", []model.Matcher{{Tag: "n", Patterns: []*model.Pattern{p}}}, model.AllTime, func(int) error {
+		if calls++; calls == 100 {
+			return enough
+		}
+		return nil
+	})
+	if !errors.Is(err, enough) || calls != 100 {
+		t.Errorf("it ends with %v after %d calls", err, calls)
 	}
 }
