@@ -607,6 +607,24 @@ func TestWriterOfAnotherSender(t *testing.T) {
 	}
 }
 
+// The gauges that alerts and dashboards read are there, and say how much of a limit is used.
+func TestGauges(t *testing.T) {
+	r := &ingesttest.Recorder{}
+	p, reg := ingesttest.NewPipeline(r, func(c *ingest.Config) { c.MaxSeries = 4 })
+	inFlight := -1.0
+	r.OnAppend = func(*store.Batch) error {
+		inFlight = ingesttest.Counters(t, reg, "varve_ingest_samples_in_flight")[""]
+		return nil
+	}
+	w := p.NewWriter(p.Protocol("test"), "peer", 0)
+	if _, err := w.Ingest(t.Context(), 3, func() error { return put(w, "m", "a", 1) }); err != nil {
+		t.Fatal(err)
+	}
+	if got := ingesttest.Counters(t, reg, "varve_ingest_series_used_ratio")[""]; got != 0.25 || inFlight != 3 {
+		t.Errorf("%v of the series are used, want 0.25; %v samples were in flight, want 3", got, inFlight)
+	}
+}
+
 func TestRejected(t *testing.T) {
 	p, _ := ingesttest.NewPipeline(&ingesttest.Recorder{}, func(c *ingest.Config) { c.RejectedKept, c.RejectedBytes = 3, 4 })
 	proto := p.Protocol("test")

@@ -1,0 +1,122 @@
+package spool
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"varve/internal/blockfile"
+	"varve/internal/head"
+	"varve/internal/model"
+	"varve/internal/safefile"
+	"varve/internal/store"
+)
+
+// TestAdmit: what was refused for a reason outside of the spool is taken again once that has ended.
+func TestAdmit(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), tinyConfig(), Options{Sink: newRemote()})
+	defer s.Close()
+	if s.Admit() {
+		t.Error("writes were refused")
+	}
+	s.Refuse(errors.New("somebody else has taken over"))
+	if err := tryPut(s, testSeries("load", 1), 1, 1); err == nil || !strings.Contains(err.Error(), "somebody else has taken over") {
+		t.Errorf("refused: %v", err)
+	}
+	if !s.Admit() || s.Admit() {
+		t.Error("writes were not refused, or still are")
+	}
+	put(t, s, testSeries("load", 1), 1, 1)
+}
+
+// TestStampsOfOtherSamples: a file of write timestamps that has more or fewer of them than there are samples is an error.
+func TestStampsOfOtherSamples(t *testing.T) {
+	const first = 1_700_000_000_000
+	s := &Spool{fs: vfs.NewMem(), cache: blockfile.NewCache(0)}
+	stamped := func(samples int64) *head.Head {
+		h := head.NewStamped()
+		for i := range samples {
+			var b store.Batch
+			b.Reset(0)
+			b.AddLong(7, i, i, 0)
+			h.AppendStamped(&b, []model.Kind{model.Long}, first+i)
+		}
+		return h
+	}
+	f, err := s.spillHead(t.Context(), stamped(100), "file", 1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int64{99, 101} {
+		if f.stamps, err = s.spillHead(t.Context(), stamped(n), "file"+stampsSuffix, 2, first); err != nil {
+			t.Fatal(err)
+		}
+		run := head.Run{Stamps: true}
+		if _, err := f.snapshot(7, model.AllTime, &run); err == nil || !strings.Contains(err.Error(), "series 7 has 100 samples in file, and ") {
+			t.Errorf("%d timestamps of 100 samples: %v", n, err)
+		}
+		if err := f.stamps.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestStartThatFails: spilled files of before that cannot be removed, and a log whose begin cannot be stored, end the start.
+func TestStartThatFails(t *testing.T) {
+	for what, c := range map[string]struct {
+		prepare func(fs vfs.FS) error
+		fails   func(op errorfs.Op) bool
+		want    string
+	}{
+		"spilled": {
+			func(fs vfs.FS) error { return safefile.Replace(fs, "spool/spill/old", nil) },
+			func(op errorfs.Op) bool { return op.Kind == errorfs.OpRemove && strings.HasSuffix(op.Path, "/old") },
+			"remove spilled file",
+		},
+		"begun": {
+			func(fs vfs.FS) error { return fs.Remove("spool/" + begunName) },
+			func(op errorfs.Op) bool { return op.Kind == errorfs.OpCreate && strings.Contains(op.Path, begunName) },
+			"store that the log of the spool was begun",
+		},
+	} {
+		mem := vfs.NewMem()
+		if err := errors.Join(mustOpen(t, mem, tinyConfig(), Options{}).Close(), c.prepare(mem)); err != nil {
+			t.Fatal(what, err)
+		}
+		s, err := Open(errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if c.fails(op) {
+				return errorfs.ErrInjected
+			}
+			return nil
+		})), "spool", tinyConfig(), Options{})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if err == nil {
+			_ = s.Close()
+		}
+	}
+}
+
+// TestManyIdleSeries: all series of a drained generation are noted, however many they are.
+func TestManyIdleSeries(t *testing.T) {
+	h := head.New()
+	const series = 3 * 4096
+	for id := range store.Ref(series + 1) {
+		h.Append(&store.Batch{Samples: []store.Sample{{Ref: id}}}, []model.Kind{model.Long})
+	}
+	g := &Generation{}
+	g.place.Store(&place{head: h})
+	b := idleBook{drained: roaring.New(), used: roaring.New()}
+	b.drop(g)
+	if n := b.used.GetCardinality(); n != series+1 || b.drained.GetCardinality() != n {
+		t.Errorf("%d and %d series are noted, want %d", n, b.drained.GetCardinality(), series+1)
+	}
+}
