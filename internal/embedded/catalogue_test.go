@@ -4,15 +4,20 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/embedded/catalogue"
 	"varve/internal/embedded/datadir"
+	"varve/internal/model"
+	"varve/internal/retention"
 	"varve/internal/store"
+	"varve/internal/store/storetest"
 	"varve/internal/units"
 	"varve/internal/units/unitstest"
 )
@@ -53,14 +58,7 @@ func TestCatalogueFails(t *testing.T) {
 	s.must(t, s.checkpoint())
 	c.writeOnce(context.Background(), s, 1000)
 
-	// Pebble ends the process when the disk fails; other errors come back.
-	s.stop()
-	s.background.Wait() // nobody looks at the catalogue while it is replaced
-	s.must(t, s.catalogue.Close())
-	toRead, err := catalogue.OpenToRead(mem, s.path(datadir.Catalogue))
-	s.must(t, err)
-	s.catalogue = toRead
-	s.ctx, s.stop = context.WithCancel(context.Background())
+	readOnlyCatalogue(t, s, mem) // Pebble ends the process when the disk fails; other errors come back
 	s.background.Add(2)
 	go s.checkpointer(s.ctx)
 	go s.merger(s.ctx)
@@ -112,4 +110,62 @@ func blockFiles(t *testing.T, s *Store, fs vfs.FS) int {
 	names, err := fs.List(s.path(datadir.Blocks))
 	s.must(t, err)
 	return len(names)
+}
+
+// readOnlyCatalogue ends the background work of a store and makes each later commit fail.
+func readOnlyCatalogue(t *testing.T, s *Store, fs vfs.FS) {
+	t.Helper()
+	s.stop()
+	s.background.Wait() // nobody looks at the catalogue while it is replaced
+	s.must(t, s.catalogue.Close())
+	toRead, err := catalogue.OpenToRead(fs, s.path(datadir.Catalogue))
+	s.must(t, err)
+	s.catalogue = toRead
+	s.ctx, s.stop = context.WithCancel(context.Background())
+}
+
+// TestRewritesThatAreNotCommitted: a fold, and the removal of files of which everything has expired, fail if the
+// catalogue takes no change. Nothing is lost.
+func TestRewritesThatAreNotCommitted(t *testing.T) {
+	f := &foldTest{T: t, fs: crashfs.New(), samples: map[string]map[int64]float64{}, oldest: map[string]int64{}, shelf: retention.NewShelf(book(t, "10s:1h,60s:6h,10m:2d"))}
+	const now = 1_700_000_000_000
+	f.nowMS.Store(now - 40_000_000) // nothing is due yet for the merger
+	f.open(f.fs)
+	for i := range int64(60) {
+		f.write("thin.long", model.TypeLong, now-7_200_000-i*30_000)
+	}
+	f.must(t, f.checkpoint())
+	readOnlyCatalogue(t, f.Store, f.fs)
+	f.nowMS.Store(now)
+	st := f.acquire()
+	files := slices.Clone(st.files)
+	f.release(st)
+	f.merging.Lock()
+	if err := f.fold(t.Context(), files); !errors.Is(err, pebble.ErrReadOnly) {
+		t.Errorf("a fold: %v", err)
+	}
+	f.merging.Unlock()
+	_ = f.Store.Close()
+	f.open(f.fs)
+	f.check("after a restart")
+	f.must(t, f.Store.Close())
+
+	mem, clock := crashfs.New(), storetest.NewClock(time.UnixMilli(crashOrigin))
+	s, err := Open(mem, "data", quietConfig("fsync"), Options{Now: clock.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := s.Create(t.Context(), model.Series{Metric: "m", Type: model.TypeLong, Tags: model.MustTags("a", "b")})
+	s.must(t, err)
+	var b store.Batch
+	b.Reset(s.Epoch())
+	b.AddLong(ref, crashOrigin, 1, 60)
+	s.must(t, s.Append(t.Context(), &b))
+	s.must(t, s.checkpoint())
+	readOnlyCatalogue(t, s, mem)
+	clock.Advance(time.Hour)
+	if err := s.maintain(t.Context()); !errors.Is(err, pebble.ErrReadOnly) {
+		t.Errorf("the removal of an expired file: %v", err)
+	}
+	_ = s.Close()
 }
