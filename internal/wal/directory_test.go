@@ -87,6 +87,26 @@ func TestDiskBytes(t *testing.T) {
 	}
 }
 
+// TestFilesForReuseAtAStart: a start keeps as many files for reuse as the settings say, and removes the others.
+func TestFilesForReuseAtAStart(t *testing.T) {
+	for _, recycle := range []int{0, 1, 2, 3} {
+		mem := vfs.NewMem()
+		closeLog(t, withFree(t, mem, Options{}))
+		cfg := small
+		cfg.RecycleSegments = recycle
+		closeLog(t, open(t, mem, cfg)) // its own segment is begun from one of them
+		free := 0
+		for _, name := range listFiles(t, mem) {
+			if strings.HasSuffix(name, freeSuffix) {
+				free++
+			}
+		}
+		if want := max(0, min(recycle, small.RecycleSegments)-1); free != want {
+			t.Errorf("%d files are kept for reuse of %d, want %d", free, recycle, want)
+		}
+	}
+}
+
 // TestFilesThatCannotBeRemoved: the failure to remove files for reuse, or segments, is returned. What
 // could not be removed is removed by a later call.
 func TestFilesThatCannotBeRemoved(t *testing.T) {
