@@ -12,6 +12,7 @@ import (
 	"varve/internal/blockfile"
 	"varve/internal/head"
 	"varve/internal/model"
+	"varve/internal/record"
 	"varve/internal/safefile"
 	"varve/internal/store"
 )
@@ -118,5 +119,37 @@ func TestManyIdleSeries(t *testing.T) {
 	b.drop(g)
 	if n := b.used.GetCardinality(); n != series+1 || b.drained.GetCardinality() != n {
 		t.Errorf("%d and %d series are noted, want %d", n, b.drained.GetCardinality(), series+1)
+	}
+}
+
+// TestNumbersOfSeriesInTheLog: a series keeps the number that it has, whatever number the log gives it. A number that is that
+// of another series is an error: samples would go to the wrong one.
+func TestNumbersOfSeriesInTheLog(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), tinyConfig(), Options{})
+	defer s.Close()
+	key := func(n int) string { return string(testSeries("load", n).AppendKey(nil)) }
+	g := s.active.Load()
+	r := &replayer{spool: s, renamed: map[model.SeriesNumber]model.SeriesNumber{}}
+	for _, c := range []struct {
+		id   model.SeriesNumber
+		key  string
+		want string // of the error; empty: none
+	}{
+		{3, key(1), ""},
+		{3, key(1), ""},
+		{7, key(1), ""}, // is renamed
+		{3, key(2), "id 3 is assigned to series "},
+		{4, key(2), ""},
+	} {
+		err := r.define(g, record.Definition{ID: c.id, Key: c.key})
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.HasPrefix(err.Error(), c.want)) {
+			t.Errorf("series %d %q: %v", c.id, c.key, err)
+		}
+	}
+	if r.renamed[7] != 3 || len(r.renamed) != 1 || s.series.Key(3) != key(1) || s.series.Key(4) != key(2) {
+		t.Errorf("renamed %v, series 3 is %q, series 4 is %q", r.renamed, s.series.Key(3), s.series.Key(4))
+	}
+	if next := s.series.NextID(); next <= 7 {
+		t.Errorf("number %d is given again", next)
 	}
 }
