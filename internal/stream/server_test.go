@@ -1,0 +1,389 @@
+package stream
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/ingest/ingesttest"
+)
+
+// A handle is a function that is a Handler.
+type handle func(ctx context.Context, c *Conn)
+
+func (h handle) ServeConn(ctx context.Context, c *Conn) { h(ctx, c) }
+
+// echo sends back what comes.
+func echo(_ context.Context, c *Conn) { _, _ = io.Copy(c, c) }
+
+func onLoopback(t *testing.T) net.Listener {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ln
+}
+
+// serve runs a server on a listener, and returns what Serve returns.
+func serve(ctx context.Context, s *Server, ln net.Listener) <-chan error {
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ctx, ln) }()
+	return served
+}
+
+func dial(t *testing.T, ln net.Listener) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(time.Minute))
+	return c
+}
+
+// answers sends a text and reports whether it comes back.
+func answers(c net.Conn, text string) error {
+	if _, err := io.WriteString(c, text); err != nil {
+		return err
+	}
+	got := make([]byte, len(text))
+	if _, err := io.ReadFull(c, got); err != nil {
+		return err
+	}
+	if string(got) != text {
+		return fmt.Errorf("%q came back as %q", text, got)
+	}
+	return nil
+}
+
+// ended reports whether the other side has closed a connection.
+func ended(c net.Conn) bool {
+	_, err := c.Read(make([]byte, 1))
+	return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+func shutdown(t *testing.T, s *Server, served <-chan error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := errors.Join(s.Shutdown(ctx), <-served); err != nil {
+		t.Error(err)
+	}
+}
+
+// A server that stops reads what has arrived, ends its connections, and takes no others.
+func TestServerStops(t *testing.T) {
+	read := make(chan string, 1)
+	s := NewServer(Options{Name: "test", Limit: 10}, nil, nil)
+	s.SetHandler(handle(func(_ context.Context, c *Conn) {
+		if err := answers(c, "ready"); err != nil { // the client sends the same
+			t.Error(err)
+		}
+		all, _ := io.ReadAll(c)
+		read <- string(all)
+	}))
+	if s.Handler() == nil {
+		t.Error("there is no handler")
+	}
+	ln := onLoopback(t)
+	served := serve(t.Context(), s, ln)
+	c := dial(t, ln)
+	if err := answers(c, "ready"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(c, "the last words"); err != nil {
+		t.Fatal(err)
+	}
+	shutdown(t, s, served)
+	if got := <-read; got != "the last words" || !ended(c) {
+		t.Errorf("read %q at the stop", got)
+	}
+	other := onLoopback(t)
+	if err := s.Serve(t.Context(), other); err != nil {
+		t.Errorf("after the stop: %v", err)
+	}
+	if _, err := other.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a listener that came after the stop: %v", err)
+	}
+}
+
+// A handler that does not end has until the deadline of the stop, then its context ends.
+func TestStopThatIsLate(t *testing.T) {
+	began := make(chan struct{})
+	s := NewServer(Options{Name: "test", Limit: 10}, handle(func(ctx context.Context, _ *Conn) {
+		close(began)
+		<-ctx.Done()
+	}), nil)
+	ln := onLoopback(t)
+	served := serve(t.Context(), s, ln)
+	c := dial(t, ln)
+	<-began
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Shutdown(ctx); !errors.Is(err, context.Canceled) || !strings.HasPrefix(err.Error(), "stop the test listener: ") {
+		t.Errorf("Shutdown: %v", err)
+	}
+	if err := <-served; err != nil || !ended(c) {
+		t.Errorf("Serve: %v", err)
+	}
+}
+
+// The end of its context ends a server and its connections at once.
+func TestServerOfAContextThatEnds(t *testing.T) {
+	s := NewServer(Options{Name: "test", Limit: 10}, handle(echo), nil)
+	ln := onLoopback(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	served := serve(ctx, s, ln)
+	c := dial(t, ln)
+	if err := answers(c, "a"); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-served; !errors.Is(err, context.Canceled) || !ended(c) {
+		t.Errorf("Serve: %v", err)
+	}
+}
+
+// A panic ends its connection alone, and gives its place back.
+func TestPanicOfAHandler(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	s := NewServer(Options{Name: "test", Limit: 10, Metrics: NewMetrics(registry, "test", "test")}, handle(func(ctx context.Context, c *Conn) {
+		var first [1]byte
+		if _, err := io.ReadFull(c, first[:]); err == nil && first[0] == '!' {
+			panic("a fault")
+		}
+		_, _ = c.Write(first[:])
+		echo(ctx, c)
+	}), nil)
+	ln := onLoopback(t)
+	served := serve(t.Context(), s, ln)
+	good, bad := dial(t, ln), dial(t, ln)
+	if err := answers(good, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(bad, "!"); err != nil || !ended(bad) {
+		t.Errorf("the connection of the panic: %v", err)
+	}
+	if err := answers(good, "b"); err != nil {
+		t.Errorf("another connection: %v", err)
+	}
+	shutdown(t, s, served)
+	if n := ingesttest.Counters(t, registry, "varve_test_connections")[""]; n != 0 {
+		t.Errorf("%v connections are open", n)
+	}
+}
+
+// A stumbling listener fails once.
+type stumbling struct {
+	net.Listener
+	failed atomic.Bool
+}
+
+func (s *stumbling) Accept() (net.Conn, error) {
+	if !s.failed.Swap(true) {
+		return nil, errors.New("too many open files")
+	}
+	return s.Listener.Accept()
+}
+
+// A failure to accept that passes does not end the server.
+func TestAcceptFails(t *testing.T) {
+	s := NewServer(Options{Name: "test", Limit: 10}, handle(echo), nil)
+	ln := &stumbling{Listener: onLoopback(t)}
+	served := serve(t.Context(), s, ln)
+	if err := answers(dial(t, ln), "a"); err != nil {
+		t.Error(err)
+	}
+	shutdown(t, s, served)
+}
+
+type clientKey struct{}
+
+// A door turns away clients, or tells the handler who they are.
+func TestDoor(t *testing.T) {
+	var admitted atomic.Bool
+	s := NewServer(Options{Name: "test", Limit: 10}, handle(func(ctx context.Context, c *Conn) {
+		_, _ = fmt.Fprintln(c, ctx.Value(clientKey{}))
+	}), nil)
+	ln := onLoopback(t)
+	served := serve(t.Context(), s, &Door{Listener: ln, Admit: func(ctx context.Context, c *Conn) (context.Context, error) {
+		if !admitted.Load() {
+			return nil, errors.New("nobody")
+		}
+		return context.WithValue(ctx, clientKey{}, "somebody"), nil
+	}})
+	if got, _ := io.ReadAll(dial(t, ln)); len(got) > 0 {
+		t.Errorf("a client that is turned away got %q", got)
+	}
+	admitted.Store(true)
+	if got, err := io.ReadAll(dial(t, ln)); err != nil || string(got) != "somebody\n" {
+		t.Errorf("a client that is admitted got %q, %v", got, err)
+	}
+	shutdown(t, s, served)
+	if err := (&Door{Listener: &stumbling{}}).SetDeadline(time.Now()); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("the deadline of a listener that has none: %v", err)
+	}
+}
+
+// Who waits until nothing goes on is told once that is so, however much has begun meanwhile.
+func TestActivity(t *testing.T) {
+	var a Activity
+	isClosed := func(c <-chan struct{}) bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return false
+		}
+	}
+	if !isClosed(a.None()) {
+		t.Error("something goes on")
+	}
+	a.Begin()
+	first := a.None()
+	a.Begin()
+	second := a.None()
+	a.End()
+	if isClosed(first) || isClosed(second) {
+		t.Error("one of two still goes on")
+	}
+	a.End()
+	if !isClosed(first) || !isClosed(second) || !isClosed(a.None()) {
+		t.Error("nothing goes on")
+	}
+	a.Begin()
+	if isClosed(a.None()) {
+		t.Error("it goes on again")
+	}
+	a.End()
+}
+
+// certified returns a configuration for a server on loopback, and the authority that vouches for it.
+func certified(t *testing.T) (*tls.Config, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(leaf)
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}}}, pool
+}
+
+// A connection with TLS is read to its last record at the stop, knows the certificate of its client, and whether the
+// authorities of now vouch for it. A handshake that fails is counted with its reason.
+func TestServerWithTLS(t *testing.T) {
+	config, authorities := certified(t)
+	config.ClientCAs, config.ClientAuth = authorities, tls.VerifyClientCertIfGiven
+	var current atomic.Pointer[tls.Config]
+	current.Store(config)
+	failed := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "failed"}, []string{"stream", "reason"})
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(failed)
+	type seen struct {
+		certificate bool
+		trusted     bool
+		later       bool
+		text        string
+	}
+	results, proceed := make(chan seen, 1), make(chan struct{})
+	s := NewServer(Options{Name: "test", Limit: 10}, handle(func(_ context.Context, c *Conn) {
+		one := seen{certificate: c.Certificate() != nil, trusted: c.Trusted()}
+		if Of(c) != c || Of(c.TLS()) != c {
+			t.Error("the connection is not found again")
+		}
+		if err := answers(c, "ready"); err != nil {
+			t.Error(err)
+		}
+		<-proceed
+		one.later = c.Trusted()
+		var all bytes.Buffer
+		_, _ = io.Copy(&all, c)
+		one.text = all.String()
+		results <- one
+	}), nil)
+	ln := onLoopback(t)
+	served := serve(t.Context(), s, &Door{Listener: ln, TLS: &TLS{Config: current.Load, Timeout: time.Minute, Failed: failed}})
+
+	plain := dial(t, ln)
+	if _, err := io.WriteString(plain, "put a line that is no handshake\n"); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.ReadAll(plain)
+	leaves := dial(t, ln)
+	leaves.Close()
+
+	own := &tls.Config{RootCAs: authorities, ServerName: "127.0.0.1", Certificates: config.Certificates}
+	c := tls.Client(dial(t, ln), own)
+	if err := answers(c, "ready"); err != nil {
+		t.Fatal(err)
+	}
+	other, others := certified(t)
+	other.ClientCAs = others
+	current.Store(other)
+	close(proceed)
+	if _, err := io.WriteString(c, "the last words"); err != nil {
+		t.Fatal(err)
+	}
+	shutdown(t, s, served)
+	if got := <-results; got != (seen{certificate: true, trusted: true, later: false, text: "the last words"}) {
+		t.Errorf("the connection was seen as %+v", got)
+	}
+	got := ingesttest.Counters(t, registry, "failed")
+	if got["test,"+handshakePlain]+got[handshakePlain+",test"] != 1 || len(got) != 2 {
+		t.Errorf("failed handshakes: %v", got)
+	}
+}
+
+// Each failure of a handshake has a reason that metrics show.
+func TestHandshakeFaults(t *testing.T) {
+	for want, errs := range map[string][]error{
+		handshakePlain:       {tls.RecordHeaderError{}},
+		handshakeCertificate: {&tls.CertificateVerificationError{Err: errors.New("unknown")}, errors.New("remote error: tls: bad certificate")},
+		handshakeTime:        {context.DeadlineExceeded, os.ErrDeadlineExceeded},
+		handshakeEnded:       {io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, context.Canceled},
+		handshakeOther:       {errors.New("no common version")},
+	} {
+		for _, err := range errs {
+			for _, err := range []error{err, fmt.Errorf("handshake: %w", err)} {
+				if got := handshakeFault(err); got != want {
+					t.Errorf("%v is counted as %s, want %s", err, got, want)
+				}
+			}
+		}
+	}
+	if vouch(nil, []*x509.Certificate{{}}) || vouch(x509.NewCertPool(), nil) {
+		t.Error("nobody vouches for a certificate")
+	}
+}
