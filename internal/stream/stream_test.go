@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"errors"
 	"net"
 	"testing"
 	"time"
@@ -135,5 +136,56 @@ func TestMetrics(t *testing.T) {
 		if n := ingesttest.Counters(t, r, "varve_carbon_connections"+name)[""]; n != want {
 			t.Errorf("varve_carbon_connections%s is %v, want %v", name, n, want)
 		}
+	}
+}
+
+// A connection that waits for room gets the place of one that becomes idle, or that closes. If the listener closes it
+// waits no more. A listener is drained once its last connection is closed.
+func TestWaitForRoom(t *testing.T) {
+	for name, free := range map[string]func(l *Listener, busy *Conn){
+		"idle":     func(_ *Listener, busy *Conn) { busy.Idle() },
+		"closed":   func(_ *Listener, busy *Conn) { busy.Close() },
+		"listener": func(l *Listener, _ *Conn) { l.Close() },
+	} {
+		l, open := listen(t, Options{Limit: 1}, 1)
+		open[0].Busy()
+		waits, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer waits.Close()
+		type result struct {
+			c   net.Conn
+			err error
+		}
+		accepted := make(chan result, 1)
+		go func() {
+			c, err := l.Accept()
+			accepted <- result{c, err}
+		}()
+		free(l, open[0])
+		got := <-accepted
+		if (name == "listener") != errors.Is(got.err, net.ErrClosed) || (got.err == nil) != (got.c != nil) {
+			t.Errorf("%s: %v", name, got.err)
+		}
+		if name == "idle" && !open[0].evicted {
+			t.Errorf("%s: the idle connection keeps its place", name)
+		}
+		l.Close()
+		select {
+		case <-l.Closed():
+		default:
+			t.Errorf("%s: the listener is not closed", name)
+		}
+		select {
+		case <-l.Drained():
+			t.Errorf("%s: it is drained while a connection is open", name)
+		default:
+		}
+		if got.c != nil {
+			got.c.Close()
+		}
+		open[0].Close()
+		<-l.Drained()
 	}
 }
