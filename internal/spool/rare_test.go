@@ -153,3 +153,23 @@ func TestNumbersOfSeriesInTheLog(t *testing.T) {
 		t.Errorf("number %d is given again", next)
 	}
 }
+
+// TestRecordsThatCannotBeReplayed: a record that is too short, has a time that cannot be, or is of an unknown type ends the
+// replay: what follows it would be read with wrong write timestamps.
+func TestRecordsThatCannotBeReplayed(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), tinyConfig(), Options{})
+	defer s.Close()
+	r := &replayer{spool: s, renamed: map[model.SeriesNumber]model.SeriesNumber{}}
+	long := strings.Repeat("\xff", 64)
+	for _, c := range []struct {
+		typ     byte
+		payload string
+	}{
+		{typeCut, ""}, {typeCut, long}, {typeFloor, ""}, {typeFloor, long}, {typeCutV1, ""}, {typeFloorV1, ""},
+		{typeBatch, ""}, {typeBatch, "1234567"}, {typeBatch, "\x00\x00\x00\x00\x00\x00\x00\x00"}, {typeBatch, long}, {254, ""},
+	} {
+		if err := r.record(1, c.typ, []byte(c.payload)); err == nil {
+			t.Errorf("a record of type %d, %d bytes, is replayed", c.typ, len(c.payload))
+		}
+	}
+}
