@@ -3,6 +3,7 @@ package writelog
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -365,5 +366,42 @@ func TestLogThatFailsAtOnce(t *testing.T) {
 func TestUnknownType(t *testing.T) {
 	if err := UnknownType(200); err == nil || err.Error() != "log record of unknown type 200: use a newer build" {
 		t.Error(err)
+	}
+}
+
+// TestErrorsOfTheLog: whose fault an error of the log is depends on its kind. The end of a request, and a record that cannot be
+// written, do not end the log.
+func TestErrorsOfTheLog(t *testing.T) {
+	n := newTenant(t, vfs.NewMem()).open(t)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	input := &store.InputError{Reason: "too long"}
+	if err := n.Error(ended, context.Canceled); !errors.Is(err, context.Canceled) {
+		t.Errorf("a request that has ended: %v", err)
+	}
+	if err := n.Error(t.Context(), input); err != error(input) {
+		t.Errorf("a record that cannot be written: %v", err)
+	}
+	if err := n.Reserve(t.Context(), math.MaxInt); !errors.As(err, &input) {
+		t.Errorf("room for what no record holds: %v", err)
+	}
+	if n.Failure() != nil || n.Writable() != nil || n.Closed() {
+		t.Errorf("the log has failed: %v, %v, closed %v", n.Failure(), n.Writable(), n.Closed())
+	}
+	n.Order.Lock()
+	appended := n.AppendRecord('?', nil)
+	last := n.Last()
+	n.Order.Unlock()
+	if err := n.Wait(t.Context(), last); err != nil || !appended.Durable() {
+		t.Errorf("what was appended before the last record is durable: %v, %v", appended.Durable(), err)
+	}
+	if err := n.Shut(); err != nil || !n.Closed() {
+		t.Errorf("closed %v, %v", n.Closed(), err)
+	}
+	if err := n.Error(t.Context(), errors.New("a failure after the end")); err != store.ErrClosed || n.Failure() != nil {
+		t.Errorf("after the end: %v", err)
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
