@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"varve/internal/kairos/agg"
 )
 
 // settingKey matches what looks like a configuration key of a limit.
@@ -56,6 +58,21 @@ func TestLimitsAreDocumented(t *testing.T) {
 	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_.]+)` \\|").FindAllStringSubmatch(page, -1) {
 		if keys[row[1]] == "" && !slices.Contains(unsettable, row[1]) {
 			t.Errorf("docs/errors.md explains %s, which no error names", row[1])
+		}
+	}
+}
+
+// docs/api.md names every aggregator and group-by.
+func TestPageNamesAggregators(t *testing.T) {
+	page := readDoc(t, "api.md")
+	for _, s := range agg.Aggregators() {
+		if !strings.Contains(page, "`"+s.Name+"`") {
+			t.Errorf("docs/api.md has no row for the aggregator %s", s.Name)
+		}
+	}
+	for _, s := range agg.GroupBys() {
+		if !strings.Contains(page, `| `+"`"+`{"name": "`+s.Name+`"`) {
+			t.Errorf("docs/api.md has no row for the group-by %s", s.Name)
 		}
 	}
 }

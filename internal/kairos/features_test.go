@@ -39,9 +39,11 @@ func TestFeaturesMatchRegistry(t *testing.T) {
 			}
 		}
 		slices.Sort(names)
-		form, ok := forms[key]
-		if !ok || !slices.Equal(form, names) {
-			t.Errorf("%s: form has %q, properties are %q", key, form, names)
+		switch form, ok := forms[key]; {
+		case !ok:
+			t.Errorf("features.json has no form for %s", key)
+		case !slices.Equal(form, names):
+			t.Errorf("%s: the form in features.json has %q, the properties in package agg are %q", key, form, names)
 		}
 		delete(forms, key)
 	}

@@ -5,7 +5,7 @@
 //
 // # From query to result
 //
-//	Engine.Start        waits for a free place: a Run, which is a query.Session
+//	Engine.Start        waits for a slot: a Run, which is a query.Session
 //	  Run.Metric        selects series, sorts them into groups
 //	    Result.Next     reads the series of the next group(s) in parallel
 //	      Group.Points  merge -> limit -> split -> steps, pulled point by point
@@ -46,6 +46,6 @@
 //
 // # Adding an aggregator or a group-by
 //
-// One file with a constructor of its spec, one line in the list in registry.go,
-// one test. Its form for people goes into features.json of package kairos.
+// Add a file with a constructor of its spec, a line in the list in registry.go, and a test.
+// Its form for people goes into features.json of package kairos, its row into docs/api.md.
 package agg

@@ -30,7 +30,7 @@ type Spec[C any] struct {
 	New func(Args) (C, error)
 }
 
-// AggregatorSpec and GroupBySpec are what there is to name.
+// An AggregatorSpec or a GroupBySpec describes what a query can name.
 type (
 	AggregatorSpec = Spec[Step]
 	GroupBySpec    = Spec[GroupBy]
