@@ -5,7 +5,7 @@
 //	    space    text, partition   what belongs together: "lease", ...
 //	    name     text, clustering
 //	    version  bigint            rises with each change
-//	    nonce    text              of the change, by which its writer knows it again
+//	    nonce    text              of the change, by which its writer recognises it
 //	    value    blob
 //	    written  timestamp         of the change, by the clock of a Cassandra node
 //

@@ -48,8 +48,8 @@ func (l *Leader) Run(ctx context.Context) {
 	}
 }
 
-// acquire goes on for a moment when ctx ends: of a lease that was asked for and not waited
-// for nobody would know, and it would rest.
+// acquire waits for the answer for a moment even if ctx has ended. Otherwise this process could
+// hold a lease without knowing it, and nobody could take it until it ends.
 func (l *Leader) acquire(ctx context.Context) (*Lease, error) {
 	attempt, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()

@@ -235,7 +235,7 @@ func (l *Lease) swapLocked(ctx context.Context, began time.Time, data []byte) er
 		if !errors.Is(err, ErrChanged) {
 			return err
 		}
-		// An attempt that was told as failed may have changed it.
+		// An earlier attempt whose answer was an error may have changed the register.
 		if own, err := l.ownLocked(ctx); err != nil {
 			return err
 		} else if !own {

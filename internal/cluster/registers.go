@@ -64,11 +64,11 @@ func (r *Registers) Get(ctx context.Context, space, name string) (Value, error) 
 	return v, err
 }
 
-// Swap puts data in the place of old, which Get has returned, and returns the value
-// that is there now, without the time at which it was written. It is forgotten after
-// keep, 0 means never. ErrChanged: another one is there. After any other error the
-// value may be there or may yet come; Get says whether, and if it is not there, it
-// does not come any more.
+// Swap replaces old, which Get has returned, by data. It returns the new value, without
+// the time at which it was written. The value expires after keep; 0 means never. ErrChanged
+// means that the register holds another value. After any other error the new value may be
+// stored, or may still be stored later. Get then returns it; if Get does not, it is
+// never stored.
 func (r *Registers) Swap(ctx context.Context, space, name string, old Value, data []byte, keep time.Duration) (Value, error) {
 	return r.swap(ctx, space, name, old, r.next(old), data, keep)
 }

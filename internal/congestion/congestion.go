@@ -1,8 +1,8 @@
-// Package congestion tells a line that is long for a moment, as after a burst, from one
-// that stays long because more comes than is served. As in CoDel (RFC 8289), what counts is
-// how long callers wait that get through, not how many wait: a line in which nobody has got
-// through soon for a while keeps everybody waiting up to a timeout, and most in vain.
-// Refusing some callers early then serves the others in time.
+// Package congestion distinguishes a queue that is long for a moment, as after a burst, from
+// one that stays long because more callers arrive than are served. As in CoDel (RFC 8289), the
+// measure is how long the callers that are served have waited, not how many wait. If for a while
+// none was served soon, every caller waits up to a timeout, and most are then refused. Refusing
+// some callers early then serves the others in time.
 package congestion
 
 import (

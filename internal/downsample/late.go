@@ -171,7 +171,8 @@ func (l *LateList) OpenBook(fs vfs.FS, dir string, parse Parse) error {
 	return nil
 }
 
-// Outlived returns how many samples were not noted, since others of their buckets have expired.
+// Outlived returns how many samples were not noted because other samples of their buckets have
+// expired.
 func (l *LateList) Outlived() int64 { return l.outlived.Load() }
 
 // HasJournal reports whether there is a Journal.
@@ -187,10 +188,9 @@ func (l *LateList) Watches(id string) bool {
 	return l.tasks[id] != nil && l.tasks[id].found
 }
 
-// Watch begins to note samples of a task's metrics, or goes on with what a task
-// of this id has asked for before. stored are notes that Keep has kept before, none if
-// Watches(id). It reports whether no task has
-// asked for one of the metrics so far: then its series are to be resolved again.
+// Watch begins to note samples of a task's metrics, or continues for a task whose id it knows.
+// stored are the notes that an earlier Keep has stored, none if Watches(id). fresh reports
+// whether one of the metrics is new to all tasks: its series must then be resolved again.
 func (l *LateList) Watch(ctx context.Context, t Task, stored map[string]Spans) (fresh bool, err error) {
 	one, version, fresh := l.add(t, stored, true)
 	if l.book == nil {

@@ -91,7 +91,7 @@ func (r Route) OfServer() Route {
 	return r
 }
 
-// OnRecord returns the route as one whose requests the audit log has.
+// OnRecord returns the route with its requests recorded in the audit log.
 func (r Route) OnRecord() Route {
 	r.Recorded = true
 	return r

@@ -15,8 +15,7 @@
 //
 // A text exists once however many metrics use it: 20 metrics of 200 hosts hold
 // each host name once, and 8 to 14 bytes for each metric and host.
-// Dictionaries are ordered, and are so at all times, as model.CompareNames
-// says (see leaf); a metric has no order of its own, it filters that of the tag
+// Dictionaries are always in the order of model.CompareNames (see leaf); a metric has no order of its own, it filters that of the tag
 // names and of the tag's values. What a new series costs depends on its own
 // tags, not on how many tags its metric has.
 //
@@ -176,9 +175,9 @@ func (x *Index) noteBytes() {
 	x.bytes.Store(int64(x.size + x.lists.count()*listBytes + x.lists.ids*listedBytes + x.mapped*mappedBytes))
 }
 
-// EntriesRead is how much all calls of Select have looked at: values held
-// against a matcher, and ids of postings. It says whether selecting costs what
-// is found, or what there is.
+// EntriesRead is how many entries all calls of Select have read: values that were compared
+// with a matcher, and ids of postings. It shows whether a selection costs in proportion to the
+// series that it finds, or to all series.
 func (x *Index) EntriesRead() int64 { return x.read.Load() }
 
 // metric finds a metric by its name.

@@ -114,16 +114,16 @@ func (s *slots) helped(n int) {
 	s.all.add(-n)
 }
 
-// A queue is how callers wait in line before slots: how many, and for how long.
+// A queue says how many callers may wait for a slot, and for how long.
 type queue struct {
 	most    int64 // requests that may wait
 	wait    time.Duration
 	waiting *atomic.Int64
 	gauge   prometheus.Gauge
 
-	full  func(n int64) error // the error of one more, of n
-	late  error               // of who has waited for that long
-	early error               // of who is refused before that, as the line is congested
+	full  func(n int64) error // the error of the caller that would be the n-th
+	late  error               // of a caller that has waited for that long
+	early error               // of a caller that is refused earlier, because the line is congested
 }
 
 // queue waits for a slot in q.

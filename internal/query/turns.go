@@ -21,7 +21,7 @@ type Turns struct {
 	waiting   atomic.Int64
 
 	mu   sync.Mutex
-	line []chan struct{} // closed when it is the turn of whoever waits
+	line []chan struct{} // each is closed when its query has its turn
 }
 
 // pauseMost is the longest time that a query waits for its next turn: a query that holds a

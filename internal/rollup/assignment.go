@@ -219,7 +219,7 @@ func (a *assignments) fresh(ctx context.Context, service, key, guid string) (boo
 }
 
 // stopped reports whether a node has not renewed its entry for nodeLife, as this process has
-// seen it: the entry of one whose clock was ahead looks fresh for longer.
+// seen it. The entry of a node whose clock was ahead looks fresh for longer.
 func (a *assignments) stopped(l listing, modified, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -36,9 +36,8 @@ func (t *trouble) again(now time.Time) (count int, tell bool) {
 // patience is how long a store may be unavailable before that is logged.
 const patience = 15 * time.Second
 
-// await is again, but for a store that is away: nothing is told before patience is
-// over. A store over the network is opened after the start, and says itself what it
-// lacks.
+// await is again for a store that is unavailable: it logs nothing before patience is over. A
+// store over the network is opened after the start, and logs itself what it lacks.
 func (t *trouble) await(now time.Time, err error) (count int, tell bool) {
 	var away *store.UnavailableError
 	if !errors.As(err, &away) {

@@ -105,7 +105,7 @@ func (rt *router) hasTenant(name string) bool {
 	return rt.tenants != nil && rt.tenants(name)
 }
 
-// identify returns r on behalf of who sends it, if that is someone who may use the route.
+// identify returns r on behalf of its sender, if that sender may use the route.
 // The context of r ends when the sender loses its rights. held, if it is not nil, is released at the end.
 func (rt *router) identify(w http.ResponseWriter, r *http.Request, route httpapi.Route) (_ *http.Request, _ auth.Identity, held *auth.Held, _ *auth.Refusal) {
 	asked, _ := r.Context().Value(tenantKey{}).(string)

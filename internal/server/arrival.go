@@ -6,7 +6,7 @@ import (
 )
 
 // An arrival measures how the body of a request comes in, so that a new connection can
-// replace one whose body hardly does.
+// replace one whose body hardly arrives.
 type arrival struct {
 	mu      sync.Mutex
 	since   time.Time     // when the handler began to wait for the client; zero if it does not wait

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// An httpLog takes the lines of net/http into a log. Many name the address of a client, a new
-// port each time. If that stood in the message, each line would be a message of its own for
-// what bounds lines by message (package seldom), and a client that breaks off connections
-// would use up the messages that are told apart: what else goes wrong would not be logged.
+// An httpLog takes the lines of net/http into a log. Many lines name the address of a client, with
+// a new port each time. If the address stood in the message, package seldom, which limits lines by
+// message, would count each line as a message of its own. A client that breaks off connections
+// could then use up the messages that seldom distinguishes, and other faults would not be logged.
 type httpLog struct{ slog.Handler }
 
 // Handle implements slog.Handler.

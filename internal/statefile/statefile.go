@@ -73,8 +73,8 @@ func Remove(path string) error {
 	return nil
 }
 
-// A Report is a file with what a command has left out. What was reported after the last
-// state is reported again, over what there is.
+// A Report is a file that lists what a command has left out. After an interruption, the lines
+// behind the last stored state are overwritten.
 type Report struct {
 	Path string
 	At   int64    // bytes that were written

@@ -174,8 +174,8 @@ type CurrentView interface {
 	ReadCurrent()
 }
 
-// OpenCurrent opens a view of what is stored now, for who stores what follows from it, or
-// copies it: what such a reader misses is missed for good.
+// OpenCurrent opens a view of what is stored now. It is for readers that copy the samples, or
+// store what they compute from them: a sample that such a reader misses is missed for good.
 func OpenCurrent(ctx context.Context, s Viewer) (View, error) {
 	view, err := s.View(ctx)
 	if err != nil {
@@ -229,8 +229,8 @@ type Selection struct {
 	// series until the end.
 	AnyOrder bool
 
-	// Tick, if not nil, is told of the work of the selection where nothing is held that others
-	// need, so that the caller may let others work. An error of it ends the selection. Only
+	// Tick, if not nil, is called with the work of the selection since the last call, while the
+	// store holds no lock, so that the caller may let others work. Its error ends the selection. Only
 	// the goroutine of the iteration calls it, and a store need not.
 	Tick func(work int) error
 }

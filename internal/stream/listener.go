@@ -133,8 +133,8 @@ const (
 	// can replace.
 	fullPause = 100 * time.Millisecond
 
-	// maxLeaving bounds how many evicted connections have not ended yet. Most end
-	// at once; the handler of one whose request has just come may take long.
+	// maxLeaving bounds how many evicted connections have not ended yet. Most end at once. If
+	// a request has just arrived, its handler may take long.
 	maxLeaving = 64
 )
 

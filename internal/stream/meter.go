@@ -22,7 +22,7 @@ type Pace struct {
 	// Paced counts the turns. nil: not counted.
 	Paced prometheus.Counter
 
-	// Flood is told of a connection that ends since it owes too many bytes. nil: nobody is.
+	// Flood is called when a connection ends because it owes too many bytes. It may be nil.
 	Flood func(c *Conn, owed int64)
 }
 

@@ -323,8 +323,8 @@ func (a *appending) placeIn(t *target, i int, event Event) (Placed, error) {
 	}
 	layout := k.At(event.Time)
 	p := Placed{Part: Part{Timeline: t.name, Start: start, EndExcl: end}, Entry: Entry{Event: event}}
-	// An event that is sent again goes to the part that has it: else it would stand there twice,
-	// and readers could find the one of before.
+	// An event that is sent again goes to the part that has it. Otherwise it would be stored
+	// twice, and readers could find the earlier one.
 	if layout.Placement == RoundRobin && a.own[i] {
 		p.Partition = int(t.turn.Add(1) % uint64(layout.Factor))
 	} else {

@@ -18,7 +18,7 @@ var kindNames = [kinds]string{"read", "write"}
 // A node with more statements than that does not do more, each one only takes longer:
 // with 64 statements in flight and 100 done in a second, each takes 0.64 s. Cassandra
 // reports overload only when its own timeouts are over (2 s for a write, 5 s for a read),
-// and the work was in vain by then. So the limit follows the time that statements take,
+// and by then the work is wasted. So the limit follows the time that statements take,
 // second by second:
 //
 //   - more than one in a hundred took longer than the goal (the 99th percentile is above

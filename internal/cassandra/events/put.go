@@ -18,8 +18,8 @@ const (
 	pieceBytes = 256 << 10
 
 	// togetherBytes is the largest data whose pieces and row are put as a whole: half of
-	// what Cassandra takes for a partition at once. If larger data replaces some and the
-	// put is broken off in between, the row of before may stand beside new pieces.
+	// what Cassandra takes for a partition at once. If a put of larger data
+	// is broken off, the earlier row may stand beside pieces of the new data.
 	togetherBytes = 8 << 20
 
 	// A batch of one partition is best at some hundred rows and up to 128 KiB.

@@ -32,8 +32,8 @@ type spot struct {
 	timeline.Position
 }
 
-// spots are those that calls of this server put events into, whose data may be kept apart.
-// Calls for the same spot come one after the other, so each sees what it replaces.
+// spots are the places into which calls of this server are putting events whose data may be
+// kept apart. Calls for the same spot run one after the other, so each sees what it replaces.
 type spots struct {
 	mu   sync.Mutex
 	held map[spot]chan struct{} // closed when the call has ended

@@ -105,7 +105,7 @@ func epoch(text, s string, zone *time.Location) (time.Time, error) {
 
 // ParseOffset reads an interval: a sign, or none, and groups of a number and
 // a unit that all take this sign. It returns seconds. The empty text is 0.
-// Units are told by their beginning: s, min, h, d, w, mon (30 days), y (365
+// A unit is recognised by its beginning: s, min, h, d, w, mon (30 days), y (365
 // days). Unlike Parse it does not ignore case and blanks.
 func ParseOffset(text string) (seconds int64, err error) {
 	if len(text) > maxText {

@@ -196,7 +196,7 @@ func (p *parser) added(where point, f *ingest.Fault) error {
 }
 
 // resolve finds the series of the metric for a kind of values. errRefused means
-// that the metric cannot be taken, and that this was told.
+// that the metric cannot be taken, and that the answer says so.
 func (p *parser) resolve(kind model.Kind) (*ingest.Alias, error) {
 	m := &p.m
 	var head, tail []byte

@@ -12,11 +12,11 @@ import (
 	"varve/internal/stream"
 )
 
-// A socket reads from a connection and writes to it by system calls of which Go's scheduler
-// is not told. It is told of those that may block, and these do not: the descriptor is set
-// not to. The first that it is told of after a pause wakes Go's monitor thread, which takes
-// a third of the CPU of a short query, and as much of its time. Deadlines and Close are those of
-// the connection.
+// A socket reads from a connection and writes to it by system calls that bypass Go's scheduler.
+// The scheduler needs to know only of calls that may block, and these do not, because the
+// descriptor is non-blocking. After a pause, the first call that the scheduler sees wakes Go's
+// monitor thread, which takes a third of the CPU of a short query, and as much of its time.
+// Deadlines and Close are those of the connection.
 type socket struct {
 	raw   syscall.RawConn
 	read  call

@@ -108,9 +108,9 @@ func (r *report) keep(ctx context.Context, bytes int) error {
 	return r.share.Grow(ctx, r.held)
 }
 
-// write answers a request. err says why it was broken off; nil if it was not. A request of
-// which something is stored, or that has nothing to store, is answered 200; one whose
-// events are all refused as one whose only event is.
+// write answers a request. err says why the request was broken off, nil if it was not. The
+// status is 200 if an event is stored, or if there is none to store. If all events are refused,
+// it is that of the first one, or of a fault of the server.
 func (r *report) write(w http.ResponseWriter, err error) {
 	status := http.StatusOK
 	if err == nil {

@@ -22,7 +22,7 @@ const (
 	blockLines = 1000
 	blockBytes = 1 << 20
 	maxLine    = 64 << 20
-	blockPause = 100 * time.Millisecond // after which what there is is sent
+	blockPause = 100 * time.Millisecond // how often a block that is not full is sent
 )
 
 // patience is how long a block is sent again to a server that has answered before, such as

@@ -19,7 +19,7 @@ type Look struct {
 	reader *Reader
 	slots  chan struct{} // index reads in flight
 	trace  counters
-	lag    time.Duration // Config.KairosDBLag, 0 for a Look at what there is now
+	lag    time.Duration // Config.KairosDBLag, 0 for a Look that is Current
 	now    bool          // see Current
 	level  cql.Level     // of all reads: Configured, or Lasting where that differs and now is set
 	beside once[bool]    // whether KairosDB nodes may write meanwhile

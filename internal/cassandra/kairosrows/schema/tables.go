@@ -185,8 +185,8 @@ func (ks *Keyspace) uses(d definition) bool {
 }
 
 // createTables makes the tables that are missing and returns all that are there
-// afterwards. Our own tables may fail to be made for lack of rights: reading and
-// writing does without them, only slower.
+// afterwards. Without the rights to make our own tables, the
+// server reads and writes without them, only more slowly.
 func (ks *Keyspace) createTables(ctx context.Context, found map[string]cql.Table, only func(definition) bool) error {
 	if !ks.MayCreate() {
 		return nil

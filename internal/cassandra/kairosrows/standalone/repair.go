@@ -26,7 +26,7 @@ type Repair struct {
 	DryRun bool
 	Rate   int       // rows and row keys a second at most; 0: no limit
 	State  string    // the state file
-	Stderr io.Writer // is told how far it has come
+	Stderr io.Writer // for the progress
 
 	state repairState
 	saved time.Time

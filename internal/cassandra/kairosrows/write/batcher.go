@@ -218,7 +218,7 @@ func (b *batcher) replaces(column uint32, stampMS int64) bool {
 // open makes room for the cells of the next entry, which take so many bytes.
 func (b *batcher) open(need int) {
 	if cap(b.bytes)-len(b.bytes) < need {
-		// What was added refers to the memory of before, which stays.
+		// What was added refers to the earlier memory, which is not reused.
 		b.bytes = make([]byte, 0, max(4<<10, 2*cap(b.bytes), need))
 	}
 	b.cells = b.cells[:entryCells*len(b.entries)]

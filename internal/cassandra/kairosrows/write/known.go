@@ -62,8 +62,8 @@ type forgetting struct {
 	epoch uint64 // after it
 }
 
-// maxForgettings is how many of them are told apart. Of older ones it is known only
-// that something was forgotten.
+// maxForgettings is how many forgettings are kept. Before the oldest of them, it is known
+// only that something was forgotten.
 const maxForgettings = 256
 
 func newKnown(max int) *known {
@@ -115,8 +115,8 @@ func (c *known) part(p rowkey.Partition) (expirySec, changedMS int64, ok bool) {
 	return part.expirySec, part.changedMS, true
 }
 
-// put adds row keys whose index rows were written, by one who began at epoch, to
-// live until expirySec.
+// put adds row keys whose index rows were written to live until expirySec. epoch is that at
+// which the writer of the index rows began.
 func (c *known) put(epoch uint64, p rowkey.Partition, expirySec, changedMS int64, rows []Row) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -252,7 +252,7 @@ func (w *Writer) Announce(ctx context.Context, s rowkey.Span) (stampMS int64, er
 const goneLife = 86400
 
 // Removed tells other nodes that row keys of a partition were removed under a write
-// timestamp. state is that of before; left says whether the partition has others.
+// timestamp. state is the one before the removal; left says whether the partition has other row keys.
 func (w *Writer) Removed(ctx context.Context, p rowkey.Partition, state rowkey.State, stampMS int64, left bool) error {
 	ttl := goneLife
 	if left {
