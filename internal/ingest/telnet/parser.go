@@ -67,11 +67,10 @@ func (l *parser) line(line []byte) error {
 	if f := c.Parse(line); f != nil {
 		return f
 	}
-	switch c.Verb {
-	case None:
-		return nil
-	case Version:
+	if c.Verb == Version {
 		l.versions++
+	}
+	if c.Verb != Put {
 		return nil
 	}
 	a := l.w.Find(c.Kind, c.Metric, c.Tags)
