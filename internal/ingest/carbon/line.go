@@ -21,7 +21,7 @@ type line struct {
 // Faults without a detail of their line are made once: a flood of bad lines costs no
 // more than it must.
 var (
-	faultWords  = ingest.Faultf(ingest.BadSyntax, "want: <path> <value> <time>")
+	faultWords  = ingest.Faultf(ingest.BadSyntax, "want: <path> <value> <time>, words without blanks")
 	faultTime   = ingest.Faultf(ingest.BadTime, "time must be seconds since 1970, or -1 for now")
 	faultValue  = ingest.Faultf(ingest.BadValue, "value must be a number, such as 5, -0.25 or 1e-05")
 	faultFinite = ingest.Faultf(ingest.NotFinite, "value must be finite and fit a 64-bit float")

@@ -49,7 +49,7 @@ var (
 	faultCommand = ingest.Faultf(ingest.BadCommand, "unknown command; put, putm, puts and version are known")
 	faultWords   = ingest.Faultf(ingest.BadSyntax, "want: put <metric> <time> <value> <tag=value>...")
 	faultMetric  = ingest.Faultf(ingest.BadName, "metricName may not be empty.")
-	faultTime    = ingest.Faultf(ingest.BadTime, "time must be whole seconds or milliseconds since 1970, within 64 bits of milliseconds")
+	faultTime    = ingest.Faultf(ingest.BadTime, "time must be whole seconds or milliseconds since 1970, within 64 bits of milliseconds; a metric name with blanks needs quotes: put \"disk free\" ...")
 	faultValue   = ingest.Faultf(ingest.BadValue, "value must be a decimal number, such as 5, -0.25 or 1e-05")
 	faultWhole   = ingest.Faultf(ingest.BadValue, "a whole number with an exponent and no point may be meant as a long or as a double; write 100000 or 1.0e5 for 1e5")
 	faultFinite  = ingest.Faultf(ingest.NotFinite, "value must be finite and fit a 64-bit float")

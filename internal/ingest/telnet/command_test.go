@@ -134,8 +134,13 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s\n got: %s\nwant: %s", c.line, got, c.want)
 		}
 	}
-	if f := new(Command).Parse([]byte("put m 1 1e5 h=a")); !strings.Contains(f.Text, "write 100000 or 1.0e5") {
-		t.Errorf("the fault of 1e5 names no way out: %s", f.Text)
+	for line, way := range map[string]string{
+		"put m 1 1e5 h=a":          "write 100000 or 1.0e5",
+		"put disk free 1 2 host=a": `put "disk free" ...`,
+	} {
+		if f := new(Command).Parse([]byte(line)); !strings.Contains(f.Text, way) {
+			t.Errorf("the fault of %s names no way out: %s", line, f.Text)
+		}
 	}
 }
 
