@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"varve/internal/gate"
 	"varve/internal/store"
@@ -38,7 +41,7 @@ type line struct {
 	read    time.Time // before history was read; zero: never
 	marked  map[int64]time.Time
 	ends    map[Direction]int64 // the first bucket in each direction, when it was looked for or marked last
-	budget  bucketOfTokens
+	budget  *rate.Limiter       // nil until the first events
 	noted   notes
 	looked  uint64 // appended, when the layout was last adapted
 }
@@ -285,34 +288,24 @@ func (l *line) noteOne(now time.Time) error {
 	return nil
 }
 
-// A bucketOfTokens limits a rate.
-type bucketOfTokens struct {
-	tokens float64
-	at     time.Time
-}
-
 // burst is how many seconds' worth of events may come at once.
 const burst = 10
 
-// take takes n tokens. If there are too few it takes none and says what is missing.
-func (l *line) take(n, rate int, now time.Time) error {
-	if rate == 0 || l.own {
+// take takes n of the events that may come, of so many a second. If there are too few, it takes
+// none and says when there are enough.
+func (l *line) take(n, perSecond int, now time.Time) error {
+	if perSecond == 0 || l.own {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b, full := &l.budget, float64(rate*burst)
-	if b.at.IsZero() {
-		b.tokens = full
-	} else {
-		b.tokens = min(full, b.tokens+max(0, now.Sub(b.at).Seconds())*float64(rate))
+	if l.budget == nil {
+		l.budget = rate.NewLimiter(rate.Limit(perSecond), burst*min(perSecond, math.MaxInt/burst))
 	}
-	b.at = now
-	if float64(n) > b.tokens {
-		missing := min(float64(n), full) - b.tokens
-		return &store.LimitError{Limit: "timeline.rate_max", Max: int64(rate), Wait: time.Duration(missing / float64(rate) * float64(time.Second)),
-			What: "events per second into timeline " + l.name}
+	if l.budget.AllowN(now, n) {
+		return nil
 	}
-	b.tokens -= float64(n)
-	return nil
+	missing := float64(min(n, l.budget.Burst())) - l.budget.TokensAt(now)
+	return &store.LimitError{Limit: "timeline.rate_max", Max: int64(perSecond), Wait: time.Duration(missing / float64(perSecond) * float64(time.Second)),
+		What: "events per second into timeline " + l.name}
 }
