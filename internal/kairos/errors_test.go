@@ -25,7 +25,7 @@ var unsettable = []string{
 	"bytes of a roll-up task", "bytes of a line of an import",
 	"waiting requests", "waiting queries", "waiting deletes", "writes that wait", "bytes of a query", "roll-up tasks",
 	"bytes of a metric name", "bytes of a tag name", "bytes of a string value", "bytes of a body", "bytes of an unpacked body", "bytes of an event", "events of a list", "events of a day",
-	"levels of the data of an event", "timelines of an event", "bytes of a change of a timeline", "bytes of a line of events", "wrong events of a request", "timelines of a merged read",
+	"levels of the data of an event", "timelines of an event", "bytes of a change of a timeline", "bytes of a line of events", "wrong events of a request", "bytes without an event of a packed body", "timelines of a merged read",
 	"events that are looked through for an id", "layouts of a timeline", "events of a page", "timelines of a request", "timelines of a page",
 	"deletes of a timeline in a day", "events of a request, counted once for each of their timelines", "bytes of the events of a request, counted once for each of their timelines",
 }

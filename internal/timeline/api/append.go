@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"mime"
@@ -97,7 +98,7 @@ func (a *API) appendLines(w http.ResponseWriter, r *http.Request, name string, g
 
 // storeLines appends the lines that have arrived completely, and reads on.
 func (a *API) storeLines(r *http.Request, in *lineReader, b *block) error {
-	failed := in.fill(r.Context())
+	failed, before := in.fill(r.Context()), b.report.Accepted
 	ctx, cancel := a.pipeline.StoreContext(r)
 	defer cancel()
 	for {
@@ -118,7 +119,7 @@ func (a *API) storeLines(r *http.Request, in *lineReader, b *block) error {
 	if err := b.flush(ctx); err != nil { // the lines move now
 		return err
 	}
-	return failed
+	return cmp.Or(failed, in.checkEmpty(b.report.Accepted > before))
 }
 
 // answer tells what became of the events of a request.

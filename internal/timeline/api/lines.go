@@ -26,6 +26,11 @@ const (
 	// skipLimit bounds a line that is skipped since it is too long, as a multiple of what
 	// one may have: a longer text without a line end is not lines.
 	skipLimit = 16
+
+	// emptyMost is how much of a packed body may unpack to no event in a row. A small one unpacks
+	// to gigabytes of blanks, for minutes, also after its sender has left: the server does not
+	// notice that before it has read the body.
+	emptyMost = 128 << 20
 )
 
 // lineMax is how long a line may be: the largest data in base64, and room for the rest.
@@ -45,6 +50,18 @@ type lineReader struct {
 	from, upTo int   // what is not taken
 	searched   int   // bytes of that without a line end
 	skipped    int64 // bytes of a line that is too long
+	empty      int64 // bytes since the last event
+}
+
+// checkEmpty ends a packed body that has no events. some says that there was one since the last call.
+func (l *lineReader) checkEmpty(some bool) error {
+	if some {
+		l.empty = 0
+	}
+	if !l.gzipped || l.empty <= emptyMost {
+		return nil
+	}
+	return &store.LimitError{Limit: "bytes without an event of a packed body", Max: emptyMost, Need: l.empty, What: "read the body on"}
 }
 
 // errStopping ends a body that comes while the server stops.
@@ -93,6 +110,7 @@ func (l *lineReader) fill(ctx context.Context) error {
 		var n int
 		n, err = l.src.Read(l.buf[l.upTo:])
 		l.upTo += n
+		l.empty += int64(n)
 	}
 	if err == nil {
 		return ctx.Err()

@@ -237,3 +237,18 @@ func FuzzParameters(f *testing.F) {
 		}
 	})
 }
+
+// A packed body is read no further after 128 MiB without an event. What came before is stored.
+func TestPackedBodyOfNothing(t *testing.T) {
+	s := serve(t)
+	event := `{"time":1,"data":1}` + "\n"
+	gz := []string{"Content-Type: application/x-ndjson", "Content-Encoding: gzip"}
+	blank := strings.Repeat("\n", 100<<20)
+	if status, answer := s.send("POST", "/a/events", pack(t, event+blank+event+blank+event), gz...); status != http.StatusOK || !strings.HasPrefix(answer, `{"accepted":3,`) {
+		t.Errorf("events among blanks: %d %.200s", status, answer)
+	}
+	status, answer := s.send("POST", "/b/events", pack(t, event+blank+blank+event), gz...)
+	if status != http.StatusBadRequest || !strings.HasPrefix(answer, `{"accepted":1,`) || !strings.Contains(answer, "limit bytes without an event of a packed body of 134217728 reached") || !strings.Contains(answer, `"next":1`) {
+		t.Errorf("200 MiB of blanks: %d %.300s", status, answer)
+	}
+}
