@@ -154,7 +154,7 @@ func Variance(values []float64) float64 {
 	mean, sum, n := Average(values), 0.0, 0
 	for _, v := range values {
 		if !IsNull(v) {
-			sum += (v - mean) * (v - mean)
+			sum += float64((v - mean) * (v - mean)) // as in squareOne
 			n++
 		}
 	}

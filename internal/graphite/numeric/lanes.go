@@ -42,9 +42,10 @@ func multiplyOne(acc, _ float64, values []float64) float64 {
 	return acc
 }
 
+// The conversion keeps compilers from fusing product and addition, which Python does not do.
 func squareOne(acc, mean float64, values []float64) float64 {
 	for _, v := range values {
-		acc += (v - mean) * (v - mean)
+		acc += float64((v - mean) * (v - mean))
 	}
 	return acc
 }
@@ -80,7 +81,7 @@ func squareAll(acc, means *[lanes]float64, values []float64) {
 		p, q, r, s := means[half], means[half+1], means[half+2], means[half+3]
 		for _, v := range values {
 			w, x, y, z := v-p, v-q, v-r, v-s
-			a, b, c, d = a+w*w, b+x*x, c+y*y, d+z*z
+			a, b, c, d = a+float64(w*w), b+float64(x*x), c+float64(y*y), d+float64(z*z)
 		}
 		acc[half], acc[half+1], acc[half+2], acc[half+3] = a, b, c, d
 	}
