@@ -65,7 +65,7 @@ func (r *roster) checkKnown(ctx context.Context) error {
 		case !errors.Is(err, fs.ErrNotExist):
 			errs = append(errs, fmt.Errorf("look for the data of tenant %s: %w", name, err))
 		case r.config.HasTenant(name):
-			errs = append(errs, fmt.Errorf("the data of tenant %s is missing: there is no %s; put it back, from the data directory of before or from a backup of this tenant; to start without its data, make an empty directory there", name, dir))
+			errs = append(errs, fmt.Errorf("the data of tenant %s is missing: there is no %s; restore it from the earlier data directory or from a backup of this tenant; to start without its data, make an empty directory there", name, dir))
 		default:
 			delete(r.known, name)
 			r.tell("forget a tenant whose data was removed", name, r.values.Unset(ctx, tenantsService, tenantsKey, name))

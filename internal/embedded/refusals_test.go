@@ -295,8 +295,8 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
-// TestWaitForRoom: who waits for room in the head goes on after a checkpoint, and is refused when the store
-// closes or its own time is over.
+// TestWaitForRoom: a caller that waits for room in the head continues after a checkpoint, and gets an error when
+// the store closes or its context ends.
 func TestWaitForRoom(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -243,7 +243,7 @@ func TestDoor(t *testing.T) {
 	}
 }
 
-// Who waits until nothing goes on is told once that is so, however much has begun meanwhile.
+// A caller that waits for the end of all activities returns when none is left, however many have begun meanwhile.
 func TestActivity(t *testing.T) {
 	var a Activity
 	isClosed := func(c <-chan struct{}) bool {

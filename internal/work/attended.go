@@ -5,9 +5,9 @@ import "sync/atomic"
 // tellFrom is how much work is told of at once: each time, two goroutines wait for each other.
 const tellFrom = 1 << 12
 
-// Attended runs f in another goroutine, and waits for it. Goroutines of f, which all end before it
-// does, tell of their work; the goroutine of the caller passes it to heed, which may wait, and an error of
-// which tell returns. Those that tell wait for it. doing is as for [Do].
+// Attended runs f in another goroutine, and waits for it. Goroutines that f starts, and that end before
+// f does, report their work by tell. The goroutine of the caller passes the work to heed, which may wait.
+// tell waits for heed and returns its error. doing is as for [Do], for f and heed.
 func Attended(doing string, heed func(work int) error, f func(tell func(work int) error) error) error {
 	type told struct {
 		work   int
@@ -31,7 +31,7 @@ func Attended(doing string, heed func(work int) error, f func(tell func(work int
 	for {
 		select {
 		case t := <-tellings:
-			t.answer <- heed(t.work)
+			t.answer <- Do(doing, func() error { return heed(t.work) })
 		case <-ended:
 			return group.Wait()
 		}

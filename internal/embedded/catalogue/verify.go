@@ -75,7 +75,7 @@ func Verify(disk vfs.FS, dir string) error {
 
 // mixed finds out that files of two databases are in one directory, as after a backup was copied over
 // a data directory. Pebble would then open either of them, or a mixture. A change of a marker
-// ("marker.NAME.COUNT.VALUE") makes the next file and removes the one of before, so a crash leaves two
+// ("marker.NAME.COUNT.VALUE") makes the next file and removes the previous one, so a crash leaves two
 // consecutive ones. The count of a copy begins at 1 again.
 func mixed(dir string, names []string) error {
 	type counts struct {
