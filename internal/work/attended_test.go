@@ -52,3 +52,12 @@ func TestAttendedEnds(t *testing.T) {
 		t.Errorf("it ends with %v", err)
 	}
 }
+
+// A panic of heed becomes an error that those who tell get, so that they end.
+func TestAttendedPanic(t *testing.T) {
+	err := Attended("test", func(int) error { panic("heeded") }, func(tell func(int) error) error { return tell(tellFrom) })
+	var panicked *PanicError
+	if !errors.As(err, &panicked) {
+		t.Errorf("got %v", err)
+	}
+}
