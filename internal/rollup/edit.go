@@ -73,7 +73,6 @@ func (s *Scheduler) put(ctx context.Context, t *task, replace bool) error {
 		return err
 	}
 	s.schedule(t, t.next(s.now()))
-	s.warnOfFlows()
 	return s.watch(ctx, t)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -100,6 +101,7 @@ func TestOverlapsAreTold(t *testing.T) {
 	} {
 		before := log.String()
 		h.do(200, "POST", "/api/v1/rollups", flowJSON(one.id, one.from, one.to, one.tags, one.more))
+		h.scheduler.warnOfFlows()
 		fresh := strings.TrimPrefix(log.String(), before)
 		if told := strings.Contains(fresh, "replaces the other"); told != (one.told != "") || !strings.Contains(fresh, one.told) {
 			t.Errorf("%v: %s", one, fresh)
@@ -109,8 +111,33 @@ func TestOverlapsAreTold(t *testing.T) {
 	log.Reset()
 	query := `{"save_as":"q","query":{"start_absolute":1,"metrics":[{"name":"p","aggregators":[{"name":"sum","sampling":` + hour + `}]}]}}`
 	h.do(200, "POST", "/api/v1/rollups", `{"id":"f","name":"n","execution_interval":`+hour+`,"rollups":[`+query+`,`+query+`]}`)
+	h.scheduler.warnOfFlows()
 	if !strings.Contains(log.String(), "id=f query=rollup[0].query[0] other_id=f other_query=rollup[1].query[0]") {
 		t.Error(log.String())
+	}
+}
+
+// Many flows of many values into one metric end the comparison.
+func TestOverlapsAreBounded(t *testing.T) {
+	var many task
+	values := make([]string, 10_000)
+	for i := range values {
+		values[i] = fmt.Sprint(i)
+	}
+	many.rollups = make([]rollup, 1)
+	for i := range 200 {
+		tags := map[string][]string{"host": slices.Clone(values)}
+		for k := range tags["host"] {
+			tags["host"][k] += fmt.Sprint("-", i) // none in common
+		}
+		many.rollups[0].flows = append(many.rollups[0].flows, flow{from: "a", to: "b", tags: tags})
+	}
+	c := &comparison{writersOf([]*task{&many}), comparisonSteps}
+	if o := c.overlapOf(&many); o != nil || c.left > 0 {
+		t.Errorf("overlap %v, %d steps are left", o, c.left)
+	}
+	if c.left < -len(values)*len(values) {
+		t.Errorf("%d steps too many", -c.left)
 	}
 }
 

@@ -30,39 +30,43 @@ func writersOf(tasks []*task) map[string][]written {
 	return writers
 }
 
-// mostCompared bounds the flows that the flows of one task are compared with.
-const mostCompared = 100_000
+// A comparison finds overlaps among tasks. Whoever may write tasks may write many flows of many
+// values into one metric, so it ends after some steps, without an overlap.
+type comparison struct {
+	writers map[string][]written
+	left    int // steps: pairs of flows, and of values of their tags
+}
+
+// comparisonSteps take some tens of milliseconds.
+const comparisonSteps = 1_000_000
 
 // overlapOf returns the first of t's flows that overlaps with another one; nil if none does.
 // Of two tasks, only the one with the lower id has their overlap.
-func overlapOf(t *task, writers map[string][]written) *overlap {
-	left := mostCompared
+func (c *comparison) overlapOf(t *task) *overlap {
 	for _, f := range t.flows() {
-		others := writers[f.to]
-		i := slices.IndexFunc(others, func(o written) bool {
-			left--
-			return left < 0 || o.flow != f && o.task.id >= t.id && f.sharesSeries(o.flow)
-		})
-		switch {
-		case left < 0:
-			return nil
-		case i >= 0:
-			return &overlap{written{f, t}, others[i]}
+		for _, o := range c.writers[f.to] {
+			if c.left <= 0 {
+				return nil
+			}
+			if o.flow != f && o.task.id >= t.id && c.shareSeries(f, o.flow) {
+				return &overlap{written{f, t}, o}
+			}
 		}
 	}
 	return nil
 }
 
-// sharesSeries reports whether results of f and g may be in one series. Results have the
-// tags of their group-by, and the metric that was read as a further tag. Filters by other
-// tags do not tell results apart.
-func (f *flow) sharesSeries(g *flow) bool {
-	if f.to != g.to || f.from != g.from || f.anyTags || g.anyTags || len(f.tags) != len(g.tags) {
+// shareSeries reports whether results of f and g, which write one metric, may be in one series. Results
+// have the tags of their group-by, and the metric that was read as a further tag. Filters by
+// other tags do not tell results apart.
+func (c *comparison) shareSeries(f, g *flow) bool {
+	c.left--
+	if f.from != g.from || f.anyTags || g.anyTags || len(f.tags) != len(g.tags) {
 		return false
 	}
 	for name, values := range f.tags {
 		others, has := g.tags[name]
-		if !has || !intersect(values, others) {
+		if !has || !c.intersect(values, others) {
 			return false
 		}
 	}
@@ -70,17 +74,23 @@ func (f *flow) sharesSeries(g *flow) bool {
 }
 
 // intersect reports whether two sets of values have one in common; nil has all.
-func intersect(a, b []string) bool {
-	return a == nil || b == nil || slices.ContainsFunc(a, func(v string) bool { return slices.Contains(b, v) })
+func (c *comparison) intersect(a, b []string) bool {
+	if a == nil || b == nil {
+		return true
+	}
+	if c.left -= len(a) * len(b); c.left <= 0 {
+		return false
+	}
+	return slices.ContainsFunc(a, func(v string) bool { return slices.Contains(b, v) })
 }
 
 // warnOfFlows logs tasks that read their own results, which KairosDB or an earlier version
 // has taken, and tasks whose results replace each other. Each is logged once, until it ends.
 func (s *Scheduler) warnOfFlows() {
 	all := s.beside("")
-	readers, writers := readersOf(all), writersOf(all)
+	readers, c := readersOf(all), &comparison{writersOf(all), comparisonSteps}
 	for _, t := range all {
-		loop, both := checkLoops(t, readers), overlapOf(t, writers)
+		loop, both := checkLoops(t, readers), c.overlapOf(t)
 		s.mu.Lock()
 		var loops, overlaps bool // and the log does not say so yet
 		if j := s.mu.jobs[t.id]; j != nil {
