@@ -45,12 +45,11 @@ func (e *expiryStore) open(fs *crashfs.FS) {
 	e.t.Helper()
 	cfg := quietConfig("fsync")
 	cfg.MaintenanceInterval = time.Hour
-	s, err := Open(fs, "data", cfg, Options{Now: e.now.Now})
+	s, err := Open(fs, "data", cfg, Options{Now: e.now.Now, held: true}) // merges forget series too
 	if err != nil {
 		e.t.Fatal(err)
 	}
 	e.Store, e.fs = s, fs
-	s.merging.Lock() // merges forget series too
 	e.t.Cleanup(func() {
 		if s.log.Closed() {
 			return

@@ -77,6 +77,9 @@ func Open(fs vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 	if err := s.open(o); err != nil {
 		return nil, errors.Join(err, s.undo())
 	}
+	if o.held {
+		s.merging.Lock()
+	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.background.Go(func() { every(s.ctx, settleInterval, func() { s.settleDoubts(s.ctx) }) })
 	s.background.Go(func() { every(s.ctx, spaceInterval, s.lookAtSpace) })

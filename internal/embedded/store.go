@@ -47,6 +47,7 @@ type Options struct {
 	Book *retention.Shelf
 
 	salvage *logSalvage // nil = damage to the log is an error
+	held    bool        // Store.merging is locked from the start: a test merges by itself
 
 	// Fatal is called when the catalogue cannot be written any more. It must
 	// not return: end the process. nil = panic. Whatever was acknowledged is in
