@@ -78,3 +78,63 @@ func TestOneTagPartitionAway(t *testing.T) {
 		t.Errorf("%d of 401 series are found at the end", got)
 	}
 }
+
+// TestHangUp: a node that hangs up on what is written of one series does not keep the others of
+// the metric from being written, although their statements are lost with its connections.
+func TestHangUp(t *testing.T) {
+	for _, table := range []string{".row_keys", ".varve_row_index", ".data_points"} {
+		node, b := newFailingBench(t)
+		metric := b.Name("m")
+		node.Fail(func(r cqltest.Request) (trouble *cqltest.Trouble) {
+			for _, st := range r.Statements {
+				values := bytes.Join(st.Values, nil)
+				switch {
+				case !strings.Contains(st.Text, "INSERT INTO") || !strings.Contains(st.Text, table) || !bytes.Contains(values, []byte(metric)):
+				case bytes.Contains(values, []byte("at-fault")):
+					return cqltest.HangUp
+				default:
+					trouble = cqltest.Late(100 * time.Millisecond) // all connections are lost by then
+				}
+			}
+			return trouble
+		})
+		const good = 5
+		src := new(keyspacetest.Memory)
+		src.Longs(keyspacetest.LongSeries(metric, "host", "at-fault"), 0, keyspacetest.SomeTime)
+		for i := range good {
+			src.Longs(keyspacetest.LongSeries(metric, "host", fmt.Sprint("good-", i)), 0, keyspacetest.SomeTime)
+		}
+		for attempt := 1; ; attempt++ {
+			err := b.writer.WriteSource(b.Ctx, time.Now().UnixMilli(), src)
+			partial := new(spool.PartialError)
+			if !errors.As(err, &partial) || !partial.Series.Contains(0) {
+				t.Fatalf("%s: attempt %d: %v", table, attempt, err)
+			}
+			left := partial.Series.GetCardinality()
+			t.Logf("%s: attempt %d: %d series are left", table, attempt, left)
+			if left == 1 {
+				break
+			}
+			if attempt == 3 {
+				t.Fatalf("%s: %d series are left after attempt %d: %v", table, left, attempt, err)
+			}
+			b.reconnected(t)
+		}
+		node.Mend()
+		b.reconnected(t)
+		if err := b.writer.WriteSource(b.Ctx, time.Now().UnixMilli(), src); err != nil {
+			t.Fatalf("%s: %v", table, err)
+		}
+		if got := len(lookup.Series(b.Bench, metric)); got != good+1 {
+			t.Errorf("%s: %d of %d series are found at the end", table, got, good+1)
+		}
+	}
+}
+
+// reconnected waits until a node answers.
+func (b *bench) reconnected(t *testing.T) {
+	t.Helper()
+	if err := b.KS.Session.Wait(b.Ctx); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -30,7 +31,10 @@ type writePass struct {
 	nowMS   int64
 	again   bool // there were attempts before
 
-	together int // rows of a metric and row time whose index rows are written at once although they failed before
+	together int  // rows of a metric and row time whose index rows are written at once although they failed before
+	singly   bool // the series that failed before are few: they are written one after the other
+
+	patience time.Duration // for connections that are lost to them
 
 	key   []byte // of eachRow
 	wrote atomic.Bool
@@ -61,6 +65,19 @@ func (p *writePass) hopeless(place string, after int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.failed[place] >= after
+}
+
+// reconnect waits for a connection, since the series that was written before may be why there is
+// none: nodes hang up on a statement that is too large for them.
+func (p *writePass) reconnect(ctx context.Context) {
+	if p.patience <= 0 || p.w.connected() {
+		return
+	}
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, p.patience)
+	defer cancel()
+	p.w.index.ks.Session.Wait(ctx) // without a connection, the next statement says why
+	p.patience -= time.Since(began)
 }
 
 // tried notes whether a batch was written that belongs to places.
@@ -96,6 +113,7 @@ func (p *writePass) isLeft(id model.SeriesNumber) bool {
 // samples writes what earlier attempts left. It goes on after an error with what
 // does not depend on the same nodes.
 func (p *writePass) samples(ctx context.Context) error {
+	var last []placed
 	queue := make(chan []placed)
 	var workers sync.WaitGroup
 	for range p.w.cfg.Parallel {
@@ -107,6 +125,10 @@ func (p *writePass) samples(ctx context.Context) error {
 			return err
 		}
 		for some := range together(all, workSeries) {
+			if p.singly && some[0].alone {
+				last = append(last, some...)
+				continue
+			}
 			select {
 			case queue <- some:
 			case <-ctx.Done():
@@ -117,6 +139,11 @@ func (p *writePass) samples(ctx context.Context) error {
 	})
 	close(queue)
 	workers.Wait()
+	b := newBatcher(p.w.cfg.BatchRows)
+	for i := range last {
+		p.reconnect(ctx)
+		p.write(ctx, b, last[i:i+1])
+	}
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("write samples: %w", context.Cause(ctx))
@@ -263,7 +290,7 @@ func (p *writePass) index(ctx context.Context, ids []model.SeriesNumber) ([]plac
 	epoch := w.known.now()
 	var run head.Run
 	var cols model.Columns
-	var groups []*rowGroup
+	var groups, lone []*rowGroup
 	type place struct {
 		rowkey.Partition
 		alone bool
@@ -295,20 +322,30 @@ func (p *writePass) index(ctx context.Context, ids []model.SeriesNumber) ([]plac
 			g := of[at]
 			if g == nil || at.alone && len(g.rows) >= p.together {
 				g = &rowGroup{apart: at.alone}
-				of[at], groups = g, append(groups, g)
+				if of[at] = g; at.alone && p.singly {
+					lone = append(lone, g)
+				} else {
+					groups = append(groups, g)
+				}
 			}
 			g.rows, g.ids = append(g.rows, row), append(g.ids, id)
 		})
 	}
 	if p.again {
 		shuffle(groups)
+		shuffle(lone)
 	}
 	stampMS := w.deletes.stamp()
-	err := work.Parallel(ctx, indexParallel, len(groups), "write index rows", func(ctx context.Context, i int) error {
-		p.indexGroup(ctx, epoch, stampMS, *groups[i])
-		return context.Cause(ctx)
-	})
-	if err != nil {
+	write := func(groups []*rowGroup, atOnce int) error {
+		return work.Parallel(ctx, atOnce, len(groups), "write index rows", func(ctx context.Context, i int) error {
+			p.indexGroup(ctx, epoch, stampMS, *groups[i])
+			return context.Cause(ctx)
+		})
+	}
+	if err := write(groups, indexParallel); err != nil {
+		return nil, err
+	}
+	if err := write(lone, 1); err != nil {
 		return nil, err
 	}
 	all = slices.DeleteFunc(all, func(s placed) bool { return p.isLeft(s.id) || !p.kept(s.id) })
@@ -349,6 +386,9 @@ const (
 // indexGroup writes index rows. Rows that cannot be written are left. If Cassandra
 // refuses some, they are halved until the rows that are at fault are found.
 func (p *writePass) indexGroup(ctx context.Context, epoch uint64, stampMS int64, g rowGroup) {
+	if g.apart && p.singly {
+		p.reconnect(ctx)
+	}
 	place := metricPlace + g.rows[0].Series.Metric
 	if p.hopeless(indexPlace, hopelessIndex) || p.hopeless(place, hopelessAfter) {
 		p.leave(nil, g.ids...)
@@ -468,11 +508,16 @@ func ceilSeconds(ms int64) int64 {
 func (p *writePass) work(ctx context.Context, queue <-chan []placed) {
 	b := newBatcher(p.w.cfg.BatchRows)
 	for some := range queue {
-		err := work.Do("write series", func() error { return p.several(ctx, b, some) })
-		if err != nil {
-			b.forget()
-			p.leave(err, idsOf(some)...)
-		}
+		p.write(ctx, b, some)
+	}
+}
+
+// write writes series of one place.
+func (p *writePass) write(ctx context.Context, b *batcher, some []placed) {
+	err := work.Do("write series", func() error { return p.several(ctx, b, some) })
+	if err != nil {
+		b.forget()
+		p.leave(err, idsOf(some)...)
 	}
 }
 
@@ -484,7 +529,7 @@ func idsOf(some []placed) []model.SeriesNumber {
 	return ids
 }
 
-// several writes series of one place.
+// several does the work of write.
 func (p *writePass) several(ctx context.Context, b *batcher, some []placed) error {
 	if p.hopeless(some[0].place, hopelessAfter) {
 		p.leave(nil, idsOf(some)...)

@@ -70,6 +70,14 @@ const (
 	// workSeries is how many series a worker takes at once, of one place: with
 	// few samples each they make two batches.
 	workSeries = 2 * rowkey.BatchPartitions
+
+	// mostSingly is how many series that failed before are written one after the other, so that
+	// what ends a connection, or keeps a node busy, does not fail the others again. More take
+	// too long for that; those that are not at fault are soon written, and then they are few.
+	mostSingly = 64
+
+	// singlyPatience is how long an attempt waits for connections that these cost.
+	singlyPatience = 5 * time.Second
 )
 
 // Source is what a Writer writes: samples by series, each time of a series
@@ -301,10 +309,16 @@ func (w *Writer) begin(stampMS int64, src Source) *writePass {
 		w.begun[src] = before
 	}
 	before.attempts++
+	together := max(1, sliceSeries>>min(30, 4*before.attempts))
+	suspects := before.suspects.GetCardinality()
+	singly := suspects > 0 && suspects <= mostSingly
+	if singly {
+		together = 1
+	}
 	return &writePass{
 		progress: before, w: w, src: src, stampMS: stampMS, nowMS: w.now().UnixMilli(), again: again,
-		together: max(1, sliceSeries>>min(30, 4*before.attempts)),
-		failed:   map[string]int{}, left: roaring.New(),
+		together: together, singly: singly, patience: singlyPatience,
+		failed: map[string]int{}, left: roaring.New(),
 	}
 }
 
