@@ -172,6 +172,7 @@ func TestLongSeriesAreReadInPieces(t *testing.T) {
 func oneSlot(t *testing.T) *site {
 	limits := query.DefaultConfig()
 	limits.MaxConcurrent = 1
+	limits.MaxWait = time.Minute // a step takes seconds under the race detector on a busy machine
 	return open(t, DefaultConfig(), limits)
 }
 
