@@ -34,17 +34,58 @@ type place struct {
 	skip     uint16 // events of that row that were read; rowEvents or more: all
 }
 
-const placeBytes = 10
-
-func (p place) bytes() []byte {
-	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint64(nil, p.sequence), p.skip)
+// An opening of the store has a generation and an id, which is drawn. After an older backup was
+// restored, generations repeat, and so do sequences, but ids do not.
+type opening struct {
+	generation uint32
+	id         uint32 // 0 of an opening by a build that drew none
 }
 
-func parsePlace(b []byte) (place, bool) {
-	if len(b) != placeBytes {
-		return place{}, false
+// A cursor is a place and the opening in which it was made:
+//
+//	0              8         10               14      18
+//	+--------------+---------+----------------+-------+
+//	| sequence u64 | skip u16| generation u32 | id u32|
+//	+--------------+---------+----------------+-------+
+//
+// Builds that drew no ids made cursors of a place alone.
+const (
+	placeBytes  = 10
+	cursorBytes = placeBytes + 8
+)
+
+func (s *Shelf) cursor(p place) []byte {
+	b := binary.BigEndian.AppendUint64(make([]byte, 0, cursorBytes), p.sequence)
+	b = binary.BigEndian.AppendUint16(b, p.skip)
+	b = binary.BigEndian.AppendUint32(b, s.opening.generation)
+	return binary.BigEndian.AppendUint32(b, s.opening.id)
+}
+
+var errCursor = &store.InputError{Reason: "the cursor was not issued by this store, or was issued after the backup that the store was restored from: " +
+	"read the events since then by time, then follow the timeline without a cursor"}
+
+// parseCursor returns the place of a cursor that was made in an opening of this store, which has
+// all rows up to there, or has lost the last ones of them, as a restored backup may.
+func (s *Shelf) parseCursor(b []byte) (place, error) {
+	if len(b) != placeBytes && len(b) != cursorBytes {
+		return place{}, errCursor
 	}
-	return place{binary.BigEndian.Uint64(b), binary.BigEndian.Uint16(b[8:])}, true
+	p := place{binary.BigEndian.Uint64(b), binary.BigEndian.Uint16(b[8:])}
+	made := opening{generation: uint32(p.sequence >> sequenceShift)}
+	if len(b) == cursorBytes {
+		made = opening{binary.BigEndian.Uint32(b[placeBytes:]), binary.BigEndian.Uint32(b[placeBytes+4:])}
+	}
+	if made == s.opening {
+		return p, nil
+	}
+	there, err := s.openingOf(made.generation)
+	if err != nil {
+		return place{}, s.failed("read when the store was opened", err)
+	}
+	if there != made {
+		return place{}, errCursor
+	}
+	return p, nil
 }
 
 // An arrivalLog is what is in memory of the log of one timeline. The order lock guards it.
@@ -79,8 +120,8 @@ func (s *Shelf) cutArrivals(b *pebble.Batch, n number, events int) error {
 		s.order.logs[n] = l
 	}
 	floor := uint64(0)
-	if !l.cut && s.generation > generationsOld {
-		floor = uint64(s.generation-generationsOld)<<sequenceShift - 1
+	if !l.cut && s.opening.generation > generationsOld {
+		floor = uint64(s.opening.generation-generationsOld)<<sequenceShift - 1
 	}
 	l.cut = true
 	if l.events += events; l.events >= floorStep {
@@ -138,11 +179,14 @@ func (s *Shelf) Arrivals(ctx context.Context, name string, after []byte, l timel
 	defer s.end()
 	durable := s.durable.Load()
 	if after == nil {
-		return timeline.Arrivals{Next: place{durable, rowEvents}.bytes()}, nil
+		return timeline.Arrivals{Next: s.cursor(place{durable, rowEvents})}, nil
 	}
-	from, ok := parsePlace(after)
-	if !ok || from.sequence > durable {
-		return timeline.Arrivals{}, &store.InputError{Reason: "the cursor was not issued by this store"}
+	from, err := s.parseCursor(after)
+	if err == nil && from.sequence > durable {
+		err = errCursor
+	}
+	if err != nil {
+		return timeline.Arrivals{}, err
 	}
 	n, found, err := s.number(name)
 	if err != nil || !found {
@@ -175,7 +219,7 @@ func (s *Shelf) checkFloor(n number, from place) error {
 }
 
 func (s *Shelf) arrivals(ctx context.Context, n number, from place, durable uint64, l timeline.Limit) (timeline.Arrivals, error) {
-	a := timeline.Arrivals{Next: from.bytes()}
+	a := timeline.Arrivals{Next: s.cursor(from)}
 	it, err := s.db.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: arrivalKey(n, from.sequence), UpperBound: arrivalKey(n, durable+1)})
 	if err != nil {
 		return a, s.failed("read the log of arrivals", err)
@@ -196,7 +240,7 @@ func (s *Shelf) arrivals(ctx context.Context, n number, from place, durable uint
 		return a, s.failed("read the log of arrivals", err)
 	}
 	// Rows of other timelines need not be passed again.
-	a.Next = place{max(durable, from.sequence), rowEvents}.bytes()
+	a.Next = s.cursor(place{max(durable, from.sequence), rowEvents})
 	return a, nil
 }
 
@@ -222,7 +266,7 @@ func (s *Shelf) arrivalRow(a *timeline.Arrivals, n number, it *pebble.Iterator, 
 		if err != nil {
 			return false, err
 		}
-		a.Next = place{sequence, uint16(i + 1)}.bytes()
+		a.Next = s.cursor(place{sequence, uint16(i + 1)})
 		left.Entries-- // one that is gone was work, too
 		if found {
 			a.Entries, a.After = append(a.Entries, e), append(a.After, a.Next)

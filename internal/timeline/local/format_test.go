@@ -2,6 +2,7 @@ package local
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -32,6 +33,7 @@ func TestFormat(t *testing.T) {
 		s.SetHistory(ctx, "ä", 0, h),
 		s.Mark(ctx, "deploys", []int64{-10_000_000, 0}, time.UnixMicro(1_700_000_000_000_000)),
 		s.db.Set(referenceKey(key, 1), nil, nil),
+		setOpening(s.db, opening{1, 0x01020304}), // which is drawn
 		s.Put(ctx, []timeline.Placed{
 			{Part: part, Entry: timeline.Entry{Event: timeline.Event{Time: -1, ID: "a", Type: "web", Data: []byte("{}")}}},
 			{Part: part, Entry: timeline.Entry{Event: timeline.Event{Time: 1, ID: "a"}}},
@@ -55,6 +57,11 @@ func TestFormat(t *testing.T) {
 	if err != nil || !bytes.Equal(got, want) {
 		t.Errorf("the rows are\n%s\nwant\n%s, %v", got, want, err)
 	}
+}
+
+func setOpening(db *pebble.DB, o opening) error {
+	b := db.NewBatch()
+	return errors.Join(setMeta(b, openingName(o.generation), o.id), b.Commit(nil))
 }
 
 func dump(t *testing.T, db *pebble.DB) []byte {

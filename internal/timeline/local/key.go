@@ -18,6 +18,7 @@ import (
 //	'p' payload key                 -> data
 //	'r' payload key, number u32     -> (empty): a timeline that refers to it
 //	'm' name                        -> "format", "next number", "generation": u32
+//	'm' "opening " generation u32   -> id u32
 const (
 	tableHistory   = 'h'
 	tableEvent     = 'e'

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,7 +52,7 @@ type Shelf struct {
 	metrics *metrics
 	disk    diskspace.Guard
 
-	generation uint32 // how often the store was opened
+	opening opening // this one; its generation is how often the store was opened
 
 	durable atomic.Uint64         // sequence of the last arrival that readers may see
 	broken  atomic.Pointer[error] // of the first commit that failed; none is tried after it, until resume
@@ -124,7 +126,7 @@ func (s *Shelf) openDB() (err error) {
 	if err != nil {
 		return errors.Join(err, s.closeDB())
 	}
-	s.order.sequence = uint64(s.generation) << sequenceShift
+	s.order.sequence = uint64(s.opening.generation) << sequenceShift
 	s.durable.Store(s.order.sequence)
 	return nil
 }
@@ -408,8 +410,8 @@ func (s *Shelf) openMeta() error {
 	if err != nil {
 		return err
 	}
-	s.generation, s.meta.next = generation+1, number(next)
-	if s.generation >= 1<<(64-sequenceShift) {
+	s.opening, s.meta.next = opening{generation + 1, 1 + rand.Uint32N(math.MaxUint32)}, number(next)
+	if s.opening.generation >= 1<<(64-sequenceShift) {
 		return errors.New("the store was opened 16 million times: its log of arrivals has no numbers left; export the events and begin a new directory")
 	}
 	if s.meta.count, err = s.countHistories(); err != nil {
@@ -417,7 +419,18 @@ func (s *Shelf) openMeta() error {
 	}
 	b := s.db.NewBatch()
 	defer b.Close()
-	return errors.Join(setMeta(b, "format", Version), setMeta(b, "generation", s.generation), b.Commit(pebble.Sync), s.db.LogData(nil, pebble.NoSync))
+	return errors.Join(setMeta(b, "format", Version), setMeta(b, "generation", s.opening.generation), setMeta(b, openingName(s.opening.generation), s.opening.id),
+		b.Commit(pebble.Sync), s.db.LogData(nil, pebble.NoSync))
+}
+
+func openingName(generation uint32) string {
+	return string(binary.BigEndian.AppendUint32([]byte("opening "), generation))
+}
+
+// openingOf reads an opening of a generation.
+func (s *Shelf) openingOf(generation uint32) (opening, error) {
+	id, err := s.metaNumber(openingName(generation), 0)
+	return opening{generation, id}, err
 }
 
 func (s *Shelf) metaNumber(name string, absent uint32) (uint32, error) {
