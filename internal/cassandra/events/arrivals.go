@@ -249,7 +249,6 @@ func (l *arrivalLog) take() []*arrival {
 // call writes them again first: a reader that has read a later row does not look for
 // earlier ones.
 func (l *arrivalLog) write(taken []*arrival) error {
-	s := l.logs.shelf
 	if err := l.send(); err != nil {
 		return err
 	}
@@ -257,24 +256,39 @@ func (l *arrivalLog) write(taken []*arrival) error {
 		return err
 	}
 	rows := rowsOf(taken)
-	number := max(l.last+1, s.stamp())
-	if slotOf(number) != slotOf(number+int64(len(rows))) {
-		number = (slotOf(number) + 1) * slotMicros // all rows of a batch are of one slot
-	}
-	slot := slotOf(number)
-	if slot != l.slot {
-		stamp := max(l.listed+1, number)
-		if err := s.session.Exec(s.ctx, putLog, stamp, l.timeline, l.logs.number, slot, seconds(logKept)); err != nil {
-			return err
-		}
-		l.slot, l.listed = slot, stamp
+	number, err := l.list(int64(len(rows)))
+	if err != nil {
+		return err
 	}
 	for i, data := range rows {
 		l.pending = append(l.pending, cql.Entry{Statement: putArrival,
-			Args: []any{l.timeline, l.logs.number, slot, number + int64(i), data, seconds(arrivalsKept)}})
+			Args: []any{l.timeline, l.logs.number, l.slot, number + int64(i), data, seconds(arrivalsKept)}})
 	}
 	l.last = number + int64(len(rows)) - 1
 	return l.send()
+}
+
+// list returns the number of the next row, whose slot is listed as the newest. All rows of a batch
+// are of one slot. The number is drawn after the slot was listed: a reader that began to follow before
+// does not know the log, and looks only for rows since then, less cursorSkew.
+func (l *arrivalLog) list(rows int64) (number int64, err error) {
+	s := l.logs.shelf
+	for {
+		number = max(l.last+1, s.stamp())
+		if slotOf(number) != slotOf(number+rows) {
+			number = (slotOf(number) + 1) * slotMicros
+		}
+		slot := slotOf(number)
+		if slot == l.slot {
+			return number, nil
+		}
+		l.last = number - 1 // also if the slot is listed in spite of an error
+		stamp := max(l.listed+1, number)
+		if err := s.session.Exec(s.ctx, putLog, stamp, l.timeline, l.logs.number, slot, seconds(logKept)); err != nil {
+			return 0, err
+		}
+		l.slot, l.listed = slot, stamp
+	}
 }
 
 // logAhead is how far the numbers of a log may be ahead of the clock. If they are further

@@ -28,6 +28,7 @@ func testTroubles(t *testing.T, address, keyspace string) {
 		"a part that cannot be read":        testPartNotRead,
 		"a log of arrivals that fails":      testArrivalsFail,
 		"arrivals whose answer is lost":     testArrivalsUnknown,
+		"a log that is listed late":         testLogListedLate,
 		"more deletes than Cassandra reads": testTombstones,
 		"a history whose answer is lost":    testHistoryUnknown,
 		"pieces that are missing":           testMissingPieces,
@@ -143,6 +144,32 @@ func testArrivalsUnknown(t *testing.T, node *cqltest.FailingNode, s *Shelf) {
 		if id := fmt.Sprint("e", i); !slices.Contains(all, id) {
 			t.Errorf("%s was acknowledged and not listed: %q", id, all)
 		}
+	}
+}
+
+// A server may take minutes to list a new log or minute, because Cassandra is slow or the process
+// was frozen. A reader that begins to follow meanwhile does not know the log, and still misses nothing.
+func testLogListedLate(t *testing.T, node *cqltest.FailingNode, s *Shelf) {
+	name := t.Name()
+	c := &testClock{at: time.Now()}
+	shelf := func(id string) *Shelf { return openShelf(t, s.session, Options{Node: id, Now: c.now}) }
+	writer, reader := shelf("writer"), shelf("reader")
+	var next []byte
+	node.Fail(failing("INSERT", "timeline_logs", nil, func(cqltest.Bound) bool {
+		if next == nil {
+			c.add(2 * time.Minute)
+			a, err := reader.Arrivals(t.Context(), name, nil, plenty)
+			if err != nil {
+				t.Error(err)
+			}
+			next = a.Next
+		}
+		return true
+	}))
+	put(t, writer, placed(partOf(name, 0), 1, "a", nil))
+	node.Fail(nil)
+	if ids, _ := follow(t, reader, name, next, plenty); !slices.Equal(ids, []string{"a"}) {
+		t.Errorf("arrived %q", ids)
 	}
 }
 
