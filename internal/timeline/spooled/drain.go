@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"varve/internal/clip"
@@ -35,7 +36,7 @@ func (s *Spool) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-space.C:
-			s.log.LookAtSpace(func() error { return s.log.Reopen(ctx, 0, nothingElse) })
+			s.log.LookAtSpace(func() error { return s.reopen(ctx) })
 		case <-s.poke:
 			if !planned {
 				due.Reset(linger)
@@ -62,6 +63,15 @@ func (s *Spool) run(ctx context.Context) {
 	}
 }
 
+// reopen begins a new log after one that failed for lack of space. Clearing that one has removed the
+// target.
+func (s *Spool) reopen(ctx context.Context) error {
+	if err := s.log.Reopen(ctx, s.cleared, nothingElse); err != nil {
+		return err
+	}
+	return s.aim()
+}
+
 // nothingElse adds no records to a new log: callers that wait for a record of the failed
 // log get an error.
 func nothingElse(wal.Segment) (last writelog.Entry, err error) { return last, nil }
@@ -78,14 +88,19 @@ func (s *Spool) drain(ctx context.Context) error {
 	if err == nil {
 		err = last.Wait(ctx)
 	}
+	switch {
+	case err == nil:
+		err = s.putBefore(ctx, segment)
+		if err == nil {
+			s.skip = 0 // not what Release may have left
+			err = s.log.Current().Release(segment)
+		}
+	case wal.NoSpace(err):
+		err = s.drainFailed(ctx)
+	default:
+		err = fmt.Errorf("begin a segment of the log: %w", err)
+	}
 	if err != nil {
-		return fmt.Errorf("begin a segment of the log: %w", err)
-	}
-	if err := s.putBefore(ctx, segment); err != nil {
-		return err
-	}
-	s.skip = 0 // not what Release may have left
-	if err := s.log.Current().Release(segment); err != nil {
 		return err
 	}
 	s.bytes.Add(-bytes)
@@ -95,6 +110,22 @@ func (s *Spool) drain(ctx context.Context) error {
 	s.drained.Store(upTo)
 	s.progress.Announce()
 	return nil
+}
+
+// drainFailed puts all events of a log that failed for lack of space, and removes its segments: that
+// may be the only way to make room. Such a log takes no more records, and only the goroutine
+// of the drain replaces it. After a crash in the middle, the remaining segments are drained again.
+func (s *Spool) drainFailed(ctx context.Context) error {
+	s.log.Close() // its error is the reason for this call
+	if err := s.putBefore(ctx, math.MaxUint64); err != nil {
+		return err
+	}
+	s.skip = 0
+	var err error
+	if s.cleared, err = s.log.Clear(); err != nil {
+		return fmt.Errorf("remove the drained segments of a log that failed: %w", err)
+	}
+	return s.removeTarget() // beside a target, no log means that it is missing
 }
 
 // putBefore puts the events of all segments before one.

@@ -61,7 +61,9 @@ type Spool struct {
 	full    atomic.Bool             // events were refused for lack of room since the last drain
 	failing atomic.Pointer[failure] // nil: the last attempt to drain succeeded
 
-	skip int // records at the begin of the log that are drained; of the drain
+	// Of the drain.
+	skip    int         // records at the begin of the log that are drained
+	cleared wal.Segment // where the log is to begin again that was cleared; 0: wherever
 
 	poke    chan struct{}
 	stop    context.CancelFunc

@@ -379,6 +379,58 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// Events that wait are drained on a disk that stays full, and make room on it, also after a restart.
+// Once there is more room, the log begins again.
+func TestDrainOnAFullDisk(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprint("restart ", restart), func(t *testing.T) {
+			var full atomic.Bool
+			disk := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+				grows := op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpFilePreallocate || op.Kind == errorfs.OpCreate
+				if !full.Load() || !grows {
+					return nil
+				}
+				return &os.PathError{Op: "write", Path: op.Path, Err: syscall.ENOSPC}
+			}))
+			shelf := newDistant(t)
+			start := func() *world {
+				return open(t, shelf, disk, func(o *Options) { o.Keyspace = "k" })
+			}
+			w := start()
+			w.away.Store(true)
+			base := time.Now().Add(-time.Hour).UnixMicro()
+			w.append(t, event(base, "first", "a"), event(base+1, "second", "a"))
+			full.Store(true)
+			if _, err := w.s.Append(t.Context(), []timeline.Addressed{event(base+2, "refused", "b")}); !errors.As(err, new(*store.UnavailableError)) {
+				t.Errorf("on a full disk: %v", err)
+			}
+			if restart {
+				w.s.Close()
+				w = start()
+			}
+			w.away.Store(false)
+			w.want(t, "a", "second", "first")
+			if segments, err := wal.Segments(disk, "spool"); err != nil || len(segments) > 0 || w.s.waiting.Load() != 0 || w.s.bytes.Load() != 0 {
+				t.Errorf("%d events, %d bytes, segments %v are left, %v", w.s.waiting.Load(), w.s.bytes.Load(), segments, err)
+			}
+			full.Store(false)
+			eventually(t, "room", func() bool {
+				_, err := w.s.Append(t.Context(), []timeline.Addressed{event(base+3, "third", "a")})
+				return err == nil
+			})
+			w.want(t, "a", "third", "second", "first")
+			w.away.Store(true)
+			w.append(t, event(base+4, "fourth", "a"))
+			w.s.Close()
+			if _, err := Open(disk, "spool", Options{Engine: w.e, Keyspace: "other"}); !errors.As(err, new(*MisdirectedError)) {
+				t.Errorf("opened for another keyspace: %v", err)
+			}
+			w.away.Store(false)
+			start().want(t, "a", "fourth", "third", "second", "first")
+		})
+	}
+}
+
 // Of the events of a call with one time and id the last one stays, also if some of them are not
 // acknowledged by the spool, since they are of other timelines, too.
 func TestLastOfACall(t *testing.T) {
