@@ -135,11 +135,11 @@ func (s *Spool) putBefore(ctx context.Context, segment wal.Segment) error {
 		return err
 	}
 	p := &putting{Spool: s, ctx: ctx}
-	_, err = wal.Replay(s.fs, s.dir, wal.ReplayOptions{From: segments[0], To: segment - 1}, func(_ wal.Segment, _ byte, record []byte) error {
+	_, err = wal.Replay(s.fs, s.dir, wal.ReplayOptions{From: segments[0], To: segment - 1}, func(_ wal.Segment, typ byte, record []byte) error {
 		if p.records++; p.records <= s.skip {
 			return nil
 		}
-		return p.add(record)
+		return p.add(typ, record)
 	})
 	if err == nil {
 		err = p.flush()
@@ -161,8 +161,8 @@ type putting struct {
 	shown   int // refused events that were logged
 }
 
-func (p *putting) add(record []byte) error {
-	events, err := decode(record)
+func (p *putting) add(typ byte, record []byte) error {
+	events, err := decodeAs(typ, record)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"varve/internal/timeline"
+	"varve/internal/writelog"
 )
 
 // typeEvents is the type of the records, version 1. Types are on disk and never reused.
@@ -54,7 +55,14 @@ func encode(events []timeline.Accepted) (records [][]byte) {
 
 var errRecord = errors.New("the record is not one of events: use a newer build")
 
-// decode reads a record. The events keep nothing of it.
+// decodeAs reads a record of a type. The events keep nothing of it.
+func decodeAs(typ byte, record []byte) ([]timeline.Accepted, error) {
+	if typ != typeEvents {
+		return nil, writelog.UnknownType(typ)
+	}
+	return decode(record)
+}
+
 func decode(record []byte) (events []timeline.Accepted, err error) {
 	c := cutter{rest: record}
 	at := time.UnixMicro(c.varint())

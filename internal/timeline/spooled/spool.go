@@ -151,8 +151,8 @@ func (s *Spool) openLog() error {
 
 // replay counts what an earlier process has left.
 func (s *Spool) replay() error {
-	_, err := wal.Replay(s.fs, s.dir, wal.ReplayOptions{}, func(_ wal.Segment, _ byte, payload []byte) error {
-		events, err := decode(payload)
+	_, err := wal.Replay(s.fs, s.dir, wal.ReplayOptions{}, func(_ wal.Segment, typ byte, payload []byte) error {
+		events, err := decodeAs(typ, payload)
 		if err != nil || len(events) == 0 {
 			return err
 		}

@@ -665,6 +665,29 @@ func TestRecordFormat(t *testing.T) {
 	}
 }
 
+// A record of another type, which a newer build has written, ends the start: it is not one of events.
+func TestRecordOfANewerBuild(t *testing.T) {
+	disk := vfs.NewMem()
+	l, err := wal.Open(disk, "spool", wal.DefaultConfig(), wal.Options{})
+	must(t, err)
+	record := encode([]timeline.Accepted{{Addressed: event(1, "e", "a"), At: time.UnixMicro(1)}})[0]
+	must(t, l.Wait(t.Context(), l.Append(typeEvents+1, record)))
+	must(t, l.Close())
+	e, err := timeline.Open(newDistant(t), timeline.Options{Upkeep: -1})
+	must(t, err)
+	t.Cleanup(func() { e.Close() })
+	s, err := Open(disk, "spool", Options{Engine: e, BytesMax: units.MiB})
+	if err == nil {
+		s.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "use a newer build") {
+		t.Errorf("opened: %v", err)
+	}
+	if n, err := Waiting(disk, "spool"); err == nil {
+		t.Errorf("%d events wait", n)
+	}
+}
+
 // FuzzDecode: bytes of any kind are read or refused.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte{})
