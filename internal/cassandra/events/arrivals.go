@@ -256,16 +256,24 @@ func (l *arrivalLog) write(taken []*arrival) error {
 		return err
 	}
 	rows := rowsOf(taken)
-	number, err := l.list(int64(len(rows)))
-	if err != nil {
-		return err
+	for {
+		number, err := l.list(int64(len(rows)))
+		if err != nil {
+			return err
+		}
+		for i, data := range rows {
+			l.pending = append(l.pending, cql.Entry{Statement: putArrival,
+				Args: []any{l.timeline, l.logs.number, l.slot, number + int64(i), data, seconds(arrivalsKept)}})
+		}
+		l.last = number + int64(len(rows)) - 1
+		if err := l.send(); err != nil {
+			return err
+		}
+		// A process that was frozen meanwhile may have come when readers did not look there any more.
+		if l.logs.shelf.stamp()-number < (arrivalsKept / 2).Microseconds() {
+			return nil
+		}
 	}
-	for i, data := range rows {
-		l.pending = append(l.pending, cql.Entry{Statement: putArrival,
-			Args: []any{l.timeline, l.logs.number, l.slot, number + int64(i), data, seconds(arrivalsKept)}})
-	}
-	l.last = number + int64(len(rows)) - 1
-	return l.send()
 }
 
 // list returns the number of the next row, whose slot is listed as the newest. All rows of a batch
