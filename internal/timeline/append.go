@@ -379,38 +379,69 @@ func keyOf(e *Event) PayloadKey {
 }
 
 // store marks the buckets, then puts the events.
+//
+// A process that was frozen, or waited long for the storage, may have put events into a bucket whose
+// mark others removed, since it looked unused. So the buckets are marked again, which the events do
+// not wait for. To put the events again could go on for ever where the storage is slow.
 func (a *appending) store() error {
 	if len(a.placed) == 0 {
 		return nil
 	}
-	for {
-		begun := a.e.now()
-		if err := a.put(); err != nil {
-			return err
-		}
-		// A process that was frozen meanwhile may have put events into a bucket whose mark
-		// others removed, since it looked unused.
+	begun := a.e.now()
+	if err := a.put(); err != nil {
+		return err
+	}
+	for range marksAgainMax {
 		if a.e.now().Sub(begun) < a.e.markLife() {
 			return nil
 		}
+		begun = a.e.now()
 		if err := a.reopen(); err != nil {
 			return err
 		}
+		if err := a.mark(); err != nil {
+			return err
+		}
 	}
+	return &store.UnavailableError{Reason: fmt.Sprintf("the storage is too slow: to mark the buckets of the events took longer than %v (timeline.lead_time) each time: send them again, fewer at once", a.e.markLife())}
 }
+
+// marksAgainMax bounds how often buckets are marked again.
+const marksAgainMax = 3
 
 // reopen makes sure that the timelines are still as they were.
 func (a *appending) reopen() error {
+	now := map[string]known{}
 	for _, t := range a.order {
 		k, err := a.e.refresh(a.ctx, t.line)
 		if err != nil {
 			return err
 		}
 		if t.err == nil && !t.useless && !k.Live() {
-			return &store.UnavailableError{Reason: fmt.Sprintf("timeline %s was deleted while events were put into it: send them again", clip.Text(t.name, 40))}
+			return deletedMeanwhile(t.name)
+		}
+		now[t.name] = k
+	}
+	for i := range a.placed {
+		p := &a.placed[i]
+		k := now[p.Timeline]
+		// Also created again since, by another layout.
+		if start, _ := k.Bucket(p.Time); start != p.Start || k.At(p.Time).Factor != a.lines[p.Timeline].known.At(p.Time).Factor {
+			return deletedMeanwhile(p.Timeline)
 		}
 	}
 	return nil
+}
+
+func deletedMeanwhile(name string) error {
+	return &store.UnavailableError{Reason: fmt.Sprintf("timeline %s was deleted while events were put into it: send them again", clip.Text(name, 40))}
+}
+
+// mark marks the buckets of the events.
+func (a *appending) mark() error {
+	return work.Parallel(a.ctx, prefetchMax, len(a.order), "mark buckets", func(ctx context.Context, i int) error {
+		return a.e.mark(ctx, a.order[i].line, a.order[i].starts)
+	})
 }
 
 func (a *appending) put() error {
@@ -418,9 +449,7 @@ func (a *appending) put() error {
 	for i := range a.placed {
 		a.placed[i].Put = a.at(a.from[i], now)
 	}
-	err := work.Parallel(a.ctx, prefetchMax, len(a.order), "mark buckets", func(ctx context.Context, i int) error {
-		return a.e.mark(ctx, a.order[i].line, a.order[i].starts)
-	})
+	err := a.mark()
 	if err == nil {
 		err = a.leaveOutDeleted(false)
 	}

@@ -59,6 +59,8 @@ func Run(t *testing.T, open func(t *testing.T) timeline.Shelf) {
 		{"engine/delete slowly", testDeleteSlowly},
 		{"engine/tail", testTail},
 		{"engine/guard", testGuard},
+		{"engine/slow", testSlow},
+		{"engine/replaced meanwhile", testReplacedMeanwhile},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			shelf := open(t)

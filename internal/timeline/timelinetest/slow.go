@@ -1,0 +1,78 @@
+package timelinetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"varve/internal/store"
+	"varve/internal/timeline"
+)
+
+// A slow shelf takes long to put: the test says what happens meanwhile.
+type slow struct {
+	timeline.Shelf
+	puts      int
+	meanwhile func() // behind a Put
+}
+
+func (s *slow) Put(ctx context.Context, entries []timeline.Placed) error {
+	s.puts++
+	err := s.Shelf.Put(ctx, entries)
+	s.meanwhile()
+	return err
+}
+
+// testSlow: events whose Put took longer than a mark is relied on are put once, and their bucket is
+// marked again. The storage may be that slow each time, so repeating the Put could go on for ever.
+func testSlow(t *testing.T, s *suite) {
+	c := &clock{at: time.Now().Add(-time.Hour)}
+	shelf := &slow{Shelf: s.shelf}
+	e := s.engine(shelf, c.now)
+	name, at := s.name("a"), c.at.UnixMicro()
+	ctx, cancel := context.WithCancel(s.ctx())
+	defer cancel()
+	shelf.meanwhile = func() {
+		if c.at = c.at.Add(5 * time.Minute); shelf.puts == 5 {
+			cancel()
+		}
+	}
+	_, before := s.arrived(name, nil, large)
+	r, err := e.Append(ctx, []timeline.Addressed{event(at, "x", name)})
+	if err != nil || r.Accepted != 1 || shelf.puts != 1 {
+		t.Errorf("after %d puts: %+v, %v", shelf.puts, r, err)
+	}
+	s.wantArrived(name, before, large, fmt.Sprintf("%d x=data of x", at))
+	h, err := e.Layout(s.ctx(), name)
+	s.must(err)
+	start, _ := h.Bucket(at)
+	s.must(s.shelf.Unmark(s.ctx(), name, []int64{start}, c.at))
+	s.want(e, timeline.Query{Timelines: []string{name}}, []string{fmt.Sprintf("%d/x", at)})
+}
+
+// testReplacedMeanwhile: an event is not accepted for a timeline that was deleted while it was put,
+// and created again with other buckets.
+func testReplacedMeanwhile(t *testing.T, s *suite) {
+	c := &clock{at: time.Now().Add(-time.Hour)}
+	shelf := &slow{Shelf: s.shelf}
+	e, other := s.engine(shelf, c.now), s.engine(Buckets(s.shelf), c.now)
+	name, at := s.name("a"), c.at.UnixMicro()
+	_, err := other.Propose(s.ctx(), name, timeline.Proposal{Size: 60 * second})
+	s.must(err)
+	shelf.meanwhile = func() {
+		shelf.meanwhile = func() {}
+		s.must(other.DeleteTimeline(s.ctx(), name))
+		for range 2 {
+			c.at = c.at.Add(5 * time.Minute)
+			s.must(other.Upkeep(s.ctx()))
+		}
+		_, err := other.Propose(s.ctx(), name, timeline.Proposal{Size: 10 * second, Factor: 5})
+		s.must(err)
+	}
+	r, err := e.Append(s.ctx(), []timeline.Addressed{event(at, "x", name)})
+	if !errors.As(err, new(*store.UnavailableError)) {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
