@@ -21,7 +21,8 @@ const (
 	spaceEvery   = time.Second            // how often the free space is looked at
 	pauseFirst   = 250 * time.Millisecond // after a drain that failed, doubled up to pauseMost
 	pauseMost    = 15 * time.Second
-	drainBytes   = 4 * units.MiB // that are put at once, unless a record has more
+	drainPlaces  = 1000          // events that are put at once, each counted once a timeline, unless a record has more: if one fails, all are put again
+	drainBytes   = 4 * units.MiB // of them
 	refusedShown = 10            // events that a drain logs as refused, at most
 )
 
@@ -171,7 +172,7 @@ func (p *putting) add(typ byte, record []byte) error {
 		n := len(events[i].Timelines)
 		places, bytes = places+n, bytes+n*len(events[i].Data)
 	}
-	if p.places+places > timeline.BatchEvents || p.bytes+bytes > int(drainBytes) {
+	if p.places+places > drainPlaces || p.bytes+bytes > int(drainBytes) {
 		p.records-- // this one is not among them
 		if err := p.flush(); err != nil {
 			return err

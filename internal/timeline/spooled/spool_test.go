@@ -39,6 +39,7 @@ type distant struct {
 	*deletions
 	away   atomic.Bool
 	loses  atomic.Bool            // the next Put is done, and its answer lost
+	most   atomic.Int64           // entries of a Put, more fail; 0: any number
 	before atomic.Pointer[func()] // called before the next Put
 }
 
@@ -123,6 +124,9 @@ func (d *distant) Put(ctx context.Context, entries []timeline.Placed) error {
 	}
 	if f := d.before.Swap(nil); f != nil {
 		(*f)()
+	}
+	if most := d.most.Load(); most > 0 && int64(len(entries)) > most {
+		return &store.UnavailableError{Reason: "the storage went away meanwhile"}
 	}
 	err := d.Shelf.Put(ctx, slices.DeleteFunc(slices.Clone(entries), d.hidden))
 	if err == nil && d.loses.Swap(false) {
@@ -640,6 +644,23 @@ func TestBacklog(t *testing.T) {
 	if found != calls*each {
 		t.Errorf("%d events, want %d", found, calls*each)
 	}
+}
+
+// A storage that goes away again and again takes a backlog bit by bit: what is put at once is put again
+// as a whole, so it must not be much.
+func TestBacklogByPortions(t *testing.T) {
+	w := open(t, newDistant(t), vfs.NewMem(), nil)
+	w.away.Store(true)
+	base := time.Now().Add(-time.Hour).UnixMicro()
+	var ids []string
+	for i := range 1500 {
+		id := fmt.Sprint("e", i)
+		w.append(t, event(base-int64(i), id, "a"))
+		ids = append(ids, id)
+	}
+	w.most.Store(1000)
+	w.away.Store(false)
+	w.want(t, "a", ids[:1000]...)
 }
 
 // testdata/record.txt has a record as bytes: it is read by every build.
