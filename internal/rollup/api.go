@@ -88,6 +88,8 @@ func (s *Scheduler) fail(w http.ResponseWriter, r *http.Request, err error) {
 		s.log.Warn("request failed", "path", clip.Text(r.URL.Path, maxID), "client", r.RemoteAddr, "error", err)
 		httpapi.AskLater(w.Header(), store.RetryIn(err))
 		httpapi.WriteUnavailable(w, r, err.Error())
+	case errors.Is(err, errTaskChanged):
+		httpapi.WriteErrors(w, http.StatusConflict, err.Error())
 	case errors.As(err, &limit), errors.As(err, &refused):
 		httpapi.WriteErrors(w, http.StatusBadRequest, err.Error())
 	case ingest.OutcomeOf(err) == ingest.Busy:

@@ -8,23 +8,48 @@ import (
 	"varve/internal/store"
 )
 
-// alone runs f while nothing else works on a task; a run of it is ended.
-func (s *Scheduler) alone(ctx context.Context, id string, f func() error) error {
+// alone runs f while nothing else works on a task, which is to have a text: "" if it is to be
+// deleted. It ends a run of the task, and backfills of another text.
+func (s *Scheduler) alone(ctx context.Context, id, text string, f func() error) error {
 	s.mu.Lock()
 	j := s.mu.jobs[id]
-	if j != nil && j.cancel != nil {
-		j.cancel()
+	if j != nil {
+		j.endLocked(text)
 	}
 	s.mu.Unlock()
 	if j == nil {
 		return f()
 	}
+	for _, place := range []chan struct{}{j.busy, j.computing} {
+		release, err := take(ctx, place)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	return f()
+}
+
+// take waits for the only place of a channel.
+func take(ctx context.Context, place chan struct{}) (release func(), err error) {
 	select {
-	case j.busy <- struct{}{}:
-		defer func() { <-j.busy }()
-		return f()
+	case place <- struct{}{}:
+		return func() { <-place }, nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return nil, context.Cause(ctx)
+	}
+}
+
+// endLocked ends the run of a task, and backfills of another text than the one that it gets.
+// Scheduler.mu must be held.
+func (j *job) endLocked(text string) {
+	if j.cancel != nil {
+		j.cancel()
+	}
+	for f := range j.fills {
+		if f.text != "" && f.text != text || text == "" {
+			f.end(errTaskChanged)
+		}
 	}
 }
 
@@ -33,12 +58,7 @@ var errNoTask = errors.New("no such roll-up task")
 
 // change waits until nothing else changes or loads tasks.
 func (s *Scheduler) change(ctx context.Context) (release func(), err error) {
-	select {
-	case s.changing <- struct{}{}:
-		return func() { <-s.changing }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+	return take(ctx, s.changing)
 }
 
 // put stores a task. Without replace, it must be new or there must be room.
@@ -61,7 +81,7 @@ func (s *Scheduler) put(ctx context.Context, t *task, replace bool) error {
 	if err := checkLoops(t, readersOf(append(s.beside(t.id), t))); err != nil {
 		return err
 	}
-	err = s.alone(ctx, t.id, func() error {
+	err = s.alone(ctx, t.id, t.json, func() error {
 		if !there && s.shared != nil {
 			if err := s.shared.found(ctx, t.id); err != nil {
 				return err
@@ -102,7 +122,7 @@ func (s *Scheduler) remove(ctx context.Context, id string) error {
 	if !there {
 		return errNoTask
 	}
-	err = s.alone(ctx, id, func() error { return s.catalogue.remove(ctx, id) })
+	err = s.alone(ctx, id, "", func() error { return s.catalogue.remove(ctx, id) })
 	if err != nil {
 		return err
 	}
@@ -120,8 +140,51 @@ const maxBackfills = 8
 // errBackfills means that too many backfills are under way.
 var errBackfills = fmt.Errorf("%d backfills already run or wait, the maximum; wait until one is done", maxBackfills)
 
+// errTaskChanged ends a backfill. Results of the former query must not come after those of the
+// new one, or after the task is gone.
+var errTaskChanged = errors.New("the task was changed or deleted during the backfill; the results of later buckets are not stored")
+
+// A filling is a backfill of a task that is on the schedule. Scheduler.mu guards it.
+type filling struct {
+	text string // of the task, "" until it was read
+	end  context.CancelCauseFunc
+}
+
+// beginFill puts a backfill among those that end when its task changes. j is nil if the task is
+// not on the schedule.
+func (s *Scheduler) beginFill(ctx context.Context, id string) (_ context.Context, f *filling, j *job) {
+	ctx, end := context.WithCancelCause(ctx)
+	f = &filling{end: end}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j = s.mu.jobs[id]; j != nil {
+		j.fills[f] = struct{}{}
+	}
+	return ctx, f, j
+}
+
+func (s *Scheduler) endFill(f *filling, j *job) {
+	f.end(nil)
+	if j == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(j.fills, f)
+}
+
 // fill runs a backfill of a task.
 func (s *Scheduler) fill(ctx context.Context, id string, startMS, endMS int64) error {
+	ctx, f, j := s.beginFill(ctx, id)
+	defer s.endFill(f, j)
+	err := s.fillFor(ctx, f, j, id, startMS, endMS)
+	if err != nil && context.Cause(ctx) == errTaskChanged {
+		return errTaskChanged
+	}
+	return err
+}
+
+func (s *Scheduler) fillFor(ctx context.Context, f *filling, j *job, id string, startMS, endMS int64) error {
 	text, there, err := s.catalogue.get(ctx, configKey, id)
 	if err != nil {
 		return err
@@ -133,11 +196,14 @@ func (s *Scheduler) fill(ctx context.Context, id string, startMS, endMS int64) e
 	if err != nil {
 		return fmt.Errorf("stored roll-up task %s cannot be run; replace it: %w", id, err)
 	}
+	s.mu.Lock()
+	f.text = t.json
+	s.mu.Unlock()
 	select {
 	case s.fills <- struct{}{}:
 		defer func() { <-s.fills }()
 	default:
 		return errBackfills
 	}
-	return s.backfill(ctx, t, startMS, endMS)
+	return s.backfill(ctx, t, j, startMS, endMS)
 }

@@ -31,6 +31,7 @@ type pass struct {
 	tail      bool // buckets are read behind a batch
 	single    bool // each bucket is a query of its own
 	yields    bool // each query waits for a slot, and runs that wait get theirs in between
+	job       *job // of a pass that yields; nil: the task is not on the schedule
 	output    output
 	renewed   downsample.Span // was computed as a whole, see renewal
 }
@@ -218,10 +219,11 @@ func (p *pass) regular(start, next int64) bool {
 // until, with one query.
 func (p *pass) once(ctx context.Context, from, until int64) error {
 	if p.yields {
-		if err := p.scheduler.enter(ctx); err != nil {
+		release, err := p.turn(ctx)
+		if err != nil {
 			return err
 		}
-		defer p.scheduler.leave()
+		defer release()
 	}
 	if from >= p.renewed.FromMS && from < p.renewed.UntilMS {
 		if from = p.renewed.UntilMS; from >= until {
@@ -234,6 +236,25 @@ func (p *pass) once(ctx context.Context, from, until int64) error {
 		}
 		return p.compute(ctx, from, until)
 	})
+}
+
+// turn waits until no run computes results of the task, and for a place. A run takes them in the
+// same order.
+func (p *pass) turn(ctx context.Context) (release func(), err error) {
+	computed := func() {}
+	if p.job != nil {
+		if computed, err = take(ctx, p.job.computing); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.scheduler.enter(ctx); err != nil {
+		computed()
+		return nil, err
+	}
+	return func() {
+		p.scheduler.leave()
+		computed()
+	}, nil
 }
 
 // compute reads buckets with one query and stores their results.
@@ -394,7 +415,7 @@ func (t *task) only(marks watermarks) watermarks {
 // backfill computes all buckets from that of startMS to that of endMS again. It
 // moves no watermark, and holds a place only while it computes one batch: a
 // backfill of years must not keep tasks from running.
-func (s *Scheduler) backfill(ctx context.Context, t *task, startMS, endMS int64) error {
+func (s *Scheduler) backfill(ctx context.Context, t *task, j *job, startMS, endMS int64) error {
 	names := s.names(t)
 	for i := range t.rollups {
 		r := &t.rollups[i]
@@ -403,7 +424,7 @@ func (s *Scheduler) backfill(ctx context.Context, t *task, startMS, endMS int64)
 			if err != nil {
 				return err
 			}
-			p.yields = true
+			p.yields, p.job = true, j
 			if err := p.batches().Compute(ctx, startMS, endMS, func(int64) error { return nil }); err != nil {
 				return fmt.Errorf("%s into %s: %w", r.source[k], r.saveAs, err)
 			}

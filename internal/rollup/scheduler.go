@@ -86,6 +86,10 @@ type Scheduler struct {
 type job struct {
 	busy chan struct{} // held by what works on the task: one at a time
 
+	// computing is held by a run, and by a backfill for each batch. Otherwise one of them could
+	// store what it has read before a late point came in over the other's result, which has it.
+	computing chan struct{}
+
 	failed, skipped, unsure, unhanded trouble // runs, turns, assignments, handovers
 
 	// Scheduler.mu guards these.
@@ -93,6 +97,7 @@ type job struct {
 	due    time.Time
 	cancel context.CancelFunc // ends the active run, nil if none
 	own    bool               // it runs here, not on another node
+	fills  map[*filling]struct{}
 
 	loops, overlaps bool // it reads its own results, shares series with another task; the log says so
 }
@@ -297,7 +302,12 @@ func (s *Scheduler) release(j *job) {
 
 // execute runs a task and counts how it went.
 func (s *Scheduler) execute(ctx context.Context, j *job, t *task) {
-	if err := s.enter(ctx); err != nil {
+	release, err := take(ctx, j.computing)
+	if err == nil {
+		defer release()
+		err = s.enter(ctx)
+	}
+	if err != nil {
 		s.metrics.runs.WithLabelValues(runCancelled).Inc()
 		return
 	}
@@ -314,7 +324,7 @@ func (s *Scheduler) execute(ctx context.Context, j *job, t *task) {
 	}
 	j.unsure.over()
 	began := s.now()
-	err := work.Do("run a roll-up task", func() error {
+	err = work.Do("run a roll-up task", func() error {
 		return s.run(ctx, t, func(failed bool) time.Time { return s.reschedule(j, t, failed) })
 	})
 	s.metrics.seconds.Observe(s.now().Sub(began).Seconds())
@@ -520,8 +530,12 @@ func (s *Scheduler) schedule(t *task, due time.Time) {
 	j := s.mu.jobs[t.id]
 	switch {
 	case j == nil:
-		s.mu.jobs[t.id] = &job{busy: make(chan struct{}, 1), task: t, due: due, own: s.shared != nil && s.shared.owns(t.id)}
+		s.mu.jobs[t.id] = &job{
+			busy: make(chan struct{}, 1), computing: make(chan struct{}, 1), fills: map[*filling]struct{}{},
+			task: t, due: due, own: s.shared != nil && s.shared.owns(t.id),
+		}
 	case j.task.json != t.json:
+		j.endLocked(t.json)
 		j.task, j.due = t, due
 	}
 	s.nudge()
@@ -534,9 +548,7 @@ func (s *Scheduler) dropLocked(id string, j *job) {
 	if s.shared != nil {
 		s.shared.drop(id)
 	}
-	if j.cancel != nil {
-		j.cancel()
-	}
+	j.endLocked("")
 }
 
 func (s *Scheduler) count() int {
