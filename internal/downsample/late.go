@@ -127,12 +127,23 @@ type target struct {
 	grid   Grid
 	notes  *generation
 	taken  Spans
+	heirs  []*target // of the same metric, after the task was changed and has this target no more
+	gone   bool      // the task has it no more
 }
 
 // A generation is what was noted between two takes.
 type generation struct {
 	spans   Spans
 	pending sync.WaitGroup // batches that noted something and are not stored yet
+	former  []*generation  // of targets whose heir this one's is
+}
+
+// wait returns when all batches that noted something are stored or refused.
+func (g *generation) wait() {
+	g.pending.Wait()
+	for _, f := range g.former {
+		f.wait()
+	}
 }
 
 // NewLateList makes a LateList that watches nothing.
@@ -193,10 +204,7 @@ func (l *LateList) Watches(id string) bool {
 // whether one of the metrics is new to all tasks: its series must then be resolved again.
 func (l *LateList) Watch(ctx context.Context, t Task, stored map[string]Spans) (fresh bool, err error) {
 	one, version, fresh := l.add(t, stored, true)
-	if l.book == nil {
-		return fresh, nil
-	}
-	if len(stored) > 0 {
+	if l.book != nil && len(stored) > 0 {
 		one.storing.Lock()
 		one.beside = true
 		one.storing.Unlock()
@@ -219,18 +227,46 @@ func (l *LateList) add(t Task, stored map[string]Spans, found bool) (one *lateTa
 	}
 	one.json = t.JSON
 	targets := map[string]*target{}
+	var added []*target
 	for name, of := range t.Targets {
 		x := one.targets[name]
 		if x == nil {
 			x = &target{task: one, metric: of.Metric, grid: of.Grid, notes: &generation{}}
+			added = append(added, x)
 		}
 		for _, s := range stored[name] {
 			x.taken, _ = x.taken.add(s, l.most)
 		}
 		targets[name] = x
 	}
+	for name, x := range one.targets {
+		if targets[name] == nil {
+			l.bequeathLocked(x, added)
+		}
+	}
+	for name, spans := range stored {
+		if targets[name] == nil { // a crash came after the task was changed; the metric is not known any more
+			for _, x := range targets {
+				l.noteAllLocked(x, spans)
+			}
+		}
+	}
 	one.targets = targets
 	return one, one.version, l.indexLocked()
+}
+
+// bequeathLocked notes for new targets of a task what was noted for one that it has no more. l.mu
+// must be held.
+func (l *LateList) bequeathLocked(x *target, fresh []*target) {
+	x.gone = true
+	for _, heir := range fresh {
+		if heir.metric != x.metric {
+			continue
+		}
+		x.heirs = append(x.heirs, heir)
+		heir.notes.former = append(heir.notes.former, x.notes)
+		l.noteAllLocked(heir, x.allLocked(l.most))
+	}
 }
 
 // ForgetOthers ends the watch for tasks of a notebook that do not exist any more.

@@ -109,6 +109,54 @@ func TestTakeWaitsForSamples(t *testing.T) {
 	})
 }
 
+// A batch comes in while its task is changed twice, before it is noted or after that. A run of the
+// new target takes its notes, and waits for its samples.
+func TestTaskChangesWhileSamplesComeIn(t *testing.T) {
+	for name, before := range map[string]bool{"before the notes": true, "after the notes": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newList(t, keepNothing)
+				l.Resolved(1, 1, "src")
+				b := store.Batch{Epoch: 1}
+				b.AddLong(1, hourMS+1, 1, 0)
+				notes, _ := l.notes(&b, 0, time.Now().UnixMilli())
+				change := func() {
+					for _, name := range []string{"y", "z"} {
+						task := Task{ID: "t", JSON: name, Targets: map[string]Target{name: {Metric: "src", Grid: hours{}}, "other": {Metric: "other", Grid: hours{}}}}
+						if _, err := l.Watch(t.Context(), task, nil); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				if before {
+					change()
+				}
+				done, err := l.keepNotes(t.Context(), notes)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !before {
+					change()
+				}
+				var taken Spans
+				go func() { taken = l.Take("t", "z") }()
+				synctest.Wait()
+				if taken != nil {
+					t.Errorf("%v were taken before the samples were stored", taken)
+				}
+				done()
+				synctest.Wait()
+				if len(taken) != 1 || taken[0] != (Span{hourMS, 2 * hourMS}) {
+					t.Errorf("%v were taken", taken)
+				}
+				if others := l.Take("t", "other"); others != nil {
+					t.Errorf("%v were taken of another metric", others)
+				}
+			})
+		})
+	}
+}
+
 // A late sample whose note cannot be kept is refused, and no run waits for it.
 func TestNotesThatCannotBeKept(t *testing.T) {
 	failing := false

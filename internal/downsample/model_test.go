@@ -201,6 +201,22 @@ func (m *lateModel) Watch(t *rapid.T) {
 		targets[name] = &modelTarget{hourSet{}, hourSet{}, hoursOf(m.stored(t, id)[name])}
 		if old := m.tasks[id][name]; old != nil {
 			targets[name] = old
+			continue
+		}
+		for former, old := range m.tasks[id] {
+			if !slices.Contains(names, former) && targetMetrics[former] == targetMetrics[name] {
+				targets[name].must = maps.Clone(old.must)
+				targets[name].may = maps.Clone(old.may)
+			}
+		}
+	}
+	for name, x := range targets {
+		// A former target is back, and storing has failed all the time: a restart does not see
+		// that others have inherited from it.
+		if m.tasks[id][name] == nil && len(x.stale) > 0 {
+			for _, heir := range targets {
+				heir.must = hourSet{}
+			}
 		}
 	}
 	m.tasks[id] = targets
@@ -383,6 +399,15 @@ func (m *lateModel) Restart(t *rapid.T) {
 	for _, targets := range m.tasks {
 		for _, x := range targets {
 			maps.Copy(x.may, x.stale)
+		}
+	}
+	for id, targets := range m.tasks {
+		for former, spans := range m.stored(t, id) { // of a target that the task did not have any more when storing failed
+			for _, x := range targets {
+				if targets[former] == nil {
+					x.may.addAll(spans)
+				}
+			}
 		}
 	}
 	if m.journal != nil {

@@ -12,19 +12,38 @@ func (l *LateList) note(notes []note) (map[*generation]bool, map[*lateTask]uint6
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	generations, versions := map[*generation]bool{}, map[*lateTask]uint64{}
+	var add func(*target, Span)
+	add = func(x *target, s Span) {
+		if x.gone { // the task was changed since the target was looked up
+			for _, heir := range x.heirs {
+				add(heir, heir.bucketsOf(s))
+			}
+			return
+		}
+		if !generations[x.notes] {
+			generations[x.notes] = true
+			x.notes.pending.Add(1)
+		}
+		l.noteLocked(x, s)
+		versions[x.task] = x.task.version
+	}
 	for _, n := range notes {
-		g, t := n.target.notes, n.target.task
-		if !generations[g] {
-			generations[g] = true
-			g.pending.Add(1)
-		}
-		var changed bool
-		if g.spans, changed = g.spans.add(n.span, l.most); changed {
-			t.version++
-		}
-		versions[t] = t.version
+		add(n.target, n.span)
 	}
 	return generations, versions
+}
+
+// noteLocked notes whole buckets of a target. l.mu must be held.
+func (l *LateList) noteLocked(x *target, s Span) {
+	var changed bool
+	if x.notes.spans, changed = x.notes.spans.add(s, l.most); changed {
+		x.task.version++
+	}
+}
+
+// bucketsOf is the span of the buckets of a target that a span touches.
+func (x *target) bucketsOf(s Span) Span {
+	return Span{x.grid.Start(s.FromMS), x.grid.Next(s.UntilMS - 1)}
 }
 
 // keepNotes takes notes into the list and stores them, unless a journal has what they are
@@ -124,12 +143,13 @@ func (l *LateList) takeOver(h *Hours) map[*lateTask]uint64 {
 // noteHoursLocked notes the buckets of a target that hours of its metric touch. l.mu must
 // be held.
 func (l *LateList) noteHoursLocked(x *target, h *Hours) {
-	for _, s := range h.of(x.metric) {
-		var changed bool
-		bucket := Span{x.grid.Start(s.FromMS), x.grid.Next(s.UntilMS - 1)}
-		if x.notes.spans, changed = x.notes.spans.add(bucket, l.most); changed {
-			x.task.version++
-		}
+	l.noteAllLocked(x, h.of(x.metric))
+}
+
+// noteAllLocked notes the buckets of a target that spans touch. l.mu must be held.
+func (l *LateList) noteAllLocked(x *target, spans Spans) {
+	for _, s := range spans {
+		l.noteLocked(x, x.bucketsOf(s))
 	}
 }
 
@@ -225,7 +245,7 @@ func (l *LateList) Take(id, name string) Spans {
 	x.notes = &generation{}
 	taken := append(Spans(nil), x.taken...)
 	l.mu.Unlock()
-	g.pending.Wait()
+	g.wait()
 	return taken
 }
 

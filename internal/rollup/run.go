@@ -365,6 +365,10 @@ func (s *Scheduler) advance(ctx context.Context, t *task, r *rollup, k int, name
 	late := s.late.Take(t.id, key)
 	now := s.now().UnixMilli()
 	mark, known := marks[key]
+	former := false
+	if !known {
+		mark, former = t.former(marks)
+	}
 	mark = mark.Before(now)
 	current := p.grid.Start(now)
 	store := func(w downsample.Watermark) error {
@@ -376,7 +380,9 @@ func (s *Scheduler) advance(ctx context.Context, t *task, r *rollup, k int, name
 		start = max(start, min(mark.UntilMS, p.grid.Next(now-life)))
 	}
 	if !known {
-		start = firstStart(t, p, before, now)
+		if first := firstStart(t, p, before, now); first < start || !former {
+			start = first
+		}
 		if err := store(downsample.Watermark{UntilMS: start, RunMS: now}); err != nil { // a failure does not lose it
 			return 0, err
 		}
@@ -399,17 +405,41 @@ func firstStart(t *task, p *pass, before *status, now int64) int64 {
 	return agg.Later(start, -p.sampling.Value, p.sampling.Unit, p.bucketing.Zone)
 }
 
-// only drops the watermarks of what is no part of the task any more.
+// only drops the watermarks of what is no part of the task any more, once all parts of the task
+// have watermarks of their own.
 func (t *task) only(marks watermarks) watermarks {
 	kept := watermarks{}
 	for _, r := range t.rollups {
 		for _, key := range r.keys {
-			if m, ok := marks[key]; ok {
-				kept[key] = m
+			m, ok := marks[key]
+			if !ok {
+				return marks
 			}
+			kept[key] = m
 		}
 	}
 	return kept
+}
+
+// former is the lowest of the watermarks of roll-ups that the task has no more. A roll-up that was
+// changed is a new one, which has to compute what the former one has left.
+func (t *task) former(marks watermarks) (lowest downsample.Watermark, found bool) {
+	own := map[string]bool{}
+	for _, r := range t.rollups {
+		for _, key := range r.keys {
+			own[key] = true
+		}
+	}
+	for key, m := range marks {
+		if own[key] {
+			continue
+		}
+		if !found {
+			lowest, found = m, true
+		}
+		lowest.UntilMS, lowest.RunMS = min(lowest.UntilMS, m.UntilMS), min(lowest.RunMS, m.RunMS)
+	}
+	return lowest, found
 }
 
 // backfill computes all buckets from that of startMS to that of endMS again. It

@@ -1,0 +1,66 @@
+package rollup
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"varve/internal/store"
+	"varve/internal/store/reference"
+)
+
+// An unreadable store opens no view while it is down.
+type unreadable struct {
+	*reference.Store
+	down *atomic.Bool
+}
+
+func (u *unreadable) View(ctx context.Context) (store.View, error) {
+	if u.down.Load() {
+		return nil, errors.New("the store cannot be read")
+	}
+	return u.Store.View(ctx)
+}
+
+// While runs of a task fail, points come in, in time and late. Then the roll-up is changed. The
+// next run computes by the new query all that the former one had still to compute.
+func TestChangedTaskMissesNothing(t *testing.T) {
+	for name, restart := range map[string]bool{"running": false, "restarted": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var down atomic.Bool
+				h := newHarness(t)
+				h.front = &unreadable{h.store, &down}
+				h.restart(nil)
+				h.start()
+				defer func() { h.stop() }()
+				h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))
+				time.Sleep(time.Hour + time.Second)
+				down.Store(true)
+				for range 5 {
+					h.send("src", "a", 1, time.Now().UnixMilli())
+					time.Sleep(time.Hour)
+				}
+				h.send("src", "a", 1, at(-48, 0, 0))
+				down.Store(false)
+				h.do(200, "PUT", "/api/v1/rollups/t", strings.Replace(taskJSON("t", hour, minute, ""), `"sum"`, `"max"`, 1))
+				if restart {
+					h.restart(nil)
+					h.start()
+				}
+				time.Sleep(time.Hour + time.Minute)
+				h.wantPoints("dst", `
+{host=a,saved_from=src} 1999-12-30T00:00 1
+{host=a,saved_from=src} 2000-01-01T01:00 1
+{host=a,saved_from=src} 2000-01-01T02:00 1
+{host=a,saved_from=src} 2000-01-01T03:00 1
+{host=a,saved_from=src} 2000-01-01T04:00 1
+{host=a,saved_from=src} 2000-01-01T05:00 1`)
+			})
+		})
+	}
+}
