@@ -220,7 +220,7 @@ func formatText(v reflect.Value) string {
 		}
 		return string(text)
 	case time.Duration:
-		return formatDuration(x)
+		return units.FormatDuration(x)
 	case []string:
 		return strings.Join(x, ",")
 	}
@@ -237,17 +237,4 @@ func formatText(v reflect.Value) string {
 		return strconv.FormatFloat(v.Float(), 'g', -1, v.Type().Bits())
 	}
 	panic(fmt.Sprintf("config: %s has no text form", v.Type()))
-}
-
-// formatDuration is Duration.String without zero minutes and seconds at the
-// end: 504h and not 504h0m0s.
-func formatDuration(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
 }

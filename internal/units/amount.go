@@ -1,6 +1,9 @@
 package units
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // An amount is what a setting counts: a number, a size or a time.
 type amount interface{ ~int | ~int64 }
@@ -11,7 +14,7 @@ func Positive[T amount](key string, v T) error {
 	if v > 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: %v is not greater than 0", key, v)
+	return fmt.Errorf("%s: %v is not greater than 0", key, readable(v))
 }
 
 // NotNegative returns an error that names a setting by its key if its value is
@@ -20,18 +23,18 @@ func NotNegative[T amount](key string, v T) error {
 	if v >= 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: %v is negative", key, v)
+	return fmt.Errorf("%s: %v is negative", key, readable(v))
 }
 
 // Range returns an error that names a setting by its key if its value is not from low to
 // high, both included.
 func Range[T amount](key string, v, low, high T) error {
-	return Check(v >= low && v <= high, key, fmt.Sprintf("%v to %v", low, high), v)
+	return Check(v >= low && v <= high, key, fmt.Sprintf("%v to %v", readable(low), readable(high)), v)
 }
 
 // AtLeast returns an error that names a setting by its key if its value is less than low.
 func AtLeast[T amount](key string, v, low T) error {
-	return Check(v >= low, key, fmt.Sprintf("at least %v", low), v)
+	return Check(v >= low, key, fmt.Sprintf("at least %v", readable(low)), v)
 }
 
 // Check returns an error that names a setting by its key, with what it must be and what it
@@ -40,7 +43,15 @@ func Check(ok bool, key, want string, got any) error {
 	if ok {
 		return nil
 	}
-	return fmt.Errorf("%s: want %s, got %v", key, want, got)
+	return fmt.Errorf("%s: want %s, got %v", key, want, readable(got))
+}
+
+// readable returns v, and a time as configuration files have it.
+func readable(v any) any {
+	if d, ok := v.(time.Duration); ok {
+		return FormatDuration(d)
+	}
+	return v
 }
 
 // Count says how many of something there are. one is its name in the singular.

@@ -29,3 +29,16 @@ func ParseDuration(text string) (time.Duration, error) {
 	}
 	return time.ParseDuration(text)
 }
+
+// FormatDuration is Duration.String without zero minutes and seconds at the
+// end: 504h and not 504h0m0s.
+func FormatDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
