@@ -103,6 +103,17 @@ func TestListFaults(t *testing.T) {
 	}
 }
 
+// A list of sections is known, but no variable or flag can set it.
+func TestListOutsideFile(t *testing.T) {
+	got := Default()
+	_, err := load(&got, sources("", "VARVE_TENANTS=a VARVE_CASSANDRA_KEYSPACES=b", "--retention-policies=c"))
+	if want := "environment: unknown variable VARVE_CASSANDRA_KEYSPACES; cassandra.keyspaces is a list of sections, which only a file can set (--config)\n" +
+		"environment: unknown variable VARVE_TENANTS; tenants is a list of sections, which only a file can set (--config)\n" +
+		"flag --retention-policies: unknown; retention.policies is a list of sections, which only a file can set (--config)"; err == nil || err.Error() != want {
+		t.Errorf("got %v\nwant %s", err, want)
+	}
+}
+
 // The flags that help shows first exist, and have a line each.
 func TestFirstFlags(t *testing.T) {
 	var b strings.Builder

@@ -128,6 +128,11 @@ var indexes = regexp.MustCompile(`\[\d+\]`)
 // orRemoved words the end of an error about an unknown name. spelt is how a
 // setting is named where the name stands, as a flag for example.
 func (l *layers) orRemoved(name string, spelt func(field) string, otherwise func() string) string {
+	for _, f := range l.fields {
+		if f.items && spelt(f) == name {
+			return "; " + f.key + " is a list of sections, which only a file can set (--" + fileFlag + ")"
+		}
+	}
 	name = indexes.ReplaceAllString(name, "[]")
 	for key, why := range removed {
 		if spelt(field{key: key}) != name {
