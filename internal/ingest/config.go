@@ -21,7 +21,7 @@ type Config struct {
 
 	MaxSeriesMemory units.Bytes `yaml:"max_series_memory" doc:"Most memory for the names of all series and their index. At the limit, points of new series are refused. 0 means a quarter of the memory of the machine or its control group."`
 
-	DefaultTTL      time.Duration `yaml:"default_ttl" doc:"Time to live of points that are sent without one, in whole seconds. 0 keeps them for ever. A change does not affect points that are already stored."`
+	DefaultTTL      time.Duration `yaml:"default_ttl" doc:"Time to live of points that are sent without one, in whole seconds, at most 7300d. 0 keeps them for ever. A change does not affect points that are already stored."`
 	TTLFrom         TTLFrom       `yaml:"ttl_from" doc:"When the time to live of a point begins: write, as in KairosDB, or timestamp. With timestamp, points that have already expired are refused."`
 	ForceDefaultTTL bool          `yaml:"force_default_ttl" doc:"Gives default_ttl to all points, even if they are sent with a time to live."`
 
