@@ -124,7 +124,7 @@ func checkText(what, s string, bytesMin, bytesMax int) error {
 	case len(s) < bytesMin:
 		return badf("%s is empty", what)
 	case len(s) > bytesMax:
-		return badf("%s has %d bytes, but at most %d are possible: %s", what, len(s), bytesMax, clip.Text(s, 40))
+		return badf("%s has %d bytes, but may have at most %d: %s", what, len(s), bytesMax, clip.Text(s, 40))
 	case !utf8.ValidString(s):
 		return badf("%s is not UTF-8: %s", what, clip.Text(s, 40))
 	case strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }):

@@ -54,15 +54,15 @@ func (e *Engine) Propose(ctx context.Context, timeline string, p Proposal) (Hist
 func (p *Proposal) check() error {
 	switch {
 	case p.Size != 0 && (p.Size < second || p.Size > maxSize || p.Size%second != 0):
-		return badf("buckets of %d microseconds are not possible: whole seconds, up to a century; best are 10 s, 1 min, 10 min, 1 h and 1 d, which divide each other", p.Size)
+		return badf("buckets cannot have a size of %g s: it must be whole seconds, at most a century; 10 s, 1 min, 10 min, 1 h and 1 d are best, because they divide each other", float64(p.Size)/float64(second))
 	case p.Factor < 0 || p.Factor > FactorMax:
-		return badf("%d partitions of a bucket are not possible: 1 to %d", p.Factor, FactorMax)
+		return badf("a bucket cannot have %d partitions: 1 to %d are allowed", p.Factor, FactorMax)
 	case p.Mode != "" && p.Mode != Materialised && p.Mode != Index && p.Mode != Hybrid:
-		return badf("the mode is one of %s, %s and %s", Materialised, Index, Hybrid)
+		return badf("the mode must be %s, %s or %s", Materialised, Index, Hybrid)
 	case p.Placement != "" && p.Placement != Hash && p.Placement != RoundRobin:
-		return badf("the placement is one of %s and %s", Hash, RoundRobin)
+		return badf("the placement must be %s or %s", Hash, RoundRobin)
 	case p.Threshold < 0 || p.Threshold > math.MaxInt32:
-		return badf("the threshold of %d bytes is not possible", p.Threshold)
+		return badf("the threshold cannot be %d bytes: it must be from 0 to %d", p.Threshold, math.MaxInt32)
 	}
 	return nil
 }
@@ -96,7 +96,7 @@ func (p *Proposal) over(before Layout) Layout {
 // begun is the history of a timeline that is created.
 func (e *Engine) begun(ctx context.Context, p Proposal) (History, error) {
 	if p.From != 0 && p.From != Beginning {
-		return History{}, badf("the timeline is not there yet: its first layout is from the beginning, without a time")
+		return History{}, badf("the timeline does not exist yet; its first layout applies from the beginning, so leave out the time")
 	}
 	l := p.over(defaultLayout)
 	l.From = Beginning
@@ -116,13 +116,13 @@ func (e *Engine) extended(h History, p Proposal) (History, error) {
 	case len(h.Layouts) >= LayoutsMax:
 		return h, &store.LimitError{Limit: "layouts of a timeline", Max: LayoutsMax, Need: LayoutsMax + 1}
 	case next.From <= last.From:
-		return h, badf("the layout is to be from %s on, but there is one already from %s on: only later ones can be added", at, time.UnixMicro(last.From).UTC().Format(time.RFC3339Nano))
+		return h, badf("the layout cannot begin at %s: the latest one begins at %s, and only later ones can be added", at, time.UnixMicro(last.From).UTC().Format(time.RFC3339Nano))
 	case next.From%last.Size != 0 || next.From%next.Size != 0:
-		return h, badf("the layout is to be from %s on, where no bucket of both %v and %v begins: choose a multiple of both since 1970", at, duration(last.Size), duration(next.Size))
+		return h, badf("the layout cannot begin at %s: buckets of %v and of %v do not both begin there; choose a multiple of both since 1970", at, duration(last.Size), duration(next.Size))
 	case next.From < earliest:
-		return h, badf("the layout is to be from %s on, which is too soon for all servers to know it: at least timeline.lead_time (%v) from now", at, e.config.LeadTime)
+		return h, badf("the layout cannot begin at %s: it must begin at least timeline.lead_time (%v) from now, so that all servers know it by then", at, e.config.LeadTime)
 	case next.From > MaxTime-maxSize:
-		return h, badf("the layout is to be from %s on, which is too far ahead", at)
+		return h, badf("the layout cannot begin at %s: that is too far ahead", at)
 	case next == withFrom(last, next.From):
 		return h, badf("the layout is unchanged")
 	}
@@ -157,7 +157,7 @@ func (e *Engine) SetRetention(ctx context.Context, timeline string, d time.Durat
 		return History{}, err
 	}
 	if d < 0 || d > 0 && d < time.Second {
-		return History{}, badf("a retention of %v is not possible: 0 for ever, or at least a second", d)
+		return History{}, badf("the retention cannot be %v: it must be 0, for ever, or at least a second", d)
 	}
 	l := e.use(timeline)
 	defer e.release(l)

@@ -419,9 +419,9 @@ func TestAboutATimeline(t *testing.T) {
 
 	s.wantPart(200, `,"size":3600000,"partitions":3,"mode":"index","placement":"round-robin"}]}`, "POST", "/x/layout", `{"size":3600000,"partitions":3,"mode":"index","placement":"round-robin"}`)
 	for _, c := range []struct{ body, reason string }{
-		{`{"size":7}`, ``},
-		{`{"from":1700000000000,"size":60000}`, ``},
-		{`{"partitions":65}`, ``},
+		{`{"size":7}`, `buckets cannot have a size of 0.007 s: it must be whole seconds`},
+		{`{"from":1700000000000,"size":60000}`, `the layout cannot begin at 2023-11-14T22:13:20Z: `},
+		{`{"partitions":65}`, `a bucket cannot have 65 partitions: 1 to 64 are allowed`},
 		{`{"partitions":0}`, `from 1 to`},
 		{`{"sizes":5}`, `did you mean size?`},
 		{`{"size":60000,"size":60000}`, `twice`},
