@@ -31,6 +31,15 @@ const (
 
 var methods = []Method{Average, Sum, Last, Max, Min, Count, AverageZero, AbsoluteMax, AbsoluteMin}
 
+// methodNames lists them for a message.
+func methodNames() string {
+	names := make([]string, len(methods))
+	for i, m := range methods {
+		names[i] = string(m)
+	}
+	return strings.Join(names, ", ")
+}
+
 // ParseMethod returns the method of a name. "avg" is another name of Average, and "median"
 // one of p50.
 func ParseMethod(name string) (Method, error) {
@@ -46,7 +55,7 @@ func ParseMethod(name string) (Method, error) {
 	if p, ok := Method(name).Percentile(); ok {
 		return Method("p" + strconv.FormatFloat(p, 'f', -1, 64)), nil
 	}
-	return "", fmt.Errorf("unknown aggregation method %.40q; use %v, or a percentile such as p95 or p99.9", name, methods)
+	return "", fmt.Errorf("unknown aggregation method %.40q; use %s, or a percentile such as p95 or p99.9", name, methodNames())
 }
 
 // Percentile returns the number of a percentile, which is above 0 and at most 100.
