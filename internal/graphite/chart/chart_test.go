@@ -231,7 +231,7 @@ func TestLegend(t *testing.T) {
 // TestBadParameters: the error names the parameter.
 func TestBadParameters(t *testing.T) {
 	for query, want := range map[string]string{
-		"width=4001": "width: is \"4001\", must be a number between 1 and 4000", "height=0": "height", "width=x": "width", "width=NaN": "width",
+		"width=4001": "width: is \"4001\", but must be a number from 1 to 4000", "height=0": "height", "width=x": "width", "width=NaN": "width",
 		"lineWidth=-1": "lineWidth", "areaAlpha=2": "areaAlpha", "areaMode=some": "areaMode", "lineMode=curve": "lineMode", "bgcolor=nosuch": "bgcolor",
 		"fgcolor=12345": "fgcolor", "colorList=red,,blue": "colorList", "yMin=nan": "yMin", "yMin=2&yMax=1": "yMin", "graphType=pie": "graphType", "fontSize=1000": "fontSize",
 	} {

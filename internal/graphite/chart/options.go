@@ -61,7 +61,7 @@ func (r *reader) number(name string, otherwise, least, most float64) float64 {
 	}
 	v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 	if err != nil || !(v >= least && v <= most) {
-		r.fail(name, fmt.Errorf("is %.64q, must be a number between %v and %v", text, least, most))
+		r.fail(name, fmt.Errorf("is %.64q, but must be a number from %v to %v", text, least, most))
 		return otherwise
 	}
 	return v
