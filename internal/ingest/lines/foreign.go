@@ -16,7 +16,7 @@ import (
 // whoever the browser has met under that name before chose the session ticket in it.
 
 var (
-	faultHTTP = ingest.Faultf(ingest.OtherProtocol, "the first line is a request of HTTP, so the connection was closed and nothing of it was stored; HTTP is for the port of server.http_addr")
+	faultHTTP = ingest.Faultf(ingest.OtherProtocol, "the connection began with an HTTP request, so it was closed and nothing of it was stored; HTTP uses the port of server.http_addr")
 	faultTLS  = ingest.Faultf(ingest.OtherProtocol, "the connection began with TLS, so it was closed and nothing of it was stored; this port takes plain lines")
 )
 
