@@ -328,36 +328,6 @@ cache:
 	}
 }
 
-// TestSectionsOfReference wants settings in each section of the page.
-func TestSectionsOfReference(t *testing.T) {
-	root := defaultSample()
-	var b strings.Builder
-	writeTables(&b, withSettings(fields(&root)))
-	if got := b.String(); !strings.Contains(got, "## cache.deep") || strings.Contains(got, "fixed") {
-		t.Errorf("want cache.deep, and no section without settings:\n%s", got)
-	}
-}
-
-func TestReferencePage(t *testing.T) {
-	path := filepath.Join("..", "..", "docs", "configuration.md")
-	var b bytes.Buffer
-	if err := WriteReference(&b); err != nil {
-		t.Fatal(err)
-	}
-	if *update {
-		if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	have, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(have), b.String()); d != "" {
-		t.Errorf("docs/configuration.md is not what the code says; run go test ./internal/config -run TestReferencePage -update\n%s", d)
-	}
-}
-
 func TestUnusableStructPanics(t *testing.T) {
 	for name, root := range map[string]any{
 		"no doc": &struct {
