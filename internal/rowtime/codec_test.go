@@ -148,21 +148,6 @@ func TestValueTolerance(t *testing.T) {
 	}
 }
 
-func TestSnappyString(t *testing.T) {
-	for value, want := range map[string]string{
-		"\x00\x05hello":                         "hello",                    // no block: plain text
-		"\x00\x06\xff\xff\xff\xff\x0f\x00":      "\xff\xff\xff\xff\x0f\x00", // promises 4 GiB
-		"\x00\x07\x05\x10hellotail is ignored.": "hello",
-	} {
-		if got, err := DecodeSnappyString([]byte(value)); err != nil || string(got) != want {
-			t.Errorf("DecodeSnappyString(%q) = %q, %v, want %q", value, got, err, want)
-		}
-	}
-	if _, err := DecodeSnappyString([]byte("\x00\x05he")); err == nil {
-		t.Error("cut off: no error")
-	}
-}
-
 // FuzzDecodeValue checks that no bytes make a decoder fail badly, and that what
 // is read can be written and read again.
 func FuzzDecodeValue(f *testing.F) {
@@ -176,9 +161,6 @@ func FuzzDecodeValue(f *testing.F) {
 		k := model.Kind(kind)
 		_, _, _ = DecodeLegacyValue(false, value)
 		_, _, _ = DecodeLegacyValue(true, value)
-		if text, err := DecodeSnappyString(value); err == nil && len(text) > 22*len(value) {
-			t.Fatalf("snappy: %d bytes from %d", len(text), len(value))
-		}
 		bits, data, err := DecodeValue(k, value)
 		if err != nil {
 			return

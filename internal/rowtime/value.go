@@ -8,8 +8,6 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"github.com/klauspost/compress/snappy"
-
 	"varve/internal/model"
 )
 
@@ -215,27 +213,6 @@ func javaChar(b []byte) (unit rune, n int) {
 		return rune(c&0x0f)<<12 | rune(b[1]&0x3f)<<6 | rune(b[2]&0x3f), 3
 	}
 	return 0, 0
-}
-
-// DecodeSnappyString reads a string value of a keyspace whose KairosDB nodes
-// use the snappy string factory: a u16 length and a snappy block. Bytes that
-// are no such block are taken as plain UTF-8, as that factory does. Nothing in
-// a row tells which factory wrote it.
-func DecodeSnappyString(value []byte) ([]byte, error) {
-	body, err := stringBody(value)
-	if err != nil {
-		return nil, err
-	}
-	// A copy of 3 bytes yields 64 at most; a block that promises more is none,
-	// and must not make us allocate what it promises.
-	if n, err := snappy.DecodedLen(body); err != nil || n > 22*len(body) {
-		return body, nil
-	}
-	text, err := snappy.Decode(nil, body)
-	if err != nil {
-		return body, nil
-	}
-	return text, nil
 }
 
 // DecodeLegacyValue reads a value of a row of type TypeLegacy. floating comes
