@@ -111,7 +111,7 @@ func openInstances(c config.Config, f fittings, registry *prometheus.Registry, l
 		return nil, server.Front{}, err
 	}
 	all := instances{first}
-	known, err := openRoster(context.Background(), c, first.store, log)
+	known, err := openCensus(context.Background(), c, first.store, log)
 	if err != nil {
 		return nil, server.Front{}, errors.Join(err, all.Close())
 	}

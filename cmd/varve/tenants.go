@@ -27,84 +27,84 @@ const (
 	tenantsKey     = "names"
 )
 
-// A roster compares the tenants of a configuration with those that have a directory.
-type roster struct {
+// A census compares the tenants of a configuration with those that have a directory.
+type census struct {
 	config config.Config
 	values store.KeyValues
 	log    *slog.Logger
 	known  map[string]bool // by the store
 }
 
-// openRoster returns an error if the directory of a tenant is missing. It logs which tenants have
-// data, but are not in the configuration. Over Cassandra, and with a nil roster, there is nothing
+// openCensus returns an error if the directory of a tenant is missing. It logs which tenants have
+// data, but are not in the configuration. Over Cassandra, and with a nil census, there is nothing
 // to compare.
-func openRoster(ctx context.Context, c config.Config, s store.Store, log *slog.Logger) (*roster, error) {
+func openCensus(ctx context.Context, c config.Config, s store.Store, log *slog.Logger) (*census, error) {
 	values, ok := store.As[store.KeyValues](s)
 	if !ok || c.Store == config.Cassandra {
 		return nil, nil
 	}
-	r := &roster{config: c, values: values, log: log, known: map[string]bool{}}
+	taken := &census{config: c, values: values, log: log, known: map[string]bool{}}
 	for name, err := range values.Keys(ctx, tenantsService, tenantsKey, "") {
 		if err != nil {
 			return nil, fmt.Errorf("read the list of tenants: %w", err)
 		}
-		r.known[name] = true
+		taken.known[name] = true
 	}
-	r.tellUnlisted()
-	return r, r.checkKnown(ctx)
+	taken.tellUnlisted()
+	return taken, taken.checkKnown(ctx)
 }
 
 // checkKnown looks for the directories of tenants that the server had. One that is neither there nor
 // in the configuration is forgotten.
-func (r *roster) checkKnown(ctx context.Context) error {
+func (c *census) checkKnown(ctx context.Context) error {
 	var errs []error
-	for name := range r.known {
-		dir := config.TenantDir(r.config.DataDir, name)
+	for name := range c.known {
+		dir := config.TenantDir(c.config.DataDir, name)
 		switch _, err := os.Stat(dir); {
 		case err == nil:
 		case !errors.Is(err, fs.ErrNotExist):
 			errs = append(errs, fmt.Errorf("look for the data of tenant %s: %w", name, err))
-		case r.config.HasTenant(name):
+		case c.config.HasTenant(name):
 			errs = append(errs, fmt.Errorf("the data of tenant %s is missing: there is no %s; restore it from the earlier data directory or from a backup of this tenant; to start without its data, make an empty directory there", name, dir))
 		default:
-			delete(r.known, name)
-			r.tell("forget a tenant whose data was removed", name, r.values.Unset(ctx, tenantsService, tenantsKey, name))
+			delete(c.known, name)
+			c.tell("forget a tenant whose data was removed", name, c.values.Unset(ctx, tenantsService, tenantsKey, name))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // opened remembers a tenant whose store is open.
-func (r *roster) opened(ctx context.Context, name string) {
-	if r == nil || r.known[name] {
+func (c *census) opened(ctx context.Context, name string) {
+	if c == nil || c.known[name] {
 		return
 	}
-	r.known[name] = true
-	r.tell("remember a tenant", name, r.values.Set(ctx, tenantsService, tenantsKey, name, ""))
+	c.known[name] = true
+	c.tell("remember a tenant", name, c.values.Set(ctx, tenantsService, tenantsKey, name, ""))
 }
 
 // tell logs that the list could not be changed. The next start tries again.
-func (r *roster) tell(doing, name string, err error) {
+func (c *census) tell(doing, name string, err error) {
 	if err != nil {
-		r.log.Warn("cannot "+doing+"; the next start tries again", "tenant", name, "error", err)
+		c.log.Warn("cannot "+doing+"; the next start tries again", "tenant", name, "error", err)
 	}
 }
 
 // tellUnlisted logs which tenants have a store that no sender can reach.
-func (r *roster) tellUnlisted() {
-	parent := filepath.Dir(config.TenantDir(r.config.DataDir, "any"))
+func (c *census) tellUnlisted() {
+	parent := filepath.Dir(config.TenantDir(c.config.DataDir, "any"))
 	dirs, err := os.ReadDir(parent)
 	if err != nil {
 		return // mostly since there never was a tenant
 	}
 	var names []string
 	for _, dir := range dirs {
-		if _, err := os.Stat(filepath.Join(parent, dir.Name(), datadir.Catalogue)); err == nil && !r.config.HasTenant(dir.Name()) {
+		if _, err := os.Stat(filepath.Join(parent, dir.Name(), datadir.Catalogue)); err == nil && !c.config.HasTenant(dir.Name()) {
 			names = append(names, dir.Name())
 		}
 	}
 	if len(names) > 0 {
-		r.log.Warn("the data directory has data of tenants that are not in the configuration (tenants), so nobody can reach it; add them again, or remove their directories while the server is stopped",
+		c.log.Warn("the data directory has data of tenants that are not in the configuration (tenants), so nobody can reach it; add them again, or remove their directories while the server is stopped",
 			"tenants", strings.Join(names, " "), "dir", parent)
 	}
 }
