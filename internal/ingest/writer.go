@@ -111,6 +111,28 @@ func (w *Writer) Ingest(ctx context.Context, n int, fill func() error) (int, err
 	return stored, err
 }
 
+// IngestAll stores a whole request block by block, what some part of the store refuses left
+// out, and returns the number of samples stored. next returns what Ingest takes for each
+// block, and a nil fill after the last one. sender ends when the sender leaves. Errors are
+// those of Ingest, and ErrLeft.
+func (w *Writer) IngestAll(ctx, sender context.Context, next func() (most int, fill func() error)) (stored int, err error) {
+	var part *store.PartError // the latest one
+	for n := 1; ; stored += n {
+		most, fill := next()
+		switch {
+		case fill == nil && part != nil:
+			return stored, part
+		case fill == nil:
+			return stored, nil
+		case n == 0 && sender.Err() != nil:
+			return stored, ErrLeft
+		}
+		if n, err = w.Ingest(ctx, most, fill); err != nil && !errors.As(err, &part) {
+			return stored, err
+		}
+	}
+}
+
 func (w *Writer) ingest(ctx context.Context, n int, fill func() error) (int, error) {
 	taken, err := w.enter(ctx, int64(n))
 	if err != nil {

@@ -1,8 +1,6 @@
 package kairosjson
 
 import (
-	"context"
-	"errors"
 	"log/slog"
 	"mime"
 	"net/http"
@@ -55,7 +53,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer p.reset(nil) // keeps nothing of the body
 	ctx, cancel := h.p.StoreContext(r)
 	defer cancel()
-	if err := p.run(ctx, r.Context()); err != nil {
+	if _, err := p.w.IngestAll(ctx, r.Context(), p.next); err != nil {
 		h.fail(w, r, err, p.answer())
 		return
 	}
@@ -71,30 +69,17 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// run stores the whole body, what some part of the store refuses left out. The context
-// sender ends when the sender leaves. Errors are those of ingest.Writer.Ingest, and
-// ingest.ErrLeft.
-func (p *parser) run(ctx, sender context.Context) error {
-	var part *store.PartError // the latest one
-	for !p.done() {
-		from := p.progress
-		// The shortest point has 5 bytes, and a comma.
-		most := min(ingest.BlockSamples, len(p.s.Rest())/6+1)
-		n, err := p.w.Ingest(ctx, most, func() error {
-			p.progress = from
-			return p.block()
-		})
-		if err != nil && !errors.As(err, &part) {
-			return err
-		}
-		if n == 0 && !p.done() && sender.Err() != nil {
-			return ingest.ErrLeft
-		}
+// next prepares the next block for Writer.IngestAll.
+func (p *parser) next() (most int, fill func() error) {
+	if p.done() {
+		return 0, nil
 	}
-	if part != nil {
-		return part
+	from := p.progress
+	// The shortest point has 5 bytes, and a comma.
+	return min(ingest.BlockSamples, len(p.s.Rest())/6+1), func() error {
+		p.progress = from
+		return p.block()
 	}
-	return nil
 }
 
 // fail answers an error that ended the request.

@@ -690,7 +690,7 @@ func BenchmarkParser(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		p.reset(body)
-		if err := p.run(context.Background(), context.Background()); err != nil || p.messages > 0 {
+		if _, err := p.w.IngestAll(context.Background(), context.Background(), p.next); err != nil || p.messages > 0 {
 			b.Fatal(err, p.told)
 		}
 	}

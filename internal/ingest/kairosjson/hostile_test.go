@@ -133,7 +133,7 @@ func TestFaultsOfAnEscapedNameTakeNoMemory(t *testing.T) {
 	}
 	p = newParser(h.pipeline, h.pipeline.NewWriter(h.pipeline.Protocol("test"), "", time.Second), datatype.All())
 	p.reset([]byte(`{"name":"` + strings.Repeat(`\u006e`, 2000) + `","tags":{"h":"a"},"datapoints":[` + strings.Repeat("[],", 20_000) + `[]]}`))
-	if err := p.run(context.Background(), context.Background()); err != nil {
+	if _, err := p.w.IngestAll(context.Background(), context.Background(), p.next); err != nil {
 		t.Fatal(err)
 	}
 	if len(p.arena) > 3*2000 {

@@ -106,7 +106,7 @@ func TestForeseen(t *testing.T) {
 			p := h.handler.pool.Get().(*parser)
 			take := func(body string) {
 				p.reset([]byte(body))
-				if err := p.run(t.Context(), t.Context()); err != nil || len(p.answer()) > 0 {
+				if _, err := p.w.IngestAll(t.Context(), t.Context(), p.next); err != nil || len(p.answer()) > 0 {
 					t.Fatal(err, p.answer())
 				}
 				p.reset(nil)

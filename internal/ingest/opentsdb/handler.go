@@ -1,7 +1,6 @@
 package opentsdb
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -64,7 +63,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer p.reset(nil, lines) // keeps nothing of the body
 	ctx, cancel := h.p.StoreContext(r)
 	defer cancel()
-	stored, err := p.run(ctx, r.Context())
+	stored, err := p.w.IngestAll(ctx, r.Context(), p.next)
 	if err != nil {
 		h.fail(w, r, err)
 		return
@@ -72,31 +71,17 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.answer(w, r, p, stored)
 }
 
-// run stores the whole body, what some part of the store refuses left out, and returns the
-// number of samples stored. The context sender ends when the sender leaves. Errors are those
-// of ingest.Writer.Ingest, and ingest.ErrLeft.
-func (p *parser) run(ctx, sender context.Context) (stored int, err error) {
-	var part *store.PartError // the latest one
-	for !p.done {
-		from := p.progress
-		// The shortest line has 5 bytes, "a 1 1", and its end.
-		most := min(ingest.BlockSamples, len(p.s.Rest())/6+1)
-		n, err := p.w.Ingest(ctx, most, func() error {
-			p.progress = from
-			return p.block()
-		})
-		if err != nil && !errors.As(err, &part) {
-			return stored, err
-		}
-		if n == 0 && !p.done && sender.Err() != nil {
-			return stored, ingest.ErrLeft
-		}
-		stored += n
+// next prepares the next block for Writer.IngestAll.
+func (p *parser) next() (most int, fill func() error) {
+	if p.done {
+		return 0, nil
 	}
-	if part != nil {
-		return stored, part
+	from := p.progress
+	// The shortest line has 5 bytes, "a 1 1", and its end.
+	return min(ingest.BlockSamples, len(p.s.Rest())/6+1), func() error {
+		p.progress = from
+		return p.block()
 	}
-	return stored, nil
 }
 
 // A summary is the answer to ?summary, with Errors to ?details.

@@ -490,7 +490,7 @@ func BenchmarkParser(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		p.reset(body.Bytes(), false)
-		if n, err := p.run(context.Background(), context.Background()); err != nil || n != points {
+		if n, err := p.w.IngestAll(context.Background(), context.Background(), p.next); err != nil || n != points {
 			b.Fatal(n, err, p.faults)
 		}
 	}
