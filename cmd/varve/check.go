@@ -107,7 +107,7 @@ func openDirectory(t terminal, l line) (*offline.Directory, error) {
 
 // inUse adds to the error of a store in use what else can be done.
 func inUse(err error) error {
-	if locked := (*datadir.LockedError)(nil); errors.As(err, &locked) {
+	if locked, ok := errors.AsType[*datadir.LockedError](err); ok {
 		return fmt.Errorf("%s is in use by a running server: stop it, or ask it with --http-addr (check, stats, backup)", locked.Dir)
 	}
 	return err

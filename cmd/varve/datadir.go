@@ -76,7 +76,7 @@ func (l line) openStore(t terminal, write, create bool) (*embedded.Store, config
 	} else {
 		s, err = embedded.OpenToRead(diskfs.Reading, c.DataDir, c.Embedded, o)
 	}
-	if locked := (*datadir.LockedError)(nil); errors.As(err, &locked) {
+	if _, ok := errors.AsType[*datadir.LockedError](err); ok {
 		return nil, c, fmt.Errorf("%w; or go through the server that uses it, with --http-addr", err)
 	}
 	return s, c, err

@@ -69,10 +69,10 @@ func run(t terminal, args []string) int {
 		return exitOK
 	}
 	fmt.Fprintln(t.stderr, "varve:", err)
-	if usage := (*usageError)(nil); errors.As(err, &usage) {
+	if _, ok := errors.AsType[*usageError](err); ok {
 		return exitUsage
 	}
-	if exit := (*exitError)(nil); errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exitError](err); ok {
 		return exit.status
 	}
 	return exitFault

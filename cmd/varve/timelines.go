@@ -41,7 +41,7 @@ func openTimelines(c config.Config, s *embedded.Store, registry prometheus.Regis
 			os.Exit(1)
 		},
 	})
-	if damage := (*store.CorruptionError)(nil); errors.As(err, &damage) {
+	if _, ok := errors.AsType[*store.CorruptionError](err); ok {
 		return nil, check, nil, fmt.Errorf("%w\n"+withoutEvents, err, datadir.Timelines)
 	}
 	if err != nil {

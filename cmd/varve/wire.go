@@ -123,10 +123,10 @@ func openEmbedded(c config.Config, shelf *retention.Shelf, opening *embedded.Ope
 			os.Exit(1)
 		},
 	})
-	if locked := (*datadir.LockedError)(nil); errors.As(err, &locked) {
+	if _, ok := errors.AsType[*datadir.LockedError](err); ok {
 		return nil, fmt.Errorf("%w (--data-dir)", err)
 	}
-	if damage := (*store.CorruptionError)(nil); errors.As(err, &damage) {
+	if damage, ok := errors.AsType[*store.CorruptionError](err); ok {
 		return nil, damagedStore(err, damage.File, c.DataDir)
 	}
 	if err != nil {

@@ -157,7 +157,7 @@ func (r *Reloader) Routes() []httpapi.Route {
 
 func (r *Reloader) serve(w http.ResponseWriter, _ *http.Request) {
 	done, err := r.reload()
-	if fault := (*configError)(nil); errors.As(err, &fault) {
+	if _, ok := errors.AsType[*configError](err); ok {
 		httpapi.WriteErrors(w, http.StatusBadRequest, err.Error())
 		return
 	}

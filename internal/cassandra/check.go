@@ -37,7 +37,7 @@ func (s *Store) checkBatch(b *store.Batch, kinds []model.Kind) error {
 			data = b.Bytes(in)
 		}
 		err := s.written.tables.CheckSample(nowMS, kinds[i], in.TimeMS, in.Value, data, in.TTL)
-		if input := (*store.InputError)(nil); errors.As(err, &input) {
+		if input, ok := errors.AsType[*store.InputError](err); ok {
 			return &store.InputError{Reason: fmt.Sprintf("sample %d of the batch: %s", i, input.Reason)}
 		}
 	}

@@ -99,7 +99,7 @@ func (s *Store) Degraded() error {
 		return nil
 	}
 	what := "samples"
-	if partial := (*spool.PartialError)(nil); errors.As(cause, &partial) {
+	if _, ok := errors.AsType[*spool.PartialError](cause); ok {
 		what = "all samples"
 	}
 	text := fmt.Sprintf("Cassandra does not take "+what+"; %d wait for it in %d bytes on disk", h.Samples, h.LogBytes+h.FileBytes)

@@ -270,8 +270,7 @@ func (s *Store) aim(ctx context.Context) error {
 		s.log.Warn("cannot record the nodes of the cluster because the disk is full; will retry", "error", err)
 		err = nil
 	}
-	var misdirected *MisdirectedError
-	if errors.As(err, &misdirected) {
+	if misdirected, ok := errors.AsType[*MisdirectedError](err); ok {
 		s.written.misdirected.Store(misdirected)
 		s.spool.Refuse(err)
 	}

@@ -54,7 +54,7 @@ func (s *side) graphiteVersion(ctx context.Context) (string, error) {
 	}
 	var nodes []treeNode
 	err = s.ask(ctx, s.probe, nil, &nodes, maxFault)
-	if refused := (*refusal)(nil); errors.As(err, &refused) {
+	if _, ok := errors.AsType[*refusal](err); ok {
 		err = s.fail(err)
 	}
 	return "", err

@@ -432,7 +432,7 @@ func answers[A any](c *comparison, ask func(s *side, to *A) error) (a, b A, ok b
 	var refusedBy [2]error
 	err = c.both(func(i int, s *side) error {
 		err := ask(s, []*A{&a, &b}[i])
-		if refused := (*refusal)(nil); errors.As(err, &refused) {
+		if refused, ok := errors.AsType[*refusal](err); ok {
 			refusedBy[i], err = fmt.Errorf("%s answers %w", s.name, refused), nil
 		}
 		return err

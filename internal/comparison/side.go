@@ -67,8 +67,7 @@ func newSide(name, address string, timeout time.Duration) (*side, error) {
 	}
 	u, err := url.Parse(address)
 	if err != nil {
-		var detail *url.Error
-		if errors.As(err, &detail) {
+		if detail, ok := errors.AsType[*url.Error](err); ok {
 			err = detail.Err // without the address, which may hold a password
 		}
 		return nil, fmt.Errorf("address of %s: %w", name, err)
@@ -137,8 +136,7 @@ func (s *side) once(ctx context.Context, path string, body []byte, most int64, t
 	request.Header.Set("Content-Type", "application/json")
 	response, err := s.client.Do(request)
 	if err != nil {
-		var detail *url.Error
-		if errors.As(err, &detail) {
+		if detail, ok := errors.AsType[*url.Error](err); ok {
 			err = detail.Err // the address is in the SideError
 		}
 		return nil, err
@@ -181,7 +179,7 @@ func (s *side) alive(ctx context.Context) bool {
 func (s *side) version(ctx context.Context) (string, error) {
 	var answer struct{ Version string }
 	err := s.ask(ctx, "/api/v1/version", nil, &answer, maxFault)
-	if refused := (*refusal)(nil); errors.As(err, &refused) {
+	if _, ok := errors.AsType[*refusal](err); ok {
 		err = s.fail(err)
 	}
 	return answer.Version, err

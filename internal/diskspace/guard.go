@@ -69,7 +69,7 @@ func (g *Guard) Block(err error) error {
 // causeOf returns the failure behind the error of a log. The log asks for a restart,
 // which a full disk does not need.
 func causeOf(err error) error {
-	if log := (*store.UnavailableError)(nil); errors.As(err, &log) {
+	if log, ok := errors.AsType[*store.UnavailableError](err); ok {
 		return log.Err
 	}
 	return err

@@ -417,8 +417,7 @@ func BusyText(err error) string {
 
 // StatusOf is the HTTP status of an error that is the sender's fault.
 func StatusOf(err error) int {
-	var f *Fault
-	if errors.As(err, &f) && f.Reason == TooSlow {
+	if f, ok := errors.AsType[*Fault](err); ok && f.Reason == TooSlow {
 		return http.StatusRequestTimeout
 	}
 	return http.StatusBadRequest

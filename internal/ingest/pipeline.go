@@ -222,7 +222,7 @@ func (p *Pipeline) Offer(ctx context.Context, retryFor time.Duration, try func()
 
 // PartOf returns the error of a block of which a part is stored, nil if err is another one.
 func PartOf(err error) *store.PartError {
-	if part := (*store.PartError)(nil); errors.As(err, &part) && part.Stored > 0 {
+	if part, ok := errors.AsType[*store.PartError](err); ok && part.Stored > 0 {
 		return part
 	}
 	return nil

@@ -157,7 +157,7 @@ func (w *Writer) ingest(ctx context.Context, n int, fill func() error) (int, err
 			continue
 		}
 		stored := len(w.batch.Samples)
-		if part := (*store.PartError)(nil); errors.As(err, &part) {
+		if part, ok := errors.AsType[*store.PartError](err); ok {
 			stored = part.Stored
 		} else if err != nil {
 			return 0, err

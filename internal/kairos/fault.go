@@ -65,8 +65,7 @@ func (e *notANumberError) Error() string { return e.text }
 // returns the status. This is the one place that turns errors into statuses.
 func writeFailure(w http.ResponseWriter, r *http.Request, err error) int {
 	status, messages := statusOf(err)
-	var f *fault
-	if errors.As(err, &f) && f.path != "" {
+	if f, ok := errors.AsType[*fault](err); ok && f.path != "" {
 		w.Header().Set(httpapi.ErrorPath, f.path)
 	}
 	switch status {

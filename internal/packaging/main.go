@@ -117,7 +117,7 @@ func output(ctx context.Context, dir, name string, args ...string) (string, erro
 	c := exec.CommandContext(ctx, name, args...)
 	c.Dir = dir
 	text, err := c.Output()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
 	}
 	if err != nil {

@@ -68,7 +68,7 @@ func (d *deletes) enter(ctx context.Context, config *Config) error {
 		}},
 		early: config.congested("a delete waits until others have ended", "send fewer at once; nothing was deleted"),
 	})
-	if busy := (*BusyError)(nil); errors.As(err, &busy) {
+	if _, ok := errors.AsType[*BusyError](err); ok {
 		d.refused.Inc()
 	}
 	return err

@@ -199,7 +199,7 @@ func (a *texts) enter(ctx context.Context, lane Lane, config *Config) error {
 		}},
 		early: config.congested("a request waits to be parsed", "send fewer, or smaller ones, at once"),
 	})
-	if busy := (*BusyError)(nil); errors.As(err, &busy) {
+	if _, ok := errors.AsType[*BusyError](err); ok {
 		a.metrics.refused.Inc()
 	}
 	return err

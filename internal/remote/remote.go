@@ -135,7 +135,7 @@ func (s *Server) send(ctx context.Context, method, path, kind string, body []byt
 // unreached leaves out of an error of http.Client what the text before it says: method, URL
 // and address.
 func unreached(err error) error {
-	if failed := (*url.Error)(nil); errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*url.Error](err); ok {
 		err = failed.Err
 	}
 	if errors.Is(err, syscall.ECONNREFUSED) {

@@ -157,7 +157,7 @@ func ParseSchemas(text string) (rules []Rule, warnings []string, err error) {
 			return nil
 		}
 		stages, err := ParseStages(retentions)
-		if misfit := (*MisfitError)(nil); errors.As(err, &misfit) {
+		if _, ok := errors.AsType[*MisfitError](err); ok {
 			warnings = append(warnings, fmt.Sprintf("%v is left out: %v", s, err))
 			return nil
 		}

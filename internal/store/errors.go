@@ -58,7 +58,7 @@ func (e *LimitError) Error() string {
 // RetryIn returns how long a client should wait before it repeats a failed request. 0
 // means that this is not known.
 func RetryIn(err error) time.Duration {
-	if limit := (*LimitError)(nil); errors.As(err, &limit) {
+	if limit, ok := errors.AsType[*LimitError](err); ok {
 		return limit.Wait
 	}
 	return 0

@@ -457,7 +457,7 @@ func (a *appending) put() error {
 		return err
 	}
 	err = a.e.shelf.Put(a.ctx, a.placed)
-	if some := (*PutError)(nil); errors.As(err, &some) && len(some.Failed) < len(a.placed) {
+	if some, ok := errors.AsType[*PutError](err); ok && len(some.Failed) < len(a.placed) {
 		for at, err := range some.Failed {
 			a.reject(a.from[at], a.placed[at].Timeline, err)
 		}

@@ -139,7 +139,7 @@ func (a *API) export(w *slotWriter, r *http.Request) {
 		httpapi.WriteUnavailable(w, r, err.Error())
 		return
 	}
-	if forbidden := (*principal.ForbiddenError)(nil); errors.As(err, &forbidden) {
+	if _, ok := errors.AsType[*principal.ForbiddenError](err); ok {
 		httpapi.WriteErrors(w, http.StatusForbidden, err.Error())
 		return
 	}

@@ -448,8 +448,7 @@ func (l *Log) acknowledge(b *buffer) {
 // Cause returns the failure behind an error of Wait, Reserve or Err, for callers
 // that say in their own words that the log has failed.
 func Cause(err error) error {
-	var failed *store.UnavailableError
-	if errors.As(err, &failed) && failed.Err != nil {
+	if failed, ok := errors.AsType[*store.UnavailableError](err); ok && failed.Err != nil {
 		return failed.Err
 	}
 	return err

@@ -154,8 +154,7 @@ func classify(ctx context.Context, err error) class {
 	case errors.Is(err, gocql.ErrTimeoutNoResponse), errors.Is(err, context.DeadlineExceeded):
 		return classTimeout
 	}
-	var disagreed *disagreement
-	if errors.As(err, &disagreed) {
+	if _, ok := errors.AsType[*disagreement](err); ok {
 		return classDisagreed
 	}
 	var request gocql.RequestError
@@ -302,7 +301,7 @@ func (s *Session) told(ctx context.Context, st *Statement, err error, c class, a
 	}
 	switch c {
 	case classNoHost, classTransport:
-		if away := (*outage)(nil); errors.As(err, &away) {
+		if away, ok := errors.AsType[*outage](err); ok {
 			what, err = what+": "+away.Error(), nil
 		} else {
 			what += ": no node answers"

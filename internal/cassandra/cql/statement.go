@@ -214,7 +214,7 @@ func (s *Session) doAs(ctx context.Context, st *Statement, k kind, size int, tim
 		a := &attempt{statement: st.Name, kind: k, scan: st.Scan, patient: k == writes && !st.Prompt, hasty: k == reads && !st.Scan && n <= hastyAttempts, avoid: before}
 		took, err := s.try(ctx, st, a, size, timeout, run, f)
 		before, _ = a.node()
-		if wait := (*waitError)(nil); errors.As(err, &wait) {
+		if _, ok := errors.AsType[*waitError](err); ok {
 			return fmt.Errorf("%s: %w", st.Name, err)
 		}
 		c := classify(ctx, err)

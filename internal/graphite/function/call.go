@@ -77,8 +77,7 @@ func (c *call) invoke(args []any, named map[string]any) (any, error) {
 	if errors.Is(err, errNothing) || err != nil && c.mistyped && c.withoutSeries() {
 		return []*Series(nil), nil
 	}
-	var p *ParamError
-	if errors.As(err, &p) && p.Function == "" {
+	if p, ok := errors.AsType[*ParamError](err); ok && p.Function == "" {
 		p.Function = c.function.Name
 	}
 	return out, err

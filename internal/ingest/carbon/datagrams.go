@@ -247,7 +247,7 @@ func (s *DatagramServer) refuse(err error, b *block) {
 		return
 	}
 	reason := ingest.Unavailable
-	if input := (*store.InputError)(nil); errors.As(err, &input) {
+	if _, ok := errors.AsType[*store.InputError](err); ok {
 		reason = ingest.Refused
 	}
 	f := ingest.Faultf(reason, "%v", err)

@@ -66,8 +66,7 @@ func (p *parser) resolveTyped(typ model.Type) (store.Ref, error) {
 		return 0, errRefused
 	}
 	ref, err := p.w.ResolveTyped(typ, &p.names)
-	var f *ingest.Fault
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*ingest.Fault](err); ok {
 		p.noteHeld(f)
 		p.refuseNames(f)
 		return 0, errRefused

@@ -219,8 +219,7 @@ func (p *parser) resolve(kind model.Kind) (*ingest.Alias, error) {
 		}
 		var err error
 		a, err = p.w.Resolve(kind, head, tail, &p.names)
-		var f *ingest.Fault
-		if errors.As(err, &f) {
+		if f, ok := errors.AsType[*ingest.Fault](err); ok {
 			p.noteHeld(f)
 			p.refuseNames(f)
 			return nil, errRefused

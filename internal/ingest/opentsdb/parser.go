@@ -117,8 +117,7 @@ func (p *parser) block() error {
 // tell counts a fault of input and puts it into the answer. It returns errors
 // that are none, and after one of the JSON itself ends the body.
 func (p *parser) tell(input []byte, err error) error {
-	var syntax *jsontext.SyntaxError
-	if errors.As(err, &syntax) {
+	if syntax, ok := errors.AsType[*jsontext.SyntaxError](err); ok {
 		p.unparsed, p.done = syntax.Error(), true
 		p.w.Reject(ingest.Faultf(ingest.BadSyntax, "%v", syntax), p.s.Rest())
 		return nil

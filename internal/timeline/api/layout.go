@@ -69,7 +69,7 @@ const maxOrder = 4 << 10
 // take is called with. A member that is not known, or that is there twice, is an error.
 func orderOf(w http.ResponseWriter, r *http.Request, known []string, take func(name string, value []byte) error) error {
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxOrder))
-	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &store.LimitError{Limit: "bytes of a change of a timeline", Max: maxOrder, Need: max(r.ContentLength, maxOrder+1), What: "read the request"}
 	}
 	if err != nil {

@@ -217,7 +217,7 @@ func (b *block) append(ctx context.Context, good []timeline.Addressed) (timeline
 		return timeline.Result{}, nil
 	}
 	result, err := b.api.put(ctx, good)
-	if limit := (*store.LimitError)(nil); errors.As(err, &limit) && len(good) == 1 {
+	if _, ok := errors.AsType[*store.LimitError](err); ok && len(good) == 1 {
 		return timeline.Result{IDs: []string{good[0].ID}, Rejected: []timeline.Rejection{{Err: err}}}, nil
 	}
 	return result, err

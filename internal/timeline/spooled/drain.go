@@ -145,7 +145,7 @@ func (s *Spool) putBefore(ctx context.Context, segment wal.Segment) error {
 	if err == nil {
 		err = p.flush()
 	}
-	if damage := (*store.CorruptionError)(nil); errors.As(err, &damage) {
+	if _, ok := errors.AsType[*store.CorruptionError](err); ok {
 		return fmt.Errorf("%w; stop the server and move this file of %s away: its events that are not drained are lost", err, s.dir)
 	}
 	return err

@@ -113,7 +113,7 @@ func (s Remote) Has(ctx context.Context, metric string) (bool, error) {
 // does not say so.
 func (s Remote) Empty(ctx context.Context) (bool, error) {
 	names, err := s.names(ctx, "?limit=1")
-	if refused := (*remote.StatusError)(nil); errors.As(err, &refused) && refused.Status == http.StatusForbidden {
+	if refused, ok := errors.AsType[*remote.StatusError](err); ok && refused.Status == http.StatusForbidden {
 		return false, nil
 	}
 	return len(names) == 0 && err == nil, err

@@ -69,7 +69,7 @@ func look(tree fs.FS, path string, d fs.DirEntry) (e entry, ok bool) {
 }
 
 func unreadable(err error) *Fault {
-	if detail := (*fs.PathError)(nil); errors.As(err, &detail) {
+	if detail, ok := errors.AsType[*fs.PathError](err); ok {
 		err = detail.Err // the path is told beside it
 	}
 	return &Fault{Reason: Unreadable, Text: err.Error()}

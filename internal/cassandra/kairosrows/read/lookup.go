@@ -43,7 +43,7 @@ func (l *Look) find(ctx context.Context, sel store.Selection) (*Found, error) {
 	}
 	g := &gathering{sel: sel, found: f}
 	if err := l.eachKey(ctx, sel, g.limit(), g.add); err != nil {
-		if limit := (*store.LimitError)(nil); errors.As(err, &limit) {
+		if _, ok := errors.AsType[*store.LimitError](err); ok {
 			return nil, err
 		}
 		return nil, fmt.Errorf("look up series of %s: %w", sel.Metric, err)

@@ -39,7 +39,7 @@ func (j *jobs) lease(ctx context.Context, id string, again bool) (*cluster.Lease
 		get = node.Reacquire
 	}
 	lease, err := get(ctx, "delete job "+id, j.leaseLife)
-	if refused := (*cql.RefusedError)(nil); errors.As(err, &refused) {
+	if _, ok := errors.AsType[*cql.RefusedError](err); ok {
 		j.noLeases(err)
 		return nil, nil
 	}
@@ -63,7 +63,7 @@ func (j *jobs) member(ctx context.Context) (*cluster.Node, error) {
 		return nil, err // without the table no other node knows of jobs
 	}
 	registers, err := cluster.OpenRegisters(ctx, ks.Session, ks.MayCreate())
-	if unusable := (*cql.TableError)(nil); errors.As(err, &unusable) {
+	if _, ok := errors.AsType[*cql.TableError](err); ok {
 		j.noLeases(err)
 		return nil, nil
 	}

@@ -49,7 +49,7 @@ func Each(ctx context.Context, session *cql.Session, list *cql.Statement, args [
 // cannot see.
 func MayHold(ctx context.Context, session *cql.Session, st *cql.Statement, args ...any) (bool, error) {
 	found, err := session.One(ctx, st, args, nil)
-	if tombstones := (*cql.TombstoneError)(nil); errors.As(err, &tombstones) {
+	if _, ok := errors.AsType[*cql.TombstoneError](err); ok {
 		return true, nil
 	}
 	return found, err

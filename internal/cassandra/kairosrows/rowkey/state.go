@@ -134,7 +134,7 @@ func ReadFirst(ctx context.Context, session *cql.Session, p Partition) (f First,
 	var dataType *string
 	_, err = session.One(ctx, selectFirstRowKey, p.Args(), &dataType, &f.Mtime, &f.MtimeTTL)
 	f.Any = dataType != nil
-	if tombstones := (*cql.TombstoneError)(nil); errors.As(err, &tombstones) {
+	if _, ok := errors.AsType[*cql.TombstoneError](err); ok {
 		return First{Hidden: true}, nil
 	}
 	return f, err

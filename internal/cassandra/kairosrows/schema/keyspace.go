@@ -116,8 +116,7 @@ func (ks *Keyspace) createKeyspace(ctx context.Context) error {
 	}
 	ks.told("creating keyspace " + ks.Name)
 	err := ks.Session.CreateKeyspace(ctx, replication)
-	var refused *cql.RefusedError
-	if errors.As(err, &refused) {
+	if _, ok := errors.AsType[*cql.RefusedError](err); ok {
 		return &Error{Keyspace: ks.Name, Problem: "it is missing and cannot be created", Err: err,
 			WayOut: "see cassandra.schema.replication, or let an administrator create the keyspace"}
 	}

@@ -361,8 +361,7 @@ func (p *preflight) lookAtTables(ctx context.Context) error {
 		config.Role = RoleRead
 	}
 	ks, err := Open(ctx, p.session, config)
-	var schema *Error
-	if errors.As(err, &schema) {
+	if schema, ok := errors.AsType[*Error](err); ok {
 		p.add(Bad, "tables", schema.Problem+tableOf(schema), schema.WayOut)
 		return nil
 	}

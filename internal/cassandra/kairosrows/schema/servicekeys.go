@@ -142,8 +142,7 @@ func (ks *Keyspace) serviceKeys(ctx context.Context, service string) ([]string, 
 		}
 	}
 	err := rows.Close()
-	var refused *cql.RefusedError
-	if errors.As(err, &refused) && refused.Reason == cql.GuardrailHit {
+	if refused, ok := errors.AsType[*cql.RefusedError](err); ok && refused.Reason == cql.GuardrailHit {
 		clear(found)
 		rows := ks.Session.Query(ctx, walkServiceKeys)
 		var of string

@@ -120,8 +120,7 @@ func (ks *Keyspace) copySpec(ctx context.Context, found specRows) error {
 	}
 	for name, value := range found.each() {
 		kept, err := ks.decideOwn(ctx, name, value)
-		var refused *cql.RefusedError
-		if errors.As(err, &refused) { // spec is there, so samples can be served
+		if _, ok := errors.AsType[*cql.RefusedError](err); ok { // spec is there, so samples can be served
 			ks.note("a copy of spec cannot be kept in varve_spec: %v", err)
 			return nil
 		}
