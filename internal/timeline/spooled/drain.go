@@ -1,10 +1,12 @@
 package spooled
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"varve/internal/clip"
@@ -89,9 +91,10 @@ func (s *Spool) drain(ctx context.Context) error {
 	if err == nil {
 		err = last.Wait(ctx)
 	}
+	var late error // why events were put at the end of the log
 	switch {
 	case err == nil:
-		err = s.putBefore(ctx, segment)
+		late, err = s.putBefore(ctx, segment)
 		if err == nil {
 			s.skip = 0 // not what Release may have left
 			err = s.log.Current().Release(segment)
@@ -107,6 +110,9 @@ func (s *Spool) drain(ctx context.Context) error {
 	s.bytes.Add(-bytes)
 	s.waiting.Add(-events)
 	s.full.Store(false)
+	if late != nil {
+		return late
+	}
 	s.since.Store(now)
 	s.drained.Store(upTo)
 	s.progress.Announce()
@@ -118,7 +124,7 @@ func (s *Spool) drain(ctx context.Context) error {
 // of the drain replaces it. After a crash in the middle, the remaining segments are drained again.
 func (s *Spool) drainFailed(ctx context.Context) error {
 	s.log.Close() // its error is the reason for this call
-	if err := s.putBefore(ctx, math.MaxUint64); err != nil {
+	if _, err := s.putBefore(ctx, math.MaxUint64); err != nil {
 		return err
 	}
 	s.skip = 0
@@ -129,11 +135,12 @@ func (s *Spool) drainFailed(ctx context.Context) error {
 	return s.removeTarget() // beside a target, no log means that it is missing
 }
 
-// putBefore puts the events of all segments before one.
-func (s *Spool) putBefore(ctx context.Context, segment wal.Segment) error {
+// putBefore puts the events of all segments before one. late is why some of them were not put, but
+// logged again.
+func (s *Spool) putBefore(ctx context.Context, segment wal.Segment) (late, err error) {
 	segments, err := wal.Segments(s.fs, s.dir)
 	if err != nil || len(segments) == 0 || segments[0] >= segment {
-		return err
+		return nil, err
 	}
 	p := &putting{Spool: s, ctx: ctx}
 	_, err = wal.Replay(s.fs, s.dir, wal.ReplayOptions{From: segments[0], To: segment - 1}, func(_ wal.Segment, typ byte, record []byte) error {
@@ -146,9 +153,9 @@ func (s *Spool) putBefore(ctx context.Context, segment wal.Segment) error {
 		err = p.flush()
 	}
 	if _, ok := errors.AsType[*store.CorruptionError](err); ok {
-		return fmt.Errorf("%w; stop the server and move this file of %s away: its events that are not drained are lost", err, s.dir)
+		err = fmt.Errorf("%w; stop the server and move this file of %s away: its events that are not drained are lost", err, s.dir)
 	}
-	return err
+	return p.late, err
 }
 
 // A putting is one pass over the log.
@@ -160,6 +167,8 @@ type putting struct {
 	places  int // of events, each counted once a timeline
 	bytes   int // of their data, counted so too
 	shown   int // refused events that were logged
+
+	late error // of the first event that was logged again
 }
 
 func (p *putting) add(typ byte, record []byte) error {
@@ -199,18 +208,78 @@ func (p *putting) flush() error {
 	if err != nil {
 		return err
 	}
-	for _, r := range result.Rejected {
-		if !errors.As(r.Err, new(*store.InputError)) {
-			return r.Err
-		}
+	if err := p.again(result); err != nil {
+		return err
 	}
 	for _, r := range result.Rejected {
-		p.refuse(&p.events[r.Index], r.Timeline, r.Err)
+		if final(r.Err) {
+			p.refuse(&p.events[r.Index], r.Timeline, r.Err)
+		}
 	}
 	p.put.Add(float64(result.Accepted))
 	p.skip = p.records
 	p.events, p.places, p.bytes = p.events[:0], 0, 0
 	return nil
+}
+
+// final reports whether a timeline will never take an event that it rejects with an error.
+func final(err error) bool { return errors.As(err, new(*store.InputError)) }
+
+// again logs the events again that could not be put, at the end of the log. So those behind them
+// do not wait: what one timeline, node or event has delays only its own. If none could be put because the
+// storage is away, all stay where they are.
+func (p *putting) again(result timeline.Result) error {
+	var failed []timeline.Accepted
+	var cause error
+	away := true
+	for _, r := range result.Rejected {
+		if final(r.Err) {
+			continue
+		}
+		cause = cmp.Or(cause, r.Err)
+		away = away && errors.As(r.Err, new(*store.UnavailableError))
+		e := p.events[r.Index]
+		if r.Timeline != "" {
+			e.Timelines = []string{r.Timeline}
+		}
+		failed = append(failed, e)
+	}
+	if cause == nil {
+		return nil
+	}
+	if away && result.Accepted == 0 || p.log.Writable() != nil {
+		return cause
+	}
+	if err := p.logAgain(failed); err != nil {
+		return errors.Join(cause, err)
+	}
+	p.late = cmp.Or(p.late, cause)
+	return nil
+}
+
+// logAgain returns when events are at the end of the log.
+func (p *putting) logAgain(events []timeline.Accepted) error {
+	slices.SortStableFunc(events, func(a, b timeline.Accepted) int { return a.At.Compare(b.At) })
+	total := 0
+	var log []func() writelog.Entry
+	for len(events) > 0 { // a record is of one time
+		n := slices.IndexFunc(events, func(e timeline.Accepted) bool { return !e.At.Equal(events[0].At) })
+		if n < 0 {
+			n = len(events)
+		}
+		records, size := encode(events[:n])
+		at := events[0].At
+		log = append(log, func() writelog.Entry { return p.logRecords(records, size, n, at) })
+		events, total = events[n:], total+size
+	}
+	if err := p.log.Reserve(p.ctx, total); err != nil {
+		return err
+	}
+	var last writelog.Entry
+	for _, one := range log {
+		last = one()
+	}
+	return p.log.Wait(p.ctx, last)
 }
 
 func (p *putting) refuse(e *timeline.Accepted, name string, err error) {

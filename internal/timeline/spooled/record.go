@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"varve/internal/timeline"
+	"varve/internal/wal"
 	"varve/internal/writelog"
 )
 
@@ -38,8 +39,8 @@ func appendText(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-// encode makes records of events that were accepted at one time.
-func encode(events []timeline.Accepted) (records [][]byte) {
+// encode makes records of events that were accepted at one time. size is what they take in the log.
+func encode(events []timeline.Accepted) (records [][]byte, size int) {
 	var record []byte
 	for i := range events {
 		e := &events[i]
@@ -47,10 +48,10 @@ func encode(events []timeline.Accepted) (records [][]byte) {
 			record = appendAt(nil, e.At)
 		}
 		if record = appendEvent(record, &e.Addressed); len(record) >= recordBytes || i == len(events)-1 {
-			records, record = append(records, record), nil
+			records, size, record = append(records, record), size+len(record)+wal.RecordOverhead, nil
 		}
 	}
-	return records
+	return records, size
 }
 
 var errRecord = errors.New("the record is not one of events: use a newer build")

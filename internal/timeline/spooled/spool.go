@@ -266,10 +266,7 @@ func (s *Spool) accept(ctx context.Context, events []timeline.Addressed) (timeli
 	if err != nil || len(sound) == 0 {
 		return result, err
 	}
-	records, size := encode(sound), 0
-	for _, r := range records {
-		size += len(r) + wal.RecordOverhead
-	}
+	records, size := encode(sound)
 	if err := s.write(ctx, records, size, len(sound), sound[0].At); err != nil {
 		return timeline.Result{IDs: result.IDs}, err
 	}

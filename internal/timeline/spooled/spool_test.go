@@ -41,6 +41,8 @@ type distant struct {
 	loses  atomic.Bool            // the next Put is done, and its answer lost
 	most   atomic.Int64           // entries of a Put, more fail; 0: any number
 	before atomic.Pointer[func()] // called before the next Put
+
+	refuses atomic.Pointer[func(timeline.Placed) error] // what a Put does not take, the others are put
 }
 
 // deletions are what the deletes of all servers of a shelf leave: notes, and tombstones as
@@ -128,7 +130,24 @@ func (d *distant) Put(ctx context.Context, entries []timeline.Placed) error {
 	if most := d.most.Load(); most > 0 && int64(len(entries)) > most {
 		return &store.UnavailableError{Reason: "the storage went away meanwhile"}
 	}
-	err := d.Shelf.Put(ctx, slices.DeleteFunc(slices.Clone(entries), d.hidden))
+	failed := &timeline.PutError{Failed: map[int]error{}}
+	if refuses := d.refuses.Load(); refuses != nil {
+		for i := range entries {
+			if err := (*refuses)(entries[i]); err != nil {
+				failed.Failed[i] = err
+			}
+		}
+	}
+	taken := slices.Clone(entries)
+	for i := len(taken) - 1; i >= 0; i-- {
+		if failed.Failed[i] != nil || d.hidden(taken[i]) {
+			taken = slices.Delete(taken, i, i+1)
+		}
+	}
+	err := d.Shelf.Put(ctx, taken)
+	if err == nil && len(failed.Failed) > 0 {
+		return failed
+	}
 	if err == nil && d.loses.Swap(false) {
 		return &store.UnavailableError{Reason: "the answer was lost"}
 	}
@@ -663,6 +682,67 @@ func TestBacklogByPortions(t *testing.T) {
 	w.want(t, "a", ids[:1000]...)
 }
 
+// Events that the storage does not take, because it refuses them or a node is away, wait: those
+// before and behind them do not, and a delete since their acknowledgement holds.
+func TestSomeAreRefused(t *testing.T) {
+	for name, trouble := range map[string]error{"refused": errors.New("the value is too large"), "a node is away": &store.UnavailableError{Reason: "a node is away"}} {
+		t.Run(name, func(t *testing.T) {
+			disk := crashfs.New()
+			shelf := newDistant(t)
+			w := open(t, shelf, disk, nil)
+			refuses := func(e timeline.Placed) error {
+				if strings.HasPrefix(e.ID, "bad") && e.Timeline == "a" {
+					return trouble
+				}
+				return nil
+			}
+			w.refuses.Store(&refuses)
+			w.away.Store(true)
+			base := time.Now().Add(-time.Hour).UnixMicro()
+			w.append(t, event(base, "before", "a"))
+			w.append(t, event(base+1, "bad1", "a", "b"), event(base+2, "beside", "a"), event(base+3, "bad2", "a"))
+			w.append(t, event(base+4, "bad3", "a"))
+			w.append(t, event(base+5, "behind", "b"))
+			w.away.Store(false)
+			has := func(name string, ids ...string) func() bool {
+				return func() bool {
+					p, err := w.e.Read(t.Context(), timeline.Query{Timelines: []string{name}})
+					must(t, err)
+					var got []string
+					for _, f := range p.Events {
+						got = append(got, f.ID)
+					}
+					return slices.Equal(got, ids)
+				}
+			}
+			eventually(t, "others in a", has("a", "beside", "before"))
+			eventually(t, "others in b", has("b", "behind", "bad1"))
+			eventually(t, "only what is refused waits", func() bool { return w.s.Health().Events == 3 })
+			if h := w.s.Health(); h.Failing == nil || !strings.Contains(h.Failing.Error(), trouble.Error()) || h.Oldest.IsZero() {
+				t.Errorf("health %+v", h)
+			}
+			short, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer stop()
+			if err := w.s.Flush(short); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("flush: %v", err)
+			}
+			at := base + 3
+			must(t, w.e.Delete(t.Context(), "a", timeline.Deletion{From: &at, Until: &at}))
+			after := disk.CrashClone(vfs.CrashCloneCfg{})
+			w.s.Close()
+			w = open(t, shelf, after, nil)
+			w.append(t, event(base+6, "last", "a"))
+			eventually(t, "the last one", has("a", "last", "beside", "before"))
+			w.refuses.Store(nil)
+			w.want(t, "a", "last", "bad3", "beside", "bad1", "before")
+			w.want(t, "b", "behind", "bad1")
+			if w.s.waiting.Load() != 0 || w.s.bytes.Load() != 0 {
+				t.Errorf("%d events, %d bytes are left", w.s.waiting.Load(), w.s.bytes.Load())
+			}
+		})
+	}
+}
+
 // testdata/record.txt has a record as bytes: it is read by every build.
 func TestRecordFormat(t *testing.T) {
 	at := time.UnixMicro(1_700_000_000_000_001)
@@ -678,7 +758,7 @@ func TestRecordFormat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := encode(events); len(got) != 1 || !bytes.Equal(got[0], want) {
+	if got, _ := encode(events); len(got) != 1 || !bytes.Equal(got[0], want) {
 		t.Errorf("record %x, want %x", got, want)
 	}
 	if got, err := decode(want); err != nil || !reflect.DeepEqual(got, events) {
@@ -691,8 +771,8 @@ func TestRecordOfANewerBuild(t *testing.T) {
 	disk := vfs.NewMem()
 	l, err := wal.Open(disk, "spool", wal.DefaultConfig(), wal.Options{})
 	must(t, err)
-	record := encode([]timeline.Accepted{{Addressed: event(1, "e", "a"), At: time.UnixMicro(1)}})[0]
-	must(t, l.Wait(t.Context(), l.Append(typeEvents+1, record)))
+	records, _ := encode([]timeline.Accepted{{Addressed: event(1, "e", "a"), At: time.UnixMicro(1)}})
+	must(t, l.Wait(t.Context(), l.Append(typeEvents+1, records[0])))
 	must(t, l.Close())
 	e, err := timeline.Open(newDistant(t), timeline.Options{Upkeep: -1})
 	must(t, err)
@@ -718,7 +798,8 @@ func FuzzDecode(f *testing.F) {
 		if err != nil || len(events) == 0 {
 			return
 		}
-		again, err := decode(encode(events)[0])
+		records, _ := encode(events)
+		again, err := decode(records[0])
 		if err != nil || !reflect.DeepEqual(again, events) {
 			t.Errorf("%+v, %v, want %+v", again, err, events)
 		}
