@@ -131,8 +131,11 @@ func (f *follower) gather(ctx context.Context, logs []logEnd, limit int) error {
 	return nil
 }
 
+// readLog reads the slots of a log from its place on. If they have no row, the next call begins at the
+// newest slot, since all rows before it were written before it was listed. Else a cursor that a client
+// has made up could have more than a hundred slots read each time.
 func (f *follower) readLog(ctx context.Context, i int, log logEnd, limit int) error {
-	p := f.cursor.logs[i]
+	p, before := f.cursor.logs[i], len(f.found)
 	for slot := slotOf(p.number); slot <= log.slot; slot++ {
 		rows := f.shelf.session.Query(ctx, readArrivals, f.name, log.log, slot, p.number)
 		var number int64
@@ -156,6 +159,9 @@ func (f *follower) readLog(ctx context.Context, i int, log logEnd, limit int) er
 		if err := rows.Close(); err != nil {
 			return err
 		}
+	}
+	if newest := log.slot * slotMicros; len(f.found) == before && p.number < newest {
+		f.cursor.logs[i] = place{log: log.log, number: newest}
 	}
 	return nil
 }

@@ -29,6 +29,7 @@ func testTroubles(t *testing.T, address, keyspace string) {
 		"a log of arrivals that fails":      testArrivalsFail,
 		"arrivals whose answer is lost":     testArrivalsUnknown,
 		"a log that is listed late":         testLogListedLate,
+		"a cursor that is made up":          testMadeUpCursor,
 		"more deletes than Cassandra reads": testTombstones,
 		"a history whose answer is lost":    testHistoryUnknown,
 		"pieces that are missing":           testMissingPieces,
@@ -180,6 +181,29 @@ func testLogListedLate(t *testing.T, node *cqltest.FailingNode, s *Shelf) {
 				t.Errorf("arrived %q", ids)
 			}
 		})
+	}
+}
+
+// A cursor that a client has made up, far behind in a log without rows, costs much at most once.
+func testMadeUpCursor(t *testing.T, node *cqltest.FailingNode, s *Shelf) {
+	name, now := t.Name(), s.stamp()
+	if err := s.session.Exec(t.Context(), putLog, now, name, int32(1), slotOf(now), seconds(logKept)); err != nil {
+		t.Fatal(err)
+	}
+	var read atomic.Int64
+	node.Fail(failing("SELECT", "timeline_arrivals", nil, func(cqltest.Bound) bool { return read.Add(1) < 0 }))
+	made := cursor{made: now, logs: []place{{log: 1, number: now - (2*logKept - time.Minute).Microseconds()}}}
+	_, next := follow(t, s, name, made.encode(), plenty)
+	if n := read.Swap(0); n < 100 {
+		t.Errorf("%d slots were read at first: the test needs another cursor", n)
+	}
+	_, next = follow(t, s, name, next, plenty)
+	if n := read.Load(); n > 2 {
+		t.Errorf("%d slots were read again", n)
+	}
+	put(t, s, placed(partOf(name, 0), 1, "a", nil))
+	if ids, _ := follow(t, s, name, next, plenty); !slices.Equal(ids, []string{"a"}) {
+		t.Errorf("arrived %q", ids)
 	}
 }
 
