@@ -138,3 +138,39 @@ func TestNotesOnAFullDisk(t *testing.T) {
 	}
 	s.must(t, s.Close())
 }
+
+// What is stored as a key-value tells of samples that were acknowledged before: the watermark of a
+// roll-up says that results are there. With durability interval a power cut may take samples that
+// were acknowledged, but not if it leaves a key-value that came after them.
+func TestValuesComeAfterSamples(t *testing.T) {
+	for _, durability := range []string{"fsync", "interval"} {
+		for name, change := range map[string]func(*Store) error{
+			"set":   func(s *Store) error { return s.Set(t.Context(), "_Rollups", "Watermark", "t", "{}") },
+			"unset": func(s *Store) error { return s.Unset(t.Context(), "_Rollups", "Late", "t") },
+		} {
+			t.Run(durability+" "+name, func(t *testing.T) {
+				fs := crashfs.New()
+				c := quietConfig(durability) // the log is synced once a minute
+				s := mustOpen(t, fs, c)
+				if err := s.Set(t.Context(), "_Rollups", "Late", "t", "[]"); err != nil {
+					t.Fatal(err)
+				}
+				appendTo(t, s, "m", 5)
+				if err := change(s); err != nil {
+					t.Fatal(err)
+				}
+				after := fs.CrashClone(vfs.CrashCloneCfg{})
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+				s = mustOpen(t, after, c)
+				if got := string(s.Unnoted().Text()); got != `{"m":[[0,3600000]]}` {
+					t.Errorf("the key-values have changed, and the samples are of the hours %s", got)
+				}
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+	}
+}

@@ -141,7 +141,7 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 func (s *Store) useCatalogue() {
 	s.width = rowtime.Spec{Width: s.catalogue.Spec.RowWidthMS}
 	s.place = partition.Place{FS: s.fs, Width: s.width, Cache: s.cache, Next: s.nextPath, Sync: s.syncBlocks, Space: s.spaceForMore}
-	s.values = catalogue.NewValues(s.catalogue, catalogue.ValueOptions{Check: s.log.CheckOpen, Writable: s.log.Writable, Now: s.now})
+	s.values = catalogue.NewValues(s.catalogue, catalogue.ValueOptions{Check: s.log.CheckOpen, Writable: s.log.Durable, Now: s.now})
 }
 
 // undo releases what a failed open has taken.

@@ -68,14 +68,15 @@ type buffer struct {
 	cuts    []int // offsets in data at which the next segment begins
 	last    uint64
 	records int
+	sync    bool // it is to be durable before it is acknowledged, whatever the durability
 }
 
-func (b *buffer) empty() bool { return len(b.data) == 0 && len(b.cuts) == 0 }
+func (b *buffer) empty() bool { return len(b.data) == 0 && len(b.cuts) == 0 && !b.sync }
 
 // reset empties b and keeps its memory, unless that is more than twice what may wait
 // to be written: one large record must not hold it for good.
 func (b *buffer) reset(bufferBytes int) {
-	b.data, b.cuts, b.records = b.data[:0], b.cuts[:0], 0
+	b.data, b.cuts, b.records, b.sync = b.data[:0], b.cuts[:0], 0, false
 	if cap(b.data) > 2*bufferBytes {
 		b.data = nil
 	}
@@ -262,6 +263,25 @@ func (l *Log) Wait(ctx context.Context, t Ticket) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.stateLocked()
+}
+
+// Sync returns when all records that were acknowledged before are durable. With durability fsync
+// they are.
+func (l *Log) Sync(ctx context.Context) error {
+	if l.cfg.Durability != Interval {
+		return nil
+	}
+	l.mu.Lock()
+	if err := l.stateLocked(); err != nil {
+		l.mu.Unlock()
+		return err
+	}
+	l.sequence++
+	l.filling.last, l.filling.sync = l.sequence, true
+	t := Ticket{l.sequence}
+	l.wakeLocked()
+	l.mu.Unlock()
+	return l.Wait(ctx, t)
 }
 
 // Acknowledged reports whether Wait would return nil at once.

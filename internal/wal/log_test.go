@@ -248,6 +248,41 @@ func TestIntervalSyncsInTime(t *testing.T) {
 	})
 }
 
+// Sync makes durable what was acknowledged before. The interval then begins anew.
+func TestSync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fsys := crashable(t)
+		cfg := small
+		cfg.Durability, cfg.SyncInterval = Interval, time.Second
+		l := open(t, fsys, cfg)
+		durable := func(want int) {
+			t.Helper()
+			synctest.Wait()
+			if got, _ := replay(t, fsys.CrashClone(vfs.CrashCloneCfg{})); len(got) != want {
+				t.Fatalf("%d records are durable, want %d", len(got), want)
+			}
+		}
+		for round := range 3 {
+			wait(t, l, l.Append(1, numbered(uint64(2*round), 10)))
+			durable(2 * round)
+			for range 2 { // the second time there is nothing to sync
+				if err := l.Sync(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				durable(2*round + 1)
+			}
+			wait(t, l, l.Append(1, numbered(uint64(2*round+1), 10)))
+			durable(2*round + 1)
+			time.Sleep(1001 * time.Millisecond)
+			durable(2*round + 2)
+		}
+		closeLog(t, l)
+		if err := l.Sync(t.Context()); !errors.Is(err, store.ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+	})
+}
+
 // blockedFS holds back syncs until it is let go.
 type blockedFS struct {
 	vfs.FS

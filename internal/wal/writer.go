@@ -148,7 +148,7 @@ func (w *writer) write(b *buffer) error {
 	if err := w.writeRecords(b.data[from:]); err != nil {
 		return err
 	}
-	if w.interval {
+	if w.interval && !b.sync {
 		return nil
 	}
 	return w.sync()

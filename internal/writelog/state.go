@@ -59,6 +59,18 @@ func (l *Log) Writable() error {
 	return l.options.Disk.Err()
 }
 
+// Durable is Writable, after all records that were acknowledged before are durable. What is stored
+// elsewhere then never tells of records that a power cut has taken.
+func (l *Log) Durable() error {
+	if err := l.Writable(); err != nil {
+		return err
+	}
+	if err := l.current.Load().Sync(context.Background()); err != nil {
+		return l.Error(context.Background(), err)
+	}
+	return nil
+}
+
 // CheckOpen returns store.ErrClosed after Shut, and ctx's error if it has ended.
 func (l *Log) CheckOpen(ctx context.Context) error {
 	if l.closed.Load() {
