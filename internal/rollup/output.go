@@ -184,11 +184,7 @@ func (o *output) fill() error {
 				}
 				refs[p.Kind], known[p.Kind] = ref, true
 			}
-			stored, err := o.put(typ, refs[p.Kind], p)
-			if err != nil {
-				return err
-			}
-			if !stored {
+			if !o.put(typ, refs[p.Kind], p) {
 				if g.refused == nil {
 					g.refused = map[int64]bool{}
 				}
@@ -199,7 +195,10 @@ func (o *output) fill() error {
 	return nil
 }
 
-func (o *output) put(typ model.Type, ref store.Ref, p *agg.Point) (stored bool, err error) {
+// put reports whether a result can be stored. If not, it would be gone at once, or the store does
+// not take such a value: an infinite one in a keyspace of KairosDB. The task goes on, since the same
+// comes out whenever it is computed.
+func (o *output) put(typ model.Type, ref store.Ref, p *agg.Point) bool {
 	var f *ingest.Fault
 	switch p.Kind {
 	case model.Long:
@@ -209,15 +208,10 @@ func (o *output) put(typ model.Type, ref store.Ref, p *agg.Point) (stored bool, 
 	default:
 		f = o.writer.AddValue(typ, ref, p.TimeMS, p.Data, o.ttl)
 	}
-	switch {
-	case f == nil:
-		return true, nil
-	case f.Reason == ingest.Expired, f.Reason == ingest.BadTTL:
-		// The result would be gone at once. The task goes on.
+	if f != nil {
 		o.writer.Reject(f, []byte(o.metric))
-		return false, nil
 	}
-	return false, f
+	return f == nil
 }
 
 func (g *outputGroup) typeOf(k model.Kind) model.Type {

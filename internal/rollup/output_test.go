@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"varve/internal/ingest"
 	"varve/internal/kairos/agg"
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/store/reference"
 	"varve/internal/store/storetest"
 )
 
@@ -159,4 +163,36 @@ func TestResultsOfAnotherServer(t *testing.T) {
 	if err := o.flush(t.Context()); !errors.Is(err, errElsewhere) || o.stored != 1 || d.deletes != 0 {
 		t.Errorf("%d results stored, %d deleted, %v", o.stored, d.deletes, err)
 	}
+}
+
+// A picky store takes no double that is not finite, as Cassandra's does.
+type picky struct{ *reference.Store }
+
+func (picky) CheckSample(_ store.Ref, k model.Kind, _ int64, bits uint64, _ []byte, _ uint32) error {
+	if v := math.Float64frombits(bits); k == model.Double && (math.IsNaN(v) || math.IsInf(v, 0)) {
+		return &store.InputError{Reason: "the value is not finite"}
+	}
+	return nil
+}
+
+// A result that the store refuses is counted, and costs no other one: neither in its bucket nor later.
+func TestRefusedResultsCostNoOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		h.front = picky{h.store}
+		h.restart(nil)
+		h.start()
+		defer h.stop()
+		h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, hour, ""))
+		h.put("src", "a", math.MaxFloat64, at(0, 1, 0), at(0, 2, 0))
+		h.put("src", "b", 0.5, at(0, 1, 0), at(1, 1, 0))
+		time.Sleep(2*time.Hour + time.Second)
+		h.wantPoints("dst", "{host=b,saved_from=src} 2000-01-01T00:00 0.5\n{host=b,saved_from=src} 2000-01-01T01:00 0.5")
+		if m := h.status("t").Statuses[0]; m.ErrorMessage != "" || *m.Watermark != at(2, 0, 0) {
+			t.Errorf("the status is %+v", m)
+		}
+		if got, _ := h.pipeline.Rejected(); len(got) == 0 || got[0].Reason != "refused" || got[0].Protocol != "rollup" {
+			t.Errorf("rejected are %+v", got)
+		}
+	})
 }
