@@ -102,7 +102,7 @@ func TestAdvance(t *testing.T) {
 		marks = append(marks, w)
 		return nil
 	})
-	want := []Watermark{{6 * hourMS, now}, {9 * hourMS, now}}
+	want := []Watermark{until(6*hourMS, now), until(9*hourMS, now)}
 	if err != nil || !slices.Equal(marks, want) {
 		t.Fatalf("%v, watermarks %v, want %v", err, marks, want)
 	}

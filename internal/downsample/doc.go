@@ -17,7 +17,7 @@
 //
 //	min(W, R - horizon)
 //
-// and continues up to the current bucket, which is computed although it is incomplete; it
+// with the longer of the present horizon and that of the run before, and continues up to the current bucket, which is computed although it is incomplete; it
 // moves W no further than its own start. So a sample is in the results of the next run if
 // it arrives at most one horizon after its own time. Buckets that were missed while the
 // process was down lie after W, and the first run computes them. The watermark is stored

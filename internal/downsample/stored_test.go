@@ -376,7 +376,7 @@ func TestAdvanceFails(t *testing.T) {
 	c = computed{most: 9, fails: 5 * hourMS}
 	var marks []Watermark
 	err := c.batches(2).Advance(t.Context(), 0, now, func(w Watermark) error { marks = append(marks, w); return nil })
-	if !errors.Is(err, errBroken) || !slices.Equal(marks, []Watermark{{2 * hourMS, now}, {4 * hourMS, now}}) {
+	if !errors.Is(err, errBroken) || !slices.Equal(marks, []Watermark{until(2*hourMS, now), until(4*hourMS, now)}) {
 		t.Errorf("%v, watermarks %v", err, marks)
 	}
 }

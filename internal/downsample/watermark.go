@@ -7,12 +7,16 @@ import "time"
 type Watermark struct {
 	UntilMS int64 `json:"until"`
 	RunMS   int64 `json:"run"`
+
+	// HorizonMS is the horizon that the run had. 0 if an earlier version has stored the watermark.
+	HorizonMS int64 `json:"horizon,omitempty"`
 }
 
 // Next is the time from which on the next run computes. Samples that arrive later than
-// the horizon after their own time are noted.
+// the horizon after their own time are noted. If the horizon is shorter than it was, some arrived
+// since that were not noted by the longer one.
 func (w Watermark) Next(horizon time.Duration) int64 {
-	return min(w.UntilMS, w.RunMS-horizon.Milliseconds())
+	return min(w.UntilMS, w.RunMS-max(horizon.Milliseconds(), w.HorizonMS))
 }
 
 // maxPutBack is by how much a clock is put back at most. Beyond that it is rather the present
@@ -35,8 +39,9 @@ func (w Watermark) Before(nowMS int64) Watermark {
 // back, UntilMS stays, because the clock may have been right before; RunMS says alone where the
 // next run begins.
 func (w Watermark) Moved(next Watermark, currentMS int64, horizon time.Duration) Watermark {
+	next.HorizonMS = horizon.Milliseconds()
 	if w.UntilMS <= currentMS {
 		return next
 	}
-	return Watermark{UntilMS: w.UntilMS, RunMS: min(next.RunMS, next.UntilMS+horizon.Milliseconds())}
+	return Watermark{UntilMS: w.UntilMS, RunMS: min(next.RunMS, next.UntilMS+next.HorizonMS), HorizonMS: next.HorizonMS}
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 )
 
+func until(untilMS, runMS int64) Watermark { return Watermark{UntilMS: untilMS, RunMS: runMS} }
+
 // TestWatermarkAndClock: after a clock was put back, runs begin where the clock is now, however
 // they are interrupted, and where they had been is not forgotten. A clock that is put back by
 // more than a month is not believed.
@@ -16,12 +18,12 @@ func TestWatermarkAndClock(t *testing.T) {
 		want         Watermark
 		start        int64 // of the run at now
 	}{
-		"no jump":           {Watermark{9 * hour, 10 * hour}, Watermark{10 * hour, 11 * hour}, 11 * hour, 10 * hour, Watermark{10 * hour, 11 * hour}, 9 * hour},
-		"put back":          {Watermark{2 * day, 2*day + hour}, Watermark{day, day + 5}, day + 5, day, Watermark{2 * day, day + 5}, day + 5 - hour},
-		"after a batch":     {Watermark{2 * day, day}, Watermark{day + 2*hour, day + 9*hour}, day + 9*hour, day + 9*hour, Watermark{2 * day, day + 3*hour}, day - hour},
-		"it has caught up":  {Watermark{2 * day, 2*day - hour}, Watermark{2 * day, 2*day + 7}, 2*day + 7, 2 * day, Watermark{2 * day, 2*day + 7}, 2*day - 2*hour},
-		"by a month":        {Watermark{32 * day, 32 * day}, Watermark{day, day}, day, day, Watermark{32 * day, day}, day - hour},
-		"by more, no batch": {Watermark{32*day + 1, 32*day + 1}, Watermark{}, day, day, Watermark{}, 32*day + 1 - hour},
+		"no jump":           {until(9*hour, 10*hour), until(10*hour, 11*hour), 11 * hour, 10 * hour, until(10*hour, 11*hour), 9 * hour},
+		"put back":          {until(2*day, 2*day+hour), until(day, day+5), day + 5, day, until(2*day, day+5), day + 5 - hour},
+		"after a batch":     {until(2*day, day), until(day+2*hour, day+9*hour), day + 9*hour, day + 9*hour, until(2*day, day+3*hour), day - hour},
+		"it has caught up":  {until(2*day, 2*day-hour), until(2*day, 2*day+7), 2*day + 7, 2 * day, until(2*day, 2*day+7), 2*day - 2*hour},
+		"by a month":        {until(32*day, 32*day), until(day, day), day, day, until(32*day, day), day - hour},
+		"by more, no batch": {until(32*day+1, 32*day+1), Watermark{}, day, day, Watermark{}, 32*day + 1 - hour},
 	} {
 		mark := c.mark.Before(c.now)
 		if got := mark.Next(time.Hour); got != c.start {
@@ -30,8 +32,23 @@ func TestWatermarkAndClock(t *testing.T) {
 		if c.next == (Watermark{}) {
 			continue
 		}
+		c.want.HorizonMS = hour
 		if got := mark.Moved(c.next, c.current, time.Hour); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// A run goes back by the longer of the horizon and that of the run before.
+func TestWatermarkAndHorizon(t *testing.T) {
+	for _, c := range []struct{ former, now, want time.Duration }{
+		{0, time.Hour, time.Hour}, // of an earlier version
+		{time.Minute, time.Hour, time.Hour},
+		{time.Hour, time.Minute, time.Hour},
+	} {
+		mark := Watermark{UntilMS: 9_000_000, RunMS: 10_000_000, HorizonMS: c.former.Milliseconds()}
+		if got := mark.Next(c.now); got != 10_000_000-c.want.Milliseconds() {
+			t.Errorf("%+v: the run begins at %d", c, got)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"varve/internal/query"
 	"varve/internal/store"
 	"varve/internal/store/reference"
 )
@@ -63,4 +64,21 @@ func TestChangedTaskMissesNothing(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The horizon is made shorter by a restart. A point that came before, and was not late by the longer
+// horizon, is in its result.
+func TestShorterHorizonMissesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		h.start()
+		h.do(200, "POST", "/api/v1/rollups", taskJSON("t", minute, minute, ""))
+		time.Sleep(2*time.Hour + time.Second)
+		h.send("src", "a", 1, at(1, 45, 0))
+		h.restart(func(c *Config, _ *query.Config) { c.LateHorizon = time.Minute })
+		h.start()
+		defer h.stop()
+		time.Sleep(2 * time.Minute)
+		h.wantPoints("dst", "{host=a,saved_from=src} 2000-01-01T01:45 1")
+	})
 }

@@ -438,6 +438,7 @@ func (t *task) former(marks watermarks) (lowest downsample.Watermark, found bool
 			lowest, found = m, true
 		}
 		lowest.UntilMS, lowest.RunMS = min(lowest.UntilMS, m.UntilMS), min(lowest.RunMS, m.RunMS)
+		lowest.HorizonMS = max(lowest.HorizonMS, m.HorizonMS)
 	}
 	return lowest, found
 }
