@@ -86,3 +86,23 @@ func sources(t *testing.T) string {
 	}
 	return strings.ReplaceAll(joined.ReplaceAllString(b.String(), ""), `\"`, `"`)
 }
+
+// healthCheck is the name of a check where it is made; more of the name may follow.
+var healthCheck = regexp.MustCompile(`Name: "((?:Datastore|JVM|Tenants)[^"]*)"|append\(lines, "(Server-[A-Za-z]+): `)
+
+// Each line that the health status may have is explained on docs/operations.md.
+func TestHealthChecksAreExplained(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := healthCheck.FindAllStringSubmatch(sources(t), -1)
+	if len(found) < 10 {
+		t.Errorf("only %d checks: %q", len(found), found)
+	}
+	for _, match := range found {
+		if name := match[1] + match[2]; !strings.Contains(string(page), "`"+name) {
+			t.Errorf("%s is not explained", name)
+		}
+	}
+}
