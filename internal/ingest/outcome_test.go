@@ -128,7 +128,7 @@ func TestPrefixes(t *testing.T) {
 		if err := write(web, "web.load"); err != nil {
 			t.Error(err)
 		}
-		if err := write(web, "db.load"); !errors.As(err, &f) || f.Reason != ingest.Forbidden || !strings.Contains(f.Text, `web may write metrics that begin with "web." only`) {
+		if err := write(web, "db.load"); !errors.As(err, &f) || f.Reason != ingest.Forbidden || !strings.Contains(f.Text, `web may only write metrics that begin with "web."`) {
 			t.Errorf("a metric of another prefix: %v", err)
 		}
 	}

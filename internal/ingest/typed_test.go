@@ -73,7 +73,7 @@ func TestTypedBeyondThePrefix(t *testing.T) {
 	w := p.NewWriter(p.Protocol("test"), "peer", 0)
 	ctx := principal.With(t.Context(), principal.Principal{Tenant: principal.Default, Name: "me", Rights: principal.All, Prefix: "own."})
 	_, err := w.Ingest(ctx, 2, func() error {
-		for metric, want := range map[string]string{"own.m": "", "m": `metric m: me may write metrics that begin with "own." only`} {
+		for metric, want := range map[string]string{"own.m": "", "m": `metric m: me may only write metrics that begin with "own."`} {
 			_, err := w.ResolveTyped(model.TypeLong, &ingest.Names{Metric: metric})
 			var f *ingest.Fault
 			if want == "" && err != nil || want != "" && (!errors.As(err, &f) || f.Reason != ingest.Forbidden || f.Text != want) {

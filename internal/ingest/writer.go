@@ -381,7 +381,7 @@ func (w *Writer) reaches(metric string) *Fault {
 	if w.by.Reaches(metric) {
 		return nil
 	}
-	return Faultf(Forbidden, "metric %s: %s may write metrics that begin with %q only", Brief(metric), w.by.Name, w.by.Prefix)
+	return Faultf(Forbidden, "metric %s: %s may only write metrics that begin with %q", Brief(metric), w.by.Name, w.by.Prefix)
 }
 
 // seriesFault refuses a new series for a limit. The metrics that use it up are named to the

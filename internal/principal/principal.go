@@ -84,7 +84,7 @@ type ForbiddenError struct {
 }
 
 func (e *ForbiddenError) Error() string {
-	return fmt.Sprintf("metric %.200q: %s may use metrics that begin with %q only", e.Metric, e.By.Name, e.By.Prefix)
+	return fmt.Sprintf("metric %.200q: %s may only use metrics that begin with %q", e.Metric, e.By.Name, e.By.Prefix)
 }
 
 // Key is the key of the *Principal in a context, for contexts that are more than a value.

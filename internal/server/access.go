@@ -159,7 +159,7 @@ func (rt *router) lacking(r *http.Request, route httpapi.Route, id auth.Identity
 	case route.Server && !id.Whole:
 		return auth.ReasonRight, fmt.Sprintf("this concerns the server as a whole and needs the role %s for all tenants; %s has it for some", route.Access, id.Name)
 	case id.Prefix != "" && !route.Metrics:
-		return auth.ReasonPrefix, fmt.Sprintf("this is not limited to metrics that begin with %q, as %s is", id.Prefix, id.Name)
+		return auth.ReasonPrefix, fmt.Sprintf("this needs rights for all metrics; %s may only use metrics that begin with %q", id.Name, id.Prefix)
 	case id.Ambient && !isOwnName(r.Host, rt.guard.origins.Load().hosts):
 		return auth.ReasonRight, "the address alone gives rights here, so Host has to be an address, a name without a dot, or the host of an entry of server.allowed_origins"
 	}

@@ -113,7 +113,7 @@ func TestRights(t *testing.T) {
 		{"scraper", "GET /internal/metrics", 200, "varve_build_info"},
 		{"scraper", "GET /read", 403, "needs the role read"},
 		{"limited", "GET /metric", 200, "limited@default read own. only reads"},
-		{"limited", "GET /read", 403, "not limited to metrics that begin with"},
+		{"limited", "GET /read", 403, "this needs rights for all metrics; "},
 		{"other", "GET /read", 200, "other@a admin "},
 		{"other", "GET /t/a/read", 200, "other@a admin "},
 		{"other", "GET /t/a", 200, "Varve test"},

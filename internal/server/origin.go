@@ -122,7 +122,7 @@ func (o *origins) refersToOwn(r *http.Request) bool {
 
 // refusedLook is the error of a GET that changes something and may be of any page.
 const refusedLook = "a browser sent this GET, which changes something, and does not say that a page of this server asked for it; " +
-	"send it by POST or DELETE, use a program that is no browser, or add the page's origin to server.allowed_origins"
+	"send it by POST or DELETE, use a program that is not a browser, or add the page's origin to server.allowed_origins"
 
 // refusedOrigin says what a page of another origin may not do.
 func refusedOrigin(r *http.Request, why string) string {
