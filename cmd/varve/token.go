@@ -91,6 +91,7 @@ func createToken(t terminal, args []string) error {
 	if g.Rights, err = principal.ParseRights(l.flags["role"]); err != nil {
 		return &usageError{fmt.Errorf("flag --role: %w", err)}
 	}
+	g.Tenants = auth.DefaultTenants(g.Rights)
 	if tenants, ok := l.flags["tenant"]; ok {
 		g.Tenants = strings.Split(tenants, ",")
 	}
@@ -108,7 +109,7 @@ func createToken(t terminal, args []string) error {
 	if err != nil {
 		return err
 	}
-	recordToken(t, c, "varve token create", fmt.Sprintf("token %s for %s: role %s, tenants %s, prefix %q", id, g.Name, g.Rights, orNone(l.flags["tenant"]), g.Prefix))
+	recordToken(t, c, "varve token create", fmt.Sprintf("token %s for %s: role %s, tenants %s, prefix %q", id, g.Name, g.Rights, strings.Join(g.Tenants, ","), g.Prefix))
 	fmt.Fprintf(t.stderr, "Token %s for %s. This is the only time it is shown:\n", id, g.Name)
 	fmt.Fprintln(t.stdout, shown)
 	for _, name := range auth.Missing(g.Tenants, c.HasTenant) {

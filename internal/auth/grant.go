@@ -57,9 +57,9 @@ func (g *Grant) check() error {
 	return errors.Join(errs...)
 }
 
-// defaultTenants are those of a grant that names none: the server as a whole for those
+// DefaultTenants are those of a grant that names none: the server as a whole for those
 // that run it.
-func defaultTenants(r principal.Rights) []string {
+func DefaultTenants(r principal.Rights) []string {
 	if r&(principal.Admin|principal.Metrics) != 0 {
 		return []string{AnyTenant}
 	}

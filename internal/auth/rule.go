@@ -91,7 +91,7 @@ func parseRule(text string) (r rule, err error) {
 	case !seen["role"]:
 		return r, errors.New("role= is missing")
 	case r.grant.Tenants == nil:
-		r.grant.Tenants = defaultTenants(r.grant.Rights)
+		r.grant.Tenants = DefaultTenants(r.grant.Rights)
 	}
 	r.lines = r.networks != nil
 	return r, r.grant.check()

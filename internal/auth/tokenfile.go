@@ -214,7 +214,7 @@ func change(path string, with func([]Token) ([]Token, error)) error {
 // Create adds a token to a file and returns what its sender shows. It is nowhere else.
 func Create(path string, g Grant, expires, now time.Time) (id, shown string, err error) {
 	if g.Tenants == nil {
-		g.Tenants = defaultTenants(g.Rights)
+		g.Tenants = DefaultTenants(g.Rights)
 	}
 	if g.Rights == 0 {
 		return "", "", errors.New("a token needs a role; use --role")
