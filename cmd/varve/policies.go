@@ -7,6 +7,7 @@ import (
 	"varve/internal/config"
 	"varve/internal/principal"
 	"varve/internal/retention"
+	"varve/internal/units"
 )
 
 func policiesCommand() command {
@@ -69,11 +70,14 @@ func listRules(t terminal, book *retention.Book) {
 		fmt.Fprintln(t.stdout, "\nThere are no rules. Define them in retention.policies or graphite.storage_schemas of the configuration (--config).")
 		return
 	}
-	fmt.Fprintf(t.stdout, "\n%d rules with stages; the first one that matches a series applies:\n", len(book.Rules))
+	fmt.Fprintf(t.stdout, "\n%s with stages; the first one that matches a series applies:\n", units.Count(len(book.Rules), "rule"))
 	for _, r := range book.Rules {
 		fmt.Fprintf(t.stdout, "  %v\n", r)
 	}
-	fmt.Fprintf(t.stdout, "%d aggregation rules:\n", len(book.Aggregations))
+	if len(book.Aggregations) == 0 {
+		return
+	}
+	fmt.Fprintf(t.stdout, "%s:\n", units.Count(len(book.Aggregations), "aggregation rule"))
 	for _, a := range book.Aggregations {
 		fmt.Fprintf(t.stdout, "  [%s] %s: %s, xFilesFactor %g\n", a.Name, a.Pattern, a.Method, a.XFilesFactor)
 	}

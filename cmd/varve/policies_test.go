@@ -27,7 +27,7 @@ func TestPoliciesCommand(t *testing.T) {
 		"disk.a":               "rule [disk] of storage-schemas.conf: the path has ^disk\n",
 		"else":                 "no rule matches",
 		"disk.a --tenant=acme": "rule [own] of retention.policies: every series\n  every sample                 for ever\n",
-		"":                     "2 rules with stages",
+		"":                     "2 rules with stages; the first one that matches a series applies:\n",
 		"a --tenant nobody":    `flag --tenant: there is no tenant "nobody"`,
 	} {
 		var out strings.Builder
