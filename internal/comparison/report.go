@@ -114,9 +114,9 @@ func (r *Report) WriteText(w io.Writer) error {
 	p.printf("b          %s  %s\n", r.B.URL, r.B.Version)
 	p.printf("range      %s to %s, seed %d\n", timeText(r.StartMS), timeText(r.EndMS), r.Seed)
 	if r.paths {
-		p.printf("compared   %d paths, %d queries with %d points\n", r.Metrics, r.Queries, r.Points)
+		p.printf("compared   %s, %d queries with %s\n", units.Count(r.Metrics, "path"), r.Queries, units.Count(r.Points, "point"))
 	} else {
-		p.printf("compared   %d metrics, tags of %d, %d queries with %d points\n", r.Metrics, r.Tags, r.Queries, r.Points)
+		p.printf("compared   %s, tags of %d, %d queries with %s\n", units.Count(r.Metrics, "metric"), r.Tags, r.Queries, units.Count(r.Points, "point"))
 	}
 	if r.Listed > 0 && r.paths {
 		p.printf("known      %d paths are listed by one side only, but have equal points or none in this time range\n", r.Listed)
