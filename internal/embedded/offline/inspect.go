@@ -236,7 +236,7 @@ func (d *Directory) writeSeries(w io.Writer, files []*blockfile.File, id model.S
 			}
 		}
 	}
-	t.row("all", "", "", "", samples, bytes, ratioText(bytes, samples), ratioText(16*samples, bytes), fmt.Sprintf("%d chunks", chunks))
+	t.row("all", "", "", "", samples, bytes, ratioText(bytes, samples), ratioText(16*samples, bytes), units.Count(int64(chunks), "chunk"))
 	if err := t.end(); err != nil {
 		return err
 	}
