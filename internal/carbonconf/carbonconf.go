@@ -108,7 +108,7 @@ func (m *mapper) sections(sections []ini.Section) {
 		case program == cacheSection && instance != "":
 			m.warn(name, "Varve is one process and listens where [cache] says: let senders of the other instances send there")
 		case program == "relay" || program == "aggregator" || program == "aggregator-cache":
-			m.note(name, "relays and aggregators go on in front of Varve")
+			m.note(name, "relays and aggregators keep running in front of Varve")
 		default:
 			m.Unknown = append(m.Unknown, name)
 		}
@@ -219,7 +219,7 @@ func warningAbout(key, value string) string {
 	on, _ := truth(value)
 	switch {
 	case key == "USE_WHITELIST" && on:
-		return "Varve takes every metric: let a relay drop what whitelist.conf and blacklist.conf exclude"
+		return "Varve accepts every metric: let a relay drop what whitelist.conf and blacklist.conf exclude"
 	case key == "ENABLE_AMQP" && on:
 		return "Varve does not read from AMQP: let a relay do so"
 	case key == "ENABLE_MANHOLE" && on:

@@ -37,7 +37,7 @@ type ClusterConfig struct {
 // ClusterTLS are the settings of encrypted connections to a further cluster.
 type ClusterTLS struct {
 	Enabled    bool   `yaml:"enabled" doc:"encrypt connections to that cluster"`
-	ServerName string `yaml:"server_name" doc:"name that the certificate of every node there must hold, instead of the node's address"`
+	ServerName string `yaml:"server_name" doc:"name that the certificate of every node there must contain, instead of the node's address"`
 }
 
 // over returns the settings of a cluster; what t does not say is as in base.

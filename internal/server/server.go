@@ -231,7 +231,7 @@ func (s *Server) exposed() (errs []error) {
 	for _, st := range s.streams {
 		if st.isOpen() && !onLoopback(st.local()) {
 			errs = append(errs, fmt.Errorf("the %s listener at %s can be reached from other machines, and anyone there could %s, because authentication is off. "+
-				"Set server.%s to an address of loopback, such as 127.0.0.1:%d; or auth.enabled: true and create tokens with varve token create; "+
+				"Set server.%s to a loopback address, such as 127.0.0.1:%d; or auth.enabled: true and create tokens with varve token create; "+
 				"or, if only trusted machines reach it, server.insecure: true", st.name, st.local(), st.can, st.key(), portOf(st.local())))
 		}
 	}
