@@ -109,9 +109,9 @@ func (s *Server) tokenHint(status int) string {
 	case status != http.StatusUnauthorized:
 		return ""
 	case s.token == "":
-		return "; this command shows the token that the variable " + tokenVariable + " holds, which is not set"
+		return "; set the variable " + tokenVariable + " to a token for this command"
 	}
-	return "; the token is that of the variable " + tokenVariable
+	return "; this command used the token in the variable " + tokenVariable
 }
 
 func (s *Server) send(ctx context.Context, method, path, kind string, body []byte) (*http.Response, error) {

@@ -71,8 +71,8 @@ func TestTokenHint(t *testing.T) {
 	}))
 	defer s.Close()
 	for token, want := range map[string]string{
-		"":    "who?; this command shows the token that the variable VARVE_TOKEN holds, which is not set",
-		"old": "who?; the token is that of the variable VARVE_TOKEN",
+		"":    "who?; set the variable VARVE_TOKEN to a token for this command",
+		"old": "who?; this command used the token in the variable VARVE_TOKEN",
 	} {
 		t.Setenv(tokenVariable, token)
 		server, err := New(strings.TrimPrefix(s.URL, "http://"))
