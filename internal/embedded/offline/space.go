@@ -235,7 +235,7 @@ func (r *SpaceReport) WriteText(to io.Writer) error {
 	if r.Files == 1 {
 		files = "1 block file"
 	}
-	fmt.Fprintf(w, "%s, %s, %d samples, %s bytes a sample\n", files, sizeText(r.FileBytes), r.Samples, ratioText(r.FileBytes, r.Samples))
+	fmt.Fprintf(w, "%s, %s, %s, %s bytes a sample\n", files, sizeText(r.FileBytes), units.Count(r.Samples, "sample"), ratioText(r.FileBytes, r.Samples))
 	if r.PagesRead < r.Pages {
 		fmt.Fprintf(w, "estimated from %d of %d pages\n", r.PagesRead, r.Pages)
 	}
