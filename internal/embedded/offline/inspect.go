@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 
 	"varve/internal/blockfile"
@@ -109,6 +110,9 @@ func (d *Directory) WriteFile(w io.Writer, number uint64, page int) error {
 		return err
 	}
 	f, err := blockfile.Open(d.fs, d.blockPath(number), number, blockfile.NewCache(0))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no block file %d; varve inspect lists the block files", number)
+	}
 	if err != nil {
 		return err
 	}

@@ -128,7 +128,7 @@ func TestViewsOfWhatIsNotThere(t *testing.T) {
 	}{
 		{dir.WriteFile(io.Discard, 12, 3), "block file 12 has pages 0 to 2, not 3"},
 		{dir.WriteFile(io.Discard, 12, 2), ""},
-		{dir.WriteFile(io.Discard, 13, -1), "0000000013.blk"},
+		{dir.WriteFile(io.Discard, 13, -1), "there is no block file 13; varve inspect lists the block files"},
 		{dir.WriteSeries(io.Discard, "none", nil), "no series of none with these tags is in the catalogue"},
 		{dir.WriteSeries(io.Discard, "m", []model.Tag{{Name: "host", Value: "c"}}), "no series of m"},
 		{dir.WriteSeries(io.Discard, "m", []model.Tag{{Name: "none", Value: ""}}), "no series of m"},
