@@ -10,7 +10,7 @@ import (
 // A web page can make a browser connect to any port and send a request whose body
 // the page chooses: a POST of text/plain needs no consent of the server. The lines of
 // such a body would be commands or samples. The page cannot choose the first line, so a
-// connection whose first line is a request of HTTP is closed, with all that follows.
+// connection whose first line is an HTTP request is closed, with all that follows.
 //
 // The same holds for TLS. A page of https makes a browser send a ClientHello, and
 // whoever the browser has met under that name before chose the session ticket in it.
