@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 )
@@ -30,9 +31,7 @@ func constants(s reflect.Value, prefix string) map[string]field {
 		case isSection(v):
 			below = constants(v, prefix+name+".")
 		}
-		for key, f := range below {
-			all[key] = f
-		}
+		maps.Copy(all, below)
 	}
 	return all
 }

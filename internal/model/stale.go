@@ -1,5 +1,7 @@
 package model
 
+import "slices"
+
 // StaleMarker has the bits by which Prometheus marks the end of a series: those of one
 // signalling NaN. A staleness marker is stored as a sample of a Double series, and does
 // not count as a value: see store.ReadOptions.Stale. Other NaNs are values.
@@ -15,12 +17,7 @@ func HasStale(bits []uint64) bool {
 		}
 		bits = bits[4:]
 	}
-	for _, b := range bits {
-		if b == StaleMarker {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(bits, StaleMarker)
 }
 
 // DropStale removes the samples of a Double series that are StaleMarkers, as Drop does.

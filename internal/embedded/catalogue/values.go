@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -55,10 +56,8 @@ func modifiedKey(service, serviceKey string) []byte {
 }
 
 func checkNames(names ...string) error {
-	for _, n := range names {
-		if n == "" {
-			return &store.InputError{Reason: "service, service key and key may not be empty"}
-		}
+	if slices.Contains(names, "") {
+		return &store.InputError{Reason: "service, service key and key may not be empty"}
 	}
 	return nil
 }

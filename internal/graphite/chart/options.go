@@ -5,6 +5,7 @@ import (
 	"image/color"
 	"math"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -88,10 +89,8 @@ func (r *reader) flag(name string) bool {
 
 func (r *reader) choice(name string, choices ...string) string {
 	text := r.text(name, choices[0])
-	for _, c := range choices {
-		if c == text {
-			return text
-		}
+	if slices.Contains(choices, text) {
+		return text
 	}
 	r.fail(name, fmt.Errorf("is %.64q, must be one of %s", text, strings.Join(choices, ", ")))
 	return choices[0]

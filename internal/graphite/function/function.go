@@ -174,7 +174,7 @@ func define(group, signature, description string, run func(*call) (any, error), 
 	}
 	f := &Function{Name: name, Group: group, Description: description, run: run}
 	if rest != "" {
-		for _, text := range strings.Split(rest, ", ") {
+		for text := range strings.SplitSeq(rest, ", ") {
 			f.Params = append(f.Params, newParam(name, text))
 		}
 	}

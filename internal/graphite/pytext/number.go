@@ -1,6 +1,7 @@
 package pytext
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"strconv"
@@ -48,10 +49,8 @@ func AppendFloat(out []byte, f float64) []byte {
 	}
 	before := len(out)
 	out = strconv.AppendFloat(out, f, 'f', -1, 64)
-	for _, c := range out[before:] {
-		if c == '.' {
-			return out
-		}
+	if bytes.IndexByte(out[before:], '.') >= 0 {
+		return out
 	}
 	return append(out, ".0"...)
 }

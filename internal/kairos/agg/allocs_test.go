@@ -3,6 +3,7 @@ package agg
 import (
 	"context"
 	"fmt"
+	"maps"
 	"testing"
 
 	"varve/internal/model"
@@ -50,9 +51,7 @@ func TestAggregatorsStream(t *testing.T) {
 				args["sampling"] = Sampling{100, Seconds}
 			}
 		}
-		for name, v := range given {
-			args[name] = v
-		}
+		maps.Copy(args, given)
 		steps := []Step{newStep(t, spec.Name, args)}
 		if spec.Name == "rate" || spec.Name == "sampler" { // which take one point of each time
 			steps = append([]Step{newStep(t, "avg", Args{"sampling": Sampling{10, Seconds}})}, steps...)

@@ -43,10 +43,7 @@ func NewGrid(s Sampling, zone *time.Location) *Grid {
 	if f := s.Unit.fixedMS(); f > 0 {
 		g.daily = s.Value <= dayMS/f && dayMS%(s.Value*f) == 0
 	}
-	origin := s.Unit
-	if origin < Days {
-		origin = Days
-	}
+	origin := max(s.Unit, Days)
 	_, offset := time.UnixMilli(0).In(zone).Zone()
 	g.buckets.originMS = g.buckets.cal.alignDown(-int64(offset)*secondMS, origin)
 	return g

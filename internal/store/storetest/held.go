@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"varve/internal/model"
 	"varve/internal/store"
@@ -117,7 +118,7 @@ func (r *runner) look(ctx context.Context) error {
 			switch {
 			case ok && p.value == must:
 				seen++
-			case ok || !contains(h.may[at], p.value):
+			case ok || !slices.Contains(h.may[at], p.value):
 				return fmt.Errorf("held view: %s shows %d=%s, which was not written there or was replaced before",
 					s, p.timeMS, valueText(s.Type.Kind(), p.value))
 			}
@@ -127,13 +128,4 @@ func (r *runner) look(ctx context.Context) error {
 		return fmt.Errorf("held view: %d of %d samples from before it was opened are gone", len(h.must)-seen, len(h.must))
 	}
 	return nil
-}
-
-func contains(list []value, v value) bool {
-	for _, x := range list {
-		if x == v {
-			return true
-		}
-	}
-	return false
 }

@@ -1,6 +1,9 @@
 package api
 
-import "encoding/json"
+import (
+	"bytes"
+	"encoding/json"
+)
 
 // The functions of this file walk through valid JSON text, which they do not check again.
 
@@ -91,14 +94,12 @@ func element(array []byte, i int) (text []byte, end int, ok bool) {
 
 // unquote returns a text without its quotes.
 func unquote(quoted []byte) string {
-	for _, c := range quoted {
-		if c == '\\' {
-			var s string
-			if json.Unmarshal(quoted, &s) != nil {
-				panic("api: the text was not checked")
-			}
-			return s
+	if bytes.IndexByte(quoted, '\\') >= 0 {
+		var s string
+		if json.Unmarshal(quoted, &s) != nil {
+			panic("api: the text was not checked")
 		}
+		return s
 	}
 	return string(quoted[1 : len(quoted)-1])
 }

@@ -24,13 +24,13 @@ func testAhead(t *testing.T, s *suite) {
 	} {
 		for how, remove := range map[string]func(e *timeline.Engine, name, id string, at int64) error{
 			"until": func(e *timeline.Engine, name, _ string, at int64) error {
-				return e.Delete(s.ctx(), name, timeline.Deletion{Until: ptr(at)})
+				return e.Delete(s.ctx(), name, timeline.Deletion{Until: new(at)})
 			},
 			"from": func(e *timeline.Engine, name, _ string, at int64) error {
-				return e.Delete(s.ctx(), name, timeline.Deletion{From: ptr(at)})
+				return e.Delete(s.ctx(), name, timeline.Deletion{From: new(at)})
 			},
 			"one": func(e *timeline.Engine, name, id string, at int64) error {
-				return e.Delete(s.ctx(), name, timeline.Deletion{From: ptr(at), Until: ptr(at), ID: id})
+				return e.Delete(s.ctx(), name, timeline.Deletion{From: new(at), Until: new(at), ID: id})
 			},
 			"id": func(e *timeline.Engine, name, id string, _ int64) error {
 				return e.Delete(s.ctx(), name, timeline.Deletion{ID: id})
@@ -59,11 +59,11 @@ func testAhead(t *testing.T, s *suite) {
 					all = append(all, fmt.Sprintf("%d/e%d", at, n))
 				}
 				s.append(s.engine(s.shelf, c.now), events...)
-				s.want(reader, timeline.Query{Timelines: []string{name}, From: ptr(at)}, all)
+				s.want(reader, timeline.Query{Timelines: []string{name}, From: new(at)}, all)
 				for n := range 9 {
 					s.must(remove(stale, name, fmt.Sprint("e", n), at))
 				}
-				s.want(s.engine(s.shelf, c.now), timeline.Query{Timelines: []string{name}, From: ptr(at)}, nil)
+				s.want(s.engine(s.shelf, c.now), timeline.Query{Timelines: []string{name}, From: new(at)}, nil)
 			})
 		}
 	}

@@ -39,7 +39,7 @@ func testClockSetBack(t *testing.T, s *suite) {
 	}
 	for i, remove := range []func() error{
 		func() error { return e.Delete(s.ctx(), name, timeline.Deletion{ID: "x"}) },
-		func() error { return e.Delete(s.ctx(), name, timeline.Deletion{From: ptr(at)}) },
+		func() error { return e.Delete(s.ctx(), name, timeline.Deletion{From: new(at)}) },
 		func() error { return e.DeleteTimeline(s.ctx(), name) },
 	} {
 		for _, n := range []int{1, 600_000} {

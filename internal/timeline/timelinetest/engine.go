@@ -122,7 +122,7 @@ func testPage(t *testing.T, s *suite) {
 		want = append(want, fmt.Sprintf("%d/e%d", at, i))
 	}
 	s.want(e, timeline.Query{Timelines: []string{name}}, want)
-	s.want(e, timeline.Query{Timelines: []string{name}, From: ptr(base + 7*second), Until: ptr(base + 10*7*second)}, want[1:11])
+	s.want(e, timeline.Query{Timelines: []string{name}, From: new(base + 7*second), Until: new(base + 10*7*second)}, want[1:11])
 	s.want(e, timeline.Query{Timelines: []string{name}, Type: "other"}, nil)
 	s.want(e, timeline.Query{Timelines: []string{s.name("none")}}, nil)
 	p, err := e.Read(s.ctx(), timeline.Query{Timelines: []string{name}, Limit: 2})
@@ -344,7 +344,7 @@ func testFactors(t *testing.T, s *suite) {
 		}
 	}
 	failing := &failingPart{Shelf: s.shelf, partition: 2}
-	if _, err := s.engine(failing, time.Now).Read(s.ctx(), timeline.Query{Timelines: []string{name}, From: ptr(base), Until: ptr(base + second)}); !errors.Is(err, errPart) {
+	if _, err := s.engine(failing, time.Now).Read(s.ctx(), timeline.Query{Timelines: []string{name}, From: new(base), Until: new(base + second)}); !errors.Is(err, errPart) {
 		t.Errorf("a partition that cannot be read was taken for empty: %v", err)
 	}
 }
@@ -519,9 +519,9 @@ func testSizes(t *testing.T, s *suite) {
 	}
 	s.append(e, events...)
 	for _, w := range [][2]int{{0, 79}, {40, 60}, {49, 50}, {50, 51}, {50, 50}, {10, 20}, {60, 79}} {
-		s.want(e, timeline.Query{Timelines: []string{name}, From: ptr(times[w[0]]), Until: ptr(times[w[1]])}, all[w[0]:w[1]+1])
+		s.want(e, timeline.Query{Timelines: []string{name}, From: new(times[w[0]]), Until: new(times[w[1]])}, all[w[0]:w[1]+1])
 	}
-	s.want(e, timeline.Query{Timelines: []string{name}, From: ptr(times[40] + 1), Until: ptr(times[60] - 1)}, all[41:60])
+	s.want(e, timeline.Query{Timelines: []string{name}, From: new(times[40] + 1), Until: new(times[60] - 1)}, all[41:60])
 }
 
 // testFence is acceptance test 7: processes that were frozen while the layout changed.

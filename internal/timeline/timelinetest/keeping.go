@@ -262,10 +262,10 @@ func testDeletion(t *testing.T, s *suite) {
 	s.append(e, events...)
 	query := timeline.Query{Timelines: []string{name}}
 	s.must(e.Delete(s.ctx(), name, timeline.Deletion{ID: "e3"}))
-	s.must(e.Delete(s.ctx(), name, timeline.Deletion{ID: "e4", From: ptr(base + 4*9*second), Until: ptr(base + 4*9*second)}))
+	s.must(e.Delete(s.ctx(), name, timeline.Deletion{ID: "e4", From: new(base + 4*9*second), Until: new(base + 4*9*second)}))
 	s.must(e.Delete(s.ctx(), name, timeline.Deletion{ID: "nothing"}))
 	s.want(e, query, slices.Concat(want[:3], want[5:]))
-	s.must(e.Delete(s.ctx(), name, timeline.Deletion{From: ptr(base + 10*9*second), Until: ptr(base + 19*9*second)}))
+	s.must(e.Delete(s.ctx(), name, timeline.Deletion{From: new(base + 10*9*second), Until: new(base + 19*9*second)}))
 	s.want(e, query, slices.Concat(want[:3], want[5:10], want[20:]))
 	if err := e.Delete(s.ctx(), name, timeline.Deletion{}); !errors.As(err, new(*store.InputError)) {
 		t.Errorf("a deletion of nothing in particular: %v", err)

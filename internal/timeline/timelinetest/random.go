@@ -200,10 +200,10 @@ func (m *random) append() {
 
 func (m *random) window() (from, until *int64) {
 	if m.random.IntN(2) == 0 {
-		from = ptr(m.time())
+		from = new(m.time())
 	}
 	if m.random.IntN(2) == 0 {
-		until = ptr(m.time())
+		until = new(m.time())
 	}
 	return from, until
 }
@@ -274,7 +274,7 @@ func (m *random) delete() {
 		e := all[m.random.IntN(len(all))]
 		d.ID = e.ID
 		if m.random.IntN(2) == 0 {
-			d.From, d.Until = ptr(e.Time), ptr(e.Time)
+			d.From, d.Until = new(e.Time), new(e.Time)
 		}
 	}
 	if d == (timeline.Deletion{}) {

@@ -300,7 +300,7 @@ func testNames(t *testing.T, s *suite) {
 
 func testPayloads(t *testing.T, s *suite) {
 	a, b := s.create("a"), s.create("b")
-	key := timeline.PayloadKey([]byte(fmt.Sprintf("%-16.16x", time.Now().UnixNano())))
+	key := timeline.PayloadKey(fmt.Appendf(nil, "%-16.16x", time.Now().UnixNano()))
 	if _, err := s.shelf.Payload(s.ctx(), key); !errors.Is(err, timeline.ErrNoPayload) {
 		t.Errorf("what was never put: %v", err)
 	}

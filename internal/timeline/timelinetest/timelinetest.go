@@ -105,5 +105,3 @@ type clock struct {
 func (c *clock) now() time.Time { return c.at.Add(time.Duration(c.looks.Add(1)) * time.Microsecond) }
 
 const second = int64(1_000_000)
-
-func ptr[T any](v T) *T { return &v }
