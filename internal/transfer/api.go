@@ -148,8 +148,8 @@ func (a *API) export(w *slotWriter, r *http.Request) {
 
 func (a *API) exportAll(r *http.Request, metrics []string, within model.TimeRange, apart bool, out io.Writer) error {
 	one := func(metric string) error {
-		n, err := export(r.Context(), a.store, metric, within, exporter{out: out, apart: apart}, nil)
-		a.exported.Add(float64(n.Points))
+		points, err := export(r.Context(), a.store, metric, within, exporter{out: out, apart: apart}, nil)
+		a.exported.Add(float64(points))
 		return err
 	}
 	for _, metric := range metrics {

@@ -12,12 +12,6 @@ import (
 	"varve/internal/store"
 )
 
-// Count is what was moved.
-type Count struct {
-	Lines  int64
-	Points int64
-}
-
 // namesPage is how many metric names are held at once.
 const namesPage = 10_000
 
@@ -57,10 +51,11 @@ func page(ctx context.Context, s store.Viewer, q store.NamesQuery) (names []stri
 const writeBytes = 64 << 10
 
 // Export writes all samples of a metric within a range to w, series by series in the
-// order of model.Series.Compare. It keeps no list of these; the store may, to sort them.
+// order of model.Series.Compare, and returns their number. It keeps no list of these; the
+// store may, to sort them.
 // Before each series it calls progress, unless that is nil, with the number of series
 // written so far, and how many there were at the beginning or are now.
-func Export(ctx context.Context, s store.Viewer, metric string, within model.TimeRange, w io.Writer, progress func(series, of int)) (n Count, err error) {
+func Export(ctx context.Context, s store.Viewer, metric string, within model.TimeRange, w io.Writer, progress func(series, of int)) (points int64, err error) {
 	return export(ctx, s, metric, within, exporter{out: w}, progress)
 }
 
@@ -72,11 +67,11 @@ const BucketType = "varve_bucket_"
 // a policy has made of others. Buckets are points of lines of their own, in base64: at their
 // beginnings, with the bytes of model.Aggregate. They come behind the samples of their
 // series, in order of time.
-func ExportApart(ctx context.Context, s store.Viewer, metric string, within model.TimeRange, w io.Writer) (Count, error) {
+func ExportApart(ctx context.Context, s store.Viewer, metric string, within model.TimeRange, w io.Writer) (points int64, err error) {
 	return export(ctx, s, metric, within, exporter{out: w, apart: true}, nil)
 }
 
-func export(ctx context.Context, s store.Viewer, metric string, within model.TimeRange, e exporter, progress func(series, of int)) (n Count, err error) {
+func export(ctx context.Context, s store.Viewer, metric string, within model.TimeRange, e exporter, progress func(series, of int)) (points int64, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("export %s: %w", metric, err)
@@ -84,31 +79,31 @@ func export(ctx context.Context, s store.Viewer, metric string, within model.Tim
 	}()
 	view, err := store.OpenCurrent(ctx, s)
 	if err != nil {
-		return n, err
+		return 0, err
 	}
 	defer func() { err = errors.Join(err, view.Close()) }()
 	e.view, e.within = view, within
 	of := 0
 	if progress != nil {
 		if of, err = countSeries(ctx, view, metric, within); err != nil {
-			return n, err
+			return 0, err
 		}
 	}
 	written := 0
 	for one, err := range view.Select(ctx, store.Selection{Metric: metric, Range: within}) {
 		if err != nil {
-			return e.count, err
+			return e.points, err
 		}
 		if progress != nil {
 			progress(written, max(of, written+1))
 		}
 		if err := e.series(ctx, one); err != nil {
-			return e.count, err
+			return e.points, err
 		}
 		written++
 	}
 	_, err = e.out.Write(e.buf)
-	return e.count, err
+	return e.points, err
 }
 
 // countSeries counts the series that are to be exported.
@@ -129,7 +124,7 @@ type exporter struct {
 	apart  bool // buckets have lines of their own
 	line   LineWriter
 	buf    []byte
-	count  Count
+	points int64
 }
 
 func (e *exporter) series(ctx context.Context, s store.Series) error {
@@ -216,10 +211,9 @@ func (e *exporter) samples(ctx context.Context, s store.Series, o store.ReadOpti
 
 // take moves finished lines on.
 func (e *exporter) take() error {
-	var lines, points int
-	e.buf, lines, points = e.line.Take(e.buf)
-	e.count.Lines += int64(lines)
-	e.count.Points += int64(points)
+	var points int
+	e.buf, _, points = e.line.Take(e.buf)
+	e.points += int64(points)
 	if len(e.buf) < writeBytes {
 		return nil
 	}
