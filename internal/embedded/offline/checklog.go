@@ -20,12 +20,7 @@ type logCheck struct {
 	*checker
 	known   bool // ids can be told known from unknown
 	batch   store.Batch
-	damages []logDamage
-}
-
-type logDamage struct {
-	fault   store.CorruptionError
-	records int64 // records seen before it
+	damages []*store.CorruptionError
 }
 
 // logFiles checks the segments of the log. known is false if there is no
@@ -33,13 +28,13 @@ type logDamage struct {
 func (c *checker) logFiles(o wal.ReplayOptions, known bool) error {
 	l := &logCheck{checker: c, known: known}
 	o.OnDamage = func(e *store.CorruptionError) bool {
-		l.damages = append(l.damages, logDamage{fault: *e, records: c.report.Records})
+		l.damages = append(l.damages, e)
 		return c.ctx.Err() == nil && len(l.damages) < findingsMax
 	}
 	stats, err := wal.Replay(c.fs, c.fs.PathJoin(c.dir, datadir.Log), o, l.record)
 	c.report.Segments += stats.Segments
-	for _, d := range l.damages {
-		l.report1(d, stats)
+	for _, e := range l.damages {
+		l.report1(e, stats)
 	}
 	if stats.CutBytes > 0 {
 		c.note("the log ends in %d bytes of an incomplete write: a crash leaves such bytes, and nothing in them was acknowledged", stats.CutBytes)
@@ -50,10 +45,10 @@ func (c *checker) logFiles(o wal.ReplayOptions, known bool) error {
 	return err
 }
 
-func (l *logCheck) report1(d logDamage, stats wal.ReplayStats) {
+func (l *logCheck) report1(e *store.CorruptionError, stats wal.ReplayStats) {
 	cost := fmt.Sprintf("the records in the damaged bytes: samples, new series or deletions that are in no block file yet; in total %s in %s of the log; the server does not start",
 		units.Count(stats.SkippedBytes, "byte"), units.Count(int64(len(l.damages)), "place"))
-	f := Finding{File: d.fault.File, Offset: d.fault.Offset, Problem: d.fault.Reason, Cost: cost, Remedy: logRemedy, part: partLog}
+	f := Finding{File: e.File, Offset: e.Offset, Problem: e.Reason, Cost: cost, Remedy: logRemedy, part: partLog}
 	if f.Offset < 0 {
 		f.Remedy = missingLogRemedy
 		f.Cost = "the records in that file: samples, new series or deletions that are in no block file yet; the server does not start"
