@@ -205,15 +205,8 @@ func (f *File) Close() error {
 	return f.file.Close()
 }
 
-// Page reads page i and verifies it. With keep, it goes through the cache.
-func (f *File) Page(i int, keep bool) (chunk.Page, error) {
-	if keep {
-		if p, _, ok := f.cache.get(f.Number, i); ok {
-			return p, nil
-		}
-	}
-	return f.readPage(i, keep)
-}
+// Page reads page i and verifies it, without the cache.
+func (f *File) Page(i int) (chunk.Page, error) { return f.readPage(i, false) }
 
 // indexedPage reads page i through the cache, and returns its index too. The
 // index is nil the first time, because making it costs as much as walking
@@ -282,7 +275,7 @@ func (f *File) Scan(ctx context.Context, fn func(*chunk.Entry)) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		p, err := f.Page(i, false)
+		p, err := f.Page(i)
 		if err != nil {
 			return err
 		}

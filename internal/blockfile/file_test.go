@@ -424,7 +424,7 @@ func TestCache(t *testing.T) {
 		for _, f := range files {
 			for i := range f.Pages() {
 				for range 2 {
-					p, err := f.Page(i, true)
+					p, _, err := f.indexedPage(i)
 					if err != nil {
 						t.Fatal(err)
 					}

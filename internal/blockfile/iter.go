@@ -133,7 +133,7 @@ func (it *Iter) open(i int) error {
 	if it.keep {
 		page, index, err = it.file.indexedPage(i)
 	} else {
-		page, err = it.file.Page(i, false)
+		page, err = it.file.Page(i)
 	}
 	if err != nil {
 		return err

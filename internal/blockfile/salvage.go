@@ -74,9 +74,9 @@ func Salvage(fs vfs.FS, path string, size int64, fn func(offset int64, p chunk.P
 // salvage reads the pages that the index names.
 func (f *File) salvage(fn func(int64, chunk.Page) error) (lost int64, err error) {
 	for i := range f.pages {
-		p, err := f.Page(i, false)
+		p, err := f.Page(i)
 		if err != nil {
-			p, err = f.Page(i, false) // a disk may succeed the second time
+			p, err = f.Page(i) // a disk may succeed the second time
 		}
 		if err != nil {
 			lost += int64(f.pages[i].length)

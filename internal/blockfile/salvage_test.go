@@ -47,7 +47,7 @@ func severalPages(t testing.TB) (b []byte, all []string, largest int) {
 	writeFile(t, fs, path, mixed())
 	f := openFile(t, fs, path)
 	for i := range f.Pages() {
-		p, err := f.Page(i, false)
+		p, err := f.Page(i)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -135,7 +135,7 @@ func (b *blockCheck) find(offset int64, problem, cost string) {
 func (b *blockCheck) run() error {
 	for i := range b.file.Pages() {
 		ref := b.file.Ref(i)
-		p, err := b.file.Page(i, false)
+		p, err := b.file.Page(i)
 		switch {
 		case isDamage(err):
 			b.damaged = append(b.damaged, i)
@@ -298,7 +298,7 @@ func (c *checker) name(id model.SeriesNumber) string {
 func (b *blockCheck) reportPages() {
 	missing := b.file.Samples - b.samples
 	for _, i := range b.damaged {
-		_, err := b.file.Page(i, false)
+		_, err := b.file.Page(i)
 		problem := "it could not be read before, but can be read now"
 		corruption := (*store.CorruptionError)(nil)
 		if errors.As(err, &corruption) {

@@ -129,7 +129,7 @@ func (d *Directory) WriteFile(w io.Writer, number uint64, page int) error {
 	t.row("PAGE", "OFFSET", "BYTES", "CHUNKS", "SAMPLES", "BYTES/SAMPLE", "FIRST SERIES", "FIRST SAMPLE")
 	for i := range f.Pages() {
 		ref := f.Ref(i)
-		p, err := f.Page(i, false)
+		p, err := f.Page(i)
 		if err != nil {
 			t.row(i, ref.Offset, ref.Length, "damaged", "", "", ref.Series, timeText(ref.FirstMS))
 			continue
@@ -146,7 +146,7 @@ func (d *Directory) WriteFile(w io.Writer, number uint64, page int) error {
 }
 
 func (d *Directory) writePage(w io.Writer, f *blockfile.File, page int) error {
-	p, err := f.Page(page, false)
+	p, err := f.Page(page)
 	if err != nil {
 		return err
 	}

@@ -150,7 +150,7 @@ func SpaceOf(ctx context.Context, files []*blockfile.File, o SpaceOptions, serie
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			p, err := f.Page(n, false)
+			p, err := f.Page(n)
 			if isDamage(err) {
 				continue
 			}
