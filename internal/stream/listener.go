@@ -353,9 +353,6 @@ func (l *Listener) Close() error {
 	return err
 }
 
-// Closed returns a channel that is closed by Close.
-func (l *Listener) Closed() <-chan struct{} { return l.closed }
-
 // Drained returns a channel that is closed once the last connection is. It is of use
 // after Close.
 func (l *Listener) Drained() <-chan struct{} { return l.open.None() }

@@ -173,7 +173,7 @@ func TestWaitForRoom(t *testing.T) {
 		}
 		l.Close()
 		select {
-		case <-l.Closed():
+		case <-l.closed:
 		default:
 			t.Errorf("%s: the listener is not closed", name)
 		}
