@@ -13,18 +13,17 @@ import (
 
 // A generator makes random operations. The same seed gives the same list.
 type generator struct {
-	rng      *rand.Rand
-	originMS int64
-	nowMS    int64 // moves with the advance operations made so far
-	expiry   bool  // make times-to-live and advance operations
-	metrics  []string
-	known    []model.Series
+	rng     *rand.Rand
+	nowMS   int64 // moves with the advance operations made so far
+	expiry  bool  // make times-to-live and advance operations
+	metrics []string
+	known   []model.Series
 }
 
 // newGenerator makes operations on samples around origin.
 func newGenerator(seed uint64, origin time.Time, expiry bool) *generator {
 	return &generator{
-		rng: rand.New(rand.NewPCG(seed, 0)), originMS: origin.UnixMilli(), nowMS: origin.UnixMilli(),
+		rng: rand.New(rand.NewPCG(seed, 0)), nowMS: origin.UnixMilli(),
 		expiry: expiry, metrics: genMetrics,
 	}
 }
