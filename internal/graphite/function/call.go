@@ -404,15 +404,18 @@ func (c *call) float(i int, without float64) float64 {
 	return 0
 }
 
-func (c *call) integer(i int, without int64) int64 {
+func (c *call) integer(i int, without int64) int64 { return typed(c, i, without, "an integer") }
+
+// typed returns an argument of a type, or without if it is missing.
+func typed[T any](c *call, i int, without T, what string) T {
 	if _, missing := c.args[i].(absent); missing {
 		return without
 	}
-	n, ok := c.args[i].(int64)
+	v, ok := c.args[i].(T)
 	if !ok {
-		c.fail(i, "an integer")
+		c.fail(i, what)
 	}
-	return n
+	return v
 }
 
 // truncated is integer for functions that drop a fraction.
@@ -430,16 +433,7 @@ func (c *call) truncated(i int, without int64) int64 {
 	return c.integer(i, without)
 }
 
-func (c *call) str(i int, without string) string {
-	if _, missing := c.args[i].(absent); missing {
-		return without
-	}
-	s, ok := c.args[i].(string)
-	if !ok {
-		c.fail(i, "a text")
-	}
-	return s
-}
+func (c *call) str(i int, without string) string { return typed(c, i, without, "a text") }
 
 func (c *call) boolean(i int) bool { return truth(c.args[i]) }
 
