@@ -25,7 +25,6 @@ type dictionary struct {
 	texts []string // by id; "" for a free id
 	free  []uint32
 	order []*leaf // none empty; ascending within and across
-	bytes int     // length of all texts
 
 	// changes lists the numbers that were removed or given again, for those who
 	// remember what they found (see scan). It begins at change number forgotten
@@ -94,7 +93,6 @@ func (d *dictionary) add(name string) uint32 {
 		d.texts = append(d.texts, name)
 	}
 	d.ids.Add(d.ids.HashString(name), id)
-	d.bytes += len(name)
 	d.insert(id)
 	return id
 }
@@ -107,7 +105,6 @@ func (d *dictionary) remove(id uint32) {
 		d.order = slices.Delete(d.order, at, at+1)
 	}
 	d.ids.Remove(d.ids.HashString(name), id)
-	d.bytes -= len(name)
 	d.texts[id] = ""
 	d.note(id)
 	d.free = append(d.free, id)

@@ -14,16 +14,19 @@ type Stats struct {
 func (x *Index) Stats() Stats {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	s := Stats{Series: x.series, Metrics: x.names.len(), TagNames: x.keys.len(), Postings: x.pairs}
+	s := Stats{Series: x.series, Metrics: x.names.len(), TagNames: x.keys.len()}
 	size := x.names.size() + x.keys.size() + s.Metrics*metricBytes + s.TagNames*tagBytes
 	for _, t := range x.tags {
 		if t == nil {
 			continue
 		}
 		s.TagPairs += t.values.len()
+		for _, use := range t.uses {
+			s.Postings += int(use.metrics)
+		}
 		size += t.values.size() + 8*cap(t.uses) + t.metrics*metricTagBytes
 	}
-	size += x.pairs*valueBytes + x.mapped*mappedBytes
+	size += s.Postings*valueBytes + x.mapped*mappedBytes
 	for _, slab := range x.lists.slabs {
 		size += cap(slab) * listBytes
 		for i := range slab {
@@ -38,4 +41,10 @@ func (x *Index) Stats() Stats {
 }
 
 // size returns the approximate memory in bytes.
-func (d *dictionary) size() int { return d.len()*stringBytes + d.bytes }
+func (d *dictionary) size() int {
+	size := d.len() * stringBytes
+	for _, text := range d.texts {
+		size += len(text)
+	}
+	return size
+}

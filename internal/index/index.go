@@ -46,7 +46,6 @@ import (
 type Index struct {
 	mu      sync.RWMutex
 	series  int
-	pairs   int // distinct metric, tag name and value
 	mapped  int // tags of metrics that are in maps; see tagTable
 	names   dictionary
 	metrics []*metric // by number in names
@@ -255,7 +254,6 @@ func (x *Index) addValue(mt *metricTag, value string, id uint32) {
 	}
 	mt.values.set(number, x.lists.one(id))
 	t.uses[number].metrics++
-	x.pairs++
 	x.size += valueBytes
 }
 
@@ -280,7 +278,6 @@ func (x *Index) removeValue(m *metric, mt *metricTag, value string, id uint32) {
 		return
 	}
 	mt.values.remove(number)
-	x.pairs--
 	x.size -= valueBytes
 	if t.uses[number].metrics--; t.uses[number].metrics == 0 {
 		x.size -= useBytes + stringBytes + len(value)
