@@ -44,8 +44,8 @@ func serve(t terminal, args []string) error {
 	lines := seldom.NewHandler(c.Log.Logger(t.stderr, level).Handler(), registry)
 	defer lines.Close()
 	log := slog.New(lines)
-	tellKairosDB(loaded.KairosDB, log)
-	tellCarbon(loaded.Carbon, log)
+	tellForeign(loaded.KairosDB, log)
+	tellForeign(loaded.Carbon, log)
 	tellFiles(asked, c, log)
 	if tuned := loaded.Tuned(); tuned != nil {
 		log.Info("--tune changes constants; it is for tests only", "constants", tuned)
@@ -151,15 +151,6 @@ func newKeeper(c config.Config, registry *prometheus.Registry, log *slog.Logger)
 	return auth.NewKeeper(c.Auth, auth.Options{TokenFile: tokenPath(c), Registerer: registry, Logger: log, Now: time.Now})
 }
 
-// tellKairosDB says which keys of a configuration of KairosDB set nothing.
-func tellKairosDB(k *config.KairosDB, log *slog.Logger) {
-	if k == nil {
-		return
-	}
-	log.Info("using KairosDB's configuration; varve config shows the resulting settings", "file", k.Path, "settings", len(k.Mapping.Settings))
-	tellRemarks("KairosDB's configuration", k.Notes(), k.Warnings(), log)
-}
-
 // tellFiles says that the process may open too few files for the connections of the settings.
 func tellFiles(asked, c config.Config, log *slog.Logger) {
 	if c.Connections() < asked.Connections() {
@@ -168,21 +159,17 @@ func tellFiles(asked, c config.Config, log *slog.Logger) {
 	}
 }
 
-// tellCarbon says which keys of a carbon.conf set nothing.
-func tellCarbon(c *config.Carbon, log *slog.Logger) {
-	if c == nil {
+// tellForeign says which keys of the configuration of another server set nothing.
+func tellForeign(f *config.Foreign, log *slog.Logger) {
+	if f == nil {
 		return
 	}
-	log.Info("using carbon.conf; varve config shows the resulting settings", "file", c.Path, "settings", len(c.Mapping.Settings))
-	tellRemarks("carbon.conf", c.Notes(), c.Warnings(), log)
-}
-
-func tellRemarks(file string, notes, warnings []config.Remark, log *slog.Logger) {
-	for _, r := range notes {
-		log.Info(file+": keys without effect: "+r.Why, "keys", strings.Join(r.Keys, " "))
+	log.Info("using "+f.Name+"; varve config shows the resulting settings", "file", f.Path, "settings", f.Settings)
+	for _, r := range f.Notes {
+		log.Info(f.Name+": keys without effect: "+r.Why, "keys", strings.Join(r.Keys, " "))
 	}
-	for _, r := range warnings {
-		log.Warn(file+": keys without effect: "+r.Why, "keys", strings.Join(r.Keys, " "))
+	for _, r := range f.Warnings {
+		log.Warn(f.Name+": keys without effect: "+r.Why, "keys", strings.Join(r.Keys, " "))
 	}
 }
 

@@ -1,17 +1,10 @@
 package config
 
 import (
-	"io"
 	"path/filepath"
 
 	"varve/internal/carbonconf"
 )
-
-// Carbon is what became of a carbon.conf.
-type Carbon struct {
-	Path    string
-	Mapping carbonconf.Mapping
-}
 
 // applyCarbon sets what a carbon.conf says, as far as there are settings for it. read
 // reads the files that it names.
@@ -32,18 +25,5 @@ func (l *layers) applyCarbon(path string, data []byte, read func(path string) ([
 			l.fail("%s: there is no setting %s", origin, s.Key)
 		}
 	}
-	l.carbon = &Carbon{Path: path, Mapping: mapping}
-}
-
-// Notes lists, by reason, the keys that set nothing and need not.
-func (c *Carbon) Notes() []Remark { return byReason(c.Mapping.Notes) }
-
-// Warnings lists, by reason, the keys that matter and set nothing.
-func (c *Carbon) Warnings() []Remark {
-	return withUnknown(byReason(c.Mapping.Warnings), c.Mapping.Unknown)
-}
-
-// writeComment says, as comments of YAML, which keys set nothing.
-func (c *Carbon) writeComment(w io.Writer) error {
-	return writeRemarks(w, c.Path, c.Warnings(), c.Notes())
+	l.carbon = &Foreign{path, "carbon.conf", len(mapping.Settings), byReason(mapping.Notes), withUnknown(byReason(mapping.Warnings), mapping.Unknown)}
 }

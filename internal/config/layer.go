@@ -20,8 +20,8 @@ type layers struct {
 	standard  map[string]string // their values before --tune
 	tuned     []string
 
-	kairosDB *KairosDB
-	carbon   *Carbon
+	kairosDB *Foreign
+	carbon   *Foreign
 }
 
 func newLayers(root any) *layers {

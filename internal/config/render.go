@@ -12,8 +12,8 @@ import (
 // Loaded is a configuration and where its values come from.
 type Loaded struct {
 	Config   Config
-	KairosDB *KairosDB // nil without a file of KairosDB
-	Carbon   *Carbon   // nil without a carbon.conf
+	KairosDB *Foreign // nil without a file of KairosDB
+	Carbon   *Foreign // nil without a carbon.conf
 	origins  map[string]string
 	tuned    []string
 }
@@ -52,13 +52,8 @@ func (l *Loaded) WriteYAML(w io.Writer) error {
 	if err := writeYAML(w, &l.Config, &defaults, l.origins); err != nil {
 		return err
 	}
-	if l.KairosDB != nil {
-		if err := l.KairosDB.writeComment(w); err != nil {
-			return err
-		}
-	}
-	if l.Carbon == nil {
-		return nil
+	if err := l.KairosDB.writeComment(w); err != nil {
+		return err
 	}
 	return l.Carbon.writeComment(w)
 }

@@ -26,7 +26,7 @@ func settings(loaded *config.Loaded) (found []Finding) {
 		found = append(found, Finding{check, Warning, "constants are changed by --tune: " + strings.Join(tuned, ", "), "remove --tune; it is for tests"})
 	}
 	if k := loaded.KairosDB; k != nil {
-		for _, w := range k.Warnings() {
+		for _, w := range k.Warnings {
 			found = append(found, Finding{check, Warning, fmt.Sprintf("%s: %s: %s", k.Path, strings.Join(w.Keys, " "), w.Why), "varve config shows the effective settings; set those that you need in a configuration file of Varve"})
 		}
 	}
