@@ -22,7 +22,7 @@ func TestCompare(t *testing.T) {
 	}
 	args := []string{"compare", "--a", a.http, "--b", "http://" + b.http, "--start-relative", "1d", "--questions", "30", "--seed", "7"}
 	out, _ := must(t, 0, args...)
-	if !strings.Contains(out, "1 metrics, tags of 1, 30 queries") || !strings.Contains(out, "seed 7") || !strings.Contains(out, "no differences") {
+	if !strings.Contains(out, "1 metric, tags of 1, 30 queries") || !strings.Contains(out, "seed 7") || !strings.Contains(out, "no differences") {
 		t.Error(out)
 	}
 	for _, nothing := range []struct{ args, want string }{
