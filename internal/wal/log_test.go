@@ -248,7 +248,7 @@ func TestIntervalSyncsInTime(t *testing.T) {
 	})
 }
 
-// Sync makes durable what was acknowledged before. The interval then begins anew.
+// Sync makes durable what was acknowledged before. The interval then starts again.
 func TestSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsys := crashable(t)
