@@ -47,7 +47,7 @@ func (j *job) endLocked(text string) {
 		j.cancel()
 	}
 	for f := range j.fills {
-		if f.text != "" && f.text != text || text == "" {
+		if text == "" || f.text != "" && f.text != text {
 			f.end(errTaskChanged)
 		}
 	}

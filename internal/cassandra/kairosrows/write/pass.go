@@ -322,7 +322,8 @@ func (p *writePass) index(ctx context.Context, ids []model.SeriesNumber) ([]plac
 			g := of[at]
 			if g == nil || at.alone && len(g.rows) >= p.together {
 				g = &rowGroup{apart: at.alone}
-				if of[at] = g; at.alone && p.singly {
+				of[at] = g
+				if at.alone && p.singly {
 					lone = append(lone, g)
 				} else {
 					groups = append(groups, g)

@@ -76,7 +76,7 @@ const (
 	// too long for that; those that are not at fault are soon written, and then they are few.
 	mostSingly = 64
 
-	// singlyPatience is how long an attempt waits for connections that these cost.
+	// singlyPatience is how long an attempt waits, in all, for connections that are lost to them.
 	singlyPatience = 5 * time.Second
 )
 
