@@ -108,3 +108,26 @@ func TestBackfillOfATaskThatIsGone(t *testing.T) {
 		})
 	}
 }
+
+// A backfill may have begun, but not have read its task, while the task is changed or deleted. It
+// must not go on with a text that it may read too early.
+func TestBackfillBeforeItReadsItsTask(t *testing.T) {
+	changed := strings.Replace(taskJSON("t", hour, minute, ""), `"sum"`, `"max"`, 1)
+	for name, change := range map[string]func(*harness){
+		"deleted": func(h *harness) { h.do(204, "DELETE", "/api/v1/rollups/t", "") },
+		"changed": func(h *harness) { h.do(200, "PUT", "/api/v1/rollups/t", changed) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, _ := interruptedHarness(t)
+				defer h.stop()
+				ctx, f, j := h.scheduler.beginFill(t.Context(), "t")
+				defer h.scheduler.endFill(f, j)
+				change(h)
+				if err := h.scheduler.fillFor(ctx, f, j, "t", 0, 1); context.Cause(ctx) != errTaskChanged || err == nil {
+					t.Errorf("the backfill ended with %v, because of %v", err, context.Cause(ctx))
+				}
+			})
+		})
+	}
+}

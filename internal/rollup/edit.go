@@ -30,24 +30,30 @@ func (s *Scheduler) alone(ctx context.Context, id, text string, f func() error) 
 	return f()
 }
 
-// take waits for the only place of a channel.
+// take waits for the only place of a channel. It fails if ctx ended while it waited, even if it got
+// the place.
 func take(ctx context.Context, place chan struct{}) (release func(), err error) {
 	select {
 	case place <- struct{}{}:
+		if ctx.Err() != nil {
+			<-place
+			return nil, context.Cause(ctx)
+		}
 		return func() { <-place }, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
-// endLocked ends the run of a task, and backfills of another text than the one that it gets.
+// endLocked ends the run of a task, and its backfills unless they are of text, which the task
+// gets. One that has not read the text yet ends too: it may be about to read the former one.
 // Scheduler.mu must be held.
 func (j *job) endLocked(text string) {
 	if j.cancel != nil {
 		j.cancel()
 	}
 	for f := range j.fills {
-		if text == "" || f.text != "" && f.text != text {
+		if text == "" || f.text != text {
 			f.end(errTaskChanged)
 		}
 	}
@@ -87,12 +93,15 @@ func (s *Scheduler) put(ctx context.Context, t *task, replace bool) error {
 				return err
 			}
 		}
-		return s.catalogue.set(ctx, configKey, t.id, t.json)
+		if err := s.catalogue.set(ctx, configKey, t.id, t.json); err != nil {
+			return err
+		}
+		s.schedule(t, t.next(s.now())) // while nothing else works on the task: it ends backfills that began meanwhile
+		return nil
 	})
 	if err != nil {
 		return err
 	}
-	s.schedule(t, t.next(s.now()))
 	return s.watch(ctx, t)
 }
 
@@ -122,16 +131,17 @@ func (s *Scheduler) remove(ctx context.Context, id string) error {
 	if !there {
 		return errNoTask
 	}
-	err = s.alone(ctx, id, "", func() error { return s.catalogue.remove(ctx, id) })
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if j := s.mu.jobs[id]; j != nil {
-		s.dropLocked(id, j)
-	}
-	return nil
+	return s.alone(ctx, id, "", func() error {
+		if err := s.catalogue.remove(ctx, id); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if j := s.mu.jobs[id]; j != nil {
+			s.dropLocked(id, j)
+		}
+		return nil
+	})
 }
 
 // maxBackfills is how many backfills run or wait at once.
