@@ -46,7 +46,7 @@ const (
 // stores' epochs. They never fall, so a batch whose epoch is the sum of now was built
 // in the epochs of now.
 type Keyspaces struct {
-	store.KeyValues // those of the first keyspace
+	keyValues // those of the first keyspace
 
 	stores []*Store     // the one of all metrics without a rule first
 	names  []string     // of the clusters that they write to
@@ -91,7 +91,7 @@ func (k *Keyspaces) open(fsys vfs.FS, dir string, cfg Config, o Options) error {
 	if err := add(WriteClusterName, fsys.PathJoin(dir, spoolName), first, o); err != nil {
 		return err
 	}
-	k.KeyValues = k.stores[0]
+	k.keyValues = keyValues{k.stores[0], k}
 	o.Events = 0 // those wait for the first keyspace
 	for _, c := range cfg.Keyspaces {
 		rule, err := parseMetricRule(c.Metrics)

@@ -370,7 +370,7 @@ func (s *Store) Get(ctx context.Context, service, serviceKey, key string) (store
 
 // Set implements store.KeyValues.
 func (s *Store) Set(ctx context.Context, service, serviceKey, key, value string) error {
-	ks, err := s.ready(ctx)
+	ks, err := s.changeable(ctx)
 	if err != nil {
 		return err
 	}
@@ -379,7 +379,7 @@ func (s *Store) Set(ctx context.Context, service, serviceKey, key, value string)
 
 // Unset implements store.KeyValues.
 func (s *Store) Unset(ctx context.Context, service, serviceKey, key string) error {
-	ks, err := s.ready(ctx)
+	ks, err := s.changeable(ctx)
 	if err != nil {
 		return err
 	}
@@ -411,6 +411,18 @@ func (s *Store) Modified(ctx context.Context, service, serviceKey string) (time.
 		return time.Time{}, err
 	}
 	return ks.Modified(ctx, service, serviceKey)
+}
+
+// changeable is ready, after all samples that were acknowledged before are durable: a key-value may
+// tell of them, as the watermark of a roll-up does of its results.
+func (s *Store) changeable(ctx context.Context) (store.KeyValues, error) {
+	if err := s.check(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.spool.Sync(ctx); err != nil {
+		return nil, err
+	}
+	return s.metadata()
 }
 
 func (s *Store) ready(ctx context.Context) (store.KeyValues, error) {

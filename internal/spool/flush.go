@@ -147,6 +147,16 @@ func isDone(g *Generation) bool {
 	}
 }
 
+// Sync returns when all samples that were acknowledged before are durable, so that what is stored
+// elsewhere afterwards never tells of samples that a power cut has taken. It passes over a full
+// disk, where the log takes no more samples and its memory is being drained.
+func (s *Spool) Sync(ctx context.Context) error {
+	if s.log.Full() {
+		return nil
+	}
+	return s.log.Sync(ctx)
+}
+
 // waitWritten waits until the remote store has the flushed series of all generations up
 // to last. A flush of all series waits until these generations are drained.
 func (s *Spool) waitWritten(ctx context.Context, last *Generation, f wantedSeries) error {

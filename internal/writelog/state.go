@@ -65,8 +65,13 @@ func (l *Log) Durable() error {
 	if err := l.Writable(); err != nil {
 		return err
 	}
-	if err := l.current.Load().Sync(context.Background()); err != nil {
-		return l.Error(context.Background(), err)
+	return l.Sync(context.Background())
+}
+
+// Sync returns when all records that were acknowledged before are durable.
+func (l *Log) Sync(ctx context.Context) error {
+	if err := l.current.Load().Sync(ctx); err != nil {
+		return l.Error(ctx, err)
 	}
 	return nil
 }
