@@ -70,3 +70,29 @@ func TestGapsEndWithTime(t *testing.T) {
 		}
 	}
 }
+
+// An earlier step may make values that no double holds. The min and max of a bucket are KairosDB's.
+func TestMinAndMaxOfInfinities(t *testing.T) {
+	hour := Args{"sampling": Sampling{1, Hours}}
+	for _, tt := range []struct {
+		step  string
+		value float64
+		want  float64
+	}{
+		{"min", 1e300, math.MaxFloat64},
+		{"min", -1e300, math.Inf(-1)},
+		{"max", 1e300, math.Inf(1)},
+		{"max", -1e300, -math.MaxFloat64},
+	} {
+		f := newFixture(t, query.DefaultConfig())
+		f.put("m", model.MustTags("h", "a"), sample{0, tt.value}, sample{1, tt.value})
+		got, _, err := f.ask(0, hourMS, "UTC", MetricQuery{Metric: "m", WithoutTags: true,
+			Steps: []Step{newStep(t, "scale", Args{"factor": 1e300}), newStep(t, tt.step, hour)}})
+		if err != nil || len(got) != 1 {
+			t.Fatalf("%v, %v", got, err)
+		}
+		if diff := cmp.Diff([]sample{{0, tt.want}}, got[0].Points, cmp.AllowUnexported(sample{})); diff != "" {
+			t.Errorf("%s of %v times 1e300:\n%s", tt.step, tt.value, diff)
+		}
+	}
+}
