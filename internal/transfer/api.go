@@ -233,7 +233,7 @@ func (a *API) importLines(w *slotWriter, r *http.Request) {
 	}
 	report := Report{}
 	m := &Import{
-		Sink: NewLocal(a.pipeline, r.RemoteAddr), MaxLine: int(a.config.MaxLine),
+		Sink: NewLocal(a.pipeline, r.RemoteAddr), MaxLine: int(a.config.MaxLine), MaxEmpty: a.config.MaxEmpty,
 		Reject: func(x Rejected) error {
 			if len(report.Faults) < maxFaults {
 				report.Faults = append(report.Faults, x)

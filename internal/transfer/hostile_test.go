@@ -3,6 +3,7 @@ package transfer
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -230,6 +231,34 @@ func TestManyRejectedLines(t *testing.T) {
 	}
 	if n := strings.Count(body, `"line `); n != maxFaults {
 		t.Errorf("%d texts", n)
+	}
+}
+
+// A small packed body can hold a thousand million lines that store nothing. The import ends, and
+// says how far it came, so that the rest can be sent.
+func TestLinesThatStoreNothing(t *testing.T) {
+	const most = 10_000
+	mux := serve(reference.New(nil), func(c *Config) { c.MaxEmpty = most })
+	point := `{"name":"m","tags":{"a":"b"},"datapoints":[[1,1]]}` + "\n"
+	for _, line := range []string{"\n", " \n", "x\n", "{}\n", "All done\n"} {
+		for _, before := range []string{"", strings.Repeat(point, 3*most)} {
+			got := do(mux, "POST", "/api/v1/import", bytes.NewReader(packed(before+strings.Repeat(line, 20*most)+point)))
+			var report Report
+			if err := json.Unmarshal(got.Body.Bytes(), &report); err != nil || got.Code != http.StatusBadRequest {
+				t.Fatalf("%q: %d, %v", line, got.Code, err)
+			}
+			stored := int64(strings.Count(before, "\n"))
+			if n := report.Line - stored; n < most || n > most+64<<10 || report.Points != stored || report.Offset != int64(len(before))+n*int64(len(line)) {
+				t.Errorf("%q after %d points: ended after line %d, byte %d, with %d points", line, stored, report.Line, report.Offset, report.Points)
+			}
+			if last := report.Errors[len(report.Errors)-1]; !strings.Contains(last, "lines of an import that are blank or refused of 10000 reached") {
+				t.Errorf("%q: %s", line, last)
+			}
+		}
+		got := do(mux, "POST", "/api/v1/import", strings.NewReader(strings.Repeat(line, most/2)+point))
+		if !strings.Contains(got.Body.String(), `"points":1`) {
+			t.Errorf("%q: a few of them ended the import: %d %.300s", line, got.Code, got.Body)
+		}
 	}
 }
 

@@ -50,6 +50,9 @@ type Sink interface {
 type Import struct {
 	Sink    Sink
 	MaxLine int // bytes; longer lines are rejected
+	// MaxEmpty bounds the lines that are blank or of which something was refused. Some bytes of
+	// gzip can hold a thousand of them, which cost time and store nothing. 0 sets no limit.
+	MaxEmpty int
 
 	// Reject is told of each line of which something was refused, Acknowledge of
 	// each position reached, after that. Their errors end the import.
@@ -57,6 +60,7 @@ type Import struct {
 	Acknowledge func(Position) error
 
 	position Position
+	blank    int // lines without data that were read
 	arena    []byte
 	lines    [][]byte
 	numbers  []int64
@@ -81,6 +85,11 @@ func (m *Import) Run(ctx context.Context, r io.Reader, from Position) (Position,
 		if end.last {
 			return m.position, nil
 		}
+		if empty := m.position.Rejected + int64(m.blank); m.MaxEmpty > 0 && empty > int64(m.MaxEmpty) {
+			limit := &store.LimitError{Limit: "lines of an import that are blank or refused", Max: int64(m.MaxEmpty), Need: empty, What: "read more lines"}
+			return m.position, &store.InputError{Reason: fmt.Sprintf("%s; everything up to line %d is stored or refused: correct what follows it, from byte %d of the uncompressed text, and send that",
+				limit, m.position.Line, m.position.Offset)}
+		}
 	}
 }
 
@@ -95,7 +104,8 @@ func (m *Import) read(ctx context.Context, in *bufio.Reader) (blockEnd, error) {
 	m.arena, m.lines, m.numbers, m.rejects = m.arena[:0], m.lines[:0], m.numbers[:0], m.rejects[:0]
 	end := blockEnd{offset: m.position.Offset, line: m.position.Line}
 	var bounds [][2]int
-	for len(m.arena) < BlockBytes && len(bounds) < BlockLines {
+	const mostBlank = 64 << 10 // in a block: Run counts them in between
+	for blank := 0; len(m.arena) < BlockBytes && len(bounds) < BlockLines && blank < mostBlank; {
 		if err := ctx.Err(); err != nil {
 			return end, context.Cause(ctx)
 		}
@@ -120,6 +130,8 @@ func (m *Import) read(ctx context.Context, in *bufio.Reader) (blockEnd, error) {
 			m.numbers = append(m.numbers, end.line)
 		default:
 			m.arena = m.arena[:from]
+			blank++
+			m.blank++
 		}
 		if errors.Is(err, io.EOF) {
 			end.last = true
