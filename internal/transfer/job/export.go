@@ -47,6 +47,9 @@ func (e *Export) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.out.close()) }()
+	if err := recovery.begin(e.out); err != nil {
+		return err
+	}
 	names := e.Only
 	if names == nil {
 		if names, err = metricsOf(ctx, e.Source, func(string) bool { return true }); err != nil {

@@ -12,6 +12,12 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
+// How an export begins, and how its file begins if it is packed.
+const (
+	exportHead = `{"name":"`
+	gzipMagic  = "\x1f\x8b\x08"
+)
+
 // An exportFile is the destination of an export: a file, packed or not, or the
 // standard output. Each metric of a packed file is a gzip member of its own, so
 // that the file can be cut and appended to.
@@ -107,15 +113,13 @@ func toEnd(f *os.File, packed, mending bool) error {
 // tornExport reports whether the bytes between two offsets begin like a line of an
 // export.
 func tornExport(f *os.File, from, end int64, packed bool) (bool, error) {
-	const head = `{"name":"`
 	var in io.Reader = io.NewSectionReader(f, from, end-from)
 	if packed {
-		const magic = "\x1f\x8b\x08"
-		first := make([]byte, min(end-from, int64(len(magic))))
+		first := make([]byte, min(end-from, int64(len(gzipMagic))))
 		if _, err := f.ReadAt(first, from); err != nil {
 			return false, err
 		}
-		if string(first) != magic[:len(first)] {
+		if string(first) != gzipMagic[:len(first)] {
 			return false, nil
 		}
 		zip, err := gzip.NewReader(in)
@@ -124,12 +128,12 @@ func tornExport(f *os.File, from, end int64, packed bool) (bool, error) {
 		}
 		in = zip
 	}
-	text := make([]byte, len(head))
+	text := make([]byte, len(exportHead))
 	n, err := io.ReadFull(in, text)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return false, nil
 	}
-	return string(text[:n]) == head[:n], nil
+	return string(text[:n]) == exportHead[:n], nil
 }
 
 // wholeLines returns the offset behind the last line end.

@@ -383,6 +383,64 @@ func TestExportGoesOn(t *testing.T) {
 	}
 }
 
+// A recovery file that is no list of metrics stays as it is, and so does the file of an earlier
+// export: somebody has confused -f and -r, or named some other file.
+func TestRecoveryFileOfAnotherKind(t *testing.T) {
+	w := newWorld(t)
+	in := filepath.Join(t.TempDir(), "in")
+	write(t, in, lineOf("m", 1)+lineOf("n", 2))
+	if _, err := importFile(t, in, &Import{Sink: w.sink, Stderr: io.Discard}); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	raw := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	run := func(file, recovery string) error {
+		if recovery != os.DevNull {
+			recovery = filepath.Join(dir, recovery)
+		}
+		e := &Export{Source: Local{w.store}, Path: filepath.Join(dir, file), Recovery: recovery, Within: model.AllTime, Progress: quiet()}
+		return e.Run(t.Context())
+	}
+	for _, file := range []string{"out", "out.gz"} {
+		if err := run(file, file+".done"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, filepath.Join(dir, "picture"), "\x89PNG\n\x1a\n\xff\xfe\n and no line end")
+	write(t, filepath.Join(dir, "cut"), "m\nn") // n is not finished
+	for _, c := range []struct{ file, recovery, want string }{
+		{"out.done", "out", "is an export"},
+		{"out.gz.done", "out.gz", "is an export"},
+		{"out", "out", "is an export"},
+		{"new", "new", "is both the output (-f) and the recovery file (-r)"},
+		{"out.done", "out.done", "nothing was changed"},
+		{"out", "picture", "is not a list of metrics"},
+		{"nosuch", "cut", "the file with their points is missing"},
+		{"out", os.DevNull, "is not a regular file"},
+	} {
+		files := []string{"out", "out.done", "out.gz", "out.gz.done", "picture", "cut"}
+		var before []string
+		for _, f := range files {
+			before = append(before, raw(f))
+		}
+		if err := run(c.file, c.recovery); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("-f %s -r %s: %v", c.file, c.recovery, err)
+		}
+		for i, f := range files {
+			if got := raw(f); got != before[i] {
+				t.Errorf("-f %s -r %s changed %s from %q to %q", c.file, c.recovery, f, before[i], got)
+				write(t, filepath.Join(dir, f), before[i])
+			}
+		}
+	}
+}
+
 // full takes no byte.
 type full struct{}
 

@@ -1,7 +1,9 @@
 package job
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // A recovery is KairosDB's recovery file: the names of finished metrics, one a
@@ -16,6 +19,7 @@ import (
 type recovery struct {
 	f       *os.File // nil if there is none
 	done    map[string]bool
+	whole   int64 // bytes of f that are complete lines
 	pending []byte
 	flushed time.Time
 }
@@ -29,19 +33,64 @@ func openRecovery(path string) (*recovery, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := io.ReadAll(f)
+	whole, err := r.read(f)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("read %s: %w", path, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("read the recovery file (-r) %s: %w", path, err), f.Close())
 	}
-	whole := bytes.LastIndexByte(text, '\n') + 1 // a name may have been cut
-	for name := range strings.Lines(string(text[:whole])) {
+	r.f, r.whole = f, whole
+	return r, nil
+}
+
+// read reads the names in f and returns the bytes of its complete lines. It refuses a file that is
+// not one of names, such as an export that was given in its place: the caller cuts the end off.
+func (r *recovery) read(f *os.File) (whole int64, err error) {
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return 0, cmp.Or(err, errors.New("it is not a regular file"))
+	}
+	in := bufio.NewReader(f)
+	head, err := in.Peek(len(exportHead))
+	if err != nil && !errors.Is(err, io.EOF) {
+		return 0, err
+	}
+	if string(head) == exportHead || bytes.HasPrefix(head, []byte(gzipMagic)) {
+		return 0, errors.New("it is an export, not a list of finished metrics; nothing was changed")
+	}
+	text, err := io.ReadAll(in)
+	if err != nil {
+		return 0, err
+	}
+	text = text[:bytes.LastIndexByte(text, '\n')+1] // a name may have been cut
+	if !utf8.Valid(text) {
+		return 0, errors.New("it is not a list of metrics, one a line; nothing was changed")
+	}
+	for name := range strings.Lines(string(text)) {
 		r.done[strings.TrimRight(name, "\r\n")] = true
 	}
-	if _, err := f.Seek(int64(whole), io.SeekStart); err != nil {
-		return nil, errors.Join(err, f.Close())
+	return int64(len(text)), nil
+}
+
+// begin cuts off a name that an interruption left incomplete. It is called once out is open.
+func (r *recovery) begin(out *exportFile) error {
+	if r.f == nil {
+		return nil
 	}
-	r.f = f
-	return r, f.Truncate(int64(whole))
+	if out.f != nil {
+		own, err := r.f.Stat()
+		if err != nil {
+			return err
+		}
+		other, err := out.f.Stat()
+		if err != nil {
+			return err
+		}
+		if os.SameFile(own, other) {
+			return fmt.Errorf("%s is both the output (-f) and the recovery file (-r): give two files; nothing was changed", out.f.Name())
+		}
+	}
+	if _, err := r.f.Seek(r.whole, io.SeekStart); err != nil {
+		return err
+	}
+	return r.f.Truncate(r.whole)
 }
 
 // recoveryEvery is how often the names of finished metrics are written.
