@@ -50,6 +50,9 @@ type importState struct {
 func (j *Import) Run(ctx context.Context) (at transfer.Position, err error) {
 	if j.Path != "" {
 		j.State, j.Rejected = cmp.Or(j.State, j.Path+".state"), cmp.Or(j.Rejected, j.Path+".rejected")
+		if err := j.checkReport(); err != nil {
+			return at, err
+		}
 		lock, err := statefile.Lock(j.State)
 		if err != nil {
 			return at, err
@@ -84,6 +87,22 @@ func (j *Import) Run(ctx context.Context) (at transfer.Position, err error) {
 		err = os.Remove(j.State)
 	}
 	return at, err
+}
+
+// checkReport refuses a report that would take the place of the file that is imported.
+func (j *Import) checkReport() error {
+	report, err := os.Stat(j.Rejected)
+	if err != nil {
+		return nil // there is none to be removed
+	}
+	in, err := j.In.Stat()
+	if err != nil {
+		return err
+	}
+	if os.SameFile(report, in) {
+		return fmt.Errorf("%s is the file to be imported: name another file with --rejected; nothing was changed", j.Rejected)
+	}
+	return nil
 }
 
 // A readCounter counts the bytes read.

@@ -383,6 +383,30 @@ func TestExportGoesOn(t *testing.T) {
 	}
 }
 
+// A report of rejected lines does not take the place of the file that is imported, by whatever
+// name. That file stays, and nothing is imported.
+func TestReportIsNotTheImportedFile(t *testing.T) {
+	w := newWorld(t)
+	dir := t.TempDir()
+	path, link := filepath.Join(dir, "in"), filepath.Join(dir, "link")
+	write(t, path, lineOf("m", 1))
+	if err := os.Link(path, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, rejected := range []string{path, dir + "/./in", link} {
+		_, err := importFile(t, path, &Import{Sink: w.sink, Stderr: io.Discard, Rejected: rejected})
+		if err == nil || !strings.Contains(err.Error(), "is the file to be imported") {
+			t.Errorf("--rejected %s: %v", rejected, err)
+		}
+		if got := read(t, path); got != lineOf("m", 1) {
+			t.Errorf("--rejected %s: the file holds %q", rejected, got)
+		}
+		if names := metricNames(t, w); len(names) > 0 {
+			t.Errorf("--rejected %s: %q are imported", rejected, names)
+		}
+	}
+}
+
 // A recovery file that is no list of metrics stays as it is, and so does the file of an earlier
 // export: somebody has confused -f and -r, or named some other file.
 func TestRecoveryFileOfAnotherKind(t *testing.T) {
