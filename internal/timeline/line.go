@@ -291,6 +291,10 @@ func (l *line) noteOne(now time.Time) error {
 // burst is how many seconds' worth of events may come at once.
 const burst = 10
 
+// AtOnce is how many events a timeline with Config.RateMax accepts at once, 0 if there is no limit: more
+// are never accepted in one Append, however long their sender waits.
+func (c Config) AtOnce() int { return burst * min(c.RateMax, math.MaxInt/burst) }
+
 // take takes n of the events that may come, of so many a second. If there are too few, it takes
 // none and says when there are enough.
 func (l *line) take(n, perSecond int, now time.Time) error {
@@ -300,7 +304,7 @@ func (l *line) take(n, perSecond int, now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.budget == nil {
-		l.budget = rate.NewLimiter(rate.Limit(perSecond), burst*min(perSecond, math.MaxInt/burst))
+		l.budget = rate.NewLimiter(rate.Limit(perSecond), Config{RateMax: perSecond}.AtOnce())
 	}
 	if l.budget.AllowN(now, n) {
 		return nil

@@ -497,3 +497,34 @@ func TestDeleteBesideSpool(t *testing.T) {
 	s.want(200, `{"events":[],"end":true}`, "GET", "/a/events", "")
 	s.want(204, "", "DELETE", "/a", "")
 }
+
+// Of a body with more events than timeline.rate_max lets in at once, the first ones are stored. The
+// answer says with which event to go on: the first one that was refused for the server's sake.
+func TestRateLimitedBody(t *testing.T) {
+	const rate, most, all = 2, 20, 47
+	events := make([]string, all)
+	for i := range events {
+		events[i] = fmt.Sprintf(`{"time":%d,"id":"e%d","data":1}`, i+1, i)
+	}
+	for _, lines := range []bool{false, true} {
+		s := serve(t, func(c *timeline.Config, _ *ingest.Config) { c.RateMax = rate })
+		send := func(from int) (int, report) {
+			body, kind := "["+strings.Join(events[from:], ",")+"]", "application/json"
+			if lines {
+				body, kind = strings.Join(events[from:], "\n"), "application/x-ndjson"
+			}
+			status, text := s.send("POST", "/a/events", body, "Content-Type: "+kind)
+			var r report
+			must(t, json.Unmarshal([]byte(text), &r))
+			return status, r
+		}
+		status, r := send(0)
+		if status != 503 || r.Accepted != most || r.Next == nil || *r.Next != most || len(r.Rejected) != most || r.Rejected[0].Index != most {
+			t.Fatalf("lines %v: %d, %d accepted, %d rejected; want 503, %d and that event next", lines, status, r.Accepted, len(r.Rejected), most)
+		}
+		status, r = send(most)
+		if status != 503 || r.Accepted != 0 || r.Next == nil || *r.Next != 0 {
+			t.Errorf("lines %v, at once: %d, %d accepted; want 503, none, and the first event next", lines, status, r.Accepted)
+		}
+	}
+}

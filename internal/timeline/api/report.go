@@ -34,7 +34,8 @@ type report struct {
 	RejectedMore int64      `json:"rejected_more,omitempty"` // beyond those in Rejected
 	IDsMore      int64      `json:"ids_more,omitempty"`      // beyond those in IDs
 
-	// Next is the number of the event with which to go on, if the request was broken off.
+	// Next is the number of the event with which to go on, if the request was broken off. Those
+	// before it are stored, or rejected for good.
 	Next   *int64   `json:"next,omitempty"`
 	Errors []string `json:"errors,omitempty"`
 
@@ -43,6 +44,7 @@ type report struct {
 	held  int64         // of the share
 	dealt int64         // events that were dealt with
 	worst error         // that is the server's fault, of any event
+	stuck int64         // the first such event; valid with worst
 	fault error         // of the first rejected event
 	bad   int64         // events that are none
 }
@@ -86,6 +88,9 @@ func (r *report) reject(ctx context.Context, index int64, timeline string, err e
 		r.fault = err
 	}
 	if statusOf(err) >= http.StatusInternalServerError {
+		if r.worst == nil {
+			r.stuck = index
+		}
 		r.worst = err
 	}
 	if len(r.Rejected) >= rejectedKept {
@@ -108,9 +113,9 @@ func (r *report) keep(ctx context.Context, bytes int) error {
 	return r.share.Grow(ctx, r.held)
 }
 
-// write answers a request. err says why the request was broken off, nil if it was not. The
-// status is 200 if an event is stored, or if there is none to store. If all events are refused,
-// it is that of the first one, or of a fault of the server.
+// write answers a request. err says why the request was broken off, nil if it was not. The status is
+// that of err, or of a fault of the server at any event. Otherwise it is 200 if an event is stored, or if
+// there is none to store, and that of the first event if all are refused.
 func (r *report) write(w http.ResponseWriter, err error) {
 	status := http.StatusOK
 	if err == nil {
@@ -165,7 +170,7 @@ func (b *block) add(ctx context.Context, e timeline.Addressed, err error) error 
 		err = badf("timeline %s takes no events here: the server keeps its own there", e.Timelines[own])
 	}
 	bytes := int64(len(e.Data)) * int64(len(e.Timelines))
-	if b.places > 0 && (b.places+len(e.Timelines) > blockPlaces || b.bytes+bytes > blockBytes) || len(b.bad) >= blockPlaces {
+	if b.isFull(len(e.Timelines), bytes) {
 		if err := b.flush(ctx); err != nil {
 			return err
 		}
@@ -182,6 +187,18 @@ func (b *block) add(ctx context.Context, e timeline.Addressed, err error) error 
 	b.places += len(e.Timelines)
 	b.bytes += bytes
 	return nil
+}
+
+// isFull reports whether the block has to be appended before an event with so many timelines and bytes.
+func (b *block) isFull(places int, bytes int64) bool {
+	atOnce := b.api.config.AtOnce()
+	switch {
+	case len(b.bad) >= blockPlaces:
+		return true
+	case b.places == 0:
+		return false
+	}
+	return b.places+places > blockPlaces || b.bytes+bytes > blockBytes || atOnce > 0 && len(b.events) >= atOnce
 }
 
 // flush appends what was gathered. Its events refer to texts that may go after it.
@@ -204,6 +221,9 @@ func (b *block) flush(ctx context.Context) error {
 	b.report.bad += int64(len(b.bad))
 	if err == nil {
 		b.report.dealt = b.index
+		if b.report.worst != nil {
+			b.report.dealt = b.report.stuck
+		}
 		err = cmp.Or(b.report.worst, b.report.checkBad())
 	}
 	clear(b.events) // they hold data
