@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -59,17 +60,22 @@ func (a *Appender) Append(ctx context.Context, in io.Reader) error {
 		defer close(texts)
 		lines := bufio.NewScanner(in)
 		lines.Buffer(nil, maxLine)
-		for lines.Scan() {
+		read := 0
+		for ; lines.Scan(); read++ {
 			texts <- slices.Clone(lines.Bytes())
 		}
-		failed <- lines.Err()
+		err := lines.Err()
+		if errors.Is(err, bufio.ErrTooLong) {
+			err = fmt.Errorf("line %d is longer than %d MiB; it and the lines after it are not appended", read+1, maxLine>>20)
+		}
+		failed <- err
 	}()
 	pause := time.NewTimer(blockPause)
 	defer pause.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return a.send(context.WithoutCancel(ctx))
+			return a.sendRest(context.WithoutCancel(ctx), texts)
 		case <-pause.C:
 			pause.Reset(blockPause)
 			if err := a.send(ctx); err != nil {
@@ -80,20 +86,25 @@ func (a *Appender) Append(ctx context.Context, in io.Reader) error {
 			if !ok {
 				return cmp.Or(a.send(ctx), <-failed)
 			}
-			if err := a.add(text); err != nil {
-				return err
-			}
-		}
-		if len(a.numbers) >= blockLines || a.block.Len() >= blockBytes {
-			if err := a.send(ctx); err != nil {
+			if err := a.add(ctx, text); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// add adds a line to the block.
-func (a *Appender) add(text []byte) error {
+// sendRest sends the lines that were read before an interruption, but none of those that still come.
+func (a *Appender) sendRest(ctx context.Context, texts <-chan []byte) error {
+	for range len(texts) {
+		if err := a.add(ctx, <-texts); err != nil {
+			return err
+		}
+	}
+	return a.send(ctx)
+}
+
+// add adds a line to the block, and sends the block if it is full with it.
+func (a *Appender) add(ctx context.Context, text []byte) error {
 	a.number++
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil
@@ -115,7 +126,10 @@ func (a *Appender) add(text []byte) error {
 	a.numbers = append(a.numbers, a.number)
 	a.block.Write(text)
 	a.block.WriteByte('\n')
-	return nil
+	if len(a.numbers) < blockLines && a.block.Len() < blockBytes {
+		return nil
+	}
+	return a.send(ctx)
 }
 
 // named reports whether an event has an id.
@@ -140,6 +154,17 @@ func (a *Appender) timeOf(text string) (int64, error) {
 	return at.UnixMicro(), nil
 }
 
+// A report is what the server says of a block.
+type report struct {
+	Accepted int64
+	Rejected []struct {
+		Index int
+		Error string
+	}
+	RejectedMore int64 `json:"rejected_more"`
+	Next         *int  // the line to go on with, if the server has not taken all
+}
+
 // send sends the block.
 func (a *Appender) send(ctx context.Context) error {
 	if len(a.numbers) == 0 {
@@ -150,44 +175,57 @@ func (a *Appender) send(ctx context.Context) error {
 		return err
 	}
 	a.answered = true
-	var report struct {
-		Accepted int64
-		Rejected []struct {
-			Index int
-			Error string
-		}
-		RejectedMore int64 `json:"rejected_more"`
-		Next         *int64
-	}
-	err = json.Unmarshal(text, &report)
-	a.Accepted += report.Accepted
-	if err != nil || len(report.Rejected) == 0 && status != http.StatusOK || report.Next != nil {
+	var r report
+	err = json.Unmarshal(text, &r)
+	if err != nil || len(r.Rejected) == 0 && status != http.StatusOK || r.Next != nil {
+		a.Accepted += r.Accepted
 		return a.Server.Refusal(status, text)
 	}
-	for _, r := range report.Rejected {
-		if r.Index < len(a.numbers) {
-			fmt.Fprintf(a.Refused, "line %d: %s\n", a.numbers[r.Index], r.Error)
-		}
-	}
-	a.Rejected += int64(len(report.Rejected)) + report.RejectedMore
-	a.block.Reset()
-	a.numbers, a.unnamed = a.numbers[:0], false
+	a.settle(len(a.numbers), &r)
 	return nil
 }
 
-// exchange sends the block until the server answers, as long as patience lasts.
+// settle takes the first n lines off the block: they are stored, but for those that are rejected.
+func (a *Appender) settle(n int, r *report) {
+	rejected := r.RejectedMore
+	for _, line := range r.Rejected {
+		if line.Index < n {
+			fmt.Fprintf(a.Refused, "line %d: %s\n", a.numbers[line.Index], line.Error)
+			rejected++
+		}
+	}
+	a.Rejected += rejected
+	a.Accepted += int64(n) - rejected
+	for range n {
+		a.block.Next(bytes.IndexByte(a.block.Bytes(), '\n') + 1)
+	}
+	if a.numbers = slices.Delete(a.numbers, 0, n); len(a.numbers) == 0 {
+		a.block.Reset()
+		a.unnamed = false
+	}
+}
+
+// exchange sends the block until the server answers, as long as patience lasts. Each time that the
+// server takes a part of the block, patience begins anew with the rest.
 func (a *Appender) exchange(ctx context.Context) (status int, text []byte, err error) {
-	deadline := time.Now().Add(patience)
+	deadline, told := time.Now().Add(patience), false
 	for wait := blockPause; ; wait = min(2*wait, 5*time.Second) {
 		status, text, err = a.Server.Exchange(ctx, http.MethodPost, pathOf(a.Timeline, "/events"), "application/x-ndjson", a.block.Bytes())
 		failed := err
-		if status == http.StatusServiceUnavailable {
+		if err == nil && status == http.StatusServiceUnavailable {
 			failed = a.Server.Refusal(status, text)
+			var r report
+			if json.Unmarshal(text, &r) == nil && r.Next != nil && 0 < *r.Next && *r.Next < len(a.numbers) && !a.unnamed {
+				a.answered = true
+				a.settle(*r.Next, &r)
+				deadline, wait = time.Now().Add(patience), blockPause
+			}
 		}
 		if failed == nil || !a.answered || a.unnamed || ctx.Err() != nil || time.Now().After(deadline) {
 			return status, text, err
 		}
-		if wait == blockPause {
+		if !told {
+			told = true
 			fmt.Fprintf(a.Refused, "line %d: not appended yet, sending it again for %v at most: %v\n", a.numbers[0], patience, failed)
 		}
 		if work.Pause(ctx, wait) != nil {

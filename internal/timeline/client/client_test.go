@@ -42,13 +42,16 @@ type world struct {
 	running  *httptest.Server
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, change ...func(*timeline.Config)) *world {
 	t.Helper()
 	shelf, err := local.Open(vfs.NewMem(), "timelines", local.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	config := timeline.DefaultConfig()
+	for _, f := range change {
+		f(&config)
+	}
 	engine, err := timeline.Open(shelf, timeline.Options{Config: config, Upkeep: -1})
 	if err != nil {
 		t.Fatal(err)
@@ -315,3 +318,59 @@ func TestFollow(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// A block that exceeds timeline.rate_max is appended piece by piece, each line once.
+func TestAppendBeyondRate(t *testing.T) {
+	const rate, many = 99, blockLines // 990 at once
+	w := newWorld(t, func(c *timeline.Config) { c.RateMax = rate })
+	var text strings.Builder
+	for i := range many {
+		text.WriteString(event(i) + "\n")
+	}
+	text.WriteString(`{"time":1,"id":"x"}` + "\n")
+	a := &Appender{JSON: true}
+	refused := w.append(t, "a", a, text.String())
+	if last := fmt.Sprintf("line %d: the event has no", many+1); a.Accepted != many || a.Rejected != 1 || !strings.Contains(refused, last) {
+		t.Errorf("%d accepted, %d rejected: %s", a.Accepted, a.Rejected, refused)
+	}
+	if got := collect(t, Events(t.Context(), w.Server, Query{Timelines: []string{"a"}})); len(got) != many {
+		t.Errorf("%d events, want %d", len(got), many)
+	}
+}
+
+// An appender that is interrupted sends the lines that it has read meanwhile, too, and says which line
+// is too long.
+func TestAppendAllThatWasRead(t *testing.T) {
+	w := newWorld(t)
+	const many = blockLines + 500
+	ctx, interrupt := context.WithCancel(t.Context())
+	asked, over := make(chan struct{}), make(chan struct{})
+	defer close(over)
+	var text strings.Builder
+	text.WriteString("{}\n")
+	for i := range many {
+		text.WriteString(event(i) + "\n")
+	}
+	in := io.MultiReader(strings.NewReader(text.String()), readerFunc(func([]byte) (int, error) { close(asked); <-over; return 0, io.EOF }))
+	a := &Appender{Server: w.Server, Timeline: "a", JSON: true, Refused: writerFunc(func(p []byte) (int, error) {
+		<-asked // for more than it has: all lines were read
+		interrupt()
+		return len(p), nil
+	})}
+	if err := a.Append(ctx, in); err != nil || a.Accepted != many || a.Rejected != 1 {
+		t.Errorf("%v, %d accepted, %d rejected", err, a.Accepted, a.Rejected)
+	}
+	endless := io.MultiReader(strings.NewReader("a\nb\n"), readerFunc(func(p []byte) (int, error) { return copy(p, bytes.Repeat([]byte("x"), len(p))), nil }))
+	a = &Appender{Server: w.Server, Timeline: "b", Refused: io.Discard}
+	if err := a.Append(t.Context(), endless); err == nil || !strings.Contains(err.Error(), "line 3 is longer than 64 MiB") || a.Accepted != 2 {
+		t.Errorf("%v, %d accepted", err, a.Accepted)
+	}
+}
+
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
