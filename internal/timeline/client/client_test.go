@@ -319,9 +319,86 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// A fullDisk takes some writes and refuses all others.
+type fullDisk struct {
+	bytes.Buffer
+	left int
+}
+
+var errFull = errors.New("no space left on device")
+
+func (d *fullDisk) Write(p []byte) (int, error) {
+	if d.left--; d.left < 0 {
+		return 0, errFull
+	}
+	return d.Buffer.Write(p)
+}
+
+// A follower that cannot print an event ends, and continues with that event if it is started again.
+func TestFollowToFullDisk(t *testing.T) {
+	w := newWorld(t)
+	for i := range 3 {
+		w.append(t, "t", &Appender{JSON: true}, event(i))
+	}
+	var errs bytes.Buffer
+	for left := range 3 {
+		out := &fullDisk{left: left}
+		f := &Follower{Server: w.Server, Timeline: "t", Newest: 3, Out: out, Errors: &errs}
+		if err := f.Follow(t.Context()); !errors.Is(err, errFull) || strings.Count(out.String(), "\n") != left {
+			t.Errorf("of the first events %d can be printed: %v, %q", left, err, out)
+		}
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	var began strings.Builder
+	f := &Follower{Server: w.Server, Timeline: "t", Newest: 1, Out: writerFunc(func(p []byte) (int, error) { interrupt(); return began.Write(p) }), Errors: &errs}
+	if err := f.Follow(ctx); err != nil || began.String() != event(2)+"\n" {
+		t.Fatalf("%v, %q", err, began.String())
+	}
+	for i := 3; i < 6; i++ {
+		w.append(t, "t", &Appender{JSON: true}, event(i))
+	}
+	for i := 3; i < 5; i++ { // of the last one none would be refused
+		out := &fullDisk{left: 1}
+		f.Out = out
+		if err := f.Follow(t.Context()); !errors.Is(err, errFull) || out.String() != event(i)+"\n" {
+			t.Errorf("event %d: %v, %q", i, err, out)
+		}
+	}
+	if errs.Len() > 0 {
+		t.Errorf("said %q", errs.String())
+	}
+}
+
 type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// A follower prints an event again that was among the first ones and was replaced since.
+func TestFollowReplaced(t *testing.T) {
+	w := newWorld(t)
+	put := func(data int) string {
+		e := fmt.Sprintf(`{"time":1,"id":"a","type":"","data":%d}`, data)
+		w.append(t, "t", &Appender{JSON: true}, e)
+		return e
+	}
+	want := put(0)
+	out, to := io.Pipe()
+	f := &Follower{Server: w.Server, Timeline: "t", Newest: 3, Out: to, Errors: io.Discard}
+	ctx, interrupt := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- f.Follow(ctx) }()
+	for lines, data := bufio.NewScanner(out), 1; data < 4; data++ {
+		if !lines.Scan() || lines.Text() != want {
+			t.Errorf("%q, want %q", lines.Text(), want)
+		}
+		want = put(data % 2)
+	}
+	interrupt()
+	out.Close()
+	if err := <-ended; err != nil && !errors.Is(err, io.ErrClosedPipe) {
+		t.Error(err)
+	}
+}
 
 // A block that exceeds timeline.rate_max is appended piece by piece, each line once.
 func TestAppendBeyondRate(t *testing.T) {

@@ -28,21 +28,28 @@ type Follower struct {
 	Out    io.Writer
 	Errors io.Writer // is told why it connects again
 
-	seen map[string]bool // of the events at first, which may arrive once more
+	seen map[string]string // the events at first by their positions; they may arrive once more
 }
 
-// Follow follows until ctx ends. It connects again after a while if the server was there once.
+// An outputError came when an event was printed.
+type outputError struct{ error }
+
+// Follow follows until ctx ends. It connects again after a while if the server was there once. An event
+// that cannot be printed ends it.
 func (f *Follower) Follow(ctx context.Context) error {
 	if f.Cursor != "" {
 		f.Newest = 0
 	}
-	f.seen = map[string]bool{}
+	f.seen = map[string]string{}
 	began := false
 	for wait := time.Second; ; wait = min(2*wait, 30*time.Second) {
 		before := f.Cursor
 		err := f.once(ctx)
 		if ctx.Err() != nil {
 			return nil
+		}
+		if output, ok := errors.AsType[*outputError](err); ok {
+			return output.error
 		}
 		began = began || f.Cursor != ""
 		refused := (*remote.StatusError)(nil)
@@ -76,12 +83,15 @@ func (f *Follower) once(ctx context.Context) error {
 	defer response.Body.Close()
 	in := bufio.NewReaderSize(response.Body, 64<<10)
 	for {
-		kind, data, err := f.message(in)
+		kind, data, cursor, err := message(in)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
 			return err
+		}
+		if data == "" && cursor != "" {
+			f.Cursor = cursor
 		}
 		if f.Newest > 0 { // from the first message on nothing is missed
 			if err := f.first(ctx); err != nil {
@@ -92,23 +102,44 @@ func (f *Follower) once(ctx context.Context) error {
 		case kind == "error":
 			return errors.New(data)
 		case data == "":
-		case len(f.seen) > 0 && f.seen[positionOf(data)]:
-			delete(f.seen, positionOf(data))
+			continue
+		case f.wasFirst(data):
 		default:
-			if _, err := fmt.Fprintln(f.Out, data); err != nil {
+			if err := f.print(data); err != nil {
 				return err
 			}
+		}
+		if cursor != "" {
+			f.Cursor = cursor
 		}
 	}
 }
 
+func (f *Follower) print(event string) error {
+	if _, err := fmt.Fprintln(f.Out, event); err != nil {
+		return &outputError{err}
+	}
+	return nil
+}
+
+// wasFirst reports whether an arrival is an event that was printed at first, as it was then. It is the
+// arrival of that event, so a later one at the same position is another event.
+func (f *Follower) wasFirst(event string) bool {
+	if len(f.seen) == 0 {
+		return false
+	}
+	at := positionOf(event)
+	same := f.seen[at] == event
+	delete(f.seen, at)
+	return same
+}
+
 // message reads a message of server-sent events, and its id as the cursor.
-func (f *Follower) message(in *bufio.Reader) (kind, data string, err error) {
-	cursor := ""
+func message(in *bufio.Reader) (kind, data, cursor string, err error) {
 	for {
 		text, err := in.ReadString('\n')
 		if err != nil {
-			return "", "", err
+			return "", "", "", err
 		}
 		field, value, _ := strings.Cut(strings.TrimRight(text, "\r\n"), ": ")
 		switch field {
@@ -122,10 +153,7 @@ func (f *Follower) message(in *bufio.Reader) (kind, data string, err error) {
 			if value != "" { // a comment
 				continue
 			}
-			if cursor != "" {
-				f.Cursor = cursor
-			}
-			return kind, data, nil
+			return kind, data, cursor, nil
 		}
 	}
 }
@@ -145,8 +173,8 @@ func (f *Follower) first(ctx context.Context) error {
 	}
 	f.Newest = 0
 	for _, e := range slices.Backward(newest) {
-		f.seen[positionOf(e)] = true
-		if _, err := fmt.Fprintln(f.Out, e); err != nil {
+		f.seen[positionOf(e)] = e
+		if err := f.print(e); err != nil {
 			return err
 		}
 	}
