@@ -23,6 +23,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"varve/internal/clip"
 	"varve/internal/store"
@@ -48,47 +49,50 @@ const endExcl = 10_000_000_000
 
 // Parse reads an event as it is posted: an object with what, and maybe tags (a list, or
 // a text with spaces), when (now if absent) and data. Other members are ignored, as
-// graphite-web does. Errors are *store.InputErrors.
+// graphite-web does, also those whose names differ in case only. Errors are *store.InputErrors.
 func Parse(text []byte, now time.Time) (Event, error) {
-	var posted struct {
-		What *string         `json:"what"`
-		Tags json.RawMessage `json:"tags"`
-		When *json.Number    `json:"when"`
-		Data json.RawMessage `json:"data"`
-	}
 	e := Event{When: now.Unix()}
-	if err := json.Unmarshal(text, &posted); err != nil {
+	if !utf8.Valid(text) {
+		return e, badf("the event is not UTF-8")
+	}
+	var members map[string]json.RawMessage // the fields of a struct would match in any case
+	if err := json.Unmarshal(text, &members); err != nil {
 		return e, badf("an event is an object of JSON such as {\"what\": \"deployed\", \"tags\": [\"web\"]}: %v", err)
 	}
-	if posted.What == nil {
+	if what := members["what"]; what == nil || string(what) == "null" {
 		return e, badf("the event does not say what happened: the member \"what\" is missing")
 	}
-	e.What = *posted.What
+	e.What, e.Data = textOf(members["what"]), textOf(members["data"])
 	var err error
-	if posted.When != nil {
-		if e.When, err = seconds(*posted.When); err != nil {
+	if when := members["when"]; when != nil && string(when) != "null" {
+		if e.When, err = seconds(when); err != nil {
 			return e, err
 		}
 	}
-	if e.Tags, err = parseTags(posted.Tags); err != nil {
-		return e, err
+	e.Tags, err = parseTags(members["tags"])
+	return e, err
+}
+
+// textOf returns a text. Any other value remains as it was written, but null, which is empty.
+func textOf(raw json.RawMessage) (text string) {
+	if json.Unmarshal(raw, &text) != nil {
+		text = string(raw)
 	}
-	if json.Unmarshal(posted.Data, &e.Data) != nil { // no text: kept as it was written
-		e.Data = string(posted.Data)
-	}
-	return e, nil
+	return text
 }
 
 func badf(format string, args ...any) error {
 	return &store.InputError{Reason: fmt.Sprintf(format, args...)}
 }
 
-func seconds(n json.Number) (int64, error) {
-	v, err := n.Float64()
-	if err != nil || !(v >= 0 && v < endExcl) {
-		return 0, badf("\"when\" is %s, but must be seconds since 1970, from 0 to %d (not milliseconds)", clip.Text(n.String(), 40), int64(endExcl-1))
+func seconds(raw json.RawMessage) (int64, error) {
+	var n json.Number
+	if err := json.Unmarshal(raw, &n); err == nil {
+		if v, err := n.Float64(); err == nil && v >= 0 && v < endExcl {
+			return int64(math.Floor(v)), nil
+		}
 	}
-	return int64(math.Floor(v)), nil
+	return 0, badf("\"when\" is %s, but must be seconds since 1970, from 0 to %d (not milliseconds)", clip.Text(string(raw), 40), int64(endExcl-1))
 }
 
 // parseTags splits texts at white space, since graphite-web keeps all tags in one text.
