@@ -53,7 +53,10 @@ func (a *API) postedEvent(w http.ResponseWriter, r *http.Request) (event.Event, 
 
 // searchOf reads the parameters of a list of events.
 func searchOf(form url.Values, now time.Time) (event.Search, error) {
-	s := event.Search{Tags: strings.Fields(lastOf(form, "tags"))}
+	s := event.Search{}
+	if form.Has("tags") {
+		s.Tags = append([]string{}, strings.Fields(lastOf(form, "tags"))...)
+	}
 	switch lastOf(form, "set") {
 	case "union":
 		s.Set = event.Union

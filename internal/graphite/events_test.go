@@ -26,6 +26,8 @@ func TestEvents(t *testing.T) {
 		{"/events/get_data", "from=now&until=%2b1h&tags=+b+", 200, fmt.Sprintf(`"id":%d},{"when":1710072001,"what":"soon","data":"","tags":["b"]`, id)},
 		{"/events/get_data", "from=14:00&until=14:01&tz=Europe/Berlin", 200, "[]"},
 		{"/events/get_data", "from=13:00&until=13:01&tz=Europe/Berlin&tags=c+a&set=union", 200, `"what":"<now>"`},
+		{"/events/get_data", "tags=", 200, "[]"},
+		{"/events/get_data", "tags=+&set=union", 200, "[]"},
 		{"/events/get_data", "from=nonsense", 400, `{"error":"from: `},
 		{"/events/get_data", "jsonp=a(", 400, badCallback},
 		{fmt.Sprintf("/events/%d", id), "", 200, fmt.Sprintf(`{"when":"2024-03-10T12:00:00+00:00","what":"<now>","data":"d","tags":["a","b"],"id":%d}`, id)},

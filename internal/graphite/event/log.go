@@ -300,11 +300,10 @@ const (
 	Intersection            // all
 )
 
-// A Search says which events are wanted: those from From to Until, both included. No
-// tags do not restrict.
+// A Search says which events are wanted: those from From to Until, both included.
 type Search struct {
 	From, Until int64
-	Tags        []string
+	Tags        []string // nil does not restrict; an empty list finds nothing, as in graphite-web
 	Set         Set
 
 	// Step is called between two steps of reading, see timeline.Query. It may be nil.
@@ -320,7 +319,7 @@ func (l *Log) Find(ctx context.Context, s Search, f func(Event) error) error {
 		return err
 	}
 	s.From, s.Until = max(s.From, 0), min(s.Until, endExcl-1)
-	if s.From > s.Until {
+	if s.From > s.Until || s.Tags != nil && len(s.Tags) == 0 {
 		return nil
 	}
 	if err := l.ready(ctx); err != nil {
