@@ -155,6 +155,9 @@ func (a *API) findAll(s *query.Session, glob string, leavesOnly bool) ([]*entry,
 	found, err := find(s, g)
 	if leavesOnly {
 		found = slices.DeleteFunc(found, func(e *entry) bool { return !e.leaf })
+		for _, e := range found {
+			e.branch = false
+		}
 	}
 	return found, err
 }
@@ -192,7 +195,7 @@ func treeJSON(f finding, found []*entry) any {
 	base := f.query[:strings.LastIndexByte(f.query, '.')+1]
 	nodes := []treeNode{}
 	seen := map[string]bool{}
-	if f.wildcards && len(found) > 1 {
+	if f.wildcards && several(found) {
 		wild := treeNode{Text: "*", ID: base + "*"}
 		if slices.ContainsFunc(found, func(e *entry) bool { return e.branch }) {
 			wild.AllowChildren, wild.Expandable = 1, 1
@@ -219,6 +222,12 @@ func treeJSON(f finding, found []*entry) any {
 	return nodes
 }
 
+// several reports whether more than one node was found. A path that is a branch and a leaf
+// is two.
+func several(found []*entry) bool {
+	return len(found) > 1 || len(found) == 1 && found[0].branch && found[0].leaf
+}
+
 // A completion is an entry of the format completer.
 type completion struct {
 	IsLeaf string `json:"is_leaf,omitempty"`
@@ -226,19 +235,18 @@ type completion struct {
 	Path   string `json:"path,omitempty"`
 }
 
-// completer lists paths for a form that completes them, in their order.
+// completer lists paths for a form that completes them.
 func completer(f finding, found []*entry) any {
 	metrics := []completion{}
-	slices.SortFunc(found, func(a, b *entry) int { return strings.Compare(a.path, b.path) })
 	for _, e := range found {
-		if e.leaf {
-			metrics = append(metrics, completion{"1", e.name(), e.path})
-		}
 		if e.branch {
 			metrics = append(metrics, completion{"0", e.name(), e.path + "."})
 		}
+		if e.leaf {
+			metrics = append(metrics, completion{"1", e.name(), e.path})
+		}
 	}
-	if f.wildcards && len(found) > 1 {
+	if f.wildcards && several(found) {
 		metrics = append(metrics, completion{Name: "*"})
 	}
 	return map[string]any{"metrics": metrics}
