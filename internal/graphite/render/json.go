@@ -137,6 +137,7 @@ func writeJSON(w *writer, series []*function.Series) error {
 		if err != nil {
 			return err
 		}
+		rows = rows[:shown(&merged, len(rows))]
 		if w.options.NoNullPoints && !slices.ContainsFunc(rows, func(v float64) bool { return v == v }) {
 			continue
 		}
@@ -170,16 +171,20 @@ func (d *document) tags(tags function.Tags) {
 	d.close('}')
 }
 
-// points writes pairs of value and time, as long as the time is not behind the
-// end of the series.
+// shown is how many of so many rows have a time that is not behind the end of the series.
+func shown(s *function.Series, rows int) int {
+	if s.End < s.Start {
+		return 0
+	}
+	return int(min(int64(rows), (s.End-s.Start)/(s.Step*int64(s.PerPoint()))+1))
+}
+
+// points writes pairs of value and time.
 func (d *document) points(s *function.Series, rows []float64) error {
 	d.open('[')
 	step := s.Step * int64(s.PerPoint())
 	for i, v := range rows {
 		at := s.Start + int64(i)*step
-		if at > s.End {
-			break
-		}
 		if v != v && d.options.NoNullPoints {
 			continue
 		}

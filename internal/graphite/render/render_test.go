@@ -46,6 +46,26 @@ func TestFormats(t *testing.T) {
 	}
 }
 
+// TestPointsBehindTheEnd: a series whose points are all behind its end has none, so that
+// noNullPoints leaves it out.
+func TestPointsBehindTheEnd(t *testing.T) {
+	for _, c := range []struct {
+		end  int64
+		want string
+	}{
+		{0, `[]`},
+		{60, `[{"target": "a", "tags": {}, "datapoints": [[1.0, 60]]}]`},
+		{90, `[{"target": "a", "tags": {}, "datapoints": [[1.0, 60]]}]`},
+		{180, `[{"target": "a", "tags": {}, "datapoints": [[1.0, 60], [2.0, 120], [3.0, 180]]}]`},
+	} {
+		series := []*function.Series{{Name: "a", Start: 60, End: c.end, Step: 60, Values: []float64{1, 2, 3, 4}}}
+		var out bytes.Buffer
+		if err := Write(&out, Options{Format: "json", NoNullPoints: true}, series); err != nil || out.String() != c.want {
+			t.Errorf("end %d: %v, %s; want %s", c.end, err, out.String(), c.want)
+		}
+	}
+}
+
 // TestEmpty: no series at all is an answer in each format.
 func TestEmpty(t *testing.T) {
 	for format, want := range map[string]string{"json": "[]", "csv": "", "raw": "", "dygraph": "{}", "rickshaw": "[]", "pickle": "\x80\x02].", "msgpack": "\x90"} {
