@@ -159,11 +159,15 @@ func invalid(err error, targets []string) error {
 
 // within runs f in a session and answers its error.
 func (a *API) within(w http.ResponseWriter, r *http.Request, text string, f func(*query.Session) error) {
-	s, err := a.queries.Begin(r.Context(), query.Request{Text: text, Client: r.RemoteAddr, Trace: httpapi.WantsTrace(r)})
+	done := query.Done{Began: time.Now(), Request: query.Request{Text: text, Client: r.RemoteAddr, Trace: httpapi.WantsTrace(r)}}
+	s, err := a.queries.Begin(r.Context(), done.Request)
 	if err == nil {
 		err = s.Cause(work.Do("answer a request of Graphite's API", func() error { return f(s) }))
+		done.Stats = s.Stats()
 		s.Close(err)
 	}
+	done.Path, done.Bytes, done.Err = r.URL.Path, done.Stats.Sent, err
+	a.queries.Slow().Note(a.log, done)
 	if err != nil {
 		a.fail(w, r, err)
 	}

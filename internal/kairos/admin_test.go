@@ -130,7 +130,7 @@ func TestSlowQueries(t *testing.T) {
 		s.do(t, "POST", queryPath, `{"start_absolute":0,"metrics":[`+metrics+`]}`)
 	}
 	_, body := s.do(t, "GET", "/admin/slowqueries", "")
-	var got struct{ Queries []SlowQuery }
+	var got struct{ Queries []query.SlowQuery }
 	if err := json.Unmarshal([]byte(body), &got); err != nil {
 		t.Fatal(err)
 	}

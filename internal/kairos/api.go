@@ -40,7 +40,6 @@ type API struct {
 	features features
 	cache    *answerCache
 	types    datatype.Registry
-	slow     *slowLog
 	classes  map[string]bool // of methods that are served
 }
 
@@ -48,7 +47,7 @@ type API struct {
 // valid; now is the clock of relative times.
 func New(s Store, e *agg.Engine, config Config, version string, now func() time.Time) *API {
 	a := &API{store: s, engine: e, config: config, version: version, now: now, features: loadFeatures(agg.GroupBys(), agg.Aggregators()), types: datatype.All()}
-	a.cache, a.slow = newAnswerCache(int64(config.QueryCache)), newSlowLog(config)
+	a.cache = newAnswerCache(int64(config.QueryCache))
 	a.classes, _ = serverClasses(config.ServerType)
 	a.parser = parser{
 		regexPrefix: config.RegexPrefix,
@@ -66,12 +65,13 @@ func New(s Store, e *agg.Engine, config Config, version string, now func() time.
 
 // Register shows the API's metrics on r.
 func (a *API) Register(r prometheus.Registerer) {
-	r.MustRegister(a.cache.hits, a.cache.misses, a.cache.bytes, a.slow.count)
+	r.MustRegister(a.cache.hits, a.cache.misses, a.cache.bytes)
 }
 
 // Routes lists the endpoints, with the preflights that belong to them and the one
-// of /api/v1/datapoints, which browsers ask for too.
+// of /api/v1/datapoints, which browsers ask for too. From then on slow queries are noted.
 func (a *API) Routes() []httpapi.Route {
+	a.engine.Slow().Keep(a.config.SlowQuery, a.config.SlowQueriesKept)
 	const get, post, del = http.MethodGet, http.MethodPost, http.MethodDelete
 	const read, write, remove, admin = httpapi.Read, httpapi.Write, httpapi.Delete, httpapi.Admin
 	on := httpapi.On
@@ -223,8 +223,7 @@ func (a *API) newAnswer(w http.ResponseWriter, r *http.Request) *answer {
 
 // run starts a query, gives it to encode and ends it.
 func (a *API) run(ctx context.Context, q *agg.Query, out *answer, encode func(*agg.Run) error) error {
-	began := time.Now()
-	var stats agg.Stats
+	done := query.Done{Request: q.Request, Began: time.Now()}
 	run, err := a.engine.Start(ctx, *q)
 	if err == nil {
 		defer run.Close(errPanicked) // does nothing after the Close below
@@ -232,9 +231,16 @@ func (a *API) run(ctx context.Context, q *agg.Query, out *answer, encode func(*a
 		err = encode(run)
 		run.Close(err)
 		out.run = nil
-		stats = run.Stats()
+		done.Stats = run.Stats().Stats
 	}
-	a.slow.note(a.Log, q, began, time.Since(began), stats, out.total(), err)
+	done.Bytes, done.Err = out.total(), err
+	done.Metrics = func() (names []string) {
+		for i := range q.Metrics {
+			names = append(names, q.Metrics[i].Metric)
+		}
+		return names
+	}
+	a.engine.Slow().Note(a.Log, done)
 	return err
 }
 

@@ -10,7 +10,7 @@ import (
 // Config bounds requests and answers.
 type Config struct {
 	QueryCache  units.Bytes   `yaml:"query_cache" doc:"Memory for answers to queries with a cache_time. 0 turns the cache off, which is also KairosDB's default."`
-	SlowQuery   time.Duration `yaml:"slow_query" doc:"Queries that take at least this long are logged, and listed by /admin/slowqueries. 0 turns that off."`
+	SlowQuery   time.Duration `yaml:"slow_query" doc:"Queries that take at least this long are logged, and listed by /admin/slowqueries, also those of Graphite's API and of timelines. 0 turns that off."`
 	ServerType  string        `yaml:"server_type" doc:"Kinds of requests that are served: ALL, or a list of INGEST, QUERY and DELETE, separated by commas. Others get 403. Telnet is always served."`
 	RegexPrefix string        `yaml:"regex_prefix" doc:"Prefix that makes a tag filter value a regular expression. Empty turns them off."`
 

@@ -46,6 +46,7 @@ type Engine struct {
 	texts   *texts
 	slots   slots
 	deletes *deletes
+	slow    SlowLog
 	queued  atomic.Int64
 	lastID  atomic.Uint64
 
@@ -70,6 +71,7 @@ func New(s store.Viewer, config Config, r prometheus.Registerer, now func() time
 	e.pool.maxWait.Store(int64(config.MaxWait))
 	e.metrics.memoryMax.Set(float64(e.pool.max))
 	e.texts, e.deletes = newTexts(e.pool, r), newDeletes(r, e.metrics)
+	e.slow.count = e.metrics.slow
 	return e
 }
 

@@ -13,6 +13,7 @@ type Stats struct {
 	Index   time.Duration // finding series, listing names
 	Series  int64
 	Samples int64
+	Sent    int64 // bytes of the answer, if it went through Session.Writer
 
 	// The rest is measured for a Request with Trace only. Series are read side
 	// by side, so that Read, which adds up what each goroutine took, may be more
@@ -29,6 +30,7 @@ type Stats struct {
 type trace struct {
 	wait, index, read atomic.Int64
 	blocks, bytes     atomic.Int64
+	sent              atomic.Int64
 	stages            store.StageLog
 }
 
@@ -36,7 +38,7 @@ type trace struct {
 func (s *Session) Stats() Stats {
 	t := &s.trace
 	stats := Stats{
-		Wait: time.Duration(t.wait.Load()), Index: time.Duration(t.index.Load()), Series: s.series.Load(), Samples: s.samples.Load(),
+		Wait: time.Duration(t.wait.Load()), Index: time.Duration(t.index.Load()), Series: s.series.Load(), Samples: s.samples.Load(), Sent: t.sent.Load(),
 		Read: time.Duration(t.read.Load()), Blocks: t.blocks.Load(), Bytes: t.bytes.Load(), Stages: t.stages.Used(),
 	}
 	if view, ok := store.As[store.Tracer](s.view); ok && s.request.Trace {

@@ -110,6 +110,7 @@ type turnWriter struct {
 func (t *turnWriter) Write(p []byte) (n int, err error) {
 	err = t.session.Aside(func() (err error) {
 		n, err = t.w.Write(p)
+		t.session.trace.sent.Add(int64(n))
 		return err
 	})
 	if err == nil {

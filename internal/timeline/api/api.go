@@ -121,11 +121,15 @@ func (a *API) Routes() []httpapi.Route {
 
 // within runs f as a query: it has a slot, a timeout and a budget, and can be killed.
 func (a *API) within(w http.ResponseWriter, r *http.Request, f func(*query.Session) error) {
-	s, err := a.queries.Begin(r.Context(), query.Request{Text: r.URL.RequestURI(), Client: r.RemoteAddr})
+	done := query.Done{Began: time.Now(), Request: query.Request{Text: r.URL.RequestURI(), Client: r.RemoteAddr}}
+	s, err := a.queries.Begin(r.Context(), done.Request)
 	if err == nil {
 		err = s.Cause(work.Do("answer a request on timelines", func() error { return f(s) }))
+		done.Stats = s.Stats()
 		s.Close(err)
 	}
+	done.Bytes, done.Err = done.Stats.Sent, err
+	a.queries.Slow().Note(a.log, done)
 	if err != nil {
 		a.fail(w, r, err)
 	}

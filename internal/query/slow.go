@@ -1,0 +1,128 @@
+package query
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/clip"
+)
+
+// A SlowQuery is a query that took long, as the list of slow queries shows it.
+type SlowQuery struct {
+	Time    time.Time `json:"time"` // when it was asked
+	Client  string    `json:"client"`
+	TookMS  float64   `json:"took_ms"` // waiting included
+	WaitMS  float64   `json:"wait_ms"`
+	IndexMS float64   `json:"index_ms"`
+	Series  int64     `json:"series"`
+	Samples int64     `json:"samples"`
+	Bytes   int64     `json:"bytes"` // of the answer, before compression
+	Error   string    `json:"error,omitempty"`
+	Metrics []string  `json:"metrics"`
+	Query   string    `json:"query"` // cut at maxSlowText bytes
+}
+
+const (
+	maxSlowText    = 4096
+	maxSlowMetrics = 20
+	maxSlowMetric  = 256 // bytes of the name of a metric
+)
+
+// A SlowLog keeps the latest slow queries of an Engine, whatever their language, and logs each.
+// It is safe for many goroutines.
+type SlowLog struct {
+	threshold atomic.Int64 // a time.Duration; 0 = off
+	count     prometheus.Counter
+
+	mu     sync.Mutex
+	most   int
+	latest []SlowQuery // ring
+	next   int
+}
+
+// Slow is the log of slow queries. Until Keep is called it keeps none.
+func (e *Engine) Slow() *SlowLog { return &e.slow }
+
+// Keep sets how long a query takes that is slow, and how many are kept. It is called before the
+// first query.
+func (l *SlowLog) Keep(threshold time.Duration, most int) {
+	l.most = most
+	l.SetThreshold(threshold)
+}
+
+// SetThreshold changes how long a query takes that is slow; 0 turns the log off.
+func (l *SlowLog) SetThreshold(d time.Duration) { l.threshold.Store(int64(d)) }
+
+// Threshold is how long a query takes that is slow.
+func (l *SlowLog) Threshold() time.Duration { return time.Duration(l.threshold.Load()) }
+
+// A Done is a query that has ended.
+type Done struct {
+	Request Request
+	Path    string          // of the API, shown before the text of the request; may be empty
+	Began   time.Time       // when it was asked
+	Metrics func() []string // of the request, called if the query was slow; may be nil
+	Stats   Stats
+	Bytes   int64 // of the answer
+	Err     error // nil for well
+}
+
+// Note records a query that has ended now, if it was slow. log may be nil.
+func (l *SlowLog) Note(log *slog.Logger, d Done) {
+	took := time.Since(d.Began)
+	if threshold := l.Threshold(); threshold <= 0 || took < threshold {
+		return
+	}
+	l.count.Inc()
+	s := SlowQuery{
+		Time: d.Began.UTC(), Client: d.Request.Client, TookMS: milliseconds(took), WaitMS: milliseconds(d.Stats.Wait),
+		IndexMS: milliseconds(d.Stats.Index), Series: d.Stats.Series, Samples: d.Stats.Samples, Bytes: d.Bytes,
+		Metrics: []string{}, Query: clip.Text(d.Request.Text, maxSlowText),
+	}
+	if d.Path != "" {
+		s.Query = clip.Text(d.Path+" "+s.Query, maxSlowText)
+	}
+	if d.Err != nil {
+		s.Error = clip.Text(d.Err.Error(), maxSlowText)
+	}
+	if d.Metrics != nil {
+		names := d.Metrics()
+		for _, name := range names[:min(len(names), maxSlowMetrics)] {
+			s.Metrics = append(s.Metrics, clip.Text(name, maxSlowMetric))
+		}
+	}
+	if log != nil {
+		log.Warn("slow query", "took", took, "wait", d.Stats.Wait, "index", d.Stats.Index, "client", s.Client,
+			"metrics", s.Metrics, "series", s.Series, "samples", s.Samples, "bytes", s.Bytes, "error", s.Error, "query", s.Query)
+	}
+	l.add(s)
+}
+
+func (l *SlowLog) add(s SlowQuery) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case len(l.latest) < l.most:
+		l.latest = append(l.latest, s)
+	case l.most > 0:
+		l.latest[l.next] = s
+		l.next = (l.next + 1) % l.most
+	}
+}
+
+// List returns what is kept, latest first.
+func (l *SlowLog) List() []SlowQuery {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([]SlowQuery, 0, len(l.latest))
+	for i := range l.latest {
+		all = append(all, l.latest[(l.next+len(l.latest)-1-i)%len(l.latest)])
+	}
+	return all
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
