@@ -67,3 +67,41 @@ func TestBranchThatIsALeaf(t *testing.T) {
 		}
 	}
 }
+
+// What an editor offers for a tag does not depend on how many series have the tag: values are
+// listed from the index, and a prefix or a filter is applied before series are counted.
+func TestOffersForATagOfManySeries(t *testing.T) {
+	limits := query.DefaultConfig()
+	limits.MaxSeries = 2
+	s := open(t, DefaultConfig(), limits)
+	var lines strings.Builder
+	for _, host := range []string{"a1", "a2", "b1", "b2", "b3"} {
+		fmt.Fprintf(&lines, "m;h=%s;dc=x 1 1700000000\nother;g=%s 1 1700000000\n", host, host)
+	}
+	s.send(lines.String())
+	for _, test := range []struct{ path, query, want string }{
+		{"/tags/autoComplete/values", "tag=h", `["a1","a2","b1","b2","b3"]`},
+		{"/tags/autoComplete/values", "tag=h&limit=2", `["a1","a2"]`},
+		{"/tags/autoComplete/values", "tag=h&limit=-1", `["a1","a2","b1","b2","b3"]`},
+		{"/tags/autoComplete/values", "tag=h&limit=0", `[]`},
+		{"/tags/autoComplete/values", "tag=h&valuePrefix=b&limit=2", `["b1","b2"]`},
+		{"/tags/autoComplete/values", "tag=h&expr=name=m", `["a1","a2","b1","b2","b3"]`},
+		{"/tags/autoComplete/values", "tag=g&expr=name=m", `[]`},
+		{"/tags/autoComplete/values", "tag=h&expr=dc=x&valuePrefix=a", `["a1","a2"]`},
+		{"/tags/autoComplete/values", "tag=h&expr=dc=x&valuePrefix=a.", `[]`},
+		{"/tags/autoComplete/tags", "expr=name=m", `["dc","h"]`},
+		{"/tags/h", "filter=a", `{"tag":"h","values":[{"value":"a1","count":1},{"value":"a2","count":1}]}`},
+		{"/tags/h", "filter=c", `{"tag":"h","values":[]}`},
+		{"/tags/name", "filter=c", `{"tag":"name","values":[]}`},
+		{"/tags/nosuch", "filter=c", `null`},
+		{"/tags/h", "filter=.*1", `{"tag":"h","values":[{"value":"a1","count":1},{"value":"b1","count":1}]}`},
+	} {
+		form, err := url.ParseQuery(test.query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := s.ask("GET", test.path, form); w.Code != http.StatusOK || w.Body.String() != test.want {
+			t.Errorf("%s?%s: %d %s, want %s", test.path, test.query, w.Code, w.Body, test.want)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -106,6 +107,7 @@ func (a *API) tagged(s *query.Session, expressions []string, f func(query.Number
 type tally struct {
 	session *query.Session
 	prefix  string
+	most    int // texts that are wanted
 	counts  map[string]int
 }
 
@@ -120,6 +122,22 @@ func (t *tally) add(text string) error {
 		return nil
 	}
 	return t.session.Reserve(entryBytes + int64(len(text)))
+}
+
+// list adds the first names that q asks for, as many as are wanted.
+func (t *tally) list(q store.NamesQuery) error {
+	if t.most <= 0 {
+		return nil
+	}
+	q.Prefix = t.prefix
+	if t.most < math.MaxInt {
+		q.Limit = t.most
+	}
+	names, _, err := t.session.NamesPage(q)
+	for i := 0; err == nil && i < len(names); i++ {
+		err = t.add(names[i])
+	}
+	return err
 }
 
 func (t *tally) sorted() []string { return slices.Sorted(maps.Keys(t.counts)) }
@@ -196,11 +214,18 @@ func (a *API) listValues(w http.ResponseWriter, r *http.Request, form url.Values
 	}
 	a.within(w, r, "tags/"+tag, func(s *query.Session) error {
 		values := newTally(s)
-		if err := a.tagged(s, []string{tag + "!="}, func(n query.Number) error { return values.add(valueOf(n, tag)) }); err != nil {
+		if err := a.tagged(s, narrowed([]string{tag + "!="}, tag, lastOf(form, "filter")), func(n query.Number) error { return values.add(valueOf(n, tag)) }); err != nil {
 			return err
 		}
+		there := len(values.counts) > 0
+		if !there {
+			var err error
+			if there, err = hasTag(s, tag); err != nil {
+				return err
+			}
+		}
 		var found any
-		if len(values.counts) > 0 {
+		if there {
 			list := []tagValue{}
 			err := matching(s, filter, values.sorted(), most, func(v string) { list = append(list, tagValue{v, values.counts[v]}) })
 			if err != nil {
@@ -210,6 +235,16 @@ func (a *API) listValues(w http.ResponseWriter, r *http.Request, form url.Values
 		}
 		return answerWithin(s, w, form, found)
 	})
+}
+
+// hasTag reports whether a series has a tag; the tag "name" is on all that have any.
+func hasTag(s *query.Session, tag string) (bool, error) {
+	q := store.NamesQuery{Kind: store.TagValues, Tag: tag, Limit: 1}
+	if tag == "name" {
+		q.Kind, q.Tag = store.TagNames, ""
+	}
+	names, _, err := s.NamesPage(q)
+	return len(names) > 0, err
 }
 
 // findSeries answers /tags/findSeries: the names of series.
@@ -241,7 +276,7 @@ func (a *API) complete(w http.ResponseWriter, r *http.Request, form url.Values, 
 	}
 	a.within(w, r, strings.Join(expressions, " "), func(s *query.Session) error {
 		found := newTally(s)
-		found.prefix = prefix
+		found.prefix, found.most = prefix, most
 		if err := collect(s, found); err != nil {
 			return err
 		}
@@ -266,7 +301,8 @@ func (a *API) completeTags(w http.ResponseWriter, r *http.Request, form url.Valu
 
 // tagNames calls add for each tag of the series that match.
 func (a *API) tagNames(s *query.Session, expressions []string, add func(string) error) error {
-	if len(expressions) > 0 {
+	metric, listed := onlyMetric(expressions)
+	if !listed {
 		return a.tagged(s, expressions, func(n query.Number) error {
 			err := add("name")
 			for name := range n.Tags.All() {
@@ -275,7 +311,7 @@ func (a *API) tagNames(s *query.Session, expressions []string, add func(string) 
 			return err
 		})
 	}
-	names, _, err := s.NamesPage(store.NamesQuery{Kind: store.TagNames})
+	names, _, err := s.NamesPage(store.NamesQuery{Kind: store.TagNames, Metric: metric})
 	if len(names) > 0 {
 		err = errors.Join(err, add("name"))
 	}
@@ -292,10 +328,37 @@ func (a *API) completeValues(w http.ResponseWriter, r *http.Request, form url.Va
 		refuseJSON(w, http.StatusBadRequest, "no tag specified")
 		return
 	}
-	expressions := append(slices.Clone(named(form, "expr")), tag+"!=")
-	a.complete(w, r, form, expressions, lastOf(form, "valuePrefix"), func(s *query.Session, values *tally) error {
+	given, prefix := named(form, "expr"), lastOf(form, "valuePrefix")
+	expressions := narrowed(append(slices.Clone(given), tag+"!="), tag, regexp.QuoteMeta(prefix))
+	a.complete(w, r, form, expressions, prefix, func(s *query.Session, values *tally) error {
+		if metric, ok := onlyMetric(given); ok && tag != "name" {
+			return values.list(store.NamesQuery{Kind: store.TagValues, Metric: metric, Tag: tag})
+		}
 		return a.tagged(s, expressions, func(n query.Number) error { return values.add(valueOf(n, tag)) })
 	})
+}
+
+// narrowed adds to expressions that the value of a tag begins with an expression, which may be
+// empty. Only such series are then looked at.
+func narrowed(expressions []string, tag, beginning string) []string {
+	one := tag + "=~" + beginning
+	if beginning == "" || !tagExpression.MatchString(one) {
+		return expressions
+	}
+	return append(expressions, one)
+}
+
+// onlyMetric reports whether expressions ask for nothing, or for nothing but one metric, whose
+// name it returns. Its names are then in the index, and no series has to be looked at.
+func onlyMetric(expressions []string) (metric string, ok bool) {
+	if len(expressions) != 1 {
+		return "", len(expressions) == 0
+	}
+	parts := tagExpression.FindStringSubmatch(expressions[0])
+	if parts == nil || parts[1] != "name" || parts[2] != "=" {
+		return "", false
+	}
+	return parts[3], parts[3] != ""
 }
 
 func first(names []string, most int) []string {
