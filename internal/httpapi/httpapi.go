@@ -236,6 +236,10 @@ func ErrorBody(messages ...string) []byte {
 // metrics[0].aggregators[1].sampling.value.
 const ErrorPath = "X-Varve-Error-Path"
 
+// Stored is a header of an answer that refuses some points: how many others of the request were
+// stored.
+const Stored = "X-Varve-Stored"
+
 const (
 	leastWait = time.Second // that a 503 asks a client to wait; also if nothing is known
 	mostWait  = time.Minute // a sender that stays away for longer has no room for its points

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
+	"strconv"
 	"sync"
 
 	"varve/internal/datatype"
@@ -53,7 +54,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer p.reset(nil) // keeps nothing of the body
 	ctx, cancel := h.p.StoreContext(r)
 	defer cancel()
-	if _, err := p.w.IngestAll(ctx, r.Context(), p.next); err != nil {
+	stored, err := p.w.IngestAll(ctx, r.Context(), p.next)
+	if err != nil {
 		h.fail(w, r, err, p.answer())
 		return
 	}
@@ -62,6 +64,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		httpapi.AskLater(w.Header(), h.p.NewSeriesIn(p.held))
 		httpapi.WriteBusy(w)
 	case p.messages > 0:
+		w.Header().Set(httpapi.Stored, strconv.Itoa(stored))
 		httpapi.WriteErrors(w, http.StatusBadRequest, p.answer()...)
 	default:
 		httpapi.SetHeaders(w.Header())

@@ -24,6 +24,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/datatype"
+	"varve/internal/httpapi"
 	"varve/internal/ingest"
 	"varve/internal/ingest/ingesttest"
 	"varve/internal/model"
@@ -265,6 +266,12 @@ func TestMessages(t *testing.T) {
 		{`{` + good + `,"timestamp":1,"value":"a\u12b"}`, []string{ctx + ".value has an invalid escape sequence."}},
 		{`{` + good + `,"timestamp":1,"value":"\ud800"}`, []string{ctx + ".value: string value is not UTF-8"}},
 		{`{"name":"m\ud800","tags":{"h":"a"},"timestamp":1,"value":1}`, []string{"metric[0](name=m\ufffd): metric name \"m\\xff\" is not UTF-8"}},
+		{`{` + good + `,"datapoint":[[1,1]]}`, []string{ctx + " has no datapoints, but an unknown member 'datapoint'; did you mean datapoints?"}},
+		{`{` + good + `,"values":[[1,1]],"more":1}`, []string{ctx + " has no datapoints, but an unknown member 'values'; did you mean value?"}},
+		{`{` + good + `,"samples":[[1,1]]}`, []string{ctx + " has no datapoints, but an unknown member 'samples'"}},
+		{`{` + good + `,"more":1,"datapoints":[]}`, nil},
+		{`{` + good + `,"more":1,"timestamp":1,"value":1}`, nil},
+		{`{` + good + `}`, nil},
 		{`{"name":"m","skip_validate":true,"timestamp":1,"value":1}`, nil},
 		{`{"name":"m","skip_validate":"true","timestamp":1,"value":1}`, nil},
 		{`{"name":"m","skip_validate":TRUE,"timestamp":1,"value":1}`, nil},
@@ -745,5 +752,21 @@ func TestPartOfTheStoreRefuses(t *testing.T) {
 	}
 	if got := ingesttest.Counters(t, h.reg, "varve_ingest_samples_total"); got["kairosdb_json"] != 2 {
 		t.Errorf("counted as stored %v", got)
+	}
+}
+
+// An answer that refuses points says how many others of the request were stored.
+func TestRefusalsSayHowMuchIsStored(t *testing.T) {
+	h := newHarness(t, nil)
+	const metric = `{"name":"m","tags":{"h":"a"},"datapoints":`
+	for body, want := range map[string]string{
+		metric + `[[1,1],[2,"x","double"],[3,3]]}`:                       "2",
+		`[` + metric + `[[1,1],[2,2],[3,3]]},` + metric + `[[null,1]]}]`: "3",
+		metric + `[[null,1]]}`:                                           "0",
+		metric + `[[1,1]]}`:                                              "",
+	} {
+		if w := h.post(body); w.Header().Get(httpapi.Stored) != want {
+			t.Errorf("%s: %d, stored %q, want %q", body, w.Code, w.Header().Get(httpapi.Stored), want)
+		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"varve/internal/ingest/decimal"
 	"varve/internal/ingest/jsontext"
 	"varve/internal/model"
+	"varve/internal/nearest"
 )
 
 // A metric is what the first pass finds out about one metric object.
@@ -33,6 +34,7 @@ type metric struct {
 	ttl        uint32        // as it was sent
 	skip       bool          // skip_validate
 	structural *ingest.Fault // first member of the wrong kind
+	unknown    []byte        // name of the first member that is not known
 
 	text     string // context, once made
 	accepted int    // points stored so far: the index in messages
@@ -63,14 +65,14 @@ func (p *parser) readMetric(start int) *jsontext.SyntaxError {
 		if err != nil {
 			return err
 		}
-		if err := p.member(string(name.Text), t); err != nil {
+		if err := p.member(name.Text, t); err != nil {
 			return err
 		}
 	}
 }
 
 // member takes one member of a metric object; t is the beginning of its value.
-func (p *parser) member(name string, t jsontext.Token) *jsontext.SyntaxError {
+func (p *parser) member(name []byte, t jsontext.Token) *jsontext.SyntaxError {
 	m := &p.m
 	if !t.Kind.Scalar() {
 		if err := p.s.Skip(t.Kind); err != nil {
@@ -78,7 +80,7 @@ func (p *parser) member(name string, t jsontext.Token) *jsontext.SyntaxError {
 		}
 	}
 	null := t.Kind == jsontext.Null
-	switch name {
+	switch string(name) {
 	case "name":
 		if p.wantScalar(t, "a string") {
 			m.name, m.nameEnd, m.hasName = t, p.s.Offset(), !null
@@ -123,9 +125,16 @@ func (p *parser) member(name string, t jsontext.Token) *jsontext.SyntaxError {
 			p.expected("a boolean", t)
 		}
 		m.skip = t.Kind == jsontext.True || (t.Kind == jsontext.String && string(t.Text) == "true")
+	default:
+		if m.unknown == nil {
+			m.unknown = name
+		}
 	}
 	return nil
 }
+
+// pointMembers are the members of a metric object that have points.
+var pointMembers = []string{"datapoints", "timestamp", "value", "time"}
 
 // ownType is a type name that lives on when the arena is used again.
 func ownType(s string) string {
@@ -293,6 +302,9 @@ func (p *parser) checkSingle() {
 		p.later(ingest.BadValue, ".value may not be an empty array.")
 	case m.hasValue && !null && !m.hasTime:
 		p.later(ingest.BadTime, ".timestamp may not be null.")
+	case m.unknown != nil && m.points == 0 && !m.hasTime && !m.hasValue:
+		// KairosDB stores nothing and answers 204. A misspelt member would lose its points in silence.
+		p.later(ingest.BadSyntax, " has no datapoints, but an unknown member '%s'%s", ingest.Brief(m.unknown), nearest.Hint(ingest.Brief(m.unknown), pointMembers))
 	}
 }
 
