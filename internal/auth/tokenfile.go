@@ -194,7 +194,10 @@ func change(path string, with func([]Token) ([]Token, error)) error {
 		_ = f.Close() // as the owner of the directory has to be able to lock it too
 	}
 	lock, err := vfs.Default.Lock(path + ".lock")
-	if err != nil {
+	switch {
+	case errors.As(err, new(*fs.PathError)):
+		return fmt.Errorf("lock the token file: %w; run this command as the user of the server", err)
+	case err != nil:
 		return fmt.Errorf("another command is changing %s; try again: %w", path, err)
 	}
 	defer lock.Close()

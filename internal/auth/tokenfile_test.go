@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"varve/internal/principal"
 	"varve/internal/safefile"
@@ -168,6 +171,25 @@ func TestTokenFileThatCannotBeWritten(t *testing.T) {
 	}
 	if _, _, err := Create(filepath.Join(dir, "none", "tokens.json"), Grant{Name: "b", Rights: principal.Read}, time.Time{}, noon); err == nil {
 		t.Error("a token in a directory that is not there")
+	}
+}
+
+// Only a lock that another command holds is reported as held.
+func TestTokenFileLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	create(t, path, Grant{Name: "a", Rights: principal.Read}, time.Time{})
+	lock, err := vfs.Default.Lock(path + ".lock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Revoke(path, "a"); err == nil || !strings.Contains(err.Error(), "another command is changing "+path+"; try again") {
+		t.Errorf("the lock is held: %v", err)
+	}
+	if err := errors.Join(lock.Close(), os.Remove(path+".lock"), os.Mkdir(path+".lock", 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Revoke(path, "a"); err == nil || !strings.HasPrefix(err.Error(), "lock the token file: ") || strings.Contains(err.Error(), "another command") {
+		t.Errorf("the lock cannot be opened: %v", err)
 	}
 }
 
