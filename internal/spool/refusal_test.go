@@ -3,6 +3,8 @@ package spool
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +51,21 @@ func TestSpoolInUse(t *testing.T) {
 	}
 	if other != nil {
 		other.Close()
+	}
+}
+
+// A lock that cannot be opened is not reported as that of another process.
+func TestSpoolLockThatCannotBeOpened(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "spool")
+	if err := os.MkdirAll(filepath.Join(dir, lockName), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(vfs.Default, dir, tinyConfig(), Options{})
+	if err == nil || errors.As(err, new(*LockedError)) || !strings.HasPrefix(err.Error(), "lock the spool: ") {
+		t.Errorf("%v", err)
+	}
+	if s != nil {
+		s.Close()
 	}
 }
 

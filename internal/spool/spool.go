@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -263,7 +264,10 @@ func (s *Spool) openDir() error {
 		return fmt.Errorf("create spool directory: %w", err)
 	}
 	lock, err := s.fs.Lock(s.path(lockName))
-	if err != nil {
+	switch {
+	case errors.As(err, new(*fs.PathError)):
+		return fmt.Errorf("lock the spool: %w; the directory and its files must belong to the user of the server", err)
+	case err != nil:
 		return &LockedError{Dir: s.dir, Err: err}
 	}
 	s.lock = lock

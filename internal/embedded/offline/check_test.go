@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -481,6 +483,40 @@ func TestOpenRefuses(t *testing.T) {
 	lock, err = datadir.Lock(d.fs, "data")
 	d.must(err)
 	d.must(lock.Close())
+}
+
+// A forbidding file system answers Stat of one file, or Lock of any, with a lack of permission.
+type forbidding struct {
+	vfs.FS
+	stat string
+	lock bool
+}
+
+func (f forbidding) Stat(name string) (vfs.FileInfo, error) {
+	if f.stat == name {
+		return nil, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrPermission}
+	}
+	return f.FS.Stat(name)
+}
+
+func (f forbidding) Lock(name string) (io.Closer, error) {
+	if f.lock {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
+	}
+	return f.FS.Lock(name)
+}
+
+// A directory that this user may not read is neither empty nor in use.
+func TestOpenWithoutPermission(t *testing.T) {
+	d := newData(t).done()
+	if o, err := Open(forbidding{FS: d.fs, stat: "data/catalogue"}, "data"); o != nil || !errors.Is(err, fs.ErrPermission) ||
+		strings.Contains(err.Error(), "no store") || !strings.Contains(err.Error(), "run this command as the user of the server") {
+		t.Errorf("no right to look: %v", err)
+	}
+	r := &repair{fs: forbidding{FS: d.fs, lock: true}, dir: "data", missing: map[uint64][]Finding{1: nil}}
+	if err := r.blockFiles(); !errors.Is(err, fs.ErrPermission) || errors.As(err, new(*datadir.LockedError)) {
+		t.Errorf("no right to write: %v", err)
+	}
 }
 
 // running is a store that is open, as the store would lend it.

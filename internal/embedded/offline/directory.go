@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -34,7 +35,10 @@ type Directory struct {
 // cannot be read is not an error here: a check reports it.
 func Open(fs vfs.FS, path string) (*Directory, error) {
 	d := &Directory{fs: fs, path: path}
-	if _, err := fs.Stat(fs.PathJoin(path, datadir.Catalogue)); err != nil {
+	switch _, err := fs.Stat(fs.PathJoin(path, datadir.Catalogue)); {
+	case errors.Is(err, os.ErrPermission):
+		return nil, fmt.Errorf("%w; run this command as the user of the server", err)
+	case err != nil:
 		return nil, fmt.Errorf("%s holds no store: %w", path, err)
 	}
 	lock, err := datadir.LockToRead(fs, path)

@@ -174,9 +174,9 @@ func (r *repair) blockFiles() error {
 	if len(r.damaged)+len(r.missing) == 0 {
 		return nil
 	}
-	lock, err := r.fs.Lock(r.fs.PathJoin(r.dir, datadir.LockFile))
+	lock, err := datadir.Lock(r.fs, r.dir)
 	if err != nil {
-		return &datadir.LockedError{Dir: r.dir, Err: err}
+		return err
 	}
 	defer lock.Close()
 	c, err := catalogue.Open(r.fs, r.fs.PathJoin(r.dir, datadir.Catalogue), catalogue.Options{CacheBytes: repairCacheBytes, Logger: catalogue.Quiet{}})
