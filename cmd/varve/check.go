@@ -102,13 +102,16 @@ func openDirectory(t terminal, l line) (*offline.Directory, error) {
 		return nil, err
 	}
 	d, err := offline.Open(diskfs.Reading, dir)
-	return d, inUse(err)
+	return d, wayOut(err)
 }
 
-// inUse adds to the error of a store in use what else can be done.
-func inUse(err error) error {
+// wayOut adds to the error of a store that is in use, or not there, what else can be done.
+func wayOut(err error) error {
 	if locked, ok := errors.AsType[*datadir.LockedError](err); ok {
 		return fmt.Errorf("%s is in use by a running server: stop it, or ask it with --http-addr (check, stats, backup)", locked.Dir)
+	}
+	if errors.Is(err, offline.ErrNoStore) {
+		return fmt.Errorf("%w; --data-dir or --config names another one, --http-addr a running server (check, stats, backup)", err)
 	}
 	return err
 }

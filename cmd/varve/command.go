@@ -100,6 +100,9 @@ func dispatch(t terminal, args []string) error {
 	case "-v", "-version", "--version":
 		name = "version"
 	}
+	if wantsHelp(args[1:]) && explainGroup(t.stdout, name) {
+		return nil
+	}
 	c, words, err := find(slices.Concat([]string{name}, args[1:]))
 	if err != nil {
 		return err
@@ -127,10 +130,20 @@ func find(args []string) (found command, words int, err error) {
 		}
 		names = append(names, c.name)
 	}
+	rest := below(names, name)
+	if words == 1 && len(args) > 1 && !strings.HasPrefix(args[1], "-") { // varve export wisper
+		var second []string
+		for _, long := range rest {
+			second = append(second, strings.TrimPrefix(long, name+" "))
+		}
+		if near := config.Nearest(args[1], second); near != "" {
+			return found, 0, &usageError{fmt.Errorf("unknown command %q; did you mean %s?", name+" "+args[1], name+" "+near)}
+		}
+	}
 	if words > 0 {
 		return found, words, nil
 	}
-	if rest := below(names, name); len(rest) > 0 {
+	if len(rest) > 0 {
 		return found, 0, &usageError{fmt.Errorf("%s needs a subcommand: varve %s", name, strings.Join(rest, ", varve "))}
 	}
 	hint := "varve help lists the commands"
@@ -166,15 +179,48 @@ func help(t terminal, args []string) error {
 	case len(args) == 0 || wantsHelp(args):
 		overview(t.stdout)
 		return nil
+	case len(args) == 1 && explainGroup(t.stdout, args[0]):
+		return nil
 	}
 	c, words, err := find(args)
-	if err == nil && words < len(args) {
+	if err == nil && words < len(args) && !(words+1 == len(args) && c.hasSubcommand(args[words])) {
 		err = &usageError{errors.New("help explains one command at a time")}
 	}
 	if err != nil {
 		return err
 	}
 	return c.explain(t.stdout, all)
+}
+
+// explainGroup lists the commands of two words that begin with first, if first is no command
+// itself. It reports whether there are any.
+func explainGroup(w io.Writer, first string) bool {
+	var group []command
+	for _, c := range commands() {
+		switch own, rest, _ := strings.Cut(c.name, " "); {
+		case own != first:
+		case rest == "":
+			return false
+		default:
+			group = append(group, c)
+		}
+	}
+	if len(group) == 0 {
+		return false
+	}
+	fmt.Fprintf(w, "Usage: varve %s SUBCOMMAND\n\n", first)
+	for _, c := range group {
+		fmt.Fprintf(w, "  varve %-14s  %s\n", c.name, c.synopsis)
+	}
+	fmt.Fprintf(w, "\nvarve help %s explains the first.\n", group[0].name)
+	return true
+}
+
+// hasSubcommand reports whether c's help page also explains the subcommand with a name, as that
+// of timeline does.
+func (c command) hasSubcommand(name string) bool {
+	first, _, _ := strings.Cut(c.usage, " ")
+	return slices.Contains(strings.Split(first, "|"), name)
 }
 
 // withoutAll removes the flag --all from args, and reports whether it was there.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"varve/internal/admin"
@@ -271,8 +272,15 @@ func (l line) target(t terminal) error {
 	return nil
 }
 
-// targetHint ends the error of a server that cannot be reached.
-const targetHint = "; --http-addr names another server, --data-dir the directory of a server that is stopped"
+// targetHint ends the error of a server that cannot be reached. A refused connection has its own
+// hint to --http-addr.
+func targetHint(err error) string {
+	const dir = ", --data-dir the directory of a server that is stopped"
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return dir
+	}
+	return "; --http-addr names another server" + dir
+}
 
 // server returns the server that the command asks.
 func (l line) server() (*remote.Server, error) {
@@ -291,7 +299,7 @@ func (l line) reach(ctx context.Context) (*remote.Server, error) {
 	}
 	response, err := s.Ask(ctx, http.MethodGet, "/api/v1/version", nil)
 	if err != nil {
-		return nil, fmt.Errorf("%w%s", err, targetHint)
+		return nil, fmt.Errorf("%w%s", err, targetHint(err))
 	}
 	return s, response.Body.Close()
 }

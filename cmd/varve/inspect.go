@@ -53,7 +53,7 @@ func inspect(t terminal, args []string) error {
 	}
 	d, err := offline.Open(diskfs.Reading, c.DataDir)
 	if err != nil {
-		return inUse(err)
+		return wayOut(err)
 	}
 	return errors.Join(show(d), d.Close())
 }

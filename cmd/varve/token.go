@@ -79,6 +79,14 @@ func tokenLine(t terminal, args []string, names ...string) (path string, l line,
 // tokenPath is where the tokens are.
 func tokenPath(c config.Config) string { return c.Auth.Path(filepath.Join(c.DataDir, "tokens.json")) }
 
+// asServe says how to find the token file of a server.
+const asServe = "give the same --config, --data-dir and environment as to varve serve"
+
+func missing(path string) bool {
+	_, err := os.Stat(path)
+	return errors.Is(err, os.ErrNotExist)
+}
+
 func createToken(t terminal, args []string) error {
 	path, l, c, err := tokenLine(t, args, "role", "tenant", "prefix", "expires")
 	if err != nil {
@@ -110,7 +118,7 @@ func createToken(t terminal, args []string) error {
 		return err
 	}
 	recordToken(t, c, "varve token create", fmt.Sprintf("token %s for %s: role %s, tenants %s, prefix %q", id, g.Name, g.Rights, strings.Join(g.Tenants, ","), g.Prefix))
-	fmt.Fprintf(t.stderr, "Token %s for %s. This is the only time it is shown:\n", id, g.Name)
+	fmt.Fprintf(t.stderr, "Token %s for %s was added to %s. This is the only time it is shown:\n", id, g.Name, path)
 	fmt.Fprintln(t.stdout, shown)
 	for _, name := range auth.Missing(g.Tenants, c.HasTenant) {
 		fmt.Fprintf(t.stderr, "Tenant %.100q is not in this configuration. Until you add it to tenants, requests with this token get 404.\n", name)
@@ -129,6 +137,9 @@ func listTokens(t terminal, args []string) error {
 	tokens, err := auth.List(path)
 	if err != nil {
 		return err
+	}
+	if missing(path) {
+		fmt.Fprintf(t.stderr, "There is no token file %s yet. If you expected one, %s.\n", path, asServe)
 	}
 	w := tabwriter.NewWriter(t.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "ID\tNAME\tROLE\tTENANTS\tPREFIX\tCREATED\tEXPIRES\tLAST USED")
@@ -161,6 +172,9 @@ func revokeToken(t terminal, args []string) error {
 	}
 	if len(l.words) != 1 {
 		return &usageError{errors.New("token revoke: want one NAME or ID; varve token list shows them")}
+	}
+	if missing(path) {
+		return fmt.Errorf("there is no token file %s; %s", path, asServe)
 	}
 	revoked, err := auth.Revoke(path, l.words[0])
 	if err != nil {

@@ -138,8 +138,11 @@ func unreached(err error) error {
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		err = failed.Err
 	}
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("%w: no server listens there; --http-addr names another one", syscall.ECONNREFUSED)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w: no server listens there; --http-addr names another server", syscall.ECONNREFUSED)
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("the server closed the connection without an answer (%w); check that this is its HTTP port (server.http_addr)", io.EOF)
 	}
 	return err
 }

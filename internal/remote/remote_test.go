@@ -57,9 +57,27 @@ func TestAnswers(t *testing.T) {
 		}
 	}
 	s.Close()
-	const nobody = ": connection refused: no server listens there; --http-addr names another one"
+	const nobody = ": connection refused: no server listens there; --http-addr names another server"
 	if _, _, err := server.Exchange(t.Context(), "GET", "/echo", "", nil); err == nil || err.Error() != "ask the server at "+server.Addr+nobody {
 		t.Error(err)
+	}
+}
+
+// A port that closes the connection, such as that of telnet, is probably not the HTTP port.
+func TestOtherPort(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if c, _, err := w.(http.Hijacker).Hijack(); err != nil || c.Close() != nil {
+			t.Errorf("close the connection: %v", err)
+		}
+	}))
+	defer s.Close()
+	server, err := New(strings.TrimPrefix(s.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = ": the server closed the connection without an answer (EOF); check that this is its HTTP port (server.http_addr)"
+	if _, err := server.Ask(t.Context(), "GET", "/", nil); !errors.Is(err, io.EOF) || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
 	}
 }
 

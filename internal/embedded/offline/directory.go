@@ -30,6 +30,9 @@ type Directory struct {
 	fault     error                // why the catalogue cannot be read
 }
 
+// ErrNoStore means that a directory holds no store.
+var ErrNoStore = errors.New("holds no store")
+
 // Open opens the store in path. It takes the lock that a server holds, but does not make
 // or change it, and returns a *datadir.LockedError if a server has it. A catalogue that
 // cannot be read is not an error here: a check reports it.
@@ -39,7 +42,7 @@ func Open(fs vfs.FS, path string) (*Directory, error) {
 	case errors.Is(err, os.ErrPermission):
 		return nil, fmt.Errorf("%w; run this command as the user of the server", err)
 	case err != nil:
-		return nil, fmt.Errorf("%s holds no store: %w", path, err)
+		return nil, fmt.Errorf("%s %w: %w", path, ErrNoStore, err)
 	}
 	lock, err := datadir.LockToRead(fs, path)
 	if err != nil {
