@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -22,11 +23,31 @@ func security(c config.Config) (found []Finding) {
 	if c.Server.Insecure && !c.Auth.Enabled {
 		found = append(found, Finding{"authentication", Warning, "server.insecure is set: anyone who can reach the listeners can do everything", "auth.enabled: true, and varve token create"})
 	}
+	found = append(found, exposed(c)...)
 	if c.Server.TLS.CertFile != "" {
 		own := certificate(c.Server.TLS.CertFile, c.Server.TLS.KeyFile, time.Now())
 		found = append(found, own)
 		if c.Server.TLS.ClientCAFile != "" && own.Grade != Fault {
 			found = append(found, authorities(c.Server.TLS))
+		}
+	}
+	return found
+}
+
+// exposed finds the listeners that the server refuses to open: other machines could reach them
+// while authentication is off. An address that does not resolve is for ports to report.
+func exposed(c config.Config) (found []Finding) {
+	if c.Auth.Enabled || c.Server.Insecure {
+		return nil
+	}
+	for _, a := range c.Server.Addresses() {
+		if a.Addr == "" {
+			continue
+		}
+		if addr, err := net.ResolveTCPAddr("tcp", a.Addr); err == nil && !addr.IP.IsLoopback() {
+			found = append(found, Finding{"authentication", Fault,
+				fmt.Sprintf("server.%s: other machines can reach %s, and authentication is off; the server does not start", a.Key, a.Addr),
+				"listen on a loopback address; or set auth.enabled: true and use varve token create; or, if only trusted machines reach it, server.insecure: true"})
 		}
 	}
 	return found

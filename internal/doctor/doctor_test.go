@@ -46,6 +46,32 @@ func TestOpenFiles(t *testing.T) {
 	}
 }
 
+// Listeners that the server would refuse to open are faults.
+func TestExposed(t *testing.T) {
+	c := config.Default()
+	c.Server.TelnetAddr, c.Server.PickleAddr = "", "[::1]:2004"
+	if found := security(c); len(found) > 0 {
+		t.Errorf("on loopback: %+v", found)
+	}
+	c.Server.HTTPAddr, c.Server.CarbonAddr, c.Server.CarbonUDPAddr = "127.0.0.2:8080", "0.0.0.0:2003", ":2003"
+	found := security(c)
+	if len(found) != 2 {
+		t.Fatalf("%+v, want 2 findings", found)
+	}
+	wants(t, found[0], Fault, "server.carbon_addr: other machines can reach 0.0.0.0:2003")
+	wants(t, found[1], Fault, "server.carbon_udp_addr: other machines can reach :2003")
+	insecure, asks := c, c
+	insecure.Server.Insecure, asks.Auth.Enabled = true, true
+	if found := security(asks); len(found) > 0 {
+		t.Errorf("with authentication: %+v", found)
+	}
+	if found := security(insecure); len(found) != 1 {
+		t.Errorf("insecure: %+v", found)
+	} else {
+		wants(t, found[0], Warning, "server.insecure is set")
+	}
+}
+
 func TestMemory(t *testing.T) {
 	c := config.Default()
 	c.Ingest.MaxSeriesMemory, c.Query.TotalMemory = 1<<30, 1<<30
