@@ -143,5 +143,8 @@ func TestBackupRequests(t *testing.T) {
 		if w.Code != want || w.Body.Len() > 500 {
 			t.Errorf("%.50s: %d %s, want %d", body, w.Code, w.Body, want)
 		}
+		if body == "" && !strings.HasSuffix(w.Body.String(), `or {} for a name made from the time: the body is empty"]}`) {
+			t.Errorf("no body: %s", w.Body)
+		}
 	}
 }

@@ -116,7 +116,7 @@ func backup(s *embedded.Store) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		name, err := backupNameOf(http.MaxBytesReader(w, r.Body, backupMaxBody))
 		if err != nil {
-			httpapi.WriteErrors(w, http.StatusBadRequest, `want {"dir": "name"}: `+err.Error())
+			httpapi.WriteErrors(w, http.StatusBadRequest, `want {"dir": "NAME"}, or {} for a name made from the time: `+err.Error())
 			return
 		}
 		report, err := s.Backup(r.Context(), name)
@@ -135,6 +135,9 @@ func backupNameOf(body io.Reader) (string, error) {
 	text, err := io.ReadAll(body)
 	if err != nil {
 		return "", err
+	}
+	if len(bytes.TrimSpace(text)) == 0 {
+		return "", errors.New("the body is empty")
 	}
 	var request *BackupRequest
 	d := json.NewDecoder(bytes.NewReader(text))
