@@ -294,8 +294,8 @@ func TestGreeting(t *testing.T) {
 	line := p.find(`(?m)^  echo "(put demo.load .*)" \| nc`)
 	p.put(strings.Replace(line, "$(date +%s)", fmt.Sprint(time.Now().Unix()), 1))
 	p.values("demo.load", 1)
-	query := p.find(`(?m)^  curl -s http://\S+ -d '(.*)'$`)
-	if path := p.find(`curl -s http://[^/]*(/\S*)`); path != "/api/v1/datapoints/query" {
+	query := p.find(`(?m)^  curl -sS http://\S+ -d '(.*)'$`)
+	if path := p.find(`curl -sS http://[^/]*(/\S*)`); path != "/api/v1/datapoints/query" {
 		t.Errorf("path %s", path)
 	}
 	if status, body := p.do("POST", "/api/v1/datapoints/query", query); status != 200 || !strings.Contains(body, "1.5]]") {
@@ -436,7 +436,7 @@ func TestTelnetOff(t *testing.T) {
 		t.Error(greeting)
 	}
 	// The first point of the greeting can be sent as it is.
-	m := regexp.MustCompile(`curl -s (\S+/datapoints) -d (.*)`).FindStringSubmatch(greeting)
+	m := regexp.MustCompile(`curl -sS (\S+/datapoints) -d (.*)`).FindStringSubmatch(greeting)
 	if m == nil {
 		t.Fatalf("no first point in the greeting:\n%s", greeting)
 	}

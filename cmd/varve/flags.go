@@ -273,10 +273,13 @@ func (l line) target(t terminal) error {
 }
 
 // targetHint ends the error of a server that cannot be reached. A refused connection has its own
-// hint to --http-addr.
+// hint to --http-addr, and a server that answers is probably the right one.
 func targetHint(err error) string {
 	const dir = ", --data-dir the directory of a server that is stopped"
-	if errors.Is(err, syscall.ECONNREFUSED) {
+	switch {
+	case errors.As(err, new(*remote.StatusError)):
+		return ""
+	case errors.Is(err, syscall.ECONNREFUSED):
 		return dir
 	}
 	return "; --http-addr names another server" + dir

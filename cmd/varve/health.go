@@ -133,9 +133,16 @@ func askHealth(client *http.Client, base string) (answered bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("ask %s for its health: %w", base, errors.Unwrap(err))
 	}
-	response.Body.Close()
-	if response.StatusCode == http.StatusNoContent {
+	defer response.Body.Close()
+	switch response.StatusCode {
+	case http.StatusNoContent:
 		return true, nil
+	case http.StatusBadRequest: // perhaps from a port that speaks TLS; the answer says so
+		var answer struct {
+			Errors []string `json:"errors"`
+		}
+		_ = json.NewDecoder(io.LimitReader(response.Body, 64<<10)).Decode(&answer)
+		return true, fmt.Errorf("ask %s for its health: %s %s", base, response.Status, clip.Text(strings.Join(answer.Errors, "; "), 200))
 	}
 	return true, fmt.Errorf("%s is not healthy: %s%s", base, response.Status, failedChecks(client, base))
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"varve/internal/httpapi"
 )
 
 // TestHealth: a server that runs is well, as its flags, the environment or a URL name
@@ -39,6 +41,11 @@ func TestHealthOverTLS(t *testing.T) {
 	addr := strings.TrimPrefix(server.URL, "https://")
 	wantRun(t, 0, []string{"https://" + addr + " is healthy"}, "health", "--http-addr", addr, "--server-tls-cert-file=cert.pem", "--server-tls-key-file=key.pem")
 	wantRun(t, 1, []string{"certificate"}, "health", "--url", server.URL)
+	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		httpapi.WriteErrors(w, http.StatusBadRequest, "this port speaks TLS; use https://")
+	}))
+	defer plain.Close()
+	wantRun(t, 1, []string{"ask " + plain.URL + " for its health: 400 Bad Request this port speaks TLS"}, "health", "--url", plain.URL)
 }
 
 // TestHealthOfPart: what has failed in a part of the data does not make the server unwell,

@@ -222,7 +222,7 @@ func announce(w io.Writer, c config.Config, srv *server.Server) {
 		fmt.Fprintf(w, "  pprof   http://%s/debug/pprof/\n", remote.Dialable(pprof))
 	}
 	fmt.Fprintf(w, "  data    %s\n\n", dir)
-	curl := fmt.Sprintf("curl -s%s %s://%s", credentials(c), scheme, api)
+	curl := fmt.Sprintf("curl -sS%s %s://%s", credentials(c), scheme, api)
 	if c.Auth.Enabled {
 		fmt.Fprintf(w, "Create a token, if there is none yet:\n  TOKEN=$(varve token create me --role read,write%s)\n", tokenPlace(c))
 	}

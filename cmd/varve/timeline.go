@@ -202,7 +202,20 @@ func timelineRead(ctx context.Context, t terminal, l line, s *remote.Server) err
 	if err := l.number("limit", &q.Limit, 0, math.MaxInt); err != nil { // 0 is all
 		return err
 	}
-	return printLines(t.stdout, client.Events(ctx, s, q))
+	events := 0
+	counted := func(yield func(json.RawMessage, error) bool) {
+		for text, err := range client.Events(ctx, s, q) {
+			events++
+			if !yield(text, err) {
+				return
+			}
+		}
+	}
+	err := printLines(t.stdout, counted)
+	if events == 0 {
+		fmt.Fprintln(t.stderr, "no events; varve timeline stats lists the timelines")
+	}
+	return err
 }
 
 func timelineAppend(ctx context.Context, t terminal, l line, s *remote.Server) error {

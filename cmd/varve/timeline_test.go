@@ -127,6 +127,7 @@ func (p *process) timelineCommands(t *testing.T) {
 	want(0, "", "2 events appended", "append", "log", "-f", file("2024-03-10  12:00:00 one\n2024-03-10 12:00:00 two\n"), "--time-format", "2006-01-02 15:04:05", "--type", "line")
 	want(0, `"type":"line","data":"2024-03-10 12:00:00 two"}`, "", "read", "log", "--limit", "1")
 	want(3, "", "line 1: the line does not begin with a time such as 15:04", "append", "log", "-f", file("none\n"), "--time-format", "15:04")
+	want(0, "", "no events; varve timeline stats lists the timelines", "read", "mistyped")
 	want(0, `{"timeline":"a/b","time":5,`, "", "read", "log", "a/b", "--until", "6", "--limit", "0")
 	want(0, `"newest": {`, "", "stats", "log")
 	want(0, `{"name":"a/b",`, "", "stats")
