@@ -18,7 +18,7 @@ import (
 	"varve/internal/stream"
 )
 
-// A Gatekeeper finds out who senders are. *auth.Keeper is one.
+// A Gatekeeper identifies senders. *auth.Keeper implements it.
 type Gatekeeper interface {
 	Identify(auth.Claim) (auth.Identity, error) // or an *auth.Refusal
 	Lacks(c auth.Claim, id auth.Identity, reason, text string) *auth.Refusal
@@ -27,7 +27,7 @@ type Gatekeeper interface {
 	ProxyHeader() string
 }
 
-// guarded is a route's handler behind the question whether the sender may use it.
+// guarded returns a route's handler that first checks whether the sender may use the route.
 func (rt *router) guarded(route httpapi.Route) http.Handler {
 	next := route.Checked()
 	if route.Access == httpapi.Public {
@@ -67,8 +67,8 @@ func (rt *router) guarded(route httpapi.Route) http.Handler {
 	})
 }
 
-// answerEndOfRights lets w say why a request ended whose sender has lost its rights. Its handler
-// fails by that, and would call it a fault of the body or of the store.
+// answerEndOfRights makes w say that the sender of a request has lost its rights. The handler fails
+// as a consequence, and would blame the body or the store.
 func (rt *router) answerEndOfRights(w http.ResponseWriter, r *http.Request, held *auth.Held) {
 	rw, ok := w.(*response)
 	if !ok {
@@ -78,14 +78,14 @@ func (rt *router) answerEndOfRights(w http.ResponseWriter, r *http.Request, held
 		if !held.Ended() {
 			return false
 		}
-		clear(w.Header()) // as of the text that is not sent
+		clear(w.Header()) // it describes an answer that is not sent
 		rt.cut(w, r)
 		return true
 	}
 }
 
-// cut ends the answer to a sender that has lost its rights meanwhile. One that has
-// begun is cut off, so that it cannot be taken for a whole one.
+// cut ends the answer to a sender that has lost its rights meanwhile. An answer that has begun is
+// cut off, so that the client cannot take it for a complete one.
 func (rt *router) cut(w http.ResponseWriter, r *http.Request) {
 	rw, ok := w.(*response)
 	switch {
@@ -142,8 +142,8 @@ func (rt *router) identify(w http.ResponseWriter, r *http.Request, route httpapi
 	return r.WithContext(held), id, held, nil
 }
 
-// first returns the first value of a header. Those who ask know the header's canonical name;
-// looking for it takes as long as the rest of the work.
+// first returns the first value of a header. Its name must be canonical: making it so would take as
+// long as the rest of the work.
 func first(values []string) string {
 	if len(values) == 0 {
 		return ""
@@ -166,8 +166,8 @@ func (rt *router) lacking(r *http.Request, route httpapi.Route, id auth.Identity
 	return "", ""
 }
 
-// refuseSender answers 401 or 403. KairosDB's Java library loses a connection by each such
-// answer with a body, so it gets none.
+// refuseSender answers 401 or 403. KairosDB's Java client leaks a connection with each such answer
+// that has a body, so that client gets none.
 func (rt *router) refuseSender(w http.ResponseWriter, r *http.Request, refusal *auth.Refusal) {
 	status := http.StatusForbidden
 	if !refusal.Known() {
@@ -240,7 +240,7 @@ func withTenant(r *http.Request) (without *http.Request, ok bool) {
 	return without, true
 }
 
-// admitLine finds out who the client of a line protocol is. It needs the right to write.
+// admitLine identifies the client of a line protocol, which needs the right to write.
 func (s *Server) admitLine(name string) func(context.Context, *stream.Conn) (context.Context, error) {
 	return func(ctx context.Context, c *stream.Conn) (context.Context, error) {
 		claim := auth.Claim{Stream: name, Kind: auth.Lines, Remote: remoteOf(c.RemoteAddr().String()), Connection: c}
@@ -274,8 +274,8 @@ func (s *Server) admit(claim auth.Claim) (auth.Identity, error) {
 	return id, nil
 }
 
-// admitDatagram finds out on whose behalf a datagram is, by its address alone, which a
-// sender can forge. It is nil without authentication.
+// admitDatagram identifies the sender of a datagram by its address alone, which can be forged. It
+// is nil without authentication.
 func (s *Server) admitDatagram(name string) func(netip.Addr) (principal.Principal, error) {
 	if s.keeper == nil {
 		return nil

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// An arrival measures how the body of a request comes in, so that a new connection can
-// replace one whose body hardly arrives.
+// An arrival measures how fast the body of a request arrives, so that a new connection can replace
+// one whose body arrives too slowly.
 type arrival struct {
 	mu      sync.Mutex
 	since   time.Time     // when the handler began to wait for the client; zero if it does not wait
@@ -16,16 +16,16 @@ type arrival struct {
 }
 
 const (
-	// arrivalPatience is how long a handler waits for a body, in all, before
-	// another connection may take the place.
+	// arrivalPatience is the total time that a handler waits for a body before another connection
+	// may take its place.
 	arrivalPatience = time.Second
 
-	// arrivalEnough is how many bytes of a body a second keep a connection its place
-	// for as long as it takes.
+	// arrivalEnough is the rate, in bytes per second, at which a connection keeps its place however
+	// long the body takes.
 	arrivalEnough = 16 << 10
 )
 
-// begin begins to measure another request.
+// begin starts to measure another request.
 func (a *arrival) begin() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -39,8 +39,8 @@ func (a *arrival) wait(now time.Time) {
 	a.since = now
 }
 
-// got notes that the wait is over and has brought n bytes. It reports whether the
-// request goes on: else the connection was closed meanwhile.
+// got records that the wait has ended and brought n bytes. It returns false if the connection was
+// closed meanwhile, so that the request must end.
 func (a *arrival) got(n int, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -50,8 +50,8 @@ func (a *arrival) got(n int, now time.Time) bool {
 	return !a.ended
 }
 
-// Slow reports that a handler waits for the body, and has done so for long in all
-// while little came. rate is in bytes a second.
+// Slow reports whether a handler waits for the body, and has waited long in total while little
+// arrived. rate is in bytes per second.
 func (a *arrival) Slow(now time.Time) (rate float64, slow bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -28,21 +28,21 @@ type Config struct {
 
 	Insecure bool `yaml:"insecure" doc:"Allows listeners that other machines can reach although auth.enabled is not set. Anyone who can connect can then do everything. Each start logs this, and the health status shows it."`
 
-	TLS TLSConfig `yaml:"tls" doc:"TLS of the listeners. Without cert_file they are plain."`
+	TLS TLSConfig `yaml:"tls" doc:"TLS of the listeners. Without cert_file, no listener uses TLS."`
 
 	// Constants; tests and benchmarks change them by --tune.
 
 	ReadHeaderTimeout time.Duration `tune:"read_header_timeout"` // time for a client to send the headers of a request
-	// StallTimeout closes a connection whose client, during a request, sends no byte for
-	// this long, or takes less than 64 KiB of an answer in half of this time. A body that
-	// arrives at less than 1 KiB/s gets five times this long in all.
+	// StallTimeout closes a connection whose client, during a request, sends no byte for this long,
+	// or accepts less than 64 KiB of an answer in half of this time. A body that arrives at less
+	// than 1 KiB/s gets five times this long in total.
 	StallTimeout time.Duration `tune:"stall_timeout"`
-	// CloseGrace is how long, while the server stops, open connections may bring one more
-	// request, whose answer announces the close.
+	// CloseGrace is how long open connections may still send one more request while the server
+	// stops. Its answer announces the close.
 	CloseGrace time.Duration `tune:"close_grace"`
 }
 
-// Carbon's ports, which a carbon on the same machine may have.
+// Carbon's ports, which a carbon on the same machine may be using.
 const (
 	carbonAddr = "127.0.0.1:2003"
 	pickleAddr = "127.0.0.1:2004"
@@ -86,9 +86,9 @@ func StreamNames() (names []string) {
 	return names
 }
 
-// An Address is where the server listens by some settings.
+// An Address is one at which the server listens with the given settings.
 type Address struct {
-	Key     string // of the setting, without that of the section
+	Key     string // of the setting, without its section
 	Network string // tcp or udp
 	Addr    string // "" turns the stream off
 

@@ -7,13 +7,12 @@ import (
 	"sync/atomic"
 )
 
-// A crowd bounds the requests of HTTP/2 that are answered at once. Each holds its headers
-// and a goroutine for as long as the client takes no answer, and a connection can have many:
-// the bound on connections alone would leave room for gigabytes to clients that nobody
-// knows. So a connection always has one request, as with HTTP/1, and further ones while
-// there is room.
+// A crowd limits how many HTTP/2 requests are answered at once. Each holds its headers and a
+// goroutine until the client has read the answer, and a connection can have many: a limit on
+// connections alone would let clients that nobody knows take gigabytes. So each connection may
+// always have one request, as with HTTP/1, and further ones only while there is room.
 type crowd struct {
-	limit  int64 // from which on a connection has one request only
+	limit  int64 // of requests; beyond it each connection has only one
 	inside atomic.Int64
 }
 
@@ -29,7 +28,8 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(context.WithValue(ctx, connKey{}, c), requestsKey{}, new(atomic.Int64))
 }
 
-// enter reports whether a request may be answered now. leave ends it, also one that may not.
+// enter reports whether a request may be answered now. The caller calls leave at its end in either
+// case.
 func (c *crowd) enter(r *http.Request) (leave func(), ok bool) {
 	own, _ := r.Context().Value(requestsKey{}).(*atomic.Int64)
 	if r.ProtoMajor < 2 || own == nil {

@@ -7,16 +7,14 @@
 //
 // # Connections
 //
-// KairosDB's clients decide the rules. A client may name a path with or
-// without a trailing slash and escape a slash inside a name. The end of a
-// kept-alive connection is announced with Connection: close, since a client
-// that is not told loses its next push. Answers without a route have no body
-// below /api/, because the Java client loses a connection for each error with
+// KairosDB's clients set the rules. A client may name a path with or without a trailing slash and
+// escape a slash inside a name. The end of a kept-alive connection is announced with Connection:
+// close, since a client that is not told loses its next push. Below /api/, the answer to a path
+// without a route has no body, because the Java client leaks a connection with each error that has
 // one. A connection that stalls within a request is cut; a slow one is not.
 //
-// Requests of HTTP/1.1 are answered by package fastpath while they are plain, with TLS
-// or without; with the first other one a connection goes to net/http, which also has all
-// that speak HTTP/2.
+// Package fastpath answers plain HTTP/1.1 requests, with or without TLS. At the first request that
+// is not plain, the connection passes to net/http, which also serves all HTTP/2 connections.
 //
 // # Stopping
 //

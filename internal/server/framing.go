@@ -6,24 +6,24 @@ import (
 	"sync/atomic"
 )
 
-// A framing looks for requests of HTTP/1 with a Content-Length and a Transfer-Encoding, since
-// net/http hides one of them: it removes the length of a request that has chunks too, and the
-// Transfer-Encoding of one of HTTP/1.0, of which it goes by the length. A proxy before this
-// server that goes by the other one sees another end of such a request, and would pass on what
-// one client has put behind it as the begin of the next request, maybe of another client. So
-// the connection has to end with the answer (RFC 9112, 6.1 and 6.3).
+// A framing finds HTTP/1 requests with both a Content-Length and a Transfer-Encoding, because
+// net/http hides one of them: it removes the length of a request with chunks, and the
+// Transfer-Encoding of an HTTP/1.0 request, for which it uses the length. A proxy in front of this
+// server that uses the other header sees a different end of such a request. It could then pass on
+// what one client has put after that end as the beginning of the next request, perhaps of another
+// client. So the connection must end with the answer (RFC 9112, 6.1 and 6.3).
 //
-// It knows nothing of where requests begin and end: a header is lines with no empty one among
-// them. Lines of a body that look like both headers cost no more than a connection.
+// It does not know where requests begin and end: to it a header is a run of lines without an empty
+// one. If lines of a body look like both headers, the only cost is a connection.
 type framing struct {
-	name    string // in small letters, of the header that this line may be
-	matched int    // bytes of it, 0 at the begin of a line; -1 if it is another line
+	name    string // in lower case, of the header that this line may be
+	matched int    // bytes of it, 0 at the beginning of a line; -1 if it is another line
 
-	length, coding bool // whether there were such lines since the last empty one
+	length, coding bool // such lines were seen since the last empty one
 
 	// net/http reads while a handler runs.
-	twice   atomic.Bool  // there were both
-	codings atomic.Int64 // lines with a Transfer-Encoding that are of none of the requests so far
+	twice   atomic.Bool  // both were seen
+	codings atomic.Int64 // lines with a Transfer-Encoding that belong to no request so far
 }
 
 const (
@@ -31,7 +31,7 @@ const (
 	transferEncoding = "transfer-encoding"
 )
 
-// look looks at what was read.
+// look examines bytes that were read.
 func (f *framing) look(p []byte) {
 	for len(p) > 0 {
 		if f.matched < 0 {
@@ -51,7 +51,7 @@ func (f *framing) look(p []byte) {
 	}
 }
 
-// begin looks at the first byte of a line.
+// begin examines the first byte of a line.
 func (f *framing) begin(c byte) {
 	switch c {
 	case '\r': // of an empty line
@@ -66,7 +66,7 @@ func (f *framing) begin(c byte) {
 	}
 }
 
-// step looks at one byte of what may be the name of a header.
+// step examines one byte of what may be the name of a header.
 func (f *framing) step(c byte) {
 	if c >= 'A' && c <= 'Z' {
 		c |= 0x20
@@ -93,8 +93,8 @@ func (f *framing) step(c byte) {
 	}
 }
 
-// endsTwice reports whether a request whose header was just read may say in two ways where it
-// ends. It is called once for each request.
+// endsTwice reports whether the request whose header was just read may state its end in two ways.
+// It is called once for each request.
 func endsTwice(r *http.Request) bool {
 	c, ok := r.Context().Value(connKey{}).(*httpConn)
 	switch {

@@ -13,8 +13,8 @@ import (
 	"varve/internal/stream"
 )
 
-// shake makes the handshake of a connection, and returns the protocol that the client has
-// chosen. ok is false if there is none. ctx ends when the listener is closed.
+// shake performs the handshake of a connection, and returns the protocol that the client has
+// chosen. ok is false if the handshake fails. ctx ends when the listener is closed.
 func (l *httpListener) shake(ctx context.Context, c *stream.Conn) (protocol string, ok bool) {
 	if err := c.Handshake(ctx); err != nil {
 		answerPlain(c, err)
@@ -23,24 +23,23 @@ func (l *httpListener) shake(ctx context.Context, c *stream.Conn) (protocol stri
 	return c.TLS().ConnectionState().NegotiatedProtocol, ctx.Err() == nil
 }
 
-// http2Backlog is half of what clients of HTTP/2 may have on the way by its flow control, in
-// net/http. Linux gives a socket twice of what it is asked for.
+// http2Backlog is half of what the flow control of net/http allows HTTP/2 clients to have in
+// flight. Linux gives a socket twice the size that is requested.
 const http2Backlog = 512 << 10
 
-// boundBacklog bounds what the kernel takes in for a connection before it is read. Flow control
-// is of bodies only, and a frame may have nine bytes: of the tens of megabytes that a kernel
-// may keep for each connection, the frames would be read for long after their sender has left.
+// boundBacklog limits how much of a connection the kernel buffers before it is read. Flow control
+// covers bodies only, and a frame may have nine bytes: reading the frames in the tens of megabytes
+// that a kernel may buffer for a connection would go on long after their sender has left.
 func boundBacklog(c *stream.Conn) {
 	if socket, ok := c.Conn.(interface{ SetReadBuffer(int) error }); ok {
-		_ = socket.SetReadBuffer(http2Backlog) // else it is as large as the kernel likes
+		_ = socket.SetReadBuffer(http2Backlog) // otherwise the kernel chooses, up to tens of megabytes
 	}
 }
 
 // http2 is the name of HTTP/2 in a handshake.
 const http2 = "h2"
 
-// noteHTTP2 is note for a connection of HTTP/2, which is busy while any of its requests
-// is.
+// noteHTTP2 is note for an HTTP/2 connection, which is busy while any of its requests is.
 func noteHTTP2(c *stream.Conn, state http.ConnState) {
 	switch {
 	case c == nil:

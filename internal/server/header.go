@@ -12,10 +12,10 @@ import (
 	"varve/internal/units"
 )
 
-// Bounds on a request line with its headers. A connection whose body does not come
-// holds its headers all the while, and each name of a header takes some 110 bytes
-// beside its text. With the largest headers a connection takes some 70 KiB, and all of
-// max_connections 290 MiB. KairosDB takes 8 KiB of header.
+// Limits on a request line with its headers. A connection that waits for its body holds its headers
+// all the while, and each name of a header takes some 110 bytes beside its text. With the largest
+// headers a connection takes some 70 KiB, and max_connections of them 290 MiB. KairosDB allows 8
+// KiB of headers.
 const (
 	maxHeader      = 32 * units.KiB
 	maxHeaderLines = 128
@@ -27,19 +27,19 @@ var headerFault = fmt.Sprintf("the request line with its headers is larger than 
 // errHeader makes net/http close a connection without an answer of its own.
 var errHeader = &net.OpError{Op: "read", Net: "tcp", Err: errors.New(headerFault)}
 
-// refusalTime is how long a client has to take an answer with which its connection ends.
+// refusalTime is how long a client has to read the last answer of its connection.
 const refusalTime = 500 * time.Millisecond
 
-// readAhead is the size of the buffer through which net/http reads headers, and what comes at
-// once with them.
+// readAhead is the size of the buffer through which net/http reads headers, and whatever arrives
+// with them.
 const readAhead = 4 << 10
 
-// Read refuses to read more of a header that is too large. The rest of what was read
-// at once with the end of a header, readAhead at most, does not count.
+// Read refuses to read more of a header that is too large. Bytes that were read together with the
+// end of a header, at most readAhead, do not count.
 func (c *httpConn) Read(p []byte) (int, error) {
 	if !c.heading {
 		n, err := c.read(p)
-		if len(p) <= readAhead { // else what is read is of a body: no more of it is asked for
+		if len(p) <= readAhead { // a larger p belongs to a body, whose reader asks for nothing beyond it
 			c.framing.look(p[:n])
 		}
 		return n, err
@@ -81,6 +81,6 @@ func (c *httpConn) refuseHeader() {
 	c.Linger()
 }
 
-// manyHeaders reports whether a request has too many headers. They were read with the
-// end of the request before, or in one piece with their own end.
+// manyHeaders reports whether a request has too many headers. They were read either together with
+// the end of the previous request or in one piece with their own end.
 func manyHeaders(r *http.Request) bool { return len(r.Header) > maxHeaderLines }

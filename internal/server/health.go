@@ -14,15 +14,15 @@ import (
 
 // A Check is one question about the server's health.
 type Check struct {
-	Name string // as /api/v1/health/status shows it
+	Name string // as in /api/v1/health/status
 	Run  func(ctx context.Context) error
 
 	// Quiet leaves a check that passes out of the status: scripts written for
 	// KairosDB compare the list with its two checks.
 	Quiet bool
 
-	// Partial is set where a failure concerns a part of the data only. The
-	// status shows it; a load balancer should not turn to another server.
+	// Partial means that a failure concerns only part of the data. The status shows the failure,
+	// but a load balancer should keep using this server.
 	Partial bool
 }
 
@@ -90,8 +90,8 @@ func (g healthGauge) Collect(ch chan<- prometheus.Metric) {
 // scrapeTimeout bounds all checks of one scrape; Prometheus waits for 10 s.
 const scrapeTimeout = 2 * time.Second
 
-// healthCheck answers 204 or 500, both without a body. A server that is
-// stopping says 500, so that a load balancer turns to others.
+// healthCheck answers 204 or 500, both without a body. A server that is stopping answers 500, so
+// that a load balancer uses other servers.
 func (s *Server) healthCheck(w http.ResponseWriter, r *http.Request) {
 	httpapi.SetHeaders(w.Header())
 	status := http.StatusNoContent
@@ -106,9 +106,8 @@ func (s *Server) healthCheck(w http.ResponseWriter, r *http.Request) {
 	httpapi.WriteEmpty(w, status)
 }
 
-// AliveCheck passes whenever it is asked: a process whose goroutines are stuck
-// does not answer. It has the name of the check by which KairosDB looks for
-// stuck threads, since scripts look for that line.
+// AliveCheck passes whenever it runs: a process whose goroutines are stuck does not answer. It has
+// the name of KairosDB's check for stuck threads, because scripts look for that line.
 func AliveCheck() Check {
 	return Check{Name: "JVM-Thread-Deadlock", Run: func(context.Context) error { return nil }}
 }

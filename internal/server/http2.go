@@ -6,8 +6,8 @@ import (
 	"varve/internal/stream"
 )
 
-// newPace returns the pace at which those connections of HTTP/2 are read whose clients send more
-// than their requests need.
+// newPace returns the pace for reading HTTP/2 connections whose clients send more than their
+// requests need.
 func (l *httpListener) newPace() *stream.Pace {
 	p := stream.NewPace()
 	p.Paced = l.metrics.paced
@@ -19,7 +19,7 @@ func (l *httpListener) newPace() *stream.Pace {
 	return p
 }
 
-// meterOf returns what is credited for a request of HTTP/2, nil for other requests.
+// meterOf returns the credit account of an HTTP/2 request, nil for other requests.
 func meterOf(r *http.Request) *stream.Meter {
 	if r.ProtoMajor < 2 {
 		return nil
@@ -31,19 +31,19 @@ func meterOf(r *http.Request) *stream.Meter {
 	return c.Metered()
 }
 
-// What a client may send for a request and its answer. Much of it belongs to TLS: a frame that
-// comes alone is a record of its own, with 22 bytes or more around it.
+// What a client may send for a request and its answer. Much of it is TLS: a frame that is sent
+// alone is a record of its own, with at least 22 bytes around it.
 const (
 	requestCredit = 512 // beside the text of the header
-	flushCredit   = 128 // updates of the window for a frame that leaves alone
+	flushCredit   = 128 // for the window updates after a frame that is sent alone
 )
 
-// readCredit is the credit for n bytes of a body. A body that comes in frames of 100 bytes, each
-// alone, needs no more. Frames of one byte do: each would take a handler a read.
+// readCredit is the credit for n bytes of a body. It suffices for a body in frames of 100 bytes,
+// each sent alone, but not in frames of one byte, each of which would cost a handler a read.
 func readCredit(n int) int { return n + n/2 }
 
-// creditOf is what the client may have sent for a request beside its body. For one that it has reset
-// there is nothing: beginning requests to reset them is a flood too.
+// creditOf is what the client may have sent for a request beside its body. A request that the
+// client has reset earns nothing: opening requests to reset them is a flood too.
 func creditOf(r *http.Request) int {
 	if r.Context().Err() != nil {
 		return 0

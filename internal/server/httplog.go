@@ -6,10 +6,11 @@ import (
 	"strings"
 )
 
-// An httpLog takes the lines of net/http into a log. Many lines name the address of a client, with
-// a new port each time. If the address stood in the message, package seldom, which limits lines by
-// message, would count each line as a message of its own. A client that breaks off connections
-// could then use up the messages that seldom distinguishes, and other faults would not be logged.
+// An httpLog writes the lines of net/http to a log. Many lines name the address of a client, with a
+// new port each time. If the address were part of the message, package seldom, which limits lines
+// by message, would count each line as a message of its own. A client that keeps breaking
+// connections could then use up the messages that seldom tells apart, and other faults would not be
+// logged.
 type httpLog struct{ slog.Handler }
 
 // Handle implements slog.Handler.
@@ -22,7 +23,7 @@ func (l httpLog) Handle(ctx context.Context, r slog.Record) error {
 	return l.Handler.Handle(ctx, cut)
 }
 
-// beforeAddress cuts a text at its first word that is an address with a port.
+// beforeAddress cuts a text off before the first word that is an address with a port.
 func beforeAddress(text string) (before, rest string) {
 	for i := 0; i < len(text); {
 		word, _, _ := strings.Cut(text[i:], " ")

@@ -11,8 +11,8 @@ import (
 	"varve/internal/stream"
 )
 
-// An httpListener accepts connections, and hands those to net/http that are for it: all
-// that speak HTTP/2, and of the others those that send what [fastpath] does not serve.
+// An httpListener accepts connections, and hands some to net/http: all HTTP/2 connections, and
+// those on which [fastpath] finds something that it does not serve.
 type httpListener struct {
 	*stream.Listener
 	metrics *metrics
@@ -22,8 +22,8 @@ type httpListener struct {
 	pace    *stream.Pace // of those that speak HTTP/2
 }
 
-// A handover is the listener of net/http. It stays open when connections are no longer
-// accepted: one that is open already may become one for net/http later.
+// A handover is the listener of net/http. It stays open after the server stops accepting
+// connections: an open one may still pass to net/http.
 type handover struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -63,8 +63,8 @@ func (h *handover) give(c net.Conn) {
 	}
 }
 
-// firstPatience is how long a new connection has for its first request before it goes
-// first; see [stream.Options].
+// firstPatience is how long a new connection may wait before its first request; after that it is
+// the first to be closed, see [stream.Options].
 const firstPatience = time.Second
 
 func newHTTPListener(l net.Listener, name string, limit int, log *slog.Logger, m *metrics) *httpListener {
@@ -81,10 +81,10 @@ func newHTTPListener(l net.Listener, name string, limit int, log *slog.Logger, m
 	return h
 }
 
-// feed accepts connections, each with room and a goroutine of its own, so that one that is
-// slow holds up nobody. They are bounded as all connections are, and end with those, for
-// which drainHTTP waits: a handler that never ends must not keep the server from stopping.
-// feed returns when the listener is closed.
+// feed accepts connections. Each has its own place and goroutine, so that a slow one holds up no
+// other. They count towards the limit like all connections, and end with those that drainHTTP waits
+// for: a handler that never ends must not keep the server from stopping. feed returns when the
+// listener is closed.
 func (l *httpListener) feed() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -129,20 +129,19 @@ func note(nc net.Conn, state http.ConnState) {
 
 // An httpConn is a connection of net/http.
 //
-// net/http sends an answer of more than its buffer of 4 KiB in two pieces, the
-// buffer and the rest, which wakes the client twice and costs as much as the
-// smallest queries take. Between gather and letGo a first piece is held back
-// until there is a second one, and both are sent at once.
+// net/http sends an answer of more than its buffer of 4 KiB in two pieces, the buffer and the rest.
+// That wakes the client twice and costs as much as the smallest queries. Between gather and letGo a
+// first piece is held back until there is a second one, and both are sent at once.
 type httpConn struct {
 	*stream.Conn
 	metrics   *metrics
 	arrival   arrival
-	unused    []byte // was read before net/http had the connection
+	unused    []byte // read before net/http got the connection
 	gathering bool
 	held      []byte
 
-	// While heading, net/http reads the header of a request. Its goroutine for the
-	// connection sets these, also those that note sets.
+	// While heading is set, net/http reads the header of a request. The connection's goroutine in
+	// net/http sets these fields, including those that note sets.
 	heading bool
 	lines   int // that were read since the header began
 	size    int // bytes, likewise

@@ -30,8 +30,7 @@ type metrics struct {
 	floods         prometheus.Counter
 }
 
-// newMetrics registers the server's figures, and those of the Go runtime and
-// of the process.
+// newMetrics registers the server's figures, and those of the Go runtime and the process.
 func newMetrics(r prometheus.Registerer, version string, maxConnections int) *metrics {
 	counter := func(name, help string) prometheus.CounterOpts {
 		return prometheus.CounterOpts{Namespace: "varve", Subsystem: "server", Name: name, Help: help}
@@ -82,8 +81,8 @@ func newProfilerMetrics() *metrics {
 	return newMetrics(prometheus.NewRegistry(), "", profilerConnections)
 }
 
-// count records a finished request. Labels are routes and the methods they
-// take, never what a client made up.
+// count records a finished request. Labels are routes and the methods that they accept, never text
+// of a client.
 func (m *metrics) count(rw *response, elapsed time.Duration) {
 	route, method := rw.route(), rw.request.Method
 	if route == "" {

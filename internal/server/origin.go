@@ -21,14 +21,14 @@ const anyOrigin = "*"
 // this server. Programs other than browsers send neither Origin nor
 // Sec-Fetch-Site and are served.
 //
-// Nor do browsers send them with all requests: a GET to a server that is reached by
-// plain http and is not on loopback, say for an image, has at most a Referer, and a
-// page can leave that out. So a GET of a browser that changes something has to show
-// by one of the three that a page of this server sends it.
+// Nor do browsers send them with every request: a GET to a server that is reached by plain http and
+// is not on loopback, for an image for instance, has at most a Referer, and a page can suppress
+// that. So a browser's GET that changes something must show by one of the three that a page of this
+// server sent it.
 //
-// With DNS rebinding, the name of a page's own site leads to this server, so that
-// the browser sees one origin. Such requests have a foreign name in Host. The guard
-// checks Host on loopback only: elsewhere it does not know the server's names.
+// With DNS rebinding, the name of a page's own site leads to this server, so the browser sees one
+// origin. Such requests have a foreign name in Host. The guard checks Host on loopback only:
+// elsewhere it does not know the server's names.
 type guard struct {
 	loopback bool
 	origins  *atomic.Pointer[origins]
@@ -73,7 +73,7 @@ const (
 // of returns what r may do.
 func (o *origins) of(r *http.Request) grant {
 	asked := *r
-	asked.Method = http.MethodPost // Check lets all of GET and HEAD pass
+	asked.Method = http.MethodPost // Check lets every GET and HEAD pass
 	switch {
 	case o.protection.Check(&asked) == nil:
 		return mayAll
@@ -120,7 +120,7 @@ func (o *origins) refersToOwn(r *http.Request) bool {
 	return o.of(&asked) == mayAll
 }
 
-// refusedLook is the error of a GET that changes something and may be of any page.
+// refusedLook is the error of a GET that changes something and may have been sent by any page.
 const refusedLook = "a browser sent this GET, which changes something, and does not say that a page of this server asked for it; " +
 	"send it by POST or DELETE, use a program that is not a browser, or add the page's origin to server.allowed_origins"
 
@@ -133,9 +133,8 @@ func refusedOrigin(r *http.Request, why string) string {
 	return why + "; add " + clip.Text(origin, clipped) + " to server.allowed_origins if it may use this server"
 }
 
-// isOwnName reports whether a request's Host can be a name of a server on
-// loopback. An address and a name without a dot can: no other site can own them, so
-// none can make a browser send them by DNS rebinding.
+// isOwnName reports whether a request's Host can be a name of a server on loopback. Addresses and
+// names without a dot can: no other site can own them, so no site can use them for DNS rebinding.
 func isOwnName(host string, others []string) bool {
 	name := host
 	if h, _, err := net.SplitHostPort(host); err == nil {
@@ -189,8 +188,8 @@ func (rt *router) reads(r *http.Request, method string) bool {
 	return !rt.changes[pattern] // without a route nothing happens
 }
 
-// allowOrigin tells a browser which pages may read the answer. Without an
-// origin the header stays as KairosDB has it: no browser looks at it then.
+// allowOrigin tells a browser which pages may read the answer. Without an origin the header is
+// KairosDB's: no browser looks at it then.
 func (rw *response) allowOrigin(h http.Header) {
 	if rw.request.Header.Get("Origin") == "" {
 		return

@@ -49,15 +49,15 @@ func (s *Server) welcome(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintf(w, welcomePage, strings.TrimSpace(s.version))
 }
 
-// profilerConnections is how many connections the profiler's listener takes.
+// profilerConnections is how many connections the profiler's listener accepts.
 const profilerConnections = 16
 
-// longestProfile bounds how many seconds of work a request may have recorded.
+// longestProfile limits how many seconds of work one request may record.
 const longestProfile = 300
 
-// profiles are the routes of Go's profiler. Profiling costs the server time, so
-// they count as changing something: pages of other origins may not ask for a profile.
-// The index costs nothing; from there a browser comes with a Referer.
+// profiles are the routes of Go's profiler. Profiling costs the server time, so the routes count as
+// changing something: pages of other origins may not request a profile. The index costs nothing; a
+// browser that comes from there sends a Referer.
 func profiles() []httpapi.Route {
 	page := func(path string, h http.HandlerFunc) httpapi.Route {
 		return httpapi.On(http.MethodGet, path, httpapi.Admin, boundSeconds(h)).ByGet().OfServer()

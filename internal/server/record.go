@@ -11,11 +11,11 @@ import (
 	"varve/internal/principal"
 )
 
-// recordedBody is how much of the body of a request the audit log has, in bytes: of a
-// delete, the body says what.
+// recordedBody is how many bytes of a request's body the audit log keeps. For a delete, the body
+// says what was deleted.
 const recordedBody = 4096
 
-// serveAudited answers a request and writes down what came of it.
+// serveAudited answers a request and records the outcome.
 func (rt *router) serveAudited(w http.ResponseWriter, r *http.Request, route httpapi.Route, id auth.Identity, next http.Handler) {
 	read := &copied{ReadCloser: r.Body}
 	own := *r
@@ -36,7 +36,7 @@ func (rt *router) serveAudited(w http.ResponseWriter, r *http.Request, route htt
 	next.ServeHTTP(w, &own)
 }
 
-// detailOf says in the audit log how a handler ended that panicked with fault.
+// detailOf describes in the audit log how a handler ended that panicked with fault.
 func detailOf(fault any) string {
 	switch fault {
 	case nil:
@@ -66,7 +66,7 @@ func (rt *router) record(r *http.Request, route httpapi.Route, id auth.Identity,
 	})
 }
 
-// A copied body keeps the beginning of what is read of it.
+// A copiedBody keeps the beginning of what is read of it.
 type copied struct {
 	io.ReadCloser
 	text []byte

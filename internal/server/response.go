@@ -41,9 +41,8 @@ type response struct {
 	over  bool // the handler has returned; the connection may have another request
 }
 
-// newResponse also puts the body of r under deadlines. Handlers get rw.request, a
-// copy of r: net/http looks for its own body in r itself, to know whether a client
-// still waits for 100 Continue.
+// newResponse also puts the body of r under deadlines. Handlers get rw.request, a copy of r:
+// net/http looks for its own body in r to find out whether a client still waits for 100 Continue.
 func newResponse(w http.ResponseWriter, r *http.Request, stall time.Duration, draining func() bool) *response {
 	rw := &response{
 		ResponseWriter: w,
@@ -71,8 +70,8 @@ func newResponse(w http.ResponseWriter, r *http.Request, stall time.Duration, dr
 // Unwrap lets http.ResponseController reach the connection.
 func (rw *response) Unwrap() http.ResponseWriter { return rw.ResponseWriter }
 
-// SetWriteDeadline lets a handler, or a goroutine that ends its work, decide when
-// writing fails. After it, bytes that the client takes do not move the deadline.
+// SetWriteDeadline lets a handler, or a goroutine that ends its work, decide when writing fails.
+// After that, bytes that the client accepts do not extend the deadline.
 func (rw *response) SetWriteDeadline(t time.Time) error {
 	rw.mu.Lock()
 	defer rw.mu.Unlock()
@@ -99,7 +98,7 @@ func (rw *response) WriteHeader(status int) {
 	if instead := rw.instead; instead != nil && status >= http.StatusBadRequest {
 		rw.instead = nil
 		if instead() {
-			rw.discard = true // what the handler says
+			rw.discard = true // the handler's own text
 			return
 		}
 	}
@@ -114,7 +113,7 @@ func (rw *response) WriteHeader(status int) {
 	}
 }
 
-// refuse answers a request that no handler gets.
+// refuse answers a request that reaches no handler.
 func (rw *response) refuse(status int, message string) {
 	text := httpapi.ErrorBody(message)
 	h := rw.Header()
@@ -125,8 +124,7 @@ func (rw *response) refuse(status int, message string) {
 	rw.Write(text)
 }
 
-// EndOfRights implements [auth.Ender]: a Read of the request's body that waits for the
-// client fails.
+// EndOfRights implements [auth.Ender]: a pending Read of the request's body fails.
 func (rw *response) EndOfRights() {
 	rw.mu.Lock()
 	defer rw.mu.Unlock()
@@ -136,25 +134,25 @@ func (rw *response) EndOfRights() {
 	}
 }
 
-// release ends the use of the answer by other goroutines.
+// release detaches the answer from other goroutines.
 func (rw *response) release() {
 	rw.mu.Lock()
 	defer rw.mu.Unlock()
 	rw.over = true
 }
 
-// settleBody reads the rest of the request's body before the answer begins, as
-// net/http would do, but not for longer than bodyRest. If there is more, the
-// connection ends with this answer: the rest must not be taken for a request.
+// settleBody reads the rest of the request's body before the answer begins, as net/http would, but
+// for at most bodyRest. If there is more, the connection ends with this answer: the rest must not
+// be taken for a request.
 func (rw *response) settleBody() {
 	if rw.body != nil && !rw.body.finish() {
 		rw.Header().Set("Connection", "close")
 	}
 }
 
-// finishHeader completes the header. Where the mux answers, since there is no
-// route, it returns the body to send: an error in JSON, but none below /api/, where
-// KairosDB's Java client would lose a connection.
+// finishHeader completes the header. If the mux answers, because no route matches, finishHeader
+// returns the body to send: an error in JSON, but none below /api/, where KairosDB's Java client
+// would leak a connection.
 func (rw *response) finishHeader() (text []byte) {
 	h := rw.Header()
 	if rw.request.Pattern == "" && rw.status >= http.StatusBadRequest && !rw.direct {
@@ -179,10 +177,10 @@ func (rw *response) finishHeader() (text []byte) {
 	return text
 }
 
-// A browser must not take text that clients sent for a page. If it shows an answer
-// nevertheless, the answer runs no scripts, loads nothing and stands in no frame. Styles are
-// allowed for SVG charts. All answers share the values; their capacity is their length, so
-// that Header.Add copies them.
+// A browser must not take text that clients sent for a page. If it displays an answer nevertheless,
+// the answer cannot run scripts, load anything or appear in a frame. Styles are allowed for SVG
+// charts. All answers share the values; their capacity equals their length, so that Header.Add
+// copies them.
 var (
 	noSniff   = []string{"nosniff"}
 	noScripts = []string{"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"}
@@ -206,9 +204,8 @@ func (rw *response) noRoute() string {
 // clipped is how many bytes of a client's text an answer repeats.
 const clipped = 200
 
-// pieceSize is how much of an answer goes out under one deadline. A client that
-// takes a piece within the deadline, half of stall_timeout or more, is served
-// for as long as the answer takes.
+// pieceSize is how much of an answer is sent under one deadline. A client that accepts a piece
+// within the deadline, half of stall_timeout or more, is served for as long as the answer takes.
 const pieceSize = 64 << 10
 
 func (rw *response) Write(p []byte) (n int, err error) {
@@ -254,8 +251,8 @@ func (rw *response) Flush() {
 	rw.control.Flush() // an error comes back from the next Write
 }
 
-// extend moves the write deadline, rarely, since most writes only fill a
-// buffer. An error means that the connection is gone; Write will say so.
+// extend moves the write deadline, though seldom, since most writes only fill a buffer. An error
+// means that the connection is gone; Write will report it.
 func (rw *response) extend() {
 	now := time.Now()
 	if rw.allowed.Sub(now) >= rw.stall/2 {
@@ -269,10 +266,10 @@ func (rw *response) extend() {
 	}
 }
 
-// Bounds on how long a request's body may take.
+// Limits on how long a request's body may take.
 const (
-	// bodyRate is how many bytes a second a client has to send on average, once
-	// it has used up bodyPatience times stall_timeout by sending less.
+	// bodyRate is how many bytes per second a client must send on average, once it has used up
+	// bodyPatience times stall_timeout by sending less.
 	bodyRate     = 1 << 10
 	bodyPatience = 5
 
@@ -282,10 +279,9 @@ const (
 	bodyRestSize = 256 << 10
 )
 
-// A body is the body of a request, which must keep arriving: each read has a
-// deadline, and all reads together have a budget of time that grows with the bytes
-// that arrive. The time between reads does not count. Read and finish are not for
-// use by two goroutines at once.
+// A body is the body of a request, which must keep arriving. Each read has a deadline, and all
+// reads together have a budget of time that grows with the bytes that arrive. Time between reads
+// does not count. Two goroutines must not use Read and finish at once.
 type body struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -312,7 +308,7 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.ended || b.failed {
 		return b.ReadCloser.Read(p) // says why
 	}
-	if b.cut.Load() { // also if more has come already, and the deadline would move
+	if b.cut.Load() { // even if more has arrived, which would extend the deadline
 		b.failed = true
 		return 0, auth.ErrEnded
 	}
@@ -331,7 +327,7 @@ func (b *body) Read(p []byte) (int, error) {
 		b.ended = true
 		b.allow(time.Time{})
 	case err != nil:
-		b.failed = true // the deadline stays, for net/http reads on
+		b.failed = true // the deadline stays, because net/http continues to read
 	}
 	return n, err
 }
@@ -359,9 +355,8 @@ func (b *body) allow(t time.Time) {
 	b.control.SetReadDeadline(t)
 }
 
-// finish reads the rest of the body within the bounds and reports whether it
-// has come to its end. If not, net/http finds a deadline that has passed when
-// it looks for the rest.
+// finish reads the rest of the body within the limits and reports whether it reached the end. If
+// not, net/http finds an expired deadline when it looks for the rest.
 func (b *body) finish() bool {
 	if b.ended {
 		return true

@@ -14,9 +14,8 @@ import (
 	"varve/internal/stream"
 )
 
-// A router finds the handler of a request and guards it: it looks at where the
-// request comes from, counts, turns a panic into a 500 and gives reads and
-// writes a rolling deadline.
+// A router finds the handler of a request and guards it: it checks the request's origin, counts,
+// turns a panic into a 500, and sets a rolling deadline for reads and writes.
 type router struct {
 	routes      atomic.Pointer[http.ServeMux] // nil until the front ends are there
 	starting    http.Handler                  // answers meanwhile
@@ -48,7 +47,7 @@ func (rt *router) mount(routes ...httpapi.Route) {
 		path := r.Path
 		switch {
 		case path == "/":
-			path = "/{$}" // not the subtree: that would swallow 405
+			path = "/{$}" // not the subtree, which would hide every 405
 		case !strings.HasSuffix(path, "...}"):
 			path = strings.TrimSuffix(path, "/")
 		}
@@ -84,7 +83,7 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer leave()
 	if !room {
 		rw.direct = true
-		httpapi.WriteBusy(rw) // without a body, for which the client would have to make room
+		httpapi.WriteBusy(rw) // without a body, so that the client needs no room for one
 		return
 	}
 	mux := rt.mux()
@@ -162,14 +161,13 @@ func (rt *router) finish(rw *response, start time.Time) {
 			"status", rw.status, "bytes", rw.written, "elapsed", elapsed)
 	}
 	if aborted {
-		panic(http.ErrAbortHandler) // cuts the connection, so that half an answer is seen as such
+		panic(http.ErrAbortHandler) // cuts the connection, so that an incomplete answer is recognised
 	}
 }
 
-// cleanRequest returns r with a path that the mux takes as it is, without
-// redirecting: no empty segments, no slash at the end. Escapes stay, so that a
-// name may hold a slash. ok is false for a path with a "." or ".." segment;
-// what it should reach is a guess that a DELETE must not make.
+// cleanRequest returns r with a path that the mux accepts without a redirect: no empty segments, no
+// slash at the end. Escapes stay, so that a name may contain a slash. ok is false for a path with a
+// "." or ".." segment: guessing its target would be dangerous for a DELETE.
 func cleanRequest(r *http.Request) (clean *http.Request, ok bool) {
 	escaped := r.URL.EscapedPath()
 	path, ok := cleanPath(escaped)

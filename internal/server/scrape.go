@@ -14,21 +14,20 @@ import (
 )
 
 const (
-	// scrapesAtOnce bounds how many pages of metrics are made at once.
+	// scrapesAtOnce limits how many pages of metrics are made at once.
 	scrapesAtOnce = 8
 
-	// scrapesUnsent bounds how many pages clients have not taken yet, each of some
-	// 50 KB.
+	// scrapesUnsent limits how many pages of about 50 KB wait for clients to read them.
 	scrapesUnsent = 512
 
-	// scrapePatience is how long a client may take for a page. Prometheus waits for
-	// as long by default.
+	// scrapePatience is how long a client may take to read a page. Prometheus waits as long by
+	// default.
 	scrapePatience = 10 * time.Second
 )
 
-// A scraper serves the page of metrics. A page is complete before it is sent, so that
-// clients that do not read hold no place in which pages are made: a few of them would
-// keep Prometheus out.
+// A scraper serves the page of metrics. A page is completed before it is sent, so that clients that
+// do not read occupy none of the places in which pages are made: a few of them would lock
+// Prometheus out.
 type scraper struct {
 	pages  http.Handler
 	unsent chan struct{} // has an element for each page that is being sent

@@ -26,19 +26,20 @@ import (
 
 // A StreamServer speaks a protocol that is not HTTP. [stream.Server] is one.
 type StreamServer interface {
-	// Serve accepts from l until Shutdown, and returns nil then. It closes all
-	// connections at once when ctx ends.
+	// Serve accepts from l until Shutdown, and then returns nil. When ctx ends, it closes all
+	// connections at once.
 	Serve(ctx context.Context, l net.Listener) error
 
-	// Shutdown stops accepting, uses what has arrived and closes all
-	// connections; when ctx ends first, it cuts them. No goroutine is left.
+	// Shutdown stops accepting, processes what has arrived and closes all connections; if ctx ends
+	// first, it cuts them. No goroutine remains.
 	Shutdown(ctx context.Context) error
 }
 
 // A DatagramServer speaks a protocol over UDP, as a StreamServer does over TCP.
 type DatagramServer interface {
-	// Serve takes datagrams until Shutdown. admit finds out on whose behalf a datagram is;
-	// one with an error is dropped. A nil admit leaves all to the context.
+	// Serve processes datagrams until Shutdown. admit identifies the sender of a datagram; if it
+	// returns an error, the datagram is dropped. With a nil admit, the context identifies the
+	// sender.
 	Serve(ctx context.Context, c *net.UDPConn, admit func(netip.Addr) (principal.Principal, error)) error
 	Shutdown(ctx context.Context) error
 }
@@ -50,12 +51,11 @@ type Options struct {
 	Log      *slog.Logger
 	Registry *prometheus.Registry // served at /internal/metrics
 
-	// Keeper finds out who senders are. nil: everyone may do everything.
+	// Keeper identifies senders. nil: everyone may do everything.
 	Keeper Gatekeeper
 
-	// Opening says how far the opening of the store is, for example "40 %:
-	// reading the log". With it the server answers 503 until Mount is called.
-	// Without it New mounts Front.
+	// Opening describes the progress of opening the store, for example "40 %: reading the log".
+	// With it the server answers 503 until Mount is called. Without it New mounts Front.
 	Opening func() string
 	Front
 }
@@ -70,15 +70,15 @@ type Front struct {
 	// Metrics are served at /internal/metrics beside those of Options.Registry.
 	Metrics []prometheus.Gatherer
 
-	// Audit is who did what. nil: it is not written down.
+	// Audit records who did what. nil: nothing is recorded.
 	Audit *audit.Log
 
 	// Tenants reports whether a tenant is served. nil: the default only.
 	Tenants func(name string) bool
 }
 
-// A Server is listeners and what answers on them. Use it once: New, Listen,
-// Run, and Mount while it runs if it was made with Opening.
+// A Server is a set of listeners and what answers on them. Use it once: New, Listen, Run, and Mount
+// during Run if it was made with Opening.
 type Server struct {
 	config   Config
 	version  string
@@ -238,8 +238,8 @@ func (s *Server) exposed() (errs []error) {
 	return errs
 }
 
-// tellExposure logs which listeners other machines reach without saying who they are, or
-// with tokens that others on the way can read.
+// tellExposure logs which listeners other machines can reach without authentication, or with tokens
+// that others on the network can read.
 func (s *Server) tellExposure() {
 	for _, st := range s.streams {
 		switch {
@@ -254,12 +254,12 @@ func (s *Server) tellExposure() {
 	}
 }
 
-// insecure reports whether other machines reach the server without saying who they are.
+// insecure reports whether other machines can reach the server without authentication.
 func (s *Server) insecure() bool {
 	return s.keeper == nil && s.config.Insecure && slices.ContainsFunc(s.streams, func(st *listening) bool { return st.isOpen() && !onLoopback(st.local()) })
 }
 
-// door is the listener of a stream with what it asks of those who come in.
+// door returns the listener of a stream with the checks that connections must pass.
 func (s *Server) door(st *listening) net.Listener {
 	d := &stream.Door{Listener: st.listener}
 	if s.config.TLS.Speaks(st.name) {
@@ -286,9 +286,9 @@ func (s *Server) Addr(name string) string {
 	return ""
 }
 
-// Run serves until ctx is done, then drains, and returns nil. It returns early
-// with an error if a listener fails. When it returns nothing of the server
-// runs any more, and the front ends may be closed.
+// Run serves until ctx is done, then drains, and returns nil. It returns early with an error if a
+// listener fails. When it returns, no goroutine of the server is left, and the front ends may be
+// closed.
 func (s *Server) Run(ctx context.Context) error {
 	failed := make(chan error, len(s.streams))
 	var serving sync.WaitGroup
@@ -305,7 +305,7 @@ func (s *Server) Run(ctx context.Context) error {
 	var err error
 	select {
 	case <-ctx.Done():
-		if s.isMounted() { // else the start has failed
+		if s.isMounted() { // otherwise the start failed
 			s.log.Info("stopping: refusing new connections, completing requests in flight", "at_most", s.config.ShutdownTimeout)
 		}
 	case err = <-failed:
@@ -320,8 +320,7 @@ func (s *Server) serve(st *listening) error {
 	if w := s.webOf(st.name); w != nil {
 		return w.serve()
 	}
-	// Until the store is open, connections wait with the operating system, with what
-	// they have sent.
+	// Until the store is open, connections and what they have sent wait in the operating system.
 	select {
 	case <-s.mounted:
 	case <-s.drained:
@@ -361,7 +360,7 @@ func (s *Server) drain() {
 	streams.Wait()
 }
 
-// speaker returns what speaks on a stream that is none of HTTP, nil if nothing does yet.
+// speaker returns what serves a stream other than HTTP, nil if there is nothing yet.
 func (s *Server) speaker(st *listening) interface{ Shutdown(context.Context) error } {
 	if !s.isMounted() {
 		return nil
@@ -375,7 +374,7 @@ func (s *Server) speaker(st *listening) interface{ Shutdown(context.Context) err
 	return nil
 }
 
-// cutWait is how long requests that were cut may take to notice.
+// cutWait is how long cancelled requests have to notice.
 const cutWait = time.Second
 
 func (s *Server) drainHTTP(ctx context.Context) {

@@ -98,7 +98,7 @@ type web struct {
 	log      *slog.Logger
 }
 
-// webOf returns what answers on a stream of HTTP, nil for another stream.
+// webOf returns what answers on an HTTP stream, nil for another stream.
 func (s *Server) webOf(name string) *web {
 	return map[string]*web{"http": s.api, "pprof": s.pprof}[name]
 }
@@ -138,12 +138,12 @@ func (s *Server) newWeb(requests context.Context, name string, limit int, m *met
 	}}
 }
 
-// http2Streams is how many requests of one connection of HTTP/2 are answered at once.
+// http2Streams is how many requests of one HTTP/2 connection are answered at once.
 const http2Streams = 32
 
-// http2Frame is the size of the largest frame of HTTP/2 that is taken, the least that a server may
-// set. A frame is read as a whole before a handler gets any of it, so a large one would need
-// as much memory, and be owed as a whole: see [stream.Pace].
+// http2Frame is the size of the largest HTTP/2 frame that is accepted, the smallest limit that the
+// protocol allows. A frame is read as a whole before a handler gets any of it. A large one would
+// take that much memory, and count as a whole against the client's credit: see [stream.Pace].
 const http2Frame = 16 << 10
 
 // bind makes w answer on l.
@@ -167,7 +167,7 @@ func (w *web) serve() error {
 	return w.http.Serve(&w.listener.ready)
 }
 
-// serveTLS makes the handshake. net/http speaks HTTP/2 on connections that are *tls.Conn only.
+// serveTLS performs the handshake. net/http speaks HTTP/2 only on connections that are *tls.Conn.
 func (w *web) serveTLS(ctx context.Context, c *stream.Conn) net.Conn {
 	protocol, ok := w.listener.shake(ctx, c)
 	switch {
@@ -181,7 +181,7 @@ func (w *web) serveTLS(ctx context.Context, c *stream.Conn) net.Conn {
 	return w.serveFirst(ctx, c)
 }
 
-// serveFirst answers the requests of a connection of HTTP/1 until one is for net/http.
+// serveFirst answers the requests of an HTTP/1 connection until one is for net/http.
 func (w *web) serveFirst(_ context.Context, c *stream.Conn) net.Conn {
 	hc := w.listener.connOf(c)
 	unused, handOver := w.fast.Serve(withConn(w.requests, hc), c)
@@ -192,8 +192,8 @@ func (w *web) serveFirst(_ context.Context, c *stream.Conn) net.Conn {
 	return hc
 }
 
-// shutdown closes connections without a request, and the others once theirs is answered, or
-// returns an error when ctx ends first.
+// shutdown closes connections without a request, and the others once theirs is answered. It returns
+// an error if ctx ends first.
 func (w *web) shutdown(ctx context.Context) error {
 	fast := make(chan error, 1)
 	go func() { fast <- w.fast.Shutdown(ctx) }()

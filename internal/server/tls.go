@@ -65,12 +65,12 @@ func (c TLSConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// A keyring holds the certificates in force.
+// A keyring holds the certificates in use.
 type keyring struct {
 	current atomic.Pointer[keys]
 }
 
-// of returns the configuration for one more connection of a stream.
+// of returns the configuration for a new connection of a stream.
 func (k *keyring) of(stream string) *tls.Config {
 	current := k.current.Load()
 	if stream == "http" || stream == "pprof" {
@@ -88,8 +88,8 @@ type keys struct {
 	begins, expires time.Time
 }
 
-// trouble says why clients refuse the server's certificate at a time, "" if they do not for
-// that. Anybody may read it, so it does not say where the file is.
+// trouble says why clients refuse the server's certificate at a time, "" if its dates are no
+// reason. Anybody may read the text, so it does not name the file.
 func (k *keys) trouble(now time.Time) string {
 	switch {
 	case now.Before(k.begins):
@@ -100,16 +100,16 @@ func (k *keys) trouble(now time.Time) string {
 	return ""
 }
 
-// useKeys puts certificates in force for new connections. One that is not valid yet is used:
-// often it is the clock of this machine that is wrong, and it will be set.
+// useKeys puts certificates into use for new connections. One that is not valid yet is used too:
+// often the clock of this machine is wrong, and will be corrected.
 func (s *Server) useKeys(k *keys) {
 	s.keyring.current.Store(k)
 	if trouble := k.trouble(time.Now()); trouble != "" {
-		s.log.Warn("TLS: clients refuse the certificate; the server uses it nevertheless", "cert_file", k.file, "trouble", trouble)
+		s.log.Warn("TLS: clients will refuse the certificate; the server uses it anyway", "cert_file", k.file, "trouble", trouble)
 	}
 }
 
-// certificateTrouble is that of the certificate in force, "" without TLS.
+// certificateTrouble is that of the certificate in use, "" without TLS.
 func (s *Server) certificateTrouble() string {
 	if k := s.keyring.current.Load(); k != nil {
 		return k.trouble(time.Now())
@@ -150,7 +150,7 @@ func loadKeys(c TLSConfig) (*keys, error) {
 			return nil, fmt.Errorf("TLS: client_ca_file %s: %w", c.ClientCAFile, err)
 		}
 		own.ClientAuth = tls.VerifyClientCertIfGiven
-		// A resumed session would keep the trust that was given under earlier authorities.
+		// A resumed session would keep the trust of earlier authorities.
 		own.SessionTicketsDisabled = true
 	}
 	k := &keys{web: own.Clone(), lines: own, file: c.CertFile, begins: pair.Leaf.NotBefore, expires: pair.Leaf.NotAfter}
@@ -159,7 +159,7 @@ func loadKeys(c TLSConfig) (*keys, error) {
 	return k, nil
 }
 
-// maxKeyFile bounds a file of certificates.
+// maxKeyFile limits the size of a file of certificates.
 const maxKeyFile = 4 << 20
 
 func readSmall(path string) ([]byte, error) {
@@ -176,8 +176,8 @@ func readSmall(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// authorities parses certificates. Text that is none is an error: an authority that was
-// cut off would otherwise be missed.
+// authorities parses certificates. Any other text is an error: otherwise an authority that was
+// truncated would go unnoticed.
 func authorities(text []byte) (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	n := 0
@@ -205,9 +205,9 @@ func authorities(text []byte) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// ReadTLS reads the files of TLS again. It returns a function that puts them in force for
-// new connections, or nil if nothing has changed. The function also ends the requests and
-// connections whose client certificate no authority vouches for any more.
+// ReadTLS reads the TLS files again. It returns a function that puts them into use for new
+// connections, or nil if nothing has changed. The function also ends requests and connections whose
+// client certificate no authority vouches for any longer.
 func (s *Server) ReadTLS(c Config) (apply func(), err error) {
 	if c.TLS.on() != s.config.TLS.on() {
 		return nil, errors.New("server.tls.cert_file: turning TLS on or off needs a restart")

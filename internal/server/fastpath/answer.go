@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// gathered is how many bytes of an answer are kept until there are more, as with net/http. An
-// answer that has no more is sent with its length, together with its header.
+// gathered is how many bytes of an answer are buffered before any are sent, as in net/http. An
+// answer that ends before is sent with its length, together with its header.
 const gathered = 2 << 10
 
-// copied is the size up to which a piece of an answer is copied behind what is already
-// there, so that one write sends both.
+// copied is the size up to which a piece of an answer is copied into the buffer, so that one write
+// sends both.
 const copied = 16 << 10
 
 // An answer is the [http.ResponseWriter] of a request.
@@ -63,7 +63,7 @@ func (a *answer) release() {
 // Header is that of the answer, until WriteHeader.
 func (a *answer) Header() http.Header { return a.header }
 
-// notCopied are headers that an answer decides itself.
+// notCopied are headers that the answer sets itself.
 var notCopied = map[string]bool{"Connection": true, "Transfer-Encoding": true}
 
 // WriteHeader fixes the header. Informational answers (1xx) are not sent.
@@ -90,7 +90,7 @@ func (a *answer) WriteHeader(status int) {
 	w.WriteByte(' ')
 	w.WriteString(statusText(status))
 	w.WriteString("\r\n")
-	h.WriteSubset(w, notCopied) // no error comes of it
+	h.WriteSubset(w, notCopied) // writing to a buffer does not fail
 	a.head = w.Bytes()
 }
 

@@ -14,7 +14,7 @@ import (
 	"varve/internal/stream"
 )
 
-// A lane is a connection with the requests that come on it, one after the other.
+// A lane is a connection and the requests that arrive on it, one after the other.
 type lane struct {
 	server  *Server
 	conn    *stream.Conn
@@ -27,9 +27,9 @@ type lane struct {
 	taken   atomic.Bool // the body of the request was read to its end
 
 	mu     sync.Mutex
-	idle   bool               // waits for a request
-	since  time.Time          // when the request that is answered came
-	cancel context.CancelFunc // of that request; nil while there is none, and if its client cannot be looked at
+	idle   bool               // waiting for a request
+	since  time.Time          // when the request that is being answered arrived
+	cancel context.CancelFunc // of that request; nil between requests, and if its client cannot be checked
 }
 
 func newLane(s *Server, c *stream.Conn) *lane {
@@ -41,8 +41,8 @@ func newLane(s *Server, c *stream.Conn) *lane {
 	return l
 }
 
-// blanks is how many bytes of empty lines behind the body of a POST are left out, as by
-// net/http: old clients send them.
+// blanks is how many bytes of empty lines after the body of a POST are skipped, as in net/http: old
+// clients send them.
 const blanks = 4
 
 func (l *lane) serve(ctx context.Context) (unused []byte, handOver bool) {
@@ -60,8 +60,8 @@ func (l *lane) serve(ctx context.Context) (unused []byte, handOver bool) {
 			return bytes.Clone(p), true
 		}
 		r, err := http.ReadRequest(l.in)
-		if err != nil { // it is plain, but not right, such as an escape that is none
-			return bytes.Clone(p), true // which is still there: a whole header makes nobody read on
+		if err != nil { // it is plain but invalid, for example a bad escape
+			return bytes.Clone(p), true // still unchanged: with a complete header, nothing more is read
 		}
 		if !l.answer(ctx, r, h.last) || l.server.closing.Load() {
 			break
@@ -80,7 +80,7 @@ func (l *lane) await(patience time.Duration) bool {
 	}
 	l.setIdle(true)
 	defer l.setIdle(false)
-	// A deadline that is a little early costs less than one for each request.
+	// One deadline that is a little early costs less than a new one for each request.
 	now := time.Now()
 	if left := l.allowed.Sub(now); l.moved.Swap(false) || left < patience-patience/16 || left > patience {
 		l.allowed = now.Add(patience)
@@ -99,8 +99,8 @@ func (l *lane) setIdle(idle bool) {
 	l.idle = idle
 }
 
-// endIdle ends the wait for a request, if there is one. The connection is closed by its own goroutine:
-// the farewell of TLS waits for a client that takes nothing.
+// endIdle ends the wait for a request, if there is one. The lane's own goroutine closes the
+// connection: the farewell of TLS waits for a client that may read nothing.
 func (l *lane) endIdle() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,7 +109,7 @@ func (l *lane) endIdle() {
 	}
 }
 
-// answer answers r, and reports whether the connection goes on.
+// answer answers r, and reports whether the connection continues.
 func (l *lane) answer(ctx context.Context, r *http.Request, last bool) bool {
 	l.conn.Busy()
 	defer l.conn.Idle()
@@ -147,8 +147,8 @@ func (l *lane) handle(a *answer, r *http.Request) (ok bool) {
 	return true
 }
 
-// begin notes that a request is answered. What follows a request that is not its body is
-// a further request; while one waits, the end of the connection cannot be seen behind it.
+// begin records that a request is being answered. Input after the body of the request is a further
+// request; while one waits, the end of the connection behind it cannot be seen.
 func (l *lane) begin(cancel context.CancelFunc, followed bool) {
 	if followed {
 		return

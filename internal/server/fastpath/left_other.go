@@ -4,5 +4,5 @@ package fastpath
 
 import "varve/internal/stream"
 
-// hasLeft is not known here: a request whose client has left is worked on to its end.
+// hasLeft cannot tell on this system: a request whose client has left is completed.
 func hasLeft(*stream.Conn) bool { return false }

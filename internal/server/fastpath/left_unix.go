@@ -9,8 +9,8 @@ import (
 	"varve/internal/stream"
 )
 
-// hasLeft reports whether the client of a connection has ended it. What it has sent stays
-// to be read. It is called while nobody reads.
+// hasLeft reports whether the client has closed the connection. What it sent before remains to be
+// read. Nobody may be reading at the same time.
 func hasLeft(c *stream.Conn) (left bool) {
 	socket, ok := c.Conn.(syscall.Conn)
 	if !ok {
@@ -28,12 +28,11 @@ func hasLeft(c *stream.Conn) (left bool) {
 	return left || err != nil
 }
 
-// alertMost bounds an alert of TLS, with what encryption adds.
+// alertMost is the longest TLS alert, including what encryption adds.
 const alertMost = 127
 
-// isAlert reports whether p is one record of TLS that holds an alert: that is how a client says
-// that it leaves. TLS 1.3 hides what a record holds, but not that it is two bytes. A
-// request is longer.
+// isAlert reports whether p is one TLS record with an alert, by which a client says that it leaves.
+// TLS 1.3 hides the content of a record, but not that it is two bytes. A request is longer.
 func isAlert(p []byte) bool {
 	const head, alert, hidden = 5, 21, 23
 	if len(p) <= head || len(p) != head+int(binary.BigEndian.Uint16(p[3:])) {

@@ -21,8 +21,8 @@ var (
 	version   = []byte(" HTTP/1.1")
 )
 
-// plainHead looks at the header at the begin of p. ok is false if it is not there whole,
-// or is not plain.
+// plainHead examines the header at the beginning of p. ok is false if the header is incomplete or
+// not plain.
 func plainHead(p []byte) (h head, ok bool) {
 	end := bytes.Index(p, headerEnd)
 	if end < 0 {
@@ -55,7 +55,7 @@ func plainRequest(line []byte) bool {
 	return false
 }
 
-// add looks at a line of the header, and reports whether it is plain.
+// add examines a line of the header, and reports whether it is plain.
 func (h *head) add(line []byte) bool {
 	name, value, ok := bytes.Cut(line, []byte(":"))
 	if !ok || len(name) == 0 || !all(name, token) || !all(value, visible|space) {

@@ -17,7 +17,7 @@ type Options struct {
 	Log     *slog.Logger
 
 	FirstTimeout time.Duration // how long a new connection has for its first byte
-	IdleTimeout  time.Duration // how long a later request may be away
+	IdleTimeout  time.Duration // how long a connection may wait for its next request
 }
 
 // A Server answers plain requests on connections that it is given.
@@ -40,10 +40,10 @@ func New(o Options) *Server {
 	return s
 }
 
-// Serve answers the plain requests of c, in the order in which they come, each with a
-// context below ctx. With the first that is not plain it returns what was read of c and
-// is not used yet, and true: c has not ended, and net/http can go on from there. Else
-// the connection is at its end; the caller closes it.
+// Serve answers the plain requests of c, in order, each with a context below ctx. At the first
+// request that is not plain it returns the unused bytes that it has read, and true: c is still
+// open, and net/http can continue from there. Otherwise the connection has ended, and the caller
+// closes it.
 func (s *Server) Serve(ctx context.Context, c *stream.Conn) (unused []byte, handOver bool) {
 	l := newLane(s, c)
 	if !s.enter(l) {
@@ -88,7 +88,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // Close closes all connections at once.
 func (s *Server) Close() {
 	for _, l := range s.close() {
-		l.conn.Conn.Close() // first what is below TLS, which else would wait for its client
+		l.conn.Conn.Close() // below TLS, which would wait for the client
 		l.conn.Close()
 	}
 }
@@ -109,10 +109,11 @@ func (s *Server) lanesLocked() []*lane {
 	return all
 }
 
-// watchPause is the time between two looks at the clients of requests that take long.
+// watchPause is the time between two checks of the clients of long requests.
 const watchPause = 100 * time.Millisecond
 
-// watch makes look run soon. It costs a request nothing while it will anyway.
+// watch makes sure that look runs soon. While look is scheduled anyway, this costs a request
+// nothing.
 func (s *Server) watch() {
 	if !s.watching.Load() && s.watching.CompareAndSwap(false, true) {
 		time.AfterFunc(watchPause, s.look)

@@ -8,6 +8,6 @@ import (
 	"varve/internal/stream"
 )
 
-// newSocket returns c. The race detector takes what package net reads and writes for
-// synchronization between two ends in one process, as tests have them.
+// newSocket returns c. The race detector sees the reads and writes of package net as
+// synchronization between two ends in one process, which tests have.
 func newSocket(c *stream.Conn) io.ReadWriter { return c }
