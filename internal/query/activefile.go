@@ -37,10 +37,10 @@ type ActiveQuery struct {
 	Query  string    `json:"query"` // cut at activeText bytes
 }
 
-// activeAfter is how long a query runs before it is written down, and the time between two
-// looks at those that run. The two writes cost a short query some 7 % of its CPU time, and a
-// query that uses up the memory runs for longer. A timer for each query would cost as much:
-// the one that ends first wakes a thread when it is set.
+// activeAfter is how long a query runs before it is written down, and the time between two checks
+// of the running queries. The two writes cost a short query some 7 % of its CPU time, and a query
+// that uses up the memory runs for longer. A timer for each query would cost as much: setting the
+// one that fires first wakes a thread.
 const activeAfter = 10 * time.Millisecond
 
 const (
@@ -97,7 +97,7 @@ func readActive(r io.Reader) ([]ActiveQuery, error) {
 // An activeEntry is a query in an ActiveFile.
 type activeEntry struct {
 	file  *ActiveFile
-	query ActiveQuery // its Query whole
+	query ActiveQuery // with the whole Query
 	begun time.Time
 
 	ended bool // under file.mu
@@ -128,7 +128,7 @@ func (f *ActiveFile) look() {
 	}
 }
 
-// due takes those queries out of the waiting ones.
+// due removes these queries from the waiting ones and returns them.
 func (f *ActiveFile) due(now time.Time) (due []*activeEntry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -175,8 +175,8 @@ func (e *activeEntry) end() {
 
 var blank = []byte{' '}
 
-// write begins a slot again. It is a copy to the system's memory, a microsecond or
-// two, so that f.mu may be held.
+// write overwrites a slot from its beginning. It copies to the system's memory, which takes a
+// microsecond or two, so f.mu may be held.
 func (f *ActiveFile) write(slot int, line []byte) {
 	if _, err := f.file.WriteAt(line, int64(slot)*activeSlot); err != nil {
 		f.warn.Do(func() {

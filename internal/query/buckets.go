@@ -54,7 +54,7 @@ func (s *Session) appendBuckets(to *store.Buckets, series store.Series, within m
 	defer cursor.Close()
 	for {
 		b, err := cursor.Next()
-		if err != nil || b == nil || b.Buckets == nil { // samples: of a store that thins out none
+		if err != nil || b == nil || b.Buckets == nil { // samples, from a store that downsamples nothing
 			return s.Cause(err)
 		}
 		bytes := int64(b.Buckets.Len()) * bucketWords * 8

@@ -16,7 +16,7 @@ type budget struct {
 	used atomic.Int64
 
 	ctx     context.Context // of the query, while it waits for memory
-	pool    *pool           // nil: what the query takes is its own
+	pool    *pool           // nil: only the query's own limit counts
 	turns   *Turns          // that count the goroutine which waits for memory
 	granted atomic.Int64    // of the pool
 	mu      sync.Mutex      // held while granted changes
@@ -50,7 +50,7 @@ func (b *budget) take(n int64) error {
 	return nil
 }
 
-// grow takes the memory from the pool that is used but not granted yet.
+// grow takes from the pool the memory that is used but not granted yet.
 func (b *budget) grow() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

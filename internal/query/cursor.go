@@ -8,8 +8,8 @@ import (
 	"varve/internal/store"
 )
 
-// A Cursor reads samples of a series for a Session, which counts them. It is used by
-// one goroutine; a session may have many cursors, of one series too.
+// A Cursor reads samples of a series for a Session, which counts them. It is used by one goroutine.
+// A session may have many cursors, even of one series.
 type Cursor struct {
 	session *Session
 	cursor  store.Cursor // nil once closed
@@ -81,8 +81,8 @@ type Reducer interface {
 	AddBlock(kind model.Kind, block *store.Block) (samples int64, err error)
 }
 
-// A Scan reads whole series, one after the other, for a Reducer that can do with
-// statistics of runs. It is used by one goroutine.
+// A Scan reads whole series, one after the other, for a Reducer for which statistics of runs
+// suffice. It is used by one goroutine.
 type Scan struct {
 	Session *Session
 	Into    Reducer
@@ -104,8 +104,8 @@ func (c *Scan) Read(series store.Series, within model.TimeRange) error {
 	return err
 }
 
-// read reads what o asks for. rest, if not nil, is the range that it left out, since
-// there is no sum of a run in it that could be added.
+// read reads what o asks for. rest, if not nil, is the range that it left out, because a run in it
+// has no finite sum.
 func (c *Scan) read(series store.Series, o store.ReadOptions) (rest *model.TimeRange, err error) {
 	cursor := c.Session.Open(series, o)
 	defer cursor.Close()

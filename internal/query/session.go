@@ -43,12 +43,12 @@ type Session struct {
 	budget  budget
 	series  atomic.Int64
 	samples atomic.Int64
-	worked  int // since the last look at the context
+	worked  int // since the last check of the context
 	trace   trace
 	closed  bool
 	active  *activeEntry // in the engine's ActiveFile, nil if there is none
-	turn    time.Time    // when the query got its slot, the last time
-	slice   atomic.Int64 // when it let other goroutines run, the last time, in ns
+	turn    time.Time    // when the query last got its slot
+	slice   atomic.Int64 // when it last let other goroutines run, in ns
 	outside bool         // it has no slot now
 	again   bool         // it has had its first turn
 	settled bool         // it has had a third turn, or has sent some of its answer
@@ -130,8 +130,7 @@ func (s *Session) WorkOn(index int, metric string) {
 	s.at.Unlock()
 }
 
-// Close ends the query. err says how it went, nil for well. Closing twice is
-// allowed.
+// Close ends the query. err says how it ended, nil for success. Closing twice is allowed.
 func (s *Session) Close(err error) {
 	if s.closed {
 		return
@@ -161,7 +160,7 @@ func (s *Session) Close(err error) {
 	e.metrics.series.Add(float64(s.series.Load()))
 }
 
-// Wait runs f, in which the query keeps its slot and waits for something else than a
+// Wait runs f, during which the query keeps its slot and waits for something other than a
 // processor: memory, or the store. Queries of other tenants compute meanwhile.
 func (s *Session) Wait(f func() error) error {
 	if s.outside {
@@ -231,7 +230,7 @@ func (s *Session) limited(want store.Selection) iter.Seq2[store.Series, error] {
 	return s.view.Select(s.ctx, want)
 }
 
-// Cause replaces an error that only says that the context ended by the reason why it ended.
+// Cause replaces an error that says only that the context ended by the reason for that.
 func (s *Session) Cause(err error) error {
 	if err != nil && s.ctx.Err() != nil {
 		return context.Cause(s.ctx)

@@ -14,16 +14,14 @@ import (
 	"varve/internal/congestion"
 )
 
-// slots limits the queries that compute at once. Queries that wait stand in two
-// lines: fresh ones, for their first or second turn, in the order in which they came, and
-// those that have had two turns, the oldest first, so that some end before all are half
-// done. On a busy machine one turn is too little even for a short query: most of its time
-// may go by before it has a processor. A free slot goes to the two lines by turns. slots is
-// safe for many goroutines.
+// slots limits the queries that compute at once. Queries that wait stand in two lines: fresh ones,
+// for their first or second turn, in the order of arrival, and those that have had two turns, the
+// oldest first, so that some end before all are half done. On a busy machine one turn is too little
+// even for a short query, which may spend most of it waiting for a processor. Free slots go to the
+// two lines alternately. slots is safe for many goroutines.
 //
-// When one of the lines is congested, the queries in it that wait for their first turn or for
-// their third are refused early; see shed. Later turns are not refused: much of the work is
-// done then.
+// When one of the lines is congested, queries in it that wait for their first or third turn are
+// refused early; see shed. Later turns are not refused: by then much of the work is done.
 type slots struct {
 	mu    sync.Mutex
 	free  int // below 0 while more are taken than there should be
@@ -239,7 +237,7 @@ func (s *slots) take(n int) {
 
 // next returns the line whose turn it is, nil if nobody waits. s.mu is held.
 func (s *slots) next() (l *line, now time.Time) {
-	if len(s.fresh.waiters)+len(s.begun.waiters) > 0 { // else there is no need to know the time
+	if len(s.fresh.waiters)+len(s.begun.waiters) > 0 { // otherwise the time does not matter
 		now = time.Now()
 		s.fresh.shed(now)
 		s.begun.shed(now)
