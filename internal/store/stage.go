@@ -11,7 +11,7 @@ import (
 // or buckets of one width.
 type StageUse struct {
 	StepMS          int64 // 0: samples
-	FirstMS, LastMS int64 // the time that they are of
+	FirstMS, LastMS int64 // the time that they cover
 	Count           int64 // samples or buckets
 }
 

@@ -168,9 +168,9 @@ type PartialView interface {
 // A CurrentView is a View that may remember what earlier views have read, although other
 // processes have changed it since. Not every View is one.
 type CurrentView interface {
-	// ReadCurrent makes the view read what is stored now, from as many replicas as that
-	// takes. It is called before all other methods. Samples that other processes have acknowledged and not stored yet are not in
-	// the view in any case.
+	// ReadCurrent makes the view read what is stored now, from as many replicas as that takes. It
+	// is called before all other methods. The view never contains samples that other processes have
+	// acknowledged but not stored yet.
 	ReadCurrent()
 }
 
@@ -394,10 +394,9 @@ type NamesQuery struct {
 	After   string         // names that come after this one
 	Limit   int
 
-	// Delimiter, if not 0, lists one level of a tree: a name that contains Delimiter
-	// after Prefix is cut behind the first one there, and each result is listed once.
-	// Delimiter is an ASCII character below 0x7f. It needs MetricNames without a
-	// Pattern.
+	// Delimiter, if not 0, lists one level of a tree: a name that contains Delimiter after Prefix
+	// is cut after the first one there, and each result is listed once. Delimiter is an ASCII
+	// character below 0x7f. It needs MetricNames without a Pattern.
 	Delimiter byte
 
 	// Tick is as that of a Selection.
@@ -414,8 +413,8 @@ func (q *NamesQuery) Entry(name string) string {
 	return name
 }
 
-// Beyond returns where to continue after an entry: a text that is greater than every
-// name with this entry. ok is false if the entry is a single name.
+// Beyond returns where to continue after an entry: a text greater than every name with this entry.
+// ok is false if the entry is a single name.
 func (q *NamesQuery) Beyond(entry string) (from string, ok bool) {
 	last := len(entry) - 1
 	if q.Delimiter == 0 || last < len(q.Prefix) || entry[last] != q.Delimiter {

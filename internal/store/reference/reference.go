@@ -305,8 +305,7 @@ func (r *Store) View(ctx context.Context) (store.View, error) {
 	return &view{r: r}, nil
 }
 
-// lockOpen takes r.mu, whatever it returns, and says why the call that ctx
-// belongs to must not go on.
+// lockOpen locks r.mu in any case. Its error says why the call with ctx must not continue.
 func (r *Store) lockOpen(ctx context.Context) error {
 	r.mu.Lock()
 	if r.closed {
@@ -633,7 +632,7 @@ func (r *Store) Keys(ctx context.Context, service, serviceKey, prefix string) it
 	})
 }
 
-// list yields what pick takes of the stored keys, ascending, each once.
+// list yields the stored keys that pick accepts, ascending, each once.
 func (r *Store) list(ctx context.Context, pick func(valueKey) (string, bool)) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		err := r.lockOpen(ctx)

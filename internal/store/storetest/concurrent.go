@@ -292,8 +292,8 @@ func (e *env) randomWorker(w int) error {
 	return nil
 }
 
-// refuses sees that the store refuses each sample of an operation that it cannot
-// hold, and takes these out of the operation.
+// refuses checks that the store refuses each sample of an operation that it cannot hold, and
+// removes those samples from the operation.
 func (e *env) refuses(r *runner, o *op) error {
 	if e.h.CannotHold == nil || o.verb != "append" {
 		return nil

@@ -20,12 +20,12 @@
 // # The groups of Run
 //
 //	overwrite     the last accepted write of a series and time wins; kinds do not touch each other
-//	time          ranges, both ends belonging; order; limit; rows; far and negative times
+//	time          ranges, both ends inclusive; order; limit; rows; far and negative times
 //	value         every kind comes back bit for bit
 //	select        matchers, order as Java sorts, unicode, the limit
 //	names         lists by prefix, pattern, place and limit; names vanish with the last sample
 //	delete        by selector and range; nothing comes back, nothing written later goes
-//	held          views kept open while the store goes on
+//	held          views kept open while the store is used
 //	ttl           times-to-live to the millisecond
 //	keyvalue      set, get, unset, prefix
 //	blocks        long series: out of order, overwritten, with holes, in every direction and part

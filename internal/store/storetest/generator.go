@@ -67,22 +67,21 @@ var AwkwardTimes = func() []int64 {
 	return times
 }()
 
-// AwkwardLongs are whole numbers at which codecs, statistics and conversions
-// to a double change their ways.
+// AwkwardLongs are whole numbers at which codecs, statistics and conversions to a double change
+// their behaviour.
 var AwkwardLongs = []int64{
 	math.MinInt64, math.MinInt64 + 1, math.MaxInt64, math.MaxInt64 - 1, -1, 0, 1,
 	1<<53 - 1, 1 << 53, 1<<53 + 1, -1<<53 + 1, -1 << 53, -1<<53 - 1,
 	math.MinInt32 - 1, math.MinInt32, math.MaxInt32, math.MaxInt32 + 1, math.MaxUint32, 1 << 62, 1e18, 100_000_000_000,
 }
 
-// AwkwardDoubles are bits of doubles of which each is a case of its own
-// somewhere: zeros, infinities, NaNs with payloads, quiet and signalling,
-// denormals, the ends of exponents, numbers around 2^53 and 2^63, and decimals
-// that are no binary fractions.
+// AwkwardDoubles are bits of doubles, each a special case somewhere: zeros, infinities, NaNs with
+// payloads, quiet and signalling, denormals, the ends of exponents, numbers around 2^53 and 2^63,
+// and decimals that are not binary fractions.
 var AwkwardDoubles = func() []uint64 {
 	bits := []uint64{
 		0x7ff8000000000000, 0x7ff8000000000001, 0x7ff0000000000001, 0xfff8000000000000, 0xffffffffffffffff, // NaN
-		0x0000000000000001, 0x000fffffffffffff, 0x800fffffffffffff, 0x0010000000000000, // denormals and the first that is none
+		0x0000000000000001, 0x000fffffffffffff, 0x800fffffffffffff, 0x0010000000000000, // denormals and the first normal number
 	}
 	for _, f := range []float64{
 		0, math.Copysign(0, -1), math.Inf(1), math.Inf(-1), math.MaxFloat64, -math.MaxFloat64,

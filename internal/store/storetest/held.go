@@ -9,9 +9,9 @@ import (
 	"varve/internal/store"
 )
 
-// A heldView is a View that stays open while the store goes on, with what it
-// must and what it may show: it must show what was acknowledged before it was
-// opened and not touched since; it may show everything that was ever written.
+// A heldView is a View that stays open while the store is used, with what it must and what it may
+// show: it must show what was acknowledged before it was opened and not touched since; it may show
+// everything that was ever written.
 type heldView struct {
 	view   store.View
 	series []store.Series

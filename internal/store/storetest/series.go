@@ -155,8 +155,8 @@ func refsFromBeforePurge(e *env) {
 	}
 }
 
-// refsFromBeforeReopening: a cached ref must not reach another series either
-// when the store was closed in between. The epoch tells.
+// refsFromBeforeReopening: after the store was closed and opened, a cached ref must not reach
+// another series either. The epoch tells.
 func refsFromBeforeReopening(e *env) {
 	e.create(hostSeries("unused", 1))
 	e.must("append load{host=a}:long 1000=1 ; load{host=b}:long 1000=2")
