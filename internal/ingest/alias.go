@@ -21,8 +21,8 @@ type Alias struct {
 	syntax uint8
 	word   bool
 
-	// A sender spells the tags of a host alike for all its metrics. Such aliases
-	// share the texts, which so stay in the processor's cache, too.
+	// A sender spells the tags of a host in the same way for all its metrics. Such aliases share
+	// the texts, which thus also stay in the processor's cache.
 	head, tail string
 
 	// next is the alias that followed when this one was last seen. It may be
@@ -98,10 +98,9 @@ func (t *aliasTable) replace(old, a *Alias) {
 	}
 }
 
-// aliasCache holds the aliases of one epoch of the store in two generations.
-// New ones go to the young one; when that is full it becomes the old one, whose
-// members move to the young one when they are used. So what was not used for a
-// whole generation is forgotten.
+// aliasCache holds the aliases of one epoch of the store in two generations. New aliases go to the
+// young one. When that is full it becomes the old one, whose members move to the young one when
+// they are used. So aliases that were not used for a whole generation are forgotten.
 type aliasCache struct {
 	epoch    uint64
 	maxBytes int64 // of one generation
@@ -156,9 +155,9 @@ func (c *aliasCache) promote(a *Alias) {
 	c.insertLocked(a)
 }
 
-// add makes an alias, unless it is there by now or too large for the cache;
-// then it is still good for the caller. It replaces an alias of the same spelling
-// that leads to another series, which was forgotten.
+// add makes an alias, unless it exists by now or is too large for the cache; the caller can use it
+// in either case. It replaces an alias of the same spelling that leads to a series that was
+// forgotten.
 func (c *aliasCache) add(hash uint64, kind model.Kind, syntax uint8, head, tail []byte, ref store.Ref, ttl uint32) *Alias {
 	a := &Alias{Ref: ref, TTL: ttl, kind: kind, syntax: syntax, hash: uint32(hash), word: isWord(head)}
 	if aliasBytes+int64(len(head)+len(tail)) > c.maxBytes/16 {
@@ -183,8 +182,8 @@ func (c *aliasCache) add(hash uint64, kind model.Kind, syntax uint8, head, tail 
 	return a
 }
 
-// sharedText is how long a text may be to be kept for other aliases: all that are
-// kept take a quarter of a MiB at most.
+// sharedText is the longest text that is kept for other aliases to share: all such texts take a
+// quarter of a MiB at most.
 const sharedText = 1 << 10
 
 // textLocked returns b as a text, if possible that of an earlier alias. c.mu must be

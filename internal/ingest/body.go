@@ -16,8 +16,7 @@ import (
 	"varve/internal/store"
 )
 
-// notGzip is KairosDB's text for a body that is said to be compressed and is
-// not.
+// notGzip is KairosDB's text for a body that is declared as compressed but is not.
 const notGzip = "Not in GZIP format"
 
 // A Body is a request's body in memory, unpacked.
@@ -33,11 +32,11 @@ func (b *Body) Release() {
 	b.Bytes = nil
 }
 
-// A Share is what one request has of body_memory. A front end that reads a body in pieces
-// holds one. It is for use by one goroutine.
+// A Share is what one request holds of body_memory. A front end that reads a body in pieces holds
+// one. It is for use by one goroutine.
 type Share struct {
 	p     *Pipeline
-	gate  *gate // what taken is of: small until the share outgrows it or finds it full
+	gate  *gate // where taken comes from: small until the share outgrows it or finds it full
 	taken int64
 }
 
@@ -67,8 +66,8 @@ func (s *Share) grow(ctx context.Context, bytes int64) (waited bool, err error) 
 	return waited, err
 }
 
-// moveOn takes all bytes from the gate of bodies of any size, and gives those of the gate
-// of small ones back.
+// moveOn takes all bytes from the gate of bodies of any size, and returns those taken from the gate
+// of small ones.
 func (s *Share) moveOn(ctx context.Context, bytes int64) (waited bool, err error) {
 	taken, waited, err := s.take(ctx, bytes)
 	if err != nil {
@@ -130,8 +129,8 @@ func keepBuffer(b []byte) {
 	}
 }
 
-// nextSize returns the size of the buffer after one of size bytes, for a body of at
-// most the given length. One byte more than that is for noticing its end.
+// nextSize returns the size of the buffer after one of size bytes, for a body of at most the given
+// length. One byte more is needed to notice the end.
 func nextSize(size int, most int64) int {
 	next := 2 * int64(size)
 	for _, n := range bufferSizes {
@@ -279,7 +278,7 @@ var errSlow = fmt.Errorf("less than %d KiB of the request body arrived in %s", p
 type pace struct {
 	src     io.Reader
 	control *http.ResponseController
-	left    int // bytes until the time begins again
+	left    int // bytes until the time starts again
 	timer   *time.Timer
 
 	mu      sync.Mutex
@@ -293,8 +292,8 @@ func newPace(src io.Reader, control *http.ResponseController) *pace {
 	return p
 }
 
-// expire makes a Read that blocks return. After stop it does nothing: the
-// connection may have another request then.
+// expire makes a blocked Read return. After stop it does nothing, because the connection may serve
+// another request by then.
 func (p *pace) expire() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -362,7 +361,7 @@ func (p *Pipeline) StoreContext(r *http.Request) (context.Context, context.Cance
 	return context.WithTimeout(context.WithoutCancel(r.Context()), p.cfg.StoreWait)
 }
 
-// An Outcome says how a front end answers an error of Ingest or ReadBody.
+// An Outcome says how a front end responds to an error of Ingest or ReadBody.
 type Outcome int
 
 const (
@@ -371,8 +370,8 @@ const (
 	Internal                // 500
 )
 
-// Fail counts a request that ended with err, whose body is refused as a whole,
-// and says how to answer it.
+// Fail counts a request that ended with err, whose body is refused as a whole, and says how to
+// respond.
 func (p *Pipeline) Fail(proto *Protocol, r *http.Request, err error) Outcome {
 	outcome := OutcomeOf(err)
 	var f *Fault

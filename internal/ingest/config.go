@@ -53,7 +53,7 @@ type Config struct {
 	MaxStringBytes     units.Bytes `tune:"max_string_bytes"`   // longest string value; the default is what a row of KairosDB holds
 }
 
-// DefaultConfig returns the limits of a server that was told nothing.
+// DefaultConfig returns the limits without any configuration.
 func DefaultConfig() Config {
 	return Config{
 		MaxSamplesInFlight: 1_000_000,
@@ -82,8 +82,8 @@ func (c Config) newSeriesBurst() int {
 	return 20 * min(c.NewSeriesPerSecond, math.MaxInt/20)
 }
 
-// maxBody is the length of the longest HTTP body as it is sent. With what it unpacks to it
-// takes at most three quarters of the memory of all.
+// maxBody is the length of the longest HTTP body as it is sent. Together with its uncompressed form
+// it takes at most three quarters of the memory of all bodies.
 func (c Config) maxBody() units.Bytes { return cmp.Or(c.MaxBodyBytes, max(c.BodyMemory/4, 1)) }
 
 // maxUnpacked is the length of the longest HTTP body after decompression.
@@ -91,8 +91,8 @@ func (c Config) maxUnpacked() units.Bytes {
 	return cmp.Or(c.MaxUnpackedBytes, min(max(c.BodyMemory/2, 1), 2*units.GiB))
 }
 
-// AliasMemory is how much the cache may take that leads from names, as clients send them, to
-// series: a quarter of what the names of all may, and at most 128MiB.
+// AliasMemory is the memory of the cache that leads from names, as clients send them, to series: a
+// quarter of the limit for the names of all series, and at most 128MiB.
 func (c Config) AliasMemory() int64 {
 	return cmp.Or(int64(c.AliasCache), min(machine.Share(int64(c.MaxSeriesMemory))/4, 128*int64(units.MiB)))
 }

@@ -22,11 +22,11 @@ const (
 	// culpritsNamed is how many metrics an error or a warning names.
 	culpritsNamed = 3
 
-	// culpritsKept is how long the names are used again: refused points can
-	// come a million a second, and their metrics are the same.
+	// culpritsKept is how long the names are reused: a million points per second may be refused,
+	// and their metrics are the same.
 	culpritsKept = 5 * time.Second
 
-	// seriesWarnEvery is the least time between two warnings.
+	// seriesWarnEvery is the minimum time between two warnings.
 	seriesWarnEvery = time.Minute
 )
 
@@ -39,7 +39,7 @@ type culprits struct {
 	warned time.Time
 }
 
-// A culpritText is a list of culprits as words, asked for again now and then.
+// A culpritText is a list of culprits in words, refreshed now and then.
 type culpritText struct {
 	ask  func(limit int) []Culprit // may be nil
 	what string

@@ -1,7 +1,6 @@
-// Package ingest is the one way in for samples. Front ends (the packages below
-// it, one per wire format) parse; this package validates names, applies limits,
-// counts, keeps the latest refused inputs for people to look at, and appends to
-// the store.
+// Package ingest is the only way for samples to come in. Front ends (the packages below it, one per
+// wire format) parse; this package validates names, applies limits, counts, keeps the latest
+// refused inputs for people to look at, and appends to the store.
 //
 //	connection or request                   shared by all
 //	+----------------+  Find(kind, bytes)  +-----------------+
@@ -23,11 +22,10 @@
 //
 // # Aliases
 //
-// Senders repeat the same names for ever, in the same order. An [Alias] maps
-// the bytes of a series as they were sent (not yet parsed, sorted or checked)
-// to the store's reference, so that a known series costs one comparison. The
-// Writer first tries the alias that followed the last one before. The cache is
-// bounded in bytes and forgets by generations.
+// Senders repeat the same names for ever, in the same order. An [Alias] maps the bytes of a series
+// as they were sent (not yet parsed, sorted or checked) to the store's reference, so that a known
+// series costs one comparison. The Writer first tries the alias that followed the previous one last
+// time. The cache is limited in bytes and forgets by generations.
 //
 // # What is refused
 //

@@ -7,9 +7,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// A gate bounds how much of something is in use at a time. Callers that do not
-// fit wait in line, first come first served, so that a large one is not
-// overtaken for ever.
+// A gate limits how much of something is in use at a time. Callers that do not fit wait in line,
+// first come first served, so that a large one is not overtaken for ever.
 type gate struct {
 	max  int64
 	sem  *semaphore.Weighted
@@ -31,7 +30,7 @@ func (g *gate) enter(ctx context.Context, n int64) (taken int64, waited bool, er
 	return n, waited, nil
 }
 
-// tryEnter takes n where that needs no waiting.
+// tryEnter takes n if that needs no waiting.
 func (g *gate) tryEnter(n int64) bool {
 	ok := g.sem.TryAcquire(n)
 	if ok {

@@ -10,19 +10,18 @@ import (
 // An Observer learns which samples are stored. Its methods are called by many
 // goroutines at once, on the path of every sample: they must be quick.
 type Observer interface {
-	// Resolved is called with a series before samples of it are stored with a
-	// ref that was not resolved before, and now and then again. metric may share
-	// the memory of the input.
+	// Resolved is called with a series before samples of it are stored with a newly resolved ref,
+	// and occasionally again. metric may share the memory of the input.
 	Resolved(epoch uint64, ref store.Ref, metric string)
 
-	// Appending is called before a batch is stored, and the function that it
-	// returns after that, whether that worked or not. An error keeps the batch
-	// from being stored, and goes to the sender; there is no function then.
+	// Appending is called before a batch is stored. The function that it returns is called
+	// afterwards, whether that worked or not. An error keeps the batch from being stored, and goes
+	// to the sender; there is no function then.
 	Appending(ctx context.Context, b *store.Batch) (done func(), err error)
 }
 
-// Observe has one more observer told of all that is stored from now on, for as long as
-// the pipeline lasts.
+// Observe adds an observer of everything that is stored from now on, for as long as the pipeline
+// lasts.
 func (p *Pipeline) Observe(o Observer) {
 	for {
 		before := p.observers.Load()
@@ -57,8 +56,8 @@ func (p *Pipeline) resolved(epoch uint64, ref store.Ref, metric string) {
 
 func nothing() {}
 
-// appending asks the observers in the order in which they came. The first error ends
-// that, and is the end of the batch for those that were asked before.
+// appending calls the observers in the order in which they were added. The first error ends that;
+// for the observers called before, the batch is over.
 func (p *Pipeline) appending(ctx context.Context, b *store.Batch) (done func(), err error) {
 	all := p.observers.Load()
 	switch {

@@ -23,7 +23,7 @@ type Options struct {
 	Registerer prometheus.Registerer // required
 	Logger     *slog.Logger          // nil: nothing is logged
 	Now        func() time.Time      // nil: time.Now
-	Limits     string                // where the limits of series and samples are set, for errors; "": ingest
+	Limits     string                // section of the limits of series and samples, for errors; "": ingest
 
 	// Largest and Fastest list the metrics with the most series, and with the
 	// most new ones in the last minutes, for errors and warnings about limits of
@@ -31,9 +31,8 @@ type Options struct {
 	Largest, Fastest func(limit int) []Culprit
 }
 
-// A Pipeline takes samples from all front ends to one store. It starts no goroutine
-// except that of a timer, which logs refused inputs. All methods may be called by
-// many goroutines at once.
+// A Pipeline passes samples from all front ends to one store. It starts no goroutine except that of
+// a timer, which logs refused inputs. All methods may be called by many goroutines at once.
 type Pipeline struct {
 	appender store.Appender
 	checker  store.SampleChecker // the appender, nil if it holds every sample
@@ -138,8 +137,8 @@ func (p *Pipeline) SetSeriesLimits(cfg Config) {
 	p.newcomer.SetBurstAt(p.now(), cfg.newSeriesBurst())
 }
 
-// NewSeriesIn returns after which time NewSeriesPerSecond lets n more new series in, or as
-// many as may come at once, if no other sender has new ones.
+// NewSeriesIn returns when NewSeriesPerSecond will admit n more new series, or as many as may come
+// at once, if no other sender has new ones.
 func (p *Pipeline) NewSeriesIn(n int) time.Duration {
 	now := p.now()
 	missing := float64(min(n, p.newcomer.Burst())) - p.newcomer.TokensAt(now)
@@ -192,8 +191,8 @@ func (p *Pipeline) Protocol(name string) *Protocol {
 	return x
 }
 
-// Reject counts and keeps an input that was refused outside of a block. n is
-// how many inputs it stands for.
+// Reject counts and keeps an input that was refused outside of a block. n is the number of inputs
+// that it stands for.
 func (p *Pipeline) Reject(proto *Protocol, remote string, f *Fault, input []byte, n int) {
 	var counts [reasons]uint32
 	counts[f.Reason] = uint32(n)
@@ -204,10 +203,10 @@ func (p *Pipeline) Reject(proto *Protocol, remote string, f *Fault, input []byte
 	})
 }
 
-// Offer calls try until the store takes what it offers or refuses it, which is a
-// *store.InputError. A store that is away is tried again for retryFor, or until ctx ends.
-// One that has taken a part is not: what comes next may be for those parts of it that take
-// samples. See PartOf.
+// Offer calls try until the store accepts or refuses what it is offered; a refusal is a
+// *store.InputError. While the store is unavailable, Offer tries again for retryFor, or until ctx
+// ends. It does not try again if a part was stored: the next block may be for parts of the store
+// that accept samples. See PartOf.
 func (p *Pipeline) Offer(ctx context.Context, retryFor time.Duration, try func() error) error {
 	wait, giveUp := 10*time.Millisecond, p.Now().Add(retryFor)
 	for {
@@ -215,7 +214,7 @@ func (p *Pipeline) Offer(ctx context.Context, retryFor time.Duration, try func()
 		if err == nil || PartOf(err) != nil || errors.As(err, new(*store.InputError)) || ctx.Err() != nil || OutcomeOf(err) == Internal || !p.Now().Before(giveUp) {
 			return err
 		}
-		_ = work.Pause(ctx, wait) // the next attempt tells that ctx has ended
+		_ = work.Pause(ctx, wait) // the next attempt returns that ctx has ended
 		wait = min(2*wait, time.Second)
 	}
 }

@@ -34,7 +34,7 @@ const (
 	NewSeriesRate               // new_series_per_second
 	MaxSeries                   // max_series
 	SeriesMemory                // max_series_memory
-	Unavailable                 // the store could not take it in time
+	Unavailable                 // the store could not accept it in time
 	Refused                     // the store calls it the sender's fault
 	OtherProtocol               // HTTP or TLS on the port of telnet
 	Forbidden                   // the sender has no right to write it
@@ -51,9 +51,9 @@ var reasonNames = [reasons]string{
 
 func (r Reason) String() string { return reasonNames[r] }
 
-// A Fault is an input that is refused while the input around it goes on. Text
-// is for the sender. Detail is for /admin/rejected and the log; if it is empty,
-// they show Text. Err is the *store.LimitError behind it, if any.
+// A Fault is an input that is refused while the input around it is processed. Text is for the
+// sender. Detail is for /admin/rejected and the log; if it is empty, they show Text. Err is the
+// *store.LimitError behind it, if any.
 type Fault struct {
 	Reason Reason
 	Text   string

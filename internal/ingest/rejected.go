@@ -20,11 +20,11 @@ type Rejection struct {
 }
 
 const (
-	// logEvery is the least time between two reports of refused inputs in the log.
+	// logEvery is the minimum time between two reports of refused inputs in the log.
 	logEvery = 10 * time.Second
 
-	// talliesKept bounds the pairs of sender and reason that a report tells apart,
-	// each on a line of its own.
+	// talliesKept limits the pairs of sender and reason that a report lists, each on a line of its
+	// own.
 	talliesKept = 20
 )
 

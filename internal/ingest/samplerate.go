@@ -12,13 +12,13 @@ import (
 	"varve/internal/store"
 )
 
-// A sampleRate bounds the samples that are stored in a second. A block is stored whole
-// and counted afterwards, since only then is known how many samples it has; whoever
-// comes next waits until the debt is worked off.
+// A sampleRate limits the samples that are stored per second. A block is stored whole and counted
+// afterwards, because the number of its samples is not known before; the next sender waits until
+// the debt is worked off.
 type sampleRate struct {
 	section string // see Options.Limits
 	limiter *rate.Limiter
-	limit   atomic.Int64 // samples a second, 0 for no limit
+	limit   atomic.Int64 // samples per second, 0 for no limit
 }
 
 func newSampleRate(section string, perSecond int, now time.Time) *sampleRate {
@@ -27,7 +27,7 @@ func newSampleRate(section string, perSecond int, now time.Time) *sampleRate {
 	return r
 }
 
-// set changes the limit. A second's samples may come at once.
+// set changes the limit. One second's worth of samples may come at once.
 func (r *sampleRate) set(perSecond int, now time.Time) {
 	if perSecond > 0 {
 		r.limiter.SetLimitAt(now, rate.Limit(perSecond))
@@ -36,9 +36,9 @@ func (r *sampleRate) set(perSecond int, now time.Time) {
 	r.limit.Store(int64(perSecond))
 }
 
-// wait holds the sender of a block up until its turn has come. With a patience greater
-// than 0 it returns a [store.LimitError] at once if that is further away; otherwise it
-// waits as long as ctx lasts. waited reports that it was not its turn.
+// wait delays the sender of a block until its turn. If that is further away than patience, and
+// patience is greater than 0, wait returns a [store.LimitError] at once; otherwise it waits as long
+// as ctx lasts. waited reports whether it had to wait.
 func (r *sampleRate) wait(ctx context.Context, now time.Time, patience time.Duration) (waited bool, err error) {
 	limit := r.limit.Load()
 	if limit == 0 {
@@ -62,7 +62,7 @@ func (r *sampleRate) wait(ctx context.Context, now time.Time, patience time.Dura
 	}
 }
 
-// limitKey is where a limit is set, of which key is that of the default tenant.
+// limitKey is the full key of a limit whose key for the default tenant is key.
 func limitKey(section, key string) string {
 	if section == "" {
 		return key
@@ -70,7 +70,7 @@ func limitKey(section, key string) string {
 	return section + strings.TrimPrefix(key, "ingest")
 }
 
-// debt is how long it takes until the samples that were stored are within the limit.
+// debt is how long it takes until the stored samples are within the limit.
 func (r *sampleRate) debt(now time.Time) time.Duration {
 	missing := -r.limiter.TokensAt(now)
 	if missing <= 0 {
@@ -84,7 +84,7 @@ func (r *sampleRate) stored(now time.Time, n int) {
 	if r.limit.Load() == 0 {
 		return
 	}
-	for burst := r.limiter.Burst(); n > 0; n -= burst { // it takes no more at once
+	for burst := r.limiter.Burst(); n > 0; n -= burst { // it accepts no more at once
 		r.limiter.ReserveN(now, min(n, burst))
 	}
 }

@@ -115,16 +115,16 @@ func (w *Writer) lifetime(ms int64, ttl uint32) (uint32, *Fault) {
 	return fromWrite(w.nowMS, ms, ttl)
 }
 
-// coarse bounds the rounding up of a time-to-live, to one part in coarse. Points
-// arrive with different delays; rounded, most points of a series have the same
-// time-to-live, which takes no space.
+// coarse limits the rounding up of a time-to-live, to one part in coarse. Points arrive with
+// different delays; after rounding, most points of a series have the same time-to-live, which takes
+// no space.
 const coarse = 1024
 
 // century is 100 years, in seconds. With MaxTTL it is still a uint32.
 const century = 36_525 * 24 * 3600
 
-// fromWrite turns a time-to-live that counts from now into one that counts from the
-// sample's time, ms. A sample of the future lives until its time at least.
+// fromWrite turns a time-to-live that counts from now into one that counts from the sample's time,
+// ms. A sample with a time in the future lives at least until that time.
 func fromWrite(nowMS, ms int64, ttl uint32) (uint32, *Fault) {
 	step := max(1, int64(ttl)/coarse)
 	if ms > nowMS {
@@ -140,8 +140,8 @@ func fromWrite(nowMS, ms int64, ttl uint32) (uint32, *Fault) {
 	return uint32(min(int64(ttl)+late, (nowMS-ms)/1000+model.MaxTTL)), nil
 }
 
-// Lifetime returns how long points that are sent as a sample was live, in ms from their own time,
-// if they come in time. The sample has just come. 0 is for ever.
+// Lifetime returns how long points that are sent like s live, in ms from their own time, if
+// they arrive in time. The sample has just arrived. 0 is for ever.
 func (p *Pipeline) Lifetime(s *store.Sample, nowMS int64) int64 {
 	ms := int64(s.TTL) * 1000
 	if ms > 0 && p.cfg.TTLFrom != FromTimestamp {

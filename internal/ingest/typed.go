@@ -5,10 +5,10 @@ import (
 	"varve/internal/store"
 )
 
-// ResolveTyped finds or creates the series of a type, which may be a custom
-// one, for those who write series by name: imports and roll-ups. It may only be
-// called by a running fill function. A *Fault means that these names cannot be
-// taken; any other error comes from the store and ends the block.
+// ResolveTyped finds or creates the series of a type, which may be a custom one, for callers that
+// write series by name: imports and roll-ups. It may only be called by a running fill function. A
+// *Fault means that these names are refused; any other error comes from the store and ends the
+// block.
 func (w *Writer) ResolveTyped(typ model.Type, n *Names) (store.Ref, error) {
 	w.misses++
 	if f := w.p.CheckNames(n); f != nil {

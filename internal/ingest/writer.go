@@ -16,15 +16,15 @@ import (
 	"varve/internal/store"
 )
 
-// ErrBusy means that MaxSamplesInFlight or body_memory is used up and the
-// sender may not be held up any longer. Nothing of the block was stored.
+// ErrBusy means that MaxSamplesInFlight or body_memory is used up and the sender may not be delayed
+// any longer. Nothing of the block was stored.
 var ErrBusy = errors.New("too much input is in flight")
 
 // maxStale bounds how often a block is parsed again, which it is if one of its
 // series was forgotten meanwhile, or the epoch has moved.
 const maxStale = 8
 
-// maxNotes bounds the refused inputs of one block that are kept to look at.
+// maxNotes limits the refused inputs of one block that are kept for people to look at.
 const maxNotes = 32
 
 // A Writer takes the input of one connection or request, block by block. Not
@@ -45,10 +45,10 @@ type Writer struct {
 	key      []byte
 	misses   int
 	named    int  // bytes of the keys of these series
-	created  bool // series, since the log was last asked to warn of too many
+	created  bool // series were created since the last warning of too many was considered
 	counts   [reasons]uint32
 	refused  uint32 // sum of counts
-	steps    int    // times that Full was asked
+	steps    int    // times that Full was called
 	notes    []Rejection
 }
 
@@ -61,7 +61,7 @@ func (p *Pipeline) NewWriter(proto *Protocol, remote string, wait time.Duration)
 // SetRemote names another sender, for a Writer that is used again.
 func (w *Writer) SetRemote(remote string) { w.remote = remote }
 
-// Batch is what the running fill function has added.
+// Batch holds what the running fill function has added.
 func (w *Writer) Batch() *store.Batch { return &w.batch }
 
 // BlockSamples is how many samples front ends with large inputs store at once:
@@ -73,12 +73,12 @@ const BlockSamples = 8192
 // the block.
 const BlockBytes = 1 << 20
 
-// blockSteps bounds the inputs of a block, which may all be refused: the context is
-// looked at only between blocks. Full is asked once for each input.
+// blockSteps limits the inputs of a block, which may all be refused: the context is checked only
+// between blocks. Full is called once for each input.
 const blockSteps = 8 * BlockSamples
 
-// Full reports that the running fill function should come to its end, and leave
-// the rest to the next block. Front ends ask before each input.
+// Full reports that the running fill function should end, and leave the rest to the next block.
+// Front ends call it before each input.
 func (w *Writer) Full() bool {
 	w.steps++
 	return len(w.batch.Samples) >= BlockSamples || len(w.batch.Data) >= BlockBytes || w.named >= BlockBytes || w.steps > blockSteps
@@ -90,10 +90,9 @@ func (w *Writer) Full() bool {
 // times and must begin at the same place each time. An error of fill ends the block
 // and is returned; nothing is stored then.
 //
-// Ingest returns the number of samples stored. After a *store.PartError the caller may go
-// on with the next block. Other errors are ErrBusy, a
-// store.LimitError of ingest.samples_per_second or of writes that wait, those of
-// store.Appender.Append and Create, and those of fill.
+// Ingest returns the number of samples stored. After a *store.PartError the caller may continue
+// with the next block. Other errors are ErrBusy, a store.LimitError of ingest.samples_per_second or
+// of writes that wait, those of store.Appender.Append and Create, and those of fill.
 func (w *Writer) Ingest(ctx context.Context, n int, fill func() error) (int, error) {
 	if w.wait == 0 {
 		return w.ingest(ctx, n, fill)
@@ -111,10 +110,10 @@ func (w *Writer) Ingest(ctx context.Context, n int, fill func() error) (int, err
 	return stored, err
 }
 
-// IngestAll stores a whole request block by block, what some part of the store refuses left
-// out, and returns the number of samples stored. next returns what Ingest takes for each
-// block, and a nil fill after the last one. sender ends when the sender leaves. Errors are
-// those of Ingest, and ErrLeft.
+// IngestAll stores a whole request block by block, except for samples that a part of the store
+// refuses, and returns the number of samples stored. next returns what Ingest takes for each block,
+// and a nil fill after the last one. sender ends when the sender leaves. Errors are those of
+// Ingest, and ErrLeft.
 func (w *Writer) IngestAll(ctx, sender context.Context, next func() (most int, fill func() error)) (stored int, err error) {
 	var part *store.PartError // the latest one
 	for n := 1; ; stored += n {
@@ -222,7 +221,7 @@ func (w *Writer) append(ctx context.Context) error {
 	return nil
 }
 
-// settle counts what the block held, once so many of its samples are stored.
+// settle counts what the block held. stored of its samples were stored.
 func (w *Writer) settle(stored int) {
 	w.proto.samples.Add(float64(stored))
 	w.p.samples.stored(w.p.now(), stored)
@@ -240,8 +239,8 @@ func (w *Writer) settle(stored int) {
 	w.p.rejected.add(&w.counts, w.notes...)
 }
 
-// Reject reports an input of the block that is refused. The first ones of a
-// block are kept to be looked at.
+// Reject reports an input of the block that is refused. The first ones of a block are kept for
+// people to look at.
 func (w *Writer) Reject(f *Fault, input []byte) {
 	w.Count(f.Reason)
 	if w.Noted() {
@@ -271,7 +270,7 @@ func (w *Writer) Refused() int { return int(w.refused) }
 // nothing and keeps neither.
 func (w *Writer) Find(kind model.Kind, head, tail []byte) *Alias {
 	if w.distrust || w.by.Prefix != "" {
-		return nil // Resolve puts the aliases right that lead to forgotten series, and knows who may write what
+		return nil // Resolve corrects aliases that lead to forgotten series, and knows who may write what
 	}
 	if w.last != nil {
 		if a := w.last.next.Load(); a != nil && w.cache.current(a) && a.matches(kind, w.proto.syntax, head, tail) {
@@ -287,9 +286,9 @@ func (w *Writer) Find(kind model.Kind, head, tail []byte) *Alias {
 	return a
 }
 
-// Guess returns the alias that followed the last one when that one was last used, nil
-// if none is known. A caller that finds the input spelt as the alias says takes it with
-// Follow; that is as if Find had returned it.
+// Guess returns the alias that followed the last one when that one was last used, nil if none is
+// known. A caller whose input is spelt like the alias accepts it with Follow, as if Find had
+// returned it.
 func (w *Writer) Guess() *Alias {
 	if w.last == nil || w.distrust || w.by.Prefix != "" {
 		return nil
@@ -301,8 +300,8 @@ func (w *Writer) Guess() *Alias {
 	return a
 }
 
-// Sibling returns the alias of the same spelling and another kind that followed a when
-// that was last used, nil if it was none: values with and without a point take turns.
+// Sibling returns the alias of the same spelling and another kind that followed a when a was last
+// used, nil if there is none: values with and without a point may alternate.
 func (w *Writer) Sibling(a *Alias) *Alias {
 	b := a.next.Load()
 	if b == nil || b.kind == a.kind || b.syntax != a.syntax || !w.cache.current(b) || b.tail != a.tail || b.head != a.head {
@@ -314,7 +313,7 @@ func (w *Writer) Sibling(a *Alias) *Alias {
 // Follow notes that the input is spelt as a, which Guess or Sibling returned.
 func (w *Writer) Follow(a *Alias) { w.last = a }
 
-// Room is how many samples a block takes beyond those that the batch has.
+// Room is how many samples fit into the block beside those in the batch.
 func (w *Writer) Room() int { return max(0, BlockSamples-len(w.batch.Samples)) }
 
 // Retract takes back the samples beyond the first n of the batch. They have no values
@@ -339,9 +338,8 @@ type Names struct {
 // Reset empties n and keeps its memory.
 func (n *Names) Reset() { n.Metric, n.Tags, n.TTL = "", n.Tags[:0], 0 }
 
-// Resolve finds or creates the series that head and tail spell and n names. A
-// *Fault means that these names cannot be taken; any other error comes from
-// the store and ends the block.
+// Resolve finds or creates the series that head and tail spell and n names. A *Fault means that
+// these names are refused; any other error comes from the store and ends the block.
 func (w *Writer) Resolve(kind model.Kind, head, tail []byte, n *Names) (*Alias, error) {
 	w.misses++
 	if f := w.p.CheckNames(n); f != nil {
@@ -446,8 +444,8 @@ func tagsOf(n *Names) iter.Seq2[string, string] {
 	}
 }
 
-// createFault makes errors that concern the one series only a Fault, so that
-// the series around it keep flowing.
+// createFault turns errors that concern only this series into a Fault, so that the series around it
+// continue.
 func createFault(err error) error {
 	var limit *store.LimitError
 	var input *store.InputError
@@ -465,8 +463,7 @@ func limitFault(r Reason, key string, limit, need int64, what string) *Fault {
 	return &Fault{Reason: r, Text: err.Error(), Err: err}
 }
 
-// CheckNames holds the names of a series against the limits that all protocols
-// share.
+// CheckNames checks the names of a series against the limits that all protocols share.
 func (p *Pipeline) CheckNames(n *Names) *Fault {
 	if n.Metric == "" {
 		return Faultf(BadName, "metric name is empty")
@@ -494,8 +491,8 @@ func (p *Pipeline) CheckNames(n *Names) *Fault {
 	return nil
 }
 
-// TooMany is the fault of a series with more than max_tags tags. Front ends stop
-// reading at the first tag beyond.
+// TooMany is the fault of a series with more than max_tags tags. Front ends stop reading at the
+// first tag beyond that.
 func TooMany(most int, metric string) *Fault {
 	return limitFault(TooManyTags, "ingest.max_tags", int64(most), int64(most)+1, "tags of metric "+Brief(metric))
 }
@@ -510,7 +507,7 @@ func (p *Pipeline) checkName(what, key, s string, limit int64) *Fault {
 	return nil
 }
 
-// CheckString holds a string value against the limits.
+// CheckString checks a string value against the limits.
 func (p *Pipeline) CheckString(v []byte) *Fault {
 	if int64(len(v)) > int64(p.cfg.MaxStringBytes) {
 		return limitFault(ValueTooLong, "bytes of a string value", int64(p.cfg.MaxStringBytes), int64(len(v)), "string value")

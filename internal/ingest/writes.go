@@ -9,14 +9,14 @@ import (
 	"varve/internal/store"
 )
 
-// leastWrites is how many blocks of HTTP requests wait for the store even in a congested
-// line, so that it does not run dry and it shows when it takes them soon again.
+// leastWrites is how many blocks of HTTP requests wait for the store even while the line is
+// congested, so that the store does not run dry, and its recovery is noticed.
 const leastWrites = 16
 
-// writes is the line of the blocks of HTTP requests that are being stored. While it is
-// congested, further ones are refused at once: a sender that waits up to store_wait holds
-// its connection and memory, and is mostly refused in the end. Lines over TCP are not
-// refused; they are read more slowly.
+// writes is the line of the blocks of HTTP requests that are being stored. While it is congested,
+// further ones are refused at once: a sender that waits up to store_wait holds its connection and
+// memory, and is usually refused in the end. Lines over TCP are not refused; they are read more
+// slowly.
 type writes struct {
 	congestion.Line
 	patience congestion.Patience

@@ -20,10 +20,10 @@ type Config struct {
 	// RetryFor is how long samples are offered to a store that cannot take them. After
 	// that they are counted as refused and the connection is closed.
 	RetryFor time.Duration `tune:"retry_for"`
-	MaxLine  units.Bytes   `tune:"max_line"` // longest line, at which carbon closes the connection; here only the line is lost
+	MaxLine  units.Bytes   `tune:"max_line"` // longest line; carbon closes the connection on a longer one, here only the line is lost
 }
 
-// DefaultConfig returns the limits of a server that was told nothing.
+// DefaultConfig returns the limits without any configuration.
 func DefaultConfig() Config {
 	return Config{
 		MaxLine:        16 * units.KiB,

@@ -20,9 +20,8 @@ import (
 	"varve/internal/work"
 )
 
-// A DatagramServer takes text lines in datagrams of UDP. One goroutine receives, one
-// stores. A sender never learns what happened to a datagram, so each one that is not
-// stored is counted.
+// A DatagramServer accepts text lines in UDP datagrams. One goroutine receives, one stores. A
+// sender never learns what happened to a datagram, so each one that is not stored is counted.
 type DatagramServer struct {
 	proto     *lines.Protocol
 	datagrams prometheus.Counter
@@ -42,8 +41,8 @@ type DatagramServer struct {
 // which then stores them, and counts what it refuses. Call it before Serve.
 func (s *DatagramServer) HandOver(tenant string, to *DatagramServer) { s.others[tenant] = to }
 
-// NewDatagramServer returns a server that takes datagrams of text lines. cfg must be
-// valid. Serve may be called once.
+// NewDatagramServer returns a server for datagrams of text lines. cfg must be valid. Serve may be
+// called once.
 func NewDatagramServer(p *ingest.Pipeline, cfg Config, o Options) *DatagramServer {
 	s := &DatagramServer{
 		proto:     protocolOf("carbon_udp", p, cfg, o),
@@ -95,15 +94,15 @@ func (s *DatagramServer) Serve(ctx context.Context, c *net.UDPConn, admit func(n
 	return err
 }
 
-// A desk takes the datagrams of one tenant. Each desk has its own inbox and goroutine, so
-// that no tenant waits because of the limits of another.
+// A desk receives the datagrams of one tenant. Each desk has its own inbox and goroutine, so that
+// no tenant waits because of the limits of another.
 type desk struct {
 	*DatagramServer
 	in *inbox
 }
 
-// ownDesk is the key of the server's own desk. It takes the datagrams of senders that have no
-// tenant, or whose tenant has no desk. No tenant has this name.
+// ownDesk is the key of the server's own desk, for datagrams of senders that have no tenant, or
+// whose tenant has no desk. No tenant has this name.
 const ownDesk = ""
 
 func (s *DatagramServer) openDesks(ctx context.Context, storing *sync.WaitGroup) map[string]desk {
@@ -117,7 +116,7 @@ func (s *DatagramServer) openDesks(ctx context.Context, storing *sync.WaitGroup)
 	return desks
 }
 
-// take takes a datagram, or counts it as dropped.
+// take accepts a datagram, or counts it as dropped.
 func (d desk) take(data []byte, from netip.AddrPort, by principal.Principal) {
 	d.proto.Received.Add(float64(len(data)))
 	if len(data) > 0 && !d.in.put(data, from, by) {
@@ -142,8 +141,8 @@ func (s *DatagramServer) isStopping() bool {
 	return s.mu.stopping
 }
 
-// drainFor is how long datagrams are received after Shutdown: those that the operating
-// system holds already.
+// drainFor is how long datagrams are received after Shutdown: those that the operating system
+// already holds.
 const drainFor = 50 * time.Millisecond
 
 // Shutdown stops receiving, stores what has arrived and returns once Serve has nothing
@@ -168,7 +167,7 @@ func (s *DatagramServer) Shutdown(ctx context.Context) error {
 	return fmt.Errorf("stop the carbon_udp listener: %w", ctx.Err())
 }
 
-// receivePause is how long receiving rests after a failure that may pass.
+// receivePause is how long receiving pauses after a failure that may pass.
 const receivePause = 50 * time.Millisecond
 
 // receive puts datagrams on the desks until the deadline of c.
@@ -221,7 +220,7 @@ func countLines(data []byte) int {
 func (s *DatagramServer) store(ctx context.Context, in *inbox) {
 	p := newParser(s.proto, "")
 	for b := in.take(); b != nil; b = in.take() {
-		// A fault of Varve costs this block alone.
+		// A bug in Varve costs this block alone.
 		err := work.Do("store datagrams of carbon", func() error { return s.offer(principal.With(ctx, b.by), p, b) })
 		if err != nil {
 			s.refuse(err, b)
@@ -231,7 +230,7 @@ func (s *DatagramServer) store(ctx context.Context, in *inbox) {
 	}
 }
 
-// offer offers a block to the store until it takes it.
+// offer offers a block to the store until the store accepts it.
 func (s *DatagramServer) offer(ctx context.Context, p *parser, b *block) error {
 	most := len(b.datagrams) + bytes.Count(b.data, []byte{'\n'})
 	return s.proto.Pipeline.Offer(ctx, s.proto.RetryFor, func() error {

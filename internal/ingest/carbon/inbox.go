@@ -9,8 +9,8 @@ import (
 	"varve/internal/principal"
 )
 
-// An inbox holds datagrams that were received and are not stored yet. Its memory is
-// bounded by inboxBlocks times the size of a block.
+// An inbox holds datagrams that were received and are not stored yet. Its memory is limited to
+// inboxBlocks times the size of a block.
 type inbox struct {
 	blockBytes int
 	ready      chan struct{} // has an element after a put, and after the end
@@ -30,14 +30,14 @@ type block struct {
 	datagrams []datagram
 }
 
-// A datagram is a part of the data of its block. It begins where the one before ends.
+// A datagram is a part of the data of its block. It begins where the previous one ends.
 type datagram struct {
 	end  int
 	from netip.AddrPort
 }
 
 const (
-	// maxDatagram is more than a datagram of UDP can hold, in bytes.
+	// maxDatagram is more than a UDP datagram can hold, in bytes.
 	maxDatagram = 64 << 10
 
 	// inboxBlocks bounds the blocks that wait. With blocks of 256 KiB they hold what

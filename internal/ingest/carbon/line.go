@@ -18,8 +18,8 @@ type line struct {
 	timeWordLen int
 }
 
-// Faults without a detail of their line are made once: a flood of bad lines costs no
-// more than it must.
+// Faults that need no detail of their line are made once: a flood of bad lines costs no more than
+// it must.
 var (
 	faultWords  = ingest.Faultf(ingest.BadSyntax, "want: <path> <value> <time>, words without blanks")
 	faultTime   = ingest.Faultf(ingest.BadTime, "time must be seconds since 1970, or -1 for now")
@@ -27,8 +27,8 @@ var (
 	faultFinite = ingest.Faultf(ingest.NotFinite, "value must be finite and fit a 64-bit float")
 )
 
-// parse reads a line without its line feed. empty is true for one of nothing but
-// separators. nowMS is the time that -1 stands for.
+// parse reads a line without its line feed. empty is true for a line of separators only. nowMS is
+// the time that -1 stands for.
 func (l *line) parse(b []byte, nowMS int64) (empty bool, f *ingest.Fault) {
 	var value, at []byte
 	if l.path, b = ingest.CutWord(b); len(l.path) == 0 {
@@ -59,9 +59,9 @@ func (l *line) parse(b []byte, nowMS int64) (empty bool, f *ingest.Fault) {
 	return false, nil
 }
 
-// parseAlike is parse for a line with the path head and tail together, and the time of
-// the line before; words are one blank apart. It does not look for words, and reports
-// whether the line is such a line, and without a fault. It leaves l.path alone.
+// parseAlike is parse for a line with the path head and tail together, and the time of the previous
+// line; words are one blank apart. It does not look for words, and reports whether the line is such
+// a line, and without a fault. It leaves l.path alone.
 func (l *line) parseAlike(b []byte, head, tail string) bool {
 	if n := len(b); n > 0 && b[n-1] == '\r' {
 		b = b[:n-1]
@@ -85,7 +85,7 @@ func (l *line) parseAlike(b []byte, head, tail string) bool {
 	return !math.IsInf(l.value, 0)
 }
 
-// parseTime reads seconds. Fractions are cut off, and what is -1 then is now.
+// parseTime reads seconds. Fractions are cut off; if the result is -1, it means now.
 func parseTime(b []byte, nowMS int64) (ms int64, ok bool) {
 	if s, whole, inRange := decimal.Int(b); whole {
 		return timeOf(float64(s), nowMS, inRange)

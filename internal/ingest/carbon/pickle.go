@@ -12,10 +12,10 @@ import (
 	"unicode/utf8"
 )
 
-// A pickle is a program for a small machine with a stack and a memo. Here it can make
-// lists, tuples, texts, numbers and None, and nothing else: whatever names a class or
-// calls one fails the frame before anything is stored. It allocates in proportion to
-// the bytes that the frame has, whatever lengths these announce, and never recurses.
+// A pickle is a program for a small machine with a stack and a memo. Here it can make lists,
+// tuples, texts, numbers and None, and nothing else: anything that names or calls a class fails the
+// frame before anything is stored. It allocates in proportion to the bytes of the frame, whatever
+// lengths these announce, and never recurses.
 type pickle struct {
 	b     []byte
 	at    int
@@ -137,7 +137,7 @@ func (p *pickle) items(v value, n int) []value {
 // reset prepares the machine for the pickle in b.
 func (p *pickle) reset(b []byte) {
 	p.b, p.at, p.most = b, 0, len(b)/bytesPerValue+someValues
-	clear(p.lists) // what lists have grown to is not kept
+	clear(p.lists) // grown lists are not kept
 	p.stack, p.marks, p.memo, p.lists, p.slab, p.own = p.stack[:0], p.marks[:0], p.memo[:0], p.lists[:0], p.slab[:0], p.own[:0]
 }
 

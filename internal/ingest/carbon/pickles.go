@@ -22,7 +22,7 @@ import (
 	"varve/internal/stream"
 )
 
-// NewPickleServer returns a server that takes pickles. cfg must be valid.
+// NewPickleServer returns a server for pickles. cfg must be valid.
 func NewPickleServer(p *ingest.Pipeline, cfg Config, o Options) *stream.Server {
 	return newServer("pickle", cfg, newPickles(p, cfg, o), o)
 }
@@ -31,29 +31,29 @@ func NewPickleServer(p *ingest.Pipeline, cfg Config, o Options) *stream.Server {
 // 30 times its length.
 const decoders = 8
 
-// Frames up to smallFrame are read as they come. Of longer ones at most maxLarge are in
-// memory at once, and each has to arrive in arriveWithin; others wait in their sockets.
+// Frames up to smallFrame are read as they arrive. Of longer ones at most maxLarge are in memory at
+// once, and each must arrive within arriveWithin; others wait in their sockets.
 const (
 	smallFrame   = 64 << 10
 	maxLarge     = 64
 	arriveWithin = 30 * time.Second
 )
 
-// Frames that are there at once are stored together, up to the buffer of the connection: a
-// sync to disk costs as much as some hundred points. Since they may be empty, mostFrames
-// bounds them, too.
+// Frames that have arrived together are stored together, up to the buffer of the connection: a sync
+// to disk costs as much as some hundred points. Since frames may be empty, mostFrames limits them,
+// too.
 const mostFrames = 256
 
-// mostInVain is after how many frames in a row without a point a connection is closed. No
-// sender has such frames, and four bytes of one cost as much as some hundred of points. A
-// frame counts once more for each bytesInVain that it has, since those cost, too, and up to
-// half of mostInVain, so that a single one closes nothing.
+// mostInVain is how many frames in a row may be without a point before the connection is closed. No
+// real sender has such frames, and one of four bytes costs as much as some hundred of points. A
+// frame counts once more for each bytesInVain that it has, since those cost, too, but at most half
+// of mostInVain, so that a single frame closes nothing.
 const (
 	mostInVain  = 1000
 	bytesInVain = 2 << 10
 )
 
-// pickles takes the pickles of connections.
+// pickles reads the pickles of connections.
 type pickles struct {
 	p        *ingest.Pipeline
 	proto    *ingest.Protocol
@@ -126,7 +126,7 @@ type pickleConn struct {
 	in     *bufio.Reader // of nc
 	remote string
 
-	block   []byte // frames that are stored together, one behind the other
+	block   []byte // frames that are stored together, one after the other
 	ends    []int  // of the frames in block
 	isLarge bool   // c holds a place of h.large
 
@@ -135,15 +135,15 @@ type pickleConn struct {
 	items  []value
 	err    error // why the frame that is loaded has none
 
-	stored place // what is in the store, or refused, ends here
-	filled place // and the batch that is being filled here
+	stored place // everything before is in the store, or refused
+	filled place // the batch that is being filled ends here
 	fill   func() error
 }
 
 // A place is before an item of a frame of the block.
 type place struct {
 	frame, item int
-	points      bool // the frame had some before here, if only faulty ones
+	points      bool // the frame had points before here, even if only invalid ones
 	inVain      int  // see mostInVain; of the frames before this one
 }
 
@@ -153,10 +153,10 @@ var (
 	faultInVain = ingest.Faultf(ingest.BadSyntax, "%d frames in a row, or fewer long ones, had no point; the connection was closed", mostInVain)
 )
 
-// lengthBytes is the length of what is before a frame: its length, big-endian.
+// lengthBytes is the size of the prefix of a frame: its length, big-endian.
 const lengthBytes = 4
 
-// next reads a frame, and all that have arrived with it. It reports whether there was one.
+// next reads a frame, and all others that have arrived with it. It reports whether there was one.
 func (c *pickleConn) next(ctx context.Context) bool {
 	c.block, c.ends = c.block[:0], c.ends[:0]
 	var length [lengthBytes]byte
@@ -186,8 +186,8 @@ func (c *pickleConn) next(ctx context.Context) bool {
 	return true
 }
 
-// read reads a frame of a size into the block. The block grows with what arrives, not with
-// what was announced.
+// read reads a frame of a size into the block. The block grows with the bytes that arrive, not with
+// the announced size.
 func (c *pickleConn) read(size int) error {
 	end := len(c.block) + size
 	for len(c.block) < end {
@@ -221,7 +221,7 @@ func (c *pickleConn) readMore() {
 	}
 }
 
-// noteEnd logs an end that is not one of the usual.
+// noteEnd logs an unusual end.
 func (c *pickleConn) noteEnd(err error) {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) || lines.IsReset(err) {
 		return
@@ -229,8 +229,8 @@ func (c *pickleConn) noteEnd(err error) {
 	c.h.log.Info("pickle: connection ended", "remote", c.remote, "error", err)
 }
 
-// store decodes the frames of the block and offers their points to the store until it takes
-// them. It reports whether the connection goes on.
+// store decodes the frames of the block and offers their points to the store until it accepts them.
+// It reports whether the connection continues.
 func (c *pickleConn) store(ctx context.Context) bool {
 	c.nc.Busy()
 	defer c.nc.Idle()
@@ -266,8 +266,8 @@ func (c *pickleConn) load(i int) {
 	}
 }
 
-// giveBack returns the decoder to the pool with its memory. Allocating that anew for each
-// pickle of a flood would cost ten times as much as decoding.
+// giveBack returns the decoder and its memory to the pool. Allocating it anew for each pickle of a
+// flood would cost ten times as much as decoding.
 func (c *pickleConn) giveBack() {
 	c.pickle.reset(nil)
 	c.h.decoders.Put(c.pickle)
@@ -275,7 +275,7 @@ func (c *pickleConn) giveBack() {
 	<-c.h.decoding
 }
 
-// offer stores a batch of points. It reports whether the connection goes on.
+// offer stores a batch of points. It reports whether the connection continues.
 func (c *pickleConn) offer(ctx context.Context) bool {
 	err := c.h.p.Offer(ctx, c.h.cfg.RetryFor, func() error {
 		c.filled = c.stored
@@ -288,7 +288,7 @@ func (c *pickleConn) offer(ctx context.Context) bool {
 	case part != nil:
 		c.refuse(ingest.Unavailable, err, part.Refused)
 	case errors.As(err, new(*store.InputError)):
-		if c.filled == c.stored { // nothing was looked at: the next one is the culprit
+		if c.filled == c.stored { // nothing was examined: the next one is the culprit
 			c.filled.item++
 		}
 		c.refuse(ingest.Refused, err, c.count(c.stored, c.filled))

@@ -34,7 +34,7 @@ func newServer(name string, cfg Config, h stream.Handler, o Options) *stream.Ser
 	}, h, o.Logger)
 }
 
-// NewLineServer returns a server that takes text lines. cfg must be valid.
+// NewLineServer returns a server for text lines. cfg must be valid.
 func NewLineServer(p *ingest.Pipeline, cfg Config, o Options) *stream.Server {
 	return newServer("carbon", cfg, protocolOf("carbon", p, cfg, o), o)
 }

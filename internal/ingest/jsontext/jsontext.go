@@ -101,14 +101,14 @@ func (s *Scanner) Errorf(format string, args ...any) *SyntaxError {
 	return &SyntaxError{Reason: fmt.Sprintf(format, args...), Line: line, Column: column}
 }
 
-// behind makes a SyntaxError where KairosDB's reader notices that the next byte
-// is wrong: it has read it.
+// behind makes a SyntaxError one byte further on: KairosDB's reader notices that a byte is wrong
+// after it has read it.
 func (s *Scanner) behind(reason string) *SyntaxError {
 	line, column := s.Position(s.pos)
 	return &SyntaxError{Reason: reason, Line: line, Column: column + 1}
 }
 
-// unterminated is what a byte means that stands where closing was awaited.
+// unterminated describes the byte that should have closed what is still open.
 func (s *Scanner) unterminated(closing byte) *SyntaxError {
 	if closing == '}' {
 		return s.behind("Unterminated object")

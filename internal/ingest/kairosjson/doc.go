@@ -1,5 +1,5 @@
-// Package kairosjson takes samples by POST /api/v1/datapoints, KairosDB's JSON
-// form. docs/formats/kairosdb-json.md describes it.
+// Package kairosjson accepts samples by POST /api/v1/datapoints, KairosDB's JSON form.
+// docs/formats/kairosdb-json.md describes it.
 //
 // The body is held in memory whole (bounded by half of ingest.body_memory, and
 // over all requests by ingest.body_memory), and is walked without building a
@@ -11,9 +11,9 @@
 // A metric object is walked twice, because its members come in any order: tags
 // and ttl after the points with collectd. The first pass only skips the points.
 //
-// Most objects are not walked at all: see shape. One that has all bytes but its points
-// in common with objects before it is compared with them, and its points are read as
-// they come. Whatever is unusual about it, it is then walked as above.
+// Most objects are not walked at all: see shape. An object that has all bytes but its points in
+// common with an earlier object is compared with it, and its points are read as they come. If
+// anything is unusual about the object, it is walked as above.
 //
 // Every valid point is stored, whatever the answer is; all faults are collected
 // in order of the request, with KairosDB's texts. A fault of the JSON itself

@@ -6,7 +6,7 @@ import (
 	"varve/internal/ingest"
 )
 
-// later keeps a fault of the metric for check to tell. Its text follows the context.
+// later keeps a fault of the metric for check to report. Its text follows the context.
 func (p *parser) later(r ingest.Reason, format string, args ...any) {
 	f := &ingest.Fault{Reason: r}
 	if !p.enough() {
@@ -15,10 +15,10 @@ func (p *parser) later(r ingest.Reason, format string, args ...any) {
 	p.pending = append(p.pending, f)
 }
 
-// refuseMetric tells a fault of the metric as a whole.
+// refuseMetric reports a fault of the metric as a whole.
 func (p *parser) refuseMetric(f *ingest.Fault) { p.tell(f, p.s.Bytes(p.m.start, p.m.end)) }
 
-// refuseNames tells that the series of the metric cannot be taken.
+// refuseNames reports that the series of the metric cannot be stored.
 func (p *parser) refuseNames(f *ingest.Fault) {
 	p.refuseMetric(&ingest.Fault{Reason: f.Reason, Text: p.context() + ": " + f.Text, Err: f.Err})
 }
@@ -30,9 +30,8 @@ func (p *parser) noteHeld(f *ingest.Fault) {
 	}
 }
 
-// refusePoint tells a fault of one point. If the metric as a whole is at fault, it
-// tells that fault instead and returns errRefused. Texts of the sender among args
-// must be brief.
+// refusePoint reports a fault of one point. If the metric as a whole is at fault, it reports that
+// instead and returns errRefused. Texts of the sender among args must be brief.
 func (p *parser) refusePoint(where point, r ingest.Reason, format string, args ...any) error {
 	if where.listed {
 		return p.refuse(where, r, "point", format, args...)
@@ -76,14 +75,13 @@ func (p *parser) known() bool {
 	return false
 }
 
-// enough reports whether one more fault would neither be told nor kept, so that
-// it needs no text: a body may hold tens of millions of them.
+// enough reports whether one more fault would neither be reported nor kept, so that it needs no
+// text: a body may hold tens of millions of them.
 func (p *parser) enough() bool {
 	return (p.messages == maxMessages || p.answered >= maxAnswer) && p.w.Noted()
 }
 
-// quiet counts a fault that is neither told nor kept, and reports whether this is
-// one.
+// quiet counts a fault that is neither reported nor kept, and returns whether this is one.
 func (p *parser) quiet(r ingest.Reason) bool {
 	if !p.enough() {
 		return false

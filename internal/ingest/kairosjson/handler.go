@@ -60,7 +60,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch {
-	case p.held > 0: // the rest is stored; sent again, the new series get their turn
+	case p.held > 0: // the rest is stored; when sent again, the new series get their turn
 		httpapi.AskLater(w.Header(), h.p.NewSeriesIn(p.held))
 		httpapi.WriteBusy(w)
 	case p.messages > 0:

@@ -18,7 +18,7 @@ import (
 // What follows is the stored type. Only Lines knows it.
 const RawType = "base64:"
 
-// A Line is what became of a line of an import.
+// A Line is the outcome of a line of an import.
 type Line struct {
 	Points int      // stored
 	Faults []string // in order, as the sender of a request would be told
@@ -40,7 +40,7 @@ func NewLines(p *ingest.Pipeline, proto *ingest.Protocol, remote string) *Lines 
 	return l
 }
 
-// cut is how far the storing of lines has come.
+// cut is how far the lines are stored.
 type cut struct {
 	line   int
 	begun  bool // progress is inside of line
@@ -48,9 +48,8 @@ type cut struct {
 	progress
 }
 
-// Store stores lines and says what became of each; the result is valid until
-// the next call. It returns when they are durable. After an error some may be
-// stored; storing them again is harmless.
+// Store stores lines and returns the outcome of each; the result is valid until the next call. It
+// returns when they are durable. After an error some may be stored; storing them again is harmless.
 func (l *Lines) Store(ctx context.Context, lines [][]byte) ([]Line, error) {
 	defer l.p.reset(nil) // keeps nothing of the lines
 	l.results = append(l.results[:0], make([]Line, len(lines))...)

@@ -136,7 +136,7 @@ func (p *parser) member(name []byte, t jsontext.Token) *jsontext.SyntaxError {
 // pointMembers are the members of a metric object that have points.
 var pointMembers = []string{"datapoints", "timestamp", "value", "time"}
 
-// ownType is a type name that lives on when the arena is used again.
+// ownType is a copy of a type name that stays valid when the arena is reused.
 func ownType(s string) string {
 	switch s {
 	case "long":
@@ -237,9 +237,8 @@ func (p *parser) context() string {
 	return m.text
 }
 
-// check decodes the names of the metric and reports everything that is wrong
-// with it as a whole, in KairosDB's order. It reports whether points may be
-// taken.
+// check decodes the names of the metric and reports everything that is wrong with it as a whole, in
+// KairosDB's order. It returns whether points may be stored.
 func (p *parser) check() bool {
 	m := &p.m
 	if m.checked {
@@ -289,7 +288,7 @@ func (p *parser) checkName() {
 	}
 }
 
-// checkSingle checks that time and value come together.
+// checkSingle checks that time and value are given together.
 func (p *parser) checkSingle() {
 	m := &p.m
 	null := m.hasValue && m.value.Kind == jsontext.Null

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// maxMessages and maxAnswer bound the faults that one answer tells, and
-	// their bytes. All faults are counted.
+	// maxMessages and maxAnswer limit the faults in one answer, and their bytes. All faults are
+	// counted.
 	maxMessages = 1000
 	maxAnswer   = 256 << 10
 
@@ -21,7 +21,7 @@ const (
 	scratchKept = 64 << 10
 )
 
-// A phase is where the parser goes on with the next block.
+// A phase is where the parser continues with the next block.
 type phase uint8
 
 const (
@@ -31,8 +31,8 @@ const (
 	atEnd
 )
 
-// progress is all that changes while a body is parsed. A copy is a place to
-// come back to, for the block that must be parsed again.
+// progress is everything that changes while a body is parsed. A copy is a place to return to, for a
+// block that must be parsed again.
 type progress struct {
 	s        jsontext.Scanner
 	phase    phase
@@ -40,7 +40,7 @@ type progress struct {
 	index    int  // of the metric object
 	m        metric
 	timeName string // "time" when the metric has one: it wins over timestamp
-	messages int    // faults told so far
+	messages int    // faults reported so far
 	answered int    // bytes of these
 	untold   int    // faults beyond maxMessages or maxAnswer
 	held     int    // series that new_series_per_second refused: try again
@@ -170,7 +170,7 @@ func (p *parser) syntaxFault(err *jsontext.SyntaxError) *ingest.Fault {
 	return ingest.Faultf(ingest.BadSyntax, "com.google.gson.stream.MalformedJsonException: %v", err)
 }
 
-// nextMetric goes on with the next element of the top-level array.
+// nextMetric continues with the next element of the top-level array.
 func (p *parser) nextMetric() error {
 	first := p.index == 0 && p.m.end == 0
 	more, err := p.s.More(']', first)
@@ -186,7 +186,7 @@ func (p *parser) nextMetric() error {
 		c, err = p.s.Peek()
 	}
 	switch {
-	case err != nil && err.AtEnd: // KairosDB says so twice
+	case err != nil && err.AtEnd: // KairosDB reports this twice
 		p.tell(ingest.Faultf(ingest.BadSyntax, noContent), nil)
 		return ingest.Faultf(ingest.BadSyntax, noContent)
 	case err != nil:
@@ -243,7 +243,7 @@ func (p *parser) oneMetric() error {
 	return nil
 }
 
-// afterMetric goes on behind the metric object.
+// afterMetric continues after the metric object.
 func (p *parser) afterMetric() {
 	p.s.Seek(p.m.end)
 	p.phase = atMetric
@@ -257,7 +257,7 @@ func (p *parser) single() error {
 	m := &p.m
 	if m.value.Kind == jsontext.Null || p.isEmptyText(m.value, m.typ) ||
 		(m.value.Kind == jsontext.Array && p.isEmptyArray(m.value)) {
-		p.check() // tells so
+		p.check() // reports it
 		return errRefused
 	}
 	where := point{from: m.start, to: m.end}
@@ -269,8 +269,7 @@ func (p *parser) single() error {
 	return p.store(where, ms, m.value, m.typ)
 }
 
-// errRefused means that the metric as a whole was refused, and that the refusal was
-// told.
+// errRefused means that the metric as a whole was refused, and that the refusal was reported.
 var errRefused = errors.New("metric refused")
 
 // points stores points of the metric until the block is full. Each point is first

@@ -108,8 +108,8 @@ func (p *parser) addLonger(b []byte, value int, s numbers, ms int64, ttl uint32)
 	return end + 1
 }
 
-// commonTime reads the time at the beginning of a point, and the comma and one blank
-// at most behind it. value is where they end.
+// commonTime reads the time at the beginning of a point, with the comma and at most one blank after
+// it. value is where they end.
 func commonTime(b []byte) (ms int64, value int, ok bool) {
 	if len(b) > 16 && b[14] == ',' { // the 13 digits of a time between 2001 and 2286
 		high, highOK := eightDigits(binary.LittleEndian.Uint64(b[1:])<<24 | '0'<<16 | '0'<<8 | '0')
@@ -129,8 +129,8 @@ func commonTime(b []byte) (ms int64, value int, ok bool) {
 	return ms, value, true
 }
 
-// anyTime reads a time of any length. value is where its comma ends, 0 if there is
-// no such time, or nothing behind it.
+// anyTime reads a time of any length. value is where its comma ends, 0 if there is no such time, or
+// nothing after it.
 func anyTime(b []byte) (ms int64, value int) {
 	i := 1 // the bracket
 	negative := i < len(b) && b[i] == '-'
@@ -163,9 +163,8 @@ func eightDigits(b uint64) (v uint64, ok bool) {
 	return (b & 0x0000ffff0000ffff) * (10000<<32 + 1) >> 32, true
 }
 
-// shortNumber reads a number of JSON with at most 15 digits and no exponent, and a bracket
-// behind it: n, of whose digits the last ones are its fraction. width is 0 where there is no
-// such number.
+// shortNumber reads a JSON number with at most 15 digits and no exponent, and the bracket after it:
+// n, whose last digits are its fraction. width is 0 if there is no such number.
 func shortNumber(b []byte) (n uint64, fraction int, neg bool, width int) {
 	const most = 15 // digits that fit a float64
 	i := 0

@@ -8,17 +8,17 @@ import (
 	"varve/internal/model"
 )
 
-// A shape is how the sender writes metric objects: all bytes of the last one that was
-// read member by member, but for three parts, the name, the tags and the points:
+// A shape is how the sender writes metric objects: all bytes of the last one that was read member
+// by member, except for three parts, the name, the tags and the points:
 //
 //	{"name":"load","datapoints":[[1700000000000,1.5]],"tags":{"host":"a"}}
 //	\_ glue _/\part/\___ glue ____/\_____ part ______/\ glue _/\___ part ___/\glue
 //
-// An object that has the same glue, the name and tags of a series that was found
-// before, spelt alike, and points of the common form, means the same as the objects
-// that these are from. Reading it takes comparing bytes, and reading the numbers. That
-// holds because each part is one token, or one object or array, whose end depends on
-// nothing outside of it, and because glue is compared with all that surrounds them.
+// An object that has the same glue, the name and tags of a known series, spelt alike, and points of
+// the common form, means the same as the objects that these are from. Reading it takes a comparison
+// of bytes, and reading the numbers. This is valid because each part is one token, or one object or
+// array, whose end depends on nothing outside of it, and because the glue is compared with
+// everything that surrounds the parts.
 type shape struct {
 	parts [parts]part
 	glue  [parts + 1][]byte
@@ -50,8 +50,8 @@ type span struct {
 	from, to int
 }
 
-// learn keeps the shape of the metric object that was just read, if it has one. Objects
-// with other values that change how their points are stored have none.
+// learn keeps the shape of the metric object that was just read, if it has one. Objects with other
+// members that affect how their points are stored have none.
 func (p *parser) learn() {
 	m := &p.m
 	p.shape.known = false
@@ -60,7 +60,7 @@ func (p *parser) learn() {
 		return
 	}
 	spans := [parts]span{{namePart, m.name.Start, m.nameEnd}, {tagsPart, m.tags, m.tagsEnd}, {pointsPart, m.points, m.pointsEnd}}
-	for i := range spans { // three are soon sorted
+	for i := range spans { // three are sorted quickly
 		for j := i; j > 0 && spans[j].from < spans[j-1].from; j-- {
 			spans[j], spans[j-1] = spans[j-1], spans[j]
 		}
@@ -82,9 +82,8 @@ func (p *parser) learn() {
 	p.shape.ttl, p.shape.known = m.ttl, true
 }
 
-// foreseen stores the metric object that comes next if it has the shape of the one
-// before, and is of the series that came behind that one's when it was last seen. It
-// reports whether it was. If not, nothing has changed.
+// foreseen stores the next metric object if it has the shape of the previous one, and its series is
+// the one that followed last time. It reports whether it did. If not, nothing has changed.
 func (p *parser) foreseen() bool {
 	if !p.shape.known || p.general {
 		return false

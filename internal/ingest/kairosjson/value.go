@@ -66,9 +66,8 @@ func (p *parser) storeDetected(where point, ms int64, v jsontext.Token) error {
 	return p.storeText(where, ms, v)
 }
 
-// isPlainNumber is KairosDB's test whether a text is meant as a number: one
-// sign or point at most before digits with at most one further point, which is
-// not the last.
+// isPlainNumber is KairosDB's test whether a text is meant as a number: at most one sign or point
+// before digits with at most one further point, which is not the last.
 func isPlainNumber(b []byte) bool {
 	if len(b) > 0 && (b[0] == '+' || b[0] == '-' || b[0] == '.') {
 		b = b[1:]
@@ -186,7 +185,7 @@ func (p *parser) addBytes(where point, ms int64, kind model.Kind, v []byte) erro
 	return p.added(where, p.w.AddBytes(kind, a.Ref, ms, v, p.m.ttl))
 }
 
-// added counts a point that the Writer took, or tells why the Writer refused it.
+// added counts a point that the Writer accepted, or reports why it was refused.
 func (p *parser) added(where point, f *ingest.Fault) error {
 	if f != nil {
 		return p.refusePoint(where, f.Reason, "%s.", f.Text)
@@ -195,16 +194,16 @@ func (p *parser) added(where point, f *ingest.Fault) error {
 	return nil
 }
 
-// resolve finds the series of the metric for a kind of values. errRefused means
-// that the metric cannot be taken, and that the answer says so.
+// resolve finds the series of the metric for a kind of values. errRefused means that the metric
+// cannot be stored, and that the answer says so.
 func (p *parser) resolve(kind model.Kind) (*ingest.Alias, error) {
 	m := &p.m
 	var head, tail []byte
 	if m.hasName {
 		from := m.name.Start
 		if m.skip {
-			// One byte more, at least the colon before the name: aliases made
-			// without validation must not serve those that want it.
+			// One more byte, at least the colon before the name: aliases made without validation
+			// must not serve requests that want it.
 			from--
 		}
 		head = p.s.Bytes(from, m.nameEnd)

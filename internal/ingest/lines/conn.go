@@ -30,7 +30,7 @@ const (
 	replyTimeout = time.Second
 )
 
-// A Protocol is what the lines of a stream are, and how they are taken.
+// A Protocol says what the lines of a stream are, and how they are processed.
 type Protocol struct {
 	Name     string // of the stream; its max_line is the setting that bounds lines
 	Pipeline *ingest.Pipeline
@@ -40,7 +40,7 @@ type Protocol struct {
 
 	MaxLine    units.Bytes   // a longer line is skipped and counted
 	ReadBuffer units.Bytes   // to which the buffer of a busy connection grows
-	RetryFor   time.Duration // how long a block is offered to a store that cannot take it
+	RetryFor   time.Duration // how long a block is offered to a store that cannot accept it
 
 	// NewParser returns what parses the lines of one sender.
 	NewParser func(remote string) Parser
@@ -140,16 +140,16 @@ func (c *conn) makeRoom() {
 	c.grow()
 }
 
-// grow doubles the buffer. Beyond ReadBuffer it grows only for the sake of one
-// line, which is cut off at MaxLine by use.
+// grow doubles the buffer. It grows beyond ReadBuffer only for a single line, which use cuts off at
+// MaxLine.
 func (c *conn) grow() {
 	larger := make([]byte, 2*len(c.buf))
 	copy(larger, c.buf[:c.end])
 	c.buf = larger
 }
 
-// use stores the complete lines that are in the buffer and moves the rest to
-// the front. It reports whether to go on.
+// use stores the complete lines that are in the buffer and moves the rest to the front. It reports
+// whether to continue.
 func (c *conn) use(ctx context.Context) bool {
 	data := c.buf[:c.end]
 	filled := c.end == len(c.buf)
@@ -179,8 +179,8 @@ func (c *conn) use(ctx context.Context) bool {
 	return ok
 }
 
-// begin looks at what a connection begins with. It reports whether to go on: the
-// connection ends if that is another protocol.
+// begin examines the first bytes of a connection. It reports whether to continue: the connection
+// ends if they belong to another protocol.
 func (c *conn) begin(data []byte) bool {
 	fault, known := opening(data, int(c.p.MaxLine))
 	if fault != nil {
@@ -192,8 +192,8 @@ func (c *conn) begin(data []byte) bool {
 	return true
 }
 
-// store offers a block of lines to the store until it takes it. It reports
-// whether the connection goes on.
+// store offers a block of lines to the store until the store accepts it. It reports whether the
+// connection continues.
 func (c *conn) store(ctx context.Context, block []byte) bool {
 	c.nc.Busy()
 	defer c.nc.Idle()

@@ -23,14 +23,13 @@ var (
 // handshake is how a ClientHello begins: a record of type handshake, version 3.
 var handshake = []byte{22, 3}
 
-// methods are those that a browser sends, PRI of HTTP/2's preface among them. They
-// tell a request whose first line is too long to wait for its end.
+// methods are those that a browser sends, and PRI, with which HTTP/2 begins. They reveal a request
+// whose first line is too long to wait for its end.
 var methods = []string{"GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE", "PRI"}
 
-// opening looks at the beginning of a connection. known reports whether there is enough
-// of it to tell; fault is not nil if it is of another protocol. Empty lines before
-// the first one do not count. most is the length of a line from which on its end is
-// not waited for.
+// opening examines the beginning of a connection. known reports whether there is enough of it to
+// decide; fault is not nil if it belongs to another protocol. Empty lines before the first one do
+// not count. most is the length beyond which the end of a line is not awaited.
 func opening(data []byte, most int) (fault *ingest.Fault, known bool) {
 	data = bytes.TrimLeft(data, "\r\n")
 	if bytes.HasPrefix(data, handshake) {

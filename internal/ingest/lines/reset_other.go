@@ -2,6 +2,6 @@
 
 package lines
 
-// IsReset reports whether the client closed with a reset. Where errors do not
-// tell, every end is a normal one.
+// IsReset reports whether the client closed with a reset. Errors do not tell on this system, so
+// every end counts as normal.
 func IsReset(error) bool { return true }

@@ -100,7 +100,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, p *parser, stor
 	query := r.URL.Query()
 	details, short := query.Has("details"), query.Has("summary")
 	switch {
-	case p.held > 0: // the rest is stored; sent again, the new series get their turn
+	case p.held > 0: // the rest is stored; when sent again, the new series get their turn
 		writeUnavailable(w, r, h.p.NewSeriesIn(p.held), ingest.Message(p.heldWhy)+"; all other valid points are stored")
 	case p.unparsed != "":
 		writeError(w, http.StatusBadRequest, "Unable to parse the given JSON", p.unparsed)
@@ -122,9 +122,8 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, p *parser, stor
 	}
 }
 
-// pointErrors lists the faults that are told, each with its point: as it was sent
-// if that is strict JSON, else as text. Of a long point only the beginning is
-// repeated.
+// pointErrors lists the faults in the answer, each with its point: as it was sent if that is strict
+// JSON, else as text. Only the beginning of a long point is repeated.
 func (p *parser) pointErrors() *[]pointError {
 	list := make([]pointError, 0, p.shown)
 	for _, f := range p.faults[:p.shown] {
@@ -156,7 +155,7 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 // writeUnavailable answers 503 with a wait, 0 if none is known. It says why in OpenTSDB's form,
-// except to a client that loses a connection by a body.
+// except to a client that leaks a connection with each body.
 func writeUnavailable(w http.ResponseWriter, r *http.Request, wait time.Duration, why string) {
 	seconds := httpapi.AskLater(w.Header(), wait)
 	if httpapi.LeaksConnections(r) {

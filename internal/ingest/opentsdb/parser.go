@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// maxTold and maxAnswer bound the faults that one answer tells, and their
-	// bytes. All faults are counted.
+	// maxTold and maxAnswer limit the faults in one answer, and their bytes. All faults are
+	// counted.
 	maxTold   = 1000
 	maxAnswer = 256 << 10
 
@@ -26,8 +26,8 @@ const (
 	// requests.
 	scratchKept = 64 << 10
 
-	// milliseconds is where a timestamp stops being seconds: OpenTSDB takes
-	// more than ten digits for milliseconds.
+	// milliseconds is the lowest timestamp that is not in seconds: OpenTSDB takes more than ten
+	// digits for milliseconds.
 	milliseconds = 10_000_000_000
 )
 
@@ -49,8 +49,8 @@ type told struct {
 	text  string
 }
 
-// progress is all that changes while a body is parsed. A copy is a place to
-// come back to, for the block that must be parsed again.
+// progress is everything that changes while a body is parsed. A copy is a place to return to, for a
+// block that must be parsed again.
 type progress struct {
 	s        jsontext.Scanner
 	started  bool
@@ -114,8 +114,8 @@ func (p *parser) block() error {
 	return nil
 }
 
-// tell counts a fault of input and puts it into the answer. It returns errors
-// that are none, and after one of the JSON itself ends the body.
+// tell counts a fault of input and puts it into the answer. It returns errors that are not faults,
+// and a fault of the JSON itself ends the body.
 func (p *parser) tell(input []byte, err error) error {
 	if syntax, ok := errors.AsType[*jsontext.SyntaxError](err); ok {
 		p.unparsed, p.done = syntax.Error(), true
@@ -145,7 +145,7 @@ func (p *parser) nextPoint() (input []byte, err error) {
 		p.started = true
 		c, err := p.s.Peek()
 		if err != nil && err.AtEnd {
-			p.done = true // an empty body is no fault
+			p.done = true // an empty body is not a fault
 			return nil, nil
 		}
 		if err != nil {

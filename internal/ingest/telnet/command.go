@@ -30,8 +30,8 @@ type Command struct {
 	Text   []byte // value of a String
 	Tags   []byte // the rest of the line, for ParseTags
 
-	// Senders write many lines with one time. What the last line's time was
-	// is compared before it is parsed.
+	// Senders write many lines with one time, so the time of a line is compared with that of
+	// the previous line before it is parsed.
 	timeWord    [timeWordBytes]byte
 	timeWordLen int
 	timeSeconds bool
@@ -43,8 +43,8 @@ const timeWordBytes = 16
 // secondsBelow is where a put's time stops being seconds.
 const secondsBelow = 3_000_000_000
 
-// Faults that carry no detail of their line are made once: a flood of bad
-// lines costs no more than it must.
+// Faults that need no detail of their line are made once: a flood of bad lines costs no more than
+// it must.
 var (
 	faultCommand = ingest.Faultf(ingest.BadCommand, "unknown command; put, putm, puts and version are known")
 	faultWords   = ingest.Faultf(ingest.BadSyntax, "want: put <metric> <time> <value> <tag=value>...")
@@ -218,10 +218,10 @@ func wholeExponent(n *decimal.Number) bool {
 	return whole
 }
 
-// word splits the first word off b. Words are separated by bytes up to and
-// including the blank. A word that begins with a quote ends at a quote before
-// a separator or the end, and else takes the rest of the line; quotes inside
-// belong to it. ok is false when there is no word.
+// word splits the first word off b. Words are separated by bytes up to and including the blank. A
+// word that begins with a quote ends at the next quote before a separator or the end; without one
+// it takes the rest of the line. Other quotes belong to the word. ok is false when there is no
+// word.
 func word(b []byte) (w, rest []byte, ok bool) {
 	i := 0
 	for i < len(b) && b[i] <= ' ' {

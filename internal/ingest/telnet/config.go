@@ -18,12 +18,12 @@ type Config struct {
 	// ReadBuffer is the size to which the buffer of a busy connection grows. One buffer of
 	// lines is stored at once.
 	ReadBuffer units.Bytes `tune:"read_buffer"`
-	// RetryFor is how long a block of lines is offered to a store that cannot take it. After
-	// that the lines are counted as refused and the connection is closed.
+	// RetryFor is how long a block of lines is offered to a store that cannot accept it. After that
+	// the lines are counted as refused and the connection is closed.
 	RetryFor time.Duration `tune:"retry_for"`
 }
 
-// DefaultConfig returns the limits of a server that was told nothing.
+// DefaultConfig returns the limits without any configuration.
 func DefaultConfig() Config {
 	return Config{
 		MaxLine:        64 * units.KiB,

@@ -17,8 +17,7 @@ type Options struct {
 	Version    string                // answer to the version command, without line end
 }
 
-// NewServer returns a server that takes lines from TCP connections. cfg must be
-// valid.
+// NewServer returns a server for lines on TCP connections. cfg must be valid.
 func NewServer(p *ingest.Pipeline, cfg Config, o Options) *stream.Server {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
