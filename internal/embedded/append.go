@@ -31,8 +31,7 @@ func (s *Store) Append(ctx context.Context, b *store.Batch) error {
 	return nil
 }
 
-// waitForRoom holds writers back while the head is full, and refuses them when
-// it cannot be emptied.
+// waitForRoom delays writers while the head is full, and refuses them if it cannot be emptied.
 func (s *Store) waitForRoom(ctx context.Context) error {
 	if err := s.log.Writable(); err != nil {
 		return err
@@ -94,7 +93,7 @@ func (s *Store) defineLater(defs ...record.Definition) {
 	}
 }
 
-// askIfLarge asks for a checkpoint if the active head is large enough.
+// askIfLarge requests a checkpoint if the active head is large enough.
 func (s *Store) askIfLarge() {
 	if h := s.active.Load(); h.Expanded()+s.definedBytes.Load() > int64(s.cfg.headBytes()) || h.Samples() > s.cfg.CheckpointSamples {
 		s.askCheckpoint()

@@ -23,7 +23,7 @@ func (s *Store) BackupDir() string {
 	return s.path(datadir.Backups)
 }
 
-// AlsoBackUp lets backups have a copy of what lies beside the store in its directory, see
+// AlsoBackUp makes backups include a copy of what lies beside the store in its directory, see
 // [offline.BackupSource]. It is called before the first backup.
 func (s *Store) AlsoBackUp(name string, copyTo func(dir string) error) {
 	s.backingUp.Lock()
@@ -34,8 +34,8 @@ func (s *Store) AlsoBackUp(name string, copyTo func(dir string) error) {
 	s.backedUpBeside[name] = copyTo
 }
 
-// TimelinesGone reports whether a store of timelines lay beside this one, and its directory
-// is not there any more: with a new one its events would be missing in silence.
+// TimelinesGone reports whether a store of timelines was beside this one, and its directory is
+// missing now: a new one would silently lack its events.
 func (s *Store) TimelinesGone() (bool, error) {
 	s.installing.Lock()
 	had := s.catalogue.Meta.Timelines
@@ -125,7 +125,7 @@ func (s *Store) pin(ctx context.Context, catalogueDir string, copyLog func(from,
 	return m.state, nil
 }
 
-// moment is the one that a backup is of.
+// moment is the state that a backup copies.
 type moment struct {
 	state     *state
 	from, end wal.Segment    // [from, end) are part of it
@@ -142,7 +142,7 @@ func (s *Store) freeze(catalogueDir string) (m moment, err error) {
 	m.from = s.catalogue.LogFrom()
 	s.order.Lock()
 	defer s.order.Unlock()
-	if m.end, err = s.log.Current().Complete(); err != nil { // m.from must be in the copy
+	if m.end, err = s.log.Current().Complete(); err != nil { // so that segment m.from is part of the copy
 		return m, fmt.Errorf("begin a log segment: %w", err)
 	}
 	m.rotated, m.state = s.log.Last(), s.acquire()

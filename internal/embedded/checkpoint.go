@@ -36,7 +36,7 @@ func (s *Store) checkpointer(ctx context.Context) {
 		}
 		for s.checkpoint() != nil {
 			if s.catalogue.Broken() != nil {
-				return // for good: each attempt would leave files behind
+				return // permanently: each attempt would leave files behind
 			}
 			select {
 			case <-ctx.Done():
@@ -65,9 +65,9 @@ func (s *Store) checkpoint() error {
 	return s.checkpointLocked()
 }
 
-// checkpointSmall is checkpoint, and gives back the space that the log keeps for reuse.
-// Another checkpoint must not come in between: the segments it releases would be reused
-// for the log that goes on.
+// checkpointSmall is checkpoint, and also frees the space that the log keeps for reuse. No other
+// checkpoint may come in between: the segments that it releases would be reused for the current
+// log.
 func (s *Store) checkpointSmall() error {
 	s.checkpointing.Lock()
 	defer s.checkpointing.Unlock()
@@ -334,10 +334,9 @@ func manifestOf(files []*openFile) map[uint64]catalogue.File {
 	return m
 }
 
-// commit makes a change durable. When it cannot, it is mostly unknown whether the
-// change is on disk: the files stay, and the next start finds out. Until then no
-// other change is tried. An error that came before, while there was no space for new
-// series for example, is one of this attempt alone.
+// commit makes a change durable. If it fails, it is usually unknown whether the change is on disk:
+// the files stay, and the next start finds out. Until then no other change is tried. An error that
+// came earlier, for example for lack of space for new series, concerns this attempt alone.
 func (s *Store) commit(ch catalogue.Change, added []*openFile) error {
 	err := s.catalogue.Commit(ch)
 	if err == nil {
@@ -351,8 +350,7 @@ func (s *Store) commit(ch catalogue.Change, added []*openFile) error {
 	return err
 }
 
-// unwritten returns the series of h of which no sample is in files: all of them
-// have expired.
+// unwritten returns the series of h that have no sample in files, because all of them have expired.
 func unwritten(h *head.Head, files []*openFile) *roaring.Bitmap {
 	ids := roaring.New()
 	for id := range h.Series() {

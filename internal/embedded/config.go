@@ -37,7 +37,7 @@ type Config struct {
 	// MergeFiles is how many files of similar size are merged: those of a partition with
 	// each other, and those with few samples with each other.
 	MergeFiles          int           `tune:"merge_files"`
-	MaintenanceInterval time.Duration `tune:"maintenance_interval"`  // between looks for expired files and files to merge
+	MaintenanceInterval time.Duration `tune:"maintenance_interval"`  // between searches for expired files and files to merge
 	LateHold            time.Duration `tune:"late_hold"`             // see heldBack; 0 = none
 	CatalogueCacheBytes units.Bytes   `tune:"catalogue_cache_bytes"` // memory for blocks of the catalogue
 }

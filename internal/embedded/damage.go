@@ -8,9 +8,9 @@ import (
 	"varve/internal/store"
 )
 
-// noteDamage remembers the file of st in which err, if it is about damage, was
-// met: merges leave that file alone from then on, and Damaged tells of it. It
-// reports whether it found the file.
+// noteDamage remembers the file of st in which the damage that err reports was met. From then on
+// merges leave that file alone, and Damaged reports it. noteDamage returns whether err is about
+// damage to one of the files.
 func (s *Store) noteDamage(st *state, err error) bool {
 	damage := (*store.CorruptionError)(nil)
 	if !errors.As(err, &damage) {

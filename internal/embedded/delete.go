@@ -68,7 +68,7 @@ func (s *Store) delete(ctx context.Context, d store.Deletion) error {
 // the frozen head and in files, and leaves those in the active head to be erased.
 // A series that is introduced during the call counts as written after it.
 func (s *Store) logDeletion(ctx context.Context, d store.Deletion) (*roaring.Bitmap, writelog.Entry, error) {
-	st := s.acquire() // so that no id gets another series meanwhile: see reuseIDs
+	st := s.acquire() // so that no id is reused meanwhile: see reuseIDs
 	defer s.release(st)
 	ids, err := s.index.Select(ctx, d.Metric, d.Matchers, nil)
 	if err != nil || ids.IsEmpty() {
@@ -140,7 +140,7 @@ const (
 	// single series may take longer.
 	eraseSlice = time.Millisecond
 
-	// eraseSeries is how many series are erased between looks at the clock.
+	// eraseSeries is how many series are erased between checks of the clock.
 	eraseSeries = 64
 )
 
@@ -148,8 +148,8 @@ func newErasing(d *record.Deletion) *erasing {
 	return &erasing{deletion: d, left: d.IDs.Clone(), scratch: make([]uint32, eraseSeries)}
 }
 
-// run applies the deletion for about the given time, to the end if that is 0. It
-// reports whether it has reached the end.
+// run applies the deletion for about the given time, or completely if that is 0. It reports whether
+// it has completed.
 func (e *erasing) run(active *head.Head, within time.Duration) bool {
 	began := time.Now()
 	it := e.left.ManyIterator()
@@ -300,7 +300,7 @@ func (s *Store) forgetEmpty(ctx context.Context, candidates *roaring.Bitmap) err
 	return nil
 }
 
-// numbersOf names elements of a set.
+// numbersOf lists the elements of a set.
 func numbersOf(elements []uint32) []model.SeriesNumber {
 	ids := make([]model.SeriesNumber, len(elements))
 	for i, e := range elements {

@@ -20,8 +20,8 @@ const (
 	// when they expire: 64 KiB of memory for a file that was scanned.
 	expiriesKept = 4096
 
-	// scanRate and scanBurst bound what scans for expired series read: so many
-	// bytes a second on average, with files as a whole, and so many at once.
+	// scanRate and scanBurst limit what scans for expired series read: scanRate is in bytes per
+	// second on average, with files read as a whole, scanBurst in bytes at once.
 	scanRate  = 16 << 20
 	scanBurst = 512 << 20
 )
@@ -75,10 +75,9 @@ func (s *Store) newlyExpired(ctx context.Context) (*roaring.Bitmap, error) {
 	return ids, err
 }
 
-// expireFiles adds the series whose samples in one of the files have all expired,
-// and takes out those that another file still has. Most series that expire in a
-// file go on in a later one: a file is scanned only if a series may have no other
-// sample.
+// expireFiles adds the series whose samples in one of the files have all expired, and removes those
+// that another file still has. Most series that expire in a file continue in a later one: a file is
+// scanned only if a series may have no other sample.
 func (s *Store) expireFiles(ctx context.Context, st *state, nowMS int64, candidates *roaring.Bitmap) error {
 	var due []*openFile
 	for _, f := range st.files {
@@ -203,9 +202,8 @@ func (s *Store) mayEmpty(st *state, f *openFile, sure *roaring.Bitmap, nowMS int
 	return false
 }
 
-// mayScan reports whether f may be read now. A file may be read if anything is left
-// of what the time since the last one allows, and what it takes beyond that is left
-// out later.
+// mayScan reports whether f may be read now. A file may be read while any of the allowance since
+// the last one is left. What it takes beyond that is deducted later.
 func (s *Store) mayScan(f *openFile) bool {
 	now := s.now()
 	since := min(max(0, now.Sub(s.expiry.allowedAt)), scanBurst/scanRate*time.Second)

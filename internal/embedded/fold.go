@@ -19,20 +19,20 @@ import (
 )
 
 const (
-	// foldShare is the share of a file's data that has to be old enough for a
-	// coarser stage before it is folded. What is not is written again as it is: at a
-	// half, each sample once more on average; at three quarters, a third of them.
+	// foldShare is the share of a file's data that must be old enough for a coarser stage before
+	// the file is folded. The rest is rewritten as it is: at a share of a half, each sample is
+	// rewritten once on average; at three quarters, a third of them.
 	foldShare = 0.75
 
-	// foldLag is for how long data waits at most for the rest of its file.
+	// foldLag is how long data waits at most for the rest of its file.
 	foldLag = 24 * time.Hour
 
-	// foldPause is for how long the files that a fold leaves, or that it could not fold
-	// for lack of space, are not folded again; foldHeld, where memory held data back.
+	// foldPause is how long the files that a fold leaves, or that it could not fold for lack of
+	// space, are not folded again; foldHeld is the same where memory held data back.
 	foldPause = 10 * time.Minute
 	foldHeld  = 6 * time.Hour
 
-	// foldAgain is for how long a fold is put off that a deletion has overtaken.
+	// foldAgain is how long a fold is put off after a deletion has overtaken it.
 	foldAgain = time.Second
 )
 
@@ -46,8 +46,8 @@ type ages struct {
 // pause puts off the next fold.
 func (a *ages) pause(nowMS int64, d time.Duration) { a.notUntil = nowMS + d.Milliseconds() }
 
-// paused reports whether a fold was put off. A pause that is longer than any was set
-// before the clock was put back.
+// paused reports whether a fold was put off. A pause longer than any that is ever set was set
+// before the clock was set back.
 func (a *ages) paused(nowMS int64) bool {
 	return nowMS < a.notUntil && a.notUntil <= nowMS+foldHeld.Milliseconds()
 }
@@ -57,15 +57,15 @@ type policyCount struct {
 	series int
 }
 
-// A policyKind is what counts of a series: its rule, nil if it has none, whether its data
-// can be folded, or only go, and whether percentiles of it are kept.
+// A policyKind is what matters about a series: its rule, nil if it has none, whether its data can
+// be folded, or only removed, and whether its buckets keep percentiles.
 type policyKind struct {
 	rule     *retention.Rule
 	folds    bool
 	sketches bool // its buckets have sketches
 }
 
-// border returns the time before which data of a step has something to be done with.
+// border returns the time before which data of a step needs work.
 func (k policyKind) border(plan retention.Plan, stepMS int64) int64 {
 	if !k.folds {
 		return plan[0].FromMS
@@ -221,7 +221,7 @@ func (s *Store) fold(ctx context.Context, files []*openFile) error {
 	return nil
 }
 
-// putOffFold lets the fold of files wait for a moment.
+// putOffFold makes the fold of files wait for a moment.
 func (s *Store) putOffFold(files []*openFile, now time.Time) error {
 	s.metrics.foldsPutOff.Inc()
 	for _, f := range files {
@@ -230,9 +230,9 @@ func (s *Store) putOffFold(files []*openFile, now time.Time) error {
 	return nil
 }
 
-// replaceFolded installs what a fold has made, unless a deletion came meanwhile: it
-// may cut a bucket in two whose samples were there when they were read. Then it is
-// folded again, a little later.
+// replaceFolded installs what a fold has made, unless a deletion came meanwhile: it may divide a
+// bucket whose samples were present when they were read. Then the files are folded again, a little
+// later.
 func (s *Store) replaceFolded(old, folded []*openFile, deletions uint64) (done bool, err error) {
 	s.cutting.Lock()
 	defer s.cutting.Unlock()
@@ -353,7 +353,7 @@ func (s *Store) bucketSources(st *state, id model.SeriesNumber, iters []*blockfi
 	return sources
 }
 
-// read opens a cursor over what there is of a series: samples, and buckets.
+// read opens a cursor over the data of a series: samples, and buckets.
 func (s *Store) read(ctx context.Context, st *state, nowMS int64, id model.SeriesNumber, kind model.Kind, o store.ReadOptions) store.Cursor {
 	policy := s.policyOf(id)
 	o.Range = keptRange(policy, o.Range, nowMS)

@@ -71,7 +71,7 @@ func (h *holds) end() {
 }
 
 // claim begins a fold of a file and those that are entangled with it, unless their range is held.
-// What is written from then on by others, the fold sees in memory or in further files.
+// The fold sees what others write from then on, in memory or in further files.
 func (s *Store) claim(f *openFile, now time.Time) (r model.TimeRange, ok bool) {
 	st := s.acquire()
 	defer s.release(st)

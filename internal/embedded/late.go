@@ -62,8 +62,8 @@ func (s *Store) heldBack(st *state, files []*openFile, nowMS int64) bool {
 	return held && !s.roomIsShort(st, files)
 }
 
-// within reports whether it is less than a span since a time. The clock may have been put back
-// meanwhile: a time that is further ahead says nothing.
+// within reports whether a time is less than a span ago. The clock may have been set back
+// meanwhile: a time further ahead than the span says nothing.
 func within(nowMS, sinceMS, spanMS int64) bool {
 	return nowMS-sinceMS < spanMS && sinceMS-nowMS < spanMS
 }

@@ -66,7 +66,7 @@ func (s *Store) maintain(ctx context.Context) error {
 		err := rewrite(ctx, files)
 		switch {
 		case err == nil:
-		case anyDamaged(files): // from now on left alone
+		case anyDamaged(files): // merges leave them alone from now on
 			s.metrics.mergeFailures.Inc()
 			s.logger.Error("a merge found a damaged file; it was stopped, other merges continue", "error", err)
 		case errors.As(err, new(*spaceError)):
@@ -187,8 +187,8 @@ func (s *Store) foldEverything(ctx context.Context) (left, err error) {
 	}
 }
 
-// compactGroup merges the files of a group that are still there, and strikes
-// them off the list of what is to do.
+// compactGroup merges the files of a group that are still there, and removes them from the list of
+// work.
 func (s *Store) compactGroup(ctx context.Context, group []*openFile, todo map[uint64]bool) error {
 	st := s.acquire()
 	defer s.release(st)
@@ -441,8 +441,8 @@ func lost(old, merged []*openFile) *roaring.Bitmap {
 	return ids
 }
 
-// dropDead removes the files of which every sample is deleted, or has expired
-// and hides none in files that stay. That takes no space, unlike merging them.
+// dropDead removes the files whose samples are all deleted, or have expired and hide none in files
+// that stay. Unlike a merge, that takes no space.
 func (s *Store) dropDead() error {
 	nowMS := s.now().UnixMilli()
 	st := s.acquire()

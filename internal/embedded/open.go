@@ -137,7 +137,7 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 	return s
 }
 
-// useCatalogue takes over what the open catalogue says of the store.
+// useCatalogue takes over what the open catalogue says about the store.
 func (s *Store) useCatalogue() {
 	s.width = rowtime.Spec{Width: s.catalogue.Spec.RowWidthMS}
 	s.place = partition.Place{FS: s.fs, Width: s.width, Cache: s.cache, Next: s.nextPath, Sync: s.syncBlocks, Space: s.spaceForMore}
@@ -302,8 +302,8 @@ func (s *Store) openFiles() error {
 	return err
 }
 
-// removeOrphans removes block files that a crash left behind. It comes last: as
-// long as something does not fit, nothing is removed.
+// removeOrphans removes block files that a crash left behind. It comes last: while anything is
+// inconsistent, nothing is removed.
 func (s *Store) removeOrphans() error {
 	names, err := s.fs.List(s.path(datadir.Blocks))
 	if err != nil {

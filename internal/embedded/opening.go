@@ -9,8 +9,8 @@ import (
 	"varve/internal/wal"
 )
 
-// An Opening reports the progress of Open, also while Open runs. A nil Opening
-// records nothing.
+// An Opening reports the progress of Open, while Open runs and afterwards. A nil Opening records
+// nothing.
 type Opening struct {
 	percent atomic.Int64
 	stage   atomic.Pointer[string]
@@ -40,8 +40,7 @@ const (
 	openingLogUntil    = 99
 )
 
-// set records that n of all is done of a stage that lasts from one percentage until
-// another.
+// set records that n of all is done in a stage that extends from one percentage to another.
 func (o *Opening) set(stage *string, from, until, n, all int64) {
 	if o == nil {
 		return
@@ -60,8 +59,8 @@ func (o *Opening) log(read, size int64) {
 	o.set(&openingLog, openingSeriesUntil, openingLogUntil, read, size)
 }
 
-// failed says why the opening does not go on, in words that anyone may read: the health
-// status is open to all. The next stage replaces them.
+// failed says why the opening does not continue, in words that anyone may read: the health status
+// is public. The next stage replaces them.
 func (o *Opening) failed(err error) {
 	stage := &openingFails
 	if wal.NoSpace(err) {

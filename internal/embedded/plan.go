@@ -12,11 +12,10 @@ import (
 	"varve/internal/model"
 )
 
-// sparse stands for the partition of sparse files: those of several partitions,
-// and those with too few samples to be worth a file of their own. They are merged
-// with each other, whatever partitions they are of, so that a late point a
-// checkpoint does not leave a file for each partition. A partition that
-// gathers partition.DenseSamples in that way gets a file of its own.
+// sparse stands for the partition of sparse files: those of several partitions, and those with too
+// few samples to be worth a file of their own. They are merged with each other across partitions.
+// Otherwise one late point in each checkpoint would leave a file for each partition. A partition
+// that gathers partition.DenseSamples in this way gets a file of its own.
 const sparse = math.MaxInt64
 
 // mergeFilesMax bounds the files of one merge, each of which takes a page of
@@ -164,8 +163,8 @@ func (s *Store) closure(st *state, files []*openFile) []*openFile {
 	return all
 }
 
-// beneath adds the files with older samples that expired ones in files may hide.
-// Only when all of them are merged together can expired samples go.
+// beneath adds the files with older samples that expired ones in files may hide. Only if all of
+// these are merged together can expired samples be dropped.
 func (s *Store) beneath(st *state, files []*openFile) []*openFile {
 	in := asSet(files)
 	for grown := true; grown; {

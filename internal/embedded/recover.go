@@ -17,8 +17,8 @@ import (
 	"varve/internal/writelog"
 )
 
-// openSeries reads the catalogue's series into registry and index, which is
-// filled beside the reading: it takes as long again.
+// openSeries reads the catalogue's series into registry and index. The index is filled in parallel,
+// because that takes as long as the reading.
 func (s *Store) openSeries() error {
 	const chunk, chunkBytes, chunks = 4096, 1 << 20, 8
 	queue := make(chan []seriesRow, chunks)

@@ -39,14 +39,14 @@ func (s *Store) reuseIDs() {
 	if s.vacated = v; v == nil {
 		return
 	}
-	// Files may keep the same ids for years. Then the ids behind them have their turn.
+	// Files may keep the same ids for years. Then the ids after them have their turn.
 	if s.vacantFrom = 0; v.ids.GetCardinality() < fewVacant {
 		s.vacantFrom = next
 	}
 }
 
-// fewVacant is a number of usable ids from which it is worth to look at the same ones
-// again: low ids are given first, since pages that are in use have room for them.
+// fewVacant is the number of usable ids that makes another search of the same ids worthwhile: low
+// ids are given out first, since pages that are in use have room for them.
 const fewVacant = 1 << 20
 
 // oldestState returns the number of the oldest state that is held.
@@ -67,7 +67,7 @@ func (s *Store) vacantIDs(from model.SeriesNumber) (v *vacated, next model.Serie
 	if ids == nil {
 		return nil, from
 	}
-	s.installing.Lock() // samples move from no place to another
+	s.installing.Lock() // samples stay where they are
 	defer s.installing.Unlock()
 	s.order.Lock()
 	uncommitted := s.order.forget // only grows, until the next swap

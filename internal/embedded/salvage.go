@@ -18,9 +18,9 @@ func Repair(ctx context.Context, fs vfs.FS, dir string, o offline.RepairOptions)
 	return offline.Repair(ctx, fs, dir, o, func() (offline.TakenLog, error) { return takeOverLog(fs, dir, o.Now) })
 }
 
-// takeOverLog brings every record of a damaged log that can be read into block files: the
-// store is opened as a server does it, but goes on behind damage, and writes what it has
-// in memory to files. Their commit makes the damaged log superfluous.
+// takeOverLog brings every readable record of a damaged log into block files: the store is opened
+// as by a server, but continues after damage, and writes its memory to files. Their commit makes
+// the damaged log superfluous.
 func takeOverLog(fs vfs.FS, dir string, now func() time.Time) (offline.TakenLog, error) {
 	salvage := &logSalvage{}
 	cfg := DefaultConfig()
@@ -57,8 +57,7 @@ func (l *logSalvage) done(stats wal.ReplayStats) {
 	}
 }
 
-// keep reports whether a record that could not be decoded to its end is to be
-// used as far as it could.
+// keep reports whether a record that could not be decoded completely is used as far as possible.
 func (l *logSalvage) keep(series *registry.Registry, step *replayStep) bool {
 	if l == nil {
 		return false

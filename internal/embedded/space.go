@@ -15,7 +15,7 @@ import (
 	"varve/internal/writelog"
 )
 
-// spaceInterval is how often the free space is looked at.
+// spaceInterval is how often the free space is checked.
 const spaceInterval = time.Second
 
 // newLog makes the log and the guard of its disk.
@@ -32,7 +32,7 @@ func (s *Store) newLog(o Options) {
 	s.order.Mutex, s.refs = &s.log.Order, s.log.Refs()
 }
 
-// lookAtSpace refuses writes or takes them again.
+// lookAtSpace refuses writes or accepts them again.
 func (s *Store) lookAtSpace() {
 	if s.log.LookAtSpace(s.reopenLog) {
 		s.askCheckpoint() // for what could not be written, and what the failed log lost

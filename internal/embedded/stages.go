@@ -2,13 +2,13 @@ package embedded
 
 import "varve/internal/store"
 
-// A noted cursor tells a log which samples it has read.
+// A noted cursor records in a log which samples it has read.
 type noted struct {
 	store.Cursor
 	log *store.StageLog
 }
 
-// note returns a cursor that tells log, if there is one, which samples it has read.
+// note returns a cursor that records in log, if there is one, which samples it has read.
 func note(c store.Cursor, log *store.StageLog) store.Cursor {
 	if log == nil {
 		return c

@@ -39,8 +39,8 @@ type state struct {
 	refs int // guarded by Store.mu
 }
 
-// deletions returns those that some file or frozen has not applied. A reader
-// that also looks into the heads does that first.
+// deletions returns those that some file or frozen has not applied. A reader that also examines the
+// heads does that first.
 func (st *state) deletions() []*record.Deletion {
 	if list := st.hiding.Load(); list != nil {
 		return *list

@@ -33,14 +33,14 @@ import (
 	"varve/internal/writelog"
 )
 
-// Options are what a store needs of its surroundings.
+// Options are what a store needs from its surroundings.
 type Options struct {
 	Section    store.Section         // of Config in the configuration
 	Registerer prometheus.Registerer // nil = metrics are not exposed
 	Logger     *slog.Logger          // nil = nothing is logged
 	Now        func() time.Time      // nil = time.Now
 
-	Opening *Opening // learns how far Open has come; may be nil
+	Opening *Opening // receives the progress of Open; may be nil
 
 	// Book says at which resolution, and for how long, the samples of each series are
 	// kept. nil = as they were sent, forever.
@@ -103,7 +103,7 @@ type Store struct {
 	backedUpBeside map[string]func(dir string) error // see AlsoBackUp; backingUp guards it
 	installing     sync.Mutex
 
-	expiry struct { // one look at a time
+	expiry struct { // one search at a time
 		sync.Mutex
 		allowed   int64 // bytes that scans may read; below 0 after a large file
 		allowedAt time.Time
@@ -156,7 +156,7 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// Healthy returns nil while the store takes writes, else why it does not.
+// Healthy returns nil while the store accepts writes, else why it does not.
 func (s *Store) Healthy() error {
 	if err := s.log.Writable(); err != nil {
 		return err

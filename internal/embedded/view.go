@@ -22,7 +22,7 @@ func (s *Store) View(ctx context.Context) (store.View, error) {
 type view struct {
 	store  *Store
 	state  *state
-	nowMS  int64 // what has expired by then is not seen
+	nowMS  int64 // samples that have expired by then are not visible
 	closed atomic.Bool
 }
 
@@ -76,8 +76,8 @@ func (st *state) within(ids *roaring.Bitmap, r model.TimeRange) {
 	ids.And(near)
 }
 
-// fewSeries is up to how many series are looked up one by one. That allocates
-// less than sets do.
+// fewSeries is the number of series up to which they are looked up one by one. That allocates less
+// than sets do.
 const fewSeries = 16
 
 // mayHave reports whether a series has a sample near r.

@@ -15,7 +15,7 @@ const (
 	sketchBytes = 256 << 10 // of the sketches of a block
 )
 
-// A Query is what a Cursor needs to know.
+// A Query says what a Cursor reads.
 type Query struct {
 	Context context.Context
 	Series  model.SeriesNumber
@@ -25,19 +25,18 @@ type Query struct {
 	Sources []*Source
 	LastMS  int64 // the last instant of all sources
 
-	Sketches bool // the sketches of buckets are looked at
+	Sketches bool // the caller will look at the sketches of buckets
 
 	// Samples opens a cursor over the samples of the series.
 	Samples func(store.ReadOptions) store.Cursor
 
-	Failed func(error) // is told of an error
+	Failed func(error) // is called with an error of reading
 }
 
 // A Cursor reads a series of which some samples were folded into buckets. It
 // implements [store.Cursor].
-//
-// Up to the last instant of the buckets it merges both by time. What comes
-// after is handed through, so that statistics of chunks may serve there.
+// Up to the last instant of the buckets it merges both by time. What follows is passed through, so
+// that statistics of chunks can be used there.
 type Cursor struct {
 	q Query
 	*memory
@@ -181,7 +180,7 @@ func (c *Cursor) pull() (err error) {
 	return err
 }
 
-// noteStage notes buckets of a step that were read, for a reader that wants to know.
+// noteStage records buckets of a step that were read, for a reader that wants to know.
 func (c *Cursor) noteStage(stepMS, firstMS, lastMS int64, n int) {
 	if log := c.q.Options.Stages; log != nil {
 		log.Add(store.StageUse{StepMS: stepMS, FirstMS: firstMS, LastMS: lastInstant(lastMS, stepMS), Count: int64(n)})
@@ -288,7 +287,7 @@ func (c *Cursor) merge() (*store.Block, error) {
 	return &c.result, nil
 }
 
-// note notes what the sample that was just appended stands for.
+// note records what the sample that was just appended stands for.
 func (c *Cursor) note(a model.Aggregate) {
 	if c.q.Options.Sketches {
 		c.whole = append(c.whole, a)
@@ -346,7 +345,7 @@ func (c *Cursor) take(run, sample bool) error {
 		b.Merge(c.next.Aggregate) // of a narrower one
 	}
 	if sample {
-		if b.Count == 1 && b.LastMS == c.block.Times[c.at] { // it was sent again: the newer one is valid
+		if b.Count == 1 && b.LastMS == c.block.Times[c.at] { // sent again: the newer one is valid
 			b.Aggregate = model.Aggregate{}
 		}
 		b.Add(c.block.Times[c.at], model.Float(c.q.Kind, c.block.Values[c.at]))

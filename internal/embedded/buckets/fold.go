@@ -10,8 +10,8 @@ import (
 	"varve/internal/store"
 )
 
-// A Fold makes the data of one series as coarse as a plan has it. Data comes in order of
-// time, from places of one step: all samples, or all buckets of a width.
+// A Fold makes the data of one series as coarse as its plan requires. Data comes in order of time,
+// from places of one step: all samples, or all buckets of a width.
 type Fold struct {
 	Task
 
@@ -29,13 +29,13 @@ type Fold struct {
 	span    int    // of the plan, in which the last data was
 }
 
-// A Task is what is to be done with the data of a series.
+// A Task says what to do with the data of a series.
 type Task struct {
 	Plan   retention.Plan
 	StepMS int64 // of the data, 0 for samples
 
-	// SlotMS, if not 0, is how far apart samples are to be: of several in one slot the
-	// last one counts.
+	// SlotMS, if not 0, is the intended distance of samples: of several in one slot the last one
+	// counts.
 	SlotMS int64
 
 	Sketches bool // buckets that are made have one
@@ -47,7 +47,7 @@ type sample struct {
 	there bool
 }
 
-// Begin makes ready for another series.
+// Begin prepares for another series.
 func (f *Fold) Begin(t Task) {
 	f.Task = t
 	f.sketch.Reset()
@@ -74,9 +74,9 @@ func (f *Fold) seek(ms int64) {
 	}
 }
 
-// Keeps reports whether n samples or buckets from a time on, of one run, are to stay as
-// they are. If not, they are to be given to Samples or Bucket, unless they are older
-// than the plan: such data it counts as gone.
+// Keeps reports whether n samples or buckets from a time on, of one run, stay as they are. If not,
+// the caller passes them to Samples or Bucket, unless they are older than the plan: such data Keeps
+// counts as gone.
 func (f *Fold) Keeps(ms int64, n int) (stays, goes bool) {
 	f.seek(ms)
 	if f.span < 0 {
@@ -86,7 +86,7 @@ func (f *Fold) Keeps(ms int64, n int) (stays, goes bool) {
 	return f.Plan.Target(f.span, f.StepMS) == f.StepMS, false
 }
 
-// Samples folds a run of samples that Keeps was just asked for.
+// Samples folds a run of samples that Keeps has just declined.
 func (f *Fold) Samples(kind model.Kind, times []int64, values []uint64) error {
 	f.Folded += int64(len(times))
 	for i, ms := range times {
@@ -110,8 +110,8 @@ func (f *Fold) Samples(kind model.Kind, times []int64, values []uint64) error {
 	return nil
 }
 
-// slot notes where the slot ends that ms is in. Most often that is the one after the
-// slot before.
+// slot records where the slot ends that ms is in. Most often that is the slot after the previous
+// one.
 func (f *Fold) slot(ms int64) {
 	if next := f.slotMS + f.SlotMS; f.slotMS < ms && ms <= next && f.slotMS != math.MinInt64 {
 		f.slotMS = next
@@ -120,7 +120,7 @@ func (f *Fold) slot(ms int64) {
 	f.slotMS = lastOf(ms, f.SlotMS)
 }
 
-// Bucket folds a bucket of a beginning that Keeps was just asked for.
+// Bucket folds a bucket with a start that Keeps has just declined.
 func (f *Fold) Bucket(b store.Bucket) error {
 	f.Folded++
 	if err := f.enter(b.StartMS); err != nil {
@@ -194,9 +194,9 @@ const (
 	tidyMargin = 1024 // by which the distance of decimal numbers exceeds the error of a sum
 )
 
-// tidy returns the sum of a bucket without what adding has left in its last digits, where
-// it is clear which decimal number is meant: 0.1 + 0.2 is 0.3, not 0.30000000000000004.
-// Such a sum is the more exact one, and takes a tenth of the space.
+// tidy returns the sum of a bucket without the rounding errors of additions in its last digits, if
+// it is clear which decimal number is meant: 0.1 + 0.2 is 0.3, not 0.30000000000000004. Such a sum
+// is more exact, and takes a tenth of the space.
 func tidy(a model.Aggregate) float64 {
 	if a.Count == 1 {
 		return a.Sum

@@ -24,9 +24,9 @@ type Source struct {
 	finished bool
 }
 
-// A Reader yields the buckets that several files have of one series, in order of their
-// beginnings, of two with the same beginning the wider one first. It is used by one
-// goroutine, and again for other series.
+// A Reader yields the buckets that several files have of one series, ordered by start; of two with
+// the same start, the wider one first. It is used by one goroutine, and can be reused for other
+// series.
 type Reader struct {
 	sources []*Source
 	kept    []model.Aggregates // memory of sources
@@ -54,10 +54,10 @@ func (r *Reader) Open(series model.SeriesNumber, within model.TimeRange, descend
 	}
 }
 
-// maxKept bounds the columns that a Reader keeps.
+// maxKept limits the columns that a Reader keeps.
 const maxKept = 8
 
-// release takes the memory of the sources for those that come after them.
+// release keeps the memory of the sources for later ones.
 func (r *Reader) release() {
 	for _, s := range r.sources {
 		if len(r.kept) < maxKept {
@@ -68,8 +68,8 @@ func (r *Reader) release() {
 	r.sources = nil
 }
 
-// fill decodes the next chunk that has a bucket in range, of each source whose chunk before
-// is used up.
+// fill decodes the next chunk that has a bucket in range, for each source whose previous chunk is
+// used up.
 func (r *Reader) fill() error {
 	for _, s := range r.sources {
 		for s.left == 0 && !s.finished {
@@ -106,7 +106,7 @@ func (s *Source) keep(within model.TimeRange, descending bool) {
 	s.pass()
 }
 
-// skip moves past n buckets, which are left.
+// skip moves past n buckets, which stay unread.
 func (s *Source) skip(n int) {
 	s.at, s.left = s.at+n*s.stride, s.left-n
 	s.pass()
@@ -119,7 +119,7 @@ func (s *Source) pass() {
 	}
 }
 
-// deleted reports whether one deletion has all of the bucket's time.
+// deleted reports whether one deletion covers all of the bucket's time.
 func (s *Source) deleted(ms int64) bool {
 	for _, d := range s.Deletions {
 		if d.StartMS <= ms && lastInstant(ms, s.StepMS) <= d.EndMS {
@@ -166,15 +166,15 @@ func (r *Reader) Next() (b store.Bucket, ok bool, err error) {
 	return b, true, nil
 }
 
-// maxParts bounds the parts of a bucket that are compared with each other.
+// maxParts limits the parts of a bucket that are compared with each other.
 const maxParts = 16
 
-// add adds a part of a bucket to those of older files. Samples that were sent again, after the
-// first ones had been folded, are not counted twice. Either time several parts may have them, if
-// checkpoints came in their middle.
+// add adds a part of a bucket to those of older files. Samples that were sent again after the first
+// ones had been folded are not counted twice. Both times they may be in several parts, if
+// checkpoints came in between.
 func (r *Reader) add(part model.Aggregate) {
 	r.parts = append(r.parts, part)
-	var newer model.Aggregate // of the last parts, ever more
+	var newer model.Aggregate // of the last parts, one more in each round
 	for from := len(r.parts) - 1; from > max(0, len(r.parts)-maxParts); from-- {
 		newer = merged(plain(r.parts[from]), newer)
 		i, n := r.sentBefore(from, &newer)
@@ -190,8 +190,8 @@ func (r *Reader) add(part model.Aggregate) {
 	}
 }
 
-// sentBefore returns which n parts, from the i-th on and before the end-th, are together of the samples
-// that newer is of; n = 0 if none are.
+// sentBefore finds n parts, from the i-th on and before the end-th, that together count the samples
+// that newer counts again; n = 0 if there are none.
 func (r *Reader) sentBefore(end int, newer *model.Aggregate) (i, n int) {
 	for i := max(0, len(r.parts)-maxParts); i < end; i++ {
 		var old model.Aggregate
@@ -217,9 +217,9 @@ func plain(a model.Aggregate) model.Aggregate {
 	return a
 }
 
-// sentAgain reports whether parts of a bucket are of the samples of older ones. Their last samples have one
-// time then, of which the newer one is valid. A single sample may have another value now; of more
-// it is known only if all is the same.
+// sentAgain reports whether parts of a bucket count the samples of older ones again. Their last
+// samples then have the same time, and the newer one is valid. A single sample may have a new
+// value; several are recognised only if everything else is the same.
 func sentAgain(old, part *model.Aggregate) bool {
 	if old.LastMS != part.LastMS || old.Count != part.Count {
 		return false
@@ -228,8 +228,8 @@ func sentAgain(old, part *model.Aggregate) bool {
 		(math.Float64bits(old.Sum) == math.Float64bits(part.Sum) || math.Abs(old.Sum-part.Sum) <= sumError*float64(part.Count)*max(math.Abs(part.Min), math.Abs(part.Max), math.Abs(part.Sum)))
 }
 
-// sumError bounds the relative error of a sum, by which those of the same numbers differ if they
-// were added in another order.
+// sumError bounds the relative error of a sum: sums of the same numbers in another order differ by
+// no more.
 const sumError = 1e-14
 
 // minRun is the fewest buckets that are worth a block of their own.

@@ -65,7 +65,7 @@ type Meta struct {
 	LogBegun   bool               `json:"log_begun,omitempty"` // segment log_from was durable before this was saved
 	NextSeries model.SeriesNumber `json:"next_series"`         // ids below were given out
 	Deletions  uint64             `json:"deletions"`           // sequence of the last deletion
-	Timelines  bool               `json:"timelines,omitempty"` // there is a store of timelines beside this one
+	Timelines  bool               `json:"timelines,omitempty"` // a store of timelines exists beside this one
 }
 
 // File repeats the properties of a block file that its samples do not tell, in case the

@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// backgroundErrorsMax is the number of failures in a row after which the
-	// catalogue's disk counts as broken.
+	// backgroundErrorsMax is the number of consecutive failures after which the catalogue's disk
+	// counts as broken.
 	backgroundErrorsMax = 10
 
 	// backgroundPause is multiplied by the number of failures in a row, at most by ten.
 	backgroundPause = 20 * time.Millisecond
 )
 
-// backgroundErrors counts failures of Pebble's background work, flushes and compactions.
-// Pebble retries at once and for ever, also while it starts; with a broken disk that
-// would be a busy loop that fills the log. So there is a pause before each retry, and an
-// end after too many, except on a full disk, where space may come back.
+// backgroundErrors counts failures of Pebble's background work, flushes and compactions. Pebble
+// retries at once and for ever, also while it starts; with a broken disk that would be a busy loop
+// that fills the log. So there is a pause before each retry, and an end after too many, except on a
+// full disk, where space may be freed.
 type backgroundErrors struct {
 	log   pebble.Logger
 	inRow atomic.Int64

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// manySeries is the number of series from which on they are added as a table.
+	// manySeries is the number of series from which on they are added as a table of their own.
 	manySeries = 1024
 
 	// NewSeries is the name of a table that is not in the database yet. If a crash leaves one,
@@ -27,10 +27,10 @@ const (
 	lowestLevel = 6
 )
 
-// defineMany adds series as a table of their own, which Pebble ingests as it is. Through the
-// log and a memtable they would be written three times and then rewritten by compactions again
-// and again: each commit writes rows that sort before all series, new series sort after all
-// others, and a table with both overlaps all tables of series.
+// defineMany adds series as a table, which Pebble ingests as it is. Through the log and a memtable
+// they would be written three times and then rewritten by compactions again and again: each commit
+// writes rows that sort before all series, new series sort after all others, and a table with both
+// overlaps all tables of series.
 func (c *Catalogue) defineMany(all []record.Definition) error {
 	path := c.fs.PathJoin(c.dir, NewSeries)
 	err := c.writeTable(path, all)
@@ -38,7 +38,7 @@ func (c *Catalogue) defineMany(all []record.Definition) error {
 		err = c.db.Ingest(context.Background(), []string{path})
 	}
 	if err != nil {
-		return errors.Join(err, removeLeft(c.fs, c.dir)) // others need the space, if that was missing
+		return errors.Join(err, removeLeft(c.fs, c.dir)) // in case the error was a lack of space
 	}
 	return nil
 }

@@ -6,13 +6,12 @@ import (
 	"strings"
 )
 
-// Logger passes the catalogue's messages on. Pebble calls Fatalf when it
-// cannot go on.
+// Logger passes the catalogue's messages on. Pebble calls Fatalf when it cannot continue.
 type Logger struct {
 	Log   *slog.Logger
 	Fatal func(reason string) // see the embedded store's Options
 
-	// Failed, if not nil, is called when work in the background has failed and is tried again.
+	// Failed, if not nil, is called when background work has failed and will be tried again.
 	Failed func(error)
 }
 

@@ -8,10 +8,10 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// OpenPebble opens a database of Pebble in dir as the catalogue is opened: its log and its
-// list of tables are verified first, its markers survive a power cut, its version is
-// pinned, and failures in the background come to an end. With fresh it is created if
-// it is not there. o says the rest.
+// OpenPebble opens a Pebble database in dir in the same way as the catalogue: its log and list of
+// tables are verified first, its markers survive a power cut, its version is pinned, and failures
+// in the background come to an end. With fresh it is created if it does not exist. o has the other
+// options.
 func OpenPebble(fs vfs.FS, dir string, fresh bool, o *pebble.Options) (*pebble.DB, error) {
 	if err := Verify(fs, dir); err != nil {
 		return nil, err

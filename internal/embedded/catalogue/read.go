@@ -64,7 +64,7 @@ func (c *Catalogue) SavedMeta() (m Meta, err error) {
 	return m, err
 }
 
-// DiskSpace is what the catalogue takes on the disk, in bytes.
+// DiskSpace is the disk space of the catalogue, in bytes.
 func (c *Catalogue) DiskSpace() uint64 { return c.db.Metrics().DiskSpaceUsage() }
 
 // LiveTables returns the names of the tables that the catalogue consists of. A crash may

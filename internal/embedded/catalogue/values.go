@@ -76,7 +76,7 @@ type Values struct {
 	maxBytes int64
 }
 
-// ValueOptions are what the key-values need of the store that has them.
+// ValueOptions are what the key-values need from the store that has them.
 type ValueOptions struct {
 	Check    func(context.Context) error // why a call is refused; asked before each access to the catalogue
 	Writable func() error                // why a change is refused
@@ -292,7 +292,7 @@ func (v *Values) Keys(ctx context.Context, service, serviceKey, prefix string) i
 // the catalogue, because its reader may be slow.
 const listPage = 1000
 
-// list yields what name makes of the keys that begin with prefix, without base. size is
+// list yields the names that name cuts from the keys that begin with prefix, without base. size is
 // how much of a key the name takes; further keys with the same beginning are skipped.
 func (v *Values) list(ctx context.Context, prefix, base []byte, name func(rest []byte) (text string, size int, ok bool)) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {

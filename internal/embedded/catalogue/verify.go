@@ -25,11 +25,10 @@ import (
 // number (types 5 to 12), since its files are used again, and the offset up to
 // which it was synced when they were written (types 9 to 12).
 //
-// Pebble takes the first chunk that it cannot read for the end, as if a crash had cut off
-// the rest. It looks further only from the next block on. A flipped bit would thus bring
-// back an earlier catalogue, and files that it does not name would be removed as
-// incomplete. Verify therefore runs before Pebble opens anything, and distinguishes
-// damage from an incomplete write.
+// Pebble takes the first chunk that it cannot read for the end, as if a crash had cut off the rest,
+// and continues only at the next block. A flipped bit would thus bring back an earlier catalogue,
+// and files that it does not name would be removed as incomplete. Verify therefore runs before
+// Pebble opens anything, and tells damage from an incomplete write.
 const (
 	chunkBlock      = 32 << 10
 	chunkHeader     = 4 + 2 + 1
@@ -73,10 +72,10 @@ func Verify(disk vfs.FS, dir string) error {
 	return verifyFile(disk, disk.PathJoin(dir, f.manifest.name), 0, verifyManifest)
 }
 
-// mixed finds out that files of two databases are in one directory, as after a backup was copied over
-// a data directory. Pebble would then open either of them, or a mixture. A change of a marker
-// ("marker.NAME.COUNT.VALUE") makes the next file and removes the previous one, so a crash leaves two
-// consecutive ones. The count of a copy begins at 1 again.
+// mixed finds files of two databases in one directory, as after a backup was copied over a data
+// directory. Pebble would then open either of them, or a mixture. A change of a marker
+// ("marker.NAME.COUNT.VALUE") makes the next file and removes the previous one, so a crash leaves
+// two consecutive ones. The count of a copy starts at 1 again.
 func mixed(dir string, names []string) error {
 	type counts struct {
 		least, most uint64
@@ -149,11 +148,10 @@ func numberIn(name, prefix, suffix string) uint64 {
 	return n
 }
 
-// missing finds out that the marker or all logs are missing, where Pebble would begin with
-// an empty database, or leave out what only the logs have. An open writes the file of
-// options after both the marker and its log are durable. From then on there is always a
-// log. A manifest newer than the options may be of an open that a crash has cut off before
-// it made a log.
+// missing finds that the marker or all logs are missing. In that state Pebble would begin with an
+// empty database, or leave out what only the logs have. An open writes the file of options after
+// both the marker and its log are durable. From then on there is always a log. A manifest newer
+// than the options may come from an open that crashed before it made a log.
 func (f files) missing(disk vfs.FS, dir string) error {
 	if f.options.name == "" {
 		return nil
@@ -167,8 +165,8 @@ func (f files) missing(disk vfs.FS, dir string) error {
 	return nil
 }
 
-// Sizes beyond all files that Pebble, or this package, reads as a whole. A longer one may be a sparse
-// file whose end no reader would reach.
+// Sizes beyond those of all files that Pebble, or this package, reads as a whole. A longer file may
+// be a sparse one whose end no reader would reach.
 const (
 	logMax     = 1 << 30 // beyond the largest memtable, and one batch
 	optionsMax = 1 << 20
@@ -182,7 +180,7 @@ func (f files) tooLong(disk vfs.FS, dir string) error {
 		}
 		path := disk.PathJoin(dir, name)
 		info, err := disk.Stat(path)
-		if errors.Is(err, fs.ErrNotExist) { // others tell
+		if errors.Is(err, fs.ErrNotExist) { // reported elsewhere
 			return nil
 		}
 		if err != nil {

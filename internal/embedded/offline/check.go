@@ -23,7 +23,7 @@ import (
 // findingsMax bounds the findings that a report lists; more are counted.
 const findingsMax = 1000
 
-// A Finding is one thing that differs from what was written, or from what must be.
+// A Finding is one difference from what was written, or from what must be.
 type Finding struct {
 	File    string `json:"file"`
 	Offset  int64  `json:"offset"` // in File, -1 if it cannot be told
@@ -47,7 +47,7 @@ const (
 	partTimelines
 )
 
-// A CheckReport says what a check has looked at and what it has found.
+// A CheckReport says what a check has examined and found.
 type CheckReport struct {
 	Files    int   `json:"files"`
 	Pages    int64 `json:"pages"`
@@ -63,13 +63,13 @@ type CheckReport struct {
 
 	Findings []Finding `json:"findings"`
 	Further  int64     `json:"further_findings"` // not listed
-	Notes    []string  `json:"notes"`            // worth knowing, no damage
+	Notes    []string  `json:"notes"`            // worth knowing, but not damage
 }
 
 // Clean reports that nothing was found.
 func (r *CheckReport) Clean() bool { return len(r.Findings) == 0 }
 
-// CheckProgress says how far a check is.
+// CheckProgress says how far a check has come.
 type CheckProgress struct {
 	Doing string `json:"doing"`
 	Bytes int64  `json:"bytes"` // read so far

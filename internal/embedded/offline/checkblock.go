@@ -317,8 +317,7 @@ func (b *blockCheck) reportPages() {
 // namesShown bounds the series that one finding names.
 const namesShown = 3
 
-// affected says whose samples a page has, and of which time, as far as the
-// index tells.
+// affected says whose samples a page has, and of which time, as far as the index shows.
 func (b *blockCheck) affected(i int) string {
 	ref := b.file.Ref(i)
 	lo, hi := ref.Series, model.SeriesNumber(math.MaxUint32)
@@ -358,7 +357,7 @@ func (b *blockCheck) content() {
 	want := b.file.Properties
 	got := b.tally.Properties()
 	got.Sequence, got.Deletions, got.Late = want.Sequence, want.Deletions, want.Late
-	if want.SeriesExpireMS == 0 { // an earlier build wrote the file
+	if want.SeriesExpireMS == 0 { // the file is of an earlier build
 		got.SeriesExpireMS = 0
 	}
 	if got != want {

@@ -18,7 +18,7 @@ const missingLogRemedy = "put the file back, or restore the last backup; to go o
 // logCheck is the check of the log.
 type logCheck struct {
 	*checker
-	known   bool // ids can be told known from unknown
+	known   bool // known and unknown ids can be told apart
 	batch   store.Batch
 	damages []*store.CorruptionError
 }

@@ -45,7 +45,7 @@ func (e *UnrepairableError) Error() string {
 	return b.String()
 }
 
-// A TakenLog says what of a damaged log is now in block files.
+// A TakenLog says which part of a damaged log is now in block files.
 type TakenLog struct {
 	Records      int   // that were read
 	Samples      int64 // of these

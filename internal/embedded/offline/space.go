@@ -22,13 +22,13 @@ import (
 	"varve/internal/units"
 )
 
-// A SpaceReport says what takes the space in block files.
+// A SpaceReport says what takes the disk space in block files.
 type SpaceReport struct {
 	Files     int   `json:"files"`
 	FileBytes int64 `json:"file_bytes"`
 	Samples   int64 `json:"samples"`
 
-	// PagesRead of Pages were looked at; what follows is scaled up by that.
+	// PagesRead of Pages were read; the rest of the report is scaled up accordingly.
 	Pages     int64 `json:"pages"`
 	PagesRead int64 `json:"pages_read"`
 

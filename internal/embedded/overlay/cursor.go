@@ -84,7 +84,7 @@ type source struct {
 	done        bool
 }
 
-// A Pool has cursors that were closed, for later reads. The zero Pool is ready.
+// A Pool keeps closed cursors for later reads. The zero Pool is ready for use.
 type Pool struct {
 	cursors sync.Pool // *Cursor
 }
@@ -339,7 +339,7 @@ func (c *Cursor) source() *source {
 	return src
 }
 
-// reset makes ready for another series.
+// reset prepares for another series.
 func (s *source) reset() {
 	s.packed, s.entry, s.fragment = false, nil, head.Fragment{}
 	s.next, s.done, s.fromHead, s.frozen = 0, false, false, false
@@ -623,7 +623,7 @@ func (c *Cursor) summarizes(src *source, bound int64, others bool) bool {
 		return false
 	}
 	if e := src.entry; e != nil && (e.HasTTL || c.sparse(e)) {
-		return false // part of it may have expired, or its samples cost less than statistics of each
+		return false // part of it may have expired, or samples cost less than their statistics
 	}
 	if len(src.deletions) == 0 {
 		return true

@@ -10,11 +10,11 @@
 //
 // # Deletions
 //
-// Each layer knows the sequence up to which it has applied deletions. A later deletion
-// hides the samples of this layer, but not those of later layers, which were written
-// after it. A reader looks at the heads first and at the list of deletions second. A
-// deletion is on the list before it is applied to the active head. So if a reader no longer
-// finds a sample in that head, it does not see the older sample that this one replaced.
+// Each layer knows the sequence up to which it has applied deletions. A later deletion hides the
+// samples of this layer, but not those of later layers, which were written after it. A reader
+// examines the heads first and the list of deletions second. A deletion is on the list before it is
+// applied to the active head. So if a reader no longer finds a sample in that head, it does not see
+// the older sample that this one replaced.
 //
 // # Blocks
 //

@@ -1,6 +1,6 @@
-// Package partition writes block files. Its input are samples of one series after
-// another, each series by time. Its output is one file for each partition with many
-// samples, and one spill file for the rest.
+// Package partition writes block files. Its input is the samples of one series after another, each
+// series by time. Its output is one file for each partition with many samples, and one spill file
+// for the rest.
 //
 // A partition is a span of time, see rowtime.Partition. No chunk crosses a
 // partition's border. Partitions with fewer samples than DenseSamples share the spill
