@@ -1,36 +1,35 @@
-// Package cluster lets servers that share a keyspace of Cassandra agree which of
-// them does what only one may do, and what a value is that several change. It stands on one table of versioned values:
+// Package cluster coordinates servers that share a Cassandra keyspace: leases for work that
+// only one server may do at a time, and values that several servers change. It uses one table
+// of versioned values:
 //
 //	varve_registers
-//	    space    text, partition   what belongs together: "lease", ...
+//	    space    text, partition   the kind of value: "lease", ...
 //	    name     text, clustering
-//	    version  bigint            rises with each change
-//	    nonce    text              of the change, by which its writer recognises it
+//	    version  bigint            increases with each change
+//	    nonce    text              identifies the change to its writer
 //	    value    blob
-//	    written  timestamp         of the change, by the clock of a Cassandra node
+//	    written  timestamp         time of the change, by the clock of a Cassandra node
 //
-// Each change is a lightweight transaction on the version that was read, among the
-// replicas of all data centers: one with a majority of the replicas goes on alone.
+// Each change is a lightweight transaction, conditional on the version that was read, among the
+// replicas of all data centers. A data center that has a majority of them works without the
+// others.
 //
 //   - [Registers]: read and compare-and-set of a value.
-//   - [Node.Acquire]: a lease, which one process has at a time. Its token is larger
-//     than that of all leases of the name before it. [Node.Reacquire] is for servers that
-//     were started again.
+//   - [Node.Acquire]: a lease, held by one process at a time. Its token is larger than those of
+//     all earlier leases of the same name. [Node.Reacquire] is for a restarted server.
 //
 // # Clocks
 //
-// A lease says until when it is held, by the clock of its holder, taken before the
-// request was sent. The holder counts it as lost from then on. Others wait for Skew
-// longer. So two processes hold a lease at once only if their clocks differ by more
-// than Skew. The holder looks at the wall clock and at the monotonic one: a process
-// that was stopped, or a machine that slept, finds its lease lost.
+// A lease contains its end, computed from the holder's clock before the request was sent. At
+// that time the holder considers the lease lost; other processes wait for Skew longer. So two
+// processes hold a lease at once only if their clocks differ by more than Skew. The holder
+// checks both the wall clock and the monotonic clock, so a process that was stopped, or a
+// machine that was suspended, finds its lease lost.
 //
-// A holder whose clock is ahead by hours, and that is gone, would keep others waiting for
-// hours. So a process that wants a lease also takes it over if it has seen no renewal for the
-// life of the lease and Skew. That needs no clocks that agree: the holder counts its lease as
-// lost by then.
+// If a holder whose clock is hours ahead dies, others would wait for hours. So a process also
+// takes a lease over if it has seen no renewal for the life of the lease plus Skew. This does
+// not depend on synchronized clocks: by then the holder considers its lease lost.
 //
-// A look at the clock and what follows it are two things, and a process may be
-// stopped in between. What must not happen twice has to be a compare-and-set, or
-// carry the token.
+// A process may be stopped between checking its lease and acting on it. An action that must not
+// happen twice must be a compare-and-set, or carry the token.
 package cluster

@@ -12,18 +12,17 @@ import (
 // idFile holds the id of a server, in its data directory.
 const idFile = "node-id"
 
-// ServerID is the id of a server among all that use a keyspace. It is drawn once for
-// each data directory: host name and path do not tell servers apart, in containers
-// they are often the same. With an error there is an id all the same, for this
-// process.
+// ServerID returns the id that distinguishes a server from all others that use a keyspace. It
+// is generated at random once per data directory, because in containers host name and path are
+// often the same. If ServerID fails, it also returns an id that is valid for this process only.
 func ServerID(dataDir string) (string, error) {
 	err := os.MkdirAll(dataDir, 0o750)
 	id, keepErr := readID(filepath.Join(dataDir, idFile))
 	return id, errors.Join(err, keepErr)
 }
 
-// ToolID is the id of a command that works on the keyspace beside servers. Servers
-// have other ids.
+// ToolID returns the id of a command that works on the keyspace beside servers. No server has
+// this id.
 func ToolID(dataDir string) string {
 	text, err := os.ReadFile(filepath.Join(dataDir, idFile))
 	if id := strings.TrimSpace(string(text)); err == nil && id != "" {
@@ -34,7 +33,7 @@ func ToolID(dataDir string) string {
 
 func drawID() string { return strings.ToLower(rand.Text()) }
 
-// readID reads the id from a file, or draws one and writes it down.
+// readID reads the id from a file, or generates one and stores it there.
 func readID(path string) (string, error) {
 	text, err := os.ReadFile(path)
 	if id := strings.TrimSpace(string(text)); err == nil && id != "" {

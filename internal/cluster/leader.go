@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A Leader is one of the processes that would do what only one is to do.
+// A Leader is a candidate for work that only one process should do at a time.
 type Leader struct {
 	node  *Node
 	name  string
@@ -14,27 +14,27 @@ type Leader struct {
 	lease atomic.Pointer[Lease] // nil while another process leads
 }
 
-// NewLeader returns a process that wants the lease of a name. If the leader is gone without
-// a word, another one follows after life and Skew.
+// NewLeader returns a candidate for the lease of a name. If the leader dies, another candidate
+// takes over after life plus Skew.
 func (n *Node) NewLeader(name string, life time.Duration) *Leader {
 	return &Leader{node: n, name: name, life: life}
 }
 
-// Leads reports whether this process leads now. Ask directly before what only the leader
-// does; see Lease.Check.
+// Leads reports whether this process leads now. Call it immediately before each action that
+// only the leader may take; see Lease.Check.
 func (l *Leader) Leads() bool {
 	lease := l.lease.Load()
 	return lease != nil && lease.Check() == nil
 }
 
-// Run gets the lease whenever it can be had, and keeps it, until ctx ends.
+// Run acquires the lease whenever it is free, and keeps it, until ctx ends.
 func (l *Leader) Run(ctx context.Context) {
 	pause := time.NewTicker(l.life / 4)
 	defer pause.Stop()
 	for {
 		if lease, err := l.acquire(ctx); err == nil {
 			l.lease.Store(lease)
-			_ = lease.Keep(ctx, func(held context.Context) error { // its end is all there is to it
+			_ = lease.Keep(ctx, func(held context.Context) error { // whatever the error, this process no longer leads
 				<-held.Done()
 				return nil
 			})
@@ -48,12 +48,12 @@ func (l *Leader) Run(ctx context.Context) {
 	}
 }
 
-// acquire waits for the answer for a moment even if ctx has ended. Otherwise this process could
-// hold a lease without knowing it, and nobody could take it until it ends.
+// acquire waits briefly for the answer even if ctx has ended. Otherwise this process could hold
+// a lease without knowing it, and nobody else could acquire it until it ends.
 func (l *Leader) acquire(ctx context.Context) (*Lease, error) {
 	attempt, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(lastWords, cancel) })
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(releaseTimeout, cancel) })
 	defer stop()
 	return l.node.Acquire(attempt, l.name, l.life)
 }

@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// Skew is by how much clocks of servers may differ: so long after a lease has ended
-	// nobody else takes it.
+	// Skew is by how much clocks of servers may differ. For this long after the end of a lease,
+	// no other process takes it.
 	Skew = 5 * time.Second
 
-	// keepLeases is how long the register of a lease that nobody renews is kept.
+	// keepLeases is how long the register of a lease is kept after its last renewal.
 	keepLeases = 30 * 24 * time.Hour
 
-	// lastWords is how long a process that ends takes to tell others.
-	lastWords = 2 * time.Second
+	// releaseTimeout is how long a process that shuts down may take to release its leases.
+	releaseTimeout = 2 * time.Second
 
-	// maxSightings is how many leases of others a process remembers. Without a sighting a
-	// lease is taken over later.
+	// maxSightings is how many leases of other processes a process remembers. A lease that it
+	// does not remember is taken over later.
 	maxSightings = 1000
 
 	leases = "lease" // the space of leases
@@ -45,19 +45,19 @@ func (e *HeldError) Error() string {
 
 // A Holder is a process that has a lease.
 type Holder struct {
-	Node  string // id of the server
+	Node  string // the server's id
 	Note  string // for people
 	Until time.Time
 }
 
-// record is a lease as it is written down, in JSON.
+// record is a lease as it is stored, in JSON.
 type record struct {
 	Holder  string `json:"holder"` // a process; empty if it was released
 	Node    string `json:"node"`
 	Note    string `json:"note,omitempty"`
 	Token   int64  `json:"token"`
 	UntilMS int64  `json:"until_ms"` // by the clock of the holder
-	LifeMS  int64  `json:"life_ms"`  // from the request that got or renewed it; 0 in leases of earlier versions
+	LifeMS  int64  `json:"life_ms"`  // from when it was requested or renewed; 0 in leases of earlier versions
 }
 
 func (r record) by() Holder {
@@ -69,13 +69,13 @@ type Node struct {
 	ID string
 
 	registers *Registers
-	holder    string // no other process has it, not even the same server started again
+	holder    string // unique to the process; the same server has another one after a restart
 	note      string
 	skew      time.Duration
 	now       func() time.Time
 
 	mu   sync.Mutex
-	seen map[string]sighting // leases that others had when this process wanted them, by name
+	seen map[string]sighting // leases that others held when this process wanted them, by name
 }
 
 // A sighting is a version of a lease, and when this process first saw it.
@@ -84,8 +84,8 @@ type sighting struct {
 	at      time.Time
 }
 
-// NewNode returns this process under the id of its server. note is for people: the
-// name of the machine.
+// NewNode returns this process as a node with the id of its server. note is for people, for
+// example the name of the machine.
 func NewNode(registers *Registers, id, note string) *Node {
 	return &Node{ID: id, registers: registers, holder: id + "/" + rand.Text(), note: note, skew: Skew, now: time.Now}
 }
@@ -93,32 +93,34 @@ func NewNode(registers *Registers, id, note string) *Node {
 // A Lease is held until it ends, unless it is renewed before. Its methods may be called
 // by several goroutines.
 type Lease struct {
-	Token int64 // larger than that of any lease of the name before
+	Token int64 // larger than those of all earlier leases of the name
 
 	node *Node
 	name string
 	life time.Duration
 
 	mu    sync.Mutex
-	began time.Time // of the request that got or renewed it, with both clocks
+	began time.Time // when it was requested or renewed, by both clocks
 	value Value
 	gone  bool // released, or found to be another's
 }
 
-// Acquire gets the lease of a name for so long. *HeldError: another process has it, or
-// had it until a moment ago. ErrChanged: another one may have got it at this moment.
+// Acquire acquires the lease of a name for the duration life. It returns a *HeldError if
+// another process holds the lease or held it less than Skew ago, and ErrChanged if another
+// process may have acquired it at the same time.
 func (n *Node) Acquire(ctx context.Context, name string, life time.Duration) (*Lease, error) {
 	return n.acquire(ctx, name, life, func(record) bool { return false })
 }
 
-// Reacquire is Acquire that also takes the lease of an earlier process of the same server,
-// which has ended: the data directory, whose id it has, is used by one process at a time.
-// Of two servers with a copied directory the other one finds its lease lost.
+// Reacquire is like Acquire, but also takes over a lease of an earlier process of the same
+// server. That process has ended, because only one process at a time uses the data directory,
+// which has the server's id. If two servers use copies of one directory, the other server finds
+// its lease lost.
 func (n *Node) Reacquire(ctx context.Context, name string, life time.Duration) (*Lease, error) {
 	return n.acquire(ctx, name, life, func(there record) bool { return there.Node == n.ID })
 }
 
-// acquire gets a lease that nobody has, or of which ended says that its holder has ended.
+// acquire acquires a lease that no process holds, or whose holder has ended according to ended.
 func (n *Node) acquire(ctx context.Context, name string, life time.Duration, ended func(record) bool) (*Lease, error) {
 	old, err := n.registers.Get(ctx, leases, name)
 	if err != nil {
@@ -143,14 +145,15 @@ func (n *Node) acquire(ctx context.Context, name string, life time.Duration, end
 	return l, l.Check()
 }
 
-// heldAt reports whether a lease is held by the clock of its holder.
+// heldAt reports whether a lease is held, or ended less than Skew ago, according to the end
+// that its holder stored.
 func (n *Node) heldAt(now time.Time, r record) bool {
 	return r.Holder != "" && now.UnixMilli() <= r.UntilMS+n.skew.Milliseconds()
 }
 
-// notRenewed reports whether a lease has ended although the clock of its holder says that it
-// has not: that clock is ahead. This process has seen the same version for longer than the
-// whole life of the lease, so its holder has not renewed it for so long.
+// notRenewed reports whether a lease has ended although its stored end is still to come,
+// because the holder's clock is ahead. This is so if this process has seen the same version for
+// longer than the whole life of the lease: the holder has not renewed it.
 func (n *Node) notRenewed(name string, version int64, r record, now time.Time) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -181,8 +184,8 @@ func (l *Lease) record(began time.Time) []byte {
 	return data
 }
 
-// Check returns nil if the lease is held now, and ErrLost if it is not. Call it
-// directly before what needs the lease.
+// Check returns nil if the lease is held now, and ErrLost otherwise. Call it immediately before
+// each action that needs the lease.
 func (l *Lease) Check() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -197,8 +200,8 @@ func (l *Lease) checkLocked() error {
 	return nil
 }
 
-// Renew makes the lease last for its whole life from now on. After an error that is not
-// ErrLost it is held as long as before, and may be renewed again.
+// Renew extends the lease to its whole life from now. After an error other than ErrLost, the
+// lease ends when it would have ended before, and Renew may be called again.
 func (l *Lease) Renew(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -209,7 +212,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 	return l.swapLocked(ctx, began, l.record(began))
 }
 
-// Release lets others have the lease at once.
+// Release ends the lease, so that others can acquire it at once.
 func (l *Lease) Release(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -235,7 +238,7 @@ func (l *Lease) swapLocked(ctx context.Context, began time.Time, data []byte) er
 		if !errors.Is(err, ErrChanged) {
 			return err
 		}
-		// An earlier attempt whose answer was an error may have changed the register.
+		// An earlier attempt that returned an error may have changed the register.
 		if own, err := l.ownLocked(ctx); err != nil {
 			return err
 		} else if !own {
@@ -259,8 +262,8 @@ func (l *Lease) ownLocked(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// Keep runs f while the lease is held, renewing it, and releases it at the end. The
-// context of f ends with ErrLost when the lease does.
+// Keep runs f, renews the lease meanwhile, and releases it at the end. If the lease is lost,
+// the context of f ends with ErrLost.
 func (l *Lease) Keep(ctx context.Context, f func(context.Context) error) error {
 	held, lose := context.WithCancelCause(ctx)
 	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -274,12 +277,13 @@ func (l *Lease) Keep(ctx context.Context, f func(context.Context) error) error {
 	stop()
 	renewer.Wait()
 	lose(nil)
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	return errors.Join(err, l.Release(last))
 }
 
-// renewUntil renews the lease in good time until ctx ends. ErrLost: that failed.
+// renewUntil renews the lease in good time until ctx ends. It returns ErrLost if the lease is
+// lost.
 func (l *Lease) renewUntil(ctx context.Context) error {
 	pause := time.NewTicker(l.life / 4)
 	defer pause.Stop()

@@ -10,8 +10,8 @@ import (
 	"varve/internal/cassandra/cql"
 )
 
-// ErrChanged means that a value is not the one that was to be replaced: another
-// process has changed it meanwhile. Read it again, then decide.
+// ErrChanged means that the value to be replaced was changed by another process meanwhile. Read
+// it again before deciding what to do.
 var ErrChanged = errors.New("the value was changed by another process meanwhile")
 
 // Table is the definition of the table of registers.
@@ -19,7 +19,7 @@ var Table = cql.Definition{Name: "varve_registers", Columns: []cql.Column{
 	cql.KeyColumn("space", "text"), cql.OrderColumn("name", "text"), cql.PlainColumn("version", "bigint"),
 	cql.PlainColumn("nonce", "text"), cql.PlainColumn("value", "blob"), cql.PlainColumn("written", "timestamp"), cql.PlainColumn("intent", "text")}}
 
-// Page is the page of the documentation that has the table.
+// Page is the page of the documentation that describes the table.
 const Page = "docs/formats/cluster-cassandra.md"
 
 var (
@@ -32,10 +32,10 @@ var (
 	removeRegister = &cql.Statement{Name: "remove_register", Text: "DELETE FROM varve_registers WHERE space = ? AND name = ? IF version = ? AND nonce = ?"}
 )
 
-// A Value is what a register has. The zero value means that there is none.
+// A Value is the content of a register. The zero Value means that the register does not exist.
 type Value struct {
-	Version int64  // larger than that of any value before; 0 if there is none
-	Data    []byte // not to be changed
+	Version int64  // larger than that of any earlier value; 0 if there is none
+	Data    []byte // read-only
 	Written time.Time
 
 	nonce string
@@ -47,7 +47,7 @@ type Registers struct {
 	now     func() time.Time
 }
 
-// OpenRegisters makes the table, if it is missing and create is set.
+// OpenRegisters creates the table if it is missing and create is set.
 func OpenRegisters(ctx context.Context, session *cql.Session, create bool) (*Registers, error) {
 	if err := session.MakeTables(ctx, create, Page, Table); err != nil {
 		return nil, err
@@ -73,8 +73,8 @@ func (r *Registers) Swap(ctx context.Context, space, name string, old Value, dat
 	return r.swap(ctx, space, name, old, r.next(old), data, keep)
 }
 
-// next is the version that follows a value. The first one is the time in
-// microseconds, so that a register that was forgotten does not begin again from 1.
+// next returns the version after that of old. The first version is the time in microseconds, so
+// that a register that expired and is created again does not restart from 1.
 func (r *Registers) next(old Value) int64 {
 	if old.Version == 0 {
 		return r.now().UnixMicro()
@@ -86,10 +86,10 @@ func (r *Registers) swap(ctx context.Context, space, name string, old Value, ver
 	return r.send(ctx, swapRegister, space, name, old, version, data, keep)
 }
 
-// send sends a statement that swaps, with further conditions.
+// send executes a conditional statement, with the arguments of further conditions.
 func (r *Registers) send(ctx context.Context, st *cql.Statement, space, name string, old Value, version int64, data []byte, keep time.Duration, further ...any) (Value, error) {
 	v := Value{Version: version, Data: data, nonce: rand.Text()}
-	var oldVersion, oldNonce any // null, where there is none
+	var oldVersion, oldNonce any // null if there is no old value
 	if old.Version != 0 {
 		oldVersion, oldNonce = old.Version, old.nonce
 	}
@@ -104,10 +104,11 @@ func (r *Registers) send(ctx context.Context, st *cql.Statement, space, name str
 	return v, nil
 }
 
-// SwapInTime is Swap of a value that is there, which is not applied after the deadline of
-// ctx, even if this process is stopped in between: an intent is written that Cassandra
-// forgets by then, and the value is swapped only while the intent is there. The deadline has
-// to be 2 s away at least. ErrChanged also means that the intent was forgotten.
+// SwapInTime is like Swap, but for an existing value only, and is never applied after the
+// deadline of ctx, even if this process is stopped in between: it first writes an intent that
+// expires in Cassandra before the deadline, and the value is replaced only while the intent
+// exists. The deadline must be at least 2 s away. ErrChanged can also mean that the intent has
+// expired.
 func (r *Registers) SwapInTime(ctx context.Context, space, name string, old Value, data []byte, keep time.Duration) (Value, error) {
 	deadline, ok := ctx.Deadline()
 	left := time.Until(deadline)
@@ -124,7 +125,7 @@ func (r *Registers) SwapInTime(ctx context.Context, space, name string, old Valu
 	return r.send(ctx, swapIntended, space, name, old, r.next(old), data, keep, intent)
 }
 
-// intend writes an intent that is forgotten after life at the latest.
+// intend writes an intent that expires after life at the latest.
 func (r *Registers) intend(ctx context.Context, space, name string, old Value, life time.Duration) (intent string, err error) {
 	intent = rand.Text()
 	applied, _, err := r.session.Swap(ctx, intendRegister, int(life/time.Second), intent, space, name, old.Version, old.nonce)
@@ -137,8 +138,8 @@ func (r *Registers) intend(ctx context.Context, space, name string, old Value, l
 	return intent, nil
 }
 
-// Remove removes old, which Get has returned. ErrChanged and other errors are as with
-// Swap; a value that is not there any more is no error.
+// Remove removes old, which Get has returned. Its errors are those of Swap. Removing a value
+// that no longer exists is not an error.
 func (r *Registers) Remove(ctx context.Context, space, name string, old Value) error {
 	applied, there, err := r.session.Swap(ctx, removeRegister, space, name, old.Version, old.nonce)
 	if err == nil && !applied && len(there) > 0 {
