@@ -65,7 +65,7 @@ func (s *Spool) apply(e *writelog.Encoder, b *store.Batch) (writelog.Entry, *Gen
 		gate.Wake(s.pokeKeeper)
 	}
 	if h.Bytes() >= int64(s.cfg.generationBytes()) || h.Samples() >= s.cfg.GenerationSamples {
-		s.cutLocked() // an error is the log's, which the caller meets too
+		s.cutLocked() // an error comes from the log, so the caller's own append reports it too
 	}
 	return logged, g, nil
 }
@@ -80,8 +80,8 @@ func (s *Spool) logBatch(g *Generation, stampMS int64, e *writelog.Encoder) writ
 	return logged
 }
 
-// define collects the series that g's log records have not introduced yet. The
-// order lock must be held.
+// define collects the series of b that no log record of g has introduced yet. The order lock
+// must be held.
 func (s *Spool) define(g *Generation, e *writelog.Encoder, b *store.Batch) {
 	e.Define = e.Define[:0]
 	for i := range b.Samples {
@@ -139,8 +139,8 @@ func (s *Spool) refusal(reason string) error {
 	return &store.UnavailableError{Reason: reason + "; the remote store is slower than the input"}
 }
 
-// waitForRoom holds writers back while the heads are full, and refuses them when
-// they cannot be emptied.
+// waitForRoom makes writers wait while the heads are full, and refuses them if the heads cannot
+// be emptied.
 func (s *Spool) waitForRoom(ctx context.Context) error {
 	if err := s.writable(); err != nil {
 		return err
@@ -164,11 +164,11 @@ func (s *Spool) waitForRoom(ctx context.Context) error {
 	return nil
 }
 
-// memory is the size of the samples that are in memory.
+// memory is the size in bytes of the samples in memory.
 func (s *Spool) memory() int64 { return s.active.Load().memory() + s.frozenMem.Load() }
 
-// waitForStore returns when the remote store has a batch of g. If it has not taken some
-// samples of others, the batch does not wait for them.
+// waitForStore returns when the remote store has a batch of g. It does not wait for samples of
+// other batches that the remote store could not write.
 func (s *Spool) waitForStore(ctx context.Context, g *Generation, b *store.Batch) error {
 	timer := time.NewTimer(s.cfg.AcknowledgeTimeout)
 	defer timer.Stop()
@@ -196,8 +196,9 @@ func (s *Spool) waitForStore(ctx context.Context, g *Generation, b *store.Batch)
 	}
 }
 
-// stored reports whether the remote store has a batch of g. If not, passable says that g has not
-// been offered yet and can be, although the store has not taken all of an earlier generation.
+// stored reports whether the remote store has a batch of g. If it does not, passable reports
+// whether g was not offered yet but can be, although an earlier generation is only partly
+// written.
 func (s *Spool) stored(g *Generation, b *store.Batch) (stored, passable bool) {
 	s.mu.Lock()
 	taken, left, passable := g.taken, g.left, isPartial(s.sinkErr)
@@ -208,17 +209,17 @@ func (s *Spool) stored(g *Generation, b *store.Batch) (stored, passable bool) {
 	return !slices.ContainsFunc(b.Samples, func(sample store.Sample) bool { return left.Contains(uint32(sample.Ref)) }), false
 }
 
-// Refuse makes the spool take no more writes, for a reason outside of it, until Admit.
+// Refuse makes the spool refuse all writes, for an external reason, until Admit is called.
 func (s *Spool) Refuse(err error) {
 	if s.refused.Swap(&store.UnavailableError{Reason: "samples are refused", Err: err}) == nil {
 		s.logger.Error("samples are refused", "error", err)
 	}
 }
 
-// Admit ends Refuse. It reports whether writes were refused.
+// Admit undoes Refuse. It reports whether writes were refused.
 func (s *Spool) Admit() bool { return s.refused.Swap(nil) != nil }
 
-// writable returns why writes are refused, nil if they are taken.
+// writable returns why writes are refused, nil if they are accepted.
 func (s *Spool) writable() error {
 	if err := s.log.Writable(); err != nil {
 		return err

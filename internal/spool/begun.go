@@ -13,9 +13,9 @@ import (
 // was restored without its log from a new one.
 const begunName = "log_begun"
 
-// tellOfMissingLog logs an error if the log is missing, but lets the spool open: nothing else
-// tells whether samples were waiting in the log.
-func (s *Spool) tellOfMissingLog() error {
+// reportMissingLog logs an error if the log is missing, but lets the spool open: it cannot be
+// known whether samples were waiting in the log.
+func (s *Spool) reportMissingLog() error {
 	segments, err := wal.Segments(s.fs, s.path(logName))
 	if err != nil || len(segments) > 0 {
 		return err
@@ -30,7 +30,7 @@ func (s *Spool) tellOfMissingLog() error {
 	return nil
 }
 
-// saveBegun creates the file, unless the disk is full.
+// saveBegun creates the file. On a full disk it does nothing.
 func (s *Spool) saveBegun() error {
 	if s.log.Full() {
 		return nil

@@ -34,7 +34,7 @@ type Config struct {
 	GenerationBytes   units.Bytes   `tune:"generation_bytes"`
 	StoreLinger       time.Duration `tune:"store_linger"`       // Linger with acknowledge store, where a client waits for it
 	GenerationSamples int64         `tune:"generation_samples"` // samples in memory beyond this number are handed to the remote store at once
-	MaxIdleSeries     int           `tune:"max_idle_series"`    // series without samples here that are kept in memory, since they will probably come again
+	MaxIdleSeries     int           `tune:"max_idle_series"`    // series without samples here that are kept in memory, since they will probably get samples again
 	// AcknowledgeTimeout is the longest time, 10ms to 1h, that a write waits for the remote
 	// store if acknowledge is "store". The default is as long as writes over HTTP wait for a
 	// store. The samples may still arrive after it.
@@ -77,13 +77,13 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// generationBytes is a third of the memory: one generation gathers, one is written to the
-// remote store, and one is written to files if the remote store is unavailable.
+// generationBytes is a third of the memory: one generation collects samples, one is written to
+// the remote store, and one is written to files if the remote store is unavailable.
 func (c *Config) generationBytes() units.Bytes {
 	return cmp.Or(c.GenerationBytes, min(c.MaxMemory/3, units.GiB))
 }
 
-// linger is how long samples gather.
+// linger is how long samples are collected.
 func (c Config) linger() time.Duration {
 	if c.Acknowledge == AcknowledgeStore {
 		return c.StoreLinger

@@ -9,9 +9,8 @@ import (
 	"varve/internal/units"
 )
 
-// rotateBytes is what a log segment holds at least before a cut ends it: a
-// segment for each of many small generations would cost more than what is in
-// them.
+// rotateBytes is the size from which a cut ends the log segment. Many small generations share a
+// segment, because a segment of its own for each would cost more than its samples.
 func (s *Spool) rotateBytes() int64 {
 	return int64(min(units.MiB, s.cfg.Log.SegmentBytes/4))
 }
@@ -60,7 +59,7 @@ func (s *Spool) cutLocked() error {
 	return nil
 }
 
-// freeze fixes what is in a generation.
+// freeze makes a generation immutable.
 func (s *Spool) freeze(g *Generation, number, stampMS int64) {
 	h := g.place.Load().head
 	g.samples, g.number = h.Samples(), number
@@ -69,7 +68,7 @@ func (s *Spool) freeze(g *Generation, number, stampMS int64) {
 	s.frozenMem.Add(g.memory())
 }
 
-// beganMS is when the first sample of a generation came, by the clock.
+// beganMS is when the first sample of a generation arrived, by the clock.
 func (s *Spool) beganMS(g *Generation) int64 {
 	if began := g.began.Load(); began != nil {
 		return s.now().Add(-time.Since(*began)).UnixMilli()
@@ -87,16 +86,16 @@ func (s *Spool) busy() bool {
 // flush does not cut another one.
 const maxFlushed = 64
 
-// queued returns how many generations the sink has not taken, and whether a generation
-// that is cut now may overtake them because the sink fails only for some samples.
+// queued returns how many generations the sink has not written, and whether a generation that
+// is cut now may overtake them because the sink fails only for some samples.
 func (s *Spool) queued() (generations int, passable bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.frozen), len(s.frozen) == 0 || isPartial(s.sinkErr)
 }
 
-// keeper cuts the active generation when it is time, and looks after space and
-// idle series.
+// keeper cuts the active generation when it is due, checks the free space, and forgets idle
+// series.
 func (s *Spool) keeper(ctx context.Context) {
 	linger := time.NewTimer(time.Hour)
 	defer linger.Stop()

@@ -10,12 +10,12 @@
 //	   +--> active generation --cut--> frozen --sink.Write--> drained
 //	             head                  head, or a block file
 //
-// Samples gather in the active generation until it is cut: when it has lingered
-// long enough and the sink is idle, when a flush waits for it, or when it is
-// large. The spool passes frozen generations to the sink one at a time, oldest first,
-// and repeats each until the sink has written it. Then it drops the generation and
-// releases its part of the log. If the sink could write only a part of a generation,
-// readers no longer get that part from the spool: see PartialError.
+// Samples gather in the active generation until it is cut: when it has lingered long enough and
+// the sink is idle, when a flush waits for it, or when it is large. The spool passes frozen
+// generations to the sink one at a time, oldest first, and repeats each until the sink has
+// written it. Then it drops the generation and releases its part of the log. If the sink could
+// write only a part of a generation, readers no longer get that part from the spool: see
+// PartialError.
 //
 // # What the log holds
 //

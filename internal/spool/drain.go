@@ -18,8 +18,8 @@ func (s *Spool) drainer(ctx context.Context) {
 	for {
 		g, sink, end := s.oldest()
 		if g == nil || sink == nil || !s.ended(ctx, end) {
-			// Nothing to do, or the log failed before it had the end of the
-			// generation: then it comes back with the next process.
+			// Nothing to do, or the log failed before it had the end of the generation. In that
+			// case the next process replays the generation and drains it.
 			select {
 			case <-ctx.Done():
 				return
@@ -70,8 +70,8 @@ func (s *Spool) pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// offer gives one generation to the sink. If the sink has taken it, it is drained
-// as soon as all before it are.
+// offer gives one generation to the sink. If the sink writes all of it, it is drained as soon
+// as all earlier generations are.
 func (s *Spool) offer(ctx context.Context, sink Sink, g *Generation) error {
 	began := time.Now()
 	err := sink.Write(ctx, g)
@@ -93,12 +93,12 @@ func (s *Spool) offer(ctx context.Context, sink Sink, g *Generation) error {
 	return err
 }
 
-// offersInVain is the number of generations in a row of which the sink takes nothing,
-// after which the spool offers no more.
+// offersInVain is how many generations in a row the sink may write nothing of before the spool
+// stops offering more in this round.
 const offersInVain = 4
 
-// offerBehind gives the sink the generations after the oldest, in turn: the failure of
-// the oldest may concern few samples, and must not block all others.
+// offerBehind offers the generations after the oldest, in order: the failure of the oldest may
+// concern few samples, and must not block all others.
 func (s *Spool) offerBehind(ctx context.Context, sink Sink) {
 	for inVain := 0; inVain < offersInVain && ctx.Err() == nil; {
 		g, end := s.notOffered()
@@ -124,7 +124,7 @@ func isPartial(err error) bool {
 	return errors.As(err, &partial)
 }
 
-// takenFirst returns the oldest generation if the sink has taken it.
+// takenFirst returns the oldest generation if the sink has written it, nil otherwise.
 func (s *Spool) takenFirst() *Generation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +177,7 @@ func (s *Spool) sinkFailed(err error, retry time.Duration) {
 	}
 }
 
-// drained drops a generation that the sink has taken: the oldest.
+// drained drops the oldest generation, which the sink has written.
 func (s *Spool) drained(g *Generation) {
 	s.drainedNumber.Store(g.number)
 	s.idle.drop(g)

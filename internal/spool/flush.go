@@ -45,7 +45,7 @@ func (s *Spool) Flush(ctx context.Context, metrics ...string) (stampMS int64, er
 			return 0, err
 		}
 		if stampMS == 0 {
-			stampMS = last.StampMS() + 1 // the floor of its cut
+			stampMS = last.StampMS() + 1 // the lowest stamp that its cut can get
 		}
 	}
 	s.order.Lock()
@@ -57,7 +57,7 @@ func (s *Spool) Flush(ctx context.Context, metrics ...string) (stampMS int64, er
 	return stampMS, nil
 }
 
-// wantedSeries are the series that a flush is about; all if ids is nil.
+// wantedSeries are the series that a flush waits for; all if ids is nil.
 type wantedSeries struct{ ids *roaring.Bitmap }
 
 // seriesOf returns the series of the given metrics.
@@ -94,9 +94,9 @@ func (f wantedSeries) in(g *Generation, left *roaring.Bitmap) bool {
 	return false
 }
 
-// beginFlush returns the last generation with samples that the flush waits for, nil if
-// there is none, and a stamp, 0 if it is to be the one after that generation's. active
-// is cut if it still is the active one and cut says so.
+// beginFlush returns the last generation that the flush waits for, nil if there is none, and
+// the stamp of the flush, which is 0 if the stamp will be the one after that generation's. If
+// cut is set and active is still the active generation, beginFlush cuts it.
 func (s *Spool) beginFlush(active *Generation, cut bool) (last *Generation, stampMS int64, err error) {
 	s.order.Lock()
 	defer s.order.Unlock()
@@ -117,7 +117,7 @@ func (s *Spool) beginFlush(active *Generation, cut bool) (last *Generation, stam
 	return last, s.order.floorMS, nil
 }
 
-// waiting reports whether generations up to last have samples of some series that the
+// waiting reports whether generations up to last have samples of the series in f that the
 // remote store lacks.
 func (s *Spool) waiting(last *Generation, f wantedSeries) bool {
 	type seen struct {
@@ -190,8 +190,8 @@ func (s *Spool) waitWritten(ctx context.Context, last *Generation, f wantedSerie
 	}
 }
 
-// endOf returns the error because of which a failed log lacks the end of a generation;
-// nil if that log, or the one after it, has the end.
+// endOf returns the error that kept the end of a generation out of a failed log, or nil if that
+// log or its successor has the end.
 func (s *Spool) endOf(ctx context.Context, failed *wal.Log, g *Generation) error {
 	s.mu.Lock()
 	end := g.cut

@@ -26,8 +26,8 @@ type Generation struct {
 	place  atomic.Pointer[place]
 
 	stampMS atomic.Int64 // set when it is cut
-	samples int64        // the same; duplicates counted
-	number  int64        // the same; ascending, also over restarts
+	samples int64        // set when it is cut; duplicates counted
+	number  int64        // set when it is cut; ascending, also across restarts
 	began   atomic.Pointer[time.Time]
 
 	logBytes atomic.Int64
@@ -35,21 +35,21 @@ type Generation struct {
 
 	// Guarded by the spool's order lock.
 	defined idSet       // series that its log records have introduced
-	segment wal.Segment // in which it began, 0 if not known
-	firstMS int64       // stamp of the first sample; 0 if samples have none; read without the lock when it is cut
+	segment wal.Segment // in which it began, 0 if unknown
+	firstMS int64       // stamp of the first sample, 0 if samples have none; read without the lock once it is cut
 	lastMS  int64       // stamp of the last one
 
 	// Guarded by the spool's mu.
-	end     wal.Segment    // log segments before this one are not needed without it
+	end     wal.Segment    // once it is drained, log segments before this one are not needed
 	cut     writelog.Entry // the record that ends it
-	holders int            // the spool, as long as it is not drained, and views
+	holders int            // number of users: the spool until it is drained, and views
 	offered bool           // it had its turn: see offerBehind
-	taken   bool           // the sink has written it all
+	taken   bool           // the sink has written all of it
 
-	left *roaring.Bitmap // series that the sink has not written, once it has said so; nil: any may be. Never changed, only replaced
+	left *roaring.Bitmap // series that the sink has not written; nil while the sink has not named them, so any may be unwritten. Never changed, only replaced
 }
 
-// A place is where the samples of a generation are: one of the two.
+// A place is where the samples of a generation are: in a head or in a file.
 type place struct {
 	head *head.Head
 	file *spillFile
@@ -76,10 +76,10 @@ func (g *Generation) append(b *store.Batch, kinds []model.Kind, stampMS int64) {
 	h.AppendStamped(b, kinds, g.lastMS)
 }
 
-// StampMS bounds the write timestamps of the samples, in milliseconds since the
-// Unix epoch: about when the generation was cut, and below those of all samples
-// of later generations. A sample whose own stamp is greater is written with this
-// one, and so is one without: see head.Run.Stamps.
+// StampMS is the upper bound of the samples' write timestamps, in milliseconds since the Unix
+// epoch. It is about the time at which the generation was cut, and below the stamps of all
+// samples of later generations. A sample whose own stamp is greater, or that has none, is
+// written with StampMS: see head.Run.Stamps.
 func (g *Generation) StampMS() int64 { return g.stampMS.Load() }
 
 // FirstStampMS is the lowest write timestamp of the samples.
@@ -119,11 +119,10 @@ func (g *Generation) Series() iter.Seq[model.SeriesNumber] {
 // SeriesOf returns the series of an id. It knows all ids that Series yields.
 func (g *Generation) SeriesOf(id model.SeriesNumber) (model.Series, bool) { return g.series.Series(id) }
 
-// Snapshot fills run with the samples of a series in the range, and perhaps more;
-// callers clip. If run.Stamps is set, run has each sample's write timestamp, unless
-// an earlier version of the server has acknowledged the samples. Snapshot reports
-// whether the series has any samples. It fails if memory is damaged or a file cannot
-// be read.
+// Snapshot fills run with the samples of a series in the range, and perhaps with others, which
+// callers clip. If run.Stamps is set, run has each sample's write timestamp, unless an earlier
+// version of the server has acknowledged the samples. Snapshot reports whether the series has
+// any samples. It fails if memory is damaged or a file cannot be read.
 func (g *Generation) Snapshot(id model.SeriesNumber, within model.TimeRange, run *head.Run) (bool, error) {
 	p := g.place.Load()
 	if p.head != nil {
@@ -150,15 +149,15 @@ func (g *Generation) memory() int64 {
 	return 0
 }
 
-// A spillFile holds the samples of a frozen generation that went to disk.
+// A spillFile holds the samples of a frozen generation that was moved to disk.
 type spillFile struct {
 	*blockfile.File
-	stamps  *spillFile // of the samples, see stampsAsSamples; nil if they have none
+	stamps  *spillFile // the samples' stamps, see stampsAsSamples; nil if they have none
 	firstMS int64      // stamps are offsets from it
 	readers sync.Pool  // *spillReader
 }
 
-// each calls f for the file, and for that of the stamps.
+// each calls call for the file and, if there is one, for the file of the stamps.
 func (f *spillFile) each(call func(*blockfile.File)) {
 	call(f.File)
 	if f.stamps != nil {

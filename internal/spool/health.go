@@ -2,21 +2,21 @@ package spool
 
 import "time"
 
-// Health says how a spool is doing.
+// Health is the state of a spool.
 type Health struct {
 	// Samples that are not in the remote store yet.
 	Generations int       // that are complete and wait for the sink
 	Samples     int64     // overwritten ones included
 	LogBytes    int64     // on disk
-	FileBytes   int64     // on disk, beside the log; also what only views hold
-	MemoryBytes int64     // in memory; also what only views hold
-	Oldest      time.Time // when the oldest of it came; zero if there is nothing
+	FileBytes   int64     // on disk, beside the log, including files that only views hold
+	MemoryBytes int64     // in memory, including heads that only views hold
+	Oldest      time.Time // when the oldest sample arrived; zero if there is none
 
 	Started   bool      // there is a sink
-	SinkError error     `json:"-"` // of the last attempt; nil if it was good
-	SinkSince time.Time // of the first failure in a row; zero if SinkError is nil
+	SinkError error     `json:"-"` // of the last attempt; nil if it succeeded
+	SinkSince time.Time // of the first of the current failures; zero if SinkError is nil
 
-	Err error `json:"-"` // why no samples are taken, nil if they are
+	Err error `json:"-"` // why samples are refused, nil if they are not
 }
 
 // Health returns the current state.
@@ -48,9 +48,9 @@ func (s *Spool) Health() Health {
 	return h
 }
 
-// Healthy returns nil while the spool takes samples, and otherwise the reason why it
-// refuses them. An outage of the remote store is no reason until the spool is so full
-// that a batch does not fit.
+// Healthy returns nil while the spool accepts samples, and otherwise why it refuses them.
+// During an outage of the remote store it returns nil until the spool is so full that a batch
+// does not fit.
 func (s *Spool) Healthy() error {
 	if err := s.writable(); err != nil {
 		return err

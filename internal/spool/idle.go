@@ -9,20 +9,19 @@ import (
 	"varve/internal/model"
 )
 
-// idleBook notes which series may be idle: registered, but without samples in the
-// spool. Most of them get samples again when their senders push the next time. So they
-// stay in the index until a reader lists names, and in the registry until there are too
-// many.
+// idleBook records which series may be idle: registered, but without samples in the spool. Most
+// idle series get samples again at the next push of their senders. So they stay in the index
+// until a reader lists names, and in the registry until there are too many.
 type idleBook struct {
 	settling sync.Mutex // one settleIndex at a time
 
 	mu      sync.Mutex
 	drained *roaring.Bitmap    // series of drained generations since settleIndex
-	used    *roaring.Bitmap    // the same, since lookAtIdle
+	used    *roaring.Bitmap    // series of drained generations since lookAtIdle
 	next    model.SeriesNumber // series from this id on are newer than the last lookAtIdle
 }
 
-// drop notes the series of a generation that is drained.
+// drop records the series of a drained generation.
 func (b *idleBook) drop(g *Generation) {
 	ids := roaring.New()
 	buf := make([]uint32, 0, 4096)
@@ -39,8 +38,8 @@ func (b *idleBook) drop(g *Generation) {
 	b.used.Or(ids)
 }
 
-// generations returns those that are not drained, and those that only views
-// hold.
+// generations returns the generations that are not drained, and the drained ones that views
+// still hold.
 func (s *Spool) generations() (current, viewed []*Generation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,11 +56,11 @@ func hasSamples(held []*Generation, id model.SeriesNumber) bool {
 	return slices.ContainsFunc(held, func(g *Generation) bool { return g.has(id, model.AllTime) })
 }
 
-// settleSlice is how many series are looked at under the order lock at once.
+// settleSlice is how many series are checked at a time under the order lock.
 const settleSlice = 256
 
-// settleIndex takes series without samples out of the index. It reports whether
-// some are left there because views still have samples of them.
+// settleIndex removes series without samples from the index. It reports whether some remain
+// there because views still have samples of them.
 func (s *Spool) settleIndex() (viewed bool) {
 	b := &s.idle
 	b.settling.Lock()
@@ -85,15 +84,15 @@ func (s *Spool) settleIndex() (viewed bool) {
 	return !later.IsEmpty()
 }
 
-// unindex takes those of ids out of the index that have no samples. later
-// collects those that a view still has.
+// unindex removes the series in ids that have no samples from the index. It adds to later those
+// of which only views still have samples.
 func (s *Spool) unindex(ids []uint32, later *roaring.Bitmap) {
 	s.order.Lock()
 	defer s.order.Unlock()
 	current, viewed := s.generations()
 	for _, n := range ids {
 		switch id := model.SeriesNumber(n); {
-		case hasSamples(current, id): // it is noted again when that is drained
+		case hasSamples(current, id): // recorded again when that generation is drained
 		case hasSamples(viewed, id):
 			later.Add(n)
 		default:
@@ -102,7 +101,7 @@ func (s *Spool) unindex(ids []uint32, later *roaring.Bitmap) {
 	}
 }
 
-// unindexLocked takes a series out of the index. The order lock must be held.
+// unindexLocked removes a series from the index. The order lock must be held.
 func (s *Spool) unindexLocked(id model.SeriesNumber) {
 	if !s.order.indexed.remove(id) {
 		return
@@ -112,11 +111,11 @@ func (s *Spool) unindexLocked(id model.SeriesNumber) {
 	}
 }
 
-// idleKeyBytes is how long the keys of max_idle_series may be on average.
+// idleKeyBytes is the average length that the keys of max_idle_series series may have.
 const idleKeyBytes = 1 << 10
 
-// lookAtIdle forgets the series that had no samples here since the last look,
-// if there are too many of them, or their keys take too much memory.
+// lookAtIdle forgets the series that have had no samples here since its last call, if they are
+// too many or their keys take too much memory.
 func (s *Spool) lookAtIdle() {
 	b := &s.idle
 	b.mu.Lock()
@@ -142,7 +141,7 @@ func (s *Spool) lookAtIdle() {
 func (s *Spool) forget(ids []model.SeriesNumber) {
 	s.order.Lock()
 	defer s.order.Unlock()
-	held := slices.Concat(s.generations()) // with those that only views have: their ids stay what they are
+	held := slices.Concat(s.generations()) // including those that only views hold, whose ids must stay valid
 	gone := ids[:0]
 	for _, id := range ids {
 		if !hasSamples(held, id) {

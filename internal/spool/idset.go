@@ -2,7 +2,7 @@ package spool
 
 import "varve/internal/model"
 
-// An idSet is a set of series ids: a bit each, in pages that exist only where
+// An idSet is a set of series ids: a bit for each id, in pages that are allocated only where
 // there are ids. It does not lock.
 type idSet struct {
 	pages []*idPage
@@ -20,7 +20,7 @@ func (s *idSet) has(id model.SeriesNumber) bool {
 	return s.pages[at][id>>6&(1<<idPageBits/64-1)]&(1<<(id&63)) != 0
 }
 
-// add puts id in and reports whether it was not there.
+// add adds id, and reports whether it was absent.
 func (s *idSet) add(id model.SeriesNumber) bool {
 	at := int(id >> idPageBits)
 	for at >= len(s.pages) {
@@ -37,7 +37,7 @@ func (s *idSet) add(id model.SeriesNumber) bool {
 	return true
 }
 
-// remove takes id out and reports whether it was there.
+// remove removes id, and reports whether it was present.
 func (s *idSet) remove(id model.SeriesNumber) bool {
 	if !s.has(id) {
 		return false

@@ -8,7 +8,7 @@ import (
 	"varve/internal/writelog"
 )
 
-// markLocked logs a mark, as a part of g. The order lock must be held.
+// markLocked logs a mark, and counts its bytes as g's. The order lock must be held.
 func (s *Spool) markLocked(typ byte, m mark, g *Generation) writelog.Entry {
 	m.floorMS, m.drained, m.from = s.order.floorMS, s.drainedNumber.Load(), s.order.from
 	s.order.mark = m.append(s.order.mark[:0])
@@ -22,13 +22,13 @@ func (s *Spool) logFloorLocked() writelog.Entry {
 	return s.markLocked(typeFloor, mark{number: s.order.number}, s.active.Load())
 }
 
-// giveUp releases the log's segments before the given one, which a replay no longer
-// needs. First it has the notes about their samples stored, since no replay finds these
-// samples any more. Then it logs that a replay begins at the given segment, in case a
-// crash leaves some of the released ones.
+// giveUp releases the log's segments before the given one, which a replay no longer needs.
+// First it has the notes about their samples stored, since no replay will find these samples.
+// Then it logs that a replay begins at the given segment, in case a crash leaves some of the
+// released segments.
 func (s *Spool) giveUp(before wal.Segment) error {
 	if s.log.Full() {
-		return s.clearLog() // nothing can be logged
+		return s.clearLog() // a full log accepts no records
 	}
 	if s.gaveUp(before) {
 		return nil
@@ -121,7 +121,7 @@ func (s *Spool) beginFirst() error {
 	err := s.rotateLocked()
 	s.order.from = max(s.order.from, 1)
 	if g := s.active.Load(); err == nil && g.Samples() > 0 && g.firstMS == 0 {
-		err = s.cutLocked() // its samples have no stamps, others will
+		err = s.cutLocked() // its samples have no stamps; later samples will
 	}
 	if err == nil {
 		s.followClockLocked()
@@ -135,7 +135,7 @@ func (s *Spool) beginFirst() error {
 		return err
 	}
 	if len(s.frozen) > 0 || s.active.Load().Samples() > 0 {
-		return nil // what is drained is given up with the next generation
+		return nil // the drained segments are released with the next generation
 	}
 	s.active.Load().segment = s.order.segment
 	return s.giveUp(s.order.segment)
@@ -152,7 +152,7 @@ func (s *Spool) rotateLocked() error {
 	return nil
 }
 
-// reopenLog puts a new log in the place of one that failed for lack of space.
+// reopenLog replaces a log that failed for lack of space.
 //
 // The new log gets the ends of generations that the old log could not write. The active
 // generation is cut or, if it is empty, introduces its series again, since the old log
@@ -167,15 +167,15 @@ func (s *Spool) reopenLog() error {
 	return nil
 }
 
-// beginLog logs in a new log the records that the old one may lack. The order lock must
-// be held.
+// beginLog writes to a new log the records that the old one may lack. The order lock must be
+// held.
 func (s *Spool) beginLog(first wal.Segment) (writelog.Entry, error) {
 	s.order.segment, s.order.sinceRotate = first, 0
 	s.mu.Lock()
 	frozen := s.frozen
 	s.mu.Unlock()
 	for _, g := range frozen {
-		if g.cut.Wait(s.ctx) != nil { // it was in a log that is closed
+		if g.cut.Wait(s.ctx) != nil { // its record was in a log that is closed
 			s.cutAgainLocked(g)
 		}
 	}

@@ -11,14 +11,14 @@ import (
 // and never reused.
 const (
 	typeCutV1   = 16 // a cut whose number is also the stamp of all samples of its generation
-	typeFloorV1 = 17 // a floor of the time of typeCutV1
-	typeBatch   = 18 // a batch as record.TypeBatch, with its stamp before it
-	typeCut     = 19 // everything since the cut before is one generation
-	typeFloor   = 20 // only tells what a mark tells
+	typeFloorV1 = 17 // the floor record that goes with typeCutV1
+	typeBatch   = 18 // a batch as in record.TypeBatch, preceded by its stamp
+	typeCut     = 19 // everything since the previous cut is one generation
+	typeFloor   = 20 // only a mark; it ends no generation
 )
 
-// stampSize is what a batch has before what is in a record.TypeBatch: its write
-// timestamp in milliseconds, little-endian.
+// stampSize is the size of the write timestamp, in milliseconds and little-endian, that
+// precedes the batch in a typeBatch record.
 const stampSize = 8
 
 // A mark is the payload of a cut or floor record; fixed-width integers are
@@ -29,16 +29,16 @@ const stampSize = 8
 //	| i64    | i64      | i64     | i64      | u64  |
 //	+--------+----------+---------+----------+------+
 type mark struct {
-	number  int64       // of the generation that ends here; in a floor record of the one that has begun
+	number  int64       // of the generation that ends here; in a floor record, of the one that has begun
 	floorMS int64       // later stamps are greater, unless the clock was set back
 	drained int64       // generations up to this number were drained
-	beganMS int64       // by the clock: first sample of the generation; 0 in a floor record
+	beganMS int64       // arrival of the generation's first sample, by the clock; 0 in a floor record
 	from    wal.Segment // log segments before this one were given up, or are about to be
 }
 
 const markSize = 5 * 8
 
-// maxMark bounds numbers and times of a mark: one more of them never overflows.
+// maxMark bounds the numbers and times of a mark, so that adding 1 never overflows.
 const maxMark = 1 << 60
 
 func (m mark) append(dst []byte) []byte {
@@ -48,12 +48,12 @@ func (m mark) append(dst []byte) []byte {
 	return dst
 }
 
-// isMark reports whether a record of a type is a mark.
+// isMark reports whether records of the type are marks.
 func isMark(typ byte) bool {
 	return typ == typeCut || typ == typeFloor || typ == typeCutV1 || typ == typeFloorV1
 }
 
-// parseMark reads the mark of a record that lies in the given segment.
+// parseMark reads the mark of a record in the given segment.
 func parseMark(segment wal.Segment, typ byte, payload []byte) (mark, error) {
 	if len(payload) != markSize {
 		return mark{}, fmt.Errorf("end of a generation: expected %d bytes, got %d", markSize, len(payload))

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	hoursMax  = 64 << 20 // bytes of that file
-	hoursName = "hours"  // the hours of which samples were found in the log, until they are noted
-	notedName = "noted"  // is there after an orderly end: notes of all that is in the log are stored
+	hoursMax  = 64 << 20 // size limit of the file "hours", in bytes
+	hoursName = "hours"  // hours of samples that a replay found, until their notes are stored
+	notedName = "noted"  // exists after an orderly shutdown: the notes of all samples in the log are stored
 )
 
 // Notes tell other packages about the samples in the log: see downsample.Journal. The
@@ -22,7 +22,7 @@ const (
 // it removes the whole log.
 func (s *Spool) Notes() *downsample.LogNotes { return &s.notes }
 
-// openNotes reads the hours that an earlier start has found and that are not noted yet.
+// openNotes reads the hours that an earlier start has found and whose notes are not stored yet.
 func (s *Spool) openNotes() error {
 	path := s.path(hoursName)
 	s.notes.Store = func(_ context.Context, text []byte) error { return safefile.Replace(s.fs, path, text) }
@@ -31,7 +31,7 @@ func (s *Spool) openNotes() error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		return errors.Join(err, safefile.SyncDir(s.fs, s.dir)) // or they come back after a crash
+		return errors.Join(err, safefile.SyncDir(s.fs, s.dir)) // otherwise they may reappear after a crash
 	}
 	if err := s.takeNoted(); err != nil {
 		return fmt.Errorf("find out whether the spool was closed: %w", err)
@@ -57,8 +57,8 @@ func (s *Spool) openNotes() error {
 	return nil
 }
 
-// takeNoted sets noted if the notes about all samples in the log are stored. It removes
-// the file that says so, since the next append makes it untrue.
+// takeNoted sets noted if the notes about all samples in the log are stored. It removes the
+// file that says so, since that is no longer true after the next append.
 func (s *Spool) takeNoted() error {
 	path := s.path(notedName)
 	if _, err := s.fs.Stat(path); errors.Is(err, fs.ErrNotExist) {

@@ -63,7 +63,7 @@ func (s *Spool) findFrom() (wal.Segment, error) {
 	if err != nil {
 		return 0, err
 	}
-	skip := func(*store.CorruptionError) bool { return true } // the replay tells of damage
+	skip := func(*store.CorruptionError) bool { return true } // the replay reports damage
 	for _, segment := range slices.Backward(segments) {
 		var from wal.Segment
 		_, err := wal.Replay(s.fs, path, wal.ReplayOptions{From: segment, To: segment, OnDamage: skip}, func(segment wal.Segment, typ byte, payload []byte) error {
@@ -110,7 +110,7 @@ func (r *replayer) record(segment wal.Segment, typ byte, payload []byte) error {
 		if err != nil {
 			return err
 		}
-		s.order.floorMS = m.floorMS // less than before if the clock was set back
+		s.order.floorMS = m.floorMS // lower than before if the clock was set back
 		s.drainedNumber.Store(max(s.drainedNumber.Load(), m.drained))
 		s.order.from = max(s.order.from, m.from)
 		switch typ {
@@ -138,7 +138,7 @@ func (r *replayer) apply(payload []byte, stampMS int64) error {
 		return err
 	}
 	g.append(&r.batch, r.kinds, stampMS)
-	if !r.spool.noted { // of drained generations too
+	if !r.spool.noted { // also for drained generations
 		r.spool.notes.Replayed(&r.batch, r.spool.series.Key)
 	}
 	return nil
@@ -187,7 +187,7 @@ func (r *replayer) samples(payload []byte, b *store.Batch) error {
 // cut ends a generation, as cutLocked did.
 func (r *replayer) cut(segment wal.Segment, m mark, stampMS int64) error {
 	s, g := r.spool, r.spool.active.Load()
-	if g.Samples() == 0 { // damage took what was in it
+	if g.Samples() == 0 { // its samples were in a damaged part
 		return nil
 	}
 	began := time.UnixMilli(m.beganMS)

@@ -7,10 +7,10 @@ import (
 	"varve/internal/writelog"
 )
 
-// spaceInterval is how often the free space is looked at.
+// spaceInterval is how often the free space is checked.
 const spaceInterval = time.Second
 
-// newLog makes the log and the guard of its disk.
+// newLog creates the log and the guard of its disk.
 func (s *Spool) newLog() {
 	s.log = writelog.New(writelog.Options{
 		FS: s.fs, Dir: s.path(logName), Config: s.cfg.Log, Series: s.series,

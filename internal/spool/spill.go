@@ -34,7 +34,7 @@ func (s *Spool) spiller(ctx context.Context) {
 	}
 }
 
-// spillAll writes the oldest heads to files until the rest is few enough.
+// spillAll writes the oldest heads to files until few enough are in memory.
 func (s *Spool) spillAll(ctx context.Context) error {
 	for ctx.Err() == nil {
 		g := s.toSpill()
@@ -54,8 +54,8 @@ func (s *Spool) spillAll(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// toSpill returns the generation to write next, nil if memory allows for one
-// more active generation.
+// toSpill returns the generation to write next, nil if memory has room for one more active
+// generation.
 func (s *Spool) toSpill() *Generation {
 	if s.memory() <= int64(s.cfg.MaxMemory-s.cfg.generationBytes()) {
 		return nil
@@ -76,8 +76,8 @@ func (s *Spool) spillError() error {
 	return s.spillErr
 }
 
-// spill moves a generation's samples to a file. They stay readable meanwhile.
-// The file need not survive anything: the log has what is in it.
+// spill moves a generation's samples to a file. They stay readable meanwhile. The file need not
+// survive a crash: the log has its samples.
 func (s *Spool) spill(ctx context.Context, g *Generation) error {
 	s.nextFile++
 	number := s.nextFile
@@ -100,7 +100,7 @@ func (s *Spool) spill(ctx context.Context, g *Generation) error {
 	return nil
 }
 
-// stampsSuffix follows the name of a spilled file in that of its stamps.
+// stampsSuffix is appended to the name of a spilled file to name the file of its stamps.
 const stampsSuffix = ".stamps"
 
 // spillHead writes the samples of a head to a file, or their stamps as offsets
@@ -116,13 +116,13 @@ func (s *Spool) spillHead(ctx context.Context, h *head.Head, path string, number
 	return &spillFile{File: f, firstMS: firstMS}, nil
 }
 
-// removeFile closes and removes a spilled file and that of its stamps.
+// removeFile closes and removes a spilled file and the file of its stamps.
 func (s *Spool) removeFile(f *spillFile) (err error) {
 	f.each(func(f *blockfile.File) { err = errors.Join(err, f.Close(), s.fs.Remove(f.Path)) })
 	return err
 }
 
-// install makes a file the place of g's samples, unless g has no holder any more.
+// install makes a file the place of g's samples, unless g has no holder left.
 func (s *Spool) install(g *Generation, f *spillFile) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,15 +158,15 @@ func (s *Spool) writeFile(ctx context.Context, path string, sequence uint64, h *
 	return err
 }
 
-// spillSamples and spillBytes bound what spilling holds of one series in memory,
-// unless its samples came in shuffled.
+// spillSamples and spillBytes bound what spilling holds of one series in memory, unless its
+// samples arrived out of order.
 const (
 	spillSamples = 16 * chunk.TargetSamples
-	spillBytes   = 4 << 20 // of values of variable kinds
+	spillBytes   = 4 << 20 // of values of variable length
 )
 
-// writeRun adds a series' samples to w fragment by fragment, or their stamps as
-// stampsAsSamples has them if run has them. samples is scratch.
+// writeRun adds a series' samples to w fragment by fragment. If run has stamps, it adds these
+// instead, as stampsAsSamples encodes them. samples is scratch space.
 func writeRun(w *blockfile.Writer, id model.SeriesNumber, run *head.Run, samples *model.Columns, firstMS int64) error {
 	samples.Reset()
 	kind, written := run.Kind, 0
@@ -206,9 +206,9 @@ func writeRun(w *blockfile.Writer, id model.SeriesNumber, run *head.Run, samples
 	return flush()
 }
 
-// stampsAsSamples turns samples into some whose values are the stamps, as offsets
-// from firstMS, and whose times are their numbers, beginning with number: these
-// take no space, since they are those of all series.
+// stampsAsSamples encodes stamps as samples: the values are the stamps, as offsets from
+// firstMS, and the times are consecutive numbers from number. These times take no space, since
+// they are the same for all series.
 func stampsAsSamples(samples *model.Columns, number int, firstMS int64) {
 	samples.Values, samples.TTLs = samples.Values[:0], samples.TTLs[:0]
 	for i, ms := range samples.Stamps {

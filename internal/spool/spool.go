@@ -35,22 +35,22 @@ const (
 
 // A Sink writes generations to the remote store.
 type Sink interface {
-	// Write stores all samples of g under their write timestamps. It is called
-	// for one generation at a time, in their order, and again for the same one
-	// after an error or a restart: it must be idempotent. When it returns nil the
-	// samples are safe in the remote store. After a *PartialError it may be called
-	// for later generations before it is called for this one again.
+	// Write stores all samples of g under their write timestamps. It is called for one
+	// generation at a time, oldest first, and again for the same one after an error or a
+	// restart, so it must be idempotent. When it returns nil the samples are safe in the remote
+	// store. After a *PartialError it may be called for later generations before it is called
+	// for this one again.
 	Write(ctx context.Context, g *Generation) error
 }
 
 // A PartialError says that a sink could not write all of a generation.
 type PartialError struct {
-	Left    int64 // series of which something is not written
+	Left    int64 // number of series with samples that are not written
 	Written bool  // this attempt has written something
-	Err     error // why the first of them is left
+	Err     error // why the first of them is not written
 
-	// Series are the ids of those series. The samples of all others are safe in the
-	// remote store: they are read from there. nil says nothing about any series.
+	// Series are the ids of those series. The samples of all others are safe in the remote
+	// store and are read from there. If Series is nil, any series may be unwritten.
 	Series *roaring.Bitmap
 }
 
@@ -65,7 +65,7 @@ type Options struct {
 	Sink       Sink          // nil = none until Start
 	Section    store.Section // of Config in the configuration
 	Registerer prometheus.Registerer
-	Check      func(b *store.Batch, kinds []model.Kind) error // why samples of a batch cannot be stored
+	Check      func(b *store.Batch, kinds []model.Kind) error // returns why samples of a batch cannot be stored
 	Logger     *slog.Logger
 	Now        func() time.Time // nil = time.Now
 
@@ -89,7 +89,7 @@ func (e *LockedError) Error() string {
 
 func (e *LockedError) Unwrap() error { return e.Err }
 
-// refs has methods of store.Appender.
+// refs implements some methods of store.Appender.
 type refs = writelog.Refs
 
 // Spool implements [store.Appender]. All methods may be called by many
@@ -105,21 +105,21 @@ type Spool struct {
 	now     func() time.Time
 
 	lock    io.Closer
-	files   sync.Mutex // one change of the log's set of files at a time, but for rotation
+	files   sync.Mutex // serializes changes of the log's set of files, except rotation
 	log     *writelog.Log
 	series  *registry.Registry
 	index   *index.Index
 	cache   *blockfile.Cache
 	metrics *metrics
 	notes   downsample.LogNotes
-	noted   bool // notes of what is replayed are stored
+	noted   bool // the notes of the replayed samples are stored
 
 	order struct {
 		*sync.Mutex             // the log's
 		floorMS     int64       // later stamps are greater, unless the clock is set back
 		stampMS     int64       // of the last batch of the active generation, or below floorMS
 		number      int64       // of the active generation
-		segment     wal.Segment // of the next record, if rotation has just been
+		segment     wal.Segment // of the next record, directly after a rotation
 		sinceRotate int64       // bytes logged since Rotate
 		from        wal.Segment // a replay begins here
 		indexed     idSet       // series that are in the index
@@ -128,19 +128,19 @@ type Spool struct {
 
 	mu         sync.Mutex
 	frozen     []*Generation // cut and not drained, oldest first
-	held       []*Generation // all that somebody holds, oldest first
+	held       []*Generation // all with holders, oldest first
 	sink       Sink
 	sinkErr    error     // of the last attempt
-	sinkSince  time.Time // of the first failure of those in a row
+	sinkSince  time.Time // of the first of the current failures
 	spillErr   error     // of the last attempt to write a file
 	spillTotal int64     // bytes of files
 
 	active        atomic.Pointer[Generation]             // changed under order and mu
-	frozenMem     atomic.Int64                           // memory of frozen heads, also of those that only views hold
+	frozenMem     atomic.Int64                           // memory of frozen heads, including those that only views hold
 	logBytes      atomic.Int64                           // log records that are not drained
 	drainedNumber atomic.Int64                           // of the last generation that was drained
 	hurried       atomic.Bool                            // Flush waits for the active generation
-	refused       atomic.Pointer[store.UnavailableError] // by Refuse
+	refused       atomic.Pointer[store.UnavailableError] // set by Refuse
 	overfull      atomic.Bool                            // a batch did not fit max_bytes since the last drain
 
 	idle idleBook
@@ -149,10 +149,10 @@ type Spool struct {
 	pokeDrainer chan struct{}
 	pokeRetry   chan struct{} // ends the pause after an attempt that failed
 	pokeSpiller chan struct{}
-	room        *gate.Gate // moves when memory or disk space gets free
-	offers      *gate.Gate // moves when the sink has seen a generation
+	room        *gate.Gate // announces freed memory or disk space
+	offers      *gate.Gate // announces each offer of a generation to the sink
 
-	nextFile   uint64 // of the spiller
+	nextFile   uint64 // used by the spiller only
 	ctx        context.Context
 	stop       context.CancelFunc
 	background sync.WaitGroup
@@ -240,7 +240,7 @@ func (s *Spool) open() error {
 	if err := s.openNotes(); err != nil {
 		return err
 	}
-	if err := s.tellOfMissingLog(); err != nil {
+	if err := s.reportMissingLog(); err != nil {
 		return err
 	}
 	if err := s.replay(); err != nil {
@@ -256,8 +256,8 @@ func (s *Spool) open() error {
 	return err
 }
 
-// openDir locks the directory and removes the files of a former process, which
-// are made again as the log is replayed.
+// openDir locks the directory and removes the spilled files of an earlier process. The replay
+// of the log creates them again.
 func (s *Spool) openDir() error {
 	spill := s.path(spillName)
 	if err := s.fs.MkdirAll(spill, 0o750); err != nil {
@@ -305,8 +305,8 @@ func (s *Spool) SeriesBytes() int64 {
 	return all + s.index.Bytes()
 }
 
-// Close stops taking samples and writing to the sink. Undrained samples stay in the
-// log for the next Open. All views must be closed before the call.
+// Close stops accepting samples and writing to the sink. Undrained samples stay in the log for
+// the next Open. All views must be closed before the call.
 func (s *Spool) Close() error {
 	if err := s.log.Shut(); err != nil {
 		return err
@@ -317,7 +317,7 @@ func (s *Spool) Close() error {
 	s.closeNotes()
 	err := s.log.Close()
 	if err != nil && s.log.Writable() != nil {
-		err = nil // told already
+		err = nil // reported already
 	}
 	s.mu.Lock()
 	frozen := s.frozen
@@ -348,8 +348,7 @@ func (s *Spool) release(g *Generation) {
 	}
 }
 
-// retire gives up the memory, or removes the file, of a frozen generation
-// without holders.
+// retire releases the memory, or removes the file, of a frozen generation without holders.
 func (s *Spool) retire(g *Generation) {
 	f := g.place.Load().file
 	if f == nil {

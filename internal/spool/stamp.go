@@ -10,11 +10,11 @@ import (
 // by less, stamps stand still until it has caught up. If it is set back by more, it was
 // wrong before.
 //
-// Until the clock has caught up, samples that this process wrote with stamps ahead of the
-// clock hide writes and deletes at the same places with smaller stamps. If stamps stand
-// still, the process hides none of its own samples, and for other processes waiting
-// changes nothing. So the lead is longer than any clock step in a well-kept cluster, and
-// shorter than a wait that an operator would not accept.
+// Until the clock has caught up, samples that this process wrote with stamps ahead of the clock
+// hide writes and deletes of the same samples with smaller stamps. If stamps stand still, they
+// hide no later writes of this process; for writes of other processes it makes no difference.
+// So clockLead is longer than any clock step in a well-kept cluster, and shorter than a wait
+// that an operator would not accept.
 const clockLead = 2 * time.Minute
 
 // stampLocked returns the write timestamp of a batch that is about to be
@@ -24,7 +24,7 @@ func (s *Spool) stampLocked() int64 {
 	s.followClockLocked()
 	stampMS := s.nextStampLocked()
 	if first := s.active.Load().firstMS; first != 0 && stampMS-first > head.MaxStampSpan {
-		s.cutLocked() // an error is the log's, which the caller meets too
+		s.cutLocked() // an error comes from the log, so the caller's own append reports it too
 		stampMS = s.nextStampLocked()
 	}
 	s.order.stampMS = stampMS
@@ -37,10 +37,9 @@ func (s *Spool) nextStampLocked() int64 {
 	return max(s.now().UnixMilli(), s.order.floorMS+1, s.order.stampMS)
 }
 
-// followClockLocked lets stamps go back when the clock was set back by more than
-// clockLead. Pending samples with stamps of the wrong clock get current stamps, in
-// the same order; copies in the remote store keep theirs. The order lock must be
-// held.
+// followClockLocked lets stamps go back when the clock was set back by more than clockLead.
+// Pending samples with stamps of the wrong clock get current stamps, in the same order; copies
+// in the remote store keep their old stamps. The order lock must be held.
 func (s *Spool) followClockLocked() {
 	nowMS := s.now().UnixMilli()
 	lead := time.Duration(max(s.order.floorMS, s.order.stampMS)-nowMS) * time.Millisecond

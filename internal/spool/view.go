@@ -20,7 +20,7 @@ import (
 type View struct {
 	spool  *Spool
 	held   []*Generation     // oldest first, the active one last
-	left   []*roaring.Bitmap // of each, as Generation.left was; nil if no generation has any
+	left   []*roaring.Bitmap // Generation.left of each when the view was opened; nil if it was nil for all
 	closed atomic.Bool
 }
 
@@ -68,9 +68,9 @@ func (v *View) Close() {
 	}
 }
 
-// Select returns the ids of the series that match and have samples here near
-// the range, as the caller's own set. The errors are a *store.InputError for an invalid
-// matcher, and those of ctx and tick, which is that of a [store.Selection].
+// Select returns the ids of the series that match and have samples here near the range, as a
+// set that the caller may change. It returns a *store.InputError for an invalid matcher, and
+// the errors of ctx and of tick, which is called as in a [store.Selection].
 func (v *View) Select(ctx context.Context, metric string, matchers []model.Matcher, r model.TimeRange, tick func(work int) error) (*roaring.Bitmap, error) {
 	ids, err := v.spool.index.SelectInSteps(ctx, metric, matchers, nil, tick)
 	if err != nil {
@@ -144,8 +144,8 @@ func (v *View) Names(ctx context.Context, q store.NamesQuery) (names []string, m
 	if !v.spool.settleIndex() && v.left == nil {
 		return v.spool.index.Names(ctx, q)
 	}
-	// Some view holds what is drained, and perhaps deleted since, or a generation is
-	// written in part. That is rare enough to make an index of what this one holds.
+	// Views hold drained samples, which may have been deleted since, or a generation is partly
+	// written. Both are rare enough to build an index of what this view holds.
 	own, seen := index.New(), roaring.New()
 	for _, g := range v.held {
 		for id := range g.Series() {
