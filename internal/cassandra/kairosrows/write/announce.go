@@ -10,31 +10,32 @@ import (
 	"varve/internal/cassandra/kairosrows/schema"
 )
 
-// announcements are what this process and others have announced. See [Writer] for why.
+// announcements are the removals of index rows that this process and others have announced.
+// [Writer] says why they are needed.
 type announcements struct {
 	ks      *schema.Keyspace
 	now     func() time.Time
 	known   *known
-	process string        // in announcements of this process
-	sending chan struct{} // holds one while one is sent: they arrive in order
+	process string        // names this process in its announcements
+	sending chan struct{} // holds a token while an announcement is sent, so that they arrive in order
 
 	mu       sync.Mutex
 	sequence int64            // of the last announcement of this process
-	lastMS   int64            // stamp of it
+	lastMS   int64            // its stamp
 	seen     map[string]int64 // the highest sequence of each other process
-	looked   time.Time        // at those
-	floorMS  int64            // above the stamps of all that are known
+	looked   time.Time        // when the announcements of others were last read
+	floorMS  int64            // above the stamps of all known announcements
 }
 
 func newAnnouncements(ks *schema.Keyspace, k *known, now func() time.Time) *announcements {
 	return &announcements{ks: ks, now: now, known: k, process: rand.Text(), sending: make(chan struct{}, 1)}
 }
 
-// announce tells all nodes, this one first, that index rows of a span may be removed.
-// It returns the write timestamp to remove them with: processes that know of
-// the announcement write index rows with later ones.
+// announce tells all nodes, this one first, that index rows of a span may be removed. It
+// returns the write timestamp for the removal. Processes that have read the announcement write
+// index rows with later timestamps.
 //
-// Without the table service_index nobody else can be told.
+// Without the table service_index no other process can be told.
 func (a *announcements) announce(ctx context.Context, s rowkey.Span) (stampMS int64, err error) {
 	select {
 	case a.sending <- struct{}{}:
@@ -62,8 +63,8 @@ func (a *announcements) next(s rowkey.Span) rowkey.Announcement {
 	return rowkey.Announcement{StampMS: a.lastMS, Sequence: a.sequence, Span: s}
 }
 
-// begin looks for announcements for the first time, before anything is known that
-// they could be about.
+// begin reads the announcements for the first time, before this process knows of any index
+// rows.
 func (a *announcements) begin(ctx context.Context) error {
 	a.mu.Lock()
 	begun := !a.looked.IsZero()
@@ -74,7 +75,8 @@ func (a *announcements) begin(ctx context.Context) error {
 	return a.look(ctx)
 }
 
-// look forgets what other processes have announced since the last look.
+// look reads the announcements of other processes, and forgets the index rows that they may
+// have removed since the last look.
 func (a *announcements) look(ctx context.Context) error {
 	if !a.ks.Tables.ServiceIndex || a.ks.Session == nil {
 		return nil
@@ -90,11 +92,11 @@ func (a *announcements) look(ctx context.Context) error {
 	return nil
 }
 
-// wallTime is t without the monotonic clock, which stands still while the machine is
-// suspended. Announcements expire meanwhile.
+// wallTime returns t without its monotonic reading. That clock stops while the machine is
+// suspended, but announcements expire meanwhile.
 func wallTime(t time.Time) time.Time { return t.Round(0) }
 
-// take notes what was found and returns what is to be forgotten.
+// take records the announcements found, and returns the spans to forget.
 func (a *announcements) take(began time.Time, found rowkey.Announced) (forget []rowkey.Span) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -128,8 +130,8 @@ func (a *announcements) take(began time.Time, found rowkey.Announced) (forget []
 	return forget
 }
 
-// stamp is the write timestamp for index rows: above those of all removals that are
-// known, and not that of their samples, which may be of long ago.
+// stamp returns the write timestamp for index rows. It is above those of all known removals.
+// The samples' own timestamps would not do: they may be from long ago.
 func (a *announcements) stamp() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -13,12 +13,12 @@ import (
 // Each sample has a write timestamp of its own: when it was acknowledged.
 var (
 	insertSample = &cql.Statement{Name: "insert_sample", KeyArgs: 1,
-		Text: "INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?) USING TTL 0 AND TIMESTAMP ?"} // whatever the table's default is
+		Text: "INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?) USING TTL 0 AND TIMESTAMP ?"} // overrides the table's default
 	insertSampleTTL = &cql.Statement{Name: "insert_sample_ttl", KeyArgs: 1,
 		Text: "INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?) USING TTL ? AND TIMESTAMP ?"}
 
-	// deleteSample takes the place of a sample that has expired on its way: what was
-	// written before it at its time stays hidden, as if it had expired in Cassandra.
+	// deleteSample replaces a sample that expired before it was written, so that older samples
+	// at its time stay hidden, as if it had expired in Cassandra.
 	deleteSample = &cql.Statement{Name: "delete_sample", Text: "DELETE FROM data_points USING TIMESTAMP ? WHERE key = ? AND column1 = ?"}
 )
 
@@ -27,24 +27,23 @@ const (
 	// row.
 	batchBytes = 64 << 10
 
-	// sampleArgs is how many arguments a sample has at most.
+	// sampleArgs is the maximum number of arguments of a sample's statement.
 	sampleArgs = 5
 
-	// stampBytes is what cql.Entry.DataBytes counts for a timestamp. Nodes do not
-	// count it.
+	// stampBytes is what cql.Entry.DataBytes counts for a timestamp, and nodes do not.
 	stampBytes = 12 + stampLen
 
 	columnLen, ttlLen, stampLen = 4, 4, 8
 
-	// entryCells is how many values of an entry are not its key, at most.
+	// entryCells is the maximum number of an entry's values, not counting its key.
 	entryCells = sampleArgs - 1
 
-	// cellBytes is what a column and the longest value take.
+	// cellBytes is the size of a column and the longest value.
 	cellBytes = 4 + 2 + rowtime.MaxStringBytes
 )
 
-// modifiedBytes is the length of text in modified UTF-8. At most it is twice
-// that in UTF-8: one byte becomes two (NUL), four become six.
+// modifiedBytes is the length of text in modified UTF-8. It is at most twice the length in
+// UTF-8: one byte becomes two (NUL), four become six.
 func modifiedBytes(text []byte) int {
 	n := len(text)
 	for i := 0; i < len(text); {
@@ -59,8 +58,8 @@ func modifiedBytes(text []byte) int {
 	return n
 }
 
-// appendValue is rowtime.AppendValue, but for the payloads of NaNs: KairosDB
-// would read each as NaN, and they only get here if it does not read along.
+// appendValue is like rowtime.AppendValue, but keeps the payloads of NaNs. KairosDB would read
+// them all as the same NaN, but NaNs only get here if no KairosDB node reads the keyspace.
 func appendValue(dst []byte, k model.Kind, cols *model.Columns, i int) ([]byte, error) {
 	switch k {
 	case model.Double:
@@ -75,28 +74,29 @@ func appendValue(dst []byte, k model.Kind, cols *model.Columns, i int) ([]byte, 
 	return rowtime.AppendValue(dst, k, 0, cols.Bytes(i))
 }
 
-// A batcher gathers samples for a batch: many of one row, or few of each of
-// several rows, since a statement costs what some 30 samples cost. Its memory is
-// reused, so adding a sample allocates nothing.
+// A batcher collects samples for a batch: many of one row, or few of each of several rows,
+// since a statement costs as much as about 30 samples. Its memory is reused, so adding a sample
+// allocates nothing.
 type batcher struct {
 	parts   []rowPart
-	value   []byte // of the sample that is about to be added
+	value   []byte // of the sample to be added next
 	entries []cql.Entry
 	times   []int64
 	args    []any
-	cells   []cql.Raw // what each entry binds, but for its key: bytes, which cost the least
-	bytes   []byte    // what cells refer to; never moved
+	cells   []cql.Raw // the values that entries bind, except keys, as bytes, which are cheapest to bind
+	bytes   []byte    // the memory of the cells; never moved
 	stamps  []int64
 	size    int    // bytes of all keys, columns and values
-	data    int    // what a node counts
+	data    int    // size as a node counts it
 	last    uint32 // column of the last entry
 
-	place string // that all rows are of
+	place string // common to all rows
 
 	boxedKey any // key of the last part, in one interface value for all its entries
 }
 
-// A rowPart is what a batch has of one row: its entries up to the next part.
+// A rowPart is the part of a batch that belongs to one row: the entries from from up to the
+// next part.
 type rowPart struct {
 	id     model.SeriesNumber // of the series in its source
 	series model.Series
@@ -114,7 +114,7 @@ func newBatcher(rows int) *batcher {
 	return b
 }
 
-// forget takes new memory for all that statements refer to.
+// forget empties b and allocates new memory, because statements may still refer to the old.
 func (b *batcher) forget() {
 	rows := cap(b.entries)
 	b.entries = make([]cql.Entry, 0, rows)
@@ -134,24 +134,24 @@ func (b *batcher) clear() {
 // begin begins a row.
 func (b *batcher) begin(id model.SeriesNumber, s model.Series, key []byte) {
 	if n := len(b.parts); n > 0 && b.parts[n-1].from == len(b.entries) {
-		b.parts = b.parts[:n-1] // nothing came
+		b.parts = b.parts[:n-1] // it got no entries
 	}
 	b.parts = append(b.parts, rowPart{id: id, series: s, key: key, from: len(b.entries)})
 	b.boxedKey = key
 }
 
-// takes reports whether another row may begin.
+// takes reports whether b has room for another row.
 func (b *batcher) takes() bool {
 	return len(b.entries) == 0 || len(b.parts) < rowkey.BatchPartitions && len(b.entries) < cap(b.entries) && b.data < cql.JoinedBytes
 }
 
-// full reports whether no other sample may be added.
+// full reports whether b has no room for another sample.
 func (b *batcher) full() bool {
 	n := len(b.entries)
 	return n == cap(b.entries) || n > 0 && b.size >= batchBytes || len(b.parts) > 1 && b.data >= cql.JoinedBytes
 }
 
-// partOf is what has an entry.
+// partOf returns the part that contains an entry.
 func (b *batcher) partOf(entry int) rowPart {
 	part := b.parts[0]
 	for _, p := range b.parts {
@@ -162,7 +162,7 @@ func (b *batcher) partOf(entry int) rowPart {
 	return part
 }
 
-// ids are the series of the entries in [from, to).
+// ids returns the series of the entries in [from, to).
 func (b *batcher) ids(from, to int) []model.SeriesNumber {
 	var ids []model.SeriesNumber
 	for i, p := range b.parts {
@@ -177,7 +177,7 @@ func (b *batcher) ids(from, to int) []model.SeriesNumber {
 	return ids
 }
 
-// add adds the sample of b.value.
+// add adds a sample with the value b.value.
 func (b *batcher) add(ms int64, column uint32, ttl int, stampMS int64) {
 	if !b.replaces(column, stampMS) {
 		return
@@ -186,24 +186,25 @@ func (b *batcher) add(ms int64, column uint32, ttl int, stampMS int64) {
 	args, st := append(b.nextArgs(), b.boxedKey, b.columnCell(column), b.valueCell()), insertSample
 	if ttl != 0 {
 		args, st = append(args, b.ttlCell(ttl)), insertSampleTTL
-		b.data -= ttlLen // which a node does not count
+		b.data -= ttlLen // nodes do not count it
 	}
 	b.end(ms, stampMS, st, append(args, b.stampCell(stampMS)))
 }
 
-// remove adds the deletion of what was written at a column up to stampMS.
+// remove adds the deletion of a column's value, if it was written at or before stampMS.
 func (b *batcher) remove(ms int64, column uint32, stampMS int64) {
 	if !b.replaces(column, stampMS) {
 		return
 	}
 	b.open(stampLen + columnLen)
 	b.end(ms, stampMS, deleteSample, append(b.nextArgs(), b.stampCell(stampMS), b.boxedKey, b.columnCell(column)))
-	b.data -= len(b.parts[len(b.parts)-1].key) // which a node does not count
+	b.data -= len(b.parts[len(b.parts)-1].key) // nodes do not count it
 }
 
-// replaces reports whether an entry for a column is to be added. In a keyspace of
-// seconds the samples of one second share a cell: the one that was acknowledged last
-// takes it, of those with one stamp the one with the last time.
+// replaces reports whether an entry for a column should be added, and drops the previous entry
+// if it is for the same column. In a keyspace with a resolution of seconds, samples of the same
+// second share a cell. The cell gets the sample that was acknowledged last; of samples with the
+// same stamp, the one with the latest time.
 func (b *batcher) replaces(column uint32, stampMS int64) bool {
 	if n := len(b.entries); n > b.parts[len(b.parts)-1].from && b.last == column {
 		if stampMS < b.stamps[n-1] {
@@ -215,10 +216,10 @@ func (b *batcher) replaces(column uint32, stampMS int64) bool {
 	return true
 }
 
-// open makes room for the cells of the next entry, which take so many bytes.
+// open makes room for the cells of the next entry, which take need bytes.
 func (b *batcher) open(need int) {
 	if cap(b.bytes)-len(b.bytes) < need {
-		// What was added refers to the earlier memory, which is not reused.
+		// Earlier entries still refer to the old memory, so it is not reused.
 		b.bytes = make([]byte, 0, max(4<<10, 2*cap(b.bytes), need))
 	}
 	b.cells = b.cells[:entryCells*len(b.entries)]
@@ -229,7 +230,7 @@ func (b *batcher) columnCell(column uint32) *cql.Raw {
 	return b.cell(binary.BigEndian.AppendUint32(b.bytes, column))
 }
 
-// valueCell is what b.value is copied to.
+// valueCell makes a cell with a copy of b.value.
 func (b *batcher) valueCell() *cql.Raw {
 	b.size += len(b.value)
 	return b.cell(append(b.bytes, b.value...))
@@ -243,7 +244,7 @@ func (b *batcher) stampCell(ms int64) *cql.Raw {
 	return b.cell(binary.BigEndian.AppendUint64(b.bytes, uint64(ms)))
 }
 
-// cell makes a cell of what longer has after b.bytes.
+// cell makes a cell of the bytes that longer has in addition to b.bytes.
 func (b *batcher) cell(longer []byte) *cql.Raw {
 	from := len(b.bytes)
 	b.bytes = longer
@@ -251,7 +252,7 @@ func (b *batcher) cell(longer []byte) *cql.Raw {
 	return &b.cells[len(b.cells)-1]
 }
 
-// nextArgs is the memory for the arguments of the next entry.
+// nextArgs returns memory for the arguments of the next entry.
 func (b *batcher) nextArgs() []any {
 	first := sampleArgs * len(b.entries)
 	args := b.args[first:first:cap(b.args)]
@@ -259,14 +260,14 @@ func (b *batcher) nextArgs() []any {
 	return args
 }
 
-// end ends an entry.
+// end completes an entry.
 func (b *batcher) end(ms, stampMS int64, st *cql.Statement, args []any) {
 	e := cql.Entry{Statement: st, Args: args}
 	b.entries, b.times, b.stamps = append(b.entries, e), append(b.times, ms), append(b.stamps, stampMS)
 	b.data += e.DataBytes() - stampBytes
 }
 
-// samples is how many of the entries in [from, to) are samples, and no deletions.
+// samples returns how many of the entries in [from, to) are samples, not deletions.
 func (b *batcher) samples(from, to int) (n int) {
 	for _, e := range b.entries[from:to] {
 		if e.Statement != deleteSample {

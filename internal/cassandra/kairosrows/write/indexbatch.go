@@ -12,7 +12,7 @@ import (
 	"varve/internal/work"
 )
 
-// tagRows are the rows of varve_row_index.
+// tagRows returns the rows of varve_row_index.
 func (w *indexWriter) tagRows(p *indexPart, rows []Row, ttl int) [][]cql.Entry {
 	if !w.ks.Tables.Own {
 		return nil
@@ -27,10 +27,10 @@ func (w *indexWriter) tagRows(p *indexPart, rows []Row, ttl int) [][]cql.Entry {
 	return rowkey.TagRowBatches(p.Metric, p.TimeMS, keys, w.ks.IndexShards, ttl)
 }
 
-// rowKeys are the rows of row_keys, in batches, with the mark if it may be
-// missing. A node that does not write varve_row_index updates mtime, as KairosDB does:
-// otherwise another node, which opened the keyspace when it had that table, may take the
-// index for complete.
+// rowKeys returns the rows of row_keys, in batches, with the mark schema.WroteHere if it may be
+// missing. A node that does not write varve_row_index updates mtime, as KairosDB does.
+// Otherwise another node, which opened the keyspace when that table existed, might consider the
+// index complete.
 func (w *indexWriter) rowKeys(p *indexPart, rows []Row, ttl int) [][]cql.Entry {
 	entries := make([]cql.Entry, 0, len(rows)+1)
 	insert := insertRowKey
@@ -48,7 +48,7 @@ func (w *indexWriter) rowKeys(p *indexPart, rows []Row, ttl int) [][]cql.Entry {
 	return rowkey.CutBatches(entries)
 }
 
-// tagIndexed are the rows of tag_indexed_row_keys, in batches of one partition.
+// tagIndexed returns the rows of tag_indexed_row_keys, in batches of one partition.
 func (w *indexWriter) tagIndexed(rows []Row, ttl int) [][]cql.Entry {
 	rules := w.rules()
 	if names, all := rules.indexed(rows[0].Series.Metric); !w.ks.Tables.TagIndexedRowKeys || len(names) == 0 && !all {
@@ -67,8 +67,8 @@ func (w *indexWriter) tagIndexed(rows []Row, ttl int) [][]cql.Entry {
 }
 
 // sendAll sends batches of one partition each, several at once, and waits for all of them.
-// Failed batches are recorded in lost. After several failures in a row, the rest is not
-// sent. sendAll returns the error of ctx, or of a row that all row keys share.
+// Failed batches are recorded in lost. After several failures in a row, the rest is not sent.
+// sendAll returns an error only if ctx has ended or a row failed that all row keys share.
 func (w *indexWriter) sendAll(ctx context.Context, p *indexPart, batches [][]cql.Entry, lost *lostRows) error {
 	joined := slices.Collect(slices.Chunk(batches, 1))
 	if !p.apart {
@@ -92,15 +92,15 @@ func (w *indexWriter) sendAll(ctx context.Context, p *indexPart, batches [][]cql
 	})
 }
 
-// lostRows are row keys of which an index row could not be written.
+// lostRows are the row keys for which an index row could not be written.
 type lostRows struct {
 	mu    sync.Mutex
 	keys  map[rowkey.Key]bool
-	err   error // why the first of them was not; that of a refusal, if there is one
-	inRow int   // batches that failed since one was written
+	err   error // the first error, but a refusal takes precedence
+	inRow int   // batches that have failed since the last success
 }
 
-// keyPlaces says where statements have the type and the tags of their row key.
+// keyPlaces has the positions of the row key's type and tags among a statement's arguments.
 var keyPlaces = map[*cql.Statement][2]int{
 	rowkey.InsertTagRow: {5, 6}, insertRowKey: {3, 4}, insertRowKeyMoved: {3, 4}, insertTagIndexedRowKey: {4, 6},
 }
@@ -111,8 +111,8 @@ func (l *lostRows) wrote() {
 	l.inRow = 0
 }
 
-// add notes that batches are not written; err is nil if they were not tried. It returns
-// an error if a row is among them that all row keys need.
+// add records batches that were not written; err is nil if they were not sent. It returns an
+// error if they contain a row that all row keys need.
 func (l *lostRows) add(batches [][]cql.Entry, err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,8 +130,8 @@ func (l *lostRows) add(batches [][]cql.Entry, err error) error {
 	return nil
 }
 
-// hopeless reports whether the rest is not worth trying: the replicas of all that was
-// tried lately are away.
+// hopeless reports whether to skip the rest: the last batches all failed, so their replicas are
+// probably down.
 func (l *lostRows) hopeless() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,7 +152,7 @@ func (l *lostRows) rest(rows []Row) []Row {
 	return rest
 }
 
-// places says where in rows those are that are lost.
+// places returns the positions in rows of the lost ones.
 func (l *lostRows) places(rows []Row) []int {
 	var places []int
 	for i := range rows {

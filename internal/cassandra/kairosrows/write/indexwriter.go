@@ -41,15 +41,15 @@ const (
 	// session's own limit may be lower.
 	indexParallel = 64
 
-	// endOf2038 is the last second, in Unix time, at which a cell may expire on
-	// servers up to 4.1, and on 5.0 as it comes.
+	// endOf2038 is the last second, in Unix time, at which a cell may expire on servers up to
+	// 4.1, and on 5.0 in its default configuration.
 	endOf2038 = 1<<31 - 2
 
-	// cap2038Life is how long it is believed that a server has that limit.
+	// cap2038Life is how long a refusal counts as proof that the server has that limit.
 	cap2038Life = time.Hour
 )
 
-// A Row is a row that samples are about to be written to.
+// A Row is a row to which samples will be written.
 type Row struct {
 	Series    model.Series
 	RowTimeMS int64
@@ -61,8 +61,8 @@ func (r *Row) part() rowkey.Partition {
 }
 func (r *Row) key() rowkey.Key { return rowkey.Key{Type: r.Series.Type, Tags: r.Series.Tags} }
 
-// indexWriter writes the index rows of row keys before their samples are written,
-// unless they are known to be there.
+// indexWriter writes the index rows of row keys before their samples are written, unless they
+// are known to exist.
 //
 // # Order
 //
@@ -76,25 +76,24 @@ func (r *Row) key() rowkey.Key { return rowkey.Key{Type: r.Series.Type, Tags: r.
 //	6  varve_row_state      changed at s' >= s, and kairos_mtime if the partition was
 //	                        empty at 2: varve_row_index holds everything
 //
-// so whoever finds a row key in row_keys finds it in varve_row_index, and changed
-// moves when all can be found. Every write is awaited, and has a quorum.
+// So a row key that is in row_keys is also in varve_row_index, and changed moves once all rows
+// can be found. Each write is awaited, at a quorum.
 //
 // # Expiry
 //
-// Index rows outlive their samples by the width of a row, so that the later samples of
-// a row, which expire later, need no new ones. All index rows of one (metric, row
-// time) are written with the longest time-to-live that any Varve node needs there,
-// since Cassandra keeps that of the last write, even a shorter one.
-// varve_row_state.expires says which: it is written under a write timestamp that is
-// the expiry itself, so that of two nodes the longer one wins whatever comes last.
+// Index rows outlive their samples by the width of a row, so that later samples of the row,
+// which expire later, need no new index rows. All index rows of one (metric, row time) are
+// written with the longest time-to-live that any Varve node needs there, since Cassandra keeps
+// the time-to-live of the last write, even if it is shorter. varve_row_state.expires records
+// that longest life. Its write timestamp is the expiry itself, so of two nodes the one with the
+// later expiry wins, in whatever order they write.
 //
-// Of two nodes that begin a partition at once, A and B, let B need the longer life. If
-// the claim of B is there when A looks after its rows are written (after step 5, only
-// if they expire at all), A writes them again with that life. If it is not, B looks
-// (2) later than that, and finds the timestamp of A's claim: B's rows go above it,
-// and so above A's. No clock takes part in this. Where KairosDB wrote too, TTL(mtime)
-// counts. Without varve_row_state nobody can say how long index rows have to live, and
-// they never expire.
+// Suppose that nodes A and B begin a partition at the same time, and that B needs the longer
+// life. After step 5, if its rows expire at all, A looks for a longer claim. If A sees B's
+// claim, it writes its rows again with that life. If it does not, then B's look (2) comes later
+// and finds the timestamp of A's claim, so B writes its rows above that timestamp, and so above
+// A's. None of this depends on clocks. Where KairosDB wrote too, TTL(mtime) counts. Without
+// varve_row_state the necessary life is unknown, so index rows never expire.
 type indexWriter struct {
 	ks      *schema.Keyspace
 	rules   func() *TagRules
@@ -108,7 +107,7 @@ type indexWriter struct {
 	cap2038 time.Time // until when index rows are cut off at endOf2038
 }
 
-// apart returns an index writer that knows of no index rows.
+// apart returns an index writer that knows of no index rows, so it writes all of them.
 func (w *indexWriter) apart() *indexWriter {
 	return &indexWriter{
 		ks: w.ks, rules: w.rules, now: w.now,
@@ -116,8 +115,8 @@ func (w *indexWriter) apart() *indexWriter {
 	}
 }
 
-// write writes the index rows of rows that are not known to be there. epoch is that of
-// what is known before it was asked.
+// write writes the index rows of rows that are not known to exist. epoch is the epoch of
+// w.known from before the caller checked what is known.
 func (w *indexWriter) write(ctx context.Context, epoch uint64, stampMS int64, rows []Row) error {
 	slices.SortFunc(rows, func(a, b Row) int {
 		return cmp.Or(cmp.Compare(a.Series.Metric, b.Series.Metric), cmp.Compare(a.RowTimeMS, b.RowTimeMS))
@@ -137,7 +136,7 @@ func (w *indexWriter) write(ctx context.Context, epoch uint64, stampMS int64, ro
 	})
 }
 
-// learn2038 notes that the server refused an expiry after January 2038.
+// learn2038 records that the server refused an expiry after January 2038.
 func (w *indexWriter) learn2038() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -152,25 +151,27 @@ func (w *indexWriter) limited2038() bool {
 	return w.now().Before(w.cap2038)
 }
 
-// An indexPart is one (metric, row time) that index rows are written to.
+// An indexPart is a partition of row_keys, (metric, row time), whose index rows are being
+// written.
 type indexPart struct {
 	rowkey.Partition
-	known     bool  // the row time, the name, the mark and the claim are there
-	expirySec int64 // the longest life that is known to be needed, Unix seconds
-	empty     bool  // it had no row keys: varve_row_index will hold everything
+	known     bool  // its row time, metric name, mark and claim exist
+	expirySec int64 // until when its index rows must live, as far as is known; Unix seconds
+	empty     bool  // it had no row keys, so varve_row_index will have all of them
 	stampMS   int64 // write timestamp of its rows
-	apart     bool  // no partitions are sent together
+	apart     bool  // each statement batch has one partition only
 }
 
-// maxClaims bounds how often a partition is claimed, or its rows are written again,
-// since other nodes do the same at once.
+// maxClaims bounds how often a partition is claimed, or its rows are written again, because
+// other nodes claim it at the same time.
 const maxClaims = 10
 
 var errClaims = errors.New("other nodes began the same row time too often")
 
-// writeRows writes the index rows of row keys of one metric and row time. With an error
-// it returns which of rows are not written, by their places; the others are. apart sends
-// no partitions together, so that one that fails costs no others.
+// writeRows writes the index rows of row keys of one metric and row time. If it returns an
+// error, unwritten has the positions in rows of those that are not written; the others are.
+// With apart, each batch has one partition only, so that a partition that fails does not affect
+// others.
 func (w *indexWriter) writeRows(ctx context.Context, epoch uint64, stampMS int64, rows []Row, apart bool) (unwritten []int, err error) {
 	limited := w.limited2038()
 	unwritten, err = w.writePartition(ctx, epoch, stampMS, rows, apart)
@@ -181,14 +182,14 @@ func (w *indexWriter) writeRows(ctx context.Context, epoch uint64, stampMS int64
 	return w.writePartition(ctx, epoch, stampMS, rows, apart)
 }
 
-// writePartition is writeRows without regard to 2038.
+// writePartition is writeRows without a second attempt for servers with the limit of 2038.
 func (w *indexWriter) writePartition(ctx context.Context, epoch uint64, stampMS int64, rows []Row, apart bool) (unwritten []int, err error) {
 	p := indexPart{Partition: rows[0].part(), apart: apart}
 	for i := range rows {
 		p.expirySec = max(p.expirySec, w.indexExpiry(rows[i].NeedSec))
 	}
 	if !w.ks.Tables.Own {
-		p.expirySec = rowkey.Forever // nothing says how long the rows of others have to live
+		p.expirySec = rowkey.Forever // without varve_row_state it is unknown how long rows of other nodes must live
 	}
 	none := allPlaces(rows)
 	expirySec, changedMS, known := w.known.part(p.Partition)
@@ -227,9 +228,9 @@ func allPlaces(rows []Row) []int {
 	return all
 }
 
-// claim writes down how long index rows of a partition have to live, and looks what is
-// there. p then has the longest life that any node needs, and a write timestamp above
-// those of all nodes that have claimed the partition before.
+// claim stores how long index rows of a partition must live, and reads what other nodes have
+// stored. It sets in p the longest life that any node needs, and a write timestamp above those
+// of all earlier claims.
 func (w *indexWriter) claim(ctx context.Context, p *indexPart) error {
 	for range maxClaims {
 		mine, err := w.writeClaim(ctx, p)
@@ -250,10 +251,10 @@ func (w *indexWriter) claim(ctx context.Context, p *indexPart) error {
 	return fmt.Errorf("claim row time %d of metric %s: %w", p.TimeMS, clip.Text(p.Metric, maxShown), errClaims)
 }
 
-// maxShown is how much of a metric's name an error repeats.
+// maxShown is how much of a metric's name an error contains.
 const maxShown = 100
 
-// writeClaim returns what it has set changed to.
+// writeClaim writes the claim, and returns the value that it set changed to.
 func (w *indexWriter) writeClaim(ctx context.Context, p *indexPart) (mine cql.UUID, err error) {
 	if !w.ks.Tables.Own {
 		return mine, nil
@@ -266,8 +267,8 @@ func (w *indexWriter) writeClaim(ctx context.Context, p *indexPart) (mine cql.UU
 	})
 }
 
-// claimedLonger reports whether another node has claimed a longer life meanwhile, and
-// claims the same.
+// claimedLonger reports whether another node has claimed a longer life meanwhile. If so, it
+// claims that life too.
 func (w *indexWriter) claimedLonger(ctx context.Context, p *indexPart) (bool, error) {
 	if !w.ks.Tables.Own || p.expirySec == rowkey.Forever {
 		return false, nil
@@ -276,7 +277,7 @@ func (w *indexWriter) claimedLonger(ctx context.Context, p *indexPart) (bool, er
 	if err != nil || there.ExpirySec <= p.expirySec {
 		return false, err
 	}
-	empty := p.empty // what is there now is of this node, too
+	empty := p.empty // what exists now includes this node's own rows
 	p.known, p.expirySec = false, there.ExpirySec
 	err = w.claim(ctx, p)
 	p.empty = empty
@@ -289,8 +290,9 @@ func expiryStamp(expirySec int64) int64 { return min(expirySec, endOf9999) * 100
 // endOf9999 stands for an expiry that never comes, in Unix seconds.
 const endOf9999 = 253_402_300_799
 
-// insert writes the rows of all tables, in order. Row keys of which a row is not written
-// are lost, and not written to the tables after that one. An error means that all are.
+// insert writes the rows of all tables, in order. A row key for which a row cannot be written
+// is lost, and not written to the tables that follow. An error means that all row keys are
+// lost.
 func (w *indexWriter) insert(ctx context.Context, p *indexPart, rows []Row) (*lostRows, error) {
 	ttl := w.ttl(p.expirySec)
 	lost := &lostRows{keys: map[rowkey.Key]bool{}}
@@ -313,8 +315,8 @@ func (w *indexWriter) insert(ctx context.Context, p *indexPart, rows []Row) (*lo
 	return lost, rowkey.AddName(ctx, w.ks, p.stampMS, p.Metric)
 }
 
-// look finds out whether a partition is empty, and how long what is there lives. One
-// with too many deleted row keys to see the first one counts as not empty.
+// look finds out whether a partition is empty, and how long its rows live. If there are so many
+// deleted row keys that the first live one cannot be found, the partition counts as not empty.
 func (w *indexWriter) look(ctx context.Context, p *indexPart) (rowkey.State, error) {
 	s, err := rowkey.ReadState(ctx, w.ks, p.Partition)
 	if err != nil {
@@ -339,10 +341,10 @@ func (w *indexWriter) look(ctx context.Context, p *indexPart) (rowkey.State, err
 	return s, nil
 }
 
-// moveChanged tells other nodes that row keys of a row time came or went: what they
-// have read before is of no use any more. covered says that varve_row_index holds all
-// row keys of a partition that was empty. The write timestamp is that of now, and
-// above lastMS, that of the one before.
+// moveChanged tells other nodes that row keys of a row time were added or removed, which
+// invalidates what they have cached. covered says that the partition was empty, so that
+// varve_row_index has all of its row keys. The write timestamp is the present time, and above
+// lastMS, the previous one.
 func (w *indexWriter) moveChanged(ctx context.Context, p rowkey.Partition, lastMS int64, ttl int, covered bool) (movedMS int64, err error) {
 	defer w.keysChanged(p.Metric, p.TimeMS)
 	at := max(w.now().UnixMilli(), lastMS+1)
@@ -355,8 +357,7 @@ func (w *indexWriter) moveChanged(ctx context.Context, p rowkey.Partition, lastM
 	return at, w.ks.Session.Exec(ctx, updateRowChanged, at, ttl, cql.TimeUUID(), p.Metric, p.TimeMS)
 }
 
-// indexExpiry returns until when index rows have to live for samples that live
-// until needSec.
+// indexExpiry returns until when index rows must live for samples that live until needSec.
 func (w *indexWriter) indexExpiry(needSec int64) int64 {
 	if needSec == rowkey.Forever {
 		return rowkey.Forever
@@ -364,7 +365,8 @@ func (w *indexWriter) indexExpiry(needSec int64) int64 {
 	return needSec + w.ks.Spec.WidthMS()/1000
 }
 
-// neededFor is the need of samples for which index rows have this expiry.
+// neededFor is the inverse of indexExpiry: until when samples live whose index rows have this
+// expiry.
 func (w *indexWriter) neededFor(expirySec int64) int64 {
 	if expirySec == rowkey.Forever {
 		return rowkey.Forever
@@ -372,8 +374,8 @@ func (w *indexWriter) neededFor(expirySec int64) int64 {
 	return expirySec - w.ks.Spec.WidthMS()/1000
 }
 
-// ttl turns an expiry of index rows into seconds from now, as long as Cassandra
-// takes it. Samples that need longer ones are refused themselves.
+// ttl turns an expiry of index rows into seconds from now, at most what Cassandra accepts.
+// Samples that need a longer life are refused themselves.
 func (w *indexWriter) ttl(expirySec int64) int {
 	if expirySec == rowkey.Forever {
 		return 0

@@ -10,38 +10,38 @@ import (
 	"varve/internal/cassandra/kairosrows/rowkey"
 )
 
-// known records which index rows exist, so that this process writes them once and not
-// with every sample. A record holds until the row expires, or until it is forgotten
-// because another process may have removed the row: see [Writer] for
-// the rule. It is bounded: the partitions that were not used for longest are
-// forgotten when it is full, which costs a repeated write, never a sample. While a
-// KairosDB node runs, those among them that got samples since they were last looked at
-// wait apart until they are, at most a quarter of the bound.
+// known records which index rows exist, so that this process writes them once and not with
+// every sample. A record is valid until the row expires, or until it is forgotten because
+// another process may have removed the row: see [Writer] for the rule. The cache is bounded:
+// when it is full, the least recently used partitions are evicted, which costs a repeated
+// write, never a sample. While a KairosDB node runs, evicted partitions that got samples since
+// the last check by [Watch] are kept in a separate list until it has checked them, up to a
+// quarter of the bound.
 //
-// The epoch counts how often something was forgotten because of a removal. A writer
-// of samples that relies on what is known looks at the epoch before and after; index
-// rows that were forgotten in between may be gone, and it writes them again.
+// The epoch counts how often something was forgotten because of a removal. A writer of samples
+// that relies on a record reads the epoch before and after the write. Index rows that were
+// forgotten in between may be gone, so it writes them again.
 type known struct {
-	max int // weights of rows, in total
+	max int // bound of weight
 
 	mu        sync.Mutex
 	parts     map[rowkey.Partition]*list.Element
-	order     list.List // of *knownPart, the one used last in front
+	order     list.List // of *knownPart, most recently used first
 	weight    int
 	rows      int
 	evictions uint64
 	epoch     uint64
-	forgotten []forgetting // the last of them, the oldest first
+	forgotten []forgetting // the most recent ones, oldest first
 
-	// For the watch over what KairosDB nodes delete.
-	watching      bool         // one runs or did a while ago, for all that is known
-	evicted       []*knownPart // partitions that are to be looked at although they are no longer known; oldest first
+	// For [Watch], which checks what KairosDB nodes delete.
+	watching      bool         // a KairosDB node may be running, or may have run recently
+	evicted       []*knownPart // evicted partitions that the watch has yet to check, oldest first
 	evictedWeight int
-	unwatchable   uint64 // row keys of partitions that did not fit there
+	unwatchable   uint64 // row keys of partitions that did not fit into evicted
 }
 
-// A knownPart is a partition of row_keys, (metric, row time), with all that its row
-// keys share: its row time, the metric's name and its state are there.
+// A knownPart is a partition of row_keys, (metric, row time), for which the rows that all its
+// row keys share are known to exist: the row time, the metric's name and the state.
 type knownPart struct {
 	key       rowkey.Partition
 	expirySec int64                // until when the row time lives, Unix seconds, or forever
@@ -49,21 +49,21 @@ type knownPart struct {
 	rows      map[rowkey.Key]int64 // until when the index rows of a row key live
 	weight    int
 
-	// For the watch over what KairosDB nodes delete.
-	relied  time.Time // when samples were last written that relied on it; zero: since it was looked at, never
-	watched time.Time // when it was last looked at
-	apart   bool      // it is no longer known, and nothing relied on it when that was last seen
+	// For [Watch], which checks what KairosDB nodes delete.
+	relied  time.Time // when samples that rely on it were last written; zero if never since the last check
+	watched time.Time // when it was last checked
+	apart   bool      // evicted, and no samples relied on it at the last call of unwatched
 }
 
-// A forgetting is what was forgotten at once: a span of row times of one metric, or
-// everything if the metric is empty.
+// A forgetting is a span that was forgotten: row times of one metric, or everything if the
+// metric is empty.
 type forgetting struct {
 	rowkey.Span
-	epoch uint64 // after it
+	epoch uint64 // the epoch that it began
 }
 
-// maxForgettings is how many forgettings are kept. Before the oldest of them, it is known
-// only that something was forgotten.
+// maxForgettings is how many forgettings are kept. Of older ones it is known only that
+// something was forgotten.
 const maxForgettings = 256
 
 func newKnown(max int) *known {
@@ -73,8 +73,7 @@ func newKnown(max int) *known {
 // rowWeight is how much of the cache a row key takes: 1, or more if it is long.
 func rowWeight(k rowkey.Key) int { return 1 + (len(k.Type)+rowkey.MapBytes(k.Tags))/256 }
 
-// holds reports whether the index rows of a row key are known to be there until
-// needSec.
+// holds reports whether the index rows of a row key are known to exist until needSec.
 func (c *known) holds(p rowkey.Partition, k rowkey.Key, needSec int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,8 +86,8 @@ func (c *known) holds(p rowkey.Partition, k rowkey.Key, needSec int64) bool {
 	return ok && expiry >= needSec
 }
 
-// anyAlive returns one of the known row keys of a partition, whichever, if its index rows
-// live beyond a second.
+// anyAlive returns an arbitrary known row key of a partition, and whether its index rows live
+// beyond sec.
 func (c *known) anyAlive(p rowkey.Partition, sec int64) (k rowkey.Key, alive bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,7 +102,8 @@ func (c *known) anyAlive(p rowkey.Partition, sec int64) (k rowkey.Key, alive boo
 	return k, false
 }
 
-// part returns what the row keys of a partition share, false if that is not known.
+// part returns what the row keys of a partition share; ok is false if the partition is not
+// known.
 func (c *known) part(p rowkey.Partition) (expirySec, changedMS int64, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,8 +115,8 @@ func (c *known) part(p rowkey.Partition) (expirySec, changedMS int64, ok bool) {
 	return part.expirySec, part.changedMS, true
 }
 
-// put adds row keys whose index rows were written to live until expirySec. epoch is that at
-// which the writer of the index rows began.
+// put adds row keys whose index rows were written to live until expirySec. epoch is the epoch
+// at which writing these index rows began.
 func (c *known) put(epoch uint64, p rowkey.Partition, expirySec, changedMS int64, rows []Row) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,7 +143,7 @@ func (c *known) put(epoch uint64, p rowkey.Partition, expirySec, changedMS int64
 	}
 }
 
-// shrinkLocked removes row keys of a partition that is larger than all may be.
+// shrinkLocked evicts row keys of a single partition that exceeds the bound.
 func (c *known) shrinkLocked(part *knownPart) {
 	apart := &knownPart{key: part.key, rows: map[rowkey.Key]int64{}, relied: part.relied, watched: part.watched}
 	for k, expirySec := range part.rows {
@@ -158,7 +158,7 @@ func (c *known) shrinkLocked(part *knownPart) {
 	c.keepApartLocked(apart)
 }
 
-// keepApartLocked keeps what was evicted until the watch has looked at it.
+// keepApartLocked keeps an evicted partition until the watch has checked it.
 func (c *known) keepApartLocked(part *knownPart) {
 	switch {
 	case !c.watching || len(part.rows) == 0:
@@ -223,8 +223,7 @@ func (c *known) now() uint64 {
 	return c.epoch
 }
 
-// since returns what was forgotten after an epoch, and the epoch that this brings one
-// to.
+// since returns what was forgotten after an epoch, and the present epoch.
 func (c *known) since(epoch uint64) ([]forgetting, uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -243,7 +242,7 @@ func (c *known) since(epoch uint64) ([]forgetting, uint64) {
 	return after, c.epoch
 }
 
-// lostLocked reports whether it is no longer known what was forgotten after an epoch.
+// lostLocked reports whether the list of forgettings no longer reaches back to an epoch.
 func (c *known) lostLocked(epoch uint64) bool {
 	return epoch < c.epoch && c.epoch-epoch > uint64(len(c.forgotten))
 }
@@ -266,7 +265,7 @@ func (c *known) size() (rows int, evictions uint64) {
 	return c.rows, c.evictions
 }
 
-// rely notes that samples were written that rely on index rows of some partitions.
+// rely records that samples were written that rely on the index rows of these partitions.
 func (c *known) rely(parts map[rowkey.Partition]struct{}, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -277,7 +276,7 @@ func (c *known) rely(parts map[rowkey.Partition]struct{}, now time.Time) {
 	}
 	for _, part := range c.evicted {
 		if _, there := parts[part.key]; there {
-			part.rely(now) // evicted between the index rows and the samples
+			part.rely(now) // evicted after its index rows and before its samples were written
 		}
 	}
 }
@@ -288,14 +287,14 @@ func (part *knownPart) rely(now time.Time) {
 	}
 }
 
-// due reports whether samples were written since the partition was last looked at,
-// interval ago or more.
+// due reports whether the partition got samples since its last check, and that check was at
+// least interval ago.
 func (part *knownPart) due(now time.Time, interval time.Duration) bool {
 	d := now.Sub(part.watched)
 	return !part.relied.IsZero() && (d >= interval || d < 0)
 }
 
-// watchFor says whether a KairosDB node runs, or did a while ago.
+// watchFor sets whether a KairosDB node runs or has run recently.
 func (c *known) watchFor(nodes bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -318,7 +317,8 @@ func (c *known) unwatched(now time.Time, interval time.Duration) []rowkey.Partit
 		if part.due(now, interval) {
 			due[part.key] = true
 		}
-		// Samples that are being written may rely on it in a moment, not much later.
+		// Samples that are being written now may still rely on it, but only until the next
+		// call.
 		idle := part.relied.IsZero() && part.apart
 		part.apart = part.relied.IsZero()
 		if idle {
@@ -329,8 +329,8 @@ func (c *known) unwatched(now time.Time, interval time.Duration) []rowkey.Partit
 	return slices.Collect(maps.Keys(due))
 }
 
-// watch notes that a partition is being looked at, and returns its row keys with the
-// expiry of their index rows, those included that are kept apart.
+// watch records that a partition is being checked. It returns its row keys with the expiry of
+// their index rows, including evicted ones.
 func (c *known) watch(p rowkey.Partition, now time.Time) map[rowkey.Key]int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -351,7 +351,7 @@ func (c *known) watch(p rowkey.Partition, now time.Time) map[rowkey.Key]int64 {
 	return rows
 }
 
-// watchAgain puts row keys back that were to be looked at and could not be.
+// watchAgain schedules row keys to be checked again.
 func (c *known) watchAgain(p rowkey.Partition, rows map[rowkey.Key]int64, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -371,7 +371,7 @@ func (c *known) watchAgain(p rowkey.Partition, rows map[rowkey.Key]int64, now ti
 	c.keepApartLocked(apart)
 }
 
-// missed returns how many row keys could not be kept for the watch.
+// missed returns how many evicted row keys could not be kept for the watch.
 func (c *known) missed() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"varve/internal/collectors"
 )
 
-// metrics count what a Writer does.
+// metrics are the metrics of a Writer.
 type metrics struct {
 	*collectors.Set
 	written, batches, indexRows prometheus.Counter

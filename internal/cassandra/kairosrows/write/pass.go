@@ -27,37 +27,37 @@ type writePass struct {
 	*progress
 	w       *Writer
 	src     Source
-	stampMS int64 // bounds the write timestamps of samples, and is that of those without
+	stampMS int64 // upper bound of the samples' write timestamps, and the timestamp of samples without one
 	nowMS   int64
 	again   bool // there were attempts before
 
-	together int  // rows of a metric and row time whose index rows are written at once although they failed before
-	singly   bool // the series that failed before are few: they are written one after the other
+	together int  // how many rows of a metric and row time that failed before get their index rows in one call
+	singly   bool // few series failed before: they are written one after the other
 
-	patience time.Duration // for connections that are lost to them
+	patience time.Duration // remaining time to wait for reconnection after such series
 
-	key   []byte // of eachRow
+	key   []byte // scratch of eachRow
 	wrote atomic.Bool
 
 	mu     sync.Mutex
-	failed map[string]int // batches in a row that failed, by place
+	failed map[string]int // consecutive failed batches, by place
 	left   *roaring.Bitmap
-	err    error // the first that left something
+	err    error // the first error because of which a series was left
 }
 
-// A placed series is one to write, and which nodes hold its first row.
+// A placed series is a series to write, with the replica set of its first row.
 type placed struct {
 	id    model.SeriesNumber
 	place string
-	alone bool // not in a batch with others
+	alone bool // must not share a batch with other series
 }
 
-// hopelessAfter is how many batches of one place fail in a row, none of them
-// written meanwhile, before an attempt leaves the rest of that place to the next
-// one: its replicas are away, and each batch costs several seconds to find out.
+// hopelessAfter is how many batches of one place fail in a row before an attempt leaves the
+// rest of that place to the next attempt. The replicas are down, and each further batch would
+// cost several seconds to find that out again.
 const hopelessAfter = 8
 
-// hopeless reports whether what is of a place is left to the next attempt.
+// hopeless reports whether series of a place should be left to the next attempt.
 func (p *writePass) hopeless(place string, after int) bool {
 	if !p.w.connected() {
 		return true
@@ -67,8 +67,8 @@ func (p *writePass) hopeless(place string, after int) bool {
 	return p.failed[place] >= after
 }
 
-// reconnect waits for a connection, since the series that was written before may be why there is
-// none: nodes hang up on a statement that is too large for them.
+// reconnect waits for a connection if there is none. The previous series may be the cause:
+// nodes close the connection on a statement that is too large for them.
 func (p *writePass) reconnect(ctx context.Context) {
 	if p.patience <= 0 || p.w.connected() {
 		return
@@ -76,11 +76,11 @@ func (p *writePass) reconnect(ctx context.Context) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, p.patience)
 	defer cancel()
-	p.w.index.ks.Session.Wait(ctx) // without a connection, the next statement says why
+	p.w.index.ks.Session.Wait(ctx) // if there is still no connection, the next statement returns the reason
 	p.patience -= time.Since(began)
 }
 
-// tried notes whether a batch was written that belongs to places.
+// tried records the result of a batch of these places.
 func (p *writePass) tried(written bool, places ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,8 +93,8 @@ func (p *writePass) tried(written bool, places ...string) {
 	}
 }
 
-// leave leaves series to the next attempt. err, which may be nil if an earlier
-// one is the cause, says why.
+// leave leaves series to the next attempt, because of err. err is nil if an earlier error is
+// the cause.
 func (p *writePass) leave(err error, ids ...model.SeriesNumber) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,8 +110,8 @@ func (p *writePass) isLeft(id model.SeriesNumber) bool {
 	return p.left.Contains(uint32(id))
 }
 
-// samples writes what earlier attempts left. It goes on after an error with what
-// does not depend on the same nodes.
+// samples writes what earlier attempts have left. After an error it continues with series that
+// do not depend on the same nodes.
 func (p *writePass) samples(ctx context.Context) error {
 	var last []placed
 	queue := make(chan []placed)
@@ -161,7 +161,7 @@ func (p *writePass) settleWritten(ctx context.Context) error {
 		return err
 	}
 	if err := p.w.probe(ctx, p.parts); err != nil && ctx.Err() != nil {
-		return err // any other error is met by the next pass, which looks again
+		return err // after any other error, the next pass probes again
 	}
 	if err := p.indexAgain(ctx); err != nil {
 		return err
@@ -174,7 +174,7 @@ func (p *writePass) settleWritten(ctx context.Context) error {
 	return nil
 }
 
-// leftBy says why something is left to the next attempt, nil if nothing is.
+// leftBy returns why series are left to the next attempt, or nil if none are.
 func (p *writePass) leftBy() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -186,8 +186,8 @@ func (p *writePass) leftBy() error {
 
 var errNotConnected = &store.UnavailableError{Reason: "cassandra: no node answers"}
 
-// indexAgain writes the index rows that were forgotten since samples were written that
-// rely on them. Series that already count as written need no others.
+// indexAgain writes again the index rows of written samples that were forgotten since. Series
+// that already count as written do not need that.
 func (p *writePass) indexAgain(ctx context.Context) error {
 	for {
 		forgotten, now := p.w.known.since(p.epoch)
@@ -211,7 +211,7 @@ func (p *writePass) indexAgain(ctx context.Context) error {
 			return fmt.Errorf("write index rows that a delete may have removed: %w", err)
 		}
 		if p.leftCount() > before {
-			return nil // these have theirs written by the next attempt: the epoch stays
+			return nil // the next attempt writes their index rows, so the epoch must not advance
 		}
 		p.epoch = now
 	}
@@ -223,8 +223,7 @@ func (p *writePass) leftCount() uint64 {
 	return p.left.GetCardinality()
 }
 
-// slices calls f with the series of the source that are wanted, some thousand at
-// a time.
+// slices calls f with the wanted series of the source, up to sliceSeries at a time.
 func (p *writePass) slices(wanted func(id model.SeriesNumber) bool, f func(ids []model.SeriesNumber) error) error {
 	var ids []model.SeriesNumber
 	for id := range p.src.Series() {
@@ -235,7 +234,7 @@ func (p *writePass) slices(wanted func(id model.SeriesNumber) bool, f func(ids [
 			if err := f(ids); err != nil {
 				return err
 			}
-			ids = nil // the workers may have it still
+			ids = nil // workers may still use it
 		}
 	}
 	if len(ids) == 0 {
@@ -261,19 +260,19 @@ func (p *writePass) load(id model.SeriesNumber, run *head.Run, cols *model.Colum
 	return series, true, nil
 }
 
-// A rowGroup is the rows of one metric and row time whose index rows may be
-// missing, and the series of each.
+// A rowGroup is a set of rows of one metric and row time whose index rows may be missing, with
+// the series of each.
 type rowGroup struct {
 	rows  []Row
 	ids   []model.SeriesNumber
-	apart bool // their partitions are not sent together: they failed before
+	apart bool // they failed before, so each batch has one partition only
 }
 
 func (g rowGroup) part(from, to int) rowGroup {
 	return rowGroup{g.rows[from:to], g.ids[from:to], g.apart}
 }
 
-// only returns the rows at some places.
+// only returns the group of the rows at the given positions.
 func (g rowGroup) only(places []int) rowGroup {
 	some := rowGroup{make([]Row, len(places)), make([]model.SeriesNumber, len(places)), g.apart}
 	for i, at := range places {
@@ -282,9 +281,8 @@ func (g rowGroup) only(places []int) rowGroup {
 	return some
 }
 
-// index writes the index rows that the series need and that are not known to be
-// there. It returns the series whose index rows are there, those of one place
-// together; others are left, or refused.
+// index writes the index rows that the series need and that are not known to exist. It returns
+// the series whose index rows exist, sorted by place. The other series are left or refused.
 func (p *writePass) index(ctx context.Context, ids []model.SeriesNumber) ([]placed, error) {
 	w := p.w
 	epoch := w.known.now()
@@ -311,7 +309,7 @@ func (p *writePass) index(ctx context.Context, ids []model.SeriesNumber) ([]plac
 				all[i].place = w.place(cql.Entry{Statement: insertSample, Args: []any{p.key}})
 			}
 			if row.NeedSec == 0 {
-				return // only samples that have expired: there is nothing to be found
+				return // all of its samples have expired, so it needs no index rows
 			}
 			k := row.part()
 			p.parts[k] = struct{}{}
@@ -359,7 +357,7 @@ func (p *writePass) index(ctx context.Context, ids []model.SeriesNumber) ([]plac
 	return all, nil
 }
 
-// order puts false before true.
+// order compares booleans: false comes before true.
 func order(a, b bool) int {
 	switch {
 	case a == b:
@@ -370,22 +368,22 @@ func order(a, b bool) int {
 	return 1
 }
 
-// shuffle keeps the first of a list that fail from holding up the rest of it at
+// shuffle reorders a list, so that failing elements at its beginning do not hold up the rest at
 // each attempt.
 func shuffle[T any](all []T) {
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 }
 
-// Index rows of one metric are at many places, so these stand for the places of
-// one metric's index rows and for those of all.
+// The index rows of a metric are on many replica sets. These names stand for the replica sets
+// of one metric's index rows, and for those of all index rows.
 const (
 	indexPlace    = "index"
 	metricPlace   = "index of "
 	hopelessIndex = indexParallel
 )
 
-// indexGroup writes index rows. Rows that cannot be written are left. If Cassandra
-// refuses some, they are halved until the rows that are at fault are found.
+// indexGroup writes index rows. Rows that cannot be written are left. If Cassandra refuses
+// some, the group is halved until the rows at fault are found.
 func (p *writePass) indexGroup(ctx context.Context, epoch uint64, stampMS int64, g rowGroup) {
 	if g.apart && p.singly {
 		p.reconnect(ctx)
@@ -423,7 +421,7 @@ func (p *writePass) indexGroup(ctx context.Context, epoch uint64, stampMS int64,
 // refuse drops all samples of a series whose index rows cannot be written.
 func (p *writePass) refuse(id model.SeriesNumber, err error) {
 	if !p.refuseSeries(id) {
-		return // in another row
+		return // already counted for another row
 	}
 	var run head.Run
 	var cols model.Columns
@@ -434,8 +432,8 @@ func (p *writePass) refuse(id model.SeriesNumber, err error) {
 	p.w.refuse(string(refusalOf(err).Reason), series, cols.Times[0], len(cols.Times), err)
 }
 
-// eachRow calls f with each row that gets samples of a series, and until when
-// these live: not at all if all of them have expired.
+// eachRow calls f with each row that gets samples of a series. Row.NeedSec is 0 if all of these
+// samples have expired.
 func (p *writePass) eachRow(series model.Series, k model.Kind, cols *model.Columns, f func(Row)) {
 	var row Row
 	open := false
@@ -452,7 +450,7 @@ func (p *writePass) eachRow(series model.Series, k model.Kind, cols *model.Colum
 		if !open {
 			var err error
 			if p.key, err = keyOf(series, at, p.key[:0]); err != nil {
-				return // it is too long, at any time
+				return // the key is too long, whatever the row time
 			}
 			row, open = Row{Series: series, RowTimeMS: at}, true
 		}
@@ -478,8 +476,8 @@ func keyOf(s model.Series, rowTimeMS int64, dst []byte) ([]byte, error) {
 	return rowtime.Key{Metric: s.Metric, RowTimeMS: rowTimeMS, Type: s.Type, Tags: s.Tags}.Append(dst)
 }
 
-// ttl is how many seconds remain until a sample expires, rounded up; 0 means
-// that it never does.
+// ttl returns how many seconds remain until a sample expires, rounded up, and 0 if it never
+// expires.
 func (p *writePass) ttl(expiryMS int64) int {
 	if expiryMS == rowkey.Forever {
 		return 0
@@ -487,8 +485,8 @@ func (p *writePass) ttl(expiryMS int64) int {
 	return int(ceilSeconds(expiryMS - p.nowMS))
 }
 
-// stamp is the write timestamp of a sample: when it was acknowledged, as far as
-// that is known, and never above that of the pass.
+// stamp returns the write timestamp of a sample: the time at which it was acknowledged, if that
+// is known, and at most the pass's stampMS.
 func (p *writePass) stamp(cols *model.Columns, i int) int64 {
 	if len(cols.Stamps) == 0 {
 		return p.stampMS
@@ -496,7 +494,7 @@ func (p *writePass) stamp(cols *model.Columns, i int) int64 {
 	return min(cols.Stamps[i], p.stampMS)
 }
 
-// ceilSeconds is the first second that is not before ms.
+// ceilSeconds converts milliseconds to seconds, rounding up.
 func ceilSeconds(ms int64) int64 {
 	sec := ms / 1000
 	if ms%1000 > 0 {
@@ -505,7 +503,7 @@ func ceilSeconds(ms int64) int64 {
 	return sec
 }
 
-// work writes series until there are no more.
+// work writes the series from queue until it is closed.
 func (p *writePass) work(ctx context.Context, queue <-chan []placed) {
 	b := newBatcher(p.w.cfg.BatchRows)
 	for some := range queue {
@@ -513,7 +511,7 @@ func (p *writePass) work(ctx context.Context, queue <-chan []placed) {
 	}
 }
 
-// write writes series of one place.
+// write writes series of the same place.
 func (p *writePass) write(ctx context.Context, b *batcher, some []placed) {
 	err := work.Do("write series", func() error { return p.several(ctx, b, some) })
 	if err != nil {
@@ -559,8 +557,8 @@ func (p *writePass) several(ctx context.Context, b *batcher, some []placed) erro
 	return nil
 }
 
-// series adds the samples of one series to b, and sends what is full. In the place of
-// those that have expired it adds deletions: they may have replaced others.
+// series adds the samples of one series to b, and sends full batches. For expired samples it
+// adds deletions, since they may have replaced older samples.
 func (p *writePass) series(ctx context.Context, b *batcher, id model.SeriesNumber, s model.Series, k model.Kind, cols *model.Columns) {
 	w := p.w
 	if reason := w.refusedSeries(s); reason != "" {
@@ -569,7 +567,7 @@ func (p *writePass) series(ctx context.Context, b *batcher, id model.SeriesNumbe
 	}
 	var at int64
 	var key []byte
-	open := false // b is for the row at
+	open := false // b's last part is the row at
 	for i, ms := range cols.Times {
 		expiry, reason := p.sample(k, cols, i)
 		if reason != "" {
@@ -608,7 +606,7 @@ func (p *writePass) series(ctx context.Context, b *batcher, id model.SeriesNumbe
 	}
 }
 
-// flush sends what is in b. Series of which something is not written are left.
+// flush sends the entries of b. Series with unwritten entries are left.
 func (p *writePass) flush(ctx context.Context, b *batcher) {
 	n := len(b.entries)
 	if n == 0 {
@@ -617,19 +615,19 @@ func (p *writePass) flush(ctx context.Context, b *batcher) {
 	}
 	written := p.send(ctx, b, 0, n)
 	for _, part := range b.parts {
-		p.w.wrote(part.key) // even if something is left: the rest may be written, and count as that
+		p.w.wrote(part.key) // even if entries are left, since others may be written and count as written
 	}
 	if !written {
-		b.forget() // an attempt that was given up may still read the bytes
+		b.forget() // an abandoned request may still read the bytes
 		return
 	}
 	p.w.metrics.batches.Inc()
 	b.clear()
 }
 
-// send sends the entries of b in [from, to), and reports whether none of them is
-// left. A batch that is refused for good is halved until the sample that is at
-// fault is found; only that one is dropped.
+// send sends the entries of b in [from, to), and reports whether none of them is left. A batch
+// that Cassandra refuses is halved until the sample at fault is found; only that sample is
+// dropped.
 func (p *writePass) send(ctx context.Context, b *batcher, from, to int) bool {
 	err := p.w.batch(ctx, p.stampMS, b.entries[from:to])
 	switch {

@@ -13,25 +13,25 @@ import (
 	"varve/internal/model"
 )
 
-// A progress is what all attempts to write one source have done so far. While
-// some replicas are away, or refuse a sample, an attempt writes what it can, and
-// the next one only what is left.
+// A progress records what the attempts to write one source have done so far. While some
+// replicas are down, or refuse a sample, an attempt writes what it can, and the next attempt
+// writes only the rest.
 type progress struct {
 	owner *Writer
-	epoch uint64                        // of what is known of index rows: all series that are done, and not settled, had theirs then
-	parts map[rowkey.Partition]struct{} // that samples go to
+	epoch uint64                        // of Writer.known: at this epoch, the index rows of all series that are done but not settled existed
+	parts map[rowkey.Partition]struct{} // partitions of the rows that get samples
 
-	attempts int // to write it
+	attempts int // number of attempts so far
 
 	lock         sync.Mutex
 	done         *roaring.Bitmap // series whose samples are written
-	settled      *roaring.Bitmap // of them, those that count as written: their index rows are there
+	settled      *roaring.Bitmap // series of done that count as written: their index rows exist
 	refused      *roaring.Bitmap // series whose index rows Cassandra refuses
-	suspects     *roaring.Bitmap // series that were sent together with others, and were not written
-	refusedSince time.Time       // that Cassandra refuses something for a reason that is not known
+	suspects     *roaring.Bitmap // series that failed in a batch with others
+	refusedSince time.Time       // since when Cassandra refuses something for an unknown reason
 }
 
-// pending reports whether a series is still to be written.
+// pending reports whether a series has yet to be written.
 func (p *progress) pending(id model.SeriesNumber) bool {
 	p.lock.Lock()
 	defer p.lock.Unlock()
@@ -51,21 +51,21 @@ func (p *progress) finish(ids []model.SeriesNumber) {
 	addTo(p.done, ids)
 }
 
-// unsettled reports whether a series is written and does not count as that yet.
+// unsettled reports whether a series is written but does not count as written yet.
 func (p *progress) unsettled(id model.SeriesNumber) bool {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	return p.done.Contains(uint32(id)) && !p.settled.Contains(uint32(id))
 }
 
-// settle lets all series that are written count as that, but those that are left.
+// settle counts all written series as stored, except those that are left.
 func (p *progress) settle(left *roaring.Bitmap) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	p.settled.Or(roaring.AndNot(p.done, left))
 }
 
-// unwritten returns those of some series that do not count as written.
+// unwritten returns the series of all that do not count as written.
 func (p *progress) unwritten(all iter.Seq[model.SeriesNumber]) *roaring.Bitmap {
 	p.lock.Lock()
 	defer p.lock.Unlock()
@@ -91,8 +91,8 @@ func (p *progress) refuseSeries(id model.SeriesNumber) (first bool) {
 	return p.refused.CheckedAdd(uint32(id))
 }
 
-// suspect notes series that failed together: one of them may be the cause, so the
-// next attempt sends each by itself.
+// suspect records series that failed together. One of them may be the cause, so the next
+// attempt sends each by itself.
 func (p *progress) suspect(ids ...model.SeriesNumber) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
@@ -105,9 +105,9 @@ func (p *progress) suspected(id model.SeriesNumber) bool {
 	return p.suspects.Contains(uint32(id))
 }
 
-// refusalPatience is how long a sample is kept that Cassandra refuses for an unknown
-// reason while it takes others; then the sample is dropped. If an operator has forbidden
-// writes by mistake, the operator has this long to see it in the log.
+// refusalPatience is how long a sample is retried that Cassandra refuses for an unknown reason
+// while it accepts others; then the sample is dropped. An operator who has forbidden writes by
+// mistake has this long to see it in the log.
 const refusalPatience = 10 * time.Minute
 
 func refusalOf(err error) *cql.RefusedError {
@@ -116,15 +116,15 @@ func refusalOf(err error) *cql.RefusedError {
 	return refused
 }
 
-// isolates reports whether some of what Cassandra refused together may be taken
-// alone. If the reason is not known, what it has taken lately says so: when it
-// takes nothing at all, parts would be refused too.
+// isolates reports whether Cassandra may accept parts of what it refused as a whole. If the
+// reason is unknown, that depends on whether it has accepted other samples recently: if it
+// accepts nothing at all, it would refuse the parts too.
 func (p *progress) isolates(err error) bool {
 	refused := refusalOf(err)
 	return refused != nil && (faultOfSample(refused.Reason) || maybeOfSample(refused.Reason) && p.othersTaken())
 }
 
-// drops reports whether one sample that Cassandra refuses is to be dropped.
+// drops reports whether a sample that Cassandra refuses should be dropped.
 func (p *progress) drops(err error) bool {
 	refused := refusalOf(err)
 	switch {
@@ -144,15 +144,15 @@ func (p *progress) drops(err error) bool {
 	return now.Sub(p.refusedSince) >= refusalPatience && p.othersTaken()
 }
 
-// othersTaken reports whether Cassandra has taken samples in the last minutes.
+// othersTaken reports whether Cassandra has accepted samples within refusalPatience.
 func (p *progress) othersTaken() bool {
 	last := p.owner.lastWrite.Load()
 	return last > 0 && p.owner.now().Sub(time.UnixMilli(last)) < refusalPatience
 }
 
-// faultOfSample says whether another sample may be taken where this one was
-// refused. A fault of the schema or of the user's rights affects all samples:
-// they stay in the spool until it is put right.
+// faultOfSample reports whether the reason for a refusal lies in the sample, so that others may
+// be accepted. A fault of the schema or of the user's rights affects all samples: they stay in
+// the spool until it is corrected.
 func faultOfSample(r cql.Reason) bool {
 	switch r {
 	case cql.TTLTooLong, cql.KeyTooLong, cql.RequestTooLarge, cql.BatchTooLarge, cql.ValueTooLarge:
@@ -161,6 +161,6 @@ func faultOfSample(r cql.Reason) bool {
 	return false
 }
 
-// maybeOfSample says of a reason that it may lie in the sample, or in how the
-// cluster is configured.
+// maybeOfSample reports whether the reason may lie either in the sample or in the cluster's
+// configuration.
 func maybeOfSample(r cql.Reason) bool { return r == cql.GuardrailHit || r == cql.Invalid }

@@ -13,10 +13,10 @@ import (
 	"varve/internal/store"
 )
 
-// refusalPause is the time between two log lines about one reason.
+// refusalPause is the least time between two log lines about the same reason.
 const refusalPause = 10 * time.Second
 
-// Reasons why a sample is not written, beside those of cql.Reason.
+// Reasons why a sample is not written, in addition to those of cql.Reason.
 const (
 	reasonExpired   = "expired"
 	reasonNotFinite = "not_finite"
@@ -30,10 +30,10 @@ const (
 	reasonTTL       = "ttl_too_long"
 )
 
-// refusedSeries says why no sample of a series can be written, "" if some can.
+// refusedSeries returns why no sample of a series can be written, "" if samples can be.
 func (c Config) refusedSeries(s model.Series) string {
 	if s.Metric == "" || !utf8.ValidString(s.Metric) {
-		return reasonName // no index table would take it
+		return reasonName // no index table accepts it
 	}
 	for name, value := range s.Tags.All() {
 		if !utf8.ValidString(name) || !utf8.ValidString(value) {
@@ -44,7 +44,7 @@ func (c Config) refusedSeries(s model.Series) string {
 	case model.TypeLong, model.TypeDouble, model.TypeString, model.TypeNull:
 		return ""
 	case rowtime.TypeLegacy:
-		return reasonType // KairosDB decodes it only if found through row_key_index
+		return reasonType // KairosDB decodes it only if it is found through row_key_index
 	}
 	if c.KairosDBOnly {
 		return reasonType
@@ -54,7 +54,7 @@ func (c Config) refusedSeries(s model.Series) string {
 
 func (w *Writer) refusedSeries(s model.Series) string { return w.cfg.refusedSeries(s) }
 
-// refusedValue says why a value cannot be written, "" if it can.
+// refusedValue returns why a value cannot be written, "" if it can.
 func (c Config) refusedValue(k model.Kind, bits uint64, data []byte) string {
 	switch k {
 	case model.Double:
@@ -80,8 +80,8 @@ func (c Config) refusedValue(k model.Kind, bits uint64, data []byte) string {
 	return ""
 }
 
-// refusedTime says why a sample of a time and with an expiry cannot be written to
-// any row of width at most, "" if it can.
+// refusedTime returns why a sample with this time and expiry cannot be written to a row of at
+// most the given width, "" if it can.
 func refusedTime(width, nowMS, ms, expiryMS int64) string {
 	switch {
 	case ms < math.MinInt64+width:
@@ -92,8 +92,8 @@ func refusedTime(width, nowMS, ms, expiryMS int64) string {
 	return ""
 }
 
-// sample returns until when a sample lives, in milliseconds or forever, and why
-// it cannot be written, "" if it can.
+// sample returns until when a sample lives, in milliseconds or rowkey.Forever, and why it
+// cannot be written, "" if it can.
 func (p *writePass) sample(k model.Kind, cols *model.Columns, i int) (expiryMS int64, reason string) {
 	w := p.w
 	ms := cols.Times[i]
@@ -118,8 +118,8 @@ func (p *writePass) sample(k model.Kind, cols *model.Columns, i int) (expiryMS i
 	return expiryMS, w.cfg.refusedValue(k, bits, data)
 }
 
-// CheckSeries says why no sample of a series can be stored in a keyspace of this
-// layout, nil if some can.
+// CheckSeries returns why no sample of a series can be stored in a keyspace of this layout, nil
+// if samples can be.
 func (c Config) CheckSeries(s model.Series) error {
 	if reason := c.refusedSeries(s); reason != "" {
 		return inputError(reason)
@@ -130,7 +130,7 @@ func (c Config) CheckSeries(s model.Series) error {
 	return nil
 }
 
-// CheckSample is store.SampleChecker for any keyspace of this layout.
+// CheckSample implements store.SampleChecker for any keyspace of this layout.
 func (c Config) CheckSample(nowMS int64, k model.Kind, ms int64, bits uint64, data []byte, ttl uint32) error {
 	if reason := refusedTime(rowtime.MaxWidth, nowMS, ms, model.ExpiryMS(ms, ttl)); reason != "" {
 		return inputError(reason)
@@ -141,7 +141,7 @@ func (c Config) CheckSample(nowMS int64, k model.Kind, ms int64, bits uint64, da
 	return nil
 }
 
-// refusalTexts say what is wrong, and the way out.
+// refusalTexts describe the problem and how to solve it.
 var refusalTexts = map[string]string{
 	reasonNotFinite: "the value is not finite, which makes queries of KairosDB nodes fail; where there are none, set cassandra.write.kairosdb_only to false",
 	reasonType:      "KairosDB does not know the type of the value; where there are no KairosDB nodes, set cassandra.write.kairosdb_only to false",
@@ -155,14 +155,14 @@ var refusalTexts = map[string]string{
 
 func inputError(reason string) error { return &store.InputError{Reason: refusalTexts[reason]} }
 
-// A refusal is a layout.Refusal that is logged from time to time.
+// A refusal is a layout.Refusal that is logged at intervals.
 type refusal struct {
 	layout.Refusal
 	logged time.Time
-	silent int64 // since then
+	silent int64 // samples since the last log line
 }
 
-// Refusals tells of all samples that were dropped since the start, by reason.
+// Refusals returns counts of all samples dropped since the start, by reason.
 func (w *Writer) Refusals() []layout.Refusal {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -173,11 +173,11 @@ func (w *Writer) Refusals() []layout.Refusal {
 	return all
 }
 
-// refuse counts and tells that n samples of a series are dropped.
+// refuse counts and logs that n samples of a series are dropped.
 func (w *Writer) refuse(reason string, s model.Series, ms int64, n int, err error) {
 	w.metrics.refused.WithLabelValues(reason).Add(float64(n))
 	if reason == reasonExpired {
-		return // nothing is lost: see deleteSample
+		return // no data is lost: see deleteSample
 	}
 	name := s.String()
 	if len(name) > 200 {

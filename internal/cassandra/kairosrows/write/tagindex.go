@@ -10,22 +10,20 @@ import (
 	"varve/internal/model"
 )
 
-// TagRules say which metrics have rows in tag_indexed_row_keys, KairosDB's own
-// inverted index, and for which of their tags. Varve does not read that table:
-// the rows are for KairosDB nodes, which look there, and nowhere else, for the
-// metrics that their setting tag_indexed_row_key_lookup_metrics names. So the
-// rules should say what that setting says.
+// TagRules say which metrics have rows in tag_indexed_row_keys, KairosDB's own inverted index,
+// and for which of their tags. Varve does not read that table: the rows are for KairosDB nodes,
+// which read only that table for the metrics in their setting
+// tag_indexed_row_key_lookup_metrics. So the rules should select the same metrics.
 //
 // A rule is one line of words:
 //
 //	include name=load tags=host,dc    this metric, these tags
-//	include prefix=web.               metrics that begin so, all tags
-//	include regex=[a-f].*\.count      metrics that are matched as a whole
+//	include prefix=web.               metrics with this prefix, all tags
+//	include regex=[a-f].*\.count      metrics that match as a whole
 //	include all                       every metric
 //	exclude name=web.noise            wins over every include
 //
-// Of several includes that match, the tags are added up. In regex, a space is
-// written \x20.
+// If several includes match, their tags are combined. In regex, write a space as \x20.
 type TagRules struct {
 	include, exclude []tagRule
 }
@@ -37,7 +35,7 @@ type tagRule struct {
 	tags         []string // nil: all
 }
 
-// ParseTagRules reads rules. All that cannot be read are reported.
+// ParseTagRules parses rules. Its error reports every invalid rule.
 func ParseTagRules(lines []string) (*TagRules, error) {
 	rules := &TagRules{}
 	var errs []error
@@ -102,8 +100,8 @@ func (r *tagRule) matches(metric string) bool {
 	return r.pattern.MatchString(metric)
 }
 
-// indexed returns the tags of a metric that are in tag_indexed_row_keys, and
-// whether all are. Of neither, the metric is not in that table.
+// indexed returns which tags of a metric are in tag_indexed_row_keys, or that all are. If it
+// returns neither, the metric is not in that table.
 func (r *TagRules) indexed(metric string) (tags []string, all bool) {
 	if r == nil || len(r.include) == 0 {
 		return nil, false
@@ -126,15 +124,14 @@ func (r *TagRules) indexed(metric string) (tags []string, all bool) {
 	return tags, false
 }
 
-// A tagIndexRow is what a row key has in tag_indexed_row_keys: one row for each
-// pair, all with the same hash.
+// A tagIndexRow describes the rows of a row key in tag_indexed_row_keys: one row for each pair,
+// all with the same hash.
 type tagIndexRow struct {
 	pairs []string // name=value, without any escape
 	hash  int32
 }
 
-// row returns what a series of the metric has in tag_indexed_row_keys: no pairs
-// if it has nothing there.
+// row returns the rows of a series in tag_indexed_row_keys. Without pairs there are none.
 func (r *TagRules) row(metric string, tags model.Tags) tagIndexRow {
 	names, all := r.indexed(metric)
 	if !all && len(names) == 0 {

@@ -11,31 +11,30 @@ import (
 var findRowKey = &cql.Statement{Name: "find_known_row_key", Level: cql.Quorum, PageSize: 2,
 	Text: "SELECT data_type FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags = ?"}
 
-// Somebody may empty or drop the index tables while the process runs, by TRUNCATE or
-// DROP in a CQL shell. Nothing announces that, and what is known of index rows is wrong
-// from then on: series that were known would have samples and not be found. So each
-// generation looks for one row key that it may rely on, after its samples are written. It
-// takes any that is known of a partition: new series may have filled the partition again.
-// If the row key is not there although it should be, it looks into two more partitions; if
-// row keys are missing there too, or if nothing is left of the only partition, everything
-// is forgotten. Else the partition is forgotten alone: a KairosDB node may have removed the
-// row key.
+// Someone may empty or drop the index tables while the process runs, by TRUNCATE or DROP in a
+// CQL shell. Nothing announces that, and from then on the records of known index rows are
+// wrong: known series would get samples and not be found. So after the samples of each
+// generation are written, the writer looks for one row key that the generation may rely on. It
+// checks an arbitrary known row key, not whether the partition has any, because new series may
+// have filled the partition again. If the row key is missing, the writer checks up to two more
+// partitions. If row keys are missing in all three, or if nothing is left of any checked
+// partition, it forgets everything. Otherwise it forgets only the partitions in which a row key
+// is missing: a KairosDB node may have removed it.
 
 const (
-	// probeEvery is the least time between two looks: generations may be a few
+	// probeEvery is the least time between two probes, since generations may be a few
 	// milliseconds apart.
 	probeEvery = time.Second
 
-	// probeMore is how many further partitions are looked at if something is missing in the
-	// first.
+	// probeMore is how many more partitions are checked if a row is missing in the first.
 	probeMore = 2
 
-	// probeMarginSec is how much longer index rows have to live so that they cannot have
-	// expired, by the clock of a node.
+	// probeMarginSec is how long index rows must still live to be probed, so that they cannot
+	// have expired by the clock of a node that is ahead.
 	probeMarginSec = 60
 )
 
-// What a look into a partition says of its index rows.
+// findings says which of a partition's index rows exist.
 type findings uint8
 
 const (
@@ -44,8 +43,8 @@ const (
 	allMissing
 )
 
-// probe looks whether index rows that are known are there, and forgets what is not.
-// parts are of the generation that was just written; one pass at a time.
+// probe checks whether known index rows exist, and forgets the missing ones. parts are the
+// partitions of the generation that was just written. Only one pass at a time may call it.
 func (w *Writer) probe(ctx context.Context, parts map[rowkey.Partition]struct{}) error {
 	now := w.now()
 	if w.index.ks.Session == nil || !w.probed.IsZero() && now.Sub(w.probed) < w.probeEvery && !now.Before(w.probed) {
@@ -53,7 +52,7 @@ func (w *Writer) probe(ctx context.Context, parts map[rowkey.Partition]struct{})
 	}
 	var missing []rowkey.Partition
 	looked, whole := 0, true
-	for p := range parts { // in any order
+	for p := range parts { // in random order
 		k, alive := w.known.anyAlive(p, now.Unix()+probeMarginSec)
 		if !alive {
 			continue
@@ -84,19 +83,19 @@ func (w *Writer) probe(ctx context.Context, parts map[rowkey.Partition]struct{})
 			w.known.forget(rowkey.Span{Metric: p.Metric, LowMS: p.TimeMS, HighMS: p.TimeMS})
 		}
 	}
-	// Index rows come after what says how rows are placed: names without it would make the
-	// keyspace LEGACY at the next start.
+	// The rows of table spec must exist before index rows are written again: with names but
+	// without spec, the next start would take the keyspace for LEGACY.
 	return w.index.ks.Confirm(ctx)
 }
 
-// lookInto looks for index rows of a partition that are known to be there: those of one row
-// key, the row time, and the metric's name.
+// lookInto looks for known index rows of a partition: those of one row key, the row time, and
+// the metric's name.
 func (w *Writer) lookInto(ctx context.Context, p rowkey.Partition, k rowkey.Key) (findings, error) {
 	found, err := w.find(ctx, p, k)
 	if found == allThere || err != nil {
 		return allThere, err
 	}
-	// It may have been removed as it should be, after the last look at who removes what.
+	// An announced removal may have removed it after the last look for announcements.
 	if err := w.deletes.look(ctx); err != nil {
 		return allThere, err
 	}
@@ -112,7 +111,7 @@ func (w *Writer) find(ctx context.Context, p rowkey.Partition, k rowkey.Key) (fi
 		return allMissing, err
 	}
 	session := w.index.ks.Session
-	ordered := rowkey.KeepsMapsInOrder(session.State().Version) // else no row key is found by its tags
+	ordered := rowkey.KeepsMapsInOrder(session.State().Version) // otherwise no row key can be found by its tags
 	if ordered {
 		there, err := rowkey.MayHold(ctx, session, findRowKey, append(p.Args(), k.Args()...)...)
 		if err != nil || there {

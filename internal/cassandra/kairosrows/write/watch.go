@@ -15,31 +15,30 @@ import (
 	"varve/internal/work"
 )
 
-// A Watch looks whether index rows that samples rely on are still there, and puts back
-// what is missing. KairosDB nodes remove row keys, row times and names when a delete
-// leaves nothing, and announce nothing. While one runs, each partition that got samples
-// is read once more after the last of them, and at most once in index_refresh.
+// A Watch checks whether index rows that samples rely on still exist, and restores missing
+// ones. KairosDB nodes remove row keys, row times and names without announcement when a delete
+// leaves no samples. While a KairosDB node runs, each partition that got samples is read once
+// more after the last of them, at most once per index_refresh.
 //
-// A partition in which something is missing is forgotten first, so that samples that
-// come from now on write their index rows themselves; then those of rows that have
-// samples are written again. It is looked at again after the same time: a KairosDB node
-// whose clock is ahead may have removed row keys under a timestamp that is still to
-// come.
+// If rows of a partition are missing, the partition is first forgotten, so that new samples
+// write their index rows themselves. Then the index rows of rows with samples are written
+// again. After another index_refresh the partition is checked again, because a KairosDB node
+// whose clock is ahead may have removed row keys under a timestamp in the future.
 //
-// When no KairosDB node runs any more, all partitions are looked at once more, and then
-// nothing is known of any: what the last node has removed of rows that got no samples
-// meanwhile is written again when they get some.
+// Once no KairosDB node runs any more, all partitions are checked once more, and then
+// everything is forgotten. So if the last node removed index rows of rows that got no samples
+// meanwhile, they are written again with the next samples.
 //
-// The knowledge of this process is lost when it ends. Suppose that KairosDB removes a row
-// key, that the last sample of the row is written after that, and that the process crashes
-// less than index_refresh later: then only a repair finds the row.
+// A process that ends loses its knowledge. Suppose that KairosDB removes a row key, that the
+// last sample of the row is written after that, and that the process crashes less than
+// index_refresh later. Then only a repair finds the row.
 type Watch struct {
 	writer     *Writer
-	nodes      func(context.Context) (bool, error) // whether a KairosDB node runs
+	nodes      func(context.Context) (bool, error) // reports whether a KairosDB node runs
 	stop       context.CancelFunc
 	ended      chan struct{} // closed when the watch has ended
 	unregister func()
-	seen       time.Time // when a KairosDB node ran; zero if what it may have removed is settled
+	seen       time.Time // when a KairosDB node last ran; zero once everything it may have removed is restored or forgotten
 
 	parts, missing, failures prometheus.Counter
 }
@@ -47,14 +46,14 @@ type Watch struct {
 var findMetricName = &cql.Statement{Name: "find_metric_name", Level: cql.Quorum, PageSize: 2,
 	Text: "SELECT column1 FROM string_index WHERE key = ? AND column1 = ?"}
 
-// watchRate is how many partitions are read in a second.
+// watchRate is how many partitions are read per second.
 const watchRate = 200
 
-// watchLast bounds the last look, when the keyspace is closed.
+// watchLast bounds the time of the last check, when the keyspace is closed.
 const watchLast = 5 * time.Second
 
-// NewWatch begins to look whether index rows that samples of w rely on are still there.
-// nodes says whether a KairosDB node runs. Close must be called, before w is closed.
+// NewWatch starts a watch over the index rows that samples of w rely on. nodes reports whether
+// a KairosDB node runs. The caller must close the watch before it closes w.
 func NewWatch(w *Writer, r prometheus.Registerer, nodes func(context.Context) (bool, error)) (*Watch, error) {
 	set := collectors.Named("varve_cassandra_watch_")
 	watch := &Watch{
@@ -79,7 +78,7 @@ func NewWatch(w *Writer, r prometheus.Registerer, nodes func(context.Context) (b
 	return watch, nil
 }
 
-// Close looks once more, for some seconds at most, and ends the watch.
+// Close checks once more, for at most watchLast, and ends the watch.
 func (w *Watch) Close() {
 	w.stop()
 	<-w.ended
@@ -88,7 +87,7 @@ func (w *Watch) Close() {
 
 func (w *Watch) run(ctx context.Context) {
 	interval := w.writer.cfg.IndexRefresh
-	tick := time.NewTicker(min(interval/4, schema.HostLife/2)) // often enough to see a node that runs for a short time
+	tick := time.NewTicker(min(interval/4, schema.HostLife/2)) // often enough to notice a node that runs only briefly
 	defer tick.Stop()
 	for {
 		select {
@@ -103,8 +102,8 @@ func (w *Watch) run(ctx context.Context) {
 	}
 }
 
-// Look looks at all partitions that are due: those that got samples and were not looked
-// at for that long. It is called from time to time by itself.
+// Look checks all partitions that are due: those that got samples since their last check, which
+// was at least interval ago. The watch also calls it by itself at intervals.
 func (w *Watch) Look(ctx context.Context, interval time.Duration) {
 	if rows, _ := w.writer.known.size(); rows == 0 && w.seen.IsZero() {
 		return
@@ -129,7 +128,7 @@ func (w *Watch) Look(ctx context.Context, interval time.Duration) {
 	}
 }
 
-// partitions looks at some partitions and reports whether all could be put right.
+// partitions checks partitions, and reports whether all could be checked and restored.
 func (w *Watch) partitions(ctx context.Context, due []rowkey.Partition) (done bool) {
 	done = true
 	pace := time.NewTicker(time.Second / watchRate)
@@ -152,8 +151,8 @@ func (w *Watch) partitions(ctx context.Context, due []rowkey.Partition) (done bo
 	return done
 }
 
-// partition checks one partition. Rows that it cannot check or correct remain to be
-// checked.
+// partition checks one partition. If it fails, or had to write rows again, the partition is
+// scheduled for another check.
 func (w *Watch) partition(ctx context.Context, p rowkey.Partition) error {
 	rows := w.writer.known.watch(p, w.writer.now())
 	if len(rows) == 0 {
@@ -167,8 +166,8 @@ func (w *Watch) partition(ctx context.Context, p rowkey.Partition) error {
 	return err
 }
 
-// putBack writes those of some row keys again that are missing and whose rows have
-// samples, and reports whether there were any.
+// putBack takes the known row keys of a partition, writes those again that are missing although
+// their rows have samples, and reports whether there were any.
 func (w *Watch) putBack(ctx context.Context, p rowkey.Partition, missing map[rowkey.Key]int64) (put bool, err error) {
 	listed, err := isListed(ctx, w.writer.index.ks, p)
 	if err == nil && listed {
@@ -203,7 +202,7 @@ func (w *Watch) putBack(ctx context.Context, p rowkey.Partition, missing map[row
 	return true, nil
 }
 
-// isListed reports whether the row time of a partition and its metric's name are there.
+// isListed reports whether the row time of a partition and its metric's name exist.
 func isListed(ctx context.Context, ks *schema.Keyspace, p rowkey.Partition) (bool, error) {
 	listed, err := ks.Session.One(ctx, rowkey.FindRowTime, p.Args(), nil)
 	if err != nil || !listed {
@@ -215,7 +214,7 @@ func isListed(ctx context.Context, ks *schema.Keyspace, p rowkey.Partition) (boo
 func (w *Watch) hasSamples(ctx context.Context, p rowkey.Partition, k rowkey.Key) (bool, error) {
 	key, err := p.DataKey(k)
 	if err != nil {
-		return false, nil // no such row can be in data_points
+		return false, nil // data_points cannot contain such a row
 	}
 	return rowkey.HasSamples(ctx, w.writer.index.ks.Session, key)
 }

@@ -23,7 +23,7 @@ import (
 	"varve/internal/units"
 )
 
-// Config are the settings of what is written.
+// Config holds the settings of a Writer.
 type Config struct {
 	IndexCache   int      `yaml:"index_cache" doc:"Row keys whose index rows are known to exist, 1000 to 100000000. Each takes 60 to 160 bytes, or 700 in a metric with one series only, and long ones count as several. Index rows of other row keys are written again with their next sample."`
 	KairosDBOnly bool     `yaml:"kairosdb_only" doc:"Refuses samples that make queries of KairosDB nodes fail: NaN, infinities, complex numbers and types that KairosDB does not know."`
@@ -33,9 +33,9 @@ type Config struct {
 
 	Parallel  int `tune:"parallel"`   // batches of samples on their way at once, 1 to 4096; statements in flight are limited as well
 	BatchRows int `tune:"batch_rows"` // most samples of a batch, 1 to 5000
-	// IndexRefresh is how often, 1s to 1h, Varve looks whether the index rows of rows that
-	// got samples are still there. It looks while KairosDB nodes run, which tell nobody what
-	// they delete.
+	// IndexRefresh is how often, 1s to 1h, Varve checks whether the index rows of rows that got
+	// samples still exist. It does so while KairosDB nodes run, because they do not announce
+	// what they delete.
 	IndexRefresh time.Duration `tune:"index_refresh"`
 }
 
@@ -63,25 +63,27 @@ func (c Config) Validate() error {
 }
 
 const (
-	// sliceSeries is how many series get their index rows at once: enough to
-	// make long batches of those of one metric.
+	// sliceSeries is how many series get their index rows at a time: enough for large batches
+	// of rows of one metric.
 	sliceSeries = 8192
 
-	// workSeries is how many series a worker takes at once, of one place: with
-	// few samples each they make two batches.
+	// workSeries is how many series of one place a worker gets at a time. If each has few
+	// samples, they fill two batches.
 	workSeries = 2 * rowkey.BatchPartitions
 
-	// mostSingly is how many series that failed before are written one after the other, so that
-	// what ends a connection, or keeps a node busy, does not fail the others again. More take
-	// too long for that; those that are not at fault are soon written, and then they are few.
+	// mostSingly is up to how many series that failed before are written one after the other,
+	// so that a series that ends a connection, or keeps a node busy, does not make the others
+	// fail again. Writing more one by one would take too long. They become few after some
+	// attempts, because those not at fault get written.
 	mostSingly = 64
 
-	// singlyPatience is how long an attempt waits, in all, for connections that are lost to them.
+	// singlyPatience is the total time that an attempt waits for connections that such series
+	// have ended.
 	singlyPatience = 5 * time.Second
 )
 
-// Source is what a Writer writes: samples by series, each time of a series
-// once. *spool.Generation is one.
+// A Source is what a Writer writes: samples by series, with at most one sample of a series for
+// each time. *spool.Generation implements it.
 type Source interface {
 	Series() iter.Seq[model.SeriesNumber]
 	SeriesOf(id model.SeriesNumber) (model.Series, bool)
@@ -90,21 +92,20 @@ type Source interface {
 
 // A Writer writes samples into the keyspace: it is the spool's sink.
 //
-// Samples go in batches, many of one series and row, or few of each of several
-// whose rows the same nodes hold; index rows before them (see indexWriter).
-// Everything is awaited; an error means that some of it may not be written, and
-// the same samples are given again. Then only those series are written that the
-// attempts before have left, see progress. A spool.PartialError says which series
-// these are; all others count as written. Write timestamps of samples are their
-// own, of when they were acknowledged; those of index rows are of now. A sample that
-// Cassandra refuses for good is dropped alone, counted by reason and logged. One that
-// has expired is written as a deletion, with its timestamp.
+// Samples are written in batches: many of one series and row, or few of each of several rows
+// with the same replicas. Their index rows are written before them (see indexWriter). All
+// writes are awaited. An error means that some may have failed, and the spool will offer the
+// same samples again; then only the series that earlier attempts have left are written, see
+// progress. A spool.PartialError says which series these are; all others count as written. The
+// write timestamp of a sample is the time at which it was acknowledged, that of an index row
+// the present time. A sample that Cassandra refuses permanently is dropped alone, counted by
+// reason and logged. An expired sample is written as a deletion, with its timestamp.
 //
 // # The rule of index rows
 //
-// A sample counts as written when its index rows are known to be there after it was
-// written. A process knows of index rows if it wrote them, they live as long as the
-// sample, and no process has announced since that it may remove them:
+// A sample counts as written when its index rows are known to exist after it was written. A
+// process knows of index rows if it wrote them, they live as long as the sample, and no process
+// has announced since that it may remove them:
 //
 //	who removes   1 announce, at a quorum     2 delete samples     3 see which rows are
 //	              empty     4 remove their index rows, under the announcement's timestamp
@@ -112,22 +113,22 @@ type Source interface {
 //	              removals     2 samples     3 look for announcements, at a quorum; of
 //	              what they are about nothing is known any more: back to 1
 //
-// Let a row get a sample while somebody removes its index rows. If the writer finds the
-// announcement (3), it writes the index rows again, above the removal's timestamp. If
-// it does not, the announcement was made after the writer had looked, and so after the
-// sample was written: the row is not empty when the remover looks. Either way the row
-// is found. No clock and no pause takes part in this, only that a quorum reads what a
-// quorum has acknowledged. If write_consistency is less than a quorum, the remover asks
-// all replicas whether a row is empty. If it is a quorum of one data center, the remover
-// announces at a quorum of each data center, and looks at a quorum of each. So writers,
-// which are far more frequent, need their own data center only.
+// Suppose that a row gets a sample while another process removes its index rows. If the writer
+// finds the announcement (3), it writes the index rows again, above the removal's timestamp. If
+// it does not, the announcement was made after the writer had looked, and so after the sample
+// was written, so the remover finds that the row is not empty. Either way the row can be found.
+// This depends on no clock and no pause, only on the fact that a quorum reads what a quorum has
+// acknowledged. If write_consistency is less than a quorum, the remover asks all replicas
+// whether a row is empty. If it is a quorum of one data center, the remover announces at a
+// quorum of each data center, and checks at a quorum of each. So writers, which are far more
+// frequent, only need their own data center.
 //
-// Tables that somebody empties by hand are noticed after the samples of each
-// generation: see probe.
+// Tables that were emptied by hand are noticed after the samples of each generation are
+// written: see probe.
 //
-// Removers are deletes and repairs, of this process, which forgets at once, and of
-// others. KairosDB nodes remove row keys and tell nobody: see [Watch]. Until its samples
-// count as written they are answered from the spool.
+// Deletes and repairs remove index rows, in this process, which forgets them at once, and in
+// others. KairosDB nodes remove row keys without announcement: see [Watch]. Until samples count
+// as written, queries read them from the spool.
 type Writer struct {
 	index   indexWriter
 	known   *known
@@ -136,7 +137,7 @@ type Writer struct {
 	cfg     Config
 	batch   rowkey.BatchFunc
 	place   func(cql.Entry) string
-	wrote   func(key []byte) // tells caches of samples that a row has changed
+	wrote   func(key []byte) // invalidates cached samples of a row that has changed
 	rules   atomic.Pointer[TagRules]
 	log     *slog.Logger
 	now     func() time.Time
@@ -145,25 +146,25 @@ type Writer struct {
 	unregister func()
 
 	lastWrite atomic.Int64 // when a batch was last written, Unix ms
-	probed    time.Time    // when it was last looked whether index rows have vanished; of the pass that runs
+	probed    time.Time    // time of the last probe; only the running pass uses it
 
-	probeEvery time.Duration // probeEvery, unless a test counts statements
+	probeEvery time.Duration // probeEvery, except in tests that count statements
 
 	mu       sync.Mutex
 	refusals map[string]*refusal
-	begun    map[Source]*progress // of sources that are not written yet: as many as the spool offers
+	begun    map[Source]*progress // progress of sources that are not completely written, as many as the spool offers at a time
 }
 
-// Options are what a Writer is given to work with.
+// Options are the dependencies of a Writer.
 type Options struct {
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
-	Now        func() time.Time // nil: the clock
+	Now        func() time.Time // nil = time.Now
 
-	// Wrote is called with the key of each row that samples were written to.
+	// Wrote is called with the key of each row to which samples were written.
 	Wrote func(key []byte)
 
-	// KeysChanged is called when row keys of a metric and row time came or went.
+	// KeysChanged is called when row keys of a metric and row time were added or removed.
 	KeysChanged func(metric string, rowTimeMS int64)
 }
 
@@ -205,11 +206,11 @@ func New(ks *schema.Keyspace, cfg Config, o Options) (*Writer, error) {
 	return w, nil
 }
 
-// Close takes the metrics back. Nothing is written any more.
+// Close unregisters the metrics. The Writer must not be used afterwards.
 func (w *Writer) Close() { w.unregister() }
 
-// SetTagIndex replaces the rules of tag_indexed_row_keys. Rows that get samples
-// get the missing index rows with their next ones.
+// SetTagIndex replaces the rules of tag_indexed_row_keys. Missing index rows are written with
+// the next samples of their rows.
 func (w *Writer) SetTagIndex(lines []string) error {
 	rules, err := ParseTagRules(lines)
 	if err != nil {
@@ -225,8 +226,8 @@ func (w *Writer) Write(ctx context.Context, g *spool.Generation) error {
 	return w.WriteSource(ctx, g.StampMS(), g)
 }
 
-// WriteSource writes all samples of src, as Write does. stampMS bounds their write
-// timestamps, and is that of samples without one.
+// WriteSource writes all samples of src, as Write does. stampMS is the upper bound of their
+// write timestamps, and the timestamp of samples without one.
 func (w *Writer) WriteSource(ctx context.Context, stampMS int64, src Source) error {
 	if err := w.deletes.begin(ctx); err != nil {
 		return err
@@ -255,8 +256,8 @@ func (w *Writer) Announce(ctx context.Context, s rowkey.Span) (stampMS int64, er
 	return w.deletes.announce(ctx, s)
 }
 
-// goneLife is how long varve_row_state says of a row time without row keys
-// that it changed, in seconds: longer than any cache of row keys lives.
+// goneLife is how long, in seconds, varve_row_state records that a row time without row keys
+// has changed: longer than any cache of row keys lives.
 const goneLife = 86400
 
 // Removed tells other nodes that row keys of a partition were removed under a write
@@ -270,15 +271,14 @@ func (w *Writer) Removed(ctx context.Context, p rowkey.Partition, state rowkey.S
 	return err
 }
 
-// AddIndexRows writes the index rows of rows that may lack some, whatever is known of
-// them.
+// AddIndexRows writes all index rows of rows that may lack some, without regard to known ones.
 func (w *Writer) AddIndexRows(ctx context.Context, stampMS int64, rows []Row) error {
 	return w.index.apart().write(ctx, 0, stampMS, rows)
 }
 
-// TagIndexed yields what a row key may have in tag_indexed_row_keys, pairs and hashes: by
-// the rules as they are, and of a metric with all tags, which is what most have. The hash
-// of others is not known.
+// TagIndexed yields the pairs and hashes that a row key may have in tag_indexed_row_keys: by
+// the present rules, and with all tags, as in most metrics. Hashes that result from other rules
+// are unknown.
 func (w *Writer) TagIndexed(metric string, tags model.Tags) iter.Seq2[string, int32] {
 	return func(yield func(pair string, hash int32) bool) {
 		rows := []tagIndexRow{newTagIndexRow(tags, func(string) bool { return true })}
@@ -295,7 +295,7 @@ func (w *Writer) TagIndexed(metric string, tags model.Tags) iter.Seq2[string, in
 	}
 }
 
-// begin begins an attempt to write src. It goes on where the one before ended.
+// begin begins an attempt to write src, which continues where the previous attempt ended.
 func (w *Writer) begin(stampMS int64, src Source) *writePass {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -322,13 +322,13 @@ func (w *Writer) begin(stampMS int64, src Source) *writePass {
 	}
 }
 
-// connected reports whether any node answers.
+// connected reports whether any node is connected.
 func (w *Writer) connected() bool {
 	return w.index.ks.Session == nil || w.index.ks.Session.State().Connected
 }
 
-// together yields parts of all, which is sorted by place: of one place each, and
-// most at most. Those that are to be alone are.
+// together splits all, which is sorted by place, into parts of one place each and at most most
+// series. Series that must be alone get parts of their own.
 func together(all []placed, most int) iter.Seq[[]placed] {
 	return func(yield func([]placed) bool) {
 		for from := 0; from < len(all); {
