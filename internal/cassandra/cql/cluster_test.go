@@ -129,7 +129,7 @@ func checkPlaces(t *testing.T, config cql.Config) {
 	}
 	cqltest.Must(t, s, table)
 	until(t, time.Minute, "connected with all nodes", func() bool { return s.State().Nodes == 3 })
-	places := map[string]string{} // by the node that its token says
+	sets := map[string]string{} // by the node that its token says
 	for i := range 60 {
 		key := []byte(fmt.Sprint("key", i))
 		if err := s.Exec(t.Context(), insert, 1000, key, []byte("c"), []byte("v")); err != nil {
@@ -147,16 +147,16 @@ func checkPlaces(t *testing.T, config cql.Config) {
 				break
 			}
 		}
-		place := s.Place(cql.Entry{Statement: keyed, Args: []any{key}})
-		for other, at := range places {
-			if (at == place) != (other == fmt.Sprint(owner)) {
-				t.Fatalf("a key of node %d is placed at %q, one of node %s at %q", owner, place, other, at)
+		set := s.ReplicaSet(cql.Entry{Statement: keyed, Args: []any{key}})
+		for other, at := range sets {
+			if (at == set) != (other == fmt.Sprint(owner)) {
+				t.Fatalf("a key of node %d has the replica set %q, one of node %s has %q", owner, set, other, at)
 			}
 		}
-		places[fmt.Sprint(owner)] = place
+		sets[fmt.Sprint(owner)] = set
 	}
-	if len(places) < 3 || places[""] != "" {
-		t.Errorf("places: %v", places)
+	if len(sets) < 3 || sets[""] != "" {
+		t.Errorf("sets: %v", sets)
 	}
 }
 

@@ -99,7 +99,7 @@ func (b *Bench) FillKeys(metric string, rowTimeMS int64, keys []rowkey.Key) {
 	insertKey := &cql.Statement{Name: "test", Text: "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags) VALUES (?, ?, ?, ?, ?)"}
 	pages := slices.Collect(slices.Chunk(keys, 2000))
 	err := work.Parallel(b.T.Context(), 8, len(pages), "fill a keyspace", func(ctx context.Context, i int) error {
-		for _, joined := range rowkey.JoinBatches(rowkey.TagRowBatches(metric, rowTimeMS, slices.Values(pages[i]), b.KS.IndexShards, 0), b.KS.Session.Place) {
+		for _, joined := range rowkey.JoinBatches(rowkey.TagRowBatches(metric, rowTimeMS, slices.Values(pages[i]), b.KS.IndexShards, 0), b.KS.Session.ReplicaSet) {
 			if _, err := rowkey.SendJoined(ctx, b.KS.Session.Batch, b.Stamp, joined); err != nil {
 				return err
 			}

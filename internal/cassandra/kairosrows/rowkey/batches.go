@@ -9,17 +9,16 @@ import (
 )
 
 const (
-	// BatchPartitions is how many partitions a batch is for at most: from 11 on
-	// Cassandra logs a warning, by default.
+	// BatchPartitions is the maximum number of partitions of a batch. By default, Cassandra
+	// logs a warning from 11 on.
 	BatchPartitions = 10
 
-	// indexBatchRows and indexBatchBytes bound a batch of index rows, all of
-	// one partition.
+	// indexBatchRows and indexBatchBytes bound a batch of index rows of one partition.
 	indexBatchRows  = 200
 	indexBatchBytes = 64 << 10
 )
 
-// Groups are entries by what names their partition.
+// Groups are entries grouped by partition.
 type Groups[K comparable] map[K][]cql.Entry
 
 // Add adds a statement to a partition.
@@ -36,7 +35,7 @@ func (g Groups[K]) Batches() [][]cql.Entry {
 	return batches
 }
 
-// BatchFunc is cql.Session.Batch.
+// BatchFunc is the type of cql.Session.Batch.
 type BatchFunc func(ctx context.Context, stampMS int64, entries []cql.Entry) error
 
 // CutBatches splits entries of one partition into batches.
@@ -69,40 +68,41 @@ func entrySize(e *cql.Entry) int {
 	return n
 }
 
-// JoinBatches puts batches of one partition each together that the same nodes
-// hold and that are small: most index rows are alone in their partition, and a
-// statement costs more than what is in it.
-func JoinBatches(batches [][]cql.Entry, place func(cql.Entry) string) [][][]cql.Entry {
-	return JoinUpTo(BatchPartitions, batches, place)
+// JoinBatches combines small batches of one partition each whose partitions have the same
+// replicas: most index rows are alone in their partition, and a statement costs more than the
+// rows in it.
+func JoinBatches(batches [][]cql.Entry, replicaSet func(cql.Entry) string) [][][]cql.Entry {
+	return JoinUpTo(BatchPartitions, batches, replicaSet)
 }
 
-// JoinUpTo is JoinBatches for at most so many batches together, BatchPartitions or fewer.
-func JoinUpTo(most int, batches [][]cql.Entry, place func(cql.Entry) string) [][][]cql.Entry {
+// JoinUpTo is like JoinBatches, but combines at most most batches, which must not exceed
+// BatchPartitions.
+func JoinUpTo(most int, batches [][]cql.Entry, replicaSet func(cql.Entry) string) [][][]cql.Entry {
 	var joined [][][]cql.Entry
 	type open struct{ at, bytes int }
-	places := make(map[string]open)
+	sets := make(map[string]open)
 	for _, batch := range batches {
 		size := 0
 		for _, e := range batch {
 			size += e.DataBytes()
 		}
-		where := place(batch[0])
-		last, ok := places[where]
+		set := replicaSet(batch[0])
+		last, ok := sets[set]
 		if ok && len(joined[last.at]) < most && last.bytes+size <= cql.JoinedBytes {
 			joined[last.at] = append(joined[last.at], batch)
-			places[where] = open{last.at, last.bytes + size}
+			sets[set] = open{last.at, last.bytes + size}
 			continue
 		}
 		joined = append(joined, [][]cql.Entry{batch})
 		if size < cql.JoinedBytes {
-			places[where] = open{len(joined) - 1, size}
+			sets[set] = open{len(joined) - 1, size}
 		}
 	}
 	return joined
 }
 
-// SendJoined sends batches as one, or in halves where that is too large for a
-// node. It returns how many rows were written.
+// SendJoined sends batches as one, or in halves if that is too large for a node. It returns how
+// many rows were written.
 func SendJoined(ctx context.Context, batch BatchFunc, stampMS int64, batches [][]cql.Entry) (rows int, err error) {
 	all := slices.Concat(batches...)
 	err = batch(ctx, stampMS, all)

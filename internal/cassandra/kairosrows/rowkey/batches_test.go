@@ -9,10 +9,10 @@ import (
 	"varve/internal/cassandra/cql"
 )
 
-// TestJoinBatches: small batches of one place go together, ten at most, in their
-// order; large ones stay alone. All are sent once, also where a node takes less.
+// TestJoinBatches: small batches of one replica set go together, ten at most, in their order;
+// large ones stay alone. All are sent once, also where a node takes less.
 func TestJoinBatches(t *testing.T) {
-	place := func(e cql.Entry) string { return e.Args[2].(string) }
+	replicaSet := func(e cql.Entry) string { return e.Args[2].(string) }
 	row := func(i int, tag string) cql.Entry {
 		return cql.Entry{Statement: InsertTagRow, Args: []any{"m", int64(i), tag, "v", 0, "kairos_long", "", 0}}
 	}
@@ -25,7 +25,7 @@ func TestJoinBatches(t *testing.T) {
 		large = append(large, row(100, "a"))
 	}
 	batches = append(batches, large)
-	joined := JoinBatches(batches, place)
+	joined := JoinBatches(batches, replicaSet)
 	if len(joined) != 3+3+1 { // 23 of a, 22 of b, the large one
 		t.Errorf("%d batches", len(joined))
 	}
@@ -35,8 +35,8 @@ func TestJoinBatches(t *testing.T) {
 		calls++
 		times := map[int64]bool{}
 		for _, e := range entries {
-			if place(e) != place(entries[0]) {
-				t.Error("a batch of two places")
+			if replicaSet(e) != replicaSet(entries[0]) {
+				t.Error("a batch of two replica sets")
 			}
 			times[e.Args[1].(int64)] = true
 		}

@@ -90,7 +90,7 @@ type batcher struct {
 	data    int    // size as a node counts it
 	last    uint32 // column of the last entry
 
-	place string // common to all rows
+	replicas string // common to all rows
 
 	boxedKey any // key of the last part, in one interface value for all its entries
 }

@@ -72,7 +72,7 @@ func (w *indexWriter) tagIndexed(rows []Row, ttl int) [][]cql.Entry {
 func (w *indexWriter) sendAll(ctx context.Context, p *indexPart, batches [][]cql.Entry, lost *lostRows) error {
 	joined := slices.Collect(slices.Chunk(batches, 1))
 	if !p.apart {
-		joined = rowkey.JoinBatches(batches, w.ks.Session.Place)
+		joined = rowkey.JoinBatches(batches, w.ks.Session.ReplicaSet)
 	}
 	lost.inRow = 0
 	return work.Parallel(ctx, indexParallel, len(joined), "write index rows", func(ctx context.Context, i int) error {
@@ -100,8 +100,8 @@ type lostRows struct {
 	inRow int   // batches that have failed since the last success
 }
 
-// keyPlaces has the positions of the row key's type and tags among a statement's arguments.
-var keyPlaces = map[*cql.Statement][2]int{
+// keyArgs has the positions of the row key's type and tags among a statement's arguments.
+var keyArgs = map[*cql.Statement][2]int{
 	rowkey.InsertTagRow: {5, 6}, insertRowKey: {3, 4}, insertRowKeyMoved: {3, 4}, insertTagIndexedRowKey: {4, 6},
 }
 
@@ -121,7 +121,7 @@ func (l *lostRows) add(batches [][]cql.Entry, err error) error {
 		l.err = err
 	}
 	for _, e := range slices.Concat(batches...) {
-		at, ok := keyPlaces[e.Statement]
+		at, ok := keyArgs[e.Statement]
 		if !ok {
 			return l.err
 		}
@@ -152,13 +152,13 @@ func (l *lostRows) rest(rows []Row) []Row {
 	return rest
 }
 
-// places returns the positions in rows of the lost ones.
-func (l *lostRows) places(rows []Row) []int {
-	var places []int
+// positions returns the positions in rows of the lost ones.
+func (l *lostRows) positions(rows []Row) []int {
+	var positions []int
 	for i := range rows {
 		if l.keys[rows[i].key()] {
-			places = append(places, i)
+			positions = append(positions, i)
 		}
 	}
-	return places
+	return positions
 }

@@ -107,8 +107,8 @@ type indexWriter struct {
 	cap2038 time.Time // until when index rows are cut off at endOf2038
 }
 
-// apart returns an index writer that knows of no index rows, so it writes all of them.
-func (w *indexWriter) apart() *indexWriter {
+// fresh returns an index writer that knows of no index rows, so it writes all of them.
+func (w *indexWriter) fresh() *indexWriter {
 	return &indexWriter{
 		ks: w.ks, rules: w.rules, now: w.now,
 		metrics: w.metrics, keysChanged: w.keysChanged, known: newKnown(1000),
@@ -191,7 +191,7 @@ func (w *indexWriter) writePartition(ctx context.Context, epoch uint64, stampMS 
 	if !w.ks.Tables.Own {
 		p.expirySec = rowkey.Forever // without varve_row_state it is unknown how long rows of other nodes must live
 	}
-	none := allPlaces(rows)
+	none := allPositions(rows)
 	expirySec, changedMS, known := w.known.part(p.Partition)
 	p.stampMS = max(stampMS, changedMS+1)
 	if p.known = known && p.expirySec <= expirySec; p.known {
@@ -215,12 +215,12 @@ func (w *indexWriter) writePartition(ctx context.Context, epoch uint64, stampMS 
 			return none, err
 		}
 		w.known.put(epoch, p.Partition, p.expirySec, changedMS, lost.rest(rows))
-		return lost.places(rows), lost.err
+		return lost.positions(rows), lost.err
 	}
 	return none, fmt.Errorf("write index rows of metric %s, row time %d: %w", clip.Text(p.Metric, maxShown), p.TimeMS, errClaims)
 }
 
-func allPlaces(rows []Row) []int {
+func allPositions(rows []Row) []int {
 	all := make([]int, len(rows))
 	for i := range all {
 		all[i] = i

@@ -13,9 +13,9 @@ import (
 // the next attempt, and is the error of this one.
 func TestPanicLeavesSeries(t *testing.T) {
 	pass := unconnected(t, rowtime.Default, DefaultConfig(), &recorder{}, time.Now()).begin(1, nil) // without a source
-	queue := make(chan []placed, 2)
-	queue <- []placed{{id: 1}}
-	queue <- []placed{{id: 2}}
+	queue := make(chan []pendingSeries, 2)
+	queue <- []pendingSeries{{id: 1}}
+	queue <- []pendingSeries{{id: 2}}
 	close(queue)
 	pass.work(t.Context(), queue)
 	if !pass.isLeft(1) || !pass.isLeft(2) {

@@ -32,63 +32,63 @@ type writePass struct {
 	again   bool // there were attempts before
 
 	together int  // how many rows of a metric and row time that failed before get their index rows in one call
-	singly   bool // few series failed before: they are written one after the other
+	oneByOne bool // few series failed before: they are written one after the other
 
-	patience time.Duration // remaining time to wait for reconnection after such series
+	reconnectFor time.Duration // remaining time to wait for reconnection after such series
 
 	key   []byte // scratch of eachRow
 	wrote atomic.Bool
 
 	mu     sync.Mutex
-	failed map[string]int // consecutive failed batches, by place
+	failed map[string]int // consecutive failed batches, by failure domain: a replica set, or see indexDomain
 	left   *roaring.Bitmap
 	err    error // the first error because of which a series was left
 }
 
-// A placed series is a series to write, with the replica set of its first row.
-type placed struct {
-	id    model.SeriesNumber
-	place string
-	alone bool // must not share a batch with other series
+// A pendingSeries is a series to write, with the replica set of its first row.
+type pendingSeries struct {
+	id       model.SeriesNumber
+	replicas string // see cql.Session.ReplicaSet
+	alone    bool   // must not share a batch with other series
 }
 
-// hopelessAfter is how many batches of one place fail in a row before an attempt leaves the
-// rest of that place to the next attempt. The replicas are down, and each further batch would
-// cost several seconds to find that out again.
+// hopelessAfter is how many batches of one failure domain fail in a row before an attempt
+// leaves the rest of that domain to the next attempt. The replicas are down, and each further
+// batch would cost several seconds to find that out again.
 const hopelessAfter = 8
 
-// hopeless reports whether series of a place should be left to the next attempt.
-func (p *writePass) hopeless(place string, after int) bool {
+// hopeless reports whether series of a failure domain should be left to the next attempt.
+func (p *writePass) hopeless(domain string, after int) bool {
 	if !p.w.connected() {
 		return true
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.failed[place] >= after
+	return p.failed[domain] >= after
 }
 
 // reconnect waits for a connection if there is none. The previous series may be the cause:
 // nodes close the connection on a statement that is too large for them.
 func (p *writePass) reconnect(ctx context.Context) {
-	if p.patience <= 0 || p.w.connected() {
+	if p.reconnectFor <= 0 || p.w.connected() {
 		return
 	}
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, p.patience)
+	ctx, cancel := context.WithTimeout(ctx, p.reconnectFor)
 	defer cancel()
 	p.w.index.ks.Session.Wait(ctx) // if there is still no connection, the next statement returns the reason
-	p.patience -= time.Since(began)
+	p.reconnectFor -= time.Since(began)
 }
 
-// tried records the result of a batch of these places.
-func (p *writePass) tried(written bool, places ...string) {
+// tried records the result of a batch of these failure domains.
+func (p *writePass) tried(written bool, domains ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, place := range places {
+	for _, domain := range domains {
 		if !written {
-			p.failed[place]++
-		} else if p.failed[place] > 0 {
-			p.failed[place] = 0
+			p.failed[domain]++
+		} else if p.failed[domain] > 0 {
+			p.failed[domain] = 0
 		}
 	}
 }
@@ -113,8 +113,8 @@ func (p *writePass) isLeft(id model.SeriesNumber) bool {
 // samples writes what earlier attempts have left. After an error it continues with series that
 // do not depend on the same nodes.
 func (p *writePass) samples(ctx context.Context) error {
-	var last []placed
-	queue := make(chan []placed)
+	var last []pendingSeries
+	queue := make(chan []pendingSeries)
 	var workers sync.WaitGroup
 	for range p.w.cfg.Parallel {
 		workers.Go(func() { p.work(ctx, queue) })
@@ -125,7 +125,7 @@ func (p *writePass) samples(ctx context.Context) error {
 			return err
 		}
 		for some := range together(all, workSeries) {
-			if p.singly && some[0].alone {
+			if p.oneByOne && some[0].alone {
 				last = append(last, some...)
 				continue
 			}
@@ -273,30 +273,31 @@ func (g rowGroup) part(from, to int) rowGroup {
 }
 
 // only returns the group of the rows at the given positions.
-func (g rowGroup) only(places []int) rowGroup {
-	some := rowGroup{make([]Row, len(places)), make([]model.SeriesNumber, len(places)), g.apart}
-	for i, at := range places {
+func (g rowGroup) only(positions []int) rowGroup {
+	some := rowGroup{make([]Row, len(positions)), make([]model.SeriesNumber, len(positions)), g.apart}
+	for i, at := range positions {
 		some.rows[i], some.ids[i] = g.rows[at], g.ids[at]
 	}
 	return some
 }
 
 // index writes the index rows that the series need and that are not known to exist. It returns
-// the series whose index rows exist, sorted by place. The other series are left or refused.
-func (p *writePass) index(ctx context.Context, ids []model.SeriesNumber) ([]placed, error) {
+// the series whose index rows exist, sorted by replica set. The other series are left or
+// refused.
+func (p *writePass) index(ctx context.Context, ids []model.SeriesNumber) ([]pendingSeries, error) {
 	w := p.w
 	epoch := w.known.now()
 	var run head.Run
 	var cols model.Columns
 	var groups, lone []*rowGroup
-	type place struct {
+	type groupKey struct {
 		rowkey.Partition
 		alone bool
 	}
-	of := map[place]*rowGroup{}
-	all := make([]placed, len(ids))
+	of := map[groupKey]*rowGroup{}
+	all := make([]pendingSeries, len(ids))
 	for i, id := range ids {
-		all[i] = placed{id: id, alone: p.suspected(id)}
+		all[i] = pendingSeries{id: id, alone: p.suspected(id)}
 		series, ok, err := p.load(id, &run, &cols)
 		if err != nil {
 			return nil, err
@@ -305,8 +306,8 @@ func (p *writePass) index(ctx context.Context, ids []model.SeriesNumber) ([]plac
 			continue
 		}
 		p.eachRow(series, run.Kind, &cols, func(row Row) {
-			if all[i].place == "" {
-				all[i].place = w.place(cql.Entry{Statement: insertSample, Args: []any{p.key}})
+			if all[i].replicas == "" {
+				all[i].replicas = w.replicaSet(cql.Entry{Statement: insertSample, Args: []any{p.key}})
 			}
 			if row.NeedSec == 0 {
 				return // all of its samples have expired, so it needs no index rows
@@ -316,12 +317,12 @@ func (p *writePass) index(ctx context.Context, ids []model.SeriesNumber) ([]plac
 			if w.known.holds(k, row.key(), row.NeedSec) {
 				return
 			}
-			at := place{k, all[i].alone}
+			at := groupKey{k, all[i].alone}
 			g := of[at]
 			if g == nil || at.alone && len(g.rows) >= p.together {
 				g = &rowGroup{apart: at.alone}
 				of[at] = g
-				if at.alone && p.singly {
+				if at.alone && p.oneByOne {
 					lone = append(lone, g)
 				} else {
 					groups = append(groups, g)
@@ -347,18 +348,18 @@ func (p *writePass) index(ctx context.Context, ids []model.SeriesNumber) ([]plac
 	if err := write(lone, 1); err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(s placed) bool { return p.isLeft(s.id) || !p.kept(s.id) })
+	all = slices.DeleteFunc(all, func(s pendingSeries) bool { return p.isLeft(s.id) || !p.kept(s.id) })
 	if p.again {
 		shuffle(all)
 	}
-	slices.SortStableFunc(all, func(a, b placed) int {
-		return cmp.Or(strings.Compare(a.place, b.place), order(a.alone, b.alone))
+	slices.SortStableFunc(all, func(a, b pendingSeries) int {
+		return cmp.Or(strings.Compare(a.replicas, b.replicas), falseFirst(a.alone, b.alone))
 	})
 	return all, nil
 }
 
-// order compares booleans: false comes before true.
-func order(a, b bool) int {
+// falseFirst compares booleans: false comes before true.
+func falseFirst(a, b bool) int {
 	switch {
 	case a == b:
 		return 0
@@ -374,22 +375,22 @@ func shuffle[T any](all []T) {
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 }
 
-// The index rows of a metric are on many replica sets. These names stand for the replica sets
-// of one metric's index rows, and for those of all index rows.
+// Index rows of one metric are on many replica sets, so they have failure domains of their own:
+// one for all index rows, and one for each metric.
 const (
-	indexPlace    = "index"
-	metricPlace   = "index of "
+	indexDomain   = "index"
+	metricDomain  = "index of "
 	hopelessIndex = indexParallel
 )
 
 // indexGroup writes index rows. Rows that cannot be written are left. If Cassandra refuses
 // some, the group is halved until the rows at fault are found.
 func (p *writePass) indexGroup(ctx context.Context, epoch uint64, stampMS int64, g rowGroup) {
-	if g.apart && p.singly {
+	if g.apart && p.oneByOne {
 		p.reconnect(ctx)
 	}
-	place := metricPlace + g.rows[0].Series.Metric
-	if p.hopeless(indexPlace, hopelessIndex) || p.hopeless(place, hopelessAfter) {
+	domain := metricDomain + g.rows[0].Series.Metric
+	if p.hopeless(indexDomain, hopelessIndex) || p.hopeless(domain, hopelessAfter) {
 		p.leave(nil, g.ids...)
 		return
 	}
@@ -398,7 +399,7 @@ func (p *writePass) indexGroup(ctx context.Context, epoch uint64, stampMS int64,
 		return
 	}
 	if len(unwritten) < len(g.rows) {
-		p.tried(true, indexPlace, place)
+		p.tried(true, indexDomain, domain)
 	}
 	if err == nil {
 		return
@@ -412,7 +413,7 @@ func (p *writePass) indexGroup(ctx context.Context, epoch uint64, stampMS int64,
 	case n == 1 && p.drops(err):
 		p.refuse(g.ids[0], err)
 	default:
-		p.tried(false, indexPlace, place)
+		p.tried(false, indexDomain, domain)
 		p.suspect(g.ids...)
 		p.leave(err, g.ids...)
 	}
@@ -504,15 +505,15 @@ func ceilSeconds(ms int64) int64 {
 }
 
 // work writes the series from queue until it is closed.
-func (p *writePass) work(ctx context.Context, queue <-chan []placed) {
+func (p *writePass) work(ctx context.Context, queue <-chan []pendingSeries) {
 	b := newBatcher(p.w.cfg.BatchRows)
 	for some := range queue {
 		p.write(ctx, b, some)
 	}
 }
 
-// write writes series of the same place.
-func (p *writePass) write(ctx context.Context, b *batcher, some []placed) {
+// write writes series with the same replicas.
+func (p *writePass) write(ctx context.Context, b *batcher, some []pendingSeries) {
 	err := work.Do("write series", func() error { return p.several(ctx, b, some) })
 	if err != nil {
 		b.forget()
@@ -520,7 +521,7 @@ func (p *writePass) write(ctx context.Context, b *batcher, some []placed) {
 	}
 }
 
-func idsOf(some []placed) []model.SeriesNumber {
+func idsOf(some []pendingSeries) []model.SeriesNumber {
 	ids := make([]model.SeriesNumber, len(some))
 	for i, s := range some {
 		ids[i] = s.id
@@ -529,12 +530,12 @@ func idsOf(some []placed) []model.SeriesNumber {
 }
 
 // several does the work of write.
-func (p *writePass) several(ctx context.Context, b *batcher, some []placed) error {
-	if p.hopeless(some[0].place, hopelessAfter) {
+func (p *writePass) several(ctx context.Context, b *batcher, some []pendingSeries) error {
+	if p.hopeless(some[0].replicas, hopelessAfter) {
 		p.leave(nil, idsOf(some)...)
 		return nil
 	}
-	b.place = some[0].place
+	b.replicas = some[0].replicas
 	run := head.Run{Stamps: true}
 	var cols model.Columns
 	for _, s := range some {
@@ -632,7 +633,7 @@ func (p *writePass) send(ctx context.Context, b *batcher, from, to int) bool {
 	err := p.w.batch(ctx, p.stampMS, b.entries[from:to])
 	switch {
 	case err == nil:
-		p.tried(true, b.place)
+		p.tried(true, b.replicas)
 		p.wrote.Store(true)
 		p.w.metrics.written.Add(float64(b.samples(from, to)))
 		p.w.lastWrite.Store(p.w.now().UnixMilli())
@@ -651,7 +652,7 @@ func (p *writePass) send(ctx context.Context, b *batcher, from, to int) bool {
 		p.w.refuse(string(refused.Reason), b.partOf(from).series, b.times[from], 1, err)
 		return true
 	}
-	p.tried(false, b.place)
+	p.tried(false, b.replicas)
 	ids := b.ids(from, to)
 	if len(ids) > 1 {
 		p.suspect(ids...)

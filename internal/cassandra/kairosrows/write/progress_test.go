@@ -39,7 +39,7 @@ func TestOneRangeAway(t *testing.T) {
 	c := DefaultConfig()
 	c.Parallel = 4
 	w := unconnected(t, rowtime.Default, c, r, time.UnixMilli(keyspacetest.SomeTime))
-	w.place = func(e cql.Entry) string {
+	w.replicaSet = func(e cql.Entry) string {
 		if away([]cql.Entry{e}) {
 			return "away"
 		}
@@ -82,7 +82,7 @@ func TestHopelessPlace(t *testing.T) {
 	c := DefaultConfig()
 	c.Parallel = 4
 	w := unconnected(t, rowtime.Default, c, r, time.UnixMilli(keyspacetest.SomeTime))
-	w.place = func(e cql.Entry) string { return string(e.Args[0].([]byte)[:2]) }
+	w.replicaSet = func(e cql.Entry) string { return string(e.Args[0].([]byte)[:2]) }
 	src := keyspacetest.ManySeries("aw", 5000)
 	for i := range 5000 {
 		src.Longs(keyspacetest.LongSeries("here", "host", fmt.Sprint(i)), 0, keyspacetest.SomeTime)
@@ -253,7 +253,7 @@ func TestForgottenWhileAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.known.forget(rowkey.Span{Metric: "m", LowMS: 0, HighMS: keyspacetest.SomeTime})
-	pass.failed[indexPlace] = hopelessIndex
+	pass.failed[indexDomain] = hopelessIndex
 	if err := pass.settleWritten(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -67,19 +67,19 @@ const (
 	// of rows of one metric.
 	sliceSeries = 8192
 
-	// workSeries is how many series of one place a worker gets at a time. If each has few
+	// workSeries is how many series of one replica set a worker gets at a time. If each has few
 	// samples, they fill two batches.
 	workSeries = 2 * rowkey.BatchPartitions
 
-	// mostSingly is up to how many series that failed before are written one after the other,
+	// maxOneByOne is up to how many series that failed before are written one after the other,
 	// so that a series that ends a connection, or keeps a node busy, does not make the others
 	// fail again. Writing more one by one would take too long. They become few after some
 	// attempts, because those not at fault get written.
-	mostSingly = 64
+	maxOneByOne = 64
 
-	// singlyPatience is the total time that an attempt waits for connections that such series
+	// maxReconnect is the total time that an attempt waits for connections that such series
 	// have ended.
-	singlyPatience = 5 * time.Second
+	maxReconnect = 5 * time.Second
 )
 
 // A Source is what a Writer writes: samples by series, with at most one sample of a series for
@@ -130,18 +130,18 @@ type Source interface {
 // others. KairosDB nodes remove row keys without announcement: see [Watch]. Until samples count
 // as written, queries read them from the spool.
 type Writer struct {
-	index   indexWriter
-	known   *known
-	deletes *announcements
-	spec    rowtime.Spec
-	cfg     Config
-	batch   rowkey.BatchFunc
-	place   func(cql.Entry) string
-	wrote   func(key []byte) // invalidates cached samples of a row that has changed
-	rules   atomic.Pointer[TagRules]
-	log     *slog.Logger
-	now     func() time.Time
-	metrics *metrics
+	index      indexWriter
+	known      *known
+	deletes    *announcements
+	spec       rowtime.Spec
+	cfg        Config
+	batch      rowkey.BatchFunc
+	replicaSet func(cql.Entry) string
+	wrote      func(key []byte) // invalidates cached samples of a row that has changed
+	rules      atomic.Pointer[TagRules]
+	log        *slog.Logger
+	now        func() time.Time
+	metrics    *metrics
 
 	unregister func()
 
@@ -194,9 +194,9 @@ func New(ks *schema.Keyspace, cfg Config, o Options) (*Writer, error) {
 		ks:    ks,
 		rules: w.rules.Load, now: o.Now, keysChanged: o.KeysChanged, known: w.known,
 	}
-	w.place = func(cql.Entry) string { return "" }
+	w.replicaSet = func(cql.Entry) string { return "" }
 	if ks.Session != nil {
-		w.batch, w.place = ks.Session.Batch, ks.Session.Place
+		w.batch, w.replicaSet = ks.Session.Batch, ks.Session.ReplicaSet
 	}
 	w.metrics = newMetrics(w)
 	w.index.metrics = w.metrics
@@ -273,7 +273,7 @@ func (w *Writer) Removed(ctx context.Context, p rowkey.Partition, state rowkey.S
 
 // AddIndexRows writes all index rows of rows that may lack some, without regard to known ones.
 func (w *Writer) AddIndexRows(ctx context.Context, stampMS int64, rows []Row) error {
-	return w.index.apart().write(ctx, 0, stampMS, rows)
+	return w.index.fresh().write(ctx, 0, stampMS, rows)
 }
 
 // TagIndexed yields the pairs and hashes that a row key may have in tag_indexed_row_keys: by
@@ -311,13 +311,13 @@ func (w *Writer) begin(stampMS int64, src Source) *writePass {
 	before.attempts++
 	together := max(1, sliceSeries>>min(30, 4*before.attempts))
 	suspects := before.suspects.GetCardinality()
-	singly := suspects > 0 && suspects <= mostSingly
-	if singly {
+	oneByOne := suspects > 0 && suspects <= maxOneByOne
+	if oneByOne {
 		together = 1
 	}
 	return &writePass{
 		progress: before, w: w, src: src, stampMS: stampMS, nowMS: w.now().UnixMilli(), again: again,
-		together: together, singly: singly, patience: singlyPatience,
+		together: together, oneByOne: oneByOne, reconnectFor: maxReconnect,
 		failed: map[string]int{}, left: roaring.New(),
 	}
 }
@@ -327,13 +327,13 @@ func (w *Writer) connected() bool {
 	return w.index.ks.Session == nil || w.index.ks.Session.State().Connected
 }
 
-// together splits all, which is sorted by place, into parts of one place each and at most most
-// series. Series that must be alone get parts of their own.
-func together(all []placed, most int) iter.Seq[[]placed] {
-	return func(yield func([]placed) bool) {
+// together splits all, which is sorted by replica set, into parts of one replica set each and
+// at most most series. Series that must be alone get parts of their own.
+func together(all []pendingSeries, most int) iter.Seq[[]pendingSeries] {
+	return func(yield func([]pendingSeries) bool) {
 		for from := 0; from < len(all); {
 			to := from + 1
-			for to < len(all) && to-from < most && all[to].place == all[from].place && !all[to].alone && !all[from].alone {
+			for to < len(all) && to-from < most && all[to].replicas == all[from].replicas && !all[to].alone && !all[from].alone {
 				to++
 			}
 			if !yield(all[from:to]) {

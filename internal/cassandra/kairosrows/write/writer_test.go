@@ -218,7 +218,7 @@ func TestSecondsShareACellByStamp(t *testing.T) {
 func TestExpiredSamples(t *testing.T) {
 	r := &recorder{}
 	w := unconnected(t, rowtime.Default, DefaultConfig(), r, time.UnixMilli(keyspacetest.SomeTime+10_000))
-	w.place = func(e cql.Entry) string { return string(e.Args[0].([]byte)[:1]) }
+	w.replicaSet = func(e cql.Entry) string { return string(e.Args[0].([]byte)[:1]) }
 	cols := fixed(1, keyspacetest.SomeTime, 1, keyspacetest.SomeTime+1, 2)
 	cols.AppendFixed(keyspacetest.SomeTime+2, 3, 0)
 	cols.Stamps = []int64{60, 70, 200}
@@ -291,8 +291,8 @@ func TestBatches(t *testing.T) {
 func TestFewOfEach(t *testing.T) {
 	r := &recorder{}
 	w := unconnected(t, rowtime.Default, DefaultConfig(), r, time.UnixMilli(keyspacetest.SomeTime))
-	place := func(key string) string { return fmt.Sprint(len(key) % 3) }
-	w.place = func(e cql.Entry) string { return place(string(e.Args[0].([]byte))) }
+	replicas := func(key string) string { return fmt.Sprint(len(key) % 3) }
+	w.replicaSet = func(e cql.Entry) string { return replicas(string(e.Args[0].([]byte))) }
 	src := new(keyspacetest.Memory)
 	for i := range 200 {
 		samples := 6
@@ -321,8 +321,8 @@ func TestFewOfEach(t *testing.T) {
 			t.Errorf("%d rows, %d samples, %d bytes as a node counts", len(batch.keys), batch.rows, batch.data)
 		}
 		for _, key := range batch.keys {
-			if place(key) != place(batch.keys[0]) {
-				t.Errorf("rows of two places in one batch")
+			if replicas(key) != replicas(batch.keys[0]) {
+				t.Errorf("rows of two replica sets in one batch")
 			}
 		}
 	}

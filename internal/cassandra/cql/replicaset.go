@@ -19,20 +19,20 @@ const rowBytes = 24
 // DataBytes approximates what a node counts for an entry in the size of a batch.
 func (e Entry) DataBytes() int { return rowBytes + sizeOf(e.Args[e.Statement.KeyArgs:]) }
 
-// Place names the nodes of this data center that hold the entry's partition: the
-// same for all partitions that the same nodes hold. A batch of such reaches a
-// replica of all of them. It is empty when that is not known: there is no
-// connection, or the statement does not say what its partition key is.
-func (s *Session) Place(e Entry) string {
+// ReplicaSet identifies the replicas of the entry's partition in this data center. Partitions
+// with the same replicas have the same ReplicaSet; a batch of them can be sent to a node that
+// is a replica of all. It is empty if the replicas are not known: there is no connection, or
+// the statement does not say what its partition key is.
+func (s *Session) ReplicaSet(e Entry) string {
 	c, err := s.connection()
 	if err != nil || e.Statement.KeyArgs == 0 {
 		return ""
 	}
-	return c.hosts.place(routed{keyspace: s.config.Keyspace, key: partitionKey(e.Args[:e.Statement.KeyArgs])})
+	return c.hosts.replicaSet(routed{keyspace: s.config.Keyspace, key: partitionKey(e.Args[:e.Statement.KeyArgs])})
 }
 
-// place lists the replicas that are up.
-func (p *hosts) place(of routed) string {
+// replicaSet lists the replicas that are up.
+func (p *hosts) replicaSet(of routed) string {
 	next := p.HostSelectionPolicy.Pick(of)
 	var ids []string
 	for h := next(); h != nil; h = next() {
