@@ -23,7 +23,7 @@ type Layout struct {
 	settings Settings
 
 	mu       sync.Mutex
-	tagIndex []string  // as SetTagIndex has it
+	tagIndex []string  // set by SetTagIndex
 	open     []*opened // with a writer
 }
 
@@ -46,8 +46,8 @@ func (l *Layout) CheckSample(nowMS int64, k model.Kind, ms int64, value uint64, 
 	return l.settings.Write.CheckSample(nowMS, k, ms, value, data, ttl)
 }
 
-// SetTagIndex replaces the rules of tag_indexed_row_keys, in keyspaces that are open and
-// in those that will be.
+// SetTagIndex replaces the rules of tag_indexed_row_keys, in open keyspaces and in those opened
+// later.
 func (l *Layout) SetTagIndex(lines []string) error {
 	if _, err := write.ParseTagRules(lines); err != nil {
 		return err
@@ -87,8 +87,8 @@ func (l *Layout) Open(ctx context.Context, session *cql.Session, o layout.Option
 	return opened, nil
 }
 
-// opened is an open keyspace with what reads and writes it. The writer of one that is
-// only read serves its deletes.
+// opened is an open keyspace with its reader and writer. In a read-only keyspace, only deletes
+// use the writer.
 type opened struct {
 	*schema.Keyspace
 	layout  *Layout
@@ -96,7 +96,7 @@ type opened struct {
 	coverer *cover.Coverer
 	writer  *write.Writer
 	deleter *remove.Deleter
-	stops   []func() // of all that was begun, in this order
+	stops   []func() // called by Close, in this order
 }
 
 func (k *opened) begin(s Settings, o layout.Options) (err error) {
@@ -151,7 +151,7 @@ func (k *opened) closeWriter() {
 	k.writer.Close()
 }
 
-// services returns what finds the keyspace that has service_index.
+// services returns a function that finds the keyspace with service_index.
 func (k *opened) services(o layout.Options) func() (*schema.Keyspace, error) {
 	if o.Services == nil {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"varve/internal/cassandra/kairosrows/write"
 )
 
-// Settings are those of the layout.
+// Settings are the settings of the layout.
 type Settings struct {
 	Schema schema.Config `yaml:"schema" doc:"the keyspace and its tables, in KairosDB's layout"`
 	Write  write.Config  `yaml:"write" doc:"rows that are written"`

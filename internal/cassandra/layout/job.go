@@ -12,43 +12,43 @@ import (
 // States of a Job.
 const (
 	JobRunning = "running"
-	JobWaiting = "waiting" // for this or another node to go on with it
+	JobWaiting = "waiting" // until this or another node continues it
 	JobDone    = "done"
-	JobFailed  = "failed" // will be tried again
+	JobFailed  = "failed" // will be retried
 
 	JobCancelling = "cancelling" // by an operator; the node that works on it has yet to stop
-	JobCancelled  = "cancelled"  // no node goes on with it; what was deleted stays so
+	JobCancelled  = "cancelled"  // no node will continue it; what was deleted stays deleted
 )
 
-// A Job is a delete that is too large to be waited for.
+// A Job is a delete that is too large to wait for.
 type Job struct {
 	ID       string    `json:"id"`
 	Selector string    `json:"selector"`          // for people
-	Cluster  string    `json:"cluster,omitempty"` // as Options has it
+	Cluster  string    `json:"cluster,omitempty"` // see Options.Cluster
 	StartMS  int64     `json:"start_ms"`
 	EndMS    int64     `json:"end_ms"`
 	StampMS  int64     `json:"stamp_ms"` // samples written later stay
 	State    string    `json:"state"`
 	Rows     int       `json:"rows"`    // when it began
-	Done     int       `json:"done"`    // of these
+	Done     int       `json:"done"`    // rows done so far
 	NextMS   int64     `json:"next_ms"` // row times before this are done
 	Started  time.Time `json:"started"`
 	Updated  time.Time `json:"updated"`
-	Node     string    `json:"node"` // that works on it, or did last
+	Node     string    `json:"node"` // the node that works on it, or did last
 	Error    string    `json:"error,omitempty"`
-	Note     string    `json:"note,omitempty"` // of a job that was cancelled: what became of it
+	Note     string    `json:"note,omitempty"` // of a cancelled job: what was deleted
 
 	Deletion SavedDeletion `json:"deletion"`
 }
 
-// A SavedDeletion is a store.Deletion as it is kept.
+// A SavedDeletion is a store.Deletion as it is stored.
 type SavedDeletion struct {
 	Metric   string         `json:"metric"`
 	Matchers []SavedMatcher `json:"matchers,omitempty"`
 	Only     *SavedSeries   `json:"only,omitempty"`
 }
 
-// A SavedSeries is the one series of a metric that a deletion means.
+// A SavedSeries is the series of a deletion of a single series.
 type SavedSeries struct {
 	Tags map[string]string `json:"tags"`
 	Type model.Type        `json:"type"`
@@ -63,7 +63,7 @@ type SavedMatcher struct {
 	Absent   bool     `json:"absent,omitempty"`
 }
 
-// SaveDeletion returns a deletion as it is kept.
+// SaveDeletion returns a deletion as it is stored.
 func SaveDeletion(del store.Deletion) SavedDeletion {
 	s := SavedDeletion{Metric: del.Metric}
 	for _, m := range del.Matchers {
@@ -79,7 +79,7 @@ func SaveDeletion(del store.Deletion) SavedDeletion {
 	return s
 }
 
-// Means returns the deletion that the job makes.
+// Means returns the deletion that the job performs.
 func (j *Job) Means() (store.Deletion, error) {
 	del := store.Deletion{Metric: j.Deletion.Metric, Range: model.TimeRange{StartMS: j.StartMS, EndMS: j.EndMS}}
 	for _, s := range j.Deletion.Matchers {
@@ -107,7 +107,7 @@ func (j *Job) Means() (store.Deletion, error) {
 	return del, nil
 }
 
-// SetCancelled makes a job one that was cancelled.
+// SetCancelled marks the job as cancelled.
 func (j *Job) SetCancelled() {
 	j.State, j.Error = JobCancelled, ""
 	j.Note = fmt.Sprintf("about %d of %d rows were done, and all before the row time %d: what was deleted there stays deleted; the rest is unchanged",

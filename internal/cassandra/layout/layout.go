@@ -47,20 +47,20 @@ import (
 // Roles of a keyspace.
 const (
 	RoleAll  = "all"
-	RoleRead = "read" // nothing is written or made there, deletes aside
+	RoleRead = "read" // nothing is written or created there, except deletes
 	RoleMeta = "meta" // key-values only
 )
 
-// A Layout opens keyspaces, and knows before any is open what none can hold.
+// A Layout opens keyspaces, and can say without an open keyspace what none can store.
 type Layout interface {
-	// CheckSeries says why no sample of a series can be stored, nil if some can.
+	// CheckSeries returns why no sample of a series can be stored, nil if samples can be.
 	CheckSeries(model.Series) error
 
-	// CheckSample says why a sample cannot be stored, as store.SampleChecker does.
+	// CheckSample returns why a sample cannot be stored, as in store.SampleChecker.
 	CheckSample(nowMS int64, k model.Kind, ms int64, value uint64, data []byte, ttl uint32) error
 
-	// Open opens the session's keyspace, and makes what is missing as far as the
-	// settings want that. It waits for Cassandra until ctx ends.
+	// Open opens the session's keyspace, and creates what is missing if the settings allow it.
+	// It waits for Cassandra until ctx ends.
 	Open(ctx context.Context, session *cql.Session, o Options) (Keyspace, error)
 }
 
@@ -68,10 +68,10 @@ type Layout interface {
 // keyspaces with the metadata: KairosDB's.
 const Default = "kairosdb"
 
-// Layouts are all that there are, by their names in settings.
+// Layouts are the available layouts, by their names in the settings.
 type Layouts map[string]Layout
 
-// Named returns the layout of a name in the settings, where nothing means Default.
+// Named returns the layout with a name from the settings; "" means Default.
 func (l Layouts) Named(name string) (Layout, error) {
 	if found, ok := l[cmp.Or(name, Default)]; ok {
 		return found, nil
@@ -82,39 +82,39 @@ func (l Layouts) Named(name string) (Layout, error) {
 // Options say how a keyspace is opened.
 type Options struct {
 	Role        string
-	Replication string // of a new keyspace; empty is as in the layout's settings
+	Replication string // of a new keyspace; empty for that of the layout's settings
 	Cluster     string // in delete jobs; empty for the cluster that is written to
-	Node        string // names this process among all that work on the keyspace, the same after a restart
+	Node        string // identifies this server among all that use the keyspace, also after a restart
 
-	// Services returns the keyspace that has the metadata, where delete jobs are kept
-	// too. nil is the one that is opened.
+	// Services returns the keyspace that has the metadata and the delete jobs. nil means the
+	// keyspace that is opened.
 	Services func() (store.KeyValues, error)
 
-	Told       func(doing string) // what takes seconds
+	Told       func(doing string) // is called before steps that may take seconds
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 }
 
-// A Keyspace is an open one. One that Default has opened is a store.KeyValues too. Of role
-// meta it is nothing else: Sink, Look and Deleter must not be called.
+// A Keyspace is an open keyspace. If the layout is Default, it also implements store.KeyValues.
+// In the role meta it serves only as that: Sink, Look and Deleter must not be called.
 type Keyspace interface {
 	Description() Description
 
-	// Confirm checks that samples are still placed as when the keyspace was opened. After
-	// a *ChangedError nothing may be read or written, until a later call returns nil.
+	// Confirm checks that rows still have the unit and width of when the keyspace was opened.
+	// After a *ChangedError nothing may be read or written until a later call returns nil.
 	Confirm(ctx context.Context) error
 
 	Sink() Sink
-	Look() Look // begins one
+	Look() Look // begins the look of one request
 	Deleter() Deleter
 	Close()
 }
 
-// A ChangedError means that a keyspace was created again with other rows while it was open:
-// samples would be read, and written, at wrong times.
+// A ChangedError means that a keyspace was created again with another row unit or width while
+// it was open: samples would be read, and written, at wrong times.
 type ChangedError struct {
 	Keyspace, Table  string
-	Name, Opened, Is string // of a setting
+	Name, Opened, Is string // a setting and its values
 }
 
 func (e *ChangedError) Error() string {
@@ -122,10 +122,10 @@ func (e *ChangedError) Error() string {
 		"If the new value is right, restart the server: it then writes the waiting samples by it. Otherwise restore the old value", e.Keyspace, e.Table, e.Name, e.Is, e.Opened)
 }
 
-// A Description is what operators are told of a keyspace.
+// A Description describes a keyspace to operators.
 type Description struct {
 	Name  string
-	Rows  *Rows // nil in a layout that has no rows of KairosDB
+	Rows  *Rows // nil if the layout does not have KairosDB's rows
 	Notes []string
 }
 
@@ -136,26 +136,26 @@ type Rows struct {
 	Inverted bool  // the keyspace has the tables of the inverted index
 }
 
-// A Sink takes what the spool holds.
+// A Sink writes the generations of the spool.
 type Sink interface {
 	spool.Sink
 
-	// Refusals tells of the samples that were dropped since the start, by reason.
+	// Refusals returns the samples dropped since the start, by reason.
 	Refusals() []Refusal
 }
 
-// A Refusal tells of samples that were taken in and cannot be stored.
+// A Refusal describes acknowledged samples that cannot be stored.
 type Refusal struct {
 	Reason string
 	Count  int64
 	LastAt time.Time
-	Last   string // series, time and, where there is one, the error
+	Last   string // series, time and, if there is one, the error
 }
 
-// A Look is one request's look at the index. It reads no part of the index twice.
+// A Look is the access of one request to the index. It reads no part of the index twice.
 type Look interface {
-	// Current makes the look read what is in Cassandra now, at a quorum, and answer from no
-	// copy of it that an earlier look has left in memory. It is called before all other
+	// Current makes the look read the present state from Cassandra, at a quorum, instead of
+	// copies that earlier looks have left in memory. It must be called before all other
 	// methods.
 	Current()
 
@@ -167,34 +167,34 @@ type Look interface {
 	// Names lists names as store.View does.
 	Names(ctx context.Context, q store.NamesQuery) (names []string, more bool, err error)
 
-	// RowOf returns the row that has samples of a time: limits may count by row.
+	// RowOf returns the row time of a sample; limits may count by row.
 	RowOf(ms int64) int64
 
-	// Counts says what was done so far, for traces.
+	// Counts returns counts of the work done so far, for traces.
 	Counts() []store.Count
 }
 
-// A Found is the series that a look has found, each once, in no order. A view holds it
-// until it is closed: a layout that holds as little as it can of each series serves wide
-// metrics best. Series have places, from 0 to Len()-1.
+// A Found contains the series that a look has found, each once, in no particular order, at
+// places from 0 to Len()-1. A view keeps it until it is closed, so a layout should keep as
+// little as possible for each series.
 type Found interface {
 	Len() int
 
-	// Series returns the series of a place. It is cheap: nothing is read.
+	// Series returns the series at a place. It is cheap: it reads nothing.
 	Series(place int) model.Series
 
-	// Open returns a cursor over the samples that the series of a place has in a range.
-	// Nothing is read before its first Next.
+	// Open returns a cursor over the samples of the series at a place. It reads nothing before
+	// its first Next.
 	Open(ctx context.Context, place int, o store.ReadOptions) store.Cursor
 }
 
 // A Deleter deletes samples.
 type Deleter interface {
-	// Delete removes samples that were written with a timestamp up to stampMS. What
-	// takes long is a job: if ctx ends before it is done, the error says that it goes on.
+	// Delete removes samples that were written with a timestamp up to stampMS. A long delete
+	// becomes a job: if ctx ends first, the job continues, and the error says so.
 	Delete(ctx context.Context, stampMS int64, deletions ...store.Deletion) error
 
-	// Record tells other processes of deletions, before they are made.
+	// Record tells other processes about deletions before they are performed.
 	Record(ctx context.Context, stampMS int64, deletions ...store.Deletion) error
 
 	Repeater
@@ -202,22 +202,21 @@ type Deleter interface {
 	// Jobs lists the delete jobs of all nodes, newest first.
 	Jobs(ctx context.Context) ([]Job, error)
 
-	// Cancel stops a job, whichever node works on it. store.ErrNotFound: it is not
-	// known.
+	// Cancel stops a job, whichever node works on it. It returns store.ErrNotFound if there is
+	// no such job.
 	Cancel(ctx context.Context, id string) (Job, error)
 
-	// Resume goes on with jobs that no node works on. It is called at the start and
-	// each minute.
+	// Resume continues jobs that no node works on. It is called at the start and every minute.
 	Resume(ctx context.Context) error
 }
 
-// A Repeater makes deletions again that other processes made while samples were on
-// their way here.
+// A Repeater repeats deletions that other processes performed while samples were waiting in
+// this process.
 type Repeater interface {
 	// Recorded calls f with each deletion, by any node, with a timestamp from fromMS on.
 	Recorded(ctx context.Context, fromMS int64, f func(stampMS int64, del store.Deletion) error) error
 
-	// Place returns the row of a sample, and its time as it is read.
+	// Place returns the row time of a sample, and the time at which it will be read.
 	Place(ms int64) (rowTimeMS, storedMS int64)
 
 	// DeleteWritten removes samples of one metric that were written with a timestamp up
@@ -229,5 +228,5 @@ type Repeater interface {
 type Written struct {
 	Series    model.Series
 	RowTimeMS int64
-	Times     model.TimeRange // as they are read
+	Times     model.TimeRange // as in Repeater.Place
 }

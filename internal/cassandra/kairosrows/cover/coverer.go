@@ -21,20 +21,19 @@ import (
 	"varve/internal/work"
 )
 
-// coverLooks is how many partitions are looked at in a second when nobody has asked for
-// them.
+// coverLooks is how many partitions per second a walk checks.
 const coverLooks = 100
 
-// coverRecent is how long after its end a KairosDB node is expected to write into a row
-// time, beside what queries find.
+// coverRecent is for how long after the end of a row time a walk expects KairosDB nodes to
+// write into it. Later writes are noticed by queries only.
 const coverRecent = 24 * time.Hour
 
 var updateKairosMtime = &cql.Statement{Name: "update_kairos_mtime", Level: cql.Quorum,
 	Text: "UPDATE varve_row_state USING TTL ? SET kairos_mtime = ? WHERE metric = ? AND row_time = ?"}
 
-// A Coverer adds to the inverted index what KairosDB nodes wrote: one partition
-// of row_keys after another, first those that queries asked for, then, at times,
-// all, newest rows first. A pass over a partition:
+// A Coverer adds row keys that KairosDB nodes wrote to the inverted index, one partition of
+// row_keys after another: first those that queries asked for, and at intervals all of them,
+// newest rows first. A pass over a partition:
 //
 //	1  read row_keys.mtime, k. If it is younger than Config.Settle, come back
 //	   later: a KairosDB node whose clock is behind may add rows without moving it
@@ -43,14 +42,14 @@ var updateKairosMtime = &cql.Statement{Name: "update_kairos_mtime", Level: cql.Q
 //	   written. If so, come back later
 //	4  varve_row_state.kairos_mtime = k: covered, until mtime moves on
 //
-// Everything carries a write timestamp from before step 2, above those of removals that
-// were announced, so that a delete that runs meanwhile wins. Passes may be repeated and
-// interrupted at any point: queries look in row_keys for what is not covered.
+// All writes have a timestamp from before step 2, above those of announced removals, so that a
+// delete that runs meanwhile wins. Passes may be repeated and interrupted at any point: for
+// partitions that are not covered, queries read row_keys.
 //
-// A long pass writes down how far it has come, and goes on there after a restart:
-// see coverProgress. One that sees mtime move on is of no use any more. It ends,
-// and the partition rests for coverRest times as long as it took: one that
-// KairosDB nodes keep adding to costs a small part of the rate.
+// A long pass records its progress, and continues from there after a restart: see
+// coverProgress. A pass that sees mtime change has become useless. It ends, and the partition
+// is left alone for coverRest times as long as the pass took, so that a partition to which
+// KairosDB nodes keep adding uses only a small part of the rate.
 type Coverer struct {
 	config     Config
 	ks         *schema.Keyspace
@@ -60,27 +59,27 @@ type Coverer struct {
 	ordered    bool // Cassandra keeps tags in one order
 	stop       context.CancelFunc
 	tasks      sync.WaitGroup
-	wake       chan struct{} // holds one when something was asked for
+	wake       chan struct{} // holds a token after Ask
 	unregister func()
 
 	mu    sync.Mutex
-	asked map[rowkey.Partition]time.Time // not before
-	rests map[rowkey.Partition]time.Time // until when
+	asked map[rowkey.Partition]time.Time // the earliest time of its pass
+	rests map[rowkey.Partition]time.Time // until when it is left alone
 
-	own  string // names this process in coverProgress
-	page int    // row keys that are copied at once
+	own  string // identifies this process in coverProgress
+	page int    // row keys copied at a time
 
 	passes, keys, failures, moved, walks prometheus.Counter
 }
 
-// Config says how a Coverer works.
+// Config holds the settings of a Coverer.
 type Config struct {
-	Rate     int           // row keys per second; 0: none in the background
-	Interval time.Duration // between looks at all metrics
-	Settle   time.Duration // how far clocks of nodes may differ, plus the time that a write may be under way
+	Rate     int           // row keys per second; 0 disables the work in the background
+	Interval time.Duration // between walks over all metrics
+	Settle   time.Duration // how far clocks of nodes may differ, plus the longest duration of a write
 }
 
-// A Source knows what there may be to cover.
+// A Source lists the partitions that may need covering.
 type Source interface {
 	// Metrics returns the names of all metrics.
 	Metrics(context.Context) ([]string, error)
@@ -89,18 +88,18 @@ type Source interface {
 	RowTimes(ctx context.Context, metric string) ([]rowkey.RowTime, error)
 }
 
-// Options are what a Coverer is given to work with. All may be zero.
+// Options are the dependencies of a Coverer. All may be zero.
 type Options struct {
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
-	Now        func() time.Time // nil: the clock
+	Now        func() time.Time // nil = time.Now
 }
 
-// maxAsked bounds the partitions that are remembered; the walk finds the others.
+// maxAsked bounds the partitions that Ask remembers; a walk finds the others.
 const maxAsked = 10_000
 
-// New returns a Coverer of ks and begins its work in the background. Close must
-// be called.
+// New returns a Coverer of ks and starts its work in the background. The caller must call
+// Close.
 func New(ks *schema.Keyspace, config Config, source Source, o Options) (*Coverer, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -135,7 +134,7 @@ func New(ks *schema.Keyspace, config Config, source Source, o Options) (*Coverer
 	return c, nil
 }
 
-// able reports whether there is anything to do in this keyspace.
+// able reports whether this keyspace can be covered.
 func (c *Coverer) able() bool {
 	return c.config.Rate > 0 && c.ks.Tables.Own && c.ks.Tables.RowKeys && !c.ks.ReadOnly()
 }
@@ -147,7 +146,7 @@ func (c *Coverer) Close() {
 	c.unregister()
 }
 
-// Ask wants a partition covered soon.
+// Ask requests that a partition is covered soon.
 func (c *Coverer) Ask(p rowkey.Partition) { c.askAt(p, time.Time{}) }
 
 func (c *Coverer) askAt(p rowkey.Partition, notBefore time.Time) {
@@ -162,7 +161,7 @@ func (c *Coverer) askAt(p rowkey.Partition, notBefore time.Time) {
 	gate.Wake(c.wake)
 }
 
-// take returns a partition that is due, or how long until one is.
+// take returns a partition that is due, or how long to wait until one is.
 func (c *Coverer) take() (p rowkey.Partition, wait time.Duration, ok bool) {
 	now := c.now()
 	wait = c.config.Interval
@@ -178,7 +177,7 @@ func (c *Coverer) take() (p rowkey.Partition, wait time.Duration, ok bool) {
 	return p, wait, false
 }
 
-// retryAfter is the pause after a pass that failed.
+// retryAfter is the pause after a failed pass.
 const retryAfter = 10 * time.Second
 
 func (c *Coverer) run(ctx context.Context) {
@@ -198,7 +197,8 @@ func (c *Coverer) run(ctx context.Context) {
 	}
 }
 
-// serve covers what was asked for and returns how long until more is due.
+// serve covers the requested partitions that are due, and returns how long until the next one
+// is.
 func (c *Coverer) serve(ctx context.Context) (wait time.Duration) {
 	for ctx.Err() == nil {
 		p, wait, ok := c.take()
@@ -227,15 +227,15 @@ func (c *Coverer) coverOrPutOff(ctx context.Context, p rowkey.Partition) {
 	}
 }
 
-// Cover adds the row keys of a partition to the inverted index, now.
-// It reports whether the index holds all of them afterwards: not if KairosDB
-// added some a moment ago, nor if they are about to expire.
+// Cover adds the row keys of a partition to the inverted index, now. It reports whether the
+// index holds all of them afterwards. It may not if KairosDB added some a moment ago, or if
+// they are about to expire.
 func (c *Coverer) Cover(ctx context.Context, p rowkey.Partition) (covered bool, err error) {
 	covered, _, err = c.cover(ctx, p)
 	return covered, err
 }
 
-// cover makes one pass. wait says when to come back if it is too early.
+// cover makes one pass. If it is too early for it, wait is how long to wait.
 func (c *Coverer) cover(ctx context.Context, p rowkey.Partition) (covered bool, wait time.Duration, err error) {
 	began := c.now()
 	s, err := rowkey.ReadStamp(ctx, c.ks.Session, p, cql.Everywhere)
@@ -281,13 +281,13 @@ func (c *Coverer) cover(ctx context.Context, p rowkey.Partition) (covered bool, 
 	return true, 0, pass.forget(ctx)
 }
 
-// coverMargin is how much longer index rows live than the mtime that they were
-// covered for. Once that is gone the partition counts as not covered.
+// coverMargin is how much longer, in seconds, index rows live than the mtime for which they
+// were covered. Once that mtime has expired, the partition counts as not covered.
 const coverMargin = 3600
 
-// livesOf returns the time-to-live of index rows and of the state, in seconds, 0 =
-// for ever. The rows live as long as mtime at least, and as long
-// as those that Varve wrote: the last write decides, and must not shorten.
+// livesOf returns the time-to-live of index rows and of the state, in seconds; 0 means that
+// they never expire. The rows must live at least as long as mtime, and as long as rows that
+// Varve has written: the last write decides the time-to-live, and must not shorten it.
 func livesOf(there rowkey.State, s rowkey.Stamp, now time.Time) (rows, state int) {
 	if s.TTL == nil || there.ExpirySec == rowkey.Forever {
 		return 0, 0
@@ -302,22 +302,22 @@ type coverPass struct {
 	key      rowkey.Partition
 	began    time.Time
 	stampMS  int64
-	sinceMS  int64    // the lowest write timestamp of what was copied, by passes before too
-	mtime    cql.UUID // that the partition is covered for
+	sinceMS  int64    // the lowest write timestamp of copied rows, including those of earlier passes
+	mtime    cql.UUID // the mtime for which the partition will be covered
 	ttl      int
 	stateTTL int
 
-	before *coverProgress // of the pass that this one goes on with
-	copied int            // by this one
-	last   rowkey.Key     // the last of them
-	saved  time.Time      // when the progress was written down, or the pass began
-	noted  bool           // it was, by this pass or one before
+	before *coverProgress // of the pass that this one continues
+	copied int            // by this pass
+	last   rowkey.Key     // the last one copied
+	saved  time.Time      // when the progress was last recorded, or the pass began
+	noted  bool           // a progress record exists, from this pass or an earlier one
 }
 
-// coverPage is how many row keys are copied at once.
+// coverPage is how many row keys are copied at a time.
 const coverPage = 2000
 
-// coverParallel is how many batches of index rows are on their way at once.
+// coverParallel is how many batches of index rows are in flight at once.
 const coverParallel = 8
 
 func (p *coverPass) copyKeys(ctx context.Context) error {
@@ -344,9 +344,9 @@ func (p *coverPass) copyKeys(ctx context.Context) error {
 	return p.write(ctx, page)
 }
 
-// checkRemovals looks for deletes that may have hidden what was copied: one removes
-// many index rows by ranges, under its own write timestamp, and does not see between
-// them what a pass has yet to copy. Such a pass is of no use.
+// checkRemovals looks for deletes that may have hidden copied rows. A delete removes many index
+// rows by ranges, under its own write timestamp, and so may also remove rows in these ranges
+// that it has not seen because the pass copied them later. Such a pass is useless.
 func (p *coverPass) checkRemovals(ctx context.Context) error {
 	removals, err := rowkey.ReadAnnounced(ctx, p.coverer.ks)
 	if err == nil && removals.MayHide(p.key, p.sinceMS) {
@@ -355,7 +355,7 @@ func (p *coverPass) checkRemovals(ctx context.Context) error {
 	return err
 }
 
-// write writes the index rows of some keys, not faster than it may.
+// write writes the index rows of some keys, within the configured rate.
 func (p *coverPass) write(ctx context.Context, keys []rowkey.Key) error {
 	c := p.coverer
 	batches := rowkey.TagRowBatches(p.key.Metric, p.key.TimeMS, slices.Values(keys), c.ks.IndexShards, p.ttl)
@@ -373,7 +373,7 @@ func (p *coverPass) write(ctx context.Context, keys []rowkey.Key) error {
 	p.copied += len(keys)
 	c.keys.Add(float64(len(keys)))
 	if c.config.Rate == 0 {
-		return nil // a pass that was asked for by hand
+		return nil // a pass that was requested through Cover
 	}
 	due := p.began.Add(time.Duration(p.copied) * time.Second / time.Duration(c.config.Rate))
 	return work.Pause(ctx, due.Sub(c.now()))

@@ -14,44 +14,43 @@ import (
 	"varve/internal/store"
 )
 
-// A coverProgress is how far a pass over a partition of row_keys has come: all
-// row keys up to one are in the inverted index. It is kept in service_index, under
-// the row time and the metric, while a pass takes longer than coverSave.
+// A coverProgress records how far a pass over a partition of row_keys has come: all row keys up
+// to Type and Tags are in the inverted index. A pass that takes longer than coverSave keeps it
+// in service_index, under the row time and the metric.
 //
-// It is worth something as long as row_keys.mtime is what it was. If that has
-// moved on, row keys may have been added anywhere before that place. If it has
-// not, what was there when the pass read it is what was there when it began, so
-// that another pass can go on behind it, with a write timestamp of its own.
+// It is valid while row_keys.mtime is unchanged. If mtime has changed, row keys may have been
+// added anywhere before that position. If it has not, the pass has read the row keys that
+// existed when it began, so another pass can continue after that position, with a write
+// timestamp of its own.
 //
-// A progress that was written down a moment ago is of a pass that is under way,
-// on another node or on this one before a restart: that partition is left alone.
-// Two passes that begin at once notice each other at their first coverSave. Were
-// they not to, they would write the same rows twice.
+// If it was stored less than coverSilence ago, a pass is probably still running, on another
+// node or on this one before a restart, so that partition is left alone. Two passes that begin
+// at once notice each other at their first coverSave. If they do not, they write the same rows
+// twice, which is harmless.
 type coverProgress struct {
 	Mtime   cql.UUID  `json:"mtime"`
 	Type    string    `json:"type"`
-	Tags    []byte    `json:"tags"`     // as Cassandra has them
-	Keys    int       `json:"keys"`     // up to that one
-	SinceMS int64     `json:"since_ms"` // the lowest write timestamp of what was copied
-	Node    string    `json:"node"`     // whose pass it is
+	Tags    []byte    `json:"tags"`     // as Cassandra encodes them
+	Keys    int       `json:"keys"`     // number of row keys up to there
+	SinceMS int64     `json:"since_ms"` // the lowest write timestamp of the copied rows
+	Node    string    `json:"node"`     // the process that runs the pass
 	Updated time.Time `json:"updated"`
 }
 
 const (
 	coverService = "Coverage"
 
-	// coverSave is how often a pass looks whether mtime has moved and writes down
-	// how far it has come.
+	// coverSave is how often a pass checks whether mtime has changed and stores its progress.
 	coverSave = 10 * time.Second
 
-	// coverSilence is how long a pass may be silent before another one goes on.
+	// coverSilence is how long a pass may store no progress before another pass continues it.
 	coverSilence = time.Minute
 
-	// coverRest is how many times as long as a pass was under way that was of no
-	// use no other one is made.
+	// coverRest times the duration of a useless pass is how long its partition is then left
+	// alone.
 	coverRest = 10
 
-	// maxRests bounds the partitions that are known to rest.
+	// maxRests bounds the number of resting partitions that are remembered.
 	maxRests = 10_000
 )
 
@@ -65,7 +64,8 @@ var (
 
 func progressKey(k rowkey.Partition) string { return fmt.Sprintf("%d %s", k.TimeMS, k.Metric) }
 
-// resume takes up what an earlier pass has left. wait says that one is under way.
+// resume continues an earlier pass from its progress. If that pass may still be running, wait
+// is how long to wait.
 func (p *coverPass) resume(ctx context.Context) (wait time.Duration, err error) {
 	before, err := p.progress(ctx)
 	if err != nil || before == nil {
@@ -76,7 +76,7 @@ func (p *coverPass) resume(ctx context.Context) (wait time.Duration, err error) 
 		return coverSilence - max(c.now().Sub(before.Updated), 0), nil
 	}
 	p.noted = true
-	known := p.began.UnixMilli()-before.SinceMS < rowkey.MaxUnlooked.Milliseconds() // what was removed since
+	known := p.began.UnixMilli()-before.SinceMS < rowkey.MaxUnlooked.Milliseconds() // all removals since are still announced
 	if before.Mtime == p.mtime && c.ordered && known {
 		p.before, p.sinceMS = before, min(p.sinceMS, before.SinceMS)
 		c.log.Info("a pass over row keys continues where an earlier one stopped", "metric", p.key.Metric, "row_time", p.key.TimeMS, "row_keys", before.Keys)
@@ -84,14 +84,13 @@ func (p *coverPass) resume(ctx context.Context) (wait time.Duration, err error) 
 	return 0, nil
 }
 
-// underWay reports whether the pass of another process wrote down how far it has come a moment
-// ago. A time far ahead is that of a clock that was wrong: nobody waits until then.
+// underWay reports whether another process stored this progress less than coverSilence ago. A
+// time far in the future comes from a wrong clock, and is not waited for.
 func (p *coverProgress) underWay(c *Coverer) bool {
 	return p.Node != c.own && c.now().Sub(p.Updated).Abs() < coverSilence
 }
 
-// progress reads what is written down; nil if nothing is, or nothing that can be
-// read.
+// progress reads the stored progress; nil if there is none that can be parsed.
 func (p *coverPass) progress(ctx context.Context) (*coverProgress, error) {
 	value, err := p.coverer.ks.Get(ctx, schema.OwnService, coverService, progressKey(p.key))
 	if errors.Is(err, store.ErrNotFound) {
@@ -107,8 +106,7 @@ func (p *coverPass) progress(ctx context.Context) (*coverProgress, error) {
 	return before, nil
 }
 
-// save looks whether the pass is of use still, and writes down how far it has
-// come, if it is time to.
+// save checks whether the pass is still useful, and stores its progress if that is due.
 func (p *coverPass) save(ctx context.Context) error {
 	c := p.coverer
 	now := c.now()
@@ -124,7 +122,7 @@ func (p *coverPass) save(ctx context.Context) error {
 		return errPassMoved
 	}
 	if !c.ks.Tables.ServiceIndex {
-		return nil // a pass that is interrupted begins again
+		return nil // there is no table for the progress, so an interrupted pass begins again
 	}
 	there, err := p.progress(ctx)
 	if err != nil {
@@ -147,7 +145,7 @@ func (p *coverPass) save(ctx context.Context) error {
 	return c.ks.Set(ctx, schema.OwnService, coverService, progressKey(p.key), string(text))
 }
 
-// forget removes what was written down.
+// forget removes the stored progress.
 func (p *coverPass) forget(ctx context.Context) error {
 	if !p.noted {
 		return nil
@@ -155,8 +153,8 @@ func (p *coverPass) forget(ctx context.Context) error {
 	return p.coverer.ks.Unset(ctx, schema.OwnService, coverService, progressKey(p.key))
 }
 
-// rest lets a partition rest after a pass that took so long for nothing, and
-// returns for how long.
+// rest leaves a partition alone after a useless pass of that duration, and returns for how
+// long.
 func (c *Coverer) rest(p rowkey.Partition, took time.Duration) time.Duration {
 	now := c.now()
 	c.mu.Lock()
@@ -170,7 +168,7 @@ func (c *Coverer) rest(p rowkey.Partition, took time.Duration) time.Duration {
 	return coverRest * took
 }
 
-// restOf returns how long a partition still rests.
+// restOf returns for how much longer a partition is left alone.
 func (c *Coverer) restOf(p rowkey.Partition) time.Duration {
 	now := c.now()
 	c.mu.Lock()

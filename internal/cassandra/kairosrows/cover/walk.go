@@ -13,11 +13,12 @@ import (
 	"varve/internal/store"
 )
 
-// A walkNote says when a walk over all metrics was last under way. Of several servers that share
-// the keyspace, the one that finds the note old enough walks, and renews it meanwhile.
+// A walkNote records when a server last was walking over all metrics. A server that finds the
+// note old enough walks, and renews the note meanwhile, so usually one of the servers that
+// share a keyspace walks.
 //
-// It is no lease. Two servers that look at the same moment both walk, and both write what either
-// would have written alone. When the one that walks dies, another one walks an Interval later.
+// It is not a lease: two servers that read it at the same moment both walk, and write the same
+// rows. If the walking server dies, another one walks an Interval later.
 type walkNote struct {
 	Node string    `json:"node"` // which process walks
 	At   time.Time `json:"at"`   // by its clock
@@ -25,7 +26,7 @@ type walkNote struct {
 
 const (
 	walkKey   = "walk" // no progressKey: these begin with a number
-	walkRenew = 4      // times in an Interval that the note of a walk is renewed
+	walkRenew = 4      // how many times per Interval the note is renewed
 )
 
 // turn walks, unless another server does so, and returns the time until the next turn.
@@ -45,8 +46,9 @@ func (c *Coverer) turn(ctx context.Context) time.Duration {
 	return c.config.Interval
 }
 
-// walkElsewhere returns how long the walk of another server lasts for, 0 if there is none. A note
-// of a time far ahead is of a clock that was wrong: it must not stop all walks until then.
+// walkElsewhere returns how long to wait because of another server's walk, 0 if there is none.
+// A note with a time far in the future comes from a wrong clock, and must not stop all walks
+// until then.
 func (c *Coverer) walkElsewhere(ctx context.Context) (time.Duration, error) {
 	if !c.ks.Tables.ServiceIndex {
 		return 0, nil
@@ -128,7 +130,7 @@ func (c *Coverer) walk(ctx context.Context) error {
 	return nil
 }
 
-// worthALook reports whether a walk looks at a row time.
+// worthALook reports whether a walk should check a row time.
 func (c *Coverer) worthALook(s rowkey.RowTime) bool {
 	recent := c.now().Add(-coverRecent).UnixMilli() - c.ks.Spec.Width
 	return s.KairosMtime == (cql.UUID{}) || s.TimeMS >= recent

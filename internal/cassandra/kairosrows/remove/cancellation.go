@@ -10,34 +10,32 @@ import (
 	"varve/internal/store"
 )
 
-// A delete job is cancelled by a key of its own in service_index, which no node
-// that works on the job writes: whatever becomes of what is written down of the
-// job, as long as the key is there no node continues it. A node that works on it looks
-// for the key and stops at a point where the index agrees with the rows: see
-// deletePass.rowTime.
+// A delete job is cancelled by a separate key in service_index, which nodes that work on the
+// job never write. Whatever happens to the job's own record, no node continues it while that
+// key exists. A node that works on the job checks for the key, and stops at a point where the
+// index is consistent with the rows: see deletePass.rowTime.
 const (
 	cancelServiceKey = "CancelledDeletions"
 
-	// cancelLook is how often who works on a job looks whether it was cancelled.
+	// cancelLook is how often a node checks whether the job it works on was cancelled.
 	cancelLook = 2 * time.Second
 
 	// cancelWait is how long Cancel waits for a node to stop.
 	cancelWait = 10 * time.Second
 
-	// cancelledKept is how long a job that was cancelled is listed.
+	// cancelledKept is how long a cancelled job is listed.
 	cancelledKept = 7 * 24 * time.Hour
 
-	// orphanKept is how long a cancellation without a job is kept.
+	// orphanKept is how long a cancellation whose job no longer exists is kept.
 	orphanKept = 24 * time.Hour
 )
 
 var errCancelled = errors.New("the job was cancelled")
 
-// Cancel stops a delete job for good, on whichever node it runs. Samples that the job has
-// deleted stay deleted. The job's state is layout.JobCancelled afterwards, or
-// layout.JobCancelling if the node that works on it has not stopped within some
-// seconds, or layout.JobDone if there was nothing left to cancel. A job that is not
-// known is store.ErrNotFound.
+// Cancel stops a delete job permanently, on whichever node it runs. Samples that the job has
+// deleted stay deleted. The resulting state is layout.JobCancelled, or layout.JobCancelling if
+// the node that works on it has not stopped within cancelWait, or layout.JobDone if it finished
+// first. If there is no such job, Cancel returns store.ErrNotFound.
 func (d *Deleter) Cancel(ctx context.Context, id string) (layout.Job, error) {
 	j := &d.jobs
 	j.mu.Lock()
@@ -48,7 +46,7 @@ func (d *Deleter) Cancel(ctx context.Context, id string) (layout.Job, error) {
 			return job, err
 		}
 	}
-	// Before anything stops: else the job would go on after a restart.
+	// Before anything stops, since otherwise the job would continue after a restart.
 	if err := j.set(ctx, cancelServiceKey, id, j.node); err != nil {
 		return layout.Job{}, fmt.Errorf("cancel delete job %s: nothing was done: %w", id, err)
 	}
@@ -66,7 +64,7 @@ func (d *Deleter) Cancel(ctx context.Context, id string) (layout.Job, error) {
 	return j.hereAfterCancel(ctx, r)
 }
 
-// hereAfterCancel says what has become of a job of this process.
+// hereAfterCancel returns a job of this process after its cancellation.
 func (j *jobs) hereAfterCancel(ctx context.Context, r *runningJob) (layout.Job, error) {
 	j.mu.Lock()
 	job := *r.job
@@ -99,18 +97,18 @@ func (j *jobs) ofOthers(ctx context.Context, id string) (layout.Job, error) {
 	return job, err
 }
 
-// awaitCancelled waits until a job that was cancelled has stopped on another
-// node, and writes down that it was cancelled if no node works on it.
+// awaitCancelled waits until a cancelled job has stopped on another node, and records the
+// cancellation if no node works on the job.
 func (j *jobs) awaitCancelled(ctx context.Context, id string) (layout.Job, error) {
 	ctx, cancel := context.WithTimeout(ctx, j.wait)
 	defer cancel()
 	for {
 		job, err := j.read(ctx, id)
 		switch {
-		case errors.Is(err, store.ErrNotFound): // it was done meanwhile
+		case errors.Is(err, store.ErrNotFound): // it has finished meanwhile
 			return layout.Job{ID: id, State: layout.JobDone}, j.unset(context.WithoutCancel(ctx), cancelServiceKey, id)
 		case err != nil:
-			return layout.Job{ID: id, State: layout.JobCancelling}, nil // as is written down
+			return layout.Job{ID: id, State: layout.JobCancelling}, nil // the cancellation is stored
 		case job.State == layout.JobCancelled:
 			return job, nil
 		case j.idle(&job):
@@ -124,8 +122,8 @@ func (j *jobs) awaitCancelled(ctx context.Context, id string) (layout.Job, error
 	}
 }
 
-// settleCancelled writes down what has become of a job that was cancelled and
-// that no node works on, and forgets it when it is old.
+// settleCancelled records the outcome of a cancelled job that no node works on, and removes the
+// job once it is old.
 func (j *jobs) settleCancelled(ctx context.Context, job *layout.Job) error {
 	switch {
 	case job.State != layout.JobCancelled:
@@ -141,16 +139,16 @@ func (j *jobs) settleCancelled(ctx context.Context, job *layout.Job) error {
 	return j.unset(ctx, cancelServiceKey, job.ID)
 }
 
-// lookForCancel sees whether another node has cancelled a job that runs here. If
-// it cannot be seen, the next look will tell.
+// lookForCancel checks whether another node has cancelled a job that runs here. If the check
+// fails, the next one will tell.
 func (j *jobs) lookForCancel(ctx context.Context, r *runningJob, id string) {
 	if _, err := j.get(ctx, cancelServiceKey, id); err == nil {
 		r.cancelled.Store(true)
 	}
 }
 
-// written reads which jobs are cancelled, and then all that are written down.
-// Cancellations of jobs that are long gone are removed.
+// written reads the cancellations, and then all stored jobs. It removes cancellations whose
+// jobs have long been gone.
 func (j *jobs) written(ctx context.Context) (cancelled map[string]bool, saved []layout.Job, err error) {
 	cancelled = map[string]bool{}
 	for id, err := range j.keys(ctx, cancelServiceKey) {

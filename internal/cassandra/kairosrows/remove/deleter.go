@@ -26,19 +26,19 @@ const (
 	NodesNo   = "no"
 )
 
-// Config are the settings of deletes and repairs.
+// Config holds the settings of deletes and repairs.
 type Config struct {
 	KairosDBNodes string `yaml:"kairosdb_nodes" doc:"whether KairosDB nodes write into the keyspace: \"yes\", \"no\", or \"auto\", which looks for one in the list of hosts that they keep"`
 
 	// Constants; tests and benchmarks change them by --tune.
 
-	Parallel int `tune:"parallel"` // most rows that a delete works on at once, and those of a repair, 1 to 1024
-	// JobRows is from how many rows on a delete is a job, 1 to 100000000. A job goes on when
-	// the client has left, and after a restart.
+	Parallel int `tune:"parallel"` // maximum number of rows that a delete or repair processes concurrently, 1 to 1024
+	// JobRows is the number of rows from which a delete becomes a job, 1 to 100000000. A job
+	// continues after its client has disconnected, and after a restart.
 	JobRows int `tune:"job_rows"`
 	// Horizon is how long after the end of a row KairosDB nodes may still write to it. Until
-	// then, a delete leaves its index rows, since KairosDB does not write them again. A day
-	// is enough for points that are late, and rows are three weeks long.
+	// then, a delete keeps the row's index rows, since KairosDB does not write them again. A
+	// day is enough for late points; rows are three weeks long.
 	Horizon time.Duration `tune:"horizon"`
 }
 
@@ -62,23 +62,23 @@ func (c Config) Validate() error {
 //
 // # What is removed
 //
-// Of a row that lies in the range wholly, the partition; else one range of
-// columns: exactly the samples whose time, as it is read, lies in the range.
-// KairosDB cuts the start off to a second in keyspaces of seconds; this does
-// not. All deletes carry the write timestamp that the caller gives: what is
-// written later is not touched.
+// If a row lies completely in the range, its partition is deleted, otherwise a range of
+// columns: exactly the samples whose time, as queries return it, lies in the range. In
+// keyspaces with the unit seconds, KairosDB truncates the start to a second; Varve does not.
+// All deletes have the write timestamp that the caller passes, so later writes are not
+// affected.
 //
-// After each row it is probed whether it has samples left. If not, its index
-// rows are removed, with the same timestamp: row_keys, tag_indexed_row_keys,
-// varve_row_index, row_key_index; row_key_time_index and varve_row_state when no
-// row key is left at that row time; string_index when the metric has none left.
+// After its samples are deleted, each row is probed for remaining samples. If there are none,
+// its index rows are removed from row_keys, tag_indexed_row_keys, varve_row_index and
+// row_key_index; from row_key_time_index and varve_row_state too if the row time has no row key
+// left; and from string_index if the metric has none left.
 //
 // # KairosDB nodes
 //
-// A KairosDB node remembers which index rows it wrote and does not write them
-// again. If one runs, index rows of rows that may still get samples, whose end
-// is less than Horizon ago, are therefore left: else samples that it writes next
-// would not be found. They are removed by a later delete or by Repair.
+// A KairosDB node remembers which index rows it wrote and does not write them again. While one
+// runs, index rows of rows that may still get samples, because they end less than Horizon ago,
+// are therefore kept; otherwise the node's next samples would not be found. A later delete or
+// Repair removes them.
 //
 // This process' own Writer, and those of other Varve nodes, write index rows again:
 // see write.Writer.
@@ -90,8 +90,8 @@ type Deleter struct {
 	log     *slog.Logger
 	now     func() time.Time
 	metrics *metrics
-	step    int // rows that are deleted between two reports of progress
-	portion int // rows of one row time that are in memory at once, and deleted before their index rows are
+	step    int // rows deleted between two reports of progress
+	portion int // rows of one row time in memory at once, whose samples are deleted before their index rows
 	jobs    jobs
 
 	cluster    string
@@ -103,27 +103,27 @@ type Deleter struct {
 	nodesAt time.Time
 }
 
-// Options are what a Deleter is given to work with.
+// Options are the dependencies of a Deleter.
 type Options struct {
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
-	Now        func() time.Time // nil: the clock
+	Now        func() time.Time // nil = time.Now
 
-	// Node names this process in jobs, among all that work on the keyspace.
+	// Node identifies this server in jobs, among all that use the keyspace.
 	Node string
 
-	// Cluster is the name of the cluster, empty for the one that is written to.
+	// Cluster is the name of the cluster; empty for the cluster that is written to.
 	Cluster string
 
-	// Services returns the keyspace whose service_index lists the KairosDB nodes
-	// and keeps delete jobs. nil: that of the Deleter.
+	// Services returns the keyspace whose service_index has the list of KairosDB nodes and the
+	// delete jobs. nil means the Deleter's own keyspace.
 	Services func() (*schema.Keyspace, error)
 
-	// Deleted is called with the key of each row of which samples were removed.
+	// Deleted is called with the key of each row from which samples were deleted.
 	Deleted func(key []byte)
 }
 
-// New returns a Deleter. cfg must be valid. Close must be called.
+// New returns a Deleter. cfg must be valid. The caller must call Close.
 func New(ks *schema.Keyspace, w *write.Writer, cfg Config, o Options) (*Deleter, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -145,10 +145,10 @@ func New(ks *schema.Keyspace, w *write.Writer, cfg Config, o Options) (*Deleter,
 	return d, nil
 }
 
-// Delete removes the samples that the deletions name and that were written with
-// a timestamp up to stampMS, one deletion after the other. Row keys of a metric are read
-// once for all of them. From job_rows rows on a deletion is a job: if ctx ends before it
-// is done, the error says that it goes on.
+// Delete removes the samples that the deletions select and that were written with a timestamp
+// up to stampMS, one deletion after the other. Row keys of a metric are read once for all
+// deletions. A deletion of JobRows rows or more is a job: if ctx ends first, the job continues,
+// and the error says so.
 func (d *Deleter) Delete(ctx context.Context, stampMS int64, deletions ...store.Deletion) error {
 	deletions = slices.DeleteFunc(slices.Clone(deletions), func(del store.Deletion) bool {
 		return del.Range.StartMS > del.Range.EndMS || rowkey.Impossible(del.Matchers)
@@ -180,7 +180,7 @@ func (d *Deleter) delete(ctx context.Context, stampMS int64, del store.Deletion,
 	return nil
 }
 
-// Close stops jobs; they go on when the keyspace is opened again.
+// Close stops jobs; they continue when the keyspace is opened again.
 func (d *Deleter) Close() {
 	d.jobs.close()
 	d.unregister()

@@ -4,13 +4,13 @@
 //	Deleter   plans a deletion, and executes it one row time after another
 //	jobs      large deletions: they continue after a restart or on another node, one node
 //	          at a time
-//	Record    tells nodes with pending samples of deletions
+//	Record    tells nodes with pending samples about deletions
 //	Repair    walks over all tables, and makes index and rows consistent
 //
 // Invariants:
 //
-//   - Removals of index rows are announced before samples are deleted, and carry the
-//     timestamp of the announcement: see the rule of index rows at [write.Writer].
+//   - Removals of index rows are announced before samples are deleted, and have the timestamp
+//     of the announcement: see the rule of index rows at [write.Writer].
 //   - Index rows of a row are removed only after a read that sees all acknowledged samples
 //     has found none in the row.
 //   - The rows to delete are never read from a cache, nor at the configured consistency.

@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// hostsEvery is how often KairosDB nodes are looked for.
+	// hostsEvery is how often the list of KairosDB nodes is read.
 	hostsEvery = 10 * time.Second
 )
 
-// keepFrom returns the row time from which on index rows have to stay:
-// math.MaxInt64 if there is none.
+// keepFrom returns the row time from which index rows must be kept, math.MaxInt64 if there is
+// none.
 func (d *Deleter) keepFrom(ctx context.Context) (int64, error) {
 	run, err := d.KairosDBRuns(ctx)
 	if err != nil || !run {
@@ -54,7 +54,7 @@ func (d *Deleter) KairosDBRuns(ctx context.Context) (bool, error) {
 			return false, fmt.Errorf("find out whether KairosDB nodes run: %w", err)
 		}
 	}
-	run = run || !known // their list may be in another keyspace
+	run = run || !known // the list of nodes may be in another keyspace
 	d.mu.Lock()
 	d.nodes, d.nodesAt = run, now
 	d.mu.Unlock()

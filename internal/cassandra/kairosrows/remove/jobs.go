@@ -18,19 +18,20 @@ import (
 	"varve/internal/work"
 )
 
-// Delete jobs are kept in service_index, so that any node goes on with one whose
-// node is gone; one node does at a time, see jobs.lease. Their write timestamp is kept too:
-// whatever is written while a job waits is not touched, and doing a part twice does no harm.
+// Delete jobs are stored in service_index, so that any node can continue a job whose node has
+// died; one node works on a job at a time, see jobs.lease. The stored job includes its write
+// timestamp, so samples written while it waits are not affected, and repeating a part of it
+// does no harm.
 const (
 	jobServiceKey = "Deletions"
 
-	// jobReport is how often a job writes its progress down.
+	// jobReport is how often a job stores its progress.
 	jobReport = 10 * time.Second
 
-	// jobSilence is how long a job may be silent before another node takes it.
+	// jobSilence is how long a job may store no progress before another node takes it over.
 	jobSilence = time.Minute
 
-	// jobsKept is how many ended jobs are remembered, in this process.
+	// jobsKept is how many ended jobs this process remembers.
 	jobsKept = 100
 )
 
@@ -38,13 +39,13 @@ const (
 type jobs struct {
 	d    *Deleter
 	node string
-	wait time.Duration // of Cancel, for a job to stop
+	wait time.Duration // how long Cancel waits for a job to stop
 
 	leaseLife time.Duration
 	leases    atomic.Pointer[cluster.Node] // nil until the first lease
-	unleased  sync.Once                    // it was said that there are none
+	unleased  sync.Once                    // limits the log line about missing leases
 
-	ctx   context.Context // of all jobs at work
+	ctx   context.Context // of all running jobs
 	stop  context.CancelCauseFunc
 	tasks sync.WaitGroup
 
@@ -53,12 +54,12 @@ type jobs struct {
 	ended   []layout.Job // oldest first
 }
 
-// A runningJob is one that this process works on.
+// A runningJob is a job that this process works on.
 type runningJob struct {
 	job       *layout.Job    // jobs.mu must be held
-	lease     *cluster.Lease // nil if there are none
-	cancelled atomic.Bool    // it is to stop
-	ended     chan struct{}  // closed when it has
+	lease     *cluster.Lease // nil without leases
+	cancelled atomic.Bool    // it must stop
+	ended     chan struct{}  // closed when it has stopped
 }
 
 func (j *jobs) init(d *Deleter, node string) {
@@ -71,8 +72,7 @@ func (j *jobs) close() {
 	j.tasks.Wait()
 }
 
-// start makes a job of a delete and waits for it. If ctx ends first the job goes
-// on.
+// start runs a delete as a job and waits for it. If ctx ends first, the job continues.
 func (j *jobs) start(ctx context.Context, del store.Deletion, stampMS int64, plan *deletePlan) error {
 	now := j.d.now().UTC()
 	job := &layout.Job{
@@ -128,8 +128,8 @@ func (j *jobs) begin(job *layout.Job, lease *cluster.Lease, f func(context.Conte
 	})
 }
 
-// end notes how a job ended. One that was stopped by close, or whose lease is lost, stays
-// as it is.
+// end records how a job ended. The record of a job that was stopped by close, or whose lease is
+// lost, remains unchanged.
 func (j *jobs) end(job *layout.Job, err error) {
 	closing := j.ctx.Err() != nil
 	cancelled := errors.Is(err, errCancelled)
@@ -144,7 +144,7 @@ func (j *jobs) end(job *layout.Job, err error) {
 	case err != nil:
 		job.State, job.Error = layout.JobFailed, err.Error()
 	default:
-		job.Done = job.Rows // also those of the last seconds before an interruption
+		job.Done = job.Rows // including rows done in the last seconds before an interruption
 	}
 	ended := *job
 	delete(j.running, job.ID)
@@ -157,7 +157,7 @@ func (j *jobs) end(job *layout.Job, err error) {
 		j.d.log.Warn("a delete job has lost its lease; this node or another one will continue it", "job", job.ID, "selector", job.Selector)
 	}
 	if ended.State == layout.JobWaiting {
-		return // its progress is written down as of a moment ago
+		return // its last stored progress is recent
 	}
 	j.d.metrics.jobs.WithLabelValues(ended.State).Inc()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(j.ctx), jobReport)
@@ -165,10 +165,10 @@ func (j *jobs) end(job *layout.Job, err error) {
 	switch ended.State {
 	case layout.JobCancelled:
 		j.d.log.Info("a delete job was cancelled", "job", job.ID, "selector", job.Selector, "rows", job.Rows, "done", job.Done)
-		_ = j.save(ctx, &ended) // the cancellation itself is written down
+		_ = j.save(ctx, &ended) // on failure, the cancellation itself is stored already
 	case layout.JobFailed:
 		j.d.log.Warn("a delete job failed; will retry", "job", job.ID, "selector", job.Selector, "error", err)
-		_ = j.save(ctx, &ended) // it stays as it was, and is tried again all the same
+		_ = j.save(ctx, &ended) // on failure, the job is retried all the same
 	default:
 		j.d.log.Info("delete job finished", "job", job.ID, "selector", job.Selector, "rows", job.Rows)
 		if err := j.unset(ctx, jobServiceKey, job.ID); err != nil {
@@ -177,7 +177,7 @@ func (j *jobs) end(job *layout.Job, err error) {
 	}
 }
 
-// work does what is left of a job, until it is cancelled.
+// work performs the rest of a job, until it is cancelled.
 func (j *jobs) work(ctx context.Context, r *runningJob, del store.Deletion, steps []rowTimeDelete) error {
 	reported, looked := j.d.now(), time.Time{}
 	return j.d.run(ctx, del, r.job.StampMS, steps, func(nextMS int64, rows int) error {
@@ -199,7 +199,7 @@ func (j *jobs) work(ctx context.Context, r *runningJob, del store.Deletion, step
 		}
 		reported = now
 		if r.lease != nil && r.lease.Check() != nil {
-			return errLost // another node may have written it down
+			return errLost // another node may have stored its progress
 		}
 		if err := j.save(ctx, &state); err != nil {
 			j.d.log.Warn("the progress of a delete job could not be recorded", "job", state.ID, "error", err)
@@ -208,7 +208,7 @@ func (j *jobs) work(ctx context.Context, r *runningJob, del store.Deletion, step
 	})
 }
 
-// save writes a job down.
+// save stores a job.
 func (j *jobs) save(ctx context.Context, job *layout.Job) error {
 	text, err := json.Marshal(job)
 	if err != nil {
@@ -217,7 +217,7 @@ func (j *jobs) save(ctx context.Context, job *layout.Job) error {
 	return j.set(ctx, jobServiceKey, job.ID, string(text))
 }
 
-// saved reads the jobs that are written down.
+// saved reads the stored jobs.
 func (j *jobs) saved(ctx context.Context) ([]layout.Job, error) {
 	var all []layout.Job
 	for id, err := range j.keys(ctx, jobServiceKey) {
@@ -227,7 +227,7 @@ func (j *jobs) saved(ctx context.Context) ([]layout.Job, error) {
 		job, err := j.read(ctx, id)
 		switch {
 		case err == store.ErrNotFound:
-			continue // it was done meanwhile
+			continue // it has finished meanwhile
 		case errors.Is(err, errJobText):
 			j.d.log.Warn("a delete job cannot be read; ignoring it", "job", id, "error", err)
 			continue
@@ -241,7 +241,7 @@ func (j *jobs) saved(ctx context.Context) ([]layout.Job, error) {
 
 var errJobText = errors.New("it is not the record of a delete job")
 
-// read reads a job that is written down.
+// read reads a stored job.
 func (j *jobs) read(ctx context.Context, id string) (job layout.Job, err error) {
 	value, err := j.get(ctx, jobServiceKey, id)
 	if err != nil {
@@ -253,9 +253,8 @@ func (j *jobs) read(ctx context.Context, id string) (job layout.Job, err error) 
 	return job, nil
 }
 
-// Jobs lists the delete jobs of all nodes that are not done, those that were
-// cancelled in the last days, and the last ones that were done here, newest
-// first.
+// Jobs lists the unfinished delete jobs of all nodes, recently cancelled ones, and the last
+// jobs that ended in this process, newest first.
 func (d *Deleter) Jobs(ctx context.Context) ([]layout.Job, error) {
 	cancelled, saved, err := d.jobs.written(ctx)
 	if err != nil {
@@ -286,13 +285,13 @@ func (d *Deleter) Jobs(ctx context.Context) ([]layout.Job, error) {
 	return all, nil
 }
 
-// asListed is a job that this process does not work on, for people.
+// asListed returns a job of another process as it is shown to people.
 func (j *jobs) asListed(job layout.Job, cancelled bool) layout.Job {
 	idle := j.idle(&job)
 	switch {
 	case job.State == layout.JobCancelled:
 	case cancelled && idle:
-		job.SetCancelled() // though nobody has written that down yet
+		job.SetCancelled() // no node has recorded that yet
 	case cancelled:
 		job.State = layout.JobCancelling
 	case job.State == layout.JobRunning && idle:
@@ -301,27 +300,26 @@ func (j *jobs) asListed(job layout.Job, cancelled bool) layout.Job {
 	return job
 }
 
-// idle reports whether no node works on a job that is written down, as far as
-// one can tell.
+// idle reports whether no node works on a stored job, as far as can be determined.
 func (j *jobs) idle(job *layout.Job) bool {
 	return job.State != layout.JobRunning || j.silent(job)
 }
 
-// silent reports whether the node that works on a job has not said so for a while. A time far
-// ahead is that of a clock that was wrong: nobody waits until then.
+// silent reports whether a job's node has stored no progress for jobSilence. A time far in the
+// future comes from a wrong clock, and is not waited for.
 func (j *jobs) silent(job *layout.Job) bool {
 	return j.d.now().Sub(job.Updated).Abs() > jobSilence
 }
 
-// free reports whether a job may be gone on with here, as far as what is written down of
-// it says: its node is silent, or was this one before it was started again.
+// free reports whether this node may continue a job according to its record: the job's node is
+// silent, or was this node before a restart.
 func (j *jobs) free(job *layout.Job) bool {
 	return j.silent(job) || job.Node == j.node && job.State != layout.JobFailed
 }
 
-// Resume goes on with jobs that no node works on: those of this node from
-// before it was started, and those of nodes that are silent for a minute. It
-// returns when they have begun. Call it at the start and each minute.
+// Resume continues jobs that no node works on: those of this node from before its start, and
+// those of nodes that have been silent for jobSilence. It returns when they have begun. It must
+// be called at the start and every minute.
 func (d *Deleter) Resume(ctx context.Context) error {
 	cancelled, saved, err := d.jobs.written(ctx)
 	if err != nil {
@@ -347,7 +345,7 @@ func (d *Deleter) Resume(ctx context.Context) error {
 	return nil
 }
 
-// resume begins to go on with a job, unless another node does.
+// resume continues a job, unless another node works on it.
 func (d *Deleter) resume(ctx context.Context, job *layout.Job) error {
 	lease, err := d.jobs.lease(ctx, job.ID, job.Node == d.jobs.node)
 	if held := (*cluster.HeldError)(nil); errors.As(err, &held) || errors.Is(err, cluster.ErrChanged) {
@@ -387,7 +385,7 @@ func (d *Deleter) resumeUnder(ctx context.Context, lease *cluster.Lease, id stri
 	d.log.Info("a delete job continues", "job", job.ID, "selector", job.Selector, "rows", job.Rows, "done", job.Done)
 	d.jobs.begin(job, lease, func(ctx context.Context, r *runningJob) error {
 		del := del
-		del.Range.StartMS = max(del.Range.StartMS, job.NextMS) // row times before it are done
+		del.Range.StartMS = max(del.Range.StartMS, job.NextMS) // earlier row times are done
 		plans, err := d.plan(ctx, []store.Deletion{del})
 		if err != nil {
 			return err
@@ -398,8 +396,8 @@ func (d *Deleter) resumeUnder(ctx context.Context, lease *cluster.Lease, id stri
 	return true, nil
 }
 
-// count notes how many rows of a job that goes on are done: all but those that are
-// left. The last seconds before an interruption are not written down.
+// count corrects how many rows of a resumed job are done: all except those that are left. The
+// progress of the last seconds before an interruption was not stored.
 func (j *jobs) count(job *layout.Job, left int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

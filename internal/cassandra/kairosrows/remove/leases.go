@@ -10,25 +10,25 @@ import (
 	"varve/internal/cluster"
 )
 
-// A node that works on a delete job holds its lease. So no two nodes work on one job, even
-// if clocks differ, or if a node resumes after it was stopped for a while. Leases are in
-// the keyspace that has the jobs.
+// A node that works on a delete job holds the job's lease. So no two nodes work on the same
+// job, even if clocks differ, or if a node continues after it was stopped for a while. Leases
+// are in the keyspace that has the jobs.
 //
-// jobSilence is needed beside them. It keeps nodes that know nothing of leases, those of
-// earlier versions, from jobs that are worked on, and others from theirs; and it is all
-// there is in a keyspace where the table of leases is missing and may not be made. Two nodes
-// may work on one job there, and do everything twice, which does no harm.
+// jobSilence is needed in addition, for two reasons. Nodes of earlier versions do not use
+// leases: it keeps them from jobs that other nodes work on, and other nodes from theirs. And in
+// a keyspace where the table of leases is missing and may not be created, there is nothing
+// else. Two nodes may work on the same job there, and do everything twice, which does no harm.
 
-// jobLease is how long a node has the lease of a job that it says nothing of any more.
+// jobLease is how long a node holds the lease of a job after it last renewed it.
 const jobLease = 30 * time.Second
 
 // errLost is the error of a job whose lease was lost. This node may no longer write the
 // record of the job.
 var errLost = errors.New("its lease was lost; this node or another one will continue it in about a minute")
 
-// lease gets the lease of a job. again says that this node worked on it before it was
-// started again. nil without an error: jobs have no leases here.
-// *cluster.HeldError, cluster.ErrChanged: another node works on it.
+// lease acquires the lease of a job. again says that this node worked on the job before a
+// restart. lease returns nil without an error if jobs have no leases here, and a
+// *cluster.HeldError or cluster.ErrChanged if another node works on the job.
 func (j *jobs) lease(ctx context.Context, id string, again bool) (*cluster.Lease, error) {
 	node, err := j.member(ctx)
 	if err != nil || node == nil {
@@ -46,21 +46,21 @@ func (j *jobs) lease(ctx context.Context, id string, again bool) (*cluster.Lease
 	return lease, err
 }
 
-// noLeases says why there are no leases.
+// noLeases logs why there are no leases.
 func (j *jobs) noLeases(why error) {
 	j.unleased.Do(func() {
 		j.d.log.Warn("delete jobs have no leases: two servers may work on the same job if their clocks differ a lot or one is suspended for a minute; this takes longer but does no harm", "error", why)
 	})
 }
 
-// member returns this process among those that have leases, nil if there can be none.
+// member returns this process as a node that can hold leases, nil if leases are not possible.
 func (j *jobs) member(ctx context.Context) (*cluster.Node, error) {
 	if node := j.leases.Load(); node != nil {
 		return node, nil
 	}
 	ks, err := j.d.services()
 	if err != nil || !ks.Tables.ServiceIndex {
-		return nil, err // without the table no other node knows of jobs
+		return nil, err // without that table, no other node knows about the jobs
 	}
 	registers, err := cluster.OpenRegisters(ctx, ks.Session, ks.MayCreate())
 	if _, ok := errors.AsType[*cql.TableError](err); ok {
@@ -83,7 +83,7 @@ func underLease(ctx context.Context, lease *cluster.Lease, f func(context.Contex
 	return lease.Keep(ctx, f)
 }
 
-// lostOr is the error of work under a lease: errLost if that was lost.
+// lostOr returns the error of work under a lease: errLost if the lease was lost, otherwise err.
 func lostOr(ctx context.Context, err error) error {
 	if err != nil && errors.Is(context.Cause(ctx), cluster.ErrLost) {
 		return errLost

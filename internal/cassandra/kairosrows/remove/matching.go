@@ -11,23 +11,24 @@ import (
 	"varve/internal/store"
 )
 
-// deletePortion is how many row keys of a partition a delete holds at once.
+// deletePortion is how many row keys of a partition a delete has in memory at once.
 const deletePortion = 20_000
 
 var countTagRows = &cql.Statement{Name: "count_tag_rows", Level: cql.Everywhere, PageSize: rareTag + 1, Text: rowkey.SelectTagRows + " LIMIT ?"}
 
 const (
-	// rareTag is how many row keys a matcher may have that is taken without a look at
-	// the others.
+	// rareTag is up to how many row keys a matcher is chosen without counting those of the
+	// other matchers.
 	rareTag = 500
 
-	// maxTagPlaces is how many partitions of the inverted index are read for one matcher.
+	// maxTagPlaces is the maximum number of partitions of the inverted index that are read for
+	// one matcher.
 	maxTagPlaces = 1000
 )
 
-// eachMatch calls f with what deletions of one metric, i by i, delete of one row time: at
-// most some rows at once, and each at least once. It reads at a quorum, row_keys or, for
-// one deletion, what the inverted index has of one of its tags.
+// eachMatch calls f with the rows of one row time that deletions of one metric delete: i is the
+// deletion, with at most most rows per call and each row at least once. It reads at a quorum,
+// either row_keys or, for a single deletion, the inverted index of one of its tags.
 func (d *Deleter) eachMatch(ctx context.Context, rowTimeMS int64, deletions []store.Deletion, most int, f func(i int, rows []rowDelete) error) error {
 	part := rowkey.Partition{Metric: deletions[0].Metric, TimeMS: rowTimeMS}
 	var places []rowkey.TagPlace
@@ -68,12 +69,12 @@ func (d *Deleter) eachMatch(ctx context.Context, rowTimeMS int64, deletions []st
 	return err
 }
 
-// A matching gathers the rows that one deletion means.
+// A matching collects the rows that one deletion selects.
 type matching struct {
 	part rowkey.Partition
 	del  store.Deletion
-	row  rowDelete // what is deleted of each
-	none bool      // nothing of this row time
+	row  rowDelete // what is deleted from each row
+	none bool      // nothing is deleted from this row time
 	most int
 	f    func([]rowDelete) error
 
@@ -95,9 +96,9 @@ func (m *matching) take(k rowkey.Key) error {
 	return m.f(rows)
 }
 
-// rarestTag returns the partitions of the inverted index that have the row keys of one
-// matcher, of the one with the fewest as far as a look tells. It returns nil if the index
-// may lack some, or no matcher names a few values.
+// rarestTag returns the partitions of the inverted index with the row keys of the matcher that
+// has the fewest, as far as its counts tell. It returns nil if the index may lack row keys, or
+// if no matcher has a small set of values.
 func (d *Deleter) rarestTag(ctx context.Context, part rowkey.Partition, matchers []model.Matcher) (places []rowkey.TagPlace, err error) {
 	literals := rowkey.Literals(matchers)
 	if len(literals) == 0 || !d.ks.Tables.Own {
@@ -153,7 +154,7 @@ func (d *Deleter) isCovered(ctx context.Context, part rowkey.Partition) (bool, e
 	return err == nil && state.Covers(s), err
 }
 
-// bounds are the first and the last of some row keys, as Cassandra sorts them.
+// bounds returns the first and the last row key in Cassandra's order.
 func bounds(rows []rowDelete) (first, last rowkey.Key) {
 	compare := func(a, b rowDelete) int { return a.key.Compare(b.key) }
 	return slices.MinFunc(rows, compare).key, slices.MaxFunc(rows, compare).key

@@ -6,7 +6,7 @@ import (
 	"varve/internal/collectors"
 )
 
-// metrics count what deletes do.
+// metrics are the metrics of deletes.
 type metrics struct {
 	*collectors.Set
 	rows, unindexed, kept prometheus.Counter

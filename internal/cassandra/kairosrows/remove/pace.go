@@ -2,27 +2,27 @@ package remove
 
 import "time"
 
-// A pace says how many rows a delete works on at once. More than a node does at once make the
-// delete no faster: they stand in the node's queue, and what others ask stands behind them. So
-// a delete takes more while each row takes about as long as with few, and fewer when it takes
-// much longer. How long a row takes with few is looked at first, and now and then again, since
-// what a node can do changes.
+// A pace controls how many rows a delete processes concurrently. More rows than a node can
+// process concurrently make the delete no faster: they wait in the node's queue, and requests
+// of others wait behind them. So the concurrency grows while each row takes about as long as at
+// low concurrency, and shrinks when rows take much longer. The time of a row at low concurrency
+// is measured first, and again at intervals, since the capacity of a node changes.
 type pace struct {
-	most int           // rows at once
-	wide int           // rows at once, now
-	few  time.Duration // that a row takes with few at once
+	most int           // maximum number of rows in progress
+	wide int           // number of rows in progress at present
+	few  time.Duration // time of a row at low concurrency
 
-	looks int // since the last one with few
-	wider int // rows at once when that is over
+	looks int // measurements since the last one at low concurrency
+	wider int // concurrency to return to after it
 }
 
 const (
 	paceFew   = 4
 	paceLeast = 2
-	paceLooks = 64 // of which one is with few
+	paceLooks = 64 // one of so many measurements is at low concurrency
 
-	// paceRounds is how many rows each of those that are worked on at once stands for until
-	// the pace is looked at: some tenths of a second.
+	// paceRounds times the concurrency is the number of rows between two measurements, which is
+	// some tenths of a second.
 	paceRounds = 16
 )
 
@@ -31,16 +31,16 @@ func newPace(most int) pace {
 	return pace{most: most, wide: few, wider: few}
 }
 
-// steadyPace is one that stays.
+// steadyPace returns a pace with constant concurrency.
 func steadyPace(wide int) pace { return pace{most: wide, wide: wide} }
 
-// next is how many rows are done until took is called.
+// next is how many rows to process before the next call of took.
 func (p *pace) next() int { return paceRounds * p.wide }
 
-// took says how long n rows took, p.wide at once.
+// took reports how long n rows took with the concurrency p.wide.
 func (p *pace) took(n int, d time.Duration) {
 	if n < p.wide {
-		return // they were not as many at once
+		return // too few rows to reach that concurrency
 	}
 	each := d * time.Duration(p.wide) / time.Duration(n)
 	if p.looks++; p.looks == 1 {

@@ -22,8 +22,8 @@ var (
 
 	deleteRowKey = &cql.Statement{Name: "delete_row_key", Level: cql.Quorum, KeyArgs: 3, Numbers: true,
 		Text: "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags = ?"}
-	// The static mtime stays: it is written with timestamp 1 and could not be
-	// written again over a delete of the partition.
+	// This keeps the static mtime, which is written with timestamp 1: after a delete of the
+	// whole partition it could not be written again.
 	deleteRowKeys = &cql.Statement{Name: "delete_row_keys", Level: cql.Quorum, KeyArgs: 3, Numbers: true,
 		Text: "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type >= ''"}
 	deleteTagRow = &cql.Statement{Name: "delete_tag_row", Level: cql.Quorum, KeyArgs: 5, Numbers: true,
@@ -54,9 +54,9 @@ const (
 	deleteStep = 2000
 )
 
-// run does the steps. It calls progress with the current row time and the number of
-// further rows of it that were done. An error ends the run, and leaves the index
-// consistent.
+// run executes the steps. It calls progress with the current row time and the number of its
+// rows done since the last call. An error, also one of progress, ends the run and leaves the
+// index consistent.
 func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, steps []rowTimeDelete, progress func(rowTimeMS int64, rows int) error) error {
 	pass := deletePass{d: d, del: del, metric: del.Metric, stampMS: stampMS, all: wholeMetric(del), pace: newPace(d.cfg.Parallel)}
 	if len(steps) == 0 {
@@ -81,7 +81,7 @@ func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, st
 			return err
 		}
 	}
-	if pass.emptied && pass.keepFrom == math.MaxInt64 { // a KairosDB node would not write the name again
+	if pass.emptied && pass.keepFrom == math.MaxInt64 { // otherwise keep the name, which a KairosDB node would not write again
 		return pass.name(ctx)
 	}
 	return nil
@@ -101,24 +101,24 @@ func (d *Deleter) hasTagIndexed(ctx context.Context) (bool, error) {
 	return rowkey.MayHold(ctx, d.ks.Session, probeTagIndexed)
 }
 
-// A deletePass is one delete at work.
+// A deletePass is one running delete.
 type deletePass struct {
 	d          *Deleter
-	del        store.Deletion // read of rows that are not in a step
+	del        store.Deletion // selects the rows that are not listed in a step
 	metric     string
-	stampMS    int64 // of the deletes of samples
-	indexMS    int64 // of the deletes of index rows: that of the announcement
-	keepFrom   int64 // index rows of row times from here on stay
+	stampMS    int64 // write timestamp of the deletes of samples
+	indexMS    int64 // write timestamp of the deletes of index rows: that of the announcement
+	keepFrom   int64 // index rows from this row time on are kept
 	all        bool  // every series of the metric is deleted
-	legacy     bool  // row_key_index knows the metric
+	legacy     bool  // row_key_index has keys of the metric
 	tagIndexed bool  // tag_indexed_row_keys has rows
 
 	pace    pace
 	emptied bool // a row time has lost its last row key
 }
 
-// rowTime deletes what is to be deleted of one row time, portion by portion. If done
-// wants it to stop, it first removes the index rows of what it has emptied.
+// rowTime executes the delete for one row time, portion by portion. If done returns an error,
+// it first removes the index rows of rows that it has emptied, and then stops.
 func (p *deletePass) rowTime(ctx context.Context, s rowTimeDelete, done func(rows int) error) error {
 	if len(s.rows) > 0 || !s.read {
 		if err := p.portion(ctx, s.rowTimeMS, s.rows, p.all && !s.read, done); err != nil {
@@ -136,7 +136,7 @@ func (p *deletePass) rowTime(ctx context.Context, s rowTimeDelete, done func(row
 	})
 }
 
-// portion deletes rows of one row time. all says that they may be all that there are.
+// portion deletes rows of one row time. all says that the row time may have no other rows.
 func (p *deletePass) portion(ctx context.Context, rowTimeMS int64, rows []rowDelete, all bool, done func(rows int) error) error {
 	keep := rowTimeMS > p.keepFrom
 	empty, stop, err := p.rows(ctx, rowTimeMS, rows, !keep, done)
@@ -152,7 +152,7 @@ func (p *deletePass) portion(ctx context.Context, rowTimeMS int64, rows []rowDel
 	}
 	whole := false
 	if all && len(empty) == len(rows) && len(empty) > 0 {
-		// Some may have come since the row keys were read.
+		// Others may have been added since the row keys were read.
 		if whole, err = p.d.areAll(ctx, rowkey.Partition{Metric: p.metric, TimeMS: rowTimeMS}, empty); err != nil {
 			return err
 		}
@@ -163,8 +163,8 @@ func (p *deletePass) portion(ctx context.Context, rowTimeMS int64, rows []rowDel
 	return stop
 }
 
-// rows deletes the samples of rows, and returns those that have none left, as far as
-// done did not stop it.
+// rows deletes the samples of rows, and returns the rows that have none left. If done returns
+// an error, rows stops and returns the empty rows so far, and that error as stop.
 func (p *deletePass) rows(ctx context.Context, rowTimeMS int64, all []rowDelete, probe bool, done func(rows int) error) (empty []rowDelete, stop, err error) {
 	for from := 0; from < len(all) && stop == nil; from += p.d.step {
 		rows := all[from:min(from+p.d.step, len(all))]
@@ -182,7 +182,7 @@ func (p *deletePass) rows(ctx context.Context, rowTimeMS int64, all []rowDelete,
 	return empty, stop, nil
 }
 
-// step deletes the samples of rows, and says which have none left.
+// step deletes the samples of rows, and reports which have none left.
 func (p *deletePass) step(ctx context.Context, rowTimeMS int64, rows []rowDelete, probe bool) (gone []bool, err error) {
 	gone = make([]bool, len(rows))
 	for from, n := 0, 0; from < len(rows); from += n {
@@ -206,7 +206,7 @@ func (p *deletePass) step(ctx context.Context, rowTimeMS int64, rows []rowDelete
 	return gone, nil
 }
 
-// areAll reports whether a partition has no other row keys than those of some rows.
+// areAll reports whether a partition has no row keys other than those of some.
 func (d *Deleter) areAll(ctx context.Context, part rowkey.Partition, some []rowDelete) (bool, error) {
 	known := make(map[rowkey.Key]bool, len(some))
 	for i := range some {
@@ -222,8 +222,8 @@ func (d *Deleter) areAll(ctx context.Context, part rowkey.Partition, some []rowD
 	return others == 0, err
 }
 
-// erase deletes samples of rows, and returns the keys of the rows: nil of one that cannot be in
-// data_points.
+// erase deletes samples of rows, and returns the rows' keys; the key of a row that cannot be in
+// data_points is nil.
 func (p *deletePass) erase(ctx context.Context, rowTimeMS int64, rows []rowDelete) (keys [][]byte, err error) {
 	keys = make([][]byte, len(rows))
 	batches := make([][]cql.Entry, 0, len(rows))
@@ -247,7 +247,7 @@ func (p *deletePass) erase(ctx context.Context, rowTimeMS int64, rows []rowDelet
 	return keys, err
 }
 
-// statement deletes what is to be deleted of the row.
+// statement returns the statement that deletes the row or its range of columns.
 func (r *rowDelete) statement(key []byte) cql.Entry {
 	if r.whole {
 		return cql.Entry{Statement: deleteRow, Args: []any{key}}
@@ -255,7 +255,7 @@ func (r *rowDelete) statement(key []byte) cql.Entry {
 	return cql.Entry{Statement: deleteSlice, Args: []any{key, rowtime.ColumnBytes(r.from), rowtime.ColumnBytes(r.to)}}
 }
 
-// probe reports whether no samples are left in the row of a key; of none, nothing is.
+// probe reports whether the row of a key has no samples left, which is true for a nil key.
 func (p *deletePass) probe(ctx context.Context, key []byte) (gone bool, err error) {
 	if key == nil {
 		return true, nil
@@ -264,9 +264,10 @@ func (p *deletePass) probe(ctx context.Context, key []byte) (gone bool, err erro
 	return err == nil && !left, err
 }
 
-// send sends batches of one partition each. Small ones that the same nodes hold go together: a
-// statement costs a node, and this process, more than what is in it. As many partitions are
-// under way as with one statement for each, so that others wait no longer.
+// send sends batches of one partition each. Small batches with the same replicas are combined,
+// since a statement costs a node, and this process, more than its contents. The number of
+// partitions in flight is the same as with a statement for each, so that other requests do not
+// wait longer.
 func (p *deletePass) send(ctx context.Context, stampMS int64, batches [][]cql.Entry) error {
 	session := p.d.ks.Session
 	atOnce, most := together(p.pace.wide)
@@ -277,17 +278,17 @@ func (p *deletePass) send(ctx context.Context, stampMS int64, batches [][]cql.En
 	})
 }
 
-// together divides rows that are worked on at once into batches of the same size.
+// together divides the rows that are processed concurrently into batches of equal size.
 func together(wide int) (batches, rows int) {
 	batches = (wide + rowkey.BatchPartitions - 1) / rowkey.BatchPartitions
 	return batches, (wide + batches - 1) / batches
 }
 
-// unindex removes the index rows of rows without samples, all of one metric and
-// row time. whole says that these are all the rows that were there.
+// unindex removes the index rows of rows without samples, which have the same metric and row
+// time. whole says that the row time has no other rows.
 func (d *Deleter) unindex(ctx context.Context, p *deletePass, rowTimeMS int64, empty []rowDelete, whole bool) error {
 	batches := p.legacyKeys(rowTimeMS, empty)
-	// No other table knows rows of that form.
+	// Rows of the legacy form are in no other index table.
 	typed := slices.DeleteFunc(slices.Clone(empty), func(r rowDelete) bool { return r.key.Type == rowtime.TypeLegacy })
 	rowKeys, err := rowKeyRuns.batches(ctx, d.ks.Session, rowkey.Partition{Metric: p.metric, TimeMS: rowTimeMS}.Args(), typed, whole)
 	if err != nil {
@@ -305,7 +306,7 @@ func (d *Deleter) unindex(ctx context.Context, p *deletePass, rowTimeMS int64, e
 	return d.settleRowTime(ctx, p, rowTimeMS)
 }
 
-// legacyKeys are deletes from row_key_index.
+// legacyKeys returns the deletes from row_key_index.
 func (p *deletePass) legacyKeys(rowTimeMS int64, empty []rowDelete) [][]cql.Entry {
 	groups := rowkey.Groups[string]{}
 	for _, r := range empty {
@@ -317,7 +318,7 @@ func (p *deletePass) legacyKeys(rowTimeMS int64, empty []rowDelete) [][]cql.Entr
 	return groups.Batches()
 }
 
-// tagRows are deletes from varve_row_index.
+// tagRows returns the deletes from varve_row_index.
 func (p *deletePass) tagRows(ctx context.Context, rowTimeMS int64, empty []rowDelete, whole bool) ([][]cql.Entry, error) {
 	if !p.d.ks.Tables.Own {
 		return nil, nil
@@ -339,7 +340,7 @@ func (p *deletePass) tagRows(ctx context.Context, rowTimeMS int64, empty []rowDe
 	return batches, nil
 }
 
-// tagIndexedRows are deletes from tag_indexed_row_keys.
+// tagIndexedRows returns the deletes from tag_indexed_row_keys.
 func (p *deletePass) tagIndexedRows(rowTimeMS int64, empty []rowDelete) [][]cql.Entry {
 	if !p.tagIndexed {
 		return nil
@@ -353,8 +354,8 @@ func (p *deletePass) tagIndexedRows(rowTimeMS int64, empty []rowDelete) [][]cql.
 	return groups.Batches()
 }
 
-// settleRowTime tells other nodes that row keys of a row time are gone, and
-// removes the row time if none are left.
+// settleRowTime tells other nodes that row keys of a row time were removed, and removes the row
+// time if none are left.
 func (d *Deleter) settleRowTime(ctx context.Context, p *deletePass, rowTimeMS int64) error {
 	part := rowkey.Partition{Metric: p.metric, TimeMS: rowTimeMS}
 	left, err := d.hasRowKeys(ctx, part)
@@ -379,15 +380,15 @@ func (d *Deleter) settleRowTime(ctx context.Context, p *deletePass, rowTimeMS in
 	return d.writer.Removed(ctx, part, state, p.indexMS, left)
 }
 
-// hasRowKeys reports whether a partition has row keys, or so many deleted ones that it
-// cannot be seen: then the row time stays.
+// hasRowKeys reports whether a partition has row keys, or so many tombstones that it cannot
+// tell. In both cases the row time is kept.
 func (d *Deleter) hasRowKeys(ctx context.Context, part rowkey.Partition) (bool, error) {
 	f, err := rowkey.ReadFirst(ctx, d.ks.Session, part)
 	return f.Any || f.Hidden, err
 }
 
-// name removes the name of a metric that has no row left. It belongs to all row times,
-// not only to those that were announced.
+// name removes the name of a metric that has no rows left. The name concerns all row times, not
+// only those that were announced, so it needs an announcement of its own.
 func (p *deletePass) name(ctx context.Context) (err error) {
 	d := p.d
 	if p.indexMS, err = d.writer.Announce(ctx, rowkey.Span{Metric: p.metric, LowMS: math.MinInt64, HighMS: math.MaxInt64}); err != nil {

@@ -18,35 +18,35 @@ import (
 var listRowTimes = &cql.Statement{Name: "list_row_times", Level: cql.Everywhere,
 	Text: "SELECT row_time FROM row_key_time_index WHERE metric = ? AND table_name = ? AND row_time >= ? AND row_time <= ?"}
 
-// A rowTimeDelete is what is deleted of one row time.
+// A rowTimeDelete is what is deleted from one row time.
 type rowTimeDelete struct {
 	rowTimeMS int64
 	rows      []rowDelete
-	read      bool // rows are only those of row_key_index: row keys are read when they are deleted
+	read      bool // rows has only those of row_key_index; the row keys are read when they are deleted
 }
 
-// A rowDelete is what is deleted of one row.
+// A rowDelete is what is deleted from one row.
 type rowDelete struct {
-	key      rowkey.Key // its type is rowtime.TypeLegacy for a row of that form
+	key      rowkey.Key // its type is rowtime.TypeLegacy for a legacy row
 	whole    bool
 	from, to uint32 // columns, both inclusive, unless whole
 }
 
-// A deletePlan is what a deletion is about, by ascending row time. It holds all rows
-// only if they are fewer than job_rows; else row keys are read again, portion by
-// portion, when they are deleted.
+// A deletePlan lists what a deletion deletes, by ascending row time. It has all rows only if
+// they are fewer than job_rows. Otherwise row keys are read again, portion by portion, when
+// they are deleted.
 type deletePlan struct {
 	steps []rowTimeDelete
 	rows  int
 
-	// By row time, while it is being made.
+	// By row time; used while the plan is made.
 	legacy map[int64][]rowDelete // of row_key_index
-	found  map[int64][]rowDelete // nil: there are too many
+	found  map[int64][]rowDelete // nil if there are too many
 	counts map[int64]int
 }
 
-// groupedByMetric splits deletions into those whose row keys are read at once: those of one
-// metric, unless all of them name values of tags, for which little is read.
+// groupedByMetric groups deletions whose row keys are read together: those of the same metric,
+// unless all of them have values of tags, for which little is read.
 func groupedByMetric(deletions []store.Deletion) [][]store.Deletion {
 	var groups [][]store.Deletion
 	of := map[string]int{}
@@ -64,8 +64,9 @@ func groupedByMetric(deletions []store.Deletion) [][]store.Deletion {
 	return groups
 }
 
-// plan finds what deletions of one metric delete, each. It reads at a quorum, whatever is
-// configured for questions, and nothing from memory: a row that it missed would stay.
+// plan finds out what each of the deletions of one metric deletes. It reads at a quorum,
+// whatever consistency is configured for queries, and uses no caches, because a row that it
+// missed would not be deleted.
 func (d *Deleter) plan(ctx context.Context, deletions []store.Deletion) ([]*deletePlan, error) {
 	plans := make([]*deletePlan, len(deletions))
 	for i, del := range deletions {
@@ -97,13 +98,13 @@ func (d *Deleter) plan(ctx context.Context, deletions []store.Deletion) ([]*dele
 	for i, del := range deletions {
 		plans[i].settle(func(ms int64) bool {
 			_, _, _, none := deletedColumns(d.ks.Spec, ms, del.Range)
-			return !none && wholeMetric(del) // row times without row keys were left by expiry
+			return !none && wholeMetric(del) // row times without row keys are left over from expired rows
 		}, listed)
 	}
 	return plans, nil
 }
 
-// spanOf is the range from the first to the last time of deletions.
+// spanOf returns the smallest range that contains those of all deletions.
 func spanOf(deletions []store.Deletion) model.TimeRange {
 	r := deletions[0].Range
 	for _, del := range deletions[1:] {
@@ -112,7 +113,7 @@ func spanOf(deletions []store.Deletion) model.TimeRange {
 	return r
 }
 
-// add adds rows of a row time. From most rows on they are only counted.
+// add adds rows of a row time. Once there are most rows, they are only counted.
 func (p *deletePlan) add(rowTimeMS int64, rows []rowDelete, most int) {
 	p.rows += len(rows)
 	p.counts[rowTimeMS] += len(rows)
@@ -123,8 +124,7 @@ func (p *deletePlan) add(rowTimeMS int64, rows []rowDelete, most int) {
 	}
 }
 
-// settle makes steps of what was found. empty says of which of the row times without
-// rows there is one.
+// settle makes the steps. empty reports which row times without rows get a step too.
 func (p *deletePlan) settle(empty func(rowTimeMS int64) bool, times []int64) {
 	byTime := p.legacy
 	for _, ms := range times {
@@ -150,7 +150,7 @@ func ascending(byTime map[int64][]rowDelete) []rowTimeDelete {
 	return steps
 }
 
-// legacyRows returns what is deleted of the rows that row_key_index has.
+// legacyRows returns what is deleted from rows in row_key_index.
 func (d *Deleter) legacyRows(ctx context.Context, del store.Deletion, low, high int64) (map[int64][]rowDelete, error) {
 	byTime := map[int64][]rowDelete{}
 	if there, err := d.hasLegacyKeys(ctx, del.Metric); err != nil || !there {
@@ -160,7 +160,7 @@ func (d *Deleter) legacyRows(ctx context.Context, del store.Deletion, low, high 
 		if err != nil {
 			return nil // KairosDB cannot read it either
 		}
-		// The longs and the doubles of an old row are two series and one row.
+		// An old row is one row of two series, its longs and its doubles.
 		means := slices.ContainsFunc(rowkey.KeysOfLegacy(k), func(key rowkey.Key) bool {
 			return del.Means(rowkey.Partition{Metric: del.Metric}.Series(key))
 		})
@@ -174,13 +174,13 @@ func (d *Deleter) legacyRows(ctx context.Context, del store.Deletion, low, high 
 	return byTime, err
 }
 
-// wholeMetric reports whether a deletion means every series of its metric.
+// wholeMetric reports whether a deletion selects every series of its metric.
 func wholeMetric(del store.Deletion) bool { return len(del.Matchers) == 0 && del.Only == nil }
 
 func (d *Deleter) rowTimes(ctx context.Context, metric string, low, high int64) ([]int64, error) {
 	var times []int64
 	if !d.ks.Tables.RowKeyTimeIndex || !d.ks.Tables.RowKeys {
-		return nil, nil // of a version before 1.2
+		return nil, nil // a keyspace of a version before 1.2
 	}
 	rows := d.ks.Session.Query(ctx, listRowTimes, metric, schema.DataPoints, low, high)
 	defer rows.Close()
@@ -191,9 +191,9 @@ func (d *Deleter) rowTimes(ctx context.Context, metric string, low, high int64) 
 	return times, rows.Close()
 }
 
-// deletedColumns returns the columns of a row whose times, as they are read, lie
-// in r: both ends inclusive. whole says that these are all that the row may
-// have, none that there are none.
+// deletedColumns returns the columns of a row whose times, as queries return them, lie in r;
+// both ends are inclusive. whole says that these are all columns the row can have, none that
+// there are no such columns.
 func deletedColumns(spec rowtime.Spec, rowTimeMS int64, r model.TimeRange) (from, to uint32, whole, none bool) {
 	unit := int64(1)
 	if spec.Unit == rowtime.Seconds {
@@ -220,12 +220,12 @@ func deletedColumns(spec rowtime.Spec, rowTimeMS int64, r model.TimeRange) (from
 	}
 	whole = first == 0 && r.EndMS >= lastMS
 	if spec.Unit == rowtime.Legacy {
-		return uint32(first) << 1, uint32(last)<<1 | 1, whole, false // doubles of old rows have bit 0
+		return uint32(first) << 1, uint32(last)<<1 | 1, whole, false // in old rows, columns of doubles have bit 0 set
 	}
 	return uint32(first), uint32(last), whole, false
 }
 
-// operator is what stands between a tag and its values in a selector for people.
+// operator returns the operator of a matcher in a selector for people.
 func operator(m model.Matcher) string {
 	if m.Not {
 		return "!="
@@ -233,7 +233,7 @@ func operator(m model.Matcher) string {
 	return "="
 }
 
-// describe is a selector for people.
+// describe returns a selector for people.
 func describe(del store.Deletion) string {
 	var b strings.Builder
 	b.WriteString(del.Metric)

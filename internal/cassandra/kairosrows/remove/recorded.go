@@ -17,17 +17,16 @@ import (
 	"varve/internal/store"
 )
 
-// Deletions are recorded in service_index, for nodes that hold samples which are
-// older than a deletion and not in Cassandra yet: the deletion cannot find rows that
-// nobody has written. There is a service key for each hour. The key is the deletion's
-// write timestamp, 16 hexadecimal digits, a dash, and something of its own; the value
-// is one deletion.
+// Deletions are recorded in service_index for nodes that have samples which are older than a
+// deletion but not in Cassandra yet: the deletion cannot find rows that have not been written.
+// There is a service key for each hour. The key is the deletion's write timestamp as 16
+// hexadecimal digits, a dash, and a unique suffix; the value is one deletion.
 const (
 	deletedPrefix = "Deleted/"
 	recordHour    = int64(time.Hour / time.Millisecond)
 
-	// recordLife is how long records stay: samples that wait for longer are not
-	// deleted by what another node has deleted meanwhile.
+	// recordLife is how long records are kept. Deletions by other nodes do not reach samples
+	// that wait for longer.
 	recordLife = 48 * time.Hour
 )
 
@@ -44,8 +43,8 @@ type recordedDeletion struct {
 	Deletion layout.SavedDeletion `json:"deletion"`
 }
 
-// Record tells other nodes of deletions, before they are made with the write
-// timestamp stampMS. Without the table service_index nobody can be told.
+// Record tells other nodes about deletions before they are executed with the write timestamp
+// stampMS. Without the table service_index, other nodes cannot be told.
 func (d *Deleter) Record(ctx context.Context, stampMS int64, deletions ...store.Deletion) error {
 	if !d.ks.Tables.ServiceIndex {
 		return nil
@@ -65,8 +64,8 @@ func (d *Deleter) Record(ctx context.Context, stampMS int64, deletions ...store.
 
 func hourKey(ms int64) string { return deletedPrefix + strconv.FormatInt(ms/recordHour, 10) }
 
-// Recorded calls f with each deletion of the last two days, by any node, whose
-// write timestamp is fromMS or later. It ends with f's error.
+// Recorded calls f with each deletion of the last two days, by any node, whose write timestamp
+// is fromMS or later. If f returns an error, Recorded stops and returns it.
 func (d *Deleter) Recorded(ctx context.Context, fromMS int64, f func(stampMS int64, del store.Deletion) error) error {
 	if !d.ks.Tables.ServiceIndex {
 		return nil
@@ -118,15 +117,15 @@ func parseRecord(key, value string) (stampMS int64, del store.Deletion, err erro
 	return stampMS, del, err
 }
 
-// Place returns the row of a sample, and its time as it is read.
+// Place returns the row time of a sample, and the time that queries return for it.
 func (d *Deleter) Place(ms int64) (rowTimeMS, storedMS int64) {
 	rowTimeMS = d.ks.Spec.RowTime(ms)
 	return rowTimeMS, d.ks.Spec.Time(rowTimeMS, d.ks.Spec.Column(rowTimeMS, ms))
 }
 
-// DeleteWritten removes samples of one metric that were written with a timestamp up
-// to stampMS, as Delete does. It knows the rows, so it does not look for them in the
-// index. It is never a job, since the caller repeats it until it is done.
+// DeleteWritten removes samples of one metric that were written with a timestamp up to stampMS,
+// as Delete does. The rows are known, so it does not look for them in the index. It is never a
+// job, since the caller repeats it until it succeeds.
 func (d *Deleter) DeleteWritten(ctx context.Context, stampMS int64, metric string, written []layout.Written) error {
 	byTime := map[int64][]rowDelete{}
 	for _, w := range written {

@@ -13,17 +13,16 @@ import (
 	"varve/internal/work"
 )
 
-// RepairOptions say how a repair is done.
+// RepairOptions are the options of a repair.
 type RepairOptions struct {
-	DryRun bool // only count
-	Rate   int  // most rows and row keys that are looked at per second, 0 for no bound
+	DryRun bool // only count faults
+	Rate   int  // maximum rows and row keys checked per second, 0 for no limit
 
 	// From, if not nil, is the report of an earlier repair that was interrupted:
 	// this one continues there.
 	From *RepairReport
 
-	// Progress, if not nil, is called with the progress of the walk every few hundred
-	// rows.
+	// Progress, if not nil, is called with the progress of the repair every few hundred rows.
 	Progress func(RepairReport)
 
 	// Keep, if not nil, is called with the same report at points from which a repair can
@@ -36,16 +35,16 @@ type RepairOptions struct {
 // A RepairReport says what a repair has checked and which faults it has found. Unless it
 // was a dry run, the repair has corrected these faults.
 type RepairReport struct {
-	Phase string // what is walked over at present
+	Phase string // the present phase
 	Token int64  // all partitions with this token or a lower one are done
-	Done  bool   // with all
+	Done  bool   // the repair is complete
 
 	Rows       int64 // of data_points
 	RowKeys    int64 // of row_keys
 	TagRows    int64 // of varve_row_index
 	RowTimes   int64 // of row_key_time_index
 	Names      int64 // of string_index
-	Unreadable int64 // keys of data_points that are none of KairosDB's
+	Unreadable int64 // keys of data_points that are not in KairosDB's format
 
 	Unindexed    int64 // rows with samples and without index rows: added
 	DeadRowKeys  int64 // row keys without samples: removed
@@ -55,17 +54,17 @@ type RepairReport struct {
 	Kept         int64 // row keys without samples that a KairosDB node may still use: left
 }
 
-// Share is how much of the phase is done, from 0 to 1.
+// Share returns how much of the phase is done, from 0 to 1.
 func (r RepairReport) Share() float64 {
 	return float64(uint64(r.Token)+1<<63) / math.MaxUint64
 }
 
-// Changes is how many faults were found.
+// Changes returns how many faults were found.
 func (r RepairReport) Changes() int64 {
 	return r.Unindexed + r.DeadRowKeys + r.DeadTagRows + r.DeadRowTimes + r.DeadNames
 }
 
-// WriteText writes the report for people. dry says that it is that of a dry run.
+// WriteText writes the report for people. dry says that it is the report of a dry run.
 func (r RepairReport) WriteText(to io.Writer, dry bool) {
 	added, removed := "added", "removed"
 	if dry {
@@ -98,10 +97,11 @@ func (r RepairReport) WriteText(to io.Writer, dry bool) {
 }
 
 const (
-	// repairParts is how many ranges of tokens a table is walked in. A power of two.
+	// repairParts is into how many ranges of tokens the scan of a table is divided. It is a
+	// power of two.
 	repairParts = 64
 
-	// repairChunk is how many rows are looked at together, before the rate is kept.
+	// repairChunk is how many rows are checked together, before the rate is enforced.
 	repairChunk = 2000
 
 	// writersMoment is how long the repair waits for the row key of a tag row, which a server
@@ -110,37 +110,36 @@ const (
 	secondLooks   = 60
 )
 
-// A repair is one walk over all tables.
+// A repair is one scan of all tables.
 //
-// It removes index rows as a delete does, which it announces once for all: see write.Writer.
-// Index rows are added under the next write timestamp, so that deletes that run
-// meanwhile win.
+// It removes index rows as a delete does, with a single announcement for all of them: see
+// write.Writer. It adds index rows under the write timestamp after that, so that deletes that
+// run meanwhile win.
 type repair struct {
 	d       *Deleter
 	o       RepairOptions
-	addMS   int64 // write timestamp of what is added
-	dropMS  int64 // and of what is removed
-	keep    int64 // row times from which on index rows stay
+	addMS   int64 // write timestamp of added rows
+	dropMS  int64 // write timestamp of removals
+	keep    int64 // index rows from this row time on are kept
 	indexed bool  // tag_indexed_row_keys has rows
-	legacy  bool  // row_key_index has
+	legacy  bool  // row_key_index has rows
 	seen    atomic.Int64
 	began   time.Time
-	report  RepairReport // of the one goroutine that walks; counters in counts
+	report  RepairReport // used by the scanning goroutine only; see counts for counters
 
 	lookedAgain int // number of waits of writersMoment
 
 	met       *met
-	facts     map[rowkey.Partition]partFacts // of partitions that were looked at lately
-	factsFrom time.Time                      // the oldest of them
+	facts     map[rowkey.Partition]partFacts // of recently checked partitions
+	factsFrom time.Time                      // time of the oldest of them
 
 	counts struct {
 		unindexed, deadRowKeys, deadTagRows, kept atomic.Int64
 	}
 }
 
-// Repair walks over data_points and the index tables, finds rows that are not in
-// the index and index rows that lead nowhere, and puts them right. It may run
-// beside all else.
+// Repair scans data_points and the index tables, adds missing index rows, and removes index
+// rows whose rows do not exist. It may run beside any other operation.
 func (d *Deleter) Repair(ctx context.Context, o RepairOptions) (RepairReport, error) {
 	if o.pause == nil {
 		o.pause = work.Pause
@@ -158,7 +157,7 @@ func (d *Deleter) Repair(ctx context.Context, o RepairOptions) (RepairReport, er
 			r.legacy, err = d.ks.Session.One(ctx, rowkey.AnyLegacyKey, nil, nil)
 		}
 	}
-	// Each phase notes in met what the following ones look for.
+	// Each phase records in met the rows that later phases look for.
 	phases := []repairPhase{
 		{"tags without row key", r.tagRows, repairParts},
 		{"rows without index rows", r.rows, repairParts},
@@ -179,14 +178,14 @@ func (d *Deleter) Repair(ctx context.Context, o RepairOptions) (RepairReport, er
 	return r.report, err
 }
 
-// A repairPhase walks over one table.
+// A repairPhase scans one table.
 type repairPhase struct {
 	name  string
 	walk  func(ctx context.Context, from, to int64) error // from exclusive, to inclusive
-	parts uint64                                          // ranges of tokens that are asked for one by one
+	parts uint64                                          // number of token ranges that are read one by one
 }
 
-// walk does the phases, from where an earlier repair was on.
+// walk executes the phases, from where an earlier repair was interrupted.
 func (r *repair) walk(ctx context.Context, phases []repairPhase) error {
 	if from := r.o.From; from != nil {
 		at := slices.IndexFunc(phases, func(p repairPhase) bool { return p.name == from.Phase })
@@ -216,8 +215,8 @@ func (r *repair) walk(ctx context.Context, phases []repairPhase) error {
 	return nil
 }
 
-// endOfPart returns the end, inclusive, of the part of the ring that the tokens
-// after the given one are in. No partition has the lowest token.
+// endOfPart returns the inclusive end of the part of the ring that begins after the given
+// token. No partition has the lowest token.
 func endOfPart(token int64, parts uint64) int64 {
 	width := math.MaxUint64/parts + 1
 	if parts == 1 {
@@ -229,8 +228,7 @@ func endOfPart(token int64, parts uint64) int64 {
 	return math.MaxInt64
 }
 
-// reached notes that all partitions up to a token are done, and nothing of those
-// behind it.
+// reached records that all partitions up to a token are done, and none after it.
 func (r *repair) reached(token int64) {
 	r.report.Token = token
 	r.tell()
@@ -239,7 +237,7 @@ func (r *repair) reached(token int64) {
 	}
 }
 
-// tell tells of the progress.
+// tell reports the progress.
 func (r *repair) tell() {
 	r.report.Unindexed, r.report.DeadRowKeys = r.counts.unindexed.Load(), r.counts.deadRowKeys.Load()
 	r.report.DeadTagRows, r.report.Kept = r.counts.deadTagRows.Load(), r.counts.kept.Load()
@@ -248,7 +246,7 @@ func (r *repair) tell() {
 	}
 }
 
-// pace waits until n more rows may be looked at.
+// pace waits until n more rows may be checked.
 func (r *repair) pace(ctx context.Context, n int) error {
 	seen := r.seen.Add(int64(n))
 	if r.o.Rate <= 0 {

@@ -27,7 +27,7 @@ var (
 		Text: "SELECT data_type FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags = ?"}
 )
 
-// rowKeys walks over row_keys.
+// rowKeys scans row_keys.
 func (r *repair) rowKeys(ctx context.Context, from, to int64) error {
 	rows := r.d.ks.Session.Query(ctx, scanRowKeys, from, to)
 	defer rows.Close()
@@ -96,7 +96,7 @@ func (r *repair) dropDead(ctx context.Context, part rowkey.Partition, keys []row
 	return r.d.unindex(ctx, pass, part.TimeMS, dead, false)
 }
 
-// tagRows walks over varve_row_index.
+// tagRows scans varve_row_index.
 func (r *repair) tagRows(ctx context.Context, from, to int64) error {
 	rows := r.d.ks.Session.Query(ctx, scanTagRows, from, to)
 	defer rows.Close()
@@ -113,7 +113,7 @@ func (r *repair) tagRows(ctx context.Context, from, to int64) error {
 	var token int64
 	last := from
 	for rows.Scan(&metric, &rowTime, &tag, &value, &shard, &dataType, &tags, &token) {
-		whole := token != last // what is in chunk ends with its partition
+		whole := token != last // chunk ends at the end of a partition
 		if len(chunk) >= repairChunk && whole || len(chunk) >= 4*repairChunk {
 			if err := flush(); err != nil {
 				return err
@@ -161,11 +161,11 @@ func (r *repair) dropTagRows(ctx context.Context, chunk []tagRow) error {
 	if err != nil {
 		return err
 	}
-	// Where there are samples nevertheless, the row key is what is missing.
+	// If the row has samples, the fault is the missing row key, not the tag row.
 	orphans, err := r.reallyMissing(ctx, unlisted, func(ctx context.Context, i int) (bool, error) {
 		key, err := keys[i].part.DataKey(keys[i].key)
 		if err != nil {
-			return false, nil // no such row can be in data_points
+			return false, nil // data_points cannot contain such a row
 		}
 		return rowkey.HasSamples(ctx, r.d.ks.Session, key)
 	})
@@ -198,9 +198,9 @@ func (r *repair) dropTagRows(ctx context.Context, chunk []tagRow) error {
 	})
 }
 
-// lookAgain returns the row keys, of some that are missing, that are still missing a moment
-// later. A server that writes a new series writes its tag rows before its row key, so such tag
-// rows are no fault. The repair could not remove them anyway: they are newer than its deletes.
+// lookAgain returns which of the missing row keys are still missing a moment later. A server
+// writes the tag rows of a new series before its row key, so such tag rows are not a fault. The
+// repair could not remove them anyway: they are newer than its deletes.
 func (r *repair) lookAgain(ctx context.Context, keys []partedKey, places []int) ([]int, error) {
 	if len(places) == 0 || r.lookedAgain == secondLooks {
 		return places, nil
@@ -212,7 +212,7 @@ func (r *repair) lookAgain(ctx context.Context, keys []partedKey, places []int) 
 	return r.reallyMissing(ctx, places, r.hasRowKey(keys))
 }
 
-// rowTimes walks over row_key_time_index.
+// rowTimes scans row_key_time_index.
 func (r *repair) rowTimes(ctx context.Context, from, to int64) error {
 	rows := r.d.ks.Session.Query(ctx, scanRowTimes, from, to)
 	defer rows.Close()
@@ -252,10 +252,9 @@ func (r *repair) rowTimes(ctx context.Context, from, to int64) error {
 	return rows.Close()
 }
 
-// names walks over the names of metrics, which are in one partition: the range
-// of tokens is not looked at.
+// names scans the names of metrics. They are in one partition, so the token range is ignored.
 func (r *repair) names(ctx context.Context, _, _ int64) error {
-	r.report.Names = 0 // of a walk that was interrupted
+	r.report.Names = 0 // discard the count of an interrupted scan
 	if r.o.DryRun {
 		r.report.DeadNames = 0
 	}

@@ -12,18 +12,18 @@ import (
 	"varve/internal/work"
 )
 
-// A repair looks for many rows with one statement, and then looks for each row that this
-// did not find with a statement of its own. So the first statement may miss rows: a server
-// may keep tags in another order than that of the statement, or a partition may be cut.
+// A repair looks for many rows with one statement, and then for each row that was not found
+// with a statement of its own. So the first statement may miss rows, for example because a
+// server keeps tags in a different order, or because a limit truncates a partition.
 const (
-	// keysAtOnce is how many row keys of one partition are looked for at once.
+	// keysAtOnce is how many row keys of one partition a statement looks for.
 	keysAtOnce = 100
 
-	// partitionsAtOnce is how many partitions are looked into at once. All of them are
-	// read by the node that is asked, or through it.
+	// partitionsAtOnce is how many partitions a statement reads. One node coordinates the reads
+	// of all of them.
 	partitionsAtOnce = 20
 
-	// partitionRows is how many rows are read of each of these.
+	// partitionRows is how many rows such a statement reads of each partition.
 	partitionRows = 4
 )
 
@@ -38,22 +38,23 @@ var (
 		Text: "SELECT DISTINCT key FROM data_points WHERE key IN ?"}
 )
 
-// A partedKey is a row key of a partition.
+// A partedKey is a row key with its partition.
 type partedKey struct {
 	part rowkey.Partition
 	key  rowkey.Key
 }
 
-// A question is a statement that looks for some of a list, by their places there.
+// A question is a statement that looks for elements of a list, which it names by their
+// positions.
 type question struct {
 	statement *cql.Statement
 	args      []any
 	places    []int
 }
 
-// missing asks questions about a list, and returns the places that were not found
-// before and that no answer has. read takes an answer apart and notes in found which
-// place each row of it is of.
+// missing executes questions about a list, and returns the positions that were neither in found
+// before nor in an answer. read scans an answer and sets in found the position of each of its
+// rows.
 func (r *repair) missing(ctx context.Context, found []bool, questions []question, read func(q *question, found []bool) func(*cql.Rows) bool) ([]int, error) {
 	err := work.Parallel(ctx, r.d.cfg.Parallel, len(questions), "look for rows", func(ctx context.Context, i int) error {
 		q := &questions[i]
@@ -63,15 +64,15 @@ func (r *repair) missing(ctx context.Context, found []bool, questions []question
 		}
 		err := rows.Close()
 		if tooMany(err) {
-			return nil // each is looked for alone
+			return nil // each row is looked for by itself
 		}
 		return err
 	})
 	return unfound(found), err
 }
 
-// tooMany reports whether a node refused to look for so many at once: it met too many
-// tombstones, or its operator allows fewer values in one statement.
+// tooMany reports whether a node refused a statement for so many rows: it read too many
+// tombstones, or a guardrail allows fewer values in a statement.
 func tooMany(err error) bool {
 	var tombstones *cql.TombstoneError
 	var refused *cql.RefusedError
@@ -87,7 +88,7 @@ func unfound(found []bool) (places []int) {
 	return places
 }
 
-// byKey reads answers of data type and tags.
+// byKey reads answers that consist of data type and tags.
 func byKey(keys []partedKey) func(*question, []bool) func(*cql.Rows) bool {
 	return func(q *question, found []bool) func(*cql.Rows) bool {
 		at := make(map[rowkey.Key]int, len(q.places))
@@ -102,7 +103,7 @@ func byKey(keys []partedKey) func(*question, []bool) func(*cql.Rows) bool {
 			}
 			if dataType != nil {
 				if i, ok := at[rowkey.Key{Type: model.Type(*dataType), Tags: tags.Tags}]; ok {
-					found[i] = true // each place is in one question
+					found[i] = true // each position is in one question only
 				}
 			}
 			return true
@@ -110,7 +111,7 @@ func byKey(keys []partedKey) func(*question, []bool) func(*cql.Rows) bool {
 	}
 }
 
-// placesBy puts those of some places together that have the same name.
+// placesBy groups positions that have the same name.
 func placesBy[K comparable](places []int, name func(i int) K) map[K][]int {
 	groups := map[K][]int{}
 	for _, i := range places {
@@ -120,7 +121,7 @@ func placesBy[K comparable](places []int, name func(i int) K) map[K][]int {
 	return groups
 }
 
-// unlisted returns those of some row keys that row_keys does not have.
+// unlisted returns the positions of the keys that row_keys lacks.
 func (r *repair) unlisted(ctx context.Context, keys []partedKey) ([]int, error) {
 	type group struct {
 		rowkey.Partition
@@ -147,7 +148,7 @@ func (r *repair) unlisted(ctx context.Context, keys []partedKey) ([]int, error) 
 	return r.reallyMissing(ctx, places, r.hasRowKey(keys))
 }
 
-// hasRowKey looks for one of some row keys.
+// hasRowKey returns a function that looks for one of the keys.
 func (r *repair) hasRowKey(keys []partedKey) func(ctx context.Context, i int) (bool, error) {
 	return func(ctx context.Context, i int) (bool, error) {
 		k := keys[i]
@@ -163,7 +164,7 @@ func tagMaps(keys []partedKey, places []int) []cql.TagMap {
 	return tags
 }
 
-// reallyMissing returns those of some places that are not found alone either.
+// reallyMissing returns the positions of those that are not found by themselves either.
 func (r *repair) reallyMissing(ctx context.Context, places []int, find func(ctx context.Context, i int) (bool, error)) ([]int, error) {
 	there := make([]bool, len(places))
 	err := work.Parallel(ctx, r.d.cfg.Parallel, len(places), "look for rows", func(ctx context.Context, i int) (err error) {
@@ -179,11 +180,11 @@ func (r *repair) reallyMissing(ctx context.Context, places []int, find func(ctx 
 	return gone, err
 }
 
-// withoutTagRows returns those of some row keys that varve_row_index lacks a row of.
+// withoutTagRows returns the positions of the keys for which varve_row_index lacks a row.
 func (r *repair) withoutTagRows(ctx context.Context, keys []partedKey) ([]int, error) {
 	var rows []partedKey // one for each tag
 	var tags []rowkey.TagPlace
-	var of []int // whose tag it is
+	var of []int // the key to which the row belongs
 	for i, k := range keys {
 		for at := range rowkey.TagPlaces(k.key.Tags, r.d.ks.IndexShards) {
 			rows, tags, of = append(rows, k), append(tags, at), append(of, i)
@@ -206,8 +207,8 @@ func (r *repair) withoutTagRows(ctx context.Context, keys []partedKey) ([]int, e
 	return slices.Compact(lacking), err
 }
 
-// tagQuestions looks for some rows of varve_row_index, by their places: for several of one
-// partition together, and for those that are alone in theirs in several partitions at once.
+// tagQuestions returns questions for rows of varve_row_index: rows of the same partition share
+// a question, and rows that are alone in their partition share one for several partitions.
 func (r *repair) tagQuestions(rows []partedKey, tags []rowkey.TagPlace, asked []int) []question {
 	type partition struct {
 		rowkey.Partition
@@ -243,19 +244,19 @@ func (r *repair) tagQuestions(rows []partedKey, tags []rowkey.TagPlace, asked []
 	return questions
 }
 
-// hasPartitionLimit reports whether a release of Cassandra knows PER PARTITION LIMIT.
+// hasPartitionLimit reports whether a release of Cassandra supports PER PARTITION LIMIT.
 func hasPartitionLimit(version string) bool {
 	var major, minor int
 	n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor)
 	return n == 2 && (major > 3 || major == 3 && minor >= 6)
 }
 
-// withoutSamples returns those of some row keys whose rows have no samples.
+// withoutSamples returns the positions of the keys whose rows have no samples.
 func (r *repair) withoutSamples(ctx context.Context, keys []partedKey) ([]int, error) {
 	rows := make([][]byte, len(keys))
 	for i, k := range keys {
 		key, err := k.part.DataKey(k.key)
-		if err == nil { // else no such row can be in data_points
+		if err == nil { // otherwise data_points cannot contain such a row
 			rows[i] = key
 		}
 	}

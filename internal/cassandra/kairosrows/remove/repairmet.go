@@ -7,17 +7,17 @@ import (
 	"varve/internal/machine"
 )
 
-// metBytes is what a hash takes in a map that has just grown.
+// metBytes is the memory for a hash in a map that has just grown.
 const metBytes = 24
 
-// met is what a repair has met on its way: rows, row keys and tag rows that are there.
-// Later phases need not ask Cassandra for them: that is most of what a repair without it
-// takes. It holds hashes of 64 bits with a seed of its own, so a fault can be hidden by a
-// collision from one repair, not from the next; with a hundred million rows of two tags the
-// chance is below 1 in 10^10 for each fault. It takes a sixteenth of the memory at most.
-// For rows that are not in it, the repair asks Cassandra, as after it was interrupted.
+// met is the set of rows, row keys and tag rows that a repair has already seen. Later phases
+// need not read these from Cassandra, which would be most of the work of a repair. It stores
+// hashes of 64 bits with a random seed, so a collision can hide a fault from one repair, but
+// not from the next; with a hundred million rows of two tags the probability is below 1 in
+// 10^10 for each fault. It uses at most a sixteenth of the memory. Rows that are not in it, for
+// example after an interruption, are read from Cassandra.
 //
-// A row that disappears after the repair has met it is not noticed; the next repair finds it.
+// A repair does not notice if a row disappears after it was seen; the next repair does.
 type met struct {
 	seed   maphash.Seed
 	hashes map[uint64]struct{}
@@ -40,7 +40,7 @@ func (m *met) tagRow(k partedKey, at rowkey.TagPlace) uint64 {
 	return maphash.Comparable(m.seed, metTag{k, at})
 }
 
-// row is that of a row of data_points.
+// row returns the hash of a row of data_points.
 func (m *met) row(key []byte) uint64 { return maphash.Bytes(m.seed, key) }
 
 func (m *met) note(hash uint64) {
@@ -54,7 +54,7 @@ func (m *met) has(hash uint64) bool {
 	return ok
 }
 
-// all says which of n were met.
+// all reports which of n elements were seen.
 func (m *met) all(n int, hash func(i int) uint64) []bool {
 	met := make([]bool, n)
 	for i := range met {

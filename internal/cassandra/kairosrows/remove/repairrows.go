@@ -28,7 +28,7 @@ var (
 		Text: "INSERT INTO row_key_index (key, column1, value) VALUES (?, ?, ?)"}
 )
 
-// rows walks over data_points.
+// rows scans data_points.
 func (r *repair) rows(ctx context.Context, from, to int64) error {
 	rows := r.d.ks.Session.Query(ctx, scanRows, from, to)
 	defer rows.Close()
@@ -58,7 +58,7 @@ func (r *repair) rows(ctx context.Context, from, to int64) error {
 	return errors.Join(rows.Close(), flush())
 }
 
-// indexRows adds the index rows of rows that lack any.
+// indexRows adds missing index rows.
 func (r *repair) indexRows(ctx context.Context, keys []rowtime.Key) error {
 	if len(keys) == 0 {
 		return nil
@@ -103,8 +103,7 @@ func (r *repair) indexRows(ctx context.Context, keys []rowtime.Key) error {
 	return r.d.writer.AddIndexRows(ctx, r.addMS, add)
 }
 
-// addLegacy puts the key of an old row into row_key_index, where KairosDB looks
-// for it.
+// addLegacy adds the key of an old row to row_key_index, where KairosDB looks for it.
 func (r *repair) addLegacy(ctx context.Context, k rowtime.Key) error {
 	key, err := k.Append(nil)
 	if err != nil || !r.d.ks.Tables.RowKeyIndex {
@@ -116,7 +115,7 @@ func (r *repair) addLegacy(ctx context.Context, k rowtime.Key) error {
 	return rowkey.AddName(ctx, r.d.ks, r.addMS, k.Metric)
 }
 
-// lackIndex returns those of some rows that cannot be found.
+// lackIndex returns the positions of rows that cannot be found through the index.
 func (r *repair) lackIndex(ctx context.Context, keys []rowtime.Key) ([]int, error) {
 	parts, err := r.partFacts(ctx, keys)
 	if err != nil {
@@ -151,7 +150,7 @@ func (r *repair) lackIndex(ctx context.Context, keys []rowtime.Key) ([]int, erro
 		lost[left[at]] = true
 	}
 	_, left = rest(left, func(i int) bool { return lost[i] })
-	left = slices.DeleteFunc(left, func(i int) bool { return !factsOf(i).covered }) // nobody relies on varve_row_index
+	left = slices.DeleteFunc(left, func(i int) bool { return !factsOf(i).covered }) // otherwise no query relies on varve_row_index
 	some, left = rest(left, func(int) bool { return false })
 	untagged, err := r.withoutTagRows(ctx, some)
 	for _, at := range untagged {
@@ -160,7 +159,7 @@ func (r *repair) lackIndex(ctx context.Context, keys []rowtime.Key) ([]int, erro
 	return lacking, err
 }
 
-// unknownToLegacy returns the places of the rows that row_key_index does not have.
+// unknownToLegacy returns the positions of the rows that row_key_index lacks.
 func (r *repair) unknownToLegacy(ctx context.Context, keys []rowtime.Key) ([]int, error) {
 	all := make([]int, len(keys))
 	for i := range all {
@@ -178,19 +177,20 @@ func (r *repair) unknownToLegacy(ctx context.Context, keys []rowtime.Key) ([]int
 	})
 }
 
-// partFacts are what all row keys of a partition share.
+// partFacts are facts that all row keys of a partition share.
 type partFacts struct {
 	listed  bool // row_key_time_index has the row time
-	covered bool // varve_row_index claims to hold all row keys
+	covered bool // varve_row_index counts as complete
 }
 
 const (
-	// maxFacts bounds the partitions whose facts are kept, and factsLife how long they are.
+	// maxFacts bounds the number of partitions whose facts are cached, and factsLife for how
+	// long.
 	maxFacts  = 100_000
 	factsLife = time.Minute
 )
 
-// partFacts looks at the partitions that some rows are in.
+// partFacts returns the facts about the partitions of keys.
 func (r *repair) partFacts(ctx context.Context, keys []rowtime.Key) (map[rowkey.Partition]partFacts, error) {
 	facts := map[rowkey.Partition]partFacts{}
 	asked := map[rowkey.Partition]bool{}
@@ -230,13 +230,13 @@ func (r *repair) factsOf(ctx context.Context, p rowkey.Partition) (f partFacts, 
 		return f, err
 	}
 	state, err := rowkey.ReadState(ctx, r.d.ks, p)
-	// Without mtime the index may be relied on.
+	// Without mtime, queries may rely on the index.
 	f.covered = seen.Mtime == nil && state.KairosMtime != cql.UUID{} || seen.Mtime != nil && *seen.Mtime == state.KairosMtime
 	return f, err
 }
 
-// expiry returns until when the sample of a row lives that lives longest, which need
-// not be the last one, and false if there is none any more.
+// expiry returns the latest expiry of a row's samples, which need not be that of the last
+// sample, and false if the row has no samples left.
 func (r *repair) expiry(ctx context.Context, k rowtime.Key) (sec int64, there bool, err error) {
 	key, err := k.Append(nil)
 	if err != nil {

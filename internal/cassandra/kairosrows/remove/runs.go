@@ -8,18 +8,18 @@ import (
 	"varve/internal/cassandra/kairosrows/rowkey"
 )
 
-// runsFrom is how many row keys of a partition are deleted one by one.
+// runsFrom is up to how many row keys of a partition are deleted one by one.
 const runsFrom = 1000
 
-// A runDeleter deletes many row keys of one partition by ranges: one tombstone for each
-// run of keys between which no other one lies. Cassandra refuses to read a partition
-// in which it meets too many tombstones (100,000 by default), and one for each key of a
-// large delete is more than that. Of ranges there are never more than keys that stay.
+// A runDeleter deletes many row keys of one partition by ranges: one range tombstone for each
+// run of deleted keys without a remaining key in between. Cassandra refuses to read a partition
+// with too many tombstones (100,000 by default), which a large delete could exceed with a
+// tombstone for each key. There is at most one more range than there are remaining keys.
 type runDeleter struct {
-	list *cql.Statement // type and tags of all keys of the partition, in its order
-	some *cql.Statement // the same, from a key to another one
-	one  *cql.Statement // partition, type, tags
-	run  *cql.Statement // partition, type and tags of the first key, of the last
+	list *cql.Statement // lists type and tags of all keys of the partition, in order
+	some *cql.Statement // lists those from one key to another
+	one  *cql.Statement // deletes one key; arguments: partition, type, tags
+	run  *cql.Statement // deletes a run; arguments: partition, type and tags of the first key, of the last key
 	all  *cql.Statement // partition
 }
 
@@ -44,7 +44,7 @@ var (
 	}
 )
 
-// batches deletes keys of a partition: all of them, one by one, or by runs.
+// batches returns the deletes of keys of a partition: of all, one by one, or by runs.
 func (r *runDeleter) batches(ctx context.Context, session *cql.Session, partition []any, gone []rowDelete, all bool) ([][]cql.Entry, error) {
 	var entries []cql.Entry
 	switch {
@@ -65,10 +65,10 @@ func (r *runDeleter) batches(ctx context.Context, session *cql.Session, partitio
 	return rowkey.CutBatches(entries), nil
 }
 
-// entries returns statements that delete the keys, by runs. It reads the partition, from
-// the first of them to the last where that is known: a key that comes while it is being
-// read, between two that go, is hidden by the range, and its writer writes it again,
-// since the removal was announced: see write.Writer.
+// entries returns statements that delete the keys by runs. It reads the partition, only from
+// the first to the last of the keys if their order is known. If a key is added between two
+// deleted ones during that read, the range hides it; its writer writes it again, since the
+// removal was announced: see write.Writer.
 func (r *runDeleter) entries(ctx context.Context, session *cql.Session, partition []any, gone []rowDelete) ([]cql.Entry, error) {
 	goes := make(map[rowkey.Key]bool, len(gone))
 	for i := range gone {

@@ -9,8 +9,7 @@ import (
 	"varve/internal/cassandra/kairosrows/schema"
 )
 
-// services returns the keyspace whose service_index KairosDB nodes and delete
-// jobs are in.
+// services returns the keyspace whose service_index has the KairosDB nodes and delete jobs.
 func (d *Deleter) services() (*schema.Keyspace, error) {
 	if d.servicesOf != nil {
 		return d.servicesOf()
@@ -18,9 +17,9 @@ func (d *Deleter) services() (*schema.Keyspace, error) {
 	return d.ks, nil
 }
 
-// Delete jobs of the cluster that is written to are under jobServiceKey and
-// cancelServiceKey, those of another one under these and its name. Where there
-// is no service_index they end with the process.
+// Delete jobs of the cluster that is written to are stored under jobServiceKey and
+// cancelServiceKey, those of another cluster under these keys and its name. Without
+// service_index, jobs end with the process.
 
 func (j *jobs) serviceKey(kind string) string {
 	if j.d.cluster == "" {

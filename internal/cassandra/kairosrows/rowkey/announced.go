@@ -16,18 +16,18 @@ import (
 //
 //	STAMP SEQUENCE LOW HIGH METRIC
 //
-// index rows of row times LOW to HIGH of a metric, of all metrics if METRIC is empty,
-// may go under write timestamps up to STAMP. The sequence of a process grows by
-// one, and its slot is the sequence modulo AnnouncementSlots: a reader that finds a number
-// missing has looked too late, and assumes that anything may have been removed.
+// It means that index rows of row times LOW to HIGH of METRIC, or of all metrics if METRIC is
+// empty, may be removed under write timestamps up to STAMP. Each announcement of a process has
+// the next sequence number. Its slot is the sequence modulo AnnouncementSlots, so a reader that
+// finds a number missing has read too late, and assumes that anything may have been removed.
 const (
 	deletesKey = "Deletes"
 
 	// AnnouncementSlots is how many announcements of a process can be read at once.
 	AnnouncementSlots = 64
 
-	// announceLife is how long announcements stay, and MaxUnlooked how long a node may
-	// not have looked: it then assumes that anything may have been removed.
+	// announceLife is how long announcements are kept. A node that has not read them for
+	// MaxUnlooked assumes that anything may have been removed.
 	announceLife = 24 * time.Hour
 	MaxUnlooked  = announceLife / 2
 )
@@ -42,7 +42,7 @@ var (
 // Announced are the announcements that can be read, by process.
 type Announced map[string][]Announcement
 
-// ReadAnnounced reads what is announced in a keyspace, by all processes.
+// ReadAnnounced reads the announcements of all processes in a keyspace.
 func ReadAnnounced(ctx context.Context, ks *schema.Keyspace) (Announced, error) {
 	found := Announced{}
 	if !ks.Tables.ServiceIndex {
@@ -57,7 +57,7 @@ func ReadAnnounced(ctx context.Context, ks *schema.Keyspace) (Announced, error) 
 		}
 		process, _, isSlot := strings.Cut(*key, "/")
 		if !isSlot {
-			continue // of an earlier version, which did not number them
+			continue // from an earlier version, which did not number announcements
 		}
 		found[process] = append(found[process], parseAnnouncement(*value))
 	}
@@ -67,7 +67,7 @@ func ReadAnnounced(ctx context.Context, ks *schema.Keyspace) (Announced, error) 
 	return found, nil
 }
 
-// FloorMS is above the write timestamps of all removals that are announced.
+// FloorMS is above the write timestamps of all announced removals.
 func (all Announced) FloorMS() (floorMS int64) {
 	for _, of := range all {
 		for _, an := range of {
@@ -77,16 +77,16 @@ func (all Announced) FloorMS() (floorMS int64) {
 	return floorMS
 }
 
-// MayHide reports whether a removal may hide index rows of a partition that were
-// written under stampMS. An announcement that was overwritten counts as one of
-// everything. It had a lower timestamp than all that its process has announced since,
-// so it matters only where all of those are late enough.
+// MayHide reports whether a removal may hide index rows of a partition that were written under
+// stampMS. An overwritten announcement counts as an announcement of everything. Its timestamp
+// was lower than those of all later announcements of its process, so it matters only if all of
+// these are at or above stampMS.
 func (all Announced) MayHide(p Partition, stampMS int64) bool {
 	for _, of := range all {
 		late := 0
 		for _, an := range of {
 			if an.Sequence == 0 {
-				return true // it cannot be read
+				return true // unreadable
 			}
 			if an.StampMS < stampMS {
 				continue
@@ -102,15 +102,15 @@ func (all Announced) MayHide(p Partition, stampMS int64) bool {
 	return false
 }
 
-// An Announcement says that index rows of a span may be removed, under write timestamps
-// up to StampMS. Sequence 0 is one that cannot be read.
+// An Announcement says that index rows of a span may be removed, under write timestamps up to
+// StampMS. Sequence 0 marks an announcement that could not be parsed.
 type Announcement struct {
 	StampMS  int64
 	Sequence int64
 	Span
 }
 
-// Write tells all nodes. process names the one that announces.
+// Write publishes the announcement to all nodes. process names the announcing process.
 func (an Announcement) Write(ctx context.Context, ks *schema.Keyspace, process string) error {
 	slot := fmt.Sprintf("%s/%d", process, an.Sequence%AnnouncementSlots)
 	value := fmt.Sprintf("%d %d %d %d %s", an.StampMS, an.Sequence, an.LowMS, an.HighMS, an.Metric)

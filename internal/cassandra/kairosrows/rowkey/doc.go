@@ -1,5 +1,5 @@
-// Package rowkey has the code that readers and writers of a keyspace of KairosDB share:
-// names, order and indexes of row keys, their state, and how to read it.
+// Package rowkey has the code that readers and writers of a KairosDB keyspace share: names,
+// order and indexes of row keys, and their state.
 //
 //	Partition  a partition of row_keys: a metric and a row time
 //	Key        a row key of that partition
@@ -11,7 +11,7 @@
 //
 // The package keeps no state of its own. Invariants:
 //
-//   - Reads on which lasting results depend use a quorum, or one of each data center.
+//   - Reads on which lasting results depend use a quorum, or a quorum of each data center.
 //     Functions that use the configured consistency say so.
 //   - Each batch is of one partition, or of partitions with the same replicas, and within
 //     Cassandra's limits.

@@ -17,18 +17,18 @@ type Partition struct {
 // row_key_time_index.
 func (p Partition) Args() []any { return []any{p.Metric, schema.DataPoints, p.TimeMS} }
 
-// Series is that of a row key of the partition.
+// Series returns the series of a row key of the partition.
 func (p Partition) Series(k Key) model.Series {
 	return model.Series{Metric: p.Metric, Tags: k.Tags, Type: k.Type}
 }
 
-// DataKey is the key in data_points of the row of a row key. An error means that there
-// can be no such row.
+// DataKey returns the key in data_points of a row key's row. An error means that there can be
+// no such row.
 func (p Partition) DataKey(k Key) ([]byte, error) {
 	return rowtime.Key{Metric: p.Metric, RowTimeMS: p.TimeMS, Type: k.Type, Tags: k.Tags}.Append(nil)
 }
 
-// A Key is a row of row_keys apart from its partition.
+// A Key is a row key within its partition: the other columns of row_keys.
 type Key struct {
 	Type model.Type
 	Tags model.Tags
@@ -37,10 +37,10 @@ type Key struct {
 // Of returns the row key of a series.
 func Of(s model.Series) Key { return Key{s.Type, s.Tags} }
 
-// Args are the columns of a row key behind those of its partition.
+// Args are the columns of a row key after those of its partition.
 func (k Key) Args() []any { return []any{string(k.Type), cql.TagMap{Tags: k.Tags}} }
 
-// MapBytes is the length of tags as a map of Cassandra.
+// MapBytes is the length of tags encoded as a Cassandra map.
 func MapBytes(tags model.Tags) int {
 	n := 4
 	for name, value := range tags.All() {
@@ -49,7 +49,7 @@ func MapBytes(tags model.Tags) int {
 	return n
 }
 
-// A Span is row times of a metric.
+// A Span is a range of row times of a metric.
 type Span struct {
 	Metric        string
 	LowMS, HighMS int64
@@ -60,5 +60,5 @@ func (s Span) Has(k Partition) bool {
 	return s.Metric == "" || s.Metric == k.Metric && s.LowMS <= k.TimeMS && k.TimeMS <= s.HighMS
 }
 
-// Everything is a span that means all metrics.
+// Everything is the span of all metrics.
 var Everything = Span{}

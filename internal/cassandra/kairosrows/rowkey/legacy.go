@@ -18,9 +18,8 @@ var (
 		Text: "SELECT key FROM row_key_index LIMIT 1"}
 )
 
-// EachLegacy calls f with the keys that row_key_index has of a span, read by one of these
-// statements at a level, until f fails. The error that f is given is that of a key that
-// cannot be read.
+// EachLegacy calls f with the keys in row_key_index of a span, until f returns an error. read
+// is one of the statements above. If a key cannot be parsed, f gets the error.
 func EachLegacy(ctx context.Context, session *cql.Session, level cql.Level, read *cql.Statement, s Span, f func(rowtime.Key, error) error) error {
 	parts := []Span{s}
 	if s.LowMS < 0 && s.HighMS >= 0 {
@@ -34,7 +33,7 @@ func EachLegacy(ctx context.Context, session *cql.Session, level cql.Level, read
 	return nil
 }
 
-// eachLegacyOf is EachLegacy of a span whose times have one sign.
+// eachLegacyOf is EachLegacy for a span whose times all have the same sign.
 func eachLegacyOf(ctx context.Context, session *cql.Session, level cql.Level, read *cql.Statement, s Span, f func(rowtime.Key, error) error) error {
 	rows := session.QueryAt(ctx, level, read, []byte(s.Metric),
 		rowtime.AppendIndexBound(nil, s.Metric, s.LowMS, false), rowtime.AppendIndexBound(nil, s.Metric, s.HighMS, true))
@@ -52,10 +51,10 @@ func eachLegacyOf(ctx context.Context, session *cql.Session, level cql.Level, re
 	return rows.Close()
 }
 
-var errOtherMetric = errors.New("the key is of another metric")
+var errOtherMetric = errors.New("the key belongs to another metric")
 
-// KeysOfLegacy returns the row keys that one of row_key_index stands for: of an old row,
-// which names no type, that of its longs and that of its doubles.
+// KeysOfLegacy returns the row keys for a key of row_key_index. An old key has no type, so it
+// stands for two row keys: one for longs and one for doubles.
 func KeysOfLegacy(k rowtime.Key) []Key {
 	if k.Type != rowtime.TypeLegacy {
 		return []Key{{k.Type, k.Tags}}

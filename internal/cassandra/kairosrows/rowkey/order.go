@@ -9,7 +9,7 @@ import (
 	"varve/internal/model"
 )
 
-// Compare orders row keys as the server does, where it keeps tags in order: see
+// Compare orders row keys as the server does, if the server keeps tags in order: see
 // KeepsMapsInOrder.
 func (k Key) Compare(other Key) int {
 	return cmp.Or(cmp.Compare(k.Type, other.Type), CompareTags(ServerOrder(k.Tags), ServerOrder(other.Tags)))
@@ -32,8 +32,8 @@ func CompareTags(a, b []model.Tag) int {
 	})
 }
 
-// KeepsMapsInOrder reports whether a release of Cassandra stores maps in one
-// order, whatever they were bound in (CASSANDRA-17623).
+// KeepsMapsInOrder reports whether a release of Cassandra sorts the entries of maps, in
+// whatever order they were bound (CASSANDRA-17623).
 func KeepsMapsInOrder(version string) bool {
 	var major, minor, patch int
 	if n, _ := fmt.Sscanf(version, "%d.%d.%d", &major, &minor, &patch); n < 2 {

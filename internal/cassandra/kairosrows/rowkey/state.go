@@ -20,19 +20,19 @@ var (
 		Text: "SELECT data_type, mtime, TTL(mtime) FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? LIMIT 1"}
 )
 
-// Forever is the expiry of what has no time-to-live.
+// Forever is the expiry of rows without a time-to-live.
 const Forever = math.MaxInt64
 
-// A State is what varve_row_state says of a partition, and how long its index rows
-// live as far as that is known.
+// A State is the content of varve_row_state for a partition, and how long its index rows live,
+// as far as is known.
 type State struct {
-	KairosMtime cql.UUID // of varve_row_state; zero: none
+	KairosMtime cql.UUID // kairos_mtime of varve_row_state; zero if null
 	Changed     cql.UUID
 	ChangedMS   int64 // write timestamp of changed
-	ExpirySec   int64 // 0: nothing is known
+	ExpirySec   int64 // 0 if unknown
 }
 
-// LivesUntil is the expiry of the index rows; for ever if it is not known.
+// LivesUntil is the expiry of the index rows, Forever if it is unknown.
 func (s State) LivesUntil() int64 {
 	if s.ExpirySec == 0 {
 		return Forever
@@ -40,9 +40,10 @@ func (s State) LivesUntil() int64 {
 	return s.ExpirySec
 }
 
-// Covers reports whether varve_row_index holds every row key of the partition: either
-// only Varve writes there, or the coverage pass has seen KairosDB's last insert. Of a
-// partition whose mtime is null, because it expired, nothing is known.
+// Covers reports whether varve_row_index holds every row key of the partition: either only
+// Varve writes there, or a coverage pass has seen KairosDB's last insert. If mtime is null
+// because it expired, it is unknown whether the index is complete, so the partition is not
+// covered.
 func (s State) Covers(now Stamp) bool {
 	return now.Mtime != (cql.UUID{}) && s.KairosMtime == now.Mtime
 }
@@ -57,11 +58,11 @@ type RowTime struct {
 type Stamp struct {
 	Mtime     cql.UUID // zero: null
 	WrittenMS int64
-	TTL       *int // seconds; nil: for ever
+	TTL       *int // seconds; nil if it never expires
 }
 
-// ReadStamp reads the mtime of a partition at a level, which is cql.Everywhere for a
-// decision that lasts.
+// ReadStamp reads the mtime of a partition at a consistency level, which must be cql.Everywhere
+// for lasting decisions.
 func ReadStamp(ctx context.Context, session *cql.Session, p Partition, level cql.Level) (s Stamp, err error) {
 	st := selectMtime
 	if level == cql.Everywhere {
@@ -75,8 +76,8 @@ func ReadStamp(ctx context.Context, session *cql.Session, p Partition, level cql
 	return s, err
 }
 
-// ReadState reads the state of a partition, at a quorum. Without varve_row_state nothing
-// is known.
+// ReadState reads the state of a partition, at a quorum. Without varve_row_state it returns the
+// zero State.
 func ReadState(ctx context.Context, ks *schema.Keyspace, p Partition) (s State, err error) {
 	if !ks.Tables.Own {
 		return s, nil
@@ -91,7 +92,7 @@ func ReadState(ctx context.Context, ks *schema.Keyspace, p Partition) (s State, 
 	return s, err
 }
 
-// ExpiresColumn is varve_row_state.expires: Unix seconds, 0 for never.
+// ExpiresColumn converts an expiry to varve_row_state.expires: Unix seconds, 0 for never.
 func ExpiresColumn(expirySec int64) int64 {
 	if expirySec == Forever {
 		return 0
@@ -106,14 +107,14 @@ func expiryOf(column int64) int64 {
 	return column
 }
 
-// UUIDOf reads a UUID; null is zero.
+// UUIDOf decodes a UUID; null is the zero UUID.
 func UUIDOf(raw []byte) (u cql.UUID) {
 	copy(u[:], raw)
 	return u
 }
 
-// WrittenMS reads a write time, which this keyspace has in milliseconds; null
-// is 0. Anything far beyond was written in microseconds.
+// WrittenMS decodes a write time, which in this keyspace is in milliseconds; null is 0. A value
+// far too large for that was written in microseconds.
 func WrittenMS(raw []byte) int64 {
 	if len(raw) != 8 {
 		return 0
@@ -121,15 +122,15 @@ func WrittenMS(raw []byte) int64 {
 	return int64(binary.BigEndian.Uint64(raw))
 }
 
-// A First is what is seen of a partition at its first row key.
+// A First is what reading the first row key of a partition shows.
 type First struct {
 	Any      bool // there is a row key
-	Hidden   bool // there are too many deleted ones to see whether there is one
+	Hidden   bool // too many tombstones to tell whether there is one
 	Mtime    *cql.UUID
 	MtimeTTL *int
 }
 
-// ReadFirst looks whether a partition has row keys, at a quorum.
+// ReadFirst reads the first row key of a partition, at a quorum.
 func ReadFirst(ctx context.Context, session *cql.Session, p Partition) (f First, err error) {
 	var dataType *string
 	_, err = session.One(ctx, selectFirstRowKey, p.Args(), &dataType, &f.Mtime, &f.MtimeTTL)

@@ -15,14 +15,13 @@ const SelectTagRows = "SELECT data_type, tags FROM varve_row_index WHERE metric 
 var InsertTagRow = &cql.Statement{Name: "insert_tag_row", Level: cql.Quorum, KeyArgs: 5, Numbers: true,
 	Text: "INSERT INTO varve_row_index (metric, row_time, tag, value, shard, data_type, tags) VALUES (?, ?, ?, ?, ?, ?, ?) USING TTL ?"}
 
-// A TagPlace names a partition of varve_row_index, within its metric and row
-// time.
+// A TagPlace identifies a partition of varve_row_index within its metric and row time.
 type TagPlace struct {
 	Tag, Value string
 	Shard      int
 }
 
-// TagPlaces yields those that have a row of a row key with these tags.
+// TagPlaces yields the partitions that have a row for a row key with these tags.
 func TagPlaces(tags model.Tags, shards int) iter.Seq[TagPlace] {
 	return func(yield func(TagPlace) bool) {
 		shard := Shard(tags, shards)
@@ -34,8 +33,7 @@ func TagPlaces(tags model.Tags, shards int) iter.Seq[TagPlace] {
 	}
 }
 
-// TagRowBatches are the rows of varve_row_index for row keys of one metric and
-// row time.
+// TagRowBatches returns the rows of varve_row_index for row keys of one metric and row time.
 func TagRowBatches(metric string, rowTimeMS int64, keys iter.Seq[Key], shards, ttl int) [][]cql.Entry {
 	groups := Groups[TagPlace]{}
 	for k := range keys {
@@ -51,7 +49,7 @@ func (at TagPlace) Args(part Partition) []any {
 	return []any{part.Metric, part.TimeMS, at.Tag, at.Value, at.Shard}
 }
 
-// Shard returns the shard of varve_row_index that has a series' rows.
+// Shard returns the shard of varve_row_index that contains a series' rows.
 func Shard(tags model.Tags, shards int) int {
 	h := fnv.New32a()
 	for name, value := range tags.All() {

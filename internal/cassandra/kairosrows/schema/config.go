@@ -25,7 +25,7 @@ const (
 	RoleMeta = layout.RoleMeta
 )
 
-// Config are the settings of a keyspace.
+// Config holds the settings of a keyspace.
 type Config struct {
 	Create       string   `yaml:"create" doc:"What is created if it is missing: \"nothing\", \"tables\" in an existing keyspace, or \"keyspace\", which creates keyspace and tables as KairosDB does."`
 	Replication  string   `yaml:"replication" doc:"replication of a new keyspace, as a map in CQL; empty chooses one copy per node of the data centre, at most 3, and says so in the log"`
@@ -51,7 +51,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate reports all settings that cannot be.
+// Validate reports all invalid settings.
 func (c Config) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -91,7 +91,7 @@ func (c Config) spec() rowtime.Spec {
 	return s
 }
 
-// tableOptions reads TableOptions: options by table.
+// tableOptions parses TableOptions: options by table.
 func (c Config) tableOptions() (map[string]string, error) {
 	options := make(map[string]string)
 	var errs []error

@@ -12,18 +12,18 @@ var readHosts = &cql.Statement{Name: "read_hosts", Level: cql.Quorum,
 	Text: "SELECT key, WRITETIME(value) FROM service_index WHERE service = ? AND service_key = ?"}
 
 const (
-	// HostLife is how old an entry of a KairosDB node may be. They renew it each 20
-	// or 30 s, with their own clocks, and what was taken for a node that has ended
-	// loses index rows that it will not write again.
+	// HostLife is how old the entry of a running KairosDB node may be. Nodes renew their
+	// entries every 20 or 30 s, by their own clocks. The limit is generous because a running
+	// node that is taken for a stopped one loses index rows that it will not write again.
 	HostLife = 10 * time.Minute
 
-	// ownHosts begins the keys of Varve servers in that list: they are there to be given
-	// roll-up tasks.
+	// ownHosts is the prefix of the keys of Varve servers, which are in that list so that they
+	// are given roll-up tasks.
 	ownHosts = "varve-"
 )
 
-// KairosDBNodes reports whether a KairosDB node is in the list that they keep in
-// service_index. Varve servers may be there, too.
+// KairosDBNodes reports whether a KairosDB node is in the list of nodes in service_index. It
+// ignores Varve servers in that list.
 func (ks *Keyspace) KairosDBNodes(ctx context.Context, now time.Time) (run bool, err error) {
 	rows := ks.Session.Query(ctx, readHosts, "_Hosts", "Active")
 	defer rows.Close()

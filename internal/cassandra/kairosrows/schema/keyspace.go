@@ -12,9 +12,9 @@ import (
 	"varve/internal/rowtime"
 )
 
-// WroteHere is the row_keys.mtime that Varve writes, always with write timestamp
-// 1, so that any value of a KairosDB node wins. A partition with it or with null
-// has rows of Varve only. It is the earliest time a timeuuid can say, 1582.
+// WroteHere is the row_keys.mtime that Varve writes, always with write timestamp 1, so that any
+// value of a KairosDB node wins. A partition with this mtime or null has only rows of Varve. It
+// is the earliest time that a timeuuid can represent, in 1582.
 var WroteHere = cql.UUID{6: 0x10, 8: 0x80, 10: 'v', 11: 'a', 12: 'r', 13: 'v', 14: 'e'}
 
 // A Keyspace is an open keyspace of KairosDB's layout. Its fields do not change.
@@ -23,25 +23,24 @@ type Keyspace struct {
 	Session     *cql.Session
 	Spec        rowtime.Spec
 	Tables      Tables
-	IndexShards int      // of varve_row_index; 0 without our own tables
+	IndexShards int      // of varve_row_index; 0 without Varve's own tables
 	Notes       []string // what the operator should know about the schema
 
 	config  Config
-	settled specRows // spec as it was found, or made
+	settled specRows // spec as found or created
 	now     func() time.Time
 	told    func(doing string)
-	last    atomic.Int64 // last stamp
+	last    atomic.Int64 // the last result of Stamp
 }
 
-// Open opens the session's keyspace for the role that config gives it, and makes
-// what is missing, as far as config wants. It waits for Cassandra until ctx
-// ends. Several nodes may do this at once. Errors beside those of the session:
-// *Error.
+// Open opens the session's keyspace in the role of config, and creates what is missing if
+// config allows it. It waits for Cassandra until ctx ends. Several nodes may do this at once.
+// In addition to errors of the session it may return an *Error.
 func Open(ctx context.Context, session *cql.Session, config Config) (*Keyspace, error) {
 	return OpenTelling(ctx, session, config, func(string) {})
 }
 
-// OpenTelling is Open that tells what it does, where that may take seconds.
+// OpenTelling is like Open, and calls told before each step that may take seconds.
 func OpenTelling(ctx context.Context, session *cql.Session, config Config, told func(doing string)) (*Keyspace, error) {
 	return open(ctx, session, config, time.Now, told)
 }
@@ -74,7 +73,8 @@ func open(ctx context.Context, session *cql.Session, config Config, now func() t
 	if err := ks.checkOwn(found); err != nil {
 		return nil, err
 	}
-	// What describes the keyspace comes first, then its rows, then the rest.
+	// Tables that describe the keyspace are created first, then their rows are written, then
+	// the other tables are created.
 	described := func(d definition) bool { return d.Name == specTable || d.part == partOwn }
 	if err := ks.createTables(ctx, found, described); err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func open(ctx context.Context, session *cql.Session, config Config, now func() t
 	return ks, ks.settleOwn(ctx)
 }
 
-// createKeyspace makes the keyspace if it is missing and config wants that.
+// createKeyspace creates the keyspace if it is missing and config allows it.
 func (ks *Keyspace) createKeyspace(ctx context.Context) error {
 	if ks.Session.State().Keyspace {
 		return nil
@@ -130,8 +130,8 @@ func (ks *Keyspace) createKeyspace(ctx context.Context) error {
 	return err
 }
 
-// replicationOf chooses how a new keyspace is replicated: in the data centre that is
-// used, so that one node may fail where there are three.
+// replicationOf chooses the replication of a new keyspace: in the data centre in use, so that
+// with three nodes one may fail.
 func replicationOf(nodes []cql.Node, datacenter string) (replication, why string) {
 	if datacenter == "" && len(nodes) > 0 {
 		datacenter = nodes[0].Datacenter
@@ -141,8 +141,8 @@ func replicationOf(nodes []cql.Node, datacenter string) (replication, why string
 		fmt.Sprintf("the %d nodes that data centre %s has at present", n, datacenter)
 }
 
-// checkDatacenters refuses to use several data centres as one: a write that is
-// acknowledged by the quorum of one is not in that of the other.
+// checkDatacenters refuses to treat several data centres as one: a write acknowledged by a
+// quorum of one data centre may be missing from a quorum of another.
 func (ks *Keyspace) checkDatacenters(ctx context.Context) error {
 	if ks.Session.Datacenter() != "" || !ks.Session.LocalConsistency() {
 		return nil
@@ -157,8 +157,9 @@ func (ks *Keyspace) checkDatacenters(ctx context.Context) error {
 	return nil
 }
 
-// checkOwn refuses a keyspace that lacks the inverted index and has what says how far it
-// is filled. A new one would count as complete, and queries by tags would find nothing.
+// checkOwn refuses a keyspace that lacks the inverted index but has the table that says how far
+// it is filled. A newly created index would count as complete, and queries by tags would find
+// nothing.
 func (ks *Keyspace) checkOwn(found map[string]cql.Table) error {
 	_, index := found[varveRowIndexTable]
 	_, state := found[varveRowStateTable]
@@ -169,7 +170,7 @@ func (ks *Keyspace) checkOwn(found map[string]cql.Table) error {
 		WayOut: "drop " + varveRowStateTable + " too; both are created again and filled in the background"}
 }
 
-// settleMeta is Open for a keyspace of metadata only.
+// settleMeta is Open for a keyspace with metadata only.
 func (ks *Keyspace) settleMeta(ctx context.Context, found map[string]cql.Table) error {
 	if err := ks.createTables(ctx, found, func(definition) bool { return true }); err != nil {
 		return err
@@ -178,24 +179,24 @@ func (ks *Keyspace) settleMeta(ctx context.Context, found map[string]cql.Table) 
 	return ks.checkMissing(found)
 }
 
-// Role says what the keyspace is for.
+// Role is the role in which the keyspace was opened.
 func (ks *Keyspace) Role() string { return ks.config.Role }
 
-// ReadOnly says that the keyspace is not to be written, deletes aside.
+// ReadOnly reports whether nothing may be written to the keyspace except deletes.
 func (ks *Keyspace) ReadOnly() bool { return ks.config.Role == RoleRead }
 
-// MayCreate says that tables of Varve's own may be made in the keyspace.
+// MayCreate reports whether Varve's own tables may be created in the keyspace.
 func (ks *Keyspace) MayCreate() bool { return ks.config.Create != CreateNothing && !ks.ReadOnly() }
 
-// note adds to Notes, each once.
+// note adds to Notes, without duplicates.
 func (ks *Keyspace) note(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !slices.Contains(ks.Notes, text) {
 		ks.Notes = append(ks.Notes, text)
 	}
 }
 
-// Stamp is a write timestamp: the clock in milliseconds, but always above the one
-// before, since of two writes with equal timestamps a delete wins.
+// Stamp returns a write timestamp: the clock in milliseconds, but always above the previous
+// one, since of two writes with equal timestamps a delete wins.
 func (ks *Keyspace) Stamp() int64 {
 	for {
 		last := ks.last.Load()

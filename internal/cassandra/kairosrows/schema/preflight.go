@@ -15,32 +15,31 @@ import (
 	"varve/internal/cassandra/cql"
 )
 
-// A Finding is one line of what an operator should know before a server works on a
-// keyspace.
+// A Finding is one result of the preflight, for operators.
 type Finding struct {
 	Grade Grade
-	What  string // what was looked at
+	What  string // what was checked
 	Text  string // what was found
 	Do    string // what to do, if it is not Good
 }
 
-// A Grade says how bad a finding is.
+// A Grade is the severity of a finding.
 type Grade string
 
 const (
 	Good    Grade = "ok"
-	Dubious Grade = "warn" // it works, but may surprise operators
-	Bad     Grade = "bad"  // it does not work, or data is at risk
+	Dubious Grade = "warn" // it works, but may be unexpected
+	Bad     Grade = "bad"  // a server cannot work, or data is at risk
 )
 
-// PreflightOptions are the settings that a keyspace is looked at with.
+// PreflightOptions are the settings of a preflight.
 type PreflightOptions struct {
 	Session   cql.Config
 	Schema    Config
 	CoverRate int // of the reader
 }
 
-// A preflight gathers findings.
+// A preflight collects findings.
 type preflight struct {
 	session  *cql.Session
 	o        PreflightOptions
@@ -49,8 +48,8 @@ type preflight struct {
 	tables   map[string]cql.Table
 }
 
-// Preflight connects to a cluster and looks at it and at a keyspace that a server is to work
-// on. It stores nothing and makes nothing.
+// Preflight connects to a cluster, and checks it and the keyspace that a server will use. It
+// writes nothing and creates nothing.
 func Preflight(ctx context.Context, o PreflightOptions) ([]Finding, error) {
 	session, err := connect(ctx, o.Session)
 	if err != nil {
@@ -74,10 +73,10 @@ func Preflight(ctx context.Context, o PreflightOptions) ([]Finding, error) {
 	return p.findings, nil
 }
 
-// connectWait is how long a preflight looks for the cluster.
+// connectWait is how long a preflight waits for a connection.
 const connectWait = 20 * time.Second
 
-// connect opens a session that is connected.
+// connect opens a session and waits until it is connected.
 func connect(ctx context.Context, c cql.Config) (*cql.Session, error) {
 	session, err := cql.Open(c, cql.Options{})
 	if err != nil {
@@ -92,8 +91,8 @@ func connect(ctx context.Context, c cql.Config) (*cql.Session, error) {
 	return session, nil
 }
 
-// unreachable tells why there is no connection: the cluster is away, or has no node in
-// the data centre that is configured.
+// unreachable explains why there is no connection: the cluster is down, or has no node in the
+// configured data centre.
 func unreachable(ctx context.Context, c cql.Config, cause error) []Finding {
 	found := Finding{Grade: Bad, What: "connection", Text: cause.Error(),
 		Do: "check that Cassandra runs, and check cassandra.hosts, username, password and tls"}
@@ -118,7 +117,7 @@ func (p *preflight) add(grade Grade, what, text, do string) {
 	p.findings = append(p.findings, Finding{grade, what, text, do})
 }
 
-// lookAtNodes tells of releases, data centres and schemas.
+// lookAtNodes checks releases, data centres and schemas.
 func (p *preflight) lookAtNodes(ctx context.Context) (err error) {
 	if p.nodes, err = p.session.Nodes(ctx); err != nil {
 		return err
@@ -154,8 +153,8 @@ func datacentersOf(nodes []cql.Node) map[string]int {
 	return n
 }
 
-// DatacenterFinding tells whether the data centre that is configured, "" if none is,
-// fits the nodes.
+// DatacenterFinding checks whether the configured data centre, "" if none is, matches the
+// nodes.
 func DatacenterFinding(own string, nodes []cql.Node) Finding {
 	all := datacentersOf(nodes)
 	switch {
@@ -177,8 +176,8 @@ func counts(n map[string]int) string {
 	return strings.Join(all, ", ")
 }
 
-// Bounds of what clocks may differ. A delete and what is written within the difference
-// may win over each other.
+// Bounds of the difference between clocks. If a delete and a write are closer in time than that
+// difference, the earlier one may win.
 const (
 	clockDubious = 200 * time.Millisecond
 	clockBad     = 5 * time.Second
@@ -219,7 +218,7 @@ func clockFindings(clocks []cql.Clock) (findings []Finding) {
 
 var readReplication = &cql.Statement{Name: "read_replication", Text: "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?"}
 
-// lookAtKeyspace tells whether the keyspace is there, and how it is replicated.
+// lookAtKeyspace checks whether the keyspace exists, and its replication.
 func (p *preflight) lookAtKeyspace(ctx context.Context) error {
 	name := p.session.KeyspaceName()
 	var replication map[string]string
@@ -244,10 +243,10 @@ func (p *preflight) lookAtKeyspace(ctx context.Context) error {
 	return err
 }
 
-// copies are the replicas of a keyspace.
+// copies are numbers of replicas of a keyspace.
 type copies struct{ local, all int }
 
-// copiesOf reads a replication. local are those of the data centre that is used.
+// copiesOf parses a replication. local counts the replicas in the data centre in use.
 func copiesOf(replication map[string]string, datacenters map[string]int, own string) (c copies) {
 	if own == "" && len(datacenters) == 1 {
 		for name := range datacenters {
@@ -272,7 +271,7 @@ func copiesOf(replication map[string]string, datacenters map[string]int, own str
 	return c
 }
 
-// needs is how many replicas a consistency waits for.
+// needs returns how many replicas a consistency level waits for.
 func (c copies) needs(consistency string) (n int, local bool) {
 	switch consistency {
 	case "TWO":
@@ -291,8 +290,8 @@ func (c copies) needs(consistency string) (n int, local bool) {
 	return 1, false // ONE, ANY
 }
 
-// replicationFindings tells whether a replication and the consistency that is
-// configured fit together.
+// replicationFindings checks whether the replication and the configured consistency fit
+// together.
 func replicationFindings(replication map[string]string, datacenters map[string]int, session cql.Config) (findings []Finding) {
 	add := func(grade Grade, text, do string) {
 		findings = append(findings, Finding{grade, "replication", text, do})
@@ -353,7 +352,7 @@ func (c copies) within(local bool) int {
 	return c.all
 }
 
-// lookAtTables opens the keyspace for reading, which makes nothing.
+// lookAtTables opens the keyspace in the role read, which creates nothing.
 func (p *preflight) lookAtTables(ctx context.Context) error {
 	config := p.o.Schema
 	config.Create = CreateNothing
@@ -380,7 +379,7 @@ func (p *preflight) lookAtTables(ctx context.Context) error {
 	return nil
 }
 
-// lookAtRows says how rows are placed, by the server that is to come.
+// lookAtRows reports the row unit and width that a server would use.
 func (p *preflight) lookAtRows(ctx context.Context, ks *Keyspace) error {
 	lost, err := p.specIsLost(ctx, ks)
 	var emptied *Error
@@ -398,8 +397,9 @@ func (p *preflight) lookAtRows(ctx context.Context, ks *Keyspace) error {
 	return nil
 }
 
-// specIsLost reports whether the keyspace has a table spec without a unit, and metrics. KairosDB
-// 1.3 leaves none so. The error is an *Error where a server would refuse the keyspace for that.
+// specIsLost reports whether the keyspace has a table spec without a unit, and metrics.
+// KairosDB 1.3 never leaves a keyspace in that state. The error is an *Error if a server would
+// refuse the keyspace for this reason.
 func (p *preflight) specIsLost(ctx context.Context, ks *Keyspace) (bool, error) {
 	if p.reads() || !ks.Tables.Spec || !ks.Tables.StringIndex {
 		return false, nil
@@ -417,8 +417,8 @@ func (p *preflight) specIsLost(ctx context.Context, ks *Keyspace) (bool, error) 
 	return true, ks.checkEmptied(ctx)
 }
 
-// meta reports whether the keyspace is for metadata only, reads whether nothing is to be
-// written there but deletes.
+// meta reports whether the keyspace is for metadata only, and reads whether nothing may be
+// written there except deletes.
 func (p *preflight) meta() bool  { return p.o.Schema.Role == RoleMeta }
 func (p *preflight) reads() bool { return p.o.Schema.Role == RoleRead }
 
@@ -429,7 +429,7 @@ func tableOf(e *Error) string {
 	return ", table " + e.Table
 }
 
-// missing lists the tables that a start would make.
+// missing lists the tables that a start would create.
 func (p *preflight) missing() (names []string) {
 	for _, d := range definitions {
 		if _, ok := p.tables[d.Name]; !ok && (!p.meta() || d.part == partMetadata) {
@@ -439,8 +439,8 @@ func (p *preflight) missing() (names []string) {
 	return names
 }
 
-// lookAtRights tries what a server does: reading, deleting what is not there on the
-// condition that it is, and making a table that is there.
+// lookAtRights tries what a server does: reading, conditionally deleting a row that does not
+// exist, and creating a table that exists.
 func (p *preflight) lookAtRights(ctx context.Context) error {
 	refused := map[string][]string{}
 	for _, d := range definitions {
@@ -492,7 +492,7 @@ func (p *preflight) tryWrite(ctx context.Context, t cql.Table) error {
 	return p.session.Exec(ctx, &cql.Statement{Name: "preflight_write", Text: "DELETE FROM " + t.Name + where + " IF EXISTS"}, 0, args...)
 }
 
-// keyOfNothing is a condition on the whole primary key that no row fulfils.
+// keyOfNothing returns a condition on the whole primary key that matches no row.
 func keyOfNothing(t cql.Table) (where string, args []any) {
 	nothing := "varve-preflight-" + rand.Text()
 	for _, c := range t.Columns {
@@ -520,7 +520,7 @@ func keyOfNothing(t cql.Table) (where string, args []any) {
 	return where, args
 }
 
-// tryCreate finds out whether the tables that are missing can be made.
+// tryCreate finds out whether the missing tables can be created.
 func (p *preflight) tryCreate(ctx context.Context, user string) error {
 	missing := p.missing()
 	if len(missing) == 0 {
@@ -593,20 +593,20 @@ func (p *preflight) lookAtKairosDB(ctx context.Context) error {
 	return nil
 }
 
-// What a repair takes, as TestRepairStatements of package remove measured it with one node
-// and Varve on the same two cores: 30,000 row keys with two tags took 5.9 s in one partition
-// of row_keys, 31 s in 3000 partitions; 10,000 took 73 s in as many partitions.
+// The duration of a repair, as TestRepairStatements of package remove measured it with one node
+// and Varve on the same two cores: 30,000 row keys with two tags took 5.9 s in one partition of
+// row_keys, and 31 s in 3000 partitions; 10,000 row keys in 10,000 partitions took 73 s.
 const (
 	repairRow       = 200 * time.Microsecond // a row and its row key
 	repairPartition = 7 * time.Millisecond   // a partition of row_keys: a metric and row time
 )
 
-// repairTime forecasts how long a repair takes.
+// repairTime estimates how long a repair takes.
 func repairTime(rows, partitions int64) time.Duration {
 	return time.Duration(rows)*repairRow + time.Duration(partitions)*repairPartition
 }
 
-// lookAtSize estimates rows, and what they take.
+// lookAtSize estimates the number of rows, and how long coverage and repair take.
 func (p *preflight) lookAtSize(ctx context.Context) error {
 	if _, ok := p.tables[DataPoints]; !ok {
 		return nil
@@ -629,7 +629,7 @@ func (p *preflight) lookAtSize(ctx context.Context) error {
 	return p.forecastRepair(ctx, n)
 }
 
-// forecastRepair tells how long a repair of some rows takes.
+// forecastRepair reports how long a repair of that many rows takes.
 func (p *preflight) forecastRepair(ctx context.Context, rows int64) error {
 	var partitions int64
 	if _, ok := p.tables[rowKeysTable]; ok {
@@ -644,27 +644,29 @@ func (p *preflight) forecastRepair(ctx context.Context, rows int64) error {
 	return nil
 }
 
-// seconds rounds a time up, so that none is 0.
+// seconds formats a duration of n seconds, rounded up so that it is never 0.
 func seconds(n int64) string { return (time.Duration(n+1) * time.Second).String() }
 
-// Statements that list partitions of a table from a token on. The token is the last column.
+// Statements that list the partitions of a table from a token onwards. The token is the last
+// column.
 var (
 	sampleRows    = &cql.Statement{Name: "preflight_sample", PageSize: samplePage, Text: "SELECT DISTINCT key, token(key) FROM data_points WHERE token(key) >= ? LIMIT ?"}
 	sampleRowKeys = &cql.Statement{Name: "preflight_sample_row_keys", PageSize: samplePage, Text: "SELECT DISTINCT metric, table_name, row_time, token(metric, table_name, row_time) " +
 		"FROM row_keys WHERE token(metric, table_name, row_time) >= ? LIMIT ?"}
 )
 
-// skipped are the columns of a statement of sample that nobody reads.
+// skipped is how many columns before the token of these statements are ignored.
 var skipped = map[*cql.Statement]int{sampleRows: 1, sampleRowKeys: 3}
 
 const (
 	samplePage = 500
-	samples    = 16 // places of the ring that are looked at
+	samples    = 16 // tokens of the ring at which partitions are sampled
 	sampleRow  = 300
 )
 
-// countPartitions counts the partitions of a table, exactly if they are few. Else it
-// looks at some places of the ring, since tokens are spread evenly.
+// countPartitions counts the partitions of a table, exactly if they are few. Otherwise it
+// estimates their number from samples at some tokens of the ring, since tokens are evenly
+// distributed.
 func (p *preflight) countPartitions(ctx context.Context, list *cql.Statement) (n int64, exact bool, err error) {
 	n, _, err = p.sample(ctx, list, math.MinInt64, samples*sampleRow)
 	if err != nil || n < samples*sampleRow {
@@ -687,7 +689,7 @@ func (p *preflight) countPartitions(ctx context.Context, list *cql.Statement) (n
 	return int64(float64(seen) * math.Exp2(64) / span), false, nil
 }
 
-// sample counts partitions from a token on, up to a limit.
+// sample counts the partitions from a token onwards, up to a limit.
 func (p *preflight) sample(ctx context.Context, list *cql.Statement, from int64, limit int) (n, last int64, err error) {
 	rows := p.session.Query(ctx, list, from, limit)
 	columns := append(make([]any, skipped[list]), &last)

@@ -30,8 +30,8 @@ var (
 	readModified     = &cql.Statement{Name: "read_service_mtime", Level: cql.Quorum, Text: "SELECT mtime FROM service_index WHERE service = ? AND service_key = ? LIMIT 1"}
 )
 
-// Get returns the text of a key. Like KairosDB, it takes the write time of the
-// value for milliseconds.
+// Get returns the text of a key. Like KairosDB, it interprets the write time of the value as
+// milliseconds.
 func (ks *Keyspace) Get(ctx context.Context, service, serviceKey, key string) (store.Value, error) {
 	if !ks.Tables.ServiceIndex {
 		return store.Value{}, store.ErrNotFound
@@ -48,18 +48,19 @@ func (ks *Keyspace) Get(ctx context.Context, service, serviceKey, key string) (s
 	return store.Value{Text: *text, Modified: time.UnixMilli(*writtenMS).UTC()}, nil
 }
 
-// Set stores a text. It replaces what is there, also if that was set by a server whose clock
+// Set stores a text. It replaces the present value even if that was set by a server whose clock
 // is ahead.
 func (ks *Keyspace) Set(ctx context.Context, service, serviceKey, key, value string) error {
 	return ks.changeKey(ctx, service, serviceKey, key, cql.Entry{Statement: writeServiceKey, Args: []any{service, serviceKey, key, value}})
 }
 
-// Unset removes a key, as Set replaces it. The time of the change is kept, as KairosDB does.
+// Unset removes a key, even if it was set by a server whose clock is ahead. Like KairosDB, it
+// keeps the time of the change.
 func (ks *Keyspace) Unset(ctx context.Context, service, serviceKey, key string) error {
 	return ks.changeKey(ctx, service, serviceKey, key, cql.Entry{Statement: deleteServiceKey, Args: []any{service, serviceKey, key}})
 }
 
-// changeKey executes what changes a key, and moves mtime.
+// changeKey executes a change of a key, and updates mtime.
 func (ks *Keyspace) changeKey(ctx context.Context, service, serviceKey, key string, change cql.Entry) error {
 	if err := ks.canKeep(service, serviceKey, key); err != nil {
 		return err
@@ -71,13 +72,14 @@ func (ks *Keyspace) changeKey(ctx context.Context, service, serviceKey, key stri
 	return ks.Session.Batch(ctx, valueMS, []cql.Entry{change, {Statement: touchService, Args: []any{service, serviceKey, mtimeMS}}})
 }
 
-// maxAhead is by how much the clock of a server may be ahead that has removed a key which
-// this one sets. Beyond that nobody can say when this one's entry was renewed.
+// maxAhead is by how much the clock of another server may be ahead if it has removed a key that
+// this server sets. With a larger difference, readers could not tell from the write time when
+// this server's entry was renewed.
 const maxAhead = 2 * time.Minute
 
-// stampsOver returns write timestamps above those of a key's value and of mtime. Without
-// them a change by the server whose clock is behind would be acknowledged and have no
-// effect, or, if only mtime stays as it is, not be noticed by others.
+// stampsOver returns write timestamps above those of a key's value and of mtime. Otherwise a
+// change by a server whose clock is behind would be acknowledged but have no effect or, if only
+// mtime remains unchanged, not be noticed by others.
 func (ks *Keyspace) stampsOver(ctx context.Context, service, serviceKey, key string) (valueMS, mtimeMS int64, err error) {
 	var value, mtime *int64
 	there, err := ks.Session.One(ctx, readStamps, []any{service, serviceKey, key}, &value, &mtime)
@@ -96,7 +98,7 @@ func (ks *Keyspace) stampsOver(ctx context.Context, service, serviceKey, key str
 	case value != nil:
 		valueMS = max(own, *value+1)
 	case mtimeMS-own <= maxAhead.Milliseconds():
-		valueMS = mtimeMS // the key may have been removed then
+		valueMS = mtimeMS // the key may have been removed at that time
 	}
 	return valueMS, mtimeMS, nil
 }
@@ -111,8 +113,8 @@ func (ks *Keyspace) canKeep(service, serviceKey, key string) error {
 	return nil
 }
 
-// ServiceKeys yields the service keys of a service that have keys. It walks over
-// all partitions of service_index, on the server if it lets itself be asked so.
+// ServiceKeys yields the service keys of a service that have keys. It scans all partitions of
+// service_index, and lets the server filter them if it can.
 func (ks *Keyspace) ServiceKeys(ctx context.Context, service string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		if !ks.Tables.ServiceIndex {
@@ -197,7 +199,7 @@ func (ks *Keyspace) Keys(ctx context.Context, service, serviceKey, prefix string
 	}
 }
 
-// Modified is when a key of the service key was last set or unset.
+// Modified returns when a key of the service key was last set or unset.
 func (ks *Keyspace) Modified(ctx context.Context, service, serviceKey string) (time.Time, error) {
 	if !ks.Tables.ServiceIndex {
 		return time.Time{}, nil
@@ -210,7 +212,7 @@ func (ks *Keyspace) Modified(ctx context.Context, service, serviceKey string) (t
 	return UUIDTime(mtime), nil
 }
 
-// UUIDTime is the time in a timeuuid, which counts 100 ns since 1582.
+// UUIDTime returns the time of a timeuuid, which counts units of 100 ns since 1582.
 func UUIDTime(u []byte) time.Time {
 	const epoch = 0x01b21dd213814000 // 1970 in that count
 	low, mid, high := binary.BigEndian.Uint32(u), binary.BigEndian.Uint16(u[4:]), binary.BigEndian.Uint16(u[6:])

@@ -29,15 +29,15 @@ const (
 	currentVersion = 1
 )
 
-// OwnService is the service of service_index that Varve's own keys have.
+// OwnService is the service of Varve's own keys in service_index.
 const OwnService = "_Varve"
 
 // MetricNames is the partition of string_index that holds the names of metrics.
 const MetricNames = "metric_names"
 
 var (
-	// How all rows of the keyspace are placed is decided by what these find, so a stale
-	// replica must not answer alone.
+	// The results decide where all samples of the keyspace are stored, so a stale replica must
+	// not answer alone.
 	readSpec       = &cql.Statement{Name: "read_spec", Level: cql.Quorum, Text: readSpecText}
 	readOwnSpecRow = &cql.Statement{Name: "read_varve_spec", Level: cql.Quorum, Text: readOwnSpecText}
 	anyMetricName  = &cql.Statement{Name: "any_metric_name", Level: cql.Quorum, Text: "SELECT value FROM string_index WHERE key = ? LIMIT 1"}
@@ -45,7 +45,7 @@ var (
 	writeSpec     = &cql.Statement{Name: "write_spec", Level: cql.Quorum, Text: "INSERT INTO spec (spec_type, name, value) VALUES (?, ?, ?)"}
 	decideOwnSpec = &cql.Statement{Name: "decide_varve_spec", Text: "INSERT INTO varve_spec (name, value) VALUES (?, ?) IF NOT EXISTS"}
 
-	// These decide nothing.
+	// Nothing depends on the results of these alone.
 	peekSpec       = &cql.Statement{Name: "peek_spec", Text: readSpecText}
 	peekOwnSpecRow = &cql.Statement{Name: "peek_varve_spec", Text: readOwnSpecText}
 )
@@ -58,7 +58,8 @@ const (
 // specRows are the rows of spec, as text, "" if missing.
 type specRows struct{ unit, width string }
 
-// readSpec reads spec as the role of the keyspace asks: one that is only read decides nothing.
+// readSpec reads spec, at a quorum unless the keyspace is read-only, in which nothing is
+// decided.
 func (ks *Keyspace) readSpec(ctx context.Context) (specRows, error) {
 	if ks.config.Role == RoleRead {
 		return ks.specBy(ctx, peekSpec)
@@ -81,11 +82,11 @@ func (ks *Keyspace) specBy(ctx context.Context, read *cql.Statement) (specRows, 
 	return found, rows.Close()
 }
 
-// settleSpec finds the row arithmetic of the keyspace, and writes it down if it
-// was not. As KairosDB does, each of the two rows is looked at by itself, and a
-// keyspace without a unit that has metric names is LEGACY. Unlike KairosDB, such
-// a keyspace is given the width that all versions without a spec had, whatever
-// the configuration says: with another one its rows are not found.
+// settleSpec finds the row arithmetic of the keyspace, and stores it if it is missing. As in
+// KairosDB, each of the two rows of spec is treated separately, and a keyspace with metric
+// names but no unit is LEGACY. Unlike KairosDB, such a keyspace gets the width that all
+// versions without a spec used, whatever is configured: with another width its rows would not
+// be found.
 func (ks *Keyspace) settleSpec(ctx context.Context) error {
 	found := specRows{}
 	var err error
@@ -107,20 +108,20 @@ func (ks *Keyspace) settleSpec(ctx context.Context) error {
 	return ks.copySpec(ctx, found)
 }
 
-// rightSpec is how an operator finds what has to be in spec.
+// rightSpec tells an operator what spec must contain.
 const rightSpec = "set them to what the rows of data_points were written with; KairosDB's defaults are row_time_unit MILLISECONDS with row_width 1814400000, " +
 	"or LEGACY with 1814400000 for keyspaces made before 1.3"
 
-// copySpec keeps a copy of spec in varve_spec. If spec is emptied, by itself or while no
-// server runs, the metrics that are there would make it LEGACY at the next start, and all
-// times would be read wrong.
+// copySpec keeps a copy of spec in varve_spec. If only spec is emptied, or it is emptied while
+// no server runs, the existing metrics would otherwise make the keyspace LEGACY at the next
+// start, and all times would be read wrong.
 func (ks *Keyspace) copySpec(ctx context.Context, found specRows) error {
 	if !ks.Tables.Own || ks.config.Role == RoleRead {
 		return nil
 	}
 	for name, value := range found.each() {
 		kept, err := ks.decideOwn(ctx, name, value)
-		if _, ok := errors.AsType[*cql.RefusedError](err); ok { // spec is there, so samples can be served
+		if _, ok := errors.AsType[*cql.RefusedError](err); ok { // spec exists, so samples can be served
 			ks.note("a copy of spec cannot be kept in varve_spec: %v", err)
 			return nil
 		}
@@ -145,8 +146,7 @@ func (r specRows) each() iter.Seq2[string, string] {
 	}
 }
 
-// completeSpec returns what stands for the rows that are missing, and inserts
-// them.
+// completeSpec inserts the missing rows, and returns all of them.
 func (ks *Keyspace) completeSpec(ctx context.Context, found specRows) (specRows, error) {
 	wanted := ks.config.spec()
 	old, err := ks.oldKeyspace(ctx)
@@ -229,9 +229,9 @@ func (ks *Keyspace) checkEmptied(ctx context.Context) error {
 	return &Error{Keyspace: ks.Name, Table: specTable, Problem: "its rows are gone: they existed when a server last opened the keyspace", WayOut: rightSpec}
 }
 
-// oldKeyspace says that the keyspace was made before KairosDB 1.3. One that is
-// only read follows KairosDB in not looking, unless it has no table spec, where
-// KairosDB would not start: 1.3 always makes it.
+// oldKeyspace reports whether the keyspace was created before KairosDB 1.3. A read-only
+// keyspace counts as old only if it has no table spec, which KairosDB 1.3 always creates; like
+// KairosDB, the server does not check it for metric names.
 func (ks *Keyspace) oldKeyspace(ctx context.Context) (bool, error) {
 	if ks.config.Role == RoleRead {
 		return !ks.Tables.Spec, nil
@@ -259,7 +259,7 @@ func parseSpec(found specRows) (rowtime.Spec, error) {
 	return s, s.Validate()
 }
 
-// settleOwn reads or decides what our own tables need.
+// settleOwn reads or decides the parameters of Varve's own tables.
 func (ks *Keyspace) settleOwn(ctx context.Context) error {
 	if !ks.Tables.Own {
 		return nil
@@ -280,7 +280,8 @@ func (ks *Keyspace) settleOwn(ctx context.Context) error {
 	return err
 }
 
-// ownValue reads a number from varve_spec; the first to ask for it decides it.
+// ownValue reads a number from varve_spec. If it is missing, the first process to ask stores
+// its own.
 func (ks *Keyspace) ownValue(ctx context.Context, name string, wanted int) (int, error) {
 	if ks.config.Role == RoleRead {
 		if text, err := ks.ownText(ctx, name); err != nil || text == "" {
@@ -311,7 +312,8 @@ func (ks *Keyspace) ownTextBy(ctx context.Context, read *cql.Statement, name str
 	return text, err
 }
 
-// decideOwn returns a row of varve_spec, which the first to ask for it decides.
+// decideOwn returns a row of varve_spec. If it is missing, the first process to ask stores its
+// own value.
 func (ks *Keyspace) decideOwn(ctx context.Context, name, mine string) (string, error) {
 	text, err := ks.ownText(ctx, name)
 	if err != nil || text != "" {
@@ -320,13 +322,14 @@ func (ks *Keyspace) decideOwn(ctx context.Context, name, mine string) (string, e
 	return ks.Session.Decide(ctx, decideOwnSpec, "value", mine, name, mine)
 }
 
-// Confirm checks that samples are still placed in the keyspace as when it was opened:
-// somebody may empty its tables, or drop and create it again, while the process runs.
-// Confirm writes missing rows again, before metrics without them make the keyspace
-// LEGACY; in a keyspace that is only read, it takes them for unchanged. If a row has changed, the error is a *layout.ChangedError.
+// Confirm checks that spec is still as it was when the keyspace was opened: someone may empty
+// its tables, or drop and create the keyspace again, while the process runs. Confirm restores
+// missing rows, before metrics without them make the keyspace LEGACY; in a read-only keyspace
+// it treats missing rows as unchanged. If a row has changed, the error is a
+// *layout.ChangedError.
 //
-// The usual look costs two reads at the configured consistency. If it finds a
-// difference, a quorum decides, since the replica that answered may be stale.
+// Usually Confirm makes two reads at the configured consistency. If they find a difference, it
+// reads again at a quorum, since the replica that answered may be stale.
 func (ks *Keyspace) Confirm(ctx context.Context) error {
 	if same, err := ks.looksSame(ctx); err != nil || same {
 		return err
@@ -361,8 +364,8 @@ func (ks *Keyspace) looksSame(ctx context.Context) (bool, error) {
 	return shards == strconv.Itoa(ks.IndexShards), err
 }
 
-// restore writes a row of spec again, unless another process is making the keyspace with
-// another one. It returns the row that counts.
+// restore writes a row of spec again, unless another process is creating the keyspace with
+// another value. It returns the value that is in effect.
 func (ks *Keyspace) restore(ctx context.Context, name, opened string) (is string, err error) {
 	if ks.ReadOnly() {
 		return opened, nil
@@ -397,6 +400,6 @@ func (ks *Keyspace) confirmShards(ctx context.Context) error {
 	return err
 }
 
-// LengthOfRow is how long rows are in truth: in keyspaces of seconds, a
-// thousandth of what KairosDB's documentation says.
+// LengthOfRow is the actual length of rows: in keyspaces with the unit seconds, a thousandth of
+// what KairosDB's documentation says.
 func LengthOfRow(s rowtime.Spec) time.Duration { return time.Duration(s.Width) * time.Millisecond }

@@ -34,18 +34,18 @@ type definition struct {
 	part part
 }
 
-// part says who needs a table.
+// part says what a table is needed for.
 type part uint8
 
 const (
 	partSamples  part = iota // KairosDB's tables of samples and their index
-	partOptional             // of these, what reading and writing can do without
+	partOptional             // KairosDB's tables that reading and writing can do without
 	partMetadata
 	partOwn
 )
 
-// definitions are in the order in which tables are made: what says how a
-// keyspace is used comes before what would be misunderstood without it.
+// definitions are in the order in which tables are created: tables that describe the keyspace
+// come before tables that would be misinterpreted without them.
 var definitions = []definition{
 	{part: partSamples, Definition: cql.Definition{Name: specTable, Columns: []cql.Column{cql.KeyColumn("spec_type", "text"), cql.OrderColumn("name", "text"), cql.PlainColumn("value", "text")}}},
 	{part: partOwn, Definition: cql.Definition{Name: varveSpecTable, Columns: []cql.Column{cql.KeyColumn("name", "text"), cql.PlainColumn("value", "text")}}},
@@ -80,8 +80,8 @@ func TableNames() []string {
 
 // Tables says which tables a keyspace has, and in which form.
 type Tables struct {
-	DataCompact     bool // data_points was made WITH COMPACT STORAGE: column1 cannot be empty
-	StringIndexBlob bool // string_index.column1 is a blob, not text: bind and scan bytes
+	DataCompact     bool // data_points was created WITH COMPACT STORAGE: column1 cannot be empty
+	StringIndexBlob bool // string_index.column1 is a blob, not text, and must be bound and scanned as bytes
 
 	Data              bool // data_points is there
 	RowKeyIndex       bool // pre-1.2; never written
@@ -120,10 +120,10 @@ func tablesOf(found map[string]cql.Table) Tables {
 	}
 }
 
-// A Error says why a keyspace cannot be used as it is, and what to do.
+// An Error says why a keyspace cannot be used as it is, and what to do.
 type Error struct {
 	Keyspace string
-	Table    string // empty if it is about the keyspace
+	Table    string // empty if it concerns the whole keyspace
 	Problem  string
 	WayOut   string
 	Err      error // cause, may be nil
@@ -143,8 +143,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// checkTables refuses tables of another shape than KairosDB 1.2.0 and later
-// make.
+// checkTables refuses tables that differ in shape from those of KairosDB 1.2.0 and later.
 func (ks *Keyspace) checkTables(found map[string]cql.Table) error {
 	var errs []error
 	for _, d := range definitions {
@@ -159,8 +158,8 @@ func (ks *Keyspace) checkTables(found map[string]cql.Table) error {
 	return errors.Join(errs...)
 }
 
-// wayOut says what to do with a table of an unknown shape. Betas of KairosDB
-// 1.2.0 made three tables without table_name, which no later version reads.
+// wayOut says what to do with a table of an unknown shape. Betas of KairosDB 1.2.0 created
+// three tables without table_name, which no later version reads.
 func wayOut(name string, t cql.Table) string {
 	_, named := t.Column("table_name")
 	_, timed := t.Column("mtime")
@@ -176,7 +175,7 @@ func wayOut(name string, t cql.Table) string {
 	return "it is not KairosDB's table of that name; name another keyspace"
 }
 
-// uses says whether the role of the keyspace needs the table.
+// uses reports whether the role of the keyspace needs the table.
 func (ks *Keyspace) uses(d definition) bool {
 	if ks.config.Role == RoleMeta {
 		return d.part == partMetadata
@@ -184,9 +183,9 @@ func (ks *Keyspace) uses(d definition) bool {
 	return true
 }
 
-// createTables makes the tables that are missing and returns all that are there
-// afterwards. Without the rights to make our own tables, the
-// server reads and writes without them, only more slowly.
+// createTables creates the missing tables that only selects, and updates found to the tables
+// that exist afterwards. Without the right to create Varve's own tables, the server reads and
+// writes without them, only more slowly.
 func (ks *Keyspace) createTables(ctx context.Context, found map[string]cql.Table, only func(definition) bool) error {
 	if !ks.MayCreate() {
 		return nil
@@ -223,7 +222,7 @@ func (ks *Keyspace) createTables(ctx context.Context, found map[string]cql.Table
 	return nil
 }
 
-// checkMissing refuses a keyspace that lacks what its role needs.
+// checkMissing refuses a keyspace that lacks tables that its role needs.
 func (ks *Keyspace) checkMissing(found map[string]cql.Table) error {
 	var missing []string
 	for _, d := range definitions {
@@ -252,7 +251,7 @@ func (ks *Keyspace) checkMissing(found map[string]cql.Table) error {
 	return e
 }
 
-// noteOptions tells of options that work against the keyspace.
+// noteOptions notes table options that harm the keyspace.
 func (ks *Keyspace) noteOptions(found map[string]cql.Table) {
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		if !slices.ContainsFunc(definitions, func(d definition) bool { return d.Name == name }) {

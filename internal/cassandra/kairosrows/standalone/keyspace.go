@@ -14,17 +14,17 @@ import (
 	"varve/internal/cassandra/kairosrows/schema"
 )
 
-// A Keyspace is open.
+// A Keyspace is an open keyspace.
 type Keyspace struct {
 	Rows    *schema.Keyspace
 	Reader  *read.Reader
 	session *cql.Session
 }
 
-// openWait is how long Cassandra is looked for.
+// openWait is how long Open waits for Cassandra.
 const openWait = 20 * time.Second
 
-// Open opens a keyspace for what role is. It creates nothing.
+// Open opens a keyspace in a role. It creates nothing.
 func Open(ctx context.Context, c cql.Config, settings kairosrows.Settings, role string, log *slog.Logger) (*Keyspace, error) {
 	session, err := cql.Open(c, cql.Options{Logger: log})
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"varve/internal/work"
 )
 
-// A Repair puts the index tables of a keyspace right. It waits for a cluster that is away,
-// and goes on where an interrupted one of the same keyspace was.
+// A Repair corrects the index tables of a keyspace. It waits while the cluster is unavailable,
+// and continues an interrupted repair of the same keyspace.
 type Repair struct {
 	DryRun bool
 	Rate   int       // rows and row keys a second at most; 0: no limit
@@ -32,7 +32,7 @@ type Repair struct {
 	saved time.Time
 }
 
-// A repairState is what the file of a repair holds that is not complete.
+// A repairState is the content of the state file of an incomplete repair.
 type repairState struct {
 	Keyspace string    `json:"keyspace"`
 	Hosts    []string  `json:"hosts"`
@@ -43,16 +43,17 @@ type repairState struct {
 }
 
 const (
-	// saveEvery is how often it is written down how far a repair has come.
+	// saveEvery is how often the progress is stored.
 	saveEvery = time.Second
 
-	// retryPause is the time until Cassandra is tried again, patience how long it is.
+	// retryPause is the time between attempts to reach Cassandra, and patience how long to keep
+	// trying.
 	retryPause = 2 * time.Second
 	patience   = 2 * time.Minute
 )
 
-// Begin reads what an interrupted repair of the same keyspace has left. It fails if the state
-// cannot be written: better now than after an hour.
+// Begin reads the state of an interrupted repair of the same keyspace. It fails if the state
+// cannot be written, because failing now is better than after an hour.
 func (j *Repair) Begin(keyspace string, hosts []string) error {
 	j.state = repairState{Keyspace: keyspace, Hosts: hosts, DryRun: j.DryRun, Begun: time.Now().UTC()}
 	var before repairState
@@ -74,7 +75,7 @@ func (j *Repair) Begin(keyspace string, hosts []string) error {
 	return nil
 }
 
-// save writes down how far the repair has come.
+// save stores the progress of the repair.
 func (j *Repair) save() error {
 	if err := statefile.Write(j.State, &j.state); err != nil {
 		return fmt.Errorf("record the progress of the repair; --state names another file: %w", err)
@@ -82,8 +83,8 @@ func (j *Repair) save() error {
 	return nil
 }
 
-// Run repairs until all is done, ctx ends, or Cassandra is away for longer than patience.
-// services is as in [remove.Options].
+// Run repairs until the repair is complete, ctx ends, or Cassandra has been unavailable for
+// longer than patience. services is as in [remove.Options].
 func (j *Repair) Run(ctx context.Context, k *Keyspace, settings kairosrows.Settings, node string, services func() (*schema.Keyspace, error)) (report remove.RepairReport, err error) {
 	w, err := write.New(k.Rows, settings.Write, write.Options{})
 	if err != nil {
