@@ -19,17 +19,16 @@ import (
 // them again costs no statement, and coarse queries are answered from the
 // chunks' statistics.
 //
-// A row is cached when it is read the second time; the first read is as cheap as
+// A row is cached when it is read for the second time, so that a first read is as cheap as
 // possible.
 //
-// Other processes may write into a finished row, or delete from it. Their changes
-// become visible when the entry expires, or to a reader that wants a younger one: see
-// Look.chunkAge. It expires at its greatest age, or when it
-// has been cached for as long as the row had been unchanged when it was read: if
-// another process fills in old samples, a slice is cached for seconds only. Changes
-// by this process remove the row's entries at once. They also keep out a slice that
-// is being read at that moment: each row maps to one of many generation numbers,
-// which forget increments.
+// Other processes may write into a finished row, or delete from it. Their changes become
+// visible when the entry expires, or to a reader that requires a younger entry: see
+// Look.chunkAge. An entry expires at its maximum age, or when it has been cached for as long as
+// the row had been unchanged when it was read. So if another process is filling in old samples,
+// a slice is cached for seconds only. Changes by this process remove the row's entries at once,
+// and keep a slice that is being read at that moment from being cached: each row maps to one of
+// many generation numbers, which forget increments.
 type chunkCache struct {
 	maxBytes int64
 	maxAge   time.Duration
@@ -43,7 +42,7 @@ type chunkCache struct {
 	recent      list.List                // most recently used first
 	bytes       int64
 	generations [1024]uint64
-	asked       [8192]uint64 // hashes of rows that were asked for, newer ones over older
+	asked       [8192]uint64 // hashes of requested rows; newer ones overwrite older ones
 }
 
 // A chunkEntry holds all cells of a row between two columns.
@@ -53,10 +52,10 @@ type chunkEntry struct {
 	chunks    []chunk.Entry
 	bytes     int64
 	readAt    time.Time
-	expiresMS int64 // when the first sample expires, or the slice is no longer believed
+	expiresMS int64 // when the first sample expires, or the slice is too old
 }
 
-// entryOverhead is about what an entry and one chunk cost beside the page.
+// entryOverhead is about the memory of an entry and one chunk, in addition to the page.
 const (
 	entryOverhead = 200
 	chunkOverhead = 220
@@ -77,11 +76,11 @@ func newChunkCache(maxBytes int64, maxAge time.Duration, now func() time.Time, s
 	return c
 }
 
-// cacheKey names a row, or one half of a legacy row.
+// cacheKey identifies a row, or one half of a legacy row.
 func cacheKey(key []byte, f Form) string { return string(append(key[:len(key):len(key)], byte(f))) }
 
-// get returns the entry that holds all of the slice and is younger than age, nil if
-// there is none.
+// get returns an entry that contains the whole slice and is younger than age, nil if there is
+// none.
 func (c *chunkCache) get(key string, s slice, age time.Duration) *chunkEntry {
 	if c.maxBytes <= 0 || age <= 0 {
 		return nil
@@ -105,12 +104,12 @@ func (c *chunkCache) get(key string, s slice, age time.Duration) *chunkEntry {
 	return nil
 }
 
-// expired reports whether an entry is not to be believed any more.
+// expired reports whether an entry may no longer be used.
 func (c *chunkCache) expired(e *chunkEntry, now time.Time) bool {
 	return now.Sub(e.readAt) >= c.maxAge || now.UnixMilli() >= e.expiresMS
 }
 
-// has reports whether all of the slice is in the entry.
+// has reports whether the entry contains the whole slice.
 func (e *chunkEntry) has(s slice) bool { return e.from <= s.from && s.to <= e.to }
 
 func (c *chunkCache) removeLocked(at *list.Element) {
@@ -119,7 +118,7 @@ func (c *chunkCache) removeLocked(at *list.Element) {
 	c.bytes -= e.bytes
 }
 
-// forget takes the row of the given key out.
+// forget removes the row with the given key.
 func (c *chunkCache) forget(key []byte) {
 	if c.maxBytes <= 0 {
 		return
@@ -139,7 +138,7 @@ func (c *chunkCache) slot(key string) uint64 {
 	return maphash.String(c.seed, key) % uint64(len(c.generations))
 }
 
-// in returns the chunks that have samples in r, in reading order.
+// in returns the chunks with samples in r, in reading order.
 func (e *chunkEntry) in(r model.TimeRange, descending bool) []chunk.Entry {
 	var in []chunk.Entry
 	for i := range e.chunks {
@@ -162,15 +161,15 @@ type chunkRecorder struct {
 	generation uint64
 	lastMS     int64
 	wroteMS    int64 // newest cell
-	full       bool  // too large to be kept
+	full       bool  // too large to be cached
 }
 
 var pageBuilders = sync.Pool{New: func() any { return new(chunk.PageBuilder) }}
 
-// maxShare is which part of the cache one slice may take.
+// One slice may take at most 1/maxShare of the cache.
 const maxShare = 8
 
-// record begins a slice; nil if it is not to be kept.
+// record returns a recorder for a slice, nil if the slice should not be cached.
 func (c *chunkCache) record(key string, s slice) *chunkRecorder {
 	if c.maxBytes <= 0 || c.maxAge <= 0 {
 		return nil
@@ -191,7 +190,7 @@ func (c *chunkCache) record(key string, s slice) *chunkRecorder {
 	return r
 }
 
-// askLocked notes that a row is asked for, and reports whether it was before.
+// askLocked records that a row is requested, and reports whether it was requested before.
 func (c *chunkCache) askLocked(key string) bool {
 	hash := maphash.String(c.seed, key)
 	at := &c.asked[hash%uint64(len(c.asked))]
@@ -200,12 +199,12 @@ func (c *chunkCache) askLocked(key string) bool {
 	return again
 }
 
-// usualStamp bounds write timestamps in milliseconds, as KairosDB and Varve set
-// them. Those that a node or another client sets are in microseconds.
+// usualStamp is an upper bound for write timestamps in milliseconds, as KairosDB and Varve set
+// them. Timestamps set by nodes or other clients are in microseconds.
 const usualStamp = 100_000_000_000_000
 
-// cell notes what Cassandra knows of a cell: for how many seconds it lives,
-// unless nil, and its write timestamp.
+// cell records the remaining life of a cell in seconds, nil if unlimited, and its write
+// timestamp.
 func (r *chunkRecorder) cell(ttl *int32, stamp int64) {
 	if ttl != nil {
 		r.entry.expiresMS = min(r.entry.expiresMS, r.entry.readAt.UnixMilli()+int64(*ttl)*1000)
@@ -223,7 +222,7 @@ func (r *chunkRecorder) add(k model.Kind, cols *model.Columns) {
 		return
 	}
 	if int64(r.page.Size()) > r.cache.maxBytes/maxShare || cols.Times[0] <= r.lastMS {
-		r.full = true // cells out of order are an odd row, which is not worth more thought
+		r.full = true // rows with cells out of order are rare, and not cached
 		return
 	}
 	r.page.Add(0, k, cols, 0, n)
@@ -256,7 +255,7 @@ func (r *chunkRecorder) finish() error {
 	return nil
 }
 
-// drop gives the recorder's memory back.
+// drop releases the recorder's memory.
 func (r *chunkRecorder) drop() {
 	if r.page != nil {
 		pageBuilders.Put(r.page)
@@ -264,8 +263,8 @@ func (r *chunkRecorder) drop() {
 	}
 }
 
-// put keeps an entry, unless its row was changed while it was read or an entry
-// that holds more is there.
+// put caches an entry, unless its row was changed while it was read, or a larger entry is
+// already cached.
 func (c *chunkCache) put(e *chunkEntry, slot, generation uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"varve/internal/units"
 )
 
-// Config are the settings of reading.
+// Config holds the settings of a Reader.
 type Config struct {
 	PostingsCacheBytes units.Bytes   `yaml:"postings_cache_bytes" doc:"Memory for row keys that queries have found. They are read again only if Cassandra says that they changed."`
 	ChunkCacheBytes    units.Bytes   `yaml:"chunk_cache_bytes" doc:"Memory for compressed samples of finished rows that queries have read twice. 0 turns the cache off."`
@@ -19,17 +19,17 @@ type Config struct {
 	// PostingsCacheAge is the time after which row keys are read again in any case.
 	// Deletes by KairosDB nodes become visible in names and tags after at most this time.
 	PostingsCacheAge time.Duration `tune:"postings_cache_age"`
-	// ChunkCacheAge is how long samples of finished rows are answered from memory. A row
+	// ChunkCacheAge is for how long samples of finished rows are served from memory. A row
 	// stays cached for at most as long as it had been unchanged when it was read. Writes and
 	// deletes by other servers become visible there after at most this time, and those by
 	// KairosDB nodes after KairosDBLag.
 	ChunkCacheAge time.Duration `tune:"chunk_cache_age"`
-	FinishedAfter time.Duration `tune:"finished_after"` // the end of a row, when it counts as finished
-	IndexReads    int           `tune:"index_reads"`    // of index partitions that one query makes at once, 1 to 256
-	// Settle is how far clocks of nodes may differ, plus the time that a write may be under
-	// way. An index that changed later than that is read again.
+	FinishedAfter time.Duration `tune:"finished_after"` // time after the end of a row until it counts as finished
+	IndexReads    int           `tune:"index_reads"`    // concurrent reads of index partitions by one query, 1 to 256
+	// Settle is how far clocks of nodes may differ, plus the longest duration of a write. An
+	// index that changed less than that ago is read again.
 	Settle        time.Duration `tune:"settle"`
-	CoverInterval time.Duration `tune:"cover_interval"` // between looks at all metrics for row keys that the inverted index lacks
+	CoverInterval time.Duration `tune:"cover_interval"` // between scans of all metrics for row keys that the inverted index lacks
 }
 
 // DefaultReadConfig returns the defaults.
@@ -47,7 +47,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate reports all settings that cannot be.
+// Validate reports all invalid settings.
 func (c Config) Validate() error {
 	return errors.Join(
 		units.NotNegative("postings_cache_bytes", c.PostingsCacheBytes),

@@ -9,17 +9,17 @@ import (
 	"varve/internal/cassandra/kairosrows/rowkey"
 )
 
-// Flights share whole reads of partitions among those who want the same at the
-// same time. There is one under way for each partition, and at most one behind
-// it. A caller that comes while one is under way does not use its result, which may
-// have read past a row key that is older than the caller's query: it waits for the
-// next read, together with all others that wait. So a query sees all that was there
-// when it began, and a partition is not read twice at once. Each caller brings a harvest,
-// which gets what the caller wants of a partition that is too wide to be kept.
+// flights share reads of whole partitions among concurrent callers. At most one read of a
+// partition is in progress, and at most one is queued behind it. A caller that arrives during a
+// read does not use its result, because that read may have passed the position of a row key
+// that was written before the caller's query. It joins the queued read instead. So a query sees
+// all row keys that existed when it began, and a partition is never read twice at once. Each
+// caller passes a harvest, which collects the row keys that the caller wants from a partition
+// that is too wide to be kept.
 type flights struct {
 	mu     sync.Mutex
 	flying map[rowkey.Partition]*flight
-	next   map[rowkey.Partition]*flight // not begun: callers may still join
+	next   map[rowkey.Partition]*flight // queued: callers may still join
 }
 
 // A flight is one read.
@@ -27,12 +27,12 @@ type flight struct {
 	landed   chan struct{}
 	list     *keyList
 	err      error
-	harvests []*harvest // of callers that joined before it began; flights.mu must be held
+	harvests []*harvest // of the callers that joined before it began; guarded by flights.mu
 }
 
-// take returns what load returns, called by the caller or by another one after
-// take was, with the harvests of all who want it. The caller that loads does so in its own
-// context: if that ends, the others load for themselves.
+// take returns the result of a call of load that began after take was called. The caller itself
+// or another waiting caller makes that call, with the harvests of all of them, and in its own
+// context. If that context ends, the others load for themselves.
 func (f *flights) take(ctx context.Context, k rowkey.Partition, h *harvest, load func([]*harvest) (*keyList, error)) (list *keyList, shared bool, err error) {
 	for {
 		h.reset()
@@ -61,7 +61,7 @@ func (f *flights) take(ctx context.Context, k rowkey.Partition, h *harvest, load
 	}
 }
 
-// join returns the flight to wait for, and the one that is under way, if any.
+// join returns the flight to wait for, and the flight in progress, if any.
 func (f *flights) join(k rowkey.Partition, h *harvest) (own, before *flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -75,8 +75,7 @@ func (f *flights) join(k rowkey.Partition, h *harvest) (own, before *flight) {
 	return f.next[k], f.flying[k]
 }
 
-// leave takes back a join, unless the flight has begun. A flight without waiting callers is
-// forgotten.
+// leave undoes join, unless the flight has begun. A flight without waiting callers is removed.
 func (f *flights) leave(k rowkey.Partition, own *flight, h *harvest) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -89,8 +88,8 @@ func (f *flights) leave(k rowkey.Partition, own *flight, h *harvest) {
 	}
 }
 
-// begin returns the harvests of all who wait if the caller has to load, since no other
-// caller has begun; else nil.
+// begin returns the harvests of all waiting callers if the caller must load, because no other
+// has begun to; otherwise nil.
 func (f *flights) begin(k rowkey.Partition, own *flight) []*harvest {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -9,23 +9,23 @@ import (
 	"varve/internal/store"
 )
 
-// Found is what a Look has found: series, each with its rows. It implements
+// Found contains the series that a Look has found, each with its rows. It implements
 // layout.Found.
 //
-// All series are found before the first is handed out. The row keys of a series lie in
-// one partition for each row time, in an order of their own, and a cursor needs all of
-// them: so series are gathered in a set. What that costs is kept low instead: row keys
-// are those of the lists that the Look keeps anyway, not copied where one partition has
-// them all, and a set of rows is there once for all series that have these rows.
+// All series are found before the first is returned. The row keys of a series are in one
+// partition for each row time, and each partition has an order of its own; a cursor needs all
+// of them, so the series are collected in a set. To keep that set small, row keys are shared
+// with the lists that the Look keeps anyway, without a copy if a single partition has all of
+// them, and series with the same rows share one set of rows.
 type Found struct {
 	look   *Look
 	metric string
-	keys   []rowkey.Key // may be those of a keyList: never changed in place
-	sets   []rowSet     // of each key, into rows
+	keys   []rowkey.Key // may be shared with a keyList: never changed in place
+	sets   []rowSet     // for each key, its rows
 	rows   []rowLink
 }
 
-// A rowSet names a set of rows: the one at rows[rowSet-1] and those of the set that it
+// A rowSet identifies a set of rows: the row at rows[rowSet-1], and those of the set that it
 // links to. 0 is the empty set.
 type rowSet int32
 
@@ -53,16 +53,16 @@ func (f *Found) rowsOf(place int) []Row {
 	return sortRows(rows)
 }
 
-// A gathering puts together what the partitions have of each series.
+// A gathering combines the rows of each series from all partitions.
 type gathering struct {
 	sel store.Selection
 
 	mu     sync.Mutex
 	found  *Found
-	places map[rowkey.Key]int32 // nil until there are keys of a second partition
+	places map[rowkey.Key]int32 // position of each key; nil until there are keys of a second partition
 }
 
-// limit is how many keys of one partition are too many.
+// limit is up to how many keys of one partition are wanted, math.MaxInt if there is no limit.
 func (g *gathering) limit() int {
 	if g.sel.Limit > 0 {
 		return g.sel.Limit
@@ -70,12 +70,12 @@ func (g *gathering) limit() int {
 	return math.MaxInt
 }
 
-// add adds a row to the series of some keys, which are not changed any more.
+// add adds a row to the series of keys. The caller must not change keys afterwards.
 func (g *gathering) add(row Row, keys []rowkey.Key) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f := g.found
-	if f.keys == nil && f.look.reader.ordered { // then a partition has each key once
+	if f.keys == nil && f.look.reader.ordered { // in that case a partition has each key only once
 		if err := g.sel.LimitCheck(int64(len(keys))); err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func (g *gathering) add(row Row, keys []rowkey.Key) error {
 	return g.addKnown(row, keys)
 }
 
-// addKnown is add of keys that may be there. g.mu must be held.
+// addKnown is add for keys that may already be present. g.mu must be held.
 func (g *gathering) addKnown(row Row, keys []rowkey.Key) error {
 	f := g.found
 	if g.places == nil {
@@ -98,7 +98,7 @@ func (g *gathering) addKnown(row Row, keys []rowkey.Key) error {
 			g.places[k] = int32(i)
 		}
 	}
-	longer := map[rowSet]rowSet{} // by the sets without the row
+	longer := map[rowSet]rowSet{} // from sets without the row to sets with it
 	for _, k := range keys {
 		at, ok := g.places[k]
 		if !ok {

@@ -23,7 +23,7 @@ import (
 	"varve/internal/store"
 )
 
-// An Inspector writes what a keyspace holds as text for people. It reads only.
+// An Inspector writes the contents of a keyspace as text for people. It changes nothing.
 type Inspector struct {
 	reader *Reader
 	w      io.Writer
@@ -49,7 +49,7 @@ func (in *Inspector) say(format string, args ...any) {
 	}
 }
 
-// timeText renders a time as number and for people.
+// timeText formats a time as a number and in words.
 func timeText(ms int64) string {
 	if ms < -62167219200000 || ms > 253402300799999 { // years 0 to 9999
 		return strconv.FormatInt(ms, 10)
@@ -57,8 +57,8 @@ func timeText(ms int64) string {
 	return fmt.Sprintf("%d (%s)", ms, time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z"))
 }
 
-// Overview describes the keyspace: its row arithmetic, its tables, and what is
-// odd about them.
+// Overview describes the keyspace: its row arithmetic, its tables, and anything unusual about
+// them.
 func (in *Inspector) Overview(ctx context.Context) error {
 	ks := in.reader.ks
 	found, err := ks.Session.Tables(ctx)
@@ -120,9 +120,8 @@ func (in *Inspector) Metrics(ctx context.Context, prefix string) error {
 	return in.err
 }
 
-// Rows shows the rows that a selection finds and at most samples of the cells of
-// each: row time, key, and of cells column, time, value, write time and time to
-// live.
+// Rows shows the rows that a selection finds, with row time and key, and for at most samples
+// cells of each: column, time, value, write time and time to live.
 func (in *Inspector) Rows(ctx context.Context, sel store.Selection, samples int) error {
 	found, err := in.reader.Look().Lookup(ctx, sel)
 	if err != nil {
@@ -151,7 +150,7 @@ func (in *Inspector) Rows(ctx context.Context, sel store.Selection, samples int)
 	return in.err
 }
 
-// cells shows the first cells of a row in a range, as many as wanted.
+// cells shows the first n cells of a row in a range.
 func (in *Inspector) cells(ctx context.Context, typ model.Type, row Row, key []byte, r model.TimeRange, n int) error {
 	s := sliceOf(in.reader.ks.Spec, row, r)
 	if s.empty || n == 0 {
@@ -190,12 +189,12 @@ func (in *Inspector) cell(typ model.Type, row Row, column, value []byte, written
 	return fmt.Sprintf("0x%x  %s  %s  written %s, %s", column, at, shown, timeText(writtenMS), life)
 }
 
-// until says when something expires that has so many seconds left.
+// until formats the expiry of a cell that lives for ttl more seconds.
 func until(ttl int32) string {
 	return "until " + time.Now().Add(time.Duration(ttl)*time.Second).UTC().Format(time.RFC3339)
 }
 
-// cellText renders the value of a cell and its bytes.
+// cellText formats the value of a cell and its bytes.
 func cellText(k model.Kind, value []byte) string {
 	bits, data, err := rowtime.DecodeValue(k, value)
 	if err != nil {
@@ -230,8 +229,8 @@ func legacyCellText(floating bool, value []byte) string {
 	return fmt.Sprintf("%d (0x%x)", int64(bits), value)
 }
 
-// Index shows, for each row time of a metric in a range, what row_keys and
-// Varve's own index say of it.
+// Index shows, for each row time of a metric in a range, what row_keys and Varve's own index
+// contain.
 func (in *Inspector) Index(ctx context.Context, metric string, r model.TimeRange) error {
 	ks := in.reader.ks
 	low, high := ks.Spec.RowRange(r)
@@ -322,8 +321,7 @@ func mtimeText(u cql.UUID, ttl *int) string {
 	return text
 }
 
-// Services lists what service_index holds: all service keys; with a service, its
-// keys and values.
+// Services lists all service keys in service_index or, with a service, its keys and values.
 func (in *Inspector) Services(ctx context.Context, service string) error {
 	ks := in.reader.ks
 	rows := ks.Session.Query(ctx, inspectServices)
@@ -372,8 +370,8 @@ func (in *Inspector) serviceKeys(ctx context.Context, service, serviceKey string
 	return errors.Join(in.err, rows.Close())
 }
 
-// Decode says what bytes of data_points may be, given as hexadecimal digits with
-// or without 0x: a key, else a column of the row at a row time, and a value.
+// Decode explains bytes of data_points, given as hexadecimal digits with or without 0x: as a
+// key if they are one, otherwise as a column of the row at a row time, and as a value.
 func Decode(w io.Writer, text string, spec rowtime.Spec, rowTimeMS int64) error {
 	data, err := hex.DecodeString(strings.TrimPrefix(strings.TrimPrefix(text, "0x"), "0X"))
 	if err != nil || len(data) == 0 {
@@ -408,7 +406,7 @@ func Decode(w io.Writer, text string, spec rowtime.Spec, rowTimeMS int64) error 
 	return in.err
 }
 
-// isValue reports whether data is the whole of one value of a kind.
+// isValue reports whether data is exactly one value of a kind.
 func isValue(k model.Kind, data []byte) bool {
 	bits, text, err := rowtime.DecodeValue(k, data)
 	if err != nil {

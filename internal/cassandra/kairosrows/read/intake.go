@@ -12,38 +12,39 @@ import (
 )
 
 var (
-	// errEnough ends a read of row keys of which more match than are wanted.
+	// errEnough ends a read of row keys once more match than are wanted.
 	errEnough = errors.New("more row keys than wanted")
 
-	// errMatchesOnly says that not all row keys of a partition were kept: the harvests
-	// have those that match.
+	// errMatchesOnly means that not all row keys of a partition were kept: the harvests have
+	// the matching ones.
 	errMatchesOnly = errors.New("only the matching row keys are kept")
 )
 
-// leastWidest is how many bytes of row keys a Look keeps of one partition at least, so
-// that a request without a cache reads narrow ones once.
+// leastWidest is the minimum of widestFor, so that a request without a cache reads narrow
+// partitions only once.
 const leastWidest = 1 << 20
 
-// widestFor returns how many bytes of row keys of one partition a Look keeps that wants
-// only some of them: of so many, a cache of this size holds a few partitions.
+// widestFor returns how many bytes of row keys of one partition are kept when only some of them
+// are wanted. A cache of this size has room for a few such partitions.
 func widestFor(cacheBytes int64) int64 { return max(cacheBytes/4, leastWidest) }
 
-// A wish is which row keys of a partition a lookup wants, and how many are too many.
+// A wish says which row keys of a partition a lookup wants, and up to how many.
 type wish struct {
 	matchers []model.Matcher
-	limit    int // math.MaxInt: any number is wanted
+	limit    int // math.MaxInt if any number is wanted
 
-	// repeats says that a list may have a key several times: old servers hold one for each
+	// repeats says that a list may contain a key several times: old servers store one for each
 	// order of its tags.
 	repeats bool
 
-	// tick is told of the work of each row key that is compared with patterns, see
-	// [store.Selection]. nil: there are none, or nobody wants to know.
+	// tick is called with the work of comparing each row key with patterns, see
+	// [store.Selection]. It is nil if there are no patterns, or no caller needs it.
 	tick func(work int) error
 	work int
 }
 
-// newWish returns the wish of a selection. Without a Tick, comparing with patterns looks at the context.
+// newWish returns the wish of a selection. Without a Tick, comparing with patterns checks the
+// context.
 func newWish(ctx context.Context, sel store.Selection, limit int, repeats bool) wish {
 	w := wish{matchers: sel.Matchers, limit: limit, repeats: repeats}
 	for _, m := range sel.Matchers {
@@ -69,24 +70,24 @@ func (w *wish) matches(k rowkey.Key) (bool, error) {
 	return model.MatchesAll(w.matchers, k.Tags), nil
 }
 
-// among returns the wish among row keys that have been found by some of its matchers.
+// among returns the wish for row keys that were found by some of its matchers.
 func (w wish) among(by []model.Matcher) wish {
 	if len(by) == len(w.matchers) {
-		w.matchers = nil // all are wanted
+		w.matchers = nil // all of these are wanted
 	}
 	return w
 }
 
-// enough reports whether so many keys of a list are more than wanted.
+// enough reports whether that many keys of a list are more than wanted.
 func (w *wish) enough(keys int) bool { return !w.repeats && keys > w.limit }
 
-// A harvest is what a lookup gets of the row keys that are read for it and others.
+// A harvest collects what one lookup wants from row keys that are read for it and others.
 type harvest struct {
 	wish
-	keys    []rowkey.Key // that match, of an intake that does not keep all; little more than the limit
-	matched int          // keys so far; 0 if any number is wanted
+	keys    []rowkey.Key // matching keys of an intake that does not keep all; at most slightly more than the limit
+	matched int          // matching keys so far; 0 if any number is wanted
 	seen    map[rowkey.Key]struct{}
-	gone    func() error // not nil: an error of it says that nobody waits for the harvest any more
+	gone    func() error // if not nil, returns an error once the lookup no longer waits for the harvest
 }
 
 func newHarvest(w wish) *harvest {
@@ -97,7 +98,7 @@ func newHarvest(w wish) *harvest {
 	return h
 }
 
-// see is given the next row key, to count it or to keep it.
+// see processes the next row key: it counts it, and keeps it if keep is set.
 func (h *harvest) see(k rowkey.Key, keep bool) error {
 	if h.full() || h.limit == math.MaxInt && !keep || h.gone != nil && h.gone() != nil {
 		return nil
@@ -119,29 +120,29 @@ func (h *harvest) see(k rowkey.Key, keep bool) error {
 	return nil
 }
 
-// full reports whether more matched than are wanted.
+// full reports whether more keys matched than are wanted.
 func (h *harvest) full() bool { return h.matched > h.limit }
 
-// reset empties a harvest, for another read.
+// reset empties a harvest for another read.
 func (h *harvest) reset() {
 	h.keys, h.matched = nil, 0
 	clear(h.seen)
 }
 
-// An intake takes the row keys of a partition, or of a tag, as they are read. It keeps
-// all, so that others find theirs among them later, until they are too wide: from then on
-// it keeps what is wanted. So a read needs memory for what matches, up to the limits, and
-// not for what is looked through.
+// An intake receives the row keys of a partition, or of a tag, as they are read. It keeps all
+// of them for later lookups, unless they exceed a limit: then it keeps only wanted row keys. So
+// the memory of a read is bounded by the matching row keys, up to the limits, and not by those
+// read.
 type intake struct {
 	list     *keyList // empty if thin
 	harvests []*harvest
 	widest   int64
-	kept     *atomic.Int64 // bytes of row keys, of all intakes of the same read
-	thin     bool          // only the harvests have row keys: what is wanted
+	kept     *atomic.Int64 // bytes of row keys in all intakes of the same read
+	thin     bool          // only the harvests have row keys, the wanted ones
 }
 
-// newIntake returns one for some harvests. It keeps all if there are none, or if one of
-// them wants all.
+// newIntake returns an intake for some harvests. It keeps all row keys if there are no
+// harvests, or if one of them wants all.
 func (l *Look) newIntake(kept *atomic.Int64, harvests ...*harvest) *intake {
 	in := &intake{list: l.newList(), harvests: harvests, widest: l.reader.widest, kept: kept}
 	for _, h := range harvests {
@@ -155,7 +156,7 @@ func (l *Look) newIntake(kept *atomic.Int64, harvests ...*harvest) *intake {
 	return in
 }
 
-// add takes a row key. The error is errEnough if all harvests are full.
+// add processes a row key. It returns errEnough if all harvests are full.
 func (in *intake) add(k rowkey.Key, tagBytes int) error {
 	enough := len(in.harvests) > 0
 	for _, h := range in.harvests {
@@ -178,7 +179,7 @@ func (in *intake) add(k rowkey.Key, tagBytes int) error {
 	return nil
 }
 
-// thinOut keeps from here on only what is wanted.
+// thinOut makes the intake keep only wanted row keys from now on.
 func (in *intake) thinOut() (err error) {
 	for _, h := range in.harvests {
 		if h.keys, err = in.list.only(h.wish); err != nil {
@@ -189,8 +190,8 @@ func (in *intake) thinOut() (err error) {
 	return nil
 }
 
-// end returns the list of all row keys after the last one was taken. The error of the read
-// is that of the last add. The error of end is errMatchesOnly if there is no such list.
+// end returns the list of all row keys at the end of a read. err is the error of the read,
+// which may be that of the last add. If not all row keys were kept, end returns errMatchesOnly.
 func (in *intake) end(err error) (*keyList, error) {
 	if err != nil && err != errEnough {
 		return nil, err

@@ -11,21 +11,20 @@ import (
 	"varve/internal/rowtime"
 )
 
-// legacyTable says whether row_key_index has anything in it. KairosDB has not
-// written there since 1.2, so in most keyspaces it is empty, and asking for each
-// query would be a waste.
+// legacyTable remembers whether row_key_index is empty. KairosDB has not written to it since
+// 1.2, so it is empty in most keyspaces, and reading it for each query would be wasteful.
 type legacyTable struct {
 	missing bool
 	empty   atomic.Bool
-	lookAt  atomic.Int64 // Unix seconds of the next look
+	lookAt  atomic.Int64 // time of the next check, Unix seconds
 }
 
-// legacyLookEvery is how often an empty row_key_index is looked at.
+// legacyLookEvery is how often an empty row_key_index is checked again.
 const legacyLookEvery = 10 * time.Minute
 
-// mayHold reports whether row_key_index is worth a statement. A look that fails
-// tells nothing: after KairosDB's deletes the table may be full of tombstones, and
-// is then looked at again as often as an empty one.
+// mayHold reports whether row_key_index may have rows. If the check fails, the result is
+// unknown: after deletes by KairosDB the table may be full of tombstones, and is then checked
+// as often as an empty one.
 func (t *legacyTable) mayHold(ctx context.Context, r *Reader) (bool, error) {
 	if t.missing {
 		return false, nil
@@ -47,8 +46,8 @@ func (t *legacyTable) mayHold(ctx context.Context, r *Reader) (bool, error) {
 	return found, nil
 }
 
-// readLegacy calls f with the keys of row_key_index in a span. Negative row times come
-// after the others there.
+// readLegacy calls f with the keys of row_key_index in a span. There, negative row times are
+// ordered after the others.
 func (l *Look) readLegacy(ctx context.Context, s rowkey.Span, f func(rowtime.Key) error) error {
 	may, err := l.reader.legacy.mayHold(ctx, l.reader)
 	if err != nil || !may {
@@ -64,8 +63,8 @@ func (l *Look) readLegacy(ctx context.Context, s rowkey.Span, f func(rowtime.Key
 	})
 }
 
-// legacyRows returns what row_key_index has of a span. If that is too much to be kept, it
-// calls f with each instead, and the error is errMatchesOnly.
+// legacyRows returns the rows that row_key_index has in a span. If they are too many to be
+// kept, it calls f with each instead, and returns errMatchesOnly.
 func (l *Look) legacyRows(ctx context.Context, s rowkey.Span, f func(legacyRow) error) ([]legacyRow, error) {
 	var rows []legacyRow
 	bytes, wide := int64(0), false
@@ -89,11 +88,10 @@ func (l *Look) legacyRows(ctx context.Context, s rowkey.Span, f func(legacyRow) 
 	return rows, err
 }
 
-// legacyOverhead is what a row that was kept costs beside the bytes of its tags.
+// legacyOverhead is the memory of a kept row in addition to the bytes of its tags.
 const legacyOverhead = 48
 
-// legacySeries returns the series that a key of row_key_index stands for, and in
-// which form.
+// legacySeries returns the series that a key of row_key_index stands for, with their forms.
 func legacySeries(k rowtime.Key) []legacyRow {
 	keys := rowkey.KeysOfLegacy(k)
 	if len(keys) == 1 {

@@ -11,17 +11,17 @@ import (
 	"varve/internal/work"
 )
 
-// A Look is one reader's look at the index. It reads no part of the index twice, so
-// that all entries of a request cost one read of each metric. It may or may not see
-// later changes. A Look is safe for concurrent use. It serves a single request,
-// since everything that it has read stays in memory.
+// A Look is the access of one request to the index. It reads no part of the index twice, so
+// that all entries of a request cost one read of each metric. It may or may not see later
+// changes. A Look is safe for concurrent use. It should serve a single request only, since
+// everything that it has read stays in memory.
 type Look struct {
 	reader *Reader
 	slots  chan struct{} // index reads in flight
 	trace  counters
 	lag    time.Duration // Config.KairosDBLag, 0 for a Look that is Current
 	now    bool          // see Current
-	level  cql.Level     // of all reads: Configured, or Lasting where that differs and now is set
+	level  cql.Level     // of all reads: Configured, or Lasting if now is set and the two differ
 	beside once[bool]    // whether KairosDB nodes may write meanwhile
 
 	mu         sync.Mutex
@@ -30,7 +30,7 @@ type Look struct {
 	partitions map[rowkey.Partition]*partition
 }
 
-// Look begins to look at the index.
+// Look returns a Look for one request.
 func (r *Reader) Look() *Look {
 	return &Look{
 		reader: r, lag: r.config.KairosDBLag, slots: make(chan struct{}, r.config.IndexReads),
@@ -47,10 +47,10 @@ func (l *Look) Current() {
 	}
 }
 
-// newList returns an empty list of row keys that this Look reads.
+// newList returns an empty list for row keys that this Look reads.
 func (l *Look) newList() *keyList { return &keyList{level: l.level} }
 
-// flights are the whole reads that this Look may share.
+// flights returns the reads of whole partitions that this Look may share.
 func (l *Look) flights() *flights {
 	if l.level == cql.Lasting {
 		return &l.reader.lastingFlights
@@ -58,9 +58,10 @@ func (l *Look) flights() *flights {
 	return &l.reader.flights
 }
 
-// chunkAge is how old copies of finished rows may be. KairosDB nodes write late samples
-// into them and delete, and tell nobody: while one runs, its own clients see that at once,
-// so copies may be as old as row keys that they have added, and no older.
+// chunkAge is how old copies of finished rows may be. KairosDB nodes write late samples into
+// finished rows, and delete from them, without announcement, and their own clients see that at
+// once. So while one runs, copies may only be as old as row keys may be that these nodes have
+// added.
 func (l *Look) chunkAge(ctx context.Context) time.Duration {
 	age := l.reader.config.ChunkCacheAge
 	if l.now || age <= 0 {
@@ -86,7 +87,7 @@ func (l *Look) query(ctx context.Context, st *cql.Statement, args ...any) *cql.R
 func (l *Look) kept(k postingKey, v version) *keyList {
 	list := l.reader.postings.get(k, v, l.lag)
 	if list != nil && list.level < l.level {
-		return nil // put replaces it
+		return nil // put will replace it
 	}
 	return list
 }
@@ -124,7 +125,7 @@ func (o *once[T]) get(ctx context.Context, load func() (T, error)) (T, error) {
 	return v, nil
 }
 
-// parallel calls f for 0..n-1, at most index_reads at once in the whole Look, and
+// parallel calls f for 0..n-1, with at most index_reads concurrent calls in the whole Look, and
 // returns the first error. f must not call parallel.
 func (l *Look) parallel(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	return work.Parallel(ctx, cap(l.slots), n, "read a part of an index", func(ctx context.Context, i int) error {
@@ -136,7 +137,7 @@ func (l *Look) parallel(ctx context.Context, n int, f func(ctx context.Context, 
 	})
 }
 
-// inSlot returns what one read of the index loads.
+// inSlot calls load, which makes one read of the index, in a slot.
 func inSlot[T any](ctx context.Context, l *Look, load func(context.Context) (T, error)) (v T, err error) {
 	err = l.parallel(ctx, 1, func(ctx context.Context, _ int) (err error) {
 		v, err = load(ctx)
@@ -145,8 +146,8 @@ func inSlot[T any](ctx context.Context, l *Look, load func(context.Context) (T, 
 	return v, err
 }
 
-// take waits for a place for a read of the index. Unless it returns an error, the
-// caller gives the place back, even if ctx ends at the same time.
+// take waits for a slot for a read of the index. Unless it returns an error, the caller must
+// give the slot back, even if ctx ends at the same time.
 func (l *Look) take(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -159,7 +160,7 @@ func (l *Look) take(ctx context.Context) error {
 	}
 }
 
-// memo returns the entry of m under k, made if need be.
+// memo returns the entry of m under k, and creates it if it is missing.
 func memo[K comparable, V any](l *Look, m map[K]*V, k K) *V {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -171,7 +172,7 @@ func memo[K comparable, V any](l *Look, m map[K]*V, k K) *V {
 	return v
 }
 
-// partition returns what is known of a partition, of which state says more.
+// partition returns the partition of a row time, with the given state when it is first used.
 func (l *Look) partition(metric string, state rowkey.RowTime) *partition {
 	k := rowkey.Partition{Metric: metric, TimeMS: state.TimeMS}
 	p := memo(l, l.partitions, k)

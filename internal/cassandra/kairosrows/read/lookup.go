@@ -20,8 +20,8 @@ type SeriesRows struct {
 	Rows   []Row
 }
 
-// Lookup returns the series that match and have a row that may hold samples of
-// the range, each with those rows.
+// Lookup returns the matching series that have rows with possible samples in the range, each
+// with these rows.
 func (l *Look) Lookup(ctx context.Context, sel store.Selection) ([]SeriesRows, error) {
 	f, err := l.find(ctx, sel)
 	if err != nil || f.Len() == 0 {
@@ -34,7 +34,7 @@ func (l *Look) Lookup(ctx context.Context, sel store.Selection) ([]SeriesRows, e
 	return all, nil
 }
 
-// find finds what Lookup and Select return.
+// find does the work of Lookup and Select.
 func (l *Look) find(ctx context.Context, sel store.Selection) (*Found, error) {
 	l.trace.lookups.Add(1)
 	f := &Found{look: l, metric: sel.Metric}
@@ -51,9 +51,9 @@ func (l *Look) find(ctx context.Context, sel store.Selection) (*Found, error) {
 	return f, nil
 }
 
-// eachKey calls f with the matching row keys of each row of the selection, by
-// several goroutines at once. Of a partition that has more than limit of them it
-// may hand out only more than limit.
+// eachKey calls f with the matching row keys of each row of the selection, from several
+// goroutines at once. If a partition has more than limit of them, f may get only some, but more
+// than limit.
 func (l *Look) eachKey(ctx context.Context, sel store.Selection, limit int, f func(Row, []rowkey.Key) error) error {
 	low, high := l.reader.ks.Spec.RowRange(sel.Range)
 	s := rowkey.Span{Metric: sel.Metric, LowMS: low, HighMS: high}
@@ -75,14 +75,14 @@ func (l *Look) eachKey(ctx context.Context, sel store.Selection, limit int, f fu
 	})
 }
 
-// maxGuessed is the most row times whose mtime is read before it is known that
+// maxGuessed is the maximum number of row times whose mtime is read before it is known whether
 // they exist.
 const maxGuessed = 4
 
-// statesOf returns the row times of a span. If their mtimes are likely to be
-// needed, and there are few that can be, these are read at the same time, which
-// saves a round trip. Of row times that were there a while ago it is enough that
-// they have an mtime: row_key_time_index is not asked again.
+// statesOf returns the row times of a span. If their mtimes will probably be needed, and the
+// span has few possible row times, it reads the mtimes at the same time, which saves a round
+// trip. For row times that existed recently an mtime is sufficient evidence, so
+// row_key_time_index is not read again.
 func (l *Look) statesOf(ctx context.Context, s rowkey.Span, selective bool) ([]rowkey.RowTime, error) {
 	possible := l.rowTimes(s)
 	read := l.readStates
@@ -109,8 +109,7 @@ func (l *Look) statesOf(ctx context.Context, s rowkey.Span, selective bool) ([]r
 	return states, err
 }
 
-// readBelieved does what readStates does where all row times that the span may
-// have were there a while ago.
+// readBelieved is readStates for a span in which all possible row times existed recently.
 func (l *Look) readBelieved(ctx context.Context, s rowkey.Span, possible []rowkey.Partition) ([]rowkey.RowTime, error) {
 	known, err := inSlot(ctx, l, func(ctx context.Context) (map[int64]rowkey.RowTime, error) { return l.readStateRows(ctx, s) })
 	if err != nil {
@@ -122,7 +121,7 @@ func (l *Look) readBelieved(ctx context.Context, s rowkey.Span, possible []rowke
 		switch {
 		case err != nil:
 			return nil, err
-		case stamp.Mtime == (cql.UUID{}): // expired, or it is gone
+		case stamp.Mtime == (cql.UUID{}): // expired or removed
 			return l.readStates(ctx, s)
 		}
 		state, ok := known[k.TimeMS]
@@ -134,7 +133,7 @@ func (l *Look) readBelieved(ctx context.Context, s rowkey.Span, possible []rowke
 	return states, nil
 }
 
-// rowTimes returns the partitions that a span may have, if they are few.
+// rowTimes returns the possible partitions of a span, if they are few.
 func (l *Look) rowTimes(s rowkey.Span) []rowkey.Partition {
 	width := l.reader.ks.Spec.Width
 	if s.LowMS < 0 || (s.HighMS-s.LowMS)/width >= maxGuessed {
@@ -164,8 +163,8 @@ func (l *Look) eachLegacyKey(ctx context.Context, s rowkey.Span, want wish, f fu
 	return err
 }
 
-// keysOf returns the row keys of a partition that are wanted, of too many only so many
-// that these are too many.
+// keysOf returns the wanted row keys of a partition. If there are more than the limit, it may
+// return only some, but more than the limit.
 func (l *Look) keysOf(ctx context.Context, p *partition, want wish) ([]rowkey.Key, error) {
 	if p.full.loaded.Load() {
 		return p.full.value.matching(nil, want)
@@ -193,8 +192,8 @@ func (l *Look) keysOf(ctx context.Context, p *partition, want wish) ([]rowkey.Ke
 	return l.indexedKeys(ctx, p, s, literals, want)
 }
 
-// uncoveredKeys finds row keys of a partition of which the inverted index may
-// lack some: by leaping over most of the others, or by reading it whole.
+// uncoveredKeys finds row keys of a partition for which the inverted index may be incomplete:
+// with a scan that skips most others, or by reading the whole partition.
 func (l *Look) uncoveredKeys(ctx context.Context, p *partition, s rowkey.Stamp, by []model.Matcher, want wish) ([]rowkey.Key, error) {
 	if lists := l.knownLists(p, s, by); lists != nil {
 		l.answer(byCache)
@@ -234,7 +233,7 @@ func (l *Look) uncoveredKeys(ctx context.Context, p *partition, s rowkey.Stamp, 
 		return l.sharedKeys(ctx, p, want)
 	}
 	l.answer(byScan)
-	list.verified = true // all were in row_keys a moment ago
+	list.verified = true // all were read from row_keys
 	if len(literals) == 1 && len(literals[0].values) == 1 {
 		k := postingKey{p.key, literals[0].name, literals[0].values[0]}
 		p.posting(k).set(list)
@@ -243,11 +242,11 @@ func (l *Look) uncoveredKeys(ctx context.Context, p *partition, s rowkey.Stamp, 
 	return list.matching(nil, want)
 }
 
-// sharedKeys reads a partition whole, together with whoever wants that at the
-// same time.
+// sharedKeys reads a whole partition, together with other lookups that need it at the same
+// time.
 func (l *Look) sharedKeys(ctx context.Context, p *partition, want wish) ([]rowkey.Key, error) {
 	return l.readKeys(ctx, p, want, func(h *harvest) (*keyList, error) {
-		if h.tick != nil { // the reader may be another request, which must not wait for this one
+		if h.tick != nil { // another request may do the reading, and must not wait for this one
 			h.tick, h.gone = nil, ctx.Err
 		}
 		list, shared, err := l.flights().take(ctx, p.key, h, func(all []*harvest) (*keyList, error) { return l.readWhole(ctx, p, all...) })
@@ -258,12 +257,13 @@ func (l *Look) sharedKeys(ctx context.Context, p *partition, want wish) ([]rowke
 	})
 }
 
-// fullKeys reads the partition whole, or until there are too many matching keys.
+// fullKeys reads the whole partition, or until there are too many matching keys.
 func (l *Look) fullKeys(ctx context.Context, p *partition, want wish) ([]rowkey.Key, error) {
 	return l.readKeys(ctx, p, want, func(h *harvest) (*keyList, error) { return l.readWhole(ctx, p, h) })
 }
 
-// readKeys returns what is wanted of a partition that load reads, unless this Look has it.
+// readKeys returns the wanted keys of a partition, which load reads if this Look does not have
+// them.
 func (l *Look) readKeys(ctx context.Context, p *partition, want wish, load func(*harvest) (*keyList, error)) ([]rowkey.Key, error) {
 	h := newHarvest(want)
 	list, err := p.full.get(ctx, func() (*keyList, error) { return load(h) })
@@ -276,12 +276,12 @@ func (l *Look) readKeys(ctx context.Context, p *partition, want wish, load func(
 	return list.matching(nil, want)
 }
 
-// indexedKeys finds row keys through the inverted index: by the matcher that has
-// the fewest; the others are applied to these. It ends soon after more match than are
-// wanted.
+// indexedKeys finds row keys through the inverted index: it reads those of the matcher that has
+// the fewest, and applies the other matchers to them. It stops soon after more keys match than
+// are wanted.
 func (l *Look) indexedKeys(ctx context.Context, p *partition, s rowkey.Stamp, literals []model.Matcher, want wish) ([]rowkey.Key, error) {
 	unsureWant := want
-	unsureWant.limit = max(want.limit, maxVerified) // fewer may turn out not to exist
+	unsureWant.limit = max(want.limit, maxVerified) // some may turn out not to exist
 	lists := l.knownLists(p, s, literals)
 	if lists != nil {
 		l.answer(byCache)
@@ -311,14 +311,14 @@ func (l *Look) indexedKeys(ctx context.Context, p *partition, s rowkey.Stamp, li
 	return append(keys, sure...), err
 }
 
-// knownLists returns the lists of a matcher, if this Look or the cache has all
-// of them; nil if there is no such matcher.
+// knownLists returns the lists of a matcher for which this Look or the cache has all lists; nil
+// if there is none.
 func (l *Look) knownLists(p *partition, s rowkey.Stamp, literals []model.Matcher) []*keyList {
 	return fewestKeys(p.key, literals, func(k postingKey) *keyList { return l.knownList(p, s, k) })
 }
 
-// fewestKeys returns the lists of the matcher that has the fewest row keys of a
-// partition, of those for which list has all; nil if there is none.
+// fewestKeys considers the matchers for which list has all lists, and returns the lists of the
+// one with the fewest row keys; nil if there is none.
 func fewestKeys(p rowkey.Partition, literals []model.Matcher, list func(postingKey) *keyList) []*keyList {
 	var best []*keyList
 	fewest := math.MaxInt

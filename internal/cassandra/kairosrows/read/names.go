@@ -18,9 +18,9 @@ import (
 var readMetricNames = &cql.Statement{Name: "read_metric_names",
 	Text: "SELECT column1 FROM string_index WHERE key = ? AND column1 >= ?"}
 
-// Names lists metric names, tag names or tag values in the order of
-// model.CompareNames, each once; more says that q.Limit cut the list. Names of
-// tags come from row keys, so a name may outlive the samples that expired.
+// Names lists metric names, tag names or tag values in the order of model.CompareNames, each
+// once; more says that q.Limit truncated the list. Tag names and values come from row keys, so
+// they may outlive expired samples.
 func (l *Look) Names(ctx context.Context, q store.NamesQuery) (names []string, more bool, err error) {
 	if err := q.Check(); err != nil {
 		return nil, false, err
@@ -47,16 +47,16 @@ func (l *Look) Names(ctx context.Context, q store.NamesQuery) (names []string, m
 	return names, false, nil
 }
 
-// wanted reports whether q asks for a name. To match a name may take milliseconds, so
-// nothing is wanted once ctx has ended.
+// wanted reports whether q selects a name. Matching a name may take milliseconds, so wanted
+// returns false once ctx has ended.
 func wanted(ctx context.Context, q store.NamesQuery, name string) bool {
 	return strings.HasPrefix(name, q.Prefix) && (q.After == "" || model.CompareNames(name, q.After) > 0) &&
 		(q.Pattern == nil || ctx.Err() == nil && q.Pattern.MatchString(name))
 }
 
-// metricNames reads names until there is one more than wanted. string_index is
-// in order of bytes, which is that of model.CompareNames but for characters whose
-// UTF-8 begins with 0xee or more: where one is met the list is read to its end.
+// metricNames reads names until there is one more than wanted. string_index is ordered by
+// bytes. That is the order of model.CompareNames except for characters whose UTF-8 begins with
+// 0xee or more: if there is one, the list is read to its end.
 func (l *Look) metricNames(ctx context.Context, q store.NamesQuery) ([]string, error) {
 	if !l.reader.ks.Tables.StringIndex {
 		return nil, nil
@@ -92,12 +92,12 @@ func (l *Look) namesFrom(ctx context.Context, from string) *cql.Rows {
 	return l.query(ctx, readMetricNames, []byte(schema.MetricNames), l.reader.ks.Tables.NameColumn(from))
 }
 
-// leapAfter is how many names below an entry are read before the next entry is sought
-// by a statement of its own.
+// leapAfter is how many names below an entry are read before the next entry is looked up by a
+// separate statement.
 const leapAfter = 500
 
-// metricLevel lists one level of the tree of metrics. Entries are sorted by the
-// caller, so that all are read unless the order of bytes is that of model.CompareNames.
+// metricLevel lists one level of the tree of metrics. The caller sorts the entries, so all are
+// read unless the order of bytes equals that of model.CompareNames.
 func (l *Look) metricLevel(ctx context.Context, q store.NamesQuery) (names []string, err error) {
 	if !l.reader.ks.Tables.StringIndex {
 		return nil, nil
@@ -115,9 +115,8 @@ func (l *Look) metricLevel(ctx context.Context, q store.NamesQuery) (names []str
 	return names, err
 }
 
-// readLevel reads entries from one name on, until there are enough, or until there are
-// so many names below one that the next is better sought: then leap is true, and from
-// is where.
+// readLevel reads entries starting at a name, until there are enough, or until leapAfter names
+// below one entry were read: then leap is true, and next is the name from which to continue.
 func (l *Look) readLevel(ctx context.Context, q store.NamesQuery, names []string, from string, inOrder *bool) (_ []string, next string, leap bool, err error) {
 	rows := l.namesFrom(ctx, from)
 	defer rows.Close()
@@ -180,13 +179,13 @@ func (l *Look) tagTexts(ctx context.Context, q store.NamesQuery) ([]string, erro
 	return t.list(), nil
 }
 
-// texts are names that were met.
+// texts collects the names that were found.
 type texts struct {
 	ctx context.Context
 	q   store.NamesQuery
 
 	mu   sync.Mutex
-	seen map[string]bool // true: wanted
+	seen map[string]bool // whether the name is wanted
 }
 
 func (t *texts) add(keys []rowkey.Key) {
@@ -206,7 +205,7 @@ func (t *texts) add(keys []rowkey.Key) {
 
 func (t *texts) meet(text string) {
 	if _, known := t.seen[text]; !known {
-		text = strings.Clone(text) // not the whole row key
+		text = strings.Clone(text) // so that the whole row key is not kept
 		t.seen[text] = wanted(t.ctx, t.q, text)
 	}
 }
@@ -221,8 +220,8 @@ func (t *texts) list() []string {
 	return names
 }
 
-// eachKeyOf calls f with all row keys of a metric, partition by partition and by
-// several goroutines at once. Unlike rowkey.Each it keeps them only in the cache.
+// eachKeyOf calls f with all row keys of a metric, partition by partition and from several
+// goroutines at once. It keeps them in the cache only.
 func (l *Look) eachKeyOf(ctx context.Context, metric string, f func([]rowkey.Key)) error {
 	low, high := l.reader.ks.Spec.RowRange(model.AllTime)
 	s := rowkey.Span{Metric: metric, LowMS: low, HighMS: high}

@@ -28,12 +28,12 @@ var (
 	readPostingsRaced = &cql.Statement{Name: "read_postings", PageSize: racedPage, Text: rowkey.SelectTagRows}
 )
 
-// racedPage is how many row keys of one tag pair and shard are read before it is
-// seen whether another pair has fewer.
+// racedPage is how many row keys of one tag pair and shard are read before checking whether
+// another pair has fewer.
 const racedPage = 200
 
-// readStates reads the row times of a span in ascending order, each with its
-// state. States are read before anything that they speak of.
+// readStates reads the row times of a span in ascending order, each with its state. States are
+// read before the rows that they describe.
 func (l *Look) readStates(ctx context.Context, s rowkey.Span) ([]rowkey.RowTime, error) {
 	var states map[int64]rowkey.RowTime
 	var times []rowkey.RowTime
@@ -88,13 +88,12 @@ func (l *Look) readStateRows(ctx context.Context, s rowkey.Span) (map[int64]rowk
 	return states, rows.Close()
 }
 
-// partition is what a Look knows of one partition of row_keys.
+// partition is what a Look knows about one partition of row_keys.
 type partition struct {
 	stamp once[rowkey.Stamp]
 	full  once[*keyList]
 
-	// Known from the first time that the states of a span with it were read, and
-	// not changed after.
+	// Set when the states of a span with it are first read, and not changed afterwards.
 	key   rowkey.Partition
 	state rowkey.RowTime
 
@@ -127,16 +126,15 @@ func (p *partition) version(s rowkey.Stamp) version {
 	return version{mtime: s.Mtime, changed: p.state.Changed}
 }
 
-// unsettledLife is how long row keys are kept whose version was young.
+// unsettledLife is how long row keys are kept whose version was recent.
 const unsettledLife = time.Second
 
-// keptUntil returns until when what was loaded with this stamp may be kept if the
-// version stays.
+// keptUntil returns until when row keys that were loaded with this stamp may be kept if the
+// version does not change.
 //
-// A version that was young when it was read is good for a short time only: the
-// clocks of two writers differ, and a write with an earlier timestamp does not
-// move it. The same holds where mtime has expired. And KairosDB does not move it
-// when it deletes.
+// A version that was recent when it was read is valid for a short time only: clocks of writers
+// differ, and a later write with an earlier timestamp does not change it. The same is true if
+// mtime has expired. Deletes by KairosDB do not change the version at all.
 func (r *Reader) keptUntil(p *partition, s rowkey.Stamp) time.Time {
 	now := r.now()
 	if youngest := max(s.WrittenMS, p.state.ChangedMS); s.Mtime == (cql.UUID{}) || now.UnixMilli()-youngest < r.config.Settle.Milliseconds() {
@@ -145,14 +143,14 @@ func (r *Reader) keptUntil(p *partition, s rowkey.Stamp) time.Time {
 	return now.Add(r.config.PostingsCacheAge)
 }
 
-// readWhole is readAll, in a slot.
+// readWhole is readAll in a slot.
 func (l *Look) readWhole(ctx context.Context, p *partition, wanted ...*harvest) (*keyList, error) {
 	return inSlot(ctx, l, func(ctx context.Context) (*keyList, error) { return l.readAll(ctx, p, wanted) })
 }
 
-// readAll reads the whole partition of row_keys, or until all of wanted are full. Of a
-// partition that is too wide, or was not read to its end, only wanted has row keys, and the
-// error is errMatchesOnly.
+// readAll reads the whole partition of row_keys, or until all of wanted are full. If the
+// partition is too wide, or was not read to its end, only wanted has row keys, and readAll
+// returns errMatchesOnly.
 func (l *Look) readAll(ctx context.Context, p *partition, wanted []*harvest) (*keyList, error) {
 	reader := l.reader
 	loading := reader.postings.begin(p.key)
@@ -197,17 +195,17 @@ const (
 	// verifyBatch is how many row keys are looked up by one statement.
 	verifyBatch = 100
 
-	// maxVerified is the most row keys, of one lookup and row time, that the
-	// inverted index gave and that are looked for in row_keys before they are
-	// believed to exist. Of more, some that are gone may be shown, without samples.
+	// maxVerified is up to how many row keys from the inverted index, for one lookup and row
+	// time, are verified in row_keys. If there are more, series that were removed may be
+	// returned, without samples.
 	maxVerified = 1000
 )
 
-// existing returns those of keys that are in row_keys. KairosDB, which knows
-// nothing of the inverted index, may have deleted some; others have expired.
+// existing returns the keys that are in row_keys. KairosDB does not maintain the inverted
+// index, so it may have deleted some; others may have expired.
 //
-// Where a map may be stored in another order than it is bound in, row keys are
-// not found in this way, and all are believed to exist.
+// If the server may store a map in an order other than the bound one, row keys cannot be found
+// in this way, and all are assumed to exist.
 func (l *Look) existing(ctx context.Context, p *partition, keys []rowkey.Key) ([]rowkey.Key, error) {
 	if !l.reader.ordered {
 		return keys, nil
@@ -234,8 +232,8 @@ func (l *Look) existing(ctx context.Context, p *partition, keys []rowkey.Key) ([
 	return slices.Concat(found...), err
 }
 
-// existingOf looks for row keys of one type with one statement, or with more of them where
-// a guardrail of the cluster allows fewer values in each.
+// existingOf looks for row keys of one type with one statement, or with several if a guardrail
+// of the cluster allows fewer values in each.
 func (l *Look) existingOf(ctx context.Context, p *partition, typ model.Type, tags []cql.TagMap) ([]rowkey.Key, error) {
 	found, err := l.readThese(ctx, p, typ, tags)
 	var refused *cql.RefusedError

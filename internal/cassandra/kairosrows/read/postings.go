@@ -19,20 +19,20 @@ import (
 	"varve/internal/model"
 )
 
-// A keyList holds the row keys of one row time: all, or those with one tag.
-// It does not change after it was loaded.
+// A keyList contains the row keys of one row time: all, or those with one tag. It does not
+// change after it was loaded.
 type keyList struct {
 	keys     []rowkey.Key
 	bytes    int64     // of memory
 	verified bool      // all were in row_keys when the list was loaded
-	level    cql.Level // Configured or Lasting: that of its reads
-	some     bool      // it has only those that the lookup wants for which it was loaded
+	level    cql.Level // consistency of its reads: Configured or Lasting
+	some     bool      // it has only the keys wanted by the lookup that loaded it
 
 	mu    sync.Mutex
-	byTag map[string][]int32 // places of keys by value, for tags that were asked for
+	byTag map[string][]int32 // positions of keys, sorted by value, for tags that were requested
 }
 
-// keyOverhead is what a row key costs beside the bytes of its tags.
+// keyOverhead is the memory of a row key in addition to the bytes of its tags.
 const keyOverhead = 32
 
 func (l *keyList) add(k rowkey.Key, tagBytes int) {
@@ -40,7 +40,7 @@ func (l *keyList) add(k rowkey.Key, tagBytes int) {
 	l.bytes += int64(tagBytes) + keyOverhead
 }
 
-// take adds what an intake for one harvest has.
+// take adds the keys of an intake with a single harvest.
 func (l *keyList) take(in *intake) {
 	if in.thin {
 		l.keys, l.some = append(l.keys, in.harvests[0].keys...), true
@@ -50,7 +50,8 @@ func (l *keyList) take(in *intake) {
 	l.bytes += in.list.bytes
 }
 
-// only returns the keys that are wanted, however many. It shares no memory with l.
+// only returns all wanted keys, without regard to the limit. The result shares no memory with
+// l.
 func (l *keyList) only(w wish) (keys []rowkey.Key, err error) {
 	for _, k := range l.keys {
 		wanted, err := w.matches(k)
@@ -64,12 +65,13 @@ func (l *keyList) only(w wish) (keys []rowkey.Key, err error) {
 	return keys, nil
 }
 
-// indexFrom is how many keys are worth an index by tag: filtering so many takes
-// a millisecond.
+// indexFrom is the number of keys from which an index by tag is worthwhile: filtering that many
+// takes a millisecond.
 const indexFrom = 4096
 
-// matching appends the keys that are wanted, of too many only so many that these are too
-// many. They are not to be changed: without matchers they are those of the list.
+// matching appends the wanted keys. If there are more than the limit, it may append only some,
+// but more than the limit. The result is read-only: without matchers it is the list's own
+// slice.
 func (l *keyList) matching(dst []rowkey.Key, w wish) ([]rowkey.Key, error) {
 	if dst == nil && len(w.matchers) == 0 {
 		return l.keys[:len(l.keys):len(l.keys)], nil
@@ -117,8 +119,8 @@ func (l *keyList) matchingByTag(dst []rowkey.Key, by model.Matcher, w wish) ([]r
 	return dst, nil
 }
 
-// sortedBy returns the places of the keys that have a tag, ordered by its value.
-// It is made when a tag is asked for the first time.
+// sortedBy returns the positions of the keys that have a tag, ordered by its value. It builds
+// this order when a tag is requested for the first time.
 func (l *keyList) sortedBy(tag string) []int32 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,7 +149,7 @@ type keyDecoder struct {
 	buf   []byte
 }
 
-// keyOf reads a row key.
+// keyOf decodes a row key.
 func (d *keyDecoder) keyOf(name, rawTags []byte) (rowkey.Key, error) {
 	tags, err := d.tagsOf(rawTags)
 	if err != nil {
@@ -169,8 +171,8 @@ func (d *keyDecoder) typeOf(name []byte) model.Type {
 	return t
 }
 
-// tagsOf reads a frozen map. Maps that are in order, which nearly all are, cost
-// one allocation: they are turned into the key of a series, which is parsed.
+// tagsOf decodes a frozen map. A sorted map, which nearly all are, needs one allocation: it is
+// converted to the key of a series, which is parsed.
 func (d *keyDecoder) tagsOf(raw []byte) (model.Tags, error) {
 	d.buf = append(d.buf[:0], byte(model.Null), 0) // no metric
 	if d.appendTags(raw) {
@@ -202,23 +204,23 @@ func (d *keyDecoder) appendTags(raw []byte) bool {
 	return texts >= 0 && len(raw) == 0
 }
 
-// A version says how a partition of row_keys was when it was looked at: it gained
-// or lost row keys if one of the two differs later.
+// A version identifies the state of a partition of row_keys when it was read. If one of its
+// fields differs later, row keys were added or removed.
 type version struct {
-	mtime   cql.UUID // moved by KairosDB; zero if null
-	changed cql.UUID // moved by Varve; zero if there is none
+	mtime   cql.UUID // changed by KairosDB; zero if null
+	changed cql.UUID // changed by Varve; zero if there is none
 }
 
-// A postingKey names what the cache keeps of a partition: the row keys with one
-// tag, or with an empty tag name all of them. KairosDB allows no empty names.
+// A postingKey identifies a list in the cache: the row keys of a partition with one tag or, if
+// the tag name is empty, all of them. KairosDB does not allow empty names.
 type postingKey struct {
 	rowkey.Partition
 	tag, value string
 }
 
-// A postingsCache keeps row keys of partitions between queries, at most so many
-// bytes of them. An entry is valid as long as the partition's version is the one
-// that was read before the row keys were, and until a time.
+// A postingsCache keeps row keys of partitions between queries, up to a number of bytes. An
+// entry is valid while the partition's version is the one that was read before the row keys,
+// and until a point in time.
 type postingsCache struct {
 	maxBytes int64
 	now      func() time.Time
@@ -227,7 +229,7 @@ type postingsCache struct {
 	partitions map[rowkey.Partition]*cachedPartition
 	recent     list.List // of *postingEntry, most recently used first
 	bytes      int64
-	forgotten  [256]uint64 // times that partitions were forgotten, by hash
+	forgotten  [256]uint64 // how often partitions were forgotten, by hash
 	seed       maphash.Seed
 
 	hits, misses, evicted prometheus.Counter
@@ -235,14 +237,14 @@ type postingsCache struct {
 
 type cachedPartition struct {
 	lists map[postingKey]*list.Element // of *postingEntry, not empty
-	until time.Time                    // the last that any of the lists may be kept
+	until time.Time                    // the latest time until which any of the lists may be kept
 }
 
 type postingEntry struct {
 	key     postingKey
 	list    *keyList
 	version version
-	began   time.Time // when its loading did
+	began   time.Time // when its loading began
 	until   time.Time
 	bytes   int64
 }
@@ -266,15 +268,15 @@ func (c *postingsCache) size() int64 {
 	return c.bytes
 }
 
-// holds reports whether there is anything of a partition, valid or not.
+// holds reports whether the cache has any list of a partition, valid or not.
 func (c *postingsCache) holds(p rowkey.Partition) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.partitions[p] != nil
 }
 
-// believes reports whether there was something of a partition a while ago, for
-// as long as anything of it would be kept.
+// believes reports whether the cache has had a list of a partition recently, within the time
+// for which lists of the partition would be kept.
 func (c *postingsCache) believes(p rowkey.Partition) bool {
 	now := c.now()
 	c.mu.Lock()
@@ -290,9 +292,9 @@ func (c *postingsCache) atLocked(k postingKey) *list.Element {
 	return nil
 }
 
-// get returns a list if it is there and valid. For lag after its loading began
-// it is valid whatever KairosDB nodes have added since. Of an invalid version all lists
-// are dropped.
+// get returns a list if it is cached and valid. For lag after its loading began, it is valid
+// whatever KairosDB nodes have added since. If the version is invalid, get drops all lists of
+// the partition.
 func (c *postingsCache) get(k postingKey, v version, lag time.Duration) *keyList {
 	now := c.now()
 	c.mu.Lock()
@@ -310,14 +312,13 @@ func (c *postingsCache) get(k postingKey, v version, lag time.Duration) *keyList
 	return nil
 }
 
-// A loading says when the loading of a list began.
+// A loading records when the loading of a list began.
 type loading struct {
 	at        time.Time
-	forgotten uint64 // times that its partition had been forgotten
+	forgotten uint64 // how often its partition had been forgotten by then
 }
 
-// begin returns what put must be given for a list of p that is loaded from now
-// on.
+// begin must be called before a list of p is loaded; its result is passed to put.
 func (c *postingsCache) begin(p rowkey.Partition) loading {
 	now := c.now()
 	c.mu.Lock()
@@ -329,12 +330,12 @@ func (c *postingsCache) slot(p rowkey.Partition) uint64 {
 	return maphash.Comparable(c.seed, p) % uint64(len(c.forgotten))
 }
 
-// put keeps a list that was loaded after version v was read and begin called.
+// put caches a list that was loaded after version v was read and begin was called.
 func (c *postingsCache) put(k postingKey, l *keyList, v version, until time.Time, since loading) {
 	e := &postingEntry{key: k, list: l, version: v, began: since.at, until: until}
 	e.bytes = l.bytes + int64(len(k.Metric)+len(k.tag)+len(k.value)) + postingOverhead
 	if len(l.keys) >= indexFrom {
-		e.bytes += int64(len(l.keys)) * 8 // of the orders by tag that may be made
+		e.bytes += int64(len(l.keys)) * 8 // for the orders by tag that may be built
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -360,7 +361,8 @@ func (c *postingsCache) put(k postingKey, l *keyList, v version, until time.Time
 	c.bytes += e.bytes
 }
 
-// forget drops what there is of a partition, and keeps out what is being loaded.
+// forget drops all lists of a partition, and keeps lists that are being loaded from being
+// cached.
 func (c *postingsCache) forget(p rowkey.Partition) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

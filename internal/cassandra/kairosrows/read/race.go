@@ -13,21 +13,21 @@ import (
 	"varve/internal/work"
 )
 
-// A race reads the inverted index of one partition for several matchers at
-// once, and stops as soon as one of them has all of its row keys. Each matcher
-// first reads one page a shard and value; of those that end with that the one
-// with the fewest is taken. Only if none ends, the one with the fewest so far goes
-// on. So a rare value beside a common one costs about what it costs alone.
+// A race reads the inverted index of one partition for several matchers concurrently, and stops
+// as soon as one of them has all of its row keys. Each matcher first reads one page per shard
+// and value. If some are complete with that, the one with the fewest row keys wins. Otherwise
+// only the one with the fewest so far continues. So a rare value combined with a common one
+// costs about as much as the rare value alone.
 type race struct {
 	look      *Look
 	partition *partition
 	stamp     rowkey.Stamp
-	want      wish // of which so many are read of one value and shard
+	want      wish // its limit applies to each value and shard
 
 	mu      sync.Mutex
 	runners []*runner
-	turn    chan struct{} // closed and replaced when the state of a runner changed
-	enough  *runner       // has more row keys than are wanted; its lists are not complete
+	turn    chan struct{} // closed and replaced when the state of a runner changes
+	enough  *runner       // the runner that has more row keys than are wanted; its lists are not complete
 	err     error
 }
 
@@ -36,16 +36,16 @@ type runner struct {
 	matcher model.Matcher
 	values  []string
 	lists   []*keyList // by value; complete when open is 0
-	open    int        // streams that have not ended
-	waiting int        // of them, streams that wait after their first page
+	open    int        // number of streams that have not ended
+	waiting int        // number of these that wait after their first page
 	chosen  bool
 	keys    int
 	kept    atomic.Int64 // bytes of row keys in all lists
 }
 
-// race returns the lists of the matcher that won, one a value. Where more row keys match
-// than are wanted, they may have only more than those. Where the lists would be too wide,
-// they have only what matches.
+// race returns the lists of the matcher that won, one per value. If more row keys match than
+// are wanted, the lists may be incomplete, but have more than wanted. If the lists would be too
+// large, they contain only matching row keys.
 func (l *Look) race(ctx context.Context, p *partition, s rowkey.Stamp, literals []model.Matcher, want wish) ([]*keyList, error) {
 	raceCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -83,7 +83,7 @@ func (l *Look) race(ctx context.Context, p *partition, s rowkey.Stamp, literals 
 	return winner.lists, nil
 }
 
-// verify takes out of short lists what is not in row_keys.
+// verify removes keys that are not in row_keys from short lists.
 func (l *Look) verify(ctx context.Context, p *partition, lists []*keyList) error {
 	var keys []rowkey.Key
 	for _, list := range lists {
@@ -108,7 +108,7 @@ func (l *Look) verify(ctx context.Context, p *partition, lists []*keyList) error
 	return nil
 }
 
-// keep remembers the winner's lists.
+// keep caches the winner's lists.
 func (r *race) keep(winner *runner, since loading) {
 	reader := r.look.reader
 	until := reader.keptUntil(r.partition, r.stamp)
@@ -123,8 +123,8 @@ func (r *race) keep(winner *runner, since loading) {
 	}
 }
 
-// wait returns the first runner that has ended. It lets the best one go on when
-// all of them wait.
+// wait returns the first runner that has ended. When all of them wait, it lets the best one
+// continue.
 func (r *race) wait(ctx context.Context) (*runner, error) {
 	for {
 		r.mu.Lock()
@@ -142,8 +142,7 @@ func (r *race) wait(ctx context.Context) (*runner, error) {
 	}
 }
 
-// stateLocked returns a runner that has ended, or chooses one to go on if all
-// others wait.
+// stateLocked returns a runner that has ended or, if all others wait, chooses one to continue.
 func (r *race) stateLocked() *runner {
 	var ended, best *runner
 	begun := true // all have ended or read their first pages
@@ -179,7 +178,7 @@ func (r *race) tellLocked() {
 	r.turn = make(chan struct{})
 }
 
-// change changes the state of a runner and tells.
+// change changes the state of a runner and announces that.
 func (r *race) change(f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -212,8 +211,8 @@ func (r *race) stream(ctx context.Context, run *runner, value, shard int) {
 	})
 }
 
-// read takes in the row keys of one shard, and returns how many there were, and how many
-// of them it has told of when it paused.
+// read reads the row keys of one shard. It returns how many there were, and how many of them it
+// had reported when it paused.
 func (r *race) read(ctx context.Context, run *runner, in *intake, value, shard int) (read, paused int, err error) {
 	l := r.look
 	if err := l.take(ctx); err != nil {
@@ -261,7 +260,7 @@ func (r *race) read(ctx context.Context, run *runner, in *intake, value, shard i
 	return read, paused, rows.Close()
 }
 
-// pause waits until the runner is chosen to go on.
+// pause waits until the runner is chosen to continue.
 func (r *race) pause(ctx context.Context, run *runner, keys int) error {
 	r.change(func() {
 		run.waiting++
@@ -285,7 +284,7 @@ func (r *race) pause(ctx context.Context, run *runner, keys int) error {
 	}
 }
 
-// set gives a value that was loaded elsewhere.
+// set stores a value that was loaded elsewhere.
 func (o *once[T]) set(v T) {
 	o.init.Do(func() { o.lock = make(chan struct{}, 1) })
 	o.lock <- struct{}{}

@@ -14,9 +14,8 @@ import (
 	"varve/internal/store"
 )
 
-// A Reader finds series and reads rows of a keyspace. It holds what is kept
-// between requests: row keys and finished rows. Its methods may be called by
-// many goroutines at once.
+// A Reader finds series and reads rows of a keyspace. It has the caches that requests share:
+// row keys and finished rows. Its methods may be called by many goroutines at once.
 type Reader struct {
 	config         Config
 	ks             *schema.Keyspace
@@ -31,27 +30,27 @@ type Reader struct {
 
 	uncovered     func(rowkey.Partition)
 	kairosDB      func(context.Context) (bool, error)
-	ordered       bool // Cassandra keeps tags in one order, so that row keys can be looked for by them
+	ordered       bool // Cassandra sorts tags, so that row keys can be looked up by them
 	badLegacyKeys prometheus.Counter
 	answered      *prometheus.CounterVec
 	unregister    func()
 }
 
-// Options are what a Reader is given to work with. All may be zero.
+// Options are the dependencies of a Reader. All may be zero.
 type Options struct {
 	Registerer prometheus.Registerer
-	Now        func() time.Time // nil: the clock
+	Now        func() time.Time // nil = time.Now
 
-	// Uncovered is called with partitions that a lookup would have asked the inverted
-	// index for, had that held all of their row keys.
+	// Uncovered is called with partitions for which a lookup would have used the inverted index
+	// if that had all of their row keys.
 	Uncovered func(rowkey.Partition)
 
-	// KairosDB reports whether KairosDB nodes may write into the keyspace. It is called
-	// once by each Look that reads finished rows. nil: none may.
+	// KairosDB reports whether KairosDB nodes may write into the keyspace. It is called once by
+	// each Look that reads finished rows. nil means that none may.
 	KairosDB func(context.Context) (bool, error)
 }
 
-// New returns a Reader of ks. config must be valid. Close must be called.
+// New returns a Reader of ks. config must be valid. The caller must call Close.
 func New(ks *schema.Keyspace, config Config, o Options) (*Reader, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -82,21 +81,20 @@ func New(ks *schema.Keyspace, config Config, o Options) (*Reader, error) {
 	return r, nil
 }
 
-// Close takes the metrics back.
+// Close unregisters the metrics.
 func (r *Reader) Close() { r.unregister() }
 
-// RowChanged tells that this process wrote samples into a row of data_points, or
-// deleted some. It is called after that was done, with the row's key.
+// RowChanged must be called with the key of a row of data_points after this process has written
+// or deleted samples there.
 func (r *Reader) RowChanged(key []byte) { r.chunks.forget(key) }
 
-// RowKeysChanged tells that this process added or removed row keys of a metric
-// and row time. It is called after that was done. Other processes see it by
-// varve_row_state.
+// RowKeysChanged must be called after this process has added or removed row keys of a metric
+// and row time. Other processes see such changes in varve_row_state.
 func (r *Reader) RowKeysChanged(metric string, rowTimeMS int64) {
 	r.postings.forget(rowkey.Partition{Metric: metric, TimeMS: rowTimeMS})
 }
 
-// Metrics returns the names of all metrics, in no order.
+// Metrics returns the names of all metrics, in no particular order.
 func (r *Reader) Metrics(ctx context.Context) ([]string, error) {
 	return r.Look().metricNames(ctx, store.NamesQuery{Kind: store.MetricNames})
 }
@@ -107,7 +105,7 @@ func (r *Reader) RowTimes(ctx context.Context, metric string) ([]rowkey.RowTime,
 	return r.Look().readStates(ctx, rowkey.Span{Metric: metric, LowMS: low, HighMS: high})
 }
 
-// finished reports whether a row gets no more samples, as far as one can tell.
+// finished reports whether a row will probably get no more samples.
 func (r *Reader) finished(row Row) bool {
 	return row.TimeMS+r.ks.Spec.Width < r.now().Add(-r.config.FinishedAfter).UnixMilli()
 }

@@ -14,38 +14,38 @@ import (
 	"varve/internal/store"
 )
 
-// A Form says how the cells of a row are read.
+// A Form says how to decode the cells of a row.
 type Form uint8
 
 const (
-	// Typed rows hold values of one type, which their key names.
+	// Typed rows have values of one type, which is in their key.
 	Typed Form = iota
 
-	// LegacyLong and LegacyDouble are the two halves of a row that was written
-	// before KairosDB 0.9.4: its key names no type, and bit 0 of each column says
-	// whether the value is a long or a double.
+	// LegacyLong and LegacyDouble are the two halves of a row that was written before KairosDB
+	// 0.9.4: its key has no type, and bit 0 of each column says whether the value is a long or
+	// a double.
 	LegacyLong
 	LegacyDouble
 )
 
-// A Row is where samples of a series lie.
+// A Row is a row with samples of a series.
 type Row struct {
 	TimeMS int64 // row time
 	Form   Form
 }
 
-// blockSamples is how many samples a block of a RowCursor has at most.
+// blockSamples is the maximum number of samples in a block of a RowCursor.
 const blockSamples = chunk.TargetSamples
 
-// Pages of data rows stay near 100 KB with values as they usually are, and below
-// 32 MB with the longest that there may be.
+// Pages of data rows stay near 100 KB with usual values, and below 32 MB with the longest
+// possible ones.
 const (
 	fixedPage    = 5000
 	variablePage = 500
 )
 
-// sliceStatements read a slice of one row: ascending or descending, all or a
-// number, with what the chunk cache has to know of each cell or without.
+// sliceStatements read a slice of one row: ascending or descending, with or without a limit,
+// with or without the time-to-live and write time that the chunk cache needs.
 var sliceStatements = newSliceStatements()
 
 type sliceForm struct {
@@ -80,19 +80,19 @@ func newSliceStatement(f sliceForm) *cql.Statement {
 	return st
 }
 
-// A slice is which cells of a row are wanted.
+// A slice is a range of cells of a row.
 type slice struct {
 	from, to uint32          // columns, both inclusive
-	within   model.TimeRange // of decoded times
+	within   model.TimeRange // range of decoded times
 	empty    bool
 }
 
 // sliceOf returns the slice of a row for samples of range r.
 //
-// In a keyspace of seconds KairosDB compares whole seconds since the row time,
-// so that a sample up to 999 ms before the start is in the answer. Recorded
-// answers want that kept, for the rows that KairosDB looks at: from
-// RowTime(start) on. Elsewhere, and at the end, times are exact.
+// In a keyspace of seconds KairosDB compares whole seconds since the row time, so that a sample
+// up to 999 ms before the start is in the answer. Varve does the same, as recorded answers
+// require, for the rows that KairosDB reads: from RowTime(start) on. In other rows, and at the
+// end, times are exact.
 func sliceOf(spec rowtime.Spec, row Row, r model.TimeRange) slice {
 	from, toExcl := spec.Slice(row.TimeMS, r)
 	if from == 0 && toExcl == 0 {
@@ -108,8 +108,8 @@ func sliceOf(spec rowtime.Spec, row Row, r model.TimeRange) slice {
 	return s
 }
 
-// A RowCursor yields the samples of one row in blocks, in the order asked for.
-// It is used by one goroutine.
+// A RowCursor yields the samples of one row in blocks, in the requested order. It may be used
+// by one goroutine only.
 type RowCursor struct {
 	look   *Look
 	ctx    context.Context
@@ -118,17 +118,17 @@ type RowCursor struct {
 	row    Row
 	o      store.ReadOptions
 	slice  slice
-	left   int // samples that may still be handed out, if o.Limit > 0
+	left   int // remaining samples if o.Limit > 0
 	opened bool
 	err    error
 
-	rows    *cql.Rows // nil if cached has it all, or at the end
+	rows    *cql.Rows // nil if cached has the whole slice, or at the end
 	column  cql.Raw
 	value   cql.Raw
 	ttl     *int32
 	wrote   int64
 	dest    []any
-	keep    *chunkRecorder // not nil while what is read is to be kept
+	keep    *chunkRecorder // not nil while the slice is recorded for the cache
 	entries []chunk.Entry  // of the chunk cache, in reading order
 	decoder chunk.Decoder
 
@@ -195,7 +195,7 @@ func (c *RowCursor) handOut() *store.Block {
 	return &c.block
 }
 
-// open looks into the cache or begins the statement.
+// open finds the slice in the cache or begins to read it.
 func (c *RowCursor) open() error {
 	reader := c.look.reader
 	if c.slice = sliceOf(c.look.reader.ks.Spec, c.row, c.o.Range); c.slice.empty {
@@ -241,12 +241,12 @@ func (c *RowCursor) query(key []byte) {
 	c.rows = c.look.reader.ks.Session.QueryAt(c.ctx, c.look.level, sliceStatements[form], args...)
 }
 
-// limit is how many cells are asked for, so that the number of samples wanted
-// is among them: in some slices there are cells of others.
+// limit is how many cells to request for the wanted number of samples. It is unlimited for
+// slices that may also have unwanted cells.
 func (c *RowCursor) limit() int32 {
 	n := c.o.Limit
 	if c.row.Form != Typed || c.look.reader.ks.Spec.Unit == rowtime.Seconds {
-		return 1<<31 - 1 // read page by page until there are enough
+		return 1<<31 - 1 // the cursor stops reading pages once there are enough
 	}
 	return int32(min(n, 1<<31-1))
 }
@@ -290,7 +290,7 @@ func (c *RowCursor) fill() error {
 	return nil
 }
 
-// ended is called after the last cell.
+// ended finishes the row after its last cell.
 func (c *RowCursor) ended() error {
 	if c.keep == nil {
 		return nil
@@ -376,7 +376,7 @@ func (c *RowCursor) summarizes(e *chunk.Entry) bool {
 		w.StartMS <= e.FirstMS && e.LastMS <= w.EndMS && e.LastMS <= c.o.Summarize.Final(e.FirstMS)
 }
 
-// clip cuts a decoded chunk to what is wanted, in the wanted order.
+// clip reduces a decoded chunk to the wanted samples, in the wanted order.
 func (c *RowCursor) clip() {
 	lo, hi := c.cols.Within(c.slice.within)
 	if c.o.Limit > 0 && hi-lo > c.left {
@@ -400,7 +400,7 @@ func (c *RowCursor) clip() {
 // Close releases the cursor. It may be called at any time.
 func (c *RowCursor) Close() {
 	if c.rows != nil {
-		_ = c.rows.Close() // what is wrong was told by Next
+		_ = c.rows.Close() // Next has returned the error
 	}
 	if c.keep != nil {
 		c.keep.drop()
@@ -412,7 +412,7 @@ func (c *RowCursor) Close() {
 	}
 }
 
-// sortRows orders rows by time and form, each once.
+// sortRows sorts rows by time and form, and removes duplicates.
 func sortRows(rows []Row) []Row {
 	slices.SortFunc(rows, func(a, b Row) int { return cmp.Or(cmp.Compare(a.TimeMS, b.TimeMS), cmp.Compare(a.Form, b.Form)) })
 	return slices.Compact(rows)

@@ -30,11 +30,11 @@ func (f *Found) Open(ctx context.Context, place int, o store.ReadOptions) store.
 // RowOf implements layout.Look.
 func (l *Look) RowOf(ms int64) int64 { return l.reader.ks.Spec.RowTime(ms) }
 
-// A rowSource yields the samples of a series row after row, in the wanted order.
+// A rowSource yields the samples of a series, row by row, in the wanted order.
 //
-// Rows of times from 0 on tile the time line. Below, KairosDB gives nearly each
-// time a row of its own, and they overlap: these are read as one. So are a row
-// and its namesake of a type that older releases wrote.
+// Rows with times from 0 on do not overlap. For negative times, KairosDB creates a row for
+// nearly each time, and these rows overlap, so they are read as one. A row and the row of the
+// same time in the legacy form are also read as one.
 type rowSource struct {
 	ctx     context.Context
 	look    *Look
@@ -45,7 +45,7 @@ type rowSource struct {
 	open    *RowCursor
 }
 
-// grouped splits rows, ascending, into those that must be read as one.
+// grouped splits ascending rows into groups that must be read as one.
 func grouped(rows []Row) [][]Row {
 	var groups [][]Row
 	for i, r := range rows {
@@ -87,8 +87,8 @@ func (s *rowSource) Next() (*store.Block, error) {
 	}
 }
 
-// readAll reads rows that overlap into one block. Of samples at the same time
-// the last row's is taken.
+// readAll reads overlapping rows into one block. Of samples with the same time, the one of the
+// last row wins.
 func (s *rowSource) readAll(rows []Row) error {
 	kind := s.series.Type.Kind()
 	var all model.Columns

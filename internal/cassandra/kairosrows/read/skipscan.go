@@ -15,59 +15,56 @@ import (
 	"varve/internal/model"
 )
 
-// A partition of row_keys that the inverted index does not hold is not read
-// whole if that can be avoided: Cassandra keeps its row keys in an order that
-// lets one leap over most of those that do not match.
+// A partition of row_keys for which the inverted index is incomplete need not be read
+// completely: Cassandra's order of row keys makes it possible to skip most of those that do not
+// match.
 //
 //	data_type, then tags: name and value of the first tag, of the second, ...
-//	a set of tags comes before all longer ones that begin like it
+//	a set of tags comes before all longer sets with the same beginning
 //
-// Names are sorted within a set, so that those with city=x stand together where
-// city is the first tag, and where it is the second they stand together for each
-// value of the first. A scan reads a page of row keys, finds at the first one
-// that does not match the least that may, and if that is not in the page asks for
-// the page that begins there. It sees what row_keys holds at that moment, as a
-// whole read does, whoever wrote it.
+// Names are sorted within a set. So if city is the first tag, all sets with city=x are
+// adjacent; if it is the second, they are adjacent for each value of the first. A scan reads a
+// page of row keys. At the first one that does not match, it computes the least row key that
+// may match, and if that is not in the page, reads the page that begins there. Like a complete
+// read, it sees the present contents of row_keys, including rows of KairosDB.
 //
-// Releases that keep a map in the order in which it was bound have another order:
-// see rowkey.KeepsMapsInOrder. They are not scanned.
+// Releases that store a map in the order in which it was bound have a different order, so their
+// partitions are not scanned: see rowkey.KeepsMapsInOrder.
 //
-// If the tag in question comes after one with many values, there is little to skip.
-// Then pages become longer. If the scan does not end soon, it is abandoned, and the
-// whole partition is read.
+// If the tag in question comes after one with many values, little can be skipped, and pages
+// become longer. If the scan does not end soon, it is abandoned, and the whole partition is
+// read.
 const (
-	// scanPage is how many row keys the first page has. Where there was something
-	// to leap over the next one is shorter, down to minScanPage, else longer.
+	// scanPage is the size of the first page in row keys. After a page with a skip, the next
+	// page is shorter, down to minScanPage, otherwise longer.
 	scanPage     = 64
 	minScanPage  = 16
 	maxScanPage  = 5000
 	scanPageStep = 4
 
-	// scanPages and scanPassed are how many pages of mostly others, and how many
-	// row keys that do not match, a scan may read before it is given up.
+	// scanPages and scanPassed are how many pages with mostly non-matching row keys, and how
+	// many non-matching row keys, a scan may read before it is abandoned.
 	scanPages  = 60
 	scanPassed = 20_000
 
-	// scanGivenUp is how long it is remembered that scans of a metric by some tags
-	// are of no use.
+	// scanGivenUp is how long it is remembered that scans of a metric by some tags are useless.
 	scanGivenUp = 10 * time.Minute
 
-	// maxGivenUp bounds how many of these are remembered.
+	// maxGivenUp bounds how many useless kinds of scans are remembered.
 	maxGivenUp = 1000
 )
 
 var seekRowKeys = &cql.Statement{Name: "seek_row_keys",
 	Text: "SELECT data_type, tags FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND (data_type, tags) >= (?, ?) LIMIT ?"}
 
-// A literal is a matcher by values, in the order of the server, which is that of
-// bytes.
+// A literal is a matcher by values, sorted as the server sorts them: by bytes.
 type literal struct {
 	name   string
 	values []string
 }
 
-// sortedLiterals returns literal matchers by name, one a name, and false if two
-// of one name contradict each other.
+// sortedLiterals returns the literal matchers sorted by name, one per name; possible is false
+// if two with the same name contradict each other.
 func sortedLiterals(matchers []model.Matcher) (literals []literal, possible bool) {
 	for _, m := range matchers {
 		values := rowkey.Distinct(m.Values)
@@ -84,27 +81,27 @@ func sortedLiterals(matchers []model.Matcher) (literals []literal, possible bool
 	return literals, true
 }
 
-// What follows a set of tags.
+// A leap says which set of tags may match next.
 type leap int
 
 const (
-	onward  leap = iota // it does not match, the next one may
-	matches             // it matches
-	leapTo              // no set before another one matches
+	onward  leap = iota // this set does not match; the next one may
+	matches             // this set matches
+	leapTo              // no set before a given one matches
 	leapEnd             // no later set matches
 )
 
-// leapFrom says whether a set of tags has all the literals, and if not, from
-// which set on one may.
+// leapFrom reports whether a set of tags matches all literals and, if not, the least set that
+// may.
 func leapFrom(tags []model.Tag, literals []literal) (leap, []model.Tag) {
-	met := 0 // literals that the tags so far have
+	met := 0 // number of literals matched so far
 	for i, tag := range tags {
 		if met == len(literals) {
 			break
 		}
 		l := literals[met]
 		switch c := strings.Compare(tag.Name, l.name); {
-		case c > 0: // the set, and all behind it that begin as it does up to here, lack the tag
+		case c > 0: // this set, and all later ones with the same beginning, lack the tag
 			return leapOver(tags[:i], literals)
 		case c == 0:
 			at, found := slices.BinarySearch(l.values, tag.Value)
@@ -120,11 +117,10 @@ func leapFrom(tags []model.Tag, literals []literal) (leap, []model.Tag) {
 	if met == len(literals) {
 		return matches, nil
 	}
-	return onward, nil // one that has more tags than these may match
+	return onward, nil // a set with more tags than this one may match
 }
 
-// leapOver returns the least set that may match behind all that begin with the
-// given tags.
+// leapOver returns the least set that may match after all sets that begin with the given tags.
 func leapOver(tags []model.Tag, literals []literal) (leap, []model.Tag) {
 	for i := len(tags) - 1; i >= 0; i-- {
 		name, value := tags[i].Name, tags[i].Value
@@ -139,7 +135,7 @@ func leapOver(tags []model.Tag, literals []literal) (leap, []model.Tag) {
 	return leapEnd, nil
 }
 
-// A place is one in the order of row keys, there or not.
+// A place is a position in the order of row keys, whether or not such a row key exists.
 type place struct {
 	typ  string
 	tags []model.Tag
@@ -149,7 +145,7 @@ func (p place) compare(q place) int {
 	return cmp.Or(strings.Compare(p.typ, q.typ), rowkey.CompareTags(p.tags, q.tags))
 }
 
-// next is the place right behind p.
+// next is the place directly after p.
 func (p place) next() place {
 	last := ""
 	if n := len(p.tags); n > 0 {
@@ -158,14 +154,13 @@ func (p place) next() place {
 	return place{p.typ, append(slices.Clone(p.tags), model.Tag{Name: last})}
 }
 
-// A skipScan looks for the row keys that have some literals, in the order of the
-// server.
+// A skipScan finds the row keys that match literals, in the order of the server.
 type skipScan struct {
 	literals []literal
-	from     place // nothing before it is wanted
+	from     place // no row key before it can match
 }
 
-// see is given the next row key, and reports whether it has the literals.
+// see processes the next row key, and reports whether it matches the literals.
 func (s *skipScan) see(k rowkey.Key) bool {
 	at := place{string(k.Type), rowkey.ServerOrder(k.Tags)}
 	if at.compare(s.from) < 0 {
@@ -183,8 +178,8 @@ func (s *skipScan) see(k rowkey.Key) bool {
 	return step == matches
 }
 
-// scan returns the row keys of a partition that have the literals; false means
-// that the scan was abandoned. Of too many, only the harvest has some, and the error is
+// scan returns the row keys of a partition that match the literals; ok is false if the scan was
+// abandoned. If there are too many, only the harvest has some of them, and the error is
 // errMatchesOnly.
 func (l *Look) scan(ctx context.Context, p *partition, literals []literal, h *harvest) (list *keyList, ok bool, err error) {
 	s := skipScan{literals: literals}
@@ -230,7 +225,7 @@ func (l *Look) scan(ctx context.Context, p *partition, literals []literal, h *ha
 	return nil, false, nil
 }
 
-// seek reads row keys of a partition from a place on.
+// seek reads row keys of a partition, starting at a place.
 func (l *Look) seek(ctx context.Context, p *partition, typ string, tags model.Tags, limit int) ([]rowkey.Key, error) {
 	keys, bytes := make([]rowkey.Key, 0, limit), 0
 	var d keyDecoder
@@ -252,7 +247,7 @@ func (l *Look) seek(ctx context.Context, p *partition, typ string, tags model.Ta
 	return keys, rows.Close()
 }
 
-// A scanKind names scans that are alike: of one metric, by the same tags.
+// A scanKind identifies similar scans: of one metric, by the same tags.
 type scanKind struct {
 	metric, tags string
 }
@@ -265,7 +260,7 @@ func kindOf(metric string, literals []literal) scanKind {
 	return k
 }
 
-// givenUp remembers which scans are of no use.
+// givenUp remembers which scans are useless.
 type givenUp struct {
 	mu    sync.Mutex
 	until map[scanKind]time.Time

@@ -6,23 +6,23 @@ import (
 	"varve/internal/store"
 )
 
-// counters say how the lookups of a Look were answered, and what was read.
+// counters count how the lookups of a Look were answered, and what was read.
 type counters struct {
 	lookups    atomic.Int64 // calls of Lookup and Names
-	statements atomic.Int64 // that read indexes
-	indexRows  atomic.Int64 // of index tables
-	indexBytes atomic.Int64 // of row keys in them
+	statements atomic.Int64 // statements that read indexes
+	indexRows  atomic.Int64 // rows of index tables
+	indexBytes atomic.Int64 // bytes of row keys in them
 
-	// Partitions of row keys, one for each metric and row time, by how they were
-	// answered: from memory; by the inverted index; by some pages of them; read
-	// whole. Uncovered could not be answered by the inverted index although the
-	// lookup was selective, since it may lack what KairosDB wrote.
+	// Partitions of row keys, one for each metric and row time, by how they were answered: from
+	// the cache; by the inverted index; by a scan of some pages; by a complete read. Uncovered
+	// partitions could not be answered by the inverted index although the lookup was selective,
+	// since it may lack row keys that KairosDB wrote.
 	cachedPartitions, indexedPartitions, scannedPartitions, fullPartitions, uncoveredPartitions atomic.Int64
 
-	slices     atomic.Int64 // of data rows, each a statement
-	cells      atomic.Int64 // in them
+	slices     atomic.Int64 // slices of data rows, one statement each
+	cells      atomic.Int64 // cells in these slices
 	cellBytes  atomic.Int64
-	cachedRows atomic.Int64 // slices that the cache of packed chunks had
+	cachedRows atomic.Int64 // slices found in the cache of packed chunks
 }
 
 // How a partition of row keys was answered.
@@ -31,11 +31,11 @@ const (
 	byIndex   = "indexed"
 	byScan    = "scanned"
 	byReading = "full"
-	byOthers  = "shared"    // read whole by another Look at that time
-	uncovered = "uncovered" // counted besides
+	byOthers  = "shared"    // read completely by a concurrent Look
+	uncovered = "uncovered" // counted in addition
 )
 
-// answer counts that a partition was answered.
+// answer counts how a partition was answered.
 func (l *Look) answer(how string) {
 	l.reader.answered.WithLabelValues(how).Inc()
 	switch how {
