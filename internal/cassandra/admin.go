@@ -9,9 +9,8 @@ import (
 	"varve/internal/store"
 )
 
-// Deletions lists the delete jobs of all nodes that are not done, those that
-// were cancelled in the last days, and the last ones that were done here, newest
-// first.
+// Deletions lists the unfinished delete jobs of all nodes, recently cancelled ones, and the
+// last jobs that ended in this process, newest first.
 func (s *Store) Deletions(ctx context.Context) ([]layout.Job, error) {
 	deleters, err := s.deleters(ctx)
 	if err != nil {
@@ -29,9 +28,9 @@ func (s *Store) Deletions(ctx context.Context) ([]layout.Job, error) {
 	return all, nil
 }
 
-// CancelDeletion stops a delete job, whichever node works on it. The job that it
-// returns says whether it is cancelled, about to stop, or was done already; one
-// that is not known is store.ErrNotFound.
+// CancelDeletion stops a delete job, whichever node works on it. The returned job says whether
+// it is cancelled, about to stop, or had finished already. If there is no such job, the error
+// is store.ErrNotFound.
 func (s *Store) CancelDeletion(ctx context.Context, id string) (job layout.Job, err error) {
 	deleters, err := s.deleters(ctx)
 	if err != nil {
@@ -45,8 +44,7 @@ func (s *Store) CancelDeletion(ctx context.Context, id string) (job layout.Job, 
 	return job, err
 }
 
-// deleters returns those of all clusters that are open, of the one that is
-// written to first.
+// deleters returns the deleters of all open clusters, that of the written cluster first.
 func (s *Store) deleters(ctx context.Context) ([]layout.Deleter, error) {
 	if err := s.check(ctx); err != nil {
 		return nil, err

@@ -13,16 +13,16 @@ import (
 
 const (
 	backlogEvery = 5 * time.Second
-	backlogKept  = 13 // a minute of them
+	backlogKept  = 13 // levels of one minute
 )
 
-// A backlog watches how what waits for Cassandra grows or shrinks.
+// A backlog records how the number of samples that wait for Cassandra changes.
 type backlog struct {
 	mu     sync.Mutex
 	levels []level // at most backlogKept, oldest first
 }
 
-// A level is what waited at a time.
+// A level is the size of the backlog at a point in time.
 type level struct {
 	at             time.Time
 	samples, bytes int64
@@ -32,7 +32,7 @@ func levelOf(now time.Time, h spool.Health) level {
 	return level{now, h.Samples, h.LogBytes + h.FileBytes}
 }
 
-// watch notes the level from time to time, until ctx ends.
+// watch records the level at intervals, until ctx ends.
 func (b *backlog) watch(ctx context.Context, look func() level) {
 	for {
 		b.note(look())
@@ -50,14 +50,14 @@ func (b *backlog) note(l level) {
 	}
 }
 
-// A Trend says where the backlog goes, as in the last minute.
+// A Trend extrapolates the change of the backlog in the last minute.
 type Trend struct {
-	SamplesPerSecond float64       // more that wait, less than 0 if fewer do
-	Full             time.Duration // until spool.max_bytes is reached, 0 if that is not in sight
-	Drained          time.Duration // until nothing waits, 0 if that is not in sight
+	SamplesPerSecond float64       // growth of the backlog; negative if it shrinks
+	Full             time.Duration // until spool.max_bytes is reached, 0 if that is not foreseeable
+	Drained          time.Duration // until the backlog is empty, 0 if that is not foreseeable
 }
 
-// trend compares the level of now with the oldest that is known.
+// trend compares the present level with the oldest recorded one.
 func (b *backlog) trend(now level, maxBytes int64) Trend {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,10 +79,10 @@ func (b *backlog) trend(now level, maxBytes int64) Trend {
 	return t
 }
 
-// farthest is how far a trend is followed.
+// farthest is how far a trend is extrapolated.
 const farthest = 90 * 24 * time.Hour
 
-// inSight returns a time in seconds, 0 if it is too far away to be foreseen.
+// inSight converts seconds to a duration, 0 if it exceeds farthest.
 func inSight(seconds float64) time.Duration {
 	if seconds > farthest.Seconds() {
 		return 0
@@ -100,7 +100,7 @@ func (t Trend) String() string {
 	return ""
 }
 
-// rateText writes small rates with a decimal place.
+// rateText formats a rate, with a decimal place if it is small.
 func rateText(n float64) string {
 	if n < 10 {
 		return fmt.Sprintf("%.1f", n)
@@ -108,7 +108,7 @@ func rateText(n float64) string {
 	return fmt.Sprintf("%.0f", n)
 }
 
-// trend tells where what waits for Cassandra goes.
+// trend returns the trend of the backlog.
 func (s *Store) trend() Trend {
 	return s.backlog.trend(levelOf(s.now(), s.spool.Health()), int64(s.cfg.Spool.MaxBytes))
 }

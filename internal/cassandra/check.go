@@ -11,8 +11,8 @@ import (
 
 var _ store.SampleChecker = (*Store)(nil)
 
-// Samples that the layout cannot hold are refused before they are acknowledged. A
-// limit that neither a setting nor the keyspace shows, such as a guardrail of the cluster,
+// Samples that the layout cannot store are refused before they are acknowledged. A limit that
+// is visible neither in the settings nor in the keyspace, such as a guardrail of the cluster,
 // is only noticed when samples are written.
 
 // Create implements store.Appender.
@@ -28,7 +28,7 @@ func (s *Store) CheckSample(_ store.Ref, k model.Kind, ms int64, value uint64, d
 	return s.written.tables.CheckSample(s.now().UnixMilli(), k, ms, value, data, ttl)
 }
 
-// checkBatch refuses a batch of which a sample cannot be stored.
+// checkBatch refuses a batch with a sample that cannot be stored.
 func (s *Store) checkBatch(b *store.Batch, kinds []model.Kind) error {
 	nowMS := s.now().UnixMilli()
 	for i, in := range b.Samples {

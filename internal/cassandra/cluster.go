@@ -19,26 +19,26 @@ import (
 	"varve/internal/work"
 )
 
-// A cluster is a cluster of Cassandra with one keyspace, which is opened when it
-// is reached, and reached whenever that is.
+// A cluster is a Cassandra cluster with one keyspace. The keyspace is opened when the cluster
+// is first reached, however long that takes.
 type cluster struct {
 	name    string
-	role    string          // as layout.Options has it
-	layout  string          // its name
-	tables  layout.Layout   // that of the name
-	within  model.TimeRange // queries of other times do not ask it
+	role    string          // see layout.Options.Role
+	layout  string          // name of the layout
+	tables  layout.Layout   // the layout
+	within  model.TimeRange // queries for other times skip this cluster
 	session *cql.Session
 	log     *slog.Logger
 
-	ready  atomic.Pointer[layout.Keyspace] // nil until Cassandra was reached
-	opened chan struct{}                   // closed when it was
-	reason atomic.Pointer[error]           // why it is not open
+	ready  atomic.Pointer[layout.Keyspace] // nil until the keyspace is open
+	opened chan struct{}                   // closed when the keyspace is open
+	reason atomic.Pointer[error]           // why the keyspace is not open
 
 	misdirected atomic.Pointer[MisdirectedError]    // set while another cluster answers
-	changed     atomic.Pointer[layout.ChangedError] // set while the keyspace is not the one that was opened
+	changed     atomic.Pointer[layout.ChangedError] // set while the keyspace differs from the one that was opened
 }
 
-// openCluster begins to look for a cluster. The session's metrics carry its name.
+// openCluster begins to connect to a cluster. The session's metrics are labelled with its name.
 func openCluster(name, role, tables string, within model.TimeRange, cfg cql.Config, o Options) (*cluster, error) {
 	opener, err := o.Layouts.Named(tables)
 	if err != nil {
@@ -58,8 +58,8 @@ func labelled(r prometheus.Registerer, name string) prometheus.Registerer {
 	return prometheus.WrapRegistererWith(prometheus.Labels{"cluster": name}, r)
 }
 
-// connect reaches the cluster and opens its keyspace, trying for as long as it
-// takes or until ctx ends. It reports whether it did.
+// connect connects to the cluster and opens its keyspace, retrying until ctx ends. It reports
+// whether it succeeded.
 func (c *cluster) connect(ctx context.Context, open func(context.Context) (layout.Keyspace, error)) bool {
 	for wait := time.Second / 4; ; wait = min(2*wait, 15*time.Second) {
 		ks, err := open(ctx)
@@ -88,7 +88,7 @@ func (c *cluster) keyspace() layout.Keyspace {
 	return nil
 }
 
-// checkCluster refuses another cluster that answers where this one did.
+// checkCluster returns an error while another cluster answers in place of this one.
 func (c *cluster) checkCluster() error {
 	if err := c.misdirected.Load(); err != nil {
 		return &store.UnavailableError{Reason: "another cluster answers", Err: err}
@@ -96,8 +96,8 @@ func (c *cluster) checkCluster() error {
 	return nil
 }
 
-// checkAim refuses another cluster that answers where this one did, and a keyspace that
-// was made again.
+// checkAim returns an error while another cluster answers in place of this one, or the keyspace
+// was created again.
 func (c *cluster) checkAim() error {
 	if err := c.checkCluster(); err != nil {
 		return err
@@ -108,7 +108,7 @@ func (c *cluster) checkAim() error {
 	return nil
 }
 
-// confirm sees that the keyspace is the one that was opened, if it is open.
+// confirm checks that the keyspace, if it is open, is the one that was opened.
 func (c *cluster) confirm(ctx context.Context) error {
 	ks := c.keyspace()
 	if ks == nil {
@@ -125,7 +125,7 @@ func (c *cluster) confirm(ctx context.Context) error {
 	return err
 }
 
-// open returns the open keyspace, or why it is not open yet, or not any more.
+// open returns the open keyspace, or why it is not open or may not be used.
 func (c *cluster) open() (layout.Keyspace, error) {
 	if err := c.checkAim(); err != nil {
 		return nil, err
@@ -140,7 +140,7 @@ func (c *cluster) open() (layout.Keyspace, error) {
 	return nil, &store.UnavailableError{Reason: reason, Err: c.why()}
 }
 
-// why says why the keyspace is not open.
+// why returns why the keyspace is not open.
 func (c *cluster) why() error {
 	if state := c.session.State(); !state.Connected {
 		return errors.New(state.Reason)
@@ -148,7 +148,7 @@ func (c *cluster) why() error {
 	return *c.reason.Load()
 }
 
-// degraded returns nil while the cluster answers, else why it does not.
+// degraded returns nil while the cluster answers, otherwise why it does not.
 func (c *cluster) degraded() error {
 	switch state := c.session.State(); {
 	case !state.Connected:
@@ -166,11 +166,10 @@ func (c *cluster) close() {
 	c.session.Close()
 }
 
-// expected reports whether the cluster is the one that all expect to be meant.
+// expected reports whether an error without a name is assumed to concern this cluster.
 func (c *cluster) expected() bool { return c.name == WriteClusterName }
 
-// explain says in which cluster an error came up, unless it is the one that all
-// expect.
+// explain adds the name of the cluster to an error, unless the cluster is the expected one.
 func (c *cluster) explain(err error) error {
 	switch {
 	case err == nil:

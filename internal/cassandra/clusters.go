@@ -20,9 +20,8 @@ const (
 	MetaClusterName  = "meta_cluster"
 )
 
-// ClusterConfig are the settings of a further cluster. Limits, timeouts and
-// attempts are those of the store, and so is who Varve is by its certificate, and whom it
-// trusts.
+// ClusterConfig holds the settings of a further cluster. It uses the store's limits, timeouts
+// and attempts, its client certificate, and its trusted authorities.
 type ClusterConfig struct {
 	Hosts           []string   `yaml:"hosts" doc:"addresses of some nodes of the cluster, each with :port if it is not 9042"`
 	Keyspace        string     `yaml:"keyspace" doc:"name of the keyspace there"`
@@ -34,13 +33,13 @@ type ClusterConfig struct {
 	TLS             ClusterTLS `yaml:"tls" doc:"Encryption of the connections to that cluster. All else is as in cassandra.tls."`
 }
 
-// ClusterTLS are the settings of encrypted connections to a further cluster.
+// ClusterTLS holds the settings of encrypted connections to a further cluster.
 type ClusterTLS struct {
 	Enabled    bool   `yaml:"enabled" doc:"encrypt connections to that cluster"`
 	ServerName string `yaml:"server_name" doc:"name that the certificate of every node there must contain, instead of the node's address"`
 }
 
-// over returns the settings of a cluster; what t does not say is as in base.
+// over returns base with the settings of t.
 func (t ClusterTLS) over(base cql.TLSConfig) cql.TLSConfig {
 	if !t.Enabled {
 		return cql.TLSConfig{ServerName: t.ServerName}
@@ -54,8 +53,7 @@ func defaultClusterConfig() ClusterConfig {
 	return ClusterConfig{Keyspace: d.Keyspace, ReadConsistency: d.ReadConsistency}
 }
 
-// over returns the settings of a session with the cluster; what c does not say
-// is as in base.
+// over returns base with the settings of c.
 func (c ClusterConfig) over(base cql.Config) cql.Config {
 	base.Hosts, base.Keyspace, base.Datacenter = c.Hosts, c.Keyspace, c.Datacenter
 	base.ReadConsistency = c.ReadConsistency
@@ -66,7 +64,7 @@ func (c ClusterConfig) over(base cql.Config) cql.Config {
 // checkSession validates the settings of a session with a further cluster.
 func checkSession(c cql.Config) error { return errors.Join(c.Validate(), c.TLS.Unused()) }
 
-// checkName refuses names that cannot be shown as a label.
+// checkName refuses names that cannot be used as a label.
 func checkName(name string) error {
 	switch {
 	case name == "":
@@ -77,7 +75,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// ReadCluster are the settings of a cluster that is read beside the one that is
+// ReadCluster holds the settings of a cluster that is read in addition to the one that is
 // written to.
 type ReadCluster struct {
 	Name      string `yaml:"name" doc:"name of the cluster in metrics, health, errors and for varve inspect --cluster; no two clusters have the same"`
@@ -87,18 +85,18 @@ type ReadCluster struct {
 	ClusterConfig
 }
 
-// SetDefaults sets what is not the zero value.
+// SetDefaults sets defaults that are not the zero value.
 func (c *ReadCluster) SetDefaults() {
 	*c = ReadCluster{Layout: layout.Default, ClusterConfig: defaultClusterConfig()}
 }
 
-// Validate reports all settings that cannot be.
+// Validate reports all invalid settings.
 func (c ReadCluster) Validate() error {
 	_, err := c.within()
 	return errors.Join(checkName(c.Name), checkSession(c.over(cql.DefaultConfig())), err)
 }
 
-// within returns the times of which the cluster has samples, both ends included.
+// within returns the time range of the cluster's samples, both ends included.
 func (c ReadCluster) within() (model.TimeRange, error) {
 	r := model.AllTime
 	var errs []error
@@ -125,8 +123,7 @@ func (c ReadCluster) within() (model.TimeRange, error) {
 	return r, errors.Join(errs...)
 }
 
-// timeForms are what start_time and end_time may look like; the first is
-// KairosDB's.
+// timeForms are the accepted forms of start_time and end_time; the first is KairosDB's.
 var timeForms = []string{"2006-01-02T15:04Z0700", "2006-01-02T15:04Z07:00", "2006-01-02T15:04:05Z0700", time.RFC3339, time.DateOnly}
 
 func parseTime(text string) (time.Time, error) {
@@ -138,7 +135,7 @@ func parseTime(text string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%q: want a time like 2026-01-31T12:00Z, 2026-01-31T12:00+0200 or 2026-01-31", text)
 }
 
-// MetaConfig are the settings of a cluster for metadata.
+// MetaConfig holds the settings of a cluster for metadata.
 type MetaConfig struct {
 	Replication      string `yaml:"replication" doc:"replication of a new keyspace there; empty is as in cassandra.schema"`
 	WriteConsistency string `yaml:"write_consistency" doc:"replicas that must acknowledge what is written there"`
@@ -149,17 +146,17 @@ func defaultMetaConfig() MetaConfig {
 	return MetaConfig{WriteConsistency: cql.DefaultConfig().WriteConsistency, ClusterConfig: defaultClusterConfig()}
 }
 
-// over returns the settings of a session with the cluster; what c does not say is as in base.
+// over returns base with the settings of c.
 func (c MetaConfig) over(base cql.Config) cql.Config {
 	base = c.ClusterConfig.over(base)
 	base.WriteConsistency = c.WriteConsistency
 	return base
 }
 
-// Used says whether there is such a cluster.
+// Used reports whether there is such a cluster.
 func (c MetaConfig) Used() bool { return len(c.Hosts) > 0 }
 
-// Validate reports all settings that cannot be.
+// Validate reports all invalid settings.
 func (c MetaConfig) Validate() error {
 	if c.Used() {
 		return checkSession(c.over(cql.DefaultConfig()))
@@ -178,7 +175,7 @@ func (c Config) furtherTLS() bool {
 		slices.ContainsFunc(c.Keyspaces, func(k KeyspaceConfig) bool { return k.TLS.Enabled })
 }
 
-// checkClusters reports names that two clusters have.
+// checkClusters reports names that are used for two clusters.
 func (c Config) checkClusters() error {
 	var errs []error
 	known := map[string]bool{WriteClusterName: true}
@@ -232,9 +229,9 @@ func (c Config) LayoutOf(name string) string {
 	return layout.Default
 }
 
-// CheckLayout refuses settings whose first keyspace is one of the further ones that they name,
-// with tables of another layout than the first keyspace has. A command for the first keyspace is
-// given the address and the name of a further one in order to work there.
+// CheckLayout refuses settings in which the first keyspace is also one of the further ones, and
+// that one has another layout. This happens if a command for the first keyspace is given the
+// address and name of a further keyspace.
 func (c Config) CheckLayout() error {
 	for _, name := range c.further() {
 		of, _, err := c.Cluster(name)
@@ -250,7 +247,7 @@ func (c Config) CheckLayout() error {
 	return nil
 }
 
-// further are the names of the clusters of further keyspaces with samples.
+// further returns the names of the clusters of further keyspaces with samples.
 func (c Config) further() (names []string) {
 	for _, r := range c.ReadClusters {
 		names = append(names, r.Name)
@@ -261,8 +258,8 @@ func (c Config) further() (names []string) {
 	return names
 }
 
-// Cluster returns how the cluster of a name is reached, and for what commands
-// open its keyspace.
+// Cluster returns the settings of a session with the named cluster, and the role in which
+// commands open its keyspace.
 func (c Config) Cluster(name string) (config cql.Config, role string, err error) {
 	if name == WriteClusterName {
 		return c.Config, layout.RoleRead, nil

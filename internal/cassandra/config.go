@@ -8,7 +8,7 @@ import (
 	"varve/internal/spool"
 )
 
-// Config holds the settings of the store, beside those of its layout.
+// Config holds the settings of the store, except those of its layout.
 type Config struct {
 	cql.Config
 	LimitPerRow bool         `yaml:"limit_per_row" doc:"Applies the limit of a query to each row of a series, as KairosDB over Cassandra does. This affects sample_size and the input of aggregators. false applies it to each series, and reads less."`
@@ -21,8 +21,8 @@ type Config struct {
 
 	// Constants; tests and benchmarks change them by --tune.
 
-	// ReadAhead is how many series of a query are read before they are asked for, so that
-	// the round trips overlap, 0 to 1024.
+	// ReadAhead is how many series of a query are read before the reader requests them, so that
+	// round trips overlap, 0 to 1024.
 	ReadAhead int `tune:"read_ahead"`
 }
 

@@ -8,8 +8,7 @@ import (
 	"varve/internal/store"
 )
 
-// blockSamples is how many samples are gathered into one block when the spool
-// and the keyspace both have some.
+// blockSamples is the size of blocks that combine samples of the spool and the keyspace.
 const blockSamples = 1024
 
 // Read implements store.View.
@@ -20,7 +19,7 @@ func (v *view) Read(ctx context.Context, s store.Series, o store.ReadOptions) st
 	return hideStale(s.Type.Kind(), o, v.store.cfg.LimitPerRow, func(o store.ReadOptions) store.Cursor { return v.open(ctx, s, o) })
 }
 
-// open opens a cursor that shows markers of staleness.
+// open opens a cursor that includes staleness markers.
 func (v *view) open(ctx context.Context, s store.Series, o store.ReadOptions) store.Cursor {
 	sel, last := v.at(s.Ref)
 	perRow := v.store.cfg.LimitPerRow && o.Limit > 0
@@ -37,9 +36,9 @@ func (v *view) open(ctx context.Context, s store.Series, o store.ReadOptions) st
 	return c
 }
 
-// rowOf returns what tells the row of a time: as in the first keyspace that has
-// some of the series, for samples of the spool in the one they go to. While that is not
-// open, all are of one row.
+// rowOf returns a function that maps a time to its row: in the first keyspace that has samples
+// of the series or, for samples in the spool only, in the keyspace to which they will be
+// written. While that keyspace is not open, all times are in one row.
 func (v *view) rowOf(sel selected) func(ms int64) int64 {
 	in := v.keyspaces[0]
 	if len(sel.pending) == 0 && len(sel.stored) > 0 {
@@ -51,8 +50,8 @@ func (v *view) rowOf(sel selected) func(ms int64) int64 {
 	return in.look.RowOf
 }
 
-// rowOptions are o for the keyspace. Statistics will not do beside samples of
-// the spool, which may replace some.
+// rowOptions returns o for the keyspace. If the spool has samples, statistics are of no use,
+// because those samples may replace others.
 func rowOptions(o store.ReadOptions, pending bool) store.ReadOptions {
 	if pending {
 		o.Summarize = nil
@@ -65,20 +64,20 @@ type failed struct{ err error }
 func (f failed) Next() (*store.Block, error) { return nil, f.err }
 func (failed) Close()                        {}
 
-// A cursor merges what the spool holds of a series with its rows.
+// A cursor merges a series' samples in the spool with its rows.
 type cursor struct {
 	ctx        context.Context
 	kind       model.Kind
 	descending bool
-	left       int // samples that may still be handed out
+	left       int // remaining samples
 	nowMS      int64
 	err        error
 
-	held   model.Columns // of the spool, in the wanted order
-	at     int           // first of held that was not handed out
+	held   model.Columns // samples of the spool, in the wanted order
+	at     int           // next element of held
 	stream *stream
-	block  *store.Block // of stream
-	next   int          // first of block that was not handed out
+	block  *store.Block // present block of stream
+	next   int          // next sample of block
 
 	gather model.Columns
 	out    store.Block
@@ -152,8 +151,8 @@ func (c *cursor) fill() error {
 	return nil
 }
 
-// mergeOne moves the next sample of spool or rows to gather. The spool's hides
-// the row's at the same time, also when it has expired: then neither is there.
+// mergeOne appends the next sample of spool or rows to gather. A sample of the spool hides one
+// of a row at the same time. If the spool's sample has expired, neither is returned.
 func (c *cursor) mergeOne() bool {
 	hasRow, hasHeld := c.block != nil, c.at < c.held.Len()
 	switch {

@@ -37,7 +37,7 @@ func expired(cols *model.Columns, i int, nowMS int64) bool {
 	return model.ExpiryMS(cols.Times[i], cols.TTL(i)) <= nowMS
 }
 
-// countExpired is how many samples have expired.
+// countExpired returns how many samples have expired.
 func countExpired(cols *model.Columns, nowMS int64) (n int) {
 	for i := range cols.TTLs {
 		if expired(cols, i, nowMS) {
@@ -57,7 +57,7 @@ func decoded(run *head.Run) (model.Columns, error) {
 	return cols, err
 }
 
-// overlaid merges two runs of samples, ascending. At equal times newer wins.
+// overlaid merges two ascending runs of samples. At equal times, newer wins.
 func overlaid(kind model.Kind, older, newer *model.Columns) model.Columns {
 	if older.Len() == 0 {
 		return *newer

@@ -15,8 +15,8 @@ var (
 	_ downsample.Journal = (*Keyspaces)(nil)
 )
 
-// BeforeTrim implements downsample.Journal. f is given the key-values of Cassandra, which
-// was reached just now.
+// BeforeTrim implements downsample.Journal. f gets the key-values of Cassandra, which has just
+// accepted samples.
 func (s *Store) BeforeTrim(f func(context.Context, store.KeyValues) error) {
 	s.spool.Notes().BeforeTrim(func(ctx context.Context) error { return f(ctx, s) })
 }
@@ -48,8 +48,8 @@ func (k *Keyspaces) Unnoted() *downsample.Hours {
 	return all
 }
 
-// AddUnnoted implements downsample.Journal. Each keyspace's log may get samples of these
-// hours: their metric may be any.
+// AddUnnoted implements downsample.Journal. It adds the hours to all keyspaces, because the
+// metrics of their samples are unknown.
 func (k *Keyspaces) AddUnnoted(h *downsample.Hours) {
 	for _, s := range k.stores {
 		s.AddUnnoted(h)
@@ -65,7 +65,7 @@ func (k *Keyspaces) Settle(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// removeSpools removes spools once their hours are in that of the first keyspace.
+// removeSpools removes spools once their hours are stored in the spool of the first keyspace.
 func (k *Keyspaces) removeSpools(ctx context.Context, fsys vfs.FS, left []leftSpool) error {
 	notes := k.stores[0].spool.Notes()
 	for _, l := range left {

@@ -32,7 +32,7 @@ func (s *Store) openKeyspace(ctx context.Context, c *cluster, o Options) (layout
 		options.Replication = s.cfg.MetaCluster.Replication
 	}
 	if c != s.written {
-		options.Cluster = c.name // in jobs: as they are without further clusters
+		options.Cluster = c.name // jobs of the written cluster have no name, as without further clusters
 	}
 	if c != s.written || s.meta != nil {
 		options.Services = s.metadata
@@ -53,10 +53,10 @@ func (s *Store) openKeyspace(ctx context.Context, c *cluster, o Options) (layout
 	return ks, nil
 }
 
-// resumeEvery is how often delete jobs are looked for that no node works on.
+// resumeEvery is how often to look for delete jobs that no node works on.
 const resumeEvery = time.Minute
 
-// resume goes on with delete jobs that were not finished, until ctx ends.
+// resume continues unfinished delete jobs, until ctx ends.
 func resume(ctx context.Context, d layout.Deleter, log *slog.Logger) {
 	for {
 		if err := d.Resume(ctx); err != nil && ctx.Err() == nil {
@@ -68,6 +68,6 @@ func resume(ctx context.Context, d layout.Deleter, log *slog.Logger) {
 	}
 }
 
-// Session is that of the keyspace that is written to, for what is kept there beside
-// samples. It ends when the store is closed.
+// Session returns the session of the written keyspace, for data other than samples. It ends
+// when the store is closed.
 func (s *Store) Session() *cql.Session { return s.written.session }

@@ -11,12 +11,12 @@ import (
 	"varve/internal/cassandra/layout"
 )
 
-// maxKeyspaces is how many keyspaces samples can be written to, beside cassandra.keyspace.
-// Each has a spool, caches and limits of its own.
+// maxKeyspaces is the maximum number of keyspaces for samples in addition to
+// cassandra.keyspace. Each has its own spool, caches and limits.
 const maxKeyspaces = 16
 
-// KeyspaceConfig are the settings of a further keyspace that samples are written to, and
-// which metrics are kept there.
+// KeyspaceConfig holds the settings of a further keyspace for samples, and which metrics are
+// stored there.
 type KeyspaceConfig struct {
 	Name             string   `yaml:"name" doc:"name of the keyspace in metrics, health, errors, in data_dir/spools and for varve inspect --cluster: letters, digits, - and _; no other keyspace and no read cluster has the same"`
 	Metrics          []string `yaml:"metrics" doc:"Metrics that are stored there: name=, prefix=, or regex= for the whole name."`
@@ -62,8 +62,8 @@ func (c KeyspaceConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-// checkFileName refuses names that cannot be shown as a label, and those that cannot be
-// names of a directory everywhere.
+// checkFileName refuses names that cannot be used as a label, and names that are not valid for
+// directories on all systems.
 func checkFileName(name string) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -78,15 +78,15 @@ func checkFileName(name string) error {
 	return nil
 }
 
-// store returns the settings of the store over a further keyspace. It shares the connections
-// to clusters that are only read with the store over the first keyspace.
+// store returns the settings of the store over a further keyspace. That store uses the
+// connections to read-only clusters of the store over the first keyspace.
 func (c Config) store(k KeyspaceConfig) Config {
 	c.Config = k.over(c.Config)
 	c.MetaCluster, c.ReadClusters, c.Keyspaces = defaultMetaConfig(), nil, nil
 	return c
 }
 
-// checkKeyspaces reports where keyspaces of the list contradict each other or the first one.
+// checkKeyspaces reports contradictions between keyspaces of the list and with the first one.
 func (c Config) checkKeyspaces() error {
 	var errs []error
 	if n := len(c.Keyspaces); n > maxKeyspaces {
@@ -118,8 +118,8 @@ func (c Config) checkKeyspaces() error {
 	return errors.Join(errs...)
 }
 
-// identity is the same for two keyspaces that are seen to be one. Of two clusters whose
-// hosts differ nothing is known.
+// identity is equal for two keyspaces that are evidently the same. Two clusters with different
+// hosts may be the same without having the same identity.
 func identity(c cql.Config, keyspace string) string {
 	hosts := slices.Sorted(slices.Values(c.Hosts))
 	return strings.ToLower(strings.Join(hosts, ",") + "/" + keyspace)

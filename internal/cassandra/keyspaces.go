@@ -24,41 +24,42 @@ import (
 // Names in the data directory.
 const (
 	spoolName  = "spool"  // of the first keyspace
-	spoolsName = "spools" // has a spool for each further one, by name
+	spoolsName = "spools" // has a spool for each further keyspace, by name
 )
 
-// Keyspaces is the store over several keyspaces: a rule says of each metric in which one
-// it is kept. Each is a [Store] by itself, with sessions, a spool, limits and caches of its
-// own, so that one which is away, or whose spool is full, costs its own metrics alone.
+// Keyspaces is the store over several keyspaces: rules say in which keyspace each metric is
+// stored. Each keyspace is a [Store] with its own sessions, spool, limits and caches, so that a
+// keyspace that is unavailable, or whose spool is full, affects its own metrics only.
 //
-// The rules at the time of the acknowledgement decide where a sample goes, even if a
-// restart changes the rules: the sample waits in the spool of that keyspace. So a change
-// of rules moves no samples; it divides the samples of a metric at one point in time. Older
-// samples are read from the former keyspace if also_read names it.
+// The rules at the time of its acknowledgement decide where a sample is stored, even if a
+// restart changes the rules meanwhile: the sample waits in the spool of that keyspace. So a
+// change of rules moves no samples; the samples of a metric before and after the change are in
+// different keyspaces. The older samples are read from the former keyspace if also_read names
+// it.
 //
-// Metadata, delete jobs of the first keyspace and all other data beside samples are kept in
+// Metadata, delete jobs of the first keyspace and all other data except samples are stored in
 // the first keyspace.
 //
 // # Refs
 //
-// A ref, for appending or of a view, is that of the metric's store times the number of
-// stores, plus the place of that store: refs stay dense. The epoch is the sum of the
-// stores' epochs. They never fall, so a batch whose epoch is the sum of now was built
-// in the epochs of now.
+// A ref, for appending or of a view, is the ref in the metric's store times the number of
+// stores, plus the position of that store, so that refs stay dense. The epoch is the sum of the
+// stores' epochs. Since these never decrease, a batch whose epoch equals the present sum was
+// built in the present epochs of all stores.
 type Keyspaces struct {
-	keyValues // those of the first keyspace
+	keyValues // of the first keyspace
 
-	stores []*Store     // the one of all metrics without a rule first
-	names  []string     // of the clusters that they write to
+	stores []*Store     // first the one for metrics without a rule
+	names  []string     // names of the clusters to which they write
 	rules  []metricRule // of stores[1:]
-	words  [][]string   // the rules as the settings have them
-	also   [][]int      // places of the stores that stores[1:] also read
+	words  [][]string   // the rules as in the settings
+	also   [][]int      // positions of the stores that stores[1:] also read
 	parts  partsPool
 }
 
-// OpenKeyspaces opens the stores over all keyspaces that the settings name, with spools
-// below dir. Each is opened as by Open. If the settings no longer name a keyspace whose
-// spool still has pending samples, OpenKeyspaces fails.
+// OpenKeyspaces opens the stores over all keyspaces that the settings name, with spools below
+// dir. Each is opened as by Open. If the settings no longer name a keyspace whose spool still
+// has pending samples, OpenKeyspaces fails.
 func OpenKeyspaces(fsys vfs.FS, dir string, cfg Config, o Options) (*Keyspaces, error) {
 	left, err := makeSpools(fsys, dir, cfg)
 	if err != nil {
@@ -92,7 +93,7 @@ func (k *Keyspaces) open(fsys vfs.FS, dir string, cfg Config, o Options) error {
 		return err
 	}
 	k.keyValues = keyValues{k.stores[0], k}
-	o.Events = 0 // those wait for the first keyspace
+	o.Events = 0 // events wait for the first keyspace only
 	for _, c := range cfg.Keyspaces {
 		rule, err := parseMetricRule(c.Metrics)
 		if err == nil {
@@ -107,7 +108,8 @@ func (k *Keyspaces) open(fsys vfs.FS, dir string, cfg Config, o Options) error {
 	return nil
 }
 
-// lend lets the stores of further keyspaces read what else may have their samples.
+// lend lets the stores of further keyspaces read other keyspaces and clusters that may have
+// their samples.
 func (k *Keyspaces) lend(cfg Config) {
 	for i, c := range cfg.Keyspaces {
 		s := k.stores[i+1]
@@ -121,8 +123,8 @@ func (k *Keyspaces) lend(cfg Config) {
 	}
 }
 
-// makeSpools makes the directory of the further keyspaces' spools, and returns those that
-// are no longer wanted and empty.
+// makeSpools creates the directory of the further keyspaces' spools, and returns the empty
+// spools that are no longer used.
 func makeSpools(fsys vfs.FS, dir string, cfg Config) (left []leftSpool, err error) {
 	all := fsys.PathJoin(dir, spoolsName)
 	names, err := fsys.List(all)
@@ -140,7 +142,7 @@ func makeSpools(fsys vfs.FS, dir string, cfg Config) (left []leftSpool, err erro
 	}
 	for _, name := range names {
 		wanted := slices.ContainsFunc(cfg.Keyspaces, func(c KeyspaceConfig) bool { return c.Name == name })
-		if wanted || checkFileName(name) != nil { // another's file
+		if wanted || checkFileName(name) != nil { // not a spool
 			continue
 		}
 		one, err := lookLeft(fsys, fsys.PathJoin(all, name), name, cfg.Spool)
@@ -152,8 +154,8 @@ func makeSpools(fsys vfs.FS, dir string, cfg Config) (left []leftSpool, err erro
 	return left, nil
 }
 
-// lookLeft looks at the spool of a keyspace that the settings do not name any more. It is
-// an error if samples wait in it.
+// lookLeft reads the spool of a keyspace that the settings no longer name. It fails if samples
+// wait in it.
 func lookLeft(fsys vfs.FS, dir, name string, cfg spool.Config) (leftSpool, error) {
 	left, err := lookInto(fsys, dir, cfg)
 	switch {
@@ -166,7 +168,7 @@ func lookLeft(fsys vfs.FS, dir, name string, cfg spool.Config) (leftSpool, error
 	return left, nil
 }
 
-// of returns the place of the store that keeps a metric.
+// of returns the position of the store that stores a metric.
 func (k *Keyspaces) of(metric string) int {
 	for i, rule := range k.rules {
 		if rule.matches(metric) {
@@ -176,11 +178,11 @@ func (k *Keyspaces) of(metric string) int {
 	return 0
 }
 
-// having tells the stores, by place, that have what queries find of metrics which begin
-// with prefix. Others have at most names of metrics that got another rule since.
+// having reports, by position, which stores may have samples that queries find for metrics that
+// begin with prefix. Others have at most names of metrics whose rule has changed since.
 func (k *Keyspaces) having(prefix string) []bool {
 	has := make([]bool, len(k.stores))
-	has[0] = len(k.stores[0].read) > 0 // it lists the names of read clusters for all
+	has[0] = len(k.stores[0].read) > 0 // it lists the names in read clusters for all stores
 	for i, rule := range k.rules {
 		if rule.mayMatch(prefix) {
 			has[i+1] = true
@@ -196,7 +198,7 @@ func (k *Keyspaces) having(prefix string) []bool {
 	return has
 }
 
-// A keyspaceError says which keyspace an error is of.
+// A keyspaceError says in which keyspace an error occurred.
 type keyspaceError struct {
 	name string
 	err  error
@@ -205,8 +207,8 @@ type keyspaceError struct {
 func (e *keyspaceError) Error() string { return "keyspace " + e.name + ": " + e.err.Error() }
 func (e *keyspaceError) Unwrap() error { return e.err }
 
-// ofKeyspace says which keyspace an error is of, unless it is the one that all expect, the
-// error says so, or it would be the same in any keyspace.
+// ofKeyspace adds the name of the keyspace to an error, unless it is the expected keyspace, the
+// error already has it, or the error would be the same in any keyspace.
 func ofKeyspace(name string, err error) error {
 	var known *keyspaceError
 	var input *store.InputError
@@ -220,10 +222,10 @@ func ofKeyspace(name string, err error) error {
 	return &keyspaceError{name, err}
 }
 
-// named says which keyspace an error is of.
+// named adds the name of the i-th keyspace to an error.
 func (k *Keyspaces) named(i int, err error) error { return ofKeyspace(k.names[i], err) }
 
-// each calls f for some of the stores, for all at once, and returns all errors.
+// each calls f concurrently for the stores at places, and returns all errors.
 func (k *Keyspaces) each(doing string, places []int, f func(i int) error) error {
 	if len(places) == 1 {
 		return f(places[0])
@@ -247,12 +249,12 @@ func (k *Keyspaces) all() []int {
 	return all
 }
 
-// outer returns the ref of a store's series as callers know it.
+// outer converts a ref of the i-th store to a ref of k.
 func (k *Keyspaces) outer(i int, r store.Ref) store.Ref {
 	return r*store.Ref(len(k.stores)) + store.Ref(i)
 }
 
-// inner returns the place of a ref's store, and its ref there.
+// inner converts a ref of k to the position of its store, and the ref there.
 func (k *Keyspaces) inner(r store.Ref) (i int, in store.Ref) {
 	n := store.Ref(len(k.stores))
 	return int(r % n), r / n
@@ -276,7 +278,7 @@ func (k *Keyspaces) Lookup(key []byte) (store.Ref, bool) {
 	return k.outer(i, r), ok && uint64(r) < k.room()
 }
 
-// room is how many refs of a store there are outer refs for.
+// room is how many refs of each store can be converted to outer refs.
 func (k *Keyspaces) room() uint64 { return math.MaxUint32 / uint64(len(k.stores)) }
 
 // Create implements store.Appender.
@@ -314,15 +316,15 @@ func (k *Keyspaces) CheckSample(r store.Ref, kind model.Kind, ms int64, value ui
 	return k.named(i, k.stores[i].CheckSample(in, kind, ms, value, data, ttl))
 }
 
-// Delete implements store.Deleter. Of metrics whose keyspace is away nothing is deleted,
-// and of the others all.
+// Delete implements store.Deleter. For metrics whose keyspace is unavailable it deletes
+// nothing, for the others everything.
 func (k *Keyspaces) Delete(ctx context.Context, deletions ...store.Deletion) error {
 	of := map[int][]store.Deletion{}
 	var places []int
 	for _, d := range deletions {
 		i := k.of(d.Metric)
 		if d.Metric == "" {
-			return k.stores[i].Delete(ctx, d) // which refuses it
+			return k.stores[i].Delete(ctx, d) // the store refuses the deletion
 		}
 		if len(of[i]) == 0 {
 			places = append(places, i)
@@ -334,8 +336,8 @@ func (k *Keyspaces) Delete(ctx context.Context, deletions ...store.Deletion) err
 	})
 }
 
-// Flush returns when everything that was appended before, of some metrics or, without any,
-// of all, is in Cassandra.
+// Flush waits until all samples that were appended before are in Cassandra. If metrics are
+// given, it waits for these metrics only.
 func (k *Keyspaces) Flush(ctx context.Context, metrics ...string) error {
 	of, places := make([][]string, len(k.stores)), k.all()
 	if len(metrics) > 0 {
@@ -359,14 +361,14 @@ func (k *Keyspaces) WaitReady(ctx context.Context) error {
 // Close closes all stores.
 func (k *Keyspaces) Close() error {
 	var errs []error
-	for i, s := range slices.Backward(k.stores) { // the first lends clusters to the others
+	for i, s := range slices.Backward(k.stores) { // the others use clusters of the first
 		errs = append(errs, k.named(i, s.Close()))
 	}
 	return errors.Join(errs...)
 }
 
-// CheckCluster returns why Session must not be used: another cluster answers than before, as far
-// as that is known.
+// CheckCluster returns an error if Session must not be used, because a different cluster is
+// known to answer, or it is not known yet which cluster answers.
 func (k *Keyspaces) CheckCluster() error {
 	first := k.stores[0]
 	if err := first.written.checkCluster(); err != nil {
@@ -378,18 +380,18 @@ func (k *Keyspaces) CheckCluster() error {
 	return nil
 }
 
-// ConfirmCluster finds out whether another cluster answers at Session than before.
+// ConfirmCluster checks with a statement whether a different cluster answers at Session.
 func (k *Keyspaces) ConfirmCluster(ctx context.Context) error {
 	return k.stores[0].confirmCluster(ctx)
 }
 
-// Session is that of the first keyspace, for what is kept there beside samples. It ends
-// when the store is closed.
+// Session returns the session of the first keyspace, for data other than samples. It ends when
+// the store is closed.
 func (k *Keyspaces) Session() *cql.Session { return k.stores[0].Session() }
 
-// Deletions lists the delete jobs of all keyspaces as Store.Deletions does, newest first.
-// Beside an error, of keyspaces that are away, there are the jobs of the others; nil if
-// all are away.
+// Deletions lists the delete jobs of all keyspaces as Store.Deletions does, newest first. If
+// some keyspaces are unavailable, it returns their errors and the jobs of the others; the jobs
+// are nil if all are unavailable.
 func (k *Keyspaces) Deletions(ctx context.Context) ([]layout.Job, error) {
 	of := make([][]layout.Job, len(k.stores))
 	err := k.each("list delete jobs of a keyspace", k.all(), func(i int) error {
@@ -416,8 +418,8 @@ func (k *Keyspaces) Deletions(ctx context.Context) ([]layout.Job, error) {
 	return all, err
 }
 
-// CancelDeletion is Store.CancelDeletion for a job of any keyspace. One that is away does
-// not keep jobs of the others from being cancelled.
+// CancelDeletion is like Store.CancelDeletion, for a job of any keyspace. Jobs can be cancelled
+// even if other keyspaces are unavailable.
 func (k *Keyspaces) CancelDeletion(ctx context.Context, id string) (job layout.Job, err error) {
 	var away error
 	for i, s := range k.stores {

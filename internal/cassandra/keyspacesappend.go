@@ -11,8 +11,8 @@ import (
 
 // parts are the samples of one batch by store.
 type parts struct {
-	of     []store.Batch // by place of the store
-	places []int         // of those that have samples
+	of     []store.Batch // by position of the store
+	places []int         // positions of stores that have samples
 }
 
 // A partsPool keeps parts for the next batch.
@@ -27,16 +27,16 @@ func (p *partsPool) take(n int) *parts {
 
 func (p *partsPool) put(some *parts) {
 	for i := range some.of {
-		some.of[i].Data = nil // the caller's
+		some.of[i].Data = nil // belongs to the caller
 	}
 	p.pool.Put(some)
 }
 
-// Append implements store.Appender. Samples of a keyspace that takes none are refused, and
-// those of others are stored: the error is a *store.PartError. Of a batch that some keyspace
-// cannot hold, or whose refs are of an earlier epoch, nothing is stored; only if series are
-// forgotten between that check and the append itself is a part stored besides, which
-// the sender's repetition overwrites with the same.
+// Append implements store.Appender. Samples for a keyspace that refuses samples are refused,
+// and those for others are stored: the error is a *store.PartError. If a keyspace can never
+// store a sample of the batch, or if the batch's refs are from an earlier epoch, nothing is
+// stored. The exception: if series are forgotten between that check and the append itself, a
+// part is stored, and the sender's retry overwrites it with the same samples.
 func (k *Keyspaces) Append(ctx context.Context, b *store.Batch) error {
 	if len(k.stores) == 1 {
 		return k.stores[0].Append(ctx, b)
@@ -70,8 +70,8 @@ func (k *Keyspaces) Append(ctx context.Context, b *store.Batch) error {
 	return &store.PartError{Stored: int(stored.Load()), Refused: len(b.Samples) - int(stored.Load()), Err: err}
 }
 
-// divide sorts the samples of a batch by store, in their order. It reports false if the
-// batch is of an earlier epoch.
+// divide distributes the samples of a batch to the stores, in order. It returns false if the
+// batch is from an earlier epoch.
 func (k *Keyspaces) divide(p *parts, b *store.Batch) bool {
 	sum := uint64(0)
 	for i, s := range k.stores {
@@ -92,7 +92,7 @@ func (k *Keyspaces) divide(p *parts, b *store.Batch) bool {
 	return sum == b.Epoch
 }
 
-// checkAhead returns why a batch cannot be appended, as far as that is known before.
+// checkAhead returns why a batch cannot be appended, as far as that is known in advance.
 func (s *Store) checkAhead(b *store.Batch) error {
 	kinds, err := s.spool.Kinds(nil, b)
 	if err != nil {

@@ -2,10 +2,10 @@ package cassandra
 
 import "context"
 
-// A KeyspaceStatus says how a further keyspace is doing.
+// A KeyspaceStatus describes the state of a further keyspace.
 type KeyspaceStatus struct {
 	Name    string
-	Metrics []string // which metrics it keeps, as in the settings
+	Metrics []string // which metrics it stores, as in the settings
 	Status
 }
 
@@ -18,8 +18,8 @@ func (k *Keyspaces) Status() (Status, []KeyspaceStatus) {
 	return k.stores[0].Status(), further
 }
 
-// Healthy returns nil while samples of some keyspace are taken, else why they are not: a
-// load balancer should go on to send those of the others.
+// Healthy returns nil while at least one keyspace accepts samples, otherwise why none does: a
+// load balancer should continue to send samples for the others.
 func (k *Keyspaces) Healthy() (first error) {
 	for i, s := range k.stores {
 		err := s.Healthy()
@@ -36,8 +36,8 @@ func (k *Keyspaces) Healthy() (first error) {
 // Degraded is Store.Degraded of the first keyspace.
 func (k *Keyspaces) Degraded() error { return k.stores[0].Degraded() }
 
-// Others lists the clusters beside the first keyspace's: whether Cassandra takes what the
-// further ones are given, and whether those that are only read answer.
+// Others lists the clusters other than that of the first keyspace: whether the samples of
+// further keyspaces can be written, and whether read-only clusters answer.
 func (k *Keyspaces) Others() []Health {
 	others := k.stores[0].Others()
 	for i, s := range k.stores[1:] {
@@ -46,8 +46,8 @@ func (k *Keyspaces) Others() []Health {
 	return others
 }
 
-// Writers lists the keyspaces by whether their samples are taken; none if there is but one,
-// of which Healthy says so.
+// Writers lists whether each keyspace accepts samples. It is empty if there is only one, which
+// Healthy describes.
 func (k *Keyspaces) Writers() []Health {
 	if len(k.stores) == 1 {
 		return nil

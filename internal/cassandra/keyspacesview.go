@@ -8,8 +8,8 @@ import (
 	"varve/internal/store"
 )
 
-// View implements store.Viewer. It looks at the spools of all keyspaces, and asks those
-// whose metrics are wanted.
+// View implements store.Viewer. It opens views of the spools of all keyspaces, and queries the
+// keyspaces whose metrics are selected.
 func (k *Keyspaces) View(ctx context.Context) (store.View, error) {
 	if len(k.stores) == 1 {
 		return k.stores[0].View(ctx)
@@ -31,15 +31,15 @@ var (
 	_ store.Tracer      = (*keyspacesView)(nil)
 )
 
-// A keyspacesView is one look at all keyspaces.
+// A keyspacesView is a view of all keyspaces.
 type keyspacesView struct {
 	of    *Keyspaces
-	views []*view // by place of the store
+	views []*view // by position of the store
 }
 
 // Select implements store.View.
 func (v *keyspacesView) Select(ctx context.Context, sel store.Selection) iter.Seq2[store.Series, error] {
-	if len(sel.Metrics) > 0 { // of any keyspace
+	if len(sel.Metrics) > 0 { // they may be in any keyspace
 		return store.SelectMetrics(ctx, v, sel)
 	}
 	i := v.of.of(sel.Metric)
@@ -60,15 +60,15 @@ func (v *keyspacesView) Read(ctx context.Context, s store.Series, o store.ReadOp
 	return v.views[i].Read(ctx, s, o)
 }
 
-// Names implements store.View. A keyspace that is away is missed only by lists in which
-// metrics may be that it keeps: Graphite looks for each path in such a list.
+// Names implements store.View. It fails because of an unavailable keyspace only if the list may
+// contain metrics of that keyspace; Graphite looks up each path in such a list.
 func (v *keyspacesView) Names(ctx context.Context, q store.NamesQuery) ([]string, bool, error) {
 	if q.Metric != "" {
 		i := v.of.of(q.Metric)
 		names, more, err := v.views[i].Names(ctx, q)
 		return names, more, v.of.named(i, err)
 	}
-	q.Tick = nil // for several goroutines ask
+	q.Tick = nil // several goroutines read
 	prefix := ""
 	if q.Kind == store.MetricNames {
 		prefix = q.Prefix
@@ -78,7 +78,7 @@ func (v *keyspacesView) Names(ctx context.Context, q store.NamesQuery) ([]string
 	err := v.of.each("list names of a keyspace", v.of.all(), func(i int) (err error) {
 		lists[i], mores[i], err = v.views[i].Names(ctx, q)
 		if !has[i] && ctx.Err() == nil && errors.As(err, new(*store.UnavailableError)) {
-			return nil // what it lacks would lead nowhere
+			return nil // queries would find nothing there anyway
 		}
 		return v.of.named(i, err)
 	})

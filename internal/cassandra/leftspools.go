@@ -11,8 +11,8 @@ import (
 	"varve/internal/spool"
 )
 
-// CheckLeftSpools reports samples below dir that were acknowledged and wait for Cassandra, for
-// a server that does not use Cassandra any more: it would show none of them.
+// CheckLeftSpools reports acknowledged samples below dir that wait for Cassandra. A server that
+// no longer uses Cassandra calls it, because it would not show these samples.
 func CheckLeftSpools(fsys vfs.FS, dir string, cfg spool.Config) error {
 	dirs := []string{fsys.PathJoin(dir, spoolName)}
 	all := fsys.PathJoin(dir, spoolsName)
@@ -21,7 +21,7 @@ func CheckLeftSpools(fsys vfs.FS, dir string, cfg spool.Config) error {
 		return fmt.Errorf("check whether samples wait for Cassandra: %w", err)
 	}
 	for _, name := range names {
-		if checkFileName(name) == nil { // else another's file
+		if checkFileName(name) == nil { // otherwise not a spool
 			dirs = append(dirs, fsys.PathJoin(all, name))
 		}
 	}
@@ -47,15 +47,15 @@ func checkLeftSpool(fsys vfs.FS, dir string, cfg spool.Config) error {
 		"or start with another data_dir, and keep this one until its samples are written; or remove the directory, and they are lost", left.waiting, dir, left.owner)
 }
 
-// A leftSpool is a spool that nobody uses any more.
+// A leftSpool is a spool that is no longer used.
 type leftSpool struct {
 	dir     string
-	owner   target            // where its samples belong
+	owner   target            // the keyspace for which its samples wait
 	waiting int64             // samples
-	unnoted *downsample.Hours // of samples whose roll-ups nobody has noted to be computed again
+	unnoted *downsample.Hours // hours of samples whose roll-ups must be recomputed, which is not recorded elsewhere
 }
 
-// lookInto looks at the spool in dir.
+// lookInto reads the spool in dir.
 func lookInto(fsys vfs.FS, dir string, cfg spool.Config) (l leftSpool, err error) {
 	left, err := spool.Open(fsys, dir, cfg, spool.Options{Section: "cassandra.spool"})
 	if err != nil {

@@ -5,22 +5,22 @@ import (
 	"varve/internal/store"
 )
 
-// A mergedSource merges what several keyspaces have of one series. Of samples at
-// the same time the first keyspace's is taken.
+// A mergedSource merges the samples of one series from several keyspaces. Of samples with the
+// same time, that of the first keyspace wins.
 type mergedSource struct {
 	kind       model.Kind
 	descending bool
-	inputs     []*input // that may have more
+	inputs     []*input // inputs that may have more samples
 
 	gather model.Columns
 	out    store.Block
 }
 
-// An input is a source and the block that it is at.
+// An input is a source and its present block.
 type input struct {
 	source store.Cursor
 	block  *store.Block
-	next   int // first of block that was not handed out
+	next   int // next sample of block
 }
 
 func (in *input) time() int64 { return in.block.Times[in.next] }
@@ -37,8 +37,8 @@ func (in *input) fill() (bool, error) {
 	return true, nil
 }
 
-// Next implements store.Cursor. A block that ends before all other inputs begin is
-// handed out as it is.
+// Next implements store.Cursor. A block that ends before all other inputs begin is returned
+// unchanged.
 func (m *mergedSource) Next() (*store.Block, error) {
 	m.gather.Reset()
 	for m.gather.Len() < blockSamples {
@@ -63,7 +63,7 @@ func (m *mergedSource) Next() (*store.Block, error) {
 	return &m.out, nil
 }
 
-// fill drops inputs that have ended.
+// fill fills all inputs, and drops those that have ended.
 func (m *mergedSource) fill() error {
 	left := m.inputs[:0]
 	for i, in := range m.inputs {
@@ -83,7 +83,7 @@ func (m *mergedSource) fill() error {
 	return nil
 }
 
-// first returns the input whose sample comes next, of several the first.
+// first returns the first of the inputs whose sample comes next.
 func (m *mergedSource) first() *input {
 	first := m.inputs[0]
 	for _, in := range m.inputs[1:] {
@@ -94,8 +94,7 @@ func (m *mergedSource) first() *input {
 	return first
 }
 
-// alone reports whether all that in has left of its block comes before all that
-// the others have.
+// alone reports whether the rest of in's block comes before all samples of the other inputs.
 func (m *mergedSource) alone(in *input) bool {
 	last := in.block.Times[in.block.Len()-1]
 	for _, other := range m.inputs {
@@ -106,7 +105,7 @@ func (m *mergedSource) alone(in *input) bool {
 	return true
 }
 
-// take gathers the next sample of in and passes by those that it hides.
+// take appends the next sample of in, and skips the samples that it hides.
 func (m *mergedSource) take(in *input) {
 	ms := in.time()
 	m.gather.AppendFrom(m.kind, &in.block.Columns, in.next)

@@ -11,19 +11,19 @@ import (
 	"varve/internal/model"
 )
 
-// A metricRule says which metrics are meant: those that one of the words matches.
+// A metricRule selects the metrics that at least one of its words matches.
 //
-//	name=load            this one
-//	prefix=web.          those that begin so
-//	regex=[a-f].*\.n     those that are matched as a whole
+//	name=load            this metric
+//	prefix=web.          metrics with this prefix
+//	regex=[a-f].*\.n     metrics that match as a whole
 type metricRule []metricWord
 
 type metricWord struct {
-	name, prefix string // of a pattern: with what all names begin that it matches
+	name, prefix string // prefix of all names that a pattern matches
 	pattern      *model.Pattern
 }
 
-// parseMetricRule reads words. All that cannot be read are reported.
+// parseMetricRule parses words. Its error reports every invalid word.
 func parseMetricRule(words []string) (metricRule, error) {
 	var rule metricRule
 	var errs []error
@@ -80,7 +80,7 @@ func (r metricRule) matches(metric string) bool {
 	return false
 }
 
-// mayMatch reports whether a metric that begins with prefix may be matched.
+// mayMatch reports whether the rule may match a metric that begins with prefix.
 func (r metricRule) mayMatch(prefix string) bool {
 	return slices.ContainsFunc(r, func(w metricWord) bool {
 		begin := cmp.Or(w.name, w.prefix)
@@ -88,7 +88,7 @@ func (r metricRule) mayMatch(prefix string) bool {
 	})
 }
 
-// matchesAll reports whether all metrics that begin with prefix are seen to be matched.
+// matchesAll reports whether the rule evidently matches all metrics that begin with prefix.
 func (r metricRule) matchesAll(prefix string) bool {
 	return slices.ContainsFunc(r, func(w metricWord) bool {
 		return w.pattern == nil && w.name == "" && strings.HasPrefix(prefix, w.prefix)

@@ -8,19 +8,19 @@ import (
 	"varve/internal/store"
 )
 
-// readAhead begins to read series before they are asked for. A reader goes
-// through what it selected one after another, and each costs a round trip to
-// Cassandra; the trips of the next ones are made meanwhile.
+// readAhead begins to read series before they are requested. A reader processes its selected
+// series one after another, and each requires a round trip to Cassandra; with read-ahead, the
+// round trips of the next series overlap with that.
 type readAhead struct {
 	mu      sync.Mutex
-	streams map[store.Ref]*stream // begun, and not taken
-	form    readForm              // of all of these
-	next    store.Ref             // none was begun from here on
+	streams map[store.Ref]*stream // begun, but not taken
+	form    readForm              // common to all of these
+	next    store.Ref             // the first ref that was not begun
 	tasks   sync.WaitGroup
 	closed  bool
 }
 
-// readForm is what must be the same for a stream to be of use.
+// readForm has the options that must be equal for a stream to be usable.
 type readForm struct {
 	within     model.TimeRange
 	descending bool
@@ -28,8 +28,9 @@ type readForm struct {
 	summarize  bool
 }
 
-// take returns the stream of a series, begun or not, and begins the next ones up to the
-// last one. So many of the samples that are read may be hidden by others that are not to be seen.
+// take returns the stream of a series, begun already or not, and begins the next ones, up to
+// last. hidden is how many of the samples that are read may be hidden by samples that are not
+// returned.
 func (a *readAhead) take(v *view, ctx context.Context, ref, last store.Ref, sel selected, o store.ReadOptions, hidden int) *stream {
 	form := readForm{o.Range, o.Descending, o.Limit, o.Summarize != nil}
 	a.mu.Lock()
@@ -56,8 +57,8 @@ func (a *readAhead) take(v *view, ctx context.Context, ref, last store.Ref, sel 
 	return s
 }
 
-// topUpLocked starts streams until there are enough. It reads ahead without Summarize,
-// since it is not known beforehand how much statistics would save.
+// topUpLocked starts streams until there are enough. It reads ahead without Summarize, since it
+// is not known in advance how much statistics would save.
 func (a *readAhead) topUpLocked(v *view, last store.Ref, o store.ReadOptions) {
 	if a.streams == nil {
 		a.streams = map[store.Ref]*stream{}
@@ -80,7 +81,7 @@ func (a *readAhead) beginLocked(v *view, sel selected, o store.ReadOptions) *str
 	return s
 }
 
-// dropLocked forgets what was begun.
+// dropLocked drops all begun streams.
 func (a *readAhead) dropLocked() {
 	for ref, s := range a.streams {
 		delete(a.streams, ref)
@@ -88,7 +89,7 @@ func (a *readAhead) dropLocked() {
 	}
 }
 
-// close ends all that was begun. The view's context has ended before.
+// close ends all begun streams. The view's context must have ended before.
 func (a *readAhead) close() {
 	a.mu.Lock()
 	a.closed = true

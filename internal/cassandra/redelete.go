@@ -16,33 +16,33 @@ import (
 	"varve/internal/store"
 )
 
-// A redeleter is the spool's sink: it writes generations, and repeats deletions of
-// other nodes that concern samples in them.
+// A redeleter is the spool's sink: it writes generations, and repeats deletions by other nodes
+// that concern samples in them.
 //
-// A deletion finds rows by the index. Rows that had no sample in Cassandra when it
-// looked are not found. So a node that deletes records that first, and a node that
-// writes looks at what is recorded after it has written:
+// A deletion finds rows through the index, so it does not find rows that had no sample in
+// Cassandra at that time. So a node that deletes first records the deletion, and a node that
+// writes reads the records after it has written:
 //
 //	who deletes   1 record it   2 look for rows   3 delete
 //	who writes    1 samples and index rows        2 look for what is recorded
 //
-// Either the first finds the rows of the second, or the second finds the record of
-// the first. Then it makes the same deletion, with the same write timestamp: it takes
-// the samples that were acknowledged before, and no others.
+// Either the deleting node finds the rows, or the writing node finds the record. In the latter
+// case the writing node executes the same deletion with the same write timestamp, so it deletes
+// exactly the samples that were acknowledged before.
 //
-// A deletion that Cassandra refuses to repeat is logged and left: it must not keep all
-// other samples from being written.
+// If Cassandra refuses a repeated deletion, that is logged and the deletion is skipped: it must
+// not keep all other samples from being written.
 type redeleter struct {
 	sink    spool.Sink
 	deleter layout.Repeater
 	log     *slog.Logger
 
 	mu      sync.Mutex
-	checked map[*spool.Generation]uint64 // of generations written in part: how many series were left when it was last looked for deletions
+	checked map[*spool.Generation]uint64 // for partly written generations: how many series were left at the last look for deletions
 }
 
-// Write implements spool.Sink. Of a generation that is written in part, the series that
-// count as written are looked at too.
+// Write implements spool.Sink. If a generation is partly written, deletions are repeated for
+// the series that count as written.
 func (r *redeleter) Write(ctx context.Context, g *spool.Generation) error {
 	failed := r.sink.Write(ctx, g)
 	var partial *spool.PartialError
@@ -77,9 +77,9 @@ func (r *redeleter) Write(ctx context.Context, g *spool.Generation) error {
 	return failed
 }
 
-// waits is the error of a generation that is written, and of which a deletion cannot be
-// repeated yet. Where Cassandra lacks replicas for that, perhaps those of another data
-// center, later generations go on.
+// waits returns the error for a written generation for which a deletion cannot be repeated yet.
+// If replicas are missing for that, perhaps those of another data center, the error lets later
+// generations continue.
 func waits(ctx context.Context, g *spool.Generation, err error) error {
 	var away *store.UnavailableError
 	if ctx.Err() != nil || !errors.As(err, &away) {
@@ -92,8 +92,8 @@ func waits(ctx context.Context, g *spool.Generation, err error) error {
 	return &spool.PartialError{Left: series, Err: err}
 }
 
-// look repeats the deletions that concern samples of a generation, but for those of
-// series that are left.
+// look repeats the deletions that concern samples of a generation, except for series that are
+// left.
 func (r *redeleter) look(ctx context.Context, g *spool.Generation, left *roaring.Bitmap) error {
 	var found []recorded
 	err := r.deleter.Recorded(ctx, g.FirstStampMS(), func(stampMS int64, del store.Deletion) error {
@@ -110,22 +110,21 @@ func (r *redeleter) look(ctx context.Context, g *spool.Generation, left *roaring
 	return r.repeat(ctx, g, left, found)
 }
 
-// recordedMost is how many deletions are looked at together.
+// recordedMost is how many deletions are processed together.
 const recordedMost = 1000
 
-// recorded is a deletion that some node has made.
+// recorded is a deletion by any node.
 type recorded struct {
 	stampMS int64
 	store.Deletion
 }
 
-// writtenMost is how many parts of rows are gathered before they are deleted.
+// writtenMost is how many parts of rows are collected before they are deleted.
 const writtenMost = 20_000
 
-// repeat makes deletions again for the samples of a generation that are older and
-// that they mean. It deletes these samples alone and does not look for others: the
-// node that deletes has found all that was in Cassandra before. Series that are left
-// are passed by.
+// repeat executes deletions again for the older samples of a generation that they select. It
+// deletes only these samples and does not look for others, because the deleting node has found
+// all samples that were in Cassandra before. Series that are left are skipped.
 func (r *redeleter) repeat(ctx context.Context, g *spool.Generation, left *roaring.Bitmap, found []recorded) error {
 	if len(found) == 0 {
 		return nil
@@ -134,7 +133,7 @@ func (r *redeleter) repeat(ctx context.Context, g *spool.Generation, left *roari
 	for i := range found {
 		of[found[i].Metric] = append(of[found[i].Metric], i)
 	}
-	gathered, parts := map[int][]layout.Written{}, 0 // by place of the deletion
+	gathered, parts := map[int][]layout.Written{}, 0 // by position of the deletion
 	run := head.Run{Stamps: true}
 	var cols model.Columns
 	for id := range g.Series() {
@@ -142,7 +141,7 @@ func (r *redeleter) repeat(ctx context.Context, g *spool.Generation, left *roari
 		if !ok || left != nil && left.Contains(uint32(id)) {
 			continue
 		}
-		cols.Reset() // read at most once, however many deletions there are
+		cols.Reset() // read at most once per series, however many deletions there are
 		for _, i := range of[series.Metric] {
 			if !found[i].Means(series) {
 				continue
@@ -167,7 +166,7 @@ func (r *redeleter) repeat(ctx context.Context, g *spool.Generation, left *roari
 	return r.delete(ctx, found, gathered)
 }
 
-// delete deletes what was gathered of each deletion.
+// delete deletes the samples collected for each deletion.
 func (r *redeleter) delete(ctx context.Context, found []recorded, gathered map[int][]layout.Written) error {
 	for i, written := range gathered {
 		if len(written) == 0 {
@@ -188,8 +187,8 @@ func (r *redeleter) delete(ctx context.Context, found []recorded, gathered map[i
 	return nil
 }
 
-// takes appends the samples of a series that a deletion means, row by row. stampMS
-// bounds the write timestamps of the samples.
+// takes appends the samples of a series that a deletion selects, row by row. stampMS is the
+// upper bound of the samples' write timestamps.
 func (r *redeleter) takes(written []layout.Written, del *recorded, series model.Series, stampMS int64, cols *model.Columns) []layout.Written {
 	last, any := int64(0), false    // the row of the last element
 	for i, ms := range cols.Times { // ascending

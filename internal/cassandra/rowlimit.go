@@ -5,22 +5,22 @@ import (
 	"varve/internal/store"
 )
 
-// A rowLimited hands out so many samples of each row, as KairosDB does over
-// Cassandra, not so many of the series.
+// A rowLimited cursor applies the limit to each row, as KairosDB does over Cassandra, not to
+// the series.
 type rowLimited struct {
-	store.Cursor // reads at least so many of each row
+	store.Cursor // returns at least that many samples of each row
 	kind         model.Kind
 	limit        int
 	rowOf        func(ms int64) int64
 
 	begun bool
 	row   int64 // of the last sample
-	left  int   // samples of that row that may still be handed out
+	left  int   // remaining samples of that row
 	out   store.Block
 }
 
-// Next implements store.Cursor. Rows are gathered into one block, so that a small
-// limit is read, and counted, in all of them although the first fills it.
+// Next implements store.Cursor. Rows are collected into one block, so that with a small limit
+// all of them are read, and counted, although the first row alone would satisfy the caller.
 func (c *rowLimited) Next() (*store.Block, error) {
 	c.out.Reset()
 	for c.out.Len() < blockSamples {

@@ -7,25 +7,25 @@ import (
 	"varve/internal/store"
 )
 
-// A withoutStale leaves the markers of staleness out of a series. Rows are read up to a
-// limit that counts them, so it opens another cursor behind the last sample for as many as
-// it has left out. A limit of each row is not made up for: only KairosDB has it, and that
-// reads no markers.
+// A withoutStale cursor removes staleness markers from a series. The limit of the cursor below
+// counts markers, so withoutStale opens another cursor after the last sample for as many
+// samples as it has removed. It does not do this for a limit per row: only KairosDB's API uses
+// that, and KairosDB cannot read markers.
 type withoutStale struct {
 	store.Cursor
 	open    func(store.ReadOptions) store.Cursor
 	options store.ReadOptions // of the current cursor
-	perRow  bool              // the limit is that of each row
+	perRow  bool              // the limit applies to each row
 
-	read   int   // samples of the current cursor
-	lastMS int64 // of the last of them
-	hidden int   // of them, markers
+	read   int   // samples read from the current cursor
+	lastMS int64 // time of the last of them
+	hidden int   // how many of them are markers
 	shown  model.Columns
 	spare  model.Columns
 	out    store.Block
 }
 
-// hideStale opens a cursor without markers of staleness, if o does not ask for them.
+// hideStale opens a cursor without staleness markers, unless o requests them.
 func hideStale(kind model.Kind, o store.ReadOptions, perRow bool, open func(store.ReadOptions) store.Cursor) store.Cursor {
 	if o.Stale || kind != model.Double {
 		return open(o)
@@ -55,7 +55,7 @@ func (c *withoutStale) Next() (*store.Block, error) {
 	}
 }
 
-// drop returns a block without the markers of b.
+// drop returns the block b without markers.
 func (c *withoutStale) drop(b *store.Block) *store.Block {
 	c.shown.Reset()
 	c.shown.Append(&b.Columns, 0, b.Len())
@@ -65,8 +65,8 @@ func (c *withoutStale) drop(b *store.Block) *store.Block {
 	return &c.out
 }
 
-// reopen goes on behind the last sample, if the limit has ended the current cursor
-// and markers counted against it.
+// reopen continues after the last sample if the limit has ended the current cursor and markers
+// were counted.
 func (c *withoutStale) reopen() bool {
 	o := c.options
 	if c.perRow || o.Limit <= 0 || c.hidden == 0 || c.read < o.Limit {

@@ -13,12 +13,12 @@ import (
 	"varve/internal/store"
 )
 
-// A Status says how the store is doing.
+// A Status describes the state of the store.
 type Status struct {
-	Refusing string `json:",omitempty"` // why samples are not taken
-	Degraded string `json:",omitempty"` // why Cassandra takes nothing, since when, and how much waits
+	Refusing string `json:",omitempty"` // why samples are refused
+	Degraded string `json:",omitempty"` // why Cassandra accepts nothing, since when, and how many samples wait
 	Spool    spool.Health
-	Trend    Trend // of what waits in the spool
+	Trend    Trend // of the samples in the spool
 	Refused  []layout.Refusal
 
 	Written ClusterStatus
@@ -29,11 +29,11 @@ type Status struct {
 // A ClusterStatus describes a cluster.
 type ClusterStatus struct {
 	Name     string
-	Layout   string          // of its tables
-	Within   model.TimeRange // queries of other times do not ask it
+	Layout   string          // layout of its tables
+	Within   model.TimeRange // queries for other times skip this cluster
 	State    cql.State
-	Keyspace *layout.Description // nil until it was opened
-	Waiting  string              // why it was not
+	Keyspace *layout.Description // nil until the keyspace is open
+	Waiting  string              // why it is not open
 }
 
 // Status returns the current state.
@@ -74,7 +74,7 @@ func textOf(err error) string {
 	return err.Error()
 }
 
-// Healthy returns nil while samples are taken, else why they are not.
+// Healthy returns nil while samples are accepted, otherwise why they are not.
 func (s *Store) Healthy() error {
 	if s.closed.Load() {
 		return store.ErrClosed
@@ -82,8 +82,8 @@ func (s *Store) Healthy() error {
 	return s.spool.Healthy()
 }
 
-// Degraded returns nil while Cassandra takes what it is given, else since when
-// and why it does not, and what waits for it.
+// Degraded returns nil while Cassandra accepts samples, otherwise since when and why it does
+// not, and how many samples wait.
 func (s *Store) Degraded() error {
 	h := s.spool.Health()
 	var cause error
@@ -112,7 +112,7 @@ func (s *Store) Degraded() error {
 	return fmt.Errorf("%s: %w", text, cause)
 }
 
-// degradedSince is when Degraded began to fail, now if that is not known.
+// degradedSince returns when Degraded began to fail, and the present time if that is unknown.
 func (s *Store) degradedSince() time.Time {
 	if state := s.written.session.State(); !state.Connected {
 		return state.Since
@@ -123,13 +123,13 @@ func (s *Store) degradedSince() time.Time {
 	return s.now()
 }
 
-// A Health answers how a cluster is.
+// A Health reports the state of a cluster.
 type Health struct {
 	Name    string
-	Healthy func(context.Context) error // nil while it answers, else why it does not
+	Healthy func(context.Context) error // returns nil while it answers, otherwise why it does not
 }
 
-// Others lists the clusters beside the one that is written to.
+// Others lists the clusters other than the one that is written to.
 func (s *Store) Others() []Health {
 	var others []Health
 	for _, c := range s.clusters()[1:] {

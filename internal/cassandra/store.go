@@ -22,37 +22,35 @@ import (
 	"varve/internal/work"
 )
 
-// Options are what a store is given to work with. Nil fields but Layouts are left out.
+// Options are the dependencies of a store. All fields except Layouts may be nil.
 type Options struct {
-	Layouts    layout.Layouts // what the settings of a keyspace can name
+	Layouts    layout.Layouts // the layouts that settings can name
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 
-	// Node names this process among all that work on the keyspace, the same
-	// after a restart.
+	// Node identifies this server among all that use the keyspace, also after a restart.
 	Node string
 
-	// Events is how many events of timelines wait beside the spool for the cluster that is
-	// written to.
+	// Events is how many events of timelines wait outside the spool for the written cluster.
 	Events int64
 
 	// Observe is called with the name of each statement that is sent, for tests
 	// that count them.
 	Observe func(statement string)
 
-	// Of a store among others, see Keyspaces.
-	name        string // of the cluster that is written to; empty is WriteClusterName
-	layout      string // of its keyspace; empty is the default one
-	replication string // of a new keyspace; empty is as in the layout's settings
+	// Set for the stores of Keyspaces.
+	name        string // of the written cluster; empty for WriteClusterName
+	layout      string // of its keyspace; empty for the default
+	replication string // of a new keyspace; empty for that of the layout's settings
 }
 
-// Store is a keyspace, further ones that are only read, and the samples on their
-// way into the first.
+// Store is a keyspace, further keyspaces that are only read, and the samples that wait to be
+// written to the first.
 type Store struct {
 	store.Appender // the spool's
 
 	spool  *spool.Spool
-	target *targetFile // for which keyspace the spool's samples are
+	target *targetFile // records for which keyspace the spool's samples are
 
 	cfg     Config
 	log     *slog.Logger
@@ -61,9 +59,9 @@ type Store struct {
 
 	backlog backlog
 
-	written *cluster   // takes all samples, and is read
-	read    []*cluster // are read besides
-	lent    []*cluster // are read besides, and belong to other stores; set before the first request
+	written *cluster   // written and read
+	read    []*cluster // read only
+	lent    []*cluster // read only, owned by other stores; set before the first request
 	meta    *cluster   // has the metadata; nil if written has it
 
 	closed atomic.Bool
@@ -71,11 +69,11 @@ type Store struct {
 	tasks  sync.WaitGroup
 }
 
-// Open opens the spool in dir and goes on to reach Cassandra, which may be away
-// for as long as it likes: samples are taken meanwhile. If the spool has samples for
-// another keyspace, Open fails with a *MisdirectedError. If they are for another
-// cluster of the same keyspace name, that shows when it is reached; then nothing is
-// drained, and no more samples are taken.
+// Open opens the spool in dir and connects to Cassandra in the background; samples are accepted
+// meanwhile, however long that takes. If the spool has samples for another keyspace, Open fails
+// with a *MisdirectedError. If they are for a keyspace of the same name in another cluster,
+// that is noticed when the cluster is reached; then nothing is drained, and samples are
+// refused.
 func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -134,12 +132,12 @@ func (s *Store) openClusters(o Options) (err error) {
 	return nil
 }
 
-// readable lists the clusters that may have samples, the one that is written to first.
+// readable lists the clusters that may have samples, the written one first.
 func (s *Store) readable() []*cluster {
 	return slices.Concat([]*cluster{s.written}, s.read, s.lent)
 }
 
-// clusters lists the store's own, the one that is written to first.
+// clusters lists the store's own clusters, the written one first.
 func (s *Store) clusters() []*cluster {
 	var all []*cluster
 	if s.written != nil {
@@ -157,7 +155,7 @@ func (s *Store) closeClusters() {
 	}
 }
 
-// connect reaches a cluster and begins what is to be done there.
+// connect connects to a cluster, and starts the background work there.
 func (s *Store) connect(ctx context.Context, c *cluster, o Options) {
 	if !c.connect(ctx, func(ctx context.Context) (layout.Keyspace, error) { return s.openKeyspace(ctx, c, o) }) {
 		return
@@ -212,8 +210,8 @@ func (s *Store) WaitReady(ctx context.Context) error {
 	return nil
 }
 
-// Flush returns when everything that was appended before, of some metrics or, without any,
-// of all, is in Cassandra.
+// Flush waits until all samples that were appended before are in Cassandra. If metrics are
+// given, it waits for these metrics only.
 func (s *Store) Flush(ctx context.Context, metrics ...string) error {
 	if err := s.check(ctx); err != nil {
 		return err
@@ -246,15 +244,14 @@ func (s *Store) Delete(ctx context.Context, deletions ...store.Deletion) error {
 	if err != nil {
 		return fmt.Errorf("delete: write earlier samples: %w", err)
 	}
-	// Each cluster has the record for the servers that write there, which may be others
-	// than those that write where this one does.
+	// The deletions are recorded in each cluster, for the servers that write there, which need
+	// not be the servers that write to this store's cluster.
 	for c, deletions := range of {
 		if err := deleters[c].Record(ctx, stampMS, deletions...); err != nil {
 			return fmt.Errorf("delete: %w", c.explain(err))
 		}
 	}
-	// All clusters at once: a delete may become a job, which goes on without the
-	// client.
+	// All clusters concurrently: a delete may become a job, which continues without the client.
 	errs := make(chan error, len(of))
 	for c, deletions := range of {
 		go func() {
@@ -270,8 +267,8 @@ func (s *Store) Delete(ctx context.Context, deletions ...store.Deletion) error {
 	return errors.Join(all...)
 }
 
-// flushLook is how often a delete that waits for the spool looks whether Cassandra
-// is away.
+// flushLook is how often a delete that waits for the spool checks whether Cassandra is
+// unavailable.
 const flushLook = 100 * time.Millisecond
 
 // metricsOf returns the metrics of deletions.
@@ -285,12 +282,11 @@ func metricsOf(deletions []store.Deletion) []string {
 	return metrics
 }
 
-// flushSoon flushes the samples of some metrics for a request: it does not wait for a
-// Cassandra that has taken nothing for outage_grace, and not longer than that for
-// samples that Cassandra leaves while it takes others. An outage may take hours, and a
-// client that waits so long cannot know what came of its request; with an error it
-// knows that nothing was done. A delete cannot be kept for later as samples are: its
-// job is in Cassandra, for all nodes.
+// flushSoon flushes the samples of some metrics for a request. It fails once Cassandra has
+// accepted nothing for outage_grace, or has left some of these samples for that long while
+// accepting others. An outage may last for hours, and a client that waits so long cannot know
+// what became of its request; after an error it knows that nothing was done. Unlike samples, a
+// delete cannot be stored for later, since delete jobs are stored in Cassandra, for all nodes.
 func (s *Store) flushSoon(ctx context.Context, metrics []string) (stampMS int64, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	began := s.now()
@@ -324,14 +320,14 @@ func (s *Store) flushSoon(ctx context.Context, metrics []string) (stampMS int64,
 	return stampMS, err
 }
 
-// partly reports whether Cassandra takes some samples.
+// partly reports whether Cassandra accepts some samples.
 func partly(away error) bool {
 	var partial *spool.PartialError
 	return errors.As(away, &partial)
 }
 
-// asked returns the clusters that may have samples of a range, the one that is
-// written to first, and their keyspaces.
+// asked returns the clusters that may have samples in a range, the written one first, and their
+// keyspaces.
 func (s *Store) asked(r model.TimeRange) (asked []*cluster, keyspaces []layout.Keyspace, err error) {
 	for _, c := range s.readable() {
 		if !c.within.Overlaps(r) {
@@ -346,8 +342,8 @@ func (s *Store) asked(r model.TimeRange) (asked []*cluster, keyspaces []layout.K
 	return asked, keyspaces, nil
 }
 
-// Close stops taking samples. Undrained samples stay in the log, and are drained
-// after the next Open.
+// Close stops accepting samples. Undrained samples stay in the log, and are drained after the
+// next Open.
 func (s *Store) Close() error {
 	if !s.closed.CompareAndSwap(false, true) {
 		return store.ErrClosed

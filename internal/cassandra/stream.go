@@ -9,23 +9,23 @@ import (
 	"varve/internal/work"
 )
 
-// A stream is a cursor whose first block may be read before anybody asks.
+// A stream is a cursor whose first block may be read before it is requested.
 type stream struct {
 	source store.Cursor
 
 	mu     sync.Mutex // held while another goroutine reads the first block
 	closed atomic.Bool
-	begun  chan struct{} // closed when the first block is there; nil if nobody reads ahead
+	begun  chan struct{} // closed when the first block has been read; nil without read-ahead
 	first  *store.Block
 	err    error
 }
 
-// newStream opens what the keyspaces have of a series.
+// newStream opens the rows of a series in all keyspaces.
 func newStream(ctx context.Context, sel selected, o store.ReadOptions) *stream {
 	if len(sel.stored) == 1 {
 		return &stream{source: sel.stored[0].open(ctx, o)}
 	}
-	o.Summarize = nil // one may hide samples of another
+	o.Summarize = nil // samples of one keyspace may hide those of another
 	m := &mergedSource{kind: sel.series.Type.Kind(), descending: o.Descending}
 	for _, st := range sel.stored {
 		m.inputs = append(m.inputs, &input{source: st.open(ctx, o)})
@@ -33,7 +33,7 @@ func newStream(ctx context.Context, sel selected, o store.ReadOptions) *stream {
 	return &stream{source: m}
 }
 
-// begin reads the first block before anybody asks.
+// begin reads the first block before it is requested.
 func (s *stream) begin() {
 	s.mu.Lock()
 	s.err = work.Do("read ahead", func() (err error) {
@@ -61,8 +61,8 @@ func (s *stream) Next(ctx context.Context) (*store.Block, error) {
 	return s.source.Next()
 }
 
-// Close releases the stream. It does not wait for a first block that is still
-// being read: whoever reads it then closes.
+// Close releases the stream. It does not wait for a first block that is still being read: the
+// goroutine that reads it then closes the cursor.
 func (s *stream) Close() {
 	s.closed.Store(true)
 	if !s.mu.TryLock() {

@@ -22,17 +22,17 @@ import (
 	"varve/internal/work"
 )
 
-// targetName is the file in the spool's directory that says for which keyspace,
-// of which cluster, its samples are.
+// targetName is the file in the spool's directory that records for which keyspace of which
+// cluster its samples are.
 const targetName = "target"
 
-// A target is a keyspace of a cluster. Two clusters may have the same name, so
-// what identifies one are its nodes: each has an id that it keeps for life. Nodes
-// come and go, but not all at once.
+// A target is a keyspace of a cluster. Two clusters may have the same name, so a cluster is
+// identified by its nodes: each node has an id that never changes. Nodes are added and removed,
+// but not all at once.
 type target struct {
 	Keyspace string   `json:"keyspace"`
-	Layout   string   `json:"layout,omitempty"`  // of its tables; empty is the default one
-	Cluster  string   `json:"cluster,omitempty"` // empty until it was reached
+	Layout   string   `json:"layout,omitempty"`  // of its tables; empty for the default
+	Cluster  string   `json:"cluster,omitempty"` // empty until the cluster was reached
 	Nodes    []string `json:"nodes,omitempty"`   // ids, sorted
 }
 
@@ -50,7 +50,7 @@ func (t target) String() string {
 	return fmt.Sprintf("%s of cluster %q (%d nodes, one is %s)", keyspace, t.Cluster, len(t.Nodes), t.Nodes[0])
 }
 
-// differs reports whether two targets are known not to be the same.
+// differs reports whether two targets are known to be different.
 func (t target) differs(other target) bool {
 	if t.Keyspace == "" || other.Keyspace == "" {
 		return false
@@ -66,18 +66,18 @@ func (t target) equal(other target) bool {
 	return t.Keyspace == other.Keyspace && t.Layout == other.Layout && t.Cluster == other.Cluster && slices.Equal(t.Nodes, other.Nodes)
 }
 
-// A MisdirectedError means that the spool has samples for another keyspace than the
-// one that the settings name, or that another cluster answers than at the start.
+// A MisdirectedError means that the spool has samples for a keyspace other than the one in the
+// settings, or that a different cluster answers than at the start.
 type MisdirectedError struct {
 	Dir      string // of the spool
 	Samples  int64
-	Events   int64 // of timelines, which wait beside the spool
+	Events   int64 // of timelines, which wait outside the spool
 	For, Now string
 }
 
 func (e *MisdirectedError) Error() string {
 	if e.Samples+e.Events == 0 {
-		return fmt.Sprintf("the server started with %s, but now %s answers at the same addresses. It continues once nodes of before answer again. If the other cluster is intended, restart the server", e.For, e.Now)
+		return fmt.Sprintf("the server started with %s, but now %s answers at the same addresses. It continues once the previous nodes answer again. If the other cluster is intended, restart the server", e.For, e.Now)
 	}
 	events := ""
 	if e.Events > 0 {
@@ -96,27 +96,27 @@ type targetFile struct {
 	waiting func() int64 // samples in the spool
 
 	mu     sync.Mutex
-	events int64 // that waited for the cluster beside the spool at the start; 0 once it was reached
+	events int64 // that waited outside the spool at the start; 0 once the cluster was reached
 	now    target
-	saved  target // what the file says: not now if the disk is full
-	fixed  bool   // now was reached: until the end of the process there is no other one
+	saved  target // content of the file; differs from now if the disk was full
+	fixed  bool   // now was reached, and remains the target until the process ends
 }
 
-// openTarget reads the file. It fails if samples in the spool wait for another keyspace
-// than configured, whose cluster is not known yet. Samples that are written to the spool later
-// are for configured.
+// openTarget reads the file. It fails if samples in the spool wait for a keyspace other than
+// configured. The cluster of configured is not known yet. Samples that are added to the spool
+// later are for configured.
 func openTarget(fsys vfs.FS, dir string, configured target, events int64, waiting func() int64) (*targetFile, error) {
 	f := &targetFile{fs: fsys, dir: dir, waiting: waiting, events: events}
 	if err := f.read(); err != nil {
 		return nil, err
 	}
 	if f.now.Keyspace != configured.Keyspace {
-		f.events = 0 // their spool knows the keyspace, and says so itself
+		f.events = 0 // their own spool checks the keyspace
 	}
 	if waiting() == 0 && f.events == 0 { // whatever the cluster is
 		err := f.set(configured)
 		if wal.NoSpace(err) {
-			err = f.remove() // which says as much: nothing was reached yet
+			err = f.remove() // no file also means that no cluster was reached yet
 		}
 		return f, err
 	}
@@ -124,13 +124,12 @@ func openTarget(fsys vfs.FS, dir string, configured target, events int64, waitin
 		if err := f.set(configured); !wal.NoSpace(err) {
 			return f, err
 		}
-		return f, nil // it is tried again when the cluster was reached
+		return f, nil // retried once the cluster is reached
 	}
 	return f, f.check(configured)
 }
 
-// reached refuses another cluster than the one that samples wait for, and notes
-// down which one it is.
+// reached refuses a cluster other than the one that samples wait for, and records the cluster.
 func (f *targetFile) reached(t target) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -184,8 +183,7 @@ func (f *targetFile) read() error {
 	return nil
 }
 
-// set replaces the file: after a crash it is the old or the new one. Whatever the
-// error is, t is the target from here on.
+// set replaces the file atomically. t is the target from now on even if set returns an error.
 func (f *targetFile) set(t target) error {
 	f.now = t
 	if f.saved.equal(t) {
@@ -202,7 +200,7 @@ func (f *targetFile) set(t target) error {
 	return nil
 }
 
-// remove removes the file, for which a full disk has room.
+// remove removes the file, which is also possible on a full disk.
 func (f *targetFile) remove() error {
 	err := f.fs.Remove(f.path())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -220,7 +218,7 @@ var (
 	readNodeID      = &cql.Statement{Name: "read_node_id", Text: "SELECT host_id FROM system.local WHERE key = 'local'"}
 )
 
-// targetOf completes t: it asks the cluster what it is.
+// targetOf completes t with the name and nodes of the cluster.
 func targetOf(ctx context.Context, s *cql.Session, t target) (target, error) {
 	var name *string
 	_, err := s.One(ctx, readClusterName, nil, &name)
@@ -244,7 +242,7 @@ func targetOf(ctx context.Context, s *cql.Session, t target) (target, error) {
 	return t, nil
 }
 
-// configured is the target as far as the settings say it.
+// configured returns the target as far as the settings specify it.
 func (s *Store) configured() target {
 	t := target{Keyspace: s.cfg.Keyspace}
 	if s.written.layout != layout.Default {
@@ -253,12 +251,12 @@ func (s *Store) configured() target {
 	return t
 }
 
-// targetEvery is how often it is noted down which nodes the cluster has.
+// targetEvery is how often the nodes of the cluster are recorded.
 const targetEvery = time.Minute
 
-// aim refuses to go on if samples wait for another cluster, or if another one
-// answers than before. No more samples are taken then: they would wait among those of
-// the other one. That ends when the cluster of before answers again.
+// aim fails if samples wait for another cluster, or if a different cluster answers than before.
+// Samples are then refused, since they would be mixed with those for the other cluster, until
+// the previous cluster answers again.
 func (s *Store) aim(ctx context.Context) error {
 	t, err := targetOf(ctx, s.written.session, s.configured())
 	if err != nil {
@@ -266,7 +264,7 @@ func (s *Store) aim(ctx context.Context) error {
 	}
 	err = s.target.reached(t)
 	if wal.NoSpace(err) {
-		// Samples can be drained all the same; keepAim tries again.
+		// Samples can be drained nevertheless; keepAim retries.
 		s.log.Warn("cannot record the nodes of the cluster because the disk is full; will retry", "error", err)
 		err = nil
 	}
@@ -277,13 +275,13 @@ func (s *Store) aim(ctx context.Context) error {
 	if err == nil {
 		s.written.misdirected.Store(nil)
 		if s.spool.Admit() {
-			s.log.Info("the nodes of before answer again; samples are taken and written again", "cluster", s.written.name)
+			s.log.Info("the previous nodes answer again; samples are accepted and written again", "cluster", s.written.name)
 		}
 	}
 	return err
 }
 
-// keepAim notes down which nodes the cluster has, until ctx ends.
+// keepAim records the nodes of the cluster at intervals, until ctx ends.
 func (s *Store) keepAim(ctx context.Context) {
 	for work.Pause(ctx, targetEvery) == nil {
 		if err := s.aim(ctx); err != nil && ctx.Err() == nil {
@@ -292,8 +290,8 @@ func (s *Store) keepAim(ctx context.Context) {
 	}
 }
 
-// keepConfirmed looks whether the keyspace is the one that was opened, until ctx ends: the
-// sink looks only where samples are written.
+// keepConfirmed checks at intervals that the keyspace is the one that was opened, until ctx
+// ends. The sink checks only the written cluster, and only when it writes.
 func (s *Store) keepConfirmed(ctx context.Context, c *cluster) {
 	for work.Pause(ctx, targetEvery) == nil {
 		if err := c.confirm(ctx); err != nil && ctx.Err() == nil {
@@ -302,8 +300,8 @@ func (s *Store) keepConfirmed(ctx context.Context, c *cluster) {
 	}
 }
 
-// confirm returns an error if another cluster answers than before, or the keyspace was
-// made again.
+// confirm returns an error if a different cluster answers than before, or the keyspace was
+// created again.
 func (s *Store) confirm(ctx context.Context) error {
 	if err := s.confirmCluster(ctx); err != nil {
 		return err
@@ -314,7 +312,7 @@ func (s *Store) confirm(ctx context.Context) error {
 	return nil
 }
 
-// confirmCluster returns an error if another cluster answers than before.
+// confirmCluster returns an error if a different cluster answers than before.
 func (s *Store) confirmCluster(ctx context.Context) error {
 	var id *cql.UUID
 	if _, err := s.written.session.One(ctx, readNodeID, nil, &id); err != nil {
@@ -326,17 +324,17 @@ func (s *Store) confirmCluster(ctx context.Context) error {
 	return nil
 }
 
-// sureFor is how long the check after one generation also counts as the check before the
-// next one: a check of its own would cost a small generation as much as its samples do.
+// sureFor is how long the check after one generation also counts as the check before the next
+// one. A separate check would cost as much as the samples of a small generation.
 const sureFor = time.Second
 
-// An aimedSink is a sink that takes nothing for another cluster or keyspace. A keyspace may be
-// dropped and made again; nothing else would tell. A session does not go over to another
-// cluster, but it does not know for which one samples waited before the start.
+// An aimedSink is a sink that refuses generations for another cluster or keyspace. A keyspace
+// may be dropped and created again, which nothing else would notice. A session never switches
+// to another cluster, but it does not know for which cluster samples waited before the start.
 type aimedSink struct {
 	sink    spool.Sink
 	confirm func(context.Context) error
-	sure    time.Time // when the last attempt confirmed both, zero if it did not
+	sure    time.Time // when the last attempt confirmed cluster and keyspace, zero if it did not
 }
 
 // Write implements spool.Sink. Samples count as written once both are confirmed

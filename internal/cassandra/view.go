@@ -23,7 +23,7 @@ func (s *Store) View(ctx context.Context) (store.View, error) {
 	if err := s.checkOpen(ctx); err != nil {
 		return nil, err
 	}
-	pending := s.spool.View() // before anything is read: see the package comment
+	pending := s.spool.View() // before the keyspaces are read: see the package comment
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.metrics.views.Inc()
 	v := &view{store: s, pending: pending, ctx: ctx, cancel: cancel, own: 1 + len(s.read)}
@@ -42,30 +42,30 @@ var (
 	_ store.CurrentView = (*view)(nil)
 )
 
-// A view is one consistent look at spool and keyspaces.
+// A view is a consistent view of spool and keyspaces.
 type view struct {
 	store     *Store
 	pending   *spool.View
-	keyspaces []*keyspace     // the one that is written to first
-	own       int             // of these; the others are lent, and have names of many metrics
-	ctx       context.Context // of work that is done ahead
+	keyspaces []*keyspace     // the written one first
+	own       int             // how many of these are the store's own; the others are lent, and have names of metrics of other stores
+	ctx       context.Context // for read-ahead
 	cancel    context.CancelFunc
 	closed    atomic.Bool
-	partial   atomic.Bool           // a keyspace that is away does not fail the answer
-	missing   atomic.Pointer[error] // why one was left out
+	partial   atomic.Bool           // an unavailable keyspace does not fail the answer
+	missing   atomic.Pointer[error] // why a keyspace was left out
 
 	mu       sync.RWMutex
 	selected []*selection // in the order of their first refs
 	ahead    readAhead
 }
 
-// A keyspace is one as a view sees it.
+// A keyspace is a keyspace as a view sees it.
 type keyspace struct {
 	cluster *cluster
-	look    layout.Look // nil if it was not open when the view began
+	look    layout.Look // nil if the keyspace was not open when the view was opened
 }
 
-// lookAt returns the look at an open keyspace.
+// lookAt returns the look, or an error if the keyspace is not open.
 func (k *keyspace) lookAt() (layout.Look, error) {
 	if k.look != nil {
 		return k.look, nil
@@ -76,16 +76,16 @@ func (k *keyspace) lookAt() (layout.Look, error) {
 	return nil, &store.UnavailableError{Reason: "the keyspace of cluster " + k.cluster.name + " was opened a moment ago; try again"}
 }
 
-// A selection is what one call of Select has found. A series' Ref is that of the first
-// one and its place. It is held until the view is closed, so it is a few bytes of each
-// series beside what the layouts hold.
+// A selection is the result of one call of Select. The Ref of a series is the Ref of the first
+// series plus the position of the series. A selection is kept until the view is closed, so it
+// has only a few bytes per series in addition to what the layouts keep.
 type selection struct {
 	first store.Ref
-	found []layout.Found // by keyspace; nil where there is nothing
+	found []layout.Found // by keyspace; nil if a keyspace has nothing
 
-	// Where each series is, in rows of len(found)+1: its place in each of found, then its
-	// number in the spool. All are one more, 0 means that it is not there. nil where only
-	// one keyspace has any: then places are those of that keyspace.
+	// Positions of the series, in rows of len(found)+1: the position in each of found, then the
+	// number in the spool. Each is incremented by one; 0 means absent. nil if only one keyspace
+	// has series: then positions are those of that keyspace.
 	at   []uint32
 	only int
 }
@@ -101,7 +101,7 @@ func (s *selection) len() int {
 // last is the Ref of the last series.
 func (s *selection) last() store.Ref { return s.first + store.Ref(s.len()) - 1 }
 
-// row returns where the i-th series is.
+// row returns the positions of the i-th series.
 func (s *selection) row(i int) []uint32 {
 	width := len(s.found) + 1
 	return s.at[i*width : (i+1)*width]
@@ -129,14 +129,14 @@ type selected struct {
 	pending []model.SeriesNumber // ids in the spool, at most one
 }
 
-// stored is what one keyspace has of a series.
+// stored is a series in one keyspace.
 type stored struct {
 	in    *keyspace
 	found layout.Found
 	place int
 }
 
-// open returns a cursor whose errors say which cluster they are of.
+// open returns a cursor whose errors name the cluster.
 func (st stored) open(ctx context.Context, o store.ReadOptions) store.Cursor {
 	c := st.found.Open(ctx, st.place, o)
 	if st.in.cluster.expected() {
@@ -145,7 +145,7 @@ func (st stored) open(ctx context.Context, o store.ReadOptions) store.Cursor {
 	return &explained{c, st.in.cluster}
 }
 
-// An explained cursor says in which cluster an error came up.
+// An explained cursor adds the name of the cluster to errors.
 type explained struct {
 	store.Cursor
 	cluster *cluster
@@ -175,15 +175,15 @@ func (v *view) check(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Select implements store.View. It finds all series before it yields the first: it must
-// combine what spool and keyspaces have of a series, and its rows in the partitions of a
+// Select implements store.View. It finds all series before it yields the first: it must combine
+// the parts of a series from spool and keyspaces, and its rows from the partitions of a
 // keyspace, each of which has an order of its own. Yielding a series when it is first seen
-// would need the same set of all series seen so far. Instead, the view holds little memory
-// for each series until it is closed: see selection and layout.Found. With 300,000 series
-// it holds 4 bytes each, or 12 in order, beside row keys of 85 bytes each, which are kept in
-// any case so that they are read once (TestWideSelect). If more series match than the limit
-// of the selection allows, finding ends soon after the limit, so memory grows with the limit
-// and not with what matches.
+// would need the same set of all series seen so far. Instead, the view holds little memory for
+// each series until it is closed: see selection and layout.Found. With 300,000 series it holds
+// 4 bytes each, or 12 in order, in addition to row keys of 85 bytes each, which are kept in any
+// case so that they are read once (TestWideSelect). If more series match than the limit of the
+// selection allows, the search ends soon after the limit, so memory grows with the limit and
+// not with the number of matches.
 func (v *view) Select(ctx context.Context, sel store.Selection) iter.Seq2[store.Series, error] {
 	if len(sel.Metrics) > 0 {
 		return store.SelectMetrics(ctx, v, sel)
@@ -206,7 +206,7 @@ func (v *view) Select(ctx context.Context, sel store.Selection) iter.Seq2[store.
 	}
 }
 
-// checkAt is check before the i-th series is yielded.
+// checkAt is check, called before the i-th series is yielded.
 func (v *view) checkAt(ctx context.Context, i int) error {
 	if v.closed.Load() {
 		return store.ErrClosed
@@ -217,7 +217,7 @@ func (v *view) checkAt(ctx context.Context, i int) error {
 	return nil
 }
 
-// find finds what is selected, and gives it refs.
+// find finds the selected series, and assigns refs.
 func (v *view) find(ctx context.Context, sel store.Selection) (*selection, error) {
 	if err := v.check(ctx); err != nil {
 		return nil, err
@@ -242,8 +242,9 @@ func (v *view) find(ctx context.Context, sel store.Selection) (*selection, error
 	return s, nil
 }
 
-// ask finds what the keyspaces have of a selection. Several goroutines look, which may not call Tick: what
-// they compare with patterns, which takes long, they tell this one.
+// ask finds the series of a selection in the keyspaces. It uses several goroutines, which may
+// not call Tick themselves: they report their work of comparing with patterns, which takes
+// long, to this goroutine.
 func (v *view) ask(ctx context.Context, sel store.Selection, founds []layout.Found) error {
 	heed := sel.Tick
 	do := func(tell func(int) error) error {
@@ -262,8 +263,7 @@ func (v *view) ask(ctx context.Context, sel store.Selection, founds []layout.Fou
 	return work.Attended("find series", heed, do)
 }
 
-// eachKeyspace calls f for each of some keyspaces that may have samples of r, for all at
-// once.
+// eachKeyspace calls f concurrently for those of the keyspaces that may have samples in r.
 func (v *view) eachKeyspace(ctx context.Context, some []*keyspace, r model.TimeRange, f func(ctx context.Context, i int, look layout.Look) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -314,8 +314,8 @@ func (v *view) Missing() error {
 	return nil
 }
 
-// leaveOut reports whether a keyspace that failed is left out of the answer. The
-// spool, whose samples are not in Cassandra yet, is there in any case.
+// leaveOut reports whether a failed keyspace is left out of the answer. Samples of the spool,
+// which are not in Cassandra yet, are in the answer in any case.
 func (v *view) leaveOut(ctx context.Context, err error) bool {
 	var unavailable *store.UnavailableError
 	if !v.partial.Load() || ctx.Err() != nil || !errors.As(err, &unavailable) {
@@ -325,10 +325,9 @@ func (v *view) leaveOut(ctx context.Context, err error) bool {
 	return true
 }
 
-// gather puts together what the spool and each keyspace have of each series, up to the
-// limit.
+// gather combines the series of the spool and of each keyspace, up to the limit.
 func (v *view) gather(s *selection, ids *roaring.Bitmap, sel store.Selection) error {
-	last, places := -1, int(ids.GetCardinality()) // the last keyspace that has any, and series if no two are the same
+	last, places := -1, int(ids.GetCardinality()) // the last keyspace that has series, and the number of series if all are different
 	several := places > 0
 	for k, f := range s.found {
 		if f != nil {
@@ -344,7 +343,7 @@ func (v *view) gather(s *selection, ids *roaring.Bitmap, sel store.Selection) er
 		places = min(places, sel.Limit+1)
 	}
 	s.at = make([]uint32, 0, places*(len(s.found)+1))
-	rows := map[string]int{} // by the key of the series
+	rows := map[string]int{} // rows by series key
 	var key []byte
 	for it := ids.Iterator(); it.HasNext(); {
 		id := it.Next()
@@ -381,8 +380,7 @@ func (v *view) gather(s *selection, ids *roaring.Bitmap, sel store.Selection) er
 	return sel.LimitCheck(int64(s.len()))
 }
 
-// add adds a series that is at a place in one of found or in the spool, and returns its
-// row.
+// add adds a series with its position in one of found or in the spool, and returns its row.
 func (s *selection) add(in int, place uint32) int {
 	i := s.len()
 	s.at = append(s.at, make([]uint32, len(s.found)+1)...)
@@ -410,7 +408,7 @@ func (v *view) sort(ctx context.Context, s *selection) error {
 	return nil
 }
 
-// number gives refs to what was found.
+// number assigns refs to the found series.
 func (v *view) number(s *selection) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -455,9 +453,9 @@ func (v *view) Names(ctx context.Context, q store.NamesQuery) ([]string, bool, e
 	if err := v.check(ctx); err != nil {
 		return nil, false, err
 	}
-	q.Tick = nil // for several goroutines ask
+	q.Tick = nil // several goroutines read
 	asked := v.keyspaces
-	if q.Metric == "" { // the stores that lend the others are asked themselves
+	if q.Metric == "" { // the lending stores are queried themselves
 		asked = asked[:v.own]
 	}
 	lists := make([][]string, len(asked))
@@ -481,7 +479,7 @@ func (v *view) Names(ctx context.Context, q store.NamesQuery) ([]string, bool, e
 	return names, more, nil
 }
 
-// mergeNames merges two sorted lists and cuts the result at limit.
+// mergeNames merges two sorted lists and truncates the result to limit.
 func mergeNames(a, b []string, limit int) (names []string, cut bool) {
 	if len(b) == 0 {
 		return a, false
