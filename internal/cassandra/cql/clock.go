@@ -11,9 +11,9 @@ import (
 type Clock struct {
 	Address string
 	Up      bool
-	Ahead   time.Duration // of this machine's clock; negative if it is behind
-	Error   time.Duration // by which Ahead may be wrong: half of the round trip
-	Err     error         // the node did not answer
+	Ahead   time.Duration // by how much the node's clock is ahead of this machine's; negative if it is behind
+	Error   time.Duration // possible error of Ahead: half of the round trip
+	Err     error         // why the node did not answer
 }
 
 var readClock = &Statement{Name: "read_clock", Text: "SELECT toUnixTimestamp(now()) FROM system.local WHERE key = 'local'"}
@@ -21,8 +21,7 @@ var readClock = &Statement{Name: "read_clock", Text: "SELECT toUnixTimestamp(now
 // maxClocks is how many nodes are asked for their time.
 const maxClocks = 100
 
-// Clocks asks nodes for their time, one after the other: all that are known, at most
-// maxClocks.
+// Clocks asks all known nodes for their time, one after the other, at most maxClocks of them.
 func (s *Session) Clocks(ctx context.Context) (clocks []Clock, err error) {
 	err = s.do(ctx, readClock, reads, 0, s.config.ScanTimeout, func(ctx context.Context, d *gocql.Session) error {
 		attemptOf(ctx).pin()

@@ -14,7 +14,7 @@ import (
 	"varve/internal/units"
 )
 
-// Config are the settings of a session.
+// Config holds the settings of a session.
 type Config struct {
 	Hosts            []string  `yaml:"hosts" doc:"Addresses of some nodes of the cluster, each with :port if it is not 9042. The others are found through them."`
 	Keyspace         string    `yaml:"keyspace" doc:"name of the keyspace"`
@@ -31,18 +31,18 @@ type Config struct {
 
 	// Constants; tests and benchmarks change them by --tune.
 
-	Connections   int         `tune:"connections"`     // to each node, 1 to 16
-	BytesInFlight units.Bytes `tune:"bytes_in_flight"` // most bytes of statements at once, for each node, reads and writes apart, 64KiB to 1GiB
-	// LatencyGoal is the time in which a node answers 99 of 100 statements, 10ms to 1m. A
-	// node that does not is given fewer at once.
+	Connections   int         `tune:"connections"`     // number of connections to each node, 1 to 16
+	BytesInFlight units.Bytes `tune:"bytes_in_flight"` // maximum bytes of statements in flight per node, separately for reads and writes, 64KiB to 1GiB
+	// LatencyGoal is the time in which a node should answer 99 of 100 statements, 10ms to 1m. A
+	// node that does not gets fewer concurrent statements.
 	LatencyGoal    time.Duration `tune:"latency_goal"`
-	ConnectTimeout time.Duration `tune:"connect_timeout"` // to connect to a node, 100ms to 1m
+	ConnectTimeout time.Duration `tune:"connect_timeout"` // for connecting to a node, 100ms to 1m
 	ScanTimeout    time.Duration `tune:"scan_timeout"`    // of one attempt of a statement over a whole table, or of a schema change, 1s to 10m
 	// StallAfter is how long a node may answer none of its statements, 50ms to 1m. After
 	// that it is avoided until it answers again.
 	StallAfter time.Duration `tune:"stall_after"`
-	// HedgeAfter is the least time, 0s to 1m, after which another replica is asked too: see
-	// hedge.go. 0s asks none.
+	// HedgeAfter is the minimum time, 0s to 1m, after which a read is also sent to another
+	// replica: see hedge.go. 0s turns that off.
 	HedgeAfter time.Duration `tune:"hedge_after"`
 	// OutageGrace is how long reads wait, 0s to 1m, once no node answers. After that they
 	// fail at once.
@@ -50,12 +50,13 @@ type Config struct {
 	Attempts    int           `tune:"attempts"`    // of a statement before its error is reported, 1 to 100
 	RetryPause  time.Duration `tune:"retry_pause"` // before the second attempt, 1ms to 2s; it doubles with each, up to 2s
 	// ReadTimeout and WriteTimeout are for one attempt, 100ms to 5m. They are above Cassandra's
-	// own 5s and 2s, so that its answer arrives, which says more than a missing one.
+	// own 5s and 2s, so that its error arrives, which is more informative than a missing
+	// answer.
 	ReadTimeout  time.Duration `tune:"read_timeout"`
 	WriteTimeout time.Duration `tune:"write_timeout"`
 }
 
-// TLSConfig are the settings of encrypted connections.
+// TLSConfig holds the settings of encrypted connections.
 type TLSConfig struct {
 	Enabled    bool   `yaml:"enabled" doc:"encrypt connections to Cassandra"`
 	CAFile     string `yaml:"ca_file" doc:"PEM file of the authorities that sign the nodes' certificates; empty uses those of the system"`
@@ -90,7 +91,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate reports all settings that cannot be.
+// Validate reports all invalid settings.
 func (c Config) Validate() error {
 	var errs []error
 	bad := func(key, format string, args ...any) {
@@ -164,8 +165,8 @@ func (c TLSConfig) validate() []error {
 	return errs
 }
 
-// validName: names that Cassandra takes without folding to lower case, because this
-// package quotes them.
+// validName reports whether s is a valid name of a keyspace. Upper case is allowed, because
+// this package quotes names, so that Cassandra does not fold them to lower case.
 func validName(s string) bool {
 	if s == "" || len(s) > 48 {
 		return false
@@ -175,7 +176,7 @@ func validName(s string) bool {
 
 const defaultPort = 9042
 
-// splitHost reads an address, with or without a port.
+// splitHost parses an address with or without a port.
 func splitHost(s string) (host string, port int, err error) {
 	if strings.Count(s, ":") > 1 && !strings.HasPrefix(s, "[") { // a bare IPv6 address
 		s = "[" + s + "]"
@@ -221,7 +222,7 @@ func (s Secret) GoString() string { return strconv.Quote(s.String()) }
 // MarshalText hides the secret.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText takes the secret.
+// UnmarshalText sets the secret.
 func (s *Secret) UnmarshalText(text []byte) error {
 	*s = Secret(text)
 	return nil

@@ -12,10 +12,10 @@ import (
 type Definition struct {
 	Name    string
 	Columns []Column // keys first, in their order
-	Order   string   // of the clustering columns, where it is not ascending: "time DESC, id DESC"
-	Options string   // further ones, as CQL writes them after WITH
+	Order   string   // of the clustering columns, if it is not ascending: "time DESC, id DESC"
+	Options string   // further options, as CQL writes them after WITH
 
-	// Also has other types of columns that can be used, by name of column.
+	// Also has other acceptable types of columns, by name of the column.
 	Also map[string]string
 }
 
@@ -28,12 +28,13 @@ func OrderColumn(name, typ string) Column { return Column{Name: name, Type: typ,
 // StaticColumn is a column of a whole partition.
 func StaticColumn(name, typ string) Column { return Column{Name: name, Type: typ, Kind: "static"} }
 
-// PlainColumn is a column that is no key.
+// PlainColumn is a column that is not part of a key.
 func PlainColumn(name, typ string) Column { return Column{Name: name, Type: typ, Kind: "regular"} }
 
 func (d Definition) keys(kind string) []string { return Table{Columns: d.Columns}.Keys(kind) }
 
-// Create is the statement that makes the table, with options beside its own.
+// Create returns the statement that creates the table, with the given options in addition to
+// its own.
 func (d Definition) Create(options string) *Statement {
 	var columns []string
 	for _, c := range d.Columns {
@@ -61,8 +62,8 @@ func (d Definition) Create(options string) *Statement {
 	return &Statement{Name: "create_table", Text: text}
 }
 
-// Check says what makes an existing table unusable, "" if nothing does. Unknown regular
-// columns are ignored.
+// Check returns why an existing table cannot be used, "" if it can. Unknown regular columns are
+// ignored.
 func (d Definition) Check(t Table) string {
 	for _, kind := range []string{"partition_key", "clustering"} {
 		want := d.keys(kind)
@@ -102,9 +103,9 @@ func (e *TableError) Error() string {
 
 func (e *TableError) Unwrap() error { return e.Err }
 
-// MakeTables makes sure that Varve's own tables exist in a form that it can use; it
-// creates missing ones if create is set. page is the page of the documentation that has
-// their definitions. Errors beside those of the session: *TableError.
+// MakeTables makes sure that Varve's own tables exist in a form that it can use; it creates
+// missing ones if create is set. page is the page of the documentation that has their
+// definitions. In addition to errors of the session it may return a *TableError.
 func (s *Session) MakeTables(ctx context.Context, create bool, page string, definitions ...Definition) error {
 	found, err := s.Tables(ctx)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	gocql "github.com/apache/cassandra-gocql-driver/v2"
 )
 
-// dialer connects to nodes. Files of keys and certificates are read again for
-// each connection, so that renewed ones are taken up without a restart.
+// dialer connects to nodes. Files of keys and certificates are read again for each connection,
+// so that renewed files are used without a restart.
 type dialer struct {
 	ctx    context.Context // ends when the session is closed
 	config Config
@@ -56,8 +56,9 @@ func (d *dialer) DialHost(ctx context.Context, host *gocql.HostInfo) (*gocql.Dia
 	return d.dialed(secure, host), nil
 }
 
-// dialed gives a connection to the driver. The driver does not gather frames: that saves
-// system calls only if it can write several at once, which it cannot here.
+// dialed prepares a connection for the driver. It disables the driver's coalescing of frames,
+// which saves system calls only if the driver can write several frames at once, and here it
+// cannot.
 func (d *dialer) dialed(conn net.Conn, host *gocql.HostInfo) *gocql.DialedHost {
 	address, expected := host.ConnectAddressAndPort(), host.HostID()
 	identified := &identifiedConn{Conn: conn, check: func(id string, peers func() ([]string, error)) error {
@@ -70,7 +71,8 @@ func (d *dialer) dialed(conn net.Conn, host *gocql.HostInfo) *gocql.DialedHost {
 	return &gocql.DialedHost{Conn: &packedConn{Conn: identified, batches: d.batches}, DisableCoalesce: true}
 }
 
-// client returns what crypto/tls needs to talk to the node called name.
+// client returns the configuration of crypto/tls for a connection to the node with the given
+// name.
 func (c TLSConfig) client(name string) (*tls.Config, error) {
 	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: name}
 	if c.ServerName != "" {
@@ -94,7 +96,7 @@ func (c TLSConfig) client(name string) (*tls.Config, error) {
 		t.Certificates = []tls.Certificate{pair}
 	}
 	if !c.VerifyHost {
-		// The chain is checked all the same, only the name is not.
+		// The chain is verified nevertheless, only the name is not.
 		t.InsecureSkipVerify = true
 		t.VerifyConnection = func(state tls.ConnectionState) error {
 			if len(state.PeerCertificates) == 0 {
@@ -111,7 +113,7 @@ func (c TLSConfig) client(name string) (*tls.Config, error) {
 	return t, nil
 }
 
-// authenticator is asked by the driver for each connection.
+// authenticator is called by the driver for each connection.
 func (c Config) authenticator(*gocql.HostInfo) (gocql.Authenticator, error) {
 	password := string(c.Password)
 	if c.PasswordFile != "" {

@@ -3,12 +3,12 @@
 //
 // What it adds to the driver:
 //
-//   - A [Session] opens without a cluster and connects in the background, for as
-//     long as it takes; [Session.State] says what it waits for.
-//   - A node of another cluster that takes the address of a node counts as one that is down:
-//     see identity.go.
-//   - The write timestamp of each statement is given by the caller, in
-//     milliseconds, and is the same at every attempt.
+//   - A [Session] opens even if the cluster is unavailable, and keeps trying to connect in the
+//     background; [Session.State] says why it is not connected.
+//   - If a node of another cluster gets the address of a node, that node counts as down: see
+//     identity.go.
+//   - The caller passes the write timestamp of each statement, in milliseconds. It is the same
+//     at every attempt.
 //   - Statements in flight are limited by number and bytes, separately for reads and
 //     writes. An overloaded node does not refuse work but gets slower, so its limit
 //     shrinks while it is slow, and grows again afterwards: see pace.go. Fast replicas
@@ -22,9 +22,9 @@
 //     A node that has stopped answering (paused, or unreachable) gets no statements until
 //     it answers again. If no node answers, reads wait for a moment and then fail at once;
 //     writes are sent nevertheless.
-//   - Errors are of few types, and each names the statement, the table and the way
-//     out: [*store.UnavailableError] (a later attempt may succeed), [*RefusedError] (it
-//     will not), [*TombstoneError] (a smaller range may succeed).
+//   - There are only a few types of errors, and each error names the statement, the table and
+//     the solution: [*store.UnavailableError] (a later attempt may succeed), [*RefusedError]
+//     (it will not), [*TombstoneError] (a smaller range may succeed).
 //   - Each statement has a name, which the metrics use.
 //
 // Every statement must be idempotent: it may be applied more than once.

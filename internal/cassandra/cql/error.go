@@ -18,24 +18,24 @@ const (
 	BatchTooLarge    Reason = "batch_too_large"   // more than one partition, and above batch_size_fail_threshold
 	RequestTooLarge  Reason = "request_too_large" // above the largest frame or mutation
 	KeyTooLong       Reason = "key_too_long"      // above 65,535 bytes
-	TTLTooLong       Reason = "ttl_too_long"      // beyond 20 years, or beyond 2038 where the server's files end there
-	ValueTooLarge    Reason = "value_too_large"   // above a limit for values that the cluster's operator set
-	GuardrailHit     Reason = "guardrail"         // another limit that the cluster's operator set
-	Unauthorized     Reason = "unauthorized"      // the user has not the right
+	TTLTooLong       Reason = "ttl_too_long"      // beyond 20 years, or beyond 2038 if the server's file format ends there
+	ValueTooLarge    Reason = "value_too_large"   // above a limit for values set by the cluster's operator
+	GuardrailHit     Reason = "guardrail"         // another limit set by the cluster's operator
+	Unauthorized     Reason = "unauthorized"      // the user lacks a right
 	NoSuchTable      Reason = "no_such_table"     // table, column or keyspace is missing
-	BadSyntax        Reason = "syntax"            // the statement is not understood
+	BadSyntax        Reason = "syntax"            // the statement cannot be parsed
 	BadConfiguration Reason = "bad_configuration" // options of a table or keyspace are refused
-	Invalid          Reason = "invalid"           // any other
+	Invalid          Reason = "invalid"           // any other refusal
 	AlreadyExists    Reason = "already_exists"    // from a schema change
-	BadArgument      Reason = "bad_argument"      // a value does not fit its column: our fault
+	BadArgument      Reason = "bad_argument"      // a value does not fit its column, which is a fault of Varve
 )
 
 // A RefusedError means that Cassandra would refuse the same statement again.
 type RefusedError struct {
 	Statement string // name
-	Table     string // empty if the statement names none
+	Table     string // empty if the statement names no table
 	Reason    Reason
-	Err       error // what the server said
+	Err       error // the server's error
 }
 
 func (e *RefusedError) Error() string {
@@ -100,7 +100,7 @@ const (
 	classRefused
 	classTombstones
 	classTimeout     // the coordinator or the client waited too long: also a sign of overload
-	classOverloaded  // the node says so
+	classOverloaded  // reported by the node
 	classUnavailable // too few replicas alive
 	classTransport   // connection lost, no answer
 	classNoHost      // no node is connected
@@ -114,13 +114,13 @@ var classNames = [classes]string{"ok", "refused", "tombstones", "timeout", "over
 
 func (c class) String() string { return classNames[c] }
 
-// retryable: another attempt may do.
+// retryable reports whether another attempt may succeed.
 func (c class) retryable() bool { return c >= classTimeout && c < classDisagreed }
 
-// congested: fewer statements at once may help.
+// congested reports whether fewer concurrent statements may help.
 func (c class) congested() bool { return c == classTimeout || c == classOverloaded }
 
-// A waitError says that the caller gave up while the statement waited for others.
+// A waitError means that the caller gave up while the statement waited for others to end.
 type waitError struct{ err error }
 
 func (e *waitError) Error() string { return "waiting for statements before it: " + e.err.Error() }
@@ -133,7 +133,7 @@ var (
 	errNoSession      = errors.New("not connected")
 )
 
-// classify names what err, from one attempt, means. ctx is the caller's.
+// classify returns the class of err, the error of one attempt. ctx is the caller's context.
 func classify(ctx context.Context, err error) class {
 	if err == nil {
 		return classOK
@@ -186,15 +186,14 @@ func classify(ctx context.Context, err error) class {
 	return classServer // bootstrapping, truncate, write failure, unprepared, credentials, internal
 }
 
-// A misfit is a value that the driver was given, or has read, and that is not what
-// a statement's caller expects.
+// A misfit error means that a value that was bound or scanned has an unexpected type or form.
 type misfit struct{ text string }
 
 func (e *misfit) Error() string { return e.text }
 
-// marshalFault: the driver could not bind or scan a value. Two of its errors for this
-// have no type and are recognised by their beginnings. A word in the middle of a text
-// proves nothing: "unmarshal" is also in errors of TLS.
+// marshalFault reports whether the driver could not bind or scan a value. Some of its errors
+// for this have no type and are recognised by their prefix. A word in the middle of a text is
+// not sufficient: "unmarshal" also occurs in TLS errors.
 func marshalFault(err error) bool {
 	var marshal gocql.MarshalError
 	var unmarshal gocql.UnmarshalError
@@ -208,14 +207,14 @@ func marshalFault(err error) bool {
 		strings.HasPrefix(text, "gocql: not enough columns to scan") || strings.HasPrefix(text, "can not marshal ")
 }
 
-// oversized: a mutation above max_mutation_size is refused for good, with the code
-// of a fault of the server.
+// oversized reports whether the mutation exceeds max_mutation_size. Such a refusal is
+// permanent, although it has the code of a server error.
 func oversized(err error) bool {
 	var request gocql.RequestError
 	return errors.As(err, &request) && request.Code() == gocql.ErrCodeServer && strings.Contains(strings.ToLower(request.Message()), "oversized mutation")
 }
 
-// tombstones: a replica gave up because it met too many of them.
+// tombstones reports whether a replica gave up a read because of too many tombstones.
 func tombstones(err error) bool {
 	const readTooManyTombstones = 1
 	var failure *gocql.RequestErrReadFailure
@@ -230,8 +229,8 @@ func tombstones(err error) bool {
 	return strings.Contains(strings.ToLower(failure.Message()), "tombstone")
 }
 
-// reason finds out why a statement was refused. Most refusals have the same type and
-// differ only in their text.
+// reason determines why a statement was refused. Most refusals have the same type and differ
+// only in their text.
 func reason(err error) Reason {
 	var request gocql.RequestError
 	if !errors.As(err, &request) {
@@ -275,7 +274,7 @@ func reason(err error) Reason {
 	return Invalid
 }
 
-// told turns the error of the last attempt into the one that callers see.
+// told converts the error of the last attempt to the error for the caller.
 func (s *Session) told(ctx context.Context, st *Statement, err error, c class, attempts int) error {
 	switch c {
 	case classOK:

@@ -11,25 +11,25 @@ import (
 	"varve/internal/work"
 )
 
-// A read whose coordinator takes unusually long is also sent to another replica (hedged),
-// and the first answer counts. Cassandra itself asks another replica if a coordinator
-// waits for one (speculative_retry), but that does not help if the coordinator itself is
-// slow, because of a garbage collection or a failing disk.
+// A read whose coordinator takes unusually long is also sent to another replica (hedged), and
+// the first answer is used. Cassandra itself reads from another replica if a coordinator waits
+// for one (speculative_retry), but that does not help if the coordinator itself is slow,
+// because of a garbage collection or a failing disk.
 //
-// The driver's speculative execution is not used. There the first result counts even if
-// it is an error, for example that there is no further node; and the driver requests a
-// second node while the first one works, which [choice] would take for the end of the
-// first attempt.
+// The driver's speculative execution is not used, for two reasons. It uses the first result
+// even if that is an error, for example that there is no further node. And the driver requests
+// a second node while the first one is working, which [choice] would interpret as the end of
+// the first attempt.
 //
-// What bounds the load: a read is hedged once in each attempt; all hedges together are at
-// most hedgeShare of the reads; only a replica that has room and answers is asked, and
-// only if there is room in flight. A node that loses against a hedge is passed over for
-// slowFor, like a node at its limit: so a node that stays slow costs one hedge a second,
-// not one for each third read.
+// The additional load is bounded: each attempt of a read is hedged at most once; all hedges
+// together are at most hedgeShare of the reads; a hedge is only sent to a replica that answers
+// and is below its limit, and only if the limit of statements in flight permits. A node that
+// loses against a hedge is avoided for slowFor, like a node at its limit. So a node that stays
+// slow causes one hedge per second, not one for every third read.
 const (
 	hedgeShare    = 0.05 // of reads
-	hedgeBurst    = 32   // hedges at once after a quiet time: as many as a query reads ahead
-	hedgeMultiple = 2    // of the time in which 9 of 10 reads of the statement are answered
+	hedgeBurst    = 32   // concurrent hedges after a quiet time: as many as a query reads ahead
+	hedgeMultiple = 2    // multiple of the time in which 9 of 10 reads of the statement are answered
 	slowFor       = time.Second
 )
 
@@ -38,10 +38,10 @@ var errHedged = errors.New("another replica has answered")
 
 // hedging decides when and how often reads are hedged.
 type hedging struct {
-	least time.Duration // hedge_after; 0 is never
+	least time.Duration // hedge_after; 0 means never
 
 	mu     sync.Mutex
-	credit float64 // hedges that may be sent
+	credit float64 // number of hedges that may be sent
 	usual  map[string]time.Duration
 }
 
@@ -49,10 +49,11 @@ func newHedging(least time.Duration) *hedging {
 	return &hedging{least: least, credit: hedgeBurst, usual: make(map[string]time.Duration)}
 }
 
-// usualFirst is assumed for a statement that was not executed yet.
+// usualFirst is the assumed usual time of a statement that was not executed yet.
 const usualFirst = 50 * time.Millisecond
 
-// after counts a read of a statement, and returns when it is to be hedged; 0 is never.
+// after counts a read of a statement, and returns the time after which to hedge it; 0 means
+// never.
 func (h *hedging) after(statement string) time.Duration {
 	if h.least == 0 {
 		return 0
@@ -67,9 +68,9 @@ func (h *hedging) after(statement string) time.Duration {
 	return max(h.least, hedgeMultiple*usual)
 }
 
-// learn moves the time in which 9 of 10 reads are answered: up by nine parts after a read
-// that took longer, down by one part after any other, so that it settles where one read in
-// ten takes longer.
+// learn adjusts the estimate of the time in which 9 of 10 reads are answered: up by nine parts
+// after a read that took longer, down by one part after any other, so that it converges to the
+// time that one read in ten exceeds.
 func (h *hedging) learn(statement string, took time.Duration) {
 	const up, down = 1 + 0.045, 1 - 0.005
 	h.mu.Lock()
@@ -86,7 +87,7 @@ func (h *hedging) learn(statement string, took time.Duration) {
 	h.usual[statement] = min(max(usual, time.Millisecond/4), time.Minute)
 }
 
-// take takes the credit of a hedge, if there is any.
+// take takes the credit for a hedge, and reports whether there was any.
 func (h *hedging) take() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -97,34 +98,34 @@ func (h *hedging) take() bool {
 	return true
 }
 
-// giveBack gives back the credit of a hedge that was not sent.
+// giveBack returns the credit for a hedge that was not sent.
 func (h *hedging) giveBack() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.credit = min(h.credit+1, hedgeBurst)
 }
 
-// A hedge is the second way of one attempt.
+// A hedge is the second run of one attempt, at another replica.
 type hedge struct {
 	session *Session
 	st      *Statement
 	size    int
 	first   *attempt
 	f       func(context.Context, *gocql.Session) error
-	timeout time.Duration // of the second way: what is left of the attempt's
+	timeout time.Duration // of the second run: the rest of the attempt's timeout
 
-	ctx    context.Context // of the second way
+	ctx    context.Context // of the second run
 	stop   context.CancelCauseFunc
-	settle context.CancelCauseFunc // ends the first way
+	settle context.CancelCauseFunc // ends the first run
 
 	mu    sync.Mutex
-	ended bool          // of the first way: the second is not begun any more
-	done  chan struct{} // closed when the second way has ended; nil before it has begun
-	err   error         // of the second way
+	ended bool          // the first run has ended, so the second must not begin
+	done  chan struct{} // closed when the second run has ended; nil before it has begun
+	err   error         // of the second run
 }
 
-// hedged runs f as attempt does, and a second time beside it at another replica if it takes
-// unusually long. f may run twice at once, and both may succeed.
+// hedged runs f as attempt does and, if that takes unusually long, concurrently a second time
+// at another replica. Both runs of f may succeed.
 func (s *Session) hedged(ctx context.Context, st *Statement, a *attempt, size int, timeout time.Duration, f func(context.Context, *gocql.Session) error) error {
 	began := s.now()
 	after := s.hedging.after(st.Name)
@@ -146,8 +147,8 @@ func (s *Session) hedged(ctx context.Context, st *Statement, a *attempt, size in
 	return err
 }
 
-// begin begins the second way in the background, unless the first has ended or there is no
-// room.
+// begin begins the second run in the background, unless the first has ended or no further
+// statement may be in flight.
 func (h *hedge) begin() {
 	s := h.session
 	h.mu.Lock()
@@ -173,7 +174,7 @@ func (h *hedge) begin() {
 	s.limiters[reads].release(h.size)
 }
 
-// run asks another replica than the node called id.
+// run sends the read to a replica other than the node with the given id.
 func (h *hedge) run(id string, done chan struct{}) {
 	s := h.session
 	defer close(done)
@@ -186,7 +187,7 @@ func (h *hedge) run(id string, done chan struct{}) {
 	h.err = err
 	switch {
 	case to == "":
-		result = "withheld" // no other replica has room
+		result = "withheld" // all other replicas are at their limit
 		s.hedging.giveBack()
 	case h.ended && (err == nil || errors.Is(context.Cause(h.ctx), errHedged)):
 		result = "lost"
@@ -201,7 +202,7 @@ func (h *hedge) run(id string, done chan struct{}) {
 	}
 }
 
-// settled returns the outcome of both ways, when the first has ended with err.
+// settled returns the result of both runs after the first has ended with err.
 func (h *hedge) settled(ctx context.Context, err error) error {
 	h.mu.Lock()
 	final := err == nil || classify(ctx, err) == classRefused || ctx.Err() != nil
@@ -211,7 +212,7 @@ func (h *hedge) settled(ctx context.Context, err error) error {
 	if ended || done == nil {
 		return err
 	}
-	<-done // the second way may do; it has a time limit, and ctx ends it
+	<-done // the second run may succeed; its timeout and ctx bound the wait
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.err == nil {
@@ -220,8 +221,8 @@ func (h *hedge) settled(ctx context.Context, err error) error {
 	return err
 }
 
-// slow has a node passed over for a moment, and probed: its reads do not show whether it
-// lives, because another node's answer was taken.
+// slow makes reads avoid a node for a moment, and probes the node: the abandoned read does not
+// show whether it is alive.
 func (s *Session) slow(id string) {
 	c, err := s.connection()
 	if err != nil {

@@ -8,46 +8,45 @@ import (
 	gocql "github.com/apache/cassandra-gocql-driver/v2"
 )
 
-// hosts orders the nodes for each statement: as the policy below says (replicas of the
-// partition first), except that a replica at its limit comes after one that has room, and
-// nodes that have stopped answering come last. So a slow node gets fewer statements than
-// a fast one. If no replica has room, the one with the fewest statements in flight is
-// taken: another node would only forward the statement to it.
+// hosts orders the nodes for each statement: in the order of the policy below (replicas of the
+// partition first), except that a replica at its limit comes after those below theirs, and
+// nodes that have stopped answering come last. So a slow node gets fewer statements than a fast
+// one. If all replicas are at their limits, the one with the fewest statements in flight is
+// used: any other node would only forward the statement to it.
 //
-// A node is silent when statements wait for it and it has answered nothing for
-// stallAfter, not even a probe. This is how a paused process or a dead machine shows: its
-// connections stay open, and the other nodes notice only after some 20 s. While another
-// node is available, a silent node gets only a probe every second, which shows when it is
-// back.
+// A node is silent when statements wait for it and it has answered nothing for stallAfter, not
+// even a probe. This detects a paused process or a dead machine: its connections stay open, and
+// the other nodes notice only after some 20 s. While another node is available, a silent node
+// only gets a probe every second, which detects when it is back.
 type hosts struct {
 	gocql.HostSelectionPolicy
 	stallAfter time.Duration
-	most       [kinds]int // limits of a node
+	most       [kinds]int // maximum limits of a node
 	goal       time.Duration
 	now        func() time.Time
-	met        func(ids ...string)   // called when a node is in the ring
-	forget     func(*gocql.HostInfo) // called when a node left the ring
+	met        func(ids ...string)   // called when a node joins the ring
+	forget     func(*gocql.HostInfo) // called when a node leaves the ring
 
 	mu    sync.Mutex
 	known map[string]*host // by host id
-	lost  time.Time        // when a node became silent or went down, last
+	lost  time.Time        // when a node last became silent or went down
 }
 
 type host struct {
 	inFlight int
-	since    time.Time // last answer, or when it became busy
+	since    time.Time // time of the last answer, or when it became busy
 	suspect  bool      // was silent, and has not answered since
-	probed   bool      // a probe is under way
-	down     bool      // says the driver
-	slow     time.Time // until when reads pass it over, since another replica was quicker
+	probed   bool      // a probe is in flight
+	down     bool      // according to the driver
+	slow     time.Time // until when reads avoid it, since another replica was faster
 	kind     [kinds]struct {
 		inFlight int
 		pace     pace
 	}
 }
 
-// newHosts creates the policy on top of a token-aware one, which it creates itself in
-// order to know which of its nodes are replicas.
+// newHosts returns a policy on top of a token-aware policy, which it creates itself in order to
+// know which of its nodes are replicas.
 func newHosts(below gocql.HostSelectionPolicy, config Config, now func() time.Time, met func(ids ...string), forget func(*gocql.HostInfo)) *hosts {
 	return &hosts{
 		HostSelectionPolicy: gocql.TokenAwareHostPolicy(others{below}, gocql.ShuffleReplicas()),
@@ -61,7 +60,7 @@ func newHosts(below gocql.HostSelectionPolicy, config Config, now func() time.Ti
 	}
 }
 
-// others marks the nodes that the token-aware policy takes when it has no replica: the
+// others marks the nodes that the token-aware policy returns when it has no replica left: the
 // statement has no single partition, or all replicas were tried.
 type others struct{ gocql.HostSelectionPolicy }
 
@@ -89,12 +88,12 @@ func (p *hosts) Pick(statement gocql.ExecutableStatement) gocql.NextHost {
 	return c.host
 }
 
-// A choice is the order of nodes for one statement, as far as it was needed.
+// A choice is the order of nodes for one statement, as far as it was determined.
 type choice struct {
 	hosts   *hosts
 	attempt *attempt
 	kind    kind
-	next    gocql.NextHost // nil at its end
+	next    gocql.NextHost // nil after its end
 	ahead   gocql.SelectedHost
 	last    *tracked
 
@@ -104,7 +103,7 @@ type choice struct {
 // host returns the next node.
 func (c *choice) host() gocql.SelectedHost {
 	if c.last != nil {
-		c.last.done() // the driver had no connection to it
+		c.last.done() // the driver had no connection to that node
 		c.last = nil
 	}
 	next := c.order
@@ -151,8 +150,8 @@ func (c *choice) order() gocql.SelectedHost {
 	return nil
 }
 
-// spare is the next replica that has room, answers, and is not the one that another attempt
-// waits for.
+// spare returns the next replica that answers, is below its limit, and is not the one that the
+// first run waits for.
 func (c *choice) spare() gocql.SelectedHost {
 	for h := c.peek(); h != nil; h = c.peek() {
 		if _, isOther := h.(other); isOther {
@@ -179,7 +178,7 @@ func (c *choice) peek() gocql.SelectedHost {
 	return c.ahead
 }
 
-// takeIdlest takes the node with the fewest statements in flight out of list.
+// takeIdlest removes the node with the fewest statements in flight from list, and returns it.
 func (p *hosts) takeIdlest(list *[]gocql.SelectedHost, k kind) gocql.SelectedHost {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -198,7 +197,7 @@ func (p *hosts) takeIdlest(list *[]gocql.SelectedHost, k kind) gocql.SelectedHos
 	return h
 }
 
-// look says whether the node is silent, and whether it is at its limit.
+// look reports whether the node is silent, and whether it is at its limit.
 func (p *hosts) look(id string, k kind) (silent, full bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -223,7 +222,8 @@ func (p *hosts) silentLocked(h *host) bool {
 	return h.suspect || h.inFlight > 0 && p.now().Sub(h.since) > p.stallAfter
 }
 
-// silent reports whether the node was asked and answered nothing for stallAfter.
+// silent reports whether statements wait for the node and it has answered nothing for
+// stallAfter.
 func (p *hosts) silent(id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -246,7 +246,7 @@ func (p *hosts) others(id string, all []*gocql.HostInfo) bool {
 	return false
 }
 
-// lastSign is when one of the nodes answered last, or was asked.
+// lastSign returns when a node last answered or became busy.
 func (p *hosts) lastSign() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -294,8 +294,8 @@ func (p *hosts) begin(selected gocql.SelectedHost, k kind, a *attempt) *tracked 
 	return &tracked{SelectedHost: selected, hosts: p, host: h, kind: k}
 }
 
-// beginProbe reports whether to send the node a probe: it has not answered for a time,
-// and no probe is under way.
+// beginProbe reports whether to send the node a probe: it has not answered for a time, and no
+// probe is in flight.
 func (p *hosts) beginProbe(id string, quiet time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -318,7 +318,7 @@ func (p *hosts) endProbe(id string) {
 	}
 }
 
-// answered is called when the node gave any answer.
+// answered is called after any answer of the node.
 func (p *hosts) answered(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -327,7 +327,7 @@ func (p *hosts) answered(id string) {
 	}
 }
 
-// unanswered is called when a statement was given up.
+// unanswered is called when a statement was abandoned.
 func (p *hosts) unanswered(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -336,11 +336,11 @@ func (p *hosts) unanswered(id string) {
 	}
 }
 
-// lostFor is how long after a node was lost others may still ask it: some 20 s
-// until they know, and what was under way then.
+// lostFor is how long other nodes may still wait for a lost node: some 20 s until they notice,
+// plus the statements in flight at that time.
 const lostFor = 30 * time.Second
 
-// lostLately reports whether a node was lost not long ago.
+// lostLately reports whether a node was lost within lostFor.
 func (p *hosts) lostLately() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -370,8 +370,8 @@ func (p *hosts) setDown(h *gocql.HostInfo, down bool) {
 	known.down = down
 }
 
-// learn tells the node's pace how a statement ended: after a time, or timed out.
-// It returns the node's limit, why it was cut, if it was, and whether it changed.
+// learn reports to the node's pace how long a statement took, or that it timed out. It returns
+// the node's limit, why it was lowered, if it was, and whether it changed.
 func (p *hosts) learn(id string, k kind, took time.Duration, timedOut bool) (limit int, why cause, changed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -388,8 +388,8 @@ func (p *hosts) learn(id string, k kind, took time.Duration, timedOut bool) (lim
 	return int(of.pace.limit), why, changed
 }
 
-// limit is the sum of the limits of the nodes that are up and not silent, at
-// least that of one slow node.
+// limit returns the sum of the limits of the nodes that are up and not silent, at least the
+// limit of one slow node.
 func (p *hosts) limit(k kind, all []*gocql.HostInfo) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -420,13 +420,13 @@ func (p *hosts) suspects() int {
 	return n
 }
 
-// AddHost is called by the driver when a node is in the ring.
+// AddHost is called by the driver when a node joins the ring.
 func (p *hosts) AddHost(h *gocql.HostInfo) {
 	p.met(h.HostID())
 	p.HostSelectionPolicy.AddHost(h)
 }
 
-// RemoveHost is called by the driver when a node left the ring.
+// RemoveHost is called by the driver when a node leaves the ring.
 func (p *hosts) RemoveHost(h *gocql.HostInfo) {
 	p.mu.Lock()
 	delete(p.known, h.HostID())

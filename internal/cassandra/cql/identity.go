@@ -14,24 +14,23 @@ import (
 	"github.com/apache/cassandra-gocql-driver/v2/lz4"
 )
 
-// A roster knows the nodes of the session's cluster, and keeps those of others away.
+// A roster has the nodes of the session's cluster, and refuses nodes of other clusters.
 //
-// A session is of the cluster that it reaches first. The driver reconnects to addresses, and an
-// address may lead to another cluster by then: machines and pods inherit addresses, names are
-// pointed elsewhere. Rows of the wrong cluster would be read and cached, and rows would be
-// written and deleted there. Therefore each new connection asks its node for its host id, which
-// a node keeps for life, before the driver uses the connection. Later statements need no check:
-// a connection leads to the same process until it is closed.
+// A session belongs to the cluster that it reaches first. The driver reconnects to addresses,
+// and an address may lead to another cluster later: machines and pods reuse addresses, and DNS
+// names change. Rows of the wrong cluster would be read and cached, and rows would be written
+// and deleted there. Therefore each new connection asks its node for its host id, which never
+// changes, before the driver uses the connection. Later statements need no check: a connection
+// leads to the same process until it is closed.
 //
-// A node of another cluster counts as a node that is down. Whatever copes with an outage copes
-// with this, too.
+// A node of another cluster counts as down, so it is handled like an outage.
 type roster struct {
 	now func() time.Time
 
 	mu    sync.Mutex
 	ids   map[string]bool // host ids; empty until a node was reached
-	stray *StrayError     // of the last connection that was refused; nil since one was admitted
-	told  time.Time       // when the log last said that one was refused
+	stray *StrayError     // of the last refused connection; nil once a later one is admitted
+	told  time.Time       // when a refusal was last logged
 }
 
 // A StrayError means that a node of another cluster answers where nodes of the session's
@@ -43,7 +42,7 @@ func (e *StrayError) Error() string {
 		"It is not used. If the other cluster is intended, restart the process", e.Address, e.ID)
 }
 
-// add adds nodes of which a node of the cluster has told.
+// add adds nodes that a node of the cluster has listed.
 func (r *roster) add(ids ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -61,10 +60,10 @@ func (r *roster) addLocked(id string) {
 	}
 }
 
-// check admits a node, or returns why not, and whether the log should say so. expected is its host id by
-// the ring that the driver knows, which is of nodes that were admitted. peers asks the node for
-// the host ids of the others that it knows. One of them is enough: the node was added, or has
-// replaced another one at its address.
+// check admits a node, or returns why not, and whether to log that. expected is the node's host
+// id according to the driver's ring, which consists of admitted nodes. peers asks the node for
+// the host ids of its peers. One known peer is sufficient: the node was added to the cluster,
+// or has replaced another one at its address.
 func (r *roster) check(address, id, expected string, peers func() ([]string, error)) (tell bool, err error) {
 	if id == "" || id == expected || r.opens(id) || r.knows(id) {
 		r.admit(id)
@@ -81,7 +80,7 @@ func (r *roster) check(address, id, expected string, peers func() ([]string, err
 	return r.refuse(&StrayError{address, id})
 }
 
-// opens takes the node as the first one, and reports whether it is.
+// opens admits the node if it is the first one, and reports whether it is.
 func (r *roster) opens(id string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,7 +125,7 @@ const (
 	askLocalID = "SELECT host_id FROM system.local WHERE key = 'local'"
 	askPeerIDs = "SELECT host_id FROM system.peers"
 
-	// askedFrame bounds a frame that is read here: some 40,000 host ids.
+	// askedFrame bounds the size of a frame that is read here: some 40,000 host ids.
 	askedFrame = 1 << 20
 
 	answerVersion = 0x80 | frameVersion
@@ -146,14 +145,14 @@ const (
 
 var errIdentity = errors.New("cassandra: a node did not say which host id it has")
 
-// An identifiedConn asks the node for its host id once the driver may send statements, before
-// the driver hears of that. Nothing else is in flight then.
+// An identifiedConn asks the node for its host id when the handshake is complete, before the
+// driver learns of that. Nothing else is in flight at that time.
 type identifiedConn struct {
 	net.Conn
 	check func(id string, peers func() ([]string, error)) error
 
 	checked bool
-	ahead   []byte // was read, and is for the driver
+	ahead   []byte // bytes that were read for the driver
 }
 
 // Read is called by the driver, by one goroutine at a time.
@@ -178,7 +177,7 @@ func (c *identifiedConn) handshake() error {
 		return err
 	}
 	switch {
-	case f[0] != answerVersion: // the driver gives up such a connection
+	case f[0] != answerVersion: // the driver closes such a connection
 		c.checked = true
 	case f[4] == opcodeReady || f[4] == opcodeAuthed:
 		if err := c.identify(); err != nil {
@@ -202,7 +201,7 @@ func (c *identifiedConn) identify() error {
 	return c.check(id, func() ([]string, error) { return c.ask(askPeerIDs) })
 }
 
-// receive reads a frame. Of one of another version it reads the header.
+// receive reads a frame. If the frame is of another version, it reads only the header.
 func (c *identifiedConn) receive() ([]byte, error) {
 	f := make([]byte, frameHeader)
 	if _, err := io.ReadFull(c.Conn, f); err != nil || f[0] != answerVersion {
@@ -232,7 +231,7 @@ func (c *identifiedConn) ask(text string) ([]string, error) {
 	return hostIDs(f)
 }
 
-// hostIDs reads the rows of one column with host ids. A null is left out.
+// hostIDs decodes rows of one column with host ids. It skips nulls.
 func hostIDs(f []byte) ([]string, error) {
 	flags, body := f[1], f[frameHeader:]
 	if f[0] != answerVersion || f[4] != opcodeResult {
@@ -269,7 +268,8 @@ func hostIDs(f []byte) ([]string, error) {
 	return ids, nil
 }
 
-// decompressed is the body of a compressed frame. Its length is in front.
+// decompressed returns the body of a compressed frame, which begins with its uncompressed
+// length.
 func decompressed(body []byte) ([]byte, error) {
 	r := frameReader{rest: body}
 	if n := r.int(); n < 0 || n > askedFrame {
@@ -278,7 +278,7 @@ func decompressed(body []byte) ([]byte, error) {
 	return lz4.LZ4Compressor{}.AppendDecompressedWithLength(nil, body)
 }
 
-// skipNotes skips what flags announce in front of a result.
+// skipNotes skips the parts before a result that flags announce.
 func (r *frameReader) skipNotes(flags byte) {
 	if flags&flagTracing != 0 {
 		r.bytes(traceIDLen)

@@ -2,33 +2,33 @@ package cql
 
 import gocql "github.com/apache/cassandra-gocql-driver/v2"
 
-// A Level says how many replicas take part in a statement.
+// A Level determines how many replicas take part in a statement.
 type Level uint8
 
 const (
 	// Configured is read_consistency or write_consistency.
 	Configured Level = iota
 
-	// Quorum is for reads that lasting decisions depend on, and for what such decisions
-	// write: at least a quorum, whatever is configured, so that a reader sees everything
-	// written before. It is a quorum of the local data center if writes are local.
+	// Quorum is for reads on which lasting decisions depend, and for their writes: at least a
+	// quorum, whatever is configured, so that a reader sees everything written before. It is a
+	// quorum of the local data center if writes are local.
 	Quorum
 
-	// Lasting is for reads of samples that a lasting result is made from: Quorum, or
-	// read_consistency if that takes more replicas.
+	// Lasting is for reads of samples from which a lasting result is computed: Quorum, or
+	// read_consistency if that requires more replicas.
 	Lasting
 
-	// SeesAll is for reads that have to see everything that was written at
-	// write_consistency: a quorum if that is one, otherwise all replicas.
+	// SeesAll is for reads that must see everything that was written at write_consistency: a
+	// quorum if write_consistency is one, otherwise all replicas.
 	SeesAll
 
-	// Everywhere is Quorum for rare operations that concern processes of other data
-	// centers: a quorum of each. Reads see what was written at Quorum in any of them, and
-	// what is written is seen at Quorum in each.
+	// Everywhere is for rare operations that concern processes in other data centers: a quorum
+	// of each data center. Its reads see everything written at Quorum in any data center, and
+	// its writes are seen at Quorum in each.
 	Everywhere
 
-	// Serial is for reads of rows that Swap writes: it sees each swap that has succeeded,
-	// in any data center, and completes one that was left half done.
+	// Serial is for reads of rows that Swap writes: it sees each successful swap, in any data
+	// center, and completes an unfinished one.
 	Serial
 )
 
@@ -67,10 +67,10 @@ func newLevels(config *Config) levels {
 		l.quorumWrite = l.write
 	}
 	l.everyRead, l.everyWrite = l.quorumRead, l.quorumWrite
-	if l.quorumWrite == gocql.LocalQuorum && config.Datacenter != "" { // without its name there is one: see schema.Open
+	if l.quorumWrite == gocql.LocalQuorum && config.Datacenter != "" { // without a name there is only one data center: see schema.Open
 		l.everyWrite = gocql.EachQuorum
 		if l.quorumRead != gocql.All {
-			l.everyRead = gocql.EachQuorum // a quorum of all could miss that of one
+			l.everyRead = gocql.EachQuorum // a quorum of all replicas need not overlap with a quorum of one data center
 		}
 	}
 	if isQuorum {
@@ -101,5 +101,5 @@ func (l *levels) of(level Level, k kind) gocql.Consistency {
 	return l.read
 }
 
-// SameReads reports whether reads of two levels ask the same replicas.
+// SameReads reports whether reads at two levels have the same consistency.
 func (s *Session) SameReads(a, b Level) bool { return s.levels.of(a, reads) == s.levels.of(b, reads) }

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// limiter bounds the statements in flight, by number and by bytes. Waiters are served in
-// their order. The number follows from the limits of the nodes, see pace.
+// limiter bounds the statements in flight, by number and by bytes. Waiters are served in order
+// of arrival. The limit of the number is the sum of the limits of the nodes, see pace.
 type limiter struct {
 	now func() time.Time
 
 	mu       sync.Mutex
-	max      int // most statements
-	maxBytes int // most bytes
+	max      int // maximum statements
+	maxBytes int // maximum bytes
 	inFlight int
 	bytes    int
 	waiters  list.List // of *waiter
@@ -40,8 +40,8 @@ func (l *limiter) resize(statements, bytes int) {
 	l.grantLocked()
 }
 
-// acquire waits for room for one statement of n bytes. One larger than the
-// bound gets room when it is alone.
+// acquire waits until a statement of n bytes may be in flight. A statement larger than the
+// bound may be in flight alone.
 func (l *limiter) acquire(ctx context.Context, n int) error {
 	l.mu.Lock()
 	if l.waiters.Len() == 0 && l.roomLocked(n) {
@@ -77,7 +77,8 @@ func (l *limiter) acquire(ctx context.Context, n int) error {
 	return err
 }
 
-// tryAcquire takes room for one statement of n bytes if there is some and nobody waits.
+// tryAcquire is acquire without waiting: it fails if the limits do not permit it or others
+// wait.
 func (l *limiter) tryAcquire(n int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,7 +89,7 @@ func (l *limiter) tryAcquire(n int) bool {
 	return true
 }
 
-// release gives the room back.
+// release undoes acquire.
 func (l *limiter) release(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,7 +119,7 @@ func (l *limiter) grantLocked() {
 	}
 }
 
-// load is a look at a limiter, for metrics.
+// load is the state of a limiter, for metrics.
 type load struct {
 	limit, inFlight, bytes, waiting int
 	waits                           uint64

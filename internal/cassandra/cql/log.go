@@ -8,7 +8,7 @@ import (
 )
 
 // driverLog passes the driver's messages on at debug level: the driver reports each lost
-// connection and each attempt to reconnect. The session logs once what matters of that.
+// connection and each attempt to reconnect. The session itself logs what matters, once.
 type driverLog struct{ log *slog.Logger }
 
 func (d driverLog) say(level, msg string, fields []gocql.LogField) {

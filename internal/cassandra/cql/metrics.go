@@ -113,7 +113,7 @@ func (m *metrics) sent(h *gocql.HostInfo, a *attempt, answered bool) {
 	m.nodes.WithLabelValues(h.ConnectAddressAndPort(), result).Inc()
 }
 
-// paced notes the limit of a node.
+// paced records the limit of a node.
 func (m *metrics) paced(h *gocql.HostInfo, k kind, limit int, why cause) {
 	m.nodeLimit.WithLabelValues(h.ConnectAddressAndPort(), kindNames[k]).Set(float64(limit))
 	if why != uncut {
@@ -121,7 +121,7 @@ func (m *metrics) paced(h *gocql.HostInfo, k kind, limit int, why cause) {
 	}
 }
 
-// forget drops what is kept of a node that left the ring.
+// forget drops the metrics of a node that left the ring.
 func (m *metrics) forget(h *gocql.HostInfo) {
 	m.nodes.DeletePartialMatch(prometheus.Labels{"node": h.ConnectAddressAndPort()})
 	m.nodeLimit.DeletePartialMatch(prometheus.Labels{"node": h.ConnectAddressAndPort()})

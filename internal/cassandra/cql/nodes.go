@@ -16,20 +16,20 @@ const readPeers = "SELECT peer, " + nodeColumns + " FROM system.peers"
 type Node struct {
 	Address, Datacenter, Rack, Version, Schema string
 
-	ID string // that it keeps for life; empty if the others have not heard of it yet
+	ID string // host id, which never changes; empty if other nodes do not know it yet
 }
 
-// Nodes lists the nodes as one of them sees them, itself first.
+// Nodes lists the nodes of the cluster as one of them sees it, that node first.
 //
-// A node is missing from its own system.peers, so both tables have to be read from the same
-// node. If two nodes answered, the second one would be missing: two nodes that are all there
-// are in a cluster might each be listed alone, as if they were two clusters.
+// A node is missing from its own system.peers, so both tables must be read from the same node.
+// If two nodes answered, the second one would be missing: in a cluster of two nodes, each might
+// be listed alone, as if there were two clusters.
 func (s *Session) Nodes(ctx context.Context) (nodes []Node, err error) {
 	err = s.do(ctx, readNodes, reads, 0, s.timeout(readNodes, false), func(ctx context.Context, d *gocql.Session) (err error) {
 		if nodes, err = appendNodes(ctx, nil, d.Query(s.text(readNodes))); err != nil {
 			return err
 		}
-		id, _ := attemptOf(ctx).node() // of the one that has answered
+		id, _ := attemptOf(ctx).node() // the node that has answered
 		nodes, err = appendNodes(ctx, nodes, d.Query(readPeers).SetHostID(id))
 		return err
 	})

@@ -2,7 +2,7 @@ package cql
 
 import "time"
 
-// kind tells reads and writes apart: they have limits of their own.
+// kind distinguishes reads and writes, which have separate limits.
 type kind uint8
 
 const (
@@ -15,16 +15,15 @@ var kindNames = [kinds]string{"read", "write"}
 
 // pace finds how many concurrent statements of one kind a node can handle.
 //
-// A node with more statements than that does not do more, each one only takes longer:
-// with 64 statements in flight and 100 done in a second, each takes 0.64 s. Cassandra
-// reports overload only when its own timeouts are over (2 s for a write, 5 s for a read),
-// and by then the work is wasted. So the limit follows the time that statements take,
-// second by second:
+// A node with more statements than that has no higher throughput, each statement only takes
+// longer: with 64 statements in flight and 100 done per second, each takes 0.64 s. Cassandra
+// reports overload only after its own timeouts (2 s for a write, 5 s for a read), when the work
+// has been wasted. So the limit is adjusted every second to the time that statements take:
 //
-//   - more than one in a hundred took longer than the goal (the 99th percentile is above
-//     it): the limit becomes three quarters of what was in flight, but not less than an
-//     eighth of max: other clients may cause the slowness, and a client that always gives
-//     way is never served;
+//   - more than one in a hundred took longer than the goal (the 99th percentile is above it):
+//     the limit becomes three quarters of what was in flight, but not less than an eighth of
+//     max: other clients may cause the slowness, and a client that always reduces its load
+//     would never be served;
 //   - a timeout, or the node says that it is overloaded: half of it, at most once
 //     a second;
 //   - none of these, and the limit was reached: it grows by a tenth, at least by one. A
@@ -37,19 +36,19 @@ type pace struct {
 	max  int
 
 	limit float64
-	cut   time.Time // when last
+	cut   time.Time // when the limit was last lowered
 
-	began   time.Time // of this second
-	answers int       // since then
-	slow    int       // of them, those above the goal
-	most    int       // in flight
+	began   time.Time // beginning of this second
+	answers int       // answers since began
+	slow    int       // how many of these took longer than the goal
+	most    int       // maximum in flight since began
 }
 
 const (
 	paceWindow  = time.Second
-	paceSlow    = 100 // one in so many may be slow
-	paceFloor   = 4   // keeps some parallelism: below it, one slow statement stops all
-	paceEighth  = 8   // latency alone does not lower the limit further than by this
+	paceSlow    = 100 // one in this many may be slow
+	paceFloor   = 4   // keeps some parallelism: with less, one slow statement would stop all
+	paceEighth  = 8   // latency alone does not lower the limit below max/paceEighth
 	cutSlow     = 0.75
 	cutTimeout  = 0.5
 	growth      = 0.1
@@ -60,13 +59,13 @@ func newPace(most int, goal time.Duration, now time.Time) pace {
 	return pace{goal: goal, max: most, limit: float64(most), began: now}
 }
 
-// sent notes how many are in flight after one more was sent.
+// sent records how many statements are in flight after one was sent.
 func (p *pace) sent(inFlight int) { p.most = max(p.most, inFlight) }
 
 // full reports whether the node is at its limit.
 func (p *pace) full(inFlight int) bool { return inFlight >= int(p.limit) }
 
-// cause says why a limit was cut.
+// cause says why a limit was lowered.
 type cause string
 
 const (
@@ -75,8 +74,8 @@ const (
 	forTimeout cause = "timeout"
 )
 
-// answered learns that a statement took so long. It returns why the limit was
-// cut, if it was, and whether it changed at all.
+// answered records how long a statement took. It returns why the limit was lowered, if it was,
+// and whether it changed at all.
 func (p *pace) answered(now time.Time, took time.Duration, inFlight int) (why cause, changed bool) {
 	p.answers++
 	if took > p.goal {
@@ -115,7 +114,7 @@ func (p *pace) timedOut(now time.Time, inFlight int) (why cause, changed bool) {
 	return forTimeout, true
 }
 
-// lower makes the limit a part of what was in flight, at least floor.
+// lower sets the limit to a part of what was in flight, at least floor.
 func (p *pace) lower(part float64, floor int) {
 	least := min(p.limit, float64(min(floor, p.max)))
 	p.limit = max(least, part*min(p.limit, float64(p.most)))

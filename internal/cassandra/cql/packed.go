@@ -8,15 +8,15 @@ import (
 	"sync"
 )
 
-// A packedBatch is a batch whose frame this package writes, because the driver takes a
+// A packedBatch is a batch whose frame this package writes, because the driver needs a
 // microsecond of CPU and a dozen allocations for each row: it looks up the row's prepared
-// statement, converts its values one by one, and builds the frame in new memory that it
-// grows again and again.
+// statement, converts its values one by one, and builds the frame in new memory that it grows
+// repeatedly.
 //
-// The driver gets one row of each statement, and a custom payload that names the batch.
-// It prepares the statements, chooses node and connection, reads the answer and
-// retries, as with other batches. The connection finds the payload and sends the frame
-// of all rows instead, the same as the driver would have sent.
+// The driver gets one row for each statement, and a custom payload that identifies the batch.
+// It prepares the statements, chooses node and connection, reads the answer and retries, as
+// with other batches. The connection finds the payload and sends the frame of all rows instead,
+// the same as the driver would have sent.
 //
 // Frame of a batch, version 4 (integers big-endian):
 //
@@ -31,10 +31,10 @@ type packedBatch struct {
 	statements []packedStatement // in the order of their first entries
 }
 
-// A packedStatement is one of those of a batch.
+// A packedStatement is a statement of a packed batch.
 type packedStatement struct {
 	*Statement
-	first int // entry with this statement
+	first int // the first entry with this statement
 }
 
 const (
@@ -59,8 +59,8 @@ const (
 	payloadNumber  = 8 // bytes of the value of the payload
 )
 
-// pack returns how entries are sent if not all need to go through the driver: several of a
-// statement, and all with values that are sent as they are.
+// pack returns a packed batch of entries, and false if the driver must encode them. They can be
+// packed if several have the same statement, and appendArg can encode all values.
 func pack(entries []Entry) (*packedBatch, bool) {
 	p := &packedBatch{entries: entries}
 	for i, e := range entries {
@@ -73,7 +73,7 @@ func pack(entries []Entry) (*packedBatch, bool) {
 			p.statements = append(p.statements, packedStatement{e.Statement, i})
 		}
 		if len(e.Args) != len(entries[p.statements[at].first].Args) {
-			return nil, false // the driver has the error
+			return nil, false // the driver will return the error
 		}
 		for _, a := range e.Args {
 			if !encodes(a, e.Statement.Numbers) {
@@ -84,7 +84,7 @@ func pack(entries []Entry) (*packedBatch, bool) {
 	return p, len(p.statements) < len(entries)
 }
 
-// statement is the place of a statement, -1 if there is none.
+// statement returns the index of a statement, -1 if it is not in the batch.
 func (p *packedBatch) statement(st *Statement) int {
 	for i, s := range p.statements {
 		if s.Statement == st {
@@ -94,7 +94,7 @@ func (p *packedBatch) statement(st *Statement) int {
 	return -1
 }
 
-// forDriver are the entries that the driver gets.
+// forDriver returns the entries that the driver gets.
 func (p *packedBatch) forDriver() []Entry {
 	few := make([]Entry, len(p.statements))
 	for i, s := range p.statements {
@@ -103,8 +103,8 @@ func (p *packedBatch) forDriver() []Entry {
 	return few
 }
 
-// encodes reports whether appendArg knows how a value is sent. It does not know the types of
-// columns, so of numbers the statement has to say it.
+// encodes reports whether appendArg can encode a value. It does not know the types of columns,
+// so for numbers Statement.Numbers must be set.
 func encodes(arg any, numbers bool) bool {
 	switch a := arg.(type) {
 	case []byte, Raw, string, UUID, TagMap:
@@ -119,7 +119,7 @@ func encodes(arg any, numbers bool) bool {
 	return false
 }
 
-// appendArg appends length and bytes of a value that encodes is true of.
+// appendArg appends length and bytes of a value for which encodes returns true.
 func appendArg(dst []byte, arg any) []byte {
 	switch a := arg.(type) {
 	case []byte:
@@ -152,15 +152,15 @@ func appendBytes(dst, value []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(dst, uint32(len(value))), value...)
 }
 
-// packedBatches are the packed batches that the driver is executing: as many as
-// statements are in flight.
+// packedBatches are the packed batches that the driver is executing, at most as many as
+// statements in flight.
 type packedBatches struct {
 	mu   sync.Mutex
 	last uint64
 	all  map[uint64]*packedBatch
 }
 
-// add returns the payload that names p until done is called.
+// add returns the payload that identifies p until done is called.
 func (b *packedBatches) add(p *packedBatch) (payload map[string][]byte, done func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -187,7 +187,7 @@ func (b *packedBatches) get(number uint64) *packedBatch {
 type packedConn struct {
 	net.Conn
 	batches *packedBatches
-	frame   []byte // memory for the next one
+	frame   []byte // memory for the next frame
 }
 
 // Write is called by the driver.
@@ -210,13 +210,13 @@ func (c *packedConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// hasPayload reports whether p is a frame with a custom payload. Only packed batches have
-// one, so a frame with it must never leave as it is: it has one row of each statement.
+// hasPayload reports whether p is a frame with a custom payload. Only packed batches have one,
+// so such a frame must never be sent unchanged: it has only one row of each statement.
 func hasPayload(p []byte) bool { return len(p) > frameHeader && p[1]&flagPayload != 0 }
 
 var errPacked = errors.New("cassandra: frame of a packed batch is not as the driver makes it")
 
-// unpack appends the frame of the batch to dst that the driver's frame stands for.
+// unpack appends the complete frame of the batch that the driver's frame identifies to dst.
 func (b *packedBatches) unpack(dst, short []byte) ([]byte, error) {
 	if short[0] != frameVersion || short[1]&flagCompressed != 0 || short[4] != opcodeBatch {
 		return dst, errPacked
@@ -252,7 +252,7 @@ func (b *packedBatches) unpack(dst, short []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// size is at least what append appends.
+// size returns an upper bound of the bytes that append appends.
 func (p *packedBatch) size(ids [][]byte) int {
 	n := 2
 	for _, e := range p.entries {
@@ -261,7 +261,7 @@ func (p *packedBatch) size(ids [][]byte) int {
 	return n
 }
 
-// append appends count and entries. ids are those that a node gave to the statements.
+// append appends count and entries. ids are the node's ids of the statements.
 func (p *packedBatch) append(dst []byte, ids [][]byte) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, uint16(len(p.entries)))
 	for _, e := range p.entries {
@@ -276,7 +276,7 @@ func (p *packedBatch) append(dst []byte, ids [][]byte) []byte {
 	return dst
 }
 
-// A frameReader reads parts of a frame. After the end they are empty.
+// A frameReader reads parts of a frame. After the end of the frame, it returns zero values.
 type frameReader struct {
 	rest []byte
 	cut  bool

@@ -8,12 +8,12 @@ import (
 	gocql "github.com/apache/cassandra-gocql-driver/v2"
 )
 
-// JoinedBytes is the most that the entries of a batch of several partitions may hold, by
-// DataBytes. A node counts about the same, and by default warns from 5 KiB on.
+// JoinedBytes is the maximum size of the entries of a batch of several partitions, as counted
+// by DataBytes. A node counts about the same, and by default logs a warning from 5 KiB on.
 const JoinedBytes = 4 << 10
 
-// rowBytes is what a node counts for a row besides what sizeOf counts: timestamps,
-// TTL and times of deletion.
+// rowBytes is what a node counts for a row in addition to sizeOf: timestamps, TTL and times of
+// deletion.
 const rowBytes = 24
 
 // DataBytes approximates what a node counts for an entry in the size of a batch.
@@ -48,7 +48,7 @@ func (p *hosts) replicaSet(of routed) string {
 	return strings.Join(ids, " ")
 }
 
-// routed tells the driver that a statement is about one partition.
+// routed is a statement for one partition, as far as the driver's policies need it.
 type routed struct {
 	keyspace string
 	key      []byte
@@ -61,8 +61,8 @@ func (r routed) IsIdempotent() bool             { return true }
 func (r routed) GetHostID() string              { return "" }
 func (r routed) Statement() gocql.Statement     { return nil }
 
-// partitionKey is what a node hashes: the value of a key of one column, else for
-// each column
+// partitionKey returns the bytes that a node hashes: the value if the key has one column,
+// otherwise for each column
 //
 //	length u16, value, 0
 //

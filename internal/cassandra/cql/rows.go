@@ -9,9 +9,8 @@ import (
 	"varve/internal/work"
 )
 
-// Rows are the rows that a statement selects, page by page. Room among the
-// statements in flight is taken while a page is fetched, not while it is read.
-// Rows are used by one goroutine.
+// Rows are the rows that a statement selects, page by page. They count as a statement in flight
+// while a page is fetched, not while it is read. Rows may be used by one goroutine only.
 type Rows struct {
 	session *Session
 	ctx     context.Context
@@ -21,9 +20,9 @@ type Rows struct {
 	args    []any
 
 	page    *gocql.Iter
-	pageBuf int // rows of the page that are not read yet
+	pageBuf int // unread rows of the page
 	ahead   chan fetched
-	state   []byte // of the next page
+	state   []byte // paging state of the next page
 	more    bool   // there may be a next page
 	err     error
 }
@@ -33,22 +32,21 @@ type fetched struct {
 	err  error
 }
 
-// Query selects rows. The first page is fetched at the first Scan. Close must
-// be called.
+// Query selects rows. The first page is fetched at the first Scan. The caller must call Close.
 func (s *Session) Query(ctx context.Context, st *Statement, args ...any) *Rows {
 	return s.QueryAt(ctx, st.Level, st, args...)
 }
 
-// QueryAt is Query at another level than that of the statement.
+// QueryAt is Query at a level other than that of the statement.
 func (s *Session) QueryAt(ctx context.Context, level Level, st *Statement, args ...any) *Rows {
 	ctx, cancel := context.WithCancel(ctx)
 	return &Rows{session: s, ctx: ctx, cancel: cancel, st: st, level: level, args: args, more: true}
 }
 
-// Scan reads the next row into dest, one pointer for each column, nil to skip a
-// column. Beside the usual Go types *TagMap, *Raw, *Millis and *UUID are
-// understood; a pointer to a pointer is set to nil by null. A []byte that is not
-// nil is written into. False means the end, or an error that Close returns.
+// Scan reads the next row into dest, one pointer for each column, nil to skip a column. In
+// addition to the usual Go types, dest may have a *TagMap, *Raw, *Millis and *UUID; null sets a
+// pointer to a pointer to nil. The memory of a non-nil []byte is reused. Scan returns false at
+// the end, or after an error, which Close returns.
 func (r *Rows) Scan(dest ...any) bool {
 	for r.pageBuf == 0 {
 		if r.err != nil || !r.more {
@@ -68,7 +66,7 @@ func (r *Rows) Scan(dest ...any) bool {
 	return false
 }
 
-// next puts the next page in place.
+// next makes the next page the current one.
 func (r *Rows) next() {
 	var f fetched
 	if r.ahead != nil {
@@ -94,7 +92,7 @@ func (r *Rows) next() {
 			}
 			ahead <- f
 		}
-		if r.session.spawn(fetch) { // else the next Scan meets the session's end itself
+		if r.session.spawn(fetch) { // otherwise the next Scan will fail because the session has ended
 			r.ahead = ahead
 		}
 	}
@@ -127,8 +125,8 @@ func (r *Rows) fetch(state []byte) fetched {
 	return fetched{iter: iter}
 }
 
-// A firstPage is the page of whichever of several attempts has one first. The others'
-// pages, which begin at the same place, are dropped.
+// A firstPage is the page of the attempt that returns one first. The pages of other attempts,
+// which begin at the same row, are dropped.
 type firstPage struct {
 	mu   sync.Mutex
 	iter *gocql.Iter
@@ -148,8 +146,8 @@ func (p *firstPage) take() *gocql.Iter {
 	return p.iter
 }
 
-// Close ends the reading and returns the error that ended it, if any. It may be
-// called more than once.
+// Close ends the reading, and returns the error of Scan, if any. It may be called more than
+// once.
 func (r *Rows) Close() error {
 	r.cancel()
 	r.more, r.pageBuf = false, 0

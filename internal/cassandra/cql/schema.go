@@ -23,7 +23,7 @@ type Column struct {
 	Name     string
 	Type     string // as CQL writes it, for example frozen<map<text, text>>
 	Kind     string // partition_key, clustering, static or regular
-	Position int    // among the columns of its kind, if a key
+	Position int    // among the key columns of its kind
 }
 
 // Table is a table of the keyspace.
@@ -34,14 +34,14 @@ type Table struct {
 	Options TableOptions
 }
 
-// TableOptions are what is worth knowing of a table's options.
+// TableOptions are the options of a table that matter to Varve.
 type TableOptions struct {
 	Compaction map[string]string
 	DefaultTTL int // seconds
 	GCGrace    int // seconds
 }
 
-// Compact says that the table was made WITH COMPACT STORAGE, or over Thrift.
+// Compact reports whether the table was created WITH COMPACT STORAGE, or over Thrift.
 func (t Table) Compact() bool {
 	return !slices.Contains(t.Flags, "compound") || slices.Contains(t.Flags, "dense") || slices.Contains(t.Flags, "super")
 }
@@ -118,12 +118,11 @@ func compareColumns(a, b Column) int {
 	return strings.Compare(a.Name, b.Name)
 }
 
-// Change executes a statement that changes the schema and waits until all nodes agree.
-// All sessions that see the same nodes send their changes to the same one, which does
-// them one after the other: if two nodes of Cassandra create the same table at once,
-// there are two. Nor may a node create a table that exists but that it has not heard of
-// yet: what was written into the first one would be lost. So all nodes have to agree
-// before the change too.
+// Change executes a statement that changes the schema, and waits until all nodes agree. All
+// sessions that see the same nodes send their changes to the same node, which executes them one
+// after the other: if two Cassandra nodes create the same table at once, two tables result. A
+// node must also not create a table that already exists but is unknown to it: data in the first
+// table would be lost. So all nodes must agree before the change, too.
 func (s *Session) Change(ctx context.Context, st *Statement) error {
 	return s.do(ctx, st, writes, len(st.Text), max(s.config.ScanTimeout, schemaAgreement+5*time.Second), func(ctx context.Context, d *gocql.Session) error {
 		attemptOf(ctx).pin()
@@ -142,7 +141,7 @@ func (s *Session) Change(ctx context.Context, st *Statement) error {
 	})
 }
 
-// first is the id of the node that schema changes are sent to.
+// first returns the id of the node to which schema changes are sent.
 func first(all []*gocql.HostInfo) string {
 	id := ""
 	for _, h := range all {
@@ -158,9 +157,8 @@ var (
 	peerSchemas = "SELECT rpc_address, schema_version FROM system.peers"
 )
 
-// agree waits until all nodes that are up have the same schema, as one of them
-// sees it. (The driver's own waiting counts nodes that are down, and may ask at a
-// connection that is broken.)
+// agree waits until all nodes that are up have the same schema, as one of them sees it. (The
+// driver's own wait includes nodes that are down, and may use a broken connection.)
 func agree(ctx context.Context, d *gocql.Session) error {
 	for end := time.Now().Add(schemaAgreement); ; {
 		versions, err := schemas(ctx, d)
@@ -173,11 +171,11 @@ func agree(ctx context.Context, d *gocql.Session) error {
 	}
 }
 
-// agreeThemselves waits like agree, but asks every node for its own schema: a node that
-// has just started reports for the others what it knew before it stopped. More than half
-// of the ring's nodes have to be up. Otherwise, nodes that start later could create a
-// table again that was created while one node was alone, which would replace it and
-// everything written into it.
+// agreeThemselves waits like agree, but asks every node for its own schema: a node that has
+// just started reports the schemas that other nodes had before it stopped. More than half of
+// the ring's nodes must be up. Otherwise, nodes that start later could create a table again
+// that was created while one node was alone, which would replace it and everything written into
+// it.
 func agreeThemselves(ctx context.Context, d *gocql.Session) error {
 	for end := time.Now().Add(schemaAgreement); ; {
 		versions := make(map[string]bool)
@@ -202,7 +200,7 @@ func agreeThemselves(ctx context.Context, d *gocql.Session) error {
 }
 
 // ownSchema asks a node for its schema. A node that does not answer counts as having a
-// schema of its own.
+// different schema.
 func ownSchema(ctx context.Context, d *gocql.Session, h *gocql.HostInfo) string {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

@@ -21,19 +21,18 @@ import (
 	"varve/internal/work"
 )
 
-// Options are what a session needs besides its settings. All may be zero.
+// Options are the dependencies of a session. All may be zero.
 type Options struct {
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
-	Observe    func(statement string) // called for each statement and page, once however often it is tried
+	Observe    func(statement string) // called once for each statement and page, however often it is retried
 
-	// Dial connects to a node. nil is that of net.Dialer.
+	// Dial connects to a node. nil means that of net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// A Session is a connection with a cluster and one of its keyspaces. Its methods
-// may be called by many goroutines at once, except Close, which is called once,
-// last.
+// A Session is a connection to a cluster and one of its keyspaces. Its methods may be called by
+// many goroutines at once, except Close, which must be called once, last.
 type Session struct {
 	config   Config
 	options  Options
@@ -43,23 +42,23 @@ type Session struct {
 	hedging  *hedging
 	metrics  *metrics
 	now      func() time.Time
-	texts    sync.Map // of *Statement to what is sent: see text
+	texts    sync.Map // from *Statement to the text that is sent: see text
 	packed   packedBatches
 	roster   roster
 
 	ctx        context.Context // ends at Close
 	stop       context.CancelFunc
 	background sync.WaitGroup
-	closing    sync.WaitGroup // sessions of the driver that are being closed
+	closing    sync.WaitGroup // driver sessions that are being closed
 
 	mu struct {
 		sync.Mutex
-		conn    *connection   // nil while there is none
+		conn    *connection   // nil without a connection
 		changed chan struct{} // closed and replaced when state changes
 		state   State
 		ended   bool      // Close was called
 		answer  time.Time // last answer of any node
-		told    time.Time // when the log last said that there is no connection
+		told    time.Time // when the missing connection was last logged
 	}
 }
 
@@ -67,23 +66,23 @@ type Session struct {
 type connection struct {
 	driver   *gocql.Session
 	hosts    *hosts
-	keyspace bool // it was opened with the keyspace
+	keyspace bool // the keyspace existed when it was opened
 	version  string
 }
 
-// State says how a session is.
+// State is the state of a session.
 type State struct {
 	Connected bool      // a node answers
-	Keyspace  bool      // the keyspace is there; meaningful once connected
-	Since     time.Time // of Connected being as it is
-	Reason    string    // why not connected
-	Nodes     int       // nodes that are connected
-	Silent    int       // of them, those that have stopped answering
+	Keyspace  bool      // the keyspace exists; meaningful once connected
+	Since     time.Time // when Connected last changed
+	Reason    string    // why the session is not connected
+	Nodes     int       // number of connected nodes
+	Silent    int       // how many of these have stopped answering
 	Version   string    // release of a node, for example 5.0.8
 }
 
-// Open starts a session. It returns at once; the cluster may be absent and is
-// looked for until Close. An error is one of the settings.
+// Open starts a session. It returns at once, and the session tries to connect to the cluster
+// until Close. An error means that the settings are invalid.
 func Open(config Config, o Options) (*Session, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -113,8 +112,8 @@ func Open(config Config, o Options) (*Session, error) {
 	return s, nil
 }
 
-// closeLimit is how long Close waits for the driver, which may be busy for 10 s
-// with a connection that broke. It ends by itself.
+// closeLimit is how long Close waits for the driver, which may be busy for 10 s with a broken
+// connection. After that, the driver ends on its own.
 const closeLimit = 2 * time.Second
 
 // Close ends the session. Statements in flight fail.
@@ -139,7 +138,7 @@ func (s *Session) Close() {
 
 func (s *Session) closed() bool { return s.ctx.Err() != nil }
 
-// spawn runs f in the background and reports true, unless the session ends.
+// spawn runs f in the background and returns true, or returns false if the session has ended.
 func (s *Session) spawn(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,15 +161,15 @@ func (s *Session) LocalConsistency() bool {
 	return strings.HasPrefix(s.config.ReadConsistency, "LOCAL_") || strings.HasPrefix(s.config.WriteConsistency, "LOCAL_")
 }
 
-// State tells how the session is.
+// State returns the state of the session.
 func (s *Session) State() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.state
 }
 
-// Wait waits until a node answers, whether or not the keyspace is there. If ctx
-// ends first, the error says why there is no connection.
+// Wait waits until a node answers, whether or not the keyspace exists. If ctx ends first, the
+// error says why there is no connection.
 func (s *Session) Wait(ctx context.Context) error {
 	for {
 		s.mu.Lock()
@@ -192,16 +191,16 @@ func (s *Session) Wait(ctx context.Context) error {
 const (
 	reconnectMin = 200 * time.Millisecond
 	reconnectMax = 5 * time.Second
-	redialEvery  = 500 * time.Millisecond // a node that is down: a flap is over within outage_grace
+	redialEvery  = 500 * time.Millisecond // to a node that is down, so that a short outage ends within outage_grace
 	watchEvery   = time.Second
-	watchAway    = 250 * time.Millisecond // since no node answers
-	pingAfter    = 2 * time.Second        // without an answer
-	rebuildAfter = 30 * time.Second       // without any node
-	tellEvery    = time.Minute            // that there is no connection
-	pings        = 3                      // at different nodes, as far as they answer
+	watchAway    = 250 * time.Millisecond // while no node answers
+	pingAfter    = 2 * time.Second        // time without an answer
+	rebuildAfter = 30 * time.Second       // time without any node
+	tellEvery    = time.Minute            // how often a missing connection is logged
+	pings        = 3                      // to different nodes, as far as they answer
 )
 
-// run connects, and then watches.
+// run connects, and then watches the connection.
 func (s *Session) run() {
 	wait := reconnectMin
 	for !s.closed() {
@@ -231,7 +230,7 @@ func (s *Session) run() {
 func (s *Session) connect() error {
 	c, err := s.dial(true)
 	if err != nil {
-		// A missing keyspace has no reliable symptom: look for it.
+		// The driver does not report a missing keyspace reliably, so look for it.
 		bare, bareErr := s.dial(false)
 		if bareErr != nil {
 			return cmp.Or(s.wrongDatacenter(), bareErr)
@@ -257,8 +256,8 @@ func (s *Session) connect() error {
 	return nil
 }
 
-// wrongDatacenter says so if the cluster has nodes, but none in the data centre that
-// is configured: the driver only says that it may not use any.
+// wrongDatacenter returns an error if the cluster has nodes, but none in the configured data
+// centre. The driver's own error does not say that.
 func (s *Session) wrongDatacenter() error {
 	if s.config.Datacenter == "" {
 		return nil
@@ -303,18 +302,18 @@ func (s *Session) lookForKeyspace(c *connection) (bool, error) {
 	return err == nil, err
 }
 
-// dial makes a session of the driver with the nodes of the data centre.
+// dial opens a driver session with the nodes of the data centre.
 func (s *Session) dial(keyspace bool) (*connection, error) {
 	return s.dialIn(s.config.Datacenter, keyspace)
 }
 
-// dialAll makes a session of the driver with nodes of any data centre.
+// dialAll opens a driver session with nodes of any data centre.
 func (s *Session) dialAll() (*connection, error) { return s.dialIn("", false) }
 
 func (s *Session) dialIn(datacenter string, keyspace bool) (*connection, error) {
 	c := s.config
 	g := gocql.NewCluster(c.Hosts...)
-	g.ProtoVersion = 4 // 5 puts checksums around frames, which cost more than they find beside those of TCP or TLS
+	g.ProtoVersion = 4 // version 5 adds checksums to frames, which cost CPU and find little beyond those of TCP or TLS
 	g.Port = defaultPort
 	if keyspace {
 		g.Keyspace = c.Keyspace
@@ -356,8 +355,8 @@ func (s *Session) dialIn(datacenter string, keyspace bool) (*connection, error) 
 	return &connection{driver: driver, hosts: h, keyspace: keyspace}, nil
 }
 
-// nextHost lets the driver move a statement to another node at once when the
-// connection broke or the node does not want it. Waiting is up to Session.do.
+// nextHost lets the driver retry a statement at another node immediately if the connection
+// broke or the node rejected it. Session.do retries after a pause.
 type nextHost struct{ max int }
 
 func (p nextHost) Attempt(q gocql.RetryableQuery) bool { return q.Attempts() <= p.max }
@@ -370,7 +369,7 @@ func (nextHost) GetRetryType(err error) gocql.RetryType {
 	return gocql.Rethrow
 }
 
-// observer tells which node answered what, and how soon.
+// observer records which node answered, with what result, and how fast.
 type observer struct {
 	session *Session
 	hosts   *hosts
@@ -408,9 +407,9 @@ func (o observer) observe(ctx context.Context, h *gocql.HostInfo, took time.Dura
 		return // not this node's fault
 	case errors.Is(cause, errStalled), errors.Is(cause, errAttemptTimeout), c.congested():
 		timedOut = true
-	case c == classOK, c == classCanceled && took > o.hosts.goal: // it would have taken longer still
+	case c == classOK, c == classCanceled && took > o.hosts.goal: // it would have taken even longer
 	default:
-		return // tells nothing about the node's pace
+		return // says nothing about the node's pace
 	}
 	limit, why, changed := o.hosts.learn(id, a.kind, took, timedOut)
 	if changed {
@@ -419,7 +418,7 @@ func (o observer) observe(ctx context.Context, h *gocql.HostInfo, took time.Dura
 	}
 }
 
-// replace puts c in the place of the connection before, which is closed.
+// replace makes c the current connection, and closes the previous one.
 func (s *Session) replace(c *connection) {
 	s.mu.Lock()
 	before := s.mu.conn
@@ -442,7 +441,7 @@ func (s *Session) connection() (*connection, error) {
 	return s.mu.conn, nil
 }
 
-// address finds the address of the node called id, for messages.
+// address returns the address of the node with the given id, for messages.
 func (c *connection) address(id string) string {
 	for _, h := range c.driver.GetHosts() {
 		if h.HostID() == id {
@@ -452,7 +451,7 @@ func (c *connection) address(id string) string {
 	return "unknown"
 }
 
-// watch looks after the connection once a second.
+// watch checks the connection once per second.
 func (s *Session) watch() {
 	s.mu.Lock()
 	c, idle, connected, since := s.mu.conn, s.now().Sub(s.mu.answer), s.mu.state.Connected, s.mu.state.Since
@@ -482,7 +481,7 @@ func (s *Session) watch() {
 
 const askAnything = "SELECT release_version FROM system.local WHERE key = 'local'"
 
-// ping asks any node anything.
+// ping sends a trivial statement to any node.
 func (s *Session) ping() {
 	var err error
 	for range pings {
@@ -506,7 +505,7 @@ func (s *Session) ping() {
 	}
 }
 
-// note learns from the outcome of a statement.
+// note updates the state from the outcome of a statement.
 func (s *Session) note(c class, err error) {
 	switch c {
 	case classOK, classRefused, classTombstones, classUnavailable, classOverloaded, classServer:
@@ -519,7 +518,7 @@ func (s *Session) note(c class, err error) {
 	}
 }
 
-// answered says that a node answered now.
+// answered records that a node has just answered.
 func (s *Session) answered() {
 	now := s.now()
 	s.mu.Lock()
@@ -560,7 +559,7 @@ func (s *Session) awaySince(why string, since time.Time) {
 	}
 }
 
-// silence says that all nodes that are connected have stopped answering.
+// silence records that all connected nodes have stopped answering.
 func (s *Session) silence(h *hosts) {
 	if c, err := s.connection(); err == nil && c.hosts == h && s.State().Connected {
 		since := h.lastSign()
@@ -571,7 +570,7 @@ func (s *Session) silence(h *hosts) {
 	}
 }
 
-// An outage is why a statement is not tried, or no longer tried.
+// An outage is the reason why a statement is not tried, or not retried.
 type outage struct{ State }
 
 func (o *outage) Error() string {
@@ -587,8 +586,8 @@ func (s *Session) outage() error {
 	return nil
 }
 
-// probe asks the nodes that have been silent for a time whether they live. Statements
-// that wait for a node may just be slow.
+// probe checks whether nodes that have not answered for a time are alive. Statements that wait
+// for a node may just be slow.
 func (s *Session) probe(c *connection, quiet time.Duration) {
 	for _, h := range c.driver.GetHosts() {
 		id := h.HostID()
@@ -610,13 +609,13 @@ func (s *Session) probe(c *connection, quiet time.Duration) {
 	}
 }
 
-// tellLocked wakes goroutines that wait for a change. s.mu must be held.
+// tellLocked wakes goroutines that wait for a change of state. s.mu must be held.
 func (s *Session) tellLocked() {
 	close(s.mu.changed)
 	s.mu.changed = make(chan struct{})
 }
 
-// resizeTo sets the limits by the nodes.
+// resizeTo sets the limits according to the nodes.
 func (s *Session) resizeTo(c *connection) {
 	all := c.driver.GetHosts()
 	up := 0
@@ -632,7 +631,7 @@ func (s *Session) resizeTo(c *connection) {
 	s.resize([kinds]int{c.hosts.limit(reads, all), c.hosts.limit(writes, all)}, max(1, up))
 }
 
-// resizeNow does so if h are the nodes of the connection in use.
+// resizeNow does the same if h are the nodes of the current connection.
 func (s *Session) resizeNow(h *hosts) {
 	if c, err := s.connection(); err == nil && c.hosts == h {
 		s.resizeTo(c)
@@ -645,7 +644,7 @@ func (s *Session) resize(statements [kinds]int, nodes int) {
 	}
 }
 
-// explain says what a failure to connect means and what can be done.
+// explain describes why connecting failed and what to do.
 func explain(err error, c Config) string {
 	text := strings.TrimPrefix(err.Error(), "gocql: ")
 	text = strings.TrimPrefix(text, "unable to create session: ")

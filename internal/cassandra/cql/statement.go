@@ -15,22 +15,21 @@ import (
 	"varve/internal/work"
 )
 
-// A Statement is CQL text with a name under which it is counted. Statements are
-// package variables or live as long as the session: the text is prepared once
-// for each node, so it must not hold values. Tables are named without keyspace.
-// It begins with its verb, and every column of the partition key is a bind
-// marker: both are what lets it be sent to a replica. The session puts its
-// keyspace before the table: see qualified.
+// A Statement is CQL text with a name for metrics. Statements should be package variables or
+// live as long as the session: the text is prepared once for each node, so it must not contain
+// values. The text begins with its verb, and every column of the partition key is a bind
+// marker; both are necessary for sending it to a replica. It names tables without keyspace; the
+// session adds its keyspace: see qualified.
 type Statement struct {
-	Name     string // snake_case, few different ones: a label of metrics
+	Name     string // snake_case; a label of metrics, so there must be few different ones
 	Text     string
-	PageSize int  // rows of a page, 0 means 5000; a page should stay below 4 MiB
-	Scan     bool // reads more than one partition: has scan_timeout
+	PageSize int  // rows per page, 0 means 5000; a page should stay below 4 MiB
+	Scan     bool // reads more than one partition, with scan_timeout
 	Level    Level
-	Prefetch bool // fetch a page while the one before is being read
-	Prompt   bool // a write that fails in an outage as reads do, because its caller waits and retries
-	KeyArgs  int  // so many arguments, the first, are the partition key, in its order: see Place
-	Numbers  bool // arguments that are int64 are of bigint and timestamp, those that are int of int: its batches cost less, see packed.go
+	Prefetch bool // fetch a page while the previous one is being read
+	Prompt   bool // a write that fails during an outage as reads do, because its caller waits and retries
+	KeyArgs  int  // number of leading arguments that are the partition key, in order: see ReplicaSet
+	Numbers  bool // int64 arguments are for columns of bigint and timestamp, int arguments for int, which makes batches cheaper: see packed.go
 }
 
 // An Entry is one statement of a batch.
@@ -41,7 +40,7 @@ type Entry struct {
 
 const defaultPageSize = 5000
 
-// table finds the table that the text names, for messages.
+// table returns the table in the text, for messages.
 func (st *Statement) table() string {
 	words := strings.Fields(st.Text)
 	for i, w := range words[:max(0, len(words)-1)] {
@@ -60,14 +59,14 @@ func (st *Statement) table() string {
 	return ""
 }
 
-// qualified is the text with the keyspace before the table's name, unless one is
-// there.
+// qualified returns the text with the keyspace before the table's name, unless it already has
+// one.
 //
-// Without it a connection's keyspace would count. A Cassandra node that starts after
-// others, and does not know their versions yet, gives a text without keyspace the same id
-// for all keyspaces (CASSANDRA-15252 is about this). The table is then that of the
-// keyspace that prepared the text first: the samples of one keyspace would be written to,
-// and read from, another one of the cluster.
+// Otherwise the connection's keyspace would be used, which is unsafe: a Cassandra node that
+// starts after others, and does not know their versions yet, assigns a text without keyspace
+// the same id for all keyspaces (CASSANDRA-15252 is about this). The table is then that of the
+// keyspace that prepared the text first: the samples of one keyspace would be written to, and
+// read from, another keyspace of the cluster.
 func (st *Statement) qualified(keyspace string) string {
 	at := tableAt.FindStringSubmatchIndex(st.Text)
 	if at == nil || strings.HasPrefix(st.Text[at[3]:], ".") {
@@ -78,7 +77,7 @@ func (st *Statement) qualified(keyspace string) string {
 
 var tableAt = regexp.MustCompile(`(?i)\b(?:FROM|INTO|UPDATE)\s+(\w+)`)
 
-// text is what is sent of a statement, made once.
+// text returns the qualified text of a statement, from a cache.
 func (s *Session) text(st *Statement) string {
 	if text, ok := s.texts.Load(st); ok {
 		return text.(string)
@@ -88,9 +87,9 @@ func (s *Session) text(st *Statement) string {
 	return text
 }
 
-// Exec executes a statement that writes. stampMS is the write timestamp, in
-// milliseconds since the epoch, at every attempt; 0 is for statements that say
-// USING TIMESTAMP. Bytes bound in args must not change until Exec returned.
+// Exec executes a statement that writes. stampMS is the write timestamp of every attempt, in
+// milliseconds since the epoch; 0 is for statements with USING TIMESTAMP. Bytes in args must
+// not change until Exec has returned.
 func (s *Session) Exec(ctx context.Context, st *Statement, stampMS int64, args ...any) error {
 	size := sizeOf(args)
 	err := s.do(ctx, st, writes, size, s.timeout(st, true), func(ctx context.Context, d *gocql.Session) error {
@@ -113,15 +112,15 @@ func stamp(q *gocql.Query, stampMS int64) *gocql.Query {
 // maxEntries is a limit of the protocol.
 const maxEntries = 65535
 
-// Batch executes entries at once, all with the write timestamp stampMS; an entry
-// whose text says USING TIMESTAMP keeps its own. It is counted under the name of
-// its first entry, and has its level.
+// Batch executes entries as one batch with the write timestamp stampMS; entries with USING
+// TIMESTAMP keep their own. It is counted under the name of its first entry, and uses that
+// entry's level.
 //
-// Entries of one partition key, of one table or several, are applied as a whole
-// by each replica; a batch of one partition has no other limit in size than
-// 16 MiB. One of several partitions should have few of one Place, and stay below
-// JoinedBytes: Cassandra does not apply it as a whole, and by default warns from 5
-// KiB or 11 partitions on, and refuses it from 50 KiB on.
+// Entries with the same partition key, of one table or several, are applied atomically by each
+// replica; the only limit of the size of a batch of one partition is 16 MiB. A batch of several
+// partitions should have few partitions, with the same ReplicaSet, and stay below JoinedBytes:
+// Cassandra does not apply it atomically, and by default logs a warning from 5 KiB or 11
+// partitions on, and refuses it from 50 KiB on.
 func (s *Session) Batch(ctx context.Context, stampMS int64, entries []Entry) error {
 	switch {
 	case len(entries) == 0:
@@ -138,7 +137,7 @@ func (s *Session) Batch(ctx context.Context, stampMS int64, entries []Entry) err
 	}
 	st, sent := entries[0].Statement, entries
 	var payload map[string][]byte
-	if p, ok := pack(entries); ok && !s.config.Compression { // of compressed frames nothing is seen
+	if p, ok := pack(entries); ok && !s.config.Compression { // the payload cannot be seen in compressed frames
 		var done func()
 		payload, done = s.packed.add(p)
 		defer done()
@@ -174,22 +173,22 @@ func (s *Session) timeout(st *Statement, write bool) time.Duration {
 	return s.config.ReadTimeout
 }
 
-// maxPause bounds the pauses between attempts, maxGracePause those of a statement
-// that waits for a node to come back.
+// maxPause bounds the pauses between attempts, and maxGracePause those of a statement that
+// waits for a node to come back.
 const (
 	maxPause      = 2 * time.Second
 	maxGracePause = 200 * time.Millisecond
 )
 
-// do runs f until it succeeds, fails for good, or attempts or ctx end. Room is
-// held during attempts only. While no node answers, a statement that reads is
-// tried for outage_grace, and then fails at once; one that writes and is not
-// Prompt is tried all the same.
+// do runs f until it succeeds, fails permanently, ctx ends, or the number of attempts is
+// reached. The statement counts as in flight during attempts only. While no node answers, a
+// read is retried for outage_grace, and after that fails at once; a write that is not Prompt is
+// tried nevertheless.
 func (s *Session) do(ctx context.Context, st *Statement, k kind, size int, timeout time.Duration, f func(context.Context, *gocql.Session) error) error {
 	return s.doAs(ctx, st, k, size, timeout, s.attemptOnce, f)
 }
 
-// doHedged is do for a statement that reads, of which f may run twice at once.
+// doHedged is do for reads, for which f may run twice concurrently.
 func (s *Session) doHedged(ctx context.Context, st *Statement, size int, timeout time.Duration, f func(context.Context, *gocql.Session) error) error {
 	way := s.hedged
 	if st.Scan {
@@ -198,7 +197,7 @@ func (s *Session) doHedged(ctx context.Context, st *Statement, size int, timeout
 	return s.doAs(ctx, st, reads, size, timeout, way, f)
 }
 
-// A way is how one attempt runs f.
+// A way runs f in one attempt.
 type way func(ctx context.Context, st *Statement, a *attempt, size int, timeout time.Duration, f func(context.Context, *gocql.Session) error) error
 
 func (s *Session) attemptOnce(ctx context.Context, _ *Statement, a *attempt, _ int, timeout time.Duration, f func(context.Context, *gocql.Session) error) error {
@@ -222,7 +221,7 @@ func (s *Session) doAs(ctx context.Context, st *Statement, k kind, size int, tim
 		s.note(c, err)
 		again, longest := c.retryable() && n < s.config.Attempts, maxPause
 		if !a.patient && (c == classNoHost || c == classTransport) {
-			// A recent outage is reported as one, once its grace is over.
+			// A recent outage is reported as such once outage_grace is over.
 			again, longest = again || s.now().Sub(began) < s.config.OutageGrace || !s.State().Connected, maxGracePause
 			if away := s.outage(); away != nil {
 				again, err, c = false, away, classNoHost
@@ -235,12 +234,12 @@ func (s *Session) doAs(ctx context.Context, st *Statement, k kind, size int, tim
 	}
 }
 
-// hastyAttempts is how many attempts of a read are given up after stall_after if a node
-// was lost lately: the coordinator may be waiting for that node, for up to 5 s, until it
-// has learned to ask others.
+// hastyAttempts is how many attempts of a read are abandoned after stall_after if a node was
+// lost recently: the coordinator may be waiting for that node, for up to 5 s, until it has
+// noticed the loss.
 const hastyAttempts = 2
 
-// try runs f once, when there is room.
+// try runs f once, as soon as the limits of statements in flight permit.
 func (s *Session) try(ctx context.Context, st *Statement, a *attempt, size int, timeout time.Duration, run way, f func(context.Context, *gocql.Session) error) (took time.Duration, err error) {
 	l := s.limiters[a.kind]
 	if err := l.acquire(ctx, size); err != nil {
@@ -258,20 +257,21 @@ func (s *Session) try(ctx context.Context, st *Statement, a *attempt, size int, 
 	return s.now().Sub(start), err
 }
 
-// attempt is what the driver's hooks find in the context of a statement.
+// attempt is the state of one attempt, which the driver's hooks find in the context of a
+// statement.
 type attempt struct {
 	statement string
 	kind      kind
 	scan      bool   // says nothing about the node's pace
-	patient   bool   // goes on although no node answers
-	hasty     bool   // does not wait for a node that waits for another one
-	avoid     string // id of the node of the attempt before, taken if there is no other
-	hedge     bool   // for a replica that has room, and is not the one to avoid, or none
+	patient   bool   // continues although no node answers
+	hasty     bool   // does not wait for a coordinator that waits for another node
+	avoid     string // id of the previous attempt's node, used only if there is no other
+	hedge     bool   // only for a replica that is below its limit and is not avoid
 
 	mu      sync.Mutex
-	host    string // id of the node it was sent to, empty before
-	replica bool   // of the statement's partition
-	pinned  bool   // to a node, by the caller: no other will do
+	host    string // id of the node to which it was sent, empty before
+	replica bool   // that node is a replica of the statement's partition
+	pinned  bool   // the caller has chosen the node; no other may be used
 }
 
 type attemptKey struct{}
@@ -287,7 +287,7 @@ func (a *attempt) sentTo(id string, replica bool) {
 	a.host, a.replica = id, replica
 }
 
-// pin says that the attempt chooses its node itself and waits for it.
+// pin marks that the caller has chosen the node and waits for it.
 func (a *attempt) pin() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -306,9 +306,8 @@ func (a *attempt) node() (id string, replica bool) {
 	return a.host, a.replica
 }
 
-// attempt runs f once, at most for timeout. While another node answers, it does
-// not wait for one that has gone silent; while none does, it does not wait for
-// longer than outage_grace, unless a is patient.
+// attempt runs f once, for at most timeout. While another node answers, it does not wait for a
+// silent node. While no node answers, it waits for at most outage_grace, unless a is patient.
 func (s *Session) attempt(ctx context.Context, a *attempt, timeout time.Duration, f func(context.Context, *gocql.Session) error) error {
 	c, err := s.connection()
 	if err != nil {
@@ -319,7 +318,7 @@ func (s *Session) attempt(ctx context.Context, a *attempt, timeout time.Duration
 	began := time.Now()
 	step := s.config.StallAfter / 2
 	var timer *time.Timer
-	var mu sync.Mutex // orders the timer's first run behind its creation
+	var mu sync.Mutex // makes the timer's first run wait until timer is set
 	mu.Lock()
 	timer = time.AfterFunc(min(timeout, step), func() {
 		mu.Lock()
@@ -329,7 +328,7 @@ func (s *Session) attempt(ctx context.Context, a *attempt, timeout time.Duration
 			cancel(err)
 			return
 		}
-		s.probe(c, step/2) // so that each step asks again
+		s.probe(c, step/2) // so that each step sends a new probe
 		timer.Reset(min(timeout-waited, step))
 	})
 	mu.Unlock()
@@ -345,8 +344,8 @@ func (s *Session) attempt(ctx context.Context, a *attempt, timeout time.Duration
 	return err
 }
 
-// hopeless says why an attempt that has waited so long is to be given up, if it
-// is.
+// hopeless returns why an attempt that has waited for this long should be abandoned, nil if it
+// should not.
 func (s *Session) hopeless(c *connection, a *attempt, waited, timeout time.Duration) error {
 	id, _ := a.node()
 	if waited >= timeout {
@@ -358,8 +357,8 @@ func (s *Session) hopeless(c *connection, a *attempt, waited, timeout time.Durat
 	}
 	if id == "" && waited >= s.config.StallAfter || c.hosts.silent(id) {
 		if c.hosts.others(id, c.driver.GetHosts()) {
-			// Without an id: the driver prepares the statement at some node before
-			// it chooses one, and that node does not answer.
+			// Without an id, the driver is still preparing the statement at some node, which
+			// does not answer.
 			c.hosts.unanswered(id)
 			return errStalled
 		}
@@ -374,16 +373,16 @@ func (s *Session) hopeless(c *connection, a *attempt, waited, timeout time.Durat
 	return nil
 }
 
-// isGivenUp reports whether an attempt ended because attempt gave it up.
+// isGivenUp reports whether an attempt ended because attempt abandoned it.
 func isGivenUp(cause error) bool {
 	var away *outage
 	return errors.Is(cause, errAttemptTimeout) || errors.Is(cause, errStalled) || errors.Is(cause, errWaits) || errors.As(cause, &away)
 }
 
-// Decide executes an INSERT ... IF NOT EXISTS, which only one of all sessions
-// wins, and returns the text in the given column of the row that is there
-// afterwards: mine, if this session won. It costs several rounds among the
-// replicas and writes with a timestamp of the server: for decisions made once.
+// Decide executes an INSERT ... IF NOT EXISTS, which succeeds for only one of all sessions, and
+// returns the text in the given column of the resulting row: mine, if it succeeded for this
+// session. It takes several round trips among the replicas and writes with a timestamp of the
+// server, so it is for decisions made once.
 func (s *Session) Decide(ctx context.Context, st *Statement, column, mine string, args ...any) (string, error) {
 	serial := gocql.Serial
 	if s.levels.write == gocql.LocalOne || s.levels.write == gocql.LocalQuorum {
@@ -400,12 +399,12 @@ func (s *Session) Decide(ctx context.Context, st *Statement, column, mine string
 	return text, nil
 }
 
-// Swap executes a statement with IF, which is applied only if its condition holds,
-// among the sessions of all data centers. If it does not hold, there has the columns
-// of the condition as they are, by name; it is empty if there is no such row.
+// Swap executes a statement with IF, which is applied only if its condition is true, atomically
+// among the sessions of all data centers. If the condition is false, there has the present
+// values of its columns, by name; it is empty if there is no such row.
 //
-// A statement may be applied although an attempt failed; its next attempt then finds its
-// own write. The caller recognises that by the values that it writes.
+// A statement may have been applied although an attempt failed; the next attempt then finds
+// that write. The caller can recognise it by the values that it has written.
 func (s *Session) Swap(ctx context.Context, st *Statement, args ...any) (applied bool, there map[string]any, err error) {
 	return s.transact(ctx, st, gocql.Quorum, gocql.Serial, args)
 }

@@ -13,23 +13,22 @@ import (
 // UUID is a value of the types uuid and timeuuid.
 type UUID = gocql.UUID
 
-// TimeUUID returns a timeuuid of now that no other call returns, of any process.
+// TimeUUID returns a timeuuid of the present time that is unique among all processes.
 func TimeUUID() UUID { return gocql.TimeUUID() }
 
-// ParseUUID reads the text of a UUID.
+// ParseUUID parses the text of a UUID.
 func ParseUUID(s string) (UUID, error) { return gocql.ParseUUID(s) }
 
 // A TagMap binds and scans frozen<map<text,text>>. Bytes:
 //
 //	count i32, then per tag: length i32, name, length i32, value
 //
-// all big-endian. Tags are bound in their order, by UTF-16 code unit, which is
-// KairosDB's: servers before 3.0.28, 3.11.14 and 4.0.5 keep the order of the
-// client inside the clustering key. Later ones store UTF-8 byte order, so what
-// is scanned is sorted again.
+// all big-endian. Tags are bound in the order of UTF-16 code units, as KairosDB does: servers
+// before 3.0.28, 3.11.14 and 4.0.5 keep the client's order inside the clustering key. Later
+// servers use the order of UTF-8 bytes, so scanned tags are sorted again.
 type TagMap struct {
 	Tags model.Tags
-	Null bool // scanned: there was no value. A null clustering column means a row that holds static cells only.
+	Null bool // a scanned map was null; a null clustering column means that the row has static cells only
 }
 
 // MarshalCQL is called by the driver.
@@ -67,7 +66,7 @@ func (m *TagMap) UnmarshalCQL(_ gocql.TypeInfo, data []byte) error {
 
 var errMapCut = errors.New("map of tags is cut off")
 
-// ParseTagMap reads the bytes of a map. It keeps nothing of data.
+// ParseTagMap decodes the bytes of a map. The result does not refer to data.
 func ParseTagMap(data []byte) (model.Tags, error) {
 	if len(data) < 4 {
 		return model.Tags{}, errMapCut
@@ -108,9 +107,8 @@ func ParseTagMap(data []byte) (model.Tags, error) {
 	return model.NewTags(tags...)
 }
 
-// Raw scans the bytes of a value of any type without copying them. They are
-// valid until the next page of the rows is read, and must not be changed. nil
-// means null.
+// Raw scans the bytes of a value of any type without copying them. They are valid until the
+// next page of rows is read, and are read-only. nil means null.
 type Raw []byte
 
 // UnmarshalCQL is called by the driver.
@@ -141,7 +139,7 @@ func (m *Millis) UnmarshalCQL(_ gocql.TypeInfo, data []byte) error {
 	return nil
 }
 
-// sizeOf is about what args take in a frame.
+// sizeOf returns the approximate size of args in a frame.
 func sizeOf(args []any) int {
 	n := 0
 	for _, a := range args {
