@@ -12,15 +12,15 @@ import (
 	"varve/internal/work"
 )
 
-// Each server has a log of arrivals for each timeline that it puts events into. Rows of a
-// log are written one after the other, in the order of their numbers, and only when the
-// events they list are stored. So whoever has read a log up to a row has read all rows before it
-// that were acknowledged, or will be.
+// Each server has a log of arrivals for each timeline into which it puts events. Rows of a log
+// are written one after the other, in the order of their numbers, and only after the events
+// that they list are stored. So a reader that has read a log up to a row has also read all
+// earlier rows that were or will be acknowledged.
 //
 //	timeline_logs      timeline -> log -> newest slot
 //	timeline_arrivals  timeline, log, slot -> number -> entries
 //
-// A number is the time in microseconds, but always above the one before. A slot is a
+// A number is the time in microseconds, but always above the previous number. A slot is a
 // minute of numbers.
 const (
 	slotMicros = 60 * 1_000_000
@@ -31,13 +31,13 @@ const (
 	// logKept is how long a log is listed after it was last written: longer than its rows.
 	logKept = arrivalsKept + 5*time.Minute
 
-	// rowArrivals is how many entries a row lists at most, writeArrivals how many are written
-	// at once.
+	// rowArrivals is the maximum number of entries that a row lists, and writeArrivals of
+	// entries that are written at once.
 	rowArrivals   = 1000
 	writeArrivals = 5000
 
-	// A log that is not in use is closed once so many are open, after logIdle. The list is
-	// looked through every sweepEvery.
+	// Once openLogs logs are open, those that were not used for logIdle are closed. This is
+	// checked every sweepEvery.
 	openLogs   = 10_000
 	logIdle    = time.Minute
 	sweepEvery = 10 * time.Second
@@ -49,14 +49,14 @@ var (
 	putArrival = write("put_arrivals", "INSERT INTO timeline_arrivals (timeline, log, slot, number, events) VALUES (?, ?, ?, ?, ?) USING TTL ?")
 )
 
-// A ref is where an entry stands.
+// A ref is the location of an entry.
 type ref struct {
 	start     int64
 	partition int
 	position  timeline.Position
 }
 
-// refsVersion begins the bytes of a row.
+// refsVersion is the first byte of a row.
 const refsVersion = 1
 
 func appendRef(dst []byte, r ref) []byte {
@@ -67,7 +67,7 @@ func appendRef(dst []byte, r ref) []byte {
 	return append(dst, r.position.ID...)
 }
 
-// parseRefs reads what rows hold.
+// parseRefs decodes the contents of rows.
 func parseRefs(data []byte) ([]ref, error) {
 	bad := func(why string) error { return &store.CorruptionError{File: "timeline_arrivals", Reason: why} }
 	if len(data) == 0 || data[0] != refsVersion {
@@ -100,7 +100,7 @@ func cutUvarint(data *[]byte, v *uint64) bool {
 	return n > 0
 }
 
-// arrivalLogs are the logs that this server writes.
+// arrivalLogs are the logs of this server.
 type arrivalLogs struct {
 	shelf  *Shelf
 	number int32 // of the server
@@ -114,7 +114,7 @@ func (a *arrivalLogs) open(s *Shelf, number int32) {
 	a.shelf, a.number, a.byName = s, number, map[string]*arrivalLog{}
 }
 
-// An arrivalLog is that of one timeline.
+// An arrivalLog is the log of one timeline.
 type arrivalLog struct {
 	logs     *arrivalLogs
 	timeline string
@@ -127,20 +127,20 @@ type arrivalLog struct {
 	busy  bool // drain runs
 
 	// Of drain.
-	begun   bool        // last and listed are those of the log, whoever wrote it
+	begun   bool        // last and listed are known, also from earlier processes
 	last    int64       // number of the last row
-	slot    int64       // that is listed as the newest
-	listed  int64       // write timestamp of that
-	pending []cql.Entry // rows that may not be stored; they come before any other
+	slot    int64       // the slot listed as the newest
+	listed  int64       // write timestamp of that listing
+	pending []cql.Entry // rows that may not be stored; they are written before all others
 }
 
-// An arrival is one Put's share.
+// An arrival has the entries of one Put.
 type arrival struct {
 	refs []ref
-	done chan error // has room for one
+	done chan error // with capacity 1
 }
 
-// arrived notes the entries of a Put that are stored.
+// arrived records the stored entries of a Put in the logs.
 func (s *Shelf) arrived(ctx context.Context, entries []timeline.Placed, failed *failures) {
 	refs, of := map[string][]ref{}, map[string][]int{}
 	var names []string
@@ -202,8 +202,8 @@ func (a *arrivalLogs) leave(l *arrivalLog) {
 	l.idle = a.shelf.now()
 }
 
-// sweepLocked closes logs that are not used. One that is opened again goes on at a higher
-// number, since that is the time.
+// sweepLocked closes unused logs. A log that is opened again continues with a higher number,
+// since numbers are times.
 func (a *arrivalLogs) sweepLocked() {
 	now := a.shelf.now()
 	if len(a.byName) < openLogs || now.Sub(a.swept) < sweepEvery {
@@ -217,7 +217,7 @@ func (a *arrivalLogs) sweepLocked() {
 	}
 }
 
-// drain writes what is queued, until nothing is.
+// drain writes queued arrivals until there are none.
 func (l *arrivalLog) drain() {
 	for {
 		taken := l.take()
@@ -245,9 +245,8 @@ func (l *arrivalLog) take() []*arrival {
 	return taken
 }
 
-// write writes rows. After an error it is unknown whether the rows are stored. So the next
-// call writes them again first: a reader that has read a later row does not look for
-// earlier ones.
+// write writes rows. After an error it is unknown whether the rows are stored, so the next call
+// first writes them again: a reader that has read a later row does not look for earlier ones.
 func (l *arrivalLog) write(taken []*arrival) error {
 	if err := l.send(); err != nil {
 		return err
@@ -269,16 +268,17 @@ func (l *arrivalLog) write(taken []*arrival) error {
 		if err := l.send(); err != nil {
 			return err
 		}
-		// A process that was frozen meanwhile may have come when readers did not look there any more.
+		// If this process was frozen meanwhile, readers may already have passed these rows.
 		if l.logs.shelf.stamp()-number < (arrivalsKept / 2).Microseconds() {
 			return nil
 		}
 	}
 }
 
-// list returns the number of the next row, whose slot is listed as the newest. All rows of a batch
-// are of one slot. The number is drawn after the slot was listed: a reader that began to follow before
-// does not know the log, and looks only for rows since then, less cursorSkew.
+// list returns the number of the next row, whose slot it has listed as the newest. All rows of
+// a batch are in one slot. The number is chosen after the slot was listed, because a reader
+// that began to follow before that does not know the log, and looks only for rows since then,
+// minus cursorSkew.
 func (l *arrivalLog) list(rows int64) (number int64, err error) {
 	s := l.logs.shelf
 	for {
@@ -290,7 +290,7 @@ func (l *arrivalLog) list(rows int64) (number int64, err error) {
 		if slot == l.slot {
 			return number, nil
 		}
-		l.last = number - 1 // also if the slot is listed in spite of an error
+		l.last = number - 1 // in case the slot is listed although the write failed
 		stamp := max(l.listed+1, number)
 		if err := s.session.Exec(s.ctx, putLog, stamp, l.timeline, l.logs.number, slot, seconds(logKept)); err != nil {
 			return 0, err
@@ -299,14 +299,14 @@ func (l *arrivalLog) list(rows int64) (number int64, err error) {
 	}
 }
 
-// logAhead is how far the numbers of a log may be ahead of the clock. If they are further
-// ahead, no cursor has them, by whatever clock it was made.
+// logAhead is how far the numbers of a log may be ahead of the clock. Numbers further ahead are
+// in no cursor, whichever server's clock it was made by.
 const logAhead = cursorAhead + cursorSkew
 
 // begin finds out where the log ends. An earlier process of this server may have written it
-// by a clock that was ahead. Readers do not look for rows below those that they have read, so
-// the log goes on above them. If that clock was so wrong that cursors are refused, the log
-// goes on by the present clock.
+// with a clock that was ahead. Readers do not look for rows below those that they have read, so
+// the log continues above them. If that clock was so wrong that cursors with its numbers are
+// refused, the log continues with the present time.
 func (l *arrivalLog) begin() error {
 	if l.begun {
 		return nil

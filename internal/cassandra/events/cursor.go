@@ -12,7 +12,7 @@ import (
 	"varve/internal/timeline"
 )
 
-// A cursor says how far the logs of a timeline were read.
+// A cursor records how far the logs of a timeline were read.
 //
 //	0      1                 9
 //	+------+-----------------+------------------------------------------+
@@ -21,27 +21,28 @@ import (
 //	|      |                 | skip uvarint                             |
 //	+------+-----------------+------------------------------------------+
 //
-// A log that is not in it had no rows when the cursor was made.
+// A log that is not in the cursor had no rows when the cursor was made.
 type cursor struct {
 	made int64 // microseconds
 	logs []place
 }
 
-// A place is how far a log was read: to the entry number skip of the row number.
+// A place is a position in a log: all rows before number were read, and skip entries of that
+// row.
 type place struct {
 	log    int32
 	number int64
 	skip   int
 }
 
-// logsMax is how many servers may write to a timeline that is followed within logKept: so
-// many fit into timeline.ArrivalBytesMax.
+// logsMax is how many servers may write to a followed timeline within logKept. This many logs
+// fit into timeline.ArrivalBytesMax.
 const logsMax = 36
 
 const cursorVersion = 1
 
 const (
-	// cursorSkew is how far clocks of servers may differ for cursors and logs to be of use.
+	// cursorSkew is how far the clocks of servers may differ for cursors and logs to work.
 	cursorSkew = time.Minute
 
 	// cursorAhead is how far the numbers of a cursor may be ahead of the time when it was made.
@@ -60,7 +61,8 @@ func (c *cursor) encode() []byte {
 
 var errCursor = &store.InputError{Reason: "the cursor was not issued by this server"}
 
-// parseCursor reads what encode has written, or what a client has made up.
+// parseCursor decodes a cursor. The bytes come from a client, so they need not be those of
+// encode.
 func parseCursor(b []byte, now time.Time) (*cursor, error) {
 	if len(b) < 9 || len(b) > timeline.ArrivalBytesMax || b[0] != cursorVersion {
 		return nil, errCursor
@@ -99,20 +101,20 @@ func parseCursor(b []byte, now time.Time) (*cursor, error) {
 	return c, nil
 }
 
-// aheadText says that the numbers of a log are ahead of this server's clock, and the way out.
+// aheadText says that the numbers of a log are ahead of this server's clock, and what to do.
 func aheadText(ahead time.Duration) string {
 	return fmt.Sprintf("the clock of a server that writes to the timeline is %v ahead of this server's, at most %v is accepted: synchronise the clocks, and restart the server whose clock was ahead",
 		ahead.Round(time.Second), cursorAhead)
 }
 
-// micros is a duration of microseconds, up to the longest one.
+// micros converts microseconds to a duration, at most the longest one.
 func micros(n int64) time.Duration {
 	const most = math.MaxInt64 / int64(time.Microsecond)
 	return time.Duration(min(n, most)) * time.Microsecond
 }
 
-// of returns how far a log was read. One that is not in the cursor began after it was made,
-// by a clock that may be behind.
+// of returns how far a log was read. A log that is not in the cursor began after the cursor was
+// made, but the clock of its server may be behind.
 func (c *cursor) of(log int32) place {
 	i, found := slices.BinarySearchFunc(c.logs, log, func(p place, log int32) int { return cmp.Compare(p.log, log) })
 	if !found {

@@ -9,7 +9,7 @@ import (
 	"varve/internal/timeline"
 )
 
-// A tombstone hides what was written with its timestamp or before.
+// A tombstone hides rows with its timestamp or lower ones.
 const hiding = " USING TIMESTAMP ?"
 
 var (
@@ -19,11 +19,11 @@ var (
 	deletePart2  = write("delete_event_part_pieces", "DELETE FROM timeline_pieces"+hiding+ofPart)
 )
 
-// rangesAtOnce is how many ranges of a part are deleted with one batch.
+// rangesAtOnce is how many ranges of a part a batch deletes.
 const rangesAtOnce = 25
 
-// Delete is timeline.Shelf.Delete: one tombstone, of the partition where a range covers it, or
-// one of each range.
+// Delete implements timeline.Shelf. If a range covers the partition, it writes one partition
+// tombstone, otherwise one tombstone for each range.
 func (s *Shelf) Delete(ctx context.Context, p timeline.Part, ranges []timeline.Range, before time.Time) error {
 	if err := s.check(); err != nil {
 		return err
@@ -36,8 +36,8 @@ func (s *Shelf) Delete(ctx context.Context, p timeline.Part, ranges []timeline.R
 	return nil
 }
 
-// deleteRanges deletes with one batch. The partitions of both tables have the same key, so it
-// is applied as a whole.
+// deleteRanges deletes with one batch. The partitions of both tables have the same key, so the
+// batch is applied atomically.
 func (s *Shelf) deleteRanges(ctx context.Context, p *timeline.Part, ranges []timeline.Range, before time.Time) error {
 	var batch []cql.Entry
 	for _, r := range ranges {

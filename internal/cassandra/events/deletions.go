@@ -7,19 +7,20 @@ import (
 	"varve/internal/timeline"
 )
 
-// The deletes of a day are a partition, so that none grows for as long as deletes are kept.
-// A reader that looks for deletes of the last few tenths of a second reads one partition.
+// The deletes of each day are in a partition of their own, so that no partition grows for as
+// long as deletes are kept. A reader that looks for deletes of the last few tenths of a second
+// reads one partition.
 const (
 	dayMicros = 86400 * 1_000_000
 
-	// deletionsPage is how many deletes an answer of Cassandra has at most.
+	// deletionsPage is the maximum number of deletes in a page.
 	deletionsPage = 1000
 
-	// aheadMost is how far the clock of a server that deletes may be ahead of one that looks:
-	// much more than Cassandra works with.
+	// aheadMost is how far the clock of a deleting server may be ahead of that of a reading
+	// one: much more than Cassandra itself tolerates.
 	aheadMost = time.Hour
 
-	// deletionsTTL is beyond what is promised, for clocks that differ.
+	// deletionsTTL is longer than promised, because clocks may differ.
 	deletionsTTL = timeline.DeletionsKept + 24*time.Hour
 )
 
@@ -32,7 +33,7 @@ var _ timeline.DeletionLog = (*Shelf)(nil)
 
 func dayOf(micros int64) int64 { return micros / dayMicros }
 
-// NoteDeletion is timeline.DeletionLog.NoteDeletion.
+// NoteDeletion implements timeline.DeletionLog.
 func (s *Shelf) NoteDeletion(ctx context.Context, name string, d timeline.Deleted) error {
 	if err := s.check(); err != nil {
 		return err
@@ -41,7 +42,7 @@ func (s *Shelf) NoteDeletion(ctx context.Context, name string, d timeline.Delete
 	return s.session.Exec(ctx, putDeletion, s.stamp(), name, dayOf(before), before, r.From.Time, r.From.ID, r.To.Time, r.To.ID, d.ID, seconds(deletionsTTL))
 }
 
-// Deletions is timeline.DeletionLog.Deletions.
+// Deletions implements timeline.DeletionLog.
 func (s *Shelf) Deletions(ctx context.Context, name string, after time.Time, f func(timeline.Deleted) error) error {
 	if err := s.check(); err != nil {
 		return err

@@ -11,9 +11,9 @@ import (
 	"varve/internal/work"
 )
 
-// The directory of a timeline is cut into blocks of ten days, so that no partition grows
-// beyond 86,400 buckets. The blocks that have a bucket are listed in a partition of their
-// own, as if they were buckets of the block allBlocks.
+// The directory of a timeline is divided into blocks of ten days, so that no partition has more
+// than 86,400 buckets. The blocks with buckets are listed in a partition of their own, as if
+// they were buckets of the block allBlocks.
 const (
 	blockMicros = 10 * 86400 * 1_000_000
 	allBlocks   = math.MinInt64
@@ -39,7 +39,7 @@ func blockOf(start int64) int64 {
 	return start - r
 }
 
-// byBlock gathers the starts of each block, and has statements of them as batches.
+// byBlock groups starts by block.
 func byBlock(starts []int64) map[int64][]int64 {
 	blocks := map[int64][]int64{}
 	for _, start := range starts {
@@ -48,7 +48,7 @@ func byBlock(starts []int64) map[int64][]int64 {
 	return blocks
 }
 
-// Mark is timeline.Shelf.Mark. The list of blocks is written along with the blocks.
+// Mark implements timeline.Shelf. It also writes the list of blocks.
 func (s *Shelf) Mark(ctx context.Context, timeline string, starts []int64, now time.Time) error {
 	if err := s.check(); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (s *Shelf) Mark(ctx context.Context, timeline string, starts []int64, now t
 	return s.writeAll(ctx, now.UnixMicro(), batches)
 }
 
-// markBatches makes statements of one block.
+// markBatches returns batches of statements for starts of one block.
 func markBatches(st *cql.Statement, first []any, starts []int64) (batches [][]cql.Entry) {
 	for len(starts) > 0 {
 		n := min(len(starts), batchRows)
@@ -85,8 +85,8 @@ func (s *Shelf) writeAll(ctx context.Context, stamp int64, batches [][]cql.Entry
 	})
 }
 
-// Unmark is timeline.Shelf.Unmark. A block without buckets goes too, unless it was marked
-// since.
+// Unmark implements timeline.Shelf. It also removes blocks without buckets, unless they were
+// marked since.
 func (s *Shelf) Unmark(ctx context.Context, name string, starts []int64, before time.Time) error {
 	if err := s.check(); err != nil {
 		return err
@@ -115,11 +115,12 @@ func (s *Shelf) Unmark(ctx context.Context, name string, starts []int64, before 
 	return nil
 }
 
-// blocksAtOnce is how many blocks are read in parallel at most.
+// blocksAtOnce is the maximum number of blocks that are read in parallel.
 const blocksAtOnce = 8
 
-// Marks is timeline.Shelf.Marks. The block that is probably the first one is read along with
-// the list of blocks. Of the others one is read, and then more and more at once.
+// Marks implements timeline.Shelf. It reads the block that is probably the first one at the
+// same time as the list of blocks. Of the others it first reads one, and then more and more in
+// parallel.
 func (s *Shelf) Marks(ctx context.Context, name string, from, toExcl int64, d timeline.Direction, limit int) ([]int64, error) {
 	if err := s.check(); err != nil || from >= toExcl {
 		return nil, err
@@ -153,7 +154,7 @@ func (s *Shelf) Marks(ctx context.Context, name string, from, toExcl int64, d ti
 	return m.found, nil
 }
 
-// nextBlocks takes some of the list of blocks.
+// nextBlocks reads the next n entries of the list of blocks.
 func nextBlocks(rows *cql.Rows, n int) (blocks []int64, err error) {
 	var block int64
 	for len(blocks) < n {
@@ -173,7 +174,7 @@ type marks struct {
 	direction    timeline.Direction
 	limit        int
 
-	ahead []int64 // of the block that is likely the first one, if it has any
+	ahead []int64 // starts of the block that is probably the first one
 	found []int64
 }
 
@@ -191,8 +192,8 @@ func (m *marks) block(ctx context.Context, block int64) ([]int64, error) {
 	return m.shelf.startsOf(ctx, m.name, block, m.from, m.toExcl, m.direction, m.limit)
 }
 
-// read reads blocks, but for the first one if that is known and enough, and returns what was
-// found so far, up to the limit.
+// read reads blocks in parallel, unless enough starts were found already, and returns the
+// starts found so far, up to the limit. If known is set, the first block was read ahead.
 func (m *marks) read(ctx context.Context, wave []int64, known bool) ([]int64, error) {
 	if known {
 		m.found = append(m.found, m.ahead...)

@@ -1,6 +1,5 @@
-// Package events stores the rows of timelines in tables of Cassandra: it is the
-// timeline.Shelf of servers that share a keyspace. docs/formats/timelines-cassandra.md has
-// the tables.
+// Package events stores the rows of timelines in tables of Cassandra: it is the timeline.Shelf
+// of servers that share a keyspace. docs/formats/timelines-cassandra.md describes the tables.
 //
 //	put.go, slice.go, delete.go  events: a partition for each part of a bucket
 //	directory.go                 the list of buckets

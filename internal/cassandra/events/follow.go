@@ -13,8 +13,8 @@ import (
 	"varve/internal/work"
 )
 
-// lookups is how many entries of a part one statement looks for; fetchAtOnce how many
-// entries are looked for before the limit in bytes is compared.
+// lookups is how many entries of a part one statement looks for; fetchAtOnce is how many
+// entries are read before the limit of bytes is checked.
 const (
 	lookups     = 16
 	fetchAtOnce = 128
@@ -33,7 +33,7 @@ type logEnd struct {
 	slot int64
 }
 
-// Arrivals is timeline.Shelf.Arrivals.
+// Arrivals implements timeline.Shelf.
 func (s *Shelf) Arrivals(ctx context.Context, name string, after []byte, l timeline.Limit) (timeline.Arrivals, error) {
 	if err := s.check(); err != nil {
 		return timeline.Arrivals{}, err
@@ -60,7 +60,7 @@ func (s *Shelf) Arrivals(ctx context.Context, name string, after []byte, l timel
 			if p, err = s.end(ctx, name, log); err != nil {
 				return timeline.Arrivals{}, err
 			}
-			if ahead := micros(p.number - now.UnixMicro()); ahead > cursorAhead { // no cursor with this place is accepted
+			if ahead := micros(p.number - now.UnixMicro()); ahead > cursorAhead { // a cursor with this place would be refused
 				return timeline.Arrivals{}, &store.UnavailableError{Reason: "timeline " + name + " cannot be followed: " + aheadText(ahead)}
 			}
 		}
@@ -92,14 +92,14 @@ func (s *Shelf) logs(ctx context.Context, name string) ([]logEnd, error) {
 	return all, nil
 }
 
-// end is the place after all rows of a log.
+// end returns the place after all rows of a log.
 func (s *Shelf) end(ctx context.Context, name string, log logEnd) (place, error) {
-	number := log.slot*slotMicros - 1 // the slot was listed, and its first row is on its way
+	number := log.slot*slotMicros - 1 // the slot is listed, and its first row is still being written
 	_, err := s.session.One(ctx, lastArrival, []any{name, log.log, log.slot}, &number)
 	return place{log: log.log, number: number + 1}, err
 }
 
-// A follower is one Arrivals.
+// A follower executes one call of Arrivals.
 type follower struct {
 	shelf  *Shelf
 	name   string
@@ -109,7 +109,7 @@ type follower struct {
 	more  bool
 }
 
-// An arrivedRef is an entry that was listed, and where its log goes on after it.
+// An arrivedRef is a listed entry, with the place in its log after it.
 type arrivedRef struct {
 	ref
 	log   int // index in cursor.logs
@@ -131,9 +131,9 @@ func (f *follower) gather(ctx context.Context, logs []logEnd, limit int) error {
 	return nil
 }
 
-// readLog reads the slots of a log from its place on. If they have no row, the next call begins at the
-// newest slot, since all rows before it were written before it was listed. Else a cursor that a client
-// has made up could have more than a hundred slots read each time.
+// readLog reads the slots of a log, starting at its place. If they have no row, the next call
+// begins at the newest slot, since all earlier rows were written before that slot was listed.
+// Otherwise a forged cursor could cause more than a hundred slots to be read each time.
 func (f *follower) readLog(ctx context.Context, i int, log logEnd, limit int) error {
 	p, before := f.cursor.logs[i], len(f.found)
 	for slot := slotOf(p.number); slot <= log.slot; slot++ {
@@ -166,7 +166,7 @@ func (f *follower) readLog(ctx context.Context, i int, log logEnd, limit int) er
 	return nil
 }
 
-// take notes entries of a row, and returns how many more may be.
+// take adds entries of a row, and returns how many more may follow.
 func (f *follower) take(i int, number int64, refs []ref, skip, limit int) int {
 	for n := skip; n < len(refs); n++ {
 		if limit == 0 {
@@ -183,7 +183,7 @@ func (f *follower) take(i int, number int64, refs []ref, skip, limit int) int {
 	return limit
 }
 
-// list reads the entries, up to the limit in bytes.
+// list reads the entries, up to the limit of bytes.
 func (f *follower) list(ctx context.Context, l timeline.Limit) (timeline.Arrivals, error) {
 	out := timeline.Arrivals{More: f.more}
 	var bytes int64
@@ -218,7 +218,7 @@ func (f *follower) list(ctx context.Context, l timeline.Limit) (timeline.Arrival
 	return out, nil
 }
 
-// fetch reads entries where they stand; nil where there is none any more.
+// fetch reads the rows of entries; nil for an entry that no longer exists.
 func (f *follower) fetch(ctx context.Context, found []arrivedRef) ([]*row, error) {
 	type key struct {
 		start     int64
@@ -240,8 +240,8 @@ func (f *follower) fetch(ctx context.Context, found []arrivedRef) ([]*row, error
 	return entries, err
 }
 
-// lookUp reads some entries of one part. What is missing of the statement's arguments is
-// made up by the first one.
+// lookUp reads some entries of one part. If they are fewer than the statement's arguments, the
+// first one is repeated.
 func (f *follower) lookUp(ctx context.Context, found []arrivedRef, of []int, entries []*row) error {
 	first := found[of[0]]
 	args := argsOf(&timeline.Part{Timeline: f.name, Start: first.start, Partition: first.partition})

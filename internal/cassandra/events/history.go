@@ -19,18 +19,18 @@ import (
 
 // The history of a timeline is the register layoutName in a space of the timeline's own.
 const (
-	layoutSpace = "timeline " // and the name of the timeline
+	layoutSpace = "timeline " // followed by the name of the timeline
 	layoutName  = "layout"
 )
 
-// nameShards are the partitions over which the names of timelines are spread. The number is
-// part of the format.
+// nameShards is the number of partitions over which the names of timelines are distributed. It
+// is part of the format.
 const nameShards = 8
 
-// namesPage is how many names an answer of Cassandra has at most.
+// namesPage is the maximum number of names in a page.
 const namesPage = 1000
 
-// countEvery is how old the number of timelines becomes.
+// countEvery is the maximum age of the number of timelines.
 const countEvery = time.Minute
 
 var (
@@ -41,7 +41,7 @@ var (
 	countNames  = &cql.Statement{Name: "count_timeline_names", Level: cql.Quorum, Scan: true, Text: "SELECT count(*) FROM timeline_names WHERE shard = ?"}
 )
 
-// History is timeline.Shelf.History.
+// History implements timeline.Shelf.
 func (s *Shelf) History(ctx context.Context, name string) (timeline.History, error) {
 	_, h, err := s.history(ctx, name)
 	return h, err
@@ -62,7 +62,7 @@ func (s *Shelf) history(ctx context.Context, name string) (cluster.Value, timeli
 	return v, h, nil
 }
 
-// SetHistory is timeline.Shelf.SetHistory.
+// SetHistory implements timeline.Shelf.
 func (s *Shelf) SetHistory(ctx context.Context, name string, old uint64, h timeline.History) error {
 	there, stored, err := s.history(ctx, name)
 	if err != nil {
@@ -100,9 +100,9 @@ func conflict(err error) error {
 	return err
 }
 
-// removeHistory removes the name after the history. The tombstone of the name has the write
+// removeHistory removes the history, then the name. The tombstone of the name has the write
 // timestamp of the name, so that it does not hide the name of a timeline that another server
-// creates right afterwards.
+// creates immediately afterwards.
 func (s *Shelf) removeHistory(ctx context.Context, name string, there cluster.Value) error {
 	if there.Version == 0 {
 		return nil
@@ -124,8 +124,8 @@ func shardOf(name string) int32 {
 	return int32(h.Sum32() % nameShards)
 }
 
-// Names is timeline.Shelf.Names. Each shard has to give as many as are wanted, since they
-// could all be in one.
+// Names implements timeline.Shelf. It reads up to limit names from each shard, since all could
+// be in one shard.
 func (s *Shelf) Names(ctx context.Context, prefix, after string, limit int) ([]string, error) {
 	if err := s.check(); err != nil {
 		return nil, err
@@ -152,9 +152,9 @@ func (s *Shelf) Names(ctx context.Context, prefix, after string, limit int) ([]s
 	return all[:min(len(all), limit)], nil
 }
 
-// counted is the number of timelines, as of some time ago.
+// counted is the number of timelines, at most countEvery old.
 type counted struct {
-	mu sync.Mutex // also held while they are counted
+	mu sync.Mutex // also held while timelines are counted
 	n  int
 	at time.Time
 }
@@ -165,7 +165,7 @@ func (c *counted) add(n int) {
 	c.n += n
 }
 
-// Count is timeline.Shelf.Count.
+// Count implements timeline.Shelf.
 func (s *Shelf) Count(ctx context.Context) (int, error) {
 	if err := s.check(); err != nil {
 		return 0, err

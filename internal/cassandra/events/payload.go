@@ -11,8 +11,8 @@ import (
 	"varve/internal/work"
 )
 
-// In a partition of timeline_payloads, references stand at piece -1, with the timeline that
-// refers; pieces of the data from 0 on, without one.
+// In a partition of timeline_payloads, references are at piece -1, with the referring timeline;
+// the pieces of the data begin at 0, without a timeline.
 var (
 	putData         = write("put_payload", "INSERT INTO timeline_payloads (key, piece, timeline, size, data) VALUES (?, ?, '', ?, ?)")
 	putReference    = write("put_payload_reference", "INSERT INTO timeline_payloads (key, piece, timeline) VALUES (?, -1, ?)")
@@ -25,12 +25,13 @@ var (
 
 // putPayloads writes the data that entries refer to.
 //
-// The references come first, with the timestamps of the events. The data follows, above the
-// timestamp of whatever a drop may hide that did not see the reference. See dropPayload.
+// The references are written first, with the timestamps of the events. The data follows, with a
+// timestamp above everything that may be hidden by a drop that did not see the reference. See
+// dropPayload.
 func (s *Shelf) putPayloads(ctx context.Context, now int64, entries []timeline.Placed) error {
 	var references []cql.Entry
 	var stamps []int64
-	var data []*timeline.Placed // of each key one
+	var data []*timeline.Placed // one for each key
 	have := map[timeline.PayloadKey]int{}
 	for i := range entries {
 		e := &entries[i]
@@ -58,21 +59,21 @@ func (s *Shelf) putPayloads(ctx context.Context, now int64, entries []timeline.P
 	})
 }
 
-// Timestamps by which data is written again that a drop hides: how far they are ahead of the
-// clock of this server. A clock that is further ahead than the last one is not believed.
+// payloadAhead are the timestamps with which data is written again if a drop hides it, relative
+// to this server's clock. A drop with a timestamp beyond the last one is an error.
 var payloadAhead = []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour}
 
 // putData writes the data of an entry, whose reference is stored. The same data may have been
-// dropped by a server whose clock is ahead, or may be dropped right now by one that has looked
-// for references before.
+// dropped by a server whose clock is ahead, or may be dropped at this moment by a server that
+// looked for references before this one was stored.
 //
-// What such a drop hides was there before the reference was. So it is either still there, and the
-// data is written above it; or a drop has hidden it, and it shows that the data is not to be seen
-// after it was written. Reads are at a quorum and repair what they read, so a drop that one of
-// them has met is met by all later ones.
+// Such a drop hides data that was stored before the reference. So either that data is still
+// visible, and the new data is written with a higher timestamp; or a drop has hidden it, which
+// shows because the new data is not visible after it was written. Reads are at a quorum and
+// repair what they read, so a drop that one read has seen is seen by all later reads.
 func (s *Shelf) putData(ctx context.Context, e *timeline.Placed) error {
 	pieces, stamp := dataPieces(e), s.stamp()
-	if e.Fresh { // nobody else knows the key
+	if e.Fresh { // no other server knows the key
 		return s.putPieces(ctx, stamp, pieces)
 	}
 	found, before, err := s.payloadWritten(ctx, e.Pointer)
@@ -101,7 +102,7 @@ func (s *Shelf) putPieces(ctx context.Context, stamp int64, pieces []cql.Entry) 
 	return nil
 }
 
-// payloadWritten returns when the data of a key was written, if it is there.
+// payloadWritten returns the write timestamp of a key's data, if the data exists.
 func (s *Shelf) payloadWritten(ctx context.Context, key timeline.PayloadKey) (found bool, stamp int64, err error) {
 	found, err = s.session.One(ctx, readWritten, []any{key[:]}, &stamp)
 	return found, stamp, err
@@ -117,7 +118,7 @@ func dataPieces(e *timeline.Placed) (entries []cql.Entry) {
 	return entries
 }
 
-// Payload is timeline.Shelf.Payload.
+// Payload implements timeline.Shelf.
 func (s *Shelf) Payload(ctx context.Context, key timeline.PayloadKey) ([]byte, error) {
 	if err := s.check(); err != nil {
 		return nil, err
@@ -143,17 +144,17 @@ func (s *Shelf) Payload(ctx context.Context, key timeline.PayloadKey) ([]byte, e
 	return data, nil
 }
 
-// DropPayloads is timeline.Shelf.DropPayloads.
+// DropPayloads implements timeline.Shelf.
 func (s *Shelf) DropPayloads(ctx context.Context, keys []timeline.PayloadKey, name string, before time.Time) error {
 	return work.Parallel(ctx, writesAtOnce, len(keys), "delete data of events", func(ctx context.Context, i int) error {
 		return s.dropPayload(ctx, keys[i], name, before)
 	})
 }
 
-// dropPayload looks when the data was written before it looks
-// for references, and removes what was written until then. A call that refers to the data
-// meanwhile has either written its reference before, which is found, or writes the data later,
-// above that timestamp: see putData.
+// dropPayload reads the data's write timestamp before it looks for references, and removes the
+// data up to that timestamp. A concurrent call that refers to the data has either written its
+// reference before, which dropPayload finds, or writes the data later, above that timestamp:
+// see putData.
 func (s *Shelf) dropPayload(ctx context.Context, key timeline.PayloadKey, name string, before time.Time) error {
 	if err := s.check(); err != nil {
 		return err

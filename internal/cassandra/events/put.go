@@ -10,23 +10,23 @@ import (
 )
 
 const (
-	// inlineBytesMax is the largest data that is kept in an event's row. A page of rows is
-	// one answer of Cassandra, which is held in memory as a whole.
+	// inlineBytesMax is the largest data that is stored in an event's row. A whole page of rows
+	// is in memory at once.
 	inlineBytesMax = 32 << 10
 
 	// pieceBytes is the size of the pieces of larger data.
 	pieceBytes = 256 << 10
 
-	// togetherBytes is the largest data whose pieces and row are put as a whole: half of
-	// what Cassandra takes for a partition at once. If a put of larger data
-	// is broken off, the earlier row may stand beside pieces of the new data.
+	// togetherBytes is the largest data whose pieces and row are written atomically: half of
+	// what Cassandra accepts for a partition in one batch. If a put of larger data is
+	// interrupted, the earlier row may exist together with pieces of the new data.
 	togetherBytes = 8 << 20
 
-	// A batch of one partition is best at some hundred rows and up to 128 KiB.
+	// A batch of one partition is most efficient with about a hundred rows and up to 128 KiB.
 	batchRows  = 100
 	batchBytes = 128 << 10
 
-	// writesAtOnce is how many batches of a call are on their way.
+	// writesAtOnce is how many batches of a call are in flight at once.
 	writesAtOnce = 16
 )
 
@@ -35,16 +35,16 @@ var (
 	putPiece = write("put_event_piece", "INSERT INTO timeline_pieces (timeline, bucket, part, time, id, piece, data) VALUES (?, ?, ?, ?, ?, ?, ?)")
 )
 
-// A batch is one partition's share of a call, or a piece of it.
+// A batch has entries of a call for one partition, or a part of them.
 type batch struct {
 	entries []cql.Entry
-	of      []int // indexes of the entries of the call that it has
+	of      []int // indexes of its entries in the call
 	bytes   int
 	stamp   int64
 }
 
-// Put is timeline.Shelf.Put. Data that does not fit into a row is written along with the row,
-// or before it.
+// Put implements timeline.Shelf. Data that does not fit into a row is written together with the
+// row, or before it.
 func (s *Shelf) Put(ctx context.Context, entries []timeline.Placed) error {
 	if err := s.check(); err != nil {
 		return err
@@ -57,7 +57,7 @@ func (s *Shelf) Put(ctx context.Context, entries []timeline.Placed) error {
 	return s.put(ctx, s.stamp(), entries)
 }
 
-// put writes entries, with their arrivals. Entries without Placed.Put have the timestamp now.
+// put writes entries and their arrivals. Entries without Placed.Put get the timestamp now.
 func (s *Shelf) put(ctx context.Context, now int64, entries []timeline.Placed) error {
 	failed := failures{}
 	var large []batch
@@ -76,7 +76,7 @@ func (s *Shelf) put(ctx context.Context, now int64, entries []timeline.Placed) e
 	return &timeline.PutError{Failed: failed.by}
 }
 
-// failures are the errors of entries, by index.
+// failures collects the errors of entries, by index.
 type failures struct {
 	mu sync.Mutex
 	by map[int]error
@@ -93,15 +93,15 @@ func (f *failures) add(of []int, err error) {
 	}
 }
 
-// putBatches writes all, and notes which entries may not be stored.
+// putBatches writes batches, and records which entries may not be stored.
 func (s *Shelf) putBatches(ctx context.Context, batches []batch, failed *failures) {
 	each(len(batches), func(i int) []int { return batches[i].of }, failed, func(i int) error {
 		return s.session.Batch(ctx, batches[i].stamp, batches[i].entries)
 	})
 }
 
-// each calls f for 0 to n-1, several at once, and notes the errors under the indexes of
-// entries that of returns.
+// each calls f for 0 to n-1, several at once, and records errors for the entries whose indexes
+// of returns.
 func each(n int, of func(int) []int, failed *failures, f func(int) error) {
 	done := make([]bool, n)
 	broken := work.Parallel(context.Background(), writesAtOnce, n, "put events", func(_ context.Context, i int) error {
@@ -109,7 +109,7 @@ func each(n int, of func(int) []int, failed *failures, f func(int) error) {
 			failed.add(of(i), err)
 		}
 		done[i] = true
-		return nil // the others go on
+		return nil // the others continue
 	})
 	for i := range done {
 		if !done[i] { // a panic
@@ -120,15 +120,15 @@ func each(n int, of func(int) []int, failed *failures, f func(int) error) {
 
 func argsOf(p *timeline.Part) []any { return []any{p.Timeline, p.Start, int32(p.Partition)} }
 
-// inPieces reports whether the data of an entry is too large for a row, and whether the row
-// is written along with it.
+// inPieces reports whether the data of an entry is too large for a row, and whether data and
+// row are written in one batch.
 func inPieces(e *timeline.Placed) (pieces, together bool) {
 	pieces = len(e.Data) > inlineBytesMax && e.Pointer == (timeline.PayloadKey{})
 	return pieces, pieces && len(e.Data) <= togetherBytes
 }
 
-// putPieces writes data that is too large for a row. Its partition and that of the row have
-// the same key, so a batch of both is applied as a whole.
+// putPieces returns batches for data that is too large for a row. Its partition and that of the
+// row have the same key, so a batch of both is applied atomically.
 func putPieces(now int64, index int, e *timeline.Placed) []batch {
 	pieces, together := inPieces(e)
 	if !pieces {
@@ -155,7 +155,7 @@ func putRow(e *timeline.Placed, cell []byte) cql.Entry {
 	return cql.Entry{Statement: putEvent, Args: append(argsOf(&e.Part), e.Time, e.ID, cell)}
 }
 
-// putRows gathers the rows of each part into batches.
+// putRows returns the rows of each part in batches.
 func putRows(now int64, entries []timeline.Placed, leave map[int]error) []batch {
 	type key struct {
 		timeline  string

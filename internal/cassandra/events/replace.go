@@ -12,8 +12,8 @@ import (
 	"varve/internal/work"
 )
 
-// rowsAtOnce is how many rows of a part are read with one statement. Where there are fewer, the
-// last one is asked for several times.
+// rowsAtOnce is how many rows of a part are read with one statement. If fewer are needed, the
+// last one is repeated.
 const rowsAtOnce = 25
 
 var (
@@ -26,20 +26,20 @@ func readRows(n int) *cql.Statement {
 		" AND (time, id) IN ("+strings.Repeat("(?, ?), ", n-1)+"(?, ?))")
 }
 
-// A spot is a place in a timeline.
+// A spot is a position in a timeline.
 type spot struct {
 	timeline string
 	timeline.Position
 }
 
-// spots are the places into which calls of this server are putting events whose data may be
-// kept apart. Calls for the same spot run one after the other, so each sees what it replaces.
+// spots are the positions to which calls of this server are writing events whose data may be
+// stored apart. Calls for the same spot run one after the other, so each sees what it replaces.
 type spots struct {
 	mu   sync.Mutex
 	held map[spot]chan struct{} // closed when the call has ended
 }
 
-// hold waits until no other call has any of the spots.
+// hold waits until no other call holds any of the spots, and then holds all of them.
 func (s *spots) hold(ctx context.Context, all []spot) (release func(), err error) {
 	for {
 		busy := s.take(all)
@@ -54,7 +54,8 @@ func (s *spots) hold(ctx context.Context, all []spot) (release func(), err error
 	}
 }
 
-// take takes all spots, or none and returns what to wait for.
+// take takes all spots or, if one is held by another call, none, and returns the channel to
+// wait for.
 func (s *spots) take(all []spot) (busy <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,22 +86,23 @@ func (s *spots) release(all []spot) {
 	}
 }
 
-// A rival is the row where an entry goes.
+// A rival is the row at the position of an entry.
 type rival struct {
 	pointer timeline.PayloadKey
 	stamp   int64
-	wins    bool // Cassandra keeps this row, and not that of the entry
+	wins    bool // Cassandra keeps this row, and not the entry's
 }
 
-// putApart is Put for entries whose data may be kept apart. It reads the rows where the entries
-// go before they are written and again afterwards, and drops the data that lost: mostly what an
-// entry has replaced, and the entry's own data if another server was later.
+// putApart is Put for entries whose data may be stored apart. It reads the rows at the entries'
+// positions before writing and again afterwards, and drops the data that lost: usually the data
+// that an entry has replaced, or the entry's own data if another server wrote later.
 //
-// The drop has the timestamp of the row that won. If another server sends the dropped data
-// again, its reference is newer than the drop and stays, or it is older and its row loses, too.
+// The drop has the timestamp of the row that won. If another server writes the dropped data
+// again, its reference is either newer than the drop and stays, or older, in which case its row
+// loses too.
 //
-// Another server's row is missed only if that row is written between the two reads here, and
-// both reads of that server are, too.
+// Another server's row is missed only if both that row and the other server's two reads happen
+// between the two reads here.
 func (s *Shelf) putApart(ctx context.Context, entries []timeline.Placed) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -117,8 +119,8 @@ func (s *Shelf) putApart(ctx context.Context, entries []timeline.Placed) error {
 		return err
 	}
 	defer release()
-	// A client that goes away must not end the call halfway: data would stay to which no event
-	// refers.
+	// A client that disconnects must not end the call halfway: data would remain to which no
+	// event refers.
 	ctx = context.WithoutCancel(ctx)
 	now := s.stamp()
 	if err := s.putPayloads(ctx, now, entries); err != nil {
@@ -135,20 +137,20 @@ func (s *Shelf) putApart(ctx context.Context, entries []timeline.Placed) error {
 			return s.dropLoser(ctx, stampOr(now, of[i].Put), of[i], before[i], after[i], failed)
 		})
 	}
-	if err != nil { // the entries are stored all the same
+	if err != nil { // the entries are stored nevertheless
 		s.log.Warn("replaced data of events could not be removed; it stays in timeline_payloads", "error", err)
 	}
 	return failed
 }
 
-// rivals reads the rows where entries go.
+// rivals reads the rows at the positions of entries.
 func (s *Shelf) rivals(ctx context.Context, now int64, of []*timeline.Placed) ([]rival, error) {
 	type part struct {
 		timeline  string
 		start     int64
 		partition int
 	}
-	var some [][]int // of one part each, up to rowsAtOnce
+	var some [][]int // groups of entries of one part, up to rowsAtOnce each
 	open := map[part]int{}
 	for i, e := range of {
 		p := part{e.Timeline, e.Start, e.Partition}
@@ -196,18 +198,18 @@ func rivalOf(e *timeline.Placed, put int64, cell []byte, stamp int64) rival {
 	r := rival{stamp: stamp}
 	r.wins = stamp > put || stamp == put && bytes.Compare(cell, appendRow(nil, &e.Entry)) > 0
 	var was timeline.Entry
-	if _, err := parseRow(cell, &was); err == nil { // what a damaged row referred to is not known
+	if _, err := parseRow(cell, &was); err == nil { // the reference of a damaged row is unknown
 		r.pointer = was.Pointer
 	}
 	return r
 }
 
-// dropLoser drops what an entry replaced, and the data of the entry if another row is later.
-// If the call failed, it is not known whether the entry is stored.
+// dropLoser drops the data that an entry replaced, or the data of the entry if another row is
+// later. If the call failed, it is unknown whether the entry is stored.
 func (s *Shelf) dropLoser(ctx context.Context, put int64, e *timeline.Placed, before, after rival, failed error) error {
 	none := timeline.PayloadKey{}
 	won := failed == nil || after.stamp >= put
-	// Stamps are equal if both were put within a microsecond.
+	// Timestamps are equal if both rows were written within a microsecond.
 	if won && !before.wins && before.pointer != none && before.pointer != e.Pointer {
 		if err := s.dropPayload(ctx, before.pointer, e.Timeline, time.UnixMicro(max(put, before.stamp+1))); err != nil {
 			return err

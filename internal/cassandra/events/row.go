@@ -8,7 +8,7 @@ import (
 	"varve/internal/timeline"
 )
 
-// The cell of an event. One cell for a row costs Cassandra less than several.
+// The cell of an event. One cell per row costs Cassandra less than several.
 //
 //	0      1                  n            m
 //	+------+------------------+------------+------------------------------------+
@@ -43,8 +43,8 @@ func appendRow(dst []byte, e *timeline.Entry) []byte {
 	return binary.AppendUvarint(append(dst, e.Pointer[:]...), uint64(e.Size))
 }
 
-// parseRow reads a cell. In pieces says that the data is to be read from there, of the
-// length that is e.Size until then. The entry keeps nothing of cell.
+// parseRow decodes a cell. If inPieces is set, the data must be read from its pieces, and
+// e.Size is its length. The entry does not refer to the memory of cell.
 func parseRow(cell []byte, e *timeline.Entry) (inPieces bool, err error) {
 	bad := func(what string) (bool, error) {
 		return false, &store.CorruptionError{File: "timeline_events", Reason: fmt.Sprintf("event %q at %d: %s", e.ID, e.Time, what)}

@@ -16,24 +16,24 @@ import (
 	"varve/internal/work"
 )
 
-// Options are what a shelf is opened with.
+// Options are the dependencies of a shelf.
 type Options struct {
-	// Node is the id of the server, the same after a restart. Host is for people.
+	// Node is the id of the server, which remains the same after a restart. Host is for people.
 	Node, Host string
 
-	// Usable returns why the session must not be used now, nil while it may be. nil: it always
-	// may.
+	// Usable returns why the session must not be used now, nil while it may be used. A nil
+	// Usable means that it always may be.
 	Usable func() error
 
-	// Create makes missing tables.
+	// Create says whether to create missing tables.
 	Create bool
 
 	Log *slog.Logger
-	Now func() time.Time // nil: time.Now
+	Now func() time.Time // nil = time.Now
 }
 
-// A Shelf is a timeline.Shelf over a keyspace. It is used before Cassandra is reached,
-// too: calls fail with a *store.UnavailableError until then.
+// A Shelf is a timeline.Shelf over a keyspace. It may be used before Cassandra is reached;
+// until then, calls fail with a *store.UnavailableError.
 type Shelf struct {
 	session *cql.Session
 	log     *slog.Logger
@@ -41,8 +41,8 @@ type Shelf struct {
 	usable  func() error
 	stamps  atomic.Int64 // the last write timestamp, microseconds
 
-	ready  atomic.Pointer[cluster.Registers] // nil until the tables are there
-	reason atomic.Pointer[error]             // why it is not
+	ready  atomic.Pointer[cluster.Registers] // nil until the tables exist
+	reason atomic.Pointer[error]             // why they are not ready
 
 	leader atomic.Pointer[cluster.Leader]
 
@@ -52,15 +52,15 @@ type Shelf struct {
 
 	ctx   context.Context // ends at Close
 	stop  context.CancelFunc
-	mu    sync.Mutex // for closed, and to start tasks
+	mu    sync.Mutex // guards closed, and starting tasks
 	tasks sync.WaitGroup
 	ended bool
 }
 
 var _ timeline.Shelf = (*Shelf)(nil)
 
-// Open returns a shelf over the session's keyspace, which need not be there yet. The
-// session outlives it.
+// Open returns a shelf over the session's keyspace, which need not exist yet. The session must
+// outlive the shelf.
 func Open(session *cql.Session, o Options) *Shelf {
 	s := &Shelf{session: session, log: o.Log, now: o.Now, usable: o.Usable}
 	if s.log == nil {
@@ -85,23 +85,23 @@ func Open(session *cql.Session, o Options) *Shelf {
 	return s
 }
 
-// leadFor is how long a server that is gone without a word is taken for the leader.
+// leadFor is how long a server that has died still counts as the leader.
 const leadFor = time.Minute
 
-// Leads reports whether this server is the one that looks after timelines now.
+// Leads reports whether this server maintains the timelines now.
 func (s *Shelf) Leads() bool {
 	leader := s.leader.Load()
 	return leader != nil && leader.Leads()
 }
 
-// logOf is the number of the log of arrivals that a server writes.
+// logOf returns the number of a server's log of arrivals.
 func logOf(node string) int32 {
 	h := fnv.New32a()
 	h.Write([]byte(node))
 	return int32(h.Sum32())
 }
 
-// reach opens the tables, trying for as long as it takes. It reports whether they are open.
+// reach opens the tables, retrying until the shelf is closed. It reports whether they are open.
 func (s *Shelf) reach(create bool) bool {
 	for wait := time.Second / 4; ; wait = min(2*wait, 15*time.Second) {
 		registers, err := s.openTables(create)
@@ -134,13 +134,13 @@ func (s *Shelf) openTables(create bool) (*cluster.Registers, error) {
 	return cluster.OpenRegisters(s.ctx, s.session, create)
 }
 
-// unreached notes why the tables are not open, and reports whether that is news.
+// unreached records why the tables are not open, and reports whether the reason has changed.
 func (s *Shelf) unreached(err error) bool {
 	before := s.reason.Swap(&err)
 	return before == nil || (*before).Error() != err.Error()
 }
 
-// WaitReady returns when the tables are there.
+// WaitReady waits until the tables exist.
 func (s *Shelf) WaitReady(ctx context.Context) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -156,7 +156,7 @@ func (s *Shelf) WaitReady(ctx context.Context) error {
 	return nil
 }
 
-// check says why the shelf cannot be used now.
+// check returns why the shelf cannot be used now.
 func (s *Shelf) check() error {
 	switch {
 	case s.ctx.Err() != nil:
@@ -167,7 +167,7 @@ func (s *Shelf) check() error {
 	return s.usable()
 }
 
-// spawn runs f in the background and reports true, unless the shelf is closed.
+// spawn runs f in the background and returns true, or returns false if the shelf is closed.
 func (s *Shelf) spawn(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,7 +188,7 @@ func (s *Shelf) Close() error {
 	return nil
 }
 
-// stamp is the write timestamp of now. It does not go back.
+// stamp returns the write timestamp of the present time. It never decreases.
 func (s *Shelf) stamp() int64 {
 	for {
 		last := s.stamps.Load()
@@ -199,7 +199,7 @@ func (s *Shelf) stamp() int64 {
 	}
 }
 
-// stampOr is the write timestamp of a time, or now if it is zero.
+// stampOr returns the write timestamp of a time, or now if the time is zero.
 func stampOr(now int64, at time.Time) int64 {
 	if at.IsZero() {
 		return now

@@ -10,7 +10,7 @@ import (
 	"varve/internal/timeline"
 )
 
-// pageRows is how many rows of events an answer of Cassandra has at most.
+// pageRows is the maximum number of rows of events in a page.
 const pageRows = 128
 
 const (
@@ -24,8 +24,8 @@ var (
 	readPieces = read("read_event_pieces", 4, "SELECT data FROM timeline_pieces"+ofPart+" AND time = ? AND id = ? ORDER BY time ASC, id ASC, piece ASC")
 )
 
-// Slice is timeline.Shelf.Slice. Where more rows were deleted than Cassandra looks through
-// for one answer, it reads the range in halves.
+// Slice implements timeline.Shelf. If Cassandra refuses a read because of too many tombstones,
+// Slice reads the range in halves.
 func (s *Shelf) Slice(ctx context.Context, p timeline.Part, r timeline.Range, d timeline.Direction, l timeline.Limit) (timeline.Slice, error) {
 	if err := s.check(); err != nil {
 		return timeline.Slice{}, err
@@ -35,7 +35,7 @@ func (s *Shelf) Slice(ctx context.Context, p timeline.Part, r timeline.Range, d 
 	return timeline.Slice{Entries: out.entries, More: out.more}, err
 }
 
-// A slicer is one Slice.
+// A slicer executes one call of Slice.
 type slicer struct {
 	shelf     *Shelf
 	part      timeline.Part
@@ -65,7 +65,7 @@ func (s *slicer) read(ctx context.Context, r timeline.Range) error {
 	return s.read(ctx, far)
 }
 
-// halves cuts what is left of a range, in the order of reading.
+// halves divides the rest of a range, in the order of reading.
 func (s *slicer) halves(r timeline.Range) (near, far timeline.Range, ok bool) {
 	if n := len(s.entries); n > 0 {
 		r = behind(r, s.entries[n-1].Position(), s.direction)
@@ -81,7 +81,7 @@ func (s *slicer) halves(r timeline.Range) (near, far timeline.Range, ok bool) {
 	return near, far, true
 }
 
-// behind is what of a range comes after a position that was read.
+// behind returns the part of a range after a position that was read.
 func behind(r timeline.Range, last timeline.Position, d timeline.Direction) timeline.Range {
 	if d == timeline.Ascending {
 		r.From = last.Next()
@@ -119,13 +119,13 @@ func (s *slicer) rows(ctx context.Context, r timeline.Range) error {
 	}
 }
 
-// A row is an entry as its row has it.
+// A row is an entry as it is in its row.
 type row struct {
 	timeline.Entry
-	inPieces bool // Data is to be read, and is of length Size
+	inPieces bool // Data must be read from its pieces, and has length Size
 }
 
-// size is what the entry will take when it is complete.
+// size is the size of the entry when it is complete.
 func (r *row) size() int64 {
 	if r.inPieces {
 		return r.Bytes() + int64(r.Size)
@@ -142,8 +142,7 @@ func scan(rows *cql.Rows) (r row, ok bool, err error) {
 	return r, err == nil, err
 }
 
-// complete reads data that does not fit into a row, and reports whether the entry is still
-// there.
+// complete reads data that does not fit into a row, and reports whether the entry still exists.
 func (s *Shelf) complete(ctx context.Context, p *timeline.Part, r *row) (there bool, err error) {
 	for r.inPieces {
 		if r.Data, err = s.pieces(ctx, p, r); err != nil {
@@ -172,8 +171,8 @@ func (s *Shelf) again(ctx context.Context, p *timeline.Part, r *row) (now row, t
 	return scan(rows)
 }
 
-// pieces reads the data of an entry from its pieces. Those that are left of larger data
-// that was there before are not taken.
+// pieces reads the data of an entry from its pieces. It ignores pieces that are left over from
+// earlier, larger data.
 func (s *Shelf) pieces(ctx context.Context, p *timeline.Part, e *row) ([]byte, error) {
 	var data []byte
 	rows := s.session.Query(ctx, readPieces, append(argsOf(p), e.Time, e.ID)...)

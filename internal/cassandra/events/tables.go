@@ -2,7 +2,7 @@ package events
 
 import "varve/internal/cassandra/cql"
 
-// Page is the page of the documentation that has the tables.
+// Page is the page of the documentation that describes the tables.
 const Page = "docs/formats/timelines-cassandra.md"
 
 // Tables are the definitions of the tables of timelines.
@@ -38,8 +38,8 @@ const (
 	inRange = " AND (time, id) >= (?, ?) AND (time, id) < (?, ?)"
 )
 
-// All is read and written at a quorum of the local data center: what is acknowledged is
-// seen by every later read.
+// All reads and writes use a quorum of the local data center, so that every read sees all
+// acknowledged writes.
 func write(name, text string) *cql.Statement {
 	return &cql.Statement{Name: name, Level: cql.Quorum, Prompt: true, Text: text}
 }

@@ -1,5 +1,4 @@
-// Package cqltest gives tests sessions with a Cassandra that originals runs,
-// each in a keyspace of its own.
+// Package cqltest gives tests sessions with a running Cassandra, each in a keyspace of its own.
 package cqltest
 
 import (
@@ -28,7 +27,7 @@ func Config(addresses ...string) cql.Config {
 	return c
 }
 
-// Name returns the name of a keyspace that nobody uses.
+// Name returns an unused name for a keyspace.
 func Name() string {
 	var b [8]byte
 	rand.Read(b[:])
@@ -90,9 +89,9 @@ func Must(t testing.TB, s *cql.Session, texts ...string) {
 	}
 }
 
-// ClosedPort returns an address on this machine where nothing listens. It was the
-// test's own a moment ago, so no other program waits there for connections. Other tests
-// get their free ports at 127.0.0.1 and may be given this one there.
+// ClosedPort returns an address on this machine where nothing listens. The test itself listened
+// there a moment ago, so no other program does. Other tests get their free ports at 127.0.0.1
+// and may be given this one there.
 func ClosedPort(t testing.TB) string {
 	t.Helper()
 	var own [2]byte

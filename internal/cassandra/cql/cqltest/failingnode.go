@@ -13,11 +13,10 @@ import (
 	"time"
 )
 
-// A FailingNode stands between a session and a real node, and does to chosen
-// statements what a node in trouble does: it answers them with an error, late, or
-// not at all. All others reach the real node. It reads version 4 of the protocol
-// without compression, which is what sessions speak unless they are told
-// otherwise.
+// A FailingNode is a proxy between a session and a real node. It treats chosen statements as a
+// failing node would: it answers them with an error, late, or not at all. All others reach the
+// real node. It supports version 4 of the protocol without compression, the default of
+// sessions.
 type FailingNode struct {
 	Address string // for cql.Config.Hosts
 
@@ -34,7 +33,7 @@ type FailingNode struct {
 	conns map[net.Conn]bool
 }
 
-// A Request is what a session wants executed: one statement, or those of a batch.
+// A Request is what a session requests: one statement, or those of a batch.
 type Request struct {
 	Statements  []Bound
 	Consistency uint16 // as the protocol has it; 0, which is ANY, of batches
@@ -46,20 +45,20 @@ type Bound struct {
 	Values [][]byte
 }
 
-// A Trouble is what happens to a request. The zero value lets it pass.
+// A Trouble says how to treat a request. The zero value lets it pass.
 type Trouble struct {
 	Code    uint32 // of an error, as the protocol has it; see the variables below
 	Message string
 	Extra   []byte // what follows the message
 
 	Error  bool          // answer with the error: Code may be 0
-	Apply  bool          // the node executes the request all the same
+	Apply  bool          // the node executes the request nevertheless
 	Silent bool          // there is no answer
 	Delay  time.Duration // before the answer, or before the request reaches the node
 	HangUp bool          // the connection is closed instead
 }
 
-// Troubles that nodes have. Those with Apply false leave everything as it was.
+// Troubles of real nodes. Those with Apply false change nothing.
 var (
 	ServerError  = &Trouble{Error: true, Message: "java.lang.NullPointerException"}
 	Overloaded   = &Trouble{Error: true, Code: 0x1001, Message: "Server is in overloaded state. Cannot accept more requests at this point"}
@@ -69,7 +68,7 @@ var (
 	WriteFailure = &Trouble{Error: true, Code: 0x1500, Message: "Operation failed - received 0 responses and 1 failures: UNKNOWN from /127.0.0.1:7000", Extra: append(extra(cl, 0, 1, 1), "\x00\x0eUNLOGGED_BATCH"...)}
 	Tombstones   = &Trouble{Error: true, Code: 0x1300, Message: "Operation failed - received 0 responses and 1 failures: READ_TOO_MANY_TOMBSTONES from /127.0.0.1:7000", Extra: append(extra(cl, 0, 1, 1), 0)}
 
-	// AppliedTimeout is a write that was done although its answer says otherwise.
+	// AppliedTimeout is a write that is applied although its answer is an error.
 	AppliedTimeout = &Trouble{Error: true, Apply: true, Code: WriteTimeout.Code, Message: WriteTimeout.Message, Extra: WriteTimeout.Extra}
 
 	KeyTooLong       = &Trouble{Error: true, Code: 0x2200, Message: "Key length of 65540 is longer than maximum of 65535"}
@@ -96,11 +95,11 @@ func extra(consistency uint16, numbers ...int) []byte {
 // Late lets requests pass after a time.
 func Late(d time.Duration) *Trouble { return &Trouble{Delay: d} }
 
-// maxFrame bounds a frame: Cassandra takes 16 MiB, and answers with less.
+// maxFrame bounds a frame: Cassandra accepts 16 MiB, and answers with less.
 const maxFrame = 64 << 20
 
-// NewFailingNode stands before the node at an address, at first without trouble.
-// It ends with the test.
+// NewFailingNode returns a proxy for the node at an address, at first without trouble. It ends
+// with the test.
 func NewFailingNode(t testing.TB, node string) *FailingNode {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -124,8 +123,7 @@ func (n *FailingNode) Fail(rule func(Request) *Trouble) {
 	n.rule = rule
 }
 
-// Cut closes all connections and takes no new ones until Mend, as a node that is
-// down.
+// Cut closes all connections and accepts no new ones until Mend, like a node that is down.
 func (n *FailingNode) Cut() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -133,9 +131,9 @@ func (n *FailingNode) Cut() {
 	n.closeLocked()
 }
 
-// Pose lets the node be one of another cluster, as if that had taken its address: connections
-// are closed, and new ones lead to a node with another host id, which knows no other node. All
-// else reaches the real node. Mend ends it, and closes these connections.
+// Pose makes the node pose as one of another cluster that has got its address: connections are
+// closed, and new ones lead to a node with another host id, which knows no other node. All
+// other requests reach the real node. Mend ends this, and closes these connections.
 func (n *FailingNode) Pose() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -168,8 +166,7 @@ func (n *FailingNode) close() {
 	n.tasks.Wait()
 }
 
-// keep notes a connection, so that close and Cut end it. It reports false after
-// these.
+// keep registers a connection, so that close and Cut end it. It returns false after these.
 func (n *FailingNode) keep(c net.Conn) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -231,7 +228,7 @@ type proxied struct {
 	toNode       sync.Mutex
 
 	preparing map[uint16]string   // texts by stream; mu guards both
-	muted     map[uint16]*Trouble // what is answered in place of what the node says, by stream
+	muted     map[uint16]*Trouble // answers that replace those of the node, by stream
 }
 
 // A frame is a message of the protocol.
@@ -275,7 +272,7 @@ const (
 	hostIDLen      = 16
 )
 
-// requests carries what the client sends.
+// requests forwards what the client sends.
 func (p *proxied) requests() {
 	for {
 		f, err := readFrame(p.client)
@@ -298,7 +295,7 @@ func (p *proxied) requests() {
 	}
 }
 
-// give lets trouble happen to a request.
+// give treats a request as trouble says.
 func (p *proxied) give(f frame, trouble *Trouble) {
 	if trouble.Apply {
 		p.mu.Lock()
@@ -377,7 +374,7 @@ func (t *Trouble) frame(stream uint16) frame {
 	return f
 }
 
-// answers carries what the node says.
+// answers forwards what the node sends.
 func (p *proxied) answers() {
 	for {
 		f, err := readFrame(p.node)
@@ -402,7 +399,7 @@ func (p *proxied) answers() {
 	}
 }
 
-// troubleOf returns what is to happen to a frame of the client, nil if it passes.
+// troubleOf returns how to treat a frame of the client, nil if it passes.
 func (p *proxied) troubleOf(f *frame) *Trouble {
 	p.mu.Lock()
 	rule := p.rule
@@ -422,11 +419,11 @@ func (p *proxied) troubleOf(f *frame) *Trouble {
 
 var errShort = errors.New("the frame is too short")
 
-// request reads what a frame wants executed; false if it wants something else.
+// request decodes the request of a frame; ok is false if the frame is not one.
 func (p *proxied) request(f *frame) (request Request, ok bool) {
 	defer func() {
 		if e := recover(); e == errShort {
-			ok = false // the node will say so
+			ok = false // the node will report the error
 		} else if e != nil {
 			panic(e)
 		}
@@ -466,7 +463,7 @@ func (p *proxied) text(id []byte) string {
 	return p.texts[string(id)]
 }
 
-// A reader takes a body apart. It panics with errShort at its end.
+// A reader decodes a body. It panics with errShort at its end.
 type reader struct{ rest []byte }
 
 func (r *reader) take(n int) []byte {

@@ -7,7 +7,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// leakPatience is above the 10 s that the driver may go on after its session ended.
+// leakPatience is above the 10 s that the driver may continue after its session ended.
 const leakPatience = 30 * time.Second
 
 // refreshLeaks is where a goroutine of the driver stays if its session is closed just when the

@@ -17,16 +17,16 @@ const (
 	keyspaceVariable = "VARVE_TEST_TWIN_KEYSPACE"
 )
 
-// A Twin is the test binary once more, as another server of a keyspace: a process that a
-// test can stop with SIGSTOP. It talks with the test in lines.
+// A Twin is a second process of the test binary that acts as another server of a keyspace,
+// which a test can stop with SIGSTOP. It communicates with the test in lines.
 type Twin struct {
 	Command *exec.Cmd
 	In      io.Writer
 	Out     *bufio.Reader
 }
 
-// StartTwin starts a twin, with more variables of the environment. The twin has to end when
-// its input does; the test waits for that.
+// StartTwin starts a twin, with additional environment variables. The twin must end when its
+// input does; the test waits for that.
 func StartTwin(t testing.TB, address, keyspace string, variables ...string) *Twin {
 	t.Helper()
 	binary, err := os.Executable()
@@ -51,7 +51,7 @@ func StartTwin(t testing.TB, address, keyspace string, variables ...string) *Twi
 }
 
 // IsTwin reports whether this process is a twin, and how it reaches the keyspace. TestMain
-// asks.
+// calls it.
 func IsTwin() (cql.Config, bool) {
 	address := os.Getenv(twinVariable)
 	config := Config(address)
@@ -59,7 +59,7 @@ func IsTwin() (cql.Config, bool) {
 	return config, address != ""
 }
 
-// TwinMust ends a twin that has met an error.
+// TwinMust ends a twin after an error.
 func TwinMust(err error) {
 	if err != nil {
 		fmt.Println(err)

@@ -1,6 +1,5 @@
-// Package layouttest has Plain, a layout that is as small as can be: the second layout of
-// tests, and an example of the interfaces of package layout. Its samples are longs that never
-// expire.
+// Package layouttest has Plain, a minimal layout: the second layout of tests, and an example of
+// the interfaces of package layout. Its samples are longs that never expire.
 //
 //	plain_series   (metric), series          the key of each series
 //	plain_samples  (series), time -> value   a row for each sample
@@ -75,7 +74,7 @@ func (Plain) Open(ctx context.Context, session *cql.Session, o layout.Options) (
 	return &keyspace{session}, nil
 }
 
-// A keyspace is an open one, and its sink and its deleter.
+// A keyspace is an open keyspace, with its sink and its deleter.
 type keyspace struct{ session *cql.Session }
 
 var (
@@ -152,7 +151,7 @@ func (k *keyspace) Delete(ctx context.Context, stampMS int64, deletions ...store
 	return nil
 }
 
-// Other servers are not told of deletes, and deletes are never jobs.
+// Other servers are not told about deletes, and deletes are never jobs.
 
 func (k *keyspace) Record(context.Context, int64, ...store.Deletion) error { return nil }
 
