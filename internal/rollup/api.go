@@ -19,8 +19,7 @@ import (
 
 const root = "/api/v1/rollups"
 
-// Routes lists the endpoints of roll-ups, with the preflights that belong to
-// them.
+// Routes lists the endpoints of roll-ups and their preflights.
 func (s *Scheduler) Routes() []httpapi.Route {
 	on := func(method, path string, access httpapi.Access, h func(http.ResponseWriter, *http.Request) error) httpapi.Route {
 		return httpapi.On(method, path, access, func(w http.ResponseWriter, r *http.Request) {
@@ -48,8 +47,8 @@ func (s *Scheduler) Routes() []httpapi.Route {
 	return routes
 }
 
-// maxDroppedBody is how much of the body of a GET or DELETE is read and thrown
-// away, so that it is not taken for the next request.
+// maxDroppedBody bounds how much of the body of a GET or DELETE is read and discarded,
+// so that it is not parsed as the next request.
 const maxDroppedBody = 64 << 10
 
 func preflight(w http.ResponseWriter, r *http.Request) {
@@ -59,15 +58,15 @@ func preflight(w http.ResponseWriter, r *http.Request) {
 	httpapi.Preflight(w, r)
 }
 
-// A notFoundError says which of a task's things is not there.
+// A notFoundError says what is missing for a task's id.
 type notFoundError struct{ what, id string }
 
 func (e *notFoundError) Error() string {
 	return e.what + " not found for id " + clip.Text(e.id, maxID)
 }
 
-// fail answers a request that failed. KairosDB answers many faults of a request
-// with 500; here they are 400.
+// fail answers a failed request. KairosDB answers many invalid requests with 500; here
+// they get 400.
 func (s *Scheduler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var (
 		bad     *fault
@@ -144,7 +143,7 @@ func newID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// writeStored answers what was stored, as KairosDB does.
+// writeStored answers a request that stored a task, as KairosDB does.
 func writeStored(w http.ResponseWriter, t *task) error {
 	body, err := json.Marshal(struct {
 		ID         string            `json:"id"`
@@ -189,7 +188,7 @@ func resourceError(err error, id string) error {
 	return err
 }
 
-// listTasks sends one task after the other, and holds one text at a time.
+// listTasks sends the tasks one by one, and holds one text at a time.
 func (s *Scheduler) listTasks(w http.ResponseWriter, r *http.Request) error {
 	ids, err := s.catalogue.ids(r.Context())
 	if err != nil {
@@ -203,7 +202,7 @@ func (s *Scheduler) listTasks(w http.ResponseWriter, r *http.Request) error {
 		}
 		if err != nil {
 			s.log.Warn("answer aborted", "path", root, "client", r.RemoteAddr, "error", err)
-			panic(http.ErrAbortHandler) // no client takes a part for the whole
+			panic(http.ErrAbortHandler) // so that no client mistakes a part for the whole
 		}
 		if sent {
 			before = ","
@@ -222,16 +221,16 @@ func (s *Scheduler) getTask(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
 	switch sent, err := s.sendTask(w, r, "", id); {
 	case sent:
-		return nil // a client that is gone cannot be told
+		return nil // the client is gone
 	case err != nil:
 		return err
 	}
 	return &notFoundError{"Resource", id}
 }
 
-// sendTask writes what comes before a task, and its text, unless there is none. The
-// text counts as memory of queries until the client has taken it. sent says whether any
-// of it was written, also with an error.
+// sendTask writes the text before, then the task's text; nothing if there is no such
+// task. The text is charged to the memory of queries until the client has received it.
+// sent reports whether anything was written, also with an error.
 func (s *Scheduler) sendTask(w http.ResponseWriter, r *http.Request, before, id string) (sent bool, err error) {
 	held := int64(s.config.MaxTaskSize)
 	if err := s.engine.Reserve(r.Context(), held); err != nil {
@@ -296,8 +295,8 @@ func (s *Scheduler) answerStatus(ctx context.Context, id string) (*statusAnswer,
 	return a, s.addLag(ctx, id, a)
 }
 
-// addLag adds what the watermarks say, if the status is one of the task as it
-// is now.
+// addLag adds the members derived from the watermarks, if the status belongs to the
+// current version of the task.
 func (s *Scheduler) addLag(ctx context.Context, id string, a *statusAnswer) error {
 	text, there, err := s.catalogue.get(ctx, configKey, id)
 	if err != nil || !there {
@@ -312,7 +311,7 @@ func (s *Scheduler) addLag(ctx context.Context, id string, a *statusAnswer) erro
 		return parseErr
 	}
 	if parseErr != nil {
-		return nil // the status says more
+		return nil // the rest of the status is still useful
 	}
 	marks, err := s.catalogue.watermarks(ctx, id)
 	if err != nil {
@@ -347,7 +346,7 @@ func backfillTime(r *http.Request, name string) (ms int64, given bool, err error
 	if len(text) != len(backfillForm)+4 || text[len(backfillForm)] != '-' {
 		return 0, true, bad
 	}
-	// Go knows milliseconds only behind a dot.
+	// Go parses milliseconds only after a dot.
 	t, parseErr := time.Parse(backfillForm+".000", text[:len(backfillForm)]+"."+text[len(backfillForm)+1:])
 	if parseErr != nil {
 		return 0, true, bad

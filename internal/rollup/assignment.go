@@ -14,8 +14,8 @@ import (
 	"varve/internal/store"
 )
 
-// Where nodes are listed: KairosDB's list, and that of Varve nodes. The key is the
-// node's guid, the value the name of its machine.
+// Where nodes are listed: one list of KairosDB nodes and one of Varve nodes. The key is
+// the node's guid, the value its host name.
 const (
 	hostsService = "_Hosts"
 	activeKey    = "Active"
@@ -23,55 +23,56 @@ const (
 	nodesKey     = "Nodes"
 )
 
-// nodePrefix begins the guid of every Varve node. KairosDB nodes let the one
-// with the smallest guid assign tasks, in the order of characters: with a letter
-// behind those of hexadecimal digits it is never a Varve node.
+// nodePrefix begins the guid of every Varve node. Among KairosDB nodes, the one whose
+// guid sorts first assigns the tasks. The prefix sorts after all hexadecimal digits, so
+// KairosDB never elects a Varve node.
 const nodePrefix = "varve-"
 
-// Times of the protocol. Clocks of nodes may differ by nodeLife - beatLife.
+// Times of the protocol. It tolerates a clock difference of nodeLife - beatLife between
+// nodes.
 const (
-	beatEvery  = 10 * time.Second // nodes renew their entry so often; no more than KairosDB's 20 s
-	beatLimit  = 10 * time.Second // what one round of beat and review may take
-	beatLife   = 30 * time.Second // a node that could not renew its entry for so long runs nothing
-	nodeLife   = 60 * time.Second // an entry that is older, or has been the same for so long, is that of a node which is gone
+	beatEvery  = 10 * time.Second // a node renews its entry at this interval, which must not exceed KairosDB's 20 s
+	beatLimit  = 10 * time.Second // time limit of one round of beat and review
+	beatLife   = 30 * time.Second // a node that has not renewed its entry for this long runs no task
+	nodeLife   = 60 * time.Second // a node is gone if its entry is older than this, or was seen unchanged for this long
 	claimPause = 25 * time.Second // from a claim to the first run; more than twice beatLimit
 )
 
-// assignments say which tasks this process runs, where several work on one
-// store. The store has no compare-and-set: each write of a key wins over those
-// with earlier timestamps, and that is all.
+// assignments decide which tasks this process runs when several processes share a
+// store. The store has no compare-and-set: of two writes to a key, the one with the
+// later timestamp wins.
 //
-// A task is run by the node whose guid is under Assignment. A node
+// The node whose guid is stored under Assignment runs the task. A node
 //
-//   - renews its entry in the list of nodes, and runs nothing when that has not
-//     succeeded for beatLife;
-//   - claims a task, by writing its guid, only if the one that is there is no
-//     fresh node's, and if it is the one that all nodes would choose among those
-//     that are fresh. Read and write take beatLimit at most;
-//   - runs a task only when its guid was there at each look for claimPause, and
-//     looks once more before each run. Of two that claim at once, both have
+//   - renews its entry in the list of nodes, and runs nothing once it has failed to do
+//     so for beatLife;
+//   - claims a task by writing its guid, but only if the guid stored there is not that
+//     of a fresh node, and if this node is the one that every node would choose among
+//     the fresh ones. The read and the write take beatLimit at most;
+//   - runs a task only after every check during claimPause found its guid there, and
+//     checks again before each run. If two nodes claim a task at once, both have
 //     written by then, and both see the same winner.
 //
-// So two Varve nodes do not run one task at once unless clocks differ by more
-// than nodeLife - beatLife, or a write arrives after its node took it for failed,
-// and wins. In these cases one run ends at its next look. Even then the only cost is
-// work: both nodes compute the same buckets, and results overwrite each other. A node
-// that was paused during a run, and resumes after other nodes have claimed its tasks,
-// stores no results from samples that it had read before: see owns.
+// So two Varve nodes never run one task at once unless their clocks differ by more than
+// nodeLife - beatLife, or a write takes effect after its node has treated it as failed,
+// and wins. In these cases one of the runs ends at its next check. Even then the only
+// cost is extra work: both nodes compute the same buckets, and results overwrite each
+// other. A node that was paused during a run, and resumes after other nodes have
+// claimed its tasks, stores no results from samples that it had read before: see owns.
 //
 // # Why not leases
 //
-// Leases of package cluster would not replace any of this. Only KairosDB's own list shows
-// whether a KairosDB node is there. Only Assignment shows which node runs a task, with
-// KairosDB and after it: KairosDB and Varve hand tasks over to each other there, and so do
-// Varve nodes of earlier versions. A lease of each task would come on top. It would cost
-// three rounds of a lightweight transaction for each run, or as many for each task every
-// few seconds. It would save claimPause after a node has left, and work if clocks differ.
+// Leases of package cluster would replace none of this. Only KairosDB's own list shows
+// whether a KairosDB node is running. Only Assignment shows which node runs a task:
+// KairosDB and Varve hand tasks over to each other there, and so do Varve nodes of
+// earlier versions. A lease per task would be an addition. It would cost three rounds
+// of a lightweight transaction for each run, or as many for each task every few
+// seconds. It would save claimPause after a node has left, and the repeated work if
+// clocks differ.
 //
-// While KairosDB nodes are there, which is told by their entries under
-// _Hosts/Active, nothing is claimed. Without participation nothing is run
-// either. With it this node has an entry there too, and runs what they assign to
-// it.
+// While entries under _Hosts/Active show that KairosDB nodes are running, this node
+// claims nothing. With participation it has an entry there too, and runs the tasks that
+// KairosDB assigns to it. Without participation it runs nothing.
 type assignments struct {
 	values      store.KeyValues
 	node, host  string
@@ -80,17 +81,18 @@ type assignments struct {
 	log         *slog.Logger
 
 	mu     sync.Mutex
-	beatAt time.Time            // when the last good renewal began; zero if none
-	kairos string               // a KairosDB node that is there, "" if none is
-	since  map[string]time.Time // tasks that are assigned to this node, and since when that is seen
-	unsure map[string]bool      // those of since that others may have claimed and that were not looked at after that
+	beatAt time.Time            // when the last successful renewal began; zero if none
+	kairos string               // one of the running KairosDB nodes, "" if there is none
+	since  map[string]time.Time // tasks assigned to this node, and when this node first saw the assignment
+	unsure map[string]bool      // tasks in since that another node may have claimed since they were last checked
 	seenAs map[listing]sighting // entries of nodes
 }
 
-// A listing is where a node is listed, and its guid.
+// A listing identifies a node's entry: the list and the node's guid.
 type listing struct{ service, key, guid string }
 
-// A sighting is the time in a node's entry, and when this process first saw it.
+// A sighting is the modification time of a node's entry, and when this process first
+// saw it.
 type sighting struct{ modified, at time.Time }
 
 // members are the nodes with a fresh entry.
@@ -99,7 +101,7 @@ type members struct {
 	kairos string          // one of the KairosDB nodes, "" if there are none
 }
 
-// beat renews this node's entry and looks at all tasks.
+// beat renews this node's entry and checks the assignment of all tasks.
 func (a *assignments) beat(ctx context.Context, ids []string) error {
 	ctx, cancel := context.WithTimeout(ctx, beatLimit)
 	defer cancel()
@@ -121,8 +123,8 @@ func (a *assignments) beat(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// renewed notes that this node's entry was renewed at a time. If it had been old before,
-// other nodes may have claimed tasks: each has to be looked at before it is run.
+// renewed records when this node's entry was renewed. If the entry had expired before,
+// other nodes may have claimed tasks, so each task is checked again before it runs.
 func (a *assignments) renewed(at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -135,9 +137,9 @@ func (a *assignments) renewed(at time.Time) {
 	a.beatAt = at
 }
 
-// elapsed is the time from one reading of the clock to another: by the wall clock or the
-// monotonic one, whichever says more. The monotonic one may stand still while the machine
-// sleeps, and the other may be set back.
+// elapsed is the time between two readings of the clock: the larger of the wall-clock
+// and the monotonic difference. The monotonic clock may stop while the machine sleeps,
+// and the wall clock may be set back.
 func elapsed(from, to time.Time) time.Duration {
 	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }
@@ -155,7 +157,7 @@ func (a *assignments) enlist(ctx context.Context) error {
 	return nil
 }
 
-// resign takes this node off the lists. Nothing of it may run any more.
+// resign removes this node from the lists. None of its tasks may run any more.
 func (a *assignments) resign() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -186,7 +188,7 @@ func (a *assignments) members(ctx context.Context) (members, error) {
 	return m, nil
 }
 
-// eachFresh calls f with the nodes of a list that are there.
+// eachFresh calls f with each node of a list whose entry is fresh.
 func (a *assignments) eachFresh(ctx context.Context, service, key string, f func(guid, host string)) error {
 	listed := map[string]bool{}
 	for guid, err := range a.values.Keys(ctx, service, key, "") {
@@ -218,8 +220,9 @@ func (a *assignments) fresh(ctx context.Context, service, key, guid string) (boo
 	return now.Sub(v.Modified) < nodeLife && !a.stopped(listing{service, key, guid}, v.Modified, now), v.Text, nil
 }
 
-// stopped reports whether a node has not renewed its entry for nodeLife, as this process has
-// seen it. The entry of a node whose clock was ahead looks fresh for longer.
+// stopped reports whether this process has seen a node's entry unchanged for nodeLife.
+// The modification time alone is not enough: if the node's clock was ahead, its entry
+// looks fresh for too long.
 func (a *assignments) stopped(l listing, modified, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -233,14 +236,14 @@ func (a *assignments) stopped(l listing, modified, now time.Time) bool {
 	return false
 }
 
-// forget forgets the entries of nodes that are not listed any more.
+// forget drops the sightings of nodes that are no longer listed.
 func (a *assignments) forget(service, key string, listed map[string]bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	maps.DeleteFunc(a.seenAs, func(l listing, _ sighting) bool { return l.service == service && l.key == key && !listed[l.guid] })
 }
 
-// tell notes whether KairosDB nodes are there.
+// tell records whether KairosDB nodes are running, and logs a change.
 func (a *assignments) tell(m members) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -257,7 +260,8 @@ func (a *assignments) tell(m members) {
 	a.kairos = m.kairos
 }
 
-// review looks at who runs a task, and claims it if nobody does.
+// review checks which node runs a task, and claims the task for this node if no other
+// runs it.
 func (a *assignments) review(ctx context.Context, id string, m members) error {
 	guid, err := a.assigned(ctx, id)
 	if err != nil {
@@ -280,7 +284,7 @@ func (a *assignments) review(ctx context.Context, id string, m members) error {
 	return nil
 }
 
-// found claims a task before others can know of it.
+// found claims a new task before other nodes can know of it.
 func (a *assignments) found(ctx context.Context, id string) error {
 	a.mu.Lock()
 	rest := a.kairos != "" || elapsed(a.beatAt, a.now()) >= beatLife
@@ -308,8 +312,8 @@ func (a *assignments) assigned(ctx context.Context, id string) (guid string, err
 	return v.Text, nil
 }
 
-// choice is the node that all would choose for a task: tasks are spread evenly,
-// and few change place when a node comes or goes.
+// choice is the node that every node would choose for a task (rendezvous hashing):
+// tasks are spread evenly, and few of them move when a node joins or leaves.
 func (a *assignments) choice(id string, m members) (best string) {
 	var most uint64
 	for guid := range m.varve {
@@ -323,7 +327,7 @@ func (a *assignments) choice(id string, m members) (best string) {
 	return best
 }
 
-// mixed makes all bits of a hash depend on all others.
+// mixed is a finalizer: each bit of the result depends on all bits of x.
 func mixed(x uint64) uint64 {
 	x = (x ^ x>>33) * 0xff51afd7ed558ccd
 	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
@@ -346,9 +350,9 @@ func (a *assignments) drop(id string) {
 	delete(a.unsure, id)
 }
 
-// owns reports whether this process runs a task, as far as it knows. It does no I/O: a
-// process that stood still for so long that another one may run the task finds that it does
-// not own it, as soon as it goes on.
+// owns reports whether this process runs a task, as far as it knows. It does no I/O.
+// After a process was suspended so long that another one may run the task, owns returns
+// false at once.
 func (a *assignments) owns(id string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -357,7 +361,7 @@ func (a *assignments) owns(id string) bool {
 	return ok && !a.unsure[id] && now.Sub(since) >= claimPause && elapsed(a.beatAt, now) < beatLife
 }
 
-// confirm looks once more whether this process runs a task.
+// confirm reads again whether this process runs a task.
 func (a *assignments) confirm(ctx context.Context, id string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, beatLimit)
 	defer cancel()
@@ -375,7 +379,7 @@ func (a *assignments) confirm(ctx context.Context, id string) (bool, error) {
 	return a.owns(id), nil
 }
 
-// count is how many tasks this process runs.
+// count is how many of the tasks this process runs.
 func (a *assignments) count(ids []string) (n int) {
 	for _, id := range ids {
 		if a.owns(id) {

@@ -11,8 +11,8 @@ import (
 	"varve/internal/store"
 )
 
-// Where tasks are stored. The first three are KairosDB's. The key is the task's
-// id, which counts, whatever the JSON says.
+// Where tasks are stored. The first three are KairosDB's. The key is the task's id; it
+// overrides an id in the JSON.
 const (
 	service       = "_Rollups"
 	configKey     = "Config"
@@ -23,7 +23,7 @@ const (
 	handedKey     = "Handed"
 )
 
-// A catalogue keeps tasks, their status and their watermarks.
+// A catalogue stores tasks, their status and their watermarks.
 type catalogue struct{ values store.KeyValues }
 
 // ids lists the ids of all tasks, ascending.
@@ -48,7 +48,7 @@ func (c catalogue) tasks(ctx context.Context) (ids, texts []string, err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		if ok { // else deleted meanwhile
+		if ok { // else the task was deleted since it was listed
 			kept, texts = append(kept, id), append(texts, text)
 		}
 	}
@@ -81,8 +81,8 @@ func (c catalogue) unset(ctx context.Context, key, id string) error {
 	return nil
 }
 
-// remove forgets a task and everything about it. The task goes first: what is
-// left behind by a crash in between is in nobody's way.
+// remove deletes a task and everything stored about it. The task goes first: nothing
+// reads what a crash in between leaves behind.
 func (c catalogue) remove(ctx context.Context, id string) error {
 	if err := c.unset(ctx, configKey, id); err != nil {
 		return err
@@ -106,7 +106,7 @@ func (c catalogue) remove(ctx context.Context, id string) error {
 	return nil
 }
 
-// modified is when a task was last stored or deleted.
+// modified is when any task was last stored or deleted.
 func (c catalogue) modified(ctx context.Context) (time.Time, error) {
 	return c.values.Modified(ctx, service, configKey)
 }
@@ -129,7 +129,7 @@ func (c catalogue) watermarks(ctx context.Context, id string) (watermarks, error
 	return parseWatermarks(text)
 }
 
-// ofNodes lists the keys under which nodes have stored something of a task.
+// ofNodes lists the names under which nodes have stored something about a task.
 func (c catalogue) ofNodes(ctx context.Context, key, id string) (names []string, err error) {
 	for name, err := range c.values.Keys(ctx, service, key, id+"/"+nodePrefix) {
 		if err != nil {
@@ -140,7 +140,7 @@ func (c catalogue) ofNodes(ctx context.Context, key, id string) (names []string,
 	return names, nil
 }
 
-// setLate stores spans that a task has to compute again.
+// setLate stores the spans that a task has to recompute.
 func (c catalogue) setLate(ctx context.Context, key, id string, late map[string]downsample.Spans) error {
 	text, err := json.Marshal(late)
 	if err != nil {
@@ -149,8 +149,8 @@ func (c catalogue) setLate(ctx context.Context, key, id string, late map[string]
 	return c.set(ctx, key, id, string(text))
 }
 
-// late returns the spans that a task has to compute again, by rollup.keys: those
-// under Late or under Handed.
+// late returns the spans that a task has to recompute, by rollup.keys. key is that of
+// an entry under Late or under Handed.
 func (c catalogue) late(ctx context.Context, key, id string) (map[string]downsample.Spans, error) {
 	text, ok, err := c.get(ctx, key, id)
 	if err != nil || !ok {

@@ -13,15 +13,16 @@ type Config struct {
 	LateHorizon   time.Duration `yaml:"late_horizon" doc:"Each run recomputes the buckets that ended up to this long before the last run, 1m to 31 days. Points that arrive later than half of it are recorded, and the next run recomputes their buckets."`
 	Participate   bool          `yaml:"participate" doc:"With store: cassandra, while KairosDB nodes use the keyspace: true lists this server among their hosts and runs the tasks that they assign to it; false leaves all tasks to the KairosDB nodes."`
 
-	// Constants; tests and benchmarks change them by --tune.
+	// Constants, which tests and benchmarks change with --tune.
 
-	// MaxLateSpans bounds the stretches of time that are noted for late points of one metric
-	// of a roll-up. Beyond it the nearest two become one, with the buckets between them.
+	// MaxLateSpans bounds the time ranges that are recorded for late points of one
+	// metric of a roll-up. Beyond it, the two nearest become one, with the buckets
+	// between them.
 	MaxLateSpans  int           `tune:"max_late_spans"`
 	RetryInterval time.Duration `tune:"retry_interval"` // until a failed run is tried again, if the task's own interval is longer
-	BatchBuckets  int           `tune:"batch_buckets"`  // that one query of a roll-up computes; progress is recorded after each
+	BatchBuckets  int           `tune:"batch_buckets"`  // buckets that one query of a roll-up computes; the watermark is stored after each query
 	MaxTaskSize   units.Bytes   `tune:"max_task_size"`  // longest JSON text of a roll-up task
-	MaxTasks      int           `tune:"max_tasks"`      // that may exist; each asks the store at least once in its interval
+	MaxTasks      int           `tune:"max_tasks"`      // tasks that may exist; each queries the store at least once per interval
 	PollInterval  time.Duration `tune:"poll_interval"`  // between looks for tasks that other servers have changed; KairosDB's default
 }
 
@@ -39,14 +40,14 @@ func DefaultConfig() Config {
 	}
 }
 
-// Bounds of LateHorizon. Storing a batch must take less than half of the lower
-// one, and every run computes all of the upper one.
+// Bounds of LateHorizon. Storing a batch must take less than half of the lower bound,
+// and every run recomputes a whole horizon.
 const (
 	minHorizon = time.Minute
 	maxHorizon = 31 * 24 * time.Hour
 )
 
-// Validate reports all values that make no sense.
+// Validate reports all invalid values.
 func (c Config) Validate() error {
 	return errors.Join(
 		units.Positive("max_tasks", c.MaxTasks),

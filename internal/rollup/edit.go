@@ -8,8 +8,8 @@ import (
 	"varve/internal/store"
 )
 
-// alone runs f while nothing else works on a task, which is to have a text: "" if it is to be
-// deleted. It ends a run of the task, and backfills of another text.
+// alone runs f while nothing else works on a task. text is the task's new text, "" if f
+// deletes the task. alone ends a run of the task, and backfills of any other text.
 func (s *Scheduler) alone(ctx context.Context, id, text string, f func() error) error {
 	s.mu.Lock()
 	j := s.mu.jobs[id]
@@ -30,8 +30,8 @@ func (s *Scheduler) alone(ctx context.Context, id, text string, f func() error) 
 	return f()
 }
 
-// take waits for the only place of a channel. It fails if ctx ended while it waited, even if it got
-// the place.
+// take waits until it can occupy the place of a channel. It fails if ctx ended meanwhile, even if
+// the place became free.
 func take(ctx context.Context, place chan struct{}) (release func(), err error) {
 	select {
 	case place <- struct{}{}:
@@ -45,8 +45,8 @@ func take(ctx context.Context, place chan struct{}) (release func(), err error) 
 	}
 }
 
-// endLocked ends the run of a task, and its backfills unless they are of text, which the task
-// gets. One that has not read the text yet ends too: it may be about to read the former one.
+// endLocked ends the run of a task, and its backfills of any text but the new one. A backfill that has
+// not read the text yet ends too, since it may be about to read the former one.
 // Scheduler.mu must be held.
 func (j *job) endLocked(text string) {
 	if j.cancel != nil {
@@ -59,15 +59,16 @@ func (j *job) endLocked(text string) {
 	}
 }
 
-// errNoTask means that there is no task of an id.
+// errNoTask means that no task has the id.
 var errNoTask = errors.New("no such roll-up task")
 
-// change waits until nothing else changes or loads tasks.
+// change waits until no other call changes or loads tasks.
 func (s *Scheduler) change(ctx context.Context) (release func(), err error) {
 	return take(ctx, s.changing)
 }
 
-// put stores a task. Without replace, it must be new or there must be room.
+// put stores a task. With replace, the task must exist. A new task must not be one more
+// than MaxTasks.
 func (s *Scheduler) put(ctx context.Context, t *task, replace bool) error {
 	release, err := s.change(ctx)
 	if err != nil {
@@ -144,24 +145,24 @@ func (s *Scheduler) remove(ctx context.Context, id string) error {
 	})
 }
 
-// maxBackfills is how many backfills run or wait at once.
+// maxBackfills bounds the backfills that run or wait at once.
 const maxBackfills = 8
 
-// errBackfills means that too many backfills are under way.
+// errBackfills means that maxBackfills are running or waiting.
 var errBackfills = fmt.Errorf("%d backfills already run or wait, the maximum; wait until one is done", maxBackfills)
 
-// errTaskChanged ends a backfill. Results of the former query must not come after those of the
-// new one, or after the task is gone.
+// errTaskChanged ends a backfill. Otherwise it could store results of the old query
+// after those of the new one, or after the task was deleted.
 var errTaskChanged = errors.New("the task was changed or deleted during the backfill; the results of later buckets are not stored")
 
-// A filling is a backfill of a task that is on the schedule. Scheduler.mu guards it.
+// A filling is a backfill of a scheduled task. Scheduler.mu guards it.
 type filling struct {
-	text string // of the task, "" until it was read
+	text string // of the task, "" until it is read
 	end  context.CancelCauseFunc
 }
 
-// beginFill puts a backfill among those that end when its task changes. j is nil if the task is
-// not on the schedule.
+// beginFill registers a backfill, so that a change of its task ends it. j is nil if the
+// task is not scheduled.
 func (s *Scheduler) beginFill(ctx context.Context, id string) (_ context.Context, f *filling, j *job) {
 	ctx, end := context.WithCancelCause(ctx)
 	f = &filling{end: end}

@@ -12,30 +12,31 @@ import (
 	"varve/internal/store"
 )
 
-// Where several nodes work on a store, late points come in at all of them, and
-// one runs the task. Each node keeps its own list: in a notebook, or without one
-// under Late, by task and guid. A node that does not run the task hands its notes over when it would have
-// been due:
+// When several nodes share a store, late points arrive at all of them, but one node
+// runs the task. Each node keeps its own list: in a notebook, or else under Late, by
+// task and guid. A node that does not run the task hands its notes over whenever the
+// task is due:
 //
 //	take     notes whose points are stored
 //	flush    until points of these metrics can be seen by other nodes
 //	Handed   the spans, under task, guid and a name of their own
 //	done     they leave the own list
 //
-// and the node that runs it adopts them: into its own list, then Handed is unset.
-// Entries under Handed never change, so no node removes spans that another node has
-// just added. A crash in between leaves spans in both lists, and they are computed
-// twice.
+// The node that runs the task adopts the spans: it adds them to its own list, then
+// unsets the entry under Handed. Entries under Handed never change, so no node removes
+// spans that another node has just added. A crash in between leaves spans in both
+// lists, and they are computed twice.
 //
-// A node that is gone hands nothing over. What it has left under Late is adopted, too, once it
-// has not changed for abandonedAfter. Notes in files of such a node are lost with them.
+// A node that is gone hands nothing over. Its notes under Late are adopted, too, once
+// they have been unchanged for abandonedAfter. Notes in the files of such a node are
+// lost with the files.
 
-// abandonedAfter is how long the notes of a node that is gone must have been unchanged before
-// others adopt them: much longer than a pause of a node, or than clocks differ. If that node
-// comes back all the same, its spans are computed twice.
+// abandonedAfter is how long the notes of a node that is gone must be unchanged before
+// others adopt them: much longer than a node pauses or clocks differ. If the node comes
+// back after all, its spans are computed twice.
 const abandonedAfter = 10 * time.Minute
 
-// keyOf is where the notes of a task are stored.
+// keyOf is the key under which this node stores the notes of a task.
 func (n *lateNotes) keyOf(id string) string {
 	if n.node == "" {
 		return id
@@ -43,7 +44,7 @@ func (n *lateNotes) keyOf(id string) string {
 	return id + "/" + n.node
 }
 
-// handOver passes the notes of a task on to the node that runs it.
+// handOver passes this node's notes of a task to the node that runs the task.
 func (n *lateNotes) handOver(ctx context.Context, t *task, flush func(context.Context, ...string) error) error {
 	all, metrics := map[string]downsample.Spans{}, []string(nil)
 	for i := range t.rollups {
@@ -72,7 +73,8 @@ func (n *lateNotes) handOver(ctx context.Context, t *task, flush func(context.Co
 	return nil
 }
 
-// adopt takes over what other nodes have handed to the one that runs a task.
+// adopt takes over the notes that other nodes have handed to the node that runs the
+// task.
 func (n *lateNotes) adopt(ctx context.Context, t *task) error {
 	names, err := n.catalogue.ofNodes(ctx, handedKey, t.id)
 	if err != nil {
@@ -93,7 +95,7 @@ func (n *lateNotes) adopt(ctx context.Context, t *task) error {
 	return nil
 }
 
-// inherit adopts the notes that nodes of a task have left which are gone.
+// inherit adopts the notes of a task left by nodes that are gone.
 func (n *lateNotes) inherit(ctx context.Context, t *task, a *assignments) error {
 	names, err := n.catalogue.ofNodes(ctx, lateKey, t.id)
 	if err != nil {
@@ -121,20 +123,20 @@ func (n *lateNotes) inherit(ctx context.Context, t *task, a *assignments) error 
 		if err != nil {
 			return err
 		}
-		a.log.Info("adopted the late points that a node has left which is gone", "id", t.id, "name", t.name, "node", guid)
+		a.log.Info("adopted the late points of a node that is gone", "id", t.id, "name", t.name, "node", guid)
 	}
 	return nil
 }
 
-// abandoned reports whether a node is gone that has notes under a name, and has not changed
-// them for long.
+// abandoned reports whether the node guid is gone and its notes under name have not
+// changed for abandonedAfter.
 func (a *assignments) abandoned(ctx context.Context, guid, name string) (bool, error) {
 	v, err := a.values.Get(ctx, service, lateKey, name)
 	if errors.Is(err, store.ErrNotFound) || err == nil && a.now().Sub(v.Modified) < abandonedAfter {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("read when node %s has noted late points: %w", guid, err)
+		return false, fmt.Errorf("read when node %s last changed its notes of late points: %w", guid, err)
 	}
 	fresh, _, err := a.fresh(ctx, nodesService, nodesKey, guid)
 	return !fresh, err

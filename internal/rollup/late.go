@@ -9,15 +9,16 @@ import (
 	"varve/internal/store"
 )
 
-// lateNotes are the notes of late points of roll-up tasks: a list, and where in the store
-// it is kept.
+// lateNotes are the notes of late points of roll-up tasks: the list, and where in the
+// store it is kept.
 type lateNotes struct {
 	*downsample.LateList
 	catalogue catalogue
-	node      string // whose notes these are, where several nodes note; else empty
+	node      string // this node, if several share the store; else empty
 }
 
-// newLateNotes makes the notes of a node, or, without one, of the only process on a store.
+// newLateNotes makes the notes of a node. node is empty if this process alone uses the
+// store.
 func newLateNotes(s store.KeyValues, p *ingest.Pipeline, node string, config Config, now func() time.Time) *lateNotes {
 	n := &lateNotes{catalogue: catalogue{s}, node: node}
 	o := downsample.Options{
@@ -45,8 +46,8 @@ func (n *lateNotes) keepIn(values store.KeyValues) downsample.Keep {
 	}
 }
 
-// Watch has the late points noted that come in through a pipeline while no
-// scheduler runs. The next scheduler on the store computes their buckets.
+// Watch records the late points that arrive through a pipeline while no scheduler runs.
+// The next scheduler on the store recomputes their buckets.
 func Watch(ctx context.Context, s Store, p *ingest.Pipeline, parser Parser, config Config) error {
 	n := newLateNotes(s, p, "", config, time.Now)
 	ids, texts, err := n.catalogue.tasks(ctx)
@@ -56,7 +57,7 @@ func Watch(ctx context.Context, s Store, p *ingest.Pipeline, parser Parser, conf
 	for i, id := range ids {
 		t, err := parseTask(parser, []byte(texts[i]), id, nil)
 		if err != nil {
-			continue // the server's log and metrics say so
+			continue // the scheduler logs and counts such tasks
 		}
 		if _, err := n.watch(ctx, t); err != nil {
 			return err
@@ -66,8 +67,8 @@ func Watch(ctx context.Context, s Store, p *ingest.Pipeline, parser Parser, conf
 	return n.AllRead(ctx)
 }
 
-// watch begins to note points of a task's metrics, or goes on with what a task
-// of this id has asked for before. It reports whether a metric is new.
+// watch begins to record late points of a task's metrics, or continues what a task of
+// this id had begun. It reports whether a metric is new.
 func (n *lateNotes) watch(ctx context.Context, t *task) (fresh bool, err error) {
 	var stored map[string]downsample.Spans
 	if !n.Watches(t.id) {
@@ -78,7 +79,7 @@ func (n *lateNotes) watch(ctx context.Context, t *task) (fresh bool, err error) 
 	return n.Watch(ctx, t.targets(), stored)
 }
 
-// targets returns what late points of a task's metrics are noted for.
+// targets returns the targets whose late points are recorded for a task.
 func (t *task) targets() downsample.Task {
 	of := downsample.Task{ID: t.id, JSON: t.json, Targets: map[string]downsample.Target{}}
 	for i := range t.rollups {

@@ -10,19 +10,19 @@ import (
 	"varve/internal/model"
 )
 
-// A flow is what one query of a roll-up reads and writes. A task that reads what
-// it writes, itself or through other tasks, counts its own results once more with
-// every run, so such loops are refused when a task is stored.
+// A flow is what one query of a roll-up reads and writes. A task that reads what it
+// writes, directly or through other tasks, would count its own results again at every
+// run, so such loops are refused when a task is stored.
 type flow struct {
-	context  string // where it stands in its task, as in messages
+	context  string // the query's path in its task, for messages
 	from, to string // metrics
 	matchers []model.Matcher
 	tags     map[string][]string // tags that results may have; no values: any
-	anyTags  bool                // results may have tags that are not known here
+	anyTags  bool                // results may have further tags
 }
 
-// flowsOf returns the flows of one metric of a roll-up: into save_as, and into the
-// metrics that aggregators save on the way.
+// flowsOf returns the flows of one metric of a roll-up: the one into save_as, and those
+// into the metrics of save_as aggregators.
 func flowsOf(m *agg.MetricQuery, saveAs, context string) []flow {
 	f := flow{context: context, from: m.Metric, to: saveAs, matchers: m.Matchers, tags: map[string][]string{savedFrom: {m.Metric}}}
 	for _, by := range m.GroupBy {
@@ -68,11 +68,11 @@ func (f *flow) feeds(g *flow) bool {
 	return true
 }
 
-// loopOf returns a chain of flows of which each feeds the next one and the last
-// one feeds f, the first; nil if there is none. readers are all flows by the
-// metric that they read.
+// loopOf returns a chain of flows that starts with f, in which each flow feeds the next
+// one and the last one feeds f; nil if there is none. readers are all flows by the
+// metric they read.
 func loopOf(f *flow, readers map[string][]*flow) []*flow {
-	before := map[*flow]*flow{} // by flow that f reaches: the one that feeds it
+	before := map[*flow]*flow{} // for each flow reached from f, the flow that feeds it
 	for queue := []*flow{f}; len(queue) > 0; queue = queue[1:] {
 		for _, g := range readers[queue[0].to] {
 			if before[g] != nil || !queue[0].feeds(g) {
@@ -94,7 +94,7 @@ func loopOf(f *flow, readers map[string][]*flow) []*flow {
 	return nil
 }
 
-// readersOf returns the flows of tasks by the metric that they read.
+// readersOf groups the flows of tasks by the metric they read.
 func readersOf(tasks []*task) map[string][]*flow {
 	readers := map[string][]*flow{}
 	for _, t := range tasks {
@@ -105,8 +105,8 @@ func readersOf(tasks []*task) map[string][]*flow {
 	return readers
 }
 
-// checkLoops refuses a task that reads its own results; readers are of all tasks,
-// this one among them.
+// checkLoops refuses a task that reads its own results. readers has the flows of all
+// tasks, this one included.
 func checkLoops(t *task, readers map[string][]*flow) error {
 	for _, f := range t.flows() {
 		chain := loopOf(f, readers)
@@ -131,7 +131,7 @@ func checkLoops(t *task, readers map[string][]*flow) error {
 	return nil
 }
 
-// flows are what all queries of a task read and write.
+// flows are the flows of all queries of a task.
 func (t *task) flows() (all []*flow) {
 	for i := range t.rollups {
 		for k := range t.rollups[i].flows {

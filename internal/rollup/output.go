@@ -15,28 +15,28 @@ import (
 	"varve/internal/work"
 )
 
-// savedFrom is the tag that tells where a point was computed from.
+// savedFrom is the tag with the metric that a point was computed from.
 const savedFrom = "saved_from"
 
-// An output stores the results of a query as points of one metric. It holds at
-// most ingest.BlockSamples of them, and ingest.BlockBytes of names.
+// An output stores the results of queries as points of one metric. It holds at most
+// ingest.BlockSamples of them, and ingest.BlockBytes of names.
 type output struct {
 	scheduler *Scheduler
 	writer    *ingest.Writer
 	metric    string
 	source    string
 	ttl       uint32
-	within    model.TimeRange // of results; others were computed beside the batch
+	within    model.TimeRange // times of the batch's results; others are dropped
 
-	// bucketOf returns the times that results may have of the bucket that has a result
-	// of a given time. It is nil where a bucket may have several.
+	// bucketOf returns the times that results may have in the bucket of a given result.
+	// It is nil if a bucket may have several results.
 	bucketOf func(ms int64) model.TimeRange
 
-	// owned reports whether this node still is the one that stores such results; nil: it
-	// is, whatever others do.
+	// owned reports whether this node still runs the task. nil: no other node can run
+	// it, or the results are stored whichever node runs it.
 	owned func() bool
 
-	renewal *renewal // nil: none of the results was thinned out
+	renewal *renewal // nil: no earlier results were downsampled
 
 	groups    []*outputGroup
 	held      int // points in groups
@@ -44,19 +44,19 @@ type output struct {
 	stored    int64
 }
 
-// begin makes room for the results of a batch; those outside of a range are
+// begin empties the output for the results of a batch. Results outside within are
 // dropped.
 func (o *output) begin(within model.TimeRange) {
 	o.groups, o.held, o.heldNames, o.within = o.groups[:0], 0, 0, within
 }
 
-// An outputGroup is a part of a group of the result.
+// An outputGroup is a group of the query's result, or a part of it.
 type outputGroup struct {
 	custom model.Type // of points of kind Custom
 	names  ingest.Names
 	points []agg.Point
 
-	refused map[int64]bool // times of points that were not stored; nil: none
+	refused map[int64]bool // times of points that were refused; nil: none
 }
 
 // newGroup begins a group of the result.
@@ -82,7 +82,7 @@ func (o *output) newGroup(g *agg.Group) *outputGroup {
 func (o *output) add(ctx context.Context, g *agg.Group) error {
 	group := o.newGroup(g)
 	if o.renewal != nil {
-		if tags, err := model.NewTags(group.names.Tags...); err == nil { // else refused when it is stored
+		if tags, err := model.NewTags(group.names.Tags...); err == nil { // else the pipeline refuses it
 			return o.addRenewed(ctx, g, tags)
 		}
 	}
@@ -108,12 +108,12 @@ func (o *output) add(ctx context.Context, g *agg.Group) error {
 	}
 }
 
-// leavesOut reports that a point is no result, or none of the batch.
+// leavesOut reports whether a point is not a result of the batch.
 func (o *output) leavesOut(p *agg.Point) bool {
-	return p.Kind == model.Null || p.TimeMS < o.within.StartMS || p.TimeMS > o.within.EndMS // null: a mark of gaps
+	return p.Kind == model.Null || p.TimeMS < o.within.StartMS || p.TimeMS > o.within.EndMS // null marks a gap
 }
 
-// full reports that what is held is enough for a flush.
+// full reports whether enough is held for a flush.
 func (o *output) full() bool {
 	return o.held == ingest.BlockSamples || o.heldNames >= ingest.BlockBytes
 }
@@ -127,12 +127,12 @@ func (o *output) hold(g *outputGroup) {
 	}
 }
 
-// errElsewhere ends a run of a task that another node may run by now. Its results may come
-// from what was read before the other one read it.
+// errElsewhere ends a run of a task that another node may run by now. This run's
+// results may lack samples that the other node has already read.
 var errElsewhere = errors.New("this server was suspended or could not renew its entry in the list of servers; another one may run the task by now, so nothing is stored")
 
-// flush stores what is held. Then it deletes the results that these have replaced, so
-// that a bucket has a result whenever the flush ends.
+// flush stores what is held, and then deletes the results that it replaces, so that a
+// bucket has a result even if the flush is interrupted.
 func (o *output) flush(ctx context.Context) error {
 	replaced, err := o.replaced(ctx)
 	if err != nil {
@@ -195,9 +195,9 @@ func (o *output) fill() error {
 	return nil
 }
 
-// put reports whether a result can be stored. If not, it would be gone at once, or the store does
-// not take such a value: an infinite one in a keyspace of KairosDB. The task goes on, since the same
-// comes out whenever it is computed.
+// put reports whether a result can be stored. It cannot if it would expire at once, or
+// if the store does not support its value: an infinite one in a KairosDB keyspace. The
+// task continues, since a retry would compute the same.
 func (o *output) put(typ model.Type, ref store.Ref, p *agg.Point) bool {
 	var f *ingest.Fault
 	switch p.Kind {
@@ -221,7 +221,7 @@ func (g *outputGroup) typeOf(k model.Kind) model.Type {
 	return model.TypeOf(k)
 }
 
-// errorText is what the status says of a failed run.
+// errorText is the text of a failed run in the status.
 func errorText(err error) string {
 	var told interface{ Messages() []string }
 	if errors.As(err, &told) {

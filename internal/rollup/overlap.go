@@ -6,20 +6,21 @@ import (
 	"varve/internal/clip"
 )
 
-// An overlap is two flows that may store results in the same series of one metric: the
-// later result of a bucket then replaces the other. KairosDB takes such tasks, and they do
-// no harm if the flows never have results in the same bucket, so they are only reported.
+// An overlap is two flows that may store results in the same series. If both have a
+// result for a bucket, the later one replaces the earlier. KairosDB accepts such tasks,
+// and they do no harm as long as the flows never have results in the same bucket, so
+// they are only reported.
 type overlap struct {
 	f, other written
 }
 
-// A written is a flow with its task.
+// A written is a flow with the task it belongs to.
 type written struct {
 	*flow
 	task *task
 }
 
-// writersOf returns the flows of tasks by the metric that they write.
+// writersOf groups the flows of tasks by the metric they write.
 func writersOf(tasks []*task) map[string][]written {
 	writers := map[string][]written{}
 	for _, t := range tasks {
@@ -30,18 +31,19 @@ func writersOf(tasks []*task) map[string][]written {
 	return writers
 }
 
-// A comparison finds overlaps among tasks. Whoever may write tasks may write many flows of many
-// values into one metric, so it ends after some steps, without an overlap.
+// A comparison finds overlaps among tasks. A client that may write tasks can write many
+// flows with many tag values into one metric, so a comparison stops after a number of
+// steps and then reports no overlap.
 type comparison struct {
 	writers map[string][]written
-	left    int // steps: pairs of flows, and of values of their tags
+	left    int // steps left: pairs of flows, and pairs of their tag values
 }
 
 // comparisonSteps take some tens of milliseconds.
 const comparisonSteps = 1_000_000
 
-// overlapOf returns the first of t's flows that overlaps with another one; nil if none does.
-// Of two tasks, only the one with the lower id has their overlap.
+// overlapOf returns the first of t's flows that overlaps with another flow; nil if none
+// does. An overlap of two tasks is reported only for the one with the lower id.
 func (c *comparison) overlapOf(t *task) *overlap {
 	for _, f := range t.flows() {
 		for _, o := range c.writers[f.to] {
@@ -56,9 +58,9 @@ func (c *comparison) overlapOf(t *task) *overlap {
 	return nil
 }
 
-// shareSeries reports whether results of f and g, which write one metric, may be in one series. Results
-// have the tags of their group-by, and the metric that was read as a further tag. Filters by
-// other tags do not tell results apart.
+// shareSeries reports whether f and g, which write the same metric, may have results in
+// the same series. Results are tagged with the group-by tags and with the metric that
+// was read. Filters by other tags do not separate them.
 func (c *comparison) shareSeries(f, g *flow) bool {
 	c.left--
 	if f.from != g.from || f.anyTags || g.anyTags || len(f.tags) != len(g.tags) {
@@ -73,7 +75,8 @@ func (c *comparison) shareSeries(f, g *flow) bool {
 	return true
 }
 
-// intersect reports whether two sets of values have one in common; nil has all.
+// intersect reports whether two sets of values have one in common; nil is the set of
+// all values.
 func (c *comparison) intersect(a, b []string) bool {
 	if a == nil || b == nil {
 		return true
@@ -84,15 +87,16 @@ func (c *comparison) intersect(a, b []string) bool {
 	return slices.ContainsFunc(a, func(v string) bool { return slices.Contains(b, v) })
 }
 
-// warnOfFlows logs tasks that read their own results, which KairosDB or an earlier version
-// has taken, and tasks whose results replace each other. Each is logged once, until it ends.
+// warnOfFlows logs tasks that read their own results, which KairosDB or an earlier
+// version may have stored, and tasks whose results overwrite each other. Each case is
+// logged once, and again if it ends and recurs.
 func (s *Scheduler) warnOfFlows() {
 	all := s.beside("")
 	readers, c := readersOf(all), &comparison{writersOf(all), comparisonSteps}
 	for _, t := range all {
 		loop, both := checkLoops(t, readers), c.overlapOf(t)
 		s.mu.Lock()
-		var loops, overlaps bool // and the log does not say so yet
+		var loops, overlaps bool // not logged yet
 		if j := s.mu.jobs[t.id]; j != nil {
 			loops, overlaps = loop != nil && !j.loops, both != nil && !j.overlaps
 			j.loops, j.overlaps = loop != nil, both != nil

@@ -12,13 +12,13 @@ import (
 	"varve/internal/store"
 )
 
-// A bucket has one result. It may have had another one before. The earlier one may have
-// another time, if results have the time of the bucket's first point (see pass.cut). Or it
-// may have another type: longs and doubles of one name are two series, and a sum becomes a
+// A bucket has one result, but an earlier run may have stored another one for it: at
+// another time, if results have the time of the bucket's first point (see pass.cut), or
+// of another type. Longs and doubles of one name are two series, and a sum becomes a
 // double when the first fraction arrives. The functions here delete the earlier result.
 
-// placeOf returns the times at which results are outdated by one of a time: all of its
-// bucket, or that time alone where a bucket may have several results.
+// placeOf returns the times at which a result at ms replaces earlier results: all of
+// its bucket, or ms alone if a bucket may have several results.
 func (o *output) placeOf(ms int64) model.TimeRange {
 	if o.bucketOf == nil {
 		return model.TimeRange{StartMS: ms, EndMS: ms}
@@ -26,20 +26,20 @@ func (o *output) placeOf(ms int64) model.TimeRange {
 	return o.bucketOf(ms)
 }
 
-// A destination is a tag set under which a flush stores points that can replace each
-// other: longs and doubles, or points of one other type.
+// A destination is a set of series under one tag set whose points can replace each
+// other: the long and the double series, or the series of one other type.
 type destination struct {
 	destinationKey
 	metric string
-	types  []model.Type   // of points, in the order of has
-	has    []bool         // series that are stored, or will be
-	found  bool           // a series was stored before the flush
+	types  []model.Type   // of the series, in the order of has
+	has    []bool         // whether the series is stored, or will be
+	found  bool           // one of the series was stored before the flush
 	groups []*outputGroup // several, if they differ in more than tags
 }
 
 type destinationKey struct {
 	tags model.Tags
-	typ  model.Type // empty: longs and doubles
+	typ  model.Type // empty: long and double
 }
 
 func newDestination(metric string, key destinationKey) *destination {
@@ -55,18 +55,18 @@ func (t *destination) series(i int) model.Series {
 	return model.Series{Metric: t.metric, Tags: t.tags, Type: t.types[i]}
 }
 
-// typeOf returns the place in t.types of a point of a group.
+// typeOf returns the index in t.types of the type of a group's point.
 func (t *destination) typeOf(g *outputGroup, p *agg.Point) (int, bool) {
 	i := slices.Index(t.types, g.typeOf(p.Kind))
 	return i, i >= 0
 }
 
-// mixed reports that there are both longs and doubles.
+// mixed reports whether there are both longs and doubles.
 func (t *destination) mixed() bool { return len(t.has) == 2 && t.has[0] && t.has[1] }
 
-// replaced returns the destinations of the flush under which there may be results that
-// it replaces. Where there are both longs and doubles, whole numbers become doubles as
-// far as they are exact, so that most results are of one type.
+// replaced returns the destinations of the flush that may have earlier results to
+// replace. In a destination with both longs and doubles, it turns all longs that a
+// double represents exactly into doubles, so that most results have one type.
 func (o *output) replaced(ctx context.Context) ([]*destination, error) {
 	destinations := o.destinations()
 	if err := o.lookUp(ctx, destinations); err != nil {
@@ -83,14 +83,15 @@ func (o *output) replaced(ctx context.Context) ([]*destination, error) {
 	}), nil
 }
 
-// destinations returns the destinations of the flush and the types of its points.
+// destinations returns the destinations of the flush, each with the types of its
+// points.
 func (o *output) destinations() []*destination {
 	var all []*destination
 	by := map[destinationKey]*destination{}
 	for _, g := range o.groups {
 		tags, err := model.NewTags(g.names.Tags...)
 		if err != nil {
-			continue // refused when it is stored
+			continue // the pipeline refuses it
 		}
 		var last *destination
 		for i := range g.points {
@@ -113,7 +114,7 @@ func (o *output) destinations() []*destination {
 	return all
 }
 
-// exactLong is the largest whole number up to which a double holds all.
+// exactLong: a double represents all integers from -exactLong to exactLong.
 const exactLong = 1 << 53
 
 func (g *outputGroup) toDoubles() {
@@ -125,8 +126,8 @@ func (g *outputGroup) toDoubles() {
 	}
 }
 
-// lookUp adds to the destinations the series that the store has. A store that several
-// processes work on does not know without a look what the others have written.
+// lookUp adds the series that the store has to the destinations. If several processes
+// share the store, only a selection finds the series that the others have written.
 func (o *output) lookUp(ctx context.Context, destinations []*destination) (err error) {
 	if o.scheduler.shared == nil {
 		for _, t := range destinations {
@@ -158,8 +159,8 @@ func (o *output) lookUp(ctx context.Context, destinations []*destination) (err e
 	return nil
 }
 
-// existing returns what the store has of the destinations in the buckets of the flush.
-// A selection may find many series more, which are not kept.
+// existing returns the stored series of the destinations that may have points in the
+// buckets of the flush. A selection may yield many other series; they are not kept.
 func (o *output) existing(ctx context.Context, view store.View, destinations []*destination) (map[model.Series]store.Series, error) {
 	wanted, stored := map[model.Series]bool{}, map[model.Series]store.Series{}
 	for _, t := range destinations {
@@ -181,9 +182,9 @@ func (o *output) existing(ctx context.Context, view store.View, destinations []*
 	return stored, nil
 }
 
-// selections divides the destinations into selections. In memory each is found by
-// itself. Elsewhere a selection is a round trip, and one finds them all by the tags
-// that they have in common.
+// selections divides the destinations into selections. In memory each destination has
+// its own. Elsewhere a selection is a round trip, so a single one, by the tags that all
+// destinations have in common, finds them all.
 func (o *output) selections(destinations []*destination) [][]model.Matcher {
 	if o.scheduler.shared == nil {
 		var each [][]model.Matcher
@@ -202,7 +203,7 @@ func (o *output) selections(destinations []*destination) [][]model.Matcher {
 	return [][]model.Matcher{model.Matchers(common)}
 }
 
-// timesOf is the time from the first to the last bucket of destinations.
+// timesOf is the range from the first to the last bucket of the destinations.
 func (o *output) timesOf(destinations []*destination) model.TimeRange {
 	r := model.TimeRange{StartMS: math.MaxInt64, EndMS: math.MinInt64}
 	for _, t := range destinations {
@@ -215,7 +216,7 @@ func (o *output) timesOf(destinations []*destination) model.TimeRange {
 	return model.TimeRange{StartMS: o.placeOf(r.StartMS).StartMS, EndMS: o.placeOf(r.EndMS).EndMS}
 }
 
-// replace deletes what the points that were stored have replaced.
+// replace deletes the earlier results that the stored points replace.
 func (o *output) replace(ctx context.Context, destinations []*destination) error {
 	if len(destinations) == 0 {
 		return nil
@@ -227,7 +228,7 @@ func (o *output) replace(ctx context.Context, destinations []*destination) error
 	return o.scheduler.store.Delete(ctx, deletions...)
 }
 
-// outdated finds out what is to be deleted. There are at most two deletions for each
+// outdated returns the deletions of outdated results. There are at most two for each
 // point of the flush, and one for each destination.
 func (o *output) outdated(ctx context.Context, destinations []*destination) (deletions []store.Deletion, err error) {
 	view, err := store.OpenCurrent(ctx, o.scheduler.store)
@@ -259,8 +260,8 @@ func (o *output) outdated(ctx context.Context, destinations []*destination) (del
 	return deletions, nil
 }
 
-// inOrderOf sorts destinations by the order in which the store has selected them, in
-// which it reads them fastest.
+// inOrderOf sorts destinations in the order in which the store selected their series,
+// since it reads them fastest in that order.
 func inOrderOf(stored map[model.Series]store.Series, destinations []*destination) []*destination {
 	ref := func(t *destination) store.Ref {
 		first := store.Ref(math.MaxUint32)
@@ -275,9 +276,9 @@ func inOrderOf(stored map[model.Series]store.Series, destinations []*destination
 	return destinations
 }
 
-// outdated appends what is to be deleted of a destination: stretches of time in which a
-// series has only results that were replaced. A result of any type whose bucket was not
-// computed ends a stretch, since one row may hold longs and doubles: see
+// outdated appends the deletions for a destination: ranges of time in which a series
+// has only results that were replaced. A result of either type whose bucket was not
+// computed ends a range, since one row may hold longs and doubles: see
 // [store.DeletionOf].
 func (t *destination) outdated(deletions []store.Deletion, stored []*stampReader, placeOf func(int64) model.TimeRange) ([]store.Deletion, error) {
 	now := t.results(placeOf)
@@ -318,14 +319,14 @@ func (t *destination) outdated(deletions []store.Deletion, stored []*stampReader
 	return deletions, nil
 }
 
-// A place is a time and a type, by its place in destination.types.
+// A place is the time and the type of a result; typ is an index into destination.types.
 type place struct {
 	ms  int64
 	typ int
 }
 
-// results returns what was stored, by the start of its bucket. Of two groups the later
-// one counts, as in the store.
+// results returns the stored results by the start of their bucket. If two groups have a
+// result for a bucket, the later group wins, as in the store.
 func (t *destination) results(placeOf func(int64) model.TimeRange) map[int64]place {
 	results := map[int64]place{}
 	for _, g := range t.groups {
@@ -339,7 +340,8 @@ func (t *destination) results(placeOf func(int64) model.TimeRange) map[int64]pla
 	return results
 }
 
-// first takes the earliest of the next samples.
+// first consumes the earliest of the readers' next times, and returns it with its
+// reader.
 func first(stored []*stampReader) (n int, ms int64, ok bool, err error) {
 	for i, r := range stored {
 		head, more, err := r.peek()
@@ -356,14 +358,14 @@ func first(stored []*stampReader) (n int, ms int64, ok bool, err error) {
 	return n, ms, ok, nil
 }
 
-// A stampReader reads the times of a series, none if there is no cursor.
+// A stampReader reads the times of a series; without a cursor it has none.
 type stampReader struct {
 	cursor store.Cursor
 	times  []int64
 	at     int
 }
 
-// peek returns the next time without taking it.
+// peek returns the next time without consuming it.
 func (r *stampReader) peek() (ms int64, ok bool, err error) {
 	for r.cursor != nil && r.at >= len(r.times) {
 		block, err := r.cursor.Next()

@@ -13,7 +13,7 @@ import (
 	"varve/internal/store"
 )
 
-// errPanicked is how a query ended whose slot only a panic gave back.
+// errPanicked is the error of a query that a panic ended.
 var errPanicked = errors.New("a bug in Varve ended the query")
 
 // A pass computes one metric of a roll-up.
@@ -21,28 +21,29 @@ type pass struct {
 	scheduler *Scheduler
 	task      *task
 	rollup    *rollup
-	index     int // of the metric in the roll-up's query
+	index     int // index of the metric in the roll-up's query
 	request   agg.Query
-	bucketing *agg.Range // of the last range aggregator
-	earlier   []cut      // range aggregators before it
+	bucketing *agg.Range // the last range aggregator
+	earlier   []cut      // the range aggregators before it
 	grid      *agg.Grid
 	sampling  agg.Sampling
 	back      int  // buckets read before a batch
-	tail      bool // buckets are read behind a batch
+	tail      bool // minBack buckets are read after a batch, too
 	single    bool // each bucket is a query of its own
-	yields    bool // each query waits for a slot, and runs that wait get theirs in between
-	job       *job // of a pass that yields; nil: the task is not on the schedule
+	yields    bool // a backfill: it takes a slot per query, so that waiting runs get theirs in between
+	job       *job // of a pass that yields; nil if the task is not scheduled
 	output    output
-	renewed   downsample.Span // was computed as a whole, see renewal
+	renewed   downsample.Span // already computed by renew
 }
 
-// A cut is a range aggregator and how it cuts time.
+// A cut is a range aggregator and its grid.
 type cut struct {
 	bucketing *agg.Range
 	grid      *agg.Grid
 }
 
-// newPass prepares the computation of the k-th metric of r. names are those of t.
+// newPass prepares the computation of the k-th metric of r. names is the result of
+// Scheduler.names for t.
 func (s *Scheduler) newPass(t *task, r *rollup, k int, names map[name]int) (*pass, error) {
 	req, err := s.parser.ParseQuery(r.query)
 	if err != nil {
@@ -53,14 +54,14 @@ func (s *Scheduler) newPass(t *task, r *rollup, k int, names map[name]int) (*pas
 	}
 	p := &pass{scheduler: s, task: t, rollup: r, index: k, request: req}
 	metric := req.Metrics[k]
-	// A limit counts the points that one query reads, and KairosDB makes one query
-	// of each bucket.
+	// KairosDB makes one query per bucket, and a limit counts the points that a query
+	// reads.
 	if p.single = metric.Limit > 0; !p.single {
 		metric.Descending = false
 	}
 	p.request.Metrics = []agg.MetricQuery{metric}
 	p.request.Text, p.request.Client = string(r.query), "roll-up task "+t.id
-	p.request.Current = true // no later run computes a bucket again for what other servers had stored before this one
+	p.request.Current = true // points that other servers stored before this query must be read now: no later run recomputes their buckets
 	p.cut(&metric)
 	if r.zone != nil {
 		p.request.Zone = r.zone
@@ -70,17 +71,18 @@ func (s *Scheduler) newPass(t *task, r *rollup, k int, names map[name]int) (*pas
 		scheduler: s, writer: s.pipeline.NewWriter(s.protocol, p.request.Client, 0),
 		metric: r.saveAs, source: metric.Metric, ttl: r.ttl,
 	}
-	// Results of another roll-up under the same name may have the same tags.
+	// Another roll-up that stores under the same name may have results with the same
+	// tags.
 	if agg.OneResult(lastRangeStep(&metric)) && names[name{r.saveAs, metric.Metric}] == 1 {
 		p.output.bucketOf = p.bucketOf
 	}
 	return p, nil
 }
 
-// A name is that of a roll-up's results before tags are added.
+// A name is what a roll-up's results are stored under, before their tags are added.
 type name struct{ saveAs, source string }
 
-// names counts the roll-ups that store results under the names of a task, of all tasks.
+// names counts, for each name of t, the roll-ups of all tasks that store under it.
 func (s *Scheduler) names(t *task) map[name]int {
 	names := map[name]int{}
 	for _, r := range t.rollups {
@@ -100,8 +102,8 @@ func (s *Scheduler) names(t *task) map[name]int {
 	return names
 }
 
-// bucketOf returns the times that a result may have that is of the same bucket as
-// one of a given time.
+// bucketOf returns the times that results may have in the bucket that contains a
+// result's time ms.
 func (p *pass) bucketOf(ms int64) model.TimeRange {
 	if p.stampsEnd() {
 		return model.TimeRange{StartMS: p.grid.Start(ms-1) + 1, EndMS: p.grid.Next(ms - 1)}
@@ -113,10 +115,11 @@ func (p *pass) bucketOf(ms int64) model.TimeRange {
 // is the start of the next one.
 func (p *pass) stampsEnd() bool { return p.bucketing.AlignEnd && !p.bucketing.AlignStart }
 
-// cut sees to it that stamps and cuts come out the same whenever a bucket is
-// computed. Without an alignment a result has the bucket's start, unless KairosDB
-// may have run the task before, or may run it next: its results have the time of the
-// bucket's first point, and are overwritten only at that time.
+// cut fixes the alignment and zone of all range aggregators, so that a bucket and the
+// time of its result do not depend on when the bucket is computed. A result without an
+// alignment gets the start of its bucket, unless the task may also run on KairosDB:
+// there a result has the time of the bucket's first point, and only a result of that
+// time overwrites it.
 func (p *pass) cut(metric *agg.MetricQuery) {
 	for _, one := range rangesOf(metric) {
 		zone := p.rollup.zoneOf(&p.request, one)
@@ -125,7 +128,7 @@ func (p *pass) cut(metric *agg.MetricQuery) {
 			p.earlier = append(p.earlier, cut{one, agg.NewGrid(one.Sampling, zone)})
 		}
 	}
-	last := p.earlier[len(p.earlier)-1] // checkMetric has seen that it is there
+	last := p.earlier[len(p.earlier)-1] // checkMetric has checked that there is one
 	p.earlier = p.earlier[:len(p.earlier)-1]
 	p.bucketing, p.grid, p.sampling = last.bucketing, last.grid, last.bucketing.Sampling
 	if p.scheduler.shared == nil {
@@ -133,13 +136,13 @@ func (p *pass) cut(metric *agg.MetricQuery) {
 	}
 }
 
-// minBack is how many buckets are read before a batch where aggregators look at
-// neighbours, so that a few without points do no harm.
+// minBack is the least number of buckets that are read before a batch if aggregators
+// use neighbours: some of these buckets may be empty.
 const minBack = 60
 
-// lookAround finds out what has to be read beside a batch. A query that saves
-// points on its way would save what was read beside it as well, and a limit
-// would count it.
+// lookAround decides how many buckets are read around a batch. It reads none for a
+// query that saves points on its way, since the query would save those of the other
+// buckets too, nor for one with a limit, which would count them.
 func (p *pass) lookAround(metric *agg.MetricQuery) {
 	if metric.Saves() || p.single {
 		return
@@ -151,8 +154,8 @@ func (p *pass) lookAround(metric *agg.MetricQuery) {
 	p.tail = tail
 }
 
-// batches returns how the buckets of a pass are computed. A query that got no slot would
-// get none for fewer buckets.
+// batches returns how the buckets of a pass are computed. A query that got no slot is
+// not halved: a smaller one would get no slot either.
 func (p *pass) batches() *downsample.Batches {
 	b := &downsample.Batches{Grid: p.grid, Most: p.scheduler.config.BatchBuckets, Once: p.once, TooMuch: func(err error) bool {
 		var limit *store.LimitError
@@ -165,8 +168,7 @@ func (p *pass) batches() *downsample.Batches {
 	return b
 }
 
-// around is what a query reads to compute the buckets from one that begins at
-// from to one that ends at until.
+// around is the range that a query reads to compute the buckets of [from, until).
 func (p *pass) around(from, until int64) (start, end int64) {
 	start, end = from, until
 	if p.single {
@@ -193,7 +195,7 @@ func (p *pass) around(from, until int64) (start, end int64) {
 	return start, end
 }
 
-// backTo goes back bucket by bucket until one begins at or before a time.
+// backTo steps back bucket by bucket until one begins at or before ms.
 func (p *pass) backTo(start, ms int64) int64 {
 	for start > ms {
 		before := p.grid.Start(start - 1)
@@ -205,8 +207,8 @@ func (p *pass) backTo(start, ms int64) int64 {
 	return start
 }
 
-// regular reports that a query that begins with a bucket cuts the next one where
-// the grid does: not where the clock is changed.
+// regular reports whether a query that begins with the bucket at start cuts the next
+// bucket where the grid does. It does not where the zone's offset changes.
 func (p *pass) regular(start, next int64) bool {
 	if p.sampling.Unit < agg.Days {
 		return next == agg.Later(start, p.sampling.Value, p.sampling.Unit, time.UTC)
@@ -215,8 +217,7 @@ func (p *pass) regular(start, next int64) bool {
 	return !bounded
 }
 
-// once computes the buckets from one that begins at from to one that ends at
-// until, with one query.
+// once computes the buckets of [from, until), which begins and ends with a bucket.
 func (p *pass) once(ctx context.Context, from, until int64) error {
 	if p.yields {
 		release, err := p.turn(ctx)
@@ -238,8 +239,8 @@ func (p *pass) once(ctx context.Context, from, until int64) error {
 	})
 }
 
-// turn waits until no run computes results of the task, and for a place. A run takes them in the
-// same order.
+// turn waits until no run computes results of the task, and then for a slot: the order
+// in which a run takes them.
 func (p *pass) turn(ctx context.Context) (release func(), err error) {
 	computed := func() {}
 	if p.job != nil {
@@ -257,7 +258,7 @@ func (p *pass) turn(ctx context.Context) (release func(), err error) {
 	}, nil
 }
 
-// compute reads buckets with one query and stores their results.
+// compute computes buckets with one query and stores their results.
 func (p *pass) compute(ctx context.Context, from, until int64) error {
 	req := p.request
 	start, end := p.around(from, until)
@@ -301,10 +302,10 @@ func (p *pass) read(ctx context.Context, run *agg.Run) error {
 	}
 }
 
-// run computes everything that is due of a task and stores its status. The
-// error is for the log; it is in the status too.
+// run computes all due buckets of a task and stores its status. The error is also in
+// the status.
 //
-// next says when the task runs again.
+// next returns when the task runs again.
 func (s *Scheduler) run(ctx context.Context, t *task, next func(failed bool) time.Time) error {
 	if s.shared != nil {
 		if err := s.late.adopt(ctx, t); err != nil {
@@ -342,17 +343,17 @@ func (s *Scheduler) run(ctx context.Context, t *task, next func(failed bool) tim
 		}
 	}
 	if err := ctx.Err(); err != nil {
-		return context.Cause(ctx) // stopping is no fault; the next start goes on
+		return context.Cause(ctx) // stopping is not a failure; the next start continues
 	}
 	if s.shared != nil && !s.shared.owns(t.id) {
-		return errElsewhere // the status is that of the other node
+		return errElsewhere // the other node writes the status
 	}
 	after.NextScheduled = dateText(next(len(errs) > 0))
 	return errors.Join(append(errs, s.catalogue.set(ctx, statusKey, t.id, after.marshal()))...)
 }
 
-// advance brings one metric of a roll-up up to now, and then computes again the
-// buckets that late points came in for.
+// advance computes one metric of a roll-up up to now, and then recomputes the buckets
+// of late points.
 func (s *Scheduler) advance(ctx context.Context, t *task, r *rollup, k int, names map[name]int, marks watermarks, before *status) (points int64, err error) {
 	p, err := s.newPass(t, r, k, names)
 	if err != nil {
@@ -383,7 +384,7 @@ func (s *Scheduler) advance(ctx context.Context, t *task, r *rollup, k int, name
 		if first := firstStart(t, p, before, now); first < start || !former {
 			start = first
 		}
-		if err := store(downsample.Watermark{UntilMS: start, RunMS: now}); err != nil { // a failure does not lose it
+		if err := store(downsample.Watermark{UntilMS: start, RunMS: now}); err != nil { // the start survives a failed first run
 			return 0, err
 		}
 	}
@@ -395,8 +396,8 @@ func (s *Scheduler) advance(ctx context.Context, t *task, r *rollup, k int, name
 	return p.output.stored, err
 }
 
-// firstStart is where a roll-up begins that has never run: where KairosDB would
-// go on with a keyspace that it has left, else one interval and one bucket back.
+// firstStart is where a roll-up without a watermark begins: at the task's last
+// execution, if KairosDB has run it, else one interval and one bucket back.
 func firstStart(t *task, p *pass, before *status, now int64) int64 {
 	if before != nil && len(before.Statuses) > 0 && before.lastExecution() > 0 {
 		return before.lastExecution()
@@ -405,8 +406,8 @@ func firstStart(t *task, p *pass, before *status, now int64) int64 {
 	return agg.Later(start, -p.sampling.Value, p.sampling.Unit, p.bucketing.Zone)
 }
 
-// only drops the watermarks of what is no part of the task any more, once all parts of the task
-// have watermarks of their own.
+// only drops the watermarks of roll-ups that are no longer part of the task, once all
+// parts of the task have watermarks of their own.
 func (t *task) only(marks watermarks) watermarks {
 	kept := watermarks{}
 	for _, r := range t.rollups {
@@ -421,8 +422,8 @@ func (t *task) only(marks watermarks) watermarks {
 	return kept
 }
 
-// former is the lowest of the watermarks of roll-ups that the task has no more. A roll-up that was
-// changed is a new one, which has to compute what the former one has left.
+// former is the lowest watermark of the roll-ups that are no longer part of the task. A
+// changed roll-up has a new key, and has to compute what the old one had not.
 func (t *task) former(marks watermarks) (lowest downsample.Watermark, found bool) {
 	own := map[string]bool{}
 	for _, r := range t.rollups {
@@ -443,9 +444,9 @@ func (t *task) former(marks watermarks) (lowest downsample.Watermark, found bool
 	return lowest, found
 }
 
-// backfill computes all buckets from that of startMS to that of endMS again. It
-// moves no watermark, and holds a place only while it computes one batch: a
-// backfill of years must not keep tasks from running.
+// backfill recomputes all buckets from that of startMS to that of endMS. It moves no
+// watermark. It takes a slot for each batch, since a backfill of years must not keep
+// tasks from running.
 func (s *Scheduler) backfill(ctx context.Context, t *task, j *job, startMS, endMS int64) error {
 	names := s.names(t)
 	for i := range t.rollups {

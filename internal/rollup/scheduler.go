@@ -19,7 +19,7 @@ import (
 	"varve/internal/work"
 )
 
-// A Store is the part of a store that roll-ups use beside queries and ingest.
+// A Store is the part of a store that roll-ups use besides queries and ingest.
 type Store interface {
 	store.Appender
 	store.Viewer
@@ -39,20 +39,22 @@ type Options struct {
 	Now        func() time.Time // nil: time.Now
 	Host       string           // name of this machine, shown in the status
 
-	// Node names this process among all that work on the store, the same after a
-	// restart. Empty: no others do, and all tasks run here. With it, Flush returns
-	// when all points of some metrics that were stored before can be seen by the others.
+	// Node identifies this node among those that share the store, the same after a
+	// restart. Empty: no others share it, and all tasks run here. With Node, Flush
+	// returns when all points of the given metrics that were stored before are visible
+	// to the other nodes.
 	Node  string
 	Flush func(ctx context.Context, metrics ...string) error
 
-	// NotesDir is a directory of this node for notes of late points. With Node, and a
-	// store that is a downsample.Journal, only; empty: the notes are in the store.
+	// NotesDir is a directory of this node for notes of late points. It is used only
+	// with Node and a store that is a downsample.Journal. Empty: the notes are in the
+	// store.
 	NotesFS  vfs.FS
 	NotesDir string
 }
 
-// A Scheduler keeps and runs roll-up tasks. All methods may be called by many
-// goroutines at once, Run once.
+// A Scheduler stores and runs roll-up tasks. Many goroutines may call its methods at
+// once, except Run, which may be called once.
 type Scheduler struct {
 	store     Store
 	engine    *agg.Engine
@@ -70,10 +72,10 @@ type Scheduler struct {
 	unread    trouble      // reading tasks from the store
 	unshared  trouble      // sharing tasks with other nodes
 	flush     func(context.Context, ...string) error
-	places    chan struct{} // held by runs, and by backfills for a batch
-	fills     chan struct{} // held by backfills
-	wake      chan struct{} // the schedule has changed
-	changing  chan struct{} // held while a task is checked against the others and stored
+	places    chan struct{} // taken by runs, and by backfills for each batch
+	fills     chan struct{} // taken by backfills
+	wake      chan struct{} // signals that the schedule has changed
+	changing  chan struct{} // taken while a task is checked against the others and stored
 
 	mu struct {
 		sync.Mutex
@@ -82,12 +84,13 @@ type Scheduler struct {
 	}
 }
 
-// A job is a task on the schedule.
+// A job is a scheduled task.
 type job struct {
-	busy chan struct{} // held by what works on the task: one at a time
+	busy chan struct{} // taken by whatever works on the task, one at a time
 
-	// computing is held by a run, and by a backfill for each batch. Otherwise one of them could
-	// store what it has read before a late point came in over the other's result, which has it.
+	// computing is taken by a run, and by a backfill for each batch. Otherwise one of
+	// them could read a bucket before a late point arrives, and store its result after
+	// the other one has stored a result with that point.
 	computing chan struct{}
 
 	failed, skipped, unsure, unhanded trouble // runs, turns, assignments, handovers
@@ -95,14 +98,14 @@ type job struct {
 	// Scheduler.mu guards these.
 	task   *task
 	due    time.Time
-	cancel context.CancelFunc // ends the active run, nil if none
-	own    bool               // it runs here, not on another node
+	cancel context.CancelFunc // ends the active run; nil if there is none
+	own    bool               // the task runs on this node
 	fills  map[*filling]struct{}
 
-	loops, overlaps bool // it reads its own results, shares series with another task; the log says so
+	loops, overlaps bool // logged: the task reads its own results; it shares series with another one
 }
 
-// New makes a Scheduler. It runs nothing before Run.
+// New makes a Scheduler. It runs no task before Run.
 func New(o Options) *Scheduler {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -138,8 +141,8 @@ func New(o Options) *Scheduler {
 	return s
 }
 
-// openNotes has late points noted in a directory. If that cannot be used, they are
-// noted in the store.
+// openNotes records late points in a directory. If the directory cannot be used, they
+// are recorded in the store.
 func (s *Scheduler) openNotes(fs vfs.FS, dir string) {
 	err := s.late.OpenBook(fs, dir, func(text []byte, id string) (downsample.Task, error) {
 		t, err := parseTask(s.parser, text, id, nil)
@@ -153,12 +156,12 @@ func (s *Scheduler) openNotes(fs vfs.FS, dir string) {
 	}
 }
 
-// Run runs tasks when they are due until ctx ends, and returns when no run is
-// left.
+// Run runs tasks when they are due until ctx ends. It returns after all runs have
+// ended.
 func (s *Scheduler) Run(ctx context.Context) {
 	var beats <-chan time.Time
 	if s.shared != nil {
-		defer s.shared.resign() // when no run is left
+		defer s.shared.resign() // after all runs have ended
 		ticker := time.NewTicker(beatEvery)
 		defer ticker.Stop()
 		beats = ticker.C
@@ -187,7 +190,7 @@ func (s *Scheduler) Run(ctx context.Context) {
 	}
 }
 
-// untilNext is the time until a task is due.
+// untilNext is the time until the next task is due, at most an hour.
 func (s *Scheduler) untilNext() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,8 +201,8 @@ func (s *Scheduler) untilNext() time.Duration {
 	return max(next, time.Millisecond)
 }
 
-// beat shares tasks with other nodes, and ends the runs of those that are no
-// longer this one's.
+// beat shares tasks with other nodes, and ends the runs of tasks that this node no
+// longer owns.
 func (s *Scheduler) beat(ctx context.Context) {
 	err := work.Do("share roll-up tasks", func() error { return s.shared.beat(ctx, s.ids()) })
 	if err == nil {
@@ -214,7 +217,7 @@ func (s *Scheduler) beat(ctx context.Context) {
 	}
 }
 
-// own notes whether a task runs here.
+// own records whether a task runs here.
 func (s *Scheduler) own(ctx context.Context, id string, own bool) {
 	s.mu.Lock()
 	j := s.mu.jobs[id]
@@ -238,7 +241,7 @@ func (s *Scheduler) own(ctx context.Context, id string, own bool) {
 		return err
 	})
 	if err != nil {
-		due = s.now() // its run meets the same error, and tells it
+		due = s.now() // the run meets the same error and reports it
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -260,8 +263,8 @@ func (s *Scheduler) dispatch(ctx context.Context, runs *sync.WaitGroup) {
 	defer s.mu.Unlock()
 	now := s.now()
 	for _, j := range s.mu.jobs {
-		if j.due.After(j.task.next(now)) { // the clock was put back, here or on the node that ran it last
-			s.log.Info("the clock was put back; the roll-up task runs at once", "id", j.task.id, "name", j.task.name)
+		if j.due.After(j.task.next(now)) { // the clock was set back, here or on the node that ran the task last
+			s.log.Info("the clock was set back; running the roll-up task at once", "id", j.task.id, "name", j.task.name)
 			j.due = now
 		}
 		if j.due.After(now) {
@@ -292,7 +295,7 @@ func (s *Scheduler) dispatch(ctx context.Context, runs *sync.WaitGroup) {
 	}
 }
 
-// release ends what began with taking j.busy.
+// release ends the work on a task, and frees j.busy.
 func (s *Scheduler) release(j *job) {
 	s.mu.Lock()
 	j.cancel = nil
@@ -300,7 +303,7 @@ func (s *Scheduler) release(j *job) {
 	<-j.busy
 }
 
-// execute runs a task and counts how it went.
+// execute runs a task and counts the outcome.
 func (s *Scheduler) execute(ctx context.Context, j *job, t *task) {
 	release, err := take(ctx, j.computing)
 	if err == nil {
@@ -332,7 +335,7 @@ func (s *Scheduler) execute(ctx context.Context, j *job, t *task) {
 	case ctx.Err() != nil:
 		s.metrics.runs.WithLabelValues(runCancelled).Inc()
 	case err != nil:
-		s.reschedule(j, t, true) // again: the status may be what failed
+		s.reschedule(j, t, true) // a second time, since storing the status may have failed
 		s.metrics.runs.WithLabelValues(runFailed).Inc()
 		if n, tell := j.failed.again(s.now()); tell {
 			s.log.Warn("roll-up task failed; will retry (see its status)", "id", t.id, "name", t.name, "error", err, "failures", n)
@@ -347,7 +350,7 @@ func (s *Scheduler) execute(ctx context.Context, j *job, t *task) {
 	}
 }
 
-// confirm looks whether a task still is this process' to run.
+// confirm checks in the store whether this process still owns a task.
 func (s *Scheduler) confirm(ctx context.Context, t *task) (own bool, err error) {
 	if s.shared == nil {
 		return true, nil
@@ -359,8 +362,8 @@ func (s *Scheduler) confirm(ctx context.Context, t *task) (own bool, err error) 
 	return own && err == nil, err
 }
 
-// handOver is what a node does instead of running a task that another one runs:
-// it passes on what it has noted about late points.
+// handOver is what a node does when a task of another node is due: it hands its notes
+// of late points over.
 func (s *Scheduler) handOver(ctx context.Context, j *job, t *task) {
 	err := work.Do("hand over late points", func() error { return s.late.handOver(ctx, t, s.flush) })
 	if err == nil {
@@ -392,7 +395,8 @@ func (s *Scheduler) leave() {
 	<-s.places
 }
 
-// reschedule returns when a task runs next; after a failure that is soon.
+// reschedule moves the next run of a failed task to RetryInterval from now if that is
+// earlier. It returns when the task runs next.
 func (s *Scheduler) reschedule(j *job, t *task, failed bool) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -403,18 +407,18 @@ func (s *Scheduler) reschedule(j *job, t *task, failed bool) time.Time {
 	return j.due
 }
 
-// nudge makes Run look at the schedule.
+// nudge wakes Run, so that it reads the schedule again.
 func (s *Scheduler) nudge() { gate.Wake(s.wake) }
 
-// after is the first time after now on t's schedule, which has the time due.
+// after is the first time after now on the schedule of t that contains due.
 func (t *task) after(due, now time.Time) time.Time {
 	if next := t.next(due); next.After(now) {
 		return next
 	}
-	return t.next(now) // turns were missed
+	return t.next(now) // runs were missed
 }
 
-// next is one execution interval later, by the calendar.
+// next is one execution interval after from, by the calendar.
 func (t *task) next(from time.Time) time.Time {
 	next := time.UnixMilli(agg.Later(from.UnixMilli(), t.interval.Value, t.interval.Unit, time.UTC))
 	if soonest := from.Add(minInterval); next.Before(soonest) {
@@ -423,11 +427,11 @@ func (t *task) next(from time.Time) time.Time {
 	return next
 }
 
-// Load takes over the tasks that are stored. Until it or Run was called, late points go
-// unnoticed, or are noted by the hour; so call it before points come in.
+// Load loads the stored tasks. Late points that arrive before Load or Run are not
+// recorded, or only by the hour, so call Load before points arrive.
 func (s *Scheduler) Load(ctx context.Context) { s.reload(ctx) }
 
-// reload takes over what has changed in the store since the last time.
+// reload loads what has changed in the store since the last time.
 func (s *Scheduler) reload(ctx context.Context) {
 	err := work.Do("read roll-up tasks", func() error { return s.loadChanges(ctx) })
 	if err == nil {
@@ -455,8 +459,8 @@ func (s *Scheduler) loadChanges(ctx context.Context) error {
 	return s.late.AllRead(ctx)
 }
 
-// load takes over the stored tasks. A task that is put meanwhile would be dropped, since it
-// is not among those that were read, and one that is removed would come back.
+// load loads the stored tasks. No task may be put or removed meanwhile: load has not
+// read a new task and would drop it, and would bring back a removed one.
 func (s *Scheduler) load(ctx context.Context, modified time.Time) error {
 	release, err := s.change(ctx)
 	if err != nil {
@@ -500,8 +504,8 @@ func (s *Scheduler) load(ctx context.Context, modified time.Time) error {
 	return nil
 }
 
-// firstDue is when a task that was found in the store is due: one interval
-// after it last ran, or from now on if it never did.
+// firstDue is when a task found in the store is due: one interval after its last run,
+// or after now if it has never run.
 func (s *Scheduler) firstDue(ctx context.Context, t *task) (time.Time, error) {
 	st, err := s.catalogue.status(ctx, t.id)
 	if err != nil {
@@ -513,7 +517,7 @@ func (s *Scheduler) firstDue(ctx context.Context, t *task) (time.Time, error) {
 	return t.next(time.UnixMilli(st.lastExecution())), nil
 }
 
-// watch has late points of a task's metrics noted.
+// watch begins to record late points of a task's metrics.
 func (s *Scheduler) watch(ctx context.Context, t *task) error {
 	fresh, err := s.late.watch(ctx, t)
 	if fresh {
@@ -522,7 +526,7 @@ func (s *Scheduler) watch(ctx context.Context, t *task) error {
 	return err
 }
 
-// schedule puts a task on the schedule; one that is there unchanged stays as it
+// schedule adds or replaces a task. If the task has not changed, its job stays as it
 // is.
 func (s *Scheduler) schedule(t *task, due time.Time) {
 	s.mu.Lock()
@@ -541,7 +545,7 @@ func (s *Scheduler) schedule(t *task, due time.Time) {
 	s.nudge()
 }
 
-// dropLocked takes a task off the schedule and ends its run. s.mu must be held.
+// dropLocked removes a task from the schedule and ends its run. s.mu must be held.
 func (s *Scheduler) dropLocked(id string, j *job) {
 	delete(s.mu.jobs, id)
 	s.late.Forget(id)
@@ -565,7 +569,7 @@ func (s *Scheduler) countOwn() int {
 	return s.shared.count(s.ids())
 }
 
-// overdue is how long the task that is most behind has been due.
+// overdue is how long the task that is furthest behind its schedule has been due.
 func (s *Scheduler) overdue() (most time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

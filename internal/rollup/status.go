@@ -9,7 +9,7 @@ import (
 	"varve/internal/downsample"
 )
 
-// A status is what the last run of a task did, in KairosDB's stored form.
+// A status describes the last run of a task, in KairosDB's stored form.
 type status struct {
 	Statuses      []metricStatus `json:"statuses"`
 	ExecutingHost string         `json:"executingHost"`
@@ -26,8 +26,8 @@ type metricStatus struct {
 	LastExecution   int64  `json:"lastExecutionTime"` // ms since the Unix epoch
 }
 
-// A statusAnswer is a status as the API shows it. The members from save_as on
-// are Varve's, and left out where KairosDB ran the task.
+// A statusAnswer is a status as the API shows it. The members from save_as on are
+// Varve's additions; they are omitted if KairosDB ran the task.
 type statusAnswer struct {
 	Statuses      []metricAnswer `json:"statuses"`
 	ExecutingHost string         `json:"executing_host"`
@@ -43,18 +43,18 @@ type metricAnswer struct {
 	LastExecution   int64  `json:"last_execution_time"`
 
 	SaveAs    string `json:"save_as,omitempty"`
-	Watermark *int64 `json:"watermark,omitempty"` // ms: everything before it is complete
+	Watermark *int64 `json:"watermark,omitempty"` // ms: all buckets before it are complete
 	LagMS     *int64 `json:"lag,omitempty"`       // ms from the watermark to now
-	Late      int    `json:"late,omitempty"`      // stretches of time that wait to be computed again
+	Late      int    `json:"late,omitempty"`      // time ranges that wait to be recomputed
 }
 
-// dateText is a time in KairosDB's form: its hours run from 0 to 11.
+// dateText formats a time as KairosDB does, whose hours run from 0 to 11.
 func dateText(t time.Time) string {
 	t = t.UTC()
 	return fmt.Sprintf("%s %02d:%s", t.Format("02 Jan 2006"), t.Hour()%12, t.Format("04:05 PM"))
 }
 
-// marshal writes a status as it is stored: <, > and & escaped, as KairosDB does.
+// marshal encodes a status as it is stored: with <, > and & escaped, as KairosDB does.
 func (s *status) marshal() string {
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *status) lastExecution() (ms int64) {
 	return ms
 }
 
-// watermarks are those of a task, by rollup.keys.
+// watermarks holds a task's watermarks by rollup.keys.
 type watermarks map[string]downsample.Watermark
 
 func (w watermarks) marshal() string {

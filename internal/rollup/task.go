@@ -17,10 +17,10 @@ import (
 	"varve/internal/kairos/agg"
 )
 
-// A Parser reads the parts of a task that are KairosDB's query language.
+// A Parser parses the parts of a task that are in KairosDB's query language.
 type Parser interface {
-	// ParseQuery reads a query. Its error has the methods Messages() []string, with the
-	// faults, and Path() string, with their place in the query.
+	// ParseQuery parses a query. Its error has the methods Messages() []string, the
+	// faults, and Path() string, their place in the query.
 	ParseQuery(text []byte) (agg.Query, error)
 
 	// ParseZone finds a time zone by name.
@@ -31,7 +31,7 @@ type Parser interface {
 type task struct {
 	id       string
 	name     string
-	json     string // as it is stored and returned: one line, id first
+	json     string // as stored and returned: one line, id first
 	interval agg.Sampling
 	rollups  []rollup
 }
@@ -40,7 +40,7 @@ type task struct {
 type rollup struct {
 	saveAs string
 	ttl    uint32         // seconds, 0 = for ever
-	zone   *time.Location // nil: the query's
+	zone   *time.Location // nil: that of the query
 	query  json.RawMessage
 	keys   []string // of the watermarks, by metric of the query
 	source []string // metric names, likewise
@@ -48,10 +48,10 @@ type rollup struct {
 	flows  []flow
 }
 
-// A fault is what is wrong with a request; each message goes into the answer.
+// A fault is an error in a request; each message goes into the answer.
 type fault struct {
 	messages []string
-	path     string // of the member that is wrong, "" if that is not known
+	path     string // path of the wrong member, "" if unknown
 }
 
 func (f *fault) Error() string { return strings.Join(f.messages, "; ") }
@@ -61,13 +61,14 @@ func badRequest(messages ...string) error { return &fault{messages: messages} }
 // maxID bounds the ids that clients choose, in bytes.
 const maxID = 256
 
-// A member is one of an object, in the order written.
+// A member is a member of a JSON object.
 type member struct {
 	name string
 	raw  json.RawMessage
 }
 
-// membersOf splits an object. A name that occurs twice counts as the last one.
+// membersOf splits an object into its members in the order written. Of members with the
+// same name the last value counts.
 func membersOf(text []byte) ([]member, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
@@ -104,9 +105,9 @@ func find(members []member, name string) (found json.RawMessage) {
 	return found
 }
 
-// withHint adds a message for each member whose name is another spelling of one in
-// known. KairosDB's texts say saveAs and executionInterval where it reads save_as
-// and execution_interval.
+// withHint adds a message for each member whose name is another spelling of a known
+// one. KairosDB's texts say saveAs and executionInterval where it reads save_as and
+// execution_interval.
 func withHint(messages []string, members []member, known ...string) []string {
 	plain := strings.NewReplacer("_", "", "-", "", " ", "")
 	for _, m := range members {
@@ -119,7 +120,7 @@ func withHint(messages []string, members []member, known ...string) []string {
 	return messages
 }
 
-// text reads a scalar as text. ok is false for objects and arrays.
+// text returns a scalar as text. ok is false for objects and arrays.
 func text(raw json.RawMessage) (s string, ok bool) {
 	switch {
 	case len(raw) == 0 || raw[0] == '{' || raw[0] == '[':
@@ -130,7 +131,7 @@ func text(raw json.RawMessage) (s string, ok bool) {
 	return string(raw), true
 }
 
-// integer reads a whole number, written as a number or as text.
+// integer parses a whole number, written as a number or as text.
 func integer(raw json.RawMessage) (int64, bool) {
 	s, ok := text(raw)
 	if !ok {
@@ -140,8 +141,8 @@ func integer(raw json.RawMessage) (int64, bool) {
 	return n, err == nil
 }
 
-// parseTask reads a task's JSON. id, if not empty, replaces the one inside; if
-// there is neither, fresh makes one.
+// parseTask parses a task's JSON. id, if not empty, replaces the id in it; if there is
+// neither, fresh makes one.
 func parseTask(p Parser, body []byte, id string, fresh func() string) (*task, error) {
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, body); err != nil {
@@ -192,11 +193,11 @@ func withID(members []member, id string) string {
 	return string(append(b, '}'))
 }
 
-// Limits of a task that a client stores. A task that KairosDB has stored is taken as
-// it is, but runs no more often than every minInterval.
+// Limits of a task that a client stores. A task that KairosDB has stored may exceed
+// them, but runs no more often than every minInterval.
 const (
 	minInterval = time.Second
-	maxMetrics  = 200 // queries of a task: metrics of all its roll-ups
+	maxMetrics  = 200 // metrics of all roll-ups of a task; each is a query
 )
 
 // accept checks a task that a client wants to store.
@@ -236,12 +237,12 @@ func (t *task) read(p Parser, members []member) error {
 		return err
 	}
 	var rollups []json.RawMessage
-	for _, m := range members { // a task without any is taken, as by KairosDB
+	for _, m := range members { // a task without roll-ups is valid, as in KairosDB
 		if m.name == "rollups" && (m.raw[0] != '[' || json.Unmarshal(m.raw, &rollups) != nil) {
 			return badRequest("rollups must be an array, not " + clip.Text(m.raw, clippedBytes))
 		}
 	}
-	// KairosDB's context grows from one roll-up to the next.
+	// The context of KairosDB's messages grows from one roll-up to the next.
 	context := ""
 	for j, raw := range rollups {
 		context += fmt.Sprintf("rollup[%d]", j)
@@ -257,7 +258,7 @@ func (t *task) read(p Parser, members []member) error {
 	return nil
 }
 
-// readInterval reads an execution interval.
+// readInterval parses an execution interval.
 func readInterval(raw json.RawMessage) (s agg.Sampling, err error) {
 	members, err := membersOf(raw)
 	if err != nil {
@@ -274,7 +275,7 @@ func readInterval(raw json.RawMessage) (s agg.Sampling, err error) {
 	return s, nil
 }
 
-// readRollup reads the j-th roll-up of a task.
+// readRollup parses the j-th roll-up of a task.
 func readRollup(p Parser, raw json.RawMessage, j int, context *string) (r rollup, err error) {
 	members, err := membersOf(raw)
 	if err != nil {
@@ -329,24 +330,24 @@ func readRollup(p Parser, raw json.RawMessage, j int, context *string) (r rollup
 	return r, nil
 }
 
-// keyOf names the k-th metric of a roll-up by the first 8 bytes of the SHA-256 of
-// the roll-up's text, a zero and k. digest has read what comes before k.
+// keyOf is the key of the k-th metric of a roll-up: the first 8 bytes of the SHA-256 of
+// the roll-up's text, a zero byte and k. digest has hashed all before k.
 func keyOf(digest hash.Hash, k int) string {
 	own, err := digest.(hash.Cloner).Clone()
 	if err != nil {
-		panic(err) // the standard library's always clone
+		panic(err) // hashes of the standard library always clone
 	}
 	own.Write(strconv.AppendInt(nil, int64(k), 10))
 	return hex.EncodeToString(own.Sum(nil)[:8])
 }
 
-// grid is how the k-th metric of a query cuts time.
+// grid is the grid of the k-th metric of a query.
 func (r *rollup) grid(req *agg.Query, k int) *agg.Grid {
 	last := lastRange(&req.Metrics[k])
 	return agg.NewGrid(last.Sampling, r.zoneOf(req, last))
 }
 
-// zoneOf is the zone of a range aggregator: the roll-up's, its own, or the
+// zoneOf is the zone of a range aggregator: the roll-up's, else its own, else the
 // query's.
 func (r *rollup) zoneOf(req *agg.Query, a *agg.Range) *time.Location {
 	switch {
@@ -375,7 +376,7 @@ type rangeStep interface {
 	Bucketing() *agg.Range
 }
 
-// rangesOf are the cuts of time of a metric's range aggregators.
+// rangesOf are the range aggregators of a metric.
 func rangesOf(m *agg.MetricQuery) (all []*agg.Range) {
 	for _, s := range m.Steps {
 		if r, ok := s.(rangeStep); ok {
@@ -385,7 +386,8 @@ func rangesOf(m *agg.MetricQuery) (all []*agg.Range) {
 	return all
 }
 
-// lastRangeStep is the last range aggregator of a metric, nil if there is none.
+// lastRangeStep is a metric's last step that is a range aggregator, nil if there is
+// none.
 func lastRangeStep(m *agg.MetricQuery) (last agg.Step) {
 	for _, s := range m.Steps {
 		if r, ok := s.(rangeStep); ok {
@@ -395,7 +397,7 @@ func lastRangeStep(m *agg.MetricQuery) (last agg.Step) {
 	return last
 }
 
-// lastRange is that of the last one, nil if there is none.
+// lastRange is the last range aggregator of a metric, nil if there is none.
 func lastRange(m *agg.MetricQuery) *agg.Range {
 	all := rangesOf(m)
 	if len(all) == 0 {
@@ -404,7 +406,7 @@ func lastRange(m *agg.MetricQuery) *agg.Range {
 	return all[len(all)-1]
 }
 
-// within puts the roll-up before the messages of its query.
+// within prefixes the messages of a query's error with the roll-up.
 func within(context string, err error) error {
 	var told interface{ Messages() []string }
 	if !errors.As(err, &told) {

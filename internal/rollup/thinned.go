@@ -15,19 +15,21 @@ import (
 	"varve/internal/store"
 )
 
-// Retention policies may thin out the results of a roll-up. A result that is computed again then
-// cannot overwrite the earlier one: the store has counted that in a wider bucket, and would
-// count the new one as well. So the run computes all results of such a bucket and replaces the
-// bucket with them. If it computes fewer results than the bucket has counted, because points
-// have expired, were deleted or were thinned out themselves, the bucket stays as it is.
+// A retention policy may downsample the results of a roll-up. A recomputed result
+// cannot overwrite one that was downsampled: the store has counted the old one in a
+// wider bucket, and would count the new one as well. So the run computes all results of
+// such a bucket and replaces the bucket with them. If it computes fewer results than
+// the bucket has counted, because points have expired, were deleted or were downsampled
+// themselves, the bucket stays as it is.
 
-// A thinner is a store that thins out samples.
+// A thinner is a store that downsamples.
 type thinner interface {
-	// WidestBucket returns the step of the widest bucket that may cover a part of r, 0 if none does.
+	// WidestBucket returns the step of the widest bucket that may overlap r, 0 if none
+	// does.
 	WidestBucket(r model.TimeRange) int64
 
-	// HoldFolds waits until no samples in r are being thinned out, and keeps the store from
-	// that until release is called.
+	// HoldFolds waits until no samples in r are being downsampled, and keeps the store
+	// from downsampling them until release is called.
 	HoldFolds(ctx context.Context, r model.TimeRange) (release func(), err error)
 }
 
@@ -35,25 +37,27 @@ type thinner interface {
 // whether they replace a bucket.
 const maxWhole = 1 << 20
 
-// errTooManyResults means that a bucket has more results than are held in memory.
+// errTooManyResults means that the results of a group exceed maxWhole.
 var errTooManyResults = errors.New("too many results to replace the downsampled ones")
 
-// errThinnedMeanwhile says that results were downsampled while they were recomputed.
+// errThinnedMeanwhile means that results were downsampled while they were recomputed.
 var errThinnedMeanwhile = errors.New("results were downsampled while they were recomputed")
 
-// A renewal tells an output how to store results of a range that has thinned-out ones.
+// A renewal tells an output how to store results of a range in which earlier results
+// were downsampled.
 type renewal struct {
-	asked  model.TimeRange             // of the results that are wanted
-	around model.TimeRange             // of all results that are computed: whole buckets around asked
-	keep   bool                        // buckets stay as they are
-	note   func(context.Context) error // stores a note that around is to be computed again
+	asked  model.TimeRange             // times of the results that the run has to compute
+	around model.TimeRange             // times of all results that it computes: whole buckets around asked
+	keep   bool                        // downsampled buckets are not replaced
+	note   func(context.Context) error // records that around has to be recomputed after a crash
 }
 
-// maxHolds bounds how often the range to be held is found to be too narrow.
+// maxHolds bounds how often the held range is widened.
 const maxHolds = 4
 
-// held calls store with what renewal says, while no results in the range are thinned out: those
-// that are thinned out after the look, and before the new ones are stored, would count twice.
+// held calls store with the renewal of a range, while it keeps the store from
+// downsampling results in it: results that were downsampled after the renewal was
+// determined, and before the new ones are stored, would count twice.
 func (p *pass) held(ctx context.Context, from, until int64, store func(*renewal, downsample.Span) error) error {
 	around := downsample.Span{FromMS: from, UntilMS: until}
 	for range maxHolds {
@@ -65,7 +69,8 @@ func (p *pass) held(ctx context.Context, from, until int64, store func(*renewal,
 	return errThinnedMeanwhile
 }
 
-// holding calls store while around is held, if that is enough; else it makes around wider.
+// holding holds around and calls store if that covers the renewal; otherwise it widens
+// around.
 func (p *pass) holding(ctx context.Context, around *downsample.Span, from, until int64, store func(*renewal, downsample.Span) error) (enough bool, err error) {
 	release, err := p.holdFolds(ctx, *around)
 	if err != nil {
@@ -83,7 +88,8 @@ func (p *pass) holding(ctx context.Context, around *downsample.Span, from, until
 	return true, store(r, wanted)
 }
 
-// holdFolds keeps the store from thinning out results of some buckets until release is called.
+// holdFolds keeps the store from downsampling results of some buckets until release is
+// called.
 func (p *pass) holdFolds(ctx context.Context, of downsample.Span) (release func(), err error) {
 	thinner, ok := store.As[thinner](p.scheduler.store)
 	if !ok {
@@ -96,7 +102,7 @@ func (p *pass) holdFolds(ctx context.Context, of downsample.Span) (release func(
 	return release, nil
 }
 
-// stampsOf returns the times that results of buckets may have.
+// stampsOf returns the times that results of the buckets of [from, until) may have.
 func (p *pass) stampsOf(from, until int64) model.TimeRange {
 	if p.stampsEnd() {
 		return model.TimeRange{StartMS: from + 1, EndMS: until}
@@ -104,8 +110,9 @@ func (p *pass) stampsOf(from, until int64) model.TimeRange {
 	return model.TimeRange{StartMS: from, EndMS: until - 1}
 }
 
-// renewal looks for thinned-out results in the range of some of the task's buckets. It returns
-// nil if there are none, otherwise the range whose results must be computed together.
+// renewal looks for downsampled results of the buckets of [from, until). around is the
+// range whose results must be computed together; r is nil if no results were
+// downsampled.
 func (p *pass) renewal(ctx context.Context, from, until int64) (r *renewal, around downsample.Span, err error) {
 	around = downsample.Span{FromMS: from, UntilMS: until}
 	thinner, ok := store.As[thinner](p.scheduler.store)
@@ -123,7 +130,7 @@ func (p *pass) renewal(ctx context.Context, from, until int64) (r *renewal, arou
 	defer func() { err = errors.Join(err, view.Close()) }()
 	own := store.Selection{
 		Metric: p.rollup.saveAs, Matchers: model.Matchers([]model.Tag{{Name: savedFrom, Value: p.output.source}}),
-		Range: bucketsOver(asked, thinner.WidestBucket(asked)), AnyOrder: true, // asked after view was opened: no bucket of it is wider
+		Range: bucketsOver(asked, thinner.WidestBucket(asked)), AnyOrder: true, // the step is read after view was opened, so no bucket of view is wider
 	}
 	found := false
 	for s, err := range view.Select(ctx, own) {
@@ -147,7 +154,8 @@ func (p *pass) renewal(ctx context.Context, from, until int64) (r *renewal, arou
 	return &renewal{asked: asked, around: p.stampsOf(around.FromMS, around.UntilMS)}, around, nil
 }
 
-// bucketsOver returns the range in which the buckets begin that may overlap r.
+// bucketsOver returns the range in which buckets of at most this step begin that may
+// overlap r.
 func bucketsOver(r model.TimeRange, step int64) model.TimeRange {
 	if r.StartMS > math.MinInt64+step {
 		r.StartMS -= step
@@ -157,7 +165,7 @@ func bucketsOver(r model.TimeRange, step int64) model.TimeRange {
 
 func eachBucket(ctx context.Context, view store.View, s store.Series, begin model.TimeRange, yield func(store.Bucket)) error {
 	if s.Type != model.TypeLong && s.Type != model.TypeDouble {
-		return nil // others are never thinned out
+		return nil // other types are never downsampled
 	}
 	cursor := view.Read(ctx, s, store.ReadOptions{Range: begin, Buckets: store.BucketsOnly})
 	defer cursor.Close()
@@ -172,8 +180,9 @@ func eachBucket(ctx context.Context, view store.View, s store.Series, begin mode
 	}
 }
 
-// renew computes all results of the thinned-out buckets that the range overlaps. If these are
-// too many, it computes only the range, and the buckets stay as they are.
+// renew computes all results of the downsampled buckets that [from, until) overlaps. If
+// there are too many, it computes only that range, and the downsampled buckets stay as
+// they are.
 func (p *pass) renew(ctx context.Context, r *renewal, from, until int64, around downsample.Span) error {
 	key := p.rollup.keys[p.index]
 	noted := false
@@ -204,15 +213,16 @@ func (p *pass) renew(ctx context.Context, r *renewal, from, until int64, around 
 	return p.scheduler.late.Done(ctx, p.task.id, key, around)
 }
 
-// A thinnedSpan is a range of time in which the store has thinned out results of a group.
+// A thinnedSpan is a range of time in which the store has downsampled results of a
+// group.
 type thinnedSpan struct {
 	model.TimeRange
-	stored   int64 // results that the store has counted in it
-	computed int64 // results that this run has computed of it
+	stored   int64 // results that the store has counted in the range
+	computed int64 // results that this run has computed in the range
 }
 
-// thinnedSpans returns the thinned-out ranges of the results with these tags, by time, and the
-// series of these results.
+// thinnedSpans returns the ranges in which results with these tags were downsampled, by
+// time, and the series of these results.
 func (o *output) thinnedSpans(ctx context.Context, tags model.Tags) (all []thinnedSpan, stored []model.Series, err error) {
 	view, err := store.OpenCurrent(ctx, o.scheduler.store)
 	if err != nil {
@@ -221,8 +231,8 @@ func (o *output) thinnedSpans(ctx context.Context, tags model.Tags) (all []thinn
 	defer func() { err = errors.Join(err, view.Close()) }()
 	r := o.renewal
 	thinner, _ := store.As[thinner](o.scheduler.store)
-	// Asked after view was opened: no bucket of it is wider, even if results were thinned out
-	// further since renewal looked.
+	// Read after view was opened, so no bucket of view is wider, even if more results
+	// were downsampled since renewal looked.
 	step := thinner.WidestBucket(r.around)
 	own := store.Selection{Metric: o.metric, Matchers: model.Matchers(tags.Slice()), Range: bucketsOver(r.around, step)}
 	var series []store.Series
@@ -269,7 +279,7 @@ func joined(all []thinnedSpan) []thinnedSpan {
 	return apart
 }
 
-// countStored counts the samples of a series in each span, thinned out or not.
+// countStored counts the samples of a series in each span, downsampled or not.
 func countStored(ctx context.Context, view store.View, s store.Series, all []thinnedSpan) error {
 	reach := model.TimeRange{StartMS: all[0].StartMS, EndMS: all[len(all)-1].EndMS}
 	err := eachBucket(ctx, view, s, reach, func(b store.Bucket) {
@@ -304,8 +314,8 @@ func spanAt(all []thinnedSpan, ms int64) *thinnedSpan {
 	return nil
 }
 
-// addRenewed stores the points of a group. They replace each span for which there are at
-// least as many points as the store has counted in it.
+// addRenewed stores the points of a group. They replace each span for which the run has
+// computed at least as many points as the store has counted.
 func (o *output) addRenewed(ctx context.Context, g *agg.Group, tags model.Tags) error {
 	all, stored, err := o.thinnedSpans(ctx, tags)
 	if err != nil {
@@ -356,7 +366,7 @@ func (o *output) collect(g *agg.Group, all []thinnedSpan) (points []agg.Point, e
 			w.computed++
 		}
 		if r := o.renewal; w != nil && !r.keep && r.asked.Contains(p.TimeMS) && (w.StartMS < r.around.StartMS || w.EndMS > r.around.EndMS) {
-			return nil, errThinnedMeanwhile // the next run sees it from the beginning
+			return nil, errThinnedMeanwhile // the next run finds the bucket at its start
 		}
 		if len(points) == maxWhole {
 			return nil, errTooManyResults
@@ -366,8 +376,8 @@ func (o *output) collect(g *agg.Group, all []thinnedSpan) (points []agg.Point, e
 	}
 }
 
-// makeRoom deletes the spans that are replaced. It stores a note first, so that after a crash
-// they are computed again.
+// makeRoom deletes the spans that are replaced. It first records that they have to be
+// recomputed after a crash.
 func (o *output) makeRoom(ctx context.Context, all []thinnedSpan, stored []model.Series) error {
 	var deletions []store.Deletion
 	for i := range all {
@@ -382,7 +392,7 @@ func (o *output) makeRoom(ctx context.Context, all []thinnedSpan, stored []model
 		return nil
 	}
 	if err := o.renewal.note(ctx); err != nil {
-		return fmt.Errorf("note that results in %s are replaced: %w", o.metric, err)
+		return fmt.Errorf("record that results in %s are replaced: %w", o.metric, err)
 	}
 	if err := o.scheduler.store.Delete(ctx, deletions...); err != nil {
 		return fmt.Errorf("delete downsampled results in %s: %w", o.metric, err)

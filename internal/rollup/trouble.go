@@ -8,20 +8,21 @@ import (
 	"varve/internal/store"
 )
 
-// A trouble is a failure that repeats. The log tells of it when it begins, then once
-// in tellEvery with the number of failures, and when it is over. A task that fails
-// at each retry would otherwise fill the log.
+// A trouble is a failure that repeats. The log has one line when it begins, one per
+// tellEvery with the number of failures, and one when it is over: a task that fails at
+// each retry would otherwise fill the log.
 type trouble struct {
 	mu    sync.Mutex
 	count int       // failures since the last success
-	told  time.Time // when the log last said so
-	since time.Time // when a store that is away was first missed
+	told  time.Time // when it was last logged
+	since time.Time // when the store was first found unavailable
 }
 
-// tellEvery is the time between two log lines about a failure that lasts.
+// tellEvery is the time between two log lines about a failure that persists.
 const tellEvery = time.Hour
 
-// again counts a failure, and reports how many there were and whether to tell.
+// again counts a failure. It returns the number of failures so far, and whether to log
+// it.
 func (t *trouble) again(now time.Time) (count int, tell bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -36,8 +37,9 @@ func (t *trouble) again(now time.Time) (count int, tell bool) {
 // patience is how long a store may be unavailable before that is logged.
 const patience = 15 * time.Second
 
-// await is again for a store that is unavailable: it logs nothing before patience is over. A
-// store over the network is opened after the start, and logs itself what it lacks.
+// await is again for a store that may be unavailable: it logs nothing before patience
+// is over. A remote store is opened after the start, and logs itself why it is not open
+// yet.
 func (t *trouble) await(now time.Time, err error) (count int, tell bool) {
 	var away *store.UnavailableError
 	if !errors.As(err, &away) {
@@ -56,7 +58,7 @@ func (t *trouble) await(now time.Time, err error) (count int, tell bool) {
 	return t.again(now)
 }
 
-// over ends the trouble, and reports how many failures there were.
+// over ends the trouble, and returns the number of failures.
 func (t *trouble) over() (count int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
