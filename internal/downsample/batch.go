@@ -2,21 +2,22 @@ package downsample
 
 import "context"
 
-// Batches compute buckets of a target, many at a time.
+// Batches compute the buckets of a target in batches.
 type Batches struct {
 	Grid Grid
-	Most int // buckets of a batch
+	Most int // buckets per batch
 
-	// Once computes the buckets from one that begins at fromMS to one that ends at
-	// untilMS.
+	// Once computes the buckets of [fromMS, untilMS), which begins and ends with a
+	// bucket.
 	Once func(ctx context.Context, fromMS, untilMS int64) error
 
-	// TooMuch reports whether fewer buckets may succeed where Once failed with an error.
+	// TooMuch reports whether fewer buckets may succeed after Once failed with this
+	// error.
 	TooMuch func(error) bool
 }
 
-// Compute computes all buckets from that of startMS to that of endMS; done is told the
-// end of each batch.
+// Compute computes all buckets from that of startMS to that of endMS. done is called
+// with the end of each batch.
 func (b *Batches) Compute(ctx context.Context, startMS, endMS int64, done func(untilMS int64) error) error {
 	end := b.Grid.Next(endMS)
 	for from := b.Grid.Start(startMS); from < end; {
@@ -35,8 +36,8 @@ func (b *Batches) Compute(ctx context.Context, startMS, endMS int64, done func(u
 	return nil
 }
 
-// Advance computes all buckets from that of startMS to the current one of a run that
-// begins at nowMS. store is given the watermark after each batch.
+// Advance computes all buckets from that of startMS to that of nowMS, when the run
+// began. store is called with the new watermark after each batch.
 func (b *Batches) Advance(ctx context.Context, startMS, nowMS int64, store func(Watermark) error) error {
 	current := b.Grid.Start(nowMS)
 	return b.Compute(ctx, startMS, nowMS, func(until int64) error {
@@ -44,7 +45,8 @@ func (b *Batches) Advance(ctx context.Context, startMS, nowMS int64, store func(
 	})
 }
 
-// batch returns the end of a batch of buckets from the start of one.
+// batch returns the end of the batch that begins with the bucket at from, and its
+// number of buckets.
 func (b *Batches) batch(from, end int64) (until int64, buckets int) {
 	if run, bounded := b.Grid.Run(from); bounded {
 		end = min(end, run)
@@ -55,7 +57,7 @@ func (b *Batches) batch(from, end int64) (until int64, buckets int) {
 	return until, buckets
 }
 
-// divide computes a batch, in halves if it is too much as a whole.
+// divide computes a batch; if it is too much, recursively in halves.
 func (b *Batches) divide(ctx context.Context, from, until int64, buckets int) error {
 	err := b.Once(ctx, from, until)
 	if err == nil || buckets <= 1 || !b.TooMuch(err) {

@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// Hours say of which metrics and hours there were samples. They are what is known of
-// samples that came before it was known which tasks exist: coarse, and bounded. They never
-// say less than was added, and what they say too much is only computed again.
+// Hours are a bounded, coarse record of the metrics and hours that have samples, for
+// the time before the tasks are known. They never contain less than was added; what
+// they contain beyond that is only recomputed needlessly.
 //
 // The zero Hours are empty.
 type Hours struct {
-	spans map[string]Spans // by metric; "" is any
+	spans map[string]Spans // by metric; "" is any metric
 }
 
 const (
 	hourMS       = int64(time.Hour / time.Millisecond)
-	hoursMetrics = 256 // beyond these, hours are of any metric
-	hoursSpans   = 64  // of a metric
+	hoursMetrics = 256 // beyond this, hours are added to "", any metric
+	hoursSpans   = 64  // spans of a metric
 )
 
-// hourOf is the hour of a time.
+// hourOf is the hour that contains ms.
 func hourOf(ms int64) Span {
 	offset := ms % hourMS
 	if offset < 0 {
@@ -31,12 +31,12 @@ func hourOf(ms int64) Span {
 	return Span{from, min(from, math.MaxInt64-hourMS) + hourMS}
 }
 
-// Add adds the hour of a sample of a metric. It reports whether that changed anything.
+// Add adds the hour of a sample of a metric. It reports whether h has changed.
 func (h *Hours) Add(metric string, ms int64) (changed bool) {
 	return h.add(metric, hourOf(ms))
 }
 
-// Merge adds all that is in o. It reports whether that changed anything.
+// Merge adds all of o. It reports whether h has changed.
 func (h *Hours) Merge(o *Hours) (changed bool) {
 	for metric, spans := range o.spans {
 		for _, s := range spans {
@@ -60,7 +60,7 @@ func (h *Hours) add(metric string, s Span) (changed bool) {
 // Empty reports whether nothing was added.
 func (h *Hours) Empty() bool { return len(h.spans) == 0 }
 
-// of returns the spans that may concern a metric.
+// of returns the spans of a metric and those of any metric.
 func (h *Hours) of(metric string) Spans {
 	all := append(Spans(nil), h.spans[metric]...)
 	for _, s := range h.spans[""] {
@@ -69,7 +69,7 @@ func (h *Hours) of(metric string) Spans {
 	return all
 }
 
-// Text returns the hours as they are stored: a JSON object of spans by metric.
+// Text encodes the hours for storage: a JSON object of spans by metric.
 func (h *Hours) Text() []byte {
 	text, err := json.Marshal(h.spans)
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 	"varve/internal/store"
 )
 
-// A Task is computed as a whole, and its notes are stored together.
+// A Task has one or more targets. Their notes are stored together.
 type Task struct {
 	ID      string
-	JSON    string            // of which a Parse makes the task again
-	Targets map[string]Target // by names that stay the same as long as what is computed does
+	JSON    string            // from which Parse restores the task
+	Targets map[string]Target // by name; a target whose computation changes gets another name
 }
 
 // A Target is computed from the samples of a metric.
@@ -25,70 +25,69 @@ type Target struct {
 	Grid   Grid
 }
 
-// Parse makes a task of its JSON.
+// Parse restores a task from its JSON.
 type Parse func(text []byte, id string) (Task, error)
 
-// Keep stores the notes of a task, by target, in the place of those that it had. An error
-// keeps the samples from being stored that they were noted for.
+// Keep replaces the stored notes of a task, by target. If it fails, the samples of the
+// notes are not stored.
 type Keep func(ctx context.Context, id string, late map[string]Spans) error
 
-// Options are what a LateList is built from.
 type Options struct {
 	Keep    Keep
-	Journal Journal       // whose samples are noted; nil: Keep is called before samples are stored
-	Horizon time.Duration // of runs; half of it must be longer than it takes to store a batch
-	Most    int           // spans of a target; beyond it the nearest two become one
+	Journal Journal       // the store of the samples; nil: Keep is called before samples are stored
+	Horizon time.Duration // of runs; storing a batch must take less than half of it
+	Most    int           // most spans of a target; beyond it the two nearest become one
 	Now     func() time.Time
-	What    string // a task is, in messages: "roll-up task"
+	What    string // what a task is called in messages: "roll-up task"
 
-	// Lifetime says how long samples like one that has just come live, in ms from their own time, if
-	// they come in time; 0 is for ever. nil: all do.
+	// Lifetime returns how long a sample like s, which arrives at nowMS, would live had
+	// it arrived in time: in ms from its own time, 0 for ever. nil: all samples live
+	// for ever.
 	Lifetime func(s *store.Sample, nowMS int64) int64
 
-	// DefaultMS is the Lifetime of most samples, 0 for ever. Runs do not go back to complete buckets that
-	// begin longer ago. So samples that live longer are noted for these although they come in time.
+	// DefaultMS is the Lifetime of most samples, 0 for ever. Runs do not go back to
+	// complete buckets that begin longer ago. So for these buckets, samples that live
+	// longer are noted although they arrive in time.
 	DefaultMS int64
 }
 
-// A LateList notes which buckets have to be computed again, since samples came in
-// that are older than what the next run looks at anyway.
+// A LateList notes which buckets have to be recomputed, because samples arrived that
+// are older than what the next run reads anyway.
 //
 //	ingest --- Resolved: series of watched metrics ---> refs
 //	       --- Appending: their old samples ----------> generation of a target
 //	                                                     |      stored by Keep
 //	run of a task <--------- Take -----------------------+
 //
-// Notes are stored before their samples or, with a Journal, before the samples leave the
-// log, so that a crash loses neither. With a Journal, hours are noted as well until all
-// tasks are known.
-// A run takes the generation that gathers notes and waits until all batches that
-// noted something in it are stored or refused; what arrives after that is noted
-// in the next generation, even if it is the same bucket. Taken spans stay stored
-// until they are computed.
+// Notes are stored before their samples or, with a Journal, before the samples leave
+// the log, so that a crash loses neither. With a Journal, hours are noted as well until
+// all tasks are known. A run takes the current generation and waits until all batches
+// with notes in it are stored or refused. Later samples are noted in the next
+// generation, even in the same bucket. Taken spans stay stored until they are computed.
 //
-// Samples count as old when they are older than half the horizon: a run that
-// begins while they are being stored sees them the next time, since it goes back
-// by the whole horizon.
+// Samples count as old when they are older than half the horizon. If a run begins while
+// younger ones are being stored, the next run sees them, since it goes back by the
+// whole horizon.
 //
-// A sample is not noted if others of its bucket, which came in time and live as long, have
-// expired: computed again, the bucket would be what is left of it.
+// A sample is not noted if others of its bucket, which arrived in time and live as
+// long, have expired: recomputing the bucket would lose them.
 //
-// Runs leave complete buckets alone that begin longer ago than most samples live. Samples that live longer are noted
-// for these also if they are not old.
+// Runs do not go back to complete buckets that begin longer ago than most samples live.
+// For these buckets, samples that live longer are noted even if they are not old.
 //
 // A LateList is an ingest.Observer. All methods may be called by many goroutines at
-// once, OpenBook before all others.
+// once, except OpenBook, which must be called before all others.
 type LateList struct {
 	keep     Keep
 	journal  Journal // nil: notes are stored before samples
 	now      func() time.Time
 	ageMS    int64
 	most     int    // spans of a target
-	what     string // a task is
+	what     string // what a task is called in messages
 	lifetime func(s *store.Sample, nowMS int64) int64
 	usualMS  int64        // lifetime of most samples; 0: for ever
 	outlived atomic.Int64 // see Outlived
-	book     *notebook    // has the notes; nil: keep has them
+	book     *notebook    // stores the notes; nil: keep stores them
 
 	mu      sync.RWMutex
 	epoch   uint64 // of refs
@@ -96,49 +95,50 @@ type LateList struct {
 	sources map[string]*source // watched metrics
 	tasks   map[string]*lateTask
 
-	unknown bool           // there may be tasks that are not watched yet, and have hours noted in the journal
-	early   sync.WaitGroup // batches with such hours that are not stored yet
+	unknown bool           // there may be unwatched tasks, for which the journal gets hours
+	early   sync.WaitGroup // batches with such hours that are being stored
 	settled bool           // the hours of the journal are noted
 }
 
-// A source is a metric that targets read, or may read while not all are known.
+// A source is a metric that targets read, or may read while not all tasks are known.
 type source struct {
 	metric  string
 	targets []*target
 }
 
-// A lateTask is a task's part of the list. LateList.mu guards all but storing and stored.
+// A lateTask is a task's part of the list. LateList.mu guards all fields but the last
+// three.
 type lateTask struct {
 	id      string
 	json    string // the task, for the notebook
 	targets map[string]*target
-	version uint64 // moves on with every change
-	found   bool   // the task exists; else a notebook has it from before a restart
+	version uint64 // increases with every change
+	found   bool   // the task exists; false while only a page of the notebook says so
 
-	storing sync.Mutex // held while it is stored
-	stored  uint64     // the version that is; guarded by storing
-	beside  bool       // the store has notes that the notebook could not take, or an earlier version has left; guarded by storing
+	storing sync.Mutex // held while the task's spans are stored
+	stored  uint64     // the stored version; guarded by storing
+	beside  bool       // the store has notes that the notebook could not store, or of an earlier version; guarded by storing
 }
 
-// A target is that of a task. LateList.mu guards it.
+// A target is a target of a task. LateList.mu guards it.
 type target struct {
 	task   *lateTask
 	metric string
 	grid   Grid
 	notes  *generation
 	taken  Spans
-	heirs  []*target // of the same metric, after the task was changed and has this target no more
-	gone   bool      // the task has it no more
+	heirs  []*target // once gone: new targets of the task with the same metric
+	gone   bool      // the task was changed and no longer has this target
 }
 
-// A generation is what was noted between two takes.
+// A generation holds the notes between two takes.
 type generation struct {
 	spans   Spans
-	pending sync.WaitGroup // batches that noted something and are not stored yet
-	former  []*generation  // of targets whose heir this one's is
+	pending sync.WaitGroup // batches with notes that are being stored
+	former  []*generation  // of the targets that this one's target replaces
 }
 
-// wait returns when all batches that noted something are stored or refused.
+// wait returns when all batches with notes in g are stored or refused.
 func (g *generation) wait() {
 	g.pending.Wait()
 	for _, f := range g.former {
@@ -154,9 +154,10 @@ func NewLateList(o Options) *LateList {
 	}
 }
 
-// OpenBook has notes kept in files of a directory instead of by Keep, and goes on with
-// those that are there, before it is known which tasks exist. After an error Keep is
-// used, and for what cannot be written there. There must be a Journal.
+// OpenBook keeps notes in the files of a directory instead of with Keep, and continues
+// with the notes in these files, before it is known which tasks exist. After an error
+// of OpenBook, and for notes that cannot be written there, Keep is used. There must be
+// a Journal.
 func (l *LateList) OpenBook(fs vfs.FS, dir string, parse Parse) error {
 	b, err := openNotebook(fs, dir, l.what)
 	if err != nil {
@@ -182,14 +183,14 @@ func (l *LateList) OpenBook(fs vfs.FS, dir string, parse Parse) error {
 	return nil
 }
 
-// Outlived returns how many samples were not noted because other samples of their buckets have
-// expired.
+// Outlived returns how many samples were not noted because other samples of their
+// buckets have expired.
 func (l *LateList) Outlived() int64 { return l.outlived.Load() }
 
 // HasJournal reports whether there is a Journal.
 func (l *LateList) HasJournal() bool { return l.journal != nil }
 
-// HasBook reports whether notes are in files.
+// HasBook reports whether notes are kept in files.
 func (l *LateList) HasBook() bool { return l.book != nil }
 
 // Watches reports whether Watch was called for a task.
@@ -199,9 +200,10 @@ func (l *LateList) Watches(id string) bool {
 	return l.tasks[id] != nil && l.tasks[id].found
 }
 
-// Watch begins to note samples of a task's metrics, or continues for a task whose id it knows.
-// stored are the notes that an earlier Keep has stored, none if Watches(id). fresh reports
-// whether one of the metrics is new to all tasks: its series must then be resolved again.
+// Watch begins to note samples of a task's metrics, or continues for a task with a
+// known id. stored are the notes that Keep stored in an earlier process, none if
+// Watches(id). fresh reports whether one of the metrics is new to all tasks: its series
+// must then be resolved again.
 func (l *LateList) Watch(ctx context.Context, t Task, stored map[string]Spans) (fresh bool, err error) {
 	one, version, fresh := l.add(t, stored, true)
 	if l.book != nil && len(stored) > 0 {
@@ -212,7 +214,7 @@ func (l *LateList) Watch(ctx context.Context, t Task, stored map[string]Spans) (
 	return fresh, l.persist(ctx, one, version)
 }
 
-// add begins to watch a task's metrics, with spans that are known to be late.
+// add begins to watch a task's metrics, with the spans that are already noted.
 func (l *LateList) add(t Task, stored map[string]Spans, found bool) (one *lateTask, version uint64, fresh bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -245,7 +247,7 @@ func (l *LateList) add(t Task, stored map[string]Spans, found bool) (one *lateTa
 		}
 	}
 	for name, spans := range stored {
-		if targets[name] == nil { // a crash came after the task was changed; the metric is not known any more
+		if targets[name] == nil { // the process crashed after the task was changed, so the metric is unknown
 			for _, x := range targets {
 				l.noteAllLocked(x, spans)
 			}
@@ -255,8 +257,8 @@ func (l *LateList) add(t Task, stored map[string]Spans, found bool) (one *lateTa
 	return one, one.version, l.indexLocked()
 }
 
-// bequeathLocked notes for new targets of a task what was noted for one that it has no more. l.mu
-// must be held.
+// bequeathLocked marks a target that its task no longer has, and notes its spans for
+// the task's new targets of the same metric. l.mu must be held.
 func (l *LateList) bequeathLocked(x *target, fresh []*target) {
 	x.gone = true
 	for _, heir := range fresh {
@@ -269,7 +271,7 @@ func (l *LateList) bequeathLocked(x *target, fresh []*target) {
 	}
 }
 
-// ForgetOthers ends the watch for tasks of a notebook that do not exist any more.
+// ForgetOthers forgets tasks of the notebook that no longer exist.
 func (l *LateList) ForgetOthers(exist map[string]bool) {
 	l.mu.RLock()
 	var gone []string
@@ -284,7 +286,7 @@ func (l *LateList) ForgetOthers(exist map[string]bool) {
 	}
 }
 
-// Forget ends the watch for a task.
+// Forget ends the watch for a task and drops its notes.
 func (l *LateList) Forget(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -311,7 +313,7 @@ func (l *LateList) indexLocked() (fresh bool) {
 		}
 	}
 	for metric, s := range l.sources {
-		if s.targets == nil && !l.unknown { // refs may lead here still, and find nothing
+		if s.targets == nil && !l.unknown { // refs may still point to s, which has no targets
 			delete(l.sources, metric)
 		}
 	}

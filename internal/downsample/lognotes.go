@@ -9,37 +9,37 @@ import (
 	"varve/internal/store"
 )
 
-// LogNotes implement a Journal for any log. The owner of the log adds the samples that a
-// replay finds, and calls Trim before it releases a part of the log. Trim also stores the
-// hours that are not noted yet, since the packages that make notes may not run in this
-// process.
+// LogNotes implement a Journal for any log. The owner of the log adds the samples that
+// a replay finds, and calls Trim before it releases a part of the log. Trim also stores
+// the hours that are not noted yet, since this process may not run the packages that
+// make notes.
 //
 // The zero LogNotes serve a log that is only read: they have no hours.
 type LogNotes struct {
-	// Store keeps the text of hours until it keeps another one, and Forget drops it. They
-	// are set before anything else is called.
+	// Store replaces the stored text of hours, and Forget deletes it. Both are set
+	// before any method is called.
 	Store  func(ctx context.Context, text []byte) error
 	Forget func(ctx context.Context) error
 
-	last hourTable // during a replay: the hour that was added last of each series; 0 = none
+	last hourTable // during a replay: the hour added last for each series; 0 = none
 
 	storing sync.Mutex // held while hours are stored or forgotten
 
-	mu      sync.Mutex // no I/O: Appending takes it
+	mu      sync.Mutex // no I/O while it is held: Appending locks it
 	unnoted Hours
 	unsaved bool
 	hooks   []func(context.Context) error
 }
 
-// Restore takes over what Store has kept.
+// Restore loads what Store has stored.
 func (n *LogNotes) Restore(text []byte) error { return n.unnoted.Parse(text) }
 
-// Introduce is called with each series that a replayed record introduces: its number may
-// have been that of another one.
+// Introduce is called for each series that a replayed record introduces, since its
+// number may have belonged to another series before.
 func (n *LogNotes) Introduce(id model.SeriesNumber) { *n.last.of(id) = 0 }
 
-// Replayed adds the hours of a batch of the log. keyOf returns the key of a series, "" if it
-// is not known.
+// Replayed adds the hours of a batch of the log. keyOf returns the key of a series, ""
+// if it is unknown.
 func (n *LogNotes) Replayed(b *store.Batch, keyOf func(model.SeriesNumber) string) {
 	if n.Store == nil {
 		return
@@ -47,7 +47,7 @@ func (n *LogNotes) Replayed(b *store.Batch, keyOf func(model.SeriesNumber) strin
 	for i := range b.Samples {
 		id, ms := model.SeriesNumber(b.Samples[i].Ref), b.Samples[i].TimeMS
 		last, hour := n.last.of(id), int64(0)
-		if ms >= 0 { // there is not much before 1970
+		if ms >= 0 { // earlier samples are rare: their hours are added one by one
 			hour = ms/hourMS + 1
 		}
 		if hour > 0 && *last == hour {
@@ -60,17 +60,17 @@ func (n *LogNotes) Replayed(b *store.Batch, keyOf func(model.SeriesNumber) strin
 	}
 }
 
-// EndReplay gives back the memory of a replay.
+// EndReplay releases the memory that a replay needed.
 func (n *LogNotes) EndReplay() { n.last = nil }
 
-// BeforeTrim has f called by Trim.
+// BeforeTrim registers f, which Trim calls.
 func (n *LogNotes) BeforeTrim(f func(context.Context) error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.hooks = append(n.hooks[:len(n.hooks):len(n.hooks)], f)
 }
 
-// AddUnnoted is that of Journal.
+// AddUnnoted implements Journal.
 func (n *LogNotes) AddUnnoted(h *Hours) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -79,7 +79,7 @@ func (n *LogNotes) AddUnnoted(h *Hours) {
 	}
 }
 
-// Unnoted is that of Journal.
+// Unnoted implements Journal.
 func (n *LogNotes) Unnoted() *Hours {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -88,7 +88,7 @@ func (n *LogNotes) Unnoted() *Hours {
 	return h
 }
 
-// Settle is that of Journal.
+// Settle implements Journal.
 func (n *LogNotes) Settle(ctx context.Context) error {
 	n.storing.Lock()
 	defer n.storing.Unlock()
@@ -101,8 +101,8 @@ func (n *LogNotes) Settle(ctx context.Context) error {
 	return nil
 }
 
-// Trim stores the notes and hours that would be lost with the part of the log that is
-// released next. After an error, the caller must keep the log.
+// Trim stores the notes and hours that the next release of a part of the log would
+// lose. After an error, the caller must keep the log.
 func (n *LogNotes) Trim(ctx context.Context) error {
 	n.mu.Lock()
 	hooks := n.hooks
@@ -115,7 +115,7 @@ func (n *LogNotes) Trim(ctx context.Context) error {
 	return n.Save(ctx)
 }
 
-// Save stores the hours that nobody has noted, unless they are stored.
+// Save stores the unnoted hours, unless they are stored.
 func (n *LogNotes) Save(ctx context.Context) error {
 	n.storing.Lock()
 	defer n.storing.Unlock()
@@ -133,7 +133,8 @@ func (n *LogNotes) Save(ctx context.Context) error {
 	return fmt.Errorf("store the record of hours with samples in the log: %w", err)
 }
 
-// takeUnsaved returns the text of the hours if it is not stored, which it then counts as.
+// takeUnsaved returns the text of the hours if it is not stored, and marks it as
+// stored.
 func (n *LogNotes) takeUnsaved() (text []byte, unsaved bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -144,12 +145,12 @@ func (n *LogNotes) takeUnsaved() (text []byte, unsaved bool) {
 	return n.unnoted.Text(), true
 }
 
-// An hourTable has a number for each series, in pages: ids may have large gaps.
+// An hourTable holds a number per series, in pages: series numbers may have large gaps.
 type hourTable []*[1 << hourTableBits]int64
 
 const hourTableBits = 12
 
-// of returns the place of a series. It stays where it is.
+// of returns the address of a series' number. It stays valid as the table grows.
 func (t *hourTable) of(id model.SeriesNumber) *int64 {
 	page := int(id >> hourTableBits)
 	if n := page + 1 - len(*t); n > 0 {

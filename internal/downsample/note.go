@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-// note takes notes into the list, and each generation as pending.
+// note adds notes to the list, and marks each of their generations as pending.
 func (l *LateList) note(notes []note) (map[*generation]bool, map[*lateTask]uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -46,8 +46,8 @@ func (x *target) bucketsOf(s Span) Span {
 	return Span{x.grid.Start(s.FromMS), x.grid.Next(s.UntilMS - 1)}
 }
 
-// keepNotes takes notes into the list and stores them, unless a journal has what they are
-// noted for. done is called when that is stored or refused.
+// keepNotes adds notes to the list. Without a journal it also stores them. The caller
+// calls done once the samples of the notes are stored or refused.
 func (l *LateList) keepNotes(ctx context.Context, notes []note) (done func(), err error) {
 	generations, versions := l.note(notes)
 	release := func() {
@@ -57,7 +57,7 @@ func (l *LateList) keepNotes(ctx context.Context, notes []note) (done func(), er
 	}
 	kept := false
 	defer func() {
-		if !kept { // an error, or keep has panicked: a run must not wait for ever
+		if !kept { // after an error or a panic of keep: a run must not wait for ever
 			release()
 		}
 	}()
@@ -96,9 +96,9 @@ func (l *LateList) versionsLocked() map[*lateTask]uint64 {
 	return versions
 }
 
-// AllRead is called when all tasks that exist are watched, and again after an error. What
-// the journal has found in its log is noted for them, since what had been noted for that
-// may be lost, and so are the samples that came before the tasks were known.
+// AllRead is called when all existing tasks are watched, and again after it returned an
+// error. It notes the unnoted hours of the journal for these tasks: notes made before a
+// crash may be lost, and samples that arrived before the tasks were known have none.
 func (l *LateList) AllRead(ctx context.Context) error {
 	l.mu.Lock()
 	l.unknown = false // later batches find their targets
@@ -107,7 +107,7 @@ func (l *LateList) AllRead(ctx context.Context) error {
 	if settled {
 		return nil
 	}
-	l.early.Wait() // a run that takes the notes has to see the samples
+	l.early.Wait() // a run that takes the notes must see their samples
 	h := l.journal.Unnoted()
 	if err := l.persistAll(ctx, l.takeOver(h), l.keep); err != nil {
 		return err
@@ -121,8 +121,8 @@ func (l *LateList) AllRead(ctx context.Context) error {
 	return nil
 }
 
-// takeOver notes hours for all targets, and forgets the series that no task reads. It
-// returns all tasks: of some an earlier attempt was not stored.
+// takeOver notes hours for all targets, and drops the series that no task reads. It
+// returns all tasks, since an earlier attempt may have failed to store some.
 func (l *LateList) takeOver(h *Hours) map[*lateTask]uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -153,7 +153,7 @@ func (l *LateList) noteAllLocked(x *target, spans Spans) {
 	}
 }
 
-// settle forgets hours that are noted.
+// settle forgets hours after they were noted.
 func (l *LateList) settle(ctx context.Context, h *Hours) error {
 	if !h.Empty() {
 		if err := l.journal.Settle(ctx); err != nil {
@@ -166,7 +166,7 @@ func (l *LateList) settle(ctx context.Context, h *Hours) error {
 	return l.book.removeUnread()
 }
 
-// persist stores a task's spans, unless a version at least as new is stored.
+// persist stores a task's spans, unless this version or a newer one is stored.
 func (l *LateList) persist(ctx context.Context, t *lateTask, version uint64) error {
 	return l.persistBy(ctx, t, version, l.keep)
 }
@@ -194,9 +194,9 @@ func (l *LateList) persistBy(ctx context.Context, t *lateTask, version uint64, k
 	return err
 }
 
-// writePage writes a task's page of the notebook. If that fails, it stores the notes with
-// keep: a full disk needs the log to be released, and for that the notes must be stored
-// somewhere. After a restart, both places are read. t.storing must be held.
+// writePage writes a task's page of the notebook. If that fails, it stores the notes
+// with keep: a full disk recovers only if the log is released, and that requires stored
+// notes. After a restart, both places are read. t.storing must be held.
 func (l *LateList) writePage(ctx context.Context, t *lateTask, p page, keep Keep) error {
 	if err := l.book.write(p); err != nil {
 		if besideErr := keep(ctx, p.ID, p.Late); besideErr != nil {
@@ -205,7 +205,7 @@ func (l *LateList) writePage(ctx context.Context, t *lateTask, p page, keep Keep
 		t.beside = true
 		return nil
 	}
-	if t.beside && keep(ctx, p.ID, nil) == nil { // else they are computed again after a restart
+	if t.beside && keep(ctx, p.ID, nil) == nil { // if keep fails, a restart recomputes them
 		t.beside = false
 	}
 	return nil
@@ -230,8 +230,8 @@ func (x *target) allLocked(most int) (all Spans) {
 	return all
 }
 
-// Take returns the spans of a target that a run has to compute. They stay in the
-// list until they are done.
+// Take returns the spans of a target that a run has to compute. They stay in the list
+// until Done removes them.
 func (l *LateList) Take(id, name string) Spans {
 	l.mu.Lock()
 	t := l.tasks[id]
@@ -249,7 +249,7 @@ func (l *LateList) Take(id, name string) Spans {
 	return taken
 }
 
-// Done removes a span that has been computed of those that were taken.
+// Done removes a computed span from the taken spans of a target.
 func (l *LateList) Done(ctx context.Context, id, name string, computed Span) error {
 	l.mu.Lock()
 	t := l.tasks[id]
@@ -265,8 +265,8 @@ func (l *LateList) Done(ctx context.Context, id, name string, computed Span) err
 	return l.persist(ctx, t, version)
 }
 
-// Hold puts a span among those of a target that were taken, and stores it: until it is done
-// it is computed again after a crash.
+// Hold adds a span to the taken spans of a target and stores it, so that it is
+// recomputed after a crash unless Done has removed it.
 func (l *LateList) Hold(ctx context.Context, id, name string, s Span) error {
 	l.mu.Lock()
 	t := l.tasks[id]
@@ -282,8 +282,8 @@ func (l *LateList) Hold(ctx context.Context, id, name string, s Span) error {
 	return l.persist(ctx, t, version)
 }
 
-// Include notes spans of a task from elsewhere, by target. Those of targets that the task
-// does not have any more are dropped.
+// Include notes spans of a task that come from elsewhere, by target. It drops those of
+// targets that the task no longer has.
 func (l *LateList) Include(ctx context.Context, id string, late map[string]Spans) error {
 	l.mu.RLock()
 	t := l.tasks[id]
@@ -304,11 +304,11 @@ func (l *LateList) Include(ctx context.Context, id string, late map[string]Spans
 		return err
 	}
 	done()
-	return l.Settle(ctx, id) // who has handed them over forgets them
+	return l.Settle(ctx, id) // the caller then deletes its copy
 }
 
-// ComputeLate computes what was taken of a target and lies before a time; what was noted
-// for later times has been computed. computed is called after each span.
+// ComputeLate computes the taken spans of a target up to beforeMS. Later ones are done
+// already: the run has computed their buckets. computed is called after each span.
 func (l *LateList) ComputeLate(ctx context.Context, id, name string, taken Spans, beforeMS int64, b *Batches, computed func()) error {
 	if len(taken) == 0 {
 		return l.Settle(ctx, id)
@@ -346,7 +346,7 @@ func (l *LateList) Settle(ctx context.Context, id string) error {
 	return l.persist(ctx, t, version)
 }
 
-// Count is how many spans wait, of one target or of all.
+// Count is how many spans wait, of one target, or of all if id is empty.
 func (l *LateList) Count(id, name string) (n int) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

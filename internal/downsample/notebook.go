@@ -16,21 +16,21 @@ import (
 	"varve/internal/store"
 )
 
-// A notebook keeps a node's late list in files of its own, one for each task,
-// where the store is shared with other nodes and may be away. A file has the
-// task too. So a node that is started while the store is away notes late points of
-// the tasks that it knew before, by the bucket. Of tasks that it does not know it notes
-// hours: see Journal.
+// A notebook keeps a node's late list in files, one per task, if the store is shared
+// with other nodes and may be unavailable. A file also contains the task. So a node
+// that starts while the store is unavailable notes late points of the tasks that it
+// knew before, by the bucket. For tasks that it does not know it notes hours: see
+// Journal.
 //
-// The files concern this node alone: other nodes learn of the notes when they are
-// handed over.
+// The files concern this node alone: other nodes get the notes when they are handed
+// over.
 type notebook struct {
 	fs   vfs.FS
 	dir  string
-	what string // a task is, in messages
+	what string // what a task is called in messages
 }
 
-// A page is what a notebook has of a task.
+// A page is the content of a task's file.
 type page struct {
 	ID   string           `json:"id"`
 	Task json.RawMessage  `json:"task"`
@@ -38,9 +38,9 @@ type page struct {
 }
 
 const (
-	unreadName = "unread" // hours that an earlier version has noted, which kept them here
+	unreadName = "unread" // file in which an earlier version kept hours
 	pageSuffix = ".json"
-	pageMax    = 256 << 20 // more than any list takes
+	pageMax    = 256 << 20 // larger than the file of any list
 )
 
 func openNotebook(fs vfs.FS, dir, what string) (*notebook, error) {
@@ -56,13 +56,13 @@ func openNotebook(fs vfs.FS, dir, what string) (*notebook, error) {
 	return b, nil
 }
 
-// path is the file of a task, whose id may have any bytes.
+// path is the file of a task. The id may contain any bytes.
 func (b *notebook) path(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return b.fs.PathJoin(b.dir, hex.EncodeToString(sum[:16])+pageSuffix)
 }
 
-// pages reads all files. It removes files that a crash has left half-written.
+// pages reads all files. It removes unfinished files that a crash left behind.
 func (b *notebook) pages() ([]page, error) {
 	names, err := b.fs.List(b.dir)
 	if err != nil {
@@ -104,12 +104,13 @@ func (b *notebook) read(path string) (p page, err error) {
 	return p, err
 }
 
-// write replaces the file of a task: after a crash it is the old or the new one. An
-// error is a *store.UnavailableError: senders try again while the disk is full.
+// write replaces the file of a task atomically: after a crash it is the old or the new
+// one. An error is a *store.UnavailableError, so that senders retry while the disk is
+// full.
 func (b *notebook) write(p page) error {
 	text, err := json.Marshal(p)
 	if err != nil {
-		panic(err) // numbers, and JSON that was parsed
+		panic(err) // numbers and parsed JSON always marshal
 	}
 	path := b.path(p.ID)
 	if err := safefile.Replace(b.fs, path, text); err != nil {
@@ -118,11 +119,11 @@ func (b *notebook) write(p page) error {
 	return nil
 }
 
-// remove forgets a task. A file that stays is removed when the tasks are read
-// again after a restart.
+// remove forgets a task. If its file cannot be removed, the next restart removes it
+// when the tasks are read.
 func (b *notebook) remove(id string) { _ = b.fs.Remove(b.path(id)) }
 
-// unread reads the hours that an earlier version has noted.
+// unread reads the hours that an earlier version has stored.
 func (b *notebook) unread() (h Hours, err error) {
 	path := b.fs.PathJoin(b.dir, unreadName)
 	f, err := b.fs.Open(path)

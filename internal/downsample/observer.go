@@ -11,7 +11,7 @@ import (
 func (l *LateList) Resolved(epoch uint64, ref store.Ref, metric string) {
 	l.mu.RLock()
 	s := l.sources[metric]
-	known := s == nil && !l.unknown || epoch < l.epoch || s != nil && l.epoch == epoch && l.refs[ref] == s // what is appended with an older epoch is refused
+	known := s == nil && !l.unknown || epoch < l.epoch || s != nil && l.epoch == epoch && l.refs[ref] == s // the store refuses batches of an older epoch
 	l.mu.RUnlock()
 	if known {
 		return
@@ -35,7 +35,7 @@ func (l *LateList) Resolved(epoch uint64, ref store.Ref, metric string) {
 	l.refs[ref] = s
 }
 
-// A note is a bucket that a batch has points for.
+// A note is a range of buckets of a target for which a batch has samples.
 type note struct {
 	target *target
 	span   Span
@@ -58,7 +58,7 @@ func (l *LateList) Appending(ctx context.Context, b *store.Batch) (done func(), 
 		return nothing, nil
 	}
 	kept, err := l.keepNotes(ctx, notes)
-	if err != nil || hours.Empty() { // with a journal, which hours need, there is no error
+	if err != nil || hours.Empty() { // hours imply a journal, with which keepNotes cannot fail
 		return kept, err
 	}
 	l.journal.AddUnnoted(&hours)
@@ -69,7 +69,7 @@ func (l *LateList) Appending(ctx context.Context, b *store.Batch) (done func(), 
 }
 
 // notes finds the buckets of a batch's old samples, and their hours while there may be
-// tasks that are not known. If there are hours, the batch is an early one.
+// unknown tasks. If there are hours, it adds the batch to l.early.
 func (l *LateList) notes(b *store.Batch, first int, before int64) (notes []note, hours Hours) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -109,8 +109,8 @@ func (l *LateList) notes(b *store.Batch, first int, before int64) (notes []note,
 	return notes, hours
 }
 
-// oldest returns the time up to which samples have expired that came in time and live as long as
-// one that comes now; math.MinInt64 if they live for ever.
+// oldest returns the time up to which samples have expired that arrived in time and
+// live as long as s; math.MinInt64 if they live for ever.
 func (l *LateList) oldest(s *store.Sample, nowMS int64) int64 {
 	if s.TTL == 0 || l.lifetime == nil {
 		return math.MinInt64
@@ -123,11 +123,13 @@ func (l *LateList) outlives(s *store.Sample, nowMS int64) bool {
 	return l.usualMS > 0 && (s.TTL == 0 || l.lifetime(s, nowMS) > l.usualMS)
 }
 
-// pauseMS is the longest time without a run after which samples that came in time are still seen.
+// pauseMS is the longest pause between runs after which samples that arrived in time
+// are still seen.
 const pauseMS = 7 * 24 * hourMS
 
-// leftAlone reports whether runs may not go back to the bucket of a sample that has come in time: it is
-// complete, or will be when the sample is stored, and other samples may have expired by then.
+// leftAlone reports whether runs may not go back to the bucket of a sample that arrived
+// in time: the bucket is complete, or will be when the sample is stored, and others of
+// its samples may have expired by then.
 func (l *LateList) leftAlone(x *target, ms, nowMS int64) bool {
 	if x.grid.Next(ms) > nowMS+l.ageMS {
 		return false
@@ -135,12 +137,12 @@ func (l *LateList) leftAlone(x *target, ms, nowMS int64) bool {
 	return x.grid.Start(ms) <= nowMS+pauseMS-l.usualMS
 }
 
-// outlived reports whether samples at the beginning of a span have expired, of which the oldest
-// that has not is known.
+// outlived reports whether samples at the beginning of a span have expired. oldest is
+// the result of LateList.oldest.
 func outlived(s Span, oldest int64) bool { return s.FromMS <= oldest && oldest != math.MinInt64 }
 
-// noteOf adds the bucket of a time, if it begins after the oldest sample that has not expired. Neighbouring
-// samples mostly share one, or are in one that follows.
+// noteOf notes the bucket of ms, unless samples at its beginning have expired (whole is
+// false then). Neighbouring samples are mostly in the same bucket or in the next one.
 func noteOf(notes []note, x *target, ms, oldest int64) (_ []note, whole bool) {
 	var near *note
 	for i := len(notes) - 1; i >= 0 && near == nil; i-- {

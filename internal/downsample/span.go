@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// A Span is a time from one ms to another, the end excluded. In JSON it is
-// [from, until].
+// A Span is the time from one ms to another, the end excluded. In JSON it is [from,
+// until].
 type Span struct{ FromMS, UntilMS int64 }
 
 func (s Span) MarshalJSON() ([]byte, error) { return json.Marshal([2]int64{s.FromMS, s.UntilMS}) }
@@ -21,14 +21,13 @@ func (s *Span) UnmarshalJSON(text []byte) error {
 // Spans are ascending and do not touch each other.
 type Spans []Span
 
-// add returns s with one more, and whether that changed it. At more than most
-// spans the two that are nearest to each other become one, with what lies
-// between them.
+// add returns s with x added, and whether that changed it. Beyond most spans, the two
+// nearest to each other become one, including the time between them.
 func (s Spans) add(x Span, most int) (_ Spans, changed bool) {
 	if x.UntilMS <= x.FromMS {
 		return s, false
 	}
-	// from is the first that x touches, until the first behind those.
+	// from is the first span that x touches, until the first one after those.
 	from, _ := slices.BinarySearchFunc(s, x.FromMS, func(o Span, ms int64) int {
 		if o.UntilMS < ms {
 			return -1
@@ -64,7 +63,7 @@ func (s Spans) joinNearest() Spans {
 	return slices.Delete(s, best, best+1)
 }
 
-// without returns what is left of s outside of x.
+// without returns the part of s outside x.
 func (s Spans) without(x Span) (left Spans) {
 	if x.UntilMS <= x.FromMS {
 		return s
@@ -80,5 +79,5 @@ func (s Spans) without(x Span) (left Spans) {
 	return left
 }
 
-// before returns what of s lies before a time.
+// before returns the part of s before ms.
 func (s Spans) before(ms int64) Spans { return s.without(Span{ms, 1<<63 - 1}) }

@@ -2,31 +2,34 @@ package downsample
 
 import "time"
 
-// A Watermark says that what had arrived by RunMS is in all buckets that end at
-// or before UntilMS.
+// A Watermark states that all buckets that end at or before UntilMS include every
+// sample that had arrived by RunMS.
 type Watermark struct {
 	UntilMS int64 `json:"until"`
 	RunMS   int64 `json:"run"`
 
-	// HorizonMS is the horizon that the run had. 0 if an earlier version has stored the watermark.
+	// HorizonMS is the horizon of the run, 0 if an earlier version stored the
+	// watermark.
 	HorizonMS int64 `json:"horizon,omitempty"`
 }
 
-// Next is the time from which on the next run computes. Samples that arrive later than
-// the horizon after their own time are noted. If the horizon is shorter than it was, some arrived
-// since that were not noted by the longer one.
+// Next is the time from which the next run computes. Samples that arrive later than the
+// horizon after their own time are noted. If the horizon is now shorter, some that
+// arrived before were not noted because of the longer one, so the longer of the two
+// counts.
 func (w Watermark) Next(horizon time.Duration) int64 {
 	return min(w.UntilMS, w.RunMS-max(horizon.Milliseconds(), w.HorizonMS))
 }
 
-// maxPutBack is by how much a clock is put back at most. Beyond that it is rather the present
-// time that is wrong: that of a machine that does not know the time yet after a start. Results of
-// all times would be computed again once it does.
+// maxPutBack bounds by how much a clock is assumed to have been set back. If the
+// difference is larger, the present time is probably wrong, as on a machine that has
+// not synchronized its clock after a start. Trusting it would recompute the results of
+// all times.
 const maxPutBack = 31 * 24 * time.Hour
 
-// Before returns the watermark as a run has it that begins at nowMS. A later RunMS is of a run
-// before the clock was put back. Samples that come in time by the present clock are not noted,
-// so what ends after that time has to be computed again.
+// Before returns the watermark for a run that begins at nowMS. If RunMS is later, the
+// clock was set back after that run. Samples that arrive in time by the present clock
+// are not noted, so buckets that end after nowMS have to be recomputed.
 func (w Watermark) Before(nowMS int64) Watermark {
 	if w.RunMS-nowMS <= maxPutBack.Milliseconds() {
 		w.RunMS = min(w.RunMS, nowMS)
@@ -34,10 +37,10 @@ func (w Watermark) Before(nowMS int64) Watermark {
 	return w
 }
 
-// Moved returns the watermark after a batch of a run that began with w and has reached next.
-// currentMS is where the current bucket begins. While w is beyond that, since the clock was put
-// back, UntilMS stays, because the clock may have been right before; RunMS says alone where the
-// next run begins.
+// Moved returns the watermark after a batch of a run that began with w and has reached
+// next. currentMS is where the current bucket begins. If w.UntilMS is later, the clock
+// was set back. It may have been right before, so UntilMS stays, and RunMS alone
+// determines where the next run begins.
 func (w Watermark) Moved(next Watermark, currentMS int64, horizon time.Duration) Watermark {
 	next.HorizonMS = horizon.Milliseconds()
 	if w.UntilMS <= currentMS {
