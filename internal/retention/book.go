@@ -9,21 +9,21 @@ import (
 	"varve/internal/model"
 )
 
-// A Book is all rules that a server has.
+// A Book holds all rules of a server.
 type Book struct {
 	Rules        []Rule
 	Aggregations []Aggregation
-	Enforced     bool // samples are thinned out and removed as the rules say
+	Enforced     bool // samples are downsampled and removed as the rules say
 }
 
-// For returns the book of one tenant.
+// For returns the rules that apply to a tenant.
 func (b *Book) For(tenant string) *Book {
 	return &Book{Enforced: b.Enforced, Aggregations: b.Aggregations, Rules: slices.DeleteFunc(slices.Clone(b.Rules), func(r Rule) bool {
 		return len(r.Tenants) > 0 && !slices.Contains(r.Tenants, tenant)
 	})}
 }
 
-// A Series is a series as rules see it.
+// A Series is what rules match: a series with its metric, tags and path.
 type Series struct {
 	Metric string
 	Tags   model.Tags
@@ -35,8 +35,8 @@ func SeriesOf(metric string, tags model.Tags) Series {
 	return Series{metric, tags, PathOf(metric, tags)}
 }
 
-// ParsePath returns the series of a path, name;tag=value;tag=value. What is not of this
-// form is a metric as a whole.
+// ParsePath returns the series of a path, name;tag=value;tag=value. A path of another
+// form is the name of a metric.
 func ParsePath(path string) Series {
 	parts := strings.Split(path, ";")
 	var tags []model.Tag
@@ -54,7 +54,7 @@ func ParsePath(path string) Series {
 	return SeriesOf(parts[0], set)
 }
 
-// PathOf is the path of a series: its metric, and its tags in the order of Graphite.
+// PathOf is the path of a series: its metric and its tags, in Graphite's order.
 func PathOf(metric string, tags model.Tags) string {
 	var texts []string
 	for tag, value := range tags.All() {
@@ -64,15 +64,15 @@ func PathOf(metric string, tags model.Tags) string {
 	return metric + strings.Join(texts, "")
 }
 
-// A Policy is what a book says of one series.
+// A Policy is what the rules say about one series.
 type Policy struct {
-	Rule        *Rule // nil: what was sent is kept for ever
+	Rule        *Rule // nil: samples are kept for ever, as they were sent
 	Aggregation *Aggregation
 	Enforced    bool // see [Book]
 }
 
-// Sketches reports whether buckets keep the percentiles of their samples: if the rule says
-// so, or the value of a bucket is one.
+// Sketches reports whether buckets store percentiles of their samples: if the rule says
+// so, or if the value of a bucket is a percentile.
 func (p Policy) Sketches() bool {
 	return p.Rule != nil && (p.Rule.sketch || p.percentile())
 }
@@ -86,8 +86,8 @@ func (p Policy) percentile() bool {
 	return ok
 }
 
-// Expected is how many samples a bucket has at most, where they are as far apart as the
-// first stage says; 1 without a rule.
+// Expected is the most samples that a bucket has if they come at the step of the first
+// stage; 1 without a rule.
 func (p Policy) Expected(stepMS int64) float64 {
 	if p.Rule == nil {
 		return 1
@@ -96,7 +96,8 @@ func (p Policy) Expected(stepMS int64) float64 {
 }
 
 // Of returns the policy of a series: the first rule that matches it, and the first
-// aggregation whose pattern is found in its path, unless the rule has its own.
+// aggregation whose pattern is found in its path, unless the rule has an aggregation of
+// its own.
 func (b *Book) Of(s Series) Policy {
 	p := Policy{Enforced: b.Enforced}
 	rule := b.rule(s)
@@ -128,11 +129,10 @@ func (b *Book) aggregation(s Series) *Aggregation {
 	return &DefaultAggregation
 }
 
-// maxChanges bounds what Changes tells.
+// maxChanges bounds the result of Changes.
 const maxChanges = 20
 
-// Changes says what differs from an older book, at most so much that it fits a line of a
-// log.
+// Changes lists the differences from an older book, few enough for a log line.
 func (b *Book) Changes(old *Book) []string {
 	var changes []string
 	changes = appendChanges(changes, old.Rules, b.Rules, func(r Rule) string { return r.Source() + " [" + r.Name + "]" },
@@ -145,7 +145,7 @@ func (b *Book) Changes(old *Book) []string {
 	return changes
 }
 
-// appendChanges tells how a list of rules differs from an older one.
+// appendChanges appends how a list of rules differs from an older one.
 func appendChanges[R any](to []string, old, now []R, name, says func(R) string) []string {
 	was := map[string]R{}
 	var stayed, stay []string // in their order

@@ -10,13 +10,13 @@ import (
 	"varve/internal/model"
 )
 
-// Config says what is done with the rules, and has those that are Varve's own.
+// Config says whether rules are enforced, and has Varve's own rules.
 type Config struct {
 	Enforce  bool           `yaml:"enforce" doc:"Downsample and remove samples by the rules of retention.policies and graphite.storage_schemas, for all series and protocols. Samples older than the first stage are replaced by buckets of the next one, and data older than the last stage is removed. If false, the rules only set the step at which Graphite's API reads, and every sample is kept. Only with store: embedded."`
 	Policies []PolicyConfig `yaml:"policies" doc:"Rules for series. The first rule that matches a series applies. They come before those of graphite.storage_schemas. A reload reads them again. docs/retention.md explains them."`
 }
 
-// A PolicyConfig is one of Varve's own rules. All of its conditions must hold.
+// A PolicyConfig is one of Varve's own rules. A series must meet all of its conditions.
 type PolicyConfig struct {
 	Name         string   `yaml:"name" doc:"Name in reports and log lines."`
 	Metric       string   `yaml:"metric" doc:"Metrics that the rule applies to: a whole name, in which * matches any text and ? one character. Empty: every metric."`
@@ -29,18 +29,18 @@ type PolicyConfig struct {
 	XFilesFactor float64  `yaml:"x_files_factor" doc:"Fraction of a bucket's samples that must exist for Graphite's API to show the bucket, from 0 to 1. -1: 0.5 with an aggregation, else as graphite.storage_aggregation says."`
 }
 
-// SetDefaults makes c a policy that says nothing.
+// SetDefaults makes c a policy without conditions.
 func (c *PolicyConfig) SetDefaults() { *c = PolicyConfig{XFilesFactor: -1} }
 
 const (
-	forever = "forever" // the stages of a policy that keeps every sample
+	forever = "forever" // in place of stages: keep every sample
 
 	maxPolicies = 1000
 	maxText     = 1000 // bytes of a name or a condition
-	maxTags     = 20   // conditions about tags
+	maxTags     = 20   // conditions on tags
 )
 
-// Validate reports all that is wrong with c.
+// Validate reports all errors in c.
 func (c Config) Validate() error {
 	_, err := c.Rules()
 	return err
@@ -69,7 +69,7 @@ func (c Config) Rules() ([]Rule, error) {
 	return rules, nil
 }
 
-// rule returns the policy as a rule. An error begins with key.
+// rule returns the policy as a rule. Errors begin with key.
 func (c PolicyConfig) rule(key string) (Rule, error) {
 	var errs []error
 	fail := func(field, format string, args ...any) {
@@ -108,7 +108,7 @@ func (c PolicyConfig) rule(key string) (Rule, error) {
 	return r, errors.Join(errs...)
 }
 
-// aggregation returns that of the policy, nil if it has none.
+// aggregation returns the policy's own aggregation, nil if it has none.
 func (c PolicyConfig) aggregation() (own *Aggregation, err error) {
 	if c.Aggregation == "" && c.XFilesFactor == -1 {
 		return nil, nil
@@ -128,11 +128,11 @@ func (c PolicyConfig) aggregation() (own *Aggregation, err error) {
 	return own, nil
 }
 
-// conditions are those of a policy, beside the pattern of a path.
+// conditions are the conditions of a policy except the pattern of the path.
 type conditions struct {
 	metric *wildcard // nil: any
 	tags   []tagCondition
-	own    *Aggregation // nil: as storage-aggregation.conf says
+	own    *Aggregation // nil: that of storage-aggregation.conf
 }
 
 type tagCondition struct {
@@ -169,7 +169,7 @@ func (c *conditions) match(s Series) bool {
 	})
 }
 
-// texts says for people what a series must meet.
+// texts describes the conditions.
 func (c *conditions) texts() (all []string) {
 	if c.metric != nil {
 		all = append(all, "the metric is "+c.metric.text)
@@ -180,8 +180,8 @@ func (c *conditions) texts() (all []string) {
 	return all
 }
 
-// A wildcard is a text in which * stands for any text and ? for one character. nil
-// matches everything.
+// A wildcard is a text in which * matches any text and ? one character. nil matches
+// everything.
 type wildcard struct {
 	text    string
 	pattern *model.Pattern // nil: the text itself

@@ -7,12 +7,12 @@ import (
 	"varve/internal/model"
 )
 
-// Merge makes one point of those in a bucket, of which NaN is none. The result is NaN
-// if there is no point, or less than the part of XFilesFactor.
+// Merge aggregates the points of a bucket; NaN is no point. The result is NaN if there
+// is no point, or if the fraction of points is below XFilesFactor.
 //
-// With old the bucket lies before what the finer stage keeps. There a single point at
-// its very beginning is enough, whatever XFilesFactor says: it is the point of a coarser
-// archive that was imported, and Whisper has no finer ones of that time either.
+// With old, the bucket is older than what the finer stage keeps. Then a single point at
+// the beginning of the bucket is enough, whatever XFilesFactor is: it was imported from
+// a coarser archive, and Whisper has no finer points of that time either.
 func (a *Aggregation) Merge(points []float64, old bool) float64 {
 	known, sum := 0, 0.0
 	result := math.NaN()
@@ -46,7 +46,7 @@ func (a *Aggregation) Merge(points []float64, old bool) float64 {
 	return result
 }
 
-// percentile is the percentile of points of which so many are known.
+// percentile is a percentile of points, of which known are not NaN.
 func percentile(points []float64, known int, percent float64) float64 {
 	sorted := make([]float64, 0, known)
 	for _, v := range points {
@@ -58,7 +58,7 @@ func percentile(points []float64, known int, percent float64) float64 {
 	return sorted[model.Rank(percent, int64(known))-1]
 }
 
-// replaces reports whether a later value takes the place of the result so far.
+// replaces reports whether a later value replaces the result so far.
 func (a *Aggregation) replaces(result, v float64) bool {
 	switch a.Method {
 	case Max:

@@ -8,28 +8,28 @@ import (
 
 // A Span is a part of a Plan.
 type Span struct {
-	FromMS int64 // where it begins; it ends where the next one begins
-	StepMS int64 // the width of buckets; 0: samples as they were sent
+	FromMS int64 // start; the next span begins where this one ends
+	StepMS int64 // width of buckets; 0: samples as they were sent
 }
 
-// A Plan says how finely samples are to be kept at one instant, by the time that they
-// are of: spans from the oldest and coarsest to the newest. What is older than the
-// first one goes.
+// A Plan is the resolution at which samples are to be kept at one instant, by their
+// time: spans from the oldest and coarsest to the newest. Samples older than the first
+// span are removed.
 //
 //	  1 h buckets       60 s buckets      samples
 //	|------------------|-----------------|----------------> time
 //	now - 5 y          now - 30 d        now - 6 h
 //
-// Spans meet where buckets of the coarser one end, so that a bucket is made when
-// the last of its samples is old enough.
+// Spans meet where a bucket of the coarser one ends, so that a bucket is made when the
+// last of its samples is old enough.
 type Plan []Span
 
-// Plan returns the plan of stages, of which there is at least one.
+// Plan returns the plan of stages at an instant. There must be at least one stage.
 func (s Stages) Plan(nowMS int64) Plan {
 	p := make(Plan, len(s))
 	newer := int64(math.MaxInt64)
 	for i, stage := range s {
-		border := stage.Step // of the coarser stage, whose buckets begin where this one's data ends
+		border := stage.Step // step of the coarser stage: its buckets begin where this stage's data ends
 		if i+1 < len(s) {
 			border = s[i+1].Step
 		}
@@ -43,7 +43,7 @@ func (s Stages) Plan(nowMS int64) Plan {
 // OldestMS is the first time of a plan.
 func (s Stages) OldestMS(nowMS int64) int64 { return s.Plan(nowMS)[0].FromMS }
 
-// At returns the number of the span that ms is in, -1 before the first.
+// At returns the index of the span that contains ms, -1 before the first span.
 func (p Plan) At(ms int64) int {
 	i := len(p) - 1
 	for i >= 0 && p[i].FromMS > ms {
@@ -52,9 +52,9 @@ func (p Plan) At(ms int64) int {
 	return i
 }
 
-// Target returns the step at which data of a step (0: samples) is to be kept in span
-// i. It is the data's own if that is as coarse already, or divides no step from there
-// on: stages may have been others once.
+// Target returns the step at which data of a step (0: samples) is to be kept in span i.
+// The data keeps its own step if that is at least as coarse, or if it divides the step
+// of no span from i on to older ones, as it may after a change of the stages.
 func (p Plan) Target(i int, stepMS int64) int64 {
 	if p[i].StepMS <= stepMS {
 		return stepMS
@@ -67,8 +67,7 @@ func (p Plan) Target(i int, stepMS int64) int64 {
 	return stepMS
 }
 
-// Border returns the time before which data of a step has to be made coarser, or
-// goes.
+// Border returns the time before which data of a step has to be downsampled or removed.
 func (p Plan) Border(stepMS int64) int64 {
 	i := len(p)
 	for i > 0 && p.Target(i-1, stepMS) == stepMS {
@@ -80,9 +79,10 @@ func (p Plan) Border(stepMS int64) int64 {
 	return p[i].FromMS
 }
 
-// Of returns the value that a method makes of a bucket, in which so many samples are
-// expected. NaN is no value. [AbsoluteMin] of values of both signs is that of the least
-// and the greatest one.
+// Of returns the value of a bucket by a method. expected is the number of samples that
+// the bucket should have. NaN is no value. [AbsoluteMin] considers only the least and
+// the greatest value of the bucket, so with values of both signs it may miss one that
+// is nearer to 0.
 func (m Method) Of(a model.Aggregate, expected float64) float64 {
 	if a.Count == 0 {
 		return math.NaN()
@@ -117,7 +117,7 @@ func (m Method) Of(a model.Aggregate, expected float64) float64 {
 	return a.Sum / float64(a.Count)
 }
 
-// Needs returns what Of looks at beside the count and the sketch.
+// Needs returns the statistics that Of reads besides the count and the sketch.
 func (m Method) Needs() model.StatSet {
 	switch m {
 	case Sum, Average, AverageZero:
@@ -131,15 +131,16 @@ func (m Method) Needs() model.StatSet {
 	case Count:
 		return 0
 	}
-	return model.AllStats // of two, and of percentiles
+	return model.AllStats // methods that read two of them, and percentiles
 }
 
-// OfAll appends to dst what Of makes of each bucket. a has the columns that Needs says.
+// OfAll appends the value of each bucket to dst, as Of does. a has the columns of
+// Needs.
 func (m Method) OfAll(dst []float64, a *model.Aggregates, expected float64) []float64 {
 	switch m {
 	case Average:
 		for i, sum := range a.Sum {
-			dst = append(dst, math.Float64frombits(sum)/float64(int64(a.Count[i]))) // NaN for none of none, whose sum is 0
+			dst = append(dst, math.Float64frombits(sum)/float64(int64(a.Count[i]))) // NaN for an empty bucket: 0/0
 		}
 		return dst
 	case Sum:
@@ -157,7 +158,7 @@ func (m Method) OfAll(dst []float64, a *model.Aggregates, expected float64) []fl
 	return dst
 }
 
-// known appends the values of a column, NaN for a bucket of nothing.
+// known appends the values of a column, with NaN for empty buckets.
 func known(dst []float64, a *model.Aggregates, column []uint64) []float64 {
 	for i, bits := range column {
 		v := math.Float64frombits(bits)

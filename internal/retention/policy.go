@@ -13,8 +13,9 @@ import (
 	"varve/internal/model"
 )
 
-// A Method makes one value of the samples in a bucket. The names are carbon's. Beside the
-// constants there are percentiles, such as p95 and p99.9, see [Method.Percentile].
+// A Method aggregates the samples of a bucket into one value. The names are carbon's.
+// Besides the constants there are percentiles, such as p95 and p99.9, see
+// [Method.Percentile].
 type Method string
 
 const (
@@ -31,7 +32,7 @@ const (
 
 var methods = []Method{Average, Sum, Last, Max, Min, Count, AverageZero, AbsoluteMax, AbsoluteMin}
 
-// methodNames lists them for a message.
+// methodNames lists the methods for a message.
 func methodNames() string {
 	names := make([]string, len(methods))
 	for i, m := range methods {
@@ -40,8 +41,8 @@ func methodNames() string {
 	return strings.Join(names, ", ")
 }
 
-// ParseMethod returns the method of a name. "avg" is another name of Average, and "median"
-// one of p50.
+// ParseMethod returns the method with a name. "avg" is another name of Average, and
+// "median" of p50.
 func ParseMethod(name string) (Method, error) {
 	switch name {
 	case "avg":
@@ -58,7 +59,7 @@ func ParseMethod(name string) (Method, error) {
 	return "", fmt.Errorf("unknown aggregation method %.40q; use %s, or a percentile such as p95 or p99.9", name, methodNames())
 }
 
-// Percentile returns the number of a percentile, which is above 0 and at most 100.
+// Percentile returns the number of a percentile, above 0 and at most 100.
 func (m Method) Percentile() (percent float64, ok bool) {
 	text, ok := strings.CutPrefix(string(m), "p")
 	if !ok || len(text) > 10 || strings.Trim(text, "0123456789.") != "" {
@@ -70,13 +71,13 @@ func (m Method) Percentile() (percent float64, ok bool) {
 
 // A Rule gives stages to the series that it matches.
 type Rule struct {
-	Name    string   // of its section or policy
-	Pattern string   // found in the paths of its series; "": any
+	Name    string   // name of its section or policy
+	Pattern string   // regular expression found in the paths of its series; "": any path
 	Stages  Stages   // none: every sample is kept as it was sent
-	Tenants []string // that it is for; none: all
+	Tenants []string // tenants that it applies to; none: all
 	pattern *regexp.Regexp
-	policy  *conditions // nil: it is of storage-schemas.conf
-	sketch  bool        // percentiles of buckets are kept, whatever the method
+	policy  *conditions // nil: the rule is from storage-schemas.conf
+	sketch  bool        // buckets store percentiles, whatever the method
 }
 
 // Source is where the rule is written.
@@ -91,7 +92,7 @@ func (r Rule) String() string {
 	return fmt.Sprintf("[%s] of %s: %s: %s", r.Name, r.Source(), r.Why(), r.stagesText())
 }
 
-// Why says what the rule matches.
+// Why describes the conditions of the rule.
 func (r *Rule) Why() string {
 	var all []string
 	if r.policy != nil {
@@ -106,7 +107,7 @@ func (r *Rule) Why() string {
 	return strings.Join(all, ", ")
 }
 
-// stagesText is what the rule keeps, for people.
+// stagesText describes what the rule keeps.
 func (r *Rule) stagesText() string {
 	switch {
 	case len(r.Stages) == 0:
@@ -117,7 +118,7 @@ func (r *Rule) stagesText() string {
 	return r.Stages.String()
 }
 
-// aggregation returns what the rule itself says of buckets, nil if it says nothing.
+// aggregation returns the rule's own aggregation, nil if it has none.
 func (r *Rule) aggregation() *Aggregation {
 	if r == nil || r.policy == nil {
 		return nil
@@ -130,25 +131,25 @@ func (r *Rule) match(s Series) bool {
 	return (r.policy == nil || r.policy.match(s)) && (r.pattern == nil || r.pattern.MatchString(s.Path))
 }
 
-// An Aggregation says how a bucket becomes one value.
+// An Aggregation says how a bucket is reduced to one value.
 type Aggregation struct {
-	Name         string // of its section
+	Name         string // name of its section
 	Pattern      string
 	Method       Method
-	XFilesFactor float64 // the part of the samples of a bucket that must be there, 0 to 1
+	XFilesFactor float64 // fraction of a bucket's samples that must exist, 0 to 1
 	pattern      *regexp.Regexp
 }
 
-// DefaultAggregation is what carbon does where no section matches.
+// DefaultAggregation is carbon's aggregation if no section matches.
 var DefaultAggregation = Aggregation{Method: Average, XFilesFactor: 0.5}
 
 // maxRules bounds the sections of a file.
 const maxRules = 10_000
 
-// ParseSchemas reads a storage-schemas.conf. Keys that it does not know are ignored,
-// since the forks of carbon have more of them. A section without a pattern or
-// retentions, or with stages that do not fit together, is left out and told in
-// warnings, as carbon does; what cannot be read at all is an error.
+// ParseSchemas parses a storage-schemas.conf. Unknown keys are ignored, since forks of
+// carbon have more of them. As in carbon, a section without a pattern or retentions, or
+// with stages that do not fit together, is skipped with a warning; a section that
+// cannot be parsed is an error.
 func ParseSchemas(text string) (rules []Rule, warnings []string, err error) {
 	err = eachSection(text, func(s ini.Section) error {
 		pattern, retentions := s.Values["pattern"], s.Values["retentions"]
@@ -158,7 +159,7 @@ func ParseSchemas(text string) (rules []Rule, warnings []string, err error) {
 		}
 		stages, err := ParseStages(retentions)
 		if _, ok := errors.AsType[*MisfitError](err); ok {
-			warnings = append(warnings, fmt.Sprintf("%v is left out: %v", s, err))
+			warnings = append(warnings, fmt.Sprintf("%v is skipped: %v", s, err))
 			return nil
 		}
 		if err != nil {
@@ -172,8 +173,8 @@ func ParseSchemas(text string) (rules []Rule, warnings []string, err error) {
 	return rules, warnings, err
 }
 
-// ParseAggregations reads a storage-aggregation.conf. A section without a pattern is
-// left out and told in warnings.
+// ParseAggregations parses a storage-aggregation.conf. A section without a pattern is
+// skipped with a warning.
 func ParseAggregations(text string) (all []Aggregation, warnings []string, err error) {
 	err = eachSection(text, func(s ini.Section) (err error) {
 		a := DefaultAggregation
@@ -200,7 +201,8 @@ func ParseAggregations(text string) (all []Aggregation, warnings []string, err e
 	return all, warnings, err
 }
 
-// eachSection calls f for each section of a file. An error says which one failed.
+// eachSection calls f for each section of a file. An error names the section that
+// failed.
 func eachSection(text string, f func(ini.Section) error) error {
 	sections, err := ini.Parse(text)
 	if err != nil {
@@ -217,8 +219,9 @@ func eachSection(text string, f func(ini.Section) error) error {
 	return nil
 }
 
-// compile compiles a pattern that is found anywhere in a path. Python's patterns may
-// look ahead, look behind and refer back, which Go's cannot: they take linear time.
+// compile compiles a pattern that may be found anywhere in a path. Python's patterns
+// support lookahead, lookbehind and backreferences. Go's do not: they match in linear
+// time.
 func compile(pattern string) (*regexp.Regexp, error) {
 	re, err := regexp.Compile(pattern)
 	if err == nil {
@@ -231,7 +234,7 @@ func compile(pattern string) (*regexp.Regexp, error) {
 	return nil, fmt.Errorf("pattern %.200q: %w", pattern, err)
 }
 
-// compileSmall is compile of a pattern that must not become large when it is compiled.
+// compileSmall is compile with a bound on the size of the compiled pattern.
 func compileSmall(pattern string) (*regexp.Regexp, error) {
 	if _, err := model.NewPattern(pattern); err != nil && !errors.As(err, new(*syntax.Error)) {
 		return nil, err

@@ -2,29 +2,29 @@ package retention
 
 import "fmt"
 
-// A Report says how the series of a path is kept, and why.
+// A Report says how the series of a path is kept, and by which rules.
 type Report struct {
 	Path        string        `json:"path"`
 	Rule        string        `json:"rule,omitempty"` // empty: none matches
 	Source      string        `json:"source,omitempty"`
-	Why         string        `json:"why,omitempty"`     // what the rule matches
+	Why         string        `json:"why,omitempty"`     // the conditions of the rule
 	Pattern     string        `json:"pattern,omitempty"` // of the rule
 	Stages      []StageReport `json:"stages"`            // empty: samples are kept as they were sent
 	Aggregation string        `json:"aggregation,omitempty"`
 	Method      Method        `json:"method"`
 	Factor      float64       `json:"x_files_factor"`
-	By          string        `json:"method_by"`          // says method and factor
+	By          string        `json:"method_by"`          // where method and factor come from
 	Sketches    bool          `json:"sketches,omitempty"` // buckets keep percentiles
 }
 
-// A StageReport is a stage for people.
+// A StageReport is a stage as text.
 type StageReport struct {
 	Step   string `json:"step"`
 	Keep   string `json:"keep"`
 	Points int64  `json:"points"`
 }
 
-// Report says which rules a path has.
+// Report returns the rules for a path.
 func (b *Book) Report(path string) Report {
 	s := ParsePath(path)
 	p := b.Of(s)

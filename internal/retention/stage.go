@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// A Stage keeps one point for each Step, for Keep. Both are in seconds and positive.
+// A Stage keeps one point per Step for the time Keep. Both are in seconds and positive.
 type Stage struct{ Step, Keep int64 }
 
-// Points is how many points a series has in the stage at most.
+// Points is the most points that a series has in the stage.
 func (s Stage) Points() int64 { return s.Keep / s.Step }
 
-// String writes the stage as carbon does, with the largest unit that is exact.
+// String formats the stage as carbon does, with the largest unit that is exact.
 func (s Stage) String() string { return spanText(s.Step) + ":" + spanText(s.Keep) }
 
 // Stages are ordered from the finest to the coarsest.
@@ -36,7 +36,7 @@ const (
 	maxSeconds = 1000 * year
 )
 
-// Seconds of a unit. A month is no unit: it means minutes.
+// Units in seconds. There is no month: m is a minute.
 const (
 	minute = 60
 	hour   = 60 * minute
@@ -50,10 +50,10 @@ var units = []struct {
 	seconds int64
 }{{'y', year}, {'w', week}, {'d', day}, {'h', hour}, {'m', minute}, {'s', 1}}
 
-// ParseStages reads the stages of a policy, in carbon's form (10s:6h,60s:30d, or with
-// a number of points for the time, 60:1440) or in BigGraphite's (2160*10s:43200*60s).
-// Each step must divide the next one, and each stage must be kept longer than the one
-// before.
+// ParseStages parses the stages of a policy, in carbon's form (10s:6h,60s:30d, or with
+// a number of points as the time, 60:1440) or in BigGraphite's (2160*10s:43200*60s).
+// Each step must divide the next one, and each stage must be kept longer than the
+// previous one.
 func ParseStages(text string) (Stages, error) {
 	parse, separator := parseCarbon, ","
 	if strings.Contains(text, "*") {
@@ -69,11 +69,11 @@ func ParseStages(text string) (Stages, error) {
 			return nil, fmt.Errorf("retention %.200q: %w", text, err)
 		}
 		if last := len(stages) - 1; last >= 0 && stages[last].Step == stage.Step && separator == ":" {
-			stages = stages[:last] // BigGraphite allows it; the one that is kept longer has all
+			stages = stages[:last] // BigGraphite allows equal steps; the stage kept longer contains the other
 		}
 		stages = append(stages, stage)
 	}
-	if separator == "," { // carbon takes them in any order
+	if separator == "," { // carbon accepts any order
 		slices.SortStableFunc(stages, func(a, b Stage) int { return cmp.Compare(a.Step, b.Step) })
 	}
 	if err := stages.check(); err != nil {
@@ -82,7 +82,7 @@ func ParseStages(text string) (Stages, error) {
 	return stages, nil
 }
 
-// A MisfitError says that stages do not fit together.
+// A MisfitError says why stages do not fit together.
 type MisfitError struct{ reason string }
 
 func (e *MisfitError) Error() string { return e.reason }
@@ -109,7 +109,7 @@ func (s Stages) check() error {
 	return nil
 }
 
-// parseCarbon reads STEP:KEEP. A KEEP without a unit is a number of points.
+// parseCarbon parses STEP:KEEP. A KEEP without a unit is a number of points.
 func parseCarbon(text string) (Stage, error) {
 	stepText, keepText, found := strings.Cut(text, ":")
 	if !found {
@@ -129,8 +129,8 @@ func parseCarbon(text string) (Stage, error) {
 	return Stage{Step: step, Keep: keep / step * step}, nil
 }
 
-// parseBigGraphite reads POINTS*STEPs. Its stages may say what they hold, _0 or
-// _aggr, which follows from their place.
+// parseBigGraphite parses POINTS*STEPs. A suffix _0 or _aggr is accepted: it says what
+// the stage holds, which follows from its position.
 func parseBigGraphite(text string) (Stage, error) {
 	text = strings.TrimSuffix(strings.TrimSuffix(text, "_0"), "_aggr")
 	pointsText, stepText, _ := strings.Cut(text, "*")
@@ -150,7 +150,7 @@ func ofPoints(points, step int64) (Stage, error) {
 	return Stage{Step: step, Keep: points * step}, nil
 }
 
-// parseSpan reads a number with one letter as its unit, or without: seconds.
+// parseSpan parses a number of seconds, or a number with a letter as its unit.
 func parseSpan(text string) (seconds int64, hasUnit bool, err error) {
 	factor := int64(1)
 	for _, u := range units {
@@ -169,7 +169,7 @@ func parseSpan(text string) (seconds int64, hasUnit bool, err error) {
 	return n * factor, hasUnit, nil
 }
 
-// parseNumber reads a positive decimal number.
+// parseNumber parses a positive decimal number.
 func parseNumber(text string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n <= 0 || n > maxSeconds || text[0] == '+' {
@@ -178,18 +178,18 @@ func parseNumber(text string) (int64, error) {
 	return n, nil
 }
 
-// StageName names what is kept with a step, 0 for samples as they were sent.
+// StageName names a stage by its step in ms, 0 for samples as they were sent.
 func StageName(stepMS int64) string {
 	switch {
 	case stepMS == 0:
 		return "raw"
-	case stepMS%1000 != 0: // no rule says so
+	case stepMS%1000 != 0: // rules have whole seconds
 		return strconv.FormatInt(stepMS, 10) + "ms"
 	}
 	return spanText(stepMS / 1000)
 }
 
-// spanText writes seconds with the largest unit that is exact.
+// spanText formats seconds with the largest unit that is exact.
 func spanText(seconds int64) string {
 	for _, u := range units {
 		if seconds%u.seconds == 0 {

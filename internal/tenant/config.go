@@ -10,7 +10,7 @@ import (
 	"varve/internal/units"
 )
 
-// Config is a tenant and what it may use. Every limit is finite.
+// Config is a tenant and its limits. Every limit is finite.
 type Config struct {
 	Name     string `yaml:"name" doc:"Name in tokens, rules and paths: a lower-case letter, then up to 31 letters, digits and underscores. Its data is in data_dir/tenants/NAME."`
 	Keyspace string `yaml:"keyspace" doc:"With store: cassandra, the keyspace of the tenant. Empty is cassandra.keyspace, an underscore and the name."`
@@ -24,7 +24,7 @@ type Config struct {
 	MaxConnections     int         `yaml:"max_connections" doc:"Most telnet connections, carbon line connections and carbon pickle connections, each; further ones are closed. Also the most HTTP requests that are answered at once; further ones get 503. Half of these may follow timelines."`
 }
 
-// SetDefaults makes c a tenant that shares a small machine with some others.
+// SetDefaults sets limits for a tenant that shares a small machine with some others.
 func (c *Config) SetDefaults() {
 	*c = Config{
 		SamplesPerSecond:   100_000,
@@ -36,20 +36,20 @@ func (c *Config) SetDefaults() {
 	}
 }
 
-// SeriesBurst is how many new series may come at once.
+// SeriesBurst is the most new series at once.
 func (c Config) SeriesBurst() int { return 10 * c.NewSeriesPerSecond }
 
 // Processors is how many processors the queries of a tenant use: half of them, at least
 // one.
 func Processors() int { return max(1, runtime.GOMAXPROCS(0)/2) }
 
-// Concurrent is how many queries compute at once.
+// Concurrent is the most queries that compute at once.
 func (c Config) Concurrent() int { return cmp.Or(c.MaxConcurrent, Processors()) }
 
 // maxTenants bounds the tenants of a server, each of which has a store of its own.
 const maxTenants = 100
 
-// Validate reports all that is wrong with the list of tenants.
+// Validate reports all errors in the list of tenants.
 func Validate(list []Config) error {
 	var errs []error
 	if len(list) > maxTenants {

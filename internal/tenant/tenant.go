@@ -28,12 +28,12 @@ import (
 	"varve/internal/stream"
 )
 
-// Routes returns the routes own, each of which hands the requests of another tenant to the
-// route of the same method and path in that tenant's list. own are those of the default
-// tenant. A route that it alone has concerns the whole server; others are answered 403.
-// Of each other tenant at most limits[name] requests are answered at once, so that one alone
-// cannot hold all connections of the server; further ones are answered 503. Routes panics
-// if a tenant has a route that own lacks: routes are code, not input.
+// Routes returns the routes in own, those of the default tenant. Each passes requests
+// of another tenant to the route with the same method and path in that tenant's list. A
+// route that only the default tenant has concerns the whole server; other tenants get
+// 403. At most limits[name] requests of another tenant are answered at once, so that
+// one tenant cannot occupy all connections of the server; further ones get 503. Routes
+// panics if a tenant has a route that own lacks: routes are code, not input.
 func Routes(own []httpapi.Route, others map[string][]httpapi.Route, limits map[string]int) []httpapi.Route {
 	type place struct{ method, path string }
 	theirs := map[place]map[string]http.Handler{}
@@ -60,7 +60,7 @@ func Routes(own []httpapi.Route, others map[string][]httpapi.Route, limits map[s
 	return merged
 }
 
-// requests are those of one tenant that are being answered.
+// requests bounds the requests of one tenant that are answered at once.
 type requests struct {
 	limit  int64
 	inside atomic.Int64
@@ -101,23 +101,24 @@ func (c choice) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // authentication a sender has no tenant.
 func isDefault(name string) bool { return name == principal.Default || name == "" }
 
-// A Stream is what a tenant has for the connections of a stream.
+// A Stream serves a tenant's connections of a stream.
 type Stream struct {
 	Handler stream.Handler
 	Limit   int // connections at once
 }
 
-// Refused counts connections that were closed since their tenant has max_connections of
-// the stream, by stream and tenant.
+// Refused counts connections that were closed because their tenant already had
+// max_connections of the stream, by stream and tenant.
 func Refused() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "varve_tenant_connections_refused_total",
-		Help: "Connections closed because their tenant has max_connections of the stream already, by stream and tenant.",
+		Help: "Connections closed because their tenant already had max_connections of the stream, by stream and tenant.",
 	}, []string{"stream", "tenant"})
 }
 
-// Handler returns what serves the connections of one stream: own those of the default
-// tenant, others those of the tenants of these names, none those of an unknown tenant.
+// Handler returns the handler of one stream. own serves the connections of the default
+// tenant, others those of the tenants with these names. A connection of an unknown
+// tenant is closed.
 func Handler(name string, own stream.Handler, others map[string]Stream, refused *prometheus.CounterVec) stream.Handler {
 	d := &door{own: own, others: map[string]*place{}}
 	for tenant, s := range others {
@@ -126,7 +127,7 @@ func Handler(name string, own stream.Handler, others map[string]Stream, refused 
 	return d
 }
 
-// A door leads connections to their tenants.
+// A door passes connections to the handlers of their tenants.
 type door struct {
 	own    stream.Handler
 	others map[string]*place
