@@ -11,7 +11,7 @@ import (
 const (
 	cacheShards = 16
 
-	// pageOverhead is what a page costs beside its bytes: list, map, Page.
+	// pageOverhead is the memory of a cached page besides its bytes: list, map, Page.
 	pageOverhead = 256
 )
 
@@ -28,7 +28,7 @@ type cacheShard struct {
 	capacity int64
 	bytes    int64
 	pages    map[pageKey]*list.Element
-	recent   *list.List // front = asked for last
+	recent   *list.List // front = most recently used
 }
 
 type pageKey struct {
@@ -39,12 +39,12 @@ type pageKey struct {
 type cachedPage struct {
 	key   pageKey
 	page  chunk.Page
-	index *chunk.Index // nil until the page is asked for again
+	index *chunk.Index // nil until the page is read again
 	bytes int64
 }
 
-// NewCache returns a cache for the given number of bytes; 0 keeps nothing. A
-// page larger than a sixteenth of that is not kept.
+// NewCache returns a cache of a number of bytes; 0 caches nothing. A page larger than a
+// sixteenth of that is not cached.
 func NewCache(bytes int64) *Cache {
 	c := &Cache{}
 	for i := range c.shards {
@@ -90,8 +90,7 @@ func (c *Cache) get(file uint64, page int) (p chunk.Page, x *chunk.Index, ok boo
 	return kept.page, kept.index, true
 }
 
-// putIndex adds the index of a page that is still cached, unless the two do not
-// fit.
+// putIndex adds the index of a cached page, unless both do not fit.
 func (c *Cache) putIndex(file uint64, page int, x *chunk.Index) {
 	k := pageKey{file, page}
 	s := c.shard(k)

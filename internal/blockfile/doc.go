@@ -1,5 +1,5 @@
-// Package blockfile reads and writes the immutable files that hold the embedded
-// store's samples. It knows nothing of tags, partitions or deletions.
+// Package blockfile reads and writes the immutable files that hold the embedded store's
+// samples. It knows nothing of tags, partitions or deletions.
 //
 // # Layout
 //
@@ -23,14 +23,14 @@
 //	|   crc32c u32 of page index to here, magic "VARVEEND"     |
 //	+----------------------------------------------------------+
 //
-// The index comes last because it is known last, and the trailer has a fixed
-// size so that a reader finds everything from the end with two reads.
+// The index comes last because it is known last. The trailer has a fixed size, so a
+// reader finds everything from the end with two reads.
 //
 // # Invariants
 //
-//   - Chunks are ordered by (series, time) over the whole file; within a series
-//     they do not overlap.
-//   - A page index entry is the (series, first time) of the page's first chunk,
-//     so a search for (series, time) ends at the last entry that is not greater.
+//   - Chunks are ordered by (series, time) over the whole file; within a series they do
+//     not overlap.
+//   - A page index entry is the (series, first time) of the page's first chunk, so a
+//     search for (series, time) ends at the last entry that is not greater.
 //   - Properties describe exactly the chunks in the file.
 package blockfile

@@ -25,10 +25,11 @@ import (
 type File struct {
 	Properties
 	Path   string
-	Number uint64 // names the file in the cache
+	Number uint64 // identifies the file in the cache
 	Bytes  int64
 
-	// Series are the ids that the file has samples of. It is not to be changed.
+	// Series are the numbers of the series with samples in the file. It must not be
+	// changed.
 	Series *roaring.Bitmap
 
 	file  vfs.File
@@ -42,9 +43,9 @@ type pageRef struct {
 	length uint32
 }
 
-// Open opens the file at path. number must be unique among the files that share
-// the cache. Errors are a *store.CorruptionError, also for a version that this
-// build does not know, or what the file system says.
+// Open opens the file at path. number must be unique among the files that share the
+// cache. Errors are a *store.CorruptionError, also for a format version that this build
+// does not know, or an error of the file system.
 func Open(fs vfs.FS, path string, number uint64, cache *Cache) (*File, error) {
 	vf, err := fs.Open(path, vfs.RandomReadsOption)
 	if err != nil {
@@ -158,8 +159,8 @@ func parseSeries(b []byte) (*roaring.Bitmap, error) {
 	return ids, ids.Validate()
 }
 
-// parsePages reads the page index, of pages that fill the file from the header
-// to the index.
+// parsePages parses the page index. The pages must fill the file from the header to the
+// index.
 func (f *File) parsePages(index []byte, indexAt uint64) error {
 	f.pages = make([]pageRef, len(index)/indexEntry)
 	next := uint64(headerSize)
@@ -208,9 +209,8 @@ func (f *File) Close() error {
 // Page reads page i and verifies it, without the cache.
 func (f *File) Page(i int) (chunk.Page, error) { return f.readPage(i, false) }
 
-// indexedPage reads page i through the cache, and returns its index too. The
-// index is nil the first time, because making it costs as much as walking
-// through the page once.
+// indexedPage reads page i through the cache, and returns its index too. The index is
+// nil the first time, since making it costs as much as scanning the page once.
 func (f *File) indexedPage(i int) (chunk.Page, *chunk.Index, error) {
 	p, x, ok := f.cache.get(f.Number, i)
 	if !ok {
@@ -243,7 +243,7 @@ func (f *File) readPage(i int, keep bool) (chunk.Page, error) {
 	return p, nil
 }
 
-// checkFirst finds a page that is whole but not the one that was written there.
+// checkFirst detects a whole page that is not the one that was written there.
 func checkFirst(p chunk.Page, want place) error {
 	entries := p.Iter()
 	var e chunk.Entry
@@ -256,8 +256,8 @@ func checkFirst(p chunk.Page, want place) error {
 	return nil
 }
 
-// find returns the pages [lo, hi] that may hold chunks of a series that overlap
-// r. There are none when lo > hi.
+// find returns the pages [lo, hi] that may contain chunks of a series that overlap r.
+// There are none if lo > hi.
 func (f *File) find(series model.SeriesNumber, r model.TimeRange) (lo, hi int) {
 	after := func(ms int64) int { // first page that begins after (series, ms)
 		return sort.Search(len(f.pages), func(i int) bool {

@@ -7,9 +7,9 @@ import (
 	"varve/internal/model"
 )
 
-// An Iter yields the chunks of one series that overlap a range, in time order
-// or against it. It is used by one goroutine, and again for other series by
-// Seek, keeping the page it read last.
+// An Iter yields the chunks of one series that overlap a range, in ascending or
+// descending time. One goroutine uses it. Seek moves it to another series, and it keeps
+// the page it read last.
 type Iter struct {
 	file   *File
 	keep   bool
@@ -17,13 +17,13 @@ type Iter struct {
 	within model.TimeRange
 	down   bool
 
-	next, last int // pages still to look at: next..last, or last..next downwards
+	next, last int // pages still to read: next..last, or last..next downwards
 
 	page    chunk.Page
 	index   *chunk.Index // of page, or nil
 	pageAt  int          // number of page, -1 = none
 	entries chunk.Iter
-	ahead   chunk.Entry // the page's next chunk after those looked at, if more
+	ahead   chunk.Entry // the page's next chunk to examine, if more
 	more    bool
 	passed  int64 // series of the chunk before ahead, -1 = none
 
@@ -32,10 +32,10 @@ type Iter struct {
 	err   error // ends everything until the next Seek
 }
 
-// Iter makes an iterator over f. With keep, pages go through the cache.
+// Iter makes an iterator over f. With keep, pages are cached.
 func (f *File) Iter(keep bool) *Iter { return &Iter{file: f, keep: keep, pageAt: -1} }
 
-// File returns what the iterator reads.
+// File returns the file of the iterator.
 func (it *Iter) File() *File { return it.file }
 
 // Corrupt makes the error for the chunk that Next returned last, when it cannot
@@ -79,8 +79,8 @@ func (it *Iter) Next() (*chunk.Entry, error) {
 	return &it.found[it.at-1], nil
 }
 
-// scan collects the wanted chunks of page i. Series asked for in ascending order,
-// as a merge does, walk through a page once.
+// scan collects the wanted chunks of page i. If series are requested in ascending
+// order, as by a merge, each page is scanned once.
 func (it *Iter) scan(i int) error {
 	if err := it.rewind(i); err != nil {
 		return err
@@ -123,7 +123,7 @@ func (it *Iter) rewind(i int) error {
 	return nil
 }
 
-// open reads page i. After an error, the page before stays current.
+// open reads page i. After an error, the previous page stays current.
 func (it *Iter) open(i int) error {
 	var (
 		page  chunk.Page
@@ -142,13 +142,13 @@ func (it *Iter) open(i int) error {
 	return nil
 }
 
-// jump uses the index to move ahead to a chunk at or before the series' first
-// one. It reports whether it moved: it never moves back.
+// jump uses the index to move ahead to a chunk at or before the series' first one. It
+// never moves back, and reports whether it moved.
 func (it *Iter) jump() bool {
 	if it.index == nil || !it.entries.Seek(it.index, it.series) {
 		return false
 	}
-	it.more = false // what was ahead is passed over
+	it.more = false // the chunk that was ahead is skipped
 	it.step()
 	it.passed = int64(it.ahead.Series) - 1
 	return true

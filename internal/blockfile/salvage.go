@@ -15,7 +15,7 @@ import (
 	"varve/internal/model"
 )
 
-// PageRef says where a page is and what it begins with.
+// PageRef is where a page is and what it begins with.
 type PageRef struct {
 	Offset  int64
 	Length  int64
@@ -23,7 +23,7 @@ type PageRef struct {
 	FirstMS int64              // of its first sample
 }
 
-// Ref returns what the index says of page i.
+// Ref returns the index entry of page i.
 func (f *File) Ref(i int) PageRef {
 	p := &f.pages[i]
 	return PageRef{Offset: int64(p.offset), Length: int64(p.length), Series: p.first.series, FirstMS: p.first.ms}
@@ -33,18 +33,18 @@ func (f *File) Ref(i int) PageRef {
 // 16 KiB; one chunk of long byte strings can be larger.
 const salvageWindow = 4 << 20
 
-// searchFactor bounds the bytes that are looked at in search of pages, as a
-// multiple of the file's size. Searching takes about one; only a file made up to
-// look like the beginnings of many pages reaches it.
+// searchFactor bounds the bytes that are read in search of pages, as a multiple of the
+// file's size. A search normally reads each byte about once; only a file crafted to
+// look like the beginnings of many pages reaches the bound.
 const searchFactor = 32
 
-// Salvage calls fn for every page of the file at path that can be read, in the
-// order of the file, whatever the state of the rest. Of a file without a
-// readable index it looks for pages one by one. fn's page is valid during the
-// call. It returns the bytes that belong to no readable page, without header,
-// index and trailer where these can be told. The error is what the file system
-// says, or fn's. size is the length that the file should have, 0 if that is not known. Bytes
-// beyond it are ignored: Varve did not write them, and a sparse file may have terabytes of them.
+// Salvage calls fn for every readable page of the file at path, in the order of the
+// file, whatever the state of the rest. In a file without a readable index it searches
+// for pages. fn's page is valid during the call. Salvage returns the bytes that belong
+// to no readable page, without header, index and trailer if these can be told apart.
+// The error is that of the file system, or fn's. size is the length that the file
+// should have, 0 if unknown. Bytes beyond it are ignored: Varve did not write them, and
+// a sparse file may have terabytes of them.
 func Salvage(fs vfs.FS, path string, size int64, fn func(offset int64, p chunk.Page) error) (lost int64, err error) {
 	f, err := Open(fs, path, 0, NewCache(0))
 	if err == nil {
@@ -71,12 +71,12 @@ func Salvage(fs vfs.FS, path string, size int64, fn func(offset int64, p chunk.P
 	return s.run(fn)
 }
 
-// salvage reads the pages that the index names.
+// salvage reads the pages listed in the index.
 func (f *File) salvage(fn func(int64, chunk.Page) error) (lost int64, err error) {
 	for i := range f.pages {
 		p, err := f.Page(i)
 		if err != nil {
-			p, err = f.Page(i) // a disk may succeed the second time
+			p, err = f.Page(i) // a disk may succeed at the second attempt
 		}
 		if err != nil {
 			lost += int64(f.pages[i].length)
@@ -89,18 +89,19 @@ func (f *File) salvage(fn func(int64, chunk.Page) error) (lost int64, err error)
 	return lost, nil
 }
 
-// A salvager looks for pages in a file without a readable index.
+// A salvager searches for pages in a file without a readable index.
 type salvager struct {
 	file vfs.File
 	end  int64 // of the pages, as far as known
 
-	budget int64 // bytes that searching may still look at
+	budget int64 // bytes that the search may still read
 
 	buf  []byte
 	base int64 // offset of buf[0]
 }
 
-// indexAt returns where the index begins according to the trailer, if that fits the file.
+// indexAt returns where the index begins according to the trailer, if that is plausible
+// for the file.
 func (s *salvager) indexAt() (int64, bool) {
 	var t [trailerLen]byte
 	at := s.end - trailerLen
@@ -162,12 +163,12 @@ func (s *salvager) at(offset int64) []byte {
 	return s.buf
 }
 
-// sector is what a disk fails to read at least.
+// sector is the smallest unit in which a disk fails to read.
 const sector = 4 << 10
 
-// read fills buf from an offset on, and returns how much of it is in the file. After an error
-// it reads sector by sector. Sectors that cannot be read become zeros, so that the pages behind
-// them are found.
+// read fills buf from an offset on, and returns how much of it is in the file. After an
+// error it reads sector by sector. Unreadable sectors become zeros, so that the pages
+// after them are found.
 func (s *salvager) read(buf []byte, offset int64) int {
 	n, err := s.file.ReadAt(buf, offset)
 	if err == nil || errors.Is(err, io.EOF) {
@@ -182,8 +183,8 @@ func (s *salvager) read(buf []byte, offset int64) int {
 	return n
 }
 
-// SalvageProperties looks for the properties of a file whose index or trailer
-// is damaged.
+// SalvageProperties searches for the properties of a file whose index or trailer is
+// damaged.
 func SalvageProperties(fs vfs.FS, path string) (Properties, error) {
 	file, err := fs.Open(path, vfs.RandomReadsOption)
 	if err != nil {
@@ -193,8 +194,8 @@ func SalvageProperties(fs vfs.FS, path string) (Properties, error) {
 	return findProperties(file, path, false)
 }
 
-// findProperties looks for the properties of a file. With strict, none of their fields
-// may be unknown.
+// findProperties searches for the properties of a file. With strict, it accepts none
+// with an unknown field.
 func findProperties(file vfs.File, path string, strict bool) (Properties, error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -219,9 +220,10 @@ func findProperties(file vfs.File, path string, strict bool) (Properties, error)
 	return p, nil
 }
 
-// Newer reports whether a file was written by a newer build, so that what this one does
-// not understand of it is no damage. Its version is greater than those that are known, and
-// it has no properties all of which are: a version that is new comes with a property.
+// Newer reports whether a newer build wrote a file, so that what this build cannot read
+// of it is not damage: the file's version is greater than the known ones, and its
+// properties are missing or have a field that is unknown here. Each new version comes
+// with a new property.
 func Newer(fs vfs.FS, path string) bool {
 	file, err := fs.Open(path, vfs.RandomReadsOption)
 	if err != nil {
@@ -236,8 +238,8 @@ func Newer(fs vfs.FS, path string) bool {
 	return err != nil
 }
 
-// SalvageHead returns StepMS and Sketches of a file of which the properties cannot be
-// read, as its header says them; nothing if that cannot be read either.
+// SalvageHead returns StepMS and Sketches from the header of a file whose properties
+// cannot be read; zero if the header cannot be read either.
 func SalvageHead(fs vfs.FS, path string) (p Properties) {
 	file, err := fs.Open(path, vfs.RandomReadsOption)
 	if err != nil {
@@ -254,8 +256,8 @@ func SalvageHead(fs vfs.FS, path string) (p Properties) {
 // A Tally recomputes a file's properties from its samples.
 type Tally struct{ w Writer }
 
-// NewTally begins a tally of a file of samples, or of buckets, of which the header was
-// read.
+// NewTally begins a tally of a file of samples, or of buckets. p has what was read from
+// the header.
 func NewTally(p Properties) Tally {
 	return Tally{Writer{props: Properties{StepMS: p.StepMS, Sketches: p.Sketches}}}
 }
@@ -268,8 +270,8 @@ func (t *Tally) Add(series model.SeriesNumber, c *model.Columns) {
 	t.w.note(series, c, 0, c.Len())
 }
 
-// Properties returns the result, without sequence and deletions: those are not
-// in the samples.
+// Properties returns the result, without sequence and deletions, which do not follow
+// from the samples.
 func (t *Tally) Properties() Properties {
 	t.w.finishProperties()
 	return t.w.props

@@ -20,14 +20,14 @@ const (
 	magicHead    = "VARVEBLK"
 	magicTail    = "VARVEEND"
 	version      = 1
-	versionTwo   = 2 // of files of buckets
-	versionThree = 3 // of files of buckets that may have sketches
+	versionTwo   = 2 // files of buckets
+	versionThree = 3 // files of buckets that may have sketches
 	headerSize   = 16
 	indexEntry   = 24
 	trailerLen   = 8 + 4 + 4 + 4 + 4 + 8
 
 	pageTarget   = 16 << 10
-	chunkBytes   = 64 << 10 // of byte strings in one chunk, unless one alone has more
+	chunkBytes   = 64 << 10 // of byte strings in one chunk, unless a single one has more
 	bytesPerSync = 1 << 20
 )
 
@@ -35,13 +35,13 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Properties describe what a file holds.
 type Properties struct {
-	// Sequence orders files by age of their samples' writing: where two files
-	// have a sample of the same series and time, the greater one's is valid.
-	// Buckets of a series and time in several files add up instead.
+	// Sequence orders files by when their samples were written: if two files have a
+	// sample of the same series and time, that of the greater Sequence is valid.
+	// Buckets of the same series and time in several files add up instead.
 	Sequence uint64 `json:"sequence"`
 
-	// Deletions up to this sequence do not concern the file: they were older
-	// than its samples, or have been applied to them.
+	// Deletions up to this sequence do not apply to the file: they were older than its
+	// samples, or have been applied to them.
 	Deletions uint64 `json:"deletions"`
 
 	Samples int64 `json:"samples"`
@@ -49,38 +49,38 @@ type Properties struct {
 	MinMS   int64 `json:"min_ms"`
 	MaxMS   int64 `json:"max_ms"`
 
-	// ExpiresMS is when the last sample's time-to-live has passed, and
-	// HalfExpiresMS when that of at least half of the samples has;
-	// math.MaxInt64 if never.
+	// ExpiresMS is when the last sample expires, and HalfExpiresMS when at least half
+	// of the samples have expired; math.MaxInt64 if never.
 	ExpiresMS     int64 `json:"expires_ms"`
 	HalfExpiresMS int64 `json:"half_expires_ms"`
 
-	// SeriesExpireMS is when, for the first time, the last of some series'
-	// samples in the file has expired; math.MaxInt64 if never. 0 means that it
-	// is not known: files of earlier builds do not say it.
+	// SeriesExpireMS is when, for the first time, all of some series' samples in the
+	// file have expired; math.MaxInt64 if never, 0 if unknown: files of earlier builds
+	// do not have it.
 	SeriesExpireMS int64 `json:"series_expire_ms,omitempty"`
 
-	// StepMS is 0 for a file of samples. Else the file has aggregates of buckets of
-	// this width, whole seconds, by the beginning of the bucket, and MaxMS is the last
-	// instant of the last bucket. The header has it too, in seconds.
+	// StepMS is 0 for a file of samples. Otherwise the file has aggregates of buckets
+	// of this width, a multiple of whole seconds, at the start of each bucket, and
+	// MaxMS is the last instant of the last bucket. The header has the width too, in
+	// seconds.
 	StepMS int64 `json:"step_ms,omitempty"`
 
-	// Sketches says that the aggregates of a file of buckets may have sketches. The
-	// header says it by its version, since earlier builds cannot read these.
+	// Sketches is true if the aggregates of a file of buckets may have sketches. The
+	// version in the header depends on it, since earlier builds cannot read sketches.
 	Sketches bool `json:"sketches,omitempty"`
 
 	Late
 }
 
-// Late says when a file got samples that were old enough for a coarser stage when they
-// arrived: when the first and the last of them were written to a file, in ms since 1970.
-// 0 means that there are none, or that it is not known: files of earlier builds do not say it.
+// Late is when samples that were old enough for a coarser stage when they arrived were
+// written to a file: the first and the last of them, in ms since 1970. 0 means that
+// there are none, or that it is unknown: files of earlier builds do not have it.
 type Late struct {
 	FirstMS int64 `json:"late_first_ms,omitempty"`
 	LastMS  int64 `json:"late_last_ms,omitempty"`
 }
 
-// Union returns the times of the late samples of two files together.
+// Union returns the Late of two files together.
 func (l Late) Union(o Late) Late {
 	switch {
 	case l == Late{}:
@@ -116,10 +116,10 @@ type Writer struct {
 	expiry  []expiry
 
 	noted       model.SeriesNumber // series of the last chunk
-	notedExpiry int64              // of its samples so far, the latest
+	notedExpiry int64              // the latest expiry of its samples so far
 }
 
-// place is where a sample is in the order of a file.
+// place is the position of a sample in the order of a file.
 type place struct {
 	series model.SeriesNumber
 	ms     int64
@@ -129,13 +129,13 @@ func (p place) before(o place) bool {
 	return p.series < o.series || p.series == o.series && p.ms < o.ms
 }
 
-// expiry is one chunk's end of life and its number of samples.
+// expiry is when a chunk expires, and its number of samples.
 type expiry struct {
 	ms      int64
 	samples int64
 }
 
-// An Origin is what a file's properties say that is not in its samples.
+// An Origin has the properties of a file that do not follow from its samples.
 type Origin struct {
 	Sequence, Deletions uint64
 	StepMS              int64
@@ -178,9 +178,9 @@ func appendHeader(dst []byte, o Origin) []byte {
 	return binary.LittleEndian.AppendUint32(dst, uint32(o.StepMS/1000))
 }
 
-// Add appends samples [from, to) of c, at most chunk.MaxSamples, as one chunk,
-// or as several where they are long byte strings. Calls come in order of series,
-// then time. After an error every call returns that error.
+// Add appends samples [from, to) of c, at most chunk.MaxSamples, as one chunk, or as
+// several if they are long byte strings. Calls must be in order of series, then time.
+// After an error every call returns that error.
 func (w *Writer) Add(series model.SeriesNumber, kind model.Kind, c *model.Columns, from, to int) error {
 	for from < to && w.err == nil {
 		end := cut(kind, c, from, to)
@@ -240,7 +240,8 @@ func (w *Writer) note(series model.SeriesNumber, c *model.Columns, from, to int)
 	}
 }
 
-// lastInstant returns the last instant of a bucket, or of a sample, whose step is 0.
+// lastInstant returns the last instant of a bucket; of a sample, whose step is 0, it is
+// ms.
 func lastInstant(ms, stepMS int64) int64 {
 	if stepMS == 0 || ms > math.MaxInt64-stepMS+1 {
 		return ms
@@ -248,7 +249,7 @@ func lastInstant(ms, stepMS int64) int64 {
 	return ms + stepMS - 1
 }
 
-// endSeries takes the series of the last chunk into SeriesExpireMS.
+// endSeries applies the series of the last chunk to SeriesExpireMS.
 func (w *Writer) endSeries() {
 	p := &w.props
 	if p.Chunks == 0 {
@@ -256,7 +257,7 @@ func (w *Writer) endSeries() {
 		return
 	}
 	if p.SeriesExpireMS = min(p.SeriesExpireMS, w.notedExpiry); p.SeriesExpireMS == 0 {
-		p.SeriesExpireMS = 1 // 0 means something else
+		p.SeriesExpireMS = 1 // 0 means unknown
 	}
 }
 
@@ -285,9 +286,9 @@ func (w *Writer) write(b []byte) {
 // Size is the number of bytes written so far.
 func (w *Writer) Size() int64 { return int64(w.offset) }
 
-// Finish completes the file, syncs and closes it. After an error the file has
-// been removed. A file without samples is an error: callers do not keep one. The
-// file's name is durable only when its directory is synced, by the caller.
+// Finish completes, syncs and closes the file. After an error the file has been
+// removed. A file without samples is an error. The file's name is durable only after
+// the caller has synced its directory.
 func (w *Writer) Finish() (Properties, error) {
 	if w.page.Entries() > 0 {
 		w.flushPage()
@@ -308,7 +309,7 @@ func (w *Writer) Finish() (Properties, error) {
 	return w.props, nil
 }
 
-// try takes a step unless one before has failed.
+// try runs a step unless an earlier one has failed.
 func (w *Writer) try(step func() error) {
 	if w.err != nil {
 		return
@@ -370,8 +371,7 @@ func (w *Writer) finishProperties() {
 	}
 }
 
-// Abort closes and removes an unfinished file. After Finish, or again, it does
-// nothing.
+// Abort closes and removes an unfinished file. After Finish or Abort it does nothing.
 func (w *Writer) Abort() {
 	if w.done {
 		return

@@ -7,10 +7,10 @@ import (
 )
 
 // DecodeAggregates sets dst to the aggregates of e, which must be of the kind
-// AggregateKind. Of sums, minima, maxima and last values it decodes those of needs alone:
-// the other columns of dst stay empty. If sketches is not nil, its byte strings are set to
-// the bytes of the sketches, empty where there is none. Times-to-live are ignored. After an
-// error, a *FormatError, dst is empty.
+// AggregateKind. Of sums, minima, maxima and last values it decodes only those in
+// needs: the other columns of dst stay empty. If sketches is not nil, its byte strings
+// are set to the bytes of the sketches, empty if there is none. Times-to-live are
+// ignored. After an error, a *FormatError, dst is empty.
 func (d *Decoder) DecodeAggregates(e *Entry, needs model.StatSet, dst *model.Aggregates, sketches *model.Columns) error {
 	r := reader{b: e.page[:e.end], pos: e.body}
 	dst.Reset()
@@ -59,7 +59,7 @@ func (d *Decoder) aggregates(r *reader, n int, needs model.StatSet, dst *model.A
 	}
 }
 
-// words reads what appendParts has written of aggregates.
+// words reads what appendParts has written for aggregates.
 func (d *Decoder) words(r *reader, n int, needs model.StatSet, dst *model.Aggregates) {
 	double := func(stat model.StatSet, to *[]uint64) {
 		switch {
@@ -95,8 +95,8 @@ func (d *Decoder) words(r *reader, n int, needs model.StatSet, dst *model.Aggreg
 	}
 }
 
-// parseAggregates takes values apart that were written as byte strings, since some are
-// none.
+// parseAggregates parses values that were written as byte strings, because some of them
+// are not aggregates.
 func parseAggregates(r *reader, values *model.Columns, needs model.StatSet, dst *model.Aggregates, sketches *model.Columns) {
 	times := dst.StartMS
 	dst.StartMS = dst.StartMS[:0]

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// maxFastWidth is the widest number that one unaligned 8-byte load holds
-// wherever in its first byte it starts.
+// maxFastWidth is the widest number that one unaligned 8-byte load contains, at
+// whichever bit of its first byte it starts.
 const maxFastWidth = 57
 
 // packedLen is the size in bytes of n numbers of width bits.
@@ -79,8 +79,8 @@ func unpack(src []byte, width uint, base uint64, out []uint64) {
 		out[i] = base + binary.LittleEndian.Uint64(src[bit>>3:])>>(bit&7)&mask
 		bit += width
 	}
-	// Loads of the last numbers would reach past src: read them from a copy
-	// with slack. Fewer than 8 bytes are left.
+	// Loads of the last numbers would reach past src, so they are read from a copy with
+	// slack. Fewer than 8 bytes are left.
 	var tail [16]byte
 	start := bit &^ 7
 	copy(tail[:8], src[start>>3:])

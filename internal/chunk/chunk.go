@@ -14,23 +14,22 @@ import (
 // MaxSamples is the most samples of one chunk.
 const MaxSamples = 65535
 
-// TargetSamples is the size to aim for: fewer samples cost more bytes each,
-// more make narrow queries decode what they do not need.
+// TargetSamples is the size to aim for: smaller chunks cost more bytes per sample, and
+// larger ones make narrow queries decode samples that they do not need.
 const TargetSamples = 1024
 
-// Level says how hard to try.
+// Level is the effort of encoding.
 type Level uint8
 
 const (
-	// Fast is for data that is written soon again: head fragments, checkpoints.
+	// Fast is for data that is soon rewritten: head fragments, checkpoints.
 	Fast Level = iota
-	// Best adds entropy coding where it gains. Decoding that is about half as
-	// fast.
+	// Best adds entropy coding where it pays. Decoding that is about half as fast.
 	Best
 )
 
-// Flags of a chunk, the first two bits being the way of its times. The numbers
-// are on disk.
+// Flags of a chunk; the lowest two bits are the encoding of its times. The numbers are
+// on disk.
 const (
 	flagTimes   = 0x03
 	flagTTL     = 0x0c
@@ -44,8 +43,8 @@ const (
 	ttlColumn = 3 << 2
 )
 
-// encoder holds the scratch memory of encoding. Buffers are named after what
-// fills them; no two uses of one overlap.
+// encoder holds the scratch memory of encoding. Buffers are named after their writers;
+// no two uses of a buffer overlap.
 type encoder struct {
 	level       Level
 	sample      [sampleSize]uint64
@@ -75,7 +74,7 @@ type encoder struct {
 
 var encoders = sync.Pool{New: func() any { return new(encoder) }}
 
-// release returns e to the pool. It drops buffers that large values have grown.
+// release returns e to the pool, without buffers that large values have grown.
 func (e *encoder) release() {
 	const keep = 1 << 20
 	if cap(e.distinct) > keep {
@@ -91,8 +90,9 @@ func (e *encoder) release() {
 }
 
 // Append appends the samples [from,to) of c as one chunk. There must be 1 to
-// MaxSamples, and their times must strictly increase; Append panics otherwise. The chunk says where it
-// ends, so that others may follow; it carries no kind and no checksum.
+// MaxSamples, and their times must strictly increase; Append panics otherwise. The
+// chunk contains its own end, so that others may follow; it contains neither its kind
+// nor a checksum.
 func Append(dst []byte, kind model.Kind, c *model.Columns, from, to int, level Level) []byte {
 	checkRange(kind, c, from, to)
 	e := encoders.Get().(*encoder)
@@ -123,8 +123,7 @@ func Append(dst []byte, kind model.Kind, c *model.Columns, from, to int, level L
 	return dst
 }
 
-// checkRange panics on what no caller may ask for, because it could not be read
-// back.
+// checkRange panics on input that could not be read back.
 func checkRange(kind model.Kind, c *model.Columns, from, to int) {
 	if from < 0 || to > c.Len() || from >= to || to-from > MaxSamples || !kind.Valid() {
 		panic(fmt.Sprintf("chunk: %s samples [%d,%d) of %d, at most %d at once", kind, from, to, c.Len(), MaxSamples))
@@ -138,7 +137,7 @@ func checkRange(kind model.Kind, c *model.Columns, from, to int) {
 	}
 }
 
-// ttlOf says how the times-to-live of [from,to) are written.
+// ttlOf returns how the times-to-live of [from,to) are written.
 func ttlOf(c *model.Columns, from, to int) (mode byte, ttl uint32) {
 	if len(c.TTLs) == 0 {
 		return ttlNone, 0
@@ -163,8 +162,8 @@ func (e *encoder) appendTTLs(dst []byte, ttls []uint32) []byte {
 	return e.appendInts(dst, ints)
 }
 
-// appendValues appends the value column. The result's second part says how
-// fixed values were written.
+// appendValues appends the value column. The second result says how fixed values were
+// written.
 func (e *encoder) appendValues(dst []byte, kind model.Kind, c *model.Columns, from, to int) ([]byte, doubleInfo) {
 	switch {
 	case kind == model.Long:
@@ -180,9 +179,9 @@ func (e *encoder) appendValues(dst []byte, kind model.Kind, c *model.Columns, fr
 	return dst, doubleInfo{}
 }
 
-// Decoder decodes chunks. It holds scratch memory, grown to what the largest
-// chunk needed, and remembers the times that chunks of a page share. The zero
-// value is ready for use, by one goroutine at a time.
+// Decoder decodes chunks. It holds scratch memory, as large as the largest chunk so far
+// needed, and remembers the times that chunks of a page share. The zero value is ready
+// for use by one goroutine at a time.
 type Decoder struct {
 	numbers    []uint64
 	column     []uint64
@@ -225,7 +224,7 @@ func Count(src []byte) int {
 	return int(n)
 }
 
-// header is what a chunk says before its columns.
+// header is the header of a chunk.
 type header struct {
 	kind        model.Kind
 	flags       byte
@@ -234,7 +233,7 @@ type header struct {
 	ttl         uint32 // ttlConst, ttlSame
 }
 
-// readHeader reads the header of a chunk that is in no page.
+// readHeader reads the header of a chunk outside a page.
 func readHeader(r *reader, kind model.Kind) header {
 	count, flags := r.uvarint(), r.u8()
 	h := header{kind: kind, flags: flags}
@@ -249,7 +248,7 @@ func readHeader(r *reader, kind model.Kind) header {
 	return h
 }
 
-// span reads first and last time, the first relative to base.
+// span reads the first and the last time; the first is relative to base.
 func (h *header) span(r *reader, count uint64, base int64) {
 	if count == 0 || count > MaxSamples {
 		r.fail("%d samples, 1 to %d possible", count, MaxSamples)
@@ -291,7 +290,8 @@ func (d *Decoder) body(r *reader, h *header, dst *model.Columns) {
 	}
 }
 
-// columns reads what follows the times. The samples before at were in dst.
+// columns reads what follows the times. Samples of dst before at belong to earlier
+// chunks.
 func (d *Decoder) columns(r *reader, h *header, dst *model.Columns, at int) {
 	d.ttls(r, h, dst, at)
 	if r.err != nil {
@@ -314,8 +314,7 @@ func (d *Decoder) columns(r *reader, h *header, dst *model.Columns, at int) {
 	}
 }
 
-// ttls appends h.count times-to-live to dst if there are any in the chunk or
-// in dst already.
+// ttls appends h.count times-to-live to dst if the chunk or dst has any.
 func (d *Decoder) ttls(r *reader, h *header, dst *model.Columns, at int) {
 	if h.flags&flagTTL == ttlNone && len(dst.TTLs) == 0 {
 		return

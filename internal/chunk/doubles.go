@@ -94,12 +94,12 @@ func appendConstDouble(dst []byte, v uint64, n int) ([]byte, doubleInfo) {
 	return dst, doubleInfo{decimal: true, exponent: exp, mantissas: mantissas{m, m, m, m, m * int64(n)}}
 }
 
-// exponentOf returns the smallest exponent from low on with which v is exactly
-// a mantissa / 10^exponent, or maxExponent+1 if there is none.
+// exponentOf returns the smallest exponent from low on with which v is exactly a
+// mantissa / 10^exponent, or maxExponent+1 if there is none.
 //
 // A value that fits an exponent fits every larger one while the mantissa stays below
 // maxMantissa, so the largest exponents rule out most values at once. The very largest
-// may miss, since the product with a power of ten is off by up to half.
+// may fail to fit, since the product with a power of ten is off by up to half.
 func exponentOf(v uint64, low int) int {
 	f := math.Float64frombits(v)
 	const quick = 4
@@ -130,8 +130,8 @@ func fits(f float64, exp int) bool {
 // exponents counts values by the smallest exponent that fits them.
 type exponents [maxExponent + 2]int
 
-// best returns the exponent that makes the whole column smallest, and the
-// cost in bits. A value that fits costs its digits, any other its raw bits.
+// best returns the exponent that makes the whole column smallest, and its cost in bits.
+// A value that fits costs its digits, any other its raw bits.
 func (h *exponents) best() (exp, cost int) {
 	total := 0
 	for _, n := range h {
@@ -180,8 +180,8 @@ func (e *encoder) scale(vals []uint64) (exp int, ok bool) {
 	return exp, ok
 }
 
-// mayMiss returns how many of n values may not fit the exponent. With that
-// many digits, random bits often look decimal, but then not all of them do.
+// mayMiss returns how many of n values may fail to fit the exponent. With that many
+// digits, random bits often look decimal, but not all of them do.
 func mayMiss(n, exp int) int {
 	if exp >= longExponent {
 		return n / 8
@@ -189,9 +189,9 @@ func mayMiss(n, exp int) int {
 	return (n + 1) / 2
 }
 
-// scaleBy fills e.ints and e.exceptions for one exponent and counts in failed
-// which exponents the exceptions would need. It is false if more than mayMiss
-// do not fit.
+// scaleBy fills e.ints and e.exceptions for one exponent and counts in failed which
+// exponents the exceptions would need. It returns false if more than mayMiss values do
+// not fit.
 func (e *encoder) scaleBy(vals []uint64, exp int, failed *exponents) bool {
 	p := powersOfTen[exp]
 	ints := resize(&e.ints, len(vals))
@@ -246,7 +246,7 @@ func (e *encoder) appendDecimal(dst []byte, vals []uint64, exp int) ([]byte, dou
 	return e.appendInts(dst, e.ints), doubleInfo{}
 }
 
-// fillFront gives the exceptions at the front the first mantissa that counts.
+// fillFront gives the leading exceptions the first real mantissa.
 func (e *encoder) fillFront() {
 	n := 0
 	for n < len(e.exceptions) && e.exceptions[n] == n {
@@ -260,7 +260,7 @@ func (e *encoder) fillFront() {
 	}
 }
 
-// appendBinary appends vals as they are, sign and exponent apart if that is
+// appendBinary appends the bits of vals, with sign and exponent apart if that is
 // smaller.
 func (e *encoder) appendBinary(dst []byte, vals []uint64) []byte {
 	start := len(dst)
@@ -278,8 +278,8 @@ func (e *encoder) appendBinary(dst []byte, vals []uint64) []byte {
 	return dst
 }
 
-// topOf returns exponent and sign of a double, the sign lowest, so that values
-// of both signs and like size are neighbours.
+// topOf returns exponent and sign of a double, with the sign as the lowest bit, so that
+// values of both signs and similar size are neighbours.
 func topOf(v uint64) uint64 {
 	return v>>52&0x7ff<<1 | v>>63
 }
@@ -344,7 +344,7 @@ func (d *Decoder) doubles(r *reader, out []uint64) {
 }
 
 func (d *Decoder) decimal(r *reader, tag byte, out []uint64) {
-	var exceptions []outlier // values that no mantissa stands for
+	var exceptions []outlier // values without a mantissa
 	if tag&doubleExceptions != 0 {
 		exceptions = r.outliers(&d.exceptions, len(out), true)
 	}

@@ -10,16 +10,16 @@ import (
 	"varve/internal/model"
 )
 
-// Page is a page whose checksum was verified. It shares the memory that was
-// given to OpenPage, which must not change as long as the Page or an Entry of
-// it is used. Any number of goroutines may read a Page.
+// Page is a page with a verified checksum. It shares the memory that was passed to
+// OpenPage, which must not change as long as the Page or an Entry of it is in use. Any
+// number of goroutines may read a Page.
 type Page struct {
 	b  []byte // without the checksum
 	id uint64
 }
 
-// pageIDs tells pages apart in a Decoder's memory of times: addresses of
-// buffers come again, numbers do not.
+// pageIDs identifies pages in a Decoder's memory of times. Unlike addresses of buffers,
+// the numbers are never reused.
 var pageIDs atomic.Uint64
 
 // OpenPage verifies that b is one whole page. The error is a *ChecksumError if
@@ -60,8 +60,8 @@ type Iter struct {
 	wanted model.SeriesNumber // see Want
 }
 
-// Want makes Next leave out the statistics of entries of series below the given
-// one. That saves time when a page is walked through to find one series.
+// Want makes Next skip the statistics of entries of series below the given one. That
+// saves time when a page is scanned for one series.
 func (it *Iter) Want(series model.SeriesNumber) { it.wanted = series }
 
 // timesRef is where the times of an entry are.
@@ -72,7 +72,7 @@ type timesRef struct {
 	first, last int64
 }
 
-// timesKey names a column of times among all pages opened.
+// timesKey identifies a column of times among all pages opened.
 type timesKey struct {
 	page uint64
 	at   int
@@ -99,11 +99,11 @@ type Entry struct {
 	end   int
 }
 
-// Err returns what ended the iteration, nil at the end of the page. It is a
-// *FormatError.
+// Err returns the error that ended the iteration, a *FormatError; nil at the end of the
+// page.
 func (it *Iter) Err() error { return it.r.err }
 
-// Next sets e to the next entry. It is false at the end and after an error.
+// Next sets e to the next entry. It returns false at the end and after an error.
 func (it *Iter) Next(e *Entry) bool {
 	r := &it.r
 	if r.err != nil || r.pos == len(r.b) {
@@ -235,8 +235,8 @@ func (d *Decoder) DecodeEntry(e *Entry, dst *model.Columns) error {
 	return r.err
 }
 
-// entryTimes appends the times of e to dst and leaves r after them if they are
-// in e's own body. A column that several entries share is decoded once.
+// entryTimes appends the times of e to dst and advances r past them if they are in e's
+// own body. A column that several entries share is decoded once.
 func (d *Decoder) entryTimes(r *reader, e *Entry, dst *model.Columns) {
 	t := &e.times
 	if t.mode == timesRegular {
@@ -246,9 +246,8 @@ func (d *Decoder) entryTimes(r *reader, e *Entry, dst *model.Columns) {
 	dst.Times = append(dst.Times, d.sharedTimes(r, e)...)
 }
 
-// sharedTimes returns the times of e, which are coded as a column, and leaves r
-// after the column if it is in e's own body. The times are valid until the next
-// call.
+// sharedTimes returns the times of e, which are a column, and advances r past the
+// column if it is in e's own body. The times are valid until the next call.
 func (d *Decoder) sharedTimes(r *reader, e *Entry) []int64 {
 	t := &e.times
 	if key := (timesKey{e.id, t.at}); d.timesOf != key {

@@ -5,7 +5,7 @@ import "fmt"
 // A FormatError means that bytes are not a chunk or page that this build can
 // read: they were damaged, cut off, or written by another version.
 type FormatError struct {
-	Offset int // of the bytes handed in, where reading stopped making sense
+	Offset int // in the input, where the fault was found
 	Reason string
 }
 

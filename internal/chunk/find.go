@@ -5,10 +5,10 @@ import (
 	"hash/crc32"
 )
 
-// FindPage returns the length of the page that b begins with, for reading a
-// file whose index is lost: a page does not say how long it is. It steps through
-// entries until their checksum follows. The length is 0 if b does not begin with
-// a whole page. walked is how many bytes it had to look at to find out.
+// FindPage returns the length of the page that b begins with, for reading a file whose
+// index is lost: a page does not contain its length. It steps through entries until
+// their checksum follows. The length is 0 if b does not begin with a whole page. walked
+// is how many bytes it has read.
 func FindPage(b []byte) (length, walked int) {
 	if len(b) < 1+checksumSize || b[0] != pageVersion {
 		return 0, 1

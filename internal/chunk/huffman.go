@@ -10,7 +10,7 @@ import (
 
 const (
 	// huffmanMin is the fewest numbers for which a code table may pay, and
-	// huffmanPerSymbol how many it takes per symbol that may occur.
+	// huffmanPerSymbol how many numbers it takes per possible symbol.
 	huffmanMin       = 96
 	huffmanPerSymbol = 2
 	// huffmanBits is how many high bits of a number make a symbol.
@@ -20,8 +20,8 @@ const (
 	fourStreams = 512
 )
 
-// appendSmallest appends p packed or Huffman-coded, whichever is smaller.
-// Coding has to win 4%, since it halves the speed of decoding.
+// appendSmallest appends p packed or Huffman-coded, whichever is smaller. Coding must
+// save 4%, since it halves the speed of decoding.
 func (e *encoder) appendSmallest(dst []byte, p *intPlan) []byte {
 	start := len(dst)
 	dst = e.appendPackedPlan(dst, p)
@@ -43,8 +43,8 @@ func (e *encoder) appendSmallest(dst []byte, p *intPlan) []byte {
 	return dst
 }
 
-// appendCoded appends p with its high bits Huffman-coded, or nothing if they
-// cannot be or will not fit limit bytes.
+// appendCoded appends p with its high bits Huffman-coded, or nothing if they cannot be
+// coded or do not fit limit bytes.
 func (e *encoder) appendCoded(dst []byte, p *intPlan, limit int) []byte {
 	low := lowBits(p.width)
 	if len(p.packed) < huffmanPerSymbol<<(p.width-low) || p.width == 0 {
@@ -68,9 +68,9 @@ func (e *encoder) appendCoded(dst []byte, p *intPlan, limit int) []byte {
 	return appendPacked(dst, p.packed, p.base, low)
 }
 
-// codedAtLeast returns a size in bytes that no coding of symbols can beat. The
-// collision entropy takes one logarithm and is never above Shannon's; building
-// the code to find out costs more than all other steps together.
+// codedAtLeast returns a lower bound, in bytes, of any coding of symbols. It uses the
+// collision entropy, which takes one logarithm and is never above Shannon's: building
+// the code to find its size would cost more than all other steps together.
 func (e *encoder) codedAtLeast(symbols []byte) int {
 	count := &e.symbolCount
 	clear(count[:])
@@ -88,8 +88,8 @@ func (e *encoder) codedAtLeast(symbols []byte) int {
 // lowBits is the number of bits below the symbol in numbers of width bits.
 func lowBits(width uint) uint { return width - min(width, huffmanBits) }
 
-// huffmanCode returns table and streams, or nil if they would not be smaller
-// than the symbols.
+// huffmanCode returns table and streams, or nil if they are not smaller than the
+// symbols.
 func (e *encoder) huffmanCode(symbols []byte) []byte {
 	if e.huffman == nil {
 		e.huffman = &huff0.Scratch{Reuse: huff0.ReusePolicyNone}
@@ -121,8 +121,8 @@ func (d *Decoder) huffman(r *reader, width uint, base uint64, out []uint64) {
 		r.fail("Huffman table: %v", err)
 		return
 	}
-	// Exact capacity is what the four-stream decoder requires and what bounds
-	// the one-stream decoder.
+	// The four-stream decoder requires an exact capacity, and it bounds the one-stream
+	// decoder.
 	buf := slices.Grow(d.symbols[:0], len(out))
 	d.symbols = buf
 	buf = buf[:0:len(out)]

@@ -12,8 +12,8 @@ import (
 const marksApart = 4
 
 // An Index marks where the entries of some series begin in a page, so that an Iter
-// finds a series without walking through the page from its start. It never
-// changes: any number of goroutines may use it.
+// finds a series without reading the page from its start. It is immutable: any number
+// of goroutines may use it.
 type Index struct {
 	marks   []mark
 	columns []timesRef // all columns of times in the page
@@ -32,8 +32,8 @@ type mark struct {
 	kind    uint8
 }
 
-// Index makes the index of the page. In a damaged page it marks only entries before
-// the damage, which an Iter meets when it gets there.
+// Index makes the index of the page. In a damaged page it marks only entries before the
+// damage; an Iter reports the damage when it gets there.
 func (p Page) Index() *Index {
 	x := &Index{}
 	it := p.Iter()

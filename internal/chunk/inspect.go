@@ -8,10 +8,10 @@ import (
 	"varve/internal/model"
 )
 
-// CodecName says for people how e was written, for example
-// "times=shared values=decimal2/delta:8+3". A number after a colon is the bits
-// of a packed number, after a plus the count of outliers. It decodes the whole
-// entry; "damaged" stands where that fails.
+// CodecName describes how e was written, for example "times=shared
+// values=decimal2/delta:8+3". A number after a colon is the bits of a packed number,
+// one after a plus the number of outliers. CodecName decodes the whole entry, and says
+// "damaged" where that fails.
 func (e *Entry) CodecName() string {
 	var d Decoder
 	r := reader{b: e.page[:e.end], pos: e.body}
@@ -32,7 +32,7 @@ func (e *Entry) CodecName() string {
 	return strings.Join(parts, " ")
 }
 
-// nameTimes leaves r after the times.
+// nameTimes advances r past the times.
 func nameTimes(d *Decoder, r *reader, e *Entry) string {
 	switch e.flags & flagTimes {
 	case timesShared:
@@ -79,8 +79,7 @@ var intModeNames = [...]string{
 	intConst: "const", intFrame: "frame", intDelta: "delta", intDelta2: "delta2", intDeltaConst: "deltaconst",
 }
 
-// nameValues takes a copy of the reader: it looks no further than the control
-// bytes.
+// nameValues takes a copy of the reader, since it reads only the control bytes.
 func nameValues(r reader, kind model.Kind) string {
 	switch {
 	case kind == model.Null:

@@ -22,8 +22,8 @@ const (
 	intUnknown    = 0xe0
 )
 
-// intPlan says how a column of integers will be written. Arithmetic wraps
-// around, so every int64 and every difference of two is exact.
+// intPlan is how a column of integers will be written. Arithmetic wraps around, so
+// every int64 and every difference of two is exact.
 type intPlan struct {
 	mode     byte
 	first    uint64   // delta modes
@@ -33,7 +33,7 @@ type intPlan struct {
 	packed   []uint64 // the numbers, before base is subtracted
 	outliers int      // numbers outside [base, base+2^width)
 
-	// The untrimmed alternative, for the entropy stage.
+	// The alternative without trimming, for the entropy stage.
 	wholeBase  uint64
 	wholeWidth uint
 
@@ -61,8 +61,8 @@ func (s *span) add(v uint64) {
 	s.max = max(s.max, int64(v))
 }
 
-// planInts chooses the cheapest way to write vals, at least one. The plan
-// shares the encoder's scratch until the next call.
+// planInts chooses the cheapest encoding of vals, which has at least one value. The
+// plan shares the encoder's scratch until the next call.
 func (e *encoder) planInts(vals []uint64) intPlan {
 	n := len(vals)
 	first := vals[0]
@@ -90,8 +90,9 @@ func (e *encoder) planInts(vals []uint64) intPlan {
 		return p
 	}
 
-	// Ranges alone mislead: one reset of a counter makes differences look as
-	// wide as values. Compare the modes by samples, outliers set apart.
+	// Ranges alone mislead: a single reset of a counter makes the range of differences
+	// as wide as that of values. So the modes are compared by samples, with outliers
+	// set apart.
 	frame := e.windowOf(vals, values)
 	delta := e.windowOf(deltas, diffs)
 	delta2 := e.windowOf2(deltas)
@@ -116,8 +117,8 @@ func (e *encoder) planInts(vals []uint64) intPlan {
 	return p
 }
 
-// handicap raises the cost of second differences where entropy coding follows:
-// they are twice as noisy as differences, which coding sees and width does not.
+// handicap raises the cost of second differences if entropy coding follows: they are
+// twice as noisy as differences, which affects the coded size but not the width.
 func (e *encoder) handicap(bits, n int) int {
 	if e.level == Best && n > huffmanMin {
 		return bits * 5 / 4
@@ -125,14 +126,14 @@ func (e *encoder) handicap(bits, n int) int {
 	return bits
 }
 
-// sampleSize bounds the numbers looked at to choose a mode and its outliers.
+// sampleSize bounds the numbers that are read to choose a mode and its outliers.
 const sampleSize = 256
 
 // window is the range of numbers [low, low+2^width).
 type window struct {
 	low   uint64
 	width uint
-	bits  int // estimate for packing what is inside and listing what is not
+	bits  int // estimated size: numbers inside packed, others listed
 }
 
 func (w window) holds(v uint64) bool { return (v-w.low)>>w.width == 0 }
@@ -150,7 +151,7 @@ func (e *encoder) windowOf2(deltas []uint64) window {
 	return e.cheapest(sample, all).scaled(len(sample), n)
 }
 
-// windowOf estimates the cheapest window for nums, which span all.
+// windowOf estimates the cheapest window for nums, whose range is all.
 func (e *encoder) windowOf(nums []uint64, all span) window {
 	n := len(nums)
 	if n <= sampleSize {
@@ -163,13 +164,13 @@ func (e *encoder) windowOf(nums []uint64, all span) window {
 	return e.cheapest(e.sample[:], all).scaled(sampleSize, n)
 }
 
-// scaled returns the window found for m numbers with the estimate for n.
+// scaled extrapolates the estimate for m numbers to n.
 func (w window) scaled(m, n int) window {
 	w.bits = w.bits * n / m
 	return w
 }
 
-// median returns the median of five numbers of nums.
+// median returns the median of a sample of five of nums.
 func median(nums []uint64) uint64 {
 	n := len(nums)
 	a, b, c, d, e := int64(nums[0]), int64(nums[n/4]), int64(nums[n/2]), int64(nums[n-1-n/4]), int64(nums[n-1])
@@ -180,13 +181,13 @@ func median(nums []uint64) uint64 {
 	return uint64(max(b, min(c, e)))
 }
 
-// cheapest returns the window for which packed bits and outliers together cost
-// least: all, which holds nums, or [m-2^(width-1), m+2^(width-1)) around their
-// median m.
+// cheapest returns the window with the lowest cost of packed bits and outliers: either
+// all, which contains nums, or [m-2^(width-1), m+2^(width-1)) around their median m.
 func (e *encoder) cheapest(nums []uint64, all span) window {
 	m := median(nums)
-	// Numbers by the width of the smallest window with them. Two counters take
-	// turns, since most numbers increment the same one as the number before.
+	// Numbers by the width of the smallest window that contains them. Two arrays of
+	// counters alternate, since most numbers would otherwise increment the counter that
+	// the previous one has just written.
 	count, other := &e.widths[0], &e.widths[1] // all zero between calls
 	top := 0
 	for i := 0; i+1 < len(nums); i += 2 {
@@ -225,16 +226,16 @@ func (e *encoder) cheapest(nums []uint64, all span) window {
 	return w
 }
 
-// widthAround returns the width of the smallest window around m that holds v:
-// 0 for m alone, w for [m-2^(w-1), m+2^(w-1)).
+// widthAround returns the width of the smallest window around m that contains v: 0 for
+// m alone, w for [m-2^(w-1), m+2^(w-1)).
 func widthAround(v, m uint64) int {
 	d := int64(v - m)
 	return bits.Len64(uint64(d^d>>63)<<1 | uint64(d|-d)>>63)
 }
 
-// trim sets base and width of p, whose packed numbers lie within all. It sets
-// outliers on both sides aside where that is cheaper than widening every
-// number for them; w is the window found for the mode.
+// trim sets base and width of p, whose packed numbers lie within all. It lists outliers
+// on both sides separately if that is cheaper than widening every number; w is the
+// window found for the mode.
 func (e *encoder) trim(p *intPlan, all span, w window) {
 	p.base, p.width = uint64(all.min), all.width()
 	p.wholeBase, p.wholeWidth = p.base, p.width
@@ -244,8 +245,8 @@ func (e *encoder) trim(p *intPlan, all span, w window) {
 	if w.width >= p.width {
 		return
 	}
-	// Distances from low compare as unsigned; signed values would not where
-	// the window wraps around.
+	// Distances from low are compared as unsigned, since signed values are out of order
+	// where the window wraps around.
 	least, most := ^uint64(0), uint64(0)
 	for _, v := range p.packed {
 		if w.holds(v) {
@@ -271,7 +272,7 @@ func (e *encoder) trim(p *intPlan, all span, w window) {
 	}
 }
 
-// appendInts appends vals, at least one, as an integer column.
+// appendInts appends vals as an integer column. There must be at least one value.
 func (e *encoder) appendInts(dst []byte, vals []uint64) []byte {
 	p := e.planInts(vals)
 	return e.appendPlan(dst, &p)
@@ -291,7 +292,7 @@ func (e *encoder) appendPlan(dst []byte, p *intPlan) []byte {
 	return e.appendPackedPlan(dst, p)
 }
 
-// appendIntHead appends control byte, width, and what the mode needs.
+// appendIntHead appends the control byte, the width, and the parameters of the mode.
 func appendIntHead(dst []byte, p *intPlan, flags byte) []byte {
 	dst = append(dst, p.mode|flags, byte(p.width))
 	if p.mode != intFrame {
@@ -327,7 +328,7 @@ func appendVarint(dst []byte, v uint64) []byte {
 	return binary.AppendUvarint(dst, zigzag(int64(v)))
 }
 
-// ints reads an integer column of len(out) numbers, at least one.
+// ints reads an integer column of len(out) numbers. There must be at least one.
 func (d *Decoder) ints(r *reader, out []uint64) {
 	control := r.u8()
 	if control&intUnknown != 0 {
@@ -397,7 +398,7 @@ func fill(out []uint64, first, step uint64) {
 	}
 }
 
-// accumulate turns differences into values that follow v.
+// accumulate turns differences into values. v is the value before the first.
 func accumulate(nums []uint64, v uint64) {
 	for i, d := range nums {
 		v += d
@@ -405,8 +406,8 @@ func accumulate(nums []uint64, v uint64) {
 	}
 }
 
-// accumulate2 turns differences of differences into values that follow v,
-// which was reached by delta.
+// accumulate2 turns second differences into values. v is the value before the first,
+// and delta the difference that led to it.
 func accumulate2(nums []uint64, v, delta uint64) {
 	for i, d := range nums {
 		delta += d
@@ -415,8 +416,9 @@ func accumulate2(nums []uint64, v, delta uint64) {
 	}
 }
 
-// outliers reads a list of outliers among n numbers, whose values have 8 bytes or a
-// variable length. The result is in *list, nil after a fault.
+// outliers reads a list of outliers among n numbers. Their values have 8 bytes if
+// fixed, else a variable length. The result shares *list's memory; it is nil after a
+// fault.
 func (r *reader) outliers(list *[]outlier, n int, fixed bool) []outlier {
 	count := r.uvarint()
 	if count > uint64(n) {

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// pageVersion is the first byte of a page. A change of the format takes
-	// the next number; no number is used twice.
+	// pageVersion is the first byte of a page. A change of the format takes the next
+	// number; numbers are never reused.
 	pageVersion  = 1
 	checksumSize = 4
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// PageBuilder gathers chunks of many series into a page. Call Reset before the
-// first Add; after Finish, Reset begins the next page. It keeps its memory.
+// PageBuilder collects chunks of many series in a page. Call Reset before the first
+// Add; after Finish, Reset begins the next page. It reuses its memory.
 type PageBuilder struct {
 	enc     encoder
 	buf     []byte
@@ -33,7 +33,7 @@ type PageBuilder struct {
 	base   int64 // first time of the page's first entry
 	ttl    uint32
 
-	// The latest columns of times that an entry carried, a ring.
+	// The latest columns of times that entries carried: a ring.
 	kept    [timesKept][]int64
 	carried int
 }
@@ -51,9 +51,9 @@ func (b *PageBuilder) Size() int { return len(b.buf) + checksumSize }
 // Entries returns the number of chunks added.
 func (b *PageBuilder) Entries() int { return b.entries }
 
-// Add appends the samples [from,to) of c, 1 to MaxSamples, as a chunk of the
-// given series. Chunks come ordered by series, then time, and do not overlap;
-// Add panics otherwise.
+// Add appends the samples [from,to) of c, 1 to MaxSamples, as a chunk of a series.
+// Chunks must be ordered by series, then time, and must not overlap; Add panics
+// otherwise.
 func (b *PageBuilder) Add(series model.SeriesNumber, kind model.Kind, c *model.Columns, from, to int) {
 	checkRange(kind, c, from, to)
 	times := c.Times[from:to]
@@ -82,7 +82,7 @@ func (b *PageBuilder) Add(series model.SeriesNumber, kind model.Kind, c *model.C
 	b.series, b.kind, b.last = series, kind, times[len(times)-1]
 }
 
-// entryHeader is what an entry says before its columns.
+// entryHeader is the header of an entry.
 type entryHeader struct {
 	step  uint32 // from the previous series
 	flags byte
@@ -130,8 +130,8 @@ func (b *PageBuilder) columns(h *entryHeader, kind model.Kind, c *model.Columns,
 	return b.enc.appendValues(body, kind, c, from, to)
 }
 
-// appendHeader appends the header up to a constant time-to-live and remembers
-// what later entries may refer to.
+// appendHeader appends the header up to a constant time-to-live and records what later
+// entries may refer to.
 func (b *PageBuilder) appendHeader(h *entryHeader, kind model.Kind, times []int64) []byte {
 	dst := binary.AppendUvarint(b.buf, uint64(h.step))
 	h.at = len(dst)
@@ -171,8 +171,8 @@ func (b *PageBuilder) keep(times []int64) {
 	b.carried++
 }
 
-// expiryAfter returns how many ms after the last sample of [from,to) the last
-// of them to expire does, 0 if one never does.
+// expiryAfter returns the time in ms from the last sample of [from,to) to the latest
+// expiry among them, 0 if one of them never expires.
 func expiryAfter(c *model.Columns, from, to int) uint64 {
 	latest := int64(math.MinInt64)
 	for i := from; i < to; i++ {

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// reader takes a chunk or page apart. After the first fault every call returns
-// zero and err keeps that fault, so that callers check once per step.
+// reader parses a chunk or page. After the first fault every call returns zero and err
+// keeps that fault, so that callers check once per step.
 type reader struct {
 	b   []byte
 	pos int

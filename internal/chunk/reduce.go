@@ -7,7 +7,7 @@ import (
 	"varve/internal/model"
 )
 
-// A Cut says which samples are reduced, how they are divided into runs, and which
+// A Cut defines which samples are reduced, how they are divided into runs, and which
 // statistics of a run are computed.
 type Cut struct {
 	Range model.TimeRange      // samples outside are left out
@@ -15,12 +15,12 @@ type Cut struct {
 	Needs model.StatSet        // statistics to compute
 }
 
-// ReduceEntry appends the statistics of each run of e to dst, in ascending time.
-// They are what DecodeEntry and a pass over its samples would give, for less work:
-// times at equal steps are not written out, decimals are divided one by one only
-// for a sum, and values are not decoded if no statistic needs them. Samples that are
-// a model.StaleMarker are left out. e must be of a fixed kind. Times-to-live are ignored. After an error, a *FormatError, the
-// result is dst as it was.
+// ReduceEntry appends the statistics of each run of e to dst, in ascending time. The
+// result is that of DecodeEntry and a pass over its samples, for less work: times at
+// equal steps are not expanded, decimals are divided one by one only for a sum, and
+// values are not decoded if no statistic needs them. Samples that are a
+// model.StaleMarker are skipped. e must be of a fixed kind. Times-to-live are ignored.
+// After an error, a *FormatError, the result is dst unchanged.
 func (d *Decoder) ReduceEntry(e *Entry, cut *Cut, dst []model.Stats) ([]model.Stats, error) {
 	r := reader{b: e.page[:e.end], pos: e.body}
 	times := timeline{count: e.Count, first: e.FirstMS}
@@ -35,8 +35,8 @@ func (d *Decoder) ReduceEntry(e *Entry, cut *Cut, dst []model.Stats) ([]model.St
 	return d.reduce(&r, e.Kind, &times, cut, dst, !e.HasStats, true)
 }
 
-// Reduce is ReduceEntry for the chunk at the start of src, which Append has
-// written. If samples have times-to-live, ok is false and nothing is appended.
+// Reduce is ReduceEntry for the chunk at the start of src, which Append has written. If
+// samples have times-to-live, ok is false and nothing is appended.
 func (d *Decoder) Reduce(src []byte, kind model.Kind, cut *Cut, dst []model.Stats) (_ []model.Stats, ok bool, err error) {
 	r := reader{b: src}
 	h := readHeader(&r, kind)
@@ -55,8 +55,8 @@ func (d *Decoder) Reduce(src []byte, kind model.Kind, cut *Cut, dst []model.Stat
 	return dst, true, err
 }
 
-// reduce reads the values from r and appends the statistics of each run. With nan,
-// some may be NaN. With closed, bytes after the values are an error.
+// reduce reads the values from r and appends the statistics of each run. nan means that
+// values may be NaN. closed means that bytes after the values are an error.
 func (d *Decoder) reduce(r *reader, kind model.Kind, times *timeline, cut *Cut, dst []model.Stats, nan, closed bool) ([]model.Stats, error) {
 	if r.err != nil {
 		return dst, r.err
@@ -88,8 +88,8 @@ func (d *Decoder) reduce(r *reader, kind model.Kind, times *timeline, cut *Cut, 
 	return dst, nil
 }
 
-// withoutStale makes times and values of those from lo to hi that are no markers of
-// staleness, and returns where they are.
+// withoutStale copies the times and values in [lo, hi) that are not staleness markers,
+// and returns where the copies are.
 func (d *Decoder) withoutStale(times *timeline, v *values, lo, hi int) (kept *timeline, from, to int) {
 	d.fresh.Reset()
 	for i := lo; i < hi; i++ {
@@ -101,8 +101,8 @@ func (d *Decoder) withoutStale(times *timeline, v *values, lo, hi int) (kept *ti
 	return &timeline{count: d.fresh.Len(), column: d.fresh.Times}, 0, d.fresh.Len()
 }
 
-// decimalNext reports whether the column of doubles that follows has decimals, of which
-// none is NaN.
+// decimalNext reports whether the next column of doubles is decimal, which excludes
+// NaN.
 func decimalNext(r *reader) bool {
 	return r.err == nil && r.pos < len(r.b) && r.b[r.pos]&^doubleExponentMask == 0
 }
@@ -190,7 +190,8 @@ func (d *Decoder) values(r *reader, kind model.Kind, n int) values {
 	return v
 }
 
-// reduce sets the statistics that are needed of the values [from,to), at least one.
+// reduce sets the needed statistics of the values [from,to). There must be at least
+// one.
 func (v *values) reduce(from, to int, needs model.StatSet, s *model.Stats) {
 	if needs == 0 {
 		return
@@ -214,7 +215,7 @@ func (v *values) reduce(from, to int, needs model.StatSet, s *model.Stats) {
 	}
 }
 
-// exact is the value as the series has it.
+// exact is the value in the form of the series.
 func (v *values) exact(bits uint64) uint64 {
 	if v.kind == model.Long {
 		return bits
@@ -236,7 +237,7 @@ func sumScaled(mantissas []uint64, scale float64) (sum float64) {
 	return sum
 }
 
-// reduceDoubles sets the statistics that are needed of doubles, at least one.
+// reduceDoubles sets the needed statistics of doubles. There must be at least one.
 func reduceDoubles(bits []uint64, needs model.StatSet, s *model.Stats) {
 	s.First, s.Last = bits[0], bits[len(bits)-1]
 	if needs&model.StatSum != 0 {

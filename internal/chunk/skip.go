@@ -1,7 +1,7 @@
 package chunk
 
-// skipInts moves r past an integer column of n numbers, at least one, without decoding
-// them. It notices less damage than ints does.
+// skipInts advances r past an integer column of n numbers, at least one, without
+// decoding them. It detects less damage than ints does.
 func skipInts(r *reader, n int) {
 	control := r.u8()
 	if control&intUnknown != 0 {
@@ -56,7 +56,7 @@ func skipPairs(r *reader, n int) {
 	}
 }
 
-// skipDoubles moves r past a column of n doubles, at least one, as skipInts does.
+// skipDoubles advances r past a column of n doubles, at least one, as skipInts does.
 func skipDoubles(r *reader, n int) {
 	tag := r.u8()
 	switch {

@@ -7,10 +7,10 @@ import (
 	"varve/internal/model"
 )
 
-// statsMin is the fewest samples of a chunk that carries statistics.
+// statsMin is the fewest samples of a chunk with statistics.
 const statsMin = 32
 
-// The control byte of statistics: low bits are the decimal exponent of the
+// The control byte of statistics. Its low bits are the decimal exponent of the
 // mantissas that follow, or statsRaw.
 const (
 	statsExponentMask = 0x1f
@@ -20,8 +20,8 @@ const (
 	statsUnknown      = 0x80
 )
 
-// statsOf computes statistics of fixed values, without count and times. It is
-// false if a value is NaN.
+// statsOf computes the statistics of fixed values, without count and times. ok is false
+// if a value is NaN.
 func statsOf(kind model.Kind, vals []uint64) (s model.Stats, ok bool) {
 	s = model.Stats{First: vals[0], Last: vals[len(vals)-1]}
 	s.Min, s.Max = model.Float(kind, vals[0]), model.Float(kind, vals[0])
@@ -30,7 +30,7 @@ func statsOf(kind model.Kind, vals []uint64) (s model.Stats, ok bool) {
 		if f != f {
 			return s, false
 		}
-		s.Min, s.Max = min(s.Min, f), max(s.Max, f) // which put -0 before 0
+		s.Min, s.Max = min(s.Min, f), max(s.Max, f) // min and max order -0 before 0
 		s.Sum += f
 	}
 	return s, true
@@ -56,9 +56,9 @@ func appendStats(dst []byte, kind model.Kind, vals []uint64, m doubleInfo) []byt
 	return binary.LittleEndian.AppendUint64(dst, math.Float64bits(s.Sum))
 }
 
-// appendMantissas appends s by mantissas, or returns nil if that would not
-// give back every bit. The sum of doubles is a little off the sum of mantissas;
-// the difference is stored in units of the last place.
+// appendMantissas appends s as mantissas, or returns nil if these would not reproduce
+// every bit. The sum of doubles differs slightly from the sum of mantissas; the
+// difference is stored in units in the last place.
 func appendMantissas(dst []byte, kind model.Kind, count int, s *model.Stats, m *doubleInfo) []byte {
 	if !sameStats(s, expandMantissas(kind, m)) {
 		return nil
@@ -105,7 +105,7 @@ func sameStats(a *model.Stats, b model.Stats) bool {
 		math.Float64bits(a.Max) == math.Float64bits(b.Max)
 }
 
-// skipStats skips what readStats reads.
+// skipStats skips the bytes that readStats reads.
 func skipStats(r *reader) {
 	control := r.u8()
 	if control == statsRaw {

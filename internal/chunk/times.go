@@ -6,25 +6,25 @@ import (
 	"slices"
 )
 
-// Ways to write the times of a chunk: the low two bits of its flags.
+// Encodings of a chunk's times: the low two bits of its flags.
 const (
-	timesShared  = 0 // as the latest chunk of the page that carried times
-	timesRegular = 1 // equal steps: first and last say it all
+	timesShared  = 0 // those of the latest chunk of the page with a column of times
+	timesRegular = 1 // equal steps: first and last are enough
 	timesCoded   = 2 // a column of times
-	timesEarlier = 3 // as a chunk that carried times before the latest one
+	timesEarlier = 3 // those of an earlier chunk with a column of times
 
-	// timesKept is how many carried columns of times a page looks back on.
+	// timesKept is how many of a page's latest columns of times a chunk can refer to.
 	timesKept = 8
 )
 
-// Modes of a column of times. Both hold times after the first one, relative to
-// it; the numbers are on disk.
+// Modes of a column of times. Both store the times after the first one, relative to it.
+// The numbers are on disk.
 const (
 	timeInts   = 0 // an integer column
 	timeLinear = 1 // step, then an integer column of time - i*step
 )
 
-// regular reports whether the distance between times is always the same.
+// regular reports whether all times have the same distance.
 func regular(times []int64) bool {
 	if len(times) < 3 {
 		return true
@@ -38,7 +38,7 @@ func regular(times []int64) bool {
 	return true
 }
 
-// appendTimes appends a column of times: at least two.
+// appendTimes appends a column of times. There must be at least two.
 func (e *encoder) appendTimes(dst []byte, times []int64) []byte {
 	first := uint64(times[0])
 	rel := resize(&e.ints, len(times)-1)
@@ -56,8 +56,8 @@ func (e *encoder) appendTimes(dst []byte, times []int64) []byte {
 	return e.appendInts(append(dst, timeInts), rel)
 }
 
-// stepLike returns the step with the smallest residuals of a few. Jitter at
-// the ends shifts the mean step, so rounder steps are tried as well.
+// stepLike returns the step with the smallest residuals among a few candidates. Jitter
+// at the ends shifts the mean step, so rounder steps are tried as well.
 func stepLike(rel []uint64) (step uint64) {
 	n := uint64(len(rel))
 	mean := (rel[n-1] + n/2) / n

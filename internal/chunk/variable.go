@@ -26,16 +26,15 @@ const (
 )
 
 const (
-	// MaxExpandedBytes bounds what the values of a chunk may grow to when they
-	// are decoded. A chunk with more bytes of values is written without
-	// dictionary and compression, so it cannot grow.
+	// MaxExpandedBytes bounds the decoded size of a chunk's values. A chunk with more
+	// bytes of values is written without dictionary and compression, so it cannot grow.
 	MaxExpandedBytes = 16 << 20
 
 	compressMin = 64 // bytes: for fewer a zstd frame does not pay
 )
 
-// A part is a word of a value that has several. Each is a column of its own, in a
-// chunk all of whose values have their size.
+// A part is a word of a value that consists of several. In a chunk whose values all
+// have the size of their parts, each part is a column of its own.
 type part byte
 
 const (
@@ -81,7 +80,7 @@ func allOfSize(c *model.Columns, from, to, size int) bool {
 	return true
 }
 
-// allFrom reports whether all values have so many bytes at least.
+// allFrom reports whether all values have at least size bytes.
 func allFrom(c *model.Columns, from, to, size int) bool {
 	for i := from; i < to; i++ {
 		if int(c.Offsets[i+1]-c.Offsets[i]) < size {
@@ -105,8 +104,8 @@ func (e *encoder) appendSketched(dst []byte, c *model.Columns, from, to int) []b
 	return e.appendBytes(dst, model.Custom, &e.sketches, 0, to-from)
 }
 
-// appendStrings appends tag, lengths, and the bytes of all strings, compressed
-// if that pays.
+// appendStrings appends tag, lengths, and the bytes of all strings, compressed if that
+// is smaller.
 func (e *encoder) appendStrings(dst []byte, tag byte, lengths []uint64, data []byte) []byte {
 	at := len(dst)
 	dst = append(dst, tag)
@@ -168,7 +167,7 @@ func (e *encoder) rank(c *model.Columns, from, to int) (distinct int) {
 	return len(e.firsts)
 }
 
-// appendParts appends one column after the other.
+// appendParts appends one column per part.
 func (e *encoder) appendParts(dst []byte, parts []part, data []byte, times []int64) []byte {
 	words := resize(&e.part, len(times))
 	for at, kind := range parts {
@@ -201,7 +200,7 @@ func (d *Decoder) bytes(r *reader, dst *model.Columns, n int) {
 	}
 }
 
-// texts reads a column of n byte strings that are not taken apart.
+// texts reads a column of n byte strings that are not split into parts.
 func (d *Decoder) texts(r *reader, tag byte, dst *model.Columns, n int) {
 	switch tag {
 	case bytesPlain, bytesPlain | bytesCompressed:
@@ -238,8 +237,8 @@ func appendOffsets(dst *model.Columns, lengths []uint64, at uint64) {
 	}
 }
 
-// strings reads what appendStrings wrote after its tag: all lengths, and all
-// bytes, which it returns. They are valid until the next call.
+// strings reads what appendStrings has written after its tag: it fills lengths and
+// returns all bytes, which are valid until the next call.
 func (d *Decoder) strings(r *reader, tag byte, lengths []uint64) []byte {
 	d.ints(r, lengths)
 	if r.err != nil {

@@ -8,9 +8,8 @@ import (
 	"varve/internal/quantile"
 )
 
-// Aggregate summarises the values of one series in one bucket of time, so that
-// buckets can be merged into wider ones without loss. The zero value is that of an
-// empty bucket.
+// Aggregate summarises the values of one series in one bucket of time. Merging buckets
+// into wider ones loses nothing. The zero value is the aggregate of an empty bucket.
 //
 // NaN is not counted: Prometheus marks the end of a series by a NaN, and in Graphite
 // NaN means "no value".
@@ -28,18 +27,18 @@ type Aggregate struct {
 	Min    float64
 	Max    float64
 	Last   float64
-	LastMS int64 // of samples at one time the later one wins
+	LastMS int64 // of two samples at the same time, the one added later wins
 
-	// Sketch has all values that were counted, or is "". Only retention policies that
-	// ask for percentiles keep sketches. A merge with an aggregate without a sketch has
-	// no sketch.
+	// Sketch contains all values that were counted, or is "". Only retention policies
+	// that ask for percentiles store sketches. A merge with an aggregate without a
+	// sketch has no sketch.
 	Sketch quantile.Sketch
 }
 
 // AggregateSize is the length of an Aggregate without its sketch, in bytes.
 const AggregateSize = 48
 
-// Add counts one more value. The sketch of an empty bucket stays empty.
+// Add counts one more value. It does not start a sketch in an empty bucket.
 func (a *Aggregate) Add(ms int64, v float64) {
 	if v != v {
 		return
@@ -51,7 +50,7 @@ func (a *Aggregate) Add(ms int64, v float64) {
 	a.Merge(one)
 }
 
-// Merge adds all that b has counted. Sums are added in the order of the calls.
+// Merge adds all values that b has counted. Sums are added in the order of the calls.
 func (a *Aggregate) Merge(b Aggregate) {
 	switch {
 	case b.Count == 0:
@@ -108,7 +107,7 @@ func (a Aggregate) Append(dst []byte) []byte {
 	return append(dst, a.Sketch...)
 }
 
-// ParseAggregate decodes what Append has encoded.
+// ParseAggregate is the inverse of Append.
 func ParseAggregate(b []byte) (Aggregate, error) {
 	a, err := ParsePlain(b)
 	if err != nil || len(b) == AggregateSize {

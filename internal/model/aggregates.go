@@ -16,7 +16,7 @@ type Aggregates struct {
 	Sketches                           []quantile.Sketch
 }
 
-// words are the columns that have one word for each bucket.
+// words are the columns with one word per bucket.
 func (c *Aggregates) words() [6]*[]uint64 {
 	return [...]*[]uint64{&c.Sum, &c.Count, &c.Min, &c.Max, &c.Last, &c.LastMS}
 }
@@ -55,8 +55,8 @@ func (c *Aggregates) At(i int) Aggregate {
 	return a
 }
 
-// Add adds a bucket to the columns of needs and those that are always filled. The column of
-// sketches is filled if a bucket has one.
+// Add adds a bucket to the columns of needs and to those that are always filled. The
+// column of sketches is filled once a bucket has a sketch.
 func (c *Aggregates) Add(startMS int64, a Aggregate, needs StatSet) {
 	if a.Sketch != "" || len(c.Sketches) > 0 {
 		c.padSketches()
@@ -79,7 +79,7 @@ func (c *Aggregates) Add(startMS int64, a Aggregate, needs StatSet) {
 	}
 }
 
-// padSketches makes a column of sketches as long as the others.
+// padSketches extends the column of sketches to the length of the others.
 func (c *Aggregates) padSketches() {
 	for len(c.Sketches) < len(c.StartMS) {
 		c.Sketches = append(c.Sketches, "")

@@ -6,9 +6,9 @@ import (
 	"sort"
 )
 
-// MaxTTL is the longest time, in seconds, that a sample may live after it was
-// written: 20 years, the maximum of Cassandra. A stored time-to-live counts from the
-// sample's own time, so it may exceed MaxTTL if the sample arrived late.
+// MaxTTL is the longest time-to-live of a sample when it is written, in seconds: 20
+// years, the maximum of Cassandra. A stored time-to-live counts from the sample's own
+// time, so it may exceed MaxTTL if the sample arrived late.
 const MaxTTL = 630720000
 
 // Columns holds samples of one series, column by column. Times strictly
@@ -90,7 +90,8 @@ func (c *Columns) AppendFrom(kind Kind, src *Columns, i int) {
 	}
 }
 
-// Append adds the samples of src with indexes in [from, to), which are of c's kind.
+// Append adds the samples of src with indexes in [from, to). Both must have the same
+// kind.
 func (c *Columns) Append(src *Columns, from, to int) {
 	if from >= to {
 		return
@@ -126,7 +127,7 @@ func (c *Columns) appendData(src *Columns, from, to int) {
 	}
 }
 
-// padded returns times-to-live with zeros up to n.
+// padded returns times-to-live, extended with zeros to length n.
 func padded(ttls []uint32, n int) []uint32 {
 	for len(ttls) < n {
 		ttls = append(ttls, 0)
@@ -208,8 +209,8 @@ func (c *Columns) Reverse(spare *Columns) {
 	slices.Reverse(c.Stamps)
 }
 
-// appendTTL must run before the sample's time is added: the first non-zero
-// time-to-live fills in zeros for all samples before it.
+// appendTTL must run before the sample's time is added: the first non-zero time-to-live
+// adds zeros for all earlier samples.
 func (c *Columns) appendTTL(ttl uint32) {
 	if ttl == 0 && len(c.TTLs) == 0 {
 		return
@@ -217,9 +218,9 @@ func (c *Columns) appendTTL(ttl uint32) {
 	c.TTLs = append(padded(c.TTLs, len(c.Times)), ttl)
 }
 
-// ExpiryMS returns when a sample at ms with a time-to-live of ttl seconds stops
-// being visible: the first millisecond at which it is gone. Without a
-// time-to-live the result is math.MaxInt64, which means never.
+// ExpiryMS returns when a sample at ms with a time-to-live of ttl seconds expires: the
+// first millisecond at which it is invisible. Without a time-to-live the result is
+// math.MaxInt64, never.
 func ExpiryMS(ms int64, ttl uint32) int64 {
 	if ttl == 0 {
 		return math.MaxInt64
@@ -231,9 +232,9 @@ func ExpiryMS(ms int64, ttl uint32) int64 {
 	return ms + life
 }
 
-// Stats summarises consecutive samples of a Long or Double series. Min, Max and
-// Sum are of the values as float64. -0 is less than 0. Values are added left to
-// right, so a sum may be infinite or NaN although no value is.
+// Stats summarises consecutive samples of a Long or Double series. Min, Max and Sum are
+// of the values as float64. -0 is less than 0. Values are added left to right, so the
+// sum may be infinite or NaN even if no value is.
 type Stats struct {
 	Count           int
 	FirstMS, LastMS int64
@@ -241,7 +242,7 @@ type Stats struct {
 	Min, Max, Sum   float64
 }
 
-// A StatSet says which fields of Stats a reader needs, beside count and times. The
+// A StatSet is the set of Stats fields that a reader needs besides count and times. The
 // other fields may have any value.
 type StatSet uint8
 

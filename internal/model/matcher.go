@@ -12,7 +12,7 @@ import (
 // when StartMS > EndMS.
 type TimeRange struct{ StartMS, EndMS int64 }
 
-// AllTime holds every representable time.
+// AllTime contains every representable time.
 var AllTime = TimeRange{-1 << 63, 1<<63 - 1}
 
 // Contains reports whether ms lies in r.
@@ -23,11 +23,11 @@ func (r TimeRange) Overlaps(o TimeRange) bool {
 	return max(r.StartMS, o.StartMS) <= min(r.EndMS, o.EndMS)
 }
 
-// Matcher selects series by one tag. A value of the tag satisfies it if it equals
-// one of Values or is matched as a whole by one of Patterns, so that none does if
-// there are neither; Not turns that round. A series without the tag is selected if
-// Absent is set. The four operators of Prometheus and Graphite, to which an absent
-// tag is an empty one, are made by [NewMatcher].
+// Matcher selects series by one tag. A value of the tag satisfies it if it equals one
+// of Values or one of Patterns matches all of it, so no value does if both are empty.
+// Not inverts that. A series without the tag is selected if Absent is set. [NewMatcher]
+// makes the four operators of Prometheus and Graphite, for which an absent tag equals
+// an empty one.
 type Matcher struct {
 	Tag      string
 	Values   []string
@@ -46,8 +46,8 @@ const (
 	NotMatches Operator = "!~"
 )
 
-// NewMatcher returns the matcher of a tag, an operator and a text, where an absent
-// tag equals an empty one. It fails if the text of =~ or !~ is no valid pattern.
+// NewMatcher returns the matcher of a tag, an operator and a text. An absent tag equals
+// an empty one. NewMatcher fails if the text of =~ or !~ is not a valid pattern.
 func NewMatcher(tag string, op Operator, text string) (Matcher, error) {
 	m := Matcher{Tag: tag, Not: op == NotEqual || op == NotMatches}
 	switch op {
@@ -66,8 +66,8 @@ func NewMatcher(tag string, op Operator, text string) (Matcher, error) {
 	return m, nil
 }
 
-// Plain reports whether m selects only what has its tag with a value of Values or
-// Patterns.
+// Plain reports whether m selects only series that have the tag with a value of Values
+// or Patterns.
 func (m Matcher) Plain() bool { return !m.Not && !m.Absent }
 
 // Nothing reports whether m selects no series at all.
@@ -78,7 +78,7 @@ func (m Matcher) MatchesValue(value string) bool {
 	return m.names(value) != m.Not
 }
 
-// names reports whether value is among those of m.
+// names reports whether value is one of Values or matches one of Patterns.
 func (m Matcher) names(value string) bool {
 	if slices.Contains(m.Values, value) {
 		return true
@@ -118,8 +118,8 @@ func NewPattern(expr string) (*Pattern, error) {
 	if len(expr) > MaxPatternBytes {
 		return nil, fmt.Errorf("pattern of %d bytes is longer than %d", len(expr), MaxPatternBytes)
 	}
-	// By itself first: x)|(?:y would be fine only inside of the parentheses.
-	// Parsing costs little. The compiler would write out what is repeated.
+	// Parse expr alone first: x)|(?:y would be valid inside the parentheses. Parsing is
+	// cheap, while compiling writes out all repeats.
 	tree, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil {
 		return nil, fmt.Errorf("pattern %q: %w", expr, err)
@@ -146,8 +146,8 @@ const (
 	MaxPatternSize = 5000
 )
 
-// programSize estimates how many instructions an expression is compiled to. A
-// class of characters counts by the size of its table.
+// programSize estimates how many instructions an expression compiles to. A character
+// class counts by the size of its table.
 func programSize(re *syntax.Regexp) int {
 	n := 1
 	for _, sub := range re.Sub {
@@ -166,7 +166,7 @@ func programSize(re *syntax.Regexp) int {
 		n += len(re.Sub)
 	case syntax.OpRepeat:
 		times := max(re.Max, re.Min) // Max is -1 for no bound
-		n *= max(times, 1)           // the parser allows 1000, nested ones multiplied
+		n *= max(times, 1)           // the parser allows 1000, nested repeats multiplied
 	}
 	return n
 }

@@ -64,7 +64,8 @@ const signBit = 1 << 63
 func topDouble(bits []uint64, flip uint64) float64 {
 	top := math.Float64frombits(bits[0] ^ flip)
 	for _, b := range bits[1:] {
-		// One comparison that is mostly true. It is false for NaN too, which max keeps.
+		// One comparison, which is mostly true. It is false for NaN too, so that max
+		// keeps NaN.
 		if f := math.Float64frombits(b ^ flip); !(f <= top) {
 			top = max(top, f)
 		}

@@ -32,8 +32,8 @@ func AppendKeyHead(dst []byte, t Type, metric string) []byte {
 	return append(dst, metric...)
 }
 
-// ParseKey is the inverse of AppendKey. The result shares key's memory.
-// Anything that AppendKey could not have written is an error.
+// ParseKey is the inverse of AppendKey. The result shares key's memory. A key that
+// AppendKey could not have written is an error.
 func ParseKey(key string) (Series, error) {
 	bad := func(what string) (Series, error) {
 		return Series{}, fmt.Errorf("series key %q: %s", key, what)
@@ -77,8 +77,8 @@ func ParseKey(key string) (Series, error) {
 	return s, nil
 }
 
-// TrustKey is ParseKey without its checks, for keys that have passed them. It
-// panics or gives nonsense for others.
+// TrustKey is ParseKey without its checks, for keys that have passed them. For other
+// keys it panics or returns nonsense.
 func TrustKey(key string) Series {
 	s, rest := Series{}, key[1:]
 	if kind := Kind(key[0]); kind == Custom {

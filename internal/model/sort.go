@@ -5,14 +5,13 @@ import (
 	"slices"
 )
 
-// sortRun is how many elements are sorted or merged between two checks of the
-// context: some milliseconds of work.
+// sortRun is how many elements are sorted or merged between two checks of the context:
+// some milliseconds of work.
 const sortRun = 1 << 14
 
-// SortFunc sorts s like slices.SortFunc. Soon after ctx ends it returns the
-// context's error, and leaves s in any order: a million elements take seconds to
-// compare, which a cancelled query must not spend. SortFunc allocates half of the
-// size of s.
+// SortFunc sorts s like slices.SortFunc. Soon after ctx ends it returns the context's
+// error, and leaves s in any order: comparing a million elements takes seconds, which a
+// cancelled query must not spend. SortFunc allocates half the size of s.
 func SortFunc[E any](ctx context.Context, s []E, compare func(a, b E) int) error {
 	if len(s) <= sortRun || slices.IsSortedFunc(s, compare) {
 		slices.SortFunc(s, compare)
@@ -21,7 +20,7 @@ func SortFunc[E any](ctx context.Context, s []E, compare func(a, b E) int) error
 	return sortHalves(ctx, s, make([]E, len(s)/2), compare)
 }
 
-// sortHalves sorts s with the help of spare, which holds half of it.
+// sortHalves sorts s with spare as scratch memory, which holds half of s.
 func sortHalves[E any](ctx context.Context, s, spare []E, compare func(a, b E) int) error {
 	if len(s) <= sortRun {
 		slices.SortFunc(s, compare)

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// A Sorter brings samples in arrival order into time order. Of samples with the same time
-// the last one stays. Reuse it to reuse its memory.
+// A Sorter sorts samples in arrival order by time. Of samples with the same time it
+// keeps the last one. Reuse it to reuse its memory.
 type Sorter struct {
 	order  []arrival
 	sorted Columns

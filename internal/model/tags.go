@@ -11,10 +11,9 @@ import (
 // Tag is one name and value of a series. Both are non-empty UTF-8.
 type Tag struct{ Name, Value string }
 
-// Tags is an immutable set of tags, sorted by name as Java sorts strings.
-// It is held as one string (the tags part of a series key), so a million
-// series cost no slice headers; equal sets are equal with ==. The zero value
-// has no tags.
+// Tags is an immutable set of tags, sorted by name as Java sorts strings. It is stored
+// as one string (the tags part of a series key): a million series need no slice
+// headers, and == compares sets. The zero value has no tags.
 type Tags struct{ enc string }
 
 // NewTags sorts tags. A name that occurs twice is an error.
@@ -136,8 +135,8 @@ func cut(s string) (head, rest string) {
 	return s[w : w+int(n)], s[w+int(n):]
 }
 
-// uvarint is binary.Uvarint on a string. w is 0 when s is cut off, the number
-// overflows, or is longer than it need be: a series has one key.
+// uvarint is binary.Uvarint on a string. w is 0 if s is cut off, if the number
+// overflows, or if its encoding is longer than necessary: a series has exactly one key.
 func uvarint(s string) (v uint64, w int) {
 	var shift uint
 	for i := 0; i < len(s) && i < binary.MaxVarintLen64; i++ {

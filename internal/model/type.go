@@ -1,7 +1,7 @@
 package model
 
-// Kind says how the values of a series are held in memory and in chunks.
-// The numbers are written to disk and never reused.
+// Kind is how the values of a series are held in memory and in chunks. The numbers are
+// written to disk and never reused.
 type Kind uint8
 
 const (
@@ -10,11 +10,11 @@ const (
 	String  Kind = 3 // UTF-8 text
 	Complex Kind = 4 // 16 bytes: real then imaginary, IEEE-754 big-endian
 	Null    Kind = 5 // no value
-	Custom  Kind = 6 // bytes that only the named type's owner understands
+	Custom  Kind = 6 // bytes that only the owner of the type understands
 
 	// AggregateKind is the kind of buckets that were computed from samples, see
-	// Aggregate. No series has this kind: the store keeps the buckets of a series
-	// under the number of the series, apart from its samples.
+	// Aggregate. No series has this kind: the store keeps the buckets of a series under
+	// the series' number, apart from its samples.
 	AggregateKind Kind = 7
 )
 
