@@ -8,14 +8,14 @@ import (
 	"varve/internal/model"
 )
 
-// cardinalitySlice is how many entries are counted before the lock is given
-// back: about a millisecond.
+// cardinalitySlice is how many entries are counted before the lock is released: about a
+// millisecond.
 const cardinalitySlice = 32 << 10
 
-// A Cardinality says what an index holds and what most of it belongs to.
-// Counts were true at some moment each while it was put together.
+// A Cardinality counts the content of an index and lists its largest parts. Each count
+// was true at some moment of the call.
 type Cardinality struct {
-	Series   int // of the metric that was asked for, else of all
+	Series   int // of the requested metric, else of all
 	Metrics  int
 	TagNames int
 	TagPairs int // distinct tag name and value
@@ -43,9 +43,9 @@ type PairCount struct {
 	Series     int
 }
 
-// Cardinality counts what x holds, of one metric if metric is not "", and lists
-// the limit largest parts. It looks at each metric, or at each tag value: 10 ms
-// for a million, during which the index is locked for a millisecond at a time.
+// Cardinality counts the content of x, or of one metric if metric is not "", and lists
+// the limit largest parts. It reads each metric, or each tag value: 10 ms for a
+// million, during which it locks the index for a millisecond at a time.
 func (x *Index) Cardinality(metric string, limit int) Cardinality {
 	if metric != "" {
 		return x.metricCardinality(metric, limit)
@@ -118,7 +118,7 @@ func (x *Index) metricCardinality(name string, limit int) Cardinality {
 	x.mu.RUnlock()
 	for _, t := range tags {
 		x.inSlices(func() int { return len(t.uses) }, func(number int) {
-			// The series of all metrics are no fewer than those of this one.
+			// A value has at least as many series in all metrics as in this one.
 			if n := t.uses[number].series; n == 0 || pairs.excludes(int(n)) {
 				return
 			}
@@ -139,8 +139,8 @@ func (x *Index) metricCardinality(name string, limit int) Cardinality {
 	return c
 }
 
-// inSlices calls each for 0, 1 .. n() with the index locked for reading, and
-// gives the lock back from time to time.
+// inSlices calls each for 0, 1 .. n() with the index locked for reading, and releases
+// the lock from time to time.
 func (x *Index) inSlices(n func() int, each func(i int)) {
 	for from, more := 0, true; more; from += cardinalitySlice {
 		more = x.slice(from, n, each)
@@ -170,8 +170,7 @@ func lessPair(a, b PairCount) int {
 	return cmp.Or(cmp.Compare(b.Series, a.Series), model.CompareNames(a.Tag, b.Tag), model.CompareNames(a.Value, b.Value))
 }
 
-// top keeps the first of what it is given, by less: a heap with the last of
-// them on top.
+// top keeps the first elements by less: a heap with the last of them on top.
 type top[T any] struct {
 	most int
 	less func(a, b T) int
@@ -194,15 +193,15 @@ func (t *top[T]) add(v T) {
 	}
 }
 
-// topPairs are the values with the most series. Which ones of equal number it
-// keeps is left open: mostly there are very many with one series.
+// topPairs are the values with the most series. Among values with equally many series
+// the choice is arbitrary: usually very many have one.
 type topPairs struct{ top[PairCount] }
 
 func newTopPairs(limit int) *topPairs {
 	return &topPairs{top[PairCount]{most: limit, less: func(a, b PairCount) int { return cmp.Compare(b.Series, a.Series) }}}
 }
 
-// excludes reports that a value with n series or fewer need not be added.
+// excludes reports whether a value with n series or fewer need not be added.
 func (t *topPairs) excludes(n int) bool {
 	return len(t.kept) == t.most && (t.most == 0 || n <= t.kept[0].Series)
 }

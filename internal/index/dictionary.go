@@ -10,25 +10,25 @@ import (
 	"varve/internal/model"
 )
 
-// stringBytes is what a name costs beside its text: a string header in texts,
-// a slot and its share of free slots in ids, an entry in order.
+// stringBytes is the memory of a name besides its text: a string header in texts, a
+// slot and its share of free slots in ids, an entry in order.
 const stringBytes = 16 + 16 + 18
 
-// A dictionary gives distinct names small dense numbers and keeps them in the
-// order of model.CompareNames. Numbers of removed names are given again.
+// A dictionary gives distinct names small dense numbers and keeps them in the order of
+// model.CompareNames. It reuses the numbers of removed names.
 //
-// The order is kept on each insert, rather than sorted when it is asked for:
-// it costs a new name less than a microsecond, and no reader ever waits for a
-// million names to be sorted.
+// Each insert keeps the order, rather than the first query sorting the names: a new
+// name costs less than a microsecond more, and no reader ever waits for a million names
+// to be sorted.
 type dictionary struct {
 	ids   Table
 	texts []string // by id; "" for a free id
 	free  []uint32
 	order []*leaf // none empty; ascending within and across
 
-	// changes lists the numbers that were removed or given again, for those who
-	// remember what they found (see scan). It begins at change number forgotten
-	// and is kept only once somebody has asked.
+	// changes lists the numbers that were removed or reused, for readers that remember
+	// results by number (see scan). It begins at change number forgotten and is kept
+	// only after the first such reader.
 	watched   atomic.Bool // set with the index locked for reading
 	forgotten uint64
 	changes   []uint32
@@ -37,7 +37,7 @@ type dictionary struct {
 // changesMax bounds the changes that are kept.
 const changesMax = 4096
 
-// note records that the text of id is not what it was.
+// note records that id has another text now, or none.
 func (d *dictionary) note(id uint32) {
 	if !d.watched.Load() {
 		d.forgotten++
@@ -69,7 +69,7 @@ func (d *dictionary) find(name string) (uint32, bool) {
 	return d.ids.Find(d.ids.HashString(name), func(id uint32) bool { return d.texts[id] == name })
 }
 
-// is reports whether id is the number of name; id may be out of date.
+// is reports whether id is the number of name; id may be outdated.
 func (d *dictionary) is(id uint32, name string) bool {
 	return int(id) < len(d.texts) && d.texts[id] == name && name != ""
 }
@@ -77,8 +77,8 @@ func (d *dictionary) is(id uint32, name string) bool {
 // len returns the number of names.
 func (d *dictionary) len() int { return d.ids.Len() }
 
-// add gives name, which must be new, a number. The dictionary keeps a copy of
-// name, so that it does not pin the request that name was cut from.
+// add gives a number to name, which must be new. The dictionary copies name, so that it
+// does not pin the request that name was cut from.
 func (d *dictionary) add(name string) uint32 {
 	if d.ids.parts == nil {
 		d.ids = NewTable()
@@ -97,7 +97,7 @@ func (d *dictionary) add(name string) uint32 {
 	return id
 }
 
-// remove forgets the name of id.
+// remove removes the name of id.
 func (d *dictionary) remove(id uint32) {
 	name := d.texts[id]
 	at, i := d.seek(name)
@@ -114,8 +114,8 @@ func (d *dictionary) remove(id uint32) {
 func (d *dictionary) insert(id uint32) {
 	at, i := d.seek(d.texts[id])
 	if at == len(d.order) {
-		// After every name there is. Names often come sorted (host-1, host-2),
-		// so leaves that are filled from the left stay full.
+		// After all existing names. Names often come sorted (host-1, host-2), so leaves
+		// that are filled from the left stay full.
 		if at == 0 || len(d.order[at-1].ids) == leafSize {
 			d.order = append(d.order, newLeaf(d.texts, []uint32{id}))
 			return
@@ -133,8 +133,8 @@ func (d *dictionary) insert(id uint32) {
 	d.order[at].insert(d.texts, i, id)
 }
 
-// seek returns the position of the first name that is not below name:
-// (len(d.order), 0) if there is none.
+// seek returns the position of the first name that is not below name, (len(d.order), 0)
+// if there is none.
 func (d *dictionary) seek(name string) (at, i int) {
 	// The first leaf whose last name is not below.
 	at = sort.Search(len(d.order), func(i int) bool {
@@ -146,9 +146,9 @@ func (d *dictionary) seek(name string) (at, i int) {
 	return at, i
 }
 
-// ascend yields ids in the order of their names: of those that begin with
-// prefix, from the first one that is not below from. Names with a common
-// prefix are neighbours in this order, and the prefix is the lowest of them.
+// ascend yields ids in the order of their names: names that begin with prefix, starting
+// with the first one that is not below from. Names with a common prefix are neighbours
+// in this order, and the prefix sorts before all of them.
 func (d *dictionary) ascend(prefix, from string) iter.Seq[uint32] {
 	if model.CompareNames(from, prefix) < 0 {
 		from = prefix
@@ -173,8 +173,8 @@ func (d *dictionary) next(prefix, from string) (string, bool) {
 	return "", false
 }
 
-// count returns how many names begin with prefix, or some number above enough
-// if they are more than that.
+// count returns how many names begin with prefix, or some number above enough if there
+// are more than that.
 func (d *dictionary) count(prefix string, enough int) int {
 	n := 0
 	at, i := d.seek(prefix)
@@ -188,7 +188,7 @@ func (d *dictionary) count(prefix string, enough int) int {
 	return n
 }
 
-// countAll is count for prefixes of which none begins with another.
+// countAll is count for several prefixes, none of which begins with another.
 func (d *dictionary) countAll(prefixes []string, enough int) (n int) {
 	for _, prefix := range prefixes {
 		if n += d.count(prefix, enough-n); n > enough {

@@ -1,7 +1,7 @@
-// Package index finds series by metric and tags. It is an inverted index in
-// memory: for each metric and tag pair the ids of the series that have it
-// (their postings). It knows nothing of time, samples or files; the store adds
-// each series once and removes it with its last sample.
+// Package index finds series by metric and tags. It is an in-memory inverted index: for
+// each metric and tag pair it has the ids of the series that have it (their postings).
+// It knows nothing of time, samples or files; the store adds each series once and
+// removes it with its last sample.
 //
 // # Shape
 //
@@ -13,26 +13,25 @@
 //	id list   handle, 4 bytes: one id | number of a list in postings
 //	          list: ascending []uint32, from 1,024 ids on a roaring bitmap
 //
-// A text exists once however many metrics use it: 20 metrics of 200 hosts hold
-// each host name once, and 8 to 14 bytes for each metric and host.
-// Dictionaries are always in the order of model.CompareNames (see leaf); a metric has no order of its own, it filters that of the tag
-// names and of the tag's values. What a new series costs depends on its own
-// tags, not on how many tags its metric has.
+// A text exists once however many metrics use it: 20 metrics of 200 hosts hold each
+// host name once, and 8 to 14 bytes for each metric and host. Dictionaries are always
+// in the order of model.CompareNames (see leaf); a metric has no order of its own, it
+// filters the tag names and the tag's values. The cost of a new series depends on its
+// own tags, not on how many tags its metric has.
 //
 // # Invariants
 //
-//   - A metric, a tag of a metric, a value of a tag exists as long as a series
-//     has it: no list and no dictionary entry is ever empty.
+//   - A metric, a tag of a metric and a value of a tag exist as long as a series has
+//     them: no list and no dictionary entry is ever empty.
 //   - An id has at most one value of each tag.
 //
 // # Concurrency
 //
-// All methods may be called by many goroutines at once. One lock guards it
-// all; Add and Remove hold it for about a microsecond. Select and Names hold
-// it for reading, for a few milliseconds at most. No regular expression runs
-// meanwhile: values are copied some thousand at a time, matched with the lock
-// given back, and looked up again (see Select and scan).
-// Appending to known series does not come here.
+// All methods may be called by many goroutines at once. One lock guards everything; Add
+// and Remove hold it for about a microsecond. Select and Names hold it for reading, for
+// a few milliseconds at most. No regular expression runs under the lock: values are
+// copied some thousand at a time, matched after the lock is released, and looked up
+// again (see Select and scan). Appending to known series does not use the index.
 package index
 
 import (
@@ -54,11 +53,11 @@ type Index struct {
 	lists   postings
 	scans   scanCache
 	read    atomic.Int64
-	size    int          // of what is not in lists; see Bytes
+	size    int          // memory outside lists; see Bytes
 	bytes   atomic.Int64 // see Bytes
 }
 
-// A metric is what the index knows of one metric name.
+// A metric holds the postings of one metric name.
 type metric struct {
 	ids  handle
 	tags *tagTable // noTags if there was none yet
@@ -70,8 +69,8 @@ type metricTag struct {
 	values valueTable
 	series uint32 // of the metric that have the tag
 
-	// The value that Add met last, a guess for the next one, and its list; the
-	// zero handle, which is not listed, after a removal.
+	// The value that Add met last, as a guess for the next one, and its list: the zero
+	// handle, which is not listed, after a removal.
 	recent    uint32
 	recentIDs handle
 }
@@ -85,7 +84,7 @@ type tag struct {
 	uses    []valueUse // by value number
 }
 
-// A valueUse counts what has one value of a tag.
+// A valueUse counts the metrics and series with one value of a tag.
 type valueUse struct{ metrics, series uint32 }
 
 // Approximate heap bytes of the parts, for Stats.
@@ -102,8 +101,8 @@ const (
 // New returns an empty index.
 func New() *Index { return &Index{} }
 
-// Add makes series s, whose number is given, findable. Adding a known number of the
-// same metric again changes nothing. s is not kept.
+// Add adds series s under a number. Adding a known number of the same metric again
+// changes nothing. Add does not keep s.
 func (x *Index) Add(series model.SeriesNumber, s model.Series) {
 	id := uint32(series) // as postings have it
 	x.mu.Lock()
@@ -130,8 +129,8 @@ func (x *Index) Add(series model.SeriesNumber, s model.Series) {
 	}
 }
 
-// Remove takes series s, which was added with this number, out. Names of which it
-// was the last series go with it. A number that is not there is no error.
+// Remove removes series s, which was added with this number, and names that no other
+// series has. An unknown number is not an error.
 func (x *Index) Remove(series model.SeriesNumber, s model.Series) {
 	id := uint32(series)
 	x.mu.Lock()
@@ -169,14 +168,14 @@ func (x *Index) Len() int {
 // Bytes is the approximate memory of x.
 func (x *Index) Bytes() int64 { return x.bytes.Load() }
 
-// noteBytes brings Bytes up to date. x.mu must be held.
+// noteBytes updates Bytes. x.mu must be held.
 func (x *Index) noteBytes() {
 	x.bytes.Store(int64(x.size + x.lists.count()*listBytes + x.lists.ids*listedBytes + x.mapped*mappedBytes))
 }
 
-// EntriesRead is how many entries all calls of Select have read: values that were compared
-// with a matcher, and ids of postings. It shows whether a selection costs in proportion to the
-// series that it finds, or to all series.
+// EntriesRead is how many entries all calls of Select have read: values compared with a
+// matcher, and ids of postings. It shows whether the cost of a selection is
+// proportional to the series that it finds, or to all series.
 func (x *Index) EntriesRead() int64 { return x.read.Load() }
 
 // metric finds a metric by its name.
@@ -188,7 +187,7 @@ func (x *Index) metric(name string) (*metric, bool) {
 	return x.metrics[number], true
 }
 
-// addMetric makes a metric of one series without tags. x.mu must be held.
+// addMetric adds a metric with one series without tags. x.mu must be held.
 func (x *Index) addMetric(name string, id uint32) *metric {
 	x.size += metricBytes + stringBytes + len(name)
 	m := &metric{ids: x.lists.one(id), tags: &noTags}
@@ -196,7 +195,7 @@ func (x *Index) addMetric(name string, id uint32) *metric {
 	return m
 }
 
-// tagOf returns the tag of m called name, or nil. place is where it may be.
+// tagOf returns the tag of m called name, or nil. place is a guess of its position.
 func (x *Index) tagOf(m *metric, name string, place int) *metricTag {
 	if m.tags.many == nil {
 		return m.tags.called(name, place)
@@ -208,7 +207,7 @@ func (x *Index) tagOf(m *metric, name string, place int) *metricTag {
 	return m.tags.get(number)
 }
 
-// addTag gives m a tag. x.mu must be held.
+// addTag adds a tag to m. x.mu must be held.
 func (x *Index) addTag(m *metric, name string) *metricTag {
 	number, ok := x.keys.find(name)
 	if !ok {
@@ -257,8 +256,8 @@ func (x *Index) addValue(mt *metricTag, value string, id uint32) {
 	x.size += valueBytes
 }
 
-// removeValue takes id out of the postings of a value of one of m's tags, and
-// out what becomes empty by that. x.mu must be held.
+// removeValue removes id from the postings of a value of one of m's tags, and whatever
+// becomes empty. x.mu must be held.
 func (x *Index) removeValue(m *metric, mt *metricTag, value string, id uint32) {
 	t := mt.tag
 	number, ok := t.values.find(value)

@@ -9,11 +9,10 @@ import (
 	"varve/internal/store"
 )
 
-// Names lists metric names, tag names or tag values in the order of
-// model.CompareNames, each once. Without q.Metric it lists the tag names and
-// values of all metrics, without q.Tag the values of all tags. more says that
-// q.Limit cut the list. An unknown q.Kind is a *store.InputError. Names ends with
-// ctx's error soon after ctx has ended.
+// Names lists metric names, tag names or tag values in the order of model.CompareNames,
+// each once. Without q.Metric it lists the tag names and values of all metrics, without
+// q.Tag the values of all tags. more is true if q.Limit has cut the list. An unknown
+// q.Kind is a *store.InputError. Names returns ctx's error soon after ctx has ended.
 func (x *Index) Names(ctx context.Context, q store.NamesQuery) (names []string, more bool, err error) {
 	if err := q.Check(); err != nil {
 		return nil, false, err
@@ -41,8 +40,8 @@ func (x *Index) Names(ctx context.Context, q store.NamesQuery) (names []string, 
 	return names, false, nil
 }
 
-// level lists one level of the tree of metrics: it seeks the next entry after each
-// one, whatever is below it.
+// level lists one level of the tree of metrics: after each entry it seeks the next one,
+// skipping everything below the entry.
 func (x *Index) level(f filter, q store.NamesQuery) (names []string) {
 	from := q.After
 	if beyond, ok := q.Beyond(q.After); ok {
@@ -54,8 +53,8 @@ func (x *Index) level(f filter, q store.NamesQuery) (names []string) {
 	return names
 }
 
-// lookLevel appends some entries to names, from one on, and says where to go on if
-// there may be more.
+// lookLevel appends some entries to names, starting at from. If there may be more, next
+// is where to continue.
 func (x *Index) lookLevel(names []string, from string, f *filter, q *store.NamesQuery) (_ []string, next string, more bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -97,10 +96,10 @@ func (x *Index) tagValues(f filter, metric, tag string) []string {
 	if tag != "" {
 		return of(tag)
 	}
-	// Each page is complete up to the limit, so what is cut here cannot be among
+	// Each page is complete up to the limit, so names that are cut here cannot be among
 	// the first.
 	var names []string
-	ordered := 0 // of names, when they were put in order last
+	ordered := 0 // number of names that are in order
 	order := func() {
 		slices.SortFunc(names, model.CompareNames)
 		names = slices.Compact(names)
@@ -138,11 +137,11 @@ func (x *Index) valuesOf(metric, tag string) (*dictionary, subset) {
 	return nil, nil
 }
 
-// A filter is what a NamesQuery asks of each name.
+// A filter holds the conditions of a NamesQuery.
 type filter struct {
 	ctx    context.Context // no name is accepted once it has ended
 	tick   func(work int) error
-	failed *error // of tick; no name is accepted after it
+	failed *error // the error of tick; no name is accepted after it
 	prefix string
 	after  string
 	plan   *plan // nil: no pattern
@@ -176,10 +175,10 @@ func (f *filter) accepts(name string) bool {
 		(f.plan == nil || f.matches(name))
 }
 
-// over reports whether the list is not wanted any more.
+// over reports whether no more names are wanted.
 func (f *filter) over() bool { return *f.failed != nil || f.ctx.Err() != nil }
 
-// goesOn lets others work after some work, and reports whether the list is still wanted.
+// goesOn yields to others after some work, and reports whether more names are wanted.
 func (f *filter) goesOn(work int) bool {
 	if !f.over() {
 		*f.failed = spend(f.tick, work)
@@ -192,14 +191,14 @@ func (f *filter) matches(name string) bool {
 	return f.goesOn(store.MatchWork(name)) && f.plan.matches(name)
 }
 
-// namesSlice is how many names are looked at while the index is locked: some ten
-// microseconds. Patterns are matched after that.
+// namesSlice is how many names are read under the lock: some ten microseconds. Patterns
+// are matched after that.
 const namesSlice = 4096
 
-// page lists the names that are wanted of a dictionary and, if there is a table,
-// in that: in order, f.most at most. where finds both while x.mu is held for
-// reading; between two looks writers have their turn, and what is new or gone
-// since then may be listed or not.
+// page lists the wanted names of a dictionary that are also in the subset, if there is
+// one: in order, at most f.most. where returns both under x.mu, held for reading.
+// Between two slices writers get the lock; names that come or go meanwhile may be
+// listed or not.
 func (x *Index) page(f filter, where func() (*dictionary, subset)) []string {
 	switch {
 	case f.none:
@@ -230,9 +229,9 @@ func (x *Index) page(f filter, where func() (*dictionary, subset)) []string {
 	return names
 }
 
-// look appends names with a prefix to found, from one on, most at most, and says where to go on
-// if there may be more. Few names of a large dictionary are listed all at once and
-// out of order, rather than searched in it.
+// look appends at most most names with a prefix to found, starting at from. If there
+// may be more, next is where to continue. A small subset of a large dictionary is
+// listed at once and out of order, which is cheaper than finding it in the dictionary.
 func (x *Index) look(found []string, prefix, from string, most int, where func() (*dictionary, subset)) (_ []string, next string, more, ordered bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -262,7 +261,7 @@ func (x *Index) look(found []string, prefix, from string, most int, where func()
 	return found, "", false, true
 }
 
-// lookUp lists which of some texts are there.
+// lookUp lists which of some texts exist.
 func (x *Index) lookUp(texts []string, where func() (*dictionary, subset)) (names []string) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -282,7 +281,7 @@ func (x *Index) lookUp(texts []string, where func() (*dictionary, subset)) (name
 	return names
 }
 
-// cut orders those of some names that are wanted and drops what is too many.
+// cut sorts the wanted ones of some names and drops those beyond the limit.
 func (f *filter) cut(names []string) []string {
 	names = slices.DeleteFunc(names, func(name string) bool { return !f.accepts(name) })
 	slices.SortFunc(names, model.CompareNames)

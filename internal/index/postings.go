@@ -12,9 +12,9 @@ const (
 	// structure, and ids of one tag value are often far apart).
 	bitmapMin = 1024
 
-	// bitmapStay is the number of ids below which a bitmap becomes an array
-	// again. The distance keeps a list that grows and shrinks by one from
-	// being converted each time.
+	// bitmapStay is the number of ids below which a bitmap becomes an array again. It
+	// is less than bitmapMin, so that a list that grows and shrinks by one is not
+	// converted each time.
 	bitmapStay = 512
 
 	// slabSize is the number of lists in one slab.
@@ -50,7 +50,7 @@ type postings struct {
 	ids   int // entries in lists, without those that are handles
 }
 
-// at returns the list of h, which is listed.
+// at returns the list of a listed handle.
 func (p *postings) at(h handle) *list {
 	n := h &^ listed
 	return &p.slabs[n/slabSize][n%slabSize]
@@ -92,7 +92,7 @@ func (p *postings) one(id uint32) handle {
 	return h
 }
 
-// add adds id to the list of h and returns the list's handle from now on.
+// add adds id to the list of h and returns the new handle of the list.
 func (p *postings) add(h handle, id uint32) handle {
 	var l *list
 	if h&listed == 0 {
@@ -127,8 +127,8 @@ func (p *postings) add(h handle, id uint32) handle {
 	return h
 }
 
-// remove takes id out of the list of h. It returns the list's handle from now
-// on; empty says that the list is gone.
+// remove removes id from the list of h. It returns the new handle of the list; empty
+// means that the list is gone.
 func (p *postings) remove(h handle, id uint32) (now handle, empty bool) {
 	if h&listed == 0 {
 		return h, uint32(h) == id
@@ -160,7 +160,7 @@ func (p *postings) remove(h handle, id uint32) (now handle, empty bool) {
 	return h, false
 }
 
-// release gives the list of h back.
+// release frees the list of h.
 func (p *postings) release(h handle) {
 	*p.at(h) = list{}
 	p.free = append(p.free, h)
@@ -187,8 +187,8 @@ func (p *postings) len(h handle) int {
 	return p.at(h).len()
 }
 
-// union returns the ids of all lists of hs. If shared is true the result is a
-// bitmap of the index itself, to be read and not kept.
+// union returns the ids of all lists of hs. If shared is true the result is a bitmap of
+// the index itself, which the caller may read but not keep.
 func (p *postings) union(hs []handle) (ids *roaring.Bitmap, shared bool) {
 	if len(hs) == 1 && hs[0]&listed != 0 {
 		if set := p.at(hs[0]).set; set != nil {
@@ -196,7 +196,7 @@ func (p *postings) union(hs []handle) (ids *roaring.Bitmap, shared bool) {
 		}
 	}
 	var sets []*roaring.Bitmap
-	count, last := 0, uint32(0) // of the ids that are in no bitmap
+	count, last := 0, uint32(0) // of the ids outside bitmaps
 	for _, h := range hs {
 		if h&listed == 0 {
 			count, last = count+1, max(last, uint32(h))
@@ -217,7 +217,8 @@ func (p *postings) union(hs []handle) (ids *roaring.Bitmap, shared bool) {
 	return ids, false
 }
 
-// filter returns the ids that are in any list of hs, or those that are in none.
+// filter returns those of ids that are in any list of hs, or, without any, those that
+// are in none.
 func (p *postings) filter(ids *roaring.Bitmap, hs []handle, any bool) *roaring.Bitmap {
 	var left []uint32
 	for it := ids.Iterator(); it.HasNext(); {
@@ -234,8 +235,8 @@ func (p *postings) filter(ids *roaring.Bitmap, hs []handle, any bool) *roaring.B
 // empty words.
 const denseMin = 256
 
-// dense returns the ids of those lists of hs that are no bitmaps; words is the
-// length of a bit set for them.
+// dense returns the ids of those lists of hs that are not bitmaps; words is the length
+// of a bit set for them.
 func (p *postings) dense(hs []handle, words int) *roaring.Bitmap {
 	bits := make([]uint64, words)
 	for _, h := range hs {

@@ -7,34 +7,33 @@ import (
 )
 
 const (
-	// scanSlice is how many values are looked at while the index is locked: some
-	// 100 us. They are matched after that.
+	// scanSlice is how many values are copied under the lock: some 100 us. They are
+	// matched after that.
 	scanSlice = 16 << 10
 
-	// scanCacheBytes bounds the results that are kept. Those of a million
-	// values take 125 kB.
+	// scanCacheBytes bounds the cached results. That of a million values takes 125 kB.
 	scanCacheBytes = 8 << 20
 )
 
-// A scan is which values of a tag a plan matches, found by matching it against
-// all of them. It is brought up to date in slices: values that came since are
-// matched, and those that are listed as changes matched again. So the result
-// can be kept, and costs the next query only what has changed.
+// A scan is the set of values of a tag that a plan matches, found by matching the plan
+// against all of them. It is updated in slices: new values are matched, and those
+// listed as changes are matched again. So the result can be cached, and costs the next
+// query only the changes.
 //
 // A scan in the cache never changes; a Select works on a copy.
 type scan struct {
 	tag   *tag
-	at    uint64   // changes of the dictionary that are accounted for
-	next  int      // values with lower numbers were matched
+	at    uint64   // changes of the dictionary that the scan includes
+	next  int      // values with lower numbers are matched
 	bits  []uint64 // by value number
 	count int      // bits that are set
 	kept  bool     // bits belong to a scan in the cache
 }
 
-// gather appends to todo the values that are to be matched next: those that
-// changed, and further ones below until. known is false if there were more
-// changes than are remembered. The index must be locked for reading; all of todo
-// must be set before the next call.
+// gather appends to todo the values to match next: those that changed, and further ones
+// below until. known is false if there were more changes than the dictionary keeps. The
+// index must be locked for reading; set must be called for all of todo before the next
+// gather.
 func (s *scan) gather(todo []value, until int) (_ []value, known bool) {
 	d := &s.tag.values
 	changes, known := d.since(s.at)
@@ -53,9 +52,9 @@ func (s *scan) gather(todo []value, until int) (_ []value, known bool) {
 	return todo, true
 }
 
-// settle takes out of the result what changed since gather was called last, and
-// reports false if that is not known. The next user of the scan matches these
-// values again. The index must be locked for reading.
+// settle removes from the result the values that changed since the last gather, so that
+// the next user of the scan matches them again. It returns false if the dictionary no
+// longer has these changes. The index must be locked for reading.
 func (s *scan) settle() (known bool) {
 	changes, known := s.tag.values.since(s.at)
 	for _, number := range changes {
@@ -66,14 +65,14 @@ func (s *scan) settle() (known bool) {
 	return known
 }
 
-// distinct returns numbers once each.
+// distinct returns the numbers without duplicates.
 func distinct(numbers []uint32) []uint32 {
 	numbers = slices.Clone(numbers)
 	slices.Sort(numbers)
 	return slices.Compact(numbers)
 }
 
-// set notes whether the value with this number is matched.
+// set records whether the value with this number matches.
 func (s *scan) set(number uint32, matched bool) {
 	word, bit := int(number/64), uint64(1)<<(number%64)
 	if word < len(s.bits) && s.bits[word]&bit != 0 == matched || word >= len(s.bits) && !matched {
@@ -93,13 +92,13 @@ func (s *scan) set(number uint32, matched bool) {
 	}
 }
 
-// has reports whether a value is matched.
+// has reports whether a value matches.
 func (s *scan) has(number uint32) bool {
 	word := int(number / 64)
 	return word < len(s.bits) && s.bits[word]&(1<<(number%64)) != 0
 }
 
-// appendTo adds the postings of the values of mt that are matched.
+// appendTo appends the postings of the values of mt that match.
 func (s *scan) appendTo(lists []handle, mt *metricTag) []handle {
 	if s.count > 2*mt.values.len() {
 		for number, h := range mt.values.all() {
@@ -119,7 +118,7 @@ func (s *scan) appendTo(lists []handle, mt *metricTag) []handle {
 	return lists
 }
 
-// unionOf returns what at least one of scans of the same tag has matched.
+// unionOf returns the union of scans of the same tag.
 func unionOf(scans []*scan) *scan {
 	if len(scans) == 1 {
 		return scans[0]
@@ -141,7 +140,7 @@ func unionOf(scans []*scan) *scan {
 
 func (s *scan) bytes() int { return 8*cap(s.bits) + 256 }
 
-// A scanCache keeps the scans that were used last, up to scanCacheBytes.
+// A scanCache keeps the most recently used scans, up to scanCacheBytes.
 type scanCache struct {
 	mu    sync.Mutex
 	scans map[scanKey]*keptScan
@@ -159,7 +158,7 @@ type keptScan struct {
 	used uint64 // clock of the last use
 }
 
-// get returns what is known of the plan of expr.
+// get returns a copy of the cached scan of expr, a new one if there is none.
 func (c *scanCache) get(t *tag, expr string) *scan {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,7 +172,7 @@ func (c *scanCache) get(t *tag, expr string) *scan {
 	return &s
 }
 
-// put keeps s, which its owner goes on reading.
+// put caches s, which its owner continues to read.
 func (c *scanCache) put(expr string, s *scan) {
 	if s.bytes() > scanCacheBytes/2 {
 		return
@@ -195,7 +194,7 @@ func (c *scanCache) put(expr string, s *scan) {
 	}
 }
 
-// evict drops what was not used for longest. c.mu must be held.
+// evict drops the least recently used scan. c.mu must be held.
 func (c *scanCache) evict() {
 	var oldest scanKey
 	used := c.clock + 1

@@ -12,22 +12,20 @@ import (
 	"varve/internal/store"
 )
 
-// Select returns the ids of the series of a metric that satisfy all matchers
-// and are in within; nil stands for all ids. The result is the caller's own.
-// A metric that is not known has no series. Series that come or go meanwhile
-// may be in the result or not. A matcher with a nil pattern is a
-// *store.InputError. Select ends with ctx's error soon after ctx has ended, also
-// while it matches a pattern with many values.
+// Select returns the ids of the series of a metric that satisfy all matchers and are in
+// within; nil is all ids. The caller owns the result. An unknown metric has no series.
+// Series that come or go meanwhile may be in the result or not. A matcher with a nil
+// pattern is a *store.InputError. Select returns ctx's error soon after ctx has ended,
+// also while it matches a pattern with many values.
 //
-// Patterns are matched while the index is not locked: try copies values, their
-// owner matches them, and try looks whether they are still there. Nor is it locked
-// for long by many matchers: they are looked at in groups, each of which keeps what
-// the ones before have left.
+// Patterns are matched without the lock: try copies values, Select matches them, and
+// try checks whether they still exist. Nor do many matchers hold the lock for long:
+// they are evaluated in groups, each of which filters the result of the previous ones.
 func (x *Index) Select(ctx context.Context, metric string, ms []model.Matcher, within *roaring.Bitmap) (*roaring.Bitmap, error) {
 	return x.SelectInSteps(ctx, metric, ms, within, nil)
 }
 
-// SelectInSteps is Select that tells tick of its work, see [store.Selection].
+// SelectInSteps is Select that reports its work to tick, see [store.Selection].
 func (x *Index) SelectInSteps(ctx context.Context, metric string, ms []model.Matcher, within *roaring.Bitmap, tick func(work int) error) (*roaring.Bitmap, error) {
 	conditions, err := newConditions(ms)
 	if err != nil {
@@ -43,7 +41,7 @@ func (x *Index) SelectInSteps(ctx context.Context, metric string, ms []model.Mat
 	return x.selectGroup(ctx, metric, conditions, within, tick)
 }
 
-// selectGroup is Select for few matchers.
+// selectGroup is Select for at most groupMax matchers.
 func (x *Index) selectGroup(ctx context.Context, metric string, conditions []condition, within *roaring.Bitmap, tick func(int) error) (*roaring.Bitmap, error) {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -67,7 +65,7 @@ func (x *Index) selectGroup(ctx context.Context, metric string, conditions []con
 	}
 }
 
-// spend tells tick of work.
+// spend reports work to tick.
 func spend(tick func(int) error, work int) error {
 	if tick == nil {
 		return nil
@@ -75,9 +73,9 @@ func spend(tick func(int) error, work int) error {
 	return tick(work)
 }
 
-// try is Select, unless values are still to be matched. It ends: what conditions
-// ask for is bounded by the values there are at the first try. read is how many values and ids it
-// looked at.
+// try is Select, unless values remain to be matched. Repeated calls end: the values to
+// match are those that existed at the first call. read is how many values and ids it
+// has read.
 func (x *Index) try(metric string, conditions []condition, within *roaring.Bitmap) (ids *roaring.Bitmap, read int, done bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -97,7 +95,7 @@ func (x *Index) try(metric string, conditions []condition, within *roaring.Bitma
 		}
 		for j := range conditions[i].patterns {
 			if read >= scanSlice {
-				return nil, read, false // enough is copied for now
+				return nil, read, false // enough values are copied for now
 			}
 			ready, n := x.gather(mt, &conditions[i].patterns[j])
 			done = done && ready
@@ -131,10 +129,10 @@ func (x *Index) try(metric string, conditions []condition, within *roaring.Bitma
 type postingSet struct {
 	lists   []handle
 	count   int  // ids; more than there are if lists share some
-	without bool // ids in it are not wanted
+	without bool // its ids are excluded
 }
 
-// A condition is a matcher and how its patterns are matched.
+// A condition is a matcher and the state of matching its patterns.
 type condition struct {
 	model.Matcher
 	patterns []patternPlan
@@ -146,8 +144,8 @@ type value struct {
 	text   string
 }
 
-// A patternPlan is a pattern, its plan, and how far it is matched: with the
-// values that the plan leaves, or, if these are many, with all in a scan.
+// A patternPlan is a pattern, its plan, and how far it is matched: against the values
+// that the plan leaves, or, if these are many, against all values in a scan.
 type patternPlan struct {
 	expr  string
 	plan  *plan
@@ -155,16 +153,17 @@ type patternPlan struct {
 	todo  []value // to be matched
 	found []value // that match; not used with a scan
 	scan  *scan
-	until int  // numbers from this on came after the first look
-	read  bool // scan is not as the cache had it
+	until int  // numbers from this on were added after the first call of try
+	read  bool // scan differs from the cached one
 }
 
 const (
-	// maxComparisons bounds what a selection compares with all values of a tag. The
-	// result of each pattern takes up to 24 bytes for each of 64,000 values.
+	// maxComparisons bounds the conditions of a selection that are compared with all
+	// values of a tag. The result of each pattern takes up to 24 bytes per 64,000
+	// values.
 	maxComparisons = 128
 
-	// groupMax is how many matchers are looked at while the index is locked once.
+	// groupMax is how many matchers are evaluated under one hold of the lock.
 	groupMax = 16
 )
 
@@ -188,7 +187,7 @@ func newConditions(ms []model.Matcher) ([]condition, error) {
 }
 
 // comparisons counts the matchers and patterns that concern all values of a tag. A
-// value that is wanted, or that is not, is only looked up.
+// value that is named, to include or exclude it, is only looked up.
 func comparisons(ms []model.Matcher) (n int) {
 	for _, m := range ms {
 		n += len(m.Patterns)
@@ -199,7 +198,7 @@ func comparisons(ms []model.Matcher) (n int) {
 	return n
 }
 
-// keep gives the cache what c has found.
+// keep caches what c has found.
 func (c *condition) keep(x *Index) {
 	for i := range c.patterns {
 		if p := &c.patterns[i]; p.scan != nil && p.read {
@@ -208,8 +207,8 @@ func (c *condition) keep(x *Index) {
 	}
 }
 
-// gather puts into p.todo what is to be matched next, and reports whether there
-// is nothing. read is how many values it looked at. x.mu must be held for reading.
+// gather fills p.todo with the values to match next, and reports whether there are
+// none. read is how many values it has read. x.mu must be held for reading.
 func (x *Index) gather(mt *metricTag, p *patternPlan) (done bool, read int) {
 	first := !p.begun
 	p.begun = true
@@ -230,12 +229,12 @@ func (x *Index) gather(mt *metricTag, p *patternPlan) (done bool, read int) {
 		p.todo, read = mt.candidates(p.plan)
 	case p.scan == nil:
 	case p.scan.tag != mt.tag:
-		p.scan = nil // all values of the tag went meanwhile: what it has now is newer
+		p.scan = nil // all values of the tag were removed meanwhile: its present ones are newer
 	case p.scan.next >= p.until && p.scan.settle():
 	default:
 		var known bool
 		if p.todo, known = p.scan.gather(p.todo, p.until); !known {
-			// Too much changes for a scan. What belongs to the metric is enough.
+			// The tag changes too much for a scan. The values of the metric are enough.
 			p.scan = nil
 			p.todo = mt.own()
 		}
@@ -244,7 +243,7 @@ func (x *Index) gather(mt *metricTag, p *patternPlan) (done bool, read int) {
 	return len(p.todo) == 0, read
 }
 
-// match matches what gather put into todo.
+// match matches the values that gather has put into todo.
 func (c *condition) match(ctx context.Context, tick func(int) error) error {
 	for i := range c.patterns {
 		p := &c.patterns[i]
@@ -265,7 +264,7 @@ func (c *condition) match(ctx context.Context, tick func(int) error) error {
 		}
 		p.read = p.read || len(p.todo) > 0
 		if p.todo = p.todo[:0]; p.scan == nil {
-			p.todo = nil // nothing follows
+			p.todo = nil // no scan: this was all
 		}
 	}
 	return nil
@@ -274,8 +273,8 @@ func (c *condition) match(ctx context.Context, tick func(int) error) error {
 // directMax is the number of values that are matched without a scan.
 const directMax = scanSlice
 
-// scans reports whether a plan has to be matched against so many values that
-// it is done in slices.
+// scans reports whether a plan has to be matched against so many values that it is done
+// in slices.
 func (mt *metricTag) scans(pl *plan) bool {
 	own := mt.values.len()
 	if own <= directMax || own <= 4*directMax && 4*own < mt.tag.values.len() {
@@ -284,10 +283,10 @@ func (mt *metricTag) scans(pl *plan) bool {
 	return mt.tag.values.countAll(pl.prefixes, directMax) > directMax
 }
 
-// candidates copies the values that a plan may match: of the tag's values with
-// one of the plan's prefixes, or of the metric's, whichever are fewer (and says
-// how many it looked at); if the metric has a good part of all values, as they lie
-// in memory.
+// candidates copies the values that a plan may match: the tag's values with one of the
+// plan's prefixes, or the metric's values, whichever are fewer. If the metric has more
+// than a quarter of the tag's values, it copies all of the tag's values, in memory
+// order. read is how many values it has read.
 func (mt *metricTag) candidates(pl *plan) (found []value, read int) {
 	values := &mt.tag.values
 	own := mt.values.len()
@@ -322,10 +321,10 @@ func (mt *metricTag) own() []value {
 	return found
 }
 
-// postingsOf returns the series of m that satisfy a condition, all of whose patterns
-// are matched, and how many values it looked at: those with a value that satisfies
-// it, or, if series without the tag satisfy it too, without those whose value does
-// not. x.mu must be held for reading.
+// postingsOf returns the series of m that satisfy a condition whose patterns are all
+// matched, and how many values it has read. The set has the series with a value that
+// satisfies the condition. If series without the tag satisfy it too, the set has, as
+// excluded ids, those with a value that does not. x.mu must be held for reading.
 func (x *Index) postingsOf(m *metric, c *condition) (set postingSet, read int) {
 	mt := x.tagOf(m, c.Tag, 0)
 	if mt == nil {
@@ -344,8 +343,8 @@ func (x *Index) postingsOf(m *metric, c *condition) (set postingSet, read int) {
 	return set, read
 }
 
-// others returns the postings of the values that have none of lists, which are in
-// ascending order.
+// others returns the postings of the values whose postings are not in lists, which must
+// be ascending.
 func (mt *metricTag) others(lists []handle) []handle {
 	others := make([]handle, 0, mt.values.len())
 	for _, h := range mt.values.all() {
@@ -356,8 +355,8 @@ func (mt *metricTag) others(lists []handle) []handle {
 	return others
 }
 
-// listsOf returns the postings of the values that c names, and how many values it
-// looked at. Of a condition that is not plain they are in ascending order.
+// listsOf returns the postings of the values that satisfy c, regardless of Not, and how
+// many values it has read. Unless the condition is plain, they are ascending.
 func (mt *metricTag) listsOf(c *condition) (lists []handle, read int) {
 	for _, v := range c.Values {
 		lists = mt.appendExact(lists, v)
@@ -393,7 +392,7 @@ func (mt *metricTag) listsOf(c *condition) (lists []handle, read int) {
 	return lists, read
 }
 
-// all reports whether c is known to be satisfied by every value there is.
+// all reports whether c is known to be satisfied by every existing value.
 func (mt *metricTag) all(c *condition) bool {
 	return slices.ContainsFunc(c.patterns, func(p patternPlan) bool {
 		return p.scan != nil && p.scan.count == mt.tag.values.len()
@@ -420,9 +419,9 @@ func (x *Index) measure(lists []handle) postingSet {
 }
 
 // intersect returns the ids that are in all wanted sets and in within, and in no
-// other set. It begins with the smallest: what is left is never more than that. A
-// set that is much larger than what is left is not put together, but asked for each
-// id. At least one set is wanted. read counts ids that were looked at. x.mu must be
+// excluded set. At least one set must be wanted. intersect begins with the smallest
+// set, so the result never exceeds it. A set that is much larger than the present
+// result is not built, but queried for each id. read counts the ids read. x.mu must be
 // held for reading.
 func (x *Index) intersect(sets []postingSet, within *roaring.Bitmap) (ids *roaring.Bitmap, read int) {
 	slices.SortStableFunc(sets, func(a, b postingSet) int {

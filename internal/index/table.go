@@ -2,11 +2,11 @@ package index
 
 import "hash/maphash"
 
-// A Table finds numbers by the hash of texts that it does not hold: 11 to 21
-// bytes an entry, without a pointer, where a map of strings takes 45. A large
-// table is split, so that growing never holds anybody up for long: a part of one
-// with ten million entries is rebuilt in a few milliseconds. Make one with
-// NewTable. A Table does not lock.
+// A Table maps hashes of texts to numbers. It does not hold the texts: an entry takes
+// 11 to 21 bytes, without a pointer, where a map of strings takes 45. A large table is
+// split, so that growing never blocks for long: a part of a table with ten million
+// entries is rebuilt in a few milliseconds. Make one with NewTable. A Table does not
+// lock.
 type Table struct {
 	seed  maphash.Seed
 	count int
@@ -19,9 +19,9 @@ const (
 	partMin    = 8        // slots of a part, at least
 )
 
-// A tablePart is an open-addressing hash table with linear probing. A slot is
-// the low half of a hash << 32 | number + 1; 0 is free. The number of slots is a
-// power of two; at most three quarters are taken.
+// A tablePart is an open-addressing hash table with linear probing. A slot is the low
+// half of a hash << 32 | number + 1; 0 is free. The number of slots is a power of two;
+// at most three quarters are occupied.
 type tablePart struct {
 	slots []uint64
 	count int
@@ -39,8 +39,8 @@ func (t *Table) HashString(text string) uint64 { return maphash.String(t.seed, t
 // Len returns the number of entries.
 func (t *Table) Len() int { return t.count }
 
-// part returns where entries with a hash are: the high bits of its low half say
-// so, the low ones choose the slot.
+// part returns the part with the entries of a hash. The high bits of the hash's low
+// half choose the part, the low bits the slot.
 func (t *Table) part(low uint32) *tablePart {
 	if len(t.parts) == 1 {
 		return &t.parts[0]
@@ -48,8 +48,7 @@ func (t *Table) part(low uint32) *tablePart {
 	return &t.parts[low/(1<<32/tableParts)]
 }
 
-// Find returns the number of which is says that it is the one, among those whose
-// texts have this hash.
+// Find returns a number with this hash for which is returns true.
 func (t *Table) Find(hash uint64, is func(number uint32) bool) (uint32, bool) {
 	low := uint32(hash)
 	p := t.part(low)
@@ -65,7 +64,7 @@ func (t *Table) Find(hash uint64, is func(number uint32) bool) (uint32, bool) {
 	return 0, false
 }
 
-// Add puts in a number, which is below the greatest uint32 and not there.
+// Add adds a number, which must be new and below the greatest uint32.
 func (t *Table) Add(hash uint64, number uint32) {
 	if t.count == tableSplit && len(t.parts) == 1 {
 		t.split()
@@ -84,7 +83,7 @@ func (t *Table) split() {
 	}
 }
 
-// Remove takes a number out, if it is there.
+// Remove removes a number, if present.
 func (t *Table) Remove(hash uint64, number uint32) {
 	if t.part(uint32(hash)).remove(hash<<32 | uint64(number+1)) {
 		t.count--
@@ -119,8 +118,7 @@ func (p *tablePart) remove(slot uint64) bool {
 	return true
 }
 
-// vacate empties slot i and moves those behind it that would not be found any
-// more.
+// vacate empties slot i and moves those later entries that could no longer be found.
 func (p *tablePart) vacate(i uint32) {
 	mask := uint32(len(p.slots) - 1)
 	for j := (i + 1) & mask; p.slots[j] != 0; j = (j + 1) & mask {

@@ -9,18 +9,19 @@ import (
 // have fewer, and finding one of a few needs no hash.
 const tagsMin = 17
 
-// A tagTable holds the tags of one metric. The zero value is empty. A pointer
-// into it is good until the next tag is added or removed.
+// A tagTable holds the tags of one metric. The zero value is empty. A pointer into it
+// is valid until the next tag is added or removed.
 type tagTable struct {
-	few  []metricTag           // in the order in which they came; not used if many is
+	few  []metricTag           // in order of addition; unused if many is used
 	many map[uint32]*metricTag // by number of the tag
 }
 
-// noTags is the table of metrics without tags, which may be very many. It stays
-// empty.
+// noTags is the shared table of metrics without tags, of which there may be very many.
+// It stays empty.
 var noTags tagTable
 
-// A subset is which names of a dictionary are in use somewhere, by their numbers.
+// A subset is the set of names of a dictionary that are in use in one place, by their
+// numbers.
 type subset interface {
 	len() int
 	has(number uint32) bool
@@ -30,8 +31,8 @@ type subset interface {
 // len returns the number of tags.
 func (t *tagTable) len() int { return len(t.few) + len(t.many) }
 
-// called returns the tag with this name of a table that is no map, or nil.
-// Series name the same tags in the same order, so it is mostly at place.
+// called returns the tag with this name of a table that is not a map, or nil. Series
+// name the same tags in the same order, so it is mostly at place.
 func (t *tagTable) called(name string, place int) *metricTag {
 	if place < len(t.few) && t.few[place].tag.name == name {
 		return &t.few[place]
@@ -59,7 +60,7 @@ func (t *tagTable) get(number uint32) *metricTag {
 
 func (t *tagTable) has(number uint32) bool { return t.get(number) != nil }
 
-// add puts in a tag that is not there.
+// add adds a tag, which must be new.
 func (t *tagTable) add(of *tag) *metricTag {
 	if t.many == nil && len(t.few)+1 < tagsMin {
 		grown := make([]metricTag, len(t.few)+1) // no free slots: there are many tables
@@ -81,8 +82,8 @@ func (t *tagTable) add(of *tag) *metricTag {
 	return mt
 }
 
-// remove takes a tag out. A map that has become small is given up, because a map
-// never shrinks.
+// remove removes a tag. A map that has become small is replaced, because a map never
+// shrinks.
 func (t *tagTable) remove(of *tag) {
 	if t.many == nil {
 		for i := range t.few {

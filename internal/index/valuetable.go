@@ -6,13 +6,13 @@ import "iter"
 // metrics have one or two values of most tags, and a map costs 120 bytes.
 const tableMin = 9
 
-// valueBytes is what an entry of a valueTable costs, free slots included.
+// valueBytes is the memory of an entry of a valueTable, free slots included.
 const valueBytes = 14
 
 // A valueTable maps the value numbers of one tag to lists of ids. The zero
 // value is empty.
 type valueTable struct {
-	few  []valueEntry // any order; not used if many is
+	few  []valueEntry // in any order; unused if many is used
 	many map[uint32]handle
 }
 
@@ -82,8 +82,8 @@ func (t *valueTable) set(value uint32, ids handle) {
 	t.few = nil
 }
 
-// remove forgets a value. A map that has become small is given up, because a
-// map never shrinks.
+// remove removes a value. A map that has become small is replaced, because a map never
+// shrinks.
 func (t *valueTable) remove(value uint32) {
 	if t.many == nil {
 		for i, e := range t.few {

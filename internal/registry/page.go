@@ -7,15 +7,15 @@ import (
 	"varve/internal/model"
 )
 
-// PageSize is the number of ids of a page: few enough that one series
-// which outlives its neighbours keeps little of them.
+// PageSize is the number of ids of a page: few enough that a series which outlives its
+// neighbours keeps little of their memory.
 const PageSize = 256
 
-// A page holds the keys of some consecutive ids. While ids are still
-// given out each key is a string of its own; then they are packed into one,
-// which takes a tenth less memory and gives the garbage collector one pointer
-// to follow instead of 256. Once half of it belongs to forgotten series it is
-// packed again, so that what is forgotten holds at most as much as what is alive.
+// A page holds the keys of consecutive ids. While ids are still being assigned each key
+// is a string of its own. Then the keys are packed into one string, which takes a tenth
+// less memory and gives the garbage collector one pointer to follow instead of 256.
+// Once half of it belongs to forgotten series it is packed again, so that forgotten
+// keys take at most as much memory as live ones.
 type page struct {
 	kinds [PageSize]model.Kind // 0 = no such series
 	marks [PageSize]mark
@@ -29,7 +29,7 @@ type page struct {
 	dead int // bytes of text that no series has
 }
 
-// pageBytes is what a packed page takes beside its keys.
+// pageBytes is the memory of a packed page besides its keys.
 const pageBytes = int64(unsafe.Sizeof(page{}))
 
 // A mark says whether a log record has introduced a series.
@@ -38,7 +38,7 @@ type mark uint8
 const (
 	logged mark = iota // introduced
 	fresh              // not yet
-	stale              // not yet, and not for a while
+	stale              // not yet, since before the last call of Unused
 )
 
 func newPage() *page {
@@ -57,7 +57,7 @@ func (p *page) key(slot uint32) string {
 	return p.text[start:p.ends[slot]]
 }
 
-// set puts a series in.
+// set adds a series.
 func (p *page) set(slot uint32, key string, m mark) {
 	p.unpack()
 	if p.kinds[slot] == 0 {
@@ -67,7 +67,7 @@ func (p *page) set(slot uint32, key string, m mark) {
 	p.loose[slot], p.kinds[slot], p.marks[slot] = key, model.Kind(key[0]), m
 }
 
-// Forget takes a series out.
+// forget removes a series.
 func (p *page) forget(slot uint32) {
 	size := len(p.key(slot))
 	p.kinds[slot], p.marks[slot] = 0, logged
@@ -83,7 +83,7 @@ func (p *page) forget(slot uint32) {
 	}
 }
 
-// pack makes one string of the keys.
+// pack joins the keys into one string.
 func (p *page) pack() {
 	if p.loose == nil {
 		return
@@ -101,7 +101,7 @@ func (p *page) pack() {
 	p.text, p.loose, p.dead, p.bytes = b.String(), nil, 0, size
 }
 
-// unpack makes strings of their own again.
+// unpack gives each key a string of its own again.
 func (p *page) unpack() {
 	if p.loose != nil {
 		return

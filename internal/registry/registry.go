@@ -1,17 +1,17 @@
-// Package registry knows every series of a store by its key and by its id. It
-// does no I/O: a store's log and catalogue hold the same in files.
+// Package registry maps the keys of a store's series to ids and back. It does no I/O: a
+// store's log and catalogue hold the same in files.
 //
-// Ids are dense and may be on disk. A file, a log record or a deletion may name a
-// series long after it was forgotten. What a forgotten one leaves behind is its
-// share of a page (see page), and of one pointer when the whole page is forgotten:
-// 0.03 bytes. So the id is given again only where the caller says that nothing
-// names it (Vacant, Reuse), and only in a registry that has given out many: two
-// thousand million ids last for a century of 50,000 new series a day, but the
-// four thousand million that there are for 35 days of 5,000,000 an hour.
+// Ids are dense and may be on disk. A file, a log record or a deletion may refer to a
+// series long after it was forgotten. A forgotten series costs its share of a page (see
+// page), or of one pointer when the whole page is forgotten: 0.03 bytes. So an id is
+// reused only if the caller states that nothing refers to it (Vacant, Reuse), and only
+// in a registry that has assigned many: two thousand million ids last for a century of
+// 50,000 new series a day, but all four thousand million last for only 35 days of
+// 5,000,000 an hour.
 //
-// A registry also knows which series a log record has introduced, for a store
-// whose log does so once for each: Introduce, Unused, Unlogged. A store that
-// keeps that book itself leaves them alone.
+// A registry also tracks which series a log record has introduced, for a store whose
+// log introduces each series once: Introduce, Unused, Unlogged. A store that tracks
+// this itself does not use them.
 package registry
 
 import (
@@ -39,15 +39,15 @@ type Registry struct {
 	byKey index.Table
 	pages []*page
 	live  int                // pages in memory
-	next  model.SeriesNumber // the next id to give
+	next  model.SeriesNumber // the next new id
 	gone  int                // series forgotten in this epoch
 
 	keyBytes   int64 // of all keys in memory
 	freshBytes int64 // of the keys that no log record has introduced yet
 
-	free    []uint32 // ids to give again, before next; bare, as the bitmap had them
-	reusing int      // the page of the last of them that was given
-	reused  int64    // ids given again
+	free    []uint32 // ids to reuse before next; plain uint32, as in the bitmap
+	reusing int      // the page of the last reused id
+	reused  int64    // ids reused so far
 
 	replaced []model.SeriesNumber // ids whose key Restore has moved to another id
 }
@@ -63,11 +63,11 @@ func New() *Registry {
 const forgetsPerEpoch = 1 << 20
 
 // Epoch is the current generation of ids. The ref of a forgotten series is void at
-// once. The epoch moves when so many series were forgotten that callers should
-// drop all refs that they cache.
+// once. The epoch moves when so many series were forgotten that callers should drop all
+// cached refs.
 func (r *Registry) Epoch() uint64 { return r.epoch.Load() }
 
-// Forgets counts the calls of Forget. While it stays, refs that were valid are.
+// Forgets counts the calls of Forget. While it stays the same, valid refs stay valid.
 func (r *Registry) Forgets() uint64 { return r.forgets.Load() }
 
 // Unlogged is the number of series that no log record has introduced yet.
@@ -95,19 +95,19 @@ func (r *Registry) Count() int {
 	return r.byKey.Len()
 }
 
-// Bytes is the approximate memory of r. unlogged is the part of it that the keys
-// take that no log record has introduced yet.
+// Bytes is the approximate memory of r. unlogged is the part taken by keys that no log
+// record has introduced yet.
 func (r *Registry) Bytes() (all, unlogged int64) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.keyBytes + int64(r.byKey.Len())*entryBytes + int64(r.live)*pageBytes, r.freshBytes
 }
 
-// entryBytes is what a series takes in byKey, on average.
+// entryBytes is the average memory of a series in byKey.
 const entryBytes = 16
 
-// CreateSeries returns the ref of a series, given out now if need be. One that has
-// no valid key is a *store.InputError.
+// CreateSeries returns the ref of a series, and assigns one if it is new. A series
+// without a valid key is a *store.InputError.
 func (r *Registry) CreateSeries(s model.Series) (store.Ref, error) {
 	key := string(s.AppendKey(nil))
 	if _, err := model.ParseKey(key); err != nil {
@@ -117,8 +117,8 @@ func (r *Registry) CreateSeries(s model.Series) (store.Ref, error) {
 	return store.Ref(id), err
 }
 
-// Create returns the id of a valid key, given out now if need be. The only
-// error is a *store.LimitError when there are no ids left.
+// Create returns the id of a valid key, and assigns one if it is new. The only error is
+// a *store.LimitError when there are no ids left.
 func (r *Registry) Create(key string) (model.SeriesNumber, error) {
 	hash := r.byKey.Hash([]byte(key))
 	r.mu.Lock()
@@ -137,7 +137,7 @@ func (r *Registry) Create(key string) (model.SeriesNumber, error) {
 	return id, nil
 }
 
-// nextLocked takes an id for a new series. r.mu must be held.
+// nextLocked returns an id for a new series. r.mu must be held.
 func (r *Registry) nextLocked() (id model.SeriesNumber, ok bool) {
 	if len(r.free) == 0 {
 		if r.next == math.MaxUint32 {
@@ -158,19 +158,18 @@ func (r *Registry) nextLocked() (id model.SeriesNumber, ok bool) {
 }
 
 const (
-	// reuseFrom is the number of ids given out from which ids are given again.
-	// Most stores never come there.
+	// reuseFrom is the number of assigned ids from which ids are reused. Most stores
+	// never reach it.
 	reuseFrom = 1 << 26
 
-	// reuseMax is how many ids wait to be given again, give or take some: enough
-	// for the series of a few checkpoints.
+	// reuseMax is roughly how many ids wait for reuse at most: enough for the series of
+	// a few checkpoints.
 	reuseMax = 1 << 21
 )
 
-// Vacant returns ids of forgotten series for Reuse, nil if it has no use for them
-// now. It looks from the page of one id on, up to behind the last id, and gives some
-// millions at most. next is where to look on, 0 at the end. The caller takes out those
-// that something still names.
+// Vacant returns ids of forgotten series for Reuse, nil if none are needed now. It
+// starts at the page of from and returns a few million ids at most. next is where to
+// continue, 0 at the end. The caller removes the ids that something still refers to.
 func (r *Registry) Vacant(from model.SeriesNumber) (ids *roaring.Bitmap, next model.SeriesNumber) {
 	r.mu.RLock()
 	end, waiting := r.next, r.free
@@ -190,10 +189,10 @@ func (r *Registry) Vacant(from model.SeriesNumber) (ids *roaring.Bitmap, next mo
 	return ids, next
 }
 
-// vacantSlice is the number of pages that Vacant looks at while it holds the lock.
+// vacantSlice is the number of pages that Vacant reads under one hold of the lock.
 const vacantSlice = 64
 
-// vacantOf adds to ids those below next, of some pages, that no series has.
+// vacantOf adds to ids those of some pages that are below next and have no series.
 func (r *Registry) vacantOf(from int, next model.SeriesNumber, ids *roaring.Bitmap) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -212,9 +211,9 @@ func (r *Registry) vacantOf(from int, next model.SeriesNumber, ids *roaring.Bitm
 	}
 }
 
-// Reuse lets Create give ids again that Vacant has returned. Nothing may name them.
-// The epoch moves, since others may remember what the ids stood for. One caller at
-// a time, and none of Vacant meanwhile.
+// Reuse lets Create assign ids again that Vacant has returned. Nothing may refer to
+// them. The epoch moves, since callers may have cached what the ids stood for. Only one
+// goroutine may call Vacant and Reuse at a time.
 func (r *Registry) Reuse(ids *roaring.Bitmap) {
 	if ids.IsEmpty() {
 		return
@@ -226,16 +225,16 @@ func (r *Registry) Reuse(ids *roaring.Bitmap) {
 	r.epoch.Add(1)
 }
 
-// Left returns how many ids are left for new series, as far as is known, and how
-// many were given again.
+// Left returns how many ids are left for new series, as far as known, and how many were
+// reused.
 func (r *Registry) Left() (left, reused int64) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return math.MaxUint32 - int64(r.next) + int64(len(r.free)), r.reused
 }
 
-// Restore puts in a series read from the catalogue or the log. A key that
-// another id had before moves to the new one.
+// Restore adds a series read from the catalogue or the log. A key that another id had
+// before moves to the new one.
 func (r *Registry) Restore(d record.Definition) {
 	hash := r.byKey.Hash([]byte(d.Key))
 	r.mu.Lock()
@@ -261,7 +260,7 @@ func (r *Registry) setLocked(id model.SeriesNumber, key string, m mark) {
 	r.keyBytes += int64(p.bytes - before)
 }
 
-// pageLocked returns the page of an id, made if need be. r.mu must be held.
+// pageLocked returns the page of an id, and makes it if needed. r.mu must be held.
 func (r *Registry) pageLocked(id model.SeriesNumber) *page {
 	at := int(id / PageSize)
 	if n := len(r.pages); at >= n {
@@ -284,7 +283,7 @@ func (r *Registry) packLocked(p *page) {
 	r.keyBytes += int64(p.bytes - before)
 }
 
-// placeLocked returns where an id is; p is nil if there is no such series.
+// placeLocked returns the page and slot of an id; p is nil if there is no such series.
 // r.mu must be held.
 func (r *Registry) placeLocked(id model.SeriesNumber) (p *page, slot uint32) {
 	at, slot := int(id/PageSize), uint32(id%PageSize)
@@ -312,8 +311,8 @@ func (r *Registry) keyLocked(id model.SeriesNumber) string {
 	return p.key(slot)
 }
 
-// Kinds appends the kind of each sample's series to dst. It reports false when
-// a ref means nothing (any more).
+// Kinds appends the kind of each sample's series to dst. It returns false if a ref is
+// not, or no longer, valid.
 func (r *Registry) Kinds(dst []model.Kind, samples []store.Sample) ([]model.Kind, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -341,17 +340,17 @@ func (r *Registry) Key(id model.SeriesNumber) string {
 	return r.keyLocked(id)
 }
 
-// Series returns what id stands for.
+// Series returns the series of an id.
 func (r *Registry) Series(id model.SeriesNumber) (model.Series, bool) {
 	key := r.Key(id)
 	if key == "" {
 		return model.Series{}, false
 	}
-	return model.TrustKey(key), true // keys are checked where they come in
+	return model.TrustKey(key), true // keys are checked when they are added
 }
 
-// Introduce collects the series of samples that no log record has introduced,
-// and marks them introduced. The caller orders the calls as its log records.
+// Introduce collects the series of samples that no log record has introduced, and marks
+// them introduced. Calls must be in the order of the caller's log records.
 func (r *Registry) Introduce(dst []record.Definition, samples []store.Sample) []record.Definition {
 	if r.unlogged.Load() == 0 {
 		return dst
@@ -372,8 +371,8 @@ func (r *Registry) Introduce(dst []record.Definition, samples []store.Sample) []
 	return dst
 }
 
-// Unused returns the series that were created, but not introduced by a log
-// record, before the last call of Unused: their creator has given up.
+// Unused returns the series that were created before the last call of Unused and that
+// no log record has introduced since: their creator has given up.
 func (r *Registry) Unused() (ids []model.SeriesNumber) {
 	if r.unlogged.Load() == 0 {
 		return nil
@@ -427,16 +426,16 @@ func (r *Registry) Forget(ids []model.SeriesNumber) {
 	}
 }
 
-// Expect says that ids below n were given out.
+// Expect states that ids below n were assigned.
 func (r *Registry) Expect(n model.SeriesNumber) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.next = max(r.next, n)
 }
 
-// Settle ends a series of calls of Restore. It packs what they have left loose,
-// and returns the ids whose keys have moved to others: such a series was forgotten
-// before the same one came again.
+// Settle ends a series of calls of Restore. It packs the pages, and returns the ids
+// whose keys have moved to other ids: such a series was forgotten before the same key
+// was created again.
 func (r *Registry) Settle() (forgotten []model.SeriesNumber) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
