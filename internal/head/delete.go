@@ -11,11 +11,11 @@ import (
 	"varve/internal/model"
 )
 
-// Delete removes the samples of series id within r. A series left without
-// samples is forgotten. Only fragments that r cuts through are written again;
-// the old ones and those that r covers stay in the arena until the head is dropped. An
-// error means that memory was damaged. A head with stamps does not support Delete: its
-// samples are drained to another store and deleted there.
+// Delete removes the samples of series id within r. A series without samples left is
+// forgotten. Only fragments that r cuts through are rewritten; the old ones and those
+// that r covers stay in the arena until the head is dropped. An error means that memory
+// was damaged. A head with stamps does not support Delete: its samples are drained to
+// another store and deleted there.
 func (h *Head) Delete(id model.SeriesNumber, r model.TimeRange) error {
 	if h.Stamped() {
 		panic("head: delete from a head with stamps")
@@ -74,12 +74,12 @@ func (e *eraser) run() error {
 	return nil
 }
 
-// saw notes that samples from first to last stay.
+// saw extends the range of the remaining samples.
 func (e *eraser) saw(first, last int64) {
 	e.span.StartMS, e.span.EndMS = min(e.span.StartMS, first), max(e.span.EndMS, last)
 }
 
-// fragments goes through the sealed samples, newest first.
+// fragments removes the range from the sealed samples, newest first.
 func (e *eraser) fragments() error {
 	s, r := e.shard, e.record
 	newer := uint32(0) // the fragment before in the chain
@@ -106,8 +106,7 @@ func (e *eraser) fragments() error {
 	return nil
 }
 
-// link makes ref the fragment that follows newer in the chain, or older if
-// nothing is left of it.
+// link makes ref, or older if ref is 0, the successor of newer in the chain.
 func (e *eraser) link(newer, ref, older uint32) {
 	if ref == 0 {
 		ref = older
@@ -120,8 +119,8 @@ func (e *eraser) link(newer, ref, older uint32) {
 	binary.LittleEndian.PutUint32(e.shard.arena[block][offset:], ref)
 }
 
-// fragment returns the fragment that takes the place of one: the same if it
-// loses nothing, 0 if it loses everything.
+// fragment returns the reference of what remains of a fragment: the same if it loses
+// nothing, 0 if it loses everything.
 func (e *eraser) fragment(ref uint32, f Fragment, older uint32) (uint32, error) {
 	r := e.record
 	if e.without.StartMS <= f.FirstMS && f.LastMS <= e.without.EndMS {
@@ -132,7 +131,7 @@ func (e *eraser) fragment(ref uint32, f Fragment, older uint32) (uint32, error) 
 	if _, err := e.decoder.Decode(f.encoded, r.kind, &e.all); err != nil {
 		return 0, err
 	}
-	removed := e.filter() // not all: its first or last sample stays
+	removed := e.filter() // not all samples: the first or the last one stays
 	if removed == 0 {
 		return ref, nil
 	}
@@ -150,7 +149,7 @@ func (e *eraser) filter() (removed int) {
 	return len(times) - e.all.Len()
 }
 
-// open goes through the open samples.
+// open removes the range from the open samples.
 func (e *eraser) open() {
 	s, r := e.shard, e.record
 	if r.open == 0 {
@@ -170,8 +169,8 @@ func (e *eraser) open() {
 	}
 }
 
-// put makes a sample of e.all an open one again. Base and time-to-live of the
-// record are still those of its open samples.
+// put makes a sample of e.all an open one again. Base and time-to-live of the record
+// are still those of its open samples.
 func (e *eraser) put(i int, ms int64) (grown int64) {
 	s, r := e.shard, e.record
 	switch {

@@ -6,16 +6,16 @@ import (
 	"varve/internal/model"
 )
 
-// expiryMS is when r's samples have all expired, or later. It is exact if they
-// have one time-to-live: it is that of the newest sample with the longest one.
+// expiryMS is when all of r's samples have expired, or later. If they have one
+// time-to-live, it is exact: then the newest sample expires last.
 func (r *record) expiryMS() int64 { return model.ExpiryMS(r.max, r.life) }
 
-// noteExpiry takes r's expiry into s.expires. s.mu must be held.
+// noteExpiry lowers s.expires to r's expiry. s.mu must be held.
 func (s *shard) noteExpiry(r *record) { s.expires = min(s.expires, r.expiryMS()) }
 
-// Expiry returns when the last sample of a series will have expired, or a later
-// time, math.MaxInt64 for never. It is exact if the samples have one
-// time-to-live. It reports false if the series has no samples here.
+// Expiry returns when the last sample of a series expires, or a later time;
+// math.MaxInt64 is never. It is exact if the samples have one time-to-live. ok is false
+// if the series has no samples here.
 func (h *Head) Expiry(id model.SeriesNumber) (ms int64, ok bool) {
 	si, pi, slot := locate(id)
 	s := &h.shards[si]
@@ -28,17 +28,17 @@ func (h *Head) Expiry(id model.SeriesNumber) (ms int64, ok bool) {
 	return r.expiryMS(), true
 }
 
-// Expired calls fn for the series whose Expiry is not after nowMS. It looks only
-// into shards where a series may have expired since the last call. A later call may
-// yield the same series again. Samples that are appended during the call may be
-// missed until the next call. Only one goroutine may call Expired at a time.
+// Expired calls fn for the series whose Expiry is not after nowMS. It reads only shards
+// in which a series may have expired since the last call. A later call may yield the
+// same series again. Samples that are appended during the call may be missed until the
+// next call. Only one goroutine may call Expired at a time.
 func (h *Head) Expired(nowMS int64, fn func(id model.SeriesNumber)) {
 	for si := range uint32(shardCount) {
 		s := &h.shards[si]
 		s.mu.Lock()
 		due := s.expires <= nowMS
 		if due {
-			s.expires = math.MaxInt64 // what is appended from here on lowers it
+			s.expires = math.MaxInt64 // appends from here on lower it
 		}
 		s.mu.Unlock()
 		if !due {
@@ -56,7 +56,8 @@ func (h *Head) Expired(nowMS int64, fn func(id model.SeriesNumber)) {
 	}
 }
 
-// expiredOf is Expired for a page. It returns when the next of its series expires.
+// expiredOf is Expired for one page. It returns when the next series of the page
+// expires.
 func (s *shard) expiredOf(pi uint32, nowMS int64, fn func(slot uint32)) (next int64) {
 	var slots [pageSize]uint32
 	n := 0

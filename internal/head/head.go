@@ -1,16 +1,15 @@
-// Package head keeps the samples that are not in files yet, in memory. It knows
-// nothing of logs, files or tags: the embedded store feeds it from its
-// write-ahead log, a Cassandra layout may feed it from a journal.
+// Package head keeps the samples that are not in files yet, in memory. It knows nothing
+// of logs, files or tags: the embedded store feeds it from its write-ahead log, a
+// Cassandra layout may feed it from a journal.
 //
 // # Layout
 //
-// A series has a 56-byte record without pointers, in pages of 64 that exist
-// only where a series has samples. Its newest samples are open: a chain of
-// micro-blocks of 8 samples in slabs, so that a series with 3 samples costs
-// little and growing strands no memory. At 32 open samples (256 or 64 KiB where
-// values are byte strings) the chain is sorted and sealed into a fragment, a
-// chunk of package chunk in an append-only arena, and its micro-blocks are
-// reused:
+// A series has a 56-byte record without pointers, in pages of 64 that exist only where
+// a series has samples. Its newest samples are open: a chain of micro-blocks of 8
+// samples in slabs, so that a series with 3 samples costs little and growth wastes no
+// memory. At 32 open samples (256 or 64 KiB where values are byte strings) the chain is
+// sorted and sealed into a fragment, a chunk of package chunk in an append-only arena,
+// and its micro-blocks are reused:
 //
 //	series record --> open:      block -> block -> block      (arrival order)
 //	              \-> fragments: newest -> older -> oldest    (each sorted)
@@ -22,25 +21,25 @@
 //
 // # Stamps
 //
-// A head made by NewStamped keeps a write timestamp with each sample: 4 bytes
-// beside an open one, offsets from the shard's first. A fragment has them as
-// zigzag varints, the first an offset too, then each the difference of its
-// difference: 1 or 2 bytes for a series that comes regularly.
+// A head made by NewStamped keeps a write timestamp with each sample. For open samples
+// it takes 4 bytes, an offset from the shard's first timestamp. A fragment has zigzag
+// varints, first an offset, then second differences: 1 or 2 bytes each for a series
+// that arrives regularly.
 //
-// Series ids are spread over 64 shards by (id/64)%64, so that neighbours, which
+// Series ids are spread over 64 shards by (id/64)%64, so that neighbouring ids, which
 // senders write together, share a lock and a page.
 //
 // # Invariants
 //
-//   - Samples of one series are applied in the order of the Append calls that
-//     carry them; the caller orders those calls. The last one wins.
+//   - Samples of one series are applied in the order of the Append calls that carry
+//     them; the caller orders those calls. The last one wins.
 //   - A fragment never changes, so it is decoded without holding a lock.
-//   - Unless a series is marked as shuffled, its fragments ascend without
-//     overlap and every open sample is later than all of them. Samples that are
-//     late, or overwrite, among the open ones do not shuffle a series.
-//   - A shard has at most 8 GiB of arena blocks, at least half full, and 4 GiB of
-//     open byte strings: references to them have 32 bits. The caller keeps Bytes
-//     below MaxBytes, give or take what is appended concurrently.
+//   - Unless a series is marked as shuffled, its fragments ascend without overlap and
+//     every open sample is later than all of them. A sample that is late or overwrites
+//     another does not shuffle a series if it is later than all fragments.
+//   - A shard has at most 8 GiB of arena blocks, at least half full, and 4 GiB of open
+//     byte strings: references to them have 32 bits. The caller keeps Bytes below
+//     MaxBytes, give or take what is appended concurrently.
 //   - The memory for a series does not depend on its id.
 package head
 
@@ -62,33 +61,32 @@ const (
 	blockSize  = 8
 
 	sealFixed    = 32  // open samples of a fixed or null series before sealing
-	sealVariable = 256 // of a variable kind: sealing gains less there
+	sealVariable = 256 // of a variable kind, where sealing gains less
 	sealBytes    = 64 << 10
 
 	slabBlocks = 256
 
-	// Arena blocks double from the first size to the full one, so that a shard
-	// with few samples takes little.
+	// Arena blocks double from the first size to the full one, so that a shard with few
+	// samples takes little memory.
 	arenaFirst = 16 << 10
 	arenaBytes = 1 << arenaBits
 	arenaBits  = 18
 
-	// fragmentAlign is what fragments' offsets are multiples of.
+	// fragmentAlign is the alignment of fragments' offsets.
 	fragmentAlign = 2
 
 	// dirPages is how many pages share a directory.
 	dirPages = 256
 
-	// wasteMin is the size from which byte strings that were sealed are worth
-	// being cleared away.
+	// wasteMin is the bytes of sealed byte strings from which clearing them pays.
 	wasteMin = 64 << 10
 )
 
 // MaxBytes bounds the Bytes of a head.
 const MaxBytes = 2 << 30
 
-// Head holds samples of many series. All methods may be called concurrently,
-// except that Append and Delete calls are ordered by the caller.
+// Head holds samples of many series. All methods may be called concurrently, except
+// that the caller orders Append and Delete calls.
 type Head struct {
 	shards  [shardCount]shard
 	samples atomic.Int64
@@ -113,7 +111,7 @@ type shard struct {
 	stamp     uint32         // of the samples of the append under way
 	stampBase int64          // stamps are offsets from it; 0 before the first
 
-	expires int64 // no series with samples expires before; see Expired
+	expires int64 // no series with samples expires earlier; see Expired
 
 	scratch model.Columns
 	sorter  model.Sorter
@@ -123,8 +121,8 @@ type shard struct {
 
 type page [pageSize]record
 
-// directory holds neighbouring pages, nil for those without samples. Ids grow
-// without end, and one array of all pages would cost each head megabytes.
+// directory holds neighbouring pages, nil for those without samples. Ids grow without
+// bound, and one array of all pages would cost each head megabytes.
 type directory [dirPages]*page
 
 // record is the state of one series. Block and fragment references are 0 for
@@ -136,12 +134,12 @@ type record struct {
 	tail     uint32
 	fragment uint32
 	count    uint32 // samples applied, duplicates counted
-	life     uint32 // longest time-to-live of all samples, 0 = one has none
+	life     uint32 // longest time-to-live of all samples, 0 = a sample has none
 	ttl      uint32 // of the open samples
 	held     uint32 // bytes of open values of a variable kind
 	open     uint16 // samples in open blocks
 	kind     model.Kind
-	shuffled bool // a sample came that was not after the fragments before it
+	shuffled bool // a sample arrived that was not later than all fragments
 }
 
 // block holds up to 8 samples in arrival order.
@@ -187,13 +185,12 @@ func (h *Head) Stamped() bool { return h.shards[0].stamped }
 // Samples is the number of samples applied, overwritten ones included.
 func (h *Head) Samples() int64 { return h.samples.Load() }
 
-// Bytes is the memory that samples and records take, without spare room. What
-// Delete leaves behind in arenas counts until the head is dropped.
+// Bytes is the memory of samples and records, without spare room. What Delete leaves in
+// arenas counts until the head is dropped.
 func (h *Head) Bytes() int64 { return h.bytes.Load() }
 
-// Expanded is Bytes with all byte strings at their full length. Reading a series
-// whose samples came in shuffled takes that much memory, and so does writing it to
-// files.
+// Expanded is Bytes with all byte strings at their full length. Reading a shuffled
+// series takes up to that much memory, and so does writing it to files.
 func (h *Head) Expanded() int64 { return h.bytes.Load() + h.packed.Load() }
 
 func locate(id model.SeriesNumber) (shardIndex, pageIndex, slot uint32) {
@@ -201,20 +198,20 @@ func locate(id model.SeriesNumber) (shardIndex, pageIndex, slot uint32) {
 	return n / pageSize % shardCount, n / (pageSize * shardCount), n % pageSize
 }
 
-// numberAt is locate the other way round.
+// numberAt is the inverse of locate.
 func numberAt(shardIndex, pageIndex, slot uint32) model.SeriesNumber {
 	return model.SeriesNumber((pageIndex*shardCount+shardIndex)*pageSize + slot)
 }
 
-// Append applies the samples of b in order. kinds[i] is the kind of sample i's
-// series; it is the same in every call. Nothing of b is kept.
+// Append applies the samples of b in order. kinds[i] is the kind of sample i's series,
+// which is the same in every call. Append keeps nothing of b.
 func (h *Head) Append(b *store.Batch, kinds []model.Kind) { h.append(b, kinds, 0) }
 
 // MaxStampSpan is how far, in ms, the stamps of one head may lie apart.
 const MaxStampSpan = math.MaxUint32
 
-// AppendStamped is Append with the write timestamp of all samples of b. It is not
-// less than that of any call before, and at most MaxStampSpan above the first.
+// AppendStamped is Append with the write timestamp of all samples of b. It must not be
+// less than that of an earlier call, and at most MaxStampSpan above the first.
 func (h *Head) AppendStamped(b *store.Batch, kinds []model.Kind, stampMS int64) {
 	h.append(b, kinds, stampMS)
 }
@@ -264,7 +261,7 @@ func (h *Head) count(s *shard) {
 	}
 }
 
-// page returns the i-th page, made if need be, and the bytes it added.
+// page returns the i-th page, made if needed, and the bytes added.
 func (s *shard) page(i uint32) (*page, int64) {
 	if p := s.at(i); p != nil {
 		return p, 0
@@ -363,9 +360,10 @@ func (s *shard) put(r *record, ms int64, value uint64) (grown int64) {
 	return grown
 }
 
-// extend adds samples to the block of r's newest one, as long as they are r's, later than all
-// of r and of the same time-to-live: then prepare has nothing to do. It leaves the last
-// place of a block to add, which seals, and returns how many samples it has added.
+// extend adds samples to the block of r's newest sample as long as they belong to r,
+// are later than all of r, and have the same time-to-live: for these prepare would have
+// nothing to do. It leaves the last place of a block to add, which may have to seal. It
+// returns how many samples it has added.
 func (s *shard) extend(r *record, ref store.Ref, samples []store.Sample) (n int) {
 	at := int(r.open % blockSize)
 	if at == 0 || len(samples) == 0 || samples[0].Ref != ref {
@@ -433,8 +431,8 @@ func (s *shard) storeColumns(r *record, c *model.Columns) (grown int64) {
 	return s.fragmentBytes()
 }
 
-// release forgets r's open samples and returns by how many bytes the shard
-// grew, a negative number. s.mu must be held.
+// release drops r's open samples and returns by how many bytes the shard grew, a
+// negative number. s.mu must be held.
 func (s *shard) release(r *record) (grown int64) {
 	if r.open == 0 {
 		return 0
@@ -449,8 +447,8 @@ func (s *shard) release(r *record) (grown int64) {
 	return grown
 }
 
-// clearWaste copies the byte strings of open samples to a new place and lets
-// those of sealed ones go.
+// clearWaste copies the byte strings of open samples to a new buffer, so that the
+// memory of the sealed ones is freed.
 func (s *shard) clearWaste() (grown int64) {
 	live := make([]byte, 0, len(s.data)-s.waste)
 	for _, d := range s.dirs {
@@ -473,7 +471,7 @@ func (s *shard) clearWaste() (grown int64) {
 	return grown
 }
 
-// moveOpen copies r's open byte strings to live and refers r to them.
+// moveOpen copies r's open byte strings to live and updates r's references.
 func (s *shard) moveOpen(r *record, live []byte) []byte {
 	ref := r.first
 	for left := r.open; left > 0; {
@@ -519,7 +517,7 @@ func (s *shard) copyOpen(r *record, c *model.Columns, stamps bool) {
 const fragmentHeader = 4 + 4 + 8 + 8
 
 // store appends a fragment of s.encoded and s.codes to the arena and returns its
-// reference. A fragment that is larger than an arena block has one of its own.
+// reference. A fragment larger than an arena block has a block of its own.
 func (s *shard) store(older uint32, firstMS, lastMS int64) uint32 {
 	need := int(s.fragmentBytes())
 	last := len(s.arena) - 1
@@ -543,7 +541,7 @@ func (s *shard) store(older uint32, firstMS, lastMS int64) uint32 {
 	return ref
 }
 
-// fragmentBytes is what a fragment of s.encoded and s.codes takes in the arena.
+// fragmentBytes is the size of a fragment of s.encoded and s.codes in the arena.
 func (s *shard) fragmentBytes() int64 {
 	return (fragmentHeader + int64(len(s.encoded)) + int64(len(s.codes)) + fragmentAlign - 1) / fragmentAlign * fragmentAlign
 }

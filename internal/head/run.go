@@ -10,20 +10,20 @@ import (
 	"varve/internal/model"
 )
 
-// A Run is what a head holds of one series, taken at one moment. It is decoded
-// without a lock. Reuse it to reuse its memory.
+// A Run is a snapshot of what a head holds of one series. It is decoded without a lock.
+// Reuse it to reuse its memory.
 type Run struct {
-	// Stamps says, before a run is taken, whether samples come with their write
-	// timestamps, from a head that has them.
+	// Stamps is set before a run is taken. It requests the write timestamps of the
+	// samples, from a head that has them.
 	Stamps bool
 
 	Kind model.Kind
 
-	// Fragments are ascending and disjoint, and all before Open. There are
-	// none when the series' samples came in shuffled; then Open has all.
+	// Fragments are ascending and disjoint, and all before Open. There are none if the
+	// series is shuffled; then Open has all samples.
 	Fragments []Fragment
 
-	// Open is sorted, each time once.
+	// Open is sorted, with each time once.
 	Open model.Columns
 
 	decoder chunk.Decoder
@@ -36,7 +36,7 @@ type Fragment struct {
 	FirstMS, LastMS int64
 	encoded         []byte
 
-	codes     []byte // stamps, and perhaps more behind them; nil if there are none
+	codes     []byte // stamps, perhaps followed by other bytes; nil if there are none
 	stampBase int64
 }
 
@@ -65,15 +65,15 @@ func (r *Run) DecodeAll(dst *model.Columns) error {
 // Count returns the number of samples.
 func (f Fragment) Count() int { return chunk.Count(f.encoded) }
 
-// Reduce appends statistics of a fragment of this run to dst. It is not ok, and
-// appends nothing, if samples have times-to-live.
+// Reduce appends statistics of a fragment of this run to dst. If samples have
+// times-to-live, ok is false and nothing is appended.
 func (r *Run) Reduce(f Fragment, cut *chunk.Cut, dst []model.Stats) (_ []model.Stats, ok bool, err error) {
 	return r.decoder.Reduce(f.encoded, r.Kind, cut, dst)
 }
 
-// Snapshot fills run with the samples of series id: the fragments that overlap
-// within, and all open samples; callers clip. It reports whether the series has
-// any sample, in the range or not. An error means that memory was damaged.
+// Snapshot fills run with the samples of series id: the fragments that overlap within,
+// and all open samples, which the caller clips. It reports whether the series has any
+// sample, in the range or not. An error means that memory was damaged.
 func (h *Head) Snapshot(id model.SeriesNumber, within model.TimeRange, run *Run) (bool, error) {
 	run.Fragments, run.Kind = run.Fragments[:0], 0
 	run.Open.Reset()
@@ -113,8 +113,8 @@ func (h *Head) collect(id model.SeriesNumber, within model.TimeRange, run *Run) 
 	return r.shuffled, true
 }
 
-// Arrivals fills run with all samples of series id as they arrived: neither
-// fragments nor open samples are in order of time, and times may repeat.
+// Arrivals fills run with all samples of series id in arrival order: neither fragments
+// nor open samples are sorted by time, and times may repeat.
 func (h *Head) Arrivals(id model.SeriesNumber, run *Run) {
 	run.Fragments, run.Kind = run.Fragments[:0], 0
 	run.Open.Reset()
@@ -157,8 +157,8 @@ func (s *shard) fragment(ref uint32) (f Fragment, older uint32) {
 	return f, older
 }
 
-// Span returns the first and last time of a series, and false if it has no
-// samples here.
+// Span returns the first and last time of a series. ok is false if it has no samples
+// here.
 func (h *Head) Span(id model.SeriesNumber) (model.TimeRange, bool) {
 	si, pi, slot := locate(id)
 	s := &h.shards[si]
@@ -171,8 +171,8 @@ func (h *Head) Span(id model.SeriesNumber) (model.TimeRange, bool) {
 	return model.TimeRange{StartMS: r.min, EndMS: r.max}, true
 }
 
-// Series yields the ids of series with samples, ascending. A series that is appended
-// to meanwhile may be missed.
+// Series yields the ids of series with samples, ascending. It may miss a series that is
+// appended to meanwhile.
 func (h *Head) Series() iter.Seq[model.SeriesNumber] {
 	return func(yield func(model.SeriesNumber) bool) {
 		for di := h.nextDirectory(0); di >= 0; di = h.nextDirectory(di + 1) {
@@ -185,8 +185,8 @@ func (h *Head) Series() iter.Seq[model.SeriesNumber] {
 	}
 }
 
-// nextDirectory returns the least index of a directory that some shard has, di or
-// greater, or -1 if there is none.
+// nextDirectory returns the least index of a directory that exists in some shard and is
+// at least di, or -1 if there is none.
 func (h *Head) nextDirectory(di int) int {
 	next := -1
 	for i := range h.shards {
@@ -240,8 +240,8 @@ func (s *shard) there(pi uint32) (slots uint64) {
 	return slots
 }
 
-// Count returns the number of samples applied to a series, overwritten ones
-// included. Deleted ones do not count, unless they had been overwritten.
+// Count returns the number of samples applied to a series, overwritten ones included.
+// Deleted samples do not count, unless they had been overwritten.
 func (h *Head) Count(id model.SeriesNumber) int64 {
 	si, pi, slot := locate(id)
 	s := &h.shards[si]

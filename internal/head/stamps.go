@@ -7,7 +7,7 @@ import (
 	"varve/internal/model"
 )
 
-// setStamp sets the stamp of the samples that come next. s.mu must be held.
+// setStamp sets the stamp of the next samples. s.mu must be held.
 func (s *shard) setStamp(stampMS int64) {
 	if s.stampBase == 0 {
 		s.stampBase = stampMS
@@ -15,7 +15,7 @@ func (s *shard) setStamp(stampMS int64) {
 	s.stamp = uint32(stampMS - s.stampBase)
 }
 
-// blockBytes is what a block takes with its stamps.
+// blockBytes is the memory of a block with its stamps.
 func (s *shard) blockBytes() int64 {
 	if s.stamped {
 		return blockBytes + stampBytes
@@ -34,7 +34,7 @@ func (s *shard) copyStamps(ref uint32, n uint16, c *model.Columns) {
 	}
 }
 
-// appendStamps encodes stamps as the package comment says.
+// appendStamps encodes stamps as described in the package comment.
 func appendStamps(dst []byte, stamps []int64, base int64) []byte {
 	last, step := base, int64(0)
 	for _, ms := range stamps {

@@ -15,18 +15,18 @@ const (
 	Interval = "interval"
 )
 
-// Config are the settings of a log. Zero means the default, but for
-// RecycleSegments.
+// Config are the settings of a log. Zero means the default, except for RecycleSegments.
 type Config struct {
 	Durability string `yaml:"durability" doc:"When a write is acknowledged: \"fsync\" after it is synced to disk, \"interval\" after it is passed to the operating system. With interval, the log is synced every 100ms."`
 
-	// Constants; tests and benchmarks change them by --tune.
+	// Constants, which tests and benchmarks change with --tune.
 
-	// SyncInterval is the longest time, 1ms to 1m, between a write and its sync with durability
-	// interval: what a power cut may take. Ten syncs a second are little for any disk.
+	// SyncInterval is the longest time, 1ms to 1m, between a write and its sync with
+	// durability interval. A power cut loses at most the writes of this time. Ten syncs
+	// a second are a light load for any disk.
 	SyncInterval    time.Duration `tune:"sync_interval"`
 	SegmentBytes    units.Bytes   `tune:"segment_bytes"`    // size at which a new log file is begun, 4KiB to 1GiB
-	BufferBytes     units.Bytes   `tune:"buffer_bytes"`     // that may wait to be written before writers wait, 4KiB to 1GiB; a larger record waits until it is alone
+	BufferBytes     units.Bytes   `tune:"buffer_bytes"`     // bytes that may be queued before writers wait, 4KiB to 1GiB; a larger record waits until nothing is queued
 	RecycleSegments int           `tune:"recycle_segments"` // log files kept for reuse, 0 to 64
 }
 

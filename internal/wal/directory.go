@@ -33,7 +33,7 @@ type freeFile struct {
 	bytes int64
 }
 
-// openDirectory creates dir if needed and takes stock of it.
+// openDirectory creates dir if needed and lists its files.
 func openDirectory(fsys vfs.FS, path string, cfg Config) (*directory, error) {
 	if err := fsys.MkdirAll(path, 0o750); err != nil {
 		return nil, fmt.Errorf("create log directory %s: %w", path, err)
@@ -56,7 +56,7 @@ func openDirectory(fsys vfs.FS, path string, cfg Config) (*directory, error) {
 	return d, nil
 }
 
-// takeStock lists segments and free files, and removes free files too many.
+// takeStock lists segments and free files, and removes surplus free files.
 func (d *directory) takeStock() error {
 	names, err := d.fs.List(d.path)
 	if err != nil {
@@ -95,16 +95,16 @@ func (d *directory) highest() Segment {
 	return top
 }
 
-// create makes a segment, from a free file if there is one, and returns it with
-// its header durable, ready to be written behind it, and the bytes that the file
-// has room for already.
+// create makes a segment, from a free file if there is one. It returns the file with a
+// durable header, ready for writing after the header, and the bytes that the file
+// already has room for.
 func (d *directory) create(h segmentHeader) (f vfs.File, bytes int64, err error) {
 	f, bytes, err = d.newFile(h.segment)
 	if err != nil {
 		return nil, 0, err
 	}
 	if err := d.begin(f, h); err != nil {
-		// Not left behind: on a full disk each attempt would add a file.
+		// The file must not stay: on a full disk each attempt would add one.
 		return nil, 0, errors.Join(err, f.Close(), d.fs.Remove(d.fs.PathJoin(d.path, h.segment.fileName())))
 	}
 	d.mu.Lock()
@@ -113,7 +113,7 @@ func (d *directory) create(h segmentHeader) (f vfs.File, bytes int64, err error)
 	return f, bytes, nil
 }
 
-// begin makes a segment's header durable.
+// begin writes a segment's header and makes it durable.
 func (d *directory) begin(f vfs.File, h segmentHeader) error {
 	if _, err := f.Write(h.encode()); err != nil {
 		return fmt.Errorf("write header of log segment %d: %w", h.segment, err)
@@ -165,15 +165,15 @@ func (d *directory) takeFree() (freeFile, bool) {
 	return f, true
 }
 
-// outsize reports whether the file of s, which has no records, is one that was reused, and the
-// next one would not be.
+// outsize reports whether the file of s, which has no records, is a reused one, and the
+// next segment would get a new one.
 func (d *directory) outsize(s Segment) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.segments[s] > segmentHeaderSize && len(d.free) == 0
 }
 
-// has reports whether s is there. Its header is durable if it was created here.
+// has reports whether s exists. If it was created here, its header is durable.
 func (d *directory) has(s Segment) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -181,7 +181,7 @@ func (d *directory) has(s Segment) bool {
 	return ok
 }
 
-// grown notes the size of the segment that is being written.
+// grown records the size of the segment that is being written.
 func (d *directory) grown(s Segment, bytes int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -208,7 +208,7 @@ func (d *directory) release(before Segment) error {
 			return fmt.Errorf("release log segment %d: %w", s, err)
 		}
 	}
-	return safefile.SyncDir(d.fs, d.path) // the writer closes its handle when it fails
+	return safefile.SyncDir(d.fs, d.path) // not d.handle: the writer closes it when it fails
 }
 
 // removeFrom removes the segments from the given one on.
@@ -231,8 +231,8 @@ func (d *directory) removeFrom(first Segment) error {
 	return safefile.SyncDir(d.fs, d.path)
 }
 
-// releaseFile keeps the file for reuse if that is worth it: not one that is
-// mostly unwritten, nor one blown up by a huge record.
+// releaseFile keeps the file for reuse if that pays. It removes a file that is mostly
+// unwritten or that a huge record has enlarged.
 func (d *directory) releaseFile(s Segment) error {
 	name := d.fs.PathJoin(d.path, s.fileName())
 	d.mu.Lock()

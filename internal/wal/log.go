@@ -21,15 +21,15 @@ type Options struct {
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 
-	// From is a lower bound for the number of the first segment. A caller
-	// passes the segment from which it replays, so that numbers go on upwards
-	// even if all files were lost.
+	// From is a lower bound of the number of the first segment. A caller passes the
+	// segment from which it replays, so that numbers continue upwards even if all files
+	// were lost.
 	From Segment
 
-	step int64 // by which space is reserved, for tests; 0 = reserveStep
+	step int64 // of reserving space, for tests; 0 = reserveStep
 }
 
-// A Log takes records. Its methods may be called by many goroutines.
+// A Log accepts records. Its methods may be called by many goroutines.
 type Log struct {
 	cfg     Config
 	dir     *directory
@@ -62,19 +62,19 @@ type Log struct {
 	askers  []*waiter // for room
 }
 
-// buffer is what is written at once.
+// buffer is what is written in one go.
 type buffer struct {
 	data    []byte
 	cuts    []int // offsets in data at which the next segment begins
 	last    uint64
 	records int
-	sync    bool // it is to be durable before it is acknowledged, whatever the durability
+	sync    bool // must be durable before it is acknowledged, even with durability interval
 }
 
 func (b *buffer) empty() bool { return len(b.data) == 0 && len(b.cuts) == 0 && !b.sync }
 
-// reset empties b and keeps its memory, unless that is more than twice what may wait
-// to be written: one large record must not hold it for good.
+// reset empties b and keeps its memory, unless that is more than twice the bound of
+// queued bytes: one large record must not hold it for good.
 func (b *buffer) reset(bufferBytes int) {
 	b.data, b.cuts, b.records, b.sync = b.data[:0], b.cuts[:0], 0, false
 	if cap(b.data) > 2*bufferBytes {
@@ -82,8 +82,8 @@ func (b *buffer) reset(bufferBytes int) {
 	}
 }
 
-// A Ticket is the place of a record in the log. The zero Ticket is acknowledged
-// from the start.
+// A Ticket is the position of a record in the log. The zero Ticket is acknowledged from
+// the start.
 type Ticket struct{ sequence uint64 }
 
 // waiter is a parked goroutine. Its channel has room for the one signal.
@@ -167,10 +167,10 @@ func newLog(d *directory, cfg Config, o Options) (*Log, error) {
 	return l, nil
 }
 
-// Reserve waits until n more bytes of records fit the bound on queued bytes; if n
-// alone exceeds it, until nothing is queued. It holds no room: concurrent callers
-// may together exceed the bound by what each of them appends afterwards. More
-// than a record can hold is a *store.InputError.
+// Reserve waits until n more bytes of records fit the bound of queued bytes; if n alone
+// exceeds the bound, until nothing is queued. It reserves nothing for the caller:
+// concurrent callers may together exceed the bound by what each of them appends
+// afterwards. More than a record can hold is a *store.InputError.
 func (l *Log) Reserve(ctx context.Context, n int) error {
 	limit := int64(l.cfg.BufferBytes)
 	if n > maxRecordBytes {
@@ -196,10 +196,10 @@ func (l *Log) Reserve(ctx context.Context, n int) error {
 	}
 }
 
-// Append queues one record: the concatenation of the pieces of payload, which
-// are copied. typ is 1 to 254. It does not block and does no I/O. After a
-// failure or Close the record is dropped, and Wait says so. The payload is at
-// most maxRecordBytes, which Reserve ensures.
+// Append queues one record: the concatenation of the pieces of payload, which it
+// copies. typ is 1 to 254. It does not block and does no I/O. After a failure or Close
+// the record is dropped, and Wait returns the reason. The payload is at most
+// maxRecordBytes, which Reserve ensures.
 func (l *Log) Append(typ byte, payload ...[]byte) Ticket {
 	length := 0
 	for _, p := range payload {
@@ -234,10 +234,10 @@ func (l *Log) Append(typ byte, payload ...[]byte) Ticket {
 	return Ticket{l.sequence}
 }
 
-// Wait returns when the record is acknowledged: with durability fsync when it
-// was synced, with interval when it was written to the operating system. It
-// returns the log's permanent error if that comes first. If ctx ends first, the
-// record may get written or not.
+// Wait returns when the record is acknowledged: with durability fsync when it was
+// synced, with interval when it was written to the operating system. It returns the
+// log's permanent error if that comes first. If ctx ends first, the record may or may
+// not be written.
 func (l *Log) Wait(ctx context.Context, t Ticket) error {
 	if l.acked.Load() >= t.sequence {
 		return nil
@@ -265,8 +265,8 @@ func (l *Log) Wait(ctx context.Context, t Ticket) error {
 	return l.stateLocked()
 }
 
-// Sync returns when all records that were acknowledged before are durable. With durability fsync
-// they are.
+// Sync returns when all records that were acknowledged before are durable. With
+// durability fsync they are already.
 func (l *Log) Sync(ctx context.Context) error {
 	if l.cfg.Durability != Interval {
 		return nil
@@ -287,23 +287,23 @@ func (l *Log) Sync(ctx context.Context) error {
 // Acknowledged reports whether Wait would return nil at once.
 func (l *Log) Acknowledged(t Ticket) bool { return l.acked.Load() >= t.sequence }
 
-// Last returns the ticket of what was appended last: when it is acknowledged, so
-// is everything before it, and the segment that a Rotate before began is there.
+// Last returns the ticket of the latest append or rotation. When it is acknowledged, so
+// is everything before it, and a segment that an earlier Rotate returned is begun.
 func (l *Log) Last() Ticket {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return Ticket{l.sequence}
 }
 
-// Rotate ends the current segment: records appended from now on are in the
-// returned segment or a later one, all others in earlier ones. It does no I/O.
+// Rotate ends the current segment: records appended from now on are in the returned
+// segment or a later one, all others in earlier ones. It does no I/O.
 //
-// A segment without records goes on, unless its file was a large one that is reused:
-// after Trim it makes way for a small one.
+// A segment without records stays the current one, unless its file is a large one that
+// was reused: after Trim, Rotate replaces it with a small one.
 func (l *Log) Rotate() (Segment, error) { return l.rotate(false) }
 
 // Complete is Rotate, but also ends a segment without records: all segments before the
-// returned one will not be written to again, and the current one is one of them.
+// returned one, the current one included, will not be written to again.
 func (l *Log) Complete() (Segment, error) { return l.rotate(true) }
 
 func (l *Log) rotate(empty bool) (Segment, error) {
@@ -322,8 +322,8 @@ func (l *Log) rotate(empty bool) (Segment, error) {
 	return l.segment, nil
 }
 
-// Begun waits until the header of a segment that Rotate returned is durable, and reports
-// whether it is. It is not after a failure.
+// Begun waits until the header of a segment that Rotate returned is durable, and
+// reports whether it is. After a failure it is not.
 func (l *Log) Begun(s Segment) bool {
 	l.mu.Lock()
 	rotation := l.rotation
@@ -331,12 +331,12 @@ func (l *Log) Begun(s Segment) bool {
 	if err := l.Wait(context.Background(), Ticket{rotation}); err != nil {
 		l.logger.Debug("a log segment was not begun", "segment", uint64(s), "error", err)
 	}
-	return s >= l.first && l.dir.has(s) // those before were not begun by this log
+	return s >= l.first && l.dir.has(s) // this log did not begin earlier segments
 }
 
-// Release drops the segments before the given one, which Rotate returned: it
-// removes their files or keeps them for reuse. It waits until the given segment
-// is on disk. After an error it may be called again.
+// Release drops the segments before the given one, which Rotate returned: it removes
+// their files or keeps them for reuse. It waits until the header of the given segment
+// is durable. After an error it may be called again.
 func (l *Log) Release(before Segment) error {
 	l.releasing.Lock()
 	defer l.releasing.Unlock()
@@ -367,9 +367,8 @@ func (l *Log) Err() error {
 // Failed returns a channel that is closed when the log failed.
 func (l *Log) Failed() <-chan struct{} { return l.failed }
 
-// Close writes and syncs what was appended before, and stops the writer. It
-// returns the permanent failure if there is one. Further calls do nothing and
-// return the same.
+// Close writes and syncs what was appended before, and stops the writer. It returns the
+// permanent failure if there is one. Further calls only return the same.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	l.closing = true
@@ -380,9 +379,9 @@ func (l *Log) Close() error {
 	return l.Err()
 }
 
-// Discard closes the log and removes the segments that it began, unless a record
-// in them was acknowledged. Without it, each attempt to open a log on a full disk
-// would leave a file.
+// Discard closes the log and removes the segments that it began, unless a record in
+// them was acknowledged. Otherwise each attempt to open a log on a full disk would
+// leave a file behind.
 func (l *Log) Discard() error {
 	err := l.Close()
 	if l.acked.Load() > 0 {
@@ -391,16 +390,17 @@ func (l *Log) Discard() error {
 	return errors.Join(err, l.dir.removeFrom(l.first))
 }
 
-// Clear removes all segments, and files kept for reuse, of a log that has failed: what
-// is in them is not needed any more, and that cannot be logged. It returns the number
-// that the next segment is to have at least. A crash in the middle leaves the begin of the log.
+// Clear removes all segments of a log that has failed, and its files kept for reuse.
+// Their content must no longer be needed, since Clear cannot be logged. It returns a
+// lower bound for the number of the next segment. A crash during Clear leaves the
+// beginning of the log.
 func (l *Log) Clear() (from Segment, err error) {
 	<-l.done
 	from = max(l.first, l.dir.highest()+1)
 	return from, errors.Join(l.dir.removeFrom(0), l.Trim())
 }
 
-// stateLocked returns why the log accepts nothing, nil if it does. l.mu must be
+// stateLocked returns why the log refuses records, nil if it accepts them. l.mu must be
 // held.
 func (l *Log) stateLocked() error {
 	switch {
@@ -427,8 +427,8 @@ func (l *Log) wakeLocked() {
 	}
 }
 
-// take swaps the filled buffer for an empty one. It waits for records, for
-// Close, or for the timer, and returns nil if there are no records.
+// take swaps the filled buffer for an empty one. It waits for records, for Close, or
+// for the timer. It returns nil if there are no records.
 func (l *Log) take(empty *buffer, timer <-chan time.Time) (b *buffer, closing bool) {
 	l.mu.Lock()
 	for l.filling.empty() && !l.closing {
@@ -438,7 +438,7 @@ func (l *Log) take(empty *buffer, timer <-chan time.Time) (b *buffer, closing bo
 		case <-l.wake:
 		case <-timer:
 			l.mu.Lock()
-			if !l.idle { // a token is on its way into the channel or in it
+			if !l.idle { // a token is in the channel or about to be
 				<-l.wake
 			}
 			l.idle = false
@@ -455,7 +455,8 @@ func (l *Log) take(empty *buffer, timer <-chan time.Time) (b *buffer, closing bo
 	return b, false
 }
 
-// acknowledge wakes the waiters for b's records, and those for their room.
+// acknowledge wakes the goroutines that wait for b's records, and those that wait for
+// room.
 func (l *Log) acknowledge(b *buffer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -465,8 +466,8 @@ func (l *Log) acknowledge(b *buffer) {
 	wakeUpTo(&l.askers, b.last)
 }
 
-// Cause returns the failure behind an error of Wait, Reserve or Err, for callers
-// that say in their own words that the log has failed.
+// Cause returns the failure behind an error of Wait, Reserve or Err, for callers that
+// report a failed log in their own words.
 func Cause(err error) error {
 	if failed, ok := errors.AsType[*store.UnavailableError](err); ok && failed.Err != nil {
 		return failed.Err
@@ -509,7 +510,7 @@ func wakeUpTo(list *[]*waiter, sequence uint64) {
 	*list = keep
 }
 
-// park waits for w's signal or the end of ctx, and gives w back.
+// park waits for w's signal or the end of ctx, and then frees w.
 func (l *Log) park(ctx context.Context, w *waiter, list *[]*waiter) error {
 	defer l.spare.Put(w)
 	select {

@@ -7,7 +7,7 @@ import (
 
 // A record is framed by 15 bytes; docs/formats/wal.md has the drawing.
 const (
-	// RecordOverhead is what a record takes in the log beside its payload.
+	// RecordOverhead is the bytes of a record in the log besides its payload.
 	RecordOverhead = recordHeaderSize
 
 	recordHeaderSize = 15
@@ -21,23 +21,23 @@ const (
 
 const (
 	typeNone = 0   // never valid, so zeros are never a record
-	typeSeal = 255 // last record of a segment that was ended in order
+	typeSeal = 255 // last record of a segment that was properly ended
 )
 
 // maxRecordBytes keeps offsets within a segment below 4 GiB, together with the
 // bound of Config.SegmentBytes.
 const maxRecordBytes = 1 << 30
 
-// maxSegmentBytes is more than Varve writes to a segment. A longer file was damaged, and may be a sparse
-// file whose end no reader would reach.
+// maxSegmentBytes is more than Varve writes to a segment. A longer file is damaged, and
+// may be a sparse file whose end no reader would reach.
 const maxSegmentBytes = 4 << 30
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// seed is the initial value of the checksum of a record. A record is accepted
-// only where it was written: for equal bytes, another offset in the same
-// segment or the same offset in another segment always gives another checksum,
-// since the multiplier is odd and a crc maps initial values one to one.
+// seed is the initial value of a record's checksum. A record is valid only where it was
+// written: the same bytes at another offset in the same segment, or at the same offset
+// in another segment, always have another checksum, since the multiplier is odd and a
+// crc maps initial values one to one.
 func seed(s Segment, offset int64) uint32 {
 	return uint32(s)*0x9E3779B1 + uint32(offset)
 }
@@ -65,21 +65,21 @@ type recordHeader struct {
 	typ     byte
 	length  int64
 	durable int64
-	headCRC uint32 // of bytes [0,9), where the payload's goes on
+	headCRC uint32 // crc of bytes [0,9), which the payload's continues
 	crc     uint32
 }
 
-// plausible reports whether the lengths at the start of b may be those of a
-// record at offset, of a segment of which limit bytes may be read. Random bytes
-// and zeros seldom are. It is inlined where a whole segment is searched.
+// plausible reports whether the lengths at the start of b may be those of a record at
+// offset in a segment of limit readable bytes. Random bytes and zeros seldom are. The
+// compiler inlines it where a whole segment is searched.
 func plausible(b []byte, offset, limit int64) bool {
 	x := binary.LittleEndian.Uint64(b) // length and durable
 	length, durable := int64(uint32(x)), int64(x>>32)
 	return uint64(durable-segmentHeaderSize) <= uint64(offset-segmentHeaderSize) && length <= limit-offset-recordHeaderSize
 }
 
-// parseHeader reads the header at the start of b. It reports false if no record
-// of segment s can begin at offset. offset is at least segmentHeaderSize.
+// parseHeader reads the header at the start of b. It returns false if no record of
+// segment s can begin at offset, which is at least segmentHeaderSize.
 func parseHeader(b []byte, s Segment, offset, limit int64) (h recordHeader, ok bool) {
 	_ = b[recordHeaderSize-1]
 	if !plausible(b, offset, limit) || b[atType] == typeNone {

@@ -11,32 +11,32 @@ import (
 	"varve/internal/store"
 )
 
-// ReplayOptions say what is replayed.
+// ReplayOptions define what is replayed.
 type ReplayOptions struct {
-	// From is the first segment that matters; older ones are not looked at, and
-	// their absence is no damage. Zero means the first one that is there.
+	// From is the first segment that matters. Older segments are not read, and their
+	// absence is not damage. Zero means the first existing segment.
 	From Segment
 
-	// Begun says that From was begun, so its header was durable. Then it is damage if
-	// that segment is absent or its header cannot be read, also if no later segment
-	// says so.
+	// Begun states that From was begun, so its header was durable. Then an absent
+	// segment From or an unreadable header is damage, even if no later segment refers
+	// to it.
 	Begun bool
 
-	// To is the last segment that is read, 0 for all. It makes it possible to
-	// read a log that is open, up to a segment that is complete.
+	// To is the last segment that is read, 0 for all. With To, an open log can be read
+	// up to a complete segment.
 	To Segment
 
-	// OnDamage decides, for each damage, whether to go on with the next
-	// readable record. If nil, the first damage ends the replay.
+	// OnDamage decides, for each damage, whether to continue with the next readable
+	// record. If it is nil, the first damage ends the replay.
 	OnDamage func(*store.CorruptionError) (skip bool)
 }
 
-// ReplayStats say what a replay found.
+// ReplayStats are the results of a replay.
 type ReplayStats struct {
 	Segments     int
 	Records      int
 	Bytes        int64 // of payload
-	CutBytes     int64 // of torn tails, as far as they can be told from a file's former content
+	CutBytes     int64 // of torn tails, as far as they can be distinguished from a file's former content
 	Damages      int   // that OnDamage skipped
 	SkippedBytes int64 // in those
 }
@@ -44,11 +44,11 @@ type ReplayStats struct {
 // Segments lists the segments in dir, ascending.
 func Segments(fsys vfs.FS, dir string) ([]Segment, error) { return listSegments(fsys, dir) }
 
-// Replay calls fn for each record of the log in dir, in the order in which they
-// were appended. payload is valid during the call. The log must not be open. An
-// error of fn ends the replay and is returned as it is; a damage that is not
-// skipped is a *store.CorruptionError. A directory that is not there is an
-// empty log. The memory used is the largest record's size plus a constant.
+// Replay calls fn for each record of the log in dir, in the order in which they were
+// appended. payload is valid during the call. The log must not be open. An error of fn
+// ends the replay and is returned unchanged; a damage that is not skipped is a
+// *store.CorruptionError. A missing directory is an empty log. Memory is bounded by the
+// largest record plus a constant.
 func Replay(fsys vfs.FS, dir string, o ReplayOptions, fn func(s Segment, typ byte, payload []byte) error) (ReplayStats, error) {
 	r := replayer{fs: fsys, dir: dir, options: o, fn: fn}
 	if o.OnDamage == nil {
@@ -80,7 +80,7 @@ func (r *replayer) run() error {
 	previous := max(r.options.From, 1) - 1
 	for i, s := range segments {
 		if r.options.To != 0 && s > r.options.To {
-			break // its header was needed
+			break // only its header was needed
 		}
 		if err := r.checkPrevious(headers[i], s, previous, i == 0); err != nil {
 			return err
@@ -91,7 +91,7 @@ func (r *replayer) run() error {
 		if i+1 < len(segments) && headers[i+1].reason == "" && headers[i+1].previous == s {
 			sealedAt = headers[i+1].previousAt
 		}
-		if sealedAt == 0 && !begun { // died while it was created
+		if sealedAt == 0 && !begun { // the process died while it created the segment
 			continue
 		}
 		if err := r.segment(s, headers[i].reason, sealedAt, begun); err != nil {
@@ -104,7 +104,7 @@ func (r *replayer) run() error {
 	return nil
 }
 
-// readHeader is a segment's header, or why it cannot be read.
+// readHeader is a segment's header, or the reason why it cannot be read.
 type readHeader struct {
 	segmentHeader
 	reason string
@@ -125,9 +125,9 @@ func (r *replayer) headers(segments []Segment) ([]readHeader, error) {
 	return headers, nil
 }
 
-// checkPrevious reports that segments between previous and s are missing. For the first
-// segment that is there, previous is the one before From; whether From itself should be
-// there, only Begun and the header of that segment tell.
+// checkPrevious reports missing segments between previous and s. For the first existing
+// segment, previous is the one before From; only Begun and that segment's header show
+// whether From itself should exist.
 func (r *replayer) checkPrevious(h readHeader, s, previous Segment, first bool) error {
 	want := h.previous
 	if h.reason != "" {

@@ -13,8 +13,7 @@ import (
 // windowBytes is how much of a segment is read at once.
 const windowBytes = 256 << 10
 
-// window reads a file through one buffer, which is as large as the largest
-// record that was asked for.
+// window reads a file through one buffer, which grows to the largest record read.
 type window struct {
 	file vfs.File
 	name string
@@ -57,20 +56,19 @@ func (w *window) rest(offset, n int64) ([]byte, error) {
 	return w.buf, nil
 }
 
-// A scanner walks the records of one segment and judges what it cannot read.
+// A scanner walks the records of one segment and classifies what it cannot read.
 //
-// An unreadable place is damage if it was durable once: if the segment is
-// sealed, or if a readable record further on says that more than this was
-// durable when it was written. Otherwise it is where a write was torn; what
-// follows was never durable (a power cut may keep later pages of a write and
-// lose earlier ones) and is cut with it.
+// An unreadable place is damage if it was durable once: if the segment is sealed, or if
+// a later readable record shows that more than this was durable when that record was
+// written. Otherwise a write was torn there. What follows was never durable (a power
+// cut may keep later pages of a write and lose earlier ones) and is cut off too.
 type scanner struct {
 	window
 	segment Segment
 	limit   int64 // where reading ends: the sealed length or the size of the file
 	missing int64 // bytes of the sealed length that the file does not have
-	proven  int64 // bytes that were durable once, as far as known
-	budget  int64 // payload bytes that searching may still read
+	proven  int64 // bytes known to have been durable
+	budget  int64 // payload bytes that the search may still read
 
 	visit  func(typ byte, payload []byte) error
 	damage func(*store.CorruptionError) (skip bool)
@@ -78,14 +76,14 @@ type scanner struct {
 	found scanResult
 }
 
-// searchFactor bounds the payload bytes that are read in search of readable
-// records, as a multiple of the segment's length. Searching needs a few
-// percent; only a file made up to look like many record headers reaches it.
+// searchFactor bounds the payload bytes that are read in search of readable records, as
+// a multiple of the segment's length. A search needs a few percent; only a file crafted
+// to look like many record headers reaches the bound.
 const searchFactor = 8
 
-// scanResult says what a scan found.
+// scanResult is the result of a scan.
 type scanResult struct {
-	end          int64 // of what counts; 0 if not even the header does
+	end          int64 // valid length; 0 if not even the header is valid
 	records      int
 	payloadBytes int64
 	cutBytes     int64
@@ -108,9 +106,9 @@ func newScanner(w window, s Segment, sealedAt int64) *scanner {
 	return c
 }
 
-// scan calls visit for each record. For each damage it calls damage, which
-// decides whether to go on behind it. headerReason is why the segment's header
-// cannot be read, if so.
+// scan calls visit for each record. For each damage it calls damage, which decides
+// whether to continue after it. headerReason is why the segment's header cannot be
+// read, empty if it can.
 func (s *scanner) scan(headerReason string) error {
 	offset, reason := int64(0), headerReason
 	var err error
@@ -151,7 +149,7 @@ func (s *scanner) walk(offset int64) (at int64, reason string, err error) {
 	return offset, "", nil
 }
 
-// judge decides what an unreadable place is, and returns where to go on.
+// judge classifies an unreadable place, and returns where to continue.
 func (s *scanner) judge(bad int64, reason string) (next int64, err error) {
 	next, last, err := s.search(bad)
 	if err != nil {
@@ -199,10 +197,10 @@ func (s *scanner) record(offset int64) (h recordHeader, payload []byte, reason s
 	return h, payload, "", nil
 }
 
-// search looks behind the unreadable place bad. It returns the offset of the
-// next readable record (limit if there is none) and the end of the last thing
-// seen that belongs to this segment, and raises proven if a record shows that
-// bad was durable. It ends at the first such record.
+// search searches after the unreadable place bad. It returns the offset of the next
+// readable record (limit if there is none) and the end of the last thing that belongs
+// to this segment. It raises proven if a record shows that bad was durable, and stops
+// at that record.
 func (s *scanner) search(bad int64) (next, last int64, err error) {
 	next, last = s.limit, bad
 	found := false
@@ -215,12 +213,12 @@ func (s *scanner) search(bad int64) (next, last int64, err error) {
 			break
 		}
 		end := candidate + recordHeaderSize + h.length
-		if candidate == bad { // known to be unreadable; its header tells how much is lost
+		if candidate == bad { // known to be unreadable; its header contains how much is lost
 			last, offset = end, bad+1
 			continue
 		}
 		if s.budget -= h.length; s.budget < 0 {
-			// Nothing was decided: never call damage a tail.
+			// The budget ended without a result: never treat damage as a torn tail.
 			s.proven = max(s.proven, bad+1)
 			break
 		}

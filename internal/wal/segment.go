@@ -35,12 +35,11 @@ func parseName(name string) (s Segment, suffix string, ok bool) {
 	return Segment(n), suffix, true
 }
 
-// segmentHeader begins a file. It is durable before the first record is
-// written.
+// segmentHeader begins a file. It is durable before the first record is written.
 type segmentHeader struct {
 	segment    Segment
 	previous   Segment // 0 if there is none
-	previousAt int64   // bytes of the previous segment that count
+	previousAt int64   // valid length of the previous segment
 }
 
 const (
@@ -61,9 +60,9 @@ func (h segmentHeader) encode() []byte {
 	return b
 }
 
-// decodeSegmentHeader reads the header of segment s. reason is not empty if it
-// is not one; version is other than formatVersion if it is one that this build
-// does not know.
+// decodeSegmentHeader reads the header of segment s. reason is not empty if b is not
+// such a header. version differs from formatVersion if this build does not know the
+// header's format.
 func decodeSegmentHeader(b []byte, s Segment) (h segmentHeader, version uint32, reason string) {
 	if len(b) < segmentHeaderSize {
 		return h, 0, fmt.Sprintf("segment header of %d bytes, got %d", segmentHeaderSize, len(b))

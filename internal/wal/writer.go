@@ -34,10 +34,10 @@ type writer struct {
 	timing bool // the timer runs: there is something to sync
 }
 
-// beginSegment makes the segment behind the existing ones. It first makes
-// durable what can be read of the last of them: its process may have died
-// before it synced, and what the caller has replayed must not be lost by a
-// power cut after newer records are safe.
+// beginSegment makes the segment after the existing ones. It first makes the readable
+// part of the last one durable: the process that wrote it may have died before it
+// synced, and a power cut must not lose what the caller has replayed while newer
+// records are safe.
 func beginSegment(d *directory, from Segment) (*writer, error) {
 	h := segmentHeader{previous: d.highest()}
 	h.segment = max(h.previous+1, from)
@@ -54,9 +54,8 @@ func beginSegment(d *directory, from Segment) (*writer, error) {
 	return &writer{dir: d, file: f, segment: h.segment, reserved: reserved, offset: segmentHeaderSize, durable: segmentHeaderSize}, nil
 }
 
-// sealOrphan syncs a segment that another process left and returns how much of
-// it counts. Damage in it stays part of that length, so that each Replay
-// reports it.
+// sealOrphan syncs a segment that another process left behind and returns its valid
+// length. Damage counts as part of that length, so that each Replay reports it.
 func sealOrphan(d *directory, s Segment) (length int64, err error) {
 	w, err := openWindow(d.fs, d.path, s, nil)
 	if err != nil {
@@ -123,8 +122,8 @@ func (w *writer) serve() error {
 		w.metrics.bytes.Add(float64(len(b.data)))
 		b.reset(int(w.log.cfg.BufferBytes))
 		empty = b
-		// Let those just woken append before the next sync begins: 14 of 16
-		// appenders then share a sync, otherwise 8.
+		// Let appenders that were just woken append before the next sync begins: 14 of
+		// 16 appenders then share a sync, otherwise 8.
 		runtime.Gosched()
 		if err := w.syncIfDue(); err != nil {
 			return err
@@ -132,8 +131,7 @@ func (w *writer) serve() error {
 	}
 }
 
-// write writes a buffer as far as the log's durability asks before it is
-// acknowledged.
+// write writes a buffer, and syncs it if its acknowledgement requires that.
 func (w *writer) write(b *buffer) error {
 	from := 0
 	for _, cut := range b.cuts {
@@ -173,20 +171,20 @@ func (w *writer) writeRecords(data []byte) error {
 	return nil
 }
 
-// reserveStep is how far ahead of its end a segment's space is reserved: far
-// enough that few syncs have to allocate, little enough that a quiet log is
+// reserveStep is how far ahead of its end a segment's space is reserved: far enough
+// that few syncs have to allocate, and little enough that the log of an idle store is
 // small.
 const reserveStep = 1 << 20
 
-// NoSpace reports whether an error of a file system says that there is no space:
-// none on the disk, or none that a quota allows.
+// NoSpace reports whether a file system error means that there is no space, on the disk
+// or within a quota.
 func NoSpace(err error) bool {
 	return vfs.IsNoSpaceError(err) || errors.Is(err, syscall.EDQUOT)
 }
 
-// reserve makes room for the segment up to the given end. A full disk is found
-// here, before a write, not in the middle of one. Other errors only say that
-// the file system cannot reserve space.
+// reserve reserves space for the segment up to the given end. It detects a full disk
+// before a write rather than in the middle of one. Other errors only mean that the file
+// system cannot reserve space, and are ignored.
 func (w *writer) reserve(end int64) error {
 	if end <= w.reserved {
 		return nil
@@ -206,14 +204,14 @@ func (w *writer) reserve(end int64) error {
 var zeros [64 << 10]byte
 
 // fillZeros writes zeros into the length bytes that were just reserved, from end on:
-// what is before end is about to be written anyway. Later writes then go over bytes
-// that the file system knows as written, and a sync has data to write and nothing
-// else. Into space that is only reserved, each sync also writes the file system's own
+// what is before end is about to be written anyway. Later writes then overwrite blocks
+// that the file system knows as written, and a sync writes data only. After a write
+// into blocks that are only reserved, each sync also writes the file system's own
 // journal: on ext4 that takes twice the CPU time and twice as long (105 to 128 µs of
 // CPU time instead of 65 to 72, for 12 KiB).
 //
-// The price is that a new file is written twice. The first step of a file, which is
-// all that a quiet log has, is therefore left as it is. With durability interval,
+// The price is that a new file is written twice. So the first step of a file, which is
+// all that the log of an idle store uses, is not filled. With durability interval,
 // syncs are too rare to gain anything.
 func (w *writer) fillZeros(end, length int64) error {
 	if w.interval || w.reserved < w.step {
@@ -244,8 +242,8 @@ func (w *writer) sync() error {
 	return nil
 }
 
-// syncIfDue starts the timer for the next sync after a write, or syncs if it
-// has run out under load.
+// syncIfDue starts the timer for the next sync after a write, or syncs if the time has
+// passed under load.
 func (w *writer) syncIfDue() error {
 	if !w.interval || w.durable == w.offset {
 		return nil
@@ -263,8 +261,8 @@ func (w *writer) syncIfDue() error {
 	}
 }
 
-// seal makes the segment durable and marks its end. The mark itself is not
-// synced: it serves if the following segment's header gets lost.
+// seal makes the segment durable and marks its end. The mark itself is not synced: it
+// serves only if the header of the next segment is lost.
 func (w *writer) seal() error {
 	if err := w.sync(); err != nil {
 		return err
@@ -297,7 +295,7 @@ func (w *writer) rotate() error {
 	return nil
 }
 
-// end ends the log in order.
+// end ends the log in an orderly way.
 func (w *writer) end() error {
 	if err := w.seal(); err != nil {
 		return err

@@ -7,7 +7,7 @@ import (
 	"varve/internal/store"
 )
 
-// MaxBatchBytes bounds what one batch may take in a log. Ingest sends less.
+// MaxBatchBytes bounds the size of one batch in a log. Ingest sends smaller batches.
 const MaxBatchBytes = 16 << 20
 
 // An Encoder prepares batches for a log and a head. Reuse it to reuse its memory.
@@ -19,9 +19,8 @@ type Encoder struct {
 	forgets uint64 // calls of Forget before the refs were looked up
 }
 
-// Encode fills Kinds and Samples from b. It returns store.ErrStale if b has refs that
-// are void or unknown, and the errors of store.Appender for a batch that cannot be
-// stored.
+// Encode fills Kinds and Samples from b. It returns store.ErrStale if b has void or
+// unknown refs, and the errors of store.Appender for a batch that cannot be stored.
 func (e *Encoder) Encode(r *registry.Registry, b *store.Batch) error {
 	if r.Epoch() != b.Epoch {
 		return store.ErrStale
@@ -39,7 +38,7 @@ func (e *Encoder) Encode(r *registry.Registry, b *store.Batch) error {
 }
 
 // Current reports whether the refs that Encode has looked up are still valid. The
-// caller must prevent series from being forgotten during the call.
+// caller must keep series from being forgotten during the call.
 func (e *Encoder) Current(r *registry.Registry, b *store.Batch) bool {
 	if r.Epoch() != b.Epoch {
 		return false

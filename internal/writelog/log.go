@@ -1,23 +1,23 @@
-// Package writelog is the common part of all stores that keep a log of batches. It encodes
-// batches as log records, keeps log and memory in the same order, waits until a record is
-// durable, refuses writes on a full disk or after a failure, replaces a log that failed for
-// lack of space, and decodes records for a replay.
+// Package writelog is the common part of all stores that keep a log of batches. It
+// encodes batches as log records, keeps log and memory in the same order, waits until a
+// record is durable, refuses writes on a full disk or after a failure, replaces a log
+// that failed for lack of space, and decodes records for a replay.
 //
 // # Writing
 //
 //	Append --> encode --> room in the log's buffer --> apply, under the order lock --> wait
 //
-// apply is the store's part: it appends the record (AppendBatch) and changes memory. Both
-// happen under one lock, Order, so that memory, log and a later replay agree on which of
-// two writes came last. There is no I/O and no waiting under that lock: the room in the
-// buffer was reserved before.
+// apply is implemented by the store: it appends the record (AppendBatch) and changes
+// memory. Both happen under one lock, Order, so that memory, log and a later replay
+// agree on which of two writes came last. There is no I/O and no waiting under that
+// lock, since room in the buffer was reserved before.
 //
 // # Users
 //
-// The embedded store adds checkpoints, the spool adds generations. A journal in a remote
-// database can be a third user: it would share the encoder, the order and the records, and
-// replace wal.Log by another medium. Of wal.Log this package needs Reserve, Append, Wait,
-// Rotate, Err and Close; records must be acknowledged in the order in which they were
+// The embedded store adds checkpoints, the spool adds generations. A journal in a
+// remote database can be a third user: it would share the encoder, the order and the
+// records, and replace wal.Log. This package uses Reserve, Append, Wait, Rotate, Err
+// and Close of wal.Log; records must be acknowledged in the order in which they were
 // appended.
 package writelog
 
@@ -41,7 +41,7 @@ import (
 	"varve/internal/wal"
 )
 
-// Options say what a log belongs to.
+// Options are the dependencies and settings of a log.
 type Options struct {
 	FS         vfs.FS
 	Dir        string // of the log's segments
@@ -50,36 +50,36 @@ type Options struct {
 	Registerer prometheus.Registerer // nil = metrics are not exposed
 	Logger     *slog.Logger
 
-	// Disk guards the disk of DataDir. New fills in how it learns the free space, and
-	// its logger.
+	// Disk guards the disk of DataDir. New sets its logger and the function that reads
+	// the free space.
 	Disk    *diskspace.Guard
 	DataDir string
 
-	// Final ends the errors after a failure that nothing but a new start cures: "the
-	// store takes no more writes until it is restarted".
+	// Final ends the errors after a failure that only a restart cures: "the store takes
+	// no more writes until it is restarted".
 	Final string
 
-	// Check returns why samples of a batch cannot be stored; nil = all that can be
-	// encoded can.
+	// Check returns why samples of a batch cannot be stored; nil means that all samples
+	// that can be encoded can be stored.
 	Check func(b *store.Batch, kinds []model.Kind) error
 }
 
 // A Log is the log of a store. Make one with New. All methods may be called by many
-// goroutines at once, except those that say otherwise.
+// goroutines at once, except where stated otherwise.
 type Log struct {
 	// Order is held while a record is appended and memory is changed.
 	Order sync.Mutex
 
 	options  Options
 	current  atomic.Pointer[wal.Log]                // nil before Open; changed under Order
-	failure  atomic.Pointer[store.UnavailableError] // set once: nothing is written any more
+	failure  atomic.Pointer[store.UnavailableError] // set once, by the first failure: all writes are refused
 	closed   atomic.Bool
 	encoders sync.Pool // *Encoder
 
 	definitions []byte // scratch; guarded by Order
 }
 
-// New returns a log that takes no records before Open.
+// New returns a log that refuses records before Open.
 func New(o Options) *Log {
 	o.Disk.Logger = o.Logger
 	o.Disk.Free = func() (units.Bytes, error) {
@@ -91,8 +91,8 @@ func New(o Options) *Log {
 	return l
 }
 
-// An Entry is a record in a log. The store may replace that log by a new one: see Reopen.
-// The zero Entry is durable.
+// An Entry is a record in a log. It stays valid when the store replaces that log: see
+// Reopen. The zero Entry is durable.
 type Entry struct {
 	log    *wal.Log
 	ticket wal.Ticket
@@ -109,9 +109,9 @@ func (e Entry) Wait(ctx context.Context) error {
 // Durable reports whether Wait would return nil at once.
 func (e Entry) Durable() bool { return e.log == nil || e.log.Acknowledged(e.ticket) }
 
-// Append encodes a batch, makes room for it, calls apply under the order lock, and
-// returns when the record that apply returns is durable. apply finds the encoded samples
-// and their kinds in the encoder, and must not keep it. Errors are those of
+// Append encodes a batch, reserves room for it, calls apply under the order lock, and
+// returns when the record that apply returns is durable. The encoder passed to apply
+// has the encoded samples and their kinds; apply must not keep it. Errors are those of
 // store.Appender, and those of apply.
 func (l *Log) Append(ctx context.Context, b *store.Batch, apply func(*Encoder) (Entry, error)) error {
 	e := l.encoders.Get().(*Encoder)
@@ -141,7 +141,7 @@ func (l *Log) ordered(e *Encoder, b *store.Batch, apply func(*Encoder) (Entry, e
 		return Entry{}, store.ErrStale
 	}
 	entry, err := apply(e)
-	clear(e.Define) // the keys
+	clear(e.Define) // drops the keys
 	return entry, err
 }
 
@@ -165,8 +165,9 @@ func (l *Log) Wait(ctx context.Context, e Entry) error {
 var noSamples = record.AppendSamples(nil, &store.Batch{}, nil)
 
 // AppendBatch appends a batch record: prefix, the series that the batch introduces, and
-// its encoded samples, nil for none. Series that do not fit go into records of their own before it. It returns
-// the last record, and what all of them take in the log. The order lock must be held.
+// its encoded samples, nil for none. Series that do not fit go into records of their
+// own before it. It returns the last record, and the bytes that all of them take in the
+// log. The order lock must be held.
 func (l *Log) AppendBatch(typ byte, prefix []byte, define []record.Definition, samples []byte) (last Entry, bytes int64) {
 	log := l.current.Load()
 	for {
@@ -192,15 +193,15 @@ func (l *Log) AppendRecord(typ byte, payload []byte) Entry {
 	return Entry{log, log.Append(typ, payload)}
 }
 
-// Last returns the record that was appended last. Once it is durable, so are all records
-// before it, and the segment that an earlier Rotate began.
+// Last returns the latest record. Once it is durable, so are all earlier records, and
+// the segment that an earlier Rotate returned is begun.
 func (l *Log) Last() Entry {
 	log := l.current.Load()
 	return Entry{log, log.Last()}
 }
 
-// Current is the log that takes records now, nil before Open. While the order lock is
-// held it stays the same.
+// Current is the log that accepts records now, nil before Open. It does not change
+// while the order lock is held.
 func (l *Log) Current() *wal.Log { return l.current.Load() }
 
 // Open opens the log for appending after its last record, at the segment from or later.
@@ -216,8 +217,8 @@ func (l *Log) Open(from wal.Segment) error {
 }
 
 // OpenFull opens the log of a store whose disk is full, after Open, or the first append
-// after it, has failed for that reason. Appends fail with that error until LookAtSpace has
-// found room and replaced the log by a new one.
+// after it, has failed for that reason. Appends fail with that error until LookAtSpace
+// has found space and replaced the log.
 func (l *Log) OpenFull(failure error) error {
 	if before := l.current.Load(); before != nil {
 		if err := before.Discard(); err != nil && !wal.NoSpace(err) {
@@ -241,8 +242,8 @@ func (l *Log) Full() bool {
 	return log != nil && wal.NoSpace(log.Err())
 }
 
-// Clear empties a log that has failed, whose records are not needed any more: see
-// wal.Log.Clear. The caller keeps it from being reopened meanwhile.
+// Clear empties a log that has failed and whose records are no longer needed: see
+// wal.Log.Clear. The caller must prevent Reopen during the call.
 func (l *Log) Clear() (from wal.Segment, err error) { return l.current.Load().Clear() }
 
 func (l *Log) open(from wal.Segment) (*wal.Log, error) {
@@ -253,14 +254,14 @@ func (l *Log) walOptions(from wal.Segment) wal.Options {
 	return wal.Options{Registerer: l.options.Registerer, Logger: l.options.Logger, From: from}
 }
 
-// Reopen puts a new log in the place of one that failed for lack of space. Whatever was
-// acknowledged is in the old segments, which are replayed before the new ones.
+// Reopen replaces a log that failed for lack of space. All acknowledged records are in
+// the old segments, which are replayed before the new ones.
 //
 // begin is called under the order lock, with the first segment of the new log. It logs
-// again what the failed log may have lost although memory has it, and returns the last
+// again what is in memory but may be lost with the failed log, and returns the last
 // such record, for which Reopen waits.
 func (l *Log) Reopen(ctx context.Context, from wal.Segment, begin func(first wal.Segment) (Entry, error)) error {
-	l.current.Load().Close() // its error is the reason for this call
+	l.current.Load().Close() // its error is known: it is the reason for this call
 	fresh, err := l.open(from)
 	if err != nil {
 		return err
@@ -278,7 +279,7 @@ func (l *Log) Reopen(ctx context.Context, from wal.Segment, begin func(first wal
 func (l *Log) replace(fresh *wal.Log, begin func(first wal.Segment) (Entry, error)) (Entry, error) {
 	l.Order.Lock()
 	defer l.Order.Unlock()
-	first, err := fresh.Rotate() // nothing is in it: that is where it begins
+	first, err := fresh.Rotate() // it has no records, so this is its first segment
 	if err != nil {
 		return Entry{}, err
 	}
@@ -290,11 +291,11 @@ func (l *Log) replace(fresh *wal.Log, begin func(first wal.Segment) (Entry, erro
 	return last, err
 }
 
-// LookAtSpace refuses writes or takes them again, as the free space of the disk says. It
-// calls reopen, which calls Reopen, if the log has failed. It reports whether writes are
-// taken again. One caller at a time.
+// LookAtSpace refuses writes or accepts them again, depending on the free space of the
+// disk. If the log has failed, it calls reopen, which calls Reopen. It reports whether
+// writes are accepted again. Only one goroutine may call it at a time.
 func (l *Log) LookAtSpace(reopen func() error) (resumed bool) {
-	if l.Full() { // perhaps no writer has met it yet
+	if l.Full() { // perhaps no writer has noticed it yet
 		l.options.Disk.Block(wal.Cause(l.current.Load().Err()))
 	}
 	return l.options.Disk.Look(func() error {
@@ -309,8 +310,8 @@ func (l *Log) LookAtSpace(reopen func() error) (resumed bool) {
 }
 
 // Decode decodes a batch record for a replay, and appends the kinds of its samples to
-// kinds. define makes a series known that the record introduces; samples decodes what
-// comes behind these, as registry.Registry.DecodeSamples does.
+// kinds. define adds a series that the record introduces; samples decodes the rest of
+// the record, as registry.Registry.DecodeSamples does.
 func (l *Log) Decode(payload []byte, b *store.Batch, kinds []model.Kind,
 	define func(record.Definition, model.Series) error, samples func(payload []byte, b *store.Batch) error,
 ) ([]model.Kind, error) {
@@ -335,7 +336,7 @@ func (l *Log) Decode(payload []byte, b *store.Batch, kinds []model.Kind,
 	return kinds, nil
 }
 
-// UnknownType is the error of a record that this build cannot replay.
+// UnknownType is the error for a record type that this build cannot replay.
 func UnknownType(typ byte) error {
 	return fmt.Errorf("log record of unknown type %d: use a newer build", typ)
 }

@@ -7,7 +7,7 @@ import (
 	"varve/internal/store"
 )
 
-// Refs is the part of store.Appender that hands out references to series.
+// Refs is the part of store.Appender that returns references to series.
 type Refs struct{ log *Log }
 
 // Refs returns the references of the log's series.
@@ -33,8 +33,8 @@ func (r Refs) Create(ctx context.Context, series model.Series) (store.Ref, error
 // SeriesCount implements store.Appender.
 func (r Refs) SeriesCount() int { return r.log.options.Series.Count() }
 
-// Kinds appends the kind of each sample's series to dst. The error is store.ErrStale, as
-// Append would have it now.
+// Kinds appends the kind of each sample's series to dst. It returns store.ErrStale if
+// Append would return it now.
 func (r Refs) Kinds(dst []model.Kind, b *store.Batch) ([]model.Kind, error) {
 	series := r.log.options.Series
 	kinds, ok := series.Kinds(dst, b.Samples)

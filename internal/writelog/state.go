@@ -9,9 +9,9 @@ import (
 	"varve/internal/wal"
 )
 
-// Error turns an error of the log into the caller's. A record that the log refuses is
-// the caller's fault. A log that failed for lack of space is replaced when there is some.
-// Any other failure is final: what is on disk is unknown.
+// Error converts an error of the log for the caller. If the log refuses a record, that
+// is the caller's fault. A log that failed for lack of space is replaced when there is
+// space again. Any other failure is final, since the state of the disk is unknown.
 func (l *Log) Error(ctx context.Context, err error) error {
 	var input *store.InputError
 	switch {
@@ -22,8 +22,8 @@ func (l *Log) Error(ctx context.Context, err error) error {
 	case l.closed.Load() || errors.Is(err, store.ErrClosed):
 		return store.ErrClosed
 	case wal.NoSpace(err):
-		// Not l.Writable(): when there is space again by now, this record is not in the
-		// log all the same.
+		// Not l.Writable(): even if there is space again by now, this record is not in
+		// the log.
 		return l.options.Disk.Block(err)
 	}
 	return l.Fail("the write-ahead log failed", wal.Cause(err))
@@ -38,12 +38,13 @@ func (l *Log) Fail(reason string, err error) error {
 	return l.failure.Load()
 }
 
-// ReadOnly refuses writes for a reason that is no failure. It comes before Open.
+// ReadOnly refuses writes for a reason that is not a failure. It must be called before
+// Open.
 func (l *Log) ReadOnly(reason string) {
 	l.failure.Store(&store.UnavailableError{Reason: reason})
 }
 
-// Failure returns why nothing is written any more, nil if nothing has failed.
+// Failure returns why writes are refused for good, nil if nothing has failed.
 func (l *Log) Failure() error {
 	if e := l.failure.Load(); e != nil {
 		return e
@@ -51,7 +52,7 @@ func (l *Log) Failure() error {
 	return nil
 }
 
-// Writable returns why writes are refused, nil if they are taken.
+// Writable returns why writes are refused, nil if they are accepted.
 func (l *Log) Writable() error {
 	if err := l.Failure(); err != nil {
 		return err
@@ -59,8 +60,8 @@ func (l *Log) Writable() error {
 	return l.options.Disk.Err()
 }
 
-// Durable is Writable, after all records that were acknowledged before are durable. What is stored
-// elsewhere then never tells of records that a power cut has taken.
+// Durable is Writable, after all records that were acknowledged before are durable. So
+// data that is then stored elsewhere never refers to records that a power cut has lost.
 func (l *Log) Durable() error {
 	if err := l.Writable(); err != nil {
 		return err
