@@ -10,8 +10,8 @@ import (
 	"varve/internal/store"
 )
 
-// oneAtATime answers 409 while another request of a kind is running: further
-// requests would wait without a bound, and then do the same work again.
+// oneAtATime answers 409 while another request of a kind is running: otherwise requests
+// would queue without a bound, and then repeat the same work.
 func oneAtATime(what string, h http.HandlerFunc) http.HandlerFunc {
 	var running sync.Mutex
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -27,8 +27,7 @@ func oneAtATime(what string, h http.HandlerFunc) http.HandlerFunc {
 // A foreignRoute is a route that only servers with another kind of store have.
 type foreignRoute struct{ method, path, instead string }
 
-// elsewhere answers 501 to routes that belong to another kind of store, and says
-// what to use here.
+// elsewhere answers 501 to routes of another kind of store, and names the replacement.
 func elsewhere(list []foreignRoute, kind string) (routes []httpapi.Route) {
 	for _, of := range list {
 		routes = append(routes, httpapi.On(of.method, of.path, httpapi.Admin, func(w http.ResponseWriter, _ *http.Request) {
@@ -45,7 +44,7 @@ func answer(w http.ResponseWriter, report any, err error) {
 		return
 	}
 	httpapi.SetHeaders(w.Header())
-	json.NewEncoder(w).Encode(report) // a client that is gone cannot be told
+	json.NewEncoder(w).Encode(report) // an error means that the client is gone
 }
 
 func answerError(w http.ResponseWriter, err error) {

@@ -17,7 +17,7 @@ const cardinalityMax = 1000
 
 // A CardinalityAnswer is the answer of GET /admin/cardinality.
 type CardinalityAnswer struct {
-	Metric string            `json:"metric,omitempty"` // that was asked for
+	Metric string            `json:"metric,omitempty"` // the requested metric
 	Totals cardinalityTotals `json:"totals"`
 
 	TopMetrics   []metricSeries `json:"top_metrics"`    // by series
@@ -33,8 +33,8 @@ type cardinalityTotals struct {
 	TagNames      int    `json:"tag_names"`
 	TagValues     int    `json:"tag_values"`     // distinct pairs of name and value
 	MemoryBytes   int64  `json:"memory_bytes"`   // of the store, names and their index
-	WithoutSample int64  `json:"without_sample"` // of the store, series
-	Ever          uint32 `json:"ever"`           // of the store, series since it was created
+	WithoutSample int64  `json:"without_sample"` // series of the store
+	Ever          uint32 `json:"ever"`           // series of the store since its creation
 }
 
 type metricSeries struct {
@@ -63,7 +63,7 @@ type seriesGrowth struct {
 	TopRecent     []metricSeries `json:"top_recent"`
 }
 
-// cardinality answers what most series belong to: ?limit=10&metric=NAME.
+// cardinality reports what most series belong to: ?limit=10&metric=NAME.
 func cardinality(s *embedded.Store) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		limit, metric := 10, r.URL.Query().Get("metric")

@@ -18,19 +18,18 @@ import (
 	"varve/internal/timeline/spooled"
 )
 
-// A cassandraAnswer is what GET /admin/cassandra says. Times that are not known
-// are left out.
+// A cassandraAnswer is the answer of GET /admin/cassandra. Unknown times are omitted.
 type cassandraAnswer struct {
 	cassandraWriter
 
 	Events *eventSpool `json:"timeline_spool,omitempty"` // missing if no timeline is spooled
 
-	Meta    *cassandraCluster  `json:"meta_cluster,omitempty"` // missing if the one that is written to has the metadata
+	Meta    *cassandraCluster  `json:"meta_cluster,omitempty"` // missing if the cluster that is written to has the metadata
 	Read    []cassandraCluster `json:"read_clusters"`
-	Further []furtherKeyspace  `json:"keyspaces,omitempty"` // beside the one that the rest is about
+	Further []furtherKeyspace  `json:"keyspaces,omitempty"` // besides the one that the other members describe
 }
 
-// A furtherKeyspace is one that the metrics of a rule are kept in.
+// A furtherKeyspace is a keyspace for the metrics of a rule.
 type furtherKeyspace struct {
 	Metrics []string `json:"metrics"`
 	cassandraWriter
@@ -38,10 +37,10 @@ type furtherKeyspace struct {
 
 // A cassandraWriter is a keyspace that is written to.
 type cassandraWriter struct {
-	Refusing string `json:"refusing,omitempty"` // why points are not taken
-	Degraded string `json:"degraded,omitempty"` // why Cassandra takes nothing, since when, and how much waits
+	Refusing string `json:"refusing,omitempty"` // why points are refused
+	Degraded string `json:"degraded,omitempty"` // why Cassandra accepts nothing, since when, and how much waits
 
-	Cluster cassandraState `json:"cluster"` // the one that is written to
+	Cluster cassandraState `json:"cluster"` // the cluster that is written to
 
 	Spool struct {
 		Samples     int64      `json:"samples"`     // not in Cassandra yet
@@ -49,26 +48,26 @@ type cassandraWriter struct {
 		LogBytes    int64      `json:"log_bytes"`
 		FileBytes   int64      `json:"file_bytes"`
 		MemoryBytes int64      `json:"memory_bytes"`
-		Oldest      *time.Time `json:"oldest,omitempty"` // when the oldest of them came
+		Oldest      *time.Time `json:"oldest,omitempty"` // when the oldest of them arrived
 		FailingFrom *time.Time `json:"failing_since,omitempty"`
-		Trend       float64    `json:"samples_per_second"`           // by which it grew in the last minute, below 0 if it shrank
-		FullIn      int64      `json:"full_in_seconds,omitempty"`    // until points are refused, if it goes on so
-		DrainedIn   int64      `json:"drained_in_seconds,omitempty"` // until nothing waits, if it goes on so
+		Trend       float64    `json:"samples_per_second"`           // growth in the last minute, negative if it shrank
+		FullIn      int64      `json:"full_in_seconds,omitempty"`    // until points are refused, at this trend
+		DrainedIn   int64      `json:"drained_in_seconds,omitempty"` // until nothing waits, at this trend
 		Error       string     `json:"error,omitempty"`              // of the last attempt to write to Cassandra
 	} `json:"spool"`
 
-	Keyspace *cassandraKeyspace `json:"keyspace,omitempty"` // missing until it was opened
-	Waiting  string             `json:"waiting,omitempty"`  // why it was not
-	Refused  []cassandraRefusal `json:"refused"`            // samples that Cassandra will never take, by reason
+	Keyspace *cassandraKeyspace `json:"keyspace,omitempty"` // missing until it is opened
+	Waiting  string             `json:"waiting,omitempty"`  // why it is not open
+	Refused  []cassandraRefusal `json:"refused"`            // samples that Cassandra will never accept, by reason
 }
 
 // An eventSpool is the spool of timelines.
 type eventSpool struct {
 	Events      int64      `json:"events"` // not in Cassandra yet
 	LogBytes    int64      `json:"log_bytes"`
-	MaxBytes    int64      `json:"max_bytes"`          // at which events are refused
-	Oldest      *time.Time `json:"oldest,omitempty"`   // no event that waits came before
-	Refusing    string     `json:"refusing,omitempty"` // why events are not taken
+	MaxBytes    int64      `json:"max_bytes"`          // limit at which events are refused
+	Oldest      *time.Time `json:"oldest,omitempty"`   // no waiting event is older
+	Refusing    string     `json:"refusing,omitempty"` // why events are refused
 	FailingFrom *time.Time `json:"failing_since,omitempty"`
 	Error       string     `json:"error,omitempty"` // of the last attempt to write to Cassandra
 }
@@ -87,18 +86,18 @@ func newEventSpool(h spooled.Health) *eventSpool {
 type cassandraState struct {
 	Name      string     `json:"name"`
 	Connected bool       `json:"connected"`
-	Since     *time.Time `json:"since,omitempty"` // of connected being as it is
+	Since     *time.Time `json:"since,omitempty"` // since when connected has its value
 	Reason    string     `json:"reason,omitempty"`
 	Nodes     int        `json:"nodes"`
-	Silent    int        `json:"silent_nodes"` // of them, those that have stopped answering
+	Silent    int        `json:"silent_nodes"` // nodes that have stopped answering
 	Version   string     `json:"version,omitempty"`
 }
 
-// A cassandraCluster is one beside the one that is written to.
+// A cassandraCluster is a cluster besides the one that is written to.
 type cassandraCluster struct {
 	cassandraState
-	StartMS  *int64             `json:"start_ms,omitempty"` // queries that end before do not ask it
-	EndMS    *int64             `json:"end_ms,omitempty"`   // queries that begin later do not
+	StartMS  *int64             `json:"start_ms,omitempty"` // queries that end earlier do not use it
+	EndMS    *int64             `json:"end_ms,omitempty"`   // queries that begin later do not use it
 	Keyspace *cassandraKeyspace `json:"keyspace,omitempty"`
 	Waiting  string             `json:"waiting,omitempty"`
 }
@@ -110,7 +109,7 @@ type cassandraKeyspace struct {
 	Notes []string `json:"notes"`
 }
 
-// cassandraRows are left out of a keyspace whose layout has no rows of KairosDB.
+// cassandraRows are omitted for a keyspace whose layout has no KairosDB rows.
 type cassandraRows struct {
 	TimeUnit string `json:"row_time_unit"`
 	Width    int64  `json:"row_width"`
@@ -174,7 +173,7 @@ func newCassandraCluster(st cassandra.ClusterStatus) cassandraCluster {
 	return a
 }
 
-// bound returns the end of a range, nil if there is none.
+// bound returns one end of a range, nil if there is none.
 func bound(ms, none int64) *int64 {
 	if ms == none {
 		return nil
@@ -190,8 +189,8 @@ func known(t time.Time) *time.Time {
 	return &t
 }
 
-// Cassandra lists the routes of a server over Cassandra. events is nil if no timeline is
-// spooled.
+// Cassandra lists the routes of a server over Cassandra. events is nil if no timelines
+// are spooled.
 func Cassandra(s *cassandra.Keyspaces, events *spooled.Spool) []httpapi.Route {
 	on := httpapi.On
 	flushAll := func(ctx context.Context) error { return s.Flush(ctx) }
@@ -232,15 +231,14 @@ func Cassandra(s *cassandra.Keyspaces, events *spooled.Spool) []httpapi.Route {
 	}, elsewhere(onlyEmbedded, "the embedded store")...)
 }
 
-// deleteJobs are those of the keyspaces that answer.
+// deleteJobs are the delete jobs of the keyspaces that answer.
 type deleteJobs struct {
 	Jobs    []layout.Job `json:"jobs"`
-	Missing string       `json:"missing,omitempty"` // why those of others are not there
+	Missing string       `json:"missing,omitempty"` // why the jobs of other keyspaces are missing
 }
 
-// cancelDelete stops a delete job: 200 with the job if it is cancelled, 202 if
-// the node that works on it has yet to stop, 404 if there is no such job, 409 if
-// it is done.
+// cancelDelete stops a delete job: 200 with the job if it is cancelled, 202 if the node
+// that works on it has yet to stop, 404 if there is no such job, 409 if it is done.
 func cancelDelete(s *cassandra.Keyspaces) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		id := r.PathValue("id")
@@ -254,21 +252,21 @@ func cancelDelete(s *cassandra.Keyspaces) http.HandlerFunc {
 		case err == nil && job.State == layout.JobCancelling:
 			httpapi.SetHeaders(w.Header())
 			w.WriteHeader(http.StatusAccepted)
-			json.NewEncoder(w).Encode(job) // a client that is gone cannot be told
+			json.NewEncoder(w).Encode(job) // an error means that the client is gone
 		default:
 			answer(w, job, err)
 		}
 	}
 }
 
-// Replacements, over Cassandra, for commands of the embedded store.
+// Texts that name a replacement, over Cassandra, for commands of the embedded store.
 const (
 	InsteadOfCheck  = "what the index tables lack is found by varve repair --store=cassandra --dry-run, damaged files by Cassandra's nodetool verify"
 	InsteadOfStats  = "use Cassandra's nodetool tablestats for sizes of tables, and for the rows of a metric varve inspect --store=cassandra rows METRIC"
 	InsteadOfBackup = "take snapshots of the keyspace by Cassandra's nodetool snapshot on every node, after POST /admin/flush here"
 )
 
-// onlyEmbedded lists the routes that a server over Cassandra does not have.
+// onlyEmbedded lists the routes that a server over Cassandra lacks.
 var onlyEmbedded = []foreignRoute{
 	{http.MethodPost, "/admin/check", InsteadOfCheck},
 	{http.MethodGet, "/admin/stats", InsteadOfStats},
@@ -277,8 +275,8 @@ var onlyEmbedded = []foreignRoute{
 	{http.MethodGet, "/admin/cardinality", InsteadOfStats},
 }
 
-// maxFlushes is how many requests may wait for a flush. In an outage each waits until
-// its client leaves, and holds a connection that senders of points need.
+// maxFlushes bounds the requests that wait for a flush. In an outage each waits until
+// its client leaves, and occupies a connection that senders of points need.
 const maxFlushes = 32
 
 // flush answers when everything that was sent before is in Cassandra.

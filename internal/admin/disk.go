@@ -5,12 +5,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// ShowDisk registers metrics that say whether the store accepts points, and how
-// much space is left for them.
+// ShowDisk registers metrics of whether the store accepts points, and of the space left
+// for them.
 func ShowDisk(dir string, writable func() error, registry prometheus.Registerer) {
 	registry.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "varve_store_writable", Help: "1 if the store takes points, 0 if it refuses them; the log and /admin/rejected say why.",
+			Name: "varve_store_writable", Help: "1 if the store accepts points, 0 if it refuses them; the log and /admin/rejected say why.",
 		}, func() float64 {
 			if writable() != nil {
 				return 0
@@ -18,7 +18,7 @@ func ShowDisk(dir string, writable func() error, registry prometheus.Registerer)
 			return 1
 		}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "varve_store_disk_free_bytes", Help: "Free space on the file system of data_dir, for this process; -1 if it is not known.",
+			Name: "varve_store_disk_free_bytes", Help: "Free space on the file system of data_dir, for this process; -1 if unknown.",
 		}, func() float64 {
 			usage, err := vfs.Default.GetDiskUsage(dir)
 			if err != nil {

@@ -17,12 +17,12 @@ import (
 	"varve/internal/units"
 )
 
-// StatsTop is the length of the lists of GET /admin/stats, unless asked for another.
+// StatsTop is the default length of the lists of GET /admin/stats.
 const StatsTop = 20
 
 const (
-	checkRate     = 32 * units.MiB // a second, of a running server's disk, unless asked for another
-	statsPages    = 512            // that one request for statistics reads
+	checkRate     = 32 * units.MiB // default rate per second at which a check reads the disk of a running server
+	statsPages    = 512            // pages that one request for statistics reads
 	backupMaxBody = 4 << 10
 )
 
@@ -36,8 +36,8 @@ type CheckLine struct {
 
 // A BackupRequest is the body of POST /admin/backup.
 type BackupRequest struct {
-	// Dir is the name of the directory to make in embedded.backup_dir; empty for
-	// one that tells the time.
+	// Dir is the name of the directory to make in embedded.backup_dir. If it is empty,
+	// the name is the time.
 	Dir string `json:"dir"`
 }
 
@@ -53,8 +53,7 @@ func Embedded(s *embedded.Store) []httpapi.Route {
 	}, elsewhere(onlyCassandra, "Cassandra")...)
 }
 
-// onlyCassandra lists the routes that a server with the embedded store does not
-// have.
+// onlyCassandra lists the routes that a server with the embedded store lacks.
 var onlyCassandra = []foreignRoute{
 	{http.MethodGet, "/admin/cassandra", "GET /admin/stats says what this store holds"},
 	{http.MethodGet, "/admin/deletes", "deletes here are complete when they are answered"},
@@ -92,8 +91,7 @@ func check(s *embedded.Store) http.HandlerFunc {
 	}
 }
 
-// stats says what takes the space, estimated from a bounded number of
-// pages.
+// stats reports what uses the space, estimated from a bounded number of pages.
 func stats(s *embedded.Store) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		top := StatsTop
@@ -110,8 +108,8 @@ func stats(s *embedded.Store) http.HandlerFunc {
 	}
 }
 
-// backup makes a backup and answers when it is done. The store refuses a
-// second one meanwhile.
+// backup makes a backup and answers when it is done. Meanwhile the store refuses a
+// second one.
 func backup(s *embedded.Store) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		name, err := backupNameOf(http.MaxBytesReader(w, r.Body, backupMaxBody))
@@ -121,7 +119,7 @@ func backup(s *embedded.Store) http.HandlerFunc {
 		}
 		report, err := s.Backup(r.Context(), name)
 		if err == nil {
-			if full, err := filepath.Abs(report.Dir); err == nil { // the client is elsewhere
+			if full, err := filepath.Abs(report.Dir); err == nil { // a relative path means nothing to a client
 				report.Dir = full
 			}
 		}
@@ -129,8 +127,9 @@ func backup(s *embedded.Store) http.HandlerFunc {
 	}
 }
 
-// backupNameOf reads the body of a request for a backup. Without a name it is the time, to the
-// microsecond: of two requests in one second, the second one would be told that its name is taken.
+// backupNameOf reads the body of a request for a backup. The default name is the time
+// in microseconds: with seconds, the second of two requests in one second would get an
+// error that its name is taken.
 func backupNameOf(body io.Reader) (string, error) {
 	text, err := io.ReadAll(body)
 	if err != nil {
@@ -154,7 +153,7 @@ func backupNameOf(body io.Reader) (string, error) {
 	return request.Dir, nil
 }
 
-// compact writes everything to files and merges them, and answers when it is
+// compact writes everything in memory to files and merges them, and answers when it is
 // done.
 func compact(s *embedded.Store) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {

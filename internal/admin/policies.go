@@ -11,8 +11,8 @@ import (
 	"varve/internal/retention"
 )
 
-// ReloadedRules are the policies and files that say how series are kept, which are on a
-// shelf for each tenant.
+// ReloadedRules are the policies and files that define how series are kept. Each tenant
+// has a shelf with its rules.
 func ReloadedRules(shelves map[string]*retention.Shelf, log *slog.Logger) ReloadedFiles {
 	return ReloadedFiles{
 		Name: "retention rules",
@@ -52,7 +52,7 @@ type policiesAnswer struct {
 	Paths    []retention.Report `json:"paths"`
 }
 
-// Policies lists GET /admin/policies, which says of each path which rule it has.
+// Policies lists GET /admin/policies, which reports the rules of each path.
 func Policies(shelf *retention.Shelf, enforced bool) []httpapi.Route {
 	return []httpapi.Route{httpapi.On(http.MethodGet, "/admin/policies", httpapi.Admin, func(w http.ResponseWriter, r *http.Request) {
 		paths := r.URL.Query()["path"]

@@ -16,8 +16,8 @@ func Rejected(p *ingest.Pipeline) []httpapi.Route {
 	return []httpapi.Route{httpapi.On(http.MethodGet, "/admin/rejected", httpapi.Admin, rejected(p)).Taking()}
 }
 
-// rejected answers with the latest refused inputs, newest first. It sends one after
-// the other, so that a client that does not read holds no second copy of the text.
+// rejected answers with the latest refused inputs, newest first. It sends them one by
+// one, so that a client that does not read holds no second copy of the text in memory.
 func rejected(p *ingest.Pipeline) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		list, total := p.Rejected()
@@ -27,12 +27,12 @@ func rejected(p *ingest.Pipeline) http.HandlerFunc {
 		before, end := "\n  ", "]\n}\n"
 		var text bytes.Buffer
 		encoder := json.NewEncoder(&text)
-		encoder.SetEscapeHTML(false) // people read it, and it is no HTML
+		encoder.SetEscapeHTML(false) // for people; not HTML
 		encoder.SetIndent("  ", " ")
 		for i := range list {
 			text.Reset()
 			if err := encoder.Encode(&list[i]); err != nil {
-				panic(err) // plain texts and numbers
+				panic(err) // texts and numbers always marshal
 			}
 			io.WriteString(w, before)
 			if _, err := w.Write(bytes.TrimSuffix(text.Bytes(), []byte("\n"))); err != nil {

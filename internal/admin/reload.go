@@ -25,8 +25,8 @@ type Reloadable struct {
 	Apply func(config.Config) error
 }
 
-// ErrNeedsRestart is returned by Apply if this change of the setting takes effect at the
-// next start only. The setting stays as it is.
+// ErrNeedsRestart is returned by Apply if this change of the setting only takes effect
+// after a restart. The setting keeps its value.
 var ErrNeedsRestart = errors.New("needs a restart")
 
 // A Reloader reads the configuration again and applies the settings that can change
@@ -41,7 +41,7 @@ type Reloader struct {
 	running config.Config // the settings in force
 }
 
-// NewReloader returns a Reloader of a server that runs with a configuration.
+// NewReloader returns the Reloader of a server that runs with the given configuration.
 func NewReloader(running config.Config, load func() (*config.Loaded, error), log *slog.Logger, settings ...Reloadable) *Reloader {
 	return &Reloader{load: load, settings: settings, log: log, running: running}
 }
@@ -50,8 +50,8 @@ func NewReloader(running config.Config, load func() (*config.Loaded, error), log
 func (r *Reloader) Add(settings ...Reloadable) { r.settings = append(r.settings, settings...) }
 
 // ReloadedFiles are files that settings name, whose content may have changed. read
-// reads them without effect; the function that it returns puts them in force, and is nil
-// if nothing has changed.
+// reads them without effect; the function that it returns puts them in force, and is
+// nil if nothing has changed.
 type ReloadedFiles struct {
 	Name string // in answers and log lines
 	Keys []string
@@ -61,7 +61,7 @@ type ReloadedFiles struct {
 // AddFiles adds files. Call it before the Reloader is used.
 func (r *Reloader) AddFiles(files ...ReloadedFiles) { r.files = append(r.files, files...) }
 
-// readFiles reads all files. An error says that none of them is in force.
+// readFiles reads all files. After an error, none of them takes effect.
 func (r *Reloader) readFiles(c config.Config) (map[string]func(), error) {
 	applies := map[string]func(){}
 	for _, f := range r.files {
@@ -76,7 +76,7 @@ func (r *Reloader) readFiles(c config.Config) (map[string]func(), error) {
 	return applies, nil
 }
 
-// A configError is a fault of the configuration that was to be read again.
+// A configError is an error in the reloaded configuration.
 type configError struct{ err error }
 
 func (e *configError) Error() string { return e.err.Error() }
@@ -164,8 +164,8 @@ func (r *Reloader) serve(w http.ResponseWriter, _ *http.Request) {
 	answer(w, done, err)
 }
 
-// OnHangup takes over SIGHUP, which would end the process. The function that it returns
-// reloads at each SIGHUP until ctx ends, and calls notify before and after each reload.
+// OnHangup catches SIGHUP, which would end the process. The returned function reloads
+// at each SIGHUP until ctx ends, and calls notify before and after each reload.
 func (r *Reloader) OnHangup(notify func(reloading bool)) (run func(ctx context.Context)) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -184,8 +184,8 @@ func (r *Reloader) OnHangup(notify func(reloading bool)) (run func(ctx context.C
 	}
 }
 
-// ReloadableLimits are the limits that an operator turns in trouble. A change of one
-// applies all that are set together with it.
+// ReloadableLimits are the limits that an operator adjusts in an incident. Limits that
+// are set together are applied together.
 func ReloadableLimits(engine *query.Engine, pipeline *ingest.Pipeline, api *kairos.API) (limits []Reloadable) {
 	add := func(apply func(config.Config), keys ...string) {
 		for _, key := range keys {

@@ -21,13 +21,14 @@ type Config struct {
 // DefaultConfig returns settings without authentication.
 func DefaultConfig() Config { return Config{ProxyHeader: "X-Forwarded-User"} }
 
-// TakesDatagrams reports whether a rule lets somebody send to a stream of UDP. c must be valid.
+// TakesDatagrams reports whether a rule lets a sender use a UDP stream. c must be
+// valid.
 func (c Config) TakesDatagrams(stream string) bool {
 	rules, _ := parseRules(c.Rules)
 	return slices.ContainsFunc(rules, func(r rule) bool { return r.networks != nil && r.on(stream, Datagrams) })
 }
 
-// CheckStreams reports rules that name other streams than these. c must be valid.
+// CheckStreams reports rules for streams other than these. c must be valid.
 func (c Config) CheckStreams(names []string) (errs []error) {
 	rules, _ := parseRules(c.Rules)
 	for i, r := range rules {
@@ -40,7 +41,7 @@ func (c Config) CheckStreams(names []string) (errs []error) {
 	return errs
 }
 
-// CheckTenants reports rules for tenants that are not there. c must be valid.
+// CheckTenants reports rules for tenants that do not exist. c must be valid.
 func (c Config) CheckTenants(there func(name string) bool) (errs []error) {
 	rules, _ := parseRules(c.Rules)
 	for i, r := range rules {
@@ -51,7 +52,7 @@ func (c Config) CheckTenants(there func(name string) bool) (errs []error) {
 	return errs
 }
 
-// Missing returns those tenants of a rule or token that are not there.
+// Missing returns the tenants of a rule or token that do not exist.
 func Missing(tenants []string, there func(name string) bool) (missing []string) {
 	for _, name := range tenants {
 		if name != AnyTenant && !there(name) {
@@ -61,7 +62,7 @@ func Missing(tenants []string, there func(name string) bool) (missing []string) 
 	return missing
 }
 
-// Validate reports all settings that have no meaning.
+// Validate reports all invalid settings.
 func (c Config) Validate() error {
 	var errs []error
 	if _, err := parseRules(c.Rules); err != nil {

@@ -9,8 +9,8 @@ import (
 	"varve/internal/principal"
 )
 
-// AnyTenant in the list of a grant's tenants is all of them. Only such a grant has rights
-// on the server as a whole.
+// AnyTenant in a grant's list of tenants means all of them. Only such a grant has
+// rights on the server as a whole.
 const AnyTenant = "*"
 
 const (
@@ -19,11 +19,11 @@ const (
 	maxTenants = 1000
 )
 
-// A Grant is what a token or a rule gives.
+// A Grant is the rights of a token or a rule.
 type Grant struct {
 	Name    string // of the sender
 	Rights  principal.Rights
-	Tenants []string // the first is meant where a request names none
+	Tenants []string // the first is the default of requests that name none
 	Prefix  string   // of metrics
 }
 
@@ -57,8 +57,8 @@ func (g *Grant) check() error {
 	return errors.Join(errs...)
 }
 
-// DefaultTenants are those of a grant that names none: the server as a whole for those
-// that run it.
+// DefaultTenants are the tenants of a grant that names none: all for the roles that run
+// the server.
 func DefaultTenants(r principal.Rights) []string {
 	if r&(principal.Admin|principal.Metrics) != 0 {
 		return []string{AnyTenant}
@@ -69,8 +69,8 @@ func DefaultTenants(r principal.Rights) []string {
 // whole reports whether g is for the server as a whole.
 func (g *Grant) whole() bool { return g.Tenants[0] == AnyTenant }
 
-// tenant returns the tenant that is meant by a request. ok is false if the sender may not
-// use the one that it asks for.
+// tenant returns the tenant of a request that asks for one, or for none (""). ok is
+// false if the sender may not use it.
 func (g *Grant) tenant(asked string) (tenant string, ok bool) {
 	switch {
 	case asked == "" && g.whole():

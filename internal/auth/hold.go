@@ -10,9 +10,9 @@ import (
 	"varve/internal/principal"
 )
 
-// ErrEnded is the cause of the end of a [Held] whose sender has lost its rights. It matches
-// [context.Canceled], so that code which knows nothing of rights treats the sender as a client
-// that has disconnected.
+// ErrEnded is the cause with which the context of a [Held] ends when its sender loses
+// its rights. It matches [context.Canceled], so that code which knows nothing of rights
+// treats the sender as a client that has disconnected.
 var ErrEnded error = endedError{}
 
 type endedError struct{}
@@ -31,40 +31,41 @@ type Held struct {
 	claim  Claim
 	sender principal.Principal
 	whole  bool         // see Identity
-	until  atomic.Int64 // likewise, in milliseconds since 1970, 0 without an end; Recheck changes it
+	until  atomic.Int64 // see Identity, in milliseconds since 1970, 0 without an end; Recheck changes it
 	ender  Ender
 }
 
-// An Ender is told when the rights of a sender end. EndOfRights must not block, and must not
-// call Release.
+// An Ender is called when the rights of a sender end. EndOfRights must not block, and
+// must not call Release.
 type Ender interface{ EndOfRights() }
 
 // holds are the requests and connections that have not been released.
 type holds struct {
-	version atomic.Uint64 // counts changes of what the keeper grants
+	version atomic.Uint64 // counts changes of the keeper's grants
 
 	mu struct {
-		sync.Mutex // each request locks it twice, so it is never held for long
+		sync.Mutex // each request locks it twice, so it must never be held for long
 		all        map[*Held]struct{}
 	}
 }
 
-// Hold registers a request or connection with the context ctx, whose sender Identify has
-// identified as id by the claim c. The caller must call Release at its end. ender may be nil.
+// Hold registers a request or connection with the context ctx, whose sender Identify
+// has identified as id by the claim c. The caller must call Release when it ends. ender
+// may be nil.
 func (k *Keeper) Hold(ctx context.Context, c Claim, id Identity, ender Ender) *Held {
 	h := &Held{lazyContext: lazyContext{Context: ctx}, keeper: k, claim: c, sender: id.Principal, whole: id.Whole, ender: ender}
 	h.until.Store(untilMilli(&id))
 	k.holds.mu.Lock()
 	k.holds.mu.all[h] = struct{}{}
 	k.holds.mu.Unlock()
-	// A Recheck since Identify has not seen h.
+	// A Recheck between Identify and the registration has not seen h.
 	if k.holds.version.Load() != id.version && !k.stillGives(h) {
 		k.end(h)
 	}
 	return h
 }
 
-// untilMilli is until when id is good, as Held has it.
+// untilMilli is the end of an identity's validity in the form of Held.until.
 func untilMilli(id *Identity) int64 {
 	if id.until.IsZero() {
 		return 0
@@ -107,8 +108,8 @@ func (k *Keeper) expire() {
 	})
 }
 
-// endIf ends those for which lost returns true. The mutex is not held while lost runs: it may have to
-// verify a certificate.
+// endIf ends the requests and connections for which lost returns true. It does not hold
+// the mutex while lost runs, which may have to verify a certificate.
 func (k *Keeper) endIf(lost func(*Held) bool) {
 	k.holds.mu.Lock()
 	all := slices.Collect(maps.Keys(k.holds.mu.all))
@@ -124,7 +125,7 @@ func (k *Keeper) endIf(lost func(*Held) bool) {
 	}
 }
 
-// end ends h, and reports whether it had not been released.
+// end ends h. It returns false if h was already released.
 func (k *Keeper) end(h *Held) bool {
 	k.holds.mu.Lock()
 	defer k.holds.mu.Unlock()
@@ -140,8 +141,8 @@ func (k *Keeper) end(h *Held) bool {
 	return true
 }
 
-// stillGives reports whether the sender of h would be identified as the same one now. If so,
-// it notes until when.
+// stillGives reports whether the sender of h would now be identified as the same one.
+// If so, it updates h.until.
 func (k *Keeper) stillGives(h *Held) bool {
 	c := h.claim
 	g, id, refusal := k.grant(&c)

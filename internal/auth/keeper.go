@@ -28,20 +28,21 @@ type Claim struct {
 	Remote        netip.Addr
 	Connection    Connection // nil: without a certificate
 	Authorization string     // the header
-	User          string     // the header that proxies set; it counts only if Remote is one
+	User          string     // the header that proxies set; ignored unless Remote is a proxy
 	Tenant        string     // that the sender asks for; "" leaves it open
 
-	// Several values were shown of which Authorization or User is the first. A client may have
-	// sent the one and a proxy have added the other, so none of them counts.
+	// The header was sent several times, and Authorization or User is its first value.
+	// A client may have sent one value and a proxy another, so none of them counts.
 	SeveralAuthorizations, SeveralUsers bool
 }
 
-// A Connection knows the certificate that its client has shown.
+// A Connection has the certificate that its client has shown.
 type Connection interface {
-	// Certificate returns it, nil if there is none. It was verified when it was shown.
+	// Certificate returns the certificate, nil if there is none. It was verified when
+	// the client showed it.
 	Certificate() *x509.Certificate
 
-	// Trusted reports whether an authority that is configured now vouches for Certificate.
+	// Trusted reports whether a currently configured authority vouches for Certificate.
 	Trusted() bool
 }
 
@@ -51,15 +52,15 @@ type Identity struct {
 	Whole bool // has its rights on the server as a whole, not on some tenants
 	By    string
 
-	// Ambient is set if the sender has shown nothing: each program at its address has
-	// these rights, web pages in a browser among them.
+	// Ambient is set if the sender has shown nothing: every program at its address has
+	// these rights, including web pages in a browser.
 	Ambient bool
 
-	until   time.Time // it is good; zero: without an end
-	version uint64    // of the tokens and rules that it comes from
+	until   time.Time // end of its validity; zero: without an end
+	version uint64    // of the tokens and rules that it is derived from
 }
 
-// Ways in which a sender is known.
+// Ways in which a sender is identified.
 const (
 	ByToken       = "token"
 	ByProxy       = "proxy"
@@ -67,7 +68,8 @@ const (
 	ByAddress     = "address"
 )
 
-// A Keeper knows tokens and rules. All methods may be called by many goroutines at once.
+// A Keeper holds tokens and rules. All methods may be called by many goroutines at
+// once.
 type Keeper struct {
 	path        string
 	proxyHeader string
@@ -77,7 +79,7 @@ type Keeper struct {
 	rules       atomic.Pointer[ruleSet]
 	failures    failures
 	holds       holds
-	written     map[string]time.Time   // uses, as the file has them; for Run
+	written     map[string]time.Time   // uses as in the file; used by Run only
 	refused     *prometheus.CounterVec // stream, reason
 	ended       *prometheus.CounterVec // stream
 }
@@ -99,7 +101,8 @@ type ruleSet struct {
 	proxies []netip.Prefix
 }
 
-// A fileState tells whether a file has changed. Its info is nil if the file is not there.
+// A fileState detects whether a file has changed. Its info is nil if the file does not
+// exist.
 type fileState struct{ info os.FileInfo }
 
 func stateOf(path string) fileState {
@@ -109,8 +112,9 @@ func stateOf(path string) fileState {
 
 func (s fileState) there() bool { return s.info != nil }
 
-// same reports whether a file is the same one as before. A new file that was put in its
-// place may have the same size, and the same time if the clock of the file system is coarse.
+// same reports whether a file is unchanged. A new file in its place may have the same
+// size, and the same time if the clock of the file system is coarse, so the files'
+// identities are compared too.
 func (s fileState) same(before fileState) bool {
 	if s.info == nil || before.info == nil {
 		return s.info == before.info
@@ -118,9 +122,9 @@ func (s fileState) same(before fileState) bool {
 	return os.SameFile(s.info, before.info) && s.info.Size() == before.info.Size() && s.info.ModTime().Equal(before.info.ModTime())
 }
 
-// Options are what a Keeper needs beside its settings.
+// Options are what a Keeper needs besides its settings.
 type Options struct {
-	TokenFile  string // if Config has none
+	TokenFile  string // used if Config names none
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 	Now        func() time.Time
@@ -148,7 +152,7 @@ func NewKeeper(c Config, o Options) (*Keeper, error) {
 	return k, nil
 }
 
-// Path is that of the token file.
+// Path is the path of the token file.
 func (c Config) Path(otherwise string) string {
 	if c.TokenFile != "" {
 		return c.TokenFile
@@ -156,10 +160,10 @@ func (c Config) Path(otherwise string) string {
 	return otherwise
 }
 
-// ProxyHeader is the header in which proxies say who the user is.
+// ProxyHeader is the header in which proxies name the user.
 func (k *Keeper) ProxyHeader() string { return k.proxyHeader }
 
-// Read reads rules and tokens again. The function that it returns puts them in force; it is
+// Read reads rules and tokens again. The returned function puts them in force; it is
 // nil if nothing has changed.
 func (k *Keeper) Read(c Config) (apply func(), err error) {
 	next := &ruleSet{}
@@ -198,7 +202,7 @@ func equalGrants(a, b Grant) bool {
 	return a.Name == b.Name && a.Rights == b.Rights && a.Prefix == b.Prefix && slices.Equal(a.Tenants, b.Tenants)
 }
 
-// readTokens reads the token file if it has changed; else it returns nil.
+// readTokens reads the token file if it has changed; otherwise it returns nil.
 func (k *Keeper) readTokens() (*tokenSet, error) {
 	state, old := stateOf(k.path), k.tokens.Load()
 	if old != nil && old.state.same(state) {
@@ -229,7 +233,7 @@ func (k *Keeper) readTokens() (*tokenSet, error) {
 	return next, nil
 }
 
-// take puts tokens in force and says which are new and which are gone.
+// take puts tokens in force and logs which were added and revoked.
 func (k *Keeper) take(next *tokenSet) {
 	if next == nil {
 		return
@@ -258,18 +262,18 @@ func (k *Keeper) take(next *tokenSet) {
 }
 
 const (
-	lookEvery  = time.Second      // at the token file
-	writeEvery = 10 * time.Minute // when tokens were last used
+	lookEvery  = time.Second      // interval of checks of the token file
+	writeEvery = 10 * time.Minute // interval of writing when tokens were last used
 )
 
-// Run reads the token file whenever it has changed, and writes now and then which tokens
-// were used, until ctx ends.
+// Run reads the token file whenever it has changed, and periodically writes when tokens
+// were last used, until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 	write := time.NewTicker(writeEvery)
 	defer write.Stop()
-	var failed *fileState // of a file that could not be read; its fault is told once
+	var failed *fileState // of a file that could not be read; its error is logged once
 	for {
 		select {
 		case <-look.C:
@@ -288,8 +292,8 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// refresh reads the token file if it has changed. It returns the state of a file that could
-// not be read, else nil.
+// refresh reads the token file if it has changed. It returns the state of a file that
+// could not be read, otherwise nil.
 func (k *Keeper) refresh(state fileState) (failed *fileState) {
 	next, err := k.readTokens()
 	if err != nil {
@@ -331,9 +335,9 @@ func (k *Keeper) writeUses() {
 	k.written = uses
 }
 
-// Identify finds out who a sender is. The error is a *Refusal.
+// Identify identifies a sender. The error is a *Refusal.
 func (k *Keeper) Identify(c Claim) (Identity, error) {
-	version := k.holds.version.Load() // before tokens and rules are looked at
+	version := k.holds.version.Load() // read before tokens and rules
 	g, id, refusal := k.grant(&c)
 	if refusal == nil {
 		var ok bool
@@ -348,8 +352,8 @@ func (k *Keeper) Identify(c Claim) (Identity, error) {
 	return id, nil
 }
 
-// grant finds what a sender is granted. What it shows counts in one order, and a token that
-// is not good is not made up for by something else.
+// grant finds the grant of a sender. Credentials are tried in a fixed order, and an
+// invalid token is refused even if another credential would be valid.
 func (k *Keeper) grant(c *Claim) (*Grant, Identity, *Refusal) {
 	if c.SeveralAuthorizations {
 		return nil, Identity{}, &Refusal{Reason: ReasonMalformed, Text: "the header Authorization is there more than once"}
@@ -431,7 +435,7 @@ func named(r *rule, otherwise, by string) Identity {
 	return Identity{Principal: principal.Principal{Name: name}, By: by}
 }
 
-// title is the name of the token's sender, or the token's ID.
+// title is the name of the token's sender, or else the token's ID.
 func (t *Token) title() string {
 	if t.Grant.Name != "" {
 		return t.Grant.Name
@@ -458,18 +462,18 @@ func (k *Keeper) token(header string) (*heldToken, *Refusal) {
 	if held.expired(now) {
 		return nil, &Refusal{Reason: ReasonExpired, Name: held.title(), Text: "this token has expired"}
 	}
-	if at := now.Unix(); held.used.Load() != at { // at most one write a second to shared memory
+	if at := now.Unix(); held.used.Load() != at { // writes shared memory at most once a second
 		held.used.Store(at)
 	}
 	return held, nil
 }
 
-// maxAuthorization bounds the header that is decoded: a user's name, and a token.
+// maxAuthorization bounds the header that is decoded: a user name and a token.
 const maxAuthorization = 1024
 
-// shownIn returns what an Authorization header shows as a token. Of basic authentication
-// that is the password, or the user's name if the password is empty or x, as some clients
-// have it that take a token for a name.
+// shownIn returns the token in an Authorization header. With basic authentication it is
+// the password, or the user name if the password is empty or "x": some clients send a
+// token as the user name.
 func shownIn(header string) (shown string, ok bool) {
 	scheme, rest, _ := strings.Cut(header, " ")
 	rest = strings.TrimSpace(rest)

@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// A lazyContext is a context that can be cancelled. It calls [context.WithCancelCause] when
-// someone calls Done. Most requests are over before that, and the call costs five allocations
-// and 0.7 µs, nearly as much as everything else that a token costs.
+// A lazyContext is a context that can be cancelled. It calls [context.WithCancelCause]
+// at the first call of Done. Most requests end before that, and the call costs five
+// allocations and 0.7 µs, nearly as much as all other work for a token.
 type lazyContext struct {
 	context.Context // the parent
 
@@ -21,7 +21,7 @@ type cancelContext struct {
 	cancel context.CancelCauseFunc
 }
 
-// cancellable returns the context that Done waits for.
+// cancellable returns the context on which Done waits.
 func (c *lazyContext) cancellable() *cancelContext {
 	c.once.Do(func() {
 		m := &cancelContext{}
@@ -34,14 +34,14 @@ func (c *lazyContext) cancellable() *cancelContext {
 // cancel ends c with a cause.
 func (c *lazyContext) cancel(cause error) { c.cancellable().cancel(cause) }
 
-// release frees what Done has allocated in the parent.
+// release frees what Done has registered with the parent.
 func (c *lazyContext) release() {
 	if m := c.made.Load(); m != nil {
 		m.cancel(nil)
 	}
 }
 
-// cause returns the argument of cancel, nil before.
+// cause returns the argument of cancel, nil if it has not been called.
 func (c *lazyContext) cause() error {
 	if m := c.made.Load(); m != nil {
 		return context.Cause(m)

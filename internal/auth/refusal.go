@@ -8,7 +8,7 @@ import (
 	"varve/internal/clip"
 )
 
-// Reasons of a Refusal, also as the metric varve_auth_refused_total has them.
+// Reasons of a Refusal, also in the metric varve_auth_refused_total.
 const (
 	ReasonNone      = "no_credential"
 	ReasonMalformed = "malformed"
@@ -21,30 +21,30 @@ const (
 	ReasonPrefix    = "prefix"
 )
 
-// A Refusal says why a sender is turned away.
+// A Refusal says why a sender is refused.
 type Refusal struct {
 	Reason string
-	Name   string // of the sender, if it is known
+	Name   string // of the sender, if known
 	Text   string // for the sender
 
-	// Throttled is set if so many were refused from the sender's address that this one is
-	// not written to the log.
+	// Throttled is set if so many senders at the same address were refused that this
+	// refusal is not logged.
 	Throttled bool
 }
 
 func (r *Refusal) Error() string { return r.Text }
 
-// Known reports whether it is known who the sender is: another credential does not help.
+// Known reports whether the sender is known. If so, another credential does not help.
 func (r *Refusal) Known() bool {
 	return r.Reason == ReasonTenant || r.Reason == ReasonRight || r.Reason == ReasonPrefix || r.Reason == ReasonNoRule
 }
 
-// Lacks refuses a sender that is known and lacks a right.
+// Lacks refuses a known sender that lacks a right.
 func (k *Keeper) Lacks(c Claim, id Identity, reason, text string) *Refusal {
 	return k.refuse(&c, &Refusal{Reason: reason, Name: id.Name, Text: text})
 }
 
-// refuse counts a refusal, and writes it to the log unless there are too many.
+// refuse counts a refusal, and logs it unless there are too many.
 func (k *Keeper) refuse(c *Claim, r *Refusal) *Refusal {
 	k.refused.WithLabelValues(c.Stream, r.Reason).Inc()
 	r.Throttled = !k.failures.note(c.Remote, k.now())
@@ -54,23 +54,23 @@ func (k *Keeper) refuse(c *Claim, r *Refusal) *Refusal {
 	return r
 }
 
-// Bounds on failures.
+// Bounds on refusals.
 const (
-	failuresPerMinute = 60   // of one address, before further ones are throttled
-	maxFailing        = 4096 // addresses that are told apart within a minute; all others count as one
+	failuresPerMinute = 60   // per address; further ones are throttled
+	maxFailing        = 4096 // addresses counted separately within a minute; all others count as one
 )
 
-// failures count refusals by address. Requests that are not refused cost nothing here.
+// failures count refusals by address. Requests that are not refused do not use it.
 type failures struct {
 	mu    sync.Mutex
 	since time.Time
 	count map[netip.Prefix]int
 }
 
-// note counts a refusal and reports whether it is one of the first of its address within a
-// minute.
+// note counts a refusal. It returns true for the first failuresPerMinute of an address
+// within a minute.
 func (f *failures) note(a netip.Addr, now time.Time) bool {
-	network := netip.Prefix{} // that of all others
+	network := netip.Prefix{} // shared by all addresses beyond maxFailing
 	bits := a.BitLen()
 	if a.Is6() {
 		bits = 64 // a single sender may have all addresses of a /64

@@ -12,7 +12,7 @@ import (
 	"varve/internal/principal"
 )
 
-// Bounds on rules. All of them are looked at for each sender without a token.
+// Bounds on rules. For each sender without a token, all rules may be read.
 const (
 	maxRules     = 1000
 	maxRuleBytes = 4096
@@ -20,30 +20,30 @@ const (
 
 // A rule grants rights to senders that have no token. It has one selector.
 type rule struct {
-	cn, san, user string // patterns in which * stands for any text; "" does not select
+	cn, san, user string // patterns in which * matches any text; "" does not select
 	networks      []netip.Prefix
-	streams       []string // on which the rule holds; nil: on all, or on all of lines
-	lines         bool     // without streams it holds on those of lines only
+	streams       []string // to which the rule applies; nil: all, or all of lines
+	lines         bool     // without streams, it applies to those of lines only
 	grant         Grant
 }
 
-// A Kind is a kind of streams: it says what senders can show of themselves.
+// A Kind is a kind of stream: which credentials its senders can show.
 type Kind int
 
 const (
 	// Requests have headers with credentials.
 	Requests Kind = iota
 
-	// Lines have nothing but their connection. A rule for addresses that names no streams
-	// holds on streams of this kind.
+	// Lines have only their connection. An address rule without streams applies to
+	// streams of this kind.
 	Lines
 
-	// Datagrams have an address, which anyone on the network can forge: a rule for addresses
-	// must name their stream.
+	// Datagrams have an address, which anyone on the network can forge: an address rule
+	// applies to them only if it names their stream.
 	Datagrams
 )
 
-// parseRules parses all rules; an error has the faults of all.
+// parseRules parses all rules. The error lists the faults of all of them.
 func parseRules(texts []string) ([]rule, error) {
 	if len(texts) > maxRules {
 		return nil, fmt.Errorf("rules: %d are given; want at most %d", len(texts), maxRules)
@@ -60,7 +60,7 @@ func parseRules(texts []string) ([]rule, error) {
 	return rules, errors.Join(errs...)
 }
 
-// parseRule parses words of the form KEY=VALUE.
+// parseRule parses a rule: words of the form KEY=VALUE.
 func parseRule(text string) (r rule, err error) {
 	if len(text) > maxRuleBytes {
 		return r, fmt.Errorf("it has %d bytes; want at most %d", len(text), maxRuleBytes)
@@ -123,13 +123,13 @@ func (r *rule) set(key, value string) (err error) {
 	return err
 }
 
-// list splits a value at commas and plus signs. The latter serve where a comma ends the
-// rule, in flags and variables.
+// list splits a value at commas and plus signs. Plus signs serve in flags and
+// variables, where a comma ends the rule.
 func list(value string) []string {
 	return strings.FieldsFunc(value, func(r rune) bool { return r == ',' || r == '+' })
 }
 
-// ParseNetworks parses addresses and ranges such as 10.0.0.0/8.
+// ParseNetworks parses addresses, and ranges such as 10.0.0.0/8.
 func ParseNetworks(texts []string) ([]netip.Prefix, error) {
 	var networks []netip.Prefix
 	for _, text := range texts {
@@ -140,8 +140,8 @@ func ParseNetworks(texts []string) ([]netip.Prefix, error) {
 		if err != nil {
 			return nil, fmt.Errorf("address %q: want an address or a range, such as 10.0.0.5 or 10.0.0.0/8", text)
 		}
-		if n.Addr().Is4In6() { // senders by IPv4 are known by their plain address
-			const mapped = 96 // bits before it
+		if n.Addr().Is4In6() { // IPv4 senders have their plain address
+			const mapped = 96 // bits before the IPv4 address
 			if n.Bits() < mapped {
 				return nil, fmt.Errorf("address %q: the range contains more than IPv4 addresses; write the IPv4 range as such, for example 10.0.0.0/8, and the IPv6 range beside it", text)
 			}
@@ -167,7 +167,7 @@ func contains(networks []netip.Prefix, a netip.Addr) bool {
 	return false
 }
 
-// on reports whether a rule holds on a stream.
+// on reports whether a rule applies to a stream.
 func (r *rule) on(stream string, kind Kind) bool {
 	if r.streams == nil {
 		return !r.lines || kind == Lines
@@ -175,7 +175,8 @@ func (r *rule) on(stream string, kind Kind) bool {
 	return slices.Contains(r.streams, stream)
 }
 
-// ofCertificate returns the name by which a rule knows a certificate, "" if it does not.
+// ofCertificate returns the name in a certificate that a rule matches, "" if there is
+// none.
 func (r *rule) ofCertificate(c *x509.Certificate) string {
 	if r.cn != "" && matches(r.cn, c.Subject.CommonName) {
 		return c.Subject.CommonName
@@ -198,8 +199,8 @@ func (r *rule) ofCertificate(c *x509.Certificate) string {
 	return ""
 }
 
-// matches reports whether a name, which is not empty, fits a pattern in which * stands for
-// any text.
+// matches reports whether a non-empty name matches a pattern in which * matches any
+// text.
 func matches(pattern, name string) bool {
 	if name == "" || len(name) > 1024 {
 		return false
@@ -215,7 +216,7 @@ func matches(pattern, name string) bool {
 		if !starred {
 			return strings.HasSuffix(name, part)
 		}
-		_, name, ok = strings.Cut(name, part) // the first place leaves most for the others
+		_, name, ok = strings.Cut(name, part) // the first match leaves the most text for the other parts
 	}
 	return ok
 }

@@ -15,13 +15,15 @@ const (
 	idBytes     = 6
 	secretBytes = 32
 
-	// maxSecret bounds what is looked at as a token. None is longer.
+	// maxSecret bounds the length of a text that is parsed as a token. No token is
+	// longer.
 	maxSecret = 128
 )
 
 var secretText = base64.RawURLEncoding
 
-// newSecret makes a token: the ID by which it is known, and what the sender shows.
+// newSecret makes a token. It returns the ID by which the token is known, and the text
+// that the sender shows.
 func newSecret() (id, shown string, hash [sha256.Size]byte) {
 	var random [idBytes + secretBytes]byte
 	rand.Read(random[:]) // never fails
@@ -30,7 +32,7 @@ func newSecret() (id, shown string, hash [sha256.Size]byte) {
 	return id, shown, sha256.Sum256([]byte(shown))
 }
 
-// idOf returns the ID of what a sender shows as a token.
+// idOf returns the ID in a token as the sender shows it.
 func idOf(shown string) (id string, ok bool) {
 	rest, ok := strings.CutPrefix(shown, tokenMark)
 	if !ok || len(shown) > maxSecret {
@@ -40,7 +42,7 @@ func idOf(shown string) (id string, ok bool) {
 	return id, ok && len(id) == 2*idBytes
 }
 
-// noHash is what a token is compared with that does not exist.
+// noHash is the hash with which a token of unknown ID is compared.
 var noHash [sha256.Size]byte
 
 // shows reports whether a text is the token with the hash.

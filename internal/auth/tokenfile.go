@@ -35,15 +35,15 @@ type Token struct {
 	Grant   Grant
 	Created time.Time
 	Expires time.Time // zero: never
-	Used    time.Time // about when it was used last; zero: never
+	Used    time.Time // when it was last used, approximately; zero: never
 
 	hash [sha256.Size]byte
 }
 
-// expired reports whether t no longer counts.
+// expired reports whether t has expired.
 func (t *Token) expired(now time.Time) bool { return !t.Expires.IsZero() && !now.Before(t.Expires) }
 
-// A tokenEntry is a token as the file has it.
+// A tokenEntry is a token as in the file.
 type tokenEntry struct {
 	ID      string     `json:"id"`
 	Name    string     `json:"name"`
@@ -60,8 +60,8 @@ type tokenFile struct {
 	Tokens  []tokenEntry `json:"tokens"`
 }
 
-// parseTokens reads the text of a token file. It is strict: an entry that is not understood
-// could be one that was meant to limit something.
+// parseTokens parses a token file. It is strict: an entry that it does not understand
+// may have been meant to restrict something.
 func parseTokens(text []byte) ([]Token, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -134,7 +134,7 @@ func formatTokens(tokens []Token) []byte {
 	return append(text, '\n')
 }
 
-// readTokens reads a token file. A file that is not there has no tokens.
+// readTokens reads a token file. A missing file has no tokens.
 func readTokens(path string) ([]Token, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -143,7 +143,7 @@ func readTokens(path string) ([]Token, error) {
 	if err != nil {
 		return nil, fmt.Errorf("token file: %w", err)
 	}
-	if !info.Mode().IsRegular() { // a pipe would hold up the server, /dev/zero behind a link fill its memory
+	if !info.Mode().IsRegular() { // a pipe would block the server, and a link to /dev/zero would fill its memory
 		return nil, fmt.Errorf("token file %s is not a regular file", path)
 	}
 	if info.Size() > maxTokenFile {
@@ -160,8 +160,8 @@ func readTokens(path string) ([]Token, error) {
 	return tokens, nil
 }
 
-// replace writes a file that only its owner may read, or those that may read the one that it
-// replaces. safefile.Replace would let others read it too.
+// replace writes a file that only its owner may read, or that keeps the permissions of
+// the file it replaces. safefile.Replace would make it readable for others.
 func replace(path string, text []byte) error {
 	next := path + safefile.Suffix
 	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -188,10 +188,10 @@ func replace(path string, text []byte) error {
 	return safefile.SyncDir(vfs.Default, filepath.Dir(path))
 }
 
-// change changes a token file while no other process does.
+// change changes a token file under a lock against other processes.
 func change(path string, with func([]Token) ([]Token, error)) error {
 	if f, err := safefile.CreateOwned(path+".lock", os.O_WRONLY, 0o600); err == nil {
-		_ = f.Close() // as the owner of the directory has to be able to lock it too
+		_ = f.Close() // the owner of the directory must be able to lock it too
 	}
 	lock, err := vfs.Default.Lock(path + ".lock")
 	switch {
@@ -214,7 +214,8 @@ func change(path string, with func([]Token) ([]Token, error)) error {
 	return nil
 }
 
-// Create adds a token to a file and returns what its sender shows. It is nowhere else.
+// Create adds a token to a file and returns the text that its sender shows. That text
+// is stored nowhere.
 func Create(path string, g Grant, expires, now time.Time) (id, shown string, err error) {
 	if g.Tenants == nil {
 		g.Tenants = DefaultTenants(g.Rights)
@@ -266,11 +267,11 @@ func List(path string) ([]Token, error) {
 	return tokens, nil
 }
 
-// usesPath is the file beside a token file that says when tokens were last used.
+// usesPath is the file next to a token file with the times when tokens were last used.
 func usesPath(path string) string { return path + ".used" }
 
-// readUses reads when tokens were last used. Without the file, or with one that is
-// damaged, nothing is known.
+// readUses reads when tokens were last used. If the file is missing or damaged, no uses
+// are known.
 func readUses(path string) map[string]time.Time {
 	uses := map[string]time.Time{}
 	info, err := os.Stat(usesPath(path))
