@@ -10,10 +10,10 @@ import (
 	"varve/internal/query"
 )
 
-// getRunning lists the queries that run now, each with the metric it works on.
-// The first three members are KairosDB's, blanks in their names included. One query
-// is looked up after the other, so that a slow client keeps no text of a query that
-// has ended.
+// getRunning lists the running queries, each with the metric it works on. The first
+// three members are KairosDB's, including the blanks in their names. Queries are looked
+// up one by one, so that a slow client does not keep the text of a query that has
+// ended.
 func (a *API) getRunning(w http.ResponseWriter, r *http.Request) {
 	dropBody(r)
 	out := a.newAnswer(w, r)
@@ -38,7 +38,7 @@ func (a *API) encodeRunning(ctx context.Context, out *answer) error {
 		}
 		id = q.ID
 		if need := runningRoom * int64(len(q.Text)); need > freeBuffer {
-			q.Text = "" // not to be held while the answer waits for memory
+			q.Text = "" // do not keep it while the answer waits for memory
 			if err := out.reserved.atLeast(need); err != nil {
 				return err
 			}
@@ -53,7 +53,7 @@ func (a *API) encodeRunning(ctx context.Context, out *answer) error {
 		if err := a.engine.Parse(ctx, query.OperatorTexts, func() error { a.appendRunning(out, &q); return nil }); err != nil {
 			return err
 		}
-		q.Text = "" // nor while the client takes it
+		q.Text = "" // nor while the client reads
 		if err := out.advance(); err != nil {
 			return err
 		}
@@ -64,11 +64,11 @@ func (a *API) encodeRunning(ctx context.Context, out *answer) error {
 	return nil
 }
 
-// runningRoom is how many times as long as its text the description of a query is,
+// runningRoom is how much longer than its text the description of a query is, at most,
 // unless the text is full of escapes.
 const runningRoom = 2
 
-// runningFrom returns the first query that runs whose id is not below id.
+// runningFrom returns the first running query whose id is not below id.
 func (a *API) runningFrom(id uint64) (q query.Running, ok bool) {
 	all := a.engine.Running()
 	i := slices.IndexFunc(all, func(q query.Running) bool { return q.ID >= id })
@@ -104,8 +104,8 @@ func (a *API) appendRunning(out *answer, q *query.Running) {
 	out.buf = append(dst, '}')
 }
 
-// hashOf returns the hash of the metric that a query works on, or of its text
-// where that is no JSON.
+// hashOf returns the hash of the metric that a query works on, or of its text if that
+// is not JSON.
 func hashOf(q *query.Running) string {
 	top, _ := parseValue(q.Text) // nil with an error
 	return hashIn(top, q)

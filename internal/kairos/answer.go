@@ -17,35 +17,35 @@ import (
 )
 
 const (
-	// minGzipSize: smaller answers stay plain, as KairosDB leaves them.
+	// minGzipSize is the size from which answers are compressed, as in KairosDB.
 	minGzipSize = 64
 
-	// flushSize is how much of an answer that is being sent is gathered first.
+	// flushSize is how much of an answer is buffered between sends.
 	flushSize = 64 << 10
 
-	// partSize is the length of the pieces of an answer that is held back. One buffer
-	// that grows to 16 MiB would leave as much garbage behind, and the collections would
-	// delay the requests of others.
+	// partSize is the length of the parts of an answer that is held back. A single
+	// buffer that grows to 16 MiB would leave as much garbage behind, and collecting it
+	// would delay other requests.
 	partSize = 256 << 10
 
-	// partRoom is left free at the end of a part, for what is written between two looks
-	// at the buffer.
+	// partRoom is left free at the end of a part, for what is written between two
+	// checks of the buffer.
 	partRoom = 2 * encodedAtOnce * pointRoom
 )
 
-// An answer is a JSON body under construction. It is held back until it is
-// complete or larger than max, from when on it is sent as it grows.
+// An answer is a JSON body under construction. It is held back until it is complete or
+// larger than max; from then on it is sent as it grows.
 type answer struct {
 	w    http.ResponseWriter
-	gzip bool // the client takes it
+	gzip bool // the client accepts gzip
 	max  int
-	full [][]byte // parts that are held back, in front of buf
+	full [][]byte // parts held back, before buf
 	held int64    // length of these
 	buf  []byte
-	gone int64    // bytes that were sent
-	run  *agg.Run // an early end of it ends the sending; nil without a query, and after its end
+	gone int64    // bytes sent
+	run  *agg.Run // if it ends early, sending ends too; nil without a query, and after its end
 
-	sent   bool // the header is out
+	sent   bool // the header was sent
 	zip    *gzip.Writer
 	zipped *bufio.Writer
 	packed bool  // what is held back is compressed
@@ -58,10 +58,11 @@ func newAnswer(w http.ResponseWriter, r *http.Request, maxBuffer int) *answer {
 	return &answer{w: w, gzip: acceptsGzip(r.Header.Get("Accept-Encoding")), max: maxBuffer}
 }
 
-// keptBuffer is the largest buffer that is used again, for another answer.
+// keptBuffer is the largest buffer that is reused for another answer.
 const keptBuffer = 2 * partSize
 
-// Buffers and compressors for answers, which without use are garbage soon.
+// Buffers and compressors of answers are pooled, since without reuse they soon become
+// garbage.
 var (
 	buffers     = sync.Pool{New: func() any { return new([]byte) }}
 	compressors = sync.Pool{New: func() any {
@@ -70,7 +71,7 @@ var (
 	}}
 )
 
-// borrow gives a an old buffer, until release.
+// borrow gives a a pooled buffer, until release.
 func (a *answer) borrow() { a.buf = (*buffers.Get().(*[]byte))[:0] }
 
 func (a *answer) release() {
@@ -152,13 +153,13 @@ func (a *answer) total() int64 {
 
 func (a *answer) unsent() int64 { return a.held + int64(len(a.buf)) }
 
-// spills reports that what is gathered should be handed on by spill.
+// spills reports whether enough is buffered for spill.
 func (a *answer) spills() bool {
 	return a.unsent() > int64(a.max) || (a.sent && len(a.buf) >= flushSize)
 }
 
-// advance reserves the memory by which the answer has grown. It sends it if that is
-// due, else it lets other queries have their turn.
+// advance charges the memory by which the answer has grown. It sends the answer if that
+// is due; otherwise it lets other queries have their turn.
 func (a *answer) advance() error {
 	a.cut()
 	if err := a.charge(); err != nil {
@@ -173,7 +174,7 @@ func (a *answer) advance() error {
 	return nil
 }
 
-// spill begins to send, or goes on sending.
+// spill begins or continues to send.
 func (a *answer) spill() error {
 	a.begin(a.gzip)
 	return a.flush()
@@ -200,9 +201,9 @@ func (a *answer) begin(compressed bool) {
 }
 
 // watch prepares the sending of an answer. From now on its query is not refused as
-// overload. The operator or the timeout, when they end the query, end the sending too:
-// else a client that does not read would keep the query's slot. An answer whose query has
-// ended in the regular way is sent to its end.
+// overload. If the operator or the timeout ends the query, sending ends too: otherwise
+// a client that does not read would keep the query's slot. The answer to a query that
+// has ended normally is sent to its end.
 func (a *answer) watch() {
 	if a.run == nil {
 		return
@@ -216,8 +217,8 @@ func (a *answer) watch() {
 	})
 }
 
-// flush sends what is gathered. While a query waits for its client to take it,
-// another one has its slot.
+// flush sends the buffer. While a query waits for its client to read, another one has
+// its slot.
 func (a *answer) flush() error {
 	for i, part := range a.full {
 		if err := a.hand(part); err != nil {
@@ -228,7 +229,7 @@ func (a *answer) flush() error {
 		if a.run == nil {
 			continue
 		}
-		if err := a.run.Yield(); err != nil { // many parts take long to compress
+		if err := a.run.Yield(); err != nil { // compressing many parts takes long
 			return err
 		}
 	}
@@ -257,13 +258,14 @@ func (a *answer) send(p []byte) error {
 	return write()
 }
 
-// A sink is a function as a writer.
+// A sink is a function that implements io.Writer.
 type sink func(p []byte) error
 
 func (f sink) Write(p []byte) (int, error) { return len(p), f(p) }
 
-// pack compresses an answer that is held back, if the client takes that, while its query
-// has a slot: without one, answers would be compressed on all processors at once.
+// pack compresses an answer that is held back, if the client accepts that, while its
+// query has a slot: without a slot, answers would be compressed on all processors at
+// once.
 func (a *answer) pack() error {
 	if a.sent || a.packed || !a.gzip || a.unsent() < minGzipSize {
 		return nil
@@ -292,7 +294,7 @@ func (a *answer) pack() error {
 	return err
 }
 
-// finish sends what is left.
+// finish sends the rest.
 func (a *answer) finish() error {
 	if !a.sent {
 		compressed := a.packed || a.gzip && a.unsent() >= minGzipSize

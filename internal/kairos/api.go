@@ -18,15 +18,15 @@ import (
 	"varve/internal/store"
 )
 
-// A Store is the part of a store that the API uses beside the query engine.
+// A Store is the part of a store that the API uses besides the query engine.
 type Store interface {
 	store.Viewer
 	store.Deleter
 	store.KeyValues
 }
 
-// An API answers KairosDB's endpoints, but for those that take points in. It is safe for use
-// by many goroutines.
+// An API serves KairosDB's endpoints, except those of ingest. Many goroutines may use
+// it.
 type API struct {
 	// Log, if set before Routes is called, gets the reason of each 500 and 503.
 	Log *slog.Logger
@@ -63,13 +63,13 @@ func New(s Store, e *agg.Engine, config Config, version string, now func() time.
 	return a
 }
 
-// Register shows the API's metrics on r.
+// Register registers the API's metrics with r.
 func (a *API) Register(r prometheus.Registerer) {
 	r.MustRegister(a.cache.hits, a.cache.misses, a.cache.bytes)
 }
 
-// Routes lists the endpoints, with the preflights that belong to them and the one
-// of /api/v1/datapoints, which browsers ask for too. From then on slow queries are noted.
+// Routes lists the endpoints and their preflights, and the preflight of
+// /api/v1/datapoints, which browsers request too. From then on slow queries are noted.
 func (a *API) Routes() []httpapi.Route {
 	a.engine.Slow().Keep(a.config.SlowQuery, a.config.SlowQueriesKept)
 	const get, post, del = http.MethodGet, http.MethodPost, http.MethodDelete
@@ -109,8 +109,8 @@ func (a *API) Routes() []httpapi.Route {
 	return routes
 }
 
-// preflight answers as KairosDB does, and names the allowed method in the header
-// that browsers read as well as in KairosDB's misspelt one.
+// preflight answers as KairosDB does. It names the allowed method in the header that
+// browsers read, and in KairosDB's misspelt one.
 func preflight(w http.ResponseWriter, r *http.Request) {
 	dropBody(r)
 	if method := r.Header.Get("Access-Control-Request-Method"); method != "" {
@@ -119,14 +119,14 @@ func preflight(w http.ResponseWriter, r *http.Request) {
 	httpapi.Preflight(w, r)
 }
 
-// maxDroppedBody is how much of the body of a GET or DELETE is read and thrown
-// away. python-kairosdb sends {} there; left unread it would be taken for the
-// next request of the connection.
+// maxDroppedBody bounds how much of the body of a GET or DELETE is read and discarded.
+// python-kairosdb sends {} there; unread, it would be parsed as the next request of the
+// connection.
 const maxDroppedBody = 64 << 10
 
 func dropBody(r *http.Request) { io.Copy(io.Discard, io.LimitReader(r.Body, maxDroppedBody)) }
 
-// readBody reads a request's JSON within the limit. The text must be closed.
+// readBody reads a request's JSON within the limit. The caller must close the text.
 func (a *API) readBody(r *http.Request) (*query.Text, error) {
 	return a.engine.ReadText(r.Context(), r.Body, query.TextLimit{
 		Key: "bytes of a query", Max: int64(a.config.MaxQuerySize), What: "read a query or delete", Announced: r.ContentLength,
@@ -143,7 +143,7 @@ func (a *API) parse(text *query.Text, r *http.Request) (req request, err error) 
 	})
 	req.Client = r.RemoteAddr
 	if principal.Of(r.Context()).Prefix != "" {
-		req.identities = nil // the cache does not know who may see what it has
+		req.identities = nil // the cache does not know who may see its answers
 	}
 	return req, err
 }
@@ -170,7 +170,7 @@ func (a *API) getQuery(w http.ResponseWriter, r *http.Request) {
 	a.query(w, r, text)
 }
 
-// errPanicked is how a query ended whose slot only a panic gave back.
+// errPanicked is the error of a query that a panic ended.
 var errPanicked = errors.New("a bug in Varve ended the query")
 
 func (a *API) query(w http.ResponseWriter, r *http.Request, text *query.Text) {
@@ -179,7 +179,7 @@ func (a *API) query(w http.ResponseWriter, r *http.Request, text *query.Text) {
 		a.fail(w, r, err)
 		return
 	}
-	req.top = nil // not to be held while the query waits and runs
+	req.top = nil // do not keep it while the query waits and runs
 	if err := a.mayRun(r, &req.Query); err != nil {
 		a.fail(w, r, err)
 		return
@@ -201,7 +201,7 @@ func (a *API) query(w http.ResponseWriter, r *http.Request, text *query.Text) {
 			if err == nil {
 				err = e.pack()
 			}
-			run.Close(errors.Join(err, e.missing)) // counted as what it is
+			run.Close(errors.Join(err, e.missing)) // so that the error is counted by its kind
 			return err
 		})
 	}
@@ -213,15 +213,15 @@ func (a *API) query(w http.ResponseWriter, r *http.Request, text *query.Text) {
 	}
 }
 
-// newAnswer returns an answer that reserves the memory it holds. It must be
-// released.
+// newAnswer returns an answer that charges the memory it holds. The caller must release
+// it.
 func (a *API) newAnswer(w http.ResponseWriter, r *http.Request) *answer {
 	out := newAnswer(w, r, int(a.config.ResponseBuffer))
 	out.reserved = reservation{engine: a.engine, ctx: r.Context()}
 	return out
 }
 
-// run starts a query, gives it to encode and ends it.
+// run starts a query, passes it to encode and ends it.
 func (a *API) run(ctx context.Context, q *agg.Query, out *answer, encode func(*agg.Run) error) error {
 	done := query.Done{Request: q.Request, Began: time.Now()}
 	run, err := a.engine.Start(ctx, *q)
@@ -309,8 +309,8 @@ func writeDone(w http.ResponseWriter) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// getIndex is KairosDB's request to build the tag index of a metric again. Here
-// every write keeps the index, so there is nothing to do.
+// getIndex is KairosDB's request to rebuild the tag index of a metric. Here every write
+// maintains the index, so there is nothing to do.
 func (a *API) getIndex(w http.ResponseWriter, r *http.Request) {
 	dropBody(r)
 	writeDone(w)
@@ -327,8 +327,8 @@ func (a *API) getVersion(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// fail answers a request of which nothing was sent yet, and says in the log what
-// the client is not told.
+// fail answers a request for which nothing was sent yet, and logs what the client does
+// not see.
 func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status := writeFailure(w, r, err)
 	if a.Log != nil && status >= http.StatusInternalServerError && !errors.Is(err, context.Canceled) {
@@ -336,8 +336,8 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// abandon ends an answer that cannot be completed: with an error status if
-// nothing was sent, else by breaking the connection.
+// abandon ends an answer that cannot be completed: with an error status if nothing was
+// sent, else by closing the connection.
 func (a *API) abandon(out *answer, r *http.Request, err error) {
 	if !out.sent {
 		a.fail(out.w, r, err)

@@ -9,10 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// An answerCache keeps what was answered for single metrics, for requests with
-// cache_time. It is bounded in bytes; what was used longest ago goes first.
-// Nothing but its age makes an answer void: that is what cache_time asks for.
-// It is safe for many goroutines.
+// An answerCache keeps answers to single metrics, for requests with cache_time. It is
+// bounded in bytes and drops the least recently used answer first. Only its age
+// invalidates an answer: that is the meaning of cache_time. Many goroutines may use it.
 type answerCache struct {
 	max    int64 // bytes, 0 = off
 	hits   prometheus.Counter
@@ -22,21 +21,21 @@ type answerCache struct {
 	mu      sync.Mutex
 	used    int64
 	entries map[identity]*list.Element // of *cachedAnswer
-	recent  *list.List                 // used last first
+	recent  *list.List                 // most recently used first
 }
 
 // A cachedAnswer is the object of one metric in the member queries.
 type cachedAnswer struct {
 	id   identity
 	text []byte    // never changed
-	at   time.Time // before the samples were read
+	at   time.Time // a time before the samples were read
 }
 
-// entryBytes is what an entry takes beside its text.
+// entryBytes is the memory of an entry besides its text.
 const entryBytes = 256
 
-// maxCacheShare: an answer larger than this part of the cache is not kept, since
-// it would push out all others.
+// An answer larger than 1/maxCacheShare of the cache is not cached, since it would evict
+// too many others.
 const maxCacheShare = 4
 
 func newAnswerCache(maxBytes int64) *answerCache {
@@ -49,7 +48,7 @@ func newAnswerCache(maxBytes int64) *answerCache {
 			Name: "varve_kairos_query_cache_misses_total", Help: "Metrics of queries with cache_time that were computed.",
 		}),
 		bytes: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "varve_kairos_query_cache_bytes", Help: "Memory that the query cache takes, at most kairos.query_cache.",
+			Name: "varve_kairos_query_cache_bytes", Help: "Memory of the query cache, at most kairos.query_cache.",
 		}),
 	}
 }
@@ -65,7 +64,7 @@ func (c *answerCache) get(id identity, now time.Time, maxAge time.Duration) []by
 	}
 	a := e.Value.(*cachedAnswer)
 	if age := now.Sub(a.at); age < 0 || age > maxAge {
-		c.misses.Inc() // kept: another query may allow more
+		c.misses.Inc() // keep it: another query may accept an older answer
 		return nil
 	}
 	c.recent.MoveToFront(e)
@@ -73,7 +72,7 @@ func (c *answerCache) get(id identity, now time.Time, maxAge time.Duration) []by
 	return a.text
 }
 
-// put keeps a copy of a text, unless a younger answer is there.
+// put caches a copy of a text, unless a younger answer is cached.
 func (c *answerCache) put(id identity, at time.Time, parts [][]byte) {
 	var size int
 	for _, part := range parts {

@@ -2,7 +2,7 @@ package kairos
 
 import "strings"
 
-// classNames are those that do not follow from the name in the API. KairosDB
+// classNames are the class names that do not follow from the name in the API. KairosDB
 // names its classes in messages, and clients show them.
 var classNames = map[string]string{
 	"dev":  "Std",

@@ -12,8 +12,8 @@ import (
 	"varve/internal/nearest"
 )
 
-// maxNamed bounds the aggregators, and the group-bys, of one metric: each point
-// goes through all of them.
+// maxNamed bounds the aggregators, and the group-bys, of one metric: each point passes
+// through all of them.
 const maxNamed = 200
 
 // eachNamed visits the objects of an array, each of which must have a name. at
@@ -59,8 +59,8 @@ func (p *parser) groupBy(m *agg.MetricQuery, v *value, context string) (err erro
 	return err
 }
 
-// components builds what the list in a member of v names, if v has that member. class
-// returns the class of a name in KairosDB.
+// components builds the components in the list member of v, if v has it. class returns
+// KairosDB's class of a name.
 func components[C any](specs map[string]agg.Spec[C], v *value, member, context string, class func(name string) string) (built []C, err error) {
 	list := v.member(member)
 	if list == nil {
@@ -98,7 +98,7 @@ func argumentFault(v *value, at string, err error) error {
 	return f
 }
 
-// arguments reads the members of an aggregator or group-by by its properties.
+// arguments reads the properties of an aggregator or group-by from its members.
 func arguments(v *value, properties []agg.Property, at, name, class string) (agg.Args, error) {
 	args := agg.Args{}
 	for i := range v.members {
@@ -235,7 +235,7 @@ func doublesArgument(v *value, p agg.Property, at string) ([]float64, error) {
 	return numbers, err
 }
 
-// scalarArgument keeps what was written: "13" is a text.
+// scalarArgument keeps the type as written: "13" is a text.
 func scalarArgument(v *value, p agg.Property, at string) (any, error) {
 	switch v.kind {
 	case jsontext.Number:

@@ -14,14 +14,14 @@ type Config struct {
 	ServerType  string        `yaml:"server_type" doc:"Kinds of requests that are served: ALL, or a list of INGEST, QUERY and DELETE, separated by commas. Others get 403. Telnet is always served."`
 	RegexPrefix string        `yaml:"regex_prefix" doc:"Prefix that makes a tag filter value a regular expression. Empty turns them off."`
 
-	// Constants; tests and benchmarks change them by --tune.
+	// Constants, which tests and benchmarks change with --tune.
 
-	SlowQueriesKept int         `tune:"slow_queries_kept"` // latest slow queries that are kept to be looked at
+	SlowQueriesKept int         `tune:"slow_queries_kept"` // latest slow queries that are kept for /admin/slowqueries
 	MaxValueSize    units.Bytes `tune:"max_value_size"`    // longest text that the metadata API stores under one key
 	MaxQuerySize    units.Bytes `tune:"max_query_size"`    // longest JSON text of a query or delete; room for 50,000 tag values
-	// ResponseBuffer is how many bytes of an answer are held back until it is complete. A larger
-	// answer is sent while it is computed, and a failure then breaks the connection. More would
-	// take the memory of query.total_memory from queries.
+	// ResponseBuffer is how many bytes of an answer are held back until it is complete.
+	// A larger answer is sent while it is computed, and a failure then closes the
+	// connection. A larger buffer would take memory of query.total_memory from queries.
 	ResponseBuffer units.Bytes `tune:"response_buffer"`
 }
 
@@ -31,7 +31,7 @@ func DefaultConfig() Config {
 		SlowQuery: 10 * time.Second, SlowQueriesKept: 100, ResponseBuffer: 16 * units.MiB, ServerType: "ALL", RegexPrefix: "regex:"}
 }
 
-// Validate reports all values that make no sense.
+// Validate reports all invalid values.
 func (c Config) Validate() error {
 	_, serverType := serverClasses(c.ServerType)
 	return errors.Join(

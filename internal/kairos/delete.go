@@ -21,7 +21,7 @@ import (
 // that selects points are answered 400, and nothing is deleted.
 
 // The members that a delete may have. Members of queries that select no points are
-// among them, since KairosDB's clients and pages send whole queries.
+// allowed, since KairosDB's clients and pages send whole queries.
 var (
 	deleteMembers = []string{
 		"metrics", "start_absolute", "start_relative", "end_absolute", "end_relative", "time_zone", "cache_time", "plugins",
@@ -32,8 +32,8 @@ var (
 	deleteSpanMembers = []string{"value", "unit"}
 )
 
-// selecting are the members that bound a delete. A null in one of them is a value
-// that the client has lost, not a wish to delete more.
+// selecting are the members that bound a delete. A null in one of them means that the
+// client has lost a value, not that it wants to delete more.
 var selecting = []string{"metrics", "start_absolute", "start_relative", "end_absolute", "end_relative", "name", "tags", "value", "unit"}
 
 // strictDelete returns the fault of a request that is a valid query but not a valid
@@ -94,7 +94,7 @@ func strictTags(tags *value, at string) error {
 	return strictOnce(tags, at)
 }
 
-// strictOnce refuses an object that has one of its members twice.
+// strictOnce refuses an object with a repeated member.
 func strictOnce(v *value, at string) error {
 	if v.repeated == nil {
 		return nil
@@ -156,7 +156,7 @@ func noParameters(r *http.Request) error {
 		"; a part of a metric is deleted by POST /api/v1/datapoints/delete; nothing was deleted")
 }
 
-// noSelection refuses a body in the delete of a whole metric, but for the {} of
+// noSelection refuses a body in the delete of a whole metric, except the {} of
 // python-kairosdb.
 func noSelection(r *http.Request) error {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxDroppedBody))
@@ -185,7 +185,7 @@ func (a *API) deletePoints(w http.ResponseWriter, r *http.Request, deletions []s
 // loggedDeletions is how many metrics of one request the log names.
 const loggedDeletions = 100
 
-// logDeletions logs which client deleted which points: nothing else records it.
+// logDeletions logs which client deleted which points. There is no other record of it.
 func (a *API) logDeletions(r *http.Request, deletions []store.Deletion, err error) {
 	if a.Log == nil {
 		return
@@ -213,7 +213,7 @@ func boundText(ms, end int64) string {
 	return strconv.FormatInt(ms, 10)
 }
 
-// selectorText renders filters as the client sent them, clipped.
+// selectorText formats filters as the client sent them, clipped.
 func selectorText(matchers []model.Matcher) string {
 	var b strings.Builder
 	for i, m := range matchers {

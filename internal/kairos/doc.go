@@ -1,27 +1,26 @@
-// Package kairos is KairosDB's REST API except ingest and roll-ups: queries,
-// names, tags, deletes, metadata, features, the version and the list of running
-// queries, as KairosDB 1.3 answers them. docs/compatibility.md lists the
-// differences.
+// Package kairos is KairosDB's REST API except ingest and roll-ups: queries, names,
+// tags, deletes, metadata, features, the version and the list of running queries, as
+// KairosDB 1.3 answers them. docs/compatibility.md lists the differences.
 //
-// It turns lenient JSON into agg.Query values, and groups of points into
-// KairosDB's JSON while they are computed. Sampling, grouping and aggregation
-// are package agg's business; taking points in is package ingest's.
+// It turns lenient JSON into agg.Query values, and groups of points into KairosDB's
+// JSON while they are computed. Package agg samples, groups and aggregates; package
+// ingest accepts points.
 //
 // # Answers and failures
 //
-// KairosDB builds an answer completely before it sends a status, so that a
-// failure in any metric is a 4xx or 5xx. Varve holds back up to
-// Config.ResponseBuffer bytes for the same effect. A larger answer is sent while
-// it is computed: its sample_size members then follow their results, and a failure
-// breaks the connection, so that no client takes a partial answer for a complete one.
+// KairosDB builds an answer completely before it sends a status, so that a failure in
+// any metric is a 4xx or 5xx. Varve holds back up to Config.ResponseBuffer bytes for
+// the same effect. A larger answer is sent while it is computed: its sample_size
+// members then follow their results, and a failure closes the connection, so that no
+// client mistakes a partial answer for a complete one.
 //
 // # Cache
 //
-// A request with cache_time may get, metric by metric, the earlier answer to the
-// same request. The key of the cache is a hash over the times as written, the
-// zone and the whole metric object (see identityOf), so that it includes everything
-// that changes an answer. Config.QueryCache bounds the cache. Its default is 0:
-// KairosDB keeps no cache files by default either.
+// A request with cache_time may get, metric by metric, an earlier answer to the same
+// request. The key of the cache is a hash over the times as written, the zone and the
+// whole metric object (see identityOf): everything that affects an answer.
+// Config.QueryCache bounds the cache. Its default is 0: KairosDB keeps no cache files
+// by default either.
 //
 // # Statuses
 //
@@ -33,5 +32,5 @@
 //	     an answer), damaged data, faults of the store
 //	503  overload or a store that cannot answer now: Retry-After, no body
 //
-// KairosDB answers many faults of a request with 500. Here they are 400.
+// KairosDB answers many invalid requests with 500. Here they get 400.
 package kairos

@@ -20,16 +20,16 @@ type encoder struct {
 
 	cache  *answerCache
 	began  time.Time
-	cached [][]byte // by metric, what the cache has; nil if cache_time is 0
+	cached [][]byte // cached answers by metric; nil if cache_time is 0
 	times  timeText
 	types  datatype.Registry
 	typ    *datatype.Type // of the group's values, nil if they need none
 
-	partial bool  // what cannot be read may be missing
-	missing error // why the first thing is
+	partial bool  // data that cannot be read may be missing
+	missing error // why the first missing data is missing
 }
 
-// lookUp asks the cache for each metric and reports whether it has all.
+// lookUp looks up each metric in the cache and reports whether all were found.
 func (e *encoder) lookUp(req *request) bool {
 	if req.identities == nil || e.cache.max == 0 {
 		return false
@@ -37,7 +37,7 @@ func (e *encoder) lookUp(req *request) bool {
 	e.cached = make([][]byte, len(req.Metrics))
 	all := len(req.Metrics) > 0
 	for i, id := range req.identities {
-		if !req.Metrics[i].Saves() { // an answer from the cache would write nothing
+		if !req.Metrics[i].Saves() { // a cached answer would save nothing
 			e.cached[i] = e.cache.get(id, e.began, req.cacheTime)
 		}
 		all = all && e.cached[i] != nil
@@ -55,8 +55,8 @@ func (e *encoder) fromCache() (n int) {
 	return n
 }
 
-// encodeQueries writes the results of all metrics of a run, which is nil if the
-// cache has them all.
+// encodeQueries writes the results of all metrics of a run, which is nil if all are
+// cached.
 func (e *encoder) encodeQueries(run *agg.Run, req *request) error {
 	began := time.Now()
 	e.buf = append(e.buf, `{"queries":[`...)
@@ -96,7 +96,7 @@ func (e *encoder) encodeQueries(run *agg.Run, req *request) error {
 	return nil
 }
 
-// A metricHead is what each result of a metric begins with.
+// A metricHead is the common beginning of a metric's results.
 type metricHead struct {
 	*agg.MetricQuery
 	alias *string
@@ -182,7 +182,7 @@ func (e *encoder) encodeGroups(result *agg.Result, m metricHead) (groups int, er
 	}
 }
 
-// encodeNothing writes what KairosDB's releases answer when there is no data.
+// encodeNothing writes the answer of KairosDB's releases when there is no data.
 func (e *encoder) encodeNothing(m metricHead) {
 	e.buf = m.append(e.buf)
 	if !m.WithoutTags {
@@ -191,12 +191,12 @@ func (e *encoder) encodeNothing(m metricHead) {
 	e.buf = append(e.buf, `,"values":[]}`...)
 }
 
-// encodeGroupHead writes what stands before the points. It is complete after an
-// error, too.
+// encodeGroupHead writes everything before the points. It is complete even after an
+// error.
 func (e *encoder) encodeGroupHead(g *agg.Group, m metricHead) (err error) {
 	e.typ = typeOfGroup(e.types, g.Type)
 	e.buf = m.append(e.buf)
-	if g.Type != "" { // else made of nothing, by `gaps`
+	if g.Type != "" { // "": made by `gaps` without data
 		e.buf = appendLabels(e.buf, g)
 	}
 	if !m.WithoutTags {
@@ -261,7 +261,7 @@ func appendTagLabel(dst []byte, by *agg.TagGroupBy, values []string) []byte {
 	dst = append(dst, `{"name":"tag","tags":`...)
 	dst = appendList(dst, by.Tags, appendText)
 	dst = append(dst, `,"group":{`...)
-	for n, i := range by.Distinct() { // members of an object are not named twice
+	for n, i := range by.Distinct() { // an object must not repeat a member
 		if n > 0 {
 			dst = append(dst, ',')
 		}
@@ -272,7 +272,7 @@ func appendTagLabel(dst []byte, by *agg.TagGroupBy, values []string) []byte {
 }
 
 // appendTags writes the tags of a group, which may have a million values. They are
-// complete after an error, too.
+// complete even after an error.
 func (a *answer) appendTags(tags []query.TagValues) (err error) {
 	a.buf = append(a.buf, '{')
 	for i, t := range tags {
@@ -294,7 +294,7 @@ func (a *answer) appendTags(tags []query.TagValues) (err error) {
 	return err
 }
 
-// pointRoom is as much as a point with a number takes.
+// pointRoom bounds the size of a point with a number.
 const pointRoom = 64
 
 func (e *encoder) encodePoints(points agg.Stream) error {
@@ -323,7 +323,7 @@ func (e *encoder) encodePoints(points agg.Stream) error {
 	}
 }
 
-// encodeBlocks is encodePoints for points that come by column.
+// encodeBlocks is encodePoints for points in columns.
 func (e *encoder) encodeBlocks(blocks agg.Blocks) error {
 	for first := true; ; first = false {
 		c, kind, err := blocks.NextBlock()
@@ -339,7 +339,7 @@ func (e *encoder) encodeBlocks(blocks agg.Blocks) error {
 	}
 }
 
-// encodedAtOnce is how many points, or tag values, are written between two looks at
+// encodedAtOnce is how many points, or tag values, are written between two checks of
 // the buffer.
 const encodedAtOnce = 256
 

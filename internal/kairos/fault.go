@@ -15,14 +15,14 @@ import (
 
 // A fault is an error in a request. Each message goes into the answer.
 //
-// The messages are KairosDB's where it answers 400: clients compare them, and
-// the golden cases pin them. Many do not say which member they mean, so the
-// path goes into a header. Where KairosDB answers 500, or in words that say
-// nothing, the path is in the message too.
+// Where KairosDB answers 400, the messages are KairosDB's: clients compare them, and
+// the golden cases pin them. Many do not name the member, so its path goes into a
+// header. Where KairosDB answers 500, or with a meaningless text, the path is in the
+// message too.
 type fault struct {
 	messages []string
 	at       *value // the value that is wrong, nil if not known
-	must     string // what at must be, where messages do not say so
+	must     string // what at must be, if messages do not say so
 	path     string // to at, set by locate
 }
 
@@ -33,8 +33,8 @@ func badRequest(messages ...string) error { return &fault{messages: messages} }
 // fault returns a fault in v.
 func (v *value) fault(messages ...string) error { return &fault{messages: messages, at: v} }
 
-// mustBe returns a fault whose text says neither which value is wrong nor what it
-// must be. locate adds both to the text.
+// mustBe returns a fault whose text names neither the value nor what it must be. locate
+// adds both.
 func (v *value) mustBe(text, must string) error {
 	return &fault{messages: []string{text}, at: v, must: must}
 }
@@ -61,8 +61,8 @@ type notANumberError struct{ text string }
 
 func (e *notANumberError) Error() string { return e.text }
 
-// writeFailure answers a request that failed before anything was sent, and
-// returns the status. This is the one place that turns errors into statuses.
+// writeFailure answers a request that failed before anything was sent, and returns the
+// status. It alone maps errors to statuses.
 func writeFailure(w http.ResponseWriter, r *http.Request, err error) int {
 	status, messages := statusOf(err)
 	if f, ok := errors.AsType[*fault](err); ok && f.path != "" {
@@ -105,7 +105,7 @@ func statusOf(err error) (status int, messages []string) {
 		return http.StatusBadRequest, []string{input.Error()}
 	case errors.Is(err, query.ErrCancelled):
 		return http.StatusBadRequest, []string{query.ErrCancelled.Error()}
-	case errors.Is(err, context.Canceled): // the client has gone, or the server is stopping
+	case errors.Is(err, context.Canceled): // the client is gone, or the server is stopping
 		return http.StatusServiceUnavailable, nil
 	}
 	return http.StatusInternalServerError, nil

@@ -12,9 +12,9 @@ import (
 	"varve/internal/kairos/agg"
 )
 
-// featuresText describes KairosDB's group-bys and aggregators to form builders such
-// as its web page, in its words. A test holds it against the lists of package agg.
-// What is not in it has a form made of its spec.
+// featuresText describes KairosDB's group-bys and aggregators to form builders such as
+// its web page, in KairosDB's words. A test compares it with the lists of package agg.
+// Others get a form derived from their spec.
 //
 //go:embed features.json
 var featuresText []byte
@@ -26,7 +26,7 @@ type family struct {
 	Components []component `json:"properties"`
 }
 
-// A component is one group-by or aggregator. Its properties go out as they are.
+// A component is one group-by or aggregator. Its properties are sent unchanged.
 type component struct {
 	Name        string            `json:"name"`
 	Label       string            `json:"label"`
@@ -62,7 +62,7 @@ func loadFeatures(groupBys []agg.GroupBySpec, aggregators []agg.AggregatorSpec) 
 	return f
 }
 
-// add makes a form for a component that has none.
+// add derives a form for a component that has none.
 func (f *family) add(name, doc string, properties []agg.Property) {
 	for i := range f.Components {
 		if f.Components[i].Name == name {
@@ -89,8 +89,8 @@ func labelOf(name string) string {
 	return strings.Join(words, " ")
 }
 
-// form is that of a property of the same name and kind elsewhere, as those of
-// range aggregators are, else a plain field.
+// form is the form of a property of the same name and kind elsewhere, as for those of
+// range aggregators, or else a plain field.
 func (f *family) form(p agg.Property) json.RawMessage {
 	if p.Kind == agg.SamplingProperty || p.Kind == agg.UnitProperty || p.Kind == agg.BoolProperty {
 		for _, c := range f.Components {
@@ -119,8 +119,8 @@ var formTypes = map[agg.PropertyKind]string{
 	agg.ScalarProperty: "Object", agg.TextMapProperty: "Object", agg.SamplingProperty: "Object", agg.UnitProperty: "enum", agg.ZoneProperty: "String",
 }
 
-// featureJSON escapes what KairosDB escapes here: = and ' beside <, > and &,
-// none of which occurs outside strings.
+// featureJSON escapes what KairosDB escapes here: = and ' besides <, > and &, none of
+// which occurs outside strings.
 func featureJSON(v any) []byte {
 	text, err := json.Marshal(v)
 	if err != nil {

@@ -16,8 +16,8 @@ const (
 	classDelete = "DELETE"
 )
 
-// gated are the paths that belong to a class; the last three are not KairosDB's.
-// All others are always served.
+// gated are the paths that belong to a class; the last three are not KairosDB's. All
+// other paths are always served.
 var gated = map[string]string{
 	"/api/v1/datapoints":            classIngest,
 	"/api/v1/datapoints/index":      classIngest,
@@ -33,7 +33,7 @@ var gated = map[string]string{
 	"/api/put":                      classIngest,
 }
 
-// serverClasses reads KairosDB's server.type: ALL or a list of classes.
+// serverClasses parses KairosDB's server.type: ALL or a list of classes.
 func serverClasses(text string) (map[string]bool, error) {
 	classes := map[string]bool{}
 	for word := range strings.SplitSeq(text, ",") {
@@ -49,8 +49,8 @@ func serverClasses(text string) (map[string]bool, error) {
 	return classes, nil
 }
 
-// Gate makes routes of classes that c.ServerType leaves out answer 403, their
-// preflights too, as KairosDB does. c must be valid.
+// Gate makes routes of classes that c.ServerType excludes, and their preflights, answer
+// 403, as KairosDB does. c must be valid.
 func (c Config) Gate(routes []httpapi.Route) []httpapi.Route {
 	open, _ := serverClasses(c.ServerType)
 	kept := make([]httpapi.Route, len(routes))
@@ -66,8 +66,8 @@ func (c Config) Gate(routes []httpapi.Route) []httpapi.Route {
 	return kept
 }
 
-// A forbiddenError refuses a request of a class that is turned off, or, with why,
-// one that is forbidden for another reason.
+// A forbiddenError refuses a request of an excluded class or, if why is set, a request
+// that is forbidden for another reason.
 type forbiddenError struct{ class, why string }
 
 func (e *forbiddenError) Error() string {
@@ -81,9 +81,9 @@ func writeForbidden(w http.ResponseWriter, class string) {
 	httpapi.WriteErrors(w, http.StatusForbidden, (&forbiddenError{class: class}).Error())
 }
 
-// mayRun refuses a query that saves points if it may not write: a query by GET or
-// HEAD, which browsers and proxies repeat and prefetch, one of a page that may only
-// read, and one at a server whose class INGEST is turned off.
+// mayRun refuses a query that saves points but may not write: a query by GET or HEAD,
+// which browsers and proxies repeat and prefetch, a query of a web page that may only
+// read, and any such query if the class INGEST is excluded.
 func (a *API) mayRun(r *http.Request, q *agg.Query) error {
 	for i := range q.Metrics {
 		switch {

@@ -10,9 +10,9 @@ import (
 	"varve/internal/ingest/jsontext"
 )
 
-// An identity says which answer a metric of a request asks for. Two metrics have
-// the same one if all that an answer depends on is written alike: times, zone
-// and every member of the metric. Relative times count as they are written.
+// An identity identifies the answer that a metric of a request asks for. Two metrics
+// have the same identity if everything that an answer depends on is written alike:
+// times, zone and every member of the metric. Relative times count as written.
 // cache_time is not part of it.
 type identity [sha256.Size]byte
 
@@ -33,8 +33,7 @@ func (id identity) hash() string { return hex.EncodeToString(id[:hashLen/2]) }
 
 const hashLen = 32
 
-// appendJSON renders v as strict JSON, with members by name if they are to be
-// sorted, else as they came.
+// appendJSON formats v as strict JSON, with members sorted by name or in their order.
 func (v *value) appendJSON(dst []byte, sorted bool) []byte {
 	switch v.kind {
 	case jsontext.Object:

@@ -6,12 +6,12 @@ import (
 	"varve/internal/kairos/agg"
 )
 
-// freeBuffer is the size up to which an answer's buffer is not reserved: most
-// answers need no more.
+// freeBuffer is the size up to which an answer's buffer is not charged: most answers
+// need no more.
 const freeBuffer = 64 << 10
 
 // A reservation is the part of query.total_memory that an answer holds until it is
-// sent, also after its query has ended. The zero value reserves nothing.
+// sent, even after its query has ended. The zero value reserves nothing.
 type reservation struct {
 	engine *agg.Engine
 	ctx    context.Context
@@ -30,12 +30,12 @@ func (a *answer) charge() error {
 	return a.reserved.atLeast(size)
 }
 
-// atLeast reserves what r lacks to n bytes.
+// atLeast raises the reservation to n bytes.
 func (r *reservation) atLeast(n int64) error {
 	return r.grow(n, func(more int64) error { return r.engine.Reserve(r.ctx, more) })
 }
 
-// grow is atLeast with another way to reserve.
+// grow is atLeast with another function that reserves.
 func (r *reservation) grow(n int64, reserve func(more int64) error) error {
 	if r.engine == nil || n <= r.held {
 		return nil
@@ -47,7 +47,7 @@ func (r *reservation) grow(n int64, reserve func(more int64) error) error {
 	return nil
 }
 
-// atMost gives back what r holds beyond n bytes.
+// atMost lowers the reservation to n bytes.
 func (r *reservation) atMost(n int64) {
 	if r.held > n {
 		r.engine.Return(r.held - n)
@@ -55,5 +55,5 @@ func (r *reservation) atMost(n int64) {
 	}
 }
 
-// free gives the memory back once the buffer is no longer used.
+// free releases the memory once the buffer is no longer used.
 func (r *reservation) free() { r.atMost(0) }

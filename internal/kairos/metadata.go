@@ -12,8 +12,8 @@ import (
 	"varve/internal/store"
 )
 
-// guardMetadata refuses services that begin with _, which are the server's own:
-// 401 without a body, as KairosDB does.
+// guardMetadata refuses services that begin with _, which the server uses itself: 401
+// without a body, as in KairosDB.
 func guardMetadata(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if store.OwnService(r.PathValue("service")) {
@@ -72,14 +72,14 @@ func encodeList(out *answer, texts iter.Seq2[string, error]) error {
 	return nil
 }
 
-// getValue answers with the stored text as it is, whatever it is. The text counts as
-// memory of queries until the client has taken it.
+// getValue answers with the stored text unchanged. The text is charged to the memory of
+// queries until the client has received it.
 func (a *API) getValue(w http.ResponseWriter, r *http.Request) {
 	dropBody(r)
 	plain := wantsPlainText(r)
 	held := reservation{engine: a.engine, ctx: r.Context()}
 	defer held.free()
-	if err := held.atLeast(int64(a.config.MaxValueSize)); err != nil { // before the text is there
+	if err := held.atLeast(int64(a.config.MaxValueSize)); err != nil { // before the text is read
 		a.fail(w, r, err)
 		return
 	}
@@ -104,11 +104,11 @@ func (a *API) getValue(w http.ResponseWriter, r *http.Request) {
 	setMetadataHeaders(w.Header(), plain)
 	w.Header().Set("Last-Modified", value.Modified.UTC().Format(http.TimeFormat))
 	w.Header().Set("Content-Length", strconv.Itoa(len(value.Text)))
-	httpapi.WriteText(w, value.Text) // a client that is gone cannot be told
+	httpapi.WriteText(w, value.Text) // an error means that the client is gone
 }
 
-// wantsPlainText reports that the client asks for text/plain and does not take
-// JSON or anything.
+// wantsPlainText reports whether the client accepts text/plain but neither JSON
+// nor any type.
 func wantsPlainText(r *http.Request) bool {
 	accept := strings.Join(r.Header.Values("Accept"), ",")
 	return strings.Contains(accept, "text/plain") && !strings.Contains(accept, "application/json") && !strings.Contains(accept, "*/*")

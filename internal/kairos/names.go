@@ -13,14 +13,14 @@ import (
 	"varve/internal/store"
 )
 
-// namesPage is how many names are held at once.
+// namesPage is how many names are held in memory at once.
 const namesPage = 10_000
 
-// namesParameters are those of all names endpoints.
+// namesParameters are the parameters of all names endpoints.
 var namesParameters = []string{"prefix", "pattern", "filter", "start", "end", "after", "limit"}
 
-// A namesRequest is what the parameters of a names endpoint ask for. KairosDB
-// knows prefix, on metric names only.
+// A namesRequest holds the parameters of a names endpoint. KairosDB has only prefix,
+// and only for metric names.
 type namesRequest struct {
 	store.NamesQuery // Limit is 0 for all
 	filter           query.NamesFilter
@@ -57,14 +57,14 @@ func (a *API) names(kind store.NameKind) http.HandlerFunc {
 	}
 }
 
-// asQuery runs a request for names as a query: it takes a slot, can be killed, and
-// has a query's limits. All names of a store may be many, and to match them may take
+// asQuery runs a request for names as a query: it takes a slot, can be killed, and has
+// a query's limits. A store may have very many names, and matching them may take
 // minutes.
 func (a *API) asQuery(r *http.Request, out *answer, f func(*agg.Run) error) error {
 	return a.run(r.Context(), &agg.Query{Request: query.Request{Text: r.URL.RequestURI(), Client: r.RemoteAddr}}, out, f)
 }
 
-// encodeNames writes names by pages, up to the limit.
+// encodeNames writes names in pages, up to the limit.
 func encodeNames(run *agg.Run, out *answer, q store.NamesQuery) (err error) {
 	limit, left := q.Limit, q.Limit
 	list := nameList{answer: out}
@@ -136,7 +136,7 @@ func (l *nameList) add(names []string) error {
 	return l.advance()
 }
 
-// end says where the next page begins, if there is one.
+// end writes where the next page begins, if there is one.
 func (l *nameList) end(last string, more bool) {
 	l.buf = append(l.buf, ']')
 	if more {
@@ -208,7 +208,7 @@ func (p *parser) namesFilter(q *namesRequest, params url.Values) error {
 	return nil
 }
 
-// addValue adds a literal or a regular expression to what a matcher takes.
+// addValue adds a literal or a regular expression to a matcher.
 func (p *parser) addValue(m *model.Matcher, text string) error {
 	expr, isRegex := strings.CutPrefix(text, p.regexPrefix)
 	if p.regexPrefix == "" || !isRegex {
@@ -222,8 +222,7 @@ func (p *parser) addValue(m *model.Matcher, text string) error {
 	return err
 }
 
-// maxPrograms bounds the instructions of all patterns of one request, which take
-// some 3 MB.
+// maxPrograms bounds the instructions of all patterns of one request: some 3 MB.
 const maxPrograms = 50_000
 
 func (p *parser) newPattern(expr string) (*model.Pattern, error) {

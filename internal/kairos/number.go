@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// appendDouble renders v as KairosDB does: like Java, but with trailing zeros
-// cut from plain decimals. v must be finite.
+// appendDouble formats v as KairosDB does: like Java, but with trailing zeros cut from
+// plain decimals. v must be finite.
 //
 //	3.0 -> 3    0.25 -> 0.25    12345678 -> 1.2345678E7    -0.0 -> -0
 func appendDouble(dst []byte, v float64) []byte {
@@ -38,11 +38,11 @@ func appendDouble(dst []byte, v float64) []byte {
 	return append(dst, bytes.TrimLeft(digits, "+-0")...)
 }
 
-// appendShort renders a double that was a decimal number of at most six places,
-// as most are, in a fraction of the time that AppendFloat takes. The quotient of
-// two exact numbers is correctly rounded, and two decimals of at most 15 digits
-// are never the same double: so a mantissa of at most 13 digits that gives v back
-// is, without its zeros at the end, the shortest form.
+// appendShort formats a double that was a decimal of at most six places, as most are,
+// in a fraction of the time of AppendFloat. The quotient of two exact numbers is
+// correctly rounded, and two decimals of at most 15 digits are never the same double.
+// So a mantissa of at most 13 digits that reproduces v is, without trailing zeros, the
+// shortest form.
 func appendShort(dst []byte, v float64) ([]byte, bool) {
 	if m := math.RoundToEven(v * 1e3); m/1e3 == v {
 		if m < 0 {
@@ -91,10 +91,9 @@ func appendDigits(dst []byte, n uint64) []byte {
 	return strconv.AppendUint(dst, n, 10)
 }
 
-// A timeText renders times that follow each other, which agree in all but their
-// last digits.
+// A timeText formats consecutive times, which mostly differ only in their last digits.
 type timeText struct {
-	head int64    // what text says, 0 if nothing
+	head int64    // the number in text, 0 if none
 	text [16]byte // of the digits before the last six
 	size int
 }

@@ -8,11 +8,11 @@ import (
 	"varve/internal/store"
 )
 
-// partialHeader marks an answer of which something is missing.
+// partialHeader marks an incomplete answer.
 const partialHeader = "X-Varve-Partial"
 
-// wantsPartial reads the parameter partial: whether a query that comes to a
-// limit, or to data that cannot be read, is answered with what there is.
+// wantsPartial reads the parameter partial: whether a query that hits a limit, or data
+// that cannot be read, gets an incomplete answer.
 func wantsPartial(r *http.Request) (bool, error) {
 	switch text := parameter(r, "partial"); text {
 	case "", "deny":
@@ -24,9 +24,9 @@ func wantsPartial(r *http.Request) (bool, error) {
 	}
 }
 
-// mayMiss reports that err may leave a part of this answer out. All that is there
-// is right nevertheless: a group ends where the error came, and buckets that were
-// not complete by then are not in it.
+// mayMiss reports whether the answer may omit what err has prevented. The rest is
+// correct nevertheless: a group ends where the error occurred, without buckets that
+// were incomplete by then.
 func (e *encoder) mayMiss(err error) bool {
 	if err == nil || !e.partial {
 		return false
@@ -46,21 +46,21 @@ func (e *encoder) mayMiss(err error) bool {
 	return true
 }
 
-// encodeMissing writes the entry of a metric of which nothing can be read.
+// encodeMissing writes the entry of a metric that cannot be read at all.
 func (e *encoder) encodeMissing(err error) {
 	e.buf = append(e.buf, `{"sample_size":0,"results":[]`...)
 	e.encodeCause(err)
 	e.buf = append(e.buf, '}')
 }
 
-// encodeCause says in a metric's entry why something is missing.
+// encodeCause writes the reason for missing data into a metric's entry.
 func (e *encoder) encodeCause(err error) {
 	e.buf = append(e.buf, `,"partial":`...)
 	e.buf = appendText(e.buf, err.Error())
 }
 
-// encodePartial says so of the whole answer, in the header too if that has not
-// been sent.
+// encodePartial marks the whole answer as incomplete, and the header if it has not been
+// sent.
 func (e *encoder) encodePartial() {
 	if e.missing == nil {
 		return

@@ -25,7 +25,7 @@ type parser struct {
 	programs *int // instructions of all patterns of the request, so far
 }
 
-// bounds are the times of a request.
+// bounds is the time range of a request.
 type bounds struct {
 	startMS, endMS int64
 	hasStart       bool
@@ -37,7 +37,7 @@ type request struct {
 	aliases    []*string // by metric, nil for none
 	cacheTime  time.Duration
 	identities []identity // by metric, if cacheTime is not 0
-	top        *value     // the JSON that was read
+	top        *value     // the parsed JSON
 }
 
 // parse reads a query. Its faults are *fault.
@@ -54,7 +54,7 @@ func (p parser) parse(text []byte) (request, error) {
 	return req, nil
 }
 
-// read fills req. Its faults have no paths yet; see locate.
+// read fills req. Its faults do not have paths yet; see locate.
 func (p parser) read(req *request, top *value) error {
 	if top.kind != jsontext.Object {
 		return badRequest("Not a JSON Object: " + top.String())
@@ -124,8 +124,8 @@ func (p *parser) time(which string) (ms int64, ok bool, err error) {
 	return ms, ok, err
 }
 
-// spanOf reads {"value":n,"unit":u}. Faults of the members are named after
-// field, an unknown unit after context.
+// spanOf reads {"value":n,"unit":u}. Faults of the members name field, an unknown unit
+// names context.
 func spanOf(v *value, field, context string) (agg.Sampling, error) {
 	var s agg.Sampling
 	if v.kind != jsontext.Object {
@@ -168,7 +168,7 @@ func unitOf(v *value, context string) (agg.Unit, error) {
 	return unit, nil
 }
 
-// zoneOf reads a zone; absent is UTC, where KairosDB takes its server's.
+// zoneOf reads a zone. If it is absent, it is UTC; KairosDB uses its server's zone.
 func zoneOf(v *value, context string) (*time.Location, error) {
 	if absent(v) {
 		return time.UTC, nil
@@ -184,7 +184,7 @@ func zoneOf(v *value, context string) (*time.Location, error) {
 	return zone, nil
 }
 
-// cacheTime is how old an answer may be.
+// cacheTime is the maximum age of a cached answer.
 func (p *parser) cacheTime() (time.Duration, error) {
 	v := p.top.member("cache_time")
 	if absent(v) {
@@ -232,7 +232,7 @@ func (p *parser) name(m *agg.MetricQuery, v *value, context string) error {
 	return nil
 }
 
-// aliasOf returns the text that the answer repeats.
+// aliasOf returns the alias, which the answer repeats.
 func aliasOf(metric *value) *string {
 	alias := metric.member("alias")
 	if absent(alias) || !alias.kind.Scalar() {
@@ -339,7 +339,7 @@ func (p *parser) limit(m *agg.MetricQuery, v *value, context string) error {
 	return nil
 }
 
-// plugins refuses every plugin: none exists.
+// plugins refuses every plugin, since there are none.
 func (p *parser) plugins(v *value, context string) error {
 	plugins := v.member("plugins")
 	if absent(plugins) {

@@ -12,21 +12,20 @@ import (
 	"varve/internal/store"
 )
 
-// A saver writes the points of save_as through the pipeline that all input goes
-// through, so that the same limits hold, and counters and refused inputs show it
-// under the protocol save_as.
+// A saver writes the points of save_as through the same pipeline as all input, so that
+// the same limits apply. Counters and refused inputs show it as protocol save_as.
 type saver struct {
 	pipeline *ingest.Pipeline
 	protocol *ingest.Protocol
 }
 
-// NewSaver returns what an Engine's save_as writes to.
+// NewSaver returns the Saver of an Engine.
 func NewSaver(p *ingest.Pipeline) agg.Saver {
 	return &saver{pipeline: p, protocol: p.Protocol("save_as")}
 }
 
-// Save refuses all points or stores all of them. It leaves out points that have
-// expired already, and counts them.
+// Save stores all points or none. It skips points that have already expired, and counts
+// them.
 func (s *saver) Save(ctx context.Context, to agg.Target, points []agg.Point) error {
 	w := s.pipeline.NewWriter(s.protocol, to.Client, s.pipeline.Config().StoreWait)
 	head, tail := []byte(to.Metric), model.AppendTags(nil, to.Tags)
@@ -52,7 +51,7 @@ func (s *saver) Save(ctx context.Context, to agg.Target, points []agg.Point) err
 	return err
 }
 
-// add puts a point into the batch. head and tail spell the target.
+// add adds a point to the batch. head and tail are the two parts of the target's key.
 func (s *saver) add(w *ingest.Writer, to *agg.Target, head, tail []byte, p *agg.Point) error {
 	series := w.Find(p.Kind, head, tail)
 	if series == nil {
@@ -80,7 +79,7 @@ func (s *saver) add(w *ingest.Writer, to *agg.Target, head, tail []byte, p *agg.
 	default:
 		refused = w.AddBytes(p.Kind, series.Ref, p.TimeMS, p.Data, to.TTL)
 	}
-	if refused != nil { // expired already: the others are saved
+	if refused != nil { // already expired: the others are saved
 		w.Reject(refused, head)
 	}
 	return nil

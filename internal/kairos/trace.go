@@ -10,8 +10,8 @@ import (
 	"varve/internal/store"
 )
 
-// parameter returns a parameter of the address, "" if it is not there. Most
-// requests have none.
+// parameter returns a query parameter, "" if it is absent. It is fast for requests
+// without parameters, which most are.
 func parameter(r *http.Request, name string) string {
 	if r.URL.RawQuery == "" {
 		return ""
@@ -31,7 +31,7 @@ type count struct {
 	n    int64
 }
 
-// appendTrace writes the member trace: where the time since began went. Time outside
+// appendTrace writes the member trace: how the time since began was spent. Time outside
 // the engine counts as encoding; bytes is the size of the answer.
 func appendTrace(dst []byte, s agg.Stats, began time.Time, cached int, bytes int64) []byte {
 	total := time.Since(began)

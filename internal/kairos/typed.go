@@ -10,8 +10,8 @@ import (
 	"varve/internal/model"
 )
 
-// typeOfGroup finds how the values of a group of results are written, nil if they
-// are numbers or texts, or of a type that is not registered.
+// typeOfGroup returns the type that formats the values of a group of results, nil if
+// they are numbers or texts, or of an unregistered type.
 func typeOfGroup(types datatype.Registry, groupType string) *datatype.Type {
 	if groupType == agg.TypeComplex {
 		return types.Stored(model.TypeComplex)
@@ -19,9 +19,9 @@ func typeOfGroup(types datatype.Registry, groupType string) *datatype.Type {
 	return types.Stored(model.Type(groupType))
 }
 
-// appendTyped writes a value that is neither number nor text: as its type says,
-// else as the base64 of what is stored, since only its owner knows what that
-// means.
+// appendTyped formats a value that is neither number nor text: by its type, or else as
+// the base64 of the stored bytes, since only the owner of an unknown type can interpret
+// them.
 func appendTyped(dst []byte, p *agg.Point, typ *datatype.Type) ([]byte, error) {
 	if typ == nil {
 		dst = base64.StdEncoding.AppendEncode(append(dst, '"'), p.Data)

@@ -9,15 +9,15 @@ import (
 	"varve/internal/ingest/jsontext"
 )
 
-// A value is a node of a request's JSON. Texts and literals keep what was
-// written, since KairosDB converts late: "5" is a number where one is expected.
+// A value is a node of a request's JSON. Texts and literals stay as written, since
+// KairosDB converts late: "5" is a number where one is expected.
 type value struct {
 	kind    jsontext.Kind
 	text    string   // scalars
-	members []member // objects, each name once: the last one counts
+	members []member // objects; of equal names the last one counts
 	items   []value  // arrays
 
-	repeated *string        // objects: a name that was given more than once
+	repeated *string        // objects: a name that occurs more than once
 	places   map[string]int // objects of many members: indexes in members, by name
 }
 
@@ -29,11 +29,11 @@ type member struct {
 // maxDepth bounds nesting; queries need 6.
 const maxDepth = 64
 
-// parseValue reads lenient JSON. Text after the value is an error, as it is for
-// KairosDB's queries.
+// parseValue parses lenient JSON. Text after the value is an error, as in KairosDB's
+// queries.
 func parseValue(text string) (*value, error) { return parseText([]byte(text), text) }
 
-// parseText is parseValue for a caller that has the text in both forms.
+// parseText is parseValue for a caller that has the text as bytes, too.
 func parseText(data []byte, text string) (*value, error) {
 	r := readers.Get().(*reader)
 	defer r.giveBack()
@@ -65,26 +65,27 @@ func syntaxFault(err *jsontext.SyntaxError) error {
 	return badRequest("com.google.gson.stream.MalformedJsonException: " + err.Error())
 }
 
-// A reader makes values of a text. They share its memory.
+// A reader parses values from a text. They share its memory.
 type reader struct {
 	s    jsontext.Scanner
 	text string // what s reads
 
-	// What the objects and arrays that are being read have so far, the outer ones'
-	// first. What a complete one has is cut off.
+	// Members and items of the objects and arrays being parsed, the outer ones' first.
+	// A complete object or array is removed.
 	members []member
 	items   []value
 }
 
-// readers keep room for the members of usual requests.
+// readers are pooled, with room for the members of usual requests.
 var readers = sync.Pool{New: func() any { return &reader{} }}
 
-// keptMembers bounds what a reader keeps, to 104 KiB, and what is copied.
+// keptMembers bounds the members that a reader keeps in memory (104 KiB), and those
+// that are copied.
 const keptMembers = 1 << 10
 
-// cutOff splits a stack. The upper part is a copy without spare room, so that the
-// stack serves the next object too. A large one is not copied: the stack goes on
-// in other memory.
+// cutOff splits a stack. The upper part is a copy without spare room, so that the stack
+// serves the next object too. A large upper part is not copied; the stack then
+// continues in new memory.
 func cutOff[T any](stack []T, from int) (upper, lower []T) {
 	if len(stack)-from > keptMembers {
 		return slices.Clip(stack[from:]), slices.Clip(stack[:from])
@@ -102,8 +103,8 @@ func (r *reader) giveBack() {
 	readers.Put(r)
 }
 
-// read returns the next value. Values are returned, not filled in: one whose
-// address goes into a call that may come back here would be allocated.
+// read returns the next value. Values are returned by value: one filled in through its
+// address would be allocated, since read is recursive.
 func (r *reader) read(depth int) (value, *jsontext.SyntaxError) {
 	if depth == 0 {
 		return value{}, r.s.Errorf("Nested too deeply")
@@ -147,7 +148,7 @@ func (r *reader) readMembers(depth int) (value, *jsontext.SyntaxError) {
 		}
 		if i := v.find(r.members[from:], m.name); i >= 0 {
 			r.members[from+i].value = m.value
-			name := m.name // alone: m would be allocated for each member
+			name := m.name // not m, which would be allocated for each member
 			v.repeated = &name
 			continue
 		}
@@ -156,10 +157,10 @@ func (r *reader) readMembers(depth int) (value, *jsontext.SyntaxError) {
 	}
 }
 
-// fewMembers is how many members are as fast to look through as a map.
+// fewMembers is up to how many members a linear search is as fast as a map.
 const fewMembers = 16
 
-// index makes the last of members, which are to be those of v, known to find.
+// index adds the names of members, which are or will be those of v, for find.
 func (v *value) index(members []member) {
 	switch n := len(members); {
 	case n == fewMembers:
@@ -172,8 +173,8 @@ func (v *value) index(members []member) {
 	}
 }
 
-// find returns where a name is among members, which are those of v, -1 if it is
-// not there.
+// find returns the index of a name among members, which are those of v, -1 if it is
+// absent.
 func (v *value) find(members []member, name string) int {
 	if v.places != nil {
 		if i, ok := v.places[name]; ok {
@@ -219,7 +220,7 @@ func (r *reader) textOf(t jsontext.Token) (string, *jsontext.SyntaxError) {
 	}
 	start := t.Start
 	if t.Kind == jsontext.String {
-		start++ // behind the quote
+		start++ // after the quote
 	}
 	return strings.ToValidUTF8(r.text[start:start+len(t.Text)], "\uFFFD"), nil
 }
@@ -234,10 +235,10 @@ func (v *value) member(name string) *value {
 
 func (v *value) isNull() bool { return v.kind == jsontext.Null }
 
-// absent reports a member that is not there or null.
+// absent reports whether a member is missing or null.
 func absent(v *value) bool { return v == nil || v.isNull() }
 
-// String renders v for messages.
+// String formats v for messages.
 func (v *value) String() string {
 	switch v.kind {
 	case jsontext.Object:
@@ -282,7 +283,7 @@ func (v *value) appendPath(path []byte, to *value) ([]byte, bool) {
 // maxPathName is how many bytes of a name a path shows.
 const maxPathName = 64
 
-// appendName adds a member to a path that can stand in a header.
+// appendName appends a member to a path, in a form that is valid in a header.
 func appendName(path []byte, name string) []byte {
 	if len(name) > maxPathName {
 		name = strings.ToValidUTF8(name[:maxPathName], "") + "..."
@@ -295,8 +296,8 @@ func appendName(path []byte, name string) []byte {
 	return append(append(path, '.'), name...)
 }
 
-// long reads a whole number, written as a number or as text. Fractions of
-// numbers are cut off, as KairosDB does.
+// long reads a whole number, written as a number or as text. Fractions are cut off, as
+// in KairosDB.
 func (v *value) long() (int64, error) { return v.integer(64) }
 
 // int32 reads a whole number of 32 bits.

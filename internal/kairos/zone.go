@@ -44,8 +44,8 @@ func loadZone(name string) (*time.Location, bool) {
 	return zone, true
 }
 
-// zones are those that were loaded, by name, of which there are a few hundred. To
-// load one, a file is searched: a request may name tens of thousands.
+// zones caches loaded zones by name, a few hundred at most. Loading one searches a
+// file, and a request may name tens of thousands.
 var zones sync.Map
 
 func offsetZone(name string) (*time.Location, bool) {
