@@ -2,8 +2,8 @@ package agg
 
 import "varve/internal/model"
 
-// avgSpec is the arithmetic mean of a bucket. Alone among the aggregators of
-// numbers it leaves nulls out, as in KairosDB.
+// avgSpec is the arithmetic mean of a bucket. It is the only aggregator of numbers that
+// skips nulls, as in KairosDB.
 func avgSpec() AggregatorSpec {
 	return AggregatorSpec{
 		Name: "avg", Doc: "Mean of the values.", Properties: rangeProperties(),

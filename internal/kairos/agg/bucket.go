@@ -6,16 +6,16 @@ import (
 	"varve/internal/store"
 )
 
-// A bucket is a span of time. Its last instant belongs to it, so that a bucket
-// can hold the last instant that there is.
+// A bucket is a span of time. It includes its last instant, so that a bucket can end
+// with the last representable instant.
 type bucket struct{ startMS, finalMS int64 }
 
-// noBucket holds no instant.
+// noBucket contains no instant.
 var noBucket = bucket{0, -1}
 
 func (b bucket) holds(ms int64) bool { return b.startMS <= ms && ms <= b.finalMS }
 
-// endMS is the first instant after b, or the last that there is.
+// endMS is the first instant after b, or the last representable instant.
 func (b bucket) endMS() int64 { return saturatingAdd(b.finalMS, 1) }
 
 // after is the span of the same length that follows b, noBucket if there is none.
@@ -27,9 +27,9 @@ func (b bucket) after() bucket {
 	return noBucket
 }
 
-// buckets cuts time into spans of a sampling. Bucket 0 begins at the origin;
-// every boundary is computed from there, so that months that begin on the 31st
-// clip to the month's length and recover afterwards.
+// buckets cuts time into spans of a sampling. Bucket 0 begins at the origin. Every
+// boundary is computed from the origin, so that months that begin on the 31st are
+// clipped to the month's length and recover afterwards.
 type buckets struct {
 	cal      calendar
 	sampling Sampling
@@ -38,8 +38,8 @@ type buckets struct {
 
 var errZeroSampling = &store.InputError{Reason: "sampling.value must be greater than 0"}
 
-// check refuses a sampling that has no length. KairosDB finds out only when
-// there are points, so callers check with the first one.
+// check refuses a sampling of length 0. KairosDB notices it only when there are points,
+// so callers check at the first point.
 func (b *buckets) check() error {
 	if b.sampling.Value <= 0 {
 		return errZeroSampling
@@ -49,18 +49,18 @@ func (b *buckets) check() error {
 
 // start is the first instant of bucket k.
 func (b *buckets) start(k int64) int64 {
-	if k == 0 { // which the end of the calendar may cut off
+	if k == 0 { // the calendar may end before the origin
 		return b.originMS
 	}
 	return b.cal.add(b.originMS, saturatingMul(k, b.sampling.Value), b.sampling.Unit)
 }
 
-// even reports whether buckets at and after the origin have one length.
+// even reports whether buckets at and after the origin have the same length.
 func (b *buckets) even() bool { return b.sampling.Unit.fixedMS() > 0 }
 
-// find returns the bucket of an instant, which never ends before it. Before the
-// origin KairosDB cuts the quotient off rather than down: an instant less than
-// one sampling before the origin is in bucket 0.
+// find returns the bucket of an instant; it never ends before it. Before the origin
+// KairosDB truncates the quotient towards zero: an instant less than one sampling
+// before the origin is in bucket 0.
 func (b *buckets) find(ms int64) bucket {
 	if ms < b.originMS {
 		k := -(b.cal.between(ms, b.originMS, b.sampling.Unit) / b.sampling.Value)
@@ -78,7 +78,7 @@ func (b *buckets) find(ms int64) bucket {
 		k++
 		start, end = end, b.start(k+1)
 	}
-	if end <= ms { // the calendar has ended: one bucket holds the rest
+	if end <= ms { // the calendar has ended: one bucket contains the rest
 		return bucket{start, math.MaxInt64}
 	}
 	return bucket{start, end - 1}

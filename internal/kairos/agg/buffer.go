@@ -8,7 +8,7 @@ import (
 	"varve/internal/store"
 )
 
-// A pointBuffer holds points by column, within a memory budget.
+// A pointBuffer holds points in columns, within a memory budget.
 type pointBuffer struct {
 	lease *query.Lease
 	times []int64
@@ -18,7 +18,7 @@ type pointBuffer struct {
 	data  []byte
 }
 
-// pointBytes is what a point takes without its Data.
+// pointBytes is the memory of a point without its Data.
 const pointBytes = 8 + 8 + 1 + 4
 
 func (b *pointBuffer) add(p *Point) error {
@@ -29,7 +29,7 @@ func (b *pointBuffer) add(p *Point) error {
 		}
 	}
 	if len(b.times) == cap(b.times) {
-		more := len(b.times) + min(len(b.times)+4, 64) // what append makes room for, or more
+		more := len(b.times) + min(len(b.times)+4, 64) // at least what append allocates
 		if err := b.lease.Take(int64(more) * pointBytes); err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func (s *bufferStream) Next(p *Point) (bool, error) {
 	return true, nil
 }
 
-// reversed yields a stream backwards; it holds all of it.
+// reversed yields a stream backwards; it buffers all of it.
 type reversed struct {
 	in    Stream
 	lease *query.Lease

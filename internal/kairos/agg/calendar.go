@@ -5,20 +5,19 @@ import (
 	"time"
 )
 
-// A calendar does arithmetic on wall-clock time in a zone the way KairosDB
-// (Joda time) does.
+// A calendar does arithmetic on wall-clock time in a zone the way KairosDB (Joda time)
+// does.
 //
 //   - Hours and shorter are elapsed time.
-//   - Days and weeks are added to the local time, so a day may last 23 or 25
-//     hours. Months and years keep the day of the month, clipped to the
-//     month's length.
-//   - A local time that does not exist is moved on by the length of the gap:
-//     02:30 becomes 03:30. One that exists twice keeps the offset of the instant
-//     the arithmetic started from, if that is one of the two.
+//   - Days and weeks are added to the local time, so a day may last 23 or 25 hours.
+//     Months and years keep the day of the month, clipped to the month's length.
+//   - A local time that does not exist is moved forward by the length of the gap: 02:30
+//     becomes 03:30. One that exists twice keeps the offset of the instant the
+//     arithmetic started from, if that is one of the two.
 type calendar struct{ zone *time.Location }
 
-// maxCalendarMS bounds the times that calendar units are computed for; years
-// beyond +-290,000 are pulled to it.
+// maxCalendarMS bounds the times that calendar units are computed for; times beyond
+// about 290,000 years are clamped to it.
 const maxCalendarMS = 9_000_000_000_000_000
 
 func clampMS(ms int64) int64 { return min(max(ms, -maxCalendarMS), maxCalendarMS) }
@@ -32,7 +31,8 @@ func (c calendar) offsetMS(ms int64) int64 {
 // local returns the wall clock at an instant, as if it were UTC.
 func (c calendar) local(ms int64) int64 { return ms + c.offsetMS(ms) }
 
-// instant returns when the wall clock shows local. offset is preferred.
+// instant returns when the wall clock shows local. If it does so twice, offset is
+// preferred.
 func (c calendar) instant(local, offset int64) int64 {
 	if ms := local - offset; c.offsetMS(ms) == offset {
 		return ms
@@ -46,8 +46,8 @@ func (c calendar) instant(local, offset int64) int64 {
 	return local - before // in a gap: with the offset from before it, the instant falls after it
 }
 
-// startOfDay returns the first instant of the day whose midnight is local. A
-// gap may have begun before midnight, or swallowed the whole day.
+// startOfDay returns the first instant of the day whose midnight is local. A gap may
+// have begun before midnight, or skipped the whole day.
 func (c calendar) startOfDay(local, offset int64) int64 {
 	ms := c.instant(local, offset)
 	if c.local(ms) == local {
@@ -93,8 +93,8 @@ func addMonths(local, n int64) int64 {
 	return first.AddDate(0, 0, min(day, length)-1).UnixMilli() + inDay
 }
 
-// unitsBetween estimates how many units lie between two instants, from <= to;
-// it is exact but for one.
+// unitsBetween estimates how many units lie between two instants, from <= to; it is off
+// by at most one.
 func (c calendar) unitsBetween(from, to int64, u Unit) int64 {
 	if f := u.fixedMS(); f > 0 {
 		return int64(min((uint64(to)-uint64(from))/uint64(f), math.MaxInt64))
@@ -129,7 +129,7 @@ func (c calendar) between(from, to int64, u Unit) int64 {
 	return n
 }
 
-// alignDown moves an instant down to where buckets of the unit begin. Hours,
+// alignDown moves an instant back to the beginning of a bucket of the unit. Hours,
 // minutes and seconds begin at midnight, as in KairosDB.
 func (c calendar) alignDown(ms int64, u Unit) int64 {
 	ms = clampMS(ms)

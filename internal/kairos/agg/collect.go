@@ -1,22 +1,22 @@
 package agg
 
-// A collectStep is a range aggregator of numbers that needs more of a bucket
-// than a tally.
+// A collectStep is a range aggregator of numbers that needs more of a bucket than a
+// tally.
 type collectStep struct {
 	Range
 	numeric
 	collector func(env *Env) collector
-	several   bool // results of a bucket
-	wholes    bool // the collector makes use of Point.Whole
+	several   bool // a bucket may have several results
+	wholes    bool // the collector uses Point.Whole
 }
 
-// A collector gathers one bucket at a time.
+// A collector collects one bucket at a time.
 type collector interface {
-	// add takes the next number of the bucket.
+	// add adds the next number of the bucket.
 	add(p *Point) error
 
-	// emit appends the results of the bucket and forgets it. stamp is the time
-	// that the range asks for.
+	// emit appends the results of the bucket and resets the collector. stamp is the
+	// time that the range sets.
 	emit(stamp int64, out []Point) ([]Point, error)
 }
 
@@ -24,7 +24,7 @@ func (s *collectStep) Apply(env *Env, in Stream) Stream {
 	return &collectStream{step: s, in: in, buckets: s.buckets(env), collector: s.collector(env)}
 }
 
-// collectStream holds one point ahead, and the results of one bucket.
+// collectStream reads one point ahead, and holds the results of one bucket.
 type collectStream struct {
 	step      *collectStep
 	in        Stream
@@ -62,7 +62,7 @@ func (s *collectStream) Next(p *Point) (bool, error) {
 	return true, nil
 }
 
-// fill gathers the bucket of the point ahead.
+// fill collects the bucket of the point ahead.
 func (s *collectStream) fill() error {
 	b, firstMS := s.buckets.find(s.ahead.TimeMS), s.ahead.TimeMS
 	for {

@@ -2,8 +2,8 @@ package agg
 
 import "varve/internal/model"
 
-// countSpec counts the points of a bucket, of whatever type; the group counts
-// as number from then on.
+// countSpec counts the points of a bucket, whatever their type; after it the group type
+// is number.
 func countSpec() AggregatorSpec {
 	return AggregatorSpec{
 		Name: "count", Doc: "Number of points.", Properties: rangeProperties(),

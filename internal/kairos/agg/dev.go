@@ -32,10 +32,10 @@ func newDev(a Args) (Step, error) {
 	}}, nil
 }
 
-// devCollector is Welford's method. KairosDB's own sums of squares lose every
-// digit for values that are large beside their spread. From the first difference
-// on whose square may not fit a double it keeps the root of the sum of squares.
-// From the first value on whose differences may not fit it counts in farUnit.
+// devCollector uses Welford's method. KairosDB's own sums of squares lose all digits
+// for values that are large compared with their spread. Once the square of a difference
+// may overflow a double, it keeps the root of the sum of squares. Once differences of
+// values may overflow, it counts in farUnit.
 type devCollector struct {
 	alone    bool    // the deviation itself
 	count    float64 // else so many from the mean
@@ -48,11 +48,11 @@ type devCollector struct {
 // farUnit is a power of two, which divides large doubles without rounding.
 const farUnit = 1 << 64
 
-// squareMax is a difference whose square, summed over any number of samples, fits
-// a double.
+// squareMax is a difference whose square, summed over any number of samples, does not
+// overflow a double.
 const squareMax = 1e140
 
-// nearMax is a size of two values whose difference fits a double, and so does the
+// nearMax bounds two values whose difference does not overflow a double, nor does the
 // root of any number of squares of such differences.
 const nearMax = 1e290
 
@@ -80,7 +80,7 @@ func (d *devCollector) add(p *Point) error {
 }
 
 func (d *devCollector) emit(stamp int64, out []Point) ([]Point, error) {
-	sd := 0.0 // of one value
+	sd := 0.0 // if there is one value
 	if d.n > 1 {
 		sd = max(d.root/math.Sqrt(d.n-1), math.Sqrt(d.m2/(d.n-1)))
 	}

@@ -1,7 +1,7 @@
 // Package agg computes KairosDB's queries: groups of series, merged points, group-bys,
 // aggregators over calendar buckets, save_as. It knows nothing of HTTP or JSON: package
-// kairos turns a request into a [Query] and encodes the [Group]s that come back while
-// they are computed.
+// kairos turns a request into a [Query] and encodes the resulting [Group]s while they
+// are computed.
 //
 // # From query to result
 //
@@ -10,20 +10,20 @@
 //	    Result.Next     reads the series of the next group(s) in parallel
 //	      Group.Points  merge -> limit -> split -> steps, pulled point by point
 //
-// Series are grouped by the type of their values (complex < number < text),
-// then by tags. A group is computed in one of two ways:
+// Series are grouped by the type of their values (complex < number < text), then by
+// tags. A group is computed in one of two ways:
 //
-//   - Folded: if the first step is sum, avg, min, max, count, first or last,
-//     each series is reduced block by block into a table of buckets, by many
-//     goroutines, without merging or sorting; runs of samples inside one bucket
-//     come from the store as statistics and are never decoded.
-//   - Merged: the series of the group are merged by time, equal times by
-//     value, as a stream that the steps transform.
+//   - Folded: if the first step is sum, avg, min, max, count, first or last, each
+//     series is reduced block by block into a table of buckets, by many goroutines,
+//     without merging or sorting; runs of samples inside one bucket come from the store
+//     as statistics and are never decoded.
+//   - Merged: the series of the group are merged by time, equal times by value, as a
+//     stream that the steps transform.
 //
-// Both give the same points (sums may differ in the last bits, since addition
-// is done in another order, but neither overflows where the other does not); a
-// test holds them together. A group that splitters cut into parts is merged. Parts
-// are handed out one by one, and only one has its steps at a time.
+// Both give the same points (sums may differ in the last bits, since values are added
+// in another order, but neither overflows where the other does not); a test compares
+// them. A group that splitters divide into parts is merged. Parts are returned one by
+// one, and only one at a time has its steps.
 //
 // # Why query.GridFold does not serve
 //
@@ -31,21 +31,22 @@
 // Columns of a query.Grid hold every bucket of every series. Here a bucket is 1 ms long
 // unless the request says otherwise, days and months have no fixed length, a group may
 // have 100,000 series of few samples each, and a result is stamped with the time of its
-// first sample. So both stand on what is below: query.Scan reads, replaces samples by
+// first sample. So both use what is below: query.Scan reads, replaces samples with
 // statistics and counts, and query.Sum adds.
 //
 // # Bounds
 //
 // Those of package query. Points that gaps adds and that save_as writes count against
-// query.max_samples as if they had been read. A step looks at the context by
+// query.max_samples as if they had been read. A step checks the context with
 // query.Session.Tick.
 //
 // # Writing
 //
-// save_as hands points to a [Saver]; this package itself writes nothing.
+// save_as passes points to a [Saver]; this package itself writes nothing.
 //
 // # Adding an aggregator or a group-by
 //
-// Add a file with a constructor of its spec, a line in the list in registry.go, and a test.
-// Its form for people goes into features.json of package kairos, its row into docs/api.md.
+// Add a file with a constructor of its spec, a line in the list in registry.go, and a
+// test. Its form for people goes into features.json of package kairos, its row into
+// docs/api.md.
 package agg

@@ -7,18 +7,18 @@ import (
 	"varve/internal/query"
 )
 
-// An Engine computes the queries of KairosDB's language. Their sessions are those of a
-// query.Engine, which other languages may share. It is safe for many goroutines.
+// An Engine computes the queries of KairosDB's language. Its sessions are those of a
+// query.Engine, which other languages may share. Many goroutines may use it.
 type Engine struct {
 	*query.Engine
 	saver   Saver // nil: save_as fails
-	merging bool  // never fold: the other way to compute, for tests
+	merging bool  // never fold, for tests
 }
 
-// New returns an Engine. saver stores the points of save_as; nil if nothing does.
+// New returns an Engine. saver stores the points of save_as; it may be nil.
 func New(e *query.Engine, saver Saver) *Engine { return &Engine{Engine: e, saver: saver} }
 
-// Start waits for a free place. The Run must be closed.
+// Start waits for a slot. The caller must close the Run.
 func (e *Engine) Start(ctx context.Context, q Query) (*Run, error) {
 	if q.Zone == nil {
 		q.Zone = time.UTC

@@ -39,7 +39,7 @@ func newFilter(a Args) (Step, error) {
 	if a.Has("filter_op") {
 		name := a.Text("filter_op", "")
 		if s.holds = comparisons[strings.ToLower(name)]; s.holds == nil {
-			// KairosDB speaks of trim types here too.
+			// KairosDB says "trim type" here too.
 			return nil, &ArgumentError{[]string{
 				clip.Text(name, clippedBytes) + " is not a valid trim type, must be 'lte', 'lt', 'gte', 'gt', 'equal' or 'ne'. This is filter_op of filter."}}
 		}
@@ -49,8 +49,8 @@ func newFilter(a Args) (Step, error) {
 
 type filterStep struct {
 	anyType
-	holds     func(order int) bool // nil if not given, which counts once there are points
-	threshold any                  // float64 and string have an order, others remove everything
+	holds     func(order int) bool // nil if not given, an error once there are points
+	threshold any                  // float64 and string are compared; any other threshold removes everything
 }
 
 func (s *filterStep) Apply(_ *Env, in Stream) Stream { return &filterStream{in, s} }
@@ -80,7 +80,8 @@ func (s *filterStream) Next(p *Point) (bool, error) {
 	}
 }
 
-// removes: a point of another kind than the threshold is always removed.
+// removes reports whether a point is removed. A point of another kind than the
+// threshold always is.
 func (s *filterStep) removes(p *Point) bool {
 	switch threshold := s.threshold.(type) {
 	case float64:

@@ -5,24 +5,24 @@ import (
 	"varve/internal/query"
 )
 
-// A fold is an aggregate of a bucket that does not depend on the order in which
-// its samples are met, up to the rounding of sums. Folds are all computed from
-// one tally, so that a series can be reduced before series are merged.
+// A fold is an aggregate of a bucket that does not depend on the order of its samples,
+// except for the rounding of sums. All folds are computed from one tally, so that a
+// series can be reduced before series are merged.
 type fold struct {
 	needs model.StatSet // beyond count and first time
 	value func(t *tally) (model.Kind, uint64)
 
-	any        bool // takes groups of every type, else numbers only
-	number     bool // makes numbers of every type
+	any        bool // accepts groups of every type, else numbers only
+	number     bool // results are numbers whatever the type
 	ownStamp   bool // stamped with the last point's time unless aligned
-	skipsNulls bool // takes numbers and leaves nulls out; without it nulls are refused
+	skipsNulls bool // skips nulls among numbers; without it nulls are refused
 }
 
 // An edge is the first or last value of a tally.
 type edge struct {
 	ms    int64
 	bits  uint64
-	order int32 // position of the series in the group, decides between equal values
+	order int32 // position of the series in the group; orders equal values
 	kind  model.Kind
 }
 
@@ -47,7 +47,7 @@ type tally struct {
 	first, last edge
 }
 
-// tallyBytes is what a tally takes in memory.
+// tallyBytes is the memory of a tally.
 const tallyBytes = 120
 
 func (t *tally) reset(b bucket) { *t = tally{bucket: b} }
@@ -87,7 +87,7 @@ func (t *tally) addLast(e edge) {
 	}
 }
 
-// addRun adds what is needed of samples [i,j) of a block, j > i. order is the
+// addRun adds the needed statistics of samples [i,j) of a block, j > i. order is the
 // position of the series in its group.
 func (t *tally) addRun(need model.StatSet, kind model.Kind, c *model.Columns, i, j int, order int32) {
 	if need != 0 {
@@ -111,8 +111,7 @@ func (t *tally) addRun(need model.StatSet, kind model.Kind, c *model.Columns, i,
 	t.addCount(int64(j-i), c.Times[i])
 }
 
-// addStats adds what is needed of a run of samples by its statistics, the sum of
-// which must be finite if it is needed.
+// addStats adds the needed statistics of a run of samples. A needed sum must be finite.
 func (t *tally) addStats(need model.StatSet, kind model.Kind, s *model.Stats, order int32) {
 	if need&model.StatSum != 0 {
 		t.sum.Add(s.Sum)

@@ -6,10 +6,11 @@ import (
 	"varve/internal/model"
 )
 
-// gapsSpec puts a null at the start of each empty bucket, from the one that
-// holds the query's start to the last that begins by its end, and on to the last
-// point if an aggregator before put points beyond it. Points that an aggregator
-// put before the query's start count as in the first bucket. All as in KairosDB.
+// gapsSpec puts a null at the start of each empty bucket, from the one that contains
+// the query's start to the last one that begins by its end, and further to the last
+// point if an earlier aggregator has put points beyond it. Points that an earlier
+// aggregator has put before the query's start count as in the first bucket. All as in
+// KairosDB.
 func gapsSpec() AggregatorSpec {
 	return AggregatorSpec{
 		Name: "gaps", Doc: "Marks buckets without points with null.", Properties: rangeProperties(),
@@ -39,8 +40,8 @@ func (s *gapsStep) within(env *Env) model.TimeRange {
 	return within
 }
 
-// least is a lower bound of the number of points, since no bucket of the range is
-// without one. It is 0 if the points themselves decide.
+// least is a lower bound of the number of points, since each bucket of the range has at
+// least one. It is 0 if that depends on the points.
 func (s *gapsStep) least(env *Env) int64 {
 	within := s.within(env)
 	if s.Trim || s.Sampling.Value <= 0 || within.EndMS < within.StartMS {
@@ -50,19 +51,19 @@ func (s *gapsStep) least(env *Env) int64 {
 	return max(0, cal.unitsBetween(within.StartMS, within.EndMS, s.Sampling.Unit)/s.Sampling.Value-1)
 }
 
-// gapsStream walks points and buckets side by side. It holds one point ahead.
+// gapsStream walks points and buckets in parallel. It reads one point ahead.
 type gapsStream struct {
 	in      Stream
 	buckets *buckets
 	trim    bool
-	endMS   int64 // buckets that begin later get no null, but before a point
+	endMS   int64 // buckets that begin later get a null only if a point follows
 
-	nextMS int64 // in the first bucket that was not looked at
+	nextMS int64 // in the next bucket
 	ahead  Point
-	more   bool // ahead holds a point
+	more   bool // ahead has a point
 	begun  bool
 	open   bucket // whose points are passed on
-	ended  bool   // open is the last bucket that there is
+	ended  bool   // open is the last bucket
 	data   []byte
 }
 
@@ -100,7 +101,7 @@ func (s *gapsStream) begin() (err error) {
 	return err
 }
 
-// pass hands the point ahead on, as it is, with a copy of its Data.
+// pass returns the point ahead unchanged, with a copy of its Data.
 func (s *gapsStream) pass(p *Point) (bool, error) {
 	*p = s.ahead
 	s.data = append(s.data[:0], s.ahead.Data...)

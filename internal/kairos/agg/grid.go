@@ -2,9 +2,9 @@ package agg
 
 import "time"
 
-// Bucketing is how a range aggregator cuts time. All range aggregators have it
-// by embedding Range. A caller that runs a query repeatedly, as roll-ups do, changes
-// it so that each run has the same buckets.
+// Bucketing returns how a range aggregator cuts time. All range aggregators have it by
+// embedding Range. A caller that runs a query repeatedly, as roll-ups do, changes it so
+// that each run has the same buckets.
 func (r *Range) Bucketing() *Range { return r }
 
 // OneResult reports whether a range aggregator gives each bucket one result.
@@ -49,7 +49,7 @@ func NewGrid(s Sampling, zone *time.Location) *Grid {
 	return g
 }
 
-// Start is the first instant of the bucket that holds ms.
+// Start is the first instant of the bucket that contains ms.
 func (g *Grid) Start(ms int64) int64 {
 	ms = clampMS(ms)
 	if g.daily {
@@ -58,7 +58,8 @@ func (g *Grid) Start(ms int64) int64 {
 	if ms >= g.buckets.originMS {
 		return g.buckets.find(ms).startMS
 	}
-	// Before the origin a query cuts quotients off; a grid has no such seam.
+	// Before the origin a query truncates quotients towards zero; a grid rounds them
+	// down.
 	n := -1 - g.buckets.cal.between(ms, g.buckets.originMS, g.buckets.sampling.Unit)/g.buckets.sampling.Value
 	for g.buckets.start(n+1) <= ms {
 		n++
@@ -66,7 +67,7 @@ func (g *Grid) Start(ms int64) int64 {
 	return g.buckets.start(n)
 }
 
-// Next is the first instant after the bucket that holds ms.
+// Next is the first instant after the bucket that contains ms.
 func (g *Grid) Next(ms int64) int64 {
 	ms = clampMS(ms)
 	if g.daily {
@@ -83,9 +84,9 @@ func (g *Grid) Next(ms int64) int64 {
 	return g.buckets.start(n)
 }
 
-// Run is the end of a run of buckets from start, which begins one, that a query
-// with its origin at start cuts as the grid does: the day, a single bucket if it
-// begins where the clock skipped midnight, or without end.
+// Run is the end of a run of buckets from start, the beginning of a bucket, that a
+// query with its origin at start cuts as the grid does: the day; a single bucket if it
+// begins where the clock skipped midnight; or unbounded.
 func (g *Grid) Run(start int64) (endMS int64, bounded bool) {
 	cal := g.buckets.cal
 	switch {

@@ -8,7 +8,7 @@ import (
 	"varve/internal/store"
 )
 
-// maxBins bounds what each group repeats.
+// maxBins bounds the bins, which each group repeats.
 const maxBins = 10_000
 
 // binSpec groups points by the bin that their value falls into.

@@ -4,16 +4,16 @@ package agg
 // point by point.
 type GroupBy interface{ groupBy() }
 
-// A Splitter is a group-by that looks at single points. Splitters combine: each
-// combination of their numbers that occurs is a group.
+// A Splitter is a group-by of single points. Splitters combine: each combination of
+// their numbers that occurs is a group.
 type Splitter interface {
 	GroupBy
 
-	// number returns the group that a point belongs to.
+	// number returns the number of the group that a point belongs to.
 	number(env *Env, p *Point) (int64, error)
 }
 
-// A Label says which group of a group-by a result is.
+// A Label identifies a result's group in a group-by.
 type Label struct {
 	By     GroupBy
 	Tags   []string // TagGroupBy: values of its tags, "" where a series has none

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// maxGroupTags bounds what each series is looked up for.
+// maxGroupTags bounds the lookups per series.
 const maxGroupTags = 1000
 
 // tagSpec groups series by the values of tags.
@@ -28,12 +28,12 @@ func tagSpec() GroupBySpec {
 	}
 }
 
-// A TagGroupBy makes one group of the series that agree in all Tags.
+// A TagGroupBy groups series with equal values of all Tags.
 type TagGroupBy struct{ Tags []string }
 
 func (*TagGroupBy) groupBy() {}
 
-// Distinct lists the places in Tags where a name occurs first.
+// Distinct lists the indexes in Tags at which a name occurs first.
 func (g *TagGroupBy) Distinct() []int {
 	places := make([]int, 0, len(g.Tags))
 	if len(g.Tags) <= 8 {

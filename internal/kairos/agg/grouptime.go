@@ -51,7 +51,7 @@ func (g *TimeGroupBy) number(env *Env, p *Point) (int64, error) {
 	if size <= 0 {
 		return 0, &store.InputError{Reason: "range_size.value must be greater than 0"}
 	}
-	// Samples are in the query's range, which may be longer than half of all time.
+	// Samples are in the query's range, whose length may exceed int64.
 	return int64((uint64(p.TimeMS) - uint64(env.Range.StartMS)) / uint64(size) % uint64(g.Count)), nil
 }
 

@@ -13,9 +13,9 @@ func leastSquaresSpec() AggregatorSpec {
 	}
 }
 
-// lineCollector keeps the sums of a regression, with times relative to the first
-// one and means taken out as they come, so that large times do not swallow the
-// slope. One or two points stay as they are.
+// lineCollector keeps the sums of a regression. Times are relative to the first point
+// and means are subtracted as points arrive, so that large times do not lose the slope
+// to rounding. One or two points stay as they are.
 type lineCollector struct {
 	n           float64
 	first, last Point

@@ -12,16 +12,16 @@ import (
 	"varve/internal/store"
 )
 
-// Groups are read some at a time, in parallel. Many groups of few series, or of
-// series that lie scattered in the files, are faster in one go: series are read
-// by ascending Ref, so a page of a file is walked through once in each go.
-// Little memory is held meanwhile, since only so much is loaded before it is
-// handed out: each go is larger than the one before as long as that is not much.
+// Groups are read in batches, in parallel. Many groups of few series, or of series that
+// are scattered in the files, are faster in one batch: series are read by ascending
+// Ref, so a page of a file is scanned once per batch. Only loaded groups that are not
+// yet handed out take memory, so each batch is larger than the previous one as long as
+// that is not much.
 const (
 	firstSeries = 512
 	mostSeries  = 64 << 10
-	littleHeld  = 16 << 20 // bytes: the next go may be larger
-	muchHeld    = 64 << 20 // bytes: the next go is smaller
+	littleHeld  = 16 << 20 // bytes: the next batch may be larger
+	muchHeld    = 64 << 20 // bytes: the next batch is smaller
 )
 
 // A loaded group has its samples folded, or its sources opened.
@@ -29,12 +29,12 @@ type loaded struct {
 	plan    *groupPlan
 	steps   []Step // those that accept the group, without a folded first one
 	fold    *foldStep
-	wholes  bool     // the first step asks for Point.Whole
+	wholes  bool     // the first step requests Point.Whole
 	buckets *buckets // of fold
 	lease   query.Lease
 	live    []bool // series that have samples
 	tags    []query.TagValues
-	tables  []*table // by slice of the readings; nil where none is of the group
+	tables  []*table // by slice of the readings; nil if a slice has none of the group
 	opened  []*source
 }
 
@@ -66,7 +66,7 @@ func (g *loaded) release() {
 	g.lease.Release()
 }
 
-// liveSeries are those that have samples.
+// liveSeries are the series with samples.
 func (g *loaded) liveSeries() []store.Series {
 	if !slices.Contains(g.live, false) {
 		return g.plan.series
@@ -88,9 +88,9 @@ type reading struct {
 }
 
 // load reads the next groups. A fold reads one series after the other, so an error
-// leaves no bucket complete. If a part of the answer is wanted, load then reads these
+// leaves no bucket complete. If an incomplete answer is wanted, load then reads these
 // groups again in order of time, so that all buckets before the error are complete.
-// Samples count as if they had been read once.
+// Their samples count once.
 func (r *Result) load() error {
 	defer since(&r.run.trace.load, time.Now())
 	before := r.run.Samples()
@@ -145,8 +145,8 @@ func (r *Result) loadNext() error {
 	})
 }
 
-// read cuts readings into slices that are read side by side. The cut depends
-// only on the configuration, so that sums come out the same each time.
+// read divides readings into slices that are read in parallel. The division depends
+// only on the configuration, so that sums are the same each time.
 func (r *Result) read(readings []reading) error {
 	n, workers := len(readings), r.run.Workers()
 	size := max(16, (n+4*workers-1)/(4*workers))
@@ -175,7 +175,7 @@ func (r *Result) read(readings []reading) error {
 	})
 }
 
-// adapt chooses how many series the next groups to be read may have.
+// adapt chooses how many series the next batch of groups may have.
 func (r *Result) adapt() {
 	if r.ordered {
 		return
@@ -225,9 +225,9 @@ func (r *Result) stepsOf(groupType string) []Step {
 	return r.accepted
 }
 
-// folds reports whether a group can be folded series by series: all points
-// count, the values fit a tally, and buckets depend on nothing but the time,
-// which is so from the origin on.
+// folds reports whether a group can be folded series by series: all points count, the
+// values fit a tally, and buckets depend only on the time, as they do from the origin
+// on.
 func (r *Result) folds(f *foldStep, plan *groupPlan) bool {
 	if r.query.Limit > 0 || len(r.splits) > 0 || f.Sampling.Value <= 0 || r.run.engine.merging || r.ordered {
 		return false
@@ -246,8 +246,9 @@ func (r *Result) folds(f *foldStep, plan *groupPlan) bool {
 	return true
 }
 
-// wholes reports whether the first of some steps asks for Point.Whole. Of groups by value
-// a bucket is in that of its own value, and its samples are not.
+// wholes reports whether the first of some steps requests Point.Whole. Groups by value
+// cannot use it: a bucket would be in the group of its own value, and its samples may
+// not be.
 func (r *Result) wholes(steps []Step) bool {
 	if len(steps) == 0 || len(r.splits) > 0 {
 		return false
@@ -256,7 +257,7 @@ func (r *Result) wholes(steps []Step) bool {
 	return ok && c.wholes
 }
 
-// bucketsOf returns the cut of time of a step, which is the same for all groups.
+// bucketsOf returns the buckets of a step, which are the same for all groups.
 func (r *Result) bucketsOf(f *foldStep) *buckets {
 	if r.cutBy != f {
 		r.cutBy, r.cut = f, f.buckets(r.env())
@@ -264,9 +265,9 @@ func (r *Result) bucketsOf(f *foldStep) *buckets {
 	return r.cut
 }
 
-// readDescending: a result that is turned round is read ascending, unless a
-// limit has to choose the newest points first, or splitters have to meet groups
-// in that order.
+// readDescending: a result in descending order is read ascending and reversed, unless a
+// limit has to choose the newest points first, or splitters have to meet groups in that
+// order.
 func (r *Result) readDescending() bool {
 	return r.query.Descending && (!r.backward || r.query.Limit > 0 || len(r.splits) > 0)
 }

@@ -1,14 +1,14 @@
 package agg
 
-// A merger yields the samples of several sources by time, then value, then
-// series; all three backwards if descending. It is a binary heap.
+// A merger yields the samples of several sources by time, then value, then series; all
+// three descending if descending is set. It is a binary heap.
 type merger struct {
 	heap       []mergeNode
 	descending bool
 	begun      bool
 }
 
-// A mergeNode caches what a source is ordered by.
+// A mergeNode caches the sort key of a source.
 type mergeNode struct {
 	ms    int64
 	value float64
@@ -70,7 +70,7 @@ func (m *merger) Next(p *Point) (bool, error) {
 	return true, nil
 }
 
-// advance moves the source whose sample was handed out last.
+// advance advances the source of the sample that was returned last.
 func (m *merger) advance() error {
 	if len(m.heap) == 0 {
 		return nil

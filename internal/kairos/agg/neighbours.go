@@ -1,8 +1,8 @@
 package agg
 
-// Neighbours says which points beside a part of a query the steps need to compute
+// Neighbours returns which points around a part of a query the steps need to compute
 // this part: back is the number of preceding points on which the result of a point
-// depends; tail means that the end of the points changes earlier results.
+// depends; tail means that the end of the points affects earlier results.
 func Neighbours(steps []Step) (back int, tail bool) {
 	for _, s := range steps {
 		switch s := s.(type) {
@@ -20,5 +20,5 @@ func Neighbours(steps []Step) (back int, tail bool) {
 	return min(back, maxBack), tail
 }
 
-// maxBack bounds what Neighbours asks for.
+// maxBack bounds the result of Neighbours.
 const maxBack = 100_000

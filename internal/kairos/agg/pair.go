@@ -6,8 +6,8 @@ import (
 	"varve/internal/query"
 )
 
-// A pairStep makes one double of each two neighbouring points, at the time of
-// the later one. n points give n-1.
+// A pairStep makes one double from each pair of neighbouring points, at the time of the
+// later one. n points give n-1.
 type pairStep struct {
 	numeric
 	compute func(was, now *Point) (float64, error)
@@ -54,7 +54,7 @@ func (s *pairStream) Next(p *Point) (bool, error) {
 	return true, nil
 }
 
-// nextNumber is Next for steps that take numbers.
+// nextNumber is Next for steps that accept only numbers.
 func nextNumber(in Stream, p *Point) (bool, error) {
 	ok, err := in.Next(p)
 	if ok && err == nil {

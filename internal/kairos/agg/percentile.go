@@ -14,9 +14,9 @@ import (
 	"varve/internal/store"
 )
 
-// percentileSpec is an exact percentile of a bucket. KairosDB's becomes random
-// above 1028 values. Where a store has thinned out samples, and kept sketches of them,
-// all of these samples count, see package quantile.
+// percentileSpec is an exact percentile of a bucket. KairosDB's becomes random above
+// 1028 values. If a store has downsampled samples and kept sketches of them, these
+// samples count too, see package quantile.
 func percentileSpec() AggregatorSpec {
 	return AggregatorSpec{
 		Name: "percentile", Doc: "Percentile of the values.",
@@ -43,13 +43,13 @@ type percentileCollector struct {
 	lease      *query.Lease
 	values     []float64 // of samples
 
-	thinned   quantile.Builder // of samples that were thinned out
+	thinned   quantile.Builder // of downsampled samples
 	low, high float64          // of these
 	count     int64
 	weighted  []weighted // scratch
 }
 
-// A weighted value stands for so many samples.
+// A weighted value represents count samples.
 type weighted struct {
 	value float64
 	count int64
@@ -88,7 +88,7 @@ func (c *percentileCollector) addWhole(a *model.Aggregate) error {
 	return nil
 }
 
-// thinnedBytes bounds the memory of a Builder and of the values that it makes.
+// thinnedBytes bounds the memory of a Builder and of the values that it returns.
 const thinnedBytes = 5 * 16 * quantile.MaxBins
 
 func (c *percentileCollector) emit(stamp int64, out []Point) ([]Point, error) {
@@ -107,9 +107,9 @@ func (c *percentileCollector) emit(stamp int64, out []Point) ([]Point, error) {
 	return append(out, p), nil
 }
 
-// ofAll is percentileOf of the samples and of those that were thinned out, which it
-// forgets. Values that are not exact are in the order of their samples, so that each
-// neighbour has its own error.
+// ofAll is percentileOf of the samples and of the downsampled ones, which it then
+// drops. Values from sketches are in the order of their samples, so that each neighbour
+// has its own error.
 func (c *percentileCollector) ofAll() float64 {
 	c.weighted = c.weighted[:0]
 	for v, n := range c.thinned.Sketch().Values(c.low, c.high) {
@@ -127,7 +127,8 @@ func (c *percentileCollector) ofAll() float64 {
 	return below + (pos-float64(i))*(c.at(i+1)-below)
 }
 
-// at returns the value of a rank, from 1 on, among sorted values and weighted ones.
+// at returns the value of a rank, counted from 1, among sorted values and weighted
+// ones.
 func (c *percentileCollector) at(rank int64) float64 {
 	values, more := c.values, c.weighted
 	for len(more) > 0 {
@@ -141,13 +142,13 @@ func (c *percentileCollector) at(rank int64) float64 {
 		}
 		rank, more = rank-more[0].count, more[1:]
 	}
-	if rank > int64(len(values)) { // a damaged file may count more than it has
+	if rank > int64(len(values)) { // the count in a damaged file may be too large
 		return c.high
 	}
 	return values[rank-1]
 }
 
-// sort looks at the context where there is much to sort.
+// sort checks the context if there is much to sort.
 func (c *percentileCollector) sort() error {
 	if len(c.values) > 1<<16 {
 		return model.SortFunc(c.ctx, c.values, cmp.Compare[float64])

@@ -13,17 +13,17 @@ import (
 type groupPlan struct {
 	groupType string
 	values    []string // of the tags of the tag group-by, "" where absent
-	key       string   // name1+value1+name2+value2...: what KairosDB sorts by
+	key       string   // name1+value1+name2+value2...: KairosDB's sort key
 	series    []store.Series
 	count     int // of series
 }
 
-// planGroups splits series by group type, then by the tags of by (nil for none),
-// in KairosDB's order: type, then the joined text of names and values. Groups
-// whose joined texts collide stay apart, ordered by value.
+// planGroups splits series by group type, then by the tags of by (nil for none), in
+// KairosDB's order: type, then the joined text of names and values. Groups whose joined
+// texts collide stay apart, ordered by value.
 //
-// The memory of the plan is taken from l, except for the lists of series, whose memory the
-// caller has already taken.
+// The memory of the plan is charged to l, except the lists of series, which the caller
+// has already charged.
 func planGroups(s *query.Session, series *query.List, by *TagGroupBy, l *query.Lease) ([]*groupPlan, error) {
 	groups, of, err := sortOut(s, series, by, l)
 	if err != nil {
@@ -42,8 +42,8 @@ func planGroups(s *query.Session, series *query.List, by *TagGroupBy, l *query.L
 	return groups, query.SortFunc(s, groups, (*groupPlan).compare)
 }
 
-// sortOut makes the groups, still without their series, and says which one each
-// series is of.
+// sortOut makes the groups, still without their series, and returns the group of each
+// series.
 func sortOut(s *query.Session, series *query.List, by *TagGroupBy, l *query.Lease) (groups []*groupPlan, of []int32, err error) {
 	of = make([]int32, 0, series.Len())
 	var index map[string]int32 // nil for a single series, which is a group of its own
@@ -94,8 +94,7 @@ func tagCount(by *TagGroupBy) int {
 	return len(by.Tags)
 }
 
-// joined is what groups are ordered by, as in KairosDB. A tag that is named twice
-// counts once.
+// joined is the sort key of groups, as in KairosDB. A repeated tag counts once.
 func joined(by *TagGroupBy, distinct []int, values []string) string {
 	var b strings.Builder
 	for _, i := range distinct {
@@ -105,8 +104,8 @@ func joined(by *TagGroupBy, distinct []int, values []string) string {
 	return b.String()
 }
 
-// sort orders the series of a group, on which depends which of equal samples
-// counts as the first.
+// sort orders the series of a group. The order decides which of equal samples is the
+// first.
 func (g *groupPlan) sort(s *query.Session) error {
 	return query.SortFunc(s, g.series, func(a, b store.Series) int { return a.Compare(b.Series) })
 }

@@ -14,12 +14,12 @@ type Point struct {
 	Bits   uint64 // Long: int64 bits; Double: IEEE-754 bits
 	Data   []byte // variable kinds, see model.Kind
 
-	// Whole is the bucket that the point stands for, where a store has thinned out its
-	// samples and the first step asks for that; it is valid as Data is.
+	// Whole is the bucket that the point represents, if the store has downsampled the
+	// samples and the first step requests buckets. It is valid as long as Data is.
 	Whole *model.Aggregate
 }
 
-// Float returns the numeric value of p; what is not a number counts as 0, as in
+// Float returns the numeric value of p; a value that is not a number counts as 0, as in
 // KairosDB's ordering.
 func (p *Point) Float() float64 {
 	if p.Kind.Fixed() {
@@ -40,9 +40,9 @@ type Stream interface {
 	Next(p *Point) (bool, error)
 }
 
-// Blocks is what a Stream may be besides: points of one kind, by column as a store
-// has them, which is several times faster than point by point. All points are
-// taken by one of the two.
+// Blocks is an optional interface of a Stream: points of one kind in columns, as in a
+// store, which is several times faster than point by point. A caller must use only one
+// of the two interfaces.
 type Blocks interface {
 	// NextBlock returns the next points and their kind, nil at the end. They are
 	// only valid until the next call. After nil or an error it must not be called
@@ -50,8 +50,8 @@ type Blocks interface {
 	NextBlock() (*model.Columns, model.Kind, error)
 }
 
-// Group types, as KairosDB calls them. Series of a custom type form a group
-// type of their own, named as the type.
+// Group types, by KairosDB's names. Series of a custom type form a group type of the
+// type's name.
 const (
 	TypeComplex = "complex"
 	TypeNumber  = "number"

@@ -10,12 +10,12 @@ import (
 // buckets and how their results are stamped.
 type Range struct {
 	Sampling   Sampling
-	Align      bool   // origin moved down to where the unit begins
+	Align      bool   // origin moved back to the beginning of the unit
 	AlignStart bool   // stamp is the bucket's start; wins over AlignEnd
 	AlignEnd   bool   // stamp is the bucket's end
 	StartMS    *int64 // origin before alignment; nil is the query's start
-	EndMS      *int64 // nil is the query's end; only `gaps` looks at it
-	Trim       bool   // only `gaps` looks at it
+	EndMS      *int64 // nil is the query's end; used only by `gaps`
+	Trim       bool   // used only by `gaps`
 	Zone       *time.Location
 }
 
@@ -57,7 +57,7 @@ func rangeOf(a Args) Range {
 	return r
 }
 
-// buckets returns the cut of time for a group.
+// buckets returns the buckets for a group.
 func (r *Range) buckets(env *Env) *buckets {
 	b := &buckets{cal: calendar{env.zone(r.Zone)}, sampling: r.Sampling, originMS: env.Range.StartMS}
 	if r.StartMS != nil {
@@ -71,8 +71,7 @@ func (r *Range) buckets(env *Env) *buckets {
 	return b
 }
 
-// stamp returns the time of a bucket's result. ownMS counts when no alignment
-// is asked for.
+// stamp returns the time of a bucket's result: ownMS, unless an alignment is set.
 func (r *Range) stamp(b bucket, ownMS int64) int64 {
 	switch {
 	case r.AlignStart:
@@ -100,7 +99,7 @@ func (s *foldStep) Yields(groupType string) string {
 	return groupType
 }
 
-// result fills p with the aggregate of a bucket, but for a value in Data.
+// result fills p with the aggregate of a bucket, except a value in Data.
 func (s *foldStep) result(t *tally, p *Point) {
 	own := t.firstMS
 	if s.fold.ownStamp {
@@ -114,7 +113,7 @@ func (s *foldStep) Apply(env *Env, in Stream) Stream {
 	return &foldStream{step: s, in: in, buckets: s.buckets(env)}
 }
 
-// foldStream folds a stream in order. It holds one point ahead.
+// foldStream folds a stream in order. It reads one point ahead.
 type foldStream struct {
 	step    *foldStep
 	in      Stream
@@ -152,7 +151,7 @@ func (f *foldStream) Next(p *Point) (bool, error) {
 	if f.tally.count == 0 { // nulls only
 		return false, errNull
 	}
-	f.tally.firstMS = openedMS // be it the time of a null
+	f.tally.firstMS = openedMS // even if that is the time of a null
 	f.step.result(&f.tally, p)
 	if p.Kind.Variable() {
 		p.Data = f.last
@@ -163,9 +162,9 @@ func (f *foldStream) Next(p *Point) (bool, error) {
 	return true, nil
 }
 
-// fill adds points up to the end of the bucket; the first of the next one is
-// left in f.ahead. A bucket is open to its end even if points come in from
-// before its start, as they can after another aggregator.
+// fill adds points up to the end of the bucket and leaves the first one of the next
+// bucket in f.ahead. A bucket is open to its end even if points from before its start
+// follow, as they can after another aggregator.
 func (f *foldStream) fill() error {
 	need, keep := f.step.fold.needs, f.step.fold.needs&model.StatLast != 0
 	for {

@@ -19,8 +19,8 @@ func rateSpec() AggregatorSpec {
 	}
 }
 
-// perTime divides what change gives by the time between two points and scales it
-// to a sampling that starts at the first of them.
+// perTime divides the result of change by the time between two points and scales it to
+// a sampling that starts at the first of them.
 func perTime(name string, sampling Sampling, zone *time.Location, change func(was, now *Point) float64) *pairStep {
 	return &pairStep{bind: func(env *Env) func(was, now *Point) (float64, error) {
 		span := span{sampling, calendar{env.zone(zone)}}
@@ -33,8 +33,8 @@ func perTime(name string, sampling Sampling, zone *time.Location, change func(wa
 	}}
 }
 
-// elapsedMS is the time from one instant to another, negative if that is earlier.
-// Two instants may be further apart than a signed number can say.
+// elapsedMS is the time from one instant to another, negative if that is earlier. The
+// difference may exceed int64.
 func elapsedMS(fromMS, toMS int64) float64 {
 	if toMS < fromMS {
 		return -elapsedMS(toMS, fromMS)

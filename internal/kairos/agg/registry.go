@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Aggregators lists all aggregators by name. To add one, write a file with its
-// spec and name it here.
+// Aggregators lists all aggregators by name. To add one, write a file with its spec and
+// list it here.
 func Aggregators() []AggregatorSpec {
 	return []AggregatorSpec{
 		avgSpec(), countSpec(), devSpec(), diffSpec(), divSpec(), filterSpec(), firstSpec(), gapsSpec(),
@@ -20,13 +20,13 @@ func GroupBys() []GroupBySpec {
 	return []GroupBySpec{binSpec(), tagSpec(), timeSpec(), valueSpec()}
 }
 
-// A Spec describes to front ends what a query names and gives properties.
+// A Spec describes a component of queries and its properties to front ends.
 type Spec[C any] struct {
 	Name       string
 	Doc        string // one sentence
 	Properties []Property
 
-	// New builds one. Its error is an *ArgumentError.
+	// New builds the component. Its error is an *ArgumentError.
 	New func(Args) (C, error)
 }
 
@@ -50,7 +50,7 @@ const (
 	SamplingProperty                       // Sampling
 	UnitProperty                           // Unit
 	ZoneProperty                           // *time.Location
-	ScalarProperty                         // float64, string or bool, as it was written
+	ScalarProperty                         // float64, string or bool, as written
 	ThresholdsProperty                     // []Threshold
 	TextMapProperty                        // map[string]string
 )
@@ -63,7 +63,7 @@ type Property struct {
 	Hidden bool // not offered by form builders
 }
 
-// Args are the arguments that a request gave, by property name. Those not given
+// Args are the arguments of a request, by property name. Arguments that were not given
 // are absent.
 type Args map[string]any
 
@@ -99,7 +99,7 @@ func (a Args) Zone(name string) *time.Location { return argument[*time.Location]
 // Sampling returns an argument, DefaultSampling if absent.
 func (a Args) Sampling(name string) Sampling { return argument(a, name, DefaultSampling) }
 
-// SamplingOrUnit returns the argument `sampling`, else one `unit`, else
+// SamplingOrUnit returns the argument `sampling`, else a sampling of one `unit`, else
 // DefaultSampling.
 func (a Args) SamplingOrUnit() Sampling {
 	if !a.Has("sampling") && a.Has("unit") {
@@ -115,8 +115,7 @@ func argument[T any](a Args, name string, absent T) T {
 	return absent
 }
 
-// An ArgumentError lists what is wrong with the arguments of an aggregator or
-// group-by.
+// An ArgumentError lists the errors in the arguments of an aggregator or group-by.
 type ArgumentError struct{ Reasons []string }
 
 func (e *ArgumentError) Error() string { return strings.Join(e.Reasons, ", ") }

@@ -11,13 +11,13 @@ import (
 // A Group is one result of a metric query.
 type Group struct {
 	Type   string
-	Labels []Label           // one per group-by that counts, in KairosDB's order
+	Labels []Label           // one per group-by that is not ignored, in KairosDB's order
 	Tags   []query.TagValues // of the series that have samples
 	Points Stream            // valid until the next call on the Result
 }
 
-// A Result yields the groups of one metric, in order. Groups without samples
-// are left out; a group whose samples the steps used up is not.
+// A Result yields the groups of one metric, in order. Groups without samples are
+// skipped; a group whose samples the steps have consumed is not.
 type Result struct {
 	run      *Run
 	query    *MetricQuery
@@ -27,20 +27,20 @@ type Result struct {
 	ready    []*loaded
 	current  *loaded
 	before   int64 // samples of the run before this metric
-	backward bool  // steps run on ascending points, the result is turned round
+	backward bool  // steps run on ascending points, and the result is reversed
 	splits   []Splitter
 	grouped  map[string]bool // tags that any tag group-by names
 	saves    bool
-	parts    []*part     // of the current group, not yet handed out
-	part     query.Lease // memory of the steps of the part that was handed out last
-	any      bool        // a group was handed out
-	batch    int         // series to be read in one go
-	ordered  bool        // groups are read one by one and in order of time, for a part of the answer
+	parts    []*part     // of the current group, not yet returned
+	part     query.Lease // memory of the steps of the part that was returned last
+	any      bool        // a group was returned
+	batch    int         // series to read at once
+	ordered  bool        // groups are read one by one and in order of time, for an incomplete answer
 
-	cutBy *foldStep // whose buckets are in cut
+	cutBy *foldStep // the step whose buckets are in cut
 	cut   *buckets
 
-	accepts  string // the group type that accepted is for
+	accepts  string // the group type of accepted
 	accepted []Step
 }
 
@@ -77,9 +77,9 @@ func (r *Result) plan() error {
 	return err
 }
 
-// hasRangeStep reports whether a step cuts time into buckets. KairosDB lets the
-// bucket of the newest point swallow all others of a descending stream; here
-// the points are chosen newest first, aggregated ascending and turned round.
+// hasRangeStep reports whether a step cuts time into buckets. In a descending stream of
+// KairosDB, the bucket of the newest point swallows all others. Here the points are
+// chosen newest first, aggregated ascending, and the result is reversed.
 func hasRangeStep(steps []Step) bool {
 	for _, s := range steps {
 		if _, ok := s.(interface{ isRange() }); ok {
@@ -89,8 +89,8 @@ func hasRangeStep(steps []Step) bool {
 	return false
 }
 
-// SampleSize is the number of samples read so far, after the limit per series.
-// It is final when Next returned nil.
+// SampleSize is the number of samples read so far, after the limit per series. It is
+// final once Next has returned nil.
 func (r *Result) SampleSize() int64 { return r.run.Samples() - r.before }
 
 // Next returns the next group, nil at the end.
@@ -125,7 +125,7 @@ func (r *Result) next() (*Group, error) {
 	}
 }
 
-// leave is done with the current group.
+// leave releases the current group.
 func (r *Result) leave() error {
 	r.part.Release()
 	if r.current == nil {
@@ -150,8 +150,8 @@ func (r *Result) enter() (*Group, error) {
 	return r.build(g)
 }
 
-// withoutData is the end of the groups. But `gaps` finds empty buckets even where
-// there is no sample at all; that result has no type.
+// withoutData ends the groups of a query without samples. `gaps` finds empty buckets
+// even then, in a result without a type.
 func (r *Result) withoutData() *Group {
 	if r.any || len(r.splits) > 0 || !slices.ContainsFunc(r.query.Steps, isGaps) {
 		return nil
@@ -166,7 +166,7 @@ func (r *Result) withoutData() *Group {
 
 func isGaps(s Step) bool { _, ok := s.(*gapsStep); return ok }
 
-// Close releases what the result holds.
+// Close releases the memory and cursors of the result.
 func (r *Result) Close() {
 	if r.current != nil {
 		r.ready = append(r.ready, r.current)
@@ -187,7 +187,7 @@ func (r *Result) env() *Env {
 	}
 }
 
-// build makes the group of a loaded group, or cuts it into parts.
+// build makes the group of a loaded group, or divides it into parts.
 func (r *Result) build(g *loaded) (*Group, error) {
 	env := r.groupEnv(g)
 	if g.fold != nil {
@@ -214,11 +214,11 @@ func (r *Result) groupEnv(g *loaded) *Env {
 	return env
 }
 
-// nextPart makes a group of the next part. The streams of a part are made when it is
-// handed out: there may be millions of parts, with hundreds of steps each.
+// nextPart makes a group of the next part. The streams of a part are made only now:
+// there may be millions of parts, with hundreds of steps each.
 func (r *Result) nextPart() *Group {
 	p, g := r.parts[0], r.current
-	r.parts[0] = nil // its points are not needed once it has been read
+	r.parts[0] = nil // frees its points once it has been read
 	r.parts = r.parts[1:]
 	r.part.Release()
 	env := r.groupEnv(g)
@@ -262,7 +262,7 @@ func (r *Result) chain(s Stream, steps []Step, env *Env) Stream {
 	return r.finish(s, steps, env)
 }
 
-// finish runs the steps and turns the result round if need be.
+// finish runs the steps and reverses the result if needed.
 func (r *Result) finish(s Stream, steps []Step, env *Env) Stream {
 	s = r.guard(s)
 	for _, step := range steps {
@@ -277,18 +277,18 @@ func (r *Result) finish(s Stream, steps []Step, env *Env) Stream {
 	return s
 }
 
-// guarded looks at the context now and then, since a stream may yield many points
-// without reading a block, and names the cause of an end. It stands behind every
-// stream that yields points without reading blocks, since the next step may consume
-// all of them without yielding one: the merge, folded and buffered points, and
-// `gaps`. It also stands before streams that buffer, and at the end.
+// guarded checks the context from time to time, since a stream may yield many points
+// without reading a block, and returns the cause of an end. It follows every stream
+// that yields points without reading blocks, since the next step may consume all of
+// them without yielding one: the merge, folded and buffered points, and `gaps`. It also
+// precedes streams that buffer, and is the last stream.
 type guarded struct {
 	in      Stream
 	session *query.Session
 	cost    int // of a point, see query.Session.Tick
 }
 
-// cost is what a point goes through at most: group-bys and steps.
+// cost is the most work for a point: it may pass through all group-bys and steps.
 func (r *Result) cost() int { return 1 + len(r.splits) + len(r.query.Steps) }
 
 func (r *Result) guard(in Stream) Stream {
@@ -301,8 +301,8 @@ func (r *Result) guard(in Stream) Stream {
 	return &guarded{in, r.run.Session, r.cost()}
 }
 
-// guardedBlocks is guarded for a stream that has Blocks, each of which the store
-// looks at the context for.
+// guardedBlocks is guarded for a stream with Blocks; the store checks the context for
+// each block.
 type guardedBlocks struct {
 	guarded
 	blocks Blocks
@@ -326,11 +326,11 @@ func (s *guarded) Next(p *Point) (bool, error) {
 type produced struct {
 	guarded
 	run   *Run
-	least int64 // points that will come, 0 if that is not known
+	least int64 // lower bound of the points to come, 0 if unknown
 }
 
 func (s *produced) Next(p *Point) (bool, error) {
-	if s.least > 0 { // now, not after as many points as the limit allows
+	if s.least > 0 { // refused now rather than after as many points as the limit allows
 		if err := s.run.mayProduce(s.least); err != nil {
 			return false, err
 		}
@@ -343,6 +343,6 @@ func (s *produced) Next(p *Point) (bool, error) {
 	return s.guarded.Next(p)
 }
 
-// Split reports whether a group-by other than by tag splits the groups.
-// KairosDB then answers an empty list when there is no data.
+// Split reports whether a group-by other than by tag splits the groups. If so, KairosDB
+// answers with an empty list when there is no data.
 func (r *Result) Split() bool { return len(r.splits) > 0 }

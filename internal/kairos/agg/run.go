@@ -17,7 +17,7 @@ type Query struct {
 	Metrics []MetricQuery
 }
 
-// A MetricQuery is the part of a query that concerns one metric.
+// A MetricQuery is the part of a query about one metric.
 type MetricQuery struct {
 	Metric     string
 	Matchers   []model.Matcher
@@ -30,19 +30,19 @@ type MetricQuery struct {
 	WithoutTags bool
 }
 
-// A Run is a query under way. It is used by one goroutine.
+// A Run is a running query. One goroutine uses it.
 type Run struct {
 	*query.Session
 	engine   *Engine
 	query    Query
 	tags     query.Lease // of Tags
-	produced int64       // points that came out of steps that add points of their own
+	produced int64       // points added by steps such as gaps
 	saved    int64       // points that save_as wrote
 	trace    runTrace
 }
 
-// mayProduce refuses n points of steps that add points of their own, if a query may
-// not read as many.
+// mayProduce refuses to let steps add n points of their own if a query may not read as
+// many.
 func (r *Run) mayProduce(n int64) error {
 	if most := r.MaxSamples(); n > most {
 		return &store.LimitError{
@@ -66,13 +66,13 @@ func (r *Run) addSaved(n int) error {
 	return nil
 }
 
-// selection says which series q is about.
+// selection is the selection of q's series.
 func (q *MetricQuery) selection(within model.TimeRange) store.Selection {
 	return store.Selection{Metric: q.Metric, Matchers: q.Matchers, Range: within, AnyOrder: true}
 }
 
-// Metric plans the i-th metric of the request. The Result must be closed before
-// the next one is asked for.
+// Metric plans the i-th metric of the request. The Result must be closed before the
+// next call.
 func (r *Run) Metric(i int) (*Result, error) {
 	q := &r.query.Metrics[i]
 	r.WorkOn(i, q.Metric)
@@ -84,9 +84,9 @@ func (r *Run) Metric(i int) (*Result, error) {
 	return result, nil
 }
 
-// Tags returns the tags of the series that the i-th metric of the request
-// selects. They are looked for in whole rows, as KairosDB does: what a store
-// finds by its index must not look narrower in one store than in another.
+// Tags returns the tags of the series that the i-th metric of the request selects. As
+// in KairosDB, series are selected by whole rows, since otherwise the result would
+// depend on how precise the store's index is.
 func (r *Run) Tags(i int) ([]query.TagValues, error) {
 	q := &r.query.Metrics[i]
 	r.WorkOn(i, q.Metric)

@@ -13,18 +13,18 @@ import (
 
 // A Saver stores the points that save_as writes.
 type Saver interface {
-	// Save stores points of one tag set, each under the type of its kind. Of two
-	// points of one kind and time the later one wins. Save keeps nothing of
-	// points. Its errors end the query.
+	// Save stores points of one tag set, each under the type of its kind. Of two points
+	// of the same kind and time the later one wins. Save keeps no reference to points.
+	// Its errors end the query.
 	Save(ctx context.Context, to Target, points []Point) error
 }
 
-// A Target is where save_as writes the points of a group to.
+// A Target is where save_as writes the points of a group.
 type Target struct {
 	Metric string
 	Tags   []model.Tag // by name, each once
 	TTL    uint32      // seconds from a point's own time, 0 for ever
-	Client string      // who asked for it
+	Client string      // the client of the query
 }
 
 // saveAsSpec passes its points on and writes them under another name.
@@ -54,7 +54,7 @@ func newSaveAs(a Args) (Step, error) {
 
 type saveStep struct {
 	anyType
-	metric    string // "" if not given, which counts once there are points
+	metric    string // "" if not given, an error once there are points
 	tags      map[string]string
 	ttl       uint32
 	savedFrom bool
@@ -79,9 +79,9 @@ func (s *saveStep) Apply(env *Env, in Stream) Stream {
 	return &saveStream{in: in, step: s, env: env}
 }
 
-// target gathers the tags of a group: those given, saved_from, and the tags
-// grouped by that have one value in the group. KairosDB's text for a name that
-// occurs twice is kept.
+// target collects the tags of a group: the given ones, saved_from, and the group-by
+// tags that have one value in the group. For a repeated name the error has KairosDB's
+// text.
 func (s *saveStep) target(env *Env) (Target, error) {
 	t := Target{Metric: s.metric, TTL: s.ttl, Client: env.run.query.Client}
 	if s.metric == "" {
@@ -118,14 +118,14 @@ func (s *saveStep) target(env *Env) (Target, error) {
 	return t, nil
 }
 
-// Limits of the points that a saveStream holds before it writes them.
+// Limits of the points that a saveStream buffers.
 const (
 	savePoints = 1024
 	saveBytes  = 256 << 10
 )
 
-// A saveStream passes points on and writes them in batches. If the query fails, the
-// points that are not written yet are dropped.
+// A saveStream passes points on and writes them in batches. If the query fails, points
+// that are not yet written are dropped.
 type saveStream struct {
 	in     Stream
 	step   *saveStep
@@ -160,7 +160,8 @@ func (s *saveStream) Next(p *Point) (bool, error) {
 	return true, nil
 }
 
-// begin runs at the first point, since faults count only where there is one.
+// begin runs at the first point: without points its errors do not occur, as in
+// KairosDB.
 func (s *saveStream) begin() (err error) {
 	if s.target, err = s.step.target(s.env); err != nil {
 		return err
@@ -185,7 +186,7 @@ func (s *saveStream) flush() error {
 		return err
 	}
 	save := func() error { return run.engine.saver.Save(run.Context(), s.target, s.points) }
-	if err := run.Wait(save); err != nil { // for the disk, or for the rate at which the tenant may write
+	if err := run.Wait(save); err != nil { // waits for the disk, or for the tenant's write rate
 		return fmt.Errorf("save_as %s: %w", s.target.Metric, err)
 	}
 	s.points, s.data = s.points[:0], s.data[:0]

@@ -20,7 +20,7 @@ func scoreSpec() AggregatorSpec {
 	}
 }
 
-// A Threshold is passed by greater values, and if Inferior by an equal one.
+// A Threshold is passed by a greater value and, if Inferior, by an equal one.
 type Threshold struct {
 	Value    float64
 	Inferior bool

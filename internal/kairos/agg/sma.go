@@ -29,10 +29,10 @@ func (s *smaStep) Apply(env *Env, in Stream) Stream {
 	return &smaStream{in: in, size: s.size, lease: env.lease}
 }
 
-// smaStream holds the last size values. The first size-1 points give nothing.
+// smaStream holds the last size values. The first size-1 points have no result.
 //
-// The mean of a window costs the same whatever its size, and nothing is ever
-// subtracted, which would keep rounding errors and infinities for ever:
+// The cost of a mean does not depend on the size of the window. Nothing is ever
+// subtracted, since that would keep rounding errors and infinities for ever:
 //
 //	ring    new new new old old old     at = 3
 //	sum   = back (of the new) + suffix[at] (of the old)
@@ -44,7 +44,7 @@ type smaStream struct {
 	suffix []float64 // suffix[i] is the sum of ring[i:] when the ring was full last
 	back   float64
 	at     int
-	null   bool // a null came, which is refused with the first mean only
+	null   bool // a null has arrived, which is refused only at the first mean
 }
 
 func (s *smaStream) Next(p *Point) (bool, error) {

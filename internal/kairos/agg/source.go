@@ -9,13 +9,12 @@ import (
 	"varve/internal/store"
 )
 
-// smallBlock is how many samples a first block may have to be copied out of its
-// cursor, so that the cursor can be closed if nothing follows. With one sample
-// per series, a group of 100,000 series then costs a few MiB instead of 100,000
-// open cursors.
+// smallBlock is up to how many samples of a first block are copied out of its cursor,
+// so that the cursor can be closed if nothing follows. With one sample per series, a
+// group of 100,000 series then takes a few MiB instead of 100,000 open cursors.
 const smallBlock = 256
 
-// sourceBytes covers a source and a cursor without its block.
+// sourceBytes is the memory of a source and a cursor without its block.
 const sourceBytes = 1024
 
 // A source is one series of a merged group, positioned at a sample.
@@ -25,14 +24,14 @@ type source struct {
 	cursor query.Cursor
 	block  *store.Block
 	own    store.Block  // copy of a small first block
-	after  *store.Block // follows own, already fetched
+	after  *store.Block // the block after own, already read
 	i      int
 
 	lease   *query.Lease
 	charged int64 // for the largest block so far, in bytes
 }
 
-// open positions a source at its first sample; nil means that there is none.
+// open positions a source at its first sample; it returns nil if there is none.
 func (r *Run) open(s store.Series, o store.ReadOptions, order int32, l *query.Lease) (*source, error) {
 	src := &source{kind: s.Type.Kind(), order: order, cursor: r.Open(s, o), lease: l}
 	err := src.begin(o.Limit)
@@ -69,15 +68,15 @@ func (s *source) begin(limit int) error {
 		return err
 	}
 	if s.after != nil {
-		s.charged = 0 // own stays beside it
+		s.charged = 0 // own stays in memory as well
 		return s.charge(s.after)
 	}
 	s.cursor.Close()
 	return nil
 }
 
-// charge takes the memory of a block, as far as that of an earlier one is less: a cursor
-// has one block at a time.
+// charge charges the memory of a block, as far as it exceeds that of earlier ones: a
+// cursor has one block at a time.
 func (s *source) charge(b *store.Block) error {
 	bytes := int64(b.Len())*16 + int64(len(b.Data)) + aggregatesBytes(b.Aggregates)
 	if bytes <= s.charged {
@@ -90,7 +89,7 @@ func (s *source) charge(b *store.Block) error {
 	return nil
 }
 
-// aggregatesBytes is what aggregates take in memory.
+// aggregatesBytes is the memory of aggregates.
 func aggregatesBytes(all []model.Aggregate) int64 {
 	n := int64(len(all)) * int64(unsafe.Sizeof(model.Aggregate{}))
 	for i := range all {
@@ -170,7 +169,7 @@ func (s *loneStream) NextBlock() (*model.Columns, model.Kind, error) {
 	return &s.block.Columns, s.kind, nil
 }
 
-// value is what equal times are ordered by.
+// value orders samples of equal times.
 func (s *source) value() float64 {
 	if s.kind.Fixed() {
 		return model.Float(s.kind, s.block.Values[s.i])
@@ -178,8 +177,7 @@ func (s *source) value() float64 {
 	return 0
 }
 
-// drain counts the samples that nobody asked for, since sample_size includes
-// them.
+// drain counts the remaining samples, which sample_size includes.
 func (s *source) drain() error {
 	for {
 		block, err := s.cursor.Next()

@@ -6,14 +6,14 @@ import (
 	"varve/internal/query"
 )
 
-// A part is one group that splitters make of a stream.
+// A part is a group that splitters have made from a stream.
 type part struct {
 	labels []Label
 	points pointBuffer
 }
 
-// splitStream deals out a stream to parts, in the order in which combinations of
-// numbers first occur. It holds all points.
+// splitStream distributes a stream to parts, in the order in which combinations of
+// numbers first occur. It buffers all points.
 func splitStream(in Stream, by []Splitter, env *Env) ([]*part, error) {
 	var parts []*part
 	index := map[string]*part{}

@@ -7,11 +7,11 @@ import (
 	"varve/internal/query"
 )
 
-// A Step transforms the points of a group. Steps are immutable: one Step serves
-// all groups of a query, Apply keeps the state of each.
+// A Step transforms the points of a group. Steps are immutable: one Step serves all
+// groups of a query, and Apply keeps the state per group.
 type Step interface {
-	// Accepts reports whether the step works on groups of a type. A step that
-	// does not is skipped for such groups, silently, as in KairosDB.
+	// Accepts reports whether the step works on groups of a type. A step that does not
+	// is skipped silently for such groups, as in KairosDB.
 	Accepts(groupType string) bool
 
 	// Yields is the group type after the step.
@@ -21,7 +21,7 @@ type Step interface {
 	Apply(env *Env, in Stream) Stream
 }
 
-// An Env is what a step may know about the group it works on.
+// An Env describes to a step the group it works on.
 type Env struct {
 	Range  model.TimeRange   // of the query
 	Zone   *time.Location    // of the query
@@ -31,7 +31,7 @@ type Env struct {
 	Tags   []query.TagValues // of the group; empty if the query excludes tags and saves nothing
 
 	run     *Run
-	grouped map[string]bool // tags that a tag group-by names, also one that does not count
+	grouped map[string]bool // tags named by any tag group-by, even an ignored one
 	lease   *query.Lease    // memory of the group
 }
 
@@ -43,7 +43,7 @@ func (e *Env) zone(own *time.Location) *time.Location {
 	return e.Zone
 }
 
-// numeric is the part of steps that turn numbers into numbers.
+// numeric is embedded by steps that turn numbers into numbers.
 type numeric struct{}
 
 func (numeric) Accepts(groupType string) bool { return groupType == TypeNumber }
@@ -51,13 +51,13 @@ func (numeric) Yields(groupType string) string {
 	return groupType
 }
 
-// anyType is the part of steps that take and keep every type.
+// anyType is embedded by steps that accept and keep every type.
 type anyType struct{}
 
 func (anyType) Accepts(string) bool            { return true }
 func (anyType) Yields(groupType string) string { return groupType }
 
-// errNull refuses null points, which only `gaps` makes, for numeric steps.
+// errNull refuses null points, which only `gaps` makes, in numeric steps.
 var errNull = &query.ComputeError{Reason: "a point without a value reached an aggregator of numbers: no such aggregator can be chained after gaps"}
 
 func notNull(p *Point) error {

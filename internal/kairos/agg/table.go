@@ -9,7 +9,8 @@ import (
 	"varve/internal/store"
 )
 
-// A table is a part of a group, folded: buckets with samples, in order of time.
+// A table is the folded result of a part of a group: its buckets with samples, in order
+// of time.
 type table struct {
 	step    *foldStep
 	buckets *buckets
@@ -17,28 +18,28 @@ type table struct {
 	tallies []tally
 }
 
-// A folder reads a slice of the series of some groups, one after the other. It is
-// used by one goroutine.
+// A folder reads a slice of the series of some groups, one after the other. One
+// goroutine uses it.
 type folder struct {
 	query.Scan
 	result *Result
-	slice  int // which one
+	slice  int // number of the slice
 
 	*table          // of the current series
 	reading         // the current one
-	pos     int     // where the series stands in the table
+	pos     int     // current place of the series in the table
 	extra   []tally // its buckets that are not in the table
 	spare   []tally // memory of the last merge
-	known   bucket  // the one that final found last
+	known   bucket  // the last result of final
 }
 
-// folders keep their memory from one query to the next.
+// folders are pooled: their memory is reused by later queries.
 var folders = sync.Pool{New: func() any { return &folder{} }}
 
-// keptTallies bounds the memory that a folder keeps: 1 MB.
+// keptTallies bounds the memory of a pooled folder: 1 MB.
 const keptTallies = 8 << 10
 
-// giveBack ends the use of a folder.
+// giveBack returns a folder to the pool.
 func (f *folder) giveBack() {
 	extra, spare := f.extra, f.spare
 	if cap(extra)+cap(spare) > keptTallies {
@@ -48,13 +49,13 @@ func (f *folder) giveBack() {
 	folders.Put(f)
 }
 
-// tableTallies is the memory of tables that are done with. A query of one series
-// with a hundred buckets would allocate more for them than for all the rest.
+// tableTallies pools the memory of tables. For a query of one series with a hundred
+// buckets they would otherwise be the larger part of all allocated memory.
 var tableTallies = sync.Pool{New: func() any { return new([]tally) }}
 
 func borrowTallies() []tally { return (*tableTallies.Get().(*[]tally))[:0] }
 
-// giveBack ends the use of a table.
+// giveBack returns the memory of a table to the pool.
 func (t *table) giveBack() {
 	if kept := t.tallies; cap(kept) > 0 && cap(kept) <= keptTallies {
 		tableTallies.Put(&kept)
@@ -93,8 +94,8 @@ func (f *folder) fold(r reading) error {
 	return err
 }
 
-// final returns the last instant of the bucket of a time. Runs come in order, so the
-// bucket is likely to be the one that was found last, or the one after it.
+// final returns the last instant of the bucket of a time. Runs are in order, so the
+// bucket is probably the last result, or the one after it.
 func (f *folder) final(ms int64) int64 {
 	if !f.known.holds(ms) {
 		f.known = f.bucketAt(ms)
@@ -116,7 +117,7 @@ func (f *folder) bucketAt(ms int64) bucket {
 	return f.bucketOf(ms)
 }
 
-// bucketOf finds a bucket in the table first: calendar arithmetic is slow.
+// bucketOf searches the table for the bucket first, since calendar arithmetic is slow.
 func (t *table) bucketOf(ms int64) bucket {
 	i := sort.Search(len(t.tallies), func(i int) bool { return t.tallies[i].finalMS >= ms })
 	if i < len(t.tallies) && t.tallies[i].startMS <= ms {
@@ -144,7 +145,7 @@ func (f *folder) AddBlock(kind model.Kind, block *store.Block) (int64, error) {
 	return int64(len(times)), nil
 }
 
-// addRuns returns the number of samples that runs stand for.
+// addRuns adds runs and returns their number of samples.
 func (f *folder) addRuns(kind model.Kind, runs []model.Stats) (samples int64, err error) {
 	need := f.step.fold.needs
 	for i := range runs {
@@ -159,8 +160,8 @@ func (f *folder) addRuns(kind model.Kind, runs []model.Stats) (samples int64, er
 	return samples, nil
 }
 
-// at returns the tally that a time belongs to. Times of one series ascend. The
-// tally may move with the next call.
+// at returns the tally of a time. Times of one series must ascend. The tally may move
+// at the next call.
 func (f *folder) at(ms int64) (*tally, error) {
 	if n := len(f.extra); n > 0 && ms <= f.extra[n-1].finalMS {
 		return &f.extra[n-1], nil
@@ -201,7 +202,7 @@ func (f *folder) merge() {
 	}
 }
 
-// mergeTallies appends two ordered lists as one; equal buckets are added up.
+// mergeTallies appends two ordered lists as one; it adds up equal buckets.
 func mergeTallies(dst, a, b []tally) []tally {
 	for len(a) > 0 && len(b) > 0 {
 		switch {

@@ -7,24 +7,24 @@ import (
 	"varve/internal/query"
 )
 
-// Stats say what a query did and where its time went.
+// Stats are what a query did and where its time went.
 type Stats struct {
-	query.Stats // Index is sorting series into groups, too
+	query.Stats // Index includes sorting series into groups
 
-	// The rest is measured for a query.Request with Trace only. Series are read side
-	// by side, so that Aggregate, which adds up what each goroutine took, may be
-	// more than the time that passed.
+	// The rest is measured only for a query.Request with Trace. Series are read in
+	// parallel, so Aggregate, which adds up the time of each goroutine, may exceed the
+	// elapsed time.
 	Aggregate time.Duration // merging, grouping, steps
-	Work      time.Duration // Index, Read and Aggregate, as time passed
-	Points    int64         // that came out
+	Work      time.Duration // elapsed time of Index, Read and Aggregate
+	Points    int64         // points of the result
 }
 
-// A runTrace is where a Run counts. All are nanoseconds but the last one.
+// A runTrace has the counters of a Run. All but the last are nanoseconds.
 type runTrace struct {
 	plan   atomic.Int64 // sorting series into groups
 	next   atomic.Int64 // in Result.Next, reading included
-	load   atomic.Int64 // of that, while groups are read in parallel
-	tasks  atomic.Int64 // what the goroutines took that read in parallel
+	load   atomic.Int64 // the part of next in which groups are read in parallel
+	tasks  atomic.Int64 // total time of the goroutines that read in parallel
 	pull   atomic.Int64 // in streams of groups
 	points atomic.Int64
 }
@@ -40,11 +40,11 @@ func (r *Run) Stats() Stats {
 	return stats
 }
 
-// tracedPoints is how many points are pulled between two looks at the clock,
-// which costs about as much as a point.
+// tracedPoints is how many points are pulled between two readings of the clock, which
+// costs about as much as a point.
 const tracedPoints = 256
 
-// A tracedStream pulls points in runs and counts the time that takes.
+// A tracedStream pulls points in runs and measures the time.
 type tracedStream struct {
 	in     Stream
 	trace  *runTrace

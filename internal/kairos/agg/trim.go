@@ -40,7 +40,7 @@ func (s *trimStep) Apply(_ *Env, in Stream) Stream {
 	return &trimStream{in: in, first: s.first, last: s.last}
 }
 
-// trimStream holds back one point to know the last one.
+// trimStream reads one point ahead to recognize the last one.
 type trimStream struct {
 	in          Stream
 	first, last bool

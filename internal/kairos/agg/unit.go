@@ -48,8 +48,8 @@ const (
 	weekMS   = 7 * dayMS
 )
 
-// fixedMS is the length of a unit that has the same length always and
-// everywhere, 0 for calendar units.
+// fixedMS is the length of a unit whose length is always the same, 0 for calendar
+// units.
 func (u Unit) fixedMS() int64 {
 	switch u {
 	case Milliseconds:
@@ -71,5 +71,5 @@ type Sampling struct {
 	Unit  Unit
 }
 
-// DefaultSampling is that of every aggregator that is not given one.
+// DefaultSampling is the sampling of an aggregator without one.
 var DefaultSampling = Sampling{1, Milliseconds}
