@@ -32,8 +32,9 @@ type held struct {
 	log  *logText
 }
 
-// A logText keeps a log that a test reads beside Run. Between a Sleep of the test and one of Run the race
-// detector sees no order, not even in a bubble.
+// A logText keeps a log that a test reads while Run writes it. The lock is for the race
+// detector, which sees no order between a Sleep of the test and one of Run, not even in
+// a bubble.
 type logText struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -71,7 +72,7 @@ func create(t testing.TB, path string, g Grant, expires time.Time) (id, shown st
 	return id, shown
 }
 
-// reason says why a claim is refused, "" if it is not.
+// reason returns why a claim is refused, "" if it is not.
 func (h *held) reason(c Claim) string {
 	_, err := h.Identify(c)
 	if err == nil {
@@ -84,7 +85,7 @@ func basic(user, password string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
 }
 
-// A token is shown in several ways; what is not exactly it is refused.
+// A token can be shown in several ways; anything but the exact token is refused.
 func TestTokens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.json")
 	id, shown := create(t, path, Grant{Name: "grafana", Rights: principal.Read}, time.Time{})
@@ -131,7 +132,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// A file that was put in place of another is read, whatever its size and time are.
+// A file that replaces another one is read, whatever its size and time.
 func TestTokenFileInPlaceOfAnother(t *testing.T) {
 	dir := t.TempDir()
 	path, next := filepath.Join(dir, "tokens.json"), filepath.Join(dir, "next")
@@ -152,8 +153,8 @@ func TestTokenFileInPlaceOfAnother(t *testing.T) {
 	}
 }
 
-// What the command changes takes effect in a running server, which keeps what it has if
-// the file is damaged or gone.
+// Changes by the command take effect in a running server. If the file is damaged or
+// missing, the server keeps its tokens.
 func TestTokenFileChanges(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.json")
 	_, first := create(t, path, Grant{Name: "first", Rights: principal.Read}, time.Time{})
@@ -211,7 +212,7 @@ func TestTokenFileChanges(t *testing.T) {
 	}
 }
 
-// Commands that run at once change the file one after the other, or say that they did not.
+// Concurrent commands change the file one after the other, or report that they did not.
 func TestTokensMadeAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.json")
 	var made sync.Map
@@ -236,7 +237,7 @@ func TestTokensMadeAtOnce(t *testing.T) {
 	made.Range(func(name, _ any) bool { t.Errorf("token %s is lost", name); return true })
 }
 
-// When a token was last used survives a restart, and shows in the list.
+// The time of a token's last use survives a restart, and is listed.
 func TestLastUse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.json")
 	_, shown := create(t, path, Grant{Name: "grafana", Rights: principal.Read}, time.Time{})
@@ -256,7 +257,7 @@ func TestLastUse(t *testing.T) {
 	}
 }
 
-// The first rule that fits says what a sender without a token may do.
+// The first matching rule grants the rights of a sender without a token.
 func TestRules(t *testing.T) {
 	c := DefaultConfig()
 	c.Proxies = []string{"10.9.0.1"}
@@ -329,7 +330,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// A rule with a fault is told.
+// An invalid rule is reported.
 func TestRulesWithFaults(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                        "want one of cn=",
@@ -355,8 +356,8 @@ func TestRulesWithFaults(t *testing.T) {
 	}
 }
 
-// Refusals of one address are written to the log until there are too many. Others, and those
-// who show something good, notice nothing of it.
+// Refusals of one address are logged until there are too many. This affects neither
+// other addresses nor senders with a valid credential.
 func TestThrottling(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.json")
 	_, shown := create(t, path, Grant{Name: "grafana", Rights: principal.Read}, time.Time{})
@@ -415,7 +416,7 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-// FuzzAuthorization shows headers that are not the token: none gets in.
+// FuzzAuthorization shows headers without the token: none is accepted.
 func FuzzAuthorization(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "tokens.json")
 	_, shown := create(f, path, Grant{Name: "a", Rights: principal.Read}, time.Time{})
@@ -436,7 +437,8 @@ func FuzzAuthorization(f *testing.F) {
 	})
 }
 
-// FuzzTokenFile reads files; what can be read is written and read again as it was.
+// FuzzTokenFile parses files; a valid file is unchanged after formatting and parsing
+// again.
 func FuzzTokenFile(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "tokens.json")
 	create(f, path, Grant{Name: "a", Rights: principal.Read, Prefix: "p"}, noon)
@@ -459,7 +461,7 @@ func FuzzTokenFile(f *testing.F) {
 	})
 }
 
-// FuzzRule parses rules; a rule that is taken has a selector and gives something.
+// FuzzRule parses rules; a valid rule has a selector and grants something.
 func FuzzRule(f *testing.F) {
 	for _, seed := range []string{"cn=a role=read", "address=10.0.0.0/8,::1 stream=carbon role=write+read tenant=a prefix=b", "user=* role=admin", "san=x role=metrics name=y"} {
 		f.Add(seed, "name")
@@ -476,7 +478,7 @@ func FuzzRule(f *testing.F) {
 	})
 }
 
-// A token file that is no file of a known size is refused: reading it could take for ever.
+// A token file that is not a regular file is refused, since reading it might never end.
 func TestTokenFileIsAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.json")
 	if err := os.Symlink(os.DevNull, path); err != nil {

@@ -16,7 +16,8 @@ import (
 	"varve/internal/principal"
 )
 
-// Settings with a fault are refused, with the key; a valid server takes them as well as a reload.
+// Invalid settings are refused with their key. A start and a reload accept the same
+// settings.
 func TestConfigWithFaults(t *testing.T) {
 	tooMany := slices.Repeat([]string{"cn=a role=read"}, maxRules+1)
 	for _, tc := range []struct {
@@ -127,13 +128,13 @@ func TestEachChangeOfARuleCounts(t *testing.T) {
 	}
 }
 
-// unsure is a connection with a certificate whose authority is trusted no longer.
+// unsure is a connection with a certificate whose authority is no longer trusted.
 type unsure struct{ certified }
 
 func (unsure) Trusted() bool { return false }
 
-// None of several headers counts, and what a sender shows that is not good is made up for by
-// nothing else.
+// If a header was sent several times, none of its values counts. An invalid credential
+// is refused even if another one is valid.
 func TestWhatIsNotGoodCountsForNothing(t *testing.T) {
 	c := DefaultConfig()
 	c.Proxies = []string{"10.9.0.1"}
@@ -176,7 +177,7 @@ func TestWhatIsNotGoodCountsForNothing(t *testing.T) {
 	}
 }
 
-// A certificate counts until the end of its last moment.
+// A certificate is valid up to and including its last moment.
 func TestCertificateExpires(t *testing.T) {
 	c := DefaultConfig()
 	c.Rules = []string{"cn=x role=read"}
@@ -190,7 +191,7 @@ func TestCertificateExpires(t *testing.T) {
 	}
 }
 
-// A sender without a name is known by the id of its token.
+// A sender without a name is identified by the id of its token.
 func TestSenderWithoutAName(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.json")
 	id, shown := create(t, path, Grant{Rights: principal.Read}, time.Time{})
@@ -201,7 +202,8 @@ func TestSenderWithoutAName(t *testing.T) {
 	}
 }
 
-// Refusals are counted by stream and reason, and it shows whether another credential would help.
+// Refusals are counted by stream and reason, and say whether another credential would
+// help.
 func TestRefusals(t *testing.T) {
 	h := hold(t, filepath.Join(t.TempDir(), "none"), DefaultConfig())
 	refusal := h.Lacks(Claim{Stream: "http", Remote: netip.MustParseAddr("10.0.0.1")}, Identity{Principal: principal.Principal{Name: "a"}}, ReasonRight, "this needs the role write")
@@ -224,7 +226,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A server with a token file or rules that it cannot read does not start.
+// A server with an unreadable token file or unreadable rules does not start.
 func TestKeeperDoesNotStart(t *testing.T) {
 	dir := t.TempDir()
 	registry := prometheus.NewRegistry()

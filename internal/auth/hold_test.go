@@ -13,8 +13,9 @@ import (
 	"varve/internal/principal"
 )
 
-// What goes on for a sender ends when its token is revoked or expires, its certificate
-// expires, or its rule goes or gives something else; it goes on otherwise.
+// A request or connection ends when its sender's token is revoked or expires, its
+// certificate expires, or its rule is removed or grants something else. Otherwise it
+// continues.
 func TestHold(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.json")
 	_, revoked := create(t, path, Grant{Name: "revoked", Rights: principal.Read}, time.Time{})
@@ -105,8 +106,8 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// A token whose expiry was changed in the file ends what is open at the new time, not at the
-// one that it had when that began.
+// If the expiry of a token is changed in the file, open requests end at the new time,
+// not at the time that was valid when they began.
 func TestHoldChangedExpiry(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.json")
 	_, sooner := create(t, path, Grant{Name: "sooner", Rights: principal.Read}, time.Time{})
@@ -148,12 +149,12 @@ type certified struct{ cert *x509.Certificate }
 func (s certified) Certificate() *x509.Certificate { return s.cert }
 func (s certified) Trusted() bool                  { return true }
 
-// told counts how often it was told of the end.
+// told counts calls of EndOfRights.
 type told struct{ times int }
 
 func (o *told) EndOfRights() { o.times++ }
 
-// What a sender begins just when its token is revoked ends too.
+// A request that begins while its token is being revoked ends too.
 func TestHoldAfterRevocation(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.json")
 	_, shown := create(t, path, Grant{Name: "late", Rights: principal.Read}, time.Time{})

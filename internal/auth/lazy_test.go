@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A lazyContext acts as one of context.WithCancelCause, whether or not someone has called Done
-// before it ends.
+// A lazyContext behaves like one of context.WithCancelCause, whether or not Done was
+// called before it ends.
 func TestLazyContext(t *testing.T) {
 	type key struct{}
 	reason := errors.New("a reason")

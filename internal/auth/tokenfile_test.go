@@ -18,14 +18,15 @@ import (
 	"varve/internal/safefile"
 )
 
-// entryText is a token file with one entry, in which a part is replaced.
+// entryText is a token file with one entry, with old replaced by new.
 func entryText(old, new string) string {
 	const text = `{"version":1,"tokens":[{"id":"0123456789ab","name":"a","sha256":"` +
 		`0000000000000000000000000000000000000000000000000000000000000001","role":"read","tenants":["default"],"created":"2026-05-04T12:00:00Z"}]}`
 	return strings.Replace(text, old, new, 1)
 }
 
-// A token file of which anything is not understood is refused as a whole, with the place of the fault.
+// A token file with anything unknown in it is refused as a whole. The error names the
+// place.
 func TestTokenFileWithFaults(t *testing.T) {
 	const entry = `{"id":"0123456789ab","name":"b","sha256":"0000000000000000000000000000000000000000000000000000000000000002","role":"read","tenants":["default"],"created":"2026-05-04T12:00:00Z"}`
 	const hash = `0000000000000000000000000000000000000000000000000000000000000001`
@@ -118,8 +119,8 @@ func TestTokenFileBounds(t *testing.T) {
 	}
 }
 
-// Tokens keep what the file says of them when a command writes it again. Two have no name in
-// common, and those without one are told apart by their ids.
+// A command that rewrites the file keeps what the file says about tokens. Names are
+// unique, and tokens without a name are distinguished by their ids.
 func TestTokenFileKeepsTokens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.json")
 	ends := noon.Add(time.Hour)
@@ -150,7 +151,7 @@ func TestTokenFileKeepsTokens(t *testing.T) {
 	}
 }
 
-// A command that cannot write the file says so, and leaves what is there.
+// A command that cannot write the file reports that, and leaves the old file.
 func TestTokenFileThatCannotBeWritten(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "tokens.json")
@@ -159,7 +160,7 @@ func TestTokenFileThatCannotBeWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A directory that is not empty stands where the new file would be written.
+	// A non-empty directory occupies the path of the new file.
 	if err := os.MkdirAll(filepath.Join(path+safefile.Suffix, "x"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +194,8 @@ func TestTokenFileLock(t *testing.T) {
 	}
 }
 
-// What is known of the last use is left out if its file is damaged, and written again if that failed.
+// If the file with the last uses is damaged, they are unknown. It is written again
+// after a failed attempt.
 func TestLastUseWithFaults(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.json")
 	id, shown := create(t, path, Grant{Name: "a", Rights: principal.Read}, time.Time{})
@@ -255,8 +257,9 @@ func TestLastUseWithFaults(t *testing.T) {
 	}
 }
 
-// A running server sees within seconds what commands do to the file. It tells once of a file
-// that it cannot read, and ends what has expired. It writes the last uses every ten minutes.
+// A running server notices changes of the file within seconds. It logs once that a file
+// cannot be read, and ends requests whose token has expired. It writes the last uses
+// every ten minutes.
 func TestRunReadsTheTokenFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.json")
 	_, shown := create(t, path, Grant{Name: "a", Rights: principal.Read}, time.Time{})

@@ -8,8 +8,8 @@ import (
 	"varve/internal/store"
 )
 
-// TestSmallDeletes deletes single samples of a long series: each writes one
-// fragment again, not the series.
+// TestSmallDeletes deletes single samples of a long series: each delete rewrites one
+// fragment, not the series.
 func TestSmallDeletes(t *testing.T) {
 	const samples, deletes, id = 100_000, 150, 1
 	h := New()
@@ -33,8 +33,8 @@ func TestSmallDeletes(t *testing.T) {
 	checkBytes(t, h)
 }
 
-// TestDeletesOfNothing: a delete between the samples of a series, however often it is
-// repeated, takes no memory.
+// TestDeletesOfNothing: a delete between the samples of a series takes no memory,
+// however often it is repeated.
 func TestDeletesOfNothing(t *testing.T) {
 	const id = 1
 	h := New()
@@ -53,7 +53,7 @@ func TestDeletesOfNothing(t *testing.T) {
 	checkBytes(t, h)
 }
 
-// TestHighIDs: what a head costs does not depend on the ids of its series.
+// TestHighIDs: the memory of a head does not depend on the ids of its series.
 func TestHighIDs(t *testing.T) {
 	for _, base := range []model.SeriesNumber{0, 100_000_000, math.MaxUint32 - shardCount*pageSize + 1} {
 		h := New()

@@ -10,8 +10,8 @@ import (
 	"varve/internal/store"
 )
 
-// TestExpiry compares Expiry with the samples of each series, and verifies that
-// Expired tells of each series once it has expired, and of no other.
+// TestExpiry compares Expiry with the samples of each series, and checks that Expired
+// yields each series once it has expired, and no other.
 func TestExpiry(t *testing.T) {
 	if recordBytes != 56 {
 		t.Errorf("a record has %d bytes, want 56: each of a million series pays for it", recordBytes)

@@ -106,7 +106,7 @@ func wantSamples(t *testing.T, h *Head, id model.SeriesNumber, r model.TimeRange
 	}
 }
 
-// measured is what Bytes should be, counted from what is there.
+// measured computes what Bytes should be from the content.
 func measured(h *Head) (n int64, err error) {
 	for i := range h.shards {
 		s := &h.shards[i]
@@ -252,7 +252,7 @@ func TestOverwriteWithinOpen(t *testing.T) {
 	}
 }
 
-// TestStringsAreCleared holds the raw bytes of strings to those that are open.
+// TestStringsAreCleared compares the raw bytes of strings with those of open samples.
 func TestStringsAreCleared(t *testing.T) {
 	const text = 3
 	h := New()
@@ -279,9 +279,9 @@ func TestStringsAreCleared(t *testing.T) {
 	}
 }
 
-// TestShuffledFitsItsSize: a series whose samples came in shuffled is read as a whole,
-// with offsets of 32 bits. Its byte strings are never longer than the size that
-// MaxBytes bounds, however well they pack.
+// TestShuffledFitsItsSize: a shuffled series is read as a whole, with offsets of 32
+// bits. Its byte strings never exceed the size that MaxBytes bounds, however well they
+// compress.
 func TestShuffledFitsItsSize(t *testing.T) {
 	const text = 3
 	h := New()
@@ -358,8 +358,8 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-// TestDamageIsAnError: samples that cannot be decoded fail whoever decodes them,
-// and are not left out in silence.
+// TestDamageIsAnError: samples that cannot be decoded are an error for every reader,
+// and are not silently omitted.
 func TestDamageIsAnError(t *testing.T) {
 	const long = 1
 	damaged := func(shuffled bool) *Head {
@@ -403,8 +403,8 @@ func TestDamageIsAnError(t *testing.T) {
 	}
 }
 
-// TestDeleteGivesBack deletes and writes again for long: open samples must not
-// add up.
+// TestDeleteGivesBack deletes and rewrites many times: open samples must not
+// accumulate.
 func TestDeleteGivesBack(t *testing.T) {
 	h := New()
 	write(h, 1, sample{MS: 1})
@@ -716,8 +716,8 @@ func (m *reference) check(t *rapid.T) {
 	checkBytes(t, m.head)
 }
 
-// TestSamplesFarApart: samples of one batch whose times or times-to-live differ by more than a block of open samples
-// can hold keep both.
+// TestSamplesFarApart: samples of one batch keep their times and times-to-live, even if
+// these differ by more than a block of open samples can hold.
 func TestSamplesFarApart(t *testing.T) {
 	const far = 1 << 40
 	want := []sample{{MS: 0}, {MS: 1, Value: 1}, {MS: 1 << 31, Value: 2}, {MS: 1<<31 + 1, Value: 3}, {MS: far, Value: 4}, {MS: far + 1, Value: 5, TTL: 60}, {MS: far + 2, Value: 6, TTL: 60}, {MS: far + 3, Value: 7}}

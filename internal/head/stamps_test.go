@@ -8,8 +8,8 @@ import (
 	"varve/internal/store"
 )
 
-// Each sample keeps the stamp of the append that brought it: open, sealed,
-// shuffled, overwritten, of each kind.
+// Each sample keeps the stamp of its append: open, sealed, shuffled, overwritten, of
+// each kind.
 func TestStamps(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	h := NewStamped()
@@ -94,7 +94,7 @@ func TestNoStamps(t *testing.T) {
 	}
 }
 
-// TestStampsCount: stamps take memory, which counts for the limit of what waits in memory.
+// TestStampsCount: the memory of stamps counts towards the limit of a head.
 func TestStampsCount(t *testing.T) {
 	plain, stamped := New(), NewStamped()
 	const series = 1000 // with a block each

@@ -10,7 +10,7 @@ import (
 	"varve/internal/model"
 )
 
-// Bytes is about what Stats counts, and what series take is given back with them.
+// Bytes approximates Stats, and removing series frees their memory.
 func TestBytes(t *testing.T) {
 	long := strings.Repeat("v", 3000)
 	for name, tagsOf := range map[string]func(i int) model.Tags{

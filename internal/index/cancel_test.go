@@ -11,8 +11,8 @@ import (
 	"varve/internal/store"
 )
 
-// Once its context has ended, a selection by a costly pattern ends before the
-// next value, and keeps nothing of what it found so far.
+// Once its context has ended, a selection by a costly pattern ends before the next
+// value, and caches nothing of what it has found.
 func TestPatternsLookAtTheContext(t *testing.T) {
 	x := New()
 	for i := range model.SeriesNumber(3 * scanSlice) {
@@ -35,7 +35,8 @@ func TestPatternsLookAtTheContext(t *testing.T) {
 	}
 }
 
-// A selection and a list tell of each match of a pattern, and end when they are not to go on.
+// A selection and a list report each match of a pattern as work, and end when tick
+// returns an error.
 func TestPatternsTellOfTheirWork(t *testing.T) {
 	x := New()
 	const values = 3 * scanSlice
@@ -80,7 +81,7 @@ func TestPatternsTellOfTheirWork(t *testing.T) {
 	}
 }
 
-// A hookedContext calls between whenever somebody asks whether it has ended.
+// A hookedContext calls between whenever its state is checked.
 type hookedContext struct {
 	context.Context
 	between func()
@@ -91,8 +92,8 @@ func (c hookedContext) Err() error {
 	return c.Context.Err()
 }
 
-// alternation is a pattern of many alternatives that each need the expression,
-// which counts in runs how often it is run for a text.
+// alternation is a pattern of many alternatives that each need the expression. runs
+// counts how often it runs per text.
 func alternation(t *testing.T, runs map[string]int) *model.Pattern {
 	t.Helper()
 	var alternatives []string
@@ -113,8 +114,8 @@ func alternation(t *testing.T, runs map[string]int) *model.Pattern {
 	return p
 }
 
-// However many alternatives a pattern has, the expression is run once for a text,
-// and the index is not locked meanwhile: neither writers nor readers wait.
+// However many alternatives a pattern has, the expression runs once per text and
+// without the lock: neither writers nor readers wait.
 func TestPatternsAreMatchedOnceWithoutTheLock(t *testing.T) {
 	for _, count := range []int{100, directMax + 100} { // matched directly, and by a scan
 		x := New()
@@ -163,9 +164,9 @@ func TestPatternsAreMatchedOnceWithoutTheLock(t *testing.T) {
 	}
 }
 
-// Values that come, go, and are given the numbers of others while a pattern is
-// matched: what was there all the time is found, and nothing that does not match,
-// now and by the next selection.
+// Values are added and removed, and their numbers reused, while a pattern is matched.
+// This selection and the next one find every value that existed all the time, and none
+// that does not match.
 func TestSelectWhileValuesChange(t *testing.T) {
 	for _, count := range []int{1000, 2*directMax + 1000} {
 		for _, changes := range []int{1, 100, changesMax + 1} {
@@ -179,7 +180,7 @@ func TestSelectWhileValuesChange(t *testing.T) {
 				user, _ := s.Tags.Get("user")
 				return matcher[0].MatchesValue(user)
 			}
-			// Of twenty values ten go, and others take their numbers.
+			// Ten of twenty values are removed, and others reuse their numbers.
 			goes := func(i int) bool { return i/10%2 == 0 }
 			others := make(map[uint32]model.Series)
 			looks, changed := 0, 0

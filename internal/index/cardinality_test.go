@@ -13,7 +13,7 @@ import (
 	"varve/internal/model"
 )
 
-// cardinalityOf counts by hand.
+// cardinalityOf computes a Cardinality directly.
 func cardinalityOf(series []model.Series, limit int) index.Cardinality {
 	metrics, pairs, values := map[string]int{}, map[[2]string]int{}, map[string]int{}
 	for _, s := range series {
@@ -47,7 +47,8 @@ func cardinalityOf(series []model.Series, limit int) index.Cardinality {
 	return c
 }
 
-// anyOfEqual lets want's last pairs be any others with as many series.
+// anyOfEqual replaces want's last pairs with those of got that have equally many
+// series.
 func anyOfEqual(want, got index.Cardinality, all []index.PairCount) index.Cardinality {
 	want.TopPairs = slices.Clone(want.TopPairs)
 	for i := range min(len(want.TopPairs), len(got.TopPairs)) {
@@ -58,7 +59,7 @@ func anyOfEqual(want, got index.Cardinality, all []index.PairCount) index.Cardin
 	return want
 }
 
-// TestCardinality counts series of all shapes, of which a part was removed.
+// TestCardinality counts series of all shapes, after some were removed.
 func TestCardinality(t *testing.T) {
 	x := index.New()
 	var there []model.Series

@@ -11,9 +11,9 @@ import (
 	"varve/internal/store"
 )
 
-// TestConcurrentUse adds and removes series in two goroutines while others ask;
-// it is of use with the race detector. Series of one goroutine that are there
-// all the time must be found each time.
+// TestConcurrentUse adds and removes series in two goroutines while others query; it is
+// meant for the race detector. Series of one goroutine that exist all the time must
+// always be found.
 func TestConcurrentUse(t *testing.T) {
 	x := index.New()
 	series := func(i int) model.Series {

@@ -10,7 +10,7 @@ type Stats struct {
 	SizeBytes int64 // of memory, approximate
 }
 
-// Stats counts what x holds. Unlike Bytes, it looks at each list.
+// Stats counts the content of x. Unlike Bytes, it reads each list.
 func (x *Index) Stats() Stats {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

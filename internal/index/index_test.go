@@ -17,7 +17,7 @@ import (
 	"varve/internal/store"
 )
 
-// naive answers as Index does, by looking at every series.
+// naive answers as Index does, by reading every series.
 type naive map[uint32]model.Series
 
 func (n naive) selects(metric string, ms []model.Matcher, within *roaring.Bitmap) []uint32 {
@@ -160,8 +160,8 @@ func drawNamesQuery(t *rapid.T) store.NamesQuery {
 	return q
 }
 
-// TestAgainstNaive compares random adds, removes and questions with an index
-// that looks at every series.
+// TestAgainstNaive compares random adds, removes and queries with an index that reads
+// every series.
 func TestAgainstNaive(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x, n := index.New(), naive{}
@@ -339,8 +339,8 @@ func pattern(t testing.TB, expr string) *model.Pattern {
 	return p
 }
 
-// TestListIsGivenAgain removes a series in between, after which the list of a
-// tag value that Add met last belongs to another value.
+// TestListIsGivenAgain removes a series in between, after which the list of the tag
+// value that Add met last belongs to another value.
 func TestListIsGivenAgain(t *testing.T) {
 	series := func(host string) model.Series {
 		return model.Series{Metric: "m", Type: model.TypeLong, Tags: model.MustTags("host", host)}
@@ -363,8 +363,8 @@ func TestListIsGivenAgain(t *testing.T) {
 	}
 }
 
-// TestAddAfterRemove adds to the value that was met last right after its list
-// was given up.
+// TestAddAfterRemove adds to the value that Add met last right after its list was
+// freed.
 func TestAddAfterRemove(t *testing.T) {
 	s := model.Series{Metric: "m", Type: model.TypeLong, Tags: model.MustTags("host", "a")}
 	x := index.New()

@@ -26,7 +26,8 @@ func manyMatchers(t *testing.T, n int, op model.Operator, text func(i int) strin
 }
 
 // Thousands of expressions that are compared with all values of a tag would take
-// gigabytes, and keep the index locked. As many values that are looked up are fine.
+// gigabytes, and keep the index locked. Equally many values that are only looked up are
+// accepted.
 func TestComparisonsAreBounded(t *testing.T) {
 	x := New()
 	for i, s := range users(100) {
@@ -55,8 +56,8 @@ func TestComparisonsAreBounded(t *testing.T) {
 	}
 }
 
-// However many patterns are matched with many values, the index is locked only for a
-// slice of values and a group of matchers at a time.
+// However many patterns are matched with many values, one hold of the lock covers only
+// a slice of values and a group of matchers.
 func TestManyPatternsAreMatchedInSlices(t *testing.T) {
 	x := New()
 	for i, s := range users(2*directMax + 100) {

@@ -11,8 +11,8 @@ import (
 	"varve/internal/store"
 )
 
-// Names are listed some at a time; whoever asks does not see where one look ends
-// and the next begins.
+// Names are listed in slices; the result does not show where one slice ends and the
+// next begins.
 func TestNamesInSlices(t *testing.T) {
 	const count = 2*namesSlice + 100
 	x := New()

@@ -29,7 +29,7 @@ func likeUser(t testing.TB, expr string) []model.Matcher {
 	return []model.Matcher{{Tag: "user", Patterns: []*model.Pattern{p}}}
 }
 
-// TestEntriesRead holds what a selection costs against what it finds.
+// TestEntriesRead compares the cost of a selection with the size of its result.
 func TestEntriesRead(t *testing.T) {
 	const n = 50_000
 	x := New()
@@ -65,8 +65,8 @@ func TestEntriesRead(t *testing.T) {
 	}
 }
 
-// TestScanKeepsUp compares scans that are kept with new ones while values come,
-// go, and are given the numbers of others.
+// TestScanKeepsUp compares cached scans with new ones while values are added and
+// removed, and their numbers reused.
 func TestScanKeepsUp(t *testing.T) {
 	const n = 3 * directMax
 	x, all := New(), users(n)
@@ -111,7 +111,7 @@ func TestScanKeepsUp(t *testing.T) {
 	}
 }
 
-// TestScanCacheIsBounded: the scans used last stay.
+// TestScanCacheIsBounded: the most recently used scans stay.
 func TestScanCacheIsBounded(t *testing.T) {
 	var c scanCache
 	const large = scanCacheBytes / 4

@@ -11,7 +11,7 @@ import (
 	"varve/internal/store"
 )
 
-// What a series takes depends on its own tags, not on how many its metric has.
+// The memory of a series depends on its own tags, not on how many its metric has.
 func TestManyTagNamesOfOneMetric(t *testing.T) {
 	const count, sample = 20_000, 1000
 	tag := func(i int) string { return fmt.Sprintf("tag-%05d", i*7919%count) }
@@ -60,7 +60,7 @@ func TestManyTagNamesOfOneMetric(t *testing.T) {
 	}
 }
 
-// An expression of many finite alternatives is not written out without bound.
+// The expansion of an expression with many finite alternatives is bounded.
 func TestFiniteAlternativesAreBounded(t *testing.T) {
 	expr := "[^a]"
 	for i := range 200 {

@@ -117,8 +117,8 @@ func unloggedOf(r *Registry) (n int64) {
 	return n
 }
 
-// TestForgottenSeriesCostNothing: a registry through which a million series
-// have gone is as small as what is alive in it.
+// TestForgottenSeriesCostNothing: a registry through which a million series have passed
+// is as small as its live series.
 func TestForgottenSeriesCostNothing(t *testing.T) {
 	r := New()
 	const generation, generations = 10_000, 100
@@ -147,7 +147,7 @@ func TestForgottenSeriesCostNothing(t *testing.T) {
 	}
 }
 
-// TestPagesArePackedAgain: one series that stays keeps little of 255 that went.
+// TestPagesArePackedAgain: one live series keeps little memory of 255 forgotten ones.
 func TestPagesArePackedAgain(t *testing.T) {
 	r := New()
 	for i := range PageSize + 1 { // one more makes the first page pack
@@ -167,7 +167,7 @@ func TestPagesArePackedAgain(t *testing.T) {
 	}
 }
 
-// TestUnused: a series that gets no sample is forgotten at the second look.
+// TestUnused: a series without a sample is returned by the second call of Unused.
 func TestUnused(t *testing.T) {
 	r := New()
 	used, _ := r.Create(testKey(1))
@@ -190,8 +190,8 @@ func TestUnused(t *testing.T) {
 	}
 }
 
-// TestLookingUpIDs asks for ids at the ends of pages, of forgotten series and of
-// none.
+// TestLookingUpIDs looks up ids at the ends of pages, of forgotten series and of no
+// series.
 func TestLookingUpIDs(t *testing.T) {
 	r := New()
 	key := func(n int) string {
@@ -231,7 +231,7 @@ func TestLookingUpIDs(t *testing.T) {
 	}
 }
 
-// TestIntroduce: a log record introduces each series once, those that it knows.
+// TestIntroduce: log records introduce each known series once.
 func TestIntroduce(t *testing.T) {
 	r := New()
 	a, _ := r.Create(testKey(1))
@@ -248,8 +248,8 @@ func TestIntroduce(t *testing.T) {
 	}
 }
 
-// TestSettlePacksAllButTheLast: after a start no page but the last, to which
-// series are still added, holds its keys one by one.
+// TestSettlePacksAllButTheLast: after a start, only the last page, to which series are
+// still added, is not packed.
 func TestSettlePacksAllButTheLast(t *testing.T) {
 	r := New()
 	for at := range model.SeriesNumber(3) {
@@ -284,8 +284,8 @@ func vacant(r *Registry) *roaring.Bitmap {
 	return ids
 }
 
-// TestIDsAreGivenAgain: a registry that has given out all ids gives those of
-// forgotten series again, each once, and voids what was remembered of them.
+// TestIDsAreGivenAgain: a registry that has assigned all ids reuses those of forgotten
+// series, each once, and voids cached refs.
 func TestIDsAreGivenAgain(t *testing.T) {
 	r := New()
 	if ids, _ := r.Vacant(0); ids != nil {

@@ -21,9 +21,9 @@ import (
 	"varve/internal/units"
 )
 
-// history is what a caller knows about its log: the durable segment to replay
-// from, with the number of its first record, and which records were
-// acknowledged. Records are numbered in the order of Append.
+// history is what a caller knows about its log: the durable segment to replay from,
+// with the number of its first record, and which records were acknowledged. Records are
+// numbered in the order of Append.
 type history struct {
 	mu    sync.Mutex
 	from  Segment
@@ -102,8 +102,7 @@ func (h *history) checkpoint(l *Log, r *rand.Rand) error {
 	return l.Release(s)
 }
 
-// TestPowerCuts cuts power at random points, under writes, again and again on
-// the same log.
+// TestPowerCuts cuts power at random points during writes, repeatedly on the same log.
 func TestPowerCuts(t *testing.T) {
 	for _, durability := range []string{Fsync, Interval} {
 		for _, segment := range []units.Bytes{4 * units.KiB, 64 * units.KiB} { // one page, and many
@@ -118,9 +117,8 @@ func TestPowerCuts(t *testing.T) {
 	}
 }
 
-// TestReplayedIsDurableAfterOpen kills a process that had written and not
-// synced. What the next process replays and builds upon must not be lost by a
-// power cut after that.
+// TestReplayedIsDurableAfterOpen kills a process that has written but not synced. What
+// the next process replays and builds upon must survive a later power cut.
 func TestReplayedIsDurableAfterOpen(t *testing.T) {
 	fsys := crashable(t)
 	cfg := small
@@ -180,8 +178,8 @@ func (h *history) awaitAppended(next uint64) {
 	}
 }
 
-// TestErrorAtEachFileOperation lets the first, second, third ... operation
-// fail, until a run needs no more.
+// TestErrorAtEachFileOperation lets the first, second, third ... operation fail, until
+// a run has fewer operations.
 func TestErrorAtEachFileOperation(t *testing.T) {
 	for _, durability := range []string{Fsync, Interval} {
 		t.Run(durability, func(t *testing.T) {
@@ -236,7 +234,7 @@ func errorAt(t *testing.T, cfg Config, n int32) (injected bool) {
 		t.Fatalf("operation %d: failed with %v, closed with %v", n, failure, closeErr)
 	}
 
-	// What was acknowledged is there, now and after a power cut.
+	// Acknowledged records are there, now and after a power cut.
 	cut := base.CrashClone(vfs.CrashCloneCfg{})
 	h.check(t, base, true)
 	h.check(t, cut, cfg.Durability == Fsync)
@@ -300,9 +298,9 @@ func TestReadErrorsAreNotDamage(t *testing.T) {
 	}
 }
 
-// TestReadErrorsBehindDamage lets each operation of a replay fail that skips
-// damage, and each one of opening a log: both look for records behind the damage,
-// in several windows, and one of them is larger than a window.
+// TestReadErrorsBehindDamage lets each operation fail of a replay that skips damage,
+// and of opening a log. Both search for records after the damage, in several windows,
+// and one record is larger than a window.
 func TestReadErrorsBehindDamage(t *testing.T) {
 	base := crashable(t)
 	cfg := Config{SegmentBytes: 4 * units.MiB, BufferBytes: 4 * units.MiB}
@@ -359,7 +357,7 @@ func TestReadErrorsBehindDamage(t *testing.T) {
 	}
 }
 
-// TestFullDiskIsFoundBeforeWriting: a record of which a part fits is not begun.
+// TestFullDiskIsFoundBeforeWriting: a record that does not fit completely is not begun.
 func TestFullDiskIsFoundBeforeWriting(t *testing.T) {
 	base := crashable(t)
 	var full atomic.Bool
@@ -387,8 +385,8 @@ func TestFullDiskIsFoundBeforeWriting(t *testing.T) {
 	}
 }
 
-// TestZerosAhead: a busy segment has zeros behind its records, up to the end of what
-// is reserved, and they are no records. One that stays small has none, nor has a log
+// TestZerosAhead: a busy segment has zeros after its records, up to the end of the
+// reserved space, and they are not records. A small segment has none, nor has a log
 // that syncs by time.
 func TestZerosAhead(t *testing.T) {
 	const step = 1 << 10

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// withFree leaves a closed log that has files for reuse and one segment.
+// withFree returns a closed log with one segment and files for reuse.
 func withFree(t *testing.T, fsys vfs.FS, o Options) *Log {
 	t.Helper()
 	l, err := Open(fsys, testDir, small, o)
@@ -64,8 +64,8 @@ func TestOpenLeavesOtherFilesAlone(t *testing.T) {
 	}
 }
 
-// TestDiskBytes: the log's files take what its metric says, those kept for reuse included. The mark at the
-// end of a segment does not count.
+// TestDiskBytes: the metric is the size of the log's files, including those kept for
+// reuse. The mark at the end of a segment does not count.
 func TestDiskBytes(t *testing.T) {
 	mem, registry := vfs.NewMem(), prometheus.NewRegistry()
 	withFree(t, mem, Options{Registerer: registry})
@@ -87,7 +87,8 @@ func TestDiskBytes(t *testing.T) {
 	}
 }
 
-// TestFilesForReuseAtAStart: a start keeps as many files for reuse as the settings say, and removes the others.
+// TestFilesForReuseAtAStart: a start keeps at most RecycleSegments files for reuse, and
+// removes the others.
 func TestFilesForReuseAtAStart(t *testing.T) {
 	for _, recycle := range []int{0, 1, 2, 3} {
 		mem := vfs.NewMem()
@@ -140,7 +141,7 @@ func TestFilesThatCannotBeRemoved(t *testing.T) {
 	}
 }
 
-// A grownFile has zeros behind its end.
+// A grownFile has zeros after its end.
 type grownFile struct {
 	vfs.File
 	size int64
@@ -176,8 +177,8 @@ func (fsys grownFS) Open(name string, o ...vfs.OpenOption) (vfs.File, error) {
 	return grownFile{f, fsys.size}, err
 }
 
-// TestSegmentBeyondTheLargest: a segment that is larger than any that was written is damaged, and its
-// offsets still fit their fields.
+// TestSegmentBeyondTheLargest: a segment larger than any that Varve writes is damaged,
+// and its offsets still fit their fields.
 func TestSegmentBeyondTheLargest(t *testing.T) {
 	mem := vfs.NewMem()
 	l := open(t, mem, small)

@@ -10,8 +10,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-// TestAttemptsOnAFullDisk opens logs on a disk without space, and one whose quota
-// is used up: attempts leave no files, and what was acknowledged before stays.
+// TestAttemptsOnAFullDisk opens logs on a disk without space, and on one with an
+// exhausted quota: attempts leave no files, and records that were acknowledged before
+// stay.
 func TestAttemptsOnAFullDisk(t *testing.T) {
 	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT} {
 		for failing := range int64(5) { // the header's write, the space for a record, its write, ...

@@ -15,9 +15,9 @@ import (
 	"varve/internal/store"
 )
 
-// TestOpenFailed: a log that failed before it began takes nothing and says why, can be closed
-// at once, leaves the records of the log before it until it is cleared, and hands on a number that
-// no segment has had.
+// TestOpenFailed: a log that failed before it began refuses records with the reason and
+// can be closed at once. It leaves the records of the previous log until it is cleared,
+// and then returns a number that no segment has had.
 func TestOpenFailed(t *testing.T) {
 	mem := vfs.NewMem()
 	l := open(t, mem, small)
@@ -93,8 +93,8 @@ func TestOpenFailed(t *testing.T) {
 	}
 }
 
-// TestOpenFailedWithoutADirectory: whichever call fails while the segments are looked for, that is an error:
-// a log that was taken for empty would be cleared without them.
+// TestOpenFailedWithoutADirectory: if any call fails while segments are listed, that is
+// an error: a log mistaken for empty would be cleared without removing its segments.
 func TestOpenFailedWithoutADirectory(t *testing.T) {
 	mem := vfs.NewMem()
 	l := open(t, mem, small)

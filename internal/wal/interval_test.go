@@ -13,8 +13,8 @@ import (
 	"varve/internal/diskfs/crashfs"
 )
 
-// TestSyncUnderLoad: with durability interval, writes that come faster than the interval are
-// synced once an interval, and a sync that fails is an error.
+// TestSyncUnderLoad: with durability interval, writes that arrive faster than the
+// interval are synced once per interval, and a failed sync is an error.
 func TestSyncUnderLoad(t *testing.T) { synctest.Test(t, syncUnderLoad) }
 
 func syncUnderLoad(t *testing.T) {
@@ -70,8 +70,8 @@ func syncUnderLoad(t *testing.T) {
 	}
 }
 
-// TestSyncThatFails: with durability interval, a sync that fails is the end of the log, whether it is
-// made while nothing comes, or after a write.
+// TestSyncThatFails: with durability interval, a failed sync ends the log, whether the
+// log is idle or a write came before.
 func TestSyncThatFails(t *testing.T) {
 	for _, underLoad := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) { syncThatFails(t, underLoad) })
@@ -111,8 +111,9 @@ func syncThatFails(t *testing.T, underLoad bool) {
 	}
 }
 
-// TestTimerBesideARecord: if the timer runs out just as a record comes, the record's signal is taken:
-// else the next record would wait for room in the channel, and all others with it.
+// TestTimerBesideARecord: if the timer expires just as a record is appended, the writer
+// receives the record's signal; otherwise the next append would block on the full
+// channel, and all others with it.
 func TestTimerBesideARecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &Log{filling: &buffer{}, wake: make(chan struct{}, 1)}
@@ -137,7 +138,7 @@ func TestTimerBesideARecord(t *testing.T) {
 	})
 }
 
-// TestReleaseOfNothing: giving up segments that are gone already does no I/O.
+// TestReleaseOfNothing: releasing segments that are already released does no I/O.
 func TestReleaseOfNothing(t *testing.T) {
 	var broken atomic.Bool
 	fsys := errorfs.Wrap(crashfs.New(), errorfs.InjectorFunc(func(op errorfs.Op) error {

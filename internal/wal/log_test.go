@@ -133,8 +133,8 @@ func TestNumbersGoOnFrom(t *testing.T) {
 	}
 }
 
-// TestRecycle writes segments over and over and checks after each round that
-// nothing of a file's former life comes back.
+// TestRecycle rewrites segments repeatedly and checks after each round that no former
+// content of a file reappears.
 func TestRecycle(t *testing.T) {
 	fsys := vfs.NewMem()
 	next := uint64(0)
@@ -283,7 +283,7 @@ func TestSync(t *testing.T) {
 	})
 }
 
-// blockedFS holds back syncs until it is let go.
+// blockedFS blocks syncs until it is released.
 type blockedFS struct {
 	vfs.FS
 	gate chan struct{}
@@ -319,7 +319,7 @@ func TestAcknowledged(t *testing.T) {
 	}
 }
 
-// A large record is written from memory that is free again after it.
+// The memory of a large record is freed after it was written.
 func TestLargeRecordLeavesNoMemory(t *testing.T) {
 	l, err := Open(vfs.NewMem(), testDir, small, Options{})
 	if err != nil {
@@ -395,8 +395,8 @@ func TestReserveWaitsForRoom(t *testing.T) {
 	})
 }
 
-// TestParkTakesItsSignal: waiters are used again. A signal that is left in one would end the
-// next wait before its record is synced.
+// TestParkTakesItsSignal: waiters are reused. A signal left in one would end the next
+// wait before its record is synced.
 func TestParkTakesItsSignal(t *testing.T) {
 	l := open(t, vfs.NewMem(), small)
 	defer closeLog(t, l)

@@ -11,8 +11,8 @@ import (
 	"varve/internal/diskfs/crashfs"
 )
 
-// TestReleaseAfterFailure gives up segments when the log has failed: the files
-// have what was in them, so the log's failure does not matter.
+// TestReleaseAfterFailure releases segments after the log has failed: the caller has
+// stored their content elsewhere, so the log's failure does not matter.
 func TestReleaseAfterFailure(t *testing.T) {
 	mem := crashfs.New()
 	var broken atomic.Bool

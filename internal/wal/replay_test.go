@@ -21,10 +21,9 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files again")
 
-// oneSegment returns a segment of count records, each acknowledged before the
-// next was appended, and the offsets at which they begin; the last offset is
-// their end. A closed one has an end mark, another is as a killed process
-// leaves it.
+// oneSegment returns a segment of count records, each acknowledged before the next was
+// appended, and the offsets at which they begin; the last offset is their end. A closed
+// segment has an end mark; otherwise it is as a killed process leaves it.
 func oneSegment(t testing.TB, count int, closed bool) (file []byte, starts []int) {
 	fsys := vfs.NewMem()
 	l := open(t, fsys, Config{})
@@ -41,7 +40,7 @@ func oneSegment(t testing.TB, count int, closed bool) (file []byte, starts []int
 	return readFile(t, fsys, 1), append(starts, at)
 }
 
-// recordAt returns the record that the byte at offset is in, -1 for the
+// recordAt returns the index of the record that contains the byte at offset, -1 for the
 // segment's header, len(starts)-1 for what follows the records.
 func recordAt(starts []int, offset int) int {
 	n, found := slices.BinarySearch(starts, offset)
@@ -89,9 +88,9 @@ func TestTornTailOverStaleBytes(t *testing.T) {
 		if err != nil {
 			t.Fatalf("torn at %d: %v", size, err)
 		}
-		// The first bytes of a record that equal the stale ones make no
-		// difference, so a record more than was written is not possible, but
-		// the one that is torn may be whole already.
+		// The first bytes of a record that equal the stale ones make no difference. So
+		// no record beyond the written ones can appear, but the torn record may be
+		// complete already.
 		want := uint64(max(recordAt(starts, size), 0))
 		if n := checkPrefix(t, got); n != want && n != want+1 || stats.Damages != 0 {
 			t.Fatalf("torn at %d: %d records, want %d; %+v", size, n, want, stats)
@@ -99,10 +98,9 @@ func TestTornTailOverStaleBytes(t *testing.T) {
 	}
 }
 
-// TestFlippedByteIsReported flips each byte of a log. Unless it is in the last
-// record of a log that was not closed, where it cannot be told from a torn
-// write, it is damage, with its place; going on behind it loses only the record
-// that was hit.
+// TestFlippedByteIsReported flips each byte of a log. The result is damage with its
+// place, except in the last record of a log that was not closed, which looks like a
+// torn write. Continuing after the damage loses only the affected record.
 func TestFlippedByteIsReported(t *testing.T) {
 	const count = 12
 	for _, closed := range []bool{false, true} {
@@ -219,8 +217,8 @@ func TestShortSealedSegmentCanBeSkipped(t *testing.T) {
 	}
 }
 
-// TestLaterPagesOfUnsyncedWrite writes many records at once, of which a power
-// cut keeps any pages, and loses others: that is a torn tail.
+// TestLaterPagesOfUnsyncedWrite writes many records at once. A power cut may keep any
+// of their pages and lose others: that is a torn tail.
 func TestLaterPagesOfUnsyncedWrite(t *testing.T) {
 	const synced, torn, page = 4, 40, 64
 	file, starts := oneSegment(t, synced+torn, false)
@@ -243,7 +241,7 @@ func TestLaterPagesOfUnsyncedWrite(t *testing.T) {
 			if want := int64(len(file) - starts[recordAt(starts, lost)]); stats.CutBytes > want || from+pages*page < len(file)-50 && stats.CutBytes != want {
 				t.Fatalf("lost pages at %d: cut %d bytes of %d", from, stats.CutBytes, want)
 			}
-			// A next run seals it there; what it cut stays cut.
+			// The next run seals the segment there; what it has cut off stays cut off.
 			fsys := vfs.NewMem()
 			writeFile(t, fsys, Segment(1).fileName(), b)
 			closeLog(t, open(t, fsys, small))
@@ -302,9 +300,9 @@ func TestMissingSegment(t *testing.T) {
 	}
 }
 
-// TestMissingSegmentBeforeDamagedHeader: a header that cannot be read does not
-// tell which segment was before it. Numbers follow each other, so one that is
-// left out is missing, and the header's own damage is told beside that.
+// TestMissingSegmentBeforeDamagedHeader: an unreadable header does not show which
+// segment was before it. Segments are numbered without gaps, so a skipped number is a
+// missing segment, which is reported in addition to the damage of the header.
 func TestMissingSegmentBeforeDamagedHeader(t *testing.T) {
 	for _, missing := range []bool{false, true} {
 		fsys := vfs.NewMem()
@@ -335,8 +333,9 @@ func TestMissingSegmentBeforeDamagedHeader(t *testing.T) {
 	}
 }
 
-// TestBegunSegment: without the segment from which a log is needed, no replay takes the rest for
-// the whole, be the segment away with its directory, cut off before its records, or zeros.
+// TestBegunSegment: if the first needed segment is missing, no replay mistakes the rest
+// for the whole, whether the directory is gone, or the segment is gone, cut off before
+// its records, or zeroed.
 func TestBegunSegment(t *testing.T) {
 	zeros := make([]byte, 4096)
 	for name, c := range map[string]struct {
@@ -380,8 +379,8 @@ func TestBegunSegment(t *testing.T) {
 	}
 }
 
-// TestCompleteAndBegun: Complete ends a segment without records, which Rotate lets go on. A
-// segment is begun once its header is durable, and by this log.
+// TestCompleteAndBegun: Complete ends a segment without records; Rotate does not. A
+// segment is begun once this log has made its header durable.
 func TestCompleteAndBegun(t *testing.T) {
 	fsys := vfs.NewMem()
 	l := open(t, fsys, small)
@@ -419,8 +418,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// TestReplayLeavesOtherFilesAlone: files for reuse, and files of others, in a
-// log's directory are no segments.
+// TestReplayLeavesOtherFilesAlone: files for reuse and foreign files in a log's
+// directory are not segments.
 func TestReplayLeavesOtherFilesAlone(t *testing.T) {
 	fsys := vfs.NewMem()
 	l := open(t, fsys, small)
@@ -461,8 +460,8 @@ func TestVisitorsErrorEndsReplay(t *testing.T) {
 	}
 }
 
-// TestSearchIsBounded makes a segment look like record headers all over, each
-// of which asks to read the rest of the file.
+// TestSearchIsBounded makes a segment look like record headers everywhere, each of
+// which requires reading the rest of the file.
 func TestSearchIsBounded(t *testing.T) {
 	const size = 256 << 10
 	file := segmentHeader{segment: 1}.encode()
@@ -529,8 +528,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// FuzzReplay replays arbitrary bytes as a segment, alone and before a next one,
-// and appends behind them.
+// FuzzReplay replays arbitrary bytes as a segment, alone and before another one, and
+// appends after them.
 func FuzzReplay(f *testing.F) {
 	for _, closed := range []bool{false, true} {
 		file, starts := oneSegment(f, 5, closed)
@@ -582,7 +581,7 @@ func FuzzReplay(f *testing.F) {
 	})
 }
 
-// A log that is open can be read up to a segment that is complete.
+// An open log can be read up to a complete segment.
 func TestReplayOfOpenLog(t *testing.T) {
 	fsys := vfs.NewMem()
 	l := open(t, fsys, small)
@@ -627,7 +626,7 @@ func flipByte(t *testing.T, fsys vfs.FS, s Segment, at int64) {
 	}
 }
 
-// A flakyFile cannot be read once.
+// A flakyFile fails its first read.
 type flakyFile struct {
 	vfs.File
 	failing bool
@@ -641,7 +640,7 @@ func (f *flakyFile) ReadAt(b []byte, at int64) (int, error) {
 	return f.File.ReadAt(b, at)
 }
 
-// After a read that failed nothing is taken for read: the next one asks the disk again.
+// After a failed read, the buffer is not used: the next read goes to the disk again.
 func TestReadAfterAFailedRead(t *testing.T) {
 	fsys := vfs.NewMem()
 	f, err := fsys.Create("segment", vfs.WriteCategoryUnspecified)
@@ -669,8 +668,8 @@ func TestReadAfterAFailedRead(t *testing.T) {
 	}
 }
 
-// TestFileThatBecameShorter: the end of a file before the size that it had is an error, not the end of
-// the log.
+// TestFileThatBecameShorter: if a file ends before its former size, that is an error,
+// not the end of the log.
 func TestFileThatBecameShorter(t *testing.T) {
 	fsys := vfs.NewMem()
 	writeFile(t, fsys, "segment", []byte("the first"))
@@ -685,8 +684,8 @@ func TestFileThatBecameShorter(t *testing.T) {
 	}
 }
 
-// TestWindowGoesBack: search goes back behind the header of a payload that it has read, so what is
-// asked for may begin before what is buffered.
+// TestWindowGoesBack: search continues after the header of a payload that it has read,
+// so a read may begin before the buffered bytes.
 func TestWindowGoesBack(t *testing.T) {
 	fsys := vfs.NewMem()
 	f, err := fsys.Create("segment", vfs.WriteCategoryUnspecified)

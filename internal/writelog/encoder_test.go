@@ -23,8 +23,8 @@ func mustCreate(t *testing.T, r *registry.Registry, series model.Series) store.R
 	return ref
 }
 
-// TestLargestBatch: 16 MiB of samples are one batch, a byte more is refused with
-// both numbers.
+// TestLargestBatch: 16 MiB of samples are one batch; one byte more is refused with both
+// numbers.
 func TestLargestBatch(t *testing.T) {
 	r := registry.New()
 	ref := mustCreate(t, r, model.Series{Metric: "m", Type: model.TypeString, Tags: model.MustTags("a", "b")})
@@ -85,7 +85,7 @@ func TestEncodeStale(t *testing.T) {
 	}
 }
 
-// TestCurrentKeepsKinds: a look at whether refs are still valid leaves what was encoded as it is.
+// TestCurrentKeepsKinds: Current leaves the encoded batch unchanged.
 func TestCurrentKeepsKinds(t *testing.T) {
 	r := registry.New()
 	var b store.Batch

@@ -21,7 +21,7 @@ import (
 	"varve/internal/wal"
 )
 
-// tenant is the least that stands on a log: it remembers the times that it has applied.
+// tenant is a minimal user of a log: it remembers the times that it has applied.
 type tenant struct {
 	*Log
 	series  *registry.Registry
@@ -42,7 +42,7 @@ func newTenant(t *testing.T, fs vfs.FS) *tenant {
 	return n
 }
 
-// open opens the log behind what was replayed.
+// open opens the log after the replayed segments.
 func (n *tenant) open(t *testing.T) *tenant {
 	t.Helper()
 	if err := n.Open(0); err != nil {
@@ -101,8 +101,7 @@ func sameTimes(t *testing.T, got, want []int64) {
 	}
 }
 
-// TestOrder: writers that run at once are applied in the order in which a replay finds
-// them.
+// TestOrder: concurrent writers are applied in the order in which a replay finds them.
 func TestOrder(t *testing.T) {
 	mem, ctx := vfs.NewMem(), context.Background()
 	n := newTenant(t, mem).open(t)
@@ -127,8 +126,8 @@ func TestOrder(t *testing.T) {
 	sameTimes(t, replayed(t, mem), n.applied)
 }
 
-// TestManyDefinitions: series that do not fit into one record go before it, and all of
-// them count in what the batch takes.
+// TestManyDefinitions: series that do not fit into one record are logged before it, and
+// all of them count in the bytes of the batch.
 func TestManyDefinitions(t *testing.T) {
 	mem := vfs.NewMem()
 	n := newTenant(t, mem).open(t)
@@ -155,9 +154,9 @@ func TestManyDefinitions(t *testing.T) {
 	sameTimes(t, replayed(t, mem), nil)
 }
 
-// TestReopen: a log that failed for lack of space refuses writes until there is some.
-// Then begin may log again what was lost, before anybody else writes. What was
-// acknowledged is there.
+// TestReopen: a log that failed for lack of space refuses writes until there is space.
+// Then begin may log again what was lost, before any other write. Acknowledged records
+// are there.
 func TestReopen(t *testing.T) {
 	mem, ctx := vfs.NewMem(), context.Background()
 	var full atomic.Bool
@@ -212,8 +211,8 @@ func TestReopen(t *testing.T) {
 	sameTimes(t, times, []int64{1, 3, 4})
 }
 
-// TestFinalFailure: after another failure nothing is written any more, and the first
-// error stays. A log that was shut says so instead.
+// TestFinalFailure: after any other failure all writes are refused with the first
+// error. A log that was shut returns ErrClosed instead.
 func TestFinalFailure(t *testing.T) {
 	mem, ctx := vfs.NewMem(), context.Background()
 	var broken atomic.Bool

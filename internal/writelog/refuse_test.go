@@ -21,8 +21,8 @@ import (
 
 var aLong = model.Series{Metric: "m", Type: model.TypeLong, Tags: model.MustTags("a", "b")}
 
-// TestRefusedBatches: a batch that is refused is neither applied nor logged, and whoever
-// sent it learns why.
+// TestRefusedBatches: a refused batch is neither applied nor logged, and its sender
+// gets the reason.
 func TestRefusedBatches(t *testing.T) {
 	ctx := t.Context()
 	errCheck, errApply := errors.New("not storable"), errors.New("not applicable")
@@ -127,8 +127,9 @@ func TestNothingIsAppliedToAFailedLog(t *testing.T) {
 	}
 }
 
-// TestRefs: references are those of the registry. A store that is closed, or a sender that has
-// left, creates no series, and samples of unknown series or another epoch have no kinds.
+// TestRefs: references are those of the registry. A closed store, or a request that has
+// ended, creates no series, and samples of unknown series or of another epoch have no
+// kinds.
 func TestRefs(t *testing.T) {
 	n := newTenant(t, vfs.NewMem()).open(t)
 	refs := n.Refs()
@@ -173,7 +174,7 @@ func TestRefs(t *testing.T) {
 	}
 }
 
-// TestReadOnly: a log that is read only refuses writes, for the reason given.
+// TestReadOnly: a read-only log refuses writes, with the given reason.
 func TestReadOnly(t *testing.T) {
 	n := newTenant(t, vfs.NewMem())
 	n.ReadOnly("the directory is only read")
@@ -186,8 +187,8 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// TestFullBeforeAnybodyWrites: writes are refused once the log has met a full disk, also if no writer
-// has waited for it.
+// TestFullBeforeAnybodyWrites: writes are refused once the log has found the disk full,
+// even if no writer has waited for it.
 func TestFullBeforeAnybodyWrites(t *testing.T) {
 	var full atomic.Bool
 	n := newTenant(t, errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -210,8 +211,8 @@ func TestFullBeforeAnybodyWrites(t *testing.T) {
 	_ = n.Close()
 }
 
-// TestDecodeTellsDamage: a replay ends at a record with a key that is none, a series that cannot be
-// defined, samples that cannot be read, or that belong to no series.
+// TestDecodeTellsDamage: a replay ends at a record with an invalid key, a series that
+// cannot be defined, samples that cannot be decoded, or samples of an unknown series.
 func TestDecodeTellsDamage(t *testing.T) {
 	n := newTenant(t, vfs.NewMem())
 	ref := mustCreate(t, n.series, aLong)
@@ -257,8 +258,8 @@ func TestDecodeTellsDamage(t *testing.T) {
 	}
 }
 
-// TestOpenFull: a log that cannot be opened on a full disk refuses writes until there is room. A
-// failure of another kind meanwhile is an error.
+// TestOpenFull: a log that cannot be opened on a full disk refuses writes until there
+// is space. A failure of another kind meanwhile is an error.
 func TestOpenFull(t *testing.T) {
 	for _, opened := range []bool{false, true} {
 		mem, ctx := vfs.NewMem(), t.Context()
@@ -323,8 +324,8 @@ func TestOpenFull(t *testing.T) {
 	}
 }
 
-// TestNoRoomBesideAWorkingLog: OpenFull replaces no log whose segments it cannot remove, and returns
-// that failure.
+// TestNoRoomBesideAWorkingLog: if OpenFull cannot remove the segments of a log, it does
+// not replace the log and returns the failure.
 func TestNoRoomBesideAWorkingLog(t *testing.T) {
 	n := newTenant(t, errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Kind == errorfs.OpRemove {
@@ -338,8 +339,8 @@ func TestNoRoomBesideAWorkingLog(t *testing.T) {
 	}
 }
 
-// TestLogThatFailsAtOnce: a new log that has failed before it is used takes no place, and nothing is
-// logged again.
+// TestLogThatFailsAtOnce: a new log that has failed before its first use does not
+// replace the old one, and nothing is logged again.
 func TestLogThatFailsAtOnce(t *testing.T) {
 	n := newTenant(t, vfs.NewMem()).open(t)
 	before := n.Current()
@@ -369,8 +370,9 @@ func TestUnknownType(t *testing.T) {
 	}
 }
 
-// TestErrorsOfTheLog: whose fault an error of the log is depends on its kind. The end of a request, and a record that cannot be
-// written, do not end the log.
+// TestErrorsOfTheLog: whether the caller or the log is at fault depends on the kind of
+// the error. The end of a request, and a record that cannot be written, do not end the
+// log.
 func TestErrorsOfTheLog(t *testing.T) {
 	n := newTenant(t, vfs.NewMem()).open(t)
 	ended, cancel := context.WithCancel(t.Context())
