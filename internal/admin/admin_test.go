@@ -18,9 +18,8 @@ import (
 	"varve/internal/ingest/ingesttest"
 )
 
-// TestRoutesOfTheOtherStore: servers have the same administrative routes over
-// both kinds of store. Those of the other kind are answered 501, with what to use
-// instead.
+// TestRoutesOfTheOtherStore: servers have the same administrative routes over both
+// kinds of store. Routes of the other kind answer 501 and name the replacement.
 func TestRoutesOfTheOtherStore(t *testing.T) {
 	names := func(routes []httpapi.Route) (all []string) {
 		for _, r := range routes {
@@ -53,8 +52,8 @@ func TestRoutesOfTheOtherStore(t *testing.T) {
 	}
 }
 
-// TestBackupNamesItsPlace makes a backup of a store in a relative directory. The
-// client of the server may be in another one.
+// TestBackupNamesItsPlace makes a backup of a store in a relative directory. The answer
+// has an absolute path, since the client may be in another directory.
 func TestBackupNamesItsPlace(t *testing.T) {
 	s, err := embedded.Open(vfs.NewMem(), "data", embedded.DefaultConfig(), embedded.Options{})
 	if err != nil {
@@ -69,8 +68,8 @@ func TestBackupNamesItsPlace(t *testing.T) {
 	}
 }
 
-// A check or compaction that is running keeps further ones out, rather than let
-// them wait to do the same again.
+// A running check or compaction refuses further ones, which would otherwise wait and
+// then repeat the same work.
 func TestOneAtATime(t *testing.T) {
 	begun, end := make(chan struct{}), make(chan struct{})
 	h := oneAtATime("compaction", func(w http.ResponseWriter, _ *http.Request) {
@@ -98,7 +97,7 @@ func TestOneAtATime(t *testing.T) {
 	}
 }
 
-// /admin/rejected shows the latest refused inputs, newest first, cut.
+// /admin/rejected shows the latest refused inputs, newest first, clipped.
 func TestRejected(t *testing.T) {
 	p, _ := ingesttest.NewPipeline(&ingesttest.Recorder{}, nil)
 	ask := func() (total int, list []ingest.Rejection) {

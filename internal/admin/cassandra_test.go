@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestFlushes: so many requests wait for a flush and no more, and their places are
-// free again when they end.
+// TestFlushes: at most maxFlushes requests wait for a flush, and their places are free
+// again when they end.
 func TestFlushes(t *testing.T) {
 	began := make(chan struct{})
 	handler := flush(func(ctx context.Context) error {

@@ -18,7 +18,7 @@ import (
 	"varve/internal/units"
 )
 
-// smallDisk has the free space that a test says.
+// smallDisk has the free space that a test sets.
 type smallDisk struct {
 	vfs.FS
 	free atomic.Uint64

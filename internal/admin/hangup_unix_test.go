@@ -12,8 +12,9 @@ import (
 	"varve/internal/config"
 )
 
-// A SIGHUP is taken over as soon as OnHangup has returned, and not lost before its loop runs.
-// It ends the process otherwise: of a server that has just said that it is ready, for example.
+// A SIGHUP is caught as soon as OnHangup has returned, and not lost before its loop
+// runs. Otherwise it would end the process, for example of a server that has just
+// reported that it is ready.
 func TestHangupBeforeItIsAwaited(t *testing.T) {
 	loads := 0
 	load := func() (*config.Loaded, error) { loads++; return nil, errors.New("no file") }

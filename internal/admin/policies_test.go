@@ -16,8 +16,8 @@ import (
 	"varve/internal/retention"
 )
 
-// TestReloadOfRules: the files are read again although no setting has changed, a file
-// with a fault changes nothing, and what a path has is told.
+// TestReloadOfRules: the files are read again although no setting has changed, an
+// invalid file changes nothing, and the rules of a path are reported.
 func TestReloadOfRules(t *testing.T) {
 	var messages bytes.Buffer
 	var policies []retention.PolicyConfig

@@ -21,8 +21,8 @@ import (
 	"varve/internal/store/reference"
 )
 
-// A reload applies the settings that it can and names those that need a restart.
-// The log says what the reload did, also if it changed nothing.
+// A reload applies the settings that it can and names those that need a restart. The
+// log says what the reload did, even if nothing has changed.
 func TestReload(t *testing.T) {
 	load := func(change func(*config.Config), err error) func() (*config.Loaded, error) {
 		return func() (*config.Loaded, error) {
@@ -71,8 +71,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// Limits that an operator turns in trouble are applied by a reload; what is built
-// with a setting needs a restart, and is named.
+// A reload applies the limits that an operator adjusts in an incident. Other settings
+// need a restart, and are named.
 func TestReloadOfLimits(t *testing.T) {
 	s := reference.New(nil)
 	defer s.Close()

@@ -10,7 +10,7 @@ import (
 
 var errTooMuch, errBroken = errors.New("too much"), errors.New("broken")
 
-// computed is what a user of batches was asked to compute.
+// computed are the ranges that Once was called with.
 type computed struct {
 	most  int // buckets at once
 	fails int64
@@ -32,8 +32,8 @@ func (c *computed) batches(most int) *Batches {
 	return &Batches{Grid: hours{}, Most: most, Once: c.once, TooMuch: func(err error) bool { return errors.Is(err, errTooMuch) }}
 }
 
-// Batches hold at most so many buckets, end where the grid says, and are halved while
-// they are too much.
+// A batch has at most the given number of buckets, ends where the grid says, and is
+// halved while it is too much.
 func TestBatches(t *testing.T) {
 	for _, tc := range []struct {
 		most, bearable int
@@ -65,7 +65,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// A bucket that is too much by itself, and any other error, end a run.
+// A single bucket that is too much, and any other error, end a run.
 func TestBatchesFail(t *testing.T) {
 	none := func(int64) error { return nil }
 	c := computed{most: 0, fails: -1}
@@ -113,8 +113,8 @@ func TestAdvance(t *testing.T) {
 	}
 }
 
-// Of late spans what lies behind the run's own buckets is computed, and each is kept until
-// it is.
+// Of late spans, those before the run's own buckets are computed, and each is kept
+// until then.
 func TestComputeLate(t *testing.T) {
 	var kept map[string]Spans
 	l := newList(t, func(_ context.Context, _ string, late map[string]Spans) error { kept = late; return nil })
@@ -139,7 +139,8 @@ func TestComputeLate(t *testing.T) {
 	}
 }
 
-// A point that comes late for a batch that has been computed stays noted while the next batches are computed.
+// A point that arrives late for a batch that has been computed stays noted while the
+// next batches are computed.
 func TestLateWhileLateAreComputed(t *testing.T) {
 	l := newList(t, keepNothing)
 	must(t, l.Include(t.Context(), "t", map[string]Spans{"x": {{0, 4 * hourMS}}}))

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Hours are bounded, at all times, and lose no time of any metric.
+// Hours are always bounded, and lose no time of any metric.
 func TestHoursAreBounded(t *testing.T) {
 	var u Hours
 	const metrics, hours = 2 * hoursMetrics, 3 * hoursSpans

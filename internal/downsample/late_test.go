@@ -19,7 +19,7 @@ import (
 	"varve/internal/store"
 )
 
-// hours is a grid of hours that are computed by the day.
+// hours is a grid of hours that are computed in days.
 type hours struct{}
 
 func (hours) Start(ms int64) int64 { return ms - (ms%hourMS+hourMS)%hourMS }
@@ -52,7 +52,7 @@ func watchSource(t *testing.T, l *LateList) {
 
 func keepNothing(context.Context, string, map[string]Spans) error { return nil }
 
-// References of another epoch name other series: nothing is noted for them.
+// References of another epoch may be those of other series: nothing is noted for them.
 func TestNotesOfAnotherEpoch(t *testing.T) {
 	l := newList(t, keepNothing)
 	l.Resolved(7, 3, "src")
@@ -90,7 +90,7 @@ func TestNotesOfAnotherEpoch(t *testing.T) {
 	}
 }
 
-// A run that takes notes waits for the samples that they were made for.
+// A run that takes notes waits for their samples.
 func TestTakeWaitsForSamples(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newList(t, keepNothing)
@@ -109,8 +109,9 @@ func TestTakeWaitsForSamples(t *testing.T) {
 	})
 }
 
-// A batch comes in while its task is changed twice, before it is noted or after that. A run of the
-// new target takes its notes, and waits for its samples.
+// While a batch is appended, its task changes twice, before or after the batch is
+// noted. A run of the new target takes the notes of the batch, and waits for its
+// samples.
 func TestTaskChangesWhileSamplesComeIn(t *testing.T) {
 	for name, before := range map[string]bool{"before the notes": true, "after the notes": false} {
 		t.Run(name, func(t *testing.T) {
@@ -198,7 +199,7 @@ func TestUnreadHoursThatCannotBeRemoved(t *testing.T) {
 	}
 }
 
-// late has a sample of an instant noted.
+// late notes a sample of an instant.
 func late(t *testing.T, l *LateList, ms int64) (done func()) {
 	t.Helper()
 	l.Resolved(1, 3, "src")
@@ -211,7 +212,7 @@ func late(t *testing.T, l *LateList, ms int64) (done func()) {
 	return done
 }
 
-// The files of a notebook are as all versions have written them.
+// The files of a notebook have the format of all earlier versions.
 func TestFilesOfANotebook(t *testing.T) {
 	fs := vfs.NewMem()
 	parse := func(text []byte, id string) (Task, error) {
@@ -247,7 +248,7 @@ func TestFilesOfANotebook(t *testing.T) {
 	}
 }
 
-// A logged is a Journal of which nothing is given up.
+// A logged is a Journal that releases nothing.
 type logged struct{ *LogNotes }
 
 func newLogged() logged { return logged{(&keptText{}).notes()} }
@@ -261,7 +262,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// Samples that come before the tasks are known are stored before a run takes their notes.
+// Samples that arrive before the tasks are known are stored before a run takes their
+// notes.
 func TestAllReadWaitsForEarlySamples(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := journaled(keepNothing)
@@ -307,7 +309,8 @@ func wantFiles(t *testing.T, fs vfs.FS, want map[string]string) {
 	}
 }
 
-// A sample that comes when others of its bucket have expired is not noted, whether the task is known or not.
+// A sample that arrives after others of its bucket have expired is not noted, whether
+// the task is known or not.
 func TestOutlivedSamples(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now().UnixMilli() // midnight
@@ -358,7 +361,7 @@ func TestOutlivedSamples(t *testing.T) {
 	})
 }
 
-// A batch is one note of a target, as long as its buckets touch those before.
+// A batch has one note per target, as long as each bucket touches the previous ones.
 func TestNotesOfABatchAreFew(t *testing.T) {
 	x, y := &target{grid: hours{}}, &target{grid: hours{}}
 	for _, tc := range []struct {

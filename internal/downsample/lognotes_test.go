@@ -10,7 +10,7 @@ import (
 	"varve/internal/store"
 )
 
-// A keptText is where LogNotes store hours, and how often they did.
+// A keptText is where LogNotes store hours. It counts the stores.
 type keptText struct {
 	text   string
 	stored int
@@ -29,7 +29,7 @@ func (k *keptText) notes() *LogNotes {
 	return n
 }
 
-// replayed adds a samples of a metric, under some number, as one of a log.
+// replayed adds samples of a metric under a series number, as a replay does.
 func replayed(n *LogNotes, id model.SeriesNumber, metric string, times ...int64) {
 	var b store.Batch
 	for _, ms := range times {
@@ -46,7 +46,7 @@ func wantUnnoted(t *testing.T, n *LogNotes, want string) {
 	}
 }
 
-// A record may give a series the number that another one had before it.
+// A record may give a series the number of an earlier one.
 func TestHoursOfANumberThatIsReused(t *testing.T) {
 	for _, id := range []model.SeriesNumber{5, math.MaxUint32} {
 		n := (&keptText{}).notes()
@@ -58,15 +58,15 @@ func TestHoursOfANumberThatIsReused(t *testing.T) {
 	}
 }
 
-// The hour that 1970 begins with is another one than that before it.
+// The first hour of 1970 and the hour before it are different hours.
 func TestHoursAround1970(t *testing.T) {
 	n := (&keptText{}).notes()
 	replayed(n, 5, "a", -1, 0, 1)
 	wantUnnoted(t, n, `{"a":[[-3600000,3600000]]}`)
 }
 
-// Hours are stored before a log is given up, once, and not before notes are: an error of
-// either keeps the log.
+// Hours are stored before a log is released, once, and after the notes. If either
+// fails, the log must stay.
 func TestHoursAreStoredBeforeALogIsGivenUp(t *testing.T) {
 	k := &keptText{}
 	n := k.notes()

@@ -19,7 +19,7 @@ import (
 
 var errKeep = errors.New("cannot be kept")
 
-// hourSet are hours since 1970.
+// hourSet is a set of hours since 1970.
 type hourSet map[int64]bool
 
 func (h hourSet) addAll(spans Spans) {
@@ -46,14 +46,14 @@ func (h hourSet) within(other hourSet) bool {
 	return true
 }
 
-// A modelTarget is a target as it has to be: must are hours that a run still has to compute,
-// may also those of samples that were refused.
+// A modelTarget is the expected state of a target: must are the hours that a run still
+// has to compute; may includes those of refused samples.
 type modelTarget struct {
 	must, may hourSet
 	stale     hourSet // stored of what was computed, or of an earlier target of this name: a restart may find it
 }
 
-// targetMetrics are of which metric the targets of all tasks are.
+// targetMetrics are the metrics of the targets of all tasks.
 var targetMetrics = map[string]string{"x": "m", "y": "n", "z": "m"}
 
 // lateModel compares a LateList with sets of hours.
@@ -67,7 +67,7 @@ type lateModel struct {
 	journal *modelJournal
 }
 
-// modelJournal is the log of a store, and what is known of its hours.
+// modelJournal is the log of a store, and its known hours.
 type modelJournal struct {
 	model   *lateModel
 	log     Hours // of samples in the log
@@ -106,7 +106,8 @@ func (j *modelJournal) restart() {
 	j.unnoted.Merge(&j.log)
 }
 
-// modelNow is when all happens. Samples more than ten hours older are late.
+// modelNow is the constant time of the model. Samples more than ten hours older are
+// late.
 const modelNow = 100 * hourMS
 
 func (m *lateModel) keep(_ context.Context, id string, late map[string]Spans) error {
@@ -175,7 +176,7 @@ func (m *lateModel) check(t *rapid.T, err error) {
 	}
 }
 
-// watch has a task with some targets watched.
+// watch watches a task with some targets.
 func (m *lateModel) watch(t *rapid.T, id string, names []string, wantFresh bool) {
 	var stored map[string]Spans
 	if !m.list.Watches(id) {
@@ -211,8 +212,8 @@ func (m *lateModel) Watch(t *rapid.T) {
 		}
 	}
 	for name, x := range targets {
-		// A former target is back, and storing has failed all the time: a restart does not see
-		// that others have inherited from it.
+		// A former target is back, and storing has always failed: a restart does not
+		// know that others have inherited its notes.
 		if m.tasks[id][name] == nil && len(x.stale) > 0 {
 			for _, heir := range targets {
 				heir.must = hourSet{}
@@ -233,7 +234,7 @@ func (m *lateModel) Forget(t *rapid.T) {
 	delete(m.kept, id)
 }
 
-// append has samples of some series come in.
+// append appends samples of some series.
 func (m *lateModel) append(t *rapid.T) {
 	b := store.Batch{Epoch: 1}
 	touched := map[string]hourSet{"m": {}, "n": {}, "other": {}}
@@ -306,7 +307,7 @@ func (m *lateModel) Take(t *rapid.T) {
 	}
 }
 
-// Done computes a part of what was taken.
+// Done computes a part of the taken spans.
 func (m *lateModel) Done(t *rapid.T) {
 	id := rapid.SampledFrom([]string{"a", "b", "none"}).Draw(t, "task")
 	name := rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "target")
@@ -330,7 +331,8 @@ func (m *lateModel) Done(t *rapid.T) {
 	}
 }
 
-// again are the hours that were noted after the last Take: it is not these that are computed.
+// again are the hours that were noted after the last Take: they are not part of what is
+// computed.
 func (m *lateModel) again(id, name string) hourSet {
 	m.list.mu.RLock()
 	defer m.list.mu.RUnlock()
@@ -350,7 +352,7 @@ func (m *lateModel) Settle(t *rapid.T) {
 	}
 }
 
-// Trim gives up the log of a store, as far as notes allow.
+// Trim releases the log of a store, as far as notes allow.
 func (m *lateModel) Trim(t *rapid.T) {
 	err := m.list.Persist(t.Context(), m.keep)
 	m.check(t, err)
@@ -359,7 +361,7 @@ func (m *lateModel) Trim(t *rapid.T) {
 	}
 }
 
-// wantStored fails unless what is stored of a task is what the list has.
+// wantStored fails unless the stored notes of a task are those of the list.
 func (m *lateModel) wantStored(t *rapid.T, id string) {
 	late := m.stored(t, id)
 	for name, x := range m.tasks[id] {
@@ -371,7 +373,7 @@ func (m *lateModel) wantStored(t *rapid.T, id string) {
 	}
 }
 
-// stored is what is stored of a task.
+// stored are the stored notes of a task.
 func (m *lateModel) stored(t *rapid.T, id string) map[string]Spans {
 	if m.fs == nil {
 		return m.kept[id]
@@ -392,8 +394,8 @@ func (m *lateModel) stored(t *rapid.T, id string) map[string]Spans {
 	return nil
 }
 
-// Restart goes on with what is stored. Samples come in while it is not known yet which tasks
-// exist, if there is a log.
+// Restart continues with what is stored. If there is a log, samples arrive before it is
+// known which tasks exist.
 func (m *lateModel) Restart(t *rapid.T) {
 	m.failing = false
 	for _, targets := range m.tasks {
@@ -476,7 +478,7 @@ func (m *lateModel) Restart(t *rapid.T) {
 	}
 }
 
-// replayed allows the hours that were found in the log, also those that were computed since.
+// replayed allows the hours found in the log, even if they were computed since.
 func (m *lateModel) replayed() {
 	if m.journal == nil {
 		return
@@ -488,7 +490,7 @@ func (m *lateModel) replayed() {
 	}
 }
 
-// Check compares what the list has with what it must have.
+// Check compares the list with its expected state.
 func (m *lateModel) Check(t *rapid.T) {
 	all := 0
 	for id, targets := range m.tasks {
@@ -518,9 +520,10 @@ func (m *lateModel) Check(t *rapid.T) {
 	}
 }
 
-// TestLateListAgainstModel: whatever is noted, taken, computed, forgotten, and started again in
-// between, late points of a target are noted until they are computed, and no others. It is so
-// with notes that are kept before samples are stored, and with a log, with and without a notebook.
+// TestLateListAgainstModel: whatever is noted, taken, computed, forgotten and
+// restarted, late points of a target are noted until they are computed, and no others.
+// The test runs with notes that are kept before samples are stored, and with a log,
+// with and without a notebook.
 func TestLateListAgainstModel(t *testing.T) {
 	for name, m := range map[string]func() *lateModel{
 		"store":            func() *lateModel { return &lateModel{} },

@@ -15,8 +15,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-// TestFailingNotebook: whichever call fails while notes of late points are opened or read, that
-// is an error: with notes that were taken for empty, buckets would not be computed again.
+// TestFailingNotebook: if any call fails while notes of late points are opened or read,
+// that is an error: if notes were mistaken for empty, their buckets would not be
+// recomputed.
 func TestFailingNotebook(t *testing.T) {
 	open := func(fs vfs.FS) (pages []page, err error) {
 		b, err := openNotebook(fs, fs.PathJoin("data", "notes"), "task")
@@ -58,8 +59,9 @@ func TestFailingNotebook(t *testing.T) {
 	}
 }
 
-// TestDamagedNotebook: a file that cannot be read, or a task that cannot be told, is an error
-// that names the file and the way out. Then there is no notebook, and notes go elsewhere.
+// TestDamagedNotebook: an unreadable file, or a task that cannot be parsed, is an error
+// that names the file and the way out. Then there is no notebook, and notes are kept by
+// Keep.
 func TestDamagedNotebook(t *testing.T) {
 	const name = "e3b98a4da31a127d4bde6e43033f66ba.json" // of task "t"
 	for _, c := range []struct{ file, text, want string }{
@@ -129,8 +131,8 @@ func write(t *testing.T, mem vfs.FS, path, text string) {
 	}
 }
 
-// TestUnwritableNotebook: notes that cannot be written to a notebook are kept beside it, until
-// they can. If they cannot be kept either, the log has to stay.
+// TestUnwritableNotebook: notes that cannot be written to a notebook are kept in the
+// store until they can. If the store fails too, the log must stay.
 func TestUnwritableNotebook(t *testing.T) {
 	var broken atomic.Bool
 	var keepErr error

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Spans are a set of ms: they hold all that was added and not taken away, and
-// more only if there is no room.
+// Spans are a set of ms: they contain everything that was added and not removed, and
+// more only beyond the most spans.
 func TestSpans(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		const width = 60

@@ -18,7 +18,7 @@ import (
 	"varve/internal/store"
 )
 
-// Where there are too many spans, the two that are nearest to each other become one.
+// Beyond the most spans, the two that are nearest to each other become one.
 func TestNearestSpansAreJoined(t *testing.T) {
 	for _, tc := range []struct {
 		s    Spans
@@ -39,7 +39,7 @@ func TestNearestSpansAreJoined(t *testing.T) {
 	}
 }
 
-// keeping remembers what is kept of each task, and how often.
+// keeping records the kept notes of each task, and how often they were kept.
 type keeping struct {
 	late  map[string]map[string]Spans
 	times int
@@ -58,8 +58,8 @@ func (k *keeping) keep(_ context.Context, id string, late map[string]Spans) erro
 	return nil
 }
 
-// What is held is stored, and computed again until it is done. Of a task or target that is
-// gone nothing is held.
+// A held span is stored, and recomputed until it is done. Nothing is held for a task or
+// target that is gone.
 func TestHold(t *testing.T) {
 	var k keeping
 	l := newList(t, k.keep)
@@ -92,8 +92,8 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// Notes that could not be stored are stored by the next run, once; what is stored already is
-// not stored again. Of a task that was forgotten meanwhile nothing is stored.
+// Notes that could not be stored are stored by the next run, once. Stored notes are not
+// stored again, and none of a task that was forgotten meanwhile.
 func TestNotesAreStoredOnce(t *testing.T) {
 	var k keeping
 	l := newList(t, k.keep)
@@ -137,8 +137,9 @@ func TestNotesAreStoredOnce(t *testing.T) {
 	}
 }
 
-// Samples that live longer than most are noted for complete buckets although they came in time, if
-// runs may leave these buckets alone: after a pause of a week, most of their samples may have expired.
+// Samples that live longer than most are noted for complete buckets although they
+// arrive in time, if runs may not go back to these buckets: after a pause of a week,
+// most of their samples may have expired.
 func TestSamplesThatLiveLonger(t *testing.T) {
 	const day, now = 24 * hourMS, 100 * hourMS
 	for _, tc := range []struct {
@@ -188,8 +189,8 @@ func TestAgeOfLateSamples(t *testing.T) {
 	}
 }
 
-// Notes that the store has of a task go into its file, and the store's are dropped, also if the
-// file has the same task already. A file whose task is the same is not written again.
+// Notes of a task in the store move into its file, even if the file already has the
+// same task. The file of an unchanged task is not rewritten.
 func TestNotesOfTheStoreGoIntoTheNotebook(t *testing.T) {
 	mem := vfs.NewMem()
 	task := Task{ID: "t", JSON: `{"a":1}`, Targets: map[string]Target{"x": {Metric: "src", Grid: hours{}}}}
@@ -252,7 +253,8 @@ func TestNotesOfTheStoreGoIntoTheNotebook(t *testing.T) {
 	}
 }
 
-// LogNotes of a log that is only read have no hours. Hours that cannot be forgotten stay.
+// LogNotes of a log that is only read have no hours. Hours that cannot be forgotten
+// stay.
 func TestLogNotesThatStay(t *testing.T) {
 	var reading LogNotes
 	replayed(&reading, 5, "a", 7)
@@ -281,8 +283,8 @@ func TestLogNotesThatStay(t *testing.T) {
 	}
 }
 
-// An error of the journal or of the notebook does not settle what is known of early samples: the next
-// attempt does.
+// After an error of the journal or the notebook, the hours of early samples stay until
+// the next attempt.
 func TestAllReadAfterAFault(t *testing.T) {
 	mem := vfs.NewMem()
 	kept := &keptText{}
@@ -308,8 +310,8 @@ func TestAllReadAfterAFault(t *testing.T) {
 	}
 }
 
-// A batch is early also if other samples of it are not late, and a series that no task reads is forgotten
-// when all tasks are known.
+// A batch is early even if some of its samples are not late. A series that no task
+// reads is forgotten once all tasks are known.
 func TestSeriesOfUnknownTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := journaled(keepNothing)
@@ -339,7 +341,7 @@ func TestSeriesOfUnknownTasks(t *testing.T) {
 	})
 }
 
-// Hours of more metrics than are told apart are of any metric.
+// Beyond the most metrics, hours are added to any metric.
 func TestHoursOfManyMetrics(t *testing.T) {
 	var h Hours
 	for i := range hoursMetrics + 1 {
@@ -364,8 +366,8 @@ func TestHoursOfManyMetrics(t *testing.T) {
 	}
 }
 
-// A batch that fails, and a watermark that is not stored, end a run with their error; the batches after
-// that are not computed, and the watermark stays before them.
+// A failed batch, or a watermark that is not stored, ends a run with its error. Later
+// batches are not computed, and the watermark stays before them.
 func TestAdvanceFails(t *testing.T) {
 	away := errors.New("away")
 	now := 9*hourMS + 5
@@ -381,7 +383,8 @@ func TestAdvanceFails(t *testing.T) {
 	}
 }
 
-// A file that a crash has left half-written is removed when notes are read; if it cannot be, that is an error.
+// An unfinished file that a crash left behind is removed when notes are read. If it
+// cannot be removed, that is an error.
 func TestUnfinishedNotes(t *testing.T) {
 	mem := vfs.NewMem()
 	b, err := openNotebook(mem, "notes", "task")

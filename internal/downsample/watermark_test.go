@@ -7,9 +7,9 @@ import (
 
 func until(untilMS, runMS int64) Watermark { return Watermark{UntilMS: untilMS, RunMS: runMS} }
 
-// TestWatermarkAndClock: after a clock was put back, runs begin where the clock is now, however
-// they are interrupted, and where they had been is not forgotten. A clock that is put back by
-// more than a month is not believed.
+// TestWatermarkAndClock: after a clock was set back, runs begin at the present time,
+// however they are interrupted, and the former watermark is kept. A clock that is set
+// back by more than a month is not trusted.
 func TestWatermarkAndClock(t *testing.T) {
 	const hour, day = int64(3_600_000), int64(86_400_000)
 	for name, c := range map[string]struct {
@@ -39,7 +39,7 @@ func TestWatermarkAndClock(t *testing.T) {
 	}
 }
 
-// A run goes back by the longer of the horizon and that of the run before.
+// A run goes back by the longer of its horizon and that of the previous run.
 func TestWatermarkAndHorizon(t *testing.T) {
 	for _, c := range []struct{ former, now, want time.Duration }{
 		{0, time.Hour, time.Hour}, // of an earlier version

@@ -9,7 +9,7 @@ import (
 	"varve/internal/model"
 )
 
-// policy returns one with defaults, changed.
+// policy returns a policy with defaults, changed by change.
 func policy(name, stages string, change func(*PolicyConfig)) PolicyConfig {
 	var p PolicyConfig
 	p.SetDefaults()
@@ -38,8 +38,8 @@ func bookOf(t *testing.T, schemas, aggregations string, policies ...PolicyConfig
 	return &Book{Rules: append(rules, own...), Aggregations: all}
 }
 
-// TestPolicies: the first rule decides, policies before those of files, and all
-// conditions of one must hold.
+// TestPolicies: the first matching rule counts, policies come before the rules of
+// files, and a series must meet all conditions of a policy.
 func TestPolicies(t *testing.T) {
 	book := bookOf(t, "[file]\npattern = ^web\nretentions = 60s:1d\n", "[sums]\npattern = count\naggregationMethod = sum\nxFilesFactor = 0\n",
 		policy("audit", forever, func(p *PolicyConfig) { p.Metric = "web.audit.*" }),
@@ -143,8 +143,8 @@ func TestBadPolicies(t *testing.T) {
 	}
 }
 
-// TestSketches: a policy has sketches if it says so, or if its method, from wherever,
-// is a percentile.
+// TestSketches: a policy has sketches if it says so, or if its method is a percentile,
+// wherever the method comes from.
 func TestSketches(t *testing.T) {
 	book := bookOf(t, "[file]\npattern = ^file\nretentions = 60s:1d,1h:1y\n", "[p]\npattern = slow$\naggregationMethod = median\n",
 		policy("asks", "1s:1h,60s:1d", func(p *PolicyConfig) { p.Metric, p.Sketch = "asks*", true }),
@@ -237,8 +237,8 @@ func FuzzPolicy(f *testing.F) {
 	})
 }
 
-// TestExpected: a bucket has at most as many samples as fit at the distance of the first stage, and one where no
-// rule says that distance.
+// TestExpected: a bucket has at most as many samples as fit at the step of the first
+// stage, and one if no rule has a step.
 func TestExpected(t *testing.T) {
 	stages, err := ParseStages("10s:1d,60s:7d")
 	if err != nil {

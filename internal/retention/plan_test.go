@@ -38,7 +38,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestPlanOfCloseStages: spans do not overlap where two stages are kept for nearly as long.
+// TestPlanOfCloseStages: spans do not overlap if two stages are kept for nearly the
+// same time.
 func TestPlanOfCloseStages(t *testing.T) {
 	stages := Stages{{1, 3600}, {60, 3601}, {3600, 7200}}
 	for now := int64(1_700_000_000_000); now < 1_700_000_000_000+7_200_000; now += 17_331 {
@@ -107,8 +108,8 @@ func TestMethods(t *testing.T) {
 	}
 }
 
-// TestOfAll: what a method makes of columns is what it makes of each bucket, and columns
-// that Needs leaves out are not looked at.
+// TestOfAll: the values of columns are those of each bucket, and columns that Needs
+// omits are not read.
 func TestOfAll(t *testing.T) {
 	buckets := []model.Aggregate{
 		{Sum: 12.5, Count: 4, Min: -5, Max: 9.5, Last: 3, LastMS: 7},

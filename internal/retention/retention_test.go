@@ -50,7 +50,7 @@ func TestParseStages(t *testing.T) {
 	}
 }
 
-// TestFilesOfCarbon reads files as people have them, with what carbon does to each
+// TestFilesOfCarbon reads typical files, and expects what carbon does with each
 // section.
 func TestFilesOfCarbon(t *testing.T) {
 	read := func(name string) string {

@@ -15,7 +15,7 @@ import (
 	"varve/internal/query"
 )
 
-// A slowReader takes an answer while something else happens.
+// A slowReader reads an answer while something else happens.
 type slowReader struct {
 	*httptest.ResponseRecorder
 	meanwhile func(written []byte) error
@@ -30,8 +30,9 @@ func (s slowReader) Write(p []byte) (int, error) {
 
 func (s slowReader) WriteString(text string) (int, error) { return s.Write([]byte(text)) }
 
-// The list of tasks is sent task by task, in small pieces. The task that is being
-// sent counts as memory of queries, so that clients that do not read do not add up.
+// The list of tasks is sent task by task, in small pieces. The task being sent is
+// charged to the memory of queries, so that clients that do not read cannot exceed it
+// together.
 func TestListsThatNobodyReads(t *testing.T) {
 	h := newHarness(t)
 	h.restart(func(c *Config, q *query.Config) {
@@ -65,7 +66,7 @@ func TestListsThatNobodyReads(t *testing.T) {
 	h.do(200, "GET", "/api/v1/rollups/t05", "")
 }
 
-// A list that breaks off is not taken for a whole one.
+// A list that is cut off is not mistaken for a whole one.
 func TestListThatBreaksOff(t *testing.T) {
 	h := newHarness(t)
 	for _, id := range []string{"a", "b"} {
@@ -86,8 +87,8 @@ func TestListThatBreaksOff(t *testing.T) {
 	t.Errorf("ended in order: %s", w.Body)
 }
 
-// TestAccessOfRoutes: a page of another origin may only read, and a route that
-// starts something is none that reads, whatever its method.
+// TestAccessOfRoutes: a page of another origin may only read, and a route that starts
+// something is not a reading one, whatever its method.
 func TestAccessOfRoutes(t *testing.T) {
 	for _, r := range new(Scheduler).Routes() {
 		reads := r.Method == http.MethodOptions || r.Method == http.MethodGet && r.Path != "/api/v1/rollups/backfill/{id}"
@@ -106,7 +107,7 @@ func TestIntervalBounds(t *testing.T) {
 	}
 }
 
-// A fault in the query of a task says where in the task it is.
+// A fault in the query of a task names its place in the task.
 func TestFaultsOfTasksSayWhere(t *testing.T) {
 	h := newHarness(t)
 	good := `{"save_as":"a","query":{"start_relative":{"value":1,"unit":"hours"},"metrics":[{"name":"m","aggregators":[{"name":"sum","sampling":{"value":1,"unit":"hours"}}]}]}}`
@@ -137,8 +138,8 @@ func TestMessagesRepeatLittle(t *testing.T) {
 	}
 }
 
-// Tasks that are read and parsed take memory of queries. Where others have taken all
-// that there is for large requests, a large task is overload.
+// Tasks being read and parsed are charged to the memory of queries. If others use all
+// memory for large requests, a large task is refused as overload.
 func TestLargeTasksTakeMemory(t *testing.T) {
 	h := newHarness(t)
 	h.restart(func(_ *Config, q *query.Config) { q.TotalMemory = 1 << 20 })

@@ -25,8 +25,8 @@ import (
 	"varve/internal/store/reference"
 )
 
-// A node is a scheduler that shares a store with others. Its store can be cut
-// off, and counts who writes a status.
+// A node is a scheduler that shares a store with others. Its store can be cut off, and
+// records who writes a status.
 type node struct {
 	*harness
 	link *link
@@ -43,7 +43,7 @@ type link struct {
 	random *rand.Rand // how long each call takes; nil: no time
 }
 
-// A runBook notes who runs tasks.
+// A runBook records which nodes run tasks.
 type runBook struct {
 	mu   sync.Mutex
 	runs map[string][]run // by task
@@ -56,7 +56,7 @@ type run struct {
 
 var errCut = errors.New("the link is cut")
 
-// pass takes the time of a call and returns why it does not get through.
+// pass takes the time of a call and returns why the call fails, if it does.
 func (l *link) pass(ctx context.Context) error {
 	l.mu.Lock()
 	var pause time.Duration
@@ -113,8 +113,8 @@ func nodes(t *testing.T, runs *runBook, s *reference.Store, change func(*Config)
 	return slowNodes(t, runs, s, nil, change, names...)
 }
 
-// slowNodes are nodes to which every access to a key-value takes time, drawn
-// from random.
+// slowNodes are nodes for which every access to a key-value takes time, drawn from
+// random.
 func slowNodes(t *testing.T, runs *runBook, s *reference.Store, random *rand.Rand, change func(*Config), names ...string) (all []*node) {
 	for _, name := range names {
 		c := DefaultConfig()
@@ -144,7 +144,7 @@ func slowNodes(t *testing.T, runs *runBook, s *reference.Store, random *rand.Ran
 
 func newRunBook() *runBook { return &runBook{runs: map[string][]run{}} }
 
-// who ran a task in the time that begins now and lasts d, each run once.
+// who returns which nodes ran a task during d from now on, one entry per run.
 func (b *runBook) who(id string, d time.Duration) []string {
 	from := time.Now()
 	time.Sleep(d)
@@ -181,8 +181,8 @@ func stopAll(all []*node) {
 	}
 }
 
-// Each task is run by one of three nodes, all are run, and another node goes on
-// when one stops, dies or is cut off.
+// Each task runs on one of three nodes, all tasks run, and another node takes over when
+// one stops, dies or is cut off.
 func TestNodesShareTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := reference.New(nil)
@@ -225,8 +225,8 @@ func TestNodesShareTasks(t *testing.T) {
 	})
 }
 
-// Nodes that start at the same moment on tasks that nobody runs, again and
-// again, with links that come and go, never run one twice.
+// Nodes that start at the same moment on unassigned tasks, repeatedly, with links that
+// come and go, never run a task twice.
 func TestNodesAtOnce(t *testing.T) {
 	for round := range 10 {
 		synctest.Test(t, func(t *testing.T) {
@@ -261,8 +261,8 @@ func TestNodesAtOnce(t *testing.T) {
 	}
 }
 
-// Of two nodes that claim a task at the same moment neither runs it before it is
-// known which has won, and the loser never does.
+// If two nodes claim a task at the same moment, neither runs it before it is known
+// which has won, and the loser never does.
 func TestClaimAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := reference.New(nil)
@@ -305,7 +305,7 @@ func TestClaimAtOnce(t *testing.T) {
 	})
 }
 
-// While a KairosDB node is listed tasks rest, or run where it assigns them.
+// While a KairosDB node is listed, tasks do not run, or run where it assigns them.
 func TestBesideKairosDB(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, participate := range []bool{false, true} {
@@ -365,8 +365,8 @@ func TestBesideKairosDB(t *testing.T) {
 	})
 }
 
-// Late points that came in at a node which does not run the task are in the
-// results, also if that node is started again in between.
+// Late points that arrive at a node which does not run the task are in the results,
+// even if that node restarts in between.
 func TestLatePointsElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := reference.New(nil)
@@ -406,8 +406,8 @@ func TestLatePointsElsewhere(t *testing.T) {
 	})
 }
 
-// TestLatePointsOfADeadNode: what a node has noted that never comes back is in the results, and
-// nothing of a node that is there is taken from it.
+// TestLatePointsOfADeadNode: the notes of a node that never comes back are adopted, and
+// those of a running node are not.
 func TestLatePointsOfADeadNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := reference.New(nil)
@@ -471,8 +471,8 @@ func TestLatePointsOfADeadNode(t *testing.T) {
 	})
 }
 
-// All nodes choose the same one for a task, whatever order they know each other in. Tasks
-// are spread over all, and move only from a node that leaves.
+// All nodes choose the same node for a task, in whatever order they know each other.
+// Tasks are spread over all nodes, and move only from a node that leaves.
 func TestChoice(t *testing.T) {
 	a := &assignments{}
 	m := members{varve: map[string]bool{"a": true, "b": true, "c": true, "d": true}}

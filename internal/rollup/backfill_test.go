@@ -41,7 +41,7 @@ func interruptedHarness(t *testing.T) (*harness, *interrupted) {
 	return h, i
 }
 
-// fillThree asks for the three minutes.
+// fillThree requests a backfill of the three minutes.
 func (h *harness) fillThree() *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	h.mux.ServeHTTP(w, httptest.NewRequest("POST", "/api/v1/rollups/backfill/t?startTime=1999-12-31-00-00-00-000&endTime=1999-12-31-00-02-59-999", nil))
@@ -67,7 +67,8 @@ func TestLatePointDuringABackfill(t *testing.T) {
 	})
 }
 
-// When a task is deleted or changed, a backfill of it ends, and stores nothing once that is answered.
+// When a task is deleted or changed, its backfill ends, and stores nothing once the
+// change is answered.
 func TestBackfillOfATaskThatIsGone(t *testing.T) {
 	changed := strings.Replace(taskJSON("t", hour, minute, ""), `"sum"`, `"max"`, 1)
 	for name, tc := range map[string]struct {

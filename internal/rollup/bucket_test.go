@@ -11,7 +11,7 @@ import (
 	"varve/internal/store"
 )
 
-// kairosStatus is what KairosDB leaves of a task that it last ran at a time.
+// kairosStatus is the status that KairosDB stores for a task that it last ran at ms.
 func kairosStatus(ms int64) string {
 	return fmt.Sprintf(`{"statuses":[{"metricName":"src","lastExecuted":"x","dataPointCount":1,"executionLength":1,"lastExecutionTime":%d}],"executingHost":"old","nextScheduled":"Never"}`, ms)
 }
@@ -30,9 +30,9 @@ func (h *harness) result(v int64, ms int64) {
 	}
 }
 
-// A task that KairosDB ran is taken over: KairosDB stamps a result with the time of
-// the bucket's first point. Each bucket keeps one result, which KairosDB overwrites
-// when the task goes back to it.
+// A task that KairosDB ran is taken over: KairosDB stamps a result with the time of the
+// bucket's first point. Each bucket keeps one result, which KairosDB overwrites when
+// the task goes back to it.
 func TestTakeOverLeavesOneResult(t *testing.T) {
 	for _, node := range []string{"", "n"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -64,8 +64,8 @@ func TestTakeOverLeavesOneResult(t *testing.T) {
 	}
 }
 
-// Where KairosDB may run a task too, results have its times. A point that comes
-// before the first one moves the result; a longs' result may be where a double's goes.
+// If KairosDB may run a task too, results have its times. A point before the first one
+// moves the result, even if a double takes the place of a long.
 func TestFirstPointMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
@@ -87,7 +87,7 @@ func TestFirstPointMoves(t *testing.T) {
 	})
 }
 
-// The time of a result is the task's to choose, as in KairosDB.
+// The task chooses the time of a result, as in KairosDB.
 func TestTimeOfResult(t *testing.T) {
 	for _, tc := range []struct{ node, aggregator, want string }{
 		{"", `"name":"sum"`, "00:00 3"},
@@ -110,8 +110,8 @@ func TestTimeOfResult(t *testing.T) {
 	}
 }
 
-// Where a bucket may have several results, they stay: two ends of a line, and
-// results of two roll-ups under one name.
+// If a bucket may have several results, they stay: two ends of a line, and results of
+// two roll-ups under one name.
 func TestSeveralResultsOfABucketStay(t *testing.T) {
 	h := newHarness(t)
 	h.node = "n"
@@ -136,7 +136,7 @@ func TestSeveralResultsOfABucketStay(t *testing.T) {
 	h.wantPoints("dst", "{host=a,saved_from=src} 2000-01-01T00:07 2\n{host=a,saved_from=src} 2000-01-01T00:09 1")
 }
 
-// A result of text has its times like others, and takes no number's place.
+// Results that are texts move like others, and replace no numbers.
 func TestTextResultsMove(t *testing.T) {
 	h := newHarness(t)
 	h.node = "n"

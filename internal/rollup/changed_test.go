@@ -27,8 +27,9 @@ func (u *unreadable) View(ctx context.Context) (store.View, error) {
 	return u.Store.View(ctx)
 }
 
-// While runs of a task fail, points come in, in time and late. Then the roll-up is changed. The
-// next run computes by the new query all that the former one had still to compute.
+// While runs of a task fail, points arrive, in time and late. Then the roll-up is
+// changed. The next run computes with the new query everything that the old one had
+// still to compute.
 func TestChangedTaskMissesNothing(t *testing.T) {
 	for name, restart := range map[string]bool{"running": false, "restarted": true} {
 		t.Run(name, func(t *testing.T) {
@@ -66,8 +67,8 @@ func TestChangedTaskMissesNothing(t *testing.T) {
 	}
 }
 
-// The horizon is made shorter by a restart. A point that came before, and was not late by the longer
-// horizon, is in its result.
+// A restart shortens the horizon. A point that arrived before, and was not late by the
+// longer horizon, is in its result.
 func TestShorterHorizonMissesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)

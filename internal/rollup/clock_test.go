@@ -9,9 +9,10 @@ import (
 	"time"
 )
 
-// TestClockSetBack: a clock that was hours ahead is set right. Runs go on at once, and
-// results are complete: those of the minutes in which the clock was ahead and points came
-// in here or, unnoticed by this server, at another one, and those of afterwards.
+// TestClockSetBack: a clock that was hours ahead is corrected. Runs continue at once,
+// and results are complete: those of the minutes in which the clock was ahead and
+// points arrived here or, unnoticed by this server, at another one, and those of the
+// time afterwards.
 func TestClockSetBack(t *testing.T) {
 	for name, restart := range map[string]bool{"running": false, "restarted": true} {
 		t.Run(name, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"varve/internal/store/reference"
 )
 
-// A remembering store has read each series before it had samples, and answers from that,
-// except to who wants what is stored now.
+// A remembering store has read each series before it had samples, and answers from
+// that, unless a query requires current data.
 type remembering struct {
 	*reference.Store
 	remembers bool
@@ -45,9 +45,10 @@ type empty struct{}
 func (empty) Next() (*store.Block, error) { return nil, nil }
 func (empty) Close()                      {}
 
-// TestRunsSeeWhatOthersStored: what another server has stored in a bucket is in the result
-// of a run that computes the bucket afterwards, and an outdated result that another server
-// has stored is replaced, although this server remembers what was there before.
+// TestRunsSeeWhatOthersStored: points that another server has stored in a bucket are in
+// the result of a run that computes the bucket afterwards, and an outdated result that
+// another server has stored is replaced, although this server has cached the former
+// state.
 func TestRunsSeeWhatOthersStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		front := &remembering{Store: reference.New(nil)}

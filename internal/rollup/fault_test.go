@@ -25,7 +25,7 @@ import (
 	"varve/internal/store/reference"
 )
 
-// A faulty store asks fault before each call that reads, or that keeps a text.
+// A faulty store calls fault before each call that reads, or that stores a text.
 type faulty struct {
 	*reference.Store
 	fault func() error
@@ -73,7 +73,8 @@ func (f *faulty) View(ctx context.Context) (store.View, error) {
 	return f.Store.View(ctx)
 }
 
-// A brittle store fails at one call, of writing too, and passes all others on.
+// A brittle store fails at one call, including those that write, and passes all others
+// on.
 type brittle struct {
 	faulty
 	panics bool // instead of returning an error
@@ -91,7 +92,7 @@ func newBrittle(to *reference.Store) *brittle {
 
 var errBrittle = errors.New("the store is out of order")
 
-// arm makes the n-th call from here on fail, from 1.
+// arm makes the n-th call from now on fail, counted from 1.
 func (b *brittle) arm(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -164,9 +165,9 @@ func (l *logText) Reset() {
 	l.text.Reset()
 }
 
-// brittleHarness has a task "t" that sums src by minute, runs each hour, and has
-// run. With others, more nodes share the store, and one of them has noted late
-// points of the task.
+// brittleHarness has a task "t" that sums src by minute, runs each hour, and has run.
+// With others, more nodes share the store, and one of them has recorded late points of
+// the task.
 func brittleHarness(t *testing.T, others bool) (*harness, *brittle, *logText) {
 	t.Helper()
 	h := newHarness(t)
@@ -198,14 +199,14 @@ func (h *harness) scheduled(id string) (*task, time.Time) {
 	return j.task, j.due
 }
 
-// firstKey is what the first metric of a task's first roll-up is stored under.
+// firstKey is the key of the first metric of a task's first roll-up.
 func firstKey(h *harness, id string) string {
 	t, _ := h.scheduled(id)
 	return t.rollups[0].keys[0]
 }
 
-// TestStoreFailsInARequest: whichever call of the store fails, the client is told,
-// and the same request succeeds when it is sent again.
+// TestStoreFailsInARequest: whichever call of the store fails, the client gets an
+// error, and the same request succeeds when it is repeated.
 func TestStoreFailsInARequest(t *testing.T) {
 	for _, request := range []struct{ method, path, body string }{
 		{"POST", "", taskJSON("u", hour, minute, "")},
@@ -247,7 +248,7 @@ func TestStoreFailsInARequest(t *testing.T) {
 }
 
 // TestStoreFailsInARun: whichever call of the store fails or panics, the process
-// lives, the log says so, the run is repeated soon, and misses no point.
+// survives, the log reports it, and the run is soon repeated and misses no point.
 func TestStoreFailsInARun(t *testing.T) {
 	for _, mode := range []struct{ others, panics bool }{{}, {others: true}, {panics: true}, {true, true}} {
 		for n, failed := 1, true; failed; n++ {
@@ -295,8 +296,8 @@ func TestStoreFailsInARun(t *testing.T) {
 	}
 }
 
-// TestStoreFailsAmongManyResults: results that do not fit one block are stored
-// completely, or the backfill fails.
+// TestStoreFailsAmongManyResults: results that exceed one block are stored completely,
+// or the backfill fails.
 func TestStoreFailsAmongManyResults(t *testing.T) {
 	const count = ingest.BlockSamples + 1000
 	var times []int64
@@ -337,7 +338,7 @@ func TestStoreFailsAmongManyResults(t *testing.T) {
 }
 
 // TestStoreFailsWhileOneResultIsKept: when whole numbers become fractions, a bucket
-// has one result in the end, whichever call fails.
+// ends up with one result, whichever call fails.
 func TestStoreFailsWhileOneResultIsKept(t *testing.T) {
 	for n, failed := 1, true; failed; n++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -369,8 +370,8 @@ func TestStoreFailsWhileOneResultIsKept(t *testing.T) {
 	}
 }
 
-// TestStoreFailsAtTheStart: whichever call of the store fails or panics while the
-// tasks are read, the log says so, and they are read again soon.
+// TestStoreFailsAtTheStart: whichever call of the store fails or panics while the tasks
+// are loaded, the log reports it, and they are soon loaded again.
 func TestStoreFailsAtTheStart(t *testing.T) {
 	for _, mode := range []struct{ others, panics bool }{{}, {others: true}, {panics: true}} {
 		for n, failed := 1, true; failed; n++ {
@@ -400,8 +401,8 @@ func TestStoreFailsAtTheStart(t *testing.T) {
 	}
 }
 
-// TestLateListFails: points are refused when what they make late cannot be
-// noted, and taken when they are sent again.
+// TestLateListFails: points are refused if their notes cannot be stored, and accepted
+// when they are sent again.
 func TestLateListFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, b, _ := brittleHarness(t, false)
@@ -432,9 +433,9 @@ func TestLateListFails(t *testing.T) {
 	})
 }
 
-// TestStoreFailsInAHandOver: whichever call of the store fails, notes of late
-// points stay in the list until another node can find them. Points of other metrics are
-// not waited for.
+// TestStoreFailsInAHandOver: whichever call of the store fails, notes of late points
+// stay in the list until another node can find them. Points of other metrics are not
+// waited for.
 func TestStoreFailsInAHandOver(t *testing.T) {
 	for n, failed := 1, true; failed; n++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -485,8 +486,8 @@ func TestStoreFailsInAHandOver(t *testing.T) {
 	}
 }
 
-// TestHandingOverIsTriedAgain: notes of late points that could not be handed to
-// another node are handed soon, not one interval of the task later.
+// TestHandingOverIsTriedAgain: if notes of late points could not be handed to another
+// node, the next attempt comes soon, not one interval of the task later.
 func TestHandingOverIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := reference.New(nil)
@@ -517,8 +518,8 @@ func TestHandingOverIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestStoreFailsBesideKairosDB: a node that cannot tell whether a KairosDB node is
-// there runs nothing.
+// TestStoreFailsBesideKairosDB: a node that cannot find out whether a KairosDB node is
+// running runs nothing.
 func TestStoreFailsBesideKairosDB(t *testing.T) {
 	for n, failed := 1, true; failed; n++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -549,7 +550,7 @@ func TestStoreFailsBesideKairosDB(t *testing.T) {
 }
 
 // TestStoreFailsToTellTheTasks: an import without a server begins only if it knows
-// which points are late for whom.
+// which points are late for which tasks.
 func TestStoreFailsToTellTheTasks(t *testing.T) {
 	for n, failed := 1, true; failed; n++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -567,8 +568,8 @@ func TestStoreFailsToTellTheTasks(t *testing.T) {
 	}
 }
 
-// A store that is opened after the start is no trouble. One that stays away is told
-// once by each part that needs it.
+// A store that is opened after the start is not a trouble. A store that stays
+// unavailable is logged once by each part that needs it.
 func TestStoreThatComesLater(t *testing.T) {
 	for away, want := range map[time.Duration]int{5 * time.Second: 0, 35 * time.Second: 2} {
 		synctest.Test(t, func(t *testing.T) {
@@ -586,7 +587,7 @@ func TestStoreThatComesLater(t *testing.T) {
 	}
 }
 
-// A late store has no key-values before some time.
+// A late store has no key-values before a given time.
 type late struct {
 	*reference.Store
 	from time.Time

@@ -31,9 +31,10 @@ var (
 	historySeed = flag.Uint64("rollup.seed", 0, "seed of all histories; 0: random ones")
 )
 
-// A history is what happens to a task over the embedded store: points of any age, runs and
-// backfills that fail at any call of the store, changes of the task and of the stages, folds,
-// deletions, restarts, power cuts, and a clock that is put forward and back.
+// A history is what happens to a task over the embedded store: points of any age, runs
+// and backfills that fail at any call of the store, changes of the task and of the
+// stages, folds, deletions, restarts, power cuts, and a clock that is set forward and
+// back.
 type history struct {
 	*testing.T
 	random *rand.Rand
@@ -50,17 +51,17 @@ type history struct {
 	bucket map[string]map[int64]*outcome // by host and start of a bucket
 }
 
-// A point is what a client has sent: one of the two, as the scene says.
+// A point is what a client has sent: a long or a double, as the scene says.
 type point struct {
 	long   int64
 	double float64
 }
 
-// An outcome says what may be stored of a bucket of a host. If some points were deleted since the
-// last one came, it is any result.
+// An outcome is what may be stored for a bucket of a host. If points were deleted after
+// the last one arrived, that is any result.
 type outcome struct{ deleted bool }
 
-// A scene says what a history is about.
+// A scene is the setting of a history.
 type scene struct {
 	name     string
 	start    time.Time // 40 days before the first point comes, which may be 30 days old
@@ -138,7 +139,7 @@ func (y *history) close() {
 	}
 }
 
-// restart goes on after a shutdown, or after a kill or power cut.
+// restart continues after a shutdown, or after a kill or power cut.
 func (y *history) restart(crash bool) {
 	if crash {
 		percent := 100 // a kill: what was written is there
@@ -157,7 +158,8 @@ func (y *history) restart(crash bool) {
 	}
 }
 
-// forgetLost takes the points from the model that a power cut has taken from the store.
+// forgetLost removes the points from the model that a power cut has removed from the
+// store.
 func (y *history) forgetLost() {
 	stored := y.results("src")
 	for host, points := range y.points {
@@ -221,7 +223,8 @@ func (y *history) send() {
 	}
 }
 
-// value is a moderate number, or for host b one of the ends if nothing makes a double of it.
+// value is a moderate number, or for host b one of the ends if nothing turns it into a
+// double.
 func (y *history) value(host string) int64 {
 	if host == "b" && y.scene.stages == [2]string{} && y.random.IntN(2) == 0 {
 		return []int64{math.MaxInt64, math.MinInt64, 1<<53 + 1, -1<<53 - 1, 0}[y.random.IntN(5)]
@@ -244,7 +247,7 @@ func (y *history) grid() *agg.Grid {
 	return agg.NewGrid(y.scene.sampling, zone)
 }
 
-// fault makes one of the next calls of the store fail, mostly.
+// fault mostly makes one of the next calls of the store fail.
 func (y *history) fault() {
 	y.faults.left = 0
 	if y.random.IntN(3) > 0 {
@@ -374,8 +377,8 @@ func (y *history) step() string {
 	}
 }
 
-// results are the numbers that are stored of a metric by host and time, those of longs as
-// "long N". If results are thinned out, they are sum and count by the day.
+// results are the stored numbers of a metric by host and time; longs are written "long
+// N". If results are downsampled, they are sum and count per day.
 func (y *history) results(metric string) map[string]map[int64]string {
 	view, err := y.store.View(y.Context())
 	if err != nil {
@@ -514,8 +517,8 @@ func (y *history) expected(name, host string) map[int64]string {
 	return want
 }
 
-// sameResult reports whether two results are the same number, but for the order in which doubles
-// were added. A whole number may be stored as a double if that is exact.
+// sameResult reports whether two results are the same number, except for the order in
+// which doubles were added. A whole number may be stored as a double if that is exact.
 func sameResult(got, want string) bool {
 	var x, y float64
 	if n, ok := strings.CutPrefix(want, "long "); ok {
@@ -560,8 +563,8 @@ func (y *history) check() {
 	}
 }
 
-// Whatever happens to a task and its store: once nothing fails any more, each result is what its
-// query computes from the points that are there.
+// Whatever happens to a task and its store: once nothing fails any more, each result is
+// what its query computes from the existing points.
 func TestHistories(t *testing.T) {
 	for i := range *histories {
 		seed := rand.Uint64()

@@ -24,8 +24,7 @@ import (
 
 var powerCuts = flag.Int("rollup.cuts", 12, "rounds of simulated power cuts")
 
-// A journaled is a scheduler over the embedded store, as a server has them. It runs
-// nothing.
+// A journaled is a scheduler over the embedded store, as in a server. It runs nothing.
 type journaled struct {
 	*testing.T
 	store     *embedded.Store
@@ -65,7 +64,7 @@ func (j *journaled) task() {
 	}
 }
 
-// send stores one point. Its error is a cut of the power, or of the test.
+// send stores one point. An error is due to a power cut, or to the end of the test.
 func (j *journaled) send(w *ingest.Writer, ms int64) error {
 	_, err := w.Ingest(j.Context(), 1, func() error {
 		ref, err := w.ResolveTyped(model.TypeLong, &ingest.Names{Metric: "src", Tags: []model.Tag{{Name: "host", Value: "a"}}})
@@ -77,7 +76,7 @@ func (j *journaled) send(w *ingest.Writer, ms int64) error {
 	return err
 }
 
-// wantNoted looks whether the bucket of each point that the store has is noted.
+// wantNoted checks that the bucket of each stored point is noted.
 func (j *journaled) wantNoted() (points int) {
 	j.Helper()
 	t, _ := (&harness{T: j.T, scheduler: j.scheduler}).scheduled("t")
@@ -116,9 +115,9 @@ func (j *journaled) wantNoted() (points int) {
 	return points
 }
 
-// Whenever the power is cut, the buckets of all late points that are in the store
-// afterwards are noted: those of unacknowledged points, too, and through several cuts, also
-// while a process has the store that knows nothing of roll-ups.
+// Whenever the power is cut, the buckets of all late points that are then in the store
+// are noted: including unacknowledged points, after several cuts, and while a process
+// uses the store that knows nothing of roll-ups.
 func TestPowerCutsLoseNoLatePoint(t *testing.T) {
 	seed := rand.Uint64()
 	for round := range *powerCuts {

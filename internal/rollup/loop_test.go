@@ -21,7 +21,7 @@ func flowJSON(id, from, to, tags, more string) string {
 		`{"name":%q,"tags":{%s},"group_by":[{"name":"tag","tags":["host"]}],"aggregators":[{"name":"sum","sampling":%s}%s]}]}}]}`, id, hour, to, from, tags, hour, more)
 }
 
-// A task must not read what it writes, itself or through others.
+// A task must not read what it writes, directly or through others.
 func TestLoopsAreRefused(t *testing.T) {
 	h := newHarness(t)
 	const saves = `,{"name":"save_as","metric_name":"a"}`
@@ -62,7 +62,7 @@ func TestLoopsAreRefused(t *testing.T) {
 	}
 }
 
-// A loop that KairosDB has stored keeps running, and the log warns of it once.
+// A loop that KairosDB has stored keeps running, and is logged once.
 func TestStoredLoopIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
@@ -81,7 +81,8 @@ func TestStoredLoopIsTold(t *testing.T) {
 	})
 }
 
-// Tasks whose results replace each other are taken, as by KairosDB, and told once.
+// Tasks whose results overwrite each other are accepted, as by KairosDB, and logged
+// once.
 func TestOverlapsAreTold(t *testing.T) {
 	h := newHarness(t)
 	var log logText
@@ -117,7 +118,7 @@ func TestOverlapsAreTold(t *testing.T) {
 	}
 }
 
-// Many flows of many values into one metric end the comparison.
+// A comparison of many flows with many values into one metric ends early.
 func TestOverlapsAreBounded(t *testing.T) {
 	var many task
 	values := make([]string, 10_000)
@@ -141,7 +142,7 @@ func TestOverlapsAreBounded(t *testing.T) {
 	}
 }
 
-// A limit counts in each bucket, however the buckets are computed.
+// A limit applies to each bucket, however the buckets are computed.
 func TestLimit(t *testing.T) {
 	for name, want := range map[string]string{
 		"asc":  "{saved_from=src} 2000-01-01T00:00 3\n{saved_from=src} 2000-01-01T01:00 21\n{saved_from=src} 2000-01-01T02:00 39\n",
@@ -156,7 +157,8 @@ func TestLimit(t *testing.T) {
 		h.do(200, "POST", "/api/v1/rollups", body)
 		h.do(204, "POST", "/api/v1/rollups/backfill/t?startTime=2000-01-01-00-00-00-000&endTime=2000-01-01-02-59-59-999", "")
 		h.wantPoints("dst", want)
-		// rate would read 60 buckets before its batch, and the limit count their points.
+		// rate would read 60 buckets before its batch, and the limit would count their
+		// points.
 		rate := strings.Replace(body, `]}]}}]}`, `,{"name":"sum","sampling":`+hour+`}],"x":0}]}}]}`, 1)
 		rate = strings.Replace(strings.Replace(rate, `"aggregators":[`, `"aggregators":[{"name":"diff"},`, 1), `"dst"`, `"diffs"`, 1)
 		h.do(200, "PUT", "/api/v1/rollups/t", rate)
@@ -167,8 +169,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// A backfill gives its place to tasks between its batches. The number of backfills
-// is bounded.
+// A backfill lets tasks run between its batches. The number of backfills is bounded.
 func TestBackfillsYield(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
@@ -214,7 +215,7 @@ func TestBackfillsYield(t *testing.T) {
 	})
 }
 
-// The log tells of a failure when it begins, once an hour, and at its end.
+// A failure is logged when it begins, once an hour, and when it ends.
 func TestFailuresAreToldSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)

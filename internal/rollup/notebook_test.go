@@ -26,9 +26,8 @@ import (
 	"varve/internal/store/reference"
 )
 
-// An outage is a store that takes points always, as one with a spool does, and
-// answers nothing else while it is away. It has a log of which nothing is given up but by
-// trim.
+// An outage is a store that always accepts points, as one with a spool does, but
+// answers nothing else while it is unavailable. Only trim releases its log.
 type outage struct {
 	faulty
 	away atomic.Bool
@@ -50,7 +49,7 @@ func newOutage(to *reference.Store) *outage {
 	return o
 }
 
-// restart is the start of another process.
+// restart simulates the start of another process.
 func (o *outage) restart() {
 	o.notes = &downsample.LogNotes{
 		Store:  func(_ context.Context, text []byte) error { o.hours = text; return nil },
@@ -64,7 +63,7 @@ func (o *outage) restart() {
 	o.notes.Replayed(&store.Batch{Samples: o.log}, func(id model.SeriesNumber) string { return o.keys[store.Ref(id)] })
 }
 
-// trim gives the log up.
+// trim releases the log.
 func (o *outage) trim(ctx context.Context) error {
 	if err := o.notes.Trim(ctx); err != nil {
 		return err
@@ -130,8 +129,8 @@ func (h *harness) crash(fs *crashfs.FS) *crashfs.FS {
 	return after
 }
 
-// Late points are taken while the store is away, and their buckets are computed
-// when it is back, whatever becomes of the node in between.
+// Late points are accepted while the store is unavailable, and their buckets are
+// computed when it is back, whatever happens to the node in between.
 func TestLatePointsInAnOutage(t *testing.T) {
 	t.Run("in the log", func(t *testing.T) { testLatePointsInAnOutage(t, false) })
 	t.Run("given up", func(t *testing.T) { testLatePointsInAnOutage(t, true) })
@@ -183,7 +182,7 @@ func testLatePointsInAnOutage(t *testing.T, trims bool) {
 	})
 }
 
-// Notes that an earlier version has left in the store are taken over.
+// Notes that an earlier version has stored in the store are adopted.
 func TestNotesOfTheStoreAreTakenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _, fs := outageHarness(t)
@@ -225,7 +224,7 @@ func TestNotesOfADeletedTask(t *testing.T) {
 	})
 }
 
-// Where notes cannot be kept on disk, they are kept in the store.
+// If notes cannot be kept on disk, they are kept in the store.
 func TestNotesWithoutADisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, o, fs := outageHarness(t)
@@ -257,8 +256,8 @@ func TestNotesWithoutADisk(t *testing.T) {
 	})
 }
 
-// On a full disk notes go to the store, so that the log can be given up; while that is away
-// too, the log stays. When there is room they are in files again.
+// On a full disk notes go to the store, so that the log can be released. If the store
+// is unavailable too, the log stays. When there is space, notes are in files again.
 func TestNotesOnAFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, o, fs := outageHarness(t)
@@ -300,7 +299,7 @@ func TestNotesOnAFullDisk(t *testing.T) {
 	})
 }
 
-// Notes that had to go to the store leave it when there is room again.
+// Notes that had to go to the store are removed from it when there is space again.
 func TestNotesGoBackToFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, o, fs := outageHarness(t)
@@ -337,8 +336,8 @@ func TestNotesGoBackToFiles(t *testing.T) {
 	})
 }
 
-// A node that is started on a full disk runs the tasks that it knew: there is nothing
-// to be noted of them.
+// A node that starts on a full disk runs the tasks that it knew, since there is nothing
+// to write about them.
 func TestStartOnAFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _, fs := outageHarness(t)

@@ -11,7 +11,7 @@ import (
 	"varve/internal/model"
 )
 
-// sendFor stores points of one as clients do, with a time-to-live.
+// sendFor stores points of value 1 as clients do, with a time-to-live.
 func (h *harness) sendFor(ttl time.Duration, times ...int64) {
 	h.Helper()
 	w := h.pipeline.NewWriter(h.pipeline.Protocol("test"), "", 0)
@@ -32,8 +32,8 @@ func (h *harness) sendFor(ttl time.Duration, times ...int64) {
 	}
 }
 
-// Results outlive the points that they were computed of: a point that comes so late that others of
-// its bucket have expired does not have the result replaced by what is left.
+// Results outlive their points: if a point arrives so late that others of its bucket
+// have expired, the result is not recomputed from the remaining ones.
 func TestLatePointAfterOthersExpired(t *testing.T) {
 	for _, from := range []ingest.TTLFrom{ingest.FromWrite, ingest.FromTimestamp} {
 		synctest.Test(t, func(t *testing.T) {
@@ -65,8 +65,8 @@ func TestLatePointAfterOthersExpired(t *testing.T) {
 	}
 }
 
-// Runs go back by the horizon, but not to results that have outlived points by the default
-// time-to-live.
+// Runs go back by the horizon, but not to results that have outlived points with the
+// default time-to-live.
 func TestHorizonBeyondDefaultTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
@@ -86,8 +86,8 @@ func TestHorizonBeyondDefaultTTL(t *testing.T) {
 	})
 }
 
-// Points that live longer than the default are in the results although they come after the run that has
-// completed their bucket, and no run goes back to it.
+// Points that live longer than the default are in the results although they arrive
+// after the run that has completed their bucket, and no run goes back to it.
 func TestLongLivedPointsWithShortDefaultTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)

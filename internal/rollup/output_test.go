@@ -18,7 +18,7 @@ import (
 	"varve/internal/store/storetest"
 )
 
-// A deleter counts deletes. With err set it gives no view.
+// A deleter counts deletes. With err set it opens no view.
 type deleter struct {
 	Store
 	deletes int
@@ -37,8 +37,8 @@ func (d *deleter) View(ctx context.Context) (store.View, error) {
 	return d.Store.View(ctx)
 }
 
-// Results are deleted only where whole numbers of an earlier run stand, and a
-// failure to look for them fails the run.
+// Results are deleted only if an earlier run has stored whole numbers, and a failure to
+// look for them fails the run.
 func TestDeletesOnlyOutdatedResults(t *testing.T) {
 	h := newHarness(t)
 	d := &deleter{Store: h.store}
@@ -136,8 +136,8 @@ func TestResultsWithLongNames(t *testing.T) {
 	}
 }
 
-// Once another server may run the task, nothing is stored or deleted, and the run fails: else it
-// would count buckets as computed that have no results.
+// Once another server may run the task, nothing is stored or deleted, and the run
+// fails: otherwise it would count buckets without results as computed.
 func TestResultsOfAnotherServer(t *testing.T) {
 	h := newHarness(t)
 	d := &deleter{Store: h.store}
@@ -165,7 +165,7 @@ func TestResultsOfAnotherServer(t *testing.T) {
 	}
 }
 
-// A picky store takes no double that is not finite, as Cassandra's does.
+// A picky store refuses doubles that are not finite, as Cassandra's does.
 type picky struct{ *reference.Store }
 
 func (picky) CheckSample(_ store.Ref, k model.Kind, _ int64, bits uint64, _ []byte, _ uint32) error {
@@ -175,7 +175,8 @@ func (picky) CheckSample(_ store.Ref, k model.Kind, _ int64, bits uint64, _ []by
 	return nil
 }
 
-// A result that the store refuses is counted, and costs no other one: neither in its bucket nor later.
+// A result that the store refuses is counted. All other results are stored, in its
+// bucket and later.
 func TestRefusedResultsCostNoOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)

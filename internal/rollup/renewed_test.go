@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestRenewedLate: at the age at which other nodes may claim tasks, a node is no longer sure of
-// its own.
+// TestRenewedLate: once its entry is so old that other nodes may have claimed its
+// tasks, a node is no longer sure of them.
 func TestRenewedLate(t *testing.T) {
 	began := time.Unix(1_700_000_000, 0)
 	for late, want := range map[time.Duration]bool{beatLife - 1: false, beatLife: true, beatLife + 1: true} {

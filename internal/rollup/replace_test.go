@@ -16,8 +16,8 @@ import (
 	"varve/internal/store/reference"
 )
 
-// lastJSON is a task that keeps the last value of src of each hour in dst. by is the
-// tag that it groups by, empty for none.
+// lastJSON is a task that keeps the last value of src of each hour in dst. by is its
+// group-by tag, empty for none.
 func lastJSON(id, by string) string {
 	task := strings.Replace(taskJSON(id, hour, hour, ""), `"sum"`, `"last"`, 1)
 	const groupBy = `"group_by":[{"name":"tag","tags":["host"]}],`
@@ -27,13 +27,13 @@ func lastJSON(id, by string) string {
 	return strings.Replace(task, `["host"]`, `["`+by+`"]`, 1)
 }
 
-// fill computes the first hours of the bubble's first day again.
+// fill recomputes the first hours of the bubble's first day.
 func (h *harness) fill(id, until string) {
 	h.Helper()
 	h.do(204, "POST", "/api/v1/rollups/backfill/"+id+"?startTime=2000-01-01-00-00-00-000&endTime=2000-01-01-"+until+"-00-00-000", "")
 }
 
-// Of results that turn from longs to doubles, those stay whose points are gone:
+// When results change from longs to doubles, results whose points are gone stay, since
 // nothing could compute them again.
 func TestResultsWithoutPointsStay(t *testing.T) {
 	h := newHarness(t)
@@ -56,7 +56,7 @@ func TestResultsWithoutPointsStay(t *testing.T) {
 {host=a,saved_from=src} 2000-01-01T03:00 3`)
 }
 
-// A roll-up deletes no results of another one that saves more tags.
+// A roll-up deletes no results of another one that stores more tags.
 func TestResultsWithMoreTagsStay(t *testing.T) {
 	h := newHarness(t)
 	h.do(200, "POST", "/api/v1/rollups", lastJSON("byhost", "host"))
@@ -73,9 +73,8 @@ func TestResultsWithMoreTagsStay(t *testing.T) {
 {saved_from=src} 2000-01-01T00:00 0.5`)
 }
 
-// A bucket has one result, whichever type it had before, and whether or not the
-// series have the tag that is grouped by. Another process may have stored the
-// earlier result.
+// A bucket has one result, whatever type it had before, and whether or not the series
+// have the group-by tag. Another process may have stored the earlier result.
 func TestResultOfOtherTypeIsReplaced(t *testing.T) {
 	for _, others := range []bool{false, true} {
 		for _, tc := range []struct {
@@ -119,7 +118,7 @@ func TestResultOfOtherTypeIsReplaced(t *testing.T) {
 	}
 }
 
-// A forgetful store knows no series but those that it was asked to create: others
+// A forgetful store knows only the series that it was asked to create: other processes
 // have written the rest.
 type forgetful struct {
 	*reference.Store
@@ -138,8 +137,8 @@ func (f *forgetful) Lookup(key []byte) (store.Ref, bool) {
 	return f.Store.Lookup(key)
 }
 
-// Groups that differ in more than tags are stored under one name, where the later
-// one counts. None of them deletes what is left of the others.
+// Groups that differ in more than tags are stored under one name, where the later one
+// wins. None of them deletes remaining results of the others.
 func TestGroupsUnderOneName(t *testing.T) {
 	for _, large := range []bool{false, true} {
 		h := newHarness(t)
@@ -171,7 +170,7 @@ func TestGroupsUnderOneName(t *testing.T) {
 	}
 }
 
-// Results that have expired already are not stored, and replace nothing.
+// Results that have already expired are not stored, and replace nothing.
 func TestExpiredResultsReplaceNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
@@ -188,7 +187,7 @@ func TestExpiredResultsReplaceNothing(t *testing.T) {
 	})
 }
 
-// One deletion is made for all results in a row that are replaced.
+// Consecutive replaced results are removed by one deletion.
 func TestDeletesInStretches(t *testing.T) {
 	h := newHarness(t)
 	d := &deleter{Store: h.store}

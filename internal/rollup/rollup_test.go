@@ -41,8 +41,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A harness is a scheduler over a store in memory. In a synctest bubble its
-// clock stands still unless everybody waits.
+// A harness is a scheduler over a store in memory. In a synctest bubble its clock
+// advances only while all goroutines wait.
 type harness struct {
 	*testing.T
 	store     *reference.Store
@@ -71,7 +71,7 @@ func newHarness(t *testing.T) *harness {
 	return h
 }
 
-// restart replaces the scheduler by a new one on the same store.
+// restart replaces the scheduler with a new one on the same store.
 func (h *harness) restart(change func(*Config, *query.Config)) {
 	if h.stop != nil {
 		h.stop()
@@ -126,7 +126,7 @@ func (h *harness) start() {
 	h.stop = func() { cancel(); <-ended; h.stop = nil }
 }
 
-// do sends a request and wants a status.
+// do sends a request and expects a status.
 func (h *harness) do(want int, method, path, body string) string {
 	h.Helper()
 	w := httptest.NewRecorder()
@@ -178,7 +178,7 @@ func (h *harness) send(metric, host string, v int64, times ...int64) {
 	}
 }
 
-// points lists what is stored of a metric, a line a point, in UTC.
+// points lists the stored points of a metric, one per line, in UTC.
 func (h *harness) points(metric string) string {
 	h.Helper()
 	view, err := h.store.View(context.Background())
@@ -298,8 +298,8 @@ func TestSchedule(t *testing.T) {
 	})
 }
 
-// After five hours of downtime the first run fills all windows, in batches; if
-// it is broken off, the next one goes on where it was.
+// After five hours of downtime the first run fills all windows, in batches. If it is
+// interrupted, the next one continues where it was.
 func TestDowntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
@@ -357,9 +357,8 @@ func TestBrokenOff(t *testing.T) {
 	})
 }
 
-// A point that is late by less than the horizon is in the next run's results, and
-// so is an older one if it came in through the pipeline. What is noted survives
-// a restart.
+// A point that is late by less than the horizon is in the next run's results, and so is
+// an older one if it arrived through the pipeline. Notes survive a restart.
 func TestLatePoints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
@@ -406,8 +405,8 @@ func TestLatePoints(t *testing.T) {
 	})
 }
 
-// What late points make a run compute again are their buckets, and no others: the
-// points of those may be gone by now.
+// Late points make a run recompute their buckets, and no others, whose points may be
+// gone by now.
 func TestLatePointsLeaveOtherBuckets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
@@ -433,7 +432,7 @@ func TestLatePointsLeaveOtherBuckets(t *testing.T) {
 	})
 }
 
-// TestGauges holds what an operator sees of the schedule.
+// TestGauges checks the metrics of the schedule.
 func TestGauges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
@@ -467,7 +466,7 @@ func TestGauges(t *testing.T) {
 	})
 }
 
-// An import without a server notes late points too.
+// An import without a server records late points too.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
@@ -492,7 +491,8 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// A stored task that cannot be parsed, or whose query has fewer metrics than its roll-up, is not run, and says so.
+// A stored task that cannot be parsed, or whose query has fewer metrics than its
+// roll-up, does not run, and is logged.
 func TestTasksThatCannotBeRun(t *testing.T) {
 	h := newHarness(t)
 	h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))
@@ -517,8 +517,8 @@ func TestTasksThatCannotBeRun(t *testing.T) {
 
 var lateRounds = flag.Int("rollup.rounds", 8, "histories of late points, restarts and changes that are tried")
 
-// Points of any age come in at any time, in the middle of runs, of changes of
-// the task and of restarts: two intervals later all buckets are right.
+// Points of any age arrive at any time, during runs, changes of the task and restarts:
+// two intervals later all buckets are correct.
 func TestLatePointsAtRandom(t *testing.T) {
 	for seed := range uint64(*lateRounds) {
 		synctest.Test(t, func(t *testing.T) { lateAtRandom(t, rand.New(rand.NewPCG(seed, 1))) })
@@ -586,7 +586,7 @@ var nearly = cmp.Comparer(func(a, b string) bool {
 	return a == b || errX == nil && errY == nil && math.Abs(x-y) <= 1e-9*(1+math.Abs(x))
 })
 
-// What aggregators make of neighbours does not depend on how the buckets are
+// The results of aggregators that use neighbours do not depend on how the buckets are
 // computed: by hour, by day, or all at once.
 func TestNeighbours(t *testing.T) {
 	for _, steps := range []string{
@@ -626,7 +626,7 @@ func TestNeighbours(t *testing.T) {
 	}
 }
 
-// A task without roll-ups is taken, does nothing, and says so.
+// A task without roll-ups is accepted, does nothing, and has an empty status.
 func TestEmptyTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
@@ -641,7 +641,7 @@ func TestEmptyTask(t *testing.T) {
 	})
 }
 
-// A sum of whole numbers becomes one with a fraction: the bucket has one result.
+// When a sum of whole numbers becomes a fraction, the bucket still has one result.
 func TestOneResultPerBucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
@@ -658,7 +658,7 @@ func TestOneResultPerBucket(t *testing.T) {
 	})
 }
 
-// Buckets of every unit begin where a calendar says, and stay there.
+// Buckets of every unit begin where the calendar says, whenever they are computed.
 func TestUnits(t *testing.T) {
 	for _, tc := range []struct{ sampling, zone, first, want string }{
 		{`{"value":10,"unit":"seconds"}`, "UTC", "2024-03-31T00:00:17Z", "2024-03-31T00:00"},
@@ -705,9 +705,9 @@ func TestTTL(t *testing.T) {
 	})
 }
 
-// With ingest.ttl_from: timestamp a result lives from its bucket's time, however
-// often it is computed. One that would be gone already is refused and counted, and
-// the others are stored.
+// With ingest.ttl_from: timestamp a result lives from its bucket's time, however often
+// it is computed. A result that has already expired is refused and counted, and the
+// others are stored.
 func TestTTLFromTimestamp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
@@ -744,8 +744,7 @@ func TestTTLFromTimestamp(t *testing.T) {
 	})
 }
 
-// A run that finds the previous one active is skipped; stopping ends waiting
-// runs.
+// A run that finds the previous one active is skipped. Stopping ends waiting runs.
 func TestSkip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
@@ -770,8 +769,8 @@ func TestSkip(t *testing.T) {
 	})
 }
 
-// Tasks that others store are noticed; a status that KairosDB has left says
-// where to go on.
+// Tasks that others store are noticed. A status that KairosDB has stored determines
+// where to continue.
 func TestTakeOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
@@ -879,8 +878,7 @@ func TestFaultyTasks(t *testing.T) {
 	h.do(404, "PUT", "/api/v1/rollups/u", good)
 }
 
-// TestTasksThatAreNotThere: what the API lists, and what it answers for an id that
-// nobody has.
+// TestTasksThatAreNotThere: the API's list, and its answers for unknown ids.
 func TestTasksThatAreNotThere(t *testing.T) {
 	h := newHarness(t)
 	if got := h.do(200, "GET", "/api/v1/rollups", ""); got != "[]" {
@@ -905,8 +903,8 @@ func TestTasksThatAreNotThere(t *testing.T) {
 	}
 }
 
-// TestDamagedNotes: what is stored about a task and cannot be read is not taken for
-// nothing. The task fails, and says what is broken.
+// TestDamagedNotes: unreadable data about a task is not mistaken for none. The task
+// fails, and the error says what is damaged.
 func TestDamagedNotes(t *testing.T) {
 	for key, want := range map[string]string{
 		statusKey:    "read the status of a roll-up task",
@@ -965,8 +963,8 @@ func TestResultsWaitForNewSeries(t *testing.T) {
 	})
 }
 
-// TestEndWhileResultsWait: a run that ends while its results wait for the rate of new series has
-// not stored them, and says so. Earlier results stay.
+// TestEndWhileResultsWait: a run that ends while its results wait for the rate of new
+// series has not stored them, and reports that. Earlier results stay.
 func TestEndWhileResultsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
@@ -1027,9 +1025,9 @@ func FuzzTask(f *testing.F) {
 	})
 }
 
-// TestClockIsPutBack: a clock that was a day ahead for some minutes, in which the task ran, keeps
-// it neither from running nor from computing the points that come afterwards, also if the server
-// was stopped meanwhile. Points that come while the clock is ahead are late by it.
+// TestClockIsPutBack: after a clock was a day ahead for some minutes, in which the task
+// ran, the task still runs and computes later points, even if the server was stopped
+// meanwhile. Points that arrive while the clock is ahead are late by its time.
 func TestClockIsPutBack(t *testing.T) {
 	for _, every := range []string{minute, `{"value":3,"unit":"hours"}`} {
 		for _, restart := range []bool{false, true} {

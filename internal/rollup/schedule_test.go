@@ -10,8 +10,8 @@ import (
 	"varve/internal/store"
 )
 
-// The next execution is one interval after the last one was due, also if that ran late. Executions
-// that were missed are not made up for.
+// The next execution is one interval after the last one was due, even if that ran late.
+// Missed executions are not repeated.
 func TestScheduleOfLateExecutions(t *testing.T) {
 	h := newHarness(t)
 	task, err := parseTask(h.scheduler.parser, []byte(taskJSON("t", minute, minute, "")), "t", nil)
@@ -28,8 +28,8 @@ func TestScheduleOfLateExecutions(t *testing.T) {
 	}
 }
 
-// As many tasks are stored as the limit says, and the error says how many one more would be. A task that is
-// there can be replaced nevertheless.
+// At most MaxTasks tasks are stored, and the error contains the number that one more
+// would be. An existing task can still be replaced.
 func TestLimitOfTasks(t *testing.T) {
 	h := newHarness(t)
 	h.restart(nil)
@@ -48,7 +48,7 @@ func TestLimitOfTasks(t *testing.T) {
 	h.do(200, "PUT", "/api/v1/rollups/b", taskJSON("b", hour, minute, ""))
 }
 
-// A browser that asks what it may do is told.
+// A browser gets an answer to its preflight.
 func TestPreflight(t *testing.T) {
 	h := newHarness(t)
 	for asked, want := range map[string]string{"DELETE": "DELETE", "": ""} {

@@ -30,14 +30,15 @@ import (
 	"varve/internal/units"
 )
 
-// A far is the remote store of spools: key-values, and the times that it has taken.
+// A far is the remote store of spools: key-values, and the times of the points that it
+// has accepted.
 type far struct {
 	values *reference.Store
 	mu     sync.Mutex
 	times  map[int64]bool
 
-	// refused are points that a full disk had no room for: they may be in the remote store,
-	// from memory, and in no log. Their sender sends them again.
+	// refused are points for which a full disk had no space: they may have reached the
+	// remote store from memory, but are in no log. Their sender sends them again.
 	refused map[int64]bool
 }
 
@@ -77,7 +78,7 @@ func openSpooled(t *testing.T, fs vfs.FS, cfg spool.Config, to *far) *spooled {
 	return p
 }
 
-// reach is an error if the remote store is away.
+// reach returns an error while the remote store is unavailable.
 func (p *spooled) reach() error {
 	p.far.mu.Lock()
 	defer p.far.mu.Unlock()
@@ -145,7 +146,7 @@ func (s *spooledStore) BeforeTrim(f func(context.Context, store.KeyValues) error
 	s.spool.Notes().BeforeTrim(func(ctx context.Context) error { return f(ctx, s) })
 }
 
-// kill ends a process as a power cut does, and returns what is on the disk then.
+// kill ends a process as a power cut does, and returns the content of the disk.
 func (p *spooled) kill(fs *crashfs.FS, rng *rand.Rand) *crashfs.FS {
 	p.far.mu.Lock()
 	p.dead = true
@@ -167,8 +168,8 @@ func (p *spooled) send(w *ingest.Writer, ms int64) error {
 	return (&journaled{T: p.T}).send(w, ms)
 }
 
-// wantNoted looks whether the bucket of each point is noted that the remote store or the
-// spool has.
+// wantNoted checks that the bucket of each point in the remote store or the spool is
+// noted.
 func (p *spooled) wantNoted() (points int) {
 	p.Helper()
 	t, _ := (&harness{T: p.T, scheduler: p.scheduler}).scheduled("t")
@@ -206,7 +207,7 @@ func (p *spooled) wantNoted() (points int) {
 	return len(all)
 }
 
-// spooledConfig makes the log be given up often.
+// spooledConfig makes the spool release the log often.
 func spooledConfig() spool.Config {
 	cfg := spool.DefaultConfig()
 	cfg.Linger, cfg.MinFreeBytes, cfg.GenerationSamples = time.Millisecond, 0, 20
@@ -223,9 +224,9 @@ func emptyData(t *testing.T) *crashfs.FS {
 	return fs
 }
 
-// Whenever the power is cut, or the process ends, the buckets of all late points are noted that are in the spool
-// or in the remote store afterwards: also of those that came before the tasks were known,
-// and where the disk became full.
+// Whenever the power is cut, or the process ends, the buckets of all late points that
+// are then in the spool or in the remote store are noted, including points that arrived
+// before the tasks were known, and when the disk became full.
 func TestPowerCutsOfASpoolLoseNoLatePoint(t *testing.T) {
 	seed := rand.Uint64()
 	points := 0
@@ -295,7 +296,7 @@ func TestPowerCutsOfASpoolLoseNoLatePoint(t *testing.T) {
 	}
 }
 
-// fullWhen is a disk that takes nothing once it is full.
+// fullWhen is a disk without space once full is set.
 func fullWhen(fs vfs.FS, full *atomic.Bool) vfs.FS {
 	return errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if full.Load() && (op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpFilePreallocate || op.Kind == errorfs.OpCreate) {

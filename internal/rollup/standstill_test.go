@@ -12,7 +12,7 @@ import (
 	"varve/internal/store/reference"
 )
 
-// A watched store tells of each look at who runs a task.
+// A watched store reports each read of a task's assignment.
 type watched struct {
 	store.KeyValues
 	look func()
@@ -25,8 +25,8 @@ func (w *watched) Get(ctx context.Context, of, key, name string) (store.Value, e
 	return w.KeyValues.Get(ctx, of, key, name)
 }
 
-// A node that stood still while another one claimed its task does not own it when it goes
-// on: not before it has looked, either.
+// A node that was suspended while another one claimed its task does not own it when it
+// resumes, not even before it has read the assignment.
 func TestNodeThatStoodStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := reference.New(nil)
@@ -68,7 +68,7 @@ func TestNodeThatStoodStill(t *testing.T) {
 	})
 }
 
-// A skewed store has the entry of a node as its clock has it.
+// A skewed store has the entry of a node with the time of that node's clock.
 type skewed struct {
 	store.KeyValues
 	node  string
@@ -83,8 +83,8 @@ func (s *skewed) Get(ctx context.Context, of, key, name string) (store.Value, er
 	return v, err
 }
 
-// The tasks of a node whose clock is hours ahead are left to it while it renews its entry.
-// When it is gone they are taken over as soon as those of any other node.
+// A node whose clock is hours ahead keeps its tasks while it renews its entry. When it
+// is gone, they are taken over as soon as those of any other node.
 func TestNodeAheadThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &skewed{reference.New(nil), "varve-a", 3 * time.Hour}
@@ -120,7 +120,7 @@ func TestNodeAheadThatIsGone(t *testing.T) {
 	})
 }
 
-// A node that stood still and finds the task its own goes on at once.
+// A node that was suspended and still finds its guid at the task continues at once.
 func TestNodeThatNobodyMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := reference.New(nil)
@@ -141,8 +141,8 @@ func TestNodeThatNobodyMissed(t *testing.T) {
 	})
 }
 
-// What a node had read before it stood still is not stored over what another one has
-// computed since, and the status stays the other one's.
+// What a node has read before it was suspended does not overwrite what another one has
+// computed since, and the status stays that of the other one.
 func TestResultsAfterAStandstill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := reference.New(nil)
@@ -177,8 +177,8 @@ func TestResultsAfterAStandstill(t *testing.T) {
 	})
 }
 
-// The machine may sleep, in which the monotonic clock may stand still, and the wall clock
-// may be set back.
+// The machine may sleep, which may stop the monotonic clock, and the wall clock may be
+// set back.
 func TestElapsed(t *testing.T) {
 	now := time.Now()
 	for _, test := range []struct {

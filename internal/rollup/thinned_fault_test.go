@@ -14,7 +14,7 @@ import (
 	"varve/internal/store"
 )
 
-// An nth fails one call, by its number, of those that a roll-up makes.
+// An nth fails one of a roll-up's calls, by its number.
 type nth struct {
 	*breakable
 	mu     sync.Mutex
@@ -104,8 +104,9 @@ func (c *nthCursor) Next() (*store.Block, error) {
 	return c.Cursor.Next()
 }
 
-// Whichever call of the store fails while thinned-out results are computed again: the client is
-// told, and the results are there, or a note says that they are computed again.
+// Whichever call of the store fails while downsampled results are recomputed: the
+// client gets an error, and the results are there, or a note says that they have to be
+// recomputed.
 func TestThinnedOutResultsWhateverFails(t *testing.T) {
 	h, b := thinnedHours(t, taskJSON("t", hour, minute, ""))
 	f := &nth{breakable: b}

@@ -18,7 +18,7 @@ import (
 	"varve/internal/store"
 )
 
-// putResult stores one sample beside the results of host a, as a client may.
+// putResult stores one sample next to the results of host a, as a client may.
 func (b *breakable) putResult(t *testing.T, typ model.Type, ms int64) {
 	t.Helper()
 	ref, err := b.Create(t.Context(), model.Series{Metric: "dst", Tags: model.MustTags("host", "a", "saved_from", "src"), Type: typ})
@@ -39,8 +39,8 @@ func (b *breakable) putResult(t *testing.T, typ model.Type, ms int64) {
 	}
 }
 
-// A bucket with more samples than are computed of it stays, wherever these samples are: in the
-// bucket of another type, or beside it and not thinned out yet.
+// A bucket with more samples than were computed for it stays, wherever these samples
+// are: in the bucket of another type, or next to it and not yet downsampled.
 func TestThinnedOutResultsBesideOthers(t *testing.T) {
 	for _, typ := range []model.Type{model.TypeLong, model.TypeDouble} {
 		for _, folded := range []bool{true, false} {
@@ -57,7 +57,7 @@ func TestThinnedOutResultsBesideOthers(t *testing.T) {
 	}
 }
 
-// A bucket is replaced in all types that it has.
+// A bucket is replaced in all its types.
 func TestThinnedOutResultsOfTwoTypes(t *testing.T) {
 	h, b := newThinned(t)
 	h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))
@@ -74,7 +74,7 @@ func TestThinnedOutResultsOfTwoTypes(t *testing.T) {
 	wantHours(t, b, "after", "0/0 4/4 0/0")
 }
 
-// Texts are never thinned out, and are in the way of nothing.
+// Texts are never downsampled, and prevent nothing.
 func TestThinnedOutResultsBesideTexts(t *testing.T) {
 	h, b := newThinned(t)
 	h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))
@@ -103,8 +103,8 @@ func TestThinnedOutResultsBesideTexts(t *testing.T) {
 	}
 }
 
-// If all results of a bucket are more than a query may read, the asked ones are computed alone,
-// and the bucket stays.
+// If all results of a bucket are more than a query may read, only the requested ones
+// are computed, and the bucket stays.
 func TestThinnedOutResultsBeyondALimit(t *testing.T) {
 	h, b := thinnedHours(t, taskJSON("t", hour, minute, ""))
 	h.restart(func(_ *Config, q *query.Config) { q.MaxSamples = 30 })
@@ -117,7 +117,7 @@ func TestThinnedOutResultsBeyondALimit(t *testing.T) {
 	}
 }
 
-// More results than one flush holds replace what was thinned out.
+// Downsampled results are replaced even by more results than one flush holds.
 func TestManyThinnedOutResults(t *testing.T) {
 	const first, results = 72, 6 * 1440 // a bucket begins on the fourth day
 	h, b := newThinnedBy(t, "60s:240h,240h:10y", func() time.Time { return time.UnixMilli(at(1000, 0, 0)) })
@@ -205,7 +205,7 @@ func (b *breakable) total(t *testing.T) (sum float64, count int64) {
 	return sum, count
 }
 
-// A widening store thins out results further before a view is opened.
+// A widening store downsamples results further before a view is opened.
 type widening struct {
 	*breakable
 	left  int // views until then
@@ -219,7 +219,7 @@ func (w *widening) View(ctx context.Context) (store.View, error) {
 	return w.breakable.View(ctx)
 }
 
-// Results that are thinned out to wider buckets while they are computed again count once,
+// Results that are downsampled to wider buckets while they are recomputed count once,
 // whenever that happens.
 func TestThinnedOutFurtherMeanwhile(t *testing.T) {
 	tries := 0
@@ -255,7 +255,7 @@ func TestThinnedOutFurtherMeanwhile(t *testing.T) {
 	}
 }
 
-// A folding store thins out results just before it stores further ones.
+// A folding store downsamples results just before it stores further ones.
 type folding struct {
 	*breakable
 	before func()
@@ -269,7 +269,7 @@ func (f *folding) Append(ctx context.Context, batch *store.Batch) error {
 	return f.breakable.Append(ctx, batch)
 }
 
-// Results that are thinned out for the first time after a run has looked for such results, and
+// Results that are first downsampled after a run has looked for such results, and
 // before it stores the same ones again, count once.
 func TestThinnedOutFirstMeanwhile(t *testing.T) {
 	var now atomic.Int64 // the store looks at the clock in the background too
@@ -335,7 +335,7 @@ func TestBucketsOverTheBeginningOfTime(t *testing.T) {
 	}
 }
 
-// endless yields results, one a millisecond.
+// endless yields results, one per millisecond.
 type endless struct{ left, ms int64 }
 
 func (e *endless) Next(p *agg.Point) (bool, error) {
@@ -357,8 +357,8 @@ func TestCollectBoundsResults(t *testing.T) {
 	}
 }
 
-// Only a span that reaches beyond what is computed, and has a result that is wanted, ends the
-// run: others are whole, or stay.
+// Only a span that reaches beyond the computed range, and contains a requested result,
+// ends the run: others are whole, or stay.
 func TestCollectSeesSpansBeyondWhatIsComputed(t *testing.T) {
 	around := model.TimeRange{StartMS: 100, EndMS: 199}
 	for _, tc := range []struct {
@@ -384,7 +384,7 @@ func TestCollectSeesSpansBeyondWhatIsComputed(t *testing.T) {
 	}
 }
 
-// Series that have more tags than a result are others: they count for nothing and stay.
+// Series with more tags than a result are different series: they do not count and stay.
 func TestThinnedOutResultsWithMoreTags(t *testing.T) {
 	h, b := newThinned(t)
 	h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))
@@ -407,7 +407,8 @@ func TestThinnedOutResultsWithMoreTags(t *testing.T) {
 	wantHours(t, b, "after", "60/60 127/120 60/60")
 }
 
-// A group that had no results in a bucket gets them, beside one whose results were thinned out.
+// A group without results in a bucket gets them, next to one whose results were
+// downsampled.
 func TestNewGroupBesideThinnedOutOnes(t *testing.T) {
 	h, b := thinnedHours(t, taskJSON("t", hour, minute, ""))
 	h.send("src", "b", 1, at(1, 5, 0), at(1, 6, 0))
@@ -415,7 +416,8 @@ func TestNewGroupBesideThinnedOutOnes(t *testing.T) {
 	wantHours(t, b, "after", "60/60 62/62 60/60")
 }
 
-// What is read beside the buckets for the sake of their neighbours is no result of them.
+// Results of neighbouring buckets that a query reads only for their values are not
+// results of the buckets.
 func TestThinnedOutResultsOfNeighbours(t *testing.T) {
 	h, b := newThinned(t)
 	h.do(200, "POST", "/api/v1/rollups", strings.Replace(taskJSON("t", hour, minute, ""), `}]}]}}]}`, `},{"name":"diff"}]}]}}]}`, 1))

@@ -34,8 +34,9 @@ func (b *breakable) Append(ctx context.Context, batch *store.Batch) error {
 	return b.Store.Append(ctx, batch)
 }
 
-// newThinned returns a harness over a store that thins out results of a minute in dst to
-// such of an hour, of which count, sum and time are left. It is a day after the start of the bubble.
+// newThinned returns a harness over a store that downsamples results of a minute in dst
+// to buckets of an hour with count, sum and time. It is a day after the start of the
+// bubble.
 func newThinned(t *testing.T) (*harness, *breakable) {
 	return newThinnedBy(t, "60s:1h,1h:10y", func() time.Time { return time.UnixMilli(at(24, 0, 0)) })
 }
@@ -65,7 +66,7 @@ func newThinnedBy(t *testing.T, stages string, now func() time.Time) (*harness, 
 	return h, b
 }
 
-// fold thins out all that is old enough.
+// fold downsamples everything that is old enough.
 func (b *breakable) fold(t *testing.T) {
 	t.Helper()
 	if err := b.Compact(t.Context()); err != nil {
@@ -132,8 +133,8 @@ func (h *harness) minutes(hours int) {
 	h.send("src", "a", 1, times...)
 }
 
-// thinnedHours returns a harness in which the results of a task for three hours, one a minute,
-// are thinned out.
+// thinnedHours returns a harness in which the results of a task for three hours, one a
+// minute, are downsampled.
 func thinnedHours(t *testing.T, task string) (*harness, *breakable) {
 	t.Helper()
 	h, b := newThinned(t)
@@ -151,7 +152,8 @@ func wantHours(t *testing.T, b *breakable, what, want string) {
 	}
 }
 
-// Results that were thinned out count once, however often and in which parts they are computed again.
+// Downsampled results count once, however often and in whatever parts they are
+// recomputed.
 func TestThinnedOutResultsCountOnce(t *testing.T) {
 	for _, end := range []string{"", `,"align_end_time":true`} {
 		h, b := newThinned(t)
@@ -186,7 +188,7 @@ func TestThinnedOutResultsCountOnce(t *testing.T) {
 	}
 }
 
-// A result of a time that had none before is added to what was thinned out.
+// A result of a time without one is added to the downsampled ones.
 func TestNewResultsBesideThinnedOutOnes(t *testing.T) {
 	h, b := newThinned(t)
 	h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))
@@ -201,7 +203,7 @@ func TestNewResultsBesideThinnedOutOnes(t *testing.T) {
 	wantHours(t, b, "thinned out", "0/0 3/3 0/0")
 }
 
-// What was thinned out stays if points that it was computed of are gone.
+// Downsampled results stay if some of their points are gone.
 func TestThinnedOutResultsOutlivePoints(t *testing.T) {
 	h, b := thinnedHours(t, taskJSON("t", hour, minute, ""))
 	if err := b.Delete(t.Context(), store.Deletion{Metric: "src", Range: model.TimeRange{StartMS: at(1, 0, 0), EndMS: at(1, 20, 0)}}); err != nil {
@@ -215,7 +217,8 @@ func TestThinnedOutResultsOutlivePoints(t *testing.T) {
 	}
 }
 
-// A query with a limit computes each bucket by itself, so none can be replaced with those beside it.
+// A query with a limit computes each bucket by itself, so no downsampled bucket, which
+// contains others too, can be replaced.
 func TestThinnedOutResultsWithLimit(t *testing.T) {
 	h, b := thinnedHours(t, strings.Replace(taskJSON("t", hour, minute, ""), `"name":"src",`, `"name":"src","limit":10,`, 1))
 	h.fillMinutes(1, 10, 40)
@@ -223,8 +226,8 @@ func TestThinnedOutResultsWithLimit(t *testing.T) {
 	wantHours(t, b, "after", "60/60 60/60 60/60")
 }
 
-// A failure between the deletion of what was thinned out and the new results leaves a note,
-// which a restart finds.
+// A failure between the deletion of downsampled results and the new results leaves a
+// note, which a restart finds.
 func TestThinnedOutResultsAfterFailure(t *testing.T) {
 	h, b := thinnedHours(t, taskJSON("t", hour, minute, ""))
 	b.fails = true
@@ -242,8 +245,8 @@ func TestThinnedOutResultsAfterFailure(t *testing.T) {
 	wantHours(t, b, "computed again", "60/60 60/60 60/60")
 }
 
-// Results are stored only while all that are computed together are kept from being thinned out: if the range that is
-// held is too narrow, it is made wider first.
+// Results are stored only while the store is kept from downsampling any result that is
+// computed with them: if the held range is too narrow, it is widened first.
 func TestHeldRangeCoversTheResults(t *testing.T) {
 	h, _ := thinnedHours(t, taskJSON("t", hour, minute, ""))
 	task, _ := h.scheduled("t")

@@ -8,8 +8,8 @@ import (
 	"varve/internal/store"
 )
 
-// TestTrouble: a failure is told at once, then once an hour while it lasts, and at once again after a
-// success. That a store is away is told after some seconds.
+// TestTrouble: a failure is logged at once, then once an hour while it lasts, and at
+// once again after a success. An unavailable store is logged after some seconds.
 func TestTrouble(t *testing.T) {
 	began := time.UnixMilli(1_700_000_000_000)
 	broken, away := errors.New("broken"), &store.UnavailableError{Reason: "away"}

@@ -25,9 +25,9 @@ func emptyNotes(t *testing.T, h *harness) *crashfs.FS {
 	return fs
 }
 
-// A node that is started in an outage with an empty data directory does not know what
-// tasks there are. It notes late points all the same, and their buckets are computed
-// when the store is back, whatever becomes of the node in between.
+// A node that starts in an outage with an empty data directory does not know the tasks.
+// It records late points all the same, and their buckets are computed when the store is
+// back, whatever happens to the node in between.
 func TestLatePointsBeforeTheTasksAreKnown(t *testing.T) {
 	for _, crashes := range []int{0, 2} {
 		synctest.Test(t, func(t *testing.T) {
@@ -62,8 +62,8 @@ func TestLatePointsBeforeTheTasksAreKnown(t *testing.T) {
 	}
 }
 
-// A node that knows some tasks notes for others too, which were made while it was down;
-// what it knows is noted once.
+// A node that knows some tasks also records for others, which were made while it was
+// down; for known tasks nothing is recorded twice.
 func TestLatePointsOfATaskThatIsNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, o, fs := outageHarness(t)

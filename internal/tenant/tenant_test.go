@@ -15,8 +15,8 @@ func says(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) }
 }
 
-// Each request is answered by the route of its sender's tenant; what only the default tenant
-// has concerns the whole server.
+// Each request is answered by the route of its sender's tenant; a route that only the
+// default tenant has concerns the whole server.
 func TestRoutes(t *testing.T) {
 	merged := Routes(
 		[]httpapi.Route{httpapi.On("GET", "/both", httpapi.Read, says("own")), httpapi.On("POST", "/both", httpapi.Write, says("own post")), httpapi.On("GET", "/alone", httpapi.Read, says("own"))},
@@ -46,7 +46,7 @@ func TestRoutes(t *testing.T) {
 	Routes(nil, map[string][]httpapi.Route{"acme": {httpapi.On("GET", "/new", httpapi.Read, says(""))}}, nil)
 }
 
-// Tenants that cannot be are named by their place in the list.
+// Invalid tenants are named by their index in the list.
 func TestValidate(t *testing.T) {
 	good := func(name string, change func(*Config)) Config {
 		var c Config
