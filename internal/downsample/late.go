@@ -122,26 +122,26 @@ type lateTask struct {
 
 // A target is a target of a task. LateList.mu guards it.
 type target struct {
-	task   *lateTask
-	metric string
-	grid   Grid
-	notes  *generation
-	taken  Spans
-	heirs  []*target // once gone: new targets of the task with the same metric
-	gone   bool      // the task was changed and no longer has this target
+	task       *lateTask
+	metric     string
+	grid       Grid
+	notes      *generation
+	taken      Spans
+	successors []*target // once gone: new targets of the task with the same metric
+	gone       bool      // the task was changed and no longer has this target
 }
 
 // A generation holds the notes between two takes.
 type generation struct {
-	spans   Spans
-	pending sync.WaitGroup // batches with notes that are being stored
-	former  []*generation  // of the targets that this one's target replaces
+	spans        Spans
+	pending      sync.WaitGroup // batches with notes that are being stored
+	predecessors []*generation  // of the targets that this one's target replaces
 }
 
 // wait returns when all batches with notes in g are stored or refused.
 func (g *generation) wait() {
 	g.pending.Wait()
-	for _, f := range g.former {
+	for _, f := range g.predecessors {
 		f.wait()
 	}
 }
@@ -243,7 +243,7 @@ func (l *LateList) add(t Task, stored map[string]Spans, found bool) (one *lateTa
 	}
 	for name, x := range one.targets {
 		if targets[name] == nil {
-			l.bequeathLocked(x, added)
+			l.retireLocked(x, added)
 		}
 	}
 	for name, spans := range stored {
@@ -257,17 +257,17 @@ func (l *LateList) add(t Task, stored map[string]Spans, found bool) (one *lateTa
 	return one, one.version, l.indexLocked()
 }
 
-// bequeathLocked marks a target that its task no longer has, and notes its spans for
+// retireLocked marks a target that its task no longer has, and notes its spans for
 // the task's new targets of the same metric. l.mu must be held.
-func (l *LateList) bequeathLocked(x *target, fresh []*target) {
+func (l *LateList) retireLocked(x *target, fresh []*target) {
 	x.gone = true
-	for _, heir := range fresh {
-		if heir.metric != x.metric {
+	for _, successor := range fresh {
+		if successor.metric != x.metric {
 			continue
 		}
-		x.heirs = append(x.heirs, heir)
-		heir.notes.former = append(heir.notes.former, x.notes)
-		l.noteAllLocked(heir, x.allLocked(l.most))
+		x.successors = append(x.successors, successor)
+		successor.notes.predecessors = append(successor.notes.predecessors, x.notes)
+		l.noteAllLocked(successor, x.allLocked(l.most))
 	}
 }
 

@@ -15,8 +15,8 @@ func (l *LateList) note(notes []note) (map[*generation]bool, map[*lateTask]uint6
 	var add func(*target, Span)
 	add = func(x *target, s Span) {
 		if x.gone { // the task was changed since the target was looked up
-			for _, heir := range x.heirs {
-				add(heir, heir.bucketsOf(s))
+			for _, successor := range x.successors {
+				add(successor, successor.bucketsOf(s))
 			}
 			return
 		}

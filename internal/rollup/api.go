@@ -125,9 +125,9 @@ func (s *Scheduler) readTask(r *http.Request, id string) (*task, error) {
 		t, err = parseTask(s.parser, text, id, newID)
 		return err
 	})
-	var told interface{ Messages() []string }
-	if errors.As(err, &told) {
-		return nil, badRequest(told.Messages()...)
+	var faults interface{ Messages() []string }
+	if errors.As(err, &faults) {
+		return nil, badRequest(faults.Messages()...)
 	}
 	if err != nil {
 		return nil, err

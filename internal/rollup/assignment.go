@@ -114,7 +114,7 @@ func (a *assignments) beat(ctx context.Context, ids []string) error {
 	if err != nil {
 		return err
 	}
-	a.tell(m)
+	a.noteKairos(m)
 	for _, id := range ids {
 		if err := a.review(ctx, id, m); err != nil {
 			return err
@@ -243,8 +243,8 @@ func (a *assignments) forget(service, key string, listed map[string]bool) {
 	maps.DeleteFunc(a.seenAs, func(l listing, _ sighting) bool { return l.service == service && l.key == key && !listed[l.guid] })
 }
 
-// tell records whether KairosDB nodes are running, and logs a change.
-func (a *assignments) tell(m members) {
+// noteKairos records whether KairosDB nodes are running, and logs a change.
+func (a *assignments) noteKairos(m members) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if (a.kairos == "") != (m.kairos == "") {
@@ -320,15 +320,15 @@ func (a *assignments) choice(id string, m members) (best string) {
 		h := fnv.New64a()
 		h.Write([]byte(guid))
 		h.Write([]byte(id))
-		if n := mixed(h.Sum64()); best == "" || n > most || n == most && guid < best {
+		if n := mixBits(h.Sum64()); best == "" || n > most || n == most && guid < best {
 			best, most = guid, n
 		}
 	}
 	return best
 }
 
-// mixed is a finalizer: each bit of the result depends on all bits of x.
-func mixed(x uint64) uint64 {
+// mixBits is a finalizer: each bit of the result depends on all bits of x.
+func mixBits(x uint64) uint64 {
 	x = (x ^ x>>33) * 0xff51afd7ed558ccd
 	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
 	return x ^ x>>33

@@ -223,9 +223,9 @@ func (g *outputGroup) typeOf(k model.Kind) model.Type {
 
 // errorText is the text of a failed run in the status.
 func errorText(err error) string {
-	var told interface{ Messages() []string }
-	if errors.As(err, &told) {
-		return strings.Join(told.Messages(), "; ")
+	var faults interface{ Messages() []string }
+	if errors.As(err, &faults) {
+		return strings.Join(faults.Messages(), "; ")
 	}
 	return err.Error()
 }

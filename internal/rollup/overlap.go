@@ -11,21 +11,21 @@ import (
 // and they do no harm as long as the flows never have results in the same bucket, so
 // they are only reported.
 type overlap struct {
-	f, other written
+	f, other writer
 }
 
-// A written is a flow with the task it belongs to.
-type written struct {
+// A writer is a flow with the task it belongs to.
+type writer struct {
 	*flow
 	task *task
 }
 
 // writersOf groups the flows of tasks by the metric they write.
-func writersOf(tasks []*task) map[string][]written {
-	writers := map[string][]written{}
+func writersOf(tasks []*task) map[string][]writer {
+	writers := map[string][]writer{}
 	for _, t := range tasks {
 		for _, f := range t.flows() {
-			writers[f.to] = append(writers[f.to], written{f, t})
+			writers[f.to] = append(writers[f.to], writer{f, t})
 		}
 	}
 	return writers
@@ -35,7 +35,7 @@ func writersOf(tasks []*task) map[string][]written {
 // flows with many tag values into one metric, so a comparison stops after a number of
 // steps and then reports no overlap.
 type comparison struct {
-	writers map[string][]written
+	writers map[string][]writer
 	left    int // steps left: pairs of flows, and pairs of their tag values
 }
 
@@ -51,7 +51,7 @@ func (c *comparison) overlapOf(t *task) *overlap {
 				return nil
 			}
 			if o.flow != f && o.task.id >= t.id && c.shareSeries(f, o.flow) {
-				return &overlap{written{f, t}, o}
+				return &overlap{writer{f, t}, o}
 			}
 		}
 	}

@@ -408,8 +408,8 @@ func lastRange(m *agg.MetricQuery) *agg.Range {
 
 // within prefixes the messages of a query's error with the roll-up.
 func within(context string, err error) error {
-	var told interface{ Messages() []string }
-	if !errors.As(err, &told) {
+	var faults interface{ Messages() []string }
+	if !errors.As(err, &faults) {
 		return err
 	}
 	f := &fault{}
@@ -417,7 +417,7 @@ func within(context string, err error) error {
 	if errors.As(err, &located) && located.Path() != "" {
 		f.path = "query." + located.Path()
 	}
-	for _, m := range told.Messages() {
+	for _, m := range faults.Messages() {
 		f.messages = append(f.messages, context+"."+m)
 	}
 	return f

@@ -9,17 +9,17 @@ import (
 )
 
 // A trouble is a failure that repeats. The log has one line when it begins, one per
-// tellEvery with the number of failures, and one when it is over: a task that fails at
+// logEvery with the number of failures, and one when it is over: a task that fails at
 // each retry would otherwise fill the log.
 type trouble struct {
-	mu    sync.Mutex
-	count int       // failures since the last success
-	told  time.Time // when it was last logged
-	since time.Time // when the store was first found unavailable
+	mu     sync.Mutex
+	count  int       // failures since the last success
+	logged time.Time // when it was last logged
+	since  time.Time // when the store was first found unavailable
 }
 
-// tellEvery is the time between two log lines about a failure that persists.
-const tellEvery = time.Hour
+// logEvery is the time between two log lines about a failure that persists.
+const logEvery = time.Hour
 
 // again counts a failure. It returns the number of failures so far, and whether to log
 // it.
@@ -27,10 +27,10 @@ func (t *trouble) again(now time.Time) (count int, tell bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.count++
-	if t.count > 1 && now.Sub(t.told) < tellEvery {
+	if t.count > 1 && now.Sub(t.logged) < logEvery {
 		return t.count, false
 	}
-	t.told = now
+	t.logged = now
 	return t.count, true
 }
 
@@ -50,7 +50,7 @@ func (t *trouble) await(now time.Time, err error) (count int, tell bool) {
 		t.since = now
 	}
 	if now.Sub(t.since) < patience {
-		t.count, t.told = t.count+1, time.Time{}
+		t.count, t.logged = t.count+1, time.Time{}
 		defer t.mu.Unlock()
 		return t.count, false
 	}

@@ -21,15 +21,15 @@ func TestTrouble(t *testing.T) {
 	}
 	for name, steps := range map[string][]step{
 		"a failure": {
-			{0, broken, 1, true}, {time.Second, broken, 2, false}, {tellEvery - 1, broken, 3, false},
-			{tellEvery, broken, 4, true}, {2*tellEvery - 1, broken, 5, false}, {2 * tellEvery, broken, 6, true},
+			{0, broken, 1, true}, {time.Second, broken, 2, false}, {logEvery - 1, broken, 3, false},
+			{logEvery, broken, 4, true}, {2*logEvery - 1, broken, 5, false}, {2 * logEvery, broken, 6, true},
 		},
 		"two failures within an hour": {
 			{0, broken, 1, true}, {time.Second, nil, 1, false}, {2 * time.Second, broken, 1, true}, {3 * time.Second, broken, 2, false},
 		},
 		"a store that is away": {
 			{0, away, 1, false}, {patience - 1, away, 2, false}, {patience, away, 3, true}, {patience + 1, away, 4, false},
-			{patience + tellEvery - 1, away, 5, false}, {patience + tellEvery, away, 6, true},
+			{patience + logEvery - 1, away, 5, false}, {patience + logEvery, away, 6, true},
 		},
 		"a store that is away twice": {
 			{0, away, 1, false}, {patience, away, 2, true}, {patience + 1, nil, 2, false},
