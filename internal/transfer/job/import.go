@@ -63,10 +63,13 @@ func (j *Import) Run(ctx context.Context) (at transfer.Position, err error) {
 		}
 	}
 	j.report.Path = j.Rejected
+	in := io.Reader(j.In)
 	if info, err := j.In.Stat(); err == nil && info.Mode().IsRegular() {
 		j.total = info.Size()
+	} else {
+		in = newLiveReader(ctx, j.In)
 	}
-	read := &readCounter{r: j.In}
+	read := &readCounter{r: in}
 	text, err := transfer.Unpack(read)
 	if err != nil {
 		return at, fmt.Errorf("decompress %s: %w", j.Path, err)
@@ -103,6 +106,55 @@ func (j *Import) checkReport() error {
 		return fmt.Errorf("%s is the file to be imported: name another file with --rejected; nothing was changed", j.Rejected)
 	}
 	return nil
+}
+
+// A liveReader reads a pipe or a terminal. A Read that waits for input returns once ctx is done.
+type liveReader struct {
+	ctx    context.Context
+	pieces chan piece
+	piece  piece // that is being read
+}
+
+// A piece is what one Read of the input returned.
+type piece struct {
+	text []byte
+	err  error
+}
+
+func newLiveReader(ctx context.Context, r io.Reader) *liveReader {
+	l := &liveReader{ctx: ctx, pieces: make(chan piece)}
+	go func() { // ends with the input, or with the process
+		for {
+			buf := make([]byte, 64<<10)
+			n, err := r.Read(buf)
+			select {
+			case l.pieces <- piece{buf[:n], err}:
+			case <-ctx.Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return l
+}
+
+// Read implements [io.Reader].
+func (l *liveReader) Read(p []byte) (int, error) {
+	for len(l.piece.text) == 0 {
+		if l.piece.err != nil {
+			return 0, l.piece.err
+		}
+		select {
+		case l.piece = <-l.pieces:
+		case <-l.ctx.Done():
+			return 0, context.Cause(l.ctx)
+		}
+	}
+	n := copy(p, l.piece.text)
+	l.piece.text = l.piece.text[n:]
+	return n, nil
 }
 
 // A readCounter counts the bytes read.

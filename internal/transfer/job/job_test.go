@@ -383,6 +383,35 @@ func TestExportGoesOn(t *testing.T) {
 	}
 }
 
+// An import that waits for more input ends with its context. Its input stays open meanwhile, as a
+// terminal does, or a pipe from a program that runs on.
+func TestWaitingImportEnds(t *testing.T) {
+	w := newWorld(t)
+	in, more, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"", lineOf("m", 1) + "half a line"} {
+		ctx, interrupt := context.WithCancelCause(t.Context())
+		because := errors.New("interrupted")
+		ended := make(chan error)
+		go func() {
+			_, err := (&Import{Sink: w.sink, In: in, MaxLine: 1 << 20, Stderr: io.Discard, Progress: quiet()}).Run(ctx)
+			ended <- err
+		}()
+		if _, err := io.WriteString(more, text); err != nil {
+			t.Fatal(err)
+		}
+		interrupt(because)
+		if err := <-ended; !errors.Is(err, because) {
+			t.Errorf("after %q: %v", text, err)
+		}
+	}
+	if err := errors.Join(more.Close(), in.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
 // A report of rejected lines does not take the place of the file that is imported, by whatever
 // name. That file stays, and nothing is imported.
 func TestReportIsNotTheImportedFile(t *testing.T) {
