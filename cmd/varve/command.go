@@ -269,9 +269,12 @@ Flags, with their defaults%s:
 // errInterrupted is the error of a command that a signal has ended.
 var errInterrupted = errors.New("interrupted")
 
-// interruptible returns a context that ends when a signal interrupts the command.
+// interruptible returns a context that ends when a signal interrupts the command. A second
+// signal ends the process, in case the command waits for something that does not come.
 func interruptible() (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, restore)
+	return ctx, restore
 }
 
 // wantsHelp reports whether args, of a command without settings, ask for help.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -320,5 +321,50 @@ func TestTransferNamesItsTarget(t *testing.T) {
 	}
 	if _, stderr := must(t, 1, "import", "-f", in, "--data-dir", typo); !strings.Contains(stderr, "belongs to an import into http://elsewhere:8080, not "+typo) {
 		t.Error(stderr)
+	}
+}
+
+// A command that is stuck, here since nobody reads its output, ends with a further signal.
+func TestSecondSignalEndsACommand(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	points := filepath.Join(t.TempDir(), "points")
+	text := strings.Repeat("x", 60_000)
+	var lines strings.Builder
+	for i := range 100 { // more than a pipe and the buffer of the command hold
+		fmt.Fprintf(&lines, `{"name":"m","tags":{"a":"b"},"datapoints":[[%d,"%s","string"]]}`+"\n", i+1, text)
+	}
+	if err := os.WriteFile(points, []byte(lines.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, stderr := once(t, nil, "import", "--create", "--data-dir", dir, "-f", points); status != 0 {
+		t.Fatal(stderr)
+	}
+	out, to, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	c := exec.Command(binary, "export", "--data-dir", dir)
+	c.Stdout = to
+	if err := errors.Join(c.Start(), to.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil { // it writes
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- c.Wait() }()
+	for { // the kernel combines signals that come at once
+		if err := c.Process.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-ended:
+			if err == nil {
+				t.Error("the command has written all of its output")
+			}
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
 }
