@@ -217,7 +217,10 @@ func (a *appending) writable(ctx context.Context, t *target) (known, error) {
 	if k, t.useless = a.fitsNone(t, k); t.useless {
 		return k, nil
 	}
-	return e.change(ctx, t.line, true, func(h History) (History, error) {
+	k, err = e.change(ctx, t.line, true, func(h History) (History, error) {
+		if h.Live() { // another append has done it
+			return h, errAsWanted
+		}
 		if h.Version > 0 {
 			h.Deleted = 0 // and its layout stays: others may still use it
 			return h, nil
@@ -230,6 +233,10 @@ func (a *appending) writable(ctx context.Context, t *target) (known, error) {
 		h.Layouts = []Layout{e.firstLayout(t)}
 		return h, nil
 	})
+	if errors.Is(err, ErrConflict) {
+		err = &store.UnavailableError{Reason: fmt.Sprintf("other servers create or change timeline %s at the same time: send the events again", clip.Text(t.name, 40)), Err: err}
+	}
+	return k, err
 }
 
 // fitsNone reports whether a timeline that is not there would take none of the events, by their

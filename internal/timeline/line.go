@@ -34,7 +34,8 @@ type line struct {
 	appended atomic.Uint64 // events
 	turn     atomic.Uint64 // of round-robin placement
 
-	loading chan struct{} // holds a token while the history is being read
+	loading  chan struct{} // holds a token while the history is being read
+	changing chan struct{} // the same while it is being changed; taken after work
 
 	mu      sync.Mutex // guards what follows; no I/O under it
 	history History
@@ -53,7 +54,7 @@ func (e *Engine) use(name string) *line {
 	l := e.lines.named[name]
 	if l == nil {
 		e.dropLines()
-		l = &line{name: name, own: e.IsOwn(name), arrived: gate.New(), loading: make(chan struct{}, 1), marked: map[int64]time.Time{}, ends: map[Direction]int64{}}
+		l = &line{name: name, own: e.IsOwn(name), arrived: gate.New(), loading: make(chan struct{}, 1), changing: make(chan struct{}, 1), marked: map[int64]time.Time{}, ends: map[Direction]int64{}}
 		l.turn.Store(e.ids.count.Load())
 		e.lines.named[name] = l
 	}
@@ -175,9 +176,19 @@ func (e *Engine) load(ctx context.Context, l *line) (known, error) {
 	return known{h, read}, nil
 }
 
+// errAsWanted is what an edit returns if the history can stay as it is.
+var errAsWanted = errors.New("the layout of the timeline is as it should be")
+
 // change replaces the history. edit gets the stored one and returns the next, whose version
-// is set here. After ErrConflict it is tried again if retry says so.
+// is set here. After ErrConflict it is tried again if retry says so. Changes of this process come one
+// after the other: of a hundred at once, each round of attempts would let one through.
 func (e *Engine) change(ctx context.Context, l *line, retry bool, edit func(History) (History, error)) (known, error) {
+	select {
+	case l.changing <- struct{}{}:
+	case <-ctx.Done():
+		return known{}, ctx.Err()
+	}
+	defer func() { <-l.changing }()
 	for try := 0; ; try++ {
 		k, err := e.load(ctx, l)
 		if err != nil {
@@ -185,7 +196,11 @@ func (e *Engine) change(ctx context.Context, l *line, retry bool, edit func(Hist
 		}
 		h := k.History
 		h.Layouts = append([]Layout(nil), h.Layouts...)
-		if h, err = edit(h); err != nil {
+		h, err = edit(h)
+		if errors.Is(err, errAsWanted) {
+			return k, nil
+		}
+		if err != nil {
 			return known{}, err
 		}
 		h.Version = k.Version + 1

@@ -167,6 +167,8 @@ func statusOf(err error) int {
 	switch {
 	case errors.As(err, &fault):
 		return ingest.StatusOf(err)
+	case errors.As(err, &away): // also for a conflict with other servers
+		return http.StatusServiceUnavailable
 	case errors.Is(err, timeline.ErrNotFound):
 		return http.StatusNotFound
 	case errors.Is(err, timeline.ErrConflict):
@@ -175,7 +177,7 @@ func statusOf(err error) int {
 		return http.StatusGone
 	case errors.As(err, new(*store.InputError)), errors.Is(err, query.ErrCancelled):
 		return http.StatusBadRequest
-	case errors.As(err, &busy), errors.As(err, &away), errors.Is(err, ingest.ErrBusy), errors.Is(err, store.ErrClosed),
+	case errors.As(err, &busy), errors.Is(err, ingest.ErrBusy), errors.Is(err, store.ErrClosed),
 		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return http.StatusServiceUnavailable
 	case errors.As(err, &limit):

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -480,6 +481,45 @@ func (s *suite) acceptsOnce(e *timeline.Engine, events []timeline.Addressed) {
 	}
 	if last := events[len(events)-1]; !bytes.Equal(data[last.Timelines[0]], last.Data) {
 		s.t.Error("the event that is accepted is not the last one")
+	}
+}
+
+// A slowHistories lets other goroutines run before it sets a history, as a disk does.
+type slowHistories struct{ timeline.Shelf }
+
+func (s slowHistories) SetHistory(ctx context.Context, name string, old uint64, h timeline.History) error {
+	for range 1000 {
+		runtime.Gosched()
+	}
+	return s.Shelf.SetHistory(ctx, name, old, h)
+}
+
+// testCreatedAtOnce: of many appends at once to timelines that are not there, the first one creates
+// them, and no other has to change them.
+func testCreatedAtOnce(t *testing.T, s *suite) {
+	e := s.engine(slowHistories{s.shelf}, time.Now)
+	names := []string{s.name("a"), s.name("b"), s.name("c")}
+	const many = 100
+	var group sync.WaitGroup
+	begin := make(chan struct{})
+	for i := range many {
+		group.Go(func() {
+			<-begin
+			r, err := e.Append(s.ctx(), []timeline.Addressed{event(int64(i), "x", names...)})
+			if err != nil || r.Accepted != 1 {
+				t.Errorf("%d accepted, %v, %+v", r.Accepted, err, r.Rejected)
+			}
+		})
+	}
+	close(begin)
+	group.Wait()
+	for _, name := range names {
+		if h, err := e.Layout(s.ctx(), name); err != nil || h.Version != 1 {
+			t.Errorf("%s has version %d, %v", name, h.Version, err)
+		}
+		if found, _ := s.pages(e, timeline.Query{Timelines: []string{name}}, nil); len(found) != many {
+			t.Errorf("%s has %d events, want %d", name, len(found), many)
+		}
 	}
 }
 

@@ -41,6 +41,7 @@ func Run(t *testing.T, open func(t *testing.T) timeline.Shelf) {
 		{"engine/page", testPage},
 		{"engine/start", testStart},
 		{"engine/refused first", testRefusedFirst},
+		{"engine/created at once", testCreatedAtOnce},
 		{"engine/sparse", testSparse},
 		{"engine/one time", testOneTime},
 		{"engine/factors", testFactors},
