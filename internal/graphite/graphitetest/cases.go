@@ -142,7 +142,7 @@ func (c *Case) Fault(status int, contentType string, body []byte) string {
 		stripValues(answer)
 		stripValues(c.Response)
 	}
-	drop(answer, c.Ignore)
+	Drop(answer, c.Ignore)
 	if c.Order == "any" {
 		sortLists(answer)
 		sortLists(c.Response)
@@ -151,19 +151,19 @@ func (c *Case) Fault(status int, contentType string, body []byte) string {
 	return d.diff("", answer, c.Response)
 }
 
-// drop takes members out of objects, at any depth.
-func drop(v any, members []string) {
+// Drop takes members out of objects, at any depth.
+func Drop(v any, members []string) {
 	switch x := v.(type) {
 	case map[string]any:
 		for _, name := range members {
 			delete(x, name)
 		}
 		for _, one := range x {
-			drop(one, members)
+			Drop(one, members)
 		}
 	case []any:
 		for _, one := range x {
-			drop(one, members)
+			Drop(one, members)
 		}
 	}
 }

@@ -3,72 +3,140 @@ package graphitetest
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 )
 
 var errShort = errors.New("the data ends")
 
-// unpickle reads the opcodes that writePickle uses.
+// unpickle reads the opcodes that writePickle uses, and those that Python uses for the series
+// and nodes of a graphite-web. Objects of classes are null.
 func unpickle(b []byte) (any, error) {
 	type mark struct{}
-	var stack []any
-	pop := func() (items []any) {
-		for i := len(stack) - 1; i >= 0; i-- {
-			if _, ok := stack[i].(mark); ok {
-				items = append(items, stack[i+1:]...)
-				stack = stack[:i]
-				return items
-			}
+	var stack, memo []any
+	take := func(n int) (items []any) { // the last n
+		items = append(items, stack[len(stack)-n:]...)
+		stack = stack[:len(stack)-n]
+		return items
+	}
+	pop := func() (items []any) { // all behind the last mark
+		n := 0
+		for n < len(stack) && stack[len(stack)-1-n] != any(mark{}) {
+			n++
 		}
-		return nil
+		items = take(n)
+		take(1)
+		return items
+	}
+	list := func(items ...any) *[]any { return &items }
+	add := func(items []any) {
+		if l, ok := stack[len(stack)-1].(*[]any); ok {
+			*l = append(*l, items...)
+		}
+	}
+	set := func(items []any) {
+		for k := 0; k < len(items); k += 2 {
+			stack[len(stack)-1].(map[string]any)[items[k].(string)] = items[k+1]
+		}
 	}
 	for i := 0; i < len(b); {
 		op := b[i]
 		i++
+		push := func(width int, v any) { stack, i = append(stack, v), i+width }
 		switch op {
 		case 0x80:
 			i++
+		case 0x95:
+			i += 8
+		case 0x94:
+			memo = append(memo, stack[len(stack)-1])
+		case 'h':
+			push(1, memo[b[i]])
+		case 'j':
+			push(4, memo[binary.LittleEndian.Uint32(b[i:])])
 		case ']':
-			stack = append(stack, []any{})
+			push(0, list())
+		case ')':
+			push(0, list())
+		case 0x85, 0x86, 0x87:
+			push(0, list(take(int(op)-0x84)...))
 		case '}':
-			stack = append(stack, map[string]any{})
+			push(0, map[string]any{})
 		case '(':
-			stack = append(stack, mark{})
+			push(0, mark{})
+		case 'a':
+			add(take(1))
 		case 'e':
-			items := pop()
-			stack[len(stack)-1] = append(stack[len(stack)-1].([]any), items...)
+			add(pop())
+		case 's':
+			set(take(2))
 		case 'u':
-			items := pop()
-			for k := 0; k < len(items); k += 2 {
-				stack[len(stack)-1].(map[string]any)[items[k].(string)] = items[k+1]
-			}
+			set(pop())
 		case 0x88, 0x89:
-			stack = append(stack, op == 0x88)
+			push(0, op == 0x88)
 		case 'N':
-			stack = append(stack, nil)
+			push(0, nil)
+		case 0x93, 0x81: // a class by its name, and an object of one
+			take(2)
+			push(0, nil)
+		case 'b':
+			take(1)
+		case 0x8c:
+			n := int(b[i])
+			push(1+n, string(b[i+1:i+1+n]))
 		case 'X':
 			n := int(binary.LittleEndian.Uint32(b[i:]))
-			stack = append(stack, string(b[i+4:i+4+n]))
-			i += 4 + n
+			push(4+n, string(b[i+4:i+4+n]))
+		case 'K':
+			push(1, int64(b[i]))
+		case 'M':
+			push(2, int64(binary.LittleEndian.Uint16(b[i:])))
 		case 'J':
-			stack = append(stack, int64(int32(binary.LittleEndian.Uint32(b[i:]))))
-			i += 4
+			push(4, int64(int32(binary.LittleEndian.Uint32(b[i:]))))
 		case 0x8a:
-			stack = append(stack, int64(binary.LittleEndian.Uint64(b[i+1:])))
-			i += 9
+			n := int(b[i])
+			if n > 8 {
+				return nil, errors.New("a number is too long")
+			}
+			var v uint64
+			for k := n - 1; k >= 0; k-- {
+				v = v<<8 | uint64(b[i+1+k])
+			}
+			if shift := 64 - 8*n; n > 0 {
+				v = uint64(int64(v<<shift) >> shift)
+			}
+			push(1+n, int64(v))
 		case 'G':
-			stack = append(stack, math.Float64frombits(binary.BigEndian.Uint64(b[i:])))
-			i += 8
+			push(8, math.Float64frombits(binary.BigEndian.Uint64(b[i:])))
 		case '.':
-			return stack[0], nil
+			return plain(stack[0]), nil
 		default:
-			return nil, errors.New("unexpected opcode")
+			return nil, fmt.Errorf("unexpected opcode %#x", op)
 		}
 	}
 	return nil, errShort
 }
 
-// unpackMessage reads what writeMsgpack uses.
+// plain puts lists where pointers to them are, at any depth.
+func plain(v any) any {
+	switch x := v.(type) {
+	case *[]any:
+		out := make([]any, len(*x))
+		for i, one := range *x {
+			out[i] = plain(one)
+		}
+		return out
+	case map[string]any:
+		out := make(map[string]any, len(x))
+		for k, one := range x {
+			out[k] = plain(one)
+		}
+		return out
+	}
+	return v
+}
+
+// unpackMessage reads what writeMsgpack uses, and what graphite-web uses.
 func unpackMessage(b []byte) (any, error) {
 	v, rest, err := unpackValue(b)
 	if err == nil && len(rest) > 0 {
@@ -93,8 +161,26 @@ func unpackValue(b []byte) (v any, rest []byte, err error) {
 		return unpackList(b, int(op&15))
 	case op < 0xc0:
 		return str(int(op & 31))
+	case op >= 0xe0:
+		return int64(int8(op)), b, nil
 	}
 	switch op {
+	case 0xcc:
+		return int64(b[0]), b[1:], nil
+	case 0xcd:
+		return int64(binary.BigEndian.Uint16(b)), b[2:], nil
+	case 0xce:
+		return int64(binary.BigEndian.Uint32(b)), b[4:], nil
+	case 0xd0:
+		return int64(int8(b[0])), b[1:], nil
+	case 0xd1:
+		return int64(int16(binary.BigEndian.Uint16(b))), b[2:], nil
+	case 0xd2:
+		return int64(int32(binary.BigEndian.Uint32(b))), b[4:], nil
+	case 0xd9:
+		n := int(b[0])
+		b = b[1:]
+		return str(n)
 	case 0xc0:
 		return nil, b, nil
 	case 0xc2, 0xc3:
