@@ -14,6 +14,8 @@ directory = sys.argv[1]
 # graphite-web 1.1.10 asks for what Python 3.11 no longer has.
 if not hasattr(inspect, "getargspec"):
     inspect.getargspec = lambda f: inspect.getfullargspec(f)[:4]
+if not hasattr(inspect, "formatargspec"):
+    inspect.formatargspec = lambda *spec: "()"
 
 # It imports a library for charts, which no request here draws.
 try:
@@ -30,6 +32,8 @@ settings.LOG_DIR = directory
 settings.CONF_DIR = directory
 settings.INDEX_FILE = os.path.join(directory, "index")
 settings.STANDARD_DIRS = getattr(settings, "FILES", [])  # directories of Whisper's files
+if settings.STANDARD_DIRS:
+    settings.WHISPER_DIR = settings.STANDARD_DIRS[0]
 settings.ALLOWED_HOSTS = ["*"]
 settings.TIME_ZONE = "UTC"
 sys.modules["front_settings"] = settings
@@ -48,7 +52,16 @@ class Handler(WSGIRequestHandler):
 
 
 from graphite.wsgi import application  # noqa: E402
+from graphite.render import attime  # noqa: E402
 from django.core.management import call_command  # noqa: E402
+
+now = getattr(settings, "NOW", 0)  # the seconds that times are relative to, if the clock does not count
+if now:
+    class Clock(attime.datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls.fromtimestamp(now, tz)
+    attime.datetime = Clock
 
 call_command("migrate", run_syncdb=True, verbosity=0)
 server = make_server("127.0.0.1", 0, application, Server, Handler)

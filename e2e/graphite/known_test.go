@@ -1,0 +1,125 @@
+package graphite
+
+import (
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+
+	"varve/internal/graphite/graphitetest"
+)
+
+// unasked says why a question is not asked, "" if it is.
+func unasked(q *question) string {
+	target := strings.Join(q.form["target"], " ")
+	switch {
+	case namesOnly.MatchString(target):
+		return "arguments by name only"
+	case noDelay.MatchString(target):
+		return "delay by no step"
+	case strings.Contains(target, "|") && fetchesAgain.MatchString(target):
+		return "a function that fetches again, after a pipe"
+	}
+	return ""
+}
+
+var (
+	noDelay      = regexp.MustCompile(`delay\(.*,-?0(\.0)?\)`)
+	namesOnly    = regexp.MustCompile(`\(\w+=`)
+	fetchesAgain = regexp.MustCompile(`(moving|exponentialM|timeS|holtWinters|smartS|hitcount|integralByI|applyByNode|useSeriesAbove|linearR|stdev|delay|template|summarize)`)
+)
+
+// many are queries that find nodes with the same name at several places.
+var many = regexp.MustCompile(`[*?\[{].*\.|\*\*`)
+
+// prepare takes out of graphite-web's answer what cannot be compared.
+func prepare(q *question, c *graphitetest.Case) {
+	if strings.HasPrefix(q.path, "/metrics/find") {
+		c.Ignore = []string{"intervals"}
+		switch q.form.Get("format") {
+		case "pickle", "msgpack", "completer":
+			c.Order = "any" // of nodes with the same name
+		case "treejson", "":
+			if many.MatchString(q.form.Get("query")) { // of nodes with the same name it takes any
+				c.Order, c.Ignore = "any", []string{"allowChildren", "expandable", "leaf"}
+			}
+		}
+	}
+	if q.path == "/metrics/index.json" {
+		c.Response = slices.DeleteFunc(c.Response.([]any), func(path any) bool { return strings.HasPrefix(path.(string), "_tagged.") })
+	}
+	if strings.HasPrefix(q.path, "/tags") {
+		c.Ignore = []string{"id"}
+	}
+	graphitetest.Drop(c.Response, c.Ignore)
+	if strings.HasPrefix(q.path, "/metrics") {
+		c.Response = withoutHashes(c.Response)
+	}
+}
+
+// A known difference is one that is argued in docs/graphite.md, docs/graphite-functions.md
+// or here.
+type known struct {
+	path     string         // of the requests, or the beginning of it
+	question *regexp.Regexp // of their form
+	fault    *regexp.Regexp // of what differs; any if nil
+	why      string
+}
+
+var differences = []known{
+	{"/render", regexp.MustCompile(`.`), regexp.MustCompile(`^status 400: (Invalid parameters \()?target.* at byte `), "what follows a part of a target that can be read is ignored"},
+	{"/render", regexp.MustCompile(`.`), regexp.MustCompile(`^status 400: Invalid parameters \(the (parameter "\w+"|first argument) must be`), "arguments of the wrong type"},
+	{"/render", regexp.MustCompile(`stdev\(`), regexp.MustCompile(`^status 400: .*points must be positive`), "arguments of the wrong type"},
+	{"/render", regexp.MustCompile(`odd\.a\\\\b`), nil, "graphite-web removes backslashes"},
+	{"/render", regexp.MustCompile(`zürich|日本`), nil, "letters outside of ASCII in a path"},
+	{"/render", regexp.MustCompile(`seriesByTag\([^)]*name=~?srv`), nil, "series without tags have the tag name"},
+	{"/metrics", regexp.MustCompile(`query=[^&]*;`), nil, "the tree of paths does not contain series with tags"},
+	{"/metrics", regexp.MustCompile(`query=([^&]*[.,{])?([.,}]|&|$)`), nil, "graphite-web lists nodes without a name as directories of its files"},
+	{"/metrics", regexp.MustCompile(`query=[^&]*\\`), nil, "graphite-web removes backslashes"},
+	{"/metrics", regexp.MustCompile(`query=(\*\*\.|.*&query=\*\*\.)`), nil, "** as the first node"},
+	{"/metrics", regexp.MustCompile(`.`), regexp.MustCompile(`text: got "a(%20|\+)b"; want "a b"`), "graphite-web decodes names as if they were part of an address"},
+	{"/tags", regexp.MustCompile(`limit=(-1|x)?(&|$)`), nil, "limits that are no number"},
+	{"/tags", regexp.MustCompile(`filter=\(`), nil, "a filter that is no regular expression"},
+}
+
+// excuse says why two answers may differ, "" if they may not.
+func excuse(q *question, want, got answer, fault string) string {
+	if got.status == http.StatusBadRequest && len(want.body) < 5 && q.path == "/render" {
+		return "an argument is wrong, but there are no series"
+	}
+	for _, k := range differences {
+		if strings.HasPrefix(q.path, k.path) && k.question.MatchString(q.String()) && (k.fault == nil || k.fault.MatchString(fault)) {
+			return k.why
+		}
+	}
+	return ""
+}
+
+// withoutHashes removes what graphite-web shows of the tree of series with tags: nodes of
+// hexadecimal digits.
+func withoutHashes(v any) any {
+	switch x := v.(type) {
+	case map[string]any:
+		for k, one := range x {
+			x[k] = withoutHashes(one)
+		}
+	case []any:
+		return slices.DeleteFunc(x, func(one any) bool {
+			withoutHashes(one)
+			switch n := one.(type) {
+			case string:
+				return hashed.MatchString(n)
+			case map[string]any:
+				for _, k := range []string{"id", "path", "text"} {
+					if s, ok := n[k].(string); ok && hashed.MatchString(s) {
+						return true
+					}
+				}
+			}
+			return false
+		})
+	}
+	return v
+}
+
+var hashed = regexp.MustCompile(`^_tagged|(^|\.)([0-9a-f]{3}|[0-9a-f]{64})\.?$`)
