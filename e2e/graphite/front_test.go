@@ -158,10 +158,7 @@ var other = map[string]string{
 	"render-transform-180": wallClock,
 	"render-transform-181": wallClock,
 	"render-transform-182": wallClock,
-	"render-formats-029":   ownPickle,
-	"render-formats-033":   ownPickle,
-	"render-formats-034":   ownPickle,
-	"render-formats-044":   ownPickle,
+	"render-formats-034":   ownFiles,
 	"find-123":             ownPickle,
 	"render-special-048":   ownEvents,
 	"render-special-049":   ownEvents,
@@ -171,7 +168,8 @@ var other = map[string]string{
 
 const (
 	wallClock = "the function looks at the clock, which was another when the case was recorded"
-	ownPickle = "graphite-web's own pickles are not read here; it has read Varve's"
+	ownFiles  = "local=1 asks for graphite-web's own files"
+	ownPickle = "the intervals of nodes are objects of graphite-web's classes"
 	ownEvents = "graphite-web has events of its own"
 )
 

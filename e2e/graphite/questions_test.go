@@ -230,6 +230,9 @@ func (a *asker) tree(depth int) *node {
 			if named || !p.Multiple && i > 0 && !strings.HasPrefix(p.Type, "series") && a.chance(0.1) {
 				arg.name, named = p.Name, true
 			}
+			if i == 0 && slices.Contains(seriesExtras, arg.node.name) {
+				n.pipe = false // a value before a | is no target
+			}
 			n.args = append(n.args, arg)
 			if named && p.Multiple {
 				break
@@ -249,7 +252,7 @@ func (a *asker) series() *node {
 	case a.chance(0.04):
 		return leaf("odd." + a.escape(pick(a, odd)))
 	case a.chance(0.03):
-		return leaf(pick(a, []string{`constantLine(5)`, `time("t")`, `sin("s",2,30)`, `threshold(5,"x","red")`, `identity("id",60)`}))
+		return leaf(pick(a, []string{`constantLine(5)`, `time("t")`, `sin("s",2,30)`, `threshold(5,"x","red")`, `identity("id")`}))
 	}
 	return leaf(pick(a, askedPaths))
 }
@@ -372,6 +375,9 @@ func quoted(option any) string {
 	if s, ok := option.(string); ok {
 		return `"` + s + `"`
 	}
+	if option == nil {
+		return "None"
+	}
 	if m, ok := option.(map[string]any); ok {
 		return quoted(m["value"])
 	}
@@ -383,6 +389,10 @@ func (a *asker) render() *question {
 	q := &question{path: "/render", post: a.chance(0.2), half: a.chance(0.3), many: a.chance(0.3), form: url.Values{"now": {strconv.Itoa(sampleNow)}, "noCache": {"1"}, "format": {"json"}}}
 	q.root = a.tree(a.IntN(5))
 	q.form.Set("target", q.root.String())
+	for a.chance(0.1) {
+		q.root = nil
+		q.form.Add("target", a.tree(a.IntN(2)).String())
+	}
 	a.span(q)
 	switch {
 	case a.chance(0.05):
