@@ -30,6 +30,7 @@ type Claim struct {
 	Authorization string     // the header
 	User          string     // the header that proxies set; ignored unless Remote is a proxy
 	Tenant        string     // that the sender asks for; "" leaves it open
+	Method, Path  string     // of the request, for the log; empty on a connection of lines
 
 	// The header was sent several times, and Authorization or User is its first value.
 	// A client may have sent one value and a proxy another, so none of them counts.

@@ -49,7 +49,8 @@ func (k *Keeper) refuse(c *Claim, r *Refusal) *Refusal {
 	k.refused.WithLabelValues(c.Stream, r.Reason).Inc()
 	r.Throttled = !k.failures.note(c.Remote, k.now())
 	if !r.Throttled {
-		k.log.Warn("auth: refused", "reason", r.Reason, "stream", c.Stream, "remote", c.Remote.String(), "sender", clip.Text(r.Name, maxName), "tenant", clip.Text(c.Tenant, maxName), "text", r.Text)
+		k.log.Warn("auth: refused", "reason", r.Reason, "stream", c.Stream, "remote", c.Remote.String(), "sender", clip.Text(r.Name, maxName), "tenant", clip.Text(c.Tenant, maxName),
+			"method", clip.Text(c.Method, maxName), "path", clip.Text(c.Path, maxName), "text", r.Text)
 	}
 	return r
 }

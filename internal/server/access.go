@@ -35,6 +35,9 @@ func (rt *router) guarded(route httpapi.Route) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r, id, held, refusal := rt.identify(w, r, route)
+		if rw, ok := w.(*response); ok {
+			rw.sender = id.Name
+		}
 		if held != nil {
 			defer held.Release()
 			rt.answerEndOfRights(w, r, held)
@@ -119,7 +122,7 @@ func (rt *router) identify(w http.ResponseWriter, r *http.Request, route httpapi
 	}
 	authorizations, users := r.Header["Authorization"], r.Header[rt.proxyHeader]
 	claim := auth.Claim{
-		Stream: rt.stream, Remote: remoteOf(r.RemoteAddr), Tenant: asked,
+		Stream: rt.stream, Remote: remoteOf(r.RemoteAddr), Tenant: asked, Method: r.Method, Path: r.URL.Path,
 		Authorization: first(authorizations), SeveralAuthorizations: len(authorizations) > 1,
 		User: first(users), SeveralUsers: len(users) > 1,
 	}
@@ -169,6 +172,9 @@ func (rt *router) lacking(r *http.Request, route httpapi.Route, id auth.Identity
 // refuseSender answers 401 or 403. KairosDB's Java client leaks a connection with each such answer
 // that has a body, so that client gets none.
 func (rt *router) refuseSender(w http.ResponseWriter, r *http.Request, refusal *auth.Refusal) {
+	if rw, ok := w.(*response); ok {
+		rw.told = true
+	}
 	status := http.StatusForbidden
 	if !refusal.Known() {
 		status = http.StatusUnauthorized

@@ -350,3 +350,76 @@ func BenchmarkNoTenants(b *testing.B) {
 		})
 	}
 }
+
+// A lines handler sends each line of a log.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
+}
+
+// Each refusal is in the log with the request and the reason, whether the gatekeeper, the rules
+// for browsers or a handler refuses.
+func TestRefusalsAreLogged(t *testing.T) {
+	log := make(lines, 100)
+	logger := slog.New(slog.NewTextHandler(log, nil))
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	_, token, err := auth.Create(path, auth.Grant{Name: "ro", Rights: principal.Read}, time.Time{}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	keeper, err := auth.NewKeeper(auth.Config{Enabled: true, ProxyHeader: "X-Forwarded-User"},
+		auth.Options{TokenFile: path, Registerer: prometheus.NewRegistry(), Logger: logger, Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, func(o *Options) {
+		o.Keeper, o.Log = keeper, logger
+		o.Routes = []httpapi.Route{
+			httpapi.On("POST", "/write", httpapi.Write, whoami),
+			httpapi.On("GET", "/read", httpapi.Read, whoami),
+			httpapi.On("GET", "/part", httpapi.Read, func(w http.ResponseWriter, _ *http.Request) {
+				httpapi.WriteErrors(w, http.StatusForbidden, "not this metric")
+			}),
+		}
+	})
+	for _, c := range []struct {
+		method, path, origin string
+		token                bool
+		status               int
+		want                 []string
+	}{
+		{"GET", "/read", "", false, 401, []string{`"auth: refused"`, "reason=no_credential", "method=GET path=/read"}},
+		{"POST", "/write", "", true, 403, []string{`"auth: refused"`, "reason=missing_right", "sender=ro", "method=POST path=/write"}},
+		{"GET", "/part", "", true, 403, []string{`"request forbidden"`, "method=GET path=/part", "sender=ro", "not this metric"}},
+		{"GET", "/read", "http://evil.example", true, 403, []string{`"request forbidden"`, "method=GET path=/read", "web pages of another origin"}},
+	} {
+		for len(log) > 0 {
+			<-log
+		}
+		r, _ := http.NewRequest(c.method, "http://"+s.Addr("http")+c.path, nil)
+		if c.token {
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		if c.origin != "" {
+			r.Header.Set("Origin", c.origin)
+		}
+		if status, body, _ := do(t, r); status != c.status {
+			t.Fatalf("%s %s: %d %s", c.method, c.path, status, body)
+		}
+		select {
+		case line := <-log:
+			for _, want := range c.want {
+				if !strings.Contains(line, want) {
+					t.Errorf("%s %s: log has %s, not %s", c.method, c.path, line, want)
+				}
+			}
+		case <-time.After(10 * time.Second):
+			t.Errorf("%s %s: nothing in the log", c.method, c.path)
+		}
+	}
+	if len(log) > 0 {
+		t.Errorf("a further line: %s", <-log)
+	}
+}

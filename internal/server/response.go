@@ -29,6 +29,9 @@ type response struct {
 	discard  bool          // drop the body
 	direct   bool          // answered by the server itself, without looking for a route
 	instead  func() bool   // answers in place of an error of the handler, and reports whether it did; may be nil
+	sender   string        // "" if it is not known
+	told     bool          // the log says already why the request is refused
+	why      []byte        // beginning of the body of a 403
 	draining func() bool
 	last     bool // the connection ends with this answer
 
@@ -215,6 +218,9 @@ func (rw *response) Write(p []byte) (n int, err error) {
 	if rw.discard {
 		return len(p), nil
 	}
+	if rw.status == http.StatusForbidden && rw.why == nil {
+		rw.why = []byte(clip.Text(p, whyBytes))
+	}
 	for {
 		piece := p[n:min(len(p), n+pieceSize)]
 		rw.extend()
@@ -226,6 +232,9 @@ func (rw *response) Write(p []byte) (n int, err error) {
 		}
 	}
 }
+
+// whyBytes is how much of the body of a 403 is written to the log.
+const whyBytes = 500
 
 // send writes p, so that its pieces leave together.
 func (rw *response) send(p []byte) (int, error) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"varve/internal/audit"
+	"varve/internal/clip"
 	"varve/internal/httpapi"
 	"varve/internal/stream"
 )
@@ -119,7 +120,6 @@ func (rt *router) admit(rw *response, routed bool) bool {
 	}
 	if refusal != "" {
 		rt.metrics.refused.Inc()
-		rt.log.Debug("request refused", "remote", rw.request.RemoteAddr, "reason", refusal)
 		rw.refuse(http.StatusForbidden, refusal)
 		return false
 	}
@@ -153,6 +153,10 @@ func (rt *router) finish(rw *response, start time.Time) {
 	}
 	if rw.body != nil && rw.body.evicted { // net/http would keep it for half a second
 		aborted = true
+	}
+	if rw.status == http.StatusForbidden && !rw.told {
+		rt.log.Warn("request forbidden", "method", clip.Text(rw.request.Method, clipped), "path", clip.Text(rw.request.URL.Path, clipped),
+			"remote", rw.request.RemoteAddr, "sender", clip.Text(rw.sender, clipped), "answer", string(rw.why))
 	}
 	elapsed := time.Since(start)
 	rt.metrics.count(rw, elapsed)
