@@ -79,8 +79,8 @@ func checkName(name string) error {
 // written to.
 type ReadCluster struct {
 	Name      string `yaml:"name" doc:"name of the cluster in metrics, health, errors and for varve inspect --cluster; no two clusters have the same"`
-	StartTime string `yaml:"start_time" doc:"Start of the samples in the cluster: 2026-01-31T12:00Z, or a day. Queries that end before it do not read this cluster. Empty sets no start."`
-	EndTime   string `yaml:"end_time" doc:"End of the samples in the cluster, in the same form; a day counts to its end. Queries that begin later do not read this cluster. Empty sets no end."`
+	StartTime string `yaml:"start_time" doc:"Start of the samples in the cluster: 2026-01-31T12:00Z, or a day. Queries that end before it do not read this cluster. Empty: no start."`
+	EndTime   string `yaml:"end_time" doc:"End of the samples in the cluster, in the same form; a day counts to its end. Queries that begin later do not read this cluster. Empty: no end."`
 	Layout    string `yaml:"layout" doc:"layout of the tables there: kairosdb, the only one so far"`
 	ClusterConfig
 }

@@ -21,7 +21,7 @@ type Config struct {
 
 	MinFreeBytes units.Bytes `yaml:"min_free_bytes" doc:"Free disk space below which writes are refused, so that samples in memory can still be written to files. Writes resume at 1.25 times as much. A value below head_bytes_max may not leave enough space for that. 0 turns the check off."`
 
-	BackupDir string `yaml:"backup_dir" doc:"Directory for backups. On the disk of the data directory, a backup takes no space at first. It lies outside of the data directory, or is backups in it or below that. Empty: backups in the data directory."`
+	BackupDir string `yaml:"backup_dir" doc:"Directory for backups. On the disk of the data directory, a backup takes no space at first. It must be outside the data directory, or be its subdirectory backups or a directory below that. Empty: backups in the data directory."`
 
 	PageCacheBytes units.Bytes `yaml:"page_cache_bytes" doc:"Memory for pages of block files, and for the indexes of pages that are read again."`
 

@@ -14,7 +14,7 @@ import (
 
 // Config holds the limits that all protocols share.
 type Config struct {
-	SamplesPerSecond int `yaml:"samples_per_second" doc:"Most samples per second of all senders together; bursts of one second's worth are allowed. At the limit, Varve reads line connections more slowly and answers HTTP with 503. 0 sets no limit."`
+	SamplesPerSecond int `yaml:"samples_per_second" doc:"Most samples per second of all senders together; bursts of one second's worth are allowed. At the limit, Varve reads line connections more slowly and answers HTTP with 503. 0 means no limit."`
 
 	NewSeriesPerSecond int `yaml:"new_series_per_second" doc:"Most new series per second on average; bursts of twenty times as many are allowed. Known series are never delayed."`
 	MaxSeries          int `yaml:"max_series" doc:"Most series in the store. At the limit, points of new series are refused."`
