@@ -303,7 +303,7 @@ func openLockedCassandra(c config.Config, registry prometheus.Registerer, log *s
 func openActive(c config.Config, log *slog.Logger) *query.ActiveFile {
 	active, left, err := query.OpenActiveFile(filepath.Join(c.DataDir, "active-queries"), c.Query.ActiveSlots(), log)
 	for _, q := range left {
-		log.Info("this query was running when the server last ended", "began", q.Start, "client", q.Client, "query", q.Query)
+		log.Info("this query was running when the server last stopped", "began", q.Start, "client", q.Client, "query", q.Query)
 	}
 	if err != nil {
 		log.Warn("cannot record active queries; after a crash, the log will not name the queries that were running", "error", err)

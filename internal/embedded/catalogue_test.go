@@ -85,7 +85,7 @@ func TestCatalogueFails(t *testing.T) {
 		t.Errorf("%d block files became %d", before, after)
 	}
 	var unavailable *store.UnavailableError
-	if err := s.Healthy(); !errors.As(err, &unavailable) || unavailable.Reason != "the catalogue failed; the store takes no more writes until it is restarted" {
+	if err := s.Healthy(); !errors.As(err, &unavailable) || unavailable.Reason != "the catalogue failed; the store accepts no more writes until it is restarted" {
 		t.Errorf("Healthy() = %v", err)
 	}
 	s.askCheckpoint() // its goroutine ends, and so does that of merges

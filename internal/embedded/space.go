@@ -27,7 +27,7 @@ func (s *Store) newLog(o Options) {
 	}
 	s.log = writelog.New(writelog.Options{
 		FS: s.fs, Dir: s.path(datadir.Log), Config: s.cfg.Log, Series: s.series, Registerer: o.Registerer, Logger: s.logger,
-		Disk: s.disk, DataDir: s.dir, Final: "the store takes no more writes until it is restarted",
+		Disk: s.disk, DataDir: s.dir, Final: "the store accepts no more writes until it is restarted",
 	})
 	s.order.Mutex, s.refs = &s.log.Order, s.log.Refs()
 }

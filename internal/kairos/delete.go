@@ -192,7 +192,7 @@ func (a *API) logDeletions(r *http.Request, deletions []store.Deletion, err erro
 	}
 	for i, d := range deletions {
 		if i == loggedDeletions {
-			a.Log.Info("the same request deletes from further metrics", "count", len(deletions)-i, "client", r.RemoteAddr)
+			a.Log.Info("the same delete request names further metrics", "count", len(deletions)-i, "client", r.RemoteAddr)
 			return
 		}
 		attrs := []any{"metric", clipName(d.Metric), "tags", selectorText(d.Matchers), "start", boundText(d.Range.StartMS, model.AllTime.StartMS),

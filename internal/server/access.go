@@ -56,7 +56,7 @@ func (rt *router) guarded(route httpapi.Route) http.Handler {
 		}
 		if now := time.Now(); route.Audited() && !rt.audit.Load().HasRoom(id.Name, now) {
 			httpapi.AskLater(w.Header(), rt.audit.Load().RoomIn(id.Name, now))
-			httpapi.WriteUnavailable(w, r, "what "+clip.Text(id.Name, clipped)+" did has filled its share of the audit log, so that this could push out what others did; ask again in some minutes, or more slowly")
+			httpapi.WriteUnavailable(w, r, "the requests of "+clip.Text(id.Name, clipped)+" have filled their share of the audit log, and more would push out the records of others; send this again in some minutes, or send more slowly")
 			return
 		}
 		if route.Audited() {

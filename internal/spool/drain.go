@@ -173,7 +173,7 @@ func (s *Spool) sinkFailed(err error, retry time.Duration) {
 	s.mu.Unlock()
 	gate.Wake(s.pokeKeeper) // a flush may wait for the active generation
 	if first {
-		s.logger.Warn("the remote store takes no samples; they are kept here", "error", err, "retry_in", retry)
+		s.logger.Warn("the remote store accepts no samples; they wait here", "error", err, "retry_in", retry)
 	}
 }
 
@@ -192,7 +192,7 @@ func (s *Spool) drained(g *Generation) {
 	s.sinkErr = nil
 	s.mu.Unlock()
 	if recovered {
-		s.logger.Info("the remote store takes samples again")
+		s.logger.Info("the remote store accepts samples again")
 	}
 	s.metrics.drainedSamples.Add(float64(g.Samples()))
 	s.metrics.drainedGenerations.Inc()

@@ -79,6 +79,6 @@ func (s *Spool) closeNotes() {
 		err = safefile.Replace(s.fs, s.path(notedName), nil)
 	}
 	if err != nil {
-		s.logger.Info("notes of late points could not be stored; the next start takes them from the log again", "error", err)
+		s.logger.Info("notes of late points could not be stored; the next start recovers them from the log", "error", err)
 	}
 }

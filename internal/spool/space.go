@@ -20,7 +20,7 @@ func (s *Spool) newLog() {
 			WayOut:  "free some space, or enlarge the disk",
 			Refused: func() { s.metrics.spaceBlocks.Inc() },
 		},
-		DataDir: s.dir, Final: "the spool takes no more writes until it is opened again",
+		DataDir: s.dir, Final: "the spool accepts no more writes until it is opened again",
 	})
 	s.order.Mutex, s.refs = &s.log.Order, s.log.Refs()
 }

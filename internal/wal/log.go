@@ -329,7 +329,7 @@ func (l *Log) Begun(s Segment) bool {
 	rotation := l.rotation
 	l.mu.Unlock()
 	if err := l.Wait(context.Background(), Ticket{rotation}); err != nil {
-		l.logger.Debug("a log segment was not begun", "segment", uint64(s), "error", err)
+		l.logger.Debug("a log segment could not be started", "segment", uint64(s), "error", err)
 	}
 	return s >= l.first && l.dir.has(s) // this log did not begin earlier segments
 }

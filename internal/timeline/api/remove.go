@@ -40,7 +40,7 @@ func (a *API) delete(r *http.Request, name string, f func(context.Context) error
 func (a *API) logDelete(r *http.Request, name string, err error) {
 	attrs := []any{"timeline", clip.Text(name, clipped), "selection", clip.Text(r.URL.RawQuery, clipped), "client", r.RemoteAddr}
 	if err != nil {
-		a.log.Info("delete of events was not completed; a part may be deleted", append(attrs, "error", err)...)
+		a.log.Info("delete of events was not completed; some may be deleted", append(attrs, "error", err)...)
 		return
 	}
 	a.log.Info("events deleted", attrs...)

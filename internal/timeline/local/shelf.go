@@ -336,7 +336,7 @@ func (s *Shelf) breakWith(err error) error {
 		e = s.disk.Block(err)
 	}
 	if s.broken.CompareAndSwap(nil, &e) && !wal.NoSpace(err) {
-		s.logger.Error("timelines take no more writes until the server is restarted", "error", err)
+		s.logger.Error("timelines accept no more writes until the server is restarted", "error", err)
 	}
 	return s.brokenErr()
 }

@@ -287,6 +287,6 @@ func (p *putting) refuse(e *timeline.Accepted, name string, err error) {
 	if p.shown++; p.shown > refusedShown {
 		return
 	}
-	p.logger.Warn("a timeline does not take an event of the spool any more; the event is dropped", "timeline", clip.Text(name, 100), "id", clip.Text(e.ID, 100),
+	p.logger.Warn("a timeline no longer accepts an event of the spool; the event is dropped", "timeline", clip.Text(name, 100), "id", clip.Text(e.ID, 100),
 		"time", time.UnixMicro(e.Time).UTC(), "accepted", e.At.UTC(), "error", err)
 }
