@@ -103,8 +103,8 @@ func TestKeyspaceIsLookedAfter(t *testing.T) {
 	inspect([]string{fmt.Sprintf("until %d-", time.Now().Add(4_000_000*time.Second).UTC().Year())}, "rows", "load", "host=a")
 	inspect([]string{"no rows"}, "rows", "load", "host=c")
 	inspect([]string{`"hi" (0x00026869)`}, "rows", "note", "--cells", "1")
-	inspect([]string{"row_keys         2 map[kairos_double:1 kairos_long:1]", "of Varve's nodes only", "covered          yes"}, "index", "load", "--start", "1700000000000")
-	inspect([]string{"nothing is kept"}, "service", "nothing")
+	inspect([]string{"row_keys         2 map[kairos_double:1 kairos_long:1]", "from Varve nodes only", "covered          yes"}, "index", "load", "--start", "1700000000000")
+	inspect([]string{"nothing is stored"}, "service", "nothing")
 	inspect([]string{"ok    nodes", "ok    clocks", "may read and write all tables", "ok    repair"}, "--preflight")
 	wantRun(t, 2, []string{"unexpected argument"}, append([]string{"inspect", "--preflight", "metrics"}, at...)...)
 	wantRun(t, 1, []string{"bad   keyspace     nope is missing", "do:  create it"}, append([]string{"inspect", "--preflight", "--cassandra-keyspace=nope", "--cassandra-schema-create=nothing"}, at...)...)
@@ -145,7 +145,7 @@ func TestInspectDecode(t *testing.T) {
 		{"02", "as long    1 (0x02)"},
 		{"4004000000000000", "as double  2.5"},
 		{"00026869", `as string  "hi"`},
-		{"00030102", "of none of the built-in types"},
+		{"00030102", "not of a built-in type"},
 	} {
 		wantRun(t, 0, []string{test.want}, append([]string{"inspect", "decode"}, strings.Fields(test.args)...)...)
 	}

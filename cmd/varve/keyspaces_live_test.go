@@ -55,7 +55,7 @@ func TestKeyspaceThatIsAway(t *testing.T) {
 	}{
 		{"health", "/api/v1/health/check", 204, nil},
 		{"health status", "/api/v1/health/status", 200, []string{`"Datastore-Cassandra-bills: FAIL"`}},
-		{"status", "/admin/cassandra", 200, []string{`"keyspaces":[{"metrics":["prefix=bill."],`, `"degraded":"Cassandra does not take samples; 1 wait for it`, `"cluster":{"name":"bills","connected":false`}},
+		{"status", "/admin/cassandra", 200, []string{`"keyspaces":[{"metrics":["prefix=bill."],`, `"degraded":"Cassandra does not accept samples; 1 wait for it`, `"cluster":{"name":"bills","connected":false`}},
 	} {
 		code, text := p.do("GET", x.path, "")
 		if code != x.code {

@@ -27,7 +27,7 @@ var assembled = []string{
 	"End of input at line", "Resource not found", "Status not found", "limit bytes of", "varve export -",
 	"invalid aggregators name", "invalid group_by name",
 	"The rate aggregator cannot compute rate for data points with the same time stamp.  You must precede rate with another aggregator.",
-	"the store stops writing", "the store tries to write", "256KiB a second", "Cassandra does not take samples",
+	"the store stops writing", "the store tries to write", "256KiB a second", "Cassandra does not accept samples",
 	"/admin/check is for", "named by flag --config", "address already in use",
 }
 

@@ -102,7 +102,7 @@ func (s *Store) Degraded() error {
 	if _, ok := errors.AsType[*spool.PartialError](cause); ok {
 		what = "all samples"
 	}
-	text := fmt.Sprintf("Cassandra does not take "+what+"; %d wait for it in %d bytes on disk", h.Samples, h.LogBytes+h.FileBytes)
+	text := fmt.Sprintf("Cassandra does not accept "+what+"; %d wait for it in %d bytes on disk", h.Samples, h.LogBytes+h.FileBytes)
 	if !since.IsZero() {
 		text += ", since " + since.UTC().Format(time.RFC3339)
 	}

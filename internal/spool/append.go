@@ -132,7 +132,7 @@ func (s *Spool) refusal(reason string) error {
 	defer s.mu.Unlock()
 	switch {
 	case s.sinkErr != nil:
-		return &store.UnavailableError{Reason: fmt.Sprintf("%s; the remote store has taken nothing since %s", reason, s.sinkSince.UTC().Format(time.RFC3339)), Err: s.sinkErr}
+		return &store.UnavailableError{Reason: fmt.Sprintf("%s; the remote store has accepted nothing since %s", reason, s.sinkSince.UTC().Format(time.RFC3339)), Err: s.sinkErr}
 	case s.sink == nil:
 		return &store.UnavailableError{Reason: reason + "; the remote store has not been reached yet"}
 	}

@@ -382,7 +382,7 @@ func TestAcknowledgeStore(t *testing.T) {
 	}
 	ctx, cancel = context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
-	if _, err := s.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "wait until the remote store has taken") {
+	if _, err := s.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "wait until the remote store has 2 samples") {
 		t.Errorf("flush with a context that ends: %v", err)
 	}
 }

@@ -183,9 +183,9 @@ func (s *Spool) waitWritten(ctx context.Context, last *Generation, f wantedSerie
 			failed = nil
 		case <-ctx.Done():
 			if err := s.Health().SinkError; err != nil {
-				return fmt.Errorf("wait until the remote store has taken %d samples (it says: %v): %w", s.Health().Samples, err, ctx.Err())
+				return fmt.Errorf("wait until the remote store has %d samples (its last error: %v): %w", s.Health().Samples, err, ctx.Err())
 			}
-			return fmt.Errorf("wait until the remote store has taken all samples: %w", ctx.Err())
+			return fmt.Errorf("wait until the remote store has all samples: %w", ctx.Err())
 		}
 	}
 }

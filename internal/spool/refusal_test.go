@@ -99,9 +99,9 @@ func TestReasonsOfRefusals(t *testing.T) {
 	away := errors.New("no host is up")
 	since := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	for want, change := range map[string]func(){
-		"full; the remote store has not been reached yet":                     func() {},
-		"full; the remote store has taken nothing since 2026-05-04T12:00:00Z": func() { s.sinkErr, s.sinkSince = away, since },
-		"full; the remote store is slower than the input":                     func() { s.sink = newRemote() },
+		"full; the remote store has not been reached yet":                        func() {},
+		"full; the remote store has accepted nothing since 2026-05-04T12:00:00Z": func() { s.sinkErr, s.sinkSince = away, since },
+		"full; the remote store is slower than the input":                        func() { s.sink = newRemote() },
 	} {
 		s.mu.Lock()
 		sink, sinkErr := s.sink, s.sinkErr

@@ -311,7 +311,7 @@ func mtimeText(u cql.UUID, ttl *int) string {
 	case cql.UUID{}:
 		return "none"
 	case schema.WroteHere:
-		text = "of Varve's nodes only"
+		text = "from Varve nodes only"
 	default:
 		text = fmt.Sprintf("%s, at %s", u, schema.UUIDTime(u[:]).Format("2006-01-02T15:04:05.000Z"))
 	}
@@ -347,7 +347,7 @@ func (in *Inspector) Services(ctx context.Context, service string) error {
 		}
 	}
 	if len(pairs) == 0 {
-		in.say("nothing is kept")
+		in.say("nothing is stored")
 	}
 	return in.err
 }
@@ -401,7 +401,7 @@ func Decode(w io.Writer, text string, spec rowtime.Spec, rowTimeMS int64) error 
 		}
 	}
 	if !known {
-		in.say("  of none of the built-in types")
+		in.say("  not of a built-in type")
 	}
 	return in.err
 }

@@ -124,7 +124,7 @@ func (ks *Keyspace) createKeyspace(ctx context.Context) error {
 		ks.note("keyspace %s did not exist; it was created with the replication of cassandra.schema.replication", ks.Name)
 	} else if err == nil {
 		ks.note("keyspace %s did not exist; it was created with replication %s, chosen for %s. To choose another: ALTER KEYSPACE %s WITH replication = {...}, "+
-			"then nodetool repair; for the next one, cassandra.schema.replication. If you expected points in it, look for a typing error in cassandra.keyspace",
+			"then nodetool repair; for the next one, cassandra.schema.replication. If you expected points in it, check the spelling of cassandra.keyspace",
 			ks.Name, replication, chosen, ks.Name)
 	}
 	return err

@@ -188,7 +188,7 @@ func TestOldKeyspaces(t *testing.T) {
 			want: "MILLISECONDS 5000 compact spec:row_time_unit=HOURS row_width=5000"},
 		{name: "time windows", tables: []string{windowsMicros, specOnly}, spec: []string{"LEGACY", "1814400000"}, config: func(c *Config) { c.Role = RoleRead },
 			want: "LEGACY 1814400000 spec:row_time_unit=LEGACY row_width=1814400000 note:table data_points is compacted"},
-		{name: "unit is nonsense", tables: []string{specOnly, dataCompact}, config: func(c *Config) { c.Role = RoleRead }, spec: []string{"FORTNIGHTS", "1"}, refuse: `table spec: its rows cannot be: row_time_unit "FORTNIGHTS"`},
+		{name: "unit is nonsense", tables: []string{specOnly, dataCompact}, config: func(c *Config) { c.Role = RoleRead }, spec: []string{"FORTNIGHTS", "1"}, refuse: `table spec: its rows are invalid: row_time_unit "FORTNIGHTS"`},
 		{name: "width is nonsense", tables: []string{specOnly, dataCompact}, config: func(c *Config) { c.Role = RoleRead }, spec: []string{"MILLISECONDS", "three weeks"}, refuse: `row_width "three weeks"`},
 		{name: "width is too large", tables: []string{specOnly, dataCompact}, config: func(c *Config) { c.Role = RoleRead }, spec: []string{"MILLISECONDS", "4000000000"}, refuse: "row_width 4000000000: want 1 to 2147483648"},
 		{name: "beta of 1.2", tables: []string{dataCompact, stringsBlob, betaRowTimes, betaRowKeys, betaService}, metric: []byte("m"), refuse: "a beta of KairosDB 1.2.0 created it"},

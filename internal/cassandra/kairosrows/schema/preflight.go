@@ -131,7 +131,7 @@ func (p *preflight) lookAtNodes(ctx context.Context) (err error) {
 	known := func(v string) bool { return strings.HasPrefix(v, "4.1.") || strings.HasPrefix(v, "5.0.") }
 	switch {
 	case len(versions) > 1:
-		p.add(Dubious, "release", "nodes have several: "+counts(versions), "finish the upgrade of Cassandra first")
+		p.add(Dubious, "release", "nodes run different releases: "+counts(versions), "finish the upgrade of Cassandra first")
 	case !known(p.nodes[0].Version):
 		p.add(Dubious, "release", "Cassandra "+p.nodes[0].Version+", with which Varve was not tested", "use 4.1 or 5.0")
 	default:
@@ -204,7 +204,7 @@ func clockFindings(clocks []cql.Clock) (findings []Finding) {
 	if worst.Address == "" {
 		return findings
 	}
-	f := Finding{Grade: Good, What: "clocks", Text: fmt.Sprintf("of %d nodes, that of %s differs most from this machine's: by %v (+- %v)",
+	f := Finding{Grade: Good, What: "clocks", Text: fmt.Sprintf("of %d nodes, %s has the clock that differs most from this machine's: by %v (+- %v)",
 		len(clocks), worst.Address, worst.Ahead.Round(time.Millisecond), worst.Error.Round(time.Millisecond))}
 	least := worst.Ahead.Abs() - worst.Error
 	if least > clockDubious {
@@ -228,9 +228,9 @@ func (p *preflight) lookAtKeyspace(ctx context.Context) error {
 	}
 	if !found {
 		if p.o.Schema.Create == CreateKeyspace {
-			p.add(Dubious, "keyspace", name+" is missing; the first start creates it, if the user may (CREATE on ALL KEYSPACES)", "look for a typing error in cassandra.keyspace if there should be points")
+			p.add(Dubious, "keyspace", name+" is missing; the first start creates it, if the user may (CREATE on ALL KEYSPACES)", "check the spelling of cassandra.keyspace if there should be points")
 		} else {
-			p.add(Bad, "keyspace", name+" is missing", "create it with the replication that it needs, or set cassandra.schema.create to keyspace; look for a typing error in cassandra.keyspace")
+			p.add(Bad, "keyspace", name+" is missing", "create it with the replication that it needs, or set cassandra.schema.create to keyspace; check the spelling of cassandra.keyspace")
 		}
 		return nil
 	}
@@ -535,7 +535,7 @@ func (p *preflight) tryCreate(ctx context.Context, user string) error {
 	text := "missing: " + strings.Join(missing, ", ")
 	i := slices.IndexFunc(definitions, func(d definition) bool { _, ok := p.tables[d.Name]; return ok })
 	if i < 0 {
-		p.add(Bad, "tables", "none of KairosDB's", "look for a typing error in cassandra.keyspace; if the keyspace is the right one, the first start creates them")
+		p.add(Bad, "tables", "KairosDB's tables are missing", "check the spelling of cassandra.keyspace; if the keyspace is the right one, the first start creates them")
 		return nil
 	}
 	if p.o.Schema.Create == CreateNothing {

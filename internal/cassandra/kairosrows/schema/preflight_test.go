@@ -69,7 +69,7 @@ func TestClockFindings(t *testing.T) {
 	got := text(clockFindings([]cql.Clock{
 		{Address: "a", Up: true, Ahead: time.Millisecond}, {Address: "b"}, {Address: "c", Up: true, Err: errors.New("no")}, {Address: "d", Up: true, Ahead: -time.Minute},
 	}))
-	for _, want := range []string{"warn node: b is down", "warn node: c does not answer: no", "bad clocks: of 4 nodes, that of d differs most from this machine's: by -1m0s"} {
+	for _, want := range []string{"warn node: b is down", "warn node: c does not answer: no", "bad clocks: of 4 nodes, d has the clock that differs most from this machine's: by -1m0s"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}

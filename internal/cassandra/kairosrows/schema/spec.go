@@ -102,7 +102,7 @@ func (ks *Keyspace) settleSpec(ctx context.Context) error {
 	}
 	ks.Spec, err = parseSpec(found)
 	if err != nil {
-		return &Error{Keyspace: ks.Name, Table: specTable, Problem: "its rows cannot be", Err: err, WayOut: rightSpec}
+		return &Error{Keyspace: ks.Name, Table: specTable, Problem: "its rows are invalid", Err: err, WayOut: rightSpec}
 	}
 	ks.settled = found
 	return ks.copySpec(ctx, found)
