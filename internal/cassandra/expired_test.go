@@ -31,8 +31,8 @@ func putGone(t *testing.T, s *Store, host string, samples map[int64]int64) {
 	}
 }
 
-// A value that was overwritten is not seen again when the one that replaced it
-// expires on its way to Cassandra: not while it waits, and not later.
+// An overwritten value does not reappear when the value that replaced it expires before it is
+// written to Cassandra: not while that waits, and not later.
 func TestOverwrittenByWhatExpiresOnItsWay(t *testing.T) {
 	c := clustersConfig(t)
 	dropAfter(t, c)
@@ -96,8 +96,8 @@ func TestOverwrittenByWhatExpiresOnItsWay(t *testing.T) {
 	}
 }
 
-// What has expired on its way hides what another node acknowledged before it, also if
-// that gets to Cassandra later, and nothing that was acknowledged after it.
+// A sample that expires while it waits hides samples that another node acknowledged earlier,
+// even if they are written later, and none that were acknowledged after it.
 func TestExpiredOnItsWayBesideAnotherNode(t *testing.T) {
 	c := clustersConfig(t)
 	dropAfter(t, c)

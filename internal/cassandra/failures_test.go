@@ -21,8 +21,7 @@ import (
 
 var everyFailure = flag.Bool("cassandra.failures", false, "let every statement meet every failure, some ten minutes; else each third statement one of them")
 
-// failures are what statements meet. refuses: Cassandra will not take the sample
-// at any time.
+// failures are the failures of statements. refuses: Cassandra will never accept the sample.
 var failures = []struct {
 	name    string
 	with    *cqltest.Trouble
@@ -46,8 +45,8 @@ var failures = []struct {
 	{"hang up", cqltest.HangUp, false},
 }
 
-// A failingStore is a store whose node fails when it is told to, and beside it one
-// that sees what is in Cassandra.
+// A failingStore is a store over a node that fails on command, with a second store that reads
+// what is in Cassandra.
 type failingStore struct {
 	t      *testing.T
 	node   *cqltest.FailingNode

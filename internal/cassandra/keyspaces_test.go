@@ -199,8 +199,8 @@ func TestBatchThatOneKeyspaceCannotHold(t *testing.T) {
 	}
 }
 
-// aKeyspaceAway is a store over two keyspaces, of which the second is behind a node that
-// fails when it is told to.
+// aKeyspaceAway is a store over two keyspaces; the second is behind a node that fails on
+// command.
 func aKeyspaceAway(t *testing.T, change func(*settings)) (s *Keyspaces, node *cqltest.FailingNode, first, second *Store) {
 	t.Helper()
 	node = cqltest.NewFailingNode(t, originals.Cassandra(t))
@@ -225,7 +225,7 @@ func until(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestKeyspaceAway: a keyspace that is away costs its own metrics alone.
+// TestKeyspaceAway: an unavailable keyspace affects its own metrics only.
 func TestKeyspaceAway(t *testing.T) {
 	s, node, first, second := aKeyspaceAway(t, nil)
 	put(t, s, "b.x", "h", map[int64]int64{1: 1})
@@ -364,8 +364,8 @@ func TestFullSpoolOfOneKeyspace(t *testing.T) {
 	}
 }
 
-// TestChangedRules: what waits goes where the rules said when it was acknowledged, and new
-// samples where they say now. also_read finds both.
+// TestChangedRules: waiting samples are written where the rules said when they were
+// acknowledged, and new samples where the rules say now. also_read finds both.
 func TestChangedRules(t *testing.T) {
 	c := keyspacesConfig(t)
 	fs := vfs.NewMem()
@@ -472,7 +472,7 @@ func TestReadClustersOfSeveralKeyspaces(t *testing.T) {
 	same(t, "views", of["varve_cassandra_views"], "second", "write_cluster")
 }
 
-// TestKeyspaceSettings: what cannot be is refused at the start, with its key.
+// TestKeyspaceSettings: invalid settings are refused at the start, with their keys.
 func TestKeyspaceSettings(t *testing.T) {
 	good := KeyspaceConfig{Name: "second", Metrics: []string{"prefix=b."}, ClusterConfig: ClusterConfig{Keyspace: "k2"}}
 	if err := good.Validate(); err != nil {
@@ -520,7 +520,7 @@ func TestKeyspaceSettings(t *testing.T) {
 	}
 }
 
-// TestKeyspaceIsAsCassandra: what a keyspace does not say is as in cassandra.
+// TestKeyspaceIsAsCassandra: settings that a keyspace lacks are those of cassandra.
 func TestKeyspaceIsAsCassandra(t *testing.T) {
 	base := DefaultConfig().Config
 	base.Hosts, base.Username, base.Datacenter, base.ReadConsistency, base.WriteConsistency = []string{"a"}, "u", "dc1", "ONE", "QUORUM"

@@ -12,9 +12,8 @@ import (
 	"varve/internal/store"
 )
 
-// TestRequestsInAnOutage: while Cassandra is away samples are taken, and what
-// cannot be done fails in about outage_grace: nobody waits for the end of the
-// outage.
+// TestRequestsInAnOutage: while Cassandra is unavailable, samples are accepted, and requests
+// that need it fail after about outage_grace: none waits for the end of the outage.
 func TestRequestsInAnOutage(t *testing.T) {
 	const grace = 5 * time.Second // longer than a busy machine takes for what fails at once
 	f := newFailingStore(t, func(c *settings) { c.OutageGrace = grace })
@@ -63,8 +62,8 @@ func TestRequestsInAnOutage(t *testing.T) {
 	}
 }
 
-// TestPartialInAnOutage: a view that may leave out what is away answers from the
-// spool, and says what is missing; another one fails.
+// TestPartialInAnOutage: a view that may be partial answers from the spool, and says what is
+// missing; any other view fails.
 func TestPartialInAnOutage(t *testing.T) {
 	f := newFailingStore(t)
 	put(t, f.store, "m", "a", story(0))

@@ -562,8 +562,8 @@ func TestDeleteJobsOfReadClusters(t *testing.T) {
 	}
 }
 
-// TestReadClusterAway has a read cluster that cannot be reached: queries that
-// need it say so, all others are answered, and samples are taken.
+// TestReadClusterAway: if a read cluster cannot be reached, queries that need it fail with the
+// reason, all others are answered, and samples are accepted.
 func TestReadClusterAway(t *testing.T) {
 	c := clustersConfig(t, "away", "missing")
 	c.ReadClusters[0].Hosts = []string{cqltest.ClosedPort(t)}
@@ -660,9 +660,9 @@ func TestMetaCluster(t *testing.T) {
 	}
 }
 
-// TestAnotherClusterAnswersBeside: another cluster takes the addresses of one that is only read,
-// and of the one with the metadata. It is neither asked nor changed, and those of before serve
-// again once they answer.
+// TestAnotherClusterAnswersBeside: another cluster takes the addresses of one that is only
+// read, and of the one with the metadata. It is neither read nor changed, and the previous
+// clusters are used again once they answer.
 func TestAnotherClusterAnswersBeside(t *testing.T) {
 	c := clustersConfig(t, "old")
 	c.OutageGrace, c.Attempts = 0, 1
@@ -718,8 +718,8 @@ func isAway(err error) bool {
 	return errors.As(err, &away)
 }
 
-// TestReadClusterRemade: the keyspace of a cluster that is only read is made again with other
-// rows. It is not read until it is as before, and nothing is written there.
+// TestReadClusterRemade: the keyspace of a read cluster is created again with another row
+// width. It is not read until it is as before, and nothing is written there.
 func TestReadClusterRemade(t *testing.T) {
 	c := clustersConfig(t, "old")
 	dropAfter(t, c)

@@ -69,8 +69,8 @@ type takesAll struct{}
 
 func (takesAll) Write(context.Context, *spool.Generation) error { return nil }
 
-// Deletions are repeated that are later than samples which they mean, for the times
-// of these samples, and no others.
+// Deletions are repeated if they are later than samples that they select, for the times of
+// these samples only.
 func TestRedelete(t *testing.T) {
 	host := func(value string) []model.Matcher { return model.Matchers([]model.Tag{{Name: "host", Value: value}}) }
 	within := func(from, to int64) model.TimeRange { return model.TimeRange{StartMS: from, EndMS: to} }

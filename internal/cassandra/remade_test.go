@@ -42,8 +42,8 @@ func reopened(t *testing.T, fs vfs.FS, c settings, s *Store) *Store {
 	return ready(t, s)
 }
 
-// TestEmptiedTables: somebody empties all tables of a running store. What it takes
-// afterwards has its times after a restart too.
+// TestEmptiedTables: someone empties all tables of a running store. Samples that it accepts
+// afterwards have their correct times, also after a restart.
 func TestEmptiedTables(t *testing.T) {
 	c := clustersConfig(t)
 	dropAfter(t, c)
@@ -82,9 +82,9 @@ func TestEmptiedTables(t *testing.T) {
 	}
 }
 
-// TestKeyspaceMadeAgain: somebody drops the keyspace of a running store, and another one
-// makes it again with other rows. Nothing is written or read with the rows of before.
-// What is taken meanwhile waits, and has its times after a restart.
+// TestKeyspaceMadeAgain: the keyspace of a running store is dropped, and created again with
+// another row width. Nothing is written or read with the former width. Samples that are
+// accepted meanwhile wait, and have their correct times after a restart.
 func TestKeyspaceMadeAgain(t *testing.T) {
 	c := clustersConfig(t)
 	dropAfter(t, c)
@@ -121,8 +121,8 @@ func TestKeyspaceMadeAgain(t *testing.T) {
 	same(t, "after a restart", answer(t, s, "m", all()), "x: 1501672889000=2")
 }
 
-// TestWaitingSaysWhy: while Cassandra cannot be reached from the start on, a question is
-// told the cause, as the status is.
+// TestWaitingSaysWhy: if Cassandra has been unreachable since the start, the errors of queries
+// and the status contain the cause.
 func TestWaitingSaysWhy(t *testing.T) {
 	c := defaultSettings()
 	c.Hosts = []string{cqltest.ClosedPort(t)}

@@ -43,8 +43,8 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// The file outlives a crash, and what waits for one keyspace is not given to
-// another one.
+// The file survives a crash, and samples that wait for one keyspace are not written to another
+// one.
 func TestTargetFile(t *testing.T) {
 	mem := crashfs.New()
 	if err := mem.MkdirAll("spool", 0o755); err != nil {
@@ -183,8 +183,8 @@ func TestTargetOnAFullDisk(t *testing.T) {
 	}
 }
 
-// What waits for one keyspace of a real cluster is neither drained into another
-// one nor lost, and a spool of another cluster takes and gives nothing.
+// Samples that wait for one keyspace of a real cluster are neither drained into another one nor
+// lost, and a spool of another cluster neither accepts nor drains samples.
 func TestMisdirected(t *testing.T) {
 	c := clustersConfig(t)
 	dropAfter(t, c)
@@ -260,8 +260,8 @@ func TestMisdirected(t *testing.T) {
 	}
 }
 
-// While a server runs, another cluster answers at the same address. It gets nothing
-// that waits, and it is not asked.
+// While a server runs, another cluster answers at the same address. No waiting samples are
+// written to it, and it is not read.
 func TestAnotherClusterAnswers(t *testing.T) {
 	for _, waits := range []bool{true, false} {
 		c := clustersConfig(t)
@@ -316,7 +316,8 @@ func TestAnotherClusterAnswers(t *testing.T) {
 	}
 }
 
-// replaceNodes changes which nodes a store takes for its cluster's, and returns those of before.
+// replaceNodes replaces the nodes that a store considers its cluster's, and returns the
+// previous ones.
 func replaceNodes(s *Store, nodes []string) (before []string) {
 	s.target.mu.Lock()
 	defer s.target.mu.Unlock()
@@ -324,8 +325,8 @@ func replaceNodes(s *Store, nodes []string) (before []string) {
 	return before
 }
 
-// Another cluster answers where that of one keyspace did. It is not asked for any metric,
-// nor is anything deleted there, and the other keyspaces are served.
+// Another cluster answers in place of that of one keyspace. It is not queried, nothing is
+// deleted there, and the other keyspaces continue to work.
 func TestAnotherClusterAnswersForOneKeyspace(t *testing.T) {
 	c := keyspacesConfig(t)
 	third := KeyspaceConfig{Name: "third", Metrics: []string{"prefix=c."}, AlsoRead: []string{"second"}, ClusterConfig: ClusterConfig{Keyspace: cqltest.Name()}}

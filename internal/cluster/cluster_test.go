@@ -24,7 +24,7 @@ func open(t *testing.T, session *cql.Session) *Registers {
 	return registers
 }
 
-// All in one keyspace, since to make and drop one takes seconds.
+// All tests share one keyspace, since creating and dropping one takes seconds.
 func TestCluster(t *testing.T) {
 	session := cqltest.Keyspace(t, cqltest.Config(originals.Cassandra(t)), cql.Options{})
 	testTable(t, session)
@@ -46,8 +46,8 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// A server that is started again gets the lease that it had, at once; the process before it,
-// were it still there, would find it lost. Other servers wait.
+// A restarted server gets its former lease at once. If its earlier process were still running,
+// that process would find the lease lost. Other servers wait.
 func testReacquired(t *testing.T, registers *Registers) {
 	name := t.Name()
 	before, err := NewNode(registers, "a", "").Acquire(t.Context(), name, time.Minute)
@@ -73,7 +73,7 @@ func testReacquired(t *testing.T, registers *Registers) {
 	}
 }
 
-// Of many that count up at once, each is counted once.
+// Concurrent increments are each counted once.
 func testSwapsExclude(t *testing.T, registers *Registers) {
 	const writers, each = 6, 5
 	var all sync.WaitGroup
@@ -123,8 +123,7 @@ func countUp(t *testing.T, registers *Registers) {
 	}
 }
 
-// A value of another one that is as old as mine is not replaced, although the version
-// is the same.
+// Another process's value with the same version is not replaced.
 func testSwapTellsValuesApart(t *testing.T, registers *Registers) {
 	mine, err := registers.Swap(t.Context(), t.Name(), "x", Value{}, []byte("mine"), 0)
 	if err != nil {
@@ -142,7 +141,7 @@ func testSwapTellsValuesApart(t *testing.T, registers *Registers) {
 	}
 }
 
-// A swap of which Cassandra has forgotten the intent is not applied.
+// A swap whose intent has expired is not applied.
 func testSwapInTime(t *testing.T, registers *Registers) {
 	first, err := registers.Swap(t.Context(), t.Name(), "x", Value{}, []byte("first"), 0)
 	if err != nil {
@@ -204,8 +203,8 @@ func nodeAt(registers *Registers, id string, c *clock) *Node {
 	return n
 }
 
-// A lease goes over when it has ended and the clocks may differ by no more, with a larger
-// token; or at once when it is released.
+// Another process gets a lease, with a larger token, Skew after its end, or at once when it is
+// released.
 func testLeases(t *testing.T, registers *Registers) {
 	c := newClock()
 	a, b := nodeAt(registers, "a", c), nodeAt(registers, "b", c)
@@ -257,8 +256,9 @@ func testLeases(t *testing.T, registers *Registers) {
 	}
 }
 
-// A holder whose clock is hours ahead keeps its lease while it renews it. When it is gone,
-// another process gets the lease as soon as that of any other one, and it finds it lost.
+// A holder whose clock is hours ahead keeps its lease while it renews it. When it stops
+// renewing, another process gets the lease as soon as that of any other holder, and the first
+// holder finds it lost.
 func testHolderAhead(t *testing.T, registers *Registers) {
 	c, ahead := newClock(), newClock()
 	ahead.add(3 * time.Hour)
@@ -295,7 +295,7 @@ func testHolderAhead(t *testing.T, registers *Registers) {
 	}
 }
 
-// A renewal that was told as failed, and was applied all the same, is no loss.
+// A renewal that returned an error but was applied does not lose the lease.
 func testRenewalWhoseAnswerIsLost(t *testing.T, registers *Registers) {
 	c := newClock()
 	lease, err := nodeAt(registers, "a", c).Acquire(t.Context(), t.Name(), time.Minute)
@@ -318,7 +318,7 @@ func testRenewalWhoseAnswerIsLost(t *testing.T, registers *Registers) {
 	}
 }
 
-// Of many that want a lease at once, one gets it.
+// If many processes want a lease at once, one gets it.
 func testOneHolder(t *testing.T, registers *Registers) {
 	var mu sync.Mutex
 	var got int
@@ -343,8 +343,8 @@ func testOneHolder(t *testing.T, registers *Registers) {
 	}
 }
 
-// What runs under a lease ends when the lease is taken away, and the lease is free when it
-// has ended by itself.
+// Work under a lease ends when the lease is lost, and the lease is free after the work has
+// ended by itself.
 func testKeep(t *testing.T, registers *Registers) {
 	node := NewNode(registers, "a", "")
 	lease, err := node.Acquire(t.Context(), t.Name(), 400*time.Millisecond)
@@ -377,7 +377,7 @@ func testKeep(t *testing.T, registers *Registers) {
 	}
 }
 
-// One of several leads; when it ends another one does.
+// One of several candidates leads; when it ends, another one leads.
 func testLeader(t *testing.T, registers *Registers) {
 	var leaders []*Leader
 	var stops []context.CancelFunc
@@ -408,7 +408,7 @@ func testLeader(t *testing.T, registers *Registers) {
 	}
 }
 
-// The table is made only if that is wanted, and not used if it is of another shape.
+// The table is created only if create is set, and refused if it has another shape.
 func testTable(t *testing.T, session *cql.Session) {
 	fault := (*cql.TableError)(nil)
 	if _, err := OpenRegisters(t.Context(), session, false); !errors.As(err, &fault) {
@@ -422,7 +422,7 @@ func testTable(t *testing.T, session *cql.Session) {
 	cqltest.Must(t, session, "DROP TABLE "+name)
 }
 
-// A server keeps its id, and has one where it cannot be kept.
+// A server keeps its id, and has one even if it cannot be stored.
 func TestServerID(t *testing.T) {
 	dir := t.TempDir()
 	first, err := ServerID(dir)

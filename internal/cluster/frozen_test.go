@@ -16,8 +16,8 @@ import (
 	"varve/internal/originals"
 )
 
-// holder is a process that gets a lease, says so, waits for a line, and then does what it
-// has the lease for: it looks whether it still has it, and changes a value.
+// holder is a process that acquires a lease, says so, waits for a line, and then does its work
+// under the lease: it checks the lease, and changes a value.
 func holder(config cql.Config) {
 	session, err := cql.Open(config, cql.Options{})
 	cqltest.TwinMust(err)
@@ -38,8 +38,8 @@ func holder(config cql.Config) {
 	session.Close()
 }
 
-// A process that is frozen while it has a lease finds it lost when it goes on, before it
-// acts; and what another process has done meanwhile it does not undo.
+// A process that is frozen while it holds a lease finds it lost when it continues, before it
+// acts, and does not undo changes that another process has made meanwhile.
 func testFrozenHolder(t *testing.T, registers *Registers) {
 	session := registers.session
 	twin := cqltest.StartTwin(t, originals.Cassandra(t), session.KeyspaceName())
@@ -76,7 +76,7 @@ func testFrozenHolder(t *testing.T, registers *Registers) {
 	}
 }
 
-// acquireSoon waits for a lease that another process has.
+// acquireSoon waits for a lease that another process holds.
 func acquireSoon(t *testing.T, node *Node, name string) *Lease {
 	t.Helper()
 	pause := time.NewTicker(100 * time.Millisecond)

@@ -65,7 +65,8 @@ func TestMissingLog(t *testing.T) {
 	}
 }
 
-// TestMissingLogIsNotGuessed: if nothing tells whether the log was begun, the spool does not open.
+// TestMissingLogIsNotGuessed: if it cannot be determined whether the log was begun, the spool
+// does not open.
 func TestMissingLogIsNotGuessed(t *testing.T) {
 	for n := int64(1); ; n++ {
 		disk := vfs.NewMem()

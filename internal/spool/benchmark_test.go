@@ -17,7 +17,7 @@ import (
 	"varve/internal/store"
 )
 
-// drop takes everything and reads it, as a sink must.
+// drop is a sink that reads all samples and discards them.
 type drop struct{ samples int64 }
 
 func (d *drop) Write(_ context.Context, g *Generation) error {
@@ -93,8 +93,8 @@ func (w *workload) fill(batch *store.Batch, from, n int) (next int) {
 	return i
 }
 
-// BenchmarkAppend appends batches of 500 samples on a disk, while a sink that
-// takes no time drains them, or is away.
+// BenchmarkAppend appends batches of 500 samples on a disk, while a sink that takes no time
+// drains them, or is unavailable.
 func BenchmarkAppend(b *testing.B) {
 	for _, hosts := range []int{200, 10_000} {
 		for _, away := range []bool{false, true} {

@@ -41,8 +41,8 @@ func fill(s *Spool, want content, n int) (int, error) {
 	return n, nil
 }
 
-// TestOutage: with the remote store away, memory stays bounded, everything stays
-// visible, and it is drained when the store is back.
+// TestOutage: while the remote store is unavailable, memory stays bounded and all samples stay
+// visible; they are drained when it is back.
 func TestOutage(t *testing.T) {
 	cfg := tinyConfig()
 	cfg.GenerationSamples = 1 << 30
@@ -112,9 +112,9 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// TestPartlyAway: while the sink cannot write one series, all others get there,
-// also those of later generations, and those of one that never fills. Nothing counts as
-// drained before what is older.
+// TestPartlyAway: while the sink cannot write one series, all others are written, including
+// those of later generations and of one that never fills. No generation counts as drained
+// before older ones.
 func TestPartlyAway(t *testing.T) {
 	var away atomic.Bool
 	away.Store(true)
@@ -169,9 +169,9 @@ func TestPartlyAway(t *testing.T) {
 	}
 }
 
-// TestOffersBehind: while the oldest generation cannot be written, the sink is offered
-// later ones only as long as that is of use: none after a failure that is not of some series,
-// and few of which it takes nothing. Each round takes up where the last one ended.
+// TestOffersBehind: while the oldest generation cannot be written, the sink is offered later
+// ones only while that is useful: none after a failure that concerns all series, and only a few
+// of which it writes nothing. Each round continues where the last one ended.
 func TestOffersBehind(t *testing.T) {
 	for name, c := range map[string]struct {
 		failure error
@@ -238,8 +238,8 @@ func (r *remote) writeOne(g *Generation, id model.SeriesNumber) error {
 	return r.writeSeries(g, id)
 }
 
-// TestMaxBytes: at the bound Append says which, why, and since when; it takes
-// samples again when there is room.
+// TestMaxBytes: at the bound, Append says which bound, why, and since when; it accepts samples
+// again when there is room.
 func TestMaxBytes(t *testing.T) {
 	cfg := tinyConfig()
 	cfg.MaxBytes = units.MiB
@@ -316,8 +316,8 @@ func TestMaxMemory(t *testing.T) {
 	}
 }
 
-// TestAcknowledgeStore: Append returns when the remote store has the samples,
-// and many who append at once share a write.
+// TestAcknowledgeStore: Append returns when the remote store has the samples, and concurrent
+// appends share a write.
 func TestAcknowledgeStore(t *testing.T) {
 	cfg := tinyConfig()
 	cfg.Acknowledge, cfg.StoreLinger, cfg.Linger = AcknowledgeStore, 20*time.Millisecond, time.Hour
@@ -387,7 +387,7 @@ func TestAcknowledgeStore(t *testing.T) {
 	}
 }
 
-// TestCloseWhileWaiting: whoever waits for the remote store is told.
+// TestCloseWhileWaiting: an append that waits for the remote store fails.
 func TestCloseWhileWaiting(t *testing.T) {
 	cfg := tinyConfig()
 	cfg.Acknowledge = AcknowledgeStore
@@ -418,8 +418,8 @@ func TestCloseWhileWaiting(t *testing.T) {
 	}
 }
 
-// TestAbsentSink: without a sink everything is taken, and nothing is cut by
-// time: the longer it takes, the larger the writes will be.
+// TestAbsentSink: without a sink all samples are accepted, and no generation is cut by time:
+// the longer that lasts, the larger the writes will be.
 func TestAbsentSink(t *testing.T) {
 	cfg := tinyConfig()
 	cfg.GenerationSamples = 1 << 20
@@ -447,8 +447,8 @@ func TestAbsentSink(t *testing.T) {
 	}
 }
 
-// TestSlowSink: while it is at work nothing is cut by time, and the next
-// generation has all that came meanwhile.
+// TestSlowSink: while the sink writes, no generation is cut by time, and the next one has all
+// samples that arrived meanwhile.
 func TestSlowSink(t *testing.T) {
 	cfg := tinyConfig()
 	cfg.GenerationSamples = 1 << 20
@@ -672,7 +672,7 @@ func TestGenerationBytes(t *testing.T) {
 	}
 }
 
-// TestDefaultPace: nobody who opens a spool need say how fast it tries again.
+// TestDefaultPace: the pauses between attempts have defaults.
 func TestDefaultPace(t *testing.T) {
 	var o Options
 	o.setDefaults()
@@ -686,8 +686,7 @@ func TestDefaultPace(t *testing.T) {
 	}
 }
 
-// TestAppendRefuses: a batch that cannot be stored is an error, and nothing of it
-// is there.
+// TestAppendRefuses: a batch that cannot be stored is an error, and none of it is stored.
 func TestAppendRefuses(t *testing.T) {
 	s := mustOpen(t, vfs.NewMem(), tinyConfig(), Options{})
 	defer s.Close()
@@ -730,8 +729,8 @@ func TestAppendRefuses(t *testing.T) {
 	}
 }
 
-// TestLogBytesAfterRestart: what waits in the log counts against max_bytes after a
-// restart as before it, and is given back when it is drained.
+// TestLogBytesAfterRestart: samples in the log count against max_bytes after a restart as
+// before, until they are drained.
 func TestLogBytesAfterRestart(t *testing.T) {
 	cfg := tinyConfig()
 	fs := vfs.NewMem()
@@ -757,8 +756,8 @@ func TestLogBytesAfterRestart(t *testing.T) {
 	}
 }
 
-// TestLogFilesAfterRestart: when what an earlier process had cut is drained, its log
-// files go, also if nothing else comes.
+// TestLogFilesAfterRestart: when generations that an earlier process had cut are drained, their
+// log files are removed, even if no samples arrive.
 func TestLogFilesAfterRestart(t *testing.T) {
 	cfg := tinyConfig()
 	cfg.Linger = time.Hour
@@ -813,8 +812,8 @@ func TestFlushWithoutALog(t *testing.T) {
 	}
 }
 
-// TestFailedOpenLetsGo: a spool that could not be opened holds neither lock nor
-// log, so the next attempt finds them free.
+// TestFailedOpenLetsGo: a failed Open releases lock and log, so that the next attempt can have
+// them.
 func TestFailedOpenLetsGo(t *testing.T) {
 	fs := vfs.NewMem()
 	first := mustOpen(t, fs, tinyConfig(), Options{})
@@ -842,8 +841,8 @@ func TestFailedOpenLetsGo(t *testing.T) {
 	}
 }
 
-// TestLogFilesOfAFullDisk: while there is no space, and nobody looks at how much is
-// free, the attempts to go on leave no files, whichever of their writes fails.
+// TestLogFilesOfAFullDisk: while there is no space, and the free space is not checked, the
+// attempts to continue leave no files, whichever of their writes fails.
 func TestLogFilesOfAFullDisk(t *testing.T) {
 	for _, reason := range []error{syscall.ENOSPC, syscall.EDQUOT} {
 		writes := int64(0) // of an attempt that succeed: the header's, the space for records, ...
@@ -855,8 +854,8 @@ func TestLogFilesOfAFullDisk(t *testing.T) {
 	}
 }
 
-// attemptsOnAFullDisk lets a spool meet a full disk, and try to go on while the
-// given number of writes succeeds each time. It reports whether that was too few.
+// attemptsOnAFullDisk lets a spool meet a full disk, and try to continue while the given number
+// of writes succeeds each time. It reports whether that was too few.
 func attemptsOnAFullDisk(t *testing.T, reason error, writes int64) (failed bool) {
 	t.Helper()
 	var full atomic.Bool
@@ -910,8 +909,7 @@ func attemptsOnAFullDisk(t *testing.T, reason error, writes int64) (failed bool)
 	return failed
 }
 
-// TestRecordLargerThanTheBuffer: a batch that the log's buffer does not hold is
-// taken.
+// TestRecordLargerThanTheBuffer: a batch that is larger than the log's buffer is accepted.
 func TestRecordLargerThanTheBuffer(t *testing.T) {
 	cfg := tinyConfig()
 	cfg.Log.BufferBytes = 4 * units.KiB
@@ -927,8 +925,7 @@ func TestRecordLargerThanTheBuffer(t *testing.T) {
 	}
 }
 
-// TestFullDiskError holds what refused writers are told to the numbers of the
-// moment, and to one way out.
+// TestFullDiskError: the error of refused writers has the present numbers, and one solution.
 func TestFullDiskError(t *testing.T) {
 	disk := &freeDisk{FS: vfs.NewMem()}
 	disk.free.Store(1 << 40)
@@ -952,7 +949,7 @@ func TestFullDiskError(t *testing.T) {
 	}
 }
 
-// freeDisk has the free space that a test says.
+// freeDisk reports the free space that a test sets.
 type freeDisk struct {
 	vfs.FS
 	free atomic.Uint64

@@ -328,7 +328,7 @@ func errorInOpen(t *testing.T, disk *crashfs.FS, cfg Config, n int, c *crashSeri
 	}))
 	s, err := Open(faulty, "spool", cfg, quickRetries(Options{}))
 	op := failed.Load()
-	// That space cannot be reserved is no reason not to open.
+	// Open succeeds even if space cannot be reserved.
 	if harmless := op == nil || op.Kind == errorfs.OpFilePreallocate; harmless != (err == nil) {
 		t.Errorf("operation %d, %v, fails, and Open says: %v", n, op, err)
 	}

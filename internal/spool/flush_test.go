@@ -13,8 +13,8 @@ import (
 	"varve/internal/store"
 )
 
-// TestFlushOfAFailedLog: a flush that waits for a generation which cannot be cut any more, since
-// the log has failed, ends with that. One whose generation was cut before goes on.
+// TestFlushOfAFailedLog: a flush fails if the generation for which it waits can no longer be
+// cut because the log has failed. A flush whose generation was cut before continues.
 func TestFlushOfAFailedLog(t *testing.T) {
 	var broken atomic.Bool
 	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {

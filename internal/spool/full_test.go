@@ -21,7 +21,7 @@ import (
 	"varve/internal/wal"
 )
 
-// A fullDisk takes so many more writes, and then none until it has room.
+// A fullDisk accepts a number of further writes, and then none until it has room.
 type fullDisk struct {
 	vfs.FS
 	room atomic.Bool
@@ -41,7 +41,7 @@ func newFullDisk(fs vfs.FS, reason error, writes int64) *fullDisk {
 	return d
 }
 
-// until waits for something that goroutines bring about.
+// until waits until a condition that depends on other goroutines is true.
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); !done(); time.Sleep(time.Millisecond) {
@@ -51,7 +51,7 @@ func until(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// settle is what those do who note what a start has found in the log.
+// settle acts as a user of Notes: it settles the hours that a start has found in the log.
 func settle(t *testing.T, s *Spool) {
 	t.Helper()
 	if err := s.Notes().Settle(t.Context()); err != nil {
@@ -291,7 +291,7 @@ func TestLogStaysUntilItsEndIsKnown(t *testing.T) {
 	}
 }
 
-// TestMetricsAreTaken: a spool whose metrics cannot be registered does not open.
+// TestMetricsAreTaken: a spool whose metrics are already registered does not open.
 func TestMetricsAreTaken(t *testing.T) {
 	r := prometheus.NewRegistry()
 	r.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_spool_sink_seconds"}))
@@ -301,8 +301,9 @@ func TestMetricsAreTaken(t *testing.T) {
 	}
 }
 
-// TestBrokenDiskThatIsFull: whichever operation fails for another reason once a start has met the full disk, the
-// start ends with that or the spool refuses writes. It never goes on without a log.
+// TestBrokenDiskThatIsFull: whichever operation fails for another reason once a start has met
+// the full disk, the start ends with that or the spool refuses writes. It never continues
+// without a log.
 func TestBrokenDiskThatIsFull(t *testing.T) {
 	for n := int64(1); ; n++ {
 		mem := vfs.NewMem()

@@ -18,8 +18,8 @@ const goldenDir = "testdata/golden"
 
 var goldenVersions = []string{"v1", "v2"}
 
-// goldenContent writes three generations, one drained, one frozen and one that
-// is not cut, and returns what is to be found.
+// goldenContent writes three generations, one drained, one frozen and one not cut, and returns
+// the expected content.
 func goldenContent(t *testing.T, fs vfs.FS) content {
 	cfg := tinyConfig()
 	cfg.GenerationSamples, cfg.Linger = 1<<20, time.Hour

@@ -77,8 +77,8 @@ func TestHoursOfTheLog(t *testing.T) {
 	}
 }
 
-// After an orderly end notes are stored, and the next start tells of no hours; after a crash
-// of that one they are told of, and so are they if notes could not be stored.
+// After an orderly shutdown notes are stored, and the next start reports no hours. It does
+// report them after a crash, or if notes could not be stored.
 func TestNotesOfAnOrderlyEnd(t *testing.T) {
 	mem := crashfs.New()
 	s := mustOpen(t, mem, tinyConfig(), Options{})

@@ -17,7 +17,7 @@ import (
 	"varve/internal/store"
 )
 
-// TestAdmit: what was refused for a reason outside of the spool is taken again once that has ended.
+// TestAdmit: after Admit, samples that were refused for an external reason are accepted.
 func TestAdmit(t *testing.T) {
 	s := mustOpen(t, vfs.NewMem(), tinyConfig(), Options{Sink: newRemote()})
 	defer s.Close()
@@ -69,7 +69,8 @@ func TestStampsOfOtherSamples(t *testing.T) {
 	}
 }
 
-// TestStartThatFails: spilled files of before that cannot be removed, and a log whose begin cannot be stored, end the start.
+// TestStartThatFails: Open fails if earlier spilled files cannot be removed, or the begin of
+// the log cannot be stored.
 func TestStartThatFails(t *testing.T) {
 	for what, c := range map[string]struct {
 		prepare func(fs vfs.FS) error
@@ -106,7 +107,7 @@ func TestStartThatFails(t *testing.T) {
 	}
 }
 
-// TestManyIdleSeries: all series of a drained generation are noted, however many they are.
+// TestManyIdleSeries: all series of a drained generation are recorded, however many they are.
 func TestManyIdleSeries(t *testing.T) {
 	h := head.New()
 	const series = 3 * 4096

@@ -14,7 +14,8 @@ import (
 	"varve/internal/store"
 )
 
-// A batch without samples is taken whatever state the spool is in but closed, and writes nothing.
+// A batch without samples is accepted in every state of the spool except closed, and writes
+// nothing.
 func TestEmptyBatch(t *testing.T) {
 	s := mustOpen(t, vfs.NewMem(), tinyConfig(), Options{})
 	before := s.Health().LogBytes

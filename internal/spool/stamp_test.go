@@ -118,8 +118,8 @@ func TestStampsAreKept(t *testing.T) {
 	}
 }
 
-// A clock that is set back by 40 s, as by NTP after a long drift, spoils nothing: what is
-// written later wins, and a delete removes what was acknowledged before it.
+// A clock that is set back by 40 s, as by NTP after a long drift, causes no harm: the later
+// write wins, and a delete removes samples that were acknowledged before it.
 func TestClockIsSetBack(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart=%v", restart), func(t *testing.T) {

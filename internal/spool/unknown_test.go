@@ -10,8 +10,8 @@ import (
 	"varve/internal/wal"
 )
 
-// TestUnusableRecords: a record that is whole, but that this build cannot use, ends the opening.
-// Its samples were acknowledged: to go on without them would lose them without a word.
+// TestUnusableRecords: a record that is whole, but that this build cannot use, ends the
+// opening. Its samples were acknowledged: continuing without them would lose them silently.
 func TestUnusableRecords(t *testing.T) {
 	stamp := func(ms int64) []byte { return binary.LittleEndian.AppendUint64(nil, uint64(ms)) }
 	for name, r := range map[string]struct {

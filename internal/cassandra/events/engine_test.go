@@ -13,7 +13,7 @@ import (
 	"varve/internal/timeline"
 )
 
-// openEngine opens an engine that looks after nothing by itself.
+// openEngine opens an engine without background work.
 func openEngine(t testing.TB, s timeline.Shelf, change func(*timeline.Options)) *timeline.Engine {
 	t.Helper()
 	o := timeline.Options{Upkeep: -1, Config: timeline.Config{Adapt: false}}

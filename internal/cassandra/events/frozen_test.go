@@ -59,7 +59,7 @@ func frozen(config cql.Config) {
 }
 
 // A server that is stopped (SIGSTOP) for longer than the lead time, while others change the
-// layout, reads all events when it goes on, and puts its own where others look for them.
+// layout, reads all events when it continues, and puts its own where others look for them.
 func TestFrozenServer(t *testing.T) {
 	if !*long {
 		t.Skip("needs -cassandra.long: make test-contract")

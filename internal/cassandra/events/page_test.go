@@ -128,8 +128,8 @@ func testPageStatements(t *testing.T, node *cqltest.FailingNode, s *Shelf) {
 	}
 }
 
-// Whichever statement of a page fails: the answer is that the storage is away, and no page
-// lacks what it would have read.
+// Whichever statement of a page fails, the answer is that the storage is unavailable, never a
+// page that lacks events.
 func testPageFails(t *testing.T, node *cqltest.FailingNode, s *Shelf) {
 	s = openShelf(t, s.session, Options{Node: "first", Now: noon})
 	name := openLong(t, s, noon)

@@ -147,7 +147,7 @@ func testResentLate(t *testing.T, session *cql.Session) {
 	}
 }
 
-// A client that goes away while its event is put leaves no data without an event.
+// A client that disconnects while its event is put leaves no data without an event.
 func testGoneAway(t *testing.T, session *cql.Session) {
 	s := openShelf(t, session, Options{Node: "first"})
 	keys := map[timeline.PayloadKey]bool{}

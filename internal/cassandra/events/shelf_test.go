@@ -24,7 +24,7 @@ import (
 
 var long = flag.Bool("cassandra.long", false, "run all that timelines promise over Cassandra, some minutes")
 
-// keyspace opens a keyspace that the tests of one function share: to make one takes
+// keyspace opens a keyspace that the tests of one function share, since creating one takes
 // seconds.
 func keyspace(t *testing.T, address string) *cql.Session {
 	t.Helper()
@@ -174,7 +174,8 @@ func follow(t *testing.T, s *Shelf, name string, after []byte, l timeline.Limit)
 	}
 }
 
-// One who follows sees what all servers put, also those that begin later, each event once.
+// A reader that follows sees the events of all servers, including those that begin later, each
+// once.
 func testArrivalsOfServers(t *testing.T, session *cql.Session) {
 	first, second := openShelf(t, session, Options{Node: "first"}), openShelf(t, session, Options{Node: "second"})
 	name := t.Name()
@@ -223,7 +224,7 @@ func (c *testClock) add(d time.Duration) {
 	c.at = c.at.Add(d)
 }
 
-// The log goes on from minute to minute. A cursor is good for as long as the log is.
+// The log continues from minute to minute. A cursor is valid as long as the log is kept.
 func testArrivalsOverMinutes(t *testing.T, session *cql.Session) {
 	c := &testClock{at: time.Now()}
 	s := openShelf(t, session, Options{Node: "first", Now: c.now})
@@ -321,7 +322,7 @@ func testManyArrivals(t *testing.T, session *cql.Session) {
 	}
 }
 
-// So many servers that a cursor cannot name them are told, not left out.
+// If there are more servers than a cursor can contain, that is an error; none is left out.
 func testTooManyServers(t *testing.T, session *cql.Session) {
 	s := openShelf(t, session, Options{Node: "first"})
 	name := t.Name()
@@ -405,7 +406,7 @@ func testPutAfterDelete(t *testing.T, session *cql.Session) {
 	}
 }
 
-// One server looks after timelines; when it is closed, the next one that comes does.
+// One server maintains timelines; when it is closed, the next one does.
 func testLeads(t *testing.T, session *cql.Session) {
 	for _, node := range []string{"first", "second"} {
 		s := openShelf(t, session, Options{Node: node})
@@ -483,7 +484,7 @@ func testWriters(t *testing.T, session *cql.Session) {
 	}
 }
 
-// The name of a timeline that was removed and made again directly is listed.
+// The name of a timeline that was removed and created again immediately is listed.
 func testNameOfReplaced(t *testing.T, session *cql.Session) {
 	s := openShelf(t, session, Options{Node: "first"})
 	name := t.Name()
@@ -609,8 +610,8 @@ func testDeletions(t *testing.T, session *cql.Session) {
 	}
 }
 
-// What one server deletes is gone, though another one has acknowledged it before and puts it
-// afterwards into a bucket, or a timeline, that was not there yet.
+// Events that one server deletes stay deleted, although another server acknowledged them before
+// and puts them afterwards into a bucket, or a timeline, that did not exist yet.
 func testDeletedElsewhere(t *testing.T, session *cql.Session) {
 	mine := openEngine(t, openShelf(t, session, Options{Node: "first"}), nil)
 	other := openEngine(t, openShelf(t, session, Options{Node: "second"}), nil)

@@ -16,8 +16,8 @@ import (
 	"varve/internal/timeline"
 )
 
-// testTroubles: what fails is told, of the entries that it befalls, and nothing that was
-// acknowledged is missed.
+// testTroubles: failures are reported for the entries that they affect, and no acknowledged
+// entry is missed.
 func testTroubles(t *testing.T, address, keyspace string) {
 	node := cqltest.NewFailingNode(t, address)
 	config := cqltest.Config(node.Address)
@@ -106,8 +106,8 @@ func testPartNotRead(t *testing.T, node *cqltest.FailingNode, s *Shelf) {
 	}
 }
 
-// An event whose arrival is not noted is not acknowledged, and delays no other one for
-// longer than the trouble lasts.
+// An event whose arrival is not recorded is not acknowledged, and delays no other event for
+// longer than the failure lasts.
 func testArrivalsFail(t *testing.T, node *cqltest.FailingNode, s *Shelf) {
 	name := t.Name()
 	p := partOf(name, 0)
@@ -123,7 +123,7 @@ func testArrivalsFail(t *testing.T, node *cqltest.FailingNode, s *Shelf) {
 	}
 }
 
-// A row of arrivals that was told as failed may be there: later rows come after it.
+// A row of arrivals whose write returned an error may exist: later rows are written after it.
 func testArrivalsUnknown(t *testing.T, node *cqltest.FailingNode, s *Shelf) {
 	name := t.Name()
 	p := partOf(name, 0)
@@ -184,7 +184,7 @@ func testLogListedLate(t *testing.T, node *cqltest.FailingNode, s *Shelf) {
 	}
 }
 
-// A cursor that a client has made up, far behind in a log without rows, costs much at most once.
+// A forged cursor, far behind in a log without rows, is expensive at most once.
 func testMadeUpCursor(t *testing.T, node *cqltest.FailingNode, s *Shelf) {
 	name, now := t.Name(), s.stamp()
 	if err := s.session.Exec(t.Context(), putLog, now, name, int32(1), slotOf(now), seconds(logKept)); err != nil {
@@ -207,7 +207,7 @@ func testMadeUpCursor(t *testing.T, node *cqltest.FailingNode, s *Shelf) {
 	}
 }
 
-// Where Cassandra meets too many deleted rows the range is read in halves.
+// If there are too many tombstones, the range is read in halves.
 func testTombstones(t *testing.T, node *cqltest.FailingNode, s *Shelf) {
 	p := partOf(t.Name(), 0)
 	const n = 64
@@ -272,7 +272,7 @@ func testHistoryUnknown(t *testing.T, node *cqltest.FailingNode, s *Shelf) {
 	}
 }
 
-// Data that is not all there is damage, not shorter data.
+// Incomplete data is reported as damage, not returned as shorter data.
 func testMissingPieces(t *testing.T, _ *cqltest.FailingNode, s *Shelf) {
 	p := partOf(t.Name(), 0)
 	put(t, s, placed(p, 1, "a", make([]byte, 2*pieceBytes)))

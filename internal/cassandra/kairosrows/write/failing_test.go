@@ -17,7 +17,7 @@ import (
 	"varve/internal/spool"
 )
 
-// newFailingBench is newBench over a node that fails when it is told to.
+// newFailingBench is newBench over a node that fails on command.
 func newFailingBench(t testing.TB) (*cqltest.FailingNode, *bench) {
 	t.Helper()
 	node := cqltest.NewFailingNode(t, originals.Cassandra(t))
@@ -39,8 +39,8 @@ func refuseIndexRowsOf(value string) func(cqltest.Request) *cqltest.Trouble {
 	}
 }
 
-// TestOneTagPartitionAway: a partition of the inverted index that is away costs the row
-// keys that have a row there one attempt, and no others.
+// TestOneTagPartitionAway: an unavailable partition of the inverted index costs the row keys
+// that have a row there one attempt, and does not affect others.
 func TestOneTagPartitionAway(t *testing.T) {
 	node, b := newFailingBench(t)
 	node.Fail(func(r cqltest.Request) *cqltest.Trouble {

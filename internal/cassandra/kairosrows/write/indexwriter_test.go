@@ -77,8 +77,8 @@ func TestKnown(t *testing.T) {
 	}
 }
 
-// TestForgetting: what was written by one who began before it was forgotten is not
-// believed, and he learns what it was.
+// TestForgetting: index rows of a writer that began before they were forgotten are not recorded
+// as known, and the writer learns which were forgotten.
 func TestForgetting(t *testing.T) {
 	c := newKnown(1000)
 	at := func(metric string, ms int64) Row {
@@ -295,8 +295,8 @@ func TestBeyond2038(t *testing.T) {
 	}
 }
 
-// TestKnownIndexRows: index rows that are known to be there are not written again,
-// however old; what was forgotten is, and that is told.
+// TestKnownIndexRows: known index rows are not written again, however old they are; forgotten
+// ones are, and the change is announced.
 func TestKnownIndexRows(t *testing.T) {
 	b := newBench(t, schema.DefaultConfig(), DefaultConfig(), "")
 	clock := time.Now()

@@ -7,7 +7,7 @@ import (
 	"varve/internal/cassandra/kairosrows/rowkey"
 )
 
-// TestLevelsOfWrites: who writes needs one data center.
+// TestLevelsOfWrites: writers need one data center only.
 func TestLevelsOfWrites(t *testing.T) {
 	for _, st := range []*cql.Statement{insertRowKey, insertRowTime, claimExpiry, findMetricName, findRowKey, rowkey.FindRowTime} {
 		if st.Level != cql.Quorum {

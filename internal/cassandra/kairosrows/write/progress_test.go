@@ -66,7 +66,7 @@ func TestOneRangeAway(t *testing.T) {
 	}
 }
 
-// TestHopelessPlace: an attempt does not try everything of nodes that are away.
+// TestHopelessPlace: an attempt does not try all series of replicas that are down.
 func TestHopelessPlace(t *testing.T) {
 	var mu sync.Mutex
 	failed := 0
@@ -98,9 +98,8 @@ func TestHopelessPlace(t *testing.T) {
 	}
 }
 
-// TestSampleThatIsRefusedForAnUnknownReason: it waits for as long as somebody may
-// need to see it, and then costs itself alone; where Cassandra takes nothing else,
-// it waits for ever.
+// TestSampleThatIsRefusedForAnUnknownReason: it waits for refusalPatience, and is then dropped
+// alone; if Cassandra accepts nothing else, it waits for ever.
 func TestSampleThatIsRefusedForAnUnknownReason(t *testing.T) {
 	for _, reason := range []cql.Reason{cql.GuardrailHit, cql.Invalid} {
 		now := time.UnixMilli(keyspacetest.SomeTime)

@@ -19,7 +19,7 @@ import (
 	"varve/internal/store"
 )
 
-// TestLostAnnouncements: who finds a number missing takes it that anything may have
+// TestLostAnnouncements: a reader that finds a number missing assumes that anything may have
 // been removed.
 func TestLostAnnouncements(t *testing.T) {
 	b := newBench(t, keyspacetest.OwnKeyspace(), DefaultConfig(), "")

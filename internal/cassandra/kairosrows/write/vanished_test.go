@@ -13,8 +13,8 @@ import (
 	"varve/internal/cassandra/kairosrows/schema"
 )
 
-// TestTruncatedIndex: whichever index table somebody empties while a writer works, the
-// series that get samples are found again, also those that the writer knew.
+// TestTruncatedIndex: whichever index table is emptied while a writer works, series that get
+// samples are found again, including those that the writer knew.
 func TestTruncatedIndex(t *testing.T) {
 	b := newBench(t, keyspacetest.OwnKeyspace(), DefaultConfig(), "")
 	t.Cleanup(func() { b.change("DROP KEYSPACE IF EXISTS " + b.KS.Name) })
@@ -108,8 +108,8 @@ func TestVanishedRowKey(t *testing.T) {
 	}
 }
 
-// TestVanishedPartition: of one partition that somebody has removed without telling only
-// that one is forgotten.
+// TestVanishedPartition: if a partition was removed without announcement, only that partition
+// is forgotten.
 func TestVanishedPartition(t *testing.T) {
 	b := newBench(t, schema.DefaultConfig(), DefaultConfig(), "")
 	src := new(keyspacetest.Memory)
