@@ -152,7 +152,7 @@ func (r *redeleter) repeat(ctx context.Context, g *spool.Generation, left *roari
 				}
 			}
 			before := len(gathered[i])
-			gathered[i] = r.takes(gathered[i], &found[i], series, g.StampMS(), &cols)
+			gathered[i] = r.appendSelected(gathered[i], &found[i], series, g.StampMS(), &cols)
 			if parts += len(gathered[i]) - before; parts < writtenMost {
 				continue
 			}
@@ -187,9 +187,9 @@ func (r *redeleter) delete(ctx context.Context, found []recorded, gathered map[i
 	return nil
 }
 
-// takes appends the samples of a series that a deletion selects, row by row. stampMS is the
+// appendSelected appends the samples of a series that a deletion selects, row by row. stampMS is the
 // upper bound of the samples' write timestamps.
-func (r *redeleter) takes(written []layout.Written, del *recorded, series model.Series, stampMS int64, cols *model.Columns) []layout.Written {
+func (r *redeleter) appendSelected(written []layout.Written, del *recorded, series model.Series, stampMS int64, cols *model.Columns) []layout.Written {
 	last, any := int64(0), false    // the row of the last element
 	for i, ms := range cols.Times { // ascending
 		stamp := stampMS

@@ -246,7 +246,7 @@ func (v *view) find(ctx context.Context, sel store.Selection) (*selection, error
 // not call Tick themselves: they report their work of comparing with patterns, which takes
 // long, to this goroutine.
 func (v *view) ask(ctx context.Context, sel store.Selection, founds []layout.Found) error {
-	heed := sel.Tick
+	tick := sel.Tick
 	do := func(tell func(int) error) error {
 		sel.Tick = tell
 		return v.eachKeyspace(ctx, v.keyspaces, sel.Range, func(ctx context.Context, i int, look layout.Look) error {
@@ -257,10 +257,10 @@ func (v *view) ask(ctx context.Context, sel store.Selection, founds []layout.Fou
 			return err
 		})
 	}
-	if heed == nil || !slices.ContainsFunc(sel.Matchers, func(m model.Matcher) bool { return len(m.Patterns) > 0 }) {
+	if tick == nil || !slices.ContainsFunc(sel.Matchers, func(m model.Matcher) bool { return len(m.Patterns) > 0 }) {
 		return do(nil)
 	}
-	return work.Attended("find series", heed, do)
+	return work.Attended("find series", tick, do)
 }
 
 // eachKeyspace calls f concurrently for those of the keyspaces that may have samples in r.

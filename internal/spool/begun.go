@@ -9,8 +9,8 @@ import (
 	"varve/internal/wal"
 )
 
-// begunName is an empty file that exists while the log has segments. It tells a directory that
-// was restored without its log from a new one.
+// begunName is an empty file that exists while the log has segments. It distinguishes a
+// directory that was restored without its log from a new one.
 const begunName = "log_begun"
 
 // reportMissingLog logs an error if the log is missing, but lets the spool open: it cannot be

@@ -35,7 +35,7 @@ func (s *Spool) cutLocked() error {
 	// A segment without the beginning of the generation must not contain its end: the
 	// earlier segments will be released, and with them the introductions of its series.
 	if full {
-		// The full log takes no records until a new log begins.
+		// The full log accepts no records until a new log begins.
 	} else if s.order.sinceRotate >= s.rotateBytes() || g.segment != s.order.segment {
 		if err := s.rotateLocked(); err != nil {
 			return err

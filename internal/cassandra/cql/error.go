@@ -74,8 +74,7 @@ func (e *RefusedError) wayOut() string {
 	return ""
 }
 
-// A TombstoneError means that a read met more deleted cells than Cassandra is willing to
-// skip.
+// A TombstoneError means that a read met more tombstones than Cassandra is willing to skip.
 type TombstoneError struct {
 	Statement string
 	Table     string

@@ -1,5 +1,4 @@
-// Package kairosrowstest puts keyspaces that KairosDB wrote into a Cassandra
-// that runs for tests.
+// Package kairosrowstest loads keyspaces that KairosDB wrote into the Cassandra of a test.
 package kairosrowstest
 
 import (
@@ -22,7 +21,7 @@ import (
 	"varve/internal/model"
 )
 
-// Names are the recorded keyspaces; testdata/README.md tells what they are.
+// Names are the recorded keyspaces; testdata/README.md describes them.
 var Names = []string{"milliseconds", "narrow", "seconds"}
 
 //go:embed testdata
@@ -38,8 +37,8 @@ func Files(name string) fs.FS {
 	return files
 }
 
-// Load makes the tables of a recorded keyspace in the keyspace of the session,
-// which is there and empty, and fills them.
+// Load creates the tables of a recorded keyspace in the session's keyspace, which must exist
+// and be empty, and fills them.
 func Load(t testing.TB, s *cql.Session, name string) {
 	t.Helper()
 	LoadFS(t, s, Files(name))
@@ -94,8 +93,8 @@ func LoadFS(t testing.TB, s *cql.Session, files fs.FS) {
 	insertAll(t, s, lines, latest)
 }
 
-// tableText finds the statements in what DESCRIBE prints; those of compact
-// tables stand in a comment.
+// tableText finds the statements in the output of DESCRIBE; those of compact tables are in a
+// comment.
 var tableText = regexp.MustCompile(`(?s)CREATE TABLE (?:\w+\.)(\w+ \(.*?\n\))( WITH COMPACT STORAGE)?`)
 
 // CreateTables returns the statements that make the tables of what DESCRIBE
@@ -108,8 +107,8 @@ func CreateTables(described string) []string {
 	return texts
 }
 
-// insertAll inserts with some statements at once. latest stands for write times
-// that CQL does not tell, those of rows without any cell.
+// insertAll inserts with some statements at once. latest replaces write times that CQL does not
+// return, those of rows without any cell.
 func insertAll(t testing.TB, s *cql.Session, lines []dumped, latest int64) {
 	t.Helper()
 	work := make(chan dumped)

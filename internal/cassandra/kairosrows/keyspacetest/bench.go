@@ -1,5 +1,5 @@
 // Package keyspacetest gives the tests of a layout's parts a keyspace on a shared node, and
-// what Varve and KairosDB may have put there.
+// rows as Varve and KairosDB write them.
 package keyspacetest
 
 import (
@@ -27,7 +27,7 @@ import (
 	"varve/internal/store"
 )
 
-// Long says that tests are to run which take long, or start nodes of their own.
+// Long enables tests that take long, or start nodes of their own.
 var Long = flag.Bool("cassandra.long", false, "run tests that start Cassandra nodes of their own")
 
 // A Counter counts statements by name.
@@ -97,15 +97,15 @@ type Bench struct {
 	prefix string // of the names of all metrics of this test
 }
 
-// shared is the keyspace of all tests that want nothing special: making one
-// takes seconds on a busy machine. Tests use metrics of their own in it.
+// shared is the keyspace of all tests without special requirements, since creating one takes
+// seconds on a busy machine. Each test uses metrics of its own in it.
 var shared struct {
 	sync.Mutex
 	name string
 }
 
-// New opens the shared keyspace, or one of its own if c is not the default
-// configuration, or the one that is named, which somebody else has made.
+// New opens the named keyspace, which must exist; without a name, the shared keyspace or, if c
+// is not the default configuration, a new one.
 func New(t testing.TB, c schema.Config, keyspace string) *Bench {
 	t.Helper()
 	if keyspace == "" {
@@ -124,7 +124,8 @@ func New(t testing.TB, c schema.Config, keyspace string) *Bench {
 	return open(t, c, keyspace, originals.Cassandra(t))
 }
 
-// NewAt is New in an open keyspace, by way of another address, and with so many attempts.
+// NewAt is New for an open keyspace, through another address, and with the given number of
+// attempts.
 func (b *Bench) NewAt(address string, attempts int) *Bench {
 	b.T.Helper()
 	session := cqltest.Config(address)
@@ -184,7 +185,7 @@ func (b *Bench) Exec(text string, args ...any) {
 	b.ExecAt(b.Stamp, text, args...)
 }
 
-// ExecNow executes a statement with the present for write timestamp.
+// ExecNow executes a statement with the present time as its write timestamp.
 func (b *Bench) ExecNow(text string, args ...any) {
 	b.T.Helper()
 	b.ExecAt(time.Now().UnixMilli(), text, args...)
@@ -198,8 +199,8 @@ func (b *Bench) ExecAt(stampMS int64, text string, args ...any) {
 	}
 }
 
-// Rows runs a query and returns its rows of this test, as hex. One of its
-// columns has to hold the metric's name.
+// Rows runs a query and returns its rows of this test, as hex. One of its columns must be the
+// metric's name.
 func (b *Bench) Rows(text string, columns int, args ...any) []string {
 	b.T.Helper()
 	var all []string
@@ -255,7 +256,7 @@ func (b *Bench) TableCounts() string {
 	return strings.Join(n, " ")
 }
 
-// OwnKeyspace has a keyspace made that no other test fills.
+// OwnKeyspace returns the configuration of a new keyspace that no other test uses.
 func OwnKeyspace() schema.Config {
 	c := schema.DefaultConfig()
 	c.IndexShards = 2

@@ -165,7 +165,7 @@ func Pattern(t testing.TB, text string) *model.Pattern {
 	return p
 }
 
-// NextMillisecond waits until what is written now is above a delete of before.
+// NextMillisecond waits until the timestamps of new writes are above those of earlier deletes.
 func NextMillisecond() {
 	for ms := time.Now().UnixMilli(); time.Now().UnixMilli() <= ms; {
 		time.Sleep(100 * time.Microsecond)

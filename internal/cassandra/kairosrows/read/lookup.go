@@ -86,9 +86,9 @@ const maxGuessed = 4
 func (l *Look) statesOf(ctx context.Context, s rowkey.Span, selective bool) ([]rowkey.RowTime, error) {
 	possible := l.rowTimes(s)
 	read := l.readStates
-	if len(possible) > 0 && !slices.ContainsFunc(possible, func(k rowkey.Partition) bool { return !l.reader.postings.believes(k) }) {
+	if len(possible) > 0 && !slices.ContainsFunc(possible, func(k rowkey.Partition) bool { return !l.reader.postings.hadRecently(k) }) {
 		read = func(ctx context.Context, s rowkey.Span) ([]rowkey.RowTime, error) {
-			return l.readBelieved(ctx, s, possible)
+			return l.readRecent(ctx, s, possible)
 		}
 	}
 	var guesses []rowkey.Partition
@@ -109,8 +109,8 @@ func (l *Look) statesOf(ctx context.Context, s rowkey.Span, selective bool) ([]r
 	return states, err
 }
 
-// readBelieved is readStates for a span in which all possible row times existed recently.
-func (l *Look) readBelieved(ctx context.Context, s rowkey.Span, possible []rowkey.Partition) ([]rowkey.RowTime, error) {
+// readRecent is readStates for a span in which all possible row times existed recently.
+func (l *Look) readRecent(ctx context.Context, s rowkey.Span, possible []rowkey.Partition) ([]rowkey.RowTime, error) {
 	known, err := inSlot(ctx, l, func(ctx context.Context) (map[int64]rowkey.RowTime, error) { return l.readStateRows(ctx, s) })
 	if err != nil {
 		return nil, err

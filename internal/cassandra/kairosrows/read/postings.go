@@ -275,9 +275,9 @@ func (c *postingsCache) holds(p rowkey.Partition) bool {
 	return c.partitions[p] != nil
 }
 
-// believes reports whether the cache has had a list of a partition recently, within the time
+// hadRecently reports whether the cache has had a list of a partition recently, within the time
 // for which lists of the partition would be kept.
-func (c *postingsCache) believes(p rowkey.Partition) bool {
+func (c *postingsCache) hadRecently(p rowkey.Partition) bool {
 	now := c.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -129,7 +129,7 @@ type repair struct {
 
 	lookedAgain int // number of waits of writersMoment
 
-	met       *met
+	known     *seenSet
 	facts     map[rowkey.Partition]partFacts // of recently checked partitions
 	factsFrom time.Time                      // time of the oldest of them
 
@@ -144,7 +144,7 @@ func (d *Deleter) Repair(ctx context.Context, o RepairOptions) (RepairReport, er
 	if o.pause == nil {
 		o.pause = work.Pause
 	}
-	r := &repair{d: d, o: o, began: d.now(), met: newMet()}
+	r := &repair{d: d, o: o, began: d.now(), known: newSeenSet()}
 	var err error
 	if !o.DryRun {
 		if r.dropMS, err = d.writer.Announce(ctx, rowkey.Everything); err != nil {
@@ -157,7 +157,7 @@ func (d *Deleter) Repair(ctx context.Context, o RepairOptions) (RepairReport, er
 			r.legacy, err = d.ks.Session.One(ctx, rowkey.AnyLegacyKey, nil, nil)
 		}
 	}
-	// Each phase records in met the rows that later phases look for.
+	// Each phase records in known the rows that later phases look for.
 	phases := []repairPhase{
 		{"tags without row key", r.tagRows, repairParts},
 		{"rows without index rows", r.rows, repairParts},

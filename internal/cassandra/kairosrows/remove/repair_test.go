@@ -276,7 +276,7 @@ func TestRepairStatements(t *testing.T) {
 	}
 	for _, asked := range []*cql.Statement{findTagRows, findTagValues, findRows} {
 		if n := counts[asked.Name]; n > 0 {
-			t.Errorf("%s was asked %d times for what the walks had met", asked.Name, n)
+			t.Errorf("%s was asked %d times for what the scans had seen", asked.Name, n)
 		}
 	}
 }
@@ -342,13 +342,13 @@ func TestRepairKeepsTags(t *testing.T) {
 
 // TestMetIsBounded: what does not fit is not met, so it is asked for.
 func TestMetIsBounded(t *testing.T) {
-	m := newMet()
+	m := newSeenSet()
 	m.most = 2
 	for i := range 3 {
 		m.note(m.row([]byte{byte(i)}))
 	}
 	if got := m.all(3, func(i int) uint64 { return m.row([]byte{byte(i)}) }); !slices.Equal(got, []bool{true, true, false}) {
-		t.Errorf("met: %v", got)
+		t.Errorf("seen: %v", got)
 	}
 }
 

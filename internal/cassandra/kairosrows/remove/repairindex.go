@@ -185,7 +185,7 @@ func (r *repair) dropTagRows(ctx context.Context, chunk []tagRow) error {
 			dead[i] = true
 		}
 		if !dead[i] {
-			r.met.note(r.met.tagRow(keys[i], rowkey.TagPlace{Tag: t.tag, Value: t.value, Shard: t.shard}))
+			r.known.note(r.known.tagRow(keys[i], rowkey.TagPlace{Tag: t.tag, Value: t.value, Shard: t.shard}))
 		}
 	}
 	r.counts.deadTagRows.Add(int64(len(dead)))

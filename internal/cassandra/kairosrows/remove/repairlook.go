@@ -127,8 +127,8 @@ func (r *repair) unlisted(ctx context.Context, keys []partedKey) ([]int, error) 
 		rowkey.Partition
 		typ model.Type
 	}
-	hash := func(i int) uint64 { return r.met.rowKey(keys[i]) }
-	found := r.met.all(len(keys), hash)
+	hash := func(i int) uint64 { return r.known.rowKey(keys[i]) }
+	found := r.known.all(len(keys), hash)
 	var questions []question
 	for g, places := range placesBy(unfound(found), func(i int) group { return group{keys[i].part, keys[i].key.Type} }) {
 		for some := range slices.Chunk(places, keysAtOnce) {
@@ -142,7 +142,7 @@ func (r *repair) unlisted(ctx context.Context, keys []partedKey) ([]int, error) 
 	}
 	for i, there := range found {
 		if there {
-			r.met.note(hash(i))
+			r.known.note(hash(i))
 		}
 	}
 	return r.reallyMissing(ctx, places, r.hasRowKey(keys))
@@ -190,7 +190,7 @@ func (r *repair) withoutTagRows(ctx context.Context, keys []partedKey) ([]int, e
 			rows, tags, of = append(rows, k), append(tags, at), append(of, i)
 		}
 	}
-	found := r.met.all(len(rows), func(i int) uint64 { return r.met.tagRow(rows[i], tags[i]) })
+	found := r.known.all(len(rows), func(i int) uint64 { return r.known.tagRow(rows[i], tags[i]) })
 	places, err := r.missing(ctx, found, r.tagQuestions(rows, tags, unfound(found)), byKey(rows))
 	if err != nil {
 		return nil, err
@@ -260,7 +260,7 @@ func (r *repair) withoutSamples(ctx context.Context, keys []partedKey) ([]int, e
 			rows[i] = key
 		}
 	}
-	found := r.met.all(len(keys), func(i int) uint64 { return r.met.row(rows[i]) })
+	found := r.known.all(len(keys), func(i int) uint64 { return r.known.row(rows[i]) })
 	asked := slices.DeleteFunc(unfound(found), func(i int) bool { return rows[i] == nil })
 	var questions []question
 	for places := range slices.Chunk(asked, partitionsAtOnce) {

@@ -47,7 +47,7 @@ func (r *repair) rows(ctx context.Context, from, to int64) error {
 			r.report.Unreadable++
 			continue
 		}
-		r.met.note(r.met.row(raw))
+		r.known.note(r.known.row(raw))
 		if keys = append(keys, key); len(keys) == repairChunk {
 			if err := flush(); err != nil {
 				return err

@@ -83,7 +83,7 @@ type Tables struct {
 	DataCompact     bool // data_points was created WITH COMPACT STORAGE: column1 cannot be empty
 	StringIndexBlob bool // string_index.column1 is a blob, not text, and must be bound and scanned as bytes
 
-	Data              bool // data_points is there
+	Data              bool // data_points exists
 	RowKeyIndex       bool // pre-1.2; never written
 	RowKeyTimeIndex   bool
 	RowKeys           bool

@@ -140,8 +140,8 @@ func (b *batcher) begin(id model.SeriesNumber, s model.Series, key []byte) {
 	b.boxedKey = key
 }
 
-// takes reports whether b has room for another row.
-func (b *batcher) takes() bool {
+// hasRoom reports whether b has room for another row.
+func (b *batcher) hasRoom() bool {
 	return len(b.entries) == 0 || len(b.parts) < rowkey.BatchPartitions && len(b.entries) < cap(b.entries) && b.data < cql.JoinedBytes
 }
 

@@ -70,7 +70,7 @@ func newKnown(max int) *known {
 	return &known{max: max, parts: map[rowkey.Partition]*list.Element{}, watching: true}
 }
 
-// rowWeight is how much of the cache a row key takes: 1, or more if it is long.
+// rowWeight is the weight of a row key in the cache: 1, or more if it is long.
 func rowWeight(k rowkey.Key) int { return 1 + (len(k.Type)+rowkey.MapBytes(k.Tags))/256 }
 
 // holds reports whether the index rows of a row key are known to exist until needSec.

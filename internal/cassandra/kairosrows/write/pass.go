@@ -583,7 +583,7 @@ func (p *writePass) series(ctx context.Context, b *batcher, id model.SeriesNumbe
 				w.refuse(reasonKey, s, ms, len(cols.Times)-i, err)
 				return
 			}
-			if !b.takes() {
+			if !b.hasRoom() {
 				p.flush(ctx, b)
 			}
 			at, open = row, true

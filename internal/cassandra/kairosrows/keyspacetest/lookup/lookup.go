@@ -1,4 +1,4 @@
-// Package lookup tells tests what readers of a keyspace find there.
+// Package lookup lets tests read a keyspace as readers do.
 package lookup
 
 import (
@@ -8,7 +8,8 @@ import (
 	"varve/internal/store"
 )
 
-// Reader returns a reader with cold caches, which takes the clocks of all servers for equal.
+// Reader returns a reader with cold caches, which assumes that the clocks of all servers are
+// equal.
 func Reader(b *keyspacetest.Bench) *read.Reader {
 	b.T.Helper()
 	c := read.DefaultConfig()

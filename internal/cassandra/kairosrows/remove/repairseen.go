@@ -7,10 +7,10 @@ import (
 	"varve/internal/machine"
 )
 
-// metBytes is the memory for a hash in a map that has just grown.
-const metBytes = 24
+// seenBytes is the memory for a hash in a map that has just grown.
+const seenBytes = 24
 
-// met is the set of rows, row keys and tag rows that a repair has already seen. Later phases
+// seenSet is the set of rows, row keys and tag rows that a repair has already seen. Later phases
 // need not read these from Cassandra, which would be most of the work of a repair. It stores
 // hashes of 64 bits with a random seed, so a collision can hide a fault from one repair, but
 // not from the next; with a hundred million rows of two tags the probability is below 1 in
@@ -18,47 +18,47 @@ const metBytes = 24
 // example after an interruption, are read from Cassandra.
 //
 // A repair does not notice if a row disappears after it was seen; the next repair does.
-type met struct {
+type seenSet struct {
 	seed   maphash.Seed
 	hashes map[uint64]struct{}
 	most   int
 }
 
-func newMet() *met {
-	return &met{maphash.MakeSeed(), map[uint64]struct{}{}, int(machine.Share(0) / 4 / metBytes)}
+func newSeenSet() *seenSet {
+	return &seenSet{maphash.MakeSeed(), map[uint64]struct{}{}, int(machine.Share(0) / 4 / seenBytes)}
 }
 
-// A metTag is a row of varve_row_index.
-type metTag struct {
+// A seenTag is a row of varve_row_index.
+type seenTag struct {
 	partedKey
 	place rowkey.TagPlace
 }
 
-func (m *met) rowKey(k partedKey) uint64 { return maphash.Comparable(m.seed, k) }
+func (m *seenSet) rowKey(k partedKey) uint64 { return maphash.Comparable(m.seed, k) }
 
-func (m *met) tagRow(k partedKey, at rowkey.TagPlace) uint64 {
-	return maphash.Comparable(m.seed, metTag{k, at})
+func (m *seenSet) tagRow(k partedKey, at rowkey.TagPlace) uint64 {
+	return maphash.Comparable(m.seed, seenTag{k, at})
 }
 
 // row returns the hash of a row of data_points.
-func (m *met) row(key []byte) uint64 { return maphash.Bytes(m.seed, key) }
+func (m *seenSet) row(key []byte) uint64 { return maphash.Bytes(m.seed, key) }
 
-func (m *met) note(hash uint64) {
+func (m *seenSet) note(hash uint64) {
 	if len(m.hashes) < m.most {
 		m.hashes[hash] = struct{}{}
 	}
 }
 
-func (m *met) has(hash uint64) bool {
+func (m *seenSet) has(hash uint64) bool {
 	_, ok := m.hashes[hash]
 	return ok
 }
 
 // all reports which of n elements were seen.
-func (m *met) all(n int, hash func(i int) uint64) []bool {
-	met := make([]bool, n)
-	for i := range met {
-		met[i] = m.has(hash(i))
+func (m *seenSet) all(n int, hash func(i int) uint64) []bool {
+	found := make([]bool, n)
+	for i := range found {
+		found[i] = m.has(hash(i))
 	}
-	return met
+	return found
 }
