@@ -80,8 +80,8 @@ var scenes = []scene{
 	{name: "days in Berlin", start: time.Date(2024, 9, 28, 20, 20, 0, 0, time.UTC), zone: "Europe/Berlin", sampling: agg.Sampling{Value: 1, Unit: agg.Days}, apart: 1, deletes: true},
 	{name: "weeks around 1970 in New York", start: time.Date(1969, 12, 4, 20, 20, 0, 0, time.UTC), zone: "America/New_York", sampling: agg.Sampling{Value: 1, Unit: agg.Weeks}, apart: 1},
 	{name: "minutes with rare syncs", start: time.Date(2024, 3, 31, 0, 20, 0, 0, time.UTC), zone: "UTC", sampling: agg.Sampling{Value: 1, Unit: agg.Minutes}, apart: 1, interval: true},
-	{name: "results thinned out", start: time.Date(2024, 3, 31, 0, 20, 0, 0, time.UTC), zone: "UTC", sampling: agg.Sampling{Value: 1, Unit: agg.Minutes}, apart: 1, stages: [2]string{"", "60s:2h,1h:30y"}},
-	{name: "points thinned out", start: time.Date(2024, 3, 31, 0, 20, 0, 0, time.UTC), zone: "UTC", sampling: agg.Sampling{Value: 1, Unit: agg.Minutes}, apart: 10_000, stages: [2]string{"10s:1h,60s:30y", ""}},
+	{name: "results downsampled", start: time.Date(2024, 3, 31, 0, 20, 0, 0, time.UTC), zone: "UTC", sampling: agg.Sampling{Value: 1, Unit: agg.Minutes}, apart: 1, stages: [2]string{"", "60s:2h,1h:30y"}},
+	{name: "points downsampled", start: time.Date(2024, 3, 31, 0, 20, 0, 0, time.UTC), zone: "UTC", sampling: agg.Sampling{Value: 1, Unit: agg.Minutes}, apart: 10_000, stages: [2]string{"10s:1h,60s:30y", ""}},
 }
 
 // historyAggregators are the roll-ups of the task, by what they save.

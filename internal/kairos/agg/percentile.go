@@ -43,10 +43,10 @@ type percentileCollector struct {
 	lease      *query.Lease
 	values     []float64 // of samples
 
-	thinned   quantile.Builder // of downsampled samples
-	low, high float64          // of these
-	count     int64
-	weighted  []weighted // scratch
+	downsampled quantile.Builder // of downsampled samples
+	low, high   float64          // of these
+	count       int64
+	weighted    []weighted // scratch
 }
 
 // A weighted value represents count samples.
@@ -75,7 +75,7 @@ func (c *percentileCollector) add(p *Point) error {
 // addWhole adds all samples of a bucket.
 func (c *percentileCollector) addWhole(a *model.Aggregate) error {
 	if c.weighted == nil {
-		if err := c.lease.Take(thinnedBytes); err != nil {
+		if err := c.lease.Take(sketchBytes); err != nil {
 			return err
 		}
 		c.weighted = []weighted{}
@@ -84,12 +84,12 @@ func (c *percentileCollector) addWhole(a *model.Aggregate) error {
 		c.low, c.high = a.Min, a.Max
 	}
 	c.low, c.high, c.count = min(c.low, a.Min), max(c.high, a.Max), c.count+a.Count
-	c.thinned.AddSketch(a.Sketch)
+	c.downsampled.AddSketch(a.Sketch)
 	return nil
 }
 
-// thinnedBytes bounds the memory of a Builder and of the values that it returns.
-const thinnedBytes = 5 * 16 * quantile.MaxBins
+// sketchBytes bounds the memory of a Builder and of the values that it returns.
+const sketchBytes = 5 * 16 * quantile.MaxBins
 
 func (c *percentileCollector) emit(stamp int64, out []Point) ([]Point, error) {
 	if err := c.sort(); err != nil {
@@ -112,11 +112,11 @@ func (c *percentileCollector) emit(stamp int64, out []Point) ([]Point, error) {
 // has its own error.
 func (c *percentileCollector) ofAll() float64 {
 	c.weighted = c.weighted[:0]
-	for v, n := range c.thinned.Sketch().Values(c.low, c.high) {
+	for v, n := range c.downsampled.Sketch().Values(c.low, c.high) {
 		c.weighted = append(c.weighted, weighted{v, n})
 	}
 	total := c.count + int64(len(c.values))
-	c.thinned.Reset()
+	c.downsampled.Reset()
 	c.count = 0
 	pos := c.percentile * float64(total+1)
 	i := min(max(int64(pos), 1), total)

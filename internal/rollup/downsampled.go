@@ -22,8 +22,8 @@ import (
 // the bucket has counted, because points have expired, were deleted or were downsampled
 // themselves, the bucket stays as it is.
 
-// A thinner is a store that downsamples.
-type thinner interface {
+// A downsampler is a store that downsamples.
+type downsampler interface {
 	// WidestBucket returns the step of the widest bucket that may overlap r, 0 if none
 	// does.
 	WidestBucket(r model.TimeRange) int64
@@ -40,8 +40,8 @@ const maxWhole = 1 << 20
 // errTooManyResults means that the results of a group exceed maxWhole.
 var errTooManyResults = errors.New("too many results to replace the downsampled ones")
 
-// errThinnedMeanwhile means that results were downsampled while they were recomputed.
-var errThinnedMeanwhile = errors.New("results were downsampled while they were recomputed")
+// errDownsampledMeanwhile means that results were downsampled while they were recomputed.
+var errDownsampledMeanwhile = errors.New("results were downsampled while they were recomputed")
 
 // A renewal tells an output how to store results of a range in which earlier results
 // were downsampled.
@@ -66,7 +66,7 @@ func (p *pass) held(ctx context.Context, from, until int64, store func(*renewal,
 			return err
 		}
 	}
-	return errThinnedMeanwhile
+	return errDownsampledMeanwhile
 }
 
 // holding holds around and calls store if that covers the renewal; otherwise it widens
@@ -91,11 +91,11 @@ func (p *pass) holding(ctx context.Context, around *downsample.Span, from, until
 // holdFolds keeps the store from downsampling results of some buckets until release is
 // called.
 func (p *pass) holdFolds(ctx context.Context, of downsample.Span) (release func(), err error) {
-	thinner, ok := store.As[thinner](p.scheduler.store)
+	downsampler, ok := store.As[downsampler](p.scheduler.store)
 	if !ok {
 		return func() {}, nil
 	}
-	release, err = thinner.HoldFolds(ctx, p.stampsOf(of.FromMS, of.UntilMS))
+	release, err = downsampler.HoldFolds(ctx, p.stampsOf(of.FromMS, of.UntilMS))
 	if err != nil {
 		return nil, fmt.Errorf("wait until results in %s are downsampled: %w", p.rollup.saveAs, err)
 	}
@@ -115,12 +115,12 @@ func (p *pass) stampsOf(from, until int64) model.TimeRange {
 // downsampled.
 func (p *pass) renewal(ctx context.Context, from, until int64) (r *renewal, around downsample.Span, err error) {
 	around = downsample.Span{FromMS: from, UntilMS: until}
-	thinner, ok := store.As[thinner](p.scheduler.store)
+	downsampler, ok := store.As[downsampler](p.scheduler.store)
 	if !ok || p.output.bucketOf == nil {
 		return nil, around, nil
 	}
 	asked := p.stampsOf(from, until)
-	if thinner.WidestBucket(asked) == 0 {
+	if downsampler.WidestBucket(asked) == 0 {
 		return nil, around, nil
 	}
 	view, err := store.OpenCurrent(ctx, p.scheduler.store)
@@ -130,7 +130,7 @@ func (p *pass) renewal(ctx context.Context, from, until int64) (r *renewal, arou
 	defer func() { err = errors.Join(err, view.Close()) }()
 	own := store.Selection{
 		Metric: p.rollup.saveAs, Matchers: model.Matchers([]model.Tag{{Name: savedFrom, Value: p.output.source}}),
-		Range: bucketsOver(asked, thinner.WidestBucket(asked)), AnyOrder: true, // the step is read after view was opened, so no bucket of view is wider
+		Range: bucketsOver(asked, downsampler.WidestBucket(asked)), AnyOrder: true, // the step is read after view was opened, so no bucket of view is wider
 	}
 	found := false
 	for s, err := range view.Select(ctx, own) {
@@ -213,27 +213,27 @@ func (p *pass) renew(ctx context.Context, r *renewal, from, until int64, around 
 	return p.scheduler.late.Done(ctx, p.task.id, key, around)
 }
 
-// A thinnedSpan is a range of time in which the store has downsampled results of a
+// A downsampledSpan is a range of time in which the store has downsampled results of a
 // group.
-type thinnedSpan struct {
+type downsampledSpan struct {
 	model.TimeRange
 	stored   int64 // results that the store has counted in the range
 	computed int64 // results that this run has computed in the range
 }
 
-// thinnedSpans returns the ranges in which results with these tags were downsampled, by
+// downsampledSpans returns the ranges in which results with these tags were downsampled, by
 // time, and the series of these results.
-func (o *output) thinnedSpans(ctx context.Context, tags model.Tags) (all []thinnedSpan, stored []model.Series, err error) {
+func (o *output) downsampledSpans(ctx context.Context, tags model.Tags) (all []downsampledSpan, stored []model.Series, err error) {
 	view, err := store.OpenCurrent(ctx, o.scheduler.store)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, view.Close()) }()
 	r := o.renewal
-	thinner, _ := store.As[thinner](o.scheduler.store)
+	downsampler, _ := store.As[downsampler](o.scheduler.store)
 	// Read after view was opened, so no bucket of view is wider, even if more results
 	// were downsampled since renewal looked.
-	step := thinner.WidestBucket(r.around)
+	step := downsampler.WidestBucket(r.around)
 	own := store.Selection{Metric: o.metric, Matchers: model.Matchers(tags.Slice()), Range: bucketsOver(r.around, step)}
 	var series []store.Series
 	for s, err := range view.Select(ctx, own) {
@@ -246,7 +246,7 @@ func (o *output) thinnedSpans(ctx context.Context, tags model.Tags) (all []thinn
 		series, stored = append(series, s), append(stored, s.Series)
 		err := eachBucket(ctx, view, s, own.Range, func(b store.Bucket) {
 			if b.StartMS+b.StepMS > r.around.StartMS {
-				all = append(all, thinnedSpan{TimeRange: model.TimeRange{StartMS: b.StartMS, EndMS: b.StartMS + b.StepMS - 1}})
+				all = append(all, downsampledSpan{TimeRange: model.TimeRange{StartMS: b.StartMS, EndMS: b.StartMS + b.StepMS - 1}})
 			}
 		})
 		if err != nil {
@@ -266,8 +266,8 @@ func (o *output) thinnedSpans(ctx context.Context, tags model.Tags) (all []thinn
 }
 
 // joined sorts spans by time and merges those that overlap.
-func joined(all []thinnedSpan) []thinnedSpan {
-	slices.SortFunc(all, func(a, b thinnedSpan) int { return cmp.Compare(a.StartMS, b.StartMS) })
+func joined(all []downsampledSpan) []downsampledSpan {
+	slices.SortFunc(all, func(a, b downsampledSpan) int { return cmp.Compare(a.StartMS, b.StartMS) })
 	apart := all[:1]
 	for _, w := range all[1:] {
 		if last := &apart[len(apart)-1]; w.StartMS <= last.EndMS {
@@ -280,7 +280,7 @@ func joined(all []thinnedSpan) []thinnedSpan {
 }
 
 // countStored counts the samples of a series in each span, downsampled or not.
-func countStored(ctx context.Context, view store.View, s store.Series, all []thinnedSpan) error {
+func countStored(ctx context.Context, view store.View, s store.Series, all []downsampledSpan) error {
 	reach := model.TimeRange{StartMS: all[0].StartMS, EndMS: all[len(all)-1].EndMS}
 	err := eachBucket(ctx, view, s, reach, func(b store.Bucket) {
 		if w := spanAt(all, b.StartMS); w != nil {
@@ -306,7 +306,7 @@ func countStored(ctx context.Context, view store.View, s store.Series, all []thi
 }
 
 // spanAt returns the span that contains a time, nil if none does.
-func spanAt(all []thinnedSpan, ms int64) *thinnedSpan {
+func spanAt(all []downsampledSpan, ms int64) *downsampledSpan {
 	i := sort.Search(len(all), func(i int) bool { return all[i].EndMS >= ms })
 	if i < len(all) && all[i].StartMS <= ms {
 		return &all[i]
@@ -317,7 +317,7 @@ func spanAt(all []thinnedSpan, ms int64) *thinnedSpan {
 // addRenewed stores the points of a group. They replace each span for which the run has
 // computed at least as many points as the store has counted.
 func (o *output) addRenewed(ctx context.Context, g *agg.Group, tags model.Tags) error {
-	all, stored, err := o.thinnedSpans(ctx, tags)
+	all, stored, err := o.downsampledSpans(ctx, tags)
 	if err != nil {
 		return err
 	}
@@ -348,10 +348,10 @@ func (o *output) addRenewed(ctx context.Context, g *agg.Group, tags model.Tags) 
 }
 
 // replaces reports whether the computed results replace a span.
-func (o *output) replaces(w *thinnedSpan) bool { return !o.renewal.keep && w.computed >= w.stored }
+func (o *output) replaces(w *downsampledSpan) bool { return !o.renewal.keep && w.computed >= w.stored }
 
 // collect returns the points of a group, and counts those in each span.
-func (o *output) collect(g *agg.Group, all []thinnedSpan) (points []agg.Point, err error) {
+func (o *output) collect(g *agg.Group, all []downsampledSpan) (points []agg.Point, err error) {
 	var p agg.Point
 	for {
 		ok, err := g.Points.Next(&p)
@@ -366,7 +366,7 @@ func (o *output) collect(g *agg.Group, all []thinnedSpan) (points []agg.Point, e
 			w.computed++
 		}
 		if r := o.renewal; w != nil && !r.keep && r.asked.Contains(p.TimeMS) && (w.StartMS < r.around.StartMS || w.EndMS > r.around.EndMS) {
-			return nil, errThinnedMeanwhile // the next run finds the bucket at its start
+			return nil, errDownsampledMeanwhile // the next run finds the bucket at its start
 		}
 		if len(points) == maxWhole {
 			return nil, errTooManyResults
@@ -378,7 +378,7 @@ func (o *output) collect(g *agg.Group, all []thinnedSpan) (points []agg.Point, e
 
 // makeRoom deletes the spans that are replaced. It first records that they have to be
 // recomputed after a crash.
-func (o *output) makeRoom(ctx context.Context, all []thinnedSpan, stored []model.Series) error {
+func (o *output) makeRoom(ctx context.Context, all []downsampledSpan, stored []model.Series) error {
 	var deletions []store.Deletion
 	for i := range all {
 		if !o.replaces(&all[i]) {

@@ -41,25 +41,25 @@ func (b *breakable) putResult(t *testing.T, typ model.Type, ms int64) {
 
 // A bucket with more samples than were computed for it stays, wherever these samples
 // are: in the bucket of another type, or next to it and not yet downsampled.
-func TestThinnedOutResultsBesideOthers(t *testing.T) {
+func TestDownsampledResultsBesideOthers(t *testing.T) {
 	for _, typ := range []model.Type{model.TypeLong, model.TypeDouble} {
 		for _, folded := range []bool{true, false} {
-			h, b := thinnedHours(t, taskJSON("t", hour, minute, ""))
+			h, b := downsampledHours(t, taskJSON("t", hour, minute, ""))
 			b.putResult(t, typ, at(1, 0, 30))
 			if folded {
 				b.fold(t)
 			}
 			h.fillMinutes(1, 10, 40)
-			wantHours(t, b, fmt.Sprintf("%s, thinned out: %t", typ, folded), "60/60 61/61 60/60")
+			wantHours(t, b, fmt.Sprintf("%s, downsampled: %t", typ, folded), "60/60 61/61 60/60")
 			b.fold(t)
-			wantHours(t, b, fmt.Sprintf("%s, all thinned out", typ), "60/60 61/61 60/60")
+			wantHours(t, b, fmt.Sprintf("%s, all downsampled", typ), "60/60 61/61 60/60")
 		}
 	}
 }
 
 // A bucket is replaced in all its types.
-func TestThinnedOutResultsOfTwoTypes(t *testing.T) {
-	h, b := newThinned(t)
+func TestDownsampledResultsOfTwoTypes(t *testing.T) {
+	h, b := newDownsampled(t)
 	h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))
 	h.send("src", "a", 1, at(1, 0, 0), at(1, 1, 0), at(1, 2, 0), at(1, 3, 0))
 	h.fill("t", "03")
@@ -75,8 +75,8 @@ func TestThinnedOutResultsOfTwoTypes(t *testing.T) {
 }
 
 // Texts are never downsampled, and prevent nothing.
-func TestThinnedOutResultsBesideTexts(t *testing.T) {
-	h, b := newThinned(t)
+func TestDownsampledResultsBesideTexts(t *testing.T) {
+	h, b := newDownsampled(t)
 	h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))
 	b.putResult(t, model.TypeString, at(1, 0, 30))
 	h.minutes(3)
@@ -105,8 +105,8 @@ func TestThinnedOutResultsBesideTexts(t *testing.T) {
 
 // If all results of a bucket are more than a query may read, only the requested ones
 // are computed, and the bucket stays.
-func TestThinnedOutResultsBeyondALimit(t *testing.T) {
-	h, b := thinnedHours(t, taskJSON("t", hour, minute, ""))
+func TestDownsampledResultsBeyondALimit(t *testing.T) {
+	h, b := downsampledHours(t, taskJSON("t", hour, minute, ""))
 	h.restart(func(_ *Config, q *query.Config) { q.MaxSamples = 30 })
 	h.scheduler.Load(t.Context())
 	h.send("src", "a", 7, at(1, 12, 10))
@@ -118,9 +118,9 @@ func TestThinnedOutResultsBeyondALimit(t *testing.T) {
 }
 
 // Downsampled results are replaced even by more results than one flush holds.
-func TestManyThinnedOutResults(t *testing.T) {
+func TestManyDownsampledResults(t *testing.T) {
 	const first, results = 72, 6 * 1440 // a bucket begins on the fourth day
-	h, b := newThinnedBy(t, "60s:240h,240h:10y", func() time.Time { return time.UnixMilli(at(1000, 0, 0)) })
+	h, b := newDownsampledBy(t, "60s:240h,240h:10y", func() time.Time { return time.UnixMilli(at(1000, 0, 0)) })
 	h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))
 	var times []int64
 	for m := range results {
@@ -221,12 +221,12 @@ func (w *widening) View(ctx context.Context) (store.View, error) {
 
 // Results that are downsampled to wider buckets while they are recomputed count once,
 // whenever that happens.
-func TestThinnedOutFurtherMeanwhile(t *testing.T) {
+func TestDownsampledFurtherMeanwhile(t *testing.T) {
 	tries := 0
 	for views := 1; ; views++ {
 		var now atomic.Int64 // the store looks at the clock in the background too
 		now.Store(at(24, 0, 0))
-		h, b := newThinnedBy(t, "60s:1h,1h:24h,24h:10y", func() time.Time { return time.UnixMilli(now.Load()) })
+		h, b := newDownsampledBy(t, "60s:1h,1h:24h,24h:10y", func() time.Time { return time.UnixMilli(now.Load()) })
 		w := &widening{breakable: b}
 		h.front = w
 		h.restart(nil)
@@ -241,13 +241,13 @@ func TestThinnedOutFurtherMeanwhile(t *testing.T) {
 		if w.left > 0 {
 			break
 		}
-		if tries++; answer.Code != 204 && !strings.Contains(answer.Body.String(), errThinnedMeanwhile.Error()) {
+		if tries++; answer.Code != 204 && !strings.Contains(answer.Body.String(), errDownsampledMeanwhile.Error()) {
 			t.Errorf("before view %d: the answer is %d %s", views, answer.Code, answer.Body)
 		}
 		h.do(204, "POST", "/api/v1/rollups/backfill/t?startTime=2000-01-01-15-10-00-000&endTime=2000-01-01-15-20-00-000", "")
 		b.fold(t)
 		if sum, count := b.total(t); sum != 1440 || count != 1440 {
-			t.Errorf("thinned out further before view %d: dst has %v in %d results, want 1440 in 1440", views, sum, count)
+			t.Errorf("downsampled further before view %d: dst has %v in %d results, want 1440 in 1440", views, sum, count)
 		}
 	}
 	if tries < 3 {
@@ -271,10 +271,10 @@ func (f *folding) Append(ctx context.Context, batch *store.Batch) error {
 
 // Results that are first downsampled after a run has looked for such results, and
 // before it stores the same ones again, count once.
-func TestThinnedOutFirstMeanwhile(t *testing.T) {
+func TestDownsampledFirstMeanwhile(t *testing.T) {
 	var now atomic.Int64 // the store looks at the clock in the background too
 	now.Store(at(3, 0, 0))
-	h, b := newThinnedBy(t, "60s:20h,1h:10y", func() time.Time { return time.UnixMilli(now.Load()) })
+	h, b := newDownsampledBy(t, "60s:20h,1h:10y", func() time.Time { return time.UnixMilli(now.Load()) })
 	f := &folding{breakable: b}
 	h.front = f
 	h.restart(nil)
@@ -282,7 +282,7 @@ func TestThinnedOutFirstMeanwhile(t *testing.T) {
 	h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))
 	h.minutes(3)
 	h.fill("t", "03")
-	wantHours(t, b, "not thinned out", "60/60 60/60 60/60")
+	wantHours(t, b, "not downsampled", "60/60 60/60 60/60")
 	now.Store(at(26, 0, 0))
 	f.before = func() { b.fold(t) }
 	h.fillMinutes(1, 10, 20)
@@ -291,21 +291,21 @@ func TestThinnedOutFirstMeanwhile(t *testing.T) {
 	}
 	now.Add(1000)
 	b.fold(t)
-	now.Add(24 * 3_600_000) // what was in memory is thinned out as well
+	now.Add(24 * 3_600_000) // what was in memory is downsampled as well
 	b.fold(t)
-	wantHours(t, b, "thinned out", "60/60 60/60 60/60")
+	wantHours(t, b, "downsampled", "60/60 60/60 60/60")
 }
 
 func TestJoinedSpans(t *testing.T) {
-	span := func(from, to int64) thinnedSpan {
-		return thinnedSpan{TimeRange: model.TimeRange{StartMS: from, EndMS: to}}
+	span := func(from, to int64) downsampledSpan {
+		return downsampledSpan{TimeRange: model.TimeRange{StartMS: from, EndMS: to}}
 	}
-	for _, tc := range []struct{ in, want []thinnedSpan }{
-		{[]thinnedSpan{span(5, 9)}, []thinnedSpan{span(5, 9)}},
-		{[]thinnedSpan{span(10, 19), span(0, 9)}, []thinnedSpan{span(0, 9), span(10, 19)}},                 // side by side
-		{[]thinnedSpan{span(0, 9), span(9, 19)}, []thinnedSpan{span(0, 19)}},                               // one time in both
-		{[]thinnedSpan{span(0, 59), span(10, 19), span(60, 69)}, []thinnedSpan{span(0, 59), span(60, 69)}}, // one in the other
-		{[]thinnedSpan{span(0, 9), span(0, 9)}, []thinnedSpan{span(0, 9)}},                                 // of two types
+	for _, tc := range []struct{ in, want []downsampledSpan }{
+		{[]downsampledSpan{span(5, 9)}, []downsampledSpan{span(5, 9)}},
+		{[]downsampledSpan{span(10, 19), span(0, 9)}, []downsampledSpan{span(0, 9), span(10, 19)}},                 // side by side
+		{[]downsampledSpan{span(0, 9), span(9, 19)}, []downsampledSpan{span(0, 19)}},                               // one time in both
+		{[]downsampledSpan{span(0, 59), span(10, 19), span(60, 69)}, []downsampledSpan{span(0, 59), span(60, 69)}}, // one in the other
+		{[]downsampledSpan{span(0, 9), span(0, 9)}, []downsampledSpan{span(0, 9)}},                                 // of two types
 	} {
 		before := fmt.Sprint(tc.in)
 		if got := joined(tc.in); fmt.Sprint(got) != fmt.Sprint(tc.want) {
@@ -315,7 +315,7 @@ func TestJoinedSpans(t *testing.T) {
 }
 
 func TestSpanAt(t *testing.T) {
-	all := joined([]thinnedSpan{{TimeRange: model.TimeRange{StartMS: 0, EndMS: 9}}, {TimeRange: model.TimeRange{StartMS: 20, EndMS: 29}}})
+	all := joined([]downsampledSpan{{TimeRange: model.TimeRange{StartMS: 0, EndMS: 9}}, {TimeRange: model.TimeRange{StartMS: 20, EndMS: 29}}})
 	for ms, want := range map[int64]int{-1: -1, 0: 0, 9: 0, 10: -1, 19: -1, 20: 1, 29: 1, 30: -1} {
 		got := spanAt(all, ms)
 		if want < 0 && got != nil || want >= 0 && got != &all[want] {
@@ -369,14 +369,14 @@ func TestCollectSeesSpansBeyondWhatIsComputed(t *testing.T) {
 		want  error
 	}{
 		{"whole", around, around, false, nil},
-		{"begins before", model.TimeRange{StartMS: 99, EndMS: 199}, around, false, errThinnedMeanwhile},
-		{"ends behind", model.TimeRange{StartMS: 100, EndMS: 200}, around, false, errThinnedMeanwhile},
+		{"begins before", model.TimeRange{StartMS: 99, EndMS: 199}, around, false, errDownsampledMeanwhile},
+		{"ends behind", model.TimeRange{StartMS: 100, EndMS: 200}, around, false, errDownsampledMeanwhile},
 		{"stays", model.TimeRange{StartMS: 99, EndMS: 199}, around, true, nil},
 		{"not asked for", model.TimeRange{StartMS: 99, EndMS: 149}, model.TimeRange{StartMS: 150, EndMS: 160}, false, nil},
-		{"asked for at its end", model.TimeRange{StartMS: 99, EndMS: 150}, model.TimeRange{StartMS: 150, EndMS: 160}, false, errThinnedMeanwhile},
+		{"asked for at its end", model.TimeRange{StartMS: 99, EndMS: 150}, model.TimeRange{StartMS: 150, EndMS: 160}, false, errDownsampledMeanwhile},
 	} {
 		o := &output{within: model.AllTime, renewal: &renewal{asked: tc.asked, around: around, keep: tc.keep}}
-		all := []thinnedSpan{{TimeRange: tc.span}}
+		all := []downsampledSpan{{TimeRange: tc.span}}
 		_, err := o.collect(&agg.Group{Points: &endless{left: 100, ms: 100}}, all)
 		if !errors.Is(err, tc.want) {
 			t.Errorf("%s: %v, want %v", tc.what, err, tc.want)
@@ -385,8 +385,8 @@ func TestCollectSeesSpansBeyondWhatIsComputed(t *testing.T) {
 }
 
 // Series with more tags than a result are different series: they do not count and stay.
-func TestThinnedOutResultsWithMoreTags(t *testing.T) {
-	h, b := newThinned(t)
+func TestDownsampledResultsWithMoreTags(t *testing.T) {
+	h, b := newDownsampled(t)
 	h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))
 	h.minutes(3)
 	h.fill("t", "03")
@@ -409,8 +409,8 @@ func TestThinnedOutResultsWithMoreTags(t *testing.T) {
 
 // A group without results in a bucket gets them, next to one whose results were
 // downsampled.
-func TestNewGroupBesideThinnedOutOnes(t *testing.T) {
-	h, b := thinnedHours(t, taskJSON("t", hour, minute, ""))
+func TestNewGroupBesideDownsampledOnes(t *testing.T) {
+	h, b := downsampledHours(t, taskJSON("t", hour, minute, ""))
 	h.send("src", "b", 1, at(1, 5, 0), at(1, 6, 0))
 	h.fillMinutes(1, 5, 6)
 	wantHours(t, b, "after", "60/60 62/62 60/60")
@@ -418,8 +418,8 @@ func TestNewGroupBesideThinnedOutOnes(t *testing.T) {
 
 // Results of neighbouring buckets that a query reads only for their values are not
 // results of the buckets.
-func TestThinnedOutResultsOfNeighbours(t *testing.T) {
-	h, b := newThinned(t)
+func TestDownsampledResultsOfNeighbours(t *testing.T) {
+	h, b := newDownsampled(t)
 	h.do(200, "POST", "/api/v1/rollups", strings.Replace(taskJSON("t", hour, minute, ""), `}]}]}}]}`, `},{"name":"diff"}]}]}}]}`, 1))
 	for m := range 180 {
 		h.send("src", "a", int64(m), at(0, m, 0))

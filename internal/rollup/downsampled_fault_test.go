@@ -107,8 +107,8 @@ func (c *nthCursor) Next() (*store.Block, error) {
 // Whichever call of the store fails while downsampled results are recomputed: the
 // client gets an error, and the results are there, or a note says that they have to be
 // recomputed.
-func TestThinnedOutResultsWhateverFails(t *testing.T) {
-	h, b := thinnedHours(t, taskJSON("t", hour, minute, ""))
+func TestDownsampledResultsWhateverFails(t *testing.T) {
+	h, b := downsampledHours(t, taskJSON("t", hour, minute, ""))
 	f := &nth{breakable: b}
 	h.front = f
 	h.restart(nil)

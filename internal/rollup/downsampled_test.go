@@ -34,14 +34,14 @@ func (b *breakable) Append(ctx context.Context, batch *store.Batch) error {
 	return b.Store.Append(ctx, batch)
 }
 
-// newThinned returns a harness over a store that downsamples results of a minute in dst
+// newDownsampled returns a harness over a store that downsamples results of a minute in dst
 // to buckets of an hour with count, sum and time. It is a day after the start of the
 // bubble.
-func newThinned(t *testing.T) (*harness, *breakable) {
-	return newThinnedBy(t, "60s:1h,1h:10y", func() time.Time { return time.UnixMilli(at(24, 0, 0)) })
+func newDownsampled(t *testing.T) (*harness, *breakable) {
+	return newDownsampledBy(t, "60s:1h,1h:10y", func() time.Time { return time.UnixMilli(at(24, 0, 0)) })
 }
 
-func newThinnedBy(t *testing.T, stages string, now func() time.Time) (*harness, *breakable) {
+func newDownsampledBy(t *testing.T, stages string, now func() time.Time) (*harness, *breakable) {
 	var p retention.PolicyConfig
 	p.SetDefaults()
 	p.Name, p.Metric, p.Stages, p.Aggregation = "dst", "dst", stages, "sum"
@@ -133,11 +133,11 @@ func (h *harness) minutes(hours int) {
 	h.send("src", "a", 1, times...)
 }
 
-// thinnedHours returns a harness in which the results of a task for three hours, one a
+// downsampledHours returns a harness in which the results of a task for three hours, one a
 // minute, are downsampled.
-func thinnedHours(t *testing.T, task string) (*harness, *breakable) {
+func downsampledHours(t *testing.T, task string) (*harness, *breakable) {
 	t.Helper()
-	h, b := newThinned(t)
+	h, b := newDownsampled(t)
 	h.do(200, "POST", "/api/v1/rollups", task)
 	h.minutes(3)
 	h.fill("t", "03")
@@ -154,9 +154,9 @@ func wantHours(t *testing.T, b *breakable, what, want string) {
 
 // Downsampled results count once, however often and in whatever parts they are
 // recomputed.
-func TestThinnedOutResultsCountOnce(t *testing.T) {
+func TestDownsampledResultsCountOnce(t *testing.T) {
 	for _, end := range []string{"", `,"align_end_time":true`} {
-		h, b := newThinned(t)
+		h, b := newDownsampled(t)
 		h.minutes(3) // before the task is there: these are not late
 		h.do(200, "POST", "/api/v1/rollups", strings.Replace(taskJSON("t", hour, minute, ""), `"sum"`, `"sum"`+end, 1))
 		h.fill("t", "03")
@@ -165,7 +165,7 @@ func TestThinnedOutResultsCountOnce(t *testing.T) {
 		if end != "" {
 			want = "59/59 60/60 60/60" // the last result is that of 03:00
 		}
-		wantHours(t, b, "thinned out", want)
+		wantHours(t, b, "downsampled", want)
 		h.fillMinutes(1, 10, 40)
 		wantHours(t, b, "half an hour", want)
 		b.fold(t)
@@ -181,7 +181,7 @@ func TestThinnedOutResultsCountOnce(t *testing.T) {
 		want = strings.Replace(want, " 60/60 60/60", " 67/60 60/60", 1)
 		wantHours(t, b, "late", want)
 		b.fold(t)
-		wantHours(t, b, "late and thinned out", want)
+		wantHours(t, b, "late and downsampled", want)
 		h.fill("t", "03")
 		b.fold(t)
 		wantHours(t, b, "all", want)
@@ -189,8 +189,8 @@ func TestThinnedOutResultsCountOnce(t *testing.T) {
 }
 
 // A result of a time without one is added to the downsampled ones.
-func TestNewResultsBesideThinnedOutOnes(t *testing.T) {
-	h, b := newThinned(t)
+func TestNewResultsBesideDownsampledOnes(t *testing.T) {
+	h, b := newDownsampled(t)
 	h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))
 	h.send("src", "a", 1, at(1, 0, 0), at(1, 1, 0))
 	h.fill("t", "03")
@@ -200,12 +200,12 @@ func TestNewResultsBesideThinnedOutOnes(t *testing.T) {
 	h.fillMinutes(1, 30, 30)
 	wantHours(t, b, "after", "0/0 3/3 0/0")
 	b.fold(t)
-	wantHours(t, b, "thinned out", "0/0 3/3 0/0")
+	wantHours(t, b, "downsampled", "0/0 3/3 0/0")
 }
 
 // Downsampled results stay if some of their points are gone.
-func TestThinnedOutResultsOutlivePoints(t *testing.T) {
-	h, b := thinnedHours(t, taskJSON("t", hour, minute, ""))
+func TestDownsampledResultsOutlivePoints(t *testing.T) {
+	h, b := downsampledHours(t, taskJSON("t", hour, minute, ""))
 	if err := b.Delete(t.Context(), store.Deletion{Metric: "src", Range: model.TimeRange{StartMS: at(1, 0, 0), EndMS: at(1, 20, 0)}}); err != nil {
 		t.Fatal(err)
 	}
@@ -219,8 +219,8 @@ func TestThinnedOutResultsOutlivePoints(t *testing.T) {
 
 // A query with a limit computes each bucket by itself, so no downsampled bucket, which
 // contains others too, can be replaced.
-func TestThinnedOutResultsWithLimit(t *testing.T) {
-	h, b := thinnedHours(t, strings.Replace(taskJSON("t", hour, minute, ""), `"name":"src",`, `"name":"src","limit":10,`, 1))
+func TestDownsampledResultsWithLimit(t *testing.T) {
+	h, b := downsampledHours(t, strings.Replace(taskJSON("t", hour, minute, ""), `"name":"src",`, `"name":"src","limit":10,`, 1))
 	h.fillMinutes(1, 10, 40)
 	b.fold(t)
 	wantHours(t, b, "after", "60/60 60/60 60/60")
@@ -228,8 +228,8 @@ func TestThinnedOutResultsWithLimit(t *testing.T) {
 
 // A failure between the deletion of downsampled results and the new results leaves a
 // note, which a restart finds.
-func TestThinnedOutResultsAfterFailure(t *testing.T) {
-	h, b := thinnedHours(t, taskJSON("t", hour, minute, ""))
+func TestDownsampledResultsAfterFailure(t *testing.T) {
+	h, b := downsampledHours(t, taskJSON("t", hour, minute, ""))
 	b.fails = true
 	h.do(500, "POST", "/api/v1/rollups/backfill/t?startTime=2000-01-01-01-10-00-000&endTime=2000-01-01-01-20-00-000", "")
 	b.fails = false
@@ -248,7 +248,7 @@ func TestThinnedOutResultsAfterFailure(t *testing.T) {
 // Results are stored only while the store is kept from downsampling any result that is
 // computed with them: if the held range is too narrow, it is widened first.
 func TestHeldRangeCoversTheResults(t *testing.T) {
-	h, _ := thinnedHours(t, taskJSON("t", hour, minute, ""))
+	h, _ := downsampledHours(t, taskJSON("t", hour, minute, ""))
 	task, _ := h.scheduled("t")
 	p, err := h.scheduler.newPass(task, &task.rollups[0], 0, h.scheduler.names(task))
 	if err != nil {
