@@ -14,7 +14,7 @@ import (
 	"varve/internal/store/reference"
 )
 
-// endless is a query that only its end by force ends in time.
+// endless is a query that ends in time only if it is killed.
 var endless = `{"start_absolute":0,metrics:[` + strings.Repeat(`{"name":"m"},`, 5000) + `{"name":"m"}]}`
 
 // A running query is listed and ends soon after it is killed, by hash or by id.
@@ -62,7 +62,7 @@ func TestKillQuery(t *testing.T) {
 		if took := time.Since(began); took > 10*time.Second { // it would take minutes
 			t.Errorf("ended after %v", took)
 		}
-		// What was sent by then decides whether there is a status.
+		// Whether there is a status depends on what was sent by then.
 		if got.status == 400 && !strings.Contains(got.body, query.ErrCancelled.Error()) || got.status == 200 && strings.HasSuffix(got.body, "<nil>") {
 			t.Errorf("%d %.200s", got.status, got.body)
 		}
@@ -104,7 +104,7 @@ func TestKillOfAnAnswerThatNobodyReads(t *testing.T) {
 	waitFor(t, 10*time.Second, func() bool { return len(s.engine.Running()) == 0 })
 }
 
-// Answers that nobody reads keep no places: others are served at once.
+// Unread answers occupy no slots: other queries are served at once.
 func TestAnswersThatNobodyReadsKeepNoPlaces(t *testing.T) {
 	qc, kc := query.DefaultConfig(), DefaultConfig()
 	qc.MaxConcurrent, qc.MaxWait = 1, 5*time.Second
@@ -118,7 +118,7 @@ func TestAnswersThatNobodyReadsKeepNoPlaces(t *testing.T) {
 	}
 }
 
-// Slow queries are kept, the latest ones, failed ones too.
+// The latest slow queries are kept, including failed ones.
 func TestSlowQueries(t *testing.T) {
 	kc := DefaultConfig()
 	kc.SlowQuery, kc.SlowQueriesKept = time.Nanosecond, 2
@@ -142,7 +142,7 @@ func TestSlowQueries(t *testing.T) {
 	}
 }
 
-// A trace comes when it is asked for, and changes nothing else.
+// A trace is sent only on request, and changes nothing else.
 func TestTrace(t *testing.T) {
 	s := startServer(t)
 	s.fill(t, 3, 2000)

@@ -18,8 +18,8 @@ import (
 	"varve/internal/store/reference"
 )
 
-// A large answer that was held back is compressed when its sending begins. Another query
-// that waits has its turn meanwhile.
+// A large answer that was held back is compressed when its sending begins. Meanwhile a
+// waiting query gets its turn.
 func TestLargeAnswerLetsOthersHaveTheirTurn(t *testing.T) {
 	config := query.DefaultConfig()
 	config.MaxConcurrent = 1

@@ -63,7 +63,7 @@ func (s *testServer) do(t testing.TB, method, path, body string, headers ...stri
 
 const queryPath = "/api/v1/datapoints/query"
 
-// The members come in KairosDB's order, to the byte.
+// The members are in KairosDB's order, byte for byte.
 func TestAnswerBytes(t *testing.T) {
 	s := startServer(t)
 	s.do(t, "POST", "/api/v1/datapoints", `[{"name":"m","tags":{"h":"a","dc":"x"},"datapoints":[[1,1],[2,2.5],[3,1e7],[4,12345678.5],[5,"</t>\u0001"]]}]`)
@@ -91,8 +91,8 @@ func TestAppendDouble(t *testing.T) {
 	}
 }
 
-// An answer larger than the buffer is sent while it is computed: the same but
-// for the place of sample_size.
+// An answer larger than the buffer is sent while it is computed: the same except for
+// the place of sample_size.
 func TestLargeAnswerStreams(t *testing.T) {
 	for _, encoding := range []string{"identity", "gzip"} {
 		kc := DefaultConfig()
@@ -135,7 +135,7 @@ func TestEmptyGroupsStream(t *testing.T) {
 	}
 }
 
-// A failure after the first bytes breaks the connection; before, it is a status.
+// A failure after the first bytes closes the connection; before, it is a status.
 func TestFailureWhileStreaming(t *testing.T) {
 	qc, kc := query.DefaultConfig(), DefaultConfig()
 	qc.MaxSamples = 9000
@@ -319,7 +319,7 @@ func BenchmarkRawAnswer(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/172_800, "ns/sample")
 }
 
-// TestAccessOfRoutes: pages of another origin may send what reads. Queries read
+// TestAccessOfRoutes: pages of another origin may send requests that read. Queries read
 // although they are posted; killing a query does not although it is a GET.
 func TestAccessOfRoutes(t *testing.T) {
 	changes := map[string]bool{

@@ -20,7 +20,7 @@ import (
 	"varve/internal/units"
 )
 
-// A cacheFixture is an API with a clock of its own, asked without a network.
+// A cacheFixture is an API with its own clock, queried without a network.
 type cacheFixture struct {
 	*API
 	testing.TB
@@ -97,7 +97,7 @@ func TestQueryCache(t *testing.T) {
 	}
 }
 
-// The cache holds what it may, those used last.
+// The cache is bounded and keeps the most recently used answers.
 func TestQueryCacheIsBounded(t *testing.T) {
 	c := newAnswerCache(10 * (entryBytes + 100))
 	at := time.UnixMilli(0)
@@ -127,7 +127,7 @@ func TestQueryCacheIsBounded(t *testing.T) {
 	}
 }
 
-// A cache of size 0 keeps nothing, and a query that writes is always run.
+// A cache of size 0 keeps nothing, and a query that writes always runs.
 func TestQueryCacheOff(t *testing.T) {
 	config := DefaultConfig()
 	f := newCacheFixture(t, config)

@@ -55,8 +55,8 @@ func openCassandra(t *testing.T, keyspace string, config cql.Config, change ...f
 	return s
 }
 
-// TestGoldenCassandra runs the cases of TestGolden over a keyspace, each in a
-// room of its own. What a case writes is in Cassandra before it goes on.
+// TestGoldenCassandra runs the cases of TestGolden over a keyspace, each in a room of
+// its own. A case's writes are in Cassandra before it continues.
 func TestGoldenCassandra(t *testing.T) {
 	config := cqltest.Config(originals.Cassandra(t))
 	session := cqltest.Open(t, config, cql.Options{})
@@ -76,8 +76,8 @@ func TestGoldenCassandra(t *testing.T) {
 // recordedPrefix begins what differing.txt says about recorded keyspaces.
 const recordedPrefix = "recorded:"
 
-// TestRecordedKeyspaces opens keyspaces that KairosDB wrote where they are, and
-// asks what KairosDB was asked.
+// TestRecordedKeyspaces opens keyspaces that KairosDB wrote in place, and repeats the
+// queries that KairosDB was sent.
 func TestRecordedKeyspaces(t *testing.T) {
 	address := originals.Cassandra(t)
 	for _, name := range kairosrowstest.Names {
@@ -91,9 +91,8 @@ func TestRecordedKeyspaces(t *testing.T) {
 	}
 }
 
-// TestRecordedKeyspacesAreReadBeside asks the same questions where the keyspace
-// that KairosDB wrote is one that is only read, and the one for metadata, beside
-// one in which nothing is.
+// TestRecordedKeyspacesAreReadBeside repeats the same queries while the keyspace that
+// KairosDB wrote is a read-only one and the one for metadata, next to an empty one.
 func TestRecordedKeyspacesAreReadBeside(t *testing.T) {
 	address := originals.Cassandra(t)
 	for _, name := range kairosrowstest.Names {
@@ -115,7 +114,7 @@ func TestRecordedKeyspacesAreReadBeside(t *testing.T) {
 	}
 }
 
-// leftOpen is a store that somebody else closes.
+// leftOpen is a store that another test closes.
 type leftOpen struct{ store.Store }
 
 func (leftOpen) Close() error { return nil }

@@ -27,7 +27,7 @@ func (s *testServer) left(t *testing.T) (n int) {
 	return n
 }
 
-// A delete with a part that Varve does not understand deletes nothing.
+// A delete with a part that Varve does not know deletes nothing.
 func TestDeletesAreStrict(t *testing.T) {
 	s := startServer(t)
 	s.fill(t, 2, 5)
@@ -135,7 +135,7 @@ func TestDeletesAreLogged(t *testing.T) {
 	}
 }
 
-// A heldStore holds deletes until they are let go.
+// A heldStore blocks deletes until they are released.
 type heldStore struct {
 	store.Store
 	began chan struct{}
@@ -149,8 +149,8 @@ func (s *heldStore) Delete(ctx context.Context, deletions ...store.Deletion) err
 }
 
 // A few deletes run at once, whatever they wait for. Further ones wait, then they are
-// refused and delete nothing. Queries go on meanwhile, and no timeout of theirs ends a
-// delete.
+// refused and delete nothing. Queries continue meanwhile, and the timeout of queries
+// does not end a delete.
 func TestDeletesAtOnce(t *testing.T) {
 	qc := query.DefaultConfig()
 	qc.MaxConcurrent, qc.MaxQueued, qc.MaxWait, qc.Timeout = 1, 1, 30*time.Millisecond, 10*time.Millisecond

@@ -19,7 +19,7 @@ import (
 // settingKey matches what looks like a configuration key of a limit.
 var settingKey = regexp.MustCompile(`^((cassandra|embedded|ingest|kairos|query|rollups|telnet|transfer)(\.[a-z_]+)+|graphite\.max_[a-z_]+|timeline\.[a-z_]+_max)$`)
 
-// unsettable are limits that no setting moves.
+// unsettable are limits without a setting.
 var unsettable = []string{
 	"bytes of a batch", "bytes of a series", "series ids of a store", "metadata keys", "bytes of metadata", "bytes of a metadata name", "bytes of a metadata value", "backups",
 	"bytes of a roll-up task", "bytes of a line of an import",
@@ -30,10 +30,10 @@ var unsettable = []string{
 	"deletes of a timeline in a day", "events of a request, counted once for each of their timelines", "bytes of the events of a request, counted once for each of their timelines",
 }
 
-// speakOfKeys are packages that hold keys without being limited by them.
+// speakOfKeys are packages that mention keys without being limited by them.
 var speakOfKeys = []string{"admin", "config", "kairosconf", "keyspacetest", "originals"}
 
-// Each limit that an error can name is a setting, and both pages know it.
+// Each limit that an error can name is a setting, and both pages list it.
 func TestLimitsAreDocumented(t *testing.T) {
 	settings, page := readDoc(t, "configuration.md"), readDoc(t, "errors.md")
 	keys := limitKeys(t)

@@ -49,7 +49,7 @@ func TestStatusOf(t *testing.T) {
 	}
 }
 
-// TestRetryAfter: a refusal that knows when there is room again says so.
+// TestRetryAfter: a refusal that knows when to retry says so.
 func TestRetryAfter(t *testing.T) {
 	w := httptest.NewRecorder()
 	writeFailure(w, httptest.NewRequest("GET", "/api/v1/metricnames", nil), &query.BusyError{Limit: &store.LimitError{Limit: "query.max_wait", Wait: 6 * time.Second}})
@@ -58,7 +58,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// A failure of the server, unlike a fault in a request, is in the log too.
+// A failure of the server, unlike a fault in a request, is logged too.
 func TestReasonsAreLogged(t *testing.T) {
 	var log bytes.Buffer
 	a := New(nil, nil, DefaultConfig(), "", nil)
@@ -71,8 +71,8 @@ func TestReasonsAreLogged(t *testing.T) {
 	}
 }
 
-// A fault of a query says which member it is in: in a header where the text is
-// KairosDB's own, else in the text too. A misspelt name gets a suggestion.
+// A fault of a query names its member: in a header if the text is KairosDB's own, else
+// in the text too. A misspelt name gets a suggestion.
 func TestFaultsSayWhere(t *testing.T) {
 	s := startServer(t)
 	aggregator := func(a string) string {

@@ -27,8 +27,8 @@ var (
 	uuid     = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 )
 
-// otherStatus are the requests whose status is another one than KairosDB's, and
-// not 400 for 500.
+// otherStatus are the requests whose status differs from KairosDB's, other than 400 for
+// 500.
 var otherStatus = []string{
 	`{"name":"m","ttl":-1,"timestamp":1,"value":1,"tags":{"a":"b"}}`,   // taken there
 	`{"start_absolute":99999999999999999999,"metrics":[{"name":"m"}]}`, // the low bits there

@@ -58,7 +58,7 @@ func TestFeaturesMatchRegistry(t *testing.T) {
 	}
 }
 
-// An aggregator that is added has a form, without more than its spec.
+// An added aggregator gets a form from its spec alone.
 func TestFormsOfAddedAggregators(t *testing.T) {
 	added := agg.AggregatorSpec{Name: "root_mean", Doc: "What it is.", Properties: []agg.Property{
 		{Name: "sampling", Kind: agg.SamplingProperty}, {Name: "power", Kind: agg.DoubleProperty, Doc: "which"}, {Name: "x", Hidden: true},

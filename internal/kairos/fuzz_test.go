@@ -22,8 +22,7 @@ import (
 	"varve/internal/store/storetest"
 )
 
-// Whatever is asked, the answer is JSON with a status that means something, and
-// comes in time.
+// Whatever the query, the answer is JSON with a valid status, and arrives in time.
 func FuzzQuery(f *testing.F) {
 	api := fuzzedAPI(f)
 	addQueries(f)
@@ -98,9 +97,9 @@ func checkFuzzed(t *testing.T, api *API, text string, partial bool) {
 	}
 }
 
-// addAwkward adds metrics whose points are at the ends of time and of numbers:
-// "times" has plain values at awkward times, "longs" and "doubles" have awkward
-// values, "all" has both. NaN and infinities are refused at the door.
+// addAwkward adds metrics whose points are at the ends of time and of numbers: "times"
+// has plain values at awkward times, "longs" and "doubles" have awkward values, "all"
+// has both. NaN and infinities are refused on input.
 func addAwkward(tb testing.TB, st *reference.Store, b *store.Batch) {
 	tb.Helper()
 	create := func(metric string, typ model.Type) store.Ref {
@@ -129,7 +128,7 @@ func addAwkward(tb testing.TB, st *reference.Store, b *store.Batch) {
 	}
 }
 
-// brokenOff reports that a handler gave up an answer that it was sending.
+// brokenOff reports whether a handler aborted an answer that it was sending.
 func brokenOff(handle func()) (broken bool) {
 	defer func() {
 		if p := recover(); p == http.ErrAbortHandler {
@@ -172,8 +171,7 @@ func addQueries(f *testing.F) {
 	}
 }
 
-// awkwardQueries asks every aggregator about points at the ends of time and of
-// numbers.
+// awkwardQueries applies every aggregator to points at the ends of time and of numbers.
 func awkwardQueries() []string {
 	var all []string
 	const low, high = math.MinInt64, math.MaxInt64

@@ -16,8 +16,8 @@ import (
 	"varve/internal/store/reference"
 )
 
-// Classes that are left out answer 403, the others as ever; a query with save_as
-// writes, whatever it is called.
+// Excluded classes answer 403, the others as usual; a query with save_as writes,
+// whatever its path.
 func TestServerType(t *testing.T) {
 	st := reference.New(nil)
 	defer st.Close()
@@ -74,8 +74,7 @@ func TestServerType(t *testing.T) {
 	}
 }
 
-// A query that writes is refused by GET and HEAD, and from a page that may only
-// read.
+// A query that writes is refused by GET and HEAD, and from a page that may only read.
 func TestSaveAsNeedsAPost(t *testing.T) {
 	s := startServer(t)
 	const text = `{"start_absolute":0,"metrics":[{"name":"m","aggregators":[{"name":"save_as","metric_name":"copy"}]}]}`

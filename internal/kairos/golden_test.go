@@ -115,7 +115,7 @@ func requireCase(t *testing.T, name string) {
 	}
 }
 
-// readList reads lines of a case name and a reason.
+// readList reads lines with a case name and a reason.
 func readList(t *testing.T, file string) map[string]string {
 	f, err := os.Open(file)
 	if err != nil {
@@ -185,7 +185,7 @@ func overlay(raw json.RawMessage, into any) error {
 		members[name] = value
 	}
 	delete(members, "wanted")
-	// Marshal would compact RawMessages, so each member goes in by itself.
+	// Marshal would compact RawMessages, so each member is added by itself.
 	for name, value := range members {
 		one := append(append([]byte(`{"`+name+`":`), value...), '}')
 		if err := json.Unmarshal(one, into); err != nil {
@@ -234,7 +234,7 @@ func loadCase(file string) ([]goldenStep, error) {
 	return steps, nil
 }
 
-// runCase runs all steps; verdict turns the result of each into an error or not.
+// runCase runs all steps; verdict turns the result of each into an error or nil.
 func runCase(t *testing.T, file string, run goldenRun, verdict func(step int, err error) error) error {
 	steps, err := loadCase(file)
 	if err != nil {
@@ -446,7 +446,7 @@ type comparer struct {
 	unordered []string
 }
 
-// compare reports the first difference. name is that of the nearest member.
+// compare reports the first difference. name is that of the enclosing member.
 func (c comparer) compare(path, name string, got, want any) error {
 	differ := func() error { return fmt.Errorf("%s: got %v, want %v", path, got, want) }
 	switch want := want.(type) {

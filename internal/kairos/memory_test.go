@@ -18,7 +18,7 @@ import (
 	"varve/internal/store/reference"
 )
 
-// A slowReader takes an answer while something else happens.
+// A slowReader reads an answer while something else happens.
 type slowReader struct {
 	*httptest.ResponseRecorder
 	meanwhile func()
@@ -29,8 +29,8 @@ func (s slowReader) Write(p []byte) (int, error) {
 	return s.ResponseRecorder.Write(p)
 }
 
-// An answer counts as memory of queries until it is sent, although its query
-// has ended; with all memory in such answers, the next ones are overload.
+// An answer is charged to the memory of queries until it is sent, although its query
+// has ended. If such answers use all memory, further ones are refused as overload.
 func TestUnsentAnswersCount(t *testing.T) {
 	st := openEmbedded(t)
 	defer st.Close()
@@ -81,8 +81,9 @@ func TestUnsentAnswersCount(t *testing.T) {
 	}
 }
 
-// An answer with the text of a client counts as memory of queries until it is sent:
-// clients that do not read metadata or the list of running queries do not add up.
+// An answer with the text of a client is charged to the memory of queries until it is
+// sent: clients that do not read metadata or the list of running queries cannot exceed
+// it together.
 func TestUnsentTextsCount(t *testing.T) {
 	st := openEmbedded(t)
 	defer st.Close()
@@ -135,9 +136,8 @@ func TestUnsentTextsCount(t *testing.T) {
 	}
 }
 
-// Bodies that never come to their end take memory up to their share. Then further
-// large requests are overload; small ones, and the list of running queries, are
-// served.
+// Bodies that never end use memory up to their share. Then further large requests are
+// refused as overload; small ones, and the list of running queries, are served.
 func TestUnfinishedBodiesLeaveRoom(t *testing.T) {
 	qc := query.DefaultConfig()
 	qc.TotalMemory = 8 << 20

@@ -74,8 +74,8 @@ func TestNamesParameters(t *testing.T) {
 	}
 }
 
-// Names are a query, also those that are only listed, which may be many: they wait
-// for a place, and a kill or the timeout ends them.
+// Requests for names are queries, including unfiltered lists, which may be long: they
+// wait for a slot, and a kill or the timeout ends them.
 func TestNamesTakeAPlace(t *testing.T) {
 	qc := query.DefaultConfig()
 	qc.MaxConcurrent, qc.MaxQueued = 1, 0

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestShortDecimals holds the quick rendering against strconv's shortest one.
+// TestShortDecimals compares appendShort with strconv's shortest form.
 func TestShortDecimals(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	check := func(v float64) {
@@ -45,7 +45,7 @@ func BenchmarkAppendDouble(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(values)), "ns/value")
 }
 
-// TestTimeText holds times in a row against strconv.
+// TestTimeText compares consecutive times with strconv.
 func TestTimeText(t *testing.T) {
 	var text timeText
 	for _, ms := range []int64{

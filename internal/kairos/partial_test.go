@@ -14,8 +14,8 @@ import (
 	"varve/internal/store/reference"
 )
 
-// An incomplete answer is an error unless it is asked for; then it says so, and
-// what it has is right.
+// An incomplete answer is an error unless the client allows it; then it is marked, and
+// what it contains is correct.
 func TestPartial(t *testing.T) {
 	st := reference.New(nil)
 	whole := startServerWith(t, st, query.DefaultConfig(), DefaultConfig())
@@ -113,7 +113,7 @@ type answerOfQuery struct {
 	}
 }
 
-// A halfStore cannot reach a part of what it keeps.
+// A halfStore cannot reach a part of its data.
 type halfStore struct{ store.Store }
 
 func (s halfStore) View(ctx context.Context) (store.View, error) {
@@ -147,8 +147,8 @@ func (s halfStore) Get(context.Context, string, string, string) (store.Value, er
 	return store.Value{}, (*halfView)(nil).Missing()
 }
 
-// TestUnavailableHasABody: names, tags and metadata of a store that is away are 503
-// and say why.
+// TestUnavailableHasABody: requests for names, tags and metadata of an unavailable
+// store get 503 and the reason.
 func TestUnavailableHasABody(t *testing.T) {
 	s := startServerWith(t, halfStore{reference.New(nil)}, query.DefaultConfig(), DefaultConfig())
 	for path, body := range map[string]string{
@@ -166,8 +166,8 @@ func TestUnavailableHasABody(t *testing.T) {
 	}
 }
 
-// TestPartialStore: what can be reached is the answer, marked, if the client allows
-// that; else it is 503 with a body.
+// TestPartialStore: the answer has what can be reached and is marked, if the client
+// allows that; otherwise it is 503 with a body.
 func TestPartialStore(t *testing.T) {
 	s := startServerWith(t, halfStore{reference.New(nil)}, query.DefaultConfig(), DefaultConfig())
 	s.fill(t, 1, 5)

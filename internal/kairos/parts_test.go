@@ -10,8 +10,8 @@ import (
 	"varve/internal/query"
 )
 
-// A large answer that is held back has the text of one that is sent as it grows, with its
-// length and with sample_size in KairosDB's place, also when the cache has some of it.
+// A large answer that is held back has the text of one that is sent as it grows, with
+// its length and with sample_size in KairosDB's place, even if part of it is cached.
 func TestHeldBackInParts(t *testing.T) {
 	kc := DefaultConfig()
 	s := startServerWith(t, openEmbedded(t), query.DefaultConfig(), kc)
@@ -44,8 +44,8 @@ func TestHeldBackInParts(t *testing.T) {
 	}
 }
 
-// A large answer leaves little garbage: its buffer does not grow by copies of itself,
-// and the next answer has it again.
+// A large answer leaves little garbage: its buffer does not grow by copying itself, and
+// the next answer reuses it.
 func TestGarbageOfLargeAnswers(t *testing.T) {
 	s := startServer(t)
 	s.fill(t, 20, 20_000)

@@ -11,9 +11,9 @@ import (
 	"varve/internal/store"
 )
 
-// A room is a part of a store that looks like a store of its own, empty at
-// first: all names of metrics and services get a prefix. It is cheaper than
-// emptying the tables of a keyspace.
+// A room is a part of a store that looks like a store of its own, initially empty: all
+// names of metrics and services get a prefix. It is cheaper than emptying the tables of
+// a keyspace.
 type room struct {
 	store.Store // the whole
 	prefix      string

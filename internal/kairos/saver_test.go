@@ -10,7 +10,8 @@ import (
 	"varve/internal/store/reference"
 )
 
-// save_as keeps kinds, lets the later point of one time win, and answers faults.
+// save_as keeps kinds, lets the later of two points of one time win, and reports
+// faults.
 func TestSaveAs(t *testing.T) {
 	s := startServer(t)
 	post := func(path, body string) (int, string) {
@@ -38,12 +39,12 @@ func TestSaveAs(t *testing.T) {
 	if got := read("all"); got != want {
 		t.Errorf("\n got %s\nwant %s", got, want)
 	}
-	// Tags grouped by are kept although the answer leaves tags out.
+	// Group-by tags are kept although the answer excludes tags.
 	ask(`"metric_name":"by","tags":{"k":1}`, `"exclude_tags":true,"group_by":[{"name":"tag","tags":["dc"]},{"name":"tag","tags":["h"]}],`)
 	if got := read("by"); !strings.Contains(got, `"tags":{"dc":["x"],"k":["1"],"saved_from":["m"]}`) {
 		t.Error(got)
 	}
-	// A point of long ago lives as long as its ttl says from now on.
+	// An old point lives as long as its ttl, counted from now.
 	ask(`"metric_name":"old","ttl":500`, "")
 	if got := read("old"); got != strings.ReplaceAll(want, `"all"`, `"old"`) {
 		t.Error(got)
@@ -70,7 +71,7 @@ func TestSaveAs(t *testing.T) {
 			t.Errorf("%.80s: %d %s", save, status, body)
 		}
 	}
-	// Faults count only where there are points.
+	// Faults occur only if there are points.
 	resp, body := s.do(t, "POST", queryPath, `{"start_absolute":0,"metrics":[{"name":"none","aggregators":[{"name":"save_as"}]}]}`)
 	if resp.StatusCode != http.StatusOK {
 		t.Errorf("%d %s", resp.StatusCode, body)
@@ -91,8 +92,8 @@ func TestSaveAsMany(t *testing.T) {
 	}
 }
 
-// A query that saves its points more than once is bounded by query.max_samples, as
-// one that reads them is.
+// A query that saves its points more than once is bounded by query.max_samples, like
+// one that reads them.
 func TestSavedPointsAreBounded(t *testing.T) {
 	config := query.DefaultConfig()
 	config.MaxSamples = 10

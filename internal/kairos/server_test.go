@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A testServer is an API over an empty store, with ingest beside it.
+// A testServer is an API over an empty store, with ingest.
 type testServer struct {
 	url, telnet string
 	client      *http.Client

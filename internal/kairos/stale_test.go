@@ -9,8 +9,8 @@ import (
 	"varve/internal/store"
 )
 
-// A marker of staleness, which no sender of KairosDB's points can write, is no point of
-// an answer, and none that is counted.
+// A staleness marker, which no KairosDB client can write, is not a point of an answer,
+// and is not counted.
 func TestMarkersOfStaleness(t *testing.T) {
 	s := startServer(t)
 	ref, err := s.store.Create(t.Context(), model.Series{Metric: "m", Tags: model.MustTags("h", "a"), Type: model.TypeDouble})

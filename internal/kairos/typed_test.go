@@ -11,8 +11,8 @@ import (
 	"varve/internal/store"
 )
 
-// Every registered type goes in and comes out as its example says, in a group of
-// its own, and numeric aggregators leave it alone.
+// Every registered type can be written and read as its example says, in a group of its
+// own, and numeric aggregators ignore it.
 func TestDataTypes(t *testing.T) {
 	s := startServer(t)
 	for _, typ := range datatype.All() {
@@ -61,7 +61,7 @@ func TestDataTypes(t *testing.T) {
 	}
 }
 
-// A type that is registered needs nothing else to come out of queries.
+// A newly registered type can be queried without further changes.
 func TestAddedDataType(t *testing.T) {
 	s := startServer(t)
 	added := datatype.Type{

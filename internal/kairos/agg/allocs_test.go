@@ -20,10 +20,10 @@ var streaming = map[string]Args{
 	"score": {"thresholds": []Threshold{{Value: 1}}}, "sma": {"size": int64(10)}, "sum": {}, "trim": {"trim": "both"},
 }
 
-// TestAggregatorsStream holds what a query allocates against the samples it
-// reads: ten times as many samples may not take more than a few allocations more,
-// for the growth of tables of buckets. Every aggregator is there, alone and on
-// several series at once, folded and merged.
+// TestAggregatorsStream compares the allocations of a query with the samples it reads:
+// ten times as many samples may need only a few more allocations, for the growth of
+// tables of buckets. It covers every aggregator, alone and on several series at once,
+// folded and merged.
 func TestAggregatorsStream(t *testing.T) {
 	if testing.Short() {
 		t.Skip("with -short, as under the race detector, which drops what pools hold")

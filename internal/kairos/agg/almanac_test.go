@@ -11,17 +11,17 @@ import (
 
 var wholeAlmanac = flag.Bool("query.almanac", false, "hold every sampling against the almanac at every instant, not at one in five")
 
-// An almanac is a zone's calendar by brute force: it knows nothing of offsets but
-// the wall clock's face at all times from 1969 to 2101, and nothing of the
-// calendar but how long the months are. Buckets are held against it.
+// An almanac is a zone's calendar by brute force: all it knows of offsets is what the
+// wall clock shows at all times from 1969 to 2101, and all it knows of the calendar is
+// the lengths of the months. Buckets are compared with it.
 type almanac struct {
 	name      string
 	zone      *time.Location
 	stretches []stretch // ascending, without gaps between them
 }
 
-// A stretch is a time in which the wall clock neither jumps forward nor back. Its
-// face is local at the instant start.
+// A stretch is a time in which the wall clock neither jumps forward nor back. It shows
+// local at the instant start.
 type stretch struct{ start, end, local int64 }
 
 func (s stretch) shows() (from, to int64) { return s.local, s.local + s.end - s.start }
@@ -95,8 +95,8 @@ func dateOf(local int64) date {
 	return d
 }
 
-// newAlmanac looks at the wall clock every three hours, and closer where it
-// jumped. No zone jumps there and back in less.
+// newAlmanac reads the wall clock every three hours, and more often around jumps. No
+// zone jumps forth and back within that time.
 func newAlmanac(t testing.TB, name string) *almanac {
 	t.Helper()
 	zone, err := time.LoadLocation(name)
@@ -200,7 +200,7 @@ func (a *almanac) aligned(ms int64, u Unit) int64 {
 	case Years:
 		d.m, d.d = 1, 1
 	}
-	// The first instant of the day, but of two the one that ms counts from.
+	// The first instant of the day; if there are two, the one that ms counts from.
 	start := a.when(d.ms(), ms)
 	if a.local(start) != d.ms() {
 		return a.stretch(start).start

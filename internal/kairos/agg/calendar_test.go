@@ -141,8 +141,8 @@ var extremeTimes = []int64{
 	maxCalendarMS - 1, maxCalendarMS, maxCalendarMS + dayMS, math.MaxInt64 - hourMS, math.MaxInt64 - 1, math.MaxInt64,
 }
 
-// An instant is never after its bucket, be it the last there is, and buckets do
-// not share a start.
+// An instant is never after its bucket, even the last possible one, and buckets do not
+// share a start.
 func TestBucketsOfExtremeTimes(t *testing.T) {
 	for _, unit := range []Unit{Milliseconds, Hours, Days, Weeks, Months, Years} {
 		for _, origin := range []int64{-1 << 63, -maxCalendarMS, 0, maxCalendarMS, 1<<63 - 1} {

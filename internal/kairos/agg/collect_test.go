@@ -47,7 +47,7 @@ func TestCollectors(t *testing.T) {
 	}
 }
 
-// KairosDB answers 0 here, all digits having cancelled.
+// KairosDB answers 0 here, since all digits have cancelled.
 func TestDevOfLargeValues(t *testing.T) {
 	in := []sample{{0, 1000000000.1}, {1, 1000000000.2}, {2, 1000000000.3}, {3, 1000000000.4}}
 	got, err := apply(t, newStep(t, "dev", Args{"sampling": Sampling{1, Seconds}}), 0, 10, in...)
@@ -56,7 +56,7 @@ func TestDevOfLargeValues(t *testing.T) {
 	}
 }
 
-// Squares and differences that do not fit a double are no reason to refuse a deviation that does.
+// A deviation that fits a double is not refused because squares or differences do not.
 // KairosDB answers 0 here.
 func TestDevOfSquaresThatDoNotFit(t *testing.T) {
 	for _, c := range []struct {
@@ -77,7 +77,7 @@ func TestDevOfSquaresThatDoNotFit(t *testing.T) {
 	}
 }
 
-// Above 1028 values KairosDB's percentile is a matter of luck.
+// Above 1028 values KairosDB's percentile is random.
 func TestPercentileOfManyValues(t *testing.T) {
 	var in []sample
 	for i := range 3001 {
@@ -117,7 +117,7 @@ func TestGaps(t *testing.T) {
 	}
 }
 
-// Gaps are found where there is nothing at all.
+// Gaps are found even without any data.
 func TestGapsWithoutData(t *testing.T) {
 	f := newFixture(t, query.DefaultConfig())
 	m := MetricQuery{Metric: "m", Steps: []Step{newStep(t, "gaps", Args{"sampling": Sampling{1, Seconds}})}}
@@ -128,7 +128,7 @@ func TestGapsWithoutData(t *testing.T) {
 	}
 }
 
-// What takes the value of a null fails, and nothing else does, as in KairosDB.
+// An aggregator that uses the value of a null fails, and no other does, as in KairosDB.
 func TestNullsAmongNumbers(t *testing.T) {
 	null, one := sample{0, nil}, sample{1000, 1}
 	for _, tt := range []struct {

@@ -95,8 +95,8 @@ func TestEmbeddedEqualsReference(t *testing.T) {
 	}
 }
 
-// Statistics of a head and of files give what the samples give: an overflow on the
-// way is none in the end, and -0 is less than 0.
+// Statistics of a head and of files equal those of the samples: an intermediate
+// overflow does not show in the result, and -0 is less than 0.
 func TestEmbeddedStatisticsOfAwkwardNumbers(t *testing.T) {
 	third := 1.0 / 3 // no decimal, so that its chunk is one of doubles
 	contents := map[string][]float64{
@@ -185,7 +185,7 @@ func BenchmarkQuery(b *testing.B) {
 	}
 }
 
-// exhaust runs a query and throws its points away.
+// exhaust runs a query and discards its points.
 func exhaust(e *Engine, m MetricQuery) error {
 	return exhaustWithin(e, model.TimeRange{StartMS: 0, EndMS: math.MaxInt64}, m)
 }

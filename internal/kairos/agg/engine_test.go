@@ -120,8 +120,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// A cancelled query stops at once, wherever it is: after few points, however long a
-// busy machine takes for them.
+// A cancelled query stops at once, at any stage: after few points, however long a busy
+// machine takes for them.
 func TestCancelStops(t *testing.T) {
 	f := newFixture(t, query.DefaultConfig())
 	var samples []sample
@@ -165,8 +165,7 @@ func TestCancelStops(t *testing.T) {
 	}
 }
 
-// Nulls without number, all of which would have to be held to turn them round,
-// come to an end with the query's.
+// A query that buffers endless nulls to reverse them ends when it is cancelled.
 func TestCancelWhileBuffering(t *testing.T) {
 	config := query.DefaultConfig()
 	config.MaxSamples = math.MaxInt64 // else so many gaps are refused at once
@@ -194,7 +193,7 @@ func TestCancelWhileBuffering(t *testing.T) {
 	}
 }
 
-// Statistics answer where a bucket covers a run.
+// Statistics are used if a bucket covers a run.
 func TestStatisticsAreUsed(t *testing.T) {
 	f := newFixture(t, query.DefaultConfig())
 	var samples []sample

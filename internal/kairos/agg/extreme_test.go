@@ -11,7 +11,7 @@ import (
 	"varve/internal/query"
 )
 
-// Each aggregator answers for samples at both ends of time, alone and with
+// Each aggregator answers for samples at both ends of time, alone and with other
 // samples in their bucket, folded and merged.
 func TestSamplesAtTheEndsOfTime(t *testing.T) {
 	const last, first = math.MaxInt64, math.MinInt64
@@ -57,7 +57,7 @@ func TestSamplesAtTheEndsOfTime(t *testing.T) {
 	}
 }
 
-// gaps ends with the last bucket there is, whatever end it is given.
+// gaps ends with the last possible bucket, whatever its end.
 func TestGapsEndWithTime(t *testing.T) {
 	for _, unit := range []Unit{Hours, Days, Years} {
 		step := newStep(t, "gaps", Args{

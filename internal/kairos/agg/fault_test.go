@@ -32,8 +32,8 @@ func (v faultyView) Read(ctx context.Context, s store.Series, o store.ReadOption
 
 func (faultyCursor) Next() (*store.Block, error) { panic("an invariant is broken") }
 
-// A panic while series are read is the error of the query, whichever goroutine
-// reads, and everything that the query took is given back.
+// A panic while series are read becomes the error of the query, whichever goroutine
+// reads, and all resources of the query are released.
 func TestAPanicOfAReaderEndsItsQueryOnly(t *testing.T) {
 	f := newFixture(t, query.DefaultConfig())
 	for i := range 100 {

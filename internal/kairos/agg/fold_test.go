@@ -6,8 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Each fold over the same samples: two buckets of ten seconds, longs beside
-// doubles, and one bucket left out.
+// Each fold over the same samples: two buckets of ten seconds, longs and doubles, and
+// one empty bucket.
 func TestFolds(t *testing.T) {
 	in := []sample{{1000, 3}, {2000, 1.5}, {9999, -4}, {10_000, 7}, {35_000, 2.5}}
 	ten := Args{"sampling": Sampling{10, Seconds}}
@@ -57,8 +57,8 @@ func TestFoldsOfText(t *testing.T) {
 	}
 }
 
-// A point before the origin is in bucket 0 if less than one sampling before it,
-// and a bucket stays open to its end: KairosDB cuts quotients off.
+// A point before the origin is in bucket 0 if less than one sampling before it, and a
+// bucket stays open to its end: KairosDB truncates quotients.
 func TestPointsBeforeTheOrigin(t *testing.T) {
 	start := int64(10_000)
 	args := Args{"sampling": Sampling{2, Seconds}, "align_sampling": false, "start_time": start, "align_start_time": true}

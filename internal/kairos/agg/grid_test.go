@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A grid's buckets follow each other without gaps, whatever instant they are
-// asked for by, and Run's stretch is cut by a query in the same way.
+// A grid's buckets follow each other without gaps, whatever instant finds them, and a
+// query cuts the range of Run in the same way.
 func TestGrid(t *testing.T) {
 	zones := []string{"UTC", "Europe/Berlin", "Asia/Kathmandu", "America/Sao_Paulo", "Australia/Lord_Howe", "Pacific/Apia"}
 	samplings := []Sampling{

@@ -170,8 +170,8 @@ func TestSplitGroups(t *testing.T) {
 	}
 }
 
-// A tag that is named twice counts once in what orders the groups: "ha" stands
-// before "ha b", although "haha" would not stand before "ha bha b".
+// A repeated tag counts once in the sort key of groups: "ha" sorts before "ha b",
+// although "haha" would not sort before "ha bha b".
 func TestGroupsOfOneTagTwice(t *testing.T) {
 	by := &TagGroupBy{Tags: []string{"h", "h"}}
 	if got := joined(by, by.Distinct(), []string{"a", "a"}); got != "ha" {

@@ -14,8 +14,7 @@ import (
 	"varve/internal/units"
 )
 
-// The names of tags in a group-by are the client's, and each group is ordered by a
-// text that holds them all.
+// The client chooses the group-by tags, and each group has a sort key with all of them.
 func TestOrderOfGroupsCountsAsMemory(t *testing.T) {
 	config := query.DefaultConfig()
 	config.MaxMemory = 8 * units.MiB
@@ -31,7 +30,7 @@ func TestOrderOfGroupsCountsAsMemory(t *testing.T) {
 	}
 }
 
-// A query that finds the memory of all queries used up waits for it.
+// A query waits if other queries use all memory.
 func TestQueriesShareMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := query.DefaultConfig()
@@ -61,7 +60,7 @@ func TestQueriesShareMemory(t *testing.T) {
 	})
 }
 
-// Tags that are collected from many series count as memory.
+// Tags collected from many series are charged to memory.
 func TestTagsTakeMemory(t *testing.T) {
 	config := query.DefaultConfig()
 	config.MaxMemory = units.MiB

@@ -97,7 +97,7 @@ func (f *fixture) put(metric string, tags model.Tags, samples ...sample) {
 	}
 }
 
-// output is a group with its points taken out.
+// output is a group with its points collected.
 type output struct {
 	Type   string
 	Values [][]string

@@ -25,7 +25,7 @@ type thickView struct {
 	sizes []int
 }
 
-// A thickCursor has blocks of so many buckets with large sketches.
+// A thickCursor has blocks of a number of buckets with large sketches.
 type thickCursor struct {
 	sizes  []int
 	next   int64
@@ -41,7 +41,7 @@ func (v thickView) Read(context.Context, store.Series, store.ReadOptions) store.
 	return &thickCursor{sizes: v.sizes, sketch: thickSketch()}
 }
 
-// thickSketch has as many bins as a sketch may have, or nearly.
+// thickSketch has nearly as many bins as a sketch may have.
 func thickSketch() quantile.Sketch {
 	var values []float64
 	for i := range 2000 {
@@ -66,8 +66,8 @@ func (c *thickCursor) Next() (*store.Block, error) {
 
 func (c *thickCursor) Close() {}
 
-// TestSketchesAreCharged: a query has each block with sketches that it holds in its memory,
-// be it the first one of a series, the one that is fetched beside it, or a later one.
+// TestSketchesAreCharged: each block with sketches that a query holds is charged to its
+// memory: the first one of a series, the one read ahead, and later ones.
 func TestSketchesAreCharged(t *testing.T) {
 	const series = 50
 	f := newFixture(t, query.DefaultConfig())

@@ -22,7 +22,7 @@ func (s countedStep) Apply(_ *Env, in Stream) Stream {
 	return in
 }
 
-// putParts stores n points of a metric, each of a value of its own.
+// putParts stores n points of a metric, each with its own value.
 func (f *fixture) putParts(n int) {
 	var samples []sample
 	for i := range n {
@@ -50,8 +50,8 @@ func (f *fixture) result(m MetricQuery) (*Run, *Result) {
 	return run, result
 }
 
-// The steps of a part are applied when the part is handed out, and not to all parts
-// at once.
+// The steps of a part are applied when the part is returned, and not to all parts at
+// once.
 func TestPartsAreBuiltOneByOne(t *testing.T) {
 	f := newFixture(t, query.DefaultConfig())
 	f.putParts(1000)
@@ -74,8 +74,8 @@ func TestPartsAreBuiltOneByOne(t *testing.T) {
 	}
 }
 
-// A query of many parts ends soon after its client has left, whatever its steps
-// leave of a part.
+// A query of many parts ends soon after its client has left, even if its steps remove
+// all points of a part.
 func TestPartsEndWithTheQuery(t *testing.T) {
 	applied := 0
 	none := []Step{countedStep{applied: &applied}}
@@ -111,7 +111,7 @@ func TestPartsEndWithTheQuery(t *testing.T) {
 	}
 }
 
-// What the steps of a part hold is given back before the next part is built.
+// The memory of a part's steps is released before the next part is built.
 func TestPartsGiveMemoryBack(t *testing.T) {
 	config := query.DefaultConfig()
 	config.MaxMemory = 16 * units.MiB

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Steps that look at points rather than at buckets.
+// Steps that process points rather than buckets.
 func TestPointwise(t *testing.T) {
 	numbers := []sample{{0, 1}, {1000, 4}, {3000, 2.5}, {4000, -7}}
 	mixed := []sample{{0, "b"}, {1, "a"}, {2, "13"}}
@@ -86,7 +86,7 @@ func TestWrongArguments(t *testing.T) {
 	}
 }
 
-// What KairosDB finds out only when there are points.
+// Faults that KairosDB notices only if there are points.
 func TestArgumentsThatNeedPoints(t *testing.T) {
 	for name, args := range map[string]Args{
 		"filter": {"threshold": 1.0}, "percentile": {"percentile": 1.5}, "sampler": {"unit": Seconds},
@@ -118,7 +118,7 @@ func TestRegistryIsSortedAndComplete(t *testing.T) {
 	}
 }
 
-// The mean of each window, however often the ring has turned.
+// The mean of each window, however often the ring has wrapped around.
 func TestSmaTurns(t *testing.T) {
 	var in []sample
 	for i := range 100 {

@@ -70,7 +70,7 @@ func (f *fixture) points(ctx context.Context, within model.TimeRange, metric str
 	return drainPoints(g.Points)
 }
 
-// Times that are further apart than a signed number can say.
+// Times whose difference exceeds int64.
 func TestDifferencesOfExtremeTimes(t *testing.T) {
 	all := []sample{{math.MinInt64, 0}, {math.MaxInt64, math.Exp2(64)}}
 	got, err := apply(t, newStep(t, "rate", Args{"sampling": Sampling{1, Milliseconds}}), math.MinInt64, math.MaxInt64, all...)
@@ -89,8 +89,8 @@ func TestDifferencesOfExtremeTimes(t *testing.T) {
 	}
 }
 
-// Every aggregator ends, without a fault, for extreme parameters over extreme
-// times and values, or meets a limit.
+// Every aggregator ends without a fault, or at a limit, for extreme parameters, times
+// and values.
 func TestExtremeArguments(t *testing.T) {
 	samples := []sample{
 		{math.MinInt64, math.MaxFloat64}, {math.MinInt64 + 1, -math.MaxFloat64}, {-maxCalendarMS - 1, math.MinInt64}, {-1, -1},

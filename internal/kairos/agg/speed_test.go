@@ -17,8 +17,8 @@ import (
 	"varve/internal/store"
 )
 
-// cpuTime is what the process has used so far. On a busy machine it says more
-// than the time that passes.
+// cpuTime is the CPU time of the process so far. On a busy machine it says more than
+// elapsed time.
 func cpuTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -27,8 +27,8 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// measure runs f, which answers about so many of a thing, and reports how many
-// of them a core does in a second.
+// measure runs f, which answers about n units, and reports how many units a core
+// processes per second.
 func measure(b *testing.B, f func() error, n int, unit string) {
 	b.ReportAllocs()
 	began := cpuTime(b)

@@ -49,7 +49,7 @@ func openStaged(t *testing.T, change func(*retention.PolicyConfig)) *stagedStore
 	return &stagedStore{T: t, Store: s, on: fixtureOver(t, s, query.DefaultConfig()), samples: map[int64][]float64{}}
 }
 
-// write stores samples of a host, from a time on, as far apart as is said.
+// write stores n samples of a host from a time on, stepMS apart.
 func (s *stagedStore) write(host string, fromMS, stepMS int64, n int, value func(i int) float64) {
 	s.Helper()
 	ref, err := s.Create(context.Background(), model.Series{Metric: "m", Tags: model.MustTags("host", host), Type: model.TypeDouble})
@@ -68,7 +68,7 @@ func (s *stagedStore) write(host string, fromMS, stepMS int64, n int, value func
 	}
 }
 
-// fold folds all that is old enough.
+// fold downsamples everything that is old enough.
 func (s *stagedStore) fold() {
 	s.Helper()
 	if err := s.Compact(context.Background()); err != nil {
@@ -102,8 +102,8 @@ func (s *stagedStore) check(when string, hours int64, change func(*MetricQuery))
 	}
 }
 
-// TestPercentilesOfStages asks for percentiles over hours of samples, of minutes and of
-// hours, before and after folding, with samples that came late.
+// TestPercentilesOfStages queries percentiles over hours of samples, of minutes and of
+// hours, before and after folding, with late samples.
 func TestPercentilesOfStages(t *testing.T) {
 	for name, change := range map[string]func(*retention.PolicyConfig){
 		"sketch": func(p *retention.PolicyConfig) { p.Sketch = true },
@@ -134,8 +134,8 @@ func TestPercentilesOfStages(t *testing.T) {
 	}
 }
 
-// TestPercentilesWithoutSketches: they are of the values of buckets, as those of points
-// that another step has changed, and of groups by value.
+// TestPercentilesWithoutSketches: percentiles are of the values of buckets if another
+// step has changed the points, and for groups by value.
 func TestPercentilesWithoutSketches(t *testing.T) {
 	value := func(i int) float64 { return float64(1 + i%60) }
 	percentile := func(s *stagedStore) Step {

@@ -10,8 +10,8 @@ import (
 	"varve/internal/store"
 )
 
-// A query lets others have their turn in each stage of its work, also while it makes
-// no output.
+// A query lets others have their turn in each stage of its work, even while it has no
+// output.
 func TestYieldInEachStage(t *testing.T) {
 	const looks = 1 << 14 // the work between two looks at others, see query.Session.Tick
 	config := query.DefaultConfig()

@@ -25,8 +25,7 @@ var (
 	keyspaceFlag = flag.String("differential.keyspace", "", "the only kind of keyspace to be asked about")
 )
 
-// A shared is a kind of keyspace that both work on. All have rows of three
-// weeks.
+// A shared is a kind of keyspace that both sides use. All have rows of three weeks.
 type shared struct {
 	name    string
 	seconds bool
@@ -45,10 +44,10 @@ var sharedKinds = []shared{
 	}},
 }
 
-// TestBeside asks random questions of Varve and the original that work on one
-// keyspace. Each point and each deletion goes to one of them, drawn by lot; a
-// Varve with an embedded store, the model, gets all of them. Varve, KairosDB and
-// the model have to answer the same.
+// TestBeside sends random questions to Varve and to the original while both use one
+// keyspace. Each point and each deletion goes to one of them, drawn at random; a Varve
+// with an embedded store, the model, gets all of them. Varve, KairosDB and the model
+// must give the same answers.
 func TestBeside(t *testing.T) {
 	for _, kind := range sharedKinds {
 		if *keyspaceFlag != "" && *keyspaceFlag != kind.name {
@@ -75,8 +74,9 @@ func startBeside(t *testing.T, kind shared) *pair {
 		o := kind.kairos
 		o.Cassandra, o.Keyspace = config.Hosts, config.Keyspace
 		if p.tagIndexed {
-			// It puts all new rows of a delivery, once for each tag, into one batch.
-			// Cassandra refuses more than 50 KiB, which KairosDB does not notice.
+			// KairosDB puts all new rows of a delivery, once for each tag, into one
+			// batch. Cassandra refuses more than 50 KiB, which KairosDB does not
+			// notice.
 			o.Settings = map[string]string{"queue_processor.batch_size": "50"}
 		}
 		p.kairos = &peer{url: originals.StartKairosDB(t, o).URL, client: client}
@@ -92,12 +92,12 @@ func startBeside(t *testing.T, kind shared) *pair {
 	return p
 }
 
-// believed is how long Varve believes names and tags that it has read of a keyspace that
-// KairosDB changes, too.
+// believed is how long Varve caches names and tags of a keyspace that KairosDB changes,
+// too.
 const believed = time.Second
 
-// openShared opens Varve's store over the keyspace. What it keeps of names and tags it
-// believes for a short time only, since KairosDB does not tell what it deletes there.
+// openShared opens Varve's store over the keyspace. It caches names and tags only for a
+// short time, since KairosDB does not report what it deletes there.
 func openShared(t *testing.T, config cql.Config, kind shared) *cassandra.Store {
 	c, rows := cassandra.DefaultConfig(), kairosrows.DefaultSettings()
 	c.Config = config
@@ -125,8 +125,8 @@ func openShared(t *testing.T, config cql.Config, kind shared) *cassandra.Store {
 	return st
 }
 
-// wholeSeconds takes from the points what a keyspace of seconds cannot hold. Of
-// points of a round that only fractions told apart one stays.
+// wholeSeconds removes from the points what a keyspace of seconds cannot hold. Of
+// points of a round that differ only in fractions, one stays.
 func (w *world) wholeSeconds() {
 	kept, owners, taken := w.points[:0], map[string]string{}, map[string]bool{}
 	for _, p := range w.points {
@@ -158,8 +158,8 @@ func floorSecond(ms int64) int64 {
 	return ms - rest
 }
 
-// draw draws a question that the keyspace can answer. What save_as writes has
-// fractions of a second.
+// draw draws a question that the keyspace can answer. Points of save_as have fractions
+// of a second.
 func (r *run) draw(g maker, w *world) question {
 	for {
 		if q := r.trimmed(g.question(w)); !r.seconds || savedBy(q) == nil {
@@ -168,8 +168,8 @@ func (r *run) draw(g maker, w *world) question {
 	}
 }
 
-// trimmed moves the range to whole seconds, if need be: KairosDB answers up to
-// a second more than it is asked for.
+// trimmed moves the range to whole seconds if needed: KairosDB answers up to a second
+// more than requested.
 func (r *run) trimmed(q question) question {
 	if r.seconds {
 		for _, bound := range []string{"start_absolute", "end_absolute"} {

@@ -13,7 +13,7 @@ import (
 // tolerance is that of the recorded cases, relative.
 const tolerance = 1e-12
 
-// An answer is what one side said.
+// An answer is the answer of one side.
 type answer struct {
 	status int
 	body   any    // decoded JSON, numbers as json.Number; nil without a body
@@ -118,7 +118,7 @@ func sorted(list []any) []any {
 	return list
 }
 
-// dropEmpty takes results without values out of an answer.
+// dropEmpty removes results without values from an answer.
 func dropEmpty(body any) {
 	for _, query := range queriesOf(body) {
 		list, _ := query["results"].([]any)

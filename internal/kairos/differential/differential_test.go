@@ -19,16 +19,16 @@ var (
 // questionsPerWorld is how many questions are asked about one set of points.
 const questionsPerWorld = 30
 
-// progressStep is after how many questions a long run says how far it is.
+// progressStep is the number of questions between progress reports of a long run.
 const progressStep = 500
 
-// timeToEnd is how long before the end of -timeout a run says what it found.
+// timeToEnd is how long before the end of -timeout a run reports its results.
 const timeToEnd = time.Minute
 
 // deletesPerWorld come after them, each followed by some questions.
 const deletesPerWorld = 3
 
-// A run counts what came of all questions.
+// A run counts the results of all questions.
 type run struct {
 	*pair
 	asked, failed int
@@ -46,7 +46,7 @@ func newRun(p *pair) *run {
 	return &run{pair: p, listed: map[string]int{}, statuses: map[int]int{}}
 }
 
-// all asks so many questions.
+// all runs a number of questions.
 func (r *run) all(questions int) {
 	r.t.Helper()
 	began := time.Now()
@@ -86,7 +86,7 @@ func (r *run) explained() int {
 	return n
 }
 
-// explore makes one world and asks about it.
+// explore makes one world and queries it.
 func (r *run) explore(number uint64) {
 	g := newMaker(*seedFlag, number)
 	w := g.world()
@@ -124,7 +124,7 @@ func (r *run) explore(number uint64) {
 	}
 }
 
-// one asks one question and tells whether to go on with this world.
+// one runs one question and reports whether to continue with this world.
 func (r *run) one(number uint64, tr trial, name string) bool {
 	r.asked++
 	v, err := r.judge(&tr, name)
@@ -157,7 +157,7 @@ func (r *run) fail(number uint64, tr trial, v verdict) {
 		v.varve.status, v.varve.text, v.kairos.status, v.kairos.text)
 }
 
-// describe writes a trial down so that it can be repeated by hand.
+// describe describes a trial so that it can be repeated by hand.
 func describe(tr trial) string {
 	var b strings.Builder
 	rounds := 0

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A deviation is a difference that is deliberate. docs/compatibility.md has them
-// all; here is how to know one.
+// A deviation is a deliberate difference. docs/compatibility.md lists them all; a
+// deviation recognizes one.
 type deviation struct {
 	name    string
 	reason  string
@@ -30,7 +30,7 @@ func TestDeviationsAreDocumented(t *testing.T) {
 	}
 }
 
-// TestLostDigits holds what was found: KairosDB's line through rates of 15 weeks,
+// TestLostDigits has an observed case: KairosDB's line through rates of 15 weeks,
 // between points of some milliseconds.
 func TestLostDigits(t *testing.T) {
 	for _, c := range []struct {
@@ -56,7 +56,7 @@ func TestLostDigits(t *testing.T) {
 	}
 }
 
-// TestSumOrder holds what was found: a sum of the largest doubles, which cancel out.
+// TestSumOrder has an observed case: a sum of the largest doubles, which cancel out.
 func TestSumOrder(t *testing.T) {
 	points := []point{{Metric: "m", Value: math.MaxFloat64}, {Metric: "m", Value: 2e300}, {Metric: "m", Value: -math.MaxFloat64}, {Metric: "other", Value: 1}}
 	for _, c := range []struct {
@@ -89,7 +89,7 @@ func said(t *testing.T, v string) answer {
 	return answer{status: 200, body: body, text: text}
 }
 
-// deviations are asked in order; the first that matches explains a difference.
+// deviations are tried in order; the first one that matches explains a difference.
 var deviations = []deviation{
 	{
 		"client-fault", "what is the client's fault is answered 400, not 500",
@@ -304,8 +304,8 @@ var ofTagIndex = deviation{
 	func(tr *trial, _, _ answer) bool { return anyMetric(tr.Question, mixesRegex) },
 }
 
-// listed returns the name of the deviation that explains a difference, of all but
-// some.
+// listed returns the name of the deviation that explains a difference; those in but are
+// skipped.
 func listed(tr *trial, varve, kairos answer, but ...string) string {
 	for _, d := range deviations {
 		if !slices.Contains(but, d.name) && d.matches(tr, varve, kairos) {
@@ -350,7 +350,7 @@ func rewrite(q question) (theirs question, undo func(varve, kairos *answer)) {
 	}
 }
 
-// each calls f for every result of an answer, with the place of its query.
+// each calls f for every result of an answer, with the index of its query.
 func each(body any, f func(query int, result map[string]any)) {
 	for i, q := range queriesOf(body) {
 		list, _ := q["results"].([]any)
@@ -385,7 +385,8 @@ func groupText(result any) string {
 	return encode(r["group_by"])
 }
 
-// fit tells whether a line is fitted, and whether another aggregator gets it.
+// fit reports whether a line is fitted, and whether another aggregator processes the
+// line.
 func fit(metric map[string]any) (fits, goesOn bool) {
 	hasAggregator(metric, func(a map[string]any) bool {
 		goesOn = fits
@@ -395,7 +396,8 @@ func fit(metric map[string]any) (fits, goesOn bool) {
 	return fits, goesOn
 }
 
-// meet tells whether so many series of a metric have points of the same time.
+// meet reports whether at least so many series of a metric have points of the same
+// time.
 func meet(metric any, points []point, atLeast int) bool {
 	at := map[int64]int{}
 	for _, p := range points {
@@ -409,7 +411,7 @@ func meet(metric any, points []point, atLeast int) bool {
 	return false
 }
 
-// timesMeet tells whether an answer has two points of one time.
+// timesMeet reports whether an answer has two points of one time.
 func timesMeet(a answer) bool {
 	seen, meet := map[string]bool{}, false
 	each(a.body, func(_ int, r map[string]any) {
@@ -493,9 +495,8 @@ func rowOf(ms int64) int64 {
 	return ms - max(rest, -rest)
 }
 
-// missedBefore1970 tells whether a point that a question or a delete asks for lies
-// in a row that KairosDB does not look into. What a question for tags finds there
-// follows from rows alone.
+// missedBefore1970 reports whether a point in the range of a question or a delete lies
+// in a row that KairosDB does not read. A question for tags depends on rows alone.
 func missedBefore1970(tr *trial) bool {
 	for _, q := range append(slices.Clone(tr.Deletes), tr.Question) {
 		start, ok := q.Body["start_absolute"].(int64)
@@ -514,8 +515,8 @@ func missedBefore1970(tr *trial) bool {
 	return false
 }
 
-// collide tells whether two series differ in the tags that they are grouped by,
-// but not in the text that KairosDB makes of those.
+// collide reports whether two series differ in their group-by tags, but not in the text
+// that KairosDB makes of them.
 func collide(tr *trial) bool {
 	return anyMetric(tr.Question, func(m map[string]any) bool {
 		groups, _ := m["group_by"].([]any)
@@ -544,8 +545,8 @@ func collide(tr *trial) bool {
 	})
 }
 
-// lostDigits tells whether answers differ only as far as the original's way of
-// computing loses digits.
+// lostDigits reports whether answers differ only by the digits that the original's
+// computation loses.
 func lostDigits(tr *trial, varve, kairos answer) bool {
 	return within(tr, varve, kairos, func(i int, metric map[string]any) float64 {
 		loss := lossOf(metric, tr.Points)
@@ -556,8 +557,8 @@ func lostDigits(tr *trial, varve, kairos answer) bool {
 	})
 }
 
-// sumOrder tells whether answers differ only as far as sums do whose values are added up
-// in another order. That is more than the last digits of a sum if large values cancel out.
+// sumOrder reports whether answers differ only as sums do whose values are added in
+// another order. If large values cancel out, that is more than the last digits.
 func sumOrder(tr *trial, varve, other answer) bool {
 	return within(tr, varve, other, func(_ int, metric map[string]any) float64 {
 		if !hasAggregator(metric, func(a map[string]any) bool { return a["name"] == "sum" || a["name"] == "avg" }) {
@@ -567,8 +568,8 @@ func sumOrder(tr *trial, varve, other answer) bool {
 	})
 }
 
-// orderLoss is how wrong a sum of a metric's points may be, in whatever order they are added
-// up: each addition rounds a partial sum to 53 bits.
+// orderLoss bounds the error of a sum of a metric's points, in whatever order they are
+// added: each addition rounds a partial sum to 53 bits.
 func orderLoss(metric any, points []point) float64 {
 	const half = 0x1p-53
 	n, loss := 0.0, 0.0
@@ -581,8 +582,8 @@ func orderLoss(metric any, points []point) float64 {
 	return n * loss
 }
 
-// within tells whether the numbers of all answers differ by at most what slackOf says of
-// the metric, of which infinity is anything.
+// within reports whether the numbers of all answers differ by at most slackOf of the
+// metric; infinity allows anything.
 func within(tr *trial, varve, kairos answer, slackOf func(i int, metric map[string]any) float64) bool {
 	if varve.status != 200 || kairos.status != 200 {
 		return false
@@ -605,8 +606,7 @@ func within(tr *trial, varve, kairos answer, slackOf func(i int, metric map[stri
 	return true
 }
 
-// lossOf is how wrong the original's numbers may be, relative to the largest
-// number there is.
+// lossOf bounds the error of the original's numbers, relative to the largest number.
 func lossOf(metric map[string]any, points []point) float64 {
 	lossy, enlarged := false, false
 	hasAggregator(metric, func(a map[string]any) bool {
@@ -643,8 +643,8 @@ func largestOf(points []point) float64 {
 	return n
 }
 
-// largest is the largest number of an answer. What a rate makes of points may be
-// much larger than these.
+// largest is the largest number of an answer. The rates of points may be much larger
+// than the points.
 func largest(body any, query int) float64 {
 	n := 0.0
 	each(body, func(i int, r map[string]any) {
@@ -658,7 +658,7 @@ func largest(body any, query int) float64 {
 	return n
 }
 
-// magnitude is how large a value is, 0 if it is no number.
+// magnitude is the absolute size of a value, 0 if it is not a number.
 func magnitude(value any) float64 {
 	v, err := json.Number(encode(value)).Float64()
 	if err != nil {

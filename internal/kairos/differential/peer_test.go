@@ -33,8 +33,8 @@ type peer struct {
 	client *http.Client
 }
 
-// stand is the begin of all names that reach the stores. Each load of points
-// puts another text of the same length in its place, and answers get it back.
+// stand is the prefix of all names that reach the stores. Each load of points replaces
+// it with another text of the same length, and answers get it back.
 const stand = "dx000000"
 
 // A question is one request.
@@ -152,12 +152,12 @@ func startVarve(t testing.TB, st store.Store) string {
 	return "http://" + srv.Addr("http")
 }
 
-// both asks both sides at once.
+// both sends a question to both sides at once.
 func (p *pair) both(q question, name string) (varve, kairos answer, err error) {
 	return p.each(q, q, name)
 }
 
-// each asks each side a question of its own, at once.
+// each sends each side a question of its own, at once.
 func (p *pair) each(mine, theirs question, name string) (varve, kairos answer, err error) {
 	type said struct {
 		answer

@@ -56,14 +56,14 @@ func (g maker) query(w *world) map[string]any {
 	return q
 }
 
-// endless tells whether a metric makes points as far as the question reaches, or
+// endless reports whether a metric makes points as far as the question reaches, or
 // writes any.
 func endless(metric map[string]any) bool {
 	return hasAggregator(metric, func(a map[string]any) bool { return a["name"] == "gaps" || a["name"] == "save_as" })
 }
 
-// times draws the range. Points of a world with a present are half a step away
-// from what relative times ask for.
+// times draws the range. Points of a world with a present are half a step away from the
+// times of relative ranges.
 func (g maker) times(w *world, q map[string]any) {
 	if w.now != 0 && g.chance(70) {
 		q["start_relative"] = map[string]any{"value": pick[any](g, 1, 2, 5, "7"), "unit": pick(g, "hours", "HOURS", "days", "weeks", "months", "years")}
@@ -131,7 +131,7 @@ func (g maker) metric(w *world, q map[string]any, relative bool) map[string]any 
 		}
 		m["aggregators"] = list
 	}
-	// Rows before 1970 are not what this is about, and a null cannot be saved.
+	// Rows before 1970 are not the subject here, and a null cannot be saved.
 	_, absolute := q["start_absolute"]
 	if g.chance(5) && absolute && w.low > 40*lengths["years"] && !hasAggregator(m, func(a map[string]any) bool { return a["name"] == "gaps" }) {
 		list, _ := m["aggregators"].([]any)
@@ -182,7 +182,7 @@ func (g maker) filter(w *world) map[string]any {
 
 var units = []string{"milliseconds", "seconds", "minutes", "hours", "days", "weeks", "months", "years"}
 
-// lengths are those of units, about.
+// lengths are approximate lengths of units.
 var lengths = map[string]int64{
 	"milliseconds": 1, "seconds": 1000, "minutes": 60_000, "hours": 3_600_000, "days": 86_400_000, "weeks": 7 * 86_400_000,
 	"months": 30 * 86_400_000, "years": 365 * 86_400_000,
@@ -274,9 +274,9 @@ func (g maker) aggregator(w *world, q map[string]any, relative bool) map[string]
 	return a
 }
 
-// bucketing draws what all range aggregators have. Where the question's start
-// differs by milliseconds between the two sides, only what starts at a full
-// second or more is comparable.
+// bucketing draws the common properties of range aggregators. If the question's start
+// differs by milliseconds between the two sides, only buckets that start at a full
+// second or more are comparable.
 func (g maker) bucketing(w *world, q, a map[string]any, relative bool) {
 	if g.chance(95) || relative {
 		a["sampling"] = g.sampling(!relative)

@@ -60,7 +60,7 @@ func dropSeries(tr *trial, try func(trial) bool) bool {
 	return dropped
 }
 
-// dropPoints leaves out halves, then quarters, down to single points.
+// dropPoints removes halves, then quarters, down to single points.
 func dropPoints(tr *trial, try func(trial) bool) bool {
 	dropped := false
 	for size := (len(tr.Points) + 1) / 2; size > 0; size /= 2 {
@@ -77,7 +77,7 @@ func dropPoints(tr *trial, try func(trial) bool) bool {
 	return dropped
 }
 
-// dropParts leaves out members and elements of the question, the outer ones first.
+// dropParts removes members and elements of the question, the outer ones first.
 func dropParts(tr *trial, try func(trial) bool) bool {
 	dropped := false
 	for i := 0; ; {

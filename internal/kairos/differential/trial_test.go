@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// settleLimit is how long the original may take to make writes and deletes
-// visible, which are asynchronous there.
+// settleLimit is how long the original may take to make writes and deletes visible,
+// which it does asynchronously.
 const settleLimit = 6 * time.Second
 
-// settlePause is the first pause until the two are asked again.
+// settlePause is the first pause before both sides are queried again.
 const settlePause = 15 * time.Millisecond
 
-// besideLimit is the same for new points of a keyspace that both work on. On a busy machine it
-// takes long until Varve has written hundreds of new rows, which it shows at once.
+// besideLimit is the same for new points of a shared keyspace. On a busy machine Varve
+// takes long to write hundreds of new rows, which it shows at once.
 const besideLimit = 20 * time.Second
 
 // A point is one value to be stored.
@@ -34,7 +34,7 @@ type point struct {
 
 func (p point) series() string { return encode([]any{p.Metric, p.Tags, p.Type}) }
 
-// A trial is all that leads to one comparison.
+// A trial is everything that leads to one comparison.
 type trial struct {
 	Points   []point
 	Compact  bool       // Varve moves the points into files
@@ -50,8 +50,8 @@ func encode(v any) string {
 	return string(text)
 }
 
-// load writes points under a new name, all into both sides, or each into one of
-// those that share a keyspace, and waits until both answer the same for all.
+// load writes points under a new name, all to both sides, or each to one of the sides
+// that share a keyspace, and waits until both answer the same for all.
 func (p *pair) load(points []point, compact bool) (name, difference string, err error) {
 	p.loads++
 	name = fmt.Sprintf("dx%06x", p.loads)
@@ -87,7 +87,7 @@ func (p *pair) load(points []point, compact bool) (name, difference string, err 
 	return name, "", err
 }
 
-// shares says who is sent which points.
+// shares returns the points that each side is sent.
 func (p *pair) shares(points []point) map[*peer][]point {
 	if p.model == nil {
 		return map[*peer][]point{p.varve: points, p.kairos: points}
@@ -103,7 +103,7 @@ func (p *pair) shares(points []point) map[*peer][]point {
 	return shares
 }
 
-// odd draws lots: it is the same for the same values.
+// odd is a deterministic coin toss: the same for the same values.
 func odd(values ...any) bool {
 	h := fnv.New64a()
 	fmt.Fprint(h, values...)
@@ -130,8 +130,8 @@ func ingestBody(points []point, round int) string {
 	return encode(metrics)
 }
 
-// agree asks until both sides answer the same, in whatever order of results, or
-// time is up.
+// agree queries until both sides answer the same, in whatever order of results, or the
+// time limit is reached.
 func (p *pair) agree(q question, name string, limit time.Duration) (difference string, err error) {
 	deadline := time.Now().Add(limit)
 	for pause := settlePause; ; pause = min(2*pause, 16*settlePause) {
@@ -152,7 +152,7 @@ func (p *pair) agree(q question, name string, limit time.Duration) (difference s
 	}
 }
 
-// modelDiffers asks the model too, and tells how Varve's answer differs.
+// modelDiffers queries the model too, and returns how Varve's answer differs.
 func (p *pair) modelDiffers(q question, name string, varve answer, compare func(varve, model answer) string) (string, error) {
 	model, err := p.model.ask(q, name)
 	if err != nil {
@@ -165,7 +165,7 @@ func (p *pair) modelDiffers(q question, name string, varve answer, compare func(
 	return difference, nil
 }
 
-// rawQuestion asks for all points, series by series.
+// rawQuestion queries all points, series by series.
 func rawQuestion(points []point) question {
 	keys := map[string]map[string]bool{}
 	low, high := int64(math.MaxInt64), int64(math.MinInt64)
@@ -207,7 +207,7 @@ func compareAnswers(varve, kairos answer, tolerance float64) string {
 	return comparer{tolerance: tolerance, unordered: []string{"errors"}}.compare("", "", varve.body, kairos.body)
 }
 
-// A verdict is what came of a question.
+// A verdict is the result of a question.
 type verdict struct {
 	difference    string // empty when the answers agree
 	listed        string // name of the listed difference that explains it
@@ -216,7 +216,8 @@ type verdict struct {
 
 func (v verdict) unexplained() bool { return v.difference != "" && v.listed == "" }
 
-// judge asks both sides and compares. For a while Varve may show what KairosDB has deleted.
+// judge queries both sides and compares. For a while Varve may still show what KairosDB
+// has deleted.
 func (p *pair) judge(tr *trial, name string) (verdict, error) {
 	if tr.Question.Path == "datapoints/delete" {
 		return p.judgeDelete(tr, name)
@@ -273,12 +274,12 @@ func (p *pair) judgeQuestion(tr *trial, name string) (verdict, error) {
 	return v, nil
 }
 
-// judgeByModel asks the model, if there is one, and tells how Varve's answer
-// differs. Nothing is listed for that but the order in which sums are added up.
+// judgeByModel queries the model, if there is one, and returns how Varve's answer
+// differs. The only accepted difference is the order in which sums are added.
 func (p *pair) judgeByModel(tr *trial, name string, varve answer) (string, error) {
-	// Which series a question for tags lists depends on how coarsely a store
-	// looks. A name whose points KairosDB deleted may stay. Over Cassandra a limit
-	// counts again in each row.
+	// Which series a question for tags lists depends on the precision of a store's
+	// index. A name whose points KairosDB deleted may stay. Over Cassandra a limit
+	// applies to each row.
 	coarse := severalRows(tr) && anyMetric(tr.Question, limits) || strings.HasSuffix(tr.Question.Path, "/tags") || len(tr.Deletes) > 0 && tr.Question.Body == nil
 	if p.model == nil || coarse {
 		return "", nil
@@ -292,7 +293,7 @@ func (p *pair) judgeByModel(tr *trial, name string, varve answer) (string, error
 	})
 }
 
-// dropSaved takes names of metrics that save_as makes out of an answer.
+// dropSaved removes the metrics of save_as from an answer.
 func dropSaved(a *answer) {
 	object, _ := a.body.(map[string]any)
 	if list, ok := object["results"].([]any); ok {
@@ -314,7 +315,7 @@ func (p *pair) listed(tr *trial, varve, kairos answer) string {
 	return listed(tr, varve, kairos)
 }
 
-// mixesRegex tells whether a tag is to have one of some values, or to match.
+// mixesRegex reports whether a filter of a tag has both values and patterns.
 func mixesRegex(metric map[string]any) bool {
 	tags, _ := metric["tags"].(map[string]any)
 	for _, values := range tags {
@@ -326,8 +327,8 @@ func mixesRegex(metric map[string]any) bool {
 	return false
 }
 
-// savedBy asks for what a question has written by save_as, or returns nil. The
-// range is wide enough for buckets of some years.
+// savedBy returns a query for what a question has written by save_as, or nil. The range
+// is wide enough for buckets of some years.
 func savedBy(q question) *question {
 	var saved *question
 	anyMetric(q, func(m map[string]any) bool {
@@ -346,7 +347,7 @@ func savedBy(q question) *question {
 	return saved
 }
 
-// compareWithModel compares the answers of two servers of one program.
+// compareWithModel compares the answers of two Varve servers.
 func compareWithModel(varve, model answer) string {
 	dropSaved(&varve)
 	dropSaved(&model)
@@ -373,7 +374,7 @@ func (p *pair) delete(tr *trial, name string) (varve, kairos answer, err error) 
 	return varve, kairos, err
 }
 
-// judgeDelete deletes and compares what is left.
+// judgeDelete deletes and compares the remaining points.
 func (p *pair) judgeDelete(tr *trial, name string) (verdict, error) {
 	varve, kairos, err := p.delete(tr, name)
 	if err != nil {
@@ -389,7 +390,7 @@ func (p *pair) judgeDelete(tr *trial, name string) (verdict, error) {
 	return v, err
 }
 
-// replay does a whole trial, under a new name.
+// replay repeats a whole trial, under a new name.
 func (p *pair) replay(tr *trial) (verdict, error) {
 	name, difference, err := p.load(tr.Points, tr.Compact)
 	if err != nil || difference != "" {

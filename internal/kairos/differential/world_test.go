@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A world is what questions are asked about.
+// A world is the data that questions are about.
 type world struct {
 	metrics []string
 	tags    map[string][]string // all values of each tag
@@ -33,7 +33,7 @@ func (g maker) chance(percent int) bool { return g.IntN(100) < percent }
 
 func pick[T any](g maker, of ...T) T { return of[g.IntN(len(of))] }
 
-// Days when something happens to clocks or calendars.
+// Days of clock changes or calendar edges.
 var days = []string{
 	"2021-03-14 New York goes to summer time",
 	"2021-11-07 and back",
@@ -60,14 +60,14 @@ var zones = []string{
 	"Pacific/Chatham", "Asia/Tokyo", "+05:30", "-03:30", "Etc/GMT+5", "EST", "US/Pacific",
 }
 
-// oldZones have other rules now than in the zone data of KairosDB, which are of
-// 2020. They are asked about for times before that.
+// oldZones have other rules now than in the zone data of KairosDB, which are of 2020.
+// Questions about them are for earlier times.
 var oldZones = []string{"America/Sao_Paulo", "Asia/Tehran", "Pacific/Apia"}
 
 // zoneDataMS is the begin of 2020.
 const zoneDataMS = 1_577_836_800_000
 
-// tagValues are words, and what may trip a parser or an order.
+// tagValues are words, and texts that may confuse a parser or an order.
 var tagValues = []string{
 	"a", "b", "c", "ab", "A", "a1", "10", "9", "a b", "x:y", "k=v", `q"u\o`, "ä", "日本", "～", "😀", "<&>", "a.b*", "%", "_", "/", "[1]", " s ",
 	"\uffff", strings.Repeat("long", 60),
@@ -158,7 +158,7 @@ func (g maker) fill(w *world, metric string, origin, step int64, steps int) {
 	g.overwrite(w, metric)
 }
 
-// overwrite writes some points again, and removes chance from what was written
+// overwrite overwrites some points, and keeps chance out of points that were written
 // twice in one round.
 func (g maker) overwrite(w *world, metric string) {
 	at := map[string]bool{}
