@@ -357,7 +357,7 @@ func (k *Keeper) Identify(c Claim) (Identity, error) {
 // invalid token is refused even if another credential would be valid.
 func (k *Keeper) grant(c *Claim) (*Grant, Identity, *Refusal) {
 	if c.SeveralAuthorizations {
-		return nil, Identity{}, &Refusal{Reason: ReasonMalformed, Text: "the header Authorization is there more than once"}
+		return nil, Identity{}, &Refusal{Reason: ReasonMalformed, Text: "the request has more than one Authorization header"}
 	}
 	if c.Authorization != "" {
 		t, refusal := k.token(c.Authorization)
