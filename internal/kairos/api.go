@@ -44,10 +44,11 @@ type API struct {
 }
 
 // New returns an API. version is the text of /api/v1/version; config must be
-// valid; now is the clock of relative times.
+// valid; now is the clock of relative times. New sets which queries of e, in any language, are slow.
 func New(s Store, e *agg.Engine, config Config, version string, now func() time.Time) *API {
 	a := &API{store: s, engine: e, config: config, version: version, now: now, features: loadFeatures(agg.GroupBys(), agg.Aggregators()), types: datatype.All()}
 	a.cache = newAnswerCache(int64(config.QueryCache))
+	e.Slow().Keep(config.SlowQuery, config.SlowQueriesKept)
 	a.classes, _ = serverClasses(config.ServerType)
 	a.parser = parser{
 		regexPrefix: config.RegexPrefix,
@@ -69,9 +70,8 @@ func (a *API) Register(r prometheus.Registerer) {
 }
 
 // Routes lists the endpoints and their preflights, and the preflight of
-// /api/v1/datapoints, which browsers request too. From then on slow queries are noted.
+// /api/v1/datapoints, which browsers request too.
 func (a *API) Routes() []httpapi.Route {
-	a.engine.Slow().Keep(a.config.SlowQuery, a.config.SlowQueriesKept)
 	const get, post, del = http.MethodGet, http.MethodPost, http.MethodDelete
 	const read, write, remove, admin = httpapi.Read, httpapi.Write, httpapi.Delete, httpapi.Admin
 	on := httpapi.On
