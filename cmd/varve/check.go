@@ -50,7 +50,7 @@ runs, except for files that are being written.
 	}
 }
 
-// errDamaged makes the exit status of a check that has found something.
+// errDamaged sets the exit status of a check that has found something.
 var errDamaged = errors.New("the store is damaged")
 
 func check(t terminal, args []string) error {

@@ -21,7 +21,7 @@ const (
 	compareFor       = 15 * time.Minute
 	compareTimeout   = time.Minute     // of a request
 	compareSettle    = 3 * time.Second // before a difference is looked at again
-	compareUntil     = 2 * time.Minute // before now: what comes in is on its way to the other side
+	compareUntil     = 2 * time.Minute // before now: newer points may still be on their way to the other side
 )
 
 func compareCommand() command {
@@ -70,7 +70,7 @@ failure are reported.
 	}
 }
 
-// errDiffer makes the exit status of a comparison that has found something.
+// errDiffer sets the exit status of a comparison that has found something.
 var errDiffer = errors.New("the servers differ")
 
 func compare(t terminal, args []string) error {

@@ -41,7 +41,7 @@ Flags:
 	}
 }
 
-// errUnfit makes the exit status of a doctor that has found a fault.
+// errUnfit sets the exit status of a doctor that has found a fault.
 var errUnfit = errors.New("there are faults to fix")
 
 // A diagnosis is what doctor prints with --json.
@@ -80,7 +80,7 @@ func diagnose(t terminal, args []string) error {
 	return err
 }
 
-// findings runs all checks. Settings that cannot be loaded leave nothing to look at.
+// findings runs all checks. If the settings cannot be loaded, there is nothing to check.
 func findings(t terminal, args []string) ([]doctor.Finding, error) {
 	loaded, err := load(t, args)
 	if errors.Is(err, config.ErrHelp) {

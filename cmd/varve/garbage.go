@@ -36,7 +36,7 @@ func afterCollection(current int) {
 	if percent != current {
 		debug.SetGCPercent(percent)
 	}
-	sentinel := new(*byte) // what holds a pointer shares its memory with nothing
+	sentinel := new(*byte) // an object with a pointer shares its memory with nothing
 	runtime.AddCleanup(sentinel, afterCollection, percent)
 }
 

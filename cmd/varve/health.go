@@ -98,17 +98,17 @@ func healthBase(c server.Config) string {
 	return scheme + "://" + remote.Dialable(c.HTTPAddr)
 }
 
-// healthClient makes requests for the server's health. Certificates are not verified if
-// the server is that of this machine's settings: it is asked by an address that its
-// certificate need not name, is told no secret, and the answer is one bit.
+// healthClient makes requests for the server's health. Certificates are not verified if the server
+// is that of this machine's settings: its certificate need not name the address, the request
+// contains no secret, and the answer is one bit.
 func healthClient(own bool) *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: own}
 	return &http.Client{Timeout: healthTimeout, Transport: transport}
 }
 
-// waitHealthy returns when the server is healthy. It has no limit of its own while
-// something listens: how long a store takes to open is for the caller to bound.
+// waitHealthy returns when the server is healthy. It has no limit of its own while something
+// listens: the caller bounds how long a store may take to open.
 func waitHealthy(ctx context.Context, client *http.Client, base string) error {
 	heard := time.Now()
 	for {
@@ -147,7 +147,7 @@ func askHealth(client *http.Client, base string) (answered bool, err error) {
 	return true, fmt.Errorf("%s is not healthy: %s%s", base, response.Status, failedChecks(client, base))
 }
 
-// failedChecks returns what the status of a server says beside OK.
+// failedChecks lists the checks that the status of a server does not report as OK.
 func failedChecks(client *http.Client, base string) string {
 	response, err := client.Get(base + "/api/v1/health/status")
 	if err != nil {

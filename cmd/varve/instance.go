@@ -76,7 +76,7 @@ func newInstance(name string, c config.Config, store *backend, active *query.Act
 	return h
 }
 
-// limitsOf is where the limits of a tenant's series and samples are set, if that is not
+// limitsOf returns the section of the settings that limit a tenant's series and samples, "" for
 // ingest.
 func limitsOf(name string) string {
 	if name == principal.Default {
@@ -132,10 +132,9 @@ func openInstances(c config.Config, f fittings, registry *prometheus.Registry, l
 	return all, front, nil
 }
 
-// shareProcessors bounds what the costly queries of all tenants together compute at once. One
-// processor is left to short queries, points and connections: while all of them are busy,
-// Go looks for what has come over the network every 10 ms only. Queries over Cassandra wait
-// more than they compute.
+// shareProcessors limits what the costly queries of all tenants together compute at once. One
+// processor is left to short queries, points and connections: while all of them are busy, Go polls
+// the network only every 10 ms. Queries over Cassandra wait more than they compute.
 func (s instances) shareProcessors(c config.Config) {
 	if len(s) == 1 || c.Store == config.Cassandra {
 		return
@@ -257,8 +256,8 @@ func (s instances) check() server.Check {
 	}}
 }
 
-// reloadable lists the settings that can change while the instances are open, for all of
-// them. That tenants come, go or move needs a restart.
+// reloadable lists the settings that can change while the instances are open, for all of them.
+// Adding, removing or moving a tenant needs a restart.
 func (s instances) reloadable(began config.Config) []admin.Reloadable {
 	settings := s[0].reloadable()
 	for k := range settings {
@@ -275,7 +274,7 @@ func (s instances) reloadable(began config.Config) []admin.Reloadable {
 	}})
 }
 
-// reloadTenants puts a setting of the tenants in force, "" all of them. Tenants that need a
+// reloadTenants applies a setting of the tenants, all of them if it is "". Tenants that need a
 // restart keep theirs.
 func (s instances) reloadTenants(began, next config.Config, key string) error {
 	if !slices.EqualFunc(began.Tenants, next.Tenants, samePlace) {

@@ -18,7 +18,7 @@ import (
 	"varve/internal/store"
 )
 
-// openKeyspace opens the keyspace that the configuration names, for what role is.
+// openKeyspace opens the keyspace that the configuration names, in a role.
 func openKeyspace(ctx context.Context, t terminal, c config.Config, role string) (*standalone.Keyspace, error) {
 	log := slog.New(slog.NewTextHandler(t.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	return standalone.Open(ctx, c.Cassandra.Config.Config, c.Cassandra.Settings, role, log)
@@ -157,7 +157,7 @@ func keyspaceInspection(l line) (keyspaceShow, error) {
 	return nil, &usageError{errors.New("inspect --store=cassandra: want metrics [PREFIX], rows METRIC [TAG=VALUE..], index METRIC, service [SERVICE], or no argument; see varve help inspect")}
 }
 
-// decode says what bytes of data_points mean.
+// decode explains bytes of data_points.
 func decode(t terminal, l line) error {
 	if len(l.words) != 2 {
 		return &usageError{errors.New("inspect decode: want one word of hexadecimal digits")}
@@ -173,10 +173,10 @@ func decode(t terminal, l line) error {
 	return nil
 }
 
-// errPreflight makes the exit status of a preflight that has found something bad.
+// errPreflight sets the exit status of a preflight that has found something bad.
 var errPreflight = errors.New("fix the reported faults before a server starts on this keyspace")
 
-// preflight looks at the cluster and the keyspace that a server is to work on.
+// preflight checks the cluster and the keyspace that a server will use.
 func preflight(ctx context.Context, t terminal, c config.Config, role string) error {
 	findings, err := preflightFindings(ctx, c, role)
 	bad := false

@@ -27,10 +27,10 @@ progress. --dry-run only counts; --rate N reads at most N rows and row keys per 
 exit status is 1 if a dry run finds something.
 `
 
-// errUnrepaired makes the exit status of a dry run that has found something.
+// errUnrepaired sets the exit status of a dry run that has found something.
 var errUnrepaired = errors.New("the index differs from the rows; nothing was changed (--dry-run)")
 
-// repairKeyspace puts the index tables of a keyspace right.
+// repairKeyspace repairs the index tables of a keyspace.
 func repairKeyspace(t terminal, c config.Config, l line) error {
 	job := &standalone.Repair{DryRun: l.flags["dry-run"] == "true", Stderr: t.stderr,
 		State: cmp.Or(l.flags["state"], "varve-repair-"+c.Cassandra.Keyspace+".state")}
@@ -76,8 +76,7 @@ func repairKeyspace(t terminal, c config.Config, l line) error {
 	return err
 }
 
-// unrepaired says of each further keyspace of the settings that is written to that a repair does
-// not concern it.
+// unrepaired names the further keyspaces that the settings write to, and that a repair leaves out.
 func unrepaired(c config.Config) (notes []string) {
 	for _, k := range c.Cassandra.Keyspaces {
 		switch tables := c.Cassandra.LayoutOf(k.Name); tables {

@@ -21,9 +21,9 @@ type terminal struct {
 // Exit statuses.
 const (
 	exitOK    = 0
-	exitFault = 1 // what was asked for could not be done
-	exitUsage = 2 // it is not clear what was asked for, or a comparison could not be made
-	exitPart  = 3 // it was done, but for what was reported
+	exitFault = 1 // the command failed
+	exitUsage = 2 // the command line is wrong, or a comparison could not be made
+	exitPart  = 3 // the command succeeded, except for what it reported
 )
 
 // An exitError ends a command with a status of its own.
@@ -35,8 +35,8 @@ type exitError struct {
 func (e *exitError) Error() string { return e.err.Error() }
 func (e *exitError) Unwrap() error { return e.err }
 
-// leftOut is the error of a command that is done, but for n of something that it reported,
-// where being the file with the report; nil if n is 0.
+// leftOut is the error of a command that has succeeded except for n of something, which it has
+// reported. where is the file with the report. The error is nil if n is 0.
 func leftOut(n int64, one, what, where string) error {
 	if n == 0 {
 		return nil
@@ -51,7 +51,7 @@ func leftOut(n int64, one, what, where string) error {
 	return &exitError{exitPart, fmt.Errorf("%s %s %s%s", units.Count(n, one), was, what, where)}
 }
 
-// A usageError is a command line or a configuration that has no meaning.
+// A usageError is the error of an invalid command line or configuration.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }

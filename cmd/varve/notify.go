@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// A manager is the socket at which a service manager wants to hear how the server is, "" if
-// none does. systemd sets NOTIFY_SOCKET for units of Type=notify; see sd_notify(3).
+// A manager is the socket to which a service manager wants the server's state reported, "" if there
+// is none. systemd sets NOTIFY_SOCKET for units of Type=notify; see sd_notify(3).
 type manager string
 
 func serviceManager() manager { return manager(os.Getenv("NOTIFY_SOCKET")) }

@@ -143,7 +143,7 @@ func serve(t terminal, args []string) error {
 	return err
 }
 
-// newKeeper returns what asks senders who they are, nil if nothing does.
+// newKeeper returns the keeper that authenticates senders, nil without authentication.
 func newKeeper(c config.Config, registry *prometheus.Registry, log *slog.Logger) (*auth.Keeper, error) {
 	if !c.Auth.Enabled {
 		return nil, nil
@@ -151,7 +151,7 @@ func newKeeper(c config.Config, registry *prometheus.Registry, log *slog.Logger)
 	return auth.NewKeeper(c.Auth, auth.Options{TokenFile: tokenPath(c), Registerer: registry, Logger: log, Now: time.Now})
 }
 
-// tellFiles says that the process may open too few files for the connections of the settings.
+// tellFiles logs that the process may open fewer files than the configured connections need.
 func tellFiles(asked, c config.Config, log *slog.Logger) {
 	if c.Connections() < asked.Connections() {
 		log.Warn("the limit of open files is too low for the configured connections, so the server accepts fewer; raise the limit (LimitNOFILE= in the unit, ulimit -n in a shell, nofile in a container)",
@@ -159,7 +159,7 @@ func tellFiles(asked, c config.Config, log *slog.Logger) {
 	}
 }
 
-// tellForeign says which keys of the configuration of another server set nothing.
+// tellForeign logs which keys of another server's configuration have no effect.
 func tellForeign(f *config.Foreign, log *slog.Logger) {
 	if f == nil {
 		return
@@ -235,7 +235,7 @@ func announce(w io.Writer, c config.Config, srv *server.Server) {
 	fmt.Fprintf(w, "Read it back:\n  %s/api/v1/datapoints/query -d '%s'\n\nCtrl-C stops the server.\n", curl, firstQuery)
 }
 
-// tokenPlace is how varve token is told where the server looks for tokens.
+// tokenPlace returns the flags with which varve token uses the server's token file.
 func tokenPlace(c config.Config) string {
 	flags := " --data-dir " + quoted(c.DataDir)
 	if c.Auth.TokenFile != "" {
@@ -254,7 +254,7 @@ func quoted(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// credentials are what curl needs so that a request is let in.
+// credentials returns the flags with which curl authenticates.
 func credentials(c config.Config) string {
 	if !c.Auth.Enabled {
 		return ""

@@ -136,7 +136,7 @@ func readSeries(path string) (map[string]string, error) {
 	return names, nil
 }
 
-// tellWhisper sums an import up.
+// tellWhisper prints a summary of an import.
 func tellWhisper(t terminal, j *job.WhisperImport) error {
 	n, dry := j.Totals(), j.Proposal != nil
 	fmt.Fprintf(t.stderr, "%s, of which %d without points, %s in %s\n", units.Count(n.Files, "file"), n.Empty, units.Count(n.Points, "point"), j.Progress.Elapsed())
@@ -154,7 +154,7 @@ func tellWhisper(t terminal, j *job.WhisperImport) error {
 		if err := j.Proposal.WriteText(t.stdout); err != nil {
 			return err
 		}
-		j.Rejected = "" // the faults were told
+		j.Rejected = "" // the faults were reported
 	} else {
 		fmt.Fprintln(t.stdout, "Import finished\nAll done")
 	}

@@ -73,7 +73,7 @@ type backend struct {
 	flush func(ctx context.Context, metrics ...string) error
 }
 
-// Unwrap lets [store.As] find what the store can do beside what the contract says.
+// Unwrap lets [store.As] find the optional interfaces of the store.
 func (b *backend) Unwrap() any { return b.Store }
 
 // Close closes the store and what lies beside it.
@@ -186,8 +186,8 @@ func culprits(list func(limit int) []growth.Metric) func(limit int) []ingest.Cul
 	}
 }
 
-// openCassandra opens the store in a cluster. It does not wait for the cluster:
-// samples are taken meanwhile.
+// openCassandra opens the store in a cluster. It does not wait for the cluster: samples are
+// accepted meanwhile.
 func openCassandra(c config.Config, registry prometheus.Registerer, log *slog.Logger) (*backend, error) {
 	unlock, err := lockDataDir(diskfs.Reading, c.DataDir, log)
 	if err != nil {
@@ -297,9 +297,9 @@ func openLockedCassandra(c config.Config, registry prometheus.Registerer, log *s
 	}, nil
 }
 
-// openActive opens the list of active queries and tells which ones the last end
-// of the server broke off: one of them may have been its cause. Without the list,
-// for example on a full disk, the server runs too, and nil is returned.
+// openActive opens the list of active queries and logs which queries were running when the server
+// last stopped: one of them may have been the cause. If the list cannot be opened, for example on a
+// full disk, it returns nil, and the server runs without.
 func openActive(c config.Config, log *slog.Logger) *query.ActiveFile {
 	active, left, err := query.OpenActiveFile(filepath.Join(c.DataDir, "active-queries"), c.Query.ActiveSlots(), log)
 	for _, q := range left {
@@ -352,8 +352,8 @@ func (h *instance) build(c config.Config, registry prometheus.Registerer, log *s
 	h.front.checks = append([]server.Check{queryCheck(c, s)}, s.checks...)
 }
 
-// queryCheck is not a reason to turn senders away where points are taken without
-// the cluster.
+// queryCheck asks the store. Over Cassandra its failure is partial: points are accepted without
+// the cluster, so load balancers should keep sending them here.
 func queryCheck(c config.Config, s *backend) server.Check {
 	check := server.QueryCheck(s)
 	check.Partial = c.Store == config.Cassandra
