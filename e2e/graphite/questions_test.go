@@ -147,6 +147,7 @@ type asker struct {
 	*rand.Rand
 	functions []function
 	awkward   float64 // share of the arguments that are unusual
+	odd       float64 // share of the series with characters that mean something somewhere
 }
 
 func pick[T any](a *asker, from []T) T { return from[a.IntN(len(from))] }
@@ -212,7 +213,8 @@ func (a *asker) tree(depth int) *node {
 			}
 			continue // what follows can be given by name
 		}
-		if named && strings.HasPrefix(p.Type, "series") {
+		list := strings.HasPrefix(p.Type, "series") || p.Type == "any"
+		if named && list {
 			break // graphite-web takes a list that is given by name for an empty one
 		}
 		count := 1
@@ -227,7 +229,7 @@ func (a *asker) tree(depth int) *node {
 			if i == 0 && a.chance(0.5) && strings.HasSuffix(f.Name, "Tags") {
 				arg.node = leaf(pick(a, tagQueries))
 			}
-			if named || !p.Multiple && i > 0 && !strings.HasPrefix(p.Type, "series") && a.chance(0.1) {
+			if named || !p.Multiple && i > 0 && !list && a.chance(0.1) {
 				arg.name, named = p.Name, true
 			}
 			if i == 0 && slices.Contains(seriesExtras, arg.node.name) {
@@ -249,7 +251,7 @@ func (a *asker) series() *node {
 	switch {
 	case a.chance(0.1):
 		return leaf(pick(a, tagQueries))
-	case a.chance(0.04):
+	case a.chance(a.odd):
 		return leaf("odd." + a.escape(pick(a, odd)))
 	case a.chance(0.03):
 		return leaf(pick(a, []string{`constantLine(5)`, `time("t")`, `sin("s",2,30)`, `threshold(5,"x","red")`, `identity("id")`}))
@@ -307,7 +309,7 @@ func (a *asker) argument(f function, p parameter, depth int) *node {
 		return leaf(pick(a, []string{"true", "false", "true", "false", "True", "None", "1", "0", `"true"`}))
 	case "aggFunc", "aggOrSeriesFunc":
 		if odd {
-			return leaf(pick(a, append([]string{`"nope"`, `"SUM"`, `"p95"`}, oddTexts...)))
+			return leaf(pick(a, []string{`"nope"`, `"SUM"`, `"p95"`, `""`, `"sumSeries()"`, "None", `" "`, `"avg "`, `"percentile"`, `"ü"`}))
 		}
 		return leaf(`"` + pick(a, aggregations) + `"`)
 	case "interval":
@@ -421,7 +423,7 @@ func (a *asker) render() *question {
 	if a.chance(0.1) {
 		q.form.Set("tz", pick(a, zones))
 	}
-	if a.chance(0.25) {
+	if a.chance(0.25 + a.odd/2) {
 		q.form.Set("format", pick(a, []string{"csv", "raw", "pickle", "msgpack", "dygraph", "rickshaw"}))
 	}
 	if a.chance(0.03) {
@@ -429,6 +431,12 @@ func (a *asker) render() *question {
 	}
 	if a.chance(0.02) {
 		q.form.Set("pretty", "1")
+	}
+	if a.chance(0.04) { // of several values the last counts
+		name := pick(a, []string{"from", "until", "maxDataPoints", "tz", "xFilesFactor"})
+		if last, ok := q.form[name]; ok {
+			q.form[name] = append([]string{pick(a, []string{"-7min", "5", "Asia/Kolkata", "x"})}, last...)
+		}
 	}
 	if a.chance(0.02) {
 		q.form.Del("format")
@@ -572,6 +580,9 @@ func (q *question) request(ctx context.Context, base string) (*http.Request, err
 			address[name] = values
 		} else {
 			body[name] = values
+			if q.half && name == "until" {
+				address[name] = []string{"-7min"} // the form counts
+			}
 		}
 	}
 	text, kind := body.Encode(), "application/x-www-form-urlencoded"

@@ -25,7 +25,7 @@ var (
 	questions = flag.Int("graphite.questions", 300, "random questions to ask both graphite-web and Varve")
 	seed      = flag.Uint64("graphite.seed", 1, "seed of the random questions")
 	differing = flag.Bool("graphite.differences", false, "log the random questions with known differences")
-	topic     = flag.String("graphite.topic", "", "ask only about this topic: render, times, find or tags")
+	topic     = flag.String("graphite.topic", "", "ask only about this topic: render, odd, times, find or tags")
 )
 
 // TestRandomQuestions asks a graphite-web with the files of a carbon-cache, and a Varve that
@@ -35,10 +35,10 @@ func TestRandomQuestions(t *testing.T) {
 	process.SkipShort(t)
 	t.Parallel()
 	p := startPair(t)
-	a := &asker{Rand: rand.New(rand.NewPCG(*seed, 0)), functions: p.functions(t), awkward: 0.08}
+	a := &asker{Rand: rand.New(rand.NewPCG(*seed, 0)), functions: p.functions(t)}
 	for n := range *questions {
 		a.Rand = rand.New(rand.NewPCG(*seed, uint64(n)))
-		a.awkward = pick(a, []float64{0, 0, 0.1, 0.3})
+		a.awkward, a.odd = pick(a, []float64{0, 0, 0.1, 0.3}), pick(a, []float64{0.03, 0.03, 0.03, 0.5})
 		q := a.draw(*topic)
 		fault, known := p.ask(t, q)
 		if known != "" {
@@ -71,6 +71,8 @@ func (a *asker) draw(topic string) *question {
 		return a.find()
 	case "tags":
 		return a.tags()
+	case "odd":
+		a.awkward, a.odd = 0, 0.9
 	}
 	return a.render()
 }
@@ -96,10 +98,14 @@ func startPair(t *testing.T) *pair {
 	library := process.Provide(t, "graphite-web", root, "graphiteweb.sh") + string(os.PathListSeparator) + process.Provide(t, "Whisper", root, "whisper.sh")
 	p := &pair{known: map[string]int{}}
 	p.web = runFront(t, library, fmt.Sprintf("FILES = [%q]\nCARBONLINK_HOSTS = []\nNOW = %d\n", files, sampleNow))
-	lines := sampleLines()
-	cache(t, dir, p.web.url, lines)
+	older, newer := sampleLines()
+	cache(t, dir, p.web.url, older+newer)
 	p.varve = process.Start(t, filepath.Join(dir, "data"), "--storage-schemas", schemas, "--storage-aggregation", aggregation)
-	send(t, p.varve, lines)
+	send(t, p.varve, older)
+	if _, err := p.varve.Want(t.Context(), http.StatusNoContent, http.MethodPost, "/admin/compact", ""); err != nil {
+		t.Fatal(err)
+	}
+	send(t, p.varve, newer)
 	return p
 }
 
@@ -171,7 +177,10 @@ func (p *pair) ask(t *testing.T, q *question) (fault, known string) {
 	if err != nil {
 		return err.Error(), ""
 	}
-	if want.status >= 500 && got.status < 500 {
+	if got.status >= 500 {
+		return fmt.Sprintf("status %d: %.300s", got.status, got.body), ""
+	}
+	if want.status >= 500 {
 		return "", "graphite-web fails with 500"
 	}
 	c := &graphitetest.Case{Status: want.status, ContentType: want.contentType, Decoded: q.format()}

@@ -91,7 +91,7 @@ var sample = func() (all []sampled) {
 		sampled{path: "edge.fraction", step: 60, from: 4 * hour, value: wave(0.5, 0.3, 7)},
 		sampled{path: "edge.future", step: 60, from: hour, until: -hour, value: wave(5, 1, 3)},
 	)
-	for i, server := range []string{"web01", "web02", "db.01", "zürich"} {
+	for i, server := range []string{"web01", "web02", "db.01", "z-rich"} {
 		dc := "dc" + string(rune('1'+i%2))
 		all = append(all,
 			sampled{path: fmt.Sprintf("disk.used;datacenter=%s;rack=a%d;server=%s", dc, i, server), step: 60, from: 4 * hour, value: wave(100, 10, 9)},
@@ -99,6 +99,7 @@ var sample = func() (all []sampled) {
 	}
 	all = append(all,
 		sampled{path: "net.in;if=eth0;note=a=b!c^d", step: 60, from: 2 * hour, value: wave(1, 1, 9)},
+		sampled{path: "net.out;server=zürich", step: 60, from: 2 * hour, value: wave(1, 1, 9)},
 		sampled{path: "net.in;if=eth1", step: 60, from: 2 * hour, value: wave(1, 1, 9)},
 		sampled{path: "plain;zone=x{y},z", step: 60, from: 2 * hour, value: wave(1, 1, 9)})
 	for _, name := range odd {
@@ -112,9 +113,10 @@ var sample = func() (all []sampled) {
 var odd = []string{"a{b,c}", "a{b", "b}c", "a[0]", "a[0", "a]0", "a,b", "a'b", `a"b`, "a(b)", "a)b", "a=b", "50%", "%d", "a:b", "a#b", "a@b", "a&b", "a+b",
 	"a|b", `a\b`, "a?b", "a*b", "zürich", "日本", "a~b", "a!b", "a^b", "a$b", "$1", "a<b>", "UPPER", "upper", "1", "-1", "1e55", "true", "none", "inf", "a-b", "a_b", "a%20b", "a`b"}
 
-// sampleLines returns the sample as lines of carbon.
-func sampleLines() string {
-	var lines strings.Builder
+// sampleLines returns the sample as lines of carbon: those that a store may have written to
+// its files before the others came, and those.
+func sampleLines() (older, newer string) {
+	var lines [2]strings.Builder
 	for n, s := range sample {
 		r, there := rand.New(rand.NewPCG(uint64(n), 0)), true
 		for at := (sampleNow-s.from)/s.step*s.step + s.step; at <= sampleNow-s.until; at += s.step {
@@ -126,8 +128,12 @@ func sampleLines() string {
 			if !there || before < s.from2 && before >= s.missing2 {
 				continue
 			}
-			fmt.Fprintf(&lines, "%s %v %d\n", s.path, v, at)
+			part := 0
+			if before < 90*60 {
+				part = 1
+			}
+			fmt.Fprintf(&lines[part], "%s %v %d\n", s.path, v, at)
 		}
 	}
-	return lines.String()
+	return lines[0].String(), lines[1].String()
 }
