@@ -2,6 +2,9 @@ package write
 
 import (
 	"context"
+	"maps"
+	"math/rand/v2"
+	"slices"
 	"time"
 
 	"varve/internal/cassandra/cql"
@@ -52,7 +55,7 @@ func (w *Writer) probe(ctx context.Context, parts map[rowkey.Partition]struct{})
 	}
 	var missing []rowkey.Partition
 	looked, whole := 0, true
-	for p := range parts { // in random order
+	for _, p := range inAnyOrder(parts) {
 		k, alive := w.known.anyAlive(p, now.Unix()+probeMarginSec)
 		if !alive {
 			continue
@@ -86,6 +89,14 @@ func (w *Writer) probe(ctx context.Context, parts map[rowkey.Partition]struct{})
 	// The rows of table spec must exist before index rows are written again: with names but
 	// without spec, the next start would take the keyspace for LEGACY.
 	return w.index.ks.Confirm(ctx)
+}
+
+// inAnyOrder returns partitions in random order, so that each is equally likely to be checked.
+// The order of a map varies too, but favours the entry that was added first.
+func inAnyOrder(parts map[rowkey.Partition]struct{}) []rowkey.Partition {
+	all := slices.Collect(maps.Keys(parts))
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all
 }
 
 // lookInto looks for known index rows of a partition: those of one row key, the row time, and

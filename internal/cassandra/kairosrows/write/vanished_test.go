@@ -146,3 +146,20 @@ func (b *bench) change(text string) {
 		b.T.Errorf("%s: %v", text, err)
 	}
 }
+
+// TestProbeBeginsAnywhere: each partition is about as often the first one that is checked.
+func TestProbeBeginsAnywhere(t *testing.T) {
+	first := map[string]int{}
+	for range 4000 {
+		parts := map[rowkey.Partition]struct{}{}
+		for _, metric := range []string{"a", "b", "c", "d"} {
+			parts[rowkey.Partition{Metric: metric}] = struct{}{}
+		}
+		first[inAnyOrder(parts)[0].Metric]++
+	}
+	for metric, n := range first {
+		if n < 700 || n > 1300 {
+			t.Errorf("partition of %s: %d of 4000 times the first one", metric, n)
+		}
+	}
+}
