@@ -107,7 +107,7 @@ type shard struct {
 	packed int64 // see Head.packed; of the appends under way
 
 	stamped   bool
-	stamps    [][]stampBlock // beside slabs
+	stamps    [][]stampBlock // parallel to slabs
 	stamp     uint32         // of the samples of the append under way
 	stampBase int64          // stamps are offsets from it; 0 before the first
 

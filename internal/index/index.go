@@ -91,7 +91,7 @@ type valueUse struct{ metrics, series uint32 }
 const (
 	metricBytes    = 40 + 8
 	metricTagBytes = 56
-	mappedBytes    = 40 // of a metricTag in a map, beside metricTagBytes
+	mappedBytes    = 40 // of a metricTag in a map, besides metricTagBytes
 	tagBytes       = 160
 	useBytes       = 8 // of a valueUse
 	listBytes      = 32

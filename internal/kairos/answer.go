@@ -40,7 +40,7 @@ type answer struct {
 	gzip bool // the client accepts gzip
 	max  int
 	full [][]byte // parts held back, before buf
-	held int64    // length of these
+	held int64    // bytes in full
 	buf  []byte
 	gone int64    // bytes sent
 	run  *agg.Run // if it ends early, sending ends too; nil without a query, and after its end

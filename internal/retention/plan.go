@@ -131,7 +131,7 @@ func (m Method) Needs() model.StatSet {
 	case Count:
 		return 0
 	}
-	return model.AllStats // methods that read two of them, and percentiles
+	return model.AllStats // absmax and absmin read Min and Max; percentiles also read Sum
 }
 
 // OfAll appends the value of each bucket to dst, as Of does. a has the columns of

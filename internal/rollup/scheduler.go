@@ -231,10 +231,11 @@ func (s *Scheduler) own(ctx context.Context, id string, own bool) {
 		j.cancel()
 	}
 	s.mu.Unlock()
-	s.log.Info("roll-up task", "id", id, "name", t.name, "runs_here", own)
 	if !own {
+		s.log.Info("this node no longer runs the roll-up task", "id", id, "name", t.name)
 		return
 	}
+	s.log.Info("this node now runs the roll-up task", "id", id, "name", t.name)
 	var due time.Time
 	err := work.Do("read when a roll-up task ran", func() (err error) {
 		due, err = s.firstDue(ctx, t)

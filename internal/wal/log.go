@@ -480,7 +480,7 @@ func (l *Log) stop(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {
-		l.err = &store.UnavailableError{Reason: "the write-ahead log failed; to write again, remove the cause and open the store again", Err: err}
+		l.err = &store.UnavailableError{Reason: "the write-ahead log failed; remove the cause, then open the store again", Err: err}
 		l.metrics.failures.Inc()
 		close(l.failed)
 	}

@@ -37,8 +37,8 @@ func newDev(a Args) (Step, error) {
 // may overflow a double, it keeps the root of the sum of squares. Once differences of
 // values may overflow, it counts in farUnit.
 type devCollector struct {
-	alone    bool    // the deviation itself
-	count    float64 // else so many from the mean
+	alone    bool    // the result is the deviation itself
+	count    float64 // else it is the mean plus this many deviations
 	n        float64
 	mean, m2 float64
 	root     float64 // of the sum of squares, in place of m2; 0 = m2 holds it

@@ -44,7 +44,7 @@ type percentileCollector struct {
 	values     []float64 // of samples
 
 	downsampled quantile.Builder // of downsampled samples
-	low, high   float64          // of these
+	low, high   float64          // their range
 	count       int64
 	weighted    []weighted // scratch
 }
