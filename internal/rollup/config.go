@@ -20,7 +20,7 @@ type Config struct {
 	// between them.
 	MaxLateSpans  int           `tune:"max_late_spans"`
 	RetryInterval time.Duration `tune:"retry_interval"` // until a failed run is tried again, if the task's own interval is longer
-	BatchBuckets  int           `tune:"batch_buckets"`  // buckets that one query of a roll-up computes; the watermark is stored after each query
+	BatchBuckets  int           `tune:"batch_buckets"`  // buckets of a batch, which is one query unless it hits a limit; the watermark is stored after each batch
 	MaxTaskSize   units.Bytes   `tune:"max_task_size"`  // longest JSON text of a roll-up task
 	MaxTasks      int           `tune:"max_tasks"`      // tasks that may exist; each queries the store at least once per interval
 	PollInterval  time.Duration `tune:"poll_interval"`  // between looks for tasks that other servers have changed; KairosDB's default
