@@ -34,6 +34,7 @@ type Writer struct {
 	proto  *Protocol
 	remote string
 	wait   time.Duration // 0: as long as the context lasts
+	begun  bool          // a part of the request is stored, see IngestAll
 
 	ctx      context.Context // of the running Ingest
 	by       principal.Principal
@@ -116,7 +117,9 @@ func (w *Writer) Ingest(ctx context.Context, n int, fill func() error) (int, err
 // Ingest, and ErrLeft.
 func (w *Writer) IngestAll(ctx, sender context.Context, next func() (most int, fill func() error)) (stored int, err error) {
 	var part *store.PartError // the latest one
+	defer func() { w.begun = false }()
 	for n := 1; ; stored += n {
+		w.begun = stored > 0
 		most, fill := next()
 		switch {
 		case fill == nil && part != nil:
@@ -170,17 +173,26 @@ func (w *Writer) ingest(ctx context.Context, n int, fill func() error) (int, err
 }
 
 func (w *Writer) enter(ctx context.Context, n int64) (int64, error) {
+	now, patience := w.p.now(), w.wait
+	if deadline, bounded := ctx.Deadline(); w.begun && bounded && patience > 0 {
+		// If a request is refused within, its sender sends all of it again, and what is stored
+		// already uses up the limit again: the request would never get further.
+		patience = max(patience, deadline.Sub(now))
+	}
+	late, err := w.p.samples.wait(ctx, now, patience)
+	if late {
+		w.p.metrics.waits.WithLabelValues("rate").Inc()
+	}
+	if limit, ok := errors.AsType[*store.LimitError](err); ok && w.begun {
+		limit.What = "this request alone has more samples than are stored in its time: send them again in several requests, the first of them in " + limit.Wait.Round(time.Millisecond).String()
+	}
+	if err != nil {
+		return 0, err
+	}
 	if w.wait > 0 {
 		bounded, cancel := context.WithTimeout(ctx, w.wait)
 		defer cancel()
 		ctx = bounded
-	}
-	late, err := w.p.samples.wait(ctx, w.p.now(), w.wait)
-	if late {
-		w.p.metrics.waits.WithLabelValues("rate").Inc()
-	}
-	if err != nil {
-		return 0, err
 	}
 	taken, waited, err := w.p.inFlight.enter(ctx, n)
 	if waited {

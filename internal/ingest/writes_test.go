@@ -1,8 +1,10 @@
 package ingest_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -70,6 +72,53 @@ func TestCongestedWrites(t *testing.T) {
 		all.Wait()
 		if refused.Load() != before {
 			t.Error(fmt.Errorf("writes are refused although the store is quick again: %w", lastFault.Load().(error)))
+		}
+	})
+}
+
+// A request that takes longer than a sender waits for its turn, but not longer than a request may
+// take, is stored as a whole. Refused within, it would be sent again and be refused at the same
+// place for ever. A longer one is told to come in parts.
+func TestRequestLargerThanTheSampleRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const perSecond, wait, most = 1000, time.Second, 30 * time.Second
+		p, _ := ingesttest.NewPipelineAt(&ingesttest.Recorder{}, func(c *ingest.Config) { c.SamplesPerSecond = perSecond }, time.Now)
+		defer p.Close()
+		w := p.NewWriter(p.Protocol("test"), "", wait)
+		send := func(seconds int) (int, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), most)
+			defer cancel()
+			const parts = 4
+			part := 0
+			return w.IngestAll(ctx, t.Context(), func() (int, func() error) {
+				if part == parts {
+					return 0, nil
+				}
+				part++
+				n := seconds * perSecond / parts
+				return n, func() error {
+					for i := range n {
+						if err := put(w, "m", "a", time.Now().UnixMilli()+int64(i)); err != nil {
+							return err
+						}
+					}
+					return nil
+				}
+			})
+		}
+		for range 3 {
+			began := time.Now()
+			if n, err := send(20); err != nil || n != 20*perSecond {
+				t.Fatalf("%d samples are stored after %s: %v", n, time.Since(began), err)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		n, err := send(60)
+		if limit := (*store.LimitError)(nil); !errors.As(err, &limit) || limit.Limit != "ingest.samples_per_second" || !strings.Contains(limit.What, "in several requests") {
+			t.Errorf("a request of a minute: %d samples are stored, %v", n, err)
+		}
+		if n, err := send(4); n > 0 || ingest.OutcomeOf(err) != ingest.Busy || strings.Contains(err.Error(), "several requests") {
+			t.Errorf("a request that finds the limit reached: %d samples are stored, %v", n, err)
 		}
 	})
 }
