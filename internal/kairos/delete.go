@@ -10,6 +10,7 @@ import (
 
 	"varve/internal/clip"
 	"varve/internal/ingest/jsontext"
+	"varve/internal/kairos/agg"
 	"varve/internal/model"
 	"varve/internal/nearest"
 	"varve/internal/store"
@@ -107,8 +108,13 @@ const clippedBytes = 256
 
 func clipName(name string) string { return clip.Text(name, clippedBytes) }
 
+// previewed is the query of an address that asks what a delete would delete. An earlier server
+// refuses it.
+const previewed = "preview=true"
+
 func (a *API) postDelete(w http.ResponseWriter, r *http.Request) {
-	if err := noParameters(r); err != nil {
+	preview := r.URL.RawQuery == previewed
+	if err := noParameters(r); err != nil && !preview {
 		dropBody(r)
 		a.fail(w, r, err)
 		return
@@ -131,7 +137,44 @@ func (a *API) postDelete(w http.ResponseWriter, r *http.Request) {
 	for i, m := range req.Metrics {
 		deletions[i] = store.Deletion{Metric: m.Metric, Matchers: m.Matchers, Range: req.Range}
 	}
+	if preview {
+		a.previewDelete(w, r, &req.Query, deletions)
+		return
+	}
 	a.deletePoints(w, r, deletions)
+}
+
+// previewDelete answers how many series and points a delete would delete.
+func (a *API) previewDelete(w http.ResponseWriter, r *http.Request, q *agg.Query, deletions []store.Deletion) {
+	out := a.newAnswer(w, r)
+	defer out.release()
+	err := a.run(r.Context(), q, out, func(run *agg.Run) error {
+		out.buf = append(out.buf, `{"metrics":[`...)
+		for i, d := range deletions {
+			run.WorkOn(i, d.Metric)
+			t, err := run.Tally(store.Selection{Metric: d.Metric, Matchers: d.Matchers, Range: d.Range})
+			if err != nil {
+				return err
+			}
+			if i > 0 {
+				out.buf = append(out.buf, ',')
+			}
+			out.buf = append(out.buf, `{"name":`...)
+			out.buf = appendText(out.buf, d.Metric)
+			out.buf = fmt.Appendf(out.buf, `,"series":%d,"points":%d}`, t.Series, t.Samples)
+			if err := out.advance(); err != nil {
+				return err
+			}
+		}
+		out.buf = append(out.buf, `]}`...)
+		return nil
+	})
+	if err == nil {
+		err = out.finish()
+	}
+	if err != nil {
+		a.abandon(out, r, err)
+	}
 }
 
 func (a *API) deleteMetric(w http.ResponseWriter, r *http.Request) {

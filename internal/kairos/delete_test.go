@@ -2,6 +2,7 @@ package kairos
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -184,4 +185,51 @@ func TestDeletesAtOnce(t *testing.T) {
 	}
 	close(st.letGo)
 	group.Wait()
+}
+
+// A preview counts the series and points that the same delete then deletes, and deletes nothing.
+func TestPreviewOfADelete(t *testing.T) {
+	s := startServer(t)
+	s.fill(t, 3, 5)
+	s.do(t, "POST", "/api/v1/datapoints", `[{"name":"m","tags":{"h":"0"},"datapoints":[[1,"text"],[2,1.5]]},{"name":"\"<\u00e9","tags":{"h":"0"},"datapoints":[[9,1]]}]`)
+	all := s.left(t)
+	for _, selection := range []string{
+		`{"start_absolute":0,"metrics":[{"name":"m","tags":{"h":"1"}}]}`,
+		`{"start_absolute":2,"end_absolute":2,"metrics":[{"name":"m"}]}`,
+		`{"start_absolute":0,"end_absolute":1,"metrics":[{"name":"m","tags":{"h":"regex:[0]"}},{"name":"none"}]}`,
+		`{"start_absolute":0,"metrics":[{"name":"m","limit":1,"aggregators":[{"name":"save_as","metric_name":"saved"}]}]}`,
+	} {
+		resp, answer := s.do(t, "POST", deletePath+"?preview=true", selection)
+		var got struct {
+			Metrics []struct {
+				Name           string
+				Series, Points int
+			}
+		}
+		if err := json.Unmarshal([]byte(answer), &got); err != nil || resp.StatusCode != 200 || len(got.Metrics) == 0 || got.Metrics[0].Name != "m" {
+			t.Fatalf("%s: %d %s", selection, resp.StatusCode, answer)
+		}
+		if n := s.left(t); n != all {
+			t.Fatalf("%s: %d points are left of %d after a preview", selection, n, all)
+		}
+		s.do(t, "POST", deletePath, selection)
+		n := s.left(t)
+		if first := got.Metrics[0]; first.Points != all-n || first.Points == 0 || first.Series == 0 || first.Series > 5 {
+			t.Errorf("%s: a preview says %+v, and %d points were deleted", selection, got, all-n)
+		}
+		all = n
+	}
+	if _, answer := s.do(t, "POST", deletePath+"?preview=true", `{"start_absolute":0,"metrics":[{"name":"\"<\u00e9"},{"name":"saved"}]}`); answer !=
+		`{"metrics":[{"name":"\"<é","series":1,"points":1},{"name":"saved","series":0,"points":0}]}` {
+		t.Error(answer)
+	}
+	for _, parameters := range []string{"preview", "preview=false", "preview=true&h=a", "PREVIEW=true"} {
+		resp, answer := s.do(t, "POST", deletePath+"?"+parameters, `{"start_absolute":0,"metrics":[{"name":"m"}]}`)
+		if resp.StatusCode != 400 || !strings.Contains(answer, "nothing was deleted") {
+			t.Errorf("%s: %d %s", parameters, resp.StatusCode, answer)
+		}
+	}
+	if resp, answer := s.do(t, "POST", deletePath+"?preview=true", `{"start_absolute":0,"metrics":[{"name":"m","tag":{"h":"0"}}]}`); resp.StatusCode != 400 || !strings.Contains(answer, "query.metric[0].tag is not known to deletes") {
+		t.Errorf("%d %s", resp.StatusCode, answer)
+	}
 }
