@@ -269,6 +269,7 @@ func TestMessages(t *testing.T) {
 		{`{` + good + `,"datapoint":[[1,1]]}`, []string{ctx + " has no datapoints, but an unknown member 'datapoint'; did you mean datapoints?"}},
 		{`{` + good + `,"values":[[1,1]],"more":1}`, []string{ctx + " has no datapoints, but an unknown member 'values'; did you mean value?"}},
 		{`{` + good + `,"samples":[[1,1]]}`, []string{ctx + " has no datapoints, but an unknown member 'samples'"}},
+		{`{"name":"m","samples":[[1,1]]}`, []string{ctx + ".tags count must be greater than or equal to 1."}},
 		{`{` + good + `,"more":1,"datapoints":[]}`, nil},
 		{`{` + good + `,"more":1,"timestamp":1,"value":1}`, nil},
 		{`{` + good + `}`, nil},

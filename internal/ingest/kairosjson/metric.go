@@ -257,6 +257,9 @@ func (p *parser) check() bool {
 		p.pending = append(p.pending, f)
 	}
 	if len(p.pending) == before {
+		p.checkPoints()
+	}
+	if len(p.pending) == before {
 		if f := p.p.CheckNames(&p.names); f != nil {
 			p.refuseNames(f)
 			return false
@@ -301,8 +304,13 @@ func (p *parser) checkSingle() {
 		p.later(ingest.BadValue, ".value may not be an empty array.")
 	case m.hasValue && !null && !m.hasTime:
 		p.later(ingest.BadTime, ".timestamp may not be null.")
-	case m.unknown != nil && m.points == 0 && !m.hasTime && !m.hasValue:
-		// KairosDB stores nothing and answers 204. A misspelt member would lose its points in silence.
+	}
+}
+
+// checkPoints refuses a metric, in which nothing else is wrong, for an unknown member in place of
+// its points. KairosDB stores nothing and answers 204: a misspelt member loses points in silence.
+func (p *parser) checkPoints() {
+	if m := &p.m; m.unknown != nil && m.points == 0 && !m.hasTime && !m.hasValue {
 		p.later(ingest.BadSyntax, " has no datapoints, but an unknown member '%s'%s", ingest.Brief(m.unknown), nearest.Hint(ingest.Brief(m.unknown), pointMembers))
 	}
 }
