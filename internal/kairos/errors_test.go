@@ -22,7 +22,7 @@ var settingKey = regexp.MustCompile(`^((cassandra|embedded|ingest|kairos|query|r
 // unsettable are limits without a setting.
 var unsettable = []string{
 	"bytes of a batch", "bytes of a series", "series ids of a store", "metadata keys", "bytes of metadata", "bytes of a metadata name", "bytes of a metadata value", "backups",
-	"bytes of a roll-up task", "bytes of a line of an import",
+	"bytes of a roll-up task", "bytes of a line of an import", "lines of an import that are blank or refused",
 	"waiting requests", "waiting queries", "waiting deletes", "writes that wait", "bytes of a query", "roll-up tasks",
 	"bytes of a metric name", "bytes of a tag name", "bytes of a string value", "bytes of a body", "bytes of an unpacked body", "bytes of an event", "events of a list", "events of a day",
 	"levels of the data of an event", "timelines of an event", "bytes of a change of a timeline", "bytes of a line of events", "wrong events of a request", "bytes without an event of a packed body", "timelines of a merged read",
