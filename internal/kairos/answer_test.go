@@ -18,6 +18,11 @@ import (
 	"varve/internal/store/reference"
 )
 
+// idleEngine is an engine over an empty store, for tests that run no query.
+func idleEngine() *agg.Engine {
+	return agg.New(query.New(reference.New(nil), query.DefaultConfig(), prometheus.NewRegistry(), time.Now), nil)
+}
+
 // A large answer that was held back is compressed when its sending begins. Meanwhile a
 // waiting query gets its turn.
 func TestLargeAnswerLetsOthersHaveTheirTurn(t *testing.T) {

@@ -285,7 +285,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{start_relative:{value:1,unit:hours},metrics:[{name:'x'}]} // end`))
 	f.Add([]byte(`{"start_absolute":1.5,"end_relative":{"value":2,"unit":"YEARS"},"metrics":[{"name":["a"],"aggregators":[{"name":"rate","unit":"weeks"}]}]}`))
 	f.Add([]byte(`[[[[[[[[[[`))
-	p := New(nil, nil, DefaultConfig(), "", time.Now).parser
+	p := New(nil, idleEngine(), DefaultConfig(), "", time.Now).parser
 	f.Fuzz(func(t *testing.T, text []byte) {
 		req, err := p.parse(text)
 		if err != nil {

@@ -61,7 +61,7 @@ func TestRetryAfter(t *testing.T) {
 // A failure of the server, unlike a fault in a request, is logged too.
 func TestReasonsAreLogged(t *testing.T) {
 	var log bytes.Buffer
-	a := New(nil, nil, DefaultConfig(), "", nil)
+	a := New(nil, idleEngine(), DefaultConfig(), "", nil)
 	a.Log = slog.New(slog.NewTextHandler(&log, nil))
 	r := httptest.NewRequest("GET", "/api/v1/metricnames", nil)
 	a.fail(httptest.NewRecorder(), r, &store.UnavailableError{Reason: "the disk is full"})

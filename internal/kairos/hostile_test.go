@@ -14,7 +14,7 @@ import (
 // A request with too many or too costly parts is refused before it takes much
 // memory. The message names the limit.
 func TestCostlyRequestsAreRefused(t *testing.T) {
-	a := New(nil, nil, DefaultConfig(), "", time.Now)
+	a := New(nil, idleEngine(), DefaultConfig(), "", time.Now)
 	metric := func(members string) string {
 		return `{"start_absolute":1,"metrics":[{"name":"m",` + members + `}]}`
 	}
