@@ -311,8 +311,7 @@ const burst = 10
 func (c Config) AtOnce() int { return burst * min(c.RateMax, math.MaxInt/burst) }
 
 // take takes n of the events that may come, of so many a second. If there are too few, it takes
-// none and says when there are enough. More events than may ever come at once are taken when all
-// that may come at once are there. Later ones then wait for longer, as if these had come one by one.
+// none and says when there are enough.
 func (l *line) take(n, perSecond int, now time.Time) error {
 	if perSecond == 0 || l.own {
 		return nil
@@ -322,14 +321,10 @@ func (l *line) take(n, perSecond int, now time.Time) error {
 	if l.budget == nil {
 		l.budget = rate.NewLimiter(rate.Limit(perSecond), Config{RateMax: perSecond}.AtOnce())
 	}
-	most := l.budget.Burst()
-	missing := float64(min(n, most)) - l.budget.TokensAt(now)
-	if missing <= 0 {
-		for ; n > 0; n -= most {
-			l.budget.ReserveN(now, min(n, most))
-		}
+	if l.budget.AllowN(now, n) {
 		return nil
 	}
+	missing := float64(min(n, l.budget.Burst())) - l.budget.TokensAt(now)
 	return &store.LimitError{Limit: "timeline.rate_max", Max: int64(perSecond), Wait: time.Duration(missing / float64(perSecond) * float64(time.Second)),
 		What: "events per second into timeline " + l.name}
 }
