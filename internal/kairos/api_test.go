@@ -323,9 +323,10 @@ func BenchmarkRawAnswer(b *testing.B) {
 // although they are posted; killing a query does not although it is a GET.
 func TestAccessOfRoutes(t *testing.T) {
 	changes := map[string]bool{
-		"POST /api/v1/datapoints/query":      false,
-		"POST /api/v1/datapoints/query/tags": false,
-		"GET /api/v1/admin/killquery/{hash}": true,
+		"POST /api/v1/datapoints/query":          false,
+		"POST /api/v1/datapoints/query/tags":     false,
+		"POST /api/v1/datapoints/delete/preview": false,
+		"GET /api/v1/admin/killquery/{hash}":     true,
 	}
 	for _, r := range fuzzedAPI(t).Routes() {
 		name := r.Method + " " + r.Path

@@ -108,40 +108,35 @@ const clippedBytes = 256
 
 func clipName(name string) string { return clip.Text(name, clippedBytes) }
 
-// previewed is the query of an address that asks what a delete would delete. An earlier server
-// refuses it.
-const previewed = "preview=true"
-
-func (a *API) postDelete(w http.ResponseWriter, r *http.Request) {
-	preview := r.URL.RawQuery == previewed
-	if err := noParameters(r); err != nil && !preview {
-		dropBody(r)
-		a.fail(w, r, err)
-		return
+// readingDelete returns the handler of a request whose body is a delete: it reads the body, and
+// f answers.
+func (a *API) readingDelete(f func(w http.ResponseWriter, r *http.Request, q *agg.Query, deletions []store.Deletion)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := noParameters(r); err != nil {
+			dropBody(r)
+			a.fail(w, r, err)
+			return
+		}
+		text, err := a.readBody(r)
+		if err != nil {
+			a.fail(w, r, err)
+			return
+		}
+		defer text.Close()
+		req, err := a.parse(text, r)
+		if err == nil {
+			err = locate(req.top, strictDelete(req.top))
+		}
+		if err != nil {
+			a.fail(w, r, err)
+			return
+		}
+		deletions := make([]store.Deletion, len(req.Metrics))
+		for i, m := range req.Metrics {
+			deletions[i] = store.Deletion{Metric: m.Metric, Matchers: m.Matchers, Range: req.Range}
+		}
+		f(w, r, &req.Query, deletions)
 	}
-	text, err := a.readBody(r)
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	defer text.Close()
-	req, err := a.parse(text, r)
-	if err == nil {
-		err = locate(req.top, strictDelete(req.top))
-	}
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	deletions := make([]store.Deletion, len(req.Metrics))
-	for i, m := range req.Metrics {
-		deletions[i] = store.Deletion{Metric: m.Metric, Matchers: m.Matchers, Range: req.Range}
-	}
-	if preview {
-		a.previewDelete(w, r, &req.Query, deletions)
-		return
-	}
-	a.deletePoints(w, r, deletions)
 }
 
 // previewDelete answers how many series and points a delete would delete.
@@ -186,7 +181,7 @@ func (a *API) deleteMetric(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, err)
 		return
 	}
-	a.deletePoints(w, r, []store.Deletion{{Metric: r.PathValue("name"), Range: model.AllTime}})
+	a.deletePoints(w, r, nil, []store.Deletion{{Metric: r.PathValue("name"), Range: model.AllTime}})
 }
 
 // noParameters refuses a delete with query parameters: deletes take none, and a
@@ -213,7 +208,7 @@ func noSelection(r *http.Request) error {
 	return badRequest("the delete of a metric takes no body: it deletes all points; a part of a metric is deleted by POST /api/v1/datapoints/delete; nothing was deleted")
 }
 
-func (a *API) deletePoints(w http.ResponseWriter, r *http.Request, deletions []store.Deletion) {
+func (a *API) deletePoints(w http.ResponseWriter, r *http.Request, _ *agg.Query, deletions []store.Deletion) {
 	began, err := a.engine.Delete(r.Context(), func() error { return a.store.Delete(r.Context(), deletions...) })
 	if began {
 		a.logDeletions(r, deletions, err)

@@ -199,7 +199,7 @@ func TestPreviewOfADelete(t *testing.T) {
 		`{"start_absolute":0,"end_absolute":1,"metrics":[{"name":"m","tags":{"h":"regex:[0]"}},{"name":"none"}]}`,
 		`{"start_absolute":0,"metrics":[{"name":"m","limit":1,"aggregators":[{"name":"save_as","metric_name":"saved"}]}]}`,
 	} {
-		resp, answer := s.do(t, "POST", deletePath+"?preview=true", selection)
+		resp, answer := s.do(t, "POST", deletePath+"/preview", selection)
 		var got struct {
 			Metrics []struct {
 				Name           string
@@ -219,17 +219,17 @@ func TestPreviewOfADelete(t *testing.T) {
 		}
 		all = n
 	}
-	if _, answer := s.do(t, "POST", deletePath+"?preview=true", `{"start_absolute":0,"metrics":[{"name":"\"<\u00e9"},{"name":"saved"}]}`); answer !=
+	if _, answer := s.do(t, "POST", deletePath+"/preview", `{"start_absolute":0,"metrics":[{"name":"\"<\u00e9"},{"name":"saved"}]}`); answer !=
 		`{"metrics":[{"name":"\"<é","series":1,"points":1},{"name":"saved","series":0,"points":0}]}` {
 		t.Error(answer)
 	}
-	for _, parameters := range []string{"preview", "preview=false", "preview=true&h=a", "PREVIEW=true"} {
-		resp, answer := s.do(t, "POST", deletePath+"?"+parameters, `{"start_absolute":0,"metrics":[{"name":"m"}]}`)
+	for _, path := range []string{deletePath + "?preview=true", deletePath + "/preview?h=a"} {
+		resp, answer := s.do(t, "POST", path, `{"start_absolute":0,"metrics":[{"name":"m"}]}`)
 		if resp.StatusCode != 400 || !strings.Contains(answer, "nothing was deleted") {
-			t.Errorf("%s: %d %s", parameters, resp.StatusCode, answer)
+			t.Errorf("%s: %d %s", path, resp.StatusCode, answer)
 		}
 	}
-	if resp, answer := s.do(t, "POST", deletePath+"?preview=true", `{"start_absolute":0,"metrics":[{"name":"m","tag":{"h":"0"}}]}`); resp.StatusCode != 400 || !strings.Contains(answer, "query.metric[0].tag is not known to deletes") {
+	if resp, answer := s.do(t, "POST", deletePath+"/preview", `{"start_absolute":0,"metrics":[{"name":"m","tag":{"h":"0"}}]}`); resp.StatusCode != 400 || !strings.Contains(answer, "query.metric[0].tag is not known to deletes") {
 		t.Errorf("%d %s", resp.StatusCode, answer)
 	}
 }
