@@ -1,6 +1,13 @@
 package timeline
 
-import "testing"
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"varve/internal/store"
+)
 
 func TestBuckets(t *testing.T) {
 	h := History{Layouts: []Layout{{From: Beginning, Size: 100}, {From: 1000, Size: 10}, {From: 1050, Size: 50}}}
@@ -42,5 +49,27 @@ func TestChoose(t *testing.T) {
 	}
 	if size, factor, better := adapted(Layout{Size: Sizes[0], Factor: 10}, 0.01, 140); !better || size != Sizes[4] || factor != 1 {
 		t.Errorf("from ten parts to one event in 100 s: %d, %d, %v", size, factor, better)
+	}
+}
+
+// TestLayoutFarAhead: a layout that could begin only in years, after which no other can begin before it,
+// is proposed only with its time.
+func TestLayoutFarAhead(t *testing.T) {
+	now := time.Date(2026, 11, 28, 0, 0, 0, 0, time.UTC)
+	e := &Engine{now: func() time.Time { return now }, config: DefaultConfig()}
+	h := History{Version: 1, Layouts: []Layout{{From: Beginning, Size: 60 * second, Factor: 1, Mode: Materialised, Placement: Hash}}}
+	const years = 1000 * 86400 * second
+	for size, far := range map[int64]bool{10 * second: false, 86400 * second: false, 7 * second: false, 7 * 86400 * second: false, years: true, maxSize: true} {
+		next, err := e.extended(h, Proposal{Size: size})
+		switch {
+		case !far && (err != nil || len(next.Layouts) != 2):
+			t.Errorf("buckets of %v: %v", duration(size), err)
+		case far && (!errors.As(err, new(*store.InputError)) || !strings.Contains(err.Error(), "at the earliest, when buckets of 1m0s and of")):
+			t.Errorf("buckets of %v: %v", duration(size), err)
+		}
+	}
+	at := floor(now.UnixMicro(), years) + years
+	if next, err := e.extended(h, Proposal{Size: years, From: at}); err != nil || next.Layouts[1].From != at {
+		t.Errorf("with its time: %v", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"varve/internal/store"
 	"varve/internal/work"
 )
 
@@ -200,6 +201,9 @@ func (e *Engine) adapt(ctx context.Context, l *line) error {
 		return nil
 	}
 	h, err := e.Propose(ctx, l.name, Proposal{Version: k.Version, Size: size, Factor: factor})
+	if _, ok := errors.AsType[*store.InputError](err); ok {
+		return nil // buckets of the present size, which someone chose, and of this one do not begin together soon
+	}
 	if err != nil {
 		return ignoreConflict(err)
 	}

@@ -386,3 +386,23 @@ func testGuard(t *testing.T, s *suite) {
 		s.must(e.Close())
 	}
 }
+
+// testOddSize: buckets of a size that someone chose and of those that the engine chooses may begin
+// together only in years. Then the layout stays.
+func testOddSize(t *testing.T, s *suite) {
+	c := &clock{at: time.Now()}
+	e, err := timeline.Open(s.shelf, timeline.Options{Now: c.now, Upkeep: -1, Config: timeline.Config{Adapt: true}})
+	s.must(err)
+	name := s.name("a")
+	s.propose(e, name, timeline.Proposal{Size: 999_983 * second})
+	events := make([]timeline.Addressed, 1000)
+	for i := range events {
+		events[i] = event(c.at.UnixMicro()-int64(len(events)-i)*second/100, fmt.Sprint(i), name)
+	}
+	s.append(e, events...)
+	s.must(e.Upkeep(s.ctx()))
+	if h, err := e.Layout(s.ctx(), name); err != nil || len(h.Layouts) != 1 {
+		t.Errorf("%+v, %v", h, err)
+	}
+	s.must(e.Close())
+}

@@ -60,6 +60,7 @@ func Run(t *testing.T, open func(t *testing.T) timeline.Shelf) {
 		{"engine/delete slowly", testDeleteSlowly},
 		{"engine/tail", testTail},
 		{"engine/guard", testGuard},
+		{"engine/odd size", testOddSize},
 		{"engine/slow", testSlow},
 		{"engine/replaced meanwhile", testReplacedMeanwhile},
 	} {
