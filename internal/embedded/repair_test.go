@@ -471,6 +471,24 @@ func TestBackupsLeaveEachOther(t *testing.T) {
 	have(".unfinished-other", "a", "a.tmp", "a.tmp.tmp", "b")
 }
 
+// A file that is named as an unfinished backup keeps no backup from being made, and stays.
+func TestBackupBesideAFile(t *testing.T) {
+	ctx, mem := context.Background(), vfs.NewMem()
+	s := mustOpen(t, mem, quietConfig("fsync"))
+	defer s.Close()
+	s.must(t, mem.MkdirAll(s.BackupDir(), 0o755))
+	file := mem.PathJoin(s.BackupDir(), ".unfinished-file")
+	writeFile(t, mem, file, []byte("x"))
+	for _, name := range []string{"a", "b"} {
+		if _, err := s.Backup(ctx, name); err != nil {
+			t.Errorf("backup %s: %v", name, err)
+		}
+	}
+	if info, err := mem.Stat(file); err != nil || info.IsDir() || info.Size() != 1 {
+		t.Errorf("the file: %v, %v", info, err)
+	}
+}
+
 // TestBackupBesideThatOfAnotherServer: at whichever call of one server's backup another server
 // makes one in the same directory, the first is whole or an error, and the second is whole. The
 // first fails at three calls only: as it locks its new directory, and where it has given up the

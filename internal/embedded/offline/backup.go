@@ -142,6 +142,9 @@ func (b *backup) removeUnfinished() error {
 // that is published meanwhile.
 func (b *backup) removeAbandoned(name string) error {
 	dir := b.fs.PathJoin(b.parent, name)
+	if info, err := b.fs.Stat(dir); err != nil || !info.IsDir() {
+		return nil // published, removed, or of somebody else: a backup is a directory
+	}
 	lock, err := datadir.Lock(b.fs, dir)
 	switch {
 	case errors.As(err, new(*datadir.LockedError)):
