@@ -53,6 +53,7 @@ var removed = map[string]string{
 	"rollups.poll_interval":  "a poll costs next to nothing",
 
 	"transfer.max_line":       "a line may hold some of a series' points",
+	"transfer.max_empty":      "an import over HTTP can be continued after that many lines, and varve import has no such bound",
 	"transfer.max_concurrent": "a few transfers use all of a store; slow ones make room for others",
 
 	"embedded.checkpoint_samples":    "embedded.head_bytes_max says how many samples are in memory",
