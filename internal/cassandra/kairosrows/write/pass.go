@@ -281,26 +281,85 @@ func (g rowGroup) only(positions []int) rowGroup {
 	return some
 }
 
+// rowGroups are groups of rows. Those in lone are written one after the other, since each of them
+// may be what made a node hang up.
+type rowGroups struct {
+	together     int // most rows of series that are written alone in one group
+	oneByOne     bool
+	groups, lone []*rowGroup
+	open         map[groupKey]*rowGroup
+}
+
+// A groupKey is what the rows of a group have in common.
+type groupKey struct {
+	rowkey.Partition
+	alone bool
+}
+
+// add adds a row of a series.
+func (r *rowGroups) add(row Row, id model.SeriesNumber, alone bool) {
+	k := groupKey{row.part(), alone}
+	g := r.open[k]
+	if g == nil || alone && len(g.rows) >= r.together {
+		g = &rowGroup{apart: alone}
+		r.open[k] = g
+		if alone && r.oneByOne {
+			r.lone = append(r.lone, g)
+		} else {
+			r.groups = append(r.groups, g)
+		}
+	}
+	g.rows, g.ids = append(g.rows, row), append(g.ids, id)
+}
+
 // index writes the index rows that the series need and that are not known to exist. It returns
 // the series whose index rows exist, sorted by replica set. The other series are left or
 // refused.
 func (p *writePass) index(ctx context.Context, ids []model.SeriesNumber) ([]pendingSeries, error) {
+	epoch := p.w.known.now()
+	all, missing, err := p.missingRows(ids)
+	if err != nil {
+		return nil, err
+	}
+	if p.again {
+		shuffle(missing.groups)
+		shuffle(missing.lone)
+	}
+	stampMS := p.w.deletes.stamp()
+	write := func(groups []*rowGroup, atOnce int) error {
+		return work.Parallel(ctx, atOnce, len(groups), "write index rows", func(ctx context.Context, i int) error {
+			p.indexGroup(ctx, epoch, stampMS, *groups[i])
+			return context.Cause(ctx)
+		})
+	}
+	if err := write(missing.groups, indexParallel); err != nil {
+		return nil, err
+	}
+	if err := write(missing.lone, 1); err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(s pendingSeries) bool { return p.isLeft(s.id) || !p.kept(s.id) })
+	if p.again {
+		shuffle(all)
+	}
+	slices.SortStableFunc(all, func(a, b pendingSeries) int {
+		return cmp.Or(strings.Compare(a.replicas, b.replicas), falseFirst(a.alone, b.alone))
+	})
+	return all, nil
+}
+
+// missingRows returns the series and those of their rows whose index rows are not known to exist.
+func (p *writePass) missingRows(ids []model.SeriesNumber) ([]pendingSeries, *rowGroups, error) {
 	w := p.w
-	epoch := w.known.now()
 	var run head.Run
 	var cols model.Columns
-	var groups, lone []*rowGroup
-	type groupKey struct {
-		rowkey.Partition
-		alone bool
-	}
-	of := map[groupKey]*rowGroup{}
+	missing := &rowGroups{together: p.together, oneByOne: p.oneByOne, open: map[groupKey]*rowGroup{}}
 	all := make([]pendingSeries, len(ids))
 	for i, id := range ids {
 		all[i] = pendingSeries{id: id, alone: p.suspected(id)}
 		series, ok, err := p.load(id, &run, &cols)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if !ok || w.refusedSeries(series) != "" {
 			continue
@@ -312,50 +371,13 @@ func (p *writePass) index(ctx context.Context, ids []model.SeriesNumber) ([]pend
 			if row.NeedSec == 0 {
 				return // all of its samples have expired, so it needs no index rows
 			}
-			k := row.part()
-			p.parts[k] = struct{}{}
-			if w.known.holds(k, row.key(), row.NeedSec) {
-				return
+			p.parts[row.part()] = struct{}{}
+			if !w.known.holds(row.part(), row.key(), row.NeedSec) {
+				missing.add(row, id, all[i].alone)
 			}
-			at := groupKey{k, all[i].alone}
-			g := of[at]
-			if g == nil || at.alone && len(g.rows) >= p.together {
-				g = &rowGroup{apart: at.alone}
-				of[at] = g
-				if at.alone && p.oneByOne {
-					lone = append(lone, g)
-				} else {
-					groups = append(groups, g)
-				}
-			}
-			g.rows, g.ids = append(g.rows, row), append(g.ids, id)
 		})
 	}
-	if p.again {
-		shuffle(groups)
-		shuffle(lone)
-	}
-	stampMS := w.deletes.stamp()
-	write := func(groups []*rowGroup, atOnce int) error {
-		return work.Parallel(ctx, atOnce, len(groups), "write index rows", func(ctx context.Context, i int) error {
-			p.indexGroup(ctx, epoch, stampMS, *groups[i])
-			return context.Cause(ctx)
-		})
-	}
-	if err := write(groups, indexParallel); err != nil {
-		return nil, err
-	}
-	if err := write(lone, 1); err != nil {
-		return nil, err
-	}
-	all = slices.DeleteFunc(all, func(s pendingSeries) bool { return p.isLeft(s.id) || !p.kept(s.id) })
-	if p.again {
-		shuffle(all)
-	}
-	slices.SortStableFunc(all, func(a, b pendingSeries) int {
-		return cmp.Or(strings.Compare(a.replicas, b.replicas), falseFirst(a.alone, b.alone))
-	})
-	return all, nil
+	return all, missing, nil
 }
 
 // falseFirst compares booleans: false comes before true.
