@@ -345,12 +345,14 @@ func TestSecondSignalEndsACommand(t *testing.T) {
 	}
 	defer out.Close()
 	c := exec.Command(binary, "export", "--data-dir", dir)
-	c.Stdout = to
+	c.Env = []string{} // no settings of whoever runs the tests
+	var said bytes.Buffer
+	c.Stdout, c.Stderr = to, &said
 	if err := errors.Join(c.Start(), to.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil { // it writes
-		t.Fatal(err)
+		t.Fatal(err, c.Wait(), said.String())
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- c.Wait() }()
