@@ -328,6 +328,10 @@ func (a *API) completeValues(w http.ResponseWriter, r *http.Request, form url.Va
 		refuseJSON(w, http.StatusBadRequest, "no tag specified")
 		return
 	}
+	if !tagExpression.MatchString(tag + "!=") {
+		refuseJSON(w, http.StatusBadRequest, "Invalid tagspec "+tag+"!=")
+		return
+	}
 	given, prefix := named(form, "expr"), lastOf(form, "valuePrefix")
 	expressions := narrowed(append(slices.Clone(given), tag+"!="), tag, regexp.QuoteMeta(prefix))
 	a.complete(w, r, form, expressions, prefix, func(s *query.Session, values *tally) error {
