@@ -28,7 +28,19 @@ type Event struct {
 	Time int64  // microseconds since 1970, MinTime to MaxTime
 	ID   string // UTF-8, 1 to IDBytesMax bytes; unique together with Time
 	Type string // UTF-8, up to TypeBytesMax bytes; may be empty
-	Data []byte // any bytes
+	Data []byte // any bytes; see BytesMark
+}
+
+// BytesMark is what data begins with that is not JSON; no JSON does. Front ends put it before the
+// bytes of a client, so limits do not count it.
+const BytesMark = 0
+
+// dataBytes is how many bytes of data a client has sent.
+func (e *Event) dataBytes() int64 {
+	if len(e.Data) > 0 && e.Data[0] == BytesMark {
+		return int64(len(e.Data)) - 1
+	}
+	return int64(len(e.Data))
 }
 
 // Position returns where the event stands.
@@ -144,7 +156,7 @@ func (e *Event) check(payloadMax int64) error {
 	if e.Time < MinTime || e.Time > MaxTime {
 		return badf("the time of the event is %d microseconds since 1970, outside the years 1 to 9999", e.Time)
 	}
-	if n := int64(len(e.Data)); n > payloadMax {
+	if n := e.dataBytes(); n > payloadMax {
 		return &store.LimitError{Limit: "timeline.payload_bytes_max", Max: payloadMax, Need: n, What: "the data of an event"}
 	}
 	return nil

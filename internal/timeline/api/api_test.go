@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -126,9 +127,11 @@ func (s *served) wantPart(status int, part, method, path, body string, headers .
 
 const lines = "Content-Type: application/x-ndjson"
 
-// Data comes back as it was sent, byte for byte, and so do times.
+// Data comes back as it was sent, byte for byte, and so do times. The largest data is as large
+// as the setting says.
 func TestDataComesBack(t *testing.T) {
 	s := serve(t)
+	largest := int(timeline.DefaultConfig().PayloadBytesMax)
 	for i, c := range []struct{ sent, back string }{
 		{`"time":1700000000000,"data":{"b":1,"a":[1.50,1e2, -0 ],"a":"twice"}`, ``},
 		{`"time":1700000000000,"data":null`, ``},
@@ -144,6 +147,8 @@ func TestDataComesBack(t *testing.T) {
 		{`"time":-1,"data":1`, ``},
 		{`"time_us":-1,"data":1`, `"time":-1,"time_us":-1,"data":1`},
 		{`"time":-62135596800000,"data":1`, ``},
+		{`"time":1,"data":"` + strings.Repeat("x", largest-2) + `"`, ``},
+		{`"time":1,"data_base64":"` + base64.StdEncoding.EncodeToString(make([]byte, largest)) + `"`, ``},
 	} {
 		if c.back == "" {
 			c.back = c.sent
@@ -213,6 +218,7 @@ func TestRejectedEvents(t *testing.T) {
 		{`{"time":1,"data":1,"type":"\ufffd\\\ufffd\udc00\ud800"}`, `half a character`},
 		{`{"time":1,"data_base64":"a"}`, `not base64`},
 		{`{"time":1,"data":` + strings.Repeat("[", 101) + strings.Repeat("]", 101) + `}`, `limit levels of the data of an event of 100`},
+		{`{"time":1,"data_base64":"` + base64.StdEncoding.EncodeToString(make([]byte, 1<<20+1)) + `"}`, `limit timeline.payload_bytes_max of 1048576 reached, at least 1048577 needed: the data of an event`},
 		{`{"time":1,"data":"` + strings.Repeat("x", 1<<20) + `"}`, `limit timeline.payload_bytes_max of 1048576`},
 		{`5`, `an event is an object`},
 	} {

@@ -3,13 +3,12 @@ package api
 import (
 	"bytes"
 	"encoding/base64"
+
+	"varve/internal/timeline"
 )
 
-// A payload is the data of an event as it is stored: the text of a JSON value, or a zero
-// byte and then any bytes. No JSON begins with a zero byte, so each says what it is.
-
-// bytesMark is what the payload of bytes begins with.
-const bytesMark = 0
+// A payload is the data of an event as it is stored: the text of a JSON value, or
+// [timeline.BytesMark] and then any bytes, so that each says what it is.
 
 // jsonPayload returns the payload of a valid JSON text. Line breaks between its tokens become
 // spaces, in place: an event is a line wherever events are lines. (Within a text in JSON
@@ -31,7 +30,7 @@ func bytesPayload(text string) ([]byte, error) {
 	if err != nil {
 		return nil, badf(`"data_base64" is not base64 (RFC 4648, with padding): %v`, err)
 	}
-	payload[0] = bytesMark
+	payload[0] = timeline.BytesMark
 	return payload[:1+n], nil
 }
 
@@ -43,7 +42,7 @@ func appendPayload(to, payload []byte) []byte {
 	switch {
 	case len(payload) == 0:
 		return append(to, `"data":null`...)
-	case payload[0] == bytesMark:
+	case payload[0] == timeline.BytesMark:
 		payload = payload[1:]
 	case bytes.IndexByte([]byte(`{["-0123456789tfn`), payload[0]) >= 0:
 		return append(append(to, `"data":`...), payload...)
