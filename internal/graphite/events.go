@@ -21,6 +21,7 @@ func (a *API) eventRoutes(prefix string) []httpapi.Route {
 		httpapi.On(http.MethodPost, prefix+"/events", httpapi.Write, a.addEvent),
 		httpapi.On(http.MethodGet, prefix+"/events", httpapi.Read, withForm(a.listEvents)),
 		httpapi.On(http.MethodGet, prefix+"/events/get_data", httpapi.Read, withForm(a.listEvents)),
+		httpapi.On(http.MethodPost, prefix+"/events/get_data", httpapi.Read, withForm(a.listEvents)),
 		httpapi.On(http.MethodGet, prefix+"/events/{id}", httpapi.Read, withForm(a.oneEvent)),
 		httpapi.On(http.MethodDelete, prefix+"/events/{id}", httpapi.Delete, a.deleteEvent),
 	}
