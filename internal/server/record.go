@@ -53,16 +53,19 @@ func (rt *router) record(r *http.Request, route httpapi.Route, id auth.Identity,
 	if log == nil {
 		return
 	}
-	p := principal.Of(r.Context())
+	p, path := principal.Of(r.Context()), r.URL.Path
 	if id.Name != "" {
 		sender = id.Name
 	}
 	if id.Tenant != "" {
 		p.Tenant = id.Tenant
 	}
+	if asked, ok := r.Context().Value(tenantKey{}).(string); ok { // a refused sender may be of another one
+		p.Tenant, path = asked, tenantMark+asked+path
+	}
 	log.Add(audit.Event{
 		Time: time.Now().UTC(), Sender: sender, By: id.By, Tenant: p.Tenant, Remote: r.RemoteAddr,
-		Action: route.Method + " " + route.Path, Path: r.URL.Path, Query: r.URL.RawQuery, Body: body, Status: status, Detail: detail,
+		Action: route.Method + " " + route.Path, Path: path, Query: r.URL.RawQuery, Body: body, Status: status, Detail: detail,
 	})
 }
 

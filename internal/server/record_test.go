@@ -43,6 +43,7 @@ func TestAudit(t *testing.T) {
 	}
 	s := start(t, func(o *Options) {
 		o.Keeper, o.Front.Audit = g, log
+		o.Front.Tenants = func(name string) bool { return name == "globex" }
 		o.Routes = []httpapi.Route{
 			httpapi.On("GET", "/read", httpapi.Read, use),
 			httpapi.On("GET", "/export", httpapi.Read, use).OnRecord(),
@@ -63,6 +64,8 @@ func TestAudit(t *testing.T) {
 		{"operator", "POST /change?panic", "", `operator token default POST /change /change panic  500 the handler panicked`},
 		{"reader", "GET /look", "", `reader token default GET /look /look   403 this needs the role admin; reader has read`},
 		{"reader", "POST /change", "", `reader token default POST /change /change   403 this needs the role admin; reader has read`},
+		{"operator", "POST /t/globex/change", "", `operator token globex POST /change /t/globex/change   200 `},
+		{"reader", "POST /t/globex/change", "", `reader  globex POST /change /t/globex/change   403 this sender may not use the tenant globex`},
 		{"nobody", "GET /look", "", ""}, // else anyone could push older events out of the log
 	} {
 		before, _ := os.ReadFile(path)
