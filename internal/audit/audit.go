@@ -233,7 +233,7 @@ func (l *Log) turn() error {
 		return err
 	}
 	lock, err := vfs.Default.Lock(lockPath)
-	if errors.Is(err, fs.ErrPermission) {
+	if errors.As(err, new(*fs.PathError)) { // the lock file cannot be opened
 		return err
 	}
 	if err != nil {

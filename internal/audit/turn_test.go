@@ -1,8 +1,12 @@
 package audit
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -53,5 +57,22 @@ func TestTwoProcesses(t *testing.T) {
 	}
 	if lost > 0 || len(files) < 10 {
 		t.Errorf("%d of %d events are lost, in %d files", lost, 2*writers*events, len(files))
+	}
+}
+
+// A lock that cannot be opened is told as a fault: only one that another process holds is left to it.
+func TestLockThatCannotBeOpened(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	if err := os.Mkdir(path+".lock", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l := open(t, path, Config{MaxBytes: 100, MaxFiles: 2})
+	var log bytes.Buffer
+	l.log = slog.New(slog.NewTextHandler(&log, nil))
+	for range 2 {
+		l.Add(Event{Action: "event", Detail: strings.Repeat("x", 100)})
+	}
+	if events := lines(t, path); len(events) != 2 || !strings.Contains(log.String(), "cannot rotate the audit log; it keeps growing") {
+		t.Errorf("%d events, and the server's log has %q", len(events), log.String())
 	}
 }
