@@ -17,6 +17,9 @@ import (
 
 // Read reads the state that an interrupted command has left. found is false if there is none.
 func Read(path string, into any) (found bool, err error) {
+	if err := checkRegular(path); err != nil {
+		return false, err
+	}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -28,6 +31,16 @@ func Read(path string, into any) (found bool, err error) {
 		return false, fmt.Errorf("%s is not the state of such a command; remove it to begin again, or name another file with --state: %w", path, err)
 	}
 	return true, nil
+}
+
+// checkRegular returns an error if something other than a file is at path: to open a FIFO waits for
+// a process at its other end.
+func checkRegular(path string) error {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a regular file; name another one with --state and --rejected", path)
+	}
+	return nil // what cannot be looked at cannot be opened either
 }
 
 // Write writes a state, durably. The file is replaced, so that there is always a whole one.
@@ -84,6 +97,9 @@ type Report struct {
 // Add appends a text.
 func (r *Report) Add(text string) error {
 	if r.f == nil {
+		if err := checkRegular(r.Path); err != nil {
+			return err
+		}
 		f, err := os.OpenFile(r.Path, os.O_WRONLY|os.O_CREATE, 0o644)
 		if err != nil {
 			return err
