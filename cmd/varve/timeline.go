@@ -228,6 +228,9 @@ func timelineAppend(ctx context.Context, t terminal, l line, s *remote.Server) e
 	if _, a.JSON = l.flags["json"]; a.JSON && (a.Type != "" || a.TimeFormat != "") {
 		return &usageError{errors.New("with --json each event has its own type and time: leave out --type and --time-format")}
 	}
+	if err := l.value("time-format", client.CheckTimeFormat); err != nil {
+		return err
+	}
 	in, err := l.input("f")
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"varve/internal/clip"
 	"varve/internal/remote"
 	"varve/internal/work"
 )
@@ -53,8 +54,10 @@ type Appender struct {
 }
 
 // Append sends all lines of in, in blocks; those that are there are not kept waiting for
-// more. When ctx ends, it sends the lines that it has read and returns.
+// more. When ctx ends, it sends the lines that it has read, also those of a block that is being
+// sent, and returns.
 func (a *Appender) Append(ctx context.Context, in io.Reader) error {
+	sending := context.WithoutCancel(ctx)
 	texts, failed := make(chan []byte, blockLines), make(chan error, 1)
 	go func() { // ends with the input, or with the process
 		defer close(texts)
@@ -75,18 +78,18 @@ func (a *Appender) Append(ctx context.Context, in io.Reader) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return a.sendRest(context.WithoutCancel(ctx), texts)
+			return a.sendRest(sending, texts)
 		case <-pause.C:
 			pause.Reset(blockPause)
-			if err := a.send(ctx); err != nil {
+			if err := a.send(sending); err != nil {
 				return err
 			}
 			continue
 		case text, ok := <-texts:
 			if !ok {
-				return cmp.Or(a.send(ctx), <-failed)
+				return cmp.Or(a.send(sending), <-failed)
 			}
-			if err := a.add(ctx, text); err != nil {
+			if err := a.add(sending, text); err != nil {
 				return err
 			}
 		}
@@ -136,6 +139,21 @@ func (a *Appender) add(ctx context.Context, text []byte) error {
 func named(event []byte) bool {
 	var e struct{ ID string }
 	return json.Unmarshal(event, &e) == nil && e.ID != ""
+}
+
+// CheckTimeFormat returns an error if times in a format have no year: the server would reject them all.
+func CheckTimeFormat(format string) error {
+	format = strings.Join(strings.Fields(format), " ")
+	const year = 2009 // not that of Go's layouts, which stands for itself
+	sample := time.Date(year, 10, 21, 16, 32, 43, 0, time.UTC).Format(format)
+	at, err := time.ParseInLocation(format, sample, time.UTC)
+	if err != nil {
+		return fmt.Errorf("%q is not a layout of times as in Go: %w", clip.Text(format, 100), err)
+	}
+	if at.Year() != year {
+		return fmt.Errorf(`%q has no year: write 2006 where the year is, as in "2006-01-02 15:04:05"`, clip.Text(format, 100))
+	}
+	return nil
 }
 
 // timeOf returns the time of a line in microseconds. Lines that come in one microsecond keep
