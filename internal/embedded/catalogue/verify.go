@@ -58,7 +58,7 @@ func Verify(disk vfs.FS, dir string) error {
 	if err := f.missing(disk, dir); err != nil {
 		return err
 	}
-	if err := f.tooLong(disk, dir); err != nil {
+	if err := f.unreadable(disk, dir); err != nil {
 		return err
 	}
 	for _, log := range f.logs {
@@ -170,10 +170,12 @@ func (f files) missing(disk vfs.FS, dir string) error {
 const (
 	logMax     = 1 << 30 // beyond the largest memtable, and one batch
 	optionsMax = 1 << 20
+	lockMax    = 1 << 20 // it is empty
 )
 
-// tooLong finds a file that is longer than Pebble writes it.
-func (f files) tooLong(disk vfs.FS, dir string) error {
+// unreadable finds a file that is longer than Pebble writes it, or that is none, such as a directory
+// or a FIFO. Verify reads neither the options nor the lock, but Pebble opens nothing without them.
+func (f files) unreadable(disk vfs.FS, dir string) error {
 	check := func(name string, most int64) error {
 		if name == "" {
 			return nil
@@ -186,12 +188,22 @@ func (f files) tooLong(disk vfs.FS, dir string) error {
 		if err != nil {
 			return fmt.Errorf("size of %s: %w", path, err)
 		}
+		if info.IsDir() {
+			return fmt.Errorf("open %s: it is a directory, want a regular file: remove it, or put the file of a backup in its place", path)
+		}
+		if !info.Mode().IsRegular() {
+			file, err := disk.Open(path) // says what it is, and what to do
+			if err != nil {
+				return err
+			}
+			return file.Close()
+		}
 		if info.Size() > most {
 			return &store.CorruptionError{File: path, Offset: most, Reason: fmt.Sprintf("expected at most %d bytes, got a file of %d", most, info.Size())}
 		}
 		return nil
 	}
-	errs := []error{check(f.options.name, optionsMax), check(f.manifest.name, logMax)}
+	errs := []error{check("LOCK", lockMax), check(f.options.name, optionsMax), check(f.manifest.name, logMax)}
 	for _, log := range f.logs {
 		errs = append(errs, check(log.name, logMax))
 	}
