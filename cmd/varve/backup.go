@@ -8,6 +8,7 @@ import (
 
 	"varve/internal/admin"
 	"varve/internal/embedded/offline"
+	"varve/internal/principal"
 	"varve/internal/units"
 )
 
@@ -15,7 +16,7 @@ func backupCommand() command {
 	return command{
 		name:     "backup",
 		synopsis: "make a consistent copy of a running server's store",
-		usage:    "[--http-addr ADDR] [--to NAME]",
+		usage:    "[--http-addr ADDR] [--tenant NAME] [--to NAME]",
 		help: `Asks a running server for a consistent copy of its store. The copy contains everything
 that was acknowledged before the request. The server keeps running. The copy is the
 directory NAME in the server's embedded.backup_dir, by default backups in its data
@@ -28,6 +29,8 @@ as --data-dir.
 
 Flags:
   --http-addr ADDR the server (127.0.0.1:8080)
+  --tenant NAME    the tenant whose store is copied; by default the first one of the
+                   token in VARVE_TOKEN, and "default" for a token of all tenants
   --to NAME        name of the copy; by default the time
 `,
 		run: backup,
@@ -38,12 +41,20 @@ func backup(t terminal, args []string) error {
 	if err := refuseCassandra(args, admin.InsteadOfBackup); err != nil {
 		return err
 	}
-	l, err := parseFlags(args, "http-addr", "to")
+	l, err := parseFlags(args, "http-addr", "tenant", "to")
 	if err != nil {
 		return err
 	}
 	if !l.online() {
 		l.flags["http-addr"] = defaultServer
+	}
+	path := "/admin/backup"
+	err = l.value("tenant", func(name string) error {
+		path = "/t/" + name + path
+		return principal.CheckTenant(name)
+	})
+	if err != nil {
+		return err
 	}
 	s, err := l.server()
 	if err != nil {
@@ -54,7 +65,7 @@ func backup(t terminal, args []string) error {
 		return err
 	}
 	var r offline.BackupReport
-	if err := s.Read(context.Background(), http.MethodPost, "/admin/backup", body, &r); err != nil {
+	if err := s.Read(context.Background(), http.MethodPost, path, body, &r); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(t.stdout, "%s\n%s with %s, %s; %s; %d series; %d bytes were copied, the rest is hard links\n",

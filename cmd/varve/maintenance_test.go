@@ -142,6 +142,23 @@ func TestOfflineCommandsRefuseFlags(t *testing.T) {
 	}
 }
 
+// A backup is one of the tenant that is named.
+func TestBackupOfATenant(t *testing.T) {
+	dir := t.TempDir()
+	config := filepath.Join(dir, "varve.yaml")
+	if err := os.WriteFile(config, []byte("tenants: [{name: acme}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	data := filepath.Join(dir, "data")
+	p := start(t, data, "--config="+config)
+	addr := "--http-addr=" + p.http
+	for tenant, below := range map[string]string{"default": "", "acme": filepath.Join("tenants", "acme")} {
+		wantRun(t, 0, []string{filepath.Join(data, below, "backups", "one") + "\n"}, "backup", addr, "--to=one", "--tenant="+tenant)
+	}
+	wantRun(t, 1, []string{"there is no tenant globex"}, "backup", addr, "--tenant=globex")
+	wantRun(t, 2, []string{"flag --tenant: \"a/b\": want a lower-case letter"}, "backup", addr, "--tenant=a/b")
+}
+
 // A running server checks itself, says what takes the space, and makes a backup
 // that another server starts with. A stopped one is looked into and repaired.
 func TestStoreIsLookedAfter(t *testing.T) {
