@@ -177,7 +177,8 @@ func (w *Writer) enter(ctx context.Context, n int64) (int64, error) {
 	if deadline, bounded := ctx.Deadline(); w.begun && bounded && patience > 0 {
 		// If a request is refused within, its sender sends all of it again, and what is stored
 		// already uses up the limit again: the request would never get further.
-		patience = max(patience, deadline.Sub(now))
+		// A turn behind the deadline comes too late, also if it is sooner than w.wait.
+		patience = max(deadline.Sub(now), 1)
 	}
 	late, err := w.p.samples.wait(ctx, now, patience)
 	if late {

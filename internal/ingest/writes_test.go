@@ -85,10 +85,9 @@ func TestRequestLargerThanTheSampleRate(t *testing.T) {
 		p, _ := ingesttest.NewPipelineAt(&ingesttest.Recorder{}, func(c *ingest.Config) { c.SamplesPerSecond = perSecond }, time.Now)
 		defer p.Close()
 		w := p.NewWriter(p.Protocol("test"), "", wait)
-		send := func(seconds int) (int, error) {
+		send := func(seconds, parts int) (int, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), most)
 			defer cancel()
-			const parts = 4
 			part := 0
 			return w.IngestAll(ctx, t.Context(), func() (int, func() error) {
 				if part == parts {
@@ -108,16 +107,21 @@ func TestRequestLargerThanTheSampleRate(t *testing.T) {
 		}
 		for range 3 {
 			began := time.Now()
-			if n, err := send(20); err != nil || n != 20*perSecond {
+			if n, err := send(20, 4); err != nil || n != 20*perSecond {
 				t.Fatalf("%d samples are stored after %s: %v", n, time.Since(began), err)
 			}
 			time.Sleep(10 * time.Second)
 		}
-		n, err := send(60)
-		if limit := (*store.LimitError)(nil); !errors.As(err, &limit) || limit.Limit != "ingest.samples_per_second" || !strings.Contains(limit.What, "in several requests") {
-			t.Errorf("a request of a minute: %d samples are stored, %v", n, err)
+		for _, parts := range []int{100, 4} { // the blocks of 100 parts wait for less than wait
+			n, err := send(60, parts)
+			if limit := (*store.LimitError)(nil); !errors.As(err, &limit) || limit.Limit != "ingest.samples_per_second" || !strings.Contains(limit.What, "in several requests") {
+				t.Errorf("a request of a minute in %d blocks: %d samples are stored, %v", parts, n, err)
+			}
+			if parts > 4 {
+				time.Sleep(10 * time.Second)
+			}
 		}
-		if n, err := send(4); n > 0 || ingest.OutcomeOf(err) != ingest.Busy || strings.Contains(err.Error(), "several requests") {
+		if n, err := send(4, 4); n > 0 || ingest.OutcomeOf(err) != ingest.Busy || strings.Contains(err.Error(), "several requests") {
 			t.Errorf("a request that finds the limit reached: %d samples are stored, %v", n, err)
 		}
 	})
