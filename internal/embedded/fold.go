@@ -178,8 +178,8 @@ func (s *Store) entangled(st *state, f *openFile) []*openFile {
 // coarser, and without that which has outlived the last one. One commit exchanges all.
 // merging must be held.
 func (s *Store) fold(ctx context.Context, files []*openFile) error {
-	began := s.now()
-	claimed, ok := s.claim(files[0], began)
+	began, book := s.now(), s.book()
+	claimed, ok := s.claim(files[0], book, began)
 	if !ok {
 		return s.putOffFold(files, began)
 	}
@@ -187,10 +187,10 @@ func (s *Store) fold(ctx context.Context, files []*openFile) error {
 	st, deletions := s.acquireWithDeletions()
 	defer s.release(st)
 	files = s.entangled(st, files[0]) // a checkpoint may have added some
-	if r := s.foldRange(files, began); r.StartMS < claimed.StartMS || r.EndMS > claimed.EndMS {
+	if r := s.foldRange(files, book, began); r.StartMS < claimed.StartMS || r.EndMS > claimed.EndMS {
 		return s.putOffFold(files, began)
 	}
-	if _, _, all := s.overdue(files[0], s.book(), began.UnixMilli()); all && len(files) == 1 {
+	if _, _, all := s.overdue(files[0], book, began.UnixMilli()); all && len(files) == 1 {
 		s.metrics.outlived.Add(float64(files[0].Samples))
 		return s.replace(files, nil)
 	}
@@ -210,7 +210,7 @@ func (s *Store) fold(ctx context.Context, files []*openFile) error {
 		s.noteDamage(st, err)
 		return fmt.Errorf("fold %d files: %w", len(files), err)
 	}
-	if done, err := s.replaceFolded(files, folded, deletions); err != nil || !done {
+	if done, err := s.replaceFolded(files, folded, deletions, book); err != nil || !done {
 		return err
 	}
 	s.metrics.folds.Inc()
@@ -230,10 +230,10 @@ func (s *Store) putOffFold(files []*openFile, now time.Time) error {
 	return nil
 }
 
-// replaceFolded installs what a fold has made, unless a deletion came meanwhile: it may divide a
-// bucket whose samples were present when they were read. Then the files are folded again, a little
-// later.
-func (s *Store) replaceFolded(old, folded []*openFile, deletions uint64) (done bool, err error) {
+// replaceFolded installs what a fold has made, unless a deletion came meanwhile, which may divide a
+// bucket whose samples were present when they were read, or other rules than those of book, by
+// which more may have been folded than was claimed. Then the files are folded again, a little later.
+func (s *Store) replaceFolded(old, folded []*openFile, deletions uint64, book *retention.Book) (done bool, err error) {
 	s.cutting.Lock()
 	defer s.cutting.Unlock()
 	st := s.acquire()
@@ -241,7 +241,7 @@ func (s *Store) replaceFolded(old, folded []*openFile, deletions uint64) (done b
 		return d.Sequence > deletions && slices.ContainsFunc(old, func(f *openFile) bool { return concerns(d, f.File) })
 	})
 	s.release(st)
-	if late {
+	if late || s.book() != book {
 		for _, f := range old {
 			f.ages.pause(s.now().UnixMilli(), foldAgain)
 		}

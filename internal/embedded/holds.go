@@ -8,6 +8,7 @@ import (
 
 	"varve/internal/gate"
 	"varve/internal/model"
+	"varve/internal/retention"
 )
 
 // holds keeps folds apart from callers that first look for buckets and then write: a bucket that
@@ -72,20 +73,20 @@ func (h *holds) end() {
 
 // claim begins a fold of a file and those that are entangled with it, unless their range is held.
 // The fold sees what others write from then on, in memory or in further files.
-func (s *Store) claim(f *openFile, now time.Time) (r model.TimeRange, ok bool) {
+func (s *Store) claim(f *openFile, book *retention.Book, now time.Time) (r model.TimeRange, ok bool) {
 	st := s.acquire()
 	defer s.release(st)
-	r = s.foldRange(s.entangled(st, f), now)
+	r = s.foldRange(s.entangled(st, f), book, now)
 	return r, s.holds.begin(r)
 }
 
 // foldRange returns the range of the data in files that is old enough for a coarser stage.
 // merging must be held.
-func (s *Store) foldRange(files []*openFile, now time.Time) model.TimeRange {
+func (s *Store) foldRange(files []*openFile, book *retention.Book, now time.Time) model.TimeRange {
 	_, _, r := extent(asSet(files))
 	border := int64(math.MinInt64)
 	for _, f := range files {
-		for _, p := range s.agesOf(f, s.book()).policies {
+		for _, p := range s.agesOf(f, book).policies {
 			if p.rule != nil {
 				border = max(border, p.border(p.rule.Stages.Plan(now.UnixMilli()), f.StepMS))
 			}

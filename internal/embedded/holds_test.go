@@ -88,6 +88,40 @@ func TestHoldWaitsForAFold(t *testing.T) {
 	release()
 }
 
+// TestRulesChangeDuringAFold: a fold has a claim on what the rules at its begin make coarser. If others
+// come meanwhile, by which more is, it must not touch what is held by others.
+func TestRulesChangeDuringAFold(t *testing.T) {
+	f := newFoldTest(t, "10s:4h,60s:60d")
+	now := f.nowMS.Load()
+	f.must(t, f.Store.Close())
+	recent := now - 2*lateHour
+	var once sync.Once
+	f.open(errorfs.Wrap(f.fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpCreate && strings.Contains(op.Path, "block") && f.holds.runs() {
+			once.Do(func() {
+				release, err := f.HoldFolds(t.Context(), model.TimeRange{StartMS: recent, EndMS: recent})
+				f.must(t, err)
+				t.Cleanup(release)
+				f.shelf.Put(book(t, "10s:1h,60s:60d"))
+			})
+		}
+		return nil
+	})))
+	f.merging.Lock() // the checkpoint wakes the merger
+	f.write("thin.a", model.TypeLong, now-24*lateHour, now-24*lateHour+10_000)
+	f.write("thin.b", model.TypeLong, recent, recent+10_000)
+	f.must(t, f.checkpoint())
+	f.merging.Unlock()
+	for range 3 {
+		f.must(t, f.maintain(t.Context()))
+		f.nowMS.Add(foldAgain.Milliseconds())
+	}
+	once.Do(func() { t.Error("nothing was folded") })
+	if step := f.WidestBucket(model.TimeRange{StartMS: recent, EndMS: recent}); step != 0 {
+		t.Errorf("what is held was folded into buckets of %d ms", step)
+	}
+}
+
 func (h *holds) runs() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
