@@ -347,8 +347,16 @@ func (o *output) addRenewed(ctx context.Context, g *agg.Group, tags model.Tags) 
 	return nil
 }
 
-// replaces reports whether the computed results replace a span.
-func (o *output) replaces(w *downsampledSpan) bool { return !o.renewal.keep && w.computed >= w.stored }
+// replaces reports whether the computed results replace a span. Those of a span that reaches beyond
+// what the run computes are not all.
+func (o *output) replaces(w *downsampledSpan) bool {
+	return !o.renewal.keep && o.renewal.covers(w) && w.computed >= w.stored
+}
+
+// covers reports whether the run computes all results of a span.
+func (r *renewal) covers(w *downsampledSpan) bool {
+	return w.StartMS >= r.around.StartMS && w.EndMS <= r.around.EndMS
+}
 
 // collect returns the points of a group, and counts those in each span.
 func (o *output) collect(g *agg.Group, all []downsampledSpan) (points []agg.Point, err error) {
@@ -362,11 +370,14 @@ func (o *output) collect(g *agg.Group, all []downsampledSpan) (points []agg.Poin
 			continue
 		}
 		w := spanAt(all, p.TimeMS)
+		if r := o.renewal; w != nil && !r.keep && !r.covers(w) {
+			if r.asked.Contains(p.TimeMS) {
+				return nil, errDownsampledMeanwhile // the next run finds the bucket at its start
+			}
+			continue // beside the buckets that are renewed; its result is of another run
+		}
 		if w != nil {
 			w.computed++
-		}
-		if r := o.renewal; w != nil && !r.keep && r.asked.Contains(p.TimeMS) && (w.StartMS < r.around.StartMS || w.EndMS > r.around.EndMS) {
-			return nil, errDownsampledMeanwhile // the next run finds the bucket at its start
 		}
 		if len(points) == maxWhole {
 			return nil, errTooManyResults

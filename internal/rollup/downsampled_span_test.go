@@ -431,3 +431,22 @@ func TestDownsampledResultsOfNeighbours(t *testing.T) {
 	h.fillMinutes(1, 59, 59)
 	wantHours(t, b, "after", "59/59 67/60 60/60")
 }
+
+// A run that replaces a bucket also computes the result before it, which may lie in the bucket of
+// an hour of which it computes nothing else. That bucket stays, also if as many results were
+// computed in it as it has counted.
+func TestDownsampledResultsOfTheHourBefore(t *testing.T) {
+	h, b := newDownsampled(t)
+	h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))
+	h.send("src", "a", 1, at(0, 39, 0))
+	h.send("src", "a", 2, at(1, 10, 0))
+	h.fill("t", "03")
+	b.fold(t)
+	wantHours(t, b, "before", "1/1 2/1 0/0")
+	h.send("src", "a", 4, at(0, 59, 0))
+	h.send("src", "a", 8, at(1, 30, 0))
+	h.fillMinutes(1, 30, 30)
+	wantHours(t, b, "the second hour", "1/1 10/2 0/0")
+	h.fillMinutes(0, 59, 59)
+	wantHours(t, b, "both hours", "5/2 10/2 0/0")
+}
