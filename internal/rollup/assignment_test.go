@@ -26,7 +26,7 @@ import (
 )
 
 // A node is a scheduler that shares a store with others. Its store can be cut off, and
-// records who writes a status.
+// records which node writes a status.
 type node struct {
 	*harness
 	link *link

@@ -30,7 +30,7 @@ type response struct {
 	direct   bool          // answered by the server itself, without looking for a route
 	instead  func() bool   // answers in place of an error of the handler, and reports whether it did; may be nil
 	sender   string        // "" if it is not known
-	told     bool          // the log says already why the request is refused
+	told     bool          // the log already says why the request is refused
 	why      []byte        // beginning of the body of a 403
 	draining func() bool
 	last     bool // the connection ends with this answer

@@ -266,8 +266,8 @@ func (c *pickleConn) load(i int) {
 	}
 }
 
-// giveBack returns the decoder and its memory to the pool. Allocating it anew for each pickle of a
-// flood would cost ten times as much as decoding.
+// giveBack returns the decoder and its memory to the pool. During a flood, allocating one for each
+// pickle would cost ten times as much as decoding.
 func (c *pickleConn) giveBack() {
 	c.pickle.reset(nil)
 	c.h.decoders.Put(c.pickle)

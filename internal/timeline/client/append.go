@@ -223,8 +223,8 @@ func (a *Appender) settle(n int, r *report) {
 	}
 }
 
-// exchange sends the block until the server answers, as long as patience lasts. Each time that the
-// server takes a part of the block, patience begins anew with the rest.
+// exchange sends the block until the server answers, for at most patience. Whenever the server
+// accepts part of the block, the time limit starts again for the rest.
 func (a *Appender) exchange(ctx context.Context) (status int, text []byte, err error) {
 	deadline, told := time.Now().Add(patience), false
 	for wait := blockPause; ; wait = min(2*wait, 5*time.Second) {
