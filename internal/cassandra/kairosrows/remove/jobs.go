@@ -180,7 +180,7 @@ func (j *jobs) end(job *layout.Job, err error) {
 // work performs the rest of a job, until it is cancelled.
 func (j *jobs) work(ctx context.Context, r *runningJob, del store.Deletion, steps []rowTimeDelete) error {
 	reported, looked := j.d.now(), time.Time{}
-	return j.d.run(ctx, del, r.job.StampMS, steps, func(nextMS int64, rows int) error {
+	return j.d.run(ctx, del, r.job.StampMS, restingPace(j.d.cfg.Parallel), steps, func(nextMS int64, rows int) error {
 		now := j.d.now()
 		j.mu.Lock()
 		r.job.NextMS, r.job.Updated = nextMS, now.UTC()

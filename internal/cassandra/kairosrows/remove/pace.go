@@ -7,10 +7,17 @@ import "time"
 // of others wait behind them. So the concurrency grows while each row takes about as long as at
 // low concurrency, and shrinks when rows take much longer. The time of a row at low concurrency
 // is measured first, and again at intervals, since the capacity of a node changes.
+//
+// Even a single row in progress occupies a processor of a node. So a delete that takes longer
+// also rests after each round, for three times the round's time, as long as this process writes
+// samples: their latency is then the same as without the delete.
 type pace struct {
-	most int           // maximum number of rows in progress
-	wide int           // number of rows in progress at present
-	few  time.Duration // time of a row at low concurrency
+	most  int           // maximum number of rows in progress
+	wide  int           // number of rows in progress at present
+	few   time.Duration // time of a row at low concurrency
+	rests int           // times the time of a round that is rested after it
+
+	worked time.Duration // without rests
 
 	looks int // measurements since the last one at low concurrency
 	wider int // concurrency to return to after it
@@ -24,11 +31,22 @@ const (
 	// paceRounds times the concurrency is the number of rows between two measurements, which is
 	// some tenths of a second.
 	paceRounds = 16
+
+	paceRests    = 3
+	paceRestless = time.Second     // work before the first rest: small deletes do not rest
+	paceRestMost = 3 * time.Second // maximum of one rest, after a round that took long
 )
 
 func newPace(most int) pace {
 	few := min(paceFew, most)
 	return pace{most: most, wide: few, wider: few}
+}
+
+// restingPace returns a pace for deletes for which no samples wait.
+func restingPace(most int) pace {
+	p := newPace(most)
+	p.rests = paceRests
+	return p
 }
 
 // steadyPace returns a pace with constant concurrency.
@@ -57,4 +75,13 @@ func (p *pace) took(n int, d time.Duration) {
 		p.looks, p.wider = 0, p.wide
 		p.wide = min(paceFew, p.most)
 	}
+}
+
+// rest returns how long to rest after a round of work, while samples are written.
+func (p *pace) rest(round time.Duration) time.Duration {
+	p.worked += round
+	if p.worked < paceRestless {
+		return 0
+	}
+	return min(paceRestMost, time.Duration(p.rests)*round)
 }

@@ -63,3 +63,28 @@ func TestPaceChanges(t *testing.T) {
 		}
 	}
 }
+
+// A delete that takes long rests three times as long as it works. A small one does not rest, nor
+// does one for which samples wait.
+func TestPaceRests(t *testing.T) {
+	for _, c := range []struct {
+		pace   pace
+		rounds int
+		round  time.Duration
+		want   time.Duration // of all rests
+	}{
+		{restingPace(32), 9, paceRestless / 10, 0},
+		{restingPace(32), 19, paceRestless / 10, 10 * 3 * paceRestless / 10},
+		{restingPace(32), 2, time.Hour, 2 * paceRestMost},
+		{newPace(32), 100, time.Second, 0},
+		{steadyPace(32), 100, time.Second, 0},
+	} {
+		var rested time.Duration
+		for range c.rounds {
+			rested += c.pace.rest(c.round)
+		}
+		if rested != c.want {
+			t.Errorf("%d rounds of %v: %v of rest, want %v", c.rounds, c.round, rested, c.want)
+		}
+	}
+}

@@ -51,14 +51,17 @@ var (
 
 const (
 	// deleteStep is how many rows of one row time are deleted at a time.
-	deleteStep = 2000
+	deleteStep = 500
+
+	// busyFor is how long after samples were written others are assumed to follow.
+	busyFor = 5 * time.Second
 )
 
 // run executes the steps. It calls progress with the current row time and the number of its
 // rows done since the last call. An error, also one of progress, ends the run and leaves the
 // index consistent.
-func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, steps []rowTimeDelete, progress func(rowTimeMS int64, rows int) error) error {
-	pass := deletePass{d: d, del: del, metric: del.Metric, stampMS: stampMS, all: wholeMetric(del), pace: newPace(d.cfg.Parallel)}
+func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, pace pace, steps []rowTimeDelete, progress func(rowTimeMS int64, rows int) error) error {
+	pass := deletePass{d: d, del: del, metric: del.Metric, stampMS: stampMS, all: wholeMetric(del), pace: pace}
 	if len(steps) == 0 {
 		return nil
 	}
@@ -182,28 +185,51 @@ func (p *deletePass) rows(ctx context.Context, rowTimeMS int64, all []rowDelete,
 	return empty, stop, nil
 }
 
-// step deletes the samples of rows, and reports which have none left.
+// step deletes the samples of rows, and, if asked to probe, reports which have none left.
 func (p *deletePass) step(ctx context.Context, rowTimeMS int64, rows []rowDelete, probe bool) (gone []bool, err error) {
 	gone = make([]bool, len(rows))
 	for from, n := 0, 0; from < len(rows); from += n {
 		n = min(p.pace.next(), len(rows)-from)
 		began := time.Now()
 		keys, err := p.erase(ctx, rowTimeMS, rows[from:from+n])
-		if err == nil {
-			err = work.Parallel(ctx, p.pace.wide, n, "probe rows", func(ctx context.Context, i int) (err error) {
-				if probe || keys[i] == nil {
-					gone[from+i], err = p.probe(ctx, keys[i])
-				}
-				return err
-			})
-		}
 		if err != nil {
 			return nil, err
 		}
-		p.pace.took(n, time.Since(began))
+		if probe {
+			atOnce, most := together(p.pace.wide)
+			left, err := p.d.haveSamples(ctx, atOnce, most, keys)
+			if err != nil {
+				return nil, err
+			}
+			for i := range left {
+				gone[from+i] = !left[i]
+			}
+		}
+		round := time.Since(began)
+		p.pace.took(n, round)
 		p.d.metrics.atOnce.Set(float64(p.pace.wide))
+		if err := p.giveWay(ctx, round); err != nil {
+			return nil, err
+		}
 	}
 	return gone, nil
+}
+
+// giveWay rests after a round of work if this process writes samples.
+func (p *deletePass) giveWay(ctx context.Context, round time.Duration) error {
+	rest := p.pace.rest(round)
+	if rest == 0 || !p.d.writer.WroteWithin(busyFor) {
+		return nil
+	}
+	timer := time.NewTimer(rest)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		p.d.metrics.rested.Add(rest.Seconds())
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // areAll reports whether a partition has no row keys other than those of some.
@@ -253,15 +279,6 @@ func (r *rowDelete) statement(key []byte) cql.Entry {
 		return cql.Entry{Statement: deleteRow, Args: []any{key}}
 	}
 	return cql.Entry{Statement: deleteSlice, Args: []any{key, rowtime.ColumnBytes(r.from), rowtime.ColumnBytes(r.to)}}
-}
-
-// probe reports whether the row of a key has no samples left, which is true for a nil key.
-func (p *deletePass) probe(ctx context.Context, key []byte) (gone bool, err error) {
-	if key == nil {
-		return true, nil
-	}
-	left, err := rowkey.HasSamples(ctx, p.d.ks.Session, key)
-	return err == nil && !left, err
 }
 
 // send sends batches of one partition each. Small batches with the same replicas are combined,

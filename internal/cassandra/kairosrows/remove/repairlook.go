@@ -2,7 +2,6 @@ package remove
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -34,8 +33,6 @@ var (
 		Text: "SELECT data_type, tags FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ? AND data_type = ? AND tags IN ?"}
 	findTagValues = &cql.Statement{Name: "find_tag_values", Level: cql.Everywhere,
 		Text: fmt.Sprintf("SELECT data_type, tags FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value IN ? AND shard = ? PER PARTITION LIMIT %d", partitionRows)}
-	findRows = &cql.Statement{Name: "find_rows", Level: cql.SeesAll,
-		Text: "SELECT DISTINCT key FROM data_points WHERE key IN ?"}
 )
 
 // A partedKey is a row key with its partition.
@@ -69,14 +66,6 @@ func (r *repair) missing(ctx context.Context, found []bool, questions []question
 		return err
 	})
 	return unfound(found), err
-}
-
-// tooMany reports whether a node refused a statement for so many rows: it read too many
-// tombstones, or a guardrail allows fewer values in a statement.
-func tooMany(err error) bool {
-	var tombstones *cql.TombstoneError
-	var refused *cql.RefusedError
-	return errors.As(err, &tombstones) || errors.As(err, &refused) && refused.Reason == cql.GuardrailHit
 }
 
 func unfound(found []bool) (places []int) {
@@ -261,36 +250,17 @@ func (r *repair) withoutSamples(ctx context.Context, keys []partedKey) ([]int, e
 		}
 	}
 	found := r.known.all(len(keys), func(i int) uint64 { return r.known.row(rows[i]) })
-	asked := slices.DeleteFunc(unfound(found), func(i int) bool { return rows[i] == nil })
-	var questions []question
-	for places := range slices.Chunk(asked, partitionsAtOnce) {
-		some := make([][]byte, len(places))
-		for i, at := range places {
-			some[i] = rows[at]
-		}
-		questions = append(questions, question{findRows, []any{some}, places})
+	asked := unfound(found)
+	some := make([][]byte, len(asked))
+	for n, i := range asked {
+		some[n] = rows[i]
 	}
-	places, err := r.missing(ctx, found, questions, func(q *question, found []bool) func(*cql.Rows) bool {
-		return func(answer *cql.Rows) bool {
-			var key cql.Raw
-			if !answer.Scan(&key) {
-				return false
-			}
-			for _, i := range q.places {
-				if string(rows[i]) == string(key) {
-					found[i] = true
-				}
-			}
-			return true
-		}
-	})
+	there, err := r.d.haveSamples(ctx, r.d.cfg.Parallel, partitionsAtOnce, some)
 	if err != nil {
 		return nil, err
 	}
-	return r.reallyMissing(ctx, places, func(ctx context.Context, i int) (bool, error) {
-		if rows[i] == nil {
-			return false, nil
-		}
-		return rowkey.HasSamples(ctx, r.d.ks.Session, rows[i])
-	})
+	for n, i := range asked {
+		found[i] = there[n]
+	}
+	return unfound(found), nil
 }

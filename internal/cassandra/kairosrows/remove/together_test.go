@@ -73,7 +73,7 @@ func fillCities(b *bench, metric string, rows int) {
 	}
 }
 
-// TestDeleteTogether: rows are deleted several with a statement, and their index rows too; as
+// TestDeleteTogether: rows are deleted several with a statement, and looked for, and their index rows too; as
 // many are under way as were one by one.
 func TestDeleteTogether(t *testing.T) {
 	for wide := 1; wide <= 1024; wide++ {
@@ -96,6 +96,9 @@ func TestDeleteTogether(t *testing.T) {
 		got := b.Counts.Take()
 		if n := got["delete_row"] + got["delete_slice"]; n == 0 || n > rows*4/5 { // even two at once
 			t.Errorf("%s: %d statements delete rows: %v", name, n, got)
+		}
+		if n := got["find_rows"] + got["probe_row"]; n == 0 || n > rows*4/5 {
+			t.Errorf("%s: %d statements look for what is left: %v", name, n, got)
 		}
 		if n := got["delete_tag_row"] + got["delete_row_key"]; n == 0 || n > rows*5/4 { // of more than 300 partitions
 			t.Errorf("%s: %d statements delete index rows: %v", name, n, got)

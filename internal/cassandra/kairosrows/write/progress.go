@@ -146,8 +146,7 @@ func (p *progress) drops(err error) bool {
 
 // othersTaken reports whether Cassandra has accepted samples within refusalPatience.
 func (p *progress) othersTaken() bool {
-	last := p.owner.lastWrite.Load()
-	return last > 0 && p.owner.now().Sub(time.UnixMilli(last)) < refusalPatience
+	return p.owner.WroteWithin(refusalPatience)
 }
 
 // faultOfSample reports whether the reason for a refusal lies in the sample, so that others may

@@ -249,6 +249,12 @@ func (w *Writer) WriteSource(ctx context.Context, stampMS int64, src Source) err
 	return nil
 }
 
+// WroteWithin reports whether samples were written within a time before now.
+func (w *Writer) WroteWithin(d time.Duration) bool {
+	last := w.lastWrite.Load()
+	return last > 0 && w.now().Sub(time.UnixMilli(last)) < d
+}
+
 // Announce tells all nodes, this one first, that index rows of a span are about to be
 // removed, and returns the write timestamp to remove them with: see the rule of index
 // rows.

@@ -1,0 +1,74 @@
+package remove
+
+import (
+	"context"
+	"errors"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/work"
+)
+
+var findRows = &cql.Statement{Name: "find_rows", Level: cql.SeesAll,
+	Text: "SELECT DISTINCT key FROM data_points WHERE key IN ?"}
+
+// haveSamples reports which of some rows have samples, or so many tombstones that a node cannot
+// tell. A row without a key has none. Up to most rows share a statement, since the statement
+// costs a node, and this process, more than looking into an empty row; atOnce statements are
+// executed concurrently.
+func (d *Deleter) haveSamples(ctx context.Context, atOnce, most int, keys [][]byte) ([]bool, error) {
+	have := make([]bool, len(keys))
+	var asked []int
+	for i, key := range keys {
+		if key != nil {
+			asked = append(asked, i)
+		}
+	}
+	parts := (len(asked) + most - 1) / most
+	err := work.Parallel(ctx, atOnce, parts, "look for samples", func(ctx context.Context, n int) error {
+		return d.lookForSamples(ctx, keys, asked[n*most:min((n+1)*most, len(asked))], have)
+	})
+	return have, err
+}
+
+// lookForSamples sets have for the keys at some positions: with one statement, or with one for
+// each key if a node refuses that.
+func (d *Deleter) lookForSamples(ctx context.Context, keys [][]byte, places []int, have []bool) error {
+	if len(places) > 1 {
+		err := d.findRows(ctx, keys, places, have)
+		if !tooMany(err) {
+			return err
+		}
+	}
+	for _, i := range places {
+		var err error
+		if have[i], err = rowkey.HasSamples(ctx, d.ks.Session, keys[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *Deleter) findRows(ctx context.Context, keys [][]byte, places []int, have []bool) error {
+	some := make([][]byte, len(places))
+	at := make(map[string]int, len(places))
+	for n, i := range places {
+		some[n], at[string(keys[i])] = keys[i], i
+	}
+	rows := d.ks.Session.Query(ctx, findRows, some)
+	defer rows.Close()
+	for key := (cql.Raw{}); rows.Scan(&key); {
+		if i, ok := at[string(key)]; ok {
+			have[i] = true
+		}
+	}
+	return rows.Close()
+}
+
+// tooMany reports whether a node refused a statement for so many rows: it read too many
+// tombstones, or a guardrail allows fewer values in a statement.
+func tooMany(err error) bool {
+	var tombstones *cql.TombstoneError
+	var refused *cql.RefusedError
+	return errors.As(err, &tombstones) || errors.As(err, &refused) && refused.Reason == cql.GuardrailHit
+}
