@@ -9,7 +9,7 @@ import (
 )
 
 func TestPercentOfGarbage(t *testing.T) {
-	for live, want := range map[uint64]int{0: 25, 1: 400, 8 << 20: 400, 16 << 20: 200, 20 << 20: 160, 64 << 20: 50, 128 << 20: 25, 1 << 40: 25} {
+	for live, want := range map[uint64]int{0: 20, 1: 400, 8 << 20: 400, 16 << 20: 200, 20 << 20: 160, 64 << 20: 50, 128 << 20: 20, 150 << 20: 20, 1 << 40: 20} {
 		if got := percentFor(live); got != want {
 			t.Errorf("%d bytes alive: %d percent, want %d", live, got, want)
 		}
