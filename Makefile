@@ -13,6 +13,10 @@ VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 # The product is pure Go. Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
+# How many packages are tested at once: one more than there are processors, because
+# many tests wait for other processes.
+ATONCE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+
 .PHONY: help build package test test-package test-image test-rules test-upgrade vulncheck test-contract test-cluster test-migration hostile race race-cassandra fuzz-short mutants lint bench docs
 
 help: ## list the targets
@@ -25,7 +29,7 @@ package: ## build archives, Debian packages, SBOMs and checksums in dist/, for T
 	go run ./internal/packaging -out dist $(if $(TARGETS),-targets $(TARGETS))
 
 test: ## run all tests, beside a Cassandra node where there is Java and Maven
-	scripts/cassandra.sh with go test -timeout 20m ./...
+	scripts/cassandra.sh with go test -p $(ATONCE) -timeout 20m ./...
 
 test-package: ## install, start, upgrade, remove and purge the Debian package under a systemd of its own; root, two minutes
 	scripts/packagetest.sh
