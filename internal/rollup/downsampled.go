@@ -335,13 +335,8 @@ func (o *output) addRenewed(ctx context.Context, g *agg.Group, tags model.Tags) 
 			o.scheduler.metrics.kept.Inc()
 			continue
 		}
-		group.points = append(group.points, p)
-		if o.held++; o.full() {
-			if err := o.flush(ctx); err != nil {
-				return err
-			}
-			group.points = group.points[:0]
-			o.hold(group)
+		if err := o.addPoint(ctx, group, p); err != nil {
+			return err
 		}
 	}
 	return nil

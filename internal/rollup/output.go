@@ -97,15 +97,25 @@ func (o *output) add(ctx context.Context, g *agg.Group) error {
 			continue
 		}
 		p.Data = append([]byte(nil), p.Data...)
-		group.points = append(group.points, p)
-		if o.held++; o.full() {
-			if err := o.flush(ctx); err != nil {
-				return err
-			}
-			group.points = group.points[:0]
-			o.hold(group)
+		if err := o.addPoint(ctx, group, p); err != nil {
+			return err
 		}
 	}
+}
+
+// addPoint adds a point to a group that is held. At the maximum number of points, it stores all that
+// are held.
+func (o *output) addPoint(ctx context.Context, group *outputGroup, p agg.Point) error {
+	group.points = append(group.points, p)
+	if o.held++; !o.full() {
+		return nil
+	}
+	if err := o.flush(ctx); err != nil {
+		return err
+	}
+	group.points = group.points[:0]
+	o.hold(group)
+	return nil
 }
 
 // leavesOut reports whether a point is not a result of the batch.
