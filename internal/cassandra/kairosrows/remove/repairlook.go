@@ -11,7 +11,7 @@ import (
 	"varve/internal/work"
 )
 
-// A repair looks for many rows with one statement, and then for each row that was not found
+// A repair looks for many index rows with one statement, and then for each that was not found
 // with a statement of its own. So the first statement may miss rows, for example because a
 // server keeps tags in a different order, or because a limit truncates a partition.
 const (
