@@ -66,7 +66,8 @@ func (r routed) Statement() gocql.Statement     { return nil }
 //
 //	length u16, value, 0
 //
-// Integers are those of bigint and timestamp (int64) and of int.
+// Integers are those of bigint and timestamp (int64) and of int. A list stands for its first key:
+// a statement with IN should list keys with the same ReplicaSet.
 func partitionKey(args []any) []byte {
 	if len(args) == 1 {
 		return appendKeyPart(nil, args[0])
@@ -91,6 +92,10 @@ func appendKeyPart(dst []byte, a any) []byte {
 		return binary.BigEndian.AppendUint64(dst, uint64(a))
 	case int:
 		return binary.BigEndian.AppendUint32(dst, uint32(a))
+	case [][]byte:
+		if len(a) > 0 {
+			return append(dst, a[0]...)
+		}
 	}
 	return dst
 }

@@ -107,6 +107,9 @@ func (r *Rows) fetch(state []byte) fetched {
 	var page firstPage
 	err := s.doHedged(r.ctx, st, sizeOf(r.args), s.timeout(st, false), func(ctx context.Context, d *gocql.Session) error {
 		q := d.Query(s.text(st), r.args...).Consistency(s.levels.of(r.level, reads)).Idempotent(true).DefaultTimestamp(false)
+		if st.KeyArgs > 0 { // the driver itself does not find the keys of a list
+			q = q.RoutingKey(partitionKey(r.args[:st.KeyArgs]))
+		}
 		it := q.PageSize(size).PageState(state).IterContext(ctx)
 		if it.NumRows() == 0 {
 			if err := it.Close(); err != nil {

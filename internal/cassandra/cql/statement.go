@@ -28,7 +28,7 @@ type Statement struct {
 	Level    Level
 	Prefetch bool // fetch a page while the previous one is being read
 	Prompt   bool // a write that fails during an outage as reads do, because its caller waits and retries
-	KeyArgs  int  // number of leading arguments that are the partition key, in order: see ReplicaSet
+	KeyArgs  int  // number of leading arguments that are the partition key, in order, or 1 for a list of keys of one column: see ReplicaSet
 	Numbers  bool // int64 arguments are for columns of bigint and timestamp, int arguments for int, which makes batches cheaper: see packed.go
 }
 

@@ -3,30 +3,35 @@ package remove
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/work"
 )
 
-var findRows = &cql.Statement{Name: "find_rows", Level: cql.SeesAll,
+var findRows = &cql.Statement{Name: "find_rows", Level: cql.SeesAll, KeyArgs: 1,
 	Text: "SELECT DISTINCT key FROM data_points WHERE key IN ?"}
 
 // haveSamples reports which of some rows have samples, or so many tombstones that a node cannot
-// tell. A row without a key has none. Up to most rows share a statement, since the statement
-// costs a node, and this process, more than looking into an empty row; atOnce statements are
-// executed concurrently.
+// tell. A row without a key has none. Up to most rows with the same replicas share a statement,
+// since the statement costs a node, and this process, more than looking into an empty row; atOnce
+// statements are executed concurrently.
 func (d *Deleter) haveSamples(ctx context.Context, atOnce, most int, keys [][]byte) ([]bool, error) {
 	have := make([]bool, len(keys))
-	var asked []int
+	byReplicas := map[string][]int{}
 	for i, key := range keys {
 		if key != nil {
-			asked = append(asked, i)
+			set := d.ks.Session.ReplicaSet(cql.Entry{Statement: findRows, Args: []any{keys[i : i+1]}})
+			byReplicas[set] = append(byReplicas[set], i)
 		}
 	}
-	parts := (len(asked) + most - 1) / most
-	err := work.Parallel(ctx, atOnce, parts, "look for samples", func(ctx context.Context, n int) error {
-		return d.lookForSamples(ctx, keys, asked[n*most:min((n+1)*most, len(asked))], have)
+	var parts [][]int
+	for _, places := range byReplicas {
+		parts = slices.AppendSeq(parts, slices.Chunk(places, most))
+	}
+	err := work.Parallel(ctx, atOnce, len(parts), "look for samples", func(ctx context.Context, n int) error {
+		return d.lookForSamples(ctx, keys, parts[n], have)
 	})
 	return have, err
 }
