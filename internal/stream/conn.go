@@ -19,6 +19,7 @@ type Conn struct {
 	tls      *tls.Conn // nil: none is spoken
 	trust    atomic.Pointer[trust]
 	in       inbound // what tls reads
+	out      outbound
 	meter    atomic.Pointer[Meter]
 	listener *Listener
 	once     sync.Once
@@ -61,6 +62,9 @@ func (c *Conn) Busy() {
 
 // Idle notes that c waits for its client. A new connection is idle.
 func (c *Conn) Idle() {
+	if c.tls != nil {
+		c.out.free()
+	}
 	l := c.listener
 	l.mu.Lock()
 	l.withdrawLocked(c)
@@ -104,6 +108,20 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
+// SetWriteDeadline is that of the connection. Over TLS it holds until Idle is called; without one,
+// see ownWrite.
+func (c *Conn) SetWriteDeadline(t time.Time) error {
+	if c.tls != nil {
+		return c.out.bound(c.Conn, t)
+	}
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// SetDeadline is SetReadDeadline and SetWriteDeadline.
+func (c *Conn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
 // readRaw reads what comes over the network.
 func (c *Conn) readRaw(p []byte) (int, error) {
 	if !c.listener.o.Drain {
@@ -139,6 +157,7 @@ const (
 func (c *Conn) Linger() {
 	c.SetDeadline(time.Now().Add(lingering))
 	if c.tls != nil {
+		c.out.end(c.Conn, lingering)
 		c.tls.CloseWrite()
 	}
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
@@ -150,6 +169,7 @@ func (c *Conn) Linger() {
 // Close closes the connection and gives its place back.
 func (c *Conn) Close() error {
 	if c.tls != nil {
+		c.out.end(c.Conn, farewell)
 		return c.tls.Close() // which closes the connection below it, see side
 	}
 	return c.close()

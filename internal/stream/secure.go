@@ -31,7 +31,7 @@ type TLS struct {
 type side struct{ *Conn }
 
 func (s side) Read(p []byte) (int, error)  { return s.in.next(p, s.readMetered) }
-func (s side) Write(p []byte) (int, error) { return s.Conn.Conn.Write(p) }
+func (s side) Write(p []byte) (int, error) { return s.out.write(s.Conn.Conn, p) }
 func (s side) Close() error                { return s.Conn.close() }
 
 // readMetered reads what comes over the network, at the pace that c has.
@@ -123,7 +123,9 @@ func (c *Conn) Handshake(ctx context.Context) error {
 	o := c.listener.o.tls
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
+	c.SetWriteDeadline(time.Now().Add(o.Timeout))
 	err := c.tls.HandshakeContext(ctx)
+	c.out.free()
 	if err != nil && o.Failed != nil {
 		o.Failed.WithLabelValues(c.listener.o.Name, handshakeFault(err)).Inc()
 	}
