@@ -1,33 +1,45 @@
 package stream
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"sync"
+)
 
 // An inbound holds what has come over the network and TLS has not taken yet. TLS reads a
 // record at a time, in two or three pieces, and so a block of lines would be a record of
 // 16 KiB and each would cost as many system calls. The buffer takes several records at once, and
 // says whether the next one is there as a whole, so that a reader can have it without waiting.
+//
+// The large buffers belong to all connections together. One is taken only for what has come
+// already: otherwise each connection that has once been busy would keep one while it is idle.
 type inbound struct {
-	buf  []byte
-	r, w int // buf[r:w] was not given yet
-	left int // bytes up to the end of the record that buf[r] is in; 0 at its begin
-
-	small int // reads in a row that brought little
+	own   []byte // the small buffer
+	large *[mostInbound]byte
+	buf   []byte // one of them
+	r, w  int    // buf[r:w] was not given yet
+	left  int    // bytes up to the end of the record that buf[r] is in; 0 at its begin
+	last  int    // bytes of the last read
 }
 
 const (
 	recordHead = 5 // bytes before what is in a record
 
 	firstInbound = 4 << 10
-	mostInbound  = 128 << 10 // of a busy connection
-
-	// quietInbound is after how many small reads a grown buffer is given up.
-	quietInbound = 64
+	mostInbound  = 128 << 10
 )
 
-// next gives bytes of one record at most; fill is asked for more if there are none.
-func (in *inbound) next(p []byte, fill func([]byte) (int, error)) (int, error) {
+var largeInbounds = sync.Pool{New: func() any { return new([mostInbound]byte) }}
+
+// A source is what an inbound reads from.
+type source interface {
+	readMetered(p []byte) (int, error)
+	more() bool // a read would not wait; a guess
+}
+
+// next gives bytes of one record at most, and reads more if there are none.
+func (in *inbound) next(p []byte, from source) (int, error) {
 	for in.r == in.w || in.left == 0 && in.w-in.r < recordHead {
-		if err := in.fill(fill); err != nil {
+		if err := in.fill(from); err != nil {
 			return 0, err
 		}
 	}
@@ -46,30 +58,35 @@ func (in *inbound) record() int {
 }
 
 // fill reads once, after what is there: less than the head of a record.
-func (in *inbound) fill(read func([]byte) (int, error)) error {
+func (in *inbound) fill(from source) error {
 	rest := in.buf[in.r:in.w]
-	size := max(len(in.buf), firstInbound)
-	switch {
-	case in.w == len(in.buf) && in.w > 0 && size < mostInbound: // the last read filled it
-		size *= 4
-	case in.small >= quietInbound:
-		size = firstInbound
+	if in.own == nil {
+		in.own = make([]byte, firstInbound)
 	}
-	if size = min(size, mostInbound); size != len(in.buf) {
-		in.buf, in.small = make([]byte, size), 0
+	in.r, in.w, in.buf = 0, copy(in.own, rest), in.own
+	switch more := in.last >= firstInbound/2 && from.more(); {
+	case more && in.large == nil:
+		in.large = largeInbounds.Get().(*[mostInbound]byte)
+	case !more:
+		in.release()
 	}
-	in.r, in.w = 0, copy(in.buf, rest)
-	n, err := read(in.buf[in.w:])
+	if in.large != nil {
+		in.w, in.buf = copy(in.large[:], in.own[:in.w]), in.large[:]
+	}
+	n, err := from.readMetered(in.buf[in.w:])
 	in.w += n
-	if n < firstInbound {
-		in.small++
-	} else {
-		in.small = 0
-	}
-	if n > 0 {
+	if in.last = n; n > 0 {
 		return nil // an error comes again
 	}
 	return err
+}
+
+// release gives the large buffer back.
+func (in *inbound) release() {
+	if in.large != nil {
+		largeInbounds.Put(in.large)
+		in.large = nil
+	}
 }
 
 // whole reports whether the next record is there as a whole.

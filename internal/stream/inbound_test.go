@@ -9,6 +9,12 @@ import (
 	"testing"
 )
 
+// A readFunc is a source that may have more.
+type readFunc func(p []byte) (int, error)
+
+func (f readFunc) readMetered(p []byte) (int, error) { return f(p) }
+func (f readFunc) more() bool                        { return true }
+
 // What an inbound gives is what came, in pieces that never reach into the next record,
 // however it came; and it knows when a record is there as a whole.
 func TestInbound(t *testing.T) {
@@ -26,7 +32,7 @@ func TestInbound(t *testing.T) {
 			ends[len(sent)] = true
 		}
 		left, broken := sent, errors.New("the line is broken")
-		read := func(p []byte) (int, error) {
+		read := readFunc(func(p []byte) (int, error) {
 			if random.IntN(10) == 0 {
 				return 0, io.ErrNoProgress // as a deadline
 			}
@@ -36,7 +42,7 @@ func TestInbound(t *testing.T) {
 				return 0, broken
 			}
 			return n, nil
-		}
+		})
 		var in inbound
 		var got []byte
 		for {
@@ -63,4 +69,44 @@ func TestInbound(t *testing.T) {
 			t.Fatalf("seed %d: a buffer of %d bytes", seed, len(in.buf))
 		}
 	}
+}
+
+// A connection keeps no large buffer while it waits for its client, and has one while much comes.
+func TestNoLargeBufferWhileWaiting(t *testing.T) {
+	record := append([]byte{23, 3, 3, 0xff, 0xf0}, make([]byte, 0xfff0)...)
+	p := make([]byte, 40_000)
+	for size := 1; size < 4*mostInbound; size += 4093 {
+		come := bytes.Repeat(record, size/len(record)+1)[:size]
+		from := &counting{come: come}
+		var in inbound
+		for err := error(nil); err == nil; {
+			_, err = in.next(p, from)
+		}
+		if from.waited > firstInbound {
+			t.Fatalf("%d bytes came: then the connection waits with a buffer of %d", size, from.waited)
+		}
+		if most := 3 + size/(mostInbound/2); from.reads > most {
+			t.Fatalf("%d bytes came in %d reads, want at most %d", size, from.reads, most)
+		}
+	}
+}
+
+// A counting is a source of what has come. At the end it notes the buffer of the reader.
+type counting struct {
+	come   []byte
+	reads  int
+	waited int // bytes of the buffer of a read that would wait
+}
+
+func (c *counting) more() bool { return len(c.come) > 0 }
+
+func (c *counting) readMetered(p []byte) (int, error) {
+	if len(c.come) == 0 {
+		c.waited = len(p)
+		return 0, io.EOF
+	}
+	c.reads++
+	n := copy(p, c.come)
+	c.come = c.come[n:]
+	return n, nil
 }

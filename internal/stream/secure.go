@@ -30,7 +30,7 @@ type TLS struct {
 // A side is a connection as TLS sees it: what is below it.
 type side struct{ *Conn }
 
-func (s side) Read(p []byte) (int, error)  { return s.in.next(p, s.readMetered) }
+func (s side) Read(p []byte) (int, error)  { return s.in.next(p, s.Conn) }
 func (s side) Write(p []byte) (int, error) { return s.out.write(s.Conn.Conn, p) }
 func (s side) Close() error                { return s.Conn.close() }
 

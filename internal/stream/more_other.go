@@ -1,0 +1,6 @@
+//go:build !unix
+
+package stream
+
+// more cannot tell here.
+func (c *Conn) more() bool { return true }

@@ -1,0 +1,24 @@
+//go:build unix
+
+package stream
+
+import "syscall"
+
+// more reports whether something has come that was not read, or the connection has ended.
+func (c *Conn) more() bool {
+	socket, ok := c.Conn.(syscall.Conn)
+	if !ok {
+		return true
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return true
+	}
+	more := true
+	raw.Control(func(fd uintptr) {
+		var next [1]byte
+		_, _, err := syscall.Recvfrom(int(fd), next[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		more = err != syscall.EAGAIN
+	})
+	return more
+}
