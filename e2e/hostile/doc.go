@@ -14,6 +14,7 @@
 //
 // Half and slow requests, slow readers, every path with everything, and bombs are tried three
 // times: on a server that asks nobody for a token, and on one that does, with a token and without.
+// Half and slow requests and slow readers are also tried over TLS.
 //
 // Since others' waiting is measured, the attacks run only when -hostile.for says
 // for how long, alone on the machine: make hostile.

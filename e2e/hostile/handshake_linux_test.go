@@ -2,14 +2,18 @@ package hostile
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"varve/e2e/process"
+	"varve/internal/server/tlstest"
 )
 
 // guardSecured is guard for a server that speaks TLS and asks for tokens; the bystander has
@@ -19,7 +23,20 @@ func guardSecured(t *testing.T, flags ...string) (*ward, *process.Secured) {
 	skip(t)
 	dir := t.TempDir()
 	s := process.StartSecured(t, dir, "cn=collector role=write", flags...)
-	return watch(t, s.Server, dir), s
+	w := watch(t, s.Server, dir)
+	w.secure = clientOf(s, w.HTTP, "http/1.1")
+	return w, s
+}
+
+// clientOf returns how clients with the certificate of a collector speak a protocol, or
+// one without a name.
+func clientOf(s *process.Secured, address, protocol string) *tls.Config {
+	config := s.CA.Client("collector")
+	if protocol != "" {
+		config.NextProtos = []string{protocol}
+	}
+	config.ServerName, _, _ = net.SplitHostPort(address)
+	return config
 }
 
 // hello begins a handshake: the header of a record of 512 bytes, and a part of it.
@@ -106,4 +123,76 @@ func TestTokensTried(t *testing.T) {
 	if n := w.Log.Count("auth: refused"); n > 200 {
 		t.Errorf("%d lines in the log", n)
 	}
+}
+
+// Key updates that ask for answers which nobody reads keep nobody out, and do not keep the server
+// from stopping.
+func TestKeyUpdates(t *testing.T) {
+	w, s := guardSecured(t, "--telnet-max-connections=100")
+	floods := map[string]struct{ address, protocol, first, more string }{
+		"HTTP/1": {w.HTTP, "http/1.1", "GET / HTTP/1.1\r\nX: ", "x"},
+		"HTTP/2": {w.HTTP, "h2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + http2Frame(4, 0, 0, ""), http2Frame(0xee, 0, 0, "")},
+		"telnet": {s.Telnet, "", "put ", "x"},
+	}
+	flood := func(ctx context.Context, name string, n int) {
+		f := floods[name]
+		config := clientOf(s, f.address, f.protocol)
+		crowd(n, func(int) {
+			for ctx.Err() == nil { // a new connection for one that was cut
+				if err := floodUpdates(ctx, f.address, config, f.first, f.more); err != nil {
+					t.Error(err)
+				}
+				pause(ctx, askEvery)
+			}
+		})
+	}
+	for name := range floods {
+		w.part(name, 200*mib, func(ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, *attackFor)
+			defer cancel()
+			flood(ctx, name, 32)
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var flooding sync.WaitGroup
+	for name := range floods {
+		flooding.Go(func() { flood(ctx, name, 1) })
+	}
+	pause(ctx, max(*attackFor, 5*time.Second))
+	w.Stop(t)
+	cancel()
+	flooding.Wait()
+}
+
+// floodUpdates sends as many key updates as are allowed between bytes of a request, and reads
+// nothing, until the connection or ctx ends.
+func floodUpdates(ctx context.Context, address string, config *tls.Config, first, more string) error {
+	const inARow = 15 // crypto/tls counts records without data
+	plain, err := connect(ctx, address)
+	if err != nil {
+		return nil // the server is stopping, or too many wait
+	}
+	defer plain.Close()
+	u, err := tlstest.NewUpdater(plain.Conn, config)
+	if err != nil {
+		return nil // likewise
+	}
+	flood := u.Data(first)
+	for ctx.Err() == nil {
+		for range 64 {
+			for range inARow {
+				update, err := u.Update()
+				if err != nil {
+					return err
+				}
+				flood = append(flood, update...)
+			}
+			flood = append(flood, u.Data(more)...)
+		}
+		if _, err := plain.Write(flood); err != nil {
+			return nil // it was cut
+		}
+		flood = flood[:0]
+	}
+	return nil
 }

@@ -18,6 +18,19 @@ func bySenders(t *testing.T, flags []string, attack func(t *testing.T, w *ward))
 	}
 }
 
+// overBoth is bySenders, and runs the attack over TLS too, with a token.
+func overBoth(t *testing.T, flags []string, attack func(t *testing.T, w *ward)) {
+	bySenders(t, flags, attack)
+	t.Run("over TLS", func(t *testing.T) {
+		w, s := guardSecured(t, flags...)
+		w.showsToken(s)
+		attack(t, w)
+	})
+}
+
+// showsToken makes attackers show the token of a server that asks for one.
+func (w *ward) showsToken(s *process.Secured) { w.shows = "Authorization: Bearer " + s.Token + "\r\n" }
+
 // guardAsking is guard for a server that asks for tokens. The attacker has one if known is set.
 func guardAsking(t *testing.T, known bool, flags ...string) *ward {
 	t.Helper()

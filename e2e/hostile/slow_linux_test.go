@@ -27,14 +27,14 @@ var paths = []string{
 // Requests whose headers or bodies never come to their end, on every path, hold
 // no place that others need, and are cut.
 func TestHalfRequests(t *testing.T) {
-	bySenders(t, slices.Concat(quick, []string{"--server-max-connections=400"}), halfRequests)
+	overBoth(t, slices.Concat(quick, []string{"--server-max-connections=400"}), halfRequests)
 }
 
 func halfRequests(t *testing.T, w *ward) {
 	w.under(150*mib, func(ctx context.Context) {
 		crowd(4*len(paths), func(i int) {
 			method, path, _ := strings.Cut(paths[i%len(paths)], " ")
-			c, err := connect(ctx, w.HTTP)
+			c, err := w.visit(ctx)
 			if err != nil {
 				t.Error(err)
 				return
@@ -60,14 +60,23 @@ func halfRequests(t *testing.T, w *ward) {
 // More half bodies than there are connections, with as many headers as they may
 // have, lock nobody out: the slowest make room.
 func TestHalfBodiesInAllConnections(t *testing.T) {
-	w := guard(t, "--server-max-connections=200")
+	const most = "--server-max-connections=200"
+	t.Run("plain", func(t *testing.T) { halfBodiesInAllConnections(guard(t, most)) })
+	t.Run("over TLS", func(t *testing.T) {
+		w, s := guardSecured(t, most)
+		w.showsToken(s)
+		halfBodiesInAllConnections(w)
+	})
+}
+
+func halfBodiesInAllConnections(w *ward) {
 	var headers strings.Builder
 	for i := range 30_000 {
 		fmt.Fprintf(&headers, "x%d:\r\n", i)
 	}
 	// Without the bystander: its idle connection makes room, too.
-	w.halfBodies(t.Context(), "")
-	w.halfBodies(t.Context(), headers.String())
+	w.halfBodies(w.t.Context(), "")
+	w.halfBodies(w.t.Context(), headers.String())
 	w.rests()
 	w.judge(60 * mib)
 }
@@ -76,15 +85,15 @@ func TestHalfBodiesInAllConnections(t *testing.T) {
 func (w *ward) halfBodies(ctx context.Context, headers string) {
 	w.t.Helper()
 	for range 250 {
-		c, err := connect(ctx, w.HTTP)
+		c, err := w.visit(ctx)
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		defer c.Close()
-		c.say(fmt.Sprintf("POST /api/v1/datapoints/query HTTP/1.1\r\nHost: %s\r\nContent-Length: 1000\r\n%s\r\n{", w.HTTP, headers))
+		c.say(fmt.Sprintf("POST /api/v1/datapoints/query HTTP/1.1\r\nHost: %s\r\n%sContent-Length: 1000\r\n%s\r\n{", w.HTTP, w.shows, headers))
 	}
 	const within = 5 * time.Second
-	c, err := connect(ctx, w.HTTP)
+	c, err := w.visit(ctx)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -97,7 +106,7 @@ func (w *ward) halfBodies(ctx context.Context, headers string) {
 
 // Clients that bring a byte now and then never stall, and yet cannot shut others
 // out: what they announce costs nothing, what has arrived does.
-func TestTrickle(t *testing.T) { bySenders(t, nil, trickle) }
+func TestTrickle(t *testing.T) { overBoth(t, nil, trickle) }
 
 func trickle(_ *testing.T, w *ward) {
 	w.under(100*mib, func(ctx context.Context) {
@@ -105,7 +114,7 @@ func trickle(_ *testing.T, w *ward) {
 		defer cancel()
 		crowd(64, func(i int) {
 			method, path, _ := strings.Cut(paths[i%len(paths)], " ")
-			c, err := connect(ctx, w.HTTP)
+			c, err := w.visit(ctx)
 			if err != nil {
 				return
 			}
@@ -128,7 +137,7 @@ func TestAnnouncedBodies(t *testing.T) {
 		ctx, cancel := context.WithTimeout(ctx, *attackFor)
 		defer cancel()
 		crowd(8, func(i int) {
-			c, err := connect(ctx, w.HTTP)
+			c, err := w.visit(ctx)
 			if err != nil {
 				return
 			}
@@ -167,7 +176,7 @@ const wideQuestion = `{"start_absolute":0,"metrics":[{"name":"wide"}]}`
 
 // Clients that ask for large answers and do not read them keep neither the
 // memory nor the places of others.
-func TestSlowReaders(t *testing.T) { bySenders(t, quick, slowReaders) }
+func TestSlowReaders(t *testing.T) { overBoth(t, quick, slowReaders) }
 
 func slowReaders(_ *testing.T, w *ward) {
 	w.wide()
@@ -175,7 +184,7 @@ func slowReaders(_ *testing.T, w *ward) {
 		ctx, cancel := context.WithTimeout(ctx, max(*attackFor, 5*time.Second))
 		defer cancel()
 		crowd(80, func(int) {
-			c, err := connect(ctx, w.HTTP)
+			c, err := w.visit(ctx)
 			if err != nil {
 				return
 			}

@@ -2,6 +2,7 @@ package hostile
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net/http"
 	"os"
@@ -30,6 +31,7 @@ type ward struct {
 	t   *testing.T
 	dir string // of its data
 
+	secure   *tls.Config     // of attackers that speak HTTP/1 over TLS; nil if the server does not
 	attacker *process.Server // how attackers send whole requests
 	shows    string          // lines of header that they add to others
 	stranger bool            // they have no token although the server asks for one

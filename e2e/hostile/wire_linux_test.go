@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +27,20 @@ func connect(ctx context.Context, address string) (client, error) {
 	}
 	context.AfterFunc(ctx, func() { c.Close() })
 	return client{c}, nil
+}
+
+// visit opens a connection for HTTP/1, over TLS where the server speaks it.
+func (w *ward) visit(ctx context.Context) (client, error) {
+	c, err := connect(ctx, w.HTTP)
+	if err != nil || w.secure == nil {
+		return c, err
+	}
+	over := tls.Client(c.Conn, w.secure)
+	if err := over.HandshakeContext(ctx); err != nil {
+		c.Close()
+		return client{}, err
+	}
+	return client{over}, nil
 }
 
 // say writes text. An error means that the server has cut the connection, which it
