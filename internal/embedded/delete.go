@@ -370,7 +370,7 @@ func (s *Store) hasSamples(ctx context.Context, st *state, id model.SeriesNumber
 			continue
 		}
 		switch {
-		case f.hasExpired(id), st.covered(id, f.Deletions, f.Range()):
+		case f.expiry.Expired(id), st.covered(id, f.Deletions, f.Range()):
 		case f.ExpiresMS > nowMS && !st.hidden(id, f.Deletions, f.Range()):
 			return true, nil
 		default:

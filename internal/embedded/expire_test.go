@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -14,13 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
-	"pgregory.net/rapid"
 
 	"varve/internal/diskfs/crashfs"
+	"varve/internal/embedded/expiry"
 	"varve/internal/embedded/offline"
 	"varve/internal/model"
 	"varve/internal/store"
@@ -237,7 +235,7 @@ func counted64(t *testing.T, c prometheus.Counter) float64 {
 // than a scan remembers.
 func TestManyExpiriesOfAFile(t *testing.T) {
 	e := newExpiryStore(t)
-	const series = 2*expiriesKept + 100
+	const series = 2*expiry.Kept + 100
 	ctx := context.Background()
 	var b store.Batch
 	b.Reset(e.Epoch())
@@ -265,42 +263,6 @@ func TestManyExpiriesOfAFile(t *testing.T) {
 		t.Errorf("%v scans of a file of %d series, want at most 4", n, series)
 	}
 	e.sound()
-}
-
-// TestExpiryCollector compares what a scan remembers with all that it has seen.
-func TestExpiryCollector(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		c := expiryCollector{nowMS: 100, expired: roaring.New(), allMS: math.MaxInt64}
-		n := rapid.SampledFrom([]int{1, expiriesKept, expiriesKept + 1, 5 * expiriesKept}).Draw(t, "series")
-		span := rapid.SampledFrom([]int64{1, 150, 1 << 40}).Draw(t, "span")
-		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
-		all := make([]int64, n)
-		for id := range all {
-			if all[id] = rng.Int64N(span); rng.IntN(10) == 0 {
-				all[id] = math.MaxInt64
-			}
-			c.add(model.SeriesNumber(id), all[id])
-		}
-		c.cut()
-		kept := make(map[model.SeriesNumber]bool)
-		for i, x := range c.next {
-			kept[x.id] = true
-			if x.ms != all[x.id] || i > 0 && c.next[i-1].ms > x.ms {
-				t.Fatalf("series %d, which expires at %d, is remembered with %d", x.id, all[x.id], x.ms)
-			}
-		}
-		if len(c.next) > expiriesKept {
-			t.Fatalf("%d are remembered", len(c.next))
-		}
-		for id, ms := range all {
-			if got := c.expired.Contains(uint32(id)); got != (ms <= 100) {
-				t.Fatalf("series %d, which expires at %d, has expired: %v", id, ms, got)
-			}
-			if ms > 100 && ms < c.allMS && !kept[model.SeriesNumber(id)] {
-				t.Fatalf("series %d, which expires at %d, is forgotten although all before %d are known", id, ms, c.allMS)
-			}
-		}
-	})
 }
 
 // TestLatePointsOfExpiringSeries writes to series while they expire: each
@@ -395,7 +357,8 @@ func TestScansOfExpiriesAreBounded(t *testing.T) {
 	e.put("for-ever", 0, 0)
 	e.must(t, e.checkpoint())
 	e.now.Advance(time.Minute)
-	e.expiry.allowed, e.expiry.allowedAt = -10*scanRate, e.now.Now()
+	e.expiry.allowed.Begin(e.now.Now())
+	e.expiry.allowed.Take(e.now.Now(), expiry.Burst+10*expiry.Rate)
 	e.expect("a for-ever")
 	if n := counted64(t, e.metrics.expiryScansPutOff); n != 1 {
 		t.Errorf("%v scans put off, want 1", n)
@@ -405,10 +368,8 @@ func TestScansOfExpiriesAreBounded(t *testing.T) {
 	e.now.Advance(time.Second)
 	e.expect("for-ever")
 	e.now.Advance(time.Hour)
-	if st := e.acquire(); !e.mayScan(st.files[0]) || e.expiry.allowed != scanBurst-st.files[0].Bytes {
-		t.Errorf("%d bytes are allowed after an hour", e.expiry.allowed)
-	} else {
-		e.release(st)
+	if a := &e.expiry.allowed; !a.Take(e.now.Now(), expiry.Burst-1) || !a.Take(e.now.Now(), 1) || a.Take(e.now.Now(), 1) {
+		t.Error("after an hour, something other than a burst is allowed")
 	}
 }
 

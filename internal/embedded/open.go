@@ -127,7 +127,7 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 	s.holds.changed = gate.New()
 	s.headSince = s.opened
 	s.growth.Begin(s.now())
-	s.expiry.allowed, s.expiry.allowedAt = scanBurst, s.now()
+	s.expiry.allowed.Begin(s.now())
 	s.active.Store(head.New())
 	s.current = &state{active: s.active.Load(), refs: 1}
 	s.layOut(s.current)

@@ -5,9 +5,8 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/RoaringBitmap/roaring/v2"
-
 	"varve/internal/blockfile"
+	"varve/internal/embedded/expiry"
 	"varve/internal/embedded/overlay"
 	"varve/internal/embedded/partition"
 	"varve/internal/head"
@@ -80,8 +79,7 @@ type openFile struct {
 	outgrew bool                                  // a merge of it took more space than estimated; guarded by Store.merging
 	ages    ages                                  // when its data is to be folded; guarded by Store.merging
 
-	expiries expiries                       // guarded by Store.expiry
-	expired  atomic.Pointer[roaring.Bitmap] // series of which all samples here are known to have expired; nil = none
+	expiry expiry.Series // guarded by Store.expiry, but for what is known to have expired
 }
 
 func sortFiles(files []*openFile) {

@@ -17,6 +17,7 @@ import (
 	"varve/internal/blockfile"
 	"varve/internal/diskspace"
 	"varve/internal/embedded/catalogue"
+	"varve/internal/embedded/expiry"
 	"varve/internal/embedded/growth"
 	"varve/internal/embedded/overlay"
 	"varve/internal/embedded/partition"
@@ -105,8 +106,7 @@ type Store struct {
 
 	expiry struct { // one search at a time
 		sync.Mutex
-		allowed   int64 // bytes that scans may read; below 0 after a large file
-		allowedAt time.Time
+		allowed expiry.Allowance // of scans
 	}
 
 	savedDeletions uint64 // up to this sequence, the catalogue has the deletions that hide something; guarded by installing
