@@ -202,7 +202,7 @@ func noSelection(r *http.Request) error {
 		return badRequest("reading the request: " + err.Error())
 	}
 	switch strings.TrimSpace(string(body)) {
-	case "", "{}", "null":
+	case "", "{}":
 		return nil
 	}
 	return badRequest("the delete of a metric takes no body: it deletes all points; a part of a metric is deleted by POST /api/v1/datapoints/delete; nothing was deleted")

@@ -63,6 +63,7 @@ func TestDeletesAreStrict(t *testing.T) {
 		{"POST", deletePath + "?end_absolute=1", `{"start_absolute":0,"metrics":[{"name":"m"}]}`},
 		{"DELETE", "/api/v1/metric/m?h=0", ""},
 		{"DELETE", "/api/v1/metric/m", `{"tags":{"h":"0"}}`},
+		{"DELETE", "/api/v1/metric/m", "null"},
 	} {
 		if resp, answer := s.do(t, r[0], r[1], r[2]); resp.StatusCode != 400 || !strings.Contains(answer, "nothing was deleted") {
 			t.Errorf("%v: %d %s", r, resp.StatusCode, answer)
