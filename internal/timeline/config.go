@@ -9,7 +9,8 @@ import (
 	"varve/internal/units"
 )
 
-// Config are the settings of timelines. Zero means the default, but for RateMax and Adapt.
+// Config are the settings of timelines. To Open, but not to Validate, zero means the default, but for
+// RateMax and Adapt.
 type Config struct {
 	PayloadBytesMax units.Bytes   `yaml:"payload_bytes_max" doc:"Largest data of an event, 1KiB to 16MiB."`
 	TimelinesMax    int           `yaml:"timelines_max" doc:"Most timelines, 1 to 10000000. At the limit, no new one is created."`
@@ -45,7 +46,6 @@ func (c Config) withDefaults() Config {
 
 // Validate reports all settings that are out of range.
 func (c Config) Validate() error {
-	c = c.withDefaults()
 	errs := []error{
 		units.Range("payload_bytes_max", c.PayloadBytesMax, units.KiB, 16*units.MiB),
 		units.Range("timelines_max", c.TimelinesMax, 1, 10_000_000),

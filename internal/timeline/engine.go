@@ -39,10 +39,11 @@ type Engine struct {
 
 // Open starts an engine. Close stops what it runs, and leaves the shelf open.
 func Open(shelf Shelf, o Options) (*Engine, error) {
+	o.Config = o.Config.withDefaults()
 	if err := o.Config.Validate(); err != nil {
 		return nil, fmt.Errorf("open timelines: %w", err)
 	}
-	e := &Engine{shelf: shelf, config: o.Config.withDefaults(), options: o, now: o.Now, log: o.Log, asking: make(chan struct{}, tailsAtOnce)}
+	e := &Engine{shelf: shelf, config: o.Config, options: o, now: o.Now, log: o.Log, asking: make(chan struct{}, tailsAtOnce)}
 	e.whole, _ = shelf.(Whole)
 	e.deletes, _ = shelf.(DeletionLog)
 	e.lines.named = map[string]*line{}
