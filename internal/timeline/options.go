@@ -29,7 +29,7 @@ type Options struct {
 	TailPoll time.Duration
 
 	// Upkeep is the time between two rounds of looking after layouts, of which each tenth looks
-	// after everything. 0: half a minute. Negative: none run by themselves; see
+	// after everything, but for the first one. 0: half a minute. Negative: none run by themselves; see
 	// Engine.Upkeep.
 	Upkeep time.Duration
 }

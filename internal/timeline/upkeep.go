@@ -13,6 +13,10 @@ import (
 // reads the history of each timeline.
 const fullRound = 10
 
+// firstFull is the first such round: ten minutes after a start, in which the clock of a machine that
+// has just begun can be set, before it decides which events are past their retention.
+const firstFull = 2 * fullRound
+
 // keepUp runs Upkeep at intervals, and looks after layouts in between.
 func (e *Engine) keepUp(ctx context.Context) {
 	t := time.NewTicker(e.options.Upkeep)
@@ -27,7 +31,7 @@ func (e *Engine) keepUp(ctx context.Context) {
 			continue
 		}
 		look := e.adaptLines
-		if round%fullRound == 0 {
+		if round%fullRound == 0 && round >= firstFull {
 			look = e.Upkeep
 		}
 		if err := work.Do("look after timelines", func() error { return look(ctx) }); err != nil && ctx.Err() == nil {

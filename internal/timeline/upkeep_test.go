@@ -3,6 +3,7 @@ package timeline
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -42,4 +43,26 @@ func TestKeepUp(t *testing.T) {
 		t.Error("it goes on after Close")
 	default:
 	}
+}
+
+// TestRetentionWaitsAfterAStart: a clock that is ahead when the server starts has ten minutes to be
+// set before events are removed.
+func TestRetentionWaitsAfterAStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &quietShelf{looked: make(chan string)}
+		began := time.Now()
+		e, err := Open(q, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		<-q.looked
+		if waited := time.Since(began); waited != 10*time.Minute {
+			t.Errorf("retention was first looked after %v after the start", waited)
+		}
+		<-q.looked
+		if waited := time.Since(began); waited != 15*time.Minute {
+			t.Errorf("retention was looked after again %v after the start", waited)
+		}
+	})
 }
