@@ -184,7 +184,7 @@ func (s *Store) writeSeries(h *head.Head, out *partition.Output) error {
 	var (
 		run   head.Run
 		g     = partition.Gather{Out: out}
-		nowMS = s.now().UnixMilli()
+		nowMS = s.expiredMS()
 	)
 	for id := range h.Series() {
 		if _, err := h.Snapshot(id, model.AllTime, &run); err != nil {

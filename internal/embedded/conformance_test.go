@@ -51,8 +51,9 @@ func intervalConfig() Config {
 }
 
 // memHarness runs a store on a file system in memory that can lose what was
-// not synced.
+// not synced. What has expired is removed also just after a start.
 func memHarness(cfg Config) storetest.NewHarness {
+	cfg.LateHold = 0
 	return func(tb testing.TB) *storetest.Harness {
 		fs := crashfs.New()
 		clock := storetest.NewClock(time.UnixMilli(1_700_000_000_000))

@@ -352,7 +352,7 @@ func (s *Store) hasSamples(ctx context.Context, st *state, id model.SeriesNumber
 	if kind == 0 {
 		return true, nil // forgotten already
 	}
-	doubt, nowMS := false, s.now().UnixMilli()
+	doubt, nowMS := false, s.expiredMS()
 	if ms, ok := st.active.Expiry(id); ok && ms > nowMS {
 		return true, nil
 	}
@@ -429,7 +429,7 @@ func (s *Store) forgetUnlessMoved(ids []model.SeriesNumber, st *state) (moved []
 	now := s.current // it stays complete while order is held: see swapHead
 	s.mu.Unlock()
 	files := slices.DeleteFunc(slices.Clone(now.files), func(f *openFile) bool { return now == st || slices.Contains(st.files, f) })
-	active, nowMS := s.active.Load(), s.now().UnixMilli()
+	active, nowMS := s.active.Load(), s.expiredMS()
 	var gone []model.SeriesNumber
 	for _, id := range ids {
 		switch ms, inHead := active.Expiry(id); {

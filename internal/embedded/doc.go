@@ -66,7 +66,9 @@
 //
 // No reader sees an expired sample. A series is forgotten when all its samples have
 // expired, in the heads and in each file. Its samples in the active head are then
-// erased. Those in files stay there until a merge, where no query reaches them.
+// erased. Those in files stay there until a merge, where no query reaches them. After
+// a start, nothing is removed or forgotten for a while, in case the clock is ahead: see
+// expiredMS.
 //
 // # Stages
 //

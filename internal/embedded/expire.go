@@ -38,7 +38,7 @@ func (s *Store) expireSeries(ctx context.Context) error {
 // newlyExpired returns the series that may have no samples any more since the last
 // call.
 func (s *Store) newlyExpired(ctx context.Context) (*roaring.Bitmap, error) {
-	nowMS := s.now().UnixMilli()
+	nowMS := s.expiredMS()
 	ids := roaring.New()
 	st := s.acquire()
 	defer s.release(st)

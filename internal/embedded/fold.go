@@ -123,7 +123,7 @@ func (s *Store) overdue(f *openFile, book *retention.Book, nowMS int64) (share, 
 // nextFold returns files of one step whose data is to be folded together, since so large
 // a share of a file is old enough, or some has been for so long; nil if there are none. held,
 // if not nil, says which files are not to be folded yet.
-func (s *Store) nextFold(st *state, enough float64, late time.Duration, held func(*state, []*openFile, int64) bool) []*openFile {
+func (s *Store) nextFold(st *state, enough float64, late time.Duration, held func(st *state, files []*openFile, nowMS int64, gone bool) bool) []*openFile {
 	book := s.book()
 	if book == nil || len(book.Rules) == 0 {
 		return nil
@@ -142,13 +142,14 @@ func (s *Store) nextFold(st *state, enough float64, late time.Duration, held fun
 		if anyDamaged(files) {
 			continue
 		}
-		if held != nil && !(all && len(files) == 1) && held(st, files, nowMS) {
+		gone := all && len(files) == 1
+		if held != nil && held(st, files, nowMS, gone) {
 			for _, f := range files {
 				later[f] = true
 			}
 			continue
 		}
-		if all && len(files) == 1 || s.spaceToMerge(st, files) == nil {
+		if gone || s.spaceToMerge(st, files) == nil {
 			return files
 		}
 		s.metrics.mergesPutOff.Inc()

@@ -1,6 +1,8 @@
 package embedded
 
 import (
+	"time"
+
 	"varve/internal/blockfile"
 	"varve/internal/retention"
 )
@@ -45,21 +47,38 @@ func lateIn(files []*openFile) (late blockfile.Late) {
 	return late
 }
 
-// heldBack reports whether files are not to be folded yet, because samples in them may be sent
-// again. They wait until LateHold after the last late ones, but no longer than twice LateHold after
-// the first ones, and not if the disk might otherwise get too full for the fold.
-//
-// Clients may also have waited while the server was down, for any time: so after each start no
-// file of samples is folded for foldPause.
-func (s *Store) heldBack(st *state, files []*openFile, nowMS int64) bool {
-	hold := s.cfg.LateHold.Milliseconds()
-	if files[0].StepMS != 0 || hold == 0 {
-		return false
+// heldBack reports whether files are not to be folded yet. gone says that a fold would only remove
+// them. Samples that may be sent again wait until LateHold after the last late ones, but no longer
+// than twice LateHold after the first ones, and not if the disk might otherwise get too full for
+// the fold. Just after a start, everything waits.
+func (s *Store) heldBack(st *state, files []*openFile, nowMS int64, gone bool) bool {
+	just := s.justOpened(nowMS)
+	if gone {
+		return just
 	}
-	late := lateIn(files)
-	held := within(nowMS, s.opened.UnixMilli(), min(hold, foldPause.Milliseconds())) ||
-		within(nowMS, late.LastMS, hold) && within(nowMS, late.FirstMS, 2*hold)
+	hold, late := s.cfg.LateHold.Milliseconds(), lateIn(files)
+	held := just || files[0].StepMS == 0 && within(nowMS, late.LastMS, hold) && within(nowMS, late.FirstMS, 2*hold)
 	return held && !s.roomIsShort(st, files)
+}
+
+// openedHold is how long after a start the merger folds nothing, and nothing that expires is
+// removed. Clients may have waited with samples while the server was down, for any time, and the
+// clock may be wrong until the machine has asked others for the time.
+const openedHold = 10 * time.Minute
+
+// justOpened reports whether the store was opened so recently that nothing old is folded or removed.
+func (s *Store) justOpened(nowMS int64) bool {
+	return within(nowMS, s.opened.UnixMilli(), min(s.cfg.LateHold, openedHold).Milliseconds())
+}
+
+// expiredMS returns the time by which samples must have expired to be removed for good. Readers do
+// not see samples that have expired since.
+func (s *Store) expiredMS() int64 {
+	nowMS := s.now().UnixMilli()
+	if s.justOpened(nowMS) {
+		return 0 // in 1970: what a wrong clock takes for expired stays
+	}
+	return nowMS
 }
 
 // within reports whether a time is less than a span ago. The clock may have been set back

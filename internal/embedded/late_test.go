@@ -3,6 +3,7 @@ package embedded
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,8 @@ import (
 
 	"varve/internal/blockfile"
 	"varve/internal/model"
+	"varve/internal/store"
+	"varve/internal/store/storetest"
 )
 
 const lateHour = int64(3_600_000) // ms
@@ -203,5 +206,129 @@ func TestLateOfBoth(t *testing.T) {
 	}
 	if a.Union(none) != a || none.Union(a) != a || none.Union(none) != none {
 		t.Error("a file without late samples changes the times")
+	}
+}
+
+// newLifetimeTest returns a late test whose series "other" has no retention rule and "thin" has one.
+// Samples of both are in a file, and a sample of another series, "log", only in the log. A
+// few samples live for ever.
+func newLifetimeTest(t *testing.T) *foldTest {
+	f := newLateTest(t)
+	put := func(metric string, ttl uint32, ago ...int64) {
+		var b store.Batch
+		b.Reset(f.Epoch())
+		ref, err := f.Create(t.Context(), model.Series{Metric: metric, Type: model.TypeLong})
+		f.must(t, err)
+		for _, ms := range ago {
+			b.AddLong(ref, f.nowMS.Load()-ms, 1, ttl)
+		}
+		f.must(t, f.Append(t.Context(), &b))
+	}
+	const day = 24 * 3600
+	put("other.alone", day, 1000, 2000, 3000)
+	f.must(t, f.checkpoint())
+	put("other.beside", day, 1000, 2000, 3000)
+	put("other.forever", 0, 1000)
+	f.must(t, f.checkpoint())
+	put("thin", 0, 1000, 2000, 3000)
+	f.must(t, f.checkpoint())
+	put("log.alone", day, 1000)
+	put("other.forever", day, 2000)
+	return f
+}
+
+// listed returns the names and the number of visible samples of all metrics.
+func (f *foldTest) listed() string {
+	f.Helper()
+	v, err := f.View(f.Context())
+	f.must(f.T, err)
+	defer v.Close()
+	names, _, err := v.Names(f.Context(), store.NamesQuery{Kind: store.MetricNames})
+	f.must(f.T, err)
+	var out []string
+	for _, name := range names {
+		n := 0
+		all, err := storetest.Select(f.Context(), v, store.Selection{Metric: name, Range: model.AllTime})
+		f.must(f.T, err)
+		for _, s := range all {
+			c := v.Read(f.Context(), s, store.ReadOptions{Range: model.AllTime})
+			for b, err := c.Next(); b != nil; b, err = c.Next() {
+				f.must(f.T, err)
+				n += b.Len()
+			}
+			c.Close()
+		}
+		out = append(out, fmt.Sprintf("%s %d", name, n))
+	}
+	return strings.Join(out, ", ")
+}
+
+// removeExpired does all that removes samples that have expired.
+func (f *foldTest) removeExpired() {
+	f.Helper()
+	f.must(f.T, f.expireSeries(f.Context()))
+	f.must(f.T, f.checkpoint())
+	f.mergeAll()
+	f.must(f.T, f.maintain(f.Context()))
+	f.must(f.T, f.expireSeries(f.Context()))
+}
+
+const lifetimes = "log.alone 1, other.alone 3, other.beside 3, other.forever 2, thin 3"
+
+// TestStartWithAClockAhead: what a clock that is a year ahead takes for expired is removed ten
+// minutes after a start. If the clock is set meanwhile, all of it is there.
+func TestStartWithAClockAhead(t *testing.T) {
+	const year = 365 * 24 * lateHour
+	f := newLifetimeTest(t)
+	if got := f.listed(); got != lifetimes {
+		t.Fatalf("at first there are %s", got)
+	}
+	f.reopenAfter(year)
+	f.removeExpired()
+	f.nowMS.Add(openedHold.Milliseconds() - 1)
+	f.removeExpired()
+	if got, want := f.listed(), "log.alone 0, other.alone 0, other.beside 0, other.forever 1, thin 0"; got != want {
+		t.Errorf("by a clock that is ahead there are %s, want %s", got, want)
+	}
+	f.nowMS.Add(-year)
+	f.removeExpired()
+	if got := f.listed(); got != lifetimes {
+		t.Errorf("when the clock is right there are %s, want %s", got, lifetimes)
+	}
+	f.reopenAfter(year)
+	f.nowMS.Add(openedHold.Milliseconds())
+	f.removeExpired()
+	if got, want := f.listed(), "other.forever 1"; got != want {
+		t.Errorf("ten minutes after a start there are %s, want %s", got, want)
+	}
+	f.nowMS.Add(-year)
+	if got, want := f.listed(), "other.forever 1"; got != want {
+		t.Errorf("what was removed has come back: %s, want %s", got, want)
+	}
+}
+
+// TestBucketsOfAStartWithAClockAhead: buckets are neither made coarser nor removed by such a clock.
+func TestBucketsOfAStartWithAClockAhead(t *testing.T) {
+	f := newLateTest(t)
+	f.write("thin.double", model.TypeDouble, f.nowMS.Load()-3000, f.nowMS.Load()-2000)
+	f.must(t, f.checkpoint())
+	f.pass(2 * lateHour)
+	buckets, samples := f.parts()
+	if buckets == 0 || samples != 0 {
+		t.Fatalf("at first there are %d buckets and %d samples", buckets, samples)
+	}
+	step := f.current.files[0].StepMS
+	for _, ahead := range []int64{10 * lateHour, 365 * 24 * lateHour} {
+		f.reopenAfter(ahead)
+		f.pass(openedHold.Milliseconds() - 1)
+		if files := f.current.files; len(files) != 1 || files[0].StepMS != step {
+			t.Errorf("by a clock that is %d hours ahead, %d files", ahead/lateHour, len(files))
+		}
+		f.nowMS.Add(-ahead)
+	}
+	f.reopenAfter(365 * 24 * lateHour)
+	f.pass(openedHold.Milliseconds())
+	if files := f.current.files; len(files) != 0 {
+		t.Errorf("ten minutes after a start there are %d files", len(files))
 	}
 }

@@ -95,7 +95,7 @@ func (s *Store) nextRewrite() ([]*openFile, func(context.Context, []*openFile) e
 // if there is none.
 func (s *Store) nextMerge(st *state) []*openFile {
 	var putOff *spaceError
-	for files := range st.due(s, s.now().UnixMilli()) {
+	for files := range st.due(s, s.expiredMS()) {
 		err := s.spaceToMerge(st, files)
 		if err == nil {
 			return files
@@ -332,7 +332,7 @@ func (s *Store) mergeSeries(ctx context.Context, st *state, files []*openFile, o
 		if kind == 0 {
 			continue // every sample of it is deleted or expired
 		}
-		c := s.cursors.Read(ctx, &st.layers, s.now().UnixMilli(), id, kind, store.ReadOptions{Range: model.AllTime, Stale: true})
+		c := s.cursors.Read(ctx, &st.layers, s.expiredMS(), id, kind, store.ReadOptions{Range: model.AllTime, Stale: true})
 		g.Begin(id, kind)
 		err := c.OpenFiles(iters, beneath.Contains(uint32(id))) // expired ones hide those in files that do not take part
 		if err == nil {
@@ -444,7 +444,7 @@ func lost(old, merged []*openFile) *roaring.Bitmap {
 // dropDead removes the files whose samples are all deleted, or have expired and hide none in files
 // that stay. Unlike a merge, that takes no space.
 func (s *Store) dropDead() error {
-	nowMS := s.now().UnixMilli()
+	nowMS := s.expiredMS()
 	st := s.acquire()
 	dead := make(map[*openFile]bool)
 	var deleted, expired int64

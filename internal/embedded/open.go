@@ -36,6 +36,7 @@ func OpenToRead(disk vfs.FS, dir string, cfg Config, o Options) (*Store, error) 
 	}
 	s := newStore(disk, dir, cfg, o)
 	s.log.ReadOnly("the store was opened for reading only")
+	s.opened = time.Time{} // nothing is removed, so series that have expired need not be listed
 	if err := s.openToRead(); err != nil {
 		return nil, errors.Join(err, s.undo())
 	}

@@ -187,7 +187,7 @@ func (s *Store) settleIndex() error {
 	}
 	active := s.active.Load()
 	doubtful := roaring.New()
-	nowMS := s.now().UnixMilli()
+	nowMS := s.expiredMS()
 	doubt := len(s.current.deletions()) > 0 ||
 		slices.ContainsFunc(s.current.files, func(f *openFile) bool { return f.ExpiresMS <= nowMS })
 	for _, id := range s.series.IDs() {
