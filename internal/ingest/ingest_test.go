@@ -713,13 +713,14 @@ func TestRefusedInputIsLogged(t *testing.T) {
 		w.Ingest(t.Context(), 1, func() error {
 			w.Reject(ingest.Faultf(ingest.BadValue, "value"), nil)
 			w.Reject(ingest.Faultf(ingest.BadTime, "time"), nil)
+			w.Reject(ingest.Faultf(ingest.BadTime, "later"), nil) // the line has the detail of the first
 			w.Count(ingest.BadTime)
 			return nil
 		})
 		told()
 		time.Sleep(10 * time.Second)
 		told(line(150, "10.0.0.2", "max_series", "series"), line(1, "10.0.0.1", "too_many_tags", "tags"),
-			line(2, "peer", "bad_time", "time"), line(1, "peer", "bad_value", "value"))
+			line(3, "peer", "bad_time", "time"), line(1, "peer", "bad_value", "value"))
 		for i := range 25 { // a bounded number of lines
 			p.Reject(proto, fmt.Sprintf("10.0.1.%d:1", i), ingest.Faultf(ingest.BadName, "name"), nil, 2)
 		}
