@@ -8,7 +8,6 @@ import (
 
 	"varve/internal/admin"
 	"varve/internal/embedded/offline"
-	"varve/internal/principal"
 	"varve/internal/units"
 )
 
@@ -48,11 +47,7 @@ func backup(t terminal, args []string) error {
 	if !l.online() {
 		l.flags["http-addr"] = defaultServer
 	}
-	path := "/admin/backup"
-	err = l.value("tenant", func(name string) error {
-		path = "/t/" + name + path
-		return principal.CheckTenant(name)
-	})
+	path, err := l.tenantPath("/admin/backup")
 	if err != nil {
 		return err
 	}

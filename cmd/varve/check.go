@@ -30,11 +30,16 @@ const transferFlags = `Flags:
   --config FILE    the configuration file of the server
 `
 
+// tenantFlag is of commands that ask a running server for one of its stores.
+const tenantFlag = `  --tenant NAME    with --http-addr: the tenant whose store is meant; by default the first
+                   one of the token in VARVE_TOKEN, and "default" for a token of all tenants
+`
+
 func checkCommand() command {
 	return command{
 		name:     "check",
 		synopsis: "verify the files of a store",
-		usage:    "[--data-dir DIR | --http-addr ADDR] [--rate BYTES]",
+		usage:    "[--data-dir DIR | --http-addr ADDR [--tenant NAME]] [--rate BYTES]",
 		help: `Reads all files of a store, verifies every checksum, and checks that the files agree
 with each other. Each finding says what is damaged, what is lost and what to do.
 Nothing is changed. The exit status is 0 if no damage is found, 1 if some is.
@@ -43,7 +48,7 @@ Stop the server first, or name it with --http-addr: it then checks itself while 
 runs, except for files that are being written.
 
 ` + offlineFlags + `  --http-addr ADDR ask the server that runs at ADDR, for example 127.0.0.1:8080
-  --rate BYTES     bytes to read per second at most, for example 32MiB; 0 = no limit. By
+` + tenantFlag + `  --rate BYTES     bytes to read per second at most, for example 32MiB; 0 = no limit. By
                    default a running server reads 32MiB per second
 `,
 		run: check,
@@ -57,7 +62,7 @@ func check(t terminal, args []string) error {
 	if err := refuseCassandra(args, admin.InsteadOfCheck); err != nil {
 		return err
 	}
-	l, err := parseFlags(args, "data-dir", "config", "http-addr", "rate")
+	l, err := parseFlags(args, "data-dir", "config", "http-addr", "tenant", "rate")
 	if err != nil {
 		return err
 	}
@@ -65,12 +70,16 @@ func check(t terminal, args []string) error {
 	if err := l.value("rate", func(text string) error { return rate.UnmarshalText([]byte(text)) }); err != nil {
 		return err
 	}
+	path, err := l.tenantPath("/admin/check")
+	if err != nil {
+		return err
+	}
 	progress := func(p offline.CheckProgress) {
 		fmt.Fprintf(t.stderr, "%s: %d of %d MiB\n", p.Doing, p.Bytes>>20, p.Total>>20)
 	}
 	var report *offline.CheckReport
 	if l.online() {
-		report, err = checkOnline(l, progress)
+		report, err = checkOnline(l, path, progress)
 	} else {
 		report, err = checkOffline(t, l, offline.CheckOptions{BytesPerSecond: int64(rate), Progress: progress})
 	}
@@ -117,8 +126,7 @@ func wayOut(err error) error {
 }
 
 // checkOnline asks the running server to check itself.
-func checkOnline(l line, progress func(offline.CheckProgress)) (*offline.CheckReport, error) {
-	path := "/admin/check"
+func checkOnline(l line, path string, progress func(offline.CheckProgress)) (*offline.CheckReport, error) {
 	if rate, ok := l.flags["rate"]; ok {
 		path += "?rate=" + url.QueryEscape(rate)
 	}

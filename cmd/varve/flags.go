@@ -17,6 +17,7 @@ import (
 	"varve/internal/admin"
 	"varve/internal/config"
 	"varve/internal/model"
+	"varve/internal/principal"
 	"varve/internal/remote"
 	"varve/internal/units"
 )
@@ -283,6 +284,19 @@ func targetHint(err error) string {
 		return dir
 	}
 	return "; --http-addr names another server" + dir
+}
+
+// tenantPath returns the path of a request to the tenant that --tenant names. Without it, the server
+// takes the first tenant of the token.
+func (l line) tenantPath(path string) (string, error) {
+	err := l.value("tenant", func(name string) error {
+		if !l.online() {
+			return errors.New("is for --http-addr; of a stopped server, give the directory of the tenant with --data-dir DATA/tenants/NAME")
+		}
+		path = "/t/" + name + path
+		return principal.CheckTenant(name)
+	})
+	return path, err
 }
 
 // server returns the server that the command asks.

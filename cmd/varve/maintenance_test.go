@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -157,6 +158,44 @@ func TestBackupOfATenant(t *testing.T) {
 	}
 	wantRun(t, 1, []string{"there is no tenant globex"}, "backup", addr, "--tenant=globex")
 	wantRun(t, 2, []string{"flag --tenant: \"a/b\": want a lower-case letter"}, "backup", addr, "--tenant=a/b")
+}
+
+// A running server checks the store of the tenant that is named, and says what takes its space.
+func TestCheckAndStatsOfATenant(t *testing.T) {
+	dir := t.TempDir()
+	config := filepath.Join(dir, "varve.yaml")
+	if err := os.WriteFile(config, []byte("tenants: [{name: acme}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, filepath.Join(dir, "data"), "--config="+config)
+	post := func(path, body string) {
+		resp, err := http.Post("http://"+p.http+path, "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode/100 != 2 {
+			t.Fatalf("%s: %s", path, resp.Status)
+		}
+	}
+	for tenant, metric := range map[string]string{"default": "ours", "acme": "theirs"} {
+		post("/t/"+tenant+"/api/v1/datapoints", `[{"name":"`+metric+`","tags":{"a":"b"},"datapoints":[[1700000000000,1]]}]`)
+		post("/t/"+tenant+"/admin/compact", "")
+	}
+	addr := "--http-addr=" + p.http
+	for tenant, want := range map[string]string{"": "ours", "default": "ours", "acme": "theirs"} {
+		flags := []string{addr}
+		if tenant != "" {
+			flags = append(flags, "--tenant="+tenant)
+		}
+		wantRun(t, 0, []string{want}, append([]string{"stats"}, flags...)...)
+		wantRun(t, 0, []string{"no damage"}, append([]string{"check"}, flags...)...)
+	}
+	for _, command := range []string{"check", "stats"} {
+		wantRun(t, 1, []string{"there is no tenant globex"}, command, addr, "--tenant=globex")
+		wantRun(t, 2, []string{"flag --tenant: \"a/b\": want a lower-case letter"}, command, addr, "--tenant=a/b")
+		wantRun(t, 2, []string{"flag --tenant: is for --http-addr; of a stopped server"}, command, "--tenant=acme")
+	}
 }
 
 // A running server checks itself, says what takes the space, and makes a backup

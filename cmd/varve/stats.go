@@ -15,12 +15,12 @@ func statsCommand() command {
 	return command{
 		name:     "stats",
 		synopsis: "show what takes space, by metric and codec",
-		usage:    "[--data-dir DIR | --http-addr ADDR] [--top N]",
+		usage:    "[--data-dir DIR | --http-addr ADDR [--tenant NAME]] [--top N]",
 		help: `Lists the metrics and codecs that take most of the space of block files. Stop the
 server first, or name it with --http-addr: it then estimates from some of the pages.
 
 ` + offlineFlags + `  --http-addr ADDR ask the server that runs at ADDR, for example 127.0.0.1:8080
-  --top N          length of the lists (20)
+` + tenantFlag + `  --top N          length of the lists (20)
 `,
 		run: stats,
 	}
@@ -30,7 +30,7 @@ func stats(t terminal, args []string) error {
 	if err := refuseCassandra(args, admin.InsteadOfStats); err != nil {
 		return err
 	}
-	l, err := parseFlags(args, "data-dir", "config", "http-addr", "top")
+	l, err := parseFlags(args, "data-dir", "config", "http-addr", "tenant", "top")
 	if err != nil {
 		return err
 	}
@@ -38,21 +38,25 @@ func stats(t terminal, args []string) error {
 	if err := l.number("top", &top, 1, math.MaxInt); err != nil {
 		return err
 	}
-	report, err := spaceOf(t, l, top)
+	path, err := l.tenantPath("/admin/stats")
+	if err != nil {
+		return err
+	}
+	report, err := spaceOf(t, l, path, top)
 	if err != nil {
 		return err
 	}
 	return report.WriteText(t.stdout)
 }
 
-func spaceOf(t terminal, l line, top int) (*offline.SpaceReport, error) {
+func spaceOf(t terminal, l line, path string, top int) (*offline.SpaceReport, error) {
 	if l.online() {
 		s, err := l.server()
 		if err != nil {
 			return nil, err
 		}
 		report := &offline.SpaceReport{}
-		return report, s.Read(context.Background(), http.MethodGet, "/admin/stats?top="+strconv.Itoa(top), nil, report)
+		return report, s.Read(context.Background(), http.MethodGet, path+"?top="+strconv.Itoa(top), nil, report)
 	}
 	d, err := openDirectory(t, l)
 	if err != nil {
