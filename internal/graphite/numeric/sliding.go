@@ -23,6 +23,9 @@ func WindowBytes(name string, values, points int) int64 {
 	if name == "median" && points >= slidingFrom {
 		return 24 * int64(values)
 	}
+	if _, partBytes := blockAggregation(name, points); partBytes > 0 {
+		return partBytes * int64(min(points, values-points))
+	}
 	if laneAggregation(name) != nil {
 		return 8 * int64(values)
 	}
@@ -75,24 +78,22 @@ func sliderOf(name string, values []float64, points int, check func() error) (sl
 	return nil, nil
 }
 
-// A sumSlider has the sum as a double and what it lacks. Where all sums are exact, low is 0.
+// A sumSlider has a sum that is never rounded.
 type sumSlider struct {
-	values    []float64
-	high, low float64
-	infinite  [2]int // above and below
+	values   []float64
+	sum      float64
+	infinite [2]int // above and below
 }
 
-// newSumSlider returns nil if a sum may depend on the order in which the values of a window are added,
-// and the window is short enough to do as Graphite does, or if a sum may be infinite.
+// newSumSlider returns nil if a sum may depend on the order in which the values of a window are added.
 func newSumSlider(values []float64, points int) *sumSlider {
-	sum, exact := greatestSum(values, points)
-	if !exact && points <= sequentialMax || sum > math.MaxFloat64/4 {
+	if _, exact := greatestSum(values, points); !exact {
 		return nil
 	}
 	return &sumSlider{values: values}
 }
 
-// greatestSum bounds the sums of a window of finite values. exact says that none of them is rounded.
+// greatestSum bounds the sums of a window of finite values. exact says that none of them is rounded or infinite.
 func greatestSum(values []float64, points int) (sum float64, exact bool) {
 	most, unit := 0.0, math.Inf(1)
 	for _, v := range values {
@@ -102,7 +103,7 @@ func greatestSum(values []float64, points int) (sum float64, exact bool) {
 		most, unit = max(most, math.Abs(v)), min(unit, lowestBit(v))
 	}
 	sum = most * float64(points)
-	return sum, sum/unit <= 1<<53
+	return sum, sum/unit <= 1<<53 && sum <= math.MaxFloat64/4
 }
 
 // exactSums reports that sums and differences of all values of a window are the same in any order.
@@ -131,12 +132,7 @@ func (s *sumSlider) add(v float64, sign int) {
 		s.infinite[1] += sign
 		return
 	}
-	v *= float64(sign)
-	sum := s.high + v // and what is lost, by Knuth
-	back := sum - s.high
-	s.low += (s.high - (sum - back)) + (v - back)
-	s.high = sum + s.low
-	s.low -= s.high - sum
+	s.sum += v * float64(sign)
 }
 
 func (s *sumSlider) aggregate(int) float64 {
@@ -148,7 +144,7 @@ func (s *sumSlider) aggregate(int) float64 {
 	case s.infinite[1] > 0:
 		return math.Inf(-1)
 	}
-	return s.high + 0 // no -0
+	return s.sum + 0 // no -0
 }
 
 // A diffSlider subtracts from the first value of the window the sum of the others.

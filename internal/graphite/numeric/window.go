@@ -13,6 +13,9 @@ func Windows(out, values []float64, points int, name string, xFilesFactor float6
 	if s != nil {
 		return slide(out, values, points, s, xFilesFactor, check)
 	}
+	if windows, _ := blockAggregation(name, points); windows != nil && len(out) > 0 {
+		return windows(out, values, points, xFilesFactor, check)
+	}
 	if fold := laneAggregation(name); fold != nil && points > lanes && len(out) > 0 {
 		return inLanes(out, values, points, fold, xFilesFactor, check)
 	}
