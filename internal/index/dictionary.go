@@ -165,14 +165,6 @@ func (d *dictionary) ascend(prefix, from string) iter.Seq[uint32] {
 	}
 }
 
-// next returns the first name with a prefix that is not below from.
-func (d *dictionary) next(prefix, from string) (string, bool) {
-	for id := range d.ascend(prefix, from) {
-		return d.texts[id], true
-	}
-	return "", false
-}
-
 // count returns how many names begin with prefix, or some number above enough if there
 // are more than that.
 func (d *dictionary) count(prefix string, enough int) int {

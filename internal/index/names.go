@@ -58,17 +58,29 @@ func (x *Index) level(f filter, q store.NamesQuery) (names []string) {
 func (x *Index) lookLevel(names []string, from string, f *filter, q *store.NamesQuery) (_ []string, next string, more bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	for range namesSlice / 16 { // seeking takes longer than the next one
-		name, ok := x.names.next(q.Prefix, from)
-		if !ok || f.most > 0 && len(names) == f.most {
+	for work := 0; work < namesSlice; {
+		work += 16 // seeking takes longer than the next one
+		seek := false
+		for id := range x.names.ascend(q.Prefix, from) {
+			if f.most > 0 && len(names) == f.most {
+				return names, "", false
+			}
+			name := x.names.texts[id]
+			entry := q.Entry(name)
+			if q.After == "" || model.CompareNames(entry, q.After) > 0 {
+				names = append(names, entry)
+			}
+			beyond, branch := q.Beyond(entry)
+			if seek = branch; seek {
+				from = beyond
+				break
+			}
+			if work++; work >= namesSlice {
+				return names, name + "\x00", true
+			}
+		}
+		if !seek {
 			return names, "", false
-		}
-		entry := q.Entry(name)
-		if q.After == "" || model.CompareNames(entry, q.After) > 0 {
-			names = append(names, entry)
-		}
-		if from, ok = q.Beyond(entry); !ok {
-			from = name + "\x00"
 		}
 	}
 	return names, from, true
