@@ -2,6 +2,7 @@ package graphite
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -28,7 +29,7 @@ const maxQuery = 64 << 10
 type finding struct {
 	query      string
 	format     string
-	wildcards  bool
+	wildcards  bool // a * is offered if it stands for several nodes
 	leavesOnly bool
 	variants   bool
 	position   int
@@ -123,11 +124,32 @@ func (a *API) find(w http.ResponseWriter, r *http.Request, form url.Values) {
 		if err != nil {
 			return err
 		}
-		slices.SortStableFunc(found, func(a, b *entry) int { return strings.Compare(a.name(), b.name()) })
+		f.wildcards = f.wildcards && several(found)
+		if f.format == "treejson" {
+			found = ofEachName(found)
+		}
+		if err := query.SortFunc(s, found, compareNames); err != nil {
+			return err
+		}
 		if show == nil {
 			return sent(a.writeNodes(httpapi.WithBody(w, s.Writer(w)), f.format, found))
 		}
 		return answerWithin(s, w, form, show(f, found))
+	})
+}
+
+// compareNames orders by the last node, and where that is the same by path.
+func compareNames(a, b *entry) int {
+	return cmp.Or(strings.Compare(a.name(), b.name()), strings.Compare(a.path, b.path))
+}
+
+// ofEachName leaves the first branch and the first leaf of each name.
+func ofEachName(found []*entry) []*entry {
+	seen := map[string]entry{}
+	return slices.DeleteFunc(found, func(e *entry) bool {
+		before := seen[e.name()]
+		seen[e.name()] = entry{leaf: before.leaf || e.leaf, branch: before.branch || e.branch}
+		return (before.leaf || !e.leaf) && (before.branch || !e.branch)
 	})
 }
 
@@ -152,7 +174,7 @@ func (a *API) findAll(s *query.Session, glob string, leavesOnly bool) ([]*entry,
 	if err != nil {
 		return nil, &function.ParamError{Reason: err.Error()}
 	}
-	found, err := find(s, g)
+	found, err := find(s, g, nil)
 	if leavesOnly {
 		found = slices.DeleteFunc(found, func(e *entry) bool { return !e.leaf })
 		for _, e := range found {
@@ -195,7 +217,7 @@ func treeJSON(f finding, found []*entry) any {
 	base := f.query[:strings.LastIndexByte(f.query, '.')+1]
 	nodes := []treeNode{}
 	seen := map[string]bool{}
-	if f.wildcards && several(found) {
+	if f.wildcards {
 		wild := treeNode{Text: "*", ID: base + "*"}
 		if slices.ContainsFunc(found, func(e *entry) bool { return e.branch }) {
 			wild.AllowChildren, wild.Expandable = 1, 1
@@ -246,7 +268,7 @@ func completer(f finding, found []*entry) any {
 			metrics = append(metrics, completion{"1", e.name(), e.path})
 		}
 	}
-	if f.wildcards && several(found) {
+	if f.wildcards {
 		metrics = append(metrics, completion{Name: "*"})
 	}
 	return map[string]any{"metrics": metrics}

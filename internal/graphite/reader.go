@@ -12,12 +12,9 @@ import (
 	"varve/internal/store"
 )
 
-// read makes the points of series on one grid, side by side.
+// read makes the points of series on one grid, side by side. Their memory is charged.
 func (s *source) read(g *grid, list []*read) error {
 	for _, one := range list {
-		if err := s.session.Reserve(8 * g.n); err != nil {
-			return err
-		}
 		one.fetched = function.Fetched{Name: one.name, Start: g.start, Step: g.step}
 	}
 	lease := s.session.Lease()

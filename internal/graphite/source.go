@@ -35,19 +35,33 @@ func (s *source) Fetch(_ context.Context, queries []function.Query, within funct
 	defer s.mu.Unlock()
 	lease := s.session.Lease()
 	defer lease.Release()
+	ahead := s.session.Lease()
+	defer ahead.Release()
 	reads := map[grid][]*read{}
 	out := make([][]*read, len(queries))
 	for i, q := range queries {
-		numbers, err := s.selected(q, &lease)
-		if err != nil {
-			return nil, err
-		}
-		for _, n := range numbers {
-			series := retention.SeriesOf(n.Metric, n.Tags)
-			r := &read{number: n, name: series.Path, policy: s.book.Of(series)}
-			if g, ok := gridOf(r.policy, within); ok {
+		err := s.selected(q, &lease, func(numbers []query.Number) error {
+			for _, n := range numbers {
+				series := retention.SeriesOf(n.Metric, n.Tags)
+				r := &read{number: n, name: series.Path, policy: s.book.Of(series)}
+				g, ok := gridOf(r.policy, within)
+				if !ok {
+					continue
+				}
+				// What a series takes is charged when it is found, also what functions will charge: to find
+				// and read others takes long.
+				if err := s.session.Reserve(8 * g.n); err != nil {
+					return err
+				}
+				if err := ahead.Take(function.SeriesBytes); err != nil {
+					return err
+				}
 				out[i], reads[g] = append(out[i], r), append(reads[g], r)
 			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
 		}
 	}
 	for g, list := range reads {
@@ -95,34 +109,33 @@ type read struct {
 	at      int64 // the first point that is not filled in
 }
 
-// selected returns the series of a query.
-func (s *source) selected(q function.Query, l *query.Lease) ([]query.Number, error) {
+// selected calls f for the series of a query, those of a metric or all at once.
+func (s *source) selected(q function.Query, l *query.Lease, f func([]query.Number) error) error {
 	if q.ByTag {
-		return s.byTags(q.Expressions, l)
+		return with(f)(s.byTags(q.Expressions, l))
 	}
 	if strings.IndexByte(q.Text, ';') >= 0 {
-		return s.byName(q.Text, l)
+		return with(f)(s.byName(q.Text, l))
 	}
 	glob, err := target.ParseGlob(q.Text)
 	if err != nil {
-		return nil, &function.ParamError{Reason: err.Error()}
+		return &function.ParamError{Reason: err.Error()}
 	}
-	found, err := find(s.session, glob)
-	if err != nil {
-		return nil, err
-	}
-	var all []query.Number
-	for _, e := range found {
-		if !e.leaf {
-			continue
-		}
-		numbers, err := s.numbers(e.path, nil, l)
+	_, err = find(s.session, glob, func(path string) error {
+		numbers, err := s.numbers(path, nil, l)
+		return with(f)(withTags(numbers, 0), err)
+	})
+	return err
+}
+
+// with calls f unless there is an error.
+func with(f func([]query.Number) error) func([]query.Number, error) error {
+	return func(numbers []query.Number, err error) error {
 		if err != nil {
-			return nil, err
+			return err
 		}
-		all = append(all, withTags(numbers, 0)...)
+		return f(numbers)
 	}
-	return all, nil
 }
 
 func (s *source) numbers(metric string, matchers []model.Matcher, l *query.Lease) ([]query.Number, error) {

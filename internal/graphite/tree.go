@@ -14,8 +14,10 @@ import (
 // A tree finds paths among the names of metrics.
 type tree struct {
 	session *query.Session
+	leaf    func(path string) error // for each leaf that is found; nil: branches are wanted, too
+	list    []*entry                // nearly in order
 	found   map[string]*entry
-	plain   map[string]bool // metrics that were looked at: whether they have a series without tags
+	plain   map[string]bool // the first metrics below branches: whether they have a series without tags
 }
 
 // An entry is a path that matches: of a metric, or of others below it, or of both.
@@ -27,18 +29,25 @@ type entry struct {
 // name is the last node of the path.
 func (e *entry) name() string { return e.path[strings.LastIndexByte(e.path, '.')+1:] }
 
-// find returns what matches a glob, in order of paths.
-func find(s *query.Session, glob target.Glob) ([]*entry, error) {
-	t := &tree{session: s, found: map[string]*entry{}, plain: map[string]bool{}}
+// find returns what matches a glob, in order of paths. It calls leaf, unless that is nil, for each leaf
+// as soon as it is found.
+func find(s *query.Session, glob target.Glob, leaf func(path string) error) ([]*entry, error) {
+	t := &tree{session: s, leaf: leaf, plain: map[string]bool{}}
+	if slices.ContainsFunc(glob.Nodes, target.Node.AnyDepth) {
+		t.found = map[string]*entry{}
+	}
 	if err := t.descend("", glob.Nodes); err != nil {
 		return nil, err
 	}
-	list := make([]*entry, 0, len(t.found))
-	for _, e := range t.found {
-		list = append(list, e)
-	}
-	slices.SortFunc(list, func(a, b *entry) int { return strings.Compare(a.path, b.path) })
-	return list, nil
+	err := query.SortFunc(s, t.list, func(a, b *entry) int { return strings.Compare(a.path, b.path) })
+	return slices.CompactFunc(t.list, func(a, b *entry) bool { // a path that is a leaf and a branch was found as each
+		same := a.path == b.path
+		if same {
+			a.leaf, a.branch = a.leaf || b.leaf, a.branch || b.branch
+			b.leaf, b.branch = a.leaf, a.branch
+		}
+		return same
+	}), err
 }
 
 // descend looks for nodes below a prefix, which is empty or ends in a dot.
@@ -136,26 +145,38 @@ const entryBytes = 128
 
 // add notes a path, unless all series there have tags.
 func (t *tree) add(path string, branch bool) error {
+	if branch && t.leaf != nil {
+		return nil
+	}
+	e := t.found[path]
+	if e != nil && (branch && e.branch || !branch && e.leaf) {
+		return nil // found in another way before
+	}
 	var ok bool
 	var err error
 	if branch {
 		ok, err = t.hasPlain(path + ".")
 	} else {
-		ok, err = t.isPlain(path)
+		ok, err = isPlain(t.session, path) // which is not remembered: e is
 	}
 	if err != nil || !ok {
 		return err
 	}
-	e := t.found[path]
 	if e == nil {
 		if err := t.session.Reserve(entryBytes + int64(len(path))); err != nil {
 			return err
 		}
 		e = &entry{path: path}
-		t.found[path] = e
+		t.list = append(t.list, e)
+		if t.found != nil {
+			t.found[path] = e
+		}
 	}
 	e.leaf, e.branch = e.leaf || !branch, e.branch || branch
-	return nil
+	if t.leaf == nil {
+		return nil
+	}
+	return t.leaf(path)
 }
 
 // plainLooks is how many metrics below a branch are checked for a series without tags.

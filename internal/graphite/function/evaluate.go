@@ -191,15 +191,15 @@ func (e *evaluation) reserve(bytes int64) error {
 	return e.budget.Reserve(bytes)
 }
 
-// seriesBytes is what a series takes beside its values and names.
-const seriesBytes = 512
+// SeriesBytes is what a series takes beside its values and names.
+const SeriesBytes = 512
 
 // array makes room for values.
 func (e *evaluation) array(n int64) ([]float64, error) {
 	if n < 0 {
 		n = 0
 	}
-	if err := e.reserve(seriesBytes + 8*n); err != nil {
+	if err := e.reserve(SeriesBytes + 8*n); err != nil {
 		return nil, err
 	}
 	return make([]float64, n), nil
@@ -442,7 +442,7 @@ func (sc *scope) fetch(q Query, shared bool) ([]*Series, error) {
 		f := &result.list[i]
 		values := f.Values
 		if shared {
-			size := int64(seriesBytes)
+			size := int64(SeriesBytes)
 			if !free {
 				size += 8 * int64(len(values))
 			}
