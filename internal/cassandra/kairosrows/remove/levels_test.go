@@ -11,7 +11,7 @@ import (
 // all of them.
 func TestLevelsOfRemovals(t *testing.T) {
 	for _, st := range []*cql.Statement{
-		recordDeletion, listRowTimes, countTagRows, probeLegacyKeys, probeRowTime, probeTagIndexed, rowkey.ListRowKeys, rowkey.LegacyKeysAtQuorum,
+		recordDeletion, listRowTimes, countTagRows, probeLegacyKeys, probeRowTime, probeName, probeTagIndexed, rowkey.ListRowKeys, rowkey.LegacyKeysAtQuorum,
 		rowKeyRuns.list, rowKeyRuns.some, tagRowRuns.list, tagRowRuns.some,
 		findTagRow, findLegacyKey, readTTLs, findRowKeys, findTagRows, findTagValues, scanRowKeys, scanTagRows, scanRowTimes, listNames, findRowKey,
 	} {

@@ -45,6 +45,8 @@ var (
 		Text: "SELECT column1 FROM row_key_index WHERE key = ? LIMIT 1"}
 	probeRowTime = &cql.Statement{Name: "probe_row_time", Level: cql.Everywhere, PageSize: 2,
 		Text: "SELECT row_time FROM row_key_time_index WHERE metric = ? AND table_name = ? LIMIT 1"}
+	probeName = &cql.Statement{Name: "probe_metric_name", Level: cql.Everywhere, PageSize: 2,
+		Text: "SELECT column1 FROM string_index WHERE key = ? AND column1 = ?"}
 	probeTagIndexed = &cql.Statement{Name: "probe_tag_indexed", Level: cql.Everywhere, PageSize: 2, Scan: true,
 		Text: "SELECT metric FROM tag_indexed_row_keys LIMIT 1"}
 )
@@ -59,11 +61,12 @@ const (
 
 // run executes the steps. It calls progress with the current row time and the number of its
 // rows done since the last call. An error, also one of progress, ends the run and leaves the
-// index consistent.
+// index consistent: every row with samples is in it. Rows without samples may be left in it, and
+// a repeated delete finds these.
 func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, pace pace, steps []rowTimeDelete, progress func(rowTimeMS int64, rows int) error) error {
 	pass := deletePass{d: d, del: del, metric: del.Metric, stampMS: stampMS, all: wholeMetric(del), pace: pace}
 	if len(steps) == 0 {
-		return nil
+		return pass.unusedName(ctx)
 	}
 	var err error
 	pass.indexMS, err = d.writer.Announce(ctx, rowkey.Span{Metric: del.Metric, LowMS: steps[0].rowTimeMS, HighMS: steps[len(steps)-1].rowTimeMS})
@@ -303,24 +306,56 @@ func together(wide int) (batches, rows int) {
 
 // unindex removes the index rows of rows without samples, which have the same metric and row
 // time. whole says that the row time has no other rows.
+//
+// The index rows by which the delete finds rows are removed after all others. So if it is
+// interrupted and requested again, it finds the rows whose index rows are left.
 func (d *Deleter) unindex(ctx context.Context, p *deletePass, rowTimeMS int64, empty []rowDelete, whole bool) error {
-	batches := p.legacyKeys(rowTimeMS, empty)
+	part := rowkey.Partition{Metric: p.metric, TimeMS: rowTimeMS}
 	// Rows of the legacy form are in no other index table.
 	typed := slices.DeleteFunc(slices.Clone(empty), func(r rowDelete) bool { return r.key.Type == rowtime.TypeLegacy })
-	rowKeys, err := rowKeyRuns.batches(ctx, d.ks.Session, rowkey.Partition{Metric: p.metric, TimeMS: rowTimeMS}.Args(), typed, whole)
+	rowKeys, err := rowKeyRuns.batches(ctx, d.ks.Session, part.Args(), typed, whole)
 	if err != nil {
 		return err
 	}
-	tagRows, err := p.tagRows(ctx, rowTimeMS, typed, whole)
+	finding, err := p.findingTags(ctx, part)
 	if err != nil {
 		return err
 	}
-	batches = slices.Concat(batches, rowKeys, tagRows, p.tagIndexedRows(rowTimeMS, typed))
-	if err := p.send(ctx, p.indexMS, batches); err != nil {
+	others, found, err := p.tagRows(ctx, part, typed, whole, finding)
+	if err != nil {
+		return err
+	}
+	others = slices.Concat(p.legacyKeys(rowTimeMS, empty), others, p.tagIndexedRows(rowTimeMS, typed))
+	if len(finding) > 0 {
+		others = append(others, rowKeys...)
+	} else {
+		found = rowKeys
+	}
+	if err := p.send(ctx, p.indexMS, others); err != nil {
+		return err
+	}
+	if err := p.send(ctx, p.indexMS, found); err != nil {
 		return err
 	}
 	d.metrics.unindexed.Add(float64(len(empty)))
 	return d.settleRowTime(ctx, p, rowTimeMS)
+}
+
+// findingTags returns the tags by which the delete may find the rows of a partition in the
+// inverted index; none if it finds them in row_keys. See Deleter.eachMatch.
+func (p *deletePass) findingTags(ctx context.Context, part rowkey.Partition) ([]string, error) {
+	literals := rowkey.Literals(p.del.Matchers)
+	if len(literals) == 0 || !p.d.ks.Tables.Own {
+		return nil, nil
+	}
+	if covered, err := p.d.isCovered(ctx, part); err != nil || !covered {
+		return nil, err
+	}
+	tags := make([]string, len(literals))
+	for i, m := range literals {
+		tags[i] = m.Tag
+	}
+	return tags, nil
 }
 
 // legacyKeys returns the deletes from row_key_index.
@@ -335,10 +370,10 @@ func (p *deletePass) legacyKeys(rowTimeMS int64, empty []rowDelete) [][]cql.Entr
 	return groups.Batches()
 }
 
-// tagRows returns the deletes from varve_row_index.
-func (p *deletePass) tagRows(ctx context.Context, rowTimeMS int64, empty []rowDelete, whole bool) ([][]cql.Entry, error) {
+// tagRows returns the deletes from varve_row_index: found are those of the finding tags.
+func (p *deletePass) tagRows(ctx context.Context, part rowkey.Partition, empty []rowDelete, whole bool, finding []string) (others, found [][]cql.Entry, err error) {
 	if !p.d.ks.Tables.Own {
-		return nil, nil
+		return nil, nil, nil
 	}
 	byPlace := map[rowkey.TagPlace][]rowDelete{}
 	for _, r := range empty {
@@ -346,15 +381,18 @@ func (p *deletePass) tagRows(ctx context.Context, rowTimeMS int64, empty []rowDe
 			byPlace[at] = append(byPlace[at], r)
 		}
 	}
-	var batches [][]cql.Entry
 	for at, rows := range byPlace {
-		some, err := tagRowRuns.batches(ctx, p.d.ks.Session, at.Args(rowkey.Partition{Metric: p.metric, TimeMS: rowTimeMS}), rows, whole)
+		some, err := tagRowRuns.batches(ctx, p.d.ks.Session, at.Args(part), rows, whole)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		batches = append(batches, some...)
+		if slices.Contains(finding, at.Tag) {
+			found = append(found, some...)
+		} else {
+			others = append(others, some...)
+		}
 	}
-	return batches, nil
+	return others, found, nil
 }
 
 // tagIndexedRows returns the deletes from tag_indexed_row_keys.
@@ -402,6 +440,30 @@ func (d *Deleter) settleRowTime(ctx context.Context, p *deletePass, rowTimeMS in
 func (d *Deleter) hasRowKeys(ctx context.Context, part rowkey.Partition) (bool, error) {
 	f, err := rowkey.ReadFirst(ctx, d.ks.Session, part)
 	return f.Any || f.Hidden, err
+}
+
+// unusedName removes the name of a metric without rows. It is left over if a delete was
+// interrupted before it, or if the rows have expired.
+func (p *deletePass) unusedName(ctx context.Context) error {
+	d := p.d
+	if !d.ks.Tables.RowKeyTimeIndex || !d.ks.Tables.StringIndex {
+		return nil
+	}
+	used, err := rowkey.MayHold(ctx, d.ks.Session, probeRowTime, p.metric, schema.DataPoints)
+	if err != nil || used {
+		return err
+	}
+	named, err := rowkey.MayHold(ctx, d.ks.Session, probeName, []byte(schema.MetricNames), d.ks.Tables.NameColumn(p.metric))
+	if err != nil || !named {
+		return err
+	}
+	if p.keepFrom, err = d.keepFrom(ctx); err != nil || p.keepFrom != math.MaxInt64 {
+		return err
+	}
+	if p.legacy, err = d.hasLegacyKeys(ctx, p.metric); err != nil || p.legacy {
+		return err
+	}
+	return p.name(ctx)
 }
 
 // name removes the name of a metric that has no rows left. The name concerns all row times, not

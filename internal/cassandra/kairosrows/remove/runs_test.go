@@ -143,7 +143,8 @@ func tagRuns(t *testing.T, b *bench, d *Deleter, src *keyspacetest.Memory) (runs
 		}
 	}
 	pass := deletePass{d: d, metric: src.All[0].Metric}
-	batches, err := pass.tagRows(b.Ctx, b.KS.Spec.RowTime(keyspacetest.SomeTime), rows, false)
+	part := rowkey.Partition{Metric: pass.metric, TimeMS: b.KS.Spec.RowTime(keyspacetest.SomeTime)}
+	batches, _, err := pass.tagRows(b.Ctx, part, rows, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

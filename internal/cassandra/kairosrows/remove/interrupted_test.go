@@ -1,0 +1,89 @@
+package remove
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"varve/internal/cassandra/kairosrows/keyspacetest"
+	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/cassandra/kairosrows/write"
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// A delete that ends at any of the statements that remove index rows, because its client or its
+// server has gone, leaves nothing behind that the same delete would not remove when it is
+// requested again.
+func TestDeleteInterrupted(t *testing.T) {
+	odd, err := model.NewPattern("[1-9]")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		matchers []model.Matcher
+		left     int // series of each metric that are not deleted
+	}{
+		"metric":  {nil, 0},
+		"literal": {[]model.Matcher{{Tag: "dc", Values: []string{"east"}}}, 1},
+		"pattern": {[]model.Matcher{{Tag: "host", Patterns: []*model.Pattern{odd}}}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, schema.DefaultConfig(), write.DefaultConfig(), "")
+			d := b.deleter(noNodes(), time.Now)
+			statements := 0
+			for done := false; !done; {
+				statements++
+				del := store.Deletion{Metric: b.Name(fmt.Sprint(statements)), Matchers: c.matchers, Range: model.AllTime}
+				src := new(keyspacetest.Memory).Longs(keyspacetest.LongSeries(del.Metric, "host", "0", "dc", "west"), 0, keyspacetest.SomeTime)
+				for i := 1; i < 10; i++ {
+					src.Longs(keyspacetest.LongSeries(del.Metric, "host", fmt.Sprint(i), "dc", "east"), 0, keyspacetest.SomeTime)
+				}
+				b.write(src)
+				var sent atomic.Int64
+				ctx, cancel := context.WithCancel(b.Ctx)
+				b.Counts.Before = func(name string) {
+					unindexes := strings.HasPrefix(name, "delete_") && name != "delete_row"
+					if (unindexes || sent.Load() > 0) && sent.Add(1) == int64(statements) {
+						cancel()
+					}
+				}
+				err := d.Delete(ctx, b.Stamp, del)
+				if done = err == nil; !done && !errors.Is(err, context.Canceled) {
+					t.Fatal(err)
+				}
+				b.Counts.Before = nil
+				cancel()
+				b.delete(d, del)
+			}
+			n := statements * c.left
+			if got, want := b.TableCounts(), fmt.Sprintf("%d %d %d %d 0 %d", n, n, n, n, 2*n); statements < 5 || got != want {
+				t.Errorf("interrupted at one of %d statements and requested again: rows of %s: %s, want %s", statements, keyspacetest.Tables, got, want)
+			}
+		})
+	}
+}
+
+// A delete removes the name of a metric without rows, as it is left when all of them have
+// expired, unless a KairosDB node may rely on it.
+func TestDeleteUnusedName(t *testing.T) {
+	for nodes, want := range map[string]int{NodesNo: 0, NodesYes: 1} {
+		b := newBench(t, schema.DefaultConfig(), write.DefaultConfig(), "")
+		c := DefaultConfig()
+		c.KairosDBNodes = nodes
+		d := b.deleter(c, time.Now)
+		metric := b.Name("m")
+		if err := rowkey.AddName(b.Ctx, b.KS, b.Stamp, metric); err != nil {
+			t.Fatal(err)
+		}
+		b.delete(d, store.Deletion{Metric: metric, Range: model.AllTime})
+		if n := b.Count("string_index"); n != want {
+			t.Errorf("KairosDB nodes %s: %d names are left, want %d", nodes, n, want)
+		}
+	}
+}
