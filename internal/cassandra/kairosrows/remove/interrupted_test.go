@@ -69,6 +69,41 @@ func TestDeleteInterrupted(t *testing.T) {
 	}
 }
 
+// A delete whose client has gone removes the index rows of the rows that it has emptied. So a
+// client that waits too briefly for the whole delete reaches its end by repeating it.
+func TestDeleteRepeatedInPieces(t *testing.T) {
+	b := newBench(t, schema.DefaultConfig(), write.DefaultConfig(), "")
+	c := noNodes()
+	c.Parallel = 1
+	d := b.deleter(c, time.Now)
+	const rows, piece = 200, 60
+	metric := b.Name("m")
+	fillCities(b, metric, rows)
+	keyspacetest.NextMillisecond()
+	for left := rows; left > 0; {
+		ctx, cancel := context.WithCancel(b.Ctx)
+		erased := 0
+		d.forget = func([]byte) {
+			if erased++; erased == piece {
+				cancel()
+			}
+		}
+		err := d.Delete(ctx, time.Now().UnixMilli(), store.Deletion{Metric: metric, Range: model.AllTime})
+		cancel()
+		if erased >= piece != errors.Is(err, context.Canceled) {
+			t.Fatalf("%d rows were erased: %v", erased, err)
+		}
+		now := b.Count("row_keys")
+		if now > max(0, left-piece/2) {
+			t.Fatalf("a delete that was interrupted after %d rows leaves %d row keys of %d", erased, now, left)
+		}
+		left = now
+	}
+	if got := b.TableCounts(); got != "0 0 0 0 0 0" {
+		t.Errorf("rows of %s: %s", keyspacetest.Tables, got)
+	}
+}
+
 // A delete removes the name of a metric without rows, as it is left when all of them have
 // expired, unless a KairosDB node may rely on it.
 func TestDeleteUnusedName(t *testing.T) {

@@ -57,14 +57,21 @@ const (
 
 	// busyFor is how long after samples were written others are assumed to follow.
 	busyFor = 5 * time.Second
+
+	// unindexTime bounds the removal of index rows after the client has gone.
+	unindexTime = 10 * time.Second
 )
 
 // run executes the steps. It calls progress with the current row time and the number of its
 // rows done since the last call. An error, also one of progress, ends the run and leaves the
 // index consistent: every row with samples is in it. Rows without samples may be left in it, and
 // a repeated delete finds these.
+//
+// If progress is nil, nobody continues the delete when ctx ends, until the client repeats it. So
+// run then removes the index rows of the rows that it has emptied, and a repeated delete has
+// fewer rows left.
 func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, pace pace, steps []rowTimeDelete, progress func(rowTimeMS int64, rows int) error) error {
-	pass := deletePass{d: d, del: del, metric: del.Metric, stampMS: stampMS, all: wholeMetric(del), pace: pace}
+	pass := deletePass{d: d, del: del, metric: del.Metric, stampMS: stampMS, all: wholeMetric(del), pace: pace, repeats: progress == nil}
 	if len(steps) == 0 {
 		return pass.unusedName(ctx)
 	}
@@ -83,7 +90,11 @@ func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, pa
 		return err
 	}
 	for _, s := range steps {
-		if err := pass.rowTime(ctx, s, func(rows int) error { return progress(s.rowTimeMS, rows) }); err != nil {
+		done := func(rows int) error { return progress(s.rowTimeMS, rows) }
+		if progress == nil {
+			done = func(int) error { return nil }
+		}
+		if err := pass.rowTime(ctx, s, done); err != nil {
 			return err
 		}
 	}
@@ -120,6 +131,7 @@ type deletePass struct {
 	tagIndexed bool  // tag_indexed_row_keys has rows
 
 	pace    pace
+	repeats bool // only the client continues this delete, by repeating it
 	emptied bool // a row time has lost its last row key
 }
 
@@ -149,6 +161,11 @@ func (p *deletePass) portion(ctx context.Context, rowTimeMS int64, rows []rowDel
 	if err != nil {
 		return err
 	}
+	if ctx.Err() != nil && p.repeats {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), unindexTime)
+		defer cancel()
+	}
 	if keep {
 		p.d.metrics.kept.Add(float64(len(rows)))
 		return stop
@@ -170,12 +187,13 @@ func (p *deletePass) portion(ctx context.Context, rowTimeMS int64, rows []rowDel
 }
 
 // rows deletes the samples of rows, and returns the rows that have none left. If done returns
-// an error, rows stops and returns the empty rows so far, and that error as stop.
+// an error, or the client has gone, rows stops and returns the empty rows so far, and that error
+// as stop.
 func (p *deletePass) rows(ctx context.Context, rowTimeMS int64, all []rowDelete, probe bool, done func(rows int) error) (empty []rowDelete, stop, err error) {
 	for from := 0; from < len(all) && stop == nil; from += p.d.step {
 		rows := all[from:min(from+p.d.step, len(all))]
 		gone, err := p.step(ctx, rowTimeMS, rows, probe)
-		if err != nil {
+		if err != nil && (ctx.Err() == nil || !p.repeats) {
 			return nil, nil, err
 		}
 		for i := range rows {
@@ -183,12 +201,15 @@ func (p *deletePass) rows(ctx context.Context, rowTimeMS int64, all []rowDelete,
 				empty = append(empty, rows[i])
 			}
 		}
-		stop = done(len(rows))
+		if stop = err; stop == nil {
+			stop = done(len(rows))
+		}
 	}
 	return empty, stop, nil
 }
 
-// step deletes the samples of rows, and, if asked to probe, reports which have none left.
+// step deletes the samples of rows, and, if asked to probe, reports which have none left, also
+// if it fails.
 func (p *deletePass) step(ctx context.Context, rowTimeMS int64, rows []rowDelete, probe bool) (gone []bool, err error) {
 	gone = make([]bool, len(rows))
 	for from, n := 0, 0; from < len(rows); from += n {
@@ -196,13 +217,13 @@ func (p *deletePass) step(ctx context.Context, rowTimeMS int64, rows []rowDelete
 		began := time.Now()
 		keys, err := p.erase(ctx, rowTimeMS, rows[from:from+n])
 		if err != nil {
-			return nil, err
+			return gone, err
 		}
 		if probe {
 			atOnce, most := together(p.pace.wide)
 			left, err := p.d.haveSamples(ctx, atOnce, most, keys)
 			if err != nil {
-				return nil, err
+				return gone, err
 			}
 			for i := range left {
 				gone[from+i] = !left[i]
@@ -212,7 +233,7 @@ func (p *deletePass) step(ctx context.Context, rowTimeMS int64, rows []rowDelete
 		p.pace.took(n, round)
 		p.d.metrics.atOnce.Set(float64(p.pace.wide))
 		if err := p.giveWay(ctx, round); err != nil {
-			return nil, err
+			return gone, err
 		}
 	}
 	return gone, nil
