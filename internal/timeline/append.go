@@ -219,7 +219,7 @@ func (a *appending) writable(ctx context.Context, t *target) (known, error) {
 	}
 	k, err = e.change(ctx, t.line, true, func(h History) (History, error) {
 		if h.Live() { // another append has done it
-			return h, errAsWanted
+			return h, errUnchanged
 		}
 		if h.Version > 0 {
 			h.Deleted = 0 // and its layout stays: others may still use it

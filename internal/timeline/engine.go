@@ -108,18 +108,18 @@ func (e *Engine) IsOwn(name string) bool {
 // the start, and the mark of the process. So they are in the order of arrival, and those of
 // several processes differ.
 type ids struct {
-	count atomic.Uint64
-	mark  [5]byte
+	count  atomic.Uint64
+	suffix [5]byte
 }
 
 func (g *ids) start(now time.Time) {
 	g.count.Store(uint64(now.UnixMicro()))
-	rand.Read(g.mark[:]) // it does not fail
+	rand.Read(g.suffix[:]) // it does not fail
 }
 
 var idText = base32.HexEncoding.WithPadding(base32.NoPadding)
 
 func (g *ids) next() string {
-	b := append(binary.BigEndian.AppendUint64(make([]byte, 0, 15), g.count.Add(1))[1:], g.mark[:]...)
+	b := append(binary.BigEndian.AppendUint64(make([]byte, 0, 15), g.count.Add(1))[1:], g.suffix[:]...)
 	return idText.EncodeToString(b)
 }

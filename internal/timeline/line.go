@@ -176,8 +176,8 @@ func (e *Engine) load(ctx context.Context, l *line) (known, error) {
 	return known{h, read}, nil
 }
 
-// errAsWanted is what an edit returns if the history can stay as it is.
-var errAsWanted = errors.New("the layout of the timeline is as it should be")
+// errUnchanged is what an edit returns if the history can stay as it is.
+var errUnchanged = errors.New("the layout of the timeline is as it should be")
 
 // change replaces the history. edit gets the stored one and returns the next, whose version
 // is set here. After ErrConflict it is tried again if retry says so. Changes of this process come one
@@ -197,7 +197,7 @@ func (e *Engine) change(ctx context.Context, l *line, retry bool, edit func(Hist
 		h := k.History
 		h.Layouts = append([]Layout(nil), h.Layouts...)
 		h, err = edit(h)
-		if errors.Is(err, errAsWanted) {
+		if errors.Is(err, errUnchanged) {
 			return k, nil
 		}
 		if err != nil {

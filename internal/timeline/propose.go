@@ -103,9 +103,9 @@ func (e *Engine) begun(ctx context.Context, p Proposal) (History, error) {
 	return History{Layouts: []Layout{l}}, e.roomForTimeline(ctx)
 }
 
-// soonest is how far ahead a layout may begin whose proposal leaves it to the engine: a size in the
+// aheadMax is how far ahead a layout may begin whose proposal leaves it to the engine: a size in the
 // wrong unit could bind a timeline to its present layout for decades.
-const soonest = 31 * 24 * time.Hour
+const aheadMax = 31 * 24 * time.Hour
 
 // extended returns the history with another entry at its end.
 func (e *Engine) extended(h History, p Proposal) (History, error) {
@@ -125,7 +125,7 @@ func (e *Engine) extended(h History, p Proposal) (History, error) {
 		return h, badf("the layout cannot begin at %s: buckets of %v and of %v do not both begin there; choose a multiple of both since 1970", at, duration(last.Size), duration(next.Size))
 	case next.From < earliest:
 		return h, badf("the layout cannot begin at %s: it must begin at least timeline.lead_time (%v) from now, so that all servers know it by then", at, e.config.LeadTime)
-	case p.From == 0 && time.UnixMicro(next.From).After(e.now().Add(soonest)):
+	case p.From == 0 && time.UnixMicro(next.From).After(e.now().Add(aheadMax)):
 		return h, badf("the layout could begin at %s at the earliest, when buckets of %v and of %v both begin, and no other layout could begin before it; choose another size, or give this time as from",
 			at, duration(last.Size), duration(next.Size))
 	case next.From > MaxTime-maxSize:

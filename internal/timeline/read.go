@@ -288,7 +288,7 @@ func (r *reading) page() Page {
 	if p.End && (r.query.Order == Descending || r.query.Until != nil && *r.query.Until < r.e.now().UnixMicro()) {
 		return p
 	}
-	p.Cursor = r.goOn().String()
+	p.Cursor = r.nextCursor().String()
 	return p
 }
 
@@ -301,8 +301,8 @@ func (r *reading) ended() bool {
 	return true
 }
 
-// goOn returns the cursor of the next page.
-func (r *reading) goOn() cursor {
+// nextCursor returns the cursor of the next page.
+func (r *reading) nextCursor() cursor {
 	d := r.query.Order
 	c := cursor{direction: d}
 	if r.isFull() {
@@ -319,12 +319,12 @@ func (r *reading) goOn() cursor {
 		}
 		return c
 	}
-	return r.farthest(c)
+	return r.budgetEnd(c)
 }
 
-// farthest sets where the budget ended: the first place at which a source was not read. The
+// budgetEnd sets where the budget ended: the first place at which a source was not read. The
 // next page reads the other sources beyond that place again.
-func (r *reading) farthest(c cursor) cursor {
+func (r *reading) budgetEnd(c cursor) cursor {
 	first := true
 	for _, s := range r.sources {
 		if s.end && len(s.entries) == 0 {

@@ -33,7 +33,7 @@ func TestEverySourceIsAsked(t *testing.T) {
 	if len(r.found) == 0 {
 		t.Fatal("the page has no event")
 	}
-	if at := r.goOn().at; at.Compare(At(1000)) >= 0 {
+	if at := r.nextCursor().at; at.Compare(At(1000)) >= 0 {
 		t.Errorf("the page goes on at %v, where it began", at)
 	}
 	if !r.budget.spent() {

@@ -214,7 +214,7 @@ func (s *bucketStream) nextMarks(ctx context.Context) (end bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		if err := s.follow(ctx, marks); err != nil {
+		if err := s.updateLayout(ctx, marks); err != nil {
 			return false, err
 		}
 		// A mark that is no start of a bucket is one of a layout that never came to be.
@@ -311,8 +311,8 @@ func (s *bucketStream) partsOf(start int64) []*part {
 	return parts
 }
 
-// follow reads the layout again if a bucket begins later than the one that is known serves.
-func (s *bucketStream) follow(ctx context.Context, marks []int64) error {
+// updateLayout reads the layout again if a bucket begins later than the one that is known serves.
+func (s *bucketStream) updateLayout(ctx context.Context, marks []int64) error {
 	if len(marks) == 0 {
 		return nil
 	}
