@@ -9,15 +9,15 @@ import (
 	"varve/internal/clip"
 )
 
-// An Accepted is an event that Accept has let through, and when that was.
+// An Accepted is an event that Accept has let through, and the time of that.
 type Accepted struct {
 	Addressed
 	At time.Time
 }
 
 // Accept checks events that are acknowledged before they are stored, and gives ids to those
-// that lack one. It asks no storage. It returns the sound ones, which AppendAccepted stores,
-// and a Result as Append would.
+// that lack one. It does not use the shelf. It returns the valid events, for AppendAccepted,
+// and a Result like that of Append.
 func (e *Engine) Accept(ctx context.Context, events []Addressed) ([]Accepted, Result, error) {
 	a := &appending{e: e, ctx: ctx, events: events, lines: map[string]*target{}, failed: make([]bool, len(events))}
 	if err := a.check(); err != nil {
@@ -51,8 +51,8 @@ func (e *Engine) Accept(ctx context.Context, events []Addressed) ([]Accepted, Re
 	return slices.DeleteFunc(sound, func(s Accepted) bool { return len(s.Timelines) == 0 }), a.result, nil
 }
 
-// replace takes the events that another one of the call replaces out of its timelines: what is
-// accepted at one time is put with one write timestamp, so it would not be known which is last.
+// replace removes from sound, in each timeline of event, an earlier event at the same position.
+// The events of a call have one write timestamp, so the store could not tell which came last.
 func replace(sound []Accepted, last map[spot]int, event *Addressed) {
 	for _, name := range event.Timelines {
 		at := spot{name, event.Position()}
@@ -64,8 +64,8 @@ func replace(sound []Accepted, last map[spot]int, event *Addressed) {
 	}
 }
 
-// acceptable says why an event cannot be stored later. Its time is bounded as where it is
-// placed, so that it is not too far ahead then.
+// acceptable returns why an event cannot be stored later. It bounds the time at least as
+// strictly as placeIn, which will then not find it too far ahead.
 func (a *appending) acceptable(event *Addressed, now time.Time) error {
 	for _, name := range event.Timelines {
 		if err := a.lines[name].err; err != nil {
@@ -78,12 +78,12 @@ func (a *appending) acceptable(event *Addressed, now time.Time) error {
 	return nil
 }
 
-// AppendAccepted stores events that were acknowledged, as Append does: by the layout that is
-// valid now, under the time at which each was accepted, so that a delete since then holds.
-// To repeat it is harmless. The limits that Accept has checked do not count again, nor does
-// the number of timelines: who may create some so is the caller's matter. Rejections that are
-// a *store.InputError are final: the event is past its retention, it was deleted since, or the
-// clock was set back and the event's time is now too far in the future.
+// AppendAccepted stores events that Accept let through, as Append does: by the current layout,
+// but with the time of acceptance as the write timestamp, so that a delete since then applies.
+// Repeating a call is harmless. The limits that Accept has checked are not checked again, nor
+// is timeline.timelines_max: the caller decides who may create timelines this way. Rejections
+// with a *store.InputError are final: the event is past its retention, it was deleted since, or
+// the clock was set back and the event's time is now too far in the future.
 func (e *Engine) AppendAccepted(ctx context.Context, accepted []Accepted) (Result, error) {
 	a := &appending{e: e, ctx: ctx, lines: map[string]*target{}, failed: make([]bool, len(accepted)), accepted: accepted}
 	for i := range accepted {
@@ -92,8 +92,8 @@ func (e *Engine) AppendAccepted(ctx context.Context, accepted []Accepted) (Resul
 	return e.append(a)
 }
 
-// payloadMax is how large data may be. Events that were accepted remain so if the setting is
-// lowered.
+// payloadMax is the limit of an event's data. Lowering the setting does not affect events that
+// were already accepted.
 func (a *appending) payloadMax() int64 {
 	if a.accepted != nil {
 		return math.MaxInt64
@@ -101,7 +101,7 @@ func (a *appending) payloadMax() int64 {
 	return int64(a.e.config.PayloadBytesMax)
 }
 
-// at is when an event is put.
+// at returns the write timestamp of event i: when it was accepted, else now.
 func (a *appending) at(i int, now time.Time) time.Time {
 	if a.accepted == nil {
 		return now
@@ -109,8 +109,8 @@ func (a *appending) at(i int, now time.Time) time.Time {
 	return a.accepted[i].At
 }
 
-// outlived notes when a timeline was deleted, and reports whether all events of this call were
-// accepted before that: then it stays deleted.
+// outlived stores in t when its timeline was deleted, and reports whether all events of this
+// call were accepted before that. If so, the timeline stays deleted.
 func (a *appending) outlived(t *target, deleted int64) bool {
 	t.deleted = deleted
 	if a.accepted == nil || deleted == 0 {
@@ -124,10 +124,10 @@ func (a *appending) outlived(t *target, deleted int64) bool {
 	return true
 }
 
-// deletedSince says that an event was accepted before its timeline was deleted.
+// deletedSince returns an error if event i was accepted before its timeline was deleted.
 func (a *appending) deletedSince(i int, t *target) error {
 	if a.accepted == nil || t.deleted == 0 || a.accepted[i].At.UnixMicro() > t.deleted {
 		return nil
 	}
-	return badf("timeline %s was deleted after it took the event", clip.Text(t.name, 40))
+	return badf("timeline %s was deleted after it accepted the event", clip.Text(t.name, 40))
 }

@@ -19,9 +19,9 @@ import (
 // Append stores events, each in all of its timelines. Events that the result reports as
 // accepted are durable and visible. The first event creates its timeline.
 //
-// An error means that Append has not tried to store any event, for example because there are
-// too many, or that the storage failed as a whole. In the second case events may be stored
-// or not; Result.IDs has the ids with which they can be sent again without harm.
+// An error means either that Append has not tried to store any event, for example because
+// there are too many, or that the storage failed as a whole. In the second case some events
+// may be stored; sending them again with the ids of Result.IDs is harmless.
 func (e *Engine) Append(ctx context.Context, events []Addressed) (Result, error) {
 	return e.append(&appending{e: e, ctx: ctx, events: events, lines: map[string]*target{}, failed: make([]bool, len(events))})
 }
@@ -51,28 +51,28 @@ type appending struct {
 	result Result
 	failed []bool // by event: it is not in all of its timelines
 
-	accepted []Accepted // of events that were acknowledged before; else nil
+	accepted []Accepted // events of AppendAccepted; else nil
 
 	lines map[string]*target
 	order []*target // by name, which is the order of their locks
 
 	placed   []Placed
-	from     []int                // which event a placed one is
-	replaced map[spot]replacement // by where an event with an id of its sender goes
+	from     []int                // for each of placed, the index of its event
+	replaced map[spot]replacement // of events whose id the sender chose
 	own      []bool               // by event: the engine made the id
 }
 
-// A spot is a place in a timeline.
+// A spot is a position in one timeline.
 type spot struct {
 	timeline string
 	Position
 }
 
-// A replacement is the event of a call that goes to a spot, and those that it replaces.
+// A replacement is the event of a call that is put at a spot, and the events that it replaces.
 type replacement struct {
 	event   int
-	at      int   // of it in placed, while events are placed
-	instead []int // events
+	at      int   // its index in placed; valid only while events are being placed
+	instead []int // indexes of the events that it replaces
 }
 
 // A target is a timeline that gets events.
@@ -83,12 +83,12 @@ type target struct {
 	first  int64 // times of the events
 	last   int64
 	bytes  int64
-	err    error // why it takes none
+	err    error // why the timeline accepts no events
 	starts map[int64]bool
 
-	useless bool  // known is not stored, as none of the events fits
+	useless bool  // no event fits, so the timeline was not created and known is not stored
 	deleted int64 // when the timeline was deleted, if it was before this call; microseconds
-	placed  int   // of count, those that are put
+	placed  int   // how many of count are put
 }
 
 func (a *appending) check() error {
@@ -106,8 +106,8 @@ func (a *appending) check() error {
 	return a.ctx.Err()
 }
 
-// reject says why an event is not in a timeline. Those of the call that it replaces are not
-// in there either.
+// reject records why an event is not in a timeline, also for the events of the call that it
+// would have replaced there.
 func (a *appending) reject(i int, name string, err error) {
 	at := spot{name, Position{a.events[i].Time, a.result.IDs[i]}}
 	if r, ok := a.replaced[at]; ok && r.event == i {
@@ -120,7 +120,7 @@ func (a *appending) reject(i int, name string, err error) {
 	a.result.Rejected = append(a.result.Rejected, Rejection{i, name, err})
 }
 
-// identify gives ids to the events, and finds the timelines of those that are sound.
+// identify gives ids to the events, and collects the timelines of the valid ones.
 func (a *appending) identify() {
 	a.result.IDs = make([]string, len(a.events))
 	a.own = make([]bool, len(a.events))
@@ -204,7 +204,8 @@ func (a *appending) release() {
 	}
 }
 
-// writable returns the layout of a timeline that takes events: it creates or revives it.
+// writable returns the layout of a timeline. It creates a timeline that does not exist, and
+// revives one that was deleted.
 func (a *appending) writable(ctx context.Context, t *target) (known, error) {
 	e := a.e
 	k, err := e.layout(ctx, t.line, t.last)
@@ -218,11 +219,11 @@ func (a *appending) writable(ctx context.Context, t *target) (known, error) {
 		return k, nil
 	}
 	k, err = e.change(ctx, t.line, true, func(h History) (History, error) {
-		if h.Live() { // another append has done it
+		if h.Live() { // another append was first
 			return h, errUnchanged
 		}
 		if h.Version > 0 {
-			h.Deleted = 0 // and its layout stays: others may still use it
+			h.Deleted = 0 // the layout stays: other processes may still use it
 			return h, nil
 		}
 		if a.accepted == nil && !t.own {
@@ -239,8 +240,8 @@ func (a *appending) writable(ctx context.Context, t *target) (known, error) {
 	return k, err
 }
 
-// fitsNone reports whether a timeline that is not there would take none of the events, by their
-// times, and by which history: they do not create it, and placeIn says why.
+// fitsNone reports whether a timeline that does not exist would reject all events because of
+// their times. Such events do not create it; from the returned history, placeIn says why.
 func (a *appending) fitsNone(t *target, k known) (known, bool) {
 	k.read = a.e.now()
 	if k.Version == 0 {
@@ -287,9 +288,9 @@ func (a *appending) place() {
 	}
 }
 
-// putLast adds an event to those that are put. Of those of a call with the same time and id the
-// last one stays: written at the same time, they could end as any of them, or as a mixture.
-// Of events that were accepted at different times it is the one that was accepted last.
+// putLast adds an event to those that are put. If several events of a call have the same time
+// and id, only the last one is put: with equal write timestamps, any of them could win, or a
+// mixture. Of events that were accepted at different times, the one accepted last is put.
 func (a *appending) putLast(t *target, i int, p Placed) {
 	if p.Fresh || len(a.events) == 1 {
 		t.placed++
@@ -330,8 +331,8 @@ func (a *appending) placeIn(t *target, i int, event Event) (Placed, error) {
 	}
 	layout := k.At(event.Time)
 	p := Placed{Part: Part{Timeline: t.name, Start: start, EndExcl: end}, Entry: Entry{Event: event}}
-	// An event that is sent again goes to the part that has it. Otherwise it would be stored
-	// twice, and readers could find the earlier one.
+	// An event that is sent again must go to the part that has it. Otherwise it would be
+	// stored twice, and readers could find the earlier one.
 	if layout.Placement == RoundRobin && a.own[i] {
 		p.Partition = int(t.turn.Add(1) % uint64(layout.Factor))
 	} else {
@@ -355,7 +356,7 @@ func hashPartition(id string, factor int) int {
 	return int(crc32.Checksum([]byte(id), castagnoli) % uint32(factor))
 }
 
-// oldest is the time of the oldest event that is visible.
+// oldest returns the oldest time that is not past the retention.
 func (e *Engine) oldest(h *History) int64 {
 	if h.Retention == 0 {
 		return MinTime
@@ -387,9 +388,9 @@ func keyOf(e *Event) PayloadKey {
 
 // store marks the buckets, then puts the events.
 //
-// A process that was frozen, or waited long for the storage, may have put events into a bucket whose
-// mark others removed, since it looked unused. So the buckets are marked again, which the events do
-// not wait for. To put the events again could go on for ever where the storage is slow.
+// If the process was frozen, or waited long for the storage, other processes may have removed the
+// mark of a bucket that looked unused before the events were put there. So after a slow put the
+// buckets are marked again. The events are not put again: with a slow storage that might never end.
 func (a *appending) store() error {
 	if len(a.placed) == 0 {
 		return nil
@@ -410,13 +411,13 @@ func (a *appending) store() error {
 			return err
 		}
 	}
-	return &store.UnavailableError{Reason: fmt.Sprintf("the storage is too slow: to mark the buckets of the events took longer than %v (timeline.lead_time) each time: send them again, fewer at once", a.e.markLife())}
+	return &store.UnavailableError{Reason: fmt.Sprintf("the storage is too slow: marking the buckets of the events took longer than %v (timeline.lead_time) each time: send them again, fewer at once", a.e.markLife())}
 }
 
 // marksAgainMax bounds how often buckets are marked again.
 const marksAgainMax = 3
 
-// reopen makes sure that the timelines are still as they were.
+// reopen returns an error if a timeline has been deleted since its events were placed.
 func (a *appending) reopen() error {
 	now := map[string]known{}
 	for _, t := range a.order {
@@ -432,7 +433,7 @@ func (a *appending) reopen() error {
 	for i := range a.placed {
 		p := &a.placed[i]
 		k := now[p.Timeline]
-		// Also created again since, by another layout.
+		// It may also have been created again, with another layout.
 		if start, _ := k.Bucket(p.Time); start != p.Start || k.At(p.Time).Factor != a.lines[p.Timeline].known.At(p.Time).Factor {
 			return deletedMeanwhile(p.Timeline)
 		}
@@ -476,13 +477,13 @@ func (a *appending) put() error {
 	return err
 }
 
-// markLife is how long a mark is relied on. Marks are removed only after several times
-// that, see Engine.upkeep.
+// markLife is how long a process relies on a mark. Upkeep removes only marks that are older
+// than unmarkAfter times that.
 func (e *Engine) markLife() time.Duration { return e.config.LeadTime }
 
-const unmarkAfter = 3 // lives of a mark
+const unmarkAfter = 3
 
-// mark marks buckets that were not marked lately.
+// mark marks buckets that were not marked recently.
 func (e *Engine) mark(ctx context.Context, l *line, starts map[int64]bool) error {
 	now := e.now()
 	var missing []int64
@@ -503,7 +504,7 @@ func (e *Engine) mark(ctx context.Context, l *line, starts map[int64]bool) error
 	return nil
 }
 
-// announce wakes those who follow the timelines.
+// announce wakes the readers that follow the timelines.
 func (a *appending) announce() {
 	for _, t := range a.order {
 		if len(t.starts) > 0 {

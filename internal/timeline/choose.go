@@ -2,20 +2,20 @@ package timeline
 
 import "math"
 
-// A partition of Cassandra holds up to partitionRows rows and partitionBytes bytes. Layouts
-// aim at a tenth of that, and change when a partition is hysteresis times off.
+// A partition of Cassandra should have at most partitionRows rows and partitionBytes bytes.
+// Layouts aim at a tenth of that, and change when they are off by a factor of hysteresis.
 const (
 	partitionRows  = 100_000
 	partitionBytes = 100_000_000
 	aim            = 10
 	hysteresis     = 4
 
-	evidence = 20 // events that a first request must have to tell a rate
-	rowBytes = 60 // of an event beside its data
+	evidence = 20 // events that are needed to measure a rate
+	rowBytes = 60 // per event, beside its data
 )
 
-// defaultLayout is that of a timeline of which no rate is known: its buckets hold up to
-// 10,000 events per second.
+// defaultLayout is the layout of a timeline whose rate is unknown. It suits up to 10,000
+// events per second.
 var defaultLayout = Layout{From: Beginning, Size: Sizes[0], Factor: 1, Mode: Materialised, Placement: Hash}
 
 // load is how full the partitions of a layout become, 1 being what layouts aim at.
@@ -49,9 +49,9 @@ func adapted(l Layout, rate, bytes float64) (size int64, factor int, better bool
 	return l.Size, l.Factor, false
 }
 
-// firstLayout is the layout of a timeline that is created with some events. If they are
-// many, their rate is measured, also that of a bulk load. One of our own has the layout
-// that it was given.
+// firstLayout is the layout of a timeline that is created by the events of t. If they are
+// enough, it suits their rate, even if they are a bulk load. A timeline of Options.Own has
+// the layout given there.
 func (e *Engine) firstLayout(t *target) Layout {
 	if own, ok := e.options.Own[t.name]; ok {
 		return own

@@ -9,8 +9,8 @@ import (
 	"varve/internal/units"
 )
 
-// Config are the settings of timelines. To Open, but not to Validate, zero means the default, but for
-// RateMax and Adapt.
+// Config are the settings of timelines. To Open, but not to Validate, zero means the default,
+// except for RateMax and Adapt.
 type Config struct {
 	PayloadBytesMax units.Bytes   `yaml:"payload_bytes_max" doc:"Largest data of an event, 1KiB to 16MiB."`
 	TimelinesMax    int           `yaml:"timelines_max" doc:"Most timelines, 1 to 10000000. At the limit, no new one is created."`
@@ -65,17 +65,17 @@ func (c Config) Validate() error {
 
 // Bounds of requests.
 const (
-	BatchEvents     = 10_000          // events of a call of Append, each counted once a timeline
-	BatchBytes      = 64 * units.MiB  // of them
-	FanoutMax       = 64              // timelines of an event, and of a merged read
-	PageEventsMax   = 10_000          // events of a page
-	PageEvents      = 100             // of one that does not say
-	PageBytes       = 16 * units.MiB  // of a page, beyond which it ends early with a cursor
-	NamesMax        = 1000            // names of a page
-	pageBuckets     = 1000            // buckets that are looked at for a page, beyond which it ends early
-	pageTime        = 5 * time.Second // for a page, beyond which it ends early
-	prefetchMax     = 8               // parts that are read at once for one page
-	payloadsAtOnce  = 16              // payloads that are fetched at once for one page
-	spoolNames      = 1000            // timelines that are spooled
-	HybridThreshold = 16 * units.KiB  // of hybrid timelines that do not say
+	BatchEvents     = 10_000          // events per call of Append, each counted once per timeline
+	BatchBytes      = 64 * units.MiB  // data per call of Append, counted likewise
+	FanoutMax       = 64              // timelines per event, and per merged read
+	PageEventsMax   = 10_000          // events per page
+	PageEvents      = 100             // events per page by default
+	PageBytes       = 16 * units.MiB  // data after which a page ends early, with a cursor
+	NamesMax        = 1000            // names per page
+	pageBuckets     = 1000            // buckets read after which a page ends early
+	pageTime        = 5 * time.Second // reading time after which a page ends early
+	prefetchMax     = 8               // parts read concurrently for one page
+	payloadsAtOnce  = 16              // payloads fetched concurrently for one page
+	spoolNames      = 1000            // timelines that can be spooled
+	HybridThreshold = 16 * units.KiB  // default threshold of hybrid timelines
 )

@@ -19,7 +19,7 @@ type cursor struct {
 	direction Direction
 
 	// at bounds what is left: before it descending, from it on ascending. With a name, at is
-	// that of the event that was returned last, in that timeline; events at the same
+	// the position of the last returned event, and name is its timeline; events at the same
 	// position in timelines with greater names are left.
 	at   Position
 	name string
@@ -91,7 +91,7 @@ func parseCursor(text string, want Direction) (cursor, error) {
 	var ok1, ok2 bool
 	b = b[n:]
 	c.at.Time = t
-	c.at.ID, b, ok1 = cutText(b, IDBytesMax+1) // an event's successor has one byte more
+	c.at.ID, b, ok1 = cutText(b, IDBytesMax+1) // Position.Next adds a byte
 	c.name, b, ok2 = cutText(b, NameBytesMax)
 	if !ok1 || !ok2 || len(b) > 0 || c.String() != text {
 		return cursor{}, errCursor
@@ -115,7 +115,7 @@ func parseTailCursor(text string) ([]byte, error) {
 	return rest, err
 }
 
-// left is what the cursor leaves of a range, for a timeline.
+// left returns what is left of r to read, in the timeline of that name.
 func (c cursor) left(r Range, name string) Range {
 	at := c.at
 	if c.name != "" && (name > c.name) == (c.direction == Descending) {

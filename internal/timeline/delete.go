@@ -11,8 +11,8 @@ import (
 	"varve/internal/work"
 )
 
-// Delete removes events of a timeline. They are invisible when it returns. A timeline that
-// is not there, or has no such events, is no error.
+// Delete removes events of a timeline. They are invisible when it returns. It is no error if
+// the timeline does not exist or has no such events.
 func (e *Engine) Delete(ctx context.Context, timeline string, d Deletion) error {
 	if err := CheckName(timeline); err != nil {
 		return err
@@ -31,7 +31,7 @@ func (e *Engine) Delete(ctx context.Context, timeline string, d Deletion) error 
 	if r.Empty() {
 		return nil
 	}
-	if id != "" && r.From.Time+1 == r.To.Time { // time and id are a position
+	if id != "" && r.From.Time+1 == r.To.Time { // one time and an id: a position
 		p := Position{r.From.Time, id}
 		r, id = Range{p, p.Next()}, ""
 	}
@@ -49,7 +49,7 @@ func (e *Engine) Delete(ctx context.Context, timeline string, d Deletion) error 
 	return e.eraseID(ctx, l, k, r, id)
 }
 
-// noteDeletion comes before the look for what to delete, see DeletionLog.
+// noteDeletion records a delete, before the search for what to delete, see DeletionLog.
 func (e *Engine) noteDeletion(ctx context.Context, l *line, d Deleted) error {
 	if e.deletes == nil {
 		return nil
@@ -61,7 +61,7 @@ func (e *Engine) noteDeletion(ctx context.Context, l *line, d Deleted) error {
 	return e.deletes.NoteDeletion(ctx, l.name, d)
 }
 
-// eraseID removes the events of an id, which are looked for.
+// eraseID searches a range for the events with an id and removes them.
 func (e *Engine) eraseID(ctx context.Context, l *line, k known, r Range, id string) error {
 	b := e.newBudget()
 	var found []Position // without the data: there may be gigabytes of it
@@ -77,7 +77,7 @@ func (e *Engine) eraseID(ctx context.Context, l *line, k known, r Range, id stri
 		return err
 	}
 	if !whole && b.rows > 0 && b.buckets > 0 {
-		return &store.UnavailableError{Reason: fmt.Sprintf("the search for an id took %v, as long as a request may: try again, or give from and until, best both the time of the event", pageTime)}
+		return &store.UnavailableError{Reason: fmt.Sprintf("the search for an id took %v, the most that a request may take: try again, or give from and until, best both the time of the event", pageTime)}
 	}
 	if !whole {
 		return &store.LimitError{Limit: "events that are looked through for an id", Max: pageRows, What: "give from and until, best both the time of the event"}
@@ -90,7 +90,7 @@ func (e *Engine) eraseID(ctx context.Context, l *line, k known, r Range, id stri
 	return nil
 }
 
-// eraseEvents removes some events, ascending by position, up to eraseAtOnce.
+// eraseEvents removes events, at most eraseAtOnce, which are ascending by position.
 func (e *Engine) eraseEvents(ctx context.Context, l *line, k known, at []Position) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -115,7 +115,8 @@ func (e *Engine) eraseEvents(ctx context.Context, l *line, k known, at []Positio
 	return e.eraseRows(ctx, l, k, ranges, before)
 }
 
-// entries reads the entries at positions. Of one that is not there it is the zero Entry.
+// entries reads the pointers of the entries at some positions. Where there is no entry it
+// returns the zero Entry.
 func (e *Engine) entries(ctx context.Context, l *line, at []Position) ([]Entry, error) {
 	all := make([]Entry, len(at))
 	return all, work.Parallel(ctx, payloadsAtOnce, len(at), "read events", func(ctx context.Context, i int) error {
@@ -125,13 +126,13 @@ func (e *Engine) entries(ctx context.Context, l *line, at []Position) ([]Entry, 
 	})
 }
 
-// apart reports whether data may be kept apart at some time.
+// apart reports whether any layout may keep data apart.
 func (h *History) apart() bool {
 	return slices.ContainsFunc(h.Layouts, func(l Layout) bool { return l.Mode != Materialised })
 }
 
-// scan calls look for all entries of a range, some at a time. It keeps none of them. whole is
-// false if the budget ended before.
+// scan calls look with all entries of a range, in batches, and keeps none of them. whole is
+// false if the budget was used up first.
 func (e *Engine) scan(ctx context.Context, l *line, r Range, b *budget, look func([]Entry) error) (whole bool, err error) {
 	s, err := e.openStream(ctx, l, r, Ascending, eraseAtOnce, 1)
 	if err != nil {
@@ -151,12 +152,12 @@ func (e *Engine) scan(ctx context.Context, l *line, r Range, b *budget, look fun
 	}
 }
 
-// eraseAtOnce is how many events are looked at first, and removed at a time where their data
-// may be kept apart.
+// eraseAtOnce is how many events are read at a time, and removed at a time where their data may
+// be kept apart.
 const eraseAtOnce = 1000
 
-// erase removes the events of a range. Where data may be kept apart, that goes first, with the
-// events that refer to it. held says that l.work is held.
+// erase removes the events of a range. Where data may be kept apart, it first removes the events
+// with such data. held says whether the caller holds l.work.
 func (e *Engine) erase(ctx context.Context, l *line, k known, r Range, before time.Time, held bool) error {
 	if k.apart() {
 		if err := e.eraseApart(ctx, l, k, r, before, held); err != nil || e.whole != nil {
@@ -181,7 +182,7 @@ func (e *Engine) eraseRows(ctx context.Context, l *line, k known, ranges []Range
 	}, nil)
 }
 
-// overlaps returns what of some ranges, which are ascending, is in another one.
+// overlaps returns the parts of some ranges, which are ascending, that are in another range.
 func overlaps(ranges []Range, in Range) (some []Range) {
 	first, _ := slices.BinarySearchFunc(ranges, in.From, func(r Range, p Position) int {
 		if r.To.Compare(p) <= 0 {
@@ -198,9 +199,9 @@ func overlaps(ranges []Range, in Range) (some []Range) {
 	return some
 }
 
-// eraseApart removes the events of a range whose data is kept apart, and of a Whole all others,
-// too. It does so some at a time, between which appends to the timeline go on, unless l.work
-// is held. A client that goes away is no reason to stop but in between.
+// eraseApart removes the events of a range whose data is kept apart, and in a Whole all other
+// events too. It works in batches; unless the caller holds l.work, appends to the timeline
+// continue between them. A client that goes away stops it only between batches.
 func (e *Engine) eraseApart(ctx context.Context, l *line, k known, r Range, before time.Time, held bool) error {
 	for {
 		next, end, err := e.eraseSomeApart(ctx, l, k, r, before, held)
@@ -211,9 +212,9 @@ func (e *Engine) eraseApart(ctx context.Context, l *line, k known, r Range, befo
 	}
 }
 
-// eraseSomeApart removes the references to data first and then the events. If it fails in
-// between, some are left without data, and deleting again removes them. An append in between
-// would leave data to which nothing refers, so l.work is held.
+// eraseSomeApart removes one batch: the references to data first, then the events. If it fails
+// in between, some events are left without data, and repeating the delete removes them. An append
+// in between would leave data that nothing refers to, so l.work is held.
 func (e *Engine) eraseSomeApart(ctx context.Context, l *line, k known, r Range, before time.Time, held bool) (next Position, end bool, err error) {
 	if !held {
 		l.work.Lock()
@@ -237,8 +238,8 @@ func (e *Engine) eraseSomeApart(ctx context.Context, l *line, k known, r Range, 
 	return next, end, e.eraseRows(ctx, l, k, []Range{r}, before)
 }
 
-// some returns the first entries of a range, about eraseAtOnce of them and one at least if there
-// is one, and where the next ones are.
+// some returns the first entries of a range, about eraseAtOnce of them and at least one if there
+// is one, and where the next ones begin.
 func (e *Engine) some(ctx context.Context, l *line, r Range) (some []Entry, next Position, end bool, err error) {
 	s, err := e.openStream(ctx, l, r, Ascending, eraseAtOnce, 1)
 	for err == nil && len(some) == 0 && !end {
@@ -249,7 +250,7 @@ func (e *Engine) some(ctx context.Context, l *line, r Range) (some []Entry, next
 	return some, next, end, err
 }
 
-// dropPayloads removes the data of entries that is kept apart.
+// dropPayloads removes the references of entries to data that is kept apart.
 func (e *Engine) dropPayloads(ctx context.Context, l *line, some []Entry, before time.Time) error {
 	var keys []PayloadKey
 	for i := range some {
@@ -263,9 +264,9 @@ func (e *Engine) dropPayloads(ctx context.Context, l *line, some []Entry, before
 	return e.shelf.DropPayloads(ctx, keys, l.name, before)
 }
 
-// overBuckets calls do for all parts of the marked buckets that reach into a range, and done,
-// which may be nil, with the starts of some buckets after that. Where another process may have
-// put events by a layout that is newer than the one that is known, it reads the layout again.
+// overBuckets calls do for all parts of the marked buckets that overlap a range. After each batch
+// of buckets it calls done, which may be nil, with their starts. Where another process may have
+// put events by a newer layout than k, it reads the layout again.
 func (e *Engine) overBuckets(ctx context.Context, l *line, k known, r Range, do func(context.Context, Part) error, done func([]int64) error) error {
 	k, err := e.serving(ctx, l, k, r.From.Time)
 	if err != nil {
@@ -306,9 +307,9 @@ func (e *Engine) overBuckets(ctx context.Context, l *line, k known, r Range, do 
 	}
 }
 
-// DeleteTimeline removes a timeline. One that is not there is no error.
+// DeleteTimeline removes a timeline. It is no error if it does not exist.
 //
-// Where other processes may write, its layout and its marks stay for a while, since those
+// Where other processes may write, the layout and the marks stay for a while, since those
 // processes may rely on them; Upkeep removes them.
 func (e *Engine) DeleteTimeline(ctx context.Context, timeline string) error {
 	if err := CheckName(timeline); err != nil {
@@ -324,7 +325,7 @@ func (e *Engine) DeleteTimeline(ctx context.Context, timeline string) error {
 	if err != nil || k.Version == 0 {
 		return err
 	}
-	if k.apart() { // this may take long; appends go on meanwhile
+	if k.apart() { // this may take long; appends continue meanwhile
 		if err := e.eraseApart(ctx, l, k, All(), now, false); err != nil {
 			return err
 		}
@@ -353,7 +354,7 @@ func (e *Engine) purge(ctx context.Context, l *line, k known) error {
 	err := e.shelf.SetHistory(ctx, l.name, k.Version, History{})
 	l.forget()
 	if errors.Is(err, ErrConflict) {
-		return nil // someone uses it again
+		return nil // another process uses it again
 	}
 	return err
 }

@@ -14,12 +14,12 @@ import (
 type candidate struct {
 	Position
 	at    time.Time // when it was acknowledged
-	index int       // of the caller
+	index int       // the caller's
 }
 
 // deletedOf returns which events of a timeline were deleted after they were acknowledged, by
-// their index. A delete costs a search among the events, and those that it names and none before
-// it has deleted.
+// their index. Each delete costs a search among the events, plus a step for each event in its
+// range that no earlier delete removed.
 func (e *Engine) deletedOf(ctx context.Context, name string, all []candidate) (map[int]Deleted, error) {
 	if len(all) == 0 {
 		return nil, nil
@@ -32,10 +32,10 @@ func (e *Engine) deletedOf(ctx context.Context, name string, all []candidate) (m
 	return c.gone, err
 }
 
-// candidates are those of a timeline, of which deletes remove some.
+// candidates are the candidates of a timeline while deletes are applied to them.
 type candidates struct {
 	all    []candidate // by position
-	next   []int       // of each one, and of the end: itself, or one behind it, if it is removed
+	next   []int       // for each index, and len(all): itself, or a later one if it was removed
 	byID   map[string][]int
 	oldest time.Time // when the first one was acknowledged
 	gone   map[int]Deleted
@@ -56,7 +56,7 @@ func newCandidates(all []candidate) *candidates {
 	return c
 }
 
-// from returns the first candidate from i on that is left, len(c.all) if none is.
+// from returns the first index from i on that was not removed, len(c.all) if there is none.
 func (c *candidates) from(i int) int {
 	for c.next[i] != i {
 		c.next[i] = c.next[c.next[i]]
@@ -65,7 +65,7 @@ func (c *candidates) from(i int) int {
 	return i
 }
 
-// remove removes those that a delete is of.
+// remove applies a delete.
 func (c *candidates) remove(d Deleted) {
 	before := d.Before.UnixMicro()
 	if d.ID != "" {
@@ -87,8 +87,8 @@ func (c *candidates) remove(d Deleted) {
 	}
 }
 
-// allDeleted returns an error if a timeline is not there, and all events for it were deleted
-// after they were acknowledged: they do not create it.
+// allDeleted returns an error if a timeline does not exist, and all events for it were deleted
+// after they were acknowledged: such events do not create it.
 func (a *appending) allDeleted(ctx context.Context, t *target, h *History) error {
 	if a.accepted == nil || a.e.deletes == nil || h.Version > 0 {
 		return nil
@@ -107,12 +107,12 @@ func (a *appending) allDeleted(ctx context.Context, t *target, h *History) error
 }
 
 func deletedError(name string) error {
-	return badf("the event was deleted after timeline %s took it", clip.Text(name, 40))
+	return badf("the event was deleted after timeline %s accepted it", clip.Text(name, 40))
 }
 
 // leaveOutDeleted rejects events that were deleted after they were acknowledged. It is called
-// between the marks and the events, see DeletionLog, and again after the events: a delete by
-// id writes tombstones only where it has found the event, so it may have looked too early.
+// after the buckets are marked, see DeletionLog, and again after the events are put: a delete by
+// id writes tombstones only where it has found the event, so it may have searched too early.
 // The second call finds such a delete, and removes the events that the delete has missed.
 func (a *appending) leaveOutDeleted(put bool) error {
 	if a.accepted == nil || a.e.deletes == nil {
@@ -129,7 +129,7 @@ func (a *appending) leaveOutDeleted(put bool) error {
 		t := a.order[i]
 		some, err := a.e.deletedOf(ctx, t.name, by[t.name])
 		for at, d := range some {
-			if err == nil && (put || d.ID != "") { // an earlier try may have put it
+			if err == nil && (put || d.ID != "") { // an earlier attempt may have put it
 				p := a.placed[at].Position()
 				err = a.e.erase(ctx, t.line, t.known, Range{p, p.Next()}, d.Before, true)
 			}
@@ -145,7 +145,7 @@ func (a *appending) leaveOutDeleted(put bool) error {
 	return err
 }
 
-// drop takes events out of those that are put.
+// drop rejects placed events.
 func (a *appending) drop(gone map[int]bool) {
 	var placed []Placed
 	var from []int

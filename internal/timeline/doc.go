@@ -1,5 +1,5 @@
-// Package timeline keeps ordered streams of events. An event stands at a position: its
-// time in microseconds, then its id. The newest events are the cheapest to read.
+// Package timeline keeps ordered streams of events. Events are ordered by position: the
+// time in microseconds, then the id. The newest events are the cheapest to read.
 //
 // An [Engine] knows how a timeline is laid out and answers requests. Below it a [Shelf]
 // stores rows: package local in one process, package cassandra/events in a cluster.
@@ -16,16 +16,16 @@
 //
 // The rules that make a reader see every acknowledged event:
 //
-//   - A bucket is marked in the directory, durably, before its first event is put. The
-//     oldest mark is where reading backwards ends; an empty bucket never is.
+//   - A bucket is marked in the directory, durably, before its first event is put.
+//     Reading backwards ends at the oldest mark, never at an empty bucket.
 //   - A layout entry applies to buckets that begin at least the lead time after it was
 //     written. A process touches only buckets that begin within the lead time (less the
 //     clock skew) after it last read the layout. So no process can use an old layout
 //     for a new bucket.
-//   - A layout entry begins where a bucket of the old and of the new size begins, so that
-//     no bucket straddles it.
+//   - A layout entry begins where buckets of both the old and the new size begin, so no
+//     bucket belongs to two layouts.
 //   - A payload that is kept apart is durable before the event that points to it.
 //
-// Events are immutable. An event put again at the same position replaces the one there:
-// a retry is harmless.
+// Events are immutable. An event that is put at the position of another one replaces it,
+// so a retry is harmless.
 package timeline

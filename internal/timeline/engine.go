@@ -16,7 +16,7 @@ import (
 // goroutine.
 type Engine struct {
 	shelf   Shelf
-	whole   Whole       // nil if the shelf keeps buckets apart
+	whole   Whole       // nil if the shelf stores buckets separately
 	deletes DeletionLog // nil if only this process puts events
 	config  Config
 	options Options
@@ -26,7 +26,7 @@ type Engine struct {
 	ids     ids
 	stamps  atomic.Int64 // the last stamp, microseconds
 
-	lines struct { // timelines that are in use, or were lately
+	lines struct { // timelines in use, and some that were used recently
 		sync.Mutex
 		named map[string]*line
 	}
@@ -37,7 +37,7 @@ type Engine struct {
 	stopped sync.WaitGroup
 }
 
-// Open starts an engine. Close stops what it runs, and leaves the shelf open.
+// Open starts an engine. The shelf stays open after Close.
 func Open(shelf Shelf, o Options) (*Engine, error) {
 	o.Config = o.Config.withDefaults()
 	if err := o.Config.Validate(); err != nil {
@@ -74,7 +74,7 @@ func Open(shelf Shelf, o Options) (*Engine, error) {
 	return e, nil
 }
 
-// Close stops what the engine runs and waits for it.
+// Close stops the goroutines of the engine and waits for them.
 func (e *Engine) Close() error {
 	e.stop()
 	e.stopped.Wait()
@@ -85,9 +85,8 @@ func (e *Engine) Close() error {
 // alone reports whether no other process changes the timelines.
 func (e *Engine) alone() bool { return e.whole != nil && e.whole.Alone() }
 
-// stamp is the present as what is written for the order of writes: above that of any
-// other call. So of two requests, one after the other, the second one holds, also if the clock was
-// set back in between.
+// stamp returns a write timestamp: the current time, but always later than every stamp
+// before. So the later of two requests wins, even if the clock was set back in between.
 func (e *Engine) stamp() time.Time {
 	for {
 		last := e.stamps.Load()
@@ -104,9 +103,9 @@ func (e *Engine) IsOwn(name string) bool {
 	return own
 }
 
-// ids makes ids for events that come without: a count, which begins at the microsecond of
-// the start, and the mark of the process. So they are in the order of arrival, and those of
-// several processes differ.
+// ids makes ids for events that have none: a counter, which starts at the current time in
+// microseconds, then a random suffix of the process. So ids sort by arrival, and ids of
+// different processes differ.
 type ids struct {
 	count  atomic.Uint64
 	suffix [5]byte
@@ -114,7 +113,7 @@ type ids struct {
 
 func (g *ids) start(now time.Time) {
 	g.count.Store(uint64(now.UnixMicro()))
-	rand.Read(g.suffix[:]) // it does not fail
+	rand.Read(g.suffix[:]) // never fails
 }
 
 var idText = base32.HexEncoding.WithPadding(base32.NoPadding)

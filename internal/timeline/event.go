@@ -10,7 +10,8 @@ import (
 	"varve/internal/store"
 )
 
-// Bounds of what an event and a timeline may be called. They are part of the formats.
+// Bounds of the names of timelines and of the ids and types of events. They are part of the
+// formats.
 const (
 	NameBytesMax = 256
 	IDBytesMax   = 128
@@ -31,11 +32,11 @@ type Event struct {
 	Data []byte // any bytes; see BytesMark
 }
 
-// BytesMark is what data begins with that is not JSON; no JSON does. Front ends put it before the
-// bytes of a client, so limits do not count it.
+// BytesMark is the first byte of data that is not JSON; no JSON begins with it. Front ends put it
+// before the bytes of a client, so limits do not count it.
 const BytesMark = 0
 
-// dataBytes is how many bytes of data a client has sent.
+// dataBytes returns how many bytes of data the client has sent.
 func (e *Event) dataBytes() int64 {
 	if len(e.Data) > 0 && e.Data[0] == BytesMark {
 		return int64(len(e.Data)) - 1
@@ -43,7 +44,7 @@ func (e *Event) dataBytes() int64 {
 	return int64(len(e.Data))
 }
 
-// Position returns where the event stands.
+// Position returns the position of the event.
 func (e *Event) Position() Position { return Position{e.Time, e.ID} }
 
 // A Position orders events: by time, then by the bytes of the id.
@@ -57,13 +58,13 @@ func (p Position) Compare(q Position) int {
 	return cmp.Or(cmp.Compare(p.Time, q.Time), strings.Compare(p.ID, q.ID))
 }
 
-// Next is the first position after p.
+// Next returns the first position after p.
 func (p Position) Next() Position { return Position{p.Time, p.ID + "\x00"} }
 
-// At is the position before all events of a time.
+// At returns the position before all events of a time.
 func At(time int64) Position { return Position{Time: time} }
 
-// A Range is the positions from From on and before To.
+// A Range is the positions from From on and before To. From is inclusive, To is not.
 type Range struct {
 	From, To Position
 }
@@ -77,7 +78,7 @@ func (r Range) Empty() bool { return r.From.Compare(r.To) >= 0 }
 // Contains reports whether p is in the range.
 func (r Range) Contains(p Position) bool { return r.From.Compare(p) <= 0 && p.Compare(r.To) < 0 }
 
-// Intersect returns what is in both ranges.
+// Intersect returns the range of the positions that are in both ranges.
 func (r Range) Intersect(q Range) Range {
 	if q.From.Compare(r.From) > 0 {
 		r.From = q.From
@@ -112,21 +113,21 @@ func (d Direction) compare(p, q Position) int {
 	return q.Compare(p)
 }
 
-// CheckName returns an error if a timeline cannot be called so. Errors of the checks
-// are *store.InputErrors.
+// CheckName returns an error if no timeline can have this name. The errors of all checks are
+// *store.InputErrors, except where one says otherwise.
 func CheckName(name string) error {
 	if name == "/" {
-		return badf("a timeline cannot be called /, which no path can name; longer names may have it")
+		return badf("a timeline cannot be called /, because no path can contain that name; longer names may contain it")
 	}
 	return checkText("the name of a timeline", name, 1, NameBytesMax)
 }
 
-// checkNewName is CheckName for a timeline that takes events. Clients that follow the rules of
-// URLs take . and .. in a path for directories, also percent-encoded, so that they would ask
-// for something else.
+// checkNewName is CheckName for a timeline that is written to. It also rejects . and .., because
+// clients that follow the rules of URLs resolve them in a path, even percent-encoded, and would
+// request something else.
 func checkNewName(name string) error {
 	if name == "." || name == ".." {
-		return badf("a timeline cannot be called %s, which is a directory in paths; longer names may have it", name)
+		return badf("a timeline cannot be called %s, because that means a directory in paths; longer names may contain it", name)
 	}
 	return CheckName(name)
 }

@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	linesMax = 1 << 16 // timelines that an engine remembers beyond those in use
-	marksMax = 1 << 10 // marks that it remembers of each
+	linesMax = 1 << 16 // timelines that an engine remembers, unless more are in use
+	marksMax = 1 << 10 // marks that it remembers per timeline
 )
 
-// A line is what an engine knows of one timeline.
+// A line is the state of one timeline in an engine.
 type line struct {
 	name string
 	own  bool // see Options.Own
 	uses int  // Engine.lines guards it
 
-	// work is held for reading by appends and for writing by deletions.
+	// Appends hold work for reading, deletes for writing.
 	work sync.RWMutex
 
 	arrived  *gate.Gate    // announced after each append
@@ -35,19 +35,19 @@ type line struct {
 	turn     atomic.Uint64 // of round-robin placement
 
 	loading  chan struct{} // holds a token while the history is being read
-	changing chan struct{} // the same while it is being changed; taken after work
+	changing chan struct{} // holds a token while the history is being changed; acquired after work
 
 	mu      sync.Mutex // guards what follows; no I/O under it
 	history History
-	read    time.Time // before history was read; zero: never
-	marked  map[int64]time.Time
-	ends    map[Direction]int64 // the first bucket in each direction, when it was looked for or marked last
+	read    time.Time           // when the read of history began; zero: never read
+	marked  map[int64]time.Time // when each bucket was last marked, by start
+	ends    map[Direction]int64 // the first bucket in each direction, as last known
 	budget  *rate.Limiter       // nil until the first events
 	noted   notes
-	looked  uint64 // appended, when the layout was last adapted
+	looked  uint64 // value of appended when adapt last measured the rate
 }
 
-// use returns what is known of a timeline. Release it.
+// use returns the state of a timeline. The caller must release it.
 func (e *Engine) use(name string) *line {
 	e.lines.Lock()
 	defer e.lines.Unlock()
@@ -86,9 +86,9 @@ func (e *Engine) release(l *line) {
 }
 
 // The fence. A change of layout is written at least the lead time before it takes effect.
-// A process reads the history again when it is older than poll, and touches only buckets
-// that begin before the horizon of the history that it has: a change that it has not seen
-// takes effect later.
+// A process reads the history again when its copy is older than poll, and touches only
+// buckets that begin up to the horizon of that copy: a change that it has not seen takes
+// effect later.
 func (e *Engine) poll() time.Duration { return e.config.LeadTime / 4 }
 func (e *Engine) skew() time.Duration { return e.config.LeadTime / 8 }
 
@@ -96,13 +96,13 @@ func (e *Engine) horizon(read time.Time) int64 {
 	return read.Add(e.config.LeadTime - e.skew()).UnixMicro()
 }
 
-// serves reports whether a history serves for buckets that begin up to a time. One that
-// never changes serves for all.
+// serves reports whether a history that was read at read is valid for buckets that begin up
+// to upTo. The history of one of Options.Own never changes, so it always is.
 func (e *Engine) serves(l *line, read time.Time, upTo int64) bool {
 	return l.own || upTo <= e.horizon(read)
 }
 
-// A known is a history and when it was read.
+// A known is a history and the time at which its read began.
 type known struct {
 	History
 	read time.Time
@@ -114,8 +114,8 @@ func (l *line) known() known {
 	return known{l.history, l.read}
 }
 
-// layout returns the history of a timeline, which serves for buckets that begin up to a
-// time, if any history can.
+// layout returns the history of a timeline. It is valid for buckets that begin up to upTo,
+// unless upTo is beyond the horizon of a history that is read now.
 func (e *Engine) layout(ctx context.Context, l *line, upTo int64) (known, error) {
 	k := l.known()
 	if age := e.now().Sub(k.read); age >= 0 && age <= e.poll() && e.serves(l, k.read, upTo) && k.Version > 0 {
@@ -125,15 +125,15 @@ func (e *Engine) layout(ctx context.Context, l *line, upTo int64) (known, error)
 	if err == nil {
 		return fresh, nil
 	}
-	// The history that is known serves on while the storage is away.
+	// While the storage is unavailable, the known history is used for up to the lead time.
 	if age := e.now().Sub(k.read); k.Version > 0 && age >= 0 && age <= e.config.LeadTime && e.serves(l, k.read, upTo) && ctx.Err() == nil {
 		return k, nil
 	}
 	return known{}, err
 }
 
-// serving returns k, or the history as it is now if k does not serve for buckets that begin up
-// to a time. Of a timeline that was removed meanwhile, k tells where its remains are.
+// serving returns k if it is valid for buckets that begin up to upTo, else the current history.
+// If the timeline was removed meanwhile it returns k, which says where the remains are.
 func (e *Engine) serving(ctx context.Context, l *line, k known, upTo int64) (known, error) {
 	if e.serves(l, k.read, upTo) {
 		return k, nil
@@ -160,7 +160,8 @@ func (e *Engine) refresh(ctx context.Context, l *line) (known, error) {
 	return e.load(ctx, l)
 }
 
-// load reads the history. The caller holds the token, or takes what it gets as a hint.
+// load reads the history and remembers it, unless a newer version has been remembered
+// meanwhile. A caller that does not hold the loading token must treat the result as a hint.
 func (e *Engine) load(ctx context.Context, l *line) (known, error) {
 	read := e.now()
 	h, err := e.shelf.History(ctx, l.name)
@@ -176,12 +177,12 @@ func (e *Engine) load(ctx context.Context, l *line) (known, error) {
 	return known{h, read}, nil
 }
 
-// errUnchanged is what an edit returns if the history can stay as it is.
-var errUnchanged = errors.New("the layout of the timeline is as it should be")
+// errUnchanged is returned by an edit that leaves the history as it is.
+var errUnchanged = errors.New("the layout of the timeline need not change")
 
-// change replaces the history. edit gets the stored one and returns the next, whose version
-// is set here. After ErrConflict it is tried again if retry says so. Changes of this process come one
-// after the other: of a hundred at once, each round of attempts would let one through.
+// change replaces the stored history by what edit makes of it, with the next version. If
+// retry is set, it tries again after ErrConflict. Changes by this process are serialized:
+// if a hundred competed, each round of attempts would let only one through.
 func (e *Engine) change(ctx context.Context, l *line, retry bool, edit func(History) (History, error)) (known, error) {
 	select {
 	case l.changing <- struct{}{}:
@@ -216,9 +217,9 @@ func (e *Engine) change(ctx context.Context, l *line, retry bool, edit func(Hist
 	}
 }
 
-// set replaces a history by its next version. A layout that is added is to be in the future
-// by the lead time when others can see it: a process that was frozen meanwhile comes too
-// late.
+// set replaces a history by its next version. A new layout must be visible to others for the
+// lead time before it begins. So its write has a deadline: if the process is frozen meanwhile,
+// the write fails.
 func (e *Engine) set(ctx context.Context, name string, old, h History) error {
 	if old.Version == 0 || len(h.Layouts) <= len(old.Layouts) {
 		return e.shelf.SetHistory(ctx, name, old.Version, h)
@@ -227,13 +228,13 @@ func (e *Engine) set(ctx context.Context, name string, old, h History) error {
 	defer cancel()
 	err := e.shelf.SetHistory(inTime, name, old.Version, h)
 	if err != nil && inTime.Err() != nil && ctx.Err() == nil {
-		return &store.UnavailableError{Reason: fmt.Sprintf("the layout took longer than %v to store, a sixteenth of timeline.lead_time; propose it again", e.skew()/2), Err: err}
+		return &store.UnavailableError{Reason: fmt.Sprintf("storing the layout took longer than %v, a sixteenth of timeline.lead_time; propose it again", e.skew()/2), Err: err}
 	}
 	return err
 }
 
-// remembersMark reports whether a bucket was marked so lately that the mark is sure to be
-// there. See Engine.markLife.
+// remembersMark reports whether a bucket was marked so recently that the mark must still
+// exist. See Engine.markLife.
 func (l *line) remembersMark(start int64, now time.Time, life time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -255,8 +256,8 @@ func (l *line) rememberMarks(starts []int64, now time.Time) {
 	}
 }
 
-// rememberEnd notes which bucket is the first one in a direction. It may be another one any
-// time: readers begin with it, and compare it with the directory.
+// rememberEnd records the first bucket in a direction. It is a hint that can be out of date at
+// any time: readers begin with it and check it against the directory.
 func (l *line) rememberEnd(d Direction, start int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -270,7 +271,7 @@ func (l *line) rememberedEnd(d Direction) (start int64, ok bool) {
 	return start, ok
 }
 
-// forget drops what is known. l.work is held for writing.
+// forget drops everything that is known. l.work must be held for writing.
 func (l *line) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -279,17 +280,17 @@ func (l *line) forget() {
 	l.history, l.read = History{}, time.Time{}
 }
 
-// deletionsMax bounds the deletes of a timeline that a server notes in a day. The drain of a
-// spool reads those that came after its oldest event: 1,000,000 take some 20 s, and 100 MB.
+// deletionsMax bounds the deletes of a timeline that a server records in a day. Draining a
+// spool reads all that came after its oldest event: 1,000,000 take about 20 s.
 const deletionsMax = 1_000_000
 
-// notes counts the deletes that were noted in a day.
+// notes counts the deletes that were recorded in a day.
 type notes struct {
 	day int64 // since 1970
 	n   int64
 }
 
-// noteOne counts a delete, unless there are too many.
+// noteOne counts a delete. Beyond deletionsMax it returns an error instead.
 func (l *line) noteOne(now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -303,15 +304,15 @@ func (l *line) noteOne(now time.Time) error {
 	return nil
 }
 
-// burst is how many seconds' worth of events may come at once.
+// burst is the size of a burst, in seconds of Config.RateMax.
 const burst = 10
 
-// AtOnce is how many events a timeline with Config.RateMax accepts at once, 0 if there is no limit: more
-// are never accepted in one Append, however long their sender waits.
+// AtOnce is the most events that a timeline with Config.RateMax accepts in one Append, however
+// long the sender has waited; 0 means no limit.
 func (c Config) AtOnce() int { return burst * min(c.RateMax, math.MaxInt/burst) }
 
-// take takes n of the events that may come, of so many a second. If there are too few, it takes
-// none and says when there are enough.
+// take charges n events against a limit of perSecond. If the limit does not allow them now, it
+// charges none, and the error says how long to wait.
 func (l *line) take(n, perSecond int, now time.Time) error {
 	if perSecond == 0 || l.own {
 		return nil

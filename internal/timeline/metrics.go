@@ -20,7 +20,7 @@ type metrics struct {
 func newMetrics(e *Engine) *metrics {
 	m := &metrics{Set: collectors.Named("varve_timeline_")}
 	m.appended = m.Counter("events_appended_total", "Events that were put into timelines, each counted once for each timeline.")
-	m.rejected = m.CounterVec("events_rejected_total", "Events that were not put into a timeline, by whose fault it was: input, limit or store.", "reason")
+	m.rejected = m.CounterVec("events_rejected_total", "Events that were not put into a timeline, by reason: input, limit or store.", "reason")
 	m.marks = m.Counter("bucket_marks_total", "Buckets that were entered in directories, repetitions included.")
 	m.layouts = m.Counter("layout_changes_total", "Changes of histories: timelines that were created or deleted, and their layouts.")
 	m.pages = m.Counter("pages_total", "Pages of events that were read.")
@@ -31,7 +31,7 @@ func newMetrics(e *Engine) *metrics {
 	m.tailed = m.CounterVec("tails_total", "Readers that followed a timeline, by how it ended: closed or behind.", "end")
 	m.expired = m.Counter("buckets_expired_total", "Buckets that were removed because of the retention of their timeline.")
 	m.upkeepFailed = m.Counter("upkeep_failures_total", "Timelines whose upkeep (retention, layout, remains) failed. The next round retries it.")
-	m.noted = m.Counter("deletions_noted_total", "Deletes that were noted, for 31 days, for servers that have events of the timeline in their spool.")
+	m.noted = m.Counter("deletions_noted_total", "Deletes that were recorded, for 31 days, for servers that have events of the timeline in their spool.")
 	m.GaugeFunc("tails", "Readers that follow a timeline now.", func() float64 { return float64(e.tails.Load()) })
 	return m
 }

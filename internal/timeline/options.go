@@ -14,22 +14,22 @@ type Options struct {
 	Metric prometheus.Registerer // nil: no metrics
 	Now    func() time.Time      // nil: time.Now
 
-	// Own are the timelines that parts of this server write to, by name, with the layout
-	// that each has for ever. So they take events of any time, also far ahead, without
-	// timeline.rate_max, and do not count for timeline.timelines_max. All servers that share
-	// timelines have the same.
+	// Own has the timelines that this server itself writes to, by name, with their fixed
+	// layouts. Since these layouts never change, the events may have any time, even far in
+	// the future. timeline.rate_max and timeline.timelines_max do not apply. All servers
+	// that share timelines must have the same Own.
 	Own map[string]Layout
 
-	// Lease reports whether this process is the one to look after timelines now: retention
-	// and layouts. Nil: it is.
+	// Lease reports whether this process is responsible for upkeep (retention and layouts)
+	// now. Nil: always.
 	Lease func() bool
 
-	// TailPoll is how often arrivals by other processes are looked for. 0: a fifth of a
-	// second; a shelf that is Alone is never asked without need.
+	// TailPoll is how often a subscription looks for events of other processes. 0: 200 ms.
+	// A shelf that is Alone is not polled.
 	TailPoll time.Duration
 
-	// Upkeep is the time between two rounds of looking after layouts, of which each tenth looks
-	// after everything, but for the first one. 0: half a minute. Negative: none run by themselves; see
-	// Engine.Upkeep.
+	// Upkeep is the interval of upkeep rounds. Most rounds only adapt layouts; every tenth is
+	// a full one, except the first tenth: see Engine.Upkeep. 0: 30 s. Negative: no rounds run
+	// by themselves.
 	Upkeep time.Duration
 }

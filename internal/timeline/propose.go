@@ -24,8 +24,8 @@ func (e *Engine) Layout(ctx context.Context, timeline string) (History, error) {
 }
 
 // Propose adds an entry to the history of a timeline and returns the new history. A timeline
-// that is not there is created with it, from Beginning. A *store.InputError says what
-// is wrong with the proposal; ErrConflict that the history has another version.
+// that does not exist is created with it, from Beginning. A *store.InputError says what is
+// wrong with the proposal; ErrConflict means that the history has another version.
 func (e *Engine) Propose(ctx context.Context, timeline string, p Proposal) (History, error) {
 	if err := checkNewName(timeline); err != nil {
 		return History{}, err
@@ -67,7 +67,7 @@ func (p *Proposal) check() error {
 	return nil
 }
 
-// over returns the layout that the proposal makes of the one before.
+// over returns the layout before, changed as proposed.
 func (p *Proposal) over(before Layout) Layout {
 	l := before
 	if p.Size != 0 {
@@ -93,7 +93,7 @@ func (p *Proposal) over(before Layout) Layout {
 	return l
 }
 
-// begun is the history of a timeline that is created.
+// begun returns the history of a timeline that is created by a proposal.
 func (e *Engine) begun(ctx context.Context, p Proposal) (History, error) {
 	if p.From != 0 && p.From != Beginning {
 		return History{}, badf("the timeline does not exist yet; its first layout applies from the beginning, so leave out the time")
@@ -103,8 +103,8 @@ func (e *Engine) begun(ctx context.Context, p Proposal) (History, error) {
 	return History{Layouts: []Layout{l}}, e.roomForTimeline(ctx)
 }
 
-// aheadMax is how far ahead a layout may begin whose proposal leaves it to the engine: a size in the
-// wrong unit could bind a timeline to its present layout for decades.
+// aheadMax bounds how far ahead a layout begins if the proposal leaves that to the engine. Without
+// it, a size in the wrong unit could bind a timeline to its present layout for decades.
 const aheadMax = 31 * 24 * time.Hour
 
 // extended returns the history with another entry at its end.
@@ -144,7 +144,8 @@ func withFrom(l Layout, from int64) Layout {
 
 func duration(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 
-// lcm of sizes, which are whole seconds and at most maxSize: it fits.
+// lcm returns the least common multiple of two sizes, which are whole seconds, or MaxTime if it
+// is larger than that.
 func lcm(a, b int64) int64 {
 	a, b = a/second, b/second
 	x, y := a, b
@@ -157,8 +158,8 @@ func lcm(a, b int64) int64 {
 	return MaxTime
 }
 
-// SetRetention says how old the events of a timeline become, 0 for ever. Older ones are
-// invisible at once and removed later. The error is ErrNotFound if it is not there.
+// SetRetention sets how long the events of a timeline are kept, 0 for ever. Older ones are
+// invisible at once and removed later. The error is ErrNotFound if the timeline does not exist.
 func (e *Engine) SetRetention(ctx context.Context, timeline string, d time.Duration) (History, error) {
 	if err := CheckName(timeline); err != nil {
 		return History{}, err

@@ -30,7 +30,7 @@ func (e *Engine) Read(ctx context.Context, q Query) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
-	p := r.page() // whose cursor is behind all that was found
+	p := r.page() // its cursor continues after all that was found, deleted or not
 	p.Events = without(p.Events, deleted)
 	return p, nil
 }
@@ -43,14 +43,14 @@ type reading struct {
 	budget  *budget
 	sources []*source
 
-	taken    cursor // the entry that was merged last, also one that is left out; see taken.name
+	taken    cursor // the entry that was merged last, even if filtered out; without a name: none yet
 	found    []Found
 	pointers []Entry // of found, by index
-	bytes    int64   // of the data of found, also of what is kept apart
+	bytes    int64   // data of found, including data that is kept apart
 	bytesMax int64
 }
 
-// foundBytes is about what an event of a page takes in memory beside its data.
+// foundBytes is about how much memory an event of a page takes beside its data.
 const foundBytes = 512
 
 // step gives the caller a turn, see Query.Step.
@@ -72,9 +72,9 @@ type source struct {
 	*line
 	stream  stream
 	rest    Range
-	entries []Entry  // that were read ahead
+	entries []Entry  // that were read and not merged yet
 	seen    Position // see stream
-	asked   bool
+	asked   bool     // ask was called
 	end     bool
 }
 
@@ -122,7 +122,7 @@ func (q *Query) check() error {
 	return nil
 }
 
-// within is the range between two times, which are inclusive.
+// within returns the range between two times, which are inclusive; nil is no bound.
 func within(from, until *int64) Range {
 	r := All()
 	if from != nil {
@@ -192,8 +192,8 @@ func (r *reading) add(name string, entry Entry) {
 	r.bytes += int64(len(entry.Data) + entry.Size)
 }
 
-// fill reads on in every source of which nothing is in memory, and gives the caller a turn if
-// there was one.
+// fill reads the next entries of every source that has none in memory. If there was such a
+// source, it gives the caller a turn.
 func (r *reading) fill(ctx context.Context) error {
 	asked := false
 	var first []*source
@@ -221,9 +221,9 @@ func (r *reading) fill(ctx context.Context) error {
 	return r.step()
 }
 
-// askFirst reads in sources for the first time, in several at once. Each has a share of the
-// budget of its own: if one source could use up what is there for all, a page would end where
-// it began, and so would all those that follow.
+// askFirst makes the first read of some sources, several at once. Each has its own share of the
+// budget. If one source could use up the whole budget, the page would end where it began, and so
+// would all later pages.
 func (r *reading) askFirst(ctx context.Context, first []*source) error {
 	spent := make([]budget, len(first))
 	err := work.Parallel(ctx, prefetchMax, len(first), "read timelines", func(ctx context.Context, i int) error {
@@ -240,7 +240,7 @@ func (r *reading) askFirst(ctx context.Context, first []*source) error {
 	return err
 }
 
-// ask reads on in a source.
+// ask reads the next entries of a source.
 func (s *source) ask(ctx context.Context, b *budget, d Direction) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -256,9 +256,9 @@ func (s *source) ask(ctx context.Context, b *budget, d Direction) (err error) {
 	return nil
 }
 
-// next returns the source whose entry is next, nil if that is unknown or there is none. It is
-// known although nothing was found in another source, as far as that one was read: else a page
-// would end where it began if that one has more empty buckets than a page looks at.
+// next returns the source that has the next entry, nil if there is none or it is not known yet.
+// A source without entries in memory does not matter if it has been read beyond that entry.
+// Otherwise, if it had more empty buckets than a page reads, the page would end where it began.
 func (r *reading) next() *source {
 	var next *source
 	for _, s := range r.sources {
@@ -278,7 +278,7 @@ func (r *reading) next() *source {
 	return next
 }
 
-// page is what was found, and where to go on.
+// page returns what was found, and where to continue.
 func (r *reading) page() Page {
 	r.e.metrics.pages.Inc()
 	p := Page{Events: r.found, End: r.ended()}
@@ -322,8 +322,9 @@ func (r *reading) nextCursor() cursor {
 	return r.budgetEnd(c)
 }
 
-// budgetEnd sets where the budget ended: the first place at which a source was not read. The
-// next page reads the other sources beyond that place again.
+// budgetEnd returns the cursor of a page that ended because the budget was used up: the first
+// position from which a source has not been read. The next page reads the other sources again
+// from there.
 func (r *reading) budgetEnd(c cursor) cursor {
 	first := true
 	for _, s := range r.sources {
@@ -335,12 +336,12 @@ func (r *reading) budgetEnd(c cursor) cursor {
 		}
 	}
 	if r.taken.name != "" && c.direction.compare(c.at, c.direction.after(r.taken.at)) <= 0 {
-		return r.taken // of events at one position some may be taken and some not
+		return r.taken // of the events at one position, some may be merged and others not
 	}
 	return c
 }
 
-// without returns what of some is not marked.
+// without returns those of some that are not marked.
 func without[T any](some []T, marked []bool) []T {
 	if !slices.Contains(marked, true) {
 		return some
@@ -354,8 +355,8 @@ func without[T any](some []T, marked []bool) []T {
 	return left
 }
 
-// fetch fills in data that is kept apart. pointers has the entry of each event. It returns which
-// events were deleted meanwhile.
+// fetch fills in data that is kept apart. pointers has an entry with the Pointer of each event.
+// It returns which events were deleted meanwhile.
 func (e *Engine) fetch(ctx context.Context, found []Found, pointers []Entry) (deleted []bool, err error) {
 	deleted = make([]bool, len(found))
 	at := map[PayloadKey][]int{}
@@ -390,18 +391,18 @@ func (e *Engine) fetch(ctx context.Context, found []Found, pointers []Entry) (de
 	})
 }
 
-// fetchTries bounds how often an event is read again whose data was replaced meanwhile.
+// fetchTries bounds how often fetchAgain reads an event whose data keeps being replaced.
 const fetchTries = 10
 
-// replaced reports whether an error of Shelf.Payload may be since the data is dropped, or is
+// replaced reports whether an error of Shelf.Payload can mean that the data was dropped, or is
 // being stored again.
 func replaced(err error) bool {
 	return errors.Is(err, ErrNoPayload) || errors.As(err, new(*store.CorruptionError))
 }
 
-// fetchAgain reads an event again whose data is not there: another writer may have sent the
-// event with other data since its row was read, and the data of before is dropped then. It
-// reports whether the event is there.
+// fetchAgain reads an event again whose data is missing: since its row was read, a writer may
+// have sent the event with other data, which drops the earlier data. It reports whether the
+// event still exists.
 func (e *Engine) fetchAgain(ctx context.Context, f *Found, key PayloadKey) (there bool, err error) {
 	lost := ErrNoPayload
 	for same, try := 0, 0; same < 2 && try < fetchTries; try++ {
@@ -464,7 +465,7 @@ func (e *Engine) Latest(ctx context.Context, timeline string) (Found, error) {
 	return e.first(ctx, timeline, Descending)
 }
 
-// first returns the first event in the order of reading. Where a page ends early it goes on.
+// first returns the first event in the order of reading. It continues after pages that end early.
 func (e *Engine) first(ctx context.Context, timeline string, d Direction) (Found, error) {
 	for q := (Query{Timelines: []string{timeline}, Order: d, Limit: 1}); ; {
 		p, err := e.Read(ctx, q)
@@ -481,7 +482,7 @@ func (e *Engine) first(ctx context.Context, timeline string, d Direction) (Found
 	}
 }
 
-// Start returns where a timeline begins. The error is ErrNotFound if it is not there.
+// Start returns where a timeline begins. The error is ErrNotFound if it does not exist.
 func (e *Engine) Start(ctx context.Context, timeline string) (Start, error) {
 	k, err := e.mustLive(ctx, timeline)
 	if err != nil {
@@ -490,8 +491,8 @@ func (e *Engine) Start(ctx context.Context, timeline string) (Start, error) {
 	return e.start(ctx, timeline, k)
 }
 
-// start returns the first bucket that is marked, or the one of the oldest event that the
-// retention lets through if that is later.
+// start returns the oldest event and the first bucket: the first one that is marked, or the one
+// in which the retention begins if that is later.
 func (e *Engine) start(ctx context.Context, timeline string, k known) (Start, error) {
 	marks, err := e.shelf.Marks(ctx, timeline, MinTime-maxSize, MaxTime+1, Ascending, 1)
 	if err != nil || len(marks) == 0 {
@@ -507,7 +508,7 @@ func (e *Engine) start(ctx context.Context, timeline string, k known) (Start, er
 	return s, err
 }
 
-// mustLive returns the history of a timeline that is there.
+// mustLive returns the history of a timeline. The error is ErrNotFound if it does not exist.
 func (e *Engine) mustLive(ctx context.Context, timeline string) (known, error) {
 	if err := CheckName(timeline); err != nil {
 		return known{}, err
@@ -521,7 +522,7 @@ func (e *Engine) mustLive(ctx context.Context, timeline string) (known, error) {
 	return k, err
 }
 
-// Stats describes a timeline. The error is ErrNotFound if it is not there.
+// Stats describes a timeline. The error is ErrNotFound if it does not exist.
 func (e *Engine) Stats(ctx context.Context, timeline string) (Stats, error) {
 	k, err := e.mustLive(ctx, timeline)
 	if err != nil {
@@ -539,7 +540,8 @@ func (e *Engine) Stats(ctx context.Context, timeline string) (Stats, error) {
 	return s, err
 }
 
-// measure looks at the newest events.
+// measure returns the position of the newest event, and the events per second and bytes per
+// event over the newest ones, at most events of them.
 func (e *Engine) measure(ctx context.Context, timeline string, events int) (newest Position, rate, bytes float64, err error) {
 	r, err := e.newReading(Query{Timelines: []string{timeline}, Limit: events})
 	if err != nil {
@@ -564,8 +566,8 @@ func (e *Engine) measure(ctx context.Context, timeline string, events int) (newe
 // namesAtOnce is how many timelines are described between two steps.
 const namesAtOnce = prefetchMax
 
-// Names lists timelines by name. cursor is "" or what the page before returned; the last
-// page returns "". step is as Query.Step, but without bytes.
+// Names lists timelines by name. cursor is "" or the next of the page before; the last page
+// returns "". step is like Query.Step, but without bytes.
 func (e *Engine) Names(ctx context.Context, prefix, cursor string, limit int, step func() error) (names []Named, next string, err error) {
 	if limit == 0 {
 		limit = PageEvents
@@ -596,7 +598,7 @@ func (e *Engine) Names(ctx context.Context, prefix, cursor string, limit int, st
 	return names, next, nil
 }
 
-// describe returns the statistics of those of some timelines that are there.
+// describe returns the statistics of the timelines of a list that exist.
 func (e *Engine) describe(ctx context.Context, list []string) ([]Named, error) {
 	all := make([]Named, len(list))
 	err := work.Parallel(ctx, prefetchMax, len(list), "describe timelines", func(ctx context.Context, i int) error {

@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// ErrNotFound means that a timeline, or an event in it, is not there.
+// ErrNotFound means that a timeline, or an event in it, does not exist.
 var ErrNotFound = errors.New("not found")
 
 // An Addressed is an event and the timelines that it goes into.
 type Addressed struct {
-	Event              // without an ID the engine gives it one, in the order of arrival
+	Event              // without an ID the engine makes one; these sort by arrival
 	Timelines []string // 1 to FanoutMax, without repeats
 }
 
 // A Result says what became of the events of an Append.
 type Result struct {
 	Accepted int         // events that are durable in all their timelines
-	IDs      []string    // of each event, also of a rejected one
+	IDs      []string    // of each event, rejected or not
 	Rejected []Rejection // ascending by Index
 }
 
 // A Rejection says why an event is not in a timeline. The kind of Err says whose fault it
-// is: *store.InputError and *store.LimitError are the caller's; anything else is the
-// server's, the event may or may not be stored, and sending it again with its id is
+// is: *store.InputError and *store.LimitError are the caller's. Anything else is the
+// server's: the event may or may not be stored, and sending it again with its id is
 // harmless.
 type Rejection struct {
 	Index    int
@@ -42,8 +42,8 @@ type Query struct {
 	Cursor    string    // from the page before; the rest of the query must be the same
 
 	// Step is called between two steps of reading, by the goroutine that reads, with the bytes
-	// that the page holds or is about to read. It may wait: other requests compute meanwhile.
-	// Its error ends the reading. nil: nothing is called.
+	// that the page holds or is about to read. It may block so that other requests get a turn.
+	// Its error ends the reading. It may be nil.
 	Step func(bytes int64) error
 }
 
@@ -51,14 +51,14 @@ type Query struct {
 type Page struct {
 	Events []Found
 
-	// Cursor continues behind this page. It is "" only at the end of a page newest first
-	// or of one with an Until that has passed; a page oldest first that ends at the present
-	// has one, which continues with events that come later.
+	// Cursor continues after this page. It is "" only on a page with End that is newest first or
+	// has an Until that has passed. A page oldest first that ends at the present has a cursor,
+	// which continues with later events.
 	Cursor string
 
-	// End means that there is no more: the start of the timelines, or the present, or the
-	// bounds of the query. Without it the page may be short, or empty, since finding
-	// more takes longer than a page may: go on with Cursor.
+	// End means that there is no more: the start of the timelines, the present, or a bound of
+	// the query was reached. A page without End may be short or empty because finding more
+	// would take too long: continue with Cursor.
 	End bool
 }
 
@@ -66,7 +66,7 @@ type Page struct {
 type Found struct {
 	Timeline string
 	Event
-	Missing bool // the data is kept apart and is not there; Data is nil
+	Missing bool // the data is kept apart and was not found; Data is nil
 }
 
 // A Start says where a timeline begins.
@@ -91,9 +91,9 @@ type Stats struct {
 // A Proposal asks for another layout. Zero members stay as they are in the layout that is
 // valid at From.
 type Proposal struct {
-	Version   uint64 // of the history that the caller has seen; 0: whatever it is
+	Version   uint64 // of the history that the caller has seen; 0: any
 	From      int64  // microseconds; 0: as soon as possible
-	Size      int64  // of buckets, microseconds, one of Sizes
+	Size      int64  // of buckets, microseconds: whole seconds, at most a century
 	Factor    int
 	Mode      Mode
 	Threshold int
@@ -110,14 +110,14 @@ type Named struct {
 type Deletion struct {
 	From  *int64 // microseconds, inclusive
 	Until *int64 // microseconds, inclusive
-	ID    string // only the event of this id; without From and Until, looked for at all times
+	ID    string // only events with this id; without From and Until, the whole timeline is searched
 }
 
 // A TailQuery says which arrivals to follow.
 type TailQuery struct {
 	Timeline string
 	Type     string // "": every type
-	Cursor   string // after which arrival to go on; "": from now
+	Cursor   string // of the last arrival that the caller has; "": from now
 }
 
 // A TailEvent is an event as it arrived.

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A Shelf stores the rows of timelines. Layouts, marks before events, merging, limits and
-// which data is kept apart are the engine's matter; a shelf knows none of the rules.
+// A Shelf stores the rows of timelines. The engine alone is responsible for layouts, marks
+// before events, merging, limits and the choice of which data is kept apart.
 //
 // Any goroutine may call any method at any time. A method that returns without an error
 // has done all that was asked, durably (by the store's stated policy; on Cassandra at
@@ -24,15 +24,15 @@ import (
 type Shelf interface {
 	// Put stores entries in their parts. An entry at the position of an earlier one in the
 	// same part replaces it. Entries of one call may be of several timelines and parts, in
-	// any order. The engine has marked the buckets, and bounds a call by
-	// Options.BatchEvents and BatchBytes.
+	// any order. The engine has marked the buckets, and bounds a call by BatchEvents and
+	// BatchBytes.
 	//
-	// If only some were stored the error is a *PutError, which tells the others.
+	// If only some were stored, the error is a *PutError, which lists the others.
 	//
 	// The Payload of an entry is stored with a reference from the entry's timeline, not later
 	// than the entry. If the entry replaces one with another Pointer, the reference of the
-	// timeline to that payload is removed, as by DropPayloads. This holds for entries that are
-	// Apart and not Fresh.
+	// timeline to that payload is removed, as by DropPayloads; this is required only of entries
+	// that are Apart and not Fresh.
 	//
 	// Put records the arrival of each entry, see Arrivals.
 	Put(ctx context.Context, entries []Placed) error
@@ -42,13 +42,13 @@ type Shelf interface {
 	Slice(ctx context.Context, p Part, r Range, d Direction, l Limit) (Slice, error)
 
 	// Delete removes entries of one part whose position is in one of some ranges, which are
-	// ascending. With a range that covers the part the shelf may remove the part as a whole.
-	// Entries that were put at or after before may stay, and do where other processes
-	// write: on Cassandra before is the timestamp of the tombstone.
+	// ascending. If a range covers the part, the shelf may remove the part as a whole. Entries
+	// that were put at or after before may stay; where other processes write they do. On
+	// Cassandra before is the timestamp of the tombstone.
 	Delete(ctx context.Context, p Part, ranges []Range, before time.Time) error
 
-	// Mark enters buckets, given by their start, in the directory of a timeline, and
-	// remembers now as when they were last marked.
+	// Mark enters buckets, given by their start, in the directory of a timeline, and stores now
+	// as the time at which they were last marked.
 	Mark(ctx context.Context, timeline string, starts []int64, now time.Time) error
 
 	// Unmark removes buckets from the directory that were last marked before a time. A
@@ -70,8 +70,8 @@ type Shelf interface {
 	// error; the engine reads the history again.
 	//
 	// If ctx has a deadline, the history is not replaced after it, whatever happens to this
-	// process in between: the engine relies on that where a layout is added. (Shelves that
-	// are Alone need not care. On Cassandra this holds for deadlines 2 s ahead or more.)
+	// process in between: the engine relies on that when it adds a layout. (Shelves that are
+	// Alone need not ensure it. On Cassandra it applies to deadlines 2 s ahead or more.)
 	SetHistory(ctx context.Context, timeline string, old uint64, h History) error
 
 	// Names lists timelines that have a history, with a prefix and after a name, in the
@@ -83,7 +83,7 @@ type Shelf interface {
 	// Count returns about how many timelines have a history. It may be a minute old.
 	Count(ctx context.Context) (int, error)
 
-	// Payload reads data that is kept apart. The error is ErrNoPayload if it is not there.
+	// Payload reads data that is kept apart. The error is ErrNoPayload if there is none.
 	Payload(ctx context.Context, key PayloadKey) ([]byte, error)
 
 	// DropPayloads removes the references of a timeline to payloads, and each payload with its
@@ -95,15 +95,16 @@ type Shelf interface {
 	// entry whose Put was acknowledged after Next was returned always comes after it. Nil
 	// means now: nothing is listed and Next is where the next arrival will be. Only
 	// durable entries are listed. An entry that was put again may be listed again; one that
-	// was deleted is left out. The log of arrivals is bounded: ErrBehind says that
-	// entries after "after" have left it. "after" may be made up by a client: one that this
-	// shelf cannot have written is an *store.InputError. It has at most ArrivalBytesMax bytes.
+	// was deleted is left out. The log of arrivals is bounded: ErrBehind means that entries
+	// after "after" were dropped from it. A client may have made up "after": if this shelf
+	// cannot have written it, the error is a *store.InputError. It has at most
+	// ArrivalBytesMax bytes.
 	//
 	// Arrivals does not wait. The engine asks again after a Put of its own process, and
 	// every Options.TailPoll for those of others.
 	Arrivals(ctx context.Context, timeline string, after []byte, l Limit) (Arrivals, error)
 
-	// Close ends what the shelf runs. Calls after it return store.ErrClosed.
+	// Close stops the shelf. Calls after it return store.ErrClosed.
 	Close() error
 }
 
@@ -121,12 +122,12 @@ type Whole interface {
 }
 
 // A DeletionLog is a shelf to which several processes put events that they acknowledged
-// earlier, see Engine.AppendAccepted. A delete leaves tombstones in the buckets that exist, and
-// such an event may go into a bucket that does not exist yet. So a delete is noted here before
-// it looks for buckets, and whoever puts such events marks their buckets before it looks for
-// deletes: one of the two sees the other.
+// earlier, see Engine.AppendAccepted. A delete leaves tombstones only in buckets that exist, but
+// such an event may go into a bucket that does not exist yet. So a delete is recorded here before
+// it lists the buckets, and a process that puts such events marks their buckets before it reads
+// the deletes: one of the two sees the other.
 type DeletionLog interface {
-	// NoteDeletion keeps a delete for DeletionsKept at least.
+	// NoteDeletion records a delete and keeps it for at least DeletionsKept.
 	NoteDeletion(ctx context.Context, timeline string, d Deleted) error
 
 	// Deletions calls f for the deletes of a timeline whose Before is after a time. It ends
@@ -134,25 +135,25 @@ type DeletionLog interface {
 	Deletions(ctx context.Context, timeline string, after time.Time, f func(Deleted) error) error
 }
 
-// DeletionsKept is how long after a delete an event that was acknowledged before it may be put
-// and stays deleted.
+// DeletionsKept is how long a delete applies to events that were acknowledged before it and are
+// put after it.
 const DeletionsKept = 30 * 24 * time.Hour
 
-// A Deleted says which events a delete is of.
+// A Deleted says which events a delete removes.
 type Deleted struct {
 	Range  Range
 	ID     string    // only events of this id; "": all
-	Before time.Time // those that were put earlier, by the clock of Placed.Put
+	Before time.Time // only events that were put before, by the clock of Placed.Put
 }
 
 var (
 	// ErrConflict means that the history has another version than expected.
 	ErrConflict = errors.New("the layout of the timeline was changed meanwhile")
 
-	// ErrNoPayload means that a payload that is kept apart is not there.
+	// ErrNoPayload means that a payload that is kept apart does not exist.
 	ErrNoPayload = errors.New("the data of the event is not there")
 
-	// ErrBehind means that a reader of arrivals is further behind than they are kept.
+	// ErrBehind means that a reader is so far behind that arrivals after its cursor were dropped.
 	ErrBehind = errors.New("the cursor is older than the log of arrivals: read the events since then by time, then follow the timeline without a cursor")
 )
 
@@ -163,11 +164,11 @@ const ArrivalBytesMax = 512
 type Part struct {
 	Timeline  string
 	Start     int64 // where the bucket starts, microseconds
-	EndExcl   int64 // where it ends, for shelves that do not store buckets apart
+	EndExcl   int64 // where it ends, for shelves that do not store buckets separately
 	Partition int   // from 0
 }
 
-// An Entry is an event as a shelf stores it: with its data, or with where that is.
+// An Entry is an event as a shelf stores it: with its data, or with a pointer to it.
 type Entry struct {
 	Event
 	Pointer PayloadKey // zero: Data is all there is
@@ -178,18 +179,18 @@ type Entry struct {
 type Placed struct {
 	Part
 	Entry
-	Fresh bool // the id was made for this call: nothing can be there with it
+	Fresh bool // the id was made for this call, so no entry has it yet
 
-	// Put is when the entry is put, by the clock that Delete's before is of. Zero means now.
-	// On Cassandra it is the write timestamp.
+	// Put is when the entry is put, by the same clock as before of Delete. Zero means now. On
+	// Cassandra it is the write timestamp.
 	Put time.Time
 
-	Apart   bool   // data may be kept apart at this time: of this entry, or of the one it replaces
+	Apart   bool   // the data of this entry, or of the one it replaces, may be kept apart
 	Payload []byte // what Pointer refers to
 }
 
-// A PayloadKey names data that is kept apart: a digest of the event with its data, so that
-// an event of several timelines is stored once, and different data never has one key.
+// A PayloadKey names data that is kept apart. It is a digest of the event with its data, so the
+// data of an event of several timelines is stored once, and different data has different keys.
 type PayloadKey [16]byte
 
 // A Limit bounds what is read at once. At least one entry is read, if there is one.
@@ -198,7 +199,7 @@ type Limit struct {
 	Bytes   int64 // of entries, as Entry.Bytes counts them; > 0
 }
 
-// Bytes is how much memory an entry takes, about.
+// Bytes returns about how much memory an entry takes.
 func (e *Entry) Bytes() int64 { return int64(len(e.Data)+len(e.ID)+len(e.Type)) + 96 }
 
 // A Slice is what was read of a part.
@@ -215,7 +216,7 @@ type Arrivals struct {
 	More    bool     // a limit was reached: ask again at once
 }
 
-// A PutError tells which entries of a Put may not be stored; all others are, durably.
+// A PutError lists the entries of a Put that may not be stored; all others are stored durably.
 type PutError struct {
 	Failed map[int]error // by index
 }

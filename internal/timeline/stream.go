@@ -23,7 +23,7 @@ func (e *Engine) newBudget() *budget {
 	return &budget{buckets: pageBuckets, rows: pageRows, until: e.now().Add(pageTime), now: e.now}
 }
 
-// share is what one of n sources may cost that none of them has had a share of before.
+// share returns the budget for the first read of one of n sources.
 func (b *budget) share(n int) *budget {
 	now := b.now()
 	return &budget{buckets: max(1, pageBuckets/n), rows: pageRows / n, until: now.Add(pageTime / time.Duration(n)), now: b.now}
@@ -40,16 +40,16 @@ type stream interface {
 	fill(ctx context.Context, b *budget) (some []Entry, seen Position, end bool, err error)
 }
 
-// openStream returns a stream of what is in r, one of several that are open together. limit
-// is how many entries a page may need.
+// openStream returns a stream of the entries in r. limit is how many of them a page may need,
+// and several how many streams are open for that page.
 func (e *Engine) openStream(ctx context.Context, l *line, r Range, d Direction, limit, several int) (stream, error) {
-	// Not read ahead: a page may not need more, and a filter may need any number.
+	// At first no more than the page needs without a filter; each read doubles it.
 	slice := Limit{Entries: limit + 1, Bytes: max(sliceBytes/int64(several), sliceBytesMin)}
 	if e.whole != nil {
 		slice.Entries, slice.Bytes = min(slice.Entries, wholeEntries), min(slice.Bytes, wholeBytes)
 		return &wholeStream{whole: e.whole, name: l.name, rest: r, d: d, limit: slice}, nil
 	}
-	k, err := e.layout(ctx, l, r.From.Time) // which says where the bucket of that begins
+	k, err := e.layout(ctx, l, r.From.Time) // to find where the bucket of r.From begins
 	if err != nil {
 		return nil, err
 	}
@@ -64,22 +64,22 @@ func (e *Engine) openStream(ctx context.Context, l *line, r Range, d Direction, 
 	return s, nil
 }
 
-// Bytes that are read ahead at once for a page: in total over all its timelines and the parts
-// of a bucket, and at least for each part.
+// sliceBytes is how much is read at once for a page, divided among its timelines and the parts of
+// a bucket; each part gets at least sliceBytesMin.
 const (
 	sliceBytes    = 4 << 20
 	sliceBytesMin = 64 << 10
 )
 
-// Entries and their bytes that are read at once from a shelf that keeps no buckets. Between two
-// such reads other requests compute, see Query.Step: these take about a millisecond of a
-// processor, and reads of ten times as many are hardly faster.
+// Most entries and bytes of one read from a shelf that keeps no buckets. Between two such reads
+// other requests get a turn, see Query.Step. A read takes about 1 ms of CPU; reads ten times as
+// large are hardly faster per entry.
 const (
 	wholeEntries = 1000
 	wholeBytes   = 1 << 20
 )
 
-// beyond is what is left of r behind p, which was read.
+// beyond returns what is left of r once p has been read.
 func (d Direction) beyond(r Range, p Position) Range {
 	if d == Ascending {
 		return r.Intersect(Range{p.Next(), r.To})
@@ -87,7 +87,7 @@ func (d Direction) beyond(r Range, p Position) Range {
 	return r.Intersect(Range{r.From, p})
 }
 
-// after is the bound of what is left behind p, which was read.
+// after returns the bound of what is left once p has been read.
 func (d Direction) after(p Position) Position {
 	if d == Ascending {
 		return p.Next()
@@ -95,7 +95,7 @@ func (d Direction) after(p Position) Position {
 	return p
 }
 
-// edge is where reading of r goes on.
+// edge returns the bound of r at which reading begins.
 func (d Direction) edge(r Range) Position {
 	if d == Ascending {
 		return r.From
@@ -118,15 +118,15 @@ func (s *wholeStream) fill(ctx context.Context, b *budget) ([]Entry, Position, b
 		return nil, Position{}, false, err
 	}
 	b.rows -= len(out.Entries)
-	s.limit.Entries = min(2*s.limit.Entries, wholeEntries) // a filter may need many
+	s.limit.Entries = min(2*s.limit.Entries, wholeEntries) // a filter may need many more
 	if n := len(out.Entries); n > 0 {
 		s.rest = s.d.beyond(s.rest, out.Entries[n-1].Position())
 	}
 	return out.Entries, s.d.edge(s.rest), !out.More, nil
 }
 
-// A bucketStream walks through the buckets that are marked. It reads one after the other at
-// first, and more at once the more it needs.
+// A bucketStream walks through the marked buckets. It reads one bucket at first, then more and
+// more at once.
 type bucketStream struct {
 	e     *Engine
 	line  *line
@@ -137,14 +137,14 @@ type bucketStream struct {
 
 	marks   []int64 // that are to be read, in the order of reading
 	unknown span    // where marks have not been listed yet
-	listing int     // marks that are listed next
-	width   int     // buckets that are read at once
+	listing int     // how many marks to list next
+	width   int     // how many buckets to read at once
 	ahead   []*part // of the bucket that was read along with the first marks
 	parts   []*part // of the buckets that are being read, in the order of reading
 	opened  span    // the last bucket that was opened, empty at first
 }
 
-// A span is the times from from on and before toExcl.
+// A span is a range of times.
 type span struct{ from, toExcl int64 }
 
 // A part is a partition that is being read.
@@ -156,16 +156,16 @@ type part struct {
 	more    bool // there may be more behind entries
 }
 
-// Few marks are listed at first, since a page mostly needs the bucket of now or the one
-// before, and then more and more.
+// The first listing is of few marks, since a page mostly needs the current bucket or the one
+// before. Each further listing is of more.
 const (
 	marksFirst  = 2
 	marksFactor = 8
 	marksAtOnce = 256
 )
 
-// fill looks at one bucket at least, however long the directory took: a page that is asked
-// for again and again has to get somewhere.
+// fill reads at least one bucket, however long listing the directory took. Otherwise a reader
+// could ask for page after page without progress.
 func (s *bucketStream) fill(ctx context.Context, b *budget) ([]Entry, Position, bool, error) {
 	for looked := false; ; {
 		if some := s.merge(); len(some) > 0 {
@@ -193,7 +193,7 @@ func (s *bucketStream) fill(ctx context.Context, b *budget) ([]Entry, Position, 
 	}
 }
 
-// pass leaves the buckets behind that were read.
+// pass moves rest beyond the buckets that were read.
 func (s *bucketStream) pass() {
 	switch {
 	case s.opened.from == s.opened.toExcl:
@@ -217,14 +217,14 @@ func (s *bucketStream) nextMarks(ctx context.Context) (end bool, err error) {
 		if err := s.updateLayout(ctx, marks); err != nil {
 			return false, err
 		}
-		// A mark that is no start of a bucket is one of a layout that never came to be.
+		// A mark at which no bucket starts is of a layout that was never stored.
 		s.marks = slices.DeleteFunc(marks, func(m int64) bool { start, _ := s.known.Bucket(m); return start != m })
 	}
 	return false, nil
 }
 
-// list lists the next marks. The first time it reads the bucket that is probably the first
-// one meanwhile, so that a page mostly waits for the storage once and not twice.
+// list lists the next marks. The first time, it reads the bucket that is probably the first one
+// at the same time, so that most pages wait for the storage only once.
 func (s *bucketStream) list(ctx context.Context) (marks []int64, err error) {
 	start, guessed := s.guess()
 	if !guessed {
@@ -270,8 +270,9 @@ func (s *bucketStream) listMarks(ctx context.Context) ([]int64, error) {
 	return marks, nil
 }
 
-// fromEnd reports whether what is read begins at an end of the timeline: at the oldest event
-// that is visible, or at the present. Readers who ask up to now are always a little late.
+// fromEnd reports whether reading begins at an end of the timeline: at the retention, or at the
+// present. Up to poll before the present counts too: requests for all events up to now arrive
+// a little late.
 func (s *bucketStream) fromEnd() bool {
 	edge := s.d.edge(s.rest)
 	if s.d == Ascending {
@@ -280,10 +281,9 @@ func (s *bucketStream) fromEnd() bool {
 	return edge.ID == "" && edge.Time > s.e.now().Add(-s.e.poll()).UnixMicro()
 }
 
-// guess returns the bucket that is probably the first one: that of a cursor, or the one that
-// was the first of the timeline when the directory was read last, if the range reaches into it.
-// None once a bucket was opened. It is never one that a layout that is not known yet may
-// concern.
+// guess returns the bucket that is probably the first one: that of a cursor, or the one that was
+// the first when the directory was last read, if it overlaps the range. Once a bucket was opened,
+// it returns none. It never returns a bucket that could have a newer layout than the known one.
 func (s *bucketStream) guess() (start int64, ok bool) {
 	if s.opened != (span{}) {
 		return 0, false
@@ -298,7 +298,7 @@ func (s *bucketStream) guess() (start int64, ok bool) {
 	return start, begin == start && reached && s.e.serves(s.line, s.known.read, start)
 }
 
-// partsOf returns the parts of a bucket, of which nothing is read yet.
+// partsOf returns the parts of a bucket. Nothing of them is read yet.
 func (s *bucketStream) partsOf(start int64) []*part {
 	_, end := s.known.Bucket(start)
 	r := s.rest.Intersect(Range{At(start), At(end)})
@@ -311,7 +311,7 @@ func (s *bucketStream) partsOf(start int64) []*part {
 	return parts
 }
 
-// updateLayout reads the layout again if a bucket begins later than the one that is known serves.
+// updateLayout reads the layout again if the known one is not valid for all marked buckets.
 func (s *bucketStream) updateLayout(ctx context.Context, marks []int64) error {
 	if len(marks) == 0 {
 		return nil
@@ -347,9 +347,9 @@ func (s *bucketStream) openBuckets(ctx context.Context, b *budget) error {
 	return nil
 }
 
-// share is how many of n entries are read of one of several parts at first. Events are spread
-// evenly, so that three standard deviations above the average nearly always suffice; else more
-// are read.
+// share returns how many entries are first read from each of factor parts if a page needs n.
+// Events are spread evenly, so three standard deviations above the average nearly always
+// suffice; if not, more are read.
 func share(n, factor int) int {
 	if factor == 1 {
 		return n
@@ -368,7 +368,8 @@ func buckets(parts []*part) (n int) {
 	return n
 }
 
-// refill reads on in the parts of which nothing is left in memory, and drops those that ended.
+// refill reads the next entries of the parts that have none in memory, and drops the parts that
+// ended.
 func (s *bucketStream) refill(ctx context.Context) error {
 	if err := s.read(ctx, s.parts); err != nil {
 		return err
@@ -377,8 +378,8 @@ func (s *bucketStream) refill(ctx context.Context) error {
 	return nil
 }
 
-// read reads from every part that may have more and of which nothing is left in memory. A
-// part that cannot be read is an error, never an empty one.
+// read reads from every part that has no entries in memory and may have more. A part that
+// cannot be read is an error, never an empty one.
 func (s *bucketStream) read(ctx context.Context, parts []*part) error {
 	return work.Parallel(ctx, prefetchMax, len(parts), "read events", func(ctx context.Context, i int) error {
 		p := parts[i]
@@ -402,8 +403,8 @@ func (s *bucketStream) read(ctx context.Context, parts []*part) error {
 	})
 }
 
-// merge returns what is certain to be next: entries of the first bucket in memory, up to
-// where one of its parts has to be read on. An entry that is in two parts is returned once.
+// merge returns the entries in memory that are certain to be next: it stops where a part must be
+// read further. An entry that is in two parts is returned once.
 func (s *bucketStream) merge() []Entry {
 	var some []Entry
 	for {
@@ -423,8 +424,8 @@ func (s *bucketStream) merge() []Entry {
 	}
 }
 
-// least returns the part of the first bucket whose entry is next, nil if one of its parts
-// has to be read on before that is known.
+// least returns the part of the first bucket that has the next entry, nil if one of the parts
+// must be read further before that is known.
 func (s *bucketStream) least() *part {
 	var least *part
 	for _, p := range s.parts {

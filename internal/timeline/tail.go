@@ -8,8 +8,8 @@ import (
 	"varve/internal/store"
 )
 
-// Tail follows a timeline: it returns arrivals that are acknowledged after the cursor. The
-// caller closes the subscription. A timeline need not be there yet.
+// Tail follows a timeline: the subscription returns events that are acknowledged after the
+// cursor. The caller must close it. The timeline need not exist yet.
 func (e *Engine) Tail(ctx context.Context, q TailQuery) (*Subscription, error) {
 	if err := errors.Join(CheckName(q.Timeline), checkText("the type", q.Type, 0, TypeBytesMax)); err != nil {
 		return nil, err
@@ -26,7 +26,7 @@ func (e *Engine) Tail(ctx context.Context, q TailQuery) (*Subscription, error) {
 		return nil, &store.LimitError{Limit: "timeline.tails_max", Max: int64(e.config.TailsMax), Need: n, What: "readers that follow timelines"}
 	}
 	s := &Subscription{e: e, line: e.use(q.Timeline), query: q, after: after, end: "closed"}
-	// Now is when the reader asks, not when it first waits.
+	// Without a cursor, following begins with this call, not with the first Next.
 	a, err := e.shelf.Arrivals(ctx, q.Timeline, after, Limit{Entries: 1, Bytes: 1})
 	if err == nil && after == nil {
 		s.after = a.Next
@@ -43,13 +43,13 @@ type Subscription struct {
 	e     *Engine
 	line  *line
 	query TailQuery
-	after []byte // of the arrival that was returned, or left out, last
+	after []byte // of the last arrival that was returned or filtered out
 	end   string // for the metric; "" once it is closed
 }
 
-// Limits of the events that Next returns at once, and of the readers that look for arrivals
-// at once: an event that thousands of readers wait for must leave time for other work. A
-// single event may exceed tailBytes.
+// tailEvents and tailBytes limit what Next returns at once; a single event may exceed tailBytes.
+// tailsAtOnce limits how many readers look for arrivals at the same time: an event that
+// thousands of readers wait for must leave time for other work.
 const (
 	tailEvents = 256
 	tailBytes  = 64 << 10
@@ -57,12 +57,12 @@ const (
 	tailsAtOnce = 16
 )
 
-// Next waits for arrivals and returns some, at least one. It keeps none in advance: a slow
-// caller costs no memory, and continues where it was as long as the log of arrivals
-// reaches back to there; then the error is ErrBehind. Not safe for concurrent use.
+// Next waits for arrivals and returns at least one. It reads none in advance, so a slow caller
+// costs no memory. It continues where it was as long as the log of arrivals reaches back to
+// there; if not, the error is ErrBehind. Not safe for concurrent use.
 func (s *Subscription) Next(ctx context.Context) ([]TailEvent, error) {
 	for {
-		arrived := s.line.arrived.Next() // before asking, so that nothing is missed
+		arrived := s.line.arrived.Next() // before ask, so that nothing is missed
 		some, more, err := s.ask(ctx)
 		if err != nil || len(some) > 0 {
 			return some, err
@@ -91,7 +91,7 @@ func (s *Subscription) wait(ctx context.Context, arrived <-chan struct{}) error 
 	return ctx.Err()
 }
 
-// ask returns what has arrived and is of the type that is followed.
+// ask returns the next arrivals that are of the type that is followed.
 func (s *Subscription) ask(ctx context.Context) (some []TailEvent, more bool, err error) {
 	select {
 	case s.e.asking <- struct{}{}:
@@ -126,8 +126,8 @@ func (s *Subscription) ask(ctx context.Context) (some []TailEvent, more bool, er
 	return without(some, deleted), a.More, nil
 }
 
-// within returns the first arrivals, whose data is of so many bytes, one at least. Data that is
-// kept apart counts, which no limit of Shelf.Arrivals does.
+// within returns the first arrivals, up to the one with which they reach so many bytes. Unlike
+// the limit of Shelf.Arrivals, it counts data that is kept apart.
 func (a Arrivals) within(bytes int64) Arrivals {
 	for i := range a.Entries {
 		e := &a.Entries[i]
@@ -138,8 +138,8 @@ func (a Arrivals) within(bytes int64) Arrivals {
 	return a
 }
 
-// Cursor continues after everything that Next returned, or looked at and left out. Sent to an
-// idle client it saves looking at the same again.
+// Cursor continues after everything that Next has returned or filtered out. A client that
+// resumes with it saves reading the filtered events again.
 func (s *Subscription) Cursor() string { return tailCursor(s.after) }
 
 // Close ends the subscription.

@@ -9,15 +9,15 @@ import (
 	"varve/internal/work"
 )
 
-// fullRound is how many rounds of looking after layouts there are for one of everything, which
-// reads the history of each timeline.
+// Every fullRound-th round runs Upkeep, which reads the history of each timeline. The others
+// only adapt layouts.
 const fullRound = 10
 
-// firstFull is the first such round: ten minutes after a start, in which the clock of a machine that
-// has just begun can be set, before it decides which events are past their retention.
+// firstFull is the first full round: ten minutes after a start, so that the clock of a machine
+// that has just booted can be set before events are judged to be past their retention.
 const firstFull = 2 * fullRound
 
-// keepUp runs Upkeep at intervals, and looks after layouts in between.
+// keepUp runs Upkeep at intervals, and adapts layouts in between.
 func (e *Engine) keepUp(ctx context.Context) {
 	t := time.NewTicker(e.options.Upkeep)
 	defer t.Stop()
@@ -40,9 +40,9 @@ func (e *Engine) keepUp(ctx context.Context) {
 	}
 }
 
-// Upkeep does a round of what is done at intervals: it removes events past their retention,
-// the marks of buckets that they leave, and the remains of deleted timelines, and adapts layouts.
-// If it fails for one timeline, it continues with the others.
+// Upkeep removes events past their retention, the marks of their buckets, and the remains of
+// deleted timelines, and it adapts layouts. If it fails for one timeline, it continues with the
+// others.
 func (e *Engine) Upkeep(ctx context.Context) error {
 	var errs []error
 	after := ""
@@ -54,7 +54,7 @@ func (e *Engine) Upkeep(ctx context.Context) error {
 		for _, name := range names {
 			if err := e.lookAfter(ctx, name); err != nil {
 				e.metrics.upkeepFailed.Inc()
-				errs = append(errs[:min(len(errs), 10)], err) // some are enough for the log
+				errs = append(errs[:min(len(errs), 10)], err) // enough for the log
 			}
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -139,7 +139,8 @@ func (e *Engine) bury(ctx context.Context, l *line) error {
 	return e.purge(ctx, l, k)
 }
 
-// ignoreConflict: another process has done it.
+// ignoreConflict drops an ErrConflict: another process changed the history first, and the next
+// round looks at it again.
 func ignoreConflict(err error) error {
 	if errors.Is(err, ErrConflict) {
 		return nil
@@ -153,13 +154,13 @@ func (e *Engine) expire(ctx context.Context, l *line, k known) error {
 	if k.Retention == 0 {
 		return nil
 	}
-	end, _ := k.Bucket(oldest) // the buckets before this one
+	end, _ := k.Bucket(oldest) // the first bucket that stays
 	first, err := e.shelf.Marks(ctx, l.name, MinTime-maxSize, end, Ascending, 1)
 	if err != nil || len(first) == 0 {
 		return err
 	}
 	r := Range{At(first[0]), At(end)}
-	if k.apart() { // this may take long; appends go on meanwhile
+	if k.apart() { // this may take long; appends continue meanwhile
 		if err := e.eraseApart(ctx, l, k, r, e.stamp(), false); err != nil {
 			return err
 		}
@@ -206,18 +207,19 @@ func (e *Engine) adapt(ctx context.Context, l *line) error {
 	}
 	h, err := e.Propose(ctx, l.name, Proposal{Version: k.Version, Size: size, Factor: factor})
 	if _, ok := errors.AsType[*store.InputError](err); ok {
-		return nil // buckets of the present size, which someone chose, and of this one do not begin together soon
+		return nil // the present size was chosen by someone, and its buckets do not begin together with those of this size soon
 	}
 	if err != nil {
 		return ignoreConflict(err)
 	}
 	next := h.Layouts[len(h.Layouts)-1]
-	e.log.Info("the layout of a timeline will follow its rate", "timeline", l.name, "events per second", rate, "bucket", duration(next.Size), "partitions", next.Factor,
+	e.log.Info("the layout of a timeline will change to suit its rate", "timeline", l.name, "events per second", rate, "bucket", duration(next.Size), "partitions", next.Factor,
 		"from", time.UnixMicro(next.From).UTC())
 	return nil
 }
 
-// A rate is measured on up to measured events with up to measuredBytes, and one more.
+// A rate is measured over the newest events, up to measured of them. The last of them is the
+// one with which their data reaches measuredBytes.
 const (
 	measured      = 1000
 	measuredBytes = 1 << 20
