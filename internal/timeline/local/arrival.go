@@ -121,7 +121,14 @@ func (s *Shelf) cutArrivals(b *pebble.Batch, n number, events int) error {
 	}
 	floor := uint64(0)
 	if !l.cut && s.opening.generation > generationsOld {
-		floor = uint64(s.opening.generation-generationsOld)<<sequenceShift - 1
+		// The stored floor may be later. Lowering it would hide a gap from readers.
+		stored, err := s.floor(n)
+		if err != nil {
+			return err
+		}
+		if old := uint64(s.opening.generation-generationsOld)<<sequenceShift - 1; old > stored {
+			floor = old
+		}
 	}
 	l.cut = true
 	if l.events += events; l.events >= floorStep {
@@ -200,22 +207,30 @@ func (s *Shelf) Arrivals(ctx context.Context, name string, after []byte, l timel
 
 // checkFloor returns ErrBehind if rows that a reader has not seen were removed.
 func (s *Shelf) checkFloor(n number, from place) error {
-	value, closer, err := s.db.Get(numbered(tableFloor, n))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return nil
+	floor, err := s.floor(n)
+	if err != nil || floor == 0 {
+		return err
 	}
-	if err != nil {
-		return s.failed("read the log of arrivals", err)
-	}
-	defer closer.Close()
-	if len(value) != 8 {
-		return s.damaged("the end of a log of arrivals has %d bytes, want 8", len(value))
-	}
-	removed := place{binary.BigEndian.Uint64(value), rowEvents} // the last that was removed
-	if from.sequence < removed.sequence || from.sequence == removed.sequence && from.skip < removed.skip {
+	if from.sequence < floor || from.sequence == floor && from.skip < rowEvents {
 		return timeline.ErrBehind
 	}
 	return nil
+}
+
+// floor returns the sequence up to which arrivals of a timeline were removed, 0 if none were.
+func (s *Shelf) floor(n number) (uint64, error) {
+	value, closer, err := s.db.Get(numbered(tableFloor, n))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, s.failed("read the log of arrivals", err)
+	}
+	defer closer.Close()
+	if len(value) != 8 {
+		return 0, s.damaged("the end of a log of arrivals has %d bytes, want 8", len(value))
+	}
+	return binary.BigEndian.Uint64(value), nil
 }
 
 func (s *Shelf) arrivals(ctx context.Context, n number, from place, durable uint64, l timeline.Limit) (timeline.Arrivals, error) {

@@ -66,6 +66,49 @@ func TestBehind(t *testing.T) {
 	}
 }
 
+// TestBehindAfterRestarts: a reader that was behind stays behind after the store was opened so often
+// that the first Put of an opening removes what earlier openings left.
+func TestBehindAfterRestarts(t *testing.T) {
+	fs := vfs.NewMem()
+	s := open(t, fs, Options{})
+	if err := s.SetHistory(t.Context(), "t", 0, timeline.History{Version: 1}); err != nil {
+		t.Fatal(err)
+	}
+	reopen := func() {
+		t.Helper()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = open(t, fs, Options{})
+	}
+	for range generationsOld {
+		reopen()
+	}
+	slow := &follower{t: t}
+	if _, err := slow.read(s); err != nil {
+		t.Fatal(err)
+	}
+	for range floorSteps + 2 {
+		putIDs(t, s, "x")
+		s.order.Lock()
+		s.order.logs[0].events = floorStep - 1 // as if many had come
+		s.order.Unlock()
+		if err := s.DeleteAll(t.Context(), "t", []timeline.Range{timeline.All()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for opening := range 3 {
+		if ids, err := slow.read(s); !errors.Is(err, timeline.ErrBehind) {
+			t.Errorf("%d openings later the reader got %v, %v", opening, ids, err)
+		}
+		reopen()
+		putIDs(t, s, fmt.Sprint("later ", opening))
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestFollowAcrossRestarts: cursors of a log that a power cut shortened, and of earlier
 // openings, go on without gap or repeat.
 func TestFollowAcrossRestarts(t *testing.T) {
