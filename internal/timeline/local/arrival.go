@@ -13,32 +13,32 @@ import (
 )
 
 // The log of arrivals has a row for each timeline of a Put, or several if there are many
-// events: their positions.
+// events. A row lists the positions of the events:
 //
 //	row: { time difference varint | id length uvarint | id } of each event
 //
 // Sequences grow by one for each row. Their upper 24 bits count how often the store was
-// opened: rows that a power cut took away have no sequences in common with later ones,
-// so a reader who saw them misses nothing.
+// opened: rows that a power cut removed share no sequence with later rows, so a reader that
+// saw them misses nothing.
 const (
-	rowEvents      = 256 // positions of a row
+	rowEvents      = 256 // most positions in a row
 	sequenceShift  = 40
 	floorStep      = 1 << 16 // events of a timeline after which its log is cut
-	floorSteps     = 16      // steps that stay: about a million events
-	generationsOld = 8       // openings of the store after which what is left of a log goes
+	floorSteps     = 16      // steps that are kept: about a million events
+	generationsOld = 8       // openings of the store after which arrivals are removed
 )
 
-// A place is where a reader of arrivals is: behind some events of a row.
+// A place is how far a reader of arrivals has come: it has read some events of a row.
 type place struct {
 	sequence uint64
 	skip     uint16 // events of that row that were read; rowEvents or more: all
 }
 
-// An opening of the store has a generation and an id, which is drawn. After an older backup was
-// restored, generations repeat, and so do sequences, but ids do not.
+// An opening of the store has a generation, which counts openings, and a random id. After an
+// older backup was restored, generations repeat, and so do sequences, but ids do not.
 type opening struct {
 	generation uint32
-	id         uint32 // 0 of an opening by a build that drew none
+	id         uint32 // 0: the store was opened by a build without ids
 }
 
 // A cursor is a place and the opening in which it was made:
@@ -48,7 +48,7 @@ type opening struct {
 //	| sequence u64 | skip u16| generation u32 | id u32|
 //	+--------------+---------+----------------+-------+
 //
-// Builds that drew no ids made cursors of a place alone.
+// The cursors of builds without ids are a place alone.
 const (
 	placeBytes  = 10
 	cursorBytes = placeBytes + 8
@@ -64,8 +64,9 @@ func (s *Shelf) cursor(p place) []byte {
 var errCursor = &store.InputError{Reason: "the cursor was not issued by this store, or was issued after the backup that the store was restored from: " +
 	"read the events since then by time, then follow the timeline without a cursor"}
 
-// parseCursor returns the place of a cursor that was made in an opening of this store, which has
-// all rows up to there, or has lost the last ones of them, as a restored backup may.
+// parseCursor returns the place of a cursor. A cursor of an opening that this store does not know
+// is refused: it is from another store, or newer than the backup that this store was restored
+// from.
 func (s *Shelf) parseCursor(b []byte) (place, error) {
 	if len(b) != placeBytes && len(b) != cursorBytes {
 		return place{}, errCursor
@@ -88,14 +89,14 @@ func (s *Shelf) parseCursor(b []byte) (place, error) {
 	return p, nil
 }
 
-// An arrivalLog is what is in memory of the log of one timeline. The order lock guards it.
+// An arrivalLog is the state of the log of one timeline in memory. The order lock guards it.
 type arrivalLog struct {
-	events int      // since the last floor was noted
+	events int      // since the last floor was added
 	floors []uint64 // sequences at every floorStep events, oldest first
-	cut    bool     // what earlier openings left behind was looked at
+	cut    bool     // arrivals of old generations were removed in this opening
 }
 
-// log writes the arrival of entries of one timeline. s.order must be held.
+// logArrivals adds the arrival of entries of one timeline to a batch. s.order must be held.
 func (s *Shelf) logArrivals(b *pebble.Batch, n number, positions []timeline.Position) error {
 	for len(positions) > 0 {
 		some := positions[:min(rowEvents, len(positions))]
@@ -112,7 +113,7 @@ func (s *Shelf) logArrivals(b *pebble.Batch, n number, positions []timeline.Posi
 	return nil
 }
 
-// cutArrivals removes what is old from the log of a timeline. s.order must be held.
+// cutArrivals removes old rows from the log of a timeline. s.order must be held.
 func (s *Shelf) cutArrivals(b *pebble.Batch, n number, events int) error {
 	l := s.order.logs[n]
 	if l == nil {
@@ -254,12 +255,12 @@ func (s *Shelf) arrivals(ctx context.Context, n number, from place, durable uint
 	if err := it.Error(); err != nil {
 		return a, s.failed("read the log of arrivals", err)
 	}
-	// Rows of other timelines need not be passed again.
+	// The next read need not pass the rows that other timelines have added.
 	a.Next = s.cursor(place{max(durable, from.sequence), rowEvents})
 	return a, nil
 }
 
-// arrivalRow reads the events of a row that the limit has room for.
+// arrivalRow reads the events of a row, up to the limit.
 func (s *Shelf) arrivalRow(a *timeline.Arrivals, n number, it *pebble.Iterator, from place, left *timeline.Limit) (more bool, err error) {
 	sequence := binary.BigEndian.Uint64(it.Key()[5:])
 	row, err := it.ValueAndErr()
@@ -282,7 +283,7 @@ func (s *Shelf) arrivalRow(a *timeline.Arrivals, n number, it *pebble.Iterator, 
 			return false, err
 		}
 		a.Next = s.cursor(place{sequence, uint16(i + 1)})
-		left.Entries-- // one that is gone was work, too
+		left.Entries-- // even if it was deleted: the read was work
 		if found {
 			a.Entries, a.After = append(a.Entries, e), append(a.After, a.Next)
 			left.Bytes -= e.Bytes()

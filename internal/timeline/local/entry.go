@@ -13,8 +13,8 @@ import (
 //	| flags u8 | partition uvarint | type length uvar | type | data
 //	+----------+-------------------+------------------+------+
 //
-// With flagPointer the data is kept apart, and what follows the type is its key (16
-// bytes) and its size (uvarint).
+// With flagPointer the data is kept apart, and the type is followed by its key (16 bytes) and
+// its size (uvarint) instead.
 const flagPointer = 1
 
 func appendEntry(b []byte, e *timeline.Placed) []byte {
@@ -33,7 +33,7 @@ func appendEntry(b []byte, e *timeline.Placed) []byte {
 
 var errEntry = errors.New("an event's value is cut short or has unknown flags")
 
-// parseEntry reads a value. The results do not share the memory of value.
+// parseEntry reads the value of the event at p. The results do not share memory with value.
 func parseEntry(p timeline.Position, value []byte) (e timeline.Entry, partition int, err error) {
 	e.Time, e.ID = p.Time, p.ID
 	if len(value) == 0 || value[0]&^flagPointer != 0 {

@@ -36,7 +36,8 @@ func (s *Shelf) Put(ctx context.Context, entries []timeline.Placed) error {
 		if !b.Empty() {
 			return nil
 		}
-		// All is there, put by another call. It is durable when this commit is.
+		// Another call has put all of it, perhaps without a sync so far. It is durable when
+		// this commit is.
 		return b.LogData(nil, nil)
 	})
 	if err == nil {
@@ -61,8 +62,8 @@ type arrival struct {
 	apart     []int // indexes of entries for stageApart
 }
 
-// stage writes entries to a batch, but for those that are there already, and those that are
-// left to stageApart.
+// stage writes entries to a batch, except those that are stored already and those that are left
+// to stageApart.
 func (s *Shelf) stage(b *pebble.Batch, refs *references, entries []timeline.Placed) ([]arrival, error) {
 	var all []arrival
 	var key, value []byte
@@ -101,9 +102,9 @@ func (s *Shelf) stage(b *pebble.Batch, refs *references, entries []timeline.Plac
 }
 
 // stageApart does the same for entries that may replace one whose data is kept apart. It is
-// called under the order lock. No other batch can come in between, so it sees what these
-// entries replace, and the batch removes the data of that. A writer that sends the old data
-// again comes before this batch, or comes after it and stores the data again.
+// called under the order lock. No other batch can come in between, so it sees which entries are
+// replaced, and the batch removes their data. A writer that sends the old data again comes either
+// before this batch, or after it and stores the data again.
 func (s *Shelf) stageApart(b *pebble.Batch, refs *references, all []arrival, entries []timeline.Placed) error {
 	var key, value []byte
 	for at := range all {
@@ -127,8 +128,8 @@ func (s *Shelf) stageApart(b *pebble.Batch, refs *references, all []arrival, ent
 	return refs.write(s, b)
 }
 
-// replace drops the reference of what an entry replaces. It reports whether the row is there
-// as it is to be written.
+// replace drops the reference of the entry that an entry replaces. It reports whether the stored
+// row already equals the new one.
 func (s *Shelf) replace(refs *references, n number, key, value []byte, e *timeline.Placed) (same bool, err error) {
 	old, closer, err := s.db.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
@@ -140,7 +141,7 @@ func (s *Shelf) replace(refs *references, n number, key, value []byte, e *timeli
 	defer closer.Close()
 	was, _, err := parseEntry(e.Position(), old)
 	if err != nil {
-		return false, nil // a damaged row is replaced; it is not known what it referred to
+		return false, nil // a damaged row is replaced; what it referred to is unknown
 	}
 	if was.Pointer != e.Pointer && was.Pointer != (timeline.PayloadKey{}) {
 		refs.drop(reference{was.Pointer, n})
@@ -148,7 +149,7 @@ func (s *Shelf) replace(refs *references, n number, key, value []byte, e *timeli
 	return string(old) == string(value), nil
 }
 
-// arrivalOf finds or adds a timeline.
+// arrivalOf returns the index of the arrival of a timeline, which it adds if it is missing.
 func (s *Shelf) arrivalOf(all []arrival, name string) ([]arrival, int, error) {
 	for i := range all {
 		if all[i].name == name {
@@ -162,8 +163,8 @@ func (s *Shelf) arrivalOf(all []arrival, name string) ([]arrival, int, error) {
 	return append(all, arrival{name: name, number: n}), len(all), err
 }
 
-// has reports whether a row is there as it is to be written. So a retry changes nothing,
-// and who follows the timeline does not get the event twice.
+// has reports whether the stored row already equals the new one. So a retry changes nothing,
+// and readers that follow the timeline do not get the event twice.
 func (s *Shelf) has(key, value []byte) (bool, error) {
 	v, closer, err := s.db.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
@@ -197,7 +198,7 @@ func (s *Shelf) SliceAll(ctx context.Context, name string, r timeline.Range, d t
 // Alone implements [timeline.Whole].
 func (s *Shelf) Alone() bool { return true }
 
-// inPart is what lies in the bucket, whose end the keys do not know.
+// inPart returns the part of r that is in the bucket: keys do not contain buckets.
 func inPart(p timeline.Part, r timeline.Range) timeline.Range {
 	return r.Intersect(timeline.Range{From: timeline.At(p.Start), To: timeline.At(p.EndExcl)})
 }
@@ -275,8 +276,8 @@ func (s *Shelf) Delete(ctx context.Context, p timeline.Part, ranges []timeline.R
 	return nil
 }
 
-// deletePart looks for the events of a partition. (Only a timeline that is read by partition
-// is deleted by partition.)
+// deletePart searches for the events of a partition and deletes them. (The engine does not use it:
+// it calls DeleteAll.)
 func (s *Shelf) deletePart(ctx context.Context, p timeline.Part, r timeline.Range) error {
 	for !r.Empty() {
 		some, err := s.slice(ctx, p.Timeline, p.Partition, r, timeline.Ascending, timeline.Limit{Entries: 1000, Bytes: 1 << 20})
@@ -305,8 +306,8 @@ func (s *Shelf) DeleteAll(ctx context.Context, name string, ranges []timeline.Ra
 	return s.deleteRanges(name, ranges)
 }
 
-// deleteRanges deletes with one batch. One event is deleted by its key: a tombstone of a range
-// costs readers more.
+// deleteRanges deletes with one batch. A single event is deleted by its key, because a range
+// tombstone costs readers more.
 func (s *Shelf) deleteRanges(name string, ranges []timeline.Range) error {
 	n, found, err := s.number(name)
 	if err != nil || !found {

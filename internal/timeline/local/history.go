@@ -24,7 +24,7 @@ type numbers struct {
 	known map[string]number
 }
 
-// number returns the number of a timeline that has a history.
+// number returns the number of a timeline, and whether it has a history.
 func (s *Shelf) number(name string) (number, bool, error) {
 	s.numbers.RLock()
 	n, ok := s.numbers.known[name]
@@ -32,7 +32,7 @@ func (s *Shelf) number(name string) (number, bool, error) {
 	if ok {
 		return n, true, nil
 	}
-	// A history that is removed meanwhile must not be remembered: see forget.
+	// Under the lock, so that a history that is removed meanwhile is not remembered: see forget.
 	s.numbers.Lock()
 	defer s.numbers.Unlock()
 	n, _, found, err := s.history(name)
@@ -46,7 +46,7 @@ func (s *Shelf) number(name string) (number, bool, error) {
 	return n, true, nil
 }
 
-// forget is called after the history was removed.
+// forget drops the number of a timeline. It is called after the history was removed.
 func (s *Shelf) forget(name string) {
 	s.numbers.Lock()
 	delete(s.numbers.known, name)
@@ -114,7 +114,7 @@ func (s *Shelf) SetHistory(ctx context.Context, name string, old uint64, h timel
 	if !found {
 		n, next = s.meta.next, s.meta.next+1
 		if next == 0 {
-			return errors.New("4 billion timelines were created here: there are no numbers left for others")
+			return errors.New("4 billion timelines were created in this store: it has no numbers left for new ones")
 		}
 		if err := setMeta(b, "next number", uint32(next)); err != nil {
 			return err
@@ -235,7 +235,7 @@ func (s *Shelf) Unmark(ctx context.Context, name string, starts []int64, before 
 	})
 }
 
-// changeMarks holds meta, so that a mark that is set again is not removed for its age.
+// changeMarks holds meta, so that Unmark does not remove a mark that Mark sets again meanwhile.
 func (s *Shelf) changeMarks(ctx context.Context, name string, change func(*pebble.Batch, number) error) error {
 	if err := s.beginWrite(ctx); err != nil {
 		return err

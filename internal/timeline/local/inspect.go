@@ -14,11 +14,11 @@ import (
 	"varve/internal/timeline"
 )
 
-// inspectNames bounds the timelines that are listed.
+// inspectNames bounds the timelines that Inspect lists.
 const inspectNames = 1000
 
-// Inspect writes which timelines a directory holds that no server uses. Nothing in it is
-// changed.
+// Inspect writes a list of the timelines in a directory. No server may be using the directory.
+// Nothing in it is changed.
 func Inspect(ctx context.Context, fs vfs.FS, dir string, w io.Writer) (err error) {
 	if _, err := fs.Stat(dir); err != nil {
 		return fmt.Errorf("%s holds no timelines: %w", dir, err)

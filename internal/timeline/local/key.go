@@ -7,8 +7,7 @@ import (
 	"varve/internal/timeline"
 )
 
-// The first byte of a key tells its table. Integers in keys are big-endian so that they
-// sort.
+// The first byte of a key is its table. Integers in keys are big-endian so that they sort.
 //
 //	'h' name                        -> number u32, JSON of the history
 //	'e' number u32, time, id        -> event or pointer, see appendEntry; newest first
@@ -30,7 +29,7 @@ const (
 	tableMeta      = 'm'
 )
 
-// A number stands for a timeline in keys. None is used twice.
+// A number identifies a timeline in keys. No number is used twice.
 type number uint32
 
 func numbered(table byte, n number) []byte {
@@ -49,7 +48,7 @@ func historyKey(name string) []byte { return append([]byte{tableHistory}, name..
 
 func metaKey(name string) []byte { return append([]byte{tableMeta}, name...) }
 
-// ordered maps an integer to one that sorts alike as unsigned.
+// ordered maps an integer to an unsigned one with the same order.
 func ordered(v int64) uint64 { return uint64(v) ^ 1<<63 }
 
 func markKey(n number, start int64) []byte {
@@ -66,9 +65,9 @@ func referenceKey(k timeline.PayloadKey, n number) []byte {
 	return binary.BigEndian.AppendUint32(append([]byte{tableReference}, k[:]...), uint32(n))
 }
 
-// An event's key has the complement of its time, and of its id. A byte b of the id is
-// written 0xfe - b, and 0xff ends it: so an id sorts after the longer ones that begin with
-// it. UTF-8 has no byte 0xff.
+// An event's key has the complements of its time and of its id. A byte b of the id is
+// written as 0xfe - b, and 0xff ends the id: so an id sorts after longer ones that begin
+// with it. UTF-8 has no byte 0xff.
 const (
 	idTop = 0xfe
 	idEnd = 0xff
@@ -100,8 +99,8 @@ func parsePosition(key []byte) (timeline.Position, bool) {
 	return timeline.Position{Time: int64(^binary.BigEndian.Uint64(key[5:]) ^ 1<<63), ID: id.String()}, true
 }
 
-// eventBounds are the keys between which the events of a range lie. The newest key is the
-// smallest: positions before To are the keys behind that of To.
+// eventBounds returns the bounds of the keys of the events in a range. The newest event has the
+// smallest key: positions before To have keys after that of To.
 func eventBounds(n number, r timeline.Range) (lower, upper []byte) {
 	return append(eventKey(nil, n, r.To), 0), append(eventKey(nil, n, r.From), 0)
 }

@@ -16,19 +16,20 @@ type metrics struct {
 
 func newMetrics(s *Shelf) *metrics {
 	m := &metrics{Set: collectors.Named("varve_timeline_store_")}
-	m.events = m.Counter("events_total", "Events that the embedded store of timelines was given.")
+	m.events = m.Counter("events_total", "Events that were put into the embedded store of timelines.")
 	m.refused = m.Counter("space_blocks_total", "Times that timelines began to refuse writes for lack of disk space.")
-	m.GaugeFunc("bytes", "Disk space that the embedded store of timelines takes.", s.measured(func(m *pebble.Metrics) float64 {
+	m.GaugeFunc("bytes", "Disk space that the embedded store of timelines uses.", s.measured(func(m *pebble.Metrics) float64 {
 		return float64(m.DiskSpaceUsage())
 	}))
-	m.GaugeFunc("write_amplification", "Bytes that the embedded store of timelines wrote to disk for each byte it was given.", s.measured(func(m *pebble.Metrics) float64 {
+	m.GaugeFunc("write_amplification", "Bytes that the embedded store of timelines wrote to disk for each byte put into it.", s.measured(func(m *pebble.Metrics) float64 {
 		total := m.Total()
 		return total.WriteAmp()
 	}))
 	return m
 }
 
-// measured returns what of says while the database is open, and 0 otherwise.
+// measured returns a function that returns the result of of while the database is open, and 0
+// otherwise.
 func (s *Shelf) measured(of func(*pebble.Metrics) float64) func() float64 {
 	return func() float64 {
 		if s.begin() != nil {

@@ -11,14 +11,15 @@ import (
 	"varve/internal/timeline"
 )
 
-// A reference is that of a timeline to a payload.
+// A reference is the reference of a timeline to a payload.
 type reference struct {
 	key timeline.PayloadKey
 	n   number
 }
 
-// references are what a batch changes of them. They are read and changed under the order
-// lock, in which batches are applied: so no other batch comes in between.
+// references are the changes of a batch to references. write compares them with the stored
+// ones under the order lock, under which batches are also applied, so that no other batch
+// comes in between.
 type references struct {
 	put     map[timeline.PayloadKey]bool
 	set     map[reference]bool
@@ -48,7 +49,8 @@ func (r *references) drop(ref reference) {
 	r.dropped[ref] = true
 }
 
-// write adds what is dropped to a batch, with the payloads that nothing refers to any more.
+// write adds the removal of dropped references to a batch, and of payloads that nothing refers
+// to any more.
 func (r *references) write(s *Shelf, b *pebble.Batch) error {
 	for ref := range r.dropped {
 		if r.set[ref] {

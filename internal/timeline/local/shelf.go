@@ -24,7 +24,7 @@ import (
 	"varve/internal/wal"
 )
 
-// Version is the version of the rows.
+// Version is the version of the format of the rows.
 const Version = 1
 
 // Options say how a shelf is opened.
@@ -35,13 +35,13 @@ type Options struct {
 	Logger     *slog.Logger // nil: nothing is logged
 	Registerer prometheus.Registerer
 
-	// Fatal is called once when the disk has failed so that the process has to end. Nil: panic.
+	// Fatal is called once when the disk has failed in a way that must end the process. Nil: panic.
 	Fatal func(reason string)
 
 	tune func(*pebble.Options) // for benchmarks
 }
 
-// A Shelf is a directory of timelines that is open.
+// A Shelf is an open directory of timelines.
 type Shelf struct {
 	db      *pebble.DB // nil while it cannot be opened again; see resume
 	files   *sparingly // of db
@@ -52,12 +52,12 @@ type Shelf struct {
 	metrics *metrics
 	disk    diskspace.Guard
 
-	opening opening // this one; its generation is how often the store was opened
+	opening opening // the current one
 
 	durable atomic.Uint64         // sequence of the last arrival that readers may see
-	broken  atomic.Pointer[error] // of the first commit that failed; none is tried after it, until resume
+	broken  atomic.Pointer[error] // of the first commit that failed; no other is tried until resume
 
-	calls struct { // that are in progress
+	calls struct { // calls in progress hold it for reading
 		sync.RWMutex
 		closed bool
 	}
@@ -81,8 +81,8 @@ type Shelf struct {
 	stopped sync.WaitGroup
 }
 
-// Open opens the shelf in a directory, which it creates if it is not there. The caller
-// holds the lock of the data directory.
+// Open opens the shelf in a directory, which it creates if it does not exist. The caller must
+// hold the lock of the data directory.
 func Open(fs vfs.FS, dir string, o Options) (*Shelf, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -108,7 +108,7 @@ func Open(fs vfs.FS, dir string, o Options) (*Shelf, error) {
 	return s, nil
 }
 
-// openDB opens the database, and reads what the shelf keeps in memory.
+// openDB opens the database and reads the state that the shelf keeps in memory.
 func (s *Shelf) openDB() (err error) {
 	cache := pebble.NewCache(int64(s.options.CacheBytes))
 	defer cache.Unref()
@@ -142,7 +142,7 @@ func (s *Shelf) closeDB() error {
 	return err
 }
 
-// pebbleOptions are measured; see docs/formats/timelines.md.
+// pebbleOptions returns options that were chosen by measurement; see docs/formats/timelines.md.
 func (s *Shelf) pebbleOptions(cache *pebble.Cache) *pebble.Options {
 	o := &pebble.Options{
 		Cache:                       cache,
@@ -166,7 +166,7 @@ func (s *Shelf) pebbleOptions(cache *pebble.Cache) *pebble.Options {
 	return o
 }
 
-// fatal ends writing. Pebble calls it when it cannot go on.
+// fatal reports a failure that must end the process. Pebble calls it when it cannot continue.
 func (s *Shelf) fatal(reason string) {
 	if s.options.Fatal != nil {
 		s.options.Fatal("timelines: " + reason)
@@ -174,7 +174,7 @@ func (s *Shelf) fatal(reason string) {
 	panic("timelines: " + reason)
 }
 
-// start begins what runs beside the database.
+// start registers the metrics and starts watching the disk.
 func (s *Shelf) start() error {
 	unregister, err := s.metrics.Register(s.options.Registerer)
 	if err != nil {
@@ -190,13 +190,14 @@ func (s *Shelf) free() (units.Bytes, error) {
 	return units.Bytes(u.AvailBytes), err
 }
 
-// watchDisk refuses writes while the disk has too little space.
+// watchDisk checks every second whether the disk has too little space, in which case writes are
+// refused.
 func (s *Shelf) watchDisk() {
 	s.every(time.Second, func() { s.disk.Look(s.resume) })
 }
 
-// resume takes writes again once the disk has space. After a commit that the disk had no
-// space for, it is unknown what is in the log: it is read again, as at a start.
+// resume accepts writes again once the disk has space. After a commit that failed for lack of
+// space, the content of the log is unknown, so the database is opened again, as at a start.
 func (s *Shelf) resume() error {
 	err := s.brokenErr()
 	if err == nil || !wal.NoSpace(err) {
@@ -210,7 +211,7 @@ func (s *Shelf) resume() error {
 	if s.calls.closed {
 		return store.ErrClosed
 	}
-	if err := s.closeDB(); err != nil { // its log cannot be written to the end
+	if err := s.closeDB(); err != nil { // fails because the log cannot be completed
 		s.logger.Debug("closing timelines in order to reopen them", "error", err)
 	}
 	if err := s.openDB(); err != nil {
@@ -220,10 +221,10 @@ func (s *Shelf) resume() error {
 	return nil
 }
 
-// probeBytes is space for a log and a list of tables to begin with.
+// probeBytes is enough space for Pebble to begin a log and a list of tables.
 const probeBytes = 1 << 20
 
-// probe reports whether a file can be written.
+// probe returns an error if a file of probeBytes cannot be written.
 func (s *Shelf) probe() error {
 	path := s.fs.PathJoin(s.dir, "probe")
 	f, err := s.fs.Create(path, vfs.WriteCategoryUnspecified)
@@ -278,7 +279,7 @@ func (s *Shelf) CopyTo(dir string) error {
 	return nil
 }
 
-// begin keeps the shelf open until end.
+// begin keeps the shelf open until the caller calls end.
 func (s *Shelf) begin() error {
 	s.calls.RLock()
 	if s.calls.closed {
@@ -294,7 +295,7 @@ func (s *Shelf) begin() error {
 
 func (s *Shelf) end() { s.calls.RUnlock() }
 
-// beginRead is begin for what reads once.
+// beginRead is begin for a single read. Callers that loop check the context themselves.
 func (s *Shelf) beginRead(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -302,7 +303,7 @@ func (s *Shelf) beginRead(ctx context.Context) error {
 	return s.begin()
 }
 
-// beginWrite is begin for what writes.
+// beginWrite is begin for writes.
 func (s *Shelf) beginWrite(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -320,7 +321,7 @@ func (s *Shelf) brokenErr() error {
 	return nil
 }
 
-// Healthy returns why no events are taken, nil if they are.
+// Healthy returns why writes are refused, nil if they are not.
 func (s *Shelf) Healthy() error {
 	if err := s.disk.Err(); err != nil {
 		return err
@@ -328,8 +329,8 @@ func (s *Shelf) Healthy() error {
 	return s.brokenErr()
 }
 
-// breakWith ends writing: after a commit that failed it is unknown what is on disk. If there
-// was no space, writing resumes with resume.
+// breakWith stops all writes: after a failed commit, the content of the disk is unknown. If the
+// disk was full, resume allows writes again.
 func (s *Shelf) breakWith(err error) error {
 	var e error = &store.UnavailableError{Reason: "timelines cannot be written; fix the disk, then restart the server", Err: err}
 	if wal.NoSpace(err) {
@@ -341,11 +342,11 @@ func (s *Shelf) breakWith(err error) error {
 	return s.brokenErr()
 }
 
-// full ends writing when the disk has no space for the log: at once, since Pebble ends the
+// full stops all writes at once when the disk has no space for the log, since Pebble ends the
 // process if it is given more.
 func (s *Shelf) full(err error) { s.breakWith(err) }
 
-// failed says what could not be read.
+// failed returns the error of a read that failed.
 func (s *Shelf) failed(doing string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -353,8 +354,8 @@ func (s *Shelf) failed(doing string, err error) error {
 	return &store.UnavailableError{Reason: "timelines: " + doing, Err: err}
 }
 
-// commit makes a batch visible and durable. prepare, which may be nil, adds to it under the
-// order lock.
+// commit makes a batch visible and durable. prepare, which may be nil, adds to the batch under
+// the order lock.
 //
 // Durability "interval" of the embedded store does not apply here: without a sync, Pebble
 // keeps the end of its log in memory, where kill -9 loses it. So every commit is synced,
@@ -375,7 +376,8 @@ func (s *Shelf) commit(b *pebble.Batch, prepare func() error) error {
 	}
 }
 
-// apply gives a batch its place.
+// apply gives a batch its place in Pebble's log, and returns the last sequence of arrivals by
+// then. It does not wait for the sync.
 func (s *Shelf) apply(b *pebble.Batch, prepare func() error) (sequence uint64, err error) {
 	s.order.Lock()
 	defer s.order.Unlock()
@@ -393,7 +395,7 @@ func (s *Shelf) apply(b *pebble.Batch, prepare func() error) (sequence uint64, e
 	return s.order.sequence, nil
 }
 
-// openMeta reads the version, counts this opening, and reads the numbers of timelines.
+// openMeta checks the version, reads the counters, and records this opening.
 func (s *Shelf) openMeta() error {
 	version, err := s.metaNumber("format", Version)
 	if err != nil {
@@ -427,7 +429,7 @@ func openingName(generation uint32) string {
 	return string(binary.BigEndian.AppendUint32([]byte("opening "), generation))
 }
 
-// openingOf reads an opening of a generation.
+// openingOf returns the opening that has a generation.
 func (s *Shelf) openingOf(generation uint32) (opening, error) {
 	id, err := s.metaNumber(openingName(generation), 0)
 	return opening{generation, id}, err

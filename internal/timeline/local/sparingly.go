@@ -10,19 +10,19 @@ import (
 	"varve/internal/wal"
 )
 
-// sparingly is the file system as Pebble sees it, with two changes.
+// sparingly is the file system that Pebble uses. It differs from FS in two ways.
 //
-// Pebble allocates as much for each log as a memtable takes: for timelines that hardly
-// anyone uses, most of what they take on disk. Here logs are allocated as they grow.
+// Pebble preallocates the size of a memtable for each log. If timelines are hardly used, that
+// is most of their disk space. Here logs are allocated as they grow.
 //
-// When Pebble cannot write a log to its end or begin the next one, it panics with a lock
-// released, which ends the process without a word. Here that is the same fatal error as
-// any other failure to write, but for the first log, which fails the start. A log that a
-// full disk has no space for fails the commit and all that follow, until the database is
-// closed and opened again; only if Pebble begins another log before that, it is fatal.
+// When Pebble cannot complete a log or begin the next one, it panics with a lock released,
+// which ends the process without a message. Here that is the same fatal error as any other
+// failure to write. There are two exceptions. If the first log cannot be begun, the start
+// fails. If a full disk has no space for a log, that commit and all later ones fail until the
+// database is closed and opened again; it is fatal only if Pebble begins another log before that.
 type sparingly struct {
 	vfs.FS
-	begun   atomic.Bool // a log was made
+	begun   atomic.Bool // a log was created
 	closing atomic.Bool // the database is being closed
 	fatal   func(reason string)
 	full    func(error)
@@ -45,7 +45,7 @@ func (fs *sparingly) log(name string, f vfs.File, err error) (vfs.File, error) {
 		return f, err
 	}
 	if err != nil {
-		if fs.begun.Load() { // also on a full disk
+		if fs.begun.Load() { // even on a full disk
 			fs.fatal(fmt.Sprintf("begin a log: %v", err))
 		}
 		return nil, err
@@ -57,6 +57,7 @@ func (fs *sparingly) log(name string, f vfs.File, err error) (vfs.File, error) {
 // Unwrap implements [vfs.FS].
 func (fs *sparingly) Unwrap() vfs.FS { return fs.FS }
 
+// growing is a log that is not preallocated and reports failures to write.
 type growing struct {
 	vfs.File
 	fs   *sparingly
