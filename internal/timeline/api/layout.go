@@ -62,15 +62,15 @@ func (a *API) layout(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// maxOrder bounds the body of a proposal.
-const maxOrder = 4 << 10
+// changeBytesMax bounds the body of a request that changes a timeline.
+const changeBytesMax = 4 << 10
 
-// orderOf reads the body of a request that changes a timeline, an object of the members that
+// parseChange reads the body of a request that changes a timeline, an object of the members that
 // take is called with. A member that is not known, or that is there twice, is an error.
-func orderOf(w http.ResponseWriter, r *http.Request, known []string, take func(name string, value []byte) error) error {
-	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxOrder))
+func parseChange(w http.ResponseWriter, r *http.Request, known []string, take func(name string, value []byte) error) error {
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, changeBytesMax))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return &store.LimitError{Limit: "bytes of a change of a timeline", Max: maxOrder, Need: max(r.ContentLength, maxOrder+1), What: "read the request"}
+		return &store.LimitError{Limit: "bytes of a change of a timeline", Max: changeBytesMax, Need: max(r.ContentLength, changeBytesMax+1), What: "read the request"}
 	}
 	if err != nil {
 		return badf("read the request: %v", err)
@@ -162,7 +162,7 @@ func (a *API) setRetention(w http.ResponseWriter, r *http.Request) {
 func (a *API) change(w http.ResponseWriter, r *http.Request, known []string, take func(name string, value []byte) error, do func(name string) (timeline.History, error)) {
 	name, err := nameOf(r)
 	if err == nil {
-		err = orderOf(w, r, known, take)
+		err = parseChange(w, r, known, take)
 	}
 	var body []byte
 	if err == nil {
