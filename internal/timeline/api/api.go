@@ -35,28 +35,28 @@ type API struct {
 	requests *prometheus.CounterVec
 	sent     prometheus.Counter
 	cut      *prometheus.CounterVec
-	flying   atomic.Int64 // bytes on their way to those who follow
+	flying   atomic.Int64 // bytes of events that are being sent to readers that follow
 }
 
-// Options are what an API works with.
+// Options are what an API is created with.
 type Options struct {
 	Engine   *timeline.Engine
 	Spool    Spool            // nil: events are acknowledged when they are stored
-	Config   timeline.Config  // that the engine was opened with
-	Pipeline *ingest.Pipeline // for the memory and the pace of bodies
+	Config   timeline.Config  // the one that the engine was opened with
+	Pipeline *ingest.Pipeline // for reading bodies: memory and pace
 	Queries  *query.Engine    // for slots and memory of reads
 	Metric   prometheus.Registerer
 	Log      *slog.Logger
 }
 
 // A Spool acknowledges events of some timelines before they are stored. A delete does not wait
-// for it: the engine notes the delete, and it holds for what is stored later.
+// for it: the engine records the delete and applies it to events that are stored later.
 type Spool interface {
-	// Append is that of the engine.
+	// Append is like timeline.Engine.Append.
 	Append(ctx context.Context, events []timeline.Addressed) (timeline.Result, error)
 }
 
-// put appends events.
+// put appends events, through the spool if there is one.
 func (a *API) put(ctx context.Context, events []timeline.Addressed) (timeline.Result, error) {
 	if a.spool != nil {
 		return a.spool.Append(ctx, events)
@@ -68,14 +68,14 @@ func (a *API) put(ctx context.Context, events []timeline.Addressed) (timeline.Re
 func New(o Options) *API {
 	a := &API{engine: o.Engine, spool: o.Spool, pipeline: o.Pipeline, queries: o.Queries, config: o.Config, log: o.Log, beat: heartbeat, patience: tailPatience}
 	set := collectors.Named("varve_timeline_")
-	a.requests = set.CounterVec("requests_total", "Requests of the API of timelines, by what they did.", "request")
+	a.requests = set.CounterVec("requests_total", "Requests of the API of timelines, by kind.", "request")
 	a.sent = set.Counter("tail_events_total", "Events that were sent to readers that follow timelines.")
 	a.cut = set.CounterVec("tails_cut_total", "Readers that followed a timeline and were disconnected, by reason: slow or memory. They can continue where they were.", "reason")
 	set.MustRegister(o.Metric)
 	return a
 }
 
-// Where the routes are.
+// Paths of the routes.
 const (
 	root = "/api/v1/timelines"
 	one  = root + "/{name}"
@@ -86,8 +86,8 @@ var (
 	pageParameters  = append([]string{"limit", "order", "type", "cursor"}, boundParameters...)
 )
 
-// Routes lists the endpoints, with the preflights of those that only read: pages of other
-// origins may not do more.
+// Routes lists the endpoints. Only those that read have preflights: web pages of other origins
+// must not do more.
 func (a *API) Routes() []httpapi.Route {
 	const get, post, del = http.MethodGet, http.MethodPost, http.MethodDelete
 	const read, write, remove = httpapi.Read, httpapi.Write, httpapi.Delete
@@ -135,11 +135,11 @@ func (a *API) within(w http.ResponseWriter, r *http.Request, f func(*query.Sessi
 	}
 }
 
-// A sentError came when the answer had begun.
+// A sentError is an error that occurred after the answer had begun.
 type sentError struct{ error }
 
-// fail answers an error. If the answer has begun the connection is cut, so that no client
-// takes a part for the whole.
+// fail answers with an error. If the answer has begun, it cuts the connection, so that no client
+// mistakes a part for the whole.
 func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.As(err, new(*sentError)) {
 		panic(http.ErrAbortHandler)
@@ -156,7 +156,7 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// statusOf is the status that tells an error.
+// statusOf returns the status of an error.
 func statusOf(err error) int {
 	var (
 		fault *ingest.Fault
@@ -189,10 +189,10 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// overloads are limits that leave room again without another request.
+// overloads are limits that a client can satisfy by sending the same request later.
 var overloads = map[string]bool{"timeline.rate_max": true, "timeline.tails_max": true}
 
-// messageOf words an error for the client.
+// messageOf returns the text of an error for the client.
 func messageOf(err error) string {
 	if errors.Is(err, ingest.ErrBusy) {
 		return "too many bodies of requests are being read (ingest.body_memory)"
@@ -203,7 +203,7 @@ func messageOf(err error) string {
 	return err.Error()
 }
 
-// nameOf returns the timeline that the path names.
+// nameOf returns the name of the timeline in the path.
 func nameOf(r *http.Request) (string, error) {
 	name := r.PathValue("name")
 	return name, timeline.CheckName(name)

@@ -56,7 +56,7 @@ func (a *API) append(w http.ResponseWriter, r *http.Request, name string) {
 	a.answer(w, r, b, err)
 }
 
-// addAll adds the event, or the array of events, that a text has.
+// addAll adds the event, or the events of the array, in text.
 func (b *block) addAll(ctx context.Context, text []byte) error {
 	text = text[space(text, 0):]
 	if text[0] != '[' {
@@ -76,13 +76,13 @@ func (b *block) addAll(ctx context.Context, text []byte) error {
 	}
 }
 
-// isLines reports whether a body comes in lines, by its type.
+// isLines reports whether a body is lines of events, by its Content-Type.
 func isLines(r *http.Request) bool {
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	return err == nil && (media == "application/x-ndjson" || media == "application/ndjson" || media == "application/jsonl")
 }
 
-// appendLines stores events as they come, one in each line.
+// appendLines stores events as they arrive, one per line.
 func (a *API) appendLines(w http.ResponseWriter, r *http.Request, name string, gzipped bool) {
 	b := &block{api: a, name: name, report: newReport(a.pipeline.NewShare())}
 	defer b.report.share.Release()
@@ -91,12 +91,12 @@ func (a *API) appendLines(w http.ResponseWriter, r *http.Request, name string, g
 	err := in.open(r.Context())
 	for err == nil && !in.ended {
 		err = a.storeLines(r, in, b)
-		runtime.Gosched() // a packed body may compute for minutes without waiting for its sender
+		runtime.Gosched() // unpacking a body may use a CPU for minutes without waiting for its sender
 	}
 	a.answer(w, r, b, err)
 }
 
-// storeLines appends the lines that have arrived completely, and reads on.
+// storeLines reads more of the body, and appends the lines that have arrived completely.
 func (a *API) storeLines(r *http.Request, in *lineReader, b *block) error {
 	failed, before := in.fill(r.Context()), b.report.Accepted
 	ctx, cancel := a.pipeline.StoreContext(r)
@@ -116,13 +116,13 @@ func (a *API) storeLines(r *http.Request, in *lineReader, b *block) error {
 			return err
 		}
 	}
-	if err := b.flush(ctx); err != nil { // the lines move now
+	if err := b.flush(ctx); err != nil { // before the next fill overwrites the lines
 		return err
 	}
 	return cmp.Or(failed, in.checkEmpty(b.report.Accepted > before))
 }
 
-// answer tells what became of the events of a request.
+// answer reports what became of the events of a request.
 func (a *API) answer(w http.ResponseWriter, r *http.Request, b *block, err error) {
 	if statusOf(err) == http.StatusInternalServerError && err != nil {
 		a.log.Error("events could not be appended", "path", r.URL.Path, "client", r.RemoteAddr, "error", err)

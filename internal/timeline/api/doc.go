@@ -1,7 +1,7 @@
-// Package api serves timelines over HTTP, as docs/timelines.md describes it for callers.
+// Package api serves timelines over HTTP. docs/timelines.md describes it for callers.
 //
 //	POST   /api/v1/timelines/NAME/events      append: one event, an array, or lines
-//	POST   /api/v1/timelines/events           the same, each event says its timelines
+//	POST   /api/v1/timelines/events           the same, but each event names its timelines
 //	GET    /api/v1/timelines/NAME/events      a page
 //	GET    /api/v1/timelines/events           a page of several timelines, merged
 //	GET    /api/v1/timelines/NAME/tail        arrivals, as server-sent events
@@ -12,8 +12,8 @@
 //
 // Limits of a request: a body that is parsed as a whole counts as ingest.body_memory, and so
 // does the part of a body of lines that has arrived. A page counts as memory of queries, and
-// its request takes a place among the queries. Events that are being sent to followers are
-// bounded by tailMemory.
+// its request takes a slot of queries. Events that are being sent to readers that follow a
+// timeline are bounded by tailMemory.
 //
-// The data of an event is stored as Payload says, so that JSON comes back as it was sent.
+// JSON data is stored as text (see payload.go), so that it is returned as it was sent.
 package api

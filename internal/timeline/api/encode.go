@@ -7,13 +7,13 @@ import (
 	"varve/internal/timeline"
 )
 
-// appendText appends a text in JSON.
+// appendText appends a string in JSON.
 func appendText(to []byte, text string) []byte {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x7f {
 			quoted, err := json.Marshal(text)
 			if err != nil {
-				panic(err) // texts always marshal
+				panic(err) // strings always marshal
 			}
 			return append(to, quoted...)
 		}
@@ -23,7 +23,7 @@ func appendText(to []byte, text string) []byte {
 	return append(to, '"')
 }
 
-// floorMS returns the millisecond in which a time is.
+// floorMS returns the millisecond that contains a time.
 func floorMS(us int64) int64 {
 	ms := us / usPerMS
 	if us%usPerMS < 0 {
@@ -32,8 +32,8 @@ func floorMS(us int64) int64 {
 	return ms
 }
 
-// appendTime appends the members of a time. Microseconds are there only if milliseconds
-// cannot tell the time.
+// appendTime appends the members of a time. It adds microseconds only if the time is not a whole
+// millisecond.
 func appendTime(to []byte, us int64) []byte {
 	to = append(to, `"time":`...)
 	to = strconv.AppendInt(to, floorMS(us), 10)
@@ -44,7 +44,7 @@ func appendTime(to []byte, us int64) []byte {
 	return to
 }
 
-// appendEvent appends an event. from is the timeline that it is shown to be of, "" for none.
+// appendEvent appends an event. from is the value of its member "timeline", "" for no such member.
 func appendEvent(to []byte, from string, e *timeline.Event, missing bool) []byte {
 	to = append(to, '{')
 	if from != "" {
@@ -62,7 +62,7 @@ func appendEvent(to []byte, from string, e *timeline.Event, missing bool) []byte
 	return append(appendPayload(to, e.Data), '}')
 }
 
-// appendPosition appends where an event stands, null if there is none.
+// appendPosition appends the position of an event, null if there is none.
 func appendPosition(to []byte, p timeline.Position) []byte {
 	if p.ID == "" {
 		return append(to, "null"...)

@@ -15,11 +15,11 @@ import (
 	"varve/internal/timeline"
 )
 
-// maxDepth bounds the levels of objects and arrays in an event's data: many readers fail
-// beyond some hundreds.
+// maxDepth bounds how deeply objects and arrays are nested in an event's data: many JSON parsers
+// fail beyond some hundreds.
 const maxDepth = 100
 
-// clipped is how many bytes of a client's text a message repeats.
+// clipped is how many bytes of a client's text a message quotes.
 const clipped = 60
 
 func badf(format string, args ...any) error {
@@ -38,12 +38,12 @@ func checkJSON(text []byte) error {
 	return nil
 }
 
-// eventMembers are those of an event.
+// eventMembers are the members of an event.
 var eventMembers = []string{"time", "time_us", "id", "type", "data", "data_base64", "timelines"}
 
-// parseEvent reads an event from valid JSON. The event's data refers to the text, which
-// parseEvent may change. name is the timeline of the path; "" if the event has to say its
-// timelines. Also with an error the event has the id that it was sent with, if that was read.
+// parseEvent reads an event from valid JSON. The event's data shares memory with text, which
+// parseEvent may change. name is the timeline in the path, "" if the event must name its
+// timelines. Even with an error, the event has the id that it was sent with, if that was read.
 func parseEvent(text []byte, name string) (timeline.Addressed, error) {
 	p := eventParser{named: name != ""}
 	if p.named {
@@ -153,7 +153,7 @@ func unitName(unit int64) string {
 	return "microseconds"
 }
 
-// wholeNumber reads a number that is whole, also in the form 1.7e12.
+// wholeNumber reads a whole number, also one written like 1.7e12.
 func wholeNumber(text []byte) (int64, bool) {
 	n, err := strconv.ParseInt(string(text), 10, 64)
 	if err == nil {
@@ -178,9 +178,9 @@ func parseText(name string, value []byte) (string, error) {
 	return text, nil
 }
 
-// written counts how often a quoted text has U+FFFD as itself. What remains of them in the
-// text without quotes took the place of halves of characters: texts that differ in these
-// only would be the same.
+// written counts how often U+FFFD was really written in a quoted string. Any more of them in the
+// decoded string replace unpaired surrogates. Those are refused, since strings that differ only
+// in them would become equal.
 func written(quoted []byte) int {
 	n := bytes.Count(quoted, []byte("\ufffd"))
 	for i := 0; i < len(quoted)-5; i++ {
@@ -194,7 +194,7 @@ func written(quoted []byte) int {
 	return n
 }
 
-// parseTexts reads a list of texts: one more than an event may have timelines, at most.
+// parseTexts reads a list of strings. More than an event may have timelines are an error.
 func parseTexts(name string, value []byte) ([]string, error) {
 	if value[0] != '[' {
 		return nil, badf("%q is %s, but must be a list of texts", name, clip.Text(value, clipped))

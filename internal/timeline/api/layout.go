@@ -19,7 +19,7 @@ import (
 
 // A shownLayout is a layout in an answer. Times are in milliseconds.
 type shownLayout struct {
-	From       *int64             `json:"from"` // null: since ever
+	From       *int64             `json:"from"` // null: from the beginning
 	Size       int64              `json:"size"`
 	Partitions int                `json:"partitions"`
 	Mode       timeline.Mode      `json:"mode"`
@@ -65,8 +65,8 @@ func (a *API) layout(w http.ResponseWriter, r *http.Request) {
 // changeBytesMax bounds the body of a request that changes a timeline.
 const changeBytesMax = 4 << 10
 
-// parseChange reads the body of a request that changes a timeline, an object of the members that
-// take is called with. A member that is not known, or that is there twice, is an error.
+// parseChange reads the body of a request that changes a timeline, an object, and calls take for
+// each member. Unknown and repeated members are errors.
 func parseChange(w http.ResponseWriter, r *http.Request, known []string, take func(name string, value []byte) error) error {
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, changeBytesMax))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
@@ -130,7 +130,7 @@ func (a *API) propose(w http.ResponseWriter, r *http.Request) {
 	}, func(name string) (timeline.History, error) { return a.engine.Propose(r.Context(), name, p) })
 }
 
-// parseWord reads one of some words.
+// parseWord reads a string that must be one of words.
 func parseWord[W ~string](name string, value []byte, words ...W) (W, error) {
 	text, err := parseText(name, value)
 	if err == nil && !slices.Contains(words, W(text)) {
@@ -158,7 +158,7 @@ func (a *API) setRetention(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// change reads what to change of a timeline, does it, and answers with its history.
+// change reads a change of a timeline with take, makes it with do, and answers with the history.
 func (a *API) change(w http.ResponseWriter, r *http.Request, known []string, take func(name string, value []byte) error, do func(name string) (timeline.History, error)) {
 	name, err := nameOf(r)
 	if err == nil {
@@ -175,5 +175,5 @@ func (a *API) change(w http.ResponseWriter, r *http.Request, known []string, tak
 		a.fail(w, r, notThere(err, name))
 		return
 	}
-	_ = writeBody(w, body) // the client has gone, if this fails
+	_ = writeBody(w, body) // fails only if the client is gone
 }

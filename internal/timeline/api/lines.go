@@ -15,29 +15,29 @@ import (
 )
 
 const (
-	// leastBuffer is what a body of lines is read into at first. The buffer becomes
-	// larger when reads fill it, up to usualBuffer, and beyond that for a longer line.
+	// leastBuffer is the size of the buffer at first. It grows when reads fill it, up to
+	// usualBuffer, and beyond that only for a longer line.
 	leastBuffer = 4 << 10
 	usualBuffer = 256 << 10
 
-	// gzipBytes is what unpacking takes.
+	// gzipBytes is the memory that unpacking needs.
 	gzipBytes = 64 << 10
 
-	// skipLimit bounds a line that is skipped since it is too long, as a multiple of what
-	// one may have: a longer text without a line end is not lines.
+	// skipLimit bounds how long a line that is too long may be skipped, as a multiple of lineMax.
+	// A body with a longer line is not lines of events.
 	skipLimit = 16
 
-	// emptyMost is how much of a packed body may unpack to no event in a row. A small one unpacks
-	// to gigabytes of blanks, for minutes, also after its sender has left: the server does not
+	// emptyMost is how many bytes may be unpacked without an event. A small body can unpack to
+	// gigabytes of blanks, for minutes, even after its sender has left: the server does not
 	// notice that before it has read the body.
 	emptyMost = 128 << 20
 )
 
-// lineMax is how long a line may be: the largest data in base64, and room for the rest.
+// lineMax is the longest line: the largest data in base64, and room for the rest of the event.
 func (a *API) lineMax() int { return int(a.config.PayloadBytesMax)/3*4 + 128<<10 }
 
-// A lineReader reads a body line by line. It holds what has arrived and was not taken by
-// next, and its buffer counts as memory of bodies.
+// A lineReader reads a body line by line. Its buffer has what has arrived and was not returned by
+// next, and counts as memory of bodies.
 type lineReader struct {
 	src      io.Reader
 	share    *ingest.Share
@@ -47,13 +47,14 @@ type lineReader struct {
 	ended    bool            // there is no more to read
 
 	buf        []byte
-	from, upTo int   // what is not taken
-	searched   int   // bytes of that without a line end
-	skipped    int64 // bytes of a line that is too long
+	from, upTo int   // the part of buf that next has not returned
+	searched   int   // bytes of that part that have no line end
+	skipped    int64 // bytes of the current line that were dropped because it is too long
 	empty      int64 // bytes since the last event
 }
 
-// checkEmpty ends a packed body that has no events. some says that there was one since the last call.
+// checkEmpty returns an error if a packed body has had no event for too long. some says whether
+// there was one since the last call.
 func (l *lineReader) checkEmpty(some bool) error {
 	if some {
 		l.empty = 0
@@ -64,10 +65,10 @@ func (l *lineReader) checkEmpty(some bool) error {
 	return &store.LimitError{Limit: "bytes without an event of a packed body", Max: emptyMost, Need: l.empty, What: "read the body on"}
 }
 
-// errStopping ends a body that comes while the server stops.
+// errStopping ends a request while the server stops.
 var errStopping = &store.UnavailableError{Reason: "the server is stopping: send the events from number \"next\" on again"}
 
-// open begins to read.
+// open reserves memory and prepares for the first fill.
 func (l *lineReader) open(ctx context.Context) error {
 	need := int64(leastBuffer)
 	if l.gzipped {
@@ -87,7 +88,7 @@ func (l *lineReader) open(ctx context.Context) error {
 	return nil
 }
 
-// holds is how much of the share the reader has.
+// holds returns how many bytes of memory the reader uses.
 func (l *lineReader) holds() int64 {
 	n := int64(cap(l.buf))
 	if l.gzipped {
@@ -119,12 +120,13 @@ func (l *lineReader) fill(ctx context.Context) error {
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
-	l.upTo = l.from + bytes.LastIndexByte(l.buf[l.from:l.upTo], '\n') + 1 // what is behind it may be half a line
+	l.upTo = l.from + bytes.LastIndexByte(l.buf[l.from:l.upTo], '\n') + 1 // the rest may be half a line
 	l.searched = 0
 	return bodyFault(err)
 }
 
-// makeRoom makes room for at least a byte.
+// makeRoom makes room in the buffer for at least a byte. It drops the beginning of a line that is
+// too long.
 func (l *lineReader) makeRoom(ctx context.Context) error {
 	full := l.upTo == len(l.buf)
 	l.upTo = copy(l.buf, l.buf[l.from:l.upTo])
@@ -164,7 +166,7 @@ func (l *lineReader) tooLong(bytes int64) error {
 func (l *lineReader) next() (line []byte, err error, ok bool) {
 	for {
 		if l.searched == 0 && l.skipped == 0 {
-			for l.from < l.upTo && l.buf[l.from] == '\n' { // a packed body can have any number
+			for l.from < l.upTo && l.buf[l.from] == '\n' { // quickly: a packed body can have any number
 				l.from++
 			}
 		}
@@ -192,7 +194,7 @@ func (l *lineReader) next() (line []byte, err error, ok bool) {
 	}
 }
 
-// bodyFault says what is wrong with a body that cannot be read to its end.
+// bodyFault returns the error of a body that cannot be read to its end.
 func bodyFault(err error) error {
 	var (
 		corrupt flate.CorruptInputError

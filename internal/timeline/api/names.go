@@ -8,7 +8,7 @@ import (
 	"varve/internal/timeline"
 )
 
-// namesUsual is how many names a page has that does not say.
+// namesUsual is the default limit of names per page.
 const namesUsual = 100
 
 // names answers GET /api/v1/timelines.

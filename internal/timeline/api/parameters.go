@@ -13,14 +13,14 @@ import (
 	"varve/internal/timeline"
 )
 
-// parameters are those of a request, each given once, but for repeated ones.
+// parameters are the parameters of a request. Only one of them may be given several times.
 type parameters struct {
 	values url.Values
-	all    []string // of the one that may be repeated
+	all    []string // the values of that one
 }
 
-// parametersOf reads the query string. A string that cannot be read is an error, since what
-// is left of it may ask for more than was meant. (The routes refuse unknown parameters.)
+// parametersOf reads the query string. An invalid one is an error, since its valid part may ask
+// for more than was meant. (The routes refuse unknown parameters.)
 func parametersOf(r *http.Request, repeated string) (*parameters, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -34,7 +34,7 @@ func parametersOf(r *http.Request, repeated string) (*parameters, error) {
 	return &parameters{values: values, all: values[repeated]}, nil
 }
 
-// text returns a parameter, which is not empty if it is there.
+// text returns a parameter. It is an error if it is given but empty.
 func (p *parameters) text(name string) (text string, given bool, err error) {
 	if !p.values.Has(name) {
 		return "", false, nil
@@ -45,7 +45,7 @@ func (p *parameters) text(name string) (text string, given bool, err error) {
 	return text, true, nil
 }
 
-// number returns a parameter from least to most, or otherwise.
+// number returns a parameter, which must be from least to most, or otherwise if it is not given.
 func (p *parameters) number(name string, least, most, otherwise int) (int, error) {
 	text, given, err := p.text(name)
 	if err != nil || !given {
@@ -58,8 +58,8 @@ func (p *parameters) number(name string, least, most, otherwise int) (int, error
 	return n, nil
 }
 
-// bound returns a time in microseconds: that of name in milliseconds, or of name_us. last is
-// whether a millisecond counts to its end.
+// bound returns a time in microseconds, from the parameter name in milliseconds or from name_us.
+// With last, a millisecond includes its last microsecond.
 func (p *parameters) bound(name string, last bool) (*int64, error) {
 	ms, err1 := p.time(name, usPerMS, last)
 	us, err2 := p.time(name+"_us", 1, last)
@@ -78,8 +78,9 @@ func (p *parameters) bound(name string, last bool) (*int64, error) {
 	return us, nil
 }
 
-// time returns a time in microseconds. One beyond all events is as far as any, but for one
-// that leaves out all of them: moved to the end of time, it would select events there.
+// time returns a time in microseconds. A bound beyond the times of all events is moved to their
+// end, unless it excludes them all: moved there, it would select the events at that end. Then it
+// is an error.
 func (p *parameters) time(name string, unit int64, last bool) (*int64, error) {
 	text, given, err := p.text(name)
 	if err != nil || !given {
@@ -110,7 +111,7 @@ func (p *parameters) bounds() (from, until *int64, err error) {
 	return from, until, nil
 }
 
-// query returns what a page is asked for.
+// query returns the query of a page, without its timelines.
 func (p *parameters) query() (q timeline.Query, err error) {
 	if q.From, q.Until, err = p.bounds(); err != nil {
 		return q, err
@@ -132,7 +133,7 @@ func (p *parameters) query() (q timeline.Query, err error) {
 	return q, errors.Join(err1, err2, err3)
 }
 
-// timelines returns those of a merged read.
+// timelines returns the timelines of a merged read.
 func (p *parameters) timelines() ([]string, error) {
 	if len(p.all) == 0 {
 		return nil, badf("name the timelines: ?timeline=NAME&timeline=NAME")
@@ -151,7 +152,7 @@ func (p *parameters) timelines() ([]string, error) {
 	return p.all, nil
 }
 
-// notThere names the timeline that is not there.
+// notThere adds the name of the timeline to an ErrNotFound.
 func notThere(err error, name string) error {
 	if errors.Is(err, timeline.ErrNotFound) {
 		return fmt.Errorf("timeline %s: %w", strconv.Quote(clip.Text(name, clipped)), err)

@@ -8,11 +8,11 @@ import (
 )
 
 // A payload is the data of an event as it is stored: the text of a JSON value, or
-// [timeline.BytesMark] and then any bytes, so that each says what it is.
+// [timeline.BytesMark] and then any bytes. The first byte tells which.
 
-// jsonPayload returns the payload of a valid JSON text. Line breaks between its tokens become
-// spaces, in place: an event is a line wherever events are lines. (Within a text in JSON
-// there are none.) All else stays as it is, byte for byte.
+// jsonPayload returns the payload of a valid JSON text. It replaces line breaks between tokens by
+// spaces, in place, so that an event fits on a line. (JSON strings contain no line breaks.)
+// Everything else stays as it is, byte for byte.
 func jsonPayload(text []byte) []byte {
 	for i, c := range text {
 		if c == '\n' || c == '\r' {
@@ -22,8 +22,7 @@ func jsonPayload(text []byte) []byte {
 	return text
 }
 
-// bytesPayload returns the payload of bytes that were sent in base64, as the text within its
-// quotes.
+// bytesPayload returns the payload of bytes in base64. text has no quotes.
 func bytesPayload(text string) ([]byte, error) {
 	payload := make([]byte, 1+base64.StdEncoding.DecodedLen(len(text)))
 	n, err := base64.StdEncoding.Strict().Decode(payload[1:], []byte(text))
@@ -34,10 +33,10 @@ func bytesPayload(text string) ([]byte, error) {
 	return payload[:1+n], nil
 }
 
-// appendPayload appends the member of an event that has its data. It trusts the payload's
-// first byte, since only the functions above make payloads: to look at all of it again for
-// each of a thousand readers would cost more than all else. What begins like no JSON is shown
-// as bytes.
+// appendPayload appends the member "data" or "data_base64" of an event. It trusts the first byte,
+// since only the functions above make payloads: checking the whole payload for each of a thousand
+// readers would cost more than everything else. A payload that begins like no JSON is shown as
+// bytes.
 func appendPayload(to, payload []byte) []byte {
 	switch {
 	case len(payload) == 0:

@@ -49,8 +49,8 @@ func (a *API) read(w http.ResponseWriter, r *http.Request, names func(*parameter
 	})
 }
 
-// stepOf returns what a session does between two steps of reading: it reserves the memory of the
-// page as the page grows, and gives its slot to queries that wait.
+// stepOf returns the Query.Step of a session: it reserves the memory of the page as the page grows,
+// and yields its slot to queries that wait.
 func stepOf(s *query.Session) func(bytes int64) error {
 	reserved := int64(0)
 	return func(bytes int64) error {
@@ -64,7 +64,7 @@ func stepOf(s *query.Session) func(bytes int64) error {
 	}
 }
 
-// pageBytes is about what a page takes in memory.
+// pageBytes returns about how much memory a page takes.
 func pageBytes(p timeline.Page) (n int64) {
 	const each = 128
 	for i := range p.Events {
@@ -74,7 +74,7 @@ func pageBytes(p timeline.Page) (n int64) {
 	return n + pieceBytes
 }
 
-// pieceBytes is about how much of an answer is written at once.
+// pieceBytes is about how many bytes of an answer are written at once.
 const pieceBytes = 64 << 10
 
 // writePage answers with a page.
@@ -113,7 +113,7 @@ func writePage(w http.ResponseWriter, p timeline.Page, merged bool) error {
 	return nil
 }
 
-// begin begins an answer of JSON.
+// begin sets the headers of an answer in JSON.
 func begin(w http.ResponseWriter) {
 	h := w.Header()
 	h.Set("Access-Control-Allow-Origin", "*")
@@ -130,7 +130,7 @@ func writeBody(w http.ResponseWriter, body []byte) error {
 	return nil
 }
 
-// about answers what is asked of one timeline.
+// about answers with what ask returns for the timeline in the path.
 func (a *API) about(w http.ResponseWriter, r *http.Request, ask func(s *query.Session, name string) ([]byte, error)) {
 	name, err := nameOf(r)
 	if err != nil {
@@ -171,7 +171,7 @@ func (a *API) start(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// appendStart appends the members that say where a timeline begins.
+// appendStart appends the members "start" and "first" of a timeline.
 func appendStart(to []byte, s timeline.Start) []byte {
 	to = append(to, `"start":`...)
 	to = strconv.AppendInt(to, floorMS(s.Bucket), 10)

@@ -23,9 +23,9 @@ func (a *API) deleteEvents(w http.ResponseWriter, r *http.Request) {
 	a.done(w, r, err)
 }
 
-// delete calls f, which deletes events, when it has one of the places that deletes of samples
-// have, too. Deletes of a timeline come one after the other: without places, any number of them
-// would wait.
+// delete calls f, which deletes events, once it has a slot. Deletes of events and of samples share
+// the slots. Deletes of one timeline run one after the other: without slots, any number of them
+// could wait.
 func (a *API) delete(r *http.Request, name string, f func(context.Context) error) error {
 	began, err := a.queries.Delete(r.Context(), func() error {
 		return work.Do("delete events", func() error { return f(r.Context()) })
@@ -36,7 +36,7 @@ func (a *API) delete(r *http.Request, name string, f func(context.Context) error
 	return err
 }
 
-// logDelete logs which client deleted what: nothing else records it.
+// logDelete logs which client deleted what. Nothing else records that.
 func (a *API) logDelete(r *http.Request, name string, err error) {
 	attrs := []any{"timeline", clip.Text(name, clipped), "selection", clip.Text(r.URL.RawQuery, clipped), "client", r.RemoteAddr}
 	if err != nil {
@@ -46,7 +46,7 @@ func (a *API) logDelete(r *http.Request, name string, err error) {
 	a.log.Info("events deleted", attrs...)
 }
 
-// deletionOf reads which events to delete. A request that names none is an error.
+// deletionOf reads which events to delete. A request without a selection is an error.
 func deletionOf(r *http.Request) (d timeline.Deletion, err error) {
 	p, err := parametersOf(r, "")
 	if err != nil {

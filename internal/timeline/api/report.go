@@ -15,15 +15,15 @@ import (
 	"varve/internal/timeline"
 )
 
-// What an answer names of a body, at most. It says how many more there are.
+// An answer lists at most this many ids and rejections. It says how many more there are.
 const (
 	idsKept      = 10_000
 	rejectedKept = 1000
-	reasonBytes  = 500 // of a reason
+	reasonBytes  = 500 // of the reason of a rejection
 )
 
-// badMost is how many events of a body may be no events: a small packed body can have hundreds of
-// millions, which would be read for minutes, also after its sender has left.
+// badMost is how many events of a body may be invalid. A small packed body can have hundreds of
+// millions, which would be read for minutes, even after its sender has left.
 const badMost = 100_000
 
 // A report says what became of the events of a request.
@@ -34,22 +34,22 @@ type report struct {
 	RejectedMore int64      `json:"rejected_more,omitempty"` // beyond those in Rejected
 	IDsMore      int64      `json:"ids_more,omitempty"`      // beyond those in IDs
 
-	// Next is the number of the event with which to go on, if the request was broken off. Those
-	// before it are stored, or rejected for good.
+	// Next is the number of the event from which to send again, if the request was not completed.
+	// The events before it are stored, or rejected for good.
 	Next   *int64   `json:"next,omitempty"`
 	Errors []string `json:"errors,omitempty"`
 
 	share *ingest.Share // of memory
-	bytes int64         // of the texts above
-	held  int64         // of the share
-	dealt int64         // events that were dealt with
-	worst error         // that is the server's fault, of any event
-	stuck int64         // the first such event; valid with worst
+	bytes int64         // of the strings above
+	held  int64         // bytes reserved in share
+	dealt int64         // events that were stored or rejected for good
+	worst error         // an error of any event that is the server's fault
+	stuck int64         // the first event with such an error; valid with worst
 	fault error         // of the first rejected event
-	bad   int64         // events that are none
+	bad   int64         // invalid events
 }
 
-// checkBad ends a body of too many events that are none.
+// checkBad returns an error if a body has too many invalid events.
 func (r *report) checkBad() error {
 	if r.bad <= badMost {
 		return nil
@@ -65,15 +65,15 @@ type rejected struct {
 }
 
 const (
-	reportItem = 64       // what a slice takes for each of its texts
-	freeReport = 16 << 10 // bytes up to which a report is not counted
+	reportItem = 64       // memory of an entry of the slices, beside its strings
+	freeReport = 16 << 10 // bytes up to which a report is not reserved
 )
 
 func newReport(share *ingest.Share) *report {
 	return &report{Rejected: []rejected{}, IDs: []string{}, share: share}
 }
 
-// id notes the id of the next event.
+// id adds the id of the next event.
 func (r *report) id(ctx context.Context, id string) error {
 	if len(r.IDs) >= idsKept {
 		r.IDsMore++
@@ -103,7 +103,7 @@ func (r *report) reject(ctx context.Context, index int64, timeline string, err e
 	return r.keep(ctx, len(text)+len(timeline))
 }
 
-// keep counts a text. A small report costs nothing, as a small body does.
+// keep reserves memory for strings. Nothing is reserved for a small report, as for a small body.
 func (r *report) keep(ctx context.Context, bytes int) error {
 	r.bytes += int64(bytes) + reportItem
 	if r.bytes <= max(r.held, freeReport) {
@@ -113,9 +113,9 @@ func (r *report) keep(ctx context.Context, bytes int) error {
 	return r.share.Grow(ctx, r.held)
 }
 
-// write answers a request. err says why the request was broken off, nil if it was not. The status is
-// that of err, or of a fault of the server at any event. Otherwise it is 200 if an event is stored, or if
-// there is none to store, and that of the first event if all are refused.
+// write answers a request. err is why the request was not completed, nil if it was. The status is
+// that of err, or of an error of any event that is the server's fault. Otherwise, it is that of the
+// first rejected event if no event is stored and some were rejected, and else 200.
 func (r *report) write(w http.ResponseWriter, err error) {
 	status := http.StatusOK
 	if err == nil {
@@ -131,7 +131,7 @@ func (r *report) write(w http.ResponseWriter, err error) {
 	}
 	body, fault := json.Marshal(r)
 	if fault != nil {
-		panic(fault) // texts and numbers always marshal
+		panic(fault) // strings and numbers always marshal
 	}
 	h := w.Header()
 	h.Set("Access-Control-Allow-Origin", "*")
@@ -144,30 +144,30 @@ func (r *report) write(w http.ResponseWriter, err error) {
 	_, _ = w.Write(body)
 }
 
-// A block gathers events and appends them together.
+// A block collects events in order to append them together.
 type block struct {
 	api    *API
 	report *report
-	name   string // of the timeline of all events; "": they say it
+	name   string // of the timeline of all events; "": each names its own
 	events []timeline.Addressed
-	places int // events, counted once a timeline
+	places int // events, each counted once per timeline
 	bytes  int64
-	index  int64 // of the next event of the body
-	first  int64 // of the block
-	bad    map[int64]error
+	index  int64           // of the next event of the body
+	first  int64           // index of the first event of the block
+	bad    map[int64]error // invalid events of the block, by index
 }
 
-// Bounds of a block, below those of Append: it is one group of a commit.
+// Bounds of a block. They are below those of Append, because a block is committed as a whole.
 const (
 	blockPlaces = 2000
 	blockBytes  = 4 << 20
 )
 
-// add adds the next event of the body, or why it is none, and appends the block if it is full
-// without it.
+// add adds the next event of the body, or the error if it is invalid. If the block has no room for
+// it, the block is appended first.
 func (b *block) add(ctx context.Context, e timeline.Addressed, err error) error {
 	if own := slices.IndexFunc(e.Timelines, b.api.engine.IsOwn); err == nil && own >= 0 {
-		err = badf("timeline %s takes no events here: the server keeps its own there", e.Timelines[own])
+		err = badf("timeline %s accepts no events here: the server stores its own there", e.Timelines[own])
 	}
 	bytes := int64(len(e.Data)) * int64(len(e.Timelines))
 	if b.isFull(len(e.Timelines), bytes) {
@@ -189,7 +189,8 @@ func (b *block) add(ctx context.Context, e timeline.Addressed, err error) error 
 	return nil
 }
 
-// isFull reports whether the block has to be appended before an event with so many timelines and bytes.
+// isFull reports whether the block must be appended before an event with so many timelines and
+// bytes is added.
 func (b *block) isFull(places int, bytes int64) bool {
 	atOnce := b.api.config.AtOnce()
 	switch {
@@ -201,7 +202,8 @@ func (b *block) isFull(places int, bytes int64) bool {
 	return b.places+places > blockPlaces || b.bytes+bytes > blockBytes || atOnce > 0 && len(b.events) >= atOnce
 }
 
-// flush appends what was gathered. Its events refer to texts that may go after it.
+// flush appends the collected events. They share memory with the body, which may be overwritten
+// afterwards.
 func (b *block) flush(ctx context.Context) error {
 	if len(b.events) == 0 {
 		return nil
@@ -231,7 +233,8 @@ func (b *block) flush(ctx context.Context) error {
 	return err
 }
 
-// append appends events whose request is stored also if its sender leaves.
+// append appends the valid events of a block. If a limit forbids a single event as a whole, that
+// event is rejected, and the request continues.
 func (b *block) append(ctx context.Context, good []timeline.Addressed) (timeline.Result, error) {
 	if len(good) == 0 {
 		return timeline.Result{}, nil
@@ -243,7 +246,7 @@ func (b *block) append(ctx context.Context, good []timeline.Addressed) (timeline
 	return result, err
 }
 
-// tell puts what became of a block into the report.
+// tell adds what became of the events of a block to the report.
 func (b *block) tell(ctx context.Context, from []int64, result timeline.Result) error {
 	r := b.report
 	r.Accepted += int64(result.Accepted)

@@ -12,24 +12,24 @@ import (
 )
 
 const (
-	// heartbeat is how often an idle reader gets a comment, which keeps proxies from
-	// cutting the connection and tells both ends that the other is there.
+	// heartbeat is how often an idle reader gets a comment. It keeps proxies from cutting the
+	// connection, and each end notices if the other is gone.
 	heartbeat = 15 * time.Second
 
-	// tailPatience is how long a reader may take to receive what is written at once.
+	// tailPatience is how long a reader may take to receive a single write.
 	tailPatience = 10 * time.Second
 
-	// tailMemory bounds the events that are on their way to all who follow. A reader whose
-	// events go beyond it is cut off; it goes on where it was.
+	// tailMemory bounds the events that are being sent to all readers that follow. A reader whose
+	// events would exceed it is disconnected; it can continue where it was.
 	tailMemory = 64 << 20
 
-	// tailRetry is when a browser connects again.
+	// tailRetry is how long a browser waits before it connects again.
 	tailRetry = time.Second
 )
 
-// tail answers GET /api/v1/timelines/NAME/tail with server-sent events, as
-// https://html.spec.whatwg.org/multipage/server-sent-events.html has them. The id of each is
-// the cursor behind it.
+// tail answers GET /api/v1/timelines/NAME/tail with server-sent events, see
+// https://html.spec.whatwg.org/multipage/server-sent-events.html. The id of each event is the
+// cursor after it.
 func (a *API) tail(w http.ResponseWriter, r *http.Request) {
 	q, err := tailQuery(r)
 	if err != nil {
@@ -65,8 +65,8 @@ func (a *API) tail(w http.ResponseWriter, r *http.Request) {
 	t.run(ctx, s)
 }
 
-// tailQuery reads what to follow. The header that a browser sends when it connects again is
-// newer than the address that it does so with.
+// tailQuery reads what to follow. Last-Event-ID takes precedence over the cursor in the URL: a
+// browser that connects again sends the old URL with it.
 func tailQuery(r *http.Request) (q timeline.TailQuery, err error) {
 	if q.Timeline, err = nameOf(r); err != nil {
 		return q, err
@@ -89,7 +89,7 @@ func beginTail(w http.ResponseWriter) {
 	h.Set("Access-Control-Allow-Origin", "*")
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // nginx would hold events back
+	h.Set("X-Accel-Buffering", "no") // else nginx buffers events
 	w.WriteHeader(http.StatusOK)
 }
 
@@ -131,7 +131,7 @@ func (t *tailing) next(ctx context.Context, s *timeline.Subscription) ([]timelin
 	return s.Next(ctx)
 }
 
-// send writes events and reports whether the reader goes on.
+// send writes events and reports whether the answer continues.
 func (t *tailing) send(some []timeline.TailEvent) bool {
 	var bytes int64
 	for i := range some {
@@ -158,7 +158,7 @@ func (t *tailing) send(some []timeline.TailEvent) bool {
 	return true
 }
 
-// flush sends what there is and reports whether the reader has taken it in time.
+// flush writes the buffer and reports whether the reader has received it in time.
 func (t *tailing) flush() bool {
 	began := time.Now()
 	err := t.control.SetWriteDeadline(began.Add(t.api.patience))
@@ -166,10 +166,10 @@ func (t *tailing) flush() bool {
 		_, err = t.w.Write(t.buf)
 	}
 	if err == nil {
-		err = t.control.Flush() // the server keeps its error for the next Write
+		err = t.control.Flush() // net/http keeps an error and returns it from the next Write
 	}
 	if cap(t.buf) > 2*pieceBytes {
-		t.buf = nil // of a large event
+		t.buf = nil // it was for a large event
 	}
 	t.buf = t.buf[:0]
 	slow := time.Since(began) >= t.api.patience
@@ -179,8 +179,8 @@ func (t *tailing) flush() bool {
 	return err == nil && !slow
 }
 
-// report tells the reader why the answer ends. A browser connects again, and is answered with
-// a status then.
+// report sends the reader the error that ends the answer. A browser then connects again and gets
+// a status.
 func (t *tailing) report(err error) {
 	t.buf = append(t.buf, "event: error\ndata: "...)
 	t.buf = append(t.buf, httpapi.ErrorBody(messageOf(err))...)

@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 )
 
-// The functions of this file walk through valid JSON text, which they do not check again.
+// The functions of this file walk through JSON text. They rely on it being valid.
 
-// space returns where the blanks at i end.
+// space returns where the white space at i ends.
 func space(text []byte, i int) int {
 	for i < len(text) && (text[i] == ' ' || text[i] == '\t' || text[i] == '\n' || text[i] == '\r') {
 		i++
@@ -15,7 +15,7 @@ func space(text []byte, i int) int {
 	return i
 }
 
-// value returns where the value at i ends, and how many levels of objects and arrays it has.
+// value returns where the value at i ends, and how deeply its objects and arrays are nested.
 func value(text []byte, i int) (end, depth int) {
 	level := 0
 	for {
@@ -40,7 +40,7 @@ func value(text []byte, i int) (end, depth int) {
 	}
 }
 
-// textEnd returns where the quoted text at i ends.
+// textEnd returns where the quoted string at i ends.
 func textEnd(text []byte, i int) int {
 	for i++; text[i] != '"'; i++ {
 		if text[i] == '\\' {
@@ -60,8 +60,8 @@ func scalarEnd(text []byte, i int) int {
 	return i
 }
 
-// members calls f for each member of an object, with its name and its value. It stops at an
-// error.
+// members calls f for each member of an object, with its name, its value and the depth of that.
+// It ends with the first error of f.
 func members(object []byte, f func(name string, value []byte, depth int) error) error {
 	for i := space(object, 1); object[i] != '}'; {
 		end := textEnd(object, i)
@@ -78,8 +78,8 @@ func members(object []byte, f func(name string, value []byte, depth int) error) 
 	return nil
 }
 
-// element returns the element of an array at or behind i, which is behind the bracket or the
-// element before, and where it ends. ok is false at the end of the array.
+// element returns the next element of an array and where it ends. i is just after the opening
+// bracket or the previous element. ok is false at the end of the array.
 func element(array []byte, i int) (text []byte, end int, ok bool) {
 	i = space(array, i)
 	if array[i] == ',' {
@@ -92,7 +92,7 @@ func element(array []byte, i int) (text []byte, end int, ok bool) {
 	return array[i:end], end, true
 }
 
-// unquote returns a text without its quotes.
+// unquote decodes a quoted string.
 func unquote(quoted []byte) string {
 	if bytes.IndexByte(quoted, '\\') >= 0 {
 		var s string
