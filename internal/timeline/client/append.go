@@ -19,7 +19,7 @@ import (
 	"varve/internal/work"
 )
 
-// Blocks of lines that are sent together, at most.
+// Bounds of a block of lines, which are sent together.
 const (
 	blockLines = 1000
 	blockBytes = 1 << 20
@@ -27,8 +27,8 @@ const (
 	blockPause = 100 * time.Millisecond // how often a block that is not full is sent
 )
 
-// patience is how long a block is sent again to a server that has answered before, such as
-// one that is started again.
+// patience is how long a block is sent again to a server that has answered before, for example
+// while it restarts.
 const patience = 2 * time.Minute
 
 // An Appender appends lines to a timeline, each as an event.
@@ -38,24 +38,24 @@ type Appender struct {
 
 	JSON       bool      // each line is an event; else it is the data of one
 	Type       string    // of events whose data is a line
-	TimeFormat string    // how their time looks at the beginning of a line; "": they have the time of now
-	Run        string    // the beginning of their ids, another one at each run
-	Refused    io.Writer // is told of the lines that are refused or late
+	TimeFormat string    // layout of the time at the beginning of a line; "": events get the current time
+	Run        string    // prefix of their ids, different for each run
+	Refused    io.Writer // receives messages about lines that are refused or late
 
 	Accepted, Rejected int64
 
-	answered bool // by the server, at least once
-	unnamed  bool // an event in the block has no id: sent twice, it would be there twice
+	answered bool // the server has answered at least once
+	unnamed  bool // an event in the block has no id: sent twice, it would be stored twice
 
-	number  int64 // of the line
-	last    int64 // time of the last event that got the time of now, in microseconds
+	number  int64 // of the current line
+	last    int64 // time of the last event that got the current time, in microseconds
 	block   bytes.Buffer
 	numbers []int64 // of the lines in the block
 }
 
-// Append sends all lines of in, in blocks; those that are there are not kept waiting for
-// more. When ctx ends, it sends the lines that it has read, also those of a block that is being
-// sent, and returns.
+// Append sends all lines of in, in blocks. A block that is not full is sent after blockPause. When
+// ctx ends, Append sends the lines that it has read, including a block that is being sent, and
+// returns.
 func (a *Appender) Append(ctx context.Context, in io.Reader) error {
 	sending := context.WithoutCancel(ctx)
 	texts, failed := make(chan []byte, blockLines), make(chan error, 1)
@@ -96,7 +96,7 @@ func (a *Appender) Append(ctx context.Context, in io.Reader) error {
 	}
 }
 
-// sendRest sends the lines that were read before an interruption, but none of those that still come.
+// sendRest sends the lines that were read before an interruption, but none that are read later.
 func (a *Appender) sendRest(ctx context.Context, texts <-chan []byte) error {
 	for range len(texts) {
 		if err := a.add(ctx, <-texts); err != nil {
@@ -106,7 +106,7 @@ func (a *Appender) sendRest(ctx context.Context, texts <-chan []byte) error {
 	return a.send(ctx)
 }
 
-// add adds a line to the block, and sends the block if it is full with it.
+// add adds a line to the block, and sends the block if it is full.
 func (a *Appender) add(ctx context.Context, text []byte) error {
 	a.number++
 	if len(bytes.TrimSpace(text)) == 0 {
@@ -144,7 +144,7 @@ func named(event []byte) bool {
 // CheckTimeFormat returns an error if times in a format have no year: the server would reject them all.
 func CheckTimeFormat(format string) error {
 	format = strings.Join(strings.Fields(format), " ")
-	const year = 2009 // not that of Go's layouts, which stands for itself
+	const year = 2009 // not 2006, which in a Go layout means the year
 	sample := time.Date(year, 10, 21, 16, 32, 43, 0, time.UTC).Format(format)
 	at, err := time.ParseInLocation(format, sample, time.UTC)
 	if err != nil {
@@ -156,8 +156,8 @@ func CheckTimeFormat(format string) error {
 	return nil
 }
 
-// timeOf returns the time of a line in microseconds. Lines that come in one microsecond keep
-// their order.
+// timeOf returns the time of a line in microseconds. Current times always increase, so that lines
+// keep their order.
 func (a *Appender) timeOf(text string) (int64, error) {
 	if a.TimeFormat == "" {
 		a.last = max(a.last+1, time.Now().UnixMicro())
@@ -172,7 +172,7 @@ func (a *Appender) timeOf(text string) (int64, error) {
 	return at.UnixMicro(), nil
 }
 
-// A report is what the server says of a block.
+// A report is the server's answer to a block.
 type report struct {
 	Accepted int64
 	Rejected []struct {
@@ -180,7 +180,7 @@ type report struct {
 		Error string
 	}
 	RejectedMore int64 `json:"rejected_more"`
-	Next         *int  // the line to go on with, if the server has not taken all
+	Next         *int  // the line from which to send again, if the server has not dealt with all
 }
 
 // send sends the block.
@@ -203,7 +203,7 @@ func (a *Appender) send(ctx context.Context) error {
 	return nil
 }
 
-// settle takes the first n lines off the block: they are stored, but for those that are rejected.
+// settle removes the first n lines from the block: they are stored or rejected.
 func (a *Appender) settle(n int, r *report) {
 	rejected := r.RejectedMore
 	for _, line := range r.Rejected {
@@ -244,7 +244,7 @@ func (a *Appender) exchange(ctx context.Context) (status int, text []byte, err e
 		}
 		if !told {
 			told = true
-			fmt.Fprintf(a.Refused, "line %d: not appended yet, sending it again for %v at most: %v\n", a.numbers[0], patience, failed)
+			fmt.Fprintf(a.Refused, "line %d: not appended yet; will retry for at most %v: %v\n", a.numbers[0], patience, failed)
 		}
 		if work.Pause(ctx, wait) != nil {
 			return 0, nil, failed

@@ -1,6 +1,6 @@
 // Package client works on the timelines of a running server, for commands: it appends lines
-// as events, reads pages, follows, and asks for layouts. Events are passed on as the JSON
-// that the server answers.
+// as events, reads pages, follows timelines, and reads and proposes layouts. Events stay the
+// JSON that the server sent.
 package client
 
 import (
@@ -18,15 +18,15 @@ import (
 
 const root = "/api/v1/timelines"
 
-// pathOf returns the path of something about a timeline.
+// pathOf returns the path of a timeline, followed by what.
 func pathOf(name, what string) string { return root + "/" + escapeSegment(name) + what }
 
-// escapeSegment escapes a name as one segment of a path, also "." and "..".
+// escapeSegment escapes a name as one segment of a path, even "." and "..".
 func escapeSegment(name string) string {
 	return strings.ReplaceAll(url.PathEscape(name), ".", "%2E")
 }
 
-// Stats returns what the server knows of a timeline.
+// Stats returns the statistics of a timeline.
 func Stats(ctx context.Context, s *remote.Server, name string) (text json.RawMessage, err error) {
 	return text, s.Read(ctx, http.MethodGet, pathOf(name, "/stats"), nil, &text)
 }
@@ -36,7 +36,7 @@ func Layout(ctx context.Context, s *remote.Server, name string) (text json.RawMe
 	return text, s.Read(ctx, http.MethodGet, pathOf(name, "/layout"), nil, &text)
 }
 
-// Propose asks for another layout of a timeline and returns its layouts over time.
+// Propose proposes another layout of a timeline and returns its layouts over time.
 func Propose(ctx context.Context, s *remote.Server, name string, proposal map[string]any) (text json.RawMessage, err error) {
 	body, err := json.Marshal(proposal)
 	if err != nil {
@@ -45,10 +45,10 @@ func Propose(ctx context.Context, s *remote.Server, name string, proposal map[st
 	return text, s.Read(ctx, http.MethodPost, pathOf(name, "/layout"), body, &text)
 }
 
-// MaxPage is the most events of a page.
+// MaxPage is the most events per page.
 const MaxPage = 1000
 
-// Timelines yields what the server says of each timeline.
+// Timelines yields the description of each timeline.
 func Timelines(ctx context.Context, s *remote.Server) iter.Seq2[json.RawMessage, error] {
 	return pages(ctx, s, root, url.Values{}, 0)
 }
@@ -57,7 +57,7 @@ func Timelines(ctx context.Context, s *remote.Server) iter.Seq2[json.RawMessage,
 type Query struct {
 	Timelines []string
 	Limit     int        // 0: all
-	Filter    url.Values // from, until, order, type, as the server takes them
+	Filter    url.Values // from, until, order, type: parameters of the server
 }
 
 // Events yields events in the order asked for.
@@ -70,7 +70,7 @@ func Events(ctx context.Context, s *remote.Server, q Query) iter.Seq2[json.RawMe
 	return pages(ctx, s, path, parameters, q.Limit)
 }
 
-// pages yields what the pages of an answer have, up to a limit, 0 being none.
+// pages yields the items of all pages of an answer, up to a limit; 0 means no limit.
 func pages(ctx context.Context, s *remote.Server, path string, parameters url.Values, limit int) iter.Seq2[json.RawMessage, error] {
 	return func(yield func(json.RawMessage, error) bool) {
 		for left := limit; limit == 0 || left > 0; {

@@ -17,25 +17,25 @@ import (
 	"varve/internal/work"
 )
 
-// A Follower prints what arrives in a timeline, one event a line.
+// A Follower prints what arrives in a timeline, one event per line.
 type Follower struct {
 	Server   *remote.Server
 	Timeline string
 	Type     string // "": of all types
-	Newest   int    // events that are printed at first, at most MaxPage; none with a Cursor
-	Cursor   string // behind what was printed
+	Newest   int    // how many of the newest events are printed first, at most MaxPage; none with a Cursor
+	Cursor   string // continues after what was printed
 
 	Out    io.Writer
-	Errors io.Writer // is told why it connects again
+	Errors io.Writer // receives messages about lost connections
 
-	seen map[string]string // the events at first by their positions; they may arrive once more
+	seen map[string]string // the newest events, by position; they may arrive once more
 }
 
-// An outputError came when an event was printed.
+// An outputError is an error of printing an event.
 type outputError struct{ error }
 
-// Follow follows until ctx ends. It connects again after a while if the server was there once. An event
-// that cannot be printed ends it.
+// Follow follows until ctx ends. If the server has answered once, Follow connects again whenever
+// the connection is lost. An event that cannot be printed ends it.
 func (f *Follower) Follow(ctx context.Context) error {
 	if f.Cursor != "" {
 		f.Newest = 0
@@ -68,7 +68,7 @@ func (f *Follower) Follow(ctx context.Context) error {
 	}
 }
 
-// once prints what one answer has.
+// once prints the events of one answer.
 func (f *Follower) once(ctx context.Context) error {
 	query := url.Values{}
 	for name, value := range map[string]string{"cursor": f.Cursor, "type": f.Type} {
@@ -93,7 +93,7 @@ func (f *Follower) once(ctx context.Context) error {
 		if data == "" && cursor != "" {
 			f.Cursor = cursor
 		}
-		if f.Newest > 0 { // from the first message on nothing is missed
+		if f.Newest > 0 { // after the first message, so that no event is missed in between
 			if err := f.first(ctx); err != nil {
 				return err
 			}
@@ -122,8 +122,8 @@ func (f *Follower) print(event string) error {
 	return nil
 }
 
-// wasFirst reports whether an arrival is an event that was printed at first, as it was then. It is the
-// arrival of that event, so a later one at the same position is another event.
+// wasFirst reports whether an arrival is one of the newest events that were printed first, with
+// the same content. It forgets that event: a later arrival at its position is another event.
 func (f *Follower) wasFirst(event string) bool {
 	if len(f.seen) == 0 {
 		return false
@@ -158,7 +158,7 @@ func message(in *bufio.Reader) (kind, data, cursor string, err error) {
 	}
 }
 
-// first prints the newest events, the oldest of them first.
+// first prints the newest events, in ascending order.
 func (f *Follower) first(ctx context.Context) error {
 	q := Query{Timelines: []string{f.Timeline}, Limit: f.Newest}
 	if f.Type != "" {
@@ -181,7 +181,7 @@ func (f *Follower) first(ctx context.Context) error {
 	return nil
 }
 
-// positionOf tells an event from others.
+// positionOf returns a text that identifies the position of an event.
 func positionOf(event string) string {
 	var e struct {
 		Time   int64 `json:"time"`

@@ -19,20 +19,20 @@ import (
 )
 
 const (
-	linger       = 100 * time.Millisecond // for which events gather before they are drained
-	spaceEvery   = time.Second            // how often the free space is looked at
-	pauseFirst   = 250 * time.Millisecond // after a drain that failed, doubled up to pauseMost
+	linger       = 100 * time.Millisecond // how long events are collected before they are drained
+	spaceEvery   = time.Second            // how often the free space is checked
+	pauseFirst   = 250 * time.Millisecond // after a failed drain; doubled up to pauseMost
 	pauseMost    = 15 * time.Second
-	drainPlaces  = 1000          // events that are put at once, each counted once a timeline, unless a record has more: if one fails, all are put again
-	drainBytes   = 4 * units.MiB // of them
-	refusedShown = 10            // events that a drain logs as refused, at most
+	drainPlaces  = 1000          // most events put at once, each counted once per timeline, unless a record has more; if the call fails, all are put again
+	drainBytes   = 4 * units.MiB // most data of these events
+	refusedShown = 10            // most refused events that a drain logs
 )
 
-// run drains when there is something, until ctx ends.
+// run drains the log whenever it has events, until ctx ends.
 func (s *Spool) run(ctx context.Context) {
 	space := time.NewTicker(spaceEvery)
 	defer space.Stop()
-	due, planned, pause := time.NewTimer(0), true, pauseFirst // at first what an earlier process has left
+	due, planned, pause := time.NewTimer(0), true, pauseFirst // first drain what an earlier process left
 	defer due.Stop()
 	for {
 		select {
@@ -66,8 +66,8 @@ func (s *Spool) run(ctx context.Context) {
 	}
 }
 
-// reopen begins a new log after one that failed for lack of space. Clearing that one has removed the
-// target.
+// reopen begins a new log after one that failed for lack of space, and writes the target, which
+// drainFailed has removed.
 func (s *Spool) reopen(ctx context.Context) error {
 	if err := s.log.Reopen(ctx, s.cleared, nothingElse); err != nil {
 		return err
@@ -75,12 +75,11 @@ func (s *Spool) reopen(ctx context.Context) error {
 	return s.aim()
 }
 
-// nothingElse adds no records to a new log: callers that wait for a record of the failed
-// log get an error.
+// nothingElse adds no records to a new log. Callers that wait for a record of the failed log
+// get an error.
 func nothingElse(wal.Segment) (last writelog.Entry, err error) { return last, nil }
 
-// drain puts the events that are in the log now into the timelines, and releases their
-// segments.
+// drain puts the events that are in the log now into the timelines, and removes their segments.
 func (s *Spool) drain(ctx context.Context) error {
 	s.log.Order.Lock()
 	upTo, events, bytes := s.appended.Load(), s.waiting.Load(), s.bytes.Load()
@@ -91,12 +90,12 @@ func (s *Spool) drain(ctx context.Context) error {
 	if err == nil {
 		err = last.Wait(ctx)
 	}
-	var late error // why events were put at the end of the log
+	var late error // why events were logged again at the end of the log
 	switch {
 	case err == nil:
 		late, err = s.putBefore(ctx, segment)
 		if err == nil {
-			s.skip = 0 // not what Release may have left
+			s.skip = 0 // even if Release fails and leaves segments: they are drained again
 			err = s.log.Current().Release(segment)
 		}
 	case wal.NoSpace(err):
@@ -120,8 +119,8 @@ func (s *Spool) drain(ctx context.Context) error {
 }
 
 // drainFailed puts all events of a log that failed for lack of space, and removes its segments: that
-// may be the only way to make room. Such a log takes no more records, and only the goroutine
-// of the drain replaces it. After a crash in the middle, the remaining segments are drained again.
+// may be the only way to make room. Such a log accepts no more records, and only the goroutine of
+// the drain replaces it. After a crash in the middle, the remaining segments are drained again.
 func (s *Spool) drainFailed(ctx context.Context) error {
 	s.log.Close() // its error is the reason for this call
 	if _, err := s.putBefore(ctx, math.MaxUint64); err != nil {
@@ -132,11 +131,11 @@ func (s *Spool) drainFailed(ctx context.Context) error {
 	if s.cleared, err = s.log.Clear(); err != nil {
 		return fmt.Errorf("remove the drained segments of a log that failed: %w", err)
 	}
-	return s.removeTarget() // beside a target, no log means that it is missing
+	return s.removeTarget() // a target without a log would mean that the log is missing
 }
 
-// putBefore puts the events of all segments before one. late is why some of them were not put, but
-// logged again.
+// putBefore puts the events of all segments before segment. late is why some of them were logged
+// again instead.
 func (s *Spool) putBefore(ctx context.Context, segment wal.Segment) (late, err error) {
 	segments, err := wal.Segments(s.fs, s.dir)
 	if err != nil || len(segments) == 0 || segments[0] >= segment {
@@ -162,10 +161,10 @@ func (s *Spool) putBefore(ctx context.Context, segment wal.Segment) (late, err e
 type putting struct {
 	*Spool
 	ctx     context.Context
-	records int // that were read
+	records int // how many were read
 	events  []timeline.Accepted
-	places  int // of events, each counted once a timeline
-	bytes   int // of their data, counted so too
+	places  int // number of events, each counted once per timeline
+	bytes   int // their data, counted likewise
 	shown   int // refused events that were logged
 
 	late error // of the first event that was logged again
@@ -182,7 +181,7 @@ func (p *putting) add(typ byte, record []byte) error {
 		places, bytes = places+n, bytes+n*len(events[i].Data)
 	}
 	if p.places+places > drainPlaces || p.bytes+bytes > int(drainBytes) {
-		p.records-- // this one is not among them
+		p.records-- // flush must not count the current record as drained
 		if err := p.flush(); err != nil {
 			return err
 		}
@@ -192,8 +191,8 @@ func (p *putting) add(typ byte, record []byte) error {
 	return nil
 }
 
-// flush puts the gathered events. They are not put again if a later flush fails. They count as
-// put once it is confirmed where they are: another cluster may have begun to answer.
+// flush puts the collected events. They are not put again if a later flush fails. They count as
+// put only after the storage was confirmed: another cluster may have begun to answer meanwhile.
 func (p *putting) flush() error {
 	if len(p.events) == 0 {
 		return nil
@@ -222,12 +221,12 @@ func (p *putting) flush() error {
 	return nil
 }
 
-// final reports whether a timeline will never take an event that it rejects with an error.
+// final reports whether a timeline will never accept an event that it rejected with err.
 func final(err error) bool { return errors.As(err, new(*store.InputError)) }
 
-// again logs the events again that could not be put, at the end of the log. So those behind them
-// do not wait: what one timeline, node or event has delays only its own. If none could be put because the
-// storage is away, all stay where they are.
+// again logs the events that could not be put again, at the end of the log, so that later events
+// do not wait for them: a fault of one timeline, node or event delays only the events it affects.
+// If no event could be put because the storage is unavailable, all stay where they are.
 func (p *putting) again(result timeline.Result) error {
 	var failed []timeline.Accepted
 	var cause error
@@ -257,12 +256,12 @@ func (p *putting) again(result timeline.Result) error {
 	return nil
 }
 
-// logAgain returns when events are at the end of the log.
+// logAgain appends events to the log and waits until they are durable.
 func (p *putting) logAgain(events []timeline.Accepted) error {
 	slices.SortStableFunc(events, func(a, b timeline.Accepted) int { return a.At.Compare(b.At) })
 	total := 0
 	var log []func() writelog.Entry
-	for len(events) > 0 { // a record is of one time
+	for len(events) > 0 { // a record has a single time of acceptance
 		n := slices.IndexFunc(events, func(e timeline.Accepted) bool { return !e.At.Equal(events[0].At) })
 		if n < 0 {
 			n = len(events)

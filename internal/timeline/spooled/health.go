@@ -7,21 +7,21 @@ import (
 	"varve/internal/store"
 )
 
-// A Health says how a spool is.
+// A Health is the state of a spool.
 type Health struct {
 	Events   int64     // that wait
 	Bytes    int64     // of the log
 	BytesMax int64     // at which events are refused
-	Oldest   time.Time // nothing that waits was acknowledged before; zero: nothing waits
+	Oldest   time.Time // no waiting event was acknowledged before; zero: none waits
 
-	Refusing error     // why events are not taken, nil if they are
-	Failing  error     // why the last attempt to drain failed, nil if it did not
-	Since    time.Time // of Failing
+	Refusing error     // why events are refused, nil if they are not
+	Failing  error     // why the last attempt to drain failed, nil if it succeeded
+	Since    time.Time // when attempts began to fail
 }
 
-// A failure is that of attempts to drain, one after the other.
+// A failure is a series of failed attempts to drain.
 type failure struct {
-	err   error
+	err   error // of the last one
 	since time.Time
 }
 
@@ -54,7 +54,7 @@ func (s *Spool) fullError() error {
 	return &store.UnavailableError{Reason: fmt.Sprintf("the spool of timelines is full: %s of %v is reached; bring Cassandra back, or raise it", "timeline.spool_bytes_max", s.options.BytesMax)}
 }
 
-// Healthy returns nil while events are taken and put into their timelines, else what is wrong.
+// Healthy returns nil while events are accepted and put into their timelines, else what is wrong.
 func (s *Spool) Healthy() error {
 	h := s.Health()
 	if h.Refusing != nil {

@@ -13,7 +13,7 @@ import (
 // typeEvents is the type of the records, version 1. Types are on disk and never reused.
 const typeEvents = 1
 
-// recordBytes is about how large a record becomes, unless one event is larger.
+// recordBytes is about the size of a record, unless a single event is larger.
 const recordBytes = 1 << 20
 
 // A record has events that were accepted together:
@@ -39,7 +39,8 @@ func appendText(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-// encode makes records of events that were accepted at one time. size is what they take in the log.
+// encode returns records of events that were accepted at the same time. size is their size in the
+// log.
 func encode(events []timeline.Accepted) (records [][]byte, size int) {
 	var record []byte
 	for i := range events {
@@ -56,7 +57,7 @@ func encode(events []timeline.Accepted) (records [][]byte, size int) {
 
 var errRecord = errors.New("the record is not one of events: use a newer build")
 
-// decodeAs reads a record of a type. The events keep nothing of it.
+// decodeAs reads a record of a type. The events do not share memory with it.
 func decodeAs(typ byte, record []byte) ([]timeline.Accepted, error) {
 	if typ != typeEvents {
 		return nil, writelog.UnknownType(typ)
@@ -80,7 +81,7 @@ func decode(record []byte) (events []timeline.Accepted, err error) {
 	return events, nil
 }
 
-// A cutter cuts values off the front of bytes. It is bad once there were too few.
+// A cutter reads values from the front of rest. It is bad once a value was invalid or incomplete.
 type cutter struct {
 	rest []byte
 	bad  bool

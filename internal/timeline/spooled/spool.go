@@ -25,10 +25,10 @@ import (
 // Options are what a Spool is opened with.
 type Options struct {
 	Engine       *timeline.Engine
-	Confirm      func(context.Context) error // that the engine's storage is the one that the events are for; nil: it is
+	Confirm      func(context.Context) error // returns an error unless the engine's storage is the one that the events are for; nil: no check
 	Names        []string                    // of the timelines whose events are acknowledged here
 	Keyspace     string                      // that the engine puts them into
-	BytesMax     units.Bytes                 // that the log may have
+	BytesMax     units.Bytes                 // limit of the log
 	MinFreeBytes units.Bytes                 // free space of the disk below which events are refused
 	MinFreeKey   string                      // the setting of MinFreeBytes, for messages
 
@@ -36,7 +36,8 @@ type Options struct {
 	Registerer prometheus.Registerer // nil: no metrics
 }
 
-// A Spool takes events for some timelines of an engine. Any goroutine may call its methods.
+// A Spool acknowledges events for some timelines of an engine. Any goroutine may call its
+// methods.
 type Spool struct {
 	options Options
 	fs      vfs.FS
@@ -53,25 +54,25 @@ type Spool struct {
 
 	bytes    atomic.Int64  // in the log
 	waiting  atomic.Int64  // events that are not drained
-	appended atomic.Uint64 // records that were there or came; changed under the order lock
-	drained  atomic.Uint64 // of them
-	since    atomic.Int64  // microseconds: nothing that waits was acknowledged before
+	appended atomic.Uint64 // records that were found at the start or added since; changed under the order lock
+	drained  atomic.Uint64 // how many of them were drained
+	since    atomic.Int64  // microseconds: no waiting event was acknowledged before
 	progress *gate.Gate    // announced when drained changes
 
 	full    atomic.Bool             // events were refused for lack of room since the last drain
 	failing atomic.Pointer[failure] // nil: the last attempt to drain succeeded
 
-	// Of the drain.
-	skip    int         // records at the begin of the log that are drained
-	cleared wal.Segment // where the log is to begin again that was cleared; 0: wherever
+	// Used by the drain alone.
+	skip    int         // records at the beginning of the log that were drained
+	cleared wal.Segment // after the log was cleared: the first segment of the next one; 0: any
 
 	poke    chan struct{}
 	stop    context.CancelFunc
 	stopped chan struct{}
 }
 
-// Open opens the log in a directory, which no other process uses, and begins to drain what
-// is in it. Close stops that.
+// Open opens the log in a directory and begins to drain it. No other process may use the
+// directory.
 func Open(fs vfs.FS, dir string, o Options) (*Spool, error) {
 	s := &Spool{options: o, fs: fs, dir: dir, names: map[string]bool{}, logger: o.Logger, progress: gate.New(), poke: make(chan struct{}, 1), stopped: make(chan struct{})}
 	for _, name := range o.Names {
@@ -107,9 +108,9 @@ func Open(fs vfs.FS, dir string, o Options) (*Spool, error) {
 
 func (s *Spool) measure() (err error) {
 	m := collectors.Named("varve_timeline_spool_")
-	s.taken = m.Counter("events_total", "Events that were acknowledged when they were in the spool of timelines.")
+	s.taken = m.Counter("events_total", "Events that were acknowledged once they were in the spool of timelines.")
 	s.put = m.Counter("drained_total", "Events of the spool that were put into their timelines.")
-	s.refused = m.Counter("refused_total", "Events of the spool that their timelines did not take any more: past the retention, too far in the future, or deleted since. The log says which.")
+	s.refused = m.Counter("refused_total", "Events of the spool that their timelines no longer accepted: past the retention, too far in the future, or deleted since. The server's log names them.")
 	s.failed = m.Counter("drain_failures_total", "Attempts to drain the spool of timelines that failed. They are retried.")
 	m.GaugeFunc("events", "Events that wait in the spool of timelines.", func() float64 { return float64(s.waiting.Load()) })
 	m.GaugeFunc("bytes", "Bytes in the log of the spool of timelines.", func() float64 { return float64(s.bytes.Load()) })
@@ -124,8 +125,8 @@ func (s *Spool) measure() (err error) {
 	return err
 }
 
-// openLog reads what an earlier process has left, which tells of damage, and opens the log
-// behind it.
+// openLog counts the events that an earlier process left, which detects damage, and opens the log
+// after them.
 func (s *Spool) openLog() error {
 	o := s.options
 	s.log = writelog.New(writelog.Options{
@@ -134,7 +135,7 @@ func (s *Spool) openLog() error {
 			Owner: "the spool of timelines", Setting: o.MinFreeKey, Least: o.MinFreeBytes,
 			WayOut: "free some space, or enlarge the disk", Refused: func() {},
 		},
-		Final: "the spool of timelines takes no more events until the server is restarted",
+		Final: "the spool of timelines accepts no more events until the server is restarted",
 	})
 	if err := s.tellOfMissingLog(); err != nil {
 		return err
@@ -149,7 +150,7 @@ func (s *Spool) openLog() error {
 	return err
 }
 
-// replay counts what an earlier process has left.
+// replay counts the events that an earlier process left.
 func (s *Spool) replay() error {
 	_, err := wal.Replay(s.fs, s.dir, wal.ReplayOptions{}, func(_ wal.Segment, typ byte, payload []byte) error {
 		events, err := decodeAs(typ, payload)
@@ -167,7 +168,7 @@ func (s *Spool) replay() error {
 	return err
 }
 
-// Close ends the drain and closes the log. The events in it are drained after the next Open.
+// Close stops the drain and closes the log. The events in it are drained after the next Open.
 func (s *Spool) Close() error {
 	if err := s.log.Shut(); err != nil {
 		return nil
@@ -179,7 +180,7 @@ func (s *Spool) Close() error {
 	return s.log.Close()
 }
 
-// takes reports whether an event is acknowledged by the spool: if all of its timelines are.
+// takes reports whether an event goes through the spool: all of its timelines must.
 func (s *Spool) takes(e *timeline.Addressed) bool {
 	for _, name := range e.Timelines {
 		if !s.names[name] {
@@ -189,8 +190,8 @@ func (s *Spool) takes(e *timeline.Addressed) bool {
 	return len(e.Timelines) > 0
 }
 
-// Append is Engine.Append: of events that the spool takes it returns when they are in the
-// log.
+// Append is like Engine.Append, but for events that go through the spool it returns as soon as
+// they are in the log.
 func (s *Spool) Append(ctx context.Context, events []timeline.Addressed) (timeline.Result, error) {
 	mine, others := s.split(events)
 	switch {
@@ -214,9 +215,9 @@ func (s *Spool) Append(ctx context.Context, events []timeline.Addressed) (timeli
 	return all, nil
 }
 
-// split returns which events the log takes, and which go to the engine. Those with the same time
-// and id as one that goes to the engine go there, too: the last one of a call stays, which only
-// one of the two can tell.
+// split returns which events go to the log, and which to the engine. An event with the same time
+// and id as one that goes to the engine goes there too: only the last such event of a call is
+// stored, and one of the two must see all of them to choose it.
 func (s *Spool) split(events []timeline.Addressed) (mine, others []int) {
 	direct := map[timeline.Position]bool{}
 	for i := range events {
@@ -242,8 +243,8 @@ func pick(events []timeline.Addressed, of []int) []timeline.Addressed {
 	return some
 }
 
-// add adds the result of some events to that of all. Events that failed as a whole are told
-// one by one, since others were stored.
+// add adds the result of some events to the result of all. If all of some failed, each is rejected
+// by itself, since the others may be stored.
 func add(all *timeline.Result, some timeline.Result, of []int, err error) {
 	all.Accepted += some.Accepted
 	for i, id := range some.IDs {
@@ -306,7 +307,7 @@ func (s *Spool) logRecords(records [][]byte, size, events int, at time.Time) (la
 	return last
 }
 
-// Flush returns when everything that was acknowledged before is in its timelines.
+// Flush waits until all events that were acknowledged before the call are in their timelines.
 func (s *Spool) Flush(ctx context.Context) error {
 	upTo := s.appended.Load()
 	err := s.progress.Wait(ctx, func() bool { return s.drained.Load() >= upTo || s.log.Closed() })

@@ -13,10 +13,10 @@ import (
 	"varve/internal/wal"
 )
 
-// targetName is the file beside the log that says for which keyspace its events are.
+// targetName is the file beside the log that names the keyspace of its events.
 const targetName = "target"
 
-// A target is what the file says.
+// A target is the content of that file.
 type target struct {
 	Keyspace string `json:"keyspace"`
 }
@@ -36,8 +36,8 @@ func (e *MisdirectedError) Error() string {
 		e.Events, e.Dir, e.For, e.Now, e.Dir, targetName)
 }
 
-// CheckLeft reports events in dir that were acknowledged and wait for Cassandra, for a server
-// that does not use Cassandra any more: it would show none of them.
+// CheckLeft returns an error if acknowledged events in dir wait for Cassandra. It is for a server
+// that no longer uses Cassandra and would never show them.
 func CheckLeft(fsys vfs.FS, dir string) error {
 	n, owner, err := waiting(fsys, dir)
 	if err != nil {
@@ -50,7 +50,7 @@ func CheckLeft(fsys vfs.FS, dir string) error {
 	return nil
 }
 
-// Waiting counts the events in dir that were acknowledged and wait for Cassandra.
+// Waiting counts the acknowledged events in dir that wait for Cassandra.
 func Waiting(fsys vfs.FS, dir string) (int64, error) {
 	n, _, err := waiting(fsys, dir)
 	return n, err
@@ -69,9 +69,9 @@ func waiting(fsys vfs.FS, dir string) (int64, target, error) {
 	return s.waiting.Load(), owner, err
 }
 
-// aim refuses another keyspace than the one that events wait for, and notes down for which one
-// those are that come from here on. A full disk must not keep a server from starting and from
-// draining: then the note is missing, and whatever the next start names is taken.
+// aim returns an error if events wait for another keyspace than the configured one, and writes the
+// target for the events to come. A full disk must not keep a server from starting and draining:
+// the target is then removed, and the next start accepts any keyspace.
 func (s *Spool) aim() error {
 	before, err := s.readTarget()
 	if err != nil {
@@ -84,7 +84,7 @@ func (s *Spool) aim() error {
 	if before == now {
 		return nil
 	}
-	if s.log.Full() { // beside a target, no log means that it is missing
+	if s.log.Full() { // a target without a log would mean that the log is missing
 		return s.removeTarget()
 	}
 	text, err := json.Marshal(now)
@@ -100,8 +100,8 @@ func (s *Spool) aim() error {
 	return nil
 }
 
-// tellOfMissingLog logs an error if the directory was in use and has no log, as after a restore
-// without it, but lets the spool open: nothing else tells whether events were waiting there.
+// tellOfMissingLog logs an error if the directory was in use and has no log, for example after a
+// restore without it. It does not fail: whether events were waiting is unknown.
 func (s *Spool) tellOfMissingLog() error {
 	segments, err := wal.Segments(s.fs, s.dir)
 	if err != nil || len(segments) > 0 {
@@ -117,8 +117,8 @@ func (s *Spool) tellOfMissingLog() error {
 
 func (s *Spool) targetPath() string { return s.fs.PathJoin(s.dir, targetName) }
 
-// readTarget returns what the file says, nothing if an earlier version or a full disk has left
-// none.
+// readTarget returns the content of the file, the zero target if there is none: earlier versions
+// wrote none, nor does a server with a full disk.
 func (s *Spool) readTarget() (t target, err error) {
 	file, err := s.fs.Open(s.targetPath())
 	if errors.Is(err, fs.ErrNotExist) {
