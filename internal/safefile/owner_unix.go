@@ -8,7 +8,8 @@ import (
 	"syscall"
 )
 
-// chown gives f the user and group of another file. A group that has no rights there is left.
+// chown gives f the owner and group of another file. If only the group differs, and it has no
+// rights on the other file, nothing is changed.
 func chown(f *os.File, like fs.FileInfo) error {
 	info, err := f.Stat()
 	if err != nil {

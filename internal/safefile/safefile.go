@@ -1,5 +1,5 @@
-// Package safefile replaces small files so that a crash leaves the old or the new one,
-// copies files, and makes the names in a directory durable.
+// Package safefile replaces small files atomically: a crash leaves either the old or the new
+// one. It also copies files, and makes the names in a directory durable.
 package safefile
 
 import (
@@ -10,12 +10,12 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Suffix is that of a file that a crash may leave beside the one that was to be
-// replaced. It is of no use, and written over by the next Replace.
+// Suffix is appended to the name of the temporary file of Replace. A crash may leave that file;
+// it is useless, and the next Replace overwrites it.
 const Suffix = ".new"
 
-// Replace makes text the content of a file, which need not be there. When it returns
-// without an error the file is on the disk.
+// Replace makes text the content of a file, which it creates if necessary. When it returns
+// without an error, the file is durable.
 func Replace(fs vfs.FS, path string, text []byte) error {
 	f, err := fs.Create(path+Suffix, vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -31,7 +31,7 @@ func Replace(fs vfs.FS, path string, text []byte) error {
 	return SyncDir(fs, fs.PathDir(path))
 }
 
-// SyncDir puts the names in a directory on the disk.
+// SyncDir makes the names in a directory durable.
 func SyncDir(fs vfs.FS, dir string) error {
 	d, err := fs.OpenDir(dir)
 	if err != nil {
@@ -43,7 +43,8 @@ func SyncDir(fs vfs.FS, dir string) error {
 	return nil
 }
 
-// Copy copies a file, durably, over what is at dst.
+// Copy copies the content of a file to dst, which it overwrites, and syncs it. It does not sync
+// the directory.
 func Copy(fs vfs.FS, src, dst string) error {
 	from, err := fs.Open(src, vfs.SequentialReadsOption)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package statefile keeps how far a long command has come, so that it can be interrupted
-// and go on where it was, and reports beside it what the command left out.
+// Package statefile stores the progress of a long command, so that it can be interrupted and
+// resumed, and writes a report of what the command left out.
 package statefile
 
 import (
@@ -15,7 +15,7 @@ import (
 	"varve/internal/safefile"
 )
 
-// Read reads the state that an interrupted command has left. found is false if there is none.
+// Read reads the state that an interrupted command left. found is false if there is none.
 func Read(path string, into any) (found bool, err error) {
 	if err := checkRegular(path); err != nil {
 		return false, err
@@ -28,22 +28,22 @@ func Read(path string, into any) (found bool, err error) {
 		return false, err
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return false, fmt.Errorf("%s is not the state of such a command; remove it to begin again, or name another file with --state: %w", path, err)
+		return false, fmt.Errorf("%s is not the state of this command; remove it to begin again, or name another file with --state: %w", path, err)
 	}
 	return true, nil
 }
 
-// checkRegular returns an error if something other than a file is at path: to open a FIFO waits for
-// a process at its other end.
+// checkRegular returns an error if something other than a regular file is at path: opening a FIFO
+// would wait for a process at its other end.
 func checkRegular(path string) error {
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a regular file; name another one with --state and --rejected", path)
 	}
-	return nil // what cannot be looked at cannot be opened either
+	return nil // if Stat failed, opening the file fails too, or there is none
 }
 
-// Write writes a state, durably. The file is replaced, so that there is always a whole one.
+// Write writes a state, durably. It replaces the file atomically, so the file is always complete.
 func Write(path string, state any) error {
 	text, err := json.Marshal(state)
 	if err != nil {
@@ -52,8 +52,8 @@ func Write(path string, state any) error {
 	return safefile.Replace(vfs.Default, path, append(text, '\n'))
 }
 
-// Lock keeps other commands from using the same state, until it is closed. Two at once would
-// write over each other's state and report.
+// Lock keeps other commands from using the same state until the lock is closed. Two commands would
+// overwrite each other's state and report.
 func Lock(path string) (io.Closer, error) {
 	path += lockSuffix
 	lock, err := vfs.Default.Lock(path)
@@ -63,7 +63,7 @@ func Lock(path string) (io.Closer, error) {
 	case errors.As(err, new(*fs.PathError)):
 		return nil, fmt.Errorf("%w; use --state and --rejected to name other files", err)
 	}
-	return nil, fmt.Errorf("%s is locked (%w): another command is at work with this state; wait until it has ended, or name another file with --state", path, err)
+	return nil, fmt.Errorf("%s is locked (%w): another command is using this state; wait until it has ended, or name another file with --state", path, err)
 }
 
 const lockSuffix = ".lock"
@@ -78,7 +78,7 @@ func (l lockFile) Close() error {
 	return errors.Join(Remove(l.path), l.Closer.Close())
 }
 
-// Remove removes a file, which need not be there.
+// Remove removes a file. It is no error if the file does not exist.
 func Remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -86,11 +86,11 @@ func Remove(path string) error {
 	return nil
 }
 
-// A Report is a file that lists what a command has left out. After an interruption, the lines
-// behind the last stored state are overwritten.
+// A Report is a file that lists what a command left out. A command that is resumed from a state
+// overwrites the lines that were written after that state.
 type Report struct {
 	Path string
-	At   int64    // bytes that were written
+	At   int64    // bytes written so far
 	f    *os.File // nil before the first text
 }
 
@@ -117,7 +117,7 @@ func (r *Report) Add(text string) error {
 	return err
 }
 
-// Close closes the file, which is there if something was reported.
+// Close closes the file. There is none if nothing was reported.
 func (r *Report) Close() error {
 	if r.f == nil {
 		return nil
