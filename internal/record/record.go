@@ -1,8 +1,8 @@
 // Package record encodes what a store writes to its log: batches of samples
-// with the series they introduce, and deletions. It knows nothing of files; the
-// framing and checksums around a record are the log's. The log also keeps each
-// record's type, which is its version too: a change of the bytes below takes a
-// new type, and a reader refuses types that it does not know.
+// with the series they introduce, and deletions. It knows nothing of files: the
+// log adds framing and checksums. The log also stores the type of each record,
+// which is its version too: a change of the bytes below needs a new type, and a
+// reader refuses types that it does not know.
 //
 // # Batch
 //
@@ -18,9 +18,10 @@
 //	        | u8      | delta, zigzag  | delta, zigzag    |                  |
 //	        +---------+----------------+------------------+------------------+
 //
-// Deltas are to the sample before, and to 0 at the first. The control byte:
+// Deltas are relative to the previous sample, those of the first to 0. The
+// control byte:
 //
-//	bit 7     the time is that of the sample before; the time delta is absent
+//	bit 7     the time is that of the previous sample; the time delta is absent
 //	bits 4-6  decimal exponent e of a double: value = mantissa / 10^e;
 //	          7: the 8 bytes of the double follow instead
 //	bits 0-3  0..8: length of the mantissa, zigzag, little-endian
@@ -30,9 +31,9 @@
 //	          samples from here to the next such entry (0 at the start)
 //
 // All other control bytes are errors, as is one that does not fit the kind of
-// its series. A double is divided rather than multiplied because the quotient is
-// correctly rounded: what was read as decimal text comes back bit for bit. The
-// encoder verifies that for each value.
+// its series. A double is mantissa / 10^e rather than mantissa * 10^-e because
+// the quotient is correctly rounded: a value that was parsed from decimal text
+// is restored bit for bit. The encoder verifies that for each value.
 //
 // # Deletion
 //
@@ -73,8 +74,8 @@ const (
 	lengthTTL    = 11
 	maxExponent  = 6
 	maxMantissa  = 1 << 53
-	missesToRest = 8  // after so many doubles in a row without a short decimal
-	restBetween  = 16 // only each 16th is tried
+	missesToRest = 8  // after so many doubles in a row without an exponent,
+	restBetween  = 16 // only every 16th is tried
 )
 
 var powers = [maxExponent + 1]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6}
@@ -96,11 +97,11 @@ func AppendDefinitions(dst []byte, defs []Definition) []byte {
 	return dst
 }
 
-// definitionBytes bounds what the definitions of one record take together, unless one
-// takes more: what a batch introduces beyond that goes into records of its own.
+// definitionBytes bounds the size of the definitions of one record, unless a single one
+// is larger. Further definitions of a batch go into records of their own.
 const definitionBytes = 1 << 20
 
-// Fit returns how many of the first definitions one record takes: one at least.
+// Fit returns how many of the first definitions fit into one record: at least one.
 func Fit(defs []Definition) int {
 	size := 0
 	for i, d := range defs {
@@ -175,8 +176,8 @@ func appendMantissa(dst []byte, m int64) ([]byte, byte) {
 	return dst[:len(dst)-8+n], byte(n)
 }
 
-// scaler finds the decimal exponent of doubles, beginning with the one that
-// fitted last. Full-entropy doubles have none; it soon stops trying.
+// scaler finds the decimal exponents of doubles. It tries the last one that fitted
+// first. Doubles with random bits have none; after some of them it rarely tries.
 type scaler struct {
 	last   byte
 	misses int
@@ -212,8 +213,8 @@ func fits(v float64, word uint64, e byte) (int64, bool) {
 }
 
 // Definitions calls fn for each series that a batch record introduces and
-// returns the rest of the record, for Samples. Keys are not looked into. It
-// returns fn's error as it is.
+// returns the rest of the record, for Samples. It does not check keys. It
+// returns fn's error unchanged.
 func Definitions(payload []byte, fn func(Definition) error) (rest []byte, err error) {
 	r := reader{rest: payload}
 	for n := r.uvarint(); n > 0 && r.err == nil; n-- {
@@ -232,8 +233,8 @@ func Definitions(payload []byte, fn func(Definition) error) (rest []byte, err er
 }
 
 // Samples appends the samples of a batch record, after its definitions, to b.
-// kind returns the kind of a series' values, 0 when there is no such series,
-// which is an error. After an error b has the samples before the fault.
+// kind returns the kind of a series' values, 0 if there is no such series,
+// which is an error. After an error, b has the samples before the fault.
 func Samples(payload []byte, kind func(id model.SeriesNumber) model.Kind, b *store.Batch) error {
 	r := reader{rest: payload}
 	var (
@@ -359,7 +360,7 @@ const deletionHead = 8 + 8 + 8 // bytes before the ids
 
 var errCutOff = errors.New("record: cut off")
 
-// reader takes a record apart. After a fault it yields zeros.
+// reader reads the fields of a record. After an error it returns zeros.
 type reader struct {
 	rest []byte
 	err  error
@@ -379,7 +380,7 @@ func (r *reader) cutOff() {
 	r.rest = nil
 }
 
-// badVarint is the fault of a varint of which binary.Uvarint said n.
+// badVarint fails because of a varint for which binary.Uvarint returned n.
 func (r *reader) badVarint(n int) {
 	if n == 0 {
 		r.cutOff()
@@ -429,7 +430,7 @@ func (r *reader) bytes(n uint64) []byte {
 
 func (r *reader) mantissa(length byte) int64 {
 	var z uint64
-	if len(r.rest) >= 8 { // all but the last ones
+	if len(r.rest) >= 8 { // all but those at the end of the record
 		z = binary.LittleEndian.Uint64(r.rest) & (1<<(8*length) - 1)
 		r.rest = r.rest[length:]
 	} else {

@@ -1,12 +1,12 @@
-// Package seldom keeps clients from filling the log. Whoever may send a request may
-// send a million, and many requests are worth a line: a delete, a fault of the
-// store, an answer that broke off.
+// Package seldom keeps clients from filling the log. A client that may send a request
+// may send a million, and many requests are worth a line: a delete, an error of the
+// store, an answer that was cut off.
 //
-// A [Handler] stands before the handler that writes. Of each message it lets the
-// first lines of a minute pass and counts the others; a line at the end of the
-// minute says how many were suppressed. It stands there once for the whole process,
-// so that no line can be forgotten, and lines need no limits of their own. Debug
-// lines always pass: an operator who turns them on wants every line.
+// A [Handler] wraps the handler that writes. Of each message it passes the first lines
+// of a minute and counts the others; a line at the end of the minute says how many were
+// suppressed. There is one for the whole process, so that every line is limited, and
+// callers need no limits of their own. Debug lines always pass: an operator who turns
+// them on wants every line.
 package seldom
 
 import (
@@ -22,35 +22,35 @@ import (
 )
 
 const (
-	// window is the time for which lines are counted together.
+	// window is the time over which lines are counted.
 	window = time.Minute
 
-	// most is how many lines of one message pass in a window: one a second.
+	// most is how many lines of one message pass in a window: on average one per second.
 	most = 60
 
-	// maxMessages bounds the messages that are told apart in a window. All further
-	// ones count as one, with the name otherMessages.
+	// maxMessages bounds how many messages are counted separately in a window. All
+	// further ones are counted together, as otherMessages.
 	maxMessages   = 200
 	otherMessages = "other messages"
 
-	// keyBytes is how much of a message tells it from others. What follows may be a
-	// text of a client.
+	// keyBytes is how many bytes of a message identify it. The rest may be text of a
+	// client.
 	keyBytes = 100
 )
 
-// A Handler is a slog.Handler that leaves out what repeats too often.
+// A Handler is a slog.Handler that suppresses messages that repeat too often.
 type Handler struct {
 	slog.Handler
 	shared *shared
 }
 
-// shared is what a handler has in common with those that have further attributes.
+// shared is the state of a handler and of those derived from it by WithAttrs and WithGroup.
 type shared struct {
 	out  slog.Handler // writes the reports
 	left prometheus.Counter
 
 	mu    sync.Mutex
-	since time.Time // the begin of the window
+	since time.Time // the start of the window
 	lines map[key]*tally
 	timer *time.Timer // ends the window; nil if nothing was suppressed
 }
@@ -60,16 +60,16 @@ type key struct {
 	message string
 }
 
-// A tally counts the lines of one message in a window.
+// A tally counts the lines of one message in a window: written and suppressed.
 type tally struct{ passed, left int }
 
-// NewHandler returns a handler before out. It shows on r how many lines it leaves out.
+// NewHandler returns a handler that wraps out. It registers a counter of suppressed lines with r.
 func NewHandler(out slog.Handler, r prometheus.Registerer) *Handler {
 	h := &Handler{out, &shared{
 		out: out,
 		left: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "varve_log_lines_left_out_total",
-			Help: "Log lines that were not written since their message repeated more than 60 times in a minute. A line of the log names the message.",
+			Help: "Log lines that were not written because their message repeated more than 60 times in a minute. A line of the log names the message.",
 		}),
 		lines: map[key]*tally{},
 	}}
@@ -77,7 +77,7 @@ func NewHandler(out slog.Handler, r prometheus.Registerer) *Handler {
 	return h
 }
 
-// Handle writes a record, or counts it.
+// Handle writes a record, or counts it as suppressed.
 func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelInfo && !h.shared.pass(r.Level, r.Message) {
 		return nil
@@ -95,11 +95,11 @@ func (h *Handler) WithGroup(name string) slog.Handler {
 	return &Handler{h.Handler.WithGroup(name), h.shared}
 }
 
-// Close reports the lines suppressed since the last report. The handler goes on to
-// work, but reports no more.
+// Close reports the lines suppressed since the last report. The handler keeps working: lines
+// suppressed later are reported at the end of their window, if the process still runs.
 func (h *Handler) Close() { h.shared.end() }
 
-// pass counts a line and reports whether it is to be written.
+// pass counts a line and reports whether to write it.
 func (s *shared) pass(level slog.Level, message string) bool {
 	now := time.Now()
 	s.mu.Lock()
@@ -137,7 +137,7 @@ func (s *shared) tallyLocked(k key) *tally {
 	return t
 }
 
-// end ends a window.
+// end ends a window and reports its suppressed lines.
 func (s *shared) end() {
 	s.mu.Lock()
 	due := s.restartLocked(time.Now())
@@ -145,7 +145,7 @@ func (s *shared) end() {
 	s.report(due)
 }
 
-// restartLocked begins a window and returns the lines of the last one. s.mu must be
+// restartLocked starts a window and returns the tallies of the last one. s.mu must be
 // held.
 func (s *shared) restartLocked(now time.Time) (due map[key]*tally) {
 	if s.timer != nil {
