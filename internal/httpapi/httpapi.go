@@ -1,4 +1,4 @@
-// Package httpapi holds what all HTTP front ends share: how they list their
+// Package httpapi has what all HTTP front ends share: the description of their
 // routes, and the form of KairosDB's error answers.
 package httpapi
 
@@ -21,14 +21,14 @@ import (
 
 // A Route is one method and path pattern of a front end, in the syntax of
 // [http.ServeMux] without the method, for example /api/v1/metric/{name}. The
-// server takes the path with and without a trailing slash. Make one with On.
+// server accepts the path with and without a trailing slash. Make one with On.
 type Route struct {
 	Method  string
 	Path    string
 	Access  Access
 	Handler http.Handler
 
-	// ChangesByGet marks a route of GET that changes something.
+	// ChangesByGet marks a GET route that changes something.
 	ChangesByGet bool
 
 	// Parameters are the names of the query parameters that the handler reads;
@@ -39,20 +39,20 @@ type Route struct {
 	// that look like a misspelling of one in Parameters.
 	IgnoresOthers bool
 
-	// Metrics marks a route that reaches data by names of metrics only, in ways that
-	// the store and the writers hold to the metrics of the sender. Senders that are
+	// Metrics marks a route that accesses data by metric name only, in ways that the
+	// store and the writers restrict to the metrics of the sender. Senders that are
 	// limited to some metrics can use no other routes.
 	Metrics bool
 
-	// Recorded marks a route whose requests the audit log has, beside those that it has
-	// anyway; see Audited.
+	// Recorded marks a route whose requests are recorded in the audit log, in addition
+	// to those that always are; see Audited.
 	Recorded bool
 
 	// Server marks a route that concerns the server as a whole, not one tenant.
 	Server bool
 }
 
-// On returns the route of a method and a path. It takes all query parameters unless
+// On returns the route of a method and a path. It accepts all query parameters unless
 // Taking or Ignoring names some.
 func On(method, path string, access Access, h http.HandlerFunc) Route {
 	return Route{Method: method, Path: path, Access: access, Handler: h}
@@ -71,15 +71,15 @@ func (r Route) Ignoring(parameters ...string) Route {
 	return r
 }
 
-// ByGet returns a route of GET that changes something nevertheless, as some of
-// KairosDB's do.
+// ByGet returns the route as a GET route that changes something, as some of KairosDB's
+// do.
 func (r Route) ByGet() Route {
 	r.ChangesByGet = true
 	return r
 }
 
-// ByMetric returns the route for senders too that are limited to some metrics; see
-// Metrics.
+// ByMetric returns the route as one that senders limited to some metrics can use too;
+// see Metrics.
 func (r Route) ByMetric() Route {
 	r.Metrics = true
 	return r
@@ -97,15 +97,15 @@ func (r Route) OnRecord() Route {
 	return r
 }
 
-// Audited reports whether the audit log has requests to the route: those that delete, and
-// those by which an operator changes something or has it done.
+// Audited reports whether the audit log records requests to the route: those that delete, and
+// those by which an operator changes something or starts an action.
 func (r Route) Audited() bool {
 	return r.Recorded || r.Access == Delete || r.Access == Admin && r.Changes()
 }
 
-// Changes reports whether requests to the route can change something. The server
-// decides by it which web pages of other origins may send them. Routes of the access
-// Admin change something unless their method is GET.
+// Changes reports whether requests to the route can change something. If so, the server
+// restricts which web pages of other origins may send them. Routes with access Admin change
+// something unless their method is GET.
 func (r Route) Changes() bool {
 	switch r.Access {
 	case Public, Read, Metrics:
@@ -116,10 +116,10 @@ func (r Route) Changes() bool {
 	return true
 }
 
-// Checked returns the route's handler behind two checks. HEAD, which a mux gives
-// to routes of GET, is answered 405 if the route changes something. A request with
-// a parameter that the route does not take is answered 400; parameters that begin
-// with _ are ignored, since pages and proxies add _=123 or _dc=123 to bypass caches.
+// Checked returns the route's handler behind two checks. HEAD, which a mux routes to
+// GET handlers, is answered 405 if the route changes something. A request with a
+// parameter that the route does not accept is answered 400; parameters that begin with _
+// are ignored, since web pages and proxies add _=123 or _dc=123 to bypass caches.
 func (r Route) Checked() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Method == http.MethodHead && r.Method == http.MethodGet && r.Changes() {
@@ -139,8 +139,8 @@ func (r Route) Checked() http.Handler {
 	})
 }
 
-// unknown returns the error for a parameter that the route does not take, "" for
-// one that it takes or ignores.
+// unknown returns the error for a parameter that the route does not accept, "" for one
+// that it accepts or ignores.
 func (r Route) unknown(name string) string {
 	if strings.HasPrefix(name, "_") || slices.Contains(r.Parameters, name) {
 		return ""
@@ -164,7 +164,7 @@ type Access int
 
 const (
 	Unstated Access = iota // the server refuses to mount such a route
-	Public                 // no right: health, preflights, the welcome page
+	Public                 // none needed: health, preflights, the welcome page
 	Read                   // samples, names and metadata, roll-up tasks
 	Write                  // samples, metadata, roll-up tasks
 	Delete                 // the same
@@ -176,12 +176,12 @@ var accessNames = [...]string{"unstated", "public", "read", "write", "delete", "
 
 func (a Access) String() string { return accessNames[a] }
 
-// Right is the right that a sender needs for a; 0 for Public.
+// Right returns the right that a sender needs for a; 0 for Public.
 func (a Access) Right() principal.Rights {
 	return [...]principal.Rights{Read: principal.Read, Write: principal.Write, Delete: principal.Delete, Admin: principal.Admin, Metrics: principal.Metrics}[a]
 }
 
-// readOnly is the key of a mark in the context of a request.
+// readOnly is the context key of WithReadOnly.
 type readOnly struct{}
 
 // WithReadOnly marks a request whose sender may only read.
@@ -196,17 +196,17 @@ func IsReadOnly(ctx context.Context) bool {
 	return p.Tenant != "" && !p.Rights.Has(principal.Write) || ctx.Value(readOnly{}) != nil
 }
 
-// stopping is the key of a channel in the context of a request.
+// stopping is the context key of WithStopping.
 type stopping struct{}
 
-// WithStopping returns the context of requests to a server that closes a channel when it
-// begins to stop.
+// WithStopping returns a context for the requests of a server that closes c when it begins
+// to stop.
 func WithStopping(ctx context.Context, c <-chan struct{}) context.Context {
 	return context.WithValue(ctx, stopping{}, c)
 }
 
-// Stopping returns a channel that is closed when the server of a request begins to stop. An
-// answer without an end is to end then. The channel is nil if nobody says.
+// Stopping returns a channel that is closed when the server of a request begins to stop.
+// Endless answers must end then. The channel is nil if WithStopping was not used.
 func Stopping(ctx context.Context) <-chan struct{} {
 	c, _ := ctx.Value(stopping{}).(<-chan struct{})
 	return c
@@ -236,19 +236,19 @@ func ErrorBody(messages ...string) []byte {
 // metrics[0].aggregators[1].sampling.value.
 const ErrorPath = "X-Varve-Error-Path"
 
-// Stored is a header of an answer that refuses some points: how many others of the request were
-// stored.
+// Stored is the header of an answer that refuses some points. It says how many others of the
+// request were stored.
 const Stored = "X-Varve-Stored"
 
 const (
-	leastWait = time.Second // that a 503 asks a client to wait; also if nothing is known
-	mostWait  = time.Minute // a sender that stays away for longer has no room for its points
+	leastWait = time.Second // shortest Retry-After, and the one if the wait is unknown
+	mostWait  = time.Minute // longest one: senders cannot buffer their points for longer
 )
 
 const retryAfter = "Retry-After"
 
-// AskLater asks the client of a 503 to wait before it sends the same request again. 0 means
-// that it is not known how long. It returns the number of seconds.
+// AskLater asks the client of a 503 to wait before it sends the same request again; a wait of 0
+// is unknown. It returns the value of the header, in seconds.
 func AskLater(h http.Header, wait time.Duration) string {
 	seconds := int64(math.Ceil(min(max(wait, leastWait), mostWait).Seconds()))
 	text := strconv.FormatInt(seconds, 10)
@@ -256,7 +256,7 @@ func AskLater(h http.Header, wait time.Duration) string {
 	return text
 }
 
-// askSoon is AskLater where nothing is known, unless the client was asked already.
+// askSoon is AskLater with an unknown wait. It keeps a Retry-After that is already set.
 func askSoon(h http.Header) {
 	if h.Get(retryAfter) == "" {
 		AskLater(h, 0)
@@ -275,7 +275,7 @@ func WriteBusy(w http.ResponseWriter) {
 }
 
 // WriteUnavailable answers 503 with the Retry-After of [AskLater] and a reason. It leaves the reason
-// out where points are sent, and for KairosDB's Java library: see [WriteBusy].
+// out on the path by which points are sent, and for KairosDB's Java library: see [WriteBusy].
 func WriteUnavailable(w http.ResponseWriter, r *http.Request, why string) {
 	if TakesPoints(r.URL.Path) || LeaksConnections(r) {
 		WriteBusy(w)
@@ -293,7 +293,7 @@ func LeaksConnections(r *http.Request) bool {
 	return strings.HasPrefix(r.UserAgent(), "Apache-HttpClient/")
 }
 
-// TakesPoints reports whether a path is the one by which clients of KairosDB
+// TakesPoints reports whether a path is the one to which clients of KairosDB
 // send points.
 func TakesPoints(path string) bool { return strings.TrimRight(path, "/") == "/api/v1/datapoints" }
 
@@ -305,8 +305,8 @@ func SetHeaders(h http.Header) {
 	}
 }
 
-// normalHeaders are what SetHeaders sets. All answers share the values. Their
-// capacity is their length, so Header.Add copies them.
+// normalHeaders are the headers that SetHeaders sets. All answers share the values.
+// Their capacity equals their length, so Header.Add copies them.
 var normalHeaders = [...]struct {
 	name   string // in canonical form
 	values []string
@@ -318,9 +318,9 @@ var normalHeaders = [...]struct {
 	{"Content-Type", []string{"application/json;charset=utf-8"}},
 }
 
-// WriteEmpty answers without a body. An error status needs that where clients
-// of KairosDB call: their Java library leaks a connection for any other but a
-// JSON 400.
+// WriteEmpty answers without a body. Routes of KairosDB's clients must answer errors
+// this way, unless they are a JSON 400: the Java library leaks a connection for each
+// other answer with a body.
 func WriteEmpty(w http.ResponseWriter, status int) {
 	if status != http.StatusNoContent {
 		w.Header().Set("Content-Length", "0")
@@ -343,8 +343,7 @@ func WriteText(w io.Writer, text string) error {
 	return nil
 }
 
-// Preflight answers a browser that asks whether a page of another origin may
-// call us, as KairosDB does, its misspelt header included.
+// Preflight answers a CORS preflight as KairosDB does, including its misspelt header.
 func Preflight(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Access-Control-Allow-Origin", "*")
@@ -358,7 +357,7 @@ func Preflight(w http.ResponseWriter, r *http.Request) {
 	WriteEmpty(w, http.StatusOK)
 }
 
-// WithBody returns w with another way for the body.
+// WithBody returns w with its body written to body instead.
 func WithBody(w http.ResponseWriter, body io.Writer) http.ResponseWriter {
 	return &bodyWriter{w, body}
 }

@@ -5,11 +5,11 @@ import (
 	"strconv"
 )
 
-// TraceHeader asks for a trace, as the parameter trace does. Answers whose body has no
-// place for it carry the trace in a header of this name.
+// TraceHeader asks for a trace, like the parameter trace. Answers whose body has no place
+// for the trace have it in a header of this name.
 const TraceHeader = "X-Varve-Trace"
 
-// WantsTrace reports a request whose answer is to say where its time went.
+// WantsTrace reports whether a request asks for a trace, which says where its time went.
 func WantsTrace(r *http.Request) bool {
 	texts := []string{r.Header.Get(TraceHeader)}
 	if r.URL.RawQuery != "" {

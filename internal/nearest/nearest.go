@@ -1,12 +1,11 @@
-// Package nearest finds the known name that a misspelt one was most likely meant
-// to be.
+// Package nearest finds the known name that a misspelt name most likely stands for.
 package nearest
 
-// maxName is the longest name that is compared: the cost grows with its length.
+// maxName is the length of the longest name that is compared: the cost grows with the length.
 const maxName = 64
 
-// Name returns the candidate that the fewest edits turn name into, the first of
-// several, or "" if that takes more than two, or more than a third of name's bytes.
+// Name returns the candidate with the least Distance from name, the first one of several. It
+// returns "" if that distance is more than two, or more than a third of name's bytes.
 func Name(name string, candidates []string) string {
 	if len(name) > maxName {
 		return ""
@@ -20,8 +19,8 @@ func Name(name string, candidates []string) string {
 	return best
 }
 
-// Hint is the end of an error about an unknown name: a question, or "" if no
-// candidate resembles it.
+// Hint returns the end of an error about an unknown name: a question, or "" if no candidate
+// resembles it.
 func Hint(name string, candidates []string) string {
 	if n := Name(name, candidates); n != "" {
 		return "; did you mean " + n + "?"
@@ -29,8 +28,8 @@ func Hint(name string, candidates []string) string {
 	return ""
 }
 
-// Distance is the number of bytes to insert, remove or replace, or of neighbours
-// to swap, to turn a into b (optimal string alignment).
+// Distance returns the number of edits that turn a into b: a byte inserted, removed or replaced,
+// or two neighbours swapped (optimal string alignment).
 func Distance(a, b string) int {
 	rows := [3][]int{} // distances from a[:i-2], a[:i-1], a[:i] to each b[:j]
 	for k := range rows {
