@@ -7,9 +7,9 @@ import "math"
 // (g-1)/(g+1) = 0.0099 of that number, where g = 2^(1/perOctave).
 const perOctave = 35
 
-// lowers has where the bins of an octave begin: round(2^52 * (2^(i/35) - 1)), the
-// mantissa bits of the first double of bin i. They are written out, since bins have
-// to be the same on all machines, and the last bit of a logarithm is not.
+// lowers has the bounds of the bins of an octave: round(2^52 * (2^(i/35) - 1)), the
+// mantissa bits of the first double of bin i. They are constants because bins must be
+// the same on all machines, and the last bit of a computed power is not.
 var lowers = [perOctave + 1]uint64{
 	0x0000000000000, 0x051ed35254d7b, 0x0a57de9c16bc7, 0x0faba81d4e5df, 0x151ab8c56eea2,
 	0x1aa59c4115e7d, 0x204ce10811781, 0x2611186bae675, 0x2bf2d6a54f7da, 0x31f2b2e54f85d,
@@ -21,8 +21,8 @@ var lowers = [perOctave + 1]uint64{
 	1 << 52,
 }
 
-// guess has, for the first 8 bits of a mantissa, the bin of the least mantissa with
-// them. At most one bin begins between two such mantissas.
+// guess has, for each value of the first 8 bits of a mantissa, the bin of the least
+// mantissa that begins with them. At most one bin begins between two such mantissas.
 var guess = func() (table [256]uint8) {
 	bin := 0
 	for i := range table {
@@ -34,8 +34,8 @@ var guess = func() (table [256]uint8) {
 	return table
 }()
 
-// representatives has the mantissa bits of the number that stands for a bin: the one
-// whose relative distance from both ends is the same.
+// representatives has the mantissa bits of the number that represents a bin: the one
+// with the same relative distance from both ends.
 var representatives = func() (table [perOctave]uint64) {
 	at := func(i int) float64 { return 1 + float64(lowers[i])/(1<<52) }
 	for i := range table {
@@ -50,9 +50,9 @@ const (
 	oneBin = (1<<10-2)*perOctave + 1 // of 1
 )
 
-// binOf returns the bin of a number that is not NaN. Bins are in the order of their
-// numbers: 0 is of zero and of what is nearer to it than the least normal double,
-// 2.2e-308, and bin -i has the numbers of bin i with the other sign.
+// binOf returns the bin of a number that is not NaN. Bins have the order of their
+// numbers. Bin 0 has zero and all numbers closer to it than the least normal double,
+// 2.2e-308; bin -i has the numbers of bin i with the opposite sign.
 func binOf(v float64) int32 {
 	bits := math.Float64bits(v)
 	exponent, mantissa := bits>>52&(1<<11-1), bits&(1<<52-1)
@@ -70,7 +70,7 @@ func binOf(v float64) int32 {
 	return bin
 }
 
-// valueOf returns the number that stands for a bin.
+// valueOf returns the number that represents a bin.
 func valueOf(bin int32) float64 {
 	switch {
 	case bin < 0:

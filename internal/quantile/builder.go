@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// A Builder makes a sketch of numbers and of other sketches. The zero value has none. It
-// is used by one goroutine.
+// A Builder makes a sketch of numbers and of other sketches. The zero value is empty. It is
+// not safe for concurrent use.
 type Builder struct {
 	bins  []bin   // ascending
 	fresh []int32 // bins of numbers that are not among bins yet
@@ -68,7 +68,7 @@ func (b *Builder) Sketch() Sketch {
 	return Sketch(dst)
 }
 
-// settle takes the fresh numbers into bins.
+// settle moves the fresh numbers into bins.
 func (b *Builder) settle() {
 	if len(b.fresh) == 0 {
 		return
@@ -86,7 +86,7 @@ func (b *Builder) settle() {
 	b.merge()
 }
 
-// merge takes b.more into bins.
+// merge moves b.more into bins, and merges the lowest bins if there are more than MaxBins.
 func (b *Builder) merge() {
 	x, y := b.bins, b.more
 	if len(x) == 0 {
@@ -120,5 +120,5 @@ func appendMerged(dst, x, y []bin) []bin {
 	return append(append(dst, x...), y...)
 }
 
-// plus adds counts. Only bytes of a hostile file have so many.
+// plus adds counts, up to maxCount. Only a forged file reaches that.
 func plus(x, y int64) int64 { return min(x+y, maxCount) }

@@ -1,22 +1,22 @@
-// Package quantile keeps how numbers are distributed, in little space: how many of them
-// lie in each of many narrow bins. Percentiles are read from it with a relative error of
-// at most [RelativeError]. It does no I/O and knows nothing of series or time.
+// Package quantile stores the distribution of numbers in little space, as counts of narrow
+// bins. Percentiles are read from it with a relative error of at most [RelativeError]. It
+// does no I/O and knows nothing of series or time.
 //
-// A bin has all numbers from g^i to g^(i+1), without the latter, g = 2^(1/35), as in
-// DDSketch (Masson, Rim and Lee, 2019). There is one for zero, one for each infinity, and
-// the same ones again for negative numbers. Bins are computed from the bits of a
-// number, without a logarithm: all machines make the same sketch.
+// A bin has all numbers from g^i, inclusive, to g^(i+1), exclusive, with g = 2^(1/35), as in
+// DDSketch (Masson, Rim and Lee, 2019). Negative numbers have bins of their own, as have zero
+// and each infinity. Bins are computed from the bits of a number, without a logarithm, so all
+// machines make the same sketch.
 //
-// What is true of sketches:
+// Properties of sketches:
 //
-//   - A sketch depends on the numbers alone, not on their order, nor on which sketches
-//     were merged in which order. Equal sketches are equal strings.
+//   - A sketch depends on the numbers alone, neither on their order nor on the order of
+//     merges. Equal sketches are equal strings.
 //   - NaN is not counted.
-//   - At most [MaxBins] bins have a number. Beyond that the lowest ones become one, the
-//     highest of them. So the bins that are left are the highest ones of all numbers,
-//     whichever sketches were merged before. Small percentiles are too high then.
+//   - A sketch has at most [MaxBins] bins. Beyond that, the lowest ones are merged into the
+//     highest of them. So the bins that remain are the highest ones of all numbers, in
+//     whatever order sketches were merged. Small percentiles are then too high.
 //
-// Layout of a sketch, which has one number at least. Integers are varints of 7 bits per
+// Layout of a sketch, which has at least one number. Integers are varints of 7 bits per
 // byte, least significant first, in the fewest bytes:
 //
 //	+----------------------+-----------+------------------+-----------+-----+
@@ -25,5 +25,5 @@
 //	+----------------------+-----------+------------------+-----------+-----+
 //	|        lowest bin                |       each higher bin              |
 //
-// Bin 35,771 is that of 1; gap is the distance from the bin before.
+// Bin 35,771 is the bin of 1; gap is the distance from the previous bin.
 package quantile

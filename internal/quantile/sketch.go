@@ -6,20 +6,19 @@ import (
 )
 
 const (
-	// RelativeError bounds how far a value of a sketch is from the number that it
-	// stands for, as part of that number.
+	// RelativeError bounds the difference between a value of a sketch and the number
+	// that it represents, divided by that number.
 	RelativeError = 0.01
 
-	// MaxBins bounds the bins of a sketch. 2,048 bins reach over a factor of 2^58 if
-	// every one has a number.
+	// MaxBins bounds the bins of a sketch. 2,048 adjacent bins span a factor of 2^58.
 	MaxBins = 2048
 
-	// maxCount bounds the numbers of a sketch that is read, so that the counts of many
-	// sketches can be added.
+	// maxCount bounds how many numbers a sketch may have that is read, so that adding
+	// the counts of many sketches does not overflow.
 	maxCount = 1 << 53
 )
 
-// A Sketch is an encoded sketch of at least one number; "" is none.
+// A Sketch is an encoded sketch of at least one number; "" is the sketch of none.
 type Sketch string
 
 // Of returns the sketch of numbers.
@@ -39,8 +38,8 @@ func Merge(x, y Sketch) Sketch {
 	return b.Sketch()
 }
 
-// Parse checks the bytes of a sketch. They are those that a Builder makes of
-// the same numbers, or an error.
+// Parse checks the bytes of a sketch. It accepts only bytes that a Builder would make
+// of the same numbers.
 func Parse(b []byte) (Sketch, error) {
 	s := Sketch(b)
 	r := reader{rest: s}
@@ -63,9 +62,9 @@ func (s Sketch) Count() int64 {
 	return r.total
 }
 
-// Values yields, in ascending order, values and how many numbers each stands for. low
-// and high are the least and the greatest number: no value is beyond them, and they
-// themselves are there, exact.
+// Values yields, in ascending order, values and how many numbers each represents. low
+// and high are the least and the greatest number: Values yields both exactly, and no
+// value beyond them.
 func (s Sketch) Values(low, high float64) iter.Seq2[float64, int64] {
 	return func(yield func(float64, int64) bool) {
 		r := reader{rest: s}
@@ -88,7 +87,7 @@ func (s Sketch) Values(low, high float64) iter.Seq2[float64, int64] {
 	}
 }
 
-// At returns the value of a rank, from 1 for the least number on. low and high are as for
+// At returns the value of a rank; the least number has rank 1. low and high are as for
 // Values.
 func (s Sketch) At(rank int64, low, high float64) float64 {
 	for v, n := range s.Values(low, high) {
@@ -105,10 +104,10 @@ type reader struct {
 	begun bool
 	bin   int32
 	count int64
-	total int64 // of the counts so far
+	total int64 // sum of the counts so far
 }
 
-// next reads the next bin, false at the end and where the bytes are none of a sketch.
+// next reads the next bin. It returns false at the end, and if the bytes are invalid.
 func (r *reader) next() bool {
 	if r.rest == "" {
 		return false
