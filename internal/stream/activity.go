@@ -2,12 +2,12 @@ package stream
 
 import "sync"
 
-// An Activity counts what is going on. Unlike a sync.WaitGroup it may be waited
-// for while more begins.
+// An Activity counts activities in progress. Unlike with a sync.WaitGroup, new ones
+// may begin while someone waits.
 type Activity struct {
 	mu sync.Mutex
 	n  int
-	// waiters are closed and forgotten whenever n falls to 0.
+	// waiters are closed and dropped whenever n falls to 0.
 	waiters []chan struct{}
 }
 
@@ -31,7 +31,7 @@ func (a *Activity) End() {
 	a.waiters = nil
 }
 
-// None returns a channel that is closed once nothing is going on.
+// None returns a channel that is closed once nothing is in progress.
 func (a *Activity) None() <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()

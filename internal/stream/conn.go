@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// A Conn gives its place back when it is closed. With [Options.TLS] it speaks TLS, see
-// Handshake; the embedded net.Conn is the connection below it.
+// A Conn is a connection of a Listener, and frees its place when it is closed. With
+// [Door.TLS] it uses TLS, see Handshake; the embedded net.Conn is the connection below.
 type Conn struct {
 	net.Conn
-	tls      *tls.Conn // nil: none is spoken
+	tls      *tls.Conn // nil: no TLS
 	trust    atomic.Pointer[trust]
 	in       inbound // what tls reads
 	out      outbound
@@ -26,33 +26,34 @@ type Conn struct {
 
 	place   *list.Element // among idle ones; listener.mu guards it
 	evicted bool          // closed to make room; listener.mu guards it
-	came    time.Time     // when it found room; listener.mu guards it
+	came    time.Time     // when it was admitted; listener.mu guards it
 	arrival Arrival       // listener.mu guards it
 
-	// draining is the time after which a connection that is to end is no longer read,
-	// even if more comes; nil before. drained says that Read has seen it.
+	// draining is the time after which a connection that is being drained is no longer
+	// read, even if more arrives; nil: it is not being drained. drained says that Read
+	// has seen it.
 	draining atomic.Pointer[time.Time]
 	drained  bool
 }
 
-// An Arrival measures how fast a request comes in on a busy connection.
+// An Arrival measures how fast a request arrives on a busy connection.
 type Arrival interface {
-	// Slow reports that so little came that another connection may have the place.
-	// rate is in bytes a second.
+	// Slow reports whether the request arrives so slowly that another connection may
+	// have the place. rate is in bytes per second.
 	Slow(now time.Time) (rate float64, slow bool)
 
-	// End ends the request, and reports whether that was in time.
+	// End ends the request, and reports whether that was before it had arrived.
 	End() bool
 }
 
-// SetArrival makes c one that may lose its place while its request comes in slowly.
+// SetArrival lets c lose its place while its request arrives slowly.
 func (c *Conn) SetArrival(a Arrival) {
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()
 	c.arrival = a
 }
 
-// Busy notes that a complete request has come, so that c keeps its place.
+// Busy records that a complete request has arrived, so that c keeps its place.
 func (c *Conn) Busy() {
 	l := c.listener
 	l.mu.Lock()
@@ -60,7 +61,7 @@ func (c *Conn) Busy() {
 	l.withdrawLocked(c)
 }
 
-// Idle notes that c waits for its client. A new connection is idle.
+// Idle records that c waits for its client. A new connection is idle.
 func (c *Conn) Idle() {
 	if c.tls != nil {
 		c.out.free()
@@ -83,9 +84,9 @@ func (c *Conn) Idle() {
 // counts as finished.
 const drainIdle = 50 * time.Millisecond
 
-// drain makes a blocked Read return; the connection ends when nothing comes any more,
-// or once until has passed. The deadline is set first, so that it never undoes the one
-// that Read sets once it sees that it drains.
+// drain wakes a blocked Read; reading ends when nothing more arrives, or once until has
+// passed. The deadline is set before draining, so that it never replaces the one that
+// Read sets once it sees draining.
 func (c *Conn) drain(until time.Time) {
 	c.Conn.SetReadDeadline(time.Now())
 	c.draining.Store(&until)
@@ -150,7 +151,7 @@ const (
 	lingeringSize = 256 << 10
 )
 
-// Linger ends the direction to the client, and reads on for a while what the client still sends.
+// Linger closes the direction to the client, and for a while discards what the client still sends.
 // It is for a connection that ends with an answer to a request that was not read to its end:
 // closing a connection with unread bytes resets it, and the client would lose the answer. The
 // caller closes c afterwards.
@@ -163,10 +164,10 @@ func (c *Conn) Linger() {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		half.CloseWrite()
 	}
-	io.CopyN(io.Discard, c.Conn, lingeringSize) // nobody needs what TLS would make of it
+	io.CopyN(io.Discard, c.Conn, lingeringSize) // without decrypting it
 }
 
-// Close closes the connection and gives its place back.
+// Close closes the connection and frees its place.
 func (c *Conn) Close() error {
 	if c.tls != nil {
 		c.out.end(c.Conn, farewell)

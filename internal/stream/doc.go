@@ -1,6 +1,5 @@
-// Package stream accepts connections within a limit and ends them in order, whatever
-// is spoken on them. A [Listener] bounds the open connections: at the limit, a new one
-// replaces another that is waiting for its client. A [Server] runs a [Handler] on each
-// connection of a listener; net/http brings a server of its own and uses the Listener
-// alone.
+// Package stream accepts connections up to a limit and shuts them down gracefully,
+// whatever their protocol. A [Listener] bounds the open connections: at the limit, a new
+// one replaces another that is waiting for its client. A [Server] runs a [Handler] on
+// each connection of a listener; net/http has its own server and uses only the Listener.
 package stream

@@ -22,7 +22,7 @@ type inbound struct {
 }
 
 const (
-	recordHead = 5 // bytes before what is in a record
+	recordHead = 5 // bytes of a record's header
 
 	firstInbound = 4 << 10
 	mostInbound  = 128 << 10
@@ -52,7 +52,7 @@ func (in *inbound) next(p []byte, from source) (int, error) {
 	return n, nil
 }
 
-// record is the size of the record that begins at buf[r], whose head is there.
+// record returns the size of the record that begins at buf[r], whose header has arrived.
 func (in *inbound) record() int {
 	return recordHead + int(binary.BigEndian.Uint16(in.buf[in.r+3:]))
 }

@@ -21,16 +21,16 @@ type Options struct {
 	Name  string // of the stream, in errors and log lines
 	Limit int    // of open connections
 
-	// Patience is how long a new connection has for its first request before it goes
-	// first. If it kept its place by force, a flood of silent connections would keep all
-	// others waiting.
+	// Patience is how long a new connection has for its first request before it becomes
+	// the first to be evicted. Before that it is the last, but it has no guarantee: else
+	// a flood of silent connections would keep all others waiting.
 	Patience time.Duration
 
-	// Refuse closes a new connection for which no other one can make room. Otherwise it
-	// waits in Accept, and further ones wait with the operating system.
+	// Refuse closes a new connection if no other one can be evicted for it. Otherwise it
+	// waits in Accept, and further ones wait in the operating system.
 	Refuse bool
 
-	// Drain lets an evicted connection read what its client has sent already. Otherwise
+	// Drain lets an evicted connection read what its client has already sent. Otherwise
 	// it is closed at once.
 	Drain bool
 
@@ -55,8 +55,8 @@ const (
 	WaitsForBody    = "body"
 )
 
-// NewMetrics registers varve_NAME_connections and the counters beside it. section is
-// that of the setting max_connections, which holds the limit.
+// NewMetrics registers varve_NAME_connections and its counters. section is the section
+// of the setting max_connections, which is the limit.
 func NewMetrics(r prometheus.Registerer, name, section string) Metrics {
 	limitKey := section + ".max_connections"
 	counter := func(what, help string) prometheus.Counter {
@@ -68,7 +68,7 @@ func NewMetrics(r prometheus.Registerer, name, section string) Metrics {
 		Name: "varve_" + name + "_connections", Help: "Open connections; at most " + limitKey + ".",
 	})
 	r.MustRegister(open)
-	evicted := counter("evicted_", "Connections closed to make room for new ones ("+limitKey+"): those that had brought nothing complete for longest.")
+	evicted := counter("evicted_", "Connections closed to make room for new ones ("+limitKey+"): those without a complete request for longest.")
 	return Metrics{
 		Open:     open,
 		Accepted: counter("", "Connections accepted."),
@@ -83,33 +83,34 @@ func NewMetrics(r prometheus.Registerer, name, section string) Metrics {
 type Listener struct {
 	net.Listener
 	o      Options
-	freed  chan struct{} // has an element after a connection was closed, or has become idle
+	freed  chan struct{} // has an element after a connection was closed or became idle
 	closed chan struct{}
 	once   sync.Once
 	open   Activity // one for each open connection
 
 	mu struct {
 		sync.Mutex
-		conns   map[*Conn]struct{} // the open ones, without those that were evicted
-		leaving int                // were evicted and have not ended yet
+		conns   map[*Conn]struct{} // open connections, except those that were evicted
+		leaving int                // evicted connections that have not ended yet
 		idle    *list.List         // of *Conn, the longest idle first
 	}
 }
 
-// A Door is a listener with what it asks of those who come in. NewListener and
-// [Server.Serve] take it as any listener.
+// A Door is a listener that secures or authenticates its connections. NewListener and
+// [Server.Serve] accept it like any listener.
 type Door struct {
 	net.Listener
 
-	// TLS, if not nil, is spoken on all connections.
+	// TLS, if not nil, is used on all connections.
 	TLS *TLS
 
-	// Admit, if not nil, finds out who the client of a connection is, after the handshake,
-	// and returns a context that says so, or why it is turned away. A [Server] calls it.
+	// Admit, if not nil, authenticates the client of a connection after the handshake. It
+	// returns a context that identifies the client, or why it is refused. A [Server] calls
+	// it.
 	Admit func(ctx context.Context, c *Conn) (context.Context, error)
 }
 
-// SetDeadline is that of the listener, if it has one.
+// SetDeadline calls SetDeadline of the listener, if it has one.
 func (d *Door) SetDeadline(t time.Time) error {
 	if l, ok := d.Listener.(interface{ SetDeadline(time.Time) error }); ok {
 		return l.SetDeadline(t)
@@ -129,12 +130,11 @@ func NewListener(l net.Listener, o Options) *Listener {
 }
 
 const (
-	// fullPause is how often a connection that waits for room looks for one that it
-	// can replace.
+	// fullPause is how often a waiting connection looks for one that it can replace.
 	fullPause = 100 * time.Millisecond
 
-	// maxLeaving bounds how many evicted connections have not ended yet. Most end at once. If
-	// a request has just arrived, its handler may take long.
+	// maxLeaving bounds the evicted connections that have not ended yet. Most end at once,
+	// but if a request has just arrived, its handler may take long.
 	maxLeaving = 64
 )
 
@@ -171,15 +171,15 @@ func (l *Listener) Accept() (net.Conn, error) {
 }
 
 const (
-	// Accepting rests after a failure, longer after each further one.
+	// AcceptConn pauses after a failure, from firstRest on, doubled up to longestRest.
 	firstRest   = 5 * time.Millisecond
 	longestRest = time.Second
 
-	// failuresPerLine is how many failures in a row make one line of the log: about a minute.
+	// failuresPerLine is how many failures in a row are logged as one: about a minute's.
 	failuresPerLine = 60
 )
 
-// AcceptConn is Accept that tries again after a failure that may pass, such as too many open
+// AcceptConn is like Accept, but tries again after temporary failures, such as too many open
 // files. It returns an error once the listener is closed, its deadline has passed, or ctx ends.
 func (l *Listener) AcceptConn(ctx context.Context, log *slog.Logger) (*Conn, error) {
 	rest := firstRest
@@ -212,8 +212,8 @@ func count(c prometheus.Counter) {
 	}
 }
 
-// admit waits until c has entered. It reports that c is refused by false, and that l
-// was closed by an error.
+// admit waits until there is room for c. It returns false if c is refused, and an error
+// if l was closed.
 func (l *Listener) admit(c *Conn) (entered bool, err error) {
 	for !l.enter(c, time.Now()) {
 		if l.o.Refuse {
@@ -229,11 +229,15 @@ func (l *Listener) admit(c *Conn) (entered bool, err error) {
 	return true, nil
 }
 
-// enter admits c if there is room. If there is none, it makes room by evicting
-// another connection: the one that has been without a complete request for longest;
-// if there is none, the one whose request body arrives most slowly; if there is none,
-// one that has come just now and has had little time to send its request. A connection
-// whose request is being served stays.
+// enter admits c if there is room, or can be made by evicting another connection. In
+// this order, it evicts:
+//
+//   - the connection that has been without a complete request for longest, at least
+//     Options.Patience;
+//   - the one whose request body arrives most slowly;
+//   - a new one, which has had little time to send its request.
+//
+// A connection whose request is being served stays.
 func (l *Listener) enter(c *Conn, now time.Time) bool {
 	evicted, waitsFor, entered := l.tryEnter(c, now)
 	if evicted != nil && l.o.Metrics.Evicted != nil {
@@ -242,8 +246,8 @@ func (l *Listener) enter(c *Conn, now time.Time) bool {
 	return entered
 }
 
-// tryEnter admits c if there is room. It returns the connection that it evicted for
-// that, nil if none, and what that waited for.
+// tryEnter is enter without the metric. It returns the connection that it evicted, nil if
+// none, and what that one was waiting for.
 func (l *Listener) tryEnter(c *Conn, now time.Time) (evicted *Conn, waitsFor string, entered bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -258,8 +262,8 @@ func (l *Listener) tryEnter(c *Conn, now time.Time) (evicted *Conn, waitsFor str
 	return evicted, waitsFor, true
 }
 
-// makeRoomLocked evicts a connection, nil if there is none to evict, and says what it
-// waited for. l.mu must be held.
+// makeRoomLocked evicts a connection and returns it, nil if none can be evicted, with what
+// it was waiting for. l.mu must be held.
 func (l *Listener) makeRoomLocked(now time.Time) (c *Conn, waitsFor string) {
 	if l.mu.leaving >= maxLeaving {
 		return nil, ""
@@ -267,7 +271,7 @@ func (l *Listener) makeRoomLocked(now time.Time) (c *Conn, waitsFor string) {
 	idle := l.longestLocked(now)
 	if idle == nil {
 		if c = l.slowestLocked(now); c == nil {
-			idle = l.mu.idle.Front() // that has just come
+			idle = l.mu.idle.Front() // a new one
 		}
 	}
 	switch {
@@ -291,7 +295,7 @@ func (l *Listener) makeRoomLocked(now time.Time) (c *Conn, waitsFor string) {
 }
 
 // longestLocked returns the connection that has been without a complete request for
-// longest, nil if there is none but new ones. l.mu must be held.
+// longest, nil if there are only new ones. l.mu must be held.
 func (l *Listener) longestLocked(now time.Time) *list.Element {
 	for e := l.mu.idle.Front(); e != nil; e = e.Next() {
 		if now.Sub(e.Value.(*Conn).came) >= l.o.Patience {
@@ -301,9 +305,9 @@ func (l *Listener) longestLocked(now time.Time) *list.Element {
 	return nil
 }
 
-// slowestLocked returns the connection whose body arrives most slowly, nil if none
-// is slow, and ends the arrival. It looks at all connections, which takes some
-// microseconds per thousand. l.mu must be held.
+// slowestLocked ends the arrival of the connection whose body arrives most slowly, and
+// returns that connection, nil if none is slow. It checks all connections, which takes
+// some microseconds per thousand. l.mu must be held.
 func (l *Listener) slowestLocked(now time.Time) (slowest *Conn) {
 	var least float64
 	for c := range l.mu.conns {
@@ -320,7 +324,7 @@ func (l *Listener) slowestLocked(now time.Time) (slowest *Conn) {
 	return slowest
 }
 
-// withdrawLocked takes c out of the idle connections. l.mu must be held.
+// withdrawLocked removes c from the idle connections. l.mu must be held.
 func (l *Listener) withdrawLocked(c *Conn) {
 	if c.place != nil {
 		l.mu.idle.Remove(c.place)
@@ -328,7 +332,7 @@ func (l *Listener) withdrawLocked(c *Conn) {
 	}
 }
 
-// leave counts one connection less.
+// leave removes a closed connection.
 func (l *Listener) leave(c *Conn) {
 	l.mu.Lock()
 	l.withdrawLocked(c)
@@ -340,7 +344,7 @@ func (l *Listener) leave(c *Conn) {
 	l.wake()
 }
 
-// wake lets a connection that waits look for room again.
+// wake makes a waiting connection look for room again.
 func (l *Listener) wake() { gate.Wake(l.freed) }
 
 // Close stops accepting. Open connections stay open.
@@ -353,6 +357,5 @@ func (l *Listener) Close() error {
 	return err
 }
 
-// Drained returns a channel that is closed once the last connection is. It is of use
-// after Close.
+// Drained returns a channel that is closed once no connection is open. Call it after Close.
 func (l *Listener) Drained() <-chan struct{} { return l.open.None() }

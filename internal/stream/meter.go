@@ -11,11 +11,11 @@ import (
 	"varve/internal/gate"
 )
 
-// A Pace bounds what the clients of a listener send beyond what their requests need, all of them
-// together. Frames of HTTP/2 that request nothing cost as much CPU as their sender has, and
-// net/http answers each. So each connection has a debt: the bytes that were read from it, less
-// what it was credited with for its requests. Above paceFree it is read only when it is its turn.
-// Those whose clients only send requests have next to no debt.
+// A Pace bounds how much all clients of a listener together send beyond what their requests need.
+// HTTP/2 frames that request nothing would cost the server as much CPU as their sender spends,
+// since net/http answers each. So each connection has a debt: the bytes read from it, less its
+// credit for requests. A connection whose debt is above paceFree is read only in its turn. A
+// client that sends only requests has almost no debt.
 type Pace struct {
 	turn chan struct{} // holds an element while a turn lasts
 
@@ -27,41 +27,42 @@ type Pace struct {
 }
 
 const (
-	// paceFree is what a connection may owe and is still read at once. What of a body has come
-	// and was not read by a handler is owed too, so this is also how far reading is ahead.
+	// paceFree is the debt up to which a connection is read at once. Bytes of a body that no
+	// handler has read yet count as debt, so this is also how far reading may be ahead.
 	paceFree = 64 << 10
 
-	// paceMost is what a connection may owe while it has no request. It is more than flow control
+	// paceMost is the largest debt of a connection that has no request. It is more than flow control
 	// lets a client send for requests that were refused meanwhile: 1 MiB in net/http.
 	paceMost = 1<<20 + 4*paceFree
 
-	// A turn lasts paceTurn and is one read of at most pacePiece, which makes 1 MiB a second. In
-	// that, there are 80,000 of the smallest frames, which take some 0.15 seconds of CPU.
+	// A turn lasts paceTurn and allows one read of at most pacePiece, which is 1 MiB per second:
+	// 80,000 of the smallest frames, which take about 0.15 seconds of CPU.
 	paceTurn  = 16 * time.Millisecond
 	pacePiece = 16 << 10
 
-	// paceForgiven is what a connection needs a second without a request, such as for pings.
+	// paceForgiven is the debt per second that is forgiven, for traffic without a request, such as
+	// pings.
 	paceForgiven = 4 << 10
 )
 
-// NewPace returns a Pace that tells nobody.
+// NewPace returns a Pace without a counter and without a Flood function.
 func NewPace() *Pace { return &Pace{turn: make(chan struct{}, 1)} }
 
-// A Meter is what one connection has sent and was credited with. All methods but those for
-// reading may be called from any goroutine, and a nil Meter counts nothing.
+// A Meter measures the debt of one connection. All methods except those for reading may be called
+// from any goroutine, and a nil Meter counts nothing.
 type Meter struct {
 	conn     *Conn
 	pace     *Pace
 	debt     atomic.Int64
 	requests atomic.Int64  // that are being answered
 	waits    atomic.Bool   // the reader waits for credit or a turn
-	credited chan struct{} // wakes it
+	credited chan struct{} // wakes the reader
 	closed   chan struct{}
 	once     sync.Once
-	since    time.Time // up to when debt was forgiven; of the reader
+	since    time.Time // until when debt was forgiven; used by the reader alone
 }
 
-// Meter makes c a connection that is paced by p. It is called before c is read.
+// Meter makes p pace c. Call it before c is read.
 func (c *Conn) Meter(p *Pace) {
 	m := &Meter{conn: c, pace: p, credited: make(chan struct{}, 1), closed: make(chan struct{}), since: time.Now()}
 	c.meter.Store(m)
@@ -70,14 +71,14 @@ func (c *Conn) Meter(p *Pace) {
 // Metered returns the meter of c, nil if it has none.
 func (c *Conn) Metered() *Meter { return c.meter.Load() }
 
-// Begin notes that a request has come.
+// Begin records that a request has arrived.
 func (m *Meter) Begin() {
 	if m != nil {
 		m.requests.Add(1)
 	}
 }
 
-// End notes that a request has ended, for which the client may have sent n bytes.
+// End records that a request has ended, and credits n bytes for it.
 func (m *Meter) End(n int) {
 	if m != nil {
 		m.Credit(n)
@@ -85,7 +86,7 @@ func (m *Meter) End(n int) {
 	}
 }
 
-// Credit lets the client send n bytes more.
+// Credit reduces the debt by n bytes.
 func (m *Meter) Credit(n int) {
 	if m == nil {
 		return
@@ -96,14 +97,14 @@ func (m *Meter) Credit(n int) {
 	}
 }
 
-// end makes a reader that waits return.
+// end wakes a waiting reader, which fails.
 func (m *Meter) end() {
 	if m != nil {
 		m.once.Do(func() { close(m.closed) })
 	}
 }
 
-// read reads by fill once it may.
+// read calls fill once the connection may be read.
 func (m *Meter) read(p []byte, fill func([]byte) (int, error)) (int, error) {
 	if m == nil {
 		return fill(p)
@@ -126,8 +127,8 @@ func (m *Meter) read(p []byte, fill func([]byte) (int, error)) (int, error) {
 	return n, err
 }
 
-// settle forgives what a connection may send without a request, and returns the debt. Credit is
-// kept up to paceFree.
+// settle forgives debt for the time since the last call, and returns the debt. It limits credit,
+// which is negative debt, to paceFree.
 func (m *Meter) settle(now time.Time) int64 {
 	forgiven := int64(now.Sub(m.since).Seconds() * paceForgiven)
 	if forgiven > 0 {
@@ -142,7 +143,7 @@ func (m *Meter) settle(now time.Time) int64 {
 	}
 }
 
-// wait waits until the connection owes little, or it is its turn.
+// wait waits until the debt is at most paceFree, or until the connection has a turn.
 func (m *Meter) wait() error {
 	m.waits.Store(true)
 	defer m.waits.Store(false)

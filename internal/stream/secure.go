@@ -16,8 +16,8 @@ import (
 
 // TLS says how the connections of a stream are secured.
 type TLS struct {
-	// Config returns the configuration for one more connection. It may be another one
-	// each time, so that certificates can change while connections are open.
+	// Config returns the configuration of a new connection. It may differ each time, so
+	// that certificates can change while connections are open.
 	Config func() *tls.Config
 
 	// Timeout bounds a handshake.
@@ -27,17 +27,17 @@ type TLS struct {
 	Failed *prometheus.CounterVec
 }
 
-// A side is a connection as TLS sees it: what is below it.
+// A side is the connection below TLS.
 type side struct{ *Conn }
 
 func (s side) Read(p []byte) (int, error)  { return s.in.next(p, s.Conn) }
 func (s side) Write(p []byte) (int, error) { return s.out.write(s.Conn.Conn, p) }
 func (s side) Close() error                { return s.Conn.close() }
 
-// readMetered reads what comes over the network, at the pace that c has.
+// readMetered reads from the network, at the pace of c.
 func (c *Conn) readMetered(p []byte) (int, error) { return c.meter.Load().read(p, c.readRaw) }
 
-// readTLS reads what has come: the next record, and those after it that need no waiting.
+// readTLS reads the next record, and the records after it that have completely arrived.
 func (c *Conn) readTLS(p []byte) (int, error) {
 	n, err := c.tls.Read(p)
 	for err == nil && n < len(p) && c.in.whole() {
@@ -46,12 +46,12 @@ func (c *Conn) readTLS(p []byte) (int, error) {
 		n += more
 	}
 	if n > 0 {
-		return n, nil // TLS says an error again
+		return n, nil // package tls returns an error again
 	}
 	return n, err
 }
 
-// Of returns the Conn that a connection is or that TLS is spoken on, nil if there is none.
+// Of returns the Conn that nc is, or the one below nc if nc is a *tls.Conn, nil if there is none.
 func Of(nc net.Conn) *Conn {
 	switch c := nc.(type) {
 	case *Conn:
@@ -64,11 +64,11 @@ func Of(nc net.Conn) *Conn {
 	return nil
 }
 
-// TLS returns the connection as net/http wants it for HTTP/2, nil if c is plain.
+// TLS returns the *tls.Conn that net/http needs for HTTP/2, nil if c is plain.
 func (c *Conn) TLS() *tls.Conn { return c.tls }
 
-// Certificate returns the certificate by which the client has shown who it is, nil if it
-// has shown none. It was verified in the handshake; see Trusted.
+// Certificate returns the client's certificate, nil if it has sent none. It was verified in the
+// handshake; see Trusted.
 func (c *Conn) Certificate() *x509.Certificate {
 	if c.tls == nil {
 		return nil
@@ -80,14 +80,14 @@ func (c *Conn) Certificate() *x509.Certificate {
 	return state.PeerCertificates[0]
 }
 
-// A trust says whether one of some authorities vouches for the certificate of a client.
+// A trust is whether some authorities vouch for the certificate of a client.
 type trust struct {
 	authorities *x509.CertPool // nil: there are none
 	given       bool
 }
 
-// Trusted reports whether an authority that is configured now vouches for Certificate. In the
-// handshake there may have been others.
+// Trusted reports whether an authority that is configured now vouches for Certificate. The
+// authorities may have changed since the handshake.
 func (c *Conn) Trusted() bool {
 	if c.tls == nil {
 		return false
@@ -101,9 +101,9 @@ func (c *Conn) Trusted() bool {
 }
 
 // vouch reports whether one of the authorities vouches for a certificate. chain is what the
-// client has sent: the certificate, then those between it and its authority.
+// client has sent: the certificate, then the intermediate ones.
 func vouch(authorities *x509.CertPool, chain []*x509.Certificate) bool {
-	if authorities == nil || len(chain) == 0 { // package x509 would take the system's authorities for none
+	if authorities == nil || len(chain) == 0 { // with nil, package x509 would use the system's authorities
 		return false
 	}
 	between := x509.NewCertPool()
@@ -114,8 +114,8 @@ func vouch(authorities *x509.CertPool, chain []*x509.Certificate) bool {
 	return err == nil
 }
 
-// Handshake makes TLS out of a connection, within the time that [TLS] gives for it. It
-// does nothing on a plain connection. A handshake that fails is counted.
+// Handshake does the TLS handshake, within [TLS.Timeout]. It does nothing on a plain
+// connection. A handshake that fails is counted.
 func (c *Conn) Handshake(ctx context.Context) error {
 	if c.tls == nil {
 		return nil
@@ -132,7 +132,7 @@ func (c *Conn) Handshake(ctx context.Context) error {
 	return err
 }
 
-// Reasons for which a handshake fails.
+// Reasons of failed handshakes.
 const (
 	handshakePlain       = "not_tls"
 	handshakeTime        = "timeout"
@@ -141,7 +141,7 @@ const (
 	handshakeOther       = "other"
 )
 
-// handshakeFault is the reason for which a handshake failed.
+// handshakeFault returns the reason of a failed handshake.
 func handshakeFault(err error) string {
 	var record tls.RecordHeaderError
 	var certificate *tls.CertificateVerificationError

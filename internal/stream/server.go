@@ -14,7 +14,7 @@ import (
 // A Handler speaks a protocol on a connection.
 type Handler interface {
 	// ServeConn reads c until its end, or until Read fails because the server stops, and
-	// uses what it has read. It returns soon after the end of ctx. The server closes c.
+	// processes what it has read. It returns soon after the end of ctx. The server closes c.
 	ServeConn(ctx context.Context, c *Conn)
 }
 
@@ -34,8 +34,8 @@ type Server struct {
 	serving sync.WaitGroup // one per Serve
 }
 
-// NewServer returns a Server whose connections are drained when they make room and
-// when it stops. A nil log means that nothing is logged.
+// NewServer returns a Server. Its connections are drained when they are evicted and when
+// the server stops. A nil log means that nothing is logged.
 func NewServer(o Options, h Handler, log *slog.Logger) *Server {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -47,16 +47,16 @@ func NewServer(o Options, h Handler, log *slog.Logger) *Server {
 	return s
 }
 
-// Handler returns what the server runs on each connection.
+// Handler returns the handler of all connections.
 func (s *Server) Handler() Handler { return s.handler }
 
-// SetHandler replaces what Handler returns. Call it before Serve.
+// SetHandler replaces the handler. Call it before Serve.
 func (s *Server) SetHandler(h Handler) { s.handler = h }
 
-// Serve takes connections from ln until Shutdown, or until ctx ends, and
-// returns when all connections that it took are closed. The end of ctx closes
-// connections at once; Shutdown lets them finish. Serve closes ln. It returns
-// nil after Shutdown, ctx's error after that, else why accepting failed.
+// Serve accepts connections from ln until Shutdown, or until ctx ends, and
+// returns when all of them are closed. The end of ctx closes connections at
+// once; Shutdown drains them. Serve closes ln. It returns nil after Shutdown,
+// otherwise ctx's error if ctx has ended, otherwise why accepting failed.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	if !s.enter(ln) {
 		return ln.Close()
@@ -106,16 +106,16 @@ func (s *Server) accept(ctx context.Context, ln *Listener, conns *sync.WaitGroup
 		s.register(c, cancel)
 		conns.Go(func() {
 			defer s.unregister(c, cancel)
-			// A fault of Varve ends this connection alone.
+			// A panic ends only this connection.
 			_ = work.Do("serve a "+s.o.Name+" connection", func() error { return s.serveConn(own, c) })
 		})
 	}
 }
 
-// serveConn serves one connection, once it is known who the client is.
+// serveConn serves one connection, after the handshake and admission.
 func (s *Server) serveConn(ctx context.Context, c *Conn) error {
 	if err := c.Handshake(ctx); err != nil {
-		s.log.Debug(s.o.Name+": no TLS", "remote", c.RemoteAddr().String(), "error", err)
+		s.log.Debug(s.o.Name+": TLS handshake failed; connection closed", "remote", c.RemoteAddr().String(), "error", err)
 		return nil // it is counted
 	}
 	if admit := c.listener.o.admit; admit != nil {
@@ -156,9 +156,9 @@ func (s *Server) closeAll(ln net.Listener) {
 	}
 }
 
-// Shutdown stops accepting, uses what the connections have received, closes
-// them and returns once Serve has nothing left to do. If ctx ends first, the
-// connections are closed as they are and ctx's error is returned.
+// Shutdown stops accepting, lets the handlers process what the connections have
+// received, closes the connections and returns once Serve is done. If ctx ends
+// first, the connections are closed at once and ctx's error is returned.
 func (s *Server) Shutdown(ctx context.Context) error {
 	deadline := time.Now().Add(drainMax)
 	if end, ok := ctx.Deadline(); ok && time.Until(end)/2 < drainMax {
@@ -176,7 +176,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Unlock()
 
 	done := make(chan struct{})
-	go func() { // ends with Serve, which the closes below make return
+	go func() { // ends with Serve: at the latest after the connections are closed below
 		s.serving.Wait()
 		close(done)
 	}()
@@ -195,8 +195,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return fmt.Errorf("stop the %s listener: %w", s.o.Name, ctx.Err())
 }
 
-// stopAccepting ends the accept loop, for TCP only after the connections that
-// the kernel has taken already: their clients may have sent something.
+// stopAccepting ends the accept loop. For TCP it first lets Serve accept the
+// connections in the kernel's queue: their clients may have sent something.
 func stopAccepting(ln net.Listener) {
 	if d, ok := ln.(interface{ SetDeadline(time.Time) error }); ok && d.SetDeadline(time.Now().Add(drainIdle)) == nil {
 		return
