@@ -23,8 +23,8 @@ func (s *deletionsShelf) NoteDeletion(context.Context, string, Deleted) error {
 	return nil
 }
 
-// TestDeletionsMax: the deletes of a timeline that are noted in a day are bounded. The next day
-// others are taken.
+// TestDeletionsMax: the deletes of a timeline that are recorded in a day are bounded. The next
+// day, others are accepted.
 func TestDeletionsMax(t *testing.T) {
 	s, now := &deletionsShelf{}, time.Now()
 	e, err := Open(s, Options{Upkeep: -1, Now: func() time.Time { return now }})

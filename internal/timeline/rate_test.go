@@ -8,7 +8,7 @@ import (
 	"varve/internal/store"
 )
 
-// TestRateSaysWhen: events that are refused for timeline.rate_max are taken after the time
+// TestRateSaysWhen: events that are refused for timeline.rate_max are accepted after the time
 // that the error names, and not before.
 func TestRateSaysWhen(t *testing.T) {
 	const rate = 4

@@ -19,8 +19,8 @@ func (s *costly) fill(_ context.Context, b *budget) ([]Entry, Position, bool, er
 	return []Entry{e}, s.d.edge(s.rest), false, nil
 }
 
-// TestEverySourceIsAsked merges timelines of which the first ones cost all that a page may:
-// a page gets somewhere nevertheless.
+// TestEverySourceIsAsked merges timelines of which the first ones use up the budget of a page:
+// each page makes progress nevertheless.
 func TestEverySourceIsAsked(t *testing.T) {
 	r := &reading{query: Query{Limit: 10}, bytesMax: 1 << 20, budget: &budget{buckets: pageBuckets, rows: pageRows, until: time.Now().Add(time.Hour), now: time.Now}}
 	for _, name := range []string{"a", "b", "c"} {

@@ -148,8 +148,8 @@ func TestPageWaitsOnce(t *testing.T) {
 	}
 }
 
-// TestWrongGuess: a bucket that is not the first one any more is not taken for it, and what
-// fails in it is no fault of the page.
+// TestWrongGuess: a bucket that is no longer the first one is not mistaken for it, and an error
+// of reading it does not fail the page.
 func TestWrongGuess(t *testing.T) {
 	b := &bucketShelf{}
 	b.add(0, 200)
@@ -186,7 +186,7 @@ func TestWrongGuess(t *testing.T) {
 	}
 }
 
-// TestSlowDirectory: a page gets somewhere however long the directory takes.
+// TestSlowDirectory: each page makes progress, however slow the directory is.
 func TestSlowDirectory(t *testing.T) {
 	b := &bucketShelf{}
 	b.add(0, 10)
@@ -238,8 +238,8 @@ func (s shelves) Slice(ctx context.Context, p Part, r Range, d Direction, l Limi
 	return s.by[p.Timeline].Slice(ctx, p, r, d, l)
 }
 
-// TestMergedPagesGetOn: a page of several timelines gets somewhere although one of them has more
-// buckets without events than a page may look at, between the events of another one.
+// TestMergedPagesGetOn: a page of several timelines makes progress although one of them has more
+// empty buckets than a page may read, between the events of another one.
 func TestMergedPagesGetOn(t *testing.T) {
 	sparse, dense := &bucketShelf{}, &bucketShelf{}
 	const empty = 3 * pageBuckets

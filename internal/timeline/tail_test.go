@@ -32,8 +32,8 @@ func (s *apartShelf) Payload(context.Context, PayloadKey) ([]byte, error) {
 	return make([]byte, 40<<10), nil
 }
 
-// TestTailOfDataApart: a reader gets all arrivals, of which few bytes at once, also if their data
-// is kept apart.
+// TestTailOfDataApart: a reader gets all arrivals, few bytes at once, even if their data is kept
+// apart.
 func TestTailOfDataApart(t *testing.T) {
 	s := &apartShelf{events: 50}
 	e, err := Open(s, Options{Upkeep: -1})

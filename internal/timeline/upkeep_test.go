@@ -25,7 +25,7 @@ func (q *quietShelf) Names(context.Context, string, string, int) ([]string, erro
 	return nil, nil
 }
 
-// TestKeepUp: retention and remains are looked after by themselves, and Close ends that.
+// TestKeepUp: an engine runs upkeep on its own, and Close stops it.
 func TestKeepUp(t *testing.T) {
 	q := &quietShelf{looked: make(chan string)}
 	e, err := Open(q, Options{Upkeep: time.Millisecond})

@@ -12,8 +12,8 @@ import (
 	"varve/internal/timeline"
 )
 
-// TestBehind: the log of arrivals is bounded. A reader who is further behind is told, and
-// does not miss events in silence; one who is near goes on.
+// TestBehind: the log of arrivals is bounded. A reader that is further behind gets an error
+// instead of missing events silently; one that is less far behind continues.
 func TestBehind(t *testing.T) {
 	fs := vfs.NewMem()
 	s := open(t, fs, Options{})

@@ -8,8 +8,8 @@ import (
 	"varve/internal/timeline"
 )
 
-// testAhead: events that another process has put into a bucket of a layout that this one has not
-// read yet are found and deleted, whether buckets have become smaller or larger.
+// testAhead: if another process puts events into a bucket of a layout that this process has not
+// read yet, they are found and deleted, whether buckets became smaller or larger.
 func testAhead(t *testing.T, s *suite) {
 	from := floor(time.Now().UnixMicro(), 86_400*second) + 86_400*second
 	for _, test := range []struct {

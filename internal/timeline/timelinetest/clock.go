@@ -10,9 +10,8 @@ import (
 	"varve/internal/timeline"
 )
 
-// testClockSetBack: what a server acknowledges while its clock goes back comes after what it has
-// acknowledged before: events that replace others, also large ones, deletes, and events after
-// deletes.
+// testClockSetBack: a server whose clock is set back still orders its writes as it acknowledged
+// them: events that replace others, also large ones, deletes, and events after deletes.
 func testClockSetBack(t *testing.T, s *suite) {
 	var clock atomic.Int64
 	start := time.Now().Add(-time.Hour).UnixMicro()

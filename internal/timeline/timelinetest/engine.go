@@ -27,7 +27,7 @@ func (s *suite) engine(shelf timeline.Shelf, now func() time.Time) *timeline.Eng
 	return e
 }
 
-// propose proposes a layout, which must be taken.
+// propose proposes a layout, which must be accepted.
 func (s *suite) propose(e *timeline.Engine, name string, p timeline.Proposal) {
 	s.t.Helper()
 	_, err := e.Propose(s.ctx(), name, p)
@@ -151,11 +151,11 @@ func testPage(t *testing.T, s *suite) {
 	}
 }
 
-// A recorder counts what an engine asks of a shelf.
+// A recorder counts the calls of an engine to a shelf.
 type recorder struct {
 	timeline.Shelf
 	marks, slices, puts atomic.Int64
-	put                 func() error // called before a Put, may fail it
+	put                 func() error // called before a Put; its error fails the Put
 	after               func() error
 	mark                func() error // called after a Mark
 }
@@ -235,8 +235,8 @@ func testStart(t *testing.T, s *suite) {
 		t.Errorf("%d marks for %d buckets", len(marks), len(occupied))
 	}
 
-	// A writer that dies behind the mark leaves an empty bucket: it costs a read, and what
-	// lies behind it is found. One that dies before the acknowledgement has put the event.
+	// A writer that dies after the mark leaves an empty bucket, which costs a read; the events
+	// beyond it are found. One that dies before the acknowledgement has put the event.
 	killed := errors.New("killed")
 	dead := s.engine(&recorder{Shelf: s.shelf, put: func() error { return killed }}, time.Now)
 	if _, err := dead.Append(s.ctx(), []timeline.Addressed{event(least.Load()-100*second, "never", name)}); !errors.Is(err, killed) {
@@ -364,8 +364,8 @@ func (f *failingPart) Slice(ctx context.Context, p timeline.Part, g timeline.Ran
 	return f.Shelf.Slice(ctx, p, g, d, l)
 }
 
-// testRoundRobin: an event that is sent again goes where it was, also with other data. Events
-// without an id of their sender are spread.
+// testRoundRobin: an event that is sent again goes to the same partition, also with other data.
+// Events whose id the engine makes are spread.
 func testRoundRobin(t *testing.T, s *suite) {
 	base := floor(time.Now().Add(-time.Hour).UnixMicro(), 60*second)
 	name := s.eras("a", timeline.Layout{From: timeline.Beginning, Size: 60 * second, Factor: 3, Placement: timeline.RoundRobin})
@@ -401,7 +401,7 @@ func testRoundRobin(t *testing.T, s *suite) {
 	}
 }
 
-// A placing shelf tells what it is given.
+// A placing shelf reports the entries that are put.
 type placing struct {
 	timeline.Shelf
 	put func(timeline.Placed)
@@ -414,9 +414,9 @@ func (p *placing) Put(ctx context.Context, entries []timeline.Placed) error {
 	return p.Shelf.Put(ctx, entries)
 }
 
-// testReplaced: of the events of a call with one time and id the last one stays, also where it is
-// what is stored already, and where their data is large. A shelf may have one write timestamp
-// for all of them.
+// testReplaced: of the events of a call with the same time and id the last one stays, also if it
+// equals the stored one, and if their data is large. A shelf may give all of them the same write
+// timestamp.
 func testReplaced(t *testing.T, s *suite) {
 	at := time.Now().Add(-time.Hour).UnixMicro()
 	e := s.engine(s.shelf, time.Now)
@@ -462,7 +462,7 @@ func testReplaced(t *testing.T, s *suite) {
 	}
 }
 
-// acceptsOnce: of what is accepted at one time, nothing goes to a place twice.
+// acceptsOnce: of the events accepted in one call, no two have the same position in a timeline.
 func (s *suite) acceptsOnce(e *timeline.Engine, events []timeline.Addressed) {
 	s.t.Helper()
 	sound, r, err := e.Accept(s.ctx(), events)
@@ -494,8 +494,8 @@ func (s slowHistories) SetHistory(ctx context.Context, name string, old uint64, 
 	return s.Shelf.SetHistory(ctx, name, old, h)
 }
 
-// testCreatedAtOnce: of many appends at once to timelines that are not there, the first one creates
-// them, and no other has to change them.
+// testCreatedAtOnce: of many concurrent appends to timelines that do not exist, the first one
+// creates them, and no other changes their history.
 func testCreatedAtOnce(t *testing.T, s *suite) {
 	e := s.engine(slowHistories{s.shelf}, time.Now)
 	names := []string{s.name("a"), s.name("b"), s.name("c")}
@@ -579,7 +579,7 @@ func testFence(t *testing.T, s *suite) {
 	h, err := other.Propose(s.ctx(), name, timeline.Proposal{Size: 10 * second, Factor: 1})
 	s.must(err)
 	from := h.Layouts[1].From
-	// Nobody writes to the new buckets before the layout that is known serves for them.
+	// No process writes to the new buckets until it knows a layout that is valid for them.
 	r, err := frozen.Append(s.ctx(), []timeline.Addressed{event(from, "too early", name)})
 	if err != nil || r.Accepted != 0 || len(r.Rejected) != 1 || !errors.As(r.Rejected[0].Err, new(*store.InputError)) {
 		t.Errorf("an event in the future: %+v, %v", r, err)
@@ -631,7 +631,7 @@ func (n *noHistory) History(ctx context.Context, name string) (timeline.History,
 	return n.Shelf.History(ctx, name)
 }
 
-// A timeline of Options.Own takes events of any time at any rate, and its layout stays.
+// A timeline of Options.Own accepts events of any time at any rate, and its layout stays.
 func testOwn(t *testing.T, s *suite) {
 	name, config := s.name("own"), timeline.DefaultConfig()
 	config.RateMax = 1
@@ -689,8 +689,8 @@ func testMerge(t *testing.T, s *suite) {
 	}
 }
 
-// testRefusedFirst: events that a timeline does not take for their times do not create it, and do not
-// bring back one that was deleted.
+// testRefusedFirst: events that are rejected because of their times neither create a timeline nor
+// revive a deleted one.
 func testRefusedFirst(t *testing.T, s *suite) {
 	e := s.engine(s.shelf, time.Now)
 	now := time.Now().UnixMicro()

@@ -16,7 +16,7 @@ import (
 	"varve/internal/timeline"
 )
 
-// testModes: data apart, by reference of several timelines, and data that is gone.
+// testModes: data that is kept apart, referenced by several timelines, and lost.
 func testModes(t *testing.T, s *suite) {
 	e := s.engine(s.shelf, time.Now)
 	index, hybrid, plain := s.name("index"), s.name("hybrid"), s.name("plain")
@@ -55,8 +55,8 @@ func testModes(t *testing.T, s *suite) {
 	want(plain, 2, 1001, 0)
 }
 
-// testDeleteBrokenOff: a client that goes away while events are deleted whose data is kept apart
-// leaves each event whole, or none of it.
+// testDeleteBrokenOff: if a client goes away while events with data apart are deleted, each event
+// is either complete or completely deleted.
 func testDeleteBrokenOff(t *testing.T, s *suite) {
 	const n = 1200
 	e := s.engine(s.shelf, time.Now)
@@ -92,8 +92,8 @@ func testDeleteBrokenOff(t *testing.T, s *suite) {
 	s.want(e, timeline.Query{Timelines: []string{name}}, nil)
 }
 
-// testDeletedWhileRead: an event that is deleted after its row was read, and before its data is, is
-// left out of pages, and of what followers get. It has not lost its data.
+// testDeletedWhileRead: an event that is deleted after its row was read, but before its data was,
+// is left out of pages and tails. It does not count as an event that lost its data.
 func testDeletedWhileRead(t *testing.T, s *suite) {
 	e := s.engine(s.shelf, time.Now)
 	name := s.name("a")
@@ -163,7 +163,7 @@ func testDeleteSlowly(t *testing.T, s *suite) {
 	}
 }
 
-// A dropping shelf tells of each payload that is dropped.
+// A dropping shelf reports each payload that is dropped.
 type dropping struct {
 	timeline.Shelf
 	dropped func()
@@ -176,7 +176,7 @@ func (d *dropping) DropPayloads(ctx context.Context, keys []timeline.PayloadKey,
 	return d.Shelf.DropPayloads(ctx, keys, name, before)
 }
 
-// testDeleteManyByID: the events of an id go, wherever they are, and their data with them. The
+// testDeleteManyByID: all events of an id are deleted, wherever they are, with their data. The
 // others stay.
 func testDeleteManyByID(t *testing.T, s *suite) {
 	for _, mode := range []timeline.Mode{timeline.Materialised, timeline.Index} {
@@ -234,7 +234,7 @@ func testRetention(t *testing.T, s *suite) {
 	}
 	s.must(e.Upkeep(s.ctx()))
 	s.retain(e, name, 0)
-	s.want(e, timeline.Query{Timelines: []string{name}}, want[15:]) // what is gone is gone
+	s.want(e, timeline.Query{Timelines: []string{name}}, want[15:]) // removed events do not reappear
 
 	// The marks of the buckets go once no writer can rely on them.
 	s.retain(e, name, 5*time.Minute)

@@ -16,9 +16,9 @@ import (
 )
 
 // Random compares an engine with the simplest model, a sorted list of events for each
-// timeline: under appends and retries, layouts that change, time that passes, deletions,
-// storage that fails before or after it has stored, and restarts. open opens the shelf
-// again over what was stored; shelves that are opened are closed by the test.
+// timeline: under appends and retries, changes of layouts, passing time, deletes, storage
+// that fails before or after it has stored, and restarts. open opens the shelf over what
+// is stored; the test closes the shelves.
 func Random(t *testing.T, seed uint64, steps int, open func(t *testing.T) timeline.Shelf) {
 	m := &random{
 		suite: &suite{t: t, prefix: t.Name() + "/"}, open: open, random: rand.New(rand.NewPCG(seed, 1)),
@@ -60,7 +60,7 @@ func (m *random) say(format string, args ...any) {
 
 var errInjected = errors.New("injected")
 
-// A faulty shelf fails when told to: before it has done a thing, or after.
+// A faulty shelf fails on demand, before or after it has done what was asked.
 type faulty struct {
 	timeline.Shelf
 	before, after atomic.Bool
@@ -154,7 +154,7 @@ func (m *random) step() {
 	}
 }
 
-// append appends events, again until they are accepted.
+// append appends events, and retries until they are accepted.
 func (m *random) append() {
 	var events []timeline.Addressed
 	for range 1 + m.random.IntN(20) {

@@ -63,7 +63,7 @@ func (s *suite) wantData(e *timeline.Engine, name string, want ...timeline.Addre
 	s.t.Errorf("%s: data %.20q of %d bytes is not what was put last", name, all[0].Data, len(all[0].Data))
 }
 
-// testResent: an event that is sent again with other data leaves the data of before nowhere.
+// testResent: if an event is sent again with other data, its earlier data is removed everywhere.
 func testResent(t *testing.T, s *suite) {
 	e := s.engine(s.shelf, time.Now)
 	base := time.Now().Add(-time.Hour).UnixMicro()
@@ -103,7 +103,7 @@ func testResent(t *testing.T, s *suite) {
 	}
 }
 
-// testResentMany: as many events as take several reads, in several parts.
+// testResentMany: so many events that they take several reads, in several parts.
 func testResentMany(t *testing.T, s *suite) {
 	e := s.engine(s.shelf, time.Now)
 	name := s.name("a")

@@ -11,11 +11,11 @@ import (
 	"varve/internal/timeline"
 )
 
-// A slow shelf takes long to put: the test says what happens meanwhile.
+// A slow shelf has slow Puts; the test defines what happens meanwhile.
 type slow struct {
 	timeline.Shelf
 	puts      int
-	meanwhile func() // behind a Put
+	meanwhile func() // called after a Put
 }
 
 func (s *slow) Put(ctx context.Context, entries []timeline.Placed) error {

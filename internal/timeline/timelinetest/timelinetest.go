@@ -1,5 +1,4 @@
-// Package timelinetest says what the contract of timeline.Shelf means, as tests that each
-// shelf passes, and what engines over it promise.
+// Package timelinetest is the conformance suite of timeline.Shelf, and of engines over a shelf.
 package timelinetest
 
 import (
@@ -11,9 +10,9 @@ import (
 	"varve/internal/timeline"
 )
 
-// Run tests a shelf and engines over it. open returns a shelf whose timelines nobody else uses,
-// and which the test closes. The names of timelines differ from test to test, so that
-// shelves may share storage.
+// Run tests a shelf and engines over it. open returns a shelf that the test closes, and whose
+// timelines nothing else uses. The names of timelines differ from test to test, so shelves may
+// share storage.
 func Run(t *testing.T, open func(t *testing.T) timeline.Shelf) {
 	for _, test := range []struct {
 		name string
@@ -90,7 +89,7 @@ func (s *suite) name(n string) string { return s.prefix + n }
 
 func (s *suite) ctx() context.Context { return s.t.Context() }
 
-// must ends the test after an error.
+// must fails the test on an error.
 func (s *suite) must(err error) {
 	s.t.Helper()
 	if err != nil {
@@ -98,7 +97,7 @@ func (s *suite) must(err error) {
 	}
 }
 
-// A clock is set by the test. It goes on by a microsecond at each look.
+// A clock is set by the test. It advances by a microsecond at each call.
 type clock struct {
 	at    time.Time
 	looks atomic.Int64
