@@ -35,8 +35,7 @@ type API struct {
 	yields   prometheus.Counter
 }
 
-// NewAPI returns an API. config must be valid; a nil log means that nothing is
-// logged.
+// NewAPI returns an API. config must be valid. With a nil log, nothing is logged.
 func NewAPI(s store.Viewer, p *ingest.Pipeline, config Config, r prometheus.Registerer, log *slog.Logger) *API {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -61,7 +60,7 @@ func (a *API) Routes() []httpapi.Route {
 	}
 }
 
-// guard bounds how many requests run.
+// guard limits the requests that run at once.
 func (a *API) guard(h func(*slotWriter, *http.Request)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		own, request, leave := a.slots.enter(w, r)
@@ -79,8 +78,8 @@ func (a *API) guard(h func(*slotWriter, *http.Request)) http.HandlerFunc {
 // clippedBytes is how many bytes of a client's text a message repeats.
 const clippedBytes = 100
 
-// rangeOf reads start and end, ms since the Unix epoch, inclusive. Absent ones do
-// not restrict.
+// rangeOf parses start and end: inclusive, in ms since the Unix epoch. An empty one
+// is no restriction.
 func rangeOf(start, end string) (model.TimeRange, error) {
 	within := model.AllTime
 	for _, b := range []struct {
@@ -116,7 +115,7 @@ func (a *API) export(w *slotWriter, r *http.Request) {
 	}
 	out := &lazyWriter{w: w, zip: strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")}
 	if r.Method == http.MethodHead {
-		out.begin() // of the points there would be nothing to see
+		out.begin() // headers only: reading the points would be wasted
 		return
 	}
 	err = a.exportAll(r, params["metric"], within, apart == "true", out)
@@ -132,7 +131,7 @@ func (a *API) export(w *slotWriter, r *http.Request) {
 	}
 	a.log.Warn("export aborted", "client", r.RemoteAddr, "error", err)
 	if out.begun {
-		panic(http.ErrAbortHandler) // no client takes a part for the whole
+		panic(http.ErrAbortHandler) // so that no client mistakes a part for the whole
 	}
 	if ingest.OutcomeOf(err) == ingest.Busy {
 		httpapi.AskLater(w.Header(), store.RetryIn(err))
@@ -171,8 +170,8 @@ func (a *API) exportAll(r *http.Request, metrics []string, within model.TimeRang
 	return nil
 }
 
-// A lazyWriter sends the header with the first bytes, so that a failure before
-// them is still a status.
+// A lazyWriter sends the header with the first bytes, so that an earlier failure
+// can still set the status.
 type lazyWriter struct {
 	w      http.ResponseWriter
 	zip    bool
@@ -215,14 +214,15 @@ func (l *lazyWriter) finish() error {
 	return nil
 }
 
-// maxFaults bounds the rejected lines that an answer names.
-const maxFaults = BlockLines // a client that sends block by block learns of each
+// maxFaults limits the rejected lines that an answer names. A client that sends one
+// block per request learns of every rejected line.
+const maxFaults = BlockLines
 
 // A Report is the answer to an import.
 type Report struct {
 	Position
-	Faults []Rejected `json:"faults,omitempty"` // the first ones, by line of the body
-	Errors []string   `json:"errors,omitempty"` // the same for people
+	Faults []Rejected `json:"faults,omitempty"` // the first maxFaults, numbered by line of the body
+	Errors []string   `json:"errors,omitempty"` // Faults as text, and the error that ended the import
 }
 
 func (a *API) importLines(w *slotWriter, r *http.Request) {
@@ -259,7 +259,7 @@ func (a *API) importLines(w *slotWriter, r *http.Request) {
 	a.writeReport(w, status, &report)
 }
 
-// giveWay answers an import that gave its slot to another one.
+// giveWay answers an import that gave up its slot.
 func (a *API) giveWay(w http.ResponseWriter, r *http.Request, report *Report, why error) {
 	a.log.Warn("import stopped, because others waited for its slot", "client", r.RemoteAddr, "stored_lines", report.Line, "error", why)
 	report.Errors = append(report.Errors, fmt.Sprintf(

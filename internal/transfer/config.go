@@ -12,11 +12,11 @@ type Config struct {
 	// Constants; tests and benchmarks change them by --tune.
 
 	MaxLine units.Bytes `tune:"max_line"` // longest line of an import
-	// MaxEmpty bounds the lines of an import over HTTP that are blank or of which something is
-	// refused. An import with many of them keeps its slot for hours, for a body of a MiB.
+	// MaxEmpty limits the lines of an import over HTTP that are blank or refused, entirely or in
+	// part. Without a limit, a body of 1 MiB could hold its slot for hours with such lines.
 	MaxEmpty int `tune:"max_empty"`
-	// MaxConcurrent bounds the imports and exports over HTTP that run at once. A few use all of
-	// a store, and one whose client is slow gives its slot away.
+	// MaxConcurrent limits the imports and exports over HTTP that run at once. A few saturate a
+	// store, and a slow client loses its slot to a waiting request.
 	MaxConcurrent int `tune:"max_concurrent"`
 }
 
@@ -25,7 +25,7 @@ func DefaultConfig() Config {
 	return Config{MaxLine: 64 * units.MiB, MaxEmpty: 1 << 20, MaxConcurrent: 4}
 }
 
-// Validate reports all values that make no sense.
+// Validate reports all invalid values.
 func (c Config) Validate() error {
 	return errors.Join(
 		units.Range("max_line", c.MaxLine, 1, units.GiB),

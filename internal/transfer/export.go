@@ -12,7 +12,7 @@ import (
 	"varve/internal/store"
 )
 
-// namesPage is how many metric names are held at once.
+// namesPage is the number of metric names that are in memory at once.
 const namesPage = 10_000
 
 // Metrics yields the names of all metrics, ascending.
@@ -37,7 +37,8 @@ func Metrics(ctx context.Context, s store.Viewer) iter.Seq2[string, error] {
 	}
 }
 
-// page holds no view longer than it takes to read one page.
+// page reads one page of names in a view of its own, so that no view stays open while
+// metrics are exported.
 func page(ctx context.Context, s store.Viewer, q store.NamesQuery) (names []string, more bool, err error) {
 	view, err := store.OpenCurrent(ctx, s)
 	if err != nil {
@@ -47,26 +48,28 @@ func page(ctx context.Context, s store.Viewer, q store.NamesQuery) (names []stri
 	return view.Names(ctx, q)
 }
 
-// writeBytes is how much is written at once.
+// writeBytes is the size at which buffered lines are written.
 const writeBytes = 64 << 10
 
 // Export writes all samples of a metric within a range to w, series by series in the
-// order of model.Series.Compare, and returns their number. It keeps no list of these; the
-// store may, to sort them.
+// order of model.Series.Compare, and returns the number of samples. It keeps no list of
+// the series, though the store may keep one to sort them.
+//
 // Before each series it calls progress, unless that is nil, with the number of series
-// written so far, and how many there were at the beginning or are now.
+// written so far and their total. The total is counted at the beginning, and raised if
+// there are more.
 func Export(ctx context.Context, s store.Viewer, metric string, within model.TimeRange, w io.Writer, progress func(series, of int)) (points int64, err error) {
 	return export(ctx, s, metric, within, exporter{out: w}, progress)
 }
 
-// BucketType is the beginning of the type of the lines that ExportApart writes of buckets.
-// Their width in ms follows.
+// BucketType begins the type of the lines of buckets that ExportApart writes. The width of
+// the buckets in ms follows.
 const BucketType = "varve_bucket_"
 
-// ExportApart is Export of the samples that are as they were sent, and of the buckets that
-// a policy has made of others. Buckets are points of lines of their own, in base64: at their
-// beginnings, with the bytes of model.Aggregate. They come behind the samples of their
-// series, in order of time.
+// ExportApart is like Export, but writes downsampled buckets on separate lines instead of
+// converting them to samples. A bucket is a base64 point at the beginning of the bucket,
+// with the bytes of model.Aggregate. The buckets of a series follow its samples, in order
+// of time.
 func ExportApart(ctx context.Context, s store.Viewer, metric string, within model.TimeRange, w io.Writer) (points int64, err error) {
 	return export(ctx, s, metric, within, exporter{out: w, apart: true}, nil)
 }
@@ -151,7 +154,7 @@ func (e *exporter) buckets(ctx context.Context, s store.Series) error {
 		if block == nil {
 			return e.take()
 		}
-		if block.Buckets == nil { // a store that keeps none shows samples, which have lines already
+		if block.Buckets == nil { // a store without buckets returns samples, which are already written
 			continue
 		}
 		for i := range block.Buckets.Len() {
@@ -179,7 +182,7 @@ func (e *exporter) buckets(ctx context.Context, s store.Series) error {
 	}
 }
 
-// samples writes what a cursor reads of a series.
+// samples writes the samples of a series that a cursor with the options o returns.
 func (e *exporter) samples(ctx context.Context, s store.Series, o store.ReadOptions) error {
 	e.line.Begin(s.Series)
 	cursor := e.view.Read(ctx, s, o)
@@ -209,7 +212,7 @@ func (e *exporter) samples(ctx context.Context, s store.Series, o store.ReadOpti
 	}
 }
 
-// take moves finished lines on.
+// take moves the unfinished lines to the buffer, and writes a buffer that is full.
 func (e *exporter) take() error {
 	var points int
 	e.buf, _, points = e.line.Take(e.buf)

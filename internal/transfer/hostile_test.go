@@ -20,7 +20,7 @@ import (
 	"varve/internal/store/reference"
 )
 
-// A viewCounter counts views that are open.
+// A viewCounter counts open views.
 type viewCounter struct {
 	store.Viewer
 	open, opened int
@@ -57,7 +57,7 @@ func put(t *testing.T, s store.Store, metric string, typ model.Type, add func(b 
 	}
 }
 
-// Every view of an export is closed, also when writing the export fails.
+// Every view of an export is closed, even when writing the export fails.
 func TestExportClosesItsViews(t *testing.T) {
 	s := reference.New(nil)
 	for _, metric := range []string{"a", "b", "c"} {
@@ -84,8 +84,8 @@ type brokenWriter struct{}
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, errBroken }
 
-// An export stops at the next series once its client has left, also if the series
-// have no samples in the range.
+// An export stops at the next series once its client has disconnected, even if the
+// series have no samples in the range.
 func TestExportStopsWithItsClient(t *testing.T) {
 	s := reference.New(nil)
 	for i := range 5 {
@@ -127,7 +127,7 @@ func (v emptyView) Read(_ context.Context, s store.Series, o store.ReadOptions) 
 	return v.View.Read(context.Background(), s, o)
 }
 
-// Values of a known type that its JSON cannot hold are exported as they are.
+// Values of a known type that JSON cannot express are exported as stored bytes.
 func TestValuesBeyondTheirType(t *testing.T) {
 	from, to := reference.New(nil), reference.New(nil)
 	put(t, from, "c", model.TypeComplex, func(b *store.Batch, ref store.Ref) {
@@ -150,7 +150,7 @@ func TestValuesBeyondTheirType(t *testing.T) {
 	}
 }
 
-// The ends of time are exported and imported, and a range may end there.
+// The smallest and the largest time are exported and imported, and may end a range.
 func TestEndsOfTime(t *testing.T) {
 	s := reference.New(nil)
 	times := []int64{math.MinInt64, math.MinInt64 + 1, -1, 0, math.MaxInt64 - 1, math.MaxInt64}
@@ -222,7 +222,7 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errBroken }
 
-// The answer names the first lines that were rejected, and counts all.
+// The answer names the first rejected lines, and counts all.
 func TestManyRejectedLines(t *testing.T) {
 	got := do(serve(reference.New(nil), nil), "POST", "/api/v1/import", strings.NewReader(strings.Repeat("x\n", maxFaults+10)))
 	body := got.Body.String()
@@ -234,8 +234,8 @@ func TestManyRejectedLines(t *testing.T) {
 	}
 }
 
-// A small packed body can hold a thousand million lines that store nothing. The import ends, and
-// says how far it came, so that the rest can be sent.
+// A small compressed body can hold a billion lines that store nothing. The import ends at its limit
+// and returns its position, so that the rest can be sent.
 func TestLinesThatStoreNothing(t *testing.T) {
 	const most = 10_000
 	mux := serve(reference.New(nil), func(c *Config) { c.MaxEmpty = most })
@@ -262,8 +262,8 @@ func TestLinesThatStoreNothing(t *testing.T) {
 	}
 }
 
-// An import gives up a line without end, packed or not, and notices a client that
-// leaves within a line.
+// An import fails on an endless line, compressed or not, and notices a client that
+// disconnects within a line.
 func TestEndlessLine(t *testing.T) {
 	mux := serve(reference.New(nil), func(c *Config) { c.MaxLine = 1 << 20 })
 	for _, size := range []int{3 << 20, 100 << 20} {
@@ -284,7 +284,7 @@ func TestEndlessLine(t *testing.T) {
 	}
 }
 
-// A leaving body never ends, and its client leaves after a MiB.
+// A leaving body never ends, and its client disconnects after 1 MiB.
 type leaving struct {
 	n     int
 	leave func()

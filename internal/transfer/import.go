@@ -17,23 +17,23 @@ import (
 	"varve/internal/work"
 )
 
-// BlockBytes is about how much is stored and acknowledged at once, BlockLines
-// the most lines.
+// A block, which is stored and acknowledged at once, has about BlockBytes, and at most
+// BlockLines.
 const (
 	BlockBytes = 4 << 20
 	BlockLines = 4096
 )
 
-// A Position is how far an import has come: everything before it is stored or
+// A Position is a point in the input of an import. Everything before it is stored or
 // reported.
 type Position struct {
-	Offset   int64 `json:"offset"`   // bytes of unpacked text
-	Line     int64 `json:"line"`     // lines, blank ones included
+	Offset   int64 `json:"offset"`   // bytes of uncompressed text
+	Line     int64 `json:"line"`     // lines, including blank ones
 	Points   int64 `json:"points"`   // stored
-	Rejected int64 `json:"rejected"` // lines of which something was refused
+	Rejected int64 `json:"rejected"` // lines that were refused, entirely or in part
 }
 
-// A Rejected is a line of which something could not be stored.
+// A Rejected is a line that was refused, entirely or in part.
 type Rejected struct {
 	Line    int64    `json:"line"` // from 1
 	Reasons []string `json:"errors"`
@@ -41,33 +41,34 @@ type Rejected struct {
 
 // A Sink stores lines.
 type Sink interface {
-	// Store stores the lines and says what became of each. When it returns nil
-	// they are durable. The lines belong to the caller.
+	// Store stores the lines and returns a result for each. If it returns a nil
+	// error, they are durable. It must not keep the lines.
 	Store(ctx context.Context, lines [][]byte) ([]kairosjson.Line, error)
 }
 
-// An Import reads lines and gives them to a sink, block by block.
+// An Import reads lines and passes them to a sink, block by block.
 type Import struct {
 	Sink    Sink
 	MaxLine int // bytes; longer lines are rejected
-	// MaxEmpty bounds the lines that are blank or of which something was refused. Some bytes of
-	// gzip can hold a thousand of them, which cost time and store nothing. 0 sets no limit.
+	// MaxEmpty limits the lines that are blank or in Position.Rejected: they cost time and may store
+	// nothing, and a few bytes of gzip can hold a thousand of them. 0 is no limit.
 	MaxEmpty int
 
-	// Reject is told of each line of which something was refused, Acknowledge of
-	// each position reached, after that. Their errors end the import.
+	// Run calls Reject for each line that was refused, entirely or in part, and then
+	// Acknowledge for the position after the block. Their errors end the import.
 	Reject      func(Rejected) error
 	Acknowledge func(Position) error
 
 	position Position
-	blank    int // lines without data that were read
+	blank    int // lines without data
 	arena    []byte
 	lines    [][]byte
 	numbers  []int64
-	rejects  []Rejected // of lines that the sink does not get
+	rejects  []Rejected // of this block
 }
 
-// Run imports all of r, which begins at a position.
+// Run imports all of r, whose first byte is at the position from, and returns the
+// position that it reached.
 func (m *Import) Run(ctx context.Context, r io.Reader, from Position) (Position, error) {
 	m.position = from
 	in := bufio.NewReaderSize(r, 256<<10)
@@ -104,7 +105,7 @@ func (m *Import) read(ctx context.Context, in *bufio.Reader) (blockEnd, error) {
 	m.arena, m.lines, m.numbers, m.rejects = m.arena[:0], m.lines[:0], m.numbers[:0], m.rejects[:0]
 	end := blockEnd{offset: m.position.Offset, line: m.position.Line}
 	var bounds [][2]int
-	const mostBlank = 64 << 10 // in a block: Run counts them in between
+	const mostBlank = 64 << 10 // in a block, so that Run can check MaxEmpty in time
 	for blank := 0; len(m.arena) < BlockBytes && len(bounds) < BlockLines && blank < mostBlank; {
 		if err := ctx.Err(); err != nil {
 			return end, context.Cause(ctx)
@@ -142,20 +143,21 @@ func (m *Import) read(ctx context.Context, in *bufio.Reader) (blockEnd, error) {
 	return end, nil
 }
 
-// gather makes the lines of a block from where they are in the arena.
+// gather sets the lines of a block. It runs once the arena no longer grows, because
+// growing moves it.
 func (m *Import) gather(bounds [][2]int) {
 	for _, b := range bounds {
 		m.lines = append(m.lines, m.arena[b[0]:b[1]])
 	}
 }
 
-// skipLimit bounds a line that is skipped, as a multiple of MaxLine. A longer input
-// without a line end is not text, or was packed to keep the server busy: 1 MiB of
-// gzip can hold 1 GiB.
+// skipLimit is the length, as a multiple of MaxLine, at which a line ends the import
+// instead of being skipped. A longer one is no text, or was compressed to keep the
+// server busy: 1 MiB of gzip can hold 1 GiB.
 const skipLimit = 16
 
-// readLine appends a line to the arena. Of a line beyond MaxLine it keeps one byte
-// more than MaxLine. n counts all bytes of the line, its end included.
+// readLine appends a line to the arena, but at most MaxLine+1 bytes of it. n counts
+// all bytes of the line, including its line break.
 func (m *Import) readLine(ctx context.Context, in *bufio.Reader) (n int64, err error) {
 	from := len(m.arena)
 	for {
@@ -181,8 +183,8 @@ func (m *Import) readLine(ctx context.Context, in *bufio.Reader) (n int64, err e
 	}
 }
 
-// isData tells a line of points from blank ones and from what KairosDB's export
-// prints to its standard output after them.
+// isData distinguishes a line of points from a blank one, and from the messages that
+// KairosDB's export prints to its standard output after the points.
 func isData(line []byte) bool {
 	switch string(bytes.TrimSpace(line)) {
 	case "", "All done", "Export finished":
@@ -191,12 +193,12 @@ func isData(line []byte) bool {
 	return true
 }
 
-// Finish is how long the storing of a block goes on after its import has been ended. A block that
-// is cut off is sent again later as a whole. If its samples are thinned out before that, the parts
-// of buckets count twice: only whole ones are recognised.
+// Finish is how long a block may still be stored after its import has been cancelled. A block that
+// is stored only in part is sent again as a whole later. If its samples are downsampled in between,
+// samples of incomplete buckets count twice: only complete buckets are recognised.
 const Finish = 5 * time.Second
 
-// store gives a block to the sink and acknowledges it.
+// store passes a block to the sink and acknowledges it.
 func (m *Import) store(ctx context.Context, end blockEnd) error {
 	ctx, stop := work.Linger(ctx, Finish)
 	defer stop()
@@ -227,8 +229,8 @@ func (m *Import) store(ctx context.Context, end blockEnd) error {
 	return nil
 }
 
-// A Local stores lines through a pipeline of this process. Where
-// new_series_per_second refuses a series it waits.
+// A Local stores lines through a pipeline of this process. If new_series_per_second
+// refuses a series, it waits and tries again.
 type Local struct {
 	lines *kairosjson.Lines
 	pause time.Duration
@@ -261,7 +263,7 @@ func (l *Local) Store(ctx context.Context, lines [][]byte) ([]kairosjson.Line, e
 	return all, nil
 }
 
-// Unpack returns a reader of plain text, whether r is gzipped or not.
+// Unpack returns a reader of the text of r, which may be compressed with gzip.
 func Unpack(r io.Reader) (io.Reader, error) {
 	in := bufio.NewReaderSize(r, 256<<10)
 	magic, err := in.Peek(2)

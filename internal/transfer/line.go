@@ -13,8 +13,7 @@ import (
 	"varve/internal/model"
 )
 
-// LinePoints is the most points that an export puts into one line, lineBytes
-// the length at which it begins another one.
+// An export starts a new line after LinePoints points, or once the line has lineBytes.
 const (
 	LinePoints = 10_000
 	lineBytes  = 1 << 20
@@ -22,15 +21,15 @@ const (
 
 // A LineWriter builds the lines of one series. The zero value is ready for Begin.
 type LineWriter struct {
-	head   []byte // up to the type or the points
+	head   []byte // the line before the type or the points
 	typ    model.Type
 	kind   model.Kind
-	known  *datatype.Type // nil: base64, unless it is a number or a text
-	name   string         // of the type in points
-	text   []byte         // the line in JSON values, begun if not empty
-	raw    []byte         // the line in base64, likewise
+	known  *datatype.Type // nil: values are base64, unless they are numbers or strings
+	name   string         // the end of a point: the name of its type
+	text   []byte         // the unfinished line of JSON values, if not empty
+	raw    []byte         // the unfinished line of base64 values, if not empty
 	points int            // in text
-	raws   int            // in raw
+	raws   int            // points in raw
 }
 
 // Begin starts a series.
@@ -60,8 +59,7 @@ func (l *LineWriter) Begin(s model.Series) {
 	l.head = append(l.head, `},`...)
 }
 
-// appendText appends a JSON string. Bytes that are not UTF-8 are replaced; names
-// have none.
+// appendText appends a JSON string. It replaces invalid UTF-8, which names never contain.
 func appendText(dst []byte, s string) []byte {
 	plain := true
 	for i := 0; i < len(s) && plain; i++ {
@@ -101,7 +99,8 @@ func (l *LineWriter) Add(c *model.Columns, i int) {
 	l.raw = append(base64.StdEncoding.AppendEncode(l.raw, value), `"]`...)
 }
 
-// asText adds a sample that JSON can hold.
+// asText adds a sample to the line of JSON values. It returns false if JSON cannot
+// express the value.
 func (l *LineWriter) asText(c *model.Columns, i int) bool {
 	was := len(l.text)
 	if l.points == 0 {
@@ -140,7 +139,7 @@ func (l *LineWriter) asText(c *model.Columns, i int) bool {
 }
 
 // appendDouble appends the shortest number that reads back as v, with a point
-// or an exponent, so that it is a double wherever it goes.
+// or an exponent, so that every reader takes it for a double.
 func appendDouble(dst []byte, v float64) []byte {
 	from := len(dst)
 	format := byte('f')
@@ -160,12 +159,13 @@ func appendDouble(dst []byte, v float64) []byte {
 	return append(dst, ".0"...)
 }
 
-// Full reports that a line has grown to its bounds.
+// Full reports whether a line has reached its limit.
 func (l *LineWriter) Full() bool {
 	return l.points >= LinePoints || l.raws >= LinePoints || len(l.text) >= lineBytes || len(l.raw) >= lineBytes
 }
 
-// Take appends the lines begun and says how many those are.
+// Take completes the unfinished lines, appends them to dst, and returns their number
+// and that of their points.
 func (l *LineWriter) Take(dst []byte) (_ []byte, lines, points int) {
 	for _, line := range []*[]byte{&l.text, &l.raw} {
 		if len(*line) > 0 {

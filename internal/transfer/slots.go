@@ -12,23 +12,24 @@ import (
 )
 
 const (
-	// silence is for how long a client may send nothing while others wait.
+	// silence is how long a read may wait for a client while others wait for its slot.
 	silence = 10 * time.Second
 
-	// unread is for how long nothing can be written to a client while others wait.
-	// The system's buffers hide what the client takes: beside 2.5 MB of them, a
-	// client that reads 64 KB/s lets a write go on every 13 s.
+	// unread is how long a write may wait for a client while others wait for its slot.
+	// It is longer than silence, because the system's buffers hide what the client reads:
+	// behind 2.5 MB of them, a client that reads 64 KB/s unblocks a write every 13 s.
 	unread = 30 * time.Second
 
-	// turn is how long a transfer whose client moves a little has its slot for
-	// certain.
+	// turn is how long a transfer keeps its slot even if its client is slow, but not
+	// silent.
 	turn = time.Minute
 
-	// slowRate is what a client has to move a second to keep its slot longer
-	// while others wait.
+	// slowRate is the number of bytes per second below which a client loses its slot
+	// after its turn, if others wait for it.
 	slowRate = 256 * units.KiB
 
-	// slotWait is how long a request waits for a slot that another one gives up.
+	// slotWait is how long a request waits for a slot that another one was told to
+	// give up.
 	slotWait = 5 * time.Second
 )
 
@@ -37,36 +38,36 @@ type yieldedError struct {
 	bytes  int64
 	in     time.Duration
 	least  units.Bytes
-	silent bool // the client moved nothing at all, for in
+	silent bool // the client transferred nothing for the time in; bytes and least are not set
 }
 
 func (e *yieldedError) Error() string {
 	if e.silent {
-		return fmt.Sprintf("the client sent and took nothing for %s, and others wait for the slot", e.in.Round(time.Second))
+		return fmt.Sprintf("the client transferred nothing for %s, and others wait for the slot", e.in.Round(time.Second))
 	}
-	return fmt.Sprintf("the client moved %d bytes in %s, less than %s a second, and others wait for the slot",
+	return fmt.Sprintf("the client transferred %d bytes in %s, less than %s a second, and others wait for the slot",
 		e.bytes, e.in.Round(time.Second), e.least)
 }
 
-// A slot is the right of a transfer to run. It counts what the client moves, and how long
-// the transfer waits for it.
+// A slot is the right of a transfer to run. It counts the bytes that the client transfers,
+// and how long the transfer waits for the client.
 type slot struct {
 	now     func() time.Time
 	turn    time.Duration
-	enough  units.Bytes // that a client moves a second
+	enough  units.Bytes // bytes per second at which a client is not slow
 	control *http.ResponseController
 
 	mu      sync.Mutex
-	yielded *yieldedError // set when the transfer has to end
-	left    bool          // the connection may have another request
-	blocked time.Time     // since when the client is waited for; zero if it is not
-	writing bool          // what is blocked is a write
-	moved   int64
+	yielded *yieldedError // set once the transfer has to end
+	left    bool          // the request has ended; the connection may serve another one
+	blocked time.Time     // when the pending read or write began; zero if there is none
+	writing bool          // the pending operation is a write
+	moved   int64         // bytes
 	waited  time.Duration
-	marks   [2]mark // the beginnings of this turn and of the one before
+	marks   [2]mark // the beginnings of this turn and of the previous one
 }
 
-// A mark is what a slot had counted at some time.
+// A mark is the counters of a slot at some time.
 type mark struct {
 	at     time.Time
 	moved  int64
@@ -78,12 +79,13 @@ func newSlot(now func() time.Time, turn time.Duration, enough units.Bytes, w htt
 	return &slot{now: now, turn: turn, enough: enough, control: http.NewResponseController(w), marks: [2]mark{begun, begun}}
 }
 
-// wait surrounds a read from the client or a write to it.
+// wait runs move, a read from the client or a write to it, and counts its bytes and
+// its time.
 func (s *slot) wait(writing bool, move func() (int, error)) (int, error) {
 	s.mu.Lock()
 	if s.yielded != nil {
 		if !writing {
-			s.control.SetReadDeadline(time.Now()) // net/http would wait for the rest of the body
+			s.control.SetReadDeadline(time.Now()) // else net/http would wait for the rest of the body
 		}
 		s.mu.Unlock()
 		return 0, s.yielded
@@ -106,8 +108,9 @@ func (s *slot) wait(writing bool, move func() (int, error)) (int, error) {
 	return n, err
 }
 
-// slow reports that the client has moved nothing for long, or that it was waited for
-// most of a turn or two and moved little. rate is its bytes a second.
+// slow reports whether the client is silent, or whether the transfer waited for it at
+// least half of the last one or two turns, and it transferred less than enough. rate is
+// in bytes per second.
 func (s *slot) slow() (rate float64, slow bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,8 +126,8 @@ func (s *slot) slow() (rate float64, slow bool) {
 	return rate, elapsed >= s.turn && waited >= elapsed/2 && rate < float64(s.enough)
 }
 
-// silentLocked returns for how long the client moves nothing now, and whether that is
-// too long. s.mu must be held.
+// silentLocked returns how long the pending read or write has waited for the client, and
+// whether that is too long. s.mu must be held.
 func (s *slot) silentLocked() (since time.Duration, silent bool) {
 	if s.blocked.IsZero() {
 		return 0, false
@@ -137,8 +140,8 @@ func (s *slot) silentLocked() (since time.Duration, silent bool) {
 	return since, since >= most
 }
 
-// yield ends the transfer, also where it waits for its client. It may be called
-// again, since a read or write that was about to begin sets its own deadline.
+// yield ends the transfer, including a pending read or write. The caller repeats it,
+// since a read or write that was about to begin sets its own deadline.
 func (s *slot) yield() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,7 +166,7 @@ func (s *slot) leave() {
 	s.left = true
 }
 
-// gaveUp is why the transfer had to end, nil if it had not.
+// gaveUp returns why the transfer had to give up its slot, nil if it did not have to.
 func (s *slot) gaveUp() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,23 +176,24 @@ func (s *slot) gaveUp() error {
 	return s.yielded
 }
 
-// slots bounds how many transfers run. A request that finds none free takes that
-// of the slowest client.
+// slots limits the transfers that run at once. If no slot is free, a request takes the
+// slot of the slowest client, provided that client is slow.
 type slots struct {
 	now   func() time.Time
 	turn  time.Duration
 	rate  units.Bytes   // see slowRate
-	free  chan struct{} // holds one element for each transfer that runs
+	used  chan struct{} // holds one element for each transfer that runs
 	mu    sync.Mutex
 	taken map[*slot]struct{}
 }
 
 func newSlots(n int) *slots {
-	return &slots{now: time.Now, turn: turn, rate: slowRate, free: make(chan struct{}, n), taken: map[*slot]struct{}{}}
+	return &slots{now: time.Now, turn: turn, rate: slowRate, used: make(chan struct{}, n), taken: map[*slot]struct{}{}}
 }
 
-// enter takes a slot for a request, whose writer and body then count, until leave
-// is called. Without a slot it returns nil.
+// enter takes a slot for a request, until the returned function is called. The slot
+// counts what goes through the returned writer and the body of the returned request.
+// Without a slot, all results are nil.
 func (all *slots) enter(w http.ResponseWriter, r *http.Request) (*slotWriter, *http.Request, func()) {
 	if !all.take(r.Context()) {
 		return nil, nil, nil
@@ -205,13 +209,13 @@ func (all *slots) enter(w http.ResponseWriter, r *http.Request) (*slotWriter, *h
 		delete(all.taken, s)
 		all.mu.Unlock()
 		s.leave()
-		<-all.free
+		<-all.used
 	}
 }
 
 func (all *slots) take(ctx context.Context) bool {
 	select {
-	case all.free <- struct{}{}:
+	case all.used <- struct{}{}:
 		return true
 	default:
 	}
@@ -226,7 +230,7 @@ func (all *slots) take(ctx context.Context) bool {
 	for {
 		slow.yield()
 		select {
-		case all.free <- struct{}{}:
+		case all.used <- struct{}{}:
 			return true
 		case <-again.C:
 		case <-ctx.Done():
@@ -235,14 +239,14 @@ func (all *slots) take(ctx context.Context) bool {
 	}
 }
 
-// slowest is the transfer of the slowest client, nil if none is slow.
+// slowest returns the slot of the slowest client, nil if no client is slow.
 func (all *slots) slowest() (slowest *slot) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	var least float64
 	for s := range all.taken {
 		if s.gaveUp() != nil {
-			continue // its slot is another request's
+			continue // another request waits for this slot
 		}
 		if rate, slow := s.slow(); slow && (slowest == nil || rate < least) {
 			slowest, least = s, rate
@@ -251,13 +255,13 @@ func (all *slots) slowest() (slowest *slot) {
 	return slowest
 }
 
-// A slotWriter is the answer of a transfer.
+// A slotWriter writes the answer of a transfer.
 type slotWriter struct {
 	http.ResponseWriter
 	slot *slot
 }
 
-// Write writes in pieces: a client that takes one now and then is not silent.
+// Write writes in pieces, so that a client that reads slowly is not considered silent.
 func (w *slotWriter) Write(p []byte) (n int, err error) {
 	for {
 		piece := p[n:min(len(p), n+writeBytes)]

@@ -36,7 +36,7 @@ func startOneSlot(t *testing.T, s store.Store) *httptest.Server {
 
 const importedLine = `{"name":"m","tags":{"h":"a"},"datapoints":[[1,1]]}`
 
-// importUntilTaken sends a line until there is a slot for it.
+// importUntilTaken sends a line again and again until it gets a slot.
 func importUntilTaken(t *testing.T, server *httptest.Server) {
 	t.Helper()
 	for range 1000 {
@@ -52,7 +52,7 @@ func importUntilTaken(t *testing.T, server *httptest.Server) {
 	t.Fatal("a slow client keeps its slot")
 }
 
-// An announcing body closes taken once left bytes of it have been read.
+// An announcing body closes taken after left bytes have been read.
 type announcing struct {
 	io.ReadCloser
 	left  int
@@ -67,8 +67,8 @@ func (a *announcing) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// The client of an import that sends nothing gives way to another one. What it has
-// sent is stored, and it learns where to go on.
+// An import whose client sends nothing loses its slot to another one. What the client
+// has sent is stored, and the answer says where to resume.
 func TestSlowImportGivesWay(t *testing.T) {
 	s := reference.New(nil)
 	server := startOneSlot(t, s)
@@ -114,8 +114,8 @@ func TestSlowImportGivesWay(t *testing.T) {
 	}
 }
 
-// An import that has to give way between two reads answers at once, too: the rest of
-// its body is not waited for.
+// An import that loses its slot between two reads also answers at once, without waiting
+// for the rest of its body.
 func TestImportGivesWayBetweenReads(t *testing.T) {
 	ended := make(chan error, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -138,8 +138,8 @@ func TestImportGivesWayBetweenReads(t *testing.T) {
 	}
 }
 
-// The client of an export that reads nothing gives way too: its connection breaks,
-// so that it does not take a part for the whole.
+// An export whose client reads nothing loses its slot, too. Its connection is closed,
+// so that the client does not mistake a part for the whole.
 func TestSlowExportGivesWay(t *testing.T) {
 	s := reference.New(nil)
 	server := startOneSlot(t, s)
@@ -173,8 +173,8 @@ func TestSlowExportGivesWay(t *testing.T) {
 	}
 }
 
-// Only a client that is waited for, and moves little, is slow; and only after a
-// turn.
+// A client is slow only if the transfer waits for it and it transfers little, and only
+// after a turn.
 func TestSlowClients(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -203,7 +203,7 @@ func TestSlowClients(t *testing.T) {
 		}
 	}
 
-	// One that was quick once does not keep its slot by that.
+	// A client that was fast before does not keep its slot.
 	now := time.Unix(0, 0)
 	p := newSlot(func() time.Time { return now }, time.Minute, slowRate, httptest.NewRecorder())
 	for range 10_000 {
@@ -221,8 +221,8 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// A client that moves nothing keeps its slot for seconds while others wait. One that
-// moves a little now and then has its turn.
+// A silent client keeps its slot for only seconds while others wait. A client that
+// transfers a little now and then keeps it for a turn.
 func TestSilentClients(t *testing.T) {
 	for writing, most := range map[bool]time.Duration{false: silence, true: unread} {
 		now := time.Unix(0, 0)
@@ -244,7 +244,7 @@ func TestSilentClients(t *testing.T) {
 			p.yield()
 			return 0, errBroken
 		})
-		if want := fmt.Sprintf("the client sent and took nothing for %v, and others wait for the slot", most); err == nil || err.Error() != want {
+		if want := fmt.Sprintf("the client transferred nothing for %v, and others wait for the slot", most); err == nil || err.Error() != want {
 			t.Errorf("ended with %v, want %s", err, want)
 		}
 	}
@@ -256,8 +256,8 @@ func TestSilentClients(t *testing.T) {
 	}
 }
 
-// A large piece of an export is written in small ones, so that a client that reads
-// steadily is seen to.
+// A large write of an export is divided into small ones, so that the progress of a
+// client that reads steadily is visible.
 func TestExportMovesInPieces(t *testing.T) {
 	out := &pieces{ResponseRecorder: httptest.NewRecorder()}
 	w := &slotWriter{out, newSlot(time.Now, time.Minute, slowRate, out)}

@@ -38,7 +38,7 @@ func newPipeline(s store.Appender, change func(*ingest.Config)) *ingest.Pipeline
 	return ingest.New(s, c, ingest.Options{Registerer: prometheus.NewRegistry()})
 }
 
-// oddNames and oddTexts are what encoders trip over.
+// oddNames and oddTexts are difficult for encoders.
 var (
 	oddNames = []string{"m", "a/b c%", `quo"te\`, "ünï\u2028<&>", "\U0001F600", "base64:x", "tab\t"}
 	oddTexts = []string{"", "5", "true", "a\nb", `"\`, "\x00\x1f", "é<\u2028", "\xff\xfe", "null", "base64:QQ==", "1e5", "NaN", "All done"}
@@ -157,7 +157,7 @@ func exportAll(t *testing.T, s store.Viewer, within model.TimeRange) string {
 	return out.String()
 }
 
-// run imports text and returns where it came to and what was rejected.
+// run imports text and returns the last position and the rejected lines.
 func run(t *testing.T, sink Sink, text io.Reader, from Position) (Position, []Rejected, error) {
 	t.Helper()
 	var rejected []Rejected
@@ -193,7 +193,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// A series of more points than fit a line, and a block, and a range.
+// A series with more points than fit in a line, a block and a range.
 func TestLongSeries(t *testing.T) {
 	from, to := reference.New(nil), reference.New(nil)
 	ref, err := from.Create(context.Background(), model.Series{Metric: "m", Tags: model.MustTags("h", "a"), Type: model.TypeDouble})
@@ -225,7 +225,7 @@ func TestLongSeries(t *testing.T) {
 	}
 }
 
-// What KairosDB 1.3 exports, and other forms that its import takes.
+// What KairosDB 1.3 exports, and other forms that its import accepts.
 func TestKairosLines(t *testing.T) {
 	text := `{"name":"m","tags":{"host":"a"},"datapoints":[[1,5,"long"],[2,0.5,"double"]]}` + "\n" +
 		`{"name":"m","tags":{"host":"a"},"datapoints":[[0,"text","string"]]}` + "\r\n" +
@@ -320,8 +320,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// Too many new series at once are waited for, not lost; void references in the
-// middle of a block neither.
+// Too many new series at once delay an import, but none is lost. Neither are samples
+// whose references become invalid in the middle of a block.
 func TestHeldAndStale(t *testing.T) {
 	s := reference.New(nil)
 	p := newPipeline(s, func(c *ingest.Config) { c.NewSeriesPerSecond, c.NewSeriesBurst = 200, 3 })
@@ -377,7 +377,7 @@ func TestHTTP(t *testing.T) {
 	if zipped.Header().Get("Content-Encoding") != "gzip" {
 		t.Error("not gzipped")
 	}
-	// The body is taken for what it is, whether a header says so or not.
+	// Compression is detected from the body, with or without a header.
 	got := do(target, "POST", "/api/v1/import", bytes.NewReader(zipped.Body.Bytes()))
 	if got.Code != 200 || dump(t, from) != dump(t, to) {
 		t.Error(got.Code, got.Body)

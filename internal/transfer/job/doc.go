@@ -1,4 +1,4 @@
-// Package job runs the commands that move points between a place, which is a server or an
-// open store, and files: KairosDB's export files and trees of Whisper's files. A job says how
-// far it has come, can be interrupted, and goes on where it was.
+// Package job runs the commands that move points between files and a server or an open store.
+// The files are KairosDB's export files or trees of Whisper files. A job shows its progress, can
+// be interrupted, and resumes where it stopped.
 package job

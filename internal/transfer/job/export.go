@@ -14,29 +14,29 @@ import (
 // An Export writes the points of a source to a file.
 type Export struct {
 	Source   Source
-	Path     string    // packed if it ends in .gz; "": Stdout is written
-	Stdout   io.Writer // cannot be gone on with
-	Append   bool      // to what is in the file
+	Path     string    // compressed if it ends in .gz; "": Stdout
+	Stdout   io.Writer // an export to it cannot be resumed
+	Append   bool      // keep the content of the file, and append to it
 	Recovery string    // the file with the names of finished metrics; "": none
 	Only     []string  // metrics; nil: all
 	Within   model.TimeRange
 	Progress *console.Progress
 
-	Metrics int64    // that are finished
-	Bytes   int64    // written, unpacked
+	Metrics int64    // finished metrics
+	Bytes   int64    // written, before compression
 	Unknown []string // metrics of Only that do not exist
 
 	out     *exportFile
 	total   int64   // metrics
 	skipped int64   // metrics that an earlier run has finished
-	share   float64 // part of the current metric that is written
+	share   float64 // fraction of the current metric that is written
 	shared  bool    // share is known
 }
 
-// CanGoOn reports whether the export has begun and another run goes on where this one ended.
+// CanGoOn reports whether the export has begun and another run can resume where this one ended.
 func (e *Export) CanGoOn() bool { return e.out != nil && e.Recovery != "" && e.Path != "" }
 
-// Run exports what an earlier run has not.
+// Run exports what earlier runs have not exported.
 func (e *Export) Run(ctx context.Context) (err error) {
 	recovery, err := openRecovery(e.Recovery)
 	if err != nil {
@@ -96,14 +96,14 @@ func (e *Export) metric(ctx context.Context, name string) error {
 	return e.out.endMetric()
 }
 
-// series records which part of the current metric is written.
+// series records the fraction of the current metric that is written.
 func (e *Export) series(series, of int) {
 	e.share, e.shared = float64(series)/float64(max(of, 1)), true
 }
 
-// tell shows the progress in thousandths of a metric, since one metric may hold
-// all points. A server does not say how much of a metric it has sent.
-func (e *Export) tell() {
+// showProgress counts in thousandths of a metric, since one metric may hold all
+// points. A server does not say how much of a metric it has sent.
+func (e *Export) showProgress() {
 	const parts = 1000
 	total := e.total * parts
 	if e.total == 1 && !e.shared {
@@ -113,7 +113,7 @@ func (e *Export) tell() {
 		fmt.Sprintf("%d of %d metrics, %s, %s/s", e.Metrics, e.total, units.Bytes(e.Bytes).Text(), units.Bytes(e.Progress.Rate(e.Bytes)).Text()))
 }
 
-// An exportWriter counts what goes to the file.
+// An exportWriter writes to the file of an export and shows the progress.
 type exportWriter struct{ *Export }
 
 func (w exportWriter) Write(p []byte) (int, error) {
@@ -122,6 +122,6 @@ func (w exportWriter) Write(p []byte) (int, error) {
 	}
 	n, err := w.out.w.Write(p)
 	w.Bytes += int64(n)
-	w.tell()
+	w.showProgress()
 	return n, err
 }

@@ -12,25 +12,25 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// How an export begins, and how its file begins if it is packed.
+// The first bytes of an export, and of a compressed file.
 const (
 	exportHead = `{"name":"`
 	gzipMagic  = "\x1f\x8b\x08"
 )
 
-// An exportFile is the destination of an export: a file, packed or not, or the
-// standard output. Each metric of a packed file is a gzip member of its own, so
-// that the file can be cut and appended to.
+// An exportFile is the destination of an export: a file, compressed or not, or the
+// standard output. In a compressed file each metric is a separate gzip member, so
+// that the file can be truncated after a metric and appended to.
 type exportFile struct {
 	f   *os.File // nil for the standard output
 	buf *bufio.Writer
-	zip *gzip.Writer // nil if not packed
+	zip *gzip.Writer // nil if not compressed
 	w   io.Writer
-	old bool // f has the text of an earlier export, which begin removes
+	old bool // f may contain an earlier export, which begin removes
 }
 
-// openExport opens the file of an export. resuming says that an earlier run has finished metrics. With
-// mending, it removes the line that an earlier run did not finish, which may have been its first one.
+// openExport opens the file of an export. resuming says that an earlier run has finished metrics. If
+// mending, it removes the incomplete line that an earlier run left, which may be the only line.
 func openExport(path string, stdout io.Writer, appending, resuming, mending bool) (*exportFile, error) {
 	if path == "" {
 		buf := bufio.NewWriterSize(stdout, 1<<20)
@@ -58,8 +58,8 @@ func openExport(path string, stdout io.Writer, appending, resuming, mending bool
 	return e, nil
 }
 
-// begin removes what an earlier export has left, unless that was done. It is called once there is
-// something to put in its place: a server that is away or refuses must not cost the old file.
+// begin removes an earlier export from the file, on its first call. The caller has something to write
+// by then, so an unavailable server, or one that refuses the export, does not cost the old file.
 func (e *exportFile) begin() error {
 	if !e.old {
 		return nil
@@ -72,9 +72,9 @@ func (e *exportFile) begin() error {
 	return e.f.Truncate(0)
 }
 
-// toEnd seeks to the end of a file that an export appends to. If mending, it
-// first removes the part of a line or gzip member that the interrupted export left
-// at the end. It removes nothing else: the file may not be an export at all.
+// toEnd seeks to the end of a file that an export appends to. If mending, it first
+// removes the incomplete line or gzip member that an interrupted export left at the
+// end. It removes nothing else, because the file may not be an export at all.
 func toEnd(f *os.File, packed, mending bool) error {
 	end, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -110,7 +110,7 @@ func toEnd(f *os.File, packed, mending bool) error {
 	return err
 }
 
-// tornExport reports whether the bytes between two offsets begin like a line of an
+// tornExport reports whether the bytes from from to end begin like a line of an
 // export.
 func tornExport(f *os.File, from, end int64, packed bool) (bool, error) {
 	var in io.Reader = io.NewSectionReader(f, from, end-from)
@@ -124,7 +124,7 @@ func tornExport(f *os.File, from, end int64, packed bool) (bool, error) {
 		}
 		zip, err := gzip.NewReader(in)
 		if err != nil {
-			return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF), nil // a part of a header
+			return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF), nil // an incomplete header
 		}
 		in = zip
 	}
@@ -136,7 +136,7 @@ func tornExport(f *os.File, from, end int64, packed bool) (bool, error) {
 	return string(text[:n]) == exportHead[:n], nil
 }
 
-// wholeLines returns the offset behind the last line end.
+// wholeLines returns the offset after the last line break.
 func wholeLines(f *os.File, end int64) (int64, error) {
 	buf := make([]byte, 64<<10)
 	for end > 0 {
@@ -173,9 +173,9 @@ func (c *countingReader) ReadByte() (byte, error) {
 	return b, err
 }
 
-// wholeMembers returns the offset behind the last complete gzip member. Damage
-// before the end of the file is an error: members behind the damage may be whole,
-// and the recovery file lists their metrics as finished.
+// wholeMembers returns the offset after the last complete gzip member. Damage
+// before the end of the file is an error: later members may be intact, and the
+// recovery file lists their metrics as finished.
 func wholeMembers(f *os.File, end int64) (keep int64, err error) {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return 0, err
@@ -198,7 +198,7 @@ func wholeMembers(f *os.File, end int64) (keep int64, err error) {
 	return 0, fmt.Errorf("the file cannot be decompressed after byte %d of %d (%w); nothing was changed; if the rest is not needed, truncate -s %d removes it", keep, end, err, keep)
 }
 
-// endMetric completes a gzip member.
+// endMetric completes the gzip member of a metric.
 func (e *exportFile) endMetric() error {
 	if err := e.begin(); err != nil || e.zip == nil {
 		return err

@@ -21,11 +21,11 @@ import (
 // An Import reads a file of lines into a sink.
 type Import struct {
 	In       *os.File
-	Path     string // of In; "": it is the standard input, and the import cannot be continued
+	Path     string // of In; "": the standard input, whose import cannot be resumed
 	State    string // the state file; "": Path.state
-	Rejected string // where rejected lines are reported; "": Path.rejected, or Stderr without Path
-	To       string // the name of the place that the points go to
-	Empty    Empty  // whether there is nothing in that place; nil: not known
+	Rejected string // the report of rejected lines; "": Path.rejected, or Stderr without Path
+	To       string // the name of the destination
+	Empty    Empty  // whether the destination is empty; nil: not known
 	Sink     transfer.Sink
 	MaxLine  int
 
@@ -38,15 +38,15 @@ type Import struct {
 	total  int64
 }
 
-// An importState is what a state file holds.
+// An importState is the content of a state file.
 type importState struct {
 	transfer.Position
-	Head     string `json:"head"`     // of the file that is imported: hash of its beginning
-	To       string `json:"to"`       // where the points go
+	Head     string `json:"head"`     // hash of the beginning of the imported file
+	To       string `json:"to"`       // the destination
 	Reported int64  `json:"reported"` // bytes of the report of rejected lines
 }
 
-// Run imports what an earlier run has not, and returns how far it came.
+// Run imports what earlier runs have not imported, and returns the position that it reached.
 func (j *Import) Run(ctx context.Context) (at transfer.Position, err error) {
 	if j.Path != "" {
 		j.State, j.Rejected = cmp.Or(j.State, j.Path+".state"), cmp.Or(j.Rejected, j.Path+".rejected")
@@ -92,11 +92,11 @@ func (j *Import) Run(ctx context.Context) (at transfer.Position, err error) {
 	return at, err
 }
 
-// checkReport refuses a report that would take the place of the file that is imported.
+// checkReport returns an error if the report would overwrite the file to import.
 func (j *Import) checkReport() error {
 	report, err := os.Stat(j.Rejected)
 	if err != nil {
-		return nil // there is none to be removed
+		return nil // no such file exists, so none is overwritten
 	}
 	in, err := j.In.Stat()
 	if err != nil {
@@ -112,7 +112,7 @@ func (j *Import) checkReport() error {
 type liveReader struct {
 	ctx    context.Context
 	pieces chan piece
-	piece  piece // that is being read
+	piece  piece // whose unread text Read returns next
 }
 
 // A piece is what one Read of the input returned.
@@ -169,7 +169,7 @@ func (c *readCounter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// headBytes is how much of a file tells it from others.
+// headBytes is how much of a file is hashed to distinguish it from others.
 const headBytes = 64 << 10
 
 // resume reads the state that an interrupted import of the same file has left.
@@ -187,7 +187,7 @@ func (j *Import) resume(ctx context.Context) error {
 	}
 	if !found {
 		j.state.Head, j.state.To = own, j.To
-		return statefile.Remove(j.Rejected) // of an earlier import
+		return statefile.Remove(j.Rejected) // left by an earlier import
 	}
 	if j.state.Head != own {
 		return fmt.Errorf("%s belongs to an import of another file, not of %s; remove it to begin again", j.State, j.Path)
@@ -205,16 +205,16 @@ func (j *Import) resume(ctx context.Context) error {
 	return nil
 }
 
-// elsewhere is the error of a state file of an import into another place.
+// elsewhere returns the error for a state file whose import has another destination.
 func elsewhere(path, was, to, what string) error {
 	return fmt.Errorf("%s belongs to an import into %s, not %s; remove it to import all %s there, or name another state file with --state", path, was, to, what)
 }
 
-// An Empty reports whether a place has no points.
+// An Empty reports whether a destination has no points.
 type Empty func(ctx context.Context) (bool, error)
 
-// check returns an error if a place has nothing of the points that a state says are stored there:
-// it was made again since, and to go on would leave them out.
+// check returns an error if the destination is empty although the state counts points stored there.
+// The destination was created anew since, so a resumed import would omit these points.
 func (e Empty) check(ctx context.Context, state string, points int64, to string) error {
 	if e == nil || points == 0 {
 		return nil
@@ -226,7 +226,7 @@ func (e Empty) check(ctx context.Context, state string, points int64, to string)
 	return fmt.Errorf("%s says that %d points are imported into %s, but there are none; remove it to import all again", state, points, to)
 }
 
-// reject reports a line.
+// reject reports a rejected line.
 func (j *Import) reject(r transfer.Rejected) error {
 	text := fmt.Sprintf("line %d: %s\n", r.Line, strings.Join(r.Reasons, "; "))
 	if j.Rejected == "" {
@@ -237,7 +237,7 @@ func (j *Import) reject(r transfer.Rejected) error {
 	return j.report.Add(text)
 }
 
-// acknowledge remembers a position.
+// acknowledge records a position in the state file.
 func (j *Import) acknowledge(p transfer.Position) error {
 	j.state.Position, j.state.Reported = p, j.report.At
 	if j.State == "" {

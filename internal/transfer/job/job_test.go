@@ -34,7 +34,7 @@ import (
 
 func quiet() *console.Progress { return console.NewProgress(io.Discard, time.Now) }
 
-// A world is a store, open and behind a server.
+// A world is a store, opened in the process and behind a server.
 type world struct {
 	store  store.Store
 	sink   transfer.Sink
@@ -106,7 +106,7 @@ func lineOf(metric string, value int) string {
 	return fmt.Sprintf("{\"name\":%q,\"tags\":{\"a\":\"b\"},\"datapoints\":[[1,%d,\"long\"]]}\n", metric, value)
 }
 
-// What is imported is exported again, by an open store and by a server alike.
+// Imports and exports give the same result through an open store and through a server.
 func TestPlaces(t *testing.T) {
 	w := newWorld(t)
 	text := lineOf("m", 1) + lineOf("n", 2)
@@ -135,8 +135,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// A server that is busy is asked again; one that refuses a block, or is busy for ever, ends
-// the import.
+// An import retries while the server is busy. It ends if the server refuses a block or stays busy.
 func TestPatience(t *testing.T) {
 	asked, answer := 0, func() (int, string) { return 503, "" }
 	s := Remote{served(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -172,8 +171,8 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// An import whose place was made again since does not go on: what it has stored there is gone. The
-// page of state files says that another store is refused.
+// An import does not resume into a store that was created anew: what it has stored is gone. The
+// documentation of state files says that another store is refused.
 func TestImportIntoAPlaceMadeAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "in")
 	write(t, path, strings.Repeat(lineOf("m", 1), 2*transfer.BlockLines))
@@ -206,7 +205,7 @@ func TestImportIntoAPlaceMadeAgain(t *testing.T) {
 	}
 }
 
-// meanwhile is a sink that does something before the first block.
+// meanwhile is a sink that runs a function before it stores the first block.
 type meanwhile struct {
 	transfer.Sink
 	once func()
@@ -220,8 +219,8 @@ func (m *meanwhile) Store(ctx context.Context, lines [][]byte) ([]kairosjson.Lin
 	return m.Sink.Store(ctx, lines)
 }
 
-// A second import of one file is refused while the first is at work. The first ended with
-// rename in.state.new, although all was stored.
+// A second import of a file is refused while the first one runs. Before, the first one failed
+// to rename in.state.new, although all was stored.
 func TestImportsAtOnce(t *testing.T) {
 	w := newWorld(t)
 	path := filepath.Join(t.TempDir(), "in")
@@ -245,8 +244,8 @@ func TestImportsAtOnce(t *testing.T) {
 	}
 }
 
-// An import that is interrupted finishes its block, and goes on behind it: what a policy had thinned
-// out of a block that was cut off would count twice when the block is sent again.
+// An interrupted import finishes its block and resumes after it. If the block were stored in part,
+// what a policy has downsampled of it would count twice when the block is sent again.
 func TestInterruptedImportFinishesItsBlock(t *testing.T) {
 	w := newWorld(t)
 	path := filepath.Join(t.TempDir(), "in")
@@ -268,7 +267,7 @@ func TestInterruptedImportFinishesItsBlock(t *testing.T) {
 	}
 }
 
-// failing is a sink that fails at some call.
+// failing is a sink that fails at a given call.
 type failing struct {
 	transfer.Sink
 	calls, at int
@@ -281,7 +280,7 @@ func (f *failing) Store(ctx context.Context, lines [][]byte) ([]kairosjson.Line,
 	return f.Sink.Store(ctx, lines)
 }
 
-// An import goes on behind what is stored, and reports each line once.
+// An import resumes after what is stored, and reports each line once.
 func TestImportGoesOn(t *testing.T) {
 	w := newWorld(t)
 	path := filepath.Join(t.TempDir(), "in")
@@ -339,7 +338,7 @@ func (s failingSource) Export(ctx context.Context, metric string, within model.T
 	return errors.New("the source is away")
 }
 
-// An export that fails within a metric goes on with that metric, and has each metric once.
+// An export that failed within a metric resumes with that metric, and its file has each metric once.
 func TestExportGoesOn(t *testing.T) {
 	w := newWorld(t)
 	path := filepath.Join(t.TempDir(), "in")
@@ -383,8 +382,8 @@ func TestExportGoesOn(t *testing.T) {
 	}
 }
 
-// An import that waits for more input ends with its context. Its input stays open meanwhile, as a
-// terminal does, or a pipe from a program that runs on.
+// An import that waits for input ends when its context is cancelled, although its input stays open,
+// as a terminal does, or a pipe from a program that still runs.
 func TestWaitingImportEnds(t *testing.T) {
 	w := newWorld(t)
 	in, more, err := os.Pipe()
@@ -412,8 +411,8 @@ func TestWaitingImportEnds(t *testing.T) {
 	}
 }
 
-// A report of rejected lines does not take the place of the file that is imported, by whatever
-// name. That file stays, and nothing is imported.
+// An import refuses a report that would overwrite its input, whatever name or link leads to it. The
+// input is unchanged, and nothing is imported.
 func TestReportIsNotTheImportedFile(t *testing.T) {
 	w := newWorld(t)
 	dir := t.TempDir()
@@ -436,8 +435,8 @@ func TestReportIsNotTheImportedFile(t *testing.T) {
 	}
 }
 
-// A recovery file that is no list of metrics stays as it is, and so does the file of an earlier
-// export: somebody has confused -f and -r, or named some other file.
+// If the recovery file is not a list of metrics, it stays unchanged, and so does the file of an
+// earlier export: the user has confused -f and -r, or named another file.
 func TestRecoveryFileOfAnotherKind(t *testing.T) {
 	w := newWorld(t)
 	in := filepath.Join(t.TempDir(), "in")
@@ -494,12 +493,12 @@ func TestRecoveryFileOfAnotherKind(t *testing.T) {
 	}
 }
 
-// full takes no byte.
+// full is a writer that accepts no bytes.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("no room") }
 
-// What an export cannot read or write ends it, and no metric is noted as finished.
+// A failed read or write ends an export, and the metric is not recorded as finished.
 func TestExportErrors(t *testing.T) {
 	w, dir := newWorld(t), t.TempDir()
 	path := filepath.Join(dir, "in")
@@ -531,14 +530,14 @@ func TestExportErrors(t *testing.T) {
 	}
 }
 
-// unknown is a source that has nothing of any metric, and cannot say whether it exists.
+// unknown is a source that has no points of any metric, and cannot say whether a metric exists.
 type unknown struct{ Source }
 
 func (unknown) Export(context.Context, string, model.TimeRange, io.Writer, func(series, of int)) error {
 	return nil
 }
 
-// The bar of an export moves within a metric, since one may hold all points.
+// The progress bar of an export moves within a metric, since one may hold all points.
 func TestExportProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
@@ -546,7 +545,7 @@ func TestExportProgress(t *testing.T) {
 		tell := func() string {
 			out.Reset()
 			time.Sleep(20 * time.Second)
-			e.tell()
+			e.showProgress()
 			return out.String()
 		}
 		if got := tell(); strings.Contains(got, "%") {
@@ -617,8 +616,8 @@ func TestAppendingKeepsWhatIsThere(t *testing.T) {
 	}
 }
 
-// An export with a recovery file goes on, also if the first run was cut off within the first metric: none
-// is listed then.
+// An export with a recovery file resumes, even if the first run was interrupted within the first metric,
+// so that the file lists none.
 func TestAppendingGoesOnBeforeTheFirstMetric(t *testing.T) {
 	line := lineOf("m", 1)
 	for _, name := range []string{"torn", "new"} {
@@ -639,8 +638,8 @@ func TestAppendingGoesOnBeforeTheFirstMetric(t *testing.T) {
 	}
 }
 
-// An export that cannot begin, since its server refuses it, leaves the file of an earlier one as
-// it is. One that has nothing to write empties the file.
+// An export that the server refuses leaves the file of an earlier export unchanged. An export that
+// has nothing to write empties it.
 func TestRefusedExportKeepsTheOldFile(t *testing.T) {
 	refuses := Remote{served(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, `{"errors":["no"]}`, http.StatusUnauthorized)

@@ -31,12 +31,12 @@ type Source interface {
 	// so far, if the source knows it.
 	Export(ctx context.Context, metric string, within model.TimeRange, w io.Writer, progress func(series, of int)) error
 
-	// ExportApart writes a metric, and buckets of what was thinned out as
-	// transfer.ExportApart does. A server of an earlier build refuses that.
+	// ExportApart writes a metric with its buckets separate, as transfer.ExportApart
+	// does. A server of an earlier version refuses the request.
 	ExportApart(ctx context.Context, metric string, within model.TimeRange, w io.Writer) error
 }
 
-// metricsOf lists the metrics of a source that are wanted.
+// metricsOf lists the metrics of a source for which want returns true.
 func metricsOf(ctx context.Context, s Source, want func(name string) bool) ([]string, error) {
 	var names []string
 	for name, err := range s.Metrics(ctx) {
@@ -69,7 +69,7 @@ func (s Local) Has(ctx context.Context, metric string) (there bool, err error) {
 	return slices.Contains(names, metric), err
 }
 
-// Empty reports whether there is no metric.
+// Empty reports whether the store has no metric.
 func (s Local) Empty(ctx context.Context) (empty bool, err error) {
 	view, err := s.Store.View(ctx)
 	if err != nil {
@@ -109,8 +109,8 @@ func (s Remote) Has(ctx context.Context, metric string) (bool, error) {
 	return slices.Contains(names, metric), err
 }
 
-// Empty reports whether there is no metric. A server that lets this sender write but not read
-// does not say so.
+// Empty reports whether the server has no metric. It returns false if this sender may write
+// but not read, because the server then refuses to tell.
 func (s Remote) Empty(ctx context.Context) (bool, error) {
 	names, err := s.names(ctx, "?limit=1")
 	if refused, ok := errors.AsType[*remote.StatusError](err); ok && refused.Status == http.StatusForbidden {
@@ -163,7 +163,7 @@ func (s Remote) export(ctx context.Context, q url.Values, within model.TimeRange
 	return nil
 }
 
-// patience is how long a server that cannot take a block is tried again.
+// patience is how long Store retries a block that the server cannot accept at present.
 const patience = 2 * time.Minute
 
 // Store implements transfer.Sink.
@@ -184,7 +184,7 @@ func (s Remote) Store(ctx context.Context, lines [][]byte) ([]kairosjson.Line, e
 	}
 }
 
-// post sends a block; again reports that it is worth another try.
+// post sends a block. again says that a retry may succeed.
 func (s Remote) post(ctx context.Context, body []byte) (report *transfer.Report, again bool, err error) {
 	status, text, err := s.Server.Exchange(ctx, http.MethodPost, "/api/v1/import", "application/x-ndjson", body)
 	if err != nil {
@@ -198,8 +198,8 @@ func (s Remote) post(ctx context.Context, body []byte) (report *transfer.Report,
 	return nil, status == http.StatusServiceUnavailable, s.Server.Refusal(status, text)
 }
 
-// resultsOf turns a report into what became of each line. It has the points of
-// all lines in the first.
+// resultsOf turns a report into a result for each of n lines. A report has only the
+// total of the points, so the first result counts the points of all lines.
 func resultsOf(report *transfer.Report, n int) ([]kairosjson.Line, error) {
 	results := make([]kairosjson.Line, n)
 	if n > 0 {

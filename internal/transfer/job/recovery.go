@@ -15,7 +15,7 @@ import (
 )
 
 // A recovery is KairosDB's recovery file: the names of finished metrics, one a
-// line. A name is written once the points of its metric are on disk.
+// line. A name is written after the points of its metric are on disk.
 type recovery struct {
 	f       *os.File // nil if there is none
 	done    map[string]bool
@@ -41,8 +41,8 @@ func openRecovery(path string) (*recovery, error) {
 	return r, nil
 }
 
-// read reads the names in f and returns the bytes of its complete lines. It refuses a file that is
-// not one of names, such as an export that was given in its place: the caller cuts the end off.
+// read reads the names in f and returns the length of its complete lines. The caller truncates the
+// rest, so read refuses a file that is not a list of names, such as an export given by mistake.
 func (r *recovery) read(f *os.File) (whole int64, err error) {
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return 0, cmp.Or(err, errors.New("it is not a regular file"))
@@ -59,7 +59,7 @@ func (r *recovery) read(f *os.File) (whole int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	text = text[:bytes.LastIndexByte(text, '\n')+1] // a name may have been cut
+	text = text[:bytes.LastIndexByte(text, '\n')+1] // the last name may be incomplete
 	if !utf8.Valid(text) {
 		return 0, errors.New("it is not a list of metrics, one a line; nothing was changed")
 	}
@@ -69,7 +69,7 @@ func (r *recovery) read(f *os.File) (whole int64, err error) {
 	return int64(len(text)), nil
 }
 
-// begin cuts off a name that an interruption left incomplete. It is called once out is open.
+// begin truncates a name that an interruption left incomplete. It must be called after out is opened.
 func (r *recovery) begin(out *exportFile) error {
 	if r.f == nil {
 		return nil
@@ -96,8 +96,8 @@ func (r *recovery) begin(out *exportFile) error {
 // recoveryEvery is how often the names of finished metrics are written.
 const recoveryEvery = time.Second
 
-// note records a finished metric. A name that breaks lines is left out; a resumed
-// export writes its metric again.
+// note records a finished metric. It omits a name that contains a line break; a
+// resumed export writes such a metric again.
 func (r *recovery) note(name string, out *exportFile) error {
 	if r.f == nil || strings.ContainsAny(name, "\r\n") {
 		return nil

@@ -21,14 +21,14 @@ import (
 	"varve/internal/transfer/wsp"
 )
 
-// onePoints are the points of a file of the original: one a minute, up to this time.
+// onePoints are the points of a file that Whisper wrote: one a minute, up to this time.
 const (
 	onePoints = 50
 	oneFirst  = 1_699_996_980
 	oneLast   = oneFirst + 49*60
 )
 
-// whisperTree makes a directory of files: copies of one of the original's, and a damaged one.
+// whisperTree makes a directory of copies of a file that Whisper wrote, and a damaged one.
 func whisperTree(t *testing.T, files ...string) (root string) {
 	t.Helper()
 	text, err := os.ReadFile("../../graphite/whisper/testdata/one.wsp")
@@ -64,7 +64,7 @@ func metricNames(t *testing.T, w *world) []string {
 	return names
 }
 
-// An import of files that fails goes on behind the last file that was stored or reported, and
+// An import of files that failed resumes after the last file that was stored or reported, and
 // reports each file once.
 func TestWhisperImportGoesOn(t *testing.T) {
 	w, said := newWorld(t), &bytes.Buffer{}
@@ -122,7 +122,7 @@ func TestWhisperImportGoesOn(t *testing.T) {
 	}
 }
 
-// lastCalls is a sink that lets the test see the state file before each call.
+// lastCalls is a sink that calls a function of the test before each block.
 type lastCalls struct {
 	transfer.Sink
 	before func()
@@ -133,8 +133,8 @@ func (s lastCalls) Store(ctx context.Context, lines [][]byte) ([]kairosjson.Line
 	return s.Sink.Store(ctx, lines)
 }
 
-// A state that cannot be written, and a report that cannot, end an import before points are
-// stored or lost from sight.
+// If the state cannot be written, an import ends before it stores points. If the report cannot be
+// written, it ends before it omits points unreported.
 func TestWhisperImportErrors(t *testing.T) {
 	w, said := newWorld(t), &bytes.Buffer{}
 	root := whisperTree(t, "a.wsp", "bad.wsp")
@@ -158,7 +158,7 @@ func TestWhisperImportErrors(t *testing.T) {
 	}
 }
 
-// A dry run stores and writes nothing, and says what it would.
+// A dry run stores and writes nothing, and prints what an import would do.
 func TestWhisperDryRun(t *testing.T) {
 	said := &bytes.Buffer{}
 	root := whisperTree(t, "a.wsp", "bad.wsp")
@@ -247,7 +247,7 @@ func TestWhisperExport(t *testing.T) {
 	}
 }
 
-// exported is what an export writes of a metric.
+// exported returns what an export of a metric writes.
 func exported(t *testing.T, w *world, metric string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -257,7 +257,7 @@ func exported(t *testing.T, w *world, metric string) string {
 	return out.String()
 }
 
-// away is a source that lists one metric and has no more.
+// away is a source that lists one metric and then fails.
 type away struct{ Local }
 
 func (away) Metrics(context.Context) iter.Seq2[string, error] {

@@ -21,17 +21,17 @@ type WhisperExport struct {
 	Tree     wsp.Export
 	Source   Source
 	Only     []target.Glob // paths; nil: all
-	Rejected string        // where it is reported what is not exported
+	Rejected string        // the report of what is not exported
 	Progress *console.Progress
 
 	Files, Metrics int64
-	Faulty         map[wsp.Reason]int64 // series that are not exported, or not all of them
+	Faulty         map[wsp.Reason]int64 // series that are not exported, or only in part
 
 	report statefile.Report
 }
 
-// CheckEmpty returns an error if something is in the directory of the export, which need not
-// be there.
+// CheckEmpty returns an error if the directory of the export is not empty. The directory
+// may be missing.
 func (j *WhisperExport) CheckEmpty() error {
 	d, err := os.Open(j.Tree.Dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -89,7 +89,7 @@ func (j *WhisperExport) done(o *wsp.Exported) error {
 	}
 	for _, f := range o.Faults {
 		if f.Reason == wsp.IsThere {
-			continue // that was asked for
+			continue // --keep asks for this
 		}
 		j.Faulty[f.Reason]++
 		if err := j.report.Add(fmt.Sprintf("%s: %s: %s\n", o.Series, f.Reason, f.Text)); err != nil {

@@ -16,38 +16,38 @@ import (
 	"varve/internal/units"
 )
 
-// A WhisperImport reads a tree of Whisper's files into sinks.
+// A WhisperImport reads a tree of Whisper files into sinks.
 type WhisperImport struct {
 	Root     string
-	Prefix   string               // before the path of each file without tags
+	Prefix   string               // precedes the path of each file without tags
 	Names    map[string]string    // names of series by their hash
 	Parallel int                  // files at a time
 	State    string               // the state file
-	Rejected string               // where faults are reported; a dry run tells them to Stderr
-	To       string               // the name of the place that the points go to
-	Empty    Empty                // whether there is nothing in that place; nil: not known
-	Sink     func() transfer.Sink // for one goroutine
+	Rejected string               // the report of faults; a dry run prints them to Stderr
+	To       string               // the name of the destination
+	Empty    Empty                // whether the destination is empty; nil: not known
+	Sink     func() transfer.Sink // makes a sink for one goroutine
 	Proposal *wsp.Proposal        // not nil: a dry run, which stores nothing
 
 	Stderr   io.Writer
 	Progress *console.Progress
 
-	First, Last int64 // seconds, of the points that are imported
+	First, Last int64 // times of the first and last imported points, in seconds
 
 	job    wsp.Import
 	state  whisperState
 	saved  time.Time
 	report statefile.Report
-	bytes  int64        // of files that are done
-	total  atomic.Int64 // bytes of all files, 0 before they are counted
+	bytes  int64        // of finished files
+	total  atomic.Int64 // bytes of all files, 0 until they are counted
 }
 
-// A whisperState is what a state file holds.
+// A whisperState is the content of a state file.
 type whisperState struct {
 	Root     string     `json:"root"`
 	Prefix   string     `json:"prefix"`
 	To       string     `json:"to"`
-	After    string     `json:"after"`    // the last file up to which all is stored or reported
+	After    string     `json:"after"`    // everything up to this file is stored or reported
 	Reported int64      `json:"reported"` // bytes of the report
 	Totals   wsp.Totals `json:"totals"`
 }
@@ -55,10 +55,10 @@ type whisperState struct {
 // Totals is what all runs have imported so far.
 func (j *WhisperImport) Totals() *wsp.Totals { return &j.state.Totals }
 
-// CanGoOn reports whether another run goes on where this one ended.
+// CanGoOn reports whether another run can resume where this one ended.
 func (j *WhisperImport) CanGoOn() bool { return j.Proposal == nil && j.state.After != "" }
 
-// Run imports what an earlier run has not.
+// Run imports what earlier runs have not imported.
 func (j *WhisperImport) Run(ctx context.Context) (err error) {
 	j.state.Root, j.state.Prefix, j.state.To, j.report.Path = j.Root, j.Prefix, j.To, j.Rejected
 	j.job = wsp.Import{Tree: os.DirFS(j.Root), Prefix: j.Prefix, Names: j.Names, Now: time.Now().Unix(), Parallel: j.Parallel, Sink: j.Sink, Done: j.done}
@@ -71,7 +71,7 @@ func (j *WhisperImport) Run(ctx context.Context) (err error) {
 		if err := j.resume(ctx); err != nil {
 			return err
 		}
-		if err := statefile.Write(j.State, &j.state); err != nil { // not after the first files
+		if err := statefile.Write(j.State, &j.state); err != nil { // fails before the first file, not after it
 			return fmt.Errorf("%w; use --state and --rejected to name other files", err)
 		}
 		defer func() { err = errors.Join(err, j.report.Close()) }()
@@ -80,7 +80,7 @@ func (j *WhisperImport) Run(ctx context.Context) (err error) {
 	counted := make(chan struct{})
 	go func() {
 		defer close(counted)
-		if _, bytes, err := wsp.Count(ctx, j.job.Tree, j.job.After); err == nil { // else nothing is forecast
+		if _, bytes, err := wsp.Count(ctx, j.job.Tree, j.job.After); err == nil { // else there is no forecast
 			j.total.Store(bytes)
 		}
 	}()
@@ -104,7 +104,7 @@ func (j *WhisperImport) resume(ctx context.Context) error {
 		return err
 	}
 	if !found {
-		return statefile.Remove(j.Rejected) // of an earlier import
+		return statefile.Remove(j.Rejected) // left by an earlier import
 	}
 	if was.Root != j.Root || was.Prefix != j.Prefix {
 		return fmt.Errorf("%s belongs to an import of %s with the prefix %q; remove it to begin again", j.State, was.Root, was.Prefix)
@@ -125,7 +125,7 @@ func (j *WhisperImport) resume(ctx context.Context) error {
 // stateEvery is how often the state of an import of files is written.
 const stateEvery = time.Second
 
-// done takes what became of a file.
+// done records the outcome of a file.
 func (j *WhisperImport) done(o *wsp.Outcome) error {
 	j.state.Totals.Add(o)
 	j.state.After = o.Path

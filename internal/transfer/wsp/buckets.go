@@ -8,17 +8,17 @@ import (
 	"varve/internal/model"
 )
 
-// A bucket is what a policy has made of samples. On a tape it has the bytes of the
-// aggregate without its sketch, between two words and one.
+// A bucket is a bucket of downsampled samples. On a tape it is three fields of 8 bytes,
+// startMS, stepMS and percentile, with the aggregate, without its sketch, before the last.
 type bucket struct {
 	startMS, stepMS int64
 	model.Aggregate
-	percentile float64 // of the policy, if its method is one; late samples do not count for it
+	percentile float64 // if the policy's method is one; late samples do not change it
 }
 
 const bucketBytes = 3*8 + model.AggregateSize
 
-// end is the first instant behind the bucket, in ms.
+// end returns the first instant after the bucket, in ms.
 func (b *bucket) end() int64 { return b.startMS + b.stepMS }
 
 func (b *bucket) append(to []byte) []byte {
@@ -29,7 +29,7 @@ func (b *bucket) append(to []byte) []byte {
 	return binary.LittleEndian.AppendUint64(plain.Append(to), math.Float64bits(b.percentile))
 }
 
-// merge adds another bucket.
+// merge adds another bucket. The percentile of the one with more samples is kept.
 func (b *bucket) merge(o bucket) {
 	if o.Count > b.Count {
 		b.percentile = o.percentile
@@ -44,12 +44,14 @@ func parseBucket(b []byte) (parsed bucket, err error) {
 	return parsed, err
 }
 
-// widerFirst orders buckets by their beginnings, of two with the same one the wider first.
+// widerFirst orders buckets by their beginnings; of buckets with the same beginning, the
+// widest comes first.
 func widerFirst(a, b bucket) int {
 	return cmp.Or(cmp.Compare(a.startMS, b.startMS), cmp.Compare(b.stepMS, a.stepMS))
 }
 
-// nextBucket takes the next bucket that begins before a time, nil if there is none.
+// nextBucket removes and returns the next bucket that begins before a time, nil if there
+// is none.
 func nextBucket(runs []*run[bucket], beforeMS int64) (*bucket, error) {
 	first := earliest(runs, widerFirst)
 	if first == nil || first.next.startMS >= beforeMS {

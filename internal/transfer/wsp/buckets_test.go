@@ -12,8 +12,8 @@ import (
 	"varve/internal/retention"
 )
 
-// policies makes rules of policies, each given as name, stages, aggregation and, if it is to
-// be another than a half, xFilesFactor.
+// policies parses policies, each given as name, stages, aggregation and, unless it is 0.5,
+// xFilesFactor.
 func policies(t *testing.T, all ...[]any) *retention.Book {
 	t.Helper()
 	c := retention.Config{}
@@ -34,8 +34,8 @@ func policies(t *testing.T, all ...[]any) *retention.Book {
 	return &retention.Book{Rules: rules}
 }
 
-// bucketLine is the line of a bucket of samples, which are ten seconds apart from its
-// beginning on.
+// bucketLine returns the line of a bucket. Its samples are 10 s apart, and the first is at
+// its beginning.
 func bucketLine(metric string, stepMS, startMS int64, values ...float64) string {
 	var a model.Aggregate
 	for i, v := range values {
@@ -55,8 +55,8 @@ func sampleLine(metric string, pairs ...float64) string {
 	return fmt.Sprintf(`{"name":%q,"skip_validate":true,"datapoints":[%s]}`+"\n", metric, strings.Join(points, ","))
 }
 
-// TestExportBuckets: a bucket is the point of the archive that has its step, by the method
-// and xFilesFactor of the policy, with what came late.
+// TestExportBuckets: a bucket becomes a point of the archive with its step, computed with the
+// method and xFilesFactor of the policy, and including late samples.
 func TestExportBuckets(t *testing.T) {
 	const stages = "10s:2m,1m:30m,5m:1h"
 	for name, c := range map[string]struct {
@@ -105,7 +105,7 @@ func TestExportBuckets(t *testing.T) {
 	}
 }
 
-// TestExportByPolicies: a policy that keeps every sample gives no archives; damage ends the
+// TestExportByPolicies: a series whose policy keeps every sample is skipped; damage ends the
 // export.
 func TestExportByPolicies(t *testing.T) {
 	e := &Export{Dir: t.TempDir(), Now: 10_000, Book: policies(t, []any{"kept", "forever", ""}, []any{"m", "10s:1m", ""})}

@@ -1,14 +1,14 @@
-// Package wsp moves trees of Whisper's files into a store and out of one.
+// Package wsp imports trees of Whisper files into a store, and exports them.
 //
 //	files -> walk -> workers: header, points -> lines of one series -> Sink
-//	                    \--> what is wrong with a file, in the order of the files
+//	                    \--> faults of files, in the order of the files
 //
-// An import goes through the tree in one order and remembers the last file up to which
-// all is stored or told. Whoever goes on behind that file loses nothing; files that are
-// imported twice do no harm.
+// An import walks the tree in a fixed order and calls Done for each file in that order,
+// after its points are stored. An import that resumes after the last such file loses
+// nothing. Importing a file twice is harmless.
 //
-// # Bounds
+// # Limits
 //
 // Each worker holds one block of lines (transfer.BlockBytes) and one piece of a file.
-// At most maxAhead files are begun or finished behind one that is not.
+// At most maxAhead files are in progress, or wait for an earlier file to finish.
 package wsp

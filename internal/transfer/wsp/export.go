@@ -37,26 +37,26 @@ const (
 type Export struct {
 	Dir    string
 	Book   *retention.Book
-	Now    int64 // seconds; files are as they would be then
+	Now    int64 // seconds; archives end at this time
 	Hashed bool  // files of series with tags are named by a hash
-	Keep   bool  // files that are there stay as they are; else they are replaced
+	Keep   bool  // existing files are kept; else they are replaced
 
-	// Done is told of each series. Its error ends the export.
+	// Done is called for each series. Its error ends the export.
 	Done func(*Exported) error
 
 	spool   *spool
 	buckets tape
 }
 
-// Exported is what became of a series.
+// Exported is the result of exporting a series.
 type Exported struct {
 	Series string
-	File   string // below Dir, if it was written
-	Steps  int64  // of the finest archive that have a sample, and buckets
+	File   string // below Dir; "" if none was written
+	Steps  int64  // steps of the finest archive with a sample, plus buckets
 	Faults []Fault
 }
 
-// Since is the time in seconds before which no file holds anything.
+// Since returns the time in seconds before which no file has points.
 func (e *Export) Since() int64 {
 	longest := int64(0)
 	for _, r := range e.Book.Rules {
@@ -69,7 +69,7 @@ func (e *Export) Since() int64 {
 	return e.Now - longest
 }
 
-// Begin makes room for samples on their way. End gives it back.
+// Begin creates the directory, and temporary files in it, which End removes.
 func (e *Export) Begin() (err error) {
 	if err := os.MkdirAll(e.Dir, 0o777); err != nil {
 		return err
@@ -83,10 +83,10 @@ func (e *Export) Begin() (err error) {
 	return nil
 }
 
-// End ends what Begin began.
+// End removes the temporary files.
 func (e *Export) End() error { return errors.Join(e.spool.close(), e.buckets.close()) }
 
-// Has reports whether the file of a series without tags is there and stays.
+// Has reports whether the file of a series without tags exists and is kept.
 func (e *Export) Has(metric string) bool {
 	file, err := whisper.FileOf(metric, false)
 	if err != nil || !e.Keep {
@@ -96,9 +96,9 @@ func (e *Export) Has(metric string) bool {
 	return err == nil
 }
 
-// Metric writes the series of a metric. read writes their lines, as an export of this
-// metric alone has them: the lines of a series follow each other, in ascending time for
-// each type.
+// Metric writes the files of a metric. It calls read, which writes the lines of an export
+// of this metric: the lines of a series follow each other, in ascending time for each
+// type.
 func (e *Export) Metric(ctx context.Context, read func(w io.Writer) error) error {
 	in := &lineSplitter{take: (&reader{ctx: ctx, export: e}).line}
 	if err := read(in); err != nil {
@@ -107,10 +107,10 @@ func (e *Export) Metric(ctx context.Context, read func(w io.Writer) error) error
 	return in.end()
 }
 
-// maxLine bounds the lines of an export. transfer.LineWriter writes shorter ones.
+// maxLine limits the lines of an export. transfer.LineWriter writes shorter ones.
 const maxLine = 64 << 20
 
-// A lineSplitter gives whole lines on, and nil behind the last one.
+// A lineSplitter calls take for each complete line, and with nil after the last one.
 type lineSplitter struct {
 	part []byte
 	take func(line []byte) error
@@ -149,21 +149,21 @@ func (s *lineSplitter) end() error {
 type reader struct {
 	ctx     context.Context
 	export  *Export
-	series  string // "" before the first one
-	bucket  int64  // the beginning of the last one in ms, 0 before the first one of a run
-	step    int64  // of its finest archive
+	series  string // "" before the first series
+	bucket  int64  // beginning of the previous bucket in ms; 0: the series has none yet
+	step    int64  // of the finest archive, in seconds
 	policy  retention.Policy
 	skipped bool // the series is not written
 	out     Exported
-	last    int64 // time in ms of the sample before, in this run
-	others  int64 // samples that are no numbers
+	last    int64 // time of the previous sample in ms; 0: the series has none yet
+	others  int64 // samples that are not numbers
 }
 
 // An exportedLine is a line of an export.
 type exportedLine struct {
 	Name       string            `json:"name"`
 	Tags       map[string]string `json:"tags"`
-	Type       string            `json:"type"` // of all points, if they are not written as values
+	Type       string            `json:"type"` // of all points, if they are in base64
 	Datapoints []exportedPoint   `json:"datapoints"`
 }
 
@@ -171,8 +171,8 @@ type exportedLine struct {
 type exportedPoint struct {
 	ms     int64
 	value  float64
-	number bool   // value is one
-	packed []byte // of [time, base64]
+	number bool   // value is set
+	packed []byte // the bytes of [time, base64]
 }
 
 func (p *exportedPoint) UnmarshalJSON(text []byte) error {
@@ -245,7 +245,7 @@ func (r *reader) begin(name string) error {
 	r.step = r.policy.Rule.Stages[0].Step
 	file, err := whisper.FileOf(name, r.export.Hashed)
 	if err != nil && strings.Contains(name, ";") {
-		file, err = whisper.FileOf(name, true) // where the name itself is too long
+		file, err = whisper.FileOf(name, true) // the name may be too long for a file
 	}
 	if err != nil {
 		r.skip(NoFile, err.Error())
@@ -259,7 +259,7 @@ func (r *reader) begin(name string) error {
 	return errors.Join(r.export.spool.reset(), r.export.buckets.reset())
 }
 
-// withoutArchives leaves a series out that has no stages.
+// withoutArchives skips a series whose policy has no stages.
 func (r *reader) withoutArchives() {
 	if rule := r.export.Book.Report(r.series).Rule; rule != "" {
 		r.skip(Forever, fmt.Sprintf("[%s] defines no archives; use --storage-schemas with a file that does", rule))
@@ -277,7 +277,7 @@ func (r *reader) skip(reason Reason, text string) {
 	r.out.Faults = append(r.out.Faults, Fault{Reason: reason, Text: text})
 }
 
-// points keeps the last sample of each step.
+// points adds the samples of a line to the spool.
 func (r *reader) points(points []exportedPoint) error {
 	s := r.export.spool
 	for _, p := range points {
@@ -301,7 +301,7 @@ func (r *reader) points(points []exportedPoint) error {
 	return nil
 }
 
-// buckets keeps the buckets of a line. stepText is their width in ms.
+// buckets writes the buckets of a line to their tape. stepText is their width in ms.
 func (r *reader) buckets(stepText string, points []exportedPoint) error {
 	stepMS, err := strconv.ParseInt(stepText, 10, 64)
 	if err != nil || stepMS <= 0 {
@@ -320,7 +320,7 @@ func (r *reader) buckets(stepText string, points []exportedPoint) error {
 		if isPercentile {
 			b.percentile = b.Percentile(percent)
 		}
-		if p.ms < r.bucket { // those of samples of another type begin
+		if p.ms < r.bucket { // buckets of another type begin
 			if err := tape.endRun(); err != nil {
 				return err
 			}
@@ -349,7 +349,8 @@ func (r *reader) finish() error {
 	return r.export.Done(&r.out)
 }
 
-// write makes the file under another name first, so that one that is there is whole.
+// write writes the file under a temporary name and renames it, so that an existing file
+// is always complete.
 func (r *reader) write() error {
 	how, renamed := r.inHeader()
 	h, err := whisper.NewHeader(r.policy.Rule.Stages, how)
@@ -415,8 +416,8 @@ func (r *reader) fillFile(f io.WriterAt, h *whisper.Header) error {
 	return w.Close()
 }
 
-// inHeader is the aggregation that the header of the file names. Methods that are Varve's
-// own have another name there; the archives are made by them all the same.
+// inHeader returns the aggregation for the header of the file. A method that Whisper lacks
+// is replaced by a similar one there, but the archives are still computed by the original.
 func (r *reader) inHeader() (how *retention.Aggregation, renamed bool) {
 	a := *r.policy.Aggregation
 	if _, ok := a.Method.Percentile(); ok {
@@ -427,15 +428,15 @@ func (r *reader) inHeader() (how *retention.Aggregation, renamed bool) {
 	return &a, a.Method != r.policy.Aggregation.Method
 }
 
-// A placer puts samples and buckets into the archives of a file, in order of time. A bucket
-// is the point of the archive that has its step. What lies in its time, late samples and
-// narrower buckets that are not folded yet, counts with it.
+// A placer writes samples and buckets to the archives of a file, in order of time. A bucket
+// becomes a point of the archive with its step. Late samples within it, and narrower buckets
+// that are not downsampled further yet, are added to it.
 type placer struct {
 	*reader
 	w       *whisper.Writer
-	buckets []*run[bucket] // by their beginnings
-	open    bucket         // stepMS 0: none
-	archive int            // of open
+	buckets []*run[bucket] // each ordered by the beginnings of buckets
+	open    bucket         // collects late samples and narrower buckets; stepMS 0: none
+	archive int            // the archive of open
 }
 
 func (p *placer) sample(s sample) error {
@@ -449,8 +450,8 @@ func (p *placer) sample(s sample) error {
 	return p.w.Add(whisper.Point{Time: s.ms / 1000, Value: s.value})
 }
 
-// bucketsBefore opens the buckets that begin before a time, and closes the one that
-// ends before it.
+// bucketsBefore takes all buckets that begin before a time, one after the other, and closes
+// the open one if it ends before that time.
 func (p *placer) bucketsBefore(ms int64) error {
 	for {
 		b, err := nextBucket(p.buckets, ms)
@@ -473,7 +474,8 @@ func (p *placer) bucketsBefore(ms int64) error {
 	}
 }
 
-// archiveOf is the finest archive whose points are as wide as a bucket, or the coarsest.
+// archiveOf returns the finest archive whose step is at least that of a bucket, else the
+// coarsest archive.
 func (p *placer) archiveOf(stepMS int64) int {
 	stages := p.policy.Rule.Stages
 	i := 0
@@ -483,7 +485,7 @@ func (p *placer) archiveOf(stepMS int64) int {
 	return i
 }
 
-// closeBefore gives the open bucket to its archive if it ends before a time.
+// closeBefore writes the open bucket to its archive if it ends before a time.
 func (p *placer) closeBefore(ms int64) error {
 	if p.open.stepMS == 0 || p.open.end() >= ms {
 		return nil
@@ -493,9 +495,9 @@ func (p *placer) closeBefore(ms int64) error {
 	return p.w.Give(p.archive, whisper.Point{Time: b.startMS / 1000, Value: p.value(&b)})
 }
 
-// value is that of a bucket, NaN if too few of its samples were there. A single one at the
-// very beginning, in the first slot of the finest archive, counts as all, as in package graphite:
-// it is the point of a coarser archive that was imported.
+// value returns the value of a bucket, NaN if it has too few samples for the xFilesFactor.
+// A single sample in the first step of the finest archive counts as all samples, as in
+// package graphite: it is an imported point of a coarser archive.
 func (p *placer) value(b *bucket) float64 {
 	expected := p.policy.Expected(b.stepMS)
 	imported := b.Count == 1 && b.LastMS-b.startMS < p.policy.Rule.Stages[0].Step*1000

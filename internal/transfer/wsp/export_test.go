@@ -15,7 +15,7 @@ import (
 	"varve/internal/retention"
 )
 
-// book makes rules of the texts of both files.
+// book parses the texts of both files.
 func book(t *testing.T, schemas, aggregations string) *retention.Book {
 	t.Helper()
 	b := &retention.Book{}
@@ -60,7 +60,7 @@ func exportAll(t *testing.T, e *Export, lines string, piece int) map[string]*Exp
 	return all
 }
 
-// points reads a file of an export, all of whose archives give what they have.
+// points reads the points of each archive of an exported file.
 func points(t *testing.T, e *Export, file string) (all [][]whisper.Point) {
 	t.Helper()
 	f, err := os.Open(filepath.Join(e.Dir, filepath.FromSlash(file)))
@@ -140,7 +140,7 @@ func TestExport(t *testing.T) {
 	}
 }
 
-// Files that are there stay, or are replaced.
+// Existing files are kept or replaced, as the export is told.
 func TestExportOverFiles(t *testing.T) {
 	e := &Export{Dir: t.TempDir(), Now: 1050, Keep: true, Book: book(t, "[a]\npattern = .\nretentions = 10:10\n", "")}
 	path := filepath.Join(e.Dir, "m.wsp")
@@ -200,7 +200,7 @@ func FuzzExportedPoint(f *testing.F) {
 	})
 }
 
-// A longer history than the archives hold is exported as it would have been written.
+// A history that is longer than the archives is exported as carbon would have written it.
 func TestExportLongSeries(t *testing.T) {
 	e := &Export{Dir: t.TempDir(), Now: 1_000_000, Book: book(t, "[a]\npattern = .\nretentions = 10:1h,60:1d,600:7d\n", "")}
 	var b strings.Builder

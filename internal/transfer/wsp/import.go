@@ -22,20 +22,21 @@ import (
 	"varve/internal/work"
 )
 
-// maxAhead bounds the files whose outcome waits for that of an earlier one.
+// maxAhead limits the files in progress, including finished ones that wait for an
+// earlier one.
 const maxAhead = 1 << 14
 
-// An Import reads the files of a tree and gives their points to sinks.
+// An Import reads the files of a tree and passes their points to sinks.
 type Import struct {
 	Tree     fs.FS
-	Prefix   string               // before the path of each file without tags
+	Prefix   string               // precedes the path of each file without tags
 	Names    map[string]string    // names of series by their hash
 	Now      int64                // seconds
 	Parallel int                  // files at a time
-	After    string               // the file behind which to begin; "" is the beginning
-	Sink     func() transfer.Sink // for one worker; nil to read only
+	After    string               // the file after which to begin; "": the beginning
+	Sink     func() transfer.Sink // makes a sink for one worker; nil: only read
 
-	// Done is told of each file, in the order of the tree, after its points are
+	// Done is called for each file, in the order of the tree, after its points are
 	// durable. Its error ends the import.
 	Done func(*Outcome) error
 }
@@ -75,23 +76,23 @@ func (m *Import) Run(ctx context.Context) error {
 	return nil
 }
 
-// A job is a file on its way.
+// A job is a file in progress.
 type job struct {
 	entry
 	finished bool
 	Outcome
 }
 
-// A queue tells outcomes in the order of the files.
+// A queue calls done for files in their order.
 type queue struct {
-	ahead chan struct{} // one for each file that is handed out and not told
+	ahead chan struct{} // one element for each of jobs
 	done  func(*Outcome) error
 
 	mu   sync.Mutex
-	jobs []*job // handed out and not told, in order
+	jobs []*job // passed to workers and not yet to done, in order
 }
 
-// hand gives a file to a worker.
+// hand passes a file to a worker.
 func (q *queue) hand(ctx context.Context, e entry, to chan<- *job) error {
 	select {
 	case q.ahead <- struct{}{}:
@@ -110,7 +111,8 @@ func (q *queue) hand(ctx context.Context, e entry, to chan<- *job) error {
 	}
 }
 
-// finish tells the outcomes of files that all earlier ones have been told before.
+// finish marks files as finished. It calls done for each finished file that no
+// unfinished file precedes.
 func (q *queue) finish(jobs []*job) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -128,7 +130,7 @@ func (q *queue) finish(jobs []*job) error {
 	return nil
 }
 
-// A worker reads files and gives their lines to its sink, block by block.
+// A worker reads files and passes their lines to its sink, block by block.
 type worker struct {
 	m     *Import
 	queue *queue
@@ -137,14 +139,14 @@ type worker struct {
 	line    transfer.LineWriter
 	columns model.Columns
 	arena   []byte
-	ends    []int  // of the lines in arena
-	owners  []*job // of the lines
+	ends    []int  // offsets at which the lines in arena end
+	owners  []*job // the file of each line
 	sent    int64  // points in arena
-	read    []*job // all of whose lines are in arena or stored
+	read    []*job // files of which all lines are in arena or stored
 }
 
-// run imports files. Before it waits for one it stores what it has: the walk may be
-// waiting until these files are done.
+// run imports files. It stores its block before it waits for a file: the walk may be
+// waiting for the files in that block.
 func (w *worker) run(ctx context.Context, files <-chan *job) error {
 	for {
 		var j *job
@@ -166,12 +168,13 @@ func (w *worker) run(ctx context.Context, files <-chan *job) error {
 	}
 }
 
-// errSink marks an error that is not of a file.
+// errSink marks an error of the sink or of Done, which ends the import. An error of a
+// file does not.
 type errSink struct{ error }
 
 func (e errSink) Unwrap() error { return e.error }
 
-// file reads a file. Its points may stay in the block.
+// file reads a file. Its last points may stay in the block for now.
 func (w *worker) file(ctx context.Context, j *job) error {
 	if j.fault == nil {
 		fault, err := w.points(ctx, j)
@@ -250,7 +253,7 @@ func (w *worker) add(ctx context.Context, j *job, points []whisper.Point) error 
 	return nil
 }
 
-// take moves the line that was begun into the block, and stores a block that is full.
+// take moves the unfinished line into the block, and stores the block if it is full.
 func (w *worker) take(ctx context.Context, j *job) error {
 	var lines, points int
 	if w.arena, lines, points = w.line.Take(w.arena); lines > 0 {
@@ -263,7 +266,7 @@ func (w *worker) take(ctx context.Context, j *job) error {
 	return w.store(ctx)
 }
 
-// store stores the block, and finishes the files that are complete with it.
+// store stores the block, and finishes the files that it completes.
 func (w *worker) store(ctx context.Context) error {
 	if len(w.ends) > 0 {
 		if err := w.send(ctx); err != nil {
@@ -294,8 +297,8 @@ func (w *worker) send(ctx context.Context) error {
 	return w.refused(results)
 }
 
-// refused tells files of which lines were refused. The sink need not say how many
-// points that are, line by line.
+// refused adds a fault to each file of which lines were refused. A sink may count
+// points only for the block, so all refused points are added to the first such file.
 func (w *worker) refused(results []kairosjson.Line) error {
 	stored := int64(0)
 	var first *job
@@ -324,13 +327,13 @@ func (w *worker) refused(results []kairosjson.Line) error {
 	return nil
 }
 
-// maxFaultText is how much of what a sink says of a line is told.
+// maxFaultText is the number of bytes of a sink's reasons that a fault repeats.
 const maxFaultText = 500
 
-// maxTags bounds the tags of a name. Sinks have a bound of their own.
+// maxTags limits the tags of a name. Sinks have their own limit.
 const maxTags = 1000
 
-// series is the series of a file.
+// series returns the series of a file.
 func (m *Import) series(file string) (s model.Series, _ *Fault) {
 	path, hash, err := whisper.PathOf(file)
 	if err != nil {
@@ -357,7 +360,7 @@ func (m *Import) series(file string) (s model.Series, _ *Fault) {
 	return model.Series{Metric: names.Metric, Tags: tags, Type: model.TypeDouble}, nil
 }
 
-// pathOf is Graphite's name of a series, with its tags in order.
+// pathOf returns Graphite's name of a series, with its tags in order.
 func pathOf(s model.Series) string {
 	var tags []string
 	for name, value := range s.Tags.All() {

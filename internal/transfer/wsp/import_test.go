@@ -60,7 +60,7 @@ func file(t testing.TB, n int, stages string, a retention.Aggregation) *fstest.M
 
 var average = retention.DefaultAggregation
 
-// A sink keeps what it is given, and refuses lines that contain a text.
+// A sink keeps its lines, and refuses those that contain a given text.
 type sink struct {
 	mu     sync.Mutex
 	points map[string]int // by the head of a line
@@ -103,7 +103,7 @@ func (s *sink) Store(_ context.Context, lines [][]byte) ([]kairosjson.Line, erro
 	return results, nil
 }
 
-// importAll imports a tree. It returns the names of the files that are done, in order.
+// importAll imports a tree. It returns the names of the finished files, in order.
 func importAll(t *testing.T, m *Import, s *sink) (done []string, outcomes map[string]*Outcome) {
 	t.Helper()
 	outcomes = map[string]*Outcome{}
@@ -180,7 +180,7 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// Only what stands behind a file is imported, wherever in the tree that is.
+// An import begins after a given file, wherever in the tree that is.
 func TestImportAfter(t *testing.T) {
 	tree := fstest.MapFS{}
 	for _, path := range []string{"a/b.wsp", "a/b/c.wsp", "a/b/d/e.wsp", "a.wsp", "b/a.wsp", "b/b/c.wsp", "c.wsp", "a-b/c.wsp"} {
@@ -234,7 +234,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// Files whose points wait in a block do not hold up the walk that would fill it.
+// Files whose points wait in a block do not block the walk that would fill it.
 func TestManySmallFiles(t *testing.T) {
 	tree := fstest.MapFS{"a.wsp": file(t, 100, "60s:1d", average)}
 	for i := range maxAhead + 100 {
@@ -272,7 +272,7 @@ func TestReadNames(t *testing.T) {
 	}
 }
 
-// The files that are proposed say of each path what its file says.
+// The proposed files give each path the settings of its file.
 func TestProposal(t *testing.T) {
 	type settings struct {
 		stages string
@@ -326,7 +326,7 @@ func TestProposal(t *testing.T) {
 	}
 }
 
-// What cannot be told apart by names is told, not guessed.
+// Groups that names do not distinguish are reported, not guessed.
 func TestProposalWithoutTraits(t *testing.T) {
 	var p Proposal
 	for i := range 300 {

@@ -12,14 +12,14 @@ import (
 	"varve/internal/graphite/whisper"
 )
 
-// Bounds of a list of names.
+// Limits of a list of names.
 const (
 	maxNames     = 10_000_000
 	maxNameBytes = 64 << 10
 )
 
-// ReadNames reads names of series with tags, one a line, or as a JSON array of texts,
-// in which form graphite-web's /tags/findSeries answers. It returns them by their hash.
+// ReadNames reads names of series with tags, one a line, or as a JSON array of strings,
+// the format of graphite-web's /tags/findSeries. It returns them by their hash.
 func ReadNames(r io.Reader) (map[string]string, error) {
 	in := bufio.NewReader(r)
 	next := lineReader(in)
@@ -36,7 +36,7 @@ func ReadNames(r io.Reader) (map[string]string, error) {
 			return nil, fmt.Errorf("name %d: %w", n, err)
 		}
 		if !strings.Contains(name, ";") {
-			continue // a path without tags has its name
+			continue // the file of a series without tags is named by its path
 		}
 		if len(names) == maxNames {
 			return nil, fmt.Errorf("there are more than %d names; import the files in several parts, each with its own names", maxNames)

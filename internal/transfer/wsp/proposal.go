@@ -13,19 +13,19 @@ import (
 	"varve/internal/units"
 )
 
-// Bounds of what a proposal remembers of the paths that it has seen.
+// Limits of what a proposal remembers of paths.
 const (
-	maxGroups       = 64
-	maxNodes        = 100_000 // for each way to tell groups apart
-	maxAlternatives = 50      // of a pattern
+	maxGroups       = 64      // bits in a value of grouping.nodes
+	maxNodes        = 100_000 // for each trait
+	maxAlternatives = 50      // in a pattern
 )
 
-// A Proposal finds a storage-schemas.conf and a storage-aggregation.conf that say of
-// paths what their files say. It groups paths by equal settings and looks for the
-// beginnings or ends of names that only one group has.
+// A Proposal derives a storage-schemas.conf and a storage-aggregation.conf from Whisper
+// files, so that each path gets the settings of its file. It groups paths by equal
+// settings and looks for beginnings or ends of names that only one group has.
 type Proposal struct{ schemas, aggregations grouping }
 
-// Add takes the settings of a file.
+// Add adds the settings of a file.
 func (p *Proposal) Add(path string, h *whisper.Header) {
 	p.schemas.add(path, "retentions = "+h.Stages().String())
 	p.aggregations.add(path, "xFilesFactor = "+strconv.FormatFloat(h.XFilesFactor, 'g', -1, 64)+"\naggregationMethod = "+string(h.Method))
@@ -37,10 +37,10 @@ func (p *Proposal) WriteText(w io.Writer) error {
 	return err
 }
 
-// A trait is a part of a path by which groups may be told apart.
+// A trait is a part of a path that may distinguish groups.
 type trait struct {
 	of             func(nodes []string) string
-	before, behind string // of the alternatives in a pattern
+	before, behind string // what surrounds the alternatives in a pattern
 }
 
 var traits = []trait{
@@ -49,19 +49,19 @@ var traits = []trait{
 	{func(nodes []string) string { return strings.Join(nodes[:min(2, len(nodes))], ".") }, `^(?:`, `)(?:[.;]|$)`},
 }
 
-// A group is the paths with the same settings.
+// A group is all paths with the same settings.
 type group struct {
 	settings string
 	paths    int64
 	example  string
 }
 
-// A grouping is all groups, and which of them have a trait.
+// A grouping is all groups, and the values that traits have in them.
 type grouping struct {
 	groups []group
 	more   int64                // paths whose group is beyond maxGroups
-	nodes  [3]map[string]uint64 // groups by each of traits, as bits
-	full   [3]bool              // nodes has not all
+	nodes  [3]map[string]uint64 // for each trait, by value: the groups that have it, as bits
+	full   [3]bool              // nodes lacks values, beyond maxNodes
 }
 
 func (g *grouping) add(path, settings string) {
@@ -90,7 +90,8 @@ func (g *grouping) add(path, settings string) {
 	}
 }
 
-// text has a section for each group. The largest one comes last and takes the rest.
+// text returns a section for each group. The largest group comes last, with a pattern
+// that matches every path.
 func (g *grouping) text() string {
 	order := make([]int, len(g.groups))
 	for i := range order {
@@ -117,7 +118,8 @@ func (g *grouping) text() string {
 	return b.String()
 }
 
-// pattern finds a group's paths and no others, with as few alternatives as there are.
+// pattern returns the pattern with the fewest alternatives that matches the paths of a
+// group and no others, "" if there is none.
 func (g *grouping) pattern(i int) string {
 	best := ""
 	fewest := maxAlternatives + 1
@@ -132,7 +134,8 @@ func (g *grouping) pattern(i int) string {
 	return best
 }
 
-// own returns the nodes of a group by a trait. pure reports that no other group has one.
+// own returns the values that the k-th trait has in a group, quoted for a pattern. pure
+// is false if another group has one of them, or if they are too many.
 func (g *grouping) own(k, i int) (own []string, pure bool) {
 	if g.full[k] {
 		return nil, false

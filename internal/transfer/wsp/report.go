@@ -11,7 +11,7 @@ import (
 // A Reason is a kind of fault.
 type Reason string
 
-// The reasons are told as they stand.
+// The texts of the reasons appear in reports.
 const (
 	Unreadable      Reason = "not readable"
 	Damaged         Reason = "damaged"
@@ -20,21 +20,21 @@ const (
 	Nameless        Reason = "name is only a hash"
 	BadName         Reason = "name is no path"
 	LinkedDirectory Reason = "link to a directory"
-	Misplaced       Reason = "points in a place of others" // damage within a file that is read
+	Misplaced       Reason = "points in a place of others" // damage in a file that is otherwise imported
 	NotFinite       Reason = "points without a finite value"
 	Future          Reason = "points later than now"
 	Refused         Reason = "refused by the store"
 )
 
-// A Fault is what is wrong with a file. A file that has one of Misplaced, NotFinite,
-// Future or Refused is imported but for these points.
+// A Fault is a fault of a file. A file with the reasons Misplaced, NotFinite, Future or
+// Refused is imported without the points concerned.
 type Fault struct {
 	Reason Reason
 	Text   string
-	Points int64 // that are left out of a file that is imported. A block's refused points are told of one file
+	Points int64 // omitted points. All refused points of a block count for one of its files
 }
 
-// faultOf is the fault of a file that whisper.Open refuses.
+// faultOf returns the fault of a file that whisper.Open refuses with err.
 func faultOf(err error) *Fault {
 	detail := func(is error) string { return strings.TrimPrefix(err.Error(), is.Error()+": ") }
 	switch {
@@ -48,7 +48,7 @@ func faultOf(err error) *Fault {
 	return unreadable(err)
 }
 
-// faultsOf are those of points that are left out.
+// faultsOf returns a fault for each kind of points that are left out.
 func faultsOf(left whisper.Left) (faults []Fault) {
 	add := func(n int64, reason Reason, what string) {
 		if n > 0 {
@@ -61,25 +61,25 @@ func faultsOf(left whisper.Left) (faults []Fault) {
 	return faults
 }
 
-// An Outcome is what became of a file.
+// An Outcome is the result of importing a file.
 type Outcome struct {
-	Path   string // of the file below the root
+	Path   string // of the file, below the root
 	Bytes  int64
-	Series string          // Graphite's name, if the file was read
-	Header *whisper.Header // likewise
-	Points int64           // that it has
-	First  int64           // time of the first one, in seconds
-	Last   int64           // and of the last one
+	Series string          // Graphite's name, if the header was read
+	Header *whisper.Header // nil if it was not read
+	Points int64           // valid points in the file
+	First  int64           // time of the first point, in seconds
+	Last   int64           // time of the last point, in seconds
 	Faults []Fault
 }
 
 // Totals are the sums over files.
 type Totals struct {
-	Files  int64            `json:"files"`            // that were read
-	Empty  int64            `json:"empty"`            // of these
-	Points int64            `json:"points"`           // that were stored
-	Faulty map[Reason]int64 `json:"faulty,omitempty"` // files by what is wrong with them
-	Left   map[Reason]int64 `json:"left,omitempty"`   // points that were left out
+	Files  int64            `json:"files"`            // whose header was read
+	Empty  int64            `json:"empty"`            // of Files, those without points
+	Points int64            `json:"points"`           // stored
+	Faulty map[Reason]int64 `json:"faulty,omitempty"` // files, by reason
+	Left   map[Reason]int64 `json:"left,omitempty"`   // points that were left out, by reason
 }
 
 // Sum adds up counts.

@@ -1,14 +1,13 @@
 package wsp
 
-import (
-	"cmp"
-)
+import "cmp"
 
-// A spool holds the samples of one series, the last one of each step.
+// A spool is a tape with the samples of one series: in each run, the last sample of
+// each step.
 type spool struct {
 	tape
-	last  sample // of the step that is being gathered
-	begun bool   // there is such a step
+	last  sample // the last sample of the current step, not yet written
+	begun bool   // last is set
 	bytes [sampleBytes]byte
 }
 
@@ -17,13 +16,13 @@ func newSpool(dir string) (*spool, error) {
 	return &spool{tape: t}, err
 }
 
-// reset forgets the series before.
+// reset empties the spool for the next series.
 func (s *spool) reset() error {
 	s.begun = false
 	return s.tape.reset()
 }
 
-// add takes the next sample of a run. Of those in a step it keeps the last one.
+// add adds the next sample of the current run.
 func (s *spool) add(next sample, stepMS int64) error {
 	if s.begun && s.last.ms/stepMS != next.ms/stepMS {
 		if err := s.put(); err != nil {
@@ -39,7 +38,7 @@ func (s *spool) put() error {
 	return s.write(s.last.append(s.bytes[:0]))
 }
 
-// endRun ends a run.
+// endRun ends the current run.
 func (s *spool) endRun() error {
 	if s.begun {
 		if err := s.put(); err != nil {
@@ -49,7 +48,7 @@ func (s *spool) endRun() error {
 	return s.tape.endRun()
 }
 
-// merge calls yield for the last sample of each step of all runs, in ascending time.
+// merge merges the runs. It calls yield for the last sample of each step, in ascending time.
 func (s *spool) merge(stepMS int64, yield func(sample) error) error {
 	if s.begun {
 		if err := s.put(); err != nil {

@@ -8,21 +8,21 @@ import (
 	"os"
 )
 
-// A tape holds records of one series in a file, in runs, each of which is in ascending
-// time: there is one for each type of the samples.
+// A tape is a temporary file with the records of one series, in runs of ascending time.
+// Each type of the samples begins a run.
 type tape struct {
 	f    *os.File
-	name string // "" once the file has none
+	name string // "" if the file has no name
 	buf  *bufio.Writer
-	at   int64
-	ends []int64 // of the runs
+	at   int64   // bytes written
+	ends []int64 // offsets at which the runs end
 }
 
-// maxRuns bounds the runs of a series. There are two types of numbers.
+// maxRuns limits the runs of a series. Two would suffice: there are two types of numbers.
 const maxRuns = 16
 
-// newTape creates the file without a name, so that it goes with the process, however that ends.
-// Windows removes no file that is open: there a process that is killed leaves it.
+// newTape creates the file and removes its name, so that the file disappears with the process,
+// even if that is killed. Windows does not remove open files: there a killed process leaves it.
 func newTape(dir string) (tape, error) {
 	f, err := os.CreateTemp(dir, ".varve-export-*")
 	if err != nil {
@@ -46,7 +46,7 @@ func (t *tape) close() error {
 	return err
 }
 
-// reset forgets the series before.
+// reset empties the tape for the next series.
 func (t *tape) reset() error {
 	if _, err := t.f.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -62,7 +62,7 @@ func (t *tape) write(record []byte) error {
 	return err
 }
 
-// endRun ends a run.
+// endRun ends the current run.
 func (t *tape) endRun() error {
 	if len(t.ends) == maxRuns {
 		return fmt.Errorf("the samples are not in ascending time")
@@ -71,13 +71,13 @@ func (t *tape) endRun() error {
 	return nil
 }
 
-// A run is read record by record.
+// A run reads the records of a run one by one.
 type run[R any] struct {
 	r     *bufio.Reader
-	bytes []byte // of a record
+	bytes []byte // buffer for one record
 	parse func([]byte) (R, error)
 	next  R
-	more  bool
+	more  bool // next is valid
 }
 
 func (r *run[R]) advance() error {
@@ -92,7 +92,7 @@ func (r *run[R]) advance() error {
 	return err
 }
 
-// openRuns ends the last run of a tape, and opens all at their first records.
+// openRuns ends the last run of a tape, and opens all runs at their first records.
 func openRuns[R any](t *tape, recordBytes int, parse func([]byte) (R, error)) (all []*run[R], err error) {
 	if err := errors.Join(t.endRun(), t.buf.Flush()); err != nil {
 		return nil, err
@@ -109,7 +109,8 @@ func openRuns[R any](t *tape, recordBytes int, parse func([]byte) (R, error)) (a
 	return all, nil
 }
 
-// earliest returns the run whose next record comes first, nil if all are at their ends.
+// earliest returns the run whose next record is first by compare, nil if all runs have
+// ended.
 func earliest[R any](runs []*run[R], compare func(a, b R) int) (first *run[R]) {
 	for _, r := range runs {
 		if r.more && (first == nil || compare(r.next, first.next) < 0) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The files of an export that holds samples have no names, so a process that is killed leaves none.
+// The temporary files of an export have no names, so that a killed process leaves none.
 func TestTapesHaveNoNames(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("Windows removes no file that is open")

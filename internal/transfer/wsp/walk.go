@@ -17,8 +17,9 @@ type entry struct {
 	fault *Fault // why it cannot be read
 }
 
-// walk calls yield for the files of a tree behind after, in the order of inOrder, and
-// for what may hide files: directories that cannot be read, or are not entered.
+// walk calls yield for the files of a tree that follow after, in the order of inOrder.
+// It also yields directories that it cannot read or does not enter, because they may
+// contain files.
 func walk(ctx context.Context, tree fs.FS, after string, yield func(entry) error) error {
 	return fs.WalkDir(tree, ".", func(path string, d fs.DirEntry, err error) error {
 		if cause := context.Cause(ctx); cause != nil {
@@ -46,14 +47,14 @@ func walk(ctx context.Context, tree fs.FS, after string, yield func(entry) error
 	})
 }
 
-// look says what a file is. ok is false for one that is none of Whisper's.
+// look returns the entry of a file. ok is false if it is not to be imported.
 func look(tree fs.FS, path string, d fs.DirEntry) (e entry, ok bool) {
 	named := strings.HasSuffix(path, whisper.Suffix)
 	if !named && d.Type()&fs.ModeSymlink == 0 {
 		return e, false
 	}
 	e.path = path
-	info, err := fs.Stat(tree, path) // of what a link leads to
+	info, err := fs.Stat(tree, path) // follows a link
 	switch {
 	case err != nil:
 		e.fault = unreadable(err)
@@ -70,17 +71,17 @@ func look(tree fs.FS, path string, d fs.DirEntry) (e entry, ok bool) {
 
 func unreadable(err error) *Fault {
 	if detail, ok := errors.AsType[*fs.PathError](err); ok {
-		err = detail.Err // the path is told beside it
+		err = detail.Err // reports name the path anyway
 	}
 	return &Fault{Reason: Unreadable, Text: err.Error()}
 }
 
-// inOrder compares paths in the order in which a tree is walked: node by node.
+// inOrder compares paths in the order in which walk visits them: node by node.
 func inOrder(a, b string) int {
 	return slices.Compare(strings.Split(a, "/"), strings.Split(b, "/"))
 }
 
-// Count returns the number of files behind after, and their bytes.
+// Count returns the number of files that follow after, and their bytes.
 func Count(ctx context.Context, tree fs.FS, after string) (files, bytes int64, err error) {
 	err = walk(ctx, tree, after, func(e entry) error {
 		files++
