@@ -42,7 +42,7 @@ func (p *point) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// groups are the results that have values, by what tells groups apart.
+// groups returns the results that have values, by their id.
 func (a *answer) groups() map[string]*result {
 	groups := map[string]*result{}
 	for i := range a.Queries {
@@ -52,7 +52,7 @@ func (a *answer) groups() map[string]*result {
 				continue
 			}
 			id := r.id()
-			if groups[id] != nil { // tell no group from another one: its points are more
+			if groups[id] != nil { // two results of one group: their points belong together
 				groups[id].Values = append(groups[id].Values, r.Values...)
 				continue
 			}
@@ -62,7 +62,7 @@ func (a *answer) groups() map[string]*result {
 	return groups
 }
 
-// id is the group as JSON: its tags and its type.
+// id returns what identifies the group, as JSON: its tags and its type.
 func (r *result) id() string {
 	id := struct {
 		Tags map[string]string `json:"tags,omitempty"`
@@ -83,25 +83,26 @@ func (r *result) id() string {
 	return string(text)
 }
 
-// A Pair is what both sides have at a time: JSON, null where there is no point.
+// A Pair is the values of both sides at a time, as JSON; null where there is no point.
 type Pair struct {
 	TimeMS int64           `json:"time"`
 	A      json.RawMessage `json:"a"`
 	B      json.RawMessage `json:"b"`
 }
 
-// maxPairs is how many points of a group are reported.
+// maxPairs is the number of points of a group that are reported.
 const maxPairs = 5
 
 var null = json.RawMessage("null")
 
-// compareValues counts the points that differ, and returns the first of them. Points
-// of one time have no order. Computed values may differ by rounding.
+// compareValues counts the points that differ, and returns the first maxPairs of them.
+// The order of points with the same time is ignored. Unless raw, values may differ by
+// rounding.
 func compareValues(a, b []point, raw bool) (differ int, pairs []Pair) {
 	return compareWithin(a, b, raw, rounding)
 }
 
-// compareWithin is compareValues with another tolerance, relative to the largest value.
+// compareWithin is compareValues with a given tolerance, relative to the largest value.
 func compareWithin(a, b []point, raw bool, tolerance float64) (differ int, pairs []Pair) {
 	slack := 0.0
 	if !raw {
@@ -112,7 +113,7 @@ func compareWithin(a, b []point, raw bool, tolerance float64) (differ int, pairs
 	}
 	slices.SortStableFunc(a, inOrder)
 	slices.SortStableFunc(b, inOrder)
-	tell := func(ms int64, x, y json.RawMessage) {
+	report := func(ms int64, x, y json.RawMessage) {
 		if differ++; len(pairs) < maxPairs {
 			pairs = append(pairs, Pair{ms, x, y})
 		}
@@ -120,14 +121,14 @@ func compareWithin(a, b []point, raw bool, tolerance float64) (differ int, pairs
 	for len(a) > 0 || len(b) > 0 {
 		switch {
 		case len(b) == 0 || len(a) > 0 && a[0].ms < b[0].ms:
-			tell(a[0].ms, json.RawMessage(a[0].value), null)
+			report(a[0].ms, json.RawMessage(a[0].value), null)
 			a = a[1:]
 		case len(a) == 0 || b[0].ms < a[0].ms:
-			tell(b[0].ms, null, json.RawMessage(b[0].value))
+			report(b[0].ms, null, json.RawMessage(b[0].value))
 			b = b[1:]
 		default:
 			if !equal(a[0].value, b[0].value, raw, slack) {
-				tell(a[0].ms, json.RawMessage(a[0].value), json.RawMessage(b[0].value))
+				report(a[0].ms, json.RawMessage(a[0].value), json.RawMessage(b[0].value))
 			}
 			a, b = a[1:], b[1:]
 		}
@@ -135,12 +136,12 @@ func compareWithin(a, b []point, raw bool, tolerance float64) (differ int, pairs
 	return differ, pairs
 }
 
-// rounding is by how much sums may differ that were added up in another order,
-// relative to the largest.
+// rounding is the largest difference, relative to the largest value, between sums that
+// were added up in different orders.
 const rounding = 1e-9
 
-// equal compares two values. Those that are answered as stored are of one type, and
-// equal to the last bit.
+// equal compares two values. Raw values, which are returned as stored, must have the same
+// type and be exactly equal.
 func equal(a, b string, raw bool, slack float64) bool {
 	if a == b {
 		return true
@@ -156,10 +157,10 @@ func equal(a, b string, raw bool, slack float64) bool {
 	return x == y || math.Abs(x-y) <= slack
 }
 
-// whole reports whether a number is written as a whole one.
+// whole reports whether a number is written without a fraction or exponent.
 func whole(number string) bool { return !bytes.ContainsAny([]byte(number), ".eE") }
 
-// sameText compares JSON that may be escaped in two ways.
+// sameText compares JSON values whose strings may be escaped differently.
 func sameText(a, b string) bool {
 	var x, y any
 	if json.Unmarshal([]byte(a), &x) != nil || json.Unmarshal([]byte(b), &y) != nil {
@@ -177,7 +178,7 @@ func largest(points []point) (most float64) {
 	return most
 }
 
-// magnitude is a number, 0 for anything else.
+// magnitude parses a number. It returns 0 for anything else.
 func magnitude(value string) float64 {
 	v, err := strconv.ParseFloat(value, 64)
 	if err != nil {

@@ -71,7 +71,7 @@ func startVarve(t *testing.T) string {
 	return "http://" + srv.Addr("http")
 }
 
-// A sent metric is points of one series as clients send them.
+// A sent is points of one series in the form in which clients send them.
 type sent struct {
 	Name   string            `json:"name"`
 	Tags   map[string]string `json:"tags"`
@@ -99,7 +99,7 @@ const (
 	end   = start + 7*86_400_000
 )
 
-// world is points of a few metrics over a week.
+// world returns points of a few metrics over a week.
 func world(seed uint64) (list []sent) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	for m := range 4 {
@@ -174,8 +174,8 @@ func TestEqualServers(t *testing.T) {
 	}
 }
 
-// Each kind of difference is found, with numbers and with a query that can be
-// asked again.
+// Each kind of difference is reported with numbers and with a query that can be sent
+// again.
 func TestDifferences(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -215,7 +215,7 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// front passes requests on to a server, unless answers changes what it says.
+// front forwards requests to a server, unless answers replaces the answer.
 func front(t *testing.T, to string, answers func(w http.ResponseWriter, r *http.Request) bool) string {
 	u, err := url.Parse(to)
 	if err != nil {
@@ -239,7 +239,7 @@ func write(w http.ResponseWriter, status int, text string) bool {
 	return err == nil
 }
 
-// A difference that is gone when it is looked at again is not reported.
+// A difference that has disappeared at a later check is not reported.
 func TestSettled(t *testing.T) {
 	a := startVarve(t)
 	put(t, a, world(1)...)
@@ -261,7 +261,7 @@ func TestSettled(t *testing.T) {
 	}
 }
 
-// A name that one side lists is no difference if there are no points behind it.
+// A name that only one side lists is no difference if it has no points.
 func TestNamesOfDeletedPoints(t *testing.T) {
 	b := startVarve(t)
 	put(t, b, world(1)...)
@@ -279,7 +279,7 @@ func TestNamesOfDeletedPoints(t *testing.T) {
 	}
 }
 
-// What a server cannot answer is told apart from a difference.
+// A query that a server cannot answer is distinguished from a difference.
 func TestSideFails(t *testing.T) {
 	b := startVarve(t)
 	put(t, b, world(1)...)
@@ -308,7 +308,7 @@ func TestSideFails(t *testing.T) {
 	if r := compare(t, options(later(500, `{"errors":["broken"]}`), b)); r.Equal() || !strings.Contains(text(t, r), "a answers 500 broken") {
 		t.Errorf("%s", text(t, r))
 	}
-	// Values that KairosDB stores and cannot answer.
+	// Values that KairosDB stores but cannot return.
 	if r := compare(t, options(later(500, `{"errors":["NaN or Infinity:NaN"]}`), b)); !r.Equal() || len(r.Skipped) != 1 {
 		t.Errorf("%s", text(t, r))
 	}
@@ -373,8 +373,8 @@ func TestLargeAnswers(t *testing.T) {
 	}
 }
 
-// Sums may be added up in another order; what is answered as it is stored may not
-// differ at all.
+// Sums may differ by rounding, because they are added up in different orders. Raw values
+// must be equal.
 func TestEqualValues(t *testing.T) {
 	for _, tc := range []struct {
 		a, b string
@@ -404,7 +404,7 @@ func TestEqualValues(t *testing.T) {
 	}
 }
 
-// Queries stay within the range, and both servers give them the same answer.
+// Queries stay within the time range, and both servers answer them alike.
 func TestQueries(t *testing.T) {
 	few := known{"m", map[string][]string{"host": {"a", "b"}, "dc": {"x"}}}
 	m := &maker{Rand: rand.New(rand.NewPCG(1, 1)), metrics: []known{few, {name: "bare"}}, start: start, end: end}
@@ -429,8 +429,8 @@ func TestQueries(t *testing.T) {
 	(&maker{Rand: m.Rand, metrics: m.metrics, start: 5, end: 5}).draw()
 }
 
-// KairosDB and Varve with the same points have no differences, and one more point at
-// one of them is found.
+// KairosDB and Varve with the same points have no differences. One more point in one of
+// them is found.
 func TestKairosDB(t *testing.T) {
 	k := originals.StartKairosDB(t, originals.KairosDBOptions{Cassandra: []string{originals.Cassandra(t)}})
 	v := startVarve(t)
@@ -450,7 +450,7 @@ func TestKairosDB(t *testing.T) {
 	}
 }
 
-// The last line says what was found, and that an error left nothing to compare.
+// The last line of a report says what was found, or that an error left nothing to compare.
 func TestLastLine(t *testing.T) {
 	for want, r := range map[string]*Report{
 		"\n1 difference\n":         {Count: 1},

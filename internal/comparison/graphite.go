@@ -17,21 +17,21 @@ import (
 	"varve/internal/clip"
 )
 
-// Bounds of a walk through the trees of paths.
+// Limits of the walk through the trees of paths.
 const (
-	maxPaths    = 20_000  // that queries may select
-	maxBranches = 100_000 // that wait to be looked into
+	maxPaths    = 20_000  // candidates for queries
+	maxBranches = 100_000 // branches that wait to be listed
 	maxDepth    = 64
 )
 
-// ownPaths begin paths that Graphite's programs write about themselves, all the time, and
-// the tree of series with tags.
+// ownPaths are prefixes of paths that are not compared by default: those that Graphite's
+// programs write about themselves all the time, and the tree of series with tags.
 var ownPaths = []string{"carbon.", "_tagged."}
 
-// askable are paths that stand in a target as they are.
+// askable matches paths that need no quoting in a target.
 var askable = regexp.MustCompile(`^[A-Za-z0-9_.:%#@/+~-]+$`)
 
-// allGraphite compares two servers of Graphite's API.
+// allGraphite compares two servers over Graphite's API.
 func (c *comparison) allGraphite(ctx context.Context) error {
 	if err := c.versions(ctx, (*side).graphiteVersion); err != nil {
 		return err
@@ -46,7 +46,8 @@ func (c *comparison) allGraphite(ctx context.Context) error {
 	})
 }
 
-// graphiteVersion asks for the version, which not all servers of this API tell.
+// graphiteVersion returns the version, "" if the server does not report it, which is
+// optional in Graphite's API.
 func (s *side) graphiteVersion(ctx context.Context) (string, error) {
 	text, err := s.once(ctx, "/version", nil, maxFault, s.timeout)
 	if err == nil {
@@ -60,20 +61,20 @@ func (s *side) graphiteVersion(ctx context.Context) (string, error) {
 	return "", err
 }
 
-// A treeNode is what /metrics/find answers.
+// A treeNode is an element of an answer of /metrics/find.
 type treeNode struct {
 	Text string      `json:"text"`
 	Leaf json.Number `json:"leaf"`
 }
 
-// A level is what both sides have below a path.
+// A level is the nodes that each side has directly below a path.
 type level struct{ leaves, branches [2]map[string]bool }
 
-// comparePaths walks through both trees. It returns paths that both have, as they come
-// up in random order, and reports those with points that one side has alone.
+// comparePaths walks through both trees in random order. It returns paths that both sides
+// have, shuffled, and reports paths with points that only one side has.
 func (c *comparison) comparePaths(ctx context.Context) (paths []string, err error) {
 	until := time.Now().Add(c.Limit / 2)
-	waiting := []string{""} // branches to look into, with a dot at the end
+	waiting := []string{""} // branches to list, with a trailing dot
 	var only []string
 	seen := 0
 	for len(waiting) > 0 {
@@ -103,8 +104,8 @@ func (c *comparison) comparePaths(ctx context.Context) (paths []string, err erro
 	return paths, c.missingPaths(ctx, only)
 }
 
-// level asks both what they have below a branch. Of a name that is a branch and a leaf
-// find lists the branch only, so leaves come from expand.
+// level lists the nodes of both sides below a branch. If a name is both a branch and a
+// leaf, /metrics/find lists only the branch, so leaves come from /metrics/expand.
 func (c *comparison) level(ctx context.Context, branch string) (l level, err error) {
 	query := "query=" + url.QueryEscape(branch+"*")
 	err = c.both(func(k int, s *side) error {
@@ -139,7 +140,8 @@ func (c *comparison) wanted(path string) bool {
 	return !slices.ContainsFunc(ownPaths, func(p string) bool { return strings.HasPrefix(path, p) })
 }
 
-// leaves adds those that both have to paths, and returns those that one has alone.
+// leaves adds the leaves that both sides have to paths, and returns those that only one
+// side has.
 func (c *comparison) leaves(branch string, l level, paths *[]string) (alone []string) {
 	for _, name := range union(l.leaves) {
 		path := branch + name
@@ -154,14 +156,14 @@ func (c *comparison) leaves(branch string, l level, paths *[]string) (alone []st
 			if len(*paths) < maxPaths {
 				*paths = append(*paths, path)
 			} else if i := c.random.IntN(c.report.Metrics); i < maxPaths {
-				(*paths)[i] = path // each path has the same chance
+				(*paths)[i] = path // reservoir sampling: each path has the same chance
 			}
 		}
 	}
 	return alone
 }
 
-// branches adds what is to be looked into.
+// branches adds the branches to list to waiting.
 func (c *comparison) branches(branch string, l level, waiting []string) []string {
 	for _, name := range union(l.branches) {
 		path := branch + name + "."
@@ -186,7 +188,7 @@ func union(sides [2]map[string]bool) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// missingPaths finds out whether paths that one side lists alone have points.
+// missingPaths compares the points of paths that only one side lists.
 func (c *comparison) missingPaths(ctx context.Context, only []string) error {
 	paths := func(yield func(string) bool) {
 		for i, path := range only {
@@ -216,7 +218,7 @@ func (c *comparison) missingPaths(ctx context.Context, only []string) error {
 	})
 }
 
-// A targetQuery is one of /render. Times are in seconds.
+// A targetQuery is a query of /render. Times are in seconds.
 type targetQuery struct {
 	Target string `json:"target"`
 	From   int64  `json:"from"`
@@ -230,7 +232,7 @@ func (q *targetQuery) path() string {
 	}.Encode()
 }
 
-// narrow asks about the last part of the time, which more archives have.
+// narrow shortens the time range to its last eighth: recent times are in more archives.
 func (q *targetQuery) narrow() bool {
 	length := (q.Until - q.From) / 8
 	if length < 1 {
@@ -246,8 +248,9 @@ type targetMaker struct {
 	paths []string
 }
 
-// oneSeries and manySeries are functions with % for a path, and for two. Their results
-// have the grid of what they are given, so that two servers with equal archives agree.
+// oneSeries and manySeries are functions with % for one path, and for two. Their results
+// depend only on the steps of their arguments, so that two servers with equal archives
+// agree.
 var (
 	oneSeries = []string{
 		"scale(%,0.5)", "offset(%,10)", "absolute(%)", "derivative(%)", "nonNegativeDerivative(%)", "integral(%)", "keepLastValue(%)",
@@ -257,7 +260,7 @@ var (
 	manySeries = []string{"sumSeries(%,%)", "averageSeries(%,%)", "maxSeries(%,%)", "minSeries(%,%)", "diffSeries(%,%)", "rangeOfSeries(%,%)"}
 )
 
-// minSpan is the shortest time of a query in seconds.
+// minSpan is the shortest time range of a query in seconds.
 const minSpan = 300
 
 func (m *targetMaker) draw() targetQuery {
@@ -267,7 +270,7 @@ func (m *targetMaker) draw() targetQuery {
 		q.From = max(q.Until-minSpan, m.start)
 	}
 	if q.From >= q.Until {
-		q.From = q.Until - 1 // equal ones are refused
+		q.From = q.Until - 1 // an empty range is refused
 	}
 	path := m.paths[m.IntN(len(m.paths))]
 	switch form := m.IntN(10); {
@@ -283,7 +286,7 @@ func (m *targetMaker) draw() targetQuery {
 	return q
 }
 
-// fill puts paths in the places of %.
+// fill replaces each % by a path, the first one by path.
 func (m *targetMaker) fill(function, path string) string {
 	function = strings.Replace(function, "%", path, 1)
 	if before, after, ok := strings.Cut(function, ",%"); ok {
@@ -292,7 +295,7 @@ func (m *targetMaker) fill(function, path string) string {
 	return function
 }
 
-// A rendered series is one of an answer to a targetQuery.
+// A rendered is a series of an answer to a targetQuery.
 type rendered struct {
 	Target     string          `json:"target"`
 	Datapoints []renderedPoint `json:"datapoints"`
@@ -311,13 +314,13 @@ func (p *renderedPoint) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// A seriesOf is what an answer has of a name.
+// A seriesOf is all series of an answer that have one name.
 type seriesOf struct {
 	points []point
-	stepMS int64 // between the first two places, with points or without; 0 if there is one
+	stepMS int64 // between the first two times, whether they have points or not; 0 if there is only one
 }
 
-// byTarget has the points of an answer, without the empty places.
+// byTarget returns the series of an answer by name, without null values.
 func byTarget(answer []rendered) map[string]*seriesOf {
 	all := map[string]*seriesOf{}
 	for _, r := range answer {
@@ -338,14 +341,14 @@ func byTarget(answer []rendered) map[string]*seriesOf {
 	return all
 }
 
-// compareTarget asks both and compares. Without a difference it returns the points of
-// the answer.
+// compareTarget sends a query to both servers and compares the answers. Without a
+// difference it returns the number of points.
 func (c *comparison) compareTarget(ctx context.Context, q targetQuery) (*Difference, int64, error) {
 	a, b, ok, err := answers(c, func(s *side, to *[]rendered) error { return s.ask(ctx, q.path(), nil, to, maxAnswer) })
 	if !ok {
 		return nil, 0, err
 	}
-	if strings.Contains(q.Target, "*") { // which finds paths that are not compared, too
+	if strings.Contains(q.Target, "*") { // may match paths that are not compared
 		for _, answer := range []*[]rendered{&a, &b} {
 			*answer = slices.DeleteFunc(*answer, func(r rendered) bool { return !c.wanted(r.Target) })
 		}
@@ -354,7 +357,8 @@ func (c *comparison) compareTarget(ctx context.Context, q targetQuery) (*Differe
 	return d, points, nil
 }
 
-// compareRendered finds the first series that differs. One without points is none.
+// compareRendered returns the first series that differs. A series without points counts
+// as missing.
 func compareRendered(a, b map[string]*seriesOf, tolerance float64) (*Difference, int64) {
 	all := maps.Clone(a)
 	maps.Copy(all, b)

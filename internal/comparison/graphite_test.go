@@ -16,8 +16,8 @@ import (
 	"varve/internal/graphite/target"
 )
 
-// A tree is a server of Graphite's API that knows paths without functions. Its points
-// are a minute apart; answer may change what it says of a target.
+// A tree is a server with Graphite's API that knows paths but no functions. Its points
+// are a minute apart; answer may replace its answer for a target.
 type tree struct {
 	paths  map[string]float64 // the value of all points
 	answer func(target string) (status int, text string)
@@ -81,7 +81,7 @@ func (s *tree) render(w http.ResponseWriter, text string) {
 	fmt.Fprintf(w, "[%s]", strings.Join(series, ","))
 }
 
-// plain has functions answer nothing, since a tree has none.
+// plain answers functions with no series, since a tree has no functions.
 func plain(text string) (int, string) {
 	if strings.Contains(text, "(") {
 		return 200, "[]"
@@ -166,7 +166,7 @@ func TestTreesThatDiffer(t *testing.T) {
 	}
 }
 
-// A path that one side lists alone is no difference if its points are the same.
+// A path that only one side lists is no difference if its points are the same.
 func TestListedByOneTree(t *testing.T) {
 	a, b := &tree{paths: grown()}, &tree{paths: grown()}
 	a.answer = func(text string) (int, string) {
@@ -205,7 +205,7 @@ func TestNoGraphite(t *testing.T) {
 	}
 }
 
-// Every target that is drawn is one that parses, over a time within the bounds.
+// Every target that is drawn can be parsed, and its time range is within the limits.
 func TestDrawnTargets(t *testing.T) {
 	m := &targetMaker{maker: maker{Rand: rand.New(rand.NewPCG(1, 0)), start: 1000, end: 500_000}, paths: []string{"a.b", "top", "x-y.z:1.%"}}
 	seen := map[string]bool{}

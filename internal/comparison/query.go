@@ -39,10 +39,10 @@ type sampling struct {
 // A known is a metric that queries may select.
 type known struct {
 	name string
-	tags map[string][]string // some of the values of each tag
+	tags map[string][]string // some values of each tag
 }
 
-// Bounds of what is kept of metrics for queries.
+// Limits of the metrics that queries may select.
 const (
 	maxKnown  = 500
 	maxValues = 50 // of each tag
@@ -55,20 +55,20 @@ type maker struct {
 	start, end int64
 }
 
-// Aggregators whose results do not depend on the order of points of one time. Those
-// of inOrder do, so they are asked of single series only.
+// The results of anyOrder do not depend on the order of points with the same time. Those
+// of inOrder do, so they are used only on single series.
 var (
 	anyOrder = []string{"sum", "avg", "min", "max", "count"}
 	inOrder  = []string{"first", "last", "diff"}
 )
 
-// rangeUnits are those of sampling, with their length in ms.
+// rangeUnits are units of sampling, with their length in ms.
 var rangeUnits = []struct {
 	name string
 	ms   int64
 }{{"seconds", 1e3}, {"minutes", 60e3}, {"hours", 3600e3}, {"days", 86400e3}}
 
-// maxBuckets is how many buckets a query may have.
+// maxBuckets is the largest number of buckets of a query.
 const maxBuckets = 2000
 
 func (m *maker) draw() query {
@@ -91,7 +91,8 @@ func (m *maker) draw() query {
 	return q
 }
 
-// span draws a time, short ones as often as long ones.
+// span draws a time range. Its length is roughly log-uniform, so that short ranges are as
+// frequent as long ones.
 func (m *maker) span() (start, end int64) {
 	whole := m.end - m.start
 	if m.IntN(5) == 0 {
@@ -152,11 +153,11 @@ func (m *maker) aggregators(q query, single bool) []aggregator {
 	return []aggregator{a}
 }
 
-// raw reports whether values are answered as they are stored.
+// raw reports whether values are returned as they are stored.
 func (q *query) raw() bool { return len(q.Metrics[0].Aggregators) == 0 }
 
-// narrow asks about the first part of the time. It reports false if there is no
-// shorter one.
+// narrow shortens the time range to its first eighth. It returns false if it is too short
+// for that.
 func (q *query) narrow() bool {
 	length := (q.End - q.Start) / 8
 	if length < 1 {

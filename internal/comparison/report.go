@@ -11,18 +11,18 @@ import (
 	"varve/internal/units"
 )
 
-// A Report is what a comparison has found.
+// A Report is the result of a comparison.
 type Report struct {
 	A, B           Seen
 	StartMS, EndMS int64
 	Seed           uint64
 
-	Metrics int   // that both have
+	Metrics int   // metrics that both sides have
 	Tags    int   // metrics whose tags were compared
-	Queries int   // that were sent
-	Points  int64 // in answers that are equal
+	Queries int   // queries sent
+	Points  int64 // points in equal answers
 	Settled int   // differences that had disappeared at a later check
-	Listed  int   // names and tags that one side lists, whose points are the same
+	Listed  int   // names and tags that only one side lists, but whose points are equal
 
 	Skipped     map[string]int // what was not compared, and how often
 	Cut         []string       // why not everything was compared
@@ -30,8 +30,8 @@ type Report struct {
 	Count       int            // of differences
 
 	paths  bool // metrics are Graphite's paths, which have no tags
-	asks   bool // queries were to be asked
-	broken bool // an error ended it
+	asks   bool // queries were requested
+	broken bool // an error ended the comparison
 }
 
 // Seen is one of the servers.
@@ -41,11 +41,11 @@ type Seen struct{ URL, Version string }
 type Difference struct {
 	Text    string
 	Query   json.RawMessage
-	Group   json.RawMessage // the first that differs
+	Group   json.RawMessage // the first group or series that differs
 	PointsA int
 	PointsB int
-	Differ  int // points
-	First   []Pair
+	Differ  int    // points that differ
+	First   []Pair // at most maxPairs of them
 }
 
 // maxDifferences is the number of differences that are reported in full.
@@ -87,7 +87,7 @@ func (r *Report) unsettled(n int) {
 
 func (r *Report) cut(why string) { r.Cut = append(r.Cut, why) }
 
-// Equal reports that no difference was found.
+// Equal reports whether no difference was found.
 func (r *Report) Equal() bool { return r.Count == 0 }
 
 // Nothing returns why a comparison without differences proves nothing. It is empty if the
@@ -106,8 +106,8 @@ func (r *Report) Nothing() string {
 	return ""
 }
 
-// WriteText writes the report for people. Queries are JSON on a line of their own, so that
-// they can be pasted.
+// WriteText writes the report as text. Each query is JSON on a line of its own, so that it
+// can be copied.
 func (r *Report) WriteText(w io.Writer) error {
 	p := &printer{w: w}
 	p.printf("a          %s  %s\n", r.A.URL, r.A.Version)

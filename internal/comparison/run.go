@@ -22,7 +22,7 @@ import (
 // Options set what is compared.
 type Options struct {
 	A, B           string // addresses, such as http://127.0.0.1:8080
-	StartMS, EndMS int64  // both included, not before 1970
+	StartMS, EndMS int64  // inclusive, not before 1970
 	Queries        int
 	Seed           uint64
 	Metrics        *regexp.Regexp // nil: all except those that KairosDB and carbon write about themselves
@@ -178,7 +178,8 @@ func settle[T any](ctx context.Context, c *comparison, items iter.Seq[T], look f
 	return nil
 }
 
-// maxAgain is how many differences are kept to be looked at again.
+// maxAgain is the number of differences that are kept for a later check. Further ones are
+// reported at once.
 const maxAgain = 10_000
 
 // both calls f for both servers concurrently; i is 0 for a and 1 for b.
@@ -329,7 +330,7 @@ func (c *comparison) fewOf(tags map[string][]string) map[string][]string {
 	return few
 }
 
-// compareTagsOf compares the tags of a metric. It returns those of a.
+// compareTagsOf compares the tags of a metric. It returns the tags on side a.
 func (c *comparison) compareTagsOf(ctx context.Context, name string, report bool) (tags map[string][]string, differ bool, err error) {
 	q := query{Start: c.StartMS, End: c.EndMS, Zone: "UTC", Metrics: []metric{{Name: name}}}
 	var answers [2]tagAnswer
@@ -395,7 +396,8 @@ type narrowing interface {
 	narrow() bool
 }
 
-// ask sends a query to both servers by compare, with a shorter time range if an answer is too large.
+// ask calls compare, which sends q to both servers. If an answer is too large, it shortens the time
+// range of q and tries again.
 func (c *comparison) ask(q narrowing, compare func() (*Difference, int64, error), report bool) (differ bool, err error) {
 	for {
 		d, points, err := compare()

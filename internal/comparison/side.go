@@ -19,9 +19,9 @@ import (
 const (
 	maxAnswer = 16 << 20 // bytes of an answer with points
 	maxNames  = 64 << 20 // bytes of a list of names
-	maxFault  = 64 << 10 // bytes of an answer that says what is wrong
+	maxFault  = 64 << 10 // bytes of an answer that reports an error
 
-	tries      = 3 // for a server that does not answer, or says 503
+	tries      = 3 // attempts while a server does not answer, or answers 503
 	retryPause = time.Second
 )
 
@@ -32,8 +32,8 @@ type side struct {
 	client  *http.Client
 	timeout time.Duration // of a request
 	pause   time.Duration // before a request is sent again
-	speaks  string        // whose API: KairosDB or Graphite
-	probe   string        // a path that is answered at once
+	speaks  string        // the API: KairosDB or Graphite
+	probe   string        // a path that any such server answers quickly
 }
 
 // A SideError means that one of the servers cannot be compared: it does not answer, or not as
@@ -54,7 +54,7 @@ type refusal struct {
 
 func (r *refusal) Error() string { return fmt.Sprintf("%d %s", r.status, clip.Text(r.text, 300)) }
 
-// errLarge is the error of an answer that is larger than the bound, or takes too long.
+// errLarge is the error of an answer that is larger than the limit, or takes too long.
 var errLarge = errors.New("the answer is too large or takes too long")
 
 // aliveWithin is the timeout of the request that tests whether a server answers at all.
@@ -68,7 +68,7 @@ func newSide(name, address string, timeout time.Duration) (*side, error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		if detail, ok := errors.AsType[*url.Error](err); ok {
-			err = detail.Err // without the address, which may hold a password
+			err = detail.Err // without the address, which may contain a password
 		}
 		return nil, fmt.Errorf("address of %s: %w", name, err)
 	}
