@@ -464,3 +464,30 @@ func TestLastLine(t *testing.T) {
 		}
 	}
 }
+
+// The metrics that queries may select are limited, even if the tags of all metrics differ.
+func TestKnownMetricsAreLimited(t *testing.T) {
+	serve := func(name string) *side {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprintf(w, `{"queries":[{"results":[{"tags":{"host":[%q]},"values":[]}]}]}`, name)
+		}))
+		t.Cleanup(s.Close)
+		one, err := newSide(name, s.URL, 30*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(one.close)
+		return one
+	}
+	o := options("", "")
+	o.Progress = func(string, int, int) {}
+	c := &comparison{Options: o, a: serve("a"), b: serve("b"), random: rand.New(rand.NewPCG(1, 0)), report: &Report{}}
+	var names []string
+	for i := range maxKnown + 50 {
+		names = append(names, fmt.Sprint("m", i))
+	}
+	metrics, err := c.compareAllTags(t.Context(), names)
+	if err != nil || len(metrics) != maxKnown {
+		t.Errorf("%d metrics, %v; want %d", len(metrics), err, maxKnown)
+	}
+}

@@ -220,3 +220,24 @@ func TestDrawnTargets(t *testing.T) {
 		t.Errorf("%d targets", len(seen))
 	}
 }
+
+// Each reason why a comparison is incomplete is reported once: thousands of branches may have it.
+func TestReasonsAreReportedOnce(t *testing.T) {
+	a, b := &tree{paths: grown(), answer: plain}, &tree{paths: grown(), answer: plain}
+	for i := range maxMissing + 1 {
+		a.paths[fmt.Sprintf("x.p%d", i)] = 1
+	}
+	for i := range 20 {
+		a.paths[fmt.Sprintf("y%d.p", i)] = 1
+	}
+	a.answer = func(text string) (int, string) {
+		if text[0] == 'x' || text[0] == 'y' {
+			return 200, "[]"
+		}
+		return plain(text)
+	}
+	r := compareTrees(t, a, b, func(o *Options) { o.Queries = 1 })
+	if len(r.Cut) != 1 {
+		t.Errorf("%d reasons: %q", len(r.Cut), r.Cut)
+	}
+}

@@ -25,7 +25,7 @@ type Report struct {
 	Listed  int   // names and tags that only one side lists, but whose points are equal
 
 	Skipped     map[string]int // what was not compared, and how often
-	Cut         []string       // why not everything was compared
+	Cut         []string       // why not everything was compared, each reason once
 	Differences []Difference   // the first maxDifferences
 	Count       int            // of differences
 
@@ -85,7 +85,11 @@ func (r *Report) unsettled(n int) {
 	}
 }
 
-func (r *Report) cut(why string) { r.Cut = append(r.Cut, why) }
+func (r *Report) cut(why string) {
+	if !slices.Contains(r.Cut, why) {
+		r.Cut = append(r.Cut, why)
+	}
+}
 
 // Equal reports whether no difference was found.
 func (r *Report) Equal() bool { return r.Count == 0 }

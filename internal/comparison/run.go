@@ -305,7 +305,7 @@ func (c *comparison) compareAllTags(ctx context.Context, names []string) (metric
 	}
 	err = settle(ctx, c, timely, func(name string, last bool) (bool, error) {
 		tags, differs, err := c.compareTagsOf(ctx, name, last)
-		if len(metrics) < maxKnown && !differs && err == nil || last {
+		if err == nil && (!differs || last) && len(metrics) < maxKnown {
 			metrics = append(metrics, known{name, c.fewOf(tags)})
 		}
 		return differs, err
