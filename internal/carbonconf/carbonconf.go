@@ -1,16 +1,15 @@
-// Package carbonconf reads carbon.conf, the configuration of carbon-cache, and says
-// which of Varve's settings do the same.
+// Package carbonconf reads carbon.conf, the configuration of carbon-cache, and maps it to
+// settings of Varve.
 //
-// Only the section [cache] means something: a relay or an aggregator of its own goes on
-// in front of Varve. What comes of a key is one of these:
+// Only the section [cache] is mapped: separate relays and aggregators keep running in front
+// of Varve. Each key ends up in one of these:
 //
-//   - a setting of Varve
-//   - nothing, for a reason that Mapping.Notes gives, because Varve has no such part or
-//     needs no such setting
-//   - nothing, although it matters: Mapping.Warnings
-//   - nothing, because the key is not known here: Mapping.Unknown
+//   - Mapping.Settings, if Varve has such a setting
+//   - Mapping.Notes, with the reason, if Varve has no such part or needs no such setting
+//   - Mapping.Warnings, if the key matters but Varve cannot obey it
+//   - Mapping.Unknown
 //
-// Listeners that the file does not mention keep the defaults of Varve, not of carbon.
+// Listeners that the file does not mention keep Varve's defaults, not carbon's.
 //
 // Source of names and defaults: conf.py and carbon.conf.example of carbon 1.1.10.
 package carbonconf
@@ -37,21 +36,21 @@ type Setting struct {
 // A Note says why a key of carbon sets nothing.
 type Note struct{ Key, Why string }
 
-// A Mapping is what a configuration means to Varve.
+// A Mapping is a configuration in terms of Varve.
 type Mapping struct {
 	Settings []Setting
-	Notes    []Note   // keys that Varve can do without
-	Warnings []Note   // keys that matter and that Varve cannot obey
-	Unknown  []string // keys that are not known here
+	Notes    []Note   // keys that Varve does not need
+	Warnings []Note   // keys that matter, but that Varve cannot obey
+	Unknown  []string // keys that this package does not know
 }
 
-// cacheSection is the section of carbon-cache. Its instances have sections such as
-// [cache:b] beside it.
+// cacheSection is the section of carbon-cache. Further instances have sections such as
+// [cache:b].
 const cacheSection = "cache"
 
-// Parse reads a carbon.conf. path is where it is: without CONF_DIR in the file, carbon
-// looks beside it for the rules of storage. exists reports whether there is a file. All
-// faults are told at once; the Mapping has what could be understood.
+// Parse parses a carbon.conf. path is its path: without CONF_DIR in the file, carbon reads
+// the storage rules from the same directory. exists reports whether a file exists. Parse
+// returns all errors at once; the Mapping has the keys that it understood.
 func Parse(path, text string, exists func(path string) bool) (Mapping, []error) {
 	sections, err := ini.Parse(text)
 	if err != nil {
@@ -74,7 +73,7 @@ func Parse(path, text string, exists func(path string) bool) (Mapping, []error) 
 	return m.Mapping, m.errs
 }
 
-// A mapper makes a Mapping of the values of [cache].
+// A mapper turns the values of [cache] into a Mapping.
 type mapper struct {
 	Mapping
 	values map[string]string // by key in capitals, as carbon writes them
@@ -94,7 +93,7 @@ func (m *mapper) fail(key, value, want string) {
 	m.errs = append(m.errs, fmt.Errorf("%s: %.100q: want %s", key, value, want))
 }
 
-// sections takes the values of [cache], and says what becomes of the other sections.
+// sections stores the values of [cache], and adds a note or warning for each other section.
 func (m *mapper) sections(sections []ini.Section) {
 	found := false
 	for _, s := range sections {
@@ -118,13 +117,13 @@ func (m *mapper) sections(sections []ini.Section) {
 	}
 }
 
-// take returns a value and marks its key as understood.
+// take returns the value of a key and marks the key as used.
 func (m *mapper) take(key string) string {
 	m.used[key] = true
 	return m.values[key]
 }
 
-// listener joins PREFIX_INTERFACE and PREFIX_PORT. Port 0 turns a listener off.
+// listener maps PREFIX_INTERFACE and PREFIX_PORT to an address. Port 0 turns a listener off.
 func (m *mapper) listener(key, prefix, standard string) {
 	host, port := m.take(prefix+"_INTERFACE"), m.take(prefix+"_PORT")
 	from := prefix + "_PORT"
@@ -139,7 +138,7 @@ func (m *mapper) listener(key, prefix, standard string) {
 	}
 }
 
-// datagrams maps the listener of UDP, which is off unless it is turned on.
+// datagrams maps the UDP listener, which is off by default.
 func (m *mapper) datagrams() {
 	const enable = "ENABLE_UDP_LISTENER"
 	value := m.take(enable)
@@ -158,7 +157,7 @@ func (m *mapper) datagrams() {
 	}
 }
 
-// truth reads a value as Python's getboolean does; "" is false.
+// truth parses a value as Python's getboolean does; "" is false.
 func truth(value string) (on, known bool) {
 	switch strings.ToLower(value) {
 	case "1", "yes", "true", "on":
@@ -169,7 +168,8 @@ func truth(value string) (on, known bool) {
 	return false, false
 }
 
-// limit maps a whole number. Varve has no limit that is infinite: it keeps its own.
+// limit maps a whole number. For an infinite limit, Varve keeps its own, because all of
+// its limits are finite.
 func (m *mapper) limit(key, from string) {
 	value := m.take(from)
 	switch n, err := strconv.ParseUint(value, 10, 31); {
@@ -183,7 +183,8 @@ func (m *mapper) limit(key, from string) {
 	}
 }
 
-// rules names storage-schemas.conf and storage-aggregation.conf of CONF_DIR.
+// rules maps CONF_DIR to the paths of storage-schemas.conf and storage-aggregation.conf.
+// beside is the directory of carbon.conf.
 func (m *mapper) rules(beside string, exists func(string) bool) {
 	dir := cmp.Or(m.take("CONF_DIR"), beside)
 	schemas, aggregation := filepath.Join(dir, "storage-schemas.conf"), filepath.Join(dir, "storage-aggregation.conf")
@@ -197,7 +198,7 @@ func (m *mapper) rules(beside string, exists func(string) bool) {
 	}
 }
 
-// rest tells what becomes of the keys that nothing has taken.
+// rest adds a note or warning for each key that is not used, or lists it as unknown.
 func (m *mapper) rest() {
 	for key, value := range m.values {
 		if m.used[key] {
@@ -214,7 +215,8 @@ func (m *mapper) rest() {
 	}
 }
 
-// warningAbout returns what is lost without a key of some value, "" for nothing.
+// warningAbout returns what is lost because Varve ignores a key with this value, "" if
+// nothing is.
 func warningAbout(key, value string) string {
 	on, _ := truth(value)
 	switch {
@@ -234,8 +236,8 @@ func warningAbout(key, value string) string {
 	return ""
 }
 
-// reasons say why keys set nothing. A word that ends in * stands for all keys that begin
-// so; the first that fits counts.
+// reasons say why keys set nothing. A word that ends in * matches all keys with this
+// prefix. The first match wins.
 var reasons = []struct{ keys, why string }{
 	{"STORAGE_DIR LOCAL_DATA_DIR WHITELISTS_DIR DATABASE", "Varve keeps its data in data_dir; varve import whisper reads the files of Graphite"},
 	{"LOG_* ENABLE_LOGROTATION PID_DIR USER RAVEN_DSN", "the log of Varve goes to standard error, and a service manager runs it as a user"},

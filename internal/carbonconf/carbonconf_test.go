@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// shipped has the keys of the file that comes with carbon on Debian, with their values.
+// shipped is the keys and values of the file that Debian ships with carbon.
 const shipped = `# comment
 [cache]
 STORAGE_DIR    = /var/lib/graphite/
@@ -44,7 +44,7 @@ LINE_RECEIVER_PORT = 2013
 LINE_RECEIVER_PORT = 2023
 `
 
-// parse reads a file that is beside the rules of storage.
+// parse parses a file in the directory of the storage rules.
 func parse(t *testing.T, text string) Mapping {
 	t.Helper()
 	m, errs := Parse("/conf/carbon.conf", text, func(string) bool { return true })

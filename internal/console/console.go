@@ -1,4 +1,4 @@
-// Package console tells people how far a long command has come.
+// Package console shows the progress of a long command.
 package console
 
 import (
@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// A Progress tells a person how far a long command has come: on a terminal a
-// line that is written over, elsewhere a line now and then.
+// A Progress shows the progress of a command. On a terminal it updates a line in
+// place; elsewhere it prints a line every lineEvery.
 type Progress struct {
 	w        io.Writer
 	terminal bool
 	now      func() time.Time
 	began    time.Time
-	told     time.Time
-	width    int // of the line on the terminal
+	shown    time.Time // of the last output
+	width    int       // of the line on the terminal
 }
 
 const (
@@ -25,9 +25,9 @@ const (
 	barWidth  = 24
 )
 
-// NewProgress returns a progress that begins now, by the clock given.
+// NewProgress returns a Progress that begins now, by the given clock.
 func NewProgress(w io.Writer, now func() time.Time) *Progress {
-	p := &Progress{w: w, now: now, began: now(), told: now()}
+	p := &Progress{w: w, now: now, began: now(), shown: now()}
 	if f, ok := w.(*os.File); ok {
 		info, err := f.Stat()
 		p.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
@@ -38,18 +38,19 @@ func NewProgress(w io.Writer, now func() time.Time) *Progress {
 // Restart begins another part of the work, with a forecast of its own.
 func (p *Progress) Restart() { p.began = p.now() }
 
-// Update says what is done, if it is time to. done of total is in any unit;
-// before is what an earlier run had done. A total of 0 is unknown.
+// Update shows what, if the last output is long enough ago. done and total are in any
+// unit, the same for both; before is the part of done that an earlier run did, which the
+// forecast excludes. A total of 0 is unknown.
 func (p *Progress) Update(before, done, total int64, what string) {
 	now := p.now()
 	every := lineEvery
 	if p.terminal {
 		every = barEvery
 	}
-	if now.Sub(p.told) < every {
+	if now.Sub(p.shown) < every {
 		return
 	}
-	p.told = now
+	p.shown = now
 	text := what
 	if total > 0 {
 		share := min(float64(done)/float64(total), 1)
@@ -73,7 +74,7 @@ func (p *Progress) Update(before, done, total int64, what string) {
 
 const bar = "########################"
 
-// Clear takes the line off the terminal, before other output.
+// Clear erases the line on the terminal, so that other output can follow.
 func (p *Progress) Clear() {
 	if p.terminal && p.width > 0 {
 		fmt.Fprintf(p.w, "\r%*s\r", p.width, "")
@@ -81,10 +82,10 @@ func (p *Progress) Clear() {
 	}
 }
 
-// Rate is n per second since the beginning.
+// Rate returns n per second since the beginning.
 func (p *Progress) Rate(n int64) int64 {
 	return int64(float64(n) / max(p.now().Sub(p.began).Seconds(), 1e-3))
 }
 
-// Elapsed is the time since the beginning.
+// Elapsed returns the time since the beginning.
 func (p *Progress) Elapsed() time.Duration { return p.now().Sub(p.began).Round(time.Millisecond) }

@@ -17,7 +17,7 @@ func TestProgress(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		now := time.Unix(0, 0)
-		p := &Progress{w: &out, terminal: tc.terminal, now: func() time.Time { return now }, began: now, told: now}
+		p := &Progress{w: &out, terminal: tc.terminal, now: func() time.Time { return now }, began: now, shown: now}
 		for _, step := range []struct {
 			after       time.Duration
 			done, total int64

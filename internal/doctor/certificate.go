@@ -15,10 +15,10 @@ import (
 	"varve/internal/server"
 )
 
-// renewBy is how long before its end a certificate should have been renewed.
+// renewBy is how long before its expiry a certificate should be renewed.
 const renewBy = 14 * 24 * time.Hour
 
-// security looks at who is let in: certificates, and whether anybody is asked.
+// security checks authentication and certificates.
 func security(c config.Config) (found []Finding) {
 	if c.Server.Insecure && !c.Auth.Enabled {
 		found = append(found, Finding{"authentication", Warning, "server.insecure is set: anyone who can reach the listeners can do everything", "auth.enabled: true, and varve token create"})
@@ -34,8 +34,8 @@ func security(c config.Config) (found []Finding) {
 	return found
 }
 
-// exposed finds the listeners that the server refuses to open: other machines could reach them
-// while authentication is off. An address that does not resolve is for ports to report.
+// exposed finds listeners that the server refuses to open, because other machines could reach
+// them while authentication is off. ports reports addresses that do not resolve.
 func exposed(c config.Config) (found []Finding) {
 	if c.Auth.Enabled || c.Server.Insecure {
 		return nil
@@ -53,7 +53,7 @@ func exposed(c config.Config) (found []Finding) {
 	return found
 }
 
-// files looks at those of authentication and of the audit log.
+// files checks the token file and the audit log.
 func files(c config.Config) (found []Finding) {
 	if c.Auth.Enabled {
 		found = append(found, tokens(c.Auth, c.DataDir))
@@ -64,7 +64,7 @@ func files(c config.Config) (found []Finding) {
 	return found
 }
 
-// authorities looks at those of client certificates. The rest of t must be good.
+// authorities checks the authorities of client certificates. The rest of t must be valid.
 func authorities(t server.TLSConfig) Finding {
 	const check = "client authorities"
 	if err := t.Check(); err != nil {
@@ -73,7 +73,7 @@ func authorities(t server.TLSConfig) Finding {
 	return ok(check, "%s", t.ClientCAFile)
 }
 
-// tokens looks at the token file.
+// tokens checks the token file.
 func tokens(c auth.Config, dataDir string) Finding {
 	const check = "tokens"
 	path := c.Path(filepath.Join(dataDir, "tokens.json"))
@@ -87,14 +87,14 @@ func tokens(c auth.Config, dataDir string) Finding {
 	return ok(check, "%s has %d", path, len(list))
 }
 
-// auditLog tells whether this user can write the audit log.
+// auditLog checks whether this user can write the audit log.
 func auditLog(path string) Finding {
 	const check = "audit log"
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		at, _ := nearest(filepath.Dir(path))
 		if err = tryWriting(at); err == nil {
-			return ok(check, "%s, will be made", path)
+			return ok(check, "%s, will be created", path)
 		}
 	}
 	if err == nil {
@@ -106,7 +106,7 @@ func auditLog(path string) Finding {
 	return ok(check, "%s", path)
 }
 
-// certificate looks at that of the listeners.
+// certificate checks the certificate of the listeners.
 func certificate(certFile, keyFile string, now time.Time) Finding {
 	const check = "certificate"
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)

@@ -9,24 +9,25 @@ import (
 	"varve/internal/embedded/datadir"
 )
 
-// A syncState is what the kernel says of its clock.
+// A syncState is what the kernel reports about its clock.
 type syncState struct {
 	known, synchronised bool
-	most                time.Duration // error at most, as the kernel has it
+	most                time.Duration // the kernel's estimate of the maximum error
 }
 
-// clockAhead is how far the files of a store may be in the future.
+// clockAhead is how far modification times of a store's files may be in the future.
 const clockAhead = time.Minute
 
-// built is before every build of this program.
+// built is earlier than every build of this program.
 var built = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// clock tells whether the clock is right, as far as this machine knows.
+// clock checks the clock, as far as that is possible on this machine.
 func clock(dataDir string) Finding {
 	return judgeClock(time.Now(), newest(dataDir), clockState())
 }
 
-// newest is the time of the newest file that a server has written, zero if there is none.
+// newest returns when a server last created or removed a file in its directories, zero if
+// there are none.
 func newest(dataDir string) (t time.Time) {
 	for _, dir := range []string{dataDir, filepath.Join(dataDir, datadir.Log), filepath.Join(dataDir, datadir.Blocks)} {
 		if info, err := os.Stat(dir); err == nil && info.ModTime().After(t) {

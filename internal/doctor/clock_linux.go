@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clockState asks adjtimex(2), which changes nothing with modes 0. Some containers may
-// not call it.
+// clockState reads the state of the clock by adjtimex(2), which with modes 0 changes
+// nothing. Some containers may not call it.
 func clockState() syncState {
 	var t unix.Timex
 	state, err := unix.Adjtimex(&t)

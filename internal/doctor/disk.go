@@ -28,7 +28,7 @@ func inUse(dir string) bool {
 	return false
 }
 
-// directories looks at the data directory, and at that of backups.
+// directories checks the data directory and the backup directory.
 func directories(c config.Config, running bool) []Finding {
 	least, key := int64(c.Embedded.MinFreeBytes), "embedded.min_free_bytes"
 	if c.Store == config.Cassandra {
@@ -37,7 +37,7 @@ func directories(c config.Config, running bool) []Finding {
 	found := []Finding{directory("data directory", c.DataDir, running)}
 	at, exists := nearest(c.DataDir)
 	if !exists {
-		found[0].Text += ", will be made"
+		found[0].Text += ", will be created"
 	}
 	found = append(found, fileSystem(at), space("disk space", at, least, key))
 	if c.Store == config.Embedded {
@@ -50,8 +50,7 @@ func directories(c config.Config, running bool) []Finding {
 	return found
 }
 
-// nearest returns dir, or if it does not exist the directory above in which it would be
-// made.
+// nearest returns the absolute path of dir, or of its nearest ancestor that exists.
 func nearest(dir string) (at string, exists bool) {
 	at, err := filepath.Abs(dir)
 	if err != nil {
@@ -65,7 +64,7 @@ func nearest(dir string) (at string, exists bool) {
 	}
 }
 
-// directory tells whether this user can use dir, and whether others can.
+// directory checks whether this user can write to dir, and whether others can read it.
 func directory(check, dir string, running bool) Finding {
 	at, exists := nearest(dir)
 	info, err := os.Stat(at)
@@ -91,7 +90,7 @@ func directory(check, dir string, running bool) Finding {
 	return ok(check, "%s", dir)
 }
 
-// tryWriting makes a file in dir and removes it.
+// tryWriting creates a file in dir and removes it.
 func tryWriting(dir string) error {
 	f, err := os.CreateTemp(dir, ".varve-doctor-")
 	if err != nil {
@@ -100,7 +99,7 @@ func tryWriting(dir string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// space compares the free space with what the server keeps free.
+// space compares the free space with the space that the server keeps free.
 func space(check, dir string, least int64, key string) Finding {
 	usage, err := vfs.Default.GetDiskUsage(dir)
 	if err != nil {
@@ -124,8 +123,8 @@ func spaceLeft(check string, free, total, least int64, key string) Finding {
 	return ok(check, "%s", text)
 }
 
-// reserve tells whether what is in memory fits into what is kept free. If it does not, the
-// store of a full disk takes samples that it cannot write to files.
+// reserve checks whether the samples in memory fit into the space that is kept free. If they
+// do not, the store may accept samples that it cannot write to files once the disk is full.
 func reserve(least, head int64) []Finding {
 	if least == 0 || least >= head {
 		return nil
@@ -134,7 +133,7 @@ func reserve(least, head int64) []Finding {
 		"set embedded.min_free_bytes to embedded.head_bytes_max or more"}}
 }
 
-// fileSystem tells whether dir is on a file system that keeps what was synced.
+// fileSystem checks whether dir is on a file system that preserves synced data.
 func fileSystem(dir string) Finding {
 	const check = "file system"
 	kind, known := kindOf(dir)

@@ -1,6 +1,6 @@
-// Package doctor looks at the machine that a server is to run on, or runs on: limits,
-// disks, memory, clock, ports. It changes nothing but for a small file that it makes in
-// the data directory and removes again.
+// Package doctor checks the settings of a server and the machine that it runs on, or will
+// run on: limits, disks, memory, clock, ports. It changes nothing, except that it creates
+// a small file in each directory that the server writes to, and removes it.
 package doctor
 
 import (
@@ -11,24 +11,24 @@ import (
 	"varve/internal/units"
 )
 
-// A Finding is what one check has found.
+// A Finding is the result of one check.
 type Finding struct {
-	Check string `json:"check"` // what was looked at
+	Check string `json:"check"` // what was checked
 	Grade Grade  `json:"grade"`
 	Text  string `json:"text"`         // what was found
-	Do    string `json:"do,omitempty"` // what to do, if it is not OK
+	Do    string `json:"do,omitempty"` // what to do; "" if Grade is OK
 }
 
-// A Grade says how bad a finding is.
+// A Grade is the severity of a finding.
 type Grade string
 
 const (
 	OK      Grade = "ok"
-	Warning Grade = "warning" // it works, but may surprise operators
-	Fault   Grade = "fault"   // it does not work, or data is at risk
+	Warning Grade = "warning" // the server works, but may surprise operators
+	Fault   Grade = "fault"   // the server does not work, or data is at risk
 )
 
-// Machine looks at everything that needs no other server.
+// Machine runs all checks that need no other server.
 func Machine(loaded *config.Loaded) []Finding {
 	c := loaded.Config
 	running := inUse(c.DataDir)

@@ -26,7 +26,7 @@ import (
 	"varve/internal/server"
 )
 
-// wants checks grade and text of a finding, and that it says what to do unless it is OK.
+// wants checks the grade and text of a finding, and that it says what to do unless it is OK.
 func wants(t *testing.T, f Finding, grade Grade, text string) {
 	t.Helper()
 	if f.Grade != grade || !strings.Contains(f.Text, text) || (f.Do == "") != (f.Grade == OK) {
@@ -139,7 +139,7 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// TestPortsForReal: a listener of another program is noticed, TCP and UDP.
+// TestPortsForReal: a TCP or UDP listener of another program is found.
 func TestPortsForReal(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -163,7 +163,7 @@ func TestPortsForReal(t *testing.T) {
 	wants(t, found[2], Fault, "server.carbon_udp_addr: another program")
 }
 
-// TestDirectories: rights, what is in the way, and who uses it.
+// TestDirectories: permissions, a file in place of a directory, and a directory in use.
 func TestDirectories(t *testing.T) {
 	dir := t.TempDir()
 	private, open := filepath.Join(dir, "private"), filepath.Join(dir, "open")
@@ -200,15 +200,15 @@ func TestDirectories(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lock.Close()
-	// The lock is this process's own, which some systems do not tell from none; what
-	// matters is that asking does not fail or release it.
+	// This process holds the lock, which some systems report as no lock. The check must
+	// neither fail nor release it.
 	inUse(private)
 	if _, err := datadir.Lock(vfs.Default, private); err == nil {
 		t.Error("looking has released the lock")
 	}
 }
 
-// TestSettings: settings of the other store, rules that are missing or wrong.
+// TestSettings: settings of the other store, and rules that are missing or invalid.
 func TestSettings(t *testing.T) {
 	load := func(args ...string) *config.Loaded {
 		l, err := config.Load(config.Sources{Args: args})
@@ -238,7 +238,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestCertificates: one that is valid, ends soon, has ended, or has another's key.
+// TestCertificates: a certificate that is valid, expires soon, has expired, or has another key.
 func TestCertificates(t *testing.T) {
 	dir := t.TempDir()
 	ends := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -259,7 +259,7 @@ func TestCertificates(t *testing.T) {
 	wants(t, security(c)[0], Warning, "anyone who can reach")
 }
 
-// TestFilesOfSecurity: what a server needs to start beside its certificate.
+// TestFilesOfSecurity: the other files that a server needs to start.
 func TestFilesOfSecurity(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
@@ -277,7 +277,7 @@ func TestFilesOfSecurity(t *testing.T) {
 	}
 	wants(t, tokens(auth.Config{}, dir), OK, "has 1")
 
-	wants(t, auditLog(filepath.Join(dir, "none", "audit.log")), OK, "will be made")
+	wants(t, auditLog(filepath.Join(dir, "none", "audit.log")), OK, "will be created")
 	wants(t, auditLog(file("audit.log", "")), OK, "audit.log")
 	wants(t, auditLog(filepath.Join(file("a file", ""), "audit.log")), Fault, "a file")
 	wants(t, auditLog(dir), Fault, dir)
@@ -287,7 +287,7 @@ func TestFilesOfSecurity(t *testing.T) {
 	wants(t, authorities(server.TLSConfig{CertFile: cert, KeyFile: key, ClientCAFile: file("ca.pem", "no certificate")}), Fault, "ca.pem")
 }
 
-// selfSigned writes a certificate of 90 days, and its key.
+// selfSigned writes a certificate that is valid for 90 days, and its key.
 func selfSigned(t *testing.T, dir, name string, ends time.Time) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -312,8 +312,7 @@ func selfSigned(t *testing.T, dir, name string, ends time.Time) (certFile, keyFi
 	return certFile, keyFile
 }
 
-// TestMachine: on any machine all checks come to an end, and say what to do about what
-// they find.
+// TestMachine: on any machine all checks finish, and each problem comes with advice.
 func TestMachine(t *testing.T) {
 	l, err := config.Load(config.Sources{Args: []string{"--data-dir=" + t.TempDir(), "--http-addr=127.0.0.1:0", "--telnet-addr=127.0.0.1:0", "--carbon-addr=", "--pickle-addr="}})
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"varve/internal/machine"
 )
 
-// openFiles compares the limit of open files with what the settings allow.
+// openFiles compares the limit of open files with the number that the settings allow.
 func openFiles(c config.Config, limit func() (uint64, bool)) Finding {
 	const check = "open files"
 	have, known := limit()
@@ -27,7 +27,7 @@ func openFiles(c config.Config, limit func() (uint64, bool)) Finding {
 	return ok(check, "at most %d, %d may be needed", have, need)
 }
 
-// memory compares what the settings let caches and queries take with what there is.
+// memory compares the memory that the settings allow with that of the machine.
 func memory(c config.Config) Finding { return memoryFits(machine.Memory(), memoryOf(c)) }
 
 // memoryOf adds up the memory that the settings allow.

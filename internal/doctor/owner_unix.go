@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-const worldMatters = true // the bits of a mode say who may read
+const worldMatters = true // the permission bits of a file decide who may read it
 
 func ownerOf(info fs.FileInfo) (uid int, known bool) {
 	s, ok := info.Sys().(*syscall.Stat_t)

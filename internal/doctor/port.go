@@ -11,8 +11,8 @@ import (
 	"varve/internal/server"
 )
 
-// ports tries to listen where the server will. running says that a server holds the data
-// directory.
+// ports tries to listen at the addresses of the server. running says that a server holds
+// the data directory.
 func ports(c config.Config, running bool) (found []Finding) {
 	for _, a := range c.Server.Addresses() {
 		if a.Addr != "" {
@@ -37,7 +37,7 @@ func tryListening(network, addr string) error {
 	return err
 }
 
-// judgePort says what it means that an address is free, or in use.
+// judgePort turns the result of listening at an address into a finding.
 func judgePort(a server.Address, running bool, err error) Finding {
 	const check = "ports"
 	key, addr := "server."+a.Key, a.Addr

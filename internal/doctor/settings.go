@@ -10,7 +10,7 @@ import (
 	"varve/internal/units"
 )
 
-// settings tells of settings that are valid and do nothing.
+// settings finds settings that are valid but have no effect, and those for tests only.
 func settings(loaded *config.Loaded) (found []Finding) {
 	const check = "configuration"
 	idle := map[string]string{config.Embedded: "cassandra.", config.Cassandra: "embedded."}[loaded.Config.Store]
@@ -36,7 +36,7 @@ func settings(loaded *config.Loaded) (found []Finding) {
 	return found
 }
 
-// rules parses the files of a Graphite installation.
+// rules checks the storage-schemas.conf and storage-aggregation.conf of Graphite.
 func rules(c config.Config) []Finding {
 	const check = "Graphite's rules"
 	if c.Graphite.StorageSchemas == "" && c.Graphite.StorageAggregation == "" {

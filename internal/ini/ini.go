@@ -1,4 +1,4 @@
-// Package ini reads files in the form of Python's ConfigParser, as those of carbon are.
+// Package ini parses files in the format of Python's ConfigParser, which carbon uses.
 package ini
 
 import (
@@ -9,26 +9,26 @@ import (
 // A Section is a part of a file.
 type Section struct {
 	Name   string
-	Line   int               // of its name, the first line is 1
+	Line   int               // of its name, from 1
 	Values map[string]string // by key in lower case
 }
 
 func (s Section) String() string { return fmt.Sprintf("section [%s] in line %d", s.Name, s.Line) }
 
-// MaxFile bounds the bytes of a text that is read.
+// MaxFile limits the bytes of a file.
 const MaxFile = 4 << 20
 
-// Parse reads a file as Python's ConfigParser does, which carbon uses: sections in
-// brackets, keys and values around the first = or :, lines that begin with # or ; are
-// comments, lines that begin with white space go on with the value before. A percent
-// sign is written twice. A section or key of one name twice is an error.
+// Parse parses a file as Python's ConfigParser does. Section names are in brackets. The
+// first = or : separates a key from its value. Lines that begin with # or ; are comments.
+// Lines that begin with white space continue the previous value. A percent sign is
+// written twice. A repeated section or key is an error.
 func Parse(text string) ([]Section, error) {
 	if len(text) > MaxFile {
 		return nil, fmt.Errorf("the file has %d bytes, which is more than %d", len(text), MaxFile)
 	}
 	var sections []Section
 	seen := map[string]bool{}
-	key := "" // of the value that may go on
+	key := "" // of the value that an indented line continues
 	for number, line := range strings.Split(strings.TrimPrefix(text, "\ufeff"), "\n") {
 		number++
 		line = strings.TrimRight(line, " \t\r\f\v")
@@ -72,8 +72,8 @@ func Parse(text string) ([]Section, error) {
 	return sections, unescape(sections)
 }
 
-// unescape makes one percent sign of two. Another one would stand for the value of
-// another key, which carbon's own files never use.
+// unescape replaces each double percent sign by a single one. Other percent signs are
+// errors: they refer to the values of other keys, which carbon's own files never do.
 func unescape(sections []Section) error {
 	for _, s := range sections {
 		for key, value := range s.Values {
