@@ -15,13 +15,12 @@ const (
 	readTarget = "cassandra.read_clusters"
 )
 
-// onlyWritten are keys that KairosDB reads only of the cluster that is written
-// to.
+// onlyWritten are keys that KairosDB reads only for the write cluster.
 var onlyWritten = []string{"row_time_unit", "row_width"}
 
 var readItem = regexp.MustCompile(`^` + regexp.QuoteMeta(readPrefix) + `\[\d+\]\.`)
 
-// clusters maps the clusters beside the one that is written to.
+// clusters maps the read clusters and the metadata cluster.
 func (m *mapper) clusters() {
 	var prefixes []string
 	for _, key := range m.file.keys() {
@@ -94,12 +93,12 @@ func (m *mapper) clusterKey(key, name, target string) {
 			m.warn(key, noKeystores)
 		}
 	default:
-		return // looked at with all others
+		return // key maps it later
 	}
 	m.used[key] = true
 }
 
-// newKeyspace lets keyspaces be made.
+// newKeyspace lets Varve create keyspaces, unless another key did so already.
 func (m *mapper) newKeyspace(from string) {
 	const key = "cassandra.schema.create"
 	if !slices.ContainsFunc(m.Settings, func(s Setting) bool { return s.Key == key }) {

@@ -12,16 +12,16 @@ import (
 
 const root = "kairosdb."
 
-// A File is a configuration as a flat list of keys. Keys are without
-// "kairosdb."; the objects of a list are told apart as key[0], key[1], ...
+// A File is a configuration as flat keys without the prefix "kairosdb.". The objects of
+// a list have the keys key[0], key[1], ...
 type File struct {
 	values  map[string]string
 	lists   map[string][]string // lists of single values
 	foreign []string            // keys that are not below kairosdb
 }
 
-// Parse reads a configuration. The name tells the form: properties if it ends in
-// .properties, HOCON otherwise. getenv answers substitutions, nil knows none.
+// Parse parses a configuration: Java properties if name ends in .properties, HOCON
+// otherwise. getenv looks up substitutions that the file does not define; it may be nil.
 func Parse(name string, data []byte, getenv func(string) (string, bool)) (*File, error) {
 	f := &File{values: map[string]string{}, lists: map[string][]string{}}
 	if getenv == nil {
@@ -43,7 +43,7 @@ func Parse(name string, data []byte, getenv func(string) (string, bool)) (*File,
 	return f, nil
 }
 
-// add takes up a value and all below it.
+// add adds a value and all values below it.
 func (f *File) add(key string, v any) {
 	switch v := v.(type) {
 	case object:
@@ -84,8 +84,8 @@ func (f *File) set(key, value string) {
 	}
 }
 
-// readProperties reads key=value lines, as Java does but for escapes other than
-// of a character by a backslash.
+// readProperties parses key=value lines as Java does. Of the escapes it knows only those
+// of single characters, not \uXXXX.
 func (f *File) readProperties(text string) error {
 	lines := bufio.NewScanner(strings.NewReader(text))
 	lines.Buffer(nil, 1<<20)
@@ -113,8 +113,8 @@ func (f *File) readProperties(text string) error {
 	return lines.Err()
 }
 
-// keyOf is the key that a line begins with that has no value, for a message. The rest
-// of the line is not repeated: it may be a password.
+// keyOf returns the key at the beginning of a line without a value, for a message. The
+// message does not quote the rest of the line: it may be a password.
 func keyOf(line string) string {
 	word, _, _ := strings.Cut(line, " ")
 	word, _, _ = strings.Cut(word, "\t")
@@ -124,16 +124,16 @@ func keyOf(line string) string {
 	return ", " + clip.Text(word, maxKey)
 }
 
-// maxKey is how many bytes of a key a message repeats.
+// maxKey is the number of bytes of a key that a message quotes.
 const maxKey = 100
 
-// continues reports whether a line goes on in the next: it ends in a backslash
-// that is not itself escaped.
+// continues reports whether the next line continues a line: it ends in a backslash that
+// is not itself escaped.
 func continues(line string) bool {
 	return (len(line)-len(strings.TrimRight(line, `\`)))%2 == 1
 }
 
-// list returns a list, which properties write as one text with commas.
+// list returns the value of a key as a list. In properties, commas separate the items.
 func (f *File) list(key string) ([]string, bool) {
 	if list, ok := f.lists[key]; ok {
 		return list, true

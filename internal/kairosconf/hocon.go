@@ -9,11 +9,11 @@ import (
 	"unicode/utf8"
 )
 
-// Values of HOCON. A scalar is a text, whatever it looks like; null is nil.
+// Values of HOCON. A scalar is a string, even if it looks like a number; null is nil.
 type (
 	object map[string]any
 	list   []any
-	joined []any // texts and substitutions in a row
+	joined []any // a concatenation of strings and substitutions
 	lookup struct {
 		path     string
 		optional bool
@@ -21,11 +21,12 @@ type (
 	}
 )
 
-// maxDepth bounds how deep objects and lists, or substitutions, may be nested.
+// maxDepth limits the nesting of objects and lists, and the parts of a key. Substitutions
+// may be nested twice as deep.
 const maxDepth = 50
 
-// parseHOCON reads a document, and looks names up in getenv that it does not
-// have itself.
+// parseHOCON parses a document. Substitutions of keys that it does not have are looked up
+// in getenv.
 func parseHOCON(text string, getenv func(string) (string, bool)) (object, error) {
 	p := &hoconParser{text: strings.TrimPrefix(text, "\ufeff"), line: 1}
 	root, err := p.document()
@@ -57,13 +58,13 @@ func (p *hoconParser) peek() byte {
 	return p.text[p.at]
 }
 
-// column is the place in the line. Messages do not repeat what is there: it may be a
-// part of a password.
+// column returns the position in the line, from 1. Messages do not quote the text there:
+// it may be part of a password.
 func (p *hoconParser) column() int { return p.at - strings.LastIndexByte(p.text[:p.at], '\n') }
 
 func (p *hoconParser) has(prefix string) bool { return strings.HasPrefix(p.text[p.at:], prefix) }
 
-// blanks passes over white space, but not ends of lines.
+// blanks skips white space within the line.
 func (p *hoconParser) blanks() {
 	for p.at < len(p.text) {
 		r, n := utf8.DecodeRuneInString(p.text[p.at:])
@@ -74,7 +75,7 @@ func (p *hoconParser) blanks() {
 	}
 }
 
-// gap passes over white space and comments. It reports whether lines ended.
+// gap skips white space and comments. It reports whether it skipped a line break.
 func (p *hoconParser) gap() (ended bool) {
 	for {
 		p.blanks()
@@ -119,7 +120,7 @@ func (p *hoconParser) enter() error {
 	return nil
 }
 
-// object reads { ... } into o.
+// object parses { ... } into o.
 func (p *hoconParser) object(o object) error {
 	if err := p.enter(); err != nil {
 		return err
@@ -129,7 +130,7 @@ func (p *hoconParser) object(o object) error {
 	return p.members(o, true)
 }
 
-// members reads keys and values into o, up to a brace or the end.
+// members parses keys and values into o, up to a closing brace or the end.
 func (p *hoconParser) members(o object, braced bool) error {
 	for {
 		p.gap()
@@ -200,7 +201,7 @@ func (p *hoconParser) member(o object) error {
 	return nil
 }
 
-// merged is what a key is after it was given twice.
+// merged returns the value of a key that is set to v after it had the value before.
 func merged(before, v any) any {
 	a, ok := before.(object)
 	b, both := v.(object)
@@ -213,7 +214,7 @@ func merged(before, v any) any {
 	return a
 }
 
-// path reads a key, split at the dots that are not in quotes.
+// path parses a key. It splits the key at dots outside quotes.
 func (p *hoconParser) path() ([]string, error) {
 	var path []string
 	var part strings.Builder
@@ -255,8 +256,8 @@ func (p *hoconParser) path() ([]string, error) {
 	}
 }
 
-// value reads what stands after a key or in a list, up to the end of the line, a
-// comma or a bracket.
+// value parses the value of a key or an item of a list, up to the end of the line, a
+// comma or a closing bracket or brace.
 func (p *hoconParser) value() (any, error) {
 	var parts joined
 	for {
@@ -290,8 +291,8 @@ func (p *hoconParser) value() (any, error) {
 	return p.join(parts)
 }
 
-// join puts parts together: objects merge, lists follow each other, the rest is
-// one text.
+// join concatenates the parts of a value: objects are merged, lists appended, and strings
+// and substitutions become a joined value.
 func (p *hoconParser) join(parts joined) (any, error) {
 	var all any
 	texts, others := joined{}, 0
@@ -323,10 +324,10 @@ func (p *hoconParser) join(parts joined) (any, error) {
 	return all, nil
 }
 
-// plain is a text without quotes.
+// plain is a string without quotes.
 type plain string
 
-// part reads one part of a value; nil at its end.
+// part parses one part of a value. It returns nil at the end of the value.
 func (p *hoconParser) part() (any, error) {
 	switch c := p.peek(); {
 	case c == 0 || c == '\n' || c == ',' || c == '}' || c == ']' || c == '#' || p.has("//"):
@@ -383,7 +384,7 @@ func (p *hoconParser) list() (any, error) {
 	}
 }
 
-// quoted reads "..." or """...""".
+// quoted parses "..." or """...""".
 func (p *hoconParser) quoted() (string, error) {
 	if p.has(`"""`) {
 		end := strings.Index(p.text[p.at+3:], `"""`)
@@ -411,7 +412,7 @@ func (p *hoconParser) quoted() (string, error) {
 	return "", p.fail("a quote is not closed")
 }
 
-// unescaped replaces the escapes of JSON.
+// unescaped replaces JSON's escapes.
 func unescaped(s string) (string, error) {
 	if !strings.Contains(s, `\`) {
 		return s, nil
@@ -442,7 +443,7 @@ type resolver struct {
 	steps  int
 }
 
-// maxSteps bounds the work of substitutions of substitutions.
+// maxSteps limits the values that are resolved: nested substitutions can multiply them.
 const maxSteps = 100_000
 
 var errTooDeep = errors.New("substitutions that are circular, or nested too deep")
@@ -484,7 +485,7 @@ func (r *resolver) value(v any, depth int) (any, error) {
 	return v, nil
 }
 
-// absent is an optional substitution that nothing was found for.
+// absent is the value of an optional substitution whose key is not defined.
 type absent struct{}
 
 func (r *resolver) join(parts joined, depth int) (any, error) {

@@ -22,7 +22,7 @@ func load(t *testing.T, name string) (Mapping, []error) {
 	return f.Map()
 }
 
-// settings renders what a mapping sets, one a line.
+// settings renders the settings of a mapping, one a line.
 func settings(m Mapping) []string {
 	var lines []string
 	for _, s := range m.Settings {
@@ -300,7 +300,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Messages about a file that cannot be read do not repeat it: it holds passwords.
+// Messages about a file that cannot be parsed do not quote it: it contains passwords.
 func TestFaultsTellNoSecrets(t *testing.T) {
 	for name, text := range map[string]string{
 		"a.properties": "kairosdb.datastore.cassandra.auth.password s3cret",

@@ -15,23 +15,23 @@ import (
 type Setting struct {
 	Key   string
 	Value string   // as text
-	List  []string // of a setting that is a list, instead of Value
-	From  string   // KairosDB's key, with kairosdb.
+	List  []string // instead of Value, if the setting is a list
+	From  string   // KairosDB's key, with the prefix kairosdb.
 }
 
 // A Note says why a key of KairosDB sets nothing.
 type Note struct{ Key, Why string }
 
-// A Mapping is what a configuration means to Varve.
+// A Mapping is a configuration in terms of Varve.
 type Mapping struct {
 	Settings []Setting
-	Notes    []Note   // keys that Varve can do without
-	Warnings []Note   // keys that matter and that Varve cannot obey
-	Unknown  []string // keys that are not known here
+	Notes    []Note   // keys that Varve does not need
+	Warnings []Note   // keys that matter, but that Varve cannot obey
+	Unknown  []string // keys that this package does not know
 }
 
-// translate turns a value of KairosDB into Varve's text, "" to leave the setting
-// alone.
+// translate converts a value of KairosDB to one of Varve. "" leaves the setting at its
+// default.
 type translate func(value string) (string, error)
 
 func same(value string) (string, error) { return value, nil }
@@ -49,7 +49,7 @@ func ttlFrom(value string) (string, error) {
 	return "", fmt.Errorf("%q: want true or false", value)
 }
 
-// unitOf makes a time of a number of units.
+// unitOf converts a number of units to a duration.
 func unitOf(unit time.Duration) translate {
 	return func(value string) (string, error) {
 		n, err := strconv.ParseInt(value, 10, 32)
@@ -60,7 +60,8 @@ func unitOf(unit time.Duration) translate {
 	}
 }
 
-// unlessZero leaves a limit of 0, which means none, to Varve's default.
+// unlessZero is to, except that for 0, which is no limit in KairosDB, the setting keeps
+// Varve's default.
 func unlessZero(to translate) translate {
 	return func(value string) (string, error) {
 		if value == "0" || value == "" {
@@ -70,7 +71,7 @@ func unlessZero(to translate) translate {
 	}
 }
 
-// A rule is a key that one setting of Varve stands for.
+// A rule maps a key to one setting of Varve.
 type rule struct {
 	key string
 	to  translate
@@ -89,8 +90,8 @@ var rules = map[string]rule{
 	"datastore.cassandra.align_datapoint_ttl_with_timestamp": {"ingest.ttl_from", ttlFrom},
 }
 
-// cluster are keys of the cluster that is written to: write_cluster.* since 1.3,
-// without that before.
+// cluster maps keys of the write cluster: below write_cluster. since KairosDB 1.3, directly
+// below cassandraPrefix before.
 var cluster = map[string]rule{
 	"keyspace":                {"cassandra.keyspace", same},
 	"local_dc_name":           {"cassandra.datacenter", same},
@@ -105,7 +106,7 @@ var cluster = map[string]rule{
 	"row_width":               {"cassandra.schema.row_width", same},
 }
 
-// A remark is a pattern of keys without a counterpart, and why.
+// A remark is a pattern of keys without a counterpart, and the reason.
 type remark struct {
 	pattern *regexp.Regexp
 	why     string
@@ -124,7 +125,7 @@ const (
 	notNeeded  = "Varve needs no such setting"
 )
 
-// warnings are looked at first, notes after them; in each the first match wins.
+// warnings are checked before notes. In each list the first match wins.
 var (
 	warnings = remarks(
 		`^jetty\.(ssl|auth_module_name|basic_auth)`, "Varve serves plain HTTP without passwords; put a proxy before it",
@@ -165,8 +166,8 @@ const (
 	writePrefix     = cassandraPrefix + "write_cluster."
 )
 
-// Map says what the configuration means to Varve. All faults are told at once;
-// the Mapping has what could be understood.
+// Map maps the configuration to settings of Varve. It returns all errors at once; the
+// Mapping has the keys that it understood.
 func (f *File) Map() (Mapping, []error) {
 	m := mapper{file: f, used: map[string]bool{}}
 	m.listeners()
@@ -194,7 +195,7 @@ type mapper struct {
 	errs []error
 }
 
-// take returns a value and marks its key as understood.
+// take returns the value of a key and marks the key as used.
 func (m *mapper) take(key string) string {
 	m.used[key] = true
 	return m.file.values[key]
@@ -212,7 +213,7 @@ func (m *mapper) fail(key, format string, args ...any) {
 	m.errs = append(m.errs, fmt.Errorf("%s%s: %s", root, key, fmt.Sprintf(format, args...)))
 }
 
-// listeners joins addresses and ports.
+// listeners maps addresses and ports to listeners.
 func (m *mapper) listeners() {
 	for _, l := range []struct{ section, key, port string }{
 		{"telnetserver", "server.telnet_addr", "4242"},
@@ -233,7 +234,8 @@ func (m *mapper) listeners() {
 // disabled reports whether a service is turned off.
 func disabled(module string) bool { return module == "" || module == "<disabled>" }
 
-// services picks the kind of store, and turns telnet off.
+// services maps service.datastore to the kind of store, and handles services that are
+// turned off.
 func (m *mapper) services() {
 	if module := m.take("service.datastore"); strings.Contains(module, "Cassandra") {
 		m.set("service.datastore", "store", "cassandra")
@@ -260,7 +262,7 @@ func (m *mapper) services() {
 	}
 }
 
-// thriftPort is where Cassandra listened for KairosDB before 1.2.
+// thriftPort is Cassandra's port for KairosDB before 1.2.
 const thriftPort = ":9160"
 
 func (m *mapper) hosts() {
@@ -281,7 +283,7 @@ func (m *mapper) hosts() {
 	}
 }
 
-// keyspace maps how a new keyspace is made.
+// keyspace maps the replication of a new keyspace.
 func (m *mapper) keyspace() {
 	for _, key := range []string{writePrefix + "replication", cassandraPrefix + "replication"} {
 		if text := m.take(key); text != "" {
@@ -373,7 +375,7 @@ func (m *mapper) tagIndex() {
 	}
 }
 
-// metricRule names a metric in a rule of cassandra.write.tag_index.
+// metricRule returns the selector of a metric in a rule of cassandra.write.tag_index.
 func metricRule(metric string) string {
 	switch {
 	case metric == "*":
@@ -384,7 +386,7 @@ func metricRule(metric string) string {
 	return "name=" + metric
 }
 
-// key maps one key that is not understood yet.
+// key maps a key that is not used yet.
 func (m *mapper) key(key string) {
 	if m.used[key] {
 		return
@@ -423,7 +425,7 @@ func (m *mapper) key(key string) {
 	m.Unknown = append(m.Unknown, root+key)
 }
 
-// empty reports a key that says nothing, or what is so anyway.
+// empty reports whether a key has no value, or one that changes nothing.
 func (m *mapper) empty(key string) bool {
 	value, list := m.file.values[key], m.file.lists[key]
 	return value == "" && len(list) == 0 ||
@@ -437,11 +439,11 @@ const (
 	noFactories = "Varve does not know this type: points that name it are refused, and stored ones are answered as base64"
 )
 
-// builtInTypes are those of KairosDB that Varve has too.
+// builtInTypes are KairosDB's data types that Varve also has.
 var builtInTypes = []string{"long", "double", "string", "complex", "null", "legacy"}
 
-// plugIn warns of a service or a type that is no part of KairosDB. It reports whether
-// the key is one.
+// plugIn reports whether a key names a service or a data type that is not part of
+// KairosDB, and warns about it.
 func (m *mapper) plugIn(key string) bool {
 	value := m.file.values[key]
 	own := strings.HasPrefix(value, "org.kairosdb.")

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// A content is the files of an archive by their path in it, slashes between.
+// A content is the files of an archive by their path in it, separated by slashes.
 type content map[string]file
 
 type file struct {
@@ -23,7 +23,7 @@ type file struct {
 	mode fs.FileMode
 }
 
-// add puts the file at source, a path on this machine, at name.
+// add adds the file at source, a path on this machine, as name.
 func (c content) add(name, source string, mode fs.FileMode) error {
 	data, err := os.ReadFile(source)
 	if err != nil {
@@ -33,7 +33,7 @@ func (c content) add(name, source string, mode fs.FileMode) error {
 	return nil
 }
 
-// addTree puts all files below source below name.
+// addTree adds all files below source below name.
 func (c content) addTree(name, source string) error {
 	return filepath.WalkDir(source, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -57,7 +57,7 @@ func (c content) names() []string {
 	return names
 }
 
-// directories lists the directories of the files, each after the one it is in.
+// directories lists the directories of the files, each after its parent.
 func (c content) directories() []string {
 	seen := map[string]bool{}
 	for name := range c {
@@ -73,8 +73,8 @@ func (c content) directories() []string {
 	return all
 }
 
-// tarGz renders c as a compressed archive that depends on nothing but its arguments.
-// Paths begin with prefix; all belongs to root.
+// tarGz renders c as a compressed archive. Equal contents and arguments give equal bytes.
+// Paths begin with prefix; all files belong to root.
 func (c content) tarGz(prefix string, when time.Time) ([]byte, error) {
 	var b bytes.Buffer
 	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
@@ -88,7 +88,7 @@ func (c content) tarGz(prefix string, when time.Time) ([]byte, error) {
 	}
 	dirs := c.directories()
 	if strings.HasPrefix(prefix, ".") {
-		dirs = append([]string{""}, dirs...) // dpkg expects the root
+		dirs = append([]string{""}, dirs...) // dpkg expects an entry for the root directory
 	}
 	for _, dir := range dirs {
 		name := dir + "/"
@@ -116,7 +116,7 @@ func (c content) tarGz(prefix string, when time.Time) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// zip renders c for Windows.
+// zip renders c as a ZIP file, for Windows.
 func (c content) zip(prefix string, when time.Time) ([]byte, error) {
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
@@ -137,7 +137,8 @@ func (c content) zip(prefix string, when time.Time) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// archive writes the binary of t with what belongs to it.
+// archive writes the archive of t: the binary, documentation, licences and examples of
+// deployment.
 func (r *release) archive(t target, bill []byte) error {
 	c := content{"licences.txt": {r.texts.text(), 0o644}, "sbom.cdx.json": {bill, 0o644}}
 	if err := c.add(filepath.Base(t.binary), t.binary, 0o755); err != nil {

@@ -44,7 +44,7 @@ func (r *release) debian(t target, bill []byte) error {
 	return r.write(fmt.Sprintf("varve_%s_%s.deb", version, t.arch), b.Bytes())
 }
 
-// debianContent is what the package puts into the file system.
+// debianContent returns the files that the package installs.
 func (r *release) debianContent(t target, bill []byte) (content, error) {
 	const doc = "usr/share/doc/varve/"
 	c := content{doc + "copyright": {r.texts.text(), 0o644}, doc + "sbom.cdx.json": {bill, 0o644}}
@@ -71,7 +71,7 @@ func (r *release) debianContent(t target, bill []byte) (content, error) {
 	return c, c.add("usr/bin/varve", t.binary, 0o755)
 }
 
-// debianControl is what dpkg knows of the package and runs for it.
+// debianControl returns the metadata and maintainer scripts of the package.
 func (r *release) debianControl(t target, c content, version string) (content, error) {
 	kib := 0
 	var sums strings.Builder
@@ -107,11 +107,11 @@ Description: time series database
 	return control, nil
 }
 
-// described matches what git describe makes of a tag: v1.2.3, v1.2.3-4-gabcdef, and
-// either with -dirty.
+// described matches the output of git describe after a tag: v1.2.3 or v1.2.3-4-gabcdef,
+// and either with -dirty.
 var described = regexp.MustCompile(`^v?(\d[0-9A-Za-z.~]*)(?:-(\d+)-g([0-9a-f]+))?(-dirty)?$`)
 
-// commit matches what it makes of a commit before the first tag.
+// commit matches the output of git describe before the first tag.
 var commit = regexp.MustCompile(`^([0-9a-f]{7,40})(-dirty)?$`)
 
 // debianVersion turns a version into one that dpkg sorts as git does: commits after a

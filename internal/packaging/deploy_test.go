@@ -33,7 +33,7 @@ func deployed(t *testing.T, name string) string {
 	return string(text)
 }
 
-// loaded loads a configuration from the text of a file and variables.
+// loaded loads a configuration from the text of a file and environment variables.
 func loaded(t *testing.T, file string, environment ...string) config.Config {
 	t.Helper()
 	l, err := config.Load(config.Sources{Environment: append(environment, "VARVE_CONFIG=file"), ReadFile: func(string) ([]byte, error) { return []byte(file), nil }})
@@ -43,8 +43,8 @@ func loaded(t *testing.T, file string, environment ...string) config.Config {
 	return l.Config
 }
 
-// checkAsks: a server that other machines reach asks who they are, or says that it does
-// not; else it would not start.
+// checkAsks checks that a server that other machines can reach requires authentication, or
+// sets server.insecure. Otherwise it would not start.
 func checkAsks(t *testing.T, c config.Config, asks bool) {
 	t.Helper()
 	if c.Auth.Enabled != asks || c.Server.Insecure == asks {
@@ -52,7 +52,7 @@ func checkAsks(t *testing.T, c config.Config, asks bool) {
 	}
 }
 
-// ports are those of a configuration's listeners by the names that manifests use.
+// ports returns the ports of a configuration's listeners, by their names in manifests.
 func ports(t *testing.T, c config.Config) map[string]int {
 	t.Helper()
 	all := map[string]int{}
@@ -68,11 +68,11 @@ func ports(t *testing.T, c config.Config) map[string]int {
 	return all
 }
 
-// outcommented matches a setting that is written down for people to switch on.
+// outcommented matches a commented-out setting, which operators may enable.
 var outcommented = regexp.MustCompile(`(?m)^#((?:  )?[a-z_]+:)`)
 
-// TestDebianConfig: the configuration of the package is valid, as it is and with all its
-// comments that are settings; and they are not the defaults' opposite.
+// TestDebianConfig: the configuration of the package is valid, both as shipped and with all
+// commented-out settings enabled, and its settings do not contradict the defaults.
 func TestDebianConfig(t *testing.T) {
 	text := deployed(t, "debian/varve.yaml")
 	c := loaded(t, text)
@@ -96,7 +96,7 @@ func TestDebianConfig(t *testing.T) {
 	}
 }
 
-// TestUnit: the unit runs what the package installs, and waits as long as the server.
+// TestUnit: the unit runs the installed binary, and its stop timeout covers the server's.
 func TestUnit(t *testing.T) {
 	values := map[string][]string{}
 	for line := range strings.Lines(deployed(t, "debian/varve.service")) {
@@ -123,8 +123,8 @@ func TestUnit(t *testing.T) {
 	}
 }
 
-// TestDockerfile: the image's variables are settings, it shows the ports that they set,
-// and keeps its data where they say.
+// TestDockerfile: the image's variables are settings; it exposes the ports and stores its
+// data in the directory that they name.
 func TestDockerfile(t *testing.T) {
 	text := deployed(t, "docker/Dockerfile")
 	variables := regexp.MustCompile(`VARVE_[A-Z_]+=[^ \n]+`).FindAllString(text[strings.Index(text, "\nENV "):], -1)
@@ -154,7 +154,7 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-// TestCompose: the example's variables are settings, and its ports those of the image.
+// TestCompose: the example's variables are settings, and its ports are those of the image.
 func TestCompose(t *testing.T) {
 	var compose struct {
 		Services map[string]struct {
@@ -260,8 +260,8 @@ func manifests(t *testing.T, name string) map[string]manifest {
 	}
 }
 
-// TestKubernetes: ports, paths and directories of the manifests are those of the program
-// with the configuration beside them.
+// TestKubernetes: the ports, paths and directories of the manifests agree with the
+// configuration beside them.
 func TestKubernetes(t *testing.T) {
 	routes, err := os.ReadFile(filepath.Join("..", "..", "cmd", "varve", "testdata", "routes.txt"))
 	if err != nil {
@@ -310,8 +310,8 @@ func TestKubernetes(t *testing.T) {
 	}
 }
 
-// checkMounts: what is mounted exists, the data directory is a volume of the pod's own,
-// and the configuration is where the variable says.
+// checkMounts checks that all mounted volumes exist, that the data directory is a volume
+// of the pod itself, and that the configuration has the path in the variable.
 func checkMounts(t *testing.T, c config.Config, set manifest) {
 	t.Helper()
 	pod := set.Spec.Template.Spec

@@ -20,7 +20,7 @@ type licences struct {
 type licence struct {
 	module string
 	id     string   // SPDX expression: https://spdx.org/licenses/
-	texts  []string // licence and notices, as their files are
+	texts  []string // contents of the licence and notice files
 }
 
 // readLicences reads the texts in the modules, and Go's own.
@@ -88,13 +88,13 @@ func licenceIn(dir string) (l licence, err error) {
 	slices.Sort(ids)
 	l.id = strings.Join(slices.Compact(ids), " AND ")
 	if l.id == "" {
-		return l, errors.New("no text of a licence that is known here; look at it, and teach identify")
+		return l, errors.New("no file has the text of a known licence; read them, and add the licence to known in licences.go")
 	}
 	return l, nil
 }
 
 // known are the licences that are common among Go modules, each with words that only its
-// text has, white space apart.
+// text contains. White space is normalised.
 var known = []struct{ id, words string }{
 	{"Apache-2.0", "Apache License Version 2.0"},
 	{"Apache-2.0", "Apache License, Version 2.0"},
@@ -107,7 +107,7 @@ var known = []struct{ id, words string }{
 	{"ISC", "Permission to use, copy, modify, and distribute this software for any purpose"},
 }
 
-// identify lists the SPDX identifiers of the licences in a text, in order.
+// identify returns the SPDX identifiers of the licences in a text, sorted.
 func identify(text string) (ids []string) {
 	words := strings.Join(strings.Fields(text), " ")
 	for _, k := range known {
@@ -122,7 +122,7 @@ func identify(text string) (ids []string) {
 	return ids
 }
 
-// id returns the licence of a module, "" if it is not among these.
+// id returns the licence of a module, "" if l does not have the module.
 func (l *licences) id(module string) string {
 	for _, one := range l.modules {
 		if one.module == module {
@@ -132,8 +132,8 @@ func (l *licences) id(module string) string {
 	return ""
 }
 
-// text is the file that a package carries: Varve's licence, and those of all modules
-// with their texts, which the licences ask for.
+// text returns the licence file of a package. It contains the full texts of Varve's
+// licence and those of all modules, because the licences require that.
 func (l *licences) text() []byte {
 	var b strings.Builder
 	b.WriteString("Varve is licensed under the Apache License, version 2.0. Its binary contains these modules:\n\n")
@@ -151,7 +151,7 @@ func (l *licences) text() []byte {
 	return []byte(b.String())
 }
 
-// table is docs/dependencies.md but for its head.
+// table returns the table rows of docs/dependencies.md.
 func (l *licences) table() string {
 	var b strings.Builder
 	for _, one := range l.modules {

@@ -1,6 +1,6 @@
-// Command packaging builds what is handed out: binaries for each platform in archives,
-// Debian packages, lists of what is in them (SBOM, licences), and checksums. It needs
-// Go and nothing else. The same commit and toolchain give the same bytes.
+// Command packaging builds the files of a release: archives with binaries for each
+// platform, Debian packages, lists of their contents (SBOM, licences), and checksums. It
+// needs only Go. The same commit and toolchain give the same bytes.
 //
 //	go run ./internal/packaging -out dist
 package main
@@ -21,18 +21,18 @@ import (
 	"time"
 )
 
-// allTargets are the platforms that binaries are built for. Those with a 32-bit int are
-// missing: limits and sizes of Varve are written for 64 bits.
+// allTargets are the platforms of the binaries. Platforms with a 32-bit int are missing,
+// because Varve's limits and sizes assume 64 bits.
 const allTargets = "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64"
 
-// A release is what all files of one build have in common.
+// A release has the properties that are common to all files of a build.
 type release struct {
-	root    string // of the repository
-	out     string // directory of the files
-	version string // as varve version prints it
-	when    time.Time
+	root    string    // of the repository
+	out     string    // directory of the files
+	version string    // as varve version prints it
+	when    time.Time // modification time of all files
 	texts   *licences
-	built   []string // names of files, for the checksums
+	built   []string // names of the files written, for the checksums
 }
 
 // A target is a platform and its binary.
@@ -46,8 +46,8 @@ func (t target) String() string { return t.os + "-" + t.arch }
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	out := flag.String("out", "dist", "directory that the files are put into")
-	version := flag.String("version", "", "version; without it that of git")
+	out := flag.String("out", "dist", "directory for the files")
+	version := flag.String("version", "", "version; default: that of git describe")
 	targets := flag.String("targets", allTargets, "platforms, separated by commas")
 	flag.Parse()
 	if err := build(ctx, *out, *version, strings.Split(*targets, ",")); err != nil {
@@ -78,7 +78,7 @@ func build(ctx context.Context, out, version string, targets []string) error {
 	return r.writeSums()
 }
 
-// newRelease finds out version and time, and makes the directory.
+// newRelease determines the version and time, and creates the directory.
 func newRelease(ctx context.Context, out, version string) (*release, error) {
 	r := &release{out: out, version: version}
 	var err error
@@ -96,7 +96,8 @@ func newRelease(ctx context.Context, out, version string) (*release, error) {
 	return r, os.MkdirAll(out, 0o755)
 }
 
-// sourceTime is the time that all files carry: SOURCE_DATE_EPOCH, else that of the commit.
+// sourceTime returns the modification time of all files: SOURCE_DATE_EPOCH, else the time
+// of the commit.
 func sourceTime(ctx context.Context, root string) (time.Time, error) {
 	text := os.Getenv("SOURCE_DATE_EPOCH")
 	if text == "" {
@@ -112,7 +113,7 @@ func sourceTime(ctx context.Context, root string) (time.Time, error) {
 	return time.Unix(seconds, 0).UTC(), nil
 }
 
-// output runs a command and returns what it prints, without white space around.
+// output runs a command and returns its output without surrounding white space.
 func output(ctx context.Context, dir, name string, args ...string) (string, error) {
 	c := exec.CommandContext(ctx, name, args...)
 	c.Dir = dir
@@ -146,7 +147,7 @@ func (r *release) compile(ctx context.Context, t target) (string, error) {
 	return path, nil
 }
 
-// pack puts the binary of t into an archive and, for Linux, a Debian package.
+// pack writes the SBOM and the archive of t and, for Linux, the Debian package.
 func (r *release) pack(ctx context.Context, t target) error {
 	modules, err := modulesOf(t.binary)
 	if err != nil {
@@ -177,7 +178,7 @@ func (r *release) write(name string, data []byte) error {
 	return os.WriteFile(filepath.Join(r.out, name), data, 0o644)
 }
 
-// writeSums writes SHA256SUMS, as sha256sum -c takes it.
+// writeSums writes SHA256SUMS in the format of sha256sum -c.
 func (r *release) writeSums() error {
 	var b strings.Builder
 	slices.Sort(r.built)

@@ -63,7 +63,7 @@ func (r *release) read(t *testing.T, name string) []byte {
 	return data
 }
 
-// members splits an archive of ar.
+// members splits an ar archive.
 func members(t *testing.T, data []byte) map[string][]byte {
 	t.Helper()
 	rest, ok := bytes.CutPrefix(data, []byte("!<arch>\n"))
@@ -82,7 +82,7 @@ func members(t *testing.T, data []byte) map[string][]byte {
 	return found
 }
 
-// untar reads a compressed archive: files, and the modes of all that is in it.
+// untar reads a compressed archive. It returns the files, and the modes of all entries.
 func untar(t *testing.T, data []byte) (files map[string]string, modes map[string]int64) {
 	t.Helper()
 	z, err := gzip.NewReader(bytes.NewReader(data))
@@ -112,8 +112,8 @@ func untar(t *testing.T, data []byte) (files map[string]string, modes map[string
 	}
 }
 
-// TestDebianPackage reads a package back: its parts in their order and place, sums that
-// are right, and scripts that can be run.
+// TestDebianPackage reads a package back: the parts are in the right order and place, the
+// checksums are right, and the scripts are executable.
 func TestDebianPackage(t *testing.T) {
 	r := packed(t, "linux")
 	parts := members(t, r.read(t, "varve_1.2.3_arm64.deb"))
@@ -149,7 +149,7 @@ func TestDebianPackage(t *testing.T) {
 	}
 }
 
-// TestDebianPackageOpens: dpkg takes it too.
+// TestDebianPackageOpens: dpkg can read the package.
 func TestDebianPackageOpens(t *testing.T) {
 	if _, err := exec.LookPath("dpkg-deb"); err != nil {
 		t.Skip("DPKG NOT TRIED: it is not on this machine")
@@ -168,7 +168,7 @@ func TestDebianPackageOpens(t *testing.T) {
 	}
 }
 
-// TestSameBytes: the same sources give the same files.
+// TestSameBytes: the same sources give the same bytes.
 func TestSameBytes(t *testing.T) {
 	for _, system := range []string{"linux", "windows"} {
 		a, b := packed(t, system), packed(t, system)
@@ -181,7 +181,8 @@ func TestSameBytes(t *testing.T) {
 	}
 }
 
-// TestArchives: each has the binary, which can be run, the licences and how to deploy it.
+// TestArchives: each archive has the executable binary, the licences and the deployment
+// examples.
 func TestArchives(t *testing.T) {
 	files, modes := untar(t, packed(t, "darwin").read(t, "varve-v1.2.3-darwin-arm64.tar.gz"))
 	if modes["varve-v1.2.3-darwin-arm64/varve"] != 0o755 {
@@ -238,7 +239,7 @@ func TestDebianVersion(t *testing.T) {
 	}
 }
 
-// TestBill: the bill has each module with its licence.
+// TestBill: the SBOM has each module with its licence.
 func TestBill(t *testing.T) {
 	r := &release{version: "v1", when: day, texts: &licences{modules: []licence{{module: "example.org/A", id: "MIT"}}}}
 	text, err := r.bill(target{os: "linux", arch: "amd64"}, modules{goVersion: "go1.26.0", all: []module{{"example.org/A", "v1.0.0+incompatible", "h1:x"}}})
@@ -281,7 +282,7 @@ const dependenciesHead = "# Dependencies\n\n" +
 	"This page is generated: `go test ./internal/packaging -run TestDependencies -update`.\n\n" +
 	"| module | licence |\n|---|---|\n"
 
-// permissive are the licences that a module may have without further thought.
+// permissive are the licences that a module may have without further review.
 var permissive = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT"}
 
 // TestDependencies: docs/dependencies.md lists the modules of the binary of every

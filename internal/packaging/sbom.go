@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// modules is what a binary was built from, as its linker has written it down.
+// modules is the modules of a binary, as its linker recorded them.
 type modules struct {
 	goVersion string
 	all       []module // without Varve itself
@@ -34,7 +34,7 @@ func modulesOf(binary string) (modules, error) {
 		m.all = append(m.all, module{dep.Path, dep.Version, dep.Sum})
 	}
 	if len(m.all) == 0 {
-		return modules{}, fmt.Errorf("%s: the linker has written down no modules", binary)
+		return modules{}, fmt.Errorf("%s: the linker has recorded no modules", binary)
 	}
 	return m, nil
 }
@@ -75,8 +75,8 @@ type (
 	}
 )
 
-// bill renders the software bill of materials of t's binary, as CycloneDX JSON. It is
-// what the linker says, so it cannot differ from what is in the binary.
+// bill renders the software bill of materials of t's binary, as CycloneDX JSON. The modules
+// come from the linker, so they cannot differ from those in the binary.
 func (r *release) bill(t target, m modules) ([]byte, error) {
 	main := component{Type: "application", Ref: "varve", Name: "varve", Version: r.version,
 		Licences:   ofLicence("Apache-2.0"),
