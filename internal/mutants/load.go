@@ -31,12 +31,12 @@ type pkg struct {
 type file struct {
 	pkg    *pkg
 	path   string // absolute
-	short  string // as the user sees it
+	short  string // path relative to the working directory, if below it
 	source []byte
 	tree   *ast.File
 }
 
-// load lists, parses and checks the packages that patterns name. Dependencies
+// load lists, parses and type-checks the packages that match patterns. Dependencies
 // are read from the compiler's export data.
 func load(ctx context.Context, dir string, patterns []string) ([]*pkg, error) {
 	args := append([]string{"list", "-deps", "-export", "-json=ImportPath,Dir,Export,GoFiles,DepOnly,Standard"}, patterns...)

@@ -1,19 +1,19 @@
-// Command mutants asks how much the tests of a package notice: it changes one
-// place of the code at a time, runs the tests, and lists the changes that no
-// test failed on.
+// Command mutants measures how many faults the tests of a package detect. It changes
+// one place of the code at a time, runs the tests, and lists the changes that made no
+// test fail.
 //
 //	go run ./internal/mutants -seed 7 -count 40 ./internal/wal
 //
-// A mutant is one change of one place: a comparison moved by one or turned
-// round, && and || swapped, a condition negated, a constant moved by one or
-// set to 0, a statement dropped, an error swallowed. Places are drawn by seed:
-// the same seed over the same code draws the same mutants in the same order.
+// A mutant is one change of one place: a comparison with a changed boundary or
+// reversed, && and || swapped, a condition negated, a constant changed by one or set
+// to 0, a statement removed, an error swallowed. The seed determines which mutants of
+// the same code are drawn, and their order.
 //
-// The tree is never touched. The changed file goes to a temporary directory
-// and reaches the compiler by -overlay. Mutants that do not compile are not
-// counted; tests that do not end count as failed. Code that only writes log
-// lines, feeds metrics or sets capacities is left alone, and so are constants that are
-// returned beside an error.
+// The source tree is not modified. The changed file is in a temporary directory, and
+// -overlay passes it to the compiler. Mutants that do not compile are not counted; a
+// test that exceeds its time limit has failed. Code that only writes log lines, updates
+// metrics or sets capacities is not mutated, nor are constants that are returned
+// together with an error.
 package main
 
 import (
@@ -29,29 +29,29 @@ import (
 	"time"
 )
 
-// options are what the command line says.
+// options are the options of the command line.
 type options struct {
 	seed       uint64
 	count      int           // mutants to run
-	skip       int           // drawn mutants that an earlier run had
+	skip       int           // drawn mutants to skip, because an earlier run had them
 	jobs       int           // mutants at a time
-	limit      time.Duration // after which no mutant is begun
-	tests      []string      // packages whose tests are run; none: the mutant's own
+	limit      time.Duration // after which no mutant is started
+	tests      []string      // packages whose tests are run; none: the mutant's package
 	run        string        // as in go test -run
 	short      bool          // as in go test -short
-	list       bool          // only tell what would be run
-	memoryKiB  int64         // address space of a test binary, where the shell can bound it
+	list       bool          // only list the mutants
+	memoryKiB  int64         // limit of a test binary's address space, where the shell supports it
 	packages   []string
-	dir        string // where go commands are run
+	dir        string // working directory of go commands
 	out        io.Writer
-	timeoutMin time.Duration // what a test run may take at least
+	timeoutMin time.Duration // smallest time limit of a test run
 }
 
 func main() {
 	o := options{dir: ".", out: os.Stdout, timeoutMin: 15 * time.Second}
 	flag.Uint64Var(&o.seed, "seed", 1, "draws the mutants")
 	flag.IntVar(&o.count, "count", 40, "how many mutants to run")
-	flag.IntVar(&o.skip, "skip", 0, "how many of the drawn mutants to leave out, to go on where an earlier run ended")
+	flag.IntVar(&o.skip, "skip", 0, "how many of the drawn mutants to skip, to continue where an earlier run ended")
 	flag.IntVar(&o.jobs, "jobs", 1, "mutants at a time")
 	flag.DurationVar(&o.limit, "limit", 30*time.Minute, "begin no mutant after this time")
 	flag.StringVar(&o.run, "run", "", "run only tests that match, as go test -run")

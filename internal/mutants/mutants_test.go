@@ -24,8 +24,8 @@ func shop(t *testing.T) *pkg {
 	return packages[0]
 }
 
-// TestPlaces lists what is mutated: nothing that only logs, no capacity, no
-// mutant that does not compile.
+// TestPlaces lists all mutants: none of code that only logs, none of a capacity, none
+// that does not compile.
 func TestPlaces(t *testing.T) {
 	var got []string
 	drawn := draw(shop(t).places(), 1, 1000)
@@ -78,8 +78,8 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestConstantsBesideAnError: nobody looks at a constant that is returned beside an error. One
-// beside what may be nil counts.
+// TestConstantsBesideAnError: a constant that is returned together with an error is not mutated,
+// unless the error may be nil.
 func TestConstantsBesideAnError(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -125,7 +125,7 @@ func TestDrawIsRepeatable(t *testing.T) {
 	}
 }
 
-// TestRun runs some mutants of the shop, whose tests leave known holes.
+// TestRun runs some mutants of the shop, whose tests have known gaps.
 func TestRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles a package for each mutant")
@@ -196,7 +196,7 @@ func TestQuickest(t *testing.T) {
 	}
 }
 
-// TestNoFilesOfFailures: what a mutant fails on is no failure of the tree.
+// TestNoFilesOfFailures: rapid writes no file for the failure of a mutant.
 func TestNoFilesOfFailures(t *testing.T) {
 	dir := t.TempDir()
 	binary := filepath.Join(dir, "binary")

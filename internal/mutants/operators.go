@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// A place is a stretch of source and what may stand there instead.
+// A place is a range of source text and its possible replacements.
 type place struct {
 	file       *file
 	operator   string
-	start, end int // offsets in the file's source, end excluded
+	start, end int // offsets in the file's source, end exclusive
 	texts      []string
 }
 
@@ -26,7 +26,7 @@ type mutant struct {
 	text string
 }
 
-// source returns the file as the mutant has it.
+// source returns the file with the mutant's change.
 func (m mutant) source() []byte {
 	return bytes.Join([][]byte{m.file.source[:m.start], []byte(m.text), m.file.source[m.end:]}, nil)
 }
@@ -47,14 +47,13 @@ func (m mutant) position() (line, column int) {
 	return 1 + bytes.Count(before, []byte("\n")), m.start - bytes.LastIndexByte(before, '\n')
 }
 
-// String tells where the mutant is and what it changes, on one line.
+// String returns the mutant's position and change on one line.
 func (m mutant) String() string {
 	line, _ := m.position()
 	return fmt.Sprintf("%s:%d %s: %s -> %s", m.file.short, line, m.operator, oneLine(string(m.file.source[m.start:m.end])), oneLine(m.text))
 }
 
-// lines returns the line of the place as it is and as the mutant has it. Of
-// places of several lines it is the first.
+// lines returns the first line of the place before and after the change.
 func (m mutant) lines() (before, after string) {
 	line := func(source []byte) string {
 		from := bytes.LastIndexByte(source[:m.start], '\n') + 1
@@ -97,7 +96,7 @@ func (p *pkg) places() []place {
 type visitor struct {
 	file    *file
 	places  []place
-	checked []*ast.IfStmt // that were visited
+	checked []*ast.IfStmt // the if statements visited so far
 }
 
 func (v *visitor) add(operator string, from, to token.Pos, texts ...string) {
@@ -144,7 +143,7 @@ func (v *visitor) visit(n ast.Node) bool {
 	return true
 }
 
-// statement adds what becomes of a whole statement.
+// statement adds the mutations of a statement as a whole.
 func (v *visitor) statement(n ast.Stmt) {
 	switch n := n.(type) {
 	case *ast.BlockStmt:
@@ -165,7 +164,7 @@ func (v *visitor) statement(n ast.Stmt) {
 	}
 }
 
-// drop adds the statements of a list that can be left out.
+// drop adds the removal of each statement of a list that can be removed.
 func (v *visitor) drop(list []ast.Stmt) {
 	for _, s := range list {
 		if v.file.pkg.tells(s) {
@@ -193,8 +192,8 @@ func allBlank(list []ast.Expr) bool {
 	return true
 }
 
-// condition negates a condition. A comparison is turned round where it stands;
-// a check of an error is made to find none.
+// condition adds the negation of a condition. It skips comparisons, which binary
+// reverses, and negations, whose ! visit removes. A check for an error becomes false.
 func (v *visitor) condition(cond ast.Expr) {
 	b, ok := ast.Unparen(cond).(*ast.BinaryExpr)
 	switch {
@@ -213,7 +212,7 @@ func isNot(e ast.Expr) bool {
 	return ok && u.Op == token.NOT
 }
 
-// fails reports whether a return gives an error back that is not nil as it stands.
+// fails reports whether a return statement returns an error other than the literal nil.
 func (v *visitor) fails(n *ast.ReturnStmt) bool {
 	if len(n.Results) == 0 {
 		return false
@@ -222,8 +221,8 @@ func (v *visitor) fails(n *ast.ReturnStmt) bool {
 	return isError(v.file.pkg.info.TypeOf(last)) && !v.file.pkg.info.Types[last].IsNil()
 }
 
-// surely reports whether an error cannot be nil: it is made here, or was compared with nil by
-// the if around it.
+// surely reports whether an error cannot be nil: it is created here, or the surrounding if
+// compared it with nil.
 func (v *visitor) surely(e ast.Expr) bool {
 	switch e := ast.Unparen(e).(type) {
 	case *ast.UnaryExpr:
@@ -240,8 +239,8 @@ func (v *visitor) surely(e ast.Expr) bool {
 	return false
 }
 
-// failure collects the places below a return with an error. Constants beside the error are
-// left alone: no caller looks at them.
+// failure collects the places in a return with an error. It skips constants that are returned
+// together with the error, because no caller uses them.
 func (v *visitor) failure(n *ast.ReturnStmt) {
 	for _, r := range n.Results {
 		if v.file.pkg.info.Types[r].Value == nil {
@@ -250,7 +249,7 @@ func (v *visitor) failure(n *ast.ReturnStmt) {
 	}
 }
 
-// result makes a returned error nil. What makes the error still runs.
+// result replaces a returned error by nil. The expression of the error is still evaluated.
 func (v *visitor) result(n *ast.ReturnStmt) {
 	if !v.fails(n) {
 		return
@@ -263,8 +262,8 @@ func (v *visitor) result(n *ast.ReturnStmt) {
 	v.add("swallowed error", n.Pos(), n.End(), text+"nil")
 }
 
-// comparisons are what each comparison becomes: one that differs where both
-// sides are equal, and the opposite.
+// comparisons are the replacements of each comparison: one that differs only where both
+// sides are equal, and the negation.
 var comparisons = map[token.Token][]string{
 	token.LSS: {"<=", ">="},
 	token.LEQ: {"<", ">"},
@@ -296,7 +295,7 @@ var errorType = types.Universe.Lookup("error").Type()
 
 func isError(t types.Type) bool { return t != nil && types.Identical(t, errorType) }
 
-// literal moves a number by one and sets it to 0.
+// literal changes a number by one, and to 0.
 func (v *visitor) literal(n *ast.BasicLit) {
 	if n.Kind != token.INT && n.Kind != token.FLOAT {
 		return
@@ -307,7 +306,7 @@ func (v *visitor) literal(n *ast.BasicLit) {
 		value = constant.MakeFromLiteral(n.Value, n.Kind, 0)
 	}
 	if duration, ok := info.TypeOf(n).(*types.Named); ok && duration.String() == "time.Duration" && constant.Sign(value) != 0 {
-		// A wait that is one longer is the same wait.
+		// A nanosecond more makes no difference.
 		v.add("constant", n.Pos(), n.End(), "0")
 		return
 	}

@@ -20,10 +20,10 @@ import (
 	"time"
 )
 
-// A suite is the tests of one package, as they ran over unchanged code.
+// A suite is the tests of one package, and their results over unchanged code.
 type suite struct {
 	path, dir string
-	quick     []string // tests that are run first: most mutants fail one of them
+	quick     []string // tests to run first: most mutants fail one of them
 	elapsed   time.Duration
 	covered   map[string][]block // by file, as "import/path/name.go"
 }
@@ -34,18 +34,18 @@ type block struct {
 	ran      bool
 }
 
-// quickMost is how long the tests that run first may take together.
+// quickMost is the total time of the tests that run first.
 const quickMost = 2 * time.Second
 
-// An outcome is what became of a mutant.
+// An outcome is the result of running a mutant.
 type outcome struct {
 	killed  bool
 	how     string // the test that failed, "timeout", "no test runs this line"
-	invalid bool   // it did not compile after all
+	invalid bool   // the compiler rejects it, although the type checker did not
 	err     error
 }
 
-// runAll runs the mutants and writes what became of each.
+// runAll runs the mutants and writes the outcome of each.
 func (o *options) runAll(ctx context.Context, packages []*pkg, mutants []mutant) error {
 	began := time.Now()
 	temp, err := os.MkdirTemp("", "mutants-")
@@ -121,13 +121,13 @@ func (o *options) runAll(ctx context.Context, packages []*pkg, mutants []mutant)
 	}
 	fmt.Fprintln(o.out)
 	if done < len(mutants) {
-		fmt.Fprintf(o.out, "stopped before the end; go on with -skip %d\n", o.skip+done)
+		fmt.Fprintf(o.out, "stopped before the end; continue with -skip %d\n", o.skip+done)
 	}
 	return ctx.Err()
 }
 
-// suites runs the tests of every package that has a mutant over unchanged
-// code: they must pass, and how long they take bounds what a mutant may take.
+// suites runs the tests of every package with mutants over unchanged code. They must
+// pass; their duration determines the time limit of a mutant.
 func (o *options) suites(ctx context.Context, temp string, packages []*pkg, mutants []mutant) (map[*pkg][]*suite, error) {
 	suites := map[*pkg][]*suite{}
 	known := map[string]*suite{}
@@ -211,7 +211,7 @@ func (o *options) baseline(ctx context.Context, temp, path string, mutated []str
 	return s, s.readProfile(text)
 }
 
-// quickest returns the names of the tests that pass soonest.
+// quickest returns the names of the fastest tests, which take at most quickMost together.
 func quickest(verbose []byte) []string {
 	type timed struct {
 		name    string
@@ -236,7 +236,7 @@ func quickest(verbose []byte) []string {
 	return names
 }
 
-// readProfile reads lines such as "varve/internal/wal/log.go:12.30,14.2 1 1".
+// readProfile parses lines such as "varve/internal/wal/log.go:12.30,14.2 1 1".
 func (s *suite) readProfile(text []byte) error {
 	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, "mode:") {
@@ -257,8 +257,8 @@ func (s *suite) readProfile(text []byte) error {
 	return nil
 }
 
-// reaches reports whether the tests run the mutant's place. Places that no
-// profile tells of, such as constants of the package, count as reached.
+// reaches reports whether the tests run the mutant's place. Places that are not in the
+// profile, such as constants of the package, count as reached.
 func (s *suite) reaches(m mutant) bool {
 	line, column := m.position()
 	at := [2]int{line, column}
@@ -276,7 +276,7 @@ func (s *suite) reaches(m mutant) bool {
 
 var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
-// runOne builds and runs the tests over one mutant until one fails.
+// runOne builds the tests with one mutant and runs them until one fails.
 func (o *options) runOne(ctx context.Context, dir string, m mutant, suites []*suite) outcome {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return outcome{err: err}
@@ -295,7 +295,7 @@ func (o *options) runOne(ctx context.Context, dir string, m mutant, suites []*su
 			continue
 		}
 		how = "all tests pass"
-		// Without the debugger's tables, which no test reads, linking takes half as long.
+		// -w omits the debugger's tables, which no test reads, and halves the time of linking.
 		if _, err := o.goRun(ctx, "test", "-c", "-ldflags=-w", "-o", binary, "-overlay", overlay, s.path); err != nil {
 			if ctx.Err() == nil && len(o.tests) == 0 {
 				return outcome{invalid: true, how: "does not compile"}
@@ -336,9 +336,9 @@ func (o *options) kill(ctx context.Context, s *suite, dir, binary string, most t
 	return outcome{killed: true, how: "crash"}
 }
 
-// test runs a test binary in its package's directory, with files of its own,
-// without the files in which rapid keeps a failure for the next run, and, where the shell has ulimit -v, with a bound on its memory: a mutant may
-// allocate without end.
+// test runs a test binary in its package's directory, with a temporary directory of its
+// own. rapid writes no files for the next run. Where the shell has ulimit -v, memory is
+// limited, because a mutant may allocate without end.
 func (o *options) test(ctx context.Context, s *suite, dir, binary string, most time.Duration, args ...string) ([]byte, error) {
 	temp := filepath.Join(dir, "tmp")
 	if err := os.MkdirAll(temp, 0o777); err != nil {

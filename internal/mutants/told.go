@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Packages that only tell people or machines what happened.
+// Packages for logs, metrics and stack traces.
 var telling = []string{"log/slog", "github.com/prometheus/client_golang/", "runtime/debug"}
 
-// findTold finds the functions of the package whose whole body tells: they
-// return nothing and only log, count or measure, themselves or through others.
+// findTold finds the functions that return nothing and only log, count or measure,
+// directly or by calling other such functions.
 func (p *pkg) findTold() {
 	p.told = map[types.Object]bool{}
 	for more := true; more; {
@@ -60,8 +60,7 @@ func (p *pkg) tells(s ast.Stmt) bool {
 	return false
 }
 
-// tellingCall reports whether a call is one of a logger, a metric or a function
-// that tells.
+// tellingCall reports whether a call is to a logger, a metric or a function in p.told.
 func (p *pkg) tellingCall(call *ast.CallExpr) bool {
 	var id *ast.Ident
 	switch fun := ast.Unparen(call.Fun).(type) {
@@ -76,7 +75,8 @@ func (p *pkg) tellingCall(call *ast.CallExpr) bool {
 	return object != nil && (p.told[object] || tellingPackage(object.Pkg()) && !returnsError(object))
 }
 
-// returnsError keeps calls such as Register, whose failure is told.
+// returnsError reports whether a function returns an error. Calls to such functions are
+// mutated even in telling packages: the failure of Register, for example, matters.
 func returnsError(object types.Object) bool {
 	signature, ok := object.Type().(*types.Signature)
 	if !ok || signature.Results().Len() == 0 {
@@ -110,8 +110,8 @@ func telltale(t types.Type) bool {
 	return false
 }
 
-// call reports whether to look into a call's arguments. Capacities are about
-// speed only, and so is what metrics are made with.
+// call reports whether to mutate a call's arguments. It excludes capacities, which affect
+// only speed, and calls to loggers and metrics.
 func (v *visitor) call(n *ast.CallExpr) bool {
 	if v.file.pkg.tellingCall(n) {
 		return false

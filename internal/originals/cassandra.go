@@ -23,9 +23,9 @@ const cassandraVariable = "VARVE_TEST_CASSANDRA"
 // machine it takes 5 s.
 const cassandraStartLimit = 3 * time.Minute
 
-// Cassandra returns the address, host and port, of a Cassandra 5.0 of one node
-// that all tests of the run share; each works in keyspaces of its own. Without
-// one, the test is skipped.
+// Cassandra returns the address, host and port, of a single node of Cassandra 5.0
+// that all tests of the run share. Each test uses its own keyspaces. Without a
+// node, the test is skipped.
 func Cassandra(t testing.TB) string {
 	t.Helper()
 	address := os.Getenv(cassandraVariable)
@@ -38,18 +38,18 @@ func Cassandra(t testing.TB) string {
 	return address
 }
 
-// ClusterOptions say what ring to start. The zero value is one node of 5.0.
+// ClusterOptions are the options of a ring. The zero value is one node of 5.0.
 type ClusterOptions struct {
 	Version string // of Cassandra: 5.0.8 (default) or 4.1.10
 	Nodes   int    // default 1
-	IP      string // address of the first node; the others follow it. Default: one of 127/8 that no other ring has
-	YAML    string // settings laid over those of scripts/originals/cassandra.yaml.in
+	IP      string // address of the first node; the others have the next addresses. Default: a free one of 127/8
+	YAML    string // settings that override those of scripts/originals/cassandra.yaml.in
 	Heap    string // of each node, default 512m
 
 	// Datacenters names the data centre of each node; nil puts all in datacenter1.
 	Datacenters []string
 
-	Clocks bool // nodes have clocks that Node.SetClock sets
+	Clocks bool // Node.SetClock can set the clocks of nodes
 }
 
 // A Cluster is a ring of Cassandra nodes on this machine.
@@ -57,12 +57,12 @@ type Cluster struct {
 	Nodes []*Node
 }
 
-// A Node is one process of a Cluster. Its methods are for one goroutine.
+// A Node is one process of a Cluster. Its methods are not safe for concurrent use.
 type Node struct {
 	Address string // host and port of CQL
 	child   *child
 	t       testing.TB
-	clock   string // its file, see scripts/cassandra.sh; empty: the machine's clock
+	clock   string // path of the clock's file, see scripts/cassandra.sh; "": the machine's clock
 }
 
 // StartCluster starts a ring and waits until every node answers CQL. The ring
@@ -110,7 +110,7 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 	return cluster
 }
 
-// Addresses returns where CQL is spoken, one host and port a node.
+// Addresses returns the CQL addresses of the nodes, each host and port.
 func (c *Cluster) Addresses() []string {
 	addresses := make([]string, len(c.Nodes))
 	for i, n := range c.Nodes {
@@ -119,15 +119,15 @@ func (c *Cluster) Addresses() []string {
 	return addresses
 }
 
-// Stop ends all nodes in good order.
+// Stop shuts all nodes down.
 func (c *Cluster) Stop() {
 	for _, n := range c.Nodes {
 		n.Stop()
 	}
 }
 
-// Start starts a node that was stopped or killed, and waits until it answers.
-// What it stored is there again.
+// Start starts a node that was stopped or killed, with its data, and waits until it
+// answers.
 func (n *Node) Start() {
 	n.t.Helper()
 	if err := n.child.start(cassandraStartLimit, func() error { return cqlAnswers(n.Address) }); err != nil {
@@ -135,7 +135,7 @@ func (n *Node) Start() {
 	}
 }
 
-// Stop ends the node in good order: what it holds in memory is on disk.
+// Stop shuts the node down. It first writes to disk what it has in memory.
 func (n *Node) Stop() { n.child.stop() }
 
 // Kill ends the node as kill -9 does.
@@ -148,14 +148,14 @@ func (n *Node) Restart() {
 	n.Start()
 }
 
-// Pause halts the node: connections stay open, and nothing is answered.
+// Pause suspends the node: connections stay open, and it answers nothing.
 func (n *Node) Pause() { n.child.pause() }
 
-// Resume lets a paused node go on.
+// Resume ends Pause.
 func (n *Node) Resume() { n.child.resume() }
 
-// SetClock makes the node's wall clock differ from the machine's from now on. The ring
-// must have been started with Clocks.
+// SetClock sets how far the node's wall clock is ahead of the machine's. The ring must
+// have been started with Clocks.
 func (n *Node) SetClock(ahead time.Duration) {
 	n.t.Helper()
 	f, err := os.OpenFile(n.clock, os.O_CREATE|os.O_WRONLY, 0o644)
@@ -169,14 +169,14 @@ func (n *Node) SetClock(ahead time.Duration) {
 	}
 }
 
-// freeAddress returns an address a.b.c.1 of 127/8 at which, and above which,
-// nobody listens to Cassandra's ports. It follows from the process id, so that
-// test binaries that run at once do not choose the same.
+// freeAddress returns an address a.b.c.1 of 127/8 at which Cassandra's ports are free.
+// It is derived from the process id, so that test binaries that run at once choose
+// different ones.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	pid := os.Getpid()
 	for try := range 50 {
-		// 100-249: scripts/cassandra.sh has its own choice below.
+		// 100-249: scripts/cassandra.sh chooses smaller numbers.
 		address := fmt.Sprintf("127.%d.%d.1", 100+(pid/250+try)%150, pid%250+1)
 		if bindable(address+":9042") && bindable(address+":7000") {
 			return address
@@ -191,12 +191,12 @@ func bindable(address string) bool {
 	if err != nil {
 		return false
 	}
-	_ = l.Close() // it accepted nothing
+	_ = l.Close() // no connection was accepted
 	return true
 }
 
-// cqlAnswers asks for the options that a node supports, in protocol 4. A node
-// that wants TLS hangs up on that, which counts as an answer: the port is opened
+// cqlAnswers asks a node for its supported options, in protocol 4. A node that requires
+// TLS closes the connection. That counts as an answer, because a node opens this port
 // last.
 func cqlAnswers(address string) error {
 	conn, err := net.DialTimeout("tcp", address, 2*time.Second)

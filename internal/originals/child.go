@@ -13,18 +13,17 @@ import (
 	"time"
 )
 
-// stopLimit is how long a process may take to end after SIGTERM. After that it
-// is killed.
+// stopLimit is the time after SIGTERM at which a process is killed.
 const stopLimit = 30 * time.Second
 
-// logTail is how much of a log is printed with a failed test.
+// logTail is the number of bytes of a log that a failed test logs.
 const logTail = 8 << 10
 
 // A child is one process that ends no later than the test that started it.
 type child struct {
 	t       testing.TB
 	what    string   // for messages, for example "KairosDB" or "Cassandra node 2"
-	command []string // how it is started
+	command []string // program and arguments
 	logPath string
 
 	mu    sync.Mutex
@@ -32,7 +31,7 @@ type child struct {
 	ended chan struct{} // closed when run has ended
 }
 
-// newChild prepares a process and its end, but does not start it.
+// newChild prepares a process, and registers its end with the test, but does not start it.
 func newChild(t testing.TB, what, logPath string, command ...string) *child {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(logPath), 0o755); err != nil {
@@ -48,9 +47,9 @@ func newChild(t testing.TB, what, logPath string, command ...string) *child {
 	return c
 }
 
-// start runs the command and waits until ready answers nil. It returns an error
-// that wraps errEnded when the process ended before, and the last error of ready
-// when the time is over; the process then is killed. What it logs is appended.
+// start runs the command and waits until ready returns nil. If the process ends before,
+// the error wraps errEnded. If the limit passes, start kills the process and returns the
+// last error of ready. Output is appended to the log.
 func (c *child) start(limit time.Duration, ready func() error) error {
 	log, err := os.OpenFile(c.logPath, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -65,7 +64,7 @@ func (c *child) start(limit time.Duration, ready func() error) error {
 	}
 	ended := make(chan struct{})
 	go func() {
-		_ = run.Wait() // the log tells why
+		_ = run.Wait() // the log has the reason
 		close(ended)
 	}()
 	c.mu.Lock()
@@ -98,7 +97,7 @@ func (c *child) signal(s syscall.Signal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.run != nil {
-		_ = c.run.Process.Signal(s) // an error says that it has ended
+		_ = c.run.Process.Signal(s) // an error means that the process has ended
 	}
 }
 

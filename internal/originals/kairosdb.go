@@ -19,21 +19,21 @@ import (
 // machine it takes 2.5 s.
 const kairosStartLimit = 2 * time.Minute
 
-// KairosDBOptions say how to run KairosDB 1.3.0-1. The zero value is one on its
+// KairosDBOptions are the options of KairosDB 1.3.0-1. The zero value runs it on its
 // embedded store, H2.
 type KairosDBOptions struct {
 	Cassandra   []string // hosts and ports, all with the same port; empty: H2
-	Keyspace    string   // default: a fresh one. It is not dropped
+	Keyspace    string   // default: a new one, which is not dropped
 	Consistency string   // of reads and writes, default ONE
 	Replication int      // copies of a keyspace that is created, default 1
 
-	// RowTimeUnit and RowWidth are those of a keyspace that is created:
-	// MILLISECONDS or SECONDS, and the width of a row in it. Default: KairosDB's,
-	// three weeks in milliseconds.
+	// RowTimeUnit and RowWidth are the row settings of a keyspace that is created:
+	// MILLISECONDS or SECONDS, and the width of a row in this unit. Default:
+	// KairosDB's, three weeks in milliseconds.
 	RowTimeUnit string
 	RowWidth    int64
 
-	// TagIndex is what tag_indexed_row_key_lookup_metrics holds, in HOCON:
+	// TagIndex is the value of tag_indexed_row_key_lookup_metrics in HOCON:
 	// ["*"], ["m"] or { "my.metric": [], "other.metric": ["host"] }.
 	TagIndex string
 
@@ -43,17 +43,17 @@ type KairosDBOptions struct {
 	Rollups        bool
 	Hostname       string // default kairos-test
 
-	// Settings are laid over all others: a path below "kairosdb" and its value in
+	// Settings override all others. A key is a path below "kairosdb", and a value is
 	// HOCON, for example "query_cache.keep_cache_files": "true".
 	Settings map[string]string
 }
 
-// A KairosDB is a process of the original.
+// A KairosDB is a process of KairosDB.
 type KairosDB struct {
 	URL      string // http://host:port, without a slash
 	Telnet   string // host and port
 	Keyspace string // empty with H2
-	Dir      string // where it runs; its configuration is conf/kairosdb.conf
+	Dir      string // its working directory; its configuration is conf/kairosdb.conf
 
 	t     testing.TB
 	child *child
@@ -70,7 +70,7 @@ func StartKairosDB(t testing.TB, o KairosDBOptions) *KairosDB {
 	k := &KairosDB{t: t, Keyspace: o.Keyspace, Dir: t.TempDir()}
 	k.child = newChild(t, "KairosDB", filepath.Join(k.Dir, "log", "kairosdb.log"), script, "run", k.Dir)
 
-	// Somebody may take a free port before KairosDB does.
+	// Another process may take a free port before KairosDB does.
 	var err error
 	for range 3 {
 		if err = k.configure(o); err == nil {
@@ -86,8 +86,8 @@ func StartKairosDB(t testing.TB, o KairosDBOptions) *KairosDB {
 	return k
 }
 
-// Stop ends KairosDB in good order; points that waited in memory may be lost,
-// as in the original.
+// Stop shuts KairosDB down. Points that wait in memory may be lost, as KairosDB does not
+// flush them.
 func (k *KairosDB) Stop() { k.child.stop() }
 
 // Kill ends KairosDB as kill -9 does.
@@ -101,9 +101,8 @@ func (k *KairosDB) Start() {
 	}
 }
 
-// Script returns the arguments, the program first, that run another command of
-// KairosDB, such as "export", over the same configuration. The server has to be
-// stopped.
+// Script returns the command line of another command of KairosDB, such as "export",
+// with the same configuration. The server must be stopped.
 func (k *KairosDB) Script(command ...string) []string {
 	return append(slices.Clone(k.child.command), command...)
 }
@@ -143,7 +142,7 @@ func (k *KairosDB) configure(o KairosDBOptions) error {
 	set("telnetserver.port", port(ports[1]))
 	set("query_cache.cache_dir", `"cache"`)
 	set("hostname", quoted(orDefault(o.Hostname, "kairos-test")))
-	// Its own metrics would land among the test's.
+	// Without this, KairosDB's own metrics would be among the test's.
 	set("service.reporter", `"<disabled>"`)
 	o.queue(set)
 	o.store(set)
@@ -161,7 +160,7 @@ func (k *KairosDB) configure(o KairosDBOptions) error {
 	return os.WriteFile(filepath.Join(conf, "kairosdb.conf"), []byte(b.String()), 0o644)
 }
 
-// queue makes points visible soon after they were accepted.
+// queue configures the queue so that points become visible soon.
 func (o KairosDBOptions) queue(set func(path, value string)) {
 	class := "MemoryQueueProcessor"
 	if o.FileQueue {
@@ -216,8 +215,7 @@ func orDefault(text, otherwise string) string {
 	return text
 }
 
-// freePorts returns n addresses on the loopback that nobody listened to a moment
-// ago.
+// freePorts returns n loopback addresses with ports that are free now.
 func freePorts(n int) ([]string, error) {
 	var addresses []string
 	for range n {

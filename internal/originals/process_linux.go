@@ -5,14 +5,13 @@ import (
 	"syscall"
 )
 
-// endWithTest makes the kernel kill c when the test process ends, however that
-// happens.
+// endWithTest makes the kernel kill c when the test process ends for any reason.
 func endWithTest(c *exec.Cmd) {
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// pause halts the process.
+// pause suspends the process.
 func (c *child) pause() { c.signal(syscall.SIGSTOP) }
 
-// resume lets a paused process go on.
+// resume continues a suspended process.
 func (c *child) resume() { c.signal(syscall.SIGCONT) }

@@ -4,8 +4,7 @@ package originals
 
 import "os/exec"
 
-// Where processes could outlive the test, need skips it, so that these are not
-// called.
+// These are never called: where processes could outlive a test, need skips the test.
 
 func endWithTest(*exec.Cmd) {}
 

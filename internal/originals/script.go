@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// fetchLimit bounds the download of one program's jars, with its retries and
-// the wait for another test binary that fetches the same.
+// fetchLimit limits the time to download the jars of a program, including retries and
+// waiting for another test binary that downloads the same.
 const fetchLimit = 15 * time.Minute
 
 // repository returns the folder of go.mod. Tests run in their package's folder.
@@ -37,14 +37,14 @@ func repository(t testing.TB) string {
 	}
 }
 
-// fetched remembers, by command line, what came of fetching jars.
+// fetched has the results of fetch by command line.
 var fetched struct {
 	sync.Mutex
-	missing map[string]string // empty: the jars are there
+	missing map[string]string // what is missing; "": the jars are present
 }
 
-// need returns the path of a script once the jars it would fetch are there, and
-// otherwise skips the test, saying what is missing.
+// need fetches the jars of a script and returns the path of the script. If something is
+// missing, it skips the test with a message that says what.
 func need(t testing.TB, name string, versions ...string) string {
 	t.Helper()
 	if runtime.GOOS != "linux" {
@@ -58,7 +58,8 @@ func need(t testing.TB, name string, versions ...string) string {
 	return script
 }
 
-// fetch runs a script that fetches jars, once. It returns what is missing.
+// fetch runs a script that fetches jars, once for each command line. It returns what is
+// missing.
 func fetch(script string, args []string) string {
 	line := script + " " + strings.Join(args, " ")
 	fetched.Lock()
@@ -71,7 +72,7 @@ func fetch(script string, args []string) string {
 	command := exec.CommandContext(ctx, script, args...)
 	var said bytes.Buffer
 	command.Stderr = &said
-	// A download that outlives the script would keep the pipe open.
+	// A download that outlives the script would keep the pipe open, and Run waiting.
 	command.WaitDelay = time.Second
 	endWithTest(command)
 	err := command.Run()
@@ -89,5 +90,5 @@ func fetch(script string, args []string) string {
 	return missing
 }
 
-// errEnded says that a process ended before it was ready.
+// errEnded is the error of a process that ended before it was ready.
 var errEnded = errors.New("it ended")

@@ -1,4 +1,4 @@
-// Package shop is what the tests of mutants mutate.
+// Package shop is mutated by the tests of mutants.
 package shop
 
 import (
