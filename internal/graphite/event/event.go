@@ -1,18 +1,18 @@
-// Package event keeps Graphite's events (a deployment, an alarm) in a timeline, where they
-// are found by time and tags.
+// Package event stores Graphite's events (a deployment, an alarm) in a timeline, and finds
+// them by time and tags.
 //
 //	time (µs)               id                  data
 //	second * 10^6 + number  of the timeline's   {"what":"...","data":"...","tags":["deploy"]}
 //
-// The number of an event is its place among those of its second, in the order in which they
-// were added. Second and number are also the id by which Graphite's clients know it.
+// Number counts the events of a second, in the order in which they were added. Second and
+// number form the id of the event in Graphite's API.
 //
 // The names of all tags are key-values of the store:
 //
 //	service   service key   key      text
 //	_Events   tags          deploy
 //
-// They exist for searches, which ignore tags that no event has ever had. A tag is entered
+// They exist because searches ignore tags that no event has ever had. A tag is stored
 // before the first event that has it.
 package event
 
@@ -32,30 +32,30 @@ import (
 
 // An Event is something that happened.
 type Event struct {
-	ID   int64 // once it is kept
+	ID   int64 // of a stored event
 	When int64 // seconds since 1970
 	What string
 	Data string
 	Tags []string
 }
 
-// MaxTagBytes bounds the tags of an event, and those of a search, with a space between
-// two.
+// MaxTagBytes limits the tags of an event, and those of a search, joined by spaces.
 const MaxTagBytes = 1000
 
-// endExcl bounds the times of events, in seconds: those in milliseconds are beyond it, and
-// ids have room for it.
+// endExcl limits the times of events, in seconds. Times in milliseconds exceed it, and ids
+// have room for smaller times.
 const endExcl = 10_000_000_000
 
-// Parse reads an event as it is posted: an object with what, and maybe tags (a list, or
-// a text with spaces), when (now if absent) and data. Other members are ignored, as
-// graphite-web does, also those whose names differ in case only. Errors are *store.InputErrors.
+// Parse parses the body of a request that adds an event: a JSON object with what, and
+// optionally tags (a list, or a string with spaces), when (default: now) and data. Other
+// members are ignored, as in graphite-web, even if only the case of their names differs.
+// Errors are *store.InputErrors.
 func Parse(text []byte, now time.Time) (Event, error) {
 	e := Event{When: now.Unix()}
 	if !utf8.Valid(text) {
 		return e, badf("the event is not UTF-8")
 	}
-	var members map[string]json.RawMessage // the fields of a struct would match in any case
+	var members map[string]json.RawMessage // a struct's fields would ignore the case of names
 	if err := json.Unmarshal(text, &members); err != nil {
 		return e, badf("an event is an object of JSON such as {\"what\": \"deployed\", \"tags\": [\"web\"]}: %v", err)
 	}
@@ -73,7 +73,7 @@ func Parse(text []byte, now time.Time) (Event, error) {
 	return e, err
 }
 
-// textOf returns a text. Any other value remains as it was written, but null, which is empty.
+// textOf returns the value of a JSON string, "" for null, and the JSON text of any other value.
 func textOf(raw json.RawMessage) (text string) {
 	if json.Unmarshal(raw, &text) != nil {
 		text = string(raw)
@@ -95,7 +95,8 @@ func seconds(raw json.RawMessage) (int64, error) {
 	return 0, badf("\"when\" is %s, but must be seconds since 1970, from 0 to %d (not milliseconds)", clip.Text(string(raw), 40), int64(endExcl-1))
 }
 
-// parseTags splits texts at white space, since graphite-web keeps all tags in one text.
+// parseTags parses tags. It splits each text at white space, since graphite-web stores all
+// tags of an event in one text.
 func parseTags(raw json.RawMessage) ([]string, error) {
 	var text string
 	var list []string
@@ -119,22 +120,23 @@ func checkTags(tags []string) error {
 	return nil
 }
 
-// numberBits bounds the events of one second. Together with the second, an id has at
-// most 53 bits, which every reader of JSON keeps.
+// numberBits is the size of the number in an id. Together with the second, an id has at
+// most 53 bits, which every JSON parser preserves.
 const numberBits = 19
 
-// second is a second of Event.When in the time of a timeline, which is microseconds.
+// second is a second in the times of timelines, which are microseconds.
 const second = 1_000_000
 
-// timeOf returns the time of the event with an id, and idOf the id of an event.
+// timeOf returns the time in the timeline of the event with an id.
 func timeOf(id int64) int64 { return id>>numberBits*second + id&(1<<numberBits-1) }
 
+// idOf is the inverse of timeOf.
 func idOf(time int64) int64 { return time/second<<numberBits | time%second }
 
-// ParseID reads an id as it stands in a path.
+// ParseID parses an id in a path.
 func ParseID(text string) (int64, error) { return strconv.ParseInt(strings.TrimSpace(text), 10, 64) }
 
-// A stored event is the data of one in the timeline.
+// A stored is the data of an event in the timeline.
 type stored struct {
 	What string   `json:"what"`
 	Data string   `json:"data"`
@@ -143,7 +145,7 @@ type stored struct {
 
 func (e *Event) stored() ([]byte, error) { return json.Marshal(stored{e.What, e.Data, e.Tags}) }
 
-// parseStored reads an event of the timeline.
+// parseStored parses an event of the timeline.
 func parseStored(found *timeline.Event) (Event, error) {
 	var s stored
 	if err := json.Unmarshal(found.Data, &s); err != nil || found.Time < 0 || found.Time%second >= 1<<numberBits {

@@ -59,7 +59,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// FuzzParse: what is accepted reads back from the timeline, with an id in the order of time.
+// FuzzParse: every accepted event is read back from the timeline, and ids are in the order of times.
 func FuzzParse(f *testing.F) {
 	f.Add(`{"what":"a","when":1.5e9,"tags":["x y","z"],"data":"d"}`, 3)
 	f.Add(`{"what":"","tags":"\u2028 \u0000 ;=."}`, 1<<numberBits-1)

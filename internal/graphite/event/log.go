@@ -15,72 +15,73 @@ import (
 	"varve/internal/timeline"
 )
 
-// Timeline is the name of the timeline that has the events.
+// Timeline is the name of the timeline with the events.
 const Timeline = "_graphite.events"
 
-// Own is the timeline with its layout, as engines want it in timeline.Options. A bucket of
-// a day can hold all events that Log admits in one partition.
+// Own returns the layout of the timeline, for timeline.Options. A bucket is a day, so that
+// all events that Log accepts for a day fit into one partition.
 func Own() map[string]timeline.Layout {
 	return map[string]timeline.Layout{Timeline: {
 		From: timeline.Beginning, Size: secondsPerDay * second, Factor: 1, Mode: timeline.Materialised, Placement: timeline.Hash,
 	}}
 }
 
-// Where key-values are kept. The service is the server's own: the metadata API does not
-// show it.
+// The keys of key-values. The metadata API does not show this service, because it is
+// internal.
 const (
 	service = "_Events"
 	tagsKey = "tags"
 )
 
-// A Log has the events of a store.
+// A Log is the events of a store.
 type Log struct {
 	timelines *timeline.Engine
 	values    store.KeyValues
 	perDay    int
 	log       *slog.Logger
 
-	turn     chan struct{}   // holds one; the caller that changes events has it
-	known    map[string]bool // tags that were entered; for the caller with the turn
-	counting chan struct{}   // holds one; the caller that counts the events of a day has it
+	turn     chan struct{}   // a lock that respects contexts; held while events are changed
+	known    map[string]bool // tags that are stored; guarded by turn
+	counting chan struct{}   // likewise a lock; held while the events of a day are counted
 
 	mu   sync.Mutex
 	days map[string]dayCount // days that were written to
 
-	looked       atomic.Int64  // when events of older versions were looked for, unix seconds; see ready
-	settledAfter time.Duration // the constant, but in tests
-	recountAfter time.Duration // the same
+	looked       atomic.Int64  // when events of older versions were last looked for, unix seconds; see ready
+	settledAfter time.Duration // the constant, except in tests
+	recountAfter time.Duration // the constant, except in tests
 }
 
-// A dayCount is how many events a day has, about: others may add or delete some.
+// A dayCount is the approximate number of events of a day: other servers may add or delete
+// some.
 type dayCount struct {
 	n  int
 	at time.Time // when they were counted
 }
 
-// recountAfter is how long after a count a full day is counted again: the API of timelines, a
-// retention or another server may have deleted events.
+// recountAfter is how long the count of a full day is valid: the API of timelines, retention
+// or another server may have deleted events since.
 const recountAfter = time.Minute
 
-// Bounds on what a Log caches. Beyond them it drops a day, or all tags, and reads them again.
+// Limits of a Log's caches. Beyond them it drops a day, or all tags, and reads them again.
 const (
 	maxDaysKnown = 100
 	maxTagsKnown = 10_000
 )
 
-// PerDayLimit names the limit of the events of a day.
+// PerDayLimit is the name of the limit of the events of a day in errors.
 const PerDayLimit = "events of a day"
 
-// NewLog returns the events of a store, whose engine of timelines was opened with Own.
-// perDay bounds those of one day; with several processes over one store, it bounds the
-// events that each process knows of.
+// NewLog returns the events of a store. The engine of timelines must have been opened with
+// Own. perDay limits the events of a day. If several processes share a store, it limits
+// the events that each process knows of.
 func NewLog(timelines *timeline.Engine, values store.KeyValues, perDay int, log *slog.Logger) *Log {
 	return &Log{timelines: timelines, values: values, perDay: perDay, log: log,
 		settledAfter: settledAfter, recountAfter: recountAfter,
 		turn: make(chan struct{}, 1), counting: make(chan struct{}, 1), days: map[string]dayCount{}, known: map[string]bool{}}
 }
 
-// begin takes the turn.
+// begin acquires the turn.
 func (l *Log) begin(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -95,7 +96,7 @@ func (l *Log) begin(ctx context.Context) error {
 
 func (l *Log) end() { <-l.turn }
 
-// Add keeps an event. It is durable when Add returns.
+// Add stores an event. The event is durable when Add returns nil.
 func (l *Log) Add(ctx context.Context, e Event) error {
 	data, err := e.stored()
 	if err != nil {
@@ -126,9 +127,9 @@ func (l *Log) Add(ctx context.Context, e Event) error {
 	return nil
 }
 
-// count returns how many events the day of a time has. It reads all of them if the day was not
-// counted, or not lately while it is full. It does so without the turn and one day at a time: a day
-// may have gigabytes, and only callers that add to such a day may have to wait.
+// count returns the number of events of the day of a time. It reads all of them if it has no valid
+// count, see counted. It does so without the turn, and counts one day at a time: a day may have
+// gigabytes, and callers that add to a day with a valid count must not wait for that.
 func (l *Log) count(ctx context.Context, when int64, day string) (int, error) {
 	if n, ok := l.counted(day); ok {
 		return n, nil
@@ -159,7 +160,8 @@ func (l *Log) count(ctx context.Context, when int64, day string) (int, error) {
 	return n, nil
 }
 
-// counted returns how many events a day has, if that is known and serves.
+// counted returns the number of events of a day. ok is false if it is unknown, or is that of a
+// full day and older than recountAfter.
 func (l *Log) counted(day string) (n int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -167,7 +169,8 @@ func (l *Log) counted(day string) (n int, ok bool) {
 	return c.n, ok && (c.n < l.perDay || time.Since(c.at) < l.recountAfter)
 }
 
-// room returns an error if a day is full that had n events before the caller waited for its turn.
+// room returns an error if a day is full. n is its count from before the caller waited for the turn,
+// which serves if no later one is known.
 func (l *Log) room(day string, n int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,7 +183,7 @@ func (l *Log) room(day string, n int) error {
 	return &store.LimitError{Limit: PerDayLimit, Max: int64(l.perDay), Need: int64(n) + 1, What: "add an event of " + day + "; delete some of that day, or send this one with another \"when\""}
 }
 
-// added notes that a day has so many events more.
+// added adds n to the count of a day, if it is known.
 func (l *Log) added(day string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -189,7 +192,7 @@ func (l *Log) added(day string, n int) {
 	}
 }
 
-// enter notes tags.
+// enter stores tags that are not known to be stored.
 func (l *Log) enter(ctx context.Context, tags []string) error {
 	if len(l.known)+len(tags) > maxTagsKnown {
 		clear(l.known)
@@ -206,12 +209,12 @@ func (l *Log) enter(ctx context.Context, tags []string) error {
 	return nil
 }
 
-// putTries is how often an event is put when other servers take its number.
+// putTries limits the attempts to store an event while other servers use its number.
 const putTries = 12
 
-// put gives an event the next number of its second. Two servers may choose the same number.
-// Both put their event and then look, so at least one sees both events. It removes its own
-// event and puts it again with a later number.
+// put stores an event with the next number of its second. Two servers may choose the same
+// number. Both store their event and then read, so at least one sees both events. That
+// server deletes its own event and stores it again with a later number.
 func (l *Log) put(ctx context.Context, when int64, data []byte) error {
 	next := int64(0)
 	for try := range putTries {
@@ -263,7 +266,7 @@ func (l *Log) page(ctx context.Context, q timeline.Query, from, until int64) (ti
 		if err != nil || p.End || len(p.Events) > 0 {
 			return p, err
 		}
-		q.Cursor = p.Cursor // finding more took long
+		q.Cursor = p.Cursor // the engine returned before it found more, because that took long
 	}
 }
 
@@ -291,16 +294,16 @@ func (l *Log) each(ctx context.Context, q timeline.Query, from, until int64, f f
 	}
 }
 
-// A Set says which tags an event must have.
+// A Set says which tags of a search an event must have.
 type Set int
 
 const (
-	Known        Set = iota // all that some event has, and one at least; what graphite-web does if not told
-	Union                   // one at least
+	Known        Set = iota // all tags that any event has, and at least one; graphite-web's default
+	Union                   // at least one
 	Intersection            // all
 )
 
-// A Search says which events are wanted: those from From to Until, both included.
+// A Search selects events from From to Until, both inclusive.
 type Search struct {
 	From, Until int64
 	Tags        []string // nil does not restrict; an empty list finds nothing, as in graphite-web
@@ -309,11 +312,11 @@ type Search struct {
 	// Step is called between two steps of reading, see timeline.Query. It may be nil.
 	Step func(bytes int64) error
 
-	wanted map[string]bool // Tags, in Find
+	wanted map[string]bool // Tags as a set, in Find
 }
 
-// Find calls f for the events of a search, in the order of time. It ends with the first
-// error of f.
+// Find calls f for the events of a search, in order of time. It ends with the first error
+// of f.
 func (l *Log) Find(ctx context.Context, s Search, f func(Event) error) error {
 	if err := checkTags(s.Tags); err != nil {
 		return err
@@ -342,8 +345,8 @@ func (l *Log) Find(ctx context.Context, s Search, f func(Event) error) error {
 	})
 }
 
-// dropUnknown leaves out tags that no event has, unless the search wants them, and
-// reports whether no event can match.
+// dropUnknown removes tags that no event has from a search with the set Known. It reports
+// whether no event can match.
 func (l *Log) dropUnknown(ctx context.Context, s *Search) (nothing bool, err error) {
 	if s.Set != Known || len(s.Tags) == 0 {
 		return false, nil
@@ -383,8 +386,8 @@ func (l *Log) ByID(ctx context.Context, id int64) (Event, error) {
 	return parseStored(found)
 }
 
-// locate finds the event of an id. Of several, which older versions may have kept, it is the
-// first.
+// locate finds the event with an id. Older versions may have stored several; locate returns
+// the first.
 func (l *Log) locate(ctx context.Context, id int64) (*timeline.Event, error) {
 	if id < 0 || id>>numberBits >= endExcl {
 		return nil, store.ErrNotFound
@@ -400,7 +403,7 @@ func (l *Log) locate(ctx context.Context, id int64) (*timeline.Event, error) {
 	return &p.Events[0].Event, nil
 }
 
-// Delete removes the event that ByID returns. Its tags stay entered.
+// Delete deletes the event that ByID returns. Its tags remain stored.
 func (l *Log) Delete(ctx context.Context, id int64) error {
 	if err := l.ready(ctx); err != nil {
 		return err
@@ -420,7 +423,7 @@ func (l *Log) Delete(ctx context.Context, id int64) error {
 	return nil
 }
 
-// dayOf is the day of a time, in UTC.
+// dayOf returns the day of a time, in UTC.
 func dayOf(when int64) string { return time.Unix(when, 0).UTC().Format(time.DateOnly) }
 
 const secondsPerDay = 24 * 60 * 60

@@ -31,7 +31,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// A site is what keeps events: a store and its timelines.
+// A site is a store and its timelines, which hold events.
 type site struct {
 	values store.KeyValues
 	shelf  timeline.Shelf
@@ -83,7 +83,7 @@ func openCassandra(t *testing.T) *site {
 	return &site{values: s, shelf: shelf}
 }
 
-// newLog returns a log, which has an engine of its own like that of another process.
+// newLog returns a log with its own engine, like that of another process.
 func (s *site) newLog(t *testing.T, perDay int) *Log {
 	t.Helper()
 	e, err := timeline.Open(s.shelf, timeline.Options{Own: Own(), Upkeep: -1})
@@ -109,7 +109,7 @@ func all(t *testing.T, l *Log, s Search) (list []Event) {
 	return list
 }
 
-// found returns what the events of a search say.
+// found returns the texts of the events of a search.
 func found(t *testing.T, l *Log, s Search) string {
 	t.Helper()
 	var names []string
@@ -208,8 +208,8 @@ func testLog(t *testing.T, s *site) {
 	}
 }
 
-// testSeveralWriters: processes that add at the same moment overwrite nothing of each
-// other, and no two events have one id.
+// testSeveralWriters: processes that add events at the same time do not overwrite each other's,
+// and no two events have the same id.
 func testSeveralWriters(t *testing.T, s *site) {
 	const writers, each, when = 3, 15, 3 * secondsPerDay
 	var wait sync.WaitGroup
@@ -235,7 +235,7 @@ func testSeveralWriters(t *testing.T, s *site) {
 	}
 }
 
-// TestRestart: events are there after a restart, and new ones come behind them.
+// TestRestart: events exist after a restart, and new ones follow them.
 func TestRestart(t *testing.T) {
 	fs := vfs.NewMem()
 	s := openEmbedded(t, fs, "data")
@@ -253,7 +253,7 @@ func TestRestart(t *testing.T) {
 	add(t, l, secondsPerDay, "next", "") // the other day has room
 }
 
-// A counted shelf counts the events that are read.
+// A counted shelf counts the events that it returns.
 type counted struct {
 	timeline.Shelf
 	events atomic.Int64
@@ -265,8 +265,8 @@ func (c *counted) Slice(ctx context.Context, p timeline.Part, r timeline.Range, 
 	return out, err
 }
 
-// TestReadsWhatItNeeds: a search of minutes among the events of weeks, and one event more in
-// a second that has many.
+// TestReadsWhatItNeeds: a search of minutes reads few of the events of weeks, and so does adding
+// an event to a second that has many.
 func TestReadsWhatItNeeds(t *testing.T) {
 	s := openEmbedded(t, vfs.NewMem(), "data")
 	shelf := &counted{Shelf: s.shelf}
@@ -305,7 +305,7 @@ func TestReadsWhatItNeeds(t *testing.T) {
 	}
 }
 
-// TestFindEnds: the end of the context ends a search, and so does an error.
+// TestFindEnds: a cancelled context ends a search, and so does an error.
 func TestFindEnds(t *testing.T) {
 	l := openEmbedded(t, vfs.NewMem(), "data").newLog(t, 1000)
 	add(t, l, 1, "a", "")
@@ -329,7 +329,7 @@ func TestFindEnds(t *testing.T) {
 	}
 }
 
-// TestRoomAfterDelete: a day has room again.
+// TestRoomAfterDelete: after a deletion, a full day has room again.
 func TestRoomAfterDelete(t *testing.T) {
 	l := openEmbedded(t, vfs.NewMem(), "data").newLog(t, 2)
 	add(t, l, 5, "a", "")
@@ -343,8 +343,8 @@ func TestRoomAfterDelete(t *testing.T) {
 	}
 }
 
-// TestRoomAfterDeleteElsewhere: a full day is counted again when events may have been deleted in
-// another way, but not for each event that is refused.
+// TestRoomAfterDeleteElsewhere: a full day is counted again in case events were deleted in another
+// way, but not for each event that is refused.
 func TestRoomAfterDeleteElsewhere(t *testing.T) {
 	s := openEmbedded(t, vfs.NewMem(), "data")
 	shelf := &counted{Shelf: s.shelf}
@@ -373,7 +373,7 @@ func TestRoomAfterDeleteElsewhere(t *testing.T) {
 	}
 }
 
-// TestCountDelaysItsDayOnly: while the events of a day are counted, others are added.
+// TestCountDelaysItsDayOnly: while the events of a day are counted, events of other days are added.
 func TestCountDelaysItsDayOnly(t *testing.T) {
 	s := openEmbedded(t, vfs.NewMem(), "data")
 	add(t, s.newLog(t, 10), 5, "a", "")

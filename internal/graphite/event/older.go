@@ -15,33 +15,35 @@ import (
 	"varve/internal/work"
 )
 
-// Older versions kept events as key-values, too:
+// Older versions stored events as key-values:
 //
 //	service   service key   key                                 text
 //	_Events   days          2024-03-10
 //	_Events   2024-03-10    1710071700.000001.9f86d081 deploy web   {"what":"...","data":"..."}
 //
-// with the second, the number within it, a mark of the process, and the tags in the key.
-// They are moved to the timeline before the first request is answered. A day without events
-// stays entered for settledAfter, because another server of an older version may add events
-// without entering the day again. Once no day is entered, a look is one read.
+// The key of an event has the second, the number within it, an identifier of the process,
+// and the tags. Such events are moved to the timeline before the first request is answered.
+// An empty day stays in the list of days for settledAfter, because another server of an
+// older version may add events without listing the day again. Once the list is empty, a
+// check for such events is one read.
 const daysKey = "days"
 
-// lookAgain is how long after a look for such events another one is taken. It finds
-// something only while servers of an older version share the store.
+// lookAgain is the interval of checks for such events. After the first check there are new
+// ones only while servers of an older version share the store.
 const lookAgain = time.Hour
 
-// settledAfter is how long after its last change a day without events is taken off the list:
-// longer than servers of two versions share a store.
+// settledAfter is how long after its last change an empty day is removed from the list. It
+// must be longer than servers of two versions share a store.
 const settledAfter = 7 * 24 * time.Hour
 
 const (
-	daysAtOnce  = 8   // that are looked at
-	textsAtOnce = 16  // that are read or removed: over Cassandra each is a round trip
-	movedAtOnce = 100 // events that one call puts into the timeline
+	daysAtOnce  = 8   // days that are processed in parallel
+	textsAtOnce = 16  // keys that are read or removed in parallel: over Cassandra each is a round trip
+	movedAtOnce = 100 // events in one append to the timeline
 )
 
-// ready moves what older versions have kept, if it was not looked for lately.
+// ready moves the events of older versions to the timeline, unless it did so within
+// lookAgain.
 func (l *Log) ready(ctx context.Context) error {
 	if l.lookedLately() {
 		return nil
@@ -83,7 +85,7 @@ func (l *Log) move(ctx context.Context) error {
 	})
 }
 
-// settle takes a day without events off the list if it has not changed for long.
+// settle removes an empty day from the list if it has not changed for settledAfter.
 func (l *Log) settle(ctx context.Context, day string) error {
 	changed, err := l.values.Modified(ctx, service, day)
 	if err != nil || time.Since(changed) < l.settledAfter {
@@ -110,9 +112,9 @@ func (l *Log) keys(ctx context.Context, serviceKey string) (all []string, err er
 	return all, nil
 }
 
-// moveSome puts events of a day into the timeline and then removes their keys. Repeated
-// after a crash in between, it puts the same events. One that cannot be moved stays where
-// it is.
+// moveSome appends events of a day to the timeline and then removes their keys. After a
+// crash in between, the next run appends the same events again, with the same ids. An
+// event that cannot be moved keeps its key.
 func (l *Log) moveSome(ctx context.Context, day string, keys []string) error {
 	faults := make([]error, len(keys))
 	events := make([]timeline.Addressed, len(keys))
@@ -130,7 +132,7 @@ func (l *Log) moveSome(ctx context.Context, day string, keys []string) error {
 		return err
 	}
 	var sound []timeline.Addressed
-	var from []int // which key each is of
+	var from []int // the index in keys of each
 	for i := range events {
 		if faults[i] == nil {
 			sound, from = append(sound, events[i]), append(from, i)
@@ -154,8 +156,8 @@ func (l *Log) moveSome(ctx context.Context, day string, keys []string) error {
 	})
 }
 
-// parseOlder reads a key-value of an older version. Several processes may have given one
-// number, so the id in the timeline is made of the whole key.
+// parseOlder parses a key-value of an older version. Several processes may have used the
+// same number, so the id in the timeline is derived from the whole key.
 func parseOlder(key, text string) (timeline.Addressed, error) {
 	words := strings.Split(key, " ")
 	parts := strings.Split(words[0], ".")

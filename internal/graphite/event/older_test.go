@@ -17,7 +17,7 @@ import (
 	"varve/internal/store"
 )
 
-// copied returns a copy of testdata/older, which a build wrote that kept events as
+// copied returns a copy of testdata/older, which an older version wrote, with events as
 // key-values.
 func copied(t *testing.T) (dir string) {
 	dir = filepath.Join(t.TempDir(), "data")
@@ -27,7 +27,7 @@ func copied(t *testing.T) (dir string) {
 	return dir
 }
 
-// lines writes down all events.
+// lines prints all events.
 func lines(t *testing.T, l *Log) string {
 	var out bytes.Buffer
 	for _, e := range all(t, l, Search{Until: endExcl - 1}) {
@@ -49,7 +49,7 @@ func wantOlder(t *testing.T) string {
 	return string(want)
 }
 
-// left lists the key-values of events that are not moved.
+// left lists the key-values of events that are not moved yet.
 func left(t *testing.T, l *Log) (all []string) {
 	days, err := l.keys(t.Context(), daysKey)
 	if err != nil || len(days) == 0 {
@@ -65,8 +65,8 @@ func left(t *testing.T, l *Log) (all []string) {
 	return all
 }
 
-// TestOlder: the events of an older version are there with their ids, also after a restart, and
-// new ones come behind them.
+// TestOlder: the events of an older version keep their ids, also after a restart, and new ones
+// follow them.
 func TestOlder(t *testing.T) {
 	dir, want := copied(t), wantOlder(t)
 	for range 2 {
@@ -93,8 +93,8 @@ func TestOlder(t *testing.T) {
 	}
 }
 
-// TestOlderTwice: a server is stopped between an event's copy and the end of its key-value, and
-// another one that is of an older version adds events.
+// TestOlderTwice: a server is stopped after it has copied an event and before it removes the
+// key-value, and a server of an older version adds events.
 func TestOlderTwice(t *testing.T) {
 	want := wantOlder(t)
 	s := openEmbedded(t, vfs.Default, copied(t))
@@ -125,7 +125,7 @@ func TestOlderTwice(t *testing.T) {
 	}
 }
 
-// TestOlderSettled: days whose events were moved are looked at for a while, and then no more.
+// TestOlderSettled: days whose events were moved are checked for some time, and then no more.
 func TestOlderSettled(t *testing.T) {
 	s := openEmbedded(t, vfs.Default, copied(t))
 	l := s.newLog(t, 1000)
@@ -175,7 +175,7 @@ type failing struct{ store.KeyValues }
 
 func (f *failing) Unset(context.Context, string, string, string) error { return errUnset }
 
-// TestOlderDamaged: one that cannot be read costs no other.
+// TestOlderDamaged: an event that cannot be parsed does not affect others.
 func TestOlderDamaged(t *testing.T) {
 	s := openEmbedded(t, vfs.NewMem(), "data")
 	set := func(serviceKey, key, text string) {

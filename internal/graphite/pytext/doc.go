@@ -1,8 +1,8 @@
-// Package pytext writes and replaces text as Python does: numbers in names and
-// tags, printf's formats, regular expressions. Graphite's names are made that
-// way, and people match them.
+// Package pytext formats and replaces text as Python does: numbers in names and
+// tags, printf formats, regular expressions. Graphite's names of series are made
+// that way, and users match them.
 //
-// Everything here may come from a client. No result is longer than MaxReplaced
-// or a format's width allows, and no expression takes longer than in proportion
-// to the text.
+// All input may come from a client. The length of results is limited by
+// MaxReplaced and by the width of formats, and the time of an expression by its
+// size and the length of the text.
 package pytext

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Text prints a value as it appears in tags.
+// Text formats a value as in tags.
 func Text(v any) string {
 	switch x := v.(type) {
 	case nil:
@@ -30,11 +30,11 @@ func Text(v any) string {
 	return fmt.Sprint(v)
 }
 
-// FormatFloat prints the shortest text that reads as f again, with a fraction
-// even if that is zero: 2.0, 1e+16, inf. Null is None.
+// FormatFloat returns the shortest text that parses as f, with a fraction even if
+// that is zero: 2.0, 1e+16, inf. NaN, which is null, is None.
 func FormatFloat(f float64) string { return string(AppendFloat(nil, f)) }
 
-// AppendFloat appends what FormatFloat returns.
+// AppendFloat appends the result of FormatFloat.
 func AppendFloat(out []byte, f float64) []byte {
 	switch {
 	case math.IsNaN(f):
@@ -55,7 +55,7 @@ func AppendFloat(out []byte, f float64) []byte {
 	return append(out, ".0"...)
 }
 
-// General prints six digits at most, as %g does.
+// General formats a number with at most six digits, as %g does.
 func General(f float64) string {
 	switch {
 	case math.IsNaN(f):
@@ -68,15 +68,15 @@ func General(f float64) string {
 	return strconv.FormatFloat(f, 'g', 6, 64)
 }
 
-// Whole prints a number without its fraction, as %d does.
+// Whole formats a number without its fraction, as %d does.
 func Whole(f float64) string {
 	return strconv.FormatFloat(math.Trunc(f)+0, 'f', 0, 64)
 }
 
-// maxWidth bounds width and precision in a format that a client sends.
+// maxWidth limits width and precision in a client's format.
 const maxWidth = 400
 
-// Format prints a number by a text with one conversion of printf's kind.
+// Format formats a number by a printf format, which must have exactly one conversion.
 func Format(layout string, v float64) (string, error) {
 	var out strings.Builder
 	done := false
@@ -111,7 +111,7 @@ func Format(layout string, v float64) (string, error) {
 	return out.String(), nil
 }
 
-// convert prints a number by flags, width and precision.
+// convert formats a number by one conversion. flags include width and precision.
 func convert(flags string, verb byte, v float64) (string, error) {
 	for _, field := range strings.FieldsFunc(flags, func(r rune) bool { return r < '0' || r > '9' }) {
 		if n, err := strconv.Atoi(field); err != nil || n > maxWidth {

@@ -10,29 +10,29 @@ import (
 	"unicode/utf8"
 )
 
-// A Pattern is a regular expression. Graphite's expressions are Python's. Go's have no
-// look-around and no back-references, but no expression takes more steps than its size times the
-// length of the text. That is bounded too: nothing can end a match that has begun.
+// A Pattern is a regular expression. Graphite's are Python's. Go's lack look-around and
+// back-references, but a match takes at most as many steps as the size of the expression times the
+// length of the text. This product is limited, too, because a match cannot be interrupted.
 type Pattern struct {
 	re    *regexp.Regexp
-	inner *regexp.Regexp // nil if it has no empty match behind another match
-	size  int            // in instructions, or a few more
+	inner *regexp.Regexp // for empty matches directly after a match; nil if there are none
+	size  int            // about the number of instructions, or a few more
 }
 
 const (
-	// maxSize bounds the size of an expression. A list of 2,000 names has about 20,000.
-	// Reading one of this size takes some 100 ms.
+	// maxSize limits the size of an expression. A list of 2,000 names has about 20,000.
+	// Compiling an expression of this size takes some 100 ms.
 	maxSize = 1 << 15
 
-	// maxMatchSteps bounds the steps of one match, each of which takes 10 to 20 ns.
+	// maxMatchSteps limits the steps of one match, each of which takes 10 to 20 ns.
 	maxMatchSteps = 1 << 22
 
-	// maxReplaceSteps bounds the steps of replacing all matches in a name. Most need far fewer: a
-	// search may look at all that is left of the name, but seldom does.
+	// maxReplaceSteps limits the steps of replacing all matches in a name. It assumes that each
+	// search reads the whole name, which few do.
 	maxReplaceSteps = 1 << 26
 )
 
-// NewPattern reads an expression.
+// NewPattern compiles an expression.
 func NewPattern(expression string) (Pattern, error) {
 	expression = strings.ReplaceAll(expression, `\Z`, `\z`)
 	tree, err := syntax.Parse(expression, syntax.Perl)
@@ -54,7 +54,7 @@ func NewPattern(expression string) (Pattern, error) {
 	return p, nil
 }
 
-// sizeOf is about how many instructions an expression has. It stops counting above maxSize.
+// sizeOf estimates the number of instructions of an expression. It stops counting above maxSize.
 func sizeOf(tree *syntax.Regexp) int {
 	n := 1 + len(tree.Sub)
 	if tree.Op == syntax.OpLiteral {
@@ -79,7 +79,7 @@ func (p Pattern) Matches(s string) (bool, error) {
 	return p.re.MatchString(s), nil
 }
 
-// steps is how many steps a search in s takes at most.
+// steps returns the largest number of steps that a search in s can take.
 func (p Pattern) steps(s string) int { return p.size * (len(s) + 1) }
 
 func (p Pattern) affords(s string, most int) error {
@@ -89,8 +89,8 @@ func (p Pattern) affords(s string, most int) error {
 	return nil
 }
 
-// A Replacement is the parsed text that stands for a match: pieces of text and
-// groups.
+// A Replacement is the parsed text that replaces a match: literal pieces and
+// references to groups.
 type Replacement []piece
 
 type piece struct {
@@ -98,11 +98,11 @@ type piece struct {
 	group int // used if text is empty
 }
 
-// escapes are the characters that a letter behind a backslash stands for.
+// escapes are the characters of escape sequences, by the character after the backslash.
 var escapes = map[byte]string{'n': "\n", 't': "\t", 'r': "\r", 'a': "\a", 'b': "\b", 'f': "\f", 'v': "\v", '\\': `\`}
 
-// NewReplacement reads \1, \g<1>, \g<name> and escapes. Of the expression's
-// groups those that took no part in a match are empty.
+// NewReplacement parses a replacement with \1, \g<1>, \g<name> and escapes. A
+// group that took no part in a match is empty.
 func (p Pattern) NewReplacement(s string) (Replacement, error) {
 	var out Replacement
 	for i := 0; i < len(s); {
@@ -124,7 +124,7 @@ func (p Pattern) NewReplacement(s string) (Replacement, error) {
 	return out, nil
 }
 
-// escape reads what a backslash begins and returns its length.
+// escape parses an escape sequence or a reference to a group, and returns its length.
 func (p Pattern) escape(s string) (part piece, n int, err error) {
 	if len(s) < 2 {
 		return piece{}, 0, errors.New("a replacement ends in a backslash")
@@ -165,11 +165,11 @@ func (p Pattern) group(name string) (piece, error) {
 	return piece{group: n}, nil
 }
 
-// MaxReplaced bounds the length of a name that replacing makes, in bytes.
+// MaxReplaced limits the length of a name after replacing, in bytes.
 const MaxReplaced = 256 << 10
 
-// Replace puts a replacement in place of each match. Unlike in Go, a match may
-// be empty directly behind another one: replacing .* by x in "a" gives "xx".
+// Replace replaces each match. Unlike in Go, an empty match may directly follow
+// another match: replacing .* by x in "a" gives "xx".
 func (p Pattern) Replace(s string, r Replacement) (string, error) {
 	if err := p.affords(s, maxMatchSteps); err != nil {
 		return "", err
@@ -198,8 +198,8 @@ func (p Pattern) Replace(s string, r Replacement) (string, error) {
 	return out.String(), nil
 }
 
-// expand writes what stands for a match, and reports whether it is not too
-// long.
+// expand writes the replacement of a match. It returns false if the result is
+// longer than MaxReplaced.
 func (r Replacement) expand(out *strings.Builder, s string, match []int) bool {
 	for _, part := range r {
 		if out.Len() > MaxReplaced {
@@ -214,7 +214,7 @@ func (r Replacement) expand(out *strings.Builder, s string, match []int) bool {
 	return out.Len() <= MaxReplaced
 }
 
-// ReplaceAll is strings.ReplaceAll with MaxReplaced as a bound on the result.
+// ReplaceAll is strings.ReplaceAll with the limit MaxReplaced.
 func ReplaceAll(s, old, new string) (string, error) {
 	if grown := strings.Count(s, old) * (len(new) - len(old)); len(s)+grown > MaxReplaced {
 		return "", fmt.Errorf("replacing %.32s would make a text longer than %d bytes", old, MaxReplaced)
@@ -222,7 +222,7 @@ func ReplaceAll(s, old, new string) (string, error) {
 	return strings.ReplaceAll(s, old, new), nil
 }
 
-// emptyAt returns the empty match at a place behind another match, or nil.
+// emptyAt returns the empty match at the end of another match, or nil.
 func (p Pattern) emptyAt(s string, at int) []int {
 	if p.inner == nil {
 		return nil
@@ -239,8 +239,8 @@ func (p Pattern) emptyAt(s string, at int) []int {
 	return m
 }
 
-// inner returns an expression without the alternatives that match only at the
-// beginning of a text, or nil if it cannot match the empty text then.
+// inner removes from an expression what matches only at the beginning of a text. It
+// returns nil if the result cannot match the empty text.
 func inner(tree *syntax.Regexp) *regexp.Regexp {
 	withoutBegin(tree)
 	re, err := regexp.Compile(tree.String())

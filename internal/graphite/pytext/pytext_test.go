@@ -25,7 +25,7 @@ func TestFormatFloat(t *testing.T) {
 	}
 }
 
-// TestReplace: regular expressions replace as Python's do.
+// TestReplace: regular expressions replace text as in Python.
 func TestReplace(t *testing.T) {
 	for _, c := range []struct{ expression, with, in, want string }{
 		{"(^.*$)", `\1 A`, "a.b", "a.b A"},
@@ -86,7 +86,7 @@ func TestFormat(t *testing.T) {
 	}
 }
 
-// TestCostlyPatterns: an expression that may take long on a name is refused before it does.
+// TestCostlyPatterns: an expression that may take long on a name is refused before it is matched.
 func TestCostlyPatterns(t *testing.T) {
 	for _, expression := range []string{strings.Repeat("x{1000}", 40), strings.Repeat("[ab]+c|", 30_000) + "z", "((a{30}b?){30}|c*){30}"} {
 		if _, err := NewPattern(expression); err == nil || len(err.Error()) > 500 {
@@ -114,7 +114,7 @@ func TestCostlyPatterns(t *testing.T) {
 	}
 }
 
-// TestSizeOf: an expression is not taken for smaller than it is.
+// TestSizeOf: the size of an expression is not underestimated.
 func TestSizeOf(t *testing.T) {
 	for _, expression := range []string{"", "a", "abc|abd", "(a|b)*c+", "x{3,}", "x{0,1000}y", "((a|b)*c?){300}z", "^$", `(?i)\bweb\d{2}`, ".*(" + strings.Repeat("a[ab]*|", 100) + "c)"} {
 		tree, err := syntax.Parse(expression, syntax.Perl)

@@ -7,31 +7,32 @@ import (
 	"strings"
 )
 
-// MaxAlternatives bounds how many texts a node's lists are multiplied out to;
-// a node with more is matched as a pattern only.
+// MaxAlternatives limits the texts to which the lists of a node are expanded. A
+// node with more is matched only as a pattern.
 const MaxAlternatives = 1024
 
 // A Glob is the pattern of a path: one Node for each level.
 //
-//   - any run of characters in a node, also an empty one
-//     ?        one character
-//     [a-z0]   one character of a set; [!a] one that is not in it
-//     {a,b*}   one of several patterns
-//     **       as a whole node: any number of levels
+//	?        one character
+//	*        any characters in a node, or none
+//	[a-z0]   one character of a set; [!a] one that is not in it
+//	{a,b*}   one of several patterns
+//	**       as a whole node: any number of levels
 type Glob struct{ Nodes []Node }
 
-// A Node is the pattern of one level of a path. An index serves it by its
-// literals if there are some, else by its prefix, and checks Match.
+// A Node is the pattern of one level of a path. To find names, look up the
+// literals if there are any; otherwise scan the names with the prefix, and check
+// each with Match.
 type Node struct {
 	text     string
-	literals []string // all texts that match, sorted, when they are few
+	literals []string // all texts that match, sorted; nil if too many
 	prefix   string
-	any      bool
-	pattern  *regexp.Regexp // nil if literals or any decide
+	any      bool           // every name matches
+	pattern  *regexp.Regexp // nil if literals or any suffice
 }
 
-// ParseGlob compiles the pattern of a path. Braces and brackets that do not
-// close stand for themselves.
+// ParseGlob compiles the pattern of a path. Unclosed braces and brackets are
+// literal.
 func ParseGlob(path string) (Glob, error) {
 	if len(path) > MaxLength {
 		return Glob{}, fmt.Errorf("a path is longer than %d bytes", MaxLength)
@@ -48,11 +49,10 @@ func ParseGlob(path string) (Glob, error) {
 	return g, nil
 }
 
-// IsLiteral reports whether path holds no wildcard, so that it matches itself
-// alone.
+// IsLiteral reports whether path has no wildcard, so that it matches only itself.
 func IsLiteral(path string) bool { return !strings.ContainsAny(path, "*?[]{}") }
 
-// maxNode bounds the pattern of one node, in bytes.
+// maxNode limits the pattern of one node, in bytes.
 const maxNode = 16 << 10
 
 func compile(text string) (Node, error) {
@@ -83,7 +83,7 @@ func compile(text string) (Node, error) {
 	return n, nil
 }
 
-// Match reports whether the name of one node fits.
+// Match reports whether the name of one node matches.
 func (n Node) Match(name string) bool {
 	switch {
 	case n.any:
@@ -97,25 +97,24 @@ func (n Node) Match(name string) bool {
 	return found
 }
 
-// Literals returns all names that fit, sorted, or nil if that is no short
-// list. The slice is not to be changed.
+// Literals returns all names that match, sorted, or nil if they are more than
+// MaxAlternatives. The caller must not change the slice.
 func (n Node) Literals() []string { return n.literals }
 
-// Prefix returns the text with which all names that fit begin.
+// Prefix returns the prefix that all matching names have in common.
 func (n Node) Prefix() string { return n.prefix }
 
-// AnyDepth reports whether the node is **, which stands for any number of
-// levels.
+// AnyDepth reports whether the node is **, which matches any number of levels.
 func (n Node) AnyDepth() bool { return n.text == "**" }
 
-// Any reports whether every name fits.
+// Any reports whether every name matches.
 func (n Node) Any() bool { return n.any }
 
 // String returns the pattern as it was written.
 func (n Node) String() string { return n.text }
 
-// Match reports whether a whole path fits. A ** stands for no level or more,
-// but as the last node for one or more.
+// Match reports whether a whole path matches. A ** matches zero or more levels;
+// as the last node, one or more.
 func (g Glob) Match(path string) bool {
 	names := strings.Split(path, ".")
 	// fits[i] is true if the nodes so far match names[:i].
@@ -141,7 +140,8 @@ func (g Glob) Match(path string) bool {
 	return fits[len(names)]
 }
 
-// alternatives multiplies out a text with lists and no other wildcard.
+// alternatives expands a text with lists and no other wildcard. It returns false
+// if there are more than MaxAlternatives texts.
 func alternatives(text string) ([]string, bool) {
 	if strings.ContainsAny(text, "*?[]") {
 		return nil, false
@@ -151,16 +151,16 @@ func alternatives(text string) ([]string, bool) {
 	return out, !t.large
 }
 
-// A translator reads the pattern of one node.
+// A translator parses the pattern of one node.
 type translator struct {
 	text   string
 	pos    int
-	closes map[int]bool // places of braces that open a list which ends
+	closes map[int]bool // positions of opening braces that have a closing one
 	large  bool         // too many alternatives
 }
 
-// expand returns all texts that the pattern from pos on stands for, up to the
-// end of a list's item if level > 0.
+// expand returns all texts that match the pattern from pos on, up to the end of
+// the list item if level > 0.
 func (t *translator) expand(level int) []string {
 	out := []string{""}
 	for t.pos < len(t.text) && !t.large {
@@ -210,7 +210,7 @@ func (t *translator) product(heads, tails []string) []string {
 	return out
 }
 
-// newTranslator finds the lists of a pattern that end.
+// newTranslator returns a translator, and finds the closed lists of the pattern.
 func newTranslator(text string) *translator {
 	t := &translator{text: text, closes: map[int]bool{}}
 	var open []int
@@ -259,8 +259,8 @@ func (t *translator) translate() string {
 	return out.String()
 }
 
-// set translates [abc], [a-z] and [!abc]; pos is behind the bracket. A bracket
-// that does not close stands for itself.
+// set translates [abc], [a-z] and [!abc]; pos is after the opening bracket. An
+// unclosed bracket is literal.
 func (t *translator) set() string {
 	rest := t.text[t.pos:]
 	first := 0
@@ -282,7 +282,7 @@ func (t *translator) set() string {
 	case body == "" && rest[0] == '!':
 		return "."
 	case body == "":
-		return `[^\x00-\x{10FFFF}]` // only empty ranges: nothing fits
+		return `[^\x00-\x{10FFFF}]` // only empty ranges: nothing matches
 	case rest[0] == '!':
 		return "[^" + body + "]"
 	}

@@ -9,16 +9,16 @@ import (
 	"unicode/utf8"
 )
 
-// A parser descends through a text. Its methods return false, and leave pos
-// where it was, when the text does not fit.
+// A parser is a recursive descent parser with backtracking. Its methods return
+// false, and leave pos unchanged, if the text does not match.
 type parser struct {
 	text         string
 	pos          int
 	depth, nodes int
 
-	furthest int    // place of the most advanced failure
+	furthest int    // position of the most advanced failure
 	reason   string // what was missing there
-	limit    error  // a bound that was hit; ends everything
+	limit    error  // a limit that was exceeded; ends the parsing
 }
 
 func (p *parser) fail(reason string) {
@@ -33,8 +33,8 @@ func (p *parser) exceed(format string, args ...any) {
 	}
 }
 
-// count adds an attempt at a node and reports whether it is allowed. Failed attempts
-// count too, which bounds backtracking.
+// count counts an attempt to parse a node and reports whether it is allowed. It
+// counts failed attempts, too, which limits backtracking.
 func (p *parser) count() bool {
 	p.nodes++
 	if p.nodes > MaxNodes {
@@ -43,7 +43,7 @@ func (p *parser) count() bool {
 	return p.limit == nil
 }
 
-// complete reports whether what is left of the text may be ignored.
+// complete reports whether the rest of the text may be ignored, see Parse.
 func (p *parser) complete() bool {
 	if p.pos == len(p.text) {
 		return true
@@ -58,7 +58,7 @@ func (p *parser) complete() bool {
 	return strings.IndexByte("),\"'", p.text[next]) >= 0
 }
 
-// skip returns the first place from at on that is not a blank.
+// skip returns the position of the first non-blank from at on.
 func (p *parser) skip(at int) int {
 	for at < len(p.text) && strings.IndexByte(" \t\r\n", p.text[at]) >= 0 {
 		at++
@@ -66,7 +66,7 @@ func (p *parser) skip(at int) int {
 	return at
 }
 
-// symbol takes one character and blanks before it.
+// symbol consumes one character and the blanks before it.
 func (p *parser) symbol(c byte) bool {
 	at := p.skip(p.pos)
 	if at >= len(p.text) || p.text[at] != c {
@@ -76,7 +76,7 @@ func (p *parser) symbol(c byte) bool {
 	return true
 }
 
-// need is symbol where nothing else can follow.
+// need is symbol for a character that must follow. Without it, need records a failure.
 func (p *parser) need(c byte) bool {
 	if p.symbol(c) {
 		return true
@@ -85,7 +85,7 @@ func (p *parser) need(c byte) bool {
 	return false
 }
 
-// expression reads a template, call or path, and what it is piped into.
+// expression parses a template, call or path, and the calls that it is piped into.
 func (p *parser) expression() (Expr, bool) {
 	p.depth++
 	defer func() { p.depth-- }()
@@ -132,8 +132,8 @@ func (p *parser) primary() (Expr, bool) {
 	return p.path()
 }
 
-// template reads template(...). A call of that name with other arguments is
-// left to call.
+// template parses template(...). It leaves calls of that name with other
+// arguments to call.
 func (p *parser) template() (Expr, bool) {
 	before := p.pos
 	if name, ok := p.name(); !ok || name != "template" || !p.symbol('(') {
@@ -157,8 +157,8 @@ func (p *parser) template() (Expr, bool) {
 	return &t, true
 }
 
-// variables reads the literals behind the body of a template: all of them have
-// a name, or none has.
+// variables parses the literals after the body of a template. Either all of them
+// have names, or none has.
 func (p *parser) variables(t *Template) bool {
 	for p.symbol(',') {
 		before := p.pos
@@ -200,7 +200,7 @@ func (p *parser) call() (*Call, bool) {
 	return c, true
 }
 
-// arguments reads positional arguments, then those with a name.
+// arguments parses positional arguments, then named ones.
 func (p *parser) arguments(c *Call) bool {
 	for {
 		name, named := p.keyword()
@@ -224,7 +224,7 @@ func (p *parser) arguments(c *Call) bool {
 	}
 }
 
-// keyword reads a name and the equals sign behind it.
+// keyword parses a name and the equals sign after it.
 func (p *parser) keyword() (string, bool) {
 	before := p.pos
 	name, ok := p.name()
@@ -248,8 +248,8 @@ func (p *parser) argument() (Expr, bool) {
 	return p.expression()
 }
 
-// word reads true, false, none and inf. A path may begin with one of these
-// words, so it must end where an argument ends.
+// word parses true, false, none and inf. A path may begin with one of these
+// words, so the end of the argument must follow.
 func (p *parser) word() (Expr, bool) {
 	before := p.pos
 	name, ok := p.name()
@@ -275,8 +275,8 @@ func (p *parser) ends() bool {
 	return at == len(p.text) || p.text[at] == ',' || p.text[at] == ')'
 }
 
-// number reads an integer, a decimal number, or one with an exponent. What
-// does not end with it is a path: 10a, 1.a.
+// number parses an integer, a decimal number, or one with an exponent. An
+// argument that continues after the number is a path: 10a, 1.a.
 func (p *parser) number() (Expr, bool) {
 	before := p.pos
 	text := p.text[p.pos:]
@@ -339,8 +339,8 @@ func countDigits(s string) int {
 	return n
 }
 
-// quoted reads a string. A backslash takes the next character into the text,
-// and both stay there; so does a doubled quote.
+// quoted parses a string. A backslash before a quote, or a doubled quote, does
+// not end the string. Backslashes and doubled quotes remain in the text.
 func (p *parser) quoted() (Expr, bool) {
 	if p.pos >= len(p.text) || p.text[p.pos] != '"' && p.text[p.pos] != '\'' {
 		return nil, false
@@ -365,7 +365,7 @@ func (p *parser) quoted() (Expr, bool) {
 	return nil, false
 }
 
-// name reads the name of a function or of an argument.
+// name parses the name of a function or an argument.
 func (p *parser) name() (string, bool) {
 	at := p.skip(p.pos)
 	end := at
@@ -383,8 +383,8 @@ func isNameByte(c byte, digits bool) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '_' || digits && '0' <= c && c <= '9'
 }
 
-// path reads nodes joined by dots. It ends where a node cannot go on; a dot
-// behind which no node follows is not part of it.
+// path parses nodes joined by dots. A dot without a node after it is not part of
+// the path.
 func (p *parser) path() (Expr, bool) {
 	if !p.count() {
 		return nil, false
@@ -408,7 +408,7 @@ func (p *parser) path() (Expr, bool) {
 	}
 }
 
-// node reads one node: plain text, escapes and lists.
+// node parses one node: plain text, escapes and lists.
 func (p *parser) node(out *strings.Builder) bool {
 	start := p.pos
 	for p.plain(out) || p.list(out) {
@@ -416,7 +416,7 @@ func (p *parser) node(out *strings.Builder) bool {
 	return p.pos > start
 }
 
-// plain reads text without lists.
+// plain parses text without lists.
 func (p *parser) plain(out *strings.Builder) bool {
 	start := p.pos
 	for p.pos < len(p.text) {
@@ -442,8 +442,8 @@ func (p *parser) plain(out *strings.Builder) bool {
 // symbols are the characters of the language itself.
 const symbols = "(){},.'\"\\|"
 
-// plainLength returns the length of the character at the beginning of s when
-// it may stand in a path, and 0 when not.
+// plainLength returns the length of the character at the beginning of s if paths
+// may contain it, otherwise 0.
 func plainLength(s string) int {
 	if c := s[0]; c < utf8.RuneSelf {
 		if c <= ' ' || c == 0x7f || strings.IndexByte(symbols, c) >= 0 {
@@ -458,7 +458,7 @@ func plainLength(s string) int {
 	return n
 }
 
-// list reads {a,b,c}, also nested. Its items hold no dots.
+// list parses {a,b,c}, whose items may contain lists, but no dots.
 func (p *parser) list(out *strings.Builder) bool {
 	if p.pos >= len(p.text) || p.text[p.pos] != '{' {
 		return false

@@ -1,26 +1,26 @@
-// Package target reads Graphite's target language: paths with globs, calls of
-// functions, pipes and templates.
+// Package target parses Graphite's target language: paths with globs, function
+// calls, pipes and templates.
 //
 //	target   = call | path | template, followed by any number of "|" call
 //	call     = name "(" [ args ] ")"            positional, then name=value
 //	arg      = true | false | number | none | string | inf | target
-//	string   = '...' or "..."                   escapes stay in the text
+//	string   = '...' or "..."                   escapes are not resolved
 //	template = "template(" ( call | path ) [ "," literals ] ")"
 //	path     = nodes joined by "."; a node holds any printable character
 //	           except ( ) { } , . ' " \ | and blanks, those escaped by a
 //	           backslash, and lists {a,b*,c}
 //
-// A pipe passes what is on its left as the first argument of the call on its
-// right, so a|f(1) and f(a,1) are one tree.
+// A pipe passes its left side as the first argument of the call on its right, so
+// a|f(1) and f(a,1) give the same tree.
 //
-// The package knows nothing of data and of functions: it does not check names
-// or numbers of arguments.
+// The package knows no data and no functions: it does not check names or numbers
+// of arguments.
 package target
 
 import "fmt"
 
-// Bounds of one target. They are far above what people and tools write, and
-// keep what a request can make a server do in proportion to its size.
+// Limits of one target. They are far above what people and tools write, and keep
+// the work of a request in proportion to its size.
 const (
 	MaxLength = 256 << 10 // bytes of text
 	MaxDepth  = 100       // calls within calls
@@ -40,12 +40,11 @@ type (
 		Name  string
 		Args  []Expr
 		Named []Named
-		// Raw is the text of the call as it was written, without what was piped
-		// into it.
+		// Raw is the source text of the call, without what is piped into it.
 		Raw string
 	}
 
-	// A Template is an expression in whose paths variables stand for text.
+	// A Template is an expression with variables in its paths.
 	Template struct {
 		Body  Expr
 		Args  []Expr // literals: the variables $1, $2, ...
@@ -87,7 +86,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("target, at byte %d: %s%s", e.At, e.Reason, e.near())
 }
 
-// near quotes what stands at the place of the error.
+// near quotes the text at the position of the error.
 func (e *Error) near() string {
 	const width = 24
 	if e.At >= len(e.Text) {
@@ -100,11 +99,12 @@ func (e *Error) near() string {
 	return fmt.Sprintf(" before %q", rest)
 }
 
-// Parse reads a target. Text behind a complete expression is ignored when it
-// starts with a blank, a closing parenthesis, a comma or a quote, or is a dot,
-// as in Graphite: dashboards have targets with one parenthesis too many, and they
-// work. Other trailing text is an error, since the expression before it is not
-// what was meant: f(a without its end would select the path f.
+// Parse parses a target. Text after a complete expression is ignored if it begins
+// with a closing parenthesis, a comma, a quote, or a blank that neither ( nor |
+// follows, or if it is a dot. Graphite does the same, and dashboards rely on it:
+// they have targets with one parenthesis too many. Other trailing text is an
+// error, because the expression before it is not the intended one: the unclosed
+// f(a would select the path f.
 func Parse(text string) (Expr, error) {
 	if len(text) > MaxLength {
 		return nil, &Error{"", 0, fmt.Sprintf("the text is longer than %d bytes", MaxLength)}
@@ -124,9 +124,9 @@ func Parse(text string) (Expr, error) {
 	return nil, &Error{text, p.pos, "unexpected text"}
 }
 
-// FirstPath returns the first path within the name of a series, which often is
-// the text of the expression that made it: srv.web1.cpu in
-// "scale(srv.web1.cpu,2)". It reads as far as the name is an expression.
+// FirstPath returns the first path in the name of a series, which is often the
+// expression that computed it: srv.web1.cpu in "scale(srv.web1.cpu,2)". It
+// ignores text after the expression.
 func FirstPath(name string) (string, bool) {
 	p := &parser{text: name}
 	if len(name) > MaxLength {

@@ -71,7 +71,7 @@ func TestParse(t *testing.T) {
 		{"templates.a", "templates.a"},
 		{"99999999999999999999", "99999999999999999999"},
 		{"f(99999999999999999999)", "f(f1e+20"},
-		// What Graphite ignores behind a complete expression.
+		// Text that Graphite ignores after a complete expression.
 		{"a b", "a"}, {"a.b.", "a.b"}, {"a.b )", "a.b"}, {"f(a))", "f(a"},
 	} {
 		e, err := Parse(c.text)
@@ -129,7 +129,7 @@ func TestFirstPath(t *testing.T) {
 	}
 }
 
-// TestBounds: what is sent decides how long parsing takes.
+// TestBounds: limits end the parsing of costly targets.
 func TestBounds(t *testing.T) {
 	for name, text := range map[string]string{
 		"length":        strings.Repeat("a", MaxLength+1),

@@ -10,7 +10,7 @@ var months = [...]string{"jan", "feb", "mar", "apr", "may", "jun", "jul", "aug",
 
 var weekdays = [...]string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
 
-// A moment is a local date and time of day without a zone.
+// A moment is a date and time of day without a time zone.
 type moment struct {
 	year         int
 	month        time.Month
@@ -18,7 +18,7 @@ type moment struct {
 	hour, minute int
 }
 
-// parseReference reads a time of day, a day, or both. now is in zone.
+// parseReference parses a time of day, a day, or both. now must be in zone.
 func parseReference(text string, now time.Time, zone *time.Location) (time.Time, error) {
 	if text == "" || text == "now" {
 		return now, nil
@@ -37,9 +37,9 @@ func parseReference(text string, now time.Time, zone *time.Location) (time.Time,
 	return m.in(zone), nil
 }
 
-// timeOfDay reads the time at the beginning of a reference and returns what
-// follows it. pm adds twelve hours and am none, whatever the hour is: the
-// original takes 12am for noon.
+// timeOfDay parses the time at the beginning of a reference and returns the rest.
+// For every hour, pm adds twelve hours and am none, as in Graphite, where 12am is
+// noon.
 func timeOfDay(text string) (hour, minute int, rest string, err error) {
 	rest = text
 	if i := strings.IndexByte(rest, ':'); i == 1 || i == 2 {
@@ -117,7 +117,7 @@ func (m *moment) setDay(text string, now time.Time) error {
 	return fmt.Errorf("unknown day %q", clip(text))
 }
 
-// setSlashed reads MM/DD/YY and MM/DD/YYYY.
+// setSlashed parses MM/DD/YY and MM/DD/YYYY.
 func (m *moment) setSlashed(text string) error {
 	fields := strings.Split(text, "/")
 	for _, f := range fields {
@@ -135,7 +135,7 @@ func (m *moment) setSlashed(text string) error {
 	return m.setDate(year, number(fields[0]), number(fields[1]))
 }
 
-// setMonthDay reads the day at the end of a text like january15.
+// setMonthDay parses the day at the end of a text such as january15.
 func (m *moment) setMonthDay(month int, text string) error {
 	day := text[len(text)-2:]
 	if !digits(day) {
@@ -170,11 +170,11 @@ func (m moment) in(zone *time.Location) time.Time {
 	return Localize(local, zone)
 }
 
-// Localize returns the instant at which clocks of zone show a local time,
-// given as the seconds that this time would be in UTC. Of two such instants it
+// Localize returns the instant at which clocks in zone show a local time. local is
+// that time in seconds as if it were UTC. If there are two such instants, Localize
 // returns the one in standard time, or else the later one. If there is none,
-// since clocks skip the time, it counts on with the offset before the change.
-// (time.Date leaves both open.)
+// because clocks skip the time, it applies the offset before the change.
+// (time.Date guarantees neither.)
 func Localize(local int64, zone *time.Location) time.Time {
 	before := offsetAt(local-secondsPerDay, zone)
 	after := offsetAt(local+secondsPerDay, zone)

@@ -1,11 +1,11 @@
-// Package timespec reads Graphite's language of times: the texts of from,
-// until and now, and the intervals that functions take ("-1h", "noon
-// yesterday", "06/15/2008", "10min"). The current time and the zone are
-// passed in; the package knows no clock.
+// Package timespec parses Graphite's language of times: the values of from, until
+// and now, and intervals in arguments of functions ("-1h", "noon yesterday",
+// "06/15/2008", "10min"). The current time and the zone are parameters; the
+// package has no clock.
 //
-// A text is all digits (epoch seconds, or a date YYYYMMDD), or a reference
-// and an offset: "noon yesterday" and "-1h" of "noon yesterday-1h". Case,
-// blanks, commas and underscores do not count.
+// A text is all digits (epoch seconds, or a date YYYYMMDD), or a reference and an
+// offset: "noon yesterday-1h" has the reference "noon yesterday" and the offset
+// "-1h". Case, blanks, commas and underscores are ignored.
 package timespec
 
 import (
@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// maxText bounds the length of a text that is looked at, in bytes.
+// maxText limits a text, in bytes.
 const maxText = 256
 
-// maxOffsetDays bounds an offset, so that sums of offsets cannot overflow.
-// It is the bound of the original.
+// maxOffsetDays limits an offset, so that sums of offsets cannot overflow. The limit
+// is Python's, which Graphite has.
 const maxOffsetDays = 999_999_999
 
 const secondsPerDay = 24 * 60 * 60
@@ -46,10 +46,10 @@ func clip(text string) string {
 
 var blanks = strings.NewReplacer("_", "", ",", "", " ", "")
 
-// Parse reads a point in time. Relative texts count from now; days and times
-// of day are those of zone, and so is the result. A local time that occurs
-// twice means the later one (standard time), a local time that a change to
-// daylight saving skips moves forward.
+// Parse parses a point in time. Offsets count from now. Days and times of day are
+// in zone, and so is the result. Of a local time that occurs twice, Parse returns
+// the later instant (standard time). A local time that a change to daylight saving
+// skips moves forward.
 func Parse(text string, now time.Time, zone *time.Location) (time.Time, error) {
 	if len(text) > maxText {
 		return time.Time{}, fail(text, "longer than %d bytes", maxText)
@@ -87,7 +87,7 @@ func split(s string) (reference, offset string) {
 	return s[:i], s[i:]
 }
 
-// isDate reports whether eight digits are taken as YYYYMMDD.
+// isDate reports whether digits are a date YYYYMMDD, not epoch seconds.
 func isDate(s string) bool {
 	if len(s) != 8 {
 		return false
@@ -103,10 +103,10 @@ func epoch(text, s string, zone *time.Location) (time.Time, error) {
 	return time.Unix(seconds, 0).In(zone), nil
 }
 
-// ParseOffset reads an interval: a sign, or none, and groups of a number and
-// a unit that all take this sign. It returns seconds. The empty text is 0.
-// A unit is recognised by its beginning: s, min, h, d, w, mon (30 days), y (365
-// days). Unlike Parse it does not ignore case and blanks.
+// ParseOffset parses an interval: an optional sign, then groups of a number and a
+// unit, to all of which the sign applies. It returns seconds. The empty text is 0.
+// A unit is any word with one of these prefixes: s, min, h, d, w, mon (30 days), y
+// (365 days). Unlike Parse it does not ignore case and blanks.
 func ParseOffset(text string) (seconds int64, err error) {
 	if len(text) > maxText {
 		return 0, fail(text, "longer than %d bytes", maxText)
@@ -140,7 +140,7 @@ func ParseOffset(text string) (seconds int64, err error) {
 	return seconds, nil
 }
 
-// group reads one number and its unit from the beginning of rest.
+// group parses one number and its unit at the beginning of rest.
 func group(text, rest string) (count, unit int64, after string, err error) {
 	n := prefix(rest, isDigit)
 	if n == 0 {
@@ -173,13 +173,12 @@ const (
 	Year
 )
 
-// Seconds returns the length of the unit in intervals: a month has 30 days, a
-// year 365.
+// Seconds returns the length of the unit: a month has 30 days, a year 365.
 func (s Span) Seconds() int64 {
 	return [...]int64{1, 60, 3600, secondsPerDay, 7 * secondsPerDay, 30 * secondsPerDay, 365 * secondsPerDay}[s]
 }
 
-// Unit returns the unit that a name begins with. A single m is no unit.
+// Unit returns the unit whose prefix a name has. A single m is no unit.
 func Unit(name string) (Span, bool) {
 	for _, u := range [...]struct {
 		prefix string
@@ -195,7 +194,7 @@ func Unit(name string) (Span, bool) {
 func isDigit(c byte) bool  { return '0' <= c && c <= '9' }
 func isLetter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
 
-// prefix counts the bytes at the beginning of s that are of a class.
+// prefix counts the bytes at the beginning of s that are in a class.
 func prefix(s string, class func(byte) bool) int {
 	n := 0
 	for n < len(s) && class(s[n]) {
@@ -204,7 +203,7 @@ func prefix(s string, class func(byte) bool) int {
 	return n
 }
 
-// digits reports whether s is one digit or more and nothing else.
+// digits reports whether s is one or more digits and nothing else.
 func digits(s string) bool { return s != "" && prefix(s, isDigit) == len(s) }
 
 // number returns the value of a short text of digits.

@@ -139,8 +139,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestZone looks up zones by names of any case, with one for each word that is written
-// in an unusual way.
+// TestZone looks up zones by names in any case, with one for each word of unusual spelling.
 func TestZone(t *testing.T) {
 	for _, name := range []string{
 		"UTC", "EST", "EST5EDT", "Europe/Paris", "America/New_York", "America/Port-au-Prince", "America/Port_of_Spain", "Africa/Dar_es_Salaam",

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Zone returns the time zone of a name, whatever its case, as Graphite reads the
-// parameter tz: "europe/paris" is Europe/Paris. known is false for an unknown name, and
-// for "".
+// Zone returns the time zone of a name. It ignores case, as Graphite does for the
+// parameter tz: "europe/paris" is Europe/Paris. known is false for unknown names, "" and
+// "local".
 func Zone(name string) (zone *time.Location, known bool) {
 	if name == "" || len(name) > maxText || strings.EqualFold(name, "local") {
 		return nil, false
@@ -20,7 +20,7 @@ func Zone(name string) (zone *time.Location, known bool) {
 	return nil, false
 }
 
-// unusual are the parts of names that are not written with a capital and small letters.
+// unusual are the parts of zone names that are not one capital followed by small letters.
 var unusual = func() map[string]string {
 	words := map[string]string{}
 	for word := range strings.FieldsSeq("of au es ACT LHI NSW GB GMT GMT0 UCT UTC US ComodRivadavia IN DumontDUrville McMurdo DeNoronha EasterIsland BajaNorte BajaSur") {
@@ -29,7 +29,7 @@ var unusual = func() map[string]string {
 	return words
 }()
 
-// usualCase writes a name as the names of zones in an area are written: Area/Some_Place.
+// usualCase returns a name in the usual spelling of zones in an area: Area/Some_Place.
 func usualCase(name string) string {
 	var b strings.Builder
 	name = strings.ToLower(name)
