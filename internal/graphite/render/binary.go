@@ -7,7 +7,7 @@ import (
 	"varve/internal/graphite/function"
 )
 
-// An encoder writes the values that both binary formats hold.
+// An encoder writes values in a binary format.
 type encoder interface {
 	list(n int)
 	endList(n int)
@@ -21,8 +21,8 @@ type encoder interface {
 	failed() error // of the writer below
 }
 
-// writeSeries writes a list with an object for each series, as graphite-web
-// sends to graphite-web.
+// writeSeries writes a list with an object for each series, in the form that
+// one graphite-web sends to another.
 func writeSeries(e encoder, series []*function.Series) error {
 	e.list(len(series))
 	for _, s := range series {
@@ -69,8 +69,8 @@ func writeSeries(e encoder, series []*function.Series) error {
 	return nil
 }
 
-// A pickler writes protocol 2, which Python 2 and 3 read, with opcodes for
-// lists, dictionaries, texts, numbers and None only.
+// A pickler writes pickle's protocol 2, which Python 2 and 3 read. It uses only
+// the opcodes of lists, dictionaries, strings, numbers, booleans and None.
 type pickler struct{ *writer }
 
 func writePickle(w *writer, series []*function.Series) error {
@@ -152,7 +152,7 @@ func (m msgpacker) float(v float64) {
 	m.Write(m.scratch)
 }
 
-// head writes a length: within the type's byte, or in 16 or 32 bits.
+// head writes a type and a length, which is in the type's byte, in 16 or in 32 bits.
 func (m msgpacker) head(n int, small byte, below int, wide byte) {
 	switch {
 	case n < below:

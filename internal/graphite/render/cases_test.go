@@ -15,7 +15,7 @@ import (
 	"varve/internal/graphite/graphitetest"
 )
 
-// different are the cases in which Varve answers otherwise on purpose.
+// different are the cases in which Varve's answer differs on purpose.
 var different = map[string]string{
 	"render-errors-041": "the call does not end; Graphite fetches a series called scale",
 }
@@ -45,8 +45,8 @@ func TestRecordedCases(t *testing.T) {
 	}
 }
 
-// TestRecordedFunctions compares names and groups, which is what the answers
-// were reduced to.
+// TestRecordedFunctions compares names and groups, to which the recorded answers
+// are reduced.
 func TestRecordedFunctions(t *testing.T) {
 	graphitetest.Each(t, "functions.jsonl.gz", func(c *graphitetest.Case) {
 		form := c.Form()

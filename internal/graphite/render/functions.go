@@ -9,8 +9,8 @@ import (
 	"varve/internal/graphite/function"
 )
 
-// A description is what clients learn of a function. Editors of dashboards
-// build their lists of functions from it.
+// A description describes a function to clients. Dashboard editors build their
+// lists of functions from descriptions.
 type description struct {
 	Name        string      `json:"name"`
 	Function    string      `json:"function"`
@@ -42,7 +42,7 @@ func describe(f *function.Function) description {
 	return d
 }
 
-// pies are the functions that make one slice of a pie chart of a series.
+// pies returns the functions that reduce a series to a slice of a pie chart.
 func pies() map[string]description {
 	out := map[string]description{}
 	for name, what := range map[string]string{"average": "Takes the average.", "maximum": "Takes the greatest value.", "minimum": "Takes the least value."} {
@@ -62,8 +62,8 @@ func described(form url.Values) map[string]description {
 	return out
 }
 
-// Functions returns the JSON of the list of functions: an object by name, or,
-// grouped, by group and name. The parameter group keeps one group.
+// Functions returns the functions as a JSON object by name, or with the parameter
+// grouped by group and name. The parameter group selects one group.
 func Functions(form url.Values) ([]byte, error) {
 	grouped, _ := last(form, "grouped")
 	group, one := last(form, "group")
@@ -84,7 +84,7 @@ func Functions(form url.Values) ([]byte, error) {
 	return marshal(form, flat)
 }
 
-// Function returns the JSON of one function, or false if there is none of this
+// Function returns the JSON of one function, or false if no function has this
 // name.
 func Function(name string, form url.Values) ([]byte, bool, error) {
 	d, ok := described(form)[name]

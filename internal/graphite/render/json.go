@@ -10,12 +10,12 @@ import (
 	"varve/internal/graphite/pytext"
 )
 
-// A document writes JSON with the blanks of Python's encoder: ", " and ": ",
-// or, pretty, one element a line.
+// A document writes JSON with the spaces of Python's encoder, ", " and ": ", or
+// with Options.Pretty one element a line.
 type document struct {
 	*writer
 	depth int
-	first bool // nothing stands in the open list or object yet
+	first bool // the open list or object is still empty
 }
 
 func (d *document) open(bracket byte) {
@@ -72,8 +72,8 @@ func (w *writer) integer(n int64) {
 	w.Write(w.scratch)
 }
 
-// number writes a value. 1e9999 is how Graphite writes infinity: readers of
-// JSON take it for that.
+// number writes a value. Infinity is 1e9999, as in Graphite: JSON parsers read that
+// as infinity.
 func (w *writer) number(v float64) {
 	switch {
 	case v != v:
@@ -97,7 +97,7 @@ func (w *writer) title(s *function.Series) {
 	w.text(s.Name)
 }
 
-// appendJSON appends a text in ASCII.
+// appendJSON appends a string in ASCII, with escapes for all other characters.
 func appendJSON(out []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	out = append(out, '"')
@@ -171,7 +171,7 @@ func (d *document) tags(tags function.Tags) {
 	d.close('}')
 }
 
-// shown is how many of so many rows have a time that is not behind the end of the series.
+// shown returns how many of the rows have a time no later than the end of the series.
 func shown(s *function.Series, rows int) int {
 	if s.End < s.Start {
 		return 0
@@ -243,7 +243,7 @@ func writeRickshaw(w *writer, series []*function.Series) error {
 	return nil
 }
 
-// writeDygraph writes rows on the grid of the first series, with times in
+// writeDygraph writes one row for each time of the first series, with times in
 // milliseconds.
 func writeDygraph(w *writer, series []*function.Series) error {
 	if len(series) == 0 {
@@ -281,8 +281,8 @@ func writeDygraph(w *writer, series []*function.Series) error {
 	return nil
 }
 
-// ValidCallback reports whether a name may be the function that an answer is wrapped in:
-// it consists of names joined by dots. Anything else could be a script of its own.
+// ValidCallback reports whether a name may be a JSONP callback. It allows only letters,
+// digits, _, $ and dots, since anything else could be a script.
 func ValidCallback(name string) bool {
 	if name == "" || len(name) > 128 || !utf8.ValidString(name) {
 		return false

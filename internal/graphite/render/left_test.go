@@ -11,7 +11,7 @@ import (
 	"varve/internal/graphite/function"
 )
 
-// A leaver takes some bytes and then leaves.
+// A leaver accepts some bytes and then fails, as if the client had disconnected.
 type leaver struct{ left int }
 
 var errLeft = errors.New("the client has left")
@@ -23,7 +23,7 @@ func (l *leaver) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Nothing is worded for a client that has left, in whatever format.
+// In every format, formatting ends when the client has disconnected.
 func TestClientLeaves(t *testing.T) {
 	const points = 1_000_000
 	values := make([]float64, points)

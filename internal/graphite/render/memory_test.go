@@ -204,7 +204,7 @@ func (m *memory) Events(_ context.Context, tags []string, from, until int64) (ti
 	return times, nil
 }
 
-// A free budget counts and allows all.
+// A free budget counts and has no limit.
 type free struct{}
 
 func (free) Reserve(int64) error { return nil }

@@ -6,7 +6,7 @@ import (
 	"io"
 )
 
-// A Node is a path that was found: a series, or a branch with others below it.
+// A Node is a path that was found: a series, or a branch with nodes below it.
 type Node struct {
 	Path string
 	Leaf bool
@@ -15,12 +15,12 @@ type Node struct {
 // nodeTypes are the media types of the formats in which graphite-web asks for nodes.
 var nodeTypes = map[string]string{"pickle": "application/pickle", "msgpack": "application/x-msgpack"}
 
-// NodesType returns the media type of nodes in a format, "" if they are not written in
-// it.
+// NodesType returns the media type of nodes in a format, "" if WriteNodes does not support
+// the format.
 func NodesType(format string) string { return nodeTypes[format] }
 
-// WriteNodes writes nodes as graphite-web sends them to graphite-web. Leaves are reported
-// with points from 1970 to until, in seconds: the asking server uses that to choose among
+// WriteNodes writes nodes in the form that one graphite-web sends to another. Each leaf
+// claims points from 1970 to until, in seconds: the receiver uses that to choose among
 // several servers.
 func WriteNodes(w io.Writer, format string, nodes []Node, until int64) error {
 	out := &writer{Writer: bufio.NewWriterSize(w, 32<<10)}

@@ -1,8 +1,7 @@
-// Package render reads the parameters of Graphite's render API and writes
+// Package render parses the parameters of Graphite's render API and writes
 // evaluated series in its formats: json, csv, raw, pickle, msgpack, dygraph and
-// rickshaw. It knows nothing of HTTP: a front end takes the parameters from the
-// request and passes the writer of the answer. Large answers are written piece
-// by piece.
+// rickshaw. It does not depend on HTTP: a front end passes the parameters of the
+// request and the writer of the answer. Large answers are written piece by piece.
 package render
 
 import (
@@ -15,14 +14,14 @@ import (
 	"varve/internal/graphite/function"
 )
 
-// Options say how series are written.
+// Options are the options of an answer.
 type Options struct {
-	Format string // as in the request; see Formats
-	JSONP  string // name of a function around JSON, or ""
+	Format string // as in the request; see Known
+	JSONP  string // the callback, or ""
 	Pretty bool   // JSON with line breaks
 
-	// MaxDataPoints bounds the points of each series, 0 does not. Only json
-	// looks at it, and at NoNullPoints.
+	// MaxDataPoints limits the points of each series; 0 is no limit. Only the format
+	// json uses MaxDataPoints and NoNullPoints.
 	MaxDataPoints int64
 	NoNullPoints  bool
 
@@ -43,10 +42,10 @@ var writers = map[string]struct {
 	"rickshaw": {"application/json", writeRickshaw},
 }
 
-// scripts are the formats that a function call may enclose.
+// scripts are the formats that support JSONP.
 var scripts = map[string]bool{"json": true, "dygraph": true, "rickshaw": true}
 
-// Known reports whether a format is one that Write writes.
+// Known reports whether Write supports a format.
 func Known(format string) bool {
 	_, ok := writers[format]
 	return ok
@@ -60,23 +59,23 @@ func (o Options) ContentType() string {
 	return writers[o.Format].contentType
 }
 
-// A writer collects an answer in pieces. The first error of w stays.
+// A writer buffers an answer. It keeps the first error of the writer below.
 type writer struct {
 	*bufio.Writer
 	options Options
 	scratch []byte
 }
 
-// failed returns the first error of w. Loops over points check it, so that nothing is
-// formatted for a client that has left.
+// failed returns the first error of w. Loops over points check it, so that they end when
+// the client has disconnected.
 func (w *writer) failed() error {
 	_, err := w.Write(nil)
 	return err
 }
 
-// Write writes the answer. Faults of the series (a consolidation that does not
-// exist, series of different lengths in dygraph) are found before the first
-// byte is written, and are *function.ParamError. Those of w are not.
+// Write writes the answer. Errors of the series (a consolidation that does not
+// exist, series of different lengths in dygraph) are found before the first byte
+// is written, and are *function.ParamErrors. Errors of w are not.
 func Write(w io.Writer, o Options, series []*function.Series) error {
 	format, ok := writers[o.Format]
 	if !ok {
@@ -99,13 +98,14 @@ func Write(w io.Writer, o Options, series []*function.Series) error {
 	return out.Flush()
 }
 
-// check finds faults that would end an answer after its beginning was written.
+// check finds errors that would otherwise occur after the beginning of the answer is
+// written.
 func check(o Options, series []*function.Series) error {
 	rows, span := -1, spanOf(series)
 	for _, s := range series {
 		few := *s
 		if len(few.Values) > 0 {
-			few.Values = few.Values[:min(len(few.Values), 2)] // which maxDataPoints=1 merges
+			few.Values = few.Values[:min(len(few.Values), 2)] // two suffice: maxDataPoints=1 merges them
 		}
 		if _, _, err := consolidated(few, o, span); err != nil {
 			return err
@@ -127,7 +127,7 @@ func check(o Options, series []*function.Series) error {
 	return nil
 }
 
-// spanOf returns the seconds between the first beginning and the last end.
+// spanOf returns the seconds between the earliest start and the latest end.
 func spanOf(series []*function.Series) int64 {
 	if len(series) == 0 {
 		return 0
@@ -139,8 +139,8 @@ func spanOf(series []*function.Series) int64 {
 	return end - start
 }
 
-// consolidated returns a copy that merges values if there are more than may be
-// shown, and its rows.
+// consolidated returns a copy of s and its rows. In the format json, it merges
+// values to MaxDataPoints.
 func consolidated(s function.Series, o Options, span int64) (function.Series, []float64, error) {
 	if o.Format == "json" && o.MaxDataPoints > 0 {
 		limit(&s, o.MaxDataPoints, span)
@@ -149,11 +149,11 @@ func consolidated(s function.Series, o Options, span int64) (function.Series, []
 	return s, rows, err
 }
 
-// limit merges values so that at most so many of them span a range. Merged
-// points lie at multiples of their distance, so that they stay where they are
-// when the range moves on. For that up to one of them is cut off at the
-// beginning, and the label of a point is one step behind its first value: so
-// does Graphite.
+// limit merges values so that a range of span seconds has at most the given number
+// of points. Merged points are at multiples of their distance, so that they do not
+// move when the range does. For that, values of up to one merged point are dropped
+// at the beginning, and the time of a point is one step after its first value, as
+// in Graphite.
 func limit(s *function.Series, points, span int64) {
 	if points == 1 {
 		s.Consolidate(len(s.Values))
@@ -172,7 +172,8 @@ func limit(s *function.Series, points, span int64) {
 	s.Consolidate(int(perPoint))
 }
 
-// name is what answers show; csv and raw have no null for it.
+// name returns the name in an answer. A series without a name is None, because raw and
+// the binary formats have no null there.
 func name(s *function.Series) string {
 	if s.Nameless() {
 		return "None"

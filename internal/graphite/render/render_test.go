@@ -46,8 +46,8 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// TestPointsBehindTheEnd: a series whose points are all behind its end has none, so that
-// noNullPoints leaves it out.
+// TestPointsBehindTheEnd: a series whose points are all after its end has none, so that
+// noNullPoints omits it.
 func TestPointsBehindTheEnd(t *testing.T) {
 	for _, c := range []struct {
 		end  int64
@@ -66,7 +66,7 @@ func TestPointsBehindTheEnd(t *testing.T) {
 	}
 }
 
-// TestEmpty: no series at all is an answer in each format.
+// TestEmpty: each format has an answer without series.
 func TestEmpty(t *testing.T) {
 	for format, want := range map[string]string{"json": "[]", "csv": "", "raw": "", "dygraph": "{}", "rickshaw": "[]", "pickle": "\x80\x02].", "msgpack": "\x90"} {
 		var out bytes.Buffer
@@ -79,7 +79,7 @@ func TestEmpty(t *testing.T) {
 	}
 }
 
-// TestFaultsComeFirst: what cannot be written is told before anything is.
+// TestFaultsComeFirst: errors of series are returned before anything is written.
 func TestFaultsComeFirst(t *testing.T) {
 	good, bad := sample()[0], sample()[0]
 	bad.Consolidation = "foo"

@@ -15,21 +15,21 @@ import (
 	"varve/internal/graphite/timespec"
 )
 
-// A Request is what the parameters of a render request ask for.
+// A Request is the parsed parameters of a render request.
 type Request struct {
-	Texts    []string      // the targets as they were sent
-	Targets  []target.Expr // and what they say
+	Texts    []string      // the targets as sent
+	Targets  []target.Expr // the parsed Texts
 	Function function.Request
 	Options  Options
 }
 
-// MaxTargets bounds the targets of one request.
+// MaxTargets limits the targets of one request.
 const MaxTargets = 1000
 
-// Parse reads parameters: those of the query string, followed by those of the
-// body. Of a parameter that can have but one value the last one counts. Times
-// are relative to the parameter now, or else to clock, in the zone of the
-// parameter tz, or else in that of the server. Errors are the client's fault.
+// Parse parses parameters: those of the query string, followed by those of the
+// body. The last value of a single-valued parameter counts. Times are relative to
+// the parameter now, or else to clock, and in the zone of the parameter tz, or else
+// of the server. Errors are the client's fault.
 func Parse(form url.Values, clock time.Time, server *time.Location) (*Request, error) {
 	r := &Request{Options: options(form)}
 	if err := r.parseTimes(form, clock, server); err != nil {
@@ -50,7 +50,7 @@ func Parse(form url.Values, clock time.Time, server *time.Location) (*Request, e
 	return r, r.parseTargets(form)
 }
 
-// last returns the value of a parameter that has one.
+// last returns the last value of a parameter.
 func last(form url.Values, name string) (string, bool) {
 	values := form[name]
 	if len(values) == 0 {
@@ -127,7 +127,7 @@ func (r *Request) parseTimes(form url.Values, clock time.Time, server *time.Loca
 	return nil
 }
 
-// parseVariables takes parameters of the form template[name]=value.
+// parseVariables parses parameters of the form template[name]=value.
 func (r *Request) parseVariables(form url.Values) {
 	for key := range form {
 		name, ok := strings.CutPrefix(key, "template[")

@@ -8,7 +8,7 @@ import (
 	"varve/internal/graphite/pytext"
 )
 
-// writeCSV writes name, local time and value of each point. Null is empty.
+// writeCSV writes the name, local time and value of each point. A null value is empty.
 func writeCSV(w *writer, series []*function.Series) error {
 	zone := w.options.Zone
 	if zone == nil {

@@ -23,11 +23,11 @@ const (
 	archiveBytes = 12
 	pointBytes   = 12
 
-	// maxArchives bounds the archives of a file. Carbon's examples have three.
+	// maxArchives limits the archives of a file. Carbon's examples have three.
 	maxArchives = 64
 )
 
-// compressedMagic begins the files that go-carbon compresses.
+// compressedMagic is the beginning of files that go-carbon compresses.
 var compressedMagic = []byte("whisper_compressed")
 
 // methods are the aggregation methods by their number in a header.
@@ -36,7 +36,7 @@ var methods = []retention.Method{
 	6: retention.AverageZero, 7: retention.AbsoluteMax, 8: retention.AbsoluteMin,
 }
 
-// A Header says which archives a file has, and how one is computed from another.
+// A Header describes the archives of a file, and how one is computed from another.
 type Header struct {
 	Method       retention.Method
 	XFilesFactor float64
@@ -50,12 +50,12 @@ type Archive struct {
 	offset int64 // of the first point in the file
 }
 
-// Keep is the time that an archive covers, in seconds.
+// Keep returns the time that an archive covers, in seconds.
 func (a Archive) Keep() int64 { return a.Step * a.Points }
 
 func (a Archive) end() int64 { return a.offset + a.Points*pointBytes }
 
-// Stages are the archives as stages of a policy.
+// Stages returns the archives as stages of a policy.
 func (h *Header) Stages() retention.Stages {
 	stages := make(retention.Stages, len(h.Archives))
 	for i, a := range h.Archives {
@@ -71,7 +71,7 @@ type File struct {
 }
 
 // Open reads the header of a file of size bytes. Its error wraps ErrNotWhisper,
-// ErrDamaged or ErrCompressed, or is one of r.
+// ErrDamaged, ErrCompressed or an error of r.
 func Open(r io.ReaderAt, size int64) (*File, error) {
 	head := make([]byte, min(size, headerBytes+maxArchives*archiveBytes))
 	if n, err := r.ReadAt(head, 0); n < len(head) {
@@ -84,7 +84,7 @@ func Open(r io.ReaderAt, size int64) (*File, error) {
 	return &File{Header: *h, r: r}, nil
 }
 
-// parseHeader reads the header from the first bytes of a file.
+// parseHeader parses the header in the first bytes of a file.
 func parseHeader(head []byte, size int64) (*Header, error) {
 	damaged := func(format string, args ...any) (*Header, error) {
 		return nil, fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
@@ -113,7 +113,7 @@ func parseHeader(head []byte, size int64) (*Header, error) {
 		return damaged("the file ends within its header, after %d bytes", size)
 	}
 	h := &Header{Method: methods[method], XFilesFactor: shortest(factor)}
-	free := headerBytes + count*archiveBytes // the first byte that no archive has
+	free := headerBytes + count*archiveBytes // the first byte after the header and the previous archives
 	for i := range int(count) {
 		at := headerBytes + i*archiveBytes
 		a := Archive{offset: word(at), Step: word(at + 4), Points: word(at + 8)}
@@ -133,7 +133,8 @@ func parseHeader(head []byte, size int64) (*Header, error) {
 	return h, nil
 }
 
-// shortest is a 32-bit number as people wrote it: 0.1 for the nearest one to that.
+// shortest returns the decimal number that a 32-bit float was made from: 0.1 for the
+// float nearest to 0.1.
 func shortest(v float64) float64 {
 	return math.Round(v*1e6) / 1e6
 }

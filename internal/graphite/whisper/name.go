@@ -10,17 +10,17 @@ import (
 // Suffix is the suffix of the files.
 const Suffix = ".wsp"
 
-// tagged is the directory of the series with tags, and dot stands for a dot in their
-// files' names.
+// tagged is the directory of series with tags. In the names of their files, dot replaces
+// the dot.
 const (
 	tagged = "_tagged"
 	dot    = "_DOT_"
 )
 
-// FileOf returns the file of a path below the directory of all files, with slashes:
-// a.b is in a/b.wsp. The file of a series with tags, name;tag=value with tags in order,
-// is called after the whole, or with hashed by its hash alone, as carbon does where
-// TAG_HASH_FILENAMES is set.
+// FileOf returns the file name of a path, with slashes and relative to Graphite's data
+// directory: a/b.wsp for a.b. A series with tags is name;tag=value, with tags in order. Its
+// file has the whole name or, if hashed, only its hash, as with carbon's
+// TAG_HASH_FILENAMES.
 func FileOf(path string, hashed bool) (string, error) {
 	if strings.ContainsAny(path, "/\x00") {
 		return "", fmt.Errorf("the path has a slash, which a file name cannot contain")
@@ -44,7 +44,7 @@ func FileOf(path string, hashed bool) (string, error) {
 	return file, longName(file)
 }
 
-// maxName is how long the name of a file or directory may be on Linux, in bytes.
+// maxName is the largest length of a file or directory name on Linux, in bytes.
 const maxName = 255
 
 func longName(file string) error {
@@ -56,14 +56,14 @@ func longName(file string) error {
 	return nil
 }
 
-// Hash is the hash by which the file of a series with tags is named.
+// Hash returns the hash that names the file of a series with tags.
 func Hash(path string) string {
 	sum := sha256.Sum256([]byte(path))
 	return hex.EncodeToString(sum[:])
 }
 
-// PathOf returns the path of a file, which is given below the directory of all files,
-// with slashes. hash is set instead if that is all that the name says.
+// PathOf returns the path of a file, whose name has slashes and is relative to Graphite's
+// data directory. If the name is only a hash, PathOf returns hash instead of path.
 func PathOf(file string) (path, hash string, err error) {
 	file = strings.TrimSuffix(file, Suffix)
 	nodes := strings.Split(file, "/")

@@ -16,33 +16,33 @@ type Point struct {
 	Value float64
 }
 
-// Left counts points that are in a file but do not belong to the history.
+// A Left counts points in a file that are not part of the history.
 type Left struct {
-	Misplaced int64 // in a slot that is not that of their time: damage
+	Misplaced int64 // in a slot that is not that of their time: the file is damaged
 	NotFinite int64 // NaN or infinite
 	Future    int64 // later than now
 }
 
-// pieceBytes is how much of an archive is read at once.
+// pieceBytes is the number of bytes of an archive that are read at once.
 const pieceBytes = 4096 * pointBytes
 
-// History calls yield for each known point once, in strictly ascending time, some at a
-// time. now is in seconds. What yield is given is valid until it returns; its error ends
-// the reading.
+// History calls yield for the known points of all archives, in batches and in strictly
+// ascending time. now is in seconds. A batch is valid until yield returns. An error of
+// yield ends the reading.
 //
-// Each archive has what is older than all finer ones know: a point of a coarser archive
-// is taken if its bucket ends before the oldest known point of the finer ones. The point
-// of the bucket in which that one lies is taken if the finer archive no longer reaches
-// back to the beginning of the bucket, unless it is a sum, in which the points that are
-// there would be counted twice.
+// A coarser archive contributes what is older than the known points of all finer ones: a
+// point whose bucket ends before the oldest of these. A point whose bucket contains the
+// oldest of these is used, too, if the finer archive no longer reaches back to the
+// beginning of the bucket, unless points are sums: the finer points in the bucket would
+// count twice.
 //
-// A ring holds points from before its last turn in slots that were not written since.
-// They do not count as known, because Whisper never answers them. The turn of an archive
-// ends with its newest point, not with now, so a path that is no longer written keeps its
-// finest points.
+// A slot that was not written in the last revolution of a ring still has an older point.
+// Such points are not known, because Whisper never returns them. The revolution ends with
+// the newest point of the archive, not with now, so that a path that is no longer written
+// keeps its finest points.
 func (f *File) History(ctx context.Context, now int64, yield func(archive int, points []Point) error) (left Left, err error) {
 	rings := make([]ring, len(f.Archives))
-	edge := ring{oldest: math.MaxInt64} // of the finer archives the one that knows most
+	edge := ring{oldest: math.MaxInt64} // the finer archive with the oldest known point
 	for i, a := range f.Archives {
 		r, err := f.ring(ctx, a, now, &left)
 		if err != nil {
@@ -62,36 +62,36 @@ func (f *File) History(ctx context.Context, now int64, yield func(archive int, p
 	return left, nil
 }
 
-// before is the time at which the points that are taken from an archive end. edge is the
-// finer archive whose oldest point follows them.
+// before returns the time at which the points that an archive with this step contributes
+// end. edge is the finer archive whose oldest point follows them.
 func (f *File) before(edge ring, step int64) int64 {
 	if edge.oldest == math.MaxInt64 {
 		return edge.oldest
 	}
 	bucket := edge.oldest - edge.oldest%step
-	cut := bucket < edge.newest-edge.Keep()+edge.Step // its beginning is no longer in the finer archive
+	cut := bucket < edge.newest-edge.Keep()+edge.Step // the finer archive does not reach back to its beginning
 	if cut && f.Method != retention.Sum && f.Method != retention.AverageZero {
 		return edge.oldest
 	}
 	return bucket
 }
 
-// A ring is what is known of an archive before its points are read.
+// A ring is an archive and the bounds of its points.
 type ring struct {
 	Archive
-	base           int64 // time of the first slot
-	oldest, newest int64 // known points; newest is 0 if there are none
-	before         int64 // points at or after this time are a finer archive's
+	base           int64 // time in the first slot
+	oldest, newest int64 // of the known points; newest is 0 if there are none
+	before         int64 // a finer archive contributes points from this time on
 }
 
 func (r *ring) empty() bool { return r.newest == 0 }
 
-// inPlace reports whether a time belongs into a slot.
+// inPlace reports whether a slot is that of a time.
 func (r *ring) inPlace(slot, time int64) bool {
 	return time%r.Step == 0 && r.base%r.Step == 0 && r.slot(time) == slot
 }
 
-// slot is where a time belongs.
+// slot returns the slot of a time.
 func (r *ring) slot(time int64) int64 {
 	steps := (time - r.base) / r.Step % r.Points
 	if steps < 0 {
@@ -100,14 +100,14 @@ func (r *ring) slot(time int64) int64 {
 	return steps
 }
 
-// known reports whether a point is one that Whisper would answer.
+// known reports whether Whisper would return a point.
 func (r *ring) known(slot int64, p Point) bool {
 	return p.Time > max(r.newest-r.Keep(), 0) && p.Time <= r.newest && r.inPlace(slot, p.Time) && finite(p.Value)
 }
 
 func finite(v float64) bool { return v-v == 0 }
 
-// ring finds the bounds of an archive. It counts what is left out.
+// ring finds the bounds of an archive. It counts in left the points that are not used.
 func (f *File) ring(ctx context.Context, a Archive, now int64, left *Left) (ring, error) {
 	r := ring{Archive: a}
 	err := f.slots(ctx, a, 0, 1, func(_ int64, p Point) error { r.base = p.Time; return nil })
@@ -141,8 +141,7 @@ func (f *File) ring(ctx context.Context, a Archive, now int64, left *Left) (ring
 	return r, err
 }
 
-// emit yields the known points of a ring that are not a finer archive's, from the
-// oldest slot on.
+// emit yields the known points of a ring before r.before, from the oldest slot on.
 func (f *File) emit(ctx context.Context, r ring, yield func([]Point) error) error {
 	if r.empty() || r.oldest >= r.before {
 		return nil
@@ -174,7 +173,7 @@ func (f *File) emit(ctx context.Context, r ring, yield func([]Point) error) erro
 	return yield(batch)
 }
 
-// slots calls do for n slots of an archive from one on.
+// slots calls do for n slots of an archive, the first of which is from.
 func (f *File) slots(ctx context.Context, a Archive, from, n int64, do func(slot int64, p Point) error) error {
 	buf := make([]byte, min(n*pointBytes, pieceBytes))
 	for n > 0 {

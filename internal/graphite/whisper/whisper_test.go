@@ -20,7 +20,7 @@ import (
 // after is a time, in seconds, after all points of the golden files.
 const after = 1_700_000_000
 
-// A golden is what the original says of a file.
+// A golden is what Whisper's own code returns for a file.
 type golden struct {
 	name     string
 	file     []byte
@@ -62,7 +62,7 @@ func (g *golden) points(archive int) (points []Point) {
 	return points
 }
 
-// covered are the points of an archive that it covers at the time of the file.
+// covered returns the points of an archive that are within its retention at the time of the file.
 func (g *golden) covered(archive int) []Point {
 	step, n := g.Archives[archive][0], g.Archives[archive][1]
 	since := g.Now - g.Now%step - step*n
@@ -85,7 +85,7 @@ func open(t testing.TB, file []byte) *File {
 	return f
 }
 
-// history is all points of a file.
+// history returns all points of a file.
 func history(t testing.TB, f *File, now int64) (points []Point, left Left) {
 	t.Helper()
 	left, err := f.History(context.Background(), now, func(_ int, p []Point) error {
@@ -98,7 +98,7 @@ func history(t testing.TB, f *File, now int64) (points []Point, left Left) {
 	return points, left
 }
 
-// known is what a file has in an archive, whatever the others have.
+// known returns the points of one archive of a file, independent of the other archives.
 func known(t testing.TB, f *File, archive int, now int64) []Point {
 	t.Helper()
 	one := *f
@@ -127,7 +127,7 @@ func TestGoldenFiles(t *testing.T) {
 	}
 }
 
-// history is what an import takes, by the words of its description.
+// history returns the points of the history, computed literally as the comment of History says.
 func (g *golden) history() []Point {
 	var all []Point
 	oldest, reaches := int64(math.MaxInt64), int64(0) // of the finer archives
@@ -151,8 +151,8 @@ func (g *golden) history() []Point {
 	return all
 }
 
-// A path that is younger than its finest archive is in there as a whole: its coarser
-// points say nothing more.
+// All points of a path that is younger than its finest archive are in that archive: coarser
+// archives add nothing.
 func TestHistoryOfAYoungPath(t *testing.T) {
 	sent := []Point{{1690, 1}, {1700, 2}, {1950, 3}}
 	for _, m := range []retention.Method{retention.Average, retention.Sum, retention.Max} {
@@ -173,7 +173,7 @@ func (m memory) WriteAt(p []byte, at int64) (int, error) {
 	return copy(m[at:], p), nil
 }
 
-// write makes a file. With strict, xFilesFactor judges old buckets as it does new ones.
+// write makes a file. With strict, xFilesFactor applies to old buckets as to new ones.
 func write(t testing.TB, stages retention.Stages, a *retention.Aggregation, now int64, points []Point, strict ...bool) []byte {
 	t.Helper()
 	h, err := NewHeader(stages, a)
@@ -201,7 +201,7 @@ func write(t testing.TB, stages retention.Stages, a *retention.Aggregation, now 
 	return file
 }
 
-// What the original was sent makes the same archives here.
+// The points that Whisper was sent give the same archives here.
 func TestWriteAsTheOriginal(t *testing.T) {
 	for _, g := range goldens(t) {
 		t.Run(g.name, func(t *testing.T) {
@@ -229,13 +229,13 @@ func TestWriteAsTheOriginal(t *testing.T) {
 	}
 }
 
-// almost allows for sums in another order.
+// almost compares values and allows for sums in a different order.
 func almost(a, b Point) bool {
 	return a.Time == b.Time && math.Abs(a.Value-b.Value) <= 1e-9
 }
 
-// A file of the history of a file is that file again, although the finer points of most
-// of its coarser ones are gone.
+// A file that is written from the history of another file equals that file, although the finer
+// points of most coarser ones no longer exist.
 func TestHistoryBack(t *testing.T) {
 	for _, g := range goldens(t) {
 		if g.Method == retention.AverageZero {
@@ -307,7 +307,7 @@ func TestHostileFiles(t *testing.T) {
 	}
 }
 
-// Points that are no history are counted, and the others taken.
+// Points that are not part of the history are counted, and the others used.
 func TestPointsLeftOut(t *testing.T) {
 	file := write(t, retention.Stages{{Step: 10, Keep: 100}}, &retention.Aggregation{Method: retention.Last}, 2000,
 		[]Point{{1910, 1}, {1920, 2}, {1930, 3}, {1940, 4}, {1950, 5}, {1960, 6}, {1970, 7}, {1990, 9}})
@@ -432,7 +432,7 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
-// Points that are written are read.
+// Points that are written are read back.
 func FuzzWriter(f *testing.F) {
 	f.Add(uint16(10), uint16(36), uint16(6), []byte{1, 2, 3, 200, 5, 6, 7})
 	f.Fuzz(func(t *testing.T, step, points, ratio uint16, gaps []byte) {
@@ -474,8 +474,8 @@ func BenchmarkHistory(b *testing.B) {
 	}
 }
 
-// A point that is given stands where finer ones would make another, or none; it counts for
-// coarser archives, and what is around it is made as always.
+// A given point replaces the one computed from finer points, if any. Coarser archives are computed
+// from it, and other points as usual.
 func TestWriterGive(t *testing.T) {
 	h, err := NewHeader(retention.Stages{{Step: 10, Keep: 120}, {Step: 60, Keep: 1200}, {Step: 300, Keep: 6000}}, &retention.Aggregation{Method: retention.Sum, XFilesFactor: 0.5})
 	if err != nil {

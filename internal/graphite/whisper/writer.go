@@ -10,10 +10,10 @@ import (
 	"varve/internal/retention"
 )
 
-// maxBytes is how long a file can be, since offsets have 32 bits.
+// maxBytes is the largest length of a file, since offsets have 32 bits.
 const maxBytes = math.MaxUint32
 
-// NewHeader lays out a file with archives of a policy.
+// NewHeader lays out a file with an archive for each stage of a policy.
 func NewHeader(stages retention.Stages, a *retention.Aggregation) (*Header, error) {
 	h := &Header{Method: a.Method, XFilesFactor: a.XFilesFactor}
 	if slices.Index(methods, a.Method) <= 0 {
@@ -34,10 +34,10 @@ func NewHeader(stages retention.Stages, a *retention.Aggregation) (*Header, erro
 	return h, nil
 }
 
-// Size is the length of a file with this header.
+// Size returns the length of a file with this header.
 func (h *Header) Size() int64 { return h.Archives[len(h.Archives)-1].end() }
 
-// bytes is the header as it stands in a file.
+// bytes returns the header in the format of the file.
 func (h *Header) bytes() []byte {
 	var b []byte
 	word := func(v int64) { b = binary.BigEndian.AppendUint32(b, uint32(v)) }
@@ -53,9 +53,9 @@ func (h *Header) bytes() []byte {
 	return b
 }
 
-// A Writer fills a file that is all zeros and Size bytes long. It computes the points of
-// coarser archives from those of finer ones, as Whisper does when it is given all points
-// in their order. Memory is bounded by the longest step, counted in steps of the next
+// A Writer writes a file that is all zeros and Size bytes long. It computes the points of
+// coarser archives from those of finer ones, as Whisper does if all points arrive in order.
+// It holds one bucket for each archive: one step, with a value for each step of the next
 // finer archive.
 type Writer struct {
 	w      io.WriterAt
@@ -63,30 +63,30 @@ type Writer struct {
 	how    *retention.Aggregation
 }
 
-// A level is an archive that is written.
+// A level is an archive in the course of writing.
 type level struct {
 	Archive
 	base  int64 // time in the first slot, 0 before the first point
 	since int64 // older points are not written
 	finer int64 // buckets that begin before this time are older than the finer archive
 
-	run   []byte // points on their way to consecutive slots
-	runAt int64  // slot of the first one
-	next  int64  // slot behind the last one
+	run   []byte // buffered points for consecutive slots
+	runAt int64  // slot of the first buffered point
+	next  int64  // slot after the last point
 
 	bucket []float64 // points of the finer archive in one step of this one
 	start  int64     // of the bucket
-	filled bool      // something is in the bucket
-	given  bool      // its value is known, whatever the finer points are
-	value  float64   // then; NaN: there is no point
+	filled bool      // the bucket is in use
+	given  bool      // Give has set the value, whatever the finer points are
+	value  float64   // if given; NaN: no point
 }
 
-// runBytes is how much is written at once.
+// runBytes limits the points that are buffered for one write.
 const runBytes = 1024 * pointBytes
 
-// NewWriter writes the header. how makes points of finer ones; its method may be one
-// that headers do not know. now is in seconds; points that are older than what an archive
-// covers then go into coarser ones only.
+// NewWriter writes the header. how aggregates finer points to coarser ones; its method may
+// be one that headers do not have. now is in seconds. A point that is older than an archive
+// reaches back at that time is written only to coarser ones.
 func NewWriter(w io.WriterAt, h *Header, how *retention.Aggregation, now int64) (*Writer, error) {
 	if _, err := w.WriteAt(h.bytes(), 0); err != nil {
 		return nil, err
@@ -103,16 +103,16 @@ func NewWriter(w io.WriterAt, h *Header, how *retention.Aggregation, now int64) 
 	return out, nil
 }
 
-// Add takes a point of the finest archive. Times are positive and ascend strictly from
-// step to step.
+// Add adds a point of the finest archive. Times must be positive, and each in a later step
+// than the one before.
 func (w *Writer) Add(p Point) error {
 	p.Time -= p.Time % w.levels[0].Step
 	return w.add(0, p)
 }
 
-// Give sets the point of an archive, instead of the one computed from finer points. NaN
-// means no point. The finer points of its time may come before or after it, but none of a
-// later time comes before.
+// Give sets the point of an archive and replaces the one computed from finer points. NaN
+// is no point. Finer points within its step may be added before or after it, but none of
+// a later step before it.
 func (w *Writer) Give(archive int, p Point) error {
 	if archive == 0 {
 		if p.Value != p.Value {
@@ -136,7 +136,7 @@ func (w *Writer) Give(archive int, p Point) error {
 	return nil
 }
 
-// begin begins a bucket.
+// begin starts an empty bucket.
 func (l *level) begin(start int64) {
 	l.start, l.filled, l.given = start, true, false
 	for k := range l.bucket {
@@ -144,7 +144,7 @@ func (l *level) begin(start int64) {
 	}
 }
 
-// add writes a point of an archive, and gives it to the next one.
+// add writes a point of an archive, and adds it to the bucket of the next coarser one.
 func (w *Writer) add(i int, p Point) error {
 	if err := w.levels[i].write(w.w, p); err != nil {
 		return err
@@ -166,7 +166,7 @@ func (w *Writer) add(i int, p Point) error {
 	return nil
 }
 
-// complete makes a point from the bucket of an archive.
+// complete computes a point from the bucket of an archive, and adds it.
 func (w *Writer) complete(i int) error {
 	l := &w.levels[i]
 	l.filled = false
@@ -180,7 +180,7 @@ func (w *Writer) complete(i int) error {
 	return w.add(i, Point{l.start, v})
 }
 
-// Close writes what is left. It does not close the file.
+// Close writes the unfinished buckets and the buffers. It does not close the file.
 func (w *Writer) Close() error {
 	for i := range w.levels {
 		if w.levels[i].filled {
@@ -195,7 +195,7 @@ func (w *Writer) Close() error {
 	return nil
 }
 
-// write puts a point into its slot. The first one goes into the first slot.
+// write writes a point to its slot. The first point determines base.
 func (l *level) write(w io.WriterAt, p Point) error {
 	if p.Time < l.since || p.Time <= 0 || p.Time > math.MaxUint32 {
 		return nil
