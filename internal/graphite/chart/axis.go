@@ -14,10 +14,10 @@ type scale struct {
 	used        bool    // by a series
 }
 
-// huge bounds the values that are drawn, so that differences stay finite.
+// huge limits the values that are drawn, so that differences are finite.
 const huge = 1e300
 
-// note widens the range to a value.
+// note widens the range to include a value.
 func (s *scale) note(v float64) {
 	v = max(-huge, min(huge, v))
 	if !s.used {
@@ -26,8 +26,8 @@ func (s *scale) note(v float64) {
 	s.low, s.high = min(s.low, v), max(s.high, v)
 }
 
-// settle rounds the range to marks, of which there are about so many. Ends that are given
-// stay as they are.
+// settle rounds the range to a multiple of a step that gives about the number of marks. It
+// does not round low and high, if they are given.
 func (s *scale) settle(low, high *float64, marks float64) {
 	if low != nil {
 		s.low = max(-huge, min(huge, *low))
@@ -58,7 +58,8 @@ func (s *scale) settle(low, high *float64, marks float64) {
 	}
 }
 
-// niceStep returns the next 1, 2 or 5 times a power of ten.
+// niceStep returns the smallest number that is at least least and 1, 2 or 5 times a power
+// of ten.
 func niceStep(least float64) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(least)))
 	if power == 0 || math.IsNaN(power) || math.IsInf(power, 0) {
@@ -80,10 +81,10 @@ func (s *scale) row(v float64) float64 {
 	return s.bottom - max(-1e4, min(1e4, share))*(s.bottom-s.top)
 }
 
-// maxMarks bounds the marks of an axis, whatever rounding does.
+// maxMarks limits the marks of an axis, in spite of rounding.
 const maxMarks = 500
 
-// marks returns the values that get a line.
+// marks returns the values that get a grid line.
 func (s *scale) marks() []float64 {
 	var out []float64
 	first := math.Ceil(s.low/s.step - 1e-9)
@@ -102,7 +103,7 @@ var (
 	binaryUnits  = []string{"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "Zi", "Yi"}
 )
 
-// label writes a value of the axis in a system of units: si, binary or none.
+// label formats a value of the axis in a system of units: si, binary or none.
 func (s *scale) label(v float64, system string) string {
 	if math.Abs(v) < s.step*1e-6 {
 		return "0"
@@ -127,13 +128,13 @@ func (s *scale) label(v float64, system string) string {
 	return strconv.FormatFloat(v, 'f', min(digits, 9), 64) + units[unit]
 }
 
-// A mark is a time that gets a line and a label.
+// A mark is a time that gets a grid line and a label.
 type mark struct {
 	at    int64 // in seconds since 1970
 	label string
 }
 
-// A tick is a distance of marks of time: seconds, or months if those are not 0.
+// A tick is a distance between marks: months if that is not 0, otherwise seconds.
 type tick struct {
 	seconds, months int64
 	layout          string
@@ -149,8 +150,8 @@ var ticks = []tick{
 	{50 * 365 * 86400, 600, "2006"}, {100 * 365 * 86400, 1200, "2006"}, {1000 * 365 * 86400, 12000, "2006"},
 }
 
-// timeMarks returns round times of a zone between two others, in seconds since 1970.
-// most is how many labels have room.
+// timeMarks returns marks at round local times between from and until, which are in seconds
+// since 1970. most is the number of labels that fit.
 func timeMarks(from, until int64, zone *time.Location, most float64) []mark {
 	t := ticks[len(ticks)-1]
 	for _, candidate := range ticks {
@@ -183,21 +184,22 @@ func (t tick) before(unix int64, zone *time.Location) time.Time {
 		months -= months % t.months
 		return time.Date(int(months/12), time.Month(months%12+1), 1, 0, 0, 0, 0, zone)
 	}
-	// The zone's clock is round at marks.
+	// Marks are at round times of the zone's clock.
 	_, offset := at.Zone()
 	local := unix + int64(offset)
 	local -= (local%t.seconds + t.seconds) % t.seconds
 	return fromClock(local, zone)
 }
 
-// fromClock returns when the clock of a zone shows a time, given as if it were UTC.
+// fromClock returns the instant at which clocks in a zone show a time, which is given as
+// if it were UTC.
 func fromClock(local int64, zone *time.Location) time.Time {
 	u := time.Unix(local, 0).UTC()
 	return time.Date(u.Year(), u.Month(), u.Day(), u.Hour(), u.Minute(), u.Second(), 0, zone)
 }
 
-// after returns the mark that follows another one. It is later even when the clock is put
-// back.
+// after returns the mark that follows another one. It is later even when the clock is set
+// back in between.
 func (t tick) after(at time.Time, zone *time.Location) time.Time {
 	if t.months > 0 {
 		return at.AddDate(0, int(t.months), 0)

@@ -13,22 +13,22 @@ import (
 	"golang.org/x/image/font/opentype"
 )
 
-// A point is a place in the picture, in pixels from the upper left corner.
+// A point is a position in the picture, in pixels from the upper left corner.
 type point struct{ x, y float64 }
 
 // A canvas is a surface to draw on.
 type canvas interface {
 	// rect fills a rectangle.
 	rect(x, y, width, height float64, c color.NRGBA)
-	// line draws a line through points, with dashes of a length if that is not 0, inside
-	// of the rectangle that was given to inside.
+	// line draws a line through points, clipped by inside. It is dashed if dash, the
+	// length of dashes, is not 0.
 	line(points []point, width, dash float64, c color.NRGBA) error
-	// area fills a polygon inside of the rectangle that was given to inside.
+	// area fills a polygon, clipped by inside.
 	area(points []point, c color.NRGBA) error
-	// inside limits lines and areas to a rectangle.
+	// inside clips later lines and areas to a rectangle.
 	inside(r image.Rectangle)
-	// text writes s with its baseline at y. It begins, is centred or ends at x; up turns
-	// it by a quarter to the left around that place.
+	// text writes s with its baseline at y. It begins, is centred or ends at x. up rotates
+	// it around that point by 90 degrees counterclockwise.
 	text(x, y float64, s string, a anchor, up bool, c color.NRGBA)
 }
 
@@ -51,10 +51,10 @@ func newFace(size float64) (font.Face, error) {
 	return opentype.NewFace(f, &opentype.FaceOptions{Size: size, DPI: 72, Hinting: font.HintingFull})
 }
 
-// maxText bounds what is written of a text, in bytes, before it is measured.
+// maxText limits the bytes of a text that are measured and drawn.
 const maxText = 1000
 
-// fit cuts a text so that it is no wider than most pixels.
+// fit truncates a text so that it is no wider than most pixels.
 func fit(face font.Face, s string, most float64) string {
 	if len(s) > maxText {
 		cut := maxText
@@ -68,7 +68,7 @@ func fit(face font.Face, s string, most float64) string {
 		return s
 	}
 	runes := []rune(s)
-	low, high := 0, len(runes) // the first low runes fit, with dots
+	low, high := 0, len(runes) // the first low runes fit, with an ellipsis
 	for low+1 < high {
 		if at := (low + high) / 2; widthOf(face, string(runes[:at])+"…") <= most {
 			low = at
@@ -86,8 +86,8 @@ func widthOf(face font.Face, s string) float64 {
 	return float64(font.MeasureString(face, s)) / 64
 }
 
-// clipped returns a line that stays within the range of y: it runs along the ends of the
-// range where the original lies beyond them.
+// clipped returns a line whose y is limited to the range from low to high. Where the
+// original line is beyond the range, the new one follows its end.
 func clipped(points []point, low, high float64) []point {
 	out := make([]point, 0, len(points))
 	for i, p := range points {
@@ -99,7 +99,8 @@ func clipped(points []point, low, high float64) []point {
 	return out
 }
 
-// crossings adds where the way from a to b crosses the ends, in its order.
+// crossings appends the points at which the line from a to b crosses low and high, in
+// their order on the line.
 func crossings(out []point, a, b point, low, high float64) []point {
 	first, second := low, high
 	if a.y > b.y {

@@ -13,8 +13,8 @@ import (
 	"varve/internal/graphite/function"
 )
 
-// A Chart is a picture of series. Draw and WriteSVG are called once each, by one
-// goroutine.
+// A Chart is a picture of series. Draw and WriteSVG may be called once each, and not
+// concurrently.
 type Chart struct {
 	o           Options
 	face        font.Face
@@ -22,7 +22,7 @@ type Chart struct {
 	from, until int64 // in seconds since 1970
 	series      []*function.Series
 	curves      []*curve
-	columns     int // of pixels, for which a series has at most one point each
+	columns     int // of pixels; a series has at most one point for each
 
 	plot  image.Rectangle
 	axes  [2]scale // left and right
@@ -31,9 +31,9 @@ type Chart struct {
 	to    canvas
 }
 
-// New lays out a picture of series between two times. The times on the axis are of the
-// zone of from. Errors are those of a consolidation that does not exist, and of look, which is
-// called every now and then: it may end the work early, and lets others work.
+// New lays out a picture of series between two times. The time axis is in the zone of from.
+// New fails if a consolidation does not exist, and with errors of look, which it calls
+// regularly: look may cancel the work, or wait while others have their turns.
 func New(o Options, series []*function.Series, from, until time.Time, look func() error) (*Chart, error) {
 	face, err := newFace(o.fontSize)
 	if err != nil {
@@ -47,8 +47,8 @@ func New(o Options, series []*function.Series, from, until time.Time, look func(
 	return c, nil
 }
 
-// Bytes estimates the memory that a picture takes: for the pixels, and for the points of
-// each series with their sums.
+// Bytes estimates the memory of a picture: the pixels, and the points of each series with
+// their sums.
 func (o Options) Bytes(series []*function.Series) int64 {
 	n := 12 * int64(o.Width) * int64(o.Height)
 	for _, s := range series {
@@ -57,14 +57,14 @@ func (o Options) Bytes(series []*function.Series) int64 {
 	return n
 }
 
-// Draw returns the picture on pixels. look is as that of New.
+// Draw returns the picture as pixels. look is as in New.
 func (c *Chart) Draw(look func() error) (image.Image, error) {
 	to := &rasterCanvas{look: look, image: image.NewRGBA(image.Rect(0, 0, c.o.Width, c.o.Height)), face: c.face}
 	c.to = to
 	return to.image, c.paint()
 }
 
-// WriteSVG writes the picture as text. look is as that of New.
+// WriteSVG writes the picture as SVG. look is as in New.
 func (c *Chart) WriteSVG(look func() error, w io.Writer) error {
 	to := &svgCanvas{look: look, w: bufio.NewWriterSize(w, 32<<10), size: c.o.fontSize}
 	c.to = to
@@ -77,7 +77,7 @@ func (c *Chart) WriteSVG(look func() error, w io.Writer) error {
 
 func (c *Chart) lineHeight() float64 { return math.Ceil(c.o.fontSize * 1.35) }
 
-// layOut shares the picture among the title, the axes, the legend and the plot.
+// layOut divides the picture among the title, the axes, the legend and the plot.
 func (c *Chart) layOut() {
 	o := &c.o
 	if o.graphOnly {
@@ -125,7 +125,7 @@ func (c *Chart) settle() {
 	}
 }
 
-// labelWidth is the room that the labels of an axis need.
+// labelWidth returns the width of the labels of an axis, with a margin.
 func (c *Chart) labelWidth(axis int) float64 {
 	a := &c.axes[axis]
 	if !a.used {
@@ -159,7 +159,7 @@ func (c *Chart) paint() error {
 	return nil
 }
 
-// paintNothing says that there is nothing to be drawn.
+// paintNothing draws the message that there is no data.
 func (c *Chart) paintNothing() {
 	c.paintTitles()
 	text := fit(c.face, "No Data", float64(c.o.Width))
@@ -228,13 +228,13 @@ func (c *Chart) paintAxes() {
 	}
 }
 
-// column is where a time is in the picture.
+// column returns the x coordinate of a time.
 func (c *Chart) column(at int64) float64 {
 	share := float64(at-c.from) / float64(c.until-c.from)
 	return float64(c.plot.Min.X) + max(-10, min(10, share))*float64(c.plot.Dx())
 }
 
-// paintCurves draws areas, the later ones of a stack below, then lines.
+// paintCurves draws all areas, and then the lines over them.
 func (c *Chart) paintCurves() error {
 	for _, curve := range c.curves {
 		if err := curve.paintArea(c); err != nil {
@@ -249,7 +249,8 @@ func (c *Chart) paintCurves() error {
 	return nil
 }
 
-// colourOf is the colour of the series at an index, without its own opacity.
+// colourOf returns the colour of a series: the one that a function has set, or else the
+// next one of the list, without the opacity that a function has set.
 func (c *Chart) colourOf(s *function.Series, index *int) color.NRGBA {
 	if s.Options.Color != "" {
 		if own, err := parseColour(s.Options.Color); err == nil {

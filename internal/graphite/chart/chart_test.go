@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "write the picture of docs/graphite.md a
 
 var noon = time.Date(2024, 3, 10, 12, 0, 0, 0, time.UTC)
 
-// series returns values a minute apart, of which the last is now.
+// series returns a series of values a minute apart, the last of which is at now.
 func series(name string, values ...float64) *function.Series {
 	start := noon.Unix() - int64(len(values)-1)*60
 	return &function.Series{Name: name, Tags: function.Tags{"name": name}, Start: start, End: noon.Unix() + 60, Step: 60, Values: values, Consolidation: "average"}
@@ -91,10 +91,10 @@ func svg(t testing.TB, query string, list ...*function.Series) string {
 
 var red, green, black = color.RGBA{255, 0, 0, 255}, color.RGBA{0, 255, 0, 255}, color.RGBA{0, 0, 0, 255}
 
-// bare leaves nothing but the lines, over the whole picture.
+// bare hides everything except the lines, which fill the whole picture.
 const bare = "graphOnly=true&width=100&height=100&colorList=ff0000,00ff00&lineWidth=4&yMin=0&yMax=100"
 
-// TestWhereLinesAre: values are where the axes say, gaps stay empty, areas are filled.
+// TestWhereLinesAre: values are at their positions on the axes, gaps are empty, areas are filled.
 func TestWhereLinesAre(t *testing.T) {
 	null := math.NaN()
 	for _, c := range []struct {
@@ -121,7 +121,7 @@ func TestWhereLinesAre(t *testing.T) {
 	}
 }
 
-// TestWhatFunctionsSay: options of series win over those of the picture.
+// TestWhatFunctionsSay: options of series override those of the picture.
 func TestWhatFunctionsSay(t *testing.T) {
 	with := func(change func(*function.Options)) *image.RGBA {
 		s := series("a", 50, 50)
@@ -162,7 +162,7 @@ func TestWhatFunctionsSay(t *testing.T) {
 	}
 }
 
-// TestSVG: what is written is well-formed, whatever texts come, and has the same parts.
+// TestSVG: the output is well-formed for all texts, and has the same parts as pixels.
 func TestSVG(t *testing.T) {
 	evil := `</text><script>alert("1")</script>&amp;` + "\x00\xff]]>"
 	text := svg(t, url.Values{"title": {evil}, "vtitle": {evil}, "vtitleRight": {evil}}.Encode()+"&width=800&height=400", wave(evil, 100, 5, 0))
@@ -185,9 +185,7 @@ func TestSVG(t *testing.T) {
 	}
 }
 
-// TestLegend: it is left out for many series, unless it is asked for, and never takes
-// more than half.
-// The chart in docs/graphite.md is one that this package draws.
+// This package draws the chart in docs/graphite.md.
 func TestPictureOfThePage(t *testing.T) {
 	const file = "../../../docs/pictures/chart.svg"
 	got := svg(t, "width=720&height=300&template=plain&areaMode=stacked&areaAlpha=0.6&title=Requests+by+server&vtitle=requests/s&fontSize=11",
@@ -206,6 +204,8 @@ func TestPictureOfThePage(t *testing.T) {
 	}
 }
 
+// TestLegend: the legend is omitted for many series, unless it is requested, and takes at
+// most half of the picture.
 func TestLegend(t *testing.T) {
 	var many []*function.Series
 	for i := range 40 {
@@ -228,7 +228,7 @@ func TestLegend(t *testing.T) {
 	}
 }
 
-// TestBadParameters: the error names the parameter.
+// TestBadParameters: an error names its parameter.
 func TestBadParameters(t *testing.T) {
 	for query, want := range map[string]string{
 		"width=4001": "width: is \"4001\", but must be a number from 1 to 4000", "height=0": "height", "width=x": "width", "width=NaN": "width",
@@ -242,7 +242,7 @@ func TestBadParameters(t *testing.T) {
 	}
 }
 
-// TestTimeMarks: marks are round on the clock of the zone, also when it is changed.
+// TestTimeMarks: marks are at round times of the zone's clock, also around a clock change.
 func TestTimeMarks(t *testing.T) {
 	zone, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
@@ -276,7 +276,7 @@ func TestTimeMarks(t *testing.T) {
 
 func goOn() error { return nil }
 
-// TestLooks: a picture of many series looks at each, in each of its steps, whether it is to go on.
+// TestLooks: a picture of many series calls look for each of them in each step.
 func TestLooks(t *testing.T) {
 	const series = 100
 	var list []*function.Series
@@ -298,7 +298,7 @@ func TestLooks(t *testing.T) {
 	steps("svg", newChart(t, "", list...).WriteSVG(look, io.Discard))
 }
 
-// TestCancel: a picture of many series ends with the request.
+// TestCancel: a picture of many series ends when the request is cancelled.
 func TestCancel(t *testing.T) {
 	ended := func() error { return context.Canceled }
 	if _, err := newChart(t, "", wave("a", 100, 1, 0)).Draw(ended); !errors.Is(err, context.Canceled) {
@@ -309,7 +309,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestRandomPictures: no parameters and no values make drawing fail.
+// TestRandomPictures: drawing succeeds with all parameters and values.
 func TestRandomPictures(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	r := rand.New(rand.NewPCG(seed, 1))

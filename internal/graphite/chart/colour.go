@@ -17,7 +17,7 @@ var colours = map[string]color.NRGBA{
 	"darkgray": {111, 111, 111, 255}, "darkgrey": {111, 111, 111, 255},
 }
 
-// parseColour reads a name, or 6 or 8 hexadecimal digits: red, green, blue and opacity.
+// parseColour parses a name, or 6 or 8 hexadecimal digits: red, green, blue and opacity.
 func parseColour(text string) (color.NRGBA, error) {
 	if c, ok := colours[strings.ToLower(text)]; ok {
 		return c, nil
@@ -51,13 +51,13 @@ func parseColours(text string) ([]color.NRGBA, error) {
 
 const maxColours = 1000
 
-// faded returns c with a share of its opacity, from 0 to 1.
+// faded returns c with its opacity multiplied by share, which is from 0 to 1.
 func faded(c color.NRGBA, share float64) color.NRGBA {
 	c.A = uint8(float64(c.A)*max(0, min(1, share)) + 0.5)
 	return c
 }
 
-// A look is what a template of Graphite sets.
+// A look is the colours of a template of Graphite.
 type look struct {
 	back, fore string
 	lines      string

@@ -7,7 +7,7 @@ import (
 	"varve/internal/graphite/function"
 )
 
-// A curve is a series as it is drawn.
+// A curve is the drawing of a series.
 type curve struct {
 	name        string
 	start, step int64 // in seconds
@@ -21,7 +21,8 @@ type curve struct {
 	width, dash float64
 }
 
-// read merges the series to as many points as have room, and stacks them.
+// read merges the points of each series to at most one per column of pixels, and stacks
+// the series.
 func (c *Chart) read(look func() error) error {
 	stacks := map[string]map[int64]float64{}
 	index := 0
@@ -47,14 +48,14 @@ func (c *Chart) read(look func() error) error {
 	return nil
 }
 
-// perPoint is how many values become one.
+// perPoint returns the number of values that are merged to one point.
 func (c *Chart) perPoint(s *function.Series) int {
 	before := s.PerPoint()
 	rows := (len(s.Values) + before - 1) / before
 	return before * max(1, (rows+c.columns-1)/c.columns)
 }
 
-// take applies the options that functions have set.
+// take applies the options of a series, which functions have set.
 func (k *curve) take(o function.Options) {
 	if o.Alpha != nil && *o.Alpha == *o.Alpha {
 		k.colour = faded(k.colour, *o.Alpha)
@@ -67,7 +68,7 @@ func (k *curve) take(o function.Options) {
 	}
 }
 
-// fill decides what is below a curve.
+// fill decides whether the area below a curve is filled, and what its lower edge is.
 func (c *Chart) fill(k *curve, s *function.Series, i int, stacks map[string]map[int64]float64) {
 	mode := c.o.areaMode
 	k.filled = s.Options.Stacked || mode == "all" || mode == "stacked" || mode == "first" && i == 0
@@ -89,8 +90,8 @@ func (c *Chart) fill(k *curve, s *function.Series, i int, stacks map[string]map[
 	}
 }
 
-// stack puts a curve on those that are on the stack already. Points with the same time
-// belong together.
+// stack puts a curve on top of a stack. Values with the same time are added up, unless
+// they are sums already.
 func (k *curve) stack(stacks map[string]map[int64]float64, name string, add bool) {
 	sums := stacks[name]
 	if sums == nil {
@@ -111,7 +112,7 @@ func (k *curve) stack(stacks map[string]map[int64]float64, name string, add bool
 	}
 }
 
-// measure widens an axis to the values.
+// measure widens an axis to include the values.
 func (k *curve) measure(a *scale, right bool) {
 	if k.right != right || k.upright {
 		if k.upright && k.right == right && len(k.values) > 0 && !a.used {
@@ -140,8 +141,8 @@ func (k *curve) axis(c *Chart) *scale {
 	return &c.axes[0]
 }
 
-// runs calls f for the index of the first and behind the last of values that are drawn as
-// one line: there is no gap between them.
+// runs calls f for the indexes of values that are drawn as one line: those between two
+// gaps or, if connected, all values.
 func (k *curve) runs(connected bool, f func(list []int) error) error {
 	var list []int
 	for i, v := range k.values {
@@ -163,7 +164,8 @@ func (k *curve) runs(connected bool, f func(list []int) error) error {
 	return f(list)
 }
 
-// path is the way through values; a staircase keeps each one until the next.
+// path returns the points of a line through values. A staircase keeps each value until
+// the next.
 func (k *curve) path(c *Chart, list []int, values []float64) []point {
 	a := k.axis(c)
 	points := make([]point, 0, 2*len(list)+1)
@@ -181,7 +183,7 @@ func (k *curve) path(c *Chart, list []int, values []float64) []point {
 	return points
 }
 
-// valueAt is 0 without values: the edge of what stands on the axis.
+// valueAt returns a value, or 0, the lower edge of an area without a base, if values is nil.
 func valueAt(values []float64, i int) float64 {
 	if values == nil {
 		return 0
@@ -189,7 +191,8 @@ func valueAt(values []float64, i int) float64 {
 	return values[i]
 }
 
-// reach is how far beyond the plot a line may go, in pixels, so that its edge is not seen.
+// reach returns the range of y of a line. It exceeds the plot so far that the edge of a
+// clipped line is not visible.
 func (k *curve) reach(c *Chart) (low, high float64) {
 	return float64(c.plot.Min.Y) - k.width - 2, float64(c.plot.Max.Y) + k.width + 2
 }

@@ -1,8 +1,9 @@
-// Package chart draws evaluated series as pictures, in PNG and in SVG. Parse reads the
-// parameters of Graphite's render API that say how. The drawing is done once, on a
-// canvas; the two formats are two canvases. It knows nothing of HTTP.
+// Package chart draws evaluated series as pictures, in PNG and SVG. Parse parses the
+// parameters of Graphite's render API for pictures. The code that draws is common to the
+// two formats, which are two implementations of canvas. The package does not depend on
+// HTTP.
 //
-// A series is merged to one point for each column of pixels before it is drawn, by the
-// function that consolidateBy names, so the work is bounded by the size of the picture
-// and the number of series.
+// Before a series is drawn, its values are merged to one point for each column of pixels,
+// by the function that consolidateBy names. The work is therefore limited by the size of
+// the picture and the number of series.
 package chart

@@ -2,18 +2,18 @@ package chart
 
 import "fmt"
 
-// A legend says which colour is which series. Its keys are in rows below the plot.
+// A legend names the series of the colours. Its keys are in rows below the plot.
 type legend struct {
 	columns int
 	keys    []*curve
-	more    int // keys that have no room
+	more    int // keys that do not fit
 	top     float64
 	left    float64
 	cell    float64 // width of a column
 }
 
-// usualKeys is the most series with which a picture has a legend, unless hideLegend
-// decides.
+// usualKeys is the largest number of series with which a picture has a legend, unless
+// hideLegend is given.
 const usualKeys = 10
 
 // chooseKeys decides which series are in the legend.
@@ -35,8 +35,8 @@ func (c *Chart) chooseKeys() {
 	}
 }
 
-// arrange places the keys in columns of one width and returns the height that they take,
-// at most most.
+// arrange places the keys in columns of equal width. It returns the height of the legend,
+// which is at most most.
 func (l *legend) arrange(c *Chart, width, most float64) float64 {
 	if len(c.keys) == 0 {
 		return 0

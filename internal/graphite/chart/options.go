@@ -10,20 +10,20 @@ import (
 	"strings"
 )
 
-// MaxSide bounds the width and the height of a picture, in pixels.
+// MaxSide limits the width and the height of a picture, in pixels.
 const MaxSide = 4000
 
-// Formats are those that are drawn, with their media types.
+// Formats are the formats of pictures, with their media types.
 var Formats = map[string]string{"png": "image/png", "svg": "image/svg+xml"}
 
-// Options say how a picture looks. Parse makes them.
+// Options are the options of a picture, as Parse returns them.
 type Options struct {
 	Width, Height int // of the picture, in pixels
 
 	title, vtitle, vtitleRight string
 
 	graphOnly, hideGrid, hideXAxis, hideYAxis bool
-	hideLegend                                *bool // nil: by the number of series
+	hideLegend                                *bool // nil: depends on the number of series
 	uniqueLegend                              bool
 
 	back, fore color.NRGBA
@@ -35,7 +35,7 @@ type Options struct {
 	low, high [2]*float64 // ends of the left and the right axis
 }
 
-// A reader reads parameters and keeps the first error.
+// A reader parses parameters and keeps the first error.
 type reader struct {
 	form url.Values
 	err  error
@@ -54,7 +54,7 @@ func (r *reader) fail(name string, err error) {
 	}
 }
 
-// number reads a number between two others, which are the limits of the parameter.
+// number parses a number from least to most.
 func (r *reader) number(name string, otherwise, least, most float64) float64 {
 	text := r.text(name, "")
 	if text == "" {
@@ -68,7 +68,7 @@ func (r *reader) number(name string, otherwise, least, most float64) float64 {
 	return v
 }
 
-// end reads an end of an axis.
+// end parses an end of an axis: the first of the named parameters that is given.
 func (r *reader) end(names ...string) *float64 {
 	for _, name := range names {
 		if r.text(name, "") != "" {
@@ -104,7 +104,7 @@ func (r *reader) colour(name, otherwise string) color.NRGBA {
 	return c
 }
 
-// Parse reads the parameters of a picture. Errors are the client's fault.
+// Parse parses the parameters of a picture. Errors are the client's fault.
 func Parse(form url.Values) (Options, error) {
 	r := &reader{form: form}
 	r.choice("graphType", "line")

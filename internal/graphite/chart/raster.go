@@ -27,8 +27,8 @@ func (r *rasterCanvas) rect(x, y, width, height float64, c color.NRGBA) {
 
 func (r *rasterCanvas) inside(clip image.Rectangle) { r.clip = clip.Intersect(r.image.Rect) }
 
-// piece is how many points are filled at once: the work is that of the rectangle around
-// them.
+// piece is the number of points that are filled at once. It is small because the work is
+// proportional to the rectangle around them.
 const piece = 32
 
 func (r *rasterCanvas) line(points []point, width, dash float64, c color.NRGBA) error {
@@ -43,9 +43,9 @@ func (r *rasterCanvas) line(points []point, width, dash float64, c color.NRGBA) 
 	return nil
 }
 
-// dashes draws dashes and gaps of the same length.
+// dashes draws dashes and gaps of equal length.
 func (r *rasterCanvas) dashes(points []point, width, dash float64, c color.NRGBA) error {
-	left, on := dash, true // until the next change
+	left, on := dash, true // left is the length until the next change
 	for i := 1; i < len(points); i++ {
 		a, b := points[i-1], points[i]
 		for length := math.Hypot(b.x-a.x, b.y-a.y); length > 0; {
@@ -65,7 +65,8 @@ func (r *rasterCanvas) dashes(points []point, width, dash float64, c color.NRGBA
 	return nil
 }
 
-// start begins a polygon around points. It reports false if nothing of it is visible.
+// start begins a shape around points, and returns its bounding box. visible is false if
+// the shape is outside the clip.
 func (r *rasterCanvas) start(points []point, margin float64) (box image.Rectangle, visible bool) {
 	low, high := point{math.Inf(1), math.Inf(1)}, point{math.Inf(-1), math.Inf(-1)}
 	for _, p := range points {
@@ -92,7 +93,7 @@ func (r *rasterCanvas) polygon(box image.Rectangle, corners ...point) {
 }
 
 // stroke fills the outline of a line: a rectangle for each part, and a disc where parts
-// meet. All have one orientation, so that none takes away from another.
+// meet. All have the same orientation, so that overlaps do not cancel out.
 func (r *rasterCanvas) stroke(points []point, width float64, c color.NRGBA) error {
 	half := width / 2
 	box, visible := r.start(points, half+1)
@@ -142,7 +143,7 @@ func (r *rasterCanvas) text(x, y float64, s string, a anchor, up bool, c color.N
 		d.DrawString(s)
 		return
 	}
-	// Upright text is written on a mask, which is turned.
+	// Vertical text is drawn on a mask, which is then rotated.
 	m := r.face.Metrics()
 	ascent, height := m.Ascent.Ceil(), m.Ascent.Ceil()+m.Descent.Ceil()
 	mask := image.NewAlpha(image.Rect(0, 0, int(width)+2, height))

@@ -14,8 +14,8 @@ type svgCanvas struct {
 	look func() error
 	w    *bufio.Writer
 	size float64 // of the font
-	clip string  // attribute of what is inside of the last rectangle
-	n    int     // rectangles so far
+	clip string  // attribute that clips to the last rectangle of inside
+	n    int     // number of such rectangles so far
 }
 
 func (s *svgCanvas) begin(width, height int) {
@@ -29,7 +29,7 @@ func (s *svgCanvas) finish() error {
 	return s.w.Flush()
 }
 
-// paint is a colour as two attributes.
+// paint returns a colour as one or two attributes.
 func paint(attribute string, c color.NRGBA) string {
 	text := fmt.Sprintf(`%s="#%02x%02x%02x"`, attribute, c.R, c.G, c.B)
 	if c.A < 255 {
@@ -56,8 +56,7 @@ func (s *svgCanvas) points(points []point) {
 	}
 }
 
-// fault is why no more is drawn. An error of the writer is kept and returned from then
-// on.
+// fault returns the error of look or of the writer, which keeps its first error.
 func (s *svgCanvas) fault() error {
 	if err := s.look(); err != nil {
 		return err
@@ -96,6 +95,6 @@ func (s *svgCanvas) text(x, y float64, text string, a anchor, up bool, c color.N
 		turn = fmt.Sprintf(` transform="rotate(-90 %.2f %.2f)"`, x, y)
 	}
 	fmt.Fprintf(s.w, `<text x="%.2f" y="%.2f" text-anchor="%s" %s%s>`, x, y, [...]string{"start", "middle", "end"}[a], paint("fill", c), turn)
-	_ = xml.EscapeText(s.w, []byte(text)) // an error stays one of the writer
+	_ = xml.EscapeText(s.w, []byte(text)) // the writer keeps its error
 	s.w.WriteString("</text>\n")
 }

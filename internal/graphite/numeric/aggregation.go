@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// An Aggregation reduces many values to one. Nulls do not count, unless its comment says
-// so. The aggregation of no values is null, except that count is 0.
+// An Aggregation reduces many values to one. It ignores nulls, unless its comment says
+// otherwise. Without values the result is null, except that the count is 0.
 type Aggregation func([]float64) float64
 
 var aggregations = map[string]Aggregation{
@@ -16,7 +16,7 @@ var aggregations = map[string]Aggregation{
 	"count": Count, "range": Range, "rangeOf": Range, "multiply": Product, "last": Last, "current": Last,
 }
 
-// Named returns the aggregation of a name.
+// Named returns the aggregation with a name.
 func Named(name string) (Aggregation, bool) {
 	a, ok := aggregations[name]
 	return a, ok
@@ -68,7 +68,7 @@ func Average(values []float64) float64 {
 	return sum / float64(n)
 }
 
-// AverageZero takes nulls for zeros.
+// AverageZero is Average with nulls as zeros.
 func AverageZero(values []float64) float64 {
 	if len(values) == 0 {
 		return Null
@@ -99,7 +99,7 @@ func Max(values []float64) float64 {
 	return most
 }
 
-// Range returns the distance of the least value from the greatest.
+// Range returns the difference of the greatest and the least value.
 func Range(values []float64) float64 { return Max(values) - Min(values) }
 
 // First returns the first value.
@@ -137,7 +137,7 @@ func Diff(values []float64) float64 {
 	return out
 }
 
-// Product is null if one of the values is.
+// Product multiplies the values. It is null if one of them is.
 func Product(values []float64) float64 {
 	if len(values) == 0 {
 		return Null
@@ -178,9 +178,9 @@ func Median(values []float64) float64 {
 	return value
 }
 
-// Percentile returns the value below which n percent of the values are, by
-// the rank n/100*(count+1). Without interpolation the rank is rounded up. ok
-// is false if there is no such rank.
+// Percentile returns the n-th percentile: the value with the rank
+// n/100*(count+1). Without interpolation the rank is rounded up. ok is false if no
+// value has this rank.
 func Percentile(values []float64, n float64, interpolate bool) (value float64, ok bool) {
 	s := present(values)
 	if len(s) == 0 {
@@ -217,8 +217,8 @@ func Percentile(values []float64, n float64, interpolate bool) (value float64, o
 	return value, true
 }
 
-// Enough reports whether so many of all values are not null that a result may
-// be made of them.
+// Enough reports whether the fraction of values that are not null is at least
+// xFilesFactor. It is false if there are none.
 func Enough(nonNull int, all, xFilesFactor float64) bool {
 	return nonNull > 0 && all != 0 && float64(nonNull)/all >= xFilesFactor
 }

@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// Round rounds to a number of decimals, which may be negative, the exact value
-// deciding ties.
+// Round rounds to a number of decimals, which may be negative. It rounds the exact
+// binary value, so most decimal ties are not ties.
 func Round(v float64, decimals int64) float64 {
 	if IsNull(v) || math.IsInf(v, 0) || v == 0 || decimals > 330 {
 		return v
@@ -22,7 +22,7 @@ func Round(v float64, decimals int64) float64 {
 		return math.Copysign(0, v)
 	}
 	exponent := int64(math.Floor(math.Log10(math.Abs(v))))
-	digits := exponent + decimals // behind the first one
+	digits := exponent + decimals // after the first digit
 	if digits < -1 {
 		return math.Copysign(0, v)
 	}
@@ -40,7 +40,7 @@ func Round(v float64, decimals int64) float64 {
 	return out
 }
 
-// Quotient divides; nothing is divided by zero.
+// Quotient divides. A quotient by zero is null.
 func Quotient(a, b float64) float64 {
 	if b == 0 {
 		return Null
@@ -51,7 +51,8 @@ func Quotient(a, b float64) float64 {
 // Percent returns a as a percentage of b.
 func Percent(a, b float64) float64 { return Quotient(a, b) * 100 }
 
-// FinitePow is null where the power of numbers is not a finite number.
+// FinitePow raises base to exponent. It is null if finite arguments give an infinite
+// result.
 func FinitePow(base, exponent float64) float64 {
 	v := math.Pow(base, exponent)
 	if math.IsInf(v, 0) && !math.IsInf(base, 0) && !math.IsInf(exponent, 0) {
@@ -69,15 +70,15 @@ func FloorDiv(a, b int64) int64 {
 	return q
 }
 
-// FloorMod returns the distance of a from the multiple of b below it.
+// FloorMod returns the remainder of FloorDiv, which is not negative. b must be positive.
 func FloorMod(a, b int64) int64 { return a - FloorDiv(a, b)*b }
 
-// MaxStep bounds the common step of series, in seconds: steps without a common
-// divisor have a product that no range holds.
+// MaxStep limits the common step of series, in seconds. The product of steps
+// without a common divisor can be longer than any time range.
 const MaxStep = 1 << 40
 
-// LCM returns the least common multiple of two steps, or more than MaxStep if
-// that is greater.
+// LCM returns the least common multiple of two steps, or some number above MaxStep
+// if that is greater.
 func LCM(a, b int64) int64 {
 	x, y := a, b
 	for y != 0 {
@@ -89,7 +90,7 @@ func LCM(a, b int64) int64 {
 	return a / x * b
 }
 
-// Scaled divides a number by the largest unit of a system that is not above
+// Scaled divides a number by the largest unit of a system that does not exceed
 // it, and returns the unit's prefix.
 func Scaled(v float64, system string) (float64, string) {
 	base := 1000.0

@@ -4,12 +4,11 @@ package numeric
 type Buckets struct {
 	Start        int64 // of the first one, since 1970
 	Interval     int64
-	XFilesFactor float64 // the share of a bucket's values that must not be null
+	XFilesFactor float64 // the fraction of a bucket's values that must not be null
 }
 
-// Aggregate puts what the values of each bucket aggregate to into out. Value i
-// is that of start + i*step. check is called every now and then; its error ends
-// the work.
+// Aggregate sets out to the aggregates of the buckets. Value i is at start + i*step.
+// It calls check regularly and ends with its error.
 func (b Buckets) Aggregate(out, values []float64, start, step int64, aggregate Aggregation, check func() error) error {
 	perBucket := float64(b.Interval) / float64(step)
 	i, n := int64(0), int64(len(values))
@@ -38,9 +37,9 @@ func (b Buckets) Aggregate(out, values []float64, start, step int64, aggregate A
 	return nil
 }
 
-// Spread takes values for rates per second, which hold for a step, and puts the
-// hits in each bucket into sums. Value i is that of start + i*step. Hits outside
-// of all buckets are dropped.
+// Spread interprets values as rates per second, each constant during a step, and
+// sets sums to the number of events in each bucket. Value i is at start + i*step.
+// Events outside all buckets are dropped.
 func (b Buckets) Spread(sums, values []float64, start, step int64) {
 	Fill(sums, Null)
 	n := int64(len(sums))
@@ -77,8 +76,8 @@ func (b Buckets) Spread(sums, values []float64, start, step int64) {
 	}
 }
 
-// Consolidate puts aggregates of every perPoint values into out. The last may be
-// made of fewer values; it is judged against the full number.
+// Consolidate sets out to the aggregates of groups of perPoint values. The last group
+// may be smaller; xFilesFactor applies to the full number there, too.
 func Consolidate(out, values []float64, perPoint int, aggregate Aggregation, xFilesFactor float64) {
 	for i := range out {
 		group := values[i*perPoint : min((i+1)*perPoint, len(values))]

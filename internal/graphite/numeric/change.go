@@ -10,7 +10,7 @@ func Shift(out, values []float64, steps int64) {
 	}
 }
 
-// Differences puts the difference of each value from the one before it into out.
+// Differences sets out to the difference of each value and the previous one.
 func Differences(out, values []float64) {
 	previous := Null
 	for i, v := range values {
@@ -19,7 +19,7 @@ func Differences(out, values []float64) {
 	}
 }
 
-// Sums puts the sum of the values up to each one into out. Nulls stay.
+// Sums sets out to the running sums of the values. Nulls remain.
 func Sums(out, values []float64) {
 	sum := 0.0
 	for i, v := range values {
@@ -31,14 +31,14 @@ func Sums(out, values []float64) {
 	}
 }
 
-// A Counter tells increases from restarts and wrap-arounds. Values outside its
-// bounds, where it has them, are no readings.
+// A Counter computes the increases of a counter that may restart or wrap around.
+// Values outside its limits, if it has them, are ignored.
 type Counter struct {
 	Max, Min       float64
 	HasMax, HasMin bool
 }
 
-// Increases puts into out how much the counter grew to each value.
+// Increases sets out to the increase of the counter since the previous value.
 func (k Counter) Increases(out, values []float64) {
 	previous := Null
 	for i, v := range values {
@@ -64,7 +64,7 @@ func (k Counter) increase(previous, v float64) float64 {
 	return Null
 }
 
-// FillGaps fills gaps of at most limit nulls with the value before them.
+// FillGaps fills gaps of at most limit nulls with the value before the gap.
 func FillGaps(values []float64, limit float64) {
 	last, gap := Null, 0
 	fill := func(end int) {
@@ -84,10 +84,9 @@ func FillGaps(values []float64, limit float64) {
 	fill(len(values))
 }
 
-// Interpolate fills gaps of at most limit nulls with values on a line between
-// their ends.
+// Interpolate fills gaps of at most limit nulls by linear interpolation.
 func Interpolate(values []float64, limit float64) {
-	last := -1 // place of the value before a gap
+	last := -1 // index of the value before a gap
 	for i, v := range values {
 		if IsNull(v) {
 			continue
@@ -103,9 +102,9 @@ func Interpolate(values []float64, limit float64) {
 	}
 }
 
-// Period returns the place of the first value and the distance of the second
-// from it, if a third value follows at this distance, alone. Zeros are taken for
-// gaps, as in Graphite.
+// Period finds a regular distance between values. It returns the index of the first
+// value and its distance to the second one. ok is true if a third value follows at
+// the same distance, between nulls. Zeros count as nulls, as in Graphite.
 func Period(values []float64) (first, distance int, ok bool) {
 	set := func(i int) bool { return !IsNull(values[i]) && values[i] != 0 }
 	second := 0
@@ -125,9 +124,9 @@ func Period(values []float64) (first, distance int, ok bool) {
 	return first, distance, alone
 }
 
-// Slide keeps the last values where the reference, of which filled tells the places with
-// a value, has more places: Graphite takes those behind the end of the series for null,
-// fills them with fill, and cuts the result at its beginning.
+// Slide adapts values to a longer reference series; filled says where that has a value. Like
+// Graphite, it extends the series to the length of the reference, with fill where that has a
+// value and null elsewhere, and then drops values at the beginning to keep its length.
 func Slide(values []float64, filled []bool, fill float64) {
 	n := len(values)
 	extra := len(filled) - n

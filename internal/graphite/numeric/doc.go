@@ -1,13 +1,13 @@
-// Package numeric computes on the values of series: aggregations, rows of
-// several series, moving windows, buckets, forecasts. It knows nothing of names,
-// tags, or requests.
+// Package numeric computes with the values of series: aggregations, rows of
+// several series, moving windows, buckets, forecasts. It knows no names, tags or
+// requests.
 //
-// A series is a []float64 with one value per step; null is NaN, see [IsNull].
-// What a function says of nulls is what Graphite does with them.
+// A series is a []float64 with one value per step; null is NaN, see [IsNull]. All
+// functions treat nulls as Graphite does.
 //
-// Results go into slices of the caller, who has charged their memory. Functions
-// whose work grows faster than their input take a function that is called now
-// and then and ends the work by an error.
+// Results go into slices of the caller, which has reserved their memory. Functions
+// whose work grows faster than their input have a parameter check. They call it
+// regularly and end with its error.
 package numeric
 
 import "math"
@@ -15,7 +15,7 @@ import "math"
 // Null is no value.
 var Null = math.NaN()
 
-// Infinity is a limit that nothing reaches.
+// Infinity is a limit that no value reaches.
 var Infinity = math.Inf(1)
 
 // IsNull reports whether v is no value.

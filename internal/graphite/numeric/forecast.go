@@ -2,17 +2,17 @@ package numeric
 
 import "math"
 
-// Weights of the newest value in level, trend, and season with deviation.
+// Smoothing factors of the level, of the trend, and of season and deviation.
 const (
 	holtAlpha = 0.1
 	holtBeta  = 0.0035
 	holtGamma = 0.1
 )
 
-// HoltWinters forecasts each value from those before it, with a season of so
-// many values, and says by how much values deviate from their forecasts. All
-// slices are as long as values; seasonals is scratch, and zero. check is called every now and then; its
-// error ends the work.
+// HoltWinters forecasts each value from those before it, with a given number of
+// values per season, and computes the deviations of values from their forecasts.
+// All slices must be as long as values. seasonals is a buffer of zeros. It calls
+// check regularly and ends with its error.
 func HoltWinters(values []float64, season int, predictions, deviations, seasonals []float64, check func() error) error {
 	ago := func(list []float64, i int) float64 {
 		if i < season {

@@ -2,14 +2,14 @@ package numeric
 
 import "math"
 
-// lanes is how many windows are folded at once. Each addition has to wait for the one before it in the
-// same window, but not for those in others: a processor adds up eight windows in the time of
-// one. The order within a window stays that of Graphite, and so does the result, to the last bit.
+// lanes is the number of windows that are folded at once. An addition has to wait for the previous one
+// in its window, but not for those in others, so a processor adds up eight windows in the time of one.
+// The order within a window is Graphite's, and so is the result, to the last bit.
 const lanes = 8
 
 // A laneFold folds windows value by value.
 type laneFold struct {
-	first bool // a window begins with its first value, not with 0
+	first bool // the fold of a window starts with its first value, not with 0
 	one   func(acc, mean float64, values []float64) float64
 	all   func(acc, means *[lanes]float64, values []float64)
 }
@@ -42,7 +42,8 @@ func multiplyOne(acc, _ float64, values []float64) float64 {
 	return acc
 }
 
-// The conversion keeps compilers from fusing product and addition, which Python does not do.
+// squareOne adds up squares of distances from the mean. The conversion to float64 prevents the
+// compiler from fusing product and addition, because Python does not fuse them.
 func squareOne(acc, mean float64, values []float64) float64 {
 	for _, v := range values {
 		acc += float64((v - mean) * (v - mean))
@@ -74,7 +75,7 @@ func multiplyAll(acc, _ *[lanes]float64, values []float64) {
 	*acc = [lanes]float64{a, b, c, d, e, f, g, h}
 }
 
-// squareAll has no more than half of the windows at once: their means need registers, too.
+// squareAll processes half of the windows at a time, because the means also need registers.
 func squareAll(acc, means *[lanes]float64, values []float64) {
 	for half := 0; half < lanes; half += lanes / 2 {
 		a, b, c, d := acc[half], acc[half+1], acc[half+2], acc[half+3]
@@ -87,15 +88,15 @@ func squareAll(acc, means *[lanes]float64, values []float64) {
 	}
 }
 
-// A batch is windows that follow each other. Window k is values[from[k]:to[k]], none of which is null.
+// A batch is consecutive windows. Window k is values[from[k]:to[k]], none of which is null.
 type batch struct{ from, to [lanes]int }
 
-// lanePart is how many values all windows of a batch fold between two checks. Where products
-// are next to 0, one takes ten times as long as elsewhere.
+// lanePart is the number of values that a batch folds between two checks. It allows for products close
+// to 0 (denormal numbers), which take ten times as long as others.
 const lanePart = 1 << 14
 
-// fold folds each window of a batch: first its values before those that all windows have, then these
-// in all windows together, then the others.
+// fold folds each window of a batch: first the values before those that all windows have in common,
+// then the common ones for all windows at once, then the others.
 func (f laneFold) fold(b *batch, values []float64, means *[lanes]float64, check func() error) (acc [lanes]float64, err error) {
 	first, last := b.from[lanes-1]+1, b.to[0] // each window begins before first
 	if first >= last {
@@ -122,7 +123,7 @@ func (f laneFold) fold(b *batch, values []float64, means *[lanes]float64, check 
 	return acc, nil
 }
 
-// begin folds the values with which a window begins.
+// begin folds the first values of a window.
 func (f laneFold) begin(values []float64, mean float64) float64 {
 	if f.first && len(values) > 0 {
 		return f.one(values[0], mean, values[1:])
@@ -130,7 +131,8 @@ func (f laneFold) begin(values []float64, mean float64) float64 {
 	return f.one(0, mean, values)
 }
 
-// laneAggregation returns what folds windows for an aggregation, nil if nothing does.
+// laneAggregation returns the function that aggregates the windows of a batch, nil if the aggregation
+// has none.
 func laneAggregation(name string) func(b *batch, values []float64, check func() error) ([lanes]float64, error) {
 	switch name {
 	case "sum", "total":
@@ -139,7 +141,7 @@ func laneAggregation(name string) func(b *batch, values []float64, check func() 
 		return laneDiff.plain
 	case "multiply":
 		return laneProduct.plain
-	case "average", "avg", "avg_zero": // nulls are taken out before
+	case "average", "avg", "avg_zero": // equal here, because nulls are removed before
 		return laneMeans
 	case "stddev":
 		return laneDeviations
@@ -171,7 +173,7 @@ func laneDeviations(b *batch, values []float64, check func() error) ([lanes]floa
 	return acc, err
 }
 
-// inLanes is Windows by a laneAggregation.
+// inLanes is Windows with a laneAggregation.
 func inLanes(out, values []float64, points int, aggregate func(*batch, []float64, func() error) ([lanes]float64, error), xFilesFactor float64, check func() error) error {
 	packed := present(values)
 	from, to := 0, 0 // of the window, in packed
@@ -182,7 +184,7 @@ func inLanes(out, values []float64, points int, aggregate func(*batch, []float64
 	for i := 0; i < len(out); i += lanes {
 		var b batch
 		for k := range lanes {
-			if i+k < len(out) { // else the last window once more
+			if i+k < len(out) { // else repeat the last window
 				from += presence(values[i+k])
 				to += presence(values[i+k+points])
 			}
@@ -208,7 +210,7 @@ func inLanes(out, values []float64, points int, aggregate func(*batch, []float64
 	return nil
 }
 
-// presence is 1 for a value that is not null.
+// presence returns 1 for a value, 0 for null.
 func presence(v float64) int {
 	if IsNull(v) {
 		return 0

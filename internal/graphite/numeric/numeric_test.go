@@ -5,14 +5,14 @@ import (
 	"testing"
 )
 
-// same compares values, of which nulls are equal.
+// same compares values. Nulls are equal.
 func same(a, b []float64) bool {
 	return slices.EqualFunc(a, b, func(x, y float64) bool { return x == y || IsNull(x) && IsNull(y) })
 }
 
 func never() error { return nil }
 
-// TestNoValues: of nothing, or of nulls alone, aggregations make null; but count makes 0.
+// TestNoValues: without values, or with only nulls, aggregations are null, and count is 0.
 func TestNoValues(t *testing.T) {
 	for _, name := range Names() {
 		aggregate, _ := Named(name)
@@ -28,7 +28,7 @@ func TestNoValues(t *testing.T) {
 	}
 }
 
-// TestAccumulators: series by series they make what the aggregation makes row by row.
+// TestAccumulators: series by series, they give the same as the aggregation row by row.
 func TestAccumulators(t *testing.T) {
 	columns := [][]float64{{1, Null, 5}, {2, Null, -3}, {Null, Null}}
 	for _, name := range []string{"sum", "max", "min"} {
@@ -82,7 +82,7 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// TestBuckets: rates of 10 s from 5 on, in buckets of 20 s from 0 on.
+// TestBuckets: rates with a step of 10 s from 5 on, in buckets of 20 s from 0 on.
 func TestBuckets(t *testing.T) {
 	b := Buckets{Start: 0, Interval: 20}
 	values := []float64{1, 2, Null, 4}

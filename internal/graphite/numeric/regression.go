@@ -2,14 +2,13 @@ package numeric
 
 import "math/big"
 
-// LeastSquares returns the line through values over time, the first of which is
-// at start and each further one a step later; ok is false if there are fewer
-// than two. The sums of places are exact: their differences are small beside
-// them.
+// LeastSquares fits a line to values over time. The first value is at start, each
+// further one a step later. ok is false if there are fewer than two. The sums of
+// indexes are exact, because their differences are small in comparison to them.
 func LeastSquares(values []float64, start, step int64) (slope, offset float64, ok bool) {
 	n, places, squares := new(big.Int), new(big.Int), new(big.Int)
 	sum, products := 0.0, 0.0
-	const block = 1024 // so many squares fit 64 bits
+	const block = 1024 // the sum of this many squares fits into 64 bits
 	for first := 0; first < len(values); first += block {
 		var blockN, blockPlaces, blockSquares uint64
 		for k, v := range values[first:min(first+block, len(values))] {

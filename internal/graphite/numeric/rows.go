@@ -1,12 +1,13 @@
 package numeric
 
-// An Accumulator adds the values of one series to those of the ones before it,
-// and counts those that are not null. All slices begin at the same row; out and
+// An Accumulator adds the values of a series to the results so far, and counts, for
+// each row, the values that are not null. All slices begin at the same row; out and
 // counts are as long as the longest series.
 type Accumulator func(out []float64, counts []int32, column []float64)
 
-// AccumulatorOf returns the accumulator of an aggregation that has one: series
-// by series is faster than row by row. An average is its sum over its count.
+// AccumulatorOf returns the accumulator of an aggregation, if it has one. To
+// aggregate series by series is faster than row by row. For an average, the caller
+// divides out by counts.
 func AccumulatorOf(name string) (Accumulator, bool) {
 	a, ok := accumulators[name]
 	return a, ok
@@ -47,9 +48,9 @@ func addUp(out []float64, counts []int32, column []float64) {
 	}
 }
 
-// EachRow calls fold with every row of some columns, of which shorter ones end
-// in nulls, and puts what it returns into out. The slice that fold gets is used
-// again. check is called every now and then; its error ends the work.
+// EachRow sets out to the result of fold for each row of columns. Nulls extend
+// shorter columns. fold must not keep its argument. EachRow calls check regularly
+// and ends with its error.
 func EachRow(out []float64, columns [][]float64, fold Aggregation, check func() error) error {
 	row := make([]float64, len(columns))
 	work := 0

@@ -16,13 +16,13 @@ func present(values []float64) []float64 {
 	return out
 }
 
-// fewValues are sorted at once.
+// fewValues is the number of values that nth sorts instead of partitioning them.
 const fewValues = 32
 
-// nth returns the value that is at place n once values are sorted. It takes time in proportion to
-// their number, and moves them: none before place n is greater, none behind it is less.
+// nth returns the value that is at index n once values are sorted. It takes linear time, and reorders
+// values: none before index n is greater, none after it is less.
 func nth(values []float64, n int) float64 {
-	low, high := 0, len(values) // place n is in values[low:high]
+	low, high := 0, len(values) // index n is in values[low:high]
 	for rounds := 2 * bits.Len(uint(len(values))); high-low > fewValues && rounds > 0; rounds-- {
 		pivot := middle(values[low], values[low+(high-low)/2], values[high-1])
 		less, more := partition(values[low:high], pivot)
@@ -35,15 +35,15 @@ func nth(values []float64, n int) float64 {
 			return pivot
 		}
 	}
-	slices.Sort(values[low:high]) // few, or such that pivots are chosen badly again and again
+	slices.Sort(values[low:high]) // few values, or values for which most pivots were bad
 	return values[n]
 }
 
-// middle returns the one of three values that is neither the least nor the greatest.
+// middle returns the median of three values.
 func middle(a, b, c float64) float64 { return max(min(a, b), min(max(a, b), c)) }
 
-// partition moves what is less than a pivot to the front and what is greater to the end. What equals it
-// is in values[less:more] then.
+// partition moves values less than the pivot to the front and greater ones to the end. Values equal to
+// the pivot are then in values[less:more].
 func partition(values []float64, pivot float64) (less, more int) {
 	more = len(values)
 	for i := 0; i < more; {
@@ -62,11 +62,11 @@ func partition(values []float64, pivot float64) (less, more int) {
 	return less, more
 }
 
-// sortBlock is how many values are sorted, or merged, between two checks.
+// sortBlock is the number of values that are sorted, or merged, between two checks.
 const sortBlock = 1 << 14
 
-// sortChecked sorts values, which it may use as memory. check is called every now and then; its error
-// ends the work.
+// sortChecked returns the sorted values. It may overwrite values. It calls check regularly and ends with
+// its error.
 func sortChecked(values []float64, check func() error) ([]float64, error) {
 	for block := range slices.Chunk(values, sortBlock) {
 		slices.Sort(block)
@@ -90,7 +90,7 @@ func sortChecked(values []float64, check func() error) ([]float64, error) {
 	return values, nil
 }
 
-// merge makes one sorted list of two.
+// merge merges two sorted lists.
 func merge(out, a, b []float64, check func() error) error {
 	for i := range out {
 		if len(b) == 0 || len(a) > 0 && a[0] <= b[0] {

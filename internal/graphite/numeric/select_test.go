@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// lists are values in orders that are good and bad for choosing pivots.
+// lists are values in orders that lead to good and to bad pivots.
 func lists(n int) map[string][]float64 {
 	random := rand.New(rand.NewPCG(uint64(n), 1))
 	out := map[string][]float64{}
@@ -29,7 +29,7 @@ func lists(n int) map[string][]float64 {
 	return out
 }
 
-// The n-th value is that of the sorted list, and stands between the lesser and the greater ones.
+// The n-th value is that of the sorted list, and is between the smaller and the greater ones.
 func TestNth(t *testing.T) {
 	for _, size := range []int{1, 2, 31, 32, 33, 100, 1000, 5001} {
 		for name, values := range lists(size) {
@@ -53,7 +53,7 @@ func TestNth(t *testing.T) {
 	}
 }
 
-// Sorting in blocks sorts, and ends when it is not to go on.
+// Sorting in blocks gives a sorted list, and ends with an error of check.
 func TestSortChecked(t *testing.T) {
 	for _, size := range []int{0, 1, sortBlock, sortBlock + 1, 5*sortBlock + 3} {
 		for name, values := range lists(size) {

@@ -6,18 +6,18 @@ import (
 	"slices"
 )
 
-// A slider keeps an aggregate of the values in a window, so that moving the window by one value
-// does not take as long as the window is. Places are those of values, none of which is null.
+// A slider maintains the aggregate of a window, so that the time to move the window by one value does
+// not depend on its length. Values that enter or leave are not null.
 type slider interface {
-	// enter puts values[i] into the window, i ascending.
+	// enter adds values[i] to the window, i ascending.
 	enter(i int)
-	// leave takes values[i] out, in the order in which they came.
+	// leave removes values[i], in the order of enter.
 	leave(i int)
-	// aggregate is that of the window, which has n values and at least one.
+	// aggregate returns the aggregate of the window, which has n values, at least one.
 	aggregate(n int) float64
 }
 
-// WindowBytes is how much memory [Windows] takes for so many values.
+// WindowBytes returns the memory that [Windows] needs for a number of values, in bytes.
 func WindowBytes(name string, values, points int) int64 {
 	points = min(max(points, 0), values)
 	if name == "median" && points >= slidingFrom {
@@ -33,18 +33,18 @@ func WindowBytes(name string, values, points int) int64 {
 }
 
 const (
-	// slidingFrom is how many points a window has for which a slider is worth while.
+	// slidingFrom is the smallest window for which a slider is faster.
 	slidingFrom = 64
 
-	// sequentialMax is how many points of a window are added up as Graphite does, one by one, if
-	// the result depends on the order. Sums of longer windows are exact but for the last rounding,
-	// while those of Graphite differ in their last digits: a sum of n values is wrong by up to n
-	// halves of the last digit there.
+	// sequentialMax is the longest window whose values are added up one by one, as in Graphite, if
+	// the result depends on the order. Sums of longer windows are exact except for the last rounding.
+	// Graphite's differ from them in their last digits: the sum of n values may be wrong by n halves
+	// of the last digit there.
 	sequentialMax = 4096
 )
 
-// sliderOf returns the slider of an aggregation for windows of so many points, nil if there is none
-// that gives the same. check is that of [Windows].
+// sliderOf returns the slider of an aggregation for windows of a number of points, nil if none gives the
+// same results. check is as in [Windows].
 func sliderOf(name string, values []float64, points int, check func() error) (slider, error) {
 	if points < slidingFrom || points >= len(values) {
 		return nil, nil
@@ -54,7 +54,7 @@ func sliderOf(name string, values []float64, points int, check func() error) (sl
 		if s := newSumSlider(values, points); s != nil {
 			return s, nil
 		}
-	case "average", "avg", "avg_zero": // nulls are taken out before, so that none is taken for zero
+	case "average", "avg", "avg_zero": // equal here, because nulls are removed before
 		if s := newSumSlider(values, points); s != nil {
 			return meanSlider{s}, nil
 		}
@@ -106,14 +106,14 @@ func greatestSum(values []float64, points int) (sum float64, exact bool) {
 	return sum, sum/unit <= 1<<53 && sum <= math.MaxFloat64/4
 }
 
-// exactSums reports that sums and differences of all values of a window are the same in any order.
-// Infinities are not, and of zeros the sign depends on it.
+// exactSums reports whether sums and differences of the values of a window are the same in any order.
+// With infinities they are not, and with negative zeros the sign of a zero may differ.
 func exactSums(values []float64, points int) bool {
 	_, exact := greatestSum(values, points)
 	return exact && !slices.ContainsFunc(values, func(v float64) bool { return math.IsInf(v, 0) || v == 0 && math.Signbit(v) })
 }
 
-// lowestBit is the value of the last bit of a finite number that is set.
+// lowestBit returns the value of the lowest bit that is set in a finite number.
 func lowestBit(v float64) float64 {
 	fraction, exponent := math.Frexp(v)
 	n := uint64(math.Abs(fraction) * (1 << 53))
@@ -147,10 +147,10 @@ func (s *sumSlider) aggregate(int) float64 {
 	return s.sum + 0 // no -0
 }
 
-// A diffSlider subtracts from the first value of the window the sum of the others.
+// A diffSlider subtracts the sum of the other values of the window from its first value.
 type diffSlider struct {
 	sumSlider
-	first, left int // places of the first value, or before it, and of the last that has left
+	first, left int // indexes: of the first value of the window, or earlier; of the last one that has left
 }
 
 func (s *diffSlider) leave(i int) {
@@ -169,12 +169,11 @@ type meanSlider struct{ *sumSlider }
 
 func (s meanSlider) aggregate(n int) float64 { return s.sumSlider.aggregate(n) / float64(n) }
 
-// An extremeSlider has the places of the values that are the least of those from there on, the first
-// ones of equals; with a sign of -1 the greatest.
+// An extremeSlider keeps the least value of the window, or the greatest if sign is -1.
 type extremeSlider struct {
 	values []float64
 	sign   float64
-	places []int32
+	places []int32 // a monotonic queue: the indexes of values that are less than, or equal to, all later ones
 }
 
 func (s *extremeSlider) enter(i int) {
@@ -221,13 +220,13 @@ func (s *lastSlider) enter(i int)           { s.last = i }
 func (s *lastSlider) leave(int)             {}
 func (s *lastSlider) aggregate(int) float64 { return s.values[s.last] }
 
-// A medianSlider counts the values of the window by their rank among all, in a tree of sums (by
-// Fenwick), in which the n-th value is found in as many steps as a number of values has bits.
+// A medianSlider counts the values of the window by their rank among all values, in a Fenwick tree. It
+// finds the n-th value in logarithmic time.
 type medianSlider struct {
-	sorted []float64 // all values
+	sorted []float64 // all distinct values
 	ranks  []int32   // of each value
-	counts []int32   // counts[i] is of the ranks from i-i&-i on, below i
-	top    int       // the greatest power of two that is a place of counts
+	counts []int32   // counts[i] is the number of values with ranks from i-i&-i up to, but not including, i
+	top    int       // the greatest power of two that is an index of counts
 }
 
 func newMedianSlider(values []float64, check func() error) (slider, error) {
@@ -261,7 +260,7 @@ func (s *medianSlider) add(i int, n int32) {
 	}
 }
 
-// at returns the n-th smallest value of the window, from 0 on.
+// at returns the n-th smallest value of the window, counted from 0.
 func (s *medianSlider) at(n int) float64 {
 	place, before := 0, int32(n)
 	for step := s.top; step > 0; step >>= 1 {

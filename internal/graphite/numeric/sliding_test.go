@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// windowsEach is Windows without sliders.
+// windowsEach is Windows without sliders and lanes.
 func windowsEach(values []float64, points int, name string, xFilesFactor float64) []float64 {
 	out := make([]float64, len(values)-points)
 	for i := range out {
@@ -24,7 +24,7 @@ func windowsEach(values []float64, points int, name string, xFilesFactor float64
 	return out
 }
 
-// A long moving window gives the same as aggregating each window from scratch.
+// A slider gives the same as the aggregation of each window from scratch.
 func TestSlidingWindows(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for kind, value := range map[string]func() float64{
@@ -66,8 +66,8 @@ func TestSlidingWindows(t *testing.T) {
 	}
 }
 
-// A window of half a million values moves as fast as a short one. One at a time, that would be 10^11
-// values. Where the sum depends on the order, it is as close as a double can be.
+// A window of half a million values moves as fast as a short one. Aggregated one by one, such windows
+// would have 10^11 values. If the sum depends on the order, it is as exact as a double can be.
 func TestLongWindows(t *testing.T) {
 	values := make([]float64, 1<<20)
 	for i := range values {
@@ -91,7 +91,7 @@ func TestLongWindows(t *testing.T) {
 	}
 }
 
-// Sums, products and deviations in lanes let others have their turn within a window, and end.
+// Sums, products and deviations in lanes call check within a window, and end with its error.
 func TestLanesEnd(t *testing.T) {
 	enough := fmt.Errorf("enough")
 	values := make([]float64, 1<<20)
@@ -129,7 +129,7 @@ func BenchmarkWindows(b *testing.B) {
 	}
 }
 
-// Work on a long window ends when it is not to go on.
+// Work on a long window ends with an error of check.
 func TestLongWindowsEnd(t *testing.T) {
 	enough := fmt.Errorf("enough")
 	values := make([]float64, 1<<20)

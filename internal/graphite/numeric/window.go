@@ -2,9 +2,9 @@ package numeric
 
 import "math"
 
-// Windows aggregates each window of so many values by an aggregation, from the one that
-// ends behind values[points] on, into out, which has len(values)-points places. Nulls are taken
-// out before. A window of no values is null. It takes [WindowBytes]. check is called every now and then; its error ends the work.
+// Windows sets out to the aggregates of the windows of a number of points, without their nulls. The first
+// window ends with values[points], so out must have len(values)-points elements. A window of nulls is
+// null. Windows needs [WindowBytes] of memory. It calls check regularly and ends with its error.
 func Windows(out, values []float64, points int, name string, xFilesFactor float64, check func() error) error {
 	s, err := sliderOf(name, values, points, check)
 	if err != nil {
@@ -46,7 +46,7 @@ func Windows(out, values []float64, points int, name string, xFilesFactor float6
 	return nil
 }
 
-// slidingLook is how many values are looked at between two checks.
+// slidingLook is the number of values that are processed between two checks.
 const slidingLook = 1 << 14
 
 // slide is Windows with a slider.
@@ -76,10 +76,11 @@ func slide(out, values []float64, points int, s slider, xFilesFactor float64, ch
 	return nil
 }
 
-// Exponential puts the exponential moving average of values into out, which has
-// len(values)-first+1 places: the mean of the first values, then, with each
-// further value, what the average becomes if the value has the given weight. It
-// is rounded to six decimals, and null where the value is. check is called every now and then; its error ends the work.
+// Exponential sets out, which must have len(values)-first+1 elements, to the
+// exponential moving average of values. It begins with the mean of the first values;
+// each further value changes the average by the given weight. Averages are rounded to
+// six decimals, and null where the value is. Exponential calls check regularly and
+// ends with its error.
 func Exponential(out, values []float64, first int, weight float64, check func() error) error {
 	average := Average(values[:first])
 	if IsNull(average) {
@@ -101,8 +102,8 @@ func Exponential(out, values []float64, first int, weight float64, check func() 
 	return nil
 }
 
-// Deviations puts the standard deviation of the last so many values into out,
-// where at least the share tolerance of them is not null.
+// Deviations sets out to the standard deviations of the last points values. A
+// deviation is null if the fraction of values that are not null is below tolerance.
 func Deviations(out, values []float64, points int64, tolerance float64) {
 	valid, sum, squares := 0, 0.0, 0.0
 	for i, v := range values {
