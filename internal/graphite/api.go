@@ -39,20 +39,20 @@ type API struct {
 	log     *slog.Logger
 }
 
-// A Store has what requests change, in addition to what queries read and to the events.
+// A Store is the part of the store that requests change, except for events.
 type Store interface {
 	store.Deleter
 	store.KeyValues
 }
 
-// New returns an API. The book on the shelf says at which step series are read. The engine
-// of timelines was opened with event.Own.
+// New returns an API. The book on the shelf determines the step at which series are read.
+// The engine of timelines must have been opened with event.Own.
 func New(queries *query.Engine, s Store, timelines *timeline.Engine, config Config, shelf *retention.Shelf, now func() time.Time, log *slog.Logger) *API {
 	return &API{queries: queries, store: s, shelf: shelf, config: config, now: now, log: log,
 		events: event.NewLog(timelines, s, config.MaxEventsPerDay, log)}
 }
 
-// A formHandler answers a request whose parameters were read.
+// A formHandler answers a request with the given parameters.
 type formHandler func(w http.ResponseWriter, r *http.Request, form url.Values)
 
 func withForm(h formHandler) http.HandlerFunc {
@@ -66,7 +66,8 @@ func withForm(h formHandler) http.HandlerFunc {
 	}
 }
 
-// Routes lists the routes, each also below /graphite, where proxies often have them.
+// Routes lists the routes, each with and without the prefix /graphite, which proxies
+// often keep.
 func (a *API) Routes() []httpapi.Route {
 	var routes []httpapi.Route
 	for _, prefix := range []string{"", "/graphite"} {
@@ -91,8 +92,8 @@ func (a *API) Routes() []httpapi.Route {
 	return routes
 }
 
-// findOrScrape answers /metrics: it finds paths, and passes requests without a query,
-// such as Prometheus's, to the server's own metrics.
+// findOrScrape answers /metrics like /metrics/find. It redirects requests without
+// parameters, such as Prometheus's, to the server's own metrics.
 func (a *API) findOrScrape(w http.ResponseWriter, r *http.Request, form url.Values) {
 	if r.Method == http.MethodGet && len(form) == 0 {
 		http.Redirect(w, r, "/internal/metrics", http.StatusTemporaryRedirect)
@@ -144,7 +145,7 @@ func sent(err error) error {
 	return &sentError{err}
 }
 
-// invalid words a fault of the client as graphite-web does.
+// invalid rewords a fault of the client as graphite-web does.
 func invalid(err error, targets []string) error {
 	fault := (*function.ParamError)(nil)
 	if !errors.As(err, &fault) {
@@ -157,7 +158,7 @@ func invalid(err error, targets []string) error {
 	return &function.ParamError{Reason: text}
 }
 
-// within runs f in a session and answers its error.
+// within runs f in a session and, if f fails, answers the error.
 func (a *API) within(w http.ResponseWriter, r *http.Request, text string, f func(*query.Session) error) {
 	done := query.Done{Began: time.Now(), Request: query.Request{Text: text, Client: r.RemoteAddr, Trace: httpapi.WantsTrace(r)}}
 	s, err := a.queries.Begin(r.Context(), done.Request)
@@ -173,8 +174,8 @@ func (a *API) within(w http.ResponseWriter, r *http.Request, text string, f func
 	}
 }
 
-// fail answers an error. If the answer has begun already, it closes the connection, so
-// that the client does not take the part for the whole.
+// fail answers an error. If the answer has already begun, it closes the connection, so
+// that the client does not mistake a part for the whole.
 func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	begun := (*sentError)(nil)
 	fault := (*function.ParamError)(nil)
@@ -185,7 +186,7 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	foreign := (*principal.ForbiddenError)(nil)
 	refuse := refusal(r)
 	switch {
-	case r.Context().Err() != nil: // nobody reads an answer
+	case r.Context().Err() != nil: // the client has disconnected
 	case errors.As(err, &begun):
 		panic(http.ErrAbortHandler)
 	case errors.As(err, &fault):
@@ -205,11 +206,11 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// shownError is how much of an error is sent, in bytes: it may repeat a target.
+// shownError limits the bytes of an error in an answer: an error may quote a target.
 const shownError = 2000
 
-// refusal returns what answers errors of a request. Clients read them as JSON below
-// /tags and /events.
+// refusal returns the function that answers errors of a request: as JSON below /tags and
+// /events, where clients parse them, and as text elsewhere.
 func refusal(r *http.Request) func(w http.ResponseWriter, status int, text string) {
 	if path := strings.TrimPrefix(r.URL.Path, "/graphite"); strings.HasPrefix(path, "/tags") || strings.HasPrefix(path, "/events") {
 		return refuseJSON
@@ -229,7 +230,7 @@ func say(w http.ResponseWriter, status int, text string) {
 
 const badCallback = "jsonp is not the name of a function"
 
-// contentType is that of JSON, or of a call that has it as its argument.
+// contentType returns the type of JSON, or of a JSONP call if there is one.
 func contentType(call string) string {
 	if call != "" {
 		return "text/javascript"
@@ -237,7 +238,7 @@ func contentType(call string) string {
 	return "application/json"
 }
 
-// answer writes v as JSON, in the call of a function if jsonp names one.
+// answer writes v as JSON, or as a JSONP call if the parameter jsonp names a function.
 func answer(w http.ResponseWriter, form url.Values, v any) {
 	var body bytes.Buffer
 	e := json.NewEncoder(&body)
@@ -262,7 +263,7 @@ func answer(w http.ResponseWriter, form url.Values, v any) {
 	_, _ = w.Write(text)
 }
 
-// answerWithin is answer within the turn of a query.
+// answerWithin is answer for a query: it encodes the answer within the query's turn.
 func answerWithin(s *query.Session, w http.ResponseWriter, form url.Values, v any) error {
 	answer(httpapi.WithBody(w, s.Writer(w)), form, v)
 	return nil

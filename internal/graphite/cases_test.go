@@ -31,7 +31,7 @@ import (
 	"varve/internal/timeline/local"
 )
 
-// different are the cases in which Varve answers otherwise, and why.
+// different are the cases in which Varve's answer differs, and why.
 var different = map[string]string{
 	"render-errors-041": "the call does not end; Graphite fetches a series called scale",
 }
@@ -51,7 +51,7 @@ func open(t *testing.T, config Config, limits query.Config) *site {
 	return openSite(t, config, limits, false)
 }
 
-// openSite is open over a store that thins samples out or not.
+// openSite is open over a store that downsamples or not.
 func openSite(t *testing.T, config Config, limits query.Config, enforce bool) *site {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -97,7 +97,7 @@ func openTimelines(t *testing.T) *timeline.Engine {
 	return e
 }
 
-// send stores lines of carbon.
+// send stores lines of carbon's protocol.
 func (s *site) send(lines string) {
 	s.Helper()
 	server := carbon.NewLineServer(s.pipeline, carbon.DefaultConfig(), carbon.Options{Registerer: prometheus.NewRegistry()})
@@ -116,13 +116,13 @@ func (s *site) send(lines string) {
 		s.Fatal(err)
 	}
 	c.(*net.TCPConn).CloseWrite()
-	io.ReadAll(c) // to the end: all is stored
+	io.ReadAll(c) // ends once all lines are stored
 	if err := errors.Join(server.Shutdown(context.Background()), <-served); err != nil {
 		s.Fatal(err)
 	}
 }
 
-// ask sends a request. The path may end in a slash, which the server takes off.
+// ask sends a request. It removes a trailing slash from the path, as the server does.
 func (s *site) ask(method, path string, form url.Values) *httptest.ResponseRecorder {
 	path = strings.TrimSuffix(path, "/")
 	r := httptest.NewRequest(method, path+"?"+form.Encode(), nil)
@@ -159,7 +159,7 @@ func openRecorded(t *testing.T, enforce bool) *site {
 	return s
 }
 
-// addEvent posts an event.
+// addEvent adds an event by POST.
 func (s *site) addEvent(text string, status int) *httptest.ResponseRecorder {
 	s.Helper()
 	w := httptest.NewRecorder()
@@ -171,21 +171,19 @@ func (s *site) addEvent(text string, status int) *httptest.ResponseRecorder {
 }
 
 // TestRecordedCases sends the recorded requests to the API over a store with the
-// recorded data: rendering, archives, and what finds paths.
+// recorded data: rendering, archives, and finding paths.
 func TestRecordedCases(t *testing.T) {
 	s := openRecorded(t, false)
 	s.run(t, different, "render-", "archives", "find", "expand", "index", "tags", "events")
 }
 
-// thinned are the cases in which a store answers otherwise that has thinned out the
-// samples: an average over an hour is that of its samples, not of the averages of five
-// minutes.
+// thinned are the cases in which the answer differs if the store has downsampled: the
+// average of an hour is that of its samples, not of five-minute averages.
 var thinned = map[string]string{
 	"archives-024": "the average of an hour with gaps",
 }
 
-// TestThinnedCases sends the requests to a store that has only kept what the rules
-// say.
+// TestThinnedCases sends the requests to a store that keeps only what the rules say.
 func TestThinnedCases(t *testing.T) {
 	s := openRecorded(t, true)
 	if err := s.store.Compact(t.Context()); err != nil {
@@ -212,7 +210,7 @@ func (s *site) run(t *testing.T, different map[string]string, topics ...string) 
 	}
 }
 
-// TestDelSeries deletes series with their samples, those of others stay.
+// TestDelSeries deletes series with their samples, and keeps others.
 func TestDelSeries(t *testing.T) {
 	s := open(t, DefaultConfig(), query.DefaultConfig())
 	s.send("a;x=1 1 1710071000\na;x=2 1 1710071000\na;x=1;y=1 1 1710071000\nb 1 1710071000\n")
@@ -232,7 +230,7 @@ func TestDelSeries(t *testing.T) {
 	}
 }
 
-// TestLimits: what a query may use bounds every request, and the answer names the
+// TestLimits: the limits of queries apply to every request, and the answer names the
 // limit.
 func TestLimits(t *testing.T) {
 	limits := query.DefaultConfig()
@@ -282,7 +280,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestMetricsIsScraped: /metrics is where Prometheus looks, and where graphite-web finds.
+// TestMetricsIsScraped: /metrics serves both Prometheus and searches for paths.
 func TestMetricsIsScraped(t *testing.T) {
 	s := open(t, DefaultConfig(), query.DefaultConfig())
 	if w := s.ask("GET", "/metrics", nil); w.Code != 307 || w.Header().Get("Location") != "/internal/metrics" {

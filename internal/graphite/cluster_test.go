@@ -35,8 +35,8 @@ func (s *site) form(path string, parameters url.Values) *httptest.ResponseRecord
 	return w
 }
 
-// TestClusterServer: a graphite-web whose CLUSTER_SERVERS has this server gets what it
-// reads, by GET and by POST.
+// TestClusterServer: a graphite-web with this server in CLUSTER_SERVERS can read its answers, by
+// GET and by POST.
 func TestClusterServer(t *testing.T) {
 	s := open(t, DefaultConfig(), query.DefaultConfig())
 	s.send("a.b 1 1710071400\na.b.c 2 1710071400\na.d 3 1710071400\nm;x=1 4 1710071400\nm;x=2 5 1710071400\n")
@@ -81,8 +81,8 @@ func TestClusterServer(t *testing.T) {
 	}
 }
 
-// TestTagErrors: a graphite-web whose tag database is this server shows its users the
-// error of an answer 400.
+// TestTagErrors: a graphite-web that uses this server as its tag database shows its users the
+// error in an answer 400.
 func TestTagErrors(t *testing.T) {
 	s := open(t, DefaultConfig(), query.DefaultConfig())
 	for _, c := range []struct{ path, parameters, want string }{
@@ -112,7 +112,7 @@ func TestTagErrors(t *testing.T) {
 	}
 }
 
-// TestTagLimits: lists have as many entries as the limit says, which may be none.
+// TestTagLimits: lists have at most as many entries as the limit, which may be 0.
 func TestTagLimits(t *testing.T) {
 	s := open(t, DefaultConfig(), query.DefaultConfig())
 	s.send("m;x=1;y=2 1 1710071400\nm;x=2;y=2 1 1710071400\n")

@@ -10,17 +10,17 @@ import (
 	"varve/internal/units"
 )
 
-// Config names the files of a Graphite installation, and bounds events.
+// Config has the paths of Graphite's storage rules, and the limits of events.
 type Config struct {
 	StorageSchemas     string `yaml:"storage_schemas" doc:"Path of carbon's storage-schemas.conf, unchanged. It sets the step at which Graphite's API reads a path, and how far back. Without it the step is a minute. All samples are kept regardless, unless retention.enforce is set. A reload reads the file again."`
 	StorageAggregation string `yaml:"storage_aggregation" doc:"Path of carbon's storage-aggregation.conf, unchanged. It sets how points are aggregated to a wider step. Without it they are averaged if at least half of them exist. A reload reads the file again."`
 
 	// Constants; tests and benchmarks change them by --tune.
 
-	MaxEventSize units.Bytes `tune:"max_event_size"` // longest JSON text of an event that is added
-	MaxEvents    int         `tune:"max_events"`     // that one request lists
-	// MaxEventsPerDay bounds the events of a day (UTC), which are read together. Servers that
-	// share a Cassandra cluster may together exceed it.
+	MaxEventSize units.Bytes `tune:"max_event_size"` // longest JSON text of a new event
+	MaxEvents    int         `tune:"max_events"`     // most events in an answer
+	// MaxEventsPerDay limits the events of a day (UTC), which are read together. Servers that
+	// share a Cassandra cluster may exceed it together.
 	MaxEventsPerDay int `tune:"max_events_per_day"`
 }
 
@@ -29,7 +29,7 @@ func DefaultConfig() Config {
 	return Config{MaxEventSize: 64 * units.KiB, MaxEvents: 10_000, MaxEventsPerDay: 10_000}
 }
 
-// Validate reports all values that make no sense.
+// Validate reports all invalid values.
 func (c Config) Validate() error {
 	return errors.Join(
 		units.Positive("graphite.max_event_size", c.MaxEventSize),
@@ -38,7 +38,7 @@ func (c Config) Validate() error {
 	)
 }
 
-// Book reads the files.
+// Book reads the storage rules.
 func (c Config) Book(log *slog.Logger) (*retention.Book, error) {
 	b := &retention.Book{}
 	err := readRules(c.StorageSchemas, "graphite.storage_schemas", log, func(text string) (warnings []string, err error) {

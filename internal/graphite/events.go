@@ -27,7 +27,7 @@ func (a *API) eventRoutes(prefix string) []httpapi.Route {
 	}
 }
 
-// addEvent answers POST /events. The body is JSON, whatever its type says.
+// addEvent answers POST /events. It ignores the content type and parses the body as JSON.
 func (a *API) addEvent(w http.ResponseWriter, r *http.Request) {
 	e, err := a.postedEvent(w, r)
 	if err == nil {
@@ -52,7 +52,7 @@ func (a *API) postedEvent(w http.ResponseWriter, r *http.Request) (event.Event, 
 	return event.Parse(text, a.now())
 }
 
-// searchOf reads the parameters of a list of events.
+// searchOf parses the parameters of a list of events.
 func searchOf(form url.Values, now time.Time) (event.Search, error) {
 	s := event.Search{}
 	if form.Has("tags") {
@@ -92,7 +92,7 @@ func shown(e event.Event) shownEvent {
 	return shownEvent{e.When, e.What, e.Data, append([]string{}, e.Tags...), e.ID}
 }
 
-// eventBytes is what an event takes in memory beside its texts.
+// eventBytes is the memory of an event without its texts.
 const eventBytes = 256
 
 // listEvents answers /events/get_data: at most MaxEvents events.
@@ -104,7 +104,7 @@ func (a *API) listEvents(w http.ResponseWriter, r *http.Request, form url.Values
 	}
 	a.within(w, r, "events "+strings.Join(search.Tags, " "), func(s *query.Session) error {
 		list := []shownEvent{}
-		search.Step = func(int64) error { return s.Yield() } // an event reserves its memory below
+		search.Step = func(int64) error { return s.Yield() } // memory is reserved below, for each event
 		err := a.events.Find(s.Context(), search, func(e event.Event) error {
 			if len(list) >= a.config.MaxEvents {
 				return &store.LimitError{Limit: "events of a list", Max: int64(a.config.MaxEvents), Need: int64(len(list)) + 1, What: "list events; use a shorter time range, or tags"}
@@ -121,7 +121,7 @@ func (a *API) listEvents(w http.ResponseWriter, r *http.Request, form url.Values
 
 const noSuchEvent = "Event matching query does not exist" // as graphite-web has it
 
-// eventID reads the id in the path. Without one it answers an error.
+// eventID parses the id in the path. If it is invalid, eventID answers the error.
 func eventID(w http.ResponseWriter, r *http.Request) (id int64, ok bool) {
 	id, err := event.ParseID(r.PathValue("id"))
 	if err != nil {
@@ -130,8 +130,8 @@ func eventID(w http.ResponseWriter, r *http.Request) (id int64, ok bool) {
 	return id, err == nil
 }
 
-// deleteEvent answers DELETE /events/ID, which graphite-web has on a page for
-// administrators only.
+// deleteEvent answers DELETE /events/ID. In graphite-web, events are deleted only on a
+// page for administrators.
 func (a *API) deleteEvent(w http.ResponseWriter, r *http.Request) {
 	id, ok := eventID(w, r)
 	if !ok {

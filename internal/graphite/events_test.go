@@ -9,7 +9,7 @@ import (
 	"varve/internal/query"
 )
 
-// TestEvents: what the recorded cases leave out.
+// TestEvents: behaviour that the recorded cases do not cover.
 func TestEvents(t *testing.T) {
 	s := open(t, DefaultConfig(), query.DefaultConfig())
 	if w := s.addEvent(`{"what":"<now>","tags":"a b","data":"d","id":5}`, 200); w.Body.Len() != 0 {
@@ -65,7 +65,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestEventLimits: each limit refuses one more, and names its key.
+// TestEventLimits: each limit refuses one more, and the error names its key.
 func TestEventLimits(t *testing.T) {
 	config, limits := DefaultConfig(), query.DefaultConfig()
 	config.MaxEventSize, config.MaxEvents, config.MaxEventsPerDay = 100, 2, 3
@@ -95,7 +95,7 @@ func TestEventLimits(t *testing.T) {
 	s.addEvent(`{"what":"d","when":86400}`, 200)
 }
 
-// TestEventMemory: the events of an answer count as its memory.
+// TestEventMemory: the events of an answer count as query memory.
 func TestEventMemory(t *testing.T) {
 	limits := query.DefaultConfig()
 	limits.MaxMemory = 64 << 10

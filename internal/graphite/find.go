@@ -22,10 +22,10 @@ import (
 	"varve/internal/store"
 )
 
-// maxQuery bounds a glob, in bytes.
+// maxQuery limits a glob, in bytes.
 const maxQuery = 64 << 10
 
-// A finding is what /metrics/find is asked.
+// A finding is a request of /metrics/find.
 type finding struct {
 	query      string
 	format     string
@@ -35,7 +35,7 @@ type finding struct {
 	position   int
 }
 
-// parseFinding reads the parameters of /metrics/find.
+// parseFinding parses the parameters of /metrics/find.
 func parseFinding(form url.Values, now time.Time) (f finding, err error) {
 	f = finding{query: lastOf(form, "query"), format: "treejson", position: -1}
 	if format := lastOf(form, "format"); form.Has("format") {
@@ -72,8 +72,8 @@ func lastOf(form url.Values, name string) string {
 	return values[len(values)-1]
 }
 
-// checkTimes refuses texts that are not times. What is found does not depend on the
-// times; -1 means none.
+// checkTimes returns an error if a parameter is not a time; -1 is no time. Otherwise the
+// times have no effect.
 func checkTimes(form url.Values, now time.Time) error {
 	zone := zoneOf(form)
 	for _, name := range []string{"now", "from", "until"} {
@@ -92,7 +92,7 @@ func checkTimes(form url.Values, now time.Time) error {
 	return nil
 }
 
-// zoneOf is the zone of the parameter tz; UTC if it names none.
+// zoneOf returns the time zone in the parameter tz, UTC if that names none.
 func zoneOf(form url.Values) *time.Location {
 	if zone, known := timespec.Zone(lastOf(form, "tz")); known {
 		return zone
@@ -154,7 +154,7 @@ func ofEachName(found []*entry) []*entry {
 }
 
 // writeNodes answers a graphite-web that has this server in its CLUSTER_SERVERS. A path
-// that is both is two nodes.
+// that is both a branch and a leaf is two nodes.
 func (a *API) writeNodes(w http.ResponseWriter, format string, found []*entry) error {
 	nodes := make([]render.Node, 0, len(found))
 	for _, e := range found {
@@ -184,8 +184,8 @@ func (a *API) findAll(s *query.Session, glob string, leavesOnly bool) ([]*entry,
 	return found, err
 }
 
-// completed turns the query of a completer into one that finds everything that begins
-// with it.
+// completed turns the query of a completer into a glob of all paths that begin with the
+// query.
 func completed(f finding) string {
 	text := strings.ReplaceAll(f.query, "..", "*.")
 	if !strings.HasSuffix(text, "*") {
@@ -244,8 +244,8 @@ func treeJSON(f finding, found []*entry) any {
 	return nodes
 }
 
-// several reports whether more than one node was found. A path that is a branch and a leaf
-// is two.
+// several reports whether more than one node was found. A path that is both a branch and a
+// leaf is two nodes.
 func several(found []*entry) bool {
 	return len(found) > 1 || len(found) == 1 && found[0].branch && found[0].leaf
 }
@@ -257,7 +257,7 @@ type completion struct {
 	Path   string `json:"path,omitempty"`
 }
 
-// completer lists paths for a form that completes them.
+// completer lists paths for completion in a user interface.
 func completer(f finding, found []*entry) any {
 	metrics := []completion{}
 	for _, e := range found {
@@ -290,7 +290,7 @@ func nodeList(f finding, found []*entry) any {
 	return map[string]any{"nodes": append([]string{}, slices.Sorted(maps.Keys(names))...)}
 }
 
-// plainJSON lists leaves with the time in which they may have points, and branches.
+// plainJSON lists branches, and leaves with the interval in which they may have points.
 func (a *API) plainJSON(_ finding, found []*entry) any {
 	list := []map[string]any{}
 	slices.SortFunc(found, func(a, b *entry) int { return strings.Compare(a.path, b.path) })
@@ -339,7 +339,7 @@ func (a *API) expand(w http.ResponseWriter, r *http.Request, form url.Values) {
 	})
 }
 
-// index answers /metrics/index.json: all paths, written piece by piece.
+// index answers /metrics/index.json: all paths.
 func (a *API) index(w http.ResponseWriter, r *http.Request, form url.Values) {
 	call := form.Get("jsonp")
 	if call != "" && !render.ValidCallback(call) {
@@ -364,10 +364,10 @@ func (a *API) index(w http.ResponseWriter, r *http.Request, form url.Values) {
 	})
 }
 
-// pathBytes is what a path takes in a list that grows. The store holds its text.
+// pathBytes is the memory of a path in a growing list. Its text belongs to the store.
 const pathBytes = 2 * 16
 
-// writePaths writes paths as an array of JSON, in the call of a function if there is
+// writePaths writes paths as a JSON array, path by path, or as a JSONP call if there is
 // one.
 func writePaths(w http.ResponseWriter, call string, paths []string) error {
 	w.Header().Set("Content-Type", contentType(call))
@@ -394,7 +394,7 @@ func writePaths(w http.ResponseWriter, call string, paths []string) error {
 	return out.Flush()
 }
 
-// eachName calls f for the names of all metrics, which are read page by page.
+// eachName calls f for the names of all metrics. It reads them page by page.
 func eachName(s *query.Session, f func(metric string) error) error {
 	q := store.NamesQuery{Kind: store.MetricNames, Limit: levelPage}
 	for more := true; more; {

@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// maxForm bounds the body of a request, in bytes.
+// maxForm limits the body of a request, in bytes.
 const maxForm = 1 << 20
 
-// maxParameters bounds the parameters of an address or a body.
+// maxParameters limits the parameters of a query string or a body.
 const maxParameters = 10_000
 
 // formOf returns the parameters of the query string, followed by those of the body.
@@ -53,9 +53,9 @@ func bodyOf(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	return nil, nil
 }
 
-// parameters reads a query string, or a form, as graphite-web does: only & separates
-// parameters, and a % that escapes nothing stands for itself. url.ParseQuery leaves out
-// parameters with either, but people write target=disk.used;host=a and alias(a,'5%').
+// parameters parses a query string or a form as graphite-web does: only & separates
+// parameters, and a % without two hexadecimal digits is literal. url.ParseQuery would drop
+// parameters such as target=disk.used;host=a and target=alias(a,'5%').
 func parameters(text string) (url.Values, error) {
 	if n := strings.Count(text, "&"); n >= maxParameters {
 		return nil, fmt.Errorf("the form has %d parameters; at most %d are allowed", n+1, maxParameters)
@@ -72,7 +72,7 @@ func parameters(text string) (url.Values, error) {
 	return form, nil
 }
 
-// unescape makes bytes of their escapes, and blanks of plus signs.
+// unescape replaces percent escapes by their bytes, and plus signs by spaces.
 func unescape(s string) string {
 	if !strings.ContainsAny(s, "%+") {
 		return s

@@ -32,7 +32,7 @@ func TestParameters(t *testing.T) {
 	}
 }
 
-// FuzzParameters: what net/url takes means the same.
+// FuzzParameters: for query strings that net/url accepts, parameters gives the same result.
 func FuzzParameters(f *testing.F) {
 	f.Add("target=a%20b&target=c+d&format=json&x")
 	f.Fuzz(func(t *testing.T, text string) {
@@ -46,8 +46,8 @@ func FuzzParameters(f *testing.F) {
 	})
 }
 
-// TestSemicolonsInForms: a series with tags can be asked for as it is written, by address
-// and by form.
+// TestSemicolonsInForms: the name of a series with tags need not be escaped in a query string or
+// a form.
 func TestSemicolonsInForms(t *testing.T) {
 	s := open(t, DefaultConfig(), query.DefaultConfig())
 	now := graphitetest.Clock.Unix() / 60 * 60

@@ -13,7 +13,7 @@ import (
 	"varve/internal/store"
 )
 
-// Names of other protocols that are no paths fail no question for those that are.
+// Names of other protocols that are not paths do not fail queries for paths.
 func TestNamesThatAreNoPaths(t *testing.T) {
 	s := open(t, DefaultConfig(), query.DefaultConfig())
 	now := graphitetest.Clock.Unix() / 60 * 60
@@ -43,8 +43,8 @@ func TestNamesThatAreNoPaths(t *testing.T) {
 	}
 }
 
-// TestBranchThatIsALeaf: a path that is both is two nodes, of which leavesOnly leaves one, and
-// a * stands for both.
+// TestBranchThatIsALeaf: a path that is both a branch and a leaf is two nodes. leavesOnly keeps
+// one of them, and they get one wildcard.
 func TestBranchThatIsALeaf(t *testing.T) {
 	s := open(t, DefaultConfig(), query.DefaultConfig())
 	now := graphitetest.Clock.Unix()
@@ -68,8 +68,8 @@ func TestBranchThatIsALeaf(t *testing.T) {
 	}
 }
 
-// What an editor offers for a tag does not depend on how many series have the tag: values are
-// listed from the index, and a prefix or a filter is applied before series are counted.
+// Completions of a tag do not depend on how many series have the tag: values are listed from the
+// index, and a prefix or a filter is applied before series are counted.
 func TestOffersForATagOfManySeries(t *testing.T) {
 	limits := query.DefaultConfig()
 	limits.MaxSeries = 2

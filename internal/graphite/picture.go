@@ -11,8 +11,7 @@ import (
 	"varve/internal/query"
 )
 
-// picture reads the parameters of a picture, if one is asked for; else options is nil.
-// Graphite's default format is png, which Parse of render fills in.
+// picture parses the parameters of a picture. It returns nil if the format is no picture.
 func picture(format string, form url.Values) (options *chart.Options, err error) {
 	if chart.Formats[format] == "" {
 		return nil, nil
@@ -21,7 +20,7 @@ func picture(format string, form url.Values) (options *chart.Options, err error)
 	return &o, err
 }
 
-// draw answers with a picture of series.
+// draw answers with a picture of the series.
 func draw(w http.ResponseWriter, s *query.Session, r *render.Request, o chart.Options, series []*function.Series) error {
 	format := r.Options.Format
 	if err := s.Reserve(o.Bytes(series)); err != nil {

@@ -11,8 +11,8 @@ import (
 	"varve/internal/query"
 )
 
-// TestPictures: a render request without a format, or with png or svg, is answered by a
-// picture, also without series.
+// TestPictures: a render request without a format, or with png or svg, gets a picture, even
+// without series.
 func TestPictures(t *testing.T) {
 	s := open(t, DefaultConfig(), query.DefaultConfig())
 	s.send("a 1 1710071000\na 2 1710071060\na 3 1710071120\n")

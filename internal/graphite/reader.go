@@ -31,7 +31,7 @@ func (s *source) read(g *grid, list []*read) error {
 	}))
 }
 
-// readers are those of a fetch that no goroutine uses.
+// readers is the pool of a fetch: the readers that no goroutine uses.
 type readers struct {
 	session *query.Session
 	lease   *query.Lease
@@ -51,8 +51,8 @@ func (l *readers) take() *reader {
 	return &reader{session: l.session, lease: l.lease, samples: l.session.GridFold(l.lease)}
 }
 
-// keptBuckets is the number of buckets for which a reader keeps room between two series: 256
-// KiB, which are not charged.
+// keptBuckets is the number of buckets for which an idle reader keeps its buffer: 256 KiB,
+// which are not charged to the query.
 const keptBuckets = 1 << 12
 
 func (l *readers) give(r *reader) {
@@ -64,25 +64,25 @@ func (l *readers) give(r *reader) {
 	l.idle = append(l.idle, r)
 }
 
-// A reader makes points of what the store has of a series, one series after the other. Its
-// memory is that of one series. It is used by one goroutine.
+// A reader computes the points of series from their samples and buckets, one series after
+// the other. It holds the memory of one series, and is not safe for concurrent use.
 type reader struct {
 	session *query.Session
 	lease   *query.Lease
 
 	samples *query.GridFold
-	buckets store.Buckets  // that the store has made of samples
-	mixed   []store.Bucket // those of a window in which they do not stand for points by themselves
+	buckets store.Buckets  // downsampled by the store
+	mixed   []store.Bucket // buckets of a window in which a point needs more than one bucket
 	thinned []thinPoint
-	values  []float64 // of a window without samples
+	values  []float64 // buffer for a window without samples
 }
 
-// windowSteps bounds the steps of the finest stage that are folded at once.
+// windowSteps limits the steps of the finest stage that are folded at once.
 const windowSteps = 1 << 16
 
-// series fills in the points of a series from one.at on, until other queries are due. The time in
-// which it has buckets is worked on apart from the time after it: most often there are no samples
-// in the former.
+// series computes the points of a series from one.at on, until it is the turn of other queries. The
+// time with buckets and the time after it are in separate windows, because the former rarely has
+// samples.
 func (r *reader) series(g *grid, one *read) (err error) {
 	lease := r.session.Lease()
 	defer lease.Release()
@@ -115,13 +115,13 @@ func (r *reader) series(g *grid, one *read) (err error) {
 	return nil
 }
 
-// within is the time of n points from one on.
+// within returns the time range of n points, the first of which is at.
 func (g *grid) within(at, n int64) model.TimeRange {
 	startMS := (g.start + at*g.step) * 1000
 	return model.TimeRange{StartMS: startMS, EndMS: startMS + n*g.step*1000 - 1}
 }
 
-// pointsOf returns how many points have time before the end of the last bucket.
+// pointsOf returns the number of points that begin before the end of the last bucket.
 func (g *grid) pointsOf(buckets *store.Buckets) int64 {
 	end := g.start * 1000
 	for i, startMS := range buckets.StartMS {
@@ -130,7 +130,8 @@ func (g *grid) pointsOf(buckets *store.Buckets) int64 {
 	return min(g.n, (end-g.start*1000+g.step*1000-1)/(g.step*1000))
 }
 
-// window fills in n points from one on, of samples and of the buckets that begin there.
+// window computes n points, the first of which is at, from samples and from the buckets
+// that begin in this window.
 func (r *reader) window(g *grid, one *read, at, n int64, buckets *store.Buckets) error {
 	points := one.fetched.Values[at : at+n]
 	fine := query.Grid{StartMS: (g.start + at*g.step) * 1000, StepMS: g.finest * 1000, N: int(n * (g.step / g.finest))}
@@ -190,7 +191,8 @@ func (r *reader) window(g *grid, one *read, at, n int64, buckets *store.Buckets)
 	return nil
 }
 
-// mix prepares for buckets that are processed one by one.
+// mix copies buckets to r.mixed, where they are processed one by one, and makes room in
+// r.thinned.
 func (r *reader) mix(buckets *store.Buckets) error {
 	n := buckets.Len()
 	if more := n - cap(r.mixed); more > 0 {
@@ -225,7 +227,7 @@ func fill(points []float64) {
 	}
 }
 
-// finest returns the finest stage that has one of some points, of which there is one.
+// finest returns the finest stage of points, which must not be empty.
 func finest(points []thinPoint) int {
 	stage := points[0].stage
 	for _, p := range points {
@@ -234,9 +236,9 @@ func finest(points []thinPoint) int {
 	return stage
 }
 
-// archive makes the points of the stage of those of a base from start on, one stage
-// after the other. Points of thinned samples take the place of what is there, each in
-// its stage. It overwrites values.
+// archive computes the points of the grid's stage, stage by stage, from the points of a
+// finer stage, base, which begin at start. In each stage, points of buckets replace the
+// computed ones. It overwrites values.
 func (g *grid) archive(values []float64, base int, start int64, p retention.Policy, thinned []thinPoint) []float64 {
 	place(values, thinned, base)
 	for i := base + 1; i <= g.stage; i++ {

@@ -9,8 +9,8 @@ import (
 	"varve/internal/query"
 )
 
-// Slow requests of every kind are listed beside those of KairosDB's API: with their path and
-// what they cost, and failed ones with their error.
+// Slow requests of every kind are listed together with those of KairosDB's API: with their path
+// and cost, and failed ones with their error.
 func TestSlowRequestsAreListed(t *testing.T) {
 	limits := query.DefaultConfig()
 	limits.MaxSamples = 1

@@ -19,14 +19,14 @@ import (
 	"varve/internal/store"
 )
 
-// A source gives functions the series of a store.
+// A source provides the series of a store to functions.
 type source struct {
 	session *query.Session
 	book    *retention.Book
 	events  *event.Log
-	trace   *trace // nil: none is wanted
+	trace   *trace // nil: not requested
 
-	mu sync.Mutex // a session is used by one goroutine
+	mu sync.Mutex // held while the session is used, which is not safe for concurrent use
 }
 
 // Fetch implements function.Source.
@@ -81,7 +81,7 @@ func (s *source) Fetch(_ context.Context, queries []function.Query, within funct
 
 // Events implements function.Source.
 func (s *source) Events(ctx context.Context, tags []string, from, until int64) (times []int64, err error) {
-	if p := principal.Of(ctx); p.Prefix != "" { // events are not of a metric
+	if p := principal.Of(ctx); p.Prefix != "" { // events belong to no metric
 		return nil, &principal.ForbiddenError{Metric: "events", By: p}
 	}
 	search := event.Search{From: from, Until: until, Tags: tags, Step: func(int64) error { return s.Yield() }}
@@ -92,8 +92,8 @@ func (s *source) Events(ctx context.Context, tags []string, from, until int64) (
 	return times, err
 }
 
-// Yield implements function.Source. A goroutine that computes waits here for another one
-// that waits for its turn, since they have it together.
+// Yield implements function.Source. The goroutines of a request share one turn, so while one
+// waits for the next turn, the others wait for it here, too.
 func (s *source) Yield() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +106,7 @@ type read struct {
 	name    string
 	policy  retention.Policy
 	fetched function.Fetched
-	at      int64 // the first point that is not filled in
+	at      int64 // the first point that is not computed yet
 }
 
 // selected calls f for the series of a query, those of a metric or all at once.
@@ -142,12 +142,12 @@ func (s *source) numbers(metric string, matchers []model.Matcher, l *query.Lease
 	return s.session.SelectNumbers(store.Selection{Metric: metric, Matchers: matchers, Range: model.AllTime}, l)
 }
 
-// withTags returns those that have so many tags.
+// withTags returns the numbers of series with n tags.
 func withTags(numbers []query.Number, n int) []query.Number {
 	return slices.DeleteFunc(numbers, func(one query.Number) bool { return one.Tags.Len() != n })
 }
 
-// maxTags bounds the tags of a name in a target.
+// maxTags limits the tags of a name in a target.
 const maxTags = 100
 
 // byName returns the series of a name with tags.
@@ -162,8 +162,7 @@ func (s *source) byName(path string, l *query.Lease) ([]query.Number, error) {
 
 var tagExpression = regexp.MustCompile(`^([^;!=]+)(!?=~?)([^;]*)$`)
 
-// byTags returns the series that satisfy all expressions. Those of the tag "name" are
-// about the metric.
+// byTags returns the series that satisfy all expressions. The tag "name" is the metric.
 func (s *source) byTags(expressions []string, l *query.Lease) ([]query.Number, error) {
 	var names, matchers []model.Matcher
 	selective := false
@@ -192,7 +191,8 @@ func (s *source) byTags(expressions []string, l *query.Lease) ([]query.Number, e
 	return s.session.SelectNumbers(store.Selection{Metrics: names, Matchers: matchers, Range: model.AllTime}, l)
 }
 
-// tagMatcher returns a matcher whose pattern is anchored at its beginning only.
+// tagMatcher returns the matcher of a tag expression. Its regular expression is anchored
+// only at the beginning.
 func tagMatcher(tag, op, text string) (model.Matcher, error) {
 	if strings.HasSuffix(op, "~") {
 		text = fromBeginning(text)
@@ -200,8 +200,8 @@ func tagMatcher(tag, op, text string) (model.Matcher, error) {
 	return model.NewMatcher(tag, model.Operator(strings.Replace(op, "!=~", "!~", 1)), text)
 }
 
-// fromBeginning makes an expression that is anchored at its beginning only one that
-// matches a whole text. One that begins with ^ is not anchored further: ^a|b finds b
+// fromBeginning converts a regular expression that is anchored only at the beginning to
+// one that matches whole texts. It adds no anchor to one that begins with ^: ^a|b finds b
 // anywhere.
 func fromBeginning(text string) string {
 	if strings.HasPrefix(text, "^") {
@@ -210,21 +210,21 @@ func fromBeginning(text string) string {
 	return "(?:" + text + ")(?s:.*)"
 }
 
-// A grid is where the points of a series lie, in seconds.
+// A grid is the times of the points of a series, in seconds.
 type grid struct {
 	start, step int64
-	n           int64
-	finest      int64 // step of the samples that points are made of
-	stage       int   // of the policy
+	n           int64 // number of points
+	finest      int64 // step of the finest stage
+	stage       int   // index of the policy's stage with this step
 	now         int64 // of the request
 }
 
-// defaultStep is the step of a series that no rule matches, as carbon's.
+// defaultStep is the step of a series that no rule matches, as in carbon.
 const defaultStep = 60
 
-// gridOf chooses a stage as Whisper chooses an archive: the finest that reaches back
-// to the beginning of the range. A point at the beginning is left out, one at the end
-// is taken.
+// gridOf chooses a stage as Whisper chooses an archive: the finest one that reaches back
+// to the beginning of the range. The beginning of the range is exclusive, its end
+// inclusive.
 func gridOf(p retention.Policy, within function.Range) (g grid, ok bool) {
 	from, until := within.From, min(within.Until, within.Now)
 	if from > within.Now {

@@ -13,7 +13,7 @@ import (
 	"varve/internal/store"
 )
 
-// A marker of staleness is null in Graphite, and no part of a point that has values.
+// A staleness marker is null in Graphite, and does not affect a point that has samples.
 func TestMarkersOfStaleness(t *testing.T) {
 	s := open(t, DefaultConfig(), query.DefaultConfig())
 	ref, err := s.store.Create(t.Context(), model.Series{Metric: "a.x", Type: model.TypeDouble})

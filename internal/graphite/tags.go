@@ -22,8 +22,8 @@ import (
 	"varve/internal/store"
 )
 
-// The index of the store replaces Graphite's tag database: every series with tags and
-// samples is in it, and nothing has to be entered. Series without tags are not in it.
+// The index of the store replaces Graphite's tag database: it has every series with tags
+// and samples, so clients need not register series. Series without tags are not listed.
 
 // tagRoutes lists the routes below /tags.
 func (a *API) tagRoutes(prefix string, both func(path string, h formHandler)) []httpapi.Route {
@@ -46,11 +46,11 @@ func refuseJSON(w http.ResponseWriter, status int, text string) {
 	answer(w, nil, map[string]string{"error": clip.Text(text, shownError)})
 }
 
-// named returns the values of a parameter, which may be written with brackets.
+// named returns the values of a parameter, whose name may end in [].
 func named(form url.Values, name string) []string { return append(form[name], form[name+"[]"]...) }
 
-// limitOf is how many entries are wanted at most: without, if limit is not given or empty,
-// all if it is negative.
+// limitOf returns the value of the parameter limit: the value of without if it is missing
+// or empty, math.MaxInt if it is negative.
 func limitOf(form url.Values, without int) (int, error) {
 	text := strings.TrimSpace(lastOf(form, "limit"))
 	if text == "" {
@@ -66,7 +66,7 @@ func limitOf(form url.Values, without int) (int, error) {
 	return n, nil
 }
 
-// filterAndLimit are the parameters of lists of tags and of values.
+// filterAndLimit parses the parameters of lists of tags and of values.
 func filterAndLimit(form url.Values) (*model.Pattern, int, error) {
 	filter, err := filterOf(form)
 	if err != nil {
@@ -76,7 +76,8 @@ func filterAndLimit(form url.Values) (*model.Pattern, int, error) {
 	return filter, most, err
 }
 
-// filterOf is the expression that names must begin with.
+// filterOf returns the pattern of the parameter filter, which is anchored only at the
+// beginning.
 func filterOf(form url.Values) (*model.Pattern, error) {
 	p, err := model.NewPattern(fromBeginning(lastOf(form, "filter")))
 	if err != nil {
@@ -85,8 +86,8 @@ func filterOf(form url.Values) (*model.Pattern, error) {
 	return p, nil
 }
 
-// tagged calls f for all series with tags that satisfy expressions; of all if there are
-// none.
+// tagged calls f for all series with tags that satisfy the expressions. Without
+// expressions, these are all series with tags.
 func (a *API) tagged(s *query.Session, expressions []string, f func(query.Number) error) error {
 	src := &source{session: s, book: a.shelf.Book()}
 	lease := s.Lease()
@@ -103,11 +104,11 @@ func (a *API) tagged(s *query.Session, expressions []string, f func(query.Number
 	return err
 }
 
-// A tally counts in how many series texts are that begin with a prefix.
+// A tally counts, for each text with a prefix, the series that have it.
 type tally struct {
 	session *query.Session
 	prefix  string
-	most    int // texts that are wanted
+	most    int // limit of the texts that list adds
 	counts  map[string]int
 }
 
@@ -124,7 +125,7 @@ func (t *tally) add(text string) error {
 	return t.session.Reserve(entryBytes + int64(len(text)))
 }
 
-// list adds the first names that q asks for, as many as are wanted.
+// list adds the first names that match q, at most t.most.
 func (t *tally) list(q store.NamesQuery) error {
 	if t.most <= 0 {
 		return nil
@@ -142,7 +143,7 @@ func (t *tally) list(q store.NamesQuery) error {
 
 func (t *tally) sorted() []string { return slices.Sorted(maps.Keys(t.counts)) }
 
-// valueOf is the value of a tag; the tag "name" is the metric.
+// valueOf returns the value of a tag. The tag "name" is the metric.
 func valueOf(n query.Number, tag string) string {
 	if tag == "name" {
 		return n.Metric
@@ -175,8 +176,8 @@ func (a *API) listTags(w http.ResponseWriter, r *http.Request, form url.Values) 
 	})
 }
 
-// matching calls f for the texts that an expression matches, most at most. Others have their turn
-// meanwhile, since a costly expression takes a millisecond for a text.
+// matching calls f for the first texts that p matches, at most the number in most. It lets other
+// queries have their turns, since a costly expression takes a millisecond for a text.
 func matching(s *query.Session, p *model.Pattern, texts []string, most int, f func(text string)) error {
 	for _, text := range texts {
 		if most <= 0 {
@@ -193,16 +194,16 @@ func matching(s *query.Session, p *model.Pattern, texts []string, most int, f fu
 	return nil
 }
 
-// A tagValue is a value of a tag and in how many series it is.
+// A tagValue is a value of a tag and the number of series that have it.
 type tagValue struct {
 	Value string `json:"value"`
 	Count int    `json:"count"`
 }
 
-// listValues answers /tags/TAG. A tag that no series has is null.
+// listValues answers /tags/TAG. For a tag that no series has, the answer is null.
 func (a *API) listValues(w http.ResponseWriter, r *http.Request, form url.Values) {
 	tag := r.PathValue("tag")
-	if slices.Contains([]string{"tagSeries", "tagMultiSeries", "delSeries"}, tag) { // not by GET
+	if slices.Contains([]string{"tagSeries", "tagMultiSeries", "delSeries"}, tag) { // these need POST
 		w.Header().Set("Allow", http.MethodPost)
 		httpapi.WriteEmpty(w, http.StatusMethodNotAllowed)
 		return
@@ -237,7 +238,7 @@ func (a *API) listValues(w http.ResponseWriter, r *http.Request, form url.Values
 	})
 }
 
-// hasTag reports whether a series has a tag; the tag "name" is on all that have any.
+// hasTag reports whether any series has a tag. Every series with tags has the tag "name".
 func hasTag(s *query.Session, tag string) (bool, error) {
 	q := store.NamesQuery{Kind: store.TagValues, Tag: tag, Limit: 1}
 	if tag == "name" {
@@ -263,11 +264,11 @@ func (a *API) findSeries(w http.ResponseWriter, r *http.Request, form url.Values
 	})
 }
 
-// offered is how many names are offered if the request says nothing.
+// offered is the default limit of completions.
 const offered = 100
 
-// complete answers what can follow a prefix: the first of the texts that collect adds, as
-// many as the request wants.
+// complete answers the completions of a prefix: the first texts that collect adds, up to
+// the limit of the request.
 func (a *API) complete(w http.ResponseWriter, r *http.Request, form url.Values, expressions []string, prefix string, collect func(*query.Session, *tally) error) {
 	most, err := limitOf(form, offered)
 	if err != nil {
@@ -284,8 +285,8 @@ func (a *API) complete(w http.ResponseWriter, r *http.Request, form url.Values, 
 	})
 }
 
-// completeTags answers /tags/autoComplete/tags: tags of the series that match, which
-// the expressions do not use yet.
+// completeTags answers /tags/autoComplete/tags: the tags of matching series, without
+// those that the expressions already use.
 func (a *API) completeTags(w http.ResponseWriter, r *http.Request, form url.Values) {
 	expressions := named(form, "expr")
 	a.complete(w, r, form, expressions, lastOf(form, "tagPrefix"), func(s *query.Session, names *tally) error {
@@ -299,7 +300,7 @@ func (a *API) completeTags(w http.ResponseWriter, r *http.Request, form url.Valu
 	})
 }
 
-// tagNames calls add for each tag of the series that match.
+// tagNames calls add for each tag of the matching series.
 func (a *API) tagNames(s *query.Session, expressions []string, add func(string) error) error {
 	metric, listed := onlyMetric(expressions)
 	if !listed {
@@ -342,8 +343,8 @@ func (a *API) completeValues(w http.ResponseWriter, r *http.Request, form url.Va
 	})
 }
 
-// narrowed adds to expressions that the value of a tag begins with an expression, which may be
-// empty. Only such series are then looked at.
+// narrowed adds to expressions the condition that the value of a tag begins with the regular
+// expression beginning, unless that is empty. Fewer series are then read.
 func narrowed(expressions []string, tag, beginning string) []string {
 	one := tag + "=~" + beginning
 	if beginning == "" || !tagExpression.MatchString(one) {
@@ -352,8 +353,8 @@ func narrowed(expressions []string, tag, beginning string) []string {
 	return append(expressions, one)
 }
 
-// onlyMetric reports whether expressions ask for nothing, or for nothing but one metric, whose
-// name it returns. Its names are then in the index, and no series has to be looked at.
+// onlyMetric reports whether there are no expressions, or only one that selects a metric, whose
+// name it returns. The index then has the names of tags and values, and no series need be read.
 func onlyMetric(expressions []string) (metric string, ok bool) {
 	if len(expressions) != 1 {
 		return "", len(expressions) == 0
@@ -386,8 +387,8 @@ func parsed(path string) (model.Series, string, *ingest.Fault) {
 	return s, retention.PathOf(s.Metric, s.Tags), nil
 }
 
-// tagSeries answers the canonical name of a series. Carbon sends the series that it has
-// received; here a series exists once it has a sample.
+// tagSeries answers the canonical name of a series. Carbon registers its series by this
+// request. Here that is not needed: a series exists once it has a sample.
 func tagSeries(w http.ResponseWriter, _ *http.Request, form url.Values) {
 	if names := canonical(w, form["path"]); names != nil {
 		answer(w, form, names[len(names)-1])
@@ -417,7 +418,7 @@ func canonical(w http.ResponseWriter, paths []string) (names []string) {
 	return names
 }
 
-// delSeries deletes series with all their samples, if the samples are numbers.
+// delSeries deletes series with all their samples, but only those of numbers.
 func (a *API) delSeries(w http.ResponseWriter, r *http.Request, form url.Values) {
 	paths := named(form, "path")
 	if len(paths) == 0 {

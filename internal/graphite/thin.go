@@ -10,14 +10,14 @@ import (
 	"varve/internal/store"
 )
 
-// A thin makes points of buckets, in a window of a series that is read.
+// A thin computes points from downsampled buckets, in a window of a series.
 //
-// A bucket is a point of the stage that has its step. Coarser stages are made of it
-// then, as they are of finer points, which is Whisper's way. A bucket that is coarser
-// than the stage that was asked for is one point at its beginning.
+// A bucket becomes a point of the stage that has its step. Points of coarser stages are
+// aggregated from points of finer ones, as in Whisper. A bucket that is wider than the
+// step of the requested stage becomes one point at its beginning.
 type thin struct {
 	policy  retention.Policy
-	stage   int   // that was asked for
+	stage   int   // the requested stage
 	startMS int64 // of the window
 	stepMS  int64 // of the finest stage
 }
@@ -33,9 +33,9 @@ const (
 	bucketBytes    = int64(unsafe.Sizeof(store.Bucket{}))
 )
 
-// direct fills in the points of a window without samples whose buckets are points of the
-// stage that was asked for, one each. It reports false, and fills in what is to be
-// overwritten, if there are others. scratch has room for as many values as there are buckets.
+// direct sets the points of a window without samples in which each bucket is one point of
+// the requested stage. If that is not so, it returns false, and points must be overwritten.
+// scratch has room for one value per bucket.
 func (t thin) direct(points []float64, buckets *store.Buckets, scratch []float64) bool {
 	step := t.step(t.stage)
 	for _, stepMS := range buckets.StepMS {
@@ -64,12 +64,12 @@ func (t thin) direct(points []float64, buckets *store.Buckets, scratch []float64
 }
 
 // points appends the points of buckets to points, which is empty. values are the samples of
-// the window, on the finest stage, nil if there are none: those in the time of a bucket,
-// which came late, count with it.
+// the window, on the finest stage, nil if there are none. Samples within the time of a bucket
+// arrived late, and are added to it.
 func (t thin) points(points []thinPoint, values []float64, buckets []store.Bucket) []thinPoint {
 	var sum store.Bucket // of the last point
 	for _, b := range buckets {
-		// Narrower ones within it are of other files, and not folded yet.
+		// Narrower buckets within the last point are in other files, and not merged yet.
 		if len(points) == 0 || b.StartMS-sum.StartMS >= sum.StepMS {
 			stage := t.stageOf(b.StepMS)
 			step := t.step(stage)
@@ -84,9 +84,9 @@ func (t thin) points(points []thinPoint, values []float64, buckets []store.Bucke
 	return points
 }
 
-// percentiles fills in the points of the stage that was asked for, each from all samples
-// that there were, because a percentile of percentiles is not a percentile. values and
-// buckets are as for points.
+// percentiles sets the points of the requested stage. A point with buckets is computed from
+// all its original samples, because a percentile of percentiles is not a percentile. values
+// and buckets are as in points.
 func (t thin) percentiles(points, values []float64, buckets []store.Bucket, nowMS int64) {
 	step := t.step(t.stage)
 	ratio := len(values) / len(points)
@@ -109,10 +109,11 @@ func (t thin) percentiles(points, values []float64, buckets []store.Bucket, nowM
 	}
 }
 
-// bySamples reports whether the value of a point is made of all its samples, and of finer
-// points only whether there is one. Whisper computes averages of averages, and so does
-// Varve for samples that stay. Once samples are thinned out, only their sums and counts
-// are left, and an average of averages would change. thinned says that some of them are.
+// bySamples reports whether the value of a point is computed from all its samples, and
+// finer points only decide whether the point exists. Whisper computes averages of averages,
+// and so does Varve for samples that are kept. Of downsampled ones only sums and counts
+// remain, so that an average of averages would change. thinned says that some samples are
+// downsampled.
 func (t thin) bySamples(thinned bool) bool {
 	switch {
 	case t.stage == 0:
@@ -123,8 +124,8 @@ func (t thin) bySamples(thinned bool) bool {
 	return t.policy.Aggregation.Method == retention.Count
 }
 
-// whole fills in the points of the stage that was asked for, each from all samples that
-// there were, however few. values and buckets are as for points.
+// whole sets the points of the requested stage, each computed from all its original
+// samples, regardless of xFilesFactor. values and buckets are as in points.
 func (t thin) whole(points, values []float64, buckets []store.Bucket) {
 	step := t.step(t.stage)
 	ratio := int(step / t.stepMS)
@@ -143,14 +144,14 @@ func (t thin) whole(points, values []float64, buckets []store.Bucket) {
 	}
 }
 
-// old reports whether a time is before what the stage keeps that is finer than the one
-// that was asked for.
+// old reports whether a time is older than the retention of the stage before the
+// requested one.
 func (t thin) old(ms, nowMS int64) bool {
 	return t.stage > 0 && ms < nowMS-t.policy.Rule.Stages[t.stage-1].Keep*1000
 }
 
-// merged is the bucket of all samples of a point: those that were thinned out, of which
-// one bucket may be wider, and those that were not. scratch may be anything.
+// merged returns the bucket of all samples of a point: the downsampled ones, of which one
+// bucket may be wider than the point, and the others. It overwrites scratch.
 func merged(samples []float64, startMS, stepMS int64, buckets []store.Bucket, scratch *quantile.Builder) store.Bucket {
 	sum := store.Bucket{StartMS: startMS, StepMS: stepMS, Aggregate: samplesIn(samples, 0, len(samples))}
 	scratch.Reset()
@@ -171,8 +172,8 @@ func merged(samples []float64, startMS, stepMS int64, buckets []store.Bucket, sc
 	return sum
 }
 
-// stageOf returns the finest stage whose points are as wide as a bucket, or the one that
-// was asked for.
+// stageOf returns the finest stage whose step is at least that of a bucket, but none
+// coarser than the requested stage.
 func (t thin) stageOf(stepMS int64) int {
 	i := 0
 	for i < t.stage && t.step(i) < stepMS {
@@ -181,7 +182,7 @@ func (t thin) stageOf(stepMS int64) int {
 	return i
 }
 
-// step is that of a stage, in ms.
+// step returns the step of a stage, in ms.
 func (t thin) step(stage int) int64 {
 	if t.policy.Rule == nil {
 		return t.stepMS
@@ -194,12 +195,12 @@ func samplesIn(values []float64, from, n int) (sum model.Aggregate) {
 		return sum
 	}
 	for _, v := range values[from:min(from+n, len(values))] {
-		sum.Add(math.MinInt64, v) // its time is not known; the last one of a bucket is later
+		sum.Add(math.MinInt64, v) // the real time is unknown; with this one, the last sample of the bucket stays the last
 	}
 	return sum
 }
 
-// value is that of a bucket, if enough of its samples were there.
+// value returns the value of a bucket, NaN if it has too few samples for the xFilesFactor.
 func (t thin) value(b store.Bucket) float64 {
 	expected := t.policy.Expected(b.StepMS)
 	if partOf(b.Count, b.LastMS-b.StartMS < t.stepMS, expected) < t.policy.Aggregation.XFilesFactor {
@@ -208,9 +209,9 @@ func (t thin) value(b store.Bucket) float64 {
 	return t.policy.Aggregation.Method.Of(b.Aggregate, expected)
 }
 
-// partOf is the part of a bucket's samples that were there. A single one at the very
-// beginning, which is the first slot of the finest stage, counts as all: it is the point of a
-// coarser archive that was imported. Before samples are thinned out, Aggregation.Merge says the same of them.
+// partOf returns the fraction of a bucket's expected samples that exist. A single one in the
+// first step of the finest stage counts as all: it is an imported point of a coarser archive.
+// Aggregation.Merge applies the same rule to samples that are not downsampled.
 func partOf(count int64, atBegin bool, expected float64) float64 {
 	if count == 1 && atBegin {
 		return 1

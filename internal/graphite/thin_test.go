@@ -24,7 +24,7 @@ import (
 	"varve/internal/store"
 )
 
-// ones is a bucket of so many samples of 1.
+// ones returns a bucket of samples with the value 1.
 func ones(startMS, stepMS, n int64) store.Bucket {
 	return store.Bucket{StartMS: startMS, StepMS: stepMS, Aggregate: model.Aggregate{Sum: float64(n), Count: n, Min: 1, Max: 1, Last: 1, LastMS: startMS + stepMS - 1}}
 }
@@ -38,8 +38,8 @@ func newThin(t *testing.T, method retention.Method, factor float64) thin {
 	return thin{policy: policy, stage: 2, stepMS: 10_000}
 }
 
-// TestThinPoints: buckets of several files that are in one point, and samples that came
-// late, make that point together.
+// TestThinPoints: buckets of several files within one point, and late samples, form that
+// point together.
 func TestThinPoints(t *testing.T) {
 	values := make([]float64, 720)
 	fill(values)
@@ -52,8 +52,8 @@ func TestThinPoints(t *testing.T) {
 	}
 }
 
-// TestThinFactor: more samples in a bucket never make its point vanish, but for a single
-// one at its very beginning.
+// TestThinFactor: more samples in a bucket never make its point disappear, except when the
+// first one is at its very beginning.
 func TestThinFactor(t *testing.T) {
 	th := newThin(t, retention.Average, 0.5)
 	for n := int64(1); n <= 360; n++ {
@@ -68,8 +68,8 @@ func TestThinFactor(t *testing.T) {
 	}
 }
 
-// TestPercentilesOfArchives renders paths whose policy's method is a percentile, on each
-// archive, before and after folding, and compares points with the samples.
+// TestPercentilesOfArchives renders paths whose aggregation method is a percentile, on each
+// archive, before and after downsampling, and compares points with the samples.
 func TestPercentilesOfArchives(t *testing.T) {
 	dir := t.TempDir()
 	config := DefaultConfig()
@@ -146,8 +146,8 @@ func TestPercentilesOfArchives(t *testing.T) {
 	check("hours with late samples, folded", 86400, 3600, false)
 }
 
-// TestPercentileWithoutSketch: a bucket that was made before its policy asked for
-// percentiles shows its average, and a point that has one does.
+// TestPercentileWithoutSketch: a bucket from before its policy had a percentile shows its
+// average, and so does a point that contains such a bucket.
 func TestPercentileWithoutSketch(t *testing.T) {
 	sketched := func(startMS, stepMS int64, values ...float64) store.Bucket {
 		b := store.Bucket{StartMS: startMS, StepMS: stepMS}
@@ -170,8 +170,8 @@ func TestPercentileWithoutSketch(t *testing.T) {
 	}
 }
 
-// plainPoints makes points of all there is of a number in the simplest way: from the finest
-// stage on, in one window.
+// plainPoints computes the points of all samples and buckets of a series in the simplest way:
+// from the finest stage on, in one window.
 func plainPoints(t *testing.T, session *query.Session, g *grid, number query.Number, p retention.Policy) []float64 {
 	lease := session.Lease()
 	defer lease.Release()
@@ -215,8 +215,8 @@ func plainPoints(t *testing.T, session *query.Session, g *grid, number query.Num
 }
 
 // TestAveragesOfGaps: with gaps, a point of a coarser archive is the average of its samples,
-// or their number, before they are thinned out and after each fold, whether they came in
-// time or late.
+// or their number, before they are downsampled and after each fold, whether they were on time
+// or late.
 func TestAveragesOfGaps(t *testing.T) {
 	dir := t.TempDir()
 	config := DefaultConfig()
@@ -275,8 +275,8 @@ func TestAveragesOfGaps(t *testing.T) {
 	check("late samples, folded")
 }
 
-// TestReaderAgainstPlain: the points of samples and buckets are those that the simplest way
-// makes, for each method, on each archive, before, between and after folds.
+// TestReaderAgainstPlain: the points are the same as those of plainPoints, for each method, on
+// each archive, before, between and after folds.
 func TestReaderAgainstPlain(t *testing.T) {
 	dir := t.TempDir()
 	config := DefaultConfig()
@@ -369,8 +369,8 @@ func TestReaderAgainstPlain(t *testing.T) {
 	check("late samples, folded")
 }
 
-// TestFoldKeepsSingleSamples: a point of a single sample that is in the first slot of the finest
-// stage, but not at its very beginning, does not vanish when the sample is thinned out.
+// TestFoldKeepsSingleSamples: a point of a single sample in the first step of the finest stage,
+// but not at its very beginning, does not disappear when the sample is downsampled.
 func TestFoldKeepsSingleSamples(t *testing.T) {
 	dir := t.TempDir()
 	config := DefaultConfig()

@@ -14,17 +14,16 @@ import (
 	"varve/internal/retention"
 )
 
-// A trace says of a render request which archives were read, and what of them the store
-// had in which stage. nil gathers nothing.
+// A trace records which archives a render request read. A nil trace records nothing.
 type trace struct {
 	mu       sync.Mutex
 	archives map[archiveUse]int // number of series
 }
 
-// An archiveUse is an archive by its step, and the time that was read, in seconds.
+// An archiveUse is the step of an archive and the time range that was read, in seconds.
 type archiveUse struct{ step, start, end int64 }
 
-// newTrace returns a trace for a request that wants one.
+// newTrace returns a trace, or nil if the request wants none.
 func newTrace(r *http.Request) *trace {
 	if !httpapi.WantsTrace(r) {
 		return nil
@@ -32,7 +31,7 @@ func newTrace(r *http.Request) *trace {
 	return &trace{archives: map[archiveUse]int{}}
 }
 
-// add notes that series were read on a grid.
+// add records that series were read on a grid.
 func (t *trace) add(g grid, series int) {
 	if t == nil {
 		return
@@ -42,7 +41,7 @@ func (t *trace) add(g grid, series int) {
 	t.archives[archiveUse{g.step, g.start, g.start + g.n*g.step}] += series
 }
 
-// maxTraced bounds the archives and the stages of a header, each.
+// maxTraced limits the archives in a header, and the stages.
 const maxTraced = 20
 
 // traceAnswer is the value of the header.
@@ -54,13 +53,13 @@ type traceAnswer struct {
 	Samples  int64           `json:"samples"`
 	Archives []archiveAnswer `json:"archives"`
 	Stages   []stageAnswer   `json:"stages"`
-	LeftOut  int             `json:"left_out,omitempty"` // archives and stages
+	LeftOut  int             `json:"left_out,omitempty"` // archives and stages beyond maxTraced
 }
 
 type archiveAnswer struct {
 	Step   string `json:"step"`
 	Start  int64  `json:"start"` // seconds
-	End    int64  `json:"end"`   // excluded
+	End    int64  `json:"end"`   // exclusive
 	Series int    `json:"series"`
 }
 
@@ -71,7 +70,7 @@ type stageAnswer struct {
 	Count int64  `json:"count"` // samples or buckets
 }
 
-// send puts the trace into a header of the answer.
+// send sets the header of the answer to the trace, and to what the store read in which stage.
 func (t *trace) send(w http.ResponseWriter, s *query.Session) {
 	if t == nil {
 		return

@@ -15,8 +15,8 @@ import (
 	"varve/internal/query"
 )
 
-// TestBadConsolidation: a consolidation that does not exist is an error that the client can
-// read, however many points it wants, and not an answer that is cut.
+// TestBadConsolidation: for any number of points, an unknown consolidation is an error that the
+// client can read, not a truncated answer.
 func TestBadConsolidation(t *testing.T) {
 	s := open(t, DefaultConfig(), query.DefaultConfig())
 	now := graphitetest.Clock.Unix() / 60 * 60
@@ -34,8 +34,8 @@ func TestBadConsolidation(t *testing.T) {
 	}
 }
 
-// TestRenderTrace: a header says which archives answered, and of which stages of the
-// store, if that is asked for.
+// TestRenderTrace: on request, a header says which archives were read, and from which stages
+// of the store.
 func TestRenderTrace(t *testing.T) {
 	schemas := filepath.Join(t.TempDir(), "schemas")
 	if err := os.WriteFile(schemas, []byte("[a]\npattern = ^a\nretentions = 10s:10m,60s:1d\n"), 0o644); err != nil {

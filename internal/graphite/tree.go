@@ -20,13 +20,13 @@ type tree struct {
 	plain   map[string]bool // the first metrics below branches: whether they have a series without tags
 }
 
-// An entry is a path that matches: of a metric, or of others below it, or of both.
+// An entry is a matching path: of a metric (leaf), of metrics below it (branch), or both.
 type entry struct {
 	path         string
 	leaf, branch bool
 }
 
-// name is the last node of the path.
+// name returns the last node of the path.
 func (e *entry) name() string { return e.path[strings.LastIndexByte(e.path, '.')+1:] }
 
 // find returns what matches a glob, in order of paths. It calls leaf, unless that is nil, for each leaf
@@ -50,7 +50,8 @@ func find(s *query.Session, glob target.Glob, leaf func(path string) error) ([]*
 	}), err
 }
 
-// descend looks for nodes below a prefix, which is empty or ends in a dot.
+// descend adds the paths that begin with a prefix and then match nodes. The prefix is
+// empty or ends in a dot.
 func (t *tree) descend(prefix string, nodes []target.Node) error {
 	node, rest := nodes[0], nodes[1:]
 	if literals := node.Literals(); literals != nil {
@@ -86,7 +87,7 @@ func (t *tree) descend(prefix string, nodes []target.Node) error {
 	})
 }
 
-// step goes on with a node that is known by its name.
+// step descends to a node with a known name, or adds it if it is the last one.
 func (t *tree) step(prefix, name string, rest []target.Node) error {
 	path := prefix + name
 	if len(rest) > 0 {
@@ -107,7 +108,7 @@ func (t *tree) step(prefix, name string, rest []target.Node) error {
 	return t.add(path, true)
 }
 
-// levelPage is how many entries of a level are read at once.
+// levelPage is the number of entries of a level that are read at once.
 const levelPage = 10_000
 
 // level calls f for each path with a prefix, up to the next dot.
@@ -121,7 +122,7 @@ func (t *tree) level(prefix string, f func(path string, branch bool) error) erro
 		}
 		for _, name := range names {
 			if name == prefix && strings.HasSuffix(name, ".") {
-				continue // a metric that ends in a dot has no node below it, and is no path of Graphite's
+				continue // a metric whose name ends in a dot is not a path in Graphite, and has no node here
 			}
 			path, branch := strings.CutSuffix(name, ".")
 			if err := f(path, branch); err != nil {
@@ -140,10 +141,10 @@ func (t *tree) names(q store.NamesQuery) ([]string, bool, error) {
 	return t.session.NamesPage(q)
 }
 
-// entryBytes is what an entry takes beside its path.
+// entryBytes is the memory of an entry without its path.
 const entryBytes = 128
 
-// add notes a path, unless all series there have tags.
+// add adds a path, unless all series there have tags.
 func (t *tree) add(path string, branch bool) error {
 	if branch && t.leaf != nil {
 		return nil
@@ -179,7 +180,7 @@ func (t *tree) add(path string, branch bool) error {
 	return t.leaf(path)
 }
 
-// plainLooks is how many metrics below a branch are checked for a series without tags.
+// plainLooks limits the metrics below a branch that are checked for a series without tags.
 const plainLooks = 100
 
 // hasPlain reports whether one of the first metrics with a prefix has a series without
@@ -196,7 +197,7 @@ func (t *tree) hasPlain(prefix string) (bool, error) {
 }
 
 // isPlain reports whether a metric has a series without tags. A metric with more series
-// than a query may have counts as one with tags only.
+// than query.max_series counts as one without.
 func (t *tree) isPlain(metric string) (bool, error) {
 	if known, ok := t.plain[metric]; ok {
 		return known, nil
@@ -209,7 +210,7 @@ func (t *tree) isPlain(metric string) (bool, error) {
 	return plain, err
 }
 
-// isPlain is tree.isPlain, which remembers what it has found.
+// isPlain is tree.isPlain without its cache.
 func isPlain(s *query.Session, metric string) (bool, error) {
 	plain, err := s.Any(store.Selection{Metric: metric, Range: model.AllTime}, withoutTags)
 	if limit := (*store.LimitError)(nil); err != nil && errors.As(err, &limit) && limit.Limit == "query.max_series" {

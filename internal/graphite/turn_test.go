@@ -32,9 +32,9 @@ func (w stepwise) Write(p []byte) (int, error) {
 	return w.ResponseRecorder.Write(p)
 }
 
-// An answer is encoded while its query has a slot, also when the client was slow in
-// between and another query got the slot: without that, the queries of one tenant would
-// encode on all processors at once.
+// An answer is encoded only while its query has a slot, even if the client was slow and
+// another query got the slot in between. Otherwise the queries of one tenant could encode on
+// all processors at once.
 func TestEncodingHasAPlace(t *testing.T) {
 	limits := query.DefaultConfig()
 	limits.MaxConcurrent = 1
@@ -70,8 +70,8 @@ func TestEncodingHasAPlace(t *testing.T) {
 	}
 }
 
-// A query begins while functions of another one compute for hours, although there is one
-// slot only.
+// A query begins while functions of another one compute for hours, although there is only
+// one slot.
 func TestFunctionsYieldTheirSlot(t *testing.T) {
 	s := oneSlot(t)
 	s.yields("/render?format=json&from=-2d&target=" + url.QueryEscape(`movingMedian(timeFunction("a",1),200000)`))
@@ -101,8 +101,8 @@ func TestSelectionsYieldTheirSlot(t *testing.T) {
 	t.Run("filter", func(t *testing.T) { s.yields("/tags/host?" + form.Encode()) })
 }
 
-// A series with millions of points is read in pieces, between which other queries have their turn,
-// and none is left out.
+// A series with millions of points is read in pieces, between which other queries have their turn.
+// No point is lost.
 func TestLongSeriesAreReadInPieces(t *testing.T) {
 	s := oneSlot(t)
 	const points = 4*windowSteps + 7
@@ -176,7 +176,7 @@ func oneSlot(t *testing.T) *site {
 	return open(t, DefaultConfig(), limits)
 }
 
-// yields looks whether queries begin while a request is answered that takes long.
+// yields checks that queries begin while a long request is answered.
 func (s *site) yields(path string) {
 	t := s.T
 	t.Helper()

@@ -1,5 +1,5 @@
-// Package graphitetest has requests that graphite-web 1.1.10 answered, the data that it
-// answered them from, and the rules by which answers are compared.
+// Package graphitetest has recorded requests to graphite-web 1.1.10 with their answers, the
+// data behind the answers, and the rules for comparing answers.
 package graphitetest
 
 import (
@@ -28,8 +28,8 @@ var files embed.FS
 // Clock is the instant at which the cases were recorded.
 var Clock = time.Unix(1710072000, 0)
 
-// Data are the files of samples, as lines of carbon, and Schemas and Aggregation the
-// rules for them. Events has an event on each line, as it is posted.
+// Data are the files of samples, in carbon's line protocol. Schemas and Aggregation are
+// their storage rules. Events has the body of a request that adds an event on each line.
 var (
 	Data        = []string{"data.txt.gz", "data-archives.txt.gz"}
 	Schemas     = "storage-schemas.conf"
@@ -104,7 +104,7 @@ func Lines(tb testing.TB, name string, f func(string)) {
 	}
 }
 
-// Form returns the parameters.
+// Form returns the parameters of the request.
 func (c *Case) Form() url.Values {
 	form := url.Values{}
 	for name, v := range c.Request.Params {
@@ -120,8 +120,8 @@ func (c *Case) Form() url.Values {
 	return form
 }
 
-// Fault says how an answer differs from the recorded one, "" if it does not. All statuses
-// from 400 on count as the same.
+// Fault describes how an answer differs from the recorded one, "" if it does not. All
+// statuses from 400 on are equivalent.
 func (c *Case) Fault(status int, contentType string, body []byte) string {
 	failed := status >= 400
 	switch {
@@ -151,7 +151,7 @@ func (c *Case) Fault(status int, contentType string, body []byte) string {
 	return d.diff("", answer, c.Response)
 }
 
-// Drop takes members out of objects, at any depth.
+// Drop removes members from objects, at any depth.
 func Drop(v any, members []string) {
 	switch x := v.(type) {
 	case map[string]any:
@@ -168,7 +168,7 @@ func Drop(v any, members []string) {
 	}
 }
 
-// sortLists puts lists in the order of what they hold, at any depth.
+// sortLists sorts lists by the text of their elements, at any depth.
 func sortLists(v any) {
 	switch x := v.(type) {
 	case map[string]any:
@@ -183,7 +183,7 @@ func sortLists(v any) {
 	}
 }
 
-// Decode reads an answer: as json, jsonp with the callback cb, text, pickle or msgpack.
+// Decode parses an answer as json, jsonp with the callback cb, text, pickle or msgpack.
 func Decode(how string, body []byte) (any, error) {
 	switch how {
 	case "text":
@@ -202,7 +202,7 @@ func Decode(how string, body []byte) (any, error) {
 	return v, err
 }
 
-// stripValues keeps names and times only.
+// stripValues removes the values of points, so that only names and times are compared.
 func stripValues(v any) {
 	list, _ := v.([]any)
 	for _, s := range list {
@@ -213,8 +213,8 @@ func stripValues(v any) {
 	}
 }
 
-// A differ compares answers by the rules of the recording: numbers within a
-// relative tolerance of 1e-9, and in computed series within 1e-13 of the
+// A differ compares answers by the rules of the recording: numbers must agree
+// within a relative tolerance of 1e-9 or, in computed series, within 1e-13 of the
 // largest value.
 type differ struct {
 	computed bool
@@ -294,7 +294,7 @@ func largest(points []any) float64 {
 	return most
 }
 
-// number reads a number as JSON or one of the texts for infinity.
+// number converts a number of JSON, or the text of an infinity.
 func number(v any) (float64, bool) {
 	switch x := v.(type) {
 	case float64:
@@ -317,7 +317,7 @@ func number(v any) (float64, bool) {
 
 var numberInText = regexp.MustCompile(`-?\d+(\.\d+)?([eE][-+]?\d+)?`)
 
-// sameText compares texts; numbers in them may differ within the tolerance.
+// sameText compares texts. Numbers in them may differ within the tolerance.
 func sameText(a, b string) bool {
 	if a == b {
 		return true

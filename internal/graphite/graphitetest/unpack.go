@@ -9,17 +9,17 @@ import (
 
 var errShort = errors.New("the data ends")
 
-// unpickle reads the opcodes that writePickle uses, and those that Python uses for the series
-// and nodes of a graphite-web. Objects of classes are null.
+// unpickle decodes the opcodes that package render writes, and those that Python writes for the
+// series and nodes of a graphite-web. Instances of classes are null.
 func unpickle(b []byte) (any, error) {
 	type mark struct{}
 	var stack, memo []any
-	take := func(n int) (items []any) { // the last n
+	take := func(n int) (items []any) { // removes the last n
 		items = append(items, stack[len(stack)-n:]...)
 		stack = stack[:len(stack)-n]
 		return items
 	}
-	pop := func() (items []any) { // all behind the last mark
+	pop := func() (items []any) { // removes all after the last mark, and the mark
 		n := 0
 		for n < len(stack) && stack[len(stack)-1-n] != any(mark{}) {
 			n++
@@ -117,7 +117,7 @@ func unpickle(b []byte) (any, error) {
 	return nil, errShort
 }
 
-// plain puts lists where pointers to them are, at any depth.
+// plain replaces pointers to lists by the lists, at any depth.
 func plain(v any) any {
 	switch x := v.(type) {
 	case *[]any:
@@ -136,7 +136,7 @@ func plain(v any) any {
 	return v
 }
 
-// unpackMessage reads what writeMsgpack uses, and what graphite-web uses.
+// unpackMessage decodes the MessagePack types that package render and graphite-web write.
 func unpackMessage(b []byte) (any, error) {
 	v, rest, err := unpackValue(b)
 	if err == nil && len(rest) > 0 {
