@@ -105,7 +105,7 @@ func (m *mapper) sections(sections []ini.Section) {
 				m.values[strings.ToUpper(key)] = value
 			}
 		case program == cacheSection && instance != "":
-			m.warn(name, "Varve is one process and listens where [cache] says: let senders of the other instances send there")
+			m.warn(name, "Varve is one process and listens at the addresses in [cache]: point the senders of other instances there")
 		case program == "relay" || program == "aggregator" || program == "aggregator-cache":
 			m.note(name, "relays and aggregators keep running in front of Varve")
 		default:
@@ -113,7 +113,7 @@ func (m *mapper) sections(sections []ini.Section) {
 		}
 	}
 	if !found {
-		m.warn("["+cacheSection+"]", "the file has no such section, which is the one of carbon-cache")
+		m.warn("["+cacheSection+"]", "the file has no such section, so it does not configure carbon-cache")
 	}
 }
 
@@ -189,7 +189,7 @@ func (m *mapper) rules(beside string, exists func(string) bool) {
 	dir := cmp.Or(m.take("CONF_DIR"), beside)
 	schemas, aggregation := filepath.Join(dir, "storage-schemas.conf"), filepath.Join(dir, "storage-aggregation.conf")
 	if !exists(schemas) { // carbon does not start without it
-		m.warn("CONF_DIR", schemas+" is not there: graphite.storage_schemas stays as it is")
+		m.warn("CONF_DIR", schemas+" does not exist: graphite.storage_schemas is not set")
 		return
 	}
 	m.set("CONF_DIR", "graphite.storage_schemas", schemas)
@@ -243,9 +243,9 @@ var reasons = []struct{ keys, why string }{
 	{"LOG_* ENABLE_LOGROTATION PID_DIR USER RAVEN_DSN", "the log of Varve goes to standard error, and a service manager runs it as a user"},
 	{"CACHE_QUERY_* USE_INSECURE_UNPICKLER", "graphite-web reads over HTTP: docs/graphite.md"},
 	{"CARBON_METRIC_*", "metrics of Varve are at /internal/metrics"},
-	{"ENABLE_TAGS TAG_* GRAPHITE_URL", "tags are found as soon as a point has them"},
+	{"ENABLE_TAGS TAG_* GRAPHITE_URL", "series are found by their tags once they have a point"},
 	{"MIN_TIMESTAMP_RESOLUTION", "times are kept as they were sent; of the points in a step the last one counts"},
-	{"USE_WHITELIST ENABLE_AMQP AMQP_* BIND_PATTERNS ENABLE_MANHOLE MANHOLE_* PROTOBUF_RECEIVER_* METRIC_CLIENT_IDLE_TIMEOUT", "it is off, or belongs to a part that is"},
+	{"USE_WHITELIST ENABLE_AMQP AMQP_* BIND_PATTERNS ENABLE_MANHOLE MANHOLE_* PROTOBUF_RECEIVER_* METRIC_CLIENT_IDLE_TIMEOUT", "it is off, or belongs to a part that is off"},
 	{"MAX_CACHE_SIZE MAX_UPDATES_* MAX_CREATES_* MIN_TIMESTAMP_LAG CACHE_* USE_FLOW_CONTROL WHISPER_* CERES_* WRITE_BACK_* TCP_KEEP*", "Varve needs no such setting"},
 	{"MAX_DATAPOINTS_* MAX_AGGREGATION_* FORWARD_ALL MAX_QUEUE_* QUEUE_LOW_* TIME_TO_DEFER_* RELAY_* DYNAMIC_ROUTER ROUTER_* REPLICATION_* DIVERSE_* DESTINATION* USE_RATIO_RESET MIN_RESET_* AGGREGATION_RULES REWRITE_RULES", "it is for relays and aggregators"},
 }

@@ -49,14 +49,14 @@ func Parse(text string) ([]Section, error) {
 				return nil, fmt.Errorf("line %d: %.80q is not a section; it is written [name]", number, trimmed)
 			}
 			if seen[name] {
-				return nil, fmt.Errorf("line %d: there is a section [%s] already", number, name)
+				return nil, fmt.Errorf("line %d: section [%s] already exists", number, name)
 			}
 			seen[name], key = true, ""
 			sections = append(sections, Section{Name: name, Line: number, Values: map[string]string{}})
 			continue
 		}
 		if len(sections) == 0 {
-			return nil, fmt.Errorf("line %d: %.80q stands before the first [section]", number, trimmed)
+			return nil, fmt.Errorf("line %d: %.80q comes before the first [section]", number, trimmed)
 		}
 		at := strings.IndexAny(trimmed, "=:")
 		if at <= 0 {
@@ -65,7 +65,7 @@ func Parse(text string) ([]Section, error) {
 		key = strings.ToLower(strings.TrimSpace(trimmed[:at]))
 		values := sections[len(sections)-1].Values
 		if _, there := values[key]; there {
-			return nil, fmt.Errorf("line %d: section [%s] has a key %s already", number, sections[len(sections)-1].Name, key)
+			return nil, fmt.Errorf("line %d: section [%s] already has the key %s", number, sections[len(sections)-1].Name, key)
 		}
 		values[key] = strings.TrimSpace(trimmed[at+1:])
 	}

@@ -224,7 +224,7 @@ func (m *mapper) listeners() {
 			continue
 		}
 		if port == "0" && l.section == "jetty" {
-			m.warn("jetty.port", "the HTTP port cannot be turned off; it is where server.http_addr says")
+			m.warn("jetty.port", "the HTTP port cannot be turned off; server.http_addr is its address")
 			continue
 		}
 		m.set(l.section+".port", l.key, net.JoinHostPort(cmp.Or(address, "0.0.0.0"), cmp.Or(port, l.port)))
@@ -242,7 +242,7 @@ func (m *mapper) services() {
 	} else if strings.Contains(module, "H2") {
 		m.set("service.datastore", "store", "embedded")
 	} else if module != "" {
-		m.warn("service.datastore", module+" is neither H2 nor Cassandra: store stays as it is")
+		m.warn("service.datastore", module+" is neither H2 nor Cassandra: store is not set")
 	}
 	for _, name := range []string{"filter", "oauth", "demo", "blast", "carbon", "qos", "rollups", "reporter", "http", "health", "telnet"} {
 		key := "service." + name
@@ -435,7 +435,7 @@ func (m *mapper) empty(key string) bool {
 }
 
 const (
-	noPlugIns   = "Varve loads no Java classes: what this plug-in did has to be done elsewhere"
+	noPlugIns   = "Varve loads no Java classes: replace what this plug-in did"
 	noFactories = "Varve does not know this type: points that name it are refused, and stored ones are answered as base64"
 )
 

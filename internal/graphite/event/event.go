@@ -149,7 +149,7 @@ func (e *Event) stored() ([]byte, error) { return json.Marshal(stored{e.What, e.
 func parseStored(found *timeline.Event) (Event, error) {
 	var s stored
 	if err := json.Unmarshal(found.Data, &s); err != nil || found.Time < 0 || found.Time%second >= 1<<numberBits {
-		return Event{}, &store.CorruptionError{File: "timeline " + Timeline, Reason: fmt.Sprintf("the event %q at %d is not one of Graphite: %v", found.ID, found.Time, err)}
+		return Event{}, &store.CorruptionError{File: "timeline " + Timeline, Reason: fmt.Sprintf("the event %q at %d is not an event of Graphite: %v", found.ID, found.Time, err)}
 	}
 	return Event{idOf(found.Time), found.Time / second, s.What, s.Data, s.Tags}, nil
 }

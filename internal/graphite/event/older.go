@@ -177,5 +177,5 @@ func parseOlder(key, text string) (timeline.Addressed, error) {
 }
 
 func badOlder(key string) error {
-	return &store.CorruptionError{File: "key-values of " + service, Reason: fmt.Sprintf("%.100q is no key of an event, or its text is none", key)}
+	return &store.CorruptionError{File: "key-values of " + service, Reason: fmt.Sprintf("%.100q is not the key of an event, or its text is not an event", key)}
 }

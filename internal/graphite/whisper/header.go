@@ -95,7 +95,7 @@ func parseHeader(head []byte, size int64) (*Header, error) {
 	case len(head) == 0:
 		return damaged("the file is empty")
 	case len(bytes.Trim(head, "\x00")) == 0:
-		return damaged("the header holds nothing but zeros")
+		return damaged("the header has nothing but zeros")
 	case len(head) < headerBytes:
 		return damaged("the file ends within its header, after %d bytes", size)
 	}
@@ -123,7 +123,7 @@ func parseHeader(head []byte, size int64) (*Header, error) {
 		case i > 0 && (a.Step <= h.Archives[i-1].Step || a.Keep() <= h.Archives[i-1].Keep()):
 			return damaged("archive %d is not coarser and longer than the one before", i)
 		case a.offset < free:
-			return damaged("archive %d begins at byte %d, which is not its own", i, a.offset)
+			return damaged("archive %d begins at byte %d, within the header or another archive", i, a.offset)
 		case a.end() > size:
 			return damaged("archive %d ends at byte %d, and the file at byte %d", i, a.end(), size)
 		}

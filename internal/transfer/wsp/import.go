@@ -341,7 +341,7 @@ func (m *Import) series(file string) (s model.Series, _ *Fault) {
 	}
 	if hash != "" {
 		if path = m.Names[hash]; path == "" {
-			return s, &Fault{Reason: Nameless, Text: "no name that --series gives has this hash"}
+			return s, &Fault{Reason: Nameless, Text: "no name in --series has this hash"}
 		}
 	} else if !strings.Contains(path, ";") {
 		path = m.Prefix + path

@@ -11,7 +11,7 @@ import (
 // A Reason is a kind of fault.
 type Reason string
 
-// The texts of the reasons appear in reports.
+// The texts of the reasons appear in reports, and are keys in state files.
 const (
 	Unreadable      Reason = "not readable"
 	Damaged         Reason = "damaged"
@@ -55,7 +55,7 @@ func faultsOf(left whisper.Left) (faults []Fault) {
 			faults = append(faults, Fault{reason, fmt.Sprintf("%d points %s are left out", n, what), n})
 		}
 	}
-	add(left.Misplaced, Misplaced, "that are not where their time belongs")
+	add(left.Misplaced, Misplaced, "in a slot that is not that of their time")
 	add(left.NotFinite, NotFinite, "with NaN or an infinity")
 	add(left.Future, Future, "with a time later than now")
 	return faults
