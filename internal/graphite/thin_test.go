@@ -268,7 +268,7 @@ func TestAveragesOfGaps(t *testing.T) {
 	check("samples")
 	fold()
 	check("buckets of an hour and of a minute, and samples")
-	send(now-50*3600, now-40*3600, 7) // no time that is there already
+	send(now-50*3600, now-40*3600, 7) // only new times
 	send(now-12*3600, now-10*3600, 7)
 	check("late samples")
 	fold()

@@ -182,7 +182,7 @@ func (s *site) yields(path string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	var answer *httptest.ResponseRecorder // once it has ended
+	var answer *httptest.ResponseRecorder // set once the request has ended
 	go func() {
 		defer close(ended)
 		r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)

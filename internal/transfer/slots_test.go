@@ -120,7 +120,7 @@ func TestImportGivesWayBetweenReads(t *testing.T) {
 	ended := make(chan error, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := newSlot(time.Now, time.Minute, slowRate, w)
-		p.yield() // nothing is being read
+		p.yield() // while no read is pending
 		_, err := slotBody{r.Body, p}.Read(make([]byte, 1))
 		ended <- err
 	}))
@@ -178,8 +178,8 @@ func TestSlowExportGivesWay(t *testing.T) {
 func TestSlowClients(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		client time.Duration // that a piece of 64 KiB takes to move
-		work   time.Duration // between pieces
+		client time.Duration // to transfer a piece of 64 KiB
+		work   time.Duration // of the server, between pieces
 		pieces int
 		slow   bool
 	}{

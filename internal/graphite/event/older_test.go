@@ -153,7 +153,7 @@ func TestOlderSettled(t *testing.T) {
 	}
 	l.settledAfter = 0
 	const late, key = "2024-03-10", "1710071700.000009.00000001 a"
-	if err := s.values.Set(t.Context(), service, late, key, "no JSON"); err != nil { // it stays
+	if err := s.values.Set(t.Context(), service, late, key, "no JSON"); err != nil { // it cannot be moved
 		t.Fatal(err)
 	}
 	again()

@@ -239,7 +239,7 @@ func almost(a, b Point) bool {
 func TestHistoryBack(t *testing.T) {
 	for _, g := range goldens(t) {
 		if g.Method == retention.AverageZero {
-			continue // its buckets count points that are gone
+			continue // its buckets include points that no longer exist
 		}
 		t.Run(g.name, func(t *testing.T) {
 			points, _ := history(t, open(t, g.file), after)
@@ -247,7 +247,7 @@ func TestHistoryBack(t *testing.T) {
 			for i := range f.Archives {
 				cut := g.Now - g.Archives[max(i-1, 0)][0]*g.Archives[max(i-1, 0)][1] - g.Archives[i][0]
 				got, want := known(t, f, i, after), g.covered(i)
-				if i > 0 { // before the finer archive, where its points are whole
+				if i > 0 { // compare only before the finer archive begins, where buckets are complete
 					late := func(p Point) bool { return p.Time >= cut }
 					got, want = slices.DeleteFunc(got, late), slices.DeleteFunc(want, late)
 				}
@@ -317,11 +317,11 @@ func TestPointsLeftOut(t *testing.T) {
 		binary.BigEndian.PutUint64(file[at+4:], math.Float64bits(v))
 	}
 	put(1, 1921, 2)           // not on the step
-	put(2, 1940, 3)           // another slot's
+	put(2, 1940, 3)           // in the wrong slot
 	put(3, 1940, math.Inf(1)) // infinite
 	put(4, 1950+300, 5)       // later than now
-	put(7, 1980-700, 8)       // of an earlier turn, which is no damage
-	put(9, 2000, math.NaN())  // no number
+	put(7, 1980-700, 8)       // of an earlier revolution, which is no damage
+	put(9, 2000, math.NaN())  // not a number
 	got, left := history(t, open(t, file), 2000)
 	want := []Point{{1910, 1}, {1960, 6}, {1970, 7}, {1990, 9}}
 	if !slices.Equal(got, want) || left != (Left{Misplaced: 2, NotFinite: 2, Future: 1}) {
@@ -489,11 +489,11 @@ func TestWriterGive(t *testing.T) {
 	add := func(s int64, v float64) { must(t, w.Add(Point{s, v})) }
 	give := func(archive int, s int64, v float64) { must(t, w.Give(archive, Point{s, v})) }
 	give(2, 4200, 77)
-	add(4210, 1) // late, after its bucket was made
+	add(4210, 1) // late, after Give
 	for s := int64(5040); s < 5100; s += 10 {
 		add(s, 1)
 	}
-	add(5110, 1) // late, before
+	add(5110, 1) // late, before Give
 	give(1, 5100, 42)
 	give(1, 5160, 43)
 	give(1, 5220, 44)

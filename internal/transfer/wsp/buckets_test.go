@@ -65,7 +65,7 @@ func TestExportBuckets(t *testing.T) {
 		want   string
 	}{
 		"each in its archive": {"sum", []string{
-			sampleLine("m", 9950, 1, 9960, 2), bucketLine("m", 300_000, 7500, 100), // out of order, as for another type
+			sampleLine("m", 9950, 1, 9960, 2), bucketLine("m", 300_000, 7500, 100), // earlier times, as of samples of another type
 		}, "[[{9950 1} {9960 2}] [] []]"},
 		"coarse, fine, samples": {"sum", []string{
 			sampleLine("m", 9950, 1, 9960, 2),
@@ -91,7 +91,7 @@ func TestExportBuckets(t *testing.T) {
 		}
 		p := points(t, e, o.File)
 		for _, archive := range p {
-			for i := range archive { // two digits of percentiles
+			for i := range archive { // compare two digits of percentiles
 				archive[i].Value = float64(int64(archive[i].Value*100+0.5)) / 100
 			}
 		}

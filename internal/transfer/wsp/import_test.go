@@ -63,7 +63,7 @@ var average = retention.DefaultAggregation
 // A sink keeps its lines, and refuses those that contain a given text.
 type sink struct {
 	mu     sync.Mutex
-	points map[string]int // by the head of a line
+	points map[string]int // number of points, by the beginning of the line
 	calls  int
 	refuse string
 	fail   error
@@ -94,7 +94,7 @@ func (s *sink) Store(_ context.Context, lines [][]byte) ([]kairosjson.Line, erro
 			results[i].Faults = []string{"no such thing"}
 			continue
 		}
-		results[0].Points += len(m.Datapoints) // as a server says it
+		results[0].Points += len(m.Datapoints) // like a server, which reports only the total
 		if s.points == nil {
 			s.points = map[string]int{}
 		}
