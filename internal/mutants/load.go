@@ -24,7 +24,7 @@ type pkg struct {
 	files     []*file
 	info      *types.Info
 	importer  types.Importer
-	told      map[types.Object]bool // functions that only log, count or measure
+	logOnly   map[types.Object]bool // functions that only log, count or measure
 }
 
 // A file is one source file of a package.
@@ -86,7 +86,7 @@ func load(ctx context.Context, dir string, patterns []string) ([]*pkg, error) {
 		if p.info, err = p.check(nil, nil); err != nil {
 			return nil, fmt.Errorf("type-check %s: %w", p.path, err)
 		}
-		p.findTold()
+		p.findLogOnly()
 	}
 	return packages, nil
 }

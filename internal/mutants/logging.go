@@ -7,12 +7,12 @@ import (
 )
 
 // Packages for logs, metrics and stack traces.
-var telling = []string{"log/slog", "github.com/prometheus/client_golang/", "runtime/debug"}
+var logging = []string{"log/slog", "github.com/prometheus/client_golang/", "runtime/debug"}
 
-// findTold finds the functions that return nothing and only log, count or measure,
+// findLogOnly finds the functions that return nothing and only log, count or measure,
 // directly or by calling other such functions.
-func (p *pkg) findTold() {
-	p.told = map[types.Object]bool{}
+func (p *pkg) findLogOnly() {
+	p.logOnly = map[types.Object]bool{}
 	for more := true; more; {
 		more = false
 		for _, f := range p.files {
@@ -21,37 +21,37 @@ func (p *pkg) findTold() {
 				if !ok || fn.Body == nil || fn.Type.Results != nil || len(fn.Body.List) == 0 {
 					continue
 				}
-				if object := p.info.Defs[fn.Name]; !p.told[object] && p.tells(fn.Body) {
-					p.told[object], more = true, true
+				if object := p.info.Defs[fn.Name]; !p.logOnly[object] && p.onlyLogs(fn.Body) {
+					p.logOnly[object], more = true, true
 				}
 			}
 		}
 	}
 }
 
-// tells reports whether a statement only logs, counts or measures.
-func (p *pkg) tells(s ast.Stmt) bool {
+// onlyLogs reports whether a statement only logs, counts or measures.
+func (p *pkg) onlyLogs(s ast.Stmt) bool {
 	switch s := s.(type) {
 	case *ast.ExprStmt:
 		call, ok := ast.Unparen(s.X).(*ast.CallExpr)
-		return ok && p.tellingCall(call)
+		return ok && p.loggingCall(call)
 	case *ast.DeferStmt:
-		return p.tellingCall(s.Call)
+		return p.loggingCall(s.Call)
 	case *ast.BlockStmt:
 		for _, inner := range s.List {
-			if !p.tells(inner) {
+			if !p.onlyLogs(inner) {
 				return false
 			}
 		}
 		return len(s.List) > 0
 	case *ast.IfStmt:
-		return s.Init == nil && p.tells(s.Body) && (s.Else == nil || p.tells(s.Else))
+		return s.Init == nil && p.onlyLogs(s.Body) && (s.Else == nil || p.onlyLogs(s.Else))
 	case *ast.RangeStmt:
-		return p.tells(s.Body)
+		return p.onlyLogs(s.Body)
 	case *ast.AssignStmt:
 		// logger := s.log.With(...), attrs = append(attrs, slog.Int(...))
 		for _, e := range s.Lhs {
-			if !telltale(p.info.TypeOf(e)) {
+			if !loggingType(p.info.TypeOf(e)) {
 				return false
 			}
 		}
@@ -60,8 +60,8 @@ func (p *pkg) tells(s ast.Stmt) bool {
 	return false
 }
 
-// tellingCall reports whether a call is to a logger, a metric or a function in p.told.
-func (p *pkg) tellingCall(call *ast.CallExpr) bool {
+// loggingCall reports whether a call is to a logger, a metric or a function in p.logOnly.
+func (p *pkg) loggingCall(call *ast.CallExpr) bool {
 	var id *ast.Ident
 	switch fun := ast.Unparen(call.Fun).(type) {
 	case *ast.Ident:
@@ -72,11 +72,11 @@ func (p *pkg) tellingCall(call *ast.CallExpr) bool {
 		return false
 	}
 	object := p.info.Uses[id]
-	return object != nil && (p.told[object] || tellingPackage(object.Pkg()) && !returnsError(object))
+	return object != nil && (p.logOnly[object] || loggingPackage(object.Pkg()) && !returnsError(object))
 }
 
 // returnsError reports whether a function returns an error. Calls to such functions are
-// mutated even in telling packages: the failure of Register, for example, matters.
+// mutated even in logging packages: the failure of Register, for example, matters.
 func returnsError(object types.Object) bool {
 	signature, ok := object.Type().(*types.Signature)
 	if !ok || signature.Results().Len() == 0 {
@@ -85,11 +85,11 @@ func returnsError(object types.Object) bool {
 	return isError(signature.Results().At(signature.Results().Len() - 1).Type())
 }
 
-func tellingPackage(p *types.Package) bool {
+func loggingPackage(p *types.Package) bool {
 	if p == nil {
 		return false
 	}
-	for _, t := range telling {
+	for _, t := range logging {
 		if p.Path() == t || strings.HasSuffix(t, "/") && strings.HasPrefix(p.Path(), t) {
 			return true
 		}
@@ -97,15 +97,15 @@ func tellingPackage(p *types.Package) bool {
 	return false
 }
 
-// telltale reports whether a type belongs to a telling package.
-func telltale(t types.Type) bool {
+// loggingType reports whether a type belongs to a logging package.
+func loggingType(t types.Type) bool {
 	switch t := t.(type) {
 	case *types.Pointer:
-		return telltale(t.Elem())
+		return loggingType(t.Elem())
 	case *types.Slice:
-		return telltale(t.Elem())
+		return loggingType(t.Elem())
 	case *types.Named:
-		return tellingPackage(t.Obj().Pkg())
+		return loggingPackage(t.Obj().Pkg())
 	}
 	return false
 }
@@ -113,7 +113,7 @@ func telltale(t types.Type) bool {
 // call reports whether to mutate a call's arguments. It excludes capacities, which affect
 // only speed, and calls to loggers and metrics.
 func (v *visitor) call(n *ast.CallExpr) bool {
-	if v.file.pkg.tellingCall(n) {
+	if v.file.pkg.loggingCall(n) {
 		return false
 	}
 	id, ok := ast.Unparen(n.Fun).(*ast.Ident)

@@ -117,9 +117,9 @@ func (v *visitor) visit(n ast.Node) bool {
 	case *ast.ImportSpec, *ast.ArrayType, *ast.StructType, *ast.InterfaceType:
 		return false
 	case *ast.FuncDecl:
-		return n.Body != nil && !v.file.pkg.told[v.file.pkg.info.Defs[n.Name]]
+		return n.Body != nil && !v.file.pkg.logOnly[v.file.pkg.info.Defs[n.Name]]
 	case ast.Stmt:
-		if v.file.pkg.tells(n) {
+		if v.file.pkg.onlyLogs(n) {
 			return false
 		}
 		v.statement(n)
@@ -167,7 +167,7 @@ func (v *visitor) statement(n ast.Stmt) {
 // drop adds the removal of each statement of a list that can be removed.
 func (v *visitor) drop(list []ast.Stmt) {
 	for _, s := range list {
-		if v.file.pkg.tells(s) {
+		if v.file.pkg.onlyLogs(s) {
 			continue
 		}
 		switch s := s.(type) {
