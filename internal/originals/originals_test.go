@@ -50,7 +50,7 @@ func TestKairosDBOnCassandra(t *testing.T) {
 	}
 }
 
-// checkPutAndQuery puts a point and waits until a query has it.
+// checkPutAndQuery sends a point and waits until a query returns it.
 func checkPutAndQuery(t *testing.T, k *KairosDB) {
 	t.Helper()
 	if status, body := post(t, k.URL+"/api/v1/datapoints", `[{"name":"m","timestamp":1000,"value":7,"tags":{"host":"a"}}]`); status != http.StatusNoContent {
@@ -115,7 +115,7 @@ func TestSharedCassandra(t *testing.T) {
 	}
 }
 
-// A ring is started, hurt and repaired.
+// A ring is started, its nodes are killed, paused and restarted, and it recovers.
 func TestCluster(t *testing.T) {
 	if !*rings {
 		t.Skip("*** SKIPPED: rings of several Cassandra nodes; run this package with -originals.rings ***")
@@ -142,8 +142,8 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// Nodes are in the data centres that they were given, and their clocks are as they were
-// set, before the start and after it.
+// Nodes are in their configured data centres, and their clocks follow SetClock, both before
+// the start and after it.
 func TestDatacentersAndClocks(t *testing.T) {
 	if !*rings {
 		t.Skip("*** SKIPPED: rings of several Cassandra nodes; run this package with -originals.rings ***")
@@ -153,7 +153,7 @@ func TestDatacentersAndClocks(t *testing.T) {
 			in := []string{"here", "there"}
 			c := StartCluster(t, ClusterOptions{Version: version, Nodes: 2, Datacenters: in, Clocks: true})
 			for i, n := range c.Nodes {
-				// Upwards: a node's now() never goes back.
+				// In ascending order: a node's now() never goes back.
 				n.SetClock(-time.Hour)
 				n.Restart()
 				for _, ahead := range []time.Duration{-time.Hour, 0, 40 * time.Second} {
@@ -190,7 +190,7 @@ func checkNode(t *testing.T, n *Node, datacenter string, ahead time.Duration) {
 	}
 }
 
-// checkPeers asks some node for the others.
+// checkPeers checks which peers the nodes report.
 func checkPeers(t *testing.T, c *Cluster, login bool) {
 	t.Helper()
 	cluster := gocql.NewCluster(c.Addresses()...)
@@ -204,7 +204,7 @@ func checkPeers(t *testing.T, c *Cluster, login bool) {
 		t.Fatal(err)
 	}
 	defer session.Close()
-	// A node that has just come back answers before its peers told it of each other.
+	// A restarted node answers before gossip has told it of all peers.
 	deadline := time.Now().Add(30 * time.Second)
 	for {
 		var peers int
@@ -221,7 +221,7 @@ func checkPeers(t *testing.T, c *Cluster, login bool) {
 	}
 }
 
-// What a failed start says has to help.
+// The error of a failed start names the cause.
 func TestStartThatFails(t *testing.T) {
 	dir := t.TempDir()
 	c := newChild(t, "sh", filepath.Join(dir, "log"), "/bin/sh", "-c", "echo because; exit 1")

@@ -42,7 +42,7 @@ type Log struct {
 
 	turn     chan struct{}   // a lock that respects contexts; held while events are changed
 	known    map[string]bool // tags that are stored; guarded by turn
-	counting chan struct{}   // likewise a lock; held while the events of a day are counted
+	counting chan struct{}   // a lock as well; held while the events of a day are counted
 
 	mu   sync.Mutex
 	days map[string]dayCount // days that were written to
@@ -170,7 +170,7 @@ func (l *Log) counted(day string) (n int, ok bool) {
 }
 
 // room returns an error if a day is full. n is its count from before the caller waited for the turn,
-// which serves if no later one is known.
+// and is used if no later one is known.
 func (l *Log) room(day string, n int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

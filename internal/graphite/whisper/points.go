@@ -30,11 +30,11 @@ const pieceBytes = 4096 * pointBytes
 // ascending time. now is in seconds. A batch is valid until yield returns. An error of
 // yield ends the reading.
 //
-// A coarser archive contributes what is older than the known points of all finer ones: a
-// point whose bucket ends before the oldest of these. A point whose bucket contains the
-// oldest of these is used, too, if the finer archive no longer reaches back to the
-// beginning of the bucket, unless points are sums: the finer points in the bucket would
-// count twice.
+// A coarser archive contributes points that are older than the oldest known point of all
+// finer archives: a point is used if its bucket ends before that time. A point whose
+// bucket contains that time is used, too, if the finer archive no longer reaches back to
+// the beginning of the bucket, unless points are sums: the finer points in the bucket
+// would count twice.
 //
 // A slot that was not written in the last revolution of a ring still has an older point.
 // Such points are not known, because Whisper never returns them. The revolution ends with

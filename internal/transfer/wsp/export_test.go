@@ -140,7 +140,7 @@ func TestExport(t *testing.T) {
 	}
 }
 
-// Existing files are kept or replaced, as the export is told.
+// Existing files are kept or replaced, depending on Export.Keep.
 func TestExportOverFiles(t *testing.T) {
 	e := &Export{Dir: t.TempDir(), Now: 1050, Keep: true, Book: book(t, "[a]\npattern = .\nretentions = 10:10\n", "")}
 	path := filepath.Join(e.Dir, "m.wsp")
