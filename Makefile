@@ -71,7 +71,7 @@ hostile: ## attack a running server as bad clients do, each attack for HOSTILE (
 
 race: ## run the tests of concurrent packages under the race detector
 	@if command -v "$$(go env CC)" >/dev/null; then \
-		set -x; CGO_ENABLED=1 go test -race -short -vet=off -skip '$(RACE_SKIP)' -timeout 20m $(RACE); \
+		set -x; CGO_ENABLED=1 go test -race -short -vet=off -p $(ATONCE) -skip '$(RACE_SKIP)' -timeout 20m $(RACE); \
 	else \
 		echo; echo "*** RACE DETECTOR SKIPPED: no C compiler ($$(go env CC)) on this machine ***"; echo; \
 	fi
