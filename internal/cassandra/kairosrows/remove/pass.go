@@ -348,7 +348,7 @@ func (d *Deleter) unindex(ctx context.Context, p *deletePass, rowTimeMS int64, e
 	}
 	others = slices.Concat(p.legacyKeys(rowTimeMS, empty), others, p.tagIndexedRows(rowTimeMS, typed))
 	if len(finding) > 0 {
-		others = append(others, rowKeys...)
+		others = slices.Concat(rowKeys, others)
 	} else {
 		found = rowKeys
 	}
