@@ -116,6 +116,7 @@ func (s *Store) mayEmpty(st *state, f *openFile, sure *roaring.Bitmap, nowMS int
 	return false
 }
 
+// scanExpiries adds the series of f that have expired, and remembers those that will next.
 func (s *Store) scanExpiries(ctx context.Context, f *openFile, nowMS int64, expired *roaring.Bitmap) error {
 	s.metrics.expiryScans.Inc()
 	s.metrics.expiryScanBytes.Add(float64(f.Bytes))

@@ -48,8 +48,8 @@ func (s *source) Fetch(_ context.Context, queries []function.Query, within funct
 				if !ok {
 					continue
 				}
-				// What a series takes is charged when it is found, also what functions will charge: to find
-				// and read others takes long.
+				// The memory of a series is charged when it is found, including what functions will charge
+				// for it: a query over the limit must not first find and read all the others.
 				if err := s.session.Reserve(8 * g.n); err != nil {
 					return err
 				}
@@ -111,31 +111,36 @@ type read struct {
 
 // selected calls f for the series of a query, those of a metric or all at once.
 func (s *source) selected(q function.Query, l *query.Lease, f func([]query.Number) error) error {
-	if q.ByTag {
-		return with(f)(s.byTags(q.Expressions, l))
+	var numbers []query.Number
+	var err error
+	switch {
+	case q.ByTag:
+		numbers, err = s.byTags(q.Expressions, l)
+	case strings.IndexByte(q.Text, ';') >= 0:
+		numbers, err = s.byName(q.Text, l)
+	default:
+		return s.byGlob(q.Text, l, f)
 	}
-	if strings.IndexByte(q.Text, ';') >= 0 {
-		return with(f)(s.byName(q.Text, l))
+	if err != nil {
+		return err
 	}
-	glob, err := target.ParseGlob(q.Text)
+	return f(numbers)
+}
+
+// byGlob calls f for the series of each path that matches, as soon as the path is found.
+func (s *source) byGlob(text string, l *query.Lease, f func([]query.Number) error) error {
+	glob, err := target.ParseGlob(text)
 	if err != nil {
 		return &function.ParamError{Reason: err.Error()}
 	}
 	_, err = find(s.session, glob, func(path string) error {
 		numbers, err := s.numbers(path, nil, l)
-		return with(f)(withTags(numbers, 0), err)
-	})
-	return err
-}
-
-// with calls f unless there is an error.
-func with(f func([]query.Number) error) func([]query.Number, error) error {
-	return func(numbers []query.Number, err error) error {
 		if err != nil {
 			return err
 		}
-		return f(numbers)
-	}
+		return f(withTags(numbers, 0))
+	})
+	return err
 }
 
 func (s *source) numbers(metric string, matchers []model.Matcher, l *query.Lease) ([]query.Number, error) {

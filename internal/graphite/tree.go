@@ -40,14 +40,21 @@ func find(s *query.Session, glob target.Glob, leaf func(path string) error) ([]*
 		return nil, err
 	}
 	err := query.SortFunc(s, t.list, func(a, b *entry) int { return strings.Compare(a.path, b.path) })
-	return slices.CompactFunc(t.list, func(a, b *entry) bool { // a path that is a leaf and a branch was found as each
-		same := a.path == b.path
-		if same {
-			a.leaf, a.branch = a.leaf || b.leaf, a.branch || b.branch
-			b.leaf, b.branch = a.leaf, a.branch
+	return joined(t.list), err
+}
+
+// joined merges neighbours with the same path: one that is both a leaf and a branch was found as each.
+func joined(sorted []*entry) []*entry {
+	out := sorted[:0]
+	for _, e := range sorted {
+		if n := len(out); n > 0 && out[n-1].path == e.path {
+			last := out[n-1]
+			last.leaf, last.branch = last.leaf || e.leaf, last.branch || e.branch
+			continue
 		}
-		return same
-	}), err
+		out = append(out, e)
+	}
+	return out
 }
 
 // descend adds the paths that begin with a prefix and then match nodes. The prefix is

@@ -84,8 +84,8 @@ func (f *File) set(key, value string) {
 	}
 }
 
-// readProperties parses key=value lines as Java does. Of the escapes it knows only those
-// of single characters, not \uXXXX.
+// readProperties parses key=value lines as Java does, except that it does not know the escapes of
+// code points (backslash, u, four digits).
 func (f *File) readProperties(text string) error {
 	lines := bufio.NewScanner(strings.NewReader(text))
 	lines.Buffer(nil, 1<<20)

@@ -214,7 +214,7 @@ func elsewhere(path, was, to, what string) error {
 type Empty func(ctx context.Context) (bool, error)
 
 // check returns an error if the destination is empty although the state counts points stored there.
-// The destination was created anew since, so a resumed import would omit these points.
+// Such a destination has been replaced since, and a resumed import would omit these points.
 func (e Empty) check(ctx context.Context, state string, points int64, to string) error {
 	if e == nil || points == 0 {
 		return nil

@@ -171,7 +171,7 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// An import does not resume into a store that was created anew: what it has stored is gone. The
+// An import does not resume into a store that has been replaced: what it had stored is gone. The
 // documentation of state files says that another store is refused.
 func TestImportIntoAPlaceMadeAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "in")

@@ -72,6 +72,9 @@ const (
 // fewer rows left.
 func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, pace pace, steps []rowTimeDelete, progress func(rowTimeMS int64, rows int) error) error {
 	pass := deletePass{d: d, del: del, metric: del.Metric, stampMS: stampMS, all: wholeMetric(del), pace: pace, repeats: progress == nil}
+	if progress == nil {
+		progress = func(int64, int) error { return nil }
+	}
 	if len(steps) == 0 {
 		return pass.unusedName(ctx)
 	}
@@ -90,11 +93,7 @@ func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, pa
 		return err
 	}
 	for _, s := range steps {
-		done := func(rows int) error { return progress(s.rowTimeMS, rows) }
-		if progress == nil {
-			done = func(int) error { return nil }
-		}
-		if err := pass.rowTime(ctx, s, done); err != nil {
+		if err := pass.rowTime(ctx, s, func(rows int) error { return progress(s.rowTimeMS, rows) }); err != nil {
 			return err
 		}
 	}

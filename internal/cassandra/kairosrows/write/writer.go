@@ -249,10 +249,11 @@ func (w *Writer) WriteSource(ctx context.Context, stampMS int64, src Source) err
 	return nil
 }
 
-// WroteWithin reports whether samples were written within a time before now.
+// WroteWithin reports whether samples were written within a time before now. After the clock was
+// set back further than that, it is false until the next ones are written.
 func (w *Writer) WroteWithin(d time.Duration) bool {
 	last := w.lastWrite.Load()
-	return last > 0 && w.now().Sub(time.UnixMilli(last)) < d
+	return last > 0 && w.now().Sub(time.UnixMilli(last)).Abs() < d
 }
 
 // Announce tells all nodes, this one first, that index rows of a span are about to be
