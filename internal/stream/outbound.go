@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// An outbound is the way of a connection over TLS to the client. It bounds the time of each write.
+// An outbound is the sending side of a connection over TLS. It bounds the time of each write.
 //
 // crypto/tls also writes while it reads: it answers key updates, and reports what is wrong. These
 // answers are small, and a client may ask for as many as it likes without reading any, at a time
@@ -15,20 +15,20 @@ import (
 // a lock for which Close waits.
 type outbound struct {
 	mu      sync.Mutex
-	bounded bool      // somebody has set the deadline for writes
-	last    time.Time // no write takes longer; zero while the connection goes on
-	writing bool      // a write goes on; TLS makes one at a time
-	torn    bool      // a write has failed, perhaps inside a record, so nothing can follow
+	bounded bool      // a deadline for writes was set with bound
+	last    time.Time // when the last write must have ended; zero unless the connection is being closed
+	writing bool      // a write is in progress; TLS makes one at a time
+	torn    bool      // a write has failed, perhaps within a record, so nothing can follow
 }
 
 const (
-	// ownWrite is how long a write takes at most for which nobody has set a deadline. It waits
-	// only if the client has not read thousands of answers.
+	// ownWrite is the timeout of writes without a deadline, which are those of TLS itself. They
+	// wait only if the client has not read thousands of answers.
 	ownWrite = time.Second
 
-	// farewell is how long Close tells the client that the connection ends. The few bytes
-	// have room at once, unless the client does not read. crypto/tls would take five seconds, and
-	// net/http closes one connection after the other when it stops.
+	// farewell is the timeout of the alert by which Close tells the client that the connection
+	// ends. There is room for its few bytes unless the client does not read. The timeout of
+	// crypto/tls is five seconds, and net/http closes connections one after the other when it stops.
 	farewell = 100 * time.Millisecond
 )
 
