@@ -117,22 +117,23 @@ func syncThatFails(t *testing.T, underLoad bool) {
 func TestTimerBesideARecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &Log{filling: &buffer{}, wake: make(chan struct{}, 1)}
-		timer := make(chan time.Time)
+		tick := make(chan time.Time)
+		timer := &time.Timer{C: tick}
 		taken := make(chan *buffer)
 		go func() {
-			b, _ := l.take(&buffer{}, timer)
+			b, _ := l.take(&buffer{}, timer, &group{})
 			taken <- b
 		}()
 		synctest.Wait()
 		l.mu.Lock()
-		timer <- time.Now()
+		tick <- time.Now()
 		l.filling.data = []byte("a record")
 		l.wakeLocked()
 		l.mu.Unlock()
 		if b := <-taken; b != nil || len(l.wake) != 0 {
 			t.Errorf("took %v, %d signals are left", b, len(l.wake))
 		}
-		if b, _ := l.take(&buffer{}, timer); b == nil {
+		if b, _ := l.take(&buffer{}, timer, &group{}); b == nil {
 			t.Error("the record is gone")
 		}
 	})

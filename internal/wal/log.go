@@ -49,6 +49,7 @@ type Log struct {
 	mu      sync.Mutex // guards what follows; no I/O under it
 	filling *buffer
 	idle    bool  // the writer waits for wake
+	enough  int   // number of records for which it waits
 	closing bool  // no more records
 	err     error // permanent failure
 
@@ -230,7 +231,9 @@ func (l *Log) Append(typ byte, payload ...[]byte) Ticket {
 	b.last = l.sequence
 	l.segmentBytes += size
 	l.queued += size
-	l.wakeLocked()
+	if b.records >= l.enough {
+		l.wakeLocked()
+	}
 	return Ticket{l.sequence}
 }
 
@@ -428,26 +431,23 @@ func (l *Log) wakeLocked() {
 }
 
 // take swaps the filled buffer for an empty one. It waits for records, for Close, or
-// for the timer. It returns nil if there are no records.
-func (l *Log) take(empty *buffer, timer <-chan time.Time) (b *buffer, closing bool) {
+// for the timer, and then for more records as g decides. It returns nil if there are no
+// records.
+func (l *Log) take(empty *buffer, timer *time.Timer, g *group) (b *buffer, closing bool) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	for l.filling.empty() && !l.closing {
-		l.idle = true
-		l.mu.Unlock()
-		select {
-		case <-l.wake:
-		case <-timer:
-			l.mu.Lock()
-			if !l.idle { // a token is in the channel or about to be
-				<-l.wake
-			}
-			l.idle = false
-			l.mu.Unlock()
+		if !l.sleepLocked(1, timer) {
 			return nil, false
 		}
-		l.mu.Lock()
 	}
-	defer l.mu.Unlock()
+	if d := g.wait(l.filling, time.Now()); d > 0 && !l.closing {
+		before := l.filling.records
+		timer.Reset(d)
+		l.sleepLocked(g.enough, timer)
+		timer.Stop()
+		g.waited(l.filling.records > before)
+	}
 	if l.filling.empty() {
 		return nil, true
 	}
@@ -455,15 +455,35 @@ func (l *Log) take(empty *buffer, timer <-chan time.Time) (b *buffer, closing bo
 	return b, false
 }
 
+// sleepLocked waits until so many records are queued, for another reason to write, or for
+// the timer: then it returns false. l.mu must be held; it is released meanwhile.
+func (l *Log) sleepLocked(records int, timer *time.Timer) bool {
+	l.idle, l.enough = true, records
+	l.mu.Unlock()
+	woken := true
+	select {
+	case <-l.wake:
+	case <-timer.C:
+		woken = false
+	}
+	l.mu.Lock()
+	if !woken && !l.idle { // a token is in the channel
+		<-l.wake
+	}
+	l.idle = false
+	return woken
+}
+
 // acknowledge wakes the goroutines that wait for b's records, and those that wait for
-// room.
-func (l *Log) acknowledge(b *buffer) {
+// room. It returns the number of records that are queued.
+func (l *Log) acknowledge(b *buffer) (queued int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.acked.Store(b.last)
 	l.queued -= int64(len(b.data))
 	wakeUpTo(&l.waiters, b.last)
 	wakeUpTo(&l.askers, b.last)
+	return l.filling.records
 }
 
 // Cause returns the failure behind an error of Wait, Reserve or Err, for callers that

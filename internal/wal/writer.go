@@ -32,6 +32,8 @@ type writer struct {
 
 	timer  *time.Timer
 	timing bool // the timer runs: there is something to sync
+
+	group group
 }
 
 // beginSegment makes the segment after the existing ones. It first makes the readable
@@ -104,7 +106,7 @@ func (w *writer) run() {
 func (w *writer) serve() error {
 	empty := &buffer{}
 	for {
-		b, closing := w.log.take(empty, w.timer.C)
+		b, closing := w.log.take(empty, w.timer, &w.group)
 		if closing {
 			return nil
 		}
@@ -117,7 +119,10 @@ func (w *writer) serve() error {
 		if err := w.write(b); err != nil {
 			return err
 		}
-		w.log.acknowledge(b)
+		queued := w.log.acknowledge(b)
+		if !w.interval {
+			w.group.acknowledged(b.records, queued)
+		}
 		w.metrics.records.Add(float64(b.records))
 		w.metrics.bytes.Add(float64(len(b.data)))
 		b.reset(int(w.log.cfg.BufferBytes))
@@ -237,7 +242,9 @@ func (w *writer) sync() error {
 	if err := w.file.SyncData(); err != nil {
 		return fmt.Errorf("sync log segment %d: %w", w.segment, err)
 	}
-	w.metrics.syncSeconds.Observe(time.Since(start).Seconds())
+	took := time.Since(start)
+	w.metrics.syncSeconds.Observe(took.Seconds())
+	w.group.synced(start.Add(took), took)
 	w.durable = w.offset
 	return nil
 }
