@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"varve/internal/cassandra/cql"
@@ -21,7 +22,9 @@ func reaches(t *testing.T, s *cql.Session, n *wireNode) {
 
 // TestAnotherCluster: nodes of another cluster that take the addresses of the session's own
 // execute no statement. It goes on once a node of its own answers, here at the same address.
-func TestAnotherCluster(t *testing.T) {
+func TestAnotherCluster(t *testing.T) { synctest.Test(t, testAnotherCluster) }
+
+func testAnotherCluster(t *testing.T) {
 	own := startWire(t, 2)
 	s, _ := openWire(t, own, func(c *cql.Config) { c.OutageGrace = 0 })
 	reaches(t, s, own[0])
@@ -46,7 +49,9 @@ func TestAnotherCluster(t *testing.T) {
 
 // TestAddressTaken: a node of another cluster that takes the address of one of two nodes gets
 // none of their statements. A new node of the cluster at that address does.
-func TestAddressTaken(t *testing.T) {
+func TestAddressTaken(t *testing.T) { synctest.Test(t, testAddressTaken) }
+
+func testAddressTaken(t *testing.T) {
 	own := startWire(t, 2)
 	s, _ := openWire(t, own, nil)
 	reaches(t, s, own[1])

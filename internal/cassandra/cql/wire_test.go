@@ -1,6 +1,7 @@
 package cql_test
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -8,18 +9,21 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"varve/internal/cassandra/cql"
 )
 
-// A wireNode speaks version 4 of Cassandra's protocol, as far as the driver needs
-// it, and answers statements as a test says. It is for what no real node can be
-// brought to say.
+// A wireNode speaks version 4 of Cassandra's protocol, as far as the driver needs it, and
+// answers statements as a test says. It is for what no real node can be brought to say. Its
+// connections are in memory, so that its tests run in a bubble of synctest, on a clock that
+// only advances while the session and the nodes wait: a busy machine delays nothing.
 type wireNode struct {
 	t        *testing.T
-	listener net.Listener
+	wires    *wires
+	listener *wireListener
 	number   int
 	id       byte        // of its host id, the first
 	peers    []*wireNode // itself included
@@ -58,17 +62,64 @@ const (
 	opQuery, opResult, opPrepare, opExecute, opRegister, opBt = 7, 8, 9, 10, 11, 13
 )
 
+// wires are the network between a session and its nodes.
+type wires struct {
+	mu        sync.Mutex
+	listeners map[string]*wireListener // by address
+}
+
+type wireListener struct {
+	wires   *wires
+	address *net.TCPAddr
+	arrived chan net.Conn
+	closed  chan struct{} // closed by the node
+}
+
+// listen takes an address of the network. The driver tells nodes apart by their addresses,
+// not by their ports.
+func (w *wires) listen(number int) *wireListener {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l := &wireListener{w, &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(number+1)), Port: 9042}, make(chan net.Conn), make(chan struct{})}
+	w.listeners[l.address.String()] = l
+	return l
+}
+
+// dial is the session's way to the nodes.
+func (w *wires) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	w.mu.Lock()
+	l := w.listeners[address]
+	w.mu.Unlock()
+	if l == nil {
+		return nil, fmt.Errorf("nobody listens at %s", address)
+	}
+	near, far := net.Pipe()
+	select {
+	case l.arrived <- far:
+		return wireConn{near, l.address}, nil
+	case <-l.closed:
+		return nil, &net.OpError{Op: "dial", Net: network, Addr: l.address, Err: syscall.ECONNREFUSED}
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// A wireConn is a connection whose other end has an address.
+type wireConn struct {
+	net.Conn
+	remote net.Addr
+}
+
+func (c wireConn) RemoteAddr() net.Addr { return c.remote }
+
 // startWire starts nodes that know each other.
 func startWire(t *testing.T, n int) []*wireNode {
 	t.Helper()
+	t.Cleanup(func() { time.Sleep(time.Minute) }) // the driver's goroutines end a while after their session
 	nodes := make([]*wireNode, n)
+	w := &wires{listeners: make(map[string]*wireListener)}
 	for i := range nodes {
-		// The driver tells nodes apart by their addresses, not by their ports.
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.%d:0", i+1))
-		if err != nil {
-			t.Fatal(err)
-		}
-		nodes[i] = newWire(t, l, i)
+		nodes[i] = newWire(t, w, i)
 	}
 	for _, node := range nodes {
 		node.peers = nodes
@@ -82,8 +133,8 @@ func startWire(t *testing.T, n int) []*wireNode {
 	return nodes
 }
 
-func newWire(t *testing.T, l net.Listener, number int) *wireNode {
-	return &wireNode{t: t, listener: l, number: number, id: byte(number + 1), answer: func(string) reply { return reply{} },
+func newWire(t *testing.T, w *wires, number int) *wireNode {
+	return &wireNode{t: t, wires: w, listener: w.listen(number), number: number, id: byte(number + 1), answer: func(string) reply { return reply{} },
 		schema: 1, bodies: make(map[string][][]byte), conns: make(map[net.Conn]bool)}
 }
 
@@ -92,11 +143,7 @@ func newWire(t *testing.T, l net.Listener, number int) *wireNode {
 func (n *wireNode) follow(id byte, peers ...*wireNode) *wireNode {
 	n.t.Helper()
 	n.stop()
-	l, err := net.Listen("tcp", n.address())
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	next := newWire(n.t, l, n.number)
+	next := newWire(n.t, n.wires, n.number)
 	next.id = id
 	next.peers = append(slices.Clone(peers), next)
 	next.wg.Go(next.accept)
@@ -105,8 +152,10 @@ func (n *wireNode) follow(id byte, peers ...*wireNode) *wireNode {
 }
 
 func (n *wireNode) stop() {
-	n.listener.Close()
 	n.mu.Lock()
+	if !n.stopped {
+		close(n.listener.closed)
+	}
 	n.stopped = true
 	for c := range n.conns {
 		c.Close()
@@ -115,7 +164,7 @@ func (n *wireNode) stop() {
 	n.wg.Wait()
 }
 
-func (n *wireNode) address() string { return n.listener.Addr().String() }
+func (n *wireNode) address() string { return n.listener.address.String() }
 
 // says sets the answers from now on.
 func (n *wireNode) says(f func(text string) reply) {
@@ -141,8 +190,10 @@ func (n *wireNode) asked(st *cql.Statement) [][]byte {
 
 func (n *wireNode) accept() {
 	for {
-		c, err := n.listener.Accept()
-		if err != nil {
+		var c net.Conn
+		select {
+		case c = <-n.listener.arrived:
+		case <-n.listener.closed:
 			return
 		}
 		n.mu.Lock()
@@ -309,7 +360,7 @@ func (n *wireNode) node() []field {
 		{"schema_version", []byte{0, typeUUID}, uuid(n.schema)},
 		{"peer", []byte{0, typeInet}, ip}, {"broadcast_address", []byte{0, typeInet}, ip}, {"rpc_address", []byte{0, typeInet}, ip},
 		{"native_address", []byte{0, typeInet}, ip},
-		{"native_port", []byte{0, typeInt}, appendInts(nil, n.listener.Addr().(*net.TCPAddr).Port)},
+		{"native_port", []byte{0, typeInt}, appendInts(nil, n.listener.address.Port)},
 		{"tokens", []byte{0, typeSet, 0, typeText}, append(tokens, token...)},
 	}
 }
