@@ -96,7 +96,7 @@ func (p *place) connect(t *testing.T) *cql.Session {
 
 // change executes a statement that is not one of the store's.
 func (p *place) change(tb testing.TB, text string) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), cqltest.Patience)
 	defer cancel()
 	if err := p.session.Change(ctx, &cql.Statement{Name: "test", Text: text}); err != nil {
 		tb.Errorf("%s: %v", text, err)
@@ -156,7 +156,7 @@ func (p *place) openAny(tb testing.TB, fs vfs.FS) flushable {
 	if err != nil {
 		tb.Fatalf("open store: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), cqltest.Patience)
 	defer cancel()
 	if err := s.WaitReady(ctx); err != nil {
 		s.Close()
@@ -186,7 +186,7 @@ func (p *place) open(tb testing.TB, fs vfs.FS) *Store {
 	if err != nil {
 		tb.Fatalf("open store: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), cqltest.Patience)
 	defer cancel()
 	if err := s.WaitReady(ctx); err != nil {
 		s.Close()
@@ -197,7 +197,7 @@ func (p *place) open(tb testing.TB, fs vfs.FS) *Store {
 
 // empty removes all rows that tests leave behind.
 func (p *place) empty(tb testing.TB) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), cqltest.Patience)
 	defer cancel()
 	tables, err := p.session.Tables(ctx)
 	if err != nil {

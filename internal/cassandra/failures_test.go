@@ -179,7 +179,7 @@ func (f *failingStore) prepare(name string) {
 }
 
 func (f *failingStore) flush() error {
-	ctx, cancel := context.WithTimeout(f.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(f.t.Context(), cqltest.Patience)
 	defer cancel()
 	return f.store.Flush(ctx)
 }

@@ -107,7 +107,7 @@ func dropAfter(t *testing.T, c settings) {
 
 func ready[S flushable](t *testing.T, s S) S {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), cqltest.Patience)
 	defer cancel()
 	if err := s.WaitReady(ctx); err != nil {
 		t.Fatal(err)

@@ -249,7 +249,7 @@ func TestMisdirected(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), cqltest.Patience)
 	defer cancel()
 	if err := s.Flush(ctx); err != nil {
 		t.Fatal(err)

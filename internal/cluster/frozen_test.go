@@ -21,7 +21,7 @@ import (
 func holder(config cql.Config) {
 	session, err := cql.Open(config, cql.Options{})
 	cqltest.TwinMust(err)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), cqltest.Patience)
 	defer cancel()
 	cqltest.TwinMust(session.WaitKeyspace(ctx))
 	registers, err := OpenRegisters(ctx, session, false)

@@ -47,7 +47,7 @@ func openCassandra(t *testing.T, keyspace string, config cql.Config, change ...f
 			t.Error(err)
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), cqltest.Patience)
 	defer cancel()
 	if err := s.WaitReady(ctx); err != nil {
 		t.Fatal(err)

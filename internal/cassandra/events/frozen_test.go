@@ -33,7 +33,7 @@ func frozen(config cql.Config) {
 	session, err := cql.Open(config, cql.Options{})
 	cqltest.TwinMust(err)
 	shelf := Open(session, Options{Node: "frozen"})
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), cqltest.Patience)
 	defer cancel()
 	cqltest.TwinMust(shelf.WaitReady(ctx))
 	if at := os.Getenv(killedVariable); at != "" {

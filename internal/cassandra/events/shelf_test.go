@@ -37,7 +37,7 @@ func openShelf(t *testing.T, session *cql.Session, o Options) *Shelf {
 	o.Create, o.Log = true, slog.New(slog.NewTextHandler(t.Output(), nil))
 	s := Open(session, o)
 	t.Cleanup(func() { s.Close() })
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), cqltest.Patience)
 	defer cancel()
 	if err := s.WaitReady(ctx); err != nil {
 		t.Fatal(err)

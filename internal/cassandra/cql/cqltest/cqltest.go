@@ -14,6 +14,11 @@ import (
 	"varve/internal/cassandra/cql"
 )
 
+// Patience is how long a step of a test may take that waits for a node, for example to create
+// all tables of a keyspace. Only a test that fails reaches it. A node executes changes of the
+// schema one after the other, and on a busy machine each takes seconds.
+const Patience = 5 * time.Minute
+
 // Config returns settings for the nodes at the addresses and a new keyspace
 // name. Timeouts are long: the machine of a test may be busy.
 func Config(addresses ...string) cql.Config {
@@ -22,7 +27,7 @@ func Config(addresses ...string) cql.Config {
 	c.Keyspace = Name()
 	c.ConnectTimeout = 10 * time.Second
 	c.ReadTimeout, c.WriteTimeout = 20*time.Second, 20*time.Second
-	c.ScanTimeout = time.Minute
+	c.ScanTimeout = Patience
 	c.StallAfter = 10 * time.Second
 	return c
 }
@@ -45,7 +50,7 @@ func Open(t testing.TB, config cql.Config, o cql.Options) *cql.Session {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	if err := s.Wait(ctx); err != nil {
 		t.Fatal(err)
@@ -56,7 +61,7 @@ func Open(t testing.TB, config cql.Config, o cql.Options) *cql.Session {
 // Drop removes the session's keyspace when the test ends.
 func Drop(t testing.TB, s *cql.Session) {
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), Patience)
 		defer cancel()
 		drop := &cql.Statement{Name: "drop_keyspace", Text: `DROP KEYSPACE IF EXISTS "` + s.KeyspaceName() + `"`}
 		if err := s.Change(ctx, drop); err != nil {
@@ -71,7 +76,7 @@ func Keyspace(t testing.TB, config cql.Config, o cql.Options) *cql.Session {
 	t.Helper()
 	s := Open(t, config, o)
 	Drop(t, s)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	if err := s.CreateKeyspace(ctx, "{'class': 'SimpleStrategy', 'replication_factor': '1'}"); err != nil {
 		t.Fatal(err)

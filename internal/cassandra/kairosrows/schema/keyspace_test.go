@@ -34,7 +34,7 @@ func openWith(t *testing.T, s *cql.Session, change func(*Config)) (*Keyspace, er
 	if change != nil {
 		change(&config)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), cqltest.Patience)
 	defer cancel()
 	return Open(ctx, s, config)
 }
