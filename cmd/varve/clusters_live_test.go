@@ -79,7 +79,7 @@ func TestSeveralClustersBesideKairosDB(t *testing.T) {
 	agree := func(when string) {
 		t.Helper()
 		for _, q := range questions {
-			until := time.Now().Add(20 * time.Second)
+			until := time.Now().Add(2 * time.Minute)
 			for {
 				code, want := theirs("POST", "/api/v1/datapoints/query", q)
 				status, got := ours("POST", "/api/v1/datapoints/query", q)

@@ -43,7 +43,7 @@ func TestLargeHeadIsWritten(t *testing.T) {
 		}
 		return m.GetCounter().GetValue() > 0
 	}
-	for deadline := time.Now().Add(20 * time.Second); !written(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !written(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the head stays in memory")
 		}

@@ -55,7 +55,7 @@ func TestLargeAnswerLetsOthersHaveTheirTurn(t *testing.T) {
 		}
 		other <- err
 	}()
-	waitFor(t, 10*time.Second, func() bool { return engine.Queued() == 1 })
+	waitFor(t, 2*time.Minute, func() bool { return engine.Queued() == 1 })
 	if err := a.spill(); err != nil {
 		t.Fatal(err)
 	}

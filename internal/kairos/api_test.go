@@ -205,12 +205,12 @@ func TestDisconnectEndsQuery(t *testing.T) {
 		}
 		done <- err
 	}()
-	waitFor(t, 10*time.Second, func() bool { return len(s.engine.Running()) == 1 })
+	waitFor(t, 2*time.Minute, func() bool { return len(s.engine.Running()) == 1 })
 	leave()
 	if err := <-done; err == nil {
 		t.Error("the answer came to its end")
 	}
-	waitFor(t, 10*time.Second, func() bool { return len(s.engine.Running()) == 0 })
+	waitFor(t, 2*time.Minute, func() bool { return len(s.engine.Running()) == 0 })
 }
 
 func waitFor(t testing.TB, d time.Duration, ok func() bool) {

@@ -36,7 +36,7 @@ func TestRecordedClients(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			conn.SetDeadline(time.Now().Add(10 * time.Second))
+			conn.SetDeadline(time.Now().Add(2 * time.Minute))
 			if _, err := conn.Write(raw); err != nil {
 				t.Fatal(err)
 			}

@@ -253,7 +253,7 @@ func runCase(t *testing.T, file string, run goldenRun, verdict func(step int, er
 		time.Sleep(time.Duration(step.PauseMS) * time.Millisecond / 10) // our writes are not asynchronous
 		telnet = telnet || step.Telnet != nil
 		err := s.step(step)
-		for deadline := time.Now().Add(10 * time.Second); err != nil && telnet && !step.Once && step.Telnet == nil && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(2 * time.Minute); err != nil && telnet && !step.Once && step.Telnet == nil && time.Now().Before(deadline); {
 			time.Sleep(10 * time.Millisecond)
 			if err := settle(); err != nil {
 				return err

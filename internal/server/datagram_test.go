@@ -63,7 +63,7 @@ func TestDatagramsAreServed(t *testing.T) {
 	}
 	defer conn.Close()
 	conn.Write([]byte("hello"))
-	conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	conn.SetReadDeadline(time.Now().Add(2 * time.Minute))
 	b := make([]byte, 100)
 	if n, err := conn.Read(b); err != nil || string(b[:n]) != "hello" {
 		t.Errorf("read %q, %v", b[:n], err)

@@ -241,7 +241,7 @@ func TestAuthorityRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { o.lines.Close() })
-		o.lines.SetDeadline(time.Now().Add(20 * time.Second))
+		o.lines.SetDeadline(time.Now().Add(2 * time.Minute))
 		return o
 	}
 	answers := func(c *tls.Conn) bool {

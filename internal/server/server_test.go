@@ -71,7 +71,7 @@ func (r *running) wait() {
 		if err != nil {
 			r.t.Errorf("Run: %v", err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		r.t.Fatal("the server does not stop")
 	}
 }
@@ -90,7 +90,7 @@ func (r *running) dial() *wire {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(2 * time.Minute))
 	return &wire{c, r.t, bufio.NewReader(c)}
 }
 
@@ -331,7 +331,7 @@ func askSlowly(t *testing.T, stall time.Duration) error {
 		})}
 	})
 	w := s.dial()
-	w.SetDeadline(time.Now().Add(20*time.Second + 20*stall))
+	w.SetDeadline(time.Now().Add(2*time.Minute + 20*stall))
 	w.send("POST /hello?silent HTTP/1.1", "Host: x", "Content-Length: 1", "", "x")
 	if response, err := http.ReadResponse(w.r, nil); err != nil || response.StatusCode != 204 {
 		return fmt.Errorf("a byte: %v, %v", response, err)
@@ -406,7 +406,7 @@ func TestConnectionLimit(t *testing.T) {
 	if response, _ := first.answer(); response.StatusCode != 200 {
 		t.Error(response.Status)
 	}
-	second.SetReadDeadline(time.Now().Add(10 * time.Second))
+	second.SetReadDeadline(time.Now().Add(2 * time.Minute))
 	if response, _ := second.answer(); response.StatusCode != 200 {
 		t.Error(response.Status)
 	}
@@ -598,7 +598,7 @@ func TestTricklingBodyIsCut(t *testing.T) {
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Error(err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Error("a body of a byte now and then goes on for ever")
 	}
 }
@@ -619,7 +619,7 @@ func readSteadily(t *testing.T, stall time.Duration) error {
 		})}
 	})
 	w := s.dial()
-	w.SetDeadline(time.Now().Add(20*time.Second + 20*stall))
+	w.SetDeadline(time.Now().Add(2*time.Minute + 20*stall))
 	w.Conn.(*net.TCPConn).SetReadBuffer(64 << 10)
 	w.send("GET /much HTTP/1.1", "Host: x", "Connection: close", "", "")
 	var got int

@@ -48,7 +48,7 @@ func client(t *testing.T, c *tls.Config, second bool) *http.Client {
 		transport.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
 	}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
+	return &http.Client{Transport: transport, Timeout: 2 * time.Minute}
 }
 
 func counted(t *testing.T, c prometheus.Counter) float64 {
@@ -127,7 +127,7 @@ func TestRequestsOfAllKindsOverTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(2 * time.Minute))
 	in := bufio.NewReader(c)
 	const hello = "GET /hello HTTP/1.1\r\nHost: localhost\r\n"
 	for _, test := range []struct {
@@ -198,7 +198,7 @@ func failHandshakes(t *testing.T, timeout time.Duration) error {
 		withRoutes(route("GET", "/hello", hello))(o)
 	})
 	w := s.dial()
-	w.SetDeadline(time.Now().Add(20*time.Second + 2*timeout))
+	w.SetDeadline(time.Now().Add(2*time.Minute + 2*timeout))
 	w.send("GET /hello HTTP/1.1", "Host: x", "", "")
 	response, err := http.ReadResponse(w.r, nil)
 	if err != nil {
@@ -211,7 +211,7 @@ func failHandshakes(t *testing.T, timeout time.Duration) error {
 	var open []*wire
 	for _, beginning := range beginnings {
 		w := s.dial()
-		w.SetDeadline(time.Now().Add(20*time.Second + 2*timeout))
+		w.SetDeadline(time.Now().Add(2*time.Minute + 2*timeout))
 		w.send(beginning)
 		open = append(open, w)
 	}
@@ -299,7 +299,7 @@ func TestTLSOfLines(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		c.SetDeadline(time.Now().Add(20 * time.Second))
+		c.SetDeadline(time.Now().Add(2 * time.Minute))
 		io.WriteString(c, "hello\n")
 		got := make([]byte, len(want))
 		if _, err := io.ReadFull(c, got); err != nil || string(got) != want {

@@ -137,7 +137,7 @@ func TestAppendsBesideDeletes(t *testing.T) {
 		"timeline": func(ctx context.Context, e *Engine) error { return e.DeleteTimeline(ctx, "t") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			s := &endlessShelf{put: make(chan struct{}), begun: make(chan struct{})}
 			e, err := Open(s, Options{Upkeep: -1})

@@ -127,7 +127,7 @@ func TestImportGivesWayBetweenReads(t *testing.T) {
 	t.Cleanup(server.Close)
 	body, send := io.Pipe()
 	defer send.Close()
-	server.Client().Timeout = 20 * time.Second
+	server.Client().Timeout = 2 * time.Minute
 	r, err := server.Client().Post(server.URL, "", body)
 	if err != nil {
 		t.Fatal(err)

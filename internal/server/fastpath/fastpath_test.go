@@ -106,7 +106,7 @@ func dial(t *testing.T, over network, addr string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(2 * time.Minute))
 	return c
 }
 
@@ -214,7 +214,7 @@ func testSameAsNetHTTP(t *testing.T, over network) {
 				if h.over {
 					t.Errorf("%.300q is left to net/http", text)
 				}
-			case <-time.After(10 * time.Second):
+			case <-time.After(2 * time.Minute):
 				t.Fatal("Serve goes on")
 			}
 		}
@@ -311,9 +311,13 @@ func testClientLeaves(t *testing.T, over network) {
 					return
 				}
 				close(left)
+				limit := 2 * time.Minute // until the server notices the end
+				if test.want == nil {
+					limit = 8 * watchPause
+				}
 				select {
 				case <-r.Context().Done():
-				case <-time.After(8 * watchPause):
+				case <-time.After(limit):
 				}
 				ended <- r.Context().Err()
 			})
@@ -412,7 +416,7 @@ func TestShutdownBeforeIdle(t *testing.T) {
 		if more {
 			t.Error("there is a request")
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Error("waits for a request that nobody will take")
 	}
 	r.server.leave(l)
