@@ -425,10 +425,11 @@ func testWirePace(t *testing.T) {
 			}
 		})
 	}
-	quick := func(string) reply { return reply{delay: 100 * time.Millisecond} }
+	quick := func(string) reply { return reply{delay: 200 * time.Millisecond} }
 	nodes[0].says(func(string) reply { return reply{delay: time.Second} })
 	nodes[1].says(quick)
 	limit := func() float64 {
+		synctest.Wait() // the limit of all follows that of the node
 		return metric(t, registry, "varve_cql_node_limit", map[string]string{"node": nodes[0].address(), "kind": "write"})
 	}
 	until(t, time.Minute, "given less", func() bool { return limit() == 4 })
