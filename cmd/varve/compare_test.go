@@ -10,6 +10,7 @@ import (
 
 // Two servers are compared: the exit status and the report say what was found.
 func TestCompare(t *testing.T) {
+	t.Parallel()
 	a, b := start(t, t.TempDir()), start(t, t.TempDir())
 	defer a.stop(os.Interrupt)
 	defer b.stop(os.Interrupt)
@@ -68,6 +69,7 @@ func TestCompare(t *testing.T) {
 
 // Two servers are compared over Graphite's API.
 func TestCompareGraphite(t *testing.T) {
+	t.Parallel() // beside TestCompare: both wait before they look at a difference again
 	a, b := start(t, t.TempDir()), start(t, t.TempDir())
 	defer a.stop(os.Interrupt)
 	defer b.stop(os.Interrupt)
