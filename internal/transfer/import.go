@@ -53,6 +53,9 @@ type Import struct {
 	// MaxEmpty limits the lines that are blank or in Position.Rejected: they cost time and may store
 	// nothing, and a few bytes of gzip can hold a thousand of them. 0 is no limit.
 	MaxEmpty int
+	// Text, unless it is nil, gets the text that is read: by a call of Acknowledge, all of it from
+	// where Run began to the acknowledged position, and nothing more.
+	Text io.Writer
 
 	// Run calls Reject for each line that was refused, entirely or in part, and then
 	// Acknowledge for the position after the block. Their errors end the import.
@@ -170,6 +173,11 @@ func (m *Import) readLine(ctx context.Context, in *bufio.Reader) (n int64, err e
 		}
 		piece, err := in.ReadSlice('\n')
 		n += int64(len(piece))
+		if m.Text != nil {
+			if _, err := m.Text.Write(piece); err != nil {
+				return n, err
+			}
+		}
 		if room := m.MaxLine + 1 - (len(m.arena) - from); room > 0 {
 			m.arena = append(m.arena, piece[:min(len(piece), room)]...)
 		}

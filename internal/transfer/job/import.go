@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"os"
 	"strings"
@@ -33,6 +34,7 @@ type Import struct {
 	Progress *console.Progress
 
 	state  importState
+	text   hash.Hash // of the text before state.Offset
 	report statefile.Report
 	before int64 // bytes of the file that an earlier run has read
 	total  int64
@@ -42,6 +44,7 @@ type Import struct {
 type importState struct {
 	transfer.Position
 	Head     string `json:"head"`     // hash of the beginning of the imported file
+	Text     string `json:"text"`     // hash of the uncompressed text before Offset; "": not known
 	To       string `json:"to"`       // the destination
 	Reported int64  `json:"reported"` // bytes of the report of rejected lines
 }
@@ -74,12 +77,12 @@ func (j *Import) Run(ctx context.Context) (at transfer.Position, err error) {
 	if err != nil {
 		return at, fmt.Errorf("decompress %s: %w", j.Path, err)
 	}
-	if _, err := io.CopyN(io.Discard, text, j.state.Offset); err != nil {
-		return at, fmt.Errorf("skip to where the last import stopped in %s: %w", j.Path, err)
+	if err := j.skip(text); err != nil {
+		return at, err
 	}
 	j.before = read.n.Load()
 	defer func() { err = errors.Join(err, j.report.Close()) }()
-	m := &transfer.Import{Sink: j.Sink, MaxLine: j.MaxLine, Reject: j.reject, Acknowledge: func(p transfer.Position) error {
+	m := &transfer.Import{Sink: j.Sink, MaxLine: j.MaxLine, Text: j.text, Reject: j.reject, Acknowledge: func(p transfer.Position) error {
 		n := read.n.Load()
 		j.Progress.Update(j.before, n, j.total, fmt.Sprintf("%s read, %d lines, %d points, %d lines rejected, %s/s",
 			units.Bytes(n).Text(), p.Line, p.Points, p.Rejected, units.Bytes(j.Progress.Rate(n-j.before)).Text()))
@@ -199,11 +202,29 @@ func (j *Import) resume(ctx context.Context) error {
 		return err
 	}
 	j.report.At = j.state.Reported
+	return nil
+}
+
+// skip reads the text that an earlier import has stored. It returns an error if that is not what the
+// earlier import read, as after a later export to the same file: points may then be before the
+// position that are not stored.
+func (j *Import) skip(text io.Reader) error {
+	j.text = sha256.New()
+	_, err := io.CopyN(j.text, text, j.state.Offset)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("skip to where the last import stopped in %s: %w", j.Path, err)
+	}
+	if err != nil || j.state.Text != "" && j.state.Text != j.textSum() {
+		return fmt.Errorf("%s belongs to an import of an earlier content of %s, which has changed before byte %d of its text; remove it to begin again", j.State, j.Path, j.state.Offset)
+	}
 	if j.state.Line > 0 {
 		fmt.Fprintf(j.Stderr, "continuing after line %d of %s\n", j.state.Line, j.Path)
 	}
 	return nil
 }
+
+// textSum returns the hash of the text that was read.
+func (j *Import) textSum() string { return hex.EncodeToString(j.text.Sum(nil)) }
 
 // elsewhere returns the error for a state file whose import has another destination.
 func elsewhere(path, was, to, what string) error {
@@ -239,9 +260,9 @@ func (j *Import) reject(r transfer.Rejected) error {
 
 // acknowledge records a position in the state file.
 func (j *Import) acknowledge(p transfer.Position) error {
-	j.state.Position, j.state.Reported = p, j.report.At
 	if j.State == "" {
 		return nil
 	}
+	j.state.Position, j.state.Reported, j.state.Text = p, j.report.At, j.textSum()
 	return statefile.Write(j.State, &j.state)
 }

@@ -324,6 +324,44 @@ func TestImportGoesOn(t *testing.T) {
 	}
 }
 
+// An import does not resume in a file whose text before the position has changed, as a later export to
+// the same file changes it: the file begins as before, but has points there that are not stored.
+func TestImportOfAChangedFile(t *testing.T) {
+	w := newWorld(t)
+	path := filepath.Join(t.TempDir(), "in")
+	same := strings.Repeat(lineOf("m", 1), transfer.BlockLines-1)
+	if len(same) < headBytes {
+		t.Fatal("the beginning of the file is too short")
+	}
+	rest := strings.Repeat(lineOf("o", 1), transfer.BlockLines)
+	run := func(sink transfer.Sink) (transfer.Position, error) {
+		return importFile(t, path, &Import{To: "here", Sink: sink, Stderr: io.Discard})
+	}
+	for name, later := range map[string]string{
+		"a point more":  same + lineOf("new", 1) + lineOf("n", 1) + rest,
+		"another value": same + lineOf("n", 2) + rest,
+		"a point less":  same + rest,
+		"shorter":       same,
+	} {
+		write(t, path, same+lineOf("n", 1)+rest)
+		if at, err := run(&failing{Sink: w.sink, at: 2}); err == nil || at.Line != transfer.BlockLines {
+			t.Fatal(name, at, err)
+		}
+		state := read(t, path+".state")
+		write(t, path, later)
+		if at, err := run(w.sink); err == nil || !strings.Contains(err.Error(), "belongs to an import of an earlier content of "+path) || at.Line != 0 {
+			t.Errorf("%s: %+v, %v", name, at, err)
+		}
+		if got := read(t, path+".state"); got != state {
+			t.Errorf("%s: the state was changed to %s", name, got)
+		}
+		write(t, path, same+lineOf("n", 1)+rest+lineOf("more", 1)) // after the position, anything may have changed
+		if at, err := run(w.sink); err != nil || at.Line != 2*transfer.BlockLines+1 {
+			t.Errorf("%s, set right: %+v, %v", name, at, err)
+		}
+	}
+}
+
 // failingSource is a source that fails when a metric is exported.
 type failingSource struct {
 	Source
