@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/auth"
 	"varve/internal/config"
 	"varve/internal/console"
 	"varve/internal/ingest"
@@ -87,10 +88,15 @@ func importFile(t terminal, args []string) error {
 	return leftOut(at.Rejected, "line", "rejected", j.Rejected)
 }
 
-// place names the destination of an import, for its state file.
+// place names the destination of an import, for its state file. A server may have many tenants, and
+// the token says which one it is.
 func (l line) place(c config.Config) string {
 	if l.online() {
-		return "http://" + remote.Dialable(l.flags["http-addr"])
+		to := "http://" + remote.Dialable(l.flags["http-addr"])
+		if id, ok := auth.IDOf(remote.Token()); ok {
+			to += " with the token " + id
+		}
+		return to
 	}
 	dir, err := filepath.Abs(c.DataDir)
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"varve/internal/transfer"
 )
 
 // must runs varve and wants a status.
@@ -190,6 +194,51 @@ func TestImportGoesOn(t *testing.T) {
 	}
 	if _, stderr := must(t, 1, "import", "-f", file, "--http-addr", p.http); !strings.Contains(stderr, "of another file") {
 		t.Error(stderr)
+	}
+}
+
+// An import does not resume with the token of another tenant, whose store has nothing of what the
+// first one stored.
+func TestImportGoesOnWithItsToken(t *testing.T) {
+	blocks := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/api/v1/import":
+			if blocks++; blocks == 2 {
+				w.WriteHeader(http.StatusInternalServerError)
+				return
+			}
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			lines := bytes.Count(body, []byte("\n")) + 1
+			fmt.Fprintf(w, `{"line":%d,"points":%d}`, lines, lines)
+		case "/api/v1/metricnames":
+			io.WriteString(w, `{"results":["m"]}`)
+		}
+	}))
+	defer server.Close()
+	addr := strings.TrimPrefix(server.URL, "http://")
+	file := filepath.Join(t.TempDir(), "in")
+	if err := os.WriteFile(file, bytes.Repeat([]byte(`{"name":"m","tags":{"a":"b"},"datapoints":[[1,2]]}`+"\n"), transfer.BlockLines+1), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	token := func(id string) []string { return []string{"VARVE_TOKEN=varve_" + id + "_" + strings.Repeat("x", 43)} }
+	const acme, globex = "b0dce88fae12", "b2a967225534"
+	for _, run := range []struct {
+		id     string
+		status int
+		says   string
+	}{
+		{acme, 1, "500"},
+		{globex, 1, fmt.Sprintf("belongs to an import into http://%s with the token %s, not http://%[1]s with the token %[3]s;", addr, acme, globex)},
+		{acme, 0, "continuing after line 4096 "},
+	} {
+		status, _, stderr := once(t, token(run.id), "import", "-f", file, "--http-addr", addr)
+		if status != run.status || !strings.Contains(stderr, run.says) {
+			t.Errorf("token %s: status %d, want %d; want %q in\n%s", run.id, status, run.status, run.says, stderr)
+		}
 	}
 }
 

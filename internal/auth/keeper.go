@@ -450,7 +450,7 @@ func (k *Keeper) token(header string) (*heldToken, *Refusal) {
 	if !ok {
 		return nil, &Refusal{Reason: ReasonMalformed, Text: "the header Authorization is neither Bearer TOKEN nor Basic with a token as the password"}
 	}
-	id, formed := idOf(shown)
+	id, formed := IDOf(shown)
 	held := k.tokens.Load().byID[id]
 	hash := &noHash
 	if held != nil {

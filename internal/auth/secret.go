@@ -32,8 +32,8 @@ func newSecret() (id, shown string, hash [sha256.Size]byte) {
 	return id, shown, sha256.Sum256([]byte(shown))
 }
 
-// idOf returns the ID in a token as the sender shows it.
-func idOf(shown string) (id string, ok bool) {
+// IDOf returns the ID in a token as the sender shows it.
+func IDOf(shown string) (id string, ok bool) {
 	rest, ok := strings.CutPrefix(shown, tokenMark)
 	if !ok || len(shown) > maxSecret {
 		return "", false

@@ -45,7 +45,7 @@ type Server struct {
 // New returns the server at an address, host:port. It does not ask it yet: an error is one
 // of the address or of the environment.
 func New(addr string) (*Server, error) {
-	s := &Server{Addr: Dialable(addr), client: http.DefaultClient, scheme: "http", token: strings.TrimSpace(os.Getenv(tokenVariable))}
+	s := &Server{Addr: Dialable(addr), client: http.DefaultClient, scheme: "http", token: Token()}
 	if _, err := http.NewRequest(http.MethodGet, s.scheme+"://"+s.Addr, nil); err != nil {
 		return nil, fmt.Errorf("address of the server: %w", err)
 	}
@@ -66,6 +66,9 @@ func New(addr string) (*Server, error) {
 	s.client, s.scheme = &http.Client{Transport: own}, "https"
 	return s, nil
 }
+
+// Token returns what commands show to servers, "" without it.
+func Token() string { return strings.TrimSpace(os.Getenv(tokenVariable)) }
 
 // Dialable turns the address of a listener on all interfaces into one that can be
 // connected to from this machine.
