@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"varve/internal/console"
+	"varve/internal/store"
 	"varve/internal/transfer/job"
 	"varve/internal/units"
 )
@@ -35,13 +36,18 @@ line, 3 the export is complete, but a metric that -n names does not exist.
                    to continue an interrupted export, run the same command again
   --start TIME     first time, as ms since 1970 or 2024-01-31T00:00:00Z
   --end TIME       last time, likewise
+  --without-buckets
+                   only points as they were sent, not the buckets that retention rules have
+                   made of older ones. An import adds each bucket as a point: into a store
+                   that has the bucket already, as after a backup was restored, export
+                   without buckets
 `,
 		run: export,
 	}
 }
 
 func export(t terminal, args []string) error {
-	l, err := parseFlags(args, "data-dir", "config", "http-addr", "f", "n*", "a?", "r", "start", "end")
+	l, err := parseFlags(args, "data-dir", "config", "http-addr", "f", "n*", "a?", "r", "start", "end", "without-buckets?")
 	if err != nil {
 		return err
 	}
@@ -50,7 +56,11 @@ func export(t terminal, args []string) error {
 		return err
 	}
 	_, appending := l.flags["a"]
-	e := &job.Export{Path: l.flags["f"], Stdout: t.stdout, Append: appending, Recovery: l.flags["r"], Only: l.all["n"], Within: within,
+	buckets := store.BucketsAsSamples
+	if _, without := l.flags["without-buckets"]; without {
+		buckets = store.WithoutBuckets
+	}
+	e := &job.Export{Path: l.flags["f"], Stdout: t.stdout, Append: appending, Recovery: l.flags["r"], Only: l.all["n"], Within: within, Buckets: buckets,
 		Progress: console.NewProgress(t.stderr, time.Now)}
 	err = l.withSource(t, func(ctx context.Context, source job.Source) error {
 		e.Source = source

@@ -35,7 +35,8 @@ that directory. Without any of these, the points go to the server at 127.0.0.1:8
 
 To continue an interrupted import, run the same command again. A line that cannot
 be stored completely is reported with its number and the reason; the other lines are stored.
-Importing a line twice does no harm. varve import whisper reads Graphite's files.
+Importing a line twice does no harm, except for buckets of retention rules: see
+--without-buckets of varve export. varve import whisper reads Graphite's files.
 
 Exit status: 0 all is stored, 1 the import could not be completed, 2 wrong command line,
 3 the import is complete, but lines were rejected.

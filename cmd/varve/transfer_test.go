@@ -242,6 +242,83 @@ func TestImportGoesOnWithItsToken(t *testing.T) {
 	}
 }
 
+// What has come since a backup is moved into the restored store as docs/operations.md says, and no
+// point counts twice that both stores have in a bucket.
+func TestRestoreWithBuckets(t *testing.T) {
+	files := t.TempDir()
+	dir, config := filepath.Join(files, "data"), filepath.Join(files, "varve.yaml")
+	text := "retention: {enforce: true, policies: [{name: s, metric: s.*, stages: '10s:20m,60s:2h,10m:1d', aggregation: sum}]}\n"
+	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	put := func(p *process, from, to int64) {
+		var points []string
+		for s := from; s < to; s += 10 {
+			points = append(points, fmt.Sprintf("[%d,%d]", s*1000, s/10%7))
+		}
+		if status, body := p.do("POST", "/api/v1/datapoints", `{"name":"s.x","tags":{"a":"b"},"datapoints":[`+strings.Join(points, ",")+`]}`); status != 204 {
+			t.Fatalf("%d %s", status, body)
+		}
+	}
+	totals := func(p *process) (answers string) {
+		for _, aggregator := range []string{"count", "sum", "max"} {
+			status, body := p.do("POST", "/api/v1/datapoints/query", `{"start_absolute":0,"metrics":[{"name":"s.x","aggregators":[{"name":"`+aggregator+`","sampling":{"value":10,"unit":"years"}}]}]}`)
+			_, values, ok := strings.Cut(body, `"values":`)
+			if status != 200 || !ok {
+				t.Fatalf("%d %s", status, body)
+			}
+			answers += values
+		}
+		return answers
+	}
+	now := time.Now().Unix()
+	p := start(t, dir, "--config", config)
+	put(p, now-5*3600, now-3600)
+	if status, body := p.do("POST", "/admin/compact", ""); status >= 300 {
+		t.Fatalf("%d %s", status, body)
+	}
+	if points := strings.Count(exported(t, p, "?buckets=none"), "],["); points != 0 {
+		t.Fatalf("%d points of an hour ago are not in buckets", points)
+	}
+	must(t, 0, "backup", "--http-addr", p.http, "--to", "monday")
+	put(p, now-300, now)
+	want := totals(p)
+	p.stop(os.Interrupt)
+
+	old := dir + ".old"
+	if err := os.Rename(dir, old); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(old, "backups", "monday"))); err != nil {
+		t.Fatal(err)
+	}
+	p = start(t, dir, "--config", config)
+	rest := filepath.Join(files, "rest.gz")
+	must(t, 0, "export", "--data-dir", old, "--without-buckets", "-f", rest)
+	must(t, 0, "import", "-f", rest, "--http-addr", p.http)
+	if got := totals(p); got != want {
+		t.Errorf("restored\n%s\nwant\n%s", got, want)
+	}
+	if got := exported(t, p, "?buckets=none"); got != read(t, rest) {
+		t.Errorf("the server exports\n%s\nwant\n%s", got, read(t, rest))
+	}
+	online := filepath.Join(files, "online")
+	must(t, 0, "export", "--http-addr", p.http, "--without-buckets", "-f", online)
+	if got := read(t, online); got != read(t, rest) {
+		t.Errorf("varve export from a server writes\n%s\nwant\n%s", got, read(t, rest))
+	}
+}
+
+// exported returns the answer of an export over HTTP.
+func exported(t *testing.T, p *process, parameters string) string {
+	t.Helper()
+	status, body := p.do("GET", "/api/v1/export"+parameters, "")
+	if status != 200 {
+		t.Fatalf("%d %s", status, body)
+	}
+	return body
+}
+
 // killedMidway runs varve until there is a state, and kills it. It reports false if the run
 // was complete by then.
 func killedMidway(t *testing.T, state string, args []string) bool {

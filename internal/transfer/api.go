@@ -108,17 +108,23 @@ func (a *API) export(w *slotWriter, r *http.Request) {
 		httpapi.WriteErrors(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	apart := params.Get("buckets")
-	if apart != "" && apart != "true" && apart != "false" {
-		httpapi.WriteErrors(w, http.StatusBadRequest, fmt.Sprintf("buckets %q is neither true nor false", clip.Text(apart, clippedBytes)))
+	out := &lazyWriter{w: w, zip: strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")}
+	e := exporter{out: out}
+	switch buckets := params.Get("buckets"); buckets {
+	case "", "false":
+	case "true":
+		e.mode, e.apart = store.WithoutBuckets, true
+	case "none":
+		e.mode = store.WithoutBuckets
+	default:
+		httpapi.WriteErrors(w, http.StatusBadRequest, fmt.Sprintf("buckets %q is neither true nor false nor none", clip.Text(buckets, clippedBytes)))
 		return
 	}
-	out := &lazyWriter{w: w, zip: strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")}
 	if r.Method == http.MethodHead {
 		out.begin() // headers only: reading the points would be wasted
 		return
 	}
-	err = a.exportAll(r, params["metric"], within, apart == "true", out)
+	err = a.exportAll(r, params["metric"], within, e)
 	if err == nil {
 		err = out.finish()
 	}
@@ -145,9 +151,9 @@ func (a *API) export(w *slotWriter, r *http.Request) {
 	httpapi.WriteErrors(w, http.StatusInternalServerError, err.Error())
 }
 
-func (a *API) exportAll(r *http.Request, metrics []string, within model.TimeRange, apart bool, out io.Writer) error {
+func (a *API) exportAll(r *http.Request, metrics []string, within model.TimeRange, e exporter) error {
 	one := func(metric string) error {
-		points, err := export(r.Context(), a.store, metric, within, exporter{out: out, apart: apart}, nil)
+		points, err := export(r.Context(), a.store, metric, within, e, nil)
 		a.exported.Add(float64(points))
 		return err
 	}

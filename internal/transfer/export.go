@@ -53,13 +53,14 @@ const writeBytes = 64 << 10
 
 // Export writes all samples of a metric within a range to w, series by series in the
 // order of model.Series.Compare, and returns the number of samples. It keeps no list of
-// the series, though the store may keep one to sort them.
+// the series, though the store may keep one to sort them. buckets is BucketsAsSamples or
+// WithoutBuckets.
 //
 // Before each series it calls progress, unless that is nil, with the number of series
 // written so far and their total. The total is counted at the beginning, and raised if
 // there are more.
-func Export(ctx context.Context, s store.Viewer, metric string, within model.TimeRange, w io.Writer, progress func(series, of int)) (points int64, err error) {
-	return export(ctx, s, metric, within, exporter{out: w}, progress)
+func Export(ctx context.Context, s store.Viewer, metric string, within model.TimeRange, buckets store.BucketMode, w io.Writer, progress func(series, of int)) (points int64, err error) {
+	return export(ctx, s, metric, within, exporter{out: w, mode: buckets}, progress)
 }
 
 // BucketType begins the type of the lines of buckets that ExportApart writes. The width of
@@ -71,7 +72,7 @@ const BucketType = "varve_bucket_"
 // with the bytes of model.Aggregate. The buckets of a series follow its samples, in order
 // of time.
 func ExportApart(ctx context.Context, s store.Viewer, metric string, within model.TimeRange, w io.Writer) (points int64, err error) {
-	return export(ctx, s, metric, within, exporter{out: w, apart: true}, nil)
+	return export(ctx, s, metric, within, exporter{out: w, mode: store.WithoutBuckets, apart: true}, nil)
 }
 
 func export(ctx context.Context, s store.Viewer, metric string, within model.TimeRange, e exporter, progress func(series, of int)) (points int64, err error) {
@@ -124,17 +125,15 @@ type exporter struct {
 	view   store.View
 	within model.TimeRange
 	out    io.Writer
-	apart  bool // buckets have lines of their own
+	mode   store.BucketMode // of samples
+	apart  bool             // buckets have lines of their own
 	line   LineWriter
 	buf    []byte
 	points int64
 }
 
 func (e *exporter) series(ctx context.Context, s store.Series) error {
-	if !e.apart {
-		return e.samples(ctx, s, store.ReadOptions{Range: e.within})
-	}
-	if err := e.samples(ctx, s, store.ReadOptions{Range: e.within, Buckets: store.WithoutBuckets}); err != nil {
+	if err := e.samples(ctx, s, store.ReadOptions{Range: e.within, Buckets: e.mode}); err != nil || !e.apart {
 		return err
 	}
 	return e.buckets(ctx, s)

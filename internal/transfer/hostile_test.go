@@ -68,10 +68,10 @@ func TestExportClosesItsViews(t *testing.T) {
 		if err != nil || counter.open != 0 {
 			t.Fatal(metric, err, counter.open)
 		}
-		if _, err := Export(t.Context(), counter, metric, model.AllTime, io.Discard, nil); err != nil {
+		if _, err := Export(t.Context(), counter, metric, model.AllTime, store.BucketsAsSamples, io.Discard, nil); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Export(t.Context(), counter, metric, model.AllTime, brokenWriter{}, nil); !errors.Is(err, errBroken) {
+		if _, err := Export(t.Context(), counter, metric, model.AllTime, store.BucketsAsSamples, brokenWriter{}, nil); !errors.Is(err, errBroken) {
 			t.Fatal(err)
 		}
 	}
@@ -102,7 +102,7 @@ func TestExportStopsWithItsClient(t *testing.T) {
 	gone := errors.New("gone")
 	ctx, leave := context.WithCancelCause(context.Background())
 	seen := 0
-	_, err := Export(ctx, uncancelled{s}, "m", model.AllTime, io.Discard, func(series, of int) {
+	_, err := Export(ctx, uncancelled{s}, "m", model.AllTime, store.BucketsAsSamples, io.Discard, func(series, of int) {
 		if seen = series; series == 1 {
 			leave(gone)
 		}

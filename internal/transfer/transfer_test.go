@@ -150,7 +150,7 @@ func exportAll(t *testing.T, s store.Viewer, within model.TimeRange) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Export(context.Background(), s, metric, within, &out, nil); err != nil {
+		if _, err := Export(context.Background(), s, metric, within, store.BucketsAsSamples, &out, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"varve/internal/console"
 	"varve/internal/model"
+	"varve/internal/store"
 	"varve/internal/units"
 )
 
@@ -20,6 +21,7 @@ type Export struct {
 	Recovery string    // the file with the names of finished metrics; "": none
 	Only     []string  // metrics; nil: all
 	Within   model.TimeRange
+	Buckets  store.BucketMode // BucketsAsSamples or WithoutBuckets
 	Progress *console.Progress
 
 	Metrics int64    // finished metrics
@@ -81,7 +83,7 @@ func (e *Export) Run(ctx context.Context) (err error) {
 func (e *Export) metric(ctx context.Context, name string) error {
 	before := e.Bytes
 	e.share, e.shared = 0, false
-	if err := e.Source.Export(ctx, name, e.Within, exportWriter{e}, e.series); err != nil {
+	if err := e.Source.Export(ctx, name, e.Within, e.Buckets, exportWriter{e}, e.series); err != nil {
 		return err
 	}
 	if e.Only != nil && e.Bytes == before { // nothing in the range, or no such metric

@@ -368,9 +368,9 @@ type failingSource struct {
 	at string
 }
 
-func (s failingSource) Export(ctx context.Context, metric string, within model.TimeRange, w io.Writer, progress func(series, of int)) error {
+func (s failingSource) Export(ctx context.Context, metric string, within model.TimeRange, buckets store.BucketMode, w io.Writer, progress func(series, of int)) error {
 	if metric != s.at {
-		return s.Source.Export(ctx, metric, within, w, progress)
+		return s.Source.Export(ctx, metric, within, buckets, w, progress)
 	}
 	io.WriteString(w, lineOf(metric, 0)[:20])
 	return errors.New("the source is away")
@@ -571,7 +571,7 @@ func TestExportErrors(t *testing.T) {
 // unknown is a source that has no points of any metric, and cannot say whether a metric exists.
 type unknown struct{ Source }
 
-func (unknown) Export(context.Context, string, model.TimeRange, io.Writer, func(series, of int)) error {
+func (unknown) Export(context.Context, string, model.TimeRange, store.BucketMode, io.Writer, func(series, of int)) error {
 	return nil
 }
 

@@ -27,9 +27,10 @@ type Source interface {
 	Metrics(ctx context.Context) iter.Seq2[string, error]
 	Has(ctx context.Context, metric string) (bool, error)
 
-	// Export writes a metric. It calls progress with the number of series written
-	// so far, if the source knows it.
-	Export(ctx context.Context, metric string, within model.TimeRange, w io.Writer, progress func(series, of int)) error
+	// Export writes a metric, with the buckets as samples or without them. It calls progress
+	// with the number of series written so far, if the source knows it. A server of an earlier
+	// version refuses to leave out buckets.
+	Export(ctx context.Context, metric string, within model.TimeRange, buckets store.BucketMode, w io.Writer, progress func(series, of int)) error
 
 	// ExportApart writes a metric with its buckets separate, as transfer.ExportApart
 	// does. A server of an earlier version refuses the request.
@@ -81,8 +82,8 @@ func (s Local) Empty(ctx context.Context) (empty bool, err error) {
 }
 
 // Export implements Source.
-func (s Local) Export(ctx context.Context, metric string, within model.TimeRange, w io.Writer, progress func(series, of int)) error {
-	_, err := transfer.Export(ctx, s.Store, metric, within, w, progress)
+func (s Local) Export(ctx context.Context, metric string, within model.TimeRange, buckets store.BucketMode, w io.Writer, progress func(series, of int)) error {
+	_, err := transfer.Export(ctx, s.Store, metric, within, buckets, w, progress)
 	return err
 }
 
@@ -136,8 +137,12 @@ func (s Remote) Metrics(ctx context.Context) iter.Seq2[string, error] {
 }
 
 // Export implements Source.
-func (s Remote) Export(ctx context.Context, metric string, within model.TimeRange, w io.Writer, _ func(series, of int)) error {
-	return s.export(ctx, url.Values{"metric": {metric}}, within, w)
+func (s Remote) Export(ctx context.Context, metric string, within model.TimeRange, buckets store.BucketMode, w io.Writer, _ func(series, of int)) error {
+	q := url.Values{"metric": {metric}}
+	if buckets == store.WithoutBuckets {
+		q.Set("buckets", "none")
+	}
+	return s.export(ctx, q, within, w)
 }
 
 // ExportApart implements Source.

@@ -17,6 +17,7 @@ import (
 	"varve/internal/ingest/kairosjson"
 	"varve/internal/model"
 	"varve/internal/retention"
+	"varve/internal/store"
 	"varve/internal/transfer"
 	"varve/internal/transfer/wsp"
 )
@@ -251,7 +252,7 @@ func TestWhisperExport(t *testing.T) {
 func exported(t *testing.T, w *world, metric string) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := (Local{w.store}).Export(t.Context(), metric, model.AllTime, &out, func(int, int) {}); err != nil {
+	if err := (Local{w.store}).Export(t.Context(), metric, model.AllTime, store.BucketsAsSamples, &out, func(int, int) {}); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
