@@ -64,6 +64,9 @@ type CheckReport struct {
 	Findings []Finding `json:"findings"`
 	Further  int64     `json:"further_findings"` // not listed
 	Notes    []string  `json:"notes"`            // worth knowing, but not damage
+
+	unlisted []uint64 // block files that are in no manifest
+	outdated bool     // the catalogue refers to files that are not there, and may be older than the others
 }
 
 // Clean reports that nothing was found.
@@ -119,10 +122,10 @@ func (d *Directory) Check(ctx context.Context, o CheckOptions) (*CheckReport, er
 			return c.report, err
 		}
 	}
-	if err := c.orphans(); err != nil {
+	if err := c.logFiles(d.catalogue.Meta.Log(), true); err != nil {
 		return c.report, err
 	}
-	if err := c.logFiles(d.catalogue.Meta.Log(), true); err != nil {
+	if err := c.orphans(); err != nil {
 		return c.report, err
 	}
 	return c.report, c.timelines(false)
@@ -309,6 +312,11 @@ func (c *checker) orphans() error {
 		}
 		if !ok {
 			c.note("%s/%s is not a file of this store", datadir.Blocks, name)
+			continue
+		}
+		c.report.unlisted = append(c.report.unlisted, n)
+		if c.report.outdated {
+			c.note("%s/%s is in no manifest, which may be older than the file: varve repair moves it to %s", datadir.Blocks, name, datadir.Quarantine)
 			continue
 		}
 		c.note("%s/%s is in no manifest: a crash left it, and the next start removes it", datadir.Blocks, name)

@@ -40,6 +40,7 @@ func (c *checker) blockFile(number uint64, meta catalogue.File) error {
 	f, err := blockfile.Open(c.fs, path, number, blockfile.NewCache(0))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
+		c.report.outdated = true
 		c.find(Finding{
 			File: path, Offset: -1, part: partMissingFile, number: number,
 			Problem: fmt.Sprintf("expected a file of %d bytes, got no such file", meta.Bytes),

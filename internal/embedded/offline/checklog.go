@@ -50,6 +50,7 @@ func (l *logCheck) report1(e *store.CorruptionError, stats wal.ReplayStats) {
 		units.Count(stats.SkippedBytes, "byte"), units.Count(int64(len(l.damages)), "place"))
 	f := Finding{File: e.File, Offset: e.Offset, Problem: e.Reason, Cost: cost, Remedy: logRemedy, part: partLog}
 	if f.Offset < 0 {
+		l.report.outdated = true
 		f.Remedy = missingLogRemedy
 		f.Cost = "the records in that file: samples, new series or deletions that are in no block file yet; the server does not start"
 	}

@@ -110,6 +110,7 @@ type repair struct {
 	damaged  map[uint64][]Finding // block files to be salvaged
 	missing  map[uint64][]Finding // block files that are not there
 	segments map[string][]Finding // log files, by path
+	unlisted []uint64             // block files to be set aside, because the catalogue may be older
 }
 
 func (r *repair) say(format string, args ...any) { r.options.Say(fmt.Sprintf(format, args...)) }
@@ -135,6 +136,9 @@ func (r *repair) plan(report *CheckReport) error {
 	if lost != nil {
 		return &UnrepairableError{Findings: lost}
 	}
+	if report.outdated {
+		r.unlisted = report.unlisted
+	}
 	return nil
 }
 
@@ -155,6 +159,9 @@ func (r *repair) announce() {
 	for _, n := range sortedKeys(r.missing) {
 		r.say("  %s/%s: is missing; remove it from the list", datadir.Blocks, datadir.BlockName(n))
 	}
+	for _, n := range r.unlisted {
+		r.say("  %s/%s: is not in the list, which may be older than the file; move it to %s", datadir.Blocks, datadir.BlockName(n), datadir.Quarantine)
+	}
 	for _, name := range sortedKeys(r.segments) {
 		if r.segments[name][0].Remedy == missingLogRemedy {
 			r.say("  %s: is missing; write every record of the rest of the log to block files", name)
@@ -171,7 +178,7 @@ const repairCacheBytes = 8 * units.MiB
 // catalogue. Before the commit, the new file counts as incomplete; after it, the damaged
 // one does, and is already in quarantine.
 func (r *repair) blockFiles() error {
-	if len(r.damaged)+len(r.missing) == 0 {
+	if len(r.damaged)+len(r.missing)+len(r.unlisted) == 0 {
 		return nil
 	}
 	lock, err := datadir.Lock(r.fs, r.dir)
@@ -192,6 +199,9 @@ func (r *repair) blockFiles() error {
 	if err != nil {
 		return err
 	}
+	if err := r.setAside(); err != nil {
+		return err
+	}
 	for _, n := range sortedKeys(r.missing) {
 		if err := c.Commit(catalogue.Change{DropFiles: []uint64{n}}); err != nil {
 			return err
@@ -208,6 +218,23 @@ func (r *repair) blockFiles() error {
 		next++
 	}
 	return nil
+}
+
+// setAside moves the block files that the catalogue does not list to quarantine. The next start
+// would remove them as left behind by a crash. But if files are missing that the catalogue lists, it
+// may be an old state, as where its log has lost its end, and the others may have all samples.
+func (r *repair) setAside() error {
+	for _, n := range r.unlisted {
+		path := r.fs.PathJoin(r.dir, datadir.Blocks, datadir.BlockName(n))
+		if err := r.quarantine(path, nil, "none; it was not in the list of block files, which may be older than the file", vfs.FS.Rename); err != nil {
+			return err
+		}
+		r.say("%s/%s: is now in %s", datadir.Blocks, datadir.BlockName(n), datadir.Quarantine)
+	}
+	if r.unlisted == nil {
+		return nil
+	}
+	return safefile.SyncDir(r.fs, r.fs.PathJoin(r.dir, datadir.Blocks))
 }
 
 // nextNumber returns a number that no block file has or had.
@@ -236,7 +263,7 @@ func (r *repair) blockFile(c *catalogue.Catalogue, number uint64, m catalogue.Fi
 	if err != nil {
 		return err
 	}
-	if err := r.quarantine(path, r.damaged[number], s.text()); err != nil {
+	if err := r.quarantine(path, r.damaged[number], s.text(), safefile.Copy); err != nil {
 		return err
 	}
 	ch := catalogue.Change{DropFiles: []uint64{number}}
@@ -359,15 +386,15 @@ func (k *keeper) page(p chunk.Page) error {
 	return nil
 }
 
-// quarantine copies a damaged file, with a text that says what was found and
-// done.
-func (r *repair) quarantine(path string, findings []Finding, result string) error {
+// quarantine puts a file there, with a text that says what was found and done. put is
+// [safefile.Copy] or [vfs.FS.Rename].
+func (r *repair) quarantine(path string, findings []Finding, result string, put func(disk vfs.FS, from, to string) error) error {
 	dir := r.fs.PathJoin(r.dir, datadir.Quarantine)
 	if err := r.fs.MkdirAll(dir, 0o750); err != nil {
 		return fmt.Errorf("create %s: %w", dir, err)
 	}
 	name := r.fs.PathBase(path)
-	if err := safefile.Copy(r.fs, path, r.fs.PathJoin(dir, name)); err != nil {
+	if err := put(r.fs, path, r.fs.PathJoin(dir, name)); err != nil {
 		return err
 	}
 	var b strings.Builder
@@ -408,7 +435,7 @@ func (r *repair) log() error {
 		case err != nil:
 			return fmt.Errorf("find the damaged segment %s: %w", path, err)
 		}
-		if err := r.quarantine(path, r.segments[path], ""); err != nil {
+		if err := r.quarantine(path, r.segments[path], "", safefile.Copy); err != nil {
 			return err
 		}
 	}
