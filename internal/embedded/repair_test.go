@@ -738,3 +738,50 @@ func TestRepairWithAnOlderCatalogue(t *testing.T) {
 		}
 	}
 }
+
+// TestCatalogueCutOff: where the log of the catalogue has lost its end, the store does not open as
+// one with fewer samples, and no block file is lost by a start or a repair.
+func TestCatalogueCutOff(t *testing.T) {
+	fs := vfs.NewMem()
+	s, err := Open(fs, "data", DefaultConfig(), Options{}) // its whole catalogue is in the log
+	s.must(t, err)
+	for host := range 3 {
+		var b store.Batch
+		b.Reset(s.Epoch())
+		ref, err := s.Create(t.Context(), model.Series{Metric: "m", Type: model.TypeLong, Tags: model.MustTags("host", fmt.Sprint(host))})
+		s.must(t, err)
+		for i := range int64(100) {
+			b.AddLong(ref, i*60_000, i, 0)
+		}
+		s.must(t, s.Append(t.Context(), &b))
+		s.must(t, s.Compact(t.Context()))
+	}
+	want, err := storeContent(s)
+	s.must(t, err)
+	img := readImage(t, fs, "data")
+	s.must(t, s.Close())
+	var log string
+	for path := range img {
+		if strings.HasPrefix(path, "data/catalogue/") && strings.HasSuffix(path, ".log") && len(img[path]) > len(img[log]) {
+			log = path
+		}
+	}
+	for n := 0; n < len(img[log]); n += 29 {
+		cut := maps.Clone(img)
+		cut[log] = cut[log][:n]
+		fs := cut.load(t)
+		if got, err := contentOf(fs, "data"); err == nil && got != want {
+			t.Errorf("cut off at %d of %d: the store opens, with %d samples of %d", n, len(img[log]), len(linesOf(got)), len(linesOf(want)))
+		}
+		if _, err := Repair(t.Context(), fs, "data", offline.RepairOptions{}); err == nil {
+			content(t, fs, "data") // as the next start
+		}
+		after := readImage(t, fs, "data")
+		for path, b := range img {
+			aside := strings.Replace(path, "/blocks/", "/quarantine/", 1)
+			if strings.HasSuffix(path, ".blk") && !bytes.Equal(after[path], b) && !bytes.Equal(after[aside], b) {
+				t.Errorf("cut off at %d: %s is lost", n, path)
+			}
+		}
+	}
+}

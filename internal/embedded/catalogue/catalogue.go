@@ -380,7 +380,8 @@ func fill(b *pebble.Batch, ch Change) error {
 // LogFrom is the first log segment that files do not cover.
 func (c *Catalogue) LogFrom() wal.Segment { return wal.Segment(c.Meta.LogFrom) }
 
-// Log says which part of the log files do not cover.
+// Log says which part of the log files do not cover: all of it, from its first segment, in a new
+// catalogue. A log that begins later belongs to a catalogue that has lost what it had.
 func (m Meta) Log() wal.ReplayOptions {
-	return wal.ReplayOptions{From: wal.Segment(m.LogFrom), Begun: m.LogBegun}
+	return wal.ReplayOptions{From: wal.Segment(max(m.LogFrom, 1)), Begun: m.LogBegun}
 }
