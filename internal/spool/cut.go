@@ -116,7 +116,7 @@ func (s *Spool) keeper(ctx context.Context) {
 		case <-linger.C:
 			s.cutIfDue()
 		case <-space.C:
-			s.followClock()
+			s.FollowClock()
 			s.lookAtSpace()
 			s.tidyLog()
 		case <-idle.C:

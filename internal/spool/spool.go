@@ -69,6 +69,11 @@ type Options struct {
 	Logger     *slog.Logger
 	Now        func() time.Time // nil = time.Now
 
+	// ClockSet reports whether the clock can be relied on. Until then, write timestamps do not go
+	// back with it: after a start it may be behind until the machine has asked others for the
+	// time. Call FollowClock when it can be relied on; from then on, ClockSet must return true.
+	ClockSet func() bool // nil = always
+
 	// OnDamage decides, for each damaged place in the log, whether to continue after
 	// it. If OnDamage is nil, Open fails.
 	OnDamage func(*store.CorruptionError) (skip bool)

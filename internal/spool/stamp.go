@@ -43,7 +43,7 @@ func (s *Spool) nextStampLocked() int64 {
 func (s *Spool) followClockLocked() {
 	nowMS := s.now().UnixMilli()
 	lead := time.Duration(max(s.order.floorMS, s.order.stampMS)-nowMS) * time.Millisecond
-	if lead <= clockLead {
+	if lead <= clockLead || s.options.ClockSet != nil && !s.options.ClockSet() {
 		return
 	}
 	if s.active.Load().Samples() > 0 && s.cutLocked() != nil {
@@ -60,8 +60,8 @@ func (s *Spool) followClockLocked() {
 		"hide new writes and deletes of the same samples", "by", lead, "generations_stamped_again", waiting)
 }
 
-// followClock is followClockLocked for callers that do not hold the lock.
-func (s *Spool) followClock() {
+// FollowClock lets write timestamps go back now if the clock was set back.
+func (s *Spool) FollowClock() {
 	s.order.Lock()
 	defer s.order.Unlock()
 	s.followClockLocked()

@@ -272,7 +272,7 @@ func TestClockGlitchBeforeARestart(t *testing.T) {
 	clock.add(24 * time.Hour)
 	put(t, s, testSeries("load", 1), 1, 1, 2)
 	clock.add(time.Minute - 24*time.Hour)
-	s.followClock()
+	s.FollowClock()
 	for range 2 {
 		s.Close()
 		clock.add(time.Minute)
@@ -286,6 +286,50 @@ func TestClockGlitchBeforeARestart(t *testing.T) {
 		if got := sink.at(1, ms).stampMS; got > clock.ms.Load() || got >= deleted {
 			t.Errorf("at %d: written with %d; it is %d, and a delete of now has the stamp %d", ms, got, clock.ms.Load(), deleted)
 		}
+	}
+}
+
+// TestStartWithAClockBehind: after a start the clock may be a day behind until it is set. What
+// waits and what comes meanwhile keeps stamps above those of before, and those of samples that come
+// later are higher still. A clock that is behind although it is set is followed.
+func TestStartWithAClockBehind(t *testing.T) {
+	for _, right := range []bool{true, false} {
+		t.Run(fmt.Sprintf("set right %v", right), func(t *testing.T) {
+			clock, fs := newClock(), vfs.NewMem()
+			cfg := patient(tinyConfig())
+			s := mustOpen(t, fs, cfg, clock.options(nil))
+			put(t, s, testSeries("load", 1), 1, 1)
+			before := clock.ms.Load()
+			s.Close()
+			clock.add(-24 * time.Hour)
+			var set atomic.Bool
+			o := clock.options(nil)
+			o.ClockSet = set.Load
+			s = mustOpen(t, fs, cfg, o)
+			defer s.Close()
+			put(t, s, testSeries("load", 1), 2, 2)
+			s.FollowClock()
+			if right {
+				clock.add(24*time.Hour + time.Minute)
+			}
+			set.Store(true)
+			s.FollowClock()
+			put(t, s, testSeries("load", 1), 3, 3)
+			sink := newRemote()
+			s.Start(sink)
+			flushed(t, s)
+			var stamps [3]int64
+			for i := range stamps {
+				stamps[i] = sink.at(1, int64(i+1)).stampMS
+			}
+			first, last := before, before+time.Minute.Milliseconds()
+			if !right {
+				first, last = before-24*3600*1000, before-24*3600*1000+10
+			}
+			if stamps[0] < first || stamps[1] < stamps[0] || stamps[2] < stamps[1] || stamps[2] > last {
+				t.Errorf("stamps %d, want them to ascend from %d to %d", stamps, first, last)
+			}
+		})
 	}
 }
 

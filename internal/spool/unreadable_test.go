@@ -130,7 +130,7 @@ func TestClockIsSetBackWithoutALog(t *testing.T) {
 		t.Fatal("a sample is taken without a log")
 	}
 	clock.add(-12 * time.Hour)
-	s.followClock()
+	s.FollowClock()
 	s.order.Lock()
 	stamp, active := s.nextStampLocked(), s.active.Load()
 	s.order.Unlock()
