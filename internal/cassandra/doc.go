@@ -23,6 +23,11 @@
 // drained. A deletion writes tombstones only for rows in the index. A row that is only
 // in the spool of another process is deleted when that process writes it, see redeleter.
 //
+// # Clocks
+//
+// After a start nothing is changed in the keyspace until the machine's clock agrees with those of
+// the nodes, see startClock.
+//
 // # Refs
 //
 // Refs for appends are the spool's. Refs of a View number the series that this View has

@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/layout"
 	"varve/internal/model"
 	"varve/internal/spool"
@@ -38,6 +39,8 @@ type Options struct {
 	// that count them.
 	Observe func(statement string)
 
+	clocks func(context.Context) ([]cql.Clock, error) // for tests; nil = the nodes are asked
+
 	// Set for the stores of Keyspaces.
 	name        string // of the written cluster; empty for WriteClusterName
 	layout      string // of its keyspace; empty for the default
@@ -57,6 +60,7 @@ type Store struct {
 	metrics *metrics
 	now     func() time.Time
 
+	clock   startClock
 	backlog backlog
 
 	written *cluster   // written and read
@@ -87,7 +91,11 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 		return nil, err
 	}
 	own := labelled(o.Registerer, s.written.name)
-	held, err := spool.Open(fsys, dir, cfg.Spool, spool.Options{Section: "cassandra.spool", Registerer: own, Logger: o.Logger, Check: s.checkBatch})
+	s.clock = startClock{clocks: s.written.session.Clocks, log: o.Logger, opened: time.Now()}
+	if o.clocks != nil {
+		s.clock.clocks = o.clocks
+	}
+	held, err := spool.Open(fsys, dir, cfg.Spool, spool.Options{Section: "cassandra.spool", Registerer: own, Logger: o.Logger, Check: s.checkBatch, ClockSet: s.clock.trusted})
 	if err != nil {
 		s.closeClusters()
 		return nil, err
@@ -98,6 +106,7 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 		return nil, errors.Join(err, held.Close())
 	}
 	s.Appender, s.spool, s.metrics = held, held, newMetrics(own)
+	s.clock.agreed = held.FollowClock
 	var ctx context.Context
 	ctx, s.stop = context.WithCancel(context.Background())
 	s.tasks.Go(func() {
@@ -180,6 +189,9 @@ func (s *Store) connect(ctx context.Context, c *cluster, o Options) {
 			return
 		}
 	}
+	if s.clock.wait(ctx) != nil {
+		return
+	}
 	resume(ctx, ks.Deleter(), s.log)
 }
 
@@ -239,6 +251,9 @@ func (s *Store) Delete(ctx context.Context, deletions ...store.Deletion) error {
 		for i, c := range asked {
 			of[c], deleters[c] = append(of[c], d), keyspaces[i].Deleter()
 		}
+	}
+	if err := s.clock.check(ctx); err != nil {
+		return fmt.Errorf("delete: %w", err)
 	}
 	stampMS, err := s.flushSoon(ctx, metricsOf(deletions))
 	if err != nil {
@@ -418,7 +433,11 @@ func (s *Store) changeable(ctx context.Context) (store.KeyValues, error) {
 	if err := s.spool.Sync(ctx); err != nil {
 		return nil, err
 	}
-	return s.metadata()
+	kv, err := s.metadata()
+	if err == nil {
+		err = s.clock.check(ctx)
+	}
+	return kv, err
 }
 
 func (s *Store) ready(ctx context.Context) (store.KeyValues, error) {

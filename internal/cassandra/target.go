@@ -300,8 +300,8 @@ func (s *Store) keepConfirmed(ctx context.Context, c *cluster) {
 	}
 }
 
-// confirm returns an error if a different cluster answers than before, or the keyspace was
-// created again.
+// confirm returns an error if a different cluster answers than before, the keyspace was
+// created again, or the clock is not set yet.
 func (s *Store) confirm(ctx context.Context) error {
 	if err := s.confirmCluster(ctx); err != nil {
 		return err
@@ -309,7 +309,7 @@ func (s *Store) confirm(ctx context.Context) error {
 	if err := s.written.confirm(ctx); err != nil {
 		return fmt.Errorf("check that the keyspace is the one that was opened: %w", err)
 	}
-	return nil
+	return s.clock.check(ctx)
 }
 
 // confirmCluster returns an error if a different cluster answers than before.

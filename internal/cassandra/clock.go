@@ -1,0 +1,131 @@
+package cassandra
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/store"
+	"varve/internal/work"
+)
+
+const (
+	// clockHold is for how long after a start the store waits for the clock to be set. Time
+	// services take seconds or minutes.
+	clockHold = 10 * time.Minute
+
+	// clockOff is by how much the clock must differ from those of the nodes to count as not
+	// set yet. It is as much as write timestamps may be ahead of the clock: see package spool.
+	clockOff = 2 * time.Minute
+
+	// clockEvery is how long the result of one comparison is used.
+	clockEvery = time.Second
+)
+
+// A startClock finds out whether the machine's clock is set. A machine may start with a clock
+// that is wrong by days or years until a time service has set it. Whatever is written to
+// Cassandra meanwhile does lasting damage: samples that seem to have expired are written as
+// deletions, others expire early, and what has a timestamp in the future hides all later
+// writes and deletes of the same cells until that time.
+//
+// So after a start nothing is changed in Cassandra until the clock agrees with those of the nodes,
+// or for clockHold at most. Samples wait in the spool, and deletes and changes of key-values get an
+// error. Once the clocks have agreed, they are not compared again.
+type startClock struct {
+	clocks func(context.Context) ([]cql.Clock, error)
+	log    *slog.Logger
+	opened time.Time // with a monotonic reading, which does not follow the clock
+	agreed func()    // called once, before check returns nil for the first time
+
+	over atomic.Bool // nothing waits any more
+
+	mu     sync.Mutex
+	looked time.Time
+	err    error // of the last comparison
+	warned bool
+}
+
+// check returns nil if the clock is set, or if the store no longer waits for that.
+func (c *startClock) check(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over.Load() {
+		return nil
+	}
+	if c.err != nil && time.Since(c.looked) < clockEvery {
+		return c.err
+	}
+	err := c.compare(ctx)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	c.looked, c.err = time.Now(), err
+	switch {
+	case err == nil:
+		if c.warned {
+			c.log.Info("the clock of this machine agrees with those of Cassandra's nodes; samples are written")
+		}
+	case time.Since(c.opened) >= clockHold:
+		c.log.Error("the clock of this machine could not be confirmed; samples are written all the same", "waited", clockHold, "error", err)
+	default:
+		if !c.warned {
+			c.log.Warn("samples wait in the spool and deletes are refused until the clock of this machine is confirmed, for ten minutes after the start at most", "error", err)
+		}
+		c.warned = true
+		return err
+	}
+	c.err = nil
+	c.over.Store(true)
+	c.agreed()
+	return nil
+}
+
+// trusted reports whether the clock is set, or the store no longer waits for that.
+func (c *startClock) trusted() bool { return c.over.Load() }
+
+// wait returns when the clock is set, or when the store no longer waits for that. It returns an
+// error if ctx has ended.
+func (c *startClock) wait(ctx context.Context) error {
+	for c.check(ctx) != nil {
+		if err := work.Pause(ctx, 5*clockEvery); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compare returns an error if the clock differs from those of most nodes.
+func (c *startClock) compare(ctx context.Context) error {
+	clocks, err := c.clocks(ctx)
+	var ahead []time.Duration // of the nodes
+	for _, node := range clocks {
+		switch {
+		case !node.Up:
+		case node.Err != nil:
+			err = node.Err
+		default:
+			ahead = append(ahead, node.Ahead)
+		}
+	}
+	if len(ahead) == 0 {
+		return &store.UnavailableError{Reason: "no Cassandra node tells the time, with which the clock of this machine is compared after a start", Err: err}
+	}
+	slices.Sort(ahead)
+	switch off := -ahead[len(ahead)/2]; {
+	case off > clockOff:
+		return clockError(off, "ahead of")
+	case off < -clockOff:
+		return clockError(-off, "behind")
+	}
+	return nil
+}
+
+func clockError(off time.Duration, which string) error {
+	return &store.UnavailableError{Reason: fmt.Sprintf("the clock of this machine is %v %s those of Cassandra's nodes; nothing is changed in Cassandra until it is set, for ten minutes after the start at most",
+		off.Round(time.Second), which)}
+}
