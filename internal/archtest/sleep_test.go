@@ -28,6 +28,7 @@ var sleepsAllowed = map[string]string{
 	"e2e/overload_test.go sync":                                                  "the pace of a slow disk",
 	"internal/cassandra/cql/cluster_test.go look":                                "the measured load lasts this long",
 	"internal/cassandra/cql/hedge_ring_test.go Read":                             "the network that it stands for is so slow",
+	"internal/cassandra/cql/wire_test.go startWire":                              "runs in the bubbles of the tests that call it",
 	"internal/cassandra/kairosrows/beside_test.go TestBesideKairosDB":            "Cassandra's clock must be at another millisecond",
 	"internal/cassandra/kairosrows/elsewhere_test.go TestDeleteElsewhere":        "Cassandra's clock must be at another millisecond",
 	"internal/cassandra/kairosrows/write/rule_test.go TestLivesWithoutOwnTables": "Cassandra expires rows by its own clock",
