@@ -311,7 +311,7 @@ func testClientLeaves(t *testing.T, over network) {
 					return
 				}
 				close(left)
-				limit := 2 * time.Minute // until the server notices the end
+				limit := 30 * time.Second // until the server notices the end
 				if test.want == nil {
 					limit = 8 * watchPause
 				}
