@@ -87,7 +87,7 @@ func limitsOf(name string) string {
 
 // reloadable lists the settings of one instance that can change while it runs.
 func (h *instance) reloadable() []admin.Reloadable {
-	return append(slices.Clone(h.store.settings), admin.ReloadableLimits(h.queries, h.pipeline, h.api)...)
+	return append(slices.Clone(h.store.settings), admin.ReloadableLimits(h.queries, h.pipeline)...)
 }
 
 // close ends all that does not belong to the store, and then the store.

@@ -15,7 +15,6 @@ import (
 	"varve/internal/config"
 	"varve/internal/httpapi"
 	"varve/internal/ingest"
-	"varve/internal/kairos"
 	"varve/internal/query"
 )
 
@@ -186,17 +185,16 @@ func (r *Reloader) OnHangup(notify func(reloading bool)) (run func(ctx context.C
 
 // ReloadableLimits are the limits that an operator adjusts in an incident. Limits that
 // are set together are applied together.
-func ReloadableLimits(engine *query.Engine, pipeline *ingest.Pipeline, api *kairos.API) (limits []Reloadable) {
+func ReloadableLimits(engine *query.Engine, pipeline *ingest.Pipeline) (limits []Reloadable) {
 	add := func(apply func(config.Config), keys ...string) {
 		for _, key := range keys {
 			limits = append(limits, Reloadable{key, func(c config.Config) error { apply(c); return nil }})
 		}
 	}
 	add(func(c config.Config) { engine.SetLimits(c.Query) }, "query.max_series", "query.max_samples", "query.max_memory",
-		"query.timeout", "query.max_concurrent", "query.max_wait")
+		"query.timeout", "query.max_concurrent", "query.max_wait", "query.slow")
 	add(func(c config.Config) { pipeline.SetSeriesLimits(c.Ingest) },
 		"ingest.max_series", "ingest.max_series_memory", "ingest.new_series_per_second")
 	add(func(c config.Config) { pipeline.SetSampleRate(c.Ingest.SamplesPerSecond) }, "ingest.samples_per_second")
-	add(func(c config.Config) { api.SetSlowQuery(c.Kairos.SlowQuery) }, "kairos.slow_query")
 	return limits
 }

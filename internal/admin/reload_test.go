@@ -82,14 +82,13 @@ func TestReloadOfLimits(t *testing.T) {
 	defer pipeline.Close()
 	api := kairos.New(s, agg.New(queries, nil), c.Kairos, "test", time.Now)
 	r := &Reloader{
-		running: c, log: slog.New(slog.DiscardHandler), settings: ReloadableLimits(queries, pipeline, api),
+		running: c, log: slog.New(slog.DiscardHandler), settings: ReloadableLimits(queries, pipeline),
 		load: func() (*config.Loaded, error) {
 			loaded := &config.Loaded{Config: config.Default()}
 			q, in := &loaded.Config.Query, &loaded.Config.Ingest
 			q.MaxSeries, q.MaxSamples, q.MaxMemory, q.Timeout, q.MaxConcurrent, q.MaxQueued, q.MaxWait = 1, 2, 3, 4, 5, 6, 7
-			q.Workers, q.TotalMemory = 8, 9
+			q.Workers, q.TotalMemory, q.Slow = 8, 9, time.Second
 			in.MaxSeries, in.MaxSeriesMemory, in.NewSeriesPerSecond, in.NewSeriesBurst, in.MaxTags = 1, 2, 3, 4, 5
-			loaded.Config.Kairos.SlowQuery = time.Second
 			return loaded, nil
 		},
 	}
@@ -97,8 +96,8 @@ func TestReloadOfLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := strings.Fields("query.max_series query.max_samples query.max_memory query.timeout query.max_concurrent query.max_wait " +
-		"ingest.max_series ingest.max_series_memory ingest.new_series_per_second kairos.slow_query"); !slices.Equal(done.Applied, want) {
+	if want := strings.Fields("query.max_series query.max_samples query.max_memory query.timeout query.max_concurrent query.max_wait query.slow " +
+		"ingest.max_series ingest.max_series_memory ingest.new_series_per_second"); !slices.Equal(done.Applied, want) {
 		t.Errorf("applied %q, want %q", done.Applied, want)
 	}
 	if got := strings.Join(done.NeedsRestart, " "); got != "ingest.max_tags query.total_memory" {

@@ -162,7 +162,7 @@ func TestValuesInErrors(t *testing.T) {
 		"--query-max-memory=-1MiB":           "query.max_memory: -1MiB is not greater than 0",
 		"--tune=ingest.busy_wait=-5s":        "ingest.busy_wait: -5s is not greater than 0",
 		"--tune=rollups.poll_interval=-5s":   "rollups.poll_interval: -5s is not greater than 0",
-		"--kairos-slow-query=-5s":            "kairos.slow_query: -5s is negative",
+		"--query-slow=-5s":                   "query.slow: -5s is negative",
 		"--tune=kairos.max_query_size=-1KiB": "kairos.max_query_size: -1KiB is not greater than 0",
 	} {
 		if _, err := Load(Sources{Args: []string{flag}}); err == nil || !strings.HasSuffix(err.Error(), want) {

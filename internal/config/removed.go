@@ -36,6 +36,7 @@ var removed = map[string]string{
 	"query.workers":    "a query uses no more goroutines than there are processors",
 	"query.max_queued": "query.max_wait limits how long queries wait",
 
+	"kairos.slow_query":        "it applies to all APIs and is called query.slow",
 	"kairos.slow_queries_kept": "the log has all slow queries",
 	"kairos.max_value_size":    "metadata are short texts",
 	"kairos.max_query_size":    "it holds some 50,000 tag values; several queries can ask for more",

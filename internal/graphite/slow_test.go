@@ -13,9 +13,8 @@ import (
 // and cost, and failed ones with their error.
 func TestSlowRequestsAreListed(t *testing.T) {
 	limits := query.DefaultConfig()
-	limits.MaxSamples = 1
+	limits.MaxSamples, limits.Slow = 1, time.Nanosecond
 	s := open(t, DefaultConfig(), limits)
-	s.queries.Slow().Keep(time.Nanosecond, 10)
 	s.send("a.b 1 1700000000\na.c 1 1700000000\na.c;h=x 2 1700000000\n")
 	since := url.Values{"from": {"1699999000"}, "until": {"1700000100"}, "format": {"json"}}
 	for _, request := range []struct {

@@ -44,11 +44,10 @@ type API struct {
 }
 
 // New returns an API. version is the text of /api/v1/version; config must be
-// valid; now is the clock of relative times. New sets which queries of e, in any language, are slow.
+// valid; now is the clock of relative times.
 func New(s Store, e *agg.Engine, config Config, version string, now func() time.Time) *API {
 	a := &API{store: s, engine: e, config: config, version: version, now: now, features: loadFeatures(agg.GroupBys(), agg.Aggregators()), types: datatype.All()}
 	a.cache = newAnswerCache(int64(config.QueryCache))
-	e.Slow().Keep(config.SlowQuery, config.SlowQueriesKept)
 	a.classes, _ = serverClasses(config.ServerType)
 	a.parser = parser{
 		regexPrefix: config.RegexPrefix,

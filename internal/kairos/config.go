@@ -2,23 +2,20 @@ package kairos
 
 import (
 	"errors"
-	"time"
 
 	"varve/internal/units"
 )
 
 // Config bounds requests and answers.
 type Config struct {
-	QueryCache  units.Bytes   `yaml:"query_cache" doc:"Memory for answers to queries with a cache_time. 0 turns the cache off, which is also KairosDB's default."`
-	SlowQuery   time.Duration `yaml:"slow_query" doc:"Queries that take at least this long are logged, and listed by /admin/slowqueries, also those of Graphite's API and of timelines. 0 turns that off."`
-	ServerType  string        `yaml:"server_type" doc:"Kinds of requests that are served: ALL, or a list of INGEST, QUERY and DELETE, separated by commas. Others get 403. Telnet is always served."`
-	RegexPrefix string        `yaml:"regex_prefix" doc:"Prefix that makes a tag filter value a regular expression. Empty turns them off."`
+	QueryCache  units.Bytes `yaml:"query_cache" doc:"Memory for answers to queries with a cache_time. 0 turns the cache off, which is also KairosDB's default."`
+	ServerType  string      `yaml:"server_type" doc:"Kinds of requests that are served: ALL, or a list of INGEST, QUERY and DELETE, separated by commas. Others get 403. Telnet is always served."`
+	RegexPrefix string      `yaml:"regex_prefix" doc:"Prefix that makes a tag filter value a regular expression. Empty turns them off."`
 
 	// Constants, which tests and benchmarks change with --tune.
 
-	SlowQueriesKept int         `tune:"slow_queries_kept"` // latest slow queries that are kept for /admin/slowqueries
-	MaxValueSize    units.Bytes `tune:"max_value_size"`    // longest text that the metadata API stores under one key
-	MaxQuerySize    units.Bytes `tune:"max_query_size"`    // longest JSON text of a query or delete; room for 50,000 tag values
+	MaxValueSize units.Bytes `tune:"max_value_size"` // longest text that the metadata API stores under one key
+	MaxQuerySize units.Bytes `tune:"max_query_size"` // longest JSON text of a query or delete; room for 50,000 tag values
 	// ResponseBuffer is how many bytes of an answer are held back until it is complete.
 	// A larger answer is sent while it is computed, and a failure then closes the
 	// connection. A larger buffer would take memory of query.total_memory from queries.
@@ -27,8 +24,7 @@ type Config struct {
 
 // DefaultConfig returns the defaults.
 func DefaultConfig() Config {
-	return Config{MaxQuerySize: units.MiB, MaxValueSize: units.MiB,
-		SlowQuery: 10 * time.Second, SlowQueriesKept: 100, ResponseBuffer: 16 * units.MiB, ServerType: "ALL", RegexPrefix: "regex:"}
+	return Config{MaxQuerySize: units.MiB, MaxValueSize: units.MiB, ResponseBuffer: 16 * units.MiB, ServerType: "ALL", RegexPrefix: "regex:"}
 }
 
 // Validate reports all invalid values.
@@ -37,8 +33,6 @@ func (c Config) Validate() error {
 	return errors.Join(
 		units.Positive("kairos.max_query_size", c.MaxQuerySize),
 		units.NotNegative("kairos.query_cache", c.QueryCache),
-		units.NotNegative("kairos.slow_query", c.SlowQuery),
-		units.NotNegative("kairos.slow_queries_kept", c.SlowQueriesKept),
 		serverType,
 		units.Positive("kairos.max_value_size", c.MaxValueSize),
 		units.NotNegative("kairos.response_buffer", c.ResponseBuffer),

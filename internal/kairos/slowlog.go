@@ -9,9 +9,6 @@ import (
 	"varve/internal/query"
 )
 
-// SetSlowQuery changes how long a query takes that is slow.
-func (a *API) SetSlowQuery(d time.Duration) { a.engine.Slow().SetThreshold(d) }
-
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // getSlow sends one query after the other: all together may have a megabyte.

@@ -82,7 +82,7 @@ var rules = map[string]rule{
 	"jetty.socket_idle_timeout":                              {"server.idle_timeout", unitOf(time.Millisecond)},
 	"server.type":                                            {"kairos.server_type", upper},
 	"queries.regex_prefix":                                   {"kairos.regex_prefix", same},
-	"log.queries.greater_than":                               {"kairos.slow_query", unitOf(time.Second)},
+	"log.queries.greater_than":                               {"query.slow", unitOf(time.Second)},
 	"datastore.cassandra.query_time_limit_sec":               {"query.timeout", unlessZero(unitOf(time.Second))},
 	"datastore.cassandra.query_limit":                        {"query.max_samples", unlessZero(same)},
 	"datastore.cassandra.datapoint_ttl":                      {"ingest.default_ttl", unitOf(time.Second)},

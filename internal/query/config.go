@@ -16,6 +16,7 @@ type Config struct {
 	Timeout       time.Duration `yaml:"timeout" doc:"Longest time that one query may take, not counting the wait for a free slot."`
 	MaxConcurrent int           `yaml:"max_concurrent" doc:"Most queries that compute at once. A query that has computed for a while lets others begin, and a query whose client does not read its answer gives up its slot."`
 	MaxWait       time.Duration `yaml:"max_wait" doc:"Longest time that a query waits to be parsed, that it then waits for a free slot, and that a delete waits for other deletes. A request that waits longer is refused as overload."`
+	Slow          time.Duration `yaml:"slow" doc:"Queries that take at least this long are logged and listed by /admin/slowqueries, whatever API they came through. 0 turns that off."`
 
 	// Constants; tests and benchmarks change them by --tune.
 
@@ -36,6 +37,7 @@ func DefaultConfig() Config {
 		MaxConcurrent: 16,
 		MaxQueued:     256,
 		MaxWait:       10 * time.Second,
+		Slow:          10 * time.Second,
 		Workers:       8,
 	}
 }
@@ -56,5 +58,6 @@ func (c Config) Validate() error {
 		units.Positive("query.workers", c.Workers),
 		units.NotNegative("query.total_memory", c.TotalMemory),
 		units.NotNegative("query.max_queued", c.MaxQueued),
+		units.NotNegative("query.slow", c.Slow),
 	)
 }

@@ -72,6 +72,7 @@ func New(s store.Viewer, config Config, r prometheus.Registerer, now func() time
 	e.metrics.memoryMax.Set(float64(e.pool.max))
 	e.texts, e.deletes = newTexts(e.pool, r), newDeletes(r, e.metrics)
 	e.slow.count = e.metrics.slow
+	e.slow.threshold.Store(int64(config.Slow))
 	return e
 }
 
@@ -79,13 +80,14 @@ func New(s store.Viewer, config Config, r prometheus.Registerer, now func() time
 // first query.
 func (e *Engine) Share(t *Turns) { e.slots.all = t }
 
-// SetLimits changes how many queries run at once, and the limits of queries that begin
-// later. TotalMemory and Workers stay as they are. config must be valid.
+// SetLimits changes how many queries run at once, which are slow, and the limits of queries
+// that begin later. TotalMemory and Workers stay as they are. config must be valid.
 func (e *Engine) SetLimits(config Config) {
 	had := e.config.Load()
 	config.TotalMemory, config.Workers = had.TotalMemory, had.Workers
 	e.config.Store(&config)
 	e.pool.maxWait.Store(int64(config.MaxWait))
+	e.slow.threshold.Store(int64(config.Slow))
 	e.slots.grow(config.MaxConcurrent - had.MaxConcurrent)
 }
 

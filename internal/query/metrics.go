@@ -36,7 +36,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		queued:     set.Gauge("queued", "Queries that wait for a slot, including those that have begun."),
 	}
 	m.shed = set.CounterVec("congested_refused_total", "Requests refused before query.max_wait, because for half of that time no request in the line was served promptly. line: begin (a slot), turn (the third turn), parse_small, parse_large, parse_operator, delete.", "line")
-	m.slow = set.Counter("slow_total", "Queries that took at least kairos.slow_query, waiting included.")
+	m.slow = set.Counter("slow_total", "Queries that took at least query.slow, waiting included.")
 	m.memory = set.Gauge("memory_bytes", "Memory that queries, the texts of their requests, and answers that are not sent yet hold together.")
 	m.memoryMax = set.Gauge("memory_max_bytes", "Memory that queries, the texts of their requests, and answers that are not sent yet may hold together: query.total_memory.")
 	m.memoryWaits = set.Gauge("memory_waiting", "Queries and answers that wait for memory that others hold.")

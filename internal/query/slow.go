@@ -30,6 +30,7 @@ const (
 	maxSlowText    = 4096
 	maxSlowMetrics = 20
 	maxSlowMetric  = 256 // bytes of the name of a metric
+	slowKept       = 100 // latest slow queries
 )
 
 // A SlowLog keeps the latest slow queries of an Engine, whatever their language, and logs each.
@@ -39,23 +40,12 @@ type SlowLog struct {
 	count     prometheus.Counter
 
 	mu     sync.Mutex
-	most   int
 	latest []SlowQuery // ring
 	next   int
 }
 
-// Slow is the log of slow queries. Until Keep is called it keeps none.
+// Slow returns the log of slow queries.
 func (e *Engine) Slow() *SlowLog { return &e.slow }
-
-// Keep sets how long a query takes that is slow, and how many are kept. It is called before the
-// first query.
-func (l *SlowLog) Keep(threshold time.Duration, most int) {
-	l.most = most
-	l.SetThreshold(threshold)
-}
-
-// SetThreshold changes how long a query takes that is slow; 0 turns the log off.
-func (l *SlowLog) SetThreshold(d time.Duration) { l.threshold.Store(int64(d)) }
 
 // Threshold is how long a query takes that is slow.
 func (l *SlowLog) Threshold() time.Duration { return time.Duration(l.threshold.Load()) }
@@ -105,13 +95,12 @@ func (l *SlowLog) Note(log *slog.Logger, d Done) {
 func (l *SlowLog) add(s SlowQuery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case len(l.latest) < l.most:
+	if len(l.latest) < slowKept {
 		l.latest = append(l.latest, s)
-	case l.most > 0:
-		l.latest[l.next] = s
-		l.next = (l.next + 1) % l.most
+		return
 	}
+	l.latest[l.next] = s
+	l.next = (l.next + 1) % slowKept
 }
 
 // List returns what is kept, latest first.
