@@ -140,6 +140,9 @@ type httpConn struct {
 	gathering bool
 	held      []byte
 
+	// watch is [fastpath.Server.Watch], set once net/http has the connection.
+	watch func(c *stream.Conn, taken func() bool, cancel context.CancelFunc) (stop func())
+
 	// While heading is set, net/http reads the header of a request. The connection's goroutine in
 	// net/http sets these fields, including those that note sets.
 	heading bool

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -68,6 +69,19 @@ func newResponse(w http.ResponseWriter, r *http.Request, stall time.Duration, dr
 	}
 	rw.extend()
 	return rw
+}
+
+// watch makes the request end with its client, and returns what ends that. net/http alone notices
+// only a client that has sent no byte after the request.
+func (rw *response) watch() (stop func()) {
+	c, ok := rw.request.Context().Value(connKey{}).(*httpConn)
+	if !ok || c.watch == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(rw.request.Context())
+	rw.request = rw.request.WithContext(ctx)
+	unwatch := c.watch(c.Conn, func() bool { return rw.body == nil || rw.body.taken.Load() }, cancel)
+	return func() { unwatch(); cancel() }
 }
 
 // Unwrap lets http.ResponseController reach the connection.
@@ -301,6 +315,7 @@ type body struct {
 	allowed time.Time     // read deadline
 	waits   bool          // the client waits for 100 Continue before it sends
 	ended   bool
+	taken   atomic.Bool // ended, for other goroutines
 	failed  bool
 	evicted bool        // the connection was closed for a new one
 	cut     atomic.Bool // the sender has lost its rights
@@ -334,6 +349,7 @@ func (b *body) Read(p []byte) (int, error) {
 		// From here on net/http reads in the background to notice a client
 		// that goes away. A deadline would look like one.
 		b.ended = true
+		b.taken.Store(true)
 		b.allow(time.Time{})
 	case err != nil:
 		b.failed = true // the deadline stays, because net/http continues to read

@@ -79,6 +79,7 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	rw := newResponse(w, r, rt.stall, rt.draining)
 	rw.last = endsTwice(r)
+	defer rw.watch()()
 	defer rt.finish(rw, start)
 	leave, room := rt.crowd.enter(r)
 	defer leave()

@@ -189,6 +189,7 @@ func (w *web) serveFirst(_ context.Context, c *stream.Conn) net.Conn {
 		return nil
 	}
 	hc.unused = unused
+	hc.watch = w.fast.Watch
 	return hc
 }
 

@@ -286,21 +286,26 @@ func testHandsOver(t *testing.T, over network) {
 	}
 }
 
-// A request that takes long is cancelled when its client leaves, but not when there is
-// another one behind it.
+// A request that takes long is cancelled when its client leaves. If there is something behind it, a
+// client that ends its direction still has some time to get its answers.
 func TestClientLeaves(t *testing.T) { overBoth(t, testClientLeaves) }
 
 func testClientLeaves(t *testing.T, over network) {
 	for name, test := range map[string]struct {
-		text string
-		half bool // the client ends only its own direction
-		want error
+		text  string
+		after string // is sent once the request is being answered
+		half  bool   // the client ends only its own direction
+		want  error
 	}{
 		"closed":             {text: "GET /long HTTP/1.1\r\nHost: a\r\n\r\n", want: context.Canceled},
 		"ended":              {text: "GET /long HTTP/1.1\r\nHost: a\r\n\r\n", half: true, want: context.Canceled},
 		"with a body":        {text: "POST /long HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc", want: context.Canceled},
 		"after another":      {text: "GET /x HTTP/1.1\r\nHost: a\r\n\r\nGET /long HTTP/1.1\r\nHost: a\r\n\r\n", want: context.Canceled},
 		"with one behind it": {text: "GET /long HTTP/1.1\r\nHost: a\r\n\r\nGET /x HTTP/1.1\r\nHost: a\r\n\r\n", half: true},
+
+		"with a byte behind it":                {text: "GET /long HTTP/1.1\r\nHost: a\r\n\r\n", after: "G", want: context.Canceled},
+		"with one behind it, after a while":    {text: "GET /long HTTP/1.1\r\nHost: a\r\n\r\nGET /x HTTP/1.1\r\nHost: a\r\n\r\n", want: context.Canceled},
+		"with one behind that is not read yet": {text: "GET /long HTTP/1.1\r\nHost: a\r\n\r\n", after: "GET /long HTTP/1.1\r\nHost: a\r\n\r\n", want: context.Canceled},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -310,7 +315,7 @@ func testClientLeaves(t *testing.T, over network) {
 				if r.URL.Path != "/long" {
 					return
 				}
-				close(left)
+				close(left)               // a request behind one that was cancelled is not served, or this panics
 				limit := 30 * time.Second // until the server notices the end
 				if test.want == nil {
 					limit = 8 * watchPause
@@ -324,6 +329,7 @@ func testClientLeaves(t *testing.T, over network) {
 			c := dial(t, over, r.addr)
 			io.WriteString(c, test.text)
 			<-left
+			io.WriteString(c, test.after)
 			if test.half {
 				c.(interface{ CloseWrite() error }).CloseWrite()
 			} else {

@@ -26,15 +26,15 @@ type lane struct {
 	moved   atomic.Bool // a request has set another one since
 	taken   atomic.Bool // the body of the request was read to its end
 
-	mu     sync.Mutex
-	idle   bool               // waiting for a request
-	since  time.Time          // when the request that is being answered arrived
-	cancel context.CancelFunc // of that request; nil between requests, and if its client cannot be checked
+	client watch
+
+	mu   sync.Mutex
+	idle bool // waiting for a request
 }
 
 func newLane(s *Server, c *stream.Conn) *lane {
 	socket := newSocket(c)
-	l := &lane{server: s, conn: c, socket: socket, pieces: c, in: bufio.NewReaderSize(socket, maxHeader), remote: c.RemoteAddr().String()}
+	l := &lane{server: s, conn: c, socket: socket, pieces: c, in: bufio.NewReaderSize(socket, maxHeader), remote: c.RemoteAddr().String(), client: watch{conn: c}}
 	if c.TLS() == nil {
 		l.pieces = c.Conn // which can write them by one call
 	}
@@ -123,10 +123,13 @@ func (l *lane) answer(ctx context.Context, r *http.Request, last bool) bool {
 	}
 	a := newAnswer(l, last)
 	defer a.release()
-	l.begin(cancel, int64(l.in.Buffered()) > r.ContentLength)
-	defer l.end()
-	if !l.handle(a, r) {
+	l.client.begin(cancel, l.taken.Load, int64(l.in.Buffered()) <= r.ContentLength)
+	l.server.watch()
+	ok := l.handle(a, r)
+	if stays := l.client.end(); !ok {
 		return false
+	} else if !stays { // further requests have no reader either
+		a.last = true
 	}
 	keep := a.finish()
 	if !l.taken.Load() {
@@ -144,39 +147,6 @@ func (l *lane) handle(a *answer, r *http.Request) (ok bool) {
 		}
 	}()
 	l.server.o.Handler.ServeHTTP(a, r)
-	return true
-}
-
-// begin records that a request is being answered. Input after the body of the request is a further
-// request; while one waits, the end of the connection behind it cannot be seen.
-func (l *lane) begin(cancel context.CancelFunc, followed bool) {
-	if followed {
-		return
-	}
-	l.mu.Lock()
-	l.since, l.cancel = time.Now(), cancel
-	l.mu.Unlock()
-	l.server.watch()
-}
-
-func (l *lane) end() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.cancel = nil
-}
-
-// look cancels the request of a client that has left, and reports whether there is a
-// request.
-func (l *lane) look(now time.Time) (busy bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.cancel == nil {
-		return false
-	}
-	// While the body is read, its reader notices.
-	if l.taken.Load() && now.Sub(l.since) >= watchPause/2 && hasLeft(l.conn) {
-		l.cancel()
-	}
 	return true
 }
 

@@ -29,14 +29,15 @@ type Server struct {
 
 	mu struct {
 		sync.Mutex
-		lanes map[*lane]struct{}
+		lanes   map[*lane]struct{}
+		watches map[*watch]struct{} // of requests on connections that were handed over
 	}
 }
 
 // New returns a Server.
 func New(o Options) *Server {
 	s := &Server{o: o}
-	s.mu.lanes = map[*lane]struct{}{}
+	s.mu.lanes, s.mu.watches = map[*lane]struct{}{}, map[*watch]struct{}{}
 	return s
 }
 
@@ -107,30 +108,4 @@ func (s *Server) lanesLocked() []*lane {
 		all = append(all, l)
 	}
 	return all
-}
-
-// watchPause is the time between two checks of the clients of long requests.
-const watchPause = 100 * time.Millisecond
-
-// watch makes sure that look runs soon. While look is scheduled anyway, this costs a request
-// nothing.
-func (s *Server) watch() {
-	if !s.watching.Load() && s.watching.CompareAndSwap(false, true) {
-		time.AfterFunc(watchPause, s.look)
-	}
-}
-
-// look cancels requests whose clients have left.
-func (s *Server) look() {
-	s.watching.Store(false)
-	s.mu.Lock()
-	lanes := s.lanesLocked()
-	s.mu.Unlock()
-	now, busy := time.Now(), false
-	for _, l := range lanes {
-		busy = l.look(now) || busy
-	}
-	if busy {
-		s.watch()
-	}
 }
