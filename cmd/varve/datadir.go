@@ -27,7 +27,7 @@ func holdsStore(dir string, create bool) error {
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return err
 	case !create:
-		return fmt.Errorf("%s holds no store (--data-dir); varve import --create creates one", dir)
+		return fmt.Errorf("%s holds no store; --data-dir or --config names another directory, --http-addr a running server, and varve import --create creates a store", dir)
 	}
 	for _, e := range entries {
 		if name := e.Name(); name != "lost+found" && name != "LOCK" {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -131,7 +130,7 @@ func waitHealthy(ctx context.Context, client *http.Client, base string) error {
 func askHealth(client *http.Client, base string) (answered bool, err error) {
 	response, err := client.Get(base + "/api/v1/health/check")
 	if err != nil {
-		return false, fmt.Errorf("ask %s for its health: %w", base, errors.Unwrap(err))
+		return false, fmt.Errorf("ask %s for its health: %w", base, remote.Unreached(err))
 	}
 	defer response.Body.Close()
 	switch response.StatusCode {

@@ -130,14 +130,14 @@ func (s *Server) send(ctx context.Context, method, path, kind string, body []byt
 	}
 	response, err := s.client.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("ask the server at %s: %w", s.Addr, unreached(err))
+		return nil, fmt.Errorf("ask the server at %s: %w", s.Addr, Unreached(err))
 	}
 	return response, nil
 }
 
-// unreached leaves out of an error of http.Client what the text before it says: method, URL
-// and address.
-func unreached(err error) error {
+// Unreached leaves out of an error of http.Client what the text before it says: method, URL
+// and address. It adds the way out, where there is one.
+func Unreached(err error) error {
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		err = failed.Err
 	}
