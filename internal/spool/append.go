@@ -15,6 +15,17 @@ import (
 	"varve/internal/writelog"
 )
 
+// Create implements store.Appender. While the spool is full it creates no series, whose samples
+// would be refused: clients that send new series all the time would otherwise fill the memory with
+// them.
+func (s *Spool) Create(ctx context.Context, series model.Series) (store.Ref, error) {
+	if s.overfull.Load() && s.full(int64(s.cfg.MaxBytes)/16) {
+		s.metrics.refusedBytes.Inc()
+		return 0, s.fullError()
+	}
+	return s.refs.Create(ctx, series)
+}
+
 // Append implements store.Appender. It returns a *store.UnavailableError if a bound is
 // reached or the disk fails.
 func (s *Spool) Append(ctx context.Context, b *store.Batch) error {

@@ -276,6 +276,10 @@ func TestMaxBytes(t *testing.T) {
 	if unhealthy := s.Healthy(); unhealthy == nil || unhealthy.Error() != err.Error() {
 		t.Errorf("health of a full spool: %v; writers are told: %v", unhealthy, err)
 	}
+	series := s.SeriesCount()
+	if _, failed := s.Create(t.Context(), testSeries("new", 1)); failed == nil || failed.Error() != err.Error() || s.SeriesCount() != series {
+		t.Errorf("a new series while the spool is full: %v; %d series instead of %d", failed, s.SeriesCount(), series)
+	}
 	down.Store(false)
 	if _, err := s.Flush(within(t)); err != nil {
 		t.Fatal(err)
@@ -283,6 +287,7 @@ func TestMaxBytes(t *testing.T) {
 	if _, err := fill(s, want, 10); err != nil {
 		t.Errorf("after it was drained: %v", err)
 	}
+	put(t, s, testSeries("new", 1), 1, 1)
 	if s.Healthy() != nil {
 		t.Errorf("healthy: %v", s.Healthy())
 	}
