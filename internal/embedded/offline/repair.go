@@ -393,10 +393,7 @@ func (r *repair) quarantine(path string, findings []Finding, result string, put 
 	if err := r.fs.MkdirAll(dir, 0o750); err != nil {
 		return fmt.Errorf("create %s: %w", dir, err)
 	}
-	name, err := r.unused(dir, r.fs.PathBase(path))
-	if err != nil {
-		return err
-	}
+	name := r.fs.PathBase(path)
 	if err := put(r.fs, path, r.fs.PathJoin(dir, name)); err != nil {
 		return err
 	}
@@ -412,20 +409,6 @@ func (r *repair) quarantine(path string, findings []Finding, result string, put 
 		return err
 	}
 	return errors.Join(safefile.SyncDir(r.fs, dir), safefile.SyncDir(r.fs, r.dir))
-}
-
-// unused returns the name, with a number if the directory has a file of that name: numbers of
-// files may be used again after a repair, and a later one must not overwrite what is there.
-func (r *repair) unused(dir, name string) (string, error) {
-	for n, free := 2, name; ; n++ {
-		switch _, err := r.fs.Stat(r.fs.PathJoin(dir, free)); {
-		case errors.Is(err, fs.ErrNotExist):
-			return free, nil
-		case err != nil:
-			return "", fmt.Errorf("look for a name in %s: %w", dir, err)
-		}
-		free = fmt.Sprintf("%s.%d", name, n)
-	}
 }
 
 func writeText(disk vfs.FS, path, text string) error {
