@@ -34,7 +34,8 @@ type lane struct {
 
 func newLane(s *Server, c *stream.Conn) *lane {
 	socket := newSocket(c)
-	l := &lane{server: s, conn: c, socket: socket, pieces: c, in: bufio.NewReaderSize(socket, maxHeader), remote: c.RemoteAddr().String(), client: watch{conn: c}}
+	l := &lane{server: s, conn: c, socket: socket, pieces: c, in: bufio.NewReaderSize(socket, maxHeader), remote: c.RemoteAddr().String()}
+	l.client = watch{conn: c, taken: l.taken.Load}
 	if c.TLS() == nil {
 		l.pieces = c.Conn // which can write them by one call
 	}
@@ -123,13 +124,15 @@ func (l *lane) answer(ctx context.Context, r *http.Request, last bool) bool {
 	}
 	a := newAnswer(l, last)
 	defer a.release()
-	l.client.begin(cancel, l.taken.Load, int64(l.in.Buffered()) <= r.ContentLength)
+	l.client.begin(cancel, int64(l.in.Buffered()) <= r.ContentLength)
 	l.server.watch()
 	ok := l.handle(a, r)
-	if stays := l.client.end(); !ok {
+	stays := l.client.end()
+	if !ok {
 		return false
-	} else if !stays { // further requests have no reader either
-		a.last = true
+	}
+	if !stays {
+		a.last = true // nobody would read the answers to further requests
 	}
 	keep := a.finish()
 	if !l.taken.Load() {

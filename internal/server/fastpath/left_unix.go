@@ -11,7 +11,17 @@ import (
 
 // hasLeft reports whether the client has closed the connection. What it sent before remains to be
 // read. Nobody may be reading at the same time.
-func hasLeft(c *stream.Conn) (left bool) {
+func hasLeft(c *stream.Conn) bool {
+	return ofSocket(c, func(fd int) bool {
+		var next [alertMost + 1]byte
+		n, _, err := syscall.Recvfrom(fd, next[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		return err == syscall.ECONNRESET || err == nil && (n == 0 || c.TLS() != nil && isAlert(next[:n]))
+	})
+}
+
+// ofSocket returns what f reports of the connection's socket, and true for one that is closed. It
+// does not wait for a read that is in progress.
+func ofSocket(c *stream.Conn, f func(fd int) bool) (is bool) {
 	socket, ok := c.Conn.(syscall.Conn)
 	if !ok {
 		return false
@@ -20,12 +30,8 @@ func hasLeft(c *stream.Conn) (left bool) {
 	if err != nil {
 		return false
 	}
-	err = raw.Control(func(fd uintptr) { // not Read: that would wait for a Read that is going on
-		var next [alertMost + 1]byte
-		n, _, err := syscall.Recvfrom(int(fd), next[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		left = err == syscall.ECONNRESET || err == nil && (n == 0 || c.TLS() != nil && isAlert(next[:n]))
-	})
-	return left || err != nil
+	err = raw.Control(func(fd uintptr) { is = f(int(fd)) })
+	return is || err != nil
 }
 
 // alertMost is the longest TLS alert, including what encryption adds.

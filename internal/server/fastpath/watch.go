@@ -18,23 +18,23 @@ const endedPatience = 2 * time.Second
 
 // A watch cancels a request whose client has left.
 type watch struct {
-	conn *stream.Conn
+	conn  *stream.Conn
+	taken func() bool // reports whether the body of the request was read to its end
 
 	mu     sync.Mutex
 	since  time.Time          // when the request that is being answered arrived
 	ended  time.Time          // when its client was first seen to send no more; zero if it may send
 	cancel context.CancelFunc // of that request; nil between requests
-	taken  func() bool        // reports whether its body was read to its end
 	peeks  bool               // nothing behind the request was read, and nobody reads while it is answered
 	gone   bool               // the request was cancelled
 }
 
 // begin records that a request is being answered. peeks says that the next byte of the socket, if
 // there is one, is the first behind the request, and that nobody reads it meanwhile.
-func (w *watch) begin(cancel context.CancelFunc, taken func() bool, peeks bool) {
+func (w *watch) begin(cancel context.CancelFunc, peeks bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.since, w.ended, w.cancel, w.taken, w.peeks = time.Now(), time.Time{}, cancel, taken, peeks
+	w.since, w.ended, w.cancel, w.peeks = time.Now(), time.Time{}, cancel, peeks
 }
 
 // end records that the answer is complete, and reports whether the client is still there.
@@ -77,8 +77,8 @@ func (w *watch) left(now time.Time) bool {
 // were handed over: their reader notices a client that leaves, but only if the client has sent no
 // byte after its request.
 func (s *Server) Watch(c *stream.Conn, taken func() bool, cancel context.CancelFunc) (stop func()) {
-	w := &watch{conn: c}
-	w.begin(cancel, taken, false)
+	w := &watch{conn: c, taken: taken}
+	w.begin(cancel, false)
 	s.mu.Lock()
 	s.mu.watches[w] = struct{}{}
 	s.mu.Unlock()
