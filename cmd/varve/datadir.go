@@ -17,8 +17,8 @@ import (
 )
 
 // holdsStore returns an error if dir holds no store and none may be created there:
-// a mistyped path must not become a store.
-func holdsStore(dir string, create bool) error {
+// a mistyped path must not become a store. write says that the command could create one.
+func holdsStore(dir string, write, create bool) error {
 	if _, err := os.Stat(filepath.Join(dir, "catalogue")); err == nil {
 		return nil
 	}
@@ -27,7 +27,11 @@ func holdsStore(dir string, create bool) error {
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return err
 	case !create:
-		return fmt.Errorf("%s holds no store; --data-dir or --config names another directory, --http-addr a running server, and varve import --create creates a store", dir)
+		wayOut := "--data-dir or --config names another directory, --http-addr a running server"
+		if write {
+			wayOut += ", and --create creates a store there"
+		}
+		return fmt.Errorf("%s holds no store; %s", dir, wayOut)
 	}
 	for _, e := range entries {
 		if name := e.Name(); name != "lost+found" && name != "LOCK" {
@@ -59,7 +63,7 @@ func (l line) openStore(t terminal, write, create bool) (*embedded.Store, config
 		return nil, c, &usageError{errors.New("the configuration says store: cassandra; go through a running server, with --http-addr")}
 	}
 	c.Log.Level = max(c.Log.Level, slog.LevelWarn) // the progress is what people look at
-	if err := holdsStore(c.DataDir, create); err != nil {
+	if err := holdsStore(c.DataDir, write, create); err != nil {
 		return nil, c, err
 	}
 	o := embedded.Options{Section: "embedded", Registerer: prometheus.NewRegistry(), Logger: c.Log.Logger(t.stderr, c.Log.Level)}

@@ -407,8 +407,8 @@ func TestTransferNamesItsTarget(t *testing.T) {
 		{2, "export --http-addr=", "needs a value"},
 		{1, "import -f " + in + " --http-addr " + nobody, "--http-addr names another server, --data-dir the directory"},
 		{1, "export --http-addr " + nobody, "--http-addr names another server, --data-dir the directory"},
-		{1, "import -f " + in + " --data-dir " + typo, "typo holds no store; --data-dir or --config names another directory, --http-addr a running server, and varve import --create creates a store\n"},
-		{1, "export --data-dir " + typo, "typo holds no store"},
+		{1, "import -f " + in + " --data-dir " + typo, "typo holds no store; --data-dir or --config names another directory, --http-addr a running server, and --create creates a store there\n"},
+		{1, "export --data-dir " + typo, "typo holds no store; --data-dir or --config names another directory, --http-addr a running server\n"},
 		{1, "import -f " + in + " --create --data-dir " + files, "holds no store, but in: a new store needs a directory of its own"},
 		{1, "import -f " + in + "x --create --data-dir " + typo, "no such file"},
 	} {
