@@ -52,6 +52,9 @@ type startClock struct {
 
 // check returns nil if the clock is set, or if the store no longer waits for that.
 func (c *startClock) check(ctx context.Context) error {
+	if c.over.Load() {
+		return nil
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over.Load() {

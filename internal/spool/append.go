@@ -15,10 +15,11 @@ import (
 	"varve/internal/writelog"
 )
 
-// Create implements store.Appender. While the spool is full it creates no series, whose samples
-// would be refused: clients that send new series all the time would otherwise fill the memory with
-// them.
+// Create implements store.Appender. It returns a *store.UnavailableError while the spool is full:
+// clients that send new series all the time would otherwise fill the memory with series whose samples
+// are refused.
 func (s *Spool) Create(ctx context.Context, series model.Series) (store.Ref, error) {
+	// A single large batch can be refused while there is much room for others.
 	if s.overfull.Load() && s.full(int64(s.cfg.MaxBytes)/16) {
 		s.metrics.refusedBytes.Inc()
 		return 0, s.fullError()

@@ -7,18 +7,19 @@ import "time"
 // for their record get a sync each, in turn: one appends while the other's record is
 // synced. A sync costs 70 to 85 µs of CPU time and, on some disks, milliseconds.
 //
-// A sync waits until three quarters of the appenders have a record queued, but for a
-// limited time after the one before. Appenders that do not return cost little: after each
-// wait in vain, twice as many syncs as before begin at once.
+// A sync waits until three quarters of the appenders have a record queued, but only for a
+// short time after the one before. Appenders that do not return cost little: after each
+// wait in vain, twice as many waits as before are omitted.
 type group struct {
 	until  time.Time // end of waiting
 	enough int       // records for which the next sync waits
 
-	// Waits while other records are queued from before, and waits of the first appender
-	// that returned for the others. An appender that writes now and then, beside a busy
-	// one, makes the former a success and the latter a failure.
-	queued   bool
-	patience [2]patience
+	// There are two kinds of waits: for appenders that were just acknowledged, while the
+	// records of others are queued, and for the rest of a group, once the first of it has
+	// returned. Beside a busy appender, one that writes now and then makes the first kind a
+	// success and the second a failure, so they are counted apart.
+	queued   bool        // the next wait is of the first kind
+	patience [2]patience // of the second kind, and of the first
 }
 
 // patience is how often a kind of wait was in vain.
@@ -28,13 +29,16 @@ type patience struct {
 }
 
 const (
-	maxGather   = 5 * time.Millisecond // a sync waits so long, at most, after the one before,
-	gatherSyncs = 2                    // and so many times what that one took
-	maxInVain   = 8
-	largeGroup  = 256 << 10 // bytes that do not wait for more
+	// A sync begins no later after the one before than gatherSyncs times what that one took,
+	// and no later than maxGather, if records are queued.
+	gatherSyncs = 2
+	maxGather   = 5 * time.Millisecond
+
+	maxInVain  = 8
+	largeGroup = 256 << 10 // bytes that are worth a sync of their own
 )
 
-// synced notes a sync.
+// synced notes the end of a sync and what it took.
 func (g *group) synced(end time.Time, took time.Duration) {
 	g.until = end.Add(min(gatherSyncs*took, maxGather))
 }

@@ -34,7 +34,7 @@ type Import struct {
 	Progress *console.Progress
 
 	state  importState
-	text   hash.Hash // of the text before state.Offset
+	text   hash.Hash // of the text that was read
 	report statefile.Report
 	before int64 // bytes of the file that an earlier run has read
 	total  int64
