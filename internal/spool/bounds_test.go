@@ -355,7 +355,7 @@ func TestAcknowledgeStore(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := len(sink.writes); n > 2 { // that of the first ones, and that of all who came during it
+	if n := len(sink.written()); n > 2 { // that of the first ones, and that of all who came during it
 		t.Errorf("%d writes for %d appends", n, writers)
 	}
 
@@ -447,8 +447,8 @@ func TestAbsentSink(t *testing.T) {
 	if err := sink.content().diff(want); err != nil {
 		t.Error(err)
 	}
-	if len(sink.writes) != 1 {
-		t.Errorf("%d writes, want 1", len(sink.writes))
+	if len(sink.written()) != 1 {
+		t.Errorf("%d writes, want 1", len(sink.written()))
 	}
 }
 
@@ -474,8 +474,8 @@ func TestSlowSink(t *testing.T) {
 	for deadline := time.Now().Add(time.Minute); s.Health().Samples > 0 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
-	if len(sink.writes) != 2 {
-		t.Errorf("%d writes, want 2", len(sink.writes))
+	if len(sink.written()) != 2 {
+		t.Errorf("%d writes, want 2", len(sink.written()))
 	}
 }
 

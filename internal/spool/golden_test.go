@@ -113,8 +113,8 @@ func openGolden(t *testing.T, dir string, want content) {
 	if err := sink.content().diff(want); err != nil {
 		t.Error(err)
 	}
-	if len(sink.writes) != 2 || sink.writes[0] < 1_700_000_000_000 || sink.writes[0] > 1_700_000_000_009 || sink.writes[1] <= sink.writes[0] {
-		t.Errorf("stamps: %v", sink.writes)
+	if len(sink.written()) != 2 || sink.written()[0] < 1_700_000_000_000 || sink.written()[0] > 1_700_000_000_009 || sink.written()[1] <= sink.written()[0] {
+		t.Errorf("stamps: %v", sink.written())
 	}
 }
 

@@ -158,6 +158,20 @@ func (c content) set(key string, ms int64, value string) {
 	c[key][ms] = value
 }
 
+// written returns the stamps of the writes that succeeded. The spool drains on a
+// goroutine of its own: a test reads what the sink has by methods, never a field.
+func (r *remote) written() []int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.writes)
+}
+
+func (r *remote) lastStamp() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last
+}
+
 // content returns what the remote store has.
 func (r *remote) content() content {
 	r.mu.Lock()

@@ -55,13 +55,13 @@ func TestAppendFlush(t *testing.T) {
 	if h := s.Health(); h.Samples != 0 || h.Generations != 0 || !h.Oldest.IsZero() || h.SinkError != nil {
 		t.Errorf("health after draining: %+v", h)
 	}
-	if stamp <= sink.last {
-		t.Errorf("flush returns %d, not above %d", stamp, sink.last)
+	if stamp <= sink.lastStamp() {
+		t.Errorf("flush returns %d, not above %d", stamp, sink.lastStamp())
 	}
 	put(t, s, a, 3, 4000)
 	again, err := s.Flush(within(t))
-	if err != nil || sink.last <= stamp || again <= sink.last {
-		t.Errorf("stamps %d < %d < %d, %v", stamp, sink.last, again, err)
+	if err != nil || sink.lastStamp() <= stamp || again <= sink.lastStamp() {
+		t.Errorf("stamps %d < %d < %d, %v", stamp, sink.lastStamp(), again, err)
 	}
 	sink.check(t)
 }
@@ -90,7 +90,7 @@ func TestMarksOnly(t *testing.T) {
 	}
 	s = mustOpen(t, fs, cfg, Options{Sink: sink, Now: func() time.Time { return time.UnixMilli(last).Add(-clockLead / 2) }})
 	defer s.Close()
-	if h := s.Health(); h.Samples+int64(len(sink.cells)) < 1 {
+	if h := s.Health(); h.Samples+int64(len(sink.content())) < 1 {
 		t.Errorf("health: %+v", h)
 	}
 	if stamp, err := s.Flush(within(t)); err != nil || stamp <= last {

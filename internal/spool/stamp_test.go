@@ -24,6 +24,8 @@ func (c *fakeClock) now() time.Time         { return time.UnixMilli(c.ms.Load())
 func (c *fakeClock) add(d time.Duration)    { c.ms.Add(d.Milliseconds()) }
 func (c *fakeClock) options(s Sink) Options { return Options{Sink: s, Now: c.now} }
 func (r *remote) at(n int, ms int64) cell {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	return r.cells[string(testSeries("load", n).AppendKey(nil))][ms]
 }
 func patient(cfg Config) Config { cfg.Linger = time.Hour; return cfg }
@@ -231,12 +233,12 @@ func TestClockGlitchInAnOutage(t *testing.T) {
 					t.Errorf("at %d: %v; it is %d", ms, got, clock.ms.Load())
 				}
 			}
-			if len(sink.writes) != 5 {
-				t.Errorf("generations: %v", sink.writes)
+			if len(sink.written()) != 5 {
+				t.Errorf("generations: %v", sink.written())
 			}
-			for i := 1; i < len(sink.writes); i++ {
-				if sink.writes[i] <= sink.writes[i-1] {
-					t.Errorf("stamps of generations: %v", sink.writes)
+			for i := 1; i < len(sink.written()); i++ {
+				if sink.written()[i] <= sink.written()[i-1] {
+					t.Errorf("stamps of generations: %v", sink.written())
 				}
 			}
 		})
