@@ -39,6 +39,8 @@ type tally struct {
 type rejectedRing struct {
 	log *slog.Logger
 
+	flushing sync.WaitGroup // reports of the timer; none begins after close
+
 	mu struct {
 		sync.Mutex
 		ring    []Rejection
@@ -126,16 +128,23 @@ func (r *rejectedRing) takeLocked() (due []tally, others uint64) {
 // flush is called logEvery after a report.
 func (r *rejectedRing) flush() {
 	r.mu.Lock()
+	if r.mu.closed {
+		r.mu.Unlock()
+		return
+	}
+	r.flushing.Add(1)
+	defer r.flushing.Done()
 	due, others := r.takeLocked()
 	r.mu.timer = nil
-	if len(due) > 0 && !r.mu.closed {
+	if len(due) > 0 {
 		r.mu.timer = time.AfterFunc(logEvery, r.flush)
 	}
 	r.mu.Unlock()
 	r.tell(due, others)
 }
 
-// close reports what is left. Nothing is reported after it.
+// close reports what is left, and returns when a report that has begun is written too. Nothing is
+// reported after it.
 func (r *rejectedRing) close() {
 	r.mu.Lock()
 	due, others := r.takeLocked()
@@ -145,6 +154,7 @@ func (r *rejectedRing) close() {
 	}
 	r.mu.Unlock()
 	r.tell(due, others)
+	r.flushing.Wait()
 }
 
 // tell writes a report to the log.
