@@ -284,36 +284,39 @@ func TestPackedBodies(t *testing.T) {
 
 // A body that finds no memory waits until another one gives memory back.
 func TestBodyWaitsForRoomWhileItGrows(t *testing.T) {
-	p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, func(c *ingest.Config) {
-		c.BodyMemory, c.MaxBodyBytes, c.MaxUnpackedBytes, c.BusyWait = 300<<10, 300<<10, 300<<10, time.Minute
-	})
-	first, err := readBody(p, httptest.NewRecorder(), strings.NewReader(strings.Repeat("x", 200<<10)), 200<<10, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	second := make(chan error)
-	go func() {
-		b, err := readBody(p, httptest.NewRecorder(), strings.NewReader(strings.Repeat("y", 250<<10)), 250<<10, false)
-		if err == nil {
-			b.Release()
+	synctest.Test(t, func(t *testing.T) {
+		p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, func(c *ingest.Config) {
+			c.BodyMemory, c.MaxBodyBytes, c.MaxUnpackedBytes, c.BusyWait = 300<<10, 300<<10, 300<<10, time.Minute
+		})
+		first, err := readBody(p, httptest.NewRecorder(), strings.NewReader(strings.Repeat("x", 200<<10)), 200<<10, false)
+		if err != nil {
+			t.Fatal(err)
 		}
-		second <- err
-	}()
-	select {
-	case err := <-second:
-		t.Fatalf("there was no room: %v", err)
-	case <-time.After(20 * time.Millisecond):
-	}
-	first.Release()
-	if err := <-second; err != nil {
-		t.Error(err)
-	}
-	if n := held(t, reg); n != 0 {
-		t.Errorf("%d bytes still held", n)
-	}
-	if n := ingesttest.Counters(t, reg, "varve_ingest_waits_total")["bodies"]; n != 1 {
-		t.Errorf("%v waits counted", n)
-	}
+		second := make(chan error, 1)
+		go func() {
+			b, err := readBody(p, httptest.NewRecorder(), strings.NewReader(strings.Repeat("y", 250<<10)), 250<<10, false)
+			if err == nil {
+				b.Release()
+			}
+			second <- err
+		}()
+		synctest.Wait()
+		select {
+		case err := <-second:
+			t.Fatalf("there was no room: %v", err)
+		default:
+		}
+		first.Release()
+		if err := <-second; err != nil {
+			t.Error(err)
+		}
+		if n := held(t, reg); n != 0 {
+			t.Errorf("%d bytes still held", n)
+		}
+		if n := ingesttest.Counters(t, reg, "varve_ingest_waits_total")["bodies"]; n != 1 {
+			t.Errorf("%v waits counted", n)
+		}
+	})
 }
 
 // A small body does not wait behind large ones, nor does one that has grown keep the

@@ -300,7 +300,7 @@ func TestNamesAreBounded(t *testing.T) {
 	cfg := ingest.DefaultConfig()
 	cfg.MaxSeriesMemory = 300_000
 	r, reg := &ingesttest.Recorder{}, prometheus.NewRegistry()
-	var log strings.Builder
+	var log lockedText // refused inputs are reported by a timer
 	p := ingest.New(r, cfg, ingest.Options{Registerer: reg, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	w := p.NewWriter(p.Protocol("test"), "peer", 0)
 	names := func(fill string, tags, length int) *ingest.Names {
@@ -355,8 +355,8 @@ func TestNamesAreBounded(t *testing.T) {
 	cfg.MaxSeriesMemory = 190_000 // more than 80 % of it are used
 	p.SetSeriesLimits(cfg)
 	steps([2]any{names("x", 1, 10), ""})
-	if !strings.Contains(log.String(), "the names of all series take ") || !strings.Contains(log.String(), "ingest.max_series_memory is 190000;") {
-		t.Errorf("log: %s", log.String())
+	if said := log.take(); !strings.Contains(said, "the names of all series take ") || !strings.Contains(said, "ingest.max_series_memory is 190000;") {
+		t.Errorf("log: %s", said)
 	}
 	cfg.MaxSeriesMemory = 1
 	p.SetSeriesLimits(cfg)
