@@ -241,10 +241,10 @@ func TestNotesWithoutADisk(t *testing.T) {
 		var log bytes.Buffer
 		h.log = slog.New(slog.NewTextHandler(&log, nil))
 		h.restart(nil)
-		h.start()
 		if !strings.Contains(log.String(), "cannot be recorded on disk") || !strings.Contains(log.String(), names[0]) {
 			t.Errorf("the log has %s", &log)
 		}
+		h.start()
 		h.send("src", "a", 1, at(-48, 0, 0))
 		if err := o.trim(t.Context()); err != nil {
 			t.Error(err)

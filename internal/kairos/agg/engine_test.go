@@ -185,7 +185,8 @@ func TestCancelWhileBuffering(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stopped := time.AfterFunc(20*time.Millisecond, func() { f.Cancel(f.Running()[0].ID) })
+	id := f.Running()[0].ID // the timer may come when it is over
+	stopped := time.AfterFunc(20*time.Millisecond, func() { f.Cancel(id) })
 	defer stopped.Stop()
 	var p Point
 	if _, err := g.Points.Next(&p); !errors.Is(err, query.ErrCancelled) { // else query.max_memory ends it
