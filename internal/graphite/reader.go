@@ -70,11 +70,11 @@ type reader struct {
 	session *query.Session
 	lease   *query.Lease
 
-	samples *query.GridFold
-	buckets store.Buckets  // downsampled by the store
-	mixed   []store.Bucket // buckets of a window in which a point needs more than one bucket
-	thinned []thinPoint
-	values  []float64 // buffer for a window without samples
+	samples     *query.GridFold
+	buckets     store.Buckets  // downsampled by the store
+	mixed       []store.Bucket // buckets of a window in which a point needs more than one bucket
+	stagePoints []stagePoint
+	values      []float64 // buffer for a window without samples
 }
 
 // windowSteps limits the steps of the finest stage that are folded at once.
@@ -145,7 +145,7 @@ func (r *reader) window(g *grid, one *read, at, n int64, buckets *store.Buckets)
 			values[k] = math.NaN()
 		}
 	}
-	t := thin{policy: one.policy, stage: g.stage, startMS: fine.StartMS, stepMS: fine.StepMS}
+	t := resampler{policy: one.policy, stage: g.stage, startMS: fine.StartMS, stepMS: fine.StepMS}
 	_, percentile := one.policy.Aggregation.Method.Percentile()
 	switch {
 	case values == nil && buckets.Len() == 0:
@@ -172,18 +172,18 @@ func (r *reader) window(g *grid, one *read, at, n int64, buckets *store.Buckets)
 		t.percentiles(points, values, r.mixed, g.now*1000)
 		return nil
 	}
-	thinned, base := t.points(r.thinned[:0], values, r.mixed), 0
+	stagePoints, base := t.points(r.stagePoints[:0], values, r.mixed), 0
 	exact := t.bySamples(buckets.Len() > 0)
 	if exact {
 		t.whole(points, values, r.mixed)
 	}
 	if values == nil {
-		base = finest(thinned)
+		base = finest(stagePoints)
 		if values, err = r.blank(int(n * (t.step(g.stage) / t.step(base)))); err != nil {
 			return err
 		}
 	}
-	for k, v := range g.archive(values, base, fine.StartMS/1000, one.policy, thinned) {
+	for k, v := range g.archive(values, base, fine.StartMS/1000, one.policy, stagePoints) {
 		if !exact || v != v {
 			points[k] = v
 		}
@@ -192,14 +192,14 @@ func (r *reader) window(g *grid, one *read, at, n int64, buckets *store.Buckets)
 }
 
 // mix copies buckets to r.mixed, where they are processed one by one, and makes room in
-// r.thinned.
+// r.stagePoints.
 func (r *reader) mix(buckets *store.Buckets) error {
 	n := buckets.Len()
 	if more := n - cap(r.mixed); more > 0 {
-		if err := r.lease.Take(int64(more) * (bucketBytes + thinPointBytes)); err != nil {
+		if err := r.lease.Take(int64(more) * (bucketBytes + stagePointBytes)); err != nil {
 			return err
 		}
-		r.mixed, r.thinned = make([]store.Bucket, 0, n), make([]thinPoint, 0, n)
+		r.mixed, r.stagePoints = make([]store.Bucket, 0, n), make([]stagePoint, 0, n)
 	}
 	r.mixed = r.mixed[:0]
 	for i := range n {
@@ -228,7 +228,7 @@ func fill(points []float64) {
 }
 
 // finest returns the finest stage of points, which must not be empty.
-func finest(points []thinPoint) int {
+func finest(points []stagePoint) int {
 	stage := points[0].stage
 	for _, p := range points {
 		stage = min(stage, p.stage)
@@ -239,8 +239,8 @@ func finest(points []thinPoint) int {
 // archive computes the points of the grid's stage, stage by stage, from the points of a
 // finer stage, base, which begin at start. In each stage, points of buckets replace the
 // computed ones. It overwrites values.
-func (g *grid) archive(values []float64, base int, start int64, p retention.Policy, thinned []thinPoint) []float64 {
-	place(values, thinned, base)
+func (g *grid) archive(values []float64, base int, start int64, p retention.Policy, stagePoints []stagePoint) []float64 {
+	place(values, stagePoints, base)
 	for i := base + 1; i <= g.stage; i++ {
 		finer, step := p.Rule.Stages[i-1], p.Rule.Stages[i].Step
 		ratio := int(step / finer.Step)
@@ -249,7 +249,7 @@ func (g *grid) archive(values []float64, base int, start int64, p retention.Poli
 			values[k] = p.Aggregation.Merge(values[k*ratio:(k+1)*ratio], old)
 		}
 		values = values[:len(values)/ratio]
-		place(values, thinned, i)
+		place(values, stagePoints, i)
 	}
 	return values
 }

@@ -10,33 +10,33 @@ import (
 	"varve/internal/store"
 )
 
-// A thin computes points from downsampled buckets, in a window of a series.
+// A resampler computes points from downsampled buckets, in a window of a series.
 //
 // A bucket becomes a point of the stage that has its step. Points of coarser stages are
 // aggregated from points of finer ones, as in Whisper. A bucket that is wider than the
 // step of the requested stage becomes one point at its beginning.
-type thin struct {
+type resampler struct {
 	policy  retention.Policy
 	stage   int   // the requested stage
 	startMS int64 // of the window
 	stepMS  int64 // of the finest stage
 }
 
-// A thinPoint is the value of a point of a stage.
-type thinPoint struct {
+// A stagePoint is the value of a point of a stage.
+type stagePoint struct {
 	stage, at int
 	value     float64
 }
 
 const (
-	thinPointBytes = int64(unsafe.Sizeof(thinPoint{}))
-	bucketBytes    = int64(unsafe.Sizeof(store.Bucket{}))
+	stagePointBytes = int64(unsafe.Sizeof(stagePoint{}))
+	bucketBytes     = int64(unsafe.Sizeof(store.Bucket{}))
 )
 
 // direct sets the points of a window without samples in which each bucket is one point of
 // the requested stage. If that is not so, it returns false, and points must be overwritten.
 // scratch has room for one value per bucket.
-func (t thin) direct(points []float64, buckets *store.Buckets, scratch []float64) bool {
+func (t resampler) direct(points []float64, buckets *store.Buckets, scratch []float64) bool {
 	step := t.step(t.stage)
 	for _, stepMS := range buckets.StepMS {
 		if stepMS != step {
@@ -66,7 +66,7 @@ func (t thin) direct(points []float64, buckets *store.Buckets, scratch []float64
 // points appends the points of buckets to points, which is empty. values are the samples of
 // the window, on the finest stage, nil if there are none. Samples within the time of a bucket
 // arrived late, and are added to it.
-func (t thin) points(points []thinPoint, values []float64, buckets []store.Bucket) []thinPoint {
+func (t resampler) points(points []stagePoint, values []float64, buckets []store.Bucket) []stagePoint {
 	var sum store.Bucket // of the last point
 	for _, b := range buckets {
 		// Narrower buckets within the last point are in other files, and not merged yet.
@@ -74,7 +74,7 @@ func (t thin) points(points []thinPoint, values []float64, buckets []store.Bucke
 			stage := t.stageOf(b.StepMS)
 			step := t.step(stage)
 			at := int((b.StartMS - t.startMS) / step)
-			points = append(points, thinPoint{stage: stage, at: at})
+			points = append(points, stagePoint{stage: stage, at: at})
 			sum = store.Bucket{StartMS: t.startMS + int64(at)*step, StepMS: step, Aggregate: samplesIn(values, int(int64(at)*step/t.stepMS), int(step/t.stepMS))}
 		}
 		sum.Merge(b.Aggregate)
@@ -87,7 +87,7 @@ func (t thin) points(points []thinPoint, values []float64, buckets []store.Bucke
 // percentiles sets the points of the requested stage. A point with buckets is computed from
 // all its original samples, because a percentile of percentiles is not a percentile. values
 // and buckets are as in points.
-func (t thin) percentiles(points, values []float64, buckets []store.Bucket, nowMS int64) {
+func (t resampler) percentiles(points, values []float64, buckets []store.Bucket, nowMS int64) {
 	step := t.step(t.stage)
 	ratio := len(values) / len(points)
 	var all quantile.Builder
@@ -112,21 +112,21 @@ func (t thin) percentiles(points, values []float64, buckets []store.Bucket, nowM
 // bySamples reports whether the value of a point is computed from all its samples, and
 // finer points only decide whether the point exists. Whisper computes averages of averages,
 // and so does Varve for samples that are kept. Of downsampled ones only sums and counts
-// remain, so that an average of averages would change. thinned says that some samples are
-// downsampled.
-func (t thin) bySamples(thinned bool) bool {
+// remain, so that an average of averages would change. downsampled says whether that is the
+// case for some of the samples.
+func (t resampler) bySamples(downsampled bool) bool {
 	switch {
 	case t.stage == 0:
 		return false
 	case t.policy.Aggregation.Method == retention.Average:
-		return t.policy.Enforced || thinned
+		return t.policy.Enforced || downsampled
 	}
 	return t.policy.Aggregation.Method == retention.Count
 }
 
 // whole sets the points of the requested stage, each computed from all its original
 // samples, regardless of xFilesFactor. values and buckets are as in points.
-func (t thin) whole(points, values []float64, buckets []store.Bucket) {
+func (t resampler) whole(points, values []float64, buckets []store.Bucket) {
 	step := t.step(t.stage)
 	ratio := int(step / t.stepMS)
 	for k := range points {
@@ -146,7 +146,7 @@ func (t thin) whole(points, values []float64, buckets []store.Bucket) {
 
 // old reports whether a time is older than the retention of the stage before the
 // requested one.
-func (t thin) old(ms, nowMS int64) bool {
+func (t resampler) old(ms, nowMS int64) bool {
 	return t.stage > 0 && ms < nowMS-t.policy.Rule.Stages[t.stage-1].Keep*1000
 }
 
@@ -174,7 +174,7 @@ func merged(samples []float64, startMS, stepMS int64, buckets []store.Bucket, sc
 
 // stageOf returns the finest stage whose step is at least that of a bucket, but none
 // coarser than the requested stage.
-func (t thin) stageOf(stepMS int64) int {
+func (t resampler) stageOf(stepMS int64) int {
 	i := 0
 	for i < t.stage && t.step(i) < stepMS {
 		i++
@@ -183,7 +183,7 @@ func (t thin) stageOf(stepMS int64) int {
 }
 
 // step returns the step of a stage, in ms.
-func (t thin) step(stage int) int64 {
+func (t resampler) step(stage int) int64 {
 	if t.policy.Rule == nil {
 		return t.stepMS
 	}
@@ -201,7 +201,7 @@ func samplesIn(values []float64, from, n int) (sum model.Aggregate) {
 }
 
 // value returns the value of a bucket, NaN if it has too few samples for the xFilesFactor.
-func (t thin) value(b store.Bucket) float64 {
+func (t resampler) value(b store.Bucket) float64 {
 	expected := t.policy.Expected(b.StepMS)
 	if partOf(b.Count, b.LastMS-b.StartMS < t.stepMS, expected) < t.policy.Aggregation.XFilesFactor {
 		return math.NaN()
@@ -220,7 +220,7 @@ func partOf(count int64, atBegin bool, expected float64) float64 {
 }
 
 // place sets the points of a stage.
-func place(values []float64, points []thinPoint, stage int) {
+func place(values []float64, points []stagePoint, stage int) {
 	for _, p := range points {
 		if p.stage == stage && p.at < len(values) {
 			values[p.at] = p.value

@@ -29,41 +29,41 @@ func ones(startMS, stepMS, n int64) store.Bucket {
 	return store.Bucket{StartMS: startMS, StepMS: stepMS, Aggregate: model.Aggregate{Sum: float64(n), Count: n, Min: 1, Max: 1, Last: 1, LastMS: startMS + stepMS - 1}}
 }
 
-func newThin(t *testing.T, method retention.Method, factor float64) thin {
+func newResampler(t *testing.T, method retention.Method, factor float64) resampler {
 	rules, _, err := retention.ParseSchemas("[a]\npattern = .\nretentions = 10s:6h,60s:30d,1h:5y\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	policy := retention.Policy{Rule: &rules[0], Aggregation: &retention.Aggregation{Method: method, XFilesFactor: factor}}
-	return thin{policy: policy, stage: 2, stepMS: 10_000}
+	return resampler{policy: policy, stage: 2, stepMS: 10_000}
 }
 
-// TestThinPoints: buckets of several files within one point, and late samples, form that
+// TestResamplerPoints: buckets of several files within one point, and late samples, form that
 // point together.
-func TestThinPoints(t *testing.T) {
+func TestResamplerPoints(t *testing.T) {
 	values := make([]float64, 720)
 	fill(values)
 	values[7] = 5 // in the first hour
 	buckets := []store.Bucket{ones(0, 3_600_000, 180), ones(1_800_000, 60_000, 6), ones(1_860_000, 60_000, 6), ones(3_600_000, 60_000, 6), ones(3_660_000, 60_000, 3)}
-	got := newThin(t, retention.Sum, 0).points(nil, values, buckets)
-	want := []thinPoint{{2, 0, 197}, {1, 60, 6}, {1, 61, 3}}
-	if d := cmp.Diff(want, got, cmp.AllowUnexported(thinPoint{})); d != "" {
+	got := newResampler(t, retention.Sum, 0).points(nil, values, buckets)
+	want := []stagePoint{{2, 0, 197}, {1, 60, 6}, {1, 61, 3}}
+	if d := cmp.Diff(want, got, cmp.AllowUnexported(stagePoint{})); d != "" {
 		t.Error(d)
 	}
 }
 
-// TestThinFactor: more samples in a bucket never make its point disappear, except when the
+// TestResamplerFactor: more samples in a bucket never make its point disappear, except when the
 // first one is at its very beginning.
-func TestThinFactor(t *testing.T) {
-	th := newThin(t, retention.Average, 0.5)
+func TestResamplerFactor(t *testing.T) {
+	r := newResampler(t, retention.Average, 0.5)
 	for n := int64(1); n <= 360; n++ {
-		if v := th.value(ones(0, 3_600_000, n)); (v == v) != (n >= 180) {
+		if v := r.value(ones(0, 3_600_000, n)); (v == v) != (n >= 180) {
 			t.Errorf("%d samples of 360: %v", n, v)
 		}
 	}
 	imported := ones(0, 3_600_000, 1)
 	imported.LastMS = 0
-	if v := th.value(imported); v != 1 {
+	if v := r.value(imported); v != 1 {
 		t.Errorf("a point of a coarser archive: %v", v)
 	}
 }
@@ -164,7 +164,7 @@ func TestPercentileWithoutSketch(t *testing.T) {
 		ones(0, 3_600_000, 180), sketched(3_600_000, 60_000, 1, 2, 3), sketched(3_660_000, 60_000, 500), sketched(7_200_000, 60_000, 3, 5), ones(7_260_000, 60_000, 6),
 	}
 	points := make([]float64, 3)
-	newThin(t, "p100", 0).percentiles(points, values, buckets, 1e9)
+	newResampler(t, "p100", 0).percentiles(points, values, buckets, 1e9)
 	if want := []float64{1, 1000, 14.0 / 8}; !slices.Equal(points, want) {
 		t.Errorf("%v, want %v", points, want)
 	}
@@ -195,17 +195,17 @@ func plainPoints(t *testing.T, session *query.Session, g *grid, number query.Num
 			values[i] = columns.Last[i]
 		}
 	}
-	th := thin{policy: p, stage: g.stage, startMS: fine.StartMS, stepMS: fine.StepMS}
+	r := resampler{policy: p, stage: g.stage, startMS: fine.StartMS, stepMS: fine.StepMS}
 	if _, ok := p.Aggregation.Method.Percentile(); ok {
 		points := make([]float64, g.n)
-		th.percentiles(points, values, buckets, g.now*1000)
+		r.percentiles(points, values, buckets, g.now*1000)
 		return points
 	}
 	exact := slices.Repeat([]float64{math.NaN()}, int(g.n))
-	if th.bySamples(len(buckets) > 0) {
-		th.whole(exact, values, buckets)
+	if r.bySamples(len(buckets) > 0) {
+		r.whole(exact, values, buckets)
 	}
-	points := g.archive(values, 0, g.start, p, th.points(nil, values, buckets))
+	points := g.archive(values, 0, g.start, p, r.points(nil, values, buckets))
 	for i, v := range points {
 		if v == v && exact[i] == exact[i] {
 			points[i] = exact[i]
@@ -399,6 +399,6 @@ func TestFoldKeepsSingleSamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	if after := questions(); after != before {
-		t.Errorf("%q, and once thinned out %q", before, after)
+		t.Errorf("%q, and once downsampled %q", before, after)
 	}
 }
