@@ -67,7 +67,7 @@ func export(t terminal, args []string) error {
 		defer e.Progress.Clear()
 		return e.Run(ctx)
 	})
-	if err != nil && e.CanGoOn() {
+	if err != nil && e.Resumable() {
 		return fmt.Errorf("%w; to continue, run the same command again", err)
 	}
 	if err != nil {

@@ -90,7 +90,7 @@ func importWhisper(t terminal, args []string) error {
 	if ctx.Err() != nil {
 		err = errInterrupted
 	}
-	if j.CanGoOn() {
+	if j.Resumable() {
 		err = fmt.Errorf("%w; %s are imported; to continue, run the same command again", err, units.Count(j.Totals().Files, "file"))
 	}
 	return err

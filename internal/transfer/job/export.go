@@ -35,8 +35,8 @@ type Export struct {
 	shared  bool    // share is known
 }
 
-// CanGoOn reports whether the export has begun and another run can resume where this one ended.
-func (e *Export) CanGoOn() bool { return e.out != nil && e.Recovery != "" && e.Path != "" }
+// Resumable reports whether the export has begun and another run can resume where this one ended.
+func (e *Export) Resumable() bool { return e.out != nil && e.Recovery != "" && e.Path != "" }
 
 // Run exports what earlier runs have not exported.
 func (e *Export) Run(ctx context.Context) (err error) {

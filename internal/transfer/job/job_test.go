@@ -398,7 +398,7 @@ func TestExportGoesOn(t *testing.T) {
 			t.Errorf("%s: a source that is away: %v, %d metrics", file, err, e.Metrics)
 		}
 		e, err := run(failingSource{Local{w.store}, "n"})
-		if err == nil || !e.CanGoOn() || e.Metrics != 1 {
+		if err == nil || !e.Resumable() || e.Metrics != 1 {
 			t.Fatalf("%s: %v, %d metrics", file, err, e.Metrics)
 		}
 		write(t, filepath.Join(dir, "done"), "m\nhalf a na") // as an interruption leaves it

@@ -71,8 +71,8 @@ func TestWhisperImportGoesOn(t *testing.T) {
 	w, said := newWorld(t), &bytes.Buffer{}
 	root := whisperTree(t, "a.wsp", "b.wsp", "bad.wsp", "c.wsp", "d/bad.wsp")
 	begun := newWhisperImport(root, "here", &failing{Sink: w.sink, at: 1}, said)
-	if err := begun.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "the store is away") || begun.CanGoOn() {
-		t.Fatal(err, begun.CanGoOn())
+	if err := begun.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "the store is away") || begun.Resumable() {
+		t.Fatal(err, begun.Resumable())
 	}
 	if names := metricNames(t, w); len(names) > 0 {
 		t.Errorf("%q are stored by a sink that is away", names)
@@ -96,7 +96,7 @@ func TestWhisperImportGoesOn(t *testing.T) {
 	if err := j.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if want := "continuing after b.wsp; 2 files done\n"; said.String() != want || !j.CanGoOn() {
+	if want := "continuing after b.wsp; 2 files done\n"; said.String() != want || !j.Resumable() {
 		t.Errorf("said %q, want %q", said, want)
 	}
 	if n := j.Totals(); n.Files != 3 || n.Points != 100+onePoints || n.Faulty[wsp.Damaged] != 2 || j.First != oneFirst || j.Last != oneLast {
@@ -165,8 +165,8 @@ func TestWhisperDryRun(t *testing.T) {
 	root := whisperTree(t, "a.wsp", "bad.wsp")
 	j := newWhisperImport(root, "", nil, said)
 	j.Sink, j.Proposal = nil, &wsp.Proposal{}
-	if err := j.Run(t.Context()); err != nil || j.CanGoOn() {
-		t.Error(err, j.CanGoOn())
+	if err := j.Run(t.Context()); err != nil || j.Resumable() {
+		t.Error(err, j.Resumable())
 	}
 	var proposed bytes.Buffer
 	if err := j.Proposal.WriteText(&proposed); err != nil || !strings.Contains(proposed.String(), "retentions = 1m:50m\n") {

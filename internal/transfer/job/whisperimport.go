@@ -55,8 +55,8 @@ type whisperState struct {
 // Totals is what all runs have imported so far.
 func (j *WhisperImport) Totals() *wsp.Totals { return &j.state.Totals }
 
-// CanGoOn reports whether another run can resume where this one ended.
-func (j *WhisperImport) CanGoOn() bool { return j.Proposal == nil && j.state.After != "" }
+// Resumable reports whether another run can resume where this one ended.
+func (j *WhisperImport) Resumable() bool { return j.Proposal == nil && j.state.After != "" }
 
 // Run imports what earlier runs have not imported.
 func (j *WhisperImport) Run(ctx context.Context) (err error) {
