@@ -113,7 +113,7 @@ func (a *API) export(w *slotWriter, r *http.Request) {
 	switch buckets := params.Get("buckets"); buckets {
 	case "", "false":
 	case "true":
-		e.mode, e.apart = store.WithoutBuckets, true
+		e.mode, e.separate = store.WithoutBuckets, true
 	case "none":
 		e.mode = store.WithoutBuckets
 	default:

@@ -63,16 +63,16 @@ func Export(ctx context.Context, s store.Viewer, metric string, within model.Tim
 	return export(ctx, s, metric, within, exporter{out: w, mode: buckets}, progress)
 }
 
-// BucketType begins the type of the lines of buckets that ExportApart writes. The width of
+// BucketType begins the type of the lines of buckets that ExportBuckets writes. The width of
 // the buckets in ms follows.
 const BucketType = "varve_bucket_"
 
-// ExportApart is like Export, but writes downsampled buckets on separate lines instead of
+// ExportBuckets is like Export, but writes downsampled buckets on separate lines instead of
 // converting them to samples. A bucket is a base64 point at the beginning of the bucket,
 // with the bytes of model.Aggregate. The buckets of a series follow its samples, in order
 // of time.
-func ExportApart(ctx context.Context, s store.Viewer, metric string, within model.TimeRange, w io.Writer) (points int64, err error) {
-	return export(ctx, s, metric, within, exporter{out: w, mode: store.WithoutBuckets, apart: true}, nil)
+func ExportBuckets(ctx context.Context, s store.Viewer, metric string, within model.TimeRange, w io.Writer) (points int64, err error) {
+	return export(ctx, s, metric, within, exporter{out: w, mode: store.WithoutBuckets, separate: true}, nil)
 }
 
 func export(ctx context.Context, s store.Viewer, metric string, within model.TimeRange, e exporter, progress func(series, of int)) (points int64, err error) {
@@ -122,18 +122,18 @@ func countSeries(ctx context.Context, view store.View, metric string, within mod
 }
 
 type exporter struct {
-	view   store.View
-	within model.TimeRange
-	out    io.Writer
-	mode   store.BucketMode // of samples
-	apart  bool             // buckets have lines of their own
-	line   LineWriter
-	buf    []byte
-	points int64
+	view     store.View
+	within   model.TimeRange
+	out      io.Writer
+	mode     store.BucketMode // of samples
+	separate bool             // buckets have lines of their own
+	line     LineWriter
+	buf      []byte
+	points   int64
 }
 
 func (e *exporter) series(ctx context.Context, s store.Series) error {
-	if err := e.samples(ctx, s, store.ReadOptions{Range: e.within, Buckets: e.mode}); err != nil || !e.apart {
+	if err := e.samples(ctx, s, store.ReadOptions{Range: e.within, Buckets: e.mode}); err != nil || !e.separate {
 		return err
 	}
 	return e.buckets(ctx, s)

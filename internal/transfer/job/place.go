@@ -32,9 +32,9 @@ type Source interface {
 	// version refuses to leave out buckets.
 	Export(ctx context.Context, metric string, within model.TimeRange, buckets store.BucketMode, w io.Writer, progress func(series, of int)) error
 
-	// ExportApart writes a metric with its buckets separate, as transfer.ExportApart
+	// ExportBuckets writes a metric with its buckets separate, as transfer.ExportBuckets
 	// does. A server of an earlier version refuses the request.
-	ExportApart(ctx context.Context, metric string, within model.TimeRange, w io.Writer) error
+	ExportBuckets(ctx context.Context, metric string, within model.TimeRange, w io.Writer) error
 }
 
 // metricsOf lists the metrics of a source for which want returns true.
@@ -87,9 +87,9 @@ func (s Local) Export(ctx context.Context, metric string, within model.TimeRange
 	return err
 }
 
-// ExportApart implements Source.
-func (s Local) ExportApart(ctx context.Context, metric string, within model.TimeRange, w io.Writer) error {
-	_, err := transfer.ExportApart(ctx, s.Store, metric, within, w)
+// ExportBuckets implements Source.
+func (s Local) ExportBuckets(ctx context.Context, metric string, within model.TimeRange, w io.Writer) error {
+	_, err := transfer.ExportBuckets(ctx, s.Store, metric, within, w)
 	return err
 }
 
@@ -145,8 +145,8 @@ func (s Remote) Export(ctx context.Context, metric string, within model.TimeRang
 	return s.export(ctx, q, within, w)
 }
 
-// ExportApart implements Source.
-func (s Remote) ExportApart(ctx context.Context, metric string, within model.TimeRange, w io.Writer) error {
+// ExportBuckets implements Source.
+func (s Remote) ExportBuckets(ctx context.Context, metric string, within model.TimeRange, w io.Writer) error {
 	return s.export(ctx, url.Values{"metric": {metric}, "buckets": {"true"}}, within, w)
 }
 

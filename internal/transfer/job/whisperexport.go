@@ -71,7 +71,7 @@ func (j *WhisperExport) Run(ctx context.Context) (err error) {
 	for _, name := range names {
 		if !j.Tree.Has(name) {
 			err := j.Tree.Metric(ctx, func(w io.Writer) error {
-				return j.Source.ExportApart(ctx, name, within, w)
+				return j.Source.ExportBuckets(ctx, name, within, w)
 			})
 			if err != nil {
 				return err
