@@ -487,17 +487,17 @@ func TestWriterGive(t *testing.T) {
 		t.Fatal(err)
 	}
 	add := func(s int64, v float64) { must(t, w.Add(Point{s, v})) }
-	give := func(archive int, s int64, v float64) { must(t, w.Give(archive, Point{s, v})) }
-	give(2, 4200, 77)
-	add(4210, 1) // late, after Give
+	set := func(archive int, s int64, v float64) { must(t, w.SetPoint(archive, Point{s, v})) }
+	set(2, 4200, 77)
+	add(4210, 1) // late, after SetPoint
 	for s := int64(5040); s < 5100; s += 10 {
 		add(s, 1)
 	}
-	add(5110, 1) // late, before Give
-	give(1, 5100, 42)
-	give(1, 5160, 43)
-	give(1, 5220, 44)
-	give(1, 5280, math.NaN())
+	add(5110, 1) // late, before SetPoint
+	set(1, 5100, 42)
+	set(1, 5160, 43)
+	set(1, 5220, 44)
+	set(1, 5280, math.NaN())
 	for s := int64(5880); s < 6000; s += 10 {
 		add(s, 2)
 	}

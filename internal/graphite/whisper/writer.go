@@ -77,8 +77,8 @@ type level struct {
 	bucket []float64 // points of the finer archive in one step of this one
 	start  int64     // of the bucket
 	filled bool      // the bucket is in use
-	given  bool      // Give has set the value, whatever the finer points are
-	value  float64   // if given; NaN: no point
+	set    bool      // SetPoint has set the value, whatever the finer points are
+	value  float64   // if set; NaN: no point
 }
 
 // runBytes limits the points that are buffered for one write.
@@ -110,10 +110,10 @@ func (w *Writer) Add(p Point) error {
 	return w.add(0, p)
 }
 
-// Give sets the point of an archive and replaces the one computed from finer points. NaN
+// SetPoint sets the point of an archive and replaces the one computed from finer points. NaN
 // is no point. Finer points within its step may be added before or after it, but none of
 // a later step before it.
-func (w *Writer) Give(archive int, p Point) error {
+func (w *Writer) SetPoint(archive int, p Point) error {
 	if archive == 0 {
 		if p.Value != p.Value {
 			return nil
@@ -132,13 +132,13 @@ func (w *Writer) Give(archive int, p Point) error {
 	if !l.filled {
 		l.begin(start)
 	}
-	l.given, l.value = true, p.Value
+	l.set, l.value = true, p.Value
 	return nil
 }
 
 // begin starts an empty bucket.
 func (l *level) begin(start int64) {
-	l.start, l.filled, l.given = start, true, false
+	l.start, l.filled, l.set = start, true, false
 	for k := range l.bucket {
 		l.bucket[k] = math.NaN()
 	}
@@ -171,7 +171,7 @@ func (w *Writer) complete(i int) error {
 	l := &w.levels[i]
 	l.filled = false
 	v := l.value
-	if !l.given {
+	if !l.set {
 		v = w.how.Merge(l.bucket, l.start < l.finer)
 	}
 	if v != v {

@@ -492,7 +492,7 @@ func (p *placer) closeBefore(ms int64) error {
 	}
 	b := p.open
 	p.open = bucket{}
-	return p.w.Give(p.archive, whisper.Point{Time: b.startMS / 1000, Value: p.value(&b)})
+	return p.w.SetPoint(p.archive, whisper.Point{Time: b.startMS / 1000, Value: p.value(&b)})
 }
 
 // value returns the value of a bucket, NaN if it has too few samples for the xFilesFactor.
