@@ -263,7 +263,6 @@ func testHandsOver(t *testing.T, over network) {
 		"GET /x HTTP/1.1\r\nHost: a\r\n" + lines + "\r\n",
 		"GET /" + strings.Repeat("x", maxHeader) + " HTTP/1.1\r\nHost: a\r\n\r\n",
 		"GET /x HTTP/1.1\r\nHost: a\r\n", // and nothing more
-		"\r\n\r\n",
 		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 	} {
 		for _, before := range []string{"", plain, plain + plain} {
@@ -283,6 +282,57 @@ func testHandsOver(t *testing.T, over network) {
 			}
 			c.Close()
 		}
+	}
+}
+
+// Empty lines before a request are skipped, also before the first one, after a GET, and if they
+// arrive byte by byte. More than that is left to net/http.
+func TestEmptyLinesBeforeRequest(t *testing.T) { overBoth(t, testEmptyLinesBeforeRequest) }
+
+func testEmptyLinesBeforeRequest(t *testing.T, over network) {
+	const (
+		first = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n"
+		last  = "GET /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+	)
+	served := make(chan struct{}, 10)
+	r := newRig(t, over, func(http.ResponseWriter, *http.Request) { served <- struct{}{} })
+	for _, tt := range []struct {
+		sent   []string // each by a write of its own
+		served int
+		want   handed
+	}{
+		{[]string{"\r\n" + last}, 1, handed{}},
+		{[]string{first + "\r\n" + last}, 2, handed{}},
+		{[]string{first + "\r\n\r\n" + last}, 2, handed{}},
+		{[]string{first, "\r", "\n", "\r", "\n", last}, 2, handed{}},
+		{[]string{first + "\r\n", first + "\r\n", last}, 3, handed{}},
+		{[]string{first + "\r\n\r\n\r\n"}, 1, handed{"\r\n", true}},
+		{[]string{"\r\n\r\n\r\n"}, 0, handed{"\r\n", true}},
+		{[]string{"\r\nHEAD /x HTTP/1.1\r\nHost: a\r\n\r\n"}, 0, handed{"HEAD /x HTTP/1.1\r\nHost: a\r\n\r\n", true}},
+	} {
+		c := dial(t, over, r.addr)
+		for _, text := range tt.sent {
+			if _, err := io.WriteString(c, text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := <-r.ended; got != tt.want || len(served) != tt.served {
+			t.Errorf("after %q: %d requests were served, then %q, %v; want %d, then %q, %v", tt.sent, len(served), got.unused, got.over, tt.served, tt.want.unused, tt.want.over)
+		}
+		for len(served) > 0 {
+			<-served
+		}
+	}
+}
+
+// A connection on which only empty lines arrive has no more time for its first request than one on
+// which nothing arrives.
+func TestEmptyLinesDoNotExtendTimeout(t *testing.T) {
+	r := newRigWith(t, network{}, Options{Handler: http.NotFoundHandler(), FirstTimeout: 50 * time.Millisecond, IdleTimeout: time.Hour})
+	c := dial(t, network{}, r.addr)
+	io.WriteString(c, "\r\n")
+	if got := <-r.ended; got != (handed{}) {
+		t.Errorf("%q, %v", got.unused, got.over)
 	}
 }
 

@@ -42,20 +42,13 @@ func newLane(s *Server, c *stream.Conn) *lane {
 	return l
 }
 
-// blanks is how many bytes of empty lines after the body of a POST are skipped, as in net/http: old
-// clients send them.
+// blanks is how many bytes of empty lines before a request are skipped. RFC 9112, 2.2, asks for it;
+// net/http does so after a POST only.
 const blanks = 4
 
 func (l *lane) serve(ctx context.Context) (unused []byte, handOver bool) {
-	skip := 0 // bytes of empty lines that may still come before the next request
 	for patience := l.server.o.FirstTimeout; l.await(patience); patience = l.server.o.IdleTimeout {
 		p, _ := l.in.Peek(l.in.Buffered())
-		first := p[:min(skip, len(p))]
-		if blank := len(first) - len(bytes.TrimLeft(first, "\r\n")); blank > 0 {
-			l.in.Discard(blank)
-			skip -= blank
-			continue
-		}
 		h, ok := plainHead(p)
 		if !ok {
 			return bytes.Clone(p), true
@@ -67,16 +60,15 @@ func (l *lane) serve(ctx context.Context) (unused []byte, handOver bool) {
 		if !l.answer(ctx, r, h.last) || l.server.closing.Load() {
 			break
 		}
-		if skip = 0; r.Method == http.MethodPost {
-			skip = blanks
-		}
 	}
 	return nil, false
 }
 
-// await waits for the first byte of a request. It returns false if none will come.
+// await waits for the first byte of a request, and skips empty lines before it. It returns false if
+// no request will come.
 func (l *lane) await(patience time.Duration) bool {
-	if l.in.Buffered() > 0 {
+	skip := blanks
+	if l.skipBlanks(&skip) {
 		return true
 	}
 	l.setIdle(true)
@@ -90,8 +82,25 @@ func (l *lane) await(patience time.Duration) bool {
 	if l.server.closing.Load() { // Shutdown may have looked before the deadline was set
 		return false
 	}
-	_, err := l.in.Peek(1)
-	return err == nil
+	for {
+		if _, err := l.in.Peek(1); err != nil {
+			return false
+		}
+		if l.skipBlanks(&skip) {
+			return true
+		}
+	}
+}
+
+// skipBlanks discards at most skip bytes of empty lines from what has been read, and lowers skip by
+// their number. It reports whether something else is next.
+func (l *lane) skipBlanks(skip *int) bool {
+	p, _ := l.in.Peek(l.in.Buffered())
+	first := p[:min(*skip, len(p))]
+	n := len(first) - len(bytes.TrimLeft(first, "\r\n"))
+	l.in.Discard(n)
+	*skip -= n
+	return n < len(p)
 }
 
 func (l *lane) setIdle(idle bool) {
