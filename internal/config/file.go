@@ -96,6 +96,9 @@ func (l *layers) applyMapping(path, prefix string, n *yaml.Node) {
 			section = "the file"
 		}
 		l.fail("file %s:%d: %s: want keys and values", path, n.Line, section)
+		if strings.HasSuffix(section, "]") {
+			l.unread = append(l.unread, section)
+		}
 		return
 	}
 	lines := map[string]int{}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -99,6 +100,26 @@ func TestListFaults(t *testing.T) {
 		_, err := loadItems(t, "", "cassandra: {"+test.yaml+"}")
 		if err == nil || strings.Count(err.Error(), test.want) != 1 {
 			t.Errorf("%s: %v, want once %s", test.yaml, err, test.want)
+		}
+	}
+}
+
+// An item that is not a section is one fault: what it lacks is not reported too.
+func TestItemThatIsNoSection(t *testing.T) {
+	for yaml, want := range map[string][]string{ // how the lines of the error begin
+		"retention: {policies: [foo]}":    {"file v.yaml:1: retention.policies[0]: want keys and values"},
+		"cassandra: {read_clusters: [a]}": {"file v.yaml:1: cassandra.read_clusters[0]: want keys and values"},
+		"tenants: [a]":                    {"file v.yaml:1: tenants[0]: want keys and values"},
+		"retention: {policies: [foo, {name: a, stages: x, path: b}]}": {
+			"file v.yaml:1: retention.policies[0]: want keys and values", "file v.yaml:1: retention.policies[1].stages: "},
+	} {
+		_, err := loadItems(t, "", yaml)
+		if err == nil {
+			t.Errorf("%s: no error", yaml)
+			continue
+		}
+		if lines := strings.Split(err.Error(), "\n"); !slices.EqualFunc(lines, want, strings.HasPrefix) {
+			t.Errorf("%s: %q, want %q", yaml, lines, want)
 		}
 	}
 }

@@ -15,6 +15,7 @@ type layers struct {
 	items   map[string][]field // of each list of sections, its items and their fields; they are in byKey too
 	origins map[string]string  // key of a setting -> layer and place
 	errs    []error
+	unread  []string // keys of items without keys and values, of which nothing else is reported
 
 	constants map[string]field  // by key; see constantTag
 	standard  map[string]string // their values before --tune
@@ -61,6 +62,7 @@ func (l *layers) setItems(f field, n int, origin string) {
 	}
 	l.items[f.key] = list
 	l.origins[f.key] = origin
+	l.unread = slices.DeleteFunc(l.unread, func(key string) bool { return strings.HasPrefix(key, f.key+"[") })
 }
 
 // all lists the fields, those of items too.
@@ -108,7 +110,7 @@ func (l *layers) names(of func(field) string) ([]string, map[string]field) {
 func (l *layers) validate(root any) {
 	if v, ok := root.(interface{ Validate() error }); ok {
 		for _, err := range flatten(v.Validate()) {
-			l.errs = append(l.errs, l.located(err.Error()))
+			l.report(err.Error())
 		}
 	}
 	for _, f := range l.all() {
@@ -122,10 +124,20 @@ func (l *layers) validate(root any) {
 				message = f.key + "." + message
 			}
 			if !l.aboutSection(message) {
-				l.errs = append(l.errs, l.located(message))
+				l.report(message)
 			}
 		}
 	}
+}
+
+// report adds a message of a Validate method, unless it is about an item that was not read.
+func (l *layers) report(message string) {
+	for _, key := range l.unread {
+		if strings.HasPrefix(message, key+".") {
+			return
+		}
+	}
+	l.errs = append(l.errs, l.located(message))
 }
 
 // aboutSection reports whether message is a section's own error, passed on by
