@@ -199,11 +199,11 @@ func killedOnAFullDisk(t *testing.T, drained int) (enough bool) {
 	want := waiting(t, mem, cfg, true)
 	sink := newRemote()
 	sink.gate = make(chan struct{}, 1000)
+	s := mustOpen(t, newFullDisk(mem, syscall.ENOSPC, 0), cfg, Options{Sink: sink})
+	all := s.Health().Generations + 1
 	for range drained {
 		sink.gate <- struct{}{}
 	}
-	s := mustOpen(t, newFullDisk(mem, syscall.ENOSPC, 0), cfg, Options{Sink: sink})
-	all := s.Health().Generations + 1
 	until(t, "some drained", func() bool { return len(sink.gate) == 0 && s.Health().Generations <= max(0, all-drained) })
 	for range 2 {
 		mem = mem.CrashClone(vfs.CrashCloneCfg{})
