@@ -406,7 +406,9 @@ func TestCloseWhileWaiting(t *testing.T) {
 		_, err := s.Flush(context.Background())
 		errs <- err
 	}()
-	time.Sleep(5 * time.Millisecond)
+	for s.Health().Generations == 0 { // what the flush has cut, and waits for
+		time.Sleep(time.Millisecond)
+	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}

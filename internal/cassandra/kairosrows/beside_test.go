@@ -126,7 +126,7 @@ func TestBesideKairosDB(t *testing.T) {
 	if n := b.Count("row_keys"); n != 0 {
 		t.Errorf("%d row keys are left after its delete", n)
 	}
-	time.Sleep(2 * time.Millisecond) // a delete wins over a write of its millisecond
+	keyspacetest.NextMillisecond() // a delete wins over a write of its millisecond
 	b.write(new(keyspacetest.Memory).Longs(a, 0, old, now))
 	b.watch(d).Look(b.Ctx, 0) // as it does each index_refresh
 	if got := k.values(metric, "{}"); !slices.Equal(got, []string{point(old), point(now)}) {
@@ -153,7 +153,7 @@ func TestBesideKairosDB(t *testing.T) {
 	if got := b.TableCounts(); got[:8] != "0 2 1 1 " {
 		t.Errorf("rows of %s: %s", keyspacetest.Tables, got)
 	}
-	time.Sleep(2 * time.Millisecond)
+	keyspacetest.NextMillisecond()
 	put(now + 2)
 	k.eventually("what it writes next", []string{point(now + 2)}, func() []string { return k.values(metric, "{}") })
 	if got := lookup(); !slices.Contains(got, "{host=k} 1") || b.Count("data_points") != 1 {

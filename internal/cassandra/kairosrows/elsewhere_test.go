@@ -34,7 +34,7 @@ func TestDeleteElsewhere(t *testing.T) {
 	// A part is deleted, so that the row is empty, and then comes what was
 	// appended before the delete.
 	old := time.Now().UnixMilli()
-	time.Sleep(2 * time.Millisecond)
+	keyspacetest.NextMillisecond()
 	b.delete(d, store.Deletion{Metric: b.Name("m"), Range: model.TimeRange{StartMS: keyspacetest.SomeTime, EndMS: keyspacetest.SomeTime}})
 	if got := b.TableCounts(); got != "0 0 0 0 0 0" {
 		t.Fatalf("rows of %s: %s", keyspacetest.Tables, got)
