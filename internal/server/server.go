@@ -232,7 +232,7 @@ func (s *Server) exposed() (errs []error) {
 		if st.isOpen() && !onLoopback(st.local()) {
 			errs = append(errs, fmt.Errorf("the %s listener at %s can be reached from other machines, and anyone there could %s, because authentication is off. "+
 				"Set server.%s to a loopback address, such as 127.0.0.1:%d; or auth.enabled: true and create tokens with varve token create; "+
-				"or, if only trusted machines reach it, server.insecure: true", st.name, st.local(), st.can, st.key(), portOf(st.local())))
+				"or, if only trusted machines reach it, server.insecure: true", st.name, st.shown(), st.can, st.key(), portOf(st.local())))
 		}
 	}
 	return errs
@@ -246,10 +246,10 @@ func (s *Server) tellExposure() {
 		case !st.isOpen() || onLoopback(st.local()):
 		case s.keeper == nil:
 			s.log.Warn("server.insecure is set: this listener is reachable from other machines, and anyone who reaches it can "+st.can,
-				"listener", st.name, "address", st.local().String())
+				"listener", st.name, "address", st.shown())
 		case s.webOf(st.name) != nil && !s.config.TLS.Speaks(st.name):
 			s.log.Warn("this listener is reachable from other machines without TLS, so others on the network can read tokens; set server.tls.cert_file, or put a proxy that speaks TLS in front",
-				"listener", st.name, "address", st.local().String())
+				"listener", st.name, "address", st.shown())
 		}
 	}
 }
@@ -298,7 +298,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		serving.Go(func() {
 			if err := s.serve(st); err != nil && !s.draining.Load() {
-				failed <- fmt.Errorf("%s listener on %s failed: %w", st.name, st.local(), err)
+				failed <- fmt.Errorf("%s listener on %s failed: %w", st.name, st.shown(), err)
 			}
 		})
 	}

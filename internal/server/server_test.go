@@ -902,7 +902,7 @@ func TestExposureIsRefused(t *testing.T) {
 	if err == nil {
 		t.Fatal("it listens")
 	}
-	for _, want := range []string{"the pprof listener", "server.pprof_addr", "auth.enabled: true", "server.insecure: true"} {
+	for _, want := range []string{"the pprof listener at 0.0.0.0:", "server.pprof_addr", "auth.enabled: true", "server.insecure: true"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error lacks %q: %v", want, err)
 		}
@@ -935,6 +935,9 @@ func TestExposureIsTold(t *testing.T) {
 		}
 	}
 	_, port, _ := net.SplitHostPort(s.Addr("http"))
+	if want := "address=0.0.0.0:" + port; !strings.Contains(log.String(), want) {
+		t.Errorf("no %s in %s", want, log.String())
+	}
 	if _, body := get(t, client(t, nil, false), "http://127.0.0.1:"+port+"/api/v1/health/status"); !strings.Contains(body, "Server-Insecure") {
 		t.Error(body)
 	}
@@ -1044,7 +1047,38 @@ func TestListenSaysWhichAddressIsTaken(t *testing.T) {
 		t.Errorf("%v does not advise to stop what listens", err)
 	}
 
-	c.HTTPAddr, c.TelnetAddr, c.PprofAddr = "192.0.2.1:0", "", "" // an address of documentation, not of this machine
+	everywhere, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer everywhere.Close()
+	_, port, err := net.SplitHostPort(everywhere.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	datagrams, err := net.ListenPacket("udp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer datagrams.Close()
+	_, udpPort, err := net.SplitHostPort(datagrams.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, localPort, err := net.SplitHostPort(taken.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.HTTPAddr, c.TelnetAddr, c.PprofAddr, c.CarbonUDPAddr = "0.0.0.0:"+port, "", "localhost:"+localPort, "0.0.0.0:"+udpPort
+	front := Front{Datagrams: map[string]DatagramServer{"carbon_udp": &echoes{make(chan struct{})}}}
+	err = New(Options{Config: c, Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(), Front: front}).Listen()
+	for _, want := range []string{"listen tcp 0.0.0.0:" + port + ": bind: ", "listen udp 0.0.0.0:" + udpPort + ": bind: ", "listen tcp localhost:" + localPort + ": bind: "} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want the address as it was set: %s", err, want)
+		}
+	}
+
+	c.HTTPAddr, c.PprofAddr, c.CarbonUDPAddr = "192.0.2.1:0", "", "" // an address of documentation, not of this machine
 	err = New(Options{Config: c, Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry()}).Listen()
 	if err == nil || !strings.HasSuffix(err.Error(), "(set server.http_addr to another address)") {
 		t.Errorf("of a foreign address: %v", err)

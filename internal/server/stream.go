@@ -3,9 +3,11 @@ package server
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
 
 	"varve/internal/server/fastpath"
@@ -35,6 +37,16 @@ func (st *listening) local() net.Addr {
 	return st.listener.Addr()
 }
 
+// shown is the address of a stream that is open, for people: as the setting has it, but with the port
+// that the system chose for port 0. Of 0.0.0.0, local says [::].
+func (st *listening) shown() string {
+	host, _, err := net.SplitHostPort(st.addr)
+	if err != nil {
+		return st.local().String()
+	}
+	return net.JoinHostPort(host, strconv.Itoa(portOf(st.local())))
+}
+
 // close closes a stream that is open.
 func (st *listening) close() error {
 	if st.datagrams {
@@ -43,21 +55,31 @@ func (st *listening) close() error {
 	return st.listener.Close()
 }
 
-// open listens at the address.
-func (st *listening) open() error {
-	if !st.datagrams {
-		l, err := net.Listen("tcp", st.addr)
-		if err == nil {
+// open listens at the address. Its error names the address as the setting does: of localhost or
+// [::], package net would name the address that it has looked up.
+func (st *listening) open() (err error) {
+	if st.datagrams {
+		var c net.PacketConn
+		if c, err = net.ListenPacket("udp", st.addr); err == nil {
+			st.packets = c.(*net.UDPConn)
+		}
+	} else {
+		var l net.Listener
+		if l, err = net.Listen("tcp", st.addr); err == nil {
 			st.listener = l
 		}
-		return err
 	}
-	c, err := net.ListenPacket("udp", st.addr)
-	if err == nil {
-		st.packets = c.(*net.UDPConn)
+	if failed, ok := errors.AsType[*net.OpError](err); ok {
+		failed.Addr = setAddr{failed.Net, st.addr}
 	}
 	return err
 }
+
+// A setAddr is an address as the settings have it.
+type setAddr struct{ network, text string }
+
+func (a setAddr) Network() string { return a.network }
+func (a setAddr) String() string  { return a.text }
 
 // key is the setting that holds the address, without its section.
 func (st *listening) key() string { return st.name + "_addr" }
