@@ -67,12 +67,16 @@ func (l *layers) parseFlags(args []string) ([]argument, error) {
 	_, byName := l.flags()
 	var list []argument
 	var errs []error
+	alone := "" // the flag before, if it is a boolean without a value
 	for len(args) > 0 {
-		word := args[0]
-		args = args[1:]
+		word, before := args[0], alone
+		args, alone = args[1:], ""
 		name, value, hasValue := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(word, "-"), "-"), "=")
 		f, known := byName[name]
 		switch {
+		case before != "" && !strings.HasPrefix(word, "-"):
+			errs = append(errs, fmt.Errorf("flag --%s: unexpected value %q; write --%[1]s=true or --%[1]s=false", before, word))
+			continue
 		case !strings.HasPrefix(word, "-") || name == "":
 			errs = append(errs, fmt.Errorf("unexpected argument %q; only flags are allowed", word))
 			continue
@@ -80,7 +84,7 @@ func (l *layers) parseFlags(args []string) ([]argument, error) {
 			return nil, ErrHelp
 		case hasValue:
 		case known && f.value.Kind() == reflect.Bool:
-			value = "true"
+			value, alone = "true", name
 		case !known && !isOwnFlag(name):
 			// The next word may be its value or not: do not report it too.
 			if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
