@@ -141,7 +141,11 @@ func askHealth(client *http.Client, base string) (answered bool, err error) {
 			Errors []string `json:"errors"`
 		}
 		_ = json.NewDecoder(io.LimitReader(response.Body, 64<<10)).Decode(&answer)
-		return true, fmt.Errorf("ask %s for its health: %s %s", base, response.Status, clip.Text(strings.Join(answer.Errors, "; "), 200))
+		text := strings.Join(answer.Errors, "; ")
+		if strings.HasPrefix(text, remote.PlainFault) {
+			return true, fmt.Errorf("ask %s for its health: %s; use --url %s, or the settings of the server, for example its --config", base, remote.PlainFault, "https"+strings.TrimPrefix(base, "http"))
+		}
+		return true, fmt.Errorf("ask %s for its health: %s %s", base, response.Status, clip.Text(text, 200))
 	}
 	return true, fmt.Errorf("%s is not healthy: %s%s", base, response.Status, failedChecks(client, base))
 }

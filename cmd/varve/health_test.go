@@ -45,7 +45,9 @@ func TestHealthOverTLS(t *testing.T) {
 		httpapi.WriteErrors(w, http.StatusBadRequest, "this port speaks TLS; use https://")
 	}))
 	defer plain.Close()
-	wantRun(t, 1, []string{"ask " + plain.URL + " for its health: 400 Bad Request this port speaks TLS"}, "health", "--url", plain.URL)
+	want := "ask " + plain.URL + " for its health: this port speaks TLS; use --url https" + strings.TrimPrefix(plain.URL, "http") + ", or the settings of the server, for example its --config\n"
+	wantRun(t, 1, []string{want}, "health", "--url", plain.URL)
+	wantRun(t, 1, []string{want}, "health", "--http-addr", strings.TrimPrefix(plain.URL, "http://"))
 }
 
 // TestHealthOfPart: what has failed in a part of the data does not make the server unwell,

@@ -21,15 +21,15 @@ import (
 	"varve/internal/clip"
 )
 
-// Variables with which commands reach a server that asks who they are.
+// Environment variables with which commands reach a server that has authentication or TLS.
 const (
-	tokenVariable = "VARVE_TOKEN"   // what they show
-	caVariable    = "VARVE_CA_FILE" // the authority of the server's certificate; with it they speak TLS
+	tokenVariable = "VARVE_TOKEN"   // the token that they send
+	caVariable    = "VARVE_CA_FILE" // the authority of the server's certificate; if it is set, commands use TLS
 )
 
-// plainFault begins what a server says to plain HTTP at a port for TLS. That a URL needs
-// https:// helps browsers, but commands take addresses.
-const plainFault = "this port speaks TLS"
+// PlainFault begins the answer of a server to plain HTTP on a port for TLS. The rest of the answer
+// is for browsers: it says that the URL needs https://, but most commands take addresses.
+const PlainFault = "this port speaks TLS"
 
 // maxAnswer bounds what is read of an answer.
 const maxAnswer = 256 << 20
@@ -97,8 +97,8 @@ func (s *Server) Refusal(status int, text []byte) *StatusError {
 	var refusal struct{ Errors []string }
 	if json.Unmarshal(text, &refusal) == nil && len(refusal.Errors) > 0 {
 		said := strings.Join(refusal.Errors, "\n")
-		if s.scheme == "http" && strings.HasPrefix(said, plainFault) {
-			said = plainFault + "; commands speak it if the variable " + caVariable + " names a file with the authority of the server's certificate"
+		if s.scheme == "http" && strings.HasPrefix(said, PlainFault) {
+			said = PlainFault + "; commands speak it if the variable " + caVariable + " names a file with the authority of the server's certificate"
 		}
 		return &StatusError{status, said + s.tokenHint(status)}
 	}
