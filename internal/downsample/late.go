@@ -3,6 +3,8 @@ package downsample
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -82,7 +84,7 @@ type LateList struct {
 	journal  Journal // nil: notes are stored before samples
 	now      func() time.Time
 	ageMS    int64
-	most     int    // spans of a target
+	most     int    // spans of a target; see mostLocked
 	what     string // what a task is called in messages
 	lifetime func(s *store.Sample, nowMS int64) int64
 	usualMS  int64        // lifetime of most samples; 0: for ever
@@ -94,6 +96,7 @@ type LateList struct {
 	refs    map[store.Ref]*source
 	sources map[string]*source // watched metrics
 	tasks   map[string]*lateTask
+	watched int // targets of all tasks
 
 	unknown bool           // there may be unwatched tasks, for which the journal gets hours
 	early   sync.WaitGroup // batches with such hours that are being stored
@@ -229,7 +232,7 @@ func (l *LateList) add(t Task, stored map[string]Spans, found bool) (one *lateTa
 	}
 	one.json = t.JSON
 	targets := map[string]*target{}
-	var added []*target
+	var added, gone []*target
 	for name, of := range t.Targets {
 		x := one.targets[name]
 		if x == nil {
@@ -237,13 +240,14 @@ func (l *LateList) add(t Task, stored map[string]Spans, found bool) (one *lateTa
 			added = append(added, x)
 		}
 		for _, s := range stored[name] {
-			x.taken, _ = x.taken.add(s, l.most)
+			x.taken, _ = x.taken.add(s, l.mostLocked())
 		}
 		targets[name] = x
 	}
 	for name, x := range one.targets {
 		if targets[name] == nil {
 			l.retireLocked(x, added)
+			gone = append(gone, x)
 		}
 	}
 	for name, spans := range stored {
@@ -254,7 +258,9 @@ func (l *LateList) add(t Task, stored map[string]Spans, found bool) (one *lateTa
 		}
 	}
 	one.targets = targets
-	return one, one.version, l.indexLocked()
+	fresh = l.readLocked(added) // before unreadLocked, which would drop a source that only new targets read
+	l.unreadLocked(gone)
+	return one, one.version, fresh
 }
 
 // retireLocked marks a target that its task no longer has, and notes its spans for
@@ -267,7 +273,7 @@ func (l *LateList) retireLocked(x *target, fresh []*target) {
 		}
 		x.successors = append(x.successors, successor)
 		successor.notes.predecessors = append(successor.notes.predecessors, x.notes)
-		l.noteAllLocked(successor, x.allLocked(l.most))
+		l.noteAllLocked(successor, x.allLocked(l.mostLocked()))
 	}
 }
 
@@ -290,32 +296,61 @@ func (l *LateList) ForgetOthers(exist map[string]bool) {
 func (l *LateList) Forget(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.tasks, id)
-	l.indexLocked()
+	if t := l.tasks[id]; t != nil {
+		delete(l.tasks, id)
+		l.unreadLocked(slices.Collect(maps.Values(t.targets)))
+	}
 	if l.book != nil {
 		l.book.remove(id)
 	}
 }
 
-// indexLocked derives sources from tasks. l.mu must be held.
-func (l *LateList) indexLocked() (fresh bool) {
-	for _, s := range l.sources {
-		s.targets = nil
-	}
-	for _, t := range l.tasks {
-		for _, x := range t.targets {
-			s := l.sources[x.metric]
-			if s == nil {
-				s, fresh = &source{metric: x.metric}, true
-				l.sources[x.metric] = s
-			}
-			s.targets = append(s.targets, x)
+// readLocked adds new targets to the sources that they read. fresh reports whether a
+// source is new. l.mu must be held.
+func (l *LateList) readLocked(added []*target) (fresh bool) {
+	l.watched += len(added)
+	for _, x := range added {
+		s := l.sources[x.metric]
+		if s == nil {
+			s, fresh = &source{metric: x.metric}, true
+			l.sources[x.metric] = s
 		}
-	}
-	for metric, s := range l.sources {
-		if s.targets == nil && !l.unknown { // refs may still point to s, which has no targets
-			delete(l.sources, metric)
-		}
+		s.targets = append(s.targets, x)
 	}
 	return fresh
+}
+
+// unreadLocked removes targets that no task has any longer from their sources. l.mu
+// must be held.
+func (l *LateList) unreadLocked(gone []*target) {
+	l.watched -= len(gone)
+	metrics := map[string]bool{}
+	for _, x := range gone {
+		metrics[x.metric] = true
+	}
+	for metric := range metrics {
+		s := l.sources[metric]
+		s.targets = slices.DeleteFunc(s.targets, func(x *target) bool { return x.gone || l.tasks[x.task.id] != x.task })
+		l.dropLocked(s)
+	}
+}
+
+// dropLocked removes a source that no target reads, unless there may be unknown tasks.
+// References may still point to it. l.mu must be held.
+func (l *LateList) dropLocked(s *source) {
+	if len(s.targets) == 0 && !l.unknown {
+		delete(l.sources, s.metric)
+	}
+}
+
+// Bounds of the spans of all targets together. Spans take 16 bytes each, in memory and
+// as many in the store, and a client chooses how many targets there are.
+const (
+	spansOfAll = 1 << 20
+	spansLeast = 8 // of a target, however many there are
+)
+
+// mostLocked is how many spans a target may have. l.mu must be held.
+func (l *LateList) mostLocked() int {
+	return min(l.most, max(spansLeast, spansOfAll/max(1, l.watched)))
 }

@@ -375,14 +375,14 @@ func TestNotesOfABatchAreFew(t *testing.T) {
 		{[]int64{0, 2 * hourMS, 3*hourMS - 1}, "[{0 3600000} {7200000 10800000}]"},
 		{[]int64{-1, 0}, "[{-3600000 3600000}]"},
 	} {
-		var notes []note
+		var notes batchNotes
 		for _, ms := range tc.times {
 			for _, to := range []*target{x, y} {
-				notes, _ = noteOf(notes, to, ms, math.MinInt64)
+				notes.add(to, ms, math.MinInt64, 1000)
 			}
 		}
 		spans := map[*target][]Span{}
-		for _, n := range notes {
+		for _, n := range notes.all {
 			spans[n.target] = append(spans[n.target], n.span)
 		}
 		if fmt.Sprint(spans[x]) != tc.want || fmt.Sprint(spans[y]) != tc.want {

@@ -36,7 +36,7 @@ func (l *LateList) note(notes []note) (map[*generation]bool, map[*lateTask]uint6
 // noteLocked notes whole buckets of a target. l.mu must be held.
 func (l *LateList) noteLocked(x *target, s Span) {
 	var changed bool
-	if x.notes.spans, changed = x.notes.spans.add(s, l.most); changed {
+	if x.notes.spans, changed = x.notes.spans.add(s, l.mostLocked()); changed {
 		x.task.version++
 	}
 }
@@ -131,9 +131,11 @@ func (l *LateList) takeOver(h *Hours) map[*lateTask]uint64 {
 			l.noteHoursLocked(x, h)
 		}
 	}
-	l.indexLocked()
+	for _, s := range l.sources {
+		l.dropLocked(s)
+	}
 	for ref, s := range l.refs {
-		if s.targets == nil {
+		if len(s.targets) == 0 {
 			delete(l.refs, ref)
 		}
 	}
@@ -241,7 +243,7 @@ func (l *LateList) Take(id, name string) Spans {
 	}
 	x := t.targets[name]
 	g := x.notes
-	x.taken = x.allLocked(l.most)
+	x.taken = x.allLocked(l.mostLocked())
 	x.notes = &generation{}
 	taken := append(Spans(nil), x.taken...)
 	l.mu.Unlock()
@@ -275,7 +277,7 @@ func (l *LateList) Hold(ctx context.Context, id, name string, s Span) error {
 		return nil
 	}
 	x := t.targets[name]
-	x.taken, _ = x.taken.add(s, l.most)
+	x.taken, _ = x.taken.add(s, l.mostLocked())
 	t.version++
 	version := t.version
 	l.mu.Unlock()

@@ -76,6 +76,7 @@ func (l *LateList) notes(b *store.Batch, first int, before int64) (notes []note,
 	if len(l.refs) == 0 || l.epoch != b.Epoch {
 		return nil, hours
 	}
+	var found batchNotes
 	var lastRef store.Ref
 	var last *source
 	for _, s := range b.Samples[first:] {
@@ -97,8 +98,7 @@ func (l *LateList) notes(b *store.Batch, first int, before int64) (notes []note,
 			if inTime && !l.leftAlone(x, s.TimeMS, before+l.ageMS) {
 				continue
 			}
-			var whole bool
-			if notes, whole = noteOf(notes, x, s.TimeMS, oldest); !whole {
+			if !found.add(x, s.TimeMS, oldest, max(1, notesOfBatch/len(last.targets))) {
 				l.outlived.Add(1)
 			}
 		}
@@ -106,7 +106,7 @@ func (l *LateList) notes(b *store.Batch, first int, before int64) (notes []note,
 	if !hours.Empty() {
 		l.early.Add(1)
 	}
-	return notes, hours
+	return found.all, hours
 }
 
 // oldest returns the time up to which samples have expired that arrived in time and
@@ -141,28 +141,44 @@ func (l *LateList) leftAlone(x *target, ms, nowMS int64) bool {
 // the result of LateList.oldest.
 func outlived(s Span, oldest int64) bool { return s.FromMS <= oldest && oldest != math.MinInt64 }
 
-// noteOf notes the bucket of ms, unless samples at its beginning have expired (whole is
+// notesOfBatch is about how many notes the targets of one metric may have for one batch.
+const notesOfBatch = 1 << 16
+
+// batchNotes are the notes of a batch.
+type batchNotes struct {
+	all    []note
+	latest map[*target]latestNote
+}
+
+// A latestNote is the last note of a target in a batch.
+type latestNote struct {
+	at int // in batchNotes.all
+	n  int // notes of the target up to it
+}
+
+// add notes the bucket of ms, unless samples at its beginning have expired (whole is
 // false then). Neighbouring samples are mostly in the same bucket or in the next one.
-func noteOf(notes []note, x *target, ms, oldest int64) (_ []note, whole bool) {
-	var near *note
-	for i := len(notes) - 1; i >= 0 && near == nil; i-- {
-		if notes[i].target == x {
-			near = &notes[i]
+// A target that has most notes gets no further one: its last note is extended.
+func (b *batchNotes) add(x *target, ms, oldest int64, most int) (whole bool) {
+	last, there := b.latest[x]
+	var near *Span
+	if there {
+		if near = &b.all[last.at].span; near.FromMS <= ms && ms < near.UntilMS {
+			return true
 		}
-	}
-	if near != nil && near.span.FromMS <= ms && ms < near.span.UntilMS {
-		return notes, true
 	}
 	bucket := Span{x.grid.Start(ms), x.grid.Next(ms)}
 	switch {
 	case outlived(bucket, oldest):
-		return notes, false
-	case near != nil && bucket.FromMS == near.span.UntilMS:
-		near.span.UntilMS = bucket.UntilMS
-	case near != nil && bucket.UntilMS == near.span.FromMS:
-		near.span.FromMS = bucket.FromMS
-	default:
-		notes = append(notes, note{x, bucket})
+		return false
+	case there && (bucket.FromMS == near.UntilMS || bucket.UntilMS == near.FromMS || last.n >= most):
+		near.FromMS, near.UntilMS = min(near.FromMS, bucket.FromMS), max(near.UntilMS, bucket.UntilMS)
+		return true
 	}
-	return notes, true
+	if b.latest == nil {
+		b.latest = map[*target]latestNote{}
+	}
+	b.latest[x] = latestNote{at: len(b.all), n: last.n + 1}
+	b.all = append(b.all, note{x, bucket})
+	return true
 }

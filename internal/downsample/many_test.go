@@ -1,0 +1,80 @@
+package downsample
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"varve/internal/store"
+)
+
+// watchMany watches tasks of n targets each. Target k of each task reads the metric that metric
+// returns.
+func watchMany(t *testing.T, l *LateList, tasks, n int, metric func(task, k int) string) {
+	t.Helper()
+	for i := range tasks {
+		if _, err := l.Watch(t.Context(), manyTargets(i, n, metric), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func manyTargets(i, n int, metric func(task, k int) string) Task {
+	task := Task{ID: fmt.Sprint(i), JSON: "{}", Targets: map[string]Target{}}
+	for k := range n {
+		task.Targets[fmt.Sprint(k)] = Target{Metric: metric(i, k), Grid: hours{}}
+	}
+	return task
+}
+
+// What it costs to watch a task or to forget it does not depend on the other tasks.
+func TestOneTaskAmongMany(t *testing.T) {
+	l := unwatched(keepNothing)
+	watchMany(t, l, 100, 100, func(i, k int) string { return fmt.Sprint(i, "-", k) })
+	one := manyTargets(1000, 1, func(int, int) string { return "one" })
+	allocs := testing.AllocsPerRun(5, func() {
+		if fresh, err := l.Watch(t.Context(), one, nil); err != nil || !fresh {
+			t.Error(fresh, err)
+		}
+		l.Forget(one.ID)
+	})
+	if allocs > 100 {
+		t.Errorf("%v allocations beside 10,000 targets", allocs)
+	}
+	if len(l.sources) != 10_000 || l.watched != 10_000 {
+		t.Errorf("%d sources, %d targets", len(l.sources), l.watched)
+	}
+}
+
+// A batch of late samples takes memory for some notes, and time for some, however many targets
+// read its metric.
+func TestNotesOfManyTargets(t *testing.T) {
+	const tasks, each, samples = 200, 200, 20
+	l := unwatched(keepNothing)
+	watchMany(t, l, tasks, each, func(int, int) string { return "src" })
+	l.Resolved(1, 1, "src")
+	b := store.Batch{Epoch: 1}
+	for i := range int64(samples) {
+		b.AddLong(1, i*3*hourMS, 1, 0) // no two in neighbouring hours
+	}
+	notes, _ := l.notes(&b, 0, time.Now().UnixMilli())
+	if len(notes) != tasks*each {
+		t.Fatalf("%d notes of %d targets", len(notes), tasks*each)
+	}
+	for _, n := range notes {
+		if n.span != (Span{0, (3*(samples-1) + 1) * hourMS}) {
+			t.Fatalf("noted %v", n.span)
+		}
+	}
+}
+
+// All targets together have a bounded number of spans.
+func TestSpansOfManyTargets(t *testing.T) {
+	for _, tc := range []struct{ targets, most int }{{1, 100}, {1000, 100}, {spansOfAll / 20, 20}, {spansOfAll, spansLeast}} {
+		l := unwatched(keepNothing)
+		l.watched = tc.targets
+		if got := l.mostLocked(); got != tc.most {
+			t.Errorf("%d targets may have %d spans each, want %d", tc.targets, got, tc.most)
+		}
+	}
+}
