@@ -26,8 +26,7 @@ const spoolDir = "timeline-spool"
 // before the store is closed.
 func openSharedTimelines(c config.Config, s *cassandra.Keyspaces, node string, registry prometheus.Registerer, log *slog.Logger) (engine *timeline.Engine, waiting *spooled.Spool, close func() error, err error) {
 	host, _ := os.Hostname() // for people
-	create := c.Cassandra.Schema.Create != schema.CreateNothing && c.Cassandra.Schema.Role == schema.RoleAll
-	shelf := events.Open(s.Session(), events.Options{Node: node, Host: host, Create: create, Usable: s.CheckCluster, Log: log})
+	shelf := events.Open(s.Session(), events.Options{Node: node, Host: host, Create: createsTables(c), Usable: s.CheckCluster, Log: log})
 	engine, err = timeline.Open(shelf, timeline.Options{Config: c.Timeline, Log: log, Metric: registry, Lease: shelf.Leads, Own: event.Own()})
 	if err != nil {
 		return nil, nil, nil, errors.Join(err, shelf.Close())
@@ -45,6 +44,11 @@ func openSharedTimelines(c config.Config, s *cassandra.Keyspaces, node string, r
 		return nil, nil, nil, errors.Join(err, closeBoth())
 	}
 	return engine, waiting, func() error { return errors.Join(waiting.Close(), closeBoth()) }, nil
+}
+
+// createsTables reports whether the server creates tables that are missing.
+func createsTables(c config.Config) bool {
+	return c.Cassandra.Schema.Create != schema.CreateNothing && c.Cassandra.Schema.Role == schema.RoleAll
 }
 
 // spools reports whether some events are acknowledged before they are in Cassandra, or were

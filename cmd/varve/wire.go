@@ -68,9 +68,10 @@ type backend struct {
 	unlock func() error // releases the data directory, nil if the store does that
 
 	// Of a store that several servers share: by what name this one is known to the
-	// others, and what makes its points visible to them.
+	// others, what makes its points visible to them, and how it excludes them.
 	node  string
 	flush func(ctx context.Context, metrics ...string) error
+	lease func(ctx context.Context, name string, life time.Duration) (rollup.Lease, error)
 }
 
 // Unwrap lets [store.As] find the optional interfaces of the store.
@@ -290,6 +291,7 @@ func openLockedCassandra(c config.Config, registry prometheus.Registerer, log *s
 		alsoClose: closeTimelines,
 		node:      node,
 		flush:     s.Flush,
+		lease:     sharedLeases(c, s, node, log),
 		routes:    admin.Cassandra(s, waiting),
 		settings:  []admin.Reloadable{{Key: "cassandra.write.tag_index", Apply: func(c config.Config) error { return rows.SetTagIndex(c.Cassandra.Write.TagIndex) }}},
 		checks:    checks,
@@ -327,7 +329,7 @@ func (h *instance) build(c config.Config, registry prometheus.Registerer, log *s
 	}
 	h.rollups = rollup.New(rollup.Options{
 		Store: s, Engine: engine, Pipeline: pipeline, Parser: h.api, Config: c.Rollups,
-		Registerer: registry, Logger: log, Host: host, Node: s.node, Flush: s.flush, NotesFS: diskfs.Data, NotesDir: filepath.Join(c.DataDir, "rollups"),
+		Registerer: registry, Logger: log, Host: host, Node: s.node, Flush: s.flush, Lease: s.lease, NotesFS: diskfs.Data, NotesDir: filepath.Join(c.DataDir, "rollups"),
 	})
 	h.front.routes = slices.Concat(
 		s.routes, admin.Rejected(pipeline), admin.Policies(h.shelf, c.Retention.Enforce),

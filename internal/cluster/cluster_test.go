@@ -1,11 +1,14 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -27,6 +30,7 @@ func open(t *testing.T, session *cql.Session) *Registers {
 // All tests share one keyspace, since creating and dropping one takes seconds.
 func TestCluster(t *testing.T) {
 	session := cqltest.Keyspace(t, cqltest.Config(originals.Cassandra(t)), cql.Options{})
+	testNoLeases(t, session)
 	testTable(t, session)
 	registers := open(t, session)
 	for name, test := range map[string]func(*testing.T, *Registers){
@@ -40,6 +44,7 @@ func TestCluster(t *testing.T) {
 		"one holder":                     testOneHolder,
 		"keep":                           testKeep,
 		"leader":                         testLeader,
+		"leases of two servers":          func(t *testing.T, _ *Registers) { testLeasesOfTwo(t, session) },
 		"a frozen holder finds it lost":  testFrozenHolder,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, registers) })
@@ -409,6 +414,47 @@ func testLeader(t *testing.T, registers *Registers) {
 }
 
 // The table is created only if create is set, and refused if it has another shape.
+// Without the table there are no leases, which is not an error.
+func testNoLeases(t *testing.T, session *cql.Session) {
+	var log bytes.Buffer
+	leases := NewLeases(session, Options{Node: "a", Usable: func() error { return nil }, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	for range 2 {
+		if lease, err := leases.Acquire(t.Context(), "x", time.Minute); lease != nil || err != nil {
+			t.Errorf("without the table: %v, %v", lease, err)
+		}
+	}
+	if n := strings.Count(log.String(), "varve_registers"); n != 1 {
+		t.Errorf("%d lines: %s", n, &log)
+	}
+}
+
+// Of two servers one has a lease, and neither while the session must not be used.
+func testLeasesOfTwo(t *testing.T, session *cql.Session) {
+	var away error
+	open := func(node string) *Leases {
+		return NewLeases(session, Options{Node: node, Usable: func() error { return away }, Create: true, Log: slog.New(slog.DiscardHandler)})
+	}
+	a, b, name := open("a"), open("b"), t.Name()
+	first, err := a.Acquire(t.Context(), name, time.Minute)
+	if err != nil || first == nil {
+		t.Fatal(first, err)
+	}
+	held := (*HeldError)(nil)
+	if _, err := b.Acquire(t.Context(), name, time.Minute); !errors.As(err, &held) || held.By.Node != "a" {
+		t.Errorf("the other server: %v", err)
+	}
+	if err := first.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if second, err := b.Acquire(t.Context(), name, time.Minute); err != nil || second == nil {
+		t.Errorf("after the release: %v, %v", second, err)
+	}
+	away = errors.New("another cluster answers")
+	if _, err := a.Acquire(t.Context(), name, time.Minute); !errors.Is(err, away) {
+		t.Errorf("while the session must not be used: %v", err)
+	}
+}
+
 func testTable(t *testing.T, session *cql.Session) {
 	fault := (*cql.TableError)(nil)
 	if _, err := OpenRegisters(t.Context(), session, false); !errors.As(err, &fault) {

@@ -55,20 +55,17 @@ const (
 //
 // So two Varve nodes never run one task at once unless their clocks differ by more than
 // nodeLife - beatLife, or a write takes effect after its node has treated it as failed,
-// and wins. In these cases one of the runs ends at its next check. Even then the only
-// cost is extra work: both nodes compute the same buckets, and results overwrite each
-// other. A node that was paused during a run, and resumes after other nodes have
+// and wins. In these cases one of the runs ends at its next check, and the lease of the
+// task keeps the two apart: see lease.go. A node that was paused during a run, and resumes after other nodes have
 // claimed its tasks, stores no results from samples that it had read before: see owns.
 //
-// # Why not leases
+// # Why not only leases
 //
 // Leases of package cluster would replace none of this. Only KairosDB's own list shows
 // whether a KairosDB node is running. Only Assignment shows which node runs a task:
 // KairosDB and Varve hand tasks over to each other there, and so do Varve nodes of
-// earlier versions. A lease per task would be an addition. It would cost three rounds
-// of a lightweight transaction for each run, or as many for each task every few
-// seconds. It would save claimPause after a node has left, and the repeated work if
-// clocks differ.
+// earlier versions. A lease that one node kept all the time would not let another node
+// compute a backfill.
 //
 // While entries under _Hosts/Active show that KairosDB nodes are running, this node
 // claims nothing. With participation it has an entry there too, and runs the tasks that

@@ -17,12 +17,24 @@ import (
 type interrupted struct {
 	*reference.Store
 	before func()
+	each   func() // before each batch; nil: nothing
+	view   func() // before each view; nil: nothing
+}
+
+func (i *interrupted) View(ctx context.Context) (store.View, error) {
+	if i.view != nil {
+		i.view()
+	}
+	return i.Store.View(ctx)
 }
 
 func (i *interrupted) Append(ctx context.Context, b *store.Batch) error {
 	if before := i.before; before != nil {
 		i.before = nil
 		before()
+	}
+	if i.each != nil {
+		i.each()
 	}
 	return i.Store.Append(ctx, b)
 }

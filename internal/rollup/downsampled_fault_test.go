@@ -131,7 +131,7 @@ func TestDownsampledResultsWhateverFails(t *testing.T) {
 		if got != "60/60 60/60 60/60" && h.scheduler.late.Count("", "") == 0 {
 			t.Errorf("call %d failed, %s: the hours have %s, and no note says so", n, f.failed, got)
 		}
-		if err := h.scheduler.run(t.Context(), h.scheduler.mu.jobs["t"].task, func(bool) time.Time { return time.Now() }); err != nil {
+		if err := h.scheduler.run(t.Context(), h.scheduler.mu.jobs["t"].task, func() bool { return true }, func(bool) time.Time { return time.Now() }); err != nil {
 			t.Fatal(err)
 		}
 		wantHours(t, b, fmt.Sprintf("run after call %d failed, %s", n, f.failed), "60/60 60/60 60/60")

@@ -140,7 +140,7 @@ func TestManyDownsampledResults(t *testing.T) {
 	if b.failing != 0 || h.scheduler.late.Count("", "") == 0 {
 		t.Error("the first flush did not fail, or nothing says that its results are missing")
 	}
-	if err := h.scheduler.run(t.Context(), h.scheduler.mu.jobs["t"].task, func(bool) time.Time { return time.Now() }); err != nil {
+	if err := h.scheduler.run(t.Context(), h.scheduler.mu.jobs["t"].task, func() bool { return true }, func(bool) time.Time { return time.Now() }); err != nil {
 		t.Fatal(err)
 	}
 	b.fold(t)

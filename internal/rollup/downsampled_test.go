@@ -239,7 +239,7 @@ func TestDownsampledResultsAfterFailure(t *testing.T) {
 	if got := h.scheduler.late.Count("", ""); got == 0 {
 		t.Fatal("nothing says that the hour has to be computed again")
 	}
-	if err := h.scheduler.run(t.Context(), h.scheduler.mu.jobs["t"].task, func(bool) time.Time { return time.Now() }); err != nil {
+	if err := h.scheduler.run(t.Context(), h.scheduler.mu.jobs["t"].task, func() bool { return true }, func(bool) time.Time { return time.Now() }); err != nil {
 		t.Fatal(err)
 	}
 	wantHours(t, b, "computed again", "60/60 60/60 60/60")

@@ -260,7 +260,7 @@ func (y *history) run() error {
 	s.mu.Lock()
 	j := s.mu.jobs["t"]
 	s.mu.Unlock()
-	return s.run(y.Context(), j.task, func(bool) time.Time { return y.now() })
+	return s.run(y.Context(), j.task, func() bool { return true }, func(bool) time.Time { return y.now() })
 }
 
 func (y *history) fill() {

@@ -225,6 +225,9 @@ func (o *output) replace(ctx context.Context, destinations []*destination) error
 	if err != nil || len(deletions) == 0 {
 		return err
 	}
+	if o.owned != nil && !o.owned() {
+		return errElsewhere // another node may have stored results among those to delete
+	}
 	return o.scheduler.store.Delete(ctx, deletions...)
 }
 

@@ -48,7 +48,8 @@ type harness struct {
 	store     *reference.Store
 	front     front // what all others take for the store; nil: store
 	node      string
-	notes     vfs.FS // of the node; nil: notes are in the store
+	lease     func(context.Context, string, time.Duration) (Lease, error) // of the node
+	notes     vfs.FS                                                      // of the node; nil: notes are in the store
 	log       *slog.Logger
 	ingest    func(*ingest.Config) // nil: the defaults
 	now       func() time.Time     // of the scheduler; nil: time.Now
@@ -102,7 +103,7 @@ func (h *harness) restart(change func(*Config, *query.Config)) {
 	h.scheduler = New(Options{
 		NotesFS: h.notes, NotesDir: notesDir,
 		Store: front, Engine: engine, Pipeline: pipeline, Parser: api, Config: c, Registerer: registry, Host: "here",
-		Now: h.now, Node: h.node, Flush: func(context.Context, ...string) error { return nil }, Logger: h.log,
+		Now: h.now, Node: h.node, Lease: h.lease, Flush: func(context.Context, ...string) error { return nil }, Logger: h.log,
 	})
 	h.pipeline = pipeline
 	h.mux = newMux(h.scheduler)

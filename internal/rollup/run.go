@@ -11,6 +11,7 @@ import (
 	"varve/internal/model"
 	"varve/internal/query"
 	"varve/internal/store"
+	"varve/internal/work"
 )
 
 // errPanicked is the error of a query that a panic ended.
@@ -27,11 +28,12 @@ type pass struct {
 	earlier   []cut      // the range aggregators before it
 	grid      *agg.Grid
 	sampling  agg.Sampling
-	back      int  // buckets read before a batch
-	tail      bool // minBack buckets are read after a batch, too
-	single    bool // each bucket is a query of its own
-	yields    bool // a backfill: it takes a slot per query, so that waiting runs get theirs in between
-	job       *job // of a pass that yields; nil if the task is not scheduled
+	back      int           // buckets read before a batch
+	tail      bool          // minBack buckets are read after a batch, too
+	single    bool          // each bucket is a query of its own
+	yields    bool          // a backfill: it takes a slot per query, so that waiting runs get theirs in between
+	job       *job          // of a pass that yields; nil if the task is not scheduled
+	worked    time.Duration // by a pass that yields, since it last paused for a run of another node
 	output    output
 	renewed   downsample.Span // already computed by renew
 }
@@ -220,12 +222,13 @@ func (p *pass) regular(start, next int64) bool {
 // once computes the buckets of [from, until), which begins and ends with a bucket.
 func (p *pass) once(ctx context.Context, from, until int64) error {
 	if p.yields {
-		release, err := p.turn(ctx)
-		if err != nil {
-			return err
-		}
-		defer release()
+		return p.inTurn(ctx, func(ctx context.Context) error { return p.step(ctx, from, until) })
 	}
+	return p.step(ctx, from, until)
+}
+
+// step is once when it is the turn of the pass.
+func (p *pass) step(ctx context.Context, from, until int64) error {
 	if from >= p.renewed.FromMS && from < p.renewed.UntilMS {
 		if from = p.renewed.UntilMS; from >= until {
 			return nil
@@ -239,23 +242,34 @@ func (p *pass) once(ctx context.Context, from, until int64) error {
 	})
 }
 
-// turn waits until no run computes results of the task, and then for a slot: the order
-// in which a run takes them.
-func (p *pass) turn(ctx context.Context) (release func(), err error) {
-	computed := func() {}
-	if p.job != nil {
-		if computed, err = take(ctx, p.job.computing); err != nil {
-			return nil, err
+// inTurn runs f when no run computes results of the task, here or on another node, and there is
+// a slot: the order in which a run takes them.
+func (p *pass) inTurn(ctx context.Context, f func(context.Context) error) error {
+	s := p.scheduler
+	if s.lease != nil && p.worked >= leaseTurn && !s.shared.owns(p.task.id) {
+		p.worked = 0
+		if err := work.Pause(ctx, leasePause); err != nil {
+			return err
 		}
 	}
-	if err := p.scheduler.enter(ctx); err != nil {
-		computed()
-		return nil, err
+	if p.job != nil {
+		release, err := take(ctx, p.job.computing)
+		if err != nil {
+			return err
+		}
+		defer release()
 	}
-	return func() {
-		p.scheduler.leave()
-		computed()
-	}, nil
+	return s.underLease(ctx, p.task.id, false, func(ctx context.Context, held func() bool) error {
+		if err := s.enter(ctx); err != nil {
+			return err
+		}
+		defer s.leave()
+		began := s.now()
+		p.output.owned = held
+		err := f(ctx)
+		p.worked += s.now().Sub(began)
+		return err
+	})
 }
 
 // compute computes buckets with one query and stores their results.
@@ -303,10 +317,10 @@ func (p *pass) read(ctx context.Context, run *agg.Run) error {
 }
 
 // run computes all due buckets of a task and stores its status. The error is also in
-// the status.
+// the status. No result is stored once held reports false.
 //
 // next returns when the task runs again.
-func (s *Scheduler) run(ctx context.Context, t *task, next func(failed bool) time.Time) error {
+func (s *Scheduler) run(ctx context.Context, t *task, held func() bool, next func(failed bool) time.Time) error {
 	if s.shared != nil {
 		if err := s.late.adopt(ctx, t); err != nil {
 			return err
@@ -330,7 +344,7 @@ func (s *Scheduler) run(ctx context.Context, t *task, next func(failed bool) tim
 		r := &t.rollups[i]
 		for k := range r.source {
 			began := s.now()
-			points, err := s.advance(ctx, t, r, k, names, marks, before)
+			points, err := s.advance(ctx, t, held, r, k, names, marks, before)
 			m := metricStatus{
 				MetricName: r.source[k], LastExecuted: dateText(s.now()), DataPointCount: points,
 				ExecutionLength: s.now().Sub(began).Milliseconds(), LastExecution: began.UnixMilli(),
@@ -354,13 +368,13 @@ func (s *Scheduler) run(ctx context.Context, t *task, next func(failed bool) tim
 
 // advance computes one metric of a roll-up up to now, and then recomputes the buckets
 // of late points.
-func (s *Scheduler) advance(ctx context.Context, t *task, r *rollup, k int, names map[name]int, marks watermarks, before *status) (points int64, err error) {
+func (s *Scheduler) advance(ctx context.Context, t *task, held func() bool, r *rollup, k int, names map[name]int, marks watermarks, before *status) (points int64, err error) {
 	p, err := s.newPass(t, r, k, names)
 	if err != nil {
 		return 0, err
 	}
 	if s.shared != nil {
-		p.output.owned = func() bool { return s.shared.owns(t.id) }
+		p.output.owned = func() bool { return held() && s.shared.owns(t.id) }
 	}
 	key := r.keys[k]
 	late := s.late.Take(t.id, key)

@@ -46,6 +46,11 @@ type Options struct {
 	Node  string
 	Flush func(ctx context.Context, metrics ...string) error
 
+	// Lease acquires the lease of a name. It returns an error that wraps ErrHeld if another
+	// node has it, and nil without an error if leases are not possible in this store. It is
+	// used only with Node. A nil Lease means that nodes do not exclude each other.
+	Lease func(ctx context.Context, name string, life time.Duration) (Lease, error)
+
 	// NotesDir is a directory of this node for notes of late points. It is used only
 	// with Node and a store that is a downsample.Journal. Empty: the notes are in the
 	// store.
@@ -72,10 +77,11 @@ type Scheduler struct {
 	unread    trouble      // reading tasks from the store
 	unshared  trouble      // sharing tasks with other nodes
 	flush     func(context.Context, ...string) error
-	places    chan struct{} // taken by runs, and by backfills for each batch
-	fills     chan struct{} // taken by backfills
-	wake      chan struct{} // signals that the schedule has changed
-	changing  chan struct{} // taken while a task is checked against the others and stored
+	lease     func(context.Context, string, time.Duration) (Lease, error) // nil: no leases
+	places    chan struct{}                                               // taken by runs, and by backfills for each batch
+	fills     chan struct{}                                               // taken by backfills
+	wake      chan struct{}                                               // signals that the schedule has changed
+	changing  chan struct{}                                               // taken while a task is checked against the others and stored
 
 	mu struct {
 		sync.Mutex
@@ -130,7 +136,7 @@ func New(o Options) *Scheduler {
 			values: o.Store, node: nodePrefix + o.Node, host: o.Host, participate: o.Config.Participate,
 			now: o.Now, log: o.Logger, since: map[string]time.Time{},
 		}
-		node, s.flush = s.shared.node, o.Flush
+		node, s.flush, s.lease = s.shared.node, o.Flush, o.Lease
 	}
 	s.late = newLateNotes(o.Store, o.Pipeline, node, o.Config, o.Now)
 	if node != "" && o.NotesDir != "" && s.late.HasJournal() {
@@ -306,12 +312,34 @@ func (s *Scheduler) release(j *job) {
 
 // execute runs a task and counts the outcome.
 func (s *Scheduler) execute(ctx context.Context, j *job, t *task) {
+	began := false
+	defer func() {
+		if !began {
+			s.metrics.runs.WithLabelValues(runCancelled).Inc()
+		}
+	}()
 	release, err := take(ctx, j.computing)
-	if err == nil {
-		defer release()
-		err = s.enter(ctx)
-	}
 	if err != nil {
+		return
+	}
+	defer release()
+	err = work.Do("get the lease of a roll-up task", func() error {
+		return s.underLease(ctx, t.id, true, func(ctx context.Context, held func() bool) error {
+			began = true
+			s.executeAlone(ctx, j, t, held)
+			return context.Cause(ctx)
+		})
+	})
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("the run of a roll-up task has lost its lease; will retry", "id", t.id, "name", t.name, "error", err)
+		s.reschedule(j, t, true)
+	}
+}
+
+// executeAlone is execute while no other node computes results of the task, as far as held
+// reports.
+func (s *Scheduler) executeAlone(ctx context.Context, j *job, t *task, held func() bool) {
+	if err := s.enter(ctx); err != nil {
 		s.metrics.runs.WithLabelValues(runCancelled).Inc()
 		return
 	}
@@ -328,8 +356,8 @@ func (s *Scheduler) execute(ctx context.Context, j *job, t *task) {
 	}
 	j.unsure.over()
 	began := s.now()
-	err = work.Do("run a roll-up task", func() error {
-		return s.run(ctx, t, func(failed bool) time.Time { return s.reschedule(j, t, failed) })
+	err := work.Do("run a roll-up task", func() error {
+		return s.run(ctx, t, held, func(failed bool) time.Time { return s.reschedule(j, t, failed) })
 	})
 	s.metrics.seconds.Observe(s.now().Sub(began).Seconds())
 	switch {

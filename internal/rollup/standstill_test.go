@@ -159,7 +159,9 @@ func TestResultsAfterAStandstill(t *testing.T) {
 			t.Fatal(err)
 		}
 		all[0].send("src", "a", 5, at(0, 3, 0))
-		run := func() error { return scheduler.run(t.Context(), task, func(bool) time.Time { return time.Now() }) }
+		run := func() error {
+			return scheduler.run(t.Context(), task, func() bool { return true }, func(bool) time.Time { return time.Now() })
+		}
 		scheduler.shared.beatAt = time.Now().Add(-beatLife)
 		if err := run(); !errors.Is(err, errElsewhere) {
 			t.Errorf("it ran: %v", err)

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"varve/internal/cassandra"
+	"varve/internal/cluster"
+	"varve/internal/config"
+	"varve/internal/rollup"
+)
+
+// sharedLeases returns the leases of roll-ups among the servers of the keyspace that is written
+// to.
+func sharedLeases(c config.Config, s *cassandra.Keyspaces, node string, log *slog.Logger) func(context.Context, string, time.Duration) (rollup.Lease, error) {
+	host, _ := os.Hostname() // for people
+	leases := cluster.NewLeases(s.Session(), cluster.Options{Node: node, Note: host, Usable: s.CheckCluster, Create: createsTables(c), Log: log})
+	return func(ctx context.Context, name string, life time.Duration) (rollup.Lease, error) {
+		lease, err := leases.Acquire(ctx, name, life)
+		if _, held := errors.AsType[*cluster.HeldError](err); held || errors.Is(err, cluster.ErrChanged) {
+			return nil, fmt.Errorf("%w: %w", rollup.ErrHeld, err)
+		}
+		if err != nil || lease == nil {
+			return nil, err // not a nil *cluster.Lease, which is not a nil rollup.Lease
+		}
+		return lease, nil
+	}
+}
