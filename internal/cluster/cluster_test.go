@@ -413,7 +413,6 @@ func testLeader(t *testing.T, registers *Registers) {
 	}
 }
 
-// The table is created only if create is set, and refused if it has another shape.
 // Without the table there are no leases, which is not an error.
 func testNoLeases(t *testing.T, session *cql.Session) {
 	var log bytes.Buffer
@@ -455,6 +454,7 @@ func testLeasesOfTwo(t *testing.T, session *cql.Session) {
 	}
 }
 
+// The table is created only if create is set, and refused if it has another shape.
 func testTable(t *testing.T, session *cql.Session) {
 	fault := (*cql.TableError)(nil)
 	if _, err := OpenRegisters(t.Context(), session, false); !errors.As(err, &fault) {
