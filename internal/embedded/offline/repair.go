@@ -1,6 +1,7 @@
 package offline
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -387,15 +388,24 @@ func (k *keeper) page(p chunk.Page) error {
 }
 
 // quarantine puts a file there, with a text that says what was found and done. put is
-// [safefile.Copy] or [vfs.FS.Rename].
+// [safefile.Copy] or [vfs.FS.Rename]. A different file of the same name stays: an earlier repair may
+// have put it there, before a restored backup brought the number back.
 func (r *repair) quarantine(path string, findings []Finding, result string, put func(disk vfs.FS, from, to string) error) error {
 	dir := r.fs.PathJoin(r.dir, datadir.Quarantine)
 	if err := r.fs.MkdirAll(dir, 0o750); err != nil {
 		return fmt.Errorf("create %s: %w", dir, err)
 	}
-	name := r.fs.PathBase(path)
-	if err := put(r.fs, path, r.fs.PathJoin(dir, name)); err != nil {
+	name, err := r.nameIn(dir, path)
+	if err != nil {
 		return err
+	}
+	// A copy that failed halfway must not take the name.
+	aside := r.fs.PathJoin(dir, r.fs.PathBase(path)+".tmp")
+	if err := put(r.fs, path, aside); err != nil {
+		return err
+	}
+	if err := r.fs.Rename(aside, r.fs.PathJoin(dir, name)); err != nil {
+		return fmt.Errorf("name the file %s in %s: %w", name, dir, err)
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, put here by varve repair at %s.\n", path, r.options.Now().UTC().Format(time.RFC3339))
@@ -409,6 +419,62 @@ func (r *repair) quarantine(path string, findings []Finding, result string, put 
 		return err
 	}
 	return errors.Join(safefile.SyncDir(r.fs, dir), safefile.SyncDir(r.fs, r.dir))
+}
+
+// nameIn returns the name for a file in the directory: its own, unless a file with other content has
+// it. An equal file comes from a repair that was interrupted, and is replaced.
+func (r *repair) nameIn(dir, path string) (string, error) {
+	own := r.fs.PathBase(path)
+	name := own
+	for n := 2; ; n++ {
+		there := r.fs.PathJoin(dir, name)
+		_, err := r.fs.Stat(there)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return name, nil
+		case err != nil:
+			return "", fmt.Errorf("find a free name in %s: %w", dir, err)
+		case r.equal(path, there):
+			return name, nil
+		}
+		name = fmt.Sprintf("%s.%d", own, n)
+	}
+}
+
+// equal reports whether two files have the same content. Files that cannot be read count as
+// different.
+func (r *repair) equal(a, b string) bool {
+	var files [2]vfs.File
+	var sizes [2]int64
+	for i, path := range []string{a, b} {
+		f, err := r.fs.Open(path, vfs.SequentialReadsOption)
+		if err != nil {
+			return false
+		}
+		defer f.Close()
+		info, err := f.Stat()
+		if err != nil {
+			return false
+		}
+		files[i], sizes[i] = f, info.Size()
+	}
+	if sizes[0] != sizes[1] {
+		return false
+	}
+	var pieces [2][64 << 10]byte
+	for left := sizes[0]; left > 0 && r.ctx.Err() == nil; {
+		n := min(left, int64(len(pieces[0])))
+		for i := range files {
+			if _, err := io.ReadFull(files[i], pieces[i][:n]); err != nil {
+				return false
+			}
+		}
+		if !bytes.Equal(pieces[0][:n], pieces[1][:n]) {
+			return false
+		}
+		left -= n
+	}
+	return r.ctx.Err() == nil
 }
 
 func writeText(disk vfs.FS, path, text string) error {

@@ -155,6 +155,38 @@ func TestRepair(t *testing.T) {
 	}
 }
 
+// TestRepairKeepsWhatIsInQuarantine: a second repair that sets a file of the same number aside
+// overwrites nothing of the first one. Only a file of the same content takes the place of the other.
+func TestRepairKeepsWhatIsInQuarantine(t *testing.T) {
+	d := broken(t)
+	d.must(d.fs.MkdirAll("data/quarantine", 0o750))
+	earlier := map[string]string{"0000000002.blk": "earlier", "0000000002.blk.txt": "text of it", "0000000001.wal": d.read("data/log/0000000001.wal"), "0000000001.wal.tmp": "half"}
+	for name, text := range earlier {
+		d.must(writeText(d.fs, "data/quarantine/"+name, text))
+	}
+	damaged := d.read(blockPath(2))
+	if r, err := Repair(t.Context(), d.fs, "data", RepairOptions{Now: now}, d.takeOver); err != nil || !r.Clean() {
+		t.Fatalf("%v, %+v", err, r)
+	}
+	if got := d.read("data/quarantine/0000000002.blk"); got != "earlier" {
+		t.Errorf("the file of the earlier repair has %d bytes: it was overwritten", len(got))
+	}
+	if got := d.read("data/quarantine/0000000002.blk.txt"); got != "text of it" {
+		t.Errorf("the text of the earlier repair is now %q", got)
+	}
+	names, err := d.fs.List("data/quarantine")
+	slices.Sort(names)
+	if want := []string{"0000000001.wal", "0000000001.wal.txt", "0000000002.blk", "0000000002.blk.2", "0000000002.blk.2.txt", "0000000002.blk.txt"}; err != nil || !slices.Equal(names, want) {
+		t.Fatalf("quarantine has %q, %v", names, err)
+	}
+	if d.read("data/quarantine/0000000002.blk.2") != damaged || d.read("data/quarantine/0000000001.wal") != earlier["0000000001.wal"] {
+		t.Error("the copies in quarantine differ")
+	}
+	if text := d.read("data/quarantine/0000000002.blk.2.txt"); !strings.Contains(text, "at offset 16: page 0") {
+		t.Errorf("the text is %q", text)
+	}
+}
+
 // TestRepairOfPartOfTheStore: where only files or only the log are damaged the other is left.
 func TestRepairOfPartOfTheStore(t *testing.T) {
 	d := newData(t).file(1, files, longs(1000, 50)).log(record.TypeBatch, batch(nil, 0)).done().flip(blockPath(1), 20)
