@@ -366,7 +366,7 @@ func testClientLeaves(t *testing.T, over network) {
 					return
 				}
 				close(left)               // a request behind one that was cancelled is not served, or this panics
-				limit := 30 * time.Second // until the server notices the end
+				limit := 2 * time.Minute // until the server notices the end
 				if test.want == nil {
 					limit = 8 * watchPause
 				}
