@@ -47,10 +47,6 @@ func backup(t terminal, args []string) error {
 	if !l.online() {
 		l.flags["http-addr"] = defaultServer
 	}
-	path, err := l.tenantPath("/admin/backup")
-	if err != nil {
-		return err
-	}
 	s, err := l.server()
 	if err != nil {
 		return err
@@ -60,7 +56,7 @@ func backup(t terminal, args []string) error {
 		return err
 	}
 	var r offline.BackupReport
-	if err := s.Read(context.Background(), http.MethodPost, path, body, &r); err != nil {
+	if err := s.Read(context.Background(), http.MethodPost, "/admin/backup", body, &r); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(t.stdout, "%s\n%s with %s, %s; %s; %d series; %d bytes were copied, the rest is hard links\n",

@@ -70,8 +70,7 @@ func check(t terminal, args []string) error {
 	if err := l.value("rate", func(text string) error { return rate.UnmarshalText([]byte(text)) }); err != nil {
 		return err
 	}
-	path, err := l.tenantPath("/admin/check")
-	if err != nil {
+	if err := l.checkTenant(); err != nil {
 		return err
 	}
 	progress := func(p offline.CheckProgress) {
@@ -79,7 +78,7 @@ func check(t terminal, args []string) error {
 	}
 	var report *offline.CheckReport
 	if l.online() {
-		report, err = checkOnline(l, path, progress)
+		report, err = checkOnline(l, progress)
 	} else {
 		report, err = checkOffline(t, l, offline.CheckOptions{BytesPerSecond: int64(rate), Progress: progress})
 	}
@@ -126,7 +125,8 @@ func wayOut(err error) error {
 }
 
 // checkOnline asks the running server to check itself.
-func checkOnline(l line, path string, progress func(offline.CheckProgress)) (*offline.CheckReport, error) {
+func checkOnline(l line, progress func(offline.CheckProgress)) (*offline.CheckReport, error) {
+	path := "/admin/check"
 	if rate, ok := l.flags["rate"]; ok {
 		path += "?rate=" + url.QueryEscape(rate)
 	}

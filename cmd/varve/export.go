@@ -17,7 +17,7 @@ func exportCommand() command {
 	return command{
 		name:     "export",
 		synopsis: "write points to a file as KairosDB's export does",
-		usage:    "[-f FILE] [-n METRIC]... [--http-addr ADDR | --data-dir DIR] [FLAGS]",
+		usage:    "[-f FILE] [-n METRIC]... [--http-addr ADDR [--tenant NAME] | --data-dir DIR] [FLAGS]",
 		help: `Writes points as lines of JSON, each with at most 10,000 points of one series. Varve and
 KairosDB can import the lines; KairosDB refuses those with values that only Varve holds.
 The points come from the server at --http-addr, or from the data directory that --data-dir,
@@ -29,7 +29,7 @@ Exit status: 0 everything is written, 1 the export could not be completed, 2 wro
 line, 3 the export is complete, but a metric that -n names does not exist.
 
 ` + transferFlags + `  --http-addr ADDR export from the server at ADDR, for example 127.0.0.1:8080
-  -f FILE          write to FILE instead of standard output; with gzip if it ends in .gz
+` + tenantFlag + `  -f FILE          write to FILE instead of standard output; with gzip if it ends in .gz
   -n METRIC        only this metric; may be given more than once
   -a               append to FILE, which must end with a whole line or gzip member
   -r FILE          write the names of finished metrics to FILE, and skip metrics named there:
@@ -47,7 +47,7 @@ line, 3 the export is complete, but a metric that -n names does not exist.
 }
 
 func export(t terminal, args []string) error {
-	l, err := parseFlags(args, "data-dir", "config", "http-addr", "f", "n*", "a?", "r", "start", "end", "without-buckets?")
+	l, err := parseFlags(args, "data-dir", "config", "http-addr", "tenant", "f", "n*", "a?", "r", "start", "end", "without-buckets?")
 	if err != nil {
 		return err
 	}

@@ -262,11 +262,11 @@ func (l line) target(t terminal) error {
 	case online && dir:
 		return &usageError{errors.New("flags --http-addr and --data-dir: give one of them; a command works on one place")}
 	case online, dir, file:
-		return nil
+		return l.checkTenant()
 	}
 	for _, name := range []string{"VARVE_DATA_DIR", "VARVE_CONFIG", "VARVE_KAIROSDB_CONF"} {
 		if slices.ContainsFunc(t.environment, func(v string) bool { return strings.HasPrefix(v, name+"=") && v != name+"=" }) {
-			return nil
+			return l.checkTenant()
 		}
 	}
 	l.flags["http-addr"] = defaultServer
@@ -286,35 +286,41 @@ func targetHint(err error) string {
 	return "; --http-addr names another server" + dir
 }
 
-// tenantPath returns the path of a request to the tenant that --tenant names. Without it, the server
-// takes the first tenant of the token.
-func (l line) tenantPath(path string) (string, error) {
-	err := l.value("tenant", func(name string) error {
+// checkTenant checks --tenant.
+func (l line) checkTenant() error {
+	return l.value("tenant", func(name string) error {
 		if !l.online() {
 			return errors.New("is for --http-addr; of a stopped server, give the directory of the tenant with --data-dir DATA/tenants/NAME")
 		}
-		path = "/t/" + name + path
 		return principal.CheckTenant(name)
 	})
-	return path, err
 }
 
-// server returns the server that the command asks.
+// server returns the server that the command asks, for the tenant that --tenant names.
 func (l line) server() (*remote.Server, error) {
 	s, err := remote.New(l.flags["http-addr"])
 	if err != nil {
 		return nil, &usageError{err}
 	}
-	return s, nil
+	s.Tenant = l.flags["tenant"]
+	return s, l.checkTenant()
 }
 
-// reach checks that the server answers, so that a wrong address is reported at once.
+// reach checks that the server answers and has the tenant, so that a wrong address or name is
+// reported at once.
 func (l line) reach(ctx context.Context) (*remote.Server, error) {
 	s, err := l.server()
 	if err != nil {
 		return nil, err
 	}
-	response, err := s.Ask(ctx, http.MethodGet, "/api/v1/version", nil)
+	path := "/api/v1/version"
+	if s.Tenant != "" {
+		path = "/api/v1/metricnames?limit=1" // the version is the same for all tenants, even those that do not exist
+	}
+	response, err := s.Ask(ctx, http.MethodGet, path, nil)
+	if refused, ok := errors.AsType[*remote.StatusError](err); ok && s.Tenant != "" && refused.Status == http.StatusForbidden {
+		return s, nil // this sender may not read, but perhaps write
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w%s", err, targetHint(err))
 	}

@@ -27,7 +27,7 @@ func importCommand() command {
 	return command{
 		name:     "import",
 		synopsis: "read points from an export of KairosDB or Varve",
-		usage:    "[-f FILE] [--http-addr ADDR | --data-dir DIR] [FLAGS]",
+		usage:    "[-f FILE] [--http-addr ADDR [--tenant NAME] | --data-dir DIR] [FLAGS]",
 		help: `Reads lines of JSON, each with a metric or an array of them, as KairosDB's export writes
 them; compressed with gzip or not. The points go to the server at --http-addr, or into the
 data directory that --data-dir, --config or the environment names. No server may be using
@@ -42,7 +42,7 @@ Exit status: 0 all is stored, 1 the import could not be completed, 2 wrong comma
 3 the import is complete, but lines were rejected.
 
 ` + transferFlags + `  --http-addr ADDR send the points to the server at ADDR
-  --create         create a store if the data directory has none
+` + tenantFlag + `  --create         create a store if the data directory has none
   -f FILE          read FILE instead of standard input
   --state FILE     where to record the progress; by default FILE.state of -f
   --rejected FILE  where to report lines that were rejected; FILE.rejected of -f without
@@ -53,7 +53,7 @@ Exit status: 0 all is stored, 1 the import could not be completed, 2 wrong comma
 }
 
 func importFile(t terminal, args []string) error {
-	l, err := parseFlags(args, "data-dir", "config", "http-addr", "create?", "f", "state", "rejected")
+	l, err := parseFlags(args, "data-dir", "config", "http-addr", "tenant", "create?", "f", "state", "rejected")
 	if err != nil {
 		return err
 	}
@@ -89,11 +89,14 @@ func importFile(t terminal, args []string) error {
 	return leftOut(at.Rejected, "line", "rejected", j.Rejected)
 }
 
-// place names the destination of an import, for its state file. A server may have many tenants, and
-// the token says which one it is.
+// place names the destination of an import, for its state file. A server may have many tenants:
+// --tenant, or else the token, says which one it is.
 func (l line) place(c config.Config) string {
 	if l.online() {
 		to := "http://" + remote.Dialable(l.flags["http-addr"])
+		if name, ok := l.flags["tenant"]; ok {
+			to += "/t/" + name
+		}
 		if id, ok := auth.IDOf(remote.Token()); ok {
 			to += " with the token " + id
 		}

@@ -38,25 +38,24 @@ func stats(t terminal, args []string) error {
 	if err := l.number("top", &top, 1, math.MaxInt); err != nil {
 		return err
 	}
-	path, err := l.tenantPath("/admin/stats")
-	if err != nil {
+	if err := l.checkTenant(); err != nil {
 		return err
 	}
-	report, err := spaceOf(t, l, path, top)
+	report, err := spaceOf(t, l, top)
 	if err != nil {
 		return err
 	}
 	return report.WriteText(t.stdout)
 }
 
-func spaceOf(t terminal, l line, path string, top int) (*offline.SpaceReport, error) {
+func spaceOf(t terminal, l line, top int) (*offline.SpaceReport, error) {
 	if l.online() {
 		s, err := l.server()
 		if err != nil {
 			return nil, err
 		}
 		report := &offline.SpaceReport{}
-		return report, s.Read(context.Background(), http.MethodGet, path+"?top="+strconv.Itoa(top), nil, report)
+		return report, s.Read(context.Background(), http.MethodGet, "/admin/stats?top="+strconv.Itoa(top), nil, report)
 	}
 	d, err := openDirectory(t, l)
 	if err != nil {

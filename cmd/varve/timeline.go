@@ -55,6 +55,8 @@ were refused.
 
 Flags:
   --http-addr ADDR  the server; ` + defaultServer + ` by default
+  --tenant NAME     the tenant whose timelines are meant; by default the first one of the
+                    token in VARVE_TOKEN, and "default" for a token of all tenants
 `,
 		run: timelineRun,
 	}
@@ -84,7 +86,7 @@ func timelineRun(t terminal, args []string) error {
 	if !ok {
 		return &usageError{fmt.Errorf("timeline: unknown subcommand %q; want %s", args[0], which)}
 	}
-	l, err := parseLine(args[1:], append([]string{"http-addr"}, action.flags...)...)
+	l, err := parseLine(args[1:], append([]string{"http-addr", "tenant"}, action.flags...)...)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"varve/internal/config"
 	"varve/internal/transfer"
 )
 
@@ -493,6 +494,63 @@ func TestSecondSignalEndsACommand(t *testing.T) {
 			}
 			return
 		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// An export, an import and the timelines of a running server are those of the tenant that is named.
+func TestTransferOfATenant(t *testing.T) {
+	dir := t.TempDir()
+	settings := filepath.Join(dir, "varve.yaml")
+	if err := os.WriteFile(settings, []byte("retention: {policies: [{name: all, path: ., stages: 60s:1d}]}\ntenants: [{name: acme}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, filepath.Join(dir, "data"), "--config="+settings)
+	addr := "--http-addr=" + p.http
+	wants := map[string]string{"--tenant=default": "ours", "": "ours", "--tenant=acme": "theirs"}
+	run := func(status int, wants []string, args ...string) {
+		t.Helper()
+		wantRun(t, status, wants, slices.DeleteFunc(append(args, addr), func(a string) bool { return a == "" })...)
+	}
+	at := time.Now().Add(-time.Hour).UnixMilli()
+	for tenant, metric := range map[string]string{"--tenant=default": "ours", "--tenant=acme": "theirs"} {
+		file := filepath.Join(dir, metric)
+		line := fmt.Sprintf(`{"name":%q,"tags":{"host":"a"},"datapoints":[[%d,1]]}`+"\n", metric, at)
+		if err := os.WriteFile(file, []byte(line), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		run(0, []string{"1 line, 1 point"}, "import", "-f="+file, tenant)
+		run(0, nil, "timeline", "append", metric, "-f="+file, tenant)
+	}
+	for tenant, want := range wants {
+		other := map[string]string{"ours": "theirs", "theirs": "ours"}[want]
+		run(0, []string{want}, "export", "-n="+want, tenant)
+		run(3, []string{"there is no metric " + other}, "export", "-n="+other, tenant)
+		run(0, []string{want}, "timeline", "stats", tenant)
+		tree := filepath.Join(dir, "tree"+tenant)
+		run(0, []string{"1 file of 1 metric"}, "export", "whisper", tree, "--config="+settings, tenant)
+		run(0, []string{"1 file"}, "import", "whisper", tree, tenant)
+	}
+	for _, command := range [][]string{{"export"}, {"import"}, {"export", "whisper", filepath.Join(dir, "new"), "--config=" + settings}, {"import", "whisper", dir}, {"timeline", "stats"}} {
+		run(1, []string{"there is no tenant globex"}, append(slices.Clone(command), "--tenant=globex")...)
+		run(2, []string{"flag --tenant: \"a/b\": want a lower-case letter"}, append(slices.Clone(command), "--tenant=a/b")...)
+	}
+	for _, command := range []string{"export", "import"} {
+		wantRun(t, 2, []string{"flag --tenant: is for --http-addr; of a stopped server"}, command, "--tenant=acme", "--data-dir="+dir)
+	}
+}
+
+// The state file of an import names the tenant, so that an import into another one does not
+// continue where it ended.
+func TestPlaceOfATenant(t *testing.T) {
+	t.Setenv("VARVE_TOKEN", "")
+	for tenant, want := range map[string]string{"": "http://127.0.0.1:1", "acme": "http://127.0.0.1:1/t/acme"} {
+		l := line{flags: map[string]string{"http-addr": "127.0.0.1:1"}}
+		if tenant != "" {
+			l.flags["tenant"] = tenant
+		}
+		if got := l.place(config.Default()); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

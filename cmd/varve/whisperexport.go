@@ -24,7 +24,7 @@ func exportWhisperCommand() command {
 	return command{
 		name:     "export whisper",
 		synopsis: "write series as Whisper files of Graphite",
-		usage:    "DIR [--storage-schemas FILE] [--http-addr ADDR | --data-dir DIR] [FLAGS]",
+		usage:    "DIR [--storage-schemas FILE] [--http-addr ADDR [--tenant NAME] | --data-dir DIR] [FLAGS]",
 		help: `Writes series as Whisper's files below DIR, as carbon would have written them: a/b/c.wsp for
 the path a.b.c, and files below _tagged for series with tags. Each file has the archives of
 the first rule that matches its series. The rules are those of --storage-schemas; without it
@@ -38,7 +38,7 @@ Exit status: 0 everything is written, 1 the export could not be completed, 2 wro
 line, 3 the export is complete except for what is reported.
 
 ` + transferFlags + `  --http-addr ADDR export from the server at ADDR
-  --storage-schemas FILE
+` + tenantFlag + `  --storage-schemas FILE
                    carbon's storage-schemas.conf: the archives, instead of those in the
                    configuration. A path that no rule matches is reported
   --storage-aggregation FILE
@@ -59,7 +59,7 @@ line, 3 the export is complete except for what is reported.
 }
 
 func exportWhisper(t terminal, args []string) error {
-	l, err := parseLine(args, "data-dir", "config", "http-addr", "storage-schemas", "storage-aggregation", "n*", "end", "hashed?", "replace?", "keep?", "rejected")
+	l, err := parseLine(args, "data-dir", "config", "http-addr", "tenant", "storage-schemas", "storage-aggregation", "n*", "end", "hashed?", "replace?", "keep?", "rejected")
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (l line) archives(t terminal) (*retention.Book, error) {
 	if err != nil {
 		return nil, err
 	}
-	if book = book.For(c.TenantOf(c.DataDir)); len(book.Rules) == 0 {
+	if book = book.For(cmp.Or(l.flags["tenant"], c.TenantOf(c.DataDir))); len(book.Rules) == 0 {
 		return nil, &usageError{errors.New("no rules define the archives of the files; use --config with a configuration that has retention.policies or graphite.storage_schemas, or --storage-schemas with a file of carbon's")}
 	}
 	return book, nil

@@ -22,7 +22,7 @@ func importWhisperCommand() command {
 	return command{
 		name:     "import whisper",
 		synopsis: "read the history of a Graphite installation from its files",
-		usage:    "DIR [--http-addr ADDR | --data-dir DIR] [FLAGS]",
+		usage:    "DIR [--http-addr ADDR [--tenant NAME] | --data-dir DIR] [FLAGS]",
 		help: `Reads all *.wsp files below DIR, the directory that carbon calls whisper: a/b/c.wsp has
 the points of the path a.b.c, and the files below _tagged have those of series with tags.
 Each time is imported once, at the finest step that the file has for it. The points go to the
@@ -37,7 +37,7 @@ Exit status: 0 all is stored, 1 the import could not be completed, 2 wrong comma
 3 the import is complete except for what is reported.
 
 ` + transferFlags + `  --http-addr ADDR send the points to the server at ADDR
-  --create         create a store if the data directory has none
+` + tenantFlag + `  --create         create a store if the data directory has none
   --dry-run        read everything, store nothing: reports what would be imported, and prints
                    a storage-schemas.conf and a storage-aggregation.conf that fit the files
   --prefix TEXT    put TEXT before each path without tags, if DIR is only a part of a
@@ -58,7 +58,7 @@ const maxParallel = 64
 func defaultParallel() int { return min(runtime.GOMAXPROCS(0), 4) }
 
 func importWhisper(t terminal, args []string) error {
-	l, err := parseLine(args, "data-dir", "config", "http-addr", "create?", "dry-run?", "prefix", "series", "parallel", "state", "rejected")
+	l, err := parseLine(args, "data-dir", "config", "http-addr", "tenant", "create?", "dry-run?", "prefix", "series", "parallel", "state", "rejected")
 	if err != nil {
 		return err
 	}

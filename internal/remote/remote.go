@@ -37,6 +37,7 @@ const maxAnswer = 256 << 20
 // A Server is asked over HTTP.
 type Server struct {
 	Addr   string // host:port
+	Tenant string // whose data requests are about; "": the first tenant of the token
 	client *http.Client
 	scheme string
 	token  string
@@ -118,6 +119,9 @@ func (s *Server) tokenHint(status int) string {
 }
 
 func (s *Server) send(ctx context.Context, method, path, kind string, body []byte) (*http.Response, error) {
+	if s.Tenant != "" {
+		path = "/t/" + s.Tenant + path
+	}
 	request, err := http.NewRequestWithContext(ctx, method, s.scheme+"://"+s.Addr+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
