@@ -7,11 +7,11 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"time"
 
 	"varve/internal/httpapi"
 	"varve/internal/query"
 	"varve/internal/retention"
+	"varve/internal/units"
 )
 
 // A trace records which archives a render request read. A nil trace records nothing.
@@ -77,7 +77,7 @@ func (t *trace) send(w http.ResponseWriter, s *query.Session) {
 	}
 	stats := s.Stats()
 	a := traceAnswer{
-		WaitMS: inMS(stats.Wait), IndexMS: inMS(stats.Index), ReadMS: inMS(stats.Read), Series: stats.Series, Samples: stats.Samples,
+		WaitMS: units.Milliseconds(stats.Wait), IndexMS: units.Milliseconds(stats.Index), ReadMS: units.Milliseconds(stats.Read), Series: stats.Series, Samples: stats.Samples,
 		Archives: []archiveAnswer{}, Stages: []stageAnswer{},
 	}
 	t.mu.Lock()
@@ -96,5 +96,3 @@ func (t *trace) send(w http.ResponseWriter, s *query.Session) {
 		w.Header().Set(httpapi.TraceHeader, string(text))
 	}
 }
-
-func inMS(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

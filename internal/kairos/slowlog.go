@@ -7,9 +7,8 @@ import (
 	"time"
 
 	"varve/internal/query"
+	"varve/internal/units"
 )
-
-func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // getSlow sends one query after the other: all together may have a megabyte.
 func (a *API) getSlow(w http.ResponseWriter, r *http.Request) {
@@ -36,7 +35,7 @@ func encodeSlow(out *answer, threshold time.Duration, list []query.SlowQuery) er
 		}
 	}
 	out.buf = append(out.buf, `],"threshold_ms":`...)
-	out.buf = strconv.AppendFloat(out.buf, milliseconds(threshold), 'f', -1, 64)
+	out.buf = strconv.AppendFloat(out.buf, units.Milliseconds(threshold), 'f', -1, 64)
 	out.buf = append(out.buf, '}')
 	return out.finish()
 }

@@ -8,6 +8,7 @@ import (
 	"varve/internal/kairos/agg"
 	"varve/internal/retention"
 	"varve/internal/store"
+	"varve/internal/units"
 )
 
 // parameter returns a query parameter, "" if it is absent. It is fast for requests
@@ -98,5 +99,5 @@ func appendStages(dst []byte, stages []store.StageUse) []byte {
 }
 
 func appendMilliseconds(dst []byte, d time.Duration) []byte {
-	return strconv.AppendFloat(dst, milliseconds(d), 'f', 3, 64)
+	return strconv.AppendFloat(dst, units.Milliseconds(d), 'f', 3, 64)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/clip"
+	"varve/internal/units"
 )
 
 // A SlowQuery is a query that took long, as the list of slow queries shows it.
@@ -69,8 +70,8 @@ func (l *SlowLog) Note(log *slog.Logger, d Done) {
 	}
 	l.count.Inc()
 	s := SlowQuery{
-		Time: d.Began.UTC(), Client: d.Request.Client, TookMS: milliseconds(took), WaitMS: milliseconds(d.Stats.Wait),
-		IndexMS: milliseconds(d.Stats.Index), Series: d.Stats.Series, Samples: d.Stats.Samples, Bytes: d.Bytes,
+		Time: d.Began.UTC(), Client: d.Request.Client, TookMS: units.Milliseconds(took), WaitMS: units.Milliseconds(d.Stats.Wait),
+		IndexMS: units.Milliseconds(d.Stats.Index), Series: d.Stats.Series, Samples: d.Stats.Samples, Bytes: d.Bytes,
 		Metrics: []string{}, Query: clip.Text(d.Request.Text, maxSlowText),
 	}
 	if d.Path != "" {
@@ -113,5 +114,3 @@ func (l *SlowLog) List() []SlowQuery {
 	}
 	return all
 }
-
-func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

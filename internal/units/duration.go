@@ -30,6 +30,9 @@ func ParseDuration(text string) (time.Duration, error) {
 	return time.ParseDuration(text)
 }
 
+// Milliseconds returns d in milliseconds, to the microsecond.
+func Milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
 // FormatDuration is Duration.String without zero minutes and seconds at the
 // end: 504h and not 504h0m0s.
 func FormatDuration(d time.Duration) string {

@@ -20,3 +20,11 @@ func TestParseDuration(t *testing.T) {
 		}
 	}
 }
+
+func TestMilliseconds(t *testing.T) {
+	for d, want := range map[time.Duration]float64{0: 0, time.Microsecond: 0.001, 1234567 * time.Nanosecond: 1.234, 2 * time.Second: 2000, -1500 * time.Microsecond: -1.5} {
+		if got := Milliseconds(d); got != want {
+			t.Errorf("%v: %v, want %v", d, got, want)
+		}
+	}
+}
