@@ -85,7 +85,11 @@ func (s *Scheduler) put(ctx context.Context, t *task, replace bool) error {
 	if n := s.count(); !there && n >= s.config.MaxTasks {
 		return &store.LimitError{Limit: "roll-up tasks", Max: int64(s.config.MaxTasks), Need: int64(n) + 1, What: "store a roll-up task"}
 	}
-	if err := checkLoops(t, readersOf(append(s.beside(t.id), t))); err != nil {
+	others := s.beside(t.id)
+	if err := checkReaders(t, s.known(t.id), others); err != nil {
+		return err
+	}
+	if err := checkLoops(t, others); err != nil {
 		return err
 	}
 	err = s.alone(ctx, t.id, t.json, func() error {
@@ -104,6 +108,16 @@ func (s *Scheduler) put(ctx context.Context, t *task, replace bool) error {
 		return err
 	}
 	return s.watch(ctx, t)
+}
+
+// known returns a task, nil if it is not known.
+func (s *Scheduler) known(id string) *task {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j := s.mu.jobs[id]; j != nil {
+		return j.task
+	}
+	return nil
 }
 
 // beside returns all known tasks except one.

@@ -8,6 +8,7 @@ import (
 	"varve/internal/clip"
 	"varve/internal/kairos/agg"
 	"varve/internal/model"
+	"varve/internal/store"
 )
 
 // A flow is what one query of a roll-up reads and writes. A task that reads what it
@@ -52,13 +53,29 @@ func valuesOf(matchers []model.Matcher, tag string) []string {
 	return nil
 }
 
+// A loopSearch looks for tasks that read their own results. A client that may write tasks
+// can make many flows feed many, so a search stops after a number of steps.
+type loopSearch struct {
+	readers map[string][]*flow // the flows of all tasks, by the metric that they read
+	left    int                // steps left, negative if they did not suffice: pairs of flows, and of their tag values
+}
+
+// loopSteps take some tenths of a second.
+const loopSteps = 5_000_000
+
+// patternSteps is how many comparisons of texts a comparison with a pattern counts as.
+const patternSteps = 100
+
 // feeds reports whether g may read what f writes.
-func (f *flow) feeds(g *flow) bool {
+func (s *loopSearch) feeds(f, g *flow) bool {
 	if f.to != g.from {
 		return false
 	}
 	for _, m := range g.matchers {
 		values, has := f.tags[m.Tag]
+		if s.left -= len(values) * (len(m.Values) + patternSteps*len(m.Patterns)); s.left < 0 {
+			return false
+		}
 		switch {
 		case f.anyTags:
 		case !has && !m.Absent, values != nil && !slices.ContainsFunc(values, m.MatchesValue):
@@ -68,17 +85,25 @@ func (f *flow) feeds(g *flow) bool {
 	return true
 }
 
-// loopOf returns a chain of flows that starts with f, in which each flow feeds the next
-// one and the last one feeds f; nil if there is none. readers are all flows by the
-// metric they read.
-func loopOf(f *flow, readers map[string][]*flow) []*flow {
+// from returns a chain of flows that starts with f, in which each flow feeds the next one
+// and the last one feeds f; nil if none was found.
+func (s *loopSearch) from(f *flow) []*flow {
 	before := map[*flow]*flow{} // for each flow reached from f, the flow that feeds it
+	reached := map[string]int{} // how many of the flows that read a metric
 	for queue := []*flow{f}; len(queue) > 0; queue = queue[1:] {
-		for _, g := range readers[queue[0].to] {
-			if before[g] != nil || !queue[0].feeds(g) {
+		to := queue[0].to
+		if reached[to] == len(s.readers[to]) {
+			continue
+		}
+		for _, g := range s.readers[to] {
+			if s.left--; s.left < 0 {
+				return nil
+			}
+			if before[g] != nil || !s.feeds(queue[0], g) {
 				continue
 			}
 			before[g] = queue[0]
+			reached[to]++
 			if g != f {
 				queue = append(queue, g)
 				continue
@@ -105,11 +130,10 @@ func readersOf(tasks []*task) map[string][]*flow {
 	return readers
 }
 
-// checkLoops refuses a task that reads its own results. readers has the flows of all
-// tasks, this one included.
-func checkLoops(t *task, readers map[string][]*flow) error {
+// check refuses a task that reads its own results. It finds none once no steps are left.
+func (s *loopSearch) check(t *task) error {
 	for _, f := range t.flows() {
-		chain := loopOf(f, readers)
+		chain := s.from(f)
 		if chain == nil {
 			continue
 		}
@@ -127,6 +151,53 @@ func checkLoops(t *task, readers map[string][]*flow) error {
 		}
 		return badRequest(fmt.Sprintf("%s would read its own results (%s), and count them again with every run; save under another name, or filter by a tag that the results do not have",
 			f.context, path.String()))
+	}
+	return nil
+}
+
+// checkLoops refuses a task that reads its own results, or for which that cannot be found
+// out. others are all other tasks.
+func checkLoops(t *task, others []*task) error {
+	s := loopSearch{readersOf(append(others, t)), loopSteps}
+	if err := s.check(t); err != nil {
+		return err
+	}
+	if s.left < 0 {
+		return badRequest("the queries of all roll-up tasks read each other's results in too many ways to find out whether this task would read its own; save results under more names, or make fewer queries")
+	}
+	return nil
+}
+
+// maxReaders is how many queries of all tasks may read one metric. Each of them notes
+// each late sample of the metric.
+const maxReaders = 1000
+
+// checkReaders refuses a task with which too many queries read one metric, unless the
+// former task of its id, nil if there is none, has as many of them.
+func checkReaders(t, former *task, others []*task) error {
+	count := func(t *task, counts map[string]int) {
+		for i := range t.rollups {
+			for _, metric := range t.rollups[i].source {
+				counts[metric]++
+			}
+		}
+	}
+	own, all := map[string]int{}, map[string]int{}
+	count(t, own)
+	for _, other := range append(others, t) {
+		count(other, all)
+	}
+	before := map[string]int{}
+	if former != nil {
+		count(former, before)
+	}
+	for metric, n := range own {
+		if all[metric] > maxReaders && n > before[metric] {
+			return &store.LimitError{
+				Limit: "roll-up queries of one metric", Max: maxReaders, Need: int64(all[metric]),
+				What: "store a roll-up task that reads " + clip.Text(metric, clippedBytes),
+			}
+		}
 	}
 	return nil
 }

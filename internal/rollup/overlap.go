@@ -92,9 +92,9 @@ func (c *comparison) intersect(a, b []string) bool {
 // logged once, and again if it ends and recurs.
 func (s *Scheduler) warnOfFlows() {
 	all := s.beside("")
-	readers, c := readersOf(all), &comparison{writersOf(all), comparisonSteps}
+	l, c := &loopSearch{readersOf(all), loopSteps}, &comparison{writersOf(all), comparisonSteps}
 	for _, t := range all {
-		loop, both := checkLoops(t, readers), c.overlapOf(t)
+		loop, both := l.check(t), c.overlapOf(t)
 		s.mu.Lock()
 		var loops, overlaps bool // not logged yet
 		if j := s.mu.jobs[t.id]; j != nil {

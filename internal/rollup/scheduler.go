@@ -504,6 +504,9 @@ func (s *Scheduler) load(ctx context.Context, modified time.Time) error {
 	stored := map[string]bool{}
 	for i, id := range ids {
 		stored[id] = true
+		if known := s.known(id); known != nil && known.json == texts[i] && s.late.Watches(id) {
+			continue // unchanged
+		}
 		t, err := parseTask(s.parser, []byte(texts[i]), id, nil)
 		if err != nil {
 			invalid++
