@@ -852,6 +852,52 @@ func TestSampleSentAgainBesideItsBucket(t *testing.T) {
 	}
 }
 
+// TestFoldOfBucketsSentAgain: samples of a few buckets that are sent again also count once when both files
+// of buckets have been folded into wider ones, in which they are a part only.
+func TestFoldOfBucketsSentAgain(t *testing.T) {
+	f := newFoldTest(t, "10s:1h,60s:6h,10m:2d")
+	from := f.nowMS.Load()/foldWindow*foldWindow - 4*3_600_000
+	var times []int64
+	for i := range int64(300) { // six in a bucket
+		times = append(times, from+i*10_000)
+	}
+	for _, sent := range [][]int64{times, times[12:24]} {
+		f.write("thin.double", model.TypeDouble, sent...)
+		f.must(t, f.checkpoint())
+		f.foldAll()
+		f.check("minutes")
+	}
+	f.nowMS.Add(4 * 3_600_000)
+	f.foldAll()
+	f.check("ten minutes")
+	f.checkSteps("ten minutes")
+}
+
+// TestMergeAroundASampleSentAgain: a merge of files of buckets, one older and one newer than the bucket of a
+// sample that was sent again, does not bring back the value that was sent first.
+func TestMergeAroundASampleSentAgain(t *testing.T) {
+	f := newFoldTest(t, "10s:1h,60s:6h,10m:2d")
+	ms := f.nowMS.Load()/foldWindow*foldWindow - 4*3_600_000
+	key := "thin.double " + string(model.TypeDouble)
+	f.merging.Lock()
+	defer f.merging.Unlock()
+	folded := func(write func()) *openFile {
+		write()
+		f.must(t, f.checkpoint())
+		_, err := f.foldEverything(t.Context())
+		f.must(t, err)
+		st := f.acquire()
+		defer f.release(st)
+		return st.files[len(st.files)-1]
+	}
+	old := folded(func() { f.write("thin.double", model.TypeDouble, ms) })
+	folded(func() { f.correct(key, ms) })
+	young := folded(func() { f.write("thin.double", model.TypeDouble, ms+600_000) })
+	f.check("folded")
+	f.must(t, f.compactGroup(t.Context(), []*openFile{old, young}, map[uint64]bool{old.Number: true, young.Number: true}))
+	f.check("merged")
+}
+
 // correct stores samples of a series again, with the value 5000.
 func (f *foldTest) correct(key string, times ...int64) {
 	f.Helper()

@@ -179,11 +179,11 @@ func (s *Store) beneath(st *state, files []*openFile) []*openFile {
 	return files
 }
 
-// hides reports whether f may have samples of the same series and time as the
-// older file o. Files of one sequence have none in common: they were written by
-// one merge or checkpoint, or closure has kept them apart. Buckets hide nothing.
+// hides reports whether f may have samples, or buckets of one step, of the same series and time
+// as the older file o. Files of one sequence have none in common: they were written by one merge
+// or checkpoint, or closure has kept them apart. Newer buckets may replace those sent before.
 func (s *Store) hides(f, o *openFile) bool {
-	return f.StepMS == 0 && o.StepMS == 0 && o.Sequence < f.Sequence && o.Range().Overlaps(f.Range()) && o.Series.Intersects(f.Series) &&
+	return f.StepMS == o.StepMS && o.Sequence < f.Sequence && o.Range().Overlaps(f.Range()) && o.Series.Intersects(f.Series) &&
 		s.spanned(o).Intersects(s.spanned(f))
 }
 

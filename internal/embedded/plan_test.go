@@ -126,6 +126,8 @@ func TestHides(t *testing.T) {
 		"of one sequence":    {func(f, o *openFile) { o.Sequence = f.Sequence }, false},
 		"buckets":            {func(f, _ *openFile) { f.StepMS = 1000 }, false},
 		"of buckets":         {func(_, o *openFile) { o.StepMS = 1000 }, false},
+		"both of buckets":    {func(f, o *openFile) { f.StepMS, o.StepMS = 1000, 1000 }, true},
+		"of other buckets":   {func(f, o *openFile) { f.StepMS, o.StepMS = 1000, 2000 }, false},
 		"of another time":    {func(f, _ *openFile) { f.MinMS, f.MaxMS = 10, 19 }, false},
 		"of one time":        {func(f, _ *openFile) { f.MinMS, f.MaxMS = 9, 19 }, true},
 		"of other series":    {func(f, _ *openFile) { f.Series = roaring.BitmapOf(2) }, false},
