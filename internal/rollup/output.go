@@ -42,11 +42,17 @@ type output struct {
 	held      int // points in groups
 	heldNames int // bytes of the names of groups
 	stored    int64
+
+	unnamed int64         // results that were not stored because the names of their series are refused
+	refused int64         // results of the flush in series that are refused
+	why     *ingest.Fault // of the first of them
+	lacking error         // the last limit that kept results of the batch from being stored; nil: none did
 }
 
 // begin empties the output for the results of a batch. Results outside within are
 // dropped.
 func (o *output) begin(within model.TimeRange) {
+	o.lacking = nil
 	o.groups, o.held, o.heldNames, o.within = o.groups[:0], 0, 0, within
 }
 
@@ -176,33 +182,56 @@ func (o *output) write(ctx context.Context) error {
 		}
 		o.stored += int64(n)
 		o.scheduler.metrics.points.Add(float64(n))
+		o.unnamed += o.refused
+		o.scheduler.metrics.refused.Add(float64(o.refused))
 		return nil
 	}
 }
 
 func (o *output) fill() error {
+	o.refused = 0
 	for _, g := range o.groups {
+		g.refused = nil
 		var refs [model.Custom + 1]store.Ref
+		var faults [model.Custom + 1]*ingest.Fault
 		var known [model.Custom + 1]bool
 		for i := range g.points {
 			p := &g.points[i]
 			typ := g.typeOf(p.Kind)
 			if !known[p.Kind] {
 				ref, err := o.writer.ResolveTyped(typ, &g.names)
-				if err != nil {
+				if err != nil && (!errors.As(err, &faults[p.Kind]) || faults[p.Kind].Reason == ingest.NewSeriesRate) {
 					return err
 				}
 				refs[p.Kind], known[p.Kind] = ref, true
+				o.note(faults[p.Kind])
 			}
-			if !o.put(typ, refs[p.Kind], p) {
-				if g.refused == nil {
-					g.refused = map[int64]bool{}
-				}
-				g.refused[p.TimeMS] = true
+			if f := faults[p.Kind]; f != nil {
+				o.writer.Reject(f, []byte(o.metric))
+				o.refused++
+			} else if o.put(typ, refs[p.Kind], p) {
+				continue
 			}
+			if g.refused == nil {
+				g.refused = map[int64]bool{}
+			}
+			g.refused[p.TimeMS] = true
 		}
 	}
 	return nil
+}
+
+// note notes why a series of results is refused. It costs the results of this series only. Names
+// are refused again by each run, so nothing waits for that. A limit may be raised, so the batch
+// fails once its other results are stored.
+func (o *output) note(f *ingest.Fault) {
+	switch {
+	case f == nil:
+	case f.Reason == ingest.MaxSeries || f.Reason == ingest.SeriesMemory:
+		o.lacking = f
+	case o.why == nil:
+		o.why = f
+	}
 }
 
 // put reports whether a result can be stored. It cannot if it would expire at once, or
@@ -229,6 +258,22 @@ func (g *outputGroup) typeOf(k model.Kind) model.Type {
 		return g.custom
 	}
 	return model.TypeOf(k)
+}
+
+// whole returns why results of the batch are lacking that a later run can store, nil if none are.
+func (o *output) whole() error {
+	if o.lacking == nil {
+		return nil
+	}
+	return fmt.Errorf("store some of the results in %s: %w; all others are stored", o.metric, o.lacking)
+}
+
+// complaint says which results were not stored and will not be, "" if there are none.
+func (o *output) complaint() string {
+	if o.why == nil || o.unnamed == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d results were not stored in %s, because the names of their series are refused: %s; all others are stored", o.unnamed, o.metric, o.why.Text)
 }
 
 // errorText is the text of a failed run in the status.

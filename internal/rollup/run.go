@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"varve/internal/downsample"
+	"varve/internal/ingest"
 	"varve/internal/kairos/agg"
 	"varve/internal/model"
 	"varve/internal/query"
@@ -157,12 +158,14 @@ func (p *pass) lookAround(metric *agg.MetricQuery) {
 }
 
 // batches returns how the buckets of a pass are computed. A query that got no slot is
-// not halved: a smaller one would get no slot either.
+// not halved: a smaller one would get no slot either. Nor is one whose results exceed a
+// limit of ingest.
 func (p *pass) batches() *downsample.Batches {
 	b := &downsample.Batches{Grid: p.grid, Most: p.scheduler.config.BatchBuckets, Once: p.once, TooMuch: func(err error) bool {
 		var limit *store.LimitError
 		var busy *query.BusyError
-		return errors.As(err, &limit) && !errors.As(err, &busy)
+		var fault *ingest.Fault
+		return errors.As(err, &limit) && !errors.As(err, &busy) && !errors.As(err, &fault)
 	}}
 	if p.single {
 		b.Most = 1
@@ -308,7 +311,10 @@ func (p *pass) read(ctx context.Context, run *agg.Run) error {
 			return err
 		}
 		if group == nil {
-			return p.output.flush(ctx)
+			if err := p.output.flush(ctx); err != nil {
+				return err
+			}
+			return p.output.whole()
 		}
 		if err := p.output.add(ctx, group); err != nil {
 			return err
@@ -344,11 +350,12 @@ func (s *Scheduler) run(ctx context.Context, t *task, held func() bool, next fun
 		r := &t.rollups[i]
 		for k := range r.source {
 			began := s.now()
-			points, err := s.advance(ctx, t, held, r, k, names, marks, before)
+			points, complaint, err := s.advance(ctx, t, held, r, k, names, marks, before)
 			m := metricStatus{
 				MetricName: r.source[k], LastExecuted: dateText(s.now()), DataPointCount: points,
-				ExecutionLength: s.now().Sub(began).Milliseconds(), LastExecution: began.UnixMilli(),
+				ExecutionLength: s.now().Sub(began).Milliseconds(), LastExecution: began.UnixMilli(), ErrorMessage: complaint,
 			}
+			s.complain(t, complaint)
 			if err != nil {
 				m.ErrorMessage = errorText(err)
 				errs = append(errs, fmt.Errorf("%s into %s: %w", r.source[k], r.saveAs, err))
@@ -367,11 +374,11 @@ func (s *Scheduler) run(ctx context.Context, t *task, held func() bool, next fun
 }
 
 // advance computes one metric of a roll-up up to now, and then recomputes the buckets
-// of late points.
-func (s *Scheduler) advance(ctx context.Context, t *task, held func() bool, r *rollup, k int, names map[name]int, marks watermarks, before *status) (points int64, err error) {
+// of late points. complaint says which results cannot be stored, "" if all can.
+func (s *Scheduler) advance(ctx context.Context, t *task, held func() bool, r *rollup, k int, names map[name]int, marks watermarks, before *status) (points int64, complaint string, err error) {
 	p, err := s.newPass(t, r, k, names)
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	if s.shared != nil {
 		p.output.owned = func() bool { return held() && s.shared.owns(t.id) }
@@ -399,7 +406,7 @@ func (s *Scheduler) advance(ctx context.Context, t *task, held func() bool, r *r
 			start = first
 		}
 		if err := store(downsample.Watermark{UntilMS: start, RunMS: now}); err != nil { // the start survives a failed first run
-			return 0, err
+			return 0, "", err
 		}
 	}
 	batches := p.batches()
@@ -407,7 +414,18 @@ func (s *Scheduler) advance(ctx context.Context, t *task, held func() bool, r *r
 	if err == nil {
 		err = s.late.ComputeLate(ctx, t.id, key, late, p.grid.Start(start), batches, s.metrics.late.Inc)
 	}
-	return p.output.stored, err
+	return p.output.stored, p.output.complaint(), err
+}
+
+// complain logs that results were not stored, at most once per logEvery. The run has not failed:
+// the next one would compute the same.
+func (s *Scheduler) complain(t *task, complaint string) {
+	if complaint == "" {
+		return
+	}
+	if n, tell := t.unnamed.again(s.now()); tell {
+		s.log.Warn("results of a roll-up task were not stored; change its group_by, or the names of its source", "id", t.id, "name", t.name, "error", complaint, "failures", n)
+	}
 }
 
 // firstStart is where a roll-up without a watermark begins: at the task's last
@@ -474,6 +492,7 @@ func (s *Scheduler) backfill(ctx context.Context, t *task, j *job, startMS, endM
 			if err := p.batches().Compute(ctx, startMS, endMS, func(int64) error { return nil }); err != nil {
 				return fmt.Errorf("%s into %s: %w", r.source[k], r.saveAs, err)
 			}
+			s.complain(t, p.output.complaint())
 		}
 	}
 	return nil

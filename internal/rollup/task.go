@@ -34,6 +34,7 @@ type task struct {
 	json     string // as stored and returned: one line, id first
 	interval agg.Sampling
 	rollups  []rollup
+	unnamed  trouble // results whose names are refused
 }
 
 // A rollup is one query of a task and where its results go.
