@@ -29,9 +29,10 @@ func TestDeleteInterrupted(t *testing.T) {
 		matchers []model.Matcher
 		left     int // series of each metric that are not deleted
 	}{
-		"metric":  {nil, 0},
-		"literal": {[]model.Matcher{{Tag: "dc", Values: []string{"east"}}}, 1},
-		"pattern": {[]model.Matcher{{Tag: "host", Patterns: []*model.Pattern{odd}}}, 1},
+		"metric":   {nil, 0},
+		"literal":  {[]model.Matcher{{Tag: "dc", Values: []string{"east"}}}, 1},
+		"all tags": {[]model.Matcher{{Tag: "dc", Values: []string{"east", "west"}}}, 0},
+		"pattern":  {[]model.Matcher{{Tag: "host", Patterns: []*model.Pattern{odd}}}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, schema.DefaultConfig(), write.DefaultConfig(), "")

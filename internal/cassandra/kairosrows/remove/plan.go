@@ -96,12 +96,34 @@ func (d *Deleter) plan(ctx context.Context, deletions []store.Deletion) ([]*dele
 		}
 	}
 	for i, del := range deletions {
-		plans[i].settle(func(ms int64) bool {
-			_, _, _, none := deletedColumns(d.ks.Spec, ms, del.Range)
-			return !none && wholeMetric(del) // row times without row keys are left over from expired rows
-		}, listed)
+		empty, err := d.leftOver(ctx, del, plans[i], listed)
+		if err != nil {
+			return nil, err
+		}
+		plans[i].settle(empty, listed)
 	}
 	return plans, nil
+}
+
+// leftOver returns the row times of which a deletion selects no row, and which get a step all the
+// same, since no rows are left in them: they have expired, or a delete was interrupted before it
+// removed the row time. For a whole metric, that step itself looks for rows.
+func (d *Deleter) leftOver(ctx context.Context, del store.Deletion, plan *deletePlan, listed []int64) (map[int64]bool, error) {
+	empty := map[int64]bool{}
+	for _, ms := range listed {
+		if _, _, _, none := deletedColumns(d.ks.Spec, ms, del.Range); none || plan.counts[ms] > 0 {
+			continue
+		}
+		rows := false
+		if !wholeMetric(del) {
+			var err error
+			if rows, err = d.hasRowKeys(ctx, rowkey.Partition{Metric: del.Metric, TimeMS: ms}); err != nil {
+				return nil, err
+			}
+		}
+		empty[ms] = !rows
+	}
+	return empty, nil
 }
 
 // spanOf returns the smallest range that contains those of all deletions.
@@ -124,11 +146,11 @@ func (p *deletePlan) add(rowTimeMS int64, rows []rowDelete, most int) {
 	}
 }
 
-// settle makes the steps. empty reports which row times without rows get a step too.
-func (p *deletePlan) settle(empty func(rowTimeMS int64) bool, times []int64) {
+// settle makes the steps. empty are the row times without rows that get a step too.
+func (p *deletePlan) settle(empty map[int64]bool, times []int64) {
 	byTime := p.legacy
 	for _, ms := range times {
-		if p.counts[ms] > 0 || empty(ms) {
+		if p.counts[ms] > 0 || empty[ms] {
 			byTime[ms] = append(byTime[ms], p.found[ms]...)
 		}
 	}
