@@ -8,6 +8,7 @@ import (
 
 	"varve/internal/cassandra/layout"
 	"varve/internal/store"
+	"varve/internal/work"
 )
 
 // A delete job is cancelled by a separate key in service_index, which nodes that work on the
@@ -17,8 +18,8 @@ import (
 const (
 	cancelServiceKey = "CancelledDeletions"
 
-	// cancelLook is how often a node checks whether the job it works on was cancelled.
-	cancelLook = 2 * time.Second
+	// cancelLook is how often a node checks whether another one has cancelled the job it works on.
+	cancelLook = time.Second / 2
 
 	// cancelWait is how long Cancel waits for a node to stop.
 	cancelWait = 10 * time.Second
@@ -53,7 +54,7 @@ func (d *Deleter) Cancel(ctx context.Context, id string) (layout.Job, error) {
 	if r == nil {
 		return j.awaitCancelled(ctx, id)
 	}
-	r.cancelled.Store(true)
+	r.cancel()
 	wait := time.NewTimer(j.wait)
 	defer wait.Stop()
 	select {
@@ -143,7 +144,21 @@ func (j *jobs) settleCancelled(ctx context.Context, job *layout.Job) error {
 // fails, the next one will tell.
 func (j *jobs) lookForCancel(ctx context.Context, r *runningJob, id string) {
 	if _, err := j.get(ctx, cancelServiceKey, id); err == nil {
-		r.cancelled.Store(true)
+		r.cancel()
+	}
+}
+
+// watchForCancel calls lookForCancel until ctx ends: a job may work and rest for seconds between two
+// reports of its progress.
+func (j *jobs) watchForCancel(ctx context.Context, r *runningJob) {
+	j.mu.Lock()
+	id := r.job.ID
+	j.mu.Unlock()
+	for work.Pause(ctx, cancelLook) == nil && !r.isCancelled() {
+		err := work.Do("look whether a delete job was cancelled", func() error { j.lookForCancel(ctx, r, id); return nil })
+		if err != nil {
+			return
+		}
 	}
 }
 

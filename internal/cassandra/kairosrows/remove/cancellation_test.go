@@ -269,3 +269,38 @@ func TestCancelOfDone(t *testing.T) {
 		}
 	}
 }
+
+// A cancelled job ends after the round of rows in progress, without a rest, however many rows are
+// left until it would report its progress. The rows that it has emptied are not in the index.
+func TestCancelEndsARound(t *testing.T) {
+	b := newCancelBench(t)
+	rows := 0
+	cancelled := make(chan struct{})
+	d := b.node("one", 0, func(int64) {
+		if rows++; rows == 1 {
+			close(cancelled)
+		}
+	})
+	d.step = b.rows
+	plans, err := d.plan(b.Ctx, []store.Deletion{b.del})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resting := restingPace(1)
+	resting.rests, resting.worked = 1000, paceRestless
+	src := new(keyspacetest.Memory).Longs(keyspacetest.LongSeries(b.Name("other"), "k", "0"), 0, keyspacetest.SomeTime)
+	if err := d.writer.WriteSource(b.Ctx, b.Stamp, src); err != nil {
+		t.Fatal(err)
+	}
+	done := 0
+	err = d.run(b.Ctx, b.del, b.Stamp, resting, cancelled, plans[0].steps, func(_ int64, n int) error { done += n; return nil })
+	if !errors.Is(err, errCancelled) || rows != paceRounds || done != rows {
+		t.Errorf("%d rows were deleted, %d of them were reported, want %d: %v", rows, done, paceRounds, err)
+	}
+	if n := b.Count("row_keys"); n != b.rows+1-rows {
+		t.Errorf("%d row keys are left of %d", n, b.rows+1)
+	}
+	if s := valueOf(t, d.metrics.rested); s != 0 {
+		t.Errorf("it has rested for %v s", s)
+	}
+}

@@ -58,8 +58,24 @@ type jobs struct {
 type runningJob struct {
 	job       *layout.Job    // jobs.mu must be held
 	lease     *cluster.Lease // nil without leases
-	cancelled atomic.Bool    // it must stop
+	cancelled chan struct{}  // closed when it must stop; see cancel
+	once      sync.Once      // closes cancelled
 	ended     chan struct{}  // closed when it has stopped
+}
+
+// cancel makes the job stop within a second.
+func (r *runningJob) cancel() { r.once.Do(func() { close(r.cancelled) }) }
+
+func (r *runningJob) isCancelled() bool { return isClosed(r.cancelled) }
+
+// isClosed reports whether a channel is closed; nil is not.
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 func (j *jobs) init(d *Deleter, node string) {
@@ -110,7 +126,7 @@ func (j *jobs) start(ctx context.Context, del store.Deletion, stampMS int64, pla
 
 // begin runs f as the work of a job, under its lease.
 func (j *jobs) begin(job *layout.Job, lease *cluster.Lease, f func(context.Context, *runningJob) error) {
-	r := &runningJob{job: job, lease: lease, ended: make(chan struct{})}
+	r := &runningJob{job: job, lease: lease, cancelled: make(chan struct{}), ended: make(chan struct{})}
 	j.mu.Lock()
 	j.running[job.ID] = r
 	j.mu.Unlock()
@@ -179,8 +195,13 @@ func (j *jobs) end(job *layout.Job, err error) {
 
 // work performs the rest of a job, until it is cancelled.
 func (j *jobs) work(ctx context.Context, r *runningJob, del store.Deletion, steps []rowTimeDelete) error {
+	watching, stop := context.WithCancel(ctx)
+	var watcher sync.WaitGroup
+	watcher.Go(func() { j.watchForCancel(watching, r) })
+	defer watcher.Wait()
+	defer stop()
 	reported, looked := j.d.now(), time.Time{}
-	return j.d.run(ctx, del, r.job.StampMS, restingPace(j.d.cfg.Parallel), steps, func(nextMS int64, rows int) error {
+	return j.d.run(ctx, del, r.job.StampMS, restingPace(j.d.cfg.Parallel), r.cancelled, steps, func(nextMS int64, rows int) error {
 		now := j.d.now()
 		j.mu.Lock()
 		r.job.NextMS, r.job.Updated = nextMS, now.UTC()
@@ -191,7 +212,7 @@ func (j *jobs) work(ctx context.Context, r *runningJob, del store.Deletion, step
 			looked = now
 			j.lookForCancel(ctx, r, state.ID)
 		}
-		if r.cancelled.Load() && state.Done < state.Rows {
+		if r.isCancelled() && state.Done < state.Rows {
 			return errCancelled
 		}
 		if now.Sub(reported) < jobReport {
@@ -266,7 +287,7 @@ func (d *Deleter) Jobs(ctx context.Context) ([]layout.Job, error) {
 	var all []layout.Job
 	for _, r := range d.jobs.running {
 		job := *r.job
-		if r.cancelled.Load() || cancelled[job.ID] {
+		if r.isCancelled() || cancelled[job.ID] {
 			job.State = layout.JobCancelling
 		}
 		all, known[job.ID] = append(all, job), true

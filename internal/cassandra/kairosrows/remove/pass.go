@@ -67,11 +67,14 @@ const (
 // index consistent: every row with samples is in it. Rows without samples may be left in it, and
 // a repeated delete finds these.
 //
+// Once cancelled is closed, run ends within a second, with errCancelled. Before, it removes the index
+// rows of the rows that it has emptied. A nil cancelled means that nobody cancels the delete.
+//
 // If progress is nil, nobody continues the delete when ctx ends, until the client repeats it. So
 // run then removes the index rows of the rows that it has emptied, and a repeated delete has
 // fewer rows left.
-func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, pace pace, steps []rowTimeDelete, progress func(rowTimeMS int64, rows int) error) error {
-	pass := deletePass{d: d, del: del, metric: del.Metric, stampMS: stampMS, all: wholeMetric(del), pace: pace, repeats: progress == nil}
+func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, pace pace, cancelled <-chan struct{}, steps []rowTimeDelete, progress func(rowTimeMS int64, rows int) error) error {
+	pass := deletePass{d: d, del: del, metric: del.Metric, stampMS: stampMS, all: wholeMetric(del), pace: pace, cancelled: cancelled, repeats: progress == nil}
 	if progress == nil {
 		progress = func(int64, int) error { return nil }
 	}
@@ -129,7 +132,9 @@ type deletePass struct {
 	legacy     bool  // row_key_index has keys of the metric
 	tagIndexed bool  // tag_indexed_row_keys has rows
 
-	pace    pace
+	pace      pace
+	cancelled <-chan struct{} // closed when the delete must stop; may be nil
+
 	repeats bool // only the client continues this delete, by repeating it
 	emptied bool // a row time has lost its last row key
 }
@@ -185,14 +190,14 @@ func (p *deletePass) portion(ctx context.Context, rowTimeMS int64, rows []rowDel
 	return stop
 }
 
-// rows deletes the samples of rows, and returns the rows that have none left. If done returns
-// an error, or the client has gone, rows stops and returns the empty rows so far, and that error
-// as stop.
+// rows deletes the samples of rows, and returns the rows that have none left. If the delete is
+// cancelled, done returns an error, or the client has gone, rows stops and returns the empty rows
+// so far, and the error as stop.
 func (p *deletePass) rows(ctx context.Context, rowTimeMS int64, all []rowDelete, probe bool, done func(rows int) error) (empty []rowDelete, stop, err error) {
 	for from := 0; from < len(all) && stop == nil; from += p.d.step {
 		rows := all[from:min(from+p.d.step, len(all))]
-		gone, err := p.step(ctx, rowTimeMS, rows, probe)
-		if err != nil && (ctx.Err() == nil || !p.repeats) {
+		gone, n, err := p.step(ctx, rowTimeMS, rows, probe)
+		if err != nil && err != errCancelled && (ctx.Err() == nil || !p.repeats) {
 			return nil, nil, err
 		}
 		for i := range rows {
@@ -200,59 +205,70 @@ func (p *deletePass) rows(ctx context.Context, rowTimeMS int64, all []rowDelete,
 				empty = append(empty, rows[i])
 			}
 		}
-		if stop = err; stop == nil {
-			stop = done(len(rows))
+		if err == nil || err == errCancelled {
+			stop = done(n)
+		}
+		if stop == nil {
+			stop = err
 		}
 	}
 	return empty, stop, nil
 }
 
-// step deletes the samples of rows, and, if asked to probe, reports which have none left, also
-// if it fails.
-func (p *deletePass) step(ctx context.Context, rowTimeMS int64, rows []rowDelete, probe bool) (gone []bool, err error) {
+// step deletes the samples of rows. It returns how many it has done, and, if asked to probe, which
+// of them have no samples left, also if it fails. If the delete is cancelled in between, the error
+// is errCancelled.
+func (p *deletePass) step(ctx context.Context, rowTimeMS int64, rows []rowDelete, probe bool) (gone []bool, did int, err error) {
 	gone = make([]bool, len(rows))
-	for from, n := 0, 0; from < len(rows); from += n {
-		n = min(p.pace.next(), len(rows)-from)
+	for did < len(rows) {
+		if isClosed(p.cancelled) {
+			return gone, did, errCancelled
+		}
+		from, n := did, min(p.pace.next(), len(rows)-did)
 		began := time.Now()
 		keys, err := p.erase(ctx, rowTimeMS, rows[from:from+n])
 		if err != nil {
-			return gone, err
+			return gone, did, err
 		}
 		if probe {
 			atOnce, most := together(p.pace.wide)
 			left, err := p.d.haveSamples(ctx, atOnce, most, keys)
 			if err != nil {
-				return gone, err
+				return gone, did, err
 			}
 			for i := range left {
 				gone[from+i] = !left[i]
 			}
 		}
+		did += n
 		round := time.Since(began)
 		p.pace.took(n, round)
 		p.d.metrics.atOnce.Set(float64(p.pace.wide))
 		if err := p.giveWay(ctx, round); err != nil {
-			return gone, err
+			return gone, did, err
 		}
 	}
-	return gone, nil
+	return gone, did, nil
 }
 
-// giveWay rests after a round of work if this process writes samples.
+// giveWay rests after a round of work if this process writes samples, until the delete is
+// cancelled.
 func (p *deletePass) giveWay(ctx context.Context, round time.Duration) error {
 	rest := p.pace.rest(round)
-	if rest == 0 || !p.d.writer.WroteWithin(busyFor) {
+	if rest == 0 || isClosed(p.cancelled) || !p.d.writer.WroteWithin(busyFor) {
 		return nil
 	}
+	began := time.Now()
 	timer := time.NewTimer(rest)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		p.d.metrics.rested.Add(rest.Seconds())
-		return nil
+	case <-p.cancelled:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	p.d.metrics.rested.Add(time.Since(began).Seconds())
+	return nil
 }
 
 // areAll reports whether a partition has no row keys other than those of some.
