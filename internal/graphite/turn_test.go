@@ -194,7 +194,11 @@ func (s *site) yields(path string) {
 		<-ended
 	}()
 	for len(s.queries.Running()) == 0 {
-		time.Sleep(time.Millisecond)
+		select {
+		case <-ended:
+			t.Fatalf("the long query has ended before it was seen: %d %.300s", answer.Code, answer.Body)
+		case <-time.After(time.Millisecond):
+		}
 	}
 	for range 3 {
 		other, err := s.queries.Begin(t.Context(), query.Request{})
