@@ -49,6 +49,8 @@ type shared struct {
 	out  slog.Handler // writes the reports
 	left prometheus.Counter
 
+	ending chan struct{} // has an element while end runs
+
 	mu    sync.Mutex
 	since time.Time // the start of the window
 	lines map[key]*tally
@@ -71,7 +73,8 @@ func NewHandler(out slog.Handler, r prometheus.Registerer) *Handler {
 			Name: "varve_log_lines_left_out_total",
 			Help: "Log lines that were not written because their message repeated more than 60 times in a minute. A line of the log names the message.",
 		}),
-		lines: map[key]*tally{},
+		ending: make(chan struct{}, 1),
+		lines:  map[key]*tally{},
 	}}
 	r.MustRegister(h.shared.left)
 	return h
@@ -95,8 +98,9 @@ func (h *Handler) WithGroup(name string) slog.Handler {
 	return &Handler{h.Handler.WithGroup(name), h.shared}
 }
 
-// Close reports the lines suppressed since the last report. The handler keeps working: lines
-// suppressed later are reported at the end of their window, if the process still runs.
+// Close reports the lines suppressed since the last report, and returns when a report that has
+// begun is written too. The handler keeps working: lines suppressed later are reported at the end of
+// their window, if the process still runs.
 func (h *Handler) Close() { h.shared.end() }
 
 // pass counts a line and reports whether to write it.
@@ -139,6 +143,8 @@ func (s *shared) tallyLocked(k key) *tally {
 
 // end ends a window and reports its suppressed lines.
 func (s *shared) end() {
+	s.ending <- struct{}{}
+	defer func() { <-s.ending }()
 	s.mu.Lock()
 	due := s.restartLocked(time.Now())
 	s.mu.Unlock()

@@ -2,6 +2,7 @@ package seldom
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -164,4 +165,44 @@ func TestLinesAtOnce(t *testing.T) {
 	if n := leftOut(t, h); n != 8000-most {
 		t.Errorf("%v lines are left out", n)
 	}
+}
+
+// Close waits for a report that the timer has begun to write: the process may end after it, and
+// the line with it.
+func TestCloseWaitsForAReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := held{Handler: slog.DiscardHandler, begun: make(chan struct{}), goOn: make(chan struct{})}
+		h := NewHandler(out, prometheus.NewRegistry())
+		log := slog.New(h)
+		for range most + 1 {
+			log.Info("again")
+		}
+		<-out.begun // the window is over
+		closed := make(chan struct{})
+		go func() { defer close(closed); h.Close() }()
+		synctest.Wait()
+		select {
+		case <-closed:
+			t.Error("closed, although a report is being written")
+		default:
+		}
+		close(out.goOn)
+		<-closed
+	})
+}
+
+// A held handler announces a report, and writes it when it is told to.
+type held struct {
+	slog.Handler
+	begun, goOn chan struct{}
+}
+
+func (held) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h held) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "further log lines suppressed" {
+		close(h.begun)
+		<-h.goOn
+	}
+	return nil
 }
