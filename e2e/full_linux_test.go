@@ -123,9 +123,13 @@ func (f *fullDisk) round(leave int64, mayStop bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	f.start()
-	filled := time.AfterFunc(time.Second, func() { f.ballast.fill(leave) })
-	defer filled.Stop()
+	filled := make(chan struct{})
+	time.AfterFunc(time.Second, func() {
+		defer close(filled)
+		f.ballast.fill(leave)
+	})
 	ends := f.writeUntilRefused(ctx)
+	<-filled // the last writer may be refused before
 	select {
 	case <-f.server.Exited:
 		if !mayStop || !strings.Contains(f.server.Log.Tail(), "fix the disk, then restart the server") {
