@@ -367,6 +367,10 @@ func (k *Keyspaces) Close() error {
 	return errors.Join(errs...)
 }
 
+// CheckClock returns an error if nothing must be changed through Session yet, because the clock of
+// this machine may not have been set since its start.
+func (k *Keyspaces) CheckClock(ctx context.Context) error { return k.stores[0].clock.check(ctx) }
+
 // CheckCluster returns an error if Session must not be used, because a different cluster is
 // known to answer, or it is not known yet which cluster answers.
 func (k *Keyspaces) CheckCluster() error {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"varve/internal/clip"
+	"varve/internal/store"
 )
 
 // An Accepted is an event that Accept has let through, and the time of that.
@@ -73,19 +74,23 @@ func (a *appending) acceptable(event *Addressed, now time.Time) error {
 		}
 	}
 	if event.Time > a.e.horizon(now) {
+		if a.e.options.Changeable != nil && !a.e.clock.set.Load() {
+			return &store.UnavailableError{Reason: "the event is far in the future by the clock of this machine, which may not be set yet"}
+		}
 		return a.e.tooFarAhead(event.Time)
 	}
 	return nil
 }
 
 // AppendAccepted stores events that Accept let through, as Append does: by the current layout,
-// but with the time of acceptance as the write timestamp, so that a delete since then applies.
+// but with the time of acceptance as the write timestamp, so that a delete since then applies. If
+// the clock was far ahead at that time and was set since, see rightly.
 // Repeating a call is harmless. The limits that Accept has checked are not checked again, nor
 // is timeline.timelines_max: the caller decides who may create timelines this way. Rejections
 // with a *store.InputError are final: the event is past its retention, it was deleted since, or
 // the clock was set back and the event's time is now too far in the future.
 func (e *Engine) AppendAccepted(ctx context.Context, accepted []Accepted) (Result, error) {
-	a := &appending{e: e, ctx: ctx, lines: map[string]*target{}, failed: make([]bool, len(accepted)), accepted: accepted}
+	a := &appending{e: e, ctx: ctx, lines: map[string]*target{}, failed: make([]bool, len(accepted)), accepted: slices.Clone(accepted)}
 	for i := range accepted {
 		a.events = append(a.events, accepted[i].Addressed)
 	}

@@ -31,6 +31,12 @@ func (e *Engine) append(a *appending) (Result, error) {
 		return Result{}, err
 	}
 	defer a.release()
+	if err := e.changeable(a.ctx); err != nil {
+		return Result{}, err
+	}
+	for i := range a.accepted {
+		a.accepted[i].At = e.rightly(a.accepted[i].At)
+	}
 	a.identify()
 	a.open()
 	a.place()

@@ -25,6 +25,9 @@ func (e *Engine) Delete(ctx context.Context, timeline string, d Deletion) error 
 			return err
 		}
 	}
+	if err := e.changeable(ctx); err != nil {
+		return err
+	}
 	l := e.use(timeline)
 	defer e.release(l)
 	r, id := within(d.From, d.Until), d.ID
@@ -313,6 +316,9 @@ func (e *Engine) overBuckets(ctx context.Context, l *line, k known, r Range, do 
 // processes may rely on them; Upkeep removes them.
 func (e *Engine) DeleteTimeline(ctx context.Context, timeline string) error {
 	if err := CheckName(timeline); err != nil {
+		return err
+	}
+	if err := e.changeable(ctx); err != nil {
 		return err
 	}
 	l := e.use(timeline)

@@ -24,7 +24,7 @@ type Engine struct {
 	log     *slog.Logger
 	metrics *metrics
 	ids     ids
-	stamps  atomic.Int64 // the last stamp, microseconds
+	clock   clock
 
 	lines struct { // timelines in use, and some that were used recently
 		sync.Mutex
@@ -84,18 +84,6 @@ func (e *Engine) Close() error {
 
 // alone reports whether no other process changes the timelines.
 func (e *Engine) alone() bool { return e.whole != nil && e.whole.Alone() }
-
-// stamp returns a write timestamp: the current time, but always later than every stamp
-// before. So the later of two requests wins, even if the clock was set back in between.
-func (e *Engine) stamp() time.Time {
-	for {
-		last := e.stamps.Load()
-		next := max(e.now().UnixMicro(), last+1)
-		if e.stamps.CompareAndSwap(last, next) {
-			return time.UnixMicro(next)
-		}
-	}
-}
 
 // IsOwn reports whether a timeline is one of Options.Own.
 func (e *Engine) IsOwn(name string) bool {

@@ -184,6 +184,9 @@ var errUnchanged = errors.New("the layout of the timeline need not change")
 // retry is set, it tries again after ErrConflict. Changes by this process are serialized:
 // if a hundred competed, each round of attempts would let only one through.
 func (e *Engine) change(ctx context.Context, l *line, retry bool, edit func(History) (History, error)) (known, error) {
+	if err := e.changeable(ctx); err != nil { // layouts begin at times
+		return known{}, err
+	}
 	select {
 	case l.changing <- struct{}{}:
 	case <-ctx.Done():

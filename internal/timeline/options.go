@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -13,6 +14,12 @@ type Options struct {
 	Log    *slog.Logger          // nil: nothing is logged
 	Metric prometheus.Registerer // nil: no metrics
 	Now    func() time.Time      // nil: time.Now
+
+	// Changeable returns why nothing may be changed now: the clock of this machine may not be set
+	// yet. Once it has returned nil, it always does. Write timestamps never go back before that;
+	// afterwards they do if the clock is more than two minutes behind them. Nil: everything always
+	// may be changed, and write timestamps never go back.
+	Changeable func(context.Context) error
 
 	// Own has the timelines that this server itself writes to, by name, with their fixed
 	// layouts. Since these layouts never change, the events may have any time, even far in

@@ -30,6 +30,9 @@ func (e *Engine) keepUp(ctx context.Context) {
 		if e.options.Lease != nil && !e.options.Lease() {
 			continue
 		}
+		if e.changeable(ctx) != nil {
+			continue // what is past its retention depends on the clock, and so does the next layout
+		}
 		look := e.adaptLines
 		if round%fullRound == 0 && round >= firstFull {
 			look = e.Upkeep

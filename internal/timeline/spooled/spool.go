@@ -160,6 +160,9 @@ func (s *Spool) replay() error {
 		if s.since.Load() == 0 {
 			s.since.Store(events[0].At.UnixMicro())
 		}
+		if s.options.Engine != nil { // nil: the events are only counted
+			s.options.Engine.NoteAccepted(events[0].At)
+		}
 		s.appended.Add(1)
 		s.waiting.Add(int64(len(events)))
 		s.bytes.Add(int64(len(payload)) + wal.RecordOverhead)

@@ -2,11 +2,14 @@ package timelinetest
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"varve/internal/store"
 	"varve/internal/timeline"
 )
 
@@ -71,4 +74,100 @@ func testClockSetBack(t *testing.T, s *suite) {
 	if _, log := s.shelf.(timeline.DeletionLog); log {
 		want(nil)
 	}
+}
+
+// testStartWithAClockAhead: the clock of a server is a year ahead at its start. It changes nothing
+// until it knows that the clock was set. What it accepted meanwhile, or before a restart, is then put
+// in the order in which it was accepted, and hides nothing that is changed later.
+func testStartWithAClockAhead(t *testing.T, s *suite) {
+	const year = 365 * 24 * time.Hour
+	var ahead atomic.Int64
+	var set atomic.Bool
+	ahead.Store(int64(year))
+	e, err := timeline.Open(s.shelf, timeline.Options{
+		Upkeep: -1,
+		Now:    func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
+		Changeable: func(context.Context) error {
+			if !set.Load() {
+				return &store.UnavailableError{Reason: "the clock is not set"}
+			}
+			return nil
+		},
+	})
+	s.must(err)
+	t.Cleanup(func() { e.Close() })
+	other := s.engine(s.shelf, nil) // of a server whose clock is right
+	name, at := s.name("a"), time.Now().Add(-time.Minute).UnixMicro()
+	with := func(data string) timeline.Addressed {
+		a := event(at, "x", name)
+		a.Data = []byte(data)
+		return a
+	}
+	want := func(when, data string) {
+		t.Helper()
+		found, _ := s.pages(other, timeline.Query{Timelines: []string{name}}, nil)
+		switch {
+		case data == "" && len(found) > 0:
+			t.Errorf("%s: the event is there, with %q", when, found[0].Data)
+		case data != "" && (len(found) != 1 || string(found[0].Data) != data):
+			t.Errorf("%s: there are %d events %+v, want the one with %q", when, len(found), found, data)
+		}
+	}
+	s.append(other, with("before"))
+	_, err = other.SetRetention(s.ctx(), name, time.Hour)
+	s.must(err)
+
+	var accepted []timeline.Accepted
+	accept := func(data string) {
+		t.Helper()
+		sound, _, err := e.Accept(s.ctx(), []timeline.Addressed{with(data)})
+		s.must(err)
+		accepted = append(accepted, sound...)
+	}
+	e.NoteAccepted(time.Now().Add(2 * year))
+	accept("first")
+	accept("second")
+	for what, change := range map[string]func() error{
+		"append": func() error { _, err := e.Append(s.ctx(), []timeline.Addressed{with("early")}); return err },
+		"append what was accepted": func() error {
+			_, err := e.AppendAccepted(s.ctx(), accepted)
+			return err
+		},
+		"delete":              func() error { return e.Delete(s.ctx(), name, timeline.Deletion{From: new(at)}) },
+		"delete the timeline": func() error { return e.DeleteTimeline(s.ctx(), name) },
+		"propose":             func() error { _, err := e.Propose(s.ctx(), s.name("b"), timeline.Proposal{Factor: 2}); return err },
+		"set a retention":     func() error { _, err := e.SetRetention(s.ctx(), name, 0); return err },
+	} {
+		if err := change(); !errors.As(err, new(*store.UnavailableError)) {
+			t.Errorf("%s with a clock that is ahead: %v", what, err)
+		}
+	}
+	want("with a clock that is ahead", "before")
+
+	ahead.Store(0)
+	set.Store(true)
+	put := func() {
+		t.Helper()
+		r, err := e.AppendAccepted(s.ctx(), accepted)
+		s.must(err)
+		if r.Accepted != len(accepted) {
+			t.Errorf("%d of %d accepted events were put: %+v", r.Accepted, len(accepted), r.Rejected)
+		}
+	}
+	put()
+	want("what was accepted", "second")
+	s.append(other, with("late"))
+	want("after another server has put the event", "late")
+	s.append(e, with("later"))
+	want("after this server has put it", "later")
+	if _, log := s.shelf.(timeline.DeletionLog); log { // only such a shelf compares write timestamps
+		put()
+		want("what was accepted, again", "later")
+	}
+	s.must(other.Delete(s.ctx(), name, timeline.Deletion{From: new(at)}))
+	want("after another server has deleted it", "")
+	s.append(other, with("new"))
+	s.must(e.Delete(s.ctx(), name, timeline.Deletion{From: new(at)}))
+	s.append(other, with("newer"))
+	want("after this server has deleted it and another one has put it", "newer")
 }

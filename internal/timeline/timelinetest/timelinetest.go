@@ -50,6 +50,7 @@ func Run(t *testing.T, open func(t *testing.T) timeline.Shelf) {
 		{"engine/fence", testFence},
 		{"engine/ahead", testAhead},
 		{"engine/clock set back", testClockSetBack},
+		{"engine/start with a clock ahead", testStartWithAClockAhead},
 		{"engine/own", testOwn},
 		{"engine/merge", testMerge},
 		{"engine/modes", testModes},
