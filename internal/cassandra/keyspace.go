@@ -23,7 +23,8 @@ func (s *Store) openKeyspace(ctx context.Context, c *cluster, o Options) (layout
 	}
 	options := layout.Options{
 		Role: c.role, Node: o.Node, Registerer: labelled(o.Registerer, c.name), Logger: o.Logger,
-		Told: func(text string) { c.unreached(errors.New(text)) },
+		ClockSet: s.clock.wait,
+		Told:     func(text string) { c.unreached(errors.New(text)) },
 	}
 	switch c {
 	case s.written:

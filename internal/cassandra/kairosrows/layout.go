@@ -109,7 +109,7 @@ func (k *opened) begin(s Settings, o layout.Options) (err error) {
 	}
 	k.stops = append(k.stops, k.reader.Close)
 	c := cover.Config{Rate: s.Read.CoverRate, Interval: s.Read.CoverInterval, Settle: s.Read.Settle}
-	if k.coverer, err = cover.New(k.Keyspace, c, k.reader, cover.Options{Registerer: o.Registerer, Logger: o.Logger}); err != nil {
+	if k.coverer, err = cover.New(k.Keyspace, c, k.reader, cover.Options{Registerer: o.Registerer, Logger: o.Logger, ClockSet: o.ClockSet}); err != nil {
 		return err
 	}
 	k.stops = append(k.stops, k.coverer.Close)

@@ -90,6 +90,11 @@ type Options struct {
 	// keyspace that is opened.
 	Services func() (store.KeyValues, error)
 
+	// ClockSet returns nil once this machine's clock can be relied on, an error if ctx ends
+	// before. Work that the keyspace does by itself waits for it before it writes. nil = the clock
+	// always can be.
+	ClockSet func(context.Context) error
+
 	Told       func(doing string) // is called before steps that may take seconds
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger

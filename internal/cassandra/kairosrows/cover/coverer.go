@@ -93,6 +93,10 @@ type Options struct {
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 	Now        func() time.Time // nil = time.Now
+
+	// ClockSet returns nil once this machine's clock can be relied on, an error if ctx ends
+	// before. The work in the background waits for it. nil = the clock always can be.
+	ClockSet func(context.Context) error
 }
 
 // maxAsked bounds the partitions that Ask remembers; a walk finds the others.
@@ -129,7 +133,12 @@ func New(ks *schema.Keyspace, config Config, source Source, o Options) (*Coverer
 	if c.able() {
 		var ctx context.Context
 		ctx, c.stop = context.WithCancel(context.Background())
-		c.tasks.Go(func() { c.run(ctx) })
+		c.tasks.Go(func() {
+			// Index rows with write timestamps in the future would survive deletes.
+			if o.ClockSet == nil || o.ClockSet(ctx) == nil {
+				c.run(ctx)
+			}
+		})
 	}
 	return c, nil
 }

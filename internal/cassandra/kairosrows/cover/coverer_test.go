@@ -184,6 +184,52 @@ func TestCoverageInBackground(t *testing.T) {
 	}
 }
 
+// TestCoverageWaitsForTheClock: until the clock is set, nothing is covered in the background.
+func TestCoverageWaitsForTheClock(t *testing.T) {
+	b := newBench(t, false)
+	p := rowkey.Partition{Metric: b.Name("m"), TimeMS: keyspacetest.CityTime(0)}
+	b.Stamp++
+	b.KairosRow(b.Stamp, p.Metric, p.TimeMS, model.MustTags("host", "a"))
+	asks, set := make(chan bool), make(chan bool)
+	c, err := New(b.KS, Config{Rate: 1000, Interval: 24 * time.Hour}, b.reader, Options{ClockSet: func(ctx context.Context) error {
+		select {
+		case asks <- true:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		select {
+		case <-set:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	c.Ask(p)
+	backlog := func() int {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.asked)
+	}
+	select {
+	case <-asks:
+	case <-time.After(time.Minute):
+		t.Fatal("the clock is not waited for")
+	}
+	if n := backlog(); n != 1 || count(t, c.passes) != 0 {
+		t.Errorf("before the clock is set, %d partitions wait and %d were covered", n, count(t, c.passes))
+	}
+	close(set)
+	for deadline := time.Now().Add(time.Minute); count(t, c.passes) == 0; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the partition is not covered once the clock is set")
+		}
+	}
+}
+
 // TestPassGoesOn: a pass that was interrupted is left alone while it may be under
 // way, and then gone on with where it was, unless KairosDB has added row keys.
 func TestPassGoesOn(t *testing.T) {
