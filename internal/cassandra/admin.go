@@ -33,6 +33,9 @@ func (s *Store) Deletions(ctx context.Context) ([]layout.Job, error) {
 // is store.ErrNotFound.
 func (s *Store) CancelDeletion(ctx context.Context, id string) (job layout.Job, err error) {
 	deleters, err := s.deleters(ctx)
+	if err == nil {
+		err = s.clock.check(ctx)
+	}
 	if err != nil {
 		return job, err
 	}

@@ -59,6 +59,9 @@ func TestNothingIsChangedUntilTheClockIsSet(t *testing.T) {
 	if err := s.Unset(t.Context(), "service", "key", "name"); !errors.As(err, &away) {
 		t.Errorf("unset: %v", err)
 	}
+	if _, err := s.CancelDeletion(t.Context(), "job"); !errors.As(err, &away) {
+		t.Errorf("cancel a delete: %v", err)
+	}
 	if h := s.spool.Health(); h.Samples != 1 {
 		t.Errorf("%d samples wait", h.Samples)
 	}
@@ -75,6 +78,9 @@ func TestNothingIsChangedUntilTheClockIsSet(t *testing.T) {
 	}
 	if err := s.Delete(t.Context(), store.Deletion{Metric: "m", Range: model.AllTime}); err != nil {
 		t.Error(err)
+	}
+	if _, err := s.CancelDeletion(t.Context(), "job"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("cancel a delete when the clock is set: %v", err)
 	}
 	same(t, "after the delete", answer(t, beside, "m", all()))
 }

@@ -196,7 +196,9 @@ func (ks *Keyspace) note(format string, args ...any) {
 }
 
 // Stamp returns a write timestamp: the clock in milliseconds, but always above the previous
-// one, since of two writes with equal timestamps a delete wins.
+// one, since of two writes with equal timestamps a delete wins. It must not be called before the
+// clock is known to be set: its timestamps would never go back. So rows of spec, which are written
+// while the keyspace is opened, have others.
 func (ks *Keyspace) Stamp() int64 {
 	for {
 		last := ks.last.Load()

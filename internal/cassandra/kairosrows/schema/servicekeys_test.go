@@ -5,6 +5,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -231,5 +232,25 @@ func TestNoServiceIndex(t *testing.T) {
 	}
 	if got := collect(t, ks.ServiceKeys(ctx, "a")); len(got) != 0 {
 		t.Error(got)
+	}
+}
+
+// TestServiceKeysAfterAWrongClock: a server that has created the keyspace with a clock that was
+// ahead sets keys with right write timestamps once its clock is set.
+func TestServiceKeysAfterAWrongClock(t *testing.T) {
+	s := cqltest.Keyspace(t, cqltest.Config(originals.Cassandra(t)), cql.Options{})
+	var ahead atomic.Int64
+	ahead.Store(int64(365 * 24 * time.Hour))
+	config := DefaultConfig()
+	ks, err := open(t.Context(), s, config, func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ahead.Store(0)
+	if err := ks.Set(t.Context(), "svc", "a", "k", "v"); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := ks.Get(t.Context(), "svc", "a", "k"); err != nil || time.Since(v.Modified).Abs() > time.Hour {
+		t.Errorf("a key that was set once the clock was right: %+v, %v", v, err)
 	}
 }

@@ -184,7 +184,7 @@ func (ks *Keyspace) completeSpec(ctx context.Context, found specRows) (specRows,
 				return found, err
 			}
 		}
-		if err := ks.Session.Exec(ctx, writeSpec, ks.Stamp(), clusterConfig, row.name, *row.found); err != nil {
+		if err := ks.Session.Exec(ctx, writeSpec, ks.now().UnixMilli(), clusterConfig, row.name, *row.found); err != nil {
 			return found, err
 		}
 	}
@@ -376,7 +376,7 @@ func (ks *Keyspace) restore(ctx context.Context, name, opened string) (is string
 			return is, err
 		}
 	}
-	return opened, ks.Session.Exec(ctx, writeSpec, ks.Stamp(), clusterConfig, name, opened)
+	return opened, ks.Session.Exec(ctx, writeSpec, ks.now().UnixMilli(), clusterConfig, name, opened)
 }
 
 // confirmShards is Confirm for varve_spec.
