@@ -273,7 +273,7 @@ func TestRestoreWithBuckets(t *testing.T) {
 		return answers
 	}
 	now := time.Now().Unix()
-	p := start(t, dir, "--config", config)
+	p := start(t, dir, "--config", config, "--tune=embedded.late_hold=0s") // folds do not wait after the start
 	put(p, now-5*3600, now-3600)
 	if status, body := p.do("POST", "/admin/compact", ""); status >= 300 {
 		t.Fatalf("%d %s", status, body)

@@ -301,7 +301,7 @@ retention:
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, dir, "--config", config)
+	p := start(t, dir, "--config", config, "--tune=embedded.late_hold=0s") // folds do not wait after the start
 	now := time.Now().Unix() / 600 * 600
 	var points []string
 	for s := now - 3*3600; s < now; s += 20 {

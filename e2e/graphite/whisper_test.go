@@ -151,7 +151,7 @@ func TestMoveFromGraphite(t *testing.T) {
 	runWhisper(t, "make", files, now)
 	libraries := process.Provide(t, "graphite-web", root, "graphiteweb.sh") + string(os.PathListSeparator) + process.Provide(t, "Whisper", root, "whisper.sh")
 	web := runFront(t, libraries, fmt.Sprintf("FILES = [%q]\nCARBONLINK_HOSTS = []\n", files))
-	for _, more := range [][]string{nil, {"--retention-enforce"}} {
+	for _, more := range [][]string{nil, {"--retention-enforce", "--tune=embedded.late_hold=0s"}} { // folds do not wait after the start
 		s := process.Start(t, t.TempDir(), append(filesRules(t), more...)...)
 		varve(t, "import", "whisper", files, "--http-addr", s.HTTP)
 		if _, err := s.Want(t.Context(), http.StatusNoContent, http.MethodPost, "/admin/compact", ""); err != nil {
@@ -190,7 +190,7 @@ func TestWhisperFilesOfPolicies(t *testing.T) {
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := process.Start(t, dir, "--config", config)
+	s := process.Start(t, dir, "--config", config, "--tune=embedded.late_hold=0s")
 	now := time.Now().Unix() / 300 * 300
 	var points []string
 	for at := now - 6*3600; at < now; at += 20 {

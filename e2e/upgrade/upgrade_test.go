@@ -95,7 +95,7 @@ func TestFoldedStoreGoesBack(t *testing.T) {
 	}
 	dir := t.TempDir()
 	flags := append([]string{"--retention-enforce=true", "--storage-schemas=" + rules}, ports...)
-	now := start(t, process.Binary, dir, flags...)
+	now := start(t, process.Binary, dir, append(flags, "--tune=embedded.late_hold=0s")...) // folds do not wait after the start
 	now.fill(t)
 	now.do(t, "POST", "/admin/compact", "")
 	if n := now.metric(t, "varve_store_folded_samples_total"); n == "0" || n == "" {

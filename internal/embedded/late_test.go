@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -304,6 +305,33 @@ func TestStartWithAClockAhead(t *testing.T) {
 	f.nowMS.Add(-year)
 	if got, want := f.listed(), "other.forever 1"; got != want {
 		t.Errorf("what was removed has come back: %s, want %s", got, want)
+	}
+}
+
+// TestCompactOfAStartWithAClockAhead: neither does a compaction by request, which says so. It merges.
+func TestCompactOfAStartWithAClockAhead(t *testing.T) {
+	const year = 365 * 24 * lateHour
+	f := newLifetimeTest(t)
+	f.reopenAfter(year)
+	f.nowMS.Add(openedHold.Milliseconds() - 1)
+	err := f.Compact(t.Context())
+	var unavailable *store.UnavailableError
+	if !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "retention rules were not applied, everything else was done: for 10m0s after a start") {
+		t.Errorf("by a clock that is ahead: %v", err)
+	}
+	if files := len(f.current.files); files != 1 {
+		t.Errorf("%d files were not merged", files)
+	}
+	f.nowMS.Add(-year)
+	if got := f.listed(); got != lifetimes {
+		t.Errorf("when the clock is right there are %s, want %s", got, lifetimes)
+	}
+	f.must(t, f.Compact(t.Context())) // nothing is old enough
+	f.reopenAfter(year)
+	f.nowMS.Add(openedHold.Milliseconds())
+	f.must(t, f.Compact(t.Context()))
+	if got, want := f.listed(), "other.forever 1"; got != want {
+		t.Errorf("ten minutes after a start there are %s, want %s", got, want)
 	}
 }
 

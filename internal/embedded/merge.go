@@ -118,8 +118,8 @@ func (s *Store) nextMerge(st *state) []*openFile {
 // Compact writes everything in memory to files, folds samples that are old enough for a
 // coarser stage, merges each partition into one file, and frees the space that the log keeps
 // for reuse. The store takes reads and writes meanwhile. Compact leaves out merges that do
-// not fit the disk or meet damage, and returns an error that names them. On a full disk it
-// returns a *store.UnavailableError.
+// not fit the disk or meet damage, and returns an error that names them. On a full disk, or if it
+// leaves out folds just after a start, it returns a *store.UnavailableError.
 func (s *Store) Compact(ctx context.Context) error {
 	if err := s.log.CheckOpen(ctx); err != nil {
 		return err
@@ -166,8 +166,8 @@ func (s *Store) compact(ctx context.Context) error {
 	return left
 }
 
-// foldEverything folds what is old enough, however little of a file that is. left is
-// what it leaves out for damage or lack of space.
+// foldEverything folds what is old enough, however little of a file that is. left is what it leaves
+// out for damage or lack of space, or just after a start.
 func (s *Store) foldEverything(ctx context.Context) (left, err error) {
 	for {
 		st := s.acquire()
@@ -175,6 +175,10 @@ func (s *Store) foldEverything(ctx context.Context) (left, err error) {
 		s.release(st)
 		if len(files) == 0 {
 			return left, ctx.Err()
+		}
+		if s.justOpened(s.now().UnixMilli()) {
+			return errors.Join(left, &store.UnavailableError{Reason: fmt.Sprintf("retention rules were not applied, everything else was done: for %v after a start, when the clock may be wrong, "+
+				"they neither fold nor remove anything; compact again after that", min(s.cfg.LateHold, openedHold))}), ctx.Err()
 		}
 		err := s.fold(ctx, files)
 		switch {

@@ -63,11 +63,12 @@ func openSite(t *testing.T, config Config, limits query.Config, enforce bool) *s
 	}
 	book.Enforced = enforce
 	shelf := retention.NewShelf(book)
-	options := embedded.Options{Registerer: registry, Logger: log, Now: clock}
+	options, c := embedded.Options{Registerer: registry, Logger: log, Now: clock}, embedded.DefaultConfig()
 	if enforce {
 		options.Book = shelf
+		c.LateHold = 0 // folds do not wait after the start
 	}
-	store, err := embedded.Open(vfs.NewMem(), "data", embedded.DefaultConfig(), options)
+	store, err := embedded.Open(vfs.NewMem(), "data", c, options)
 	if err != nil {
 		t.Fatal(err)
 	}

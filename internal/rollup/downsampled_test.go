@@ -49,7 +49,9 @@ func newDownsampledBy(t *testing.T, stages string, now func() time.Time) (*harne
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := embedded.Open(vfs.NewMem(), "data", embedded.DefaultConfig(), embedded.Options{
+	c := embedded.DefaultConfig()
+	c.LateHold = 0 // folds do not wait after the start
+	s, err := embedded.Open(vfs.NewMem(), "data", c, embedded.Options{
 		Book: retention.NewShelf(&retention.Book{Rules: rules}), Now: now,
 	})
 	if err != nil {

@@ -39,7 +39,9 @@ func openStaged(t *testing.T, change func(*retention.PolicyConfig)) *stagedStore
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := embedded.Open(vfs.NewMem(), "data", embedded.DefaultConfig(), embedded.Options{
+	c := embedded.DefaultConfig()
+	c.LateHold = 0 // folds do not wait after the start
+	s, err := embedded.Open(vfs.NewMem(), "data", c, embedded.Options{
 		Book: retention.NewShelf(&retention.Book{Rules: rules}), Now: func() time.Time { return time.UnixMilli(stagedMS) },
 	})
 	if err != nil {
