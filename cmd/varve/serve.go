@@ -83,7 +83,7 @@ func serve(t terminal, args []string) error {
 		return errors.Join(err, <-ended, instances.Close())
 	}
 	defer front.Audit.Close()
-	reloads := admin.NewReloader(asked, func() (*config.Loaded, error) { return load(t, args) }, log,
+	reloads := admin.NewReloader(asked, func() (*config.Loaded, error) { return loadAgain(t, args) }, log,
 		admin.Reloadable{Key: "log.level", Apply: func(c config.Config) error { level.Set(c.Log.Level); return nil }},
 		admin.Reloadable{Key: "server.allowed_origins", Apply: func(c config.Config) error { srv.SetAllowedOrigins(c.Server.AllowedOrigins); return nil }})
 	reloads.AddFiles(admin.ReloadedFiles{

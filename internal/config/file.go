@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"varve/internal/safefile"
 )
 
 // maxFileBytes bounds a configuration file. The whole reference is a few KiB.
@@ -29,6 +31,10 @@ func readFile(path string) ([]byte, error) {
 	}
 	return data, err
 }
+
+// ReadAgain reads a configuration file for a reload. Unlike at the start, it may not be a pipe, such
+// as that of a shell's <(command): its writer is gone, so that the read would wait for ever.
+func ReadAgain(path string) ([]byte, error) { return safefile.ReadRegular(path, maxFileBytes) }
 
 // applyFile sets what the YAML document in data says. path is for messages.
 func (l *layers) applyFile(path string, data []byte) {

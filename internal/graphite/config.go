@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 
 	"varve/internal/retention"
+	"varve/internal/safefile"
 	"varve/internal/units"
 )
 
@@ -58,7 +58,7 @@ func readRules(path, key string, log *slog.Logger, parse func(text string) ([]st
 	if path == "" {
 		return nil
 	}
-	text, err := os.ReadFile(path)
+	text, err := safefile.ReadRegular(path, retention.MaxFile)
 	if err != nil {
 		return fmt.Errorf("%s: %w", key, err)
 	}

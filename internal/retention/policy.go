@@ -146,6 +146,9 @@ var DefaultAggregation = Aggregation{Method: Average, XFilesFactor: 0.5}
 // maxRules bounds the sections of a file.
 const maxRules = 10_000
 
+// MaxFile is the size of the largest file of rules that is parsed.
+const MaxFile = ini.MaxFile
+
 // ParseSchemas parses a storage-schemas.conf. Unknown keys are ignored, since forks of
 // carbon have more of them. As in carbon, a section without a pattern or retentions, or
 // with stages that do not fit together, is skipped with a warning; a section that

@@ -1,11 +1,12 @@
 // Package safefile replaces small files atomically: a crash leaves either the old or the new
-// one. It also copies files, and makes the names in a directory durable.
+// one. It also reads small files, copies files, and makes the names in a directory durable.
 package safefile
 
 import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -29,6 +30,23 @@ func Replace(fs vfs.FS, path string, text []byte) error {
 		return err
 	}
 	return SyncDir(fs, fs.PathDir(path))
+}
+
+// ReadRegular reads a regular file of at most most bytes. Anything else at path is an error: a FIFO
+// or a pipe would wait for its writer for ever, and /dev/zero has no end.
+func ReadRegular(path string, most int64) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case info.IsDir():
+		return nil, fmt.Errorf("%s is a directory, want a file", path)
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is not a regular file; a pipe or device cannot be read again at a reload", path)
+	case info.Size() > most:
+		return nil, fmt.Errorf("%s has %d bytes, which is more than %d", path, info.Size(), most)
+	}
+	return os.ReadFile(path)
 }
 
 // SyncDir makes the names in a directory durable.
