@@ -13,6 +13,7 @@ import (
 
 	"varve/internal/store"
 	"varve/internal/timeline"
+	"varve/internal/work"
 )
 
 // Timeline is the name of the timeline with the events.
@@ -40,12 +41,12 @@ type Log struct {
 	perDay    int
 	log       *slog.Logger
 
-	turn     chan struct{}   // a lock that respects contexts; held while events are changed
-	known    map[string]bool // tags that are stored; guarded by turn
-	counting chan struct{}   // a lock as well; held while the events of a day are counted
+	turn     chan struct{} // a lock that respects contexts; held while events are changed
+	counting chan struct{} // a lock as well; held while the events of a day are counted
 
-	mu   sync.Mutex
-	days map[string]dayCount // days that were written to
+	mu    sync.Mutex
+	days  map[string]dayCount // days that were written to
+	known map[string]bool     // tags that are stored
 
 	looked       atomic.Int64  // when events of older versions were last looked for, unix seconds; see ready
 	settledAfter time.Duration // the constant, except in tests
@@ -110,14 +111,17 @@ func (l *Log) Add(ctx context.Context, e Event) error {
 	if err != nil {
 		return err
 	}
+	if err := l.room(day, n); err != nil { // before the tags of an event that is refused are stored
+		return err
+	}
+	if err := l.enter(ctx, e.Tags); err != nil {
+		return err
+	}
 	if err := l.begin(ctx); err != nil {
 		return err
 	}
 	defer l.end()
 	if err := l.room(day, n); err != nil {
-		return err
-	}
-	if err := l.enter(ctx, e.Tags); err != nil {
 		return err
 	}
 	if err := l.put(ctx, e.When, data); err != nil {
@@ -192,21 +196,46 @@ func (l *Log) added(day string, n int) {
 	}
 }
 
-// enter stores tags that are not known to be stored.
+// tagsAtOnce is how many tags of an event are stored in parallel. Each waits for a sync of the disk,
+// which those that wait at once share, or over Cassandra for a round trip.
+const tagsAtOnce = 32
+
+// enter stores tags that are not known to be stored. It does so without the turn: an event may have
+// hundreds of new tags, and callers that add other events must not wait for them.
 func (l *Log) enter(ctx context.Context, tags []string) error {
-	if len(l.known)+len(tags) > maxTagsKnown {
+	fresh := l.unknown(tags)
+	err := work.Parallel(ctx, tagsAtOnce, len(fresh), "record a tag of events", func(ctx context.Context, i int) error {
+		if err := l.values.Set(ctx, service, tagsKey, fresh[i], ""); err != nil {
+			return fmt.Errorf("record the tag %.100q of events: %w", fresh[i], err)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.known)+len(fresh) > maxTagsKnown {
 		clear(l.known)
 	}
-	for _, tag := range tags {
-		if l.known[tag] {
-			continue
-		}
-		if err := l.values.Set(ctx, service, tagsKey, tag, ""); err != nil {
-			return fmt.Errorf("record the tag %.100q of events: %w", tag, err)
-		}
+	for _, tag := range fresh {
 		l.known[tag] = true
 	}
 	return nil
+}
+
+// unknown returns the tags that are not known to be stored, each once.
+func (l *Log) unknown(tags []string) (fresh []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	seen := map[string]bool{}
+	for _, tag := range tags {
+		if !l.known[tag] && !seen[tag] {
+			seen[tag] = true
+			fresh = append(fresh, tag)
+		}
+	}
+	return fresh
 }
 
 // putTries limits the attempts to store an event while other servers use its number.
