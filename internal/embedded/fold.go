@@ -159,13 +159,13 @@ func (s *Store) nextFold(st *state, enough float64, late time.Duration, held fun
 
 // entangled returns f and the files that have samples of its series and times, or of
 // those of these files, oldest first: only together, and in this order, they say which
-// sample of a time is valid.
+// sample of a time is valid. A file of buckets is folded alone: see [buckets.Reader].
 func (s *Store) entangled(st *state, f *openFile) []*openFile {
 	found := []*openFile{f}
 	in := asSet(found)
 	for i := 0; i < len(found); i++ {
 		for _, o := range st.files {
-			if !in[o] && (s.hides(o, found[i]) || s.hides(found[i], o)) {
+			if !in[o] && f.StepMS == 0 && (s.hides(o, found[i]) || s.hides(found[i], o)) {
 				in[o] = true
 				found = append(found, o)
 			}

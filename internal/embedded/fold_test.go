@@ -856,27 +856,6 @@ func TestSampleSentAgainBesideItsBucket(t *testing.T) {
 	}
 }
 
-// TestFoldOfBucketsSentAgain: samples of a few buckets that are sent again also count once when both files
-// of buckets have been folded into wider ones, in which they are a part only.
-func TestFoldOfBucketsSentAgain(t *testing.T) {
-	f := newFoldTest(t, "10s:1h,60s:6h,10m:2d")
-	from := f.nowMS.Load()/foldWindow*foldWindow - 4*3_600_000
-	var times []int64
-	for i := range int64(300) { // six in a bucket
-		times = append(times, from+i*10_000)
-	}
-	for _, sent := range [][]int64{times, times[12:24]} {
-		f.write("thin.double", model.TypeDouble, sent...)
-		f.must(t, f.checkpoint())
-		f.foldAll()
-		f.check("minutes")
-	}
-	f.nowMS.Add(4 * 3_600_000)
-	f.foldAll()
-	f.check("ten minutes")
-	f.checkSteps("ten minutes")
-}
-
 // TestMergeAroundASampleSentAgain: a merge of files of buckets, one older and one newer than the bucket of a
 // sample that was sent again, does not bring back the value that was sent first.
 func TestMergeAroundASampleSentAgain(t *testing.T) {
