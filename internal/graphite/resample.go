@@ -75,7 +75,7 @@ func (t resampler) points(points []stagePoint, values []float64, buckets []store
 			step := t.step(stage)
 			at := int((b.StartMS - t.startMS) / step)
 			points = append(points, stagePoint{stage: stage, at: at})
-			sum = store.Bucket{StartMS: t.startMS + int64(at)*step, StepMS: step, Aggregate: samplesIn(values, int(int64(at)*step/t.stepMS), int(step/t.stepMS))}
+			sum = store.Bucket{StartMS: t.startMS + int64(at)*step, StepMS: step, Aggregate: t.samplesIn(values, int(int64(at)*step/t.stepMS), int(step/t.stepMS))}
 		}
 		sum.Merge(b.Aggregate)
 		sum.StepMS = max(sum.StepMS, b.StepMS)
@@ -99,7 +99,8 @@ func (t resampler) percentiles(points, values []float64, buckets []store.Bucket,
 		}
 		switch {
 		case n > 0:
-			points[k] = t.value(merged(samples, startMS, step, buckets[:n], &all))
+			sum := store.Bucket{StartMS: startMS, StepMS: step, Aggregate: t.samplesIn(values, k*ratio, ratio)}
+			points[k] = t.value(merged(sum, samples, buckets[:n], &all))
 			buckets = buckets[n:]
 		case ratio == 1:
 			points[k] = samples[0]
@@ -131,7 +132,7 @@ func (t resampler) whole(points, values []float64, buckets []store.Bucket) {
 	ratio := int(step / t.stepMS)
 	for k := range points {
 		startMS := t.startMS + int64(k)*step
-		sum, stepMS := samplesIn(values, k*ratio, ratio), step
+		sum, stepMS := t.samplesIn(values, k*ratio, ratio), step
 		for len(buckets) > 0 && buckets[0].StartMS-startMS < step {
 			sum.Merge(buckets[0].Aggregate)
 			stepMS = max(stepMS, buckets[0].StepMS)
@@ -151,9 +152,9 @@ func (t resampler) old(ms, nowMS int64) bool {
 }
 
 // merged returns the bucket of all samples of a point: the downsampled ones, of which one
-// bucket may be wider than the point, and the others. It overwrites scratch.
-func merged(samples []float64, startMS, stepMS int64, buckets []store.Bucket, scratch *quantile.Builder) store.Bucket {
-	sum := store.Bucket{StartMS: startMS, StepMS: stepMS, Aggregate: samplesIn(samples, 0, len(samples))}
+// bucket may be wider than the point, and the others, of which sum is the bucket. It overwrites
+// scratch.
+func merged(sum store.Bucket, samples []float64, buckets []store.Bucket, scratch *quantile.Builder) store.Bucket {
 	scratch.Reset()
 	for _, v := range samples {
 		scratch.Add(v)
@@ -190,12 +191,14 @@ func (t resampler) step(stage int) int64 {
 	return t.policy.Rule.Stages[stage].Step * 1000
 }
 
-func samplesIn(values []float64, from, n int) (sum model.Aggregate) {
+// samplesIn returns the bucket of n samples. Of their times only the step of the finest stage is known.
+// They are counted at its end: of two samples of one step, one that is not downsampled arrived later.
+func (t resampler) samplesIn(values []float64, from, n int) (sum model.Aggregate) {
 	if values == nil {
 		return sum
 	}
-	for _, v := range values[from:min(from+n, len(values))] {
-		sum.Add(math.MinInt64, v) // the real time is unknown; with this one, the last sample of the bucket stays the last
+	for i, v := range values[from:min(from+n, len(values))] {
+		sum.Add(t.startMS+int64(from+i+1)*t.stepMS-1, v)
 	}
 	return sum
 }

@@ -52,6 +52,27 @@ func TestResamplerPoints(t *testing.T) {
 	}
 }
 
+// TestResamplerLast: the last sample of a point is the last one by time, whether it is downsampled or arrived
+// late and is not yet.
+func TestResamplerLast(t *testing.T) {
+	for _, c := range []struct {
+		slot int   // of the late sample
+		last int64 // time of the last downsampled sample
+		want float64
+	}{{0, 24_000, 1}, {5, 24_000, 5}, {2, 20_000, 5}, {2, 30_000, 1}} {
+		values := make([]float64, 12)
+		fill(values)
+		values[6+c.slot] = 5
+		b := ones(60_000, 60_000, 3)
+		b.LastMS = 60_000 + c.last
+		r := newResampler(t, retention.Last, 0)
+		r.stage = 1
+		if got := r.points(nil, values, []store.Bucket{b}); len(got) != 1 || got[0].value != c.want {
+			t.Errorf("a late sample in step %d, the last other one after %d ms: %+v, want %v", c.slot, c.last, got, c.want)
+		}
+	}
+}
+
 // TestResamplerFactor: more samples in a bucket never make its point disappear, except when the
 // first one is at its very beginning.
 func TestResamplerFactor(t *testing.T) {
