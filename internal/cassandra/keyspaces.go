@@ -331,8 +331,13 @@ func (k *Keyspaces) Delete(ctx context.Context, deletions ...store.Deletion) err
 		}
 		of[i] = append(of[i], d)
 	}
+	parts := map[int]context.Context{}
+	for at, part := range store.RecordedParts(ctx, len(places)) {
+		parts[places[at]] = part
+	}
 	return k.each("delete from a keyspace", places, func(i int) error {
-		return k.named(i, k.stores[i].Delete(ctx, of[i]...))
+		defer store.Recorded(parts[i])
+		return k.named(i, k.stores[i].Delete(parts[i], of[i]...))
 	})
 }
 

@@ -268,10 +268,14 @@ func (s *Store) Delete(ctx context.Context, deletions ...store.Deletion) error {
 	}
 	// All clusters concurrently: a delete may become a job, which continues without the client.
 	errs := make(chan error, len(of))
+	parts := store.RecordedParts(ctx, len(of))
 	for c, deletions := range of {
+		part := parts[0]
+		parts = parts[1:]
 		go func() {
+			defer store.Recorded(part)
 			errs <- work.Do("delete from a cluster", func() error {
-				return c.explain(deleters[c].Delete(ctx, stampMS, deletions...))
+				return c.explain(deleters[c].Delete(part, stampMS, deletions...))
 			})
 		}()
 	}

@@ -1,6 +1,7 @@
 package graphite
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -437,7 +438,7 @@ func (a *API) delSeries(w http.ResponseWriter, r *http.Request, form url.Values)
 			deletions = append(deletions, store.DeletionOf(s, model.AllTime))
 		}
 	}
-	_, err := a.queries.Delete(r.Context(), func() error { return a.store.Delete(r.Context(), deletions...) })
+	_, err := a.queries.Delete(r.Context(), func(ctx context.Context) error { return a.store.Delete(ctx, deletions...) })
 	if err != nil {
 		a.fail(w, r, err)
 		return

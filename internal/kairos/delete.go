@@ -1,6 +1,7 @@
 package kairos
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -209,7 +210,7 @@ func noSelection(r *http.Request) error {
 }
 
 func (a *API) deletePoints(w http.ResponseWriter, r *http.Request, _ *agg.Query, deletions []store.Deletion) {
-	began, err := a.engine.Delete(r.Context(), func() error { return a.store.Delete(r.Context(), deletions...) })
+	began, err := a.engine.Delete(r.Context(), func(ctx context.Context) error { return a.store.Delete(ctx, deletions...) })
 	if began {
 		a.logDeletions(r, deletions, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,13 +42,15 @@ func newDeletes(r prometheus.Registerer, m *metrics) *deletes {
 }
 
 // Delete waits until few enough deletes run, and calls f, which deletes. No limit on
-// the time of queries ends f. began is false if f was not called.
-func (e *Engine) Delete(ctx context.Context, f func() error) (began bool, err error) {
+// the time of queries ends f. began is false if f was not called. A delete that the store
+// has recorded gives its slot to others, since from then on it only waits.
+func (e *Engine) Delete(ctx context.Context, f func(context.Context) error) (began bool, err error) {
 	if err := e.deletes.enter(ctx, e.config.Load()); err != nil {
 		return false, err
 	}
-	defer e.deletes.leave()
-	return true, f()
+	leave := sync.OnceFunc(e.deletes.leave)
+	defer leave()
+	return true, f(store.WithRecorded(ctx, leave))
 }
 
 func (d *deletes) enter(ctx context.Context, config *Config) error {

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +19,42 @@ import (
 	"varve/internal/store"
 	"varve/internal/units"
 )
+
+// A delete that the store has recorded gives its slot to others.
+func TestRecordedDeleteLeavesItsSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, DefaultConfig())
+		end := make(chan struct{})
+		var all sync.WaitGroup
+		for range 3 * max(leastDeletes, runtime.GOMAXPROCS(0)) {
+			all.Go(func() {
+				began, err := f.Delete(t.Context(), func(ctx context.Context) error {
+					parts := store.RecordedParts(ctx, 2)
+					store.Recorded(parts[0])
+					store.Recorded(parts[0])
+					store.Recorded(parts[1])
+					<-end
+					return nil
+				})
+				if !began || err != nil {
+					t.Errorf("began %t, %v", began, err)
+				}
+			})
+		}
+		synctest.Wait()
+		if began, err := f.Delete(t.Context(), func(context.Context) error { return nil }); !began || err != nil {
+			t.Errorf("beside recorded ones: began %t, %v", began, err)
+		}
+		if n := f.deletes.waiting.Load(); n != 0 {
+			t.Errorf("%d deletes wait", n)
+		}
+		close(end)
+		all.Wait()
+		if f.deletes.taken != 0 {
+			t.Errorf("%d slots are taken", f.deletes.taken)
+		}
+	})
+}
 
 // Few deletes run at once. Those beyond wait, and are refused if too many do, or if no slot
 // becomes free in time: then nothing was deleted, and the client is told so.
@@ -34,7 +71,7 @@ func TestDeletesAreBounded(t *testing.T) {
 		}
 		running, waiting := make(chan result, slots), make(chan result, 2)
 		remove := func(results chan result, f *fixture, err error) {
-			began, e := f.Delete(t.Context(), func() error { <-end; return err })
+			began, e := f.Delete(t.Context(), func(context.Context) error { <-end; return err })
 			results <- result{began, e}
 		}
 		for range slots {
@@ -45,7 +82,7 @@ func TestDeletesAreBounded(t *testing.T) {
 		go remove(waiting, f, nil)
 		synctest.Wait()
 		var busy *BusyError
-		if began, err := f.Delete(t.Context(), func() error { t.Error("a refused delete runs"); return nil }); began || !errors.As(err, &busy) || busy.Limit.Limit != "waiting deletes" || busy.Limit.Need != 3 || busy.Limit.Max != 2 {
+		if began, err := f.Delete(t.Context(), func(context.Context) error { t.Error("a refused delete runs"); return nil }); began || !errors.As(err, &busy) || busy.Limit.Limit != "waiting deletes" || busy.Limit.Need != 3 || busy.Limit.Max != 2 {
 			t.Errorf("one more: began %t, %v", began, err)
 		}
 		began := time.Now()
@@ -63,7 +100,7 @@ func TestDeletesAreBounded(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		left := errors.New("the client has left")
 		cancel(left)
-		if began, err := f.Delete(ctx, func() error { return nil }); began || !errors.Is(err, left) {
+		if began, err := f.Delete(ctx, func(context.Context) error { return nil }); began || !errors.Is(err, left) {
 			t.Errorf("began %t, %v", began, err)
 		}
 		if n := counted(t, f.deletes.refused); n != 3 {
@@ -81,7 +118,7 @@ func TestDeletesAreBounded(t *testing.T) {
 			t.Errorf("one that waited: began %t, %v", got.began, got.err)
 		}
 		for range 2 * slots { // slots are given back
-			if began, err := f.Delete(t.Context(), func() error { return nil }); !began || err != nil {
+			if began, err := f.Delete(t.Context(), func(context.Context) error { return nil }); !began || err != nil {
 				t.Fatalf("after that: began %t, %v", began, err)
 			}
 		}

@@ -27,7 +27,7 @@ func (a *API) deleteEvents(w http.ResponseWriter, r *http.Request) {
 // the slots. Deletes of one timeline run one after the other: without slots, any number of them
 // could wait.
 func (a *API) delete(r *http.Request, name string, f func(context.Context) error) error {
-	began, err := a.queries.Delete(r.Context(), func() error {
+	began, err := a.queries.Delete(r.Context(), func(context.Context) error {
 		return work.Do("delete events", func() error { return f(r.Context()) })
 	})
 	if began {

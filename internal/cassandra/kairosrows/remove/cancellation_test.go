@@ -304,3 +304,64 @@ func TestCancelEndsARound(t *testing.T) {
 		t.Errorf("it has rested for %v s", s)
 	}
 }
+
+// The caller of a delete is told when the job is recorded. Jobs beyond jobsAtOnce wait, can be
+// cancelled meanwhile, and begin once others have ended.
+func TestJobsAtOnce(t *testing.T) {
+	b := newCancelBench(t)
+	begun, held := make(chan struct{}, 1), make(chan struct{})
+	d := b.node("one", 0, func(rows int64) {
+		if rows == 1 {
+			begun <- struct{}{}
+			<-held
+		}
+	})
+	d.jobs.places = make(chan struct{}, 1)
+	del := func() (recorded chan struct{}, result chan error) {
+		recorded, result = make(chan struct{}), make(chan error, 1)
+		go func() {
+			result <- d.Delete(store.WithRecorded(b.Ctx, func() { close(recorded) }), b.Stamp, b.del)
+		}()
+		return recorded, result
+	}
+	recorded, first := del()
+	<-recorded
+	<-begun
+	id := b.job(d).ID
+	recorded, second := del()
+	<-recorded
+	recorded, third := del()
+	<-recorded
+	all, err := d.Jobs(b.Ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancelled := false
+	for _, job := range all {
+		if job.Deletion.Metric != b.del.Metric || job.ID == id || cancelled {
+			continue
+		}
+		cancelled = true
+		if job, err = d.Cancel(b.Ctx, job.ID); err != nil || job.State != layout.JobCancelled || job.Done != 0 {
+			t.Errorf("one that waits is cancelled: %+v, %v", job, err)
+		}
+	}
+	var gone *store.InputError
+	var other chan error
+	select {
+	case err = <-second:
+		other = third
+	case err = <-third:
+		other = second
+	}
+	if !errors.As(err, &gone) {
+		t.Errorf("the one that was cancelled: %v", err)
+	}
+	close(held)
+	if err := errors.Join(<-first, <-other); err != nil {
+		t.Error(err)
+	}
+	if n := b.Count("row_keys"); n != 0 {
+		t.Errorf("%d row keys are left", n)
+	}
+}

@@ -156,12 +156,17 @@ func (d *Deleter) Delete(ctx context.Context, stampMS int64, deletions ...store.
 	if slices.ContainsFunc(deletions, func(del store.Deletion) bool { return del.Metric == "" }) {
 		return &store.InputError{Reason: "delete: the metric name is empty"}
 	}
-	for _, some := range groupedByMetric(deletions) {
+	groups := groupedByMetric(deletions)
+	for at, some := range groups {
 		plans, err := d.plan(ctx, some)
 		if err != nil {
 			return fmt.Errorf("delete from %s: %w", some[0].Metric, err)
 		}
 		for i, del := range some {
+			ctx := ctx
+			if at < len(groups)-1 || i < len(some)-1 {
+				ctx = store.WithRecorded(ctx, nil) // the deletions after it are not recorded
+			}
 			if err := d.delete(ctx, stampMS, del, plans[i]); err != nil {
 				return err
 			}

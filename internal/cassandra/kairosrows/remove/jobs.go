@@ -31,6 +31,11 @@ const (
 	// jobSilence is how long a job may store no progress before another node takes it over.
 	jobSilence = time.Minute
 
+	// jobsAtOnce is how many jobs this process works on at once; others wait. jobsMost is how
+	// many it has in all: a client that starts further ones is refused.
+	jobsAtOnce = 8
+	jobsMost   = 1000
+
 	// jobsKept is how many ended jobs this process remembers.
 	jobsKept = 100
 )
@@ -44,6 +49,8 @@ type jobs struct {
 	leaseLife time.Duration
 	leases    atomic.Pointer[cluster.Node] // nil until the first lease
 	unleased  sync.Once                    // limits the log line about missing leases
+
+	places chan struct{} // taken by jobs that this process works on
 
 	ctx   context.Context // of all running jobs
 	stop  context.CancelCauseFunc
@@ -61,6 +68,7 @@ type runningJob struct {
 	cancelled chan struct{}  // closed when it must stop; see cancel
 	once      sync.Once      // closes cancelled
 	ended     chan struct{}  // closed when it has stopped
+	err       error          // why it stopped; set before ended is closed
 }
 
 // cancel makes the job stop within a second.
@@ -80,6 +88,7 @@ func isClosed(c <-chan struct{}) bool {
 
 func (j *jobs) init(d *Deleter, node string) {
 	j.d, j.node, j.wait, j.leaseLife, j.running = d, node, cancelWait, jobLease, map[string]*runningJob{}
+	j.places = make(chan struct{}, jobsAtOnce)
 	j.ctx, j.stop = context.WithCancelCause(context.Background())
 }
 
@@ -97,6 +106,12 @@ func (j *jobs) start(ctx context.Context, del store.Deletion, stampMS int64, pla
 		Deletion: layout.SaveDeletion(del),
 	}
 	job.NextMS = plan.steps[0].rowTimeMS
+	j.mu.Lock()
+	n := len(j.running)
+	j.mu.Unlock()
+	if n >= jobsMost {
+		return &store.UnavailableError{Reason: fmt.Sprintf("this server has %d delete jobs that are not done; nothing was deleted; wait until some are, see GET /admin/deletes", n)}
+	}
 	lease, err := j.lease(ctx, job.ID, false)
 	if err != nil {
 		return fmt.Errorf("delete from %s: get the lease of the job: %w", del.Metric, err)
@@ -104,14 +119,13 @@ func (j *jobs) start(ctx context.Context, del store.Deletion, stampMS int64, pla
 	if err := j.save(ctx, job); err != nil {
 		return fmt.Errorf("delete from %s: record the job: %w", del.Metric, err)
 	}
-	done := make(chan error, 1)
-	j.begin(job, lease, func(ctx context.Context, r *runningJob) error {
-		err := lostOr(ctx, j.work(ctx, r, del, plan.steps))
-		done <- err
-		return err
+	r := j.begin(job, lease, func(ctx context.Context, r *runningJob) error {
+		return j.work(ctx, r, del, plan.steps)
 	})
+	store.Recorded(ctx)
 	select {
-	case err := <-done:
+	case <-r.ended:
+		err := r.err
 		if errors.Is(err, errCancelled) {
 			return &store.InputError{Reason: fmt.Sprintf("delete from %s: job %s was cancelled; what it had deleted stays deleted; GET /admin/deletes says how much", del.Metric, job.ID)}
 		}
@@ -125,7 +139,7 @@ func (j *jobs) start(ctx context.Context, del store.Deletion, stampMS int64, pla
 }
 
 // begin runs f as the work of a job, under its lease.
-func (j *jobs) begin(job *layout.Job, lease *cluster.Lease, f func(context.Context, *runningJob) error) {
+func (j *jobs) begin(job *layout.Job, lease *cluster.Lease, f func(context.Context, *runningJob) error) *runningJob {
 	r := &runningJob{job: job, lease: lease, cancelled: make(chan struct{}), ended: make(chan struct{})}
 	j.mu.Lock()
 	j.running[job.ID] = r
@@ -135,13 +149,45 @@ func (j *jobs) begin(job *layout.Job, lease *cluster.Lease, f func(context.Conte
 		defer close(r.ended)
 		defer j.d.metrics.running.Dec()
 		err := underLease(j.ctx, lease, func(ctx context.Context) error {
-			j.end(job, lostOr(ctx, work.Do("work on a delete job", func() error { return f(ctx, r) })))
+			r.err = lostOr(ctx, work.Do("work on a delete job", func() error { return j.inTurn(ctx, r, f) }))
+			j.end(job, r.err)
 			return nil
 		})
 		if err != nil {
 			j.d.log.Info("the lease of a delete job could not be released; it will expire", "job", job.ID, "error", err)
 		}
 	})
+	return r
+}
+
+// inTurn runs f once this process works on few enough other jobs. Until then it stores now and
+// then that the job is not abandoned.
+func (j *jobs) inTurn(ctx context.Context, r *runningJob, f func(context.Context, *runningJob) error) error {
+	report := time.NewTicker(jobReport)
+	defer report.Stop()
+	for {
+		select {
+		case j.places <- struct{}{}:
+			defer func() { <-j.places }()
+			return f(ctx, r)
+		case <-r.cancelled:
+			return errCancelled
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-report.C:
+		}
+		j.mu.Lock()
+		r.job.Updated = j.d.now().UTC()
+		state := *r.job
+		j.mu.Unlock()
+		j.lookForCancel(ctx, r, state.ID)
+		if r.lease != nil && r.lease.Check() != nil {
+			return errLost
+		}
+		if err := j.save(ctx, &state); err != nil {
+			j.d.log.Warn("it could not be recorded that a delete job waits", "job", state.ID, "error", err)
+		}
+	}
 }
 
 // end records how a job ended. The record of a job that was stopped by close, or whose lease is
