@@ -34,7 +34,8 @@ const welcomePage = `Varve %s, a time series database.
 
 KairosDB API      /api/v1/...    for example /api/v1/metricnames
 OpenTSDB put      /api/put
-Graphite          /render, /metrics/find, /tags, /functions
+Graphite          /render, /metrics/find, /tags, /functions, /events
+Timelines         /api/v1/timelines
 Health            /api/v1/health/status
 Metrics           /internal/metrics
 Rejected input    /admin/rejected
