@@ -66,7 +66,7 @@ func DefaultConfig() Config {
 }
 
 // streams lists what the server listens for. A protocol is added by its line here, its
-// address in Config, and its handler in Front.Streams.
+// address in Config, and its handler in front.streams of cmd/varve/wire.go.
 func (c Config) streams() []*listening {
 	return []*listening{
 		{name: "http", addr: c.HTTPAddr, can: "read, write and delete all data"},
