@@ -25,7 +25,7 @@ fi
 
 # What is made carries the checksum of what it is made from.
 jars=$cache/jars-$(cksum <"$sources/pom.xml" | tr ' ' -)
-classes=$cache/classes-$(find "$sources" -name '*.java' -o -name pom.xml | sort | xargs cat | cksum | tr ' ' -)
+classes=$cache/classes-$(cd "$sources" && find . -name '*.java' -o -name pom.xml | sort | xargs cat | cksum | tr ' ' -)
 mkdir -p "$cache"
 work=$(mktemp -d "$cache/work.XXXXXX")
 trap 'rm -rf "$work"' EXIT
