@@ -18,7 +18,10 @@ import (
 // to.
 func sharedLeases(c config.Config, s *cassandra.Keyspaces, node string, log *slog.Logger) func(context.Context, string, time.Duration) (rollup.Lease, error) {
 	host, _ := os.Hostname() // for people
-	leases := cluster.NewLeases(s.Session(), cluster.Options{Node: node, Note: host, Usable: s.CheckCluster, Create: createsTables(c), Log: log})
+	leases := cluster.NewLeases(s.Session(), cluster.Options{
+		Node: node, Note: host, Usable: s.CheckCluster, Create: createsTables(c), Log: log,
+		Without: "request backfills of a roll-up only from the server that runs it",
+	})
 	return func(ctx context.Context, name string, life time.Duration) (rollup.Lease, error) {
 		lease, err := leases.Acquire(ctx, name, life)
 		if _, held := errors.AsType[*cluster.HeldError](err); held || errors.Is(err, cluster.ErrChanged) {

@@ -21,6 +21,9 @@ type Options struct {
 	// Create says whether to create the table if it is missing.
 	Create bool
 
+	// Without says, in the log, what it means for the work under the leases that there can be none.
+	Without string
+
 	Log *slog.Logger
 }
 
@@ -54,7 +57,7 @@ func (l *Leases) Acquire(ctx context.Context, name string, life time.Duration) (
 	_, refused := errors.AsType[*cql.RefusedError](err)
 	if missing || refused {
 		l.without.Do(func() {
-			l.options.Log.Warn("servers have no leases and cannot exclude each other; request backfills of a roll-up only from the server that runs it", "error", err)
+			l.options.Log.Warn("servers have no leases and cannot exclude each other; "+l.options.Without, "error", err)
 		})
 		return nil, nil
 	}
