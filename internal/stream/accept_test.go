@@ -15,7 +15,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// A scarce listener cannot accept so many times, then has a connection each time.
+// A scarce listener fails to accept a number of times, and succeeds from then on.
 type scarce struct {
 	net.Listener
 	failures int
@@ -32,7 +32,7 @@ func (s *scarce) Accept() (net.Conn, error) {
 func (*scarce) Addr() net.Addr { return &net.TCPAddr{} }
 func (*scarce) Close() error   { return nil }
 
-// Failures to accept are counted and seldom logged, and the rests between them become longer, up to a second.
+// Failures to accept are counted. Few of them are logged, and the pauses after them grow up to a second.
 func TestFailuresToAccept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
@@ -57,7 +57,7 @@ func TestFailuresToAccept(t *testing.T) {
 	})
 }
 
-// The end of the listener, or of the context, ends a rest.
+// A pause ends with the listener or the context.
 func TestRestEnds(t *testing.T) {
 	for name, end := range map[string]func(l *Listener, cancel func()){
 		"listener": func(l *Listener, _ func()) { l.Close() },

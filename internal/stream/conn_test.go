@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A client that is still sending when its connection ends gets the answer, and no reset.
+// A client that is still sending when the server closes the connection gets the answer, and no reset.
 func TestLinger(t *testing.T) {
 	l, _ := listen(t, Options{Limit: 1}, 0)
 	client, err := net.Dial("tcp", l.Addr().String())
@@ -27,7 +27,7 @@ func TestLinger(t *testing.T) {
 		c.Close()
 	}()
 	client.SetDeadline(time.Now().Add(2 * time.Minute))
-	for range 20 { // less than what is read, with what the kernel has
+	for range 20 { // less than the server reads, including the buffers of the kernel
 		if _, err := client.Write(make([]byte, 10_000)); err != nil {
 			t.Fatal(err)
 		}

@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// A readFunc is a source that may have more.
+// A readFunc is a source of bytes.
 type readFunc func(p []byte) (int, error)
 
 func (f readFunc) readMetered(p []byte) (int, error) { return f(p) }
 func (f readFunc) more() bool                        { return true }
 
-// What an inbound gives is what came, in pieces that never reach into the next record,
-// however it came; and it knows when a record is there as a whole.
+// An inbound returns the bytes that arrived, in pieces that never extend into the next record, no
+// matter how they arrived. It reports whether a whole record has arrived.
 func TestInbound(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -50,7 +50,7 @@ func TestInbound(t *testing.T) {
 			p := make([]byte, 1+random.IntN(40_000))
 			n, err := in.next(p, read)
 			if whole && (n == 0 || came != len(left)) {
-				t.Fatalf("seed %d: a record that is there as a whole was waited for", seed)
+				t.Fatalf("seed %d: the reader waited although a whole record had arrived", seed)
 			}
 			for i := len(got) + 1; i < len(got)+n; i++ {
 				if ends[i] {
@@ -71,7 +71,7 @@ func TestInbound(t *testing.T) {
 	}
 }
 
-// A connection keeps no large buffer while it waits for its client, and has one while much comes.
+// A connection has a large buffer while much arrives, and none while it waits for its client.
 func TestNoLargeBufferWhileWaiting(t *testing.T) {
 	record := append([]byte{23, 3, 3, 0xff, 0xf0}, make([]byte, 0xfff0)...)
 	p := make([]byte, 40_000)
@@ -83,15 +83,15 @@ func TestNoLargeBufferWhileWaiting(t *testing.T) {
 			_, err = in.next(p, from)
 		}
 		if from.waited > firstInbound {
-			t.Fatalf("%d bytes came: then the connection waits with a buffer of %d", size, from.waited)
+			t.Fatalf("after %d bytes the connection waits with a buffer of %d", size, from.waited)
 		}
 		if most := 3 + size/(mostInbound/2); from.reads > most {
-			t.Fatalf("%d bytes came in %d reads, want at most %d", size, from.reads, most)
+			t.Fatalf("%d bytes arrived in %d reads, want at most %d", size, from.reads, most)
 		}
 	}
 }
 
-// A counting is a source of what has come. At the end it notes the buffer of the reader.
+// A counting is a source of bytes that have arrived. At their end it records the size of the reader's buffer.
 type counting struct {
 	come   []byte
 	reads  int

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// metered returns the meter of a connection that owes so many bytes.
+// metered returns the meter of a connection that owes a number of bytes.
 func metered(p *Pace, debt int64) *Meter {
 	c := &Conn{}
 	c.Meter(p)
@@ -17,11 +17,11 @@ func metered(p *Pace, debt int64) *Meter {
 	return m
 }
 
-// readAll is a connection that has as much as is asked for.
+// readAll is a connection that fills every read.
 func readAll(p []byte) (int, error) { return len(p), nil }
 
-// A connection that owes more than is free is read at the pace, and at once again when it is
-// credited.
+// A connection that owes more than is free is read at the pace. Once it is credited, it is read at
+// full speed again.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := metered(NewPace(), paceFree+1)
@@ -44,7 +44,7 @@ func TestPace(t *testing.T) {
 	})
 }
 
-// A reader that waits for its turn is woken by credit, and by the end of its connection.
+// Credit, or the end of its connection, wakes a reader that waits for its turn.
 func TestPaceIsLeft(t *testing.T) {
 	for name, tc := range map[string]struct {
 		leave func(*Meter)
@@ -66,14 +66,14 @@ func TestPaceIsLeft(t *testing.T) {
 				synctest.Wait()
 				tc.leave(m)
 				if err := <-done; !errors.Is(err, tc.err) {
-					t.Errorf("it is left with %v, want %v", err, tc.err)
+					t.Errorf("the wait ended with %v, want %v", err, tc.err)
 				}
 			})
 		})
 	}
 }
 
-// A connection that owes too much ends, unless it has a request: the body of that may be on its way.
+// A connection that owes too much is closed, unless it has a request, whose body may be on its way.
 func TestFloodEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var owed int64
@@ -91,7 +91,7 @@ func TestFloodEnds(t *testing.T) {
 	})
 }
 
-// Time forgives what a client needs between its requests, and credit is kept to a bound.
+// Over time, what a client needs between its requests is forgiven. Credit has a bound.
 func TestDebtIsForgiven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := metered(NewPace(), 3*paceForgiven)

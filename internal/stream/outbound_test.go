@@ -15,7 +15,7 @@ import (
 	"varve/internal/server/tlstest"
 )
 
-// piped accepts the ends of pipes. What one end writes waits until the other end reads it.
+// piped accepts the ends of pipes. A write to one end waits until the other end reads.
 type piped struct {
 	ends   chan net.Conn
 	closed chan struct{}
@@ -38,7 +38,7 @@ func (p *piped) Close() error {
 	return nil
 }
 
-// dial connects, and returns the end of a client.
+// dial connects, and returns the end of the client.
 func (p *piped) dial() net.Conn {
 	client, server := net.Pipe()
 	p.ends <- server
@@ -78,7 +78,7 @@ func (t *tlsTest) updater() (net.Conn, *tlstest.Updater) {
 	return client, u
 }
 
-// conn returns a connection whose client is an updater, and the end of that.
+// conn returns a connection whose client is an updater, and the end of the client.
 func (t *tlsTest) conn() (*Conn, net.Conn, *tlstest.Updater) {
 	t.Helper()
 	l := NewListener(t.door, Options{Limit: 1})
@@ -99,7 +99,7 @@ func (t *tlsTest) conn() (*Conn, net.Conn, *tlstest.Updater) {
 	return <-shaken, client, u
 }
 
-// ask sends a key update and returns when the server waits for somebody to read its answer.
+// ask sends a key update and returns once the server waits for the client to read its answer.
 func (t *tlsTest) ask(client net.Conn, u *tlstest.Updater) {
 	t.Helper()
 	update, err := u.Update()
@@ -112,13 +112,13 @@ func (t *tlsTest) ask(client net.Conn, u *tlstest.Updater) {
 	synctest.Wait()
 }
 
-// reads is a handler that reads only.
+// reads is a handler that only reads.
 type reads struct{}
 
 func (reads) ServeConn(_ context.Context, c *Conn) { io.Copy(io.Discard, c) }
 
-// A client that asks for key updates and reads none of the answers loses its place like any other
-// idle one.
+// A client that asks for key updates and reads none of the answers can be evicted like any other idle
+// client.
 func TestEvictionDespiteUnreadUpdates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		test := newTLSTest(t)
@@ -130,7 +130,7 @@ func TestEvictionDespiteUnreadUpdates(t *testing.T) {
 		began := time.Now()
 		other, _ := test.updater() // evicts the first one
 		var err error
-		for range 2 { // what has been sent before the end is still read
+		for range 2 { // what was sent before the eviction is still read
 			_, err = client.Write(u.Data("x"))
 		}
 		if !errors.Is(err, io.ErrClosedPipe) {
@@ -190,7 +190,7 @@ func TestCloseDespiteUnreadUpdates(t *testing.T) {
 	})
 }
 
-// The farewell of TLS does not wait for a client that reads nothing, either.
+// Sending the close_notify of TLS does not wait for a client that reads nothing, either.
 func TestFarewell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, client, _ := newTLSTest(t).conn()
@@ -202,8 +202,8 @@ func TestFarewell(t *testing.T) {
 	})
 }
 
-// A deadline that has been set for an answer holds for that answer, however much longer it is, and
-// not for what TLS itself has to say when the connection is idle again.
+// A deadline that was set for an answer applies to that answer, even if it is a long one, and not to
+// what TLS itself sends when the connection is idle again.
 func TestDeadlineOfAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		test := newTLSTest(t)

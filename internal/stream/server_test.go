@@ -29,7 +29,7 @@ type handle func(ctx context.Context, c *Conn)
 
 func (h handle) ServeConn(ctx context.Context, c *Conn) { h(ctx, c) }
 
-// echo sends back what comes.
+// echo sends back what it reads.
 func echo(_ context.Context, c *Conn) { _, _ = io.Copy(c, c) }
 
 func onLoopback(t *testing.T) net.Listener {
@@ -59,7 +59,7 @@ func dial(t *testing.T, ln net.Listener) net.Conn {
 	return c
 }
 
-// answers sends a text and reports whether it comes back.
+// answers sends a text, and returns an error unless it is sent back.
 func answers(c net.Conn, text string) error {
 	if _, err := io.WriteString(c, text); err != nil {
 		return err
@@ -89,7 +89,7 @@ func shutdown(t *testing.T, s *Server, served <-chan error) {
 	}
 }
 
-// A server that stops reads what has arrived, ends its connections, and takes no others.
+// A server that stops reads what has arrived, closes its connections, and accepts no others.
 func TestServerStops(t *testing.T) {
 	read := make(chan string, 1)
 	s := NewServer(Options{Name: "test", Limit: 10}, nil, nil)
@@ -125,7 +125,7 @@ func TestServerStops(t *testing.T) {
 	}
 }
 
-// A handler that does not end has until the deadline of the stop, then its context ends.
+// A handler may run until the deadline of Shutdown; then its context ends.
 func TestStopThatIsLate(t *testing.T) {
 	began := make(chan struct{})
 	s := NewServer(Options{Name: "test", Limit: 10}, handle(func(ctx context.Context, _ *Conn) {
@@ -146,7 +146,7 @@ func TestStopThatIsLate(t *testing.T) {
 	}
 }
 
-// The end of its context ends a server and its connections at once.
+// When its context ends, a server closes all connections at once.
 func TestServerOfAContextThatEnds(t *testing.T) {
 	s := NewServer(Options{Name: "test", Limit: 10}, handle(echo), nil)
 	ln := onLoopback(t)
@@ -162,7 +162,7 @@ func TestServerOfAContextThatEnds(t *testing.T) {
 	}
 }
 
-// A panic ends its connection alone, and gives its place back.
+// A panic closes only its own connection, whose place becomes free.
 func TestPanicOfAHandler(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	s := NewServer(Options{Name: "test", Limit: 10, Metrics: NewMetrics(registry, "test", "test")}, handle(func(ctx context.Context, c *Conn) {
@@ -204,7 +204,7 @@ func (s *stumbling) Accept() (net.Conn, error) {
 	return s.Listener.Accept()
 }
 
-// A failure to accept that passes does not end the server.
+// A temporary failure to accept does not stop the server.
 func TestAcceptFails(t *testing.T) {
 	s := NewServer(Options{Name: "test", Limit: 10}, handle(echo), nil)
 	ln := &stumbling{Listener: onLoopback(t)}
@@ -217,7 +217,7 @@ func TestAcceptFails(t *testing.T) {
 
 type clientKey struct{}
 
-// A door turns away clients, or tells the handler who they are.
+// A door refuses clients, or passes their identity to the handler.
 func TestDoor(t *testing.T) {
 	var admitted atomic.Bool
 	s := NewServer(Options{Name: "test", Limit: 10}, handle(func(ctx context.Context, c *Conn) {
@@ -231,7 +231,7 @@ func TestDoor(t *testing.T) {
 		return context.WithValue(ctx, clientKey{}, "somebody"), nil
 	}})
 	if got, _ := io.ReadAll(dial(t, ln)); len(got) > 0 {
-		t.Errorf("a client that is turned away got %q", got)
+		t.Errorf("a client that is refused got %q", got)
 	}
 	admitted.Store(true)
 	if got, err := io.ReadAll(dial(t, ln)); err != nil || string(got) != "somebody\n" {
@@ -243,7 +243,7 @@ func TestDoor(t *testing.T) {
 	}
 }
 
-// A caller that waits for the end of all activities returns when none is left, however many have begun meanwhile.
+// A wait for the end of all activities returns when none is left, even if others began during the wait.
 func TestActivity(t *testing.T) {
 	var a Activity
 	isClosed := func(c <-chan struct{}) bool {
@@ -255,7 +255,7 @@ func TestActivity(t *testing.T) {
 		}
 	}
 	if !isClosed(a.None()) {
-		t.Error("something goes on")
+		t.Error("an activity is reported before the first one")
 	}
 	a.Begin()
 	first := a.None()
@@ -263,20 +263,20 @@ func TestActivity(t *testing.T) {
 	second := a.None()
 	a.End()
 	if isClosed(first) || isClosed(second) {
-		t.Error("one of two still goes on")
+		t.Error("the wait ended although one of two activities continues")
 	}
 	a.End()
 	if !isClosed(first) || !isClosed(second) || !isClosed(a.None()) {
-		t.Error("nothing goes on")
+		t.Error("an activity is reported after the last one")
 	}
 	a.Begin()
 	if isClosed(a.None()) {
-		t.Error("it goes on again")
+		t.Error("the activity that began again is not reported")
 	}
 	a.End()
 }
 
-// certified returns a configuration for a server on loopback, and the authority that vouches for it.
+// certified returns a configuration for a server on loopback, and the authority that signed its certificate.
 func certified(t *testing.T) (*tls.Config, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -301,8 +301,8 @@ func certified(t *testing.T) (*tls.Config, *x509.CertPool) {
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}}}, pool
 }
 
-// A connection with TLS is read to its last record at the stop, knows the certificate of its client, and whether the
-// authorities of now vouch for it. A handshake that fails is counted with its reason.
+// When the server stops, a connection with TLS is read to its last record. The connection has the certificate of its
+// client, and reports whether the present authorities signed it. A failed handshake is counted with its reason.
 func TestServerWithTLS(t *testing.T) {
 	config, authorities := certified(t)
 	config.ClientCAs, config.ClientAuth = authorities, tls.VerifyClientCertIfGiven
@@ -384,6 +384,6 @@ func TestHandshakeFaults(t *testing.T) {
 		}
 	}
 	if vouch(nil, []*x509.Certificate{{}}) || vouch(x509.NewCertPool(), nil) {
-		t.Error("nobody vouches for a certificate")
+		t.Error("a certificate is trusted without an authority")
 	}
 }

@@ -40,14 +40,14 @@ func listen(t *testing.T, o Options, n int) (l *Listener, open []*Conn) {
 	return l, open
 }
 
-// newcomer returns a connection that looks for room.
+// newcomer returns a connection that needs a place.
 func (l *Listener) newcomer() *Conn {
 	c, _ := net.Pipe()
 	return &Conn{Conn: c, listener: l}
 }
 
-// A connection that finds no room evicts the one that has been idle for longest, and
-// has its place at once. So many evicted connections that have not ended are too many.
+// A connection that finds no place evicts the one that has been idle for longest, and gets its place at
+// once. The number of evicted connections that have not ended yet is limited.
 func TestOneEvictionForOneConnection(t *testing.T) {
 	l, idle := listen(t, Options{Limit: 2}, 2)
 	first := l.newcomer()
@@ -76,7 +76,7 @@ func TestOneEvictionForOneConnection(t *testing.T) {
 	}
 }
 
-// trickle is a request that comes in at a rate, for a while already.
+// trickle is a request that has been arriving at some rate for a while.
 type trickle struct {
 	rate  float64
 	since time.Time
@@ -88,8 +88,8 @@ func (r *trickle) Slow(now time.Time) (float64, bool) {
 }
 func (r *trickle) End() bool { r.ended = true; return true }
 
-// Where all connections have a request, a new one replaces the one whose request comes
-// in most slowly. One that has just come keeps its place meanwhile.
+// If all connections have a request, a new connection replaces the one whose request arrives most
+// slowly. A connection that has just been accepted keeps its place.
 func TestSlowRequestsMakeRoom(t *testing.T) {
 	var evicted []string
 	l, open := listen(t, Options{Limit: 3, Patience: time.Second, Metrics: Metrics{
@@ -103,7 +103,7 @@ func TestSlowRequestsMakeRoom(t *testing.T) {
 	}
 	next, last, later := l.newcomer(), l.newcomer(), now.Add(2*time.Second)
 	if l.enter(next, now) {
-		t.Error("a request was ended before it had time to come in")
+		t.Error("a request was ended before it had time to arrive")
 	}
 	for _, c := range []*Conn{next, last} {
 		if !l.enter(c, later) {
@@ -114,7 +114,7 @@ func TestSlowRequestsMakeRoom(t *testing.T) {
 		t.Errorf("evicted: %v, the new one: %t", evicted, next.evicted)
 	}
 	if l.enter(l.newcomer(), later) != true || !next.evicted {
-		t.Error("where nothing is slow, the oldest of the new connections goes")
+		t.Error("no request is slow, but the oldest of the new connections keeps its place")
 	}
 }
 
@@ -139,8 +139,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// A connection that waits for room gets the place of one that becomes idle, or that closes. If the listener closes it
-// waits no more. A listener is drained once its last connection is closed.
+// A connection that waits for a place gets that of one that becomes idle or closes. It stops waiting when the listener
+// closes. A listener is drained once its last connection is closed.
 func TestWaitForRoom(t *testing.T) {
 	for name, free := range map[string]func(l *Listener, busy *Conn){
 		"idle":     func(_ *Listener, busy *Conn) { busy.Idle() },
