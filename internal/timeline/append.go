@@ -290,7 +290,7 @@ func (a *appending) place() {
 		}
 	}
 	for i := range a.placed {
-		a.keepApart(&a.placed[i])
+		a.setPointer(&a.placed[i])
 	}
 }
 
@@ -370,10 +370,10 @@ func (e *Engine) oldest(h *History) int64 {
 	return max(MinTime, e.now().Add(-h.Retention).UnixMicro())
 }
 
-// keepApart replaces the data of an event by a pointer if the mode says so.
-func (a *appending) keepApart(p *Placed) {
+// setPointer replaces the data of an event by a pointer if the mode says so.
+func (a *appending) setPointer(p *Placed) {
 	layout := a.lines[p.Timeline].known.At(p.Time)
-	p.Apart = layout.Mode != Materialised
+	p.MayPoint = layout.Mode != Materialised
 	size := len(p.Data)
 	if size == 0 || layout.Mode == Materialised || layout.Mode == Hybrid && size <= layout.Threshold {
 		return

@@ -8,8 +8,8 @@ import (
 	"varve/internal/units/unitstest"
 )
 
-// TestBounds: a setting of 0 is out of range where no sense of it is documented. It does not stand
-// for the default.
+// TestBounds: 0 is out of range for a setting whose documentation gives it no meaning. It does not
+// stand for the default.
 func TestBounds(t *testing.T) {
 	check := unitstest.Bounds(t, DefaultConfig)
 	check("payload_bytes_max", func(c *Config, v int64) { c.PayloadBytesMax = units.Bytes(v) }, []int64{1 << 10, 16 << 20}, []int64{-1, 0, 1<<10 - 1, 16<<20 + 1})

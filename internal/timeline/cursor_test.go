@@ -7,8 +7,8 @@ import (
 	"varve/internal/store"
 )
 
-// FuzzCursor: a cursor that is accepted is written as it was, and bounds what is read; one
-// that is made up is an input error. None makes the engine panic.
+// FuzzCursor: a cursor that is accepted is encoded to the same text again, and bounds what is read.
+// An invalid cursor is an input error. No cursor makes the engine panic.
 func FuzzCursor(f *testing.F) {
 	for _, c := range []cursor{
 		{Descending, Position{1700000000000000, "id"}, ""}, {Ascending, Position{-5, ""}, "timeline"}, {Ascending, Position{MaxTime, "é"}.Next(), ""},
@@ -27,7 +27,7 @@ func FuzzCursor(f *testing.F) {
 				continue
 			}
 			if c.String() != text || c.direction != d {
-				t.Errorf("%q was read as %+v, which is written %q", text, c, c)
+				t.Errorf("%q was decoded as %+v, which is encoded as %q", text, c, c)
 			}
 			for _, name := range []string{"", "a", "z"} {
 				if r := c.left(All(), name); r.From.Compare(All().From) < 0 || r.To.Compare(All().To) > 0 {
@@ -50,10 +50,10 @@ func TestCursor(t *testing.T) {
 			t.Errorf("%+v came back as %+v, %v", c, got, err)
 		}
 		if _, err := parseCursor(c.String(), 1-c.direction); err == nil {
-			t.Errorf("%+v was taken for the other direction", c)
+			t.Errorf("%+v was accepted for the other direction", c)
 		}
 		if _, err := parseTailCursor(c.String()); err == nil {
-			t.Errorf("%+v was taken for one to follow", c)
+			t.Errorf("%+v was accepted for following", c)
 		}
 	}
 	if got := (cursor{Descending, Position{1332959000000000, "e1"}, ""}).String(); got != "AWSA2I-7tpTeBAJlMQA" {

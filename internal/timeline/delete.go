@@ -42,7 +42,7 @@ func (e *Engine) Delete(ctx context.Context, timeline string, d Deletion) error 
 	if err := e.noteDeletion(ctx, l, Deleted{r, id, now}); err != nil {
 		return err
 	}
-	k, err := e.refresh(ctx, l) // another process may keep data apart by a new layout
+	k, err := e.refresh(ctx, l) // another process may store data separately by a new layout
 	if err != nil || k.Version == 0 {
 		return err
 	}
@@ -101,12 +101,12 @@ func (e *Engine) eraseEvents(ctx context.Context, l *line, k known, at []Positio
 	l.work.Lock()
 	defer l.work.Unlock()
 	before := e.stamp()
-	if k.apart() {
+	if k.hasPayloads() {
 		now, err := e.entries(ctx, l, at) // they may have other data since they were found
 		if err != nil {
 			return err
 		}
-		ctx = context.WithoutCancel(ctx) // see eraseSomeApart
+		ctx = context.WithoutCancel(ctx) // see erasePayloadBatch
 		if err := e.dropPayloads(ctx, l, now, before); err != nil {
 			return err
 		}
@@ -129,8 +129,8 @@ func (e *Engine) entries(ctx context.Context, l *line, at []Position) ([]Entry, 
 	})
 }
 
-// apart reports whether any layout may keep data apart.
-func (h *History) apart() bool {
+// hasPayloads reports whether any layout may store data separately.
+func (h *History) hasPayloads() bool {
 	return slices.ContainsFunc(h.Layouts, func(l Layout) bool { return l.Mode != Materialised })
 }
 
@@ -156,14 +156,14 @@ func (e *Engine) scan(ctx context.Context, l *line, r Range, b *budget, look fun
 }
 
 // eraseAtOnce is how many events are read at a time, and removed at a time where their data may
-// be kept apart.
+// be stored separately.
 const eraseAtOnce = 1000
 
-// erase removes the events of a range. Where data may be kept apart, it first removes the events
+// erase removes the events of a range. Where data may be stored separately, it first removes the events
 // with such data. held says whether the caller holds l.work.
 func (e *Engine) erase(ctx context.Context, l *line, k known, r Range, before time.Time, held bool) error {
-	if k.apart() {
-		if err := e.eraseApart(ctx, l, k, r, before, held); err != nil || e.whole != nil {
+	if k.hasPayloads() {
+		if err := e.erasePayloads(ctx, l, k, r, before, held); err != nil || e.whole != nil {
 			return err
 		}
 	}
@@ -202,12 +202,12 @@ func overlaps(ranges []Range, in Range) (some []Range) {
 	return some
 }
 
-// eraseApart removes the events of a range whose data is kept apart, and in a Whole all other
+// erasePayloads removes the events of a range whose data is stored separately, and in a Whole all other
 // events too. It works in batches; unless the caller holds l.work, appends to the timeline
 // continue between them. A client that goes away stops it only between batches.
-func (e *Engine) eraseApart(ctx context.Context, l *line, k known, r Range, before time.Time, held bool) error {
+func (e *Engine) erasePayloads(ctx context.Context, l *line, k known, r Range, before time.Time, held bool) error {
 	for {
-		next, end, err := e.eraseSomeApart(ctx, l, k, r, before, held)
+		next, end, err := e.erasePayloadBatch(ctx, l, k, r, before, held)
 		if err != nil || end {
 			return err
 		}
@@ -215,10 +215,10 @@ func (e *Engine) eraseApart(ctx context.Context, l *line, k known, r Range, befo
 	}
 }
 
-// eraseSomeApart removes one batch: the references to data first, then the events. If it fails
+// erasePayloadBatch removes one batch: the references to data first, then the events. If it fails
 // in between, some events are left without data, and repeating the delete removes them. An append
 // in between would leave data that nothing refers to, so l.work is held.
-func (e *Engine) eraseSomeApart(ctx context.Context, l *line, k known, r Range, before time.Time, held bool) (next Position, end bool, err error) {
+func (e *Engine) erasePayloadBatch(ctx context.Context, l *line, k known, r Range, before time.Time, held bool) (next Position, end bool, err error) {
 	if !held {
 		l.work.Lock()
 		defer l.work.Unlock()
@@ -227,8 +227,8 @@ func (e *Engine) eraseSomeApart(ctx context.Context, l *line, k known, r Range, 
 	if err != nil {
 		return next, end, err
 	}
-	apart := slices.ContainsFunc(some, func(s Entry) bool { return s.Pointer != PayloadKey{} })
-	if e.whole == nil && !apart {
+	pointing := slices.ContainsFunc(some, func(s Entry) bool { return s.Pointer != PayloadKey{} })
+	if e.whole == nil && !pointing {
 		return next, end, nil
 	}
 	ctx = context.WithoutCancel(ctx)
@@ -253,7 +253,7 @@ func (e *Engine) some(ctx context.Context, l *line, r Range) (some []Entry, next
 	return some, next, end, err
 }
 
-// dropPayloads removes the references of entries to data that is kept apart.
+// dropPayloads removes the references of entries to data that is stored separately.
 func (e *Engine) dropPayloads(ctx context.Context, l *line, some []Entry, before time.Time) error {
 	var keys []PayloadKey
 	for i := range some {
@@ -331,8 +331,8 @@ func (e *Engine) DeleteTimeline(ctx context.Context, timeline string) error {
 	if err != nil || k.Version == 0 {
 		return err
 	}
-	if k.apart() { // this may take long; appends continue meanwhile
-		if err := e.eraseApart(ctx, l, k, All(), now, false); err != nil {
+	if k.hasPayloads() { // this may take long; appends continue meanwhile
+		if err := e.erasePayloads(ctx, l, k, All(), now, false); err != nil {
 			return err
 		}
 	}

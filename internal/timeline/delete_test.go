@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A largeShelf has one timeline of events with one id and data of 1 MiB each, which it makes as
-// they are read. It notes how much memory is in use when the first one is deleted.
+// A largeShelf has one timeline of events with one id and data of 1 MiB each, which it generates
+// when they are read. It records how much memory is in use when the first one is deleted.
 type largeShelf struct {
 	Shelf
 	events  int64
@@ -82,7 +82,7 @@ func TestDeleteByIDKeepsNoData(t *testing.T) {
 	}
 }
 
-// An endlessShelf has a timeline whose events end when one is put. Their data is kept apart.
+// An endlessShelf has a timeline that returns events until one is put. Their data is stored separately.
 type endlessShelf struct {
 	largeShelf
 	put   chan struct{}

@@ -11,7 +11,7 @@ import (
 	"varve/internal/store"
 )
 
-// A deletionsShelf has deletes, and nothing else.
+// A deletionsShelf stores only records of deletes.
 type deletionsShelf struct {
 	quietShelf
 	all   []Deleted
@@ -41,7 +41,7 @@ func TestDeletionsMax(t *testing.T) {
 		}
 	}
 	if err := note(); !errors.As(err, new(*store.LimitError)) || s.noted != deletionsMax {
-		t.Errorf("one more: %v, %d are noted", err, s.noted)
+		t.Errorf("one more: %v, %d are recorded", err, s.noted)
 	}
 	now = now.Add(24 * time.Hour)
 	if err := note(); err != nil {
@@ -60,7 +60,7 @@ func (s *deletionsShelf) Deletions(_ context.Context, _ string, after time.Time,
 	return nil
 }
 
-// Events are deleted by deletes of their position that are later, and only by these.
+// An event is deleted by a later delete that covers its position, and by no other.
 func TestDeletedOf(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	at := func() time.Time { return time.UnixMicro(1000 + random.Int64N(20)) }
@@ -98,8 +98,8 @@ func TestDeletedOf(t *testing.T) {
 	}
 }
 
-// Many deletes that name the same events take some milliseconds. If each looked at all of them,
-// the test would time out.
+// Many deletes of the same events take some milliseconds. If every delete compared all events, the
+// test would time out.
 func TestManyDeletes(t *testing.T) {
 	const n = 200_000
 	now := time.Now()

@@ -24,7 +24,7 @@
 //     for a new bucket.
 //   - A layout entry begins where buckets of both the old and the new size begin, so no
 //     bucket belongs to two layouts.
-//   - A payload that is kept apart is durable before the event that points to it.
+//   - A payload that is stored separately is durable before the event that points to it.
 //
 // Events are immutable. An event that is put at the position of another one replaces it,
 // so a retry is harmless.

@@ -10,8 +10,8 @@ type Mode string
 
 const (
 	Materialised Mode = "materialised" // all of the event in the timeline
-	Index        Mode = "index"        // data apart, the timeline points to it
-	Hybrid       Mode = "hybrid"       // data above a threshold apart
+	Index        Mode = "index"        // data is stored separately, the timeline points to it
+	Hybrid       Mode = "hybrid"       // only data above a threshold is stored separately
 )
 
 // A Placement says which partition of its bucket an event is put into.
@@ -28,7 +28,7 @@ type Layout struct {
 	Size      int64     `json:"size"`                // of a bucket, in microseconds: whole seconds, at most a century
 	Factor    int       `json:"factor"`              // partitions of a bucket, 1 to FactorMax
 	Mode      Mode      `json:"mode"`                // where data is kept
-	Threshold int       `json:"threshold,omitempty"` // Hybrid: data of more bytes is kept apart
+	Threshold int       `json:"threshold,omitempty"` // Hybrid: data of more bytes is stored separately
 	Placement Placement `json:"placement"`
 }
 

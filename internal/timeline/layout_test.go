@@ -25,8 +25,8 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// TestChoose has the table of rates that the design began with, and the way from one layout
-// to another: none that is near enough is changed.
+// TestChoose checks the layout for each rate in the table of the design, and when a layout changes:
+// a layout that is close enough to the best one stays.
 func TestChoose(t *testing.T) {
 	for _, c := range []struct {
 		rate   float64
@@ -48,12 +48,12 @@ func TestChoose(t *testing.T) {
 		t.Errorf("from days to 100 a second: %d, %d, %v", size, factor, better)
 	}
 	if size, factor, better := adapted(Layout{Size: Sizes[0], Factor: 10}, 0.01, 140); !better || size != Sizes[4] || factor != 1 {
-		t.Errorf("from ten parts to one event in 100 s: %d, %d, %v", size, factor, better)
+		t.Errorf("from ten partitions to one event in 100 s: %d, %d, %v", size, factor, better)
 	}
 }
 
-// TestLayoutFarAhead: a layout that could begin only in years, after which no other can begin before it,
-// is proposed only with its time.
+// TestLayoutFarAhead: a layout that could begin only years from now must be proposed with its time,
+// because no other layout could begin before it.
 func TestLayoutFarAhead(t *testing.T) {
 	now := time.Date(2026, 11, 28, 0, 0, 0, 0, time.UTC)
 	e := &Engine{now: func() time.Time { return now }, config: DefaultConfig()}

@@ -27,7 +27,7 @@ func newMetrics(e *Engine) *metrics {
 	m.short = m.Counter("pages_short_total", "Pages that ended early because finding more took too long.")
 	m.buckets = m.Counter("buckets_read_total", "Buckets that were read for pages.")
 	m.empty = m.Counter("buckets_read_empty_total", "Buckets that were read for pages and had no event in range.")
-	m.gaps = m.Counter("payload_gaps_total", "Events that were read whose data, kept apart, was not there.")
+	m.gaps = m.Counter("payload_gaps_total", "Events that were read although their data, which is stored separately, was missing.")
 	m.tailed = m.CounterVec("tails_total", "Readers that followed a timeline, by how it ended: closed or behind.", "end")
 	m.expired = m.Counter("buckets_expired_total", "Buckets that were removed because of the retention of their timeline.")
 	m.upkeepFailed = m.Counter("upkeep_failures_total", "Timelines whose upkeep (retention, layout, remains) failed. The next round retries it.")

@@ -28,6 +28,6 @@ func TestRateSaysWhen(t *testing.T) {
 		t.Error(err)
 	}
 	if err := l.take(1000, rate, now.Add(limit.Wait)); !errors.As(err, &limit) || limit.Wait != burst*time.Second {
-		t.Errorf("more than may ever come at once: %v, a wait of %v", err, limit.Wait)
+		t.Errorf("more events than any one call may have: %v, a wait of %v", err, limit.Wait)
 	}
 }

@@ -23,7 +23,7 @@ func (e *Engine) Read(ctx context.Context, q Query) (Page, error) {
 	if err := r.collect(ctx); err != nil {
 		return Page{}, err
 	}
-	if err := r.step(); err != nil { // before the data that is kept apart is read
+	if err := r.step(); err != nil { // before the data that is stored separately is read
 		return Page{}, err
 	}
 	deleted, err := e.fetch(ctx, r.found, r.pointers)
@@ -46,7 +46,7 @@ type reading struct {
 	taken    cursor // the entry that was merged last, even if filtered out; without a name: none yet
 	found    []Found
 	pointers []Entry // of found, by index
-	bytes    int64   // data of found, including data that is kept apart
+	bytes    int64   // data of found, including data that is stored separately
 	bytesMax int64
 }
 
@@ -355,7 +355,7 @@ func without[T any](some []T, marked []bool) []T {
 	return left
 }
 
-// fetch fills in data that is kept apart. pointers has an entry with the Pointer of each event.
+// fetch fills in data that is stored separately. pointers has an entry with the Pointer of each event.
 // It returns which events were deleted meanwhile.
 func (e *Engine) fetch(ctx context.Context, found []Found, pointers []Entry) (deleted []bool, err error) {
 	deleted = make([]bool, len(found))

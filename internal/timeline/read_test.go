@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A costly stream uses up a budget whenever it is read, and finds one event each time.
+// A costly stream uses up a budget at each read, and returns one event.
 type costly struct {
 	d    Direction
 	rest Range
@@ -19,8 +19,8 @@ func (s *costly) fill(_ context.Context, b *budget) ([]Entry, Position, bool, er
 	return []Entry{e}, s.d.edge(s.rest), false, nil
 }
 
-// TestEverySourceIsAsked merges timelines of which the first ones use up the budget of a page:
-// each page makes progress nevertheless.
+// TestEverySourceIsAsked merges timelines. Reading the first ones uses up the budget of a page, but
+// each page makes progress.
 func TestEverySourceIsAsked(t *testing.T) {
 	r := &reading{query: Query{Limit: 10}, bytesMax: 1 << 20, budget: &budget{buckets: pageBuckets, rows: pageRows, until: time.Now().Add(time.Hour), now: time.Now}}
 	for _, name := range []string{"a", "b", "c"} {
@@ -34,9 +34,9 @@ func TestEverySourceIsAsked(t *testing.T) {
 		t.Fatal("the page has no event")
 	}
 	if at := r.nextCursor().at; at.Compare(At(1000)) >= 0 {
-		t.Errorf("the page goes on at %v, where it began", at)
+		t.Errorf("the next page begins at %v, where this one began", at)
 	}
 	if !r.budget.spent() {
-		t.Error("the budget of the page does not count what its sources cost")
+		t.Error("the budget of the page does not include the cost of its sources")
 	}
 }

@@ -66,7 +66,7 @@ type Page struct {
 type Found struct {
 	Timeline string
 	Event
-	Missing bool // the data is kept apart and was not found; Data is nil
+	Missing bool // the data is stored separately and was not found; Data is nil
 }
 
 // A Start says where a timeline begins.

@@ -7,7 +7,7 @@ import (
 )
 
 // A Shelf stores the rows of timelines. The engine alone is responsible for layouts, marks
-// before events, merging, limits and the choice of which data is kept apart.
+// before events, merging, limits and the choice of which data is stored separately.
 //
 // Any goroutine may call any method at any time. A method that returns without an error
 // has done all that was asked, durably (by the store's stated policy; on Cassandra at
@@ -32,7 +32,7 @@ type Shelf interface {
 	// The Payload of an entry is stored with a reference from the entry's timeline, not later
 	// than the entry. If the entry replaces one with another Pointer, the reference of the
 	// timeline to that payload is removed, as by DropPayloads; this is required only of entries
-	// that are Apart and not Fresh.
+	// with MayPoint and without Fresh.
 	//
 	// Put records the arrival of each entry, see Arrivals.
 	Put(ctx context.Context, entries []Placed) error
@@ -83,7 +83,7 @@ type Shelf interface {
 	// Count returns about how many timelines have a history. It may be a minute old.
 	Count(ctx context.Context) (int, error)
 
-	// Payload reads data that is kept apart. The error is ErrNoPayload if there is none.
+	// Payload reads data that is stored separately. The error is ErrNoPayload if there is none.
 	Payload(ctx context.Context, key PayloadKey) ([]byte, error)
 
 	// DropPayloads removes the references of a timeline to payloads, and each payload with its
@@ -150,7 +150,7 @@ var (
 	// ErrConflict means that the history has another version than expected.
 	ErrConflict = errors.New("the layout of the timeline was changed meanwhile")
 
-	// ErrNoPayload means that a payload that is kept apart does not exist.
+	// ErrNoPayload means that a payload that is stored separately does not exist.
 	ErrNoPayload = errors.New("the data of the event is not there")
 
 	// ErrBehind means that a reader is so far behind that arrivals after its cursor were dropped.
@@ -185,11 +185,11 @@ type Placed struct {
 	// Cassandra it is the write timestamp.
 	Put time.Time
 
-	Apart   bool   // the data of this entry, or of the one it replaces, may be kept apart
-	Payload []byte // what Pointer refers to
+	MayPoint bool   // this entry, or the one it replaces, may have a Pointer
+	Payload  []byte // what Pointer refers to
 }
 
-// A PayloadKey names data that is kept apart. It is a digest of the event with its data, so the
+// A PayloadKey names data that is stored separately. It is a digest of the event with its data, so the
 // data of an event of several timelines is stored once, and different data has different keys.
 type PayloadKey [16]byte
 

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A bucketShelf has one timeline, of buckets of an hour with three partitions. Tests add
-// buckets, and what happens before an answer.
+// A bucketShelf has one timeline, with buckets of an hour and three partitions. Tests add buckets,
+// and functions that run before a read returns.
 type bucketShelf struct {
 	Shelf
 	mu      sync.Mutex
@@ -107,9 +107,9 @@ func mustRead(t *testing.T, e *Engine, q Query) Page {
 	return p
 }
 
-// TestPageWaitsOnce: where the first bucket is known from the page before, its partitions are
-// read along with the directory, in both directions, behind a cursor, and in a range that begins
-// at the end of the timeline.
+// TestPageWaitsOnce: if the first bucket is known from the page before, its partitions are read at
+// the same time as the directory. This holds in both directions, after a cursor, and in a range that
+// begins at the end of the timeline.
 func TestPageWaitsOnce(t *testing.T) {
 	for _, order := range []Direction{Descending, Ascending} {
 		b := &bucketShelf{}
@@ -119,7 +119,7 @@ func TestPageWaitsOnce(t *testing.T) {
 		early, late := int64(-hour), now-1
 		e := b.engine(t, func() time.Time { return time.UnixMicro(now) })
 		before := Query{Order: order}
-		if order == Descending { // up to the present is as good
+		if order == Descending { // an end at the present has the same effect
 			before.Until = &late
 		}
 		cursor := mustRead(t, e, before).Cursor
@@ -148,8 +148,8 @@ func TestPageWaitsOnce(t *testing.T) {
 	}
 }
 
-// TestWrongGuess: a bucket that is no longer the first one is not mistaken for it, and an error
-// of reading it does not fail the page.
+// TestWrongGuess: if the bucket that was the first one no longer is, the page begins with the right
+// one, and an error of reading the old one does not fail the page.
 func TestWrongGuess(t *testing.T) {
 	b := &bucketShelf{}
 	b.add(0, 200)
@@ -170,9 +170,9 @@ func TestWrongGuess(t *testing.T) {
 		t.Errorf("%d events, the first at %d", len(p.Events), p.Events[0].Time)
 	}
 	if failed == 0 {
-		t.Error("the bucket of before was not tried")
+		t.Error("the bucket of the page before was not read")
 	}
-	if p := mustRead(t, e, Query{}); len(p.Events) != PageEvents { // the guess is the new bucket
+	if p := mustRead(t, e, Query{}); len(p.Events) != PageEvents { // the expected bucket is the new one
 		t.Errorf("%d events", len(p.Events))
 	}
 	b.slicing = func(p Part) error {
@@ -211,7 +211,7 @@ func TestSlowDirectory(t *testing.T) {
 			break
 		}
 		if n == 5 || p.Cursor == q.Cursor {
-			t.Fatalf("page %d goes on where it began", n)
+			t.Fatalf("the page after page %d begins where that one began", n)
 		}
 		q.Cursor = p.Cursor
 	}
@@ -238,9 +238,9 @@ func (s shelves) Slice(ctx context.Context, p Part, r Range, d Direction, l Limi
 	return s.by[p.Timeline].Slice(ctx, p, r, d, l)
 }
 
-// TestMergedPagesGetOn: a page of several timelines makes progress although one of them has more
-// empty buckets than a page may read, between the events of another one.
-func TestMergedPagesGetOn(t *testing.T) {
+// TestMergedPagesProgress: a page of several timelines makes progress even if, between the events of
+// one timeline, another one has more empty buckets than a page may read.
+func TestMergedPagesProgress(t *testing.T) {
 	sparse, dense := &bucketShelf{}, &bucketShelf{}
 	const empty = 3 * pageBuckets
 	sparse.add(0, 1)
@@ -269,7 +269,7 @@ func TestMergedPagesGetOn(t *testing.T) {
 				break
 			}
 			if pages == 50 || p.Cursor == q.Cursor {
-				t.Fatalf("%v: page %d goes on where it began", order, pages)
+				t.Fatalf("%v: the page after page %d begins where that one began", order, pages)
 			}
 			q.Cursor = p.Cursor
 		}
@@ -278,7 +278,7 @@ func TestMergedPagesGetOn(t *testing.T) {
 		}
 		for i := range found[1:] {
 			if order.compare(found[i].Position(), found[i+1].Position()) > 0 {
-				t.Errorf("%v: event %d comes too early", order, i+1)
+				t.Errorf("%v: event %d is out of order", order, i+1)
 			}
 		}
 	}

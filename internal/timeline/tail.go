@@ -127,7 +127,7 @@ func (s *Subscription) ask(ctx context.Context) (some []TailEvent, more bool, er
 }
 
 // within returns the first arrivals, up to the one with which they reach so many bytes. Unlike
-// the limit of Shelf.Arrivals, it counts data that is kept apart.
+// the limit of Shelf.Arrivals, it counts data that is stored separately.
 func (a Arrivals) within(bytes int64) Arrivals {
 	for i := range a.Entries {
 		e := &a.Entries[i]

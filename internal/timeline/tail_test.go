@@ -6,13 +6,13 @@ import (
 	"testing"
 )
 
-// An apartShelf has a log of arrivals whose data is kept apart, of 40 KiB each.
-type apartShelf struct {
+// A payloadShelf has a log of arrivals, each with 40 KiB of data that is stored separately.
+type payloadShelf struct {
 	Shelf
 	events uint64
 }
 
-func (s *apartShelf) Arrivals(_ context.Context, _ string, after []byte, l Limit) (Arrivals, error) {
+func (s *payloadShelf) Arrivals(_ context.Context, _ string, after []byte, l Limit) (Arrivals, error) {
 	a := Arrivals{Next: make([]byte, 8)}
 	if after == nil {
 		return a, nil
@@ -28,14 +28,14 @@ func (s *apartShelf) Arrivals(_ context.Context, _ string, after []byte, l Limit
 	return a, nil
 }
 
-func (s *apartShelf) Payload(context.Context, PayloadKey) ([]byte, error) {
+func (s *payloadShelf) Payload(context.Context, PayloadKey) ([]byte, error) {
 	return make([]byte, 40<<10), nil
 }
 
-// TestTailOfDataApart: a reader gets all arrivals, few bytes at once, even if their data is kept
-// apart.
-func TestTailOfDataApart(t *testing.T) {
-	s := &apartShelf{events: 50}
+// TestTailOfSeparateData: a reader gets all arrivals, a bounded number of bytes at a time, even if
+// their data is stored separately.
+func TestTailOfSeparateData(t *testing.T) {
+	s := &payloadShelf{events: 50}
 	e, err := Open(s, Options{Upkeep: -1})
 	if err != nil {
 		t.Fatal(err)
@@ -54,16 +54,16 @@ func TestTailOfDataApart(t *testing.T) {
 		bytes := 0
 		for i := range some {
 			if some[i].Time != n {
-				t.Fatalf("event %d came, want %d", some[i].Time, n)
+				t.Fatalf("got event %d, want %d", some[i].Time, n)
 			}
 			n++
 			bytes += len(some[i].Data)
 		}
 		if most := tailBytes + 40<<10; bytes > most {
-			t.Fatalf("%d events of %d bytes came at once, want %d bytes at most", len(some), bytes, most)
+			t.Fatalf("got %d events of %d bytes at once, want %d bytes at most", len(some), bytes, most)
 		}
 		if got, want := sub.Cursor(), some[len(some)-1].Cursor; got != want {
-			t.Errorf("the reader goes on at %s, want %s", got, want)
+			t.Errorf("the reader continues at %s, want %s", got, want)
 		}
 	}
 }

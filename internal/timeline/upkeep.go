@@ -163,8 +163,8 @@ func (e *Engine) expire(ctx context.Context, l *line, k known) error {
 		return err
 	}
 	r := Range{At(first[0]), At(end)}
-	if k.apart() { // this may take long; appends continue meanwhile
-		if err := e.eraseApart(ctx, l, k, r, e.stamp(), false); err != nil {
+	if k.hasPayloads() { // this may take long; appends continue meanwhile
+		if err := e.erasePayloads(ctx, l, k, r, e.stamp(), false); err != nil {
 			return err
 		}
 	}

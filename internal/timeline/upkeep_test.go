@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A quietShelf has one timeline and nothing in it.
+// A quietShelf has one empty timeline.
 type quietShelf struct {
 	Shelf
 	looked chan string
@@ -25,7 +25,7 @@ func (q *quietShelf) Names(context.Context, string, string, int) ([]string, erro
 	return nil, nil
 }
 
-// TestKeepUp: an engine runs upkeep on its own, and Close stops it.
+// TestKeepUp: an engine runs upkeep by itself, and Close stops it.
 func TestKeepUp(t *testing.T) {
 	q := &quietShelf{looked: make(chan string)}
 	e, err := Open(q, Options{Upkeep: time.Millisecond})
@@ -40,13 +40,13 @@ func TestKeepUp(t *testing.T) {
 	}
 	select {
 	case <-q.looked:
-		t.Error("it goes on after Close")
+		t.Error("upkeep continues after Close")
 	default:
 	}
 }
 
-// TestRetentionWaitsAfterAStart: a clock that is ahead when the server starts has ten minutes to be
-// set before events are removed.
+// TestRetentionWaitsAfterAStart: if the clock is ahead when the server starts, there are ten minutes
+// to correct it before events are removed.
 func TestRetentionWaitsAfterAStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &quietShelf{looked: make(chan string)}
@@ -58,11 +58,11 @@ func TestRetentionWaitsAfterAStart(t *testing.T) {
 		defer e.Close()
 		<-q.looked
 		if waited := time.Since(began); waited != 10*time.Minute {
-			t.Errorf("retention was first looked after %v after the start", waited)
+			t.Errorf("retention was applied first %v after the start", waited)
 		}
 		<-q.looked
 		if waited := time.Since(began); waited != 15*time.Minute {
-			t.Errorf("retention was looked after again %v after the start", waited)
+			t.Errorf("retention was applied again %v after the start", waited)
 		}
 	})
 }

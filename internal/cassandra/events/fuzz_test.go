@@ -13,7 +13,7 @@ import (
 func TestFormats(t *testing.T) {
 	inline := timeline.Entry{Event: timeline.Event{Type: "kind", Data: []byte("data")}}
 	large := timeline.Entry{Event: timeline.Event{Data: make([]byte, inlineBytesMax+1)}}
-	apart := timeline.Entry{Event: timeline.Event{Type: "é"}, Pointer: timeline.PayloadKey{0: 1, 15: 2}, Size: 300}
+	pointer := timeline.Entry{Event: timeline.Event{Type: "é"}, Pointer: timeline.PayloadKey{0: 1, 15: 2}, Size: 300}
 	c := cursor{made: 1_790_000_000_000_000, logs: []place{{-5, 1_790_000_000_000_001, 0}, {7, 1_789_999_999_999_000, 3}}}
 	for _, x := range []struct {
 		what string
@@ -22,7 +22,7 @@ func TestFormats(t *testing.T) {
 	}{
 		{"inline", appendRow(nil, &inline), "01046b696e6464617461"},
 		{"pieces", appendRow(nil, &large), "0200818002"},
-		{"apart", appendRow(nil, &apart), "0302c3a901000000000000000000000000000002ac02"},
+		{"pointer", appendRow(nil, &pointer), "0302c3a901000000000000000000000000000002ac02"},
 		{"ref", appendRef([]byte{refsVersion}, ref{-10, 3, timeline.Position{Time: 5, ID: "id"}}), "0113030a026964"},
 		{"cursor", c.encode(), "0100065bfeda25e000fffffffb020000000007cf0f03"},
 	} {

@@ -50,8 +50,8 @@ func (s *Shelf) Put(ctx context.Context, entries []timeline.Placed) error {
 		return err
 	}
 	for i := range entries {
-		if entries[i].Apart || entries[i].Payload != nil {
-			return s.putApart(ctx, entries)
+		if entries[i].MayPoint || entries[i].Payload != nil {
+			return s.putReplacing(ctx, entries)
 		}
 	}
 	return s.put(ctx, s.stamp(), entries)

@@ -33,7 +33,7 @@ type spot struct {
 }
 
 // spots are the positions to which calls of this server are writing events whose data may be
-// stored apart. Calls for the same spot run one after the other, so each sees what it replaces.
+// stored separately. Calls for the same spot run one after the other, so each sees what it replaces.
 type spots struct {
 	mu   sync.Mutex
 	held map[spot]chan struct{} // closed when the call has ended
@@ -93,7 +93,7 @@ type rival struct {
 	wins    bool // Cassandra keeps this row, and not the entry's
 }
 
-// putApart is Put for entries whose data may be stored apart. It reads the rows at the entries'
+// putReplacing is Put for entries whose data may be stored separately. It reads the rows at the entries'
 // positions before writing and again afterwards, and drops the data that lost: usually the data
 // that an entry has replaced, or the entry's own data if another server wrote later.
 //
@@ -103,14 +103,14 @@ type rival struct {
 //
 // Another server's row is missed only if both that row and the other server's two reads happen
 // between the two reads here.
-func (s *Shelf) putApart(ctx context.Context, entries []timeline.Placed) error {
+func (s *Shelf) putReplacing(ctx context.Context, entries []timeline.Placed) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	var all []spot
 	var of []*timeline.Placed
 	for i := range entries {
-		if e := &entries[i]; e.Apart && !e.Fresh {
+		if e := &entries[i]; e.MayPoint && !e.Fresh {
 			all, of = append(all, spot{e.Timeline, e.Position()}), append(of, e)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"varve/internal/timeline"
 )
 
-// apartIn proposes timelines whose data is kept apart.
+// apartIn proposes timelines whose data is stored separately.
 func apartIn(t *testing.T, e *timeline.Engine, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -155,7 +155,7 @@ func testGoneAway(t *testing.T, session *cql.Session) {
 	for i := range byte(20) {
 		ctx, cancel := context.WithCancel(t.Context())
 		e := placed(p, 1, "e", nil)
-		e.Apart, e.Pointer, e.Payload = true, timeline.PayloadKey{9, i + 1}, make([]byte, 5*pieceBytes/2)
+		e.MayPoint, e.Pointer, e.Payload = true, timeline.PayloadKey{9, i + 1}, make([]byte, 5*pieceBytes/2)
 		e.Size, e.Put = len(e.Payload), time.Now()
 		keys[e.Pointer] = true
 		time.AfterFunc(time.Duration(i)*time.Millisecond, cancel)
@@ -171,7 +171,7 @@ func testGoneAway(t *testing.T, session *cql.Session) {
 
 // The data of an event was replaced in a timeline by a server whose clock is ahead. The event has
 // its data in another timeline, to which a server sends it whose clock is right.
-func testResentWithClocksApart(t *testing.T, session *cql.Session) {
+func testResentWithDifferentClocks(t *testing.T, session *cql.Session) {
 	right := openEngine(t, openShelf(t, session, Options{Node: "right"}), nil)
 	for _, ahead := range []time.Duration{20 * time.Millisecond, 30 * time.Second, 30 * time.Minute} {
 		now := func() time.Time { return time.Now().Add(ahead) }

@@ -11,15 +11,15 @@ import (
 // The cell of an event. One cell per row costs Cassandra less than several.
 //
 //	0      1                  n            m
-//	+------+------------------+------------+------------------------------------+
-//	| kind | length of type   | type       | inline: data                       |
-//	| u8   | uvarint          |            | pieces: size uvarint               |
-//	|      |                  |            | apart:  key 16 bytes, size uvarint |
-//	+------+------------------+------------+------------------------------------+
+//	+------+------------------+------------+-------------------------------------+
+//	| kind | length of type   | type       | inline:  data                       |
+//	| u8   | uvarint          |            | pieces:  size uvarint               |
+//	|      |                  |            | pointer: key 16 bytes, size uvarint |
+//	+------+------------------+------------+-------------------------------------+
 const (
-	kindInline = 1
-	kindPieces = 2 // the data is in timeline_pieces
-	kindApart  = 3 // the data is in timeline_payloads
+	kindInline  = 1
+	kindPieces  = 2 // the data is in timeline_pieces
+	kindPointer = 3 // the data is in timeline_payloads
 )
 
 // appendRow appends the cell of an entry.
@@ -27,7 +27,7 @@ func appendRow(dst []byte, e *timeline.Entry) []byte {
 	kind := byte(kindInline)
 	switch {
 	case e.Pointer != (timeline.PayloadKey{}):
-		kind = kindApart
+		kind = kindPointer
 	case len(e.Data) > inlineBytesMax:
 		kind = kindPieces
 	}
@@ -49,7 +49,7 @@ func parseRow(cell []byte, e *timeline.Entry) (inPieces bool, err error) {
 	bad := func(what string) (bool, error) {
 		return false, &store.CorruptionError{File: "timeline_events", Reason: fmt.Sprintf("event %q at %d: %s", e.ID, e.Time, what)}
 	}
-	if len(cell) == 0 || cell[0] < kindInline || cell[0] > kindApart {
+	if len(cell) == 0 || cell[0] < kindInline || cell[0] > kindPointer {
 		return bad("its cell has a kind that this version of Varve does not know")
 	}
 	kind, rest := cell[0], cell[1:]
@@ -62,7 +62,7 @@ func parseRow(cell []byte, e *timeline.Entry) (inPieces bool, err error) {
 		e.Data = append([]byte{}, rest...)
 		return false, nil
 	}
-	if kind == kindApart {
+	if kind == kindPointer {
 		if len(rest) < len(e.Pointer) {
 			return bad("its cell is cut off")
 		}

@@ -251,10 +251,10 @@ func TestTailMemory(t *testing.T) {
 	}
 }
 
-// A reader gets data that is kept apart, in one answer, also if what it has not got yet takes
+// A reader gets data that is stored separately, in one answer, also if what it has not got yet takes
 // more memory than may be on its way. An event that was deleted is left out, with the one that
 // the reader had last.
-func TestTailApart(t *testing.T) {
+func TestTailOfPayloads(t *testing.T) {
 	for _, layout := range []string{`{"mode":"index"}`, `{"mode":"hybrid","threshold":1000}`} {
 		s := serve(t)
 		s.wantPart(200, `"version":1`, "POST", "/t/layout", layout)

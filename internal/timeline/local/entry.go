@@ -13,7 +13,7 @@ import (
 //	| flags u8 | partition uvarint | type length uvar | type | data
 //	+----------+-------------------+------------------+------+
 //
-// With flagPointer the data is kept apart, and the type is followed by its key (16 bytes) and
+// With flagPointer the data is stored separately, and the type is followed by its key (16 bytes) and
 // its size (uvarint) instead.
 const flagPointer = 1
 

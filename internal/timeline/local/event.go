@@ -25,7 +25,7 @@ func (s *Shelf) Put(ctx context.Context, entries []timeline.Placed) error {
 		return err
 	}
 	err = s.commit(b, func() error {
-		if err := s.stageApart(b, &refs, arrived, entries); err != nil {
+		if err := s.stageReplacing(b, &refs, arrived, entries); err != nil {
 			return err
 		}
 		for _, a := range arrived {
@@ -59,11 +59,11 @@ type arrival struct {
 	name      string
 	number    number
 	positions []timeline.Position
-	apart     []int // indexes of entries for stageApart
+	pointing  []int // indexes of entries for stageReplacing
 }
 
 // stage writes entries to a batch, except those that are stored already and those that are left
-// to stageApart.
+// to stageReplacing.
 func (s *Shelf) stage(b *pebble.Batch, refs *references, entries []timeline.Placed) ([]arrival, error) {
 	var all []arrival
 	var key, value []byte
@@ -79,8 +79,8 @@ func (s *Shelf) stage(b *pebble.Batch, refs *references, entries []timeline.Plac
 		if err := refs.add(b, e, all[at].number); err != nil {
 			return nil, err
 		}
-		if e.Apart && !e.Fresh {
-			all[at].apart = append(all[at].apart, i)
+		if e.MayPoint && !e.Fresh {
+			all[at].pointing = append(all[at].pointing, i)
 			continue
 		}
 		key, value = eventKey(key[:0], all[at].number, e.Position()), appendEntry(value[:0], e)
@@ -101,15 +101,15 @@ func (s *Shelf) stage(b *pebble.Batch, refs *references, entries []timeline.Plac
 	return all, nil
 }
 
-// stageApart does the same for entries that may replace one whose data is kept apart. It is
+// stageReplacing does the same for entries that may replace one whose data is stored separately. It is
 // called under the order lock. No other batch can come in between, so it sees which entries are
 // replaced, and the batch removes their data. A writer that sends the old data again comes either
 // before this batch, or after it and stores the data again.
-func (s *Shelf) stageApart(b *pebble.Batch, refs *references, all []arrival, entries []timeline.Placed) error {
+func (s *Shelf) stageReplacing(b *pebble.Batch, refs *references, all []arrival, entries []timeline.Placed) error {
 	var key, value []byte
 	for at := range all {
 		a := &all[at]
-		for _, i := range a.apart {
+		for _, i := range a.pointing {
 			e := &entries[i]
 			key, value = eventKey(key[:0], a.number, e.Position()), appendEntry(value[:0], e)
 			same, err := s.replace(refs, a.number, key, value, e)

@@ -432,7 +432,7 @@ func TestPowerCutsOfResent(t *testing.T) {
 	t.Logf("%d power cuts", 3*calls.Load())
 }
 
-// payloads counts what is kept apart.
+// payloads counts what is stored separately.
 func payloads(t *testing.T, s *Shelf) (n int) {
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{tablePayload}, UpperBound: []byte{tablePayload + 1}})
 	if err != nil {

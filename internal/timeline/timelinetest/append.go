@@ -16,8 +16,8 @@ import (
 	"varve/internal/timeline"
 )
 
-// testStart is acceptance tests 1 and 2: the start of a timeline that many write to, back
-// in time, and writers that die between mark, event and acknowledgement.
+// testStart is acceptance tests 1 and 2: the start of a timeline to which many writers append ever
+// older events, and writers that are killed between mark, event and acknowledgement.
 func testStart(t *testing.T, s *suite) {
 	name := s.name("a")
 	base := floor(time.Now().UnixMicro(), 1000*second)
@@ -63,8 +63,8 @@ func testStart(t *testing.T, s *suite) {
 		t.Errorf("%d marks for %d buckets", len(marks), len(occupied))
 	}
 
-	// A writer that dies after the mark leaves an empty bucket, which costs a read; the events
-	// beyond it are found. One that dies before the acknowledgement has put the event.
+	// A writer that is killed after the mark leaves an empty bucket, which costs a read; the events
+	// beyond it are found. A writer that is killed before the acknowledgement has put the event.
 	killed := errors.New("killed")
 	dead := s.engine(&recorder{Shelf: s.shelf, put: func() error { return killed }}, time.Now)
 	if _, err := dead.Append(s.ctx(), []timeline.Addressed{event(least.Load()-100*second, "never", name)}); !errors.Is(err, killed) {
@@ -86,9 +86,9 @@ func testStart(t *testing.T, s *suite) {
 	}
 }
 
-// testReplaced: of the events of a call with the same time and id the last one stays, also if it
-// equals the stored one, and if their data is large. A shelf may give all of them the same write
-// timestamp.
+// testReplaced: if events of a call have the same time and id, the last one replaces the others, even
+// if it equals the stored one, and also if their data is large. A shelf may write all of them with the
+// same timestamp.
 func testReplaced(t *testing.T, s *suite) {
 	at := time.Now().Add(-time.Hour).UnixMicro()
 	e := s.engine(s.shelf, time.Now)
@@ -156,7 +156,7 @@ func (s *suite) acceptsOnce(e *timeline.Engine, events []timeline.Addressed) {
 	}
 }
 
-// A slowHistories lets other goroutines run before it sets a history, as a disk does.
+// A slowHistories lets other goroutines run before it stores a history, as a shelf on a disk does.
 type slowHistories struct{ timeline.Shelf }
 
 func (s slowHistories) SetHistory(ctx context.Context, name string, old uint64, h timeline.History) error {
@@ -167,7 +167,7 @@ func (s slowHistories) SetHistory(ctx context.Context, name string, old uint64, 
 }
 
 // testCreatedAtOnce: of many concurrent appends to timelines that do not exist, the first one
-// creates them, and no other changes their history.
+// creates them, and the others do not change their history.
 func testCreatedAtOnce(t *testing.T, s *suite) {
 	e := s.engine(slowHistories{s.shelf}, time.Now)
 	names := []string{s.name("a"), s.name("b"), s.name("c")}

@@ -13,8 +13,8 @@ import (
 	"varve/internal/timeline"
 )
 
-// testClockSetBack: a server whose clock is set back still orders its writes as it acknowledged
-// them: events that replace others, also large ones, deletes, and events after deletes.
+// testClockSetBack: after its clock is set back, a server still orders its writes as it acknowledged
+// them: events that replace others, even large ones, deletes, and events after deletes.
 func testClockSetBack(t *testing.T, s *suite) {
 	var clock atomic.Int64
 	start := time.Now().Add(-time.Hour).UnixMicro()
@@ -59,7 +59,7 @@ func testClockSetBack(t *testing.T, s *suite) {
 		}
 	}
 	var last time.Time
-	for range 3 { // what is accepted is put with the time at which it was
+	for range 3 { // accepted events are put with the time of their acceptance
 		sound, _, err := e.Accept(s.ctx(), []timeline.Addressed{event(at, "x", name)})
 		s.must(err)
 		if !sound[0].At.After(last) {

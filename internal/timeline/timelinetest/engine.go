@@ -48,7 +48,7 @@ func event(time int64, id string, timelines ...string) timeline.Addressed {
 	return timeline.Addressed{Event: timeline.Event{Time: time, ID: id, Type: "t", Data: []byte("data of " + id)}, Timelines: timelines}
 }
 
-// pages reads to the end and returns what it found, and the number of pages.
+// pages reads to the end, and returns the events and the number of pages.
 func (s *suite) pages(e *timeline.Engine, q timeline.Query, each func(timeline.Page)) (all []timeline.Found, n int) {
 	s.t.Helper()
 	for {
@@ -63,13 +63,13 @@ func (s *suite) pages(e *timeline.Engine, q timeline.Query, each func(timeline.P
 			return all, n
 		}
 		if p.Cursor == "" || p.Cursor == q.Cursor {
-			s.t.Fatalf("page %d does not end and does not go on: %q", n, p.Cursor)
+			s.t.Fatalf("page %d is not the last one, but its cursor does not advance: %q", n, p.Cursor)
 		}
 		q.Cursor = p.Cursor
 	}
 }
 
-// names writes events as time/id.
+// names returns the events as texts, time/id.
 func names(found []timeline.Found) []string {
 	all := make([]string, len(found))
 	for i, f := range found {

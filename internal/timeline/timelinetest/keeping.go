@@ -16,7 +16,7 @@ import (
 	"varve/internal/timeline"
 )
 
-// testModes: data that is kept apart, referenced by several timelines, and lost.
+// testModes: data that is stored separately, referenced by several timelines, or lost.
 func testModes(t *testing.T, s *suite) {
 	e := s.engine(s.shelf, time.Now)
 	index, hybrid, plain := s.name("index"), s.name("hybrid"), s.name("plain")
@@ -55,9 +55,9 @@ func testModes(t *testing.T, s *suite) {
 	want(plain, 2, 1001, 0)
 }
 
-// testDeleteBrokenOff: if a client goes away while events with data apart are deleted, each event
-// is either complete or completely deleted.
-func testDeleteBrokenOff(t *testing.T, s *suite) {
+// testDeleteInterrupted: if a client disconnects while events with separate data are deleted, each
+// event is either complete or completely deleted.
+func testDeleteInterrupted(t *testing.T, s *suite) {
 	const n = 1200
 	e := s.engine(s.shelf, time.Now)
 	name := s.name("a")
@@ -141,7 +141,7 @@ func (d *deleting) Payload(ctx context.Context, key timeline.PayloadKey) ([]byte
 	return d.Shelf.Payload(ctx, key)
 }
 
-// testDeleteSlowly: a delete by id alone that takes too long is not the fault of the client.
+// testDeleteSlowly: a delete by id alone that takes too long is not reported as the fault of the client.
 func testDeleteSlowly(t *testing.T, s *suite) {
 	c := &clock{at: time.Now()}
 	var slow atomic.Bool
@@ -236,7 +236,7 @@ func testRetention(t *testing.T, s *suite) {
 	s.retain(e, name, 0)
 	s.want(e, timeline.Query{Timelines: []string{name}}, want[15:]) // removed events do not reappear
 
-	// The marks of the buckets go once no writer can rely on them.
+	// The marks of the buckets are removed once no writer can rely on them.
 	s.retain(e, name, 5*time.Minute)
 	c.at = now.Add(3*time.Minute + 30*time.Second)
 	s.must(e.Upkeep(s.ctx()))
@@ -268,7 +268,7 @@ func testDeletion(t *testing.T, s *suite) {
 	s.must(e.Delete(s.ctx(), name, timeline.Deletion{From: new(base + 10*9*second), Until: new(base + 19*9*second)}))
 	s.want(e, query, slices.Concat(want[:3], want[5:10], want[20:]))
 	if err := e.Delete(s.ctx(), name, timeline.Deletion{}); !errors.As(err, new(*store.InputError)) {
-		t.Errorf("a deletion of nothing in particular: %v", err)
+		t.Errorf("a deletion without conditions: %v", err)
 	}
 	s.append(e, events[12])
 	s.want(e, query, slices.Concat(want[:3], want[5:10], want[12:13], want[20:]))
@@ -282,11 +282,11 @@ func testDeletion(t *testing.T, s *suite) {
 	if list, _, err := e.Names(s.ctx(), s.prefix, "", 10, nil); err != nil || len(list) != 1 || list[0].Name != kept {
 		t.Errorf("names %+v, %v", list, err)
 	}
-	s.append(e, events[5]) // it comes back
+	s.append(e, events[5]) // it is sent again
 	s.want(e, query, want[5:6])
 	s.want(e, timeline.Query{Timelines: []string{kept}}, want)
 
-	// What is left of a deleted timeline goes later.
+	// What is left of a deleted timeline is removed later.
 	s.must(e.DeleteTimeline(s.ctx(), name))
 	for range 3 {
 		c.at = c.at.Add(10 * time.Minute)
@@ -352,8 +352,8 @@ func testTail(t *testing.T, s *suite) {
 }
 
 // testGuard is acceptance test 15: no partition above 100 MB or 100,000 rows at 1, 100 and
-// 10,000 events per second. The timelines begin with one event, so that nothing is known of
-// the rate, and then get bursts at that rate.
+// 10,000 events per second. The timelines begin with one event, so that their rate is
+// unknown, and then get bursts at that rate.
 func testGuard(t *testing.T, s *suite) {
 	for _, rate := range []int64{1, 100, 10_000} {
 		c := &clock{at: time.UnixMicro(floor(time.Now().UnixMicro(), 86400*second))}
@@ -387,8 +387,8 @@ func testGuard(t *testing.T, s *suite) {
 	}
 }
 
-// testOddSize: buckets of a size that someone chose and of those that the engine chooses may begin
-// together only in years. Then the layout stays.
+// testOddSize: it may take years until a bucket of the size that an operator chose and one of a size
+// that the engine chooses begin at the same time. Then the layout stays.
 func testOddSize(t *testing.T, s *suite) {
 	c := &clock{at: time.Now()}
 	e, err := timeline.Open(s.shelf, timeline.Options{Now: c.now, Upkeep: -1, Config: timeline.Config{Adapt: true}})

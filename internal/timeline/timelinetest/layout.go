@@ -34,7 +34,7 @@ func testFactors(t *testing.T, s *suite) {
 		s.append(e, shuffled...)
 	}
 	s.want(e, timeline.Query{Timelines: []string{name}}, want)
-	for p := range 3 { // the events of the second era are spread
+	for p := range 3 { // the events of the second era are distributed
 		out, err := s.shelf.Slice(s.ctx(), timeline.Part{Timeline: name, Start: base, EndExcl: base + 60*second, Partition: p}, timeline.All(), timeline.Ascending, large)
 		if err != nil || len(out.Entries) == 0 || len(out.Entries) == 30 {
 			t.Errorf("partition %d has %d of 30 events, %v", p, len(out.Entries), err)
@@ -42,11 +42,11 @@ func testFactors(t *testing.T, s *suite) {
 	}
 	failing := &failingPart{Shelf: s.shelf, partition: 2}
 	if _, err := s.engine(failing, time.Now).Read(s.ctx(), timeline.Query{Timelines: []string{name}, From: new(base), Until: new(base + second)}); !errors.Is(err, errPart) {
-		t.Errorf("a partition that cannot be read was taken for empty: %v", err)
+		t.Errorf("a partition that cannot be read was treated as empty: %v", err)
 	}
 }
 
-var errPart = errors.New("this partition is away")
+var errPart = errors.New("this partition is unavailable")
 
 type failingPart struct {
 	timeline.Shelf
@@ -60,8 +60,8 @@ func (f *failingPart) Slice(ctx context.Context, p timeline.Part, g timeline.Ran
 	return f.Shelf.Slice(ctx, p, g, d, l)
 }
 
-// testRoundRobin: an event that is sent again goes to the same partition, also with other data.
-// Events whose id the engine makes are spread.
+// testRoundRobin: an event that is sent again is stored in the same partition, even with other data.
+// Events whose id the engine generates are distributed over the partitions.
 func testRoundRobin(t *testing.T, s *suite) {
 	base := floor(time.Now().Add(-time.Hour).UnixMicro(), 60*second)
 	name := s.eras("a", timeline.Layout{From: timeline.Beginning, Size: 60 * second, Factor: 3, Placement: timeline.RoundRobin})
@@ -159,7 +159,7 @@ func testFence(t *testing.T, s *suite) {
 	s.append(frozen, event(c.at.UnixMicro(), "before", name))
 	s.want(frozen, timeline.Query{Timelines: []string{name}}, []string{fmt.Sprintf("%d/before", c.at.UnixMicro())})
 
-	// Too soon: not every process would know it.
+	// Within the lead time, some processes would not know the layout yet.
 	if _, err := other.Propose(s.ctx(), name, timeline.Proposal{From: c.at.UnixMicro() + 60*second, Size: 10 * second}); !errors.As(err, new(*store.InputError)) {
 		t.Fatalf("a change within the lead time: %v", err)
 	}
@@ -192,7 +192,7 @@ func testFence(t *testing.T, s *suite) {
 		t.Errorf("the reader found %d events, before that %d", len(now), len(all))
 	}
 
-	// Without the storage's answer it refuses.
+	// If the storage does not answer, the engine rejects events.
 	cut := &noHistory{Shelf: s.shelf}
 	lost := s.engine(cut, c.now)
 	s.append(lost, event(c.at.UnixMicro(), "lost", name))
@@ -200,11 +200,11 @@ func testFence(t *testing.T, s *suite) {
 	c.at = c.at.Add(10 * time.Minute)
 	r, err = lost.Append(s.ctx(), []timeline.Addressed{event(c.at.UnixMicro(), "late", name)})
 	if err != nil || len(r.Rejected) != 1 || !errors.Is(r.Rejected[0].Err, errAway) {
-		t.Errorf("with an old layout and no other: %+v, %v", r, err)
+		t.Errorf("with an old layout and no answer about a newer one: %+v, %v", r, err)
 	}
 }
 
-var errAway = errors.New("the storage is away")
+var errAway = errors.New("the storage is unavailable")
 
 type noHistory struct {
 	timeline.Shelf

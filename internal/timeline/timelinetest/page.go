@@ -73,7 +73,7 @@ func testSparse(t *testing.T, s *suite) {
 }
 
 // testOneTime is acceptance test 4: a thousand events at one time, read in pages of seven
-// while newer ones come.
+// while newer ones arrive.
 func testOneTime(t *testing.T, s *suite) {
 	name := s.name("a")
 	e := s.engine(s.shelf, time.Now)

@@ -17,8 +17,8 @@ import (
 
 // Random compares an engine with the simplest model, a sorted list of events for each
 // timeline: under appends and retries, changes of layouts, passing time, deletes, storage
-// that fails before or after it has stored, and restarts. open opens the shelf over what
-// is stored; the test closes the shelves.
+// that fails before or after it has stored, and restarts. open opens a shelf over the
+// stored data; the test closes the shelves.
 func Random(t *testing.T, seed uint64, steps int, open func(t *testing.T) timeline.Shelf) {
 	m := &random{
 		suite: &suite{t: t, prefix: t.Name() + "/"}, open: open, random: rand.New(rand.NewPCG(seed, 1)),
@@ -60,7 +60,7 @@ func (m *random) say(format string, args ...any) {
 
 var errInjected = errors.New("injected")
 
-// A faulty shelf fails on demand, before or after it has done what was asked.
+// A faulty shelf fails on demand, before or after the operation.
 type faulty struct {
 	timeline.Shelf
 	before, after atomic.Bool
@@ -118,7 +118,7 @@ func (m *random) names() []string { return []string{m.name("a"), m.name("b"), m.
 
 func (m *random) one() string { return m.names()[m.random.IntN(3)] }
 
-// time is one of the last quarter of an hour, often the same, sometimes just ahead.
+// time is one of the last quarter of an hour, often the same, sometimes slightly in the future.
 func (m *random) time() int64 {
 	now := m.clock.at.UnixMicro()
 	switch m.random.IntN(4) {

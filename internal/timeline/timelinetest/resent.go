@@ -14,12 +14,12 @@ import (
 	"varve/internal/timeline"
 )
 
-// apart is an event whose data is kept apart in modes Index and Hybrid.
-func apart(time int64, id, data string, timelines ...string) timeline.Addressed {
+// withPayload returns an event whose data is stored separately in modes Index and Hybrid.
+func withPayload(time int64, id, data string, timelines ...string) timeline.Addressed {
 	return timeline.Addressed{Event: timeline.Event{Time: time, ID: id, Data: []byte(strings.Repeat(data, 300))}, Timelines: timelines}
 }
 
-// payloadKey is the key as the format says it.
+// payloadKey is the key of the data, as the format defines it.
 func payloadKey(e *timeline.Event) timeline.PayloadKey {
 	text := binary.BigEndian.AppendUint64(nil, uint64(e.Time))
 	text = append(append(append(text, byte(len(e.ID))), e.ID...), e.Data...)
@@ -76,7 +76,7 @@ func testResent(t *testing.T, s *suite) {
 		s.propose(e, name, p)
 		var all []timeline.Addressed
 		for i := range 8 {
-			all = append(all, apart(base, "e", fmt.Sprint(what, i), name))
+			all = append(all, withPayload(base, "e", fmt.Sprint(what, i), name))
 			s.append(e, all[i])
 		}
 		s.append(e, all[7]) // a retry
@@ -86,7 +86,7 @@ func testResent(t *testing.T, s *suite) {
 		s.wantPayloads(what+", the data of before", 1, all...)
 		s.wantData(e, name, all[3])
 
-		none := apart(base, "e", "", name)
+		none := withPayload(base, "e", "", name)
 		s.append(e, none)
 		s.wantPayloads(what+", without data", 0, all...)
 		s.wantData(e, name, none)
@@ -96,14 +96,14 @@ func testResent(t *testing.T, s *suite) {
 		s.must(e.Delete(s.ctx(), name, timeline.Deletion{ID: "e"}))
 		s.wantPayloads(what+", deleted", 0, all...)
 		for i := range 3 {
-			s.append(e, all[i], apart(base+1, "f", fmt.Sprint(i), name))
+			s.append(e, all[i], withPayload(base+1, "f", fmt.Sprint(i), name))
 		}
 		s.must(e.DeleteTimeline(s.ctx(), name))
 		s.wantPayloads(what+", timeline deleted", 0, all...)
 	}
 }
 
-// testResentMany: so many events that they take several reads, in several parts.
+// testResentMany: events that take several reads, in several partitions.
 func testResentMany(t *testing.T, s *suite) {
 	e := s.engine(s.shelf, time.Now)
 	name := s.name("a")
@@ -111,7 +111,7 @@ func testResentMany(t *testing.T, s *suite) {
 	base := time.Now().Add(-time.Hour).UnixMicro()
 	some := func(data string) (all []timeline.Addressed) {
 		for i := range 70 {
-			all = append(all, apart(base+int64(i)*second/2, fmt.Sprint("e", i), data+name, name))
+			all = append(all, withPayload(base+int64(i)*second/2, fmt.Sprint("e", i), data+name, name))
 		}
 		return all
 	}
@@ -139,14 +139,14 @@ func testResentToOne(t *testing.T, s *suite) {
 		s.propose(e, name, timeline.Proposal{Mode: timeline.Index})
 	}
 	base := time.Now().Add(-time.Hour).UnixMicro()
-	old, next := apart(base, "e", "old "+a, a, b), apart(base, "e", "next "+a, a)
+	old, next := withPayload(base, "e", "old "+a, a, b), withPayload(base, "e", "next "+a, a)
 	s.append(e, old)
 	s.append(e, next)
 	s.wantPayloads("one of two timelines", 2, old, next)
 	s.wantData(e, a, next)
 	s.wantData(e, b, old)
 
-	// They change places in one request.
+	// One request swaps their data.
 	old.Timelines, next.Timelines = []string{a}, []string{b}
 	s.append(e, old, next)
 	s.wantPayloads("changed places", 2, old, next)
@@ -166,8 +166,8 @@ func testResentToOne(t *testing.T, s *suite) {
 	s.wantPayloads("deleted", 0, old, next)
 }
 
-// testResentAtOnce: several writers send an event with two data in turn. Readers always get
-// one of them.
+// testResentAtOnce: several writers send an event with one of two data in turn. Readers always get one of
+// the two.
 func testResentAtOnce(t *testing.T, s *suite) {
 	e := s.engine(s.shelf, time.Now)
 	a, b := s.name("a"), s.name("b")
@@ -175,7 +175,7 @@ func testResentAtOnce(t *testing.T, s *suite) {
 		s.propose(e, name, timeline.Proposal{Mode: timeline.Index})
 	}
 	base := time.Now().Add(-time.Hour).UnixMicro()
-	both := []timeline.Addressed{apart(base, "e", "one "+a, a, b), apart(base, "e", "two "+a, a, b)}
+	both := []timeline.Addressed{withPayload(base, "e", "one "+a, a, b), withPayload(base, "e", "two "+a, a, b)}
 	s.append(e, both[0])
 	var writers, readers sync.WaitGroup
 	for w := range 4 {
@@ -219,18 +219,18 @@ func testResentAtOnce(t *testing.T, s *suite) {
 	}
 }
 
-// testExpiredApart: retention frees what is kept apart.
-func testExpiredApart(t *testing.T, s *suite) {
+// testExpiredPayloads: retention removes data that is stored separately.
+func testExpiredPayloads(t *testing.T, s *suite) {
 	c := &clock{at: time.Now()}
 	e := s.engine(s.shelf, c.now)
 	name := s.name("a")
 	s.propose(e, name, timeline.Proposal{Mode: timeline.Index})
 	var all []timeline.Addressed
 	for i := range 5 {
-		all = append(all, apart(c.at.Add(-time.Hour).UnixMicro()+int64(i), "e", fmt.Sprint(name, i), name))
+		all = append(all, withPayload(c.at.Add(-time.Hour).UnixMicro()+int64(i), "e", fmt.Sprint(name, i), name))
 	}
 	s.append(e, all...)
-	young := apart(c.at.UnixMicro(), "e", name, name)
+	young := withPayload(c.at.UnixMicro(), "e", name, name)
 	s.append(e, young)
 	s.retain(e, name, 5*time.Minute)
 	s.must(e.Upkeep(s.ctx()))

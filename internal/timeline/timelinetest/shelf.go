@@ -168,11 +168,11 @@ func testDelete(t *testing.T, s *suite) {
 	s.must(s.shelf.Delete(s.ctx(), p0, []timeline.Range{timeline.All()}, time.Now()))
 	s.must(s.shelf.Delete(s.ctx(), p0, []timeline.Range{timeline.All()}, time.Now()))
 	s.wantSlice(p0, timeline.All(), timeline.Ascending)
-	put() // what is put afterwards is there
+	put() // entries that are put after the deletion stay
 	s.wantSlice(p0, timeline.All(), timeline.Ascending, "1 a=", "2 a=", "2 b=", "3 a=")
 
 	ranges := []timeline.Range{{From: timeline.At(1), To: timeline.At(2)}, {From: a, To: a.Next()}}
-	for i := range int64(100) { // of which there is nothing, but for the last one
+	for i := range int64(100) { // only the last one has entries
 		p := timeline.Position{Time: 2, ID: fmt.Sprintf("a%02d", i)}
 		ranges = append(ranges, timeline.Range{From: p, To: p.Next()})
 	}
@@ -306,7 +306,7 @@ func testPayloads(t *testing.T, s *suite) {
 	}
 	data := []byte{0, 1, 2, 255}
 	in := func(name string) timeline.Placed {
-		return timeline.Placed{Part: partOf(name, 0, 0), Apart: true, Payload: data,
+		return timeline.Placed{Part: partOf(name, 0, 0), MayPoint: true, Payload: data,
 			Entry: timeline.Entry{Event: timeline.Event{Time: 1, ID: "e"}, Pointer: key, Size: len(data)}}
 	}
 	s.must(s.shelf.Put(s.ctx(), []timeline.Placed{in(a)}))
@@ -346,8 +346,8 @@ func (s *suite) arrived(name string, after []byte, l timeline.Limit) ([]string, 
 	}
 }
 
-// wantArrived waits until what has arrived is what is wanted: on shelves that several
-// processes write to, arrivals may be listed a while after Put.
+// wantArrived waits until the arrivals are the expected ones: on shelves to which several
+// processes write, an arrival may be listed some time after Put.
 func (s *suite) wantArrived(name string, after []byte, l timeline.Limit, want ...string) (next []byte) {
 	s.t.Helper()
 	var all []string
@@ -377,7 +377,7 @@ func testArrivals(t *testing.T, s *suite) {
 	s.wantArrived(name, next, large)
 	s.wantArrived(name, now, timeline.Limit{Entries: 1, Bytes: 1}, "9 a=1", "8 b=2", "2 late=3")
 
-	// Each entry's position continues behind it.
+	// The position of an entry continues after it.
 	a, err := s.shelf.Arrivals(s.ctx(), name, now, large)
 	s.must(err)
 	for i := range a.Entries {

@@ -11,7 +11,7 @@ import (
 	"varve/internal/timeline"
 )
 
-// A slow shelf has slow Puts; the test defines what happens meanwhile.
+// A slow shelf has slow Puts; the test defines what happens during each one.
 type slow struct {
 	timeline.Shelf
 	puts      int
@@ -25,8 +25,8 @@ func (s *slow) Put(ctx context.Context, entries []timeline.Placed) error {
 	return err
 }
 
-// testSlow: events whose Put took longer than a mark is relied on are put once, and their bucket is
-// marked again. The storage may be that slow each time, so repeating the Put could go on for ever.
+// testSlow: if a Put takes longer than a mark is valid, its events are put once, and their bucket is
+// marked again. The Put is not repeated: the storage may be that slow each time.
 func testSlow(t *testing.T, s *suite) {
 	c := &clock{at: time.Now().Add(-time.Hour)}
 	shelf := &slow{Shelf: s.shelf}
@@ -52,8 +52,8 @@ func testSlow(t *testing.T, s *suite) {
 	s.want(e, timeline.Query{Timelines: []string{name}}, []string{fmt.Sprintf("%d/x", at)})
 }
 
-// testReplacedMeanwhile: an event is not accepted for a timeline that was deleted while it was put,
-// and created again with other buckets.
+// testReplacedMeanwhile: an event is not accepted for a timeline that was deleted, and created again
+// with other buckets, while the event was put.
 func testReplacedMeanwhile(t *testing.T, s *suite) {
 	c := &clock{at: time.Now().Add(-time.Hour)}
 	shelf := &slow{Shelf: s.shelf}

@@ -11,8 +11,8 @@ import (
 )
 
 // Run tests a shelf and engines over it. open returns a shelf that the test closes, and whose
-// timelines nothing else uses. The names of timelines differ from test to test, so shelves may
-// share storage.
+// timelines are used by nothing else. Each test has its own names of timelines, so shelves may share
+// storage.
 func Run(t *testing.T, open func(t *testing.T) timeline.Shelf) {
 	for _, test := range []struct {
 		name string
@@ -27,13 +27,13 @@ func Run(t *testing.T, open func(t *testing.T) timeline.Shelf) {
 		{"concurrent histories", testConcurrentHistories},
 		{"names", testNames},
 		{"payloads", testPayloads},
-		{"apart/sent again", testResent},
-		{"apart/many sent again", testResentMany},
-		{"apart/sent again to one timeline", testResentToOne},
-		{"apart/sent again at once", testResentAtOnce},
-		{"apart/retention", testExpiredApart},
-		{"apart/deleted while read", testDeletedWhileRead},
-		{"apart/delete broken off", testDeleteBrokenOff},
+		{"payload/sent again", testResent},
+		{"payload/many sent again", testResentMany},
+		{"payload/sent again to one timeline", testResentToOne},
+		{"payload/sent again at once", testResentAtOnce},
+		{"payload/retention", testExpiredPayloads},
+		{"payload/deleted while read", testDeletedWhileRead},
+		{"payload/interrupted delete", testDeleteInterrupted},
 		{"arrivals", testArrivals},
 		{"a cancelled context", testCancelled},
 
