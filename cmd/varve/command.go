@@ -81,6 +81,7 @@ invalid.
 		{
 			name:     "help",
 			synopsis: "explain a command",
+			usage:    "[COMMAND]",
 			help:     "varve help COMMAND explains a command; varve help lists them. varve help serve --all\nlists all settings.\n",
 			run:      help,
 		},

@@ -58,7 +58,7 @@ Flags:
   --seed N              repeat the queries of the report with this seed
   --tolerance X         with --api graphite: allowed difference, as a fraction of the largest
                         value of a series (1e-9)
-  --for DURATION        end after ` + "15m" + ` at most; the report says what was
+  --for DURATION        end after this long (15m); the report says what was
                         not compared
 
 The report is written to standard output, progress to standard error. The exit status

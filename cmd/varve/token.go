@@ -49,7 +49,7 @@ their owner.
 			name:     "token list",
 			synopsis: "list tokens, without their secrets",
 			usage:    "[FLAGS]",
-			help:     "Lists tokens with their role, tenants and last use, which is some minutes old.\n" + where,
+			help:     "Lists tokens with their roles, tenants and last use, which may be some minutes old.\n" + where,
 			run:      listTokens,
 		},
 		{

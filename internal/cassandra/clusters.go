@@ -35,7 +35,7 @@ type ClusterConfig struct {
 
 // ClusterTLS holds the settings of encrypted connections to a further cluster.
 type ClusterTLS struct {
-	Enabled    bool   `yaml:"enabled" doc:"encrypt connections to that cluster"`
+	Enabled    bool   `yaml:"enabled" doc:"encrypts connections to that cluster"`
 	ServerName string `yaml:"server_name" doc:"name that the certificate of every node there must contain, instead of the node's address"`
 }
 

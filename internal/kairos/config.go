@@ -10,7 +10,7 @@ import (
 type Config struct {
 	QueryCache  units.Bytes `yaml:"query_cache" doc:"Memory for answers to queries with a cache_time. 0 turns the cache off, which is also KairosDB's default."`
 	ServerType  string      `yaml:"server_type" doc:"Kinds of requests that are served: ALL, or a list of INGEST, QUERY and DELETE, separated by commas. Others get 403. Telnet is always served."`
-	RegexPrefix string      `yaml:"regex_prefix" doc:"Prefix that makes a tag filter value a regular expression. Empty turns them off."`
+	RegexPrefix string      `yaml:"regex_prefix" doc:"Prefix that makes a tag filter value a regular expression. Empty turns regular expressions off."`
 
 	// Constants, which tests and benchmarks change with --tune.
 

@@ -12,7 +12,7 @@ import (
 
 // Config says whether rules are enforced, and has Varve's own rules.
 type Config struct {
-	Enforce  bool           `yaml:"enforce" doc:"Downsample and remove samples by the rules of retention.policies and graphite.storage_schemas, for all series and protocols. Samples older than the first stage are replaced by buckets of the next one, and data older than the last stage is removed. If false, the rules only set the step at which Graphite's API reads, and every sample is kept. Only with store: embedded."`
+	Enforce  bool           `yaml:"enforce" doc:"Downsamples and removes samples by the rules of retention.policies and graphite.storage_schemas, for all series and protocols. Samples older than the first stage are replaced by buckets of the next one, and data older than the last stage is removed. If false, the rules only set the step at which Graphite's API reads, and every sample is kept. Only with store: embedded."`
 	Policies []PolicyConfig `yaml:"policies" doc:"Rules for series. The first rule that matches a series applies. They come before those of graphite.storage_schemas. A reload reads them again. docs/retention.md explains them."`
 }
 

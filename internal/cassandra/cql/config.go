@@ -58,11 +58,11 @@ type Config struct {
 
 // TLSConfig holds the settings of encrypted connections.
 type TLSConfig struct {
-	Enabled    bool   `yaml:"enabled" doc:"encrypt connections to Cassandra"`
+	Enabled    bool   `yaml:"enabled" doc:"encrypts connections to Cassandra"`
 	CAFile     string `yaml:"ca_file" doc:"PEM file of the authorities that sign the nodes' certificates; empty uses those of the system"`
 	CertFile   string `yaml:"cert_file" doc:"PEM file of the client certificate and its chain, if the nodes ask for one"`
 	KeyFile    string `yaml:"key_file" doc:"PEM file of the client certificate's key"`
-	VerifyHost bool   `yaml:"verify_host" doc:"check that a node's certificate names the address that was connected to; without it only the signature is checked"`
+	VerifyHost bool   `yaml:"verify_host" doc:"checks that a node's certificate names the address that was connected to; without it only the signature is checked"`
 	ServerName string `yaml:"server_name" doc:"name that every node's certificate must contain, instead of the node's address"`
 }
 
