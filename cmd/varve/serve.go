@@ -19,9 +19,9 @@ import (
 	"varve/internal/auth"
 	"varve/internal/config"
 	"varve/internal/embedded"
+	"varve/internal/loglimit"
 	"varve/internal/machine"
 	"varve/internal/remote"
-	"varve/internal/seldom"
 	"varve/internal/server"
 	"varve/internal/work"
 )
@@ -41,7 +41,7 @@ func serve(t terminal, args []string) error {
 	level := &slog.LevelVar{}
 	level.Set(c.Log.Level)
 	registry := prometheus.NewRegistry()
-	lines := seldom.NewHandler(c.Log.Logger(t.stderr, level).Handler(), registry)
+	lines := loglimit.NewHandler(c.Log.Logger(t.stderr, level).Handler(), registry)
 	defer lines.Close()
 	log := slog.New(lines)
 	tellForeign(loaded.KairosDB, log)

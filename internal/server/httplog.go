@@ -7,9 +7,9 @@ import (
 )
 
 // An httpLog writes the lines of net/http to a log. Many lines name the address of a client, with a
-// new port each time. If the address were part of the message, package seldom, which limits lines
+// new port each time. If the address were part of the message, package loglimit, which limits lines
 // by message, would count each line as a message of its own. A client that keeps breaking
-// connections could then use up the messages that seldom tells apart, and other faults would not be
+// connections could then use up the messages that loglimit distinguishes, and other faults would not be
 // logged.
 type httpLog struct{ slog.Handler }
 

@@ -1,4 +1,4 @@
-// Package seldom keeps clients from filling the log. A client that may send a request
+// Package loglimit keeps clients from filling the log. A client that may send a request
 // may send a million, and many requests are worth a line: a delete, an error of the
 // store, an answer that was cut off.
 //
@@ -7,7 +7,7 @@
 // suppressed. There is one for the whole process, so that every line is limited, and
 // callers need no limits of their own. Debug lines always pass: an operator who turns
 // them on wants every line.
-package seldom
+package loglimit
 
 import (
 	"cmp"
