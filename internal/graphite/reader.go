@@ -22,7 +22,7 @@ func (s *source) read(g *grid, list []*read) error {
 	idle := readers{session: s.session, lease: &lease}
 	return s.session.Cause(s.session.Parallel(len(list), "read series", func(i int) (bool, error) {
 		r := idle.take()
-		defer idle.give(r)
+		defer idle.put(r)
 		if list[i].at == 0 {
 			list[i].fetched.Values = make([]float64, g.n)
 		}
@@ -55,7 +55,7 @@ func (l *readers) take() *reader {
 // which are not charged to the query.
 const keptBuckets = 1 << 12
 
-func (l *readers) give(r *reader) {
+func (l *readers) put(r *reader) {
 	if cap(r.buckets.StartMS) > keptBuckets {
 		r.buckets = store.Buckets{}
 	}

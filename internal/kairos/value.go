@@ -36,7 +36,7 @@ func parseValue(text string) (*value, error) { return parseText([]byte(text), te
 // parseText is parseValue for a caller that has the text as bytes, too.
 func parseText(data []byte, text string) (*value, error) {
 	r := readers.Get().(*reader)
-	defer r.giveBack()
+	defer r.release()
 	r.s, r.text = jsontext.New(data), text
 	if _, err := r.s.Peek(); err != nil && err.AtEnd {
 		return nil, badRequest("Not a JSON Object: null")
@@ -93,7 +93,7 @@ func cutOff[T any](stack []T, from int) (upper, lower []T) {
 	return slices.Clone(stack[from:]), stack[:from]
 }
 
-func (r *reader) giveBack() {
+func (r *reader) release() {
 	if cap(r.members)+cap(r.items) > keptMembers {
 		return
 	}

@@ -70,7 +70,7 @@ func (b *budget) grow() error {
 	return nil
 }
 
-func (b *budget) give(n int64) {
+func (b *budget) release(n int64) {
 	used := b.used.Add(-n)
 	if b.pool == nil || b.granted.Load()-used <= keptGrant || !b.mu.TryLock() {
 		return
@@ -117,4 +117,4 @@ func (l *Lease) Take(n int64) error {
 func (l *Lease) Held() int64 { return l.held.Load() }
 
 // Release gives everything back.
-func (l *Lease) Release() { l.budget.give(l.held.Swap(0)) }
+func (l *Lease) Release() { l.budget.release(l.held.Swap(0)) }

@@ -86,11 +86,11 @@ func TestSpareMemoryIsGivenBackEarly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b.give(90 * grantBytes)
+	b.release(90 * grantBytes)
 	if n := f.pool.inUse(); n > 10*grantBytes+keptGrant {
 		t.Errorf("%d bytes are held", n)
 	}
-	b.give(10 * grantBytes)
+	b.release(10 * grantBytes)
 	b.close()
 	if n := f.pool.inUse(); n != 0 {
 		t.Errorf("%d bytes are held at the end", n)

@@ -167,7 +167,7 @@ func (t *Text) Parse(f func(text []byte) error) error {
 // Close gives the memory back.
 func (t *Text) Close() {
 	t.bytes = nil
-	t.engine.texts.give(t.lane, t.held)
+	t.engine.texts.release(t.lane, t.held)
 	t.engine.texts.pool.release(t.held)
 	t.held = 0
 }
@@ -224,7 +224,7 @@ func (t *Text) hold(n, length int64) error {
 	if more < 0 {
 		all.pool.release(-more)
 	} else if err := all.pool.acquire(t.ctx, more); err != nil {
-		all.give(lane, more)
+		all.release(lane, more)
 		return err
 	}
 	t.held = n
@@ -253,7 +253,7 @@ func (a *texts) take(lane Lane, n int64, t *Text) error {
 	return nil
 }
 
-func (a *texts) give(lane Lane, n int64) {
+func (a *texts) release(lane Lane, n int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.change(lane, -n)

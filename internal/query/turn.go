@@ -30,11 +30,11 @@ func (s *Session) Yield() error {
 	if !s.Due() {
 		return nil
 	}
-	return s.giveTurn()
+	return s.yieldTurn()
 }
 
-// giveTurn is Yield when a turn is due. Those that waited then may not wait any more.
-func (s *Session) giveTurn() (err error) {
+// yieldTurn is Yield once a turn is due. The queries that waited at that time may have got their turn since.
+func (s *Session) yieldTurn() (err error) {
 	e := s.engine
 	if e.queued.Load() == 0 {
 		if !e.slots.all.due() {

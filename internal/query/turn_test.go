@@ -93,7 +93,7 @@ func TestNobodyWaitsAnyMore(t *testing.T) {
 	}
 	defer s.Close(nil)
 	s.turn = time.Time{}
-	if err := s.giveTurn(); err != nil || s.outside || f.slots.inUse() != 1 {
+	if err := s.yieldTurn(); err != nil || s.outside || f.slots.inUse() != 1 {
 		t.Errorf("%v; outside %v, %d slots taken", err, s.outside, f.slots.inUse())
 	}
 }

@@ -54,8 +54,8 @@ func (h *handover) Close() error {
 // Addr is that of the connections.
 func (h *handover) Addr() net.Addr { return h.addr }
 
-// give gives c to net/http, or closes it if that has stopped.
-func (h *handover) give(c net.Conn) {
+// deliver passes c to net/http, or closes c if net/http has stopped.
+func (h *handover) deliver(c net.Conn) {
 	select {
 	case h.conns <- c:
 	case <-h.closed:
@@ -95,7 +95,7 @@ func (l *httpListener) feed() {
 		}
 		go func() {
 			if next := l.prepare(ctx, c); next != nil {
-				l.ready.give(next)
+				l.ready.deliver(next)
 				return
 			}
 			c.Close()

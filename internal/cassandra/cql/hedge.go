@@ -98,8 +98,8 @@ func (h *hedging) take() bool {
 	return true
 }
 
-// giveBack returns the credit for a hedge that was not sent.
-func (h *hedging) giveBack() {
+// refund returns the credit for a hedge that was not sent.
+func (h *hedging) refund() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.credit = min(h.credit+1, hedgeBurst)
@@ -162,7 +162,7 @@ func (h *hedge) begin() {
 		return
 	}
 	if !s.limiters[reads].tryAcquire(h.size) {
-		s.hedging.giveBack()
+		s.hedging.refund()
 		s.metrics.hedges.WithLabelValues("withheld").Inc()
 		return
 	}
@@ -188,7 +188,7 @@ func (h *hedge) run(id string, done chan struct{}) {
 	switch {
 	case to == "":
 		result = "withheld" // all other replicas are at their limit
-		s.hedging.giveBack()
+		s.hedging.refund()
 	case h.ended && (err == nil || errors.Is(context.Cause(h.ctx), errHedged)):
 		result = "lost"
 	case err != nil:

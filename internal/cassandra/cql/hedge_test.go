@@ -30,7 +30,7 @@ func TestHowOftenReadsAreHedged(t *testing.T) {
 	if h.take() {
 		t.Error("one more is hedged")
 	}
-	h.giveBack()
+	h.refund()
 	if !h.take() || h.take() {
 		t.Error("one that was not sent does not count, and no more than that")
 	}

@@ -459,7 +459,7 @@ func TestKeptDecoders(t *testing.T) {
 	if _, err := p.load([]byte("](" + strings.Repeat("J\x01\x00\x00\x00", 1000) + "e.")); err != nil {
 		t.Fatal(err)
 	}
-	(&pickleConn{h: h, pickle: p}).giveBack()
+	(&pickleConn{h: h, pickle: p}).release()
 	if p.b != nil {
 		t.Error("the frame is kept")
 	}

@@ -226,7 +226,7 @@ func (s *DatagramServer) store(ctx context.Context, in *inbox) {
 			s.refuse(err, b)
 			p = newParser(s.proto, "")
 		}
-		in.giveBack(b)
+		in.recycle(b)
 	}
 }
 

@@ -106,8 +106,8 @@ func (b *inbox) next() (first *block, ended bool) {
 	return first, false
 }
 
-// giveBack lets a block that was stored be used again.
-func (b *inbox) giveBack(used *block) {
+// recycle makes a block that was stored available again.
+func (b *inbox) recycle(used *block) {
 	used.data, used.datagrams = used.data[:0], used.datagrams[:0]
 	b.mu.Lock()
 	defer b.mu.Unlock()

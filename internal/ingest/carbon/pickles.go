@@ -240,7 +240,7 @@ func (c *pickleConn) store(ctx context.Context) bool {
 		return false
 	}
 	c.pickle = c.h.decoders.Get().(*pickle)
-	defer c.giveBack()
+	defer c.release()
 	c.loaded, c.stored = -1, place{inVain: c.stored.inVain}
 	for c.stored.frame < len(c.ends) {
 		if !c.offer(ctx) {
@@ -266,9 +266,9 @@ func (c *pickleConn) load(i int) {
 	}
 }
 
-// giveBack returns the decoder and its memory to the pool. During a flood, allocating one for each
+// release returns the decoder and its memory to the pool. During a flood, allocating one for each
 // pickle would cost ten times as much as decoding.
-func (c *pickleConn) giveBack() {
+func (c *pickleConn) release() {
 	c.pickle.reset(nil)
 	c.h.decoders.Put(c.pickle)
 	c.pickle, c.items, c.loaded = nil, nil, -1

@@ -59,7 +59,7 @@ func (g *loaded) release() {
 	}
 	for _, t := range g.tables {
 		if t != nil {
-			t.giveBack()
+			t.release()
 		}
 	}
 	g.opened, g.tables = nil, nil
@@ -160,7 +160,7 @@ func (r *Result) read(readings []reading) error {
 	return r.run.Parallel(count, "read series", func(i int) (bool, error) {
 		defer since(&r.run.trace.tasks, time.Now())
 		f := folders.Get().(*folder)
-		defer f.giveBack()
+		defer f.release()
 		f.result, f.slice, f.Session, f.Into = r, i, r.run.Session, f
 		slice := readings[i*size : min(n, (i+1)*size)]
 		for done[i] < len(slice) {

@@ -39,8 +39,8 @@ var folders = sync.Pool{New: func() any { return &folder{} }}
 // keptTallies bounds the memory of a pooled folder: 1 MB.
 const keptTallies = 8 << 10
 
-// giveBack returns a folder to the pool.
-func (f *folder) giveBack() {
+// release returns a folder to the pool.
+func (f *folder) release() {
 	extra, spare := f.extra, f.spare
 	if cap(extra)+cap(spare) > keptTallies {
 		extra, spare = nil, nil
@@ -55,8 +55,8 @@ var tableTallies = sync.Pool{New: func() any { return new([]tally) }}
 
 func borrowTallies() []tally { return (*tableTallies.Get().(*[]tally))[:0] }
 
-// giveBack returns the memory of a table to the pool.
-func (t *table) giveBack() {
+// release returns the memory of a table to the pool.
+func (t *table) release() {
 	if kept := t.tallies; cap(kept) > 0 && cap(kept) <= keptTallies {
 		tableTallies.Put(&kept)
 	}

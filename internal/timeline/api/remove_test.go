@@ -10,7 +10,7 @@ import (
 )
 
 // takeDeletePlaces takes all places of deletes, until they are given back.
-func (s *served) takeDeletePlaces() (giveBack func()) {
+func (s *served) takeDeletePlaces() (release func()) {
 	ended := make(chan struct{})
 	var group sync.WaitGroup
 	for {
@@ -41,15 +41,15 @@ func TestDeletesWait(t *testing.T) {
 	config.MaxWait = 50 * time.Millisecond
 	s := serveQueries(t, config)
 	s.wantPart(200, `"accepted":2`, "POST", "/t/events", `[{"time":1,"id":"a","data":1},{"time":2,"id":"b","data":2}]`)
-	giveBack := s.takeDeletePlaces()
-	defer giveBack()
+	release := s.takeDeletePlaces()
+	defer release()
 	for _, path := range []string{"/t/events?id=a", "/t/events?until=1", "/t"} {
 		s.wantPart(503, "nothing was deleted", "DELETE", path, "")
 	}
 	s.wantPart(200, `"accepted":1`, "POST", "/t/events", `{"time":3,"id":"c","data":3}`)
 	s.wantPart(200, `"id":"c"`, "GET", "/t/latest", "")
 	s.wantPart(200, `"id":"a"`, "GET", "/t/events", "")
-	giveBack()
+	release()
 	s.want(204, "", "DELETE", "/t/events?id=a", "")
 	s.want(204, "", "DELETE", "/t", "")
 }
