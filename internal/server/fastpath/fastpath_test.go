@@ -365,7 +365,7 @@ func testClientLeaves(t *testing.T, over network) {
 				if r.URL.Path != "/long" {
 					return
 				}
-				close(left)               // a request behind one that was cancelled is not served, or this panics
+				close(left)              // a request behind one that was cancelled is not served, or this panics
 				limit := 2 * time.Minute // until the server notices the end
 				if test.want == nil {
 					limit = 8 * watchPause
