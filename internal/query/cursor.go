@@ -88,6 +88,7 @@ type Scan struct {
 	Into    Reducer
 	Summary store.Summary // how samples may be replaced by statistics
 	Buckets store.BucketMode
+	Stages  *store.StageLog // unless nil, notes the stages that were read; a trace has its own
 
 	counted int64 // samples that are not counted against the limit yet
 	reduced int64 // runs that came as statistics
@@ -97,9 +98,9 @@ type Scan struct {
 // each run of several samples is finite: where the statistics have no finite sum, Read
 // reads the samples themselves.
 func (c *Scan) Read(series store.Series, within model.TimeRange) error {
-	rest, err := c.read(series, store.ReadOptions{Range: within, Summarize: &c.Summary, Buckets: c.Buckets})
+	rest, err := c.read(series, store.ReadOptions{Range: within, Summarize: &c.Summary, Buckets: c.Buckets, Stages: c.Stages})
 	if err == nil && rest != nil {
-		_, err = c.read(series, store.ReadOptions{Range: *rest, Buckets: c.Buckets})
+		_, err = c.read(series, store.ReadOptions{Range: *rest, Buckets: c.Buckets, Stages: c.Stages})
 	}
 	return err
 }

@@ -168,3 +168,39 @@ func TestPercentilesWithoutSketches(t *testing.T) {
 		}
 	}
 }
+
+// A tally counts what a delete deletes: buckets that lie entirely in the range, and samples beside them.
+func TestTallyOfBuckets(t *testing.T) {
+	const hour = stagedMS - 20*hourMS // of the stage of hours
+	s := openStaged(t, func(*retention.PolicyConfig) {})
+	s.write("a", hour, 60_000, 120, func(i int) float64 { return float64(i) }) // two hours
+	s.write("b", hour, 60_000, 30, func(i int) float64 { return float64(i) })
+	s.fold()
+	s.write("a", hour+hourMS, 60_000, 3, func(i int) float64 { return float64(i) }) // late, from the start of a bucket on
+	tally := func(r model.TimeRange) query.Tally {
+		run, err := s.on.Start(t.Context(), Query{Range: r, Metrics: []MetricQuery{{Metric: "m"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer run.Close(nil)
+		n, err := run.Tally(store.Selection{Metric: "m", Range: r})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for _, c := range []struct {
+		r    model.TimeRange
+		want query.Tally
+	}{
+		{model.AllTime, query.Tally{Series: 2, Samples: 153}},
+		{model.TimeRange{StartMS: hour, EndMS: hour + hourMS - 1}, query.Tally{Series: 2, Samples: 90}},
+		{model.TimeRange{StartMS: hour, EndMS: hour + hourMS - 2}, query.Tally{}},
+		{model.TimeRange{StartMS: hour, EndMS: hour + hourMS + 60_000}, query.Tally{Series: 2, Samples: 92}},
+		{model.TimeRange{StartMS: hour + 1, EndMS: hour + 2*hourMS}, query.Tally{Series: 1, Samples: 63}},
+	} {
+		if got := tally(c.r); got != c.want {
+			t.Errorf("from %d to %d ms after the hour: %+v, want %+v", c.r.StartMS-hour, c.r.EndMS-hour, got, c.want)
+		}
+	}
+}
