@@ -50,9 +50,22 @@ func New(addr string) (*Server, error) {
 	if _, err := http.NewRequest(http.MethodGet, s.scheme+"://"+s.Addr, nil); err != nil {
 		return nil, fmt.Errorf("address of the server: %w", err)
 	}
+	trusting, err := Trusting()
+	if err != nil {
+		return nil, err
+	}
+	if trusting != nil {
+		s.client, s.scheme = &http.Client{Transport: trusting}, "https"
+	}
+	return s, nil
+}
+
+// Trusting returns a transport that accepts certificates of the authority that the environment
+// names, nil if it names none.
+func Trusting() (*http.Transport, error) {
 	path := os.Getenv(caVariable)
 	if path == "" {
-		return s, nil
+		return nil, nil
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -64,8 +77,7 @@ func New(addr string) (*Server, error) {
 	}
 	own := http.DefaultTransport.(*http.Transport).Clone()
 	own.TLSClientConfig = &tls.Config{RootCAs: pool}
-	s.client, s.scheme = &http.Client{Transport: own}, "https"
-	return s, nil
+	return own, nil
 }
 
 // Token returns what commands show to servers, "" without it.
@@ -145,7 +157,10 @@ func Unreached(err error) error {
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		err = failed.Err
 	}
+	unknown, foreign := errors.AsType[x509.UnknownAuthorityError](err)
 	switch {
+	case foreign:
+		return fmt.Errorf("%w; the variable %s must name a file with the authority of the server's certificate", unknown, caVariable)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("%w: no server listens there; --http-addr names another server", syscall.ECONNREFUSED)
 	case errors.Is(err, io.EOF):
