@@ -29,7 +29,8 @@ func healthCommand() command {
 check.
 
 Flags:
-  --url URL   the server, for example http://10.0.0.5:8080
+  --url URL   the server, for example http://10.0.0.5:8080. If it is an https:// URL, the variable
+              VARVE_CA_FILE may name a file with the authority of the server's certificate
   --wait      if the server is still opening its store, wait until it is healthy, however
               long that takes; give up when no server has answered for 30 s
 `,
@@ -48,7 +49,10 @@ func health(t terminal, args []string) error {
 	if err != nil {
 		return err
 	}
-	client := healthClient(own)
+	client, err := healthClient(own)
+	if err != nil {
+		return err
+	}
 	if wait {
 		err = waitHealthy(context.Background(), client, base)
 	} else {
@@ -99,11 +103,18 @@ func healthBase(c server.Config) string {
 
 // healthClient makes requests for the server's health. Certificates are not verified if the server
 // is that of this machine's settings: its certificate need not name the address, the request
-// contains no secret, and the answer is one bit.
-func healthClient(own bool) *http.Client {
+// contains no secret, and the answer is one bit. That of another server is verified, by the
+// authority that the environment names, if it names one.
+func healthClient(own bool) (*http.Client, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: own}
-	return &http.Client{Timeout: healthTimeout, Transport: transport}
+	if own {
+		transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
+	} else if trusting, err := remote.Trusting(); err != nil {
+		return nil, err
+	} else if trusting != nil {
+		transport = trusting
+	}
+	return &http.Client{Timeout: healthTimeout, Transport: transport}, nil
 }
 
 // waitHealthy returns when the server is healthy. It has no limit of its own while something

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"encoding/pem"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -40,7 +43,15 @@ func TestHealthOverTLS(t *testing.T) {
 	defer server.Close()
 	addr := strings.TrimPrefix(server.URL, "https://")
 	wantRun(t, 0, []string{"https://" + addr + " is healthy"}, "health", "--http-addr", addr, "--server-tls-cert-file=cert.pem", "--server-tls-key-file=key.pem")
-	wantRun(t, 1, []string{"certificate"}, "health", "--url", server.URL)
+	wantRun(t, 1, []string{"unknown authority; the variable VARVE_CA_FILE must name a file"}, "health", "--url", server.URL)
+	authority := filepath.Join(t.TempDir(), "ca.pem")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := os.WriteFile(authority, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if status, out, errs := once(t, []string{"VARVE_CA_FILE=" + authority}, "health", "--url", server.URL); status != 0 || !strings.Contains(out, "is healthy") {
+		t.Errorf("with the authority: %d %s%s", status, out, errs)
+	}
 	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		httpapi.WriteErrors(w, http.StatusBadRequest, "this port speaks TLS; use https://")
 	}))
