@@ -211,10 +211,17 @@ func announce(w io.Writer, c config.Config, srv *server.Server) {
 	}
 	fmt.Fprintf(w, "  HTTP    %s://%s\n", scheme, api)
 	if lines != "" {
-		fmt.Fprintf(w, "  telnet  %s\n", lines)
+		secured := ""
+		if c.Server.TLS.Speaks("telnet") {
+			secured = " (TLS)"
+		}
+		fmt.Fprintf(w, "  telnet  %s%s\n", lines, secured)
 	}
 	for _, carbon := range []struct{ stream, what string }{{"carbon", "lines"}, {"pickle", "pickles"}, {"carbon_udp", "lines, UDP"}} {
 		if addr := srv.Addr(carbon.stream); addr != "" {
+			if c.Server.TLS.Speaks(carbon.stream) {
+				carbon.what += ", TLS"
+			}
 			fmt.Fprintf(w, "  carbon  %s (%s)\n", remote.Dialable(addr), carbon.what)
 		}
 	}
@@ -222,7 +229,7 @@ func announce(w io.Writer, c config.Config, srv *server.Server) {
 		fmt.Fprintf(w, "  pprof   http://%s/debug/pprof/\n", remote.Dialable(pprof))
 	}
 	fmt.Fprintf(w, "  data    %s\n\n", dir)
-	curl := fmt.Sprintf("curl -sS%s %s://%s", credentials(c), scheme, api)
+	curl := fmt.Sprintf("curl -sS%s%s %s://%s", trust(c), credentials(c), scheme, api)
 	if c.Auth.Enabled {
 		fmt.Fprintf(w, "Create a token, if there is none yet:\n  TOKEN=$(varve token create me --role read,write%s)\n", tokenPlace(c))
 	}
@@ -252,6 +259,15 @@ func quoted(word string) string {
 		return word
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// trust returns the flags with which curl accepts the server's certificate, whichever authority
+// has signed it.
+func trust(c config.Config) string {
+	if !c.Server.TLS.Speaks("http") {
+		return ""
+	}
+	return " --cacert " + quoted(c.Server.TLS.CertFile)
 }
 
 // credentials returns the flags with which curl authenticates.

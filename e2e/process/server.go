@@ -151,7 +151,7 @@ func start(t *testing.T, p program, dir string, flags []string) *Server {
 	s.Ready = time.Since(began)
 	s.Scheme = s.find(t, `(?m)^ +HTTP +(https?)://`)
 	s.HTTP = s.find(t, `(?m)^ +HTTP +https?://(\S+)$`)
-	s.Telnet = s.find(t, `(?m)^ +telnet +(\S+)$`)
+	s.Telnet = s.find(t, `(?m)^ +telnet +(\S+)(?: \(TLS\))?$`)
 	return s
 }
 
@@ -168,7 +168,7 @@ func (s *Server) find(t *testing.T, expr string) string {
 // Carbon returns the address for what senders of Graphite send: lines or pickles.
 func (s *Server) Carbon(t *testing.T, what string) string {
 	t.Helper()
-	return s.find(t, `(?m)^ +carbon +(\S+) \(`+what+`\)$`)
+	return s.find(t, `(?m)^ +carbon +(\S+) \(`+what+`(?:, TLS)?\)$`)
 }
 
 // Pid returns the number of the process.
