@@ -71,7 +71,7 @@ type runningJob struct {
 	err       error          // why it stopped; set before ended is closed
 }
 
-// cancel makes the job stop within a second.
+// cancel makes the job stop; see Deleter.run for how soon.
 func (r *runningJob) cancel() { r.once.Do(func() { close(r.cancelled) }) }
 
 func (r *runningJob) isCancelled() bool { return isClosed(r.cancelled) }

@@ -67,8 +67,9 @@ const (
 // index consistent: every row with samples is in it. Rows without samples may be left in it, and
 // a repeated delete finds these.
 //
-// Once cancelled is closed, run ends within a second, with errCancelled. Before, it removes the index
-// rows of the rows that it has emptied. A nil cancelled means that nobody cancels the delete.
+// Once cancelled is closed, run ends after the round in progress, with errCancelled, as soon as it
+// has removed the index rows of the rows that it has emptied, which may take some seconds. A nil
+// cancelled means that nobody cancels the delete.
 //
 // If progress is nil, nobody continues the delete when ctx ends, until the client repeats it. So
 // run then removes the index rows of the rows that it has emptied, and a repeated delete has
