@@ -115,7 +115,7 @@ func TestHangUp(t *testing.T) {
 			if left == 1 {
 				break
 			}
-			if attempt == 3 {
+			if attempt == 20 { // on a busy machine a connection may be lost by chance too
 				t.Fatalf("%s: %d series are left after attempt %d: %v", table, left, attempt, err)
 			}
 			b.reconnected(t)
