@@ -92,7 +92,8 @@ func (t varveTarget) startGraphite(ctx context.Context, dir, settings string, mo
 	}
 	v := &varve{dir: filepath.Join(dir, "data"), http: addrs[0], pprof: addrs[3]}
 	args := append([]string{"serve", "--config", config, "--data-dir", v.dir, "--http-addr", v.http, "--telnet-addr=",
-		"--carbon-addr", addrs[1], "--pickle-addr", addrs[2], "--server-pprof-addr", v.pprof}, more...)
+		"--carbon-addr", addrs[1], "--pickle-addr", addrs[2], "--server-pprof-addr", v.pprof,
+		"--tune", "embedded.late_hold=1ms"}, more...) // settle folds, without the wait after a start
 	if v.process, err = startProcess(ctx, t.binary, args...); err != nil {
 		return nil, err
 	}
