@@ -28,7 +28,7 @@ func TestCompare(t *testing.T) {
 	}
 	for _, nothing := range []struct{ args, want string }{
 		{"--metrics ^unknown$", "no metric in common"},
-		{"--from 1000 --to 90000", "no query found a point"},
+		{"--from 1000 --to 90000", "no query found a point between 1970-01-01T00:00:01Z and 1970-01-01T00:01:30Z"},
 	} {
 		args := append([]string{"compare", "--a", a.http, "--b", b.http, "--questions", "5"}, strings.Fields(nothing.args)...)
 		if out, errs := must(t, 2, args...); !strings.HasSuffix(out, "\nnothing was compared\n") || !strings.Contains(errs, nothing.want) {

@@ -105,7 +105,7 @@ func (r *Report) Nothing() string {
 	case r.Metrics == 0:
 		return "the servers have no metric in common; see --metrics"
 	case r.asks && r.Points == 0:
-		return "no query found a point; choose another or a longer time range with --from and --to"
+		return fmt.Sprintf("no query found a point between %s and %s; choose another or a longer time range with --from and --to", timeText(r.StartMS), timeText(r.EndMS))
 	}
 	return ""
 }
