@@ -95,7 +95,7 @@ func (p *countingParser) ParseQuery(text []byte) (agg.Query, error) {
 	return p.Parser.ParseQuery(text)
 }
 
-// A change of one task does not parse the others anew.
+// A change of one task does not parse the others again.
 func TestUnchangedTasksAreNotParsed(t *testing.T) {
 	h := newHarness(t)
 	const tasks = 10
