@@ -45,6 +45,7 @@ type output struct {
 
 	unnamed int64         // results that were not stored because the names of their series are refused
 	refused int64         // results of the flush in series that are refused
+	named   int64         // those of them whose names are refused, not at a limit
 	why     *ingest.Fault // of the first of them
 	lacking error         // the last limit that kept results of the batch from being stored; nil: none did
 }
@@ -182,14 +183,14 @@ func (o *output) write(ctx context.Context) error {
 		}
 		o.stored += int64(n)
 		o.scheduler.metrics.points.Add(float64(n))
-		o.unnamed += o.refused
+		o.unnamed += o.named
 		o.scheduler.metrics.refused.Add(float64(o.refused))
 		return nil
 	}
 }
 
 func (o *output) fill() error {
-	o.refused = 0
+	o.refused, o.named = 0, 0
 	for _, g := range o.groups {
 		g.refused = nil
 		var refs [model.Custom + 1]store.Ref
@@ -209,6 +210,9 @@ func (o *output) fill() error {
 			if f := faults[p.Kind]; f != nil {
 				o.writer.Reject(f, []byte(o.metric))
 				o.refused++
+				if !atLimit(f) {
+					o.named++
+				}
 			} else if o.put(typ, refs[p.Kind], p) {
 				continue
 			}
@@ -227,11 +231,16 @@ func (o *output) fill() error {
 func (o *output) note(f *ingest.Fault) {
 	switch {
 	case f == nil:
-	case f.Reason == ingest.MaxSeries || f.Reason == ingest.SeriesMemory:
+	case atLimit(f):
 		o.lacking = f
 	case o.why == nil:
 		o.why = f
 	}
+}
+
+// atLimit reports whether series are refused by a limit, not for their names.
+func atLimit(f *ingest.Fault) bool {
+	return f.Reason == ingest.MaxSeries || f.Reason == ingest.SeriesMemory
 }
 
 // put reports whether a result can be stored. It cannot if it would expire at once, or
@@ -270,7 +279,7 @@ func (o *output) whole() error {
 
 // complaint says which results were not stored and will not be, "" if there are none.
 func (o *output) complaint() string {
-	if o.why == nil || o.unnamed == 0 {
+	if o.unnamed == 0 {
 		return ""
 	}
 	return fmt.Sprintf("%d results were not stored in %s, because the names of their series are refused: %s; all others are stored", o.unnamed, o.metric, o.why.Text)

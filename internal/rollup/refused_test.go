@@ -1,6 +1,8 @@
 package rollup
 
 import (
+	"bytes"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -47,10 +49,13 @@ func TestGroupWithRefusedNames(t *testing.T) {
 func TestGroupBeyondTheLimitOfSeries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
-		for _, host := range []string{"a", "b", "c"} {
+		long := strings.Repeat("x", int(ingest.DefaultConfig().MaxTagValueBytes)+1)
+		for _, host := range []string{"a", "b", "c", long} {
 			h.put("src", host, 1, at(0, 0, 10), at(0, 1, 10))
 		}
-		limit := 5
+		log := &bytes.Buffer{}
+		h.log = slog.New(slog.NewTextHandler(log, nil))
+		limit := 6
 		h.ingest = func(c *ingest.Config) { c.MaxSeries = limit }
 		restart := func() {
 			h.restart(func(c *Config, _ *query.Config) { c.RetryInterval = time.Minute })
@@ -65,6 +70,10 @@ func TestGroupBeyondTheLimitOfSeries(t *testing.T) {
 			t.Error(m)
 		}
 		limit = 100
+		h.stop()
+		if !strings.Contains(log.String(), `"2 results were not stored in dst, because the names`) { // not those at the limit
+			t.Errorf("%s", log)
+		}
 		restart()
 		time.Sleep(150 * time.Second)
 		if got := h.points("dst"); !strings.Contains(got, "{host=c,saved_from=src} 2000-01-01T00:00 1\n{host=c,saved_from=src} 2000-01-01T00:01 1") {
