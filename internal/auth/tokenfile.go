@@ -136,20 +136,10 @@ func formatTokens(tokens []Token) []byte {
 
 // readTokens reads a token file. A missing file has no tokens.
 func readTokens(path string) ([]Token, error) {
-	info, err := os.Stat(path)
+	text, err := safefile.ReadRegular(path, maxTokenFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("token file: %w", err)
-	}
-	if !info.Mode().IsRegular() { // a pipe would block the server, and a link to /dev/zero would fill its memory
-		return nil, fmt.Errorf("token file %s is not a regular file", path)
-	}
-	if info.Size() > maxTokenFile {
-		return nil, fmt.Errorf("token file %s has %d bytes; want at most %d", path, info.Size(), maxTokenFile)
-	}
-	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("token file: %w", err)
 	}
@@ -274,11 +264,7 @@ func usesPath(path string) string { return path + ".used" }
 // are known.
 func readUses(path string) map[string]time.Time {
 	uses := map[string]time.Time{}
-	info, err := os.Stat(usesPath(path))
-	if err != nil || info.Size() > maxTokenFile || !info.Mode().IsRegular() {
-		return uses
-	}
-	text, err := os.ReadFile(usesPath(path))
+	text, err := safefile.ReadRegular(usesPath(path), maxTokenFile)
 	if err != nil || json.Unmarshal(text, &uses) != nil {
 		return map[string]time.Time{}
 	}

@@ -40,11 +40,11 @@ func ReadRegular(path string, most int64) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case info.IsDir():
-		return nil, fmt.Errorf("%s is a directory, want a file", path)
+		return nil, fmt.Errorf("%s is not a regular file: it is a directory", path)
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is not a regular file; a pipe or device cannot be read again at a reload", path)
+		return nil, fmt.Errorf("%s is not a regular file", path)
 	case info.Size() > most:
-		return nil, fmt.Errorf("%s has %d bytes, which is more than %d", path, info.Size(), most)
+		return nil, fmt.Errorf("%s has %d bytes; want at most %d", path, info.Size(), most)
 	}
 	return os.ReadFile(path)
 }

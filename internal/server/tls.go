@@ -7,11 +7,12 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"varve/internal/safefile"
 )
 
 // TLSConfig are the settings of TLS.
@@ -126,7 +127,7 @@ func loadKeys(c TLSConfig) (*keys, error) {
 		if path == "" {
 			continue
 		}
-		text, err := readSmall(path)
+		text, err := safefile.ReadRegular(path, maxKeyFile)
 		if err != nil {
 			return nil, fmt.Errorf("server.tls.%s: %w", names[i], err)
 		}
@@ -161,20 +162,6 @@ func loadKeys(c TLSConfig) (*keys, error) {
 
 // maxKeyFile limits the size of a file of certificates.
 const maxKeyFile = 4 << 20
-
-func readSmall(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() { // a pipe would hold up the server
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
-	if info.Size() > maxKeyFile {
-		return nil, fmt.Errorf("%s has %d bytes; want at most %d", path, info.Size(), maxKeyFile)
-	}
-	return os.ReadFile(path)
-}
 
 // authorities parses certificates. Any other text is an error: otherwise an authority that was
 // truncated would go unnoticed.
