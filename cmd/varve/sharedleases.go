@@ -24,7 +24,8 @@ func sharedLeases(c config.Config, s *cassandra.Keyspaces, node string, log *slo
 	})
 	return func(ctx context.Context, name string, life time.Duration) (rollup.Lease, error) {
 		lease, err := leases.Acquire(ctx, name, life)
-		if _, held := errors.AsType[*cluster.HeldError](err); held || errors.Is(err, cluster.ErrChanged) {
+		_, held := errors.AsType[*cluster.HeldError](err)
+		if held || errors.Is(err, cluster.ErrChanged) || errors.Is(err, cluster.ErrLost) { // ErrLost: granted, but too late
 			return nil, fmt.Errorf("%w: %w", rollup.ErrHeld, err)
 		}
 		if err != nil || lease == nil {

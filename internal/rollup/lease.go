@@ -32,8 +32,11 @@ const (
 	// leaseAway is for how long the store of leases must have failed before a run goes without a
 	// lease: by then each other node has lost the lease that it had. Otherwise an outage of a data
 	// center, without which leases have no quorum, would stop all roll-ups. Backfills wait for the
-	// operator, and never go without.
-	leaseAway = leaseLife + 10*time.Second
+	// operator, and never go without. An attempt counts for at most leaseAttempt: one that took
+	// longer says that this node was suspended, or that its clock was set, more than that the store
+	// failed.
+	leaseAttempt = 10 * time.Second
+	leaseAway    = leaseLife + leaseAttempt
 
 	// After leaseTurn of work, a backfill of a task that another node runs pauses for longer than
 	// leaseRetry, so that a run that waits gets its turn.
@@ -67,7 +70,8 @@ func (s *Scheduler) underLease(ctx context.Context, id string, without bool, f f
 
 // awaitLease waits until it has the lease of a task. It returns nil if nodes have no leases.
 func (s *Scheduler) awaitLease(ctx context.Context, id string, without bool) (Lease, error) {
-	answered := s.now()
+	var away time.Duration // since the store of leases last answered
+	last := s.now()
 	for {
 		l, err := s.lease(ctx, "roll-up "+id, leaseLife)
 		if err == nil {
@@ -76,12 +80,15 @@ func (s *Scheduler) awaitLease(ctx context.Context, id string, without bool) (Le
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		switch now := s.now(); {
+		now := s.now()
+		away += min(elapsed(last, now), leaseAttempt)
+		last = now
+		switch {
 		case errors.Is(err, ErrHeld):
-			answered = now
+			away = 0
 		case !without:
 			return nil, err
-		case elapsed(answered, now) >= leaseAway:
+		case away >= leaseAway:
 			s.log.Warn("roll-up task runs without a lease, because leases are unavailable; do not request a backfill of it on another server", "id", id, "error", err)
 			return nil, nil
 		}

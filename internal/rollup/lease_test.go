@@ -21,6 +21,7 @@ type board struct {
 	mu     sync.Mutex
 	holder map[string]*boardLease // by name
 	away   error                  // of all calls
+	once   func() error           // of the next call
 }
 
 type boardLease struct {
@@ -30,6 +31,13 @@ type boardLease struct {
 }
 
 func (b *board) lease(_ context.Context, name string, _ time.Duration) (Lease, error) {
+	b.mu.Lock()
+	once := b.once
+	b.once = nil
+	b.mu.Unlock()
+	if once != nil {
+		return nil, once()
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.away != nil {
@@ -193,6 +201,36 @@ func TestLeasesUnavailable(t *testing.T) {
 		}
 		time.Sleep(time.Until(due) + leaseAway - time.Second)
 		one.wantPoints("dst", "")
+		time.Sleep(time.Minute)
+		one.wantPoints("dst", "{host=a,saved_from=src} 1999-12-31T00:00 6")
+	})
+}
+
+// A node that was suspended while it asked for a lease knows nothing about the leases of others.
+func TestSuspendedNodeWaitsForItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &board{}
+		one, two, _ := twoNodes(t, b)
+		defer one.stop()
+		defer two.stop()
+		other, err := b.lease(t.Context(), "roll-up t", leaseLife)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var asked atomic.Bool
+		b.once = func() error {
+			asked.Store(true)
+			time.Sleep(2 * leaseAway)
+			return context.DeadlineExceeded
+		}
+		one.send("src", "a", 5, at(-24, 0, 10))
+		_, due := one.scheduled("t")
+		time.Sleep(time.Until(due) + 4*leaseAway)
+		if !asked.Load() {
+			t.Fatal("the run has not asked for its lease")
+		}
+		one.wantPoints("dst", "")
+		other.Keep(t.Context(), func(context.Context) error { return nil })
 		time.Sleep(time.Minute)
 		one.wantPoints("dst", "{host=a,saved_from=src} 1999-12-31T00:00 6")
 	})
