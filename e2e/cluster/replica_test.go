@@ -143,7 +143,7 @@ func sentTo(t *testing.T, r *prometheus.Registry) map[string]float64 {
 
 // ofNoPartition are statements of the server that have no one partition, and so
 // no replica of it, or read tables in which each node has its own rows.
-var ofNoPartition = []string{"ping", "read_any_legacy_key", "probe_tag_indexed", "read_cluster_name", "read_node_id", "read_nodes"}
+var ofNoPartition = []string{"ping", "read_any_legacy_key", "probe_tag_indexed", "read_clock", "read_cluster_name", "read_node_id", "read_nodes"}
 
 func (p *place) serverReplicas(t *testing.T, seed uint64) {
 	v := p.start(t, t.TempDir())
