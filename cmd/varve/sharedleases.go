@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
 	"varve/internal/cassandra"
+	"varve/internal/cassandra/cql"
 	"varve/internal/cluster"
 	"varve/internal/config"
 	"varve/internal/rollup"
@@ -17,9 +17,9 @@ import (
 // sharedLeases returns the leases of roll-ups among the servers of the keyspace that is written
 // to.
 func sharedLeases(c config.Config, s *cassandra.Keyspaces, node string, log *slog.Logger) func(context.Context, string, time.Duration) (rollup.Lease, error) {
-	host, _ := os.Hostname() // for people
-	leases := cluster.NewLeases(s.Session(), cluster.Options{
-		Node: node, Note: host, Usable: s.CheckCluster, Create: createsTables(c), Log: log,
+	leases := cluster.NewLeases(cluster.Options{
+		Node: node, Log: log,
+		Open:    func() (*cql.Session, bool, error) { return s.Session(), createsTables(c), s.CheckCluster() },
 		Without: "request backfills of a roll-up only from the server that runs it",
 	})
 	return func(ctx context.Context, name string, life time.Duration) (rollup.Lease, error) {

@@ -416,11 +416,12 @@ func testLeader(t *testing.T, registers *Registers) {
 // Without the table there are no leases, which is not an error.
 func testNoLeases(t *testing.T, session *cql.Session) {
 	var log bytes.Buffer
-	leases := NewLeases(session, Options{
-		Node: "a", Usable: func() error { return nil }, Log: slog.New(slog.NewTextHandler(&log, nil)), Without: "do it by hand",
+	leases := NewLeases(Options{
+		Node: "a", Log: slog.New(slog.NewTextHandler(&log, nil)), Without: "do it by hand",
+		Open: func() (*cql.Session, bool, error) { return session, false, nil },
 	})
-	for range 2 {
-		if lease, err := leases.Acquire(t.Context(), "x", time.Minute); lease != nil || err != nil {
+	for _, get := range []func(context.Context, string, time.Duration) (*Lease, error){leases.Acquire, leases.Acquire, leases.Reacquire} {
+		if lease, err := get(t.Context(), "x", time.Minute); lease != nil || err != nil {
 			t.Errorf("without the table: %v, %v", lease, err)
 		}
 	}
@@ -429,11 +430,15 @@ func testNoLeases(t *testing.T, session *cql.Session) {
 	}
 }
 
-// Of two servers one has a lease, and neither while the session must not be used.
+// Of two servers one has a lease, and neither while the session must not be used. A process that
+// was started again takes over the lease of the earlier one.
 func testLeasesOfTwo(t *testing.T, session *cql.Session) {
 	var away error
 	open := func(node string) *Leases {
-		return NewLeases(session, Options{Node: node, Usable: func() error { return away }, Create: true, Log: slog.New(slog.DiscardHandler)})
+		return NewLeases(Options{
+			Node: node, Log: slog.New(slog.DiscardHandler),
+			Open: func() (*cql.Session, bool, error) { return session, true, away },
+		})
 	}
 	a, b, name := open("a"), open("b"), t.Name()
 	first, err := a.Acquire(t.Context(), name, time.Minute)
@@ -444,7 +449,14 @@ func testLeasesOfTwo(t *testing.T, session *cql.Session) {
 	if _, err := b.Acquire(t.Context(), name, time.Minute); !errors.As(err, &held) || held.By.Node != "a" {
 		t.Errorf("the other server: %v", err)
 	}
-	if err := first.Release(t.Context()); err != nil {
+	if _, err := b.Reacquire(t.Context(), name, time.Minute); !errors.As(err, &held) {
+		t.Errorf("the other server after a restart: %v", err)
+	}
+	again, err := open("a").Reacquire(t.Context(), name, time.Minute)
+	if err != nil || again == nil || again.Token <= first.Token {
+		t.Fatalf("the same server after a restart: %v, %v", again, err)
+	}
+	if err := again.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if second, err := b.Acquire(t.Context(), name, time.Minute); err != nil || second == nil {

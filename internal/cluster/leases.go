@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
@@ -12,14 +13,12 @@ import (
 
 // Options are the dependencies of [Leases].
 type Options struct {
-	// Node is the id of the server, which remains the same after a restart. Note is for people.
-	Node, Note string
+	Node string // the id of the server, which remains the same after a restart
 
-	// Usable returns why the session must not be used now, nil while it may be used.
-	Usable func() error
-
-	// Create says whether to create the table if it is missing.
-	Create bool
+	// Open returns the session of the keyspace that has the leases, and whether to create the
+	// table there if it is missing; or why there can be no session now. It is called for each
+	// lease. The session must always be the same one.
+	Open func() (session *cql.Session, create bool, err error)
 
 	// Without says, in the log, what it means for the work under the leases that there can be none.
 	Without string
@@ -30,7 +29,6 @@ type Options struct {
 // Leases are those of a process whose keyspace may be reached later, or may have no table for
 // them. Many goroutines may use them at once.
 type Leases struct {
-	session *cql.Session
 	options Options
 	without sync.Once // limits the log line about the missing table
 
@@ -38,18 +36,26 @@ type Leases struct {
 	node *Node // nil until the table is open
 }
 
-// NewLeases returns leases in the keyspace of a session. It does no I/O.
-func NewLeases(session *cql.Session, o Options) *Leases {
-	return &Leases{session: session, options: o}
-}
+// NewLeases returns leases. It does no I/O.
+func NewLeases(o Options) *Leases { return &Leases{options: o} }
 
 // Acquire is [Node.Acquire]. It returns nil without an error if there can be no leases: the table
 // is missing and may not be created, or the user has no right to it.
 func (l *Leases) Acquire(ctx context.Context, name string, life time.Duration) (*Lease, error) {
+	return l.get(ctx, func(n *Node) (*Lease, error) { return n.Acquire(ctx, name, life) })
+}
+
+// Reacquire is [Node.Reacquire]. Like Acquire, it returns nil without an error if there can be no
+// leases.
+func (l *Leases) Reacquire(ctx context.Context, name string, life time.Duration) (*Lease, error) {
+	return l.get(ctx, func(n *Node) (*Lease, error) { return n.Reacquire(ctx, name, life) })
+}
+
+func (l *Leases) get(ctx context.Context, from func(*Node) (*Lease, error)) (*Lease, error) {
 	node, err := l.open(ctx)
 	if err == nil {
 		var lease *Lease
-		if lease, err = node.Acquire(ctx, name, life); err == nil {
+		if lease, err = from(node); err == nil {
 			return lease, nil
 		}
 	}
@@ -65,7 +71,8 @@ func (l *Leases) Acquire(ctx context.Context, name string, life time.Duration) (
 }
 
 func (l *Leases) open(ctx context.Context) (*Node, error) {
-	if err := l.options.Usable(); err != nil {
+	session, create, err := l.options.Open()
+	if err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
@@ -73,10 +80,11 @@ func (l *Leases) open(ctx context.Context) (*Node, error) {
 	if l.node != nil {
 		return l.node, nil
 	}
-	registers, err := OpenRegisters(ctx, l.session, l.options.Create)
+	registers, err := OpenRegisters(ctx, session, create)
 	if err != nil {
 		return nil, err
 	}
-	l.node = NewNode(registers, l.options.Node, l.options.Note)
+	host, _ := os.Hostname() // for people
+	l.node = NewNode(registers, l.options.Node, host)
 	return l.node, nil
 }

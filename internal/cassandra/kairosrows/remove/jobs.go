@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"varve/internal/cassandra/layout"
@@ -47,8 +46,7 @@ type jobs struct {
 	wait time.Duration // how long Cancel waits for a job to stop
 
 	leaseLife time.Duration
-	leases    atomic.Pointer[cluster.Node] // nil until the first lease
-	unleased  sync.Once                    // limits the log line about missing leases
+	leases    *cluster.Leases
 
 	places chan struct{} // taken by jobs that this process works on
 
@@ -88,7 +86,7 @@ func isClosed(c <-chan struct{}) bool {
 
 func (j *jobs) init(d *Deleter, node string) {
 	j.d, j.node, j.wait, j.leaseLife, j.running = d, node, cancelWait, jobLease, map[string]*runningJob{}
-	j.places = make(chan struct{}, jobsAtOnce)
+	j.leases, j.places = j.newLeases(), make(chan struct{}, jobsAtOnce)
 	j.ctx, j.stop = context.WithCancelCause(context.Background())
 }
 

@@ -3,7 +3,6 @@ package remove
 import (
 	"context"
 	"errors"
-	"os"
 	"time"
 
 	"varve/internal/cassandra/cql"
@@ -26,53 +25,34 @@ const jobLease = 30 * time.Second
 // record of the job.
 var errLost = errors.New("its lease was lost; this node or another one will continue it in about a minute")
 
+// newLeases returns the leases of jobs.
+func (j *jobs) newLeases() *cluster.Leases {
+	return cluster.NewLeases(cluster.Options{
+		Node: j.node, Log: j.d.log,
+		Without: "two servers may work on the same delete job if their clocks differ a lot or one is suspended for a minute; this takes longer but does no harm",
+		Open: func() (*cql.Session, bool, error) {
+			ks, err := j.d.services()
+			if err != nil {
+				return nil, false, err
+			}
+			return ks.Session, ks.MayCreate(), nil
+		},
+	})
+}
+
 // lease acquires the lease of a job. again says that this node worked on the job before a
 // restart. lease returns nil without an error if jobs have no leases here, and a
 // *cluster.HeldError or cluster.ErrChanged if another node works on the job.
 func (j *jobs) lease(ctx context.Context, id string, again bool) (*cluster.Lease, error) {
-	node, err := j.member(ctx)
-	if err != nil || node == nil {
-		return nil, err
-	}
-	get := node.Acquire
-	if again {
-		get = node.Reacquire
-	}
-	lease, err := get(ctx, "delete job "+id, j.leaseLife)
-	if _, ok := errors.AsType[*cql.RefusedError](err); ok {
-		j.noLeases(err)
-		return nil, nil
-	}
-	return lease, err
-}
-
-// noLeases logs why there are no leases.
-func (j *jobs) noLeases(why error) {
-	j.unleased.Do(func() {
-		j.d.log.Warn("delete jobs have no leases: two servers may work on the same job if their clocks differ a lot or one is suspended for a minute; this takes longer but does no harm", "error", why)
-	})
-}
-
-// member returns this process as a node that can hold leases, nil if leases are not possible.
-func (j *jobs) member(ctx context.Context) (*cluster.Node, error) {
-	if node := j.leases.Load(); node != nil {
-		return node, nil
-	}
 	ks, err := j.d.services()
 	if err != nil || !ks.Tables.ServiceIndex {
 		return nil, err // without that table, no other node knows about the jobs
 	}
-	registers, err := cluster.OpenRegisters(ctx, ks.Session, ks.MayCreate())
-	if _, ok := errors.AsType[*cql.TableError](err); ok {
-		j.noLeases(err)
-		return nil, nil
+	name := "delete job " + id
+	if again {
+		return j.leases.Reacquire(ctx, name, j.leaseLife)
 	}
-	if err != nil {
-		return nil, err
-	}
-	host, _ := os.Hostname() // for people
-	j.leases.CompareAndSwap(nil, cluster.NewNode(registers, j.node, host))
-	return j.leases.Load(), nil
+	return j.leases.Acquire(ctx, name, j.leaseLife)
 }
 
 // underLease runs f while the lease is held; see cluster.Lease.Keep.
