@@ -30,6 +30,7 @@ type Server struct {
 		conns     map[*Conn]context.CancelFunc
 		stopping  bool
 		deadline  time.Time // of the drain, when stopping
+		cut       bool      // the context of Shutdown has ended
 	}
 	serving sync.WaitGroup // one per Serve
 }
@@ -103,7 +104,7 @@ func (s *Server) accept(ctx context.Context, ln *Listener, conns *sync.WaitGroup
 			return err
 		}
 		own, cancel := context.WithCancel(ctx)
-		s.register(c, cancel)
+		s.register(ctx, c, cancel)
 		conns.Go(func() {
 			defer s.unregister(c, cancel)
 			// A panic ends only this connection.
@@ -130,11 +131,17 @@ func (s *Server) serveConn(ctx context.Context, c *Conn) error {
 	return nil
 }
 
-func (s *Server) register(c *Conn, cancel context.CancelFunc) {
+// register records a connection that was accepted, for Shutdown and closeAll. It closes one that
+// comes after them: connections that they close free places, which those that waited take.
+func (s *Server) register(ctx context.Context, c *Conn, cancel context.CancelFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.conns[c] = cancel
-	if s.mu.stopping {
+	switch {
+	case s.mu.cut || ctx.Err() != nil:
+		cancel()
+		c.Conn.Close()
+	case s.mu.stopping:
 		c.drain(s.mu.deadline)
 	}
 }
@@ -186,6 +193,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	s.mu.Lock()
+	s.mu.cut = true
 	for c, cancel := range s.mu.conns {
 		cancel()
 		c.Conn.Close()

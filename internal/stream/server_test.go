@@ -146,6 +146,73 @@ func TestStopThatIsLate(t *testing.T) {
 	}
 }
 
+// A noting listener tells of each connection that it has accepted.
+type noting struct {
+	net.Listener
+	accepted chan struct{}
+}
+
+func (n *noting) Accept() (net.Conn, error) {
+	c, err := n.Listener.Accept()
+	if err == nil {
+		n.accepted <- struct{}{}
+	}
+	return c, err
+}
+
+// A connection that waited for a place until the deadline of Shutdown, which frees one, does not
+// keep Shutdown waiting.
+func TestPlaceThatTheStopFrees(t *testing.T) {
+	began := make(chan struct{}, 2)
+	s := NewServer(Options{Name: "test", Limit: 1}, handle(func(ctx context.Context, c *Conn) {
+		c.Busy() // keeps its place
+		began <- struct{}{}
+		<-ctx.Done() // as one that waits for the store
+	}), nil)
+	ln := &noting{onLoopback(t), make(chan struct{}, 2)}
+	serving, end := context.WithCancel(t.Context())
+	defer end()
+	served := serve(serving, s, ln)
+	first := dial(t, ln)
+	<-began
+	<-ln.accepted
+	second := dial(t, ln)
+	<-ln.accepted
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	stopped := make(chan error, 1)
+	go func() { stopped <- s.Shutdown(ctx) }()
+	select {
+	case err := <-stopped:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("Shutdown: %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("Shutdown waits for the connection that had no place")
+		end()
+		<-stopped
+	}
+	if err := <-served; err != nil || !ended(first) || !ended(second) {
+		t.Errorf("Serve: %v", err)
+	}
+}
+
+// A connection that is accepted just as the context of Serve ends is closed as well.
+func TestAcceptedAtTheEnd(t *testing.T) {
+	s := NewServer(Options{Name: "test", Limit: 1}, handle(echo), nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	own, peer := net.Pipe()
+	defer peer.Close()
+	l := NewListener(onLoopback(t), s.o)
+	cancel()
+	s.closeAll(l)
+	c := &Conn{Conn: own, listener: l}
+	s.register(ctx, c, cancel)
+	if err := own.SetDeadline(time.Time{}); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("the connection is open: %v", err)
+	}
+}
+
 // When its context ends, a server closes all connections at once.
 func TestServerOfAContextThatEnds(t *testing.T) {
 	s := NewServer(Options{Name: "test", Limit: 10}, handle(echo), nil)
