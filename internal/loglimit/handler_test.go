@@ -124,6 +124,40 @@ func TestClose(t *testing.T) {
 	}
 }
 
+// A window lasts exactly a minute, also one that Close began within the last one.
+func TestWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, h, out := newLog()
+		defer h.Close()
+		write := func(n int) {
+			for range n {
+				log.Info("again")
+			}
+		}
+		write(most)
+		time.Sleep(window)
+		write(most)
+		if got := strings.Count(out.String(), "\n"); got != 2*most {
+			t.Errorf("%d lines of two minutes are written, want %d", got, 2*most)
+		}
+		write(1)
+		time.Sleep(window / 2)
+		h.Close()
+		write(most + 2)
+		time.Sleep(window / 2)
+		synctest.Wait()
+		const first, second = "message=again count=1 written=60", "message=again count=2 written=60"
+		if got := out.String(); strings.Count(got, first) != 1 || strings.Contains(got, second) {
+			t.Errorf("half a minute after Close the log is\n%s", got)
+		}
+		time.Sleep(window / 2)
+		synctest.Wait()
+		if got := out.String(); strings.Count(got, second) != 1 {
+			t.Errorf("a minute after Close the log is\n%s", got)
+		}
+	})
+}
+
 // Messages with the text of a client are bounded as well, and so is the memory for
 // them. Debug lines pass.
 func TestMessagesWithoutEnd(t *testing.T) {
