@@ -22,14 +22,14 @@ func asRoot(t *testing.T) {
 }
 
 // wantOwner holds user, group and permissions of a file against what they should be.
-func wantOwner(t *testing.T, path string, owner uint32, perm fs.FileMode) {
+func wantOwner(t *testing.T, path string, user, group uint32, perm fs.FileMode) {
 	t.Helper()
 	info, err := os.Lstat(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := info.Sys().(*syscall.Stat_t); s.Uid != owner || s.Gid != owner || info.Mode().Perm() != perm {
-		t.Errorf("%s belongs to %d:%d with mode %o, want %d:%d and %o", filepath.Base(path), s.Uid, s.Gid, info.Mode().Perm(), owner, owner, perm)
+	if s := info.Sys().(*syscall.Stat_t); s.Uid != user || s.Gid != group || info.Mode().Perm() != perm {
+		t.Errorf("%s belongs to %d:%d with mode %o, want %d:%d and %o", filepath.Base(path), s.Uid, s.Gid, info.Mode().Perm(), user, group, perm)
 	}
 }
 
@@ -47,7 +47,7 @@ func TestCreateOwned(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
-	wantOwner(t, path, someone, 0o600)
+	wantOwner(t, path, someone, someone, 0o600)
 	if err := os.Symlink(elsewhere, link); err != nil {
 		t.Fatal(err)
 	}
@@ -61,30 +61,45 @@ func TestCreateOwned(t *testing.T) {
 	}
 }
 
-// TestAdopt: a file that replaces another one has its owner and permissions.
+// TestAdopt: a file that replaces another one has its owner and permissions, and its group if that
+// has any.
 func TestAdopt(t *testing.T) {
 	asRoot(t)
-	dir := t.TempDir()
-	old, next := filepath.Join(dir, "old"), filepath.Join(dir, "next")
-	for _, path := range []string{old, next} {
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
+	for _, c := range []struct {
+		user, group int // of the old file
+		perm        fs.FileMode
+		wantGroup   uint32
+	}{
+		{someone, someone, 0o640, someone},
+		{someone, someone, 0o600, someone},
+		{someone, os.Getegid(), 0o600, uint32(os.Getegid())},
+		{os.Geteuid(), someone, 0o640, someone},
+		{os.Geteuid(), someone, 0o604, uint32(os.Getegid())},
+	} {
+		dir := t.TempDir()
+		old, next := filepath.Join(dir, "old"), filepath.Join(dir, "next")
+		for _, path := range []string{old, next} {
+			if err := os.WriteFile(path, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(os.Chown(old, c.user, c.group), os.Chmod(old, c.perm)); err != nil {
 			t.Fatal(err)
 		}
+		info, err := os.Stat(old)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.OpenFile(next, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(Adopt(f, info), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if err := Adopt(f, info); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("a closed file is adopted: %v", err)
+		}
+		wantOwner(t, next, uint32(c.user), c.wantGroup, c.perm)
 	}
-	if err := errors.Join(os.Chown(old, someone, someone), os.Chmod(old, 0o640)); err != nil {
-		t.Fatal(err)
-	}
-	info, err := os.Stat(old)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.OpenFile(next, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := Adopt(f, info); err != nil {
-		t.Fatal(err)
-	}
-	wantOwner(t, next, someone, 0o640)
 }

@@ -28,7 +28,7 @@ func TestReadRegular(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"fifo": "is not a regular file", "link to a FIFO": "is not a regular file", "endless": "is not a regular file",
-		".": "is a directory", "large": "has 5 bytes; want at most 4", "nosuch": "no such file", "file": "", "link": "",
+		".": "is not a regular file: it is a directory", "large": "has 5 bytes; want at most 4", "nosuch": "no such file", "file": "", "link": "",
 	} {
 		text, err := ReadRegular(path(name), 4)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {

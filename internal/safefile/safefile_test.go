@@ -3,6 +3,8 @@ package safefile
 import (
 	"errors"
 	"io"
+	"io/fs"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -55,5 +57,52 @@ func TestReplace(t *testing.T) {
 			}
 			return
 		}
+	}
+}
+
+// TestCopy: whichever call fails, Copy says so; otherwise the copy has the whole content after a
+// crash, and nothing of what it overwrote.
+func TestCopy(t *testing.T) {
+	for n := int32(0); ; n++ {
+		mem := crashfs.New()
+		for path, text := range map[string]string{"src": "content", "dst": "old, and longer"} {
+			if err := Replace(mem, path, []byte(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var calls atomic.Int32
+		failing := errorfs.Wrap(mem, errorfs.InjectorFunc(func(errorfs.Op) error {
+			if calls.Add(1) == n+1 {
+				return errorfs.ErrInjected
+			}
+			return nil
+		}))
+		err := Copy(failing, "src", "dst")
+		if err != nil {
+			if !errors.Is(err, errorfs.ErrInjected) || !strings.HasPrefix(err.Error(), "copy ") {
+				t.Errorf("call %d fails: %v", n, err)
+			}
+			continue
+		}
+		if calls.Load() == n+1 {
+			continue // the source was not closed, which loses nothing
+		}
+		if calls.Load() > n {
+			t.Errorf("call %d of %d fails, and no error is returned", n, calls.Load())
+			continue
+		}
+		if err := SyncDir(mem, ""); err != nil {
+			t.Fatal(err)
+		}
+		if got := content(t, mem.CrashClone(vfs.CrashCloneCfg{}), "dst"); got != "content" {
+			t.Errorf("the copy is %q after a crash", got)
+		}
+		if n < 5 {
+			t.Errorf("only %d calls could fail", n)
+		}
+		break
+	}
+	if err := Copy(crashfs.New(), "nosuch", "dst"); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "copy nosuch: ") {
+		t.Errorf("a missing file: %v", err)
 	}
 }
