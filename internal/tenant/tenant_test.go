@@ -1,14 +1,20 @@
 package tenant
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
+
+	dto "github.com/prometheus/client_model/go"
 
 	"varve/internal/httpapi"
 	"varve/internal/principal"
+	"varve/internal/stream"
 )
 
 func says(text string) http.HandlerFunc {
@@ -76,5 +82,119 @@ func TestValidate(t *testing.T) {
 		if err := Validate(list); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
+	}
+}
+
+// hold is a handler that says in begun that it serves, and goes on when goOn is closed.
+type hold struct{ begun, goOn chan struct{} }
+
+func newHold() hold { return hold{make(chan struct{}), make(chan struct{})} }
+
+func (h hold) ServeHTTP(http.ResponseWriter, *http.Request) { h.wait() }
+
+func (h hold) ServeConn(context.Context, *stream.Conn) { h.wait() }
+
+func (h hold) wait() {
+	h.begun <- struct{}{}
+	<-h.goOn
+}
+
+// A tenant has at most as many requests at once as its limit allows, on all of its routes together.
+func TestRequestsAtOnce(t *testing.T) {
+	h := newHold()
+	merged := Routes(
+		[]httpapi.Route{httpapi.On("GET", "/slow", httpapi.Read, says("own")), httpapi.On("GET", "/fast", httpapi.Read, says("own"))},
+		map[string][]httpapi.Route{"acme": {httpapi.On("GET", "/slow", httpapi.Read, h.ServeHTTP), httpapi.On("GET", "/fast", httpapi.Read, says("acme"))}},
+		map[string]int{"acme": 2})
+	get := func(route int, tenant string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest("GET", "/", nil)
+		answer := httptest.NewRecorder()
+		merged[route].Handler.ServeHTTP(answer, r.WithContext(principal.With(r.Context(), principal.Principal{Tenant: tenant})))
+		return answer
+	}
+	var slow sync.WaitGroup
+	slow.Go(func() { get(0, "acme") })
+	<-h.begun
+	if a := get(1, "acme"); a.Code != 200 || a.Body.String() != "acme" {
+		t.Fatalf("the second request: %d %s", a.Code, a.Body)
+	}
+	slow.Go(func() { get(0, "acme") })
+	<-h.begun
+	for range 2 {
+		if a := get(1, "acme"); a.Code != 503 || !strings.Contains(a.Body.String(), "max_connections of the tenant, 2, reached") {
+			t.Errorf("the third request: %d %s", a.Code, a.Body)
+		}
+	}
+	if a := get(1, principal.Default); a.Code != 200 {
+		t.Errorf("a request of the default tenant: %d %s", a.Code, a.Body)
+	}
+	close(h.goOn)
+	slow.Wait()
+	if a := get(1, "acme"); a.Code != 200 {
+		t.Errorf("a request after the slow ones: %d %s", a.Code, a.Body)
+	}
+}
+
+// Each connection is served by the handler of its sender's tenant, within the limit of that tenant.
+func TestHandler(t *testing.T) {
+	own, acme := newHold(), newHold()
+	close(own.goOn)
+	refused := Refused()
+	h := Handler("telnet", own, map[string]Stream{"acme": {acme, 2}, "globex": {acme, 2}}, refused)
+	serve := func(tenant string) {
+		h.ServeConn(principal.With(context.Background(), principal.Principal{Tenant: tenant}), nil)
+	}
+	want := func(n float64) {
+		t.Helper()
+		for tenant, n := range map[string]float64{"acme": n, "globex": 0} {
+			var m dto.Metric
+			if err := refused.WithLabelValues("telnet", tenant).Write(&m); err != nil {
+				t.Fatal(err)
+			}
+			if got := m.Counter.GetValue(); got != n {
+				t.Errorf("%v connections of %s are counted as refused, want %v", got, tenant, n)
+			}
+		}
+	}
+	var open sync.WaitGroup
+	served := func(tenant string, by hold) {
+		t.Helper()
+		end := make(chan struct{})
+		open.Go(func() { defer close(end); serve(tenant) })
+		select {
+		case <-by.begun:
+		case <-end:
+			t.Fatalf("a connection of %q is not served", tenant)
+		}
+	}
+	served(principal.Default, own)
+	served("", own)
+	serve("unknown") // no handler, or this would wait for a reader of begun
+	served("acme", acme)
+	served("acme", acme)
+	want(0)
+	serve("acme")
+	serve("acme")
+	want(2)
+	served("globex", acme)
+	close(acme.goOn)
+	open.Wait()
+	served("acme", acme)
+	open.Wait()
+	want(2)
+}
+
+// Limits that follow from others.
+func TestDerivedLimits(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	for processors, want := range map[int]int{1: 1, 2: 1, 3: 1, 8: 4} {
+		runtime.GOMAXPROCS(processors)
+		if got := (Config{}).Concurrent(); got != want {
+			t.Errorf("%d queries at once on %d processors, want %d", got, processors, want)
+		}
+	}
+	c := Config{NewSeriesPerSecond: 7, MaxConcurrent: 3}
+	if c.Concurrent() != 3 || c.SeriesBurst() != 70 {
+		t.Errorf("%d queries and %d new series at once", c.Concurrent(), c.SeriesBurst())
 	}
 }
