@@ -1,6 +1,7 @@
 package render
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -76,6 +77,78 @@ func TestEmpty(t *testing.T) {
 	}
 	if err := Write(&bytes.Buffer{}, Options{Format: "png"}, nil); err == nil {
 		t.Error("png is rendered")
+	}
+}
+
+// TestNodes: a branch has two members, a leaf three, with the interval of its points.
+func TestNodes(t *testing.T) {
+	nodes := []Node{{"a", false}, {"a.b", true}}
+	for format, want := range map[string]string{
+		"pickle": "\x80\x02](" +
+			"}(X\x04\x00\x00\x00pathX\x01\x00\x00\x00aX\x07\x00\x00\x00is_leaf\x89u" +
+			"}(X\x04\x00\x00\x00pathX\x03\x00\x00\x00a.bX\x07\x00\x00\x00is_leaf\x88X\x09\x00\x00\x00intervals](](J\x00\x00\x00\x00\x8a\x08\x00\x00\x00\x00\x01\x00\x00\x00eeue.",
+		"msgpack": "\x92" +
+			"\x82\xa4path\xa1a\xa7is_leaf\xc2" +
+			"\x83\xa4path\xa3a.b\xa7is_leaf\xc3\xa9intervals\x91\x92\x00\xcf\x00\x00\x00\x01\x00\x00\x00\x00",
+	} {
+		var out bytes.Buffer
+		if err := WriteNodes(&out, format, nodes, 1<<32); err != nil || out.String() != want {
+			t.Errorf("%s: %v, %q\nwant %q", format, err, out.String(), want)
+		}
+		out.Reset()
+		if err := errors.Join(WriteNodes(&out, format, nil, 0), Write(&out, Options{Format: format}, nil)); err != nil || out.String()[:out.Len()/2] != out.String()[out.Len()/2:] {
+			t.Errorf("%s without nodes, and without series: %v, %q", format, err, out.String())
+		}
+		if err := WriteNodes(closed{}, format, nodes, 0); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("%s to a closed connection: %v", format, err)
+		}
+		if err := WriteNodes(closed{}, format, make([]Node, 10_000), 0); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("%s of many nodes to a closed connection: %v", format, err)
+		}
+	}
+	if err := WriteNodes(&bytes.Buffer{}, "xml", nodes, 0); err == nil || !strings.Contains(err.Error(), "use pickle or msgpack") {
+		t.Errorf("xml: %v", err)
+	}
+	if a, b, c := NodesType("pickle"), NodesType("msgpack"), NodesType("json"); a != "application/pickle" || b != "application/x-msgpack" || c != "" {
+		t.Errorf("media types %q, %q and %q", a, b, c)
+	}
+}
+
+// TestMessagePackLengths: lengths and numbers at the borders of their forms.
+func TestMessagePackLengths(t *testing.T) {
+	for _, c := range []struct {
+		write func(m msgpacker)
+		want  string
+	}{
+		{func(m msgpacker) { m.list(15) }, "\x9f"},
+		{func(m msgpacker) { m.list(16) }, "\xdc\x00\x10"},
+		{func(m msgpacker) { m.list(65535) }, "\xdc\xff\xff"},
+		{func(m msgpacker) { m.list(65536) }, "\xdd\x00\x01\x00\x00"},
+		{func(m msgpacker) { m.object(15) }, "\x8f"},
+		{func(m msgpacker) { m.object(16) }, "\xde\x00\x10"},
+		{func(m msgpacker) { m.str(strings.Repeat("a", 31)) }, "\xbf" + strings.Repeat("a", 31)},
+		{func(m msgpacker) { m.str(strings.Repeat("a", 32)) }, "\xda\x00\x20" + strings.Repeat("a", 32)},
+		{func(m msgpacker) { m.integer(127) }, "\x7f"},
+		{func(m msgpacker) { m.integer(128) }, "\xcf\x00\x00\x00\x00\x00\x00\x00\x80"},
+		{func(m msgpacker) { m.integer(-1) }, "\xd3\xff\xff\xff\xff\xff\xff\xff\xff"},
+	} {
+		var out bytes.Buffer
+		w := &writer{Writer: bufio.NewWriter(&out)}
+		c.write(msgpacker{w})
+		if err := w.Flush(); err != nil || out.String() != c.want {
+			t.Errorf("%v, %q; want %q", err, out.String(), c.want)
+		}
+	}
+	for n, want := range map[int64]string{
+		math.MaxInt32: "J\xff\xff\xff\x7f", math.MinInt32: "J\x00\x00\x00\x80",
+		math.MaxInt32 + 1: "\x8a\x08\x00\x00\x00\x80\x00\x00\x00\x00", math.MinInt32 - 1: "\x8a\x08\xff\xff\xff\x7f\xff\xff\xff\xff",
+	} {
+		var out bytes.Buffer
+		w := &writer{Writer: bufio.NewWriter(&out)}
+		pickler{w}.integer(n)
+		if err := w.Flush(); err != nil || out.String() != want {
+			t.Errorf("%d: %v, %q; want %q", n, err, out.String(), want)
+		}
 	}
 }
 
