@@ -1,6 +1,7 @@
 package quantile
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/big"
@@ -266,10 +267,18 @@ func TestParseRefuses(t *testing.T) {
 	if _, err := Parse([]byte(b.String())); err != nil {
 		t.Errorf("as many bins as there may be: %v", err)
 	}
+	most := "\x00" + string(binary.AppendUvarint(nil, maxCount-1))
+	if maxCount != 1<<53 {
+		t.Error("a sketch of 2^53 numbers that another build wrote must be read, and one of more must not")
+	}
+	if s, err := Parse([]byte(most)); err != nil || s.Count() != 1<<53 {
+		t.Errorf("2^53 numbers: %v", err)
+	}
 	for name, bytes := range map[string]string{
 		"nothing": "", "half of a bin": "\x00", "a long form of 0": "\x80\x00\x00", "too many bins": b.String() + "\x00",
 		"a bin beyond infinity": "\x80\x80\x80\x01\x00", "a gap beyond infinity": "\x00\x00\xff\xff\xff\x01", "a count of 2^60": "\x00\xff\xff\xff\xff\xff\xff\xff\xff\x0f",
-		"a gap without its count": "\x00\x00\x01",
+		"a gap without its count": "\x00\x00\x01", "a count of 0 in ten bytes": "\x00\x80\x80\x80\x80\x80\x80\x80\x80\x80\x02",
+		"2^53 + 1 numbers in a bin": "\x00" + string(binary.AppendUvarint(nil, maxCount)), "2^53 + 1 numbers in two bins": most + "\x00",
 	} {
 		if s, err := Parse([]byte(bytes)); err == nil {
 			t.Errorf("%s: %q", name, s)
