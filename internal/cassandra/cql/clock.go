@@ -23,7 +23,7 @@ const maxClocks = 100
 
 // Clocks asks all known nodes for their time, one after the other, at most maxClocks of them.
 func (s *Session) Clocks(ctx context.Context) (clocks []Clock, err error) {
-	err = s.do(ctx, readClock, reads, 0, s.config.ScanTimeout, func(ctx context.Context, d *gocql.Session) error {
+	err = s.do(ctx, call{st: readClock, kind: reads, timeout: s.config.ScanTimeout, run: func(ctx context.Context, d *gocql.Session) error {
 		attemptOf(ctx).pin()
 		clocks = nil
 		for _, h := range d.GetHosts() {
@@ -37,7 +37,7 @@ func (s *Session) Clocks(ctx context.Context) (clocks []Clock, err error) {
 			clocks = append(clocks, c)
 		}
 		return ctx.Err()
-	})
+	}})
 	return clocks, err
 }
 

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	gocql "github.com/apache/cassandra-gocql-driver/v2"
-
 	"varve/internal/work"
 )
 
@@ -108,10 +106,8 @@ func (h *hedging) refund() {
 // A hedge is the second run of one attempt, at another replica.
 type hedge struct {
 	session *Session
-	st      *Statement
-	size    int
+	call    call
 	first   *attempt
-	f       func(context.Context, *gocql.Session) error
 	timeout time.Duration // of the second run: the rest of the attempt's timeout
 
 	ctx    context.Context // of the second run
@@ -124,25 +120,25 @@ type hedge struct {
 	err   error         // of the second run
 }
 
-// hedged runs f as attempt does and, if that takes unusually long, concurrently a second time
-// at another replica. Both runs of f may succeed.
-func (s *Session) hedged(ctx context.Context, st *Statement, a *attempt, size int, timeout time.Duration, f func(context.Context, *gocql.Session) error) error {
+// hedged makes an attempt of a read and, if that takes unusually long, concurrently a second one
+// at another replica. Both may succeed.
+func (s *Session) hedged(ctx context.Context, c call, a *attempt) error {
 	began := s.now()
-	after := s.hedging.after(st.Name)
-	if after == 0 || after >= timeout {
-		return s.attempt(ctx, a, timeout, f)
+	after := s.hedging.after(c.st.Name)
+	if after == 0 || after >= c.timeout {
+		return s.attempt(ctx, a, c.timeout, c.run)
 	}
-	h := &hedge{session: s, st: st, size: size, first: a, f: f, timeout: timeout - after}
+	h := &hedge{session: s, call: c, first: a, timeout: c.timeout - after}
 	firstCtx, settle := context.WithCancelCause(ctx)
 	defer settle(nil)
 	h.settle = settle
 	h.ctx, h.stop = context.WithCancelCause(ctx)
 	defer h.stop(errHedged)
 	timer := time.AfterFunc(after, h.begin)
-	err := s.attempt(firstCtx, a, timeout, f)
+	err := s.attempt(firstCtx, a, c.timeout, c.run)
 	timer.Stop()
 	if err = h.settled(ctx, err); err == nil {
-		s.hedging.learn(st.Name, s.now().Sub(began))
+		s.hedging.learn(c.st.Name, s.now().Sub(began))
 	}
 	return err
 }
@@ -161,7 +157,7 @@ func (h *hedge) begin() {
 		s.metrics.hedges.WithLabelValues("withheld").Inc()
 		return
 	}
-	if !s.limiters[reads].tryAcquire(h.size) {
+	if !s.limiters[reads].tryAcquire(h.call.size) {
 		s.hedging.refund()
 		s.metrics.hedges.WithLabelValues("withheld").Inc()
 		return
@@ -171,16 +167,16 @@ func (h *hedge) begin() {
 		h.done = done
 		return
 	}
-	s.limiters[reads].release(h.size)
+	s.limiters[reads].release(h.call.size)
 }
 
 // run sends the read to a replica other than the node with the given id.
 func (h *hedge) run(id string, done chan struct{}) {
 	s := h.session
 	defer close(done)
-	defer s.limiters[reads].release(h.size)
-	a := &attempt{statement: h.st.Name, kind: reads, avoid: id, hedge: true}
-	err := work.Do("ask another replica", func() error { return s.attempt(h.ctx, a, h.timeout, h.f) })
+	defer s.limiters[reads].release(h.call.size)
+	a := &attempt{statement: h.call.st.Name, kind: reads, avoid: id, hedge: true}
+	err := work.Do("ask another replica", func() error { return s.attempt(h.ctx, a, h.timeout, h.call.run) })
 	to, _ := a.node()
 	result := "won"
 	h.mu.Lock()

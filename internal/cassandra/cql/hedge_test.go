@@ -165,7 +165,7 @@ func TestHedge(t *testing.T) {
 				calls := 0
 				began := time.Now()
 				first := &attempt{statement: "read", kind: reads}
-				err := s.hedged(t.Context(), &Statement{Name: "read"}, first, 10, time.Minute, func(ctx context.Context, _ *gocql.Session) error {
+				err := s.hedged(t.Context(), call{st: &Statement{Name: "read"}, kind: reads, size: 10, timeout: time.Minute, run: func(ctx context.Context, _ *gocql.Session) error {
 					a, do := attemptOf(ctx), x.first
 					if a != first {
 						do = x.second
@@ -186,7 +186,7 @@ func TestHedge(t *testing.T) {
 					case <-ctx.Done():
 						return ctx.Err()
 					}
-				})
+				}}, first)
 				if took := time.Since(began); !errors.Is(err, x.want) || (x.want == nil) != (err == nil) || took != x.took || calls != x.calls {
 					t.Errorf("%v after %v and %d calls, want %v after %v and %d", err, took, calls, x.want, x.took, x.calls)
 				}

@@ -25,14 +25,14 @@ type Node struct {
 // If two nodes answered, the second one would be missing: in a cluster of two nodes, each might
 // be listed alone, as if there were two clusters.
 func (s *Session) Nodes(ctx context.Context) (nodes []Node, err error) {
-	err = s.do(ctx, readNodes, reads, 0, s.timeout(readNodes, false), func(ctx context.Context, d *gocql.Session) (err error) {
+	err = s.do(ctx, call{st: readNodes, kind: reads, run: func(ctx context.Context, d *gocql.Session) (err error) {
 		if nodes, err = appendNodes(ctx, nil, d.Query(s.text(readNodes))); err != nil {
 			return err
 		}
 		id, _ := attemptOf(ctx).node() // the node that has answered
 		nodes, err = appendNodes(ctx, nodes, d.Query(readPeers).SetHostID(id))
 		return err
-	})
+	}})
 	for _, n := range nodes {
 		s.roster.add(n.ID)
 	}

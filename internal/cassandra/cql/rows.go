@@ -105,7 +105,7 @@ func (r *Rows) fetch(state []byte) fetched {
 		size = defaultPageSize
 	}
 	var page firstPage
-	err := s.doHedged(r.ctx, st, sizeOf(r.args), s.timeout(st, false), func(ctx context.Context, d *gocql.Session) error {
+	err := s.do(r.ctx, call{st: st, kind: reads, size: sizeOf(r.args), hedged: !st.Scan, run: func(ctx context.Context, d *gocql.Session) error {
 		q := d.Query(s.text(st), r.args...).Consistency(s.levels.of(r.level, reads)).Idempotent(true).DefaultTimestamp(false)
 		if st.KeyArgs > 0 { // the driver itself does not find the keys of a list
 			q = q.RoutingKey(partitionKey(r.args[:st.KeyArgs]))
@@ -118,7 +118,7 @@ func (r *Rows) fetch(state []byte) fetched {
 		}
 		page.offer(it)
 		return nil
-	})
+	}})
 	if err != nil {
 		return fetched{err: err}
 	}

@@ -124,7 +124,8 @@ func compareColumns(a, b Column) int {
 // node must also not create a table that already exists but is unknown to it: data in the first
 // table would be lost. So all nodes must agree before the change, too.
 func (s *Session) Change(ctx context.Context, st *Statement) error {
-	return s.do(ctx, st, writes, len(st.Text), max(s.config.ScanTimeout, schemaAgreement+5*time.Second), func(ctx context.Context, d *gocql.Session) error {
+	timeout := max(s.config.ScanTimeout, schemaAgreement+5*time.Second)
+	return s.do(ctx, call{st: st, kind: writes, size: len(st.Text), timeout: timeout, run: func(ctx context.Context, d *gocql.Session) error {
 		attemptOf(ctx).pin()
 		id := first(d.GetHosts())
 		if err := agreeThemselves(ctx, d); err != nil {
@@ -138,7 +139,7 @@ func (s *Session) Change(ctx context.Context, st *Statement) error {
 			return err
 		}
 		return agree(ctx, d)
-	})
+	}})
 }
 
 // first returns the id of the node to which schema changes are sent.

@@ -91,11 +91,10 @@ func (s *Session) text(st *Statement) string {
 // milliseconds since the epoch; 0 is for statements with USING TIMESTAMP. Bytes in args must
 // not change until Exec has returned.
 func (s *Session) Exec(ctx context.Context, st *Statement, stampMS int64, args ...any) error {
-	size := sizeOf(args)
-	err := s.do(ctx, st, writes, size, s.timeout(st, true), func(ctx context.Context, d *gocql.Session) error {
+	err := s.do(ctx, call{st: st, kind: writes, size: sizeOf(args), run: func(ctx context.Context, d *gocql.Session) error {
 		q := d.Query(s.text(st), args...).Consistency(s.levels.of(st.Level, writes)).Idempotent(true)
 		return stamp(q, stampMS).ExecContext(ctx)
-	})
+	}})
 	if err == nil {
 		s.metrics.rows.WithLabelValues(st.Name).Inc()
 	}
@@ -143,7 +142,7 @@ func (s *Session) Batch(ctx context.Context, stampMS int64, entries []Entry) err
 		defer done()
 		sent = p.forDriver()
 	}
-	err := s.do(ctx, st, writes, size, s.timeout(st, true), func(ctx context.Context, d *gocql.Session) error {
+	err := s.do(ctx, call{st: st, kind: writes, size: size, run: func(ctx context.Context, d *gocql.Session) error {
 		b := d.Batch(gocql.UnloggedBatch).Consistency(s.levels.of(st.Level, writes))
 		b.CustomPayload = payload
 		if stampMS == 0 {
@@ -156,18 +155,19 @@ func (s *Session) Batch(ctx context.Context, stampMS int64, entries []Entry) err
 			b.Entries[i] = gocql.BatchEntry{Stmt: s.text(e.Statement), Args: e.Args, Idempotent: true}
 		}
 		return b.ExecContext(ctx)
-	})
+	}})
 	if err == nil {
 		s.metrics.written(entries)
 	}
 	return err
 }
 
-func (s *Session) timeout(st *Statement, write bool) time.Duration {
+// timeout returns the timeout of each attempt of a statement.
+func (s *Session) timeout(st *Statement, k kind) time.Duration {
 	switch {
 	case st.Scan:
 		return s.config.ScanTimeout
-	case write:
+	case k == writes:
 		return s.config.WriteTimeout
 	}
 	return s.config.ReadTimeout
@@ -180,55 +180,49 @@ const (
 	maxGracePause = 200 * time.Millisecond
 )
 
-// do runs f until it succeeds, fails permanently, ctx ends, or the number of attempts is
+// A call is one execution of a statement, in one or several attempts.
+type call struct {
+	st      *Statement
+	kind    kind
+	size    int           // of the arguments, in bytes
+	timeout time.Duration // of each attempt; 0 means that of the statement
+	hedged  bool          // a read that an attempt may run twice concurrently
+	run     func(context.Context, *gocql.Session) error
+}
+
+// do runs a call until it succeeds, fails permanently, ctx ends, or the number of attempts is
 // reached. The statement counts as in flight during attempts only. While no node answers, a
 // read is retried for outage_grace, and after that fails at once; a write that is not Prompt is
 // tried nevertheless.
-func (s *Session) do(ctx context.Context, st *Statement, k kind, size int, timeout time.Duration, f func(context.Context, *gocql.Session) error) error {
-	return s.doAs(ctx, st, k, size, timeout, s.attemptOnce, f)
-}
-
-// doHedged is do for reads, for which f may run twice concurrently.
-func (s *Session) doHedged(ctx context.Context, st *Statement, size int, timeout time.Duration, f func(context.Context, *gocql.Session) error) error {
-	way := s.hedged
-	if st.Scan {
-		way = s.attemptOnce
+func (s *Session) do(ctx context.Context, c call) error {
+	st, k := c.st, c.kind
+	if c.timeout == 0 {
+		c.timeout = s.timeout(st, k)
 	}
-	return s.doAs(ctx, st, reads, size, timeout, way, f)
-}
-
-// A way runs f in one attempt.
-type way func(ctx context.Context, st *Statement, a *attempt, size int, timeout time.Duration, f func(context.Context, *gocql.Session) error) error
-
-func (s *Session) attemptOnce(ctx context.Context, _ *Statement, a *attempt, _ int, timeout time.Duration, f func(context.Context, *gocql.Session) error) error {
-	return s.attempt(ctx, a, timeout, f)
-}
-
-func (s *Session) doAs(ctx context.Context, st *Statement, k kind, size int, timeout time.Duration, run way, f func(context.Context, *gocql.Session) error) error {
 	if s.options.Observe != nil {
 		s.options.Observe(st.Name)
 	}
 	pause, began, before := s.config.RetryPause, s.now(), ""
 	for n := 1; ; n++ {
 		a := &attempt{statement: st.Name, kind: k, scan: st.Scan, patient: k == writes && !st.Prompt, hasty: k == reads && !st.Scan && n <= hastyAttempts, avoid: before}
-		took, err := s.try(ctx, st, a, size, timeout, run, f)
+		took, err := s.try(ctx, c, a)
 		before, _ = a.node()
 		if _, ok := errors.AsType[*waitError](err); ok {
 			return fmt.Errorf("%s: %w", st.Name, err)
 		}
-		c := classify(ctx, err)
-		s.metrics.attempt(st, c, took)
-		s.note(c, err)
-		again, longest := c.retryable() && n < s.config.Attempts, maxPause
-		if !a.patient && (c == classNoHost || c == classTransport) {
+		cl := classify(ctx, err)
+		s.metrics.attempt(st, cl, took)
+		s.note(cl, err)
+		again, longest := cl.retryable() && n < s.config.Attempts, maxPause
+		if !a.patient && (cl == classNoHost || cl == classTransport) {
 			// A recent outage is reported as such once outage_grace is over.
 			again, longest = again || s.now().Sub(began) < s.config.OutageGrace || !s.State().Connected, maxGracePause
 			if away := s.outage(); away != nil {
-				again, err, c = false, away, classNoHost
+				again, err, cl = false, away, classNoHost
 			}
 		}
 		if !again || s.closed() || work.Pause(ctx, pause/2+rand.N(pause/2+1)) != nil {
-			return s.told(ctx, st, err, c, n)
+			return s.told(ctx, st, err, cl, n)
 		}
 		pause = min(2*pause, longest)
 	}
@@ -239,21 +233,25 @@ func (s *Session) doAs(ctx context.Context, st *Statement, k kind, size int, tim
 // noticed the loss.
 const hastyAttempts = 2
 
-// try runs f once, as soon as the limits of statements in flight permit.
-func (s *Session) try(ctx context.Context, st *Statement, a *attempt, size int, timeout time.Duration, run way, f func(context.Context, *gocql.Session) error) (took time.Duration, err error) {
+// try makes an attempt of a call, as soon as the limits of statements in flight permit.
+func (s *Session) try(ctx context.Context, c call, a *attempt) (took time.Duration, err error) {
 	l := s.limiters[a.kind]
-	if err := l.acquire(ctx, size); err != nil {
+	if err := l.acquire(ctx, c.size); err != nil {
 		return 0, &waitError{err}
 	}
-	defer l.release(size)
+	defer l.release(c.size)
 	if !a.patient {
 		if err := s.outage(); err != nil {
 			return 0, err
 		}
 	}
 	start := s.now()
-	err = run(ctx, st, a, size, timeout, f)
-	s.metrics.bytes.WithLabelValues(st.Name).Add(float64(size))
+	if c.hedged {
+		err = s.hedged(ctx, c, a)
+	} else {
+		err = s.attempt(ctx, a, c.timeout, c.run)
+	}
+	s.metrics.bytes.WithLabelValues(c.st.Name).Add(float64(c.size))
 	return s.now().Sub(start), err
 }
 
@@ -410,12 +408,12 @@ func (s *Session) Swap(ctx context.Context, st *Statement, args ...any) (applied
 }
 
 func (s *Session) transact(ctx context.Context, st *Statement, commit, serial gocql.Consistency, args []any) (applied bool, there map[string]any, err error) {
-	err = s.do(ctx, st, writes, sizeOf(args), s.timeout(st, true), func(ctx context.Context, d *gocql.Session) error {
+	err = s.do(ctx, call{st: st, kind: writes, size: sizeOf(args), run: func(ctx context.Context, d *gocql.Session) error {
 		there = make(map[string]any)
 		var err error
 		applied, err = d.Query(s.text(st), args...).Consistency(commit).SerialConsistency(serial).
 			Idempotent(true).DefaultTimestamp(false).MapScanCASContext(ctx, there)
 		return err
-	})
+	}})
 	return applied, there, err
 }
