@@ -168,11 +168,7 @@ func mountedServer(t *testing.T, c config.Config) *server.Server {
 	}
 	t.Cleanup(func() { instances.Close() })
 	front.Routes = append(front.Routes, admin.NewReloader(c, nil, log).Routes()...)
-	o := server.Options{Config: c.Server, Log: log, Registry: registry, Front: front}
-	if keeper != nil {
-		o.Keeper = keeper
-	}
-	return server.New(o)
+	return server.New(server.Options{Config: c.Server, Log: log, Registry: registry, Keeper: keeper, Front: front})
 }
 
 // runServer runs a server until stop is called.

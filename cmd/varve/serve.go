@@ -56,15 +56,11 @@ func serve(t terminal, args []string) error {
 	}
 	limitGarbage()
 	opening := &embedded.Opening{}
-	o := server.Options{Config: c.Server, Version: versionText(), Log: log, Registry: registry, Opening: opening.String}
 	keeper, err := newKeeper(c, registry, log)
 	if err != nil {
 		return err
 	}
-	if keeper != nil {
-		o.Keeper = keeper
-	}
-	srv := server.New(o)
+	srv := server.New(server.Options{Config: c.Server, Version: versionText(), Log: log, Registry: registry, Keeper: keeper, Opening: opening.String})
 	if err := srv.Listen(); err != nil {
 		return err // before a data directory is made
 	}

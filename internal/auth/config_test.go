@@ -206,7 +206,7 @@ func TestSenderWithoutAName(t *testing.T) {
 // help.
 func TestRefusals(t *testing.T) {
 	h := hold(t, filepath.Join(t.TempDir(), "none"), DefaultConfig())
-	refusal := h.Lacks(Claim{Stream: "http", Remote: netip.MustParseAddr("10.0.0.1")}, Identity{Principal: principal.Principal{Name: "a"}}, ReasonRight, "this needs the role write")
+	refusal := h.Refuse(Claim{Stream: "http", Remote: netip.MustParseAddr("10.0.0.1")}, Identity{Principal: principal.Principal{Name: "a"}}, ReasonRight, "this needs the role write")
 	if refusal.Error() != "this needs the role write" || refusal.Reason != ReasonRight || refusal.Name != "a" || refusal.Throttled {
 		t.Errorf("%+v", refusal)
 	}

@@ -39,8 +39,8 @@ func (r *Refusal) Known() bool {
 	return r.Reason == ReasonTenant || r.Reason == ReasonRight || r.Reason == ReasonPrefix || r.Reason == ReasonNoRule
 }
 
-// Lacks refuses a known sender that lacks a right.
-func (k *Keeper) Lacks(c Claim, id Identity, reason, text string) *Refusal {
+// Refuse refuses a known sender that lacks a right.
+func (k *Keeper) Refuse(c Claim, id Identity, reason, text string) *Refusal {
 	return k.refuse(&c, &Refusal{Reason: reason, Name: id.Name, Text: text})
 }
 

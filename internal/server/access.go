@@ -18,15 +18,6 @@ import (
 	"varve/internal/stream"
 )
 
-// A Gatekeeper identifies senders. *auth.Keeper implements it.
-type Gatekeeper interface {
-	Identify(auth.Claim) (auth.Identity, error) // or an *auth.Refusal
-	Lacks(c auth.Claim, id auth.Identity, reason, text string) *auth.Refusal
-	Hold(ctx context.Context, c auth.Claim, id auth.Identity, ender auth.Ender) *auth.Held
-	Recheck()
-	ProxyHeader() string
-}
-
 // guarded returns a route's handler that first checks whether the sender may use the route.
 func (rt *router) guarded(route httpapi.Route) http.Handler {
 	next := route.Checked()
@@ -138,7 +129,7 @@ func (rt *router) identify(w http.ResponseWriter, r *http.Request, route httpapi
 		return r, id, nil, refusal
 	}
 	if reason, text := rt.lacking(r, route, id); reason != "" {
-		return r, id, nil, rt.keeper.Lacks(claim, id, reason, text)
+		return r, id, nil, rt.keeper.Refuse(claim, id, reason, text)
 	}
 	ender, _ := w.(auth.Ender)
 	held = rt.keeper.Hold(r.Context(), claim, id, ender)
@@ -272,10 +263,10 @@ func (s *Server) admit(claim auth.Claim) (auth.Identity, error) {
 		return id, err
 	}
 	if !id.Rights.Has(principal.Write) {
-		return id, s.keeper.Lacks(claim, id, auth.ReasonRight, fmt.Sprintf("this needs the role write; %s has %s", id.Name, id.Rights))
+		return id, s.keeper.Refuse(claim, id, auth.ReasonRight, fmt.Sprintf("this needs the role write; %s has %s", id.Name, id.Rights))
 	}
 	if !s.api.router.hasTenant(id.Tenant) {
-		return id, s.keeper.Lacks(claim, id, auth.ReasonTenant, "there is no tenant "+id.Tenant)
+		return id, s.keeper.Refuse(claim, id, auth.ReasonTenant, "there is no tenant "+id.Tenant)
 	}
 	return id, nil
 }

@@ -75,7 +75,7 @@ func TestRights(t *testing.T) {
 		auth.Grant{Name: "other", Rights: principal.Admin, Tenants: []string{"a", "b"}},
 	)
 	s := start(t, func(o *Options) {
-		o.Keeper = g
+		o.Keeper = g.Keeper
 		o.Front.Tenants = func(name string) bool { return name != "b" }
 		o.Routes = []httpapi.Route{
 			httpapi.On("GET", "/public", httpapi.Public, whoami),
@@ -162,7 +162,7 @@ func do(t *testing.T, r *http.Request) (status int, body string, header http.Hea
 // While the store is being opened, the server's metrics are as closed as later.
 func TestRightsAtStart(t *testing.T) {
 	s := start(t, func(o *Options) {
-		o.Keeper = newGate(t, auth.Config{})
+		o.Keeper = newGate(t, auth.Config{}).Keeper
 		o.Opening = func() string { return "40 %" }
 	})
 	r, _ := http.NewRequest("GET", "http://"+s.Addr("http")+"/internal/metrics", nil)
@@ -174,7 +174,7 @@ func TestRightsAtStart(t *testing.T) {
 // KairosDB's Java library loses a connection by each refusal with a body.
 func TestRefusalOfKairosJavaClient(t *testing.T) {
 	s := start(t, func(o *Options) {
-		o.Keeper = newGate(t, auth.Config{})
+		o.Keeper = newGate(t, auth.Config{}).Keeper
 		o.Routes = []httpapi.Route{httpapi.On("GET", "/read", httpapi.Read, whoami)}
 	})
 	r, _ := http.NewRequest("GET", "http://"+s.Addr("http")+"/read", nil)
@@ -188,7 +188,7 @@ func TestRefusalOfKairosJavaClient(t *testing.T) {
 func TestProxyHeader(t *testing.T) {
 	for proxies, want := range map[string]int{"127.0.0.0/8": 200, "10.0.0.0/8": 401} {
 		s := start(t, func(o *Options) {
-			o.Keeper = newGate(t, auth.Config{Proxies: []string{proxies}, Rules: []string{"user=a* role=read"}})
+			o.Keeper = newGate(t, auth.Config{Proxies: []string{proxies}, Rules: []string{"user=a* role=read"}}).Keeper
 			o.Routes = []httpapi.Route{httpapi.On("GET", "/read", httpapi.Read, whoami)}
 		})
 		r, _ := http.NewRequest("GET", "http://"+s.Addr("http")+"/read", nil)
@@ -223,7 +223,7 @@ func TestRepeatedIdentity(t *testing.T) {
 			if c.proxies == "10.0.0.0/8" { // a sender that is known by something else
 				rules = append(rules, "address=127.0.0.0/8 stream=http role=read")
 			}
-			o.Keeper = newGate(t, auth.Config{Proxies: []string{c.proxies}, Rules: rules})
+			o.Keeper = newGate(t, auth.Config{Proxies: []string{c.proxies}, Rules: rules}).Keeper
 			o.Routes = []httpapi.Route{httpapi.On("GET", "/read", httpapi.Read, whoami)}
 		})
 		r, _ := http.NewRequest("GET", "http://"+s.Addr("http")+"/read", nil)
@@ -239,7 +239,7 @@ func TestRepeatedIdentity(t *testing.T) {
 func TestAddressOverHTTP(t *testing.T) {
 	s := start(t, func(o *Options) {
 		o.Config.HTTPAddr = "0.0.0.0:0"
-		o.Keeper = newGate(t, auth.Config{Rules: []string{"address=127.0.0.1 stream=http role=read"}})
+		o.Keeper = newGate(t, auth.Config{Rules: []string{"address=127.0.0.1 stream=http role=read"}}).Keeper
 		o.Routes = []httpapi.Route{httpapi.On("GET", "/read", httpapi.Read, whoami)}
 	})
 	_, port, _ := net.SplitHostPort(s.Addr("http"))
@@ -280,7 +280,7 @@ func TestRightsOfLines(t *testing.T) {
 		{"cn=collector-* role=write", "", ""},
 	} {
 		s, _ := secured(t, ca, func(o *Options) {
-			o.Keeper = newGate(t, auth.Config{Rules: []string{test.rules}})
+			o.Keeper = newGate(t, auth.Config{Rules: []string{test.rules}}).Keeper
 			o.Streams = map[string]StreamServer{"telnet": stream.NewServer(stream.Options{Name: "telnet", Limit: 10, Refuse: true}, whoamiLine{}, nil)}
 		})
 		c, err := tls.Dial("tcp", s.Addr("telnet"), ca.Client(test.shows))
@@ -309,9 +309,9 @@ func BenchmarkToken(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for name, gatekeeper := range map[string]Gatekeeper{"off": nil, "token": keeper} {
+	for name, keeper := range map[string]*auth.Keeper{"off": nil, "token": keeper} {
 		b.Run(name, func(b *testing.B) {
-			rt := &router{stream: "http", keeper: gatekeeper, audit: new(atomic.Pointer[audit.Log])}
+			rt := &router{stream: "http", keeper: keeper, audit: new(atomic.Pointer[audit.Log])}
 			h := rt.guarded(httpapi.On("GET", "/", httpapi.Read, func(http.ResponseWriter, *http.Request) {}))
 			r, _ := http.NewRequestWithContext(principal.With(b.Context(), principal.Everyone), "GET", "http://127.0.0.1/", nil)
 			r.RemoteAddr = "127.0.0.1:1234"
@@ -359,7 +359,7 @@ func (l lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Each refusal is in the log with the request and the reason, whether the gatekeeper, the rules
+// Each refusal is in the log with the request and the reason, whether the keeper, the rules
 // for browsers or a handler refuses.
 func TestRefusalsAreLogged(t *testing.T) {
 	log := make(lines, 100)

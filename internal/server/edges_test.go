@@ -204,7 +204,7 @@ func TestRightsOfDatagrams(t *testing.T) {
 		o.Keeper = newGate(t, auth.Config{Rules: []string{
 			"address=10.0.0.0/8 stream=carbon_udp role=write name=rack", "address=192.0.2.1 stream=carbon_udp role=read", "address=192.0.2.2 stream=carbon_udp role=write tenant=elsewhere",
 			"address=192.0.2.3 role=write", "address=fe80::1 stream=carbon_udp role=write",
-		}})
+		}}).Keeper
 	})
 	admit := s.admitDatagram("carbon_udp")
 	for from, want := range map[string]string{
@@ -223,7 +223,7 @@ func TestRightsOfDatagrams(t *testing.T) {
 // A sender that is refused repeatedly has to reconnect each time.
 func TestThrottledSendersAreDisconnected(t *testing.T) {
 	s := start(t, func(o *Options) {
-		o.Keeper = newGate(t, auth.Config{})
+		o.Keeper = newGate(t, auth.Config{}).Keeper
 		o.Routes = []httpapi.Route{httpapi.On("GET", "/read", httpapi.Read, whoami)}
 	})
 	closed := func() bool {

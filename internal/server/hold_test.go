@@ -194,7 +194,7 @@ func TestAuthorityRemoved(t *testing.T) {
 		if err := os.WriteFile(o.Config.TLS.ClientCAFile, slices.Concat(root.PEM, gone.PEM), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		o.Keeper = gate
+		o.Keeper = gate.Keeper
 		o.Routes = []httpapi.Route{
 			httpapi.On("GET", "/who", httpapi.Read, whoami),
 			httpapi.On("GET", "/tail", httpapi.Read, func(w http.ResponseWriter, r *http.Request) {

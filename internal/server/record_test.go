@@ -42,7 +42,7 @@ func TestAudit(t *testing.T) {
 		}
 	}
 	s := start(t, func(o *Options) {
-		o.Keeper, o.Front.Audit = g, log
+		o.Keeper, o.Front.Audit = g.Keeper, log
 		o.Front.Tenants = func(name string) bool { return name == "globex" }
 		o.Routes = []httpapi.Route{
 			httpapi.On("GET", "/read", httpapi.Read, use),
@@ -144,7 +144,7 @@ func TestShareOfAudit(t *testing.T) {
 	g := newGate(t, auth.Config{}, auth.Grant{Name: "loud", Rights: principal.Delete}, auth.Grant{Name: "quiet", Rights: principal.Delete})
 	var done atomic.Int64
 	s := start(t, func(o *Options) {
-		o.Keeper, o.Front.Audit = g, log
+		o.Keeper, o.Front.Audit = g.Keeper, log
 		o.Routes = []httpapi.Route{httpapi.On("POST", "/delete", httpapi.Delete, func(http.ResponseWriter, *http.Request) { done.Add(1) })}
 	})
 	remove := func(who string) (int, http.Header) {

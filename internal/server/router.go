@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"varve/internal/audit"
+	"varve/internal/auth"
 	"varve/internal/clip"
 	"varve/internal/httpapi"
 	"varve/internal/stream"
@@ -25,7 +26,7 @@ type router struct {
 	guard       guard
 	stream      string // http or pprof
 	audit       *atomic.Pointer[audit.Log]
-	keeper      Gatekeeper             // nil: everyone may do everything
+	keeper      *auth.Keeper           // nil: everyone may do everything
 	proxyHeader string                 // of the keeper, in canonical form
 	tenants     func(name string) bool // that are served; nil: the default only
 	log         *slog.Logger

@@ -19,6 +19,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"varve/internal/audit"
+	"varve/internal/auth"
 	"varve/internal/httpapi"
 	"varve/internal/principal"
 	"varve/internal/stream"
@@ -52,7 +53,7 @@ type Options struct {
 	Registry *prometheus.Registry // served at /internal/metrics
 
 	// Keeper identifies senders. nil: everyone may do everything.
-	Keeper Gatekeeper
+	Keeper *auth.Keeper
 
 	// Opening describes the progress of opening the store, for example "40 %: reading the log".
 	// With it the server answers 503 until Mount is called. Without it New mounts Front.
@@ -92,7 +93,7 @@ type Server struct {
 	draining atomic.Bool
 	origins  atomic.Pointer[origins]
 	keyring  keyring
-	keeper   Gatekeeper
+	keeper   *auth.Keeper
 	audit    atomic.Pointer[audit.Log]
 
 	streams []*listening
