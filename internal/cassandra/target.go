@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"slices"
 	"strings"
@@ -24,7 +23,10 @@ import (
 
 // targetName is the file in the spool's directory that records for which keyspace of which
 // cluster its samples are.
-const targetName = "target"
+const (
+	targetName     = "target"
+	targetBytesMax = 1 << 20
+)
 
 // A target is a keyspace of a cluster. Two clusters may have the same name, so a cluster is
 // identified by its nodes: each node has an id that never changes. Nodes are added and removed,
@@ -164,15 +166,10 @@ func (f *targetFile) check(t target) error {
 func (f *targetFile) path() string { return f.fs.PathJoin(f.dir, targetName) }
 
 func (f *targetFile) read() error {
-	file, err := f.fs.Open(f.path())
+	text, err := safefile.Read(f.fs, f.path(), targetBytesMax)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("read which keyspace samples wait for: %w", err)
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, 1<<20))
 	if err == nil {
 		err = json.Unmarshal(text, &f.now)
 		f.saved = f.now
@@ -202,11 +199,7 @@ func (f *targetFile) set(t target) error {
 
 // remove removes the file, which is also possible on a full disk.
 func (f *targetFile) remove() error {
-	err := f.fs.Remove(f.path())
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	if err := errors.Join(err, safefile.SyncDir(f.fs, f.dir)); err != nil {
+	if err := safefile.Remove(f.fs, f.path()); err != nil {
 		return fmt.Errorf("remove the record of which keyspace samples waited for: %w", err)
 	}
 	f.saved = target{}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"strings"
 
@@ -91,12 +90,7 @@ func (b *notebook) pages() ([]page, error) {
 }
 
 func (b *notebook) read(path string) (p page, err error) {
-	f, err := b.fs.Open(path)
-	if err != nil {
-		return p, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, pageMax))
+	text, err := safefile.Read(b.fs, path, pageMax)
 	if err != nil {
 		return p, err
 	}
@@ -126,17 +120,12 @@ func (b *notebook) remove(id string) { _ = b.fs.Remove(b.path(id)) }
 // unread reads the hours that an earlier version has stored.
 func (b *notebook) unread() (h Hours, err error) {
 	path := b.fs.PathJoin(b.dir, unreadName)
-	f, err := b.fs.Open(path)
+	text, err := safefile.Read(b.fs, path, pageMax)
 	if errors.Is(err, fs.ErrNotExist) {
 		return h, nil
 	}
 	if err == nil {
-		var text []byte
-		text, err = io.ReadAll(io.LimitReader(f, pageMax))
-		err = errors.Join(err, f.Close())
-		if err == nil {
-			err = h.Parse(text)
-		}
+		err = h.Parse(text)
 	}
 	if err != nil {
 		return Hours{}, fmt.Errorf("read notes of late points from %s: %w; if the file cannot be restored, remove it: "+

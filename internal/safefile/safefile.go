@@ -1,11 +1,13 @@
 // Package safefile replaces small files atomically: a crash leaves either the old or the new
-// one. It also reads small files, copies files, and makes the names in a directory durable.
+// one. It also reads and removes small files, copies files, and makes the names in a directory
+// durable.
 package safefile
 
 import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -17,8 +19,8 @@ const Suffix = ".new"
 
 // Replace makes text the content of a file, which it creates if necessary. When it returns
 // without an error, the file is durable.
-func Replace(fs vfs.FS, path string, text []byte) error {
-	f, err := fs.Create(path+Suffix, vfs.WriteCategoryUnspecified)
+func Replace(fsys vfs.FS, path string, text []byte) error {
+	f, err := fsys.Create(path+Suffix, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
 	}
@@ -26,10 +28,35 @@ func Replace(fs vfs.FS, path string, text []byte) error {
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err := fs.Rename(path+Suffix, path); err != nil {
+	if err := fsys.Rename(path+Suffix, path); err != nil {
 		return err
 	}
-	return SyncDir(fs, fs.PathDir(path))
+	return SyncDir(fsys, fsys.PathDir(path))
+}
+
+// Remove removes a file, durably. It is no error if there is none.
+func Remove(fsys vfs.FS, path string) error {
+	err := fsys.Remove(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, SyncDir(fsys, fsys.PathDir(path)))
+}
+
+// Read reads a file of at most most bytes.
+func Read(fsys vfs.FS, path string, most int64) ([]byte, error) {
+	f, err := fsys.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(text)) > most {
+		err = fmt.Errorf("%s has more than %d bytes", path, most)
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return nil, err
+	}
+	return text, nil
 }
 
 // ReadRegular reads a regular file of at most most bytes. Anything else at path is an error: a FIFO
@@ -50,8 +77,8 @@ func ReadRegular(path string, most int64) ([]byte, error) {
 }
 
 // SyncDir makes the names in a directory durable.
-func SyncDir(fs vfs.FS, dir string) error {
-	d, err := fs.OpenDir(dir)
+func SyncDir(fsys vfs.FS, dir string) error {
+	d, err := fsys.OpenDir(dir)
 	if err != nil {
 		return fmt.Errorf("sync directory %s: %w", dir, err)
 	}
@@ -63,13 +90,13 @@ func SyncDir(fs vfs.FS, dir string) error {
 
 // Copy copies the content of a file to dst, which it overwrites, and syncs it. It does not sync
 // the directory.
-func Copy(fs vfs.FS, src, dst string) error {
-	from, err := fs.Open(src, vfs.SequentialReadsOption)
+func Copy(fsys vfs.FS, src, dst string) error {
+	from, err := fsys.Open(src, vfs.SequentialReadsOption)
 	if err != nil {
 		return fmt.Errorf("copy %s: %w", src, err)
 	}
 	defer from.Close()
-	to, err := fs.Create(dst, vfs.WriteCategoryUnspecified)
+	to, err := fsys.Create(dst, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return fmt.Errorf("copy to %s: %w", dst, err)
 	}

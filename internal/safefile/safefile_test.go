@@ -106,3 +106,46 @@ func TestCopy(t *testing.T) {
 		t.Errorf("a missing file: %v", err)
 	}
 }
+
+// TestRead: a file is read if it has at most as many bytes as allowed.
+func TestRead(t *testing.T) {
+	mem := crashfs.New()
+	if err := Replace(mem, "file", []byte("12345")); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := Read(mem, "file", 5); err != nil || string(text) != "12345" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if text, err := Read(mem, "file", 4); err == nil || text != nil || err.Error() != "file has more than 4 bytes" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if _, err := Read(mem, "none", 5); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// TestRemove: a removed file does not reappear after a crash, even if the directory could not be
+// synced at first. It is no error if there is no file.
+func TestRemove(t *testing.T) {
+	mem := crashfs.New()
+	if err := Replace(mem, "file", nil); err != nil {
+		t.Fatal(err)
+	}
+	failing := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileSync {
+			return errorfs.ErrInjected
+		}
+		return nil
+	}))
+	if err := Remove(failing, "file"); !errors.Is(err, errorfs.ErrInjected) {
+		t.Error(err)
+	}
+	for range 2 {
+		if err := Remove(mem, "file"); err != nil {
+			t.Error(err)
+		}
+		if _, err := mem.CrashClone(vfs.CrashCloneCfg{}).Stat("file"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("after a crash: %v", err)
+		}
+	}
+}

@@ -47,10 +47,4 @@ func (s *Spool) saveBegun() error {
 }
 
 // removeBegun removes the file. It is called before the whole log is removed.
-func (s *Spool) removeBegun() error {
-	err := s.fs.Remove(s.path(begunName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return errors.Join(err, safefile.SyncDir(s.fs, s.dir))
-}
+func (s *Spool) removeBegun() error { return safefile.Remove(s.fs, s.path(begunName)) }

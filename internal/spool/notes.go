@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 
 	"varve/internal/downsample"
@@ -26,29 +25,16 @@ func (s *Spool) Notes() *downsample.LogNotes { return &s.notes }
 func (s *Spool) openNotes() error {
 	path := s.path(hoursName)
 	s.notes.Store = func(_ context.Context, text []byte) error { return safefile.Replace(s.fs, path, text) }
-	s.notes.Forget = func(context.Context) error {
-		err := s.fs.Remove(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return errors.Join(err, safefile.SyncDir(s.fs, s.dir)) // otherwise they may reappear after a crash
-	}
+	s.notes.Forget = func(context.Context) error { return safefile.Remove(s.fs, path) }
 	if err := s.takeNoted(); err != nil {
 		return fmt.Errorf("find out whether the spool was closed: %w", err)
 	}
-	f, err := s.fs.Open(path)
+	text, err := safefile.Read(s.fs, path, hoursMax)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err == nil {
-		var text []byte
-		text, err = io.ReadAll(io.LimitReader(f, hoursMax+1))
-		if len(text) > hoursMax {
-			err = fmt.Errorf("expected at most %d bytes, got more", hoursMax)
-		}
-		if err = errors.Join(err, f.Close()); err == nil {
-			err = s.notes.Restore(text)
-		}
+		err = s.notes.Restore(text)
 	}
 	if err != nil {
 		return fmt.Errorf("read the record of hours with samples in the log, from %s: %w; if the file cannot be restored, remove it: "+

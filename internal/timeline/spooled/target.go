@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -14,7 +13,10 @@ import (
 )
 
 // targetName is the file beside the log that names the keyspace of its events.
-const targetName = "target"
+const (
+	targetName     = "target"
+	targetBytesMax = 1 << 20
+)
 
 // A target is the content of that file.
 type target struct {
@@ -120,16 +122,12 @@ func (s *Spool) targetPath() string { return s.fs.PathJoin(s.dir, targetName) }
 // readTarget returns the content of the file, the zero target if there is none: earlier versions
 // wrote none, nor does a server with a full disk.
 func (s *Spool) readTarget() (t target, err error) {
-	file, err := s.fs.Open(s.targetPath())
+	text, err := safefile.Read(s.fs, s.targetPath(), targetBytesMax)
 	if errors.Is(err, fs.ErrNotExist) {
 		return t, nil
 	}
 	if err == nil {
-		defer file.Close()
-		var text []byte
-		if text, err = io.ReadAll(io.LimitReader(file, 1<<20)); err == nil {
-			err = json.Unmarshal(text, &t)
-		}
+		err = json.Unmarshal(text, &t)
 	}
 	if err != nil {
 		err = fmt.Errorf("read which keyspace events wait for, from %s: %w", s.targetPath(), err)
@@ -137,10 +135,4 @@ func (s *Spool) readTarget() (t target, err error) {
 	return t, err
 }
 
-func (s *Spool) removeTarget() error {
-	err := s.fs.Remove(s.targetPath())
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	return errors.Join(err, safefile.SyncDir(s.fs, s.dir))
-}
+func (s *Spool) removeTarget() error { return safefile.Remove(s.fs, s.targetPath()) }
