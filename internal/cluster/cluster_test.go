@@ -174,7 +174,7 @@ func testSwapInTime(t *testing.T, registers *Registers) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := registers.send(t.Context(), swapIntended, t.Name(), "x", second, registers.next(second), []byte("too late"), 0, intent); !errors.Is(err, ErrChanged) {
+	if _, err := registers.send(t.Context(), swapIntended, change{t.Name(), "x", second, registers.next(second), []byte("too late"), 0}, intent); !errors.Is(err, ErrChanged) {
 		t.Errorf("too late: %v", err)
 	}
 	if v, err := registers.Get(t.Context(), t.Name(), "x"); err != nil || string(v.Data) != "second" {

@@ -138,7 +138,7 @@ func (n *Node) acquire(ctx context.Context, name string, life time.Duration, end
 	}
 	token := n.registers.next(old)
 	l := &Lease{Token: token, node: n, name: name, life: life, began: began}
-	l.value, err = n.registers.swap(ctx, leases, name, old, token, l.record(began), keepLeases)
+	l.value, err = n.registers.send(ctx, swapRegister, change{leases, name, old, token, l.record(began), keepLeases})
 	if err != nil {
 		return nil, err
 	}

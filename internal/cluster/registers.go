@@ -70,7 +70,7 @@ func (r *Registers) Get(ctx context.Context, space, name string) (Value, error) 
 // stored, or may still be stored later. Get then returns it; if Get does not, it is
 // never stored.
 func (r *Registers) Swap(ctx context.Context, space, name string, old Value, data []byte, keep time.Duration) (Value, error) {
-	return r.swap(ctx, space, name, old, r.next(old), data, keep)
+	return r.send(ctx, swapRegister, change{space, name, old, r.next(old), data, keep})
 }
 
 // next returns the version after that of old. The first version is the time in microseconds, so
@@ -82,24 +82,29 @@ func (r *Registers) next(old Value) int64 {
 	return old.Version + 1
 }
 
-func (r *Registers) swap(ctx context.Context, space, name string, old Value, version int64, data []byte, keep time.Duration) (Value, error) {
-	return r.send(ctx, swapRegister, space, name, old, version, data, keep)
+// A change replaces the old value of a register.
+type change struct {
+	space, name string
+	old         Value
+	version     int64 // of the new value
+	data        []byte
+	keep        time.Duration
 }
 
-// send executes a conditional statement, with the arguments of further conditions.
-func (r *Registers) send(ctx context.Context, st *cql.Statement, space, name string, old Value, version int64, data []byte, keep time.Duration, further ...any) (Value, error) {
-	v := Value{Version: version, Data: data, nonce: rand.Text()}
+// send executes a statement that applies c, with the arguments of further conditions.
+func (r *Registers) send(ctx context.Context, st *cql.Statement, c change, further ...any) (Value, error) {
+	v := Value{Version: c.version, Data: c.data, nonce: rand.Text()}
 	var oldVersion, oldNonce any // null if there is no old value
-	if old.Version != 0 {
-		oldVersion, oldNonce = old.Version, old.nonce
+	if c.old.Version != 0 {
+		oldVersion, oldNonce = c.old.Version, c.old.nonce
 	}
-	args := append([]any{int(keep / time.Second), v.Version, v.nonce, data, space, name, oldVersion, oldNonce}, further...)
+	args := append([]any{int(c.keep / time.Second), v.Version, v.nonce, v.Data, c.space, c.name, oldVersion, oldNonce}, further...)
 	applied, there, err := r.session.Swap(ctx, st, args...)
 	if err != nil {
-		return Value{}, fmt.Errorf("change %s of %s: %w", name, space, err)
+		return Value{}, fmt.Errorf("change %s of %s: %w", c.name, c.space, err)
 	}
 	if !applied && there["nonce"] != v.nonce { // an attempt that failed may have been applied
-		return Value{}, fmt.Errorf("change %s of %s: %w", name, space, ErrChanged)
+		return Value{}, fmt.Errorf("change %s of %s: %w", c.name, c.space, ErrChanged)
 	}
 	return v, nil
 }
@@ -122,7 +127,7 @@ func (r *Registers) SwapInTime(ctx context.Context, space, name string, old Valu
 	if time.Until(deadline) < left/2 {
 		return Value{}, fmt.Errorf("change %s of %s: %w", name, space, context.DeadlineExceeded)
 	}
-	return r.send(ctx, swapIntended, space, name, old, r.next(old), data, keep, intent)
+	return r.send(ctx, swapIntended, change{space, name, old, r.next(old), data, keep}, intent)
 }
 
 // intend writes an intent that expires after life at the latest.
