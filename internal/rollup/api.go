@@ -318,18 +318,17 @@ func (s *Scheduler) addLag(ctx context.Context, id string, a *statusAnswer) erro
 		return err
 	}
 	n := 0
-	for i := range t.rollups {
-		for k, source := range t.rollups[i].source {
-			if n == len(a.Statuses) || a.Statuses[n].MetricName != source {
-				return nil
-			}
-			a.Statuses[n].Late = s.late.Count(id, t.rollups[i].keys[k])
-			if m, ok := marks[t.rollups[i].keys[k]]; ok {
-				lag := s.now().UnixMilli() - m.UntilMS
-				a.Statuses[n].SaveAs, a.Statuses[n].Watermark, a.Statuses[n].LagMS = t.rollups[i].saveAs, &m.UntilMS, &lag
-			}
-			n++
+	for r, src := range t.sources() {
+		if n == len(a.Statuses) || a.Statuses[n].MetricName != src.metric {
+			return nil
 		}
+		one := &a.Statuses[n]
+		one.Late = s.late.Count(id, src.key)
+		if m, ok := marks[src.key]; ok {
+			lag := s.now().UnixMilli() - m.UntilMS
+			one.SaveAs, one.Watermark, one.LagMS = r.saveAs, &m.UntilMS, &lag
+		}
+		n++
 	}
 	return nil
 }

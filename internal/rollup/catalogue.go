@@ -149,7 +149,7 @@ func (c catalogue) setLate(ctx context.Context, key, id string, late map[string]
 	return c.set(ctx, key, id, string(text))
 }
 
-// late returns the spans that a task has to recompute, by rollup.keys. key is that of
+// late returns the spans that a task has to recompute, by source.key. key is that of
 // an entry under Late or under Handed.
 func (c catalogue) late(ctx context.Context, key, id string) (map[string]downsample.Spans, error) {
 	text, ok, err := c.get(ctx, key, id)

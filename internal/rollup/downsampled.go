@@ -184,7 +184,7 @@ func eachBucket(ctx context.Context, view store.View, s store.Series, begin mode
 // there are too many, it computes only that range, and the downsampled buckets stay as
 // they are.
 func (p *pass) renew(ctx context.Context, r *renewal, from, until int64, around downsample.Span) error {
-	key := p.rollup.keys[p.index]
+	key := p.source.key
 	noted := false
 	r.note = func(ctx context.Context) error {
 		if noted {

@@ -252,7 +252,7 @@ func TestDownsampledResultsAfterFailure(t *testing.T) {
 func TestHeldRangeCoversTheResults(t *testing.T) {
 	h, _ := downsampledHours(t, taskJSON("t", hour, minute, ""))
 	task, _ := h.scheduled("t")
-	p, err := h.scheduler.newPass(task, &task.rollups[0], 0, h.scheduler.names(task))
+	p, err := h.scheduler.newPass(task, &task.rollups[0], &task.rollups[0].sources[0], h.scheduler.names(task))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -202,7 +202,7 @@ func (h *harness) scheduled(id string) (*task, time.Time) {
 // firstKey is the key of the first metric of a task's first roll-up.
 func firstKey(h *harness, id string) string {
 	t, _ := h.scheduled(id)
-	return t.rollups[0].keys[0]
+	return t.rollups[0].sources[0].key
 }
 
 // TestStoreFailsInARequest: whichever call of the store fails, the client gets an

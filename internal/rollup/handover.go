@@ -47,11 +47,9 @@ func (n *lateNotes) keyOf(id string) string {
 // handOver passes this node's notes of a task to the node that runs the task.
 func (n *lateNotes) handOver(ctx context.Context, t *task, flush func(context.Context, ...string) error) error {
 	all, metrics := map[string]downsample.Spans{}, []string(nil)
-	for i := range t.rollups {
-		for k, key := range t.rollups[i].keys {
-			if taken := n.Take(t.id, key); len(taken) > 0 {
-				all[key], metrics = taken, append(metrics, t.rollups[i].source[k])
-			}
+	for _, src := range t.sources() {
+		if taken := n.Take(t.id, src.key); len(taken) > 0 {
+			all[src.key], metrics = taken, append(metrics, src.metric)
 		}
 	}
 	if len(all) == 0 {

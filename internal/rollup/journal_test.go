@@ -80,7 +80,7 @@ func (j *journaled) send(w *ingest.Writer, ms int64) error {
 func (j *journaled) wantNoted() (points int) {
 	j.Helper()
 	t, _ := (&harness{T: j.T, scheduler: j.scheduler}).scheduled("t")
-	noted := j.scheduler.late.Take("t", t.rollups[0].keys[0])
+	noted := j.scheduler.late.Take("t", t.rollups[0].sources[0].key)
 	view, err := j.store.View(j.Context())
 	if err != nil {
 		j.Fatal(err)

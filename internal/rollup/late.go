@@ -82,10 +82,8 @@ func (n *lateNotes) watch(ctx context.Context, t *task) (fresh bool, err error) 
 // targets returns the targets whose late points are recorded for a task.
 func (t *task) targets() downsample.Task {
 	of := downsample.Task{ID: t.id, JSON: t.json, Targets: map[string]downsample.Target{}}
-	for i := range t.rollups {
-		for k, key := range t.rollups[i].keys {
-			of.Targets[key] = downsample.Target{Metric: t.rollups[i].source[k], Grid: t.rollups[i].grids[k]}
-		}
+	for _, src := range t.sources() {
+		of.Targets[src.key] = downsample.Target{Metric: src.metric, Grid: src.grid}
 	}
 	return of
 }

@@ -176,10 +176,8 @@ const maxReaders = 1000
 // former task of its id, nil if there is none, has as many of them.
 func checkReaders(t, former *task, others []*task) error {
 	count := func(t *task, counts map[string]int) {
-		for i := range t.rollups {
-			for _, metric := range t.rollups[i].source {
-				counts[metric]++
-			}
+		for _, src := range t.sources() {
+			counts[src.metric]++
 		}
 	}
 	own, all := map[string]int{}, map[string]int{}

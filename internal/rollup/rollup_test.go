@@ -499,12 +499,12 @@ func TestTasksThatCannotBeRun(t *testing.T) {
 	h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))
 	task, _ := h.scheduled("t")
 	good := task.rollups[0]
-	if p, err := h.scheduler.newPass(task, &good, 1, h.scheduler.names(task)); err == nil || p != nil {
+	if p, err := h.scheduler.newPass(task, &good, &source{index: 1}, h.scheduler.names(task)); err == nil || p != nil {
 		t.Errorf("a second metric of one: %v", err)
 	}
 	bad := good
 	bad.query = []byte("{")
-	if p, err := h.scheduler.newPass(task, &bad, 0, h.scheduler.names(task)); err == nil || p != nil {
+	if p, err := h.scheduler.newPass(task, &bad, &source{}, h.scheduler.names(task)); err == nil || p != nil {
 		t.Errorf("no query: %v", err)
 	}
 	if err := (catalogue{h.store}).set(t.Context(), configKey, "t", "{"); err != nil {

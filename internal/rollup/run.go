@@ -23,7 +23,7 @@ type pass struct {
 	scheduler *Scheduler
 	task      *task
 	rollup    *rollup
-	index     int // index of the metric in the roll-up's query
+	source    *source
 	request   agg.Query
 	bucketing *agg.Range // the last range aggregator
 	earlier   []cut      // the range aggregators before it
@@ -45,18 +45,18 @@ type cut struct {
 	grid      *agg.Grid
 }
 
-// newPass prepares the computation of the k-th metric of r. names is the result of
-// Scheduler.names for t.
-func (s *Scheduler) newPass(t *task, r *rollup, k int, names map[name]int) (*pass, error) {
+// newPass prepares the computation of a source of r. names is the result of Scheduler.names
+// for t.
+func (s *Scheduler) newPass(t *task, r *rollup, src *source, names map[name]int) (*pass, error) {
 	req, err := s.parser.ParseQuery(r.query)
 	if err != nil {
 		return nil, err
 	}
-	if k >= len(req.Metrics) {
-		return nil, fmt.Errorf("the query of roll-up %s has %d metrics, not %d", r.saveAs, len(req.Metrics), k+1)
+	if src.index >= len(req.Metrics) {
+		return nil, fmt.Errorf("the query of roll-up %s has %d metrics, not %d", r.saveAs, len(req.Metrics), src.index+1)
 	}
-	p := &pass{scheduler: s, task: t, rollup: r, index: k, request: req}
-	metric := req.Metrics[k]
+	p := &pass{scheduler: s, task: t, rollup: r, source: src, request: req}
+	metric := req.Metrics[src.index]
 	// KairosDB makes one query per bucket, and a limit counts the points that a query
 	// reads.
 	if p.single = metric.Limit > 0; !p.single {
@@ -88,17 +88,13 @@ type name struct{ saveAs, source string }
 // names counts, for each name of t, the roll-ups of all tasks that store under it.
 func (s *Scheduler) names(t *task) map[name]int {
 	names := map[name]int{}
-	for _, r := range t.rollups {
-		for _, source := range r.source {
-			names[name{r.saveAs, source}]++
-		}
+	for r, src := range t.sources() {
+		names[name{r.saveAs, src.metric}]++
 	}
 	for _, other := range s.beside(t.id) {
-		for _, r := range other.rollups {
-			for _, source := range r.source {
-				if n := names[name{r.saveAs, source}]; n > 0 {
-					names[name{r.saveAs, source}] = n + 1
-				}
+		for r, src := range other.sources() {
+			if n := names[name{r.saveAs, src.metric}]; n > 0 {
+				names[name{r.saveAs, src.metric}] = n + 1
 			}
 		}
 	}
@@ -346,22 +342,24 @@ func (s *Scheduler) run(ctx context.Context, t *task, held func() bool, next fun
 	names := s.names(t)
 	var errs []error
 	after := &status{ExecutingHost: s.host}
-	for i := range t.rollups {
-		r := &t.rollups[i]
-		for k := range r.source {
-			began := s.now()
-			points, complaint, err := s.advance(ctx, t, held, r, k, names, marks, before)
-			m := metricStatus{
-				MetricName: r.source[k], LastExecuted: dateText(s.now()), DataPointCount: points,
-				ExecutionLength: s.now().Sub(began).Milliseconds(), LastExecution: began.UnixMilli(), ErrorMessage: complaint,
+	for r, src := range t.sources() {
+		began := s.now()
+		m := metricStatus{MetricName: src.metric, LastExecution: began.UnixMilli()}
+		p, err := s.newPass(t, r, src, names)
+		if err == nil {
+			if s.shared != nil {
+				p.output.owned = func() bool { return held() && s.shared.owns(t.id) }
 			}
-			s.complain(t, complaint)
-			if err != nil {
-				m.ErrorMessage = errorText(err)
-				errs = append(errs, fmt.Errorf("%s into %s: %w", r.source[k], r.saveAs, err))
-			}
-			after.Statuses = append(after.Statuses, m)
+			err = p.advance(ctx, marks, before)
+			m.DataPointCount, m.ErrorMessage = p.output.stored, p.output.complaint()
 		}
+		m.LastExecuted, m.ExecutionLength = dateText(s.now()), s.now().Sub(began).Milliseconds()
+		s.complain(t, m.ErrorMessage)
+		if err != nil {
+			m.ErrorMessage = errorText(err)
+			errs = append(errs, fmt.Errorf("%s into %s: %w", src.metric, r.saveAs, err))
+		}
+		after.Statuses = append(after.Statuses, m)
 	}
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx) // stopping is not a failure; the next start continues
@@ -373,17 +371,10 @@ func (s *Scheduler) run(ctx context.Context, t *task, held func() bool, next fun
 	return errors.Join(append(errs, s.catalogue.set(ctx, statusKey, t.id, after.marshal()))...)
 }
 
-// advance computes one metric of a roll-up up to now, and then recomputes the buckets
-// of late points. complaint says which results cannot be stored, "" if all can.
-func (s *Scheduler) advance(ctx context.Context, t *task, held func() bool, r *rollup, k int, names map[name]int, marks watermarks, before *status) (points int64, complaint string, err error) {
-	p, err := s.newPass(t, r, k, names)
-	if err != nil {
-		return 0, "", err
-	}
-	if s.shared != nil {
-		p.output.owned = func() bool { return held() && s.shared.owns(t.id) }
-	}
-	key := r.keys[k]
+// advance computes a source up to now, and then recomputes the buckets of late points. before
+// is the status after the task's last run.
+func (p *pass) advance(ctx context.Context, marks watermarks, before *status) error {
+	s, t, key := p.scheduler, p.task, p.source.key
 	late := s.late.Take(t.id, key)
 	now := s.now().UnixMilli()
 	mark, known := marks[key]
@@ -406,15 +397,14 @@ func (s *Scheduler) advance(ctx context.Context, t *task, held func() bool, r *r
 			start = first
 		}
 		if err := store(downsample.Watermark{UntilMS: start, RunMS: now}); err != nil { // the start survives a failed first run
-			return 0, "", err
+			return err
 		}
 	}
 	batches := p.batches()
-	err = batches.Advance(ctx, start, now, store)
-	if err == nil {
-		err = s.late.ComputeLate(ctx, t.id, key, late, p.grid.Start(start), batches, s.metrics.late.Inc)
+	if err := batches.Advance(ctx, start, now, store); err != nil {
+		return err
 	}
-	return p.output.stored, p.output.complaint(), err
+	return s.late.ComputeLate(ctx, t.id, key, late, p.grid.Start(start), batches, s.metrics.late.Inc)
 }
 
 // complain logs that results were not stored, at most once per logEvery. The run has not failed:
@@ -442,14 +432,12 @@ func firstStart(t *task, p *pass, before *status, now int64) int64 {
 // parts of the task have watermarks of their own.
 func (t *task) only(marks watermarks) watermarks {
 	kept := watermarks{}
-	for _, r := range t.rollups {
-		for _, key := range r.keys {
-			m, ok := marks[key]
-			if !ok {
-				return marks
-			}
-			kept[key] = m
+	for _, src := range t.sources() {
+		m, ok := marks[src.key]
+		if !ok {
+			return marks
 		}
+		kept[src.key] = m
 	}
 	return kept
 }
@@ -458,10 +446,8 @@ func (t *task) only(marks watermarks) watermarks {
 // changed roll-up has a new key, and has to compute what the old one had not.
 func (t *task) former(marks watermarks) (lowest downsample.Watermark, found bool) {
 	own := map[string]bool{}
-	for _, r := range t.rollups {
-		for _, key := range r.keys {
-			own[key] = true
-		}
+	for _, src := range t.sources() {
+		own[src.key] = true
 	}
 	for key, m := range marks {
 		if own[key] {
@@ -481,19 +467,16 @@ func (t *task) former(marks watermarks) (lowest downsample.Watermark, found bool
 // tasks from running.
 func (s *Scheduler) backfill(ctx context.Context, t *task, j *job, startMS, endMS int64) error {
 	names := s.names(t)
-	for i := range t.rollups {
-		r := &t.rollups[i]
-		for k := range r.source {
-			p, err := s.newPass(t, r, k, names)
-			if err != nil {
-				return err
-			}
-			p.yields, p.job = true, j
-			if err := p.batches().Compute(ctx, startMS, endMS, func(int64) error { return nil }); err != nil {
-				return fmt.Errorf("%s into %s: %w", r.source[k], r.saveAs, err)
-			}
-			s.complain(t, p.output.complaint())
+	for r, src := range t.sources() {
+		p, err := s.newPass(t, r, src, names)
+		if err != nil {
+			return err
 		}
+		p.yields, p.job = true, j
+		if err := p.batches().Compute(ctx, startMS, endMS, func(int64) error { return nil }); err != nil {
+			return fmt.Errorf("%s into %s: %w", src.metric, r.saveAs, err)
+		}
+		s.complain(t, p.output.complaint())
 	}
 	return nil
 }

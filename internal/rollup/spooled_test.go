@@ -175,7 +175,7 @@ func (p *spooled) wantNoted() (points int) {
 	t, _ := (&harness{T: p.T, scheduler: p.scheduler}).scheduled("t")
 	view := p.spool.View()
 	defer view.Close()
-	noted := p.scheduler.late.Take("t", t.rollups[0].keys[0])
+	noted := p.scheduler.late.Take("t", t.rollups[0].sources[0].key)
 	ids, err := view.Select(p.Context(), "src", nil, model.AllTime, nil)
 	if err != nil {
 		p.Fatal(err)

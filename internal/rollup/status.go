@@ -79,7 +79,7 @@ func (s *status) lastExecution() (ms int64) {
 	return ms
 }
 
-// watermarks holds a task's watermarks by rollup.keys.
+// watermarks holds a task's watermarks by source.key.
 type watermarks map[string]downsample.Watermark
 
 func (w watermarks) marshal() string {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"iter"
 	"strconv"
 	"strings"
 	"time"
@@ -43,10 +44,31 @@ type rollup struct {
 	ttl    uint32         // seconds, 0 = for ever
 	zone   *time.Location // nil: that of the query
 	query  json.RawMessage
-	keys   []string // of the watermarks, by metric of the query
-	source []string // metric names, likewise
-	grids  []*agg.Grid
-	flows  []flow
+
+	sources []source // by metric of the query
+	flows   []flow
+}
+
+// A source is one metric of a roll-up's query.
+type source struct {
+	index  int // in the query
+	metric string
+	key    string // of the watermark
+	grid   *agg.Grid
+}
+
+// sources yields the sources of all roll-ups of a task.
+func (t *task) sources() iter.Seq2[*rollup, *source] {
+	return func(yield func(*rollup, *source) bool) {
+		for i := range t.rollups {
+			r := &t.rollups[i]
+			for k := range r.sources {
+				if !yield(r, &r.sources[k]) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // A fault is an error in a request; each message goes into the answer.
@@ -208,8 +230,8 @@ func (t *task) accept() error {
 			t.interval.Value, minInterval))
 	}
 	n := 0
-	for i := range t.rollups {
-		n += len(t.rollups[i].source)
+	for _, r := range t.rollups {
+		n += len(r.sources)
 	}
 	if n > maxMetrics {
 		return badRequest(fmt.Sprintf("rollups have %d metrics in their queries, may have at most %d together; make several tasks", n, maxMetrics))
@@ -323,10 +345,8 @@ func readRollup(p Parser, raw json.RawMessage, j int, context *string) (r rollup
 		if err := checkMetric(&req.Metrics[k], *context); err != nil {
 			return r, err
 		}
-		r.source = append(r.source, req.Metrics[k].Metric)
-		r.grids = append(r.grids, r.grid(&req, k))
+		r.sources = append(r.sources, source{index: k, metric: req.Metrics[k].Metric, key: keyOf(digest, k), grid: r.grid(&req, k)})
 		r.flows = append(r.flows, flowsOf(&req.Metrics[k], r.saveAs, fmt.Sprintf("rollup[%d].query[%d]", j, k))...)
-		r.keys = append(r.keys, keyOf(digest, k))
 	}
 	return r, nil
 }
