@@ -16,16 +16,10 @@ import (
 // ended.
 func (a *API) getRunning(w http.ResponseWriter, r *http.Request) {
 	dropBody(r)
-	out := a.newAnswer(w, r)
-	out.max = flushSize
-	defer out.release()
-	err := a.encodeRunning(r.Context(), out)
-	if err == nil {
-		err = out.finish()
-	}
-	if err != nil {
-		a.abandon(out, r, err)
-	}
+	a.answer(w, r, func(out *answer) error {
+		out.max = flushSize
+		return a.encodeRunning(r.Context(), out)
+	})
 }
 
 func (a *API) encodeRunning(ctx context.Context, out *answer) error {

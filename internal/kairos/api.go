@@ -221,6 +221,19 @@ func (a *API) newAnswer(w http.ResponseWriter, r *http.Request) *answer {
 	return out
 }
 
+// answer sends what encode writes.
+func (a *API) answer(w http.ResponseWriter, r *http.Request, encode func(out *answer) error) {
+	out := a.newAnswer(w, r)
+	defer out.release()
+	err := encode(out)
+	if err == nil {
+		err = out.finish()
+	}
+	if err != nil {
+		a.abandon(out, r, err)
+	}
+}
+
 // run starts a query, passes it to encode and ends it.
 func (a *API) run(ctx context.Context, q *agg.Query, out *answer, encode func(*agg.Run) error) error {
 	done := query.Done{Request: q.Request, Began: time.Now()}
@@ -258,20 +271,14 @@ func (a *API) postTags(w http.ResponseWriter, r *http.Request) {
 	}
 	req.top = nil
 	req.Trace = httpapi.WantsTrace(r)
-	out := a.newAnswer(w, r)
-	defer out.release()
-	err = a.run(r.Context(), &req.Query, out, func(run *agg.Run) error {
-		if err := encodeTags(out, run, &req.Query); err != nil {
-			return err
-		}
-		return out.pack()
+	a.answer(w, r, func(out *answer) error {
+		return a.run(r.Context(), &req.Query, out, func(run *agg.Run) error {
+			if err := encodeTags(out, run, &req.Query); err != nil {
+				return err
+			}
+			return out.pack()
+		})
 	})
-	if err == nil {
-		err = out.finish()
-	}
-	if err != nil {
-		a.abandon(out, r, err)
-	}
 }
 
 func encodeTags(out *answer, run *agg.Run, req *agg.Query) error {
@@ -318,13 +325,8 @@ func (a *API) getIndex(w http.ResponseWriter, r *http.Request) {
 
 func (a *API) getVersion(w http.ResponseWriter, r *http.Request) {
 	dropBody(r)
-	out := newAnswer(w, r, int(a.config.ResponseBuffer))
-	out.buf = append(out.buf, `{"version": `...)
-	out.buf = appendText(out.buf, a.version)
-	out.buf = append(out.buf, "}\n"...)
-	if err := out.finish(); err != nil {
-		a.abandon(out, r, err)
-	}
+	text := appendText([]byte(`{"version": `), a.version)
+	a.send(w, r, append(text, "}\n"...))
 }
 
 // fail answers a request for which nothing was sent yet, and logs what the client does

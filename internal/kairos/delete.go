@@ -142,35 +142,31 @@ func (a *API) readingDelete(f func(w http.ResponseWriter, r *http.Request, q *ag
 
 // previewDelete answers how many series and points a delete would delete.
 func (a *API) previewDelete(w http.ResponseWriter, r *http.Request, q *agg.Query, deletions []store.Deletion) {
-	out := a.newAnswer(w, r)
-	defer out.release()
-	err := a.run(r.Context(), q, out, func(run *agg.Run) error {
-		out.buf = append(out.buf, `{"metrics":[`...)
-		for i, d := range deletions {
-			run.WorkOn(i, d.Metric)
-			t, err := run.Tally(store.Selection{Metric: d.Metric, Matchers: d.Matchers, Range: d.Range})
-			if err != nil {
-				return err
-			}
-			if i > 0 {
-				out.buf = append(out.buf, ',')
-			}
-			out.buf = append(out.buf, `{"name":`...)
-			out.buf = appendText(out.buf, d.Metric)
-			out.buf = fmt.Appendf(out.buf, `,"series":%d,"points":%d}`, t.Series, t.Samples)
-			if err := out.advance(); err != nil {
-				return err
-			}
-		}
-		out.buf = append(out.buf, `]}`...)
-		return nil
+	a.answer(w, r, func(out *answer) error {
+		return a.run(r.Context(), q, out, func(run *agg.Run) error { return encodePreview(out, run, deletions) })
 	})
-	if err == nil {
-		err = out.finish()
+}
+
+func encodePreview(out *answer, run *agg.Run, deletions []store.Deletion) error {
+	out.buf = append(out.buf, `{"metrics":[`...)
+	for i, d := range deletions {
+		run.WorkOn(i, d.Metric)
+		t, err := run.Tally(store.Selection{Metric: d.Metric, Matchers: d.Matchers, Range: d.Range})
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			out.buf = append(out.buf, ',')
+		}
+		out.buf = append(out.buf, `{"name":`...)
+		out.buf = appendText(out.buf, d.Metric)
+		out.buf = fmt.Appendf(out.buf, `,"series":%d,"points":%d}`, t.Series, t.Samples)
+		if err := out.advance(); err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		a.abandon(out, r, err)
-	}
+	out.buf = append(out.buf, `]}`...)
+	return nil
 }
 
 func (a *API) deleteMetric(w http.ResponseWriter, r *http.Request) {

@@ -41,35 +41,20 @@ func (a *API) getKeys(w http.ResponseWriter, r *http.Request) {
 
 // list answers with texts.
 func (a *API) list(w http.ResponseWriter, r *http.Request, texts iter.Seq2[string, error]) {
-	out := a.newAnswer(w, r)
-	defer out.release()
-	if err := encodeList(out, texts); err != nil {
-		a.abandon(out, r, err)
-		return
-	}
-	if err := out.finish(); err != nil {
-		a.abandon(out, r, err)
-	}
-}
-
-func encodeList(out *answer, texts iter.Seq2[string, error]) error {
-	out.buf = append(out.buf, `{"results":[`...)
-	first := true
-	for text, err := range texts {
-		if err != nil {
-			return err
+	a.answer(w, r, func(out *answer) error {
+		list := nameList{answer: out}
+		list.begin()
+		for text, err := range texts {
+			if err != nil {
+				return err
+			}
+			if err := list.add([]string{text}); err != nil {
+				return err
+			}
 		}
-		if !first {
-			out.buf = append(out.buf, ',')
-		}
-		first = false
-		out.buf = appendText(out.buf, text)
-		if err := out.advance(); err != nil {
-			return err
-		}
-	}
-	out.buf = append(out.buf, `]}`...)
-	return nil
+		list.end("", false)
+		return nil
+	})
 }
 
 // getValue answers with the stored text unchanged. The text is charged to the memory of

@@ -36,24 +36,18 @@ func (a *API) names(kind store.NameKind) http.HandlerFunc {
 			a.fail(w, r, err)
 			return
 		}
-		out := a.newAnswer(w, r)
-		defer out.release()
-		err = a.asQuery(r, out, func(run *agg.Run) error {
-			encode := func() error { return encodeNames(run, out, q.NamesQuery) }
-			if q.filtered {
-				encode = func() error { return encodeFiltered(run, out, &q) }
-			}
-			if err := encode(); err != nil {
-				return err
-			}
-			return out.pack()
+		a.answer(w, r, func(out *answer) error {
+			return a.asQuery(r, out, func(run *agg.Run) error {
+				encode := encodeNames
+				if q.filtered {
+					encode = encodeFiltered
+				}
+				if err := encode(run, out, &q); err != nil {
+					return err
+				}
+				return out.pack()
+			})
 		})
-		if err == nil {
-			err = out.finish()
-		}
-		if err != nil {
-			a.abandon(out, r, err)
-		}
 	}
 }
 
@@ -65,7 +59,8 @@ func (a *API) asQuery(r *http.Request, out *answer, f func(*agg.Run) error) erro
 }
 
 // encodeNames writes names in pages, up to the limit.
-func encodeNames(run *agg.Run, out *answer, q store.NamesQuery) (err error) {
+func encodeNames(run *agg.Run, out *answer, request *namesRequest) (err error) {
+	q := request.NamesQuery
 	limit, left := q.Limit, q.Limit
 	list := nameList{answer: out}
 	list.begin()
