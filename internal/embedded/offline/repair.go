@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -143,27 +144,18 @@ func (r *repair) plan(report *CheckReport) error {
 	return nil
 }
 
-func sortedKeys[K uint64 | string, V any](m map[K]V) []K {
-	keys := make([]K, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
 func (r *repair) announce() {
 	r.say("to do:")
-	for _, n := range sortedKeys(r.damaged) {
+	for _, n := range slices.Sorted(maps.Keys(r.damaged)) {
 		r.say("  %s/%s: write what can be read of it to a new file, move it to %s", datadir.Blocks, datadir.BlockName(n), datadir.Quarantine)
 	}
-	for _, n := range sortedKeys(r.missing) {
+	for _, n := range slices.Sorted(maps.Keys(r.missing)) {
 		r.say("  %s/%s: is missing; remove it from the list", datadir.Blocks, datadir.BlockName(n))
 	}
 	for _, n := range r.unlisted {
 		r.say("  %s/%s: is not in the list, which may be older than the file; move it to %s", datadir.Blocks, datadir.BlockName(n), datadir.Quarantine)
 	}
-	for _, name := range sortedKeys(r.segments) {
+	for _, name := range slices.Sorted(maps.Keys(r.segments)) {
 		if r.segments[name][0].Remedy == missingLogRemedy {
 			r.say("  %s: is missing; write every record of the rest of the log to block files", name)
 			continue
@@ -203,13 +195,13 @@ func (r *repair) blockFiles() error {
 	if err := r.setAside(); err != nil {
 		return err
 	}
-	for _, n := range sortedKeys(r.missing) {
+	for _, n := range slices.Sorted(maps.Keys(r.missing)) {
 		if err := c.Commit(catalogue.Change{DropFiles: []uint64{n}}); err != nil {
 			return err
 		}
 		r.say("%s/%s: removed from the list", datadir.Blocks, datadir.BlockName(n))
 	}
-	for _, n := range sortedKeys(r.damaged) {
+	for _, n := range slices.Sorted(maps.Keys(r.damaged)) {
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
@@ -494,7 +486,7 @@ func (r *repair) log() error {
 	if len(r.segments) == 0 {
 		return nil
 	}
-	for _, path := range sortedKeys(r.segments) {
+	for _, path := range slices.Sorted(maps.Keys(r.segments)) {
 		switch _, err := r.fs.Stat(path); {
 		case errors.Is(err, fs.ErrNotExist):
 			continue // there is nothing to copy
