@@ -15,26 +15,26 @@ import (
 
 // Repair is [offline.Repair] of an embedded store.
 func Repair(ctx context.Context, fs vfs.FS, dir string, o offline.RepairOptions) (*offline.CheckReport, error) {
-	return offline.Repair(ctx, fs, dir, o, func() (offline.TakenLog, error) { return takeOverLog(fs, dir, o.Now) })
+	return offline.Repair(ctx, fs, dir, o, func() (offline.SalvagedLog, error) { return salvageLog(fs, dir, o.Now) })
 }
 
-// takeOverLog brings every readable record of a damaged log into block files: the store is opened
+// salvageLog brings every readable record of a damaged log into block files: the store is opened
 // as by a server, but continues after damage, and writes its memory to files. Their commit makes
 // the damaged log superfluous.
-func takeOverLog(fs vfs.FS, dir string, now func() time.Time) (offline.TakenLog, error) {
+func salvageLog(fs vfs.FS, dir string, now func() time.Time) (offline.SalvagedLog, error) {
 	salvage := &logSalvage{}
 	cfg := DefaultConfig()
 	cfg.MinFreeBytes = 0
 	s, err := Open(fs, dir, cfg, Options{Now: now, salvage: salvage})
 	if err != nil {
-		return offline.TakenLog{}, err
+		return offline.SalvagedLog{}, err
 	}
 	samples := s.active.Load().Samples()
 	stats := salvage.stats
-	taken := offline.TakenLog{
+	salvaged := offline.SalvagedLog{
 		Records: stats.Records, Samples: samples, SkippedBytes: stats.SkippedBytes, Damages: stats.Damages, Unusable: salvage.unusable,
 	}
-	return taken, errors.Join(s.checkpoint(), s.Close())
+	return salvaged, errors.Join(s.checkpoint(), s.Close())
 }
 
 // logSalvage lets a replay continue after damage, and counts what is lost. Nil

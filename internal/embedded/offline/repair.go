@@ -47,8 +47,8 @@ func (e *UnrepairableError) Error() string {
 	return b.String()
 }
 
-// A TakenLog says which part of a damaged log is now in block files.
-type TakenLog struct {
+// A SalvagedLog says which part of a damaged log is now in block files.
+type SalvagedLog struct {
 	Records      int   // that were read
 	Samples      int64 // of these
 	SkippedBytes int64
@@ -61,9 +61,9 @@ type TakenLog struct {
 // each step before it takes it. It may be interrupted, and run again. The report is of a
 // check after the repair or, in a dry run, of the check before it.
 //
-// takeOver writes every readable record of a damaged log to block files, after which
+// salvageLog writes every readable record of a damaged log to block files, after which
 // nothing needs the log: the store knows how.
-func Repair(ctx context.Context, disk vfs.FS, path string, o RepairOptions, takeOver func() (TakenLog, error)) (*CheckReport, error) {
+func Repair(ctx context.Context, disk vfs.FS, path string, o RepairOptions, salvageLog func() (SalvagedLog, error)) (*CheckReport, error) {
 	if o.Say == nil {
 		o.Say = func(string) {}
 	}
@@ -74,7 +74,7 @@ func Repair(ctx context.Context, disk vfs.FS, path string, o RepairOptions, take
 	if err != nil || report.Clean() {
 		return report, err
 	}
-	r := &repair{ctx: ctx, fs: disk, dir: path, options: o, takeOver: takeOver}
+	r := &repair{ctx: ctx, fs: disk, dir: path, options: o, salvageLog: salvageLog}
 	if err := r.plan(report); err != nil {
 		return report, err
 	}
@@ -103,11 +103,11 @@ func checkOnce(ctx context.Context, disk vfs.FS, path string, o RepairOptions) (
 
 // repair is one repair under way.
 type repair struct {
-	ctx      context.Context
-	fs       vfs.FS
-	dir      string
-	options  RepairOptions
-	takeOver func() (TakenLog, error)
+	ctx        context.Context
+	fs         vfs.FS
+	dir        string
+	options    RepairOptions
+	salvageLog func() (SalvagedLog, error)
 
 	damaged  map[uint64][]Finding // block files to be salvaged
 	missing  map[uint64][]Finding // block files that are not there
@@ -481,7 +481,7 @@ func writeText(disk vfs.FS, path, text string) error {
 	return nil
 }
 
-// log takes over every record of a damaged log that can be read.
+// log salvages every record of a damaged log that can be read.
 func (r *repair) log() error {
 	if len(r.segments) == 0 {
 		return nil
@@ -497,11 +497,11 @@ func (r *repair) log() error {
 			return err
 		}
 	}
-	taken, err := r.takeOver()
+	salvaged, err := r.salvageLog()
 	if err != nil {
 		return err
 	}
 	r.say("log: %d records were read, their %d samples are now in block files; %d bytes in %d places could not be read, %d records could not be used in full because the series they name were introduced there",
-		taken.Records, taken.Samples, taken.SkippedBytes, taken.Damages, taken.Unusable)
+		salvaged.Records, salvaged.Samples, salvaged.SkippedBytes, salvaged.Damages, salvaged.Unusable)
 	return nil
 }

@@ -35,12 +35,12 @@ func broken(t *testing.T) *data {
 	return d.flip(blockPath(2), 40).flip("data/log/0000000001.wal", 50)
 }
 
-// takeOver is what a store would do with a damaged log, but for its samples.
-func (d *data) takeOver() (TakenLog, error) {
+// salvageLog is what a store would do with a damaged log, but for its samples.
+func (d *data) salvageLog() (SalvagedLog, error) {
 	if err := d.fs.RemoveAll("data/log"); err != nil {
-		return TakenLog{}, err
+		return SalvagedLog{}, err
 	}
-	return TakenLog{Records: 1, Samples: 2, SkippedBytes: 21, Damages: 1, Unusable: 4}, d.fs.MkdirAll("data/log", 0o755)
+	return SalvagedLog{Records: 1, Samples: 2, SkippedBytes: 21, Damages: 1, Unusable: 4}, d.fs.MkdirAll("data/log", 0o755)
 }
 
 // read returns the content of a file.
@@ -117,7 +117,7 @@ func TestRepair(t *testing.T) {
 	}
 
 	said = nil
-	r, err = Repair(t.Context(), d.fs, "data", RepairOptions{Say: say, Now: now}, d.takeOver)
+	r, err = Repair(t.Context(), d.fs, "data", RepairOptions{Say: say, Now: now}, d.salvageLog)
 	if err != nil || !r.Clean() || r.Samples != 1+3 {
 		t.Errorf("%v, findings\n%s", err, findings(r))
 	}
@@ -165,7 +165,7 @@ func TestRepairKeepsWhatIsInQuarantine(t *testing.T) {
 		d.must(writeText(d.fs, "data/quarantine/"+name, text))
 	}
 	damaged := d.read(blockPath(2))
-	if r, err := Repair(t.Context(), d.fs, "data", RepairOptions{Now: now}, d.takeOver); err != nil || !r.Clean() {
+	if r, err := Repair(t.Context(), d.fs, "data", RepairOptions{Now: now}, d.salvageLog); err != nil || !r.Clean() {
 		t.Fatalf("%v, %+v", err, r)
 	}
 	if got := d.read("data/quarantine/0000000002.blk"); got != "earlier" {
@@ -191,8 +191,8 @@ func TestRepairKeepsWhatIsInQuarantine(t *testing.T) {
 func TestRepairOfPartOfTheStore(t *testing.T) {
 	d := newData(t).file(1, files, longs(1000, 50)).log(record.TypeBatch, batch(nil, 0)).done().flip(blockPath(1), 20)
 	var said []string
-	r, err := Repair(t.Context(), d.fs, "data", RepairOptions{Say: func(s string) { said = append(said, s) }}, func() (TakenLog, error) {
-		return TakenLog{}, errors.New("the log is not damaged")
+	r, err := Repair(t.Context(), d.fs, "data", RepairOptions{Say: func(s string) { said = append(said, s) }}, func() (SalvagedLog, error) {
+		return SalvagedLog{}, errors.New("the log is not damaged")
 	})
 	if err != nil || !r.Clean() || r.Records != 1 {
 		t.Errorf("files: %v, %+v", err, r)
@@ -203,7 +203,7 @@ func TestRepairOfPartOfTheStore(t *testing.T) {
 
 	d = newData(t).file(1, files, longs(1000, 50)).log(record.TypeBatch, batch(nil, 0)).log(record.TypeBatch, batch(nil, 0)).done().flip("data/log/0000000001.wal", 50)
 	failure := errors.New("no space")
-	_, err = Repair(t.Context(), d.fs, "data", RepairOptions{}, func() (TakenLog, error) { return TakenLog{}, failure })
+	_, err = Repair(t.Context(), d.fs, "data", RepairOptions{}, func() (SalvagedLog, error) { return SalvagedLog{}, failure })
 	if !errors.Is(err, failure) || !strings.Contains(err.Error(), "repair the log (run it again to continue)") {
 		t.Errorf("log: %v", err)
 	}
@@ -212,7 +212,7 @@ func TestRepairOfPartOfTheStore(t *testing.T) {
 	if want := []string{"0000000001.wal", "0000000001.wal.txt"}; err != nil || !slices.Equal(names, want) {
 		t.Errorf("quarantine has %q, %v", names, err)
 	}
-	if _, err := Repair(t.Context(), d.fs, "data", RepairOptions{}, d.takeOver); err != nil || d.samples() == "" {
+	if _, err := Repair(t.Context(), d.fs, "data", RepairOptions{}, d.salvageLog); err != nil || d.samples() == "" {
 		t.Errorf("log, again: %v, files %q", err, d.samples())
 	}
 }
@@ -260,7 +260,7 @@ func TestUnrepairable(t *testing.T) {
 			d.must(d.fs.Remove("data/catalogue/" + name))
 		}
 	}
-	_, err = Repair(t.Context(), d.fs, "data", RepairOptions{}, d.takeOver)
+	_, err = Repair(t.Context(), d.fs, "data", RepairOptions{}, d.salvageLog)
 	var refused *UnrepairableError
 	if !errors.As(err, &refused) || len(refused.Findings) != 1 ||
 		!strings.HasPrefix(err.Error(), "the catalogue is damaged, which cannot be repaired: nothing was changed\n  data/catalogue: ") || !strings.HasSuffix(err.Error(), "\n    "+catalogueRemedy) {
@@ -269,7 +269,7 @@ func TestUnrepairable(t *testing.T) {
 
 	d = newData(t).file(1, files, longs(1000, 5)).done().replace(blockPath(1), `"chunks"`, `"others"`)
 	d.write(blockPath(1), 8, []byte{200})
-	_, err = Repair(t.Context(), d.fs, "data", RepairOptions{}, d.takeOver)
+	_, err = Repair(t.Context(), d.fs, "data", RepairOptions{}, d.salvageLog)
 	if !errors.As(err, &refused) || !strings.HasPrefix(err.Error(), "block files are of a newer build") || !strings.Contains(err.Error(), newerRemedy) {
 		t.Errorf("newer file: %v", err)
 	}
@@ -285,7 +285,7 @@ func TestUnrepairable(t *testing.T) {
 	d.must(d.fs.MkdirAll("data/timelines", 0o755))
 	d.must(writeText(d.fs, "data/timelines/000001.sst", "text"))
 	said := ""
-	r, err := Repair(t.Context(), d.fs, "data", RepairOptions{Say: func(s string) { said += s + "\n" }}, d.takeOver)
+	r, err := Repair(t.Context(), d.fs, "data", RepairOptions{Say: func(s string) { said += s + "\n" }}, d.salvageLog)
 	if err != nil || len(r.Findings) != 1 || !strings.Contains(said, "data/timelines/000001.sst: not repaired: "+timelinesRemedy) {
 		t.Errorf("timelines: %v, %+v, said %q", err, r, said)
 	}
@@ -295,7 +295,7 @@ func TestUnrepairable(t *testing.T) {
 // comes to what one without a failure comes to.
 func TestRepairOnAFailingDisk(t *testing.T) {
 	whole := broken(t)
-	if _, err := Repair(t.Context(), whole.fs, "data", RepairOptions{Now: now}, whole.takeOver); err != nil {
+	if _, err := Repair(t.Context(), whole.fs, "data", RepairOptions{Now: now}, whole.salvageLog); err != nil {
 		t.Fatal(err)
 	}
 	// The new file's number differs if an interrupted repair has left one.
@@ -320,7 +320,7 @@ func TestRepairOnAFailingDisk(t *testing.T) {
 			failed.Store(&op)
 			return errorfs.ErrInjected
 		}))
-		r, err := Repair(t.Context(), d.fs, "data", RepairOptions{Now: now}, d.takeOver)
+		r, err := Repair(t.Context(), d.fs, "data", RepairOptions{Now: now}, d.salvageLog)
 		op := failed.Load()
 		if op == nil {
 			if err != nil || n < 30 {
@@ -335,7 +335,7 @@ func TestRepairOnAFailingDisk(t *testing.T) {
 			t.Errorf("call %d, of kind %d for %s, fails without a word", n, op.Kind, op.Path)
 		}
 		d.fs = d.disk
-		if r, err := Repair(t.Context(), d.fs, "data", RepairOptions{Now: now}, d.takeOver); err != nil || !r.Clean() {
+		if r, err := Repair(t.Context(), d.fs, "data", RepairOptions{Now: now}, d.salvageLog); err != nil || !r.Clean() {
 			t.Fatalf("call %d, of kind %d for %s: again: %v, %+v", n, op.Kind, op.Path, err, r)
 		}
 		if got := content(d); got != want {
