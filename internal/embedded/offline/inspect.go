@@ -248,85 +248,40 @@ func (d *Directory) writeSeries(w io.Writer, files []*blockfile.File, id model.S
 	return err
 }
 
-// logSegment is what inspecting counts of a segment.
-type logSegment struct {
-	records, samples, series, deletions, bytes int64
-}
-
 // WriteLog writes what the segments of the log hold. With records, each record
 // is listed.
 func (d *Directory) WriteLog(w io.Writer, records bool) error {
 	if err := d.readable(); err != nil {
 		return err
 	}
-	var kinds checker
+	l := logContent{segments: map[wal.Segment]*logSegment{}}
+	if records {
+		l.list = newTable(w)
+		l.list.row("SEGMENT", "BYTES", "RECORD", "SERIES", "SAMPLES")
+	}
 	err := catalogue.Scan(d.catalogue.Reader(), catalogue.TableSeries, func(key, value []byte) error {
 		def, s, err := catalogue.ParseSeries(key, value)
 		if err == nil {
-			kinds.define(def.ID, s.Type.Kind())
+			l.kinds.define(def.ID, s.Type.Kind())
 		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	segments := make(map[wal.Segment]*logSegment)
 	var damages []*store.CorruptionError
-	var list *table
-	if records {
-		list = newTable(w)
-		list.row("SEGMENT", "BYTES", "RECORD", "SERIES", "SAMPLES")
-	}
-	var batch store.Batch
 	options := d.catalogue.Meta.Log()
 	options.OnDamage = func(e *store.CorruptionError) bool { damages = append(damages, e); return true }
-	stats, err := wal.Replay(d.fs, d.fs.PathJoin(d.path, datadir.Log), options, func(n wal.Segment, typ byte, payload []byte) error {
-		s := segments[n]
-		if s == nil {
-			s = &logSegment{}
-			segments[n] = s
-		}
-		what, series, samples := logRecord(&kinds, &batch, typ, payload)
-		s.records++
-		s.bytes += int64(len(payload))
-		s.samples += samples
-		switch typ {
-		case record.TypeBatch:
-			s.series += series
-		case record.TypeDeletion:
-			s.deletions++
-		}
-		if records {
-			list.row(n, len(payload), what, series, samples)
-		}
-		return nil
-	})
+	stats, err := wal.Replay(d.fs, d.fs.PathJoin(d.path, datadir.Log), options, l.add)
 	if err != nil {
 		return err
 	}
 	if records {
-		if err := list.end(); err != nil {
+		if err := l.list.end(); err != nil {
 			return err
 		}
 	}
-	names, err := wal.Segments(d.fs, d.fs.PathJoin(d.path, datadir.Log))
-	if err != nil {
-		return err
-	}
-	t := newTable(w)
-	t.row("SEGMENT", "FILE BYTES", "RECORDS", "RECORD BYTES", "NEW SERIES", "SAMPLES", "BYTES/SAMPLE", "DELETIONS")
-	for _, n := range names {
-		info, err := d.fs.Stat(d.fs.PathJoin(d.path, datadir.Log, n.FileName()))
-		if err != nil {
-			return err
-		}
-		s := segments[n]
-		if s == nil {
-			s = &logSegment{}
-		}
-		t.row(uint64(n), info.Size(), s.records, s.bytes, s.series, s.samples, ratioText(s.bytes, s.samples), s.deletions)
-	}
-	if err := t.end(); err != nil {
+	if err := d.writeSegments(w, &l); err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "\nSegments from %d on are needed, earlier ones are in block files.\n", d.catalogue.Meta.LogFrom)
@@ -335,6 +290,65 @@ func (d *Directory) WriteLog(w io.Writer, records bool) error {
 	}
 	for _, e := range damages {
 		fmt.Fprintf(w, "damaged: %v\n", e)
+	}
+	return nil
+}
+
+// writeSegments writes a line for each segment of the log.
+func (d *Directory) writeSegments(w io.Writer, l *logContent) error {
+	segments, err := wal.Segments(d.fs, d.fs.PathJoin(d.path, datadir.Log))
+	if err != nil {
+		return err
+	}
+	t := newTable(w)
+	t.row("SEGMENT", "FILE BYTES", "RECORDS", "RECORD BYTES", "NEW SERIES", "SAMPLES", "BYTES/SAMPLE", "DELETIONS")
+	for _, n := range segments {
+		info, err := d.fs.Stat(d.fs.PathJoin(d.path, datadir.Log, n.FileName()))
+		if err != nil {
+			return err
+		}
+		s := l.segment(n)
+		t.row(uint64(n), info.Size(), s.records, s.bytes, s.series, s.samples, ratioText(s.bytes, s.samples), s.deletions)
+	}
+	return t.end()
+}
+
+// logContent is what inspecting finds in the log.
+type logContent struct {
+	segments map[wal.Segment]*logSegment
+	list     *table // of the records; nil if they are not listed
+
+	kinds checker
+	batch store.Batch
+}
+
+// logSegment is what inspecting counts of a segment.
+type logSegment struct {
+	records, samples, series, deletions, bytes int64
+}
+
+func (l *logContent) segment(n wal.Segment) *logSegment {
+	if l.segments[n] == nil {
+		l.segments[n] = &logSegment{}
+	}
+	return l.segments[n]
+}
+
+// add counts a record.
+func (l *logContent) add(n wal.Segment, typ byte, payload []byte) error {
+	s := l.segment(n)
+	what, series, samples := logRecord(&l.kinds, &l.batch, typ, payload)
+	s.records++
+	s.bytes += int64(len(payload))
+	s.samples += samples
+	switch typ {
+	case record.TypeBatch:
+		s.series += series
+	case record.TypeDeletion:
+		s.deletions++
+	}
+	if l.list != nil {
+		l.list.row(n, len(payload), what, series, samples)
 	}
 	return nil
 }
