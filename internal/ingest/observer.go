@@ -34,13 +34,13 @@ func (p *Pipeline) Observe(o Observer) {
 			break
 		}
 	}
-	p.ResolveAnew()
+	p.ForgetAliases()
 }
 
-// ResolveAnew forgets how senders spell series, so that each one that is written
+// ForgetAliases forgets how senders spell series, so that each one that is written
 // to from now on is resolved again. Blocks that are being parsed go on with what
 // they know.
-func (p *Pipeline) ResolveAnew() {
+func (p *Pipeline) ForgetAliases() {
 	p.aliases.Store(newAliasCache(p.appender.Epoch(), p.cfg.AliasMemory()))
 }
 

@@ -49,7 +49,7 @@ func TestObserver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p.ResolveAnew()
+	p.ForgetAliases()
 	if err := one("new"); err != nil {
 		t.Fatal(err)
 	}

@@ -553,7 +553,7 @@ func (s *Scheduler) firstDue(ctx context.Context, t *task) (time.Time, error) {
 func (s *Scheduler) watch(ctx context.Context, t *task) error {
 	fresh, err := s.late.watch(ctx, t)
 	if fresh {
-		s.pipeline.ResolveAnew()
+		s.pipeline.ForgetAliases()
 	}
 	return err
 }
