@@ -144,7 +144,7 @@ func TestNamesAgainstModel(t *testing.T) {
 				rt.Fatalf("%d series seen, want %d", seen, n+1)
 			}
 		}
-		besides, err := s.TagValuesBeside(series, &l)
+		besides, err := s.TagValuesOf(series, &l)
 		if want := fmt.Sprint(tagsOfAll(all)); err != nil || fmt.Sprint(besides) != want {
 			rt.Fatalf("tags %v and %v, want %s", besides, err, want)
 		}

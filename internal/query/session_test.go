@@ -429,7 +429,7 @@ func TestMemoryOfTags(t *testing.T) {
 			for i := range series {
 				series[i].Tags = model.MustTags("h", fmt.Sprint(i), "name", fmt.Sprint(i))
 			}
-			tags, err := s.TagValuesBeside(series, l)
+			tags, err := s.TagValuesOf(series, l)
 			return len(tags), err
 		},
 		"names": func(s *Session, _ *Lease) (int, error) {
@@ -468,14 +468,14 @@ func TestTagsOfManySeries(t *testing.T) {
 	defer s.Close(nil)
 	l := s.Lease()
 	defer l.Release()
-	if tags, err := s.TagValuesBeside(series, &l); err != nil || len(tags) != 1 || !slices.Equal(tags[0].Values, []string{"same"}) {
+	if tags, err := s.TagValuesOf(series, &l); err != nil || len(tags) != 1 || !slices.Equal(tags[0].Values, []string{"same"}) {
 		t.Errorf("equal tags: %v, %v", tags, err)
 	}
 	for i := range series {
 		series[i].Tags = model.MustTags("h", fmt.Sprint(i))
 	}
 	var limit *store.LimitError
-	if tags, err := s.TagValuesBeside(series, &l); tags != nil || !errors.As(err, &limit) || limit.Need > 2*int64(config.MaxMemory) {
+	if tags, err := s.TagValuesOf(series, &l); tags != nil || !errors.As(err, &limit) || limit.Need > 2*int64(config.MaxMemory) {
 		t.Errorf("%d tags, %v", len(tags), err)
 	}
 	for i := range series {
@@ -483,7 +483,7 @@ func TestTagsOfManySeries(t *testing.T) {
 	}
 	l.Release() // what the one before holds
 	cancel()
-	if tags, err := s.TagValuesBeside(series, &l); tags != nil || !errors.Is(err, context.Canceled) {
+	if tags, err := s.TagValuesOf(series, &l); tags != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("after the end of the query: %d tags, %v", len(tags), err)
 	}
 }

@@ -45,10 +45,10 @@ func (s *Session) selectTags(want store.Selection, l *Lease) ([]TagValues, error
 	return c.result()
 }
 
-// TagValuesBeside collects the tags of series, sorted by name. It gives other queries no
+// TagValuesOf collects the tags of series, sorted by name. It gives other queries no
 // turn, so any goroutine may call it. The memory of the tags is taken from l; the caller
 // has already taken that of the list of series.
-func (s *Session) TagValuesBeside(series []store.Series, l *Lease) ([]TagValues, error) {
+func (s *Session) TagValuesOf(series []store.Series, l *Lease) ([]TagValues, error) {
 	c := tagCollector{ctx: s.ctx, lease: l}
 	for i := range series {
 		if err := c.add(series[i].Tags); err != nil {

@@ -140,7 +140,7 @@ func (r *Result) loadNext() error {
 	}
 	return r.run.Parallel(len(r.ready), "gather the tags of series", func(i int) (done bool, err error) {
 		defer since(&r.run.trace.tasks, time.Now())
-		r.ready[i].tags, err = r.run.TagValuesBeside(r.ready[i].liveSeries(), &r.ready[i].lease)
+		r.ready[i].tags, err = r.run.TagValuesOf(r.ready[i].liveSeries(), &r.ready[i].lease)
 		return true, err
 	})
 }
