@@ -24,7 +24,7 @@ func (s *Store) openKeyspace(ctx context.Context, c *cluster, o Options) (layout
 	options := layout.Options{
 		Role: c.role, Node: o.Node, Registerer: labelled(o.Registerer, c.name), Logger: o.Logger,
 		ClockSet: s.clock.wait,
-		Told:     func(text string) { c.unreached(errors.New(text)) },
+		Progress: func(text string) { c.unreached(errors.New(text)) },
 	}
 	switch c {
 	case s.written:

@@ -39,7 +39,7 @@ func TestLateSamplesOfOthers(t *testing.T) {
 			s := DefaultSettings()
 			s.Schema.IndexShards, s.Read, s.Delete.KairosDBNodes = b.KS.IndexShards, readConfig(), test.nodes
 			s.Read.KairosDBLag = test.lag
-			ks, err := NewLayout(s).Open(t.Context(), b.KS.Session, layout.Options{Role: layout.RoleAll, Told: func(string) {}, Logger: slog.New(slog.DiscardHandler)})
+			ks, err := NewLayout(s).Open(t.Context(), b.KS.Session, layout.Options{Role: layout.RoleAll, Progress: func(string) {}, Logger: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				t.Fatal(err)
 			}

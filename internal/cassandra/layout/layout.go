@@ -95,7 +95,7 @@ type Options struct {
 	// always can be.
 	ClockSet func(context.Context) error
 
-	Told       func(doing string) // is called before steps that may take seconds
+	Progress   func(doing string) // is called before steps that may take seconds
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 }

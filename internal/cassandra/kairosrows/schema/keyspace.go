@@ -26,30 +26,30 @@ type Keyspace struct {
 	IndexShards int      // of varve_row_index; 0 without Varve's own tables
 	Notes       []string // what the operator should know about the schema
 
-	config  Config
-	settled specRows // spec as found or created
-	now     func() time.Time
-	told    func(doing string)
-	last    atomic.Int64 // the last result of Stamp
+	config   Config
+	settled  specRows // spec as found or created
+	now      func() time.Time
+	progress func(doing string)
+	last     atomic.Int64 // the last result of Stamp
 }
 
 // Open opens the session's keyspace in the role of config, and creates what is missing if
 // config allows it. It waits for Cassandra until ctx ends. Several nodes may do this at once.
 // In addition to errors of the session it may return an *Error.
 func Open(ctx context.Context, session *cql.Session, config Config) (*Keyspace, error) {
-	return OpenTelling(ctx, session, config, func(string) {})
+	return OpenWithProgress(ctx, session, config, func(string) {})
 }
 
-// OpenTelling is like Open, and calls told before each step that may take seconds.
-func OpenTelling(ctx context.Context, session *cql.Session, config Config, told func(doing string)) (*Keyspace, error) {
-	return open(ctx, session, config, time.Now, told)
+// OpenWithProgress is like Open, and calls progress before each step that may take seconds.
+func OpenWithProgress(ctx context.Context, session *cql.Session, config Config, progress func(doing string)) (*Keyspace, error) {
+	return open(ctx, session, config, time.Now, progress)
 }
 
-func open(ctx context.Context, session *cql.Session, config Config, now func() time.Time, told func(string)) (*Keyspace, error) {
+func open(ctx context.Context, session *cql.Session, config Config, now func() time.Time, progress func(string)) (*Keyspace, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	ks := &Keyspace{Name: session.KeyspaceName(), Session: session, config: config, now: now, told: told}
+	ks := &Keyspace{Name: session.KeyspaceName(), Session: session, config: config, now: now, progress: progress}
 	if err := session.Wait(ctx); err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func open(ctx context.Context, session *cql.Session, config Config, now func() t
 	if err := ks.createKeyspace(ctx); err != nil {
 		return nil, err
 	}
-	told("reading the tables of keyspace " + ks.Name)
+	progress("reading the tables of keyspace " + ks.Name)
 	found, err := session.Tables(ctx)
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func (ks *Keyspace) createKeyspace(ctx context.Context) error {
 		}
 		replication, chosen = replicationOf(nodes, ks.Session.Datacenter())
 	}
-	ks.told("creating keyspace " + ks.Name)
+	ks.progress("creating keyspace " + ks.Name)
 	err := ks.Session.CreateKeyspace(ctx, replication)
 	if _, ok := errors.AsType[*cql.RefusedError](err); ok {
 		return &Error{Keyspace: ks.Name, Problem: "it is missing and cannot be created", Err: err,

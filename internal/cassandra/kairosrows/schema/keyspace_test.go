@@ -314,7 +314,7 @@ func TestKeyspaceByDefault(t *testing.T) {
 	s := cqltest.Open(t, cqltest.Config(originals.Cassandra(t)), cql.Options{})
 	cqltest.Drop(t, s)
 	var told []string
-	ks, err := OpenTelling(t.Context(), s, DefaultConfig(), func(doing string) { told = append(told, doing) })
+	ks, err := OpenWithProgress(t.Context(), s, DefaultConfig(), func(doing string) { told = append(told, doing) })
 	if err != nil {
 		t.Fatal(err)
 	}

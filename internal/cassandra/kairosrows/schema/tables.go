@@ -198,7 +198,7 @@ func (ks *Keyspace) createTables(ctx context.Context, found map[string]cql.Table
 		if _, ok := found[d.Name]; ok || !ks.uses(d) || !only(d) {
 			continue
 		}
-		ks.told("creating table " + d.Name + " in keyspace " + ks.Name)
+		ks.progress("creating table " + d.Name + " in keyspace " + ks.Name)
 		err := ks.Session.Change(ctx, d.Create(options[d.Name]))
 		var refused *cql.RefusedError
 		if errors.As(err, &refused) && d.part == partOwn {
