@@ -109,7 +109,7 @@ func (l *LateList) AllRead(ctx context.Context) error {
 	}
 	l.early.Wait() // a run that takes the notes must see their samples
 	h := l.journal.Unnoted()
-	if err := l.persistAll(ctx, l.takeOver(h), l.keep); err != nil {
+	if err := l.persistAll(ctx, l.noteJournal(h), l.keep); err != nil {
 		return err
 	}
 	if err := l.settle(ctx, h); err != nil {
@@ -121,9 +121,9 @@ func (l *LateList) AllRead(ctx context.Context) error {
 	return nil
 }
 
-// takeOver notes hours for all targets, and drops the series that no task reads. It
+// noteJournal notes hours of the journal for all targets, and drops the series that no task reads. It
 // returns all tasks, since an earlier attempt may have failed to store some.
-func (l *LateList) takeOver(h *Hours) map[*lateTask]uint64 {
+func (l *LateList) noteJournal(h *Hours) map[*lateTask]uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, t := range l.tasks {
