@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"varve/internal/gate"
 	"varve/internal/model"
+	"varve/internal/notify"
 	"varve/internal/record"
 	"varve/internal/store"
 	"varve/internal/writelog"
@@ -101,4 +101,4 @@ func (s *Store) askIfLarge() {
 }
 
 // askCheckpoint wakes the checkpointer unless it is about to run anyway.
-func (s *Store) askCheckpoint() { gate.Wake(s.full) }
+func (s *Store) askCheckpoint() { notify.Wake(s.full) }

@@ -117,7 +117,7 @@ func (s *Store) checkpointDone(err error) error {
 			s.logger.Error("checkpoint failed; will retry", "error", err)
 		}
 	}
-	s.room.Announce()
+	s.room.Notify()
 	return err
 }
 

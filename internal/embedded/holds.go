@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"varve/internal/gate"
 	"varve/internal/model"
+	"varve/internal/notify"
 	"varve/internal/retention"
 )
 
@@ -18,8 +18,8 @@ type holds struct {
 	mu      sync.Mutex
 	held    map[*model.TimeRange]struct{}
 	running bool
-	folding model.TimeRange // by the fold that is running
-	changed *gate.Gate      // moves when a fold ends
+	folding model.TimeRange  // by the fold that is running
+	changed *notify.Notifier // moves when a fold ends
 }
 
 // HoldFolds waits until no fold of data in r is running, and keeps others from beginning until
@@ -68,7 +68,7 @@ func (h *holds) end() {
 	h.mu.Lock()
 	h.running = false
 	h.mu.Unlock()
-	h.changed.Announce()
+	h.changed.Notify()
 }
 
 // claim begins a fold of a file and those that are entangled with it, unless their range is held.

@@ -15,8 +15,8 @@ import (
 	"varve/internal/embedded/catalogue"
 	"varve/internal/embedded/overlay"
 	"varve/internal/embedded/partition"
-	"varve/internal/gate"
 	"varve/internal/model"
+	"varve/internal/notify"
 	"varve/internal/record"
 	"varve/internal/store"
 )
@@ -45,7 +45,7 @@ func (s *Store) merger(ctx context.Context) {
 }
 
 // askMerge wakes the merger.
-func (s *Store) askMerge() { gate.Wake(s.filesChanged) }
+func (s *Store) askMerge() { notify.Wake(s.filesChanged) }
 
 // maintain removes files of which nothing is left, then merges files until no merge
 // is due that fits the disk.

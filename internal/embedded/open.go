@@ -16,10 +16,10 @@ import (
 	"varve/internal/embedded/catalogue"
 	"varve/internal/embedded/datadir"
 	"varve/internal/embedded/partition"
-	"varve/internal/gate"
 	"varve/internal/head"
 	"varve/internal/index"
 	"varve/internal/model"
+	"varve/internal/notify"
 	"varve/internal/registry"
 	"varve/internal/rowtime"
 	"varve/internal/safefile"
@@ -115,7 +115,7 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 		index:        index.New(),
 		full:         make(chan struct{}, 1),
 		filesChanged: make(chan struct{}, 1),
-		room:         gate.New(),
+		room:         notify.New(),
 	}
 	if s.logger == nil {
 		s.logger = slog.New(slog.DiscardHandler)
@@ -125,7 +125,7 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 	}
 	s.policies.shelf = o.Book
 	s.opened = s.now()
-	s.holds.changed = gate.New()
+	s.holds.changed = notify.New()
 	s.headSince = s.opened
 	s.growth.Begin(s.now())
 	s.expiry.allowed.Begin(s.now())

@@ -21,10 +21,10 @@ import (
 	"varve/internal/embedded/growth"
 	"varve/internal/embedded/overlay"
 	"varve/internal/embedded/partition"
-	"varve/internal/gate"
 	"varve/internal/head"
 	"varve/internal/index"
 	"varve/internal/model"
+	"varve/internal/notify"
 	"varve/internal/record"
 	"varve/internal/registry"
 	"varve/internal/retention"
@@ -146,7 +146,7 @@ type Store struct {
 	checkpointFailed atomic.Pointer[error] // last checkpoint's error, nil after a good one
 	full             chan struct{}         // wakes the checkpointer
 	filesChanged     chan struct{}         // wakes the merger
-	room             *gate.Gate            // moves with each checkpoint
+	room             *notify.Notifier      // moves with each checkpoint
 
 	background sync.WaitGroup
 	stop       context.CancelFunc
@@ -184,7 +184,7 @@ func (s *Store) Close() error {
 		return err
 	}
 	s.stop()
-	s.room.Announce()
+	s.room.Notify()
 	s.background.Wait()
 	var errs []error
 	if s.log.Failure() == nil && s.log.Current().Err() == nil {

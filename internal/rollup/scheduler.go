@@ -12,9 +12,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/downsample"
-	"varve/internal/gate"
 	"varve/internal/ingest"
 	"varve/internal/kairos/agg"
+	"varve/internal/notify"
 	"varve/internal/store"
 	"varve/internal/work"
 )
@@ -437,7 +437,7 @@ func (s *Scheduler) reschedule(j *job, t *task, failed bool) time.Time {
 }
 
 // nudge wakes Run, so that it reads the schedule again.
-func (s *Scheduler) nudge() { gate.Wake(s.wake) }
+func (s *Scheduler) nudge() { notify.Wake(s.wake) }
 
 // after is the first time after now on the schedule of t that contains due.
 func (t *task) after(due, now time.Time) time.Time {

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"varve/internal/gate"
 	"varve/internal/model"
+	"varve/internal/notify"
 	"varve/internal/record"
 	"varve/internal/store"
 	"varve/internal/wal"
@@ -74,7 +74,7 @@ func (s *Spool) apply(e *writelog.Encoder, b *store.Batch) (writelog.Entry, *Gen
 	if first {
 		now := time.Now()
 		g.began.Store(&now)
-		gate.Wake(s.pokeKeeper)
+		notify.Wake(s.pokeKeeper)
 	}
 	if h.Bytes() >= int64(s.cfg.generationBytes()) || h.Samples() >= s.cfg.GenerationSamples {
 		s.cutLocked() // an error comes from the log, so the caller's own append reports it too
@@ -191,7 +191,7 @@ func (s *Spool) waitForStore(ctx context.Context, g *Generation, b *store.Batch)
 			return nil
 		}
 		if passable {
-			gate.Wake(s.pokeRetry) // the next round offers later generations too
+			notify.Wake(s.pokeRetry) // the next round offers later generations too
 		}
 		select {
 		case <-g.done:

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"varve/internal/gate"
+	"varve/internal/notify"
 	"varve/internal/units"
 )
 
@@ -54,8 +54,8 @@ func (s *Spool) cutLocked() error {
 	s.active.Store(next)
 	s.mu.Unlock()
 	s.hurried.Store(false)
-	gate.Wake(s.pokeDrainer)
-	gate.Wake(s.pokeSpiller)
+	notify.Wake(s.pokeDrainer)
+	notify.Wake(s.pokeSpiller)
 	return nil
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
-	"varve/internal/gate"
+	"varve/internal/notify"
 	"varve/internal/writelog"
 )
 
@@ -89,7 +89,7 @@ func (s *Spool) offer(ctx context.Context, sink Sink, g *Generation) error {
 	for g := s.takenFirst(); g != nil; g = s.takenFirst() {
 		s.drained(g)
 	}
-	s.offers.Announce()
+	s.offers.Notify()
 	return err
 }
 
@@ -171,7 +171,7 @@ func (s *Spool) sinkFailed(err error, retry time.Duration) {
 		s.sinkSince = s.now()
 	}
 	s.mu.Unlock()
-	gate.Wake(s.pokeKeeper) // a flush may wait for the active generation
+	notify.Wake(s.pokeKeeper) // a flush may wait for the active generation
 	if first {
 		s.logger.Warn("the remote store accepts no samples; they wait here", "error", err, "retry_in", retry)
 	}
@@ -202,6 +202,6 @@ func (s *Spool) drained(g *Generation) {
 	if err := s.giveUp(end); err != nil && s.ctx.Err() == nil {
 		s.logger.Warn("log segments could not be released; will retry with a later generation", "error", err)
 	}
-	s.room.Announce()
-	gate.Wake(s.pokeKeeper)
+	s.room.Notify()
+	notify.Wake(s.pokeKeeper)
 }

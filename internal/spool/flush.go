@@ -7,8 +7,8 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
-	"varve/internal/gate"
 	"varve/internal/model"
+	"varve/internal/notify"
 	"varve/internal/store"
 	"varve/internal/wal"
 )
@@ -38,8 +38,8 @@ func (s *Spool) Flush(ctx context.Context, metrics ...string) (stampMS int64, er
 	}
 	if last != nil {
 		if s.waiting(last, wanted) {
-			gate.Wake(s.pokeKeeper)
-			gate.Wake(s.pokeRetry)
+			notify.Wake(s.pokeKeeper)
+			notify.Wake(s.pokeRetry)
 		}
 		if err := s.waitWritten(ctx, last, wanted); err != nil {
 			return 0, err

@@ -3,7 +3,7 @@ package spool
 import (
 	"fmt"
 
-	"varve/internal/gate"
+	"varve/internal/notify"
 	"varve/internal/wal"
 	"varve/internal/writelog"
 )
@@ -163,7 +163,7 @@ func (s *Spool) reopenLog() error {
 	if err := s.log.Reopen(s.ctx, s.order.from, s.beginLog); err != nil {
 		return err
 	}
-	gate.Wake(s.pokeDrainer)
+	notify.Wake(s.pokeDrainer)
 	return nil
 }
 

@@ -45,7 +45,7 @@ func (s *Spool) spillAll(ctx context.Context) error {
 		s.mu.Lock()
 		s.spillErr = err
 		s.mu.Unlock()
-		s.room.Announce()
+		s.room.Notify()
 		if err != nil {
 			s.metrics.spillFailures.Inc()
 			return err

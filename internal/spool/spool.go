@@ -17,9 +17,9 @@ import (
 
 	"varve/internal/blockfile"
 	"varve/internal/downsample"
-	"varve/internal/gate"
 	"varve/internal/index"
 	"varve/internal/model"
+	"varve/internal/notify"
 	"varve/internal/registry"
 	"varve/internal/safefile"
 	"varve/internal/store"
@@ -154,8 +154,8 @@ type Spool struct {
 	pokeDrainer chan struct{}
 	pokeRetry   chan struct{} // ends the pause after an attempt that failed
 	pokeSpiller chan struct{}
-	room        *gate.Gate // announces freed memory or disk space
-	offers      *gate.Gate // announces each offer of a generation to the sink
+	room        *notify.Notifier // announces freed memory or disk space
+	offers      *notify.Notifier // announces each offer of a generation to the sink
 
 	nextFile   uint64 // used by the spiller only
 	ctx        context.Context
@@ -194,8 +194,8 @@ func newSpool(fsys vfs.FS, dir string, cfg Config, o Options) *Spool {
 		pokeDrainer: make(chan struct{}, 1),
 		pokeRetry:   make(chan struct{}, 1),
 		pokeSpiller: make(chan struct{}, 1),
-		room:        gate.New(),
-		offers:      gate.New(),
+		room:        notify.New(),
+		offers:      notify.New(),
 	}
 	if s.logger == nil {
 		s.logger = slog.New(slog.DiscardHandler)
@@ -300,8 +300,8 @@ func (s *Spool) Start(sink Sink) {
 	s.mu.Lock()
 	s.sink = sink
 	s.mu.Unlock()
-	gate.Wake(s.pokeDrainer)
-	gate.Wake(s.pokeKeeper)
+	notify.Wake(s.pokeDrainer)
+	notify.Wake(s.pokeKeeper)
 }
 
 // SeriesBytes implements store.Appender.
@@ -317,7 +317,7 @@ func (s *Spool) Close() error {
 		return err
 	}
 	s.stop()
-	s.room.Announce()
+	s.room.Notify()
 	s.background.Wait()
 	s.closeNotes()
 	err := s.log.Close()
@@ -358,7 +358,7 @@ func (s *Spool) retire(g *Generation) {
 	f := g.place.Load().file
 	if f == nil {
 		s.frozenMem.Add(-g.memory())
-		s.room.Announce()
+		s.room.Notify()
 		return
 	}
 	err := s.removeFile(f)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"varve/internal/gate"
+	"varve/internal/notify"
 )
 
 // Options say how a stream bounds and counts its connections.
@@ -345,7 +345,7 @@ func (l *Listener) leave(c *Conn) {
 }
 
 // wake makes a waiting connection look for room again.
-func (l *Listener) wake() { gate.Wake(l.freed) }
+func (l *Listener) wake() { notify.Wake(l.freed) }
 
 // Close stops accepting. Open connections stay open.
 func (l *Listener) Close() error {

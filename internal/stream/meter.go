@@ -8,7 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"varve/internal/gate"
+	"varve/internal/notify"
 )
 
 // A Pace bounds how much all clients of a listener together send beyond what their requests need.
@@ -93,7 +93,7 @@ func (m *Meter) Credit(n int) {
 	}
 	m.debt.Add(-int64(n))
 	if m.waits.Load() {
-		gate.Wake(m.credited)
+		notify.Wake(m.credited)
 	}
 }
 

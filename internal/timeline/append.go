@@ -515,7 +515,7 @@ func (a *appending) announce() {
 	for _, t := range a.order {
 		if len(t.starts) > 0 {
 			t.appended.Add(uint64(t.placed))
-			t.arrived.Announce()
+			t.arrived.Notify()
 		}
 	}
 }

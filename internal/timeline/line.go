@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"varve/internal/gate"
+	"varve/internal/notify"
 	"varve/internal/store"
 )
 
@@ -30,9 +30,9 @@ type line struct {
 	// Appends hold work for reading, deletes for writing.
 	work sync.RWMutex
 
-	arrived  *gate.Gate    // announced after each append
-	appended atomic.Uint64 // events
-	turn     atomic.Uint64 // of round-robin placement
+	arrived  *notify.Notifier // announced after each append
+	appended atomic.Uint64    // events
+	turn     atomic.Uint64    // of round-robin placement
 
 	loading  chan struct{} // holds a token while the history is being read
 	changing chan struct{} // holds a token while the history is being changed; acquired after work
@@ -54,7 +54,7 @@ func (e *Engine) use(name string) *line {
 	l := e.lines.named[name]
 	if l == nil {
 		e.dropLines()
-		l = &line{name: name, own: e.IsOwn(name), arrived: gate.New(), loading: make(chan struct{}, 1), changing: make(chan struct{}, 1), marked: map[int64]time.Time{}, ends: map[Direction]int64{}}
+		l = &line{name: name, own: e.IsOwn(name), arrived: notify.New(), loading: make(chan struct{}, 1), changing: make(chan struct{}, 1), marked: map[int64]time.Time{}, ends: map[Direction]int64{}}
 		l.turn.Store(e.ids.count.Load())
 		e.lines.named[name] = l
 	}

@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"sync"
 
-	"varve/internal/gate"
 	"varve/internal/ingest"
+	"varve/internal/notify"
 	"varve/internal/principal"
 )
 
@@ -122,4 +122,4 @@ func (b *inbox) end() {
 	b.wake()
 }
 
-func (b *inbox) wake() { gate.Wake(b.ready) }
+func (b *inbox) wake() { notify.Wake(b.ready) }

@@ -114,7 +114,7 @@ func (s *Spool) drain(ctx context.Context) error {
 	}
 	s.since.Store(now)
 	s.drained.Store(upTo)
-	s.progress.Announce()
+	s.progress.Notify()
 	return nil
 }
 

@@ -14,7 +14,7 @@ import (
 
 	"varve/internal/collectors"
 	"varve/internal/diskspace"
-	"varve/internal/gate"
+	"varve/internal/notify"
 	"varve/internal/store"
 	"varve/internal/timeline"
 	"varve/internal/units"
@@ -52,12 +52,12 @@ type Spool struct {
 	refused    prometheus.Counter
 	failed     prometheus.Counter
 
-	bytes    atomic.Int64  // in the log
-	waiting  atomic.Int64  // events that are not drained
-	appended atomic.Uint64 // records that were found at the start or added since; changed under the order lock
-	drained  atomic.Uint64 // how many of them were drained
-	since    atomic.Int64  // microseconds: no waiting event was acknowledged before
-	progress *gate.Gate    // announced when drained changes
+	bytes    atomic.Int64     // in the log
+	waiting  atomic.Int64     // events that are not drained
+	appended atomic.Uint64    // records that were found at the start or added since; changed under the order lock
+	drained  atomic.Uint64    // how many of them were drained
+	since    atomic.Int64     // microseconds: no waiting event was acknowledged before
+	progress *notify.Notifier // announced when drained changes
 
 	full    atomic.Bool             // events were refused for lack of room since the last drain
 	failing atomic.Pointer[failure] // nil: the last attempt to drain succeeded
@@ -74,7 +74,7 @@ type Spool struct {
 // Open opens the log in a directory and begins to drain it. No other process may use the
 // directory.
 func Open(fs vfs.FS, dir string, o Options) (*Spool, error) {
-	s := &Spool{options: o, fs: fs, dir: dir, names: map[string]bool{}, logger: o.Logger, progress: gate.New(), poke: make(chan struct{}, 1), stopped: make(chan struct{})}
+	s := &Spool{options: o, fs: fs, dir: dir, names: map[string]bool{}, logger: o.Logger, progress: notify.New(), poke: make(chan struct{}, 1), stopped: make(chan struct{})}
 	for _, name := range o.Names {
 		s.names[name] = true
 	}
@@ -178,7 +178,7 @@ func (s *Spool) Close() error {
 	}
 	s.stop()
 	<-s.stopped
-	s.progress.Announce()
+	s.progress.Notify()
 	s.unregister()
 	return s.log.Close()
 }
@@ -306,7 +306,7 @@ func (s *Spool) logRecords(records [][]byte, size, events int, at time.Time) (la
 	if s.waiting.Add(int64(events)) == int64(events) {
 		s.since.Store(at.UnixMicro())
 	}
-	gate.Wake(s.poke)
+	notify.Wake(s.poke)
 	return last
 }
 

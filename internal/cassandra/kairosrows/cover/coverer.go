@@ -16,8 +16,8 @@ import (
 	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/collectors"
-	"varve/internal/gate"
 	"varve/internal/model"
+	"varve/internal/notify"
 	"varve/internal/work"
 )
 
@@ -167,7 +167,7 @@ func (c *Coverer) askAt(p rowkey.Partition, notBefore time.Time) {
 		c.asked[p] = notBefore
 	}
 	c.mu.Unlock()
-	gate.Wake(c.wake)
+	notify.Wake(c.wake)
 }
 
 // take returns a partition that is due, or how long to wait until one is.

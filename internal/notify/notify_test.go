@@ -1,4 +1,4 @@
-package gate
+package notify
 
 import (
 	"context"
@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// No announcement is missed, however it falls between asking and waiting.
-func TestNoAnnouncementIsMissed(t *testing.T) {
-	g := New()
+// No notification is missed, however it falls between asking and waiting.
+func TestNoNotificationIsMissed(t *testing.T) {
+	n := New()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var number atomic.Int64
@@ -19,7 +19,7 @@ func TestNoAnnouncementIsMissed(t *testing.T) {
 	for range 4 {
 		waiters.Go(func() {
 			for want := range int64(1000) {
-				if err := g.Wait(ctx, func() bool { return number.Load() > want }); err != nil {
+				if err := n.Wait(ctx, func() bool { return number.Load() > want }); err != nil {
 					t.Errorf("waiting for more than %d: %v", want, err)
 					return
 				}
@@ -28,16 +28,16 @@ func TestNoAnnouncementIsMissed(t *testing.T) {
 	}
 	for range 1000 {
 		number.Add(1)
-		g.Announce()
+		n.Notify()
 	}
 	waiters.Wait()
 }
 
 func TestWaitEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	g := New()
+	n := New()
 	time.AfterFunc(time.Millisecond, cancel)
-	if err := g.Wait(ctx, func() bool { return false }); !errors.Is(err, context.Canceled) {
+	if err := n.Wait(ctx, func() bool { return false }); !errors.Is(err, context.Canceled) {
 		t.Errorf("Wait() = %v, want context.Canceled", err)
 	}
 }
