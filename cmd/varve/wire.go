@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/admin"
+	"varve/internal/authz"
 	"varve/internal/cassandra"
 	"varve/internal/cassandra/kairosrows"
 	"varve/internal/cassandra/layout"
@@ -27,7 +28,6 @@ import (
 	"varve/internal/embedded/datadir"
 	"varve/internal/embedded/growth"
 	"varve/internal/embedded/offline"
-	"varve/internal/fence"
 	"varve/internal/graphite"
 	"varve/internal/httpapi"
 	"varve/internal/ingest"
@@ -98,7 +98,7 @@ func openBackend(c config.Config, shelf *retention.Shelf, opening *embedded.Open
 	}
 	b, err := open()
 	if err == nil {
-		b.Store = fence.Around(b.Store)
+		b.Store = authz.Around(b.Store)
 		admin.ShowDisk(c.DataDir, b.writable, registry)
 	}
 	return b, err

@@ -1,10 +1,10 @@
-// Package fence keeps senders to their metrics. It stands around a store, where all front
+// Package authz keeps senders to their metrics. It stands around a store, where all front
 // ends and languages meet: what a sender that is limited to a prefix asks for, lists and
 // deletes goes through here, whatever the protocol. What it writes is checked in package
 // ingest, since writers remember series across senders.
 //
 // A sender without a limit, and the server itself, get the store as it is.
-package fence
+package authz
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 // A Store holds senders to their metrics.
 type Store struct{ store.Store }
 
-// Around returns s behind a fence.
+// Around returns a Store that holds senders of s to their metrics.
 func Around(s store.Store) store.Store { return &Store{s} }
 
 // Unwrap lets [store.As] find what the store can do beside what the contract says.

@@ -1,4 +1,4 @@
-package fence
+package authz
 
 import (
 	"errors"
@@ -14,7 +14,7 @@ import (
 	"varve/internal/store/storetest"
 )
 
-// filled returns a fenced store in which each metric has a sample with the tag t=METRIC.
+// filled returns an authorizing store in which each metric has a sample with the tag t=METRIC.
 func filled(t *testing.T, metrics ...string) store.Store {
 	t.Helper()
 	s := Around(reference.New(nil))
