@@ -3,7 +3,7 @@ package config
 import (
 	"strings"
 
-	"varve/internal/nearest"
+	"varve/internal/suggest"
 )
 
 // Nearest returns the candidate that name was most likely meant to be, or ""
@@ -18,7 +18,7 @@ func Nearest(name string, candidates []string) string { return nearestKey(name, 
 func nearestKey(name string, candidates []string, sep string) string {
 	best, bestDistance := "", max(2, len(name)/2)+1
 	for _, c := range candidates {
-		d := nearest.Distance(name, c)
+		d := suggest.Distance(name, c)
 		if strings.HasSuffix(c, sep+name) || sep == "." && strings.HasSuffix(c, sep+lastPart(name)) {
 			d = min(d, 1)
 		}

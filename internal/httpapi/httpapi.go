@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"varve/internal/clip"
-	"varve/internal/nearest"
 	"varve/internal/principal"
+	"varve/internal/suggest"
 )
 
 // A Route is one method and path pattern of a front end, in the syntax of
@@ -147,7 +147,7 @@ func (r Route) unknown(name string) string {
 	}
 	const clipped = 100
 	shown := strconv.Quote(clip.Text(name, clipped))
-	if hint := nearest.Hint(name, r.Parameters); hint != "" {
+	if hint := suggest.Hint(name, r.Parameters); hint != "" {
 		return "unknown parameter " + shown + hint
 	}
 	switch {

@@ -9,7 +9,7 @@ import (
 
 	"varve/internal/ingest/jsontext"
 	"varve/internal/kairos/agg"
-	"varve/internal/nearest"
+	"varve/internal/suggest"
 )
 
 // maxNamed bounds the aggregators, and the group-bys, of one metric: each point passes
@@ -69,7 +69,7 @@ func components[C any](specs map[string]agg.Spec[C], v *value, member, context s
 	err = eachNamed(list, context+"."+member, func(at, name string, v *value) error {
 		spec, ok := specs[name]
 		if !ok {
-			return v.fault(at + "." + clipName(name) + " invalid " + member + " name" + nearest.Hint(name, slices.Sorted(maps.Keys(specs))))
+			return v.fault(at + "." + clipName(name) + " invalid " + member + " name" + suggest.Hint(name, slices.Sorted(maps.Keys(specs))))
 		}
 		args, err := arguments(v, spec.Properties, at, name, class(name))
 		if err != nil {
@@ -110,7 +110,7 @@ func arguments(v *value, properties []agg.Property, at, name, class string) (agg
 		if !ok {
 			return nil, m.value.fault(fmt.Sprintf(
 				"Property '%s' was specified for object '%s' but no matching setter was found on 'class %s'",
-				clipName(m.name), name, class) + nearest.Hint(m.name, names(properties)))
+				clipName(m.name), name, class) + suggest.Hint(m.name, names(properties)))
 		}
 		if m.value.isNull() {
 			return nil, m.value.fault(at + "." + m.name + " may not be null")

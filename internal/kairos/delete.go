@@ -13,8 +13,8 @@ import (
 	"varve/internal/ingest/jsontext"
 	"varve/internal/kairos/agg"
 	"varve/internal/model"
-	"varve/internal/nearest"
 	"varve/internal/store"
+	"varve/internal/suggest"
 )
 
 // Deletes are read strictly, queries leniently as in KairosDB: a filter that Varve
@@ -74,7 +74,7 @@ func strictMembers(v *value, at string, known []string) error {
 		switch {
 		case !slices.Contains(known, name):
 			return v.members[i].value.fault(fmt.Sprintf("%s.%s is not known to deletes, which are strict and take %s; nothing was deleted",
-				at, clipName(name), strings.Join(known, ", ")) + nearest.Hint(name, known))
+				at, clipName(name), strings.Join(known, ", ")) + suggest.Hint(name, known))
 		case v.members[i].value.isNull() && slices.Contains(selecting, name):
 			return v.members[i].value.fault(fmt.Sprintf("%s.%s may not be null in a delete; leave it out to delete without it; nothing was deleted", at, name))
 		}

@@ -12,7 +12,7 @@ import (
 	"varve/internal/ingest/decimal"
 	"varve/internal/ingest/jsontext"
 	"varve/internal/model"
-	"varve/internal/nearest"
+	"varve/internal/suggest"
 )
 
 // A metric is what the first pass finds out about one metric object.
@@ -311,7 +311,7 @@ func (p *parser) checkSingle() {
 // its points. KairosDB stores nothing and answers 204: a misspelt member loses points in silence.
 func (p *parser) checkPoints() {
 	if m := &p.m; m.unknown != nil && m.points == 0 && !m.hasTime && !m.hasValue {
-		p.later(ingest.BadSyntax, " has no datapoints, but an unknown member '%s'%s", ingest.Brief(m.unknown), nearest.Hint(ingest.Brief(m.unknown), pointMembers))
+		p.later(ingest.BadSyntax, " has no datapoints, but an unknown member '%s'%s", ingest.Brief(m.unknown), suggest.Hint(ingest.Brief(m.unknown), pointMembers))
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 
 	"varve/internal/clip"
-	"varve/internal/nearest"
 	"varve/internal/store"
+	"varve/internal/suggest"
 	"varve/internal/timeline"
 )
 
@@ -107,7 +107,7 @@ func (p *eventParser) unknown(name string) error {
 	if name == "timelines" {
 		return badf("the path names the timeline; send events with \"timelines\" to %s/events", root)
 	}
-	return badf("an event has no member %s%s; these are known: %s", strconv.Quote(clip.Text(name, clipped)), nearest.Hint(name, eventMembers), strings.Join(eventMembers, ", "))
+	return badf("an event has no member %s%s; these are known: %s", strconv.Quote(clip.Text(name, clipped)), suggest.Hint(name, eventMembers), strings.Join(eventMembers, ", "))
 }
 
 func (p *eventParser) time(name string, value []byte) error {

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"varve/internal/clip"
-	"varve/internal/nearest"
 	"varve/internal/query"
 	"varve/internal/store"
+	"varve/internal/suggest"
 	"varve/internal/timeline"
 )
 
@@ -84,7 +84,7 @@ func parseChange(w http.ResponseWriter, r *http.Request, known []string, take fu
 	var seen []string
 	return members(text, func(name string, value []byte, _ int) error {
 		if !slices.Contains(known, name) {
-			return badf("the member %s is not known%s; these are: %s", strconv.Quote(clip.Text(name, clipped)), nearest.Hint(name, known), strings.Join(known, ", "))
+			return badf("the member %s is not known%s; these are: %s", strconv.Quote(clip.Text(name, clipped)), suggest.Hint(name, known), strings.Join(known, ", "))
 		}
 		if slices.Contains(seen, name) {
 			return badf("the member %q is given twice", name)

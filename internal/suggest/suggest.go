@@ -1,5 +1,5 @@
-// Package nearest finds the known name that a misspelt name most likely stands for.
-package nearest
+// Package suggest finds the known name that a misspelt name most likely stands for.
+package suggest
 
 // maxName is the length of the longest name that is compared: the cost grows with the length.
 const maxName = 64
