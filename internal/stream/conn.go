@@ -34,6 +34,7 @@ type Conn struct {
 	// has seen it.
 	draining atomic.Pointer[time.Time]
 	drained  bool
+	waking   sync.Mutex // held while a drain begins, and while SetReadDeadline looks whether one has
 }
 
 // An Arrival measures how fast a request arrives on a busy connection.
@@ -88,8 +89,32 @@ const drainIdle = 50 * time.Millisecond
 // passed. The deadline is set before draining, so that it never replaces the one that
 // Read sets once it sees draining.
 func (c *Conn) drain(until time.Time) {
+	c.waking.Lock()
+	defer c.waking.Unlock()
 	c.Conn.SetReadDeadline(time.Now())
 	c.draining.Store(&until)
+}
+
+// isDraining reports whether the connection is being drained. It waits for a drain that has woken
+// Read and is about to begin.
+func (c *Conn) isDraining() bool {
+	c.waking.Lock()
+	defer c.waking.Unlock()
+	return c.draining.Load() != nil
+}
+
+// SetReadDeadline sets the deadline of the connection. It does nothing while the connection is
+// drained: Read sets the deadlines then, and they are early.
+func (c *Conn) SetReadDeadline(t time.Time) error {
+	if !c.listener.o.Drain {
+		return c.Conn.SetReadDeadline(t)
+	}
+	c.waking.Lock()
+	defer c.waking.Unlock()
+	if c.draining.Load() != nil {
+		return nil
+	}
+	return c.Conn.SetReadDeadline(t)
 }
 
 // Read reads from the client. While the connection is drained, it fails with
@@ -138,8 +163,8 @@ func (c *Conn) readRaw(p []byte) (int, error) {
 			c.Conn.SetReadDeadline(time.Now().Add(drainIdle))
 		}
 		n, err := c.Conn.Read(p)
-		if until == nil && n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
-			continue // woken up to drain
+		if until == nil && n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && c.isDraining() {
+			continue // woken up to drain; otherwise the deadline was the handler's
 		}
 		return n, err
 	}
@@ -156,7 +181,9 @@ const (
 // closing a connection with unread bytes resets it, and the client would lose the answer. The
 // caller closes c afterwards.
 func (c *Conn) Linger() {
-	c.SetDeadline(time.Now().Add(lingering))
+	end := time.Now().Add(lingering)
+	c.Conn.SetReadDeadline(end)
+	c.SetWriteDeadline(end)
 	if c.tls != nil {
 		c.out.end(c.Conn, lingering)
 		c.tls.CloseWrite()

@@ -229,6 +229,38 @@ func TestServerOfAContextThatEnds(t *testing.T) {
 	}
 }
 
+// A deadline that a handler sets ends its Read, and a stop does not wait for it.
+func TestDeadlineOfAHandler(t *testing.T) {
+	const patience = time.Minute // only a test that fails waits for so long
+	read := make(chan error)
+	s := NewServer(Options{Name: "test", Limit: 10}, handle(func(_ context.Context, c *Conn) {
+		for _, deadline := range []time.Time{time.Now().Add(time.Millisecond), time.Now().Add(time.Hour)} {
+			c.SetReadDeadline(deadline)
+			_, err := c.Read(make([]byte, 1))
+			read <- err
+		}
+	}), nil)
+	ln := onLoopback(t)
+	served := serve(t.Context(), s, ln)
+	dial(t, ln)
+	for _, when := range []string{"after the deadline", "at the stop"} {
+		select {
+		case err := <-read:
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("%s: %v", when, err)
+			}
+		case <-time.After(patience):
+			t.Fatalf("%s: the handler still reads", when)
+		}
+		if when == "after the deadline" {
+			go s.Shutdown(t.Context())
+		}
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
 // A panic closes only its own connection, whose place becomes free.
 func TestPanicOfAHandler(t *testing.T) {
 	registry := prometheus.NewRegistry()

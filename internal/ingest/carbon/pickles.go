@@ -63,10 +63,11 @@ type pickles struct {
 	decoding chan struct{} // has an element for each decoder in use
 	decoders sync.Pool     // of *pickle; the garbage collector frees large ones once nobody sends large pickles
 	large    chan struct{} // has an element for each large frame that is in memory
+	within   time.Duration // arriveWithin
 }
 
 func newPickles(p *ingest.Pipeline, cfg Config, o Options) *pickles {
-	h := &pickles{p: p, proto: p.Protocol("pickle"), cfg: cfg, log: o.Logger, received: o.received("pickle"), decoding: make(chan struct{}, decoders), large: make(chan struct{}, maxLarge)}
+	h := &pickles{p: p, proto: p.Protocol("pickle"), cfg: cfg, log: o.Logger, received: o.received("pickle"), decoding: make(chan struct{}, decoders), large: make(chan struct{}, maxLarge), within: arriveWithin}
 	h.decoders.New = func() any { return new(pickle) }
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
@@ -106,7 +107,7 @@ func (c *pickleConn) enterLarge(ctx context.Context) bool {
 		return false
 	}
 	c.isLarge = true
-	c.nc.SetReadDeadline(time.Now().Add(arriveWithin))
+	c.nc.SetReadDeadline(time.Now().Add(c.h.within))
 	return true
 }
 

@@ -480,6 +480,35 @@ func TestStoreIsAway(t *testing.T) {
 	}
 }
 
+// TestLargeFrameThatStalls: a large frame that does not arrive in time costs the connection, and others
+// get its place.
+func TestLargeFrameThatStalls(t *testing.T) {
+	recorder := &ingesttest.Recorder{}
+	pipeline, reg := ingesttest.NewPipeline(recorder, nil)
+	h := &harness{T: t, recorder: recorder, pipeline: pipeline, reg: reg, served: make(chan error, 1), server: NewPickleServer(pipeline, DefaultConfig(), Options{Registerer: reg})}
+	p := h.server.Handler().(*pickles)
+	p.within = time.Millisecond
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.addr = ln.Addr().String()
+	go func() { h.served <- h.server.Serve(context.Background(), ln) }()
+	conn := h.dial()
+	if _, err := conn.Write(binary.BigEndian.AppendUint32(nil, smallFrame+1)); err != nil {
+		t.Fatal(err)
+	}
+	conn.SetReadDeadline(time.Now().Add(time.Minute)) // only a test that fails waits for so long
+	if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the connection goes on: %v", err)
+		conn.Close()
+	}
+	h.stop()
+	if n := h.refused()["pickle,unterminated"]; n != 1 || len(p.large) != 0 {
+		t.Errorf("%v pickles are counted as cut off, %d have a place", n, len(p.large))
+	}
+}
+
 // TestStaleBlocks: a block that is parsed again, since the store has forgotten series meanwhile, is stored whole and
 // once, whatever it has been cut into.
 func TestStaleBlocks(t *testing.T) {
