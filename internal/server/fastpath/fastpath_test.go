@@ -487,7 +487,9 @@ func testUnreadBody(t *testing.T, over network) {
 		w.WriteHeader(http.StatusRequestEntityTooLarge)
 		io.WriteString(w, "too large")
 	})
+	const lingers = 500 * time.Millisecond // stream's limit
 	c := dial(t, over, r.addr)
+	began := time.Now()
 	io.WriteString(c, "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\nzzz")
 	got, err := io.ReadAll(c)
 	if err != nil || !strings.HasSuffix(string(got), "too large") {
@@ -495,7 +497,10 @@ func testUnreadBody(t *testing.T, over network) {
 	}
 	for range 10 {
 		if _, err := c.Write(make([]byte, 1000)); err != nil {
-			t.Fatal(err)
+			if took := time.Since(began); took < lingers { // a busy machine may have taken all of it
+				t.Errorf("after %v: %v", took, err)
+			}
+			break
 		}
 		time.Sleep(time.Millisecond) // a reset takes its way
 	}
