@@ -46,7 +46,13 @@ type harness struct {
 
 func newHarness(t testing.TB, limits func(*ingest.Config)) *harness {
 	h := &harness{TB: t, recorder: &ingesttest.Recorder{}}
-	h.pipeline, h.reg = ingesttest.NewPipelineAt(h.recorder, limits, func() time.Time { return time.UnixMilli(someTime) })
+	patient := func(c *ingest.Config) {
+		c.StoreWait = time.Hour // on a busy machine the largest bodies take longer than the default
+		if limits != nil {
+			limits(c)
+		}
+	}
+	h.pipeline, h.reg = ingesttest.NewPipelineAt(h.recorder, patient, func() time.Time { return time.UnixMilli(someTime) })
 	h.handler = New(h.pipeline, nil)
 	return h
 }
