@@ -78,9 +78,10 @@ func TestKeyspaceIsLookedAfter(t *testing.T) {
 	want(200, `"jobs":[]`, "GET", "/admin/deletes", "")
 	want(200, `"store":{"lookups":1,`, "POST", "/api/v1/datapoints/query?trace=1", `{"start_absolute":1700000000000,"metrics":[{"name":"load"}]}`)
 
-	for path, method := range map[string]string{"/admin/check": "POST", "/admin/stats": "GET", "/admin/backup": "POST", "/admin/compact": "POST", "/admin/cardinality": "GET"} {
+	for path, method := range map[string]string{"/admin/check": "POST", "/admin/stats": "GET", "/admin/backup": "POST", "/admin/compact": "POST"} {
 		want(501, "nodetool", method, path, "")
 	}
+	want(200, `"top_metrics":[{"metric":"load","series":2}`, "GET", "/admin/cardinality", "")
 
 	want(200, `"applied":[]`, "POST", "/admin/reload", "")
 	write(`"load"`)

@@ -87,6 +87,27 @@ func TestLimits(t *testing.T) {
 	p.stop(os.Interrupt)
 }
 
+// TestCulpritOverCassandra: over Cassandra, too, the error of a limit of series and
+// /admin/cardinality name the metric that makes them.
+func TestCulpritOverCassandra(t *testing.T) {
+	p := start(t, t.TempDir(), "--store=cassandra", "--cassandra-hosts=127.0.0.1:1", "--ingest-max-series=3")
+	var batch []string
+	for i := range 5 {
+		batch = append(batch, fmt.Sprintf(`{"name":"storm","tags":{"id":"%d"},"datapoints":[[1,1]]}`, i))
+	}
+	status, body := p.do("POST", "/api/v1/datapoints", "["+strings.Join(batch, ",")+"]")
+	if want := "at least 4 needed: new series storm; most series: storm (3); see /admin/cardinality"; status != 400 || !strings.Contains(body, want) {
+		t.Errorf("a new series too many: %d %s, want %s", status, body, want)
+	}
+	status, body = p.do("GET", "/admin/cardinality", "")
+	for _, want := range []string{`"totals":{"series":3,`, `"top_metrics":[{"metric":"storm","series":3}]`, `"top_tags":[{"tag":"id","values":3}]`, `"recent":3,"top_recent":[{"metric":"storm","series":3}]`} {
+		if status != 200 || !strings.Contains(body, want) {
+			t.Errorf("GET /admin/cardinality: %d %s, want %s", status, body, want)
+		}
+	}
+	p.stop(os.Interrupt)
+}
+
 // New series beyond the rate are refused with 503, and the sender can send again.
 // Queries beyond the places wait and are refused with 503.
 func TestRates(t *testing.T) {

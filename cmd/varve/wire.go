@@ -296,6 +296,8 @@ func openLockedCassandra(c config.Config, registry prometheus.Registerer, log *s
 		settings:  []admin.Reloadable{{Key: "cassandra.write.tag_index", Apply: func(c config.Config) error { return rows.SetTagIndex(c.Cassandra.Write.TagIndex) }}},
 		checks:    checks,
 		writable:  s.Healthy,
+		largest:   culprits(s.LargestMetrics),
+		fastest:   culprits(s.FastestMetrics),
 	}, nil
 }
 

@@ -6,10 +6,12 @@ import (
 	"strconv"
 	"time"
 
+	"varve/internal/cassandra"
 	"varve/internal/clip"
 	"varve/internal/embedded"
 	"varve/internal/embedded/growth"
 	"varve/internal/httpapi"
+	"varve/internal/index"
 )
 
 // cardinalityMax bounds the lists of /admin/cardinality.
@@ -28,13 +30,13 @@ type CardinalityAnswer struct {
 }
 
 type cardinalityTotals struct {
-	Series        int    `json:"series"`
-	Metrics       int    `json:"metrics"`
-	TagNames      int    `json:"tag_names"`
-	TagValues     int    `json:"tag_values"`     // distinct pairs of name and value
-	MemoryBytes   int64  `json:"memory_bytes"`   // of the store, names and their index
-	WithoutSample int64  `json:"without_sample"` // series of the store
-	Ever          uint32 `json:"ever"`           // series of the store since its creation
+	Series        int     `json:"series"`
+	Metrics       int     `json:"metrics"`
+	TagNames      int     `json:"tag_names"`
+	TagValues     int     `json:"tag_values"`               // distinct pairs of name and value
+	MemoryBytes   int64   `json:"memory_bytes"`             // of the store, names and their index
+	WithoutSample *int64  `json:"without_sample,omitempty"` // series of the store; missing over Cassandra
+	Ever          *uint32 `json:"ever,omitempty"`           // series of the store since its creation; missing over Cassandra
 }
 
 type metricSeries struct {
@@ -64,7 +66,7 @@ type seriesGrowth struct {
 }
 
 // cardinality reports what most series belong to: ?limit=10&metric=NAME.
-func cardinality(s *embedded.Store) http.HandlerFunc {
+func cardinality(answer func(metric string, limit int) CardinalityAnswer) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		limit, metric := 10, r.URL.Query().Get("metric")
 		if text := r.URL.Query().Get("limit"); text != "" {
@@ -75,7 +77,7 @@ func cardinality(s *embedded.Store) http.HandlerFunc {
 			}
 			limit = n
 		}
-		body, err := json.Marshal(newCardinalityAnswer(metric, s.Cardinality(metric, limit)))
+		body, err := json.Marshal(answer(metric, limit))
 		if err != nil {
 			httpapi.WriteErrors(w, http.StatusInternalServerError, err.Error())
 			return
@@ -85,17 +87,30 @@ func cardinality(s *embedded.Store) http.HandlerFunc {
 	}
 }
 
-func newCardinalityAnswer(metric string, c embedded.Cardinality) CardinalityAnswer {
+func embeddedCardinality(s *embedded.Store) func(metric string, limit int) CardinalityAnswer {
+	return func(metric string, limit int) CardinalityAnswer {
+		c := s.Cardinality(metric, limit)
+		a := newCardinalityAnswer(metric, c.Cardinality, c.Report, c.MemoryBytes)
+		a.Totals.WithoutSample, a.Totals.Ever = &c.UnusedSeries, &c.SeriesEverSeen
+		return a
+	}
+}
+
+func cassandraCardinality(s *cassandra.Keyspaces) func(metric string, limit int) CardinalityAnswer {
+	return func(metric string, limit int) CardinalityAnswer {
+		c := s.Cardinality(metric, limit)
+		return newCardinalityAnswer(metric, c.Cardinality, c.Report, c.MemoryBytes)
+	}
+}
+
+func newCardinalityAnswer(metric string, c index.Cardinality, g growth.Report, memory int64) CardinalityAnswer {
 	a := CardinalityAnswer{
-		Metric: metric,
-		Totals: cardinalityTotals{
-			Series: c.Series, Metrics: c.Metrics, TagNames: c.TagNames, TagValues: c.TagPairs,
-			MemoryBytes: c.MemoryBytes, WithoutSample: c.UnusedSeries, Ever: c.SeriesEverSeen,
-		},
+		Metric:     metric,
+		Totals:     cardinalityTotals{Series: c.Series, Metrics: c.Metrics, TagNames: c.TagNames, TagValues: c.TagPairs, MemoryBytes: memory},
 		TopMetrics: []metricSeries{}, TopTags: []tagValues{}, TopTagValues: []valueSeries{},
 		Growth: seriesGrowth{
-			Started: c.Started.UTC(), SinceStart: c.CreatedStart, TopSinceStart: growthOf(c.GrowthStart),
-			Minutes: c.RecentMinutes, Recent: c.CreatedRecent, TopRecent: growthOf(c.GrowthRecent),
+			Started: g.Started.UTC(), SinceStart: g.CreatedStart, TopSinceStart: growthOf(g.GrowthStart),
+			Minutes: g.RecentMinutes, Recent: g.CreatedRecent, TopRecent: growthOf(g.GrowthRecent),
 		},
 	}
 	for _, m := range c.TopMetrics {

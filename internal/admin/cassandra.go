@@ -228,6 +228,7 @@ func Cassandra(s *cassandra.Keyspaces, events *spooled.Spool) []httpapi.Route {
 		}).Taking(),
 		on(http.MethodDelete, "/admin/deletes/{id}", httpapi.Admin, cancelDelete(s)).Taking(),
 		on(http.MethodPost, "/admin/flush", httpapi.Admin, flush(flushAll)).Taking(),
+		on(http.MethodGet, "/admin/cardinality", httpapi.Admin, cardinality(cassandraCardinality(s))).Taking("limit", "metric"),
 	}, elsewhere(onlyEmbedded, "the embedded store")...)
 }
 
@@ -272,7 +273,6 @@ var onlyEmbedded = []foreignRoute{
 	{http.MethodGet, "/admin/stats", InsteadOfStats},
 	{http.MethodPost, "/admin/backup", InsteadOfBackup},
 	{http.MethodPost, "/admin/compact", "Cassandra compacts by itself: nodetool compact forces it, POST /admin/flush hands over what waits here"},
-	{http.MethodGet, "/admin/cardinality", InsteadOfStats},
 }
 
 // maxFlushes bounds the requests that wait for a flush. In an outage each waits until

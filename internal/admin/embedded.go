@@ -46,7 +46,7 @@ func Embedded(s *embedded.Store) []httpapi.Route {
 	on := httpapi.On
 	return append([]httpapi.Route{
 		on(http.MethodPost, "/admin/compact", httpapi.Admin, oneAtATime("compaction", compact(s))).Taking(),
-		on(http.MethodGet, "/admin/cardinality", httpapi.Admin, cardinality(s)).Taking("limit", "metric"),
+		on(http.MethodGet, "/admin/cardinality", httpapi.Admin, cardinality(embeddedCardinality(s))).Taking("limit", "metric"),
 		on(http.MethodPost, "/admin/check", httpapi.Admin, oneAtATime("check", check(s))).Taking("rate"),
 		on(http.MethodGet, "/admin/stats", httpapi.Admin, stats(s)).Taking("top"),
 		on(http.MethodPost, "/admin/backup", httpapi.Admin, backup(s)).Taking(),

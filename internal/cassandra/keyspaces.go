@@ -14,6 +14,7 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/layout"
+	"varve/internal/embedded/growth"
 	"varve/internal/model"
 	"varve/internal/safefile"
 	"varve/internal/spool"
@@ -49,6 +50,8 @@ const (
 type Keyspaces struct {
 	keyValues // of the first keyspace
 
+	growth growth.Counts // of series that are new to this process
+
 	stores []*Store     // first the one for metrics without a rule
 	names  []string     // names of the clusters to which they write
 	rules  []metricRule // of stores[1:]
@@ -75,6 +78,7 @@ func OpenKeyspaces(fsys vfs.FS, dir string, cfg Config, o Options) (*Keyspaces, 
 		}
 	}
 	k.lend(cfg)
+	k.growth.Begin(k.stores[0].now())
 	return k, nil
 }
 
@@ -291,6 +295,7 @@ func (k *Keyspaces) Create(ctx context.Context, series model.Series) (store.Ref,
 	if err != nil {
 		return 0, k.named(i, err)
 	}
+	k.growth.Add(k.stores[0].now(), series.Metric)
 	return k.outer(i, r), nil
 }
 
