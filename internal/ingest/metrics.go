@@ -45,6 +45,9 @@ func newMetrics(r prometheus.Registerer, p *Pipeline) *metrics {
 		func() float64 { _, b := p.aliases.Load().size(); return float64(b) })
 	set.GaugeFunc("alias_cache_entries", "Aliases held by the cache.",
 		func() float64 { n, _ := p.aliases.Load().size(); return float64(n) })
+	for _, limit := range []string{"samples", "rate", "bodies"} {
+		m.waits.WithLabelValues(limit) // shown from the start
+	}
 	set.MustRegister(r)
 	return m
 }

@@ -41,6 +41,9 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	m.memoryMax = set.Gauge("memory_max_bytes", "Memory that queries, the texts of their requests, and answers that are not sent yet may hold together: query.total_memory.")
 	m.memoryWaits = set.Gauge("memory_waiting", "Queries and answers that wait for memory that others hold.")
 	m.memoryRefused = set.Counter("memory_refused_total", "Queries and answers for which no memory became free within query.max_wait.")
+	for _, outcome := range []string{outcomeOK, "input", "limit", "timeout", "cancelled", "busy", "failed"} {
+		m.queries.WithLabelValues(outcome) // shown from the start
+	}
 	set.MustRegister(r)
 	return m
 }
@@ -58,6 +61,10 @@ func newTextMetrics(r prometheus.Registerer) *textMetrics {
 		bytes:   set.GaugeVec("text_bytes", "Part of varve_query_memory_bytes for the texts of requests, from their first byte until their query ends.", "size"),
 		waiting: set.GaugeVec("text_waiting", "Requests that wait to be parsed.", "size"),
 		refused: set.Counter("text_refused_total", "Requests that were refused for lack of memory for their texts, or of a turn to be parsed."),
+	}
+	for _, name := range laneNames { // shown from the start
+		m.bytes.WithLabelValues(name)
+		m.waiting.WithLabelValues(name)
 	}
 	set.MustRegister(r)
 	return m
