@@ -42,13 +42,22 @@ func (k *Keyspaces) Cardinality(metric string, limit int) Cardinality {
 	return c
 }
 
-// LargestMetrics lists the metrics with the most series.
+// LargestMetrics lists the metrics with the most series. The limits count series from their
+// creation on, also idle ones, but the index has only those with samples. So the larger of the
+// indexed and the new series of a metric counts, as far as either list names it.
 func (k *Keyspaces) LargestMetrics(limit int) []growth.Metric {
-	var all []growth.Metric
+	series := map[string]int64{}
+	for _, m := range k.growth.Report(k.stores[0].now(), "", limit).GrowthStart {
+		series[m.Metric] = m.Series
+	}
 	for _, s := range k.stores {
 		for _, m := range s.spool.TopMetrics(limit) {
-			all = append(all, growth.Metric{Metric: m.Metric, Series: int64(m.Series)})
+			series[m.Metric] = max(series[m.Metric], int64(m.Series))
 		}
+	}
+	var all []growth.Metric
+	for metric, n := range series {
+		all = append(all, growth.Metric{Metric: metric, Series: n})
 	}
 	slices.SortFunc(all, func(a, b growth.Metric) int {
 		return cmp.Or(cmp.Compare(b.Series, a.Series), strings.Compare(a.Metric, b.Metric))

@@ -34,6 +34,9 @@ func TestCardinality(t *testing.T) {
 	add("a", 3)
 	add("b.x", 5)
 	add("c", 1)
+	if got := s.LargestMetrics(1); !slices.Equal(got, []growth.Metric{{Metric: "b.x", Series: 5}}) {
+		t.Errorf("largest before the first sample: %v", got)
+	}
 	if err := s.Append(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
