@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 
@@ -165,11 +166,7 @@ func (v *view) tooMany() error {
 
 // firstOf returns the first names of a set, in order.
 func firstOf(found map[string]struct{}, limit int, more bool) ([]string, bool, error) {
-	names := make([]string, 0, len(found))
-	for t := range found {
-		names = append(names, t)
-	}
-	slices.SortFunc(names, model.CompareNames)
+	names := slices.SortedFunc(maps.Keys(found), model.CompareNames)
 	if limit > 0 && len(names) > limit {
 		return names[:limit], true, nil
 	}

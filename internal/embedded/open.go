@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"path"
 	"slices"
 	"time"
@@ -268,12 +269,7 @@ func (s *Store) openFiles() error {
 	if err != nil {
 		return err
 	}
-	numbers := make([]uint64, 0, len(manifest))
-	for n := range manifest {
-		numbers = append(numbers, n)
-	}
-	slices.Sort(numbers)
-	for _, n := range numbers {
+	for _, n := range slices.Sorted(maps.Keys(manifest)) {
 		f, err := blockfile.Open(s.fs, s.filePath(n), n, s.cache)
 		if err != nil {
 			return fmt.Errorf("file %d of the manifest: %w", n, err)

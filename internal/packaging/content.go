@@ -7,6 +7,7 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -48,14 +49,7 @@ func (c content) addTree(name, source string) error {
 }
 
 // names lists the files in order.
-func (c content) names() []string {
-	var names []string
-	for name := range c {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func (c content) names() []string { return slices.Sorted(maps.Keys(c)) }
 
 // directories lists the directories of the files, each after its parent.
 func (c content) directories() []string {
@@ -65,12 +59,7 @@ func (c content) directories() []string {
 			seen[dir] = true
 		}
 	}
-	var all []string
-	for dir := range seen {
-		all = append(all, dir)
-	}
-	slices.Sort(all)
-	return all
+	return slices.Sorted(maps.Keys(seen))
 }
 
 // tarGz renders c as a compressed archive. Equal contents and arguments give equal bytes.

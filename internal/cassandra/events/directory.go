@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -54,11 +55,7 @@ func (s *Shelf) Mark(ctx context.Context, timeline string, starts []int64, now t
 		return err
 	}
 	blocks := byBlock(starts)
-	var list []int64
-	for block := range blocks {
-		list = append(list, block)
-	}
-	blocks[allBlocks] = list
+	blocks[allBlocks] = slices.Collect(maps.Keys(blocks))
 	var batches [][]cql.Entry
 	for block, starts := range blocks {
 		batches = append(batches, markBatches(putMark, []any{timeline, block}, starts)...)

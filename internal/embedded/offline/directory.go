@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 
@@ -85,12 +86,7 @@ func (d *Directory) manifest() ([]uint64, map[uint64]catalogue.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	numbers := make([]uint64, 0, len(files))
-	for n := range files {
-		numbers = append(numbers, n)
-	}
-	slices.Sort(numbers)
-	return numbers, files, nil
+	return slices.Sorted(maps.Keys(files)), files, nil
 }
 
 // isDamage reports whether err says that stored bytes are not what was written.

@@ -3,7 +3,9 @@ package fastpath
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -102,10 +104,4 @@ func (s *Server) close() []*lane {
 	return s.lanesLocked()
 }
 
-func (s *Server) lanesLocked() []*lane {
-	all := make([]*lane, 0, len(s.mu.lanes))
-	for l := range s.mu.lanes {
-		all = append(all, l)
-	}
-	return all
-}
+func (s *Server) lanesLocked() []*lane { return slices.Collect(maps.Keys(s.mu.lanes)) }

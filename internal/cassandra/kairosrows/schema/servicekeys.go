@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -158,12 +159,7 @@ func (ks *Keyspace) serviceKeys(ctx context.Context, service string) ([]string, 
 	if err != nil {
 		return nil, err
 	}
-	names := make([]string, 0, len(found))
-	for k := range found {
-		names = append(names, k)
-	}
-	slices.SortFunc(names, model.CompareNames)
-	return names, nil
+	return slices.SortedFunc(maps.Keys(found), model.CompareNames), nil
 }
 
 // Keys yields the keys that begin with prefix.
