@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"varve/internal/audit"
 	"varve/internal/auth"
 	"varve/internal/clip"
 	"varve/internal/httpapi"
@@ -36,7 +37,7 @@ func (rt *router) guarded(route httpapi.Route) http.Handler {
 		if refusal != nil {
 			// Unknown senders cannot fill the audit log: their refusals are in the server's log.
 			if route.Access == httpapi.Admin && refusal.Known() && !refusal.Throttled && rt.audit.Load().HasRoom(refusal.Name, time.Now()) {
-				rt.record(r, route, id, refusal.Name, http.StatusForbidden, "", refusal.Text)
+				rt.record(r, route, id, audit.Event{Sender: refusal.Name, Status: http.StatusForbidden, Detail: refusal.Text})
 			}
 			rt.refuseSender(w, r, refusal)
 			return

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"io"
 	"net/http"
 	"time"
@@ -28,7 +29,7 @@ func (rt *router) serveAudited(w http.ResponseWriter, r *http.Request, route htt
 		if rw, ok := w.(*response); ok && (rw.status != 0 || fault == nil) {
 			status = max(rw.status, http.StatusOK)
 		}
-		rt.record(r, route, id, "", status, string(read.text), detailOf(fault))
+		rt.record(r, route, id, audit.Event{Status: status, Body: string(read.text), Detail: detailOf(fault)})
 		if fault != nil {
 			panic(fault) // for the router
 		}
@@ -47,26 +48,20 @@ func detailOf(fault any) string {
 	return "the handler panicked"
 }
 
-// record writes an event to the audit log.
-func (rt *router) record(r *http.Request, route httpapi.Route, id auth.Identity, sender string, status int, body, detail string) {
+// record writes a request to the audit log. e has its outcome, and the sender if id is not known.
+func (rt *router) record(r *http.Request, route httpapi.Route, id auth.Identity, e audit.Event) {
 	log := rt.audit.Load()
 	if log == nil {
 		return
 	}
-	p, path := principal.Of(r.Context()), r.URL.Path
-	if id.Name != "" {
-		sender = id.Name
-	}
-	if id.Tenant != "" {
-		p.Tenant = id.Tenant
-	}
+	e.Time, e.By, e.Remote = time.Now().UTC(), id.By, r.RemoteAddr
+	e.Sender = cmp.Or(id.Name, e.Sender)
+	e.Tenant = cmp.Or(id.Tenant, principal.Of(r.Context()).Tenant)
+	e.Action, e.Path, e.Query = route.Method+" "+route.Path, r.URL.Path, r.URL.RawQuery
 	if asked, ok := r.Context().Value(tenantKey{}).(string); ok { // a refused sender may be of another one
-		p.Tenant, path = asked, tenantMark+asked+path
+		e.Tenant, e.Path = asked, tenantMark+asked+e.Path
 	}
-	log.Add(audit.Event{
-		Time: time.Now().UTC(), Sender: sender, By: id.By, Tenant: p.Tenant, Remote: r.RemoteAddr,
-		Action: route.Method + " " + route.Path, Path: path, Query: r.URL.RawQuery, Body: body, Status: status, Detail: detail,
-	})
+	log.Add(e)
 }
 
 // A copiedBody keeps the beginning of what is read of it.
