@@ -33,10 +33,9 @@ func (s *Spool) cutLocked() error {
 		return errUnstamped
 	}
 	// A segment without the beginning of the generation must not contain its end: the
-	// earlier segments will be released, and with them the introductions of its series.
-	if full {
-		// The full log accepts no records until a new log begins.
-	} else if s.order.sinceRotate >= s.rotateBytes() || g.segment != s.order.segment {
+	// earlier segments will be released, and with them the introductions of its series. A full
+	// log accepts no records until a new log begins.
+	if !full && (s.order.sinceRotate >= s.rotateBytes() || g.segment != s.order.segment) {
 		if err := s.rotateLocked(); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -182,7 +183,7 @@ func (s *Spool) drained(g *Generation) {
 	s.drainedNumber.Store(g.number)
 	s.idle.drop(g)
 	s.mu.Lock()
-	s.frozen = append(s.frozen[:0:0], s.frozen[1:]...)
+	s.frozen = slices.Clone(s.frozen[1:])
 	for _, later := range s.frozen {
 		later.offered = later.taken
 	}
