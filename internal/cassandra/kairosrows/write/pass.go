@@ -361,7 +361,7 @@ func (p *writePass) missingRows(ids []model.SeriesNumber) ([]pendingSeries, *row
 		if err != nil {
 			return nil, nil, err
 		}
-		if !ok || w.refusedSeries(series) != "" {
+		if !ok || w.cfg.refusedSeries(series) != "" {
 			continue
 		}
 		p.eachRow(series, run.Kind, &cols, func(row Row) {
@@ -584,7 +584,7 @@ func (p *writePass) several(ctx context.Context, b *batcher, some []pendingSerie
 // adds deletions, since they may have replaced older samples.
 func (p *writePass) series(ctx context.Context, b *batcher, id model.SeriesNumber, s model.Series, k model.Kind, cols *model.Columns) {
 	w := p.w
-	if reason := w.refusedSeries(s); reason != "" {
+	if reason := w.cfg.refusedSeries(s); reason != "" {
 		w.refuse(reason, s, cols.Times[0], len(cols.Times), nil)
 		return
 	}

@@ -52,8 +52,6 @@ func (c Config) refusedSeries(s model.Series) string {
 	return ""
 }
 
-func (w *Writer) refusedSeries(s model.Series) string { return w.cfg.refusedSeries(s) }
-
 // refusedValue returns why a value cannot be written, "" if it can.
 func (c Config) refusedValue(k model.Kind, bits uint64, data []byte) string {
 	switch k {
