@@ -17,6 +17,7 @@ import (
 	"github.com/apache/cassandra-gocql-driver/v2/lz4"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/notify"
 	"varve/internal/store"
 	"varve/internal/work"
 )
@@ -51,14 +52,15 @@ type Session struct {
 	background sync.WaitGroup
 	closing    sync.WaitGroup // driver sessions that are being closed
 
+	changed *notify.Notifier // announces changes of mu.state
+
 	mu struct {
 		sync.Mutex
-		conn    *connection   // nil without a connection
-		changed chan struct{} // closed and replaced when state changes
-		state   State
-		ended   bool      // Close was called
-		answer  time.Time // last answer of any node
-		told    time.Time // when the missing connection was last logged
+		conn   *connection // nil without a connection
+		state  State
+		ended  bool      // Close was called
+		answer time.Time // last answer of any node
+		told   time.Time // when the missing connection was last logged
 	}
 }
 
@@ -87,7 +89,7 @@ func Open(config Config, o Options) (*Session, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Session{config: config, options: o, log: o.Logger, now: time.Now}
+	s := &Session{config: config, options: o, log: o.Logger, now: time.Now, changed: notify.New()}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -101,7 +103,6 @@ func Open(config Config, o Options) (*Session, error) {
 		s.limiters[k] = newLimiter(s.now)
 	}
 	s.resize([kinds]int{reads: config.ReadsInFlight, writes: config.WritesInFlight}, 1)
-	s.mu.changed = make(chan struct{})
 	s.mu.state = State{Since: s.now(), Reason: "not connected yet"}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	var err error
@@ -172,9 +173,7 @@ func (s *Session) State() State {
 // error says why there is no connection.
 func (s *Session) Wait(ctx context.Context) error {
 	for {
-		s.mu.Lock()
-		state, changed := s.mu.state, s.mu.changed
-		s.mu.Unlock()
+		changed, state := s.changed.Next(), s.State()
 		if state.Connected {
 			return nil
 		}
@@ -530,7 +529,7 @@ func (s *Session) answered() {
 	s.mu.state.Connected, s.mu.state.Since, s.mu.state.Reason = true, now, ""
 	s.mu.state.Keyspace, s.mu.state.Version = s.mu.conn.keyspace, s.mu.conn.version
 	state := s.mu.state
-	s.tellLocked()
+	s.changed.Notify()
 	s.mu.Unlock()
 	s.log.Info("cassandra: connected", "version", state.Version, "keyspace", s.config.Keyspace, "keyspace_exists", state.Keyspace)
 }
@@ -552,7 +551,7 @@ func (s *Session) awaySince(why string, since time.Time) {
 		s.mu.told = now
 	}
 	s.mu.state.Reason = why
-	s.tellLocked()
+	s.changed.Notify()
 	s.mu.Unlock()
 	if tell {
 		s.log.Warn("cassandra: not connected", "hosts", strings.Join(s.config.Hosts, ","), "reason", why)
@@ -607,12 +606,6 @@ func (s *Session) probe(c *connection, quiet time.Duration) {
 			}
 		})
 	}
-}
-
-// tellLocked wakes goroutines that wait for a change of state. s.mu must be held.
-func (s *Session) tellLocked() {
-	close(s.mu.changed)
-	s.mu.changed = make(chan struct{})
 }
 
 // resizeTo sets the limits according to the nodes.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"varve/internal/notify"
 	"varve/internal/work"
 )
 
@@ -30,8 +31,8 @@ func TestPanicIsTheErrorOfItsRequest(t *testing.T) {
 			})
 		},
 		"keys of a tag value": func(ctx context.Context) error {
-			r, of := &race{turn: make(chan struct{})}, &runner{} // without a partition to read
-			turn := r.turn
+			r, of := &race{turn: notify.New()}, &runner{} // without a partition to read
+			turn := r.turn.Next()
 			r.stream(ctx, of, 0, 0)
 			<-turn // its waiters get an error
 			return r.err

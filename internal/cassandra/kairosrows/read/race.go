@@ -1,6 +1,7 @@
 package read
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/model"
+	"varve/internal/notify"
 	"varve/internal/work"
 )
 
@@ -24,10 +26,11 @@ type race struct {
 	stamp     rowkey.Stamp
 	want      wish // its limit applies to each value and shard
 
+	turn *notify.Notifier // announces changes of the state of runners
+
 	mu      sync.Mutex
 	runners []*runner
-	turn    chan struct{} // closed and replaced when the state of a runner changes
-	enough  *runner       // the runner that has more row keys than are wanted; its lists are not complete
+	enough  *runner // the runner that has more row keys than are wanted; its lists are not complete
 	err     error
 }
 
@@ -49,7 +52,7 @@ type runner struct {
 func (l *Look) race(ctx context.Context, p *partition, s rowkey.Stamp, literals []model.Matcher, want wish) ([]*keyList, error) {
 	raceCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &race{look: l, partition: p, stamp: s, want: want.among(literals[:1]), turn: make(chan struct{})}
+	r := &race{look: l, partition: p, stamp: s, want: want.among(literals[:1]), turn: notify.New()}
 	loading := l.reader.postings.begin(p.key)
 	var tasks sync.WaitGroup
 	for _, m := range literals {
@@ -125,21 +128,14 @@ func (r *race) keep(winner *runner, since loading) {
 
 // wait returns the first runner that has ended. When all of them wait, it lets the best one
 // continue.
-func (r *race) wait(ctx context.Context) (*runner, error) {
-	for {
+func (r *race) wait(ctx context.Context) (winner *runner, err error) {
+	ended := r.turn.Wait(ctx, func() bool {
 		r.mu.Lock()
-		turn, err := r.turn, r.err
-		winner := r.stateLocked()
-		r.mu.Unlock()
-		if err != nil || winner != nil {
-			return winner, err
-		}
-		select {
-		case <-turn:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
+		defer r.mu.Unlock()
+		winner, err = r.stateLocked(), r.err
+		return err != nil || winner != nil
+	})
+	return winner, cmp.Or(ended, err)
 }
 
 // stateLocked returns a runner that has ended or, if all others wait, chooses one to continue.
@@ -168,14 +164,9 @@ func (r *race) stateLocked() *runner {
 	}
 	if !best.chosen {
 		best.chosen = true
-		r.tellLocked()
+		r.turn.Notify()
 	}
 	return nil
-}
-
-func (r *race) tellLocked() {
-	close(r.turn)
-	r.turn = make(chan struct{})
 }
 
 // change changes the state of a runner and announces that.
@@ -183,7 +174,7 @@ func (r *race) change(f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f()
-	r.tellLocked()
+	r.turn.Notify()
 }
 
 // stream reads one shard of one value.
@@ -266,22 +257,14 @@ func (r *race) pause(ctx context.Context, run *runner, keys int) error {
 		run.waiting++
 		run.keys += keys
 	})
-	for {
+	return r.turn.Wait(ctx, func() bool {
 		r.mu.Lock()
-		turn, chosen := r.turn, run.chosen
-		if chosen {
+		defer r.mu.Unlock()
+		if run.chosen {
 			run.waiting--
 		}
-		r.mu.Unlock()
-		if chosen {
-			return nil
-		}
-		select {
-		case <-turn:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+		return run.chosen
+	})
 }
 
 // set stores a value that was loaded elsewhere.
