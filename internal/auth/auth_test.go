@@ -164,8 +164,9 @@ func TestTokenFileChanges(t *testing.T) {
 		t.Errorf("before it is read: %q", got)
 	}
 	read := func() error {
-		next, err := h.readTokens()
-		h.take(next)
+		old := h.tokens.Load()
+		next, err := h.readTokens(old)
+		h.take(old, next)
 		return err
 	}
 	if err := read(); err != nil {
@@ -209,6 +210,26 @@ func TestTokenFileChanges(t *testing.T) {
 	}
 	if _, _, err := Create(path, Grant{Name: "x"}, time.Time{}, noon); err == nil {
 		t.Error("a token without a role")
+	}
+}
+
+// A reload that has read the file before a token was revoked does not put that token in force
+// again after another look has seen the change.
+func TestReloadWithAnEarlierTokenFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	h := hold(t, path, DefaultConfig())
+	_, token := create(t, path, Grant{Name: "first", Rights: principal.Read}, time.Time{})
+	apply, err := h.Read(DefaultConfig())
+	if err != nil || apply == nil {
+		t.Fatal(err)
+	}
+	if _, err := Revoke(path, "first"); err != nil {
+		t.Fatal(err)
+	}
+	h.refresh(stateOf(path))
+	apply()
+	if got := h.reason(Claim{Authorization: "Bearer " + token}); got != ReasonToken {
+		t.Errorf("a revoked token: %q", got)
 	}
 }
 

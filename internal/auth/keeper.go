@@ -176,7 +176,8 @@ func (k *Keeper) Read(c Config) (apply func(), err error) {
 			return nil, fmt.Errorf("auth.proxies: %w", err)
 		}
 	}
-	tokens, err := k.readTokens()
+	before := k.tokens.Load()
+	tokens, err := k.readTokens(before)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +191,7 @@ func (k *Keeper) Read(c Config) (apply func(), err error) {
 		if !same {
 			k.log.Info("auth: rules are in force", "rules", len(next.rules), "proxies", len(next.proxies))
 		}
-		k.take(tokens)
+		k.take(before, tokens)
 		k.Recheck()
 	}, nil
 }
@@ -203,9 +204,9 @@ func equalGrants(a, b Grant) bool {
 	return a.Name == b.Name && a.Rights == b.Rights && a.Prefix == b.Prefix && slices.Equal(a.Tenants, b.Tenants)
 }
 
-// readTokens reads the token file if it has changed; otherwise it returns nil.
-func (k *Keeper) readTokens() (*tokenSet, error) {
-	state, old := stateOf(k.path), k.tokens.Load()
+// readTokens reads the token file if it has changed since old was read; otherwise it returns nil.
+func (k *Keeper) readTokens(old *tokenSet) (*tokenSet, error) {
+	state := stateOf(k.path)
 	if old != nil && old.state.same(state) {
 		return nil, nil
 	}
@@ -234,12 +235,12 @@ func (k *Keeper) readTokens() (*tokenSet, error) {
 	return next, nil
 }
 
-// take puts tokens in force and logs which were added and revoked.
-func (k *Keeper) take(next *tokenSet) {
-	if next == nil {
+// take puts tokens in force and logs which were added and revoked. It does nothing if old is no
+// longer in force: another reader may have read the file later, and the next look will tell.
+func (k *Keeper) take(old, next *tokenSet) {
+	if next == nil || !k.tokens.CompareAndSwap(old, next) {
 		return
 	}
-	old := k.tokens.Swap(next)
 	if old == nil {
 		k.log.Info("auth: tokens are in force", "file", k.path, "tokens", len(next.byID))
 		return
@@ -296,13 +297,14 @@ func (k *Keeper) Run(ctx context.Context) {
 // refresh reads the token file if it has changed. It returns the state of a file that
 // could not be read, otherwise nil.
 func (k *Keeper) refresh(state fileState) (failed *fileState) {
-	next, err := k.readTokens()
+	old := k.tokens.Load()
+	next, err := k.readTokens(old)
 	if err != nil {
 		k.log.Error("auth: cannot reload the token file; the tokens read before remain valid", "error", err)
 		return &state
 	}
 	if next != nil {
-		k.take(next)
+		k.take(old, next)
 		k.Recheck()
 	}
 	return nil
