@@ -99,10 +99,12 @@ type Lease struct {
 	name string
 	life time.Duration
 
-	mu    sync.Mutex
-	began time.Time // when it was requested or renewed, by both clocks
+	turn  sync.Mutex // held by Renew and Release, also during their requests; guards value
 	value Value
-	gone  bool // released, or found to be another's
+
+	mu    sync.Mutex // never held during a request, for Check
+	began time.Time  // when it was requested or renewed, by both clocks
+	gone  bool       // released, or found to be another's
 }
 
 // Acquire acquires the lease of a name for the duration life. It returns a *HeldError if
@@ -184,15 +186,11 @@ func (l *Lease) record(began time.Time) []byte {
 	return data
 }
 
-// Check returns nil if the lease is held now, and ErrLost otherwise. Call it immediately before
-// each action that needs the lease.
+// Check returns nil if the lease is held now, and ErrLost otherwise. It does no I/O. Call it
+// immediately before each action that needs the lease.
 func (l *Lease) Check() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.checkLocked()
-}
-
-func (l *Lease) checkLocked() error {
 	now := l.node.now()
 	if l.gone || now.Sub(l.began) >= l.life || now.Round(0).Sub(l.began.Round(0)) >= l.life {
 		return ErrLost
@@ -203,53 +201,68 @@ func (l *Lease) checkLocked() error {
 // Renew extends the lease to its whole life from now. After an error other than ErrLost, the
 // lease ends when it would have ended before, and Renew may be called again.
 func (l *Lease) Renew(ctx context.Context) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.checkLocked(); err != nil {
+	l.turn.Lock()
+	defer l.turn.Unlock()
+	if err := l.Check(); err != nil {
 		return err
 	}
 	began := l.node.now()
-	return l.swapLocked(ctx, began, l.record(began))
+	if err := l.swap(ctx, l.record(began)); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.began = began
+	return nil
 }
 
 // Release ends the lease, so that others can acquire it at once.
 func (l *Lease) Release(ctx context.Context) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.gone {
+	l.turn.Lock()
+	defer l.turn.Unlock()
+	if !l.end() {
 		return nil
 	}
-	err := l.swapLocked(ctx, l.began, []byte(`{}`))
-	l.gone = true
+	err := l.swap(ctx, []byte(`{}`))
 	if errors.Is(err, ErrLost) {
 		return nil
 	}
 	return err
 }
 
-func (l *Lease) swapLocked(ctx context.Context, began time.Time, data []byte) error {
+// end makes Check return ErrLost. It returns false if it already did for good.
+func (l *Lease) end() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	held := !l.gone
+	l.gone = true
+	return held
+}
+
+// swap stores the record of the lease. The caller has the turn.
+func (l *Lease) swap(ctx context.Context, data []byte) error {
 	r := l.node.registers
 	for {
 		v, err := r.Swap(ctx, leases, l.name, l.value, data, keepLeases)
 		if err == nil {
-			l.value, l.began = v, began
+			l.value = v
 			return nil
 		}
 		if !errors.Is(err, ErrChanged) {
 			return err
 		}
 		// An earlier attempt that returned an error may have changed the register.
-		if own, err := l.ownLocked(ctx); err != nil {
+		if own, err := l.own(ctx); err != nil {
 			return err
 		} else if !own {
-			l.gone = true
+			l.end()
 			return ErrLost
 		}
 	}
 }
 
-// ownLocked reads the register again, and reports whether it is still this lease.
-func (l *Lease) ownLocked(ctx context.Context) (bool, error) {
+// own reads the register again, and reports whether it is still this lease.
+func (l *Lease) own(ctx context.Context) (bool, error) {
 	v, err := l.node.registers.Get(ctx, leases, l.name)
 	if err != nil {
 		return false, err
