@@ -61,6 +61,7 @@ func Run(t *testing.T, open func(t *testing.T) timeline.Shelf) {
 		{"engine/tail", testTail},
 		{"engine/guard", testGuard},
 		{"engine/odd size", testOddSize},
+		{"engine/read errors", testReadErrors},
 		{"engine/slow", testSlow},
 		{"engine/replaced meanwhile", testReplacedMeanwhile},
 	} {
