@@ -172,11 +172,14 @@ func (r *reader) window(g *grid, one *read, at, n int64, buckets *store.Buckets)
 		t.percentiles(points, values, r.mixed, g.now*1000)
 		return nil
 	}
-	stagePoints, base := t.points(r.stagePoints[:0], values, r.mixed), 0
 	exact := t.bySamples(buckets.Len() > 0)
 	if exact {
-		t.whole(points, values, r.mixed)
+		t.whole(points, values, r.mixed, g.now*1000)
+		if one.policy.Enforced {
+			return nil
+		}
 	}
+	stagePoints, base := t.points(r.stagePoints[:0], values, r.mixed), 0
 	if values == nil {
 		base = finest(stagePoints)
 		if values, err = r.blank(int(n * (t.step(g.stage) / t.step(base)))); err != nil {

@@ -110,39 +110,82 @@ func (t resampler) percentiles(points, values []float64, buckets []store.Bucket,
 	}
 }
 
-// bySamples reports whether the value of a point is computed from all its samples, and
-// finer points only decide whether the point exists. Whisper computes averages of averages,
-// and so does Varve for samples that are kept. Of downsampled ones only sums and counts
-// remain, so that an average of averages would change. downsampled says whether that is the
-// case for some of the samples.
+// bySamples reports whether the value of a point is computed from all its samples, not from
+// finer points. Whisper computes averages of averages, and so does Varve for samples that are
+// kept. Of downsampled ones only sums and counts remain, so that an average of averages would
+// change, and so would a sum without those finer points that have too few samples. downsampled
+// says whether that is the case for some of the samples.
 func (t resampler) bySamples(downsampled bool) bool {
 	switch {
 	case t.stage == 0:
 		return false
+	case t.policy.Enforced:
+		return true
 	case t.policy.Aggregation.Method == retention.Average:
-		return t.policy.Enforced || downsampled
+		return downsampled
 	}
 	return t.policy.Aggregation.Method == retention.Count
 }
 
 // whole sets the points of the requested stage, each computed from all its original
-// samples, regardless of xFilesFactor. values and buckets are as in points.
-func (t resampler) whole(points, values []float64, buckets []store.Bucket) {
+// samples. values and buckets are as in points. If rules are enforced, whole also decides
+// which points exist, by the number of their samples: finer points are unknown once samples are
+// downsampled, and a point must neither appear nor disappear then.
+func (t resampler) whole(points, values []float64, buckets []store.Bucket, nowMS int64) {
 	step := t.step(t.stage)
 	ratio := int(step / t.stepMS)
 	for k := range points {
 		startMS := t.startMS + int64(k)*step
-		sum, stepMS := t.samplesIn(values, k*ratio, ratio), step
-		for len(buckets) > 0 && buckets[0].StartMS-startMS < step {
-			sum.Merge(buckets[0].Aggregate)
-			stepMS = max(stepMS, buckets[0].StepMS)
-			buckets = buckets[1:]
+		sum := store.Bucket{StartMS: startMS, StepMS: step, Aggregate: t.samplesIn(values, k*ratio, ratio)}
+		n := 0
+		for n < len(buckets) && buckets[n].StartMS-startMS < step {
+			sum.Merge(buckets[n].Aggregate)
+			sum.StepMS = max(sum.StepMS, buckets[n].StepMS)
+			n++
 		}
 		points[k] = math.NaN()
-		if sum.Count > 0 {
-			points[k] = t.policy.Aggregation.Method.Of(sum, t.policy.Expected(stepMS))
+		expected, factor := t.policy.Expected(sum.StepMS), t.policy.Aggregation.XFilesFactor
+		if sum.Count > 0 && (!t.policy.Enforced || float64(sum.Count)/expected >= factor || t.imported(t.within(values, k*ratio, ratio), buckets[:n], startMS, nowMS)/expected >= factor) {
+			points[k] = t.policy.Aggregation.Method.Of(sum.Aggregate, expected)
 		}
+		buckets = buckets[n:]
 	}
+}
+
+// imported returns how many samples a point has if points that were imported from a coarser
+// archive count as all the samples of that archive's step. Such a point is the only sample of
+// the step, and at its beginning. values are the samples of the point, and buckets its buckets.
+func (t resampler) imported(values []float64, buckets []store.Bucket, startMS, nowMS int64) (samples float64) {
+	at := 0
+	next := func() (b store.Bucket) { // of the samples and buckets in the order of their times, an empty one at the end
+		for at < len(values) && values[at] != values[at] {
+			at++
+		}
+		sampleMS := startMS + int64(at)*t.stepMS
+		if len(buckets) > 0 && (at == len(values) || buckets[0].StartMS <= sampleMS) {
+			b, buckets = buckets[0], buckets[1:]
+		} else if at < len(values) {
+			b = store.Bucket{StartMS: sampleMS, StepMS: t.stepMS, Aggregate: model.Aggregate{Count: 1, LastMS: sampleMS}}
+			at++
+		}
+		return b
+	}
+	before := int64(math.MinInt64) // time of the last sample before b
+	for b, after := next(), next(); b.Count > 0; b, after = after, next() {
+		part := float64(b.Count)
+		for stage := t.stage; b.Count == 1 && stage > 0; stage-- {
+			step := t.step(stage)
+			begin := t.startMS + (b.StartMS-t.startMS)/step*step
+			if b.LastMS-begin < t.stepMS && before < begin && (after.Count == 0 || after.StartMS-begin >= step) &&
+				(b.StepMS >= step || begin < nowMS-t.policy.Rule.Stages[stage-1].Keep*1000) {
+				part = t.policy.Expected(max(step, b.StepMS))
+				break
+			}
+		}
+		samples += part
+		before = max(before, b.LastMS)
+	}
+	return samples
 }
 
 // old reports whether a time is older than the retention of the stage before the
@@ -193,14 +236,26 @@ func (t resampler) step(stage int) int64 {
 
 // samplesIn returns the bucket of n samples. Of their times only the step of the finest stage is known.
 // They are counted at its end: of two samples of one step, one that is not downsampled arrived later.
+// For the method absmin, both the least and the greatest value are the sample nearest to 0, which
+// could not be told from the two.
 func (t resampler) samplesIn(values []float64, from, n int) (sum model.Aggregate) {
-	if values == nil {
-		return sum
-	}
-	for i, v := range values[from:min(from+n, len(values))] {
+	values = t.within(values, from, n)
+	for i, v := range values {
 		sum.Add(t.startMS+int64(from+i+1)*t.stepMS-1, v)
 	}
+	if sum.Count > 0 && t.policy.Aggregation.Method == retention.AbsoluteMin {
+		nearest := (&retention.Aggregation{Method: retention.AbsoluteMin}).Merge(values, false)
+		sum.Min, sum.Max = nearest, nearest
+	}
 	return sum
+}
+
+// within returns n values, none if there are no samples.
+func (resampler) within(values []float64, from, n int) []float64 {
+	if values == nil {
+		return nil
+	}
+	return values[from:min(from+n, len(values))]
 }
 
 // value returns the value of a bucket, NaN if it has too few samples for the xFilesFactor.

@@ -224,7 +224,10 @@ func plainPoints(t *testing.T, session *query.Session, g *grid, number query.Num
 	}
 	exact := slices.Repeat([]float64{math.NaN()}, int(g.n))
 	if r.bySamples(len(buckets) > 0) {
-		r.whole(exact, values, buckets)
+		r.whole(exact, values, buckets, g.now*1000)
+		if p.Enforced {
+			return exact
+		}
 	}
 	points := g.archive(values, 0, g.start, p, r.points(nil, values, buckets))
 	for i, v := range points {
@@ -421,5 +424,106 @@ func TestFoldKeepsSingleSamples(t *testing.T) {
 	}
 	if after := questions(); after != before {
 		t.Errorf("%q, and once downsampled %q", before, after)
+	}
+}
+
+// TestFoldChangesNoPoint: whatever the gaps between late samples, a point of a coarser archive exists with the same value
+// before and after the samples are downsampled. Samples at the beginning of each minute look like points that were imported from the
+// archive of a minute, and count as these until they are in wider buckets.
+func TestFoldChangesNoPoint(t *testing.T) {
+	dir := t.TempDir()
+	config := DefaultConfig()
+	config.StorageSchemas, config.StorageAggregation = filepath.Join(dir, "schemas"), filepath.Join(dir, "aggregation")
+	methods := []string{"average", "sum", "last", "max", "min", "count", "avg_zero", "absmax"}
+	var sections strings.Builder
+	for _, method := range methods {
+		fmt.Fprintf(&sections, "[%s]\npattern = ^%s\\.\naggregationMethod = %s\nxFilesFactor = 0.5\n", method, method, method)
+	}
+	for path, text := range map[string]string{
+		config.StorageSchemas:     "[a]\npattern = .\nretentions = 10s:1h,60s:6h,10m:2d,1h:1y\n",
+		config.StorageAggregation: sections.String(),
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := openSite(t, config, query.DefaultConfig(), true)
+	now := graphitetest.Clock.Unix()
+	random := rand.New(rand.NewPCG(3, 3))
+	var paths []string
+	for _, series := range []struct {
+		name string
+		sent func(step int64) bool
+	}{
+		{"beginning", func(step int64) bool { return step%60 < 3 }}, // half of the first minute of ten
+		{"minutes", func(step int64) bool { return step%6 > 2 && random.IntN(2) == 0 }},
+		{"lumps", func(step int64) bool { return step%60 < 30 || step%60 == 57 }}, // half of the minutes, and a sample in another
+		{"first", func(step int64) bool { return step%360 == 0 }},                 // one an hour
+		{"random", func(step int64) bool { return step%6 > 0 && random.IntN(5) < 3 }},
+		{"imported", func(step int64) bool { return step%6 == 0 }},
+	} {
+		for _, method := range methods {
+			path := method + "." + series.name
+			paths = append(paths, path)
+			var lines strings.Builder
+			for at := now/3600*3600 - 3*86400; at < now; at += 10 {
+				if series.sent(at / 10) {
+					fmt.Fprintf(&lines, "%s %d %d\n", path, random.IntN(100), at+random.Int64N(10))
+				}
+			}
+			s.send(lines.String())
+		}
+	}
+	slices.Sort(paths)
+	type answer map[string][][2]*float64
+	ask := func() (all []answer) {
+		for _, back := range []int64{3600, 6 * 3600, 2 * 86400, 4 * 86400} {
+			form := url.Values{"target": paths, "format": {"json"}, "from": {fmt.Sprint(now - back)}, "until": {fmt.Sprint(now)}}
+			w := s.ask("GET", "/render", form)
+			var got []struct {
+				Target     string
+				Datapoints [][2]*float64
+			}
+			if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || len(got) != len(paths) {
+				t.Fatalf("%v, %d %.300s", err, w.Code, w.Body)
+			}
+			a := answer{}
+			for _, one := range got {
+				a[one.Target] = one.Datapoints
+			}
+			all = append(all, a)
+		}
+		return all
+	}
+	before := ask()
+	for i, a := range before[1:] {
+		for _, point := range a["average.imported"] {
+			if at := int64(*point[1]); at > now-70*3600 && at < now-2*3600 && point[0] == nil {
+				t.Fatalf("archive %d: no point of imported samples at %d", i+1, at)
+			}
+		}
+	}
+	if err := s.store.Compact(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	after := ask()
+	for i := range before {
+		for _, path := range paths {
+			if strings.HasSuffix(path, ".imported") {
+				continue
+			}
+			text := func(v *float64) string {
+				if v == nil {
+					return "none"
+				}
+				return fmt.Sprintf("%.9g", *v) // sums are added in another order
+			}
+			for k, point := range before[i][path] {
+				if was, is := text(point[0]), text(after[i][path][k][0]); was != is {
+					t.Errorf("archive %d, %s, point %d: %s, and once downsampled %s", i, path, k, was, is)
+					break
+				}
+			}
+		}
 	}
 }
