@@ -72,7 +72,7 @@ func TestRenderTrace(t *testing.T) {
 	}
 	// Of the last archive's points, some are still samples.
 	if len(got.Stages) != 2 || got.Stages[0].Stage != "raw" || got.Stages[1].Stage != "1m" || got.Stages[1].Start != now-1740 ||
-		got.Stages[0].Start != got.Stages[1].End+1 || got.Stages[0].End != now-10 || got.Series == 0 || got.LeftOut != 0 {
+		got.Stages[0].Start != got.Stages[1].End+1 || got.Stages[0].End != now-10 || got.Series != 2 || got.LeftOut != 0 {
 		t.Errorf("%+v", got)
 	}
 }

@@ -191,13 +191,13 @@ func (s *Session) Reread(before int64) { s.samples.Store(before) }
 
 // Any reports whether at least one matching series is accepted. It stops at the first.
 // If more than query.max_series match, the result may be a *store.LimitError although one
-// of them would be accepted. Only the goroutine of the session may call Any.
+// of them would be accepted. The series do not count as selected: a caller that reads one selects it then.
+// Only the goroutine of the session may call Any.
 func (s *Session) Any(want store.Selection, accept func(model.Series) bool) (bool, error) {
 	defer since(&s.trace.index, time.Now())
 	want.AnyOrder = true
 	a := asking{session: s, accept: accept}
 	s.limited(want)(a.take)
-	s.series.Add(int64(a.seen))
 	if a.err == nil {
 		a.err = s.Yield()
 	}
@@ -209,7 +209,6 @@ type asking struct {
 	session  *Session
 	accept   func(model.Series) bool
 	accepted bool
-	seen     int
 	err      error
 }
 
@@ -217,7 +216,6 @@ func (a *asking) take(one store.Series, err error) bool {
 	if a.err = err; err != nil {
 		return false
 	}
-	a.seen++
 	a.err = a.session.Tick(1)
 	a.accepted = a.err == nil && a.accept(one.Series)
 	return a.err == nil && !a.accepted
