@@ -20,11 +20,12 @@ and corrects the index, while servers of Varve and KairosDB keep running:
   index rows without rows  are removed: row keys, tags, row times, names of metrics. Those that
                            a running KairosDB node may still use are left and counted
 
-Nothing is removed from data_points. If Cassandra is down, repair waits for two minutes. To
-continue an interrupted repair, run the same command again: until the repair is complete, the
-file of --state (by default varve-repair-KEYSPACE.state in the current directory) records its
-progress. --dry-run only counts; --rate N reads at most N rows and row keys per second. The
-exit status is 1 if a dry run finds something.
+Nothing is removed from data_points. Nothing is changed if the clock of this machine differs by
+more than two minutes from those of most Cassandra nodes. If Cassandra is down, repair waits
+for two minutes. To continue an interrupted repair, run the same command again: until the
+repair is complete, the file of --state (by default varve-repair-KEYSPACE.state in the current
+directory) records its progress. --dry-run only counts; --rate N reads at most N rows and row
+keys per second. The exit status is 1 if a dry run finds something.
 `
 
 // errUnrepaired sets the exit status of a dry run that has found something.

@@ -2,9 +2,7 @@ package cassandra
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,10 +16,6 @@ const (
 	// clockHold is for how long after a start the store waits for the clock to be set. Time
 	// services take seconds or minutes.
 	clockHold = 10 * time.Minute
-
-	// clockOff is by how much the clock must differ from those of the nodes to count as not
-	// set yet. It is as much as write timestamps may be ahead of the clock: see package spool.
-	clockOff = 2 * time.Minute
 
 	// clockEvery is how long the result of one comparison is used.
 	clockEvery = time.Second
@@ -104,31 +98,9 @@ func (c *startClock) wait(ctx context.Context) error {
 
 // compare returns an error if the clock differs from those of most nodes.
 func (c *startClock) compare(ctx context.Context) error {
-	clocks, err := c.clocks(ctx)
-	var ahead []time.Duration // of the nodes
-	for _, node := range clocks {
-		switch {
-		case !node.Up:
-		case node.Err != nil:
-			err = node.Err
-		default:
-			ahead = append(ahead, node.Ahead)
-		}
+	err := cql.CompareClocks(c.clocks(ctx))
+	if err == nil {
+		return nil
 	}
-	if len(ahead) == 0 {
-		return &store.UnavailableError{Reason: "no Cassandra node tells the time, with which the clock of this machine is compared after a start", Err: err}
-	}
-	slices.Sort(ahead)
-	switch off := -ahead[len(ahead)/2]; {
-	case off > clockOff:
-		return clockError(off, "ahead of")
-	case off < -clockOff:
-		return clockError(-off, "behind")
-	}
-	return nil
-}
-
-func clockError(off time.Duration, which string) error {
-	return &store.UnavailableError{Reason: fmt.Sprintf("the clock of this machine is %v %s those of Cassandra's nodes; nothing is changed in Cassandra until it is set, for ten minutes after the start at most",
-		off.Round(time.Second), which)}
+	return &store.UnavailableError{Reason: "nothing is changed in Cassandra until the clock of this machine is confirmed, for ten minutes after the start at most", Err: err}
 }

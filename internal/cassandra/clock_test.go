@@ -98,7 +98,7 @@ func TestStartClock(t *testing.T) {
 		want   string // in the error
 	}{
 		{"equal", nodesAhead(0), ""},
-		{"a little off", nodesAhead(clockOff, -clockOff), ""},
+		{"a little off", nodesAhead(cql.ClockOff, -cql.ClockOff), ""},
 		{"one node of three is off", nodesAhead(hour, time.Second, 0), ""},
 		{"two nodes of three are ahead", nodesAhead(hour, hour, 0), "1h0m0s behind"},
 		{"all nodes are behind", nodesAhead(-hour, -hour), "1h0m0s ahead of"},

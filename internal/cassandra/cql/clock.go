@@ -2,6 +2,9 @@ package cql
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	gocql "github.com/apache/cassandra-gocql-driver/v2"
@@ -57,4 +60,48 @@ func (c *Clock) read(ctx context.Context, d *gocql.Session, h *gocql.HostInfo) {
 	at, err := query()
 	took := time.Since(before)
 	c.Ahead, c.Error, c.Err = at.Sub(before.Add(took/2)), took/2+time.Millisecond, err
+}
+
+// ClockOff is by how much the clock of a machine must differ from those of the nodes to count as
+// not set yet. It is as much as write timestamps may be ahead of the clock: see package spool.
+const ClockOff = 2 * time.Minute
+
+// A ClockError means that the clock of this machine is not set.
+type ClockError struct {
+	Off time.Duration // by how much it is ahead of those of most nodes; negative if it is behind
+}
+
+func (e *ClockError) Error() string {
+	which := "ahead of"
+	if e.Off < 0 {
+		which = "behind"
+	}
+	return fmt.Sprintf("the clock of this machine is %v %s those of Cassandra's nodes", e.Off.Abs().Round(time.Second), which)
+}
+
+// CompareClocks compares the clock of this machine with those of the nodes that answer, with what
+// [Session.Clocks] has returned. The error is a *ClockError if it differs from those of most by more
+// than ClockOff. Another error says why no node has told the time.
+func CompareClocks(clocks []Clock, err error) error {
+	var ahead []time.Duration // of the nodes
+	for _, node := range clocks {
+		switch {
+		case !node.Up:
+		case node.Err != nil:
+			err = node.Err
+		default:
+			ahead = append(ahead, node.Ahead)
+		}
+	}
+	if len(ahead) == 0 {
+		if err == nil {
+			err = errors.New("no node is up")
+		}
+		return fmt.Errorf("no Cassandra node tells the time, with which the clock of this machine is compared: %w", err)
+	}
+	slices.Sort(ahead)
+	if off := -ahead[len(ahead)/2]; off.Abs() > ClockOff {
+		return &ClockError{off}
+	}
+	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows"
 	"varve/internal/cassandra/kairosrows/remove"
 	"varve/internal/cassandra/kairosrows/schema"
@@ -27,6 +28,8 @@ type Repair struct {
 	Rate   int       // rows and row keys a second at most; 0: no limit
 	State  string    // the state file
 	Stderr io.Writer // for the progress
+
+	clocks func(context.Context) ([]cql.Clock, error) // nil: those of the nodes
 
 	state repairState
 	saved time.Time
@@ -84,7 +87,8 @@ func (j *Repair) save() error {
 }
 
 // Run repairs until the repair is complete, ctx ends, or Cassandra has been unavailable for
-// longer than patience. services is as in [remove.Options].
+// longer than patience. Before it changes anything it compares the clock of this machine, which
+// makes the write timestamps, with those of the nodes. services is as in [remove.Options].
 func (j *Repair) Run(ctx context.Context, k *Keyspace, settings kairosrows.Settings, node string, services func() (*schema.Keyspace, error)) (report remove.RepairReport, err error) {
 	w, err := write.New(k.Rows, settings.Write, write.Options{})
 	if err != nil {
@@ -123,7 +127,9 @@ func (j *Repair) Run(ctx context.Context, k *Keyspace, settings kairosrows.Setti
 	}
 	for {
 		o.From = j.state.Report
-		report, err = d.Repair(ctx, o)
+		if err = j.checkClock(ctx, k); err == nil {
+			report, err = d.Repair(ctx, o)
+		}
 		bar.Clear()
 		var away *store.UnavailableError
 		if !errors.As(err, &away) || ctx.Err() != nil || time.Since(alive) >= patience {
@@ -138,4 +144,25 @@ func (j *Repair) Run(ctx context.Context, k *Keyspace, settings kairosrows.Setti
 		return report, os.Remove(j.State)
 	}
 	return report, errors.Join(err, j.save())
+}
+
+// checkClock returns an error if the repair must change nothing, because the clock of this machine
+// is wrong or cannot be compared: index rows written by a clock that is ahead could not be removed
+// until its time, and removals would hide what servers write meanwhile.
+func (j *Repair) checkClock(ctx context.Context, k *Keyspace) error {
+	if j.DryRun {
+		return nil
+	}
+	clocks := j.clocks
+	if clocks == nil {
+		clocks = k.session.Clocks
+	}
+	err := cql.CompareClocks(clocks(ctx))
+	if _, off := errors.AsType[*cql.ClockError](err); off {
+		return fmt.Errorf("%w; set it: nothing is changed before", err)
+	}
+	if err != nil {
+		return &store.UnavailableError{Reason: "nothing is changed before the clock of this machine is confirmed", Err: err}
+	}
+	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/cql/cqltest"
@@ -86,5 +87,44 @@ func TestRepair(t *testing.T) {
 	}
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		t.Errorf("the state is left: %v", err)
+	}
+}
+
+// A repair writes nothing while the clock of this machine differs from those of the nodes. A dry run
+// does not need it.
+func TestRepairWithWrongClock(t *testing.T) {
+	config := cqltest.Config(originals.Cassandra(t))
+	session := cqltest.Keyspace(t, config, cql.Options{})
+	kairosrowstest.Load(t, session, "narrow")
+	settings := kairosrows.DefaultSettings()
+	k, err := Open(t.Context(), config, settings, schema.RoleAll, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	cqltest.Must(t, session, `TRUNCATE "`+config.Keyspace+`".row_keys`)
+	repair := func(dry bool, ahead time.Duration) (remove.RepairReport, error) {
+		t.Helper()
+		j := &Repair{
+			DryRun: dry, State: filepath.Join(t.TempDir(), "x.state"), Stderr: io.Discard,
+			clocks: func(context.Context) ([]cql.Clock, error) { return []cql.Clock{{Up: true, Ahead: ahead}}, nil },
+		}
+		if err := j.Begin(config.Keyspace, config.Hosts); err != nil {
+			t.Fatal(err)
+		}
+		return j.Run(t.Context(), k, settings, "test", nil)
+	}
+	for _, ahead := range []time.Duration{-time.Hour, time.Hour} {
+		report, err := repair(false, ahead)
+		if _, off := errors.AsType[*cql.ClockError](err); !off || report.Changes() > 0 {
+			t.Errorf("nodes ahead by %v: %d changes, %v", ahead, report.Changes(), err)
+		}
+	}
+	found, err := repair(true, time.Hour)
+	if err != nil || found.Changes() == 0 {
+		t.Errorf("the dry run finds %d changes, %v", found.Changes(), err)
+	}
+	if report, err := repair(false, 0); err != nil || report.Changes() == 0 {
+		t.Errorf("once the clock is set: %d changes, %v", report.Changes(), err)
 	}
 }
