@@ -62,6 +62,7 @@ func (b *cancelBench) node(name string, ahead time.Duration, reached func(rows i
 	}
 	b.T.Cleanup(d.Close)
 	d.step = cancelStep
+	d.afterCancel = func(ctx context.Context) { <-ctx.Done() } // however slow the node is
 	return d
 }
 
@@ -302,6 +303,63 @@ func TestCancelEndsARound(t *testing.T) {
 	}
 	if s := valueOf(t, d.metrics.rested); s != 0 {
 		t.Errorf("it has rested for %v s", s)
+	}
+}
+
+// A cancelled delete whose time is over ends at whichever statement it is removing index rows, even
+// if it was cancelled only then. What it leaves is removed when the same delete is requested again.
+func TestCancelEndsUnindexing(t *testing.T) {
+	for _, late := range []bool{false, true} { // cancelled while it removes index rows
+		for at, done := int64(1), false; !done; at += 1 + at/2 {
+			b := newCancelBench(t)
+			d := b.node("one", 0, nil)
+			plans, err := d.plan(b.Ctx, []store.Deletion{b.del})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cancelled, over := make(chan struct{}), make(chan struct{})
+			working := make(chan context.Context, 10)
+			d.afterCancel = func(ctx context.Context) {
+				working <- ctx
+				select {
+				case <-over:
+				case <-ctx.Done():
+				}
+			}
+			var sent atomic.Int64
+			b.Counts.Before = func(name string) {
+				if !strings.HasPrefix(name, "delete_") || name == "delete_row" || sent.Add(1) != at {
+					return
+				}
+				if late {
+					close(cancelled)
+				}
+				ctx := <-working
+				close(over)
+				<-ctx.Done()
+			}
+			progress := func(int64, int) error {
+				if !late && !isClosed(cancelled) {
+					close(cancelled)
+				}
+				return nil
+			}
+			err = d.run(b.Ctx, b.del, b.Stamp, newPace(1), cancelled, plans[0].steps, progress)
+			b.Counts.Before = nil
+			if done = sent.Load() < at; !done && !errors.Is(err, errCancelled) {
+				t.Errorf("late %v, statement %d: %v", late, at, err)
+			}
+			if done && at < 3 {
+				t.Errorf("late %v: only %d statements", late, at)
+			}
+			if n := sent.Load() - at; n > 1 {
+				t.Errorf("late %v, statement %d: %d further ones", late, at, n)
+			}
+			b.delete(b.node("two", 0, nil), b.del)
+			if got := b.TableCounts(); got != "0 0 0 0 0 0" {
+				t.Errorf("late %v, statement %d: rows of %s: %s", late, at, keyspacetest.Tables, got)
+			}
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"varve/internal/cassandra/kairosrows/write"
 	"varve/internal/store"
 	"varve/internal/units"
+	"varve/internal/work"
 )
 
 // Values of Config.KairosDBNodes.
@@ -94,6 +95,8 @@ type Deleter struct {
 	portion int // rows of one row time in memory at once, whose samples are deleted before their index rows
 	jobs    jobs
 
+	afterCancel func(context.Context) // waits until a cancelled delete must end: for cancelTime, or until the context ends
+
 	cluster    string
 	servicesOf func() (*schema.Keyspace, error) // nil: ks
 	unregister func()
@@ -136,6 +139,7 @@ func New(ks *schema.Keyspace, w *write.Writer, cfg Config, o Options) (*Deleter,
 	}
 	d := &Deleter{ks: ks, cfg: cfg, writer: w, forget: o.Deleted, log: o.Logger, now: o.Now, metrics: newMetrics(), step: deleteStep, portion: deletePortion,
 		cluster: o.Cluster, servicesOf: o.Services}
+	d.afterCancel = func(ctx context.Context) { _ = work.Pause(ctx, cancelTime) }
 	d.jobs.init(d, o.Node)
 	var err error
 	if d.unregister, err = d.metrics.Register(o.Registerer); err != nil {

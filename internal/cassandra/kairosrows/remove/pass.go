@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"varve/internal/cassandra/cql"
@@ -60,6 +61,11 @@ const (
 
 	// unindexTime bounds the removal of index rows after the client has gone.
 	unindexTime = 10 * time.Second
+
+	// cancelTime bounds each of the two steps by which a cancelled delete removes the index rows of
+	// what it has emptied: those of the rows, of cancelPiece rows at a time, and the row time.
+	cancelTime  = time.Second
+	cancelPiece = 500
 )
 
 // run executes the steps. It calls progress with the current row time and the number of its
@@ -67,9 +73,9 @@ const (
 // index consistent: every row with samples is in it. Rows without samples may be left in it, and
 // a repeated delete finds these.
 //
-// Once cancelled is closed, run ends after the round in progress, with errCancelled, as soon as it
-// has removed the index rows of the rows that it has emptied, which may take some seconds. A nil
-// cancelled means that nobody cancels the delete.
+// Once cancelled is closed, run ends with errCancelled after the round in progress, and after it has
+// removed index rows of the rows that it has emptied for twice cancelTime at most. A nil cancelled
+// means that nobody cancels the delete.
 //
 // If progress is nil, nobody continues the delete when ctx ends, until the client repeats it. So
 // run then removes the index rows of the rows that it has emptied, and a repeated delete has
@@ -141,7 +147,8 @@ type deletePass struct {
 }
 
 // rowTime executes the delete for one row time, portion by portion. If done returns an error,
-// it first removes the index rows of rows that it has emptied, and then stops.
+// it first removes the index rows of rows that it has emptied, and then stops. If the delete is
+// cancelled, it leaves some of them if there are many.
 func (p *deletePass) rowTime(ctx context.Context, s rowTimeDelete, done func(rows int) error) error {
 	if len(s.rows) > 0 || !s.read {
 		if err := p.portion(ctx, s.rowTimeMS, s.rows, p.all && !s.read, done); err != nil {
@@ -178,17 +185,63 @@ func (p *deletePass) portion(ctx context.Context, rowTimeMS int64, rows []rowDel
 	if len(empty) == 0 && len(rows) > 0 {
 		return stop
 	}
+	cut, err := p.cancellable(ctx, func(ctx context.Context) error {
+		return p.unindexPieces(ctx, rowTimeMS, empty, all && len(empty) == len(rows), stop == errCancelled)
+	})
+	if err != nil {
+		return err
+	}
+	if cut {
+		stop = errCancelled
+		p.d.log.Info("a cancelled delete leaves index rows of rows without samples; the same delete, or varve repair, removes them", "metric", p.metric)
+	}
+	if _, err := p.cancellable(ctx, func(ctx context.Context) error { return p.d.settleRowTime(ctx, p, rowTimeMS) }); err != nil {
+		return err
+	}
+	return stop
+}
+
+// unindexPieces removes index rows of the rows of a row time that have been emptied. all says that
+// the row time may have no others. If the delete is cancelled, it works in pieces, so that if it is
+// interrupted only the rows of one piece have a part of their index rows.
+func (p *deletePass) unindexPieces(ctx context.Context, rowTimeMS int64, empty []rowDelete, all, cancelled bool) (err error) {
 	whole := false
-	if all && len(empty) == len(rows) && len(empty) > 0 {
+	if all && len(empty) > 0 {
 		// Others may have been added since the row keys were read.
 		if whole, err = p.d.areAll(ctx, rowkey.Partition{Metric: p.metric, TimeMS: rowTimeMS}, empty); err != nil {
 			return err
 		}
 	}
-	if err := p.d.unindex(ctx, p, rowTimeMS, empty, whole); err != nil {
-		return err
+	if whole || !cancelled {
+		return p.d.unindex(ctx, p, rowTimeMS, empty, whole)
 	}
-	return stop
+	for rows := range slices.Chunk(empty, cancelPiece) {
+		if err := p.d.unindex(ctx, p, rowTimeMS, rows, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cancellable calls f with a context that ends cancelTime after the delete was cancelled. cut says
+// that f was ended by that; then err is nil.
+func (p *deletePass) cancellable(ctx context.Context, f func(context.Context) error) (cut bool, err error) {
+	limited, end := context.WithCancel(ctx)
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		select {
+		case <-p.cancelled:
+			p.d.afterCancel(limited)
+			end()
+		case <-limited.Done():
+		}
+	})
+	defer watcher.Wait()
+	defer end()
+	if err = f(limited); err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return true, nil
+	}
+	return false, err
 }
 
 // rows deletes the samples of rows, and returns the rows that have none left. If the delete is
@@ -342,7 +395,7 @@ func together(wide int) (batches, rows int) {
 }
 
 // unindex removes the index rows of rows without samples, which have the same metric and row
-// time. whole says that the row time has no other rows.
+// time. whole says that the row time has no other rows. The caller then calls settleRowTime.
 //
 // The index rows by which the delete finds rows are removed after all others. So if it is
 // interrupted and requested again, it finds the rows whose index rows are left.
@@ -375,7 +428,7 @@ func (d *Deleter) unindex(ctx context.Context, p *deletePass, rowTimeMS int64, e
 		return err
 	}
 	d.metrics.unindexed.Add(float64(len(empty)))
-	return d.settleRowTime(ctx, p, rowTimeMS)
+	return nil
 }
 
 // findingTags returns the tags by which the delete may find the rows of a partition in the

@@ -93,7 +93,10 @@ func (r *repair) dropDead(ctx context.Context, part rowkey.Partition, keys []row
 		dead[i].key = keys[at]
 	}
 	pass := &deletePass{d: r.d, metric: part.Metric, indexMS: r.dropMS, tagIndexed: r.indexed, pace: steadyPace(r.d.cfg.Parallel)}
-	return r.d.unindex(ctx, pass, part.TimeMS, dead, false)
+	if err := r.d.unindex(ctx, pass, part.TimeMS, dead, false); err != nil {
+		return err
+	}
+	return r.d.settleRowTime(ctx, pass, part.TimeMS)
 }
 
 // tagRows scans varve_row_index.
