@@ -15,11 +15,25 @@ const clockLead = 2 * time.Minute
 type clock struct {
 	set atomic.Bool // Options.Changeable has returned nil
 
+	opened time.Time // with a monotonic reading, which does not follow the clock
+
 	mu     sync.Mutex
 	last   int64 // the last write timestamp, microseconds
 	wrong  int64 // the last one before they went back, 0 if they never did
 	behind int64 // by how much they went back then
+	unset  []interval
 }
+
+// An interval has the write timestamps of a time during which the clock was not known to be set, and
+// was not set either.
+type interval struct {
+	first, last int64
+	origin      int64 // a timestamp less the time since the process began; the largest one
+	late        int64 // by how much the clock was behind then; 0 until that is known
+}
+
+// unsetMax is how many intervals are kept. The clock is set once or twice after a start.
+const unsetMax = 16
 
 // changeable returns why nothing may be changed now. It is called before the write timestamp of a
 // change is made: one from before the clock was set would hide later changes for as long as the
@@ -31,8 +45,36 @@ func (e *Engine) changeable(ctx context.Context) error {
 	if err := e.options.Changeable(ctx); err != nil {
 		return err
 	}
-	e.clock.set.Store(true)
+	e.clock.mu.Lock()
+	defer e.clock.mu.Unlock()
+	if !e.clock.set.Load() {
+		e.clock.measureLateLocked(e.now().UnixMicro())
+		e.clock.set.Store(true)
+	}
 	return nil
+}
+
+// noteUnsetLocked records a write timestamp that was made before the clock was known to be set. c.mu
+// must be held.
+func (c *clock) noteUnsetLocked(stamp int64) {
+	origin := stamp - time.Since(c.opened).Microseconds()
+	if n := len(c.unset); n > 0 {
+		if last := &c.unset[n-1]; max(origin-last.origin, last.origin-origin) <= clockLead.Microseconds() || n == unsetMax {
+			last.last, last.origin = stamp, max(last.origin, origin)
+			return
+		}
+	}
+	c.unset = append(c.unset, interval{first: stamp, last: stamp, origin: origin})
+}
+
+// measureLateLocked computes by how much the clock was behind before it was set. c.mu must be held.
+func (c *clock) measureLateLocked(now int64) {
+	origin := now - time.Since(c.opened).Microseconds()
+	for i := range c.unset {
+		if late := origin - c.unset[i].origin; late > clockLead.Microseconds() {
+			c.unset[i].late = late
+		}
+	}
 }
 
 // stamp returns a write timestamp: the current time, but always later than every stamp
@@ -44,6 +86,9 @@ func (e *Engine) stamp() time.Time {
 	defer c.mu.Unlock()
 	e.followLocked()
 	c.last = max(e.now().UnixMicro(), c.last+1)
+	if e.options.Changeable != nil && !c.set.Load() {
+		c.noteUnsetLocked(c.last)
+	}
 	return time.UnixMicro(c.last)
 }
 
@@ -68,14 +113,20 @@ func (e *Engine) NoteAccepted(at time.Time) {
 
 // rightly returns when an event was accepted, by a clock that is right: if the clock was set back
 // since, the events of before keep their order and distances and are before that moment, so that
-// what was changed since then applies. A call is repeated with the same result unless the clock is
-// set back again, or the process is restarted.
+// what was changed since then applies. If it was behind until it was set, they are later by as much,
+// so that nothing applies that was changed before. A call is repeated with the same result unless
+// the clock is set back again, or the process is restarted.
 func (e *Engine) rightly(accepted time.Time) time.Time {
 	c := &e.clock
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e.followLocked()
 	at := accepted.UnixMicro()
+	for _, u := range c.unset {
+		if u.first <= at && at <= u.last && u.late > 0 {
+			return time.UnixMicro(at + u.late)
+		}
+	}
 	if c.wrong == 0 || at > c.wrong || at-e.now().UnixMicro() <= clockLead.Microseconds() {
 		return accepted
 	}

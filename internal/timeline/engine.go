@@ -59,6 +59,7 @@ func Open(shelf Shelf, o Options) (*Engine, error) {
 	if o.Upkeep == 0 {
 		e.options.Upkeep = 30 * time.Second
 	}
+	e.clock.opened = time.Now()
 	e.ids.start(e.now())
 	e.metrics = newMetrics(e)
 	unregister, err := e.metrics.Register(o.Metric)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -170,4 +171,72 @@ func testStartWithAClockAhead(t *testing.T, s *suite) {
 	s.must(e.Delete(s.ctx(), name, timeline.Deletion{From: new(at)}))
 	s.append(other, with("newer"))
 	want("after this server has deleted it and another one has put it", "newer")
+}
+
+// testStartWithAClockBehind: the clock of a server is an hour behind at its start. What it accepts
+// until the clock is set is not removed by what another server deleted before, but by what is
+// deleted after.
+func testStartWithAClockBehind(t *testing.T, s *suite) {
+	var behind atomic.Int64
+	var set atomic.Bool
+	behind.Store(int64(time.Hour))
+	e, err := timeline.Open(s.shelf, timeline.Options{
+		Upkeep: -1,
+		Now:    func() time.Time { return time.Now().Add(-time.Duration(behind.Load())) },
+		Changeable: func(context.Context) error {
+			if !set.Load() {
+				return &store.UnavailableError{Reason: "the clock is not set"}
+			}
+			return nil
+		},
+	})
+	s.must(err)
+	t.Cleanup(func() { e.Close() })
+	other := s.engine(s.shelf, nil) // of a server whose clock is right
+	at := time.Now().Add(-2 * time.Hour).UnixMicro()
+	events, whole := s.name("a"), s.name("b")
+	with := func(id string) timeline.Addressed { return event(at, id, events, whole) }
+	want := func(when string, ids ...string) {
+		t.Helper()
+		for _, name := range []string{events, whole} {
+			found, _ := s.pages(other, timeline.Query{Timelines: []string{name}}, nil)
+			var there []string
+			for i := range found {
+				there = append(there, found[i].ID)
+			}
+			slices.Sort(there) // pages may be of either order
+			if !slices.Equal(there, ids) {
+				t.Errorf("%s: timeline %s has %q, want %q", when, name, there, ids)
+			}
+		}
+	}
+	remove := func() {
+		t.Helper()
+		s.must(other.Delete(s.ctx(), events, timeline.Deletion{From: new(at)}))
+		s.must(other.DeleteTimeline(s.ctx(), whole))
+	}
+	s.append(other, with("before"))
+	remove()
+	var accepted []timeline.Accepted
+	for _, id := range []string{"x", "y"} {
+		sound, _, err := e.Accept(s.ctx(), []timeline.Addressed{with(id)})
+		s.must(err)
+		accepted = append(accepted, sound...)
+	}
+	behind.Store(0)
+	set.Store(true)
+	for range 2 {
+		r, err := e.AppendAccepted(s.ctx(), accepted)
+		s.must(err)
+		if r.Accepted != 4 && r.Accepted != 2 || len(r.Rejected) > 0 {
+			t.Errorf("%d events of 2 were put into two timelines each: %+v", r.Accepted, r.Rejected)
+		}
+		want("what was accepted", "x", "y")
+	}
+	remove()
+	if _, log := s.shelf.(timeline.DeletionLog); log { // only such a shelf compares write timestamps
+		_, err = e.AppendAccepted(s.ctx(), accepted)
+		s.must(err)
+		want("after another server has deleted it")
+	}
 }

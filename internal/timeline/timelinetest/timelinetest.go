@@ -51,6 +51,7 @@ func Run(t *testing.T, open func(t *testing.T) timeline.Shelf) {
 		{"engine/ahead", testAhead},
 		{"engine/clock set back", testClockSetBack},
 		{"engine/start with a clock ahead", testStartWithAClockAhead},
+		{"engine/start with a clock behind", testStartWithAClockBehind},
 		{"engine/own", testOwn},
 		{"engine/merge", testMerge},
 		{"engine/modes", testModes},
