@@ -115,7 +115,7 @@ func (e *Engine) NoteAccepted(at time.Time) {
 // since, the events of before keep their order and distances and are before that moment, so that
 // what was changed since then applies. If it was behind until it was set, they are later by as much,
 // so that nothing applies that was changed before. A call is repeated with the same result unless
-// the clock is set back again, or the process is restarted.
+// the clock is set back again, or the process is restarted; see SetBack for the latter.
 func (e *Engine) rightly(accepted time.Time) time.Time {
 	c := &e.clock
 	c.mu.Lock()
@@ -127,8 +127,36 @@ func (e *Engine) rightly(accepted time.Time) time.Time {
 			return time.UnixMicro(at + u.late)
 		}
 	}
-	if c.wrong == 0 || at > c.wrong || at-e.now().UnixMicro() <= clockLead.Microseconds() {
-		return accepted
+	return time.UnixMicro(c.backLocked(at, e.now().UnixMicro()))
+}
+
+// backLocked returns a time of acceptance by a clock that is right, if it is of a clock that was far
+// ahead and was set back since. c.mu must be held.
+func (c *clock) backLocked(at, now int64) int64 {
+	if c.wrong == 0 || at > c.wrong || at-now <= clockLead.Microseconds() {
+		return at
 	}
-	return time.UnixMicro(at - c.behind)
+	return at - c.behind
+}
+
+// SetBack gives accepted events the times of acceptance that AppendAccepted would put them with, if
+// they are of a clock that was far ahead and was set back since, and reports whether there are any.
+// An earlier process cannot tell a later one by how much it was set back. So that an event is put
+// with the same time after a restart, the caller stores these times before it puts the events.
+func (e *Engine) SetBack(ctx context.Context, accepted []Accepted) (moved bool, err error) {
+	if err := e.changeable(ctx); err != nil {
+		return false, err
+	}
+	c := &e.clock
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e.followLocked()
+	now := e.now().UnixMicro()
+	for i := range accepted {
+		at := accepted[i].At.UnixMicro()
+		if right := c.backLocked(at, now); right != at {
+			accepted[i].At, moved = time.UnixMicro(right), true
+		}
+	}
+	return moved, nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"varve/internal/clip"
+	"varve/internal/notify"
 	"varve/internal/store"
 	"varve/internal/timeline"
 	"varve/internal/units"
@@ -109,6 +110,10 @@ func (s *Spool) drain(ctx context.Context) error {
 	s.bytes.Add(-bytes)
 	s.waiting.Add(-events)
 	s.full.Store(false)
+	if late == errMoved {
+		notify.Wake(s.poke)
+		return nil
+	}
 	if late != nil {
 		return late
 	}
@@ -191,6 +196,28 @@ func (p *putting) add(typ byte, record []byte) error {
 	return nil
 }
 
+// errMoved is why events were logged again with another time of acceptance.
+var errMoved = errors.New("the clock was set back since the events were accepted")
+
+// move logs the collected events again, at the end of the log, if a clock that was far ahead has
+// accepted some of them and was set back since: with the times of acceptance by the right clock. They
+// are put when this segment is gone. If they were put first, a restart could put them again with
+// later times, and what was deleted in between would come back. Without room in the log they are put
+// at once.
+func (p *putting) move() (moved bool, err error) {
+	if p.log.Writable() != nil {
+		return false, nil
+	}
+	if moved, err = p.options.Engine.SetBack(p.ctx, p.events); err != nil || !moved {
+		return false, err
+	}
+	if err := p.logAgain(p.events); err != nil {
+		return false, err
+	}
+	p.late = cmp.Or(p.late, errMoved)
+	return true, nil
+}
+
 // flush puts the collected events. They are not put again if a later flush fails. They count as
 // put only after the storage was confirmed: another cluster may have begun to answer meanwhile.
 func (p *putting) flush() error {
@@ -199,6 +226,13 @@ func (p *putting) flush() error {
 	}
 	if err := p.options.Confirm(p.ctx); err != nil {
 		return err
+	}
+	if moved, err := p.move(); err != nil {
+		return err
+	} else if moved {
+		p.skip = p.records
+		p.events, p.places, p.bytes = p.events[:0], 0, 0
+		return nil
 	}
 	result, err := p.options.Engine.AppendAccepted(p.ctx, p.events)
 	if err == nil {

@@ -959,3 +959,51 @@ func TestAnotherStorage(t *testing.T) {
 		t.Errorf("%v events count as put, want that of the last attempt", got)
 	}
 }
+
+// What was accepted by a clock that was far ahead, and was put once the clock was set, does not come
+// back after a restart if another server has deleted it in between.
+func TestClockSetBackAndRestart(t *testing.T) {
+	fs, shelf := vfs.NewMem(), newDistant(t)
+	var ahead atomic.Int64
+	ahead.Store(int64(365 * 24 * time.Hour))
+	start := func() *world {
+		w := &world{distant: shelf}
+		var err error
+		w.e, err = timeline.Open(shelf, timeline.Options{
+			Upkeep: -1,
+			Now:    func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
+			Changeable: func(context.Context) error {
+				if ahead.Load() != 0 {
+					return &store.UnavailableError{Reason: "the clock is not set"}
+				}
+				return nil
+			},
+		})
+		must(t, err)
+		t.Cleanup(func() { w.e.Close() })
+		w.s, err = Open(fs, "spool", Options{Engine: w.e, Names: []string{"a"}, BytesMax: units.MiB})
+		must(t, err)
+		t.Cleanup(func() { w.s.Close() })
+		return w
+	}
+	w, at := start(), time.Now().Add(-time.Minute).UnixMicro()
+	other := w.another(t)
+	put := make(chan struct{})
+	leave := func() { // the event is put, and the server does not know it any more
+		shelf.away.Store(true)
+		shelf.loses.Store(true)
+		close(put)
+	}
+	shelf.before.Store(&leave)
+	w.append(t, event(at, "x", "a"))
+	ahead.Store(0)
+	<-put
+	eventually(t, "the event is there", func() bool {
+		p, err := other.Read(t.Context(), timeline.Query{Timelines: []string{"a"}, Limit: 10})
+		return err == nil && len(p.Events) == 1
+	})
+	must(t, other.Delete(t.Context(), "a", timeline.Deletion{From: &at}))
+	must(t, w.s.Close())
+	shelf.away.Store(false)
+	start().want(t, "a")
+}
