@@ -53,6 +53,11 @@ const (
 	bytesInVain = 2 << 10
 )
 
+// The items of a pickle can share texts through its memo: two bytes of a frame of 1 MiB name a path
+// of half a megabyte. So that the work stays in proportion to the length of the frame, a path may be
+// as long as a line, and a refused one that is longer than shortPath is examined once in each frame.
+const shortPath = 512
+
 // pickles reads the pickles of connections.
 type pickles struct {
 	p        *ingest.Pipeline
@@ -64,10 +69,13 @@ type pickles struct {
 	decoders sync.Pool     // of *pickle; the garbage collector frees large ones once nobody sends large pickles
 	large    chan struct{} // has an element for each large frame that is in memory
 	within   time.Duration // arriveWithin
+
+	pathTooLong *ingest.Fault
 }
 
 func newPickles(p *ingest.Pipeline, cfg Config, o Options) *pickles {
-	h := &pickles{p: p, proto: p.Protocol("pickle"), cfg: cfg, log: o.Logger, received: o.received("pickle"), decoding: make(chan struct{}, decoders), large: make(chan struct{}, maxLarge), within: arriveWithin}
+	h := &pickles{p: p, proto: p.Protocol("pickle"), cfg: cfg, log: o.Logger, received: o.received("pickle"), decoding: make(chan struct{}, decoders), large: make(chan struct{}, maxLarge), within: arriveWithin,
+		pathTooLong: ingest.Faultf(ingest.NameTooLong, "the path is longer than %d bytes, the longest line that the carbon listener takes", cfg.MaxLine)}
 	h.decoders.New = func() any { return new(pickle) }
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
@@ -135,6 +143,8 @@ type pickleConn struct {
 	loaded int     // the frame whose items are those of pickle, -1 if none is
 	items  []value
 	err    error // why the frame that is loaded has none
+
+	refusedPaths map[*byte]*ingest.Fault // longer than shortPath, of the frame that is loaded, by their first byte
 
 	stored place // everything before is in the store, or refused
 	filled place // the batch that is being filled ends here
@@ -263,6 +273,7 @@ func (c *pickleConn) frame(i int) []byte {
 func (c *pickleConn) load(i int) {
 	if c.loaded != i {
 		c.loaded = i
+		clear(c.refusedPaths)
 		c.items, c.err = c.pickle.load(c.frame(i))
 	}
 }
@@ -272,7 +283,7 @@ func (c *pickleConn) load(i int) {
 func (c *pickleConn) release() {
 	c.pickle.reset(nil)
 	c.h.decoders.Put(c.pickle)
-	c.pickle, c.items, c.loaded = nil, nil, -1
+	c.pickle, c.items, c.loaded, c.refusedPaths = nil, nil, -1, nil
 	<-c.h.decoding
 }
 
@@ -346,12 +357,42 @@ func (c *pickleConn) parse() error {
 				c.w.Reject(f, pt.path)
 				continue
 			}
-			if err := c.add(pt, pt.path); err != nil {
+			if err := c.addPoint(pt); err != nil {
 				return err
 			}
 		}
 		c.passFrame()
 	}
+	return nil
+}
+
+// addPoint adds a point to the batch, or refuses it. An error ends the block.
+func (c *pickleConn) addPoint(pt point) error {
+	switch {
+	case len(pt.path) <= shortPath:
+		return c.add(pt, pt.path)
+	case len(pt.path) > int(c.h.cfg.MaxLine):
+		c.w.Reject(c.h.pathTooLong, pt.path)
+		return nil
+	}
+	first := &pt.path[0]
+	if f := c.refusedPaths[first]; f != nil {
+		c.w.Reject(f, pt.path)
+		return nil
+	}
+	alias, f, err := c.find(pt.path)
+	if err != nil {
+		return err
+	}
+	if f == nil {
+		c.addTo(alias, pt.ms, pt.value, pt.path)
+		return nil
+	}
+	if c.refusedPaths == nil {
+		c.refusedPaths = map[*byte]*ingest.Fault{}
+	}
+	c.refusedPaths[first] = f
+	c.w.Reject(f, pt.path)
 	return nil
 }
 

@@ -45,10 +45,14 @@ func (p *pickle) point(item value, nowMS int64) (point, *ingest.Fault) {
 	return pt, nil
 }
 
-// number is a number, or a text that is one.
+// number is a number, or a text that is one. The length is checked first: all items of a pickle may
+// share one long text.
 func (p *pickle) number(v value) (float64, bool) {
 	if v.kind == number {
 		return v.f, true
+	}
+	if v.n > maxNumber {
+		return 0, false
 	}
 	return parseFloat(bytes.TrimSpace(p.text(v)))
 }

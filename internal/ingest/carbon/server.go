@@ -122,24 +122,33 @@ func newAdder(p *ingest.Pipeline, proto *ingest.Protocol, remote string) adder {
 
 // add adds a point, or refuses it and shows input. An error ends the block.
 func (a *adder) add(pt point, input []byte) error {
-	head, tail := pt.path, []byte(nil)
-	if i := bytes.IndexByte(pt.path, ';'); i >= 0 {
-		head, tail = pt.path[:i], pt.path[i:]
+	alias, f, err := a.find(pt.path)
+	if err != nil {
+		return err
 	}
-	alias := a.w.Find(model.Double, head, tail)
-	if alias == nil {
-		var err error
-		if alias, err = a.resolve(pt.path, head, tail); err != nil {
-			var f *ingest.Fault
-			if !errors.As(err, &f) {
-				return err
-			}
-			a.w.Reject(f, input)
-			return nil
-		}
+	if f != nil {
+		a.w.Reject(f, input)
+		return nil
 	}
 	a.addTo(alias, pt.ms, pt.value, input)
 	return nil
+}
+
+// find returns the series of a path, or why the path is refused. An error ends the block.
+func (a *adder) find(path []byte) (*ingest.Alias, *ingest.Fault, error) {
+	head, tail := path, []byte(nil)
+	if i := bytes.IndexByte(path, ';'); i >= 0 {
+		head, tail = path[:i], path[i:]
+	}
+	if alias := a.w.Find(model.Double, head, tail); alias != nil {
+		return alias, nil, nil
+	}
+	alias, err := a.resolve(path, head, tail)
+	var f *ingest.Fault
+	if errors.As(err, &f) {
+		return nil, f, nil
+	}
+	return alias, nil, err
 }
 
 // addTo is add for a series that is known.

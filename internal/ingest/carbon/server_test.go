@@ -269,6 +269,39 @@ func TestItemsInVain(t *testing.T) {
 	}
 }
 
+// TestSharedTexts: what the items of a pickle share costs them little, since it is not examined again
+// for each.
+func TestSharedTexts(t *testing.T) {
+	const items = 2000
+	text := func(s string) string {
+		return "X" + string(binary.LittleEndian.AppendUint32(nil, uint32(len(s)))) + s
+	}
+	for _, c := range []struct{ name, path, when, reason string }{
+		{"path as long as many lines", strings.Repeat(".", 20_000) + "a", "100", "name_too_long"},
+		{"name that is too long", strings.Repeat("a", 10_000), "100", "name_too_long"},
+		{"control character", strings.Repeat("a", 10_000) + "\x01", "100", "bad_name"},
+		{"padded number", "a", strings.Repeat(" ", 20_000) + "100", "bad_time"},
+	} {
+		h := start(t, true, nil)
+		h.send(framed("]"+text(c.path)+text(c.when)+"K\x01\x86\x86q\x00a"+strings.Repeat("h\x00a", items-1)+"."), 1<<20)
+		if samples, _ := h.recorder.Count(); samples != 0 || h.refused()["pickle,"+c.reason] != items {
+			t.Errorf("%s: %d samples, refused %v", c.name, samples, h.refused())
+		}
+	}
+}
+
+// TestRefusedPathsOfFrames: a refused path is forgotten with its frame, whose memory is used again.
+func TestRefusedPathsOfFrames(t *testing.T) {
+	bad := func(c string) []byte {
+		return framed("]X\x00\x08\x00\x00" + strings.Repeat("a", 2047) + c + "KdK\x01\x86\x86a.")
+	}
+	h := start(t, true, nil)
+	h.send(slices.Concat(bad("\x01"), bad("b"), bad("\x01"), bad("b")), 10_000)
+	if samples, _ := h.recorder.Count(); samples != 2 || h.refused()["pickle,bad_name"] != 2 {
+		t.Errorf("%d samples, want 2; refused %v, want 2", samples, h.refused())
+	}
+}
+
 // TestDecodersAreUsedAgain: what a decoder has grown to for a long pickle serves for the next.
 func TestDecodersAreUsedAgain(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // it empties pools
