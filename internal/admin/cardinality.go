@@ -9,7 +9,7 @@ import (
 	"varve/internal/cassandra"
 	"varve/internal/clip"
 	"varve/internal/embedded"
-	"varve/internal/embedded/growth"
+	"varve/internal/growth"
 	"varve/internal/httpapi"
 	"varve/internal/index"
 )

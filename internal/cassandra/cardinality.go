@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"varve/internal/embedded/growth"
+	"varve/internal/growth"
 	"varve/internal/index"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"varve/internal/embedded/growth"
+	"varve/internal/growth"
 	"varve/internal/index"
 	"varve/internal/model"
 	"varve/internal/store"

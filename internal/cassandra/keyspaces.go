@@ -14,7 +14,7 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/layout"
-	"varve/internal/embedded/growth"
+	"varve/internal/growth"
 	"varve/internal/model"
 	"varve/internal/safefile"
 	"varve/internal/spool"

@@ -1,7 +1,7 @@
 package embedded
 
 import (
-	"varve/internal/embedded/growth"
+	"varve/internal/growth"
 	"varve/internal/index"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"varve/internal/embedded/growth"
+	"varve/internal/growth"
 	"varve/internal/model"
 	"varve/internal/registry"
 	"varve/internal/store"
