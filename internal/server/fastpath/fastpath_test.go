@@ -456,10 +456,16 @@ func testShutdown(t *testing.T, over network) {
 // A connection that begins to wait just after Shutdown has looked at it ends too.
 func TestShutdownBeforeIdle(t *testing.T) {
 	r := newRig(t, network{}, func(http.ResponseWriter, *http.Request) {})
-	client, peer := net.Pipe()
-	defer client.Close()
-	defer peer.Close()
-	l := &lane{server: r.server, conn: &stream.Conn{Conn: peer}, in: bufio.NewReader(peer)}
+	under := network{}.listen(t)
+	listener := stream.NewListener(under, stream.Options{Name: "test", Limit: 1})
+	defer listener.Close()
+	dial(t, network{}, under.Addr().String())
+	c, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	l := &lane{server: r.server, conn: c.(*stream.Conn), in: bufio.NewReader(c)}
 	if !r.server.enter(l) {
 		t.Fatal("the server has ended")
 	}
