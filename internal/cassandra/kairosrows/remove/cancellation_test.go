@@ -363,6 +363,47 @@ func TestCancelEndsUnindexing(t *testing.T) {
 	}
 }
 
+// A delete that is cancelled while it removes the last row time is not finished if that takes too
+// long: the row time, and so the metric, may still be listed.
+func TestCancelEndsTheLastRowTime(t *testing.T) {
+	b := newCancelBench(t)
+	d := b.node("one", 0, nil)
+	plans, err := d.plan(b.Ctx, []store.Deletion{b.del})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancelled, over := make(chan struct{}), make(chan struct{})
+	working := make(chan context.Context, 1)
+	d.afterCancel = func(ctx context.Context) {
+		working <- ctx
+		select {
+		case <-over:
+		case <-ctx.Done():
+		}
+	}
+	rowTimes := 0
+	b.Counts.Before = func(name string) {
+		if name != deleteRowTime.Name {
+			return
+		}
+		if rowTimes++; rowTimes == len(plans[0].steps) {
+			close(cancelled)
+			ctx := <-working
+			close(over)
+			<-ctx.Done()
+		}
+	}
+	err = d.run(b.Ctx, b.del, b.Stamp, newPace(1), cancelled, plans[0].steps, func(int64, int) error { return nil })
+	b.Counts.Before = nil
+	if !errors.Is(err, errCancelled) || rowTimes != 2 {
+		t.Errorf("%d row times were removed, and the delete ended with %v", rowTimes, err)
+	}
+	b.delete(b.node("two", 0, nil), b.del)
+	if got := b.TableCounts(); got != "0 0 0 0 0 0" {
+		t.Errorf("rows of %s: %s", keyspacetest.Tables, got)
+	}
+}
+
 // The caller of a delete is told when the job is recorded. Jobs beyond jobsAtOnce wait, can be
 // cancelled meanwhile, and begin once others have ended.
 func TestJobsAtOnce(t *testing.T) {

@@ -195,8 +195,11 @@ func (p *deletePass) portion(ctx context.Context, rowTimeMS int64, rows []rowDel
 		stop = errCancelled
 		p.d.log.Info("a cancelled delete leaves index rows of rows without samples; the same delete, or varve repair, removes them", "metric", p.metric)
 	}
-	if _, err := p.cancellable(ctx, func(ctx context.Context) error { return p.d.settleRowTime(ctx, p, rowTimeMS) }); err != nil {
+	if cut, err = p.cancellable(ctx, func(ctx context.Context) error { return p.d.settleRowTime(ctx, p, rowTimeMS) }); err != nil {
 		return err
+	}
+	if cut {
+		stop = errCancelled // also if the row time is the last one: it may still be listed
 	}
 	return stop
 }
