@@ -62,6 +62,9 @@ func (p *Pipeline) NewWriter(proto *Protocol, remote string, wait time.Duration)
 // SetRemote names another sender, for a Writer that is used again.
 func (w *Writer) SetRemote(remote string) { w.remote = remote }
 
+// SetSender names another sender within a block. Its rights are those of the context of Ingest.
+func (w *Writer) SetSender(remote, name string) { w.remote, w.by.Name = remote, name }
+
 // Batch holds what the running fill function has added.
 func (w *Writer) Batch() *store.Batch { return &w.batch }
 

@@ -250,17 +250,17 @@ func (s *DatagramServer) refuse(err error, b *block) {
 		reason = ingest.Refused
 	}
 	f := ingest.Faultf(reason, "%v", err)
-	for data, from := range b.all {
-		s.proto.Pipeline.Reject(s.proto.Counts, from.String(), f, data, countLines(data))
+	for data, d := range b.all {
+		s.proto.Pipeline.Reject(s.proto.Counts, d.from.String(), f, data, countLines(data))
 	}
 	s.proto.Logger.Error("carbon_udp: datagrams not stored", "datagrams", len(b.datagrams), "error", err)
 }
 
 // all yields the datagrams of a block.
-func (b *block) all(yield func(data []byte, from netip.AddrPort) bool) {
+func (b *block) all(yield func(data []byte, d datagram) bool) {
 	begin := 0
 	for _, d := range b.datagrams {
-		if !yield(b.data[begin:d.end], d.from) {
+		if !yield(b.data[begin:d.end], d) {
 			return
 		}
 		begin = d.end
@@ -269,11 +269,11 @@ func (b *block) all(yield func(data []byte, from netip.AddrPort) bool) {
 
 // parseDatagrams adds the lines of a block to the batch.
 func (l *parser) parseDatagrams(b *block) error {
-	var sender netip.AddrPort
-	for data, from := range b.all {
-		if from != sender {
-			l.w.SetRemote(from.String())
-			sender = from
+	var from netip.AddrPort
+	for data, d := range b.all {
+		if d.from != from {
+			from = d.from
+			l.w.SetSender(from.String(), d.sender)
 		}
 		if err := l.parse(data); err != nil {
 			return err

@@ -196,7 +196,7 @@ func TestDatagramsBeyondTheInbox(t *testing.T) {
 		h.send(full)
 	}
 	dropped := h.count("varve_ingest_rejected_total")["carbon_udp,unavailable"]
-	if dropped < lines*(sent-inboxBlocks-1) {
+	if dropped < lines*float64(sent-inboxBlocks*maxDatagram/len(full)-1) {
 		t.Errorf("%v lines dropped of %d", dropped, lines*sent)
 	}
 	close(goOn)
@@ -245,6 +245,38 @@ func TestSendersOfDatagrams(t *testing.T) {
 	}
 	if total != 3 || len(senders) != 3 || !senders["192.0.2.2:9"] {
 		t.Errorf("%d rejections, of %v", total, senders)
+	}
+}
+
+// TestDatagramsOfAlternatingSenders: datagrams of many senders are stored together, each with the
+// rights and the name of its sender.
+func TestDatagramsOfAlternatingSenders(t *testing.T) {
+	const each = 200
+	recorder := &ingesttest.Recorder{}
+	pipeline, reg := ingesttest.NewPipeline(recorder, nil)
+	s := NewDatagramServer(pipeline, DefaultConfig(), Options{Registerer: reg})
+	in := newInbox(0)
+	for i := range each {
+		for _, by := range []principal.Principal{{Name: "anna"}, {Name: "bert"}, {Name: "carl", Prefix: "c."}, {Name: "dora", Prefix: "c."}} {
+			from := netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), uint16(by.Name[0]))
+			if !in.put(fmt.Appendf(nil, "%s.%d 1 100", by.Name[:1], i), from, by) {
+				t.Fatalf("datagram %d of %s is dropped", i, by.Name)
+			}
+		}
+	}
+	in.end()
+	s.store(context.Background(), in)
+	if samples, appends := recorder.Count(); samples != 3*each || appends != 2 {
+		t.Errorf("%d samples in %d batches, want %d in 2", samples, appends, 3*each)
+	}
+	latest, total := pipeline.Rejected()
+	if total != each {
+		t.Errorf("%d rejections, want %d", total, each)
+	}
+	for _, r := range latest {
+		if r.Remote != "192.0.2.1:100" || !strings.Contains(r.Detail, "dora may only write") {
+			t.Errorf("rejection of %s: %s", r.Remote, r.Detail)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package carbon
 
 import (
 	"net/netip"
+	"slices"
 	"sync"
 
 	"varve/internal/ingest"
@@ -9,38 +10,42 @@ import (
 	"varve/internal/principal"
 )
 
-// An inbox holds datagrams that were received and are not stored yet. Its memory is limited to
-// inboxBlocks times the size of a block.
+// An inbox holds datagrams that were received and are not stored yet: at most inboxBlocks times
+// what a block holds. Senders with the same rights share blocks. With a block for each change of
+// the sender, the datagrams of two senders that alternate would be stored one by one.
 type inbox struct {
 	blockBytes int
 	ready      chan struct{} // has an element after a put, and after the end
 
 	mu struct {
 		sync.Mutex
-		blocks []*block // none is empty
-		spare  *block   // for the next one
-		ended  bool
+		blocks    []*block // none is empty
+		bytes     int      // of the data in blocks
+		datagrams int      // in blocks
+		spare     *block   // for the next one
+		ended     bool
 	}
 }
 
-// A block is datagrams that are stored together, on behalf of one sender.
+// A block is datagrams that are stored together, on behalf of senders with the same rights.
 type block struct {
-	by        principal.Principal
+	by        principal.Principal // without a name
 	data      []byte
 	datagrams []datagram
 }
 
 // A datagram is a part of the data of its block. It begins where the previous one ends.
 type datagram struct {
-	end  int
-	from netip.AddrPort
+	end    int
+	from   netip.AddrPort
+	sender string // the name of its principal
 }
 
 const (
 	// maxDatagram is more than a UDP datagram can hold, in bytes.
 	maxDatagram = 64 << 10
 
-	// inboxBlocks bounds the blocks that wait. With blocks of 256 KiB they hold what
+	// inboxBlocks bounds what waits, in full blocks. With blocks of 256 KiB they hold what
 	// arrives in about a second at 80,000 lines a second.
 	inboxBlocks = 16
 )
@@ -53,27 +58,31 @@ func newInbox(blockBytes int) *inbox {
 func (b *inbox) put(data []byte, from netip.AddrPort, by principal.Principal) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	last := b.lastLocked(len(data), by)
-	if last == nil {
+	if b.mu.bytes+len(data) > inboxBlocks*b.blockBytes || b.mu.datagrams == inboxBlocks*ingest.BlockSamples {
 		return false
 	}
-	last.data = append(last.data, data...)
-	last.datagrams = append(last.datagrams, datagram{len(last.data), from})
+	sender := by.Name
+	by.Name = ""
+	to := b.blockLocked(len(data), by)
+	to.data = append(to.data, data...)
+	to.datagrams = append(to.datagrams, datagram{len(to.data), from, sender})
+	b.mu.bytes += len(data)
+	b.mu.datagrams++
 	b.wake()
 	return true
 }
 
-// lastLocked returns a block of a sender that has room for size bytes, nil if all are full. b.mu
-// must be held.
-func (b *inbox) lastLocked(size int, by principal.Principal) *block {
-	if n := len(b.mu.blocks); n > 0 {
-		last := b.mu.blocks[n-1]
-		if last.by == by && len(last.data)+size <= b.blockBytes && len(last.datagrams) < ingest.BlockSamples {
+// blockLocked returns the block for size bytes of senders with the same rights as by. b.mu must be
+// held.
+func (b *inbox) blockLocked(size int, by principal.Principal) *block {
+	for _, last := range slices.Backward(b.mu.blocks) {
+		if last.by != by {
+			continue
+		}
+		if len(last.data)+size <= b.blockBytes && len(last.datagrams) < ingest.BlockSamples {
 			return last
 		}
-	}
-	if len(b.mu.blocks) == inboxBlocks {
-		return nil
+		break
 	}
 	last := b.mu.spare
 	if last == nil {
@@ -103,6 +112,8 @@ func (b *inbox) next() (first *block, ended bool) {
 	first = b.mu.blocks[0]
 	b.mu.blocks[0] = nil
 	b.mu.blocks = b.mu.blocks[1:]
+	b.mu.bytes -= len(first.data)
+	b.mu.datagrams -= len(first.datagrams)
 	return first, false
 }
 
