@@ -461,6 +461,7 @@ func TestFoldChangesNoPoint(t *testing.T) {
 		{"first", func(step int64) bool { return step%360 == 0 }},                 // one an hour
 		{"random", func(step int64) bool { return step%6 > 0 && random.IntN(5) < 3 }},
 		{"imported", func(step int64) bool { return step%6 == 0 }},
+		{"often", func(step int64) bool { return step%6 > 0 && random.IntN(5) < 3 }},
 	} {
 		for _, method := range methods {
 			path := method + "." + series.name
@@ -469,6 +470,11 @@ func TestFoldChangesNoPoint(t *testing.T) {
 			for at := now/3600*3600 - 3*86400; at < now; at += 10 {
 				if series.sent(at / 10) {
 					fmt.Fprintf(&lines, "%s %d %d\n", path, random.IntN(100), at+random.Int64N(10))
+					if series.name == "often" {
+						for range 4 {
+							fmt.Fprintf(&lines, "%s %d %d\n", path, random.IntN(100), at+random.Int64N(10))
+						}
+					}
 				}
 			}
 			s.send(lines.String())
