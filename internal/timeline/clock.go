@@ -2,6 +2,8 @@ package timeline
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,11 +19,17 @@ type clock struct {
 
 	opened time.Time // with a monotonic reading, which does not follow the clock
 
-	mu     sync.Mutex
-	last   int64 // the last write timestamp, microseconds
-	wrong  int64 // the last one before they went back, 0 if they never did
-	behind int64 // by how much they went back then
-	unset  []interval
+	mu    sync.Mutex
+	last  int64 // the last write timestamp, microseconds
+	back  SetBack
+	unset []interval
+}
+
+// A SetBack says that write timestamps went back, because the clock was set back by much. The zero
+// value says that they never did.
+type SetBack struct {
+	last int64 // the last write timestamp before that, microseconds
+	by   int64 // by how much they went back, microseconds
 }
 
 // An interval has the write timestamps of a time during which the clock was not known to be set, and
@@ -100,15 +108,27 @@ func (e *Engine) followLocked() {
 	if behind <= clockLead.Microseconds() || !c.set.Load() {
 		return
 	}
-	c.wrong, c.behind, c.last = c.last, behind, now
+	c.back, c.last = SetBack{c.last, behind}, now
 	e.log.Warn("the clock was set back; write timestamps of timelines follow it", "by", time.Duration(behind)*time.Microsecond)
 }
 
 // NoteAccepted tells the engine that an earlier process of this server accepted an event at a time.
 func (e *Engine) NoteAccepted(at time.Time) {
-	e.clock.mu.Lock()
-	defer e.clock.mu.Unlock()
-	e.clock.last = max(e.clock.last, at.UnixMicro())
+	c, now := &e.clock, e.now().UnixMicro()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = max(c.last, c.back.right(at.UnixMicro(), now))
+}
+
+// NoteSetBack tells the engine that an earlier process of this server found that the clock was set
+// back, after it had accepted the events that NoteAccepted was called for.
+func (e *Engine) NoteSetBack(s SetBack) {
+	c := &e.clock
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.back = s; c.last <= s.last {
+		c.last = s.last - s.by
+	}
 }
 
 // rightly returns when an event was accepted, by a clock that is right: if the clock was set back
@@ -127,36 +147,53 @@ func (e *Engine) rightly(accepted time.Time) time.Time {
 			return time.UnixMicro(at + u.late)
 		}
 	}
-	return time.UnixMicro(c.backLocked(at, e.now().UnixMicro()))
+	return time.UnixMicro(c.back.right(at, e.now().UnixMicro()))
 }
 
-// backLocked returns a time of acceptance by a clock that is right, if it is of a clock that was far
-// ahead and was set back since. c.mu must be held.
-func (c *clock) backLocked(at, now int64) int64 {
-	if c.wrong == 0 || at > c.wrong || at-now <= clockLead.Microseconds() {
+// right returns a time of acceptance by a clock that is right, if it is of a clock that was far ahead
+// and was set back since. The result is never moved again.
+func (s SetBack) right(at, now int64) int64 {
+	if s.last == 0 || at > s.last || at-now <= clockLead.Microseconds() {
 		return at
 	}
-	return at - c.behind
+	return at - s.by
 }
 
-// SetBack gives accepted events the times of acceptance that AppendAccepted would put them with, if
-// they are of a clock that was far ahead and was set back since, and reports whether there are any.
-// An earlier process cannot tell a later one by how much it was set back. So that an event is put
-// with the same time after a restart, the caller stores these times before it puts the events.
-func (e *Engine) SetBack(ctx context.Context, accepted []Accepted) (moved bool, err error) {
+// SetBack returns how the clock was last set back. A later process cannot know that. So that it puts
+// accepted events with the same times, the caller stores this before it puts any, and the later
+// process tells it to NoteSetBack.
+func (e *Engine) SetBack(ctx context.Context) (SetBack, error) {
 	if err := e.changeable(ctx); err != nil {
-		return false, err
+		return SetBack{}, err
 	}
-	c := &e.clock
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	e.clock.mu.Lock()
+	defer e.clock.mu.Unlock()
 	e.followLocked()
+	return e.clock.back, nil
+}
+
+// Right returns a time of acceptance by a clock that is right, if it is of a clock that was far ahead
+// and was set back since. AppendAccepted does this itself: the caller needs it only to store the
+// event for longer than what SetBack returned.
+func (e *Engine) Right(accepted time.Time) time.Time {
 	now := e.now().UnixMicro()
-	for i := range accepted {
-		at := accepted[i].At.UnixMicro()
-		if right := c.backLocked(at, now); right != at {
-			accepted[i].At, moved = time.UnixMicro(right), true
-		}
+	e.clock.mu.Lock()
+	defer e.clock.mu.Unlock()
+	return time.UnixMicro(e.clock.back.right(accepted.UnixMicro(), now))
+}
+
+// AppendBinary appends the form in which SetBack is stored: two varints, microseconds.
+func (s SetBack) AppendBinary(dst []byte) ([]byte, error) {
+	return binary.AppendVarint(binary.AppendVarint(dst, s.last), s.by), nil
+}
+
+// UnmarshalBinary is the reverse of AppendBinary.
+func (s *SetBack) UnmarshalBinary(b []byte) error {
+	last, n := binary.Varint(b)
+	by, m := binary.Varint(b[max(n, 0):])
+	if n <= 0 || m <= 0 || n+m != len(b) || by <= 0 {
+		return errors.New("not a time at which a clock was set back")
 	}
-	return moved, nil
+	*s = SetBack{last, by}
+	return nil
 }

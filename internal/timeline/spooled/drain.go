@@ -110,10 +110,6 @@ func (s *Spool) drain(ctx context.Context) error {
 	s.bytes.Add(-bytes)
 	s.waiting.Add(-events)
 	s.full.Store(false)
-	if late == errMoved {
-		notify.Wake(s.poke)
-		return nil
-	}
 	if late != nil {
 		return late
 	}
@@ -176,7 +172,7 @@ type putting struct {
 }
 
 func (p *putting) add(typ byte, record []byte) error {
-	events, err := decodeAs(typ, record)
+	events, _, err := decodeAs(typ, record)
 	if err != nil {
 		return err
 	}
@@ -196,26 +192,32 @@ func (p *putting) add(typ byte, record []byte) error {
 	return nil
 }
 
-// errMoved is why events were logged again with another time of acceptance.
-var errMoved = errors.New("the clock was set back since the events were accepted")
-
-// move logs the collected events again, at the end of the log, if a clock that was far ahead has
-// accepted some of them and was set back since: with the times of acceptance by the right clock. They
-// are put when this segment is gone. If they were put first, a restart could put them again with
-// later times, and what was deleted in between would come back. Without room in the log they are put
-// at once.
-func (p *putting) move() (moved bool, err error) {
-	if p.log.Writable() != nil {
-		return false, nil
+// noteSetBack logs how the clock was set back, if it was far ahead when events were accepted, before
+// any of them is put: without that a restart would put them again with later times, and what was
+// deleted in between would come back. If the log takes no records, the events are put all the same.
+func (p *putting) noteSetBack() error {
+	back, err := p.options.Engine.SetBack(p.ctx)
+	if err != nil || back == p.noted || p.log.Writable() != nil {
+		return err
 	}
-	if moved, err = p.options.Engine.SetBack(p.ctx, p.events); err != nil || !moved {
-		return false, err
+	record, err := back.AppendBinary(nil)
+	if err != nil {
+		return err
 	}
-	if err := p.logAgain(p.events); err != nil {
-		return false, err
+	size := len(record) + wal.RecordOverhead
+	if err := p.log.Reserve(p.ctx, size); err != nil {
+		return err
 	}
-	p.late = cmp.Or(p.late, errMoved)
-	return true, nil
+	p.log.Order.Lock()
+	last := p.log.AppendRecord(typeSetBack, record)
+	p.log.Order.Unlock()
+	p.Spool.bytes.Add(int64(size)) // p.bytes are those of the collected events
+	if err := p.log.Wait(p.ctx, last); err != nil {
+		return err
+	}
+	p.noted = back
+	notify.Wake(p.poke) // so that its segment is released, too
+	return nil
 }
 
 // flush puts the collected events. They are not put again if a later flush fails. They count as
@@ -227,12 +229,8 @@ func (p *putting) flush() error {
 	if err := p.options.Confirm(p.ctx); err != nil {
 		return err
 	}
-	if moved, err := p.move(); err != nil {
+	if err := p.noteSetBack(); err != nil {
 		return err
-	} else if moved {
-		p.skip = p.records
-		p.events, p.places, p.bytes = p.events[:0], 0, 0
-		return nil
 	}
 	result, err := p.options.Engine.AppendAccepted(p.ctx, p.events)
 	if err == nil {
@@ -272,6 +270,7 @@ func (p *putting) again(result timeline.Result) error {
 		cause = cmp.Or(cause, r.Err)
 		away = away && errors.As(r.Err, new(*store.UnavailableError))
 		e := p.events[r.Index]
+		e.At = p.options.Engine.Right(e.At) // the record of how the clock was set back may be gone earlier
 		if r.Timeline != "" {
 			e.Timelines = []string{r.Timeline}
 		}

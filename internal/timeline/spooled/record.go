@@ -10,8 +10,11 @@ import (
 	"varve/internal/writelog"
 )
 
-// typeEvents is the type of the records, version 1. Types are on disk and never reused.
-const typeEvents = 1
+// Types of the records, version 1. They are on disk and never reused.
+const (
+	typeEvents  = 1
+	typeSetBack = 2 // a timeline.SetBack: the clock was set back after the events of the records before
+)
 
 // recordBytes is about the size of a record, unless a single event is larger.
 const recordBytes = 1 << 20
@@ -57,12 +60,18 @@ func encode(events []timeline.Accepted) (records [][]byte, size int) {
 
 var errRecord = errors.New("the record is not one of events: use a newer build")
 
-// decodeAs reads a record of a type. The events do not share memory with it.
-func decodeAs(typ byte, record []byte) ([]timeline.Accepted, error) {
-	if typ != typeEvents {
-		return nil, writelog.UnknownType(typ)
+// decodeAs reads a record of a type, which has events or says how the clock was set back. The events
+// do not share memory with it.
+func decodeAs(typ byte, record []byte) (events []timeline.Accepted, back timeline.SetBack, err error) {
+	switch typ {
+	case typeEvents:
+		events, err = decode(record)
+	case typeSetBack:
+		err = back.UnmarshalBinary(record)
+	default:
+		err = writelog.UnknownType(typ)
 	}
-	return decode(record)
+	return events, back, err
 }
 
 func decode(record []byte) (events []timeline.Accepted, err error) {

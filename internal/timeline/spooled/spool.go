@@ -63,8 +63,9 @@ type Spool struct {
 	failing atomic.Pointer[failure] // nil: the last attempt to drain succeeded
 
 	// Used by the drain alone.
-	skip    int         // records at the beginning of the log that were drained
-	cleared wal.Segment // after the log was cleared: the first segment of the next one; 0: any
+	skip    int              // records at the beginning of the log that were drained
+	cleared wal.Segment      // after the log was cleared: the first segment of the next one; 0: any
+	noted   timeline.SetBack // the last one that was logged
 
 	poke    chan struct{}
 	stop    context.CancelFunc
@@ -153,9 +154,17 @@ func (s *Spool) openLog() error {
 // replay counts the events that an earlier process left.
 func (s *Spool) replay() error {
 	_, err := wal.Replay(s.fs, s.dir, wal.ReplayOptions{}, func(_ wal.Segment, typ byte, payload []byte) error {
-		events, err := decodeAs(typ, payload)
-		if err != nil || len(events) == 0 {
+		events, back, err := decodeAs(typ, payload)
+		if err != nil {
 			return err
+		}
+		s.bytes.Add(int64(len(payload)) + wal.RecordOverhead)
+		if typ == typeSetBack && s.options.Engine != nil {
+			s.noted = back
+			s.options.Engine.NoteSetBack(back)
+		}
+		if len(events) == 0 {
+			return nil
 		}
 		if s.since.Load() == 0 {
 			s.since.Store(events[0].At.UnixMicro())
@@ -165,7 +174,6 @@ func (s *Spool) replay() error {
 		}
 		s.appended.Add(1)
 		s.waiting.Add(int64(len(events)))
-		s.bytes.Add(int64(len(payload)) + wal.RecordOverhead)
 		return nil
 	})
 	return err

@@ -764,6 +764,19 @@ func TestRecordFormat(t *testing.T) {
 	if got, err := decode(want); err != nil || !reflect.DeepEqual(got, events) {
 		t.Errorf("%+v, %v", got, err)
 	}
+	want = []byte{0x82, 0x80, 0xf2, 0x81, 0x83, 0x89, 0x85, 0x06, 0x80, 0x9c, 0x9c, 0x39} // a second record type: the clock was set back by a minute
+	_, back, err := decodeAs(typeSetBack, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := back.AppendBinary(nil); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%x, %v", got, err)
+	}
+	for _, bad := range [][]byte{nil, want[:8], want[:11], append(slices.Clone(want), 0), {2, 0}, {2, 1}} {
+		if _, back, err := decodeAs(typeSetBack, bad); err == nil {
+			t.Errorf("%x is read as %+v", bad, back)
+		}
+	}
 }
 
 // A record of another type, which a newer build has written, ends the start: it is not one of events.
@@ -772,7 +785,7 @@ func TestRecordOfANewerBuild(t *testing.T) {
 	l, err := wal.Open(disk, "spool", wal.DefaultConfig(), wal.Options{})
 	must(t, err)
 	records, _ := encode([]timeline.Accepted{{Addressed: event(1, "e", "a"), At: time.UnixMicro(1)}})
-	must(t, l.Wait(t.Context(), l.Append(typeEvents+1, records[0])))
+	must(t, l.Wait(t.Context(), l.Append(typeSetBack+1, records[0])))
 	must(t, l.Close())
 	e, err := timeline.Open(newDistant(t), timeline.Options{Upkeep: -1})
 	must(t, err)
@@ -960,43 +973,88 @@ func TestAnotherStorage(t *testing.T) {
 	}
 }
 
+// A setBack is a server whose clock is ahead by a year until it is set back, and which does not
+// know that it is set as long as it is ahead.
+type setBack struct {
+	shelf *distant
+	disk  vfs.FS
+	ahead atomic.Int64
+}
+
+func newSetBack(t *testing.T) *setBack {
+	b := &setBack{shelf: newDistant(t), disk: vfs.NewMem()}
+	b.ahead.Store(int64(365 * 24 * time.Hour))
+	return b
+}
+
+// start starts the server, whose storage is not confirmed if confirm returns an error.
+func (b *setBack) start(t *testing.T, confirm func(context.Context) error) *world {
+	t.Helper()
+	w := &world{distant: b.shelf}
+	var err error
+	w.e, err = timeline.Open(b.shelf, timeline.Options{
+		Upkeep: -1,
+		Now:    func() time.Time { return time.Now().Add(time.Duration(b.ahead.Load())) },
+		Changeable: func(context.Context) error {
+			if b.ahead.Load() != 0 {
+				return &store.UnavailableError{Reason: "the clock is not set"}
+			}
+			return nil
+		},
+	})
+	must(t, err)
+	t.Cleanup(func() { w.e.Close() })
+	w.s, err = Open(b.disk, "spool", Options{Engine: w.e, Confirm: confirm, Names: []string{"a"}, BytesMax: units.MiB})
+	must(t, err)
+	t.Cleanup(func() { w.s.Close() })
+	return w
+}
+
+// once returns a confirmation that succeeds once, and a channel that is closed when it was wanted again.
+func (b *setBack) once() (confirm func(context.Context) error, again chan struct{}) {
+	again = make(chan struct{})
+	n := 0
+	return func(context.Context) error {
+		if b.ahead.Load() != 0 {
+			return nil
+		}
+		if n++; n == 2 {
+			close(again)
+		}
+		if n > 1 {
+			return &store.UnavailableError{Reason: "it is not known which cluster answers"}
+		}
+		return nil
+	}, again
+}
+
+// fill accepts events that do not fit into one put.
+func (b *setBack) fill(t *testing.T, w *world, at int64) {
+	t.Helper()
+	for i := range 2 {
+		var events []timeline.Addressed
+		for k := range drainPlaces * 2 / 3 {
+			events = append(events, event(at, fmt.Sprint(i, "-", k), "a"))
+		}
+		w.append(t, events...)
+	}
+}
+
 // What was accepted by a clock that was far ahead, and was put once the clock was set, does not come
 // back after a restart if another server has deleted it in between.
 func TestClockSetBackAndRestart(t *testing.T) {
-	fs, shelf := vfs.NewMem(), newDistant(t)
-	var ahead atomic.Int64
-	ahead.Store(int64(365 * 24 * time.Hour))
-	start := func() *world {
-		w := &world{distant: shelf}
-		var err error
-		w.e, err = timeline.Open(shelf, timeline.Options{
-			Upkeep: -1,
-			Now:    func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
-			Changeable: func(context.Context) error {
-				if ahead.Load() != 0 {
-					return &store.UnavailableError{Reason: "the clock is not set"}
-				}
-				return nil
-			},
-		})
-		must(t, err)
-		t.Cleanup(func() { w.e.Close() })
-		w.s, err = Open(fs, "spool", Options{Engine: w.e, Names: []string{"a"}, BytesMax: units.MiB})
-		must(t, err)
-		t.Cleanup(func() { w.s.Close() })
-		return w
-	}
-	w, at := start(), time.Now().Add(-time.Minute).UnixMicro()
+	b := newSetBack(t)
+	w, at := b.start(t, nil), time.Now().Add(-time.Minute).UnixMicro()
 	other := w.another(t)
 	put := make(chan struct{})
 	leave := func() { // the event is put, and the server does not know it any more
-		shelf.away.Store(true)
-		shelf.loses.Store(true)
+		b.shelf.away.Store(true)
+		b.shelf.loses.Store(true)
 		close(put)
 	}
-	shelf.before.Store(&leave)
+	b.shelf.before.Store(&leave)
 	w.append(t, event(at, "x", "a"))
-	ahead.Store(0)
+	b.ahead.Store(0)
 	<-put
 	eventually(t, "the event is there", func() bool {
 		p, err := other.Read(t.Context(), timeline.Query{Timelines: []string{"a"}, Limit: 10})
@@ -1004,6 +1062,68 @@ func TestClockSetBackAndRestart(t *testing.T) {
 	})
 	must(t, other.Delete(t.Context(), "a", timeline.Deletion{From: &at}))
 	must(t, w.s.Close())
-	shelf.away.Store(false)
-	start().want(t, "a")
+	b.shelf.away.Store(false)
+	b.start(t, nil).want(t, "a")
+}
+
+// The same if the storage goes away after the first events, before any or all of them are put, also
+// if some are logged again because their timeline fails.
+func TestClockSetBackAndInterrupted(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		b := newSetBack(t)
+		confirm, again := b.once()
+		w, at := b.start(t, confirm), time.Now().Add(-time.Minute).UnixMicro()
+		other := w.another(t)
+		b.fill(t, w, at)
+		if fails {
+			refuse := func(e timeline.Placed) error {
+				if e.ID == "0-7" {
+					return errors.New("this event fails")
+				}
+				return nil
+			}
+			b.shelf.refuses.Store(&refuse)
+		}
+		b.ahead.Store(0)
+		<-again
+		must(t, other.Delete(t.Context(), "a", timeline.Deletion{From: &at}))
+		must(t, w.s.Close())
+		b.shelf.refuses.Store(nil)
+		w = b.start(t, nil)
+		w.append(t, event(at, "later", "a"))
+		w.want(t, "a", "later")
+		eventually(t, "an empty log", func() bool { return w.s.bytes.Load() == 0 })
+	}
+}
+
+// However often a server is interrupted while it puts what a wrong clock has accepted, the log grows
+// by little, and nothing is lost.
+func TestClockSetBackDoesNotFillTheLog(t *testing.T) {
+	b := newSetBack(t)
+	w, at := b.start(t, nil), time.Now().Add(-time.Minute).UnixMicro()
+	b.fill(t, w, at)
+	first := w.s.bytes.Load()
+	for range 5 {
+		must(t, w.s.Close())
+		confirm, again := b.once()
+		b.ahead.Store(0)
+		w = b.start(t, confirm)
+		<-again
+	}
+	must(t, w.s.Close())
+	confirm, _ := b.once()
+	w = b.start(t, confirm)
+	if grown := w.s.bytes.Load() - first; grown > 1000 {
+		t.Errorf("the log has grown from %d bytes by %d", first, grown)
+	}
+	must(t, w.s.Close())
+	w = b.start(t, nil)
+	must(t, w.s.Flush(t.Context()))
+	p, err := w.e.Read(t.Context(), timeline.Query{Timelines: []string{"a"}, Limit: 1000})
+	if err != nil || len(p.Events) != 1000 {
+		t.Errorf("%d events, %v", len(p.Events), err)
+	}
+	if n := count(w.s.refused); n != 0 {
+		t.Errorf("%v events were refused", n)
+	}
 }
