@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -225,5 +226,28 @@ func TestShareOfASender(t *testing.T) {
 	}
 	if (*Log)(nil).HasRoom("x", now) != true || !l.HasRoom("", now) {
 		t.Error("a sender without a name is limited")
+	}
+}
+
+// A machine with many IPv6 addresses is one sender, although a rule for addresses gives each its
+// own name.
+func TestShareOfANetwork(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	l := open(t, path, Config{MaxBytes: 64 << 10, MaxFiles: 4})
+	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+	addresses := 0
+	for sender := netip.MustParseAddr("2001:db8::1"); l.HasRoom(sender.String(), now); sender = sender.Next() {
+		l.Add(Event{Time: now, Sender: sender.String(), Action: "GET /x", Query: strings.Repeat("x", 1000)})
+		if addresses++; addresses > 100 {
+			t.Fatal("one network fills the log")
+		}
+	}
+	if l.RoomIn("2001:db8::99", now) == 0 {
+		t.Error("another address of the network has room")
+	}
+	for _, other := range []string{"2001:db8:0:1::1", "192.0.2.1", "someone"} {
+		if !l.HasRoom(other, now) {
+			t.Errorf("%s has no room", other)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"net/netip"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -56,8 +57,27 @@ func (l *Log) chargeLocked(sender string, n int, now time.Time) {
 	share.ReserveN(now, min(n, share.Burst()))
 }
 
+// networkBits is the length of the IPv6 prefix whose addresses have one share: a single machine may
+// have all of them.
+const networkBits = 64
+
+// shareOf returns the name of the share of a sender, which is the sender's own. Under a rule for
+// addresses, the name of a sender is its address.
+func shareOf(sender string) string {
+	a, err := netip.ParseAddr(sender)
+	if err != nil || !a.Unmap().Is6() {
+		return sender
+	}
+	network, err := a.Prefix(networkBits)
+	if err != nil {
+		return sender
+	}
+	return network.String()
+}
+
 // shareLocked returns the share of a sender, in bytes. l.mu must be held.
 func (l *Log) shareLocked(sender string, now time.Time) *rate.Limiter {
+	sender = shareOf(sender)
 	if s := l.shares[sender]; s != nil {
 		return s
 	}
