@@ -85,11 +85,17 @@ func (s *Scheduler) put(ctx context.Context, t *task, replace bool) error {
 	if n := s.count(); !there && n >= s.config.MaxTasks {
 		return &store.LimitError{Limit: "roll-up tasks", Max: int64(s.config.MaxTasks), Need: int64(n) + 1, What: "store a roll-up task"}
 	}
-	others := s.beside(t.id)
-	if err := checkReaders(t, s.known(t.id), others); err != nil {
+	former := s.index.set(t.id, t)
+	stored := false
+	defer func() {
+		if !stored {
+			s.index.set(t.id, former)
+		}
+	}()
+	if err := s.index.checkReaders(t, former); err != nil {
 		return err
 	}
-	if err := checkLoops(t, others); err != nil {
+	if err := s.index.checkLoops(t); err != nil {
 		return err
 	}
 	err = s.alone(ctx, t.id, t.json, func() error {
@@ -102,6 +108,7 @@ func (s *Scheduler) put(ctx context.Context, t *task, replace bool) error {
 			return err
 		}
 		s.schedule(t, t.next(s.now())) // while nothing else works on the task: it ends backfills that began meanwhile
+		stored = true
 		return nil
 	})
 	if err != nil {

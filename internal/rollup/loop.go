@@ -8,7 +8,6 @@ import (
 	"varve/internal/clip"
 	"varve/internal/kairos/agg"
 	"varve/internal/model"
-	"varve/internal/store"
 )
 
 // A flow is what one query of a roll-up reads and writes. A task that reads what it
@@ -56,7 +55,7 @@ func valuesOf(matchers []model.Matcher, tag string) []string {
 // A loopSearch looks for tasks that read their own results. A client that may write tasks
 // can make many flows feed many, so a search stops after a number of steps.
 type loopSearch struct {
-	readers map[string][]*flow // the flows of all tasks, by the metric that they read
+	readers map[string][]*flow // as in an index
 	left    int                // steps left, negative if they did not suffice: pairs of flows, and of their tag values
 }
 
@@ -119,17 +118,6 @@ func (s *loopSearch) from(f *flow) []*flow {
 	return nil
 }
 
-// readersOf groups the flows of tasks by the metric they read.
-func readersOf(tasks []*task) map[string][]*flow {
-	readers := map[string][]*flow{}
-	for _, t := range tasks {
-		for _, f := range t.flows() {
-			readers[f.from] = append(readers[f.from], f)
-		}
-	}
-	return readers
-}
-
 // check refuses a task that reads its own results. It finds none once no steps are left.
 func (s *loopSearch) check(t *task) error {
 	for _, f := range t.flows() {
@@ -155,47 +143,15 @@ func (s *loopSearch) check(t *task) error {
 	return nil
 }
 
-// checkLoops refuses a task that reads its own results, or for which that cannot be found
-// out. others are all other tasks.
-func checkLoops(t *task, others []*task) error {
-	s := loopSearch{readersOf(append(others, t)), loopSteps}
+// checkLoops refuses a task of the index that reads its own results, or for which that cannot be
+// found out.
+func (x *index) checkLoops(t *task) error {
+	s := loopSearch{x.readers, loopSteps}
 	if err := s.check(t); err != nil {
 		return err
 	}
 	if s.left < 0 {
 		return badRequest("the queries of all roll-up tasks read each other's results in too many ways to find out whether this task would read its own; save results under more names, or make fewer queries")
-	}
-	return nil
-}
-
-// maxReaders is how many queries of all tasks may read one metric. Each of them notes
-// each late sample of the metric.
-const maxReaders = 1000
-
-// checkReaders refuses a task with which too many queries read one metric, unless the
-// former task of its id, nil if there is none, has as many of them.
-func checkReaders(t, former *task, others []*task) error {
-	count := func(t *task, counts map[string]int) {
-		for _, src := range t.sources() {
-			counts[src.metric]++
-		}
-	}
-	own, all := map[string]int{}, map[string]int{}
-	count(t, own)
-	for _, other := range append(others, t) {
-		count(other, all)
-	}
-	before := map[string]int{}
-	if former != nil {
-		count(former, before)
-	}
-	for metric, n := range own {
-		if all[metric] > maxReaders && n > before[metric] {
-			return &store.LimitError{
-				Limit: "roll-up queries of one metric", Max: maxReaders, Need: int64(all[metric]),
-				What: "store a roll-up task that reads " + clip.Text(metric, clippedBytes),
-			}
-		}
 	}
 	return nil
 }

@@ -44,7 +44,9 @@ func TestLoopSearchIsBounded(t *testing.T) {
 		{"x", "a", true, "in too many ways to find out whether this task would read its own"},
 		{"x", "y", true, ""},
 	} {
-		err := checkLoops(one(tc.from, tc.to), feeding(n, tc.tags))
+		x, added := newIndex(feeding(n, tc.tags)...), one(tc.from, tc.to)
+		x.set(added.id, added)
+		err := x.checkLoops(added)
 		if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%+v: %v", tc, err)
 		}
@@ -57,7 +59,8 @@ func TestLoopSearchIsBounded(t *testing.T) {
 	written.rollups[0].flows[0].tags["host"] = values
 	reader := one("y", "z")
 	reader.rollups[0].flows[0].matchers = []model.Matcher{{Tag: "host", Values: make([]string, 10_000)}}
-	s := loopSearch{readersOf([]*task{written, reader}), loopSteps}
+	reader.id = "reader"
+	s := loopSearch{newIndex(written, reader).readers, loopSteps}
 	if err := s.check(written); err != nil || s.left >= 0 {
 		t.Errorf("%v, %d steps are left after comparing 10,000 values with 10,000", err, s.left)
 	}

@@ -89,10 +89,10 @@ func (c *comparison) intersect(a, b []string) bool {
 
 // warnOfFlows logs tasks that read their own results, which KairosDB or an earlier
 // version may have stored, and tasks whose results overwrite each other. Each case is
-// logged once, and again if it ends and recurs.
+// logged once, and again if it ends and recurs. The caller must own s.changing.
 func (s *Scheduler) warnOfFlows() {
 	all := s.beside("")
-	l, c := &loopSearch{readersOf(all), loopSteps}, &comparison{writersOf(all), comparisonSteps}
+	l, c := &loopSearch{s.index.readers, loopSteps}, &comparison{writersOf(all), comparisonSteps}
 	for _, t := range all {
 		loop, both := l.check(t), c.overlapOf(t)
 		s.mu.Lock()

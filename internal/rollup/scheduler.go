@@ -82,6 +82,7 @@ type Scheduler struct {
 	fills     chan struct{}                                               // taken by backfills
 	wake      chan struct{}                                               // signals that the schedule has changed
 	changing  chan struct{}                                               // taken while a task is checked against the others and stored
+	index     *index                                                      // of the tasks in jobs; only the owner of changing may use it
 
 	mu struct {
 		sync.Mutex
@@ -128,6 +129,7 @@ func New(o Options) *Scheduler {
 		fills:     make(chan struct{}, maxBackfills),
 		wake:      make(chan struct{}, 1),
 		changing:  make(chan struct{}, 1),
+		index:     newIndex(),
 	}
 	s.mu.jobs = map[string]*job{}
 	node := ""
@@ -559,8 +561,9 @@ func (s *Scheduler) watch(ctx context.Context, t *task) error {
 }
 
 // schedule adds or replaces a task. If the task has not changed, its job stays as it
-// is.
+// is. The caller must own s.changing.
 func (s *Scheduler) schedule(t *task, due time.Time) {
+	s.index.set(t.id, t)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	j := s.mu.jobs[t.id]
@@ -577,9 +580,11 @@ func (s *Scheduler) schedule(t *task, due time.Time) {
 	s.nudge()
 }
 
-// dropLocked removes a task from the schedule and ends its run. s.mu must be held.
+// dropLocked removes a task from the schedule and ends its run. s.mu must be held, and the caller
+// must own s.changing.
 func (s *Scheduler) dropLocked(id string, j *job) {
 	delete(s.mu.jobs, id)
+	s.index.set(id, nil)
 	s.late.Forget(id)
 	if s.shared != nil {
 		s.shared.drop(id)
