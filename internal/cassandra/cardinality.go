@@ -42,27 +42,26 @@ func (k *Keyspaces) Cardinality(metric string, limit int) Cardinality {
 	return c
 }
 
-// LargestMetrics lists the metrics with the most series. The limits count series from their
-// creation on, also idle ones, but the index has only those with samples. So the larger of the
-// indexed and the new series of a metric counts, as far as either list names it.
+// lookedAt is about how many series LargestMetrics looks at; with more series, it estimates.
+const lookedAt = 200_000
+
+// LargestMetrics lists the metrics with the most of the series that SeriesCount counts, also of those
+// without samples, which are not in the index.
 func (k *Keyspaces) LargestMetrics(limit int) []growth.Metric {
-	series := map[string]int64{}
-	for _, m := range k.growth.Report(k.stores[0].now(), "", limit).GrowthStart {
-		series[m.Metric] = m.Series
-	}
-	for _, s := range k.stores {
-		for _, m := range s.spool.TopMetrics(limit) {
-			series[m.Metric] = max(series[m.Metric], int64(m.Series))
+	every := 1 + k.SeriesCount()/lookedAt
+	list := growth.Largest(func(yield func(string) bool) {
+		for _, s := range k.stores {
+			for metric := range s.spool.SeriesMetrics(every) {
+				if !yield(metric) {
+					return
+				}
+			}
 		}
+	}, limit)
+	for i := range list {
+		list[i].Series *= int64(every)
 	}
-	var all []growth.Metric
-	for metric, n := range series {
-		all = append(all, growth.Metric{Metric: metric, Series: n})
-	}
-	slices.SortFunc(all, func(a, b growth.Metric) int {
-		return cmp.Or(cmp.Compare(b.Series, a.Series), strings.Compare(a.Metric, b.Metric))
-	})
-	return all[:min(limit, len(all))]
+	return list
 }
 
 // FastestMetrics lists the metrics that got the most new series in the last minutes.

@@ -60,3 +60,40 @@ func TestCardinality(t *testing.T) {
 		t.Errorf("fastest: %v", got)
 	}
 }
+
+// TestLargestMetricsForgetsIdleSeries: metrics are listed by the series that are there, not by those that have come
+// and gone since the start.
+func TestLargestMetricsForgetsIdleSeries(t *testing.T) {
+	c := defaultSettings()
+	c.Hosts = []string{"127.0.0.1:1"}
+	s := openKeyspaces(t, vfs.NewMem(), c)
+	for range 10 { // counted when they were new, and forgotten since
+		s.growth.Add(s.stores[0].now(), "gone")
+	}
+	if _, err := s.Create(t.Context(), model.Series{Metric: "there", Type: model.TypeLong}); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.LargestMetrics(2); !slices.Equal(got, []growth.Metric{{Metric: "there", Series: 1}}) {
+		t.Errorf("largest: %v", got)
+	}
+}
+
+// TestLargestMetricsOfManySeries: of many series, a part is looked at, and numbers are estimated.
+func TestLargestMetricsOfManySeries(t *testing.T) {
+	c := defaultSettings()
+	c.Hosts = []string{"127.0.0.1:1"}
+	s := openKeyspaces(t, vfs.NewMem(), c)
+	for i := range lookedAt + 1 {
+		metric := "rare"
+		if i%2 == 1 || i%8 == 0 {
+			metric = "frequent"
+		}
+		if _, err := s.Create(t.Context(), model.Series{Metric: metric, Tags: model.MustTags("i", fmt.Sprint(i)), Type: model.TypeLong}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := s.LargestMetrics(1)
+	if len(got) != 1 || got[0].Metric != "frequent" || got[0].Series < lookedAt*60/100 || got[0].Series > lookedAt*65/100 {
+		t.Errorf("largest: %v, want about %d of frequent", got, lookedAt*5/8)
+	}
+}

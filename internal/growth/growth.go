@@ -1,9 +1,10 @@
-// Package growth counts which metrics get new series, in bounded memory: since the start, and
-// in the last minutes.
+// Package growth counts which metrics get new series, since the start and in the last minutes, and
+// finds the metrics with the most series, in bounded memory.
 package growth
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -29,9 +30,8 @@ type Report struct {
 	GrowthRecent  []Metric
 }
 
-// A Metric is one with a number of its series. The number of new ones is exact while at most
-// maxMetrics metrics get new series. Beyond that it is too low by at most 1/maxMetrics of all
-// new series.
+// A Metric is one with a number of its series. The number is exact while at most maxMetrics metrics
+// are counted. Beyond that it is too low by at most 1/maxMetrics of all counted series.
 type Metric struct {
 	Metric string
 	Series int64
@@ -89,6 +89,15 @@ func (g *Counts) Report(now time.Time, metric string, limit int) Report {
 		c.CreatedStart, c.CreatedRecent = g.total.metrics[metric], recent[metric]
 	}
 	return c
+}
+
+// Largest lists the metrics with the most series. metrics yields the metric of each series.
+func Largest(metrics iter.Seq[string], limit int) []Metric {
+	var k sketch
+	for metric := range metrics {
+		k.add(metric)
+	}
+	return largest(k.metrics, "", limit)
 }
 
 func largest(counts map[string]int64, metric string, limit int) []Metric {

@@ -42,6 +42,15 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
+func TestLargest(t *testing.T) {
+	if got := Largest(slices.Values([]string{"b", "a", "c", "b", "c", "d", "b"}), 3); !slices.Equal(got, []Metric{{"b", 3}, {"c", 2}, {"a", 1}}) {
+		t.Error(got)
+	}
+	if got := Largest(slices.Values([]string(nil)), 3); len(got) != 0 {
+		t.Error(got)
+	}
+}
+
 // TestSketch: a metric with a good share is there, whatever else comes.
 func TestSketch(t *testing.T) {
 	var k sketch

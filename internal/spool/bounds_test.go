@@ -594,6 +594,13 @@ func TestIdle(t *testing.T) {
 	if n := s.SeriesCount(); n != 1 && n != 2 {
 		t.Errorf("%d series at the second look, want the one that was used, and the new one if it was not drained", n)
 	}
+	metrics := 0
+	for range s.SeriesMetrics(1) {
+		metrics++
+	}
+	if metrics != s.SeriesCount() {
+		t.Errorf("metrics of %d series, want %d", metrics, s.SeriesCount())
+	}
 	if err := s.Append(context.Background(), idle); err != store.ErrStale {
 		t.Errorf("the ref of a forgotten series: %v, want ErrStale", err)
 	}

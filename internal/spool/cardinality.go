@@ -1,6 +1,11 @@
 package spool
 
-import "varve/internal/index"
+import (
+	"iter"
+	"math/rand/v2"
+
+	"varve/internal/index"
+)
 
 // Cardinality counts the indexed series of a metric, or of all if metric is "", and lists the
 // limit largest parts. Idle series are in the index until a reader lists names.
@@ -8,5 +13,17 @@ func (s *Spool) Cardinality(metric string, limit int) index.Cardinality {
 	return s.index.Cardinality(metric, limit)
 }
 
-// TopMetrics lists the metrics with the most indexed series.
-func (s *Spool) TopMetrics(limit int) []index.MetricCount { return s.index.TopMetrics(limit) }
+// SeriesMetrics yields the metrics of registered series, those that SeriesCount counts: of one in
+// every, chosen at random.
+func (s *Spool) SeriesMetrics(every int) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, id := range s.series.IDs() {
+			if every > 1 && rand.IntN(every) > 0 {
+				continue
+			}
+			if series, ok := s.series.Series(id); ok && !yield(series.Metric) {
+				return
+			}
+		}
+	}
+}
