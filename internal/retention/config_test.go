@@ -135,6 +135,12 @@ func TestBadPolicies(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
+	for size, good := range map[int]bool{maxText: true, maxText + 1: false} {
+		err := Config{Policies: []PolicyConfig{policy(strings.Repeat("x", size), "1s:1h", nil)}}.Validate()
+		if (err == nil) != good || !good && !strings.Contains(err.Error(), "retention.policies[0].name: give a name of at most 1000 bytes") {
+			t.Errorf("a name of %d bytes: %v", size, err)
+		}
+	}
 	if err := (Config{Policies: make([]PolicyConfig, maxPolicies+1)}).Validate(); err == nil || !strings.Contains(err.Error(), "retention.policies: there are 1001; want at most 1000") {
 		t.Error(err)
 	}

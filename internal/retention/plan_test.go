@@ -85,6 +85,16 @@ func TestMethods(t *testing.T) {
 			t.Errorf("%s: %v, want %v", m, got, want)
 		}
 	}
+	for m, want := range map[Method]map[model.Aggregate]float64{
+		AbsoluteMax: {{Count: 2, Min: -2, Max: 7}: 7, {Count: 2, Min: -3, Max: 3}: 3, {Count: 2, Min: -7, Max: -2}: -7},
+		AbsoluteMin: {{Count: 2, Min: -2, Max: 7}: -2, {Count: 2, Min: -3, Max: 3}: -3, {Count: 2, Min: -7, Max: -2}: -2},
+	} {
+		for bucket, value := range want {
+			if got := m.Of(bucket, 6); got != value {
+				t.Errorf("%s from %v to %v: %v, want %v", m, bucket.Min, bucket.Max, got, value)
+			}
+		}
+	}
 	a.Add(3, 12)
 	if got := AverageZero.Of(a, 6); got != 2 {
 		t.Errorf("the average of 6, of which 4 are there: %v", got)
