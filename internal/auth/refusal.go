@@ -21,6 +21,16 @@ const (
 	ReasonPrefix    = "prefix"
 )
 
+var reasons = []string{ReasonNone, ReasonMalformed, ReasonToken, ReasonExpired, ReasonUntrusted, ReasonNoRule, ReasonTenant, ReasonRight, ReasonPrefix}
+
+// ShowMetrics lets metrics have the labels of a stream before something is counted there.
+func (k *Keeper) ShowMetrics(stream string) {
+	for _, reason := range reasons {
+		k.refused.WithLabelValues(stream, reason)
+	}
+	k.ended.WithLabelValues(stream)
+}
+
 // A Refusal says why a sender is refused.
 type Refusal struct {
 	Reason string

@@ -200,6 +200,9 @@ func (s *Server) Listen() error {
 			errs = append(errs, fmt.Errorf("%w (set server.%s to another address%s)", err, st.key(), wayOut))
 			continue
 		}
+		if s.keeper != nil {
+			s.keeper.ShowMetrics(st.name)
+		}
 		if !st.datagrams {
 			st.listener = s.door(st)
 		}
@@ -264,6 +267,9 @@ func (s *Server) insecure() bool {
 func (s *Server) door(st *listening) net.Listener {
 	d := &stream.Door{Listener: st.listener}
 	if s.config.TLS.Speaks(st.name) {
+		for _, reason := range stream.HandshakeFaults {
+			s.metrics.handshakes.WithLabelValues(st.name, reason) // shown from the start
+		}
 		d.TLS = &stream.TLS{
 			Config:  func() *tls.Config { return s.keyring.of(st.name) },
 			Timeout: s.config.ReadHeaderTimeout,

@@ -141,6 +141,9 @@ const (
 	handshakeOther       = "other"
 )
 
+// HandshakeFaults are the reasons by which [TLS.Failed] counts.
+var HandshakeFaults = []string{handshakePlain, handshakeTime, handshakeEnded, handshakeCertificate, handshakeOther}
+
 // handshakeFault returns the reason of a failed handshake.
 func handshakeFault(err error) string {
 	var record tls.RecordHeaderError

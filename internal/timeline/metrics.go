@@ -32,6 +32,12 @@ func newMetrics(e *Engine) *metrics {
 	m.expired = m.Counter("buckets_expired_total", "Buckets that were removed because of the retention of their timeline.")
 	m.upkeepFailed = m.Counter("upkeep_failures_total", "Timelines whose upkeep (retention, layout, remains) failed. The next round retries it.")
 	m.noted = m.Counter("deletions_noted_total", "Deletes that were recorded, for 31 days, for servers that have events of the timeline in their spool.")
+	for _, reason := range []string{"input", "limit", "store"} {
+		m.rejected.WithLabelValues(reason) // shown from the start
+	}
+	for _, end := range []string{"closed", "behind"} {
+		m.tailed.WithLabelValues(end)
+	}
 	m.GaugeFunc("tails", "Readers that follow a timeline now.", func() float64 { return float64(e.tails.Load()) })
 	return m
 }

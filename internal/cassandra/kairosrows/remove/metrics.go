@@ -3,6 +3,7 @@ package remove
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/cassandra/layout"
 	"varve/internal/collectors"
 )
 
@@ -17,7 +18,7 @@ type metrics struct {
 
 func newMetrics() *metrics {
 	set := collectors.Named("varve_cassandra_")
-	return &metrics{
+	m := &metrics{
 		Set:       set,
 		rows:      set.Counter("rows_deleted_total", "Rows of data_points of which samples were deleted, wholly or in part."),
 		unindexed: set.Counter("row_keys_deleted_total", "Row keys whose index rows were removed because no sample was left."),
@@ -27,4 +28,8 @@ func newMetrics() *metrics {
 		atOnce:    set.Gauge("delete_rows_at_once", "Rows that the last delete processed concurrently, at most 32."),
 		running:   set.Gauge("delete_jobs_running", "Delete jobs running in this process."),
 	}
+	for _, outcome := range []string{layout.JobDone, layout.JobFailed, layout.JobCancelled} {
+		m.jobs.WithLabelValues(outcome) // shown from the start
+	}
+	return m
 }
