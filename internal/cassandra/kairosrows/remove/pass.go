@@ -1,6 +1,7 @@
 package remove
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -191,15 +192,13 @@ func (p *deletePass) portion(ctx context.Context, rowTimeMS int64, rows []rowDel
 	if err != nil {
 		return err
 	}
-	if cut {
-		stop = errCancelled
-		p.d.log.Info("a cancelled delete leaves index rows of rows without samples; the same delete, or varve repair, removes them", "metric", p.metric)
-	}
-	if cut, err = p.cancellable(ctx, func(ctx context.Context) error { return p.d.settleRowTime(ctx, p, rowTimeMS) }); err != nil {
+	settlingCut, err := p.cancellable(ctx, func(ctx context.Context) error { return p.d.settleRowTime(ctx, p, rowTimeMS) })
+	if err != nil {
 		return err
 	}
-	if cut {
-		stop = errCancelled // also if the row time is the last one: it may still be listed
+	if cut || settlingCut { // the latter also for the last row time, which may still be listed
+		stop = cmp.Or(stop, errCancelled)
+		p.d.log.Info("a cancelled delete leaves index rows of rows without samples; the same delete, or varve repair, removes them", "metric", p.metric)
 	}
 	return stop
 }
