@@ -204,8 +204,11 @@ func clockFindings(clocks []cql.Clock) (findings []Finding) {
 	if worst.Address == "" {
 		return findings
 	}
-	f := Finding{Grade: Good, What: "clocks", Text: fmt.Sprintf("of %d nodes, %s has the clock that differs most from this machine's: by %v (+- %v)",
-		len(clocks), worst.Address, worst.Ahead.Round(time.Millisecond), worst.Error.Round(time.Millisecond))}
+	text := fmt.Sprintf("of %d nodes, %s has the clock that differs most from this machine's: by", len(clocks), worst.Address)
+	if len(clocks) == 1 {
+		text = fmt.Sprintf("the clock of %s differs from this machine's by", worst.Address)
+	}
+	f := Finding{Grade: Good, What: "clocks", Text: fmt.Sprintf("%s %v (+- %v)", text, worst.Ahead.Round(time.Millisecond), worst.Error.Round(time.Millisecond))}
 	least := worst.Ahead.Abs() - worst.Error
 	if least > clockDubious {
 		f.Grade, f.Do = Dubious, "run NTP on all nodes and here; writes and deletes of a clock that is ahead win over later ones"
@@ -337,7 +340,7 @@ func replicationFindings(replication map[string]string, datacenters map[string]i
 		}
 	}
 	if nodes < c.all {
-		add(Bad, fmt.Sprintf("%d replicas are configured, but there are only %d nodes for them", c.all, nodes), "add nodes, or lower the replication factor")
+		add(Bad, fmt.Sprintf("%d replicas are configured; nodes for them: %d", c.all, nodes), "add nodes, or lower the replication factor")
 	}
 	if len(findings) == 0 {
 		add(Good, fmt.Sprintf("%d replicas; reads at %s and writes at %s overlap", together, session.ReadConsistency, session.WriteConsistency), "")

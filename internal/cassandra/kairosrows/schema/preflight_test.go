@@ -48,7 +48,7 @@ func TestReplicationFindings(t *testing.T) {
 		{simple("3"), one, "", "ONE", "ALL", "ok replication"},
 		{simple("1"), one, "", "LOCAL_QUORUM", "LOCAL_QUORUM", "warn replication: one replica"},
 		{simple("2"), one, "", "QUORUM", "QUORUM", "warn replication: two replicas"},
-		{simple("3"), map[string]int{"dc1": 1}, "", "QUORUM", "QUORUM", "bad replication: 3 replicas are configured, but there are only 1 nodes"},
+		{simple("3"), map[string]int{"dc1": 1}, "", "QUORUM", "QUORUM", "bad replication: 3 replicas are configured; nodes for them: 1"},
 		{simple("1"), one, "", "TWO", "ONE", "bad replication: cassandra.read_consistency TWO needs 2"},
 		{simple("3"), two, "dc1", "LOCAL_QUORUM", "LOCAL_QUORUM", "bad replication: SimpleStrategy"},
 		{network("dc1", "3"), two, "dc2", "LOCAL_QUORUM", "LOCAL_QUORUM", "bad replication: no replica is in data centre dc2"},
@@ -73,6 +73,9 @@ func TestClockFindings(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}
+	}
+	if got, want := text(clockFindings([]cql.Clock{{Address: "a", Up: true, Ahead: time.Millisecond}})), "ok clocks: the clock of a differs from this machine's by 1ms (+- 0s)"; !strings.Contains(got, want) {
+		t.Errorf("one node: %s, want %s", got, want)
 	}
 	for ahead, grade := range map[time.Duration]Grade{0: Good, 250 * time.Millisecond: Good, time.Second: Dubious, -6 * time.Second: Bad} {
 		if f := clockFindings([]cql.Clock{{Address: "a", Up: true, Ahead: ahead, Error: 100 * time.Millisecond}}); f[0].Grade != grade {
