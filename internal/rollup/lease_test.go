@@ -133,6 +133,35 @@ func TestBackfillOnAnotherNode(t *testing.T) {
 	})
 }
 
+// A task is changed on another node, and backfilled, when it is due, before the node that runs it has
+// read the change: no run of the former query replaces results of the backfill, whatever is late.
+func TestChangedOnAnotherNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, two, _ := twoNodes(t, &board{})
+		defer one.stop()
+		defer two.stop()
+		one.send("src", "a", 5, at(-24, 0, 10))
+		_, due := one.scheduled("t")
+		time.Sleep(time.Until(due) - time.Millisecond)
+		two.do(200, "PUT", "/api/v1/rollups/t", strings.Replace(taskJSON("t", hour, minute, ""), `"sum"`, `"count"`, 1))
+		if w := two.fillThree(); w.Code != 204 {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+		time.Sleep(time.Second)
+		counted := "{host=a,saved_from=src} 1999-12-31T00:00 2\n{host=a,saved_from=src} 1999-12-31T00:01 1\n{host=a,saved_from=src} 1999-12-31T00:02 1"
+		one.wantPoints("dst", counted)
+		one.send("src", "a", 7, at(-24, 0, 50))
+		time.Sleep(3 * time.Hour)
+		one.wantPoints("dst", strings.Replace(counted, "00:00 2", "00:00 3", 1))
+		_, due = one.scheduled("t")
+		time.Sleep(time.Until(due) - time.Millisecond)
+		one.send("src", "a", 7, at(-24, 1, 50))
+		two.do(204, "DELETE", "/api/v1/rollups/t", "")
+		time.Sleep(2 * time.Hour)
+		one.wantPoints("dst", strings.Replace(counted, "00:00 2", "00:00 3", 1))
+	})
+}
+
 // A backfill whose lease is lost before it stores a result stores none.
 func TestBackfillLosesItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -350,7 +350,7 @@ func (s *Scheduler) executeAlone(ctx context.Context, j *job, t *task, held func
 		s.metrics.runs.WithLabelValues(runCancelled).Inc()
 		if err != nil && ctx.Err() == nil {
 			if n, tell := j.unsure.again(s.now()); tell {
-				s.log.Warn("roll-up task does not run: cannot find out whether another node runs it", "id", t.id, "name", t.name, "error", err, "failures", n)
+				s.log.Warn("roll-up task does not run: cannot find out whether another node runs it, or has changed it", "id", t.id, "name", t.name, "error", err, "failures", n)
 			}
 			s.reschedule(j, t, true)
 		}
@@ -381,16 +381,31 @@ func (s *Scheduler) executeAlone(ctx context.Context, j *job, t *task, held func
 	}
 }
 
-// confirm checks in the store whether this process still owns a task.
+// confirm checks in the store whether this process still owns a task, and whether another one has
+// changed or deleted it: this process reads changes only now and then, and a run of the former text
+// would replace results of a backfill of the new one. The next reload reads a changed task.
 func (s *Scheduler) confirm(ctx context.Context, t *task) (own bool, err error) {
 	if s.shared == nil {
 		return true, nil
 	}
 	err = work.Do("find out who runs a roll-up task", func() (err error) {
-		own, err = s.shared.confirm(ctx, t.id)
+		if own, err = s.shared.confirm(ctx, t.id); err != nil || !own {
+			return err
+		}
+		own, err = s.unchanged(ctx, t)
 		return err
 	})
 	return own && err == nil, err
+}
+
+// unchanged reports whether a task is stored as this process knows it.
+func (s *Scheduler) unchanged(ctx context.Context, t *task) (bool, error) {
+	text, there, err := s.catalogue.get(ctx, configKey, t.id)
+	if err != nil || !there || text == t.json {
+		return there, err
+	}
+	stored, err := parseTask(s.parser, []byte(text), t.id, nil) // KairosDB stores other blanks
+	return err == nil && stored.json == t.json, nil
 }
 
 // handOver is what a node does when a task of another node is due: it hands its notes
