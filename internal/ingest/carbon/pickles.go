@@ -55,7 +55,8 @@ const (
 
 // The items of a pickle can share texts through its memo: two bytes of a frame of 1 MiB name a path
 // of half a megabyte. So that the work stays in proportion to the length of the frame, a path may be
-// as long as a line, and a refused one that is longer than shortPath is examined once in each frame.
+// as long as a line, and one that is longer than shortPath is examined once for all items of a frame
+// that are stored together.
 const shortPath = 512
 
 // pickles reads the pickles of connections.
@@ -144,11 +145,17 @@ type pickleConn struct {
 	items  []value
 	err    error // why the frame that is loaded has none
 
-	refusedPaths map[*byte]*ingest.Fault // longer than shortPath, of the frame that is loaded, by their first byte
+	longPaths map[*byte]examined // longer than shortPath, of the frame that is loaded and the batch that is being filled, by their first byte
 
 	stored place // everything before is in the store, or refused
 	filled place // the batch that is being filled ends here
 	fill   func() error
+}
+
+// An examined path leads to a series, or is refused.
+type examined struct {
+	alias *ingest.Alias
+	fault *ingest.Fault
 }
 
 // A place is before an item of a frame of the block.
@@ -273,7 +280,7 @@ func (c *pickleConn) frame(i int) []byte {
 func (c *pickleConn) load(i int) {
 	if c.loaded != i {
 		c.loaded = i
-		clear(c.refusedPaths)
+		clear(c.longPaths)
 		c.items, c.err = c.pickle.load(c.frame(i))
 	}
 }
@@ -283,7 +290,7 @@ func (c *pickleConn) load(i int) {
 func (c *pickleConn) release() {
 	c.pickle.reset(nil)
 	c.h.decoders.Put(c.pickle)
-	c.pickle, c.items, c.loaded, c.refusedPaths = nil, nil, -1, nil
+	c.pickle, c.items, c.loaded, c.longPaths = nil, nil, -1, nil
 	<-c.h.decoding
 }
 
@@ -343,6 +350,7 @@ func (c *pickleConn) refuse(r ingest.Reason, err error, points int) {
 func (c *pickleConn) parse() error {
 	nowMS := c.h.p.Now().UnixMilli()
 	c.filled = c.stored
+	clear(c.longPaths) // their series may be void by now
 	for at := &c.filled; at.frame < len(c.ends); {
 		if c.load(at.frame); c.err != nil {
 			c.w.Reject(ingest.Faultf(ingest.BadSyntax, "the pickle is refused: %v", c.err), c.frame(at.frame))
@@ -376,23 +384,22 @@ func (c *pickleConn) addPoint(pt point) error {
 		return nil
 	}
 	first := &pt.path[0]
-	if f := c.refusedPaths[first]; f != nil {
-		c.w.Reject(f, pt.path)
-		return nil
+	is, known := c.longPaths[first]
+	if !known {
+		var err error
+		if is.alias, is.fault, err = c.find(pt.path); err != nil {
+			return err
+		}
+		if c.longPaths == nil {
+			c.longPaths = map[*byte]examined{}
+		}
+		c.longPaths[first] = is
 	}
-	alias, f, err := c.find(pt.path)
-	if err != nil {
-		return err
+	if is.fault != nil {
+		c.w.Reject(is.fault, pt.path)
+	} else {
+		c.addTo(is.alias, pt.ms, pt.value, pt.path)
 	}
-	if f == nil {
-		c.addTo(alias, pt.ms, pt.value, pt.path)
-		return nil
-	}
-	if c.refusedPaths == nil {
-		c.refusedPaths = map[*byte]*ingest.Fault{}
-	}
-	c.refusedPaths[first] = f
-	c.w.Reject(f, pt.path)
 	return nil
 }
 

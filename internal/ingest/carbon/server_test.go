@@ -22,6 +22,7 @@ import (
 
 	"varve/internal/ingest"
 	"varve/internal/ingest/ingesttest"
+	"varve/internal/principal"
 	"varve/internal/store"
 	"varve/internal/stream"
 	"varve/internal/units"
@@ -286,6 +287,33 @@ func TestSharedTexts(t *testing.T) {
 		h.send(framed("]"+text(c.path)+text(c.when)+"K\x01\x86\x86q\x00a"+strings.Repeat("h\x00a", items-1)+"."), 1<<20)
 		if samples, _ := h.recorder.Count(); samples != 0 || h.refused()["pickle,"+c.reason] != items {
 			t.Errorf("%s: %d samples, refused %v", c.name, samples, h.refused())
+		}
+	}
+}
+
+// TestSharedPathThatIsTaken: a long path that the items of a pickle share is examined once for all
+// that are stored together, also if its sender may only write some metrics. Nothing remembers the
+// series of such a sender for long.
+func TestSharedPathThatIsTaken(t *testing.T) {
+	const items = 300
+	path := "mine"
+	for i := range 40 {
+		path += fmt.Sprintf(";tag%02d=%s", i, strings.Repeat("v", 240))
+	}
+	for _, prefix := range []string{"", "mine"} {
+		recorder := &ingesttest.Recorder{}
+		pipeline, reg := ingesttest.NewPipeline(recorder, nil)
+		h := &harness{T: t, recorder: recorder, pipeline: pipeline, reg: reg, served: make(chan error, 1), server: NewPickleServer(pipeline, DefaultConfig(), Options{Registerer: reg})}
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.addr = ln.Addr().String()
+		ctx := principal.With(context.Background(), principal.Principal{Name: "someone", Rights: principal.Write, Prefix: prefix})
+		go func() { h.served <- h.server.Serve(ctx, ln) }()
+		h.send(framed("]X"+string(binary.LittleEndian.AppendUint32(nil, uint32(len(path))))+path+"KdK\x01\x86\x86q\x00a"+strings.Repeat("h\x00a", items-1)+"."), 1<<20)
+		if samples, appends := recorder.Count(); samples != items || appends != 1 {
+			t.Errorf("prefix %q: %d samples in %d batches, want %d in 1; refused %v", prefix, samples, appends, items, h.refused())
 		}
 	}
 }
