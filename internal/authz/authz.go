@@ -1,7 +1,7 @@
-// Package authz keeps senders to their metrics. It stands around a store, where all front
-// ends and languages meet: what a sender that is limited to a prefix asks for, lists and
-// deletes goes through here, whatever the protocol. What it writes is checked in package
-// ingest, since writers remember series across senders.
+// Package authz restricts senders to their metrics. It wraps the store, which all front ends and
+// languages use: what a sender that is limited to a prefix queries, lists and deletes is checked
+// here, whatever the protocol. What it writes is checked in package ingest, since writers remember
+// series across senders.
 //
 // A sender without a limit, and the server itself, get the store as it is.
 package authz
@@ -19,10 +19,10 @@ import (
 	"varve/internal/store"
 )
 
-// A Store holds senders to their metrics.
+// A Store restricts senders to their metrics.
 type Store struct{ store.Store }
 
-// Around returns a Store that holds senders of s to their metrics.
+// Around returns a Store that restricts senders of s to their metrics.
 func Around(s store.Store) store.Store { return &Store{s} }
 
 // Unwrap lets [store.As] find what the store can do beside what the contract says.

@@ -19,7 +19,7 @@ type holds struct {
 	held    map[*model.TimeRange]struct{}
 	running bool
 	folding model.TimeRange  // by the fold that is running
-	changed *notify.Notifier // moves when a fold ends
+	changed *notify.Notifier // notified when a fold ends
 }
 
 // HoldFolds waits until no fold of data in r is running, and keeps others from beginning until

@@ -146,7 +146,7 @@ type Store struct {
 	checkpointFailed atomic.Pointer[error] // last checkpoint's error, nil after a good one
 	full             chan struct{}         // wakes the checkpointer
 	filesChanged     chan struct{}         // wakes the merger
-	room             *notify.Notifier      // moves with each checkpoint
+	room             *notify.Notifier      // notified by each checkpoint
 
 	background sync.WaitGroup
 	stop       context.CancelFunc

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// A Notifier is waited for. Make one with New.
+// A Notifier wakes goroutines that wait for a change. Make one with New.
 type Notifier struct {
 	mu      sync.Mutex
 	changed chan struct{}
