@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"varve/internal/admin"
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/cql/cqltest"
 	"varve/internal/originals"
@@ -163,8 +164,8 @@ func TestInspectDecode(t *testing.T) {
 
 func TestOnlyEmbedded(t *testing.T) {
 	name := yamlOf(t, t.TempDir())
-	for _, command := range []string{"check", "stats"} {
-		wantRun(t, 2, []string{"this is for the embedded store", "nodetool"}, command, "--config", name)
+	for command, instead := range map[string]string{"check": admin.InsteadOfCheck, "stats": admin.InsteadOfStats} {
+		wantRun(t, 2, []string{"this is for the embedded store. Over Cassandra " + instead + "\n"}, command, "--config", name)
 		for _, flags := range [][]string{{"--store=cassandra"}, {"--store", "cassandra"}, {"--cassandra-hosts=10.0.0.1"}} {
 			wantRun(t, 2, []string{"this is for the embedded store", "nodetool"}, append([]string{command}, flags...)...)
 		}

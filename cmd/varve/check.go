@@ -95,7 +95,7 @@ func check(t terminal, args []string) error {
 }
 
 func checkOffline(t terminal, l line, o offline.CheckOptions) (*offline.CheckReport, error) {
-	d, err := openDirectory(t, l)
+	d, err := openDirectory(t, l, admin.InsteadOfCheck)
 	if err != nil {
 		return nil, err
 	}
@@ -103,9 +103,9 @@ func checkOffline(t terminal, l line, o offline.CheckOptions) (*offline.CheckRep
 	return report, errors.Join(err, d.Close())
 }
 
-// openDirectory opens the store that a command line names.
-func openDirectory(t terminal, l line) (*offline.Directory, error) {
-	dir, err := l.dataDir(t)
+// openDirectory opens the store that a command line names. instead says what to do over Cassandra.
+func openDirectory(t terminal, l line, instead string) (*offline.Directory, error) {
+	dir, err := l.dataDir(t, instead)
 	if err != nil {
 		return nil, err
 	}

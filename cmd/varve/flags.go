@@ -14,7 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"varve/internal/admin"
 	"varve/internal/config"
 	"varve/internal/model"
 	"varve/internal/principal"
@@ -203,8 +202,8 @@ func parseAge(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// dataDir returns where the data is.
-func (l line) dataDir(t terminal) (string, error) {
+// dataDir returns where the data is. If it is in Cassandra, the error says what to do instead.
+func (l line) dataDir(t terminal, instead string) (string, error) {
 	if dir, ok := l.flags["data-dir"]; ok {
 		return dir, nil
 	}
@@ -217,7 +216,7 @@ func (l line) dataDir(t terminal) (string, error) {
 		return "", err
 	}
 	if loaded.Config.Store == config.Cassandra {
-		return "", errNotEmbedded
+		return "", &usageError{fmt.Errorf("the configuration says store: cassandra, and this is for the embedded store. Over Cassandra %s", instead)}
 	}
 	return loaded.Config.DataDir, nil
 }
@@ -239,10 +238,6 @@ func refuseCassandra(args []string, instead string) error {
 	}
 	return nil
 }
-
-// errNotEmbedded is the answer of commands that are for the embedded store only.
-var errNotEmbedded = &usageError{errors.New("the configuration says store: cassandra, and this is for the embedded store. " +
-	"For check: " + admin.InsteadOfCheck + ". For stats: " + admin.InsteadOfStats + ". For backup: " + admin.InsteadOfBackup)}
 
 // defaultServer is the server that backup, export and import use unless flags or
 // the environment name another place.

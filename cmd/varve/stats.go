@@ -57,7 +57,7 @@ func spaceOf(t terminal, l line, top int) (*offline.SpaceReport, error) {
 		report := &offline.SpaceReport{}
 		return report, s.Read(context.Background(), http.MethodGet, "/admin/stats?top="+strconv.Itoa(top), nil, report)
 	}
-	d, err := openDirectory(t, l)
+	d, err := openDirectory(t, l, admin.InsteadOfStats)
 	if err != nil {
 		return nil, err
 	}
