@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"path/filepath"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -21,7 +18,6 @@ import (
 	"varve/internal/embedded"
 	"varve/internal/loglimit"
 	"varve/internal/machine"
-	"varve/internal/remote"
 	"varve/internal/server"
 	"varve/internal/work"
 )
@@ -33,70 +29,115 @@ func serve(t terminal, args []string) error {
 	if err != nil {
 		return err
 	}
-	asked := loaded.Config
-	c := asked
-	if files, known := machine.Files(); known {
-		c = asked.WithinFiles(files)
-	}
-	level := &slog.LevelVar{}
-	level.Set(c.Log.Level)
-	registry := prometheus.NewRegistry()
-	lines := loglimit.NewHandler(c.Log.Logger(t.stderr, level).Handler(), registry)
-	defer lines.Close()
-	log := slog.New(lines)
-	tellForeign(loaded.KairosDB, log)
-	tellForeign(loaded.Carbon, log)
-	tellFiles(asked, c, log)
-	if tuned := loaded.Tuned(); tuned != nil {
-		log.Info("--tune changes constants; it is for tests only", "constants", tuned)
-	}
-	book, err := c.Book(log)
-	if err != nil {
-		return err
-	}
+	d := newDaemon(loaded, t.stderr)
+	defer d.lines.Close()
+	d.tell(loaded)
 	limitGarbage()
-	opening := &embedded.Opening{}
-	keeper, err := newKeeper(c, registry, log)
+	if err := d.open(); err != nil {
+		return err
+	}
+	defer d.front.Audit.Close()
+	if d.keeper != nil {
+		defer background(context.Background(), d.keeper.Run)()
+	}
+	reloads := d.reloader(func() (*config.Loaded, error) { return loadAgain(t, args) })
+	d.front.Routes = append(d.front.Routes, reloads.Routes()...)
+	return d.run(reloads, began, t.stdout)
+}
+
+// A daemon is a server with its stores.
+type daemon struct {
+	asked config.Config // as configured
+	c     config.Config // the same, with no more connections than the process may open
+
+	level    *slog.LevelVar
+	lines    *loglimit.Handler
+	log      *slog.Logger // writes lines
+	registry *prometheus.Registry
+
+	keeper    *auth.Keeper // nil without authentication
+	server    *server.Server
+	ended     chan error // has the result of the server once it has ended
+	stop      func()     // the server
+	instances instances
+	front     server.Front
+}
+
+func newDaemon(loaded *config.Loaded, stderr io.Writer) *daemon {
+	d := &daemon{asked: loaded.Config, c: loaded.Config, level: &slog.LevelVar{}, registry: prometheus.NewRegistry(), ended: make(chan error, 1)}
+	if files, known := machine.Files(); known {
+		d.c = d.asked.WithinFiles(files)
+	}
+	d.level.Set(d.c.Log.Level)
+	d.lines = loglimit.NewHandler(d.c.Log.Logger(stderr, d.level).Handler(), d.registry)
+	d.log = slog.New(d.lines)
+	return d
+}
+
+// tell logs what is unusual about the configuration.
+func (d *daemon) tell(loaded *config.Loaded) {
+	tellForeign(loaded.KairosDB, d.log)
+	tellForeign(loaded.Carbon, d.log)
+	tellFiles(d.asked, d.c, d.log)
+	if tuned := loaded.Tuned(); tuned != nil {
+		d.log.Info("--tune changes constants; it is for tests only", "constants", tuned)
+	}
+}
+
+// open listens, and opens the stores while the server answers that it starts. An error leaves
+// nothing open.
+func (d *daemon) open() (err error) {
+	book, err := d.c.Book(d.log)
 	if err != nil {
 		return err
 	}
-	srv := server.New(server.Options{Config: c.Server, Version: versionText(), Log: log, Registry: registry, Keeper: keeper, Opening: opening.String})
-	if err := srv.Listen(); err != nil {
+	opening := &embedded.Opening{}
+	if d.keeper, err = newKeeper(d.c, d.registry, d.log); err != nil {
+		return err
+	}
+	d.server = server.New(server.Options{Config: d.c.Server, Version: versionText(), Log: d.log, Registry: d.registry, Keeper: d.keeper, Opening: opening.String})
+	if err := d.server.Listen(); err != nil {
 		return err // before a data directory is made
 	}
-	running, stopServer := context.WithCancel(context.Background())
-	defer stopServer()
-	ended := make(chan error, 1)
-	go func() { ended <- srv.Run(running) }() // answers 503 until the store is open
-	work.Register(registry, log)
-	instances, front, err := openInstances(c, fittings{book: book, opening: opening}, registry, log)
-	if err != nil {
-		stopServer()
-		return errors.Join(err, <-ended)
+	running, stop := context.WithCancel(context.Background())
+	d.stop = stop
+	go func() { d.ended <- d.server.Run(running) }() // answers 503 until the stores are open
+	work.Register(d.registry, d.log)
+	if d.instances, d.front, err = openInstances(d.c, fittings{book: book, opening: opening}, d.registry, d.log); err != nil {
+		stop()
+		return errors.Join(err, <-d.ended)
 	}
-	if front.Audit, err = audit.Open(c.Audit.Path(c.DataDir), c.Audit, registry, log); err != nil {
-		stopServer()
-		return errors.Join(err, <-ended, instances.Close())
+	if d.front.Audit, err = audit.Open(d.c.Audit.Path(d.c.DataDir), d.c.Audit, d.registry, d.log); err != nil {
+		stop()
+		return errors.Join(err, <-d.ended, d.instances.Close())
 	}
-	defer front.Audit.Close()
-	reloads := admin.NewReloader(asked, func() (*config.Loaded, error) { return loadAgain(t, args) }, log,
-		admin.Reloadable{Key: "log.level", Apply: func(c config.Config) error { level.Set(c.Log.Level); return nil }},
-		admin.Reloadable{Key: "server.allowed_origins", Apply: func(c config.Config) error { srv.SetAllowedOrigins(c.Server.AllowedOrigins); return nil }})
+	return nil
+}
+
+// reloader returns what changes settings while the server runs. loadAgain reads the configuration.
+func (d *daemon) reloader(loadAgain func() (*config.Loaded, error)) *admin.Reloader {
+	reloads := admin.NewReloader(d.asked, loadAgain, d.log,
+		admin.Reloadable{Key: "log.level", Apply: func(c config.Config) error { d.level.Set(c.Log.Level); return nil }},
+		admin.Reloadable{Key: "server.allowed_origins", Apply: func(c config.Config) error { d.server.SetAllowedOrigins(c.Server.AllowedOrigins); return nil }})
 	reloads.AddFiles(admin.ReloadedFiles{
 		Name: "server.tls", Keys: []string{"server.tls.cert_file", "server.tls.key_file", "server.tls.client_ca_file", "server.tls.min_version"},
-		Read: func(c config.Config) (func(), error) { return srv.ReadTLS(c.Server) },
+		Read: func(c config.Config) (func(), error) { return d.server.ReadTLS(c.Server) },
 	})
-	reloads.Add(instances.reloadable(c)...)
-	reloads.AddFiles(admin.ReloadedRules(instances.shelves(), log))
-	front.Routes = append(front.Routes, reloads.Routes()...)
-	if keeper != nil {
+	reloads.Add(d.instances.reloadable(d.c)...)
+	reloads.AddFiles(admin.ReloadedRules(d.instances.shelves(), d.log))
+	if d.keeper != nil {
 		reloads.AddFiles(admin.ReloadedFiles{
 			Name: "auth", Keys: []string{"auth.rules", "auth.proxies"},
-			Read: func(c config.Config) (func(), error) { return keeper.Read(c.Auth) },
+			Read: func(c config.Config) (func(), error) { return d.keeper.Read(c.Auth) },
 		})
-		defer background(context.Background(), keeper.Run)()
 	}
+	return reloads
+}
 
+// run serves until a signal, or until the server fails, and closes the stores. began is when the
+// process began.
+func (d *daemon) run(reloads *admin.Reloader, began time.Time, stdout io.Writer) error {
+	defer d.stop()
 	// Signals are taken over only now: what came before can be replayed, so
 	// a kill during a long start loses nothing and need not wait for its end.
 	ctx, restore := interruptible()
@@ -105,38 +146,43 @@ func serve(t terminal, args []string) error {
 	manager := serviceManager()
 	context.AfterFunc(ctx, func() {
 		signalled <- time.Now()
-		manager.tell(managerStopping, log)
-		stopServer()
+		manager.tell(managerStopping, d.log)
+		d.stop()
 		restore() // a second signal kills
 	})
 	reloadAtHangup := reloads.OnHangup(func(reloading bool) { // before anybody is told that the server is ready
 		if reloading {
-			manager.tell(managerReloading, log)
+			manager.tell(managerReloading, d.log)
 		} else {
-			manager.tell(managerReady, log)
+			manager.tell(managerReady, d.log)
 		}
 	})
 
-	instances.loadRollups(ctx) // before points come in
-	srv.Mount(front)
-	announce(t.stdout, c, srv)
-	log.Info("ready", "version", versionText(), "http", srv.Addr("http"), "telnet", srv.Addr("telnet"), "carbon", srv.Addr("carbon"), "pickle", srv.Addr("pickle"), "carbon_udp", srv.Addr("carbon_udp"),
-		"store", c.Store, "data_dir", c.DataDir, "tenants", len(instances), "after", time.Since(began).Round(time.Millisecond))
-	stopRollups := background(ctx, instances.runRollups)
+	d.instances.loadRollups(ctx) // before points come in
+	d.server.Mount(d.front)
+	announce(stdout, d.c, d.server)
+	d.tellReady(time.Since(began))
+	stopRollups := background(ctx, d.instances.runRollups)
 	stopReloads := background(ctx, reloadAtHangup)
-	manager.tell(managerReady, log)
-	err = <-ended
+	manager.tell(managerReady, d.log)
+	err := <-d.ended
 	stopReloads()
 	stopRollups()
 	stopped := time.Now() // unless a signal has ended the server
 	if ctx.Err() != nil {
 		stopped = <-signalled
 	}
-	if closeErr := closeWithin(instances, time.Until(stopped.Add(c.Server.ShutdownTimeout))); closeErr != nil {
-		return errors.Join(err, fmt.Errorf("close the store in %s: %w", c.DataDir, closeErr))
+	if closeErr := closeWithin(d.instances, time.Until(stopped.Add(d.c.Server.ShutdownTimeout))); closeErr != nil {
+		return errors.Join(err, fmt.Errorf("close the store in %s: %w", d.c.DataDir, closeErr))
 	}
-	log.Info("stopped", "after", time.Since(stopped).Round(time.Millisecond))
+	d.log.Info("stopped", "after", time.Since(stopped).Round(time.Millisecond))
 	return err
+}
+
+func (d *daemon) tellReady(after time.Duration) {
+	srv := d.server
+	d.log.Info("ready", "version", versionText(), "http", srv.Addr("http"), "telnet", srv.Addr("telnet"), "carbon", srv.Addr("carbon"), "pickle", srv.Addr("pickle"), "carbon_udp", srv.Addr("carbon_udp"),
+		"store", d.c.Store, "data_dir", d.c.DataDir, "tenants", len(d.instances), "after", after.Round(time.Millisecond))
 }
 
 // newKeeper returns the keeper that authenticates senders, nil without authentication.
@@ -192,90 +238,3 @@ func closeWithin(c io.Closer, limit time.Duration) error {
 		return errors.New("not finished within server.shutdown_timeout; no acknowledged point is lost: the next start replays the log")
 	}
 }
-
-// announce tells a person what to do next.
-func announce(w io.Writer, c config.Config, srv *server.Server) {
-	dir := c.DataDir
-	if full, err := filepath.Abs(dir); err == nil && full != dir {
-		dir += " (" + full + ")"
-	}
-	api, lines := remote.Dialable(srv.Addr("http")), remote.Dialable(srv.Addr("telnet"))
-	fmt.Fprintf(w, "Varve %s is ready.\n\n", versionText())
-	scheme := "http"
-	if c.Server.TLS.Speaks("http") {
-		scheme = "https"
-	}
-	fmt.Fprintf(w, "  HTTP    %s://%s\n", scheme, api)
-	if lines != "" {
-		secured := ""
-		if c.Server.TLS.Speaks("telnet") {
-			secured = " (TLS)"
-		}
-		fmt.Fprintf(w, "  telnet  %s%s\n", lines, secured)
-	}
-	for _, carbon := range []struct{ stream, what string }{{"carbon", "lines"}, {"pickle", "pickles"}, {"carbon_udp", "lines, UDP"}} {
-		if addr := srv.Addr(carbon.stream); addr != "" {
-			if c.Server.TLS.Speaks(carbon.stream) {
-				carbon.what += ", TLS"
-			}
-			fmt.Fprintf(w, "  carbon  %s (%s)\n", remote.Dialable(addr), carbon.what)
-		}
-	}
-	if pprof := srv.Addr("pprof"); pprof != "" {
-		fmt.Fprintf(w, "  pprof   http://%s/debug/pprof/\n", remote.Dialable(pprof))
-	}
-	fmt.Fprintf(w, "  data    %s\n\n", dir)
-	curl := fmt.Sprintf("curl -sS%s%s %s://%s", trust(c), credentials(c), scheme, api)
-	if c.Auth.Enabled {
-		fmt.Fprintf(w, "Create a token, if there is none yet:\n  TOKEN=$(varve token create me --role read,write%s)\n", tokenPlace(c))
-	}
-	if lines == "" || c.Server.TLS.Speaks("telnet") || c.Auth.Enabled {
-		fmt.Fprintf(w, "Send a first point:\n  %s/api/v1/datapoints -d \"%s\"\n", curl, firstPoint)
-	} else {
-		host, port, _ := net.SplitHostPort(lines)
-		fmt.Fprintf(w, "Send a first point:\n  echo \"put demo.load $(date +%%s) 1.5 host=a\" | nc -w 1 %s %s\n", host, port)
-	}
-	fmt.Fprintf(w, "Read it back:\n  %s/api/v1/datapoints/query -d '%s'\n\nCtrl-C stops the server.\n", curl, firstQuery)
-}
-
-// tokenPlace returns the flags with which varve token uses the server's token file.
-func tokenPlace(c config.Config) string {
-	flags := " --data-dir " + quoted(c.DataDir)
-	if c.Auth.TokenFile != "" {
-		flags += " --auth-token-file " + quoted(c.Auth.TokenFile)
-	}
-	return flags
-}
-
-// quoted is a word of a shell's command line.
-func quoted(word string) string {
-	if !strings.ContainsFunc(word, func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("./_-+:@%,", r)
-	}) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-}
-
-// trust returns the flags with which curl accepts the server's certificate, whichever authority
-// has signed it.
-func trust(c config.Config) string {
-	if !c.Server.TLS.Speaks("http") {
-		return ""
-	}
-	return " --cacert " + quoted(c.Server.TLS.CertFile)
-}
-
-// credentials returns the flags with which curl authenticates.
-func credentials(c config.Config) string {
-	if !c.Auth.Enabled {
-		return ""
-	}
-	return ` -H "Authorization: Bearer $TOKEN"`
-}
-
-// firstPoint is a point of now, within double quotes of a shell.
-const firstPoint = `[{\"name\":\"demo.load\",\"tags\":{\"host\":\"a\"},\"datapoints\":[[$(date +%s)000,1.5]]}]`
-
-// firstQuery reads the last hour of the metric that announce sends a point of.
-const firstQuery = `{"start_relative":{"value":1,"unit":"hours"},"metrics":[{"name":"demo.load"}]}`
