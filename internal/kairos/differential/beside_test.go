@@ -73,12 +73,10 @@ func startBeside(t *testing.T, kind shared) *pair {
 	kairos := func() {
 		o := kind.kairos
 		o.Cassandra, o.Keyspace = config.Hosts, config.Keyspace
-		if p.tagIndexed {
-			// KairosDB puts all new rows of a delivery, once for each tag, into one
-			// batch. Cassandra refuses more than 50 KiB, which KairosDB does not
-			// notice. Of rows with a tag of 240 bytes, as some worlds have, 50 are too many.
-			o.Settings = map[string]string{"queue_processor.batch_size": "20"}
-		}
+		// KairosDB puts all new rows of a delivery, once for each indexed tag, into one
+		// batch. Cassandra refuses more than 50 KiB, which KairosDB does not notice. Of rows
+		// with a tag of 240 bytes, as some worlds have, 50 are too many.
+		o.Settings = map[string]string{"queue_processor.batch_size": "20"}
 		p.kairos = &peer{url: originals.StartKairosDB(t, o).URL, client: client}
 	}
 	varve := func() { p.varve = &peer{url: startVarve(t, openShared(t, config, kind)), client: client} }
