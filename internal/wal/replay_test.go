@@ -335,7 +335,7 @@ func TestMissingSegmentBeforeDamagedHeader(t *testing.T) {
 
 // TestBegunSegment: if the first needed segment is missing, no replay mistakes the rest
 // for the whole, whether the directory is gone, or the segment is gone, cut off before
-// its records, or zeroed.
+// its records, zeroed, or a copy of another one.
 func TestBegunSegment(t *testing.T) {
 	zeros := make([]byte, 4096)
 	for name, c := range map[string]struct {
@@ -343,12 +343,15 @@ func TestBegunSegment(t *testing.T) {
 		spoil    func(t *testing.T, fsys *vfs.MemFS)
 		file     Segment // that is named
 	}{
-		"sound":              {2, func(*testing.T, *vfs.MemFS) {}, 0},
-		"no directory":       {1, func(t *testing.T, fsys *vfs.MemFS) { must(t, fsys.RemoveAll(testDir)) }, 2},
-		"no file":            {1, func(t *testing.T, fsys *vfs.MemFS) { remove(t, fsys, 2) }, 2},
-		"empty":              {1, func(t *testing.T, fsys *vfs.MemFS) { writeFile(t, fsys, Segment(2).fileName(), nil) }, 2},
-		"half a header":      {1, func(t *testing.T, fsys *vfs.MemFS) { writeFile(t, fsys, Segment(2).fileName(), zeros[:20]) }, 2},
-		"zeros":              {1, func(t *testing.T, fsys *vfs.MemFS) { writeFile(t, fsys, Segment(2).fileName(), zeros) }, 2},
+		"sound":         {2, func(*testing.T, *vfs.MemFS) {}, 0},
+		"no directory":  {1, func(t *testing.T, fsys *vfs.MemFS) { must(t, fsys.RemoveAll(testDir)) }, 2},
+		"no file":       {1, func(t *testing.T, fsys *vfs.MemFS) { remove(t, fsys, 2) }, 2},
+		"empty":         {1, func(t *testing.T, fsys *vfs.MemFS) { writeFile(t, fsys, Segment(2).fileName(), nil) }, 2},
+		"half a header": {1, func(t *testing.T, fsys *vfs.MemFS) { writeFile(t, fsys, Segment(2).fileName(), zeros[:20]) }, 2},
+		"zeros":         {1, func(t *testing.T, fsys *vfs.MemFS) { writeFile(t, fsys, Segment(2).fileName(), zeros) }, 2},
+		"another one's copy": {1, func(t *testing.T, fsys *vfs.MemFS) {
+			writeFile(t, fsys, Segment(2).fileName(), readFile(t, fsys, 1))
+		}, 2},
 		"no file, one after": {2, func(t *testing.T, fsys *vfs.MemFS) { remove(t, fsys, 2) }, 2},
 		"zeros, one after":   {2, func(t *testing.T, fsys *vfs.MemFS) { writeFile(t, fsys, Segment(2).fileName(), zeros) }, 2},
 		"no file, then zeros": {2, func(t *testing.T, fsys *vfs.MemFS) {
