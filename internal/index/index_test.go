@@ -315,6 +315,81 @@ func TestLargeLists(t *testing.T) {
 	check()
 }
 
+// TestListsOfAllSizes selects unions of large, small and single lists, close together and far
+// apart. What Select returns is the caller's, and what it is given stays as it is.
+func TestListsOfAllSizes(t *testing.T) {
+	for _, stride := range []int{1, 100_000} {
+		x, n := index.New(), naive{}
+		for i := range 8000 {
+			s := model.Series{Metric: "m", Type: model.TypeLong, Tags: model.MustTags("all", "same")}
+			if class := classOf(i); class != "" {
+				s.Tags = model.MustTags("all", "same", "class", class)
+			}
+			n[uint32(i*stride)] = s
+			x.Add(model.SeriesNumber(i*stride), s)
+		}
+		some := roaring.New()
+		for i := range 8000 {
+			if i%3 > 0 {
+				some.Add(uint32(i * stride))
+			}
+		}
+		same := model.Matcher{Tag: "all", Values: []string{"same"}}
+		for _, values := range [][]string{
+			{"large"}, {"large", "other"}, {"large", "medium"}, {"large", "other", "medium", "single-7", "nothing"}, {"medium", "single-7"}, {"single-7", "single-17"}, {"nothing"},
+		} {
+			for _, m := range []model.Matcher{{}, {Not: true}, {Absent: true}, {Not: true, Absent: true}} {
+				m.Tag, m.Values = "class", values
+				for _, ms := range [][]model.Matcher{{m}, {m, same}} {
+					checkSelect(t, x, n, ms, nil)
+					checkSelect(t, x, n, ms, some)
+				}
+			}
+		}
+		checkSelect(t, x, n, nil, nil)
+		checkSelect(t, x, n, nil, some)
+	}
+}
+
+// classOf spreads 8000 series over two lists of more than a thousand ids, one of hundreds, and
+// lists of one. Some have no class.
+func classOf(i int) string {
+	switch i % 10 {
+	case 0, 1, 2, 3:
+		return "large"
+	case 4, 5:
+		return "other"
+	case 6:
+		return "medium"
+	case 7:
+		return fmt.Sprint("single-", i)
+	}
+	return ""
+}
+
+// checkSelect compares a selection with that of n. It changes the result, and compares again.
+func checkSelect(t *testing.T, x *index.Index, n naive, ms []model.Matcher, within *roaring.Bitmap) {
+	t.Helper()
+	var before *roaring.Bitmap
+	if within != nil {
+		before = within.Clone()
+	}
+	want := n.selects("m", ms, within)
+	for range 2 {
+		got, err := x.Select(context.Background(), "m", ms, within)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got.ToArray(), want) {
+			t.Fatalf("%v within %v: %d series, want %d", ms, within, got.GetCardinality(), len(want))
+		}
+		got.Clear()
+	}
+	if within != nil && !within.Equals(before) {
+		t.Fatalf("%v has changed the set that was given", ms)
+	}
+}
+
 func TestInputErrors(t *testing.T) {
 	x := index.New()
 	if _, err := x.Select(context.Background(), "m", []model.Matcher{{Tag: "host", Patterns: []*model.Pattern{nil}}}, nil); !isInputError(err) {

@@ -111,6 +111,31 @@ func TestScanKeepsUp(t *testing.T) {
 	}
 }
 
+// TestScanOfAnotherMetricsValues: of the values that match, most are of another metric.
+func TestScanOfAnotherMetricsValues(t *testing.T) {
+	const own, others = directMax + 1, 3 * directMax
+	x := New()
+	for i, s := range users(own + others) {
+		if i >= own {
+			s.Metric = "errors"
+		}
+		x.Add(model.SeriesNumber(i), s)
+	}
+	for _, expr := range []string{".*[0-8]", ".*[13]"} {
+		m := likeUser(t, expr)
+		var want []uint32
+		for i, s := range users(own) {
+			if user, _ := s.Tags.Get("user"); m[0].Patterns[0].MatchString(user) {
+				want = append(want, uint32(i))
+			}
+		}
+		got, err := x.Select(context.Background(), "requests", m, nil)
+		if err != nil || !slices.Equal(got.ToArray(), want) {
+			t.Errorf("%s selects %d series, %v, want %d", expr, got.GetCardinality(), err, len(want))
+		}
+	}
+}
+
 // TestScanCacheIsBounded: the most recently used scans stay.
 func TestScanCacheIsBounded(t *testing.T) {
 	var c scanCache
