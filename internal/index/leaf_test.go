@@ -27,6 +27,23 @@ func TestKeyOf(t *testing.T) {
 	})
 }
 
+// TestKeyOfAnyBytes: queries may ask for texts that are not UTF-8.
+func TestKeyOfAnyBytes(t *testing.T) {
+	texts := []string{"\x00", "a", "\x7f"}
+	for lead := 0x80; lead <= 0xff; lead++ {
+		for _, next := range []byte{0x00, 'a', 0x80, 0xbf, 0xee, 0xff} {
+			texts = append(texts, string([]byte{byte(lead), next}))
+		}
+	}
+	for _, a := range texts {
+		for _, b := range texts {
+			if c := model.CompareNames(a, b); c < 0 && keyOf(a) > keyOf(b) || c > 0 && keyOf(a) < keyOf(b) {
+				t.Fatalf("CompareNames(%+q, %+q) = %d, keys %016x and %016x", a, b, c, keyOf(a), keyOf(b))
+			}
+		}
+	}
+}
+
 // TestDictionary compares a dictionary with a sorted slice. Each step adds or
 // removes many names, so that leaves split and vanish.
 func TestDictionary(t *testing.T) {

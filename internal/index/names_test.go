@@ -64,6 +64,37 @@ func TestNamesInSlices(t *testing.T) {
 	}
 }
 
+// TestLevelsInSlices lists levels of a tree that take several slices: one of leaves, and one of
+// branches.
+func TestLevelsInSlices(t *testing.T) {
+	x := New()
+	add := func(name string) {
+		x.Add(model.SeriesNumber(x.Len()), model.Series{Metric: name, Type: model.TypeLong})
+	}
+	var leaves, branches []string
+	for i := range 2*namesSlice + 100 {
+		leaves = append(leaves, fmt.Sprintf("flat.%05d", i))
+		add(leaves[i])
+	}
+	for i := range namesSlice / 5 { // finding a branch counts as 16 leaves
+		branch := fmt.Sprintf("tree.%05d.", i)
+		branches = append(branches, branch)
+		add(branch + "a")
+		add(branch + "b.c")
+	}
+	for prefix, all := range map[string][]string{"": {"flat.", "tree."}, "flat.": leaves, "tree.": branches} {
+		for _, after := range []int{-1, 0, namesSlice/16 - 1, namesSlice - 1, namesSlice} {
+			for _, limit := range []int{0, 1, namesSlice/16 + 1, namesSlice} {
+				q := store.NamesQuery{Prefix: prefix, Delimiter: '.', Limit: limit}
+				if after >= 0 {
+					q.After = nth(all, after)
+				}
+				checkNames(t, x, q, all)
+			}
+		}
+	}
+}
+
 func checkNames(t *testing.T, x *Index, q store.NamesQuery, all []string) {
 	t.Helper()
 	var want []string
