@@ -3,6 +3,7 @@ package spool
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -35,9 +36,9 @@ func (s *Spool) replay() error {
 	}
 	s.order.from = from
 	r := &replayer{spool: s, renamed: make(map[model.SeriesNumber]model.SeriesNumber)}
-	stats, err := wal.Replay(s.fs, s.path(logName), wal.ReplayOptions{From: from, OnDamage: s.options.OnDamage}, r.record)
+	stats, err := wal.Replay(s.fs, s.path(logName), wal.ReplayOptions{From: from}, r.record)
 	if err != nil {
-		return fmt.Errorf("replay the write-ahead log of the spool: %w", err)
+		return s.unreadableLog(err)
 	}
 	s.notes.EndReplay()
 	s.series.Settle()
@@ -52,6 +53,16 @@ func (s *Spool) replay() error {
 			"generations", h.Generations, "cut_bytes", stats.CutBytes, "damages", stats.Damages, "took", time.Since(began))
 	}
 	return nil
+}
+
+// unreadableLog is the error of a replay. The spool does not open with a damaged log: without the
+// damaged records it would be unknown which of the samples behind them are valid.
+func (s *Spool) unreadableLog(err error) error {
+	err = fmt.Errorf("replay the write-ahead log of the spool: %w", err)
+	if errors.As(err, new(*store.CorruptionError)) {
+		err = fmt.Errorf("%w; put the file back from a copy or, to start without the samples that wait for the remote store, move %s away as a whole", err, s.path(logName))
+	}
+	return err
 }
 
 // findFrom returns the segment at which the replay begins according to the newest mark;

@@ -74,10 +74,6 @@ type Options struct {
 	// time. Call FollowClock when it can be relied on; from then on, ClockSet must return true.
 	ClockSet func() bool // nil = always
 
-	// OnDamage decides, for each damaged place in the log, whether to continue after
-	// it. If OnDamage is nil, Open fails.
-	OnDamage func(*store.CorruptionError) (skip bool)
-
 	retryFirst, retryMost time.Duration // 0 = the defaults
 	idleInterval          time.Duration
 }

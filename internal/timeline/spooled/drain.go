@@ -152,10 +152,18 @@ func (s *Spool) putBefore(ctx context.Context, segment wal.Segment) (late, err e
 	if err == nil {
 		err = p.flush()
 	}
-	if _, ok := errors.AsType[*store.CorruptionError](err); ok {
-		err = fmt.Errorf("%w; stop the server and move this file of %s away: its events that are not drained are lost", err, s.dir)
+	return p.late, s.wayOut(err)
+}
+
+// wayOut adds to the error of a damaged log how to go on without it. Without the files before the
+// damaged one, the log begins after it; without the damaged one alone it would have a gap, which is
+// damage too.
+func (s *Spool) wayOut(err error) error {
+	if errors.As(err, new(*store.CorruptionError)) {
+		return fmt.Errorf("%w; put the file back from a copy or, to go on without its events, stop the server and move this file and those with lower numbers out of %s: "+
+			"their events that are not drained are lost", err, s.dir)
 	}
-	return p.late, err
+	return err
 }
 
 // A putting is one pass over the log.

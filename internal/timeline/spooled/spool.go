@@ -176,7 +176,10 @@ func (s *Spool) replay() error {
 		s.waiting.Add(int64(len(events)))
 		return nil
 	})
-	return err
+	if err != nil {
+		return fmt.Errorf("replay the write-ahead log of the spool of timelines: %w", s.wayOut(err))
+	}
+	return nil
 }
 
 // Close stops the drain and closes the log. The events in it are drained after the next Open.

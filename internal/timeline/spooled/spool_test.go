@@ -1127,3 +1127,33 @@ func TestClockSetBackDoesNotFillTheLog(t *testing.T) {
 		t.Errorf("%v events were refused", n)
 	}
 }
+
+// TestDamagedLog: the spool does not open with a damaged log, and says how to go on without the
+// damaged file.
+func TestDamagedLog(t *testing.T) {
+	disk := vfs.NewMem()
+	for i := range int64(3) { // each in a segment of its own
+		l, err := wal.Open(disk, "spool", wal.DefaultConfig(), wal.Options{})
+		must(t, err)
+		records, _ := encode([]timeline.Accepted{{Addressed: event(i, fmt.Sprint("e", i+1), "a"), At: time.UnixMicro(1)}})
+		must(t, l.Wait(t.Context(), l.Append(typeEvents, records[0])))
+		must(t, l.Close())
+	}
+	file := func(s wal.Segment) string { return disk.PathJoin("spool", s.FileName()) }
+	f, err := disk.OpenReadWrite(file(2), vfs.WriteCategoryUnspecified)
+	must(t, err)
+	_, err = f.WriteAt([]byte("damage"), 50)
+	must(t, errors.Join(err, f.Close()))
+	fails := func(why string) {
+		t.Helper()
+		_, err := Waiting(disk, "spool")
+		if !errors.As(err, new(*store.CorruptionError)) || !strings.Contains(err.Error(), "move this file and those with lower numbers out of spool") {
+			t.Errorf("%s: %v", why, err)
+		}
+	}
+	fails("damaged")
+	must(t, disk.Rename(file(2), "away2"))
+	fails("one file is moved")
+	must(t, disk.Rename(file(1), "away1"))
+	open(t, newDistant(t), disk, nil).want(t, "a", "e3")
+}

@@ -1,0 +1,54 @@
+package spool
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/store"
+)
+
+// TestDamagedLog: a spool does not open with a damaged log, in whichever segment, and says how to
+// start without it. What waits is there once the file is put back.
+func TestDamagedLog(t *testing.T) {
+	healthy := vfs.NewMem()
+	want := waiting(t, healthy, patient(tinyConfig()), true)
+	all := segments(t, healthy)
+	if len(all) < 3 {
+		t.Fatalf("segments %v are too few", all)
+	}
+	for _, segment := range []int{0, len(all) / 2, len(all) - 1} {
+		disk := vfs.NewMem()
+		if ok, err := vfs.Clone(healthy, disk, "spool", "spool"); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		log := disk.PathJoin("spool", logName)
+		damage(t, disk, disk.PathJoin(log, all[segment].FileName()))
+		_, err := Open(disk, "spool", tinyConfig(), Options{})
+		if advice := fmt.Sprintf("move %s away as a whole", log); !errors.As(err, new(*store.CorruptionError)) || !strings.Contains(err.Error(), advice) {
+			t.Fatalf("segment %d is damaged: %v", all[segment], err)
+		}
+		damage(t, disk, disk.PathJoin(log, all[segment].FileName())) // which undoes it
+		checkWaiting(t, disk, want)
+		damage(t, disk, disk.PathJoin(log, all[segment].FileName()))
+		if err := disk.Rename(log, "away"); err != nil {
+			t.Fatal(err)
+		}
+		checkWaiting(t, disk, content{})
+	}
+}
+
+// checkWaiting opens a spool and compares what it holds.
+func checkWaiting(t *testing.T, disk vfs.FS, want content) {
+	t.Helper()
+	s := mustOpen(t, disk, patient(tinyConfig()), Options{})
+	if err := seen(t, s, newRemote(), want); err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
