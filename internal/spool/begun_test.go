@@ -98,3 +98,25 @@ func TestMissingLogIsNotGuessed(t *testing.T) {
 		}
 	}
 }
+
+// TestNoLogOnAFullDisk: a spool that could not begin its log for lack of space does not tell later
+// that the log is missing. An empty file often still has room where a segment has none.
+func TestNoLogOnAFullDisk(t *testing.T) {
+	disk := vfs.NewMem()
+	full := errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpFilePreallocate {
+			return errNoSpace
+		}
+		return nil
+	}))
+	var logged bytes.Buffer
+	for _, fs := range []vfs.FS{full, disk} {
+		s := mustOpen(t, fs, tinyConfig(), Options{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if strings.Contains(logged.String(), "log of the spool is missing") {
+		t.Errorf("logged:\n%s", &logged)
+	}
+}

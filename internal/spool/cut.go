@@ -67,12 +67,10 @@ func (s *Spool) freeze(g *Generation, number, stampMS int64) {
 	s.frozenMem.Add(g.memory())
 }
 
-// beganMS is when the first sample of a generation arrived, by the clock.
+// beganMS is when the first sample of a generation arrived, by the clock. The generation must
+// have samples.
 func (s *Spool) beganMS(g *Generation) int64 {
-	if began := g.began.Load(); began != nil {
-		return s.now().Add(-time.Since(*began)).UnixMilli()
-	}
-	return s.now().UnixMilli()
+	return s.now().Add(-time.Since(*g.began.Load())).UnixMilli()
 }
 
 // busy reports whether the sink has work.

@@ -2,14 +2,18 @@ package spool
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"varve/internal/diskfs/crashfs"
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/wal"
 )
 
 func TestAppendFlush(t *testing.T) {
@@ -162,4 +166,73 @@ func TestViewOfALaterGeneration(t *testing.T) {
 	if ids, err := idsOf(before.Select(context.Background(), "second", nil, model.AllTime, nil)); err != nil || len(ids) != 1 {
 		t.Errorf("the view before the drain finds %d series, %v", len(ids), err)
 	}
+}
+
+// TestNamesOfADrainedSeriesThatGoesOn: a series of a drained generation stays findable as long as
+// the active one has samples of it.
+func TestNamesOfADrainedSeriesThatGoesOn(t *testing.T) {
+	sink := newRemote()
+	s := mustOpen(t, vfs.NewMem(), patient(tinyConfig()), Options{Sink: sink})
+	defer s.Close()
+	series := testSeries("load", 1)
+	put(t, s, series, 1, 1)
+	flushed(t, s)
+	put(t, s, series, 2, 2)
+	for range 2 {
+		v := s.View()
+		names, _, err := v.Names(t.Context(), store.NamesQuery{Kind: store.MetricNames}) // looks for idle series
+		if err != nil || !slices.Equal(names, []string{"load"}) {
+			t.Errorf("names %v, %v", names, err)
+		}
+		if ids, err := idsOf(v.Select(t.Context(), "load", nil, model.AllTime, nil)); err != nil || len(ids) != 1 {
+			t.Errorf("series %v are found, %v", ids, err)
+		}
+		v.Close()
+	}
+}
+
+// TestSeriesMetrics: of every n-th series, the metric is told, until the caller has enough.
+func TestSeriesMetrics(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), patient(DefaultConfig()), Options{})
+	defer s.Close()
+	const series = 1000
+	for n := range series {
+		put(t, s, testSeries(fmt.Sprintf("metric%d", n), n), 1, 1)
+	}
+	for every, bounds := range map[int][2]int{0: {series, series}, 1: {series, series}, 10: {20, 300}} {
+		metrics := map[string]bool{}
+		for metric := range s.SeriesMetrics(every) {
+			metrics[metric] = true
+		}
+		if n := len(metrics); n < bounds[0] || n > bounds[1] {
+			t.Errorf("of one in %d: %d metrics of %d", every, n, series)
+		}
+	}
+	for metric := range s.SeriesMetrics(1) {
+		if !strings.HasPrefix(metric, "metric") {
+			t.Errorf("metric %q", metric)
+		}
+		break
+	}
+}
+
+// TestSync: what was acknowledged before Sync survives a power cut, also while the log is synced by
+// time alone.
+func TestSync(t *testing.T) {
+	cfg := patient(tinyConfig())
+	cfg.Log.Durability, cfg.Log.SyncInterval = wal.Interval, time.Minute
+	disk := crashfs.New()
+	s := mustOpen(t, disk, cfg, Options{})
+	defer s.Close()
+	series := testSeries("load", 1)
+	put(t, s, series, 7, 1)
+	lost := disk.CrashClone(vfs.CrashCloneCfg{})
+	if err := s.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	kept := disk.CrashClone(vfs.CrashCloneCfg{})
+	want := content{}
+	checkWaiting(t, lost, want)
+	want.set(string(series.AppendKey(nil)), 1, longText(7))
+	checkWaiting(t, kept, want)
 }

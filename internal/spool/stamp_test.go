@@ -366,3 +366,22 @@ func TestLimitStamps(t *testing.T) {
 		}
 	}
 }
+
+// TestClockIsSetBackWithoutSamples: a generation without samples is not handed to the sink.
+func TestClockIsSetBackWithoutSamples(t *testing.T) {
+	clock := newClock()
+	s := mustOpen(t, vfs.NewMem(), patient(tinyConfig()), clock.options(nil))
+	defer s.Close()
+	put(t, s, testSeries("load", 1), 1, 1)
+	s.order.Lock()
+	err := s.cutLocked()
+	s.order.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock.add(-24 * time.Hour)
+	s.FollowClock()
+	if n := s.Health().Generations; n != 1 {
+		t.Errorf("%d generations, want the one with samples", n)
+	}
+}

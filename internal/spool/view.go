@@ -128,12 +128,8 @@ func (v *View) Runs(id model.SeriesNumber, r model.TimeRange) ([]head.Run, error
 			continue
 		}
 		runs = append(runs, head.Run{})
-		found, err := g.Snapshot(id, r, &runs[len(runs)-1])
-		if err != nil {
+		if _, err := g.Snapshot(id, r, &runs[len(runs)-1]); err != nil {
 			return nil, err
-		}
-		if !found {
-			runs = runs[:len(runs)-1]
 		}
 	}
 	return runs, nil
