@@ -94,32 +94,43 @@ func TestCulpritsAreNamed(t *testing.T) {
 }
 
 // TestWarningOfABurst: a store knows the metrics of its series once it has samples
-// of them. A warning about the first block names them too.
+// of them. A warning about the first block names them too. Blocks without new series
+// do not repeat it.
 func TestWarningOfABurst(t *testing.T) {
 	cfg := ingest.DefaultConfig()
 	cfg.MaxSeries = 10
+	now := time.Now()
 	var known []ingest.Culprit
 	var log bytes.Buffer
 	p := ingest.New(&ingesttest.Recorder{
 		OnAppend: func(*store.Batch) error { known = []ingest.Culprit{{"burst", 9}}; return nil },
 	}, cfg, ingest.Options{
 		Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		Largest: func(int) []ingest.Culprit { return known },
+		Largest: func(int) []ingest.Culprit { return known }, Now: func() time.Time { return now },
 	})
 	w := p.NewWriter(p.Protocol("test"), "peer", 0)
-	_, err := w.Ingest(context.Background(), 9, func() error {
-		for i := range 9 {
-			if err := put(w, "burst", fmt.Sprint(i), 1); err != nil {
-				return err
+	send := func() {
+		t.Helper()
+		_, err := w.Ingest(context.Background(), 9, func() error {
+			for i := range 9 {
+				if err := put(w, "burst", fmt.Sprint(i), 1); err != nil {
+					return err
+				}
 			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
+	send()
 	if got := log.String(); !strings.Contains(got, "the store holds 9 series, ingest.max_series is 10") || !strings.Contains(got, "most series: burst (9); see /admin/cardinality") {
 		t.Errorf("log: %s", got)
+	}
+	log.Reset()
+	now = now.Add(time.Hour)
+	if send(); log.Len() > 0 {
+		t.Errorf("a block without new series: %s", &log)
 	}
 }
 

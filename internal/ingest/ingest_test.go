@@ -610,7 +610,7 @@ func TestWriterOfAnotherSender(t *testing.T) {
 // The gauges that alerts and dashboards read are there, and say how much of a limit is used.
 func TestGauges(t *testing.T) {
 	r := &ingesttest.Recorder{}
-	p, reg := ingesttest.NewPipeline(r, func(c *ingest.Config) { c.MaxSeries = 4 })
+	p, reg := ingesttest.NewPipeline(r, func(c *ingest.Config) { c.MaxSeries, c.MaxSeriesMemory = 4, units.MiB })
 	inFlight := -1.0
 	r.OnAppend = func(*store.Batch) error {
 		inFlight = ingesttest.Counters(t, reg, "varve_ingest_samples_in_flight")[""]
@@ -622,6 +622,9 @@ func TestGauges(t *testing.T) {
 	}
 	if got := ingesttest.Counters(t, reg, "varve_ingest_series_used_ratio")[""]; got != 0.25 || inFlight != 3 {
 		t.Errorf("%v of the series are used, want 0.25; %v samples were in flight, want 3", got, inFlight)
+	}
+	if got := ingesttest.Counters(t, reg, "varve_ingest_series_memory_max_bytes")[""]; got != float64(units.MiB) {
+		t.Errorf("the bound of the memory of series is %v, want 1 MiB", got)
 	}
 }
 
@@ -820,6 +823,8 @@ func TestConfigBounds(t *testing.T) {
 		{func(c *ingest.Config) { c.MaxBodyBytes = -1 }, "max_body_bytes"},
 		{func(c *ingest.Config) { c.MaxUnpackedBytes, c.BodyMemory = 2*units.GiB, 3*units.GiB }, ""},
 		{func(c *ingest.Config) { c.MaxUnpackedBytes, c.BodyMemory = 2*units.GiB+1, 3*units.GiB }, "max_unpacked_bytes"},
+		{func(c *ingest.Config) { c.MaxStringBytes = 0 }, "max_string_bytes"},
+		{func(c *ingest.Config) { c.MaxStringBytes = 1 }, ""},
 		{func(c *ingest.Config) { c.MaxStringBytes = 4 * units.MiB }, ""},
 		{func(c *ingest.Config) { c.MaxStringBytes = 4*units.MiB + 1 }, "max_string_bytes"},
 		{func(c *ingest.Config) { c.BodyMemory = 100 * units.GiB }, ""},

@@ -22,6 +22,7 @@ import (
 
 	"varve/internal/ingest"
 	"varve/internal/ingest/ingesttest"
+	"varve/internal/model"
 	"varve/internal/principal"
 	"varve/internal/store"
 	"varve/internal/stream"
@@ -651,6 +652,34 @@ func TestPartOfTheStoreRefuses(t *testing.T) {
 		refused := map[string]float64{"carbon": 1, "pickle": 2}[c.protocol]
 		if got := h.refused()[c.protocol+",unavailable"]; got != refused {
 			t.Errorf("%s: %v refused, want %v", c.protocol, got, refused)
+		}
+	}
+}
+
+// TestSeriesThatCannotBeCreatedYet: while the store creates no series, points of new ones wait, in
+// all protocols and with paths of any length.
+func TestSeriesThatCannotBeCreatedYet(t *testing.T) {
+	long := strings.Repeat("p", shortPath+1)
+	pickled := func(path string) []byte {
+		return framed("]((T" + string(binary.LittleEndian.AppendUint32(nil, uint32(len(path)))) + path + "(KdG\x3f\xf8\x00\x00\x00\x00\x00\x00tte.")
+	}
+	for what, c := range map[string]struct {
+		pickle bool
+		data   []byte
+	}{
+		"line": {false, []byte("a.b 1.5 100\n")}, "pickle": {true, pickled("a.b")}, "pickle of a long path": {true, pickled(long)},
+	} {
+		failures := 2
+		recorder := &ingesttest.Recorder{OnCreate: func(model.Series) error {
+			if failures--; failures >= 0 {
+				return &store.UnavailableError{Reason: "away"}
+			}
+			return nil
+		}}
+		h := startOver(t, recorder, c.pickle, func(cfg *Config) { cfg.RetryFor = time.Minute })
+		h.send(c.data, len(c.data))
+		if n, _ := recorder.Count(); n != 1 || len(h.refused()) != 0 {
+			t.Errorf("%s: %d points are stored, refused %v", what, n, h.refused())
 		}
 	}
 }

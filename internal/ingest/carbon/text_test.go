@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 
+	"varve/internal/ingest"
 	"varve/internal/ingest/ingesttest"
+	"varve/internal/principal"
 )
 
 // Texts of Python 2 have quotes and escapes. An escape that Python does not make stays as it is.
@@ -123,5 +126,20 @@ func TestDatagramsAfterTheStop(t *testing.T) {
 	cancel()
 	if err := NewDatagramServer(pipeline, DefaultConfig(), Options{Registerer: reg}).Serve(ctx, listen(), nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("a context that has ended: %v", err)
+	}
+}
+
+// An empty datagram takes no place in the inbox and is not counted as dropped when that is full.
+func TestEmptyDatagram(t *testing.T) {
+	pipeline, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, nil)
+	d := desk{NewDatagramServer(pipeline, DefaultConfig(), Options{Registerer: reg}), newInbox(0)}
+	d.take(nil, netip.AddrPort{}, principal.Principal{})
+	if n := d.in.mu.datagrams; n != 0 {
+		t.Errorf("%d datagrams wait", n)
+	}
+	d.in.mu.datagrams = inboxBlocks * ingest.BlockSamples
+	d.take(nil, netip.AddrPort{}, principal.Principal{})
+	if _, total := pipeline.Rejected(); total != 0 {
+		t.Errorf("%d inputs are refused", total)
 	}
 }
