@@ -904,3 +904,22 @@ func TestLateUnion(t *testing.T) {
 		}
 	}
 }
+
+// TestCacheTakesAPageOnce: two readers that have read the same page at once count once. A page that
+// is larger than a shard leaves the others there.
+func TestCacheTakesAPageOnce(t *testing.T) {
+	cache := NewCache(16 * 3 * (1000 + pageOverhead))
+	for range 5 {
+		cache.put(1, 0, chunk.Page{}, 1000)
+		cache.put(1, 16, chunk.Page{}, 1000) // in the same shard
+	}
+	cache.put(1, 32, chunk.Page{}, 1<<40)
+	if got, want := cache.Bytes(), int64(2*(1000+pageOverhead)); got != want {
+		t.Errorf("%d bytes for two pages, want %d", got, want)
+	}
+	for _, page := range []int{0, 16} {
+		if _, _, ok := cache.get(1, page); !ok {
+			t.Errorf("page %d is gone", page)
+		}
+	}
+}

@@ -211,3 +211,14 @@ func TestSalvageStops(t *testing.T) {
 		}
 	}
 }
+
+// TestHeadOfAnUnreadableFile: nothing is known of a file without a header, or that is missing.
+func TestHeadOfAnUnreadableFile(t *testing.T) {
+	fs := vfs.NewMem()
+	content(t, fs, path, []byte("short"))
+	for _, name := range []string{path, "missing"} {
+		if p := SalvageHead(fs, name); p != (Properties{}) {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+}

@@ -236,3 +236,21 @@ func TestFoldStops(t *testing.T) {
 		t.Errorf("the last: %v", err)
 	}
 }
+
+// TestFoldBeginsAnew: what a series that was not finished has left does not go into the next one.
+func TestFoldBeginsAnew(t *testing.T) {
+	task := Task{Plan: retention.Plan{{FromMS: math.MinInt64, StepMS: 16}}, StepMS: 4, Sketches: true}
+	bare := model.Aggregate{Count: 1, Sum: 5, Min: 5, Max: 5, Last: 5}
+	parts := []part{{0, model.Aggregate{Count: 1, Sum: 7, Min: 7, Max: 7, Last: 7, Sketch: quantile.Of(7)}}}
+	var f Fold
+	f.Begin(task)
+	f.Run([]int64{0}, 0)
+	f.Keeps(0, 1)
+	if err := f.Bucket(store.Bucket{StepMS: 4, Aggregate: bare}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := by(&f, task, parts, 1)
+	if want := simply(task, parts); err != nil || !slices.Equal(got.made, want.made) {
+		t.Errorf("%v\n got %+v\nwant %+v", err, got.made, want.made)
+	}
+}

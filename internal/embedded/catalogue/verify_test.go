@@ -141,7 +141,7 @@ func logChunk(typ byte, number uint32, synced uint64, payload string) []byte {
 func TestVerifyLogOfOlderChunks(t *testing.T) {
 	for typ := byte(chunkTypeLog); typ <= chunkTypeMax; typ++ {
 		first := logChunk(typ, 2, 0, "first")
-		whole := append(slices.Clone(first), logChunk(chunkTypeSync, 2, uint64(len(first)), "second")...)
+		whole := append(slices.Clone(first), logChunk(max(typ, chunkTypeSync), 2, uint64(len(first)), "second")...)
 		if end, ok := readChunk(whole, 0); end != len(first) || !ok {
 			t.Errorf("a chunk of type %d and %d bytes: %d bytes are read, %t", typ, len(first), end, ok)
 		}
@@ -196,6 +196,19 @@ func TestVerifyManifest(t *testing.T) {
 	f, err := fs.OpenReadWrite(list, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		t.Fatal(err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := make([]byte, info.Size())
+	if _, err := f.ReadAt(whole, 0); err != nil {
+		t.Fatal(err)
+	}
+	for n := range whole { // where a crash may have cut it off
+		if err := verifyManifest(list, 0, whole[:n]); err != nil {
+			t.Errorf("%d of %d bytes: %v", n, len(whole), err)
+		}
 	}
 	if _, err := f.WriteAt([]byte{0xff}, chunkHeader+1); err != nil {
 		t.Fatal(err)
