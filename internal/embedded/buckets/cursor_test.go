@@ -106,7 +106,13 @@ func drawWorld(t *rapid.T) *world {
 	return w
 }
 
-func writeBuckets(t *rapid.T, fs vfs.FS, path string, stepMS int64, all []store.Bucket) *blockfile.File {
+// A test is one of testing or of rapid.
+type test interface {
+	rapid.TB
+	Cleanup(func())
+}
+
+func writeBuckets(t test, fs vfs.FS, path string, stepMS int64, all []store.Bucket) *blockfile.File {
 	w, err := blockfile.Create(fs, path, chunk.Best, blockfile.Origin{Sequence: 5, StepMS: stepMS})
 	if err != nil {
 		t.Fatal(err)
@@ -219,6 +225,73 @@ func (w *world) open(o store.ReadOptions, p retention.Policy, size int, closed *
 	return NewCursor(q)
 }
 
+// read reads a cursor to its end, in the form of want.
+func (w *world) read(t rapid.TB, c *Cursor) (got []string) {
+	t.Helper()
+	for {
+		b, err := c.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b == nil {
+			return got
+		}
+		before := len(got)
+		if b.Buckets != nil {
+			for i := range b.Buckets.Len() {
+				one := b.Buckets.At(i)
+				got = append(got, fmt.Sprint(one.StartMS, one.StepMS, one.Aggregate))
+			}
+		} else if b.Stats != nil {
+			for _, s := range b.Stats {
+				if s.FirstMS != s.LastMS {
+					t.Fatalf("a run from %d to %d", s.FirstMS, s.LastMS)
+				}
+				got = append(got, fmt.Sprint(s.FirstMS, " of ", s.Count, s.Min, s.Max, s.Sum, model.Float(w.kind, s.Last)))
+			}
+		} else {
+			for i, ms := range b.Times {
+				got = append(got, fmt.Sprint(ms, " ", model.Float(w.kind, b.Values[i])))
+			}
+		}
+		if n := len(got) - before; n == 0 || n > 2000 {
+			t.Fatalf("a block of %d", n)
+		}
+	}
+}
+
+// TestBucketsAcrossIntervals: where some buckets lie within the intervals of a query and others
+// across their borders, none is lost between the two forms.
+func TestBucketsAcrossIntervals(t *testing.T) {
+	const step, span = 2000, 3000 // two of three buckets lie within
+	w := &world{kind: model.Double}
+	f := modelFile{stepMS: step}
+	for i := range int64(20) {
+		b := store.Bucket{StartMS: i * step, StepMS: step}
+		b.Add(b.StartMS+1, float64(i))
+		f.buckets = append(f.buckets, b)
+	}
+	f.file = writeBuckets(t, vfs.NewMem(), "file", step, f.buckets)
+	w.files, w.lastMS = []modelFile{f}, f.file.MaxMS
+	p := retention.Policy{Aggregation: &retention.Aggregation{Method: retention.Sum}}
+	for _, descending := range []bool{false, true} {
+		o := store.ReadOptions{Range: model.AllTime, Descending: descending, Summarize: &store.Summary{
+			Needs: model.StatSum,
+			Final: func(ms int64) int64 { return ms - ms%span + span - 1 },
+		}}
+		want := w.want(o, p)
+		if descending {
+			slices.Reverse(want)
+		}
+		closed := 0
+		c := w.open(o, p, 100, &closed, nil)
+		if got := w.read(t, c); !slices.Equal(got, want) {
+			t.Errorf("descending %t: %q, want %q", descending, got, want)
+		}
+		c.Close()
+	}
+}
+
 // TestCursorAgainstModel reads series of which some samples are in buckets, of several files
 // and steps, and some beside, between and behind these.
 func TestCursorAgainstModel(t *testing.T) {
@@ -270,37 +343,7 @@ func TestCursorAgainstModel(t *testing.T) {
 
 		open := 0
 		c := w.open(o, p, rapid.SampledFrom([]int{1, 7, 2000}).Draw(t, "block"), &open, nil)
-		var got []string
-		for {
-			b, err := c.Next()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if b == nil {
-				break
-			}
-			before := len(got)
-			if b.Buckets != nil {
-				for i := range b.Buckets.Len() {
-					one := b.Buckets.At(i)
-					got = append(got, fmt.Sprint(one.StartMS, one.StepMS, one.Aggregate))
-				}
-			} else if b.Stats != nil {
-				for _, s := range b.Stats {
-					if s.FirstMS != s.LastMS {
-						t.Fatalf("a run from %d to %d", s.FirstMS, s.LastMS)
-					}
-					got = append(got, fmt.Sprint(s.FirstMS, " of ", s.Count, s.Min, s.Max, s.Sum, model.Float(w.kind, s.Last)))
-				}
-			} else {
-				for i, ms := range b.Times {
-					got = append(got, fmt.Sprint(ms, " ", model.Float(w.kind, b.Values[i])))
-				}
-			}
-			if n := len(got) - before; n == 0 || n > 2000 {
-				t.Fatalf("a block of %d", n)
-			}
-		}
+		got := w.read(t, c)
 		if !slices.Equal(got, want) {
 			i := 0
 			for i < min(len(got), len(want)) && got[i] == want[i] {
