@@ -231,21 +231,23 @@ func TestKairosLines(t *testing.T) {
 		`{"name":"m","tags":{"host":"a"},"datapoints":[[0,"text","string"]]}` + "\r\n" +
 		"\n" +
 		`[{"name":"n","tags":{"host":"b"},"timestamp":7,"value":1},{"name":"n","tags":{"host":"c"},"datapoints":[[8,"2"]]}]` + "\n" +
-		`{"name":"bad","tags":{},"datapoints":[[1,1]]}` + "\n" +
+		`{"name":"bad","datapoints":[[1,1]]}` + "\n" +
 		`{"name":"m","tags":{"host":"a"},"datapoints":[[3,1,"unknown"],[4,9]]}` + "\n" +
 		`{"name":"cut","tags":{"ho` + "\n" +
 		strings.Repeat(" ", 1<<20+1) + "\n" +
 		`{"name":"raw","tags":{"a":"b"},"type":"base64:kairos_long","datapoints":[[1,"AAAAAAAAAAc="],[2,"AA=="],[3,5]]}` + "\n" +
+		`{"name":"kairosdb.datastore.query_time","tags":{},"datapoints":[[1,9,"long"]]}` + "\n" + // of KairosDB itself
 		"All done"
 	s := reference.New(nil)
 	at, rejected, err := run(t, NewLocal(newPipeline(s, nil), "test"), strings.NewReader(text), Position{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (Position{Offset: int64(len(text)), Line: 10, Points: 7, Rejected: 5}); at != want {
+	if want := (Position{Offset: int64(len(text)), Line: 11, Points: 8, Rejected: 5}); at != want {
 		t.Errorf("%+v, want %+v", at, want)
 	}
-	want := `"m{host=a} (kairos_double)" 2 3fe0000000000000
+	want := `"kairosdb.datastore.query_time{} (kairos_long)" 1 9
+"m{host=a} (kairos_double)" 2 3fe0000000000000
 "m{host=a} (kairos_long)" 1 5
 "m{host=a} (kairos_long)" 4 9
 "m{host=a} (kairos_string)" 0 "text"

@@ -346,7 +346,9 @@ func (p *parser) checkTags() *ingest.Fault {
 			}
 		}
 	}
-	if count == 0 && !m.skip {
+	// An export of KairosDB gives the tags of a series without any, but not skip_validate.
+	untagged := m.skip || p.raw && m.tagsEnd > 0
+	if count == 0 && !untagged {
 		p.later(ingest.NoTags, ".tags count must be greater than or equal to 1.")
 	}
 	return nil
