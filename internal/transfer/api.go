@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/klauspost/compress/flate"
 	"github.com/klauspost/compress/gzip"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -234,7 +233,7 @@ type Report struct {
 func (a *API) importLines(w *slotWriter, r *http.Request) {
 	body, err := Unpack(r.Body)
 	if err != nil {
-		httpapi.WriteErrors(w, http.StatusBadRequest, "the body cannot be read, or its compression is damaged: "+err.Error())
+		httpapi.WriteErrors(w, http.StatusBadRequest, "read the body: "+err.Error())
 		return
 	}
 	report := Report{}
@@ -287,8 +286,7 @@ func (a *API) failImport(w http.ResponseWriter, r *http.Request, report *Report,
 		return
 	}
 	status := http.StatusInternalServerError
-	var corrupt flate.CorruptInputError
-	if errors.Is(err, gzip.ErrChecksum) || errors.Is(err, gzip.ErrHeader) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &corrupt) {
+	if errors.As(err, new(*damagedError)) || errors.Is(err, io.ErrUnexpectedEOF) {
 		status = http.StatusBadRequest
 	}
 	report.Errors = append(report.Errors, err.Error())

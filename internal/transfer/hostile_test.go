@@ -208,7 +208,7 @@ func TestDamagedPacking(t *testing.T) {
 		"header of the second": append(bytes.Clone(whole), "no gzip at all"...),
 	} {
 		got := do(serve(reference.New(nil), nil), "POST", "/api/v1/import", bytes.NewReader(body))
-		if got.Code != http.StatusBadRequest || !strings.Contains(got.Body.String(), `"errors"`) {
+		if got.Code != http.StatusBadRequest || !strings.Contains(got.Body.String(), `: the gzip is damaged or incomplete: `) {
 			t.Errorf("%s: %d %s", name, got.Code, got.Body)
 		}
 	}

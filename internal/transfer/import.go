@@ -9,6 +9,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/klauspost/compress/flate"
 	"github.com/klauspost/compress/gzip"
 
 	"varve/internal/ingest"
@@ -281,5 +282,33 @@ func Unpack(r io.Reader) (io.Reader, error) {
 	if !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		return in, nil
 	}
-	return gzip.NewReader(in)
+	text, err := gzip.NewReader(in)
+	if err != nil {
+		return nil, damaged(err)
+	}
+	return unpacker{text}, nil
 }
+
+// An unpacker reads compressed text. Its errors say when the compression is at fault.
+type unpacker struct{ text *gzip.Reader }
+
+func (u unpacker) Read(p []byte) (int, error) {
+	n, err := u.text.Read(p)
+	return n, damaged(err)
+}
+
+// damaged returns an error that says so if err means that compressed text is damaged.
+func damaged(err error) error {
+	var corrupt flate.CorruptInputError
+	if errors.Is(err, gzip.ErrChecksum) || errors.Is(err, gzip.ErrHeader) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &corrupt) {
+		return &damagedError{err}
+	}
+	return err
+}
+
+// A damagedError is an error of compressed text that is damaged, or that ends too early.
+type damagedError struct{ err error }
+
+func (e *damagedError) Error() string { return "the gzip is damaged or incomplete: " + e.err.Error() }
+
+func (e *damagedError) Unwrap() error { return e.err }
