@@ -110,6 +110,9 @@ func (s *Server) Refusal(status int, text []byte) *StatusError {
 	var refusal struct{ Errors []string }
 	if json.Unmarshal(text, &refusal) == nil && len(refusal.Errors) > 0 {
 		said := strings.Join(refusal.Errors, "\n")
+		if status == http.StatusServiceUnavailable { // what the server does, not the command: "starting, 40 %"
+			said = "the server at " + s.Addr + ": " + said
+		}
 		if s.scheme == "http" && strings.HasPrefix(said, PlainFault) {
 			said = PlainFault + "; commands speak it if the variable " + caVariable + " names a file with the authority of the server's certificate"
 		}

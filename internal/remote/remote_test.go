@@ -29,6 +29,9 @@ func TestAnswers(t *testing.T) {
 		case "/errors":
 			w.WriteHeader(400)
 			io.WriteString(w, `{"errors":["one","two"]}`)
+		case "/starting":
+			w.WriteHeader(503)
+			io.WriteString(w, `{"errors":["starting, 40 %: reading the log"]}`)
 		default:
 			w.WriteHeader(503)
 			io.WriteString(w, "<html>\n")
@@ -50,7 +53,7 @@ func TestAnswers(t *testing.T) {
 	if err := server.Read(t.Context(), "GET", "/echo", nil, &into); err == nil || !strings.HasPrefix(err.Error(), "read the answer of the server: ") {
 		t.Error(err)
 	}
-	for path, want := range map[string]string{"/errors": "one\ntwo", "/else": "the server at " + server.Addr + " answers 503 Service Unavailable <html>"} {
+	for path, want := range map[string]string{"/errors": "one\ntwo", "/starting": "the server at " + server.Addr + ": starting, 40 %: reading the log", "/else": "the server at " + server.Addr + " answers 503 Service Unavailable <html>"} {
 		refused := (*StatusError)(nil)
 		if _, err := server.Ask(t.Context(), "GET", path, nil); !errors.As(err, &refused) || err.Error() != want || refused.Status/100 < 4 {
 			t.Errorf("%s: %v, want %s", path, err, want)
