@@ -138,7 +138,7 @@ func replicationOf(nodes []cql.Node, datacenter string) (replication, why string
 	}
 	n := datacentersOf(nodes)[datacenter]
 	return fmt.Sprintf("{'class': 'NetworkTopologyStrategy', '%s': '%d'}", datacenter, max(1, min(n, 3))),
-		fmt.Sprintf("the %d nodes that data centre %s has at present", n, datacenter)
+		fmt.Sprintf("data centre %s (nodes at present: %d)", datacenter, n)
 }
 
 // checkDatacenters refuses to treat several data centres as one: a write acknowledged by a

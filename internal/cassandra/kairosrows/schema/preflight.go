@@ -237,13 +237,24 @@ func (p *preflight) lookAtKeyspace(ctx context.Context) error {
 		}
 		return nil
 	}
-	p.add(Good, "keyspace", fmt.Sprintf("%s, replication %v", name, replication), "")
+	p.add(Good, "keyspace", name+", replication "+replicationText(replication), "")
 	p.findings = append(p.findings, replicationFindings(replication, datacentersOf(p.nodes), p.o.Session)...)
 	p.tables, err = p.session.Tables(ctx)
 	if err == nil && len(p.tables) == 0 {
 		p.add(Good, "tables", "none; the first start creates them, if the user may (CREATE on the keyspace)", "")
 	}
 	return err
+}
+
+// replicationText writes a replication as cassandra.schema.replication takes it.
+func replicationText(replication map[string]string) string {
+	text := "{'class': '" + strings.TrimPrefix(replication["class"], "org.apache.cassandra.locator.") + "'"
+	for _, key := range slices.Sorted(maps.Keys(replication)) {
+		if key != "class" {
+			text += ", '" + key + "': '" + replication[key] + "'"
+		}
+	}
+	return text + "}"
 }
 
 // copies are numbers of replicas of a keyspace.

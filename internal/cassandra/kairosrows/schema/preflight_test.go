@@ -65,6 +65,13 @@ func TestReplicationFindings(t *testing.T) {
 	}
 }
 
+func TestReplicationText(t *testing.T) {
+	got := replicationText(map[string]string{"dc2": "2", "class": "org.apache.cassandra.locator.NetworkTopologyStrategy", "dc1": "3"})
+	if want := "{'class': 'NetworkTopologyStrategy', 'dc1': '3', 'dc2': '2'}"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
 func TestClockFindings(t *testing.T) {
 	got := text(clockFindings([]cql.Clock{
 		{Address: "a", Up: true, Ahead: time.Millisecond}, {Address: "b"}, {Address: "c", Up: true, Err: errors.New("no")}, {Address: "d", Up: true, Ahead: -time.Minute},
