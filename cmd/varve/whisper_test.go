@@ -135,7 +135,7 @@ func TestImportWhisperReportsFiles(t *testing.T) {
 	})
 	p := start(t, t.TempDir())
 	into := filepath.Join(t.TempDir(), "new")
-	const want = `_tagged/000/000/HASH.wsp: name is only a hash: no name in --series has this hash
+	const want = `_tagged/000/000/HASH.wsp: name is only a hash: the names of series with tags are needed (--series)
 a/packed.wsp: compressed by go-carbon: Varve cannot read it; docs/migrating-from-graphite.md says what to do
 a/short.wsp: damaged: the file ends within its header, after 5 bytes
 `

@@ -341,7 +341,11 @@ func (m *Import) series(file string) (s model.Series, _ *Fault) {
 	}
 	if hash != "" {
 		if path = m.Names[hash]; path == "" {
-			return s, &Fault{Reason: Nameless, Text: "no name in --series has this hash"}
+			text := "no name in --series has this hash"
+			if len(m.Names) == 0 {
+				text = "the names of series with tags are needed (--series)"
+			}
+			return s, &Fault{Reason: Nameless, Text: text}
 		}
 	} else if !strings.Contains(path, ";") {
 		path = m.Prefix + path
