@@ -81,7 +81,8 @@ func Open(session *cql.Session, o Options) *Shelf {
 		s.change = func(context.Context) error { return nil }
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	s.unreached(fmt.Errorf("keyspace %s has not been reached yet", session.KeyspaceName()))
+	unreached := fmt.Errorf("keyspace %s has not been reached yet", session.KeyspaceName())
+	s.reason.Store(&unreached)
 	s.arrivals.open(s, logOf(o.Node))
 	s.spawn(func() {
 		if s.reach(o.Create) {
@@ -109,9 +110,14 @@ func logOf(node string) int32 {
 	return int32(h.Sum32())
 }
 
+// quietTries are attempts to open the tables whose failure is not logged, about two seconds:
+// each start waits a moment for the connection.
+const quietTries = 3
+
 // reach opens the tables, retrying until the shelf is closed. It reports whether they are open.
 func (s *Shelf) reach(create bool) bool {
-	for wait := time.Second / 4; ; wait = min(2*wait, 15*time.Second) {
+	logged := ""
+	for tries, wait := 1, time.Second/4; ; tries, wait = tries+1, min(2*wait, 15*time.Second) {
 		registers, err := s.openTables(create)
 		if err == nil {
 			s.ready.Store(registers)
@@ -120,8 +126,10 @@ func (s *Shelf) reach(create bool) bool {
 		if s.ctx.Err() != nil {
 			return false
 		}
-		if s.unreached(err) {
+		s.reason.Store(&err)
+		if text := err.Error(); tries > quietTries && text != logged {
 			s.log.Warn("the tables of timelines cannot be used; trying again", "error", err)
+			logged = text
 		}
 		if work.Pause(s.ctx, wait) != nil {
 			return false
@@ -140,12 +148,6 @@ func (s *Shelf) openTables(create bool) (*cluster.Registers, error) {
 		return nil, err
 	}
 	return cluster.OpenRegisters(s.ctx, s.session, create)
-}
-
-// unreached records why the tables are not open, and reports whether the reason has changed.
-func (s *Shelf) unreached(err error) bool {
-	before := s.reason.Swap(&err)
-	return before == nil || (*before).Error() != err.Error()
 }
 
 // WaitReady waits until the tables exist.

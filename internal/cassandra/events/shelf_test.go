@@ -78,6 +78,7 @@ func TestShelf(t *testing.T) {
 		"events sent again out of order":          testResentLate,
 		"a client that goes away":                 testGoneAway,
 		"nothing may be changed":                  testNothingMayBeChanged,
+		"log of a start":                          testLogOfStart,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, session) })
 	}
@@ -117,6 +118,26 @@ func testNothingMayBeChanged(t *testing.T, session *cql.Session) {
 	may.Store(true)
 	if err := s.SetHistory(ctx, name, 0, timeline.History{Version: 1}); err != nil {
 		t.Error(err)
+	}
+}
+
+// testLogOfStart: a start that waits a moment for the connection logs no warning. One that
+// waits longer logs the reason once.
+func testLogOfStart(t *testing.T, session *cql.Session) {
+	for failures, want := range map[int32]int{quietTries: 0, quietTries + 2: 1} {
+		var tries atomic.Int32
+		var log bytes.Buffer
+		s := Open(session, Options{Node: "node", Create: true, Log: slog.New(slog.NewTextHandler(&log, nil)), Usable: func() error {
+			if tries.Add(1) <= failures {
+				return &store.UnavailableError{Reason: "it is not known yet which cluster answers"}
+			}
+			return nil
+		}})
+		err := s.WaitReady(t.Context())
+		s.Close() // nothing is logged any more
+		if got := strings.Count(log.String(), "the tables of timelines cannot be used"); err != nil || got != want {
+			t.Errorf("after %d failures: %v, %d warnings, want %d\n%s", failures, err, got, want, log.String())
+		}
 	}
 }
 
