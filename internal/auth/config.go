@@ -3,6 +3,7 @@ package auth
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -62,6 +63,9 @@ func Missing(tenants []string, there func(name string) bool) (missing []string) 
 	return missing
 }
 
+// headerName matches what may name a header (RFC 9110, 5.6.2). No request has another one.
+var headerName = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
+
 // Validate reports all invalid settings.
 func (c Config) Validate() error {
 	var errs []error
@@ -73,8 +77,11 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("proxies: %w", err))
 		}
 	}
-	if c.ProxyHeader == "" {
+	switch {
+	case c.ProxyHeader == "":
 		errs = append(errs, errors.New("proxy_header: empty; want the name of a header"))
+	case !headerName.MatchString(c.ProxyHeader):
+		errs = append(errs, fmt.Errorf("proxy_header: %.100q: want the name of a header, such as X-Forwarded-User", c.ProxyHeader))
 	}
 	return errors.Join(errs...)
 }

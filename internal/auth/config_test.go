@@ -38,6 +38,7 @@ func TestConfigWithFaults(t *testing.T) {
 		{func(c *Config) { c.Proxies = []string{"10.0.0.0/8", "x"} }, `proxies: address "x": want an address or a range`},
 		{func(c *Config) { c.Proxies = []string{"10.0.0.0/8"} }, ""},
 		{func(c *Config) { c.ProxyHeader = "" }, "proxy_header: empty"},
+		{func(c *Config) { c.ProxyHeader = "X-User:" }, `proxy_header: "X-User:": want the name of a header`},
 	} {
 		c := DefaultConfig()
 		tc.change(&c)
@@ -45,7 +46,7 @@ func TestConfigWithFaults(t *testing.T) {
 		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), `tenant "*"`)) {
 			t.Errorf("%.100v: %v, want %q", c, err, tc.want)
 		}
-		if err == nil || c.ProxyHeader == "" {
+		if err == nil || c.ProxyHeader != DefaultConfig().ProxyHeader {
 			continue
 		}
 		h := hold(t, filepath.Join(t.TempDir(), "none"), DefaultConfig())
