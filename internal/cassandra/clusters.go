@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -161,8 +162,9 @@ func (c MetaConfig) Validate() error {
 	if c.Used() {
 		return checkSession(c.over(cql.DefaultConfig()))
 	}
-	d := defaultMetaConfig()
-	if c.Keyspace != d.Keyspace || c.Datacenter != d.Datacenter || c.Username != d.Username || c.TLS != d.TLS || c.Replication != d.Replication {
+	unused := defaultMetaConfig()
+	unused.Hosts = c.Hosts // none, whether nil or not
+	if !reflect.DeepEqual(c, unused) {
 		return errors.New("hosts: empty, although other settings of the meta cluster are given; name at least one node")
 	}
 	return nil

@@ -34,6 +34,25 @@ func TestWithin(t *testing.T) {
 	}
 }
 
+// Settings of a meta cluster without hosts would have no effect.
+func TestMetaClusterWithoutHosts(t *testing.T) {
+	if err := defaultMetaConfig().Validate(); err != nil {
+		t.Error(err)
+	}
+	for what, change := range map[string]func(*MetaConfig){
+		"keyspace":          func(c *MetaConfig) { c.Keyspace = "other" },
+		"read_consistency":  func(c *MetaConfig) { c.ReadConsistency = "ONE" },
+		"write_consistency": func(c *MetaConfig) { c.WriteConsistency = "ONE" },
+		"password_file":     func(c *MetaConfig) { c.PasswordFile = "/run/secrets/meta" },
+	} {
+		c := defaultMetaConfig()
+		change(&c)
+		if err := c.Validate(); err == nil || !strings.HasPrefix(err.Error(), "hosts: empty, although") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
 // TestTLSOfFurtherClusters: a further cluster says whether connections to it are encrypted,
 // and which name its nodes have. Files and the check of names are those of the store, also if
 // the cluster that is written to is not encrypted itself.
