@@ -25,7 +25,10 @@ if [ ! -d "$library" ]; then
 	work=$(mktemp -d "$cache/work.XXXXXX")
 	trap 'rm -rf "$work"' EXIT
 	# shellcheck disable=SC2086 # one word a package
-	timeout 200 python3 -m pip install -q --disable-pip-version-check --no-compile --root-user-action=ignore --target "$work/library" $packages >&2 || exit 5
+	timeout 200 python3 -m pip install -q --disable-pip-version-check --no-compile --root-user-action=ignore --target "$work/library" $packages >&2 || {
+		echo "pip could not install $packages within 200 s" >&2
+		exit 5
+	}
 	[ -d "$library" ] || mv "$work/library" "$library"
 fi
 echo "$library"
