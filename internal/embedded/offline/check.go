@@ -263,6 +263,7 @@ func (c *checker) note(format string, args ...any) {
 func (c *checker) read(doing string, n int64) error {
 	c.progress.Doing = doing
 	c.progress.Bytes += n
+	c.progress.Total = max(c.progress.Total, c.progress.Bytes) // the catalogue and the log are not announced
 	now := time.Now()
 	if c.options.Progress != nil && now.Sub(c.reported) >= time.Second {
 		c.reported = now

@@ -396,7 +396,7 @@ func TestCheckIsSlow(t *testing.T) {
 		if took := time.Since(began); took != 3500*time.Millisecond {
 			t.Errorf("3500 bytes at 1000 a second took %s", took)
 		}
-		if err := c.read("log", 0); err != nil || len(told) != 2 || told[0] != (CheckProgress{Doing: "files", Bytes: 1000}) || told[1] != (CheckProgress{Doing: "log", Bytes: 3500}) {
+		if err := c.read("log", 0); err != nil || len(told) != 2 || told[0] != (CheckProgress{Doing: "files", Bytes: 1000, Total: 1000}) || told[1] != (CheckProgress{Doing: "log", Bytes: 3500, Total: 3500}) {
 			t.Errorf("%v, progress %+v", err, told)
 		}
 		time.AfterFunc(time.Second, cancel)

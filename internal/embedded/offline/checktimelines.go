@@ -32,11 +32,14 @@ func (c *checker) timelines(running bool) error {
 			c.timelinesDamaged(dir, fault, "the newest events, or all events: the server does not start")
 		}
 	}
+	names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasSuffix(name, ".sst") })
 	slices.Sort(names)
 	for _, name := range names {
-		if !strings.HasSuffix(name, ".sst") {
-			continue
+		if info, err := c.fs.Stat(c.fs.PathJoin(dir, name)); err == nil {
+			c.progress.Total += info.Size()
 		}
+	}
+	for _, name := range names {
 		path := c.fs.PathJoin(dir, name)
 		size, fault, err := c.table(path)
 		if running && (errors.Is(err, fs.ErrNotExist) || fault != nil && !c.exists(path)) {
