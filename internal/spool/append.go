@@ -194,8 +194,6 @@ func (s *Spool) waitForStore(ctx context.Context, g *Generation, b *store.Batch)
 			notify.Wake(s.pokeRetry) // the next round offers later generations too
 		}
 		select {
-		case <-g.done:
-			return nil
 		case <-offers:
 		case <-ctx.Done():
 			return fmt.Errorf("wait for the remote store; the samples may arrive later: %w", ctx.Err())
@@ -213,10 +211,10 @@ func (s *Spool) waitForStore(ctx context.Context, g *Generation, b *store.Batch)
 // written.
 func (s *Spool) stored(g *Generation, b *store.Batch) (stored, passable bool) {
 	s.mu.Lock()
-	taken, left, passable := g.taken, g.left, isPartial(s.sinkErr)
+	stored, left, passable := g.state >= written, g.left, isPartial(s.sinkErr)
 	s.mu.Unlock()
-	if taken || left == nil {
-		return taken, passable
+	if stored || left == nil {
+		return stored, passable
 	}
 	return !slices.ContainsFunc(b.Samples, func(sample store.Sample) bool { return left.Contains(uint32(sample.Ref)) }), false
 }

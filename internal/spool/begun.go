@@ -20,10 +20,8 @@ func (s *Spool) reportMissingLog() error {
 	if err != nil || len(segments) > 0 {
 		return err
 	}
-	if _, err := s.fs.Stat(s.path(begunName)); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	} else if err != nil {
-		return fmt.Errorf("find out whether the log of the spool was begun: %w", err)
+	if begun, err := s.begun(); err != nil || !begun {
+		return err
 	}
 	s.logger.Error("the write-ahead log of the spool is missing, so the spool starts empty. Samples that waited there for the remote store will not be written to it. "+
 		"To keep them, stop the server, put the log back, and start again", "log", s.path(logName))
@@ -35,10 +33,8 @@ func (s *Spool) saveBegun() error {
 	if s.log.Full() {
 		return nil
 	}
-	if _, err := s.fs.Stat(s.path(begunName)); err == nil {
-		return nil
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("find out whether the log of the spool was begun: %w", err)
+	if begun, err := s.begun(); err != nil || begun {
+		return err
 	}
 	if err := safefile.Replace(s.fs, s.path(begunName), nil); err != nil && !wal.NoSpace(err) {
 		return fmt.Errorf("store that the log of the spool was begun: %w", err)
@@ -46,5 +42,13 @@ func (s *Spool) saveBegun() error {
 	return nil
 }
 
-// removeBegun removes the file. It is called before the whole log is removed.
-func (s *Spool) removeBegun() error { return safefile.Remove(s.fs, s.path(begunName)) }
+func (s *Spool) begun() (bool, error) {
+	_, err := s.fs.Stat(s.path(begunName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		err = fmt.Errorf("find out whether the log of the spool was begun: %w", err)
+	}
+	return true, err
+}

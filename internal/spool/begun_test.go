@@ -10,6 +10,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"varve/internal/safefile"
 )
 
 // TestMissingLog: a directory that was restored without its log says so, once; a new one, one of an
@@ -30,8 +32,7 @@ func TestMissingLog(t *testing.T) {
 			return fs.RemoveAll("spool/log")
 		}, false},
 		"removed in order": {func(fs vfs.FS) error {
-			s := &Spool{fs: fs, dir: "spool"}
-			if err := s.removeBegun(); err != nil {
+			if err := safefile.Remove(fs, "spool/"+begunName); err != nil {
 				return err
 			}
 			return fs.RemoveAll("spool/log")

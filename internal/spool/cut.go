@@ -7,6 +7,8 @@ import (
 
 	"varve/internal/notify"
 	"varve/internal/units"
+	"varve/internal/wal"
+	"varve/internal/writelog"
 )
 
 // rotateBytes is the size from which a cut ends the log segment. Many small generations share a
@@ -44,27 +46,26 @@ func (s *Spool) cutLocked() error {
 	s.order.floorMS = stampMS + 1
 	next := newGeneration(s.series, s.order.segment)
 	end := s.markLocked(typeCut, mark{number: s.order.number, beganMS: s.beganMS(g)}, next)
-	s.freeze(g, s.order.number, stampMS)
+	s.freeze(g, next, s.order.number, stampMS, s.order.segment, end)
 	s.order.number++
-	s.mu.Lock()
-	g.end, g.cut = s.order.segment, end
-	s.frozen = append(s.frozen, g)
-	s.held = append(s.held, next)
-	s.active.Store(next)
-	s.mu.Unlock()
 	s.hurried.Store(false)
 	notify.Wake(s.pokeDrainer)
 	notify.Wake(s.pokeSpiller)
 	return nil
 }
 
-// freeze makes a generation immutable.
-func (s *Spool) freeze(g *Generation, number, stampMS int64) {
-	h := g.place.Load().head
-	g.samples, g.number = h.Samples(), number
+// freeze makes the active generation immutable, and next the active one. cut is the record that ends
+// it, in segment end. The order lock must be held.
+func (s *Spool) freeze(g, next *Generation, number, stampMS int64, end wal.Segment, cut writelog.Entry) {
+	g.samples, g.number = g.Samples(), number
 	g.stampMS.Store(stampMS)
 	g.defined = idSet{}
 	s.frozenMem.Add(g.memory())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g.state, g.end, g.cut = frozen, end, cut
+	s.held = append(s.held, next)
+	s.active.Store(next)
 }
 
 // beganMS is when the first sample of a generation arrived, by the clock. The generation must
@@ -88,7 +89,8 @@ const maxFlushed = 64
 func (s *Spool) queued() (generations int, passable bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.frozen), len(s.frozen) == 0 || isPartial(s.sinkErr)
+	n := len(s.frozenLocked())
+	return n, n == 0 || isPartial(s.sinkErr)
 }
 
 // keeper cuts the active generation when it is due, checks the free space, and forgets idle

@@ -5,17 +5,28 @@
 //
 // # Generations
 //
-//	Append --> log record --> durable ----------------------------> Append returns
-//	   |                                                               (acknowledge: spool)
-//	   +--> active generation --cut--> frozen --sink.Write--> drained
-//	             head                  head, or a block file
+// Append logs a batch, adds it to the active generation, and returns once the record is durable.
+// A generation has these states:
 //
-// Samples gather in the active generation until it is cut: when it has lingered long enough and
-// the sink is idle, when a flush waits for it, or when it is large. The spool passes frozen
-// generations to the sink one at a time, oldest first, and repeats each until the sink has
-// written it. Then it drops the generation and releases its part of the log. If the sink could
-// write only a part of a generation, readers no longer get that part from the spool: see
-// PartialError.
+//	            cut             sink.Write            all earlier ones    no view left
+//	   active -------> frozen ---------------> written -----------> drained ---------> gone
+//	                    |  ^ error, or a part
+//	                    +--+
+//
+//	samples  in a head | in a head or, for lack of memory, in block files ............|
+//	log      has them, for a replay .......................| may be released
+//	queries  read them here and ...| only what the sink   | only in views opened before
+//	         not in the store      | has not written      |
+//
+// The list held has them in the order of age, so the states in it descend: drained ones that views
+// read, frozen and written ones, and the active one, which is always the last.
+//
+//   - active to frozen: when it has lingered long enough and the sink is idle, when a flush waits for
+//     it, or when it is large. Only the order lock's holder cuts.
+//   - frozen to written, to drained: by the drainer alone. It passes frozen generations to the sink
+//     one at a time, oldest first, and repeats each until it is written. After a part was written
+//     (see PartialError) it also tries later ones. They become drained in order, because the log
+//     names only the last drained one.
 //
 // # What the log holds
 //

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -58,17 +57,14 @@ func (s *Spool) ended(ctx context.Context, end writelog.Entry) bool {
 func (s *Spool) pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
-		return false
 	case <-time.After(d):
-		return true
 	case <-s.pokeRetry:
+		select {
+		case <-ctx.Done():
+		case <-time.After(s.options.retryFirst):
+		}
 	}
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(s.options.retryFirst):
-		return true
-	}
+	return ctx.Err() == nil
 }
 
 // offer gives one generation to the sink. If the sink writes all of it, it is drained as soon
@@ -79,18 +75,17 @@ func (s *Spool) offer(ctx context.Context, sink Sink, g *Generation) error {
 	s.metrics.sinkSeconds.Observe(time.Since(began).Seconds())
 	var partial *PartialError
 	s.mu.Lock()
-	g.offered, g.taken = true, err == nil
 	switch {
 	case err == nil:
-		g.left = roaring.New()
+		g.state, g.left = written, roaring.New()
 	case errors.As(err, &partial) && partial.Series != nil:
 		g.left = partial.Series
 	}
 	s.mu.Unlock()
-	for g := s.takenFirst(); g != nil; g = s.takenFirst() {
+	s.offers.Notify()
+	for g := s.writtenFirst(); g != nil; g = s.writtenFirst() {
 		s.drained(g)
 	}
-	s.offers.Notify()
 	return err
 }
 
@@ -99,13 +94,15 @@ func (s *Spool) offer(ctx context.Context, sink Sink, g *Generation) error {
 const offersInVain = 4
 
 // offerBehind offers the generations after the oldest, in order: the failure of the oldest may
-// concern few samples, and must not block all others.
+// concern few samples, and must not block all others. A round goes through all of them, in one or
+// several calls; passed is the number of the last one that was offered in it.
 func (s *Spool) offerBehind(ctx context.Context, sink Sink) {
 	for inVain := 0; inVain < offersInVain && ctx.Err() == nil; {
 		g, end := s.notOffered()
 		if g == nil || !s.ended(ctx, end) {
 			return
 		}
+		s.passed = g.number
 		var partial *PartialError
 		switch err := s.offer(ctx, sink, g); {
 		case err == nil:
@@ -125,14 +122,14 @@ func isPartial(err error) bool {
 	return errors.As(err, &partial)
 }
 
-// takenFirst returns the oldest generation if the sink has written it, nil otherwise.
-func (s *Spool) takenFirst() *Generation {
+// writtenFirst returns the oldest generation if the sink has written it, nil otherwise.
+func (s *Spool) writtenFirst() *Generation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.frozen) == 0 || !s.frozen[0].taken {
-		return nil
+	if g := s.undrainedLocked()[0]; g.state == written {
+		return g
 	}
-	return s.frozen[0]
+	return nil
 }
 
 // notOffered returns the first generation after the oldest that was not offered in this
@@ -141,15 +138,12 @@ func (s *Spool) takenFirst() *Generation {
 func (s *Spool) notOffered() (*Generation, writelog.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	behind := s.frozen[min(1, len(s.frozen)):]
-	for _, g := range behind {
-		if !g.offered {
+	for _, g := range s.undrainedLocked()[1:] {
+		if g.state == frozen && g.number > s.passed {
 			return g, g.cut
 		}
 	}
-	for _, g := range behind {
-		g.offered = g.taken
-	}
+	s.passed = 0
 	return nil, writelog.Entry{}
 }
 
@@ -157,10 +151,10 @@ func (s *Spool) notOffered() (*Generation, writelog.Entry) {
 func (s *Spool) oldest() (*Generation, Sink, writelog.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.frozen) == 0 {
-		return nil, s.sink, writelog.Entry{}
+	if g := s.undrainedLocked()[0]; g.state != active {
+		return g, s.sink, g.cut
 	}
-	return s.frozen[0], s.sink, s.frozen[0].cut
+	return nil, s.sink, writelog.Entry{}
 }
 
 func (s *Spool) sinkFailed(err error, retry time.Duration) {
@@ -180,14 +174,12 @@ func (s *Spool) sinkFailed(err error, retry time.Duration) {
 
 // drained drops the oldest generation, which the sink has written.
 func (s *Spool) drained(g *Generation) {
+	s.metrics.drainedSamples.Add(float64(g.Samples()))
+	s.metrics.drainedGenerations.Inc()
 	s.drainedNumber.Store(g.number)
-	s.idle.drop(g)
+	s.passed = 0
+	s.dropOldest(g)
 	s.mu.Lock()
-	s.frozen = slices.Clone(s.frozen[1:])
-	for _, later := range s.frozen {
-		later.offered = later.taken
-	}
-	s.logBytes.Add(-g.Bytes())
 	end := g.end
 	recovered := s.sinkErr != nil
 	s.sinkErr = nil
@@ -195,14 +187,22 @@ func (s *Spool) drained(g *Generation) {
 	if recovered {
 		s.logger.Info("the remote store accepts samples again")
 	}
-	s.metrics.drainedSamples.Add(float64(g.Samples()))
-	s.metrics.drainedGenerations.Inc()
-	s.release(g)
 	s.overfull.Store(false)
-	close(g.done)
+	s.offers.Notify()
 	if err := s.giveUp(end); err != nil && s.ctx.Err() == nil {
 		s.logger.Warn("log segments could not be released; will retry with a later generation", "error", err)
 	}
 	s.room.Notify()
 	notify.Wake(s.pokeKeeper)
+}
+
+// dropOldest makes the oldest generation a drained one, and releases it.
+func (s *Spool) dropOldest(g *Generation) {
+	s.idle.drop(g)
+	s.mu.Lock()
+	g.state = drained
+	s.viewed++
+	s.mu.Unlock()
+	s.logBytes.Add(-g.Bytes())
+	s.release(g)
 }

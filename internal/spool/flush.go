@@ -3,7 +3,6 @@ package spool
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -31,13 +30,13 @@ func (s *Spool) Flush(ctx context.Context, metrics ...string) (stampMS int64, er
 		return 0, err
 	}
 	active := s.active.Load()
-	cut := wanted.in(active, nil)
+	cut := wanted.in(pending{Generation: active})
 	last, stampMS, err := s.beginFlush(active, cut)
 	if err != nil {
 		return 0, s.log.Error(ctx, err)
 	}
 	if last != nil {
-		if s.waiting(last, wanted) {
+		if !s.flushed(last, wanted) {
 			notify.Wake(s.pokeKeeper)
 			notify.Wake(s.pokeRetry)
 		}
@@ -76,18 +75,17 @@ func (s *Spool) seriesOf(ctx context.Context, metrics []string) (f wantedSeries,
 	return f, nil
 }
 
-// in reports whether a generation has undrained samples of these series. If it is not
-// known which samples are drained, all of them count.
-func (f wantedSeries) in(g *Generation, left *roaring.Bitmap) bool {
+// in reports whether a generation has unwritten samples of these series.
+func (f wantedSeries) in(p pending) bool {
 	if f.ids == nil {
 		return true
 	}
 	ids := f.ids
-	if left != nil {
-		ids = roaring.And(ids, left)
+	if p.left != nil {
+		ids = roaring.And(ids, p.left)
 	}
 	for it := ids.Iterator(); it.HasNext(); {
-		if g.has(model.SeriesNumber(it.Next()), model.AllTime) {
+		if p.has(model.SeriesNumber(it.Next()), model.AllTime) {
 			return true
 		}
 	}
@@ -111,40 +109,30 @@ func (s *Spool) beginFlush(active *Generation, cut bool) (last *Generation, stam
 	s.order.floorMS = s.nextStampLocked()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n := len(s.frozen); n > 0 {
-		last = s.frozen[n-1]
+	if all := s.frozenLocked(); len(all) > 0 {
+		last = all[len(all)-1]
 	}
 	return last, s.order.floorMS, nil
 }
 
-// waiting reports whether generations up to last have samples of the series in f that the
-// remote store lacks.
-func (s *Spool) waiting(last *Generation, f wantedSeries) bool {
-	type seen struct {
-		g    *Generation
-		left *roaring.Bitmap
-	}
-	var all []seen
+// flushed reports whether the remote store has the series in f of all generations up to last. For
+// all series these generations must be drained, so that no restart offers them again.
+func (s *Spool) flushed(last *Generation, f wantedSeries) bool {
 	s.mu.Lock()
-	for _, g := range append(slices.Clone(s.frozen), s.active.Load()) {
-		if !g.taken {
-			all = append(all, seen{g, g.left})
-		}
-		if g == last {
-			break
-		}
-	}
+	all, done := s.pendingLocked(), last.state == drained
 	s.mu.Unlock()
-	return !isDone(last) && slices.ContainsFunc(all, func(x seen) bool { return f.in(x.g, x.left) })
-}
-
-func isDone(g *Generation) bool {
-	select {
-	case <-g.done:
-		return true
-	default:
-		return false
+	if done || f.ids == nil {
+		return done
 	}
+	for _, p := range all {
+		if f.in(p) {
+			return false
+		}
+		if p.Generation == last {
+			return true
+		}
+	}
+	return false // the spool was closed
 }
 
 // Sync returns when all samples that were acknowledged before are durable, so that what is stored
@@ -163,16 +151,11 @@ func (s *Spool) waitWritten(ctx context.Context, last *Generation, f wantedSerie
 	log := s.log.Current()
 	failed := log.Failed()
 	for {
-		var offers <-chan struct{}
-		if f.ids != nil {
-			offers = s.offers.Next()
-			if !s.waiting(last, f) {
-				return nil
-			}
+		offers := s.offers.Next()
+		if s.flushed(last, f) {
+			return nil
 		}
 		select {
-		case <-last.done:
-			return nil
 		case <-offers:
 		case <-s.ctx.Done():
 			return store.ErrClosed

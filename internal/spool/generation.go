@@ -31,7 +31,6 @@ type Generation struct {
 	began   atomic.Pointer[time.Time]
 
 	logBytes atomic.Int64
-	done     chan struct{} // closed when it is drained
 
 	// Guarded by the spool's order lock.
 	defined idSet       // series that its log records have introduced
@@ -40,14 +39,22 @@ type Generation struct {
 	lastMS  int64       // stamp of the last one
 
 	// Guarded by the spool's mu.
-	end     wal.Segment    // once it is drained, log segments before this one are not needed
-	cut     writelog.Entry // the record that ends it
-	holders int            // number of users: the spool until it is drained, and views
-	offered bool           // it had its turn: see offerBehind
-	taken   bool           // the sink has written all of it
-
-	left *roaring.Bitmap // series that the sink has not written; nil while the sink has not named them, so any may be unwritten. Never changed, only replaced
+	state   state
+	end     wal.Segment     // once it is drained, log segments before this one are not needed
+	cut     writelog.Entry  // the record that ends it
+	holders int             // number of users: the spool until it is drained, and views
+	left    *roaring.Bitmap // series that the sink has not written; nil while the sink has not named them, so any may be unwritten. Never changed, only replaced
 }
+
+// A state is how far a generation has come. It has the states in this order, and may skip written.
+type state int
+
+const (
+	active  state = iota // samples are added to it
+	frozen               // immutable; offered to the sink until that has written all of it
+	written              // the remote store has it, but not all of an earlier one
+	drained              // the remote store has it and all earlier ones; only views read it
+)
 
 // A place is where the samples of a generation are: in a head or in a file.
 type place struct {
@@ -56,7 +63,7 @@ type place struct {
 }
 
 func newGeneration(series *registry.Registry, segment wal.Segment) *Generation {
-	g := &Generation{series: series, segment: segment, done: make(chan struct{}), holders: 1}
+	g := &Generation{series: series, segment: segment, holders: 1}
 	g.place.Store(&place{head: head.NewStamped()})
 	return g
 }

@@ -21,24 +21,20 @@ type Health struct {
 
 // Health returns the current state.
 func (s *Spool) Health() Health {
-	active := s.active.Load()
 	h := Health{
-		Samples:     active.Samples(),
+		Samples:     s.active.Load().Samples(),
 		LogBytes:    s.logBytes.Load(),
 		MemoryBytes: s.memory(),
 		Err:         s.Healthy(),
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h.Generations, h.FileBytes = len(s.frozen), s.spillTotal
-	for _, g := range s.frozen {
+	waiting := s.frozenLocked()
+	h.Generations, h.FileBytes = len(waiting), s.spillTotal
+	for _, g := range waiting {
 		h.Samples += g.samples
 	}
-	began := active.began.Load()
-	if len(s.frozen) > 0 {
-		began = s.frozen[0].began.Load()
-	}
-	if began != nil {
+	if began := s.undrainedLocked()[0].began.Load(); began != nil {
 		h.Oldest = *began
 	}
 	h.Started = s.sink != nil

@@ -43,13 +43,7 @@ func (b *idleBook) drop(g *Generation) {
 func (s *Spool) generations() (current, viewed []*Generation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	current = append(slices.Clone(s.frozen), s.active.Load())
-	for _, g := range s.held {
-		if !slices.Contains(current, g) {
-			viewed = append(viewed, g)
-		}
-	}
-	return current, viewed
+	return s.undrainedLocked(), s.held[:s.viewed:s.viewed]
 }
 
 func hasSamples(held []*Generation, id model.SeriesNumber) bool {
@@ -122,8 +116,7 @@ func (s *Spool) lookAtIdle() {
 	used, known := b.used, b.next
 	b.used, b.next = roaring.New(), s.series.NextID()
 	b.mu.Unlock()
-	current, viewed := s.generations()
-	held := append(current, viewed...)
+	held := slices.Concat(s.generations())
 	var idle []model.SeriesNumber
 	keyBytes := 0
 	for _, id := range s.series.IDs() {

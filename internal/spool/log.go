@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"varve/internal/notify"
+	"varve/internal/safefile"
 	"varve/internal/wal"
 	"varve/internal/writelog"
 )
@@ -71,7 +72,7 @@ func (s *Spool) clearLog() error {
 	if err := s.notes.Trim(s.ctx); err != nil {
 		return err
 	}
-	if err := s.removeBegun(); err != nil {
+	if err := safefile.Remove(s.fs, s.path(begunName)); err != nil {
 		return err
 	}
 	from, err := s.log.Clear()
@@ -134,7 +135,7 @@ func (s *Spool) beginFirst() error {
 	if err := logged.Wait(s.ctx); err != nil {
 		return err
 	}
-	if len(s.frozen) > 0 || s.active.Load().Samples() > 0 {
+	if s.busy() || s.active.Load().Samples() > 0 {
 		return nil // the drained segments are released with the next generation
 	}
 	s.active.Load().segment = s.order.segment
@@ -172,9 +173,9 @@ func (s *Spool) reopenLog() error {
 func (s *Spool) beginLog(first wal.Segment) (writelog.Entry, error) {
 	s.order.segment, s.order.sinceRotate = first, 0
 	s.mu.Lock()
-	frozen := s.frozen
+	waiting := s.frozenLocked()
 	s.mu.Unlock()
-	for _, g := range frozen {
+	for _, g := range waiting {
 		if g.cut.Wait(s.ctx) != nil { // its record was in a log that is closed
 			s.cutAgainLocked(g)
 		}

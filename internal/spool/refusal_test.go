@@ -123,7 +123,7 @@ func TestReasonsOfRefusals(t *testing.T) {
 // A sender that waits for the store gets an error when the wait has ended, with the reason.
 func TestWaitForTheStoreEnds(t *testing.T) {
 	s := mustOpen(t, vfs.NewMem(), tinyConfig(), Options{})
-	g := &Generation{done: make(chan struct{})}
+	g := &Generation{state: frozen}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := s.waitForStore(ctx, g, new(store.Batch)); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "may arrive later") {
@@ -143,7 +143,7 @@ func TestWaitForTheStoreEnds(t *testing.T) {
 	}
 	s = mustOpen(t, vfs.NewMem(), tinyConfig(), Options{})
 	defer s.Close()
-	close(g.done)
+	g.state = written
 	if err := s.waitForStore(t.Context(), g, new(store.Batch)); err != nil {
 		t.Errorf("a store that has the samples: %v", err)
 	}

@@ -203,12 +203,7 @@ func (r *replayer) cut(segment wal.Segment, m mark, stampMS int64) error {
 	}
 	began := time.UnixMilli(m.beganMS)
 	g.began.Store(&began)
-	g.end = segment
-	s.freeze(g, m.number, stampMS)
-	next := newGeneration(s.series, 0)
-	s.frozen = append(s.frozen, g)
-	s.held = append(s.held, next)
-	s.active.Store(next)
+	s.freeze(g, newGeneration(s.series, 0), m.number, stampMS, segment, writelog.Entry{})
 	return s.spillReplayed()
 }
 
@@ -236,17 +231,15 @@ func (s *Spool) settleStamps() {
 	if g := s.active.Load(); g.Samples() > 0 && g.firstMS != 0 {
 		mostMS = min(mostMS, g.firstMS-1)
 	}
-	limitStamps(s.frozen, mostMS)
+	limitStamps(s.frozenLocked(), mostMS)
 	s.order.stampMS = s.active.Load().lastMS
 }
 
 // dropDrained drops the generations that later records mark as drained.
 func (s *Spool) dropDrained() {
-	for len(s.frozen) > 0 && s.frozen[0].number <= s.drainedNumber.Load() {
-		g := s.frozen[0]
-		s.idle.drop(g)
-		s.frozen = s.frozen[1:]
-		s.logBytes.Add(-g.Bytes())
-		s.release(g)
+	for _, g := range s.frozenLocked() {
+		if g.number <= s.drainedNumber.Load() {
+			s.dropOldest(g)
+		}
 	}
 }

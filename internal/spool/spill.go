@@ -63,7 +63,7 @@ func (s *Spool) toSpill() *Generation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, g := range s.held {
-		if g != s.active.Load() && g.place.Load().head != nil {
+		if g.state != active && g.place.Load().head != nil {
 			return g
 		}
 	}

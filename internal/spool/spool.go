@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -128,15 +129,15 @@ type Spool struct {
 	}
 
 	mu         sync.Mutex
-	frozen     []*Generation // cut and not drained, oldest first
-	held       []*Generation // all with holders, oldest first
+	held       []*Generation // all with holders, oldest first: the drained ones, the frozen ones, the active one; copied to remove one
+	viewed     int           // number of drained ones in held
 	sink       Sink
 	sinkErr    error     // of the last attempt
 	sinkSince  time.Time // of the first of the current failures
 	spillErr   error     // of the last attempt to write a file
 	spillTotal int64     // bytes of files
 
-	active        atomic.Pointer[Generation]             // changed under order and mu
+	active        atomic.Pointer[Generation]             // the last of held; changed under order and mu
 	frozenMem     atomic.Int64                           // memory of frozen heads, including those that only views hold
 	logBytes      atomic.Int64                           // log records that are not drained
 	drainedNumber atomic.Int64                           // of the last generation that was drained
@@ -153,6 +154,7 @@ type Spool struct {
 	room        *notify.Notifier // announces freed memory or disk space
 	offers      *notify.Notifier // announces each offer of a generation to the sink
 
+	passed     int64  // used by the drainer only: see offerBehind
 	nextFile   uint64 // used by the spiller only
 	ctx        context.Context
 	stop       context.CancelFunc
@@ -225,7 +227,7 @@ func (s *Spool) undo() error {
 	var errs []error
 	s.stop()
 	errs = append(errs, s.log.Close())
-	for _, g := range s.frozen {
+	for _, g := range s.frozenLocked() {
 		s.retire(g)
 	}
 	if s.lock != nil {
@@ -321,14 +323,21 @@ func (s *Spool) Close() error {
 		err = nil // reported already
 	}
 	s.mu.Lock()
-	frozen := s.frozen
-	s.frozen = nil
+	left := s.frozenLocked()
 	s.mu.Unlock()
-	for _, g := range frozen {
+	for _, g := range left {
 		s.release(g)
 	}
 	return errors.Join(err, s.lock.Close())
 }
+
+// undrainedLocked returns the frozen generations and the active one, oldest first. s.mu must be
+// held. The result never changes.
+func (s *Spool) undrainedLocked() []*Generation { return s.held[s.viewed:] }
+
+// frozenLocked returns the frozen generations, written or not, oldest first. s.mu must be held. The
+// result never changes.
+func (s *Spool) frozenLocked() []*Generation { return s.held[s.viewed : len(s.held)-1] }
 
 // release drops one reference to a generation.
 func (s *Spool) release(g *Generation) {
@@ -336,11 +345,10 @@ func (s *Spool) release(g *Generation) {
 	g.holders--
 	last := g.holders == 0
 	if last {
-		for i := range s.held {
-			if s.held[i] == g {
-				s.held = append(s.held[:i:i], s.held[i+1:]...)
-				break
-			}
+		i := slices.Index(s.held, g)
+		s.held = slices.Concat(s.held[:i], s.held[i+1:])
+		if i < s.viewed {
+			s.viewed--
 		}
 	}
 	s.mu.Unlock()

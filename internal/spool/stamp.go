@@ -50,14 +50,14 @@ func (s *Spool) followClockLocked() {
 		return // the log has failed; the next append tries again
 	}
 	s.mu.Lock()
-	mostMS := nowMS + int64(len(s.frozen))
-	limitStamps(s.frozen, mostMS)
-	waiting := len(s.frozen)
+	waiting := s.frozenLocked()
+	mostMS := nowMS + int64(len(waiting))
+	limitStamps(waiting, mostMS)
 	s.mu.Unlock()
 	s.order.floorMS, s.order.stampMS = mostMS+1, 0
 	s.logFloorLocked()
 	s.logger.Warn("the clock was set back; write timestamps follow it. Until it has caught up, samples that the remote store took with later timestamps "+
-		"hide new writes and deletes of the same samples", "by", lead, "generations_stamped_again", waiting)
+		"hide new writes and deletes of the same samples", "by", lead, "generations_stamped_again", len(waiting))
 }
 
 // FollowClock lets write timestamps go back now if the clock was set back.

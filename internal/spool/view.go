@@ -19,24 +19,34 @@ import (
 // two. All methods but Close may be called by many goroutines at once.
 type View struct {
 	spool  *Spool
-	held   []*Generation     // oldest first, the active one last
-	left   []*roaring.Bitmap // Generation.left of each when the view was opened; nil if it was nil for all
+	held   []pending // oldest first, the active one last
+	partly bool      // the remote store has some of these samples
 	closed atomic.Bool
+}
+
+// A pending is a generation that is not drained, with its left at some moment.
+type pending struct {
+	*Generation
+	left *roaring.Bitmap
+}
+
+// pendingLocked returns the generations that are not drained, oldest first. s.mu must be held.
+func (s *Spool) pendingLocked() []pending {
+	all := make([]pending, 0, len(s.undrainedLocked()))
+	for _, g := range s.undrainedLocked() {
+		all = append(all, pending{g, g.left})
+	}
+	return all
 }
 
 // View opens a view. Close it soon.
 func (s *Spool) View() *View {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v := &View{spool: s, held: append(slices.Clone(s.frozen), s.active.Load())}
-	for i, g := range v.held {
-		g.holders++
-		if g.left != nil && v.left == nil {
-			v.left = make([]*roaring.Bitmap, len(v.held))
-		}
-		if g.left != nil {
-			v.left[i] = g.left
-		}
+	v := &View{spool: s, held: s.pendingLocked()}
+	for _, p := range v.held {
+		p.holders++
+		v.partly = v.partly || p.left != nil
 	}
 	s.metrics.views.Inc()
 	return v
@@ -45,12 +55,12 @@ func (s *Spool) View() *View {
 // pending returns the generations whose samples of a series are read from the spool. It
 // leaves out generations whose samples the remote store has, unless an older generation
 // that the remote store lacks would hide them.
-func (v *View) pending(id model.SeriesNumber) []*Generation {
-	if v.left == nil {
+func (v *View) pending(id model.SeriesNumber) []pending {
+	if !v.partly {
 		return v.held
 	}
-	for i, g := range v.held {
-		if (v.left[i] == nil || v.left[i].Contains(uint32(id))) && g.has(id, model.AllTime) {
+	for i, p := range v.held {
+		if (p.left == nil || p.left.Contains(uint32(id))) && p.has(id, model.AllTime) {
 			return v.held[i:]
 		}
 	}
@@ -63,8 +73,8 @@ func (v *View) Close() {
 		return
 	}
 	v.spool.metrics.views.Dec()
-	for _, g := range v.held {
-		v.spool.release(g)
+	for _, p := range v.held {
+		v.spool.release(p.Generation)
 	}
 }
 
@@ -86,21 +96,21 @@ func (v *View) keepNear(ids *roaring.Bitmap, r model.TimeRange) {
 		return
 	}
 	near := roaring.New()
-	if v.left != nil {
+	if v.partly {
 		for it := ids.Iterator(); it.HasNext(); {
 			id := model.SeriesNumber(it.Next())
-			if slices.ContainsFunc(v.pending(id), func(g *Generation) bool { return g.has(id, r) }) {
+			if slices.ContainsFunc(v.pending(id), func(p pending) bool { return p.has(id, r) }) {
 				near.Add(uint32(id))
 			}
 		}
 		ids.And(near)
 		return
 	}
-	var heads []*Generation
-	for _, g := range v.held {
-		switch f := g.place.Load().file; {
+	var heads []pending
+	for _, p := range v.held {
+		switch f := p.place.Load().file; {
 		case f == nil:
-			heads = append(heads, g)
+			heads = append(heads, p)
 		case f.Range().Overlaps(r):
 			near.Or(roaring.And(ids, f.Series))
 		}
@@ -108,7 +118,7 @@ func (v *View) keepNear(ids *roaring.Bitmap, r model.TimeRange) {
 	rest := roaring.AndNot(ids, near)
 	for it := rest.Iterator(); it.HasNext(); {
 		id := model.SeriesNumber(it.Next())
-		if slices.ContainsFunc(heads, func(g *Generation) bool { return g.has(id, r) }) {
+		if slices.ContainsFunc(heads, func(p pending) bool { return p.has(id, r) }) {
 			near.Add(uint32(id))
 		}
 	}
@@ -137,7 +147,7 @@ func (v *View) Runs(id model.SeriesNumber, r model.TimeRange) ([]head.Run, error
 
 // Names lists names as store.View does, of series with samples here.
 func (v *View) Names(ctx context.Context, q store.NamesQuery) (names []string, more bool, err error) {
-	if !v.spool.settleIndex() && v.left == nil {
+	if !v.spool.settleIndex() && !v.partly {
 		return v.spool.index.Names(ctx, q)
 	}
 	// Views hold drained samples, which may have been deleted since, or a generation is partly
