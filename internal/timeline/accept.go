@@ -2,7 +2,6 @@ package timeline
 
 import (
 	"context"
-	"math"
 	"slices"
 	"time"
 
@@ -20,7 +19,7 @@ type Accepted struct {
 // that lack one. It does not use the shelf. It returns the valid events, for AppendAccepted,
 // and a Result like that of Append.
 func (e *Engine) Accept(ctx context.Context, events []Addressed) ([]Accepted, Result, error) {
-	a := &appending{e: e, ctx: ctx, events: events, lines: map[string]*target{}, failed: make([]bool, len(events))}
+	a := e.newAppending(ctx, events)
 	if err := a.check(); err != nil {
 		return nil, Result{}, err
 	}
@@ -33,23 +32,21 @@ func (e *Engine) Accept(ctx context.Context, events []Addressed) ([]Accepted, Re
 	at := e.stamp()
 	var sound []Accepted
 	last := map[spot]int{} // index in sound
-	for i := range events {
-		if a.failed[i] {
+	for i := range a.events {
+		event := &a.events[i]
+		if event.failed {
 			continue
 		}
-		if err := a.acceptable(&events[i], now); err != nil {
+		if err := a.acceptable(&event.Addressed, now); err != nil {
 			a.reject(i, "", err)
 			continue
 		}
-		event := events[i]
-		event.ID = a.result.IDs[i]
-		if !a.own[i] && len(events) > 1 {
-			replace(sound, last, &event)
+		if !event.fresh && len(events) > 1 {
+			replace(sound, last, &event.Addressed)
 		}
-		sound = append(sound, Accepted{event, at})
+		sound = append(sound, Accepted{event.Addressed, at})
 	}
-	a.count()
-	return slices.DeleteFunc(sound, func(s Accepted) bool { return len(s.Timelines) == 0 }), a.result, nil
+	return slices.DeleteFunc(sound, func(s Accepted) bool { return len(s.Timelines) == 0 }), a.result(), nil
 }
 
 // replace removes from sound, in each timeline of event, an earlier event at the same position.
@@ -84,54 +81,30 @@ func (a *appending) acceptable(event *Addressed, now time.Time) error {
 
 // AppendAccepted stores events that Accept let through, as Append does: by the current layout,
 // but with the time of acceptance as the write timestamp, so that a delete since then applies. If
-// the clock was far ahead at that time and was set since, see rightly.
+// the clock was wrong at that time, see Right.
 // Repeating a call is harmless. The limits that Accept has checked are not checked again, nor
 // is timeline.timelines_max: the caller decides who may create timelines this way. Rejections
 // with a *store.InputError are final: the event is past its retention, it was deleted since, or
 // the clock was set back and the event's time is now too far in the future.
 func (e *Engine) AppendAccepted(ctx context.Context, accepted []Accepted) (Result, error) {
-	a := &appending{e: e, ctx: ctx, lines: map[string]*target{}, failed: make([]bool, len(accepted)), accepted: slices.Clone(accepted)}
+	a := e.newAppending(ctx, nil)
+	a.late, a.events = true, make([]arriving, len(accepted))
 	for i := range accepted {
-		a.events = append(a.events, accepted[i].Addressed)
+		a.events[i].Accepted = accepted[i]
 	}
-	return e.append(a)
-}
-
-// payloadMax is the limit of an event's data. Lowering the setting does not affect events that
-// were already accepted.
-func (a *appending) payloadMax() int64 {
-	if a.accepted != nil {
-		return math.MaxInt64
-	}
-	return int64(a.e.config.PayloadBytesMax)
-}
-
-// at returns the write timestamp of event i: when it was accepted, else now.
-func (a *appending) at(i int, now time.Time) time.Time {
-	if a.accepted == nil {
-		return now
-	}
-	return a.accepted[i].At
+	return a.run()
 }
 
 // outlived stores in t when its timeline was deleted, and reports whether all events of this
 // call were accepted before that. If so, the timeline stays deleted.
 func (a *appending) outlived(t *target, deleted int64) bool {
 	t.deleted = deleted
-	if a.accepted == nil || deleted == 0 {
-		return false
-	}
-	for i := range a.accepted {
-		if a.deletedSince(i, t) == nil {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(a.events, func(e arriving) bool { return a.deletedSince(&e, t) == nil })
 }
 
-// deletedSince returns an error if event i was accepted before its timeline was deleted.
-func (a *appending) deletedSince(i int, t *target) error {
-	if a.accepted == nil || t.deleted == 0 || a.accepted[i].At.UnixMicro() > t.deleted {
+// deletedSince returns an error if an event was accepted before its timeline was deleted.
+func (a *appending) deletedSince(event *arriving, t *target) error {
+	if !a.late || t.deleted == 0 || event.At.UnixMicro() > t.deleted {
 		return nil
 	}
 	return badf("timeline %s was deleted after it accepted the event", clip.Text(t.name, 40))

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"slices"
 	"time"
 
@@ -23,49 +24,29 @@ import (
 // there are too many, or that the storage failed as a whole. In the second case some events
 // may be stored; sending them again with the ids of Result.IDs is harmless.
 func (e *Engine) Append(ctx context.Context, events []Addressed) (Result, error) {
-	return e.append(&appending{e: e, ctx: ctx, events: events, lines: map[string]*target{}, failed: make([]bool, len(events))})
+	return e.newAppending(ctx, events).run()
 }
 
-func (e *Engine) append(a *appending) (Result, error) {
-	if err := a.check(); err != nil {
-		return Result{}, err
-	}
-	defer a.release()
-	if err := e.changeable(a.ctx); err != nil {
-		return Result{}, err
-	}
-	for i := range a.accepted {
-		a.accepted[i].At = e.rightly(a.accepted[i].At)
-	}
-	a.identify()
-	a.open()
-	a.place()
-	if err := a.store(); err != nil {
-		a.e.metrics.rejected.WithLabelValues("store").Add(float64(len(a.placed)))
-		return Result{IDs: a.result.IDs}, err
-	}
-	a.announce()
-	a.count()
-	return a.result, nil
-}
-
-// An appending is the state of one call of Append.
+// An appending is one call of Append, AppendAccepted or Accept.
 type appending struct {
 	e      *Engine
 	ctx    context.Context
-	events []Addressed
-	result Result
-	failed []bool // by event: it is not in all of its timelines
+	events []arriving
+	late   bool // the events were accepted earlier: see AppendAccepted
 
-	accepted []Accepted // events of AppendAccepted; else nil
+	order    []*target // the timelines, by name, which is the order of their locks
+	lines    map[string]*target
+	placed   []Placed        // what is put
+	from     []int           // for each of placed, the index of its event
+	shared   map[spot]sharer // of events whose id the sender chose
+	rejected []Rejection
+}
 
-	lines map[string]*target
-	order []*target // by name, which is the order of their locks
-
-	placed   []Placed
-	from     []int                // for each of placed, the index of its event
-	replaced map[spot]replacement // of events whose id the sender chose
-	own      []bool               // by event: the engine made the id
+// An arriving is an event of a call.
+type arriving struct {
+	Accepted      // its At is zero, unless the event was accepted earlier
+	fresh    bool // the engine made the id
+	failed   bool // it is not in all of its timelines
 }
 
 // A spot is a position in one timeline.
@@ -74,9 +55,8 @@ type spot struct {
 	Position
 }
 
-// A replacement is the event of a call that is put at a spot, and the events that it replaces.
-type replacement struct {
-	event   int
+// A sharer is the event of a call that is put at a spot, and the events that it replaces.
+type sharer struct {
 	at      int   // its index in placed; valid only while events are being placed
 	instead []int // indexes of the events that it replaces
 }
@@ -84,17 +64,47 @@ type replacement struct {
 // A target is a timeline that gets events.
 type target struct {
 	*line
-	known  known
-	count  int
-	first  int64 // times of the events
-	last   int64
-	bytes  int64
-	err    error // why the timeline accepts no events
-	starts map[int64]bool
+	known   known
+	count   int
+	first   int64 // times of the events
+	last    int64
+	bytes   int64
+	deleted int64          // when the timeline was deleted, if it was before this call; microseconds
+	err     error          // why the timeline accepts no events
+	starts  map[int64]bool // the buckets of the events that are put
+}
 
-	useless bool  // no event fits, so the timeline was not created and known is not stored
-	deleted int64 // when the timeline was deleted, if it was before this call; microseconds
-	placed  int   // how many of count are put
+func (e *Engine) newAppending(ctx context.Context, events []Addressed) *appending {
+	a := &appending{e: e, ctx: ctx, events: make([]arriving, len(events)), lines: map[string]*target{}}
+	for i := range events {
+		a.events[i].Addressed = events[i]
+	}
+	return a
+}
+
+// run takes the steps of a call; see the comment of the package.
+func (a *appending) run() (Result, error) {
+	if err := a.check(); err != nil {
+		return Result{}, err
+	}
+	defer a.release()
+	if err := a.e.changeable(a.ctx); err != nil {
+		return Result{}, err
+	}
+	for i := range a.events {
+		if a.late {
+			a.events[i].At = a.e.Right(a.events[i].At)
+		}
+	}
+	a.identify()
+	a.open()
+	a.place()
+	if err := a.store(); err != nil {
+		a.e.metrics.rejected.WithLabelValues("store").Add(float64(len(a.placed)))
+		return Result{IDs: a.ids()}, err
+	}
+	a.announce()
+	return a.result(), nil
 }
 
 func (a *appending) check() error {
@@ -112,38 +122,57 @@ func (a *appending) check() error {
 	return a.ctx.Err()
 }
 
-// reject records why an event is not in a timeline, also for the events of the call that it
-// would have replaced there.
+// reject records why an event is not in a timeline.
 func (a *appending) reject(i int, name string, err error) {
-	at := spot{name, Position{a.events[i].Time, a.result.IDs[i]}}
-	if r, ok := a.replaced[at]; ok && r.event == i {
-		delete(a.replaced, at)
-		for _, earlier := range r.instead {
-			a.reject(earlier, name, err)
+	a.events[i].failed = true
+	a.rejected = append(a.rejected, Rejection{i, name, err})
+}
+
+// drop rejects some of placed, by index, and with each one the events that it would have replaced.
+func (a *appending) drop(gone map[int]error) {
+	var placed []Placed
+	var from []int
+	for at := range a.placed {
+		p, i, err := &a.placed[at], a.from[at], gone[at]
+		if err == nil {
+			placed, from = append(placed, *p), append(from, i)
+			continue
+		}
+		a.reject(i, p.Timeline, err)
+		for _, i := range a.shared[spot{p.Timeline, p.Position()}].instead {
+			a.reject(i, p.Timeline, err)
 		}
 	}
-	a.failed[i] = true
-	a.result.Rejected = append(a.result.Rejected, Rejection{i, name, err})
+	a.placed, a.from = placed, from
 }
 
 // identify gives ids to the events, and collects the timelines of the valid ones.
 func (a *appending) identify() {
-	a.result.IDs = make([]string, len(a.events))
-	a.own = make([]bool, len(a.events))
+	payloadMax := int64(a.e.config.PayloadBytesMax)
+	if a.late { // a limit that was lowered since does not apply
+		payloadMax = math.MaxInt64
+	}
 	for i := range a.events {
-		e := a.events[i].Event
+		e := &a.events[i]
 		if e.ID == "" {
-			e.ID, a.own[i] = a.e.ids.next(), true
+			e.ID, e.fresh = a.e.ids.next(), true
 		}
-		a.result.IDs[i] = e.ID
-		if err := cmp.Or(e.check(a.payloadMax()), checkTimelines(a.events[i].Timelines)); err != nil {
+		if err := cmp.Or(e.check(payloadMax), checkTimelines(e.Timelines)); err != nil {
 			a.reject(i, "", err)
 			continue
 		}
-		for _, name := range a.events[i].Timelines {
-			a.expect(name, &e)
+		for _, name := range e.Timelines {
+			a.expect(name, &e.Event)
 		}
 	}
+}
+
+func (a *appending) ids() []string {
+	ids := make([]string, len(a.events))
+	for i := range a.events {
+		ids[i] = a.events[i].ID
+	}
+	return ids
 }
 
 func checkTimelines(names []string) error {
@@ -180,11 +209,12 @@ func (a *appending) open() {
 	slices.SortFunc(a.order, func(t, u *target) int { return cmp.Compare(t.name, u.name) })
 	for _, t := range a.order {
 		t.work.RLock()
+		t.err = errUnread
 	}
 	work.Parallel(a.ctx, prefetchMax, len(a.order), "read layouts", func(ctx context.Context, i int) error {
 		t := a.order[i]
 		t.err = work.Do("read the layout of a timeline", func() (err error) {
-			if a.accepted == nil {
+			if !a.late {
 				err = t.take(t.count, a.e.config.RateMax, a.e.now())
 			}
 			if err == nil {
@@ -195,7 +225,7 @@ func (a *appending) open() {
 		return nil
 	})
 	for _, t := range a.order {
-		if t.err == nil && t.known.Version == 0 && !t.useless {
+		if t.err == errUnread {
 			t.err = cmp.Or(a.ctx.Err(), errUnread)
 		}
 	}
@@ -221,8 +251,8 @@ func (a *appending) writable(ctx context.Context, t *target) (known, error) {
 	if err := a.allDeleted(ctx, t, &k.History); err != nil {
 		return k, err
 	}
-	if k, t.useless = a.fitsNone(t, k); t.useless {
-		return k, nil
+	if would, none := a.fitsNone(t, k); none {
+		return would, nil
 	}
 	k, err = e.change(ctx, t.line, true, func(h History) (History, error) {
 		if h.Live() { // another append was first
@@ -232,7 +262,7 @@ func (a *appending) writable(ctx context.Context, t *target) (known, error) {
 			h.Deleted = 0 // the layout stays: other processes may still use it
 			return h, nil
 		}
-		if a.accepted == nil && !t.own {
+		if !a.late && !t.own {
 			if err := e.roomForTimeline(ctx); err != nil {
 				return h, err
 			}
@@ -268,25 +298,18 @@ func (e *Engine) roomForTimeline(ctx context.Context) error {
 // place finds the part of each event.
 func (a *appending) place() {
 	for i := range a.events {
-		if a.failed[i] {
+		if a.events[i].failed {
 			continue
 		}
-		e := a.events[i].Event
-		e.ID = a.result.IDs[i]
 		for _, name := range a.events[i].Timelines {
 			t := a.lines[name]
-			err := t.err
-			var p Placed
-			if err == nil {
-				p, err = a.placeIn(t, i, e)
-			}
+			p, err := a.placeIn(t, &a.events[i])
 			if err != nil {
 				a.reject(i, name, err)
 				continue
 			}
-			p.Fresh = a.own[i]
 			t.starts[p.Start] = true
-			a.putLast(t, i, p)
+			a.putLast(i, p)
 		}
 	}
 	for i := range a.placed {
@@ -297,35 +320,33 @@ func (a *appending) place() {
 // putLast adds an event to those that are put. If several events of a call have the same time
 // and id, only the last one is put: with equal write timestamps, any of them could win, or a
 // mixture. Of events that were accepted at different times, the one accepted last is put.
-func (a *appending) putLast(t *target, i int, p Placed) {
+func (a *appending) putLast(i int, p Placed) {
 	if p.Fresh || len(a.events) == 1 {
-		t.placed++
 		a.placed, a.from = append(a.placed, p), append(a.from, i)
 		return
 	}
-	if a.replaced == nil {
-		a.replaced = make(map[spot]replacement, len(a.events))
+	if a.shared == nil {
+		a.shared = make(map[spot]sharer, len(a.events))
 	}
-	at := spot{t.name, p.Position()}
-	r, again := a.replaced[at]
+	at := spot{p.Timeline, p.Position()}
+	s, again := a.shared[at]
 	switch {
 	case !again:
-		r.event, r.at = i, len(a.placed)
-		t.placed++
+		s.at = len(a.placed)
 		a.placed, a.from = append(a.placed, p), append(a.from, i)
-	case a.accepted != nil && a.accepted[i].At.Before(a.accepted[r.event].At):
-		r.instead = append(r.instead, i)
+	case a.events[i].At.Before(a.events[a.from[s.at]].At):
+		s.instead = append(s.instead, i)
 	default:
-		r.instead = append(r.instead, r.event)
-		r.event, a.placed[r.at], a.from[r.at] = i, p, i
+		s.instead = append(s.instead, a.from[s.at])
+		a.placed[s.at], a.from[s.at] = p, i
 	}
-	a.replaced[at] = r
+	a.shared[at] = s
 }
 
 // placeIn returns where an event goes in a timeline.
-func (a *appending) placeIn(t *target, i int, event Event) (Placed, error) {
+func (a *appending) placeIn(t *target, event *arriving) (Placed, error) {
 	e, k := a.e, &t.known
-	if err := a.deletedSince(i, t); err != nil {
+	if err := cmp.Or(t.err, a.deletedSince(event, t)); err != nil {
 		return Placed{}, err
 	}
 	start, end := k.Bucket(event.Time)
@@ -336,10 +357,10 @@ func (a *appending) placeIn(t *target, i int, event Event) (Placed, error) {
 		return Placed{}, badf("the event is older than the retention of the timeline, %v", k.Retention)
 	}
 	layout := k.At(event.Time)
-	p := Placed{Part: Part{Timeline: t.name, Start: start, EndExcl: end}, Entry: Entry{Event: event}}
+	p := Placed{Part: Part{Timeline: t.name, Start: start, EndExcl: end}, Entry: Entry{Event: event.Event}, Fresh: event.fresh}
 	// An event that is sent again must go to the part that has it. Otherwise it would be
 	// stored twice, and readers could find the earlier one.
-	if layout.Placement == RoundRobin && a.own[i] {
+	if layout.Placement == RoundRobin && event.fresh {
 		p.Partition = int(t.turn.Add(1) % uint64(layout.Factor))
 	} else {
 		p.Partition = hashPartition(event.ID, layout.Factor)
@@ -426,21 +447,22 @@ const marksAgainMax = 3
 // reopen returns an error if a timeline has been deleted since its events were placed.
 func (a *appending) reopen() error {
 	now := map[string]known{}
-	for _, t := range a.order {
-		k, err := a.e.refresh(a.ctx, t.line)
-		if err != nil {
-			return err
-		}
-		if t.err == nil && !t.useless && !k.Live() {
-			return deletedMeanwhile(t.name)
-		}
-		now[t.name] = k
-	}
 	for i := range a.placed {
 		p := &a.placed[i]
-		k := now[p.Timeline]
+		k, read := now[p.Timeline]
+		t := a.lines[p.Timeline]
+		if !read {
+			var err error
+			if k, err = a.e.refresh(a.ctx, t.line); err != nil {
+				return err
+			}
+			now[p.Timeline] = k
+		}
+		if !k.Live() {
+			return deletedMeanwhile(p.Timeline)
+		}
 		// It may also have been created again, with another layout.
-		if start, _ := k.Bucket(p.Time); start != p.Start || k.At(p.Time).Factor != a.lines[p.Timeline].known.At(p.Time).Factor {
+		if start, _ := k.Bucket(p.Time); start != p.Start || k.At(p.Time).Factor != t.known.At(p.Time).Factor {
 			return deletedMeanwhile(p.Timeline)
 		}
 	}
@@ -460,8 +482,11 @@ func (a *appending) mark() error {
 
 func (a *appending) put() error {
 	now := a.e.stamp()
-	for i := range a.placed {
-		a.placed[i].Put = a.at(a.from[i], now)
+	for at, i := range a.from {
+		a.placed[at].Put = now
+		if a.late {
+			a.placed[at].Put = a.events[i].At
+		}
 	}
 	err := a.mark()
 	if err == nil {
@@ -472,9 +497,7 @@ func (a *appending) put() error {
 	}
 	err = a.e.shelf.Put(a.ctx, a.placed)
 	if some, ok := errors.AsType[*PutError](err); ok && len(some.Failed) < len(a.placed) {
-		for at, err := range some.Failed {
-			a.reject(a.from[at], a.placed[at].Timeline, err)
-		}
+		a.drop(some.Failed)
 		err = nil
 	}
 	if err == nil {
@@ -512,23 +535,28 @@ func (e *Engine) mark(ctx context.Context, l *line, starts map[int64]bool) error
 
 // announce wakes the readers that follow the timelines.
 func (a *appending) announce() {
+	for i := range a.placed {
+		a.lines[a.placed[i].Timeline].appended.Add(1)
+	}
 	for _, t := range a.order {
 		if len(t.starts) > 0 {
-			t.appended.Add(uint64(t.placed))
 			t.arrived.Notify()
 		}
 	}
 }
 
-func (a *appending) count() {
-	slices.SortStableFunc(a.result.Rejected, func(r, s Rejection) int { return cmp.Compare(r.Index, s.Index) })
-	for _, failed := range a.failed {
-		if !failed {
-			a.result.Accepted++
+// result counts what became of the events.
+func (a *appending) result() Result {
+	slices.SortStableFunc(a.rejected, func(r, s Rejection) int { return cmp.Compare(r.Index, s.Index) })
+	r := Result{IDs: a.ids(), Rejected: a.rejected}
+	for i := range a.events {
+		if !a.events[i].failed {
+			r.Accepted++
 		}
 	}
 	a.e.metrics.appended.Add(float64(len(a.placed)))
-	for _, r := range a.result.Rejected {
+	for _, r := range a.rejected {
 		a.e.metrics.reject(r.Err)
 	}
+	return r
 }

@@ -13,9 +13,17 @@ import (
 // ahead, the clock was wrong when they were made. The spool of samples has the same limit.
 const clockLead = 2 * time.Minute
 
-// A clock makes write timestamps.
+// A clock makes write timestamps, which ascend. The machine's clock may be wrong after a start, until
+// Options.Changeable has returned nil. Then it is set for good:
+//
+//	           Changeable is nil
+//	not set ---------------------> set <---+ set back by more than clockLead: stamps follow it,
+//	stamps never go back;           |      | and back says so
+//	unset has their intervals       +------+
+//
+// Events that were acknowledged with a wrong clock are put with corrected stamps, see Right.
 type clock struct {
-	set atomic.Bool // Options.Changeable has returned nil
+	set atomic.Bool
 
 	opened time.Time // with a monotonic reading, which does not follow the clock
 
@@ -23,6 +31,7 @@ type clock struct {
 	last  int64 // the last write timestamp, microseconds
 	back  SetBack
 	unset []interval
+	right int64 // origin of the clock when it was set, see interval
 }
 
 // A SetBack says that write timestamps went back, because the clock was set back by much. The zero
@@ -37,7 +46,6 @@ type SetBack struct {
 type interval struct {
 	first, last int64
 	origin      int64 // a timestamp less the time since the process began; the largest one
-	late        int64 // by how much the clock was behind then; 0 until that is known
 }
 
 // unsetMax is how many intervals are kept. The clock is set once or twice after a start.
@@ -56,16 +64,19 @@ func (e *Engine) changeable(ctx context.Context) error {
 	e.clock.mu.Lock()
 	defer e.clock.mu.Unlock()
 	if !e.clock.set.Load() {
-		e.clock.measureLateLocked(e.now().UnixMicro())
+		e.clock.right = e.clock.origin(e.now().UnixMicro())
 		e.clock.set.Store(true)
 	}
 	return nil
 }
 
+// origin returns a time less the time since the process began.
+func (c *clock) origin(at int64) int64 { return at - time.Since(c.opened).Microseconds() }
+
 // noteUnsetLocked records a write timestamp that was made before the clock was known to be set. c.mu
 // must be held.
 func (c *clock) noteUnsetLocked(stamp int64) {
-	origin := stamp - time.Since(c.opened).Microseconds()
+	origin := c.origin(stamp)
 	if n := len(c.unset); n > 0 {
 		if last := &c.unset[n-1]; max(origin-last.origin, last.origin-origin) <= clockLead.Microseconds() || n == unsetMax {
 			last.last, last.origin = stamp, max(last.origin, origin)
@@ -73,16 +84,6 @@ func (c *clock) noteUnsetLocked(stamp int64) {
 		}
 	}
 	c.unset = append(c.unset, interval{first: stamp, last: stamp, origin: origin})
-}
-
-// measureLateLocked computes by how much the clock was behind before it was set. c.mu must be held.
-func (c *clock) measureLateLocked(now int64) {
-	origin := now - time.Since(c.opened).Microseconds()
-	for i := range c.unset {
-		if late := origin - c.unset[i].origin; late > clockLead.Microseconds() {
-			c.unset[i].late = late
-		}
-	}
 }
 
 // stamp returns a write timestamp: the current time, but always later than every stamp
@@ -131,20 +132,22 @@ func (e *Engine) NoteSetBack(s SetBack) {
 	}
 }
 
-// rightly returns when an event was accepted, by a clock that is right: if the clock was set back
+// Right returns when an event was accepted, by a clock that is right: if the clock was set back
 // since, the events of before keep their order and distances and are before that moment, so that
 // what was changed since then applies. If it was behind until it was set, they are later by as much,
-// so that nothing applies that was changed before. A call is repeated with the same result unless
-// the clock is set back again, or the process is restarted; see SetBack for the latter.
-func (e *Engine) rightly(accepted time.Time) time.Time {
+// so that nothing applies that was changed before. A result is never moved again. A call is repeated
+// with the same result unless the clock is set back again, or the process is restarted: see SetBack.
+// AppendAccepted does this itself. The caller needs it only to store the event for longer than what
+// SetBack returned.
+func (e *Engine) Right(accepted time.Time) time.Time {
 	c := &e.clock
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e.followLocked()
 	at := accepted.UnixMicro()
 	for _, u := range c.unset {
-		if u.first <= at && at <= u.last && u.late > 0 {
-			return time.UnixMicro(at + u.late)
+		if late := c.right - u.origin; c.set.Load() && u.first <= at && at <= u.last && late > clockLead.Microseconds() {
+			return time.UnixMicro(at + late)
 		}
 	}
 	return time.UnixMicro(c.back.right(at, e.now().UnixMicro()))
@@ -172,28 +175,17 @@ func (e *Engine) SetBack(ctx context.Context) (SetBack, error) {
 	return e.clock.back, nil
 }
 
-// Right returns a time of acceptance by a clock that is right, if it is of a clock that was far ahead
-// and was set back since. AppendAccepted does this itself: the caller needs it only to store the
-// event for longer than what SetBack returned.
-func (e *Engine) Right(accepted time.Time) time.Time {
-	now := e.now().UnixMicro()
-	e.clock.mu.Lock()
-	defer e.clock.mu.Unlock()
-	return time.UnixMicro(e.clock.back.right(accepted.UnixMicro(), now))
+// Append appends the form in which SetBack is stored: two varints, microseconds.
+func (s SetBack) Append(dst []byte) []byte {
+	return binary.AppendVarint(binary.AppendVarint(dst, s.last), s.by)
 }
 
-// AppendBinary appends the form in which SetBack is stored: two varints, microseconds.
-func (s SetBack) AppendBinary(dst []byte) ([]byte, error) {
-	return binary.AppendVarint(binary.AppendVarint(dst, s.last), s.by), nil
-}
-
-// UnmarshalBinary is the reverse of AppendBinary.
-func (s *SetBack) UnmarshalBinary(b []byte) error {
+// ParseSetBack is the reverse of Append.
+func ParseSetBack(b []byte) (SetBack, error) {
 	last, n := binary.Varint(b)
 	by, m := binary.Varint(b[max(n, 0):])
 	if n <= 0 || m <= 0 || n+m != len(b) || by <= 0 {
-		return errors.New("not a time at which a clock was set back")
+		return SetBack{}, errors.New("not a time at which a clock was set back")
 	}
-	*s = SetBack{last, by}
-	return nil
+	return SetBack{last, by}, nil
 }

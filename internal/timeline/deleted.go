@@ -90,13 +90,13 @@ func (c *candidates) remove(d Deleted) {
 // allDeleted returns an error if a timeline does not exist, and all events for it were deleted
 // after they were acknowledged: such events do not create it.
 func (a *appending) allDeleted(ctx context.Context, t *target, h *History) error {
-	if a.accepted == nil || a.e.deletes == nil || h.Version > 0 {
+	if !a.late || a.e.deletes == nil || h.Version > 0 {
 		return nil
 	}
 	var all []candidate
-	for i := range a.accepted {
-		if !a.failed[i] && slices.Contains(a.events[i].Timelines, t.name) {
-			all = append(all, candidate{a.accepted[i].Position(), a.accepted[i].At, i})
+	for i := range a.events {
+		if e := &a.events[i]; !e.failed && slices.Contains(e.Timelines, t.name) {
+			all = append(all, candidate{e.Position(), e.At, i})
 		}
 	}
 	gone, err := a.e.deletedOf(ctx, t.name, all)
@@ -115,16 +115,16 @@ func deletedError(name string) error {
 // id writes tombstones only where it has found the event, so it may have searched too early.
 // The second call finds such a delete, and removes the events that the delete has missed.
 func (a *appending) leaveOutDeleted(put bool) error {
-	if a.accepted == nil || a.e.deletes == nil {
+	if !a.late || a.e.deletes == nil {
 		return nil
 	}
 	by := map[string][]candidate{}
 	for i := range a.placed {
 		p := &a.placed[i]
-		by[p.Timeline] = append(by[p.Timeline], candidate{p.Position(), a.accepted[a.from[i]].At, i})
+		by[p.Timeline] = append(by[p.Timeline], candidate{p.Position(), p.Put, i})
 	}
 	var mu sync.Mutex
-	gone := map[int]bool{}
+	gone := map[int]error{}
 	err := work.Parallel(a.ctx, prefetchMax, len(a.order), "look for deletes", func(ctx context.Context, i int) error {
 		t := a.order[i]
 		some, err := a.e.deletedOf(ctx, t.name, by[t.name])
@@ -134,7 +134,7 @@ func (a *appending) leaveOutDeleted(put bool) error {
 				err = a.e.erase(ctx, t.line, t.known, Range{p, p.Next()}, d.Before, true)
 			}
 			mu.Lock()
-			gone[at] = true
+			gone[at] = deletedError(t.name)
 			mu.Unlock()
 		}
 		return err
@@ -143,20 +143,4 @@ func (a *appending) leaveOutDeleted(put bool) error {
 		a.drop(gone)
 	}
 	return err
-}
-
-// drop rejects placed events.
-func (a *appending) drop(gone map[int]bool) {
-	var placed []Placed
-	var from []int
-	for i := range a.placed {
-		p := &a.placed[i]
-		if !gone[i] {
-			placed, from = append(placed, *p), append(from, a.from[i])
-			continue
-		}
-		a.reject(a.from[i], p.Timeline, deletedError(p.Timeline))
-		a.lines[p.Timeline].placed--
-	}
-	a.placed, a.from = placed, from
 }

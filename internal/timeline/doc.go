@@ -26,6 +26,21 @@
 //     bucket belongs to two layouts.
 //   - A payload that is stored separately is durable before the event that points to it.
 //
+// An append of events takes these steps. All errors before the put concern single events or
+// timelines, and the others continue:
+//
+//	identify  events without an id get one; invalid ones are rejected
+//	open      timelines are locked against deletes; layouts are read; missing timelines are created
+//	place     each event gets its part; of several at one position, the last one is put
+//	mark      buckets that were not marked recently are marked
+//	put       the shelf stores the events and their arrivals; after a slow put, marks are repeated
+//	announce  readers that follow the timelines wake
+//
+// Events may be acknowledged earlier than they are put: Accept takes the first step and gives them a
+// write timestamp, package spooled keeps them, and AppendAccepted takes all steps with that timestamp.
+// What was deleted in between stays deleted: a deleted timeline is not created again by older
+// events, and deletes are looked up (see DeletionLog) between mark and put, and again after the put.
+//
 // Events are immutable. An event that is put at the position of another one replaces it,
 // so a retry is harmless.
 package timeline

@@ -208,10 +208,7 @@ func (p *putting) noteSetBack() error {
 	if err != nil || back == p.noted || p.log.Writable() != nil {
 		return err
 	}
-	record, err := back.AppendBinary(nil)
-	if err != nil {
-		return err
-	}
+	record := back.Append(nil)
 	size := len(record) + wal.RecordOverhead
 	if err := p.log.Reserve(p.ctx, size); err != nil {
 		return err
@@ -290,36 +287,13 @@ func (p *putting) again(result timeline.Result) error {
 	if away && result.Accepted == 0 || p.log.Writable() != nil {
 		return cause
 	}
-	if err := p.logAgain(failed); err != nil {
+	slices.SortStableFunc(failed, func(a, b timeline.Accepted) int { return a.At.Compare(b.At) })
+	records, size := encode(failed)
+	if err := p.logRecords(p.ctx, records, size); err != nil {
 		return errors.Join(cause, err)
 	}
 	p.late = cmp.Or(p.late, cause)
 	return nil
-}
-
-// logAgain appends events to the log and waits until they are durable.
-func (p *putting) logAgain(events []timeline.Accepted) error {
-	slices.SortStableFunc(events, func(a, b timeline.Accepted) int { return a.At.Compare(b.At) })
-	total := 0
-	var log []func() writelog.Entry
-	for len(events) > 0 { // a record has a single time of acceptance
-		n := slices.IndexFunc(events, func(e timeline.Accepted) bool { return !e.At.Equal(events[0].At) })
-		if n < 0 {
-			n = len(events)
-		}
-		records, size := encode(events[:n])
-		at := events[0].At
-		log = append(log, func() writelog.Entry { return p.logRecords(records, size, n, at) })
-		events, total = events[n:], total+size
-	}
-	if err := p.log.Reserve(p.ctx, total); err != nil {
-		return err
-	}
-	var last writelog.Entry
-	for _, one := range log {
-		last = one()
-	}
-	return p.log.Wait(p.ctx, last)
 }
 
 func (p *putting) refuse(e *timeline.Accepted, name string, err error) {

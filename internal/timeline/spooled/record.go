@@ -42,17 +42,24 @@ func appendText(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-// encode returns records of events that were accepted at the same time. size is their size in the
-// log.
-func encode(events []timeline.Accepted) (records [][]byte, size int) {
-	var record []byte
+// An encoded is a record to be written.
+type encoded struct {
+	bytes  []byte
+	events int
+	at     time.Time // when they were accepted
+}
+
+// encode returns records of events. size is their size in the log.
+func encode(events []timeline.Accepted) (records []encoded, size int) {
+	r := encoded{}
 	for i := range events {
 		e := &events[i]
-		if record == nil {
-			record = appendAt(nil, e.At)
+		if r.events == 0 {
+			r.at, r.bytes = e.At, appendAt(nil, e.At)
 		}
-		if record = appendEvent(record, &e.Addressed); len(record) >= recordBytes || i == len(events)-1 {
-			records, size, record = append(records, record), size+len(record)+wal.RecordOverhead, nil
+		r.bytes, r.events = appendEvent(r.bytes, &e.Addressed), r.events+1
+		if len(r.bytes) >= recordBytes || i == len(events)-1 || !events[i+1].At.Equal(r.at) {
+			records, size, r = append(records, r), size+len(r.bytes)+wal.RecordOverhead, encoded{}
 		}
 	}
 	return records, size
@@ -67,7 +74,7 @@ func decodeAs(typ byte, record []byte) (events []timeline.Accepted, back timelin
 	case typeEvents:
 		events, err = decode(record)
 	case typeSetBack:
-		err = back.UnmarshalBinary(record)
+		back, err = timeline.ParseSetBack(record)
 	default:
 		err = writelog.UnknownType(typ)
 	}

@@ -281,44 +281,46 @@ func (s *Spool) accept(ctx context.Context, events []timeline.Addressed) (timeli
 	if err != nil || len(sound) == 0 {
 		return result, err
 	}
-	records, size := encode(sound)
-	if err := s.write(ctx, records, size, len(sound), sound[0].At); err != nil {
+	if err := s.write(ctx, sound); err != nil {
 		return timeline.Result{IDs: result.IDs}, err
 	}
 	s.taken.Add(float64(len(sound)))
 	return result, nil
 }
 
-func (s *Spool) write(ctx context.Context, records [][]byte, size, events int, at time.Time) error {
+func (s *Spool) write(ctx context.Context, events []timeline.Accepted) error {
 	if err := s.log.CheckOpen(ctx); err != nil {
 		return err
 	}
 	if err := s.log.Writable(); err != nil {
 		return err
 	}
+	records, size := encode(events)
 	if held := s.bytes.Load() + int64(size); held > int64(s.options.BytesMax) {
 		s.full.Store(true)
 		return s.fullError()
 	}
+	return s.logRecords(ctx, records, size)
+}
+
+// logRecords appends records to the log and waits until they are durable.
+func (s *Spool) logRecords(ctx context.Context, records []encoded, size int) error {
 	if err := s.log.Reserve(ctx, size); err != nil {
 		return err
 	}
-	return s.log.Wait(ctx, s.logRecords(records, size, events, at))
-}
-
-func (s *Spool) logRecords(records [][]byte, size, events int, at time.Time) (last writelog.Entry) {
+	var last writelog.Entry
 	s.log.Order.Lock()
-	defer s.log.Order.Unlock()
 	for _, r := range records {
-		last = s.log.AppendRecord(typeEvents, r)
+		last = s.log.AppendRecord(typeEvents, r.bytes)
+		if s.waiting.Add(int64(r.events)) == int64(r.events) {
+			s.since.Store(r.at.UnixMicro())
+		}
 	}
 	s.appended.Add(uint64(len(records)))
 	s.bytes.Add(int64(size))
-	if s.waiting.Add(int64(events)) == int64(events) {
-		s.since.Store(at.UnixMicro())
-	}
+	s.log.Order.Unlock()
 	notify.Wake(s.poke)
-	return last
+	return s.log.Wait(ctx, last)
 }
 
 // Flush waits until all events that were acknowledged before the call are in their timelines.

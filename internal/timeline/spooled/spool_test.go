@@ -758,8 +758,8 @@ func TestRecordFormat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, _ := encode(events); len(got) != 1 || !bytes.Equal(got[0], want) {
-		t.Errorf("record %x, want %x", got, want)
+	if got, _ := encode(events); len(got) != 1 || !bytes.Equal(got[0].bytes, want) {
+		t.Errorf("record %v, want %x", got, want)
 	}
 	if got, err := decode(want); err != nil || !reflect.DeepEqual(got, events) {
 		t.Errorf("%+v, %v", got, err)
@@ -769,7 +769,7 @@ func TestRecordFormat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := back.AppendBinary(nil); err != nil || !bytes.Equal(got, want) {
+	if got := back.Append(nil); !bytes.Equal(got, want) {
 		t.Errorf("%x, %v", got, err)
 	}
 	for _, bad := range [][]byte{nil, want[:8], want[:11], append(slices.Clone(want), 0), {2, 0}, {2, 1}} {
@@ -785,7 +785,7 @@ func TestRecordOfANewerBuild(t *testing.T) {
 	l, err := wal.Open(disk, "spool", wal.DefaultConfig(), wal.Options{})
 	must(t, err)
 	records, _ := encode([]timeline.Accepted{{Addressed: event(1, "e", "a"), At: time.UnixMicro(1)}})
-	must(t, l.Wait(t.Context(), l.Append(typeSetBack+1, records[0])))
+	must(t, l.Wait(t.Context(), l.Append(typeSetBack+1, records[0].bytes)))
 	must(t, l.Close())
 	e, err := timeline.Open(newDistant(t), timeline.Options{Upkeep: -1})
 	must(t, err)
@@ -812,7 +812,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		records, _ := encode(events)
-		again, err := decode(records[0])
+		again, err := decode(records[0].bytes)
 		if err != nil || !reflect.DeepEqual(again, events) {
 			t.Errorf("%+v, %v, want %+v", again, err, events)
 		}
