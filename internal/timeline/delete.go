@@ -173,7 +173,7 @@ func (e *Engine) erase(ctx context.Context, l *line, k known, r Range, before ti
 // eraseRows removes the rows of events in ranges, which are ascending.
 func (e *Engine) eraseRows(ctx context.Context, l *line, k known, ranges []Range, before time.Time) error {
 	if e.whole != nil {
-		return e.whole.DeleteAll(ctx, l.name, ranges)
+		return e.shelf.Delete(ctx, Everything(l.name), ranges, before)
 	}
 	all := Range{ranges[0].From, ranges[len(ranges)-1].To}
 	return e.overBuckets(ctx, l, k, all, func(ctx context.Context, p Part) error {
@@ -292,11 +292,8 @@ func (e *Engine) overBuckets(ctx context.Context, l *line, k known, r Range, do 
 		}
 		var parts []Part
 		for _, start := range marks {
-			at, end := k.Bucket(start)
-			for p := range k.At(start).Factor {
-				if at == start {
-					parts = append(parts, Part{l.name, start, end, p})
-				}
+			if at, _ := k.Bucket(start); at == start {
+				parts = append(parts, k.parts(l.name, start)...)
 			}
 		}
 		err = work.Parallel(ctx, prefetchMax, len(parts), "go through buckets", func(ctx context.Context, i int) error { return do(ctx, parts[i]) })

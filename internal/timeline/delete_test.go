@@ -16,14 +16,14 @@ type largeShelf struct {
 	events  int64
 	heap    uint64
 	deleted int
-	calls   int // of DeleteAll
+	calls   int // of Delete
 }
 
 func (s *largeShelf) History(context.Context, string) (History, error) {
 	return History{Version: 1, Layouts: []Layout{defaultLayout}}, nil
 }
 
-func (s *largeShelf) SliceAll(_ context.Context, _ string, r Range, _ Direction, l Limit) (Slice, error) {
+func (s *largeShelf) Slice(_ context.Context, _ Part, r Range, _ Direction, l Limit) (Slice, error) {
 	var out Slice
 	for at := max(0, r.From.Time); at < s.events; at++ {
 		e := Entry{Event: Event{Time: at, ID: "x", Data: make([]byte, 1<<20)}}
@@ -40,7 +40,7 @@ func (s *largeShelf) SliceAll(_ context.Context, _ string, r Range, _ Direction,
 	return out, nil
 }
 
-func (s *largeShelf) DeleteAll(_ context.Context, _ string, ranges []Range) error {
+func (s *largeShelf) Delete(_ context.Context, _ Part, ranges []Range, _ time.Time) error {
 	if s.deleted == 0 {
 		s.heap = heapInUse()
 	}
@@ -97,7 +97,7 @@ func (s *endlessShelf) History(context.Context, string) (History, error) {
 	return History{Version: 1, Layouts: []Layout{l}}, nil
 }
 
-func (s *endlessShelf) SliceAll(ctx context.Context, _ string, r Range, _ Direction, l Limit) (Slice, error) {
+func (s *endlessShelf) Slice(ctx context.Context, _ Part, r Range, _ Direction, l Limit) (Slice, error) {
 	select {
 	case <-s.put:
 		return Slice{}, nil

@@ -82,6 +82,16 @@ func (h *History) Bucket(time int64) (start, endExcl int64) {
 	return start, endExcl
 }
 
+// parts returns the parts of the bucket of a time.
+func (h *History) parts(timeline string, time int64) []Part {
+	start, end := h.Bucket(time)
+	all := make([]Part, h.At(time).Factor)
+	for p := range all {
+		all[p] = Part{timeline, start, end, p}
+	}
+	return all
+}
+
 // floor returns the largest multiple of size that is not above t.
 func floor(t, size int64) int64 {
 	r := t % size

@@ -26,7 +26,7 @@ func (e *Engine) Read(ctx context.Context, q Query) (Page, error) {
 	if err := r.step(); err != nil { // before the data that is stored separately is read
 		return Page{}, err
 	}
-	deleted, err := e.fetch(ctx, r.found, r.pointers)
+	deleted, err := e.fetch(ctx, r.found)
 	if err != nil {
 		return Page{}, err
 	}
@@ -45,8 +45,7 @@ type reading struct {
 
 	taken    cursor // the entry that was merged last, even if filtered out; without a name: none yet
 	found    []Found
-	pointers []Entry // of found, by index
-	bytes    int64   // data of found, including data that is stored separately
+	bytes    int64 // data of found, including data that is stored separately
 	bytesMax int64
 }
 
@@ -187,8 +186,7 @@ func (r *reading) isFull() bool {
 }
 
 func (r *reading) add(name string, entry Entry) {
-	r.found = append(r.found, Found{Timeline: name, Event: entry.Event})
-	r.pointers = append(r.pointers, Entry{Pointer: entry.Pointer})
+	r.found = append(r.found, Found{Timeline: name, Event: entry.Event, pointer: entry.Pointer})
 	r.bytes += int64(len(entry.Data) + entry.Size)
 }
 
@@ -342,11 +340,11 @@ func (r *reading) budgetEnd(c cursor) cursor {
 }
 
 // without returns those of some that are not marked.
-func without[T any](some []T, marked []bool) []T {
+func without(some []Found, marked []bool) []Found {
 	if !slices.Contains(marked, true) {
 		return some
 	}
-	var left []T
+	var left []Found
 	for i := range some {
 		if !marked[i] {
 			left = append(left, some[i])
@@ -355,17 +353,17 @@ func without[T any](some []T, marked []bool) []T {
 	return left
 }
 
-// fetch fills in data that is stored separately. pointers has an entry with the Pointer of each event.
-// It returns which events were deleted meanwhile.
-func (e *Engine) fetch(ctx context.Context, found []Found, pointers []Entry) (deleted []bool, err error) {
+// fetch fills in data that is stored separately. It returns which events were deleted meanwhile.
+func (e *Engine) fetch(ctx context.Context, found []Found) (deleted []bool, err error) {
 	deleted = make([]bool, len(found))
 	at := map[PayloadKey][]int{}
 	var keys []PayloadKey
 	for i := range found {
-		key := pointers[i].Pointer
+		key := found[i].pointer
 		if key == (PayloadKey{}) {
 			continue
 		}
+		found[i].pointer = PayloadKey{}
 		if at[key] == nil {
 			keys = append(keys, key)
 		}
@@ -433,23 +431,18 @@ func (e *Engine) fetchAgain(ctx context.Context, f *Found, key PayloadKey) (ther
 
 // entry reads the entry at a position.
 func (e *Engine) entry(ctx context.Context, name string, p Position) (Entry, bool, error) {
-	r, one := Range{p, p.Next()}, Limit{1, 1}
-	if e.whole != nil {
-		s, err := e.whole.SliceAll(ctx, name, r, Ascending, one)
-		if err != nil || len(s.Entries) == 0 {
+	parts := []Part{Everything(name)}
+	if e.whole == nil {
+		l := e.use(name)
+		defer e.release(l)
+		k, err := e.layout(ctx, l, p.Time)
+		if err != nil || k.Version == 0 {
 			return Entry{}, false, err
 		}
-		return s.Entries[0], true, nil
+		parts = k.parts(name, p.Time)
 	}
-	l := e.use(name)
-	defer e.release(l)
-	k, err := e.layout(ctx, l, p.Time)
-	if err != nil || k.Version == 0 {
-		return Entry{}, false, err
-	}
-	start, end := k.Bucket(p.Time)
-	for n := range k.At(p.Time).Factor {
-		s, err := e.shelf.Slice(ctx, Part{name, start, end, n}, r, Ascending, one)
+	for _, part := range parts {
+		s, err := e.shelf.Slice(ctx, part, Range{p, p.Next()}, Ascending, Limit{1, 1})
 		if err != nil {
 			return Entry{}, false, err
 		}

@@ -67,6 +67,8 @@ type Found struct {
 	Timeline string
 	Event
 	Missing bool // the data is stored separately and was not found; Data is nil
+
+	pointer PayloadKey // of Data, until fetch has read it
 }
 
 // A Start says where a timeline begins.

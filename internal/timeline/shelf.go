@@ -109,14 +109,9 @@ type Shelf interface {
 }
 
 // A Whole is a shelf that keeps each timeline in one ordered run, whatever its buckets and
-// partitions are. The engine then reads and deletes without walking through buckets.
+// partitions are. Its Slice and Delete also take Everything as the part, so the engine reads and
+// deletes without walking through buckets.
 type Whole interface {
-	// SliceAll is Shelf.Slice for all parts of a timeline at once.
-	SliceAll(ctx context.Context, timeline string, r Range, d Direction, l Limit) (Slice, error)
-
-	// DeleteAll is Shelf.Delete for all parts of a timeline at once.
-	DeleteAll(ctx context.Context, timeline string, ranges []Range) error
-
 	// Alone reports whether no other process writes to what the shelf stores.
 	Alone() bool
 }
@@ -166,6 +161,14 @@ type Part struct {
 	Start     int64 // where the bucket starts, microseconds
 	EndExcl   int64 // where it ends, for shelves that do not store buckets separately
 	Partition int   // from 0
+}
+
+// EveryPartition is the Partition of Everything.
+const EveryPartition = -1
+
+// Everything stands for all parts of a timeline, see Whole.
+func Everything(timeline string) Part {
+	return Part{Timeline: timeline, Start: MinTime, EndExcl: MaxTime + 1, Partition: EveryPartition}
 }
 
 // An Entry is an event as a shelf stores it: with its data, or with a pointer to it.

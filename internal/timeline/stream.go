@@ -47,7 +47,7 @@ func (e *Engine) openStream(ctx context.Context, l *line, r Range, d Direction, 
 	slice := Limit{Entries: limit + 1, Bytes: max(sliceBytes/int64(several), sliceBytesMin)}
 	if e.whole != nil {
 		slice.Entries, slice.Bytes = min(slice.Entries, wholeEntries), min(slice.Bytes, wholeBytes)
-		return &wholeStream{whole: e.whole, name: l.name, rest: r, d: d, limit: slice}, nil
+		return &wholeStream{shelf: e.shelf, name: l.name, rest: r, d: d, limit: slice}, nil
 	}
 	k, err := e.layout(ctx, l, r.From.Time) // to find where the bucket of r.From begins
 	if err != nil {
@@ -105,7 +105,7 @@ func (d Direction) edge(r Range) Position {
 
 // A wholeStream reads from a shelf that keeps no buckets.
 type wholeStream struct {
-	whole Whole
+	shelf Shelf
 	name  string
 	rest  Range
 	d     Direction
@@ -113,7 +113,7 @@ type wholeStream struct {
 }
 
 func (s *wholeStream) fill(ctx context.Context, b *budget) ([]Entry, Position, bool, error) {
-	out, err := s.whole.SliceAll(ctx, s.name, s.rest, s.d, s.limit)
+	out, err := s.shelf.Slice(ctx, Everything(s.name), s.rest, s.d, s.limit)
 	if err != nil {
 		return nil, Position{}, false, err
 	}
@@ -300,13 +300,11 @@ func (s *bucketStream) guess() (start int64, ok bool) {
 
 // partsOf returns the parts of a bucket. Nothing of them is read yet.
 func (s *bucketStream) partsOf(start int64) []*part {
-	_, end := s.known.Bucket(start)
-	r := s.rest.Intersect(Range{At(start), At(end)})
-	factor := s.known.At(start).Factor
-	limit := Limit{share(s.limit.Entries, factor), max(s.limit.Bytes/int64(factor), sliceBytesMin)}
-	parts := make([]*part, factor)
-	for p := range parts {
-		parts[p] = &part{Part: Part{s.line.name, start, end, p}, rest: r, limit: limit, more: true}
+	all := s.known.parts(s.line.name, start)
+	limit := Limit{share(s.limit.Entries, len(all)), max(s.limit.Bytes/int64(len(all)), sliceBytesMin)}
+	parts := make([]*part, len(all))
+	for i, p := range all {
+		parts[i] = &part{Part: p, rest: s.rest.Intersect(Range{At(start), At(p.EndExcl)}), limit: limit, more: true}
 	}
 	return parts
 }

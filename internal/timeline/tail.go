@@ -108,22 +108,23 @@ func (s *Subscription) ask(ctx context.Context) (some []TailEvent, more bool, er
 	}
 	a = a.within(tailBytes)
 	var found []Found
-	var pointers []Entry
+	var after [][]byte
 	for i := range a.Entries {
 		if e := &a.Entries[i]; s.query.Type == "" || e.Type == s.query.Type {
-			found, pointers = append(found, Found{Timeline: s.line.name, Event: e.Event}), append(pointers, Entry{Pointer: e.Pointer})
-			some = append(some, TailEvent{Cursor: tailCursor(a.After[i])})
+			found, after = append(found, Found{Timeline: s.line.name, Event: e.Event, pointer: e.Pointer}), append(after, a.After[i])
 		}
 	}
-	deleted, err := s.e.fetch(ctx, found, pointers)
+	deleted, err := s.e.fetch(ctx, found)
 	if err != nil {
 		return nil, false, err
 	}
-	for i := range some {
-		some[i].Event, some[i].Missing = found[i].Event, found[i].Missing
+	for i, f := range found {
+		if !deleted[i] {
+			some = append(some, TailEvent{f.Event, f.Missing, tailCursor(after[i])})
+		}
 	}
 	s.after = a.Next
-	return without(some, deleted), a.More, nil
+	return some, a.More, nil
 }
 
 // within returns the first arrivals, up to the one with which they reach so many bytes. Unlike

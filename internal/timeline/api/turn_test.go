@@ -29,9 +29,9 @@ func (w *watched) look() {
 	}
 }
 
-func (w *watched) SliceAll(ctx context.Context, name string, r timeline.Range, d timeline.Direction, l timeline.Limit) (timeline.Slice, error) {
+func (w *watched) Slice(ctx context.Context, p timeline.Part, r timeline.Range, d timeline.Direction, l timeline.Limit) (timeline.Slice, error) {
 	w.look()
-	return w.Shelf.SliceAll(ctx, name, r, d, l)
+	return w.Shelf.Slice(ctx, p, r, d, l)
 }
 
 // Other queries begin while a page is read, although there is one slot only: between two reads

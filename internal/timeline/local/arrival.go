@@ -80,13 +80,10 @@ func (s *Shelf) parseCursor(b []byte) (place, error) {
 		return p, nil
 	}
 	there, err := s.openingOf(made.generation)
-	if err != nil {
-		return place{}, s.failed("read when the store was opened", err)
+	if err == nil && there != made {
+		err = errCursor
 	}
-	if there != made {
-		return place{}, errCursor
-	}
-	return p, nil
+	return p, err
 }
 
 // An arrivalLog is the state of the log of one timeline in memory. The order lock guards it.
@@ -219,45 +216,31 @@ func (s *Shelf) checkFloor(n number, from place) error {
 }
 
 // floor returns the sequence up to which arrivals of a timeline were removed, 0 if none were.
-func (s *Shelf) floor(n number) (uint64, error) {
-	value, closer, err := s.db.Get(numbered(tableFloor, n))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, s.failed("read the log of arrivals", err)
-	}
-	defer closer.Close()
-	if len(value) != 8 {
-		return 0, s.damaged("the end of a log of arrivals has %d bytes, want 8", len(value))
-	}
-	return binary.BigEndian.Uint64(value), nil
+func (s *Shelf) floor(n number) (floor uint64, err error) {
+	_, err = s.get("read the log of arrivals", numbered(tableFloor, n), func(value []byte) error {
+		if len(value) != 8 {
+			return s.damaged("the end of a log of arrivals has %d bytes, want 8", len(value))
+		}
+		floor = binary.BigEndian.Uint64(value)
+		return nil
+	})
+	return floor, err
 }
 
 func (s *Shelf) arrivals(ctx context.Context, n number, from place, durable uint64, l timeline.Limit) (timeline.Arrivals, error) {
 	a := timeline.Arrivals{Next: s.cursor(from)}
-	it, err := s.db.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: arrivalKey(n, from.sequence), UpperBound: arrivalKey(n, durable+1)})
-	if err != nil {
-		return a, s.failed("read the log of arrivals", err)
-	}
-	defer it.Close()
-	left := l
-	for ok := it.First(); ok; ok = it.Next() {
-		if err := ctx.Err(); err != nil {
-			return a, err
+	err := s.walk(ctx, "read the log of arrivals", arrivalKey(n, from.sequence), arrivalKey(n, durable+1), false, func(it *pebble.Iterator) (bool, error) {
+		err := ctx.Err()
+		if err == nil {
+			a.More, err = s.arrivalRow(&a, n, it, from, &l)
 		}
-		more, err := s.arrivalRow(&a, n, it, from, &left)
-		if err != nil || more {
-			a.More = more
-			return a, err
-		}
+		return !a.More, err
+	})
+	if err == nil && !a.More {
+		// The next read need not pass the rows that other timelines have added.
+		a.Next = s.cursor(place{max(durable, from.sequence), rowEvents})
 	}
-	if err := it.Error(); err != nil {
-		return a, s.failed("read the log of arrivals", err)
-	}
-	// The next read need not pass the rows that other timelines have added.
-	a.Next = s.cursor(place{max(durable, from.sequence), rowEvents})
-	return a, nil
+	return a, err
 }
 
 // arrivalRow reads the events of a row, up to the limit.
@@ -293,20 +276,21 @@ func (s *Shelf) arrivalRow(a *timeline.Arrivals, n number, it *pebble.Iterator, 
 }
 
 // event reads one event.
-func (s *Shelf) event(n number, p timeline.Position) (timeline.Entry, bool, error) {
-	value, closer, err := s.db.Get(eventKey(nil, n, p))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return timeline.Entry{}, false, nil
-	}
+func (s *Shelf) event(n number, p timeline.Position) (e timeline.Entry, found bool, err error) {
+	found, err = s.get("read an event", eventKey(nil, n, p), func(value []byte) error {
+		e, _, err = s.entry(p, value)
+		return err
+	})
+	return e, found, err
+}
+
+// entry reads the value of the event at p.
+func (s *Shelf) entry(p timeline.Position, value []byte) (timeline.Entry, int, error) {
+	e, partition, err := parseEntry(p, value)
 	if err != nil {
-		return timeline.Entry{}, false, s.failed("read an event", err)
+		err = s.damaged("event %d %q: %v", p.Time, p.ID, err)
 	}
-	defer closer.Close()
-	e, _, err := parseEntry(p, value)
-	if err != nil {
-		return e, false, s.damaged("event %d %q: %v", p.Time, p.ID, err)
-	}
-	return e, true, nil
+	return e, partition, err
 }
 
 func (s *Shelf) damaged(format string, args ...any) error {

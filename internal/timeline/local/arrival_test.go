@@ -93,7 +93,7 @@ func TestBehindAfterRestarts(t *testing.T) {
 		s.order.Lock()
 		s.order.logs[0].events = floorStep - 1 // as if many had come
 		s.order.Unlock()
-		if err := s.DeleteAll(t.Context(), "t", []timeline.Range{timeline.All()}); err != nil {
+		if err := s.Delete(t.Context(), timeline.Everything("t"), []timeline.Range{timeline.All()}, time.Time{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -57,7 +57,7 @@ func TestBesideTheStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := copied.SliceAll(t.Context(), "t", timeline.All(), timeline.Ascending, timeline.Limit{Entries: 9, Bytes: 1 << 20})
+	out, err := copied.Slice(t.Context(), timeline.Everything("t"), timeline.All(), timeline.Ascending, timeline.Limit{Entries: 9, Bytes: 1 << 20})
 	if err != nil || len(out.Entries) != 2 {
 		t.Errorf("in the backup: %+v, %v", out, err)
 	}

@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -131,22 +130,18 @@ func (s *Shelf) stageReplacing(b *pebble.Batch, refs *references, all []arrival,
 // replace drops the reference of the entry that an entry replaces. It reports whether the stored
 // row already equals the new one.
 func (s *Shelf) replace(refs *references, n number, key, value []byte, e *timeline.Placed) (same bool, err error) {
-	old, closer, err := s.db.Get(key)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return false, nil
-	}
-	if err != nil {
-		return false, s.failed("look for an event", err)
-	}
-	defer closer.Close()
-	was, _, err := parseEntry(e.Position(), old)
-	if err != nil {
-		return false, nil // a damaged row is replaced; what it referred to is unknown
-	}
-	if was.Pointer != e.Pointer && was.Pointer != (timeline.PayloadKey{}) {
-		refs.drop(reference{was.Pointer, n})
-	}
-	return string(old) == string(value), nil
+	_, err = s.get("look for an event", key, func(old []byte) error {
+		was, _, err := parseEntry(e.Position(), old)
+		if err != nil {
+			return nil // a damaged row is replaced; what it referred to is unknown
+		}
+		if was.Pointer != e.Pointer && was.Pointer != (timeline.PayloadKey{}) {
+			refs.drop(reference{was.Pointer, n})
+		}
+		same = string(old) == string(value)
+		return nil
+	})
+	return same, err
 }
 
 // arrivalOf returns the index of the arrival of a timeline, which it adds if it is missing.
@@ -165,16 +160,12 @@ func (s *Shelf) arrivalOf(all []arrival, name string) ([]arrival, int, error) {
 
 // has reports whether the stored row already equals the new one. So a retry changes nothing,
 // and readers that follow the timeline do not get the event twice.
-func (s *Shelf) has(key, value []byte) (bool, error) {
-	v, closer, err := s.db.Get(key)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return false, nil
-	}
-	if err != nil {
-		return false, s.failed("look for an event", err)
-	}
-	defer closer.Close()
-	return string(v) == string(value), nil
+func (s *Shelf) has(key, value []byte) (same bool, err error) {
+	_, err = s.get("look for an event", key, func(old []byte) error {
+		same = string(old) == string(value)
+		return nil
+	})
+	return same, err
 }
 
 // Slice implements [timeline.Shelf].
@@ -186,15 +177,6 @@ func (s *Shelf) Slice(ctx context.Context, p timeline.Part, r timeline.Range, d 
 	return s.slice(ctx, p.Timeline, p.Partition, inPart(p, r), d, l)
 }
 
-// SliceAll implements [timeline.Whole].
-func (s *Shelf) SliceAll(ctx context.Context, name string, r timeline.Range, d timeline.Direction, l timeline.Limit) (timeline.Slice, error) {
-	if err := s.begin(); err != nil {
-		return timeline.Slice{}, err
-	}
-	defer s.end()
-	return s.slice(ctx, name, everyPartition, r, d, l)
-}
-
 // Alone implements [timeline.Whole].
 func (s *Shelf) Alone() bool { return true }
 
@@ -203,47 +185,31 @@ func inPart(p timeline.Part, r timeline.Range) timeline.Range {
 	return r.Intersect(timeline.Range{From: timeline.At(p.Start), To: timeline.At(p.EndExcl)})
 }
 
-const everyPartition = -1
-
 func (s *Shelf) slice(ctx context.Context, name string, partition int, r timeline.Range, d timeline.Direction, l timeline.Limit) (timeline.Slice, error) {
 	n, found, err := s.number(name)
 	if err != nil || !found || r.Empty() {
 		return timeline.Slice{}, err
 	}
 	lower, upper := eventBounds(n, r)
-	it, err := s.db.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: lower, UpperBound: upper})
-	if err != nil {
-		return timeline.Slice{}, s.failed("read events", err)
-	}
-	defer it.Close()
-	first, next := it.First, it.Next
-	if d == timeline.Ascending {
-		first, next = it.Last, it.Prev
-	}
 	out := timeline.Slice{}
-	for ok := first(); ok; ok = next() {
+	err = s.walk(ctx, "read events", lower, upper, d == timeline.Ascending, func(it *pebble.Iterator) (bool, error) {
 		if err := ctx.Err(); err != nil {
-			return out, err
+			return false, err
 		}
 		if l.Entries <= 0 || l.Bytes <= 0 {
 			out.More = true
-			return out, nil
+			return false, nil
 		}
 		e, part, err := s.parse(it)
-		if err != nil {
-			return out, err
-		}
-		if partition != everyPartition && part != partition {
-			continue
+		if err != nil || partition != timeline.EveryPartition && part != partition {
+			return true, err
 		}
 		out.Entries = append(out.Entries, e)
 		l.Entries--
 		l.Bytes -= e.Bytes()
-	}
-	if err := it.Error(); err != nil {
-		return out, s.failed("read events", err)
-	}
-	return out, nil
+		return true, nil
+	})
+	return out, err
 }
 
 func (s *Shelf) parse(it *pebble.Iterator) (timeline.Entry, int, error) {
@@ -255,11 +221,7 @@ func (s *Shelf) parse(it *pebble.Iterator) (timeline.Entry, int, error) {
 	if err != nil {
 		return timeline.Entry{}, 0, s.failed("read events", err)
 	}
-	e, part, err := parseEntry(p, value)
-	if err != nil {
-		return e, 0, s.damaged("event %d %q: %v", p.Time, p.ID, err)
-	}
-	return e, part, nil
+	return s.entry(p, value)
 }
 
 // Delete implements [timeline.Shelf].
@@ -268,6 +230,9 @@ func (s *Shelf) Delete(ctx context.Context, p timeline.Part, ranges []timeline.R
 		return err
 	}
 	defer s.end()
+	if p.Partition == timeline.EveryPartition {
+		return s.deleteRanges(p.Timeline, ranges)
+	}
 	for _, r := range ranges {
 		if err := s.deletePart(ctx, p, inPart(p, r)); err != nil {
 			return err
@@ -277,7 +242,7 @@ func (s *Shelf) Delete(ctx context.Context, p timeline.Part, ranges []timeline.R
 }
 
 // deletePart searches for the events of a partition and deletes them. (The engine does not use it:
-// it calls DeleteAll.)
+// it deletes from Everything.)
 func (s *Shelf) deletePart(ctx context.Context, p timeline.Part, r timeline.Range) error {
 	for !r.Empty() {
 		some, err := s.slice(ctx, p.Timeline, p.Partition, r, timeline.Ascending, timeline.Limit{Entries: 1000, Bytes: 1 << 20})
@@ -295,15 +260,6 @@ func (s *Shelf) deletePart(ctx context.Context, p timeline.Part, r timeline.Rang
 		r.From = at[len(at)-1].To
 	}
 	return nil
-}
-
-// DeleteAll implements [timeline.Whole].
-func (s *Shelf) DeleteAll(ctx context.Context, name string, ranges []timeline.Range) error {
-	if err := s.beginWrite(ctx); err != nil {
-		return err
-	}
-	defer s.end()
-	return s.deleteRanges(name, ranges)
 }
 
 // deleteRanges deletes with one batch. A single event is deleted by its key, because a range

@@ -55,19 +55,13 @@ func (s *Shelf) forget(name string) {
 
 // history reads a row.
 func (s *Shelf) history(name string) (n number, h timeline.History, found bool, err error) {
-	value, closer, err := s.db.Get(historyKey(name))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return 0, h, false, nil
-	}
-	if err != nil {
-		return 0, h, false, s.failed("read the layout of a timeline", err)
-	}
-	defer closer.Close()
-	n, h, err = parseHistory(value)
-	if err != nil {
-		return 0, h, false, s.damaged("the layout of timeline %q: %v", name, err)
-	}
-	return n, h, true, nil
+	found, err = s.get("read the layout of a timeline", historyKey(name), func(value []byte) error {
+		if n, h, err = parseHistory(value); err != nil {
+			return s.damaged("the layout of timeline %q: %v", name, err)
+		}
+		return nil
+	})
+	return n, h, found, err
 }
 
 func parseHistory(value []byte) (n number, h timeline.History, err error) {
@@ -170,19 +164,16 @@ func (s *Shelf) Names(ctx context.Context, prefix, after string, limit int) ([]s
 	if next := append(historyKey(after), 0); after != "" && bytes.Compare(next, lower) > 0 {
 		lower = next
 	}
-	it, err := s.db.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: lower, UpperBound: []byte{tableHistory + 1}})
-	if err != nil {
-		return nil, s.failed("list timelines", err)
-	}
-	defer it.Close()
 	var names []string
-	for ok := it.First(); ok && len(names) < limit && bytes.HasPrefix(it.Key()[1:], []byte(prefix)); ok = it.Next() {
-		names = append(names, string(it.Key()[1:]))
-	}
-	if err := it.Error(); err != nil {
-		return nil, s.failed("list timelines", err)
-	}
-	return names, nil
+	err := s.walk(ctx, "list timelines", lower, []byte{tableHistory + 1}, false, func(it *pebble.Iterator) (bool, error) {
+		name := it.Key()[1:]
+		if !bytes.HasPrefix(name, []byte(prefix)) {
+			return false, nil
+		}
+		names = append(names, string(name))
+		return len(names) < limit, nil
+	})
+	return names, err
 }
 
 // Count implements [timeline.Shelf].
@@ -193,14 +184,11 @@ func (s *Shelf) Count(context.Context) (int, error) {
 }
 
 func (s *Shelf) countHistories() (n int, err error) {
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{tableHistory}, UpperBound: []byte{tableHistory + 1}})
-	if err != nil {
-		return 0, err
-	}
-	for ok := it.First(); ok; ok = it.Next() {
+	err = s.walk(context.Background(), "count timelines", []byte{tableHistory}, []byte{tableHistory + 1}, false, func(*pebble.Iterator) (bool, error) {
 		n++
-	}
-	return n, it.Close()
+		return true, nil
+	})
+	return n, err
 }
 
 // Mark implements [timeline.Shelf].
@@ -220,14 +208,16 @@ func (s *Shelf) Mark(ctx context.Context, name string, starts []int64, now time.
 func (s *Shelf) Unmark(ctx context.Context, name string, starts []int64, before time.Time) error {
 	return s.changeMarks(ctx, name, func(b *pebble.Batch, n number) error {
 		for _, start := range starts {
-			at, found, err := s.markedAt(markKey(n, start))
+			_, err := s.get(readMarks, markKey(n, start), func(value []byte) error {
+				if len(value) != 8 {
+					return s.damaged("the mark of a bucket has %d bytes, want 8", len(value))
+				}
+				if at := int64(binary.BigEndian.Uint64(value)); at >= before.UnixMicro() {
+					return nil
+				}
+				return b.Delete(markKey(n, start), nil)
+			})
 			if err != nil {
-				return err
-			}
-			if !found || at >= before.UnixMicro() {
-				continue
-			}
-			if err := b.Delete(markKey(n, start), nil); err != nil {
 				return err
 			}
 		}
@@ -258,20 +248,7 @@ func (s *Shelf) changeMarks(ctx context.Context, name string, change func(*pebbl
 	return s.commit(b, nil)
 }
 
-func (s *Shelf) markedAt(key []byte) (at int64, found bool, err error) {
-	value, closer, err := s.db.Get(key)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return 0, false, nil
-	}
-	if err != nil {
-		return 0, false, s.failed("read the directory of buckets", err)
-	}
-	defer closer.Close()
-	if len(value) != 8 {
-		return 0, false, s.damaged("the mark of a bucket has %d bytes, want 8", len(value))
-	}
-	return int64(binary.BigEndian.Uint64(value)), true, nil
-}
+const readMarks = "read the directory of buckets"
 
 // Marks implements [timeline.Shelf].
 func (s *Shelf) Marks(ctx context.Context, name string, from, toExcl int64, d timeline.Direction, limit int) ([]int64, error) {
@@ -283,21 +260,10 @@ func (s *Shelf) Marks(ctx context.Context, name string, from, toExcl int64, d ti
 	if err != nil || !found || from >= toExcl {
 		return nil, err
 	}
-	it, err := s.db.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: markKey(n, from), UpperBound: markKey(n, toExcl)})
-	if err != nil {
-		return nil, s.failed("read the directory of buckets", err)
-	}
-	defer it.Close()
-	first, next := it.Last, it.Prev
-	if d == timeline.Ascending {
-		first, next = it.First, it.Next
-	}
 	var starts []int64
-	for ok := first(); ok && len(starts) < limit; ok = next() {
+	err = s.walk(ctx, readMarks, markKey(n, from), markKey(n, toExcl), d == timeline.Descending, func(it *pebble.Iterator) (bool, error) {
 		starts = append(starts, int64(binary.BigEndian.Uint64(it.Key()[5:])^1<<63))
-	}
-	if err := it.Error(); err != nil {
-		return nil, s.failed("read the directory of buckets", err)
-	}
-	return starts, nil
+		return len(starts) < limit, nil
+	})
+	return starts, err
 }

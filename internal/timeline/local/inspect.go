@@ -71,7 +71,7 @@ func (s *Shelf) inspect(ctx context.Context, w io.Writer, name string) error {
 	}
 	fmt.Fprintf(w, "%q\t%d\t%d\t%v", name, bytes, len(h.Layouts), h.Retention)
 	for _, d := range []timeline.Direction{timeline.Ascending, timeline.Descending} {
-		found, err := s.SliceAll(ctx, name, timeline.All(), d, timeline.Limit{Entries: 1, Bytes: 1})
+		found, err := s.Slice(ctx, timeline.Everything(name), timeline.All(), d, timeline.Limit{Entries: 1, Bytes: 1})
 		if err != nil {
 			return err
 		}

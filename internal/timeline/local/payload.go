@@ -3,7 +3,6 @@ package local
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -79,15 +78,15 @@ func (s *Shelf) Payload(ctx context.Context, key timeline.PayloadKey) ([]byte, e
 		return nil, err
 	}
 	defer s.end()
-	value, closer, err := s.db.Get(payloadKey(key))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return nil, timeline.ErrNoPayload
+	var data []byte
+	found, err := s.get("read the data of an event", payloadKey(key), func(value []byte) error {
+		data = append([]byte{}, value...)
+		return nil
+	})
+	if err == nil && !found {
+		err = timeline.ErrNoPayload
 	}
-	if err != nil {
-		return nil, s.failed("read the data of an event", err)
-	}
-	defer closer.Close()
-	return append([]byte{}, value...), nil
+	return data, err
 }
 
 // DropPayloads implements [timeline.Shelf]. No other process writes references, so their
@@ -111,24 +110,15 @@ func (s *Shelf) DropPayloads(ctx context.Context, keys []timeline.PayloadKey, na
 }
 
 // refersTo reports whether a timeline refers to a payload once the changes of a batch are made.
-func (s *Shelf) refersTo(key timeline.PayloadKey, changes *references) (bool, error) {
+func (s *Shelf) refersTo(key timeline.PayloadKey, changes *references) (refers bool, err error) {
 	if changes.put[key] {
 		return true, nil
 	}
 	first, last := referenceKey(key, 0), append(referenceKey(key, ^number(0)), 0)
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: first, UpperBound: last})
-	if err != nil {
-		return false, s.failed("read references to the data of an event", err)
-	}
-	defer it.Close()
-	for ok := it.First(); ok; ok = it.Next() {
+	err = s.walk(context.Background(), "read references to the data of an event", first, last, false, func(it *pebble.Iterator) (bool, error) {
 		n := number(binary.BigEndian.Uint32(it.Key()[len(first)-4:]))
-		if !changes.dropped[reference{key, n}] {
-			return true, nil
-		}
-	}
-	if err := it.Error(); err != nil {
-		return false, s.failed("read references to the data of an event", err)
-	}
-	return false, nil
+		refers = !changes.dropped[reference{key, n}]
+		return !refers, nil
+	})
+	return refers, err
 }

@@ -81,8 +81,8 @@ func (r *reading) reads() []read {
 		{"Slice", func(ctx context.Context, s *Shelf) (any, error) {
 			return s.Slice(ctx, part, timeline.All(), timeline.Ascending, all)
 		}},
-		{"SliceAll", func(ctx context.Context, s *Shelf) (any, error) {
-			return s.SliceAll(ctx, "a", timeline.All(), timeline.Descending, all)
+		{"Slice everything", func(ctx context.Context, s *Shelf) (any, error) {
+			return s.Slice(ctx, timeline.Everything("a"), timeline.All(), timeline.Descending, all)
 		}},
 		{"Marks", func(ctx context.Context, s *Shelf) (any, error) {
 			return s.Marks(ctx, "a", 0, 1e6, timeline.Ascending, 1000)

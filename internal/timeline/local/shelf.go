@@ -354,6 +354,43 @@ func (s *Shelf) failed(doing string, err error) error {
 	return &store.UnavailableError{Reason: "timelines: " + doing, Err: err}
 }
 
+// get calls use with the value of a row, which is valid until use returns. It reports whether the row
+// exists.
+func (s *Shelf) get(doing string, key []byte, use func(value []byte) error) (found bool, err error) {
+	value, closer, err := s.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, s.failed(doing, err)
+	}
+	defer closer.Close()
+	return true, use(value)
+}
+
+// walk calls look at each key from lower on and before upper, in the order of keys or in reverse,
+// until it returns false or an error.
+func (s *Shelf) walk(ctx context.Context, doing string, lower, upper []byte, reverse bool, look func(*pebble.Iterator) (more bool, err error)) error {
+	it, err := s.db.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return s.failed(doing, err)
+	}
+	defer it.Close()
+	first, next := it.First, it.Next
+	if reverse {
+		first, next = it.Last, it.Prev
+	}
+	for ok := first(); ok; ok = next() {
+		if more, err := look(it); err != nil || !more {
+			return err
+		}
+	}
+	if err := it.Error(); err != nil {
+		return s.failed(doing, err)
+	}
+	return nil
+}
+
 // commit makes a batch visible and durable. prepare, which may be nil, adds to the batch under
 // the order lock.
 //
@@ -436,18 +473,14 @@ func (s *Shelf) openingOf(generation uint32) (opening, error) {
 }
 
 func (s *Shelf) metaNumber(name string, absent uint32) (uint32, error) {
-	value, closer, err := s.db.Get(metaKey(name))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return absent, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	defer closer.Close()
-	if len(value) != 4 {
-		return 0, s.damaged("the row %q has %d bytes, want 4", name, len(value))
-	}
-	return binary.BigEndian.Uint32(value), nil
+	_, err := s.get(fmt.Sprintf("read the row %q", name), metaKey(name), func(value []byte) error {
+		if len(value) != 4 {
+			return s.damaged("the row %q has %d bytes, want 4", name, len(value))
+		}
+		absent = binary.BigEndian.Uint32(value)
+		return nil
+	})
+	return absent, err
 }
 
 func setMeta(b *pebble.Batch, name string, v uint32) error {
