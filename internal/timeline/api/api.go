@@ -91,10 +91,12 @@ var (
 func (a *API) Routes() []httpapi.Route {
 	const get, post, del = http.MethodGet, http.MethodPost, http.MethodDelete
 	const read, write, remove = httpapi.Read, httpapi.Write, httpapi.Delete
-	on := func(method, path string, access httpapi.Access, request string, h http.HandlerFunc) httpapi.Route {
+	on := func(method, path string, access httpapi.Access, request string, h func(http.ResponseWriter, *http.Request) error) httpapi.Route {
 		return httpapi.On(method, path, access, func(w http.ResponseWriter, r *http.Request) {
 			a.requests.WithLabelValues(request).Inc()
-			h(w, r)
+			if err := h(w, r); err != nil {
+				a.fail(w, r, err)
+			}
 		})
 	}
 	routes := []httpapi.Route{
@@ -120,7 +122,7 @@ func (a *API) Routes() []httpapi.Route {
 }
 
 // within runs f as a query: it has a slot, a timeout and a budget, and can be killed.
-func (a *API) within(w http.ResponseWriter, r *http.Request, f func(*query.Session) error) {
+func (a *API) within(r *http.Request, f func(*query.Session) error) error {
 	done := query.Done{Began: time.Now(), Request: query.Request{Text: r.URL.RequestURI(), Client: r.RemoteAddr}}
 	s, err := a.queries.Begin(r.Context(), done.Request)
 	if err == nil {
@@ -130,9 +132,7 @@ func (a *API) within(w http.ResponseWriter, r *http.Request, f func(*query.Sessi
 	}
 	done.Bytes, done.Err = done.Stats.Sent, err
 	a.queries.Slow().Note(a.log, done)
-	if err != nil {
-		a.fail(w, r, err)
-	}
+	return err
 }
 
 // A sentError is an error that occurred after the answer had begun.

@@ -13,37 +13,36 @@ import (
 )
 
 // appendNamed answers POST /api/v1/timelines/NAME/events.
-func (a *API) appendNamed(w http.ResponseWriter, r *http.Request) {
+func (a *API) appendNamed(w http.ResponseWriter, r *http.Request) error {
 	name, err := nameOf(r)
 	if err != nil {
-		a.fail(w, r, err)
-		return
+		return err
 	}
-	a.append(w, r, name)
+	return a.append(w, r, name)
 }
 
 // appendAddressed answers POST /api/v1/timelines/events.
-func (a *API) appendAddressed(w http.ResponseWriter, r *http.Request) { a.append(w, r, "") }
+func (a *API) appendAddressed(w http.ResponseWriter, r *http.Request) error {
+	return a.append(w, r, "")
+}
 
-func (a *API) append(w http.ResponseWriter, r *http.Request, name string) {
+// append answers an append. An error means that no event was looked at.
+func (a *API) append(w http.ResponseWriter, r *http.Request, name string) error {
 	gzipped, err := isGzip(r)
 	if err != nil {
-		a.fail(w, r, err)
-		return
+		return err
 	}
 	if isLines(r) {
 		a.appendLines(w, r, name, gzipped)
-		return
+		return nil
 	}
 	body, err := a.pipeline.ReadBody(w, r, gzipped)
 	if err != nil {
-		a.fail(w, r, err)
-		return
+		return err
 	}
 	defer body.Release()
 	if err := checkJSON(body.Bytes); err != nil {
-		a.fail(w, r, fmt.Errorf("the body is an event, or an array of events; lines of events have the Content-Type application/x-ndjson: %w", err))
-		return
+		return fmt.Errorf("the body is an event, or an array of events; lines of events have the Content-Type application/x-ndjson: %w", err)
 	}
 	b := &block{api: a, name: name, report: newReport(a.pipeline.NewShare())}
 	defer b.report.share.Release()
@@ -54,6 +53,7 @@ func (a *API) append(w http.ResponseWriter, r *http.Request, name string) {
 		err = b.flush(ctx)
 	}
 	a.answer(w, r, b, err)
+	return nil
 }
 
 // addAll adds the event, or the events of the array, in text.

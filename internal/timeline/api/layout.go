@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -11,7 +12,6 @@ import (
 	"time"
 
 	"varve/internal/clip"
-	"varve/internal/query"
 	"varve/internal/store"
 	"varve/internal/suggest"
 	"varve/internal/timeline"
@@ -52,9 +52,9 @@ func historyJSON(h timeline.History) ([]byte, error) {
 }
 
 // layout answers GET /api/v1/timelines/NAME/layout.
-func (a *API) layout(w http.ResponseWriter, r *http.Request) {
-	a.about(w, r, func(s *query.Session, name string) ([]byte, error) {
-		h, err := a.engine.Layout(s.Context(), name)
+func (a *API) layout(w http.ResponseWriter, r *http.Request) error {
+	return a.about(w, r, func(ctx context.Context, name string) ([]byte, error) {
+		h, err := a.engine.Layout(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -95,9 +95,9 @@ func parseChange(w http.ResponseWriter, r *http.Request, known []string, take fu
 }
 
 // propose answers POST /api/v1/timelines/NAME/layout.
-func (a *API) propose(w http.ResponseWriter, r *http.Request) {
+func (a *API) propose(w http.ResponseWriter, r *http.Request) error {
 	var p timeline.Proposal
-	a.change(w, r, []string{"version", "from", "size", "partitions", "mode", "threshold", "placement"}, func(name string, value []byte) (err error) {
+	return a.change(w, r, []string{"version", "from", "size", "partitions", "mode", "threshold", "placement"}, func(name string, value []byte) (err error) {
 		switch name {
 		case "mode":
 			p.Mode, err = parseWord(name, value, timeline.Materialised, timeline.Index, timeline.Hybrid)
@@ -140,9 +140,9 @@ func parseWord[W ~string](name string, value []byte, words ...W) (W, error) {
 }
 
 // setRetention answers POST /api/v1/timelines/NAME/retention.
-func (a *API) setRetention(w http.ResponseWriter, r *http.Request) {
+func (a *API) setRetention(w http.ResponseWriter, r *http.Request) error {
 	retention := time.Duration(-1)
-	a.change(w, r, []string{"retention"}, func(name string, value []byte) error {
+	return a.change(w, r, []string{"retention"}, func(name string, value []byte) error {
 		const most = int64(1<<63-1) / int64(time.Millisecond)
 		n, ok := wholeNumber(value)
 		if !ok || n < 0 || n > most {
@@ -159,21 +159,21 @@ func (a *API) setRetention(w http.ResponseWriter, r *http.Request) {
 }
 
 // change reads a change of a timeline with take, makes it with do, and answers with the history.
-func (a *API) change(w http.ResponseWriter, r *http.Request, known []string, take func(name string, value []byte) error, do func(name string) (timeline.History, error)) {
+func (a *API) change(w http.ResponseWriter, r *http.Request, known []string, take func(name string, value []byte) error, do func(name string) (timeline.History, error)) error {
 	name, err := nameOf(r)
-	if err == nil {
-		err = parseChange(w, r, known, take)
-	}
-	var body []byte
-	if err == nil {
-		var h timeline.History
-		if h, err = do(name); err == nil {
-			body, err = historyJSON(h)
-		}
-	}
 	if err != nil {
-		a.fail(w, r, notThere(err, name))
-		return
+		return err
 	}
-	_ = writeBody(w, body) // fails only if the client is gone
+	if err := parseChange(w, r, known, take); err != nil {
+		return err
+	}
+	h, err := do(name)
+	if err != nil {
+		return notThere(err, name)
+	}
+	body, err := historyJSON(h)
+	if err != nil {
+		return err
+	}
+	return writeBody(w, body)
 }

@@ -12,27 +12,22 @@ import (
 const namesUsual = 100
 
 // names answers GET /api/v1/timelines.
-func (a *API) names(w http.ResponseWriter, r *http.Request) {
+func (a *API) names(w http.ResponseWriter, r *http.Request) error {
 	p, err := parametersOf(r, "")
-	var limit int
-	if err == nil {
-		limit, err = p.number("limit", 1, timeline.NamesMax, namesUsual)
-	}
 	if err != nil {
-		a.fail(w, r, err)
-		return
+		return err
+	}
+	limit, err := p.number("limit", 1, timeline.NamesMax, namesUsual)
+	if err != nil {
+		return err
 	}
 	prefix, cursor := p.values.Get("prefix"), p.values.Get("cursor")
-	a.within(w, r, func(s *query.Session) error {
+	return a.within(r, func(s *query.Session) error {
 		list, next, err := a.engine.Names(s.Context(), prefix, cursor, limit, s.Yield)
 		if err != nil {
 			return err
 		}
-		body := appendNames(nil, list, next)
-		if err := s.Reserve(int64(len(body))); err != nil {
-			return err
-		}
-		return s.Aside(func() error { return writeBody(w, body) })
+		return sendBody(w, s, appendNames(nil, list, next))
 	})
 }
 

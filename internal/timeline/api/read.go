@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -11,32 +12,30 @@ import (
 )
 
 // readNamed answers GET /api/v1/timelines/NAME/events.
-func (a *API) readNamed(w http.ResponseWriter, r *http.Request) {
-	a.read(w, r, func(*parameters) ([]string, error) {
-		name, err := nameOf(r)
-		return []string{name}, err
-	}, false)
-}
+func (a *API) readNamed(w http.ResponseWriter, r *http.Request) error { return a.read(w, r, false) }
 
 // readMerged answers GET /api/v1/timelines/events.
-func (a *API) readMerged(w http.ResponseWriter, r *http.Request) {
-	a.read(w, r, func(p *parameters) ([]string, error) { return p.timelines() }, true)
-}
+func (a *API) readMerged(w http.ResponseWriter, r *http.Request) error { return a.read(w, r, true) }
 
-func (a *API) read(w http.ResponseWriter, r *http.Request, names func(*parameters) ([]string, error), merged bool) {
+func (a *API) read(w http.ResponseWriter, r *http.Request, merged bool) error {
 	p, err := parametersOf(r, "timeline")
-	var q timeline.Query
-	if err == nil {
-		q, err = p.query()
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		q.Timelines, err = names(p)
+	q, err := p.query()
+	if err != nil {
+		return err
+	}
+	if merged {
+		q.Timelines, err = p.timelines()
+	} else {
+		q.Timelines = make([]string, 1)
+		q.Timelines[0], err = nameOf(r)
 	}
 	if err != nil {
-		a.fail(w, r, err)
-		return
+		return err
 	}
-	a.within(w, r, func(s *query.Session) error {
+	return a.within(r, func(s *query.Session) error {
 		q.Step = stepOf(s)
 		page, err := a.engine.Read(s.Context(), q)
 		if err != nil {
@@ -130,29 +129,33 @@ func writeBody(w http.ResponseWriter, body []byte) error {
 	return nil
 }
 
+// sendBody answers with a body that was made for a query.
+func sendBody(w http.ResponseWriter, s *query.Session, body []byte) error {
+	if err := s.Reserve(int64(len(body))); err != nil {
+		return err
+	}
+	return s.Aside(func() error { return writeBody(w, body) })
+}
+
 // about answers with what ask returns for the timeline in the path.
-func (a *API) about(w http.ResponseWriter, r *http.Request, ask func(s *query.Session, name string) ([]byte, error)) {
+func (a *API) about(w http.ResponseWriter, r *http.Request, ask func(ctx context.Context, name string) ([]byte, error)) error {
 	name, err := nameOf(r)
 	if err != nil {
-		a.fail(w, r, err)
-		return
+		return err
 	}
-	a.within(w, r, func(s *query.Session) error {
-		body, err := ask(s, name)
+	return a.within(r, func(s *query.Session) error {
+		body, err := ask(s.Context(), name)
 		if err != nil {
 			return notThere(err, name)
 		}
-		if err := s.Reserve(int64(len(body))); err != nil {
-			return err
-		}
-		return s.Aside(func() error { return writeBody(w, body) })
+		return sendBody(w, s, body)
 	})
 }
 
 // latest answers GET /api/v1/timelines/NAME/latest.
-func (a *API) latest(w http.ResponseWriter, r *http.Request) {
-	a.about(w, r, func(s *query.Session, name string) ([]byte, error) {
-		e, err := a.engine.Latest(s.Context(), name)
+func (a *API) latest(w http.ResponseWriter, r *http.Request) error {
+	return a.about(w, r, func(ctx context.Context, name string) ([]byte, error) {
+		e, err := a.engine.Latest(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -161,13 +164,10 @@ func (a *API) latest(w http.ResponseWriter, r *http.Request) {
 }
 
 // start answers GET /api/v1/timelines/NAME/start.
-func (a *API) start(w http.ResponseWriter, r *http.Request) {
-	a.about(w, r, func(s *query.Session, name string) ([]byte, error) {
-		start, err := a.engine.Start(s.Context(), name)
-		if err != nil {
-			return nil, err
-		}
-		return append(appendStart(append([]byte(nil), '{'), start), '}'), nil
+func (a *API) start(w http.ResponseWriter, r *http.Request) error {
+	return a.about(w, r, func(ctx context.Context, name string) ([]byte, error) {
+		start, err := a.engine.Start(ctx, name)
+		return append(appendStart([]byte{'{'}, start), '}'), err
 	})
 }
 
@@ -180,9 +180,9 @@ func appendStart(to []byte, s timeline.Start) []byte {
 }
 
 // stats answers GET /api/v1/timelines/NAME/stats.
-func (a *API) stats(w http.ResponseWriter, r *http.Request) {
-	a.about(w, r, func(s *query.Session, name string) ([]byte, error) {
-		st, err := a.engine.Stats(s.Context(), name)
+func (a *API) stats(w http.ResponseWriter, r *http.Request) error {
+	return a.about(w, r, func(ctx context.Context, name string) ([]byte, error) {
+		st, err := a.engine.Stats(ctx, name)
 		if err != nil {
 			return nil, err
 		}

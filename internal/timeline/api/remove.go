@@ -11,29 +11,32 @@ import (
 )
 
 // deleteEvents answers DELETE /api/v1/timelines/NAME/events.
-func (a *API) deleteEvents(w http.ResponseWriter, r *http.Request) {
+func (a *API) deleteEvents(w http.ResponseWriter, r *http.Request) error {
 	name, err := nameOf(r)
 	var d timeline.Deletion
 	if err == nil {
 		d, err = deletionOf(r)
 	}
-	if err == nil {
-		err = a.delete(r, name, func(ctx context.Context) error { return a.engine.Delete(ctx, name, d) })
+	if err != nil {
+		return err
 	}
-	a.done(w, r, err)
+	return a.delete(w, r, name, func() error { return a.engine.Delete(r.Context(), name, d) })
 }
 
-// delete calls f, which deletes events, once it has a slot. Deletes of events and of samples share
+// delete calls f, which deletes events, once it has a slot, and answers. Deletes of events and of samples share
 // the slots. Deletes of one timeline run one after the other: without slots, any number of them
 // could wait.
-func (a *API) delete(r *http.Request, name string, f func(context.Context) error) error {
-	began, err := a.queries.Delete(r.Context(), func(context.Context) error {
-		return work.Do("delete events", func() error { return f(r.Context()) })
-	})
+func (a *API) delete(w http.ResponseWriter, r *http.Request, name string, f func() error) error {
+	began, err := a.queries.Delete(r.Context(), func(context.Context) error { return work.Do("delete events", f) })
 	if began {
 		a.logDelete(r, name, err)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Access-Control-Allow-Origin", "*")
+	httpapi.WriteEmpty(w, http.StatusNoContent)
+	return nil
 }
 
 // logDelete logs which client deleted what. Nothing else records that.
@@ -64,19 +67,10 @@ func deletionOf(r *http.Request) (d timeline.Deletion, err error) {
 }
 
 // deleteTimeline answers DELETE /api/v1/timelines/NAME.
-func (a *API) deleteTimeline(w http.ResponseWriter, r *http.Request) {
+func (a *API) deleteTimeline(w http.ResponseWriter, r *http.Request) error {
 	name, err := nameOf(r)
-	if err == nil {
-		err = a.delete(r, name, func(ctx context.Context) error { return a.engine.DeleteTimeline(ctx, name) })
-	}
-	a.done(w, r, err)
-}
-
-func (a *API) done(w http.ResponseWriter, r *http.Request, err error) {
 	if err != nil {
-		a.fail(w, r, err)
-		return
+		return err
 	}
-	w.Header().Set("Access-Control-Allow-Origin", "*")
-	httpapi.WriteEmpty(w, http.StatusNoContent)
+	return a.delete(w, r, name, func() error { return a.engine.DeleteTimeline(r.Context(), name) })
 }

@@ -30,15 +30,14 @@ const (
 // tail answers GET /api/v1/timelines/NAME/tail with server-sent events, see
 // https://html.spec.whatwg.org/multipage/server-sent-events.html. The id of each event is the
 // cursor after it.
-func (a *API) tail(w http.ResponseWriter, r *http.Request) {
+func (a *API) tail(w http.ResponseWriter, r *http.Request) error {
 	q, err := tailQuery(r)
 	if err != nil {
-		a.fail(w, r, err)
-		return
+		return err
 	}
 	if r.Method == http.MethodHead {
 		beginTail(w)
-		return
+		return nil
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	stop := httpapi.Stopping(ctx)
@@ -55,14 +54,14 @@ func (a *API) tail(w http.ResponseWriter, r *http.Request) {
 	}()
 	s, err := a.engine.Tail(ctx, q)
 	if err != nil {
-		a.fail(w, r, err)
-		return
+		return err
 	}
 	defer s.Close()
 	t := &tailing{api: a, w: w, control: http.NewResponseController(w)}
 	beginTail(w)
 	t.buf = fmt.Appendf(t.buf, "retry: %d\nid: %s\n\n", tailRetry.Milliseconds(), s.Cursor())
 	t.run(ctx, s)
+	return nil
 }
 
 // tailQuery reads what to follow. Last-Event-ID takes precedence over the cursor in the URL: a
