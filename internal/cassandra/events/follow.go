@@ -198,7 +198,7 @@ func (f *follower) list(ctx context.Context, l timeline.Limit) (timeline.Arrival
 					out.More, out.Next = true, f.cursor.encode()
 					return out, nil
 				}
-				part := timeline.Part{Timeline: f.name, Start: found[i].start, Partition: found[i].partition}
+				part := f.partOf(&found[i])
 				there, err := f.shelf.complete(ctx, &part, e)
 				if err != nil {
 					return timeline.Arrivals{}, err
@@ -220,14 +220,10 @@ func (f *follower) list(ctx context.Context, l timeline.Limit) (timeline.Arrival
 
 // fetch reads the rows of entries; nil for an entry that no longer exists.
 func (f *follower) fetch(ctx context.Context, found []arrivedRef) ([]*row, error) {
-	type key struct {
-		start     int64
-		partition int
-	}
-	byPart := map[key][]int{}
+	byPart := map[timeline.Part][]int{}
 	for i := range found {
-		k := key{found[i].start, found[i].partition}
-		byPart[k] = append(byPart[k], i)
+		p := f.partOf(&found[i])
+		byPart[p] = append(byPart[p], i)
 	}
 	var statements [][]int
 	for _, of := range byPart {
@@ -240,11 +236,17 @@ func (f *follower) fetch(ctx context.Context, found []arrivedRef) ([]*row, error
 	return entries, err
 }
 
+// partOf returns the part of an entry, without its end.
+func (f *follower) partOf(r *arrivedRef) timeline.Part {
+	return timeline.Part{Timeline: f.name, Start: r.start, Partition: r.partition}
+}
+
 // lookUp reads some entries of one part. If they are fewer than the statement's arguments, the
 // first one is repeated.
 func (f *follower) lookUp(ctx context.Context, found []arrivedRef, of []int, entries []*row) error {
-	first := found[of[0]]
-	args := argsOf(&timeline.Part{Timeline: f.name, Start: first.start, Partition: first.partition})
+	first := &found[of[0]]
+	part := f.partOf(first)
+	args := argsOf(&part)
 	for n := range lookups {
 		at := first.position
 		if n < len(of) {

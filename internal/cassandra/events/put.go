@@ -158,10 +158,8 @@ func putRow(e *timeline.Placed, cell []byte) cql.Entry {
 // putRows returns the rows of each part in batches.
 func putRows(now int64, entries []timeline.Placed, leave map[int]error) []batch {
 	type key struct {
-		timeline  string
-		start     int64
-		partition int
-		stamp     int64
+		timeline.Part
+		stamp int64
 	}
 	open := map[key]int{}
 	var all []batch
@@ -173,7 +171,7 @@ func putRows(now int64, entries []timeline.Placed, leave map[int]error) []batch 
 		cell := appendRow(nil, &e.Entry)
 		row := putRow(e, cell)
 		size := len(e.ID) + len(cell) + 64
-		k := key{e.Timeline, e.Start, e.Partition, stampOr(now, e.Put)}
+		k := key{e.Part, stampOr(now, e.Put)}
 		at, ok := open[k]
 		if !ok || len(all[at].of) >= batchRows || all[at].bytes+size > batchBytes {
 			at = len(all)

@@ -145,19 +145,13 @@ func (s *Shelf) putReplacing(ctx context.Context, entries []timeline.Placed) err
 
 // rivals reads the rows at the positions of entries.
 func (s *Shelf) rivals(ctx context.Context, now int64, of []*timeline.Placed) ([]rival, error) {
-	type part struct {
-		timeline  string
-		start     int64
-		partition int
-	}
 	var some [][]int // groups of entries of one part, up to rowsAtOnce each
-	open := map[part]int{}
+	open := map[timeline.Part]int{}
 	for i, e := range of {
-		p := part{e.Timeline, e.Start, e.Partition}
-		at, ok := open[p]
+		at, ok := open[e.Part]
 		if !ok || len(some[at]) == rowsAtOnce {
 			at = len(some)
-			open[p], some = at, append(some, nil)
+			open[e.Part], some = at, append(some, nil)
 		}
 		some[at] = append(some[at], i)
 	}
