@@ -26,7 +26,7 @@ const spoolDir = "timeline-spool"
 // before the store is closed.
 func openSharedTimelines(c config.Config, s *cassandra.Keyspaces, node string, registry prometheus.Registerer, log *slog.Logger) (engine *timeline.Engine, waiting *spooled.Spool, close func() error, err error) {
 	host, _ := os.Hostname() // for people
-	shelf := events.Open(s.Session(), events.Options{Node: node, Host: host, Create: createsTables(c), Usable: s.CheckCluster, Changeable: s.CheckClock, Log: log})
+	shelf := events.Open(s.Session(), events.Options{Node: node, Host: host, Create: createsTables(c), Usable: s.CheckCluster, Log: log})
 	engine, err = timeline.Open(shelf, timeline.Options{Config: c.Timeline, Log: log, Metric: registry, Lease: shelf.Leads, Changeable: s.CheckClock, Own: event.Own()})
 	if err != nil {
 		return nil, nil, nil, errors.Join(err, shelf.Close())

@@ -25,7 +25,7 @@ const rangesAtOnce = 25
 // Delete implements timeline.Shelf. If a range covers the partition, it writes one partition
 // tombstone, otherwise one tombstone for each range.
 func (s *Shelf) Delete(ctx context.Context, p timeline.Part, ranges []timeline.Range, before time.Time) error {
-	if err := s.changeable(ctx); err != nil {
+	if err := s.check(); err != nil {
 		return err
 	}
 	for some := range slices.Chunk(ranges, rangesAtOnce) {

@@ -35,7 +35,7 @@ func dayOf(micros int64) int64 { return micros / dayMicros }
 
 // NoteDeletion implements timeline.DeletionLog.
 func (s *Shelf) NoteDeletion(ctx context.Context, name string, d timeline.Deleted) error {
-	if err := s.changeable(ctx); err != nil {
+	if err := s.check(); err != nil {
 		return err
 	}
 	before, r := d.Before.UnixMicro(), d.Range

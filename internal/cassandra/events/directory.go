@@ -51,7 +51,7 @@ func byBlock(starts []int64) map[int64][]int64 {
 
 // Mark implements timeline.Shelf. It also writes the list of blocks.
 func (s *Shelf) Mark(ctx context.Context, timeline string, starts []int64, now time.Time) error {
-	if err := s.changeable(ctx); err != nil {
+	if err := s.check(); err != nil {
 		return err
 	}
 	blocks := byBlock(starts)
@@ -85,7 +85,7 @@ func (s *Shelf) writeAll(ctx context.Context, stamp int64, batches [][]cql.Entry
 // Unmark implements timeline.Shelf. It also removes blocks without buckets, unless they were
 // marked since.
 func (s *Shelf) Unmark(ctx context.Context, name string, starts []int64, before time.Time) error {
-	if err := s.changeable(ctx); err != nil {
+	if err := s.check(); err != nil {
 		return err
 	}
 	hide := before.UnixMicro() - 1

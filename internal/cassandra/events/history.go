@@ -64,7 +64,7 @@ func (s *Shelf) history(ctx context.Context, name string) (cluster.Value, timeli
 
 // SetHistory implements timeline.Shelf.
 func (s *Shelf) SetHistory(ctx context.Context, name string, old uint64, h timeline.History) error {
-	if err := s.changeable(ctx); err != nil {
+	if err := s.check(); err != nil {
 		return err
 	}
 	there, stored, err := s.history(ctx, name)

@@ -156,7 +156,7 @@ func (s *Shelf) DropPayloads(ctx context.Context, keys []timeline.PayloadKey, na
 // reference before, which dropPayload finds, or writes the data later, above that timestamp:
 // see putData.
 func (s *Shelf) dropPayload(ctx context.Context, key timeline.PayloadKey, name string, before time.Time) error {
-	if err := s.changeable(ctx); err != nil {
+	if err := s.check(); err != nil {
 		return err
 	}
 	if err := s.session.Exec(ctx, deleteReference, 0, before.UnixMicro()-1, key[:], name); err != nil {

@@ -46,7 +46,7 @@ type batch struct {
 // Put implements timeline.Shelf. Data that does not fit into a row is written together with the
 // row, or before it.
 func (s *Shelf) Put(ctx context.Context, entries []timeline.Placed) error {
-	if err := s.changeable(ctx); err != nil {
+	if err := s.check(); err != nil {
 		return err
 	}
 	for i := range entries {

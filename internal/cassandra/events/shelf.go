@@ -25,10 +25,6 @@ type Options struct {
 	// Usable means that it always may be.
 	Usable func() error
 
-	// Changeable returns why nothing may be changed now, although the session may be used. A nil
-	// Changeable means that everything always may.
-	Changeable func(context.Context) error
-
 	// Create says whether to create missing tables.
 	Create bool
 
@@ -43,8 +39,7 @@ type Shelf struct {
 	log     *slog.Logger
 	now     func() time.Time
 	usable  func() error
-	change  func(context.Context) error // Options.Changeable
-	stamps  atomic.Int64                // the last write timestamp, microseconds
+	stamps  atomic.Int64 // the last write timestamp, microseconds
 
 	ready  atomic.Pointer[cluster.Registers] // nil until the tables exist
 	reason atomic.Pointer[error]             // why they are not ready
@@ -67,7 +62,7 @@ var _ timeline.Shelf = (*Shelf)(nil)
 // Open returns a shelf over the session's keyspace, which need not exist yet. The session must
 // outlive the shelf.
 func Open(session *cql.Session, o Options) *Shelf {
-	s := &Shelf{session: session, log: o.Log, now: o.Now, usable: o.Usable, change: o.Changeable}
+	s := &Shelf{session: session, log: o.Log, now: o.Now, usable: o.Usable}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -76,9 +71,6 @@ func Open(session *cql.Session, o Options) *Shelf {
 	}
 	if s.usable == nil {
 		s.usable = func() error { return nil }
-	}
-	if s.change == nil {
-		s.change = func(context.Context) error { return nil }
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	unreached := fmt.Errorf("keyspace %s has not been reached yet", session.KeyspaceName())
@@ -164,14 +156,6 @@ func (s *Shelf) WaitReady(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// changeable returns why nothing can be changed now.
-func (s *Shelf) changeable(ctx context.Context) error {
-	if err := s.check(); err != nil {
-		return err
-	}
-	return s.change(ctx)
 }
 
 // check returns why the shelf cannot be used now.

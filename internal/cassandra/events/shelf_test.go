@@ -77,48 +77,11 @@ func TestShelf(t *testing.T) {
 		"events sent again with different clocks": testResentWithDifferentClocks,
 		"events sent again out of order":          testResentLate,
 		"a client that goes away":                 testGoneAway,
-		"nothing may be changed":                  testNothingMayBeChanged,
 		"log of a start":                          testLogOfStart,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, session) })
 	}
 	t.Run("troubles", func(t *testing.T) { testTroubles(t, address, session.KeyspaceName()) })
-}
-
-// testNothingMayBeChanged: while Options.Changeable says so, nothing is written, and reads go on.
-func testNothingMayBeChanged(t *testing.T, session *cql.Session) {
-	reason := error(&store.UnavailableError{Reason: "the clock is not set"})
-	var may atomic.Bool
-	s := openShelf(t, session, Options{Node: "node", Changeable: func(context.Context) error {
-		if may.Load() {
-			return nil
-		}
-		return reason
-	}})
-	ctx, name := t.Context(), cqltest.Name()
-	part, everything := partOf(name, 0), timeline.Range{From: timeline.At(0), To: timeline.At(10 * second)}
-	before := time.Now().Add(365 * 24 * time.Hour)
-	for what, change := range map[string]func() error{
-		"put":           func() error { return s.Put(ctx, []timeline.Placed{placed(part, 1, "a", []byte("x"))}) },
-		"put payload":   func() error { return s.Put(ctx, []timeline.Placed{{Part: part, MayPoint: true, Payload: []byte("x")}}) },
-		"delete":        func() error { return s.Delete(ctx, part, []timeline.Range{everything}, before) },
-		"note a delete": func() error { return s.NoteDeletion(ctx, name, timeline.Deleted{Range: everything, Before: before}) },
-		"mark":          func() error { return s.Mark(ctx, name, []int64{0}, before) },
-		"unmark":        func() error { return s.Unmark(ctx, name, []int64{0}, before) },
-		"layout":        func() error { return s.SetHistory(ctx, name, 0, timeline.History{Version: 1}) },
-		"drop data":     func() error { return s.DropPayloads(ctx, []timeline.PayloadKey{{1}}, name, before) },
-	} {
-		if err := change(); !errors.Is(err, reason) {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-	if h, err := s.History(ctx, name); err != nil || h.Version != 0 {
-		t.Errorf("the layout is %+v, %v", h, err)
-	}
-	may.Store(true)
-	if err := s.SetHistory(ctx, name, 0, timeline.History{Version: 1}); err != nil {
-		t.Error(err)
-	}
 }
 
 // testLogOfStart: a start that waits a moment for the connection logs no warning. One that
