@@ -53,9 +53,6 @@ func Open(shelf Shelf, o Options) (*Engine, error) {
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
-	if o.TailPoll == 0 {
-		e.options.TailPoll = 200 * time.Millisecond
-	}
 	if o.Upkeep == 0 {
 		e.options.Upkeep = 30 * time.Second
 	}

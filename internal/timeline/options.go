@@ -31,10 +31,6 @@ type Options struct {
 	// now. Nil: always.
 	Lease func() bool
 
-	// TailPoll is how often a subscription looks for events of other processes. 0: 200 ms.
-	// A shelf that is Alone is not polled.
-	TailPoll time.Duration
-
 	// Upkeep is the interval of upkeep rounds. Most rounds only adapt layouts; every tenth is
 	// a full one, except the first tenth: see Engine.Upkeep. 0: 30 s. Negative: no rounds run
 	// by themselves.

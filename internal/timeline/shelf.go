@@ -101,7 +101,7 @@ type Shelf interface {
 	// ArrivalBytesMax bytes.
 	//
 	// Arrivals does not wait. The engine asks again after a Put of its own process, and
-	// every Options.TailPoll for those of others.
+	// at intervals for those of others.
 	Arrivals(ctx context.Context, timeline string, after []byte, l Limit) (Arrivals, error)
 
 	// Close stops the shelf. Calls after it return store.ErrClosed.

@@ -55,6 +55,8 @@ const (
 	tailBytes  = 64 << 10
 
 	tailsAtOnce = 16
+
+	tailPoll = 200 * time.Millisecond // how often a reader looks for events of other processes
 )
 
 // Next waits for arrivals and returns at least one. It reads none in advance, so a slow caller
@@ -79,7 +81,7 @@ func (s *Subscription) Next(ctx context.Context) ([]TailEvent, error) {
 func (s *Subscription) wait(ctx context.Context, arrived <-chan struct{}) error {
 	var poll <-chan time.Time
 	if !s.e.alone() {
-		t := time.NewTimer(s.e.options.TailPoll)
+		t := time.NewTimer(tailPoll)
 		defer t.Stop()
 		poll = t.C
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
@@ -39,10 +40,16 @@ func readingEvent(name string, i int) timeline.Placed {
 	}
 }
 
+// uncached makes each read one from the disk.
+func uncached(o *pebble.Options) {
+	small(o)
+	o.CacheSize = 1
+}
+
 func newReading(t *testing.T) *reading {
 	t.Helper()
 	r := &reading{fs: crashfs.New(), at: time.Unix(1e9, 0)}
-	s := open(t, r.fs, Options{CacheBytes: 1, tune: small})
+	s := open(t, r.fs, Options{tune: uncached})
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -152,7 +159,7 @@ func (r *reading) eachRead(t *testing.T, do func(s *Shelf, disk *badDisk, n int6
 	t.Helper()
 	for n := int64(1); ; n++ {
 		disk := &badDisk{}
-		s := open(t, disk.wrap(r.fs.CrashClone(vfs.CrashCloneCfg{})), Options{CacheBytes: 1, tune: small})
+		s := open(t, disk.wrap(r.fs.CrashClone(vfs.CrashCloneCfg{})), Options{tune: uncached})
 		do(s, disk, n)
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
@@ -232,7 +239,7 @@ func TestReadErrorWhileWriting(t *testing.T) {
 			return err
 		}},
 	} {
-		s := open(t, r.fs.CrashClone(vfs.CrashCloneCfg{}), Options{CacheBytes: 1, tune: small})
+		s := open(t, r.fs.CrashClone(vfs.CrashCloneCfg{}), Options{tune: uncached})
 		states := []string{r.everything(t, s)}
 		if err := change.do(t.Context(), s); err != nil {
 			t.Fatalf("%s: %v", change.name, err)

@@ -29,7 +29,6 @@ const Version = 1
 
 // Options say how a shelf is opened.
 type Options struct {
-	CacheBytes   units.Bytes // memory for blocks; 0: 32 MiB
 	MinFreeBytes units.Bytes // free space below which writes are refused; 0: the check is off
 
 	Logger     *slog.Logger // nil: nothing is logged
@@ -38,7 +37,7 @@ type Options struct {
 	// Fatal is called once when the disk has failed in a way that must end the process. Nil: panic.
 	Fatal func(reason string)
 
-	tune func(*pebble.Options) // for benchmarks
+	tune func(*pebble.Options) // for tests
 }
 
 // A Shelf is an open directory of timelines.
@@ -87,9 +86,6 @@ func Open(fs vfs.FS, dir string, o Options) (*Shelf, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.CacheBytes == 0 {
-		o.CacheBytes = 32 * units.MiB
-	}
 	s := &Shelf{fs: fs, dir: dir, options: o, logger: o.Logger, stop: make(chan struct{})}
 	s.metrics = newMetrics(s)
 	s.disk = diskspace.Guard{
@@ -110,10 +106,8 @@ func Open(fs vfs.FS, dir string, o Options) (*Shelf, error) {
 
 // openDB opens the database and reads the state that the shelf keeps in memory.
 func (s *Shelf) openDB() (err error) {
-	cache := pebble.NewCache(int64(s.options.CacheBytes))
-	defer cache.Unref()
 	s.files = &sparingly{FS: s.fs, fatal: s.fatal, full: s.full}
-	s.db, err = catalogue.OpenPebble(s.files, s.dir, true, s.pebbleOptions(cache))
+	s.db, err = catalogue.OpenPebble(s.files, s.dir, true, s.pebbleOptions())
 	if err != nil {
 		s.db = nil
 		return err
@@ -143,9 +137,9 @@ func (s *Shelf) closeDB() error {
 }
 
 // pebbleOptions returns options that were chosen by measurement; see docs/formats/timelines.md.
-func (s *Shelf) pebbleOptions(cache *pebble.Cache) *pebble.Options {
+func (s *Shelf) pebbleOptions() *pebble.Options {
 	o := &pebble.Options{
-		Cache:                       cache,
+		CacheSize:                   32 << 20,
 		MemTableSize:                64 << 20,
 		MemTableStopWritesThreshold: 3,
 		L0CompactionThreshold:       4,

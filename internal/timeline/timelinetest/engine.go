@@ -14,7 +14,7 @@ import (
 // engine opens an engine over a shelf.
 func (s *suite) engine(shelf timeline.Shelf, now func() time.Time) *timeline.Engine {
 	s.t.Helper()
-	e, err := timeline.Open(shelf, timeline.Options{Now: now, Upkeep: -1, TailPoll: 20 * time.Millisecond})
+	e, err := timeline.Open(shelf, timeline.Options{Now: now, Upkeep: -1})
 	s.must(err)
 	s.t.Cleanup(func() { e.Close() })
 	return e
