@@ -142,7 +142,7 @@ func openEmbedded(c config.Config, shelf *retention.Shelf, opening *embedded.Ope
 		timelines: timelines,
 		alsoClose: closeTimelines,
 		writable:  s.Healthy,
-		routes:    admin.Embedded(s),
+		routes:    admin.Embedded(s, log),
 		checks: []server.Check{
 			{Name: "Datastore-Write", Run: func(context.Context) error { return s.Healthy() }, Quiet: true},
 			{Name: "Datastore-Files", Run: func(context.Context) error { return s.Damaged() }, Quiet: true, Partial: true},
@@ -292,7 +292,7 @@ func openLockedCassandra(c config.Config, registry prometheus.Registerer, log *s
 		node:      node,
 		flush:     s.Flush,
 		lease:     sharedLeases(c, s, node, log),
-		routes:    admin.Cassandra(s, waiting),
+		routes:    admin.Cassandra(s, waiting, log),
 		settings:  []admin.Reloadable{{Key: "cassandra.write.tag_index", Apply: func(c config.Config) error { return rows.SetTagIndex(c.Cassandra.Write.TagIndex) }}},
 		checks:    checks,
 		writable:  s.Healthy,

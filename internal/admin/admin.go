@@ -2,12 +2,12 @@ package admin
 
 import (
 	"encoding/json"
-	"errors"
+	"log/slog"
 	"net/http"
 	"sync"
 
+	"varve/internal/failure"
 	"varve/internal/httpapi"
-	"varve/internal/store"
 )
 
 // oneAtATime answers 409 while another request of a kind is running: otherwise requests
@@ -38,23 +38,11 @@ func elsewhere(list []foreignRoute, kind string) (routes []httpapi.Route) {
 }
 
 // answer writes a report as JSON, or the error.
-func answer(w http.ResponseWriter, report any, err error) {
+func answer(w http.ResponseWriter, r *http.Request, log *slog.Logger, report any, err error) {
 	if err != nil {
-		answerError(w, err)
+		failure.Answer(w, r, log, err, failure.KairosDB)
 		return
 	}
 	httpapi.SetHeaders(w.Header())
 	json.NewEncoder(w).Encode(report) // an error means that the client is gone
-}
-
-func answerError(w http.ResponseWriter, err error) {
-	input, busy, limit := (*store.InputError)(nil), (*store.UnavailableError)(nil), (*store.LimitError)(nil)
-	switch {
-	case errors.As(err, &input), errors.As(err, &limit):
-		httpapi.WriteErrors(w, http.StatusBadRequest, err.Error())
-	case errors.As(err, &busy):
-		httpapi.WriteErrors(w, http.StatusServiceUnavailable, err.Error())
-	default:
-		httpapi.WriteErrors(w, http.StatusInternalServerError, err.Error())
-	}
 }

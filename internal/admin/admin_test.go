@@ -28,8 +28,8 @@ func TestRoutesOfTheOtherStore(t *testing.T) {
 		slices.Sort(all)
 		return all
 	}
-	overEmbedded := Embedded(nil)
-	overCassandra := Cassandra(nil, nil)
+	overEmbedded := Embedded(nil, nil)
+	overCassandra := Cassandra(nil, nil, nil)
 	if a, b := names(overEmbedded), names(overCassandra); !slices.Equal(a, b) {
 		t.Errorf("over the embedded store\n%q\nover Cassandra\n%q", a, b)
 	}
@@ -61,7 +61,7 @@ func TestBackupNamesItsPlace(t *testing.T) {
 	}
 	defer s.Close()
 	w := httptest.NewRecorder()
-	backup(s).ServeHTTP(w, httptest.NewRequest("POST", "/admin/backup", strings.NewReader(`{"dir":"one"}`)))
+	backup(s, nil).ServeHTTP(w, httptest.NewRequest("POST", "/admin/backup", strings.NewReader(`{"dir":"one"}`)))
 	var report offline.BackupReport
 	if err := json.Unmarshal(w.Body.Bytes(), &report); err != nil || !filepath.IsAbs(report.Dir) || !strings.HasSuffix(report.Dir, "data/backups/one") {
 		t.Errorf("%d %s", w.Code, w.Body)
@@ -138,7 +138,7 @@ func TestBackupRequests(t *testing.T) {
 		`{"` + long + `":1}`: 400, `{"dir":"` + long + `"}`: 400, `{"dir":"../e"}`: 400, `{"dir":"` + long + long + `"}`: 400,
 	} {
 		w := httptest.NewRecorder()
-		backup(s).ServeHTTP(w, httptest.NewRequest("POST", "/admin/backup", strings.NewReader(body)))
+		backup(s, nil).ServeHTTP(w, httptest.NewRequest("POST", "/admin/backup", strings.NewReader(body)))
 		if w.Code != want || w.Body.Len() > 500 {
 			t.Errorf("%.50s: %d %s, want %d", body, w.Code, w.Body, want)
 		}

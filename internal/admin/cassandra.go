@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"net/http"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"varve/internal/cassandra"
 	"varve/internal/cassandra/layout"
 	"varve/internal/clip"
+	"varve/internal/failure"
 	"varve/internal/httpapi"
 	"varve/internal/model"
 	"varve/internal/store"
@@ -190,8 +192,8 @@ func known(t time.Time) *time.Time {
 }
 
 // Cassandra lists the routes of a server over Cassandra. events is nil if no timelines
-// are spooled.
-func Cassandra(s *cassandra.Keyspaces, events *spooled.Spool) []httpapi.Route {
+// are spooled. log may be nil.
+func Cassandra(s *cassandra.Keyspaces, events *spooled.Spool, log *slog.Logger) []httpapi.Route {
 	on := httpapi.On
 	flushAll := func(ctx context.Context) error { return s.Flush(ctx) }
 	if events != nil {
@@ -203,7 +205,7 @@ func Cassandra(s *cassandra.Keyspaces, events *spooled.Spool) []httpapi.Route {
 		}
 	}
 	return append([]httpapi.Route{
-		on(http.MethodGet, "/admin/cassandra", httpapi.Admin, func(w http.ResponseWriter, _ *http.Request) {
+		on(http.MethodGet, "/admin/cassandra", httpapi.Admin, func(w http.ResponseWriter, r *http.Request) {
 			first, further := s.Status()
 			a := newCassandraAnswer(first)
 			for _, f := range further {
@@ -212,22 +214,22 @@ func Cassandra(s *cassandra.Keyspaces, events *spooled.Spool) []httpapi.Route {
 			if events != nil {
 				a.Events = newEventSpool(events.Health())
 			}
-			answer(w, a, nil)
+			answer(w, r, log, a, nil)
 		}).Taking(),
 		on(http.MethodGet, "/admin/deletes", httpapi.Admin, func(w http.ResponseWriter, r *http.Request) {
 			jobs, err := s.Deletions(r.Context())
 			if jobs == nil && err != nil {
-				answer(w, nil, err)
+				answer(w, r, log, nil, err)
 				return
 			}
 			list := deleteJobs{Jobs: append([]layout.Job{}, jobs...)}
 			if err != nil {
 				list.Missing = err.Error()
 			}
-			answer(w, list, nil)
+			answer(w, r, log, list, nil)
 		}).Taking(),
-		on(http.MethodDelete, "/admin/deletes/{id}", httpapi.Admin, cancelDelete(s)).Taking(),
-		on(http.MethodPost, "/admin/flush", httpapi.Admin, flush(flushAll)).Taking(),
+		on(http.MethodDelete, "/admin/deletes/{id}", httpapi.Admin, cancelDelete(s, log)).Taking(),
+		on(http.MethodPost, "/admin/flush", httpapi.Admin, flush(flushAll, log)).Taking(),
 		on(http.MethodGet, "/admin/cardinality", httpapi.Admin, cardinality(cassandraCardinality(s))).Taking("limit", "metric"),
 	}, elsewhere(onlyEmbedded, "the embedded store")...)
 }
@@ -240,7 +242,7 @@ type deleteJobs struct {
 
 // cancelDelete stops a delete job: 200 with the job if it is cancelled, 202 if the node
 // that works on it has yet to stop, 404 if there is no such job, 409 if it is done.
-func cancelDelete(s *cassandra.Keyspaces) http.HandlerFunc {
+func cancelDelete(s *cassandra.Keyspaces, log *slog.Logger) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		id := r.PathValue("id")
 		shown := clip.Text(id, 100)
@@ -255,7 +257,7 @@ func cancelDelete(s *cassandra.Keyspaces) http.HandlerFunc {
 			w.WriteHeader(http.StatusAccepted)
 			json.NewEncoder(w).Encode(job) // an error means that the client is gone
 		default:
-			answer(w, job, err)
+			answer(w, r, log, job, err)
 		}
 	}
 }
@@ -280,18 +282,18 @@ var onlyEmbedded = []foreignRoute{
 const maxFlushes = 32
 
 // flush answers when everything that was sent before is in Cassandra.
-func flush(f func(context.Context) error) http.HandlerFunc {
+func flush(f func(context.Context) error, log *slog.Logger) http.HandlerFunc {
 	places := make(chan struct{}, maxFlushes)
 	return func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case places <- struct{}{}:
 			defer func() { <-places }()
 		default:
-			httpapi.WriteErrors(w, http.StatusServiceUnavailable, fmt.Sprintf("%d requests already wait for a flush, the maximum; GET /admin/cassandra says what they wait for", maxFlushes))
+			httpapi.WriteUnavailable(w, r, fmt.Sprintf("%d requests already wait for a flush, the maximum; GET /admin/cassandra says what they wait for", maxFlushes))
 			return
 		}
 		if err := f(r.Context()); err != nil {
-			httpapi.WriteErrors(w, http.StatusServiceUnavailable, err.Error())
+			failure.Answer(w, r, log, err, failure.KairosDB)
 			return
 		}
 		httpapi.SetHeaders(w.Header())

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"path/filepath"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 	"varve/internal/clip"
 	"varve/internal/embedded"
 	"varve/internal/embedded/offline"
+	"varve/internal/failure"
 	"varve/internal/httpapi"
 	"varve/internal/units"
 )
@@ -41,15 +43,15 @@ type BackupRequest struct {
 	Dir string `json:"dir"`
 }
 
-// Embedded lists the routes of a server with an embedded store.
-func Embedded(s *embedded.Store) []httpapi.Route {
+// Embedded lists the routes of a server with an embedded store. log may be nil.
+func Embedded(s *embedded.Store, log *slog.Logger) []httpapi.Route {
 	on := httpapi.On
 	return append([]httpapi.Route{
-		on(http.MethodPost, "/admin/compact", httpapi.Admin, oneAtATime("compaction", compact(s))).Taking(),
+		on(http.MethodPost, "/admin/compact", httpapi.Admin, oneAtATime("compaction", compact(s, log))).Taking(),
 		on(http.MethodGet, "/admin/cardinality", httpapi.Admin, cardinality(embeddedCardinality(s))).Taking("limit", "metric"),
 		on(http.MethodPost, "/admin/check", httpapi.Admin, oneAtATime("check", check(s))).Taking("rate"),
-		on(http.MethodGet, "/admin/stats", httpapi.Admin, stats(s)).Taking("top"),
-		on(http.MethodPost, "/admin/backup", httpapi.Admin, backup(s)).Taking(),
+		on(http.MethodGet, "/admin/stats", httpapi.Admin, stats(s, log)).Taking("top"),
+		on(http.MethodPost, "/admin/backup", httpapi.Admin, backup(s, log)).Taking(),
 	}, elsewhere(onlyCassandra, "Cassandra")...)
 }
 
@@ -92,7 +94,7 @@ func check(s *embedded.Store) http.HandlerFunc {
 }
 
 // stats reports what uses the space, estimated from a bounded number of pages.
-func stats(s *embedded.Store) http.HandlerFunc {
+func stats(s *embedded.Store, log *slog.Logger) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		top := StatsTop
 		if text := r.URL.Query().Get("top"); text != "" {
@@ -104,13 +106,13 @@ func stats(s *embedded.Store) http.HandlerFunc {
 			top = n
 		}
 		report, err := s.Space(r.Context(), offline.SpaceOptions{Top: top, Pages: statsPages})
-		answer(w, report, err)
+		answer(w, r, log, report, err)
 	}
 }
 
 // backup makes a backup and answers when it is done. Meanwhile the store refuses a
 // second one.
-func backup(s *embedded.Store) http.HandlerFunc {
+func backup(s *embedded.Store, log *slog.Logger) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		name, err := backupNameOf(http.MaxBytesReader(w, r.Body, backupMaxBody))
 		if err != nil {
@@ -123,7 +125,7 @@ func backup(s *embedded.Store) http.HandlerFunc {
 				report.Dir = full
 			}
 		}
-		answer(w, report, err)
+		answer(w, r, log, report, err)
 	}
 }
 
@@ -155,10 +157,10 @@ func backupNameOf(body io.Reader) (string, error) {
 
 // compact writes everything in memory to files and merges them, and answers when it is
 // done.
-func compact(s *embedded.Store) http.HandlerFunc {
+func compact(s *embedded.Store, log *slog.Logger) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := s.Compact(r.Context()); err != nil {
-			answerError(w, err)
+			failure.Answer(w, r, log, err, failure.KairosDB)
 			return
 		}
 		httpapi.SetHeaders(w.Header())

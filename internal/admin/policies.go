@@ -65,6 +65,6 @@ func Policies(shelf *retention.Shelf, enforced bool) []httpapi.Route {
 		for _, path := range paths {
 			a.Paths = append(a.Paths, book.Report(path))
 		}
-		answer(w, a, nil)
+		answer(w, r, nil, a, nil)
 	})}
 }

@@ -2,8 +2,8 @@ package admin
 
 import (
 	"bytes"
-	"errors"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"varve/internal/config"
+	"varve/internal/failure"
 	"varve/internal/principal"
 	"varve/internal/retention"
 )
@@ -55,13 +56,13 @@ func TestReloadOfRules(t *testing.T) {
 		t.Errorf("%s, want %s", messages.String(), want)
 	}
 	policies[0].Stages = "soon"
-	if _, err := r.reload(); !errors.As(err, new(*configError)) || !strings.Contains(err.Error(), "retention.policies[0].stages") {
+	if _, err := r.reload(); failure.Of(err).Status != http.StatusBadRequest || !strings.Contains(err.Error(), "retention.policies[0].stages") {
 		t.Errorf("a policy with a fault: %v", err)
 	}
 	policies = nil
 	reload("retention rules")
 	write("sixty")
-	if _, err := r.reload(); !errors.As(err, new(*configError)) || !strings.Contains(err.Error(), path) {
+	if _, err := r.reload(); failure.Of(err).Status != http.StatusBadRequest || !strings.Contains(err.Error(), path) {
 		t.Errorf("a file with a fault: %v", err)
 	}
 	get := Policies(shelf, true)[0].Handler

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"varve/internal/config"
+	"varve/internal/failure"
 	"varve/internal/httpapi"
 	"varve/internal/ingest"
 	"varve/internal/query"
@@ -75,12 +76,6 @@ func (r *Reloader) readFiles(c config.Config) (map[string]func(), error) {
 	return applies, nil
 }
 
-// A configError is an error in the reloaded configuration.
-type configError struct{ err error }
-
-func (e *configError) Error() string { return e.err.Error() }
-func (e *configError) Unwrap() error { return e.err }
-
 // A reloadAnswer is the answer of POST /admin/reload: the keys of the settings that
 // have changed.
 type reloadAnswer struct {
@@ -95,12 +90,12 @@ func (r *Reloader) reload() (reloadAnswer, error) {
 	loaded, err := r.load()
 	if err != nil {
 		r.log.Warn("reload failed: the configuration is invalid; all settings keep their values", "error", err)
-		return done, &configError{err}
+		return done, failure.New(http.StatusBadRequest, err.Error())
 	}
 	files, err := r.readFiles(loaded.Config)
 	if err != nil {
 		r.log.Warn("reload failed: a file is invalid; all settings keep their values", "error", err)
-		return done, &configError{err}
+		return done, failure.New(http.StatusBadRequest, err.Error())
 	}
 	changed := config.Changed(&r.running, &loaded.Config)
 	for _, s := range r.settings {
@@ -154,13 +149,9 @@ func (r *Reloader) Routes() []httpapi.Route {
 	return []httpapi.Route{httpapi.On(http.MethodPost, "/admin/reload", httpapi.Admin, r.serve).Taking().OfServer()}
 }
 
-func (r *Reloader) serve(w http.ResponseWriter, _ *http.Request) {
+func (r *Reloader) serve(w http.ResponseWriter, req *http.Request) {
 	done, err := r.reload()
-	if _, ok := errors.AsType[*configError](err); ok {
-		httpapi.WriteErrors(w, http.StatusBadRequest, err.Error())
-		return
-	}
-	answer(w, done, err)
+	answer(w, req, r.log, done, err)
 }
 
 // OnHangup catches SIGHUP, which would end the process. The returned function reloads

@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"varve/internal/clip"
+	"varve/internal/failure"
 	"varve/internal/graphite/event"
 	"varve/internal/graphite/function"
 	"varve/internal/graphite/render"
 	"varve/internal/httpapi"
-	"varve/internal/principal"
 	"varve/internal/query"
 	"varve/internal/retention"
 	"varve/internal/store"
@@ -135,27 +135,34 @@ func (a *API) render(w http.ResponseWriter, r *http.Request, form url.Values) {
 	})
 }
 
-// A sentError is an error that occurred after the answer had begun.
-type sentError struct{ error }
-
+// sent marks errors of writing an answer, except those from before its first byte; see
+// render.Write.
 func sent(err error) error {
-	if err == nil || errors.As(err, new(*function.ParamError)) { // see render.Write
+	if errors.As(err, new(*function.ParamError)) {
 		return err
 	}
-	return &sentError{err}
+	return failure.Sent(err)
+}
+
+// inputOf makes a fault of the client, which package function has found, one of the input.
+func inputOf(err error) error {
+	if fault, ok := errors.AsType[*function.ParamError](err); ok {
+		return &store.InputError{Reason: fault.Reason}
+	}
+	return err
 }
 
 // invalid rewords a fault of the client as graphite-web does.
 func invalid(err error, targets []string) error {
-	fault := (*function.ParamError)(nil)
-	if !errors.As(err, &fault) {
+	fault, ok := errors.AsType[*function.ParamError](err)
+	if !ok {
 		return err
 	}
 	text := "Invalid parameters (" + fault.Reason + "); targets: \"" + strings.Join(targets, ", ") + "\""
 	if fault.Function != "" {
 		text += "; func: \"" + fault.Function + "\""
 	}
-	return &function.ParamError{Reason: text}
+	return &store.InputError{Reason: text}
 }
 
 // within runs f in a session and, if f fails, answers the error.
@@ -163,7 +170,7 @@ func (a *API) within(w http.ResponseWriter, r *http.Request, text string, f func
 	done := query.Done{Began: time.Now(), Request: query.Request{Text: text, Client: r.RemoteAddr, Trace: httpapi.WantsTrace(r)}}
 	s, err := a.queries.Begin(r.Context(), done.Request)
 	if err == nil {
-		err = s.Cause(work.Do("answer a request of Graphite's API", func() error { return f(s) }))
+		err = inputOf(s.Cause(work.Do("answer a request of Graphite's API", func() error { return f(s) })))
 		done.Stats = s.Stats()
 		s.Close(err)
 	}
@@ -174,36 +181,10 @@ func (a *API) within(w http.ResponseWriter, r *http.Request, text string, f func
 	}
 }
 
-// fail answers an error. If the answer has already begun, it closes the connection, so
-// that the client does not mistake a part for the whole.
 func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
-	begun := (*sentError)(nil)
-	fault := (*function.ParamError)(nil)
-	busy := (*query.BusyError)(nil)
-	limit := (*store.LimitError)(nil)
-	away := (*store.UnavailableError)(nil)
-	input := (*store.InputError)(nil)
-	foreign := (*principal.ForbiddenError)(nil)
-	refuse := refusal(r)
-	switch {
-	case r.Context().Err() != nil: // the client has disconnected
-	case errors.As(err, &begun):
-		panic(http.ErrAbortHandler)
-	case errors.As(err, &fault):
-		refuse(w, http.StatusBadRequest, fault.Reason)
-	case errors.As(err, &foreign):
-		refuse(w, http.StatusForbidden, err.Error())
-	case errors.As(err, &busy):
-		httpapi.AskLater(w.Header(), store.RetryIn(err))
-		httpapi.WriteUnavailable(w, r, err.Error())
-	case errors.As(err, &limit), errors.As(err, &input):
-		refuse(w, http.StatusBadRequest, err.Error())
-	case errors.As(err, &away), errors.Is(err, query.ErrCancelled):
-		httpapi.WriteUnavailable(w, r, err.Error())
-	default:
-		a.log.Error("a request of Graphite's API failed", "path", r.URL.Path, "client", r.RemoteAddr, "error", err)
-		refuse(w, http.StatusInternalServerError, err.Error())
-	}
+	failure.Answer(w, r, a.log, err, func(w http.ResponseWriter, status int, texts ...string) {
+		refusal(r)(w, status, strings.Join(texts, "; "))
+	})
 }
 
 // shownError limits the bytes of an error in an answer: an error may quote a target.

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"varve/internal/graphite/graphitetest"
+	"varve/internal/ingest/ingesttest"
 	"varve/internal/query"
 )
 
@@ -132,5 +133,21 @@ func TestTagLimits(t *testing.T) {
 		if got := strings.TrimSpace(w.Body.String()); w.Code != 200 || got != c.want {
 			t.Errorf("%s limit=%s: %d %s; want %s", c.path, c.limit, w.Code, got, c.want)
 		}
+	}
+}
+
+// TestFaultsAreInput: what is the client's fault is not counted as a query that failed.
+func TestFaultsAreInput(t *testing.T) {
+	s := open(t, DefaultConfig(), query.DefaultConfig())
+	for path, form := range map[string]url.Values{
+		"/render":          {"target": {"nosuch(a)"}, "format": {"json"}},
+		"/tags/findSeries": {"expr": {"nonsense"}},
+	} {
+		if w := s.ask(http.MethodGet, path, form); w.Code != http.StatusBadRequest {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+	if got := ingesttest.Counters(t, s.registry, "varve_query_queries_total"); got["input"] != 2 || got["failed"] != 0 {
+		t.Errorf("counted %v", got)
 	}
 }

@@ -214,11 +214,15 @@ func Stopping(ctx context.Context) <-chan struct{} {
 
 // WriteErrors answers with KairosDB's error body, {"errors":[...]}. Every 4xx
 // with a body has exactly this content type: KairosDB's Java client leaks a
-// connection for any other.
+// connection for any other. A 500 has the headers of a normal answer, as KairosDB's.
 func WriteErrors(w http.ResponseWriter, status int, messages ...string) {
 	h := w.Header()
-	h.Set("Access-Control-Allow-Origin", "*")
-	h.Set("Content-Type", "application/json")
+	if status == http.StatusInternalServerError {
+		SetHeaders(h)
+	} else {
+		h.Set("Access-Control-Allow-Origin", "*")
+		h.Set("Content-Type", "application/json")
+	}
 	w.WriteHeader(status)
 	w.Write(ErrorBody(messages...))
 }

@@ -361,65 +361,16 @@ func (p *Pipeline) StoreContext(r *http.Request) (context.Context, context.Cance
 	return context.WithTimeout(context.WithoutCancel(r.Context()), p.cfg.StoreWait)
 }
 
-// An Outcome says how a front end responds to an error of Ingest or ReadBody.
-type Outcome int
-
-const (
-	Busy     Outcome = iota // 503: try again
-	Caller                  // 4xx: the sender's fault
-	Internal                // 500
-)
-
-// Fail counts a request that ended with err, whose body is refused as a whole, and says how to
-// respond.
-func (p *Pipeline) Fail(proto *Protocol, r *http.Request, err error) Outcome {
-	outcome := OutcomeOf(err)
+// Fail counts a request that ended with err, whose body is refused as a whole.
+func (p *Pipeline) Fail(proto *Protocol, r *http.Request, err error) {
 	var f *Fault
 	if !errors.As(err, &f) {
 		f = &Fault{Reason: Unavailable, Text: err.Error(), Err: err}
-		if outcome == Caller {
+		if errors.As(err, new(*store.InputError)) {
 			f.Reason = Refused
 		}
 	}
 	p.Reject(proto, r.RemoteAddr, f, nil, 1)
-	return outcome
-}
-
-// OutcomeOf sorts errors by whose fault they are.
-func OutcomeOf(err error) Outcome {
-	var (
-		fault       *Fault
-		input       *store.InputError
-		limit       *store.LimitError
-		unavailable *store.UnavailableError
-	)
-	switch {
-	case errors.As(err, &fault), errors.As(err, &input):
-		return Caller
-	case errors.Is(err, ErrBusy), errors.Is(err, store.ErrClosed), errors.As(err, &unavailable), errors.As(err, &limit),
-		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return Busy
-	}
-	return Internal
-}
-
-// BusyText words an error whose outcome is Busy for the sender.
-func BusyText(err error) string {
-	switch {
-	case errors.Is(err, ErrBusy):
-		return ErrBusy.Error() + " (samples in flight, ingest.body_memory)"
-	case errors.Is(err, context.DeadlineExceeded):
-		return "the store did not take the points in time"
-	}
-	return err.Error()
-}
-
-// StatusOf is the HTTP status of an error that is the sender's fault.
-func StatusOf(err error) int {
-	if f, ok := errors.AsType[*Fault](err); ok && f.Reason == TooSlow {
-		return http.StatusRequestTimeout
-	}
-	return http.StatusBadRequest
 }
 
 func isCorrupt(err error) bool {

@@ -415,7 +415,7 @@ func TestSlowBodies(t *testing.T) {
 				switch {
 				case c.reason == 0 && (err != nil || len(b.Bytes) != want):
 					t.Errorf("%v", err)
-				case c.reason != 0 && (!errors.As(err, &f) || f.Reason != c.reason || ingest.StatusOf(err) != http.StatusRequestTimeout):
+				case c.reason != 0 && (!errors.As(err, &f) || f.Reason != c.reason || f.HTTPStatus() != http.StatusRequestTimeout):
 					t.Errorf("%v", err)
 				}
 				if b != nil {

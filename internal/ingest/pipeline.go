@@ -211,7 +211,7 @@ func (p *Pipeline) Offer(ctx context.Context, retryFor time.Duration, try func()
 	wait, giveUp := 10*time.Millisecond, p.Now().Add(retryFor)
 	for {
 		err := try()
-		if err == nil || PartOf(err) != nil || errors.As(err, new(*store.InputError)) || ctx.Err() != nil || OutcomeOf(err) == Internal || !p.Now().Before(giveUp) {
+		if err == nil || PartOf(err) != nil || ctx.Err() != nil || !store.Passes(err) || !p.Now().Before(giveUp) {
 			return err
 		}
 		_ = work.Pause(ctx, wait) // the next attempt returns that ctx has ended

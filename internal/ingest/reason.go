@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"fmt"
+	"net/http"
 
 	"varve/internal/clip"
 )
@@ -82,6 +83,14 @@ func (f *Fault) detail() string {
 
 func (f *Fault) Error() string { return f.Text }
 func (f *Fault) Unwrap() error { return f.Err }
+
+// HTTPStatus is the status of a request that ended with f.
+func (f *Fault) HTTPStatus() int {
+	if f.Reason == TooSlow {
+		return http.StatusRequestTimeout
+	}
+	return http.StatusBadRequest
+}
 
 // ErrLeft ends the parsing of a body if the sender has left and all inputs of the
 // last block were refused. Valid samples are stored although the sender has left,

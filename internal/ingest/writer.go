@@ -18,7 +18,7 @@ import (
 
 // ErrBusy means that MaxSamplesInFlight or body_memory is used up and the sender may not be delayed
 // any longer. Nothing of the block was stored.
-var ErrBusy = errors.New("too much input is in flight")
+var ErrBusy error = &store.UnavailableError{Reason: "too much input is in flight (samples in flight, ingest.body_memory)"}
 
 // maxStale bounds how often a block is parsed again, which it is if one of its
 // series was forgotten meanwhile, or the epoch has moved.

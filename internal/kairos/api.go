@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/datatype"
+	"varve/internal/failure"
 	"varve/internal/httpapi"
 	"varve/internal/kairos/agg"
 	"varve/internal/principal"
@@ -162,7 +163,7 @@ func (a *API) getQuery(w http.ResponseWriter, r *http.Request) {
 	dropBody(r)
 	params := r.URL.Query()
 	if !params.Has("query") {
-		writeFailure(w, r, badRequest("query json must not be null or empty"))
+		a.fail(w, r, badRequest("query json must not be null or empty"))
 		return
 	}
 	text := a.engine.NewText(r.Context(), []byte(params.Get("query")))
@@ -329,24 +330,16 @@ func (a *API) getVersion(w http.ResponseWriter, r *http.Request) {
 	a.send(w, r, append(text, "}\n"...))
 }
 
-// fail answers a request for which nothing was sent yet, and logs what the client does
-// not see.
+// fail answers a request for which nothing was sent yet.
 func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
-	status := writeFailure(w, r, err)
-	if a.Log != nil && status >= http.StatusInternalServerError && !errors.Is(err, context.Canceled) {
-		a.Log.Warn("request failed", "path", clipName(r.URL.Path), "status", status, "client", r.RemoteAddr, "error", err)
-	}
+	failure.Answer(w, r, a.Log, err, failure.KairosDB)
 }
 
 // abandon ends an answer that cannot be completed: with an error status if nothing was
 // sent, else by closing the connection.
 func (a *API) abandon(out *answer, r *http.Request, err error) {
-	if !out.sent {
-		a.fail(out.w, r, err)
-		return
+	if out.sent {
+		failure.Abort(r, a.Log, err)
 	}
-	if a.Log != nil && !errors.Is(err, context.Canceled) {
-		a.Log.Warn("answer aborted", "path", clipName(r.URL.Path), "client", r.RemoteAddr, "error", err)
-	}
-	panic(http.ErrAbortHandler)
+	a.fail(out.w, r, err)
 }

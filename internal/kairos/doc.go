@@ -24,13 +24,10 @@
 //
 // # Statuses
 //
-//	400  the request is at fault, or hit a limit, or took too long, or was
-//	     cancelled by the operator; always with a JSON body, the only error that
-//	     KairosDB's Java client survives without losing a connection
-//	403  the class of the method is turned off, see Config.ServerType
-//	500  KairosDB's own 500s that clients match on (equal times in rate, NaN in
-//	     an answer), damaged data, faults of the store
-//	503  overload or a store that cannot answer now: Retry-After, no body
+// Package failure maps errors to statuses. A request that is at fault, hit a limit, took too
+// long or was cancelled by the operator always gets a 400 with a JSON body, the only error that
+// KairosDB's Java client survives without losing a connection. 500s have KairosDB's texts where
+// clients match on them (equal times in rate, NaN in an answer).
 //
 // KairosDB answers many invalid requests with 500. Here they get 400.
 package kairos

@@ -436,5 +436,5 @@ func notANumber(ms int64, v float64) error {
 	if math.IsInf(v, 0) {
 		text = map[bool]string{true: "Infinity", false: "-Infinity"}[v > 0]
 	}
-	return &notANumberError{fmt.Sprintf("NaN or Infinity:%s data point=DoubleDataPoint{m_value=%s, m_timestamp=%d}", text, text, ms)}
+	return &query.ComputeError{Reason: fmt.Sprintf("NaN or Infinity:%s data point=DoubleDataPoint{m_value=%s, m_timestamp=%d}", text, text, ms)}
 }

@@ -2,61 +2,14 @@ package kairos
 
 import (
 	"bytes"
-	"context"
-	"errors"
-	"fmt"
 	"log/slog"
-	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"varve/internal/httpapi"
-	"varve/internal/query"
 	"varve/internal/store"
 )
-
-func TestStatusOf(t *testing.T) {
-	limit := &store.LimitError{Limit: "query.max_series", Max: 1, Need: 2}
-	tests := []struct {
-		err  error
-		want int
-	}{
-		{badRequest("x"), 400},
-		{limit, 400},
-		{&query.BusyError{Limit: limit}, 503},
-		{&store.InputError{Reason: "x"}, 400},
-		{&store.UnavailableError{Reason: "the disk is full"}, 503},
-		{store.ErrClosed, 503},
-		{&store.CorruptionError{File: "f"}, 500},
-		{query.ErrCancelled, 400},
-		{context.Canceled, 503},
-		{&query.ComputeError{Reason: "x"}, 500},
-		{&notANumberError{"x"}, 500},
-		{errors.New("x"), 500},
-	}
-	for _, tt := range tests {
-		w := httptest.NewRecorder()
-		r := httptest.NewRequest("GET", "/api/v1/metricnames", nil)
-		status := writeFailure(w, r, fmt.Errorf("wrapped: %w", tt.err))
-		if status != tt.want || w.Code != tt.want {
-			t.Errorf("%v: %d, want %d", tt.err, w.Code, tt.want)
-		}
-		if !strings.HasPrefix(w.Body.String(), `{"errors":["`) || (w.Header().Get("Retry-After") != "") != (status == http.StatusServiceUnavailable) {
-			t.Errorf("%v: body %q, Retry-After %q", tt.err, w.Body, w.Header().Get("Retry-After"))
-		}
-	}
-}
-
-// TestRetryAfter: a refusal that knows when to retry says so.
-func TestRetryAfter(t *testing.T) {
-	w := httptest.NewRecorder()
-	writeFailure(w, httptest.NewRequest("GET", "/api/v1/metricnames", nil), &query.BusyError{Limit: &store.LimitError{Limit: "query.max_wait", Wait: 6 * time.Second}})
-	if got := w.Header().Get("Retry-After"); got != "6" {
-		t.Errorf("Retry-After is %q, want 6", got)
-	}
-}
 
 // A failure of the server, unlike a fault in a request, is logged too.
 func TestReasonsAreLogged(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"varve/internal/failure"
 	"varve/internal/httpapi"
 	"varve/internal/kairos/agg"
 )
@@ -58,7 +59,7 @@ func (c Config) Gate(routes []httpapi.Route) []httpapi.Route {
 		if class := gated[r.Path]; class != "" && !open[class] {
 			r.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				dropBody(r)
-				writeForbidden(w, class)
+				failure.Answer(w, r, nil, forbidden(class), failure.KairosDB)
 			})
 		}
 		kept[i] = r
@@ -66,19 +67,9 @@ func (c Config) Gate(routes []httpapi.Route) []httpapi.Route {
 	return kept
 }
 
-// A forbiddenError refuses a request of an excluded class or, if why is set, a request
-// that is forbidden for another reason.
-type forbiddenError struct{ class, why string }
-
-func (e *forbiddenError) Error() string {
-	if e.why != "" {
-		return e.why
-	}
-	return "Forbidden: " + e.class + " API methods are disabled on this KairosDB instance."
-}
-
-func writeForbidden(w http.ResponseWriter, class string) {
-	httpapi.WriteErrors(w, http.StatusForbidden, (&forbiddenError{class: class}).Error())
+// forbidden is the error of a request of an excluded class.
+func forbidden(class string) error {
+	return failure.New(http.StatusForbidden, "Forbidden: "+class+" API methods are disabled on this KairosDB instance.")
 }
 
 // mayRun refuses a query that saves points but may not write: a query by GET or HEAD,
@@ -91,9 +82,9 @@ func (a *API) mayRun(r *http.Request, q *agg.Query) error {
 		case r.Method != http.MethodPost:
 			return badRequest("save_as writes; send the query by POST")
 		case httpapi.IsReadOnly(r.Context()):
-			return &forbiddenError{why: "save_as writes, but the sender may only read; a token needs the role write, a web page needs an entry in server.allowed_origins"}
+			return failure.New(http.StatusForbidden, "save_as writes, but the sender may only read; a token needs the role write, a web page needs an entry in server.allowed_origins")
 		case !a.classes[classIngest]:
-			return &forbiddenError{class: classIngest}
+			return forbidden(classIngest)
 		}
 	}
 	return nil

@@ -37,18 +37,15 @@ func (s *saver) Save(ctx context.Context, to agg.Target, points []agg.Point) err
 		}
 		return nil
 	})
-	var refused *ingest.Fault
-	var limit *store.LimitError
-	switch {
-	case errors.As(err, &refused):
-		s.pipeline.Reject(s.protocol, to.Client, refused, []byte(to.Metric), len(points))
-		if !errors.As(err, &limit) {
-			return &store.InputError{Reason: "save_as " + to.Metric + ": " + refused.Text}
-		}
-	case errors.Is(err, ingest.ErrBusy):
-		return &store.UnavailableError{Reason: "save_as " + to.Metric + ": too much input is in flight; try again", Err: err}
+	refused, ok := errors.AsType[*ingest.Fault](err)
+	if !ok {
+		return err
 	}
-	return err
+	s.pipeline.Reject(s.protocol, to.Client, refused, []byte(to.Metric), len(points))
+	if errors.As(err, new(*store.LimitError)) {
+		return err
+	}
+	return &store.InputError{Reason: refused.Text}
 }
 
 // add adds a point to the batch. head and tail are the two parts of the target's key.

@@ -15,6 +15,7 @@ import (
 
 	"varve/internal/congestion"
 	"varve/internal/machine"
+	"varve/internal/principal"
 	"varve/internal/store"
 )
 
@@ -182,6 +183,7 @@ func outcome(err error) string {
 	var limit *store.LimitError
 	var input *store.InputError
 	var compute *ComputeError
+	var forbidden *principal.ForbiddenError
 	switch {
 	case errors.As(err, &busy):
 		return "busy"
@@ -190,7 +192,7 @@ func outcome(err error) string {
 			return "timeout"
 		}
 		return "limit"
-	case errors.As(err, &input), errors.As(err, &compute):
+	case errors.As(err, &input), errors.As(err, &compute), errors.As(err, &forbidden):
 		return "input"
 	case errors.Is(err, ErrCancelled), errors.Is(err, context.Canceled):
 		return "cancelled"

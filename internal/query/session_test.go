@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"varve/internal/model"
+	"varve/internal/principal"
 	"varve/internal/store"
 	"varve/internal/units"
 )
@@ -241,6 +242,7 @@ func TestOutcomes(t *testing.T) {
 		{&store.LimitError{Limit: "query.timeout"}, "timeout"},
 		{&store.InputError{Reason: "x"}, "input"},
 		{&ComputeError{Reason: "x"}, "input"},
+		{&principal.ForbiddenError{Metric: "x"}, "input"},
 		{ErrCancelled, "cancelled"},
 		{context.Canceled, "cancelled"},
 		{context.DeadlineExceeded, "failed"},

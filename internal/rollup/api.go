@@ -11,10 +11,9 @@ import (
 	"time"
 
 	"varve/internal/clip"
+	"varve/internal/failure"
 	"varve/internal/httpapi"
-	"varve/internal/ingest"
 	"varve/internal/query"
-	"varve/internal/store"
 )
 
 const root = "/api/v1/rollups"
@@ -58,46 +57,13 @@ func preflight(w http.ResponseWriter, r *http.Request) {
 	httpapi.Preflight(w, r)
 }
 
-// A notFoundError says what is missing for a task's id.
-type notFoundError struct{ what, id string }
-
-func (e *notFoundError) Error() string {
-	return e.what + " not found for id " + clip.Text(e.id, maxID)
+// notFound is the error for a task's id for which something is missing.
+func notFound(what, id string) error {
+	return failure.New(http.StatusNotFound, what+" not found for id "+clip.Text(id, maxID))
 }
 
-// fail answers a failed request. KairosDB answers many invalid requests with 500; here
-// they get 400.
 func (s *Scheduler) fail(w http.ResponseWriter, r *http.Request, err error) {
-	var (
-		bad     *fault
-		missing *notFoundError
-		limit   *store.LimitError
-		busy    *query.BusyError
-		refused *ingest.Fault
-	)
-	switch {
-	case errors.As(err, &bad):
-		if bad.path != "" {
-			w.Header().Set(httpapi.ErrorPath, bad.path)
-		}
-		httpapi.WriteErrors(w, http.StatusBadRequest, bad.messages...)
-	case errors.As(err, &missing):
-		httpapi.WriteErrors(w, http.StatusNotFound, missing.Error())
-	case errors.As(err, &busy), errors.Is(err, errBackfills):
-		s.log.Warn("request failed", "path", clip.Text(r.URL.Path, maxID), "client", r.RemoteAddr, "error", err)
-		httpapi.AskLater(w.Header(), store.RetryIn(err))
-		httpapi.WriteUnavailable(w, r, err.Error())
-	case errors.Is(err, errTaskChanged):
-		httpapi.WriteErrors(w, http.StatusConflict, err.Error())
-	case errors.As(err, &limit), errors.As(err, &refused):
-		httpapi.WriteErrors(w, http.StatusBadRequest, err.Error())
-	case ingest.OutcomeOf(err) == ingest.Busy:
-		s.log.Warn("request failed", "path", clip.Text(r.URL.Path, maxID), "client", r.RemoteAddr, "error", err)
-		httpapi.WriteUnavailable(w, r, err.Error())
-	default:
-		s.log.Error("request failed", "path", clip.Text(r.URL.Path, maxID), "client", r.RemoteAddr, "error", err)
-		httpapi.WriteErrors(w, http.StatusInternalServerError, errorText(err))
-	}
+	failure.Answer(w, r, s.log, err, failure.KairosDB)
 }
 
 func writeJSON(w http.ResponseWriter, body []byte) {
@@ -110,9 +76,6 @@ func (s *Scheduler) readTask(r *http.Request, id string) (*task, error) {
 	text, err := s.engine.ReadText(r.Context(), r.Body, query.TextLimit{
 		Key: "bytes of a roll-up task", Max: int64(s.config.MaxTaskSize), What: "bytes of a roll-up task", Announced: r.ContentLength,
 	})
-	if input := (*store.InputError)(nil); errors.As(err, &input) {
-		return nil, badRequest(input.Reason)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -125,10 +88,6 @@ func (s *Scheduler) readTask(r *http.Request, id string) (*task, error) {
 		t, err = parseTask(s.parser, text, id, newID)
 		return err
 	})
-	var faults interface{ Messages() []string }
-	if errors.As(err, &faults) {
-		return nil, badRequest(faults.Messages()...)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +142,7 @@ func (s *Scheduler) putTask(w http.ResponseWriter, r *http.Request) error {
 // resourceError words errNoTask as KairosDB does.
 func resourceError(err error, id string) error {
 	if errors.Is(err, errNoTask) {
-		return &notFoundError{"Resource", id}
+		return notFound("Resource", id)
 	}
 	return err
 }
@@ -201,8 +160,7 @@ func (s *Scheduler) listTasks(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		if err != nil {
-			s.log.Warn("answer aborted", "path", root, "client", r.RemoteAddr, "error", err)
-			panic(http.ErrAbortHandler) // so that no client mistakes a part for the whole
+			failure.Abort(r, s.log, err)
 		}
 		if sent {
 			before = ","
@@ -225,7 +183,7 @@ func (s *Scheduler) getTask(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return err
 	}
-	return &notFoundError{"Resource", id}
+	return notFound("Resource", id)
 }
 
 // sendTask writes the text before, then the task's text; nothing if there is no such
@@ -283,7 +241,7 @@ func (s *Scheduler) answerStatus(ctx context.Context, id string) (*statusAnswer,
 		return nil, err
 	}
 	if st == nil {
-		return nil, &notFoundError{"Status", id}
+		return nil, notFound("Status", id)
 	}
 	a := &statusAnswer{Statuses: []metricAnswer{}, ExecutingHost: st.ExecutingHost, NextScheduled: st.NextScheduled}
 	for _, m := range st.Statuses {

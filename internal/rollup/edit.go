@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 
+	"varve/internal/failure"
 	"varve/internal/store"
 )
 
@@ -170,11 +172,11 @@ func (s *Scheduler) remove(ctx context.Context, id string) error {
 const maxBackfills = 8
 
 // errBackfills means that maxBackfills are running or waiting.
-var errBackfills = fmt.Errorf("%d backfills already run or wait, the maximum; wait until one is done", maxBackfills)
+var errBackfills = failure.Later(0, fmt.Sprintf("%d backfills already run or wait, the maximum; wait until one is done", maxBackfills))
 
 // errTaskChanged ends a backfill. Otherwise it could store results of the old query
 // after those of the new one, or after the task was deleted.
-var errTaskChanged = errors.New("the task was changed or deleted during the backfill; the results of later buckets are not stored")
+var errTaskChanged = failure.New(http.StatusConflict, "the task was changed or deleted during the backfill; the results of later buckets are not stored")
 
 // A filling is a backfill of a scheduled task. Scheduler.mu guards it.
 type filling struct {

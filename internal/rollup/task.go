@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash"
 	"iter"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -78,6 +79,15 @@ type fault struct {
 }
 
 func (f *fault) Error() string { return strings.Join(f.messages, "; ") }
+
+// Messages are the texts of the answer.
+func (f *fault) Messages() []string { return f.messages }
+
+// Path is the path of the wrong member, "" if unknown.
+func (f *fault) Path() string { return f.path }
+
+// HTTPStatus is the status of the answer.
+func (f *fault) HTTPStatus() int { return http.StatusBadRequest }
 
 func badRequest(messages ...string) error { return &fault{messages: messages} }
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -41,7 +42,9 @@ type LimitError struct {
 	Need  int64  // 0 if unknown; a lower bound when the work was stopped early
 	What  string // what was being done, for people
 
-	Wait time.Duration // after which the limit is expected to let the same request in; 0 if unknown
+	// Wait is the time after which the limit is expected to let the same request in. 0 means
+	// that it does not, or that the time is not known. See Passes.
+	Wait time.Duration
 }
 
 func (e *LimitError) Error() string {
@@ -62,6 +65,13 @@ func RetryIn(err error) time.Duration {
 		return limit.Wait
 	}
 	return 0
+}
+
+// Passes reports whether a request that failed with err may succeed later as it is: the store
+// was unavailable or closed, the time was up, or a limit lets the request in after a while.
+func Passes(err error) bool {
+	return errors.As(err, new(*UnavailableError)) || errors.Is(err, ErrClosed) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || RetryIn(err) > 0
 }
 
 // An UnavailableError means that the store cannot serve the request now, for

@@ -1,12 +1,13 @@
 package timeline
 
 import (
-	"errors"
 	"time"
+
+	"varve/internal/store"
 )
 
 // ErrNotFound means that a timeline, or an event in it, does not exist.
-var ErrNotFound = errors.New("not found")
+var ErrNotFound error = &store.InputError{Reason: "not found"}
 
 // An Addressed is an event and the timelines that it goes into.
 type Addressed struct {

@@ -23,7 +23,7 @@ func (e *Engine) Tail(ctx context.Context, q TailQuery) (*Subscription, error) {
 	}
 	if n := e.tails.Add(1); n > int64(e.config.TailsMax) {
 		e.tails.Add(-1)
-		return nil, &store.LimitError{Limit: "timeline.tails_max", Max: int64(e.config.TailsMax), Need: n, What: "readers that follow timelines"}
+		return nil, &store.LimitError{Limit: "timeline.tails_max", Max: int64(e.config.TailsMax), Need: n, What: "readers that follow timelines", Wait: time.Second}
 	}
 	s := &Subscription{e: e, line: e.use(q.Timeline), query: q, after: after, end: "closed"}
 	// Without a cursor, following begins with this call, not with the first Next.

@@ -15,10 +15,10 @@ import (
 
 	"varve/internal/clip"
 	"varve/internal/collectors"
+	"varve/internal/failure"
 	"varve/internal/httpapi"
 	"varve/internal/ingest"
 	"varve/internal/model"
-	"varve/internal/principal"
 	"varve/internal/store"
 )
 
@@ -134,20 +134,10 @@ func (a *API) export(w *slotWriter, r *http.Request) {
 		a.yields.Inc()
 		err = yielded
 	}
-	a.log.Warn("export aborted", "client", r.RemoteAddr, "error", err)
 	if out.begun {
-		panic(http.ErrAbortHandler) // so that no client mistakes a part for the whole
+		failure.Abort(r, a.log, err)
 	}
-	if ingest.OutcomeOf(err) == ingest.Busy {
-		httpapi.AskLater(w.Header(), store.RetryIn(err))
-		httpapi.WriteUnavailable(w, r, err.Error())
-		return
-	}
-	if _, ok := errors.AsType[*principal.ForbiddenError](err); ok {
-		httpapi.WriteErrors(w, http.StatusForbidden, err.Error())
-		return
-	}
-	httpapi.WriteErrors(w, http.StatusInternalServerError, err.Error())
+	failure.Answer(w, r, a.log, err, failure.KairosDB)
 }
 
 func (a *API) exportAll(r *http.Request, metrics []string, within model.TimeRange, e exporter) error {
@@ -274,23 +264,14 @@ func (a *API) giveWay(w http.ResponseWriter, r *http.Request, report *Report, wh
 }
 
 func (a *API) failImport(w http.ResponseWriter, r *http.Request, report *Report, err error) {
-	a.log.Warn("import aborted", "client", r.RemoteAddr, "stored_lines", report.Line, "error", err)
-	switch ingest.OutcomeOf(err) {
-	case ingest.Busy:
-		httpapi.AskLater(w.Header(), store.RetryIn(err))
-		httpapi.WriteUnavailable(w, r, err.Error())
-		return
-	case ingest.Caller:
-		report.Errors = append(report.Errors, err.Error())
-		a.writeReport(w, http.StatusBadRequest, report)
-		return
-	}
-	status := http.StatusInternalServerError
 	if errors.As(err, new(*damagedError)) || errors.Is(err, io.ErrUnexpectedEOF) {
-		status = http.StatusBadRequest
+		err = &store.InputError{Reason: err.Error()}
 	}
-	report.Errors = append(report.Errors, err.Error())
-	a.writeReport(w, status, report)
+	a.log.Warn("import aborted", "client", r.RemoteAddr, "stored_lines", report.Line, "error", err)
+	failure.Answer(w, r, nil, err, func(w http.ResponseWriter, status int, texts ...string) {
+		report.Errors = append(report.Errors, texts...)
+		a.writeReport(w, status, report)
+	})
 }
 
 func (a *API) writeReport(w http.ResponseWriter, status int, report *Report) {

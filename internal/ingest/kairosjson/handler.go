@@ -8,9 +8,9 @@ import (
 	"sync"
 
 	"varve/internal/datatype"
+	"varve/internal/failure"
 	"varve/internal/httpapi"
 	"varve/internal/ingest"
-	"varve/internal/store"
 )
 
 // A Handler answers POST /api/v1/datapoints.
@@ -85,19 +85,12 @@ func (p *parser) next() (most int, fill func() error) {
 	}
 }
 
-// fail answers an error that ended the request.
+// fail answers an error that ended the request, after what is told of the points before it.
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error, told []string) {
-	switch h.p.Fail(h.proto, r, err) {
-	case ingest.Busy:
-		httpapi.AskLater(w.Header(), store.RetryIn(err))
-		httpapi.WriteBusy(w)
-	case ingest.Caller:
-		httpapi.WriteErrors(w, ingest.StatusOf(err), append(told, ingest.Message(err.Error()))...)
-	default:
-		h.log.Error("datapoints not stored", "remote", r.RemoteAddr, "error", err)
-		httpapi.SetHeaders(w.Header())
-		httpapi.WriteErrors(w, http.StatusInternalServerError, err.Error())
-	}
+	h.p.Fail(h.proto, r, err)
+	failure.Answer(w, r, h.log, err, func(w http.ResponseWriter, status int, texts ...string) {
+		failure.KairosDB(w, status, append(told, texts...)...)
+	})
 }
 
 // isGzip follows KairosDB: by encoding, or by the type that it deprecates.

@@ -73,7 +73,11 @@ func errorsOf(t testing.TB, w *httptest.ResponseRecorder) []string {
 	if w.Code == http.StatusNoContent {
 		return nil
 	}
-	if got := w.Header().Get("Content-Type"); got != "application/json" {
+	want := "application/json"
+	if w.Code == http.StatusInternalServerError { // as KairosDB's
+		want += ";charset=utf-8"
+	}
+	if got := w.Header().Get("Content-Type"); got != want {
 		t.Errorf("status %d with content type %q", w.Code, got)
 	}
 	var body struct{ Errors []string }

@@ -8,11 +8,10 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"time"
 
+	"varve/internal/failure"
 	"varve/internal/httpapi"
 	"varve/internal/ingest"
-	"varve/internal/store"
 )
 
 // A Handler answers POST /api/put.
@@ -101,7 +100,8 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, p *parser, stor
 	details, short := query.Has("details"), query.Has("summary")
 	switch {
 	case p.held > 0: // the rest is stored; when sent again, the new series get their turn
-		writeUnavailable(w, r, h.p.NewSeriesIn(p.held), ingest.Message(p.heldWhy)+"; all other valid points are stored")
+		why := ingest.Message(p.heldWhy) + "; all other valid points are stored"
+		failure.Answer(w, r, nil, failure.Later(h.p.NewSeriesIn(p.held), why), form)
 	case p.unparsed != "":
 		writeError(w, http.StatusBadRequest, "Unable to parse the given JSON", p.unparsed)
 	case details || short:
@@ -138,32 +138,20 @@ func (p *parser) pointErrors() *[]pointError {
 
 // fail answers an error that ended the request.
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
-	var f *ingest.Fault
-	switch h.p.Fail(h.json, r, err) {
-	case ingest.Busy:
-		writeUnavailable(w, r, store.RetryIn(err), ingest.Message(ingest.BusyText(err)))
-	case ingest.Caller:
-		status := ingest.StatusOf(err)
-		if errors.As(err, &f) && f.Reason == ingest.BodyTooLarge {
-			status = http.StatusRequestEntityTooLarge
-		}
-		writeError(w, status, ingest.Message(err.Error()), "")
-	default:
-		h.log.Error("put not stored", "remote", r.RemoteAddr, "error", err)
-		writeError(w, http.StatusInternalServerError, err.Error(), "")
+	h.p.Fail(h.json, r, err)
+	if f, ok := errors.AsType[*ingest.Fault](err); ok && f.Reason == ingest.BodyTooLarge {
+		err = failure.New(http.StatusRequestEntityTooLarge, err.Error())
 	}
+	failure.Answer(w, r, h.log, err, form)
 }
 
-// writeUnavailable answers 503 with a wait, 0 if none is known. It says why in OpenTSDB's form,
-// except to a client that leaks a connection with each body.
-func writeUnavailable(w http.ResponseWriter, r *http.Request, wait time.Duration, why string) {
-	seconds := httpapi.AskLater(w.Header(), wait)
-	if httpapi.LeaksConnections(r) {
-		httpapi.WriteBusy(w)
-		return
+// form is OpenTSDB's form of errors.
+func form(w http.ResponseWriter, status int, texts ...string) {
+	details := ""
+	if seconds := w.Header().Get("Retry-After"); seconds != "" {
+		details = "Send the same request again after " + seconds + " s; a point that arrives twice is stored once"
 	}
-	writeError(w, http.StatusServiceUnavailable, why,
-		"Send the same request again after "+seconds+" s; a point that arrives twice is stored once")
+	writeError(w, status, strings.Join(texts, "; "), details)
 }
 
 // writeError answers in OpenTSDB's form.

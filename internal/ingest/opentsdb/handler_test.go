@@ -290,7 +290,7 @@ func TestUnavailable(t *testing.T) {
 			"limit ingest.new_series_per_second of 1 reached: new series n; all other valid points are stored"},
 		{"disk", nil, &store.UnavailableError{Reason: "the disk is nearly full"}, point, "the disk is nearly full"},
 		{"in flight", nil, ingest.ErrBusy, point, "too much input is in flight (samples in flight, ingest.body_memory)"},
-		{"slow store", nil, context.DeadlineExceeded, point, "the store did not take the points in time"},
+		{"slow store", nil, context.DeadlineExceeded, point, "the store did not answer in time"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHarness(c.limits)

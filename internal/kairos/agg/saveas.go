@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"varve/internal/clip"
 	"varve/internal/model"
 	"varve/internal/query"
 	"varve/internal/store"
@@ -187,7 +188,7 @@ func (s *saveStream) flush() error {
 	}
 	save := func() error { return run.engine.saver.Save(run.Context(), s.target, s.points) }
 	if err := run.Wait(save); err != nil { // waits for the disk, or for the tenant's write rate
-		return fmt.Errorf("save_as %s: %w", s.target.Metric, err)
+		return fmt.Errorf("save_as %s: %w", clip.Text(s.target.Metric, clippedBytes), err)
 	}
 	s.points, s.data = s.points[:0], s.data[:0]
 	return nil

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -12,10 +11,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/collectors"
+	"varve/internal/failure"
 	"varve/internal/httpapi"
 	"varve/internal/ingest"
 	"varve/internal/query"
-	"varve/internal/store"
 	"varve/internal/timeline"
 	"varve/internal/work"
 )
@@ -135,73 +134,12 @@ func (a *API) within(r *http.Request, f func(*query.Session) error) error {
 	return err
 }
 
-// A sentError is an error that occurred after the answer had begun.
-type sentError struct{ error }
-
-// fail answers with an error. If the answer has begun, it cuts the connection, so that no client
-// mistakes a part for the whole.
 func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if errors.As(err, new(*sentError)) {
-		panic(http.ErrAbortHandler)
-	}
-	switch status := statusOf(err); status {
-	case http.StatusServiceUnavailable:
-		httpapi.AskLater(w.Header(), store.RetryIn(err))
-		httpapi.WriteUnavailable(w, r, messageOf(err))
-	case http.StatusInternalServerError:
-		a.log.Error("a request on timelines failed", "path", r.URL.Path, "client", r.RemoteAddr, "error", err)
-		httpapi.WriteErrors(w, status, messageOf(err))
-	default:
-		httpapi.WriteErrors(w, status, messageOf(err))
-	}
+	failure.Answer(w, r, a.log, err, failure.KairosDB)
 }
-
-// statusOf returns the status of an error.
-func statusOf(err error) int {
-	var (
-		fault *ingest.Fault
-		limit *store.LimitError
-		busy  *query.BusyError
-		away  *store.UnavailableError
-	)
-	switch {
-	case errors.As(err, &fault):
-		return ingest.StatusOf(err)
-	case errors.As(err, &away): // also for a conflict with other servers
-		return http.StatusServiceUnavailable
-	case errors.Is(err, timeline.ErrNotFound):
-		return http.StatusNotFound
-	case errors.Is(err, timeline.ErrConflict):
-		return http.StatusConflict
-	case errors.Is(err, timeline.ErrBehind):
-		return http.StatusGone
-	case errors.As(err, new(*store.InputError)), errors.Is(err, query.ErrCancelled):
-		return http.StatusBadRequest
-	case errors.As(err, &busy), errors.Is(err, ingest.ErrBusy), errors.Is(err, store.ErrClosed),
-		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return http.StatusServiceUnavailable
-	case errors.As(err, &limit):
-		if overloads[limit.Limit] {
-			return http.StatusServiceUnavailable
-		}
-		return http.StatusBadRequest
-	}
-	return http.StatusInternalServerError
-}
-
-// overloads are limits that a client can satisfy by sending the same request later.
-var overloads = map[string]bool{"timeline.rate_max": true, "timeline.tails_max": true}
 
 // messageOf returns the text of an error for the client.
-func messageOf(err error) string {
-	if errors.Is(err, ingest.ErrBusy) {
-		return "too many bodies of requests are being read (ingest.body_memory)"
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return "the store did not answer in time"
-	}
-	return err.Error()
-}
+func messageOf(err error) string { return failure.Of(err).Texts[0] }
 
 // nameOf returns the name of the timeline in the path.
 func nameOf(r *http.Request) (string, error) {

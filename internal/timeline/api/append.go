@@ -124,8 +124,5 @@ func (a *API) storeLines(r *http.Request, in *lineReader, b *block) error {
 
 // answer reports what became of the events of a request.
 func (a *API) answer(w http.ResponseWriter, r *http.Request, b *block, err error) {
-	if statusOf(err) == http.StatusInternalServerError && err != nil {
-		a.log.Error("events could not be appended", "path", r.URL.Path, "client", r.RemoteAddr, "error", err)
-	}
-	b.report.write(w, err)
+	b.report.write(w, r, a.log, err)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/failure"
 	"varve/internal/ingest"
 	"varve/internal/ingest/ingesttest"
 	"varve/internal/timeline"
@@ -232,7 +233,7 @@ func FuzzParameters(f *testing.F) {
 				}
 			}
 		}
-		if err != nil && statusOf(err) != http.StatusBadRequest {
+		if err != nil && failure.Of(err).Status != http.StatusBadRequest {
 			t.Fatalf("%q: %v", raw, err)
 		}
 	})

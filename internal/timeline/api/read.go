@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"varve/internal/failure"
 	"varve/internal/httpapi"
 	"varve/internal/query"
 	"varve/internal/timeline"
@@ -95,7 +96,7 @@ func writePage(w http.ResponseWriter, p timeline.Page, merged bool) error {
 			continue
 		}
 		if _, err := w.Write(buf); err != nil {
-			return &sentError{err}
+			return failure.Sent(err)
 		}
 		buf = buf[:0]
 	}
@@ -106,10 +107,8 @@ func writePage(w http.ResponseWriter, p timeline.Page, merged bool) error {
 	}
 	buf = append(buf, `,"end":`...)
 	buf = strconv.AppendBool(buf, p.End)
-	if _, err := w.Write(append(buf, '}')); err != nil {
-		return &sentError{err}
-	}
-	return nil
+	_, err := w.Write(append(buf, '}'))
+	return failure.Sent(err)
 }
 
 // begin sets the headers of an answer in JSON.
@@ -123,10 +122,8 @@ func begin(w http.ResponseWriter) {
 func writeBody(w http.ResponseWriter, body []byte) error {
 	begin(w)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	if _, err := w.Write(body); err != nil {
-		return &sentError{err}
-	}
-	return nil
+	_, err := w.Write(body)
+	return failure.Sent(err)
 }
 
 // sendBody answers with a body that was made for a query.

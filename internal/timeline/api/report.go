@@ -5,11 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
 
-	"varve/internal/httpapi"
+	"varve/internal/failure"
 	"varve/internal/ingest"
 	"varve/internal/store"
 	"varve/internal/timeline"
@@ -87,7 +88,7 @@ func (r *report) reject(ctx context.Context, index int64, timeline string, err e
 	if r.fault == nil {
 		r.fault = err
 	}
-	if statusOf(err) >= http.StatusInternalServerError {
+	if failure.Of(err).Status >= http.StatusInternalServerError {
 		if r.worst == nil {
 			r.stuck = index
 		}
@@ -116,19 +117,22 @@ func (r *report) keep(ctx context.Context, bytes int) error {
 // write answers a request. err is why the request was not completed, nil if it was. The status is
 // that of err, or of an error of any event that is the server's fault. Otherwise, it is that of the
 // first rejected event if no event is stored and some were rejected, and else 200.
-func (r *report) write(w http.ResponseWriter, err error) {
-	status := http.StatusOK
+func (r *report) write(w http.ResponseWriter, req *http.Request, log *slog.Logger, err error) {
+	if err = cmp.Or(err, r.worst); err != nil {
+		r.Next = &r.dealt
+	} else if r.Accepted == 0 {
+		err = r.fault
+	}
 	if err == nil {
-		err = r.worst
+		r.form(w, http.StatusOK)
+		return
 	}
-	switch {
-	case err != nil:
-		status = statusOf(err)
-		r.Next, r.Errors = &r.dealt, []string{messageOf(err)}
-	case r.Accepted == 0 && r.fault != nil:
-		status = statusOf(r.fault)
-		r.Errors = []string{messageOf(r.fault)}
-	}
+	failure.Answer(w, req, log, err, r.form)
+}
+
+// form answers with the report, and with texts that say what ended the request.
+func (r *report) form(w http.ResponseWriter, status int, texts ...string) {
+	r.Errors = texts
 	body, fault := json.Marshal(r)
 	if fault != nil {
 		panic(fault) // strings and numbers always marshal
@@ -137,9 +141,6 @@ func (r *report) write(w http.ResponseWriter, err error) {
 	h.Set("Access-Control-Allow-Origin", "*")
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	if status == http.StatusServiceUnavailable {
-		httpapi.AskLater(h, store.RetryIn(cmp.Or(err, r.fault)))
-	}
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
 }
