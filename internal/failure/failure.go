@@ -45,9 +45,7 @@ const textBytes = 2000
 
 // Of returns how an error is answered.
 func Of(err error) Failure {
-	f := Failure{level: silent}
-	f.Status = statusOf(err)
-	f.Texts = textsOf(err)
+	f := Failure{Status: statusOf(err), Texts: textsOf(err), level: silent}
 	if located, ok := errors.AsType[interface {
 		error
 		Path() string
@@ -147,23 +145,18 @@ func Answer(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error,
 	if f.level > silent {
 		note(log, f.level, "request failed", r, err, "status", f.Status)
 	}
-	f.SetHeaders(w.Header())
+	if f.path != "" {
+		w.Header().Set(httpapi.ErrorPath, f.path)
+	}
+	if f.Status == http.StatusServiceUnavailable {
+		httpapi.AskLater(w.Header(), f.Wait)
+	}
 	if f.Status == http.StatusServiceUnavailable && httpapi.TakesPoints(r.URL.Path) || f.Status != http.StatusBadRequest && httpapi.LeaksConnections(r) {
 		w.Header().Set("Access-Control-Allow-Origin", "*")
 		httpapi.WriteEmpty(w, f.Status)
 		return
 	}
 	form(w, f.Status, f.Texts...)
-}
-
-// SetHeaders sets the headers of the answer that do not depend on its form.
-func (f *Failure) SetHeaders(h http.Header) {
-	if f.path != "" {
-		h.Set(httpapi.ErrorPath, f.path)
-	}
-	if f.Status == http.StatusServiceUnavailable {
-		httpapi.AskLater(h, f.Wait)
-	}
 }
 
 // A sentError is an error that occurred after the answer had begun.
