@@ -106,7 +106,7 @@ func (f *GridFold) fold(n Number) error {
 // merge adds the samples of a number of two types one by one, since statistics of one
 // may hold samples that do not count.
 func (f *GridFold) merge(n Number) error {
-	cursor := f.Session.OpenNumber(n, f.grid.Range(), store.WithoutBuckets)
+	cursor := f.Session.OpenNumber(n, f.grid.Range())
 	defer cursor.Close()
 	var value [1]uint64
 	for {

@@ -2,7 +2,6 @@ package query
 
 import (
 	"math"
-	"sort"
 
 	"varve/internal/model"
 	"varve/internal/store"
@@ -58,19 +57,21 @@ func isNumber(t model.Type) bool { return t.Kind().Fixed() }
 type NumberCursor struct {
 	session *Session
 	within  model.TimeRange
-	buckets store.BucketMode
 	parts   [2]numberPart
 	n       int // of parts
 	at      *numberPart
 	ended   bool
 }
 
-// OpenNumber returns a cursor before the first sample of a range, with buckets as
-// samples or without them. It must be closed.
-func (s *Session) OpenNumber(n Number, within model.TimeRange, buckets store.BucketMode) *NumberCursor {
-	c := &NumberCursor{session: s, within: within, buckets: buckets, n: len(n.parts)}
+// OpenNumber returns a cursor before the first sample of a range, without buckets. It must be
+// closed.
+func (s *Session) OpenNumber(n Number, within model.TimeRange) *NumberCursor {
+	c := &NumberCursor{session: s, within: within, n: len(n.parts)}
 	for i, series := range n.parts {
 		c.parts[i].series = series
+		if within.StartMS <= within.EndMS {
+			c.parts[i].cursor = s.Open(series, store.ReadOptions{Range: within, Buckets: store.WithoutBuckets})
+		}
 	}
 	c.ended = within.StartMS > within.EndMS
 	return c
@@ -91,16 +92,7 @@ func (c *NumberCursor) Next() (bool, error) {
 	return c.move(c.at.ms() + 1)
 }
 
-// SeekMS moves on to the first sample at ms or later and reports whether there is one.
-// It stays where it is if that sample is not before ms.
-func (c *NumberCursor) SeekMS(ms int64) (bool, error) {
-	if c.ended {
-		return false, nil
-	}
-	return c.move(max(ms, c.within.StartMS))
-}
-
-// At returns the sample that Next or SeekMS moved to.
+// At returns the sample that Next moved to.
 func (c *NumberCursor) At() (ms int64, v float64) {
 	p := c.at
 	return p.ms(), model.Float(p.series.Type.Kind(), p.block.Values[p.i])
@@ -119,7 +111,7 @@ func (c *NumberCursor) move(ms int64) (bool, error) {
 	var first *numberPart
 	for i := range c.parts[:c.n] {
 		p := &c.parts[i]
-		has, err := p.seek(c.session, store.ReadOptions{Range: model.TimeRange{StartMS: ms, EndMS: c.within.EndMS}, Buckets: c.buckets})
+		has, err := p.moveTo(ms)
 		if err != nil {
 			c.ended = true
 			return false, c.session.Cause(err)
@@ -138,12 +130,8 @@ type numberPart struct {
 	cursor Cursor
 	block  *store.Block // nil before the first one and at the end
 	i      int
-	opened bool
+	opened bool // the first block was read
 }
-
-// seekBlocks is how many blocks a seek reads to get to a time. If that is not enough,
-// it opens the series again at the time.
-const seekBlocks = 2
 
 func (p *numberPart) ms() int64 { return p.block.Times[p.i] }
 
@@ -156,43 +144,21 @@ func (p *numberPart) before(o *numberPart) bool {
 	return p.series.Type.Kind() == model.Double
 }
 
-// seek moves on to the first sample of a range. It stays where it is if the range
-// begins before that.
-func (p *numberPart) seek(s *Session, o store.ReadOptions) (bool, error) {
-	within := o.Range
-	for read := 0; !p.opened || p.block != nil; read++ {
-		if p.block != nil && p.block.Times[p.block.Len()-1] >= within.StartMS {
-			p.i = indexFrom(p.block.Times, p.i, within.StartMS)
-			return true, nil
-		}
-		if !p.opened || read == seekBlocks {
-			p.cursor.Close()
-			if within.StartMS > within.EndMS {
-				p.opened, p.block = true, nil
-				return false, nil
+// moveTo moves on to the first sample at ms or later. It stays where it is if that sample is not
+// before ms.
+func (p *numberPart) moveTo(ms int64) (bool, error) {
+	for p.block != nil || !p.opened {
+		for ; p.block != nil && p.i < p.block.Len(); p.i++ {
+			if p.ms() >= ms {
+				return true, nil
 			}
-			p.cursor, p.opened = s.Open(p.series, o), true
 		}
 		var err error
+		p.opened = true
 		if p.block, err = p.cursor.Next(); err != nil {
 			return false, err
 		}
 		p.i = 0
 	}
 	return false, nil
-}
-
-// indexFrom returns the first index from i on whose time is not before ms. There is
-// one. It doubles its stride, so that a near one costs little and a far one log n.
-func indexFrom(times []int64, i int, ms int64) int {
-	if times[i] >= ms {
-		return i
-	}
-	stride := 1
-	for i+stride < len(times) && times[i+stride] < ms {
-		i += stride
-		stride *= 2
-	}
-	hi := min(i+stride, len(times)-1)
-	return i + 1 + sort.Search(hi-i-1, func(k int) bool { return times[i+1+k] >= ms })
 }

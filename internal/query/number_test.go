@@ -1,7 +1,6 @@
 package query
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -137,23 +136,12 @@ func TestNumberCursorAgainstModel(t *testing.T) {
 	})
 }
 
-// walk moves a cursor at random and holds it against the samples that there are.
+// walk moves a cursor to its end and holds it against the samples that there are.
 func walk(rt *rapid.T, s *Session, n Number, within model.TimeRange, want []entry) {
-	c := s.OpenNumber(n, within, store.BucketsAsSamples)
+	c := s.OpenNumber(n, within)
 	defer c.Close()
-	at := -1 // the current sample
-	for at < len(want) {
-		var ok bool
-		var err error
-		if rapid.Bool().Draw(rt, "seek") {
-			ms := drawTime(rt, "to")
-			ok, err = c.SeekMS(ms)
-			first, _ := slices.BinarySearchFunc(want, ms, func(e entry, ms int64) int { return cmp.Compare(e.ms, ms) })
-			at = max(at, first)
-		} else {
-			ok, err = c.Next()
-			at++
-		}
+	for at := range len(want) + 1 {
+		ok, err := c.Next()
 		if err != nil || ok != (at < len(want)) {
 			rt.Fatalf("over %v, at %d of %v: %v, %v", within, at, want, ok, err)
 		}
@@ -167,9 +155,6 @@ func walk(rt *rapid.T, s *Session, n Number, within model.TimeRange, want []entr
 		if ok, err := c.Next(); ok || err != nil {
 			rt.Fatalf("after the end: %v, %v", ok, err)
 		}
-		if ok, err := c.SeekMS(within.StartMS); ok || err != nil {
-			rt.Fatalf("a seek after the end: %v, %v", ok, err)
-		}
 	}
 }
 
@@ -180,44 +165,21 @@ func TestCursorsOfOneNumber(t *testing.T) {
 	s := f.session(t, t.Context())
 	defer s.Close(nil)
 	n := f.numbers(t, s, "m")["a"]
-	all, late := s.OpenNumber(n, model.AllTime, store.BucketsAsSamples), s.OpenNumber(n, model.TimeRange{StartMS: 2, EndMS: 3}, store.BucketsAsSamples)
+	all, late := s.OpenNumber(n, model.AllTime), s.OpenNumber(n, model.TimeRange{StartMS: 2, EndMS: 3})
 	defer all.Close()
 	defer late.Close()
+	if ok, err := all.Next(); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
 	for i, want := range []entry{{2, 2.5}, {3, 3}} {
 		for _, c := range []*NumberCursor{all, late} {
-			if ok, err := c.SeekMS(want.ms); !ok || err != nil {
+			if ok, err := c.Next(); !ok || err != nil {
 				t.Fatal(i, ok, err)
 			}
 			if ms, v := c.At(); ms != want.ms || v != want.value {
 				t.Errorf("%d: %d, %v", i, ms, v)
 			}
 		}
-	}
-}
-
-// A long way is not read: a seek opens the series again.
-func TestSeekPassesOver(t *testing.T) {
-	f := newFixture(t, DefaultConfig())
-	f.store.BlockSamples = 10
-	var samples []sample
-	for i := range 10_000 {
-		samples = append(samples, sample{int64(i), i})
-	}
-	f.put("m", model.MustTags("h", "a"), samples...)
-	s := f.session(t, t.Context())
-	defer s.Close(nil)
-	c := s.OpenNumber(f.numbers(t, s, "m")["a"], model.AllTime, store.BucketsAsSamples)
-	defer c.Close()
-	for _, ms := range []int64{0, 5000, 9990} {
-		if ok, err := c.SeekMS(ms); !ok || err != nil {
-			t.Fatal(ok, err)
-		}
-		if at, v := c.At(); at != ms || v != float64(ms) {
-			t.Errorf("%d: %d, %v", ms, at, v)
-		}
-	}
-	if n := s.Samples(); n > 100 {
-		t.Errorf("%d samples were read for three", n)
 	}
 }
 
@@ -253,19 +215,10 @@ func TestNumbersOfTheEmbeddedStore(t *testing.T) {
 			s := on.session(t, t.Context())
 			defer s.Close(nil)
 			within := model.TimeRange{StartMS: rapid.Int64Range(-1000, 12_000_000).Draw(rt, "start"), EndMS: rapid.Int64Range(-1000, 16_000_000).Draw(rt, "end")}
-			want, c := world.entries("a", within), s.OpenNumber(f.numbersOf(rt, s), within, store.BucketsAsSamples)
+			want, c := world.entries("a", within), s.OpenNumber(f.numbersOf(rt, s), within)
 			defer c.Close()
 			for at := 0; ; at++ {
-				ms := int64(math.MinInt64)
-				if rapid.IntRange(0, 20).Draw(rt, "far") == 0 && at < len(want) {
-					at += rapid.IntRange(0, len(want)-at).Draw(rt, "by")
-				}
-				if at < len(want) {
-					ms = want[at].ms
-				} else if at > 0 {
-					ms = math.MaxInt64
-				}
-				ok, err := c.SeekMS(ms)
+				ok, err := c.Next()
 				if err != nil || ok != (at < len(want)) {
 					rt.Fatalf("%d of %d: %v, %v", at, len(want), ok, err)
 				}
@@ -315,7 +268,7 @@ func TestNumbersAreBounded(t *testing.T) {
 	}
 	var limit *store.LimitError
 	s := f.session(t, t.Context())
-	c := s.OpenNumber(f.numbers(t, s, "m")["a"], model.AllTime, store.BucketsAsSamples)
+	c := s.OpenNumber(f.numbers(t, s, "m")["a"], model.AllTime)
 	read, err := drainNumber(c)
 	if !errors.As(err, &limit) || limit.Limit != "query.max_samples" || read > 100 {
 		t.Errorf("%d samples, %v", read, err)
@@ -333,7 +286,7 @@ func TestNumbersAreBounded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	s = f.session(t, ctx)
 	defer s.Close(nil)
-	c = s.OpenNumber(f.numbers(t, s, "m")["a"], model.AllTime, store.BucketsAsSamples)
+	c = s.OpenNumber(f.numbers(t, s, "m")["a"], model.AllTime)
 	defer c.Close()
 	if ok, err := c.Next(); !ok || err != nil {
 		t.Fatal(ok, err)

@@ -497,7 +497,7 @@ func TestClosedNumberCursor(t *testing.T) {
 	s := f.session(t, t.Context())
 	defer s.Close(nil)
 	for host, n := range f.numbers(t, s, "m") {
-		c := s.OpenNumber(n, model.AllTime, store.WithoutBuckets)
+		c := s.OpenNumber(n, model.AllTime)
 		if ok, err := c.Next(); !ok || err != nil {
 			t.Fatal(host, ok, err)
 		}
@@ -505,9 +505,6 @@ func TestClosedNumberCursor(t *testing.T) {
 		c.Close()
 		if ok, err := c.Next(); ok || err != nil {
 			t.Errorf("next: %t, %v", ok, err)
-		}
-		if ok, err := c.SeekMS(2); ok || err != nil {
-			t.Errorf("seek: %t, %v", ok, err)
 		}
 	}
 }
