@@ -149,6 +149,70 @@ func TestBadPolicies(t *testing.T) {
 	}
 }
 
+// TestLimits: as much as a limit allows is accepted, and one more is refused with its number.
+func TestLimits(t *testing.T) {
+	text := func(n int) string { return strings.Repeat("x", n) }
+	with := func(change func(*PolicyConfig)) error {
+		return Config{Policies: []PolicyConfig{policy("a", "1s:1h", change)}}.Validate()
+	}
+	for name, c := range map[string]struct {
+		most int
+		with func(n int) error
+	}{
+		"policies": {1000, func(n int) error {
+			var all []PolicyConfig
+			for i := range n {
+				all = append(all, policy(fmt.Sprint(i), "1s:1h", nil))
+			}
+			return Config{Policies: all}.Validate()
+		}},
+		"name":   {1000, func(n int) error { return with(func(p *PolicyConfig) { p.Name = text(n) }) }},
+		"metric": {1000, func(n int) error { return with(func(p *PolicyConfig) { p.Metric = text(n) }) }},
+		"path":   {1000, func(n int) error { return with(func(p *PolicyConfig) { p.Path = text(n) }) }},
+		"value":  {1000, func(n int) error { return with(func(p *PolicyConfig) { p.Tags = []string{"host=" + text(n)} }) }},
+		"tags": {20, func(n int) error {
+			return with(func(p *PolicyConfig) {
+				for i := range n {
+					p.Tags = append(p.Tags, fmt.Sprintf("t%d=x", i))
+				}
+			})
+		}},
+		"stages": {16, func(n int) error {
+			var all []string
+			for i := range n {
+				all = append(all, fmt.Sprintf("%ds:%dd", 1<<i, 1+i))
+			}
+			_, err := ParseStages(strings.Join(all, ","))
+			return err
+		}},
+		"years":           {1000, func(n int) error { _, err := ParseStages(fmt.Sprintf("1d:%dy", n)); return err }},
+		"years in points": {1000, func(n int) error { _, err := ParseStages(fmt.Sprintf("%d*31536000s", n)); return err }},
+		"schemas": {10_000, func(n int) error {
+			var file strings.Builder
+			for i := range n {
+				fmt.Fprintf(&file, "[%d]\npattern = x\nretentions = 1s:1h\n", i)
+			}
+			_, _, err := ParseSchemas(file.String())
+			return err
+		}},
+		"aggregations": {10_000, func(n int) error {
+			var file strings.Builder
+			for i := range n {
+				fmt.Fprintf(&file, "[%d]\npattern = x\n", i)
+			}
+			_, _, err := ParseAggregations(file.String())
+			return err
+		}},
+	} {
+		if err := c.with(c.most); err != nil {
+			t.Errorf("%s: %d are refused: %.300v", name, c.most, err)
+		}
+		if err := c.with(c.most + 1); err == nil || !strings.Contains(err.Error(), fmt.Sprint(c.most)) {
+			t.Errorf("%s: %d are not refused: %.300v", name, c.most+1, err)
+		}
+	}
+}
+
 // TestSketches: a policy has sketches if it says so, or if its method is a percentile,
 // wherever the method comes from.
 func TestSketches(t *testing.T) {
@@ -172,13 +236,14 @@ func TestSketches(t *testing.T) {
 }
 
 func TestPoliciesOfTenants(t *testing.T) {
-	book := bookOf(t, "[file]\npattern = .\nretentions = 60s:1d\n", "", policy("acme", "1s:1h", func(p *PolicyConfig) { p.Tenants = []string{"acme", "globex"} }), policy("all", "5s:1h", nil))
-	for tenant, want := range map[string]string{"default": "all", "acme": "acme", "globex": "acme"} {
+	book := bookOf(t, "[file]\npattern = .\nretentions = 60s:1d\n", "", policy("acme", "1s:1h", func(p *PolicyConfig) { p.Tenants = []string{"acme", "globex"} }),
+		policy("one", "1s:1h", func(p *PolicyConfig) { p.Tenants = []string{"initech"} }), policy("all", "5s:1h", nil))
+	for tenant, want := range map[string]string{"default": "all", "acme": "acme", "globex": "acme", "initech": "one"} {
 		if r := book.For(tenant).Report("a"); r.Rule != want {
 			t.Errorf("%s: %+v", tenant, r)
 		}
 	}
-	if len(book.Rules) != 3 {
+	if len(book.Rules) != 4 {
 		t.Error("the book of a tenant has changed the whole")
 	}
 }

@@ -120,6 +120,14 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
+func TestStageNames(t *testing.T) {
+	for stepMS, want := range map[int64]string{0: "raw", 1000: "1s", 90_000: "90s", 60_000: "1m", 604_800_000: "1w", 1500: "1500ms"} {
+		if got := StageName(stepMS); got != want {
+			t.Errorf("%d ms: %s, want %s", stepMS, got, want)
+		}
+	}
+}
+
 func TestParseMethod(t *testing.T) {
 	for text, want := range map[string]Method{"avg": Average, "median": "p50", "p95": "p95", "p099.90": "p99.9", "p100": "p100", "p0.1": "p0.1", "sum": Sum} {
 		if got, err := ParseMethod(text); err != nil || got != want {
