@@ -78,12 +78,12 @@ func (c PolicyConfig) rule(key string) (Rule, error) {
 	if c.Name == "" || len(c.Name) > maxText {
 		fail("name", "give a name of at most %d bytes", maxText)
 	}
-	r := Rule{Name: c.Name, Pattern: c.Path, Tenants: c.Tenants, policy: &conditions{}, sketch: c.Sketch}
+	r := Rule{Name: c.Name, Pattern: c.Path, Tenants: c.Tenants, policy: true, sketch: c.Sketch}
 	var err error
-	if r.policy.metric, err = newWildcard(c.Metric); err != nil {
+	if r.metric, err = newWildcard(c.Metric); err != nil {
 		fail("metric", "%w", err)
 	}
-	if r.policy.tags, err = tagConditions(c.Tags); err != nil {
+	if r.tags, err = tagConditions(c.Tags); err != nil {
 		fail("tags", "%w", err)
 	}
 	if len(c.Path) > maxText {
@@ -102,7 +102,7 @@ func (c PolicyConfig) rule(key string) (Rule, error) {
 			fail("stages", "%w", err)
 		}
 	}
-	if r.policy.own, err = c.aggregation(); err != nil {
+	if r.own, err = c.aggregation(); err != nil {
 		errs = append(errs, fmt.Errorf("%s.%w", key, err))
 	}
 	return r, errors.Join(errs...)
@@ -128,16 +128,9 @@ func (c PolicyConfig) aggregation() (own *Aggregation, err error) {
 	return own, nil
 }
 
-// conditions are the conditions of a policy except the pattern of the path.
-type conditions struct {
-	metric *wildcard // nil: any
-	tags   []tagCondition
-	own    *Aggregation // nil: that of storage-aggregation.conf
-}
-
 type tagCondition struct {
 	name  string
-	value *wildcard // nil: any
+	value *wildcard
 }
 
 func tagConditions(texts []string) (all []tagCondition, err error) {
@@ -159,25 +152,6 @@ func tagConditions(texts []string) (all []tagCondition, err error) {
 		all = append(all, tagCondition{name, pattern})
 	}
 	return all, nil
-}
-
-// match reports whether a series meets the conditions.
-func (c *conditions) match(s Series) bool {
-	return c.metric.match(s.Metric) && !slices.ContainsFunc(c.tags, func(t tagCondition) bool {
-		value, there := s.Tags.Get(t.name)
-		return !there || !t.value.match(value)
-	})
-}
-
-// texts describes the conditions.
-func (c *conditions) texts() (all []string) {
-	if c.metric != nil {
-		all = append(all, "the metric is "+c.metric.text)
-	}
-	for _, t := range c.tags {
-		all = append(all, "the tag "+t.name+" is "+t.value.text)
-	}
-	return all
 }
 
 // A wildcard is a text in which * matches any text and ? one character. nil matches

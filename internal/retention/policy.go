@@ -76,13 +76,17 @@ type Rule struct {
 	Stages  Stages   // none: every sample is kept as it was sent
 	Tenants []string // tenants that it applies to; none: all
 	pattern *regexp.Regexp
-	policy  *conditions // nil: the rule is from storage-schemas.conf
-	sketch  bool        // buckets store percentiles, whatever the method
+
+	policy bool // the rule is a policy, not from storage-schemas.conf, which sets none of these:
+	metric *wildcard
+	tags   []tagCondition
+	own    *Aggregation // nil: that of storage-aggregation.conf
+	sketch bool         // buckets store percentiles, whatever the method
 }
 
 // Source is where the rule is written.
 func (r *Rule) Source() string {
-	if r.policy != nil {
+	if r.policy {
 		return "retention.policies"
 	}
 	return "storage-schemas.conf"
@@ -95,8 +99,11 @@ func (r Rule) String() string {
 // Why describes the conditions of the rule.
 func (r *Rule) Why() string {
 	var all []string
-	if r.policy != nil {
-		all = r.policy.texts()
+	if r.metric != nil {
+		all = append(all, "the metric is "+r.metric.text)
+	}
+	for _, t := range r.tags {
+		all = append(all, "the tag "+t.name+" is "+t.value.text)
 	}
 	if r.Pattern != "" {
 		all = append(all, "the path has "+r.Pattern)
@@ -120,15 +127,18 @@ func (r *Rule) stagesText() string {
 
 // aggregation returns the rule's own aggregation, nil if it has none.
 func (r *Rule) aggregation() *Aggregation {
-	if r == nil || r.policy == nil {
+	if r == nil {
 		return nil
 	}
-	return r.policy.own
+	return r.own
 }
 
 // match reports whether the rule matches a series.
 func (r *Rule) match(s Series) bool {
-	return (r.policy == nil || r.policy.match(s)) && (r.pattern == nil || r.pattern.MatchString(s.Path))
+	return r.metric.match(s.Metric) && (r.pattern == nil || r.pattern.MatchString(s.Path)) && !slices.ContainsFunc(r.tags, func(t tagCondition) bool {
+		value, there := s.Tags.Get(t.name)
+		return !there || !t.value.match(value)
+	})
 }
 
 // An Aggregation says how a bucket is reduced to one value.
