@@ -313,7 +313,7 @@ func (m *lateModel) Done(t *rapid.T) {
 	name := rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "target")
 	from := rapid.Int64Range(-20, 90).Draw(t, "from")
 	until := from + rapid.Int64Range(0, 50).Draw(t, "hours")
-	err := m.list.Done(t.Context(), id, name, Span{from * hourMS, until * hourMS})
+	err := m.list.Done(t.Context(), id, map[string]Spans{name: {{from * hourMS, until * hourMS}}})
 	m.check(t, err)
 	x := m.tasks[id][name]
 	if x == nil {

@@ -1,10 +1,12 @@
 package downsample
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"time"
 )
 
 // note adds notes to the list, and marks each of their generations as pending.
@@ -128,7 +130,7 @@ func (l *LateList) noteJournal(h *Hours) map[*lateTask]uint64 {
 	defer l.mu.Unlock()
 	for _, t := range l.tasks {
 		for _, x := range t.targets {
-			l.noteHoursLocked(x, h)
+			l.noteAllLocked(x, h.of(x.metric))
 		}
 	}
 	for _, s := range l.sources {
@@ -140,12 +142,6 @@ func (l *LateList) noteJournal(h *Hours) map[*lateTask]uint64 {
 		}
 	}
 	return l.versionsLocked()
-}
-
-// noteHoursLocked notes the buckets of a target that hours of its metric touch. l.mu must
-// be held.
-func (l *LateList) noteHoursLocked(x *target, h *Hours) {
-	l.noteAllLocked(x, h.of(x.metric))
 }
 
 // noteAllLocked notes the buckets of a target that spans touch. l.mu must be held.
@@ -236,12 +232,11 @@ func (x *target) allLocked(most int) (all Spans) {
 // until Done removes them.
 func (l *LateList) Take(id, name string) Spans {
 	l.mu.Lock()
-	t := l.tasks[id]
-	if t == nil || t.targets[name] == nil {
+	x := l.targetLocked(id, name)
+	if x == nil {
 		l.mu.Unlock()
 		return nil
 	}
-	x := t.targets[name]
 	g := x.notes
 	x.taken = x.allLocked(l.mostLocked())
 	x.notes = &generation{}
@@ -251,37 +246,46 @@ func (l *LateList) Take(id, name string) Spans {
 	return taken
 }
 
-// Done removes a computed span from the taken spans of a target.
-func (l *LateList) Done(ctx context.Context, id, name string, computed Span) error {
-	l.mu.Lock()
-	t := l.tasks[id]
-	if t == nil || t.targets[name] == nil || len(t.targets[name].taken) == 0 {
-		l.mu.Unlock()
-		return nil
+// targetLocked returns a target, nil if the task or the target is gone. l.mu must be held.
+func (l *LateList) targetLocked(id, name string) *target {
+	if t := l.tasks[id]; t != nil {
+		return t.targets[name]
 	}
-	x := t.targets[name]
-	x.taken = x.taken.without(computed)
-	t.version++
-	version := t.version
-	l.mu.Unlock()
-	return l.persist(ctx, t, version)
+	return nil
+}
+
+// Done removes computed spans from the taken spans of a task, by target.
+func (l *LateList) Done(ctx context.Context, id string, computed map[string]Spans) error {
+	for name, spans := range computed {
+		l.drop(id, name, spans...)
+	}
+	return l.Settle(ctx, id)
+}
+
+// drop is Done for one target, without storing what is left.
+func (l *LateList) drop(id, name string, computed ...Span) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	x := l.targetLocked(id, name)
+	if x == nil || len(x.taken) == 0 {
+		return
+	}
+	for _, one := range computed {
+		x.taken = x.taken.without(one)
+	}
+	x.task.version++
 }
 
 // Hold adds a span to the taken spans of a target and stores it, so that it is
 // recomputed after a crash unless Done has removed it.
 func (l *LateList) Hold(ctx context.Context, id, name string, s Span) error {
 	l.mu.Lock()
-	t := l.tasks[id]
-	if t == nil || t.targets[name] == nil { // the task was deleted
-		l.mu.Unlock()
-		return nil
+	if x := l.targetLocked(id, name); x != nil {
+		x.taken, _ = x.taken.add(s, l.mostLocked())
+		x.task.version++
 	}
-	x := t.targets[name]
-	x.taken, _ = x.taken.add(s, l.mostLocked())
-	t.version++
-	version := t.version
 	l.mu.Unlock()
-	return l.persist(ctx, t, version)
+	return l.Settle(ctx, id)
 }
 
 // Include notes spans of a task that come from elsewhere, by target. It drops those of
@@ -309,21 +313,37 @@ func (l *LateList) Include(ctx context.Context, id string, late map[string]Spans
 	return l.Settle(ctx, id) // the caller then deletes its copy
 }
 
+// progressEvery is how often ComputeLate stores what is left. All spans of a task are stored
+// together, so storing them after each one would be quadratic in their number. A restart computes
+// again what was computed since.
+const progressEvery = time.Second
+
 // ComputeLate computes the taken spans of a target up to beforeMS. Later ones are done
 // already: the run has computed their buckets. computed is called after each span.
 func (l *LateList) ComputeLate(ctx context.Context, id, name string, taken Spans, beforeMS int64, b *Batches, computed func()) error {
 	if len(taken) == 0 {
 		return l.Settle(ctx, id)
 	}
-	if err := l.Done(ctx, id, name, Span{beforeMS, math.MaxInt64}); err != nil {
+	if err := l.Done(ctx, id, map[string]Spans{name: {{beforeMS, math.MaxInt64}}}); err != nil {
 		return err
 	}
-	for _, one := range taken.before(beforeMS) {
+	err := l.computeLate(ctx, id, name, taken.before(beforeMS), b, computed)
+	return cmp.Or(err, l.Settle(ctx, id))
+}
+
+func (l *LateList) computeLate(ctx context.Context, id, name string, taken Spans, b *Batches, computed func()) error {
+	stored := l.now()
+	for _, one := range taken {
 		from := one.FromMS
 		err := b.Compute(ctx, one.FromMS, one.UntilMS-1, func(until int64) error {
-			err := l.Done(ctx, id, name, Span{from, until})
+			l.drop(id, name, Span{from, until})
 			from = until
-			return err
+			now := l.now()
+			if now.Sub(stored) < progressEvery {
+				return nil
+			}
+			stored = now
+			return l.Settle(ctx, id)
 		})
 		if err != nil {
 			return fmt.Errorf("compute the buckets of late points: %w", err)
@@ -352,11 +372,15 @@ func (l *LateList) Settle(ctx context.Context, id string) error {
 func (l *LateList) Count(id, name string) (n int) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	for taskID, t := range l.tasks {
-		for own, x := range t.targets {
-			if id == "" || taskID == id && own == name {
-				n += len(x.allLocked(1 << 30))
-			}
+	if id != "" {
+		if x := l.targetLocked(id, name); x != nil {
+			n = len(x.allLocked(1 << 30))
+		}
+		return n
+	}
+	for _, t := range l.tasks {
+		for _, x := range t.targets {
+			n += len(x.allLocked(1 << 30))
 		}
 	}
 	return n

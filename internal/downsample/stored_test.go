@@ -65,12 +65,12 @@ func TestHold(t *testing.T) {
 	l := newList(t, k.keep)
 	for _, gone := range [][2]string{{"other", "x"}, {"t", "other"}} {
 		must(t, l.Hold(t.Context(), gone[0], gone[1], Span{0, 1}))
-		must(t, l.Done(t.Context(), gone[0], gone[1], Span{0, 1}))
+		must(t, l.Done(t.Context(), gone[0], map[string]Spans{gone[1]: {{0, 1}}}))
 		if got := l.Take(gone[0], gone[1]); got != nil || k.times != 0 || l.Count("", "") != 0 {
 			t.Errorf("%v: %v are taken, stored %d times", gone, got, k.times)
 		}
 	}
-	must(t, l.Done(t.Context(), "t", "x", Span{0, 1})) // nothing was taken
+	must(t, l.Done(t.Context(), "t", map[string]Spans{"x": {{0, 1}}})) // nothing was taken
 	if k.times != 0 {
 		t.Errorf("nothing was stored %d times", k.times)
 	}
@@ -78,11 +78,11 @@ func TestHold(t *testing.T) {
 	if got := fmt.Sprint(k.late); got != "map[t:map[x:[{0 10800000}]]]" {
 		t.Errorf("stored are %s", got)
 	}
-	must(t, l.Done(t.Context(), "t", "x", Span{0, hourMS}))
+	must(t, l.Done(t.Context(), "t", map[string]Spans{"x": {{0, hourMS}}}))
 	if got := l.Take("t", "x"); !slices.Equal(got, Spans{{hourMS, 3 * hourMS}}) {
 		t.Errorf("%v are left", got)
 	}
-	must(t, l.Done(t.Context(), "t", "x", Span{hourMS, 3 * hourMS}))
+	must(t, l.Done(t.Context(), "t", map[string]Spans{"x": {{hourMS, 3 * hourMS}}}))
 	if got := fmt.Sprint(k.late); got != "map[t:map[]]" || l.Count("", "") != 0 {
 		t.Errorf("stored are %s, %d wait", got, l.Count("", ""))
 	}
@@ -134,6 +134,53 @@ func TestNotesAreStoredOnce(t *testing.T) {
 	must(t, l.persist(t.Context(), one, one.version))
 	if k.times != 0 || l.Count("", "") != 0 {
 		t.Error("notes of a task were stored that was forgotten")
+	}
+}
+
+// What it costs to store the progress of a run does not grow with the square of the spans that it
+// computes: they are stored as time passes, and at the end.
+func TestProgressIsStoredNowAndThen(t *testing.T) {
+	const spans = 50
+	for each, want := range map[time.Duration]int{0: 2, progressEvery / 5: 2 + spans/5, progressEvery: 2 + spans} {
+		var k keeping
+		now := time.UnixMilli(1000 * hourMS)
+		l := NewLateList(Options{Keep: k.keep, Horizon: time.Hour, Most: 100, Now: func() time.Time { return now }, What: "task"})
+		watchSource(t, l)
+		var all Spans
+		for i := range int64(spans) {
+			all = append(all, Span{2 * i * hourMS, (2*i + 1) * hourMS})
+		}
+		must(t, l.Include(t.Context(), "t", map[string]Spans{"x": all}))
+		c := computed{most: 9, fails: -1}
+		b := c.batches(9)
+		once := b.Once
+		b.Once = func(ctx context.Context, from, until int64) error {
+			now = now.Add(each)
+			return once(ctx, from, until)
+		}
+		taken := l.Take("t", "x")
+		k.times = 0
+		must(t, l.ComputeLate(t.Context(), "t", "x", taken, 1000*hourMS, b, func() {}))
+		if len(c.spans) != spans || len(k.late["t"]) != 0 || k.times > want {
+			t.Errorf("%s for each span: %d are computed, %v is stored, %d times; want %d", each, len(c.spans), k.late, k.times, want)
+		}
+	}
+}
+
+// Spans of several targets that are done are stored once.
+func TestDoneStoresOnce(t *testing.T) {
+	var k keeping
+	l := unwatched(k.keep)
+	watchMany(t, l, 1, 3, func(int, int) string { return "src" })
+	two := Spans{{0, hourMS}, {2 * hourMS, 3 * hourMS}}
+	must(t, l.Include(t.Context(), "0", map[string]Spans{"0": two, "1": two, "2": two}))
+	for _, name := range []string{"0", "1", "2"} {
+		l.Take("0", name)
+	}
+	k.times = 0
+	must(t, l.Done(t.Context(), "0", map[string]Spans{"0": two, "1": two[:1]}))
+	if got := fmt.Sprint(k.late["0"]); k.times != 1 || got != "map[1:[{7200000 10800000}] 2:[{0 3600000} {7200000 10800000}]]" {
+		t.Errorf("stored %d times: %s", k.times, got)
 	}
 }
 

@@ -210,7 +210,7 @@ func (p *pass) renew(ctx context.Context, r *renewal, from, until int64, around 
 	if !noted {
 		return nil
 	}
-	return p.scheduler.late.Done(ctx, p.task.id, key, around)
+	return p.scheduler.late.Done(ctx, p.task.id, map[string]downsample.Spans{key: {around}})
 }
 
 // A downsampledSpan is a range of time in which the store has downsampled results of a

@@ -61,14 +61,7 @@ func (n *lateNotes) handOver(ctx context.Context, t *task, flush func(context.Co
 	if err := n.catalogue.setLate(ctx, handedKey, n.keyOf(t.id)+"/"+rand.Text(), all); err != nil {
 		return err
 	}
-	for key, taken := range all {
-		for _, one := range taken {
-			if err := n.Done(ctx, t.id, key, one); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return n.Done(ctx, t.id, all)
 }
 
 // adopt takes over the notes that other nodes have handed to the node that runs the
