@@ -91,8 +91,8 @@ type LateList struct {
 	outlived atomic.Int64 // see Outlived
 	book     *notebook    // stores the notes; nil: keep stores them
 
-	mu      sync.RWMutex
-	epoch   uint64 // of refs
+	mu      sync.RWMutex // no I/O while it is held: ingest locks it
+	epoch   uint64       // of refs
 	refs    map[store.Ref]*source
 	sources map[string]*source // watched metrics
 	tasks   map[string]*lateTask
@@ -295,14 +295,20 @@ func (l *LateList) ForgetOthers(exist map[string]bool) {
 // Forget ends the watch for a task and drops its notes.
 func (l *LateList) Forget(id string) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if t := l.tasks[id]; t != nil {
+	t := l.tasks[id]
+	if t != nil {
 		delete(l.tasks, id)
 		l.unreadLocked(slices.Collect(maps.Values(t.targets)))
 	}
-	if l.book != nil {
-		l.book.remove(id)
+	l.mu.Unlock()
+	if l.book == nil {
+		return
 	}
+	if t != nil {
+		t.storing.Lock() // a file that is being written now would remain
+		defer t.storing.Unlock()
+	}
+	l.book.remove(id)
 }
 
 // readLocked adds new targets to the sources that they read. fresh reports whether a

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -136,8 +138,9 @@ func write(t *testing.T, mem vfs.FS, path, text string) {
 func TestUnwritableNotebook(t *testing.T) {
 	var broken atomic.Bool
 	var keepErr error
-	beside := map[string]Spans{}
+	beside, kept := map[string]Spans{}, 0
 	l := journaled(func(_ context.Context, _ string, late map[string]Spans) error {
+		kept++
 		if keepErr == nil {
 			beside = late
 		}
@@ -166,10 +169,75 @@ func TestUnwritableNotebook(t *testing.T) {
 		t.Errorf("beside the notebook are %v, %v", beside, err)
 	}
 	broken.Store(false)
+	keepErr = errors.New("away")
 	late(t, l, 5*hourMS)()
+	if err := l.Persist(t.Context(), l.keep); err != nil || len(beside) == 0 {
+		t.Errorf("beside are %v although the store is away, %v", beside, err)
+	}
+	keepErr = nil
+	late(t, l, 9*hourMS)()
 	if err := l.Persist(t.Context(), l.keep); err != nil || len(beside) > 0 {
 		t.Errorf("beside a notebook that is well are %v, %v", beside, err)
 	}
+	kept = 0
+	late(t, l, 13*hourMS)()
+	if err := l.Persist(t.Context(), l.keep); err != nil || kept != 0 {
+		t.Errorf("beside a notebook that is well, notes were kept %d times, %v", kept, err)
+	}
+}
+
+// Ingest locks the list for each batch, so no file is read or written meanwhile.
+func TestNoFileIsTouchedUnderTheLock(t *testing.T) {
+	var l *LateList
+	calls := 0
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		calls++
+		if !l.mu.TryRLock() {
+			t.Errorf("%v while the list is locked", op.Kind)
+			return nil
+		}
+		l.mu.RUnlock()
+		return nil
+	}))
+	l = journaled(keepNothing)
+	must(t, l.OpenBook(fs, "notes", nil))
+	watchSource(t, l)
+	must(t, l.AllRead(t.Context()))
+	late(t, l, 1)()
+	must(t, l.Persist(t.Context(), keepNothing))
+	l.Take("t", "x")
+	must(t, l.Done(t.Context(), "t", map[string]Spans{"x": {{0, hourMS}}}))
+	before := calls
+	if l.Forget("t"); calls != before+1 {
+		t.Errorf("%d calls to forget a task", calls-before)
+	}
+}
+
+// A task that is forgotten while its file is written has no file afterwards. It could replace that
+// of a task with the same id.
+func TestForgetWhileAFileIsWritten(t *testing.T) {
+	var l *LateList
+	var forgets sync.WaitGroup
+	mem, forget := vfs.NewMem(), false
+	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if forget && op.Kind == errorfs.OpRename {
+			forget = false
+			forgets.Go(func() { l.Forget("t") })
+			for l.Watches("t") {
+				runtime.Gosched()
+			}
+		}
+		return nil
+	}))
+	l = journaled(keepNothing)
+	must(t, l.OpenBook(fs, "notes", nil))
+	watchSource(t, l)
+	must(t, l.AllRead(t.Context()))
+	late(t, l, 1)()
+	forget = true
+	must(t, l.Persist(t.Context(), keepNothing))
+	forgets.Wait()
+	wantFiles(t, mem, map[string]string{})
 }
 
 // journaled is a list of notes of samples in a log.

@@ -159,11 +159,7 @@ func (s *Scheduler) remove(ctx context.Context, id string) error {
 		if err := s.catalogue.remove(ctx, id); err != nil {
 			return err
 		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if j := s.mu.jobs[id]; j != nil {
-			s.dropLocked(id, j)
-		}
+		s.drop(id)
 		return nil
 	})
 }

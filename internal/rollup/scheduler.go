@@ -542,14 +542,14 @@ func (s *Scheduler) load(ctx context.Context, modified time.Time) error {
 	s.late.ForgetOthers(stored)
 	s.metrics.invalid.Set(float64(invalid))
 	s.warnOfFlows()
+	for _, id := range s.ids() {
+		if !stored[id] {
+			s.drop(id)
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.loaded = modified
-	for id, j := range s.mu.jobs {
-		if !stored[id] {
-			s.dropLocked(id, j)
-		}
-	}
 	return nil
 }
 
@@ -595,16 +595,19 @@ func (s *Scheduler) schedule(t *task, due time.Time) {
 	s.nudge()
 }
 
-// dropLocked removes a task from the schedule and ends its run. s.mu must be held, and the caller
-// must own s.changing.
-func (s *Scheduler) dropLocked(id string, j *job) {
-	delete(s.mu.jobs, id)
+// drop removes a task from the schedule and ends its run. The caller must own s.changing.
+func (s *Scheduler) drop(id string) {
+	s.mu.Lock()
+	if j := s.mu.jobs[id]; j != nil {
+		delete(s.mu.jobs, id)
+		j.endLocked("")
+	}
+	s.mu.Unlock()
 	s.index.set(id, nil)
 	s.late.Forget(id)
 	if s.shared != nil {
 		s.shared.drop(id)
 	}
-	j.endLocked("")
 }
 
 func (s *Scheduler) count() int {
