@@ -378,7 +378,9 @@ func TestNotesOfABatchAreFew(t *testing.T) {
 		var notes batchNotes
 		for _, ms := range tc.times {
 			for _, to := range []*target{x, y} {
-				notes.add(to, ms, math.MinInt64, 1000)
+				if !notes.add(to, ms, math.MinInt64, 1000) {
+					t.Errorf("%v: %d counts as outlived", tc.times, ms)
+				}
 			}
 		}
 		spans := map[*target][]Span{}
