@@ -515,6 +515,11 @@ func TestHandingOverIsTriedAgain(t *testing.T) {
 		if n := handed(); n != 1 {
 			t.Errorf("%d lists were handed over", n)
 		}
+		all[1].scheduler.mu.Lock()
+		defer all[1].scheduler.mu.Unlock()
+		if n := all[1].scheduler.mu.jobs["t"].unhanded.over(); n != 0 {
+			t.Errorf("%d failures still count: the next one would not be logged", n)
+		}
 	})
 }
 

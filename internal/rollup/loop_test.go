@@ -98,7 +98,9 @@ func TestOverlapsAreTold(t *testing.T) {
 		{"e", "x", "x.1h", `"host":["2","4"]`, "", "id=a query=rollup[0].query[0] other_id=e other_query=rollup[0].query[0]"},
 		{"e", "x", "x.1h", `"host":["2","4"]`, "", ""}, // told before
 		{"e", "x", "x.1h", `"host":"4"`, "", ""},
-		{"e", "x", "x.1h", `"dc":"1"`, "", "other_id=e"},
+		{"e", "x", "x.1h", `"host":["9","regex:3"]`, "", "other_id=e"}, // any host
+		{"e", "x", "x.1h", `"host":"4"`, "", ""},
+		{"e", "x", "x.1h", `"dc":"9"`, "", "other_id=e"}, // any host
 	} {
 		before := log.String()
 		h.do(200, "POST", "/api/v1/rollups", flowJSON(one.id, one.from, one.to, one.tags, one.more))
