@@ -47,9 +47,6 @@ const (
 // underLease runs f under the lease of a task. held reports whether this node still has the lease;
 // it does no I/O. With without, f runs without a lease if leases are unavailable for leaseAway.
 func (s *Scheduler) underLease(ctx context.Context, id string, without bool, f func(ctx context.Context, held func() bool) error) error {
-	if s.lease == nil {
-		return f(ctx, func() bool { return true })
-	}
 	l, err := s.awaitLease(ctx, id, without)
 	if err != nil {
 		return err
@@ -70,6 +67,9 @@ func (s *Scheduler) underLease(ctx context.Context, id string, without bool, f f
 
 // awaitLease waits until it has the lease of a task. It returns nil if nodes have no leases.
 func (s *Scheduler) awaitLease(ctx context.Context, id string, without bool) (Lease, error) {
+	if s.lease == nil {
+		return nil, nil
+	}
 	var away time.Duration // since the store of leases last answered
 	last := s.now()
 	for {

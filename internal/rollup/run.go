@@ -52,9 +52,6 @@ func (s *Scheduler) newPass(t *task, r *rollup, src *source, names map[name]int)
 	if err != nil {
 		return nil, err
 	}
-	if src.index >= len(req.Metrics) {
-		return nil, fmt.Errorf("the query of roll-up %s has %d metrics, not %d", r.saveAs, len(req.Metrics), src.index+1)
-	}
 	p := &pass{scheduler: s, task: t, rollup: r, source: src, request: req}
 	metric := req.Metrics[src.index]
 	// KairosDB makes one query per bucket, and a limit counts the points that a query
@@ -281,10 +278,11 @@ func (p *pass) compute(ctx context.Context, from, until int64) error {
 		origin := c.grid.Start(start)
 		c.bucketing.StartMS = &origin
 	}
-	p.output.begin(model.AllTime)
+	within := model.AllTime
 	if start != from || end != until {
-		p.output.begin(p.stampsOf(from, until))
+		within = p.stampsOf(from, until)
 	}
+	p.output.begin(within)
 	run, err := p.scheduler.engine.Start(ctx, req)
 	if err != nil {
 		return err
@@ -361,7 +359,7 @@ func (s *Scheduler) run(ctx context.Context, t *task, held func() bool, next fun
 		}
 		after.Statuses = append(after.Statuses, m)
 	}
-	if err := ctx.Err(); err != nil {
+	if ctx.Err() != nil {
 		return context.Cause(ctx) // stopping is not a failure; the next start continues
 	}
 	if s.shared != nil && !s.shared.owns(t.id) {
@@ -421,7 +419,7 @@ func (s *Scheduler) complain(t *task, complaint string) {
 // firstStart is where a roll-up without a watermark begins: at the task's last
 // execution, if KairosDB has run it, else one interval and one bucket back.
 func firstStart(t *task, p *pass, before *status, now int64) int64 {
-	if before != nil && len(before.Statuses) > 0 && before.lastExecution() > 0 {
+	if before != nil && before.lastExecution() > 0 {
 		return before.lastExecution()
 	}
 	start := agg.Ago(now, t.interval.Value, t.interval.Unit)

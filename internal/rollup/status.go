@@ -1,7 +1,6 @@
 package rollup
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -83,11 +82,11 @@ func (s *status) lastExecution() (ms int64) {
 type watermarks map[string]downsample.Watermark
 
 func (w watermarks) marshal() string {
-	var b bytes.Buffer
-	if err := json.NewEncoder(&b).Encode(w); err != nil {
-		panic(err)
+	text, err := json.Marshal(w)
+	if err != nil {
+		panic(err) // numbers always marshal
 	}
-	return string(bytes.TrimSpace(b.Bytes()))
+	return string(text)
 }
 
 func parseWatermarks(text string) (watermarks, error) {
