@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"varve/internal/model"
 	"varve/internal/store"
 )
 
@@ -46,6 +47,19 @@ func (f *nth) Set(ctx context.Context, service, serviceKey, key, value string) e
 
 func (f *nth) Unset(ctx context.Context, service, serviceKey, key string) error {
 	return unless(f.fail("unset "+serviceKey), func() error { return f.breakable.Unset(ctx, service, serviceKey, key) })
+}
+
+func (f *nth) WidestBucket(r model.TimeRange) int64 {
+	of, _ := store.As[downsampler](f.breakable)
+	return of.WidestBucket(r)
+}
+
+func (f *nth) HoldFolds(ctx context.Context, r model.TimeRange) (release func(), err error) {
+	if err := f.fail("hold"); err != nil {
+		return nil, err
+	}
+	of, _ := store.As[downsampler](f.breakable)
+	return of.HoldFolds(ctx, r)
 }
 
 func unless(err error, f func() error) error {
@@ -140,7 +154,7 @@ func TestDownsampledResultsWhateverFails(t *testing.T) {
 		}
 		b.fold(t)
 	}
-	for _, what := range []string{"view", "select dst", "select src", "read dst", "read src", "set Late", "unset Late", "delete", "append"} {
+	for _, what := range []string{"view", "select dst", "select src", "read dst", "read src", "set Late", "unset Late", "delete", "append", "hold"} {
 		if !failed[what] {
 			t.Errorf("%s never failed: the test does not reach it", what)
 		}
