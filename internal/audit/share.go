@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"varve/internal/principal"
 )
 
 // One sender may write a quarter of a file at once, and in the long run as much as fills all
@@ -57,10 +59,6 @@ func (l *Log) chargeLocked(sender string, n int, now time.Time) {
 	share.ReserveN(now, min(n, share.Burst()))
 }
 
-// networkBits is the length of the IPv6 prefix whose addresses have one share: a single machine may
-// have all of them.
-const networkBits = 64
-
 // shareOf returns the name of the share of a sender, which is the sender's own. Under a rule for
 // addresses, the name of a sender is its address.
 func shareOf(sender string) string {
@@ -68,11 +66,7 @@ func shareOf(sender string) string {
 	if err != nil || !a.Unmap().Is6() {
 		return sender
 	}
-	network, err := a.Prefix(networkBits)
-	if err != nil {
-		return sender
-	}
-	return network.String()
+	return principal.Network(a).String()
 }
 
 // shareLocked returns the share of a sender, in bytes. l.mu must be held.

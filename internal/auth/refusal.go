@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"varve/internal/clip"
+	"varve/internal/principal"
 )
 
 // Reasons of a Refusal, also in the metric varve_auth_refused_total.
@@ -81,21 +82,14 @@ type failures struct {
 // note counts a refusal. It returns true for the first failuresPerMinute of an address
 // within a minute.
 func (f *failures) note(a netip.Addr, now time.Time) bool {
-	network := netip.Prefix{} // shared by all addresses beyond maxFailing
-	bits := a.BitLen()
-	if a.Is6() {
-		bits = 64 // a single sender may have all addresses of a /64
-	}
-	if n, err := a.Prefix(bits); err == nil {
-		network = n
-	}
+	network := principal.Network(a)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.count == nil || now.Sub(f.since) >= time.Minute || now.Before(f.since) {
 		f.since, f.count = now, map[netip.Prefix]int{}
 	}
 	if _, there := f.count[network]; !there && len(f.count) >= maxFailing {
-		network = netip.Prefix{}
+		network = netip.Prefix{} // shared by all addresses beyond maxFailing
 	}
 	f.count[network]++
 	return f.count[network] <= failuresPerMinute

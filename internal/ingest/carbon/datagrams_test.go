@@ -325,3 +325,47 @@ func TestDatagramsOfTenants(t *testing.T) {
 		t.Errorf("other refusals: %v", got)
 	}
 }
+
+// A sender whose datagrams fill the inbox leaves room for those of others, and two such senders for
+// those of a third. All addresses of an IPv6 network are one sender.
+func TestSharesOfTheInbox(t *testing.T) {
+	in := newInbox(0)
+	fill := func(addr string, data []byte) (n int) {
+		for a := netip.MustParseAddr(addr); in.put(data, netip.AddrPortFrom(a, uint16(n)), principal.Principal{}); n++ {
+			if a.Is6() {
+				a = a.Next()
+			}
+		}
+		return n
+	}
+	for _, data := range [][]byte{[]byte("a 1 100"), make([]byte, maxDatagram)} {
+		most := min(inboxBlocks*maxDatagram/len(data), inboxBlocks*ingest.BlockSamples)
+		if n := fill("192.0.2.1", data); n < most/2-1 || n > most/2+1 {
+			t.Errorf("one sender has %d of %d datagrams of %d bytes", n, most, len(data))
+		}
+		if n := fill("2001:db8::1", data); n < most/4-1 || n > most/4+1 {
+			t.Errorf("the second sender has %d of %d datagrams of %d bytes", n, most, len(data))
+		}
+		if n := fill("192.0.2.2", data); n < most/8-1 {
+			t.Errorf("the third sender has %d of %d datagrams of %d bytes", n, most, len(data))
+		}
+		for in.mu.all.datagrams > 0 {
+			in.next()
+		}
+		if in.mu.all != (share{}) || len(in.mu.shares) != 0 {
+			t.Errorf("the empty inbox has %+v of %d senders", in.mu.all, len(in.mu.shares))
+		}
+	}
+}
+
+func BenchmarkInbox(b *testing.B) {
+	in := newInbox(256 << 10)
+	data, from := []byte("some.path.of.a.metric 1.5 1700000000"), netip.MustParseAddrPort("192.0.2.1:9")
+	b.ReportAllocs()
+	for b.Loop() {
+		for !in.put(data, from, principal.Principal{}) {
+			block, _ := in.next()
+			in.recycle(block)
+		}
+	}
+}

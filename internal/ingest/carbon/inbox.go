@@ -13,18 +13,32 @@ import (
 // An inbox holds datagrams that were received and are not stored yet: at most inboxBlocks times
 // what a block holds. Senders with the same rights share blocks. With a block for each change of
 // the sender, the datagrams of two senders that alternate would be stored one by one.
+//
+// A sender may hold at most as much as is free. One that sends more than the store takes thus holds half
+// of the inbox, two hold a third each, and there is always room for a sender with less.
 type inbox struct {
 	blockBytes int
 	ready      chan struct{} // has an element after a put, and after the end
 
 	mu struct {
 		sync.Mutex
-		blocks    []*block // none is empty
-		bytes     int      // of the data in blocks
-		datagrams int      // in blocks
-		spare     *block   // for the next one
-		ended     bool
+		blocks []*block                // none is empty
+		all    share                   // of the datagrams in blocks
+		shares map[netip.Prefix]*share // by network; none is empty
+		spare  *block                  // for the next one
+		ended  bool
 	}
+}
+
+// A share is how much of an inbox is in use.
+type share struct {
+	bytes, datagrams int
+}
+
+// add adds a number of datagrams with a total size.
+func (s *share) add(bytes, datagrams int) {
+	s.bytes += bytes
+	s.datagrams += datagrams
 }
 
 // A block is datagrams that are stored together, on behalf of senders with the same rights.
@@ -45,31 +59,47 @@ const (
 	// maxDatagram is more than a UDP datagram can hold, in bytes.
 	maxDatagram = 64 << 10
 
-	// inboxBlocks bounds what waits, in full blocks. With blocks of 256 KiB they hold what
-	// arrives in about a second at 80,000 lines a second.
-	inboxBlocks = 16
+	// inboxBlocks bounds what waits, in full blocks. With blocks of 256 KiB, the half that a single
+	// sender can have holds what arrives in about a second at 80,000 lines a second.
+	inboxBlocks = 32
 )
 
 func newInbox(blockBytes int) *inbox {
-	return &inbox{blockBytes: max(blockBytes, maxDatagram), ready: make(chan struct{}, 1)}
+	b := &inbox{blockBytes: max(blockBytes, maxDatagram), ready: make(chan struct{}, 1)}
+	b.mu.shares = map[netip.Prefix]*share{}
+	return b
 }
 
-// put adds a copy of a datagram. It reports false, and does nothing, if there is no room.
+// put adds a copy of a datagram. It reports false, and does nothing, if there is no room for one of this
+// sender.
 func (b *inbox) put(data []byte, from netip.AddrPort, by principal.Principal) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.mu.bytes+len(data) > inboxBlocks*b.blockBytes || b.mu.datagrams == inboxBlocks*ingest.BlockSamples {
+	network := principal.Network(from.Addr())
+	own := b.mu.shares[network]
+	if own == nil {
+		own = new(share)
+	}
+	if !b.hasRoomLocked(len(data), own) {
 		return false
 	}
+	b.mu.shares[network] = own
 	sender := by.Name
 	by.Name = ""
 	to := b.blockLocked(len(data), by)
 	to.data = append(to.data, data...)
 	to.datagrams = append(to.datagrams, datagram{len(to.data), from, sender})
-	b.mu.bytes += len(data)
-	b.mu.datagrams++
+	b.mu.all.add(len(data), 1)
+	own.add(len(data), 1)
 	b.wake()
 	return true
+}
+
+// hasRoomLocked reports whether there is room for a datagram of a sender that has a share: what it holds
+// then must not exceed what was free. b.mu must be held.
+func (b *inbox) hasRoomLocked(size int, own *share) bool {
+	return own.bytes+size <= inboxBlocks*b.blockBytes-b.mu.all.bytes &&
+		own.datagrams+1 <= inboxBlocks*ingest.BlockSamples-b.mu.all.datagrams
 }
 
 // blockLocked returns the block for size bytes of senders with the same rights as by. b.mu must be
@@ -112,9 +142,21 @@ func (b *inbox) next() (first *block, ended bool) {
 	first = b.mu.blocks[0]
 	b.mu.blocks[0] = nil
 	b.mu.blocks = b.mu.blocks[1:]
-	b.mu.bytes -= len(first.data)
-	b.mu.datagrams -= len(first.datagrams)
+	b.mu.all.add(-len(first.data), -len(first.datagrams))
+	for data, d := range first.all {
+		b.giveBackLocked(len(data), d.from.Addr())
+	}
 	return first, false
+}
+
+// giveBackLocked takes a datagram that leaves the inbox out of its sender's share. b.mu must be held.
+func (b *inbox) giveBackLocked(size int, from netip.Addr) {
+	network := principal.Network(from)
+	own := b.mu.shares[network]
+	own.add(-size, -1)
+	if own.datagrams == 0 {
+		delete(b.mu.shares, network)
+	}
 }
 
 // recycle makes a block that was stored available again.

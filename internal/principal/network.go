@@ -1,0 +1,22 @@
+package principal
+
+import "net/netip"
+
+// networkBits is the length of the IPv6 prefix that counts as one sender: a single machine may have
+// all of its addresses.
+const networkBits = 64
+
+// Network returns what limits for each address apply to: an IPv4 address itself, and the /64 network of
+// an IPv6 address.
+func Network(a netip.Addr) netip.Prefix {
+	a = a.Unmap().WithZone("")
+	bits := a.BitLen()
+	if a.Is6() {
+		bits = networkBits
+	}
+	network, err := a.Prefix(bits)
+	if err != nil { // a is not valid
+		return netip.Prefix{}
+	}
+	return network
+}
