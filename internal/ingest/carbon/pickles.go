@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"sync"
@@ -18,6 +19,7 @@ import (
 
 	"varve/internal/ingest"
 	"varve/internal/ingest/lines"
+	"varve/internal/principal"
 	"varve/internal/store"
 	"varve/internal/stream"
 )
@@ -31,13 +33,9 @@ func NewPickleServer(p *ingest.Pipeline, cfg Config, o Options) *stream.Server {
 // 30 times its length.
 const decoders = 8
 
-// Frames up to smallFrame are read as they arrive. Of longer ones at most maxLarge are in memory at
-// once, and each must arrive within arriveWithin; others wait in their sockets.
-const (
-	smallFrame   = 64 << 10
-	maxLarge     = 64
-	arriveWithin = 30 * time.Second
-)
+// Frames up to smallFrame, and as much of longer ones, are read as they arrive. The rest of a longer one
+// needs a place, see largeFrames.
+const smallFrame = 64 << 10
 
 // Frames that have arrived together are stored together, up to the buffer of the connection: a sync
 // to disk costs as much as some hundred points. Since frames may be empty, mostFrames limits them,
@@ -68,14 +66,13 @@ type pickles struct {
 	received prometheus.Counter
 	decoding chan struct{} // has an element for each decoder in use
 	decoders sync.Pool     // of *pickle; the garbage collector frees large ones once nobody sends large pickles
-	large    chan struct{} // has an element for each large frame that is in memory
-	within   time.Duration // arriveWithin
+	large    *largeFrames
 
 	pathTooLong *ingest.Fault
 }
 
 func newPickles(p *ingest.Pipeline, cfg Config, o Options) *pickles {
-	h := &pickles{p: p, proto: p.Protocol("pickle"), cfg: cfg, log: o.Logger, received: o.received("pickle"), decoding: make(chan struct{}, decoders), large: make(chan struct{}, maxLarge), within: arriveWithin,
+	h := &pickles{p: p, proto: p.Protocol("pickle"), cfg: cfg, log: o.Logger, received: o.received("pickle"), decoding: make(chan struct{}, decoders), large: newLargeFrames(),
 		pathTooLong: ingest.Faultf(ingest.NameTooLong, "the path is longer than %d bytes, the longest line that the carbon listener takes", cfg.MaxLine)}
 	h.decoders.New = func() any { return new(pickle) }
 	if h.log == nil {
@@ -87,6 +84,9 @@ func newPickles(p *ingest.Pipeline, cfg Config, o Options) *pickles {
 // ServeConn stores the pickles of a connection until its end.
 func (h *pickles) ServeConn(ctx context.Context, nc *stream.Conn) {
 	c := &pickleConn{h: h, nc: nc, remote: nc.RemoteAddr().String()}
+	if a, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
+		c.network = principal.Network(a.AddrPort().Addr())
+	}
 	c.in = bufio.NewReaderSize(counted{nc, h.received}, lines.FirstBuffer)
 	c.adder = newAdder(h.p, h.proto, c.remote)
 	c.fill = c.parse
@@ -108,37 +108,18 @@ func (c counted) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// enterLarge waits until a large frame may be read. It reports whether it may.
-func (c *pickleConn) enterLarge(ctx context.Context) bool {
-	select {
-	case c.h.large <- struct{}{}:
-	case <-ctx.Done():
-		return false
-	}
-	c.isLarge = true
-	c.nc.SetReadDeadline(time.Now().Add(c.h.within))
-	return true
-}
-
-func (c *pickleConn) leaveLarge() {
-	if c.isLarge {
-		c.isLarge, c.block = false, nil
-		<-c.h.large
-		c.nc.SetReadDeadline(time.Time{})
-	}
-}
-
 // A pickleConn is one client connection.
 type pickleConn struct {
 	adder
-	h      *pickles
-	nc     *stream.Conn
-	in     *bufio.Reader // of nc
-	remote string
+	h       *pickles
+	nc      *stream.Conn
+	in      *bufio.Reader // of nc
+	remote  string
+	network netip.Prefix // of remote
 
-	block   []byte // frames that are stored together, one after the other
-	ends    []int  // of the frames in block
-	isLarge bool   // c holds a place of h.large
+	block []byte      // frames that are stored together, one after the other
+	ends  []int       // of the frames in block
+	large *largeFrame // the one in block, if it needs a place
 
 	pickle *pickle // decodes, while a block is stored
 	loaded int     // the frame whose items are those of pickle, -1 if none is
@@ -168,6 +149,7 @@ type place struct {
 var (
 	faultLength = ingest.Faultf(ingest.BodyTooLarge, "the pickle is longer than carbon.max_pickle; the connection was closed")
 	faultCut    = ingest.Faultf(ingest.Unterminated, "the connection ended inside this pickle")
+	faultSlow   = ingest.Faultf(ingest.Unterminated, "this pickle arrived at less than %d KiB per second while others waited for its place among %d large ones; the connection was closed", largeEnough>>10, maxLarge)
 	faultInVain = ingest.Faultf(ingest.BadSyntax, "%d frames in a row, or fewer long ones, had no point; the connection was closed", mostInVain)
 )
 
@@ -190,22 +172,57 @@ func (c *pickleConn) next(ctx context.Context) bool {
 		c.h.p.Reject(c.h.proto, c.remote, faultLength, length[:], 1)
 		return false
 	}
-	if size > smallFrame && !c.enterLarge(ctx) {
-		return false
+	if size > smallFrame {
+		return c.nextLarge(ctx, int(size))
 	}
 	if err := c.read(int(size)); err != nil {
-		c.h.p.Reject(c.h.proto, c.remote, faultCut, c.block, 1)
-		c.noteEnd(err)
+		c.cut(err, faultCut)
 		return false
 	}
-	if !c.isLarge {
-		c.readMore()
-	}
+	c.ends = append(c.ends, len(c.block))
+	c.readMore()
 	return true
 }
 
-// read reads a frame of a size into the block. The block grows with the bytes that arrive, not with
-// the announced size.
+// nextLarge reads a frame that needs a place. It takes the place once it has read what needs none: a
+// client that only announces a frame keeps nobody out.
+func (c *pickleConn) nextLarge(ctx context.Context, size int) bool {
+	if err := c.read(smallFrame); err != nil {
+		c.cut(err, faultCut)
+		return false
+	}
+	if c.large = c.h.large.enter(ctx, c.nc, c.network); c.large == nil {
+		return false
+	}
+	err := c.read(size - smallFrame)
+	switch inTime := c.h.large.arrived(c.large); {
+	case !inTime:
+		c.cut(err, faultSlow)
+		return false
+	case err != nil:
+		c.cut(err, faultCut)
+		return false
+	}
+	c.ends = append(c.ends, len(c.block))
+	return true
+}
+
+func (c *pickleConn) leaveLarge() {
+	if c.large != nil {
+		c.h.large.leave(c.large)
+		c.large, c.block = nil, nil
+		c.nc.SetReadDeadline(time.Time{})
+	}
+}
+
+// cut counts a frame that has not arrived whole.
+func (c *pickleConn) cut(err error, f *ingest.Fault) {
+	c.h.p.Reject(c.h.proto, c.remote, f, c.block, 1)
+	c.noteEnd(err)
+}
+
+// read reads size bytes into the block. The block grows with the bytes that arrive, not with the
+// announced size.
 func (c *pickleConn) read(size int) error {
 	end := len(c.block) + size
 	for len(c.block) < end {
@@ -214,11 +231,13 @@ func (c *pickleConn) read(size int) error {
 		}
 		n, err := c.in.Read(c.block[len(c.block):min(end, cap(c.block))])
 		c.block = c.block[:len(c.block)+n]
+		if c.large != nil {
+			c.large.brought.Add(int64(n))
+		}
 		if err != nil && len(c.block) < end {
 			return err
 		}
 	}
-	c.ends = append(c.ends, end)
 	return nil
 }
 
@@ -232,6 +251,7 @@ func (c *pickleConn) readMore() {
 		}
 		c.in.Discard(lengthBytes)
 		_ = c.read(int(size)) // from the buffer
+		c.ends = append(c.ends, len(c.block))
 	}
 	if most := int(c.h.cfg.ReadBuffer); c.in.Size() < most && len(c.block) >= lines.FirstBuffer/2 {
 		rest, _ := c.in.Peek(c.in.Buffered())
@@ -241,7 +261,7 @@ func (c *pickleConn) readMore() {
 
 // noteEnd logs an unusual end.
 func (c *pickleConn) noteEnd(err error) {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) || lines.IsReset(err) {
+	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) || lines.IsReset(err) {
 		return
 	}
 	c.h.log.Info("pickle: connection ended", "remote", c.remote, "error", err)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -15,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -542,34 +544,180 @@ func TestStoreIsAway(t *testing.T) {
 	}
 }
 
-// TestLargeFrameThatStalls: a large frame that does not arrive in time costs the connection, and others
-// get its place.
-func TestLargeFrameThatStalls(t *testing.T) {
-	recorder := &ingesttest.Recorder{}
-	pipeline, reg := ingesttest.NewPipeline(recorder, nil)
-	h := &harness{T: t, recorder: recorder, pipeline: pipeline, reg: reg, served: make(chan error, 1), server: NewPickleServer(pipeline, DefaultConfig(), Options{Registerer: reg})}
-	p := h.server.Handler().(*pickles)
-	p.within = time.Millisecond
+// startLarge starts a server of pickles with other bounds of large frames.
+func startLarge(t *testing.T, change func(*largeFrames)) (*harness, *largeFrames) {
+	t.Helper()
+	h := &harness{T: t, recorder: &ingesttest.Recorder{}, served: make(chan error, 1)}
+	h.pipeline, h.reg = ingesttest.NewPipeline(h.recorder, nil)
+	h.server = NewPickleServer(h.pipeline, DefaultConfig(), Options{Registerer: h.reg})
+	large := h.server.Handler().(*pickles).large
+	change(large)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.addr = ln.Addr().String()
 	go func() { h.served <- h.server.Serve(context.Background(), ln) }()
-	conn := h.dial()
-	if _, err := conn.Write(binary.BigEndian.AppendUint32(nil, smallFrame+1)); err != nil {
-		t.Fatal(err)
+	return h, large
+}
+
+// stall sends a part of a large frame: so much that it needs a place.
+func (h *harness) stall() net.Conn {
+	h.Helper()
+	c := h.dial()
+	if _, err := c.Write(append(binary.BigEndian.AppendUint32(nil, 2*smallFrame), make([]byte, smallFrame)...)); err != nil {
+		h.Fatal(err)
 	}
-	conn.SetReadDeadline(time.Now().Add(time.Minute)) // only a test that fails waits for so long
-	if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
-		t.Errorf("the connection goes on: %v", err)
-		conn.Close()
-	}
-	h.stop()
-	if n := h.refused()["pickle,unterminated"]; n != 1 || len(p.large) != 0 {
-		t.Errorf("%v pickles are counted as cut off, %d have a place", n, len(p.large))
+	return c
+}
+
+// ends waits until the server has closed a connection.
+func (h *harness) ends(c net.Conn) {
+	h.Helper()
+	c.SetReadDeadline(time.Now().Add(time.Minute)) // only a test that fails waits for so long
+	if _, err := c.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+		h.Errorf("the connection goes on: %v", err)
+		c.Close()
 	}
 }
+
+// waitFor waits until a number of large frames have places, and another number wait.
+func (s *largeFrames) waitFor(t *testing.T, taken, waiting int) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		s.mu.Lock()
+		has, waits := len(s.mu.taken), len(s.mu.waiting)
+		s.mu.Unlock()
+		if has == taken && waits == waiting {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d large frames have places and %d wait, want %d and %d", has, waits, taken, waiting)
+		}
+	}
+}
+
+// largePickle is a frame of largePoints points, which needs a place.
+var largePickle = framed("](" + strings.Repeat("(U\x03a.b(KdG\x3f\xf8\x00\x00\x00\x00\x00\x00tt", largePoints) + "e.")
+
+const largePoints = smallFrame / 16
+
+// TestLargeFrameThatStalls: a large frame that does not arrive in time costs the connection, and others
+// get its place.
+func TestLargeFrameThatStalls(t *testing.T) {
+	h, large := startLarge(t, func(l *largeFrames) { l.within = time.Millisecond })
+	h.ends(h.stall())
+	h.stop()
+	if n := h.refused()["pickle,unterminated"]; n != 1 {
+		t.Errorf("%v pickles are counted as cut off", n)
+	}
+	large.waitFor(t, 0, 0)
+}
+
+// A large frame that only trickles, or is only announced, keeps no other one out.
+func TestLargeFramesThatTrickle(t *testing.T) {
+	h, large := startLarge(t, func(l *largeFrames) { l.limit, l.patience = 2, time.Millisecond })
+	first, second := h.stall(), h.stall()
+	large.waitFor(t, 2, 0)
+	if _, err := h.dial().Write(append(binary.BigEndian.AppendUint32(nil, 2*smallFrame), "announced"...)); err != nil {
+		t.Fatal(err)
+	}
+	c := h.dial()
+	if _, err := c.Write(largePickle); err != nil {
+		t.Fatal(err)
+	}
+	c.(*net.TCPConn).CloseWrite()
+	h.ends(c)
+	if samples, _ := h.recorder.Count(); samples != largePoints {
+		t.Errorf("%d samples are stored", samples)
+	}
+	first.Close()
+	second.Close()
+	h.stop()
+	latest, _ := h.pipeline.Rejected()
+	slow := 0
+	for _, r := range latest {
+		if strings.Contains(r.Detail, "while others waited") {
+			slow++
+		}
+	}
+	if slow != 1 {
+		t.Errorf("%d pickles lost their places: %v", slow, latest)
+	}
+	large.waitFor(t, 0, 0)
+}
+
+// A large frame that arrives slowly keeps its place as long as nobody waits for it.
+func TestSlowLargeFrame(t *testing.T) {
+	h, large := startLarge(t, func(l *largeFrames) { l.limit, l.patience = 1, 0 })
+	c := h.dial()
+	half := len(largePickle) - 100
+	if _, err := c.Write(largePickle[:half]); err != nil {
+		t.Fatal(err)
+	}
+	large.waitFor(t, 1, 0)
+	large.endSlow(time.Now().Add(time.Hour))
+	if _, err := c.Write(largePickle[half:]); err != nil {
+		t.Fatal(err)
+	}
+	c.(*net.TCPConn).CloseWrite()
+	h.ends(c)
+	if samples, _ := h.recorder.Count(); samples != largePoints {
+		t.Errorf("%d samples are stored", samples)
+	}
+	h.stop()
+}
+
+// The next place goes to a sender that has the fewest, and of those to the one that has waited for longest.
+func TestPlacesOfSenders(t *testing.T) {
+	s := newLargeFrames()
+	s.limit = 2
+	other, end := net.Pipe()
+	defer end.Close()
+	l := stream.NewListener(onlyConn{other}, stream.Options{Limit: 1})
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	got := make(chan *largeFrame, 10)
+	var waiters sync.WaitGroup
+	enter := func(sender byte) {
+		waiters.Go(func() { got <- s.enter(ctx, c.(*stream.Conn), netip.PrefixFrom(netip.AddrFrom4([4]byte{sender}), 32)) })
+	}
+	var has []*largeFrame
+	for range 2 {
+		enter(1)
+		has = append(has, <-got)
+	}
+	for i, sender := range []byte{1, 1, 2, 3, 2} {
+		enter(sender)
+		s.waitFor(t, 2, i+1)
+	}
+	for i, want := range []byte{2, 1, 3, 1} {
+		s.arrived(has[i])
+		s.leave(has[i])
+		p := <-got
+		has = append(has, p)
+		if first := p.network.Addr().As4()[0]; first != want {
+			t.Errorf("place %d is given to %d, want %d", i, first, want)
+		}
+	}
+	cancel()
+	if p := <-got; p != nil {
+		t.Error("a place is given after the end")
+	}
+	waiters.Wait()
+	s.waitFor(t, 2, 0)
+}
+
+// An onlyConn is a listener with one connection.
+type onlyConn struct{ net.Conn }
+
+func (l onlyConn) Accept() (net.Conn, error) { return l.Conn, nil }
+func (l onlyConn) Addr() net.Addr            { return l.LocalAddr() }
 
 // TestStaleBlocks: a block that is parsed again, since the store has forgotten series meanwhile, is stored whole and
 // once, whatever it has been cut into.

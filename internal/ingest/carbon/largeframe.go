@@ -1,0 +1,151 @@
+package carbon
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"varve/internal/stream"
+)
+
+// largeFrames bounds how many large frames are in memory. While all places are taken, a frame that arrives
+// slowly loses its own to one that waits. Of those that wait, the next place goes to a sender that has the
+// fewest, so that a sender with many connections does not hold up others.
+type largeFrames struct {
+	limit    int
+	within   time.Duration // a frame must arrive
+	patience time.Duration // how long a frame may be slow
+	enough   float64       // bytes per second that are not slow
+
+	mu struct {
+		sync.Mutex
+		taken   map[*largeFrame]struct{}
+		waiting []*largeFrame // the longest first
+	}
+}
+
+// A largeFrame has a place, or waits for one.
+type largeFrame struct {
+	conn    *stream.Conn
+	network netip.Prefix  // of the sender
+	given   chan struct{} // closed once the frame has the place
+	brought atomic.Int64  // bytes that have arrived since
+
+	since time.Time // when it was given; zero once the frame has arrived; largeFrames.mu guards it
+	lost  bool      // largeFrames.mu guards it
+}
+
+const (
+	// maxLarge is how many large frames are in memory at once. Each must arrive within arriveWithin; others
+	// wait in their sockets.
+	maxLarge     = 64
+	arriveWithin = 30 * time.Second
+
+	// largePatience and largeEnough say which frames lose their places. At this rate the longest pickle
+	// of the default takes four seconds.
+	largePatience = time.Second
+	largeEnough   = 256 << 10
+
+	// slowPause is how often a frame that waits looks for slow ones.
+	slowPause = 100 * time.Millisecond
+)
+
+func newLargeFrames() *largeFrames {
+	s := &largeFrames{limit: maxLarge, within: arriveWithin, patience: largePatience, enough: largeEnough}
+	s.mu.taken = map[*largeFrame]struct{}{}
+	return s
+}
+
+// enter waits for a place. It returns nil if ctx ends before.
+func (s *largeFrames) enter(ctx context.Context, c *stream.Conn, network netip.Prefix) *largeFrame {
+	p := &largeFrame{conn: c, network: network, given: make(chan struct{})}
+	s.mu.Lock()
+	s.mu.waiting = append(s.mu.waiting, p)
+	s.giveLocked()
+	s.mu.Unlock()
+	look := time.NewTicker(slowPause)
+	defer look.Stop()
+	for {
+		select {
+		case <-p.given:
+			return p
+		case <-ctx.Done():
+			s.leave(p)
+			return nil
+		case <-look.C:
+			s.endSlow(time.Now())
+		}
+	}
+}
+
+// giveLocked gives free places to frames that wait. s.mu must be held.
+func (s *largeFrames) giveLocked() {
+	for len(s.mu.taken) < s.limit && len(s.mu.waiting) > 0 {
+		has := map[netip.Prefix]int{}
+		for p := range s.mu.taken {
+			has[p.network]++
+		}
+		next := 0
+		for i, p := range s.mu.waiting {
+			if has[p.network] < has[s.mu.waiting[next].network] {
+				next = i
+			}
+		}
+		p := s.mu.waiting[next]
+		s.mu.waiting = slices.Delete(s.mu.waiting, next, next+1)
+		s.mu.taken[p] = struct{}{}
+		p.since = time.Now()
+		p.conn.SetReadDeadline(p.since.Add(s.within)) // here, since endSlow may set an earlier one
+		close(p.given)
+	}
+}
+
+// endSlow takes the place of the slowest frame, if that is slow and others wait. Its connection then
+// ends, which frees the place.
+func (s *largeFrames) endSlow(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.mu.waiting) == 0 {
+		return
+	}
+	var slowest *largeFrame
+	least := s.enough
+	for p := range s.mu.taken {
+		if p.lost {
+			return // its place will be free in a moment
+		}
+		if p.since.IsZero() || now.Sub(p.since) < s.patience {
+			continue
+		}
+		if rate := float64(p.brought.Load()) / now.Sub(p.since).Seconds(); rate < least {
+			slowest, least = p, rate
+		}
+	}
+	if slowest != nil {
+		slowest.lost = true
+		slowest.conn.SetReadDeadline(now)
+	}
+}
+
+// arrived records that p has arrived, so that it keeps its place. It returns false if the place is
+// lost.
+func (s *largeFrames) arrived(p *largeFrame) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.since = time.Time{}
+	return !p.lost
+}
+
+// leave gives a place back, or the wait for one up.
+func (s *largeFrames) leave(p *largeFrame) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mu.taken, p)
+	if i := slices.Index(s.mu.waiting, p); i >= 0 {
+		s.mu.waiting = slices.Delete(s.mu.waiting, i, i+1)
+	}
+	s.giveLocked()
+}
