@@ -140,6 +140,7 @@ func (rt *router) admit(rw *response, routed bool) bool {
 func (rt *router) finish(rw *response, start time.Time) {
 	fault := recover()
 	rw.release()
+	rw.extend() // the end of the answer may have waited in a buffer for a long time
 	aborted := fault == http.ErrAbortHandler
 	if fault != nil && !aborted {
 		rt.metrics.panics.Inc()

@@ -636,6 +636,27 @@ func readSteadily(t *testing.T, stall time.Duration) error {
 	return nil
 }
 
+// An answer that was written, and that the handler ends only much later, arrives.
+func TestLateEndOfAnAnswer(t *testing.T) {
+	const stall = 100 * time.Millisecond
+	r := start(t, func(o *Options) {
+		o.Config.StallTimeout = stall
+		withRoutes(route("GET", "/late", func(w http.ResponseWriter, r *http.Request) {
+			hello(w, r)
+			for end := time.Now().Add(2 * stall); time.Now().Before(end); {
+				time.Sleep(time.Millisecond) // it works
+			}
+		}))(o)
+	})
+	for _, line := range []string{"X: y", "Connection: upgrade"} { // by our own code, and by net/http
+		w := r.dial()
+		w.send("GET /late HTTP/1.1", "Host: localhost", line, "", "")
+		if answer, body := w.answer(); answer.StatusCode != http.StatusOK || body != "hello" {
+			t.Errorf("%s: status %d, %q", line, answer.StatusCode, body)
+		}
+	}
+}
+
 // A write deadline that another goroutine sets ends the writing of a handler.
 func TestWriteDeadlineOfAHandlerStays(t *testing.T) {
 	t.Parallel()
