@@ -46,12 +46,13 @@ type Session struct {
 	worked  int // since the last check of the context
 	trace   trace
 	closed  bool
-	active  *activeEntry // in the engine's ActiveFile, nil if there is none
-	turn    time.Time    // when the query last got its slot
-	slice   atomic.Int64 // when it last let other goroutines run, in ns
-	outside bool         // it has no slot now
-	again   bool         // it has had its first turn
-	settled bool         // it has had a third turn, or has sent some of its answer
+	active  *activeEntry  // in the engine's ActiveFile, nil if there is none
+	turn    time.Time     // when the query last got its slot
+	used    time.Duration // how long it had a slot before, at most longTime
+	slice   atomic.Int64  // when it last let other goroutines run, in ns
+	outside bool          // it has no slot now
+	again   bool          // it has had its first turn
+	settled bool          // it has had a third turn, or has sent some of its answer
 
 	at struct { // what is worked on, for the list of running queries
 		sync.Mutex

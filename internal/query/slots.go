@@ -16,7 +16,9 @@ import (
 
 // slots limits the queries that compute at once. Queries that wait stand in two lines: fresh ones,
 // for their first or second turn, in the order of arrival, and those that have had two turns, the
-// oldest first, so that some end before all are half done. On a busy machine one turn is too little
+// oldest first, so that some end before all are half done. Of those, however, every other slot goes to a
+// query that has not computed for long yet, and one that has lets it go first: a query that needs three
+// turns must not wait until one ends that needs a thousand. On a busy machine one turn is too little
 // even for a short query, which may spend most of it waiting for a processor. Free slots go to the
 // two lines alternately. slots is safe for many goroutines.
 //
@@ -31,6 +33,7 @@ type slots struct {
 	fresh line
 	begun line // by id
 	last  bool // the last slot went to the line of those that have begun
+	quick bool // the last slot of that line went to a query that has not computed for long
 }
 
 // A line is queries that wait for a slot.
@@ -45,6 +48,7 @@ type waiter struct {
 	id       uint64 // of a query in the line begun, else 0
 	since    time.Time
 	patience congestion.Patience // 0: it is not refused early
+	long     bool                // the query has computed for longTime
 	called   chan struct{}       // closed when it has a slot, or is refused
 	refused  bool
 }
@@ -53,9 +57,12 @@ type waiter struct {
 var errCongested = errors.New("the line is congested")
 
 // call gives the waiter in front a slot.
-func (l *line) call(now time.Time) {
-	w := l.waiters[0]
-	l.waiters = slices.Delete(l.waiters, 0, 1)
+func (l *line) call(now time.Time) { l.callAt(0, now) }
+
+// callAt gives a waiter a slot.
+func (l *line) callAt(i int, now time.Time) {
+	w := l.waiters[i]
+	l.waiters = slices.Delete(l.waiters, i, i+1)
 	if w.patience > 0 {
 		l.Served(now, now.Sub(w.since), w.patience)
 	}
@@ -221,12 +228,33 @@ func (s *slots) pass() {
 		s.take(-1)
 		return
 	}
-	if l, now := s.next(); l != nil {
+	switch l, now := s.next(); l {
+	case nil:
+	case &s.begun:
+		s.callBegun(now)
+		return
+	default:
 		l.call(now)
 		return
 	}
 	s.free++
 	s.take(-1)
+}
+
+// callBegun gives a query that has begun a slot. s.mu is held.
+func (s *slots) callBegun(now time.Time) {
+	i := s.firstQuick()
+	s.quick = !s.quick && i >= 0
+	if !s.quick {
+		i = 0
+	}
+	s.begun.callAt(i, now)
+}
+
+// firstQuick returns the first query in the line of those that have begun that has not computed for
+// long, -1 if there is none. s.mu is held.
+func (s *slots) firstQuick() int {
+	return slices.IndexFunc(s.begun.waiters, func(w *waiter) bool { return !w.long })
 }
 
 // take counts taken slots. s.mu is held.
@@ -266,27 +294,47 @@ func (s *slots) grow(n int) {
 }
 
 // yield gives the slot of a query to a fresh one, if one waits, and waits for
-// another slot, unless that many queries that have begun wait already. It reports
-// whether the query stood in line. After an error the query has no slot. patience is
+// another slot, unless that many queries that have begun wait already. A query that has computed
+// for long also gives it to one that has begun and has not. yield
+// reports whether the query stood in line. After an error the query has no slot. patience is
 // that of line. Where queries that have begun may be refused, a query with patience also
 // gives its slot to one of them.
-func (s *slots) yield(ctx context.Context, id uint64, most int, patience time.Duration) (stood bool, err error) {
+func (s *slots) yield(ctx context.Context, id uint64, most int, patience time.Duration, long bool) (stood bool, err error) {
 	s.mu.Lock()
-	now := time.Now()
-	s.fresh.shed(now)
-	s.begun.shed(now)
-	l := &s.fresh
-	if len(l.waiters) == 0 && patience > 0 && s.begun.canRefuse() && s.begun.Congested(now, congestion.Patience(patience)) {
-		l = &s.begun // a query that may be refused gets one turn, and no more
-	}
-	if len(l.waiters) == 0 || s.halfDone() >= most {
+	if !s.giveUp(most, patience, long) {
 		s.mu.Unlock()
 		return false, nil
 	}
-	l.call(now)
 	w := s.stand(id, patience)
+	w.long = long
 	s.mu.Unlock()
 	return true, s.wait(ctx, w)
+}
+
+// giveUp gives the slot of the caller of yield to another query. It returns false if the caller
+// keeps it. s.mu is held.
+func (s *slots) giveUp(most int, patience time.Duration, long bool) bool {
+	now := time.Now()
+	s.fresh.shed(now)
+	s.begun.shed(now)
+	fresh := len(s.fresh.waiters) > 0 && s.halfDone() < most
+	if long && !(fresh && s.last) {
+		if i := s.firstQuick(); i >= 0 { // this changes nothing about how many are half done
+			s.begun.callAt(i, now)
+			s.last = true
+			return true
+		}
+	}
+	switch {
+	case fresh:
+		s.fresh.call(now)
+		s.last = false
+		return true
+	case len(s.fresh.waiters) == 0 && patience > 0 && s.begun.canRefuse() && s.begun.Congested(now, congestion.Patience(patience)) && s.halfDone() < most:
+		s.begun.call(now) // a query that may be refused gets one turn, and no more
+		return true
+	}
+	return false
 }
 
 // halfDone returns the number of queries that wait and have had a turn. s.mu is held.

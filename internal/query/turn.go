@@ -12,6 +12,10 @@ const (
 	// turnTime is how long a query computes before a waiting query gets a turn.
 	turnTime = 20 * time.Millisecond
 
+	// longTime is how long a query computes before it lets queries go first that have not computed for
+	// that long.
+	longTime = time.Second
+
 	// sliceTime is how long a query computes before other goroutines run, while there are
 	// other queries.
 	sliceTime = time.Millisecond
@@ -55,7 +59,8 @@ func (s *Session) yieldTurn() (err error) {
 	if id != 0 && !s.settled {
 		patience = s.config.MaxWait
 	}
-	stood, err := e.slots.yield(s.ctx, id, most, patience)
+	s.used = min(longTime, s.used+min(longTime, time.Since(s.turn)))
+	stood, err := e.slots.yield(s.ctx, id, most, patience, s.used == longTime)
 	s.settled = s.settled || stood && id != 0
 	s.outside, s.turn = err != nil, time.Now()
 	if err == nil && e.slots.all.due() {
@@ -98,13 +103,18 @@ func (s *Session) breathe(now time.Time) {
 
 // Writer returns a writer for an answer that is encoded within the query's turn: while w
 // waits for the client, another query may have the slot, as with Aside, and after
-// each Write others that wait have their turn. Encoding that has no turn would be bounded by
+// each turnBytes others that wait have their turn. Encoding that has no turn would be bounded by
 // connections alone, and queries of a tenant would use all processors of the server.
-func (s *Session) Writer(w io.Writer) io.Writer { return &turnWriter{s, w} }
+func (s *Session) Writer(w io.Writer) io.Writer { return &turnWriter{session: s, w: w} }
+
+// turnBytes is how much of an answer is encoded before others that wait have their turn. So a short
+// answer is sent without another turn: it would wait, complete, in a buffer of the connection.
+const turnBytes = 16 << 10
 
 type turnWriter struct {
 	session *Session
 	w       io.Writer
+	bytes   int // since the last turn
 }
 
 func (t *turnWriter) Write(p []byte) (n int, err error) {
@@ -113,7 +123,8 @@ func (t *turnWriter) Write(p []byte) (n int, err error) {
 		t.session.trace.sent.Add(int64(n))
 		return err
 	})
-	if err == nil {
+	if t.bytes += n; err == nil && t.bytes >= turnBytes {
+		t.bytes = 0
 		err = t.session.Yield()
 	}
 	return n, err

@@ -57,7 +57,7 @@ func TestYield(t *testing.T) {
 	if err := f.pool.acquire(context.Background(), f.pool.max*3/4); err != nil {
 		t.Fatal(err)
 	}
-	f.slots.stand(run.id+1, 0) // as a query that has begun
+	f.slots.stand(run.id+1, 0).long = true // as a query that has begun
 	if run.Yield() != nil || len(first) > 0 {
 		t.Error("others began although memory is short, and one waits for its next turn")
 	}
@@ -137,6 +137,85 @@ func TestSecondTurn(t *testing.T) {
 		(<-third).Close(nil)
 		short.Close(nil)
 	})
+}
+
+// A query that has computed for long lets one go first that has begun after it and needs another turn.
+// One that has not computed for long keeps its slot. Other slots go to the two in turn.
+func TestThirdTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := DefaultConfig()
+		config.MaxConcurrent = 1
+		f := newFixture(t, config)
+		comes := func() chan *Session {
+			began := make(chan *Session, 1)
+			go func() {
+				s, err := f.Begin(t.Context(), Request{})
+				if err != nil {
+					t.Error(err)
+				}
+				began <- s
+			}()
+			synctest.Wait()
+			return began
+		}
+		compute := func(s *Session, d time.Duration) (computes func() bool) { // and then offer the slot
+			time.Sleep(d)
+			return yield(s)
+		}
+		long := <-comes()
+		long.again = true // it has had its second turn
+		waits := comes()
+		longComputes := compute(long, longTime)
+		short := <-waits
+		short.again = true
+		expect := func(step string, longWant, shortWant bool, shortComputes func() bool) {
+			t.Helper()
+			if is, isShort := longComputes(), shortComputes(); is != longWant || isShort != shortWant {
+				t.Fatalf("%s: the long query computes: %v, the short one: %v", step, is, isShort)
+			}
+		}
+		fresh := comes()
+		shortComputes := compute(short, turnTime)
+		(<-fresh).Close(nil)
+		expect("after a fresh query", false, true, shortComputes)
+		fresh = comes()
+		shortComputes = compute(short, turnTime)
+		(<-fresh).Close(nil)
+		expect("after another one", true, false, shortComputes)
+		longComputes = compute(long, turnTime)
+		expect("after another turn of the long one", false, true, shortComputes)
+		shortComputes = compute(short, turnTime)
+		expect("after another turn of the short one", false, true, shortComputes)
+		short.Close(nil)
+		if !longComputes() {
+			t.Error("the long query does not go on")
+		}
+		long.Close(nil)
+	})
+}
+
+// A short answer is complete without another turn.
+func TestShortAnswer(t *testing.T) {
+	config := DefaultConfig()
+	config.MaxConcurrent = 1
+	f := newFixture(t, config)
+	run, err := f.Begin(context.Background(), Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := f.begin()
+	w := run.Writer(io.Discard)
+	run.turn = time.Time{}
+	if _, err := w.Write(make([]byte, turnBytes-1)); err != nil || len(other) > 0 {
+		t.Errorf("%v; another query had a turn: %v", err, len(other) > 0)
+	}
+	if _, err := w.Write([]byte{0}); err != nil {
+		t.Error(err)
+	}
+	if err := <-other; err != nil { // it had a turn meanwhile
+		t.Error(err)
+	}
+	run.Close(nil)
 }
 
 // While there are others, a query lets every goroutine run that is ready to, long before Go's
@@ -226,7 +305,7 @@ func TestYieldInEachStage(t *testing.T) {
 			_, _, err := s.NamesPage(store.NamesQuery{Kind: store.MetricNames, Limit: 1})
 			return err
 		},
-		"encode": func(s *Session) error { _, err := s.Writer(io.Discard).Write([]byte("text")); return err },
+		"encode": func(s *Session) error { _, err := s.Writer(io.Discard).Write(make([]byte, turnBytes)); return err },
 		"parallel work": func(s *Session) error {
 			return s.Parallel(10, "work", func(int) (bool, error) { return true, nil })
 		},
