@@ -8,6 +8,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -127,7 +128,7 @@ func (l *layers) applyNode(path, at, key string, value *yaml.Node) {
 	switch {
 	case !known:
 		l.fail("%s: unknown key %s%s", at, key, l.orRemoved(key, func(f field) string { return f.key }, func() string {
-			return orNearest(key, l.keysLike(value), ".", "")
+			return orNearest(key, l.keysLike(key, value), ".", "")
 		}))
 	case f.items:
 		l.applyItems(path, at, f, value)
@@ -170,10 +171,12 @@ func (l *layers) setList(f field, value *yaml.Node, at string) {
 	l.origins[f.key] = at
 }
 
-// keysLike lists the keys of sections for a mapping, of settings otherwise.
-func (l *layers) keysLike(value *yaml.Node) []string {
+// keysLike lists the keys that an unknown key may stand for: those of sections for a mapping, of settings
+// otherwise. Of the items of a list only its own counts. With all of them, the same slip in each of a thousand
+// items would take minutes.
+func (l *layers) keysLike(key string, value *yaml.Node) []string {
 	var keys []string
-	for _, f := range l.all() {
+	for _, f := range slices.Concat(l.fields, l.itemOf(key)) {
 		if f.section == (value.Kind == yaml.MappingNode) {
 			keys = append(keys, f.key)
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
 )
 
 const twoClusters = `cassandra:
@@ -120,6 +121,34 @@ func TestItemThatIsNoSection(t *testing.T) {
 		}
 		if lines := strings.Split(err.Error(), "\n"); !slices.EqualFunc(lines, want, strings.HasPrefix) {
 			t.Errorf("%s: %q, want %q", yaml, lines, want)
+		}
+	}
+}
+
+// An unknown key of an item is compared with the keys of that item alone, so that a slip in each of many
+// items costs no more than the items.
+func TestUnknownKeysOfItems(t *testing.T) {
+	const items = 1000
+	root := Default()
+	l := newLayers(&root)
+	candidates := func(key string) int { return len(l.keysLike(key, &yaml.Node{Kind: yaml.ScalarNode})) }
+	none := candidates("retention.policies[999].metrics")
+	l.applyFile("v.yaml", []byte("retention:\n  policies:\n"+strings.Repeat("    - {name: a, stages: forever, metrics: x}\n", items)))
+	if n := candidates("retention.policies[999].metrics") - none; n < 5 || n > 50 {
+		t.Errorf("%d keys of items are compared with one", n)
+	}
+	for _, key := range []string{"metrics", "retention.policies[1000].x", "retention.policies[-1].x", "retention.policies[x", "retention[0].x", "[0]"} {
+		if n := candidates(key); n != none {
+			t.Errorf("%d keys of items are compared with %s", n-none, key)
+		}
+	}
+	text := l.err().Error()
+	for _, want := range []string{
+		"unknown key retention.policies[0].metrics; did you mean retention.policies[0].metric?",
+		"unknown key retention.policies[999].metrics; did you mean retention.policies[999].metric?",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in %.300s", want, text)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -72,6 +73,20 @@ func (l *layers) all() []field {
 		all = append(all, l.items[f.key]...)
 	}
 	return all
+}
+
+// itemOf lists the fields of the item that a key is in, none if it is in no item.
+func (l *layers) itemOf(key string) []field {
+	list, rest, isItem := strings.Cut(key, "[")
+	number, _, _ := strings.Cut(rest, "]")
+	i, err := strconv.Atoi(number)
+	f, known := l.byKey[list]
+	if !isItem || !known || !f.items || err != nil || i < 0 || i >= f.value.Len() {
+		return nil
+	}
+	fields := l.items[list] // as many of each item
+	each := len(fields) / f.value.Len()
+	return fields[i*each : (i+1)*each]
 }
 
 // set gives f the value that text means. origin says where it stands.
