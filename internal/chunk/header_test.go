@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"math"
 	"testing"
+
+	"varve/internal/model"
 )
 
 // TestSpans: a header is refused if so many samples cannot lie between its first and last time, or
@@ -39,5 +41,62 @@ func TestSpans(t *testing.T) {
 		if ok := r.err == nil; ok != c.ok || ok && (h.first != c.first || h.last != int64(uint64(c.first)+c.span) || h.count != int(c.count)) {
 			t.Errorf("%+v: %+v, %v", c, h, r.err)
 		}
+	}
+}
+
+// TestStatsAsMantissas: statistics are stored as mantissas, which take a few bytes, unless one of
+// them is -0, which has no mantissa.
+func TestStatsAsMantissas(t *testing.T) {
+	zero := math.Copysign(0, -1)
+	for _, c := range []struct {
+		values  [4]float64
+		compact bool
+	}{
+		{[4]float64{0, -1, 1, 0}, true},
+		{[4]float64{5, 0, 7, 6}, true},
+		{[4]float64{zero, -1, 1, 0}, false}, // the first
+		{[4]float64{0, -1, 1, zero}, false}, // the last
+		{[4]float64{1, zero, 2, 1}, false},  // the least
+		{[4]float64{-1, -2, zero, -1}, false},
+	} {
+		var bits []uint64
+		for _, v := range c.values {
+			bits = append(bits, math.Float64bits(v))
+		}
+		s, _ := statsOf(model.Double, bits)
+		m := doubleInfo{decimal: true, mantissas: mantissas{int64(c.values[0]), int64(c.values[3]), int64(s.Min), int64(s.Max), int64(s.Sum)}}
+		b := appendStats(nil, model.Double, bits, m)
+		if compact := len(b) < 10; compact != c.compact {
+			t.Errorf("%v: statistics of %d bytes", c.values, len(b))
+		}
+		r := reader{b: b}
+		if got := readStats(&r, model.Double, len(bits)); r.err != nil || !sameStats(&s, got) || got.Sum != s.Sum {
+			t.Errorf("%v: %+v is read, want %+v, %v", c.values, got, s, r.err)
+		}
+	}
+}
+
+// TestNegativeCount: an aggregate of a negative number of values is refused.
+func TestNegativeCount(t *testing.T) {
+	var c model.Columns
+	for i := range int64(40) {
+		c.AppendBytes(i, model.Aggregate{Count: i - 1}.Append(nil), 0)
+	}
+	var b PageBuilder
+	b.Reset(Best)
+	b.Add(3, model.AggregateKind, &c, 0, c.Len())
+	p, err := OpenPage(b.Finish(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d Decoder
+	var e Entry
+	var got model.Aggregates
+	it := p.Iter()
+	if !it.Next(&e) {
+		t.Fatal("the page is empty")
+	}
+	if err := d.DecodeAggregates(&e, model.AllStats, &got, nil); err == nil {
+		t.Error("-1 values are accepted")
 	}
 }
