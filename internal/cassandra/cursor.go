@@ -22,13 +22,21 @@ func (v *view) Read(ctx context.Context, s store.Series, o store.ReadOptions) st
 // open opens a cursor that includes staleness markers.
 func (v *view) open(ctx context.Context, s store.Series, o store.ReadOptions) store.Cursor {
 	sel, last := v.at(s.Ref)
+	return v.openStream(ctx, sel, o, func(o store.ReadOptions, hidden int) *stream {
+		return v.ahead.take(v, ctx, s.Ref, last, sel, o, hidden)
+	})
+}
+
+// openStream is open with a function that opens the rows. hidden is how many of their samples may be
+// hidden by samples that are not returned.
+func (v *view) openStream(ctx context.Context, sel selected, o store.ReadOptions, rows func(o store.ReadOptions, hidden int) *stream) store.Cursor {
 	perRow := v.store.cfg.LimitPerRow && o.Limit > 0
-	c := &cursor{ctx: ctx, kind: s.Type.Kind(), descending: o.Descending, left: o.Limit, nowMS: v.store.now().UnixMilli()}
+	c := &cursor{ctx: ctx, kind: sel.series.Type.Kind(), descending: o.Descending, left: o.Limit, nowMS: v.store.now().UnixMilli()}
 	if perRow || o.Limit <= 0 {
 		c.left = math.MaxInt
 	}
 	if c.held, c.err = v.heldOf(sel, o); c.err == nil {
-		c.stream = v.ahead.take(v, ctx, s.Ref, last, sel, rowOptions(o, c.held.Len() > 0), countExpired(&c.held, c.nowMS))
+		c.stream = rows(rowOptions(o, c.held.Len() > 0), countExpired(&c.held, c.nowMS))
 	}
 	if perRow {
 		return &rowLimited{Cursor: c, kind: c.kind, limit: o.Limit, rowOf: v.rowOf(sel)}

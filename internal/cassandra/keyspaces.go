@@ -35,8 +35,8 @@ const (
 // The rules at the time of its acknowledgement decide where a sample is stored, even if a
 // restart changes the rules meanwhile: the sample waits in the spool of that keyspace. So a
 // change of rules moves no samples; the samples of a metric before and after the change are in
-// different keyspaces. The older samples are read from the former keyspace if also_read names
-// it.
+// different keyspaces. The older samples are read from the former keyspace, and from its spool, if
+// also_read names it.
 //
 // Metadata, delete jobs of the first keyspace and all other data except samples are stored in
 // the first keyspace.
@@ -120,10 +120,12 @@ func (k *Keyspaces) lend(cfg Config) {
 		var also []int
 		for _, name := range c.AlsoRead {
 			at := slices.Index(k.names, name)
-			s.lent, also = append(s.lent, k.stores[at].written), append(also, at)
+			s.lent, also = append(s.lent, loan{k.stores[at].written, k.stores[at]}), append(also, at)
 		}
 		k.also = append(k.also, also)
-		s.lent = append(s.lent, k.stores[0].read...)
+		for _, c := range k.stores[0].read {
+			s.lent = append(s.lent, loan{c, nil})
+		}
 	}
 }
 

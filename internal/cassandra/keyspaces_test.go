@@ -413,6 +413,37 @@ func TestChangedRules(t *testing.T) {
 	same(t, "the first again", answer(t, s, "b.x", all()), "h: 3=3")
 }
 
+// TestChangedRulesWhileSamplesWait: samples that wait for the former keyspace of their metric are
+// found and deleted as if they were in it.
+func TestChangedRulesWhileSamplesWait(t *testing.T) {
+	c := keyspacesConfig(t)
+	c.Spool.Linger = time.Hour
+	fs := vfs.NewMem()
+	before := c
+	before.Keyspaces = nil
+	s := ready(t, openKeyspaces(t, fs, before))
+	put(t, s, "b.x", "h", map[int64]int64{1: 1, 2: 2, 3: 3})
+	put(t, s, "b.x", "i", map[int64]int64{1: 1, 3: 3})
+	closed(t, s)
+
+	c.Keyspaces[0].AlsoRead = []string{WriteClusterName}
+	s = ready(t, openKeyspaces(t, fs, c))
+	put(t, s, "b.x", "h", map[int64]int64{2: 20})
+	same(t, "while they wait", answer(t, s, "b.x", all()), "h: 1=1 2=20 3=3", "i: 1=1 3=3")
+	same(t, "values of the tag", namesOf(t, s, store.NamesQuery{Kind: store.TagValues, Metric: "b.x", Tag: "host"}), "h", "i")
+	last := all()
+	last.Descending, last.Limit = true, 2
+	same(t, "the last two", answer(t, s, "b.x", last), "h: 3=3 2=20", "i: 3=3 1=1")
+	if err := s.Delete(t.Context(), store.Deletion{Metric: "b.x", Range: model.TimeRange{StartMS: 3, EndMS: 3}}); err != nil {
+		t.Fatal(err)
+	}
+	first := ready(t, openStore(t, c.only(0), Options{}))
+	same(t, "the first after a delete", answer(t, first, "b.x", all()), "h: 1=1 2=2", "i: 1=1")
+	same(t, "after a delete", answer(t, s, "b.x", all()), "h: 1=1 2=20", "i: 1=1")
+	flushed(t, s)
+	same(t, "after a flush", answer(t, s, "b.x", all()), "h: 1=1 2=20", "i: 1=1")
+}
+
 // TestSpoolsOutliveAPowerCut: what was acknowledged for a further keyspace is there after
 // the first start of a server with one, also if the directory of its spool was new.
 func TestSpoolsOutliveAPowerCut(t *testing.T) {

@@ -65,7 +65,7 @@ type Store struct {
 
 	written *cluster   // written and read
 	read    []*cluster // read only
-	lent    []*cluster // read only, owned by other stores; set before the first request
+	lent    []loan     // read too; set before the first request
 	meta    *cluster   // has the metadata; nil if written has it
 
 	closed atomic.Bool
@@ -143,7 +143,11 @@ func (s *Store) openClusters(o Options) (err error) {
 
 // readable lists the clusters that may have samples, the written one first.
 func (s *Store) readable() []*cluster {
-	return slices.Concat([]*cluster{s.written}, s.read, s.lent)
+	all := slices.Concat([]*cluster{s.written}, s.read)
+	for _, l := range s.lent {
+		all = append(all, l.cluster)
+	}
+	return all
 }
 
 // clusters lists the store's own clusters, the written one first.
@@ -252,17 +256,14 @@ func (s *Store) Delete(ctx context.Context, deletions ...store.Deletion) error {
 			of[c], deleters[c] = append(of[c], d), keyspaces[i].Deleter()
 		}
 	}
-	if err := s.clock.check(ctx); err != nil {
-		return fmt.Errorf("delete: %w", err)
-	}
-	stampMS, err := s.flushSoon(ctx, metricsOf(deletions))
+	stamps, err := s.flushAll(ctx, of, metricsOf(deletions))
 	if err != nil {
-		return fmt.Errorf("delete: write earlier samples: %w", err)
+		return err
 	}
 	// The deletions are recorded in each cluster, for the servers that write there, which need
 	// not be the servers that write to this store's cluster.
 	for c, deletions := range of {
-		if err := deleters[c].Record(ctx, stampMS, deletions...); err != nil {
+		if err := deleters[c].Record(ctx, stamps[s.writerOf(c)], deletions...); err != nil {
 			return fmt.Errorf("delete: %w", c.explain(err))
 		}
 	}
@@ -275,7 +276,7 @@ func (s *Store) Delete(ctx context.Context, deletions ...store.Deletion) error {
 		go func() {
 			defer store.Recorded(part)
 			errs <- work.Do("delete from a cluster", func() error {
-				return c.explain(deleters[c].Delete(part, stampMS, deletions...))
+				return c.explain(deleters[c].Delete(part, stamps[s.writerOf(c)], deletions...))
 			})
 		}()
 	}
@@ -284,6 +285,27 @@ func (s *Store) Delete(ctx context.Context, deletions ...store.Deletion) error {
 		all = append(all, <-errs)
 	}
 	return errors.Join(all...)
+}
+
+// flushAll writes the samples of some metrics that wait for the clusters of a delete, and returns
+// the stamps of the delete by the store whose spool has the samples.
+func (s *Store) flushAll(ctx context.Context, of map[*cluster][]store.Deletion, metrics []string) (map[*Store]int64, error) {
+	stamps := map[*Store]int64{s: 0} // its samples may be in no cluster that is asked
+	for c := range of {
+		stamps[s.writerOf(c)] = 0
+	}
+	for writer := range stamps {
+		name := writer.written.name
+		if err := writer.clock.check(ctx); err != nil {
+			return nil, fmt.Errorf("delete: %w", ofKeyspace(name, err))
+		}
+		stampMS, err := writer.flushSoon(ctx, metrics)
+		if err != nil {
+			return nil, fmt.Errorf("delete: write earlier samples: %w", ofKeyspace(name, err))
+		}
+		stamps[writer] = stampMS
+	}
+	return stamps, nil
 }
 
 // flushLook is how often a delete that waits for the spool checks whether Cassandra is

@@ -20,21 +20,39 @@ import (
 
 // View implements store.Viewer.
 func (s *Store) View(ctx context.Context) (store.View, error) {
+	v, err := s.viewOf(ctx, slices.Concat([]*cluster{s.written}, s.read))
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range s.lent {
+		if err := v.borrow(ctx, l); err != nil {
+			return nil, errors.Join(err, v.Close())
+		}
+	}
+	return v, nil
+}
+
+// viewOf opens a view of the spool and of some clusters, the written one first.
+func (s *Store) viewOf(ctx context.Context, own []*cluster) (*view, error) {
 	if err := s.checkOpen(ctx); err != nil {
 		return nil, err
 	}
 	pending := s.spool.View() // before the keyspaces are read: see the package comment
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.metrics.views.Inc()
-	v := &view{store: s, pending: pending, ctx: ctx, cancel: cancel, own: 1 + len(s.read)}
-	for _, c := range s.readable() {
-		k := &keyspace{cluster: c}
-		if ks, err := c.open(); err == nil {
-			k.look = ks.Look()
-		}
-		v.keyspaces = append(v.keyspaces, k)
+	v := &view{store: s, pending: pending, ctx: ctx, cancel: cancel, own: len(own)}
+	for _, c := range own {
+		v.keyspaces = append(v.keyspaces, newKeyspace(c))
 	}
 	return v, nil
+}
+
+func newKeyspace(c *cluster) *keyspace {
+	k := &keyspace{cluster: c}
+	if ks, err := c.open(); err == nil {
+		k.look = ks.Look()
+	}
+	return k
 }
 
 var (
@@ -48,6 +66,7 @@ type view struct {
 	pending   *spool.View
 	keyspaces []*keyspace     // the written one first
 	own       int             // how many of these are the store's own; the others are lent, and have names of metrics of other stores
+	lent      []*view         // of the stores that lend a keyspace
 	ctx       context.Context // for read-ahead
 	cancel    context.CancelFunc
 	closed    atomic.Bool
@@ -165,7 +184,11 @@ func (v *view) Close() error {
 	v.ahead.close()
 	v.pending.Close()
 	v.store.metrics.views.Dec()
-	return nil
+	var errs []error
+	for _, one := range v.lent {
+		errs = append(errs, one.Close())
+	}
+	return errors.Join(errs...)
 }
 
 func (v *view) check(ctx context.Context) error {
@@ -295,7 +318,12 @@ func (v *view) eachKeyspace(ctx context.Context, some []*keyspace, r model.TimeR
 }
 
 // AllowPartial implements store.PartialView.
-func (v *view) AllowPartial() { v.partial.Store(true) }
+func (v *view) AllowPartial() {
+	v.partial.Store(true)
+	for _, one := range v.lent {
+		one.AllowPartial()
+	}
+}
 
 // ReadCurrent implements store.CurrentView.
 func (v *view) ReadCurrent() {
@@ -310,6 +338,11 @@ func (v *view) ReadCurrent() {
 func (v *view) Missing() error {
 	if err := v.missing.Load(); err != nil {
 		return *err
+	}
+	for _, one := range v.lent {
+		if err := one.Missing(); err != nil {
+			return err
+		}
 	}
 	return nil
 }
