@@ -1136,7 +1136,7 @@ func TestDamagedLog(t *testing.T) {
 		l, err := wal.Open(disk, "spool", wal.DefaultConfig(), wal.Options{})
 		must(t, err)
 		records, _ := encode([]timeline.Accepted{{Addressed: event(i, fmt.Sprint("e", i+1), "a"), At: time.UnixMicro(1)}})
-		must(t, l.Wait(t.Context(), l.Append(typeEvents, records[0])))
+		must(t, l.Wait(t.Context(), l.Append(typeEvents, records[0].bytes)))
 		must(t, l.Close())
 	}
 	file := func(s wal.Segment) string { return disk.PathJoin("spool", s.FileName()) }
