@@ -1,23 +1,19 @@
 package read
 
 import (
-	"container/list"
 	"hash/maphash"
 	"math"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"varve/internal/chunk"
 	"varve/internal/collectors"
 	"varve/internal/model"
 )
 
-// A chunkCache keeps slices of finished rows as packed chunks, so that reading
-// them again costs no statement, and coarse queries are answered from the
-// chunks' statistics.
+// A chunkCache keeps slices of finished rows as packed chunks, so that reading them again costs
+// no statement, and coarse queries are answered from the chunks' statistics.
 //
 // A row is cached when it is read for the second time, so that a first read is as cheap as
 // possible.
@@ -26,31 +22,20 @@ import (
 // visible when the entry expires, or to a reader that requires a younger entry: see
 // Look.chunkAge. An entry expires at its maximum age, or when it has been cached for as long as
 // the row had been unchanged when it was read. So if another process is filling in old samples,
-// a slice is cached for seconds only. Changes by this process remove the row's entries at once,
-// and keep a slice that is being read at that moment from being cached: each row maps to one of
-// many generation numbers, which forget increments.
+// a slice is cached for seconds only. Changes by this process remove the row's entries at once.
 type chunkCache struct {
-	maxBytes int64
-	maxAge   time.Duration
-	now      func() time.Time
-	seed     maphash.Seed
+	*cache[string, Form, *chunkEntry] // groups are the keys of rows
+	maxAge                            time.Duration
+	now                               func() time.Time
 
-	hits, misses, evicted prometheus.Counter
-
-	mu          sync.Mutex
-	entries     map[string]*list.Element // of *chunkEntry
-	recent      list.List                // most recently used first
-	bytes       int64
-	generations [1024]uint64
-	asked       [8192]uint64 // hashes of requested rows; newer ones overwrite older ones
+	mu    sync.Mutex
+	asked [8192]uint64 // hashes of requested rows; newer ones overwrite older ones
 }
 
 // A chunkEntry holds all cells of a row between two columns.
 type chunkEntry struct {
-	key       string
 	from, to  uint32 // columns, both inclusive
 	chunks    []chunk.Entry
-	bytes     int64
 	readAt    time.Time
 	expiresMS int64 // when the first sample expires, or the slice is too old
 }
@@ -62,81 +47,29 @@ const (
 )
 
 func newChunkCache(maxBytes int64, maxAge time.Duration, now func() time.Time, set *collectors.Set) *chunkCache {
-	c := &chunkCache{
-		maxBytes: maxBytes, maxAge: maxAge, now: now, seed: maphash.MakeSeed(), entries: map[string]*list.Element{},
-		hits:    set.Counter("chunk_cache_hits_total", "Slices of finished rows that were in the cache of packed chunks."),
-		misses:  set.Counter("chunk_cache_misses_total", "Slices of finished rows that were not in the cache of packed chunks."),
-		evicted: set.Counter("chunk_cache_evicted_total", "Entries that made room for others."),
-	}
-	set.GaugeFunc("chunk_cache_bytes", "Size of the cache of packed chunks.", func() float64 {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return float64(c.bytes)
-	})
-	return c
+	return &chunkCache{maxAge: maxAge, now: now, cache: newCache[string, Form, *chunkEntry](maxBytes, set, "chunk_cache", cacheHelp{
+		hits:    "Slices of finished rows that were in the cache of packed chunks.",
+		misses:  "Slices of finished rows that were not in the cache of packed chunks.",
+		evicted: "Entries that made room for others.",
+		bytes:   "Size of the cache of packed chunks.",
+	})}
 }
-
-// cacheKey identifies a row, or one half of a legacy row.
-func cacheKey(key []byte, f Form) string { return string(append(key[:len(key):len(key)], byte(f))) }
 
 // get returns an entry that contains the whole slice and is younger than age, nil if there is
 // none.
-func (c *chunkCache) get(key string, s slice, age time.Duration) *chunkEntry {
+func (c *chunkCache) get(key []byte, form Form, s slice, age time.Duration) *chunkEntry {
 	if c.maxBytes <= 0 || age <= 0 {
 		return nil
 	}
 	now := c.now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	at := c.entries[key]
-	if at != nil {
-		e := at.Value.(*chunkEntry)
-		switch {
-		case c.expired(e, now):
-			c.removeLocked(at)
-		case e.has(s) && now.Sub(e.readAt) < age:
-			c.recent.MoveToFront(at)
-			c.hits.Inc()
-			return e
-		}
-	}
-	c.misses.Inc()
-	return nil
-}
-
-// expired reports whether an entry may no longer be used.
-func (c *chunkCache) expired(e *chunkEntry, now time.Time) bool {
-	return now.Sub(e.readAt) >= c.maxAge || now.UnixMilli() >= e.expiresMS
+	return c.cache.get(string(key), form, func(e *chunkEntry) (use, drop bool) {
+		expired := now.Sub(e.readAt) >= c.maxAge || now.UnixMilli() >= e.expiresMS
+		return !expired && e.has(s) && now.Sub(e.readAt) < age, expired
+	})
 }
 
 // has reports whether the entry contains the whole slice.
 func (e *chunkEntry) has(s slice) bool { return e.from <= s.from && s.to <= e.to }
-
-func (c *chunkCache) removeLocked(at *list.Element) {
-	e := c.recent.Remove(at).(*chunkEntry)
-	delete(c.entries, e.key)
-	c.bytes -= e.bytes
-}
-
-// forget removes the row with the given key.
-func (c *chunkCache) forget(key []byte) {
-	if c.maxBytes <= 0 {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for form := Typed; form <= LegacyDouble; form++ {
-		k := cacheKey(key, form)
-		c.generations[c.slot(k)]++
-		if at := c.entries[k]; at != nil {
-			c.removeLocked(at)
-		}
-	}
-}
-
-func (c *chunkCache) slot(key string) uint64 {
-	return maphash.String(c.seed, key) % uint64(len(c.generations))
-}
 
 // in returns the chunks with samples in r, in reading order.
 func (e *chunkEntry) in(r model.TimeRange, descending bool) []chunk.Entry {
@@ -154,14 +87,15 @@ func (e *chunkEntry) in(r model.TimeRange, descending bool) []chunk.Entry {
 
 // A chunkRecorder packs a slice while it is read, in ascending order.
 type chunkRecorder struct {
-	cache      *chunkCache
-	page       *chunk.PageBuilder
-	entry      chunkEntry
-	slot       uint64
-	generation uint64
-	lastMS     int64
-	wroteMS    int64 // newest cell
-	full       bool  // too large to be cached
+	cache   *chunkCache
+	key     string
+	form    Form
+	since   uint64 // of cache.begin
+	page    *chunk.PageBuilder
+	entry   chunkEntry
+	lastMS  int64
+	wroteMS int64 // newest cell
+	full    bool  // too large to be cached
 }
 
 var pageBuilders = sync.Pool{New: func() any { return new(chunk.PageBuilder) }}
@@ -170,29 +104,25 @@ var pageBuilders = sync.Pool{New: func() any { return new(chunk.PageBuilder) }}
 const maxShare = 8
 
 // record returns a recorder for a slice, nil if the slice should not be cached.
-func (c *chunkCache) record(key string, s slice) *chunkRecorder {
-	if c.maxBytes <= 0 || c.maxAge <= 0 {
-		return nil
-	}
-	now, slot := c.now(), c.slot(key)
-	c.mu.Lock()
-	again, generation := c.askLocked(key), c.generations[slot]
-	c.mu.Unlock()
-	if !again {
+func (c *chunkCache) record(key []byte, form Form, s slice) *chunkRecorder {
+	if c.maxBytes <= 0 || c.maxAge <= 0 || !c.ask(key, form) {
 		return nil
 	}
 	r := &chunkRecorder{
-		cache: c, slot: slot, generation: generation, lastMS: math.MinInt64, wroteMS: math.MinInt64,
-		entry: chunkEntry{key: key, from: s.from, to: s.to, readAt: now, expiresMS: math.MaxInt64},
+		cache: c, key: string(key), form: form, lastMS: math.MinInt64, wroteMS: math.MinInt64,
+		entry: chunkEntry{from: s.from, to: s.to, readAt: c.now(), expiresMS: math.MaxInt64},
 	}
+	r.since = c.begin(r.key)
 	r.page = pageBuilders.Get().(*chunk.PageBuilder)
 	r.page.Reset(chunk.Fast)
 	return r
 }
 
-// askLocked records that a row is requested, and reports whether it was requested before.
-func (c *chunkCache) askLocked(key string) bool {
-	hash := maphash.String(c.seed, key)
+// ask records that a row is requested, and reports whether it was requested before.
+func (c *chunkCache) ask(key []byte, form Form) bool {
+	hash := maphash.Bytes(c.seed, key) + uint64(form)
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	at := &c.asked[hash%uint64(len(c.asked))]
 	again := *at == hash
 	*at = hash
@@ -250,8 +180,8 @@ func (r *chunkRecorder) finish() error {
 	if err := it.Err(); err != nil {
 		return err
 	}
-	e.bytes = int64(r.page.Size()+len(e.key)+entryOverhead) + int64(len(e.chunks))*chunkOverhead
-	r.cache.put(&e, r.slot, r.generation)
+	bytes := int64(r.page.Size()+len(r.key)+entryOverhead) + int64(len(e.chunks))*chunkOverhead
+	r.cache.put(r.key, r.form, &e, bytes, r.since)
 	return nil
 }
 
@@ -261,23 +191,4 @@ func (r *chunkRecorder) drop() {
 		pageBuilders.Put(r.page)
 		r.page = nil
 	}
-}
-
-// put caches an entry, unless its row was changed while it was read, or a larger entry is
-// already cached.
-func (c *chunkCache) put(e *chunkEntry, slot, generation uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.generations[slot] != generation || e.bytes > c.maxBytes {
-		return
-	}
-	if at := c.entries[e.key]; at != nil {
-		c.removeLocked(at)
-	}
-	for c.bytes+e.bytes > c.maxBytes {
-		c.removeLocked(c.recent.Back())
-		c.evicted.Inc()
-	}
-	c.entries[e.key] = c.recent.PushFront(e)
-	c.bytes += e.bytes
 }

@@ -24,11 +24,11 @@ func TestChunkCache(t *testing.T) {
 	}
 	key := []byte("row")
 	whole := slice{from: 10, to: 20}
-	if c.record(cacheKey(key, Typed), whole) != nil {
+	if c.record(key, Typed, whole) != nil {
 		t.Error("kept when it is asked for the first time")
 	}
 	put := func(change func(*chunkRecorder)) {
-		r := c.record(cacheKey(key, Typed), whole)
+		r := c.record(key, Typed, whole)
 		r.cell(nil, now.Add(-time.Hour).UnixMilli())
 		r.add(model.Long, columns(5))
 		change(r)
@@ -36,7 +36,7 @@ func TestChunkCache(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	there := func(s slice) bool { return c.get(cacheKey(key, Typed), s, time.Minute) != nil }
+	there := func(s slice) bool { return c.get(key, Typed, s, time.Minute) != nil }
 	nothing := func(*chunkRecorder) {}
 
 	put(nothing)
@@ -45,14 +45,14 @@ func TestChunkCache(t *testing.T) {
 			t.Errorf("%+v of %+v: %v", s, whole, !want)
 		}
 	}
-	if c.get(cacheKey(key, LegacyLong), whole, time.Minute) != nil {
+	if c.get(key, LegacyLong, whole, time.Minute) != nil {
 		t.Error("another form of the row has it too")
 	}
-	c.forget(key)
+	c.forget(string(key))
 	if there(whole) || c.bytes != 0 {
 		t.Error("there after its row changed")
 	}
-	put(func(*chunkRecorder) { c.forget(key) })
+	put(func(*chunkRecorder) { c.forget(string(key)) })
 	if there(whole) {
 		t.Error("there although its row changed while it was read")
 	}
@@ -88,8 +88,8 @@ func TestChunkCache(t *testing.T) {
 		t.Error("samples out of order were kept")
 	}
 	for i := range 50 {
-		c.record(fmt.Sprint("row", i), whole)
-		r := c.record(fmt.Sprint("row", i), whole)
+		c.record(fmt.Append(nil, "row", i), Typed, whole)
+		r := c.record(fmt.Append(nil, "row", i), Typed, whole)
 		r.cell(nil, 0)
 		r.add(model.Long, columns(3))
 		if err := r.finish(); err != nil {
@@ -99,12 +99,12 @@ func TestChunkCache(t *testing.T) {
 			t.Fatalf("%d bytes, at most %d", c.bytes, c.maxBytes)
 		}
 	}
-	if len(c.entries) < 3 || len(c.entries) == 50 || c.recent.Len() != len(c.entries) {
-		t.Errorf("%d entries", len(c.entries))
+	if len(c.groups) < 3 || len(c.groups) == 50 || c.recent.Len() != len(c.groups) {
+		t.Errorf("%d entries", len(c.groups))
 	}
 	none := newChunkCache(0, time.Minute, time.Now, collectors.Named(""))
 	for range 2 {
-		if none.record("row", whole) != nil {
+		if none.record(key, Typed, whole) != nil {
 			t.Error("a cache of no size records")
 		}
 	}

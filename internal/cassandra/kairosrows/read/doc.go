@@ -6,11 +6,39 @@
 //	RowCursor  the samples of one row
 //	Inspector  the keyspace as text for people
 //
-// A lookup in a partition of row keys uses the cache; or the inverted index, if that has all
-// row keys of the partition; or a scan that skips most of them (skipScan); or it reads all of
-// them, once for all concurrent requests (flights).
+// # How series are found
 //
-// Invariants:
+// A lookup first reads which row times of the metric there are, with their state. Each row time
+// has a partition of row_keys, and in each the lookup goes down this list, to the first line
+// that has an answer (Look.keysOf). The lines above the stamp cost no statement.
+//
+//	       this Look has read the whole partition           its list
+//	          |
+//	stamp     row_keys.mtime, read once per Look. With varve_row_state.changed
+//	          |    it says whether cached lists are valid
+//	          v
+//	cached    the whole partition                           postingsCache
+//	cached    the row keys with the values of a matcher     this Look, postingsCache
+//	          |
+//	          +-- no matcher by values:         full        readWhole
+//	          |
+//	          +-- the inverted index has all
+//	          |   row keys of the partition:    indexed     contest: of the matcher with
+//	          |                                             the fewest row keys
+//	          +-- otherwise, as KairosDB may
+//	              have added row keys:          scanned     skipScan: Cassandra's order
+//	              (and the Coverer is asked)                leaves most of them out
+//	                                            shared,     flights: whole, once for all
+//	                                            full        lookups that need it at a time
+//
+// A partition that is read whole, or the row keys of a value, become a keyList: the Look and the
+// cache keep it, and later matchers are applied to it. If it would be too large for that, only
+// what each lookup wants is kept, see intake.
+//
+// Row keys that only the inverted index has shown may be gone from row_keys. Short lists are
+// verified there before they are kept, other lists when few of their row keys match.
+//
+// # Invariants
 //
 //   - Later requests see all writes and deletes of this process: RowChanged and
 //     RowKeysChanged discard what was loaded before.

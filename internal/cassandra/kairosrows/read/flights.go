@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/rowkey"
 )
 
@@ -16,10 +17,20 @@ import (
 // all row keys that existed when it began, and a partition is never read twice at once. Each
 // caller passes a harvest, which collects the row keys that the caller wants from a partition
 // that is too wide to be kept.
+//
+//	read 1   |=====================|              for A
+//	read 2                         |============| for B, C and D, by one of them
+//	calls    A      B    C      D
 type flights struct {
 	mu     sync.Mutex
-	flying map[rowkey.Partition]*flight
-	next   map[rowkey.Partition]*flight // queued: callers may still join
+	flying map[flightKey]*flight
+	next   map[flightKey]*flight // queued: callers may still join
+}
+
+// Callers share a read only if they want the same consistency.
+type flightKey struct {
+	rowkey.Partition
+	level cql.Level
 }
 
 // A flight is one read.
@@ -33,7 +44,7 @@ type flight struct {
 // take returns the result of a call of load that began after take was called. The caller itself
 // or another waiting caller makes that call, with the harvests of all of them, and in its own
 // context. If that context ends, the others load for themselves.
-func (f *flights) take(ctx context.Context, k rowkey.Partition, h *harvest, load func([]*harvest) (*keyList, error)) (list *keyList, shared bool, err error) {
+func (f *flights) take(ctx context.Context, k flightKey, h *harvest, load func([]*harvest) (*keyList, error)) (list *keyList, shared bool, err error) {
 	for {
 		h.reset()
 		own, before := f.join(k, h)
@@ -62,12 +73,12 @@ func (f *flights) take(ctx context.Context, k rowkey.Partition, h *harvest, load
 }
 
 // join returns the flight to wait for, and the flight in progress, if any.
-func (f *flights) join(k rowkey.Partition, h *harvest) (own, before *flight) {
+func (f *flights) join(k flightKey, h *harvest) (own, before *flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.next[k] == nil {
 		if f.next == nil {
-			f.next, f.flying = map[rowkey.Partition]*flight{}, map[rowkey.Partition]*flight{}
+			f.next, f.flying = map[flightKey]*flight{}, map[flightKey]*flight{}
 		}
 		f.next[k] = &flight{landed: make(chan struct{})}
 	}
@@ -76,7 +87,7 @@ func (f *flights) join(k rowkey.Partition, h *harvest) (own, before *flight) {
 }
 
 // leave undoes join, unless the flight has begun. A flight without waiting callers is removed.
-func (f *flights) leave(k rowkey.Partition, own *flight, h *harvest) {
+func (f *flights) leave(k flightKey, own *flight, h *harvest) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.next[k] != own {
@@ -90,7 +101,7 @@ func (f *flights) leave(k rowkey.Partition, own *flight, h *harvest) {
 
 // begin returns the harvests of all waiting callers if the caller must load, because no other
 // has begun to; otherwise nil.
-func (f *flights) begin(k rowkey.Partition, own *flight) []*harvest {
+func (f *flights) begin(k flightKey, own *flight) []*harvest {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.next[k] != own {
@@ -101,7 +112,7 @@ func (f *flights) begin(k rowkey.Partition, own *flight) []*harvest {
 	return own.harvests
 }
 
-func (f *flights) end(k rowkey.Partition, own *flight) {
+func (f *flights) end(k flightKey, own *flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.flying, k)

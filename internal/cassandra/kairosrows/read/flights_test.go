@@ -38,7 +38,7 @@ func TestFlights(t *testing.T) {
 			tasks.Go(func() {
 				time.Sleep(time.Duration(i) * 100 * time.Millisecond)
 				asked := time.Now()
-				list, _, err := f.take(t.Context(), rowkey.Partition{Metric: "m", TimeMS: 0}, new(harvest), load)
+				list, _, err := f.take(t.Context(), flightKey{Partition: rowkey.Partition{Metric: "m", TimeMS: 0}}, new(harvest), load)
 				mu.Lock()
 				defer mu.Unlock()
 				if err != nil || beganAt[list].Before(asked) {
@@ -61,7 +61,7 @@ func TestFlights(t *testing.T) {
 func TestFlightsThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f flights
-		k := rowkey.Partition{Metric: "m", TimeMS: 0}
+		k := flightKey{Partition: rowkey.Partition{Metric: "m", TimeMS: 0}}
 		wait := func(ctx context.Context) func([]*harvest) (*keyList, error) {
 			return func([]*harvest) (*keyList, error) {
 				select {

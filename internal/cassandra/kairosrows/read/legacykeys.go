@@ -54,7 +54,7 @@ func (l *Look) readLegacy(ctx context.Context, s rowkey.Span, f func(rowtime.Key
 		return err
 	}
 	return rowkey.EachLegacy(ctx, l.reader.ks.Session, l.level, rowkey.LegacyKeys, s, func(k rowtime.Key, err error) error {
-		l.trace.indexRows.Add(1)
+		l.trace[countIndexRows].Add(1)
 		if err != nil {
 			l.reader.badLegacyKeys.Inc() // KairosDB cannot read it either
 			return nil

@@ -50,14 +50,6 @@ func (l *Look) Current() {
 // newList returns an empty list for row keys that this Look reads.
 func (l *Look) newList() *keyList { return &keyList{level: l.level} }
 
-// flights returns the reads of whole partitions that this Look may share.
-func (l *Look) flights() *flights {
-	if l.level == cql.Lasting {
-		return &l.reader.lastingFlights
-	}
-	return &l.reader.flights
-}
-
 // chunkAge is how old copies of finished rows may be. KairosDB nodes write late samples into
 // finished rows, and delete from them, without announcement, and their own clients see that at
 // once. So while one runs, copies may only be as old as row keys may be that these nodes have
@@ -78,14 +70,14 @@ func (l *Look) chunkAge(ctx context.Context) time.Duration {
 }
 
 func (l *Look) query(ctx context.Context, st *cql.Statement, args ...any) *cql.Rows {
-	l.trace.statements.Add(1)
+	l.trace[countStatements].Add(1)
 	return l.reader.ks.Session.QueryAt(ctx, l.level, st, args...)
 }
 
 // kept returns a list of row keys that an earlier Look has read, nil if there is
 // none that is valid.
-func (l *Look) kept(k postingKey, v version) *keyList {
-	list := l.reader.postings.get(k, v, l.lag)
+func (l *Look) kept(p *partition, k tagPair, s rowkey.Stamp) *keyList {
+	list := l.reader.postings.get(p.key, k, p.version(s), l.lag)
 	if list != nil && list.level < l.level {
 		return nil // put will replace it
 	}

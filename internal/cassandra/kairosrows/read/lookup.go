@@ -36,7 +36,7 @@ func (l *Look) Lookup(ctx context.Context, sel store.Selection) ([]SeriesRows, e
 
 // find does the work of Lookup and Select.
 func (l *Look) find(ctx context.Context, sel store.Selection) (*Found, error) {
-	l.trace.lookups.Add(1)
+	l.trace[countLookups].Add(1)
 	f := &Found{look: l, metric: sel.Metric}
 	if sel.Range.StartMS > sel.Range.EndMS || rowkey.Impossible(sel.Matchers) {
 		return f, nil
@@ -81,19 +81,20 @@ const maxGuessed = 4
 
 // statesOf returns the row times of a span. If their mtimes will probably be needed, and the
 // span has few possible row times, it reads the mtimes at the same time, which saves a round
-// trip. For row times that existed recently an mtime is sufficient evidence, so
+// trip. For row times of which the cache has row keys an mtime is sufficient evidence, so
 // row_key_time_index is not read again.
 func (l *Look) statesOf(ctx context.Context, s rowkey.Span, selective bool) ([]rowkey.RowTime, error) {
 	possible := l.rowTimes(s)
 	read := l.readStates
-	if len(possible) > 0 && !slices.ContainsFunc(possible, func(k rowkey.Partition) bool { return !l.reader.postings.hadRecently(k) }) {
+	unknown := func(k rowkey.Partition) bool { return !l.reader.postings.holds(k) }
+	if len(possible) > 0 && !slices.ContainsFunc(possible, unknown) {
 		read = func(ctx context.Context, s rowkey.Span) ([]rowkey.RowTime, error) {
-			return l.readRecent(ctx, s, possible)
+			return l.readKnown(ctx, s, possible)
 		}
 	}
 	var guesses []rowkey.Partition
 	for _, k := range possible {
-		if selective || l.reader.postings.holds(k) {
+		if selective || !unknown(k) {
 			guesses = append(guesses, k)
 		}
 	}
@@ -109,8 +110,8 @@ func (l *Look) statesOf(ctx context.Context, s rowkey.Span, selective bool) ([]r
 	return states, err
 }
 
-// readRecent is readStates for a span in which all possible row times existed recently.
-func (l *Look) readRecent(ctx context.Context, s rowkey.Span, possible []rowkey.Partition) ([]rowkey.RowTime, error) {
+// readKnown is readStates for a span of which the cache has row keys of all possible row times.
+func (l *Look) readKnown(ctx context.Context, s rowkey.Span, possible []rowkey.Partition) ([]rowkey.RowTime, error) {
 	known, err := inSlot(ctx, l, func(ctx context.Context) (map[int64]rowkey.RowTime, error) { return l.readStateRows(ctx, s) })
 	if err != nil {
 		return nil, err
@@ -163,49 +164,51 @@ func (l *Look) eachLegacyKey(ctx context.Context, s rowkey.Span, want wish, f fu
 	return err
 }
 
-// keysOf returns the wanted row keys of a partition. If there are more than the limit, it may
-// return only some, but more than the limit.
+// keysOf returns the wanted row keys of a partition, in the cheapest way that finds all of them:
+// the package comment has a drawing. If there are more than the limit, it may return only some,
+// but more than the limit.
 func (l *Look) keysOf(ctx context.Context, p *partition, want wish) ([]rowkey.Key, error) {
 	if p.full.loaded.Load() {
 		return p.full.value.matching(nil, want)
 	}
 	literals := rowkey.Literals(want.matchers)
 	if len(literals) == 0 && !l.reader.postings.holds(p.key) {
-		return l.fullKeys(ctx, p, want)
+		return l.wholeKeys(ctx, p, want, false)
 	}
 	s, err := l.stampOf(ctx, p.key)
 	if err != nil {
 		return nil, err
 	}
-	if list := l.kept(postingKey{Partition: p.key}, p.version(s)); list != nil {
+	if list := l.kept(p, tagPair{}, s); list != nil {
 		l.answer(byCache)
 		return list.matching(nil, want)
 	}
-	switch {
-	case len(literals) == 0:
-		return l.fullKeys(ctx, p, want)
-	case !p.state.Covers(s):
+	if len(literals) == 0 {
+		return l.wholeKeys(ctx, p, want, false)
+	}
+	covered := p.state.Covers(s)
+	if !covered {
 		l.answer(uncovered)
 		l.reader.uncovered(p.key)
+	}
+	if lists := l.knownLists(p, s, literals); lists != nil {
+		l.answer(byCache)
+		return l.matchingOf(ctx, p, lists, want)
+	}
+	if !covered {
 		return l.uncoveredKeys(ctx, p, s, literals, want)
 	}
-	return l.indexedKeys(ctx, p, s, literals, want)
+	l.answer(byIndex)
+	lists, err := l.readIndex(ctx, p, s, literals, want.orUnsure())
+	if err != nil {
+		return nil, err
+	}
+	return l.matchingOf(ctx, p, lists, want)
 }
 
 // uncoveredKeys finds row keys of a partition for which the inverted index may be incomplete:
 // with a scan that skips most others, or by reading the whole partition.
 func (l *Look) uncoveredKeys(ctx context.Context, p *partition, s rowkey.Stamp, by []model.Matcher, want wish) ([]rowkey.Key, error) {
-	if lists := l.knownLists(p, s, by); lists != nil {
-		l.answer(byCache)
-		var keys []rowkey.Key
-		for _, list := range lists {
-			var err error
-			if keys, err = list.matching(keys, want); err != nil {
-				return nil, err
-			}
-		}
-		return keys, nil
-	}
 	reader := l.reader
 	literals, possible := sortedLiterals(by)
 	if !possible {
@@ -214,7 +217,7 @@ func (l *Look) uncoveredKeys(ctx context.Context, p *partition, s rowkey.Stamp, 
 	}
 	kind := kindOf(p.key.Metric, literals)
 	if !reader.ordered || reader.givenUp.has(kind, reader.now()) {
-		return l.sharedKeys(ctx, p, want)
+		return l.wholeKeys(ctx, p, want, true)
 	}
 	loading := reader.postings.begin(p.key)
 	harvest, ok := newHarvest(want.among(by)), false
@@ -230,43 +233,26 @@ func (l *Look) uncoveredKeys(ctx context.Context, p *partition, s rowkey.Stamp, 
 		return nil, err
 	case !ok:
 		reader.givenUp.add(kind, reader.now())
-		return l.sharedKeys(ctx, p, want)
+		return l.wholeKeys(ctx, p, want, true)
 	}
 	l.answer(byScan)
 	list.verified = true // all were read from row_keys
 	if len(literals) == 1 && len(literals[0].values) == 1 {
-		k := postingKey{p.key, literals[0].name, literals[0].values[0]}
-		p.posting(k).set(list)
-		reader.postings.put(k, list, p.version(s), reader.keptUntil(p, s), loading)
+		l.keepPostings(p, tagPair{literals[0].name, literals[0].values[0]}, list, s, loading)
 	}
 	return list.matching(nil, want)
 }
 
-// sharedKeys reads a whole partition, together with other lookups that need it at the same
-// time.
-func (l *Look) sharedKeys(ctx context.Context, p *partition, want wish) ([]rowkey.Key, error) {
-	return l.readKeys(ctx, p, want, func(h *harvest) (*keyList, error) {
-		if h.tick != nil { // another request may do the reading, and must not wait for this one
-			h.tick, h.gone = nil, ctx.Err
-		}
-		list, shared, err := l.flights().take(ctx, p.key, h, func(all []*harvest) (*keyList, error) { return l.readWhole(ctx, p, all...) })
-		if shared {
-			l.answer(byOthers)
-		}
-		return list, err
-	})
-}
-
-// fullKeys reads the whole partition, or until there are too many matching keys.
-func (l *Look) fullKeys(ctx context.Context, p *partition, want wish) ([]rowkey.Key, error) {
-	return l.readKeys(ctx, p, want, func(h *harvest) (*keyList, error) { return l.readWhole(ctx, p, h) })
-}
-
-// readKeys returns the wanted keys of a partition, which load reads if this Look does not have
-// them.
-func (l *Look) readKeys(ctx context.Context, p *partition, want wish, load func(*harvest) (*keyList, error)) ([]rowkey.Key, error) {
+// wholeKeys returns the wanted keys of a partition that is read whole, or until there are too
+// many matching keys. With share, lookups that need it at the same time read it together.
+func (l *Look) wholeKeys(ctx context.Context, p *partition, want wish, share bool) ([]rowkey.Key, error) {
 	h := newHarvest(want)
-	list, err := p.full.get(ctx, func() (*keyList, error) { return load(h) })
+	list, err := p.full.get(ctx, func() (*keyList, error) {
+		if share {
+			return l.readShared(ctx, p, h)
+		}
+		return l.readWhole(ctx, p, h)
+	})
 	switch {
 	case errors.Is(err, errMatchesOnly):
 		return h.keys, nil
@@ -276,29 +262,35 @@ func (l *Look) readKeys(ctx context.Context, p *partition, want wish, load func(
 	return list.matching(nil, want)
 }
 
-// indexedKeys finds row keys through the inverted index: it reads those of the matcher that has
-// the fewest, and applies the other matchers to them. It stops soon after more keys match than
-// are wanted.
-func (l *Look) indexedKeys(ctx context.Context, p *partition, s rowkey.Stamp, literals []model.Matcher, want wish) ([]rowkey.Key, error) {
-	unsureWant := want
-	unsureWant.limit = max(want.limit, maxVerified) // some may turn out not to exist
-	lists := l.knownLists(p, s, literals)
-	if lists != nil {
-		l.answer(byCache)
-	} else {
-		l.answer(byIndex)
-		var err error
-		if lists, err = l.race(ctx, p, s, literals, unsureWant); err != nil {
-			return nil, err
-		}
+func (l *Look) readShared(ctx context.Context, p *partition, h *harvest) (*keyList, error) {
+	if h.tick != nil { // another request may do the reading, and must not wait for this one
+		h.tick, h.gone = nil, ctx.Err
 	}
+	list, shared, err := l.reader.flights.take(ctx, flightKey{p.key, l.level}, h, func(all []*harvest) (*keyList, error) {
+		return l.readWhole(ctx, p, all...)
+	})
+	if shared {
+		l.answer(byOthers)
+	}
+	return list, err
+}
+
+// orUnsure returns the wish for row keys of which some may turn out not to exist.
+func (w wish) orUnsure() wish {
+	w.limit = max(w.limit, maxVerified)
+	return w
+}
+
+// matchingOf returns the wanted row keys of lists. It looks for those in row_keys of which it is
+// unsure whether they exist.
+func (l *Look) matchingOf(ctx context.Context, p *partition, lists []*keyList, want wish) ([]rowkey.Key, error) {
 	var keys, unsure []rowkey.Key
 	for _, list := range lists {
 		var err error
 		if list.verified {
 			keys, err = list.matching(keys, want)
 		} else {
-			unsure, err = list.matching(unsure, unsureWant)
+			unsure, err = list.matching(unsure, want.orUnsure())
 		}
 		if err != nil {
 			return nil, err
@@ -311,22 +303,16 @@ func (l *Look) indexedKeys(ctx context.Context, p *partition, s rowkey.Stamp, li
 	return append(keys, sure...), err
 }
 
-// knownLists returns the lists of a matcher for which this Look or the cache has all lists; nil
-// if there is none.
+// knownLists returns the lists of the matcher with the fewest row keys, of those matchers for
+// which this Look or the cache has all lists; nil if there is none.
 func (l *Look) knownLists(p *partition, s rowkey.Stamp, literals []model.Matcher) []*keyList {
-	return fewestKeys(p.key, literals, func(k postingKey) *keyList { return l.knownList(p, s, k) })
-}
-
-// fewestKeys considers the matchers for which list has all lists, and returns the lists of the
-// one with the fewest row keys; nil if there is none.
-func fewestKeys(p rowkey.Partition, literals []model.Matcher, list func(postingKey) *keyList) []*keyList {
 	var best []*keyList
 	fewest := math.MaxInt
 	for _, m := range literals {
 		var lists []*keyList
 		n := 0
 		for _, v := range rowkey.Distinct(m.Values) {
-			of := list(postingKey{p, m.Tag, v})
+			of := l.knownList(p, s, tagPair{m.Tag, v})
 			if of == nil {
 				lists = nil
 				break
@@ -341,9 +327,12 @@ func fewestKeys(p rowkey.Partition, literals []model.Matcher, list func(postingK
 	return best
 }
 
-func (l *Look) knownList(p *partition, s rowkey.Stamp, k postingKey) *keyList {
-	if o := p.posting(k); o.loaded.Load() {
-		return o.value
+func (l *Look) knownList(p *partition, s rowkey.Stamp, k tagPair) *keyList {
+	p.mu.Lock()
+	list := p.postings[k]
+	p.mu.Unlock()
+	if list != nil {
+		return list
 	}
-	return l.kept(k, p.version(s))
+	return l.kept(p, k, s)
 }

@@ -25,7 +25,7 @@ func (l *Look) Names(ctx context.Context, q store.NamesQuery) (names []string, m
 	if err := q.Check(); err != nil {
 		return nil, false, err
 	}
-	l.trace.lookups.Add(1)
+	l.trace[countLookups].Add(1)
 	switch {
 	case q.Delimiter != 0:
 		names, err = l.metricLevel(ctx, q)
@@ -84,7 +84,7 @@ func (l *Look) metricNames(ctx context.Context, q store.NamesQuery) ([]string, e
 			break
 		}
 	}
-	l.trace.indexRows.Add(int64(len(names)))
+	l.trace[countIndexRows].Add(int64(len(names)))
 	return names, rows.Close()
 }
 
@@ -141,7 +141,7 @@ func (l *Look) readLevel(ctx context.Context, q store.NamesQuery, names []string
 			continue
 		}
 		names = append(names, entry)
-		l.trace.indexRows.Add(1)
+		l.trace[countIndexRows].Add(1)
 		if q.Limit > 0 && len(names) > q.Limit && *inOrder {
 			break
 		}
@@ -251,7 +251,7 @@ func (l *Look) listOf(ctx context.Context, p *partition) (*keyList, error) {
 		if err != nil {
 			return nil, err
 		}
-		if list := l.kept(postingKey{Partition: p.key}, p.version(s)); list != nil {
+		if list := l.kept(p, tagPair{}, s); list != nil {
 			l.answer(byCache)
 			return list, nil
 		}

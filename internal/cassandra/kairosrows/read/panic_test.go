@@ -5,7 +5,6 @@ import (
 	"errors"
 	"testing"
 
-	"varve/internal/notify"
 	"varve/internal/work"
 )
 
@@ -31,11 +30,9 @@ func TestPanicIsTheErrorOfItsRequest(t *testing.T) {
 			})
 		},
 		"keys of a tag value": func(ctx context.Context) error {
-			r, of := &race{turn: notify.New()}, &runner{} // without a partition to read
-			turn := r.turn.Next()
-			r.stream(ctx, of, 0, 0)
-			<-turn // its waiters get an error
-			return r.err
+			c := &contest{look: look} // without a partition to read
+			_, err := c.round(ctx, []*contender{{places: make([]contestPlace, 2)}}, 1)
+			return err
 		},
 	} {
 		var fault *work.PanicError

@@ -68,7 +68,7 @@ func (l *Look) readRowTimes(ctx context.Context, s rowkey.Span) ([]rowkey.RowTim
 			times = append(times, rowkey.RowTime{TimeMS: ms.MS})
 		}
 	}
-	l.trace.indexRows.Add(int64(len(times)))
+	l.trace[countIndexRows].Add(int64(len(times)))
 	return times, rows.Close()
 }
 
@@ -84,7 +84,7 @@ func (l *Look) readStateRows(ctx context.Context, s rowkey.Span) (map[int64]rowk
 	for rows.Scan(&ms, &kairos, &changed, &written) {
 		states[ms.MS] = rowkey.RowTime{TimeMS: ms.MS, State: rowkey.State{KairosMtime: rowkey.UUIDOf(kairos), Changed: rowkey.UUIDOf(changed), ChangedMS: rowkey.WrittenMS(written)}}
 	}
-	l.trace.indexRows.Add(int64(len(states)))
+	l.trace[countIndexRows].Add(int64(len(states)))
 	return states, rows.Close()
 }
 
@@ -99,26 +99,12 @@ type partition struct {
 
 	mu       sync.Mutex
 	known    bool
-	postings map[postingKey]*once[*keyList]
-}
-
-func (p *partition) posting(k postingKey) *once[*keyList] {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	o := p.postings[k]
-	if o == nil {
-		o = new(once[*keyList])
-		if p.postings == nil {
-			p.postings = map[postingKey]*once[*keyList]{}
-		}
-		p.postings[k] = o
-	}
-	return o
+	postings map[tagPair]*keyList // lists of one tag each that this Look has read
 }
 
 // readStamp reads the mtime of a partition.
 func (l *Look) readStamp(ctx context.Context, k rowkey.Partition) (rowkey.Stamp, error) {
-	l.trace.statements.Add(1)
+	l.trace[countStatements].Add(1)
 	return rowkey.ReadStamp(ctx, l.reader.ks.Session, k, l.level)
 }
 
@@ -141,6 +127,17 @@ func (r *Reader) keptUntil(p *partition, s rowkey.Stamp) time.Time {
 		return now.Add(min(unsettledLife, r.config.Settle))
 	}
 	return now.Add(r.config.PostingsCacheAge)
+}
+
+// keepPostings keeps the row keys with a tag, for this Look and in the cache.
+func (l *Look) keepPostings(p *partition, k tagPair, list *keyList, s rowkey.Stamp, since loading) {
+	p.mu.Lock()
+	if p.postings == nil {
+		p.postings = map[tagPair]*keyList{}
+	}
+	p.postings[k] = list
+	p.mu.Unlock()
+	l.reader.postings.put(p.key, k, list, p.version(s), l.reader.keptUntil(p, s), since)
 }
 
 // readWhole is readAll in a slot.
@@ -176,18 +173,18 @@ func (l *Look) readAll(ctx context.Context, p *partition, wanted []*harvest) (*k
 		}
 		ended = in.add(k, len(tags))
 	}
-	l.trace.indexRows.Add(read)
+	l.trace[countIndexRows].Add(read)
 	if err := rows.Close(); err != nil {
 		return nil, err
 	}
 	l.answer(byReading)
-	l.trace.indexBytes.Add(in.kept.Load())
+	l.trace[countIndexBytes].Add(in.kept.Load())
 	list, err := in.end(ended)
 	if err != nil {
 		return nil, err
 	}
 	list.verified = true
-	reader.postings.put(postingKey{Partition: p.key}, list, p.version(first), reader.keptUntil(p, first), loading)
+	reader.postings.put(p.key, tagPair{}, list, p.version(first), reader.keptUntil(p, first), loading)
 	return list, nil
 }
 
@@ -264,6 +261,6 @@ func (l *Look) readThese(ctx context.Context, p *partition, typ model.Type, thes
 		}
 		found = append(found, k)
 	}
-	l.trace.indexRows.Add(int64(len(found)))
+	l.trace[countIndexRows].Add(int64(len(found)))
 	return found, rows.Close()
 }

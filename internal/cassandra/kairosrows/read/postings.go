@@ -1,17 +1,13 @@
 package read
 
 import (
-	"container/list"
 	"encoding/binary"
 	"fmt"
-	"hash/maphash"
 	"slices"
 	"sort"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/rowkey"
@@ -211,175 +207,65 @@ type version struct {
 	changed cql.UUID // changed by Varve; zero if there is none
 }
 
-// A postingKey identifies a list in the cache: the row keys of a partition with one tag or, if
-// the tag name is empty, all of them. KairosDB does not allow empty names.
-type postingKey struct {
-	rowkey.Partition
-	tag, value string
-}
+// A tagPair identifies a list of row keys within a partition: those with the tag or, if it is
+// the zero value, all of them. KairosDB does not allow empty names.
+type tagPair struct{ tag, value string }
 
-// A postingsCache keeps row keys of partitions between queries, up to a number of bytes. An
-// entry is valid while the partition's version is the one that was read before the row keys,
-// and until a point in time.
+// A postingsCache keeps row keys of partitions between queries. A list is valid while the
+// partition's version is the one that was read before the row keys, and until a point in time.
 type postingsCache struct {
-	maxBytes int64
-	now      func() time.Time
-
-	mu         sync.Mutex
-	partitions map[rowkey.Partition]*cachedPartition
-	recent     list.List // of *postingEntry, most recently used first
-	bytes      int64
-	forgotten  [256]uint64 // how often partitions were forgotten, by hash
-	seed       maphash.Seed
-
-	hits, misses, evicted prometheus.Counter
-}
-
-type cachedPartition struct {
-	lists map[postingKey]*list.Element // of *postingEntry, not empty
-	until time.Time                    // the latest time until which any of the lists may be kept
+	*cache[rowkey.Partition, tagPair, *postingEntry]
+	now func() time.Time
 }
 
 type postingEntry struct {
-	key     postingKey
 	list    *keyList
 	version version
 	began   time.Time // when its loading began
 	until   time.Time
-	bytes   int64
 }
 
 const postingOverhead = 250
 
 func newPostingsCache(maxBytes int64, now func() time.Time, set *collectors.Set) *postingsCache {
-	c := &postingsCache{
-		maxBytes: maxBytes, now: now, seed: maphash.MakeSeed(), partitions: map[rowkey.Partition]*cachedPartition{},
-		hits:    set.Counter("postings_cache_hits_total", "Lists of row keys that were in the cache and valid."),
-		misses:  set.Counter("postings_cache_misses_total", "Lists of row keys that were not in the cache, or no longer valid."),
-		evicted: set.Counter("postings_cache_evicted_total", "Lists of row keys that made room for others."),
-	}
-	set.GaugeFunc("postings_cache_bytes", "Size of the cache of row keys.", func() float64 { return float64(c.size()) })
-	return c
-}
-
-func (c *postingsCache) size() int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.bytes
-}
-
-// holds reports whether the cache has any list of a partition, valid or not.
-func (c *postingsCache) holds(p rowkey.Partition) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.partitions[p] != nil
-}
-
-// hadRecently reports whether the cache has had a list of a partition recently, within the time
-// for which lists of the partition would be kept.
-func (c *postingsCache) hadRecently(p rowkey.Partition) bool {
-	now := c.now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	of := c.partitions[p]
-	return of != nil && now.Before(of.until)
-}
-
-func (c *postingsCache) atLocked(k postingKey) *list.Element {
-	if of := c.partitions[k.Partition]; of != nil {
-		return of.lists[k]
-	}
-	return nil
+	return &postingsCache{now: now, cache: newCache[rowkey.Partition, tagPair, *postingEntry](maxBytes, set, "postings_cache", cacheHelp{
+		hits:    "Lists of row keys that were in the cache and valid.",
+		misses:  "Lists of row keys that were not in the cache, or no longer valid.",
+		evicted: "Lists of row keys that made room for others.",
+		bytes:   "Size of the cache of row keys.",
+	})}
 }
 
 // get returns a list if it is cached and valid. For lag after its loading began, it is valid
-// whatever KairosDB nodes have added since. If the version is invalid, get drops all lists of
-// the partition.
-func (c *postingsCache) get(k postingKey, v version, lag time.Duration) *keyList {
+// whatever KairosDB nodes have added since.
+func (c *postingsCache) get(p rowkey.Partition, k tagPair, v version, lag time.Duration) *keyList {
 	now := c.now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if at := c.atLocked(k); at != nil {
-		e := at.Value.(*postingEntry)
-		if e.version == v && now.Before(e.until) || e.version.changed == v.changed && now.Sub(e.began) < lag {
-			c.recent.MoveToFront(at)
-			c.hits.Inc()
-			return e.list
-		}
-		c.removeLocked(at)
+	e := c.cache.get(p, k, func(e *postingEntry) (use, drop bool) {
+		use = e.version == v && now.Before(e.until) || e.version.changed == v.changed && now.Sub(e.began) < lag
+		return use, !use
+	})
+	if e == nil {
+		return nil
 	}
-	c.misses.Inc()
-	return nil
+	return e.list
 }
 
 // A loading records when the loading of a list began.
 type loading struct {
 	at        time.Time
-	forgotten uint64 // how often its partition had been forgotten by then
+	forgotten uint64 // of cache.begin
 }
 
 // begin must be called before a list of p is loaded; its result is passed to put.
 func (c *postingsCache) begin(p rowkey.Partition) loading {
-	now := c.now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return loading{now, c.forgotten[c.slot(p)]}
-}
-
-func (c *postingsCache) slot(p rowkey.Partition) uint64 {
-	return maphash.Comparable(c.seed, p) % uint64(len(c.forgotten))
+	return loading{c.now(), c.cache.begin(p)}
 }
 
 // put caches a list that was loaded after version v was read and begin was called.
-func (c *postingsCache) put(k postingKey, l *keyList, v version, until time.Time, since loading) {
-	e := &postingEntry{key: k, list: l, version: v, began: since.at, until: until}
-	e.bytes = l.bytes + int64(len(k.Metric)+len(k.tag)+len(k.value)) + postingOverhead
+func (c *postingsCache) put(p rowkey.Partition, k tagPair, l *keyList, v version, until time.Time, since loading) {
+	bytes := l.bytes + int64(len(p.Metric)+len(k.tag)+len(k.value)) + postingOverhead
 	if len(l.keys) >= indexFrom {
-		e.bytes += int64(len(l.keys)) * 8 // for the orders by tag that may be built
+		bytes += int64(len(l.keys)) * 8 // for the orders by tag that may be built
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if since.forgotten != c.forgotten[c.slot(k.Partition)] || e.bytes > c.maxBytes {
-		return
-	}
-	if at := c.atLocked(k); at != nil {
-		c.removeLocked(at)
-	}
-	for c.bytes+e.bytes > c.maxBytes {
-		c.removeLocked(c.recent.Back())
-		c.evicted.Inc()
-	}
-	of := c.partitions[k.Partition]
-	if of == nil {
-		of = &cachedPartition{lists: map[postingKey]*list.Element{}}
-		c.partitions[k.Partition] = of
-	}
-	of.lists[k] = c.recent.PushFront(e)
-	if until.After(of.until) {
-		of.until = until
-	}
-	c.bytes += e.bytes
-}
-
-// forget drops all lists of a partition, and keeps lists that are being loaded from being
-// cached.
-func (c *postingsCache) forget(p rowkey.Partition) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.forgotten[c.slot(p)]++
-	if of := c.partitions[p]; of != nil {
-		for _, at := range of.lists {
-			c.removeLocked(at)
-		}
-	}
-}
-
-func (c *postingsCache) removeLocked(at *list.Element) {
-	e := c.recent.Remove(at).(*postingEntry)
-	of := c.partitions[e.key.Partition]
-	delete(of.lists, e.key)
-	if len(of.lists) == 0 {
-		delete(c.partitions, e.key.Partition)
-	}
-	c.bytes -= e.bytes
+	c.cache.put(p, k, &postingEntry{list: l, version: v, began: since.at, until: until}, bytes, since.forgotten)
 }

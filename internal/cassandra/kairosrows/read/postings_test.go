@@ -64,40 +64,40 @@ func TestPostingsCache(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	clock := func() time.Time { return now }
 	c := newPostingsCache(10_000, clock, collectors.Named(""))
-	k := postingKey{rowkey.Partition{Metric: "m", TimeMS: 0}, "host", "a"}
+	p, k := rowkey.Partition{Metric: "m", TimeMS: 0}, tagPair{"host", "a"}
 	v := version{mtime: cql.UUID{1}, changed: cql.UUID{2}}
 	list := listOf(3)
-	put := func() { c.put(k, list, v, now.Add(time.Minute), c.begin(k.Partition)) }
+	put := func() { c.put(p, k, list, v, now.Add(time.Minute), c.begin(p)) }
 
 	put()
-	if c.get(k, v, 0) != list || !c.holds(k.Partition) {
+	if c.get(p, k, v, 0) != list || !c.holds(p) {
 		t.Error("what was put is not there")
 	}
 	for name, other := range map[string]version{"mtime": {mtime: cql.UUID{3}, changed: v.changed}, "changed": {mtime: v.mtime, changed: cql.UUID{3}}} {
 		put()
-		if c.get(k, other, 0) != nil || c.holds(k.Partition) {
+		if c.get(p, k, other, 0) != nil || c.holds(p) {
 			t.Errorf("valid although %s moved", name)
 		}
 	}
 	put()
 	now = now.Add(time.Minute)
-	if c.get(k, v, 0) != nil {
+	if c.get(p, k, v, 0) != nil {
 		t.Error("older than it may be")
 	}
-	since := c.begin(k.Partition)
-	c.forget(k.Partition)
-	c.put(k, list, v, now.Add(time.Minute), since)
-	if c.holds(k.Partition) {
+	since := c.begin(p)
+	c.forget(p)
+	c.put(p, k, list, v, now.Add(time.Minute), since)
+	if c.holds(p) {
 		t.Error("kept although the partition changed while it was read")
 	}
 	put()
 	c.forget(rowkey.Partition{Metric: "other", TimeMS: 0})
-	if c.get(k, v, 0) == nil {
+	if c.get(p, k, v, 0) == nil {
 		t.Error("forgotten with another partition")
 	}
 	for i := range 200 {
 		p := rowkey.Partition{Metric: "m", TimeMS: int64(i)}
-		c.put(postingKey{Partition: p}, listOf(10), v, now.Add(time.Minute), c.begin(p))
+		c.put(p, tagPair{}, listOf(10), v, now.Add(time.Minute), c.begin(p))
 		if c.size() > c.maxBytes {
 			t.Fatalf("%d bytes, at most %d", c.size(), c.maxBytes)
 		}
@@ -105,19 +105,19 @@ func TestPostingsCache(t *testing.T) {
 	long := rowkey.Partition{Metric: strings.Repeat("m", 1000), TimeMS: 0} // a tenth of the cache
 	for i := range 20 {
 		long.TimeMS = int64(i)
-		c.put(postingKey{Partition: long}, listOf(0), v, now.Add(time.Minute), c.begin(long))
+		c.put(long, tagPair{}, listOf(0), v, now.Add(time.Minute), c.begin(long))
 	}
-	if n := len(c.partitions); n > 10 {
+	if n := len(c.groups); n > 10 {
 		t.Errorf("%d names of 1,000 bytes are kept in %d", n, c.maxBytes)
 	}
 	for i := range 200 {
 		p := rowkey.Partition{Metric: "m", TimeMS: int64(i)}
-		c.put(postingKey{Partition: p}, listOf(10), v, now.Add(time.Minute), c.begin(p))
+		c.put(p, tagPair{}, listOf(10), v, now.Add(time.Minute), c.begin(p))
 	}
-	if c.get(postingKey{Partition: rowkey.Partition{Metric: "m", TimeMS: 199}}, v, 0) == nil || c.get(postingKey{Partition: rowkey.Partition{Metric: "m", TimeMS: 1}}, v, 0) != nil {
+	if c.get(rowkey.Partition{Metric: "m", TimeMS: 199}, tagPair{}, v, 0) == nil || c.get(rowkey.Partition{Metric: "m", TimeMS: 1}, tagPair{}, v, 0) != nil {
 		t.Error("not the least recently used lists made room")
 	}
-	c.put(postingKey{Partition: rowkey.Partition{Metric: "m", TimeMS: 300}}, listOf(1000), v, now.Add(time.Minute), loading{})
+	c.put(rowkey.Partition{Metric: "m", TimeMS: 300}, tagPair{}, listOf(1000), v, now.Add(time.Minute), loading{})
 	if c.holds(rowkey.Partition{Metric: "m", TimeMS: 300}) {
 		t.Error("kept more than the whole cache may")
 	}
@@ -128,7 +128,7 @@ func TestPostingsCache(t *testing.T) {
 func TestKairosDBLag(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	c := newPostingsCache(10_000, func() time.Time { return now }, collectors.Named(""))
-	k := postingKey{Partition: rowkey.Partition{Metric: "m", TimeMS: 0}}
+	p := rowkey.Partition{Metric: "m", TimeMS: 0}
 	v := version{mtime: cql.UUID{1}, changed: cql.UUID{2}}
 	moved, changed := version{cql.UUID{7}, v.changed}, version{v.mtime, cql.UUID{7}}
 	for _, test := range []struct {
@@ -139,16 +139,16 @@ func TestKairosDBLag(t *testing.T) {
 		{0, v, true}, {0, moved, true}, {4 * time.Second, moved, true}, {5 * time.Second, moved, false},
 		{5 * time.Second, v, true}, {time.Second, changed, false}, {time.Minute, v, false},
 	} {
-		since := c.begin(k.Partition)
-		c.put(k, listOf(3), v, now.Add(time.Minute), since)
+		since := c.begin(p)
+		c.put(p, tagPair{}, listOf(3), v, now.Add(time.Minute), since)
 		now = now.Add(test.after)
-		if got := c.get(k, test.asked, 5*time.Second) != nil; got != test.want {
+		if got := c.get(p, tagPair{}, test.asked, 5*time.Second) != nil; got != test.want {
 			t.Errorf("after %v, %v: %v", test.after, test.asked, got)
 		}
 	}
-	since := c.begin(k.Partition)
+	since := c.begin(p)
 	now = now.Add(time.Minute) // while it was loaded
-	if c.put(k, listOf(3), v, now, since); c.get(k, moved, 5*time.Second) != nil {
+	if c.put(p, tagPair{}, listOf(3), v, now, since); c.get(p, tagPair{}, moved, 5*time.Second) != nil {
 		t.Error("the time counts from when the loading ended")
 	}
 }

@@ -17,16 +17,15 @@ import (
 // A Reader finds series and reads rows of a keyspace. It has the caches that requests share:
 // row keys and finished rows. Its methods may be called by many goroutines at once.
 type Reader struct {
-	config         Config
-	ks             *schema.Keyspace
-	now            func() time.Time
-	chunks         *chunkCache
-	postings       *postingsCache
-	widest         int64 // see widestFor
-	legacy         legacyTable
-	flights        flights
-	lastingFlights flights // of Looks whose level is Lasting
-	givenUp        givenUp
+	config   Config
+	ks       *schema.Keyspace
+	now      func() time.Time
+	chunks   *chunkCache
+	postings *postingsCache
+	widest   int64 // see widestFor
+	legacy   legacyTable
+	flights  flights
+	givenUp  givenUp
 
 	uncovered     func(rowkey.Partition)
 	kairosDB      func(context.Context) (bool, error)
@@ -86,7 +85,7 @@ func (r *Reader) Close() { r.unregister() }
 
 // RowChanged must be called with the key of a row of data_points after this process has written
 // or deleted samples there.
-func (r *Reader) RowChanged(key []byte) { r.chunks.forget(key) }
+func (r *Reader) RowChanged(key []byte) { r.chunks.forget(string(key)) }
 
 // RowKeysChanged must be called after this process has added or removed row keys of a metric
 // and row time. Other processes see such changes in varve_row_state.

@@ -87,7 +87,7 @@ func BenchmarkReadRow(bench *testing.B) {
 					}
 				}
 				bench.ReportMetric(float64(bench.Elapsed().Nanoseconds())/float64(bench.N*cells), "ns/sample")
-				bench.ReportMetric(float64(b.reader.chunks.bytes), "cache-bytes")
+				bench.ReportMetric(float64(b.reader.chunks.size()), "cache-bytes")
 			})
 		}
 	}

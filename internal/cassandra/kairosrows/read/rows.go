@@ -206,13 +206,13 @@ func (c *RowCursor) open() error {
 		return err
 	}
 	if age := c.chunkAge(); age > 0 {
-		if e := reader.chunks.get(cacheKey(key, c.row.Form), c.slice, age); e != nil {
-			c.look.trace.cachedRows.Add(1)
+		if e := reader.chunks.get(key, c.row.Form, c.slice, age); e != nil {
+			c.look.trace[countCachedSlices].Add(1)
 			c.entries = e.in(c.slice.within, c.o.Descending)
 			return nil
 		}
 		if !c.o.Descending && c.o.Limit == 0 {
-			c.keep = reader.chunks.record(cacheKey(key, c.row.Form), c.slice)
+			c.keep = reader.chunks.record(key, c.row.Form, c.slice)
 		}
 	}
 	c.query(key)
@@ -237,7 +237,7 @@ func (c *RowCursor) query(key []byte) {
 	if form.keep {
 		c.dest = append(c.dest, &c.ttl, &c.wrote)
 	}
-	c.look.trace.slices.Add(1)
+	c.look.trace[countSlices].Add(1)
 	c.rows = c.look.reader.ks.Session.QueryAt(c.ctx, c.look.level, sliceStatements[form], args...)
 }
 
@@ -268,8 +268,8 @@ func (c *RowCursor) fill() error {
 	}
 	cells, bytes := 0, 0
 	defer func() {
-		c.look.trace.cells.Add(int64(cells))
-		c.look.trace.cellBytes.Add(int64(bytes))
+		c.look.trace[countCells].Add(int64(cells))
+		c.look.trace[countCellBytes].Add(int64(bytes))
 	}()
 	for c.cols.Len() < wanted {
 		if !c.rows.Scan(c.dest...) {

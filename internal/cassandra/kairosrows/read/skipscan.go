@@ -242,8 +242,8 @@ func (l *Look) seek(ctx context.Context, p *partition, typ string, tags model.Ta
 		}
 		keys, bytes = append(keys, k), bytes+len(raw)+keyOverhead
 	}
-	l.trace.indexRows.Add(int64(len(keys)))
-	l.trace.indexBytes.Add(int64(bytes))
+	l.trace[countIndexRows].Add(int64(len(keys)))
+	l.trace[countIndexBytes].Add(int64(bytes))
 	return keys, rows.Close()
 }
 

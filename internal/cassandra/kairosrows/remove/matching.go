@@ -109,7 +109,7 @@ func (d *Deleter) rarestTag(ctx context.Context, part rowkey.Partition, matchers
 	}
 	fewest := math.MaxInt
 	for _, m := range literals {
-		of := d.placesOf(m)
+		of := rowkey.PlacesOf(m, d.ks.IndexShards)
 		if len(of) > maxTagPlaces {
 			continue
 		}
@@ -131,16 +131,6 @@ func (d *Deleter) rarestTag(ctx context.Context, part rowkey.Partition, matchers
 		}
 	}
 	return places, nil
-}
-
-func (d *Deleter) placesOf(m model.Matcher) []rowkey.TagPlace {
-	var places []rowkey.TagPlace
-	for _, v := range rowkey.Distinct(m.Values) {
-		for shard := range d.ks.IndexShards {
-			places = append(places, rowkey.TagPlace{Tag: m.Tag, Value: v, Shard: shard})
-		}
-	}
-	return places
 }
 
 // isCovered reports whether the inverted index holds all row keys of a partition: see

@@ -33,6 +33,18 @@ func TagPlaces(tags model.Tags, shards int) iter.Seq[TagPlace] {
 	}
 }
 
+// PlacesOf returns the partitions with the row keys of a literal matcher, by value and then by
+// shard.
+func PlacesOf(m model.Matcher, shards int) []TagPlace {
+	var places []TagPlace
+	for _, v := range Distinct(m.Values) {
+		for shard := range shards {
+			places = append(places, TagPlace{m.Tag, v, shard})
+		}
+	}
+	return places
+}
+
 // TagRowBatches returns the rows of varve_row_index for row keys of one metric and row time.
 func TagRowBatches(metric string, rowTimeMS int64, keys iter.Seq[Key], shards, ttl int) [][]cql.Entry {
 	groups := Groups[TagPlace]{}
