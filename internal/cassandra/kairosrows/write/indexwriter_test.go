@@ -44,6 +44,7 @@ func TestKnown(t *testing.T) {
 	}
 	k := rowkey.Key{Type: model.TypeLong, Tags: model.MustTags("k", "v")}
 	c := newKnown(4)
+	c.watchFor(false)
 	put := func(p rowkey.Partition, tags ...string) {
 		var rows []Row
 		for _, tag := range tags {
@@ -75,6 +76,18 @@ func TestKnown(t *testing.T) {
 	if n, _ := c.size(); n != 1 {
 		t.Errorf("%d rows beside a long one", n)
 	}
+	c.watchFor(true)
+	put(part(52), "a")
+	if n, _ := c.size(); n != 2 || c.missed() > 0 {
+		t.Errorf("%d rows while KairosDB runs, %d not checked", n, c.missed())
+	}
+	put(part(53), "a", "b", "c", "d", "e")
+	if n, _ := c.size(); n != 5 || c.missed() != 2 {
+		t.Errorf("%d rows while KairosDB runs, %d not checked", n, c.missed())
+	}
+	if c.watchFor(false); c.missed() != 2 {
+		t.Errorf("%d not checked", c.missed())
+	}
 }
 
 // TestForgetting: index rows of a writer that began before they were forgotten are not recorded
@@ -100,24 +113,25 @@ func TestForgetting(t *testing.T) {
 			t.Errorf("%v: %v", r, got)
 		}
 	}
-	if put(epoch, at("a", 5)) || !put(epoch, at("a", 6)) || !put(epoch, at("c", 2)) || !put(c.now(), at("a", 5)) {
+	if put(epoch, at("a", 5)) || put(epoch, at("a", 6)) || !put(epoch, at("c", 2)) || !put(c.now(), at("a", 5)) {
 		t.Error("the wrong rows are put")
 	}
-	if forgotten, now := c.since(epoch); len(forgotten) != 1 || forgotten[0].Span != (rowkey.Span{Metric: "a", LowMS: 2, HighMS: 5}) || now != c.now() {
-		t.Error(forgotten, now)
+	if metrics, all, now := c.since(epoch); len(metrics) != 1 || !metrics["a"] || all || now != c.now() {
+		t.Error(metrics, all, now)
 	}
-	if forgotten, _ := c.since(c.now()); forgotten != nil {
-		t.Error(forgotten)
+	if metrics, all, _ := c.since(c.now()); len(metrics) > 0 || all {
+		t.Error(metrics, all)
 	}
 	c.forget(rowkey.Everything)
 	if n, _ := c.size(); n != 0 || put(epoch, at("z", 0)) {
 		t.Errorf("%d rows, or an old one, after everything was forgotten", n)
 	}
-	for range maxForgettings {
-		c.forget(rowkey.Span{Metric: "b", LowMS: 0, HighMS: 0})
+	epoch = c.now()
+	for i := range maxForgotten + 1 {
+		c.forget(rowkey.Span{Metric: fmt.Sprint("b", i), LowMS: 0, HighMS: 0})
 	}
-	if forgotten, _ := c.since(epoch); len(forgotten) != 1 || forgotten[0].Metric != "" || put(epoch, at("a", 100)) {
-		t.Errorf("too long ago to know: %v", forgotten)
+	if _, all, _ := c.since(epoch); !all || put(epoch, at("a", 100)) || !put(c.now(), at("a", 100)) {
+		t.Errorf("too many to know: all %v", all)
 	}
 }
 

@@ -3,7 +3,6 @@ package write
 import (
 	"container/list"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -12,11 +11,10 @@ import (
 
 // known records which index rows exist, so that this process writes them once and not with
 // every sample. A record is valid until the row expires, or until it is forgotten because
-// another process may have removed the row: see [Writer] for the rule. The cache is bounded:
-// when it is full, the least recently used partitions are evicted, which costs a repeated
-// write, never a sample. While a KairosDB node runs, evicted partitions that got samples since
-// the last check by [Watch] are kept in a separate list until it has checked them, up to a
-// quarter of the bound.
+// another process may have removed the row: the package comment has a drawing. The cache is
+// bounded: when it is full, the least recently used partitions are evicted, which costs a
+// repeated write, never a sample. While a KairosDB node runs, the bound is a quarter higher, so
+// that few partitions leave before [Watch] has checked them.
 //
 // The epoch counts how often something was forgotten because of a removal. A writer of samples
 // that relies on a record reads the epoch before and after the write. Index rows that were
@@ -30,14 +28,13 @@ type known struct {
 	weight    int
 	rows      int
 	evictions uint64
-	epoch     uint64
-	forgotten []forgetting // the most recent ones, oldest first
 
-	// For [Watch], which checks what KairosDB nodes delete.
-	watching      bool         // a KairosDB node may be running, or may have run recently
-	evicted       []*knownPart // evicted partitions that the watch has yet to check, oldest first
-	evictedWeight int
-	unwatchable   uint64 // row keys of partitions that did not fit into evicted
+	epoch     uint64
+	all       uint64            // the epoch that began when everything was last forgotten
+	forgotten map[string]uint64 // the same for metrics of which something was forgotten since
+
+	watching  bool   // a KairosDB node may be running, or may have run recently
+	unwatched uint64 // row keys that left before they were checked
 }
 
 // A knownPart is a partition of row_keys, (metric, row time), for which the rows that all its
@@ -51,23 +48,14 @@ type knownPart struct {
 
 	// For [Watch], which checks what KairosDB nodes delete.
 	relied  time.Time // when samples that rely on it were last written; zero if never since the last check
-	watched time.Time // when it was last checked
-	apart   bool      // evicted, and no samples relied on it at the last call of unwatched
+	watched time.Time // when it was last checked, or first relied on; zero if neither
 }
 
-// A forgetting is a span that was forgotten: row times of one metric, or everything if the
-// metric is empty.
-type forgetting struct {
-	rowkey.Span
-	epoch uint64 // the epoch that it began
-}
-
-// maxForgettings is how many forgettings are kept. Of older ones it is known only that
-// something was forgotten.
-const maxForgettings = 256
+// maxForgotten is of how many metrics it is known when something was forgotten.
+const maxForgotten = 256
 
 func newKnown(max int) *known {
-	return &known{max: max, parts: map[rowkey.Partition]*list.Element{}, watching: true}
+	return &known{max: max, parts: map[rowkey.Partition]*list.Element{}, forgotten: map[string]uint64{}, watching: true}
 }
 
 // rowWeight is the weight of a row key in the cache: 1, or more if it is long.
@@ -120,7 +108,7 @@ func (c *known) part(p rowkey.Partition) (expirySec, changedMS int64, ok bool) {
 func (c *known) put(epoch uint64, p rowkey.Partition, expirySec, changedMS int64, rows []Row) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.forgottenSinceLocked(epoch, p) {
+	if max(c.all, c.forgotten[p.Metric]) > epoch {
 		return
 	}
 	at := c.parts[p]
@@ -133,40 +121,36 @@ func (c *known) put(epoch uint64, p rowkey.Partition, expirySec, changedMS int64
 	for i := range rows {
 		c.addLocked(part, rows[i].key(), expirySec)
 	}
-	for c.weight > c.max && c.order.Len() > 1 {
-		oldest := c.order.Back()
-		c.evictions += uint64(c.dropLocked(oldest))
-		c.keepApartLocked(oldest.Value.(*knownPart))
-	}
-	if c.weight > c.max {
-		c.shrinkLocked(part)
-	}
-}
-
-// shrinkLocked evicts row keys of a single partition that exceeds the bound.
-func (c *known) shrinkLocked(part *knownPart) {
-	apart := &knownPart{key: part.key, rows: map[rowkey.Key]int64{}, relied: part.relied, watched: part.watched}
-	for k, expirySec := range part.rows {
-		if c.weight <= c.max {
+	c.shrinkLocked()
+	for k := range part.rows { // a single partition that exceeds the bound
+		if c.weight <= c.boundLocked() {
 			break
 		}
-		apart.rows[k] = expirySec
-		apart.weight += rowWeight(k)
+		c.evictedLocked(part, 1)
 		c.removeLocked(part, k)
-		c.evictions++
 	}
-	c.keepApartLocked(apart)
 }
 
-// keepApartLocked keeps an evicted partition until the watch has checked it.
-func (c *known) keepApartLocked(part *knownPart) {
-	switch {
-	case !c.watching || len(part.rows) == 0:
-	case c.evictedWeight+part.weight > c.max/4:
-		c.unwatchable += uint64(len(part.rows))
-	default:
-		c.evicted = append(c.evicted, part)
-		c.evictedWeight += part.weight
+func (c *known) boundLocked() int {
+	if c.watching {
+		return c.max + c.max/4
+	}
+	return c.max
+}
+
+// shrinkLocked evicts partitions down to the bound, but not the last one.
+func (c *known) shrinkLocked() {
+	for c.weight > c.boundLocked() && c.order.Len() > 1 {
+		oldest := c.order.Back()
+		c.evictedLocked(oldest.Value.(*knownPart), c.dropLocked(oldest))
+	}
+}
+
+// evictedLocked counts row keys that make room for others.
+func (c *known) evictedLocked(part *knownPart, rows int) {
+	c.evictions += uint64(rows)
+	if c.watching && (!part.relied.IsZero() || part.watched.IsZero()) {
+		c.unwatched += uint64(rows)
 	}
 }
 
@@ -203,17 +187,18 @@ func (c *known) dropLocked(at *list.Element) int {
 func (c *known) forget(s rowkey.Span) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.epoch++
-	f := forgetting{s, c.epoch}
 	for p, at := range c.parts {
-		if f.Has(p) {
+		if s.Has(p) {
 			c.dropLocked(at)
 		}
 	}
-	if len(c.forgotten) == maxForgettings {
-		c.forgotten = append(c.forgotten[:0], c.forgotten[1:]...)
+	c.epoch++
+	if s.Metric == "" || len(c.forgotten) == maxForgotten {
+		c.all = c.epoch
+		clear(c.forgotten)
+		return
 	}
-	c.forgotten = append(c.forgotten, f)
+	c.forgotten[s.Metric] = c.epoch
 }
 
 // now returns the epoch.
@@ -223,40 +208,18 @@ func (c *known) now() uint64 {
 	return c.epoch
 }
 
-// since returns what was forgotten after an epoch, and the present epoch.
-func (c *known) since(epoch uint64) ([]forgetting, uint64) {
+// since returns the metrics of which something was forgotten after an epoch, or that everything
+// was, and the present epoch.
+func (c *known) since(epoch uint64) (metrics map[string]bool, all bool, now uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if epoch == c.epoch {
-		return nil, epoch
-	}
-	if c.lostLocked(epoch) {
-		return []forgetting{{rowkey.Everything, c.epoch}}, c.epoch
-	}
-	var after []forgetting
-	for _, f := range c.forgotten {
-		if f.epoch > epoch {
-			after = append(after, f)
+	metrics = map[string]bool{}
+	for metric, at := range c.forgotten {
+		if at > epoch {
+			metrics[metric] = true
 		}
 	}
-	return after, c.epoch
-}
-
-// lostLocked reports whether the list of forgettings no longer reaches back to an epoch.
-func (c *known) lostLocked(epoch uint64) bool {
-	return epoch < c.epoch && c.epoch-epoch > uint64(len(c.forgotten))
-}
-
-func (c *known) forgottenSinceLocked(epoch uint64, p rowkey.Partition) bool {
-	if c.lostLocked(epoch) {
-		return true
-	}
-	for _, f := range c.forgotten {
-		if f.epoch > epoch && f.Has(p) {
-			return true
-		}
-	}
-	return false
+	return metrics, c.all > epoch, c.epoch
 }
 
 func (c *known) size() (rows int, evictions uint64) {
@@ -271,66 +234,44 @@ func (c *known) rely(parts map[rowkey.Partition]struct{}, now time.Time) {
 	defer c.mu.Unlock()
 	for p := range parts {
 		if at := c.parts[p]; at != nil {
-			at.Value.(*knownPart).rely(now)
+			part := at.Value.(*knownPart)
+			if part.relied = now; part.watched.IsZero() {
+				part.watched = now
+			}
 		}
 	}
-	for _, part := range c.evicted {
-		if _, there := parts[part.key]; there {
-			part.rely(now) // evicted after its index rows and before its samples were written
-		}
-	}
-}
-
-func (part *knownPart) rely(now time.Time) {
-	if part.relied = now; part.watched.IsZero() {
-		part.watched = now
-	}
-}
-
-// due reports whether the partition got samples since its last check, and that check was at
-// least interval ago.
-func (part *knownPart) due(now time.Time, interval time.Duration) bool {
-	d := now.Sub(part.watched)
-	return !part.relied.IsZero() && (d >= interval || d < 0)
 }
 
 // watchFor sets whether a KairosDB node runs or has run recently.
 func (c *known) watchFor(nodes bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.watching = nodes; !nodes {
-		c.evicted, c.evictedWeight = nil, 0
-	}
+	c.watching = nodes
+	c.shrinkLocked()
 }
 
-// unwatched returns the partitions that are due.
-func (c *known) unwatched(now time.Time, interval time.Duration) []rowkey.Partition {
+// due returns the partitions that got samples since their last check, which was at least interval
+// ago.
+func (c *known) due(now time.Time, interval time.Duration) map[rowkey.Partition]struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	due := map[rowkey.Partition]bool{}
+	due := map[rowkey.Partition]struct{}{}
 	for p, at := range c.parts {
-		if at.Value.(*knownPart).due(now, interval) {
-			due[p] = true
+		if part := at.Value.(*knownPart); !part.relied.IsZero() && passed(part.watched, now, interval) {
+			due[p] = struct{}{}
 		}
 	}
-	c.evicted = slices.DeleteFunc(c.evicted, func(part *knownPart) bool {
-		if part.due(now, interval) {
-			due[part.key] = true
-		}
-		// Samples that are being written now may still rely on it, but only until the next
-		// call.
-		idle := part.relied.IsZero() && part.apart
-		part.apart = part.relied.IsZero()
-		if idle {
-			c.evictedWeight -= part.weight
-		}
-		return idle
-	})
-	return slices.Collect(maps.Keys(due))
+	return due
+}
+
+// passed reports whether interval has passed since then, or the clock was set back.
+func passed(then, now time.Time, interval time.Duration) bool {
+	d := now.Sub(then)
+	return d >= interval || d < 0
 }
 
 // watch records that a partition is being checked. It returns its row keys with the expiry of
-// their index rows, including evicted ones.
+// their index rows.
 func (c *known) watch(p rowkey.Partition, now time.Time) map[rowkey.Key]int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -340,40 +281,12 @@ func (c *known) watch(p rowkey.Partition, now time.Time) map[rowkey.Key]int64 {
 		part.watched, part.relied = now, time.Time{}
 		maps.Copy(rows, part.rows)
 	}
-	c.evicted = slices.DeleteFunc(c.evicted, func(part *knownPart) bool {
-		if part.key != p {
-			return false
-		}
-		maps.Copy(rows, part.rows)
-		c.evictedWeight -= part.weight
-		return true
-	})
 	return rows
 }
 
-// watchAgain schedules row keys to be checked again.
-func (c *known) watchAgain(p rowkey.Partition, rows map[rowkey.Key]int64, now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if at := c.parts[p]; at != nil {
-		part := at.Value.(*knownPart)
-		part.rely(now)
-		rows = maps.Clone(rows)
-		maps.DeleteFunc(rows, func(k rowkey.Key, _ int64) bool { _, known := part.rows[k]; return known })
-	}
-	if len(rows) == 0 {
-		return
-	}
-	apart := &knownPart{key: p, rows: rows, relied: now, watched: now}
-	for k := range rows {
-		apart.weight += rowWeight(k)
-	}
-	c.keepApartLocked(apart)
-}
-
-// missed returns how many evicted row keys could not be kept for the watch.
+// missed returns how many row keys have left before they were checked.
 func (c *known) missed() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.unwatchable
+	return c.unwatched
 }

@@ -190,14 +190,13 @@ var errNotConnected = &store.UnavailableError{Reason: "cassandra: no node answer
 // that already count as written do not need that.
 func (p *writePass) indexAgain(ctx context.Context) error {
 	for {
-		forgotten, now := p.w.known.since(p.epoch)
-		if len(forgotten) == 0 {
+		metrics, all, now := p.w.known.since(p.epoch)
+		if len(metrics) == 0 && !all {
 			return nil
 		}
 		concerned := func(id model.SeriesNumber) bool {
 			s, ok := p.src.SeriesOf(id)
-			return ok && p.unsettled(id) && !p.isLeft(id) &&
-				slices.ContainsFunc(forgotten, func(f forgetting) bool { return f.Metric == "" || f.Metric == s.Metric })
+			return ok && (all || metrics[s.Metric]) && p.unsettled(id) && !p.isLeft(id)
 		}
 		before := p.leftCount()
 		err := p.slices(concerned, func(ids []model.SeriesNumber) error {

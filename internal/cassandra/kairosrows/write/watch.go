@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -40,7 +42,17 @@ type Watch struct {
 	unregister func()
 	seen       time.Time // when a KairosDB node last ran; zero once everything it may have removed is restored or forgotten
 
+	again     map[rowkey.Partition]recheck
+	abandoned atomic.Uint64 // row keys for which there was no room in again
+
 	parts, missing, failures prometheus.Counter
+}
+
+// A recheck has the row keys of a partition that could not be checked, or of which some had to be
+// written again, and that may not be known any more.
+type recheck struct {
+	rows  map[rowkey.Key]int64 // with the expiry of their index rows
+	since time.Time
 }
 
 var findMetricName = &cql.Statement{Name: "find_metric_name", Level: cql.Quorum, PageSize: 2,
@@ -57,14 +69,14 @@ const watchLast = 5 * time.Second
 func NewWatch(w *Writer, r prometheus.Registerer, nodes func(context.Context) (bool, error)) (*Watch, error) {
 	set := collectors.Named("varve_cassandra_watch_")
 	watch := &Watch{
-		writer: w, nodes: nodes, ended: make(chan struct{}),
+		writer: w, nodes: nodes, ended: make(chan struct{}), again: map[rowkey.Partition]recheck{},
 		parts:    set.Counter("partitions_total", "Partitions of row keys that were read to see whether KairosDB nodes have deleted any that samples rely on."),
 		missing:  set.Counter("missing_total", "Row keys of rows with samples that KairosDB nodes deleted and Varve wrote again."),
 		failures: set.Counter("failures_total", "Partitions of row keys that could not be read or corrected; they are retried."),
 	}
 	set.CounterFunc("skipped_total",
 		"Row keys that left the cache before Varve checked whether KairosDB nodes had deleted them; a larger write.index_cache keeps more, and varve repair finds what is lost.",
-		func() float64 { return float64(w.known.missed()) })
+		func() float64 { return float64(w.known.missed() + watch.abandoned.Load()) })
 	var err error
 	if watch.unregister, err = set.Register(r); err != nil {
 		return nil, fmt.Errorf("register metrics of the watch over index rows: %w", err)
@@ -118,14 +130,27 @@ func (w *Watch) Look(ctx context.Context, interval time.Duration) {
 	case gone && w.seen.IsZero():
 		w.writer.known.watchFor(false)
 	case gone && w.writer.now().Sub(w.seen) >= interval:
-		if w.partitions(ctx, w.writer.known.unwatched(w.writer.now(), 0)) {
+		if w.partitions(ctx, w.due(0)) {
+			clear(w.again)
 			w.writer.known.watchFor(false)
 			w.writer.known.forget(rowkey.Everything)
 			w.seen = time.Time{}
 		}
 	default:
-		w.partitions(ctx, w.writer.known.unwatched(w.writer.now(), interval))
+		w.partitions(ctx, w.due(interval))
 	}
+}
+
+// due returns the partitions to check.
+func (w *Watch) due(interval time.Duration) []rowkey.Partition {
+	now := w.writer.now()
+	due := w.writer.known.due(now, interval)
+	for p, r := range w.again {
+		if passed(r.since, now, interval) {
+			due[p] = struct{}{}
+		}
+	}
+	return slices.Collect(maps.Keys(due))
 }
 
 // partitions checks partitions, and reports whether all could be checked and restored.
@@ -155,15 +180,30 @@ func (w *Watch) partitions(ctx context.Context, due []rowkey.Partition) (done bo
 // scheduled for another check.
 func (w *Watch) partition(ctx context.Context, p rowkey.Partition) error {
 	rows := w.writer.known.watch(p, w.writer.now())
+	maps.Copy(rows, w.again[p].rows)
+	delete(w.again, p)
 	if len(rows) == 0 {
 		return nil
 	}
 	w.parts.Inc()
 	put, err := w.putBack(ctx, p, maps.Clone(rows))
 	if err != nil || put {
-		w.writer.known.watchAgain(p, rows, w.writer.now())
+		w.checkAgain(p, rows)
 	}
 	return err
+}
+
+// checkAgain schedules row keys for another check, unless too many wait for one.
+func (w *Watch) checkAgain(p rowkey.Partition, rows map[rowkey.Key]int64) {
+	n := len(rows)
+	for _, r := range w.again {
+		n += len(r.rows)
+	}
+	if n > w.writer.cfg.IndexCache/4 {
+		w.abandoned.Add(uint64(len(rows)))
+		return
+	}
+	w.again[p] = recheck{rows, w.writer.now()}
 }
 
 // putBack takes the known row keys of a partition, writes those again that are missing although
