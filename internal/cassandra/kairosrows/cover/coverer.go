@@ -64,7 +64,6 @@ type Coverer struct {
 
 	mu    sync.Mutex
 	asked map[rowkey.Partition]time.Time // the earliest time of its pass
-	rests map[rowkey.Partition]time.Time // until when it is left alone
 
 	own  string // identifies this process in coverProgress
 	page int    // row keys copied at a time
@@ -114,7 +113,7 @@ func New(ks *schema.Keyspace, config Config, source Source, o Options) (*Coverer
 	set := collectors.Named("varve_cassandra_cover_")
 	c := &Coverer{
 		config: config, ks: ks, source: source, log: o.Logger, now: o.Now, ordered: rowkey.KeepsMapsInOrder(ks.Session.State().Version),
-		wake: make(chan struct{}, 1), asked: map[rowkey.Partition]time.Time{}, rests: map[rowkey.Partition]time.Time{}, own: rand.Text(), page: coverPage, stop: func() {},
+		wake: make(chan struct{}, 1), asked: map[rowkey.Partition]time.Time{}, own: rand.Text(), page: coverPage, stop: func() {},
 		passes:   set.Counter("passes_total", "Partitions of row keys that were added to the inverted index."),
 		keys:     set.Counter("row_keys_total", "Row keys that were added to the inverted index, or were already in it."),
 		failures: set.Counter("failures_total", "Partitions whose row keys could not be added to the inverted index; they are retried."),
@@ -170,6 +169,14 @@ func (c *Coverer) askAt(p rowkey.Partition, notBefore time.Time) {
 	notify.Wake(c.wake)
 }
 
+// postponed reports whether a pass over a partition was too early, failed or was useless a while
+// ago, so that it is left alone for now.
+func (c *Coverer) postponed(p rowkey.Partition) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked[p].After(c.now())
+}
+
 // take returns a partition that is due, or how long to wait until one is.
 func (c *Coverer) take() (p rowkey.Partition, wait time.Duration, ok bool) {
 	now := c.now()
@@ -220,10 +227,6 @@ func (c *Coverer) serve(ctx context.Context) (wait time.Duration) {
 }
 
 func (c *Coverer) coverOrPutOff(ctx context.Context, p rowkey.Partition) {
-	if rest := c.restOf(p); rest > 0 {
-		c.askAt(p, c.now().Add(rest))
-		return
-	}
 	_, wait, err := c.cover(ctx, p)
 	switch {
 	case ctx.Err() != nil:
@@ -279,7 +282,7 @@ func (c *Coverer) cover(ctx context.Context, p rowkey.Partition) (covered bool, 
 		return false, coverSilence, nil
 	case errors.Is(err, errPassMoved):
 		c.moved.Inc()
-		return false, c.rest(p, c.now().Sub(began)), pass.forget(ctx)
+		return false, coverRest * c.now().Sub(began), pass.forget(ctx)
 	case err != nil:
 		return false, 0, err
 	}

@@ -351,14 +351,15 @@ func TestPassOfNoUse(t *testing.T) {
 		t.Errorf("state %+v, %v", state, err)
 	}
 	c.coverOrPutOff(t.Context(), p)
-	if at := c.asked[p]; !at.After(c.now()) {
-		t.Errorf("asked for again at %v", at)
+	c.askAt(p, c.now().Add(wait)) // as coverOrPutOff does
+	if c.Ask(p); !c.postponed(p) {
+		t.Errorf("asked for again at %v", c.asked[p])
 	}
 	for range 200 {
 		c.now()
 	}
-	if rest := c.restOf(p); rest > 0 {
-		t.Errorf("rests %v more", rest)
+	if c.postponed(p) {
+		t.Errorf("rests until %v", c.asked[p])
 	}
 	c.coverOrPutOff(t.Context(), p)
 	if state, err := rowkey.ReadState(t.Context(), c.ks, p); err != nil || state.KairosMtime == (cql.UUID{}) {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"varve/internal/cassandra/cql"
@@ -49,9 +48,6 @@ const (
 	// coverRest times the duration of a useless pass is how long its partition is then left
 	// alone.
 	coverRest = 10
-
-	// maxRests bounds the number of resting partitions that are remembered.
-	maxRests = 10_000
 )
 
 var (
@@ -151,31 +147,4 @@ func (p *coverPass) forget(ctx context.Context) error {
 		return nil
 	}
 	return p.coverer.ks.Unset(ctx, schema.OwnService, coverService, progressKey(p.key))
-}
-
-// rest leaves a partition alone after a useless pass of that duration, and returns for how
-// long.
-func (c *Coverer) rest(p rowkey.Partition, took time.Duration) time.Duration {
-	now := c.now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.rests) >= maxRests {
-		maps.DeleteFunc(c.rests, func(_ rowkey.Partition, until time.Time) bool { return !now.Before(until) })
-	}
-	if len(c.rests) < maxRests {
-		c.rests[p] = now.Add(coverRest * took)
-	}
-	return coverRest * took
-}
-
-// restOf returns for how much longer a partition is left alone.
-func (c *Coverer) restOf(p rowkey.Partition) time.Duration {
-	now := c.now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	until, ok := c.rests[p]
-	if ok && !now.Before(until) {
-		delete(c.rests, p)
-	}
-	return until.Sub(now)
 }

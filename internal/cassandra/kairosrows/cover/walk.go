@@ -117,10 +117,11 @@ func (c *Coverer) walk(ctx context.Context) error {
 			return err
 		}
 		for _, s := range slices.Backward(states) {
-			if !c.worthALook(s) {
+			p := rowkey.Partition{Metric: metric, TimeMS: s.TimeMS}
+			if !c.worthALook(s) || c.postponed(p) {
 				continue
 			}
-			c.coverOrPutOff(ctx, rowkey.Partition{Metric: metric, TimeMS: s.TimeMS})
+			c.coverOrPutOff(ctx, p)
 			c.serve(ctx)
 			if err := wait(); err != nil {
 				return err
