@@ -371,7 +371,7 @@ func (p *coverPass) checkRemovals(ctx context.Context) error {
 func (p *coverPass) write(ctx context.Context, keys []rowkey.Key) error {
 	c := p.coverer
 	batches := rowkey.TagRowBatches(p.key.Metric, p.key.TimeMS, slices.Values(keys), c.ks.IndexShards, p.ttl)
-	joined := rowkey.JoinBatches(batches, c.ks.Session.ReplicaSet)
+	joined := rowkey.JoinBatches(rowkey.BatchPartitions, batches, c.ks.Session.ReplicaSet)
 	err := work.Parallel(ctx, coverParallel, len(joined), "copy row keys", func(ctx context.Context, i int) error {
 		_, err := rowkey.SendJoined(ctx, c.ks.Session.Batch, p.stampMS, joined[i])
 		return err

@@ -96,43 +96,42 @@ func (b *Bench) FillKeys(metric string, rowTimeMS int64, keys []rowkey.Key) {
 	b.ExecAt(1, "INSERT INTO row_keys (metric, table_name, row_time, mtime) VALUES (?, ?, ?, ?)", metric, schema.DataPoints, rowTimeMS, schema.WroteHere)
 	b.Exec("INSERT INTO varve_row_state (metric, row_time, kairos_mtime) VALUES (?, ?, ?)", metric, rowTimeMS, schema.WroteHere)
 	b.Exec("UPDATE varve_row_state SET changed = now() WHERE metric = ? AND row_time = ?", metric, rowTimeMS)
-	insertKey := &cql.Statement{Name: "test", Text: "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags) VALUES (?, ?, ?, ?, ?)"}
-	pages := slices.Collect(slices.Chunk(keys, 2000))
-	err := work.Parallel(b.T.Context(), 8, len(pages), "fill a keyspace", func(ctx context.Context, i int) error {
-		for _, joined := range rowkey.JoinBatches(rowkey.TagRowBatches(metric, rowTimeMS, slices.Values(pages[i]), b.KS.IndexShards, 0), b.KS.Session.ReplicaSet) {
+	b.inPages(keys, 2000, func(ctx context.Context, page []rowkey.Key) error {
+		batches := rowkey.TagRowBatches(metric, rowTimeMS, slices.Values(page), b.KS.IndexShards, 0)
+		for _, joined := range rowkey.JoinBatches(rowkey.BatchPartitions, batches, b.KS.Session.ReplicaSet) {
 			if _, err := rowkey.SendJoined(ctx, b.KS.Session.Batch, b.Stamp, joined); err != nil {
-				return err
-			}
-		}
-		for part := range slices.Chunk(pages[i], 200) {
-			var entries []cql.Entry
-			for _, k := range part {
-				entries = append(entries, cql.Entry{Statement: insertKey, Args: []any{metric, schema.DataPoints, rowTimeMS, string(k.Type), cql.TagMap{Tags: k.Tags}}})
-			}
-			if err := b.KS.Session.Batch(ctx, b.Stamp, entries); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	if err != nil {
-		b.T.Fatal(err)
-	}
+	b.insertKeys("INSERT INTO row_keys (metric, table_name, row_time, data_type, tags) VALUES (?, ?, ?, ?, ?)", metric, rowTimeMS, keys)
 }
 
 // FillKairos inserts row keys as KairosDB nodes did long ago.
 func (b *Bench) FillKairos(metric string, rowTimeMS int64, keys []rowkey.Key) {
 	b.T.Helper()
-	insert := &cql.Statement{Name: "test", Text: "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())"}
 	b.Exec("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", metric, schema.DataPoints, rowTimeMS)
-	pages := slices.Collect(slices.Chunk(keys, 200))
-	err := work.Parallel(b.T.Context(), 8, len(pages), "fill a keyspace", func(ctx context.Context, i int) error {
+	b.insertKeys("INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())", metric, rowTimeMS, keys)
+}
+
+func (b *Bench) insertKeys(text, metric string, rowTimeMS int64, keys []rowkey.Key) {
+	b.T.Helper()
+	insert := &cql.Statement{Name: "test", Text: text}
+	b.inPages(keys, 200, func(ctx context.Context, page []rowkey.Key) error {
 		var entries []cql.Entry
-		for _, k := range pages[i] {
-			entries = append(entries, cql.Entry{Statement: insert, Args: []any{metric, schema.DataPoints, rowTimeMS, string(k.Type), cql.TagMap{Tags: k.Tags}}})
+		for _, k := range page {
+			entries = append(entries, cql.Entry{Statement: insert, Args: append([]any{metric, schema.DataPoints, rowTimeMS}, k.Args()...)})
 		}
 		return b.KS.Session.Batch(ctx, b.Stamp, entries)
 	})
+}
+
+// inPages calls f with parts of keys, some at once.
+func (b *Bench) inPages(keys []rowkey.Key, size int, f func(context.Context, []rowkey.Key) error) {
+	b.T.Helper()
+	pages := slices.Collect(slices.Chunk(keys, size))
+	err := work.Parallel(b.T.Context(), 8, len(pages), "fill a keyspace", func(ctx context.Context, i int) error { return f(ctx, pages[i]) })
 	if err != nil {
 		b.T.Fatal(err)
 	}

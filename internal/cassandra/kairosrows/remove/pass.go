@@ -383,7 +383,7 @@ func (r *rowDelete) statement(key []byte) cql.Entry {
 func (p *deletePass) send(ctx context.Context, stampMS int64, batches [][]cql.Entry) error {
 	session := p.d.ks.Session
 	atOnce, most := together(p.pace.wide)
-	joined := rowkey.JoinUpTo(most, batches, session.ReplicaSet)
+	joined := rowkey.JoinBatches(most, batches, session.ReplicaSet)
 	return work.Parallel(ctx, atOnce, len(joined), "delete rows", func(ctx context.Context, i int) error {
 		_, err := rowkey.SendJoined(ctx, session.Batch, stampMS, joined[i])
 		return err

@@ -68,16 +68,10 @@ func entrySize(e *cql.Entry) int {
 	return n
 }
 
-// JoinBatches combines small batches of one partition each whose partitions have the same
-// replicas: most index rows are alone in their partition, and a statement costs more than the
-// rows in it.
-func JoinBatches(batches [][]cql.Entry, replicaSet func(cql.Entry) string) [][][]cql.Entry {
-	return JoinUpTo(BatchPartitions, batches, replicaSet)
-}
-
-// JoinUpTo is like JoinBatches, but combines at most most batches, which must not exceed
-// BatchPartitions.
-func JoinUpTo(most int, batches [][]cql.Entry, replicaSet func(cql.Entry) string) [][][]cql.Entry {
+// JoinBatches combines up to most small batches of one partition each whose partitions have the
+// same replicas: most index rows are alone in their partition, and a statement costs more than
+// the rows in it. most is at most BatchPartitions.
+func JoinBatches(most int, batches [][]cql.Entry, replicaSet func(cql.Entry) string) [][][]cql.Entry {
 	var joined [][][]cql.Entry
 	type open struct{ at, bytes int }
 	sets := make(map[string]open)

@@ -25,7 +25,7 @@ func TestJoinBatches(t *testing.T) {
 		large = append(large, row(100, "a"))
 	}
 	batches = append(batches, large)
-	joined := JoinBatches(batches, replicaSet)
+	joined := JoinBatches(BatchPartitions, batches, replicaSet)
 	if len(joined) != 3+3+1 { // 23 of a, 22 of b, the large one
 		t.Errorf("%d batches", len(joined))
 	}

@@ -72,7 +72,7 @@ func (w *indexWriter) tagIndexed(rows []Row, ttl int) [][]cql.Entry {
 func (w *indexWriter) sendAll(ctx context.Context, p *indexPart, batches [][]cql.Entry, lost *lostRows) error {
 	joined := slices.Collect(slices.Chunk(batches, 1))
 	if !p.apart {
-		joined = rowkey.JoinBatches(batches, w.ks.Session.ReplicaSet)
+		joined = rowkey.JoinBatches(rowkey.BatchPartitions, batches, w.ks.Session.ReplicaSet)
 	}
 	lost.inRow = 0
 	return work.Parallel(ctx, indexParallel, len(joined), "write index rows", func(ctx context.Context, i int) error {
