@@ -114,7 +114,8 @@ func (c *contest) round(ctx context.Context, contenders []*contender, most int) 
 			}
 		}
 	}
-	err := c.look.parallel(ctx, len(tasks), func(_ context.Context, i int) error {
+	err := c.look.parallel(ctx, len(tasks), func(ctx context.Context, i int) error {
+		defer context.AfterFunc(ctx, c.cancel)() // an error of one place ends the statements of all
 		return c.readPlace(tasks[i].of, tasks[i].at, most)
 	})
 	if err != nil && !c.decided {
@@ -129,7 +130,7 @@ func (c *contest) round(ctx context.Context, contenders []*contender, most int) 
 }
 
 // readPlace reads up to most further row keys of a place. It returns errEnough if that decides
-// the round. An error ends the statements of all places.
+// the round.
 func (c *contest) readPlace(of *contender, at, most int) error {
 	l, place := c.look, &of.places[at]
 	if place.rows == nil {
@@ -174,9 +175,6 @@ func (c *contest) ended(of *contender, place *contestPlace, read int, whole bool
 		c.enough, c.decided = of, true
 	case err == nil && of.open == 0 && of.keys <= verifyBatch:
 		c.decided, err = true, errEnough
-	}
-	if err != nil {
-		c.cancel()
 	}
 	return err
 }

@@ -121,11 +121,13 @@ func (o *once[T]) get(ctx context.Context, load func() (T, error)) (T, error) {
 // returns the first error. f must not call parallel.
 func (l *Look) parallel(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	return work.Parallel(ctx, cap(l.slots), n, "read a part of an index", func(ctx context.Context, i int) error {
-		if err := l.take(ctx); err != nil {
-			return err
+		select {
+		case l.slots <- struct{}{}:
+			defer func() { <-l.slots }()
+			return f(ctx, i)
+		case <-ctx.Done():
+			return ctx.Err()
 		}
-		defer func() { <-l.slots }()
-		return f(ctx, i)
 	})
 }
 
@@ -136,20 +138,6 @@ func inSlot[T any](ctx context.Context, l *Look, load func(context.Context) (T, 
 		return err
 	})
 	return v, err
-}
-
-// take waits for a slot for a read of the index. Unless it returns an error, the caller must
-// give the slot back, even if ctx ends at the same time.
-func (l *Look) take(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	select {
-	case l.slots <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // memo returns the entry of m under k, and creates it if it is missing.

@@ -160,17 +160,14 @@ func hasHighBytes(s string) bool {
 
 // tagTexts collects tag names or values from row keys.
 func (l *Look) tagTexts(ctx context.Context, q store.NamesQuery) ([]string, error) {
-	t := &texts{ctx: ctx, q: q, seen: map[string]bool{}}
-	if q.Metric != "" {
-		if err := l.eachKeyOf(ctx, q.Metric, t.add); err != nil {
+	metrics := []string{q.Metric}
+	if q.Metric == "" {
+		var err error
+		if metrics, err = l.metricNames(ctx, store.NamesQuery{Kind: store.MetricNames}); err != nil {
 			return nil, err
 		}
-		return t.list(), nil
 	}
-	metrics, err := l.metricNames(ctx, store.NamesQuery{Kind: store.MetricNames})
-	if err != nil {
-		return nil, err
-	}
+	t := &texts{ctx: ctx, q: q, seen: map[string]bool{}}
 	for _, metric := range metrics {
 		if err := l.eachKeyOf(ctx, metric, t.add); err != nil {
 			return nil, err
