@@ -46,7 +46,8 @@ func TestDeletedColumns(t *testing.T) {
 			return ms + d
 		}
 		r := model.TimeRange{StartMS: bound("start"), EndMS: bound("end")}
-		from, to, whole, none := deletedColumns(spec, row, r)
+		rd, some := deletedColumns(spec, row, r)
+		from, to, whole, none := rd.from, rd.to, rd.whole, !some
 		column := spec.Column(row, ms)
 		inside := r.Contains(spec.Time(row, column))
 		deleted := !none && (whole || from <= column && column <= to)
@@ -61,7 +62,7 @@ func TestDeletedColumns(t *testing.T) {
 		}
 	})
 	last := rowtime.Default.RowTime(math.MaxInt64)
-	if _, _, whole, none := deletedColumns(rowtime.Default, last, model.AllTime); !whole || none {
+	if rd, some := deletedColumns(rowtime.Default, last, model.AllTime); !rd.whole || !some {
 		t.Error("the last row of all time is not whole")
 	}
 }

@@ -42,7 +42,7 @@ func (d *Deleter) eachMatch(ctx context.Context, rowTimeMS int64, deletions []st
 	for i, del := range deletions {
 		m := &matches[i]
 		m.part, m.del, m.most, m.f = part, del, most, func(rows []rowDelete) error { return f(i, rows) }
-		m.row.from, m.row.to, m.row.whole, m.none = deletedColumns(d.ks.Spec, rowTimeMS, del.Range)
+		m.row, m.some = deletedColumns(d.ks.Spec, rowTimeMS, del.Range)
 	}
 	take := func(k rowkey.Key) error {
 		for i := range matches {
@@ -74,7 +74,7 @@ type matching struct {
 	part rowkey.Partition
 	del  store.Deletion
 	row  rowDelete // what is deleted from each row
-	none bool      // nothing is deleted from this row time
+	some bool      // something is deleted from this row time
 	most int
 	f    func([]rowDelete) error
 
@@ -85,7 +85,7 @@ type matching struct {
 func (m *matching) take(k rowkey.Key) error {
 	r := m.row
 	r.key = k
-	if m.none || !m.del.Means(m.part.Series(k)) {
+	if !m.some || !m.del.Means(m.part.Series(k)) {
 		return nil
 	}
 	if m.rows = append(m.rows, r); len(m.rows) < m.most {

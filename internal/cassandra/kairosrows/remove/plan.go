@@ -111,7 +111,7 @@ func (d *Deleter) plan(ctx context.Context, deletions []store.Deletion) ([]*dele
 func (d *Deleter) leftOver(ctx context.Context, del store.Deletion, plan *deletePlan, listed []int64) (map[int64]bool, error) {
 	empty := map[int64]bool{}
 	for _, ms := range listed {
-		if _, _, _, none := deletedColumns(d.ks.Spec, ms, del.Range); none || plan.counts[ms] > 0 {
+		if _, some := deletedColumns(d.ks.Spec, ms, del.Range); !some || plan.counts[ms] > 0 {
 			continue
 		}
 		rows := false
@@ -186,9 +186,9 @@ func (d *Deleter) legacyRows(ctx context.Context, del store.Deletion, low, high 
 		means := slices.ContainsFunc(rowkey.KeysOfLegacy(k), func(key rowkey.Key) bool {
 			return del.Means(rowkey.Partition{Metric: del.Metric}.Series(key))
 		})
-		rd := rowDelete{key: rowkey.Key{Type: k.Type, Tags: k.Tags}}
-		var none bool
-		if rd.from, rd.to, rd.whole, none = deletedColumns(d.ks.Spec, k.RowTimeMS, del.Range); means && !none {
+		rd, some := deletedColumns(d.ks.Spec, k.RowTimeMS, del.Range)
+		rd.key = rowkey.Key{Type: k.Type, Tags: k.Tags}
+		if means && some {
 			byTime[k.RowTimeMS] = append(byTime[k.RowTimeMS], rd)
 		}
 		return nil
@@ -213,10 +213,10 @@ func (d *Deleter) rowTimes(ctx context.Context, metric string, low, high int64) 
 	return times, rows.Close()
 }
 
-// deletedColumns returns the columns of a row whose times, as queries return them, lie in r;
-// both ends are inclusive. whole says that these are all columns the row can have, none that
-// there are no such columns.
-func deletedColumns(spec rowtime.Spec, rowTimeMS int64, r model.TimeRange) (from, to uint32, whole, none bool) {
+// deletedColumns returns what is deleted from rows of a row time: the columns whose times, as
+// queries return them, lie in r, or the whole row if these are all columns that it can have. some
+// says that there are such columns.
+func deletedColumns(spec rowtime.Spec, rowTimeMS int64, r model.TimeRange) (rd rowDelete, some bool) {
 	unit := int64(1)
 	if spec.Unit == rowtime.Seconds {
 		unit = 1000
@@ -226,7 +226,7 @@ func deletedColumns(spec rowtime.Spec, rowTimeMS int64, r model.TimeRange) (from
 		lastMS = rowTimeMS + span
 	}
 	if r.StartMS > lastMS || r.EndMS < rowTimeMS {
-		return 0, 0, false, true
+		return rd, false
 	}
 	first := int64(0) // in units from the row time
 	if r.StartMS > rowTimeMS {
@@ -238,13 +238,13 @@ func deletedColumns(spec rowtime.Spec, rowTimeMS int64, r model.TimeRange) (from
 	}
 	last := (min(r.EndMS, lastMS) - rowTimeMS) / unit
 	if first > last {
-		return 0, 0, false, true
+		return rd, false
 	}
-	whole = first == 0 && r.EndMS >= lastMS
+	rd.from, rd.to, rd.whole = uint32(first), uint32(last), first == 0 && r.EndMS >= lastMS
 	if spec.Unit == rowtime.Legacy {
-		return uint32(first) << 1, uint32(last)<<1 | 1, whole, false // in old rows, columns of doubles have bit 0 set
+		rd.from, rd.to = rd.from<<1, rd.to<<1|1 // in old rows, columns of doubles have bit 0 set
 	}
-	return uint32(first), uint32(last), whole, false
+	return rd, true
 }
 
 // operator returns the operator of a matcher in a selector for people.

@@ -129,9 +129,8 @@ func (d *Deleter) Place(ms int64) (rowTimeMS, storedMS int64) {
 func (d *Deleter) DeleteWritten(ctx context.Context, stampMS int64, metric string, written []layout.Written) error {
 	byTime := map[int64][]rowDelete{}
 	for _, w := range written {
-		rd := rowDelete{key: rowkey.Of(w.Series)}
-		var none bool
-		if rd.from, rd.to, rd.whole, none = deletedColumns(d.ks.Spec, w.RowTimeMS, w.Times); !none {
+		if rd, some := deletedColumns(d.ks.Spec, w.RowTimeMS, w.Times); some {
+			rd.key = rowkey.Of(w.Series)
 			byTime[w.RowTimeMS] = append(byTime[w.RowTimeMS], rd)
 		}
 	}

@@ -49,17 +49,21 @@ type question struct {
 	places    []int
 }
 
-// missing executes questions about a list, and returns the positions that were neither in found
-// before nor in an answer. read scans an answer and sets in found the position of each of its
-// rows.
-func (r *repair) missing(ctx context.Context, found []bool, questions []question, read func(q *question, found []bool) func(*cql.Rows) bool) ([]int, error) {
+// missing executes questions about keys, whose answers consist of data type and tags. It returns
+// the positions that were neither in found before nor in an answer.
+func (r *repair) missing(ctx context.Context, keys []partedKey, found []bool, questions []question) ([]int, error) {
 	err := work.Parallel(ctx, r.d.cfg.Parallel, len(questions), "look for rows", func(ctx context.Context, i int) error {
 		q := &questions[i]
-		rows := r.d.ks.Session.Query(ctx, q.statement, q.args...)
-		defer rows.Close()
-		for next := read(q, found); next(rows); {
+		at := make(map[rowkey.Key]int, len(q.places))
+		for _, i := range q.places {
+			at[keys[i].key] = i
 		}
-		err := rows.Close()
+		err := rowkey.Each(ctx, r.d.ks.Session, q.statement, q.args, func(k rowkey.Key) error {
+			if i, ok := at[k]; ok {
+				found[i] = true // each position is in one question only
+			}
+			return nil
+		})
 		if tooMany(err) {
 			return nil // each row is looked for by itself
 		}
@@ -75,29 +79,6 @@ func unfound(found []bool) (places []int) {
 		}
 	}
 	return places
-}
-
-// byKey reads answers that consist of data type and tags.
-func byKey(keys []partedKey) func(*question, []bool) func(*cql.Rows) bool {
-	return func(q *question, found []bool) func(*cql.Rows) bool {
-		at := make(map[rowkey.Key]int, len(q.places))
-		for _, i := range q.places {
-			at[keys[i].key] = i
-		}
-		return func(rows *cql.Rows) bool {
-			var dataType *string
-			var tags cql.TagMap
-			if !rows.Scan(&dataType, &tags) {
-				return false
-			}
-			if dataType != nil {
-				if i, ok := at[rowkey.Key{Type: model.Type(*dataType), Tags: tags.Tags}]; ok {
-					found[i] = true // each position is in one question only
-				}
-			}
-			return true
-		}
-	}
 }
 
 // placesBy groups positions that have the same name.
@@ -125,7 +106,7 @@ func (r *repair) unlisted(ctx context.Context, keys []partedKey) ([]int, error) 
 			questions = append(questions, question{findRowKeys, args, some})
 		}
 	}
-	places, err := r.missing(ctx, found, questions, byKey(keys))
+	places, err := r.missing(ctx, keys, found, questions)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +161,7 @@ func (r *repair) withoutTagRows(ctx context.Context, keys []partedKey) ([]int, e
 		}
 	}
 	found := r.known.all(len(rows), func(i int) uint64 { return r.known.tagRow(rows[i], tags[i]) })
-	places, err := r.missing(ctx, found, r.tagQuestions(rows, tags, unfound(found)), byKey(rows))
+	places, err := r.missing(ctx, rows, found, r.tagQuestions(rows, tags, unfound(found)))
 	if err != nil {
 		return nil, err
 	}
