@@ -37,9 +37,6 @@ const (
 
 	// entryCells is the maximum number of an entry's values, not counting its key.
 	entryCells = sampleArgs - 1
-
-	// cellBytes is the size of a column and the longest value.
-	cellBytes = 4 + 2 + rowtime.MaxStringBytes
 )
 
 // modifiedBytes is the length of text in modified UTF-8. It is at most twice the length in

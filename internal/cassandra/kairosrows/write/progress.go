@@ -17,7 +17,6 @@ import (
 // replicas are down, or refuse a sample, an attempt writes what it can, and the next attempt
 // writes only the rest.
 type progress struct {
-	owner *Writer
 	epoch uint64                        // of Writer.known: at this epoch, the index rows of all series that are done but not settled existed
 	parts map[rowkey.Partition]struct{} // partitions of the rows that get samples
 
@@ -119,13 +118,13 @@ func refusalOf(err error) *cql.RefusedError {
 // isolates reports whether Cassandra may accept parts of what it refused as a whole. If the
 // reason is unknown, that depends on whether it has accepted other samples recently: if it
 // accepts nothing at all, it would refuse the parts too.
-func (p *progress) isolates(err error) bool {
+func (p *writePass) isolates(err error) bool {
 	refused := refusalOf(err)
-	return refused != nil && (faultOfSample(refused.Reason) || maybeOfSample(refused.Reason) && p.othersTaken())
+	return refused != nil && (faultOfSample(refused.Reason) || maybeOfSample(refused.Reason) && p.w.WroteWithin(refusalPatience))
 }
 
 // drops reports whether a sample that Cassandra refuses should be dropped.
-func (p *progress) drops(err error) bool {
+func (p *writePass) drops(err error) bool {
 	refused := refusalOf(err)
 	switch {
 	case refused == nil:
@@ -137,16 +136,11 @@ func (p *progress) drops(err error) bool {
 	}
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	now := p.owner.now()
+	now := p.w.now()
 	if p.refusedSince.IsZero() {
 		p.refusedSince = now
 	}
-	return now.Sub(p.refusedSince) >= refusalPatience && p.othersTaken()
-}
-
-// othersTaken reports whether Cassandra has accepted samples within refusalPatience.
-func (p *progress) othersTaken() bool {
-	return p.owner.WroteWithin(refusalPatience)
+	return now.Sub(p.refusedSince) >= refusalPatience && p.w.WroteWithin(refusalPatience)
 }
 
 // faultOfSample reports whether the reason for a refusal lies in the sample, so that others may

@@ -310,7 +310,7 @@ func (w *Writer) begin(stampMS int64, src Source) *writePass {
 	again := before != nil
 	if !again {
 		before = &progress{
-			owner: w, epoch: w.known.now(), parts: map[rowkey.Partition]struct{}{},
+			epoch: w.known.now(), parts: map[rowkey.Partition]struct{}{},
 			done: roaring.New(), settled: roaring.New(), refused: roaring.New(), suspects: roaring.New(),
 		}
 		w.begun[src] = before

@@ -270,7 +270,7 @@ func TestBatches(t *testing.T) {
 	}
 	sizes := map[string][]int{}
 	for _, batch := range r.batches {
-		if batch.rows > 400 || batch.bytes > batchBytes+cellBytes || len(batch.keys) != 1 {
+		if batch.rows > 400 || batch.bytes > batchBytes+columnLen+2+rowtime.MaxStringBytes || len(batch.keys) != 1 {
 			t.Errorf("%+v", batch)
 		}
 		k, err := rowtime.ParseKey(batch.keys[0])
