@@ -72,7 +72,7 @@ func (l *Layout) Open(ctx context.Context, session *cql.Session, o layout.Option
 	if o.Replication != "" {
 		c.Replication = o.Replication
 	}
-	ks, err := schema.OpenWithProgress(ctx, session, c, o.Progress)
+	ks, err := schema.Open(ctx, session, c, o.Progress)
 	if err != nil {
 		return nil, err
 	}

@@ -38,7 +38,7 @@ func TestStaleReplica(t *testing.T) {
 		s := cqltest.Open(t, c, cql.Options{Logger: quiet})
 		k := schema.DefaultConfig()
 		k.Create, k.Replication = schema.CreateKeyspace, "{'class': 'SimpleStrategy', 'replication_factor': '3'}"
-		ks, err := schema.Open(t.Context(), s, k)
+		ks, err := schema.Open(t.Context(), s, k, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -170,7 +170,7 @@ func open(t testing.TB, c schema.Config, keyspace, address string) *Bench {
 func (b *Bench) use(s *cql.Session, c schema.Config) {
 	b.T.Helper()
 	var err error
-	if b.KS, err = schema.Open(b.Ctx, s, c); err != nil {
+	if b.KS, err = schema.Open(b.Ctx, s, c, nil); err != nil {
 		b.T.Fatal(err)
 	}
 }

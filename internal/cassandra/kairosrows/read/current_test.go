@@ -39,7 +39,7 @@ func TestCurrentAtQuorum(t *testing.T) {
 	node := cqltest.NewFailingNode(t, originals.Cassandra(t))
 	config := cqltest.Config(node.Address)
 	config.Keyspace, config.ReadConsistency, config.WriteConsistency = b.KS.Name, "ONE", "QUORUM"
-	ks, err := schema.Open(b.Ctx, cqltest.Open(t, config, cql.Options{}), schema.DefaultConfig())
+	ks, err := schema.Open(b.Ctx, cqltest.Open(t, config, cql.Options{}), schema.DefaultConfig(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -148,7 +148,7 @@ func TestJobWithoutLeases(t *testing.T) {
 	b := newBench(t, keyspacetest.OwnKeyspace(), write.DefaultConfig(), "")
 	c := keyspacetest.OwnKeyspace()
 	c.Create = schema.CreateNothing
-	ks, err := schema.Open(b.Ctx, b.KS.Session, c)
+	ks, err := schema.Open(b.Ctx, b.KS.Session, c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

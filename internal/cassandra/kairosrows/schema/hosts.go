@@ -9,7 +9,7 @@ import (
 )
 
 var readHosts = &cql.Statement{Name: "read_hosts", Level: cql.Quorum,
-	Text: "SELECT key, WRITETIME(value) FROM service_index WHERE service = ? AND service_key = ?"}
+	Text: "SELECT key, value, WRITETIME(value) FROM service_index WHERE service = ? AND service_key = ?"}
 
 const (
 	// HostLife is how old the entry of a running KairosDB node may be. Nodes renew their
@@ -25,12 +25,24 @@ const (
 // KairosDBNodes reports whether a KairosDB node is in the list of nodes in service_index. It
 // ignores Varve servers in that list.
 func (ks *Keyspace) KairosDBNodes(ctx context.Context, now time.Time) (run bool, err error) {
-	rows := ks.Session.Query(ctx, readHosts, "_Hosts", "Active")
+	err = eachHost(ctx, ks.Session, now, func(string, time.Duration) { run = true })
+	return run, err
+}
+
+// eachHost calls f with the KairosDB nodes in that list, and how long ago each has renewed its
+// entry.
+func eachHost(ctx context.Context, session *cql.Session, now time.Time, f func(host string, age time.Duration)) error {
+	rows := session.Query(ctx, readHosts, "_Hosts", "Active")
 	defer rows.Close()
-	var key *string
+	var key, host *string
 	var writtenMS *int64
-	for rows.Scan(&key, &writtenMS) {
-		run = run || key != nil && writtenMS != nil && !strings.HasPrefix(*key, ownHosts) && now.UnixMilli()-*writtenMS < HostLife.Milliseconds()
+	for rows.Scan(&key, &host, &writtenMS) {
+		if key == nil || host == nil || writtenMS == nil || strings.HasPrefix(*key, ownHosts) {
+			continue
+		}
+		if age := now.Sub(time.UnixMilli(*writtenMS)); age < HostLife {
+			f(*host, age)
+		}
 	}
-	return run, rows.Close()
+	return rows.Close()
 }

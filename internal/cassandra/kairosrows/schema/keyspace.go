@@ -35,13 +35,12 @@ type Keyspace struct {
 
 // Open opens the session's keyspace in the role of config, and creates what is missing if
 // config allows it. It waits for Cassandra until ctx ends. Several nodes may do this at once.
-// In addition to errors of the session it may return an *Error.
-func Open(ctx context.Context, session *cql.Session, config Config) (*Keyspace, error) {
-	return OpenWithProgress(ctx, session, config, func(string) {})
-}
-
-// OpenWithProgress is like Open, and calls progress before each step that may take seconds.
-func OpenWithProgress(ctx context.Context, session *cql.Session, config Config, progress func(doing string)) (*Keyspace, error) {
+// progress, which may be nil, is called before each step that may take seconds. In addition to
+// errors of the session Open may return an *Error.
+func Open(ctx context.Context, session *cql.Session, config Config, progress func(doing string)) (*Keyspace, error) {
+	if progress == nil {
+		progress = func(string) {}
+	}
 	return open(ctx, session, config, time.Now, progress)
 }
 

@@ -36,7 +36,7 @@ func openWith(t *testing.T, s *cql.Session, change func(*Config)) (*Keyspace, er
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), cqltest.Patience)
 	defer cancel()
-	return Open(ctx, s, config)
+	return Open(ctx, s, config, nil)
 }
 
 // specOf reads the table spec as text.
@@ -74,7 +74,7 @@ func TestFreshKeyspace(t *testing.T) {
 		}
 	}
 	ks := mustOpen(t, s, create)
-	want := Tables{Data: true, RowKeyIndex: true, RowKeyTimeIndex: true, RowKeys: true, TagIndexedRowKeys: true, StringIndex: true, ServiceIndex: true, Spec: true, Own: true}
+	want := Tables{RowKeyIndex: true, RowKeyTimeIndex: true, RowKeys: true, TagIndexedRowKeys: true, StringIndex: true, ServiceIndex: true, Spec: true, Own: true}
 	if ks.Tables != want || ks.Spec != (rowtime.Spec{Width: 86400000}) || ks.IndexShards != 7 || len(ks.Notes) != 1 {
 		t.Errorf("new keyspace is %+v, %+v, %d shards, notes %q", ks.Tables, ks.Spec, ks.IndexShards, ks.Notes)
 	}
@@ -141,7 +141,7 @@ func TestOpenRecordedKeyspaces(t *testing.T) {
 				t.Errorf("read only: %+v, %+v", read.Spec, read.Tables)
 			}
 			ks := mustOpen(t, s, nil)
-			if ks.Spec != want || ks.Tables.DataCompact != (name != "narrow") || !ks.Tables.Own || ks.IndexShards != 4 || len(ks.Notes) > 0 {
+			if ks.Spec != want || !ks.Tables.Own || ks.IndexShards != 4 || len(ks.Notes) > 0 {
 				t.Errorf("%+v, %+v, %d shards, notes %q", ks.Spec, ks.Tables, ks.IndexShards, ks.Notes)
 			}
 			checkRecordedKeys(t, ks)
@@ -229,7 +229,7 @@ func TestOldKeyspaces(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := fmt.Sprintf("%s %d", ks.Spec.Unit, ks.Spec.Width)
-			if ks.Tables.DataCompact {
+			if found, err := s.Tables(t.Context()); err != nil || found[DataPoints].Compact() {
 				got += " compact"
 			}
 			if ks.Tables.StringIndexBlob {
@@ -314,7 +314,7 @@ func TestKeyspaceByDefault(t *testing.T) {
 	s := cqltest.Open(t, cqltest.Config(originals.Cassandra(t)), cql.Options{})
 	cqltest.Drop(t, s)
 	var told []string
-	ks, err := OpenWithProgress(t.Context(), s, DefaultConfig(), func(doing string) { told = append(told, doing) })
+	ks, err := Open(t.Context(), s, DefaultConfig(), func(doing string) { told = append(told, doing) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,7 +326,7 @@ func TestKeyspaceByDefault(t *testing.T) {
 			t.Errorf("told %q, not %q", told, doing)
 		}
 	}
-	if again, err := Open(t.Context(), s, DefaultConfig()); err != nil || len(again.Notes) != 0 {
+	if again, err := Open(t.Context(), s, DefaultConfig(), nil); err != nil || len(again.Notes) != 0 {
 		t.Errorf("opened again: %v, notes %q", err, again.Notes)
 	}
 }

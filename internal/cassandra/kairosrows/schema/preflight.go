@@ -373,7 +373,7 @@ func (p *preflight) lookAtTables(ctx context.Context) error {
 	if !p.meta() {
 		config.Role = RoleRead
 	}
-	ks, err := Open(ctx, p.session, config)
+	ks, err := Open(ctx, p.session, config, nil)
 	if schema, ok := errors.AsType[*Error](err); ok {
 		p.add(Bad, "tables", schema.Problem+tableOf(schema), schema.WayOut)
 		return nil
@@ -570,9 +570,6 @@ func (p *preflight) tryCreate(ctx context.Context, user string) error {
 	return nil
 }
 
-var readHostNames = &cql.Statement{Name: "read_host_names",
-	Text: "SELECT key, value, WRITETIME(value) FROM service_index WHERE service = ? AND service_key = ?"}
-
 // maxHosts is how many KairosDB nodes are named.
 const maxHosts = 10
 
@@ -582,21 +579,13 @@ func (p *preflight) lookAtKairosDB(ctx context.Context) error {
 		p.add(Dubious, "KairosDB", "there is no table service_index, in which its nodes are listed", "set cassandra.delete.kairosdb_nodes to yes while KairosDB runs here")
 		return nil
 	}
-	now := time.Now().UnixMilli()
 	var alive []string
-	rows := p.session.Query(ctx, readHostNames, "_Hosts", "Active")
-	defer rows.Close()
-	var id, host *string
-	var writtenMS *int64
-	for rows.Scan(&id, &host, &writtenMS) {
-		if id == nil || host == nil || writtenMS == nil || strings.HasPrefix(*id, ownHosts) || now-*writtenMS >= HostLife.Milliseconds() {
-			continue
-		}
+	err := eachHost(ctx, p.session, time.Now(), func(host string, age time.Duration) {
 		if len(alive) < maxHosts {
-			alive = append(alive, fmt.Sprintf("%s (%d s ago)", *host, max(0, (now-*writtenMS)/1000)))
+			alive = append(alive, fmt.Sprintf("%s (%d s ago)", host, max(0, int(age.Seconds()))))
 		}
-	}
-	if err := rows.Close(); err != nil {
+	})
+	if err != nil {
 		return err
 	}
 	if len(alive) == 0 {

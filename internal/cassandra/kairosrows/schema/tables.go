@@ -80,10 +80,8 @@ func TableNames() []string {
 
 // Tables says which tables a keyspace has, and in which form.
 type Tables struct {
-	DataCompact     bool // data_points was created WITH COMPACT STORAGE: column1 cannot be empty
 	StringIndexBlob bool // string_index.column1 is a blob, not text, and must be bound and scanned as bytes
 
-	Data              bool // data_points exists
 	RowKeyIndex       bool // pre-1.2; never written
 	RowKeyTimeIndex   bool
 	RowKeys           bool
@@ -106,9 +104,7 @@ func tablesOf(found map[string]cql.Table) Tables {
 	has := func(name string) bool { _, ok := found[name]; return ok }
 	column1, _ := found[stringIndexTable].Column("column1")
 	return Tables{
-		DataCompact:       has(DataPoints) && found[DataPoints].Compact(),
 		StringIndexBlob:   column1.Type == "blob",
-		Data:              has(DataPoints),
 		RowKeyIndex:       has(rowKeyIndexTable),
 		RowKeyTimeIndex:   has(rowKeyTimeIndexTable),
 		RowKeys:           has(rowKeysTable),

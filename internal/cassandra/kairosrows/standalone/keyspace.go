@@ -34,7 +34,7 @@ func Open(ctx context.Context, c cql.Config, settings kairosrows.Settings, role 
 	ctx, cancel := context.WithTimeout(ctx, openWait)
 	defer cancel()
 	settings.Schema.Create, settings.Schema.Role = schema.CreateNothing, role
-	if k.Rows, err = schema.Open(ctx, session, settings.Schema); err != nil {
+	if k.Rows, err = schema.Open(ctx, session, settings.Schema, nil); err != nil {
 		k.Close()
 		return nil, fmt.Errorf("open keyspace %s: %w", c.Keyspace, err)
 	}

@@ -219,7 +219,7 @@ func TestNodeWithoutOwnTables(t *testing.T) {
 	b.write(new(keyspacetest.Memory).Longs(keyspacetest.LongSeries(metric, "k", "1"), 0, keyspacetest.SomeTime))
 	now := b.KS
 	var err error
-	if b.KS, err = schema.Open(b.Ctx, b.KS.Session, schema.DefaultConfig()); err != nil {
+	if b.KS, err = schema.Open(b.Ctx, b.KS.Session, schema.DefaultConfig(), nil); err != nil {
 		t.Fatal(err)
 	}
 	b.KS.Tables.Own = false
@@ -241,7 +241,7 @@ func TestOwnTablesVanish(t *testing.T) {
 	metric := b.Name("m")
 	b.write(keyspacetest.ManySeries(metric, 10))
 	reopen := func() error {
-		_, err := schema.Open(b.Ctx, b.KS.Session, keyspacetest.OwnKeyspace())
+		_, err := schema.Open(b.Ctx, b.KS.Session, keyspacetest.OwnKeyspace(), nil)
 		return err
 	}
 	cqltest.Must(t, b.KS.Session, "DROP TABLE "+b.KS.Name+".varve_row_index")
