@@ -134,10 +134,10 @@ func TestEmptyDatagram(t *testing.T) {
 	pipeline, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, nil)
 	d := desk{NewDatagramServer(pipeline, DefaultConfig(), Options{Registerer: reg}), newInbox(0)}
 	d.take(nil, netip.AddrPort{}, principal.Principal{})
-	if n := d.in.mu.datagrams; n != 0 {
+	if n := d.in.mu.all.datagrams; n != 0 {
 		t.Errorf("%d datagrams wait", n)
 	}
-	d.in.mu.datagrams = inboxBlocks * ingest.BlockSamples
+	d.in.mu.all.datagrams = inboxBlocks * ingest.BlockSamples
 	d.take(nil, netip.AddrPort{}, principal.Principal{})
 	if _, total := pipeline.Rejected(); total != 0 {
 		t.Errorf("%d inputs are refused", total)
