@@ -142,7 +142,7 @@ func (s *slots) queue(ctx context.Context, q queue) error {
 	defer q.gauge.Dec()
 	ctx, cancel := context.WithTimeoutCause(ctx, q.wait, q.late)
 	defer cancel()
-	err := s.line(ctx, 0, q.wait)
+	err := s.line(ctx, 0, q.wait, false)
 	if errors.Is(err, errCongested) {
 		return q.early
 	}
@@ -150,8 +150,8 @@ func (s *slots) queue(ctx context.Context, q queue) error {
 }
 
 // line waits for a slot. id is 0 for a fresh query. A patience of 0 keeps it from being
-// refused early.
-func (s *slots) line(ctx context.Context, id uint64, patience time.Duration) error {
+// refused early. long says that the query has computed for longTime.
+func (s *slots) line(ctx context.Context, id uint64, patience time.Duration, long bool) error {
 	s.mu.Lock()
 	if s.free > 0 {
 		s.free--
@@ -160,6 +160,7 @@ func (s *slots) line(ctx context.Context, id uint64, patience time.Duration) err
 		return nil
 	}
 	w := s.stand(id, patience)
+	w.long = long
 	s.mu.Unlock()
 	return s.wait(ctx, w)
 }

@@ -44,6 +44,7 @@ func (s *Session) yieldTurn() (err error) {
 		if !e.slots.all.due() {
 			return nil
 		}
+		s.use()
 		err := e.slots.all.pause(s.ctx)
 		s.turn = time.Now()
 		return err
@@ -59,8 +60,8 @@ func (s *Session) yieldTurn() (err error) {
 	if id != 0 && !s.settled {
 		patience = s.config.MaxWait
 	}
-	s.used = min(longTime, s.used+min(longTime, time.Since(s.turn)))
-	stood, err := e.slots.yield(s.ctx, id, most, patience, s.used == longTime)
+	s.use()
+	stood, err := e.slots.yield(s.ctx, id, most, patience, s.long())
 	s.settled = s.settled || stood && id != 0
 	s.outside, s.turn = err != nil, time.Now()
 	if err == nil && e.slots.all.due() {
@@ -72,6 +73,12 @@ func (s *Session) yieldTurn() (err error) {
 	}
 	return err
 }
+
+// use adds the turn that ends to the time for which the query has computed.
+func (s *Session) use() { s.used = min(longTime, s.used+min(longTime, time.Since(s.turn))) }
+
+// long reports whether the query lets others go first.
+func (s *Session) long() bool { return s.used == longTime }
 
 // Due reports that the query has had its turn, and others wait. Goroutines that work
 // for the session may ask.
@@ -148,7 +155,7 @@ func (s *Session) Aside(f func() error) error {
 	e := s.engine
 	e.wait(+1)
 	defer e.wait(-1)
-	err := e.slots.line(s.ctx, s.nextLine(), 0)
+	err := e.slots.line(s.ctx, s.nextLine(), 0, s.long())
 	s.outside, s.turn = err != nil, time.Now()
 	return err
 }
@@ -165,7 +172,11 @@ func (s *Session) nextLine() uint64 {
 
 func (s *Session) aside(f func() error) error {
 	left := make(chan struct{})
-	patience := time.AfterFunc(clientTime, func() { s.engine.slots.leave(); close(left) })
+	patience := time.AfterFunc(clientTime, func() {
+		s.use()
+		s.engine.slots.leave()
+		close(left)
+	})
 	defer func() {
 		if !patience.Stop() {
 			<-left

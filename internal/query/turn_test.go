@@ -360,6 +360,42 @@ func TestAside(t *testing.T) {
 	}
 }
 
+// What a query has computed also counts if it loses its slot to a client that reads slowly: a client
+// could let its queries go first otherwise.
+func TestSlowClientOfALongQuery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := DefaultConfig()
+		config.MaxConcurrent = 1
+		f := newFixture(t, config)
+		begin := func() *Session {
+			s, err := f.Begin(t.Context(), Request{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.again = true // it has had its second turn
+			return s
+		}
+		long := begin()
+		time.Sleep(longTime)
+		reads, done := make(chan struct{}), make(chan error)
+		go func() {
+			done <- long.Aside(func() error { <-reads; return nil })
+			long.Close(nil)
+		}()
+		other := begin()
+		close(reads)
+		synctest.Wait()
+		time.Sleep(longTime)
+		if computes := yield(other); !computes() || len(done) > 0 {
+			t.Error("a long query lets another long one go first")
+		}
+		other.Close(nil)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // The end of a query ends its wait for another turn.
 func TestWaitForATurnEnds(t *testing.T) {
 	config := DefaultConfig()
