@@ -12,8 +12,9 @@ import (
 )
 
 // largeFrames bounds how many large frames are in memory. While all places are taken, a frame that arrives
-// slowly loses its own to one that waits. Of those that wait, the next place goes to a sender that has the
-// fewest, so that a sender with many connections does not hold up others.
+// slowly loses its own to one that waits, unless all that wait are from senders with more places. Of those
+// that wait, the next place goes to a sender that has the fewest, so that a sender with many connections
+// does not hold up others.
 type largeFrames struct {
 	limit    int
 	within   time.Duration // a frame must arrive
@@ -24,6 +25,7 @@ type largeFrames struct {
 		sync.Mutex
 		taken   map[*largeFrame]struct{}
 		waiting []*largeFrame // the longest first
+		looked  time.Time     // for slow frames
 	}
 }
 
@@ -84,16 +86,7 @@ func (s *largeFrames) enter(ctx context.Context, c *stream.Conn, network netip.P
 // giveLocked gives free places to frames that wait. s.mu must be held.
 func (s *largeFrames) giveLocked() {
 	for len(s.mu.taken) < s.limit && len(s.mu.waiting) > 0 {
-		has := map[netip.Prefix]int{}
-		for p := range s.mu.taken {
-			has[p.network]++
-		}
-		next := 0
-		for i, p := range s.mu.waiting {
-			if has[p.network] < has[s.mu.waiting[next].network] {
-				next = i
-			}
-		}
+		next := s.nextLocked(s.placesLocked())
 		p := s.mu.waiting[next]
 		s.mu.waiting = slices.Delete(s.mu.waiting, next, next+1)
 		s.mu.taken[p] = struct{}{}
@@ -103,21 +96,44 @@ func (s *largeFrames) giveLocked() {
 	}
 }
 
+// placesLocked returns how many places each sender has. s.mu must be held.
+func (s *largeFrames) placesLocked() map[netip.Prefix]int {
+	has := map[netip.Prefix]int{}
+	for p := range s.mu.taken {
+		has[p.network]++
+	}
+	return has
+}
+
+// nextLocked returns which of the frames that wait gets the next place. s.mu must be held.
+func (s *largeFrames) nextLocked(has map[netip.Prefix]int) (next int) {
+	for i, p := range s.mu.waiting {
+		if has[p.network] < has[s.mu.waiting[next].network] {
+			next = i
+		}
+	}
+	return next
+}
+
 // endSlow takes the place of the slowest frame, if that is slow and others wait. Its connection then
-// ends, which frees the place.
+// ends, which frees the place. A frame whose sender has fewer places than each one that waits keeps its
+// own: a sender with many fast connections could end those of all slower senders.
 func (s *largeFrames) endSlow(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.mu.waiting) == 0 {
+	if len(s.mu.waiting) == 0 || now.Sub(s.mu.looked) < slowPause/2 { // each frame that waits calls
 		return
 	}
+	s.mu.looked = now
+	has := s.placesLocked()
+	fewest := has[s.mu.waiting[s.nextLocked(has)].network]
 	var slowest *largeFrame
 	least := s.enough
 	for p := range s.mu.taken {
 		if p.lost {
 			return // its place will be free in a moment
 		}
-		if p.since.IsZero() || now.Sub(p.since) < s.patience {
+		if p.since.IsZero() || now.Sub(p.since) < s.patience || has[p.network] < fewest {
 			continue
 		}
 		if rate := float64(p.brought.Load()) / now.Sub(p.since).Seconds(); rate < least {
@@ -130,12 +146,13 @@ func (s *largeFrames) endSlow(now time.Time) {
 	}
 }
 
-// arrived records that p has arrived, so that it keeps its place. It returns false if the place is
-// lost.
-func (s *largeFrames) arrived(p *largeFrame) bool {
+// arrived records that p has arrived, or that its connection has ended. It returns false if that is
+// because the place is lost. One that is whole keeps its place, even if it came at the last moment.
+func (s *largeFrames) arrived(p *largeFrame, whole bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.since = time.Time{}
+	p.lost = p.lost && !whole
 	return !p.lost
 }
 

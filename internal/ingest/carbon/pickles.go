@@ -195,7 +195,7 @@ func (c *pickleConn) nextLarge(ctx context.Context, size int) bool {
 		return false
 	}
 	err := c.read(size - smallFrame)
-	switch inTime := c.h.large.arrived(c.large); {
+	switch inTime := c.h.large.arrived(c.large, err == nil); {
 	case !inTime:
 		c.cut(err, faultSlow)
 		return false

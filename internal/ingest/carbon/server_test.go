@@ -668,24 +668,65 @@ func TestSlowLargeFrame(t *testing.T) {
 	h.stop()
 }
 
+// A connection returns one end of a connection without a client.
+func connection(t *testing.T) *stream.Conn {
+	t.Helper()
+	other, end := net.Pipe()
+	c, err := stream.NewListener(onlyConn{other}, stream.Options{Limit: 1}).Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close(); end.Close() })
+	return c.(*stream.Conn)
+}
+
+// A slow frame loses its place to one of a sender with no more places than its own, and not once it is
+// whole.
+func TestSlowSenderOfFew(t *testing.T) {
+	s, c := newLargeFrames(), connection(t)
+	s.limit, s.patience = 3, time.Hour
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiters sync.WaitGroup
+	sender := func(n byte) netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{n}), 32) }
+	wait := func(n byte) { waiters.Go(func() { s.enter(ctx, c, sender(n)) }) }
+	one, two, other := s.enter(ctx, c, sender(1)), s.enter(ctx, c, sender(2)), s.enter(ctx, c, sender(2))
+	two.brought.Store(1)
+	other.brought.Store(2)
+	later := time.Now().Add(2 * time.Hour)
+	wait(2)
+	s.waitFor(t, 3, 1)
+	s.endSlow(later)
+	if one.lost || !two.lost || other.lost {
+		t.Errorf("places are lost: %v of the sender of one, %v and %v of that of two", one.lost, two.lost, other.lost)
+	}
+	if !s.arrived(two, true) || !s.arrived(other, true) {
+		t.Error("a whole frame is refused")
+	}
+	wait(3)
+	s.waitFor(t, 3, 2)
+	s.endSlow(later.Add(time.Minute))
+	if !one.lost || two.lost || s.arrived(one, false) {
+		t.Error("a slow frame keeps its place although a sender without one waits")
+	}
+	cancel()
+	waiters.Wait()
+	for _, p := range []*largeFrame{one, two, other} {
+		s.leave(p)
+	}
+	s.waitFor(t, 0, 0)
+}
+
 // The next place goes to a sender that has the fewest, and of those to the one that has waited for longest.
 func TestPlacesOfSenders(t *testing.T) {
 	s := newLargeFrames()
 	s.limit = 2
-	other, end := net.Pipe()
-	defer end.Close()
-	l := stream.NewListener(onlyConn{other}, stream.Options{Limit: 1})
-	c, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := connection(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	got := make(chan *largeFrame, 10)
 	var waiters sync.WaitGroup
 	enter := func(sender byte) {
-		waiters.Go(func() { got <- s.enter(ctx, c.(*stream.Conn), netip.PrefixFrom(netip.AddrFrom4([4]byte{sender}), 32)) })
+		waiters.Go(func() { got <- s.enter(ctx, c, netip.PrefixFrom(netip.AddrFrom4([4]byte{sender}), 32)) })
 	}
 	var has []*largeFrame
 	for range 2 {
@@ -697,7 +738,7 @@ func TestPlacesOfSenders(t *testing.T) {
 		s.waitFor(t, 2, i+1)
 	}
 	for i, want := range []byte{2, 1, 3, 1} {
-		s.arrived(has[i])
+		s.arrived(has[i], true)
 		s.leave(has[i])
 		p := <-got
 		has = append(has, p)
