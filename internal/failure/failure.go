@@ -17,6 +17,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"varve/internal/clip"
@@ -40,7 +41,7 @@ type Failure struct {
 // silent is the level of failures that are not logged: the client learns all there is.
 const silent = slog.LevelDebug
 
-// textBytes bounds the text of an error that may repeat parts of a request.
+// textBytes bounds the text of an error that may repeat parts of a request, also in the log.
 const textBytes = 2000
 
 // Of returns how an error is answered.
@@ -96,7 +97,11 @@ func textsOf(err error) []string {
 		error
 		Messages() []string
 	}](err); ok {
-		return s.Messages()
+		texts := slices.Clone(s.Messages())
+		for i, text := range texts {
+			texts[i] = clip.Text(text, textBytes)
+		}
+		return texts
 	}
 	switch {
 	case errors.As(err, new(*store.UnavailableError)): // says more than what it wraps
@@ -185,6 +190,6 @@ const shownPath = 256
 
 func note(log *slog.Logger, level slog.Level, message string, r *http.Request, err error, more ...any) {
 	if log != nil {
-		log.Log(r.Context(), level, message, append([]any{"path", clip.Text(r.URL.Path, shownPath), "client", r.RemoteAddr, "error", err}, more...)...)
+		log.Log(r.Context(), level, message, append([]any{"path", clip.Text(r.URL.Path, shownPath), "client", r.RemoteAddr, "error", clip.Text(err.Error(), textBytes)}, more...)...)
 	}
 }

@@ -262,6 +262,36 @@ func TestLeakingClient(t *testing.T) {
 	}
 }
 
+// TestLongTexts: neither an answer nor the log repeats a long text of a client.
+func TestLongTexts(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	s := open(t)
+	s.store.err = errors.New("why")
+	for _, q := range []struct {
+		method, path, body string
+		status             int
+	}{
+		{"GET", "/api/v1/export?metric=" + long, "", 500},
+		{"GET", "/api/v1/rollups/" + long, "", 500},
+		{"POST", "/api/v1/rollups", `{"name":"n","execution_interval":{"value":1,"unit":"` + long[:100_000] + `"}}`, 400},
+	} {
+		s.log.Reset()
+		w := s.send(t.Context(), q.method, q.path, q.body)
+		if w.Code != q.status || w.Body.Len() == 0 || w.Body.Len() > 3000 || s.log.Len() > 4000 {
+			t.Errorf("%s %.30s: %d, %d bytes, %d bytes of log", q.method, q.path, w.Code, w.Body.Len(), s.log.Len())
+		}
+	}
+	messages := failure.Of(&manyTexts{[]string{long, "b"}}).Texts
+	if len(messages) != 2 || len(messages[0]) > 3000 || messages[1] != "b" {
+		t.Errorf("%d texts, the first of %d bytes", len(messages), len(messages[0]))
+	}
+}
+
+type manyTexts struct{ texts []string }
+
+func (e *manyTexts) Error() string      { return strings.Join(e.texts, "; ") }
+func (e *manyTexts) Messages() []string { return e.texts }
+
 // TestSent: after the beginning of an answer, a failure cuts the connection and is logged, also if
 // the request was cancelled because the server stops.
 func TestSent(t *testing.T) {

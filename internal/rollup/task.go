@@ -303,7 +303,7 @@ func readInterval(raw json.RawMessage) (s agg.Sampling, err error) {
 	}
 	unit, _ := text(find(members, "unit"))
 	if s.Unit, err = agg.ParseUnit(unit); err != nil {
-		return s, badRequest("executionInterval.unit " + strconv.Quote(unit) + " must be one of " + strings.Join(agg.UnitNames(), ","))
+		return s, badRequest("executionInterval.unit " + strconv.Quote(clip.Text(unit, clippedBytes)) + " must be one of " + strings.Join(agg.UnitNames(), ","))
 	}
 	return s, nil
 }
