@@ -20,24 +20,32 @@ type cache[G, K comparable, V any] struct {
 	hits, misses, evicted prometheus.Counter
 
 	mu        sync.Mutex
-	groups    map[G]map[K]*list.Element // of *cached; no group is empty
-	recent    list.List                 // of *cached, most recently used first
+	values    map[cacheKey[G, K]]*list.Element // of *cached
+	groups    map[G]*list.Element              // one value of each group, see cached.next
+	recent    list.List                        // of *cached, most recently used first
 	bytes     int64
 	forgotten [1024]uint64 // how often groups were forgotten, by hash
 	seed      maphash.Seed
 }
 
-type cached[G, K comparable, V any] struct {
+type cacheKey[G, K comparable] struct {
 	group G
 	key   K
-	value V
-	bytes int64
+}
+
+// The values of a group are a linked list. Most groups have one value only, for which a map of
+// their own would take more memory than all else.
+type cached[G, K comparable, V any] struct {
+	at         cacheKey[G, K]
+	value      V
+	bytes      int64
+	prev, next *list.Element // in the group
 }
 
 // newCache returns a cache whose metrics begin with name. help are their descriptions.
 func newCache[G, K comparable, V any](maxBytes int64, set *collectors.Set, name string, help cacheHelp) *cache[G, K, V] {
 	c := &cache[G, K, V]{
-		maxBytes: maxBytes, seed: maphash.MakeSeed(), groups: map[G]map[K]*list.Element{},
+		maxBytes: maxBytes, seed: maphash.MakeSeed(), values: map[cacheKey[G, K]]*list.Element{}, groups: map[G]*list.Element{},
 		hits:    set.Counter(name+"_hits_total", help.hits),
 		misses:  set.Counter(name+"_misses_total", help.misses),
 		evicted: set.Counter(name+"_evicted_total", help.evicted),
@@ -66,8 +74,8 @@ func (c *cache[G, K, V]) holds(g G) bool {
 func (c *cache[G, K, V]) get(g G, k K, check func(V) (use, drop bool)) (v V) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if at := c.groups[g][k]; at != nil {
-		found := at.Value.(*cached[G, K, V]).value
+	if at := c.values[cacheKey[G, K]{g, k}]; at != nil {
+		found := c.of(at).value
 		use, drop := check(found)
 		if use {
 			c.recent.MoveToFront(at)
@@ -101,35 +109,49 @@ func (c *cache[G, K, V]) put(g G, k K, v V, bytes int64, forgotten uint64) {
 	if forgotten != c.forgotten[c.slot(g)] || bytes > c.maxBytes {
 		return
 	}
-	if at := c.groups[g][k]; at != nil {
-		c.removeLocked(at)
+	at := cacheKey[G, K]{g, k}
+	if before := c.values[at]; before != nil {
+		c.removeLocked(before)
 	}
 	for c.bytes+bytes > c.maxBytes {
 		c.removeLocked(c.recent.Back())
 		c.evicted.Inc()
 	}
-	if c.groups[g] == nil {
-		c.groups[g] = map[K]*list.Element{}
+	added := &cached[G, K, V]{at: at, value: v, bytes: bytes, next: c.groups[g]}
+	e := c.recent.PushFront(added)
+	if added.next != nil {
+		c.of(added.next).prev = e
 	}
-	c.groups[g][k] = c.recent.PushFront(&cached[G, K, V]{g, k, v, bytes})
+	c.values[at], c.groups[g] = e, e
 	c.bytes += bytes
 }
+
+func (c *cache[G, K, V]) of(e *list.Element) *cached[G, K, V] { return e.Value.(*cached[G, K, V]) }
 
 // forget drops all values of a group.
 func (c *cache[G, K, V]) forget(g G) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forgotten[c.slot(g)]++
-	for _, at := range c.groups[g] {
-		c.removeLocked(at)
+	for e := c.groups[g]; e != nil; e = c.groups[g] {
+		c.removeLocked(e)
 	}
 }
 
-func (c *cache[G, K, V]) removeLocked(at *list.Element) {
-	e := c.recent.Remove(at).(*cached[G, K, V])
-	delete(c.groups[e.group], e.key)
-	if len(c.groups[e.group]) == 0 {
-		delete(c.groups, e.group)
+func (c *cache[G, K, V]) removeLocked(e *list.Element) {
+	gone := c.of(e)
+	c.recent.Remove(e)
+	delete(c.values, gone.at)
+	if gone.next != nil {
+		c.of(gone.next).prev = gone.prev
 	}
-	c.bytes -= e.bytes
+	switch {
+	case gone.prev != nil:
+		c.of(gone.prev).next = gone.next
+	case gone.next != nil:
+		c.groups[gone.at.group] = gone.next
+	default:
+		delete(c.groups, gone.at.group)
+	}
+	c.bytes -= gone.bytes
 }

@@ -42,7 +42,7 @@ type chunkEntry struct {
 
 // entryOverhead is about the memory of an entry and one chunk, in addition to the page.
 const (
-	entryOverhead = 200
+	entryOverhead = 280
 	chunkOverhead = 220
 )
 

@@ -225,7 +225,8 @@ type postingEntry struct {
 	until   time.Time
 }
 
-const postingOverhead = 250
+// postingOverhead is about the memory of a list in the cache, in addition to its row keys and texts.
+const postingOverhead = 460
 
 func newPostingsCache(maxBytes int64, now func() time.Time, set *collectors.Set) *postingsCache {
 	return &postingsCache{now: now, cache: newCache[rowkey.Partition, tagPair, *postingEntry](maxBytes, set, "postings_cache", cacheHelp{

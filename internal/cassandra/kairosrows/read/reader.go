@@ -85,7 +85,11 @@ func (r *Reader) Close() { r.unregister() }
 
 // RowChanged must be called with the key of a row of data_points after this process has written
 // or deleted samples there.
-func (r *Reader) RowChanged(key []byte) { r.chunks.forget(string(key)) }
+func (r *Reader) RowChanged(key []byte) {
+	if r.chunks.maxBytes > 0 {
+		r.chunks.forget(string(key))
+	}
+}
 
 // RowKeysChanged must be called after this process has added or removed row keys of a metric
 // and row time. Other processes see such changes in varve_row_state.
