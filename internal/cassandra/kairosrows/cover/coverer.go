@@ -157,12 +157,14 @@ func (c *Coverer) Close() {
 // Ask requests that a partition is covered soon.
 func (c *Coverer) Ask(p rowkey.Partition) { c.askAt(p, time.Time{}) }
 
+// askAt requests a pass at a time, or later if another request says so: lookups ask during a
+// pass too, and must not repeat a useless one at once.
 func (c *Coverer) askAt(p rowkey.Partition, notBefore time.Time) {
 	if !c.able() {
 		return
 	}
 	c.mu.Lock()
-	if _, known := c.asked[p]; !known && len(c.asked) < maxAsked {
+	if at, known := c.asked[p]; known && notBefore.After(at) || !known && len(c.asked) < maxAsked {
 		c.asked[p] = notBefore
 	}
 	c.mu.Unlock()

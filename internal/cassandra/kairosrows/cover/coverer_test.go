@@ -337,6 +337,7 @@ func TestPassOfNoUse(t *testing.T) {
 		if looks++; looks == 3 {
 			b.Stamp++
 			b.KairosRow(b.Stamp, metric, row, model.MustTags("city", "late"))
+			c.Ask(p) // as lookups do
 		}
 		return start.Add(time.Duration(looks) * coverSave)
 	}
