@@ -2,6 +2,7 @@ package write
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -36,6 +37,51 @@ func refuseIndexRowsOf(value string) func(cqltest.Request) *cqltest.Trouble {
 			}
 		}
 		return nil
+	}
+}
+
+// TestWatchFails: what could not be checked for a while is checked later, even if it nearly fills
+// the cache.
+func TestWatchFails(t *testing.T) {
+	node, b := newFailingBench(t)
+	c := DefaultConfig()
+	c.IndexCache = 1000
+	b.writer = b.newWriter(c, time.Now)
+	watch, err := NewWatch(b.writer, nil, func(context.Context) (bool, error) { return true, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(watch.Close)
+	metrics := []string{b.Name("a"), b.Name("b"), b.Name("c")}
+	for _, metric := range metrics {
+		b.write(keyspacetest.ManySeries(metric, 300))
+	}
+	node.Fail(func(r cqltest.Request) *cqltest.Trouble {
+		for _, st := range r.Statements {
+			if strings.Contains(st.Text, "SELECT row_time FROM") {
+				return cqltest.Unavailable
+			}
+		}
+		return nil
+	})
+	watch.Look(b.Ctx, 0)
+	if n := keyspacetest.Value(t, watch.failures); n != 3 {
+		t.Fatalf("%v checks failed", n)
+	}
+	node.Fail(nil)
+	keyspacetest.NextMillisecond()
+	row := b.KS.Spec.RowTime(keyspacetest.SomeTime)
+	for _, metric := range metrics {
+		b.ExecNow("DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type >= ?", metric, schema.DataPoints, row, "")
+	}
+	watch.Look(b.Ctx, 0)
+	for _, metric := range metrics {
+		if found := lookup.Series(b.Bench, metric); len(found) != 300 {
+			t.Errorf("%d of 300 series are found", len(found))
+		}
+	}
+	if n := watch.abandoned.Load(); n != 0 {
+		t.Errorf("%d row keys are not checked any more", n)
 	}
 }
 

@@ -85,7 +85,20 @@ func TestKnown(t *testing.T) {
 	if n, _ := c.size(); n != 5 || c.missed() != 2 {
 		t.Errorf("%d rows while KairosDB runs, %d not checked", n, c.missed())
 	}
-	if c.watchFor(false); c.missed() != 2 {
+	c.rely(map[rowkey.Partition]struct{}{part(53): {}}, time.Now())
+	c.watch(part(53), time.Now())
+	put(part(54), "a", "b", "c", "d")
+	if n, _ := c.size(); n != 4 || c.missed() != 2 {
+		t.Errorf("%d rows, %d not checked, want only those that samples relied on since", n, c.missed())
+	}
+	c.rely(map[rowkey.Partition]struct{}{part(54): {}}, time.Now())
+	c.watch(part(54), time.Now())
+	c.holds(part(54), rowkey.Key{Type: model.TypeLong, Tags: model.MustTags("k", "a")}, 0) // for samples to be written
+	put(part(55), "a", "b", "c", "d")
+	if c.missed() != 6 {
+		t.Errorf("%d not checked", c.missed())
+	}
+	if c.watchFor(false); c.missed() != 6 {
 		t.Errorf("%d not checked", c.missed())
 	}
 }

@@ -47,6 +47,7 @@ type knownPart struct {
 	weight    int
 
 	// For [Watch], which checks what KairosDB nodes delete.
+	held    bool      // samples that rely on it may be being written
 	relied  time.Time // when samples that rely on it were last written; zero if never since the last check
 	watched time.Time // when it was last checked, or first relied on; zero if neither
 }
@@ -70,7 +71,9 @@ func (c *known) holds(p rowkey.Partition, k rowkey.Key, needSec int64) bool {
 		return false
 	}
 	c.order.MoveToFront(at)
-	expiry, ok := at.Value.(*knownPart).rows[k]
+	part := at.Value.(*knownPart)
+	expiry, ok := part.rows[k]
+	part.held = part.held || ok
 	return ok && expiry >= needSec
 }
 
@@ -117,7 +120,7 @@ func (c *known) put(epoch uint64, p rowkey.Partition, expirySec, changedMS int64
 		c.parts[p] = at
 	}
 	part := at.Value.(*knownPart)
-	part.expirySec, part.changedMS = expirySec, max(part.changedMS, changedMS)
+	part.expirySec, part.changedMS, part.held = expirySec, max(part.changedMS, changedMS), true
 	for i := range rows {
 		c.addLocked(part, rows[i].key(), expirySec)
 	}
@@ -149,7 +152,7 @@ func (c *known) shrinkLocked() {
 // evictedLocked counts row keys that make room for others.
 func (c *known) evictedLocked(part *knownPart, rows int) {
 	c.evictions += uint64(rows)
-	if c.watching && (!part.relied.IsZero() || part.watched.IsZero()) {
+	if c.watching && (part.held || !part.relied.IsZero()) {
 		c.unwatched += uint64(rows)
 	}
 }
@@ -235,10 +238,15 @@ func (c *known) rely(parts map[rowkey.Partition]struct{}, now time.Time) {
 	for p := range parts {
 		if at := c.parts[p]; at != nil {
 			part := at.Value.(*knownPart)
-			if part.relied = now; part.watched.IsZero() {
-				part.watched = now
-			}
+			part.held = false
+			part.rely(now)
 		}
+	}
+}
+
+func (part *knownPart) rely(now time.Time) {
+	if part.relied = now; part.watched.IsZero() {
+		part.watched = now
 	}
 }
 
@@ -281,6 +289,25 @@ func (c *known) watch(p rowkey.Partition, now time.Time) map[rowkey.Key]int64 {
 		part.watched, part.relied = now, time.Time{}
 		maps.Copy(rows, part.rows)
 	}
+	return rows
+}
+
+// watchAgain schedules a partition for another check. It returns those of rows that are not known
+// any more.
+func (c *known) watchAgain(p rowkey.Partition, rows map[rowkey.Key]int64, now time.Time) map[rowkey.Key]int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := c.parts[p]
+	if at == nil {
+		return rows
+	}
+	part := at.Value.(*knownPart)
+	part.rely(now)
+	rows = maps.Clone(rows)
+	maps.DeleteFunc(rows, func(k rowkey.Key, _ int64) bool {
+		_, known := part.rows[k]
+		return known
+	})
 	return rows
 }
 

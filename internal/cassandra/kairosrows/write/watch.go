@@ -42,17 +42,19 @@ type Watch struct {
 	unregister func()
 	seen       time.Time // when a KairosDB node last ran; zero once everything it may have removed is restored or forgotten
 
-	again     map[rowkey.Partition]recheck
-	abandoned atomic.Uint64 // row keys for which there was no room in again
+	again       map[rowkey.Partition]recheck
+	againWeight int
+	abandoned   atomic.Uint64 // row keys for which there was no room in again
 
 	parts, missing, failures prometheus.Counter
 }
 
-// A recheck has the row keys of a partition that could not be checked, or of which some had to be
-// written again, and that may not be known any more.
+// A recheck has row keys that are not known any more, of a partition that could not be checked,
+// or of which some had to be written again.
 type recheck struct {
-	rows  map[rowkey.Key]int64 // with the expiry of their index rows
-	since time.Time
+	rows   map[rowkey.Key]int64 // with the expiry of their index rows
+	weight int
+	since  time.Time
 }
 
 var findMetricName = &cql.Statement{Name: "find_metric_name", Level: cql.Quorum, PageSize: 2,
@@ -128,10 +130,11 @@ func (w *Watch) Look(ctx context.Context, interval time.Duration) {
 	gone := err == nil && !run
 	switch {
 	case gone && w.seen.IsZero():
+		w.forgetAgain()
 		w.writer.known.watchFor(false)
 	case gone && w.writer.now().Sub(w.seen) >= interval:
 		if w.partitions(ctx, w.due(0)) {
-			clear(w.again)
+			w.forgetAgain()
 			w.writer.known.watchFor(false)
 			w.writer.known.forget(rowkey.Everything)
 			w.seen = time.Time{}
@@ -180,7 +183,9 @@ func (w *Watch) partitions(ctx context.Context, due []rowkey.Partition) (done bo
 // scheduled for another check.
 func (w *Watch) partition(ctx context.Context, p rowkey.Partition) error {
 	rows := w.writer.known.watch(p, w.writer.now())
-	maps.Copy(rows, w.again[p].rows)
+	again := w.again[p]
+	maps.Copy(rows, again.rows)
+	w.againWeight -= again.weight
 	delete(w.again, p)
 	if len(rows) == 0 {
 		return nil
@@ -193,17 +198,26 @@ func (w *Watch) partition(ctx context.Context, p rowkey.Partition) error {
 	return err
 }
 
-// checkAgain schedules row keys for another check, unless too many wait for one.
+// checkAgain schedules row keys for another check, unless too many that are not known any more wait
+// for one.
 func (w *Watch) checkAgain(p rowkey.Partition, rows map[rowkey.Key]int64) {
-	n := len(rows)
-	for _, r := range w.again {
-		n += len(r.rows)
+	r := recheck{rows: w.writer.known.watchAgain(p, rows, w.writer.now()), since: w.writer.now()}
+	for k := range r.rows {
+		r.weight += rowWeight(k)
 	}
-	if n > w.writer.cfg.IndexCache/4 {
-		w.abandoned.Add(uint64(len(rows)))
-		return
+	switch {
+	case len(r.rows) == 0:
+	case w.againWeight+r.weight > w.writer.cfg.IndexCache/4:
+		w.abandoned.Add(uint64(len(r.rows)))
+	default:
+		w.again[p] = r
+		w.againWeight += r.weight
 	}
-	w.again[p] = recheck{rows, w.writer.now()}
+}
+
+func (w *Watch) forgetAgain() {
+	clear(w.again)
+	w.againWeight = 0
 }
 
 // putBack takes the known row keys of a partition, writes those again that are missing although
