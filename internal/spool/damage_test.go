@@ -52,3 +52,28 @@ func checkWaiting(t *testing.T, disk vfs.FS, want content) {
 		t.Fatal(err)
 	}
 }
+
+// A spoilt disk damages spilled files before they are read.
+type spoilt struct {
+	vfs.FS
+	t *testing.T
+}
+
+func (s *spoilt) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
+	if strings.HasSuffix(name, ".blk") {
+		damage(s.t, s.FS, name)
+	}
+	return s.FS.Open(name, options...)
+}
+
+// TestDamagedSpilledFile: if a file that the start has spilled is damaged, the error does not tell to
+// move the log away, which is healthy.
+func TestDamagedSpilledFile(t *testing.T) {
+	disk := vfs.NewMem()
+	want := waiting(t, disk, patient(tinyConfig()), true)
+	_, err := Open(&spoilt{disk, t}, "spool", patient(tinyConfig()), Options{})
+	if !errors.As(err, new(*store.CorruptionError)) || strings.Contains(err.Error(), "move") {
+		t.Errorf("the start failed: %v", err)
+	}
+	checkWaiting(t, disk, want)
+}

@@ -36,9 +36,16 @@ func (s *Spool) replay() error {
 	}
 	s.order.from = from
 	r := &replayer{spool: s, renamed: make(map[model.SeriesNumber]model.SeriesNumber)}
-	stats, err := wal.Replay(s.fs, s.path(logName), wal.ReplayOptions{From: from}, r.record)
+	var failed error // to take a record, perhaps because a spilled file is damaged
+	stats, err := wal.Replay(s.fs, s.path(logName), wal.ReplayOptions{From: from}, func(segment wal.Segment, typ byte, payload []byte) error {
+		failed = r.record(segment, typ, payload)
+		return failed
+	})
+	if err != nil && failed == nil {
+		err = s.wayOut(err)
+	}
 	if err != nil {
-		return s.unreadableLog(err)
+		return fmt.Errorf("replay the write-ahead log of the spool: %w", err)
 	}
 	s.notes.EndReplay()
 	s.series.Settle()
@@ -55,12 +62,12 @@ func (s *Spool) replay() error {
 	return nil
 }
 
-// unreadableLog is the error of a replay. The spool does not open with a damaged log: without the
-// damaged records it would be unknown which of the samples behind them are valid.
-func (s *Spool) unreadableLog(err error) error {
-	err = fmt.Errorf("replay the write-ahead log of the spool: %w", err)
+// wayOut adds to the error of a damaged log how to start without it. The spool does not open with a
+// damaged log: without the damaged records it would be unknown which of the samples behind them are
+// valid.
+func (s *Spool) wayOut(err error) error {
 	if errors.As(err, new(*store.CorruptionError)) {
-		err = fmt.Errorf("%w; put the file back from a copy or, to start without the samples that wait for the remote store, move %s away as a whole", err, s.path(logName))
+		return fmt.Errorf("%w; put the file back from a copy or, to start without the samples that wait for the remote store, move %s away as a whole", err, s.path(logName))
 	}
 	return err
 }

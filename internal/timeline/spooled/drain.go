@@ -143,16 +143,21 @@ func (s *Spool) putBefore(ctx context.Context, segment wal.Segment) (late, err e
 		return nil, err
 	}
 	p := &putting{Spool: s, ctx: ctx}
+	var failed error // of the storage; its data may be damaged, too
 	_, err = wal.Replay(s.fs, s.dir, wal.ReplayOptions{From: segments[0], To: segment - 1}, func(_ wal.Segment, typ byte, record []byte) error {
 		if p.records++; p.records <= s.skip {
 			return nil
 		}
-		return p.add(typ, record)
+		failed = p.add(typ, record)
+		return failed
 	})
+	if failed == nil && err != nil {
+		return p.late, s.wayOut(err)
+	}
 	if err == nil {
 		err = p.flush()
 	}
-	return p.late, s.wayOut(err)
+	return p.late, err
 }
 
 // wayOut adds to the error of a damaged log how to go on without it. Without the files before the

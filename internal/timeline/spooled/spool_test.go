@@ -1157,3 +1157,20 @@ func TestDamagedLog(t *testing.T) {
 	must(t, disk.Rename(file(1), "away1"))
 	open(t, newDistant(t), disk, nil).want(t, "a", "e3")
 }
+
+// TestDamagedStorage: if the storage reads damaged data while the spool is drained, the error does not
+// tell to move the log away, which is healthy.
+func TestDamagedStorage(t *testing.T) {
+	w := open(t, newDistant(t), vfs.NewMem(), nil)
+	refuse := func(timeline.Placed) error {
+		return &store.CorruptionError{File: "timeline_events", Reason: "event \"e\" has no data"}
+	}
+	w.refuses.Store(&refuse)
+	w.append(t, event(time.Now().UnixMicro(), "e", "a"))
+	eventually(t, "a drain that fails", func() bool { return w.s.failing.Load() != nil })
+	if err := w.s.failing.Load().err; !errors.As(err, new(*store.CorruptionError)) || strings.Contains(err.Error(), "move") {
+		t.Errorf("the drain failed: %v", err)
+	}
+	w.refuses.Store(nil)
+	w.want(t, "a", "e")
+}
