@@ -135,10 +135,11 @@ func (e *Engine) NoteSetBack(s SetBack) {
 // Right returns when an event was accepted, by a clock that is right: if the clock was set back
 // since, the events of before keep their order and distances and are before that moment, so that
 // what was changed since then applies. If it was behind until it was set, they are later by as much,
-// so that nothing applies that was changed before. A result is never moved again. A call is repeated
-// with the same result unless the clock is set back again, or the process is restarted: see SetBack.
-// AppendAccepted does this itself. The caller needs it only to store the event for longer than what
-// SetBack returned.
+// so that nothing applies that was changed before. A call is repeated with the same result unless the
+// clock is set back again, or the process is restarted: see SetBack. Right of a result is the same
+// result, unless the clock was behind for longer than it was behind by: then it has shown some results
+// itself. AppendAccepted does this itself. The caller needs it only to store the event for longer than
+// what SetBack returned.
 func (e *Engine) Right(accepted time.Time) time.Time {
 	c := &e.clock
 	c.mu.Lock()

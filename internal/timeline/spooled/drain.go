@@ -280,7 +280,7 @@ func (p *putting) again(result timeline.Result) error {
 		cause = cmp.Or(cause, r.Err)
 		away = away && errors.As(r.Err, new(*store.UnavailableError))
 		e := p.events[r.Index]
-		e.At = p.options.Engine.Right(e.At) // the record of how the clock was set back may be gone earlier
+		e.At = p.right(e.At)
 		if r.Timeline != "" {
 			e.Timelines = []string{r.Timeline}
 		}
@@ -299,6 +299,17 @@ func (p *putting) again(result timeline.Result) error {
 	}
 	p.late = cmp.Or(p.late, cause)
 	return nil
+}
+
+// right returns the time of acceptance with which an event is logged again. It is by a clock that is
+// right: the record of how the clock was set back may be gone earlier. But if AppendAccepted would
+// move that time once more, because a clock that was behind showed it later, the time stays.
+func (p *putting) right(at time.Time) time.Time {
+	right := p.options.Engine.Right(at)
+	if !p.options.Engine.Right(right).Equal(right) {
+		return at
+	}
+	return right
 }
 
 func (p *putting) refuse(e *timeline.Accepted, name string, err error) {

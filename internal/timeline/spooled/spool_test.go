@@ -1174,3 +1174,32 @@ func TestDamagedStorage(t *testing.T) {
 	w.refuses.Store(nil)
 	w.want(t, "a", "e")
 }
+
+// TestClockBehindForLong: a clock was behind until it was set, for longer than it was behind. An event
+// of that time whose first put failed is put again with the same write timestamp.
+func TestClockBehindForLong(t *testing.T) {
+	b := newSetBack(t)
+	b.ahead.Store(int64(-20 * time.Minute))
+	var puts []time.Time
+	refuse := func(e timeline.Placed) error {
+		if e.ID != "x" {
+			return nil
+		}
+		if puts = append(puts, e.Put); len(puts) == 1 {
+			return errors.New("this event fails")
+		}
+		return nil
+	}
+	b.shelf.refuses.Store(&refuse)
+	w, at := b.start(t, nil), time.Now().Add(-time.Hour).UnixMicro()
+	w.append(t, event(at, "x", "a"))
+	for b.ahead.Load() < int64(-200*time.Second) {
+		b.ahead.Add(int64(100 * time.Second)) // as if time passed
+		w.append(t, event(at, fmt.Sprint(b.ahead.Load()), "a"))
+	}
+	b.ahead.Store(0)
+	must(t, w.s.Flush(t.Context()))
+	if len(puts) != 2 || !puts[0].Equal(puts[1]) {
+		t.Errorf("the event was put at %v, want twice the same", puts)
+	}
+}
