@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,6 +64,29 @@ func TestRetentionWaitsAfterAStart(t *testing.T) {
 		<-q.looked
 		if waited := time.Since(began); waited != 15*time.Minute {
 			t.Errorf("retention was applied again %v after the start", waited)
+		}
+	})
+}
+
+// TestUpkeepWaitsForTheClock: while nothing may be changed, upkeep changes nothing either. The shelf
+// does not check that.
+func TestUpkeepWaitsForTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &quietShelf{looked: make(chan string)}
+		began := time.Now()
+		e, err := Open(q, Options{Changeable: func(context.Context) error {
+			if time.Since(began) < 22*time.Minute {
+				return errors.New("the clock is not set")
+			}
+			return nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		<-q.looked
+		if waited := time.Since(began); waited != 25*time.Minute {
+			t.Errorf("retention was applied first %v after the start", waited)
 		}
 	})
 }
