@@ -357,7 +357,7 @@ func TestScansOfExpiriesAreBounded(t *testing.T) {
 	e.put("for-ever", 0, 0)
 	e.must(t, e.checkpoint())
 	e.now.Advance(time.Minute)
-	e.expiry.allowed.Begin(e.now.Now())
+	e.expiry.allowed = expiry.Allowance{}
 	e.expiry.allowed.Take(e.now.Now(), expiry.Burst+10*expiry.Rate)
 	e.expect("a for-ever")
 	if n := counted64(t, e.metrics.expiryScansPutOff); n != 1 {

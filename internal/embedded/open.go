@@ -129,7 +129,6 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 	s.holds.changed = notify.New()
 	s.headSince = s.opened
 	s.growth.Begin(s.now())
-	s.expiry.allowed.Begin(s.now())
 	s.active.Store(head.New())
 	s.current = &state{active: s.active.Load(), refs: 1}
 	s.layOut(s.current)

@@ -152,14 +152,12 @@ func (c *collector) cut() {
 	}
 }
 
-// An Allowance limits how much scans read, see Rate. It is not safe for concurrent use.
+// An Allowance limits how much scans read, see Rate. The zero value allows a whole Burst. It is not
+// safe for concurrent use.
 type Allowance struct {
 	bytes int64 // below 0 after a large file
 	at    time.Time
 }
-
-// Begin allows a whole Burst.
-func (a *Allowance) Begin(now time.Time) { a.bytes, a.at = Burst, now }
 
 // Take reports whether a file of some bytes may be read now. It may be read while any of the
 // allowance is left. What it takes beyond that is deducted later.

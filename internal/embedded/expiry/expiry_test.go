@@ -30,6 +30,9 @@ func TestCollector(t *testing.T) {
 				all[id] = math.MaxInt64
 			}
 			c.add(model.SeriesNumber(id), all[id])
+			if len(c.next) >= 2*Kept {
+				t.Fatalf("%d are held after %d series", len(c.next), id+1)
+			}
 		}
 		c.cut()
 		kept := make(map[model.SeriesNumber]bool)
@@ -57,6 +60,12 @@ func TestCollector(t *testing.T) {
 // each, with these times to live in seconds; 0 is for ever.
 func fileOf(t *testing.T, ttls ...[2]uint32) *blockfile.File {
 	t.Helper()
+	return fileFrom(t, 0, ttls...)
+}
+
+// fileFrom is fileOf for series that are numbered from first.
+func fileFrom(t *testing.T, first model.SeriesNumber, ttls ...[2]uint32) *blockfile.File {
+	t.Helper()
 	fs := vfs.NewMem()
 	w, err := blockfile.Create(fs, "f", chunk.Best, blockfile.Origin{Sequence: 1})
 	if err != nil {
@@ -68,7 +77,7 @@ func fileOf(t *testing.T, ttls ...[2]uint32) *blockfile.File {
 			c.AppendFixed(int64(i)*1000, 1, ttl)
 		}
 		for i := range both {
-			if err := w.Add(model.SeriesNumber(id), model.Long, &c, i, i+1); err != nil {
+			if err := w.Add(first+model.SeriesNumber(id), model.Long, &c, i, i+1); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -114,7 +123,8 @@ func TestSeries(t *testing.T) {
 		{19_999, nil, 0, 20_000, 5},
 		{20_000, []uint32{4}, 1, 21_000, 4},
 		{20_999, nil, 1, 21_000, 4},
-		{30_000, []uint32{0, 2}, 1, math.MaxInt64, 2},
+		{21_000, []uint32{2}, 1, 30_000, 3},
+		{30_000, []uint32{0}, 1, math.MaxInt64, 2},
 		{math.MaxInt64 - 1, nil, 1, math.MaxInt64, 2},
 	} {
 		got := expire(t, &s, f, c.nowMS, &scans)
@@ -132,6 +142,16 @@ func TestSeries(t *testing.T) {
 	}
 	if n := f.Series.GetCardinality(); n != 5 {
 		t.Errorf("the file is left with %d series", n)
+	}
+}
+
+// TestOnlySeriesOfFile: a scan finds no series that the file does not have.
+func TestOnlySeriesOfFile(t *testing.T) {
+	f := fileFrom(t, 3, [2]uint32{1, 1}, [2]uint32{1, 1}, [2]uint32{30, 30})
+	var s Series
+	scans := 0
+	if got, want := expire(t, &s, f, 2000, &scans), []uint32{3, 4}; !slices.Equal(got, want) {
+		t.Errorf("series %v expire, want %v", got, want)
 	}
 }
 
@@ -190,7 +210,6 @@ func TestScanFails(t *testing.T) {
 func TestAllowance(t *testing.T) {
 	start := time.Unix(1e9, 0)
 	var a Allowance
-	a.Begin(start)
 	for _, c := range []struct {
 		at    time.Duration
 		bytes int64
