@@ -12,6 +12,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/diskspace"
 	"varve/internal/model"
@@ -36,8 +37,9 @@ func newTenant(t *testing.T, fs vfs.FS) *tenant {
 	n := &tenant{series: registry.New()}
 	n.Log = New(Options{
 		FS: fs, Dir: "data/log", DataDir: "data", Config: wal.DefaultConfig(), Series: n.series, Logger: slog.New(slog.DiscardHandler),
-		Disk:  &diskspace.Guard{Owner: "the tenant", WayOut: "none", Refused: func() {}},
-		Final: "the tenant is done",
+		Registerer: prometheus.NewRegistry(), // a log that replaces another one can only be opened once that one is closed
+		Disk:       &diskspace.Guard{Owner: "the tenant", WayOut: "none", Refused: func() {}},
+		Final:      "the tenant is done",
 	})
 	return n
 }

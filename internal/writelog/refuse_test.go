@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -172,6 +173,53 @@ func TestRefs(t *testing.T) {
 	if _, err := refs.Create(t.Context(), other); err != store.ErrClosed || refs.SeriesCount() != 1 {
 		t.Errorf("after Shut: %v, %d series", err, refs.SeriesCount())
 	}
+}
+
+// TestDurable: after Durable, a power cut loses no acknowledged record, also with durability
+// interval. Durable returns why writes are refused, and the failure of the sync.
+func TestDurable(t *testing.T) {
+	ctx := t.Context()
+	var broken atomic.Bool
+	mem := vfs.NewCrashableMem()
+	n := newTenant(t, errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if broken.Load() && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData || op.Kind == errorfs.OpFileSyncTo) {
+			return errorfs.ErrInjected
+		}
+		return nil
+	})))
+	root, err := mem.OpenDir("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(root.Sync(), root.Close()); err != nil {
+		t.Fatal(err)
+	}
+	n.options.Config.Durability, n.options.Config.SyncInterval = wal.Interval, time.Minute
+	n.open(t)
+	ref := mustCreate(t, n.series, aLong)
+	if err := n.put(ctx, ref, 1); err != nil {
+		t.Fatal(err)
+	}
+	sameTimes(t, replayed(t, mem.CrashClone(vfs.CrashCloneCfg{})), nil)
+	if err := n.Durable(); err != nil {
+		t.Fatal(err)
+	}
+	sameTimes(t, replayed(t, mem.CrashClone(vfs.CrashCloneCfg{})), []int64{1})
+	n.options.Disk.Block(syscall.ENOSPC)
+	if err := n.Durable(); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("while the disk is full: %v", err)
+	}
+	if !n.LookAtSpace(nil) || n.Durable() != nil {
+		t.Errorf("there is space: %v", n.Writable())
+	}
+	if err := n.put(ctx, ref, 2); err != nil {
+		t.Fatal(err)
+	}
+	broken.Store(true)
+	if err := n.Durable(); !errors.Is(err, errorfs.ErrInjected) || n.Failure() == nil {
+		t.Errorf("a failed sync: %v, failure %v", err, n.Failure())
+	}
+	_ = n.Close()
 }
 
 // TestReadOnly: a read-only log refuses writes, with the given reason.
