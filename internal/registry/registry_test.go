@@ -185,8 +185,9 @@ func TestUnused(t *testing.T) {
 		t.Fatalf("given up: %v, want %v", ids, []model.SeriesNumber{late})
 	}
 	r.Forget([]model.SeriesNumber{late})
-	if r.unlogged.Load() != 0 || r.Unused() != nil {
-		t.Error("something is left")
+	r.Forget([]model.SeriesNumber{late, PageSize}) // forgotten already, and never there
+	if r.unlogged.Load() != 0 || r.Unused() != nil || r.Count() != 1 {
+		t.Errorf("%d series are left, %d of them not logged", r.Count(), r.unlogged.Load())
 	}
 }
 
@@ -260,6 +261,61 @@ func TestSettlePacksAllButTheLast(t *testing.T) {
 		if loose := p.loose != nil; loose != (at == len(r.pages)-1) {
 			t.Errorf("page %d of %d is loose: %v", at, len(r.pages), loose)
 		}
+	}
+}
+
+// TestRestoreAgain: the catalogue and the log may have the same series. A key belongs to the id that
+// was restored last, and Settle returns the ids that had it before.
+func TestRestoreAgain(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		restored  []record.Definition
+		forgotten []model.SeriesNumber
+	}{
+		{"twice", []record.Definition{{ID: 1, Key: testKey(1)}, {ID: 1, Key: testKey(1)}}, nil},
+		{"moved", []record.Definition{{ID: 1, Key: testKey(1)}, {ID: 2, Key: testKey(1)}}, []model.SeriesNumber{1}},
+		{"moved twice", []record.Definition{{ID: 1, Key: testKey(1)}, {ID: 3, Key: testKey(1)}, {ID: 2, Key: testKey(1)}}, []model.SeriesNumber{1, 3}},
+		{"back", []record.Definition{{ID: 1, Key: testKey(1)}, {ID: 2, Key: testKey(1)}, {ID: 1, Key: testKey(1)}}, []model.SeriesNumber{2}},
+	} {
+		r := New()
+		for _, d := range c.restored {
+			r.Restore(d)
+		}
+		want := c.restored[len(c.restored)-1].ID
+		if id, ok := r.Lookup([]byte(testKey(1))); !ok || id != want || r.Count() != 1 {
+			t.Errorf("%s: id %d, %v of %d series, want %d of 1", c.name, id, ok, r.Count(), want)
+		}
+		if got := r.Settle(); !slices.Equal(got, c.forgotten) {
+			t.Errorf("%s: forgotten are %v, want %v", c.name, got, c.forgotten)
+		}
+		if got := r.Settle(); got != nil {
+			t.Errorf("%s: %v are forgotten again", c.name, got)
+		}
+	}
+}
+
+// TestDecodeSamples: samples of known series are decoded with their kinds, those of others are
+// damage, and the registry is not locked afterwards.
+func TestDecodeSamples(t *testing.T) {
+	r := New()
+	known, _ := r.Create(testKey(1))
+	for _, id := range []model.SeriesNumber{known, known + 1} {
+		var b, got store.Batch
+		b.AddLong(store.Ref(id), 5, 6, 0)
+		err := r.DecodeSamples(record.AppendSamples(nil, &b, []model.Kind{model.Long}), &got)
+		if id == known && (err != nil || !slices.Equal(got.Samples, b.Samples)) || id != known && err == nil {
+			t.Errorf("samples of series %d: %v, %v", id, got.Samples, err)
+		}
+	}
+	if _, err := r.Create(testKey(2)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestZeroBatchIsStale: no registry has the epoch of a Batch that was never reset.
+func TestZeroBatchIsStale(t *testing.T) {
+	if epoch := New().Epoch(); epoch == (&store.Batch{}).Epoch {
+		t.Errorf("a new registry has the epoch %d", epoch)
 	}
 }
 
