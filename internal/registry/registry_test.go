@@ -425,3 +425,32 @@ func TestIDsAreGivenAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestReuseBesideEmptyPages: ids are reused although the pages before and after have no series.
+func TestReuseBesideEmptyPages(t *testing.T) {
+	r := New()
+	var gone []model.SeriesNumber
+	for n := range model.SeriesNumber(4 * PageSize) {
+		if _, err := r.Create(testKey(int(n))); err != nil {
+			t.Fatal(err)
+		}
+		if n/PageSize != 3 {
+			gone = append(gone, n)
+		}
+	}
+	r.Forget(gone)
+	want := []uint32{PageSize, 2 * PageSize, 4*PageSize - 1}
+	r.Forget([]model.SeriesNumber{4*PageSize - 1})
+	r.Reuse(roaring.BitmapOf(want...))
+	for i, id := range want {
+		if got, err := r.Create(testKey(10_000 + i)); err != nil || uint32(got) != id {
+			t.Fatalf("id %d, %v; want %d", got, err, id)
+		}
+		if i == 1 { // the page goes before the next id is reused
+			r.Forget([]model.SeriesNumber{2 * PageSize})
+		}
+	}
+	if r.Pages() != 2 || r.pages[1].loose != nil || r.pages[3].loose == nil {
+		t.Errorf("%d pages, the first is loose: %v, the last: %v", r.Pages(), r.pages[1].loose != nil, r.pages[3].loose != nil)
+	}
+}
