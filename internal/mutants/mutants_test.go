@@ -84,7 +84,7 @@ func TestConstantsBesideAnError(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"go.mod": "module beside\n\ngo 1.26\n",
-		"a.go":   "// Package beside fails.\npackage beside\n\nfunc one(err error) (int, bool, error) {\n\tif err != nil {\n\t\treturn 7, true, err\n\t}\n\treturn 8, false, nil\n}\n\nfunc two(n int, err error) (int, error) { return n + 9, err }\n\nfunc three(err error) (int, error) {\n\tif err == nil {\n\t\treturn 5, other()\n\t}\n\treturn 6, err\n}\n\nfunc other() error { return nil }\n",
+		"a.go":   "// Package beside fails.\npackage beside\n\nfunc one(err error) (int, bool, error) {\n\tif err != nil {\n\t\treturn 7, true, err\n\t}\n\treturn 8, false, nil\n}\n\nfunc two(n int, err error) (int, error) { return n + 9, err }\n\nfunc three(err error) (int, error) {\n\tif err == nil {\n\t\treturn 5, other()\n\t}\n\treturn 6, err\n}\n\nfunc other() error { return nil }\n\ntype limit struct{ max int }\n\nfunc (*limit) Error() string { return \"limit\" }\n\nfunc four() (int, error) { return 4, &limit{3} }\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
 			t.Fatal(err)
@@ -95,13 +95,20 @@ func TestConstantsBesideAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
+	swallowed := 0
 	for _, p := range packages[0].places() {
+		if p.operator == "swallowed error" {
+			swallowed++
+		}
 		if p.operator == "constant" || p.operator == "boolean" {
 			got = append(got, string(p.file.source[p.start:p.end]))
 		}
 	}
-	if want := []string{"8", "false", "9", "5", "6"}; !slices.Equal(got, want) {
+	if want := []string{"8", "false", "9", "5", "6", "3"}; !slices.Equal(got, want) {
 		t.Errorf("%q are mutated, want %q", got, want)
+	}
+	if want := 6; swallowed != want { // the returns of one, two, three and four, and the check in one
+		t.Errorf("%d errors are swallowed, want %d", swallowed, want)
 	}
 }
 

@@ -218,7 +218,8 @@ func (v *visitor) fails(n *ast.ReturnStmt) bool {
 		return false
 	}
 	last := n.Results[len(n.Results)-1]
-	return isError(v.file.pkg.info.TypeOf(last)) && !v.file.pkg.info.Types[last].IsNil()
+	t := v.file.pkg.info.TypeOf(last)
+	return t != nil && types.Implements(t, errorType.Underlying().(*types.Interface))
 }
 
 // surely reports whether an error cannot be nil: it is created here, or the surrounding if
