@@ -362,6 +362,63 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// TestFilesThatStay: if unfinished files cannot be removed, the error says so beside its cause, and
+// only then.
+func TestFilesThatStay(t *testing.T) {
+	full, stuck := errors.New("full"), errors.New("stuck")
+	for _, c := range []error{nil, stuck} {
+		p := place(t, vfs.NewMem())
+		p.FS = errorfs.Wrap(p.FS, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpRemove {
+				return c
+			}
+			return nil
+		}))
+		p.Sync = func() error { return full }
+		out := p.NewOutput(&Counts{}, chunk.Fast, blockfile.Origin{})
+		s := &series{id: 1, kind: model.Long}
+		s.cols.AppendFixed(1, 1, 0)
+		if err := write(out, []*series{s}, rand.New(rand.NewPCG(1, 1))); err != nil {
+			t.Fatal(err)
+		}
+		_, err := out.Finish()
+		if !errors.Is(err, full) || errors.Is(err, stuck) != (c != nil) || strings.Contains(err.Error(), "remove unfinished block file") != (c != nil) {
+			t.Errorf("removing fails with %v: %v", c, err)
+		}
+	}
+}
+
+// TestGatherIsBounded: the samples that a gather holds are bounded by their number and by the bytes of
+// their values.
+func TestGatherIsBounded(t *testing.T) {
+	value := make([]byte, gatherBytes/100)
+	for _, kind := range []model.Kind{model.Long, model.String} {
+		out := place(t, vfs.NewMem()).NewOutput(&Counts{}, chunk.Fast, blockfile.Origin{})
+		g := Gather{Out: out}
+		g.Begin(1, kind)
+		most := 0
+		for ms := range int64(2 * gatherSamples) {
+			var one model.Columns
+			if kind == model.Long {
+				one.AppendFixed(ms, 1, 0)
+			} else if one.AppendBytes(ms, value, 0); ms == 250 {
+				break
+			}
+			if err := g.Append(&one, 0, 1); err != nil {
+				t.Fatal(err)
+			}
+			most = max(most, g.Columns.Len())
+			if g.Full() {
+				t.Fatalf("%v: %d samples with %d bytes are held", kind, g.Columns.Len(), len(g.Columns.Data))
+			}
+		}
+		if want := map[model.Kind]int{model.Long: gatherSamples - 1, model.String: 100}[kind]; most != want {
+			t.Errorf("%v: at most %d samples are held, want %d", kind, most, want)
+		}
+		out.Abort()
+	}
+}
+
 // TestWatch: a merge ends when the disk is getting full, a checkpoint goes on.
 func TestWatch(t *testing.T) {
 	full := errors.New("full")
