@@ -231,6 +231,111 @@ func TestFold(t *testing.T) {
 	want(finish(t, out), "step 60, series 1: 3 from 120 to 240, 6 of 87, 6 of 123, 6 of 159")
 }
 
+// Buckets that are old enough for the next stage become coarser, those of the current stage stay.
+func TestFoldBuckets(t *testing.T) {
+	p, opened := place(t), 0
+	stages, err := retention.ParseStages("10s:5m,60s:8m,120s:1h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fold := func(files []*blockfile.File, nowMS int64) (made []*blockfile.File, f *Folder) {
+		src := source(t, files, nowMS, &opened)
+		src.Kind = func(id model.SeriesNumber) model.Kind {
+			if id == number {
+				return model.Long
+			}
+			return 0
+		}
+		src.Policy = func(model.SeriesNumber) retention.Policy {
+			return retention.Policy{Rule: &retention.Rule{Stages: stages}}
+		}
+		f = New(src, p, &partition.Counts{}, blockfile.Origin{Sequence: 7, StepMS: files[0].StepMS}, true)
+		if err := f.Run(); err != nil {
+			t.Fatal(err)
+		}
+		for _, out := range f.Outputs() {
+			made = append(made, finish(t, out)...)
+		}
+		return made, f
+	}
+	made, _ := fold(written(t, p), 480_000)
+	want := []string{"step 0, series 1: 42 from 180 to 590", "step 60, series 1: 3 from 0 to 120, 6 of 15, 6 of 51, 6 of 87"}
+	if diff := cmp.Diff(want, contents(t, made)); diff != "" {
+		t.Error(diff)
+	}
+	if sketched(t, made[1]) {
+		t.Error("buckets have sketches that the policy does not ask for")
+	}
+	made, f := fold(made[1:], 600_000)
+	want = []string{"step 60, series 1: 1 from 120 to 120, 6 of 87", "step 120, series 1: 1 from 0 to 0, 12 of 66"}
+	if diff := cmp.Diff(want, contents(t, made)); diff != "" {
+		t.Error(diff)
+	}
+	if folded, gone := f.Counts(); folded != 2 || gone != 0 {
+		t.Errorf("%d folded, %d gone", folded, gone)
+	}
+}
+
+func sketched(t *testing.T, f *blockfile.File) (some bool) {
+	t.Helper()
+	eachChunk(t, []*blockfile.File{f}, func(_ *chunk.Entry, c *model.Columns) {
+		for i := range c.Times {
+			a, err := model.ParseAggregate(c.Bytes(i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			some = some || a.Sketch != ""
+		}
+	})
+	return some
+}
+
+// Of several samples in a slot of the first stage, the last one counts.
+func TestFoldSlots(t *testing.T) {
+	p, opened := place(t), 0
+	g := partition.Gather{Out: p.NewOutput(&partition.Counts{}, chunk.Best, blockfile.Origin{Sequence: 1})}
+	g.Begin(number, model.Long)
+	for i := range int64(12) {
+		g.Columns.AppendFixed(i*5000, uint64(i), 0)
+	}
+	if err := g.End(); err != nil {
+		t.Fatal(err)
+	}
+	f := New(source(t, finish(t, g.Out), 480_000, &opened), p, &partition.Counts{}, blockfile.Origin{}, false)
+	if err := f.Run(); err != nil {
+		t.Fatal(err)
+	}
+	var made []*blockfile.File
+	for _, out := range f.Outputs() {
+		made = append(made, finish(t, out)...)
+	}
+	if diff := cmp.Diff([]string{"step 60, series 1: 1 from 0 to 0, 6 of 36"}, contents(t, made)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A series is held only by samples in memory that are older than what is folded now.
+func TestHeldBySamplesBeforeTheBorder(t *testing.T) {
+	p, opened := place(t), 0
+	files := written(t, p)
+	for _, c := range []struct {
+		ms   int64
+		held bool
+	}{{299_999, true}, {300_000, false}} {
+		src := source(t, files, 600_000, &opened)
+		src.InMemory = func(id model.SeriesNumber, r model.TimeRange) bool {
+			return id == inMemory && r.Overlaps(model.TimeRange{StartMS: c.ms, EndMS: c.ms})
+		}
+		f := New(src, p, &partition.Counts{}, blockfile.Origin{}, false)
+		if err := f.Run(); err != nil || f.Held() != c.held {
+			t.Errorf("a sample of %d in memory: held %v, %v", c.ms, f.Held(), err)
+		}
+		for _, out := range f.Outputs() {
+			out.Abort()
+		}
+	}
+}
+
 // A fold ends with the error of what it reads: files that are written without it would replace those that
 // it could not read.
 func TestFoldEndsWithErrors(t *testing.T) {
@@ -288,5 +393,10 @@ func TestFoldEndsWithErrors(t *testing.T) {
 	defer file.Close()
 	if _, err := run(source(t, []*blockfile.File{file}, 700_000, &opened)); !errors.Is(err, broken) {
 		t.Errorf("buckets that cannot be read: %v", err)
+	}
+	out := p.NewOutput(&partition.Counts{}, chunk.Best, blockfile.Origin{StepMS: 60_000})
+	defer out.Abort()
+	if err := Merge(source(t, []*blockfile.File{file}, 700_000, &opened), out, false); !errors.Is(err, broken) {
+		t.Errorf("a merge of buckets that cannot be read: %v", err)
 	}
 }
