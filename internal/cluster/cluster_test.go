@@ -37,6 +37,9 @@ func TestCluster(t *testing.T) {
 		"swaps exclude":                  testSwapsExclude,
 		"swap tells values apart":        testSwapTellsValuesApart,
 		"swap in time":                   testSwapInTime,
+		"remove":                         testRemove,
+		"unreadable lease":               testUnreadableLease,
+		"a lease that cannot be read":    testLeaseThatCannotBeRead,
 		"leases":                         testLeases,
 		"a holder whose clock is ahead":  testHolderAhead,
 		"a renewal whose answer is lost": testRenewalWhoseAnswerIsLost,
@@ -179,6 +182,69 @@ func testSwapInTime(t *testing.T, registers *Registers) {
 	}
 	if v, err := registers.Get(t.Context(), t.Name(), "x"); err != nil || string(v.Data) != "second" {
 		t.Errorf("%q, %v", v.Data, err)
+	}
+}
+
+// Remove removes the given value only. A value that is gone is not an error.
+func testRemove(t *testing.T, registers *Registers) {
+	mine, err := registers.Swap(t.Context(), t.Name(), "x", Value{}, []byte("mine"), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := registers.Remove(t.Context(), t.Name(), "x", Value{Version: mine.Version, nonce: "other"}); !errors.Is(err, ErrChanged) {
+		t.Errorf("another value: %v", err)
+	}
+	if v, err := registers.Get(t.Context(), t.Name(), "x"); err != nil || string(v.Data) != "mine" {
+		t.Errorf("%q, %v", v.Data, err)
+	}
+	for range 2 {
+		if err := registers.Remove(t.Context(), t.Name(), "x", mine); err != nil {
+			t.Error(err)
+		}
+		if v, err := registers.Get(t.Context(), t.Name(), "x"); err != nil || v.Version != 0 {
+			t.Errorf("%q is left, %v", v.Data, err)
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := registers.Remove(ended, t.Name(), "x", mine); !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller that has left: %v", err)
+	}
+}
+
+// A lease in a format of a later version is not taken over.
+func testUnreadableLease(t *testing.T, registers *Registers) {
+	before, err := registers.Swap(t.Context(), leases, t.Name(), Value{}, []byte("later"), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := NewNode(registers, "a", "")
+	for _, acquire := range []func(context.Context, string, time.Duration) (*Lease, error){n.Acquire, n.Reacquire} {
+		if _, err := acquire(t.Context(), t.Name(), time.Minute); err == nil || !strings.Contains(err.Error(), "this version of Varve cannot read what is stored") {
+			t.Errorf("acquired: %v", err)
+		}
+	}
+	if v, err := registers.Get(t.Context(), leases, t.Name()); err != nil || v.Version != before.Version {
+		t.Errorf("%q is stored, %v", v.Data, err)
+	}
+}
+
+// If a holder cannot read whether it still has its lease, the lease is not lost yet.
+func testLeaseThatCannotBeRead(t *testing.T, registers *Registers) {
+	lease, err := nodeAt(registers, "a", newClock()).Acquire(t.Context(), t.Name(), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if own, err := lease.own(ended); own || !errors.Is(err, context.Canceled) {
+		t.Errorf("own %v, %v", own, err)
+	}
+	if err := lease.Renew(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("renewed: %v", err)
+	}
+	if err := errors.Join(lease.Check(), lease.Renew(t.Context())); err != nil {
+		t.Error(err)
 	}
 }
 
