@@ -456,3 +456,20 @@ func TestSparse(t *testing.T) {
 		}
 	}
 }
+
+// TestClosed: a cursor that is closed gives nothing more, and can be closed again.
+func TestClosed(t *testing.T) {
+	w := newWorld(t, 1)
+	w.write()
+	for range 2 {
+		c := w.pool.Read(t.Context(), &w.layers, 0, 0, kinds[0], store.ReadOptions{Range: model.AllTime})
+		if _, err := c.Next(); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		if b, err := c.Next(); b != nil || err != store.ErrClosed {
+			t.Errorf("after Close: %v, %v", b, err)
+		}
+		c.Close()
+	}
+}
