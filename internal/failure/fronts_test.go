@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -73,10 +74,6 @@ func (s *shelf) History(context.Context, string) (timeline.History, error) {
 
 func (s *shelf) Names(context.Context, string, string, int) ([]string, error) {
 	return nil, s.store.err
-}
-
-func (s *shelf) SliceAll(context.Context, string, timeline.Range, timeline.Direction, timeline.Limit) (timeline.Slice, error) {
-	return timeline.Slice{}, s.store.err
 }
 
 func must[T any](t *testing.T) func(v T, err error) T {
@@ -246,7 +243,10 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-// TestLeakingClient: KairosDB's Java client gets a body with a 400 only, whatever it asks for.
+// TestLeakingClient: KairosDB's Java client gets a body with a 400 only, whatever it asks for that
+// KairosDB has. Other programs with the same HTTP client get the bodies of all other answers.
+var ownPath = regexp.MustCompile(`^/(api/v1/(timelines|import|export)|admin/)`)
+
 func TestLeakingClient(t *testing.T) {
 	for _, q := range requests {
 		s := open(t)
@@ -255,7 +255,7 @@ func TestLeakingClient(t *testing.T) {
 			r := httptest.NewRequest(q.method, q.path, strings.NewReader(q.body))
 			r.Header.Set("User-Agent", "Apache-HttpClient/4.5.2 (Java/1.8.0_252)")
 			w := httptest.NewRecorder()
-			if s.mux.ServeHTTP(w, r); w.Code != k.status || (w.Body.Len() > 0) != (k.status == 400) || w.Header().Get("Retry-After") != k.after {
+			if s.mux.ServeHTTP(w, r); w.Code != k.status || (w.Body.Len() > 0) != (k.status == 400 || ownPath.MatchString(q.path)) || w.Header().Get("Retry-After") != k.after {
 				t.Errorf("%s, %T %v: %d, Retry-After %q, %s", q.name, k.err, k.err, w.Code, w.Header().Get("Retry-After"), w.Body)
 			}
 		}

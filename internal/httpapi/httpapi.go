@@ -292,10 +292,15 @@ func WriteUnavailable(w http.ResponseWriter, r *http.Request, why string) {
 // LeaksConnections reports whether a request may come from KairosDB's Java library,
 // which uses Apache's HTTP client. The library has two connections to a host and
 // loses one with each answer that has a body and is neither a 200 nor a JSON 400:
-// after two refused queries, its next push waits for ever.
+// after two refused queries, its next push waits for ever. It never requests ownPaths.
 func LeaksConnections(r *http.Request) bool {
-	return strings.HasPrefix(r.UserAgent(), "Apache-HttpClient/")
+	own := func(path string) bool { return strings.HasPrefix(r.URL.Path, path) }
+	return strings.HasPrefix(r.UserAgent(), "Apache-HttpClient/") && !slices.ContainsFunc(ownPaths, own)
 }
+
+// ownPaths begin the paths that KairosDB does not have. Other programs with Apache's HTTP client
+// need the bodies of their answers, such as the report of what was stored.
+var ownPaths = []string{"/api/v1/timelines", "/api/v1/import", "/api/v1/export", "/admin/"}
 
 // TakesPoints reports whether a path is the one to which clients of KairosDB
 // send points.
