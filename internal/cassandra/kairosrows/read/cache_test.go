@@ -15,7 +15,7 @@ import (
 // TestCacheGroups: after any sequence of calls, a cache has the values that a plain list of the
 // recently used ones has.
 func TestCacheGroups(t *testing.T) {
-	type at struct{ group, key int }
+	type at = cacheKey[int, int]
 	const room = 20
 	c := newCache[int, int, int](room, collectors.Named(""), "cache", cacheHelp{})
 	var recent []at // most recently used last
@@ -51,7 +51,7 @@ func TestCacheGroups(t *testing.T) {
 		}
 		for a.group = range 5 {
 			for a.key = range 10 {
-				if has := c.values[cacheKey[int, int]{a.group, a.key}] != nil; has != there[a] {
+				if has := c.values[a] != nil; has != there[a] {
 					t.Fatalf("step %d: has %v: %v, want %v", i, a, has, there[a])
 				}
 			}
