@@ -17,7 +17,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"slices"
 	"time"
 
 	"varve/internal/clip"
@@ -97,11 +96,7 @@ func textsOf(err error) []string {
 		error
 		Messages() []string
 	}](err); ok {
-		texts := slices.Clone(s.Messages())
-		for i, text := range texts {
-			texts[i] = clip.Text(text, textBytes)
-		}
-		return texts
+		return s.Messages() // which quote parts of the request truncated, and may list all time zones
 	}
 	switch {
 	case errors.As(err, new(*store.UnavailableError)): // says more than what it wraps

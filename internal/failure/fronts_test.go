@@ -281,16 +281,7 @@ func TestLongTexts(t *testing.T) {
 			t.Errorf("%s %.30s: %d, %d bytes, %d bytes of log", q.method, q.path, w.Code, w.Body.Len(), s.log.Len())
 		}
 	}
-	messages := failure.Of(&manyTexts{[]string{long, "b"}}).Texts
-	if len(messages) != 2 || len(messages[0]) > 3000 || messages[1] != "b" {
-		t.Errorf("%d texts, the first of %d bytes", len(messages), len(messages[0]))
-	}
 }
-
-type manyTexts struct{ texts []string }
-
-func (e *manyTexts) Error() string      { return strings.Join(e.texts, "; ") }
-func (e *manyTexts) Messages() []string { return e.texts }
 
 // TestSent: after the beginning of an answer, a failure cuts the connection and is logged, also if
 // the request was cancelled because the server stops.
