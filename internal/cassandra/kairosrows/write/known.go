@@ -196,7 +196,8 @@ func (c *known) forget(s rowkey.Span) {
 		}
 	}
 	c.epoch++
-	if s.Metric == "" || len(c.forgotten) == maxForgotten {
+	_, again := c.forgotten[s.Metric]
+	if s.Metric == "" || !again && len(c.forgotten) == maxForgotten {
 		c.all = c.epoch
 		clear(c.forgotten)
 		return
