@@ -159,15 +159,14 @@ func (s *slots) line(ctx context.Context, id uint64, patience time.Duration, lon
 		s.mu.Unlock()
 		return nil
 	}
-	w := s.stand(id, patience)
-	w.long = long
+	w := s.stand(id, patience, long)
 	s.mu.Unlock()
 	return s.wait(ctx, w)
 }
 
 // stand puts a waiter into its line. s.mu is held.
-func (s *slots) stand(id uint64, patience time.Duration) *waiter {
-	w := &waiter{id: id, since: time.Now(), patience: congestion.Patience(patience), called: make(chan struct{})}
+func (s *slots) stand(id uint64, patience time.Duration, long bool) *waiter {
+	w := &waiter{id: id, since: time.Now(), patience: congestion.Patience(patience), long: long, called: make(chan struct{})}
 	l := &s.fresh
 	if id != 0 {
 		l = &s.begun
@@ -296,9 +295,8 @@ func (s *slots) grow(n int) {
 
 // yield gives the slot of a query to a fresh one, if one waits, and waits for
 // another slot, unless that many queries that have begun wait already. A query that has computed
-// for long also gives it to one that has begun and has not. yield
-// reports whether the query stood in line. After an error the query has no slot. patience is
-// that of line. Where queries that have begun may be refused, a query with patience also
+// for long also gives it to one that has begun and has not computed for long. yield reports
+// whether the query stood in line. After an error the query has no slot. patience is that of line. Where queries that have begun may be refused, a query with patience also
 // gives its slot to one of them.
 func (s *slots) yield(ctx context.Context, id uint64, most int, patience time.Duration, long bool) (stood bool, err error) {
 	s.mu.Lock()
@@ -306,8 +304,7 @@ func (s *slots) yield(ctx context.Context, id uint64, most int, patience time.Du
 		s.mu.Unlock()
 		return false, nil
 	}
-	w := s.stand(id, patience)
-	w.long = long
+	w := s.stand(id, patience, long)
 	s.mu.Unlock()
 	return true, s.wait(ctx, w)
 }

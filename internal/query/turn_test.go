@@ -57,12 +57,12 @@ func TestYield(t *testing.T) {
 	if err := f.pool.acquire(context.Background(), f.pool.max*3/4); err != nil {
 		t.Fatal(err)
 	}
-	f.slots.stand(run.id+1, 0).long = true // as a query that has begun
+	f.slots.stand(run.id+1, 0, true) // as a query that has begun
 	if run.Yield() != nil || len(first) > 0 {
 		t.Error("others began although memory is short, and one waits for its next turn")
 	}
 	f.slots.begun.waiters, run.turn = nil, time.Time{}
-	w := f.slots.stand(0, 0) // as one that waits for its second turn
+	w := f.slots.stand(0, 0, false) // as one that waits for its second turn
 	if run.Yield() != nil || len(first) > 0 {
 		t.Error("others began although memory is short, and one waits for its second turn")
 	}
@@ -98,6 +98,20 @@ func TestNobodyWaitsAnyMore(t *testing.T) {
 	}
 }
 
+// comes begins a query, and returns once it runs or waits. The test must be in a bubble.
+func comes(t *testing.T, f *fixture) chan *Session {
+	began := make(chan *Session, 1)
+	go func() {
+		s, err := f.Begin(t.Context(), Request{})
+		if err != nil {
+			t.Error(err)
+		}
+		began <- s
+	}()
+	synctest.Wait()
+	return began
+}
+
 // For its second turn a query stands where those stand that come, not behind all that have
 // begun before it: a short one may have had no processor in its first.
 func TestSecondTurn(t *testing.T) {
@@ -105,18 +119,7 @@ func TestSecondTurn(t *testing.T) {
 		config := DefaultConfig()
 		config.MaxConcurrent = 2
 		f := newFixture(t, config)
-		comes := func() chan *Session {
-			began := make(chan *Session, 1)
-			go func() {
-				s, err := f.Begin(t.Context(), Request{})
-				if err != nil {
-					t.Error(err)
-				}
-				began <- s
-			}()
-			synctest.Wait()
-			return began
-		}
+		comes := func() chan *Session { return comes(t, f) }
 		long, short := <-comes(), <-comes()
 		long.again = true
 		long.turn, short.turn = time.Time{}, time.Time{}
@@ -146,18 +149,7 @@ func TestThirdTurn(t *testing.T) {
 		config := DefaultConfig()
 		config.MaxConcurrent = 1
 		f := newFixture(t, config)
-		comes := func() chan *Session {
-			began := make(chan *Session, 1)
-			go func() {
-				s, err := f.Begin(t.Context(), Request{})
-				if err != nil {
-					t.Error(err)
-				}
-				began <- s
-			}()
-			synctest.Wait()
-			return began
-		}
+		comes := func() chan *Session { return comes(t, f) }
 		compute := func(s *Session, d time.Duration) (computes func() bool) { // and then offer the slot
 			time.Sleep(d)
 			return yield(s)
