@@ -40,7 +40,7 @@ func elsewhere(list []foreignRoute, kind string) (routes []httpapi.Route) {
 // answer writes a report as JSON, or the error.
 func answer(w http.ResponseWriter, r *http.Request, log *slog.Logger, report any, err error) {
 	if err != nil {
-		failure.Answer(w, r, log, err, failure.KairosDB)
+		failure.Answer(w, r, log, err, httpapi.WriteErrors)
 		return
 	}
 	httpapi.SetHeaders(w.Header())

@@ -293,7 +293,7 @@ func flush(f func(context.Context) error, log *slog.Logger) http.HandlerFunc {
 			return
 		}
 		if err := f(r.Context()); err != nil {
-			failure.Answer(w, r, log, err, failure.KairosDB)
+			failure.Answer(w, r, log, err, httpapi.WriteErrors)
 			return
 		}
 		httpapi.SetHeaders(w.Header())

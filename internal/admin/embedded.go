@@ -160,7 +160,7 @@ func backupNameOf(body io.Reader) (string, error) {
 func compact(s *embedded.Store, log *slog.Logger) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := s.Compact(r.Context()); err != nil {
-			failure.Answer(w, r, log, err, failure.KairosDB)
+			failure.Answer(w, r, log, err, httpapi.WriteErrors)
 			return
 		}
 		httpapi.SetHeaders(w.Header())

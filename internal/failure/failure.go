@@ -128,12 +128,10 @@ func (e *statedError) Error() string { return e.text }
 // HTTPStatus is the status of the answer.
 func (e *statedError) HTTPStatus() int { return e.status }
 
-// A Form writes an error with one text or more as the clients of a front end expect it. Those
-// headers that do not depend on the form are set already.
+// A Form writes an error with one text or more as the clients of a front end expect it. Headers
+// that do not depend on the form are set already. [httpapi.WriteErrors] is that of KairosDB and of
+// Varve's own requests.
 type Form func(w http.ResponseWriter, status int, texts ...string)
-
-// KairosDB is the form of KairosDB's errors, and of those that neither OpenTSDB nor Graphite has.
-var KairosDB Form = httpapi.WriteErrors
 
 // Answer answers a request that failed, and logs what the client cannot know. If a part of the
 // answer was sent, see Sent, Answer ends the connection. log may be nil.
@@ -151,7 +149,7 @@ func Answer(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error,
 	if f.Status == http.StatusServiceUnavailable {
 		httpapi.AskLater(w.Header(), f.Wait)
 	}
-	if f.Status == http.StatusServiceUnavailable && httpapi.TakesPoints(r.URL.Path) || f.Status != http.StatusBadRequest && httpapi.LeaksConnections(r) {
+	if httpapi.OmitsBody(r, f.Status) {
 		w.Header().Set("Access-Control-Allow-Origin", "*")
 		httpapi.WriteEmpty(w, f.Status)
 		return

@@ -297,7 +297,7 @@ func TestSent(t *testing.T) {
 		r := httptest.NewRequestWithContext(ctx, "GET", "/render", nil)
 		cut := func() (v any) {
 			defer func() { v = recover() }()
-			failure.Answer(httptest.NewRecorder(), r, log, fmt.Errorf("render: %w", failure.Sent(tc.err)), failure.KairosDB)
+			failure.Answer(httptest.NewRecorder(), r, log, fmt.Errorf("render: %w", failure.Sent(tc.err)), httpapi.WriteErrors)
 			return nil
 		}()
 		if cut != http.ErrAbortHandler || !strings.Contains(lines.String(), tc.line) || tc.line == "" && lines.Len() > 0 {

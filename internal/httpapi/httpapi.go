@@ -281,7 +281,7 @@ func WriteBusy(w http.ResponseWriter) {
 // WriteUnavailable answers 503 with the Retry-After of [AskLater] and a reason. It leaves the reason
 // out on the path by which points are sent, and for KairosDB's Java library: see [WriteBusy].
 func WriteUnavailable(w http.ResponseWriter, r *http.Request, why string) {
-	if TakesPoints(r.URL.Path) || LeaksConnections(r) {
+	if OmitsBody(r, http.StatusServiceUnavailable) {
 		WriteBusy(w)
 		return
 	}
@@ -289,11 +289,17 @@ func WriteUnavailable(w http.ResponseWriter, r *http.Request, why string) {
 	WriteErrors(w, http.StatusServiceUnavailable, why)
 }
 
-// LeaksConnections reports whether a request may come from KairosDB's Java library,
+// OmitsBody reports whether an error with a status is answered without a body: 503 on the path by
+// which points are sent, and all but 400 for a client that would leak a connection.
+func OmitsBody(r *http.Request, status int) bool {
+	return status == http.StatusServiceUnavailable && TakesPoints(r.URL.Path) || status != http.StatusBadRequest && leaksConnections(r)
+}
+
+// leaksConnections reports whether a request may come from KairosDB's Java library,
 // which uses Apache's HTTP client. The library has two connections to a host and
 // loses one with each answer that has a body and is neither a 200 nor a JSON 400:
 // after two refused queries, its next push waits for ever. It never requests ownPaths.
-func LeaksConnections(r *http.Request) bool {
+func leaksConnections(r *http.Request) bool {
 	own := func(path string) bool { return strings.HasPrefix(r.URL.Path, path) }
 	return strings.HasPrefix(r.UserAgent(), "Apache-HttpClient/") && !slices.ContainsFunc(ownPaths, own)
 }

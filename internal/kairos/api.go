@@ -332,7 +332,7 @@ func (a *API) getVersion(w http.ResponseWriter, r *http.Request) {
 
 // fail answers a request for which nothing was sent yet.
 func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
-	failure.Answer(w, r, a.Log, err, failure.KairosDB)
+	failure.Answer(w, r, a.Log, err, httpapi.WriteErrors)
 }
 
 // abandon ends an answer that cannot be completed: with an error status if nothing was

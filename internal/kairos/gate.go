@@ -59,7 +59,7 @@ func (c Config) Gate(routes []httpapi.Route) []httpapi.Route {
 		if class := gated[r.Path]; class != "" && !open[class] {
 			r.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				dropBody(r)
-				failure.Answer(w, r, nil, forbidden(class), failure.KairosDB)
+				failure.Answer(w, r, nil, forbidden(class), httpapi.WriteErrors)
 			})
 		}
 		kept[i] = r

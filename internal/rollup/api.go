@@ -63,7 +63,7 @@ func notFound(what, id string) error {
 }
 
 func (s *Scheduler) fail(w http.ResponseWriter, r *http.Request, err error) {
-	failure.Answer(w, r, s.log, err, failure.KairosDB)
+	failure.Answer(w, r, s.log, err, httpapi.WriteErrors)
 }
 
 func writeJSON(w http.ResponseWriter, body []byte) {

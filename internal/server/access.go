@@ -175,7 +175,7 @@ func (rt *router) refuseSender(w http.ResponseWriter, r *http.Request, refusal *
 	if refusal.Throttled {
 		w.Header().Set("Connection", "close")
 	}
-	if httpapi.LeaksConnections(r) {
+	if httpapi.OmitsBody(r, status) {
 		httpapi.WriteEmpty(w, status)
 		return
 	}

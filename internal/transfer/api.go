@@ -137,7 +137,7 @@ func (a *API) export(w *slotWriter, r *http.Request) {
 	if out.begun {
 		failure.Abort(r, a.log, err)
 	}
-	failure.Answer(w, r, a.log, err, failure.KairosDB)
+	failure.Answer(w, r, a.log, err, httpapi.WriteErrors)
 }
 
 func (a *API) exportAll(r *http.Request, metrics []string, within model.TimeRange, e exporter) error {

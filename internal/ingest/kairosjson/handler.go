@@ -89,7 +89,7 @@ func (p *parser) next() (most int, fill func() error) {
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error, told []string) {
 	h.p.Fail(h.proto, r, err)
 	failure.Answer(w, r, h.log, err, func(w http.ResponseWriter, status int, texts ...string) {
-		failure.KairosDB(w, status, append(told, texts...)...)
+		httpapi.WriteErrors(w, status, append(told, texts...)...)
 	})
 }
 

@@ -135,7 +135,7 @@ func (a *API) within(r *http.Request, f func(*query.Session) error) error {
 }
 
 func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
-	failure.Answer(w, r, a.log, err, failure.KairosDB)
+	failure.Answer(w, r, a.log, err, httpapi.WriteErrors)
 }
 
 // messageOf returns the text of an error for the client.
