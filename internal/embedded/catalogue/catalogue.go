@@ -78,7 +78,7 @@ type File struct {
 
 // A Catalogue is an open catalogue.
 type Catalogue struct {
-	db   *pebble.DB
+	db   *Pebble
 	fs   vfs.FS
 	dir  string
 	Spec Spec
@@ -201,10 +201,7 @@ func (c *Catalogue) apply(b *pebble.Batch, what string) error {
 	if err := b.Commit(pebble.Sync); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	// An empty record after it says that it was durable. Without that record, damage to
-	// the last batch would look like a write that a crash interrupted, and Pebble would
-	// silently go back to the batch before.
-	if err := c.db.LogData(nil, pebble.NoSync); err != nil {
+	if err := c.db.MarkSynced(); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil

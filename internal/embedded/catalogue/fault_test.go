@@ -289,18 +289,18 @@ func TestChecksOfValues(t *testing.T) {
 // TestOpenRefuses: a catalogue that is not there is created only for a fresh store, and one
 // that cannot be this build's is not opened, for reading neither.
 func TestOpenRefuses(t *testing.T) {
-	set := func(key, value string) func(*pebble.DB) error {
-		return func(db *pebble.DB) error { return db.Set(MetaKey(key), []byte(value), pebble.Sync) }
+	set := func(key, value string) func(*Pebble) error {
+		return func(db *Pebble) error { return db.Set(MetaKey(key), []byte(value), pebble.Sync) }
 	}
 	for name, c := range map[string]struct {
-		change func(*pebble.DB) error
+		change func(*Pebble) error
 		want   string
 	}{
 		"later version":  {set("spec", fmt.Sprintf(`{"version": %d}`, Version+1)), "use a newer build"},
 		"damaged spec":   {set("spec", "{"), `value of "spec"`},
 		"damaged meta":   {set("store", "{"), `value of "store"`},
-		"spec is absent": {func(db *pebble.DB) error { return db.Delete(MetaKey("spec"), pebble.Sync) }, "expected a catalogue"},
-		"meta is absent": {func(db *pebble.DB) error { return db.Delete(MetaKey("store"), pebble.Sync) }, "expected the state of the store"},
+		"spec is absent": {func(db *Pebble) error { return db.Delete(MetaKey("spec"), pebble.Sync) }, "expected a catalogue"},
+		"meta is absent": {func(db *Pebble) error { return db.Delete(MetaKey("store"), pebble.Sync) }, "expected the state of the store"},
 	} {
 		mem := vfs.NewMem()
 		filled(t, mem)
@@ -385,12 +385,12 @@ func TestMarkersNeedTheirDirectory(t *testing.T) {
 	} {
 		mem := vfs.NewMem()
 		var broken atomic.Bool
-		fs := &fileSystem{errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		fs := &fileSystem{FS: errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 			if broken.Load() && op.Kind == errorfs.OpFileSync {
 				return errorfs.ErrInjected
 			}
 			return nil
-		})), "d", Quiet{}}
+		})), dir: "d", log: Quiet{}}
 		if err := mem.MkdirAll("d", 0o777); err != nil {
 			t.Fatal(err)
 		}
@@ -418,7 +418,7 @@ func TestMarkersNeedTheirDirectory(t *testing.T) {
 		}
 	}
 	mem := vfs.NewMem()
-	if err := (&fileSystem{mem, "d", Quiet{}}).Remove("d/none"); !errors.Is(err, os.ErrNotExist) {
+	if err := (&fileSystem{FS: mem, dir: "d", log: Quiet{}}).Remove("d/none"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("what is not there is removed: %v", err)
 	}
 }
@@ -443,7 +443,7 @@ func TestUnsyncedDirectory(t *testing.T) {
 	}))
 	for name, fatal := range map[string]bool{"catalogue": true, "backup": false} {
 		log := &fatalLog{}
-		fs := &fileSystem{broken, "catalogue", log}
+		fs := &fileSystem{FS: broken, dir: "catalogue", log: log}
 		if err := mem.MkdirAll(name, 0o777); err != nil {
 			t.Fatal(err)
 		}
@@ -605,7 +605,7 @@ func TestFailedSet(t *testing.T) {
 	readOnly, err := pebble.Open("catalogue", &pebble.Options{FS: mem, ReadOnly: true, Logger: &fatalLog{}})
 	v.must(t, err)
 	defer readOnly.Close()
-	v.catalogue.db = readOnly
+	v.catalogue.db = &Pebble{DB: readOnly}
 	for _, service := range []string{"s", "_Rollups"} {
 		for what, err := range map[string]error{
 			"set": v.Set(ctx, service, "k", "new", "x"), "set again": v.Set(ctx, service, "k", "old", "longer"), "unset": v.Unset(ctx, service, "k", "old"),

@@ -2,6 +2,7 @@ package catalogue
 
 import (
 	"strings"
+	"sync/atomic"
 
 	"varve/internal/safefile"
 
@@ -24,48 +25,79 @@ import (
 // Pebble reserves space for each log, 1.1 MB here, and keeps two old logs for reuse. All
 // series of a small store take less. So no space is reserved. The log is synced only a few
 // times a minute, so syncing its length too costs little.
+//
+// It also knows what of the current log is durable: see [Pebble.MarkSynced].
 type fileSystem struct {
 	vfs.FS
-	dir string // of the catalogue
-	log pebble.Logger
+	dir    string // of the catalogue
+	log    pebble.Logger
+	synced atomic.Pointer[syncMark] // the last one, nil before the first
 }
 
-func (fs fileSystem) isMarker(name string) bool {
+func (fs *fileSystem) isMarker(name string) bool {
 	return strings.HasPrefix(fs.PathBase(name), "marker.")
 }
 
 // Create implements [vfs.FS].
-func (fs fileSystem) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+func (fs *fileSystem) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if fs.isMarker(name) {
 		if err := safefile.SyncDir(fs.FS, fs.PathDir(name)); err != nil {
 			return nil, err
 		}
 	}
 	f, err := fs.FS.Create(name, category)
-	return fs.unreserved(f, name), err
+	return fs.logFile(f, name), err
 }
 
 // ReuseForWrite implements [vfs.FS].
-func (fs fileSystem) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (vfs.File, error) {
+func (fs *fileSystem) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	f, err := fs.FS.ReuseForWrite(from, to, category)
-	return fs.unreserved(f, to), err
+	return fs.logFile(f, to), err
 }
 
-func (fs fileSystem) unreserved(f vfs.File, name string) vfs.File {
-	if f == nil || !strings.HasSuffix(name, ".log") {
+func (fs *fileSystem) logFile(f vfs.File, name string) vfs.File {
+	number := numberIn(fs.PathBase(name), "", ".log")
+	if f == nil || number == 0 {
 		return f
 	}
-	return unreserved{f}
+	return &logFile{File: f, fs: fs, number: uint32(number)}
 }
 
-// unreserved is a file for which no space is reserved.
-type unreserved struct{ vfs.File }
+// logFile is a log of Pebble, which writes it from its beginning, by one goroutine at a time. No
+// space is reserved for it.
+type logFile struct {
+	vfs.File
+	fs      *fileSystem
+	number  uint32
+	written uint64
+}
 
 // Preallocate implements [vfs.File].
-func (unreserved) Preallocate(int64, int64) error { return nil }
+func (*logFile) Preallocate(int64, int64) error { return nil }
+
+// Write implements [vfs.File].
+func (f *logFile) Write(b []byte) (int, error) {
+	n, err := f.File.Write(b)
+	f.written += uint64(n)
+	return n, err
+}
+
+// Sync implements [vfs.File].
+func (f *logFile) Sync() error { return f.note(f.File.Sync()) }
+
+// SyncData implements [vfs.File].
+func (f *logFile) SyncData() error { return f.note(f.File.SyncData()) }
+
+// note notes what a sync has made durable.
+func (f *logFile) note(err error) error {
+	if err == nil {
+		f.fs.synced.Store(&syncMark{f.number, f.written})
+	}
+	return err
+}
 
 // Remove implements [vfs.FS].
-func (fs fileSystem) Remove(name string) error {
+func (fs *fileSystem) Remove(name string) error {
 	if fs.isMarker(name) {
 		if err := safefile.SyncDir(fs.FS, fs.PathDir(name)); err != nil {
 			return err
@@ -75,7 +107,7 @@ func (fs fileSystem) Remove(name string) error {
 }
 
 // OpenDir implements [vfs.FS].
-func (fs fileSystem) OpenDir(name string) (vfs.File, error) {
+func (fs *fileSystem) OpenDir(name string) (vfs.File, error) {
 	f, err := fs.FS.OpenDir(name)
 	if err != nil || name != fs.dir {
 		return f, err
@@ -84,7 +116,7 @@ func (fs fileSystem) OpenDir(name string) (vfs.File, error) {
 }
 
 // Unwrap implements [vfs.FS].
-func (fs fileSystem) Unwrap() vfs.FS { return fs.FS }
+func (fs *fileSystem) Unwrap() vfs.FS { return fs.FS }
 
 type directory struct {
 	vfs.File

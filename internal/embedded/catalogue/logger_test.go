@@ -50,7 +50,7 @@ func TestLogger(t *testing.T) {
 }
 
 // openTested opens a database with a row.
-func openTested(t *testing.T, fs vfs.FS, l Logger) *pebble.DB {
+func openTested(t *testing.T, fs vfs.FS, l Logger) *Pebble {
 	t.Helper()
 	if err := fs.MkdirAll("data", 0o755); err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func TestCopyThatFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		on.Store(true)
-		err := CopyPebble(db, "copy")
+		err := db.CopyTo("copy")
 		on.Store(false)
 		if calls.Load() < n.Load() {
 			if err != nil || n.Load() < 5 {

@@ -3,20 +3,29 @@ package catalogue
 import (
 	"errors"
 	"runtime"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
+// Pebble is an open database of Pebble whose log says what of it was synced.
+type Pebble struct {
+	*pebble.DB
+	fs     *fileSystem
+	marked atomic.Pointer[syncMark] // what the log says
+}
+
 // OpenPebble opens a Pebble database in dir in the same way as the catalogue: its log and list of
 // tables are verified first, its markers survive a power cut, its version is pinned, and failures
 // in the background come to an end. With fresh it is created if it does not exist. o has the other
 // options.
-func OpenPebble(fs vfs.FS, dir string, fresh bool, o *pebble.Options) (*pebble.DB, error) {
+func OpenPebble(fs vfs.FS, dir string, fresh bool, o *pebble.Options) (*Pebble, error) {
 	if err := Verify(fs, dir); err != nil {
 		return nil, err
 	}
-	o.FS = &fileSystem{fs, dir, o.Logger} // a pointer, as Pebble compares it
+	files := &fileSystem{FS: fs, dir: dir, log: o.Logger} // a pointer, as Pebble compares it
+	o.FS = files
 	o.FormatMajorVersion = format
 	o.Experimental.DisableIngestAsFlushable = func() bool { return true } // the log would name tables that no list has: see LiveTables
 	o.DisableTableStats = fullDisk(fs, dir)
@@ -24,7 +33,26 @@ func OpenPebble(fs vfs.FS, dir string, fresh bool, o *pebble.Options) (*pebble.D
 	if err := createPebble(dir, o, fresh); err != nil {
 		return nil, err
 	}
-	return pebble.Open(dir, o)
+	db, err := pebble.Open(dir, o)
+	if err != nil {
+		return nil, err
+	}
+	return &Pebble{DB: db, fs: files}, nil
+}
+
+// MarkSynced appends to the log how far it was synced, unless it says so already. It is called
+// after a synced commit, whose damage would otherwise look like a write that a crash interrupted:
+// Pebble would silently go back to the commit before.
+//
+// Each chunk of the log has such an offset from Pebble, too. But Pebble 2.1.7 counts only the part
+// of a write that is in the last block, so after a batch of n blocks its offset stays n blocks
+// behind; and it may wake up those who wait for a sync before it has the new offset.
+func (db *Pebble) MarkSynced() error {
+	synced := db.fs.synced.Load()
+	if synced == nil || db.marked.Swap(synced) == synced {
+		return nil
+	}
+	return db.LogData(synced.encode(), pebble.NoSync)
 }
 
 // roomToOpen is far more than an open writes: the replayed log, the list of tables, a new log.
@@ -43,9 +71,9 @@ func fullDisk(fs vfs.FS, dir string) bool {
 	return err == nil && usage.AvailBytes < roomToOpen
 }
 
-// CopyPebble makes a copy in a directory that does not exist. Pebble panics with the error
+// CopyTo makes a copy in a directory that does not exist. Pebble panics with the error
 // of a directory that it cannot sync, also when that is on another disk.
-func CopyPebble(db *pebble.DB, dir string) (err error) {
+func (db *Pebble) CopyTo(dir string) (err error) {
 	defer func() {
 		p := recover()
 		if p == nil {

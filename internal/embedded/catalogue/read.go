@@ -9,15 +9,16 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// OpenPebbleToRead opens a database of Pebble without changing it.
-func OpenPebbleToRead(fs vfs.FS, dir string) (*pebble.DB, error) {
-	return pebble.Open(dir, &pebble.Options{
+// OpenPebbleToRead opens a database of Pebble without changing it. Nothing can be written to it.
+func OpenPebbleToRead(fs vfs.FS, dir string) (*Pebble, error) {
+	db, err := pebble.Open(dir, &pebble.Options{
 		FS:       readOnly{fs},
 		ReadOnly: true, ErrorIfNotExists: true,
 		FormatMajorVersion: format,
 		Logger:             Quiet{},
 		EventListener:      &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}},
 	})
+	return &Pebble{DB: db}, err
 }
 
 // OpenToRead opens the catalogue without changing it.
@@ -84,4 +85,4 @@ func (c *Catalogue) LiveTables() (map[string]bool, error) {
 }
 
 // CopyTo makes a copy in a directory that does not exist.
-func (c *Catalogue) CopyTo(dir string) error { return CopyPebble(c.db, dir) }
+func (c *Catalogue) CopyTo(dir string) error { return c.db.CopyTo(dir) }

@@ -28,7 +28,8 @@ import (
 // Pebble takes the first chunk that it cannot read for the end, as if a crash had cut off the rest,
 // and continues only at the next block. A flipped bit would thus bring back an earlier catalogue,
 // and files that it does not name would be removed as incomplete. Verify therefore runs before
-// Pebble opens anything, and tells damage from an incomplete write.
+// Pebble opens anything, and tells damage from an incomplete write. In the log it takes the word of
+// later chunks for what was synced: their own offset, and those of marks (syncMark).
 const (
 	chunkBlock      = 32 << 10
 	chunkHeader     = 4 + 2 + 1
@@ -36,6 +37,8 @@ const (
 	chunkHeaderSync = chunkHeaderLog + 8
 	chunkTypeLog    = 5
 	chunkTypeSync   = 9
+	chunkFull       = 9  // a whole record
+	chunkFirst      = 10 // the first of several of a record
 	chunkTypeMax    = 12
 )
 
@@ -267,7 +270,7 @@ func verifyManifest(path string, _ uint32, b []byte) error {
 		if end == 0 && len(b) < at/chunkBlock*chunkBlock+chunkBlock {
 			return nil
 		}
-		return &store.CorruptionError{File: path, Offset: int64(at), Reason: "a chunk of the list of the catalogue's tables has a wrong checksum"}
+		return &store.CorruptionError{File: path, Offset: int64(at), Reason: "a chunk of this list of tables has a wrong checksum"}
 	}
 	return nil
 }
@@ -287,14 +290,21 @@ func verifyLog(path string, number uint32, b []byte) error {
 		if t := b[later+6]; t < chunkTypeSync || t > chunkTypeMax || !ofLog(b[later:], number) {
 			continue
 		}
-		if binary.LittleEndian.Uint64(b[later+chunkHeaderLog:]) <= uint64(at) {
-			continue
-		}
-		if _, ok := readChunk(b, later); ok {
-			return &store.CorruptionError{File: path, Offset: int64(at), Reason: fmt.Sprintf("a record of the catalogue's log has a wrong checksum, although the record at %d says that it was synced", later)}
+		if _, ok := readChunk(b, later); ok && syncedTo(b, later, number) > uint64(at) {
+			return &store.CorruptionError{File: path, Offset: int64(at), Reason: fmt.Sprintf("a record of this log has a wrong checksum, although the record at %d says that it was synced", later)}
 		}
 	}
 	return nil
+}
+
+// syncedTo returns the offset up to which a log was synced, by the chunk at an offset, which is
+// readable.
+func syncedTo(b []byte, at int, number uint32) uint64 {
+	synced := binary.LittleEndian.Uint64(b[at+chunkHeaderLog:])
+	if m := markIn(b, at); m.log == number {
+		synced = max(synced, m.offset)
+	}
+	return synced
 }
 
 // ofLog reports whether a chunk belongs to the log with the given number. The zeros that

@@ -16,6 +16,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"varve/internal/diskfs/crashfs"
+	"varve/internal/model"
+	"varve/internal/record"
 	"varve/internal/safefile"
 	"varve/internal/store"
 )
@@ -35,6 +37,11 @@ func catalogueLog(t testing.TB) []byte {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
+	return onlyLog(t, fs)
+}
+
+// onlyLog returns the one log of a catalogue that has records.
+func onlyLog(t testing.TB, fs vfs.FS) []byte {
 	names, _ := fs.List("catalogue")
 	for _, name := range names {
 		if !strings.HasSuffix(name, ".log") {
@@ -116,9 +123,48 @@ func TestVerifyLog(t *testing.T) {
 	if err := verifyLog("log", number, b); err != nil {
 		t.Error(err)
 	}
-	// Behind it are the record that vouches for the last commit, and the end.
+	// Behind it are the mark that vouches for the last commit, and the end.
 	if found != last+1 || len(b)-last > 100 {
 		t.Errorf("found %d of %d bytes, the last at %d", found, len(b), last)
+	}
+}
+
+// TestVerifyLogOfManyBlocks: Pebble's own offsets of what was synced fall behind with each block
+// that is written at once.
+func TestVerifyLogOfManyBlocks(t *testing.T) {
+	fs := vfs.NewMem()
+	c, err := Open(fs, "catalogue", Options{Logger: Quiet{}, Fresh: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for n := range 40 { // ends of commits lie anywhere in a block
+		var series []record.Definition
+		for id := range random.IntN(300) {
+			series = append(series, record.Definition{ID: model.SeriesNumber(n*300 + id), Key: strings.Repeat("k", 1+random.IntN(200))})
+		}
+		if err := c.Commit(Change{Define: series, AddFiles: map[uint64]File{uint64(n): {}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b := onlyLog(t, fs)
+	if len(b) < 8*chunkBlock {
+		t.Fatalf("the log has %d bytes", len(b))
+	}
+	number := logNumber(b)
+	for at := 0; at < len(b)-100; at += 1 + random.IntN(300) {
+		b[at] ^= 1
+		var damage *store.CorruptionError
+		if err := verifyLog("log", number, b); !errors.As(err, &damage) && !allZero(b[at+1:min(len(b), at/chunkBlock*chunkBlock+chunkBlock)]) {
+			t.Errorf("damage at %d of %d: %v", at, len(b), err)
+		}
+		b[at] ^= 1
+	}
+	if err := verifyLog("log", number, b); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -1,6 +1,9 @@
 package local
 
 import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -9,6 +12,7 @@ import (
 	"varve/internal/embedded"
 	"varve/internal/embedded/datadir"
 	"varve/internal/embedded/offline"
+	"varve/internal/store"
 	"varve/internal/timeline"
 )
 
@@ -65,7 +69,7 @@ func TestBesideTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	flip(t, fs, fs.PathJoin("data", datadir.Timelines), ".sst")
+	flip(t, fs, fs.PathJoin("data", datadir.Timelines), ".sst", 10)
 	check(false)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -88,9 +92,39 @@ func TestBesideTheStore(t *testing.T) {
 	}
 }
 
-// flip changes a bit in the first file with a suffix. The file is written again, so that
-// hard links keep what they had.
-func flip(t *testing.T, fs vfs.FS, dir, suffix string) {
+// TestDamagedLog: damage to events that only the log has is found, also in a log whose requests
+// are longer than Pebble's blocks. Otherwise these events and all later ones would be missing.
+func TestDamagedLog(t *testing.T) {
+	fs := vfs.NewMem()
+	s := open(t, fs, Options{})
+	if err := s.SetHistory(t.Context(), "t", 0, timeline.History{Version: 1}); err != nil {
+		t.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range 4 {
+		e := timeline.Event{Time: 1, ID: fmt.Sprint(i), Data: make([]byte, 100<<10)}
+		for j := range e.Data {
+			e.Data[j] = byte(random.Uint32()) // which cannot be compressed
+		}
+		if err := s.Put(t.Context(), []timeline.Placed{{Part: timeline.Part{Timeline: "t"}, Entry: timeline.Entry{Event: e}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := s.dir
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	flip(t, fs, dir, ".log", 390<<10) // in the last event
+	var damage *store.CorruptionError
+	if s, err := Open(fs, dir, Options{}); !errors.As(err, &damage) {
+		t.Errorf("a log with damage was opened: %v", err)
+		s.Close()
+	}
+}
+
+// flip changes a bit in the first file with a suffix and the byte at an offset. The file is
+// written again, so that hard links keep what they had.
+func flip(t *testing.T, fs vfs.FS, dir, suffix string, at int) {
 	t.Helper()
 	names, err := fs.List(dir)
 	if err != nil {
@@ -111,7 +145,10 @@ func flip(t *testing.T, fs vfs.FS, dir, suffix string) {
 			t.Fatal(err)
 		}
 		f.Close()
-		b[10] ^= 1
+		if at >= len(b) {
+			continue
+		}
+		b[at] ^= 1
 		if err := fs.Remove(path); err != nil {
 			t.Fatal(err)
 		}

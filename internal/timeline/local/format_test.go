@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"varve/internal/embedded/catalogue"
 	"varve/internal/timeline"
 )
 
@@ -59,12 +59,12 @@ func TestFormat(t *testing.T) {
 	}
 }
 
-func setOpening(db *pebble.DB, o opening) error {
+func setOpening(db *catalogue.Pebble, o opening) error {
 	b := db.NewBatch()
 	return errors.Join(setMeta(b, openingName(o.generation), o.id), b.Commit(nil))
 }
 
-func dump(t *testing.T, db *pebble.DB) []byte {
+func dump(t *testing.T, db *catalogue.Pebble) []byte {
 	var out bytes.Buffer
 	it, err := db.NewIter(nil)
 	if err != nil {

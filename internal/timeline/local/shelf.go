@@ -42,8 +42,8 @@ type Options struct {
 
 // A Shelf is an open directory of timelines.
 type Shelf struct {
-	db      *pebble.DB // nil while it cannot be opened again; see resume
-	files   *sparingly // of db
+	db      *catalogue.Pebble // nil while it cannot be opened again; see resume
+	files   *sparingly        // of db
 	fs      vfs.FS
 	dir     string
 	options Options
@@ -267,7 +267,7 @@ func (s *Shelf) CopyTo(dir string) error {
 		return err
 	}
 	defer s.end()
-	if err := catalogue.CopyPebble(s.db, dir); err != nil {
+	if err := s.db.CopyTo(dir); err != nil {
 		return fmt.Errorf("copy timelines: %w", err)
 	}
 	return nil
@@ -399,6 +399,9 @@ func (s *Shelf) commit(b *pebble.Batch, prepare func() error) error {
 	if err := b.SyncWait(); err != nil {
 		return s.breakWith(err)
 	}
+	if err := s.db.MarkSynced(); err != nil { // the batch is durable, so it is not refused
+		s.breakWith(err)
+	}
 	for {
 		seen := s.durable.Load()
 		if seen >= sequence || s.durable.CompareAndSwap(seen, sequence) {
@@ -453,7 +456,7 @@ func (s *Shelf) openMeta() error {
 	b := s.db.NewBatch()
 	defer b.Close()
 	return errors.Join(setMeta(b, "format", Version), setMeta(b, "generation", s.opening.generation), setMeta(b, openingName(s.opening.generation), s.opening.id),
-		b.Commit(pebble.Sync), s.db.LogData(nil, pebble.NoSync))
+		b.Commit(pebble.Sync), s.db.MarkSynced())
 }
 
 func openingName(generation uint32) string {
