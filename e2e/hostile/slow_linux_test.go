@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -193,6 +194,31 @@ func slowReaders(_ *testing.T, w *ward) {
 			<-ctx.Done()
 		})
 	})
+}
+
+// Queries that together need more memory than there is wait for each other, but keep others from
+// neither memory nor slots.
+func TestQueriesThatWaitForMemory(t *testing.T) {
+	w := guard(t, "--query-total-memory=64MiB", "--query-max-memory=32MiB")
+	w.wide()
+	const question = `{"start_absolute":0,"metrics":[{"name":"wide","aggregators":[{"name":"percentile","percentile":0.9,"sampling":{"value":10,"unit":"years"}}]}]}`
+	var answered atomic.Int64
+	w.under(300*mib, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, max(*attackFor, 5*time.Second))
+		defer cancel()
+		crowd(32, func(int) {
+			for ctx.Err() == nil {
+				status, answer, err := w.post(ctx, "/api/v1/datapoints/query", []byte(question), false, time.Minute)
+				w.blames(status, answer, err)
+				if err == nil && status == http.StatusOK {
+					answered.Add(1)
+				}
+			}
+		})
+	})
+	if answered.Load() == 0 {
+		t.Error("none of the queries was answered")
+	}
 }
 
 // A client that reads slowly but steadily gets its whole answer, however many

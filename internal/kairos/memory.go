@@ -32,15 +32,15 @@ func (a *answer) charge() error {
 
 // atLeast raises the reservation to n bytes.
 func (r *reservation) atLeast(n int64) error {
-	return r.grow(n, func(more int64) error { return r.engine.Reserve(r.ctx, more) })
+	return r.grow(n, func(more, held int64) error { return r.engine.Reserve(r.ctx, more, held) })
 }
 
 // grow is atLeast with another function that reserves.
-func (r *reservation) grow(n int64, reserve func(more int64) error) error {
+func (r *reservation) grow(n int64, reserve func(more, held int64) error) error {
 	if r.engine == nil || n <= r.held {
 		return nil
 	}
-	if err := reserve(n - r.held); err != nil {
+	if err := reserve(n-r.held, n); err != nil {
 		return err
 	}
 	r.held = n

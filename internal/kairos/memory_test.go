@@ -115,7 +115,7 @@ func TestUnsentTextsCount(t *testing.T) {
 			inner := httptest.NewRecorder()
 			outer := slowReader{httptest.NewRecorder(), sync.OnceFunc(func() {
 				if name == "metadata" { // the room up to max_value_size came back
-					if err := engine.Reserve(t.Context(), 300<<10); err != nil {
+					if err := engine.Reserve(t.Context(), 300<<10, 0); err != nil {
 						t.Error(err)
 					}
 					defer engine.Return(300 << 10)

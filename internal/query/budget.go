@@ -16,14 +16,14 @@ type budget struct {
 	used atomic.Int64
 
 	ctx     context.Context // of the query, while it waits for memory
-	pool    *pool           // nil: only the query's own limit counts
-	turns   *Turns          // that count the goroutine which waits for memory
+	session uint64          // its id
+	engine  *Engine         // nil: only the query's own limit counts
 	granted atomic.Int64    // of the pool
 	mu      sync.Mutex      // held while granted changes
 }
 
-// grantBytes is the piece in which memory is taken from the pool. A query keeps
-// up to keptGrant more than it uses.
+// grantBytes is the piece in which memory is taken from the pool, after a first one of smallGrant. A
+// query keeps up to keptGrant more than it uses.
 const (
 	grantBytes = 1 << 20
 	keptGrant  = 16 << 20
@@ -40,7 +40,7 @@ func (b *budget) take(n int64) error {
 			What: "memory for the samples, buckets and points of a query; narrow the time range or the tags, or sample more coarsely",
 		}
 	}
-	if b.pool == nil || used <= b.granted.Load() {
+	if b.engine == nil || used <= b.granted.Load() {
 		return nil
 	}
 	if err := b.grow(); err != nil {
@@ -59,10 +59,15 @@ func (b *budget) grow() error {
 	if lacks <= 0 {
 		return nil
 	}
-	piece := min((lacks+grantBytes-1)/grantBytes*grantBytes, b.max-granted)
-	_, ok := b.pool.try(piece)
-	if !ok {
-		if err := b.turns.without(func() error { return b.pool.acquire(b.ctx, piece) }); err != nil {
+	piece := int64(smallGrant)
+	if granted+lacks > smallGrant {
+		piece = (lacks + grantBytes - 1) / grantBytes * grantBytes
+	}
+	piece = min(piece, b.max-granted)
+	w := want{bytes: piece, held: granted + piece, session: b.session}
+	e := b.engine
+	if _, ok := e.pool.try(w); !ok {
+		if err := e.lend(func() error { return e.pool.acquire(b.ctx, w) }); err != nil {
 			return err
 		}
 	}
@@ -72,22 +77,22 @@ func (b *budget) grow() error {
 
 func (b *budget) release(n int64) {
 	used := b.used.Add(-n)
-	if b.pool == nil || b.granted.Load()-used <= keptGrant || !b.mu.TryLock() {
+	if b.engine == nil || b.granted.Load()-used <= keptGrant || !b.mu.TryLock() {
 		return
 	}
 	defer b.mu.Unlock()
 	if spare := b.granted.Load() - b.used.Load() - keptGrant/2; spare > 0 {
 		b.granted.Add(-spare)
-		b.pool.release(spare)
+		b.engine.pool.release(spare)
 	}
 }
 
 // close gives everything back to the pool.
 func (b *budget) close() {
-	if b.pool != nil {
+	if b.engine != nil {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.pool.release(b.granted.Swap(0))
+		b.engine.pool.end(b.session, b.granted.Swap(0))
 	}
 }
 

@@ -49,6 +49,7 @@ type Engine struct {
 	deletes *deletes
 	slow    SlowLog
 	queued  atomic.Int64
+	lent    atomic.Int64 // slots of queries that wait for memory
 	lastID  atomic.Uint64
 
 	mu      sync.Mutex
@@ -68,7 +69,7 @@ func New(s store.Viewer, config Config, r prometheus.Registerer, now func() time
 	}
 	e.slots.fresh.refused, e.slots.begun.refused = e.metrics.shed.WithLabelValues("begin"), e.metrics.shed.WithLabelValues("turn")
 	e.config.Store(&config)
-	e.pool = &pool{max: machine.Share(int64(config.TotalMemory)), metrics: e.metrics}
+	e.pool = &pool{max: machine.Share(int64(config.TotalMemory)), metrics: e.metrics, large: map[uint64]struct{}{}}
 	e.pool.maxWait.Store(int64(config.MaxWait))
 	e.metrics.memoryMax.Set(float64(e.pool.max))
 	e.texts, e.deletes = newTexts(e.pool, r), newDeletes(r, e.metrics)

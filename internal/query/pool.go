@@ -2,6 +2,8 @@ package query
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +14,11 @@ import (
 // A pool is the memory of all queries and unsent answers together. A query that
 // finds the pool exhausted waits until others release memory. A pool is safe for
 // concurrent use.
+//
+// Queries with little work do not wait behind those with much: an owner of more than smallGrant cannot
+// have the reserve, one part in reserveShare, and a query that waits lends its slot to another (see
+// Engine.lend). Queries with much work wait in the order in which they began, so that some end. If all
+// of those that hold memory wait for more for stuckTime, the one that began last is refused.
 type pool struct {
 	max     int64
 	maxWait atomic.Int64 // a time.Duration
@@ -19,51 +26,148 @@ type pool struct {
 
 	mu    sync.Mutex
 	used  int64
-	freed chan struct{} // closed when memory is given back, nil while nobody waits
+	freed chan struct{}       // closed when one that waits may find memory, nil while nobody waits
+	line  []uint64            // sessions that wait, oldest first
+	large map[uint64]struct{} // sessions that hold more than smallGrant
 }
 
-// acquire takes n bytes, or fails with a *BusyError after maxWait, so that
+const (
+	reserveShare = 16
+	smallGrant   = 128 << 10 // the average of six hours of ten series takes 47 KB
+	stuckTime    = 250 * time.Millisecond
+)
+
+// A want is memory that an owner asks for.
+type want struct {
+	bytes   int64
+	held    int64  // what the owner would have in all
+	session uint64 // that waits for it, 0 for the text of a request or an answer whose query has ended
+	answer  bool   // of the session, which is released apart from it
+}
+
+// reserve is the memory that is for small owners only. A pool in which it could not be used has none.
+func (p *pool) reserve() int64 {
+	if r := p.max / reserveShare; r >= smallGrant {
+		return r
+	}
+	return 0
+}
+
+// acquire takes memory, or fails with a *BusyError after maxWait, so that
 // queries do not wait for each other forever.
-func (p *pool) acquire(ctx context.Context, n int64) error {
-	freed, ok := p.try(n)
+func (p *pool) acquire(ctx context.Context, w want) error {
+	defer p.leave(w.session)
+	freed, ok := p.try(w)
 	if ok {
 		return nil
 	}
 	p.metrics.memoryWaits.Inc()
 	defer p.metrics.memoryWaits.Dec()
 	maxWait := time.Duration(p.maxWait.Load())
-	timer := time.NewTimer(maxWait)
+	timer, ticker := time.NewTimer(maxWait), time.NewTicker(stuckTime)
 	defer timer.Stop()
+	defer ticker.Stop()
 	for !ok {
 		select {
 		case <-freed:
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		case <-ticker.C:
+			if n := p.stuck(w.session, freed); n > 0 {
+				return p.busy(w, fmt.Sprintf("%d queries hold all of it and wait for more, and this one began last", n))
+			}
 		case <-timer.C:
-			p.metrics.memoryRefused.Inc()
-			return &BusyError{&store.LimitError{
-				Limit: "query.total_memory", Max: p.max, Need: p.inUse() + n,
-				What: "memory of all queries and unsent answers together; none became free within query.max_wait of " + maxWait.String(),
-			}}
+			return p.busy(w, "none became free within query.max_wait of "+maxWait.String())
 		}
-		freed, ok = p.try(n)
+		freed, ok = p.try(w)
 	}
 	return nil
 }
 
-// try takes n bytes, or returns a channel that is closed when memory is given back.
-func (p *pool) try(n int64) (freed chan struct{}, ok bool) {
+func (p *pool) busy(w want, why string) error {
+	p.metrics.memoryRefused.Inc()
+	return &BusyError{&store.LimitError{
+		Limit: "query.total_memory", Max: p.max, Need: p.inUse() + w.bytes,
+		What: "memory of all queries and unsent answers together; " + why,
+	}}
+}
+
+// try takes memory, or returns a channel that is closed when there may be some.
+func (p *pool) try(w want) (freed chan struct{}, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.used+n <= p.max {
-		p.used += n
+	if p.has(w) {
+		p.used += w.bytes
 		p.metrics.memory.Set(float64(p.used))
+		if w.session != 0 && !w.answer && w.held > smallGrant {
+			p.large[w.session] = struct{}{}
+		}
 		return nil, true
 	}
 	if p.freed == nil {
 		p.freed = make(chan struct{})
 	}
+	if at, there := slices.BinarySearch(p.line, w.session); w.session != 0 && !there {
+		p.line = slices.Insert(p.line, at, w.session)
+	}
 	return p.freed, false
+}
+
+// has reports whether there is memory for an owner. p.mu is held.
+func (p *pool) has(w want) bool {
+	if w.held <= smallGrant {
+		return p.used+w.bytes <= p.max
+	}
+	older := len(p.line) > 0 && p.line[0] < w.session
+	return !older && p.used+w.bytes <= p.max-p.reserve()
+}
+
+// stuck returns how many sessions hold memory, if all of them wait for more and this is the one that
+// began last; otherwise 0, as when there may be memory by now. freed is what the session waits for.
+func (p *pool) stuck(session uint64, freed chan struct{}) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.freed != freed {
+		return 0
+	}
+	n, last := 0, uint64(0)
+	for _, id := range p.line {
+		if _, large := p.large[id]; large {
+			n, last = n+1, id
+		}
+	}
+	if n < len(p.large) || last != session {
+		return 0
+	}
+	return n
+}
+
+// leave removes a session that waits no longer from the line.
+func (p *pool) leave(session uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at, there := slices.BinarySearch(p.line, session)
+	if !there {
+		return
+	}
+	p.line = slices.Delete(p.line, at, at+1)
+	p.wake()
+}
+
+// wake lets those that wait try again. p.mu is held.
+func (p *pool) wake() {
+	if p.freed != nil {
+		close(p.freed)
+		p.freed = nil
+	}
+}
+
+// end releases what a session has.
+func (p *pool) end(session uint64, n int64) {
+	p.release(n)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.large, session)
 }
 
 func (p *pool) release(n int64) {
@@ -74,10 +178,7 @@ func (p *pool) release(n int64) {
 	defer p.mu.Unlock()
 	p.used -= n
 	p.metrics.memory.Set(float64(p.used))
-	if p.freed != nil {
-		close(p.freed)
-		p.freed = nil
-	}
+	p.wake()
 }
 
 func (p *pool) inUse() int64 {
@@ -86,18 +187,39 @@ func (p *pool) inUse() int64 {
 	return p.used
 }
 
-// Reserve takes n bytes of query.total_memory for an answer that is not sent yet. It
-// waits and fails as queries do, with a *BusyError. Return gives the memory back.
-func (e *Engine) Reserve(ctx context.Context, n int64) error { return e.pool.acquire(ctx, n) }
+// Reserve takes n bytes of query.total_memory for an answer that is not sent yet, and that has
+// held bytes with them. It waits and fails as queries do, with a *BusyError. Return gives the
+// memory back.
+func (e *Engine) Reserve(ctx context.Context, n, held int64) error {
+	return e.pool.acquire(ctx, want{bytes: n, held: held})
+}
 
-// ReserveAnswer is [Engine.Reserve] for the answer of a query that computes. Queries of other
-// tenants compute while it waits.
-func (s *Session) ReserveAnswer(n int64) error {
-	pool := s.engine.pool
-	if _, ok := pool.try(n); ok {
+// ReserveAnswer is [Engine.Reserve] for the answer of a query that computes. Other queries
+// compute while it waits.
+func (s *Session) ReserveAnswer(n, held int64) error {
+	e, w := s.engine, want{bytes: n, held: held, session: s.id, answer: true}
+	if _, ok := e.pool.try(w); ok {
 		return nil
 	}
-	return s.Wait(func() error { return pool.acquire(s.ctx, n) })
+	return e.lend(func() error { return e.pool.acquire(s.ctx, w) })
+}
+
+// mostLent is how many queries may lend their slots: the queries that can begin meanwhile take at
+// most half of the reserve before they wait, too.
+func (e *Engine) mostLent() int64 {
+	return min(int64(e.config.Load().MaxQueued), e.pool.reserve()/smallGrant/2)
+}
+
+// lend runs f, in which a query waits for memory, and has its slot used by another meanwhile. It does
+// not wait for a slot afterwards: then more queries than slots compute for a moment, until
+// some have had their turn.
+func (e *Engine) lend(f func() error) error {
+	if n := e.lent.Add(1); n <= e.mostLent() {
+		e.slots.grow(1)
+		defer e.slots.grow(-1)
+	}
+	defer e.lent.Add(-1)
+	return e.slots.all.without(f)
 }
 
 // Return gives back what Reserve took.

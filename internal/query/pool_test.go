@@ -3,10 +3,14 @@ package query
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
 	"varve/internal/store"
@@ -38,7 +42,7 @@ func TestQueriesShareMemory(t *testing.T) {
 			return m.Gauge.GetValue()
 		}
 
-		if err := f.Reserve(t.Context(), 3*grantBytes); err != nil {
+		if err := f.Reserve(t.Context(), 3*grantBytes, 0); err != nil {
 			t.Fatal(err)
 		}
 		var busy *BusyError
@@ -64,22 +68,120 @@ func TestQueriesShareMemory(t *testing.T) {
 			t.Errorf("%v bytes are held at rest", held())
 		}
 
-		if err := f.Reserve(t.Context(), 3*grantBytes); err != nil {
+		if err := f.Reserve(t.Context(), 3*grantBytes, 0); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := f.Reserve(ctx, 1); !errors.Is(err, context.DeadlineExceeded) {
+		if err := f.Reserve(ctx, 1, 0); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a wait that is cancelled: %v", err)
 		}
 		f.Return(3 * grantBytes)
 	})
 }
 
+// TestQueriesThatWaitForMemory: queries that hold all memory and wait for more keep neither memory
+// nor slots from a query with little work. The one that began last is refused, so that others end.
+func TestQueriesThatWaitForMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := DefaultConfig()
+		config.TotalMemory, config.MaxConcurrent = 3*reserveShare*grantBytes, 3
+		f := newFixture(t, config)
+		begin := func() *Session {
+			s, err := f.Begin(t.Context(), Request{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		began := time.Now()
+		var outcomes [3]error
+		var ended sync.WaitGroup
+		sessions := []*Session{begin(), begin(), begin()}
+		for _, s := range sessions {
+			if err := s.Reserve((reserveShare - 1) * grantBytes); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, s := range slices.Backward(sessions) { // the youngest waits first
+			ended.Go(func() {
+				outcomes[i] = s.Reserve((reserveShare - 1) * grantBytes)
+				s.Close(outcomes[i])
+			})
+			synctest.Wait()
+		}
+
+		small := begin()
+		if err := small.Reserve(smallGrant); err != nil || time.Since(began) != 0 {
+			t.Errorf("a small query: %v after %s", err, time.Since(began))
+		}
+		small.Close(nil)
+		ended.Wait()
+		var busy *BusyError
+		if err := outcomes[2]; !errors.As(err, &busy) || busy.Limit.Limit != "query.total_memory" || !strings.Contains(err.Error(), "3 queries hold all of it") {
+			t.Errorf("the one that began last: %v", err)
+		}
+		if outcomes[0] != nil || outcomes[1] != nil || time.Since(began) != stuckTime {
+			t.Errorf("the others: %v after %s", outcomes[:2], time.Since(began))
+		}
+		if n := counted(t, f.metrics.memoryRefused); n != 1 {
+			t.Errorf("%v refusals are counted", n)
+		}
+		if free, taken := f.slots.free, f.slots.taken; free != config.MaxConcurrent || taken != 0 {
+			t.Errorf("at the end %d slots are free and %d are taken", free, taken)
+		}
+	})
+}
+
+// TestOrderOfMemory: the oldest session has memory first, and a session is not taken for stuck
+// while another that holds memory computes.
+func TestOrderOfMemory(t *testing.T) {
+	const large = 2 * smallGrant
+	p := &pool{max: 8 * smallGrant, metrics: newMetrics(prometheus.NewRegistry()), large: map[uint64]struct{}{}}
+	has := func(yes bool, w want) {
+		t.Helper()
+		if _, ok := p.try(w); ok != yes {
+			t.Fatalf("session %d has memory: %t", w.session, ok)
+		}
+	}
+	stuck := func(n int, session uint64) {
+		t.Helper()
+		if got := p.stuck(session, p.freed); got != n {
+			t.Errorf("%d are stuck with session %d, want %d", got, session, n)
+		}
+	}
+	has(true, want{bytes: large, held: large, session: 1})
+	has(true, want{bytes: large, held: large, session: 2})
+	has(true, want{bytes: large, held: large, session: 3})
+	has(true, want{bytes: smallGrant, held: smallGrant, session: 4})
+	has(false, want{bytes: large, held: 2 * large, session: 3})
+	has(false, want{bytes: large, held: large, session: 5})
+	has(false, want{bytes: large, held: 2 * large, session: 2})
+	stuck(0, 3) // session 1 computes
+	has(false, want{bytes: large, held: large, session: 1, answer: true})
+	stuck(3, 3)
+	stuck(0, 2)
+	stuck(0, 5) // it holds nothing that others could have
+	p.end(3, large)
+	p.leave(3)
+	has(false, want{bytes: large, held: 2 * large, session: 2}) // session 1 is older
+	has(true, want{bytes: 1, held: 1})
+	has(true, want{bytes: large, held: large, session: 1, answer: true})
+	p.leave(1)
+	stuck(0, 2)
+	has(false, want{bytes: large, held: 2 * large, session: 2})
+	freed := p.freed
+	p.end(1, 2*large)
+	if n := p.stuck(2, freed); n != 0 {
+		t.Error("a session is stuck although there is memory")
+	}
+	has(true, want{bytes: large, held: 2 * large, session: 2})
+}
+
 // Memory that a query no longer uses goes back to the pool before the query ends.
 func TestSpareMemoryIsGivenBackEarly(t *testing.T) {
 	f := newFixture(t, DefaultConfig())
-	b := &budget{max: 1 << 40, ctx: t.Context(), pool: f.pool}
+	b := &budget{max: 1 << 40, ctx: t.Context(), engine: f.Engine}
 	f.pool.max = 1 << 40
 	for range 100 {
 		if err := b.take(grantBytes); err != nil {

@@ -91,10 +91,10 @@ func (e *Engine) Begin(ctx context.Context, q Request) (*Session, error) {
 func (e *Engine) newSession(ctx context.Context, q Request) *Session {
 	s := &Session{engine: e, config: e.config.Load(), request: q, start: e.now(), begun: time.Now(), id: e.lastID.Add(1)}
 	s.turn, s.at.metric = s.begun, q.Metric
-	s.budget.max, s.budget.key, s.budget.pool = int64(s.config.MaxMemory), "query.max_memory", e.pool
-	s.budget.turns = e.slots.all
-	if e.pool.max < s.budget.max {
-		s.budget.max, s.budget.key = e.pool.max, "query.total_memory"
+	s.budget.max, s.budget.key = int64(s.config.MaxMemory), "query.max_memory"
+	s.budget.engine, s.budget.session = e, s.id
+	if most := e.pool.max - e.pool.reserve(); most < s.budget.max {
+		s.budget.max, s.budget.key = most, "query.total_memory"
 	}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	s.timeout = time.AfterFunc(s.config.Timeout, func() { // a second context would cost five allocations
@@ -162,7 +162,7 @@ func (s *Session) Close(err error) {
 }
 
 // Wait runs f, during which the query keeps its slot and waits for something other than a
-// processor: memory, or the store. Queries of other tenants compute meanwhile.
+// processor, such as the store. Queries of other tenants compute meanwhile.
 func (s *Session) Wait(f func() error) error {
 	if s.outside {
 		return f()

@@ -223,7 +223,7 @@ func (t *Text) hold(n, length int64) error {
 	more := n - t.held
 	if more < 0 {
 		all.pool.release(-more)
-	} else if err := all.pool.acquire(t.ctx, more); err != nil {
+	} else if err := all.pool.acquire(t.ctx, want{bytes: more, held: n}); err != nil {
 		all.release(lane, more)
 		return err
 	}

@@ -54,7 +54,7 @@ func TestYield(t *testing.T) {
 		t.Error("a turn ended as it began")
 	}
 	run.turn = time.Time{}
-	if err := f.pool.acquire(context.Background(), f.pool.max*3/4); err != nil {
+	if err := f.pool.acquire(context.Background(), want{bytes: f.pool.max * 3 / 4}); err != nil {
 		t.Fatal(err)
 	}
 	f.slots.stand(run.id+1, 0, true) // as a query that has begun

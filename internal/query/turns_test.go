@@ -154,7 +154,7 @@ func TestPauseEnds(t *testing.T) {
 func TestWaitingIsNotComputing(t *testing.T) {
 	for name, wait := range map[string]func(s *Session, stop <-chan struct{}) error{
 		"memory of the query":  func(s *Session, _ <-chan struct{}) error { return s.Reserve(1) },
-		"memory of its answer": func(s *Session, _ <-chan struct{}) error { return s.ReserveAnswer(1) },
+		"memory of its answer": func(s *Session, _ <-chan struct{}) error { return s.ReserveAnswer(1, 1) },
 		"the store":            func(s *Session, stop <-chan struct{}) error { return s.Wait(func() error { <-stop; return nil }) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -163,7 +163,7 @@ func TestWaitingIsNotComputing(t *testing.T) {
 				waits, s := costly(t, all[0]), costly(t, all[1])
 				turns := s.engine.slots.all
 				pool := waits.engine.pool
-				if err := pool.acquire(t.Context(), pool.max); err != nil {
+				if err := pool.acquire(t.Context(), want{bytes: pool.max}); err != nil {
 					t.Fatal(err)
 				}
 				done, stop := make(chan error, 1), make(chan struct{})

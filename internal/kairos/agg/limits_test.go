@@ -43,7 +43,7 @@ func TestQueriesShareMemory(t *testing.T) {
 		f.put("m", model.MustTags("h", "a"), samples...)
 		sorted := MetricQuery{Metric: "m", Steps: []Step{newStep(t, "percentile", Args{"percentile": 0.5, "sampling": Sampling{1, Days}})}}
 		for _, freed := range []time.Duration{time.Hour, 5 * time.Second} {
-			if err := f.Reserve(t.Context(), 3<<20); err != nil {
+			if err := f.Reserve(t.Context(), 3<<20, 0); err != nil {
 				t.Fatal(err)
 			}
 			give := time.AfterFunc(freed, func() { f.Return(3 << 20) })
