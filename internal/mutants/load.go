@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -37,9 +38,9 @@ type file struct {
 }
 
 // load lists, parses and type-checks the packages that match patterns. Dependencies
-// are read from the compiler's export data.
+// are read from the compiler's export data, and so are the imports of switchCode.
 func load(ctx context.Context, dir string, patterns []string) ([]*pkg, error) {
-	args := append([]string{"list", "-deps", "-export", "-json=ImportPath,Dir,Export,GoFiles,DepOnly,Standard"}, patterns...)
+	args := append([]string{"list", "-deps", "-export", "-json=ImportPath,Dir,Export,GoFiles,DepOnly,Standard", "os", "strconv", "sync/atomic"}, patterns...)
 	command := exec.CommandContext(ctx, "go", args...)
 	command.Dir, command.Stderr = dir, os.Stderr
 	out, err := command.Output()
@@ -59,7 +60,7 @@ func load(ctx context.Context, dir string, patterns []string) ([]*pkg, error) {
 		var listed struct {
 			ImportPath, Dir, Export string
 			GoFiles                 []string
-			DepOnly                 bool
+			DepOnly, Standard       bool
 		}
 		err := d.Decode(&listed)
 		if errors.Is(err, io.EOF) {
@@ -69,7 +70,7 @@ func load(ctx context.Context, dir string, patterns []string) ([]*pkg, error) {
 			return nil, fmt.Errorf("go list: %w", err)
 		}
 		exports[listed.ImportPath] = listed.Export
-		if listed.DepOnly || len(listed.GoFiles) == 0 {
+		if listed.DepOnly || listed.Standard || len(listed.GoFiles) == 0 {
 			continue
 		}
 		p := &pkg{path: listed.ImportPath, dir: listed.Dir, fset: fset, importer: imports}
@@ -109,9 +110,10 @@ func (p *pkg) parse(path string) (*file, error) {
 	return &file{pkg: p, path: path, short: short, source: source, tree: tree}, nil
 }
 
-// check type-checks the package, with tree in place of old's if old is given.
-func (p *pkg) check(old *file, tree *ast.File) (*types.Info, error) {
-	trees := make([]*ast.File, 0, len(p.files))
+// check type-checks the package together with more files, with tree in place of old's if
+// old is given.
+func (p *pkg) check(old *file, tree *ast.File, more ...*ast.File) (*types.Info, error) {
+	trees := slices.Clone(more)
 	for _, f := range p.files {
 		if f == old {
 			trees = append(trees, tree)

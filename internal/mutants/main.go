@@ -9,8 +9,10 @@
 // to 0, a statement removed, an error swallowed. The seed determines which mutants of
 // the same code are drawn, and their order.
 //
-// The source tree is not modified. The changed file is in a temporary directory, and
-// -overlay passes it to the compiler. Mutants that do not compile are not counted; a
+// The source tree is not modified. Changed files are in a temporary directory, and
+// -overlay passes them to the compiler. Mutants are compiled together, each behind a condition
+// that an environment variable makes true, because compiling takes longer than most tests.
+// Mutants that do not compile are not counted; a
 // test that exceeds its time limit has failed. Code that only writes log lines, updates
 // metrics or sets capacities is not mutated, nor are constants that are returned
 // together with an error.

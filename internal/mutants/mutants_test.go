@@ -211,8 +211,51 @@ func TestNoFilesOfFailures(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := options{memoryKiB: 16 << 20}
-	out, err := o.test(t.Context(), &suite{dir: dir}, dir, binary, time.Minute)
+	out, err := o.test(t.Context(), &suite{dir: dir}, dir, binary, nil, time.Minute)
 	if want := "1 " + filepath.Join(dir, "tmp") + "\n"; err != nil || string(out) != want {
 		t.Errorf("a test binary sees %q, want %q (%v)", out, want, err)
+	}
+}
+
+// TestSwitchAll: mutants are compiled together unless they need a constant, also where one
+// contains another.
+func TestSwitchAll(t *testing.T) {
+	p := shop(t)
+	drawn := draw(p.places(), 1, 1000)
+	dir := t.TempDir()
+	if _, err := switchAll(dir, []*pkg{p}, drawn); err != nil {
+		t.Fatal(err)
+	}
+	for i, m := range drawn {
+		line, _ := m.position()
+		want := i + 1
+		if line == 10 { // const most = 10
+			want = 0
+		}
+		if m.number != want {
+			t.Errorf("%s has number %d, want %d", m, m.number, want)
+		}
+	}
+}
+
+// TestSwitched: a mutant inside another one takes effect while the outer one is off.
+func TestSwitched(t *testing.T) {
+	p := shop(t)
+	var line50 []mutant
+	for _, place := range p.places() {
+		m := mutant{place: place, text: place.texts[0]}
+		if line, _ := m.position(); line == 50 && m.operator != "dropped statement" {
+			line50 = append(line50, m)
+		}
+	}
+	text, err := switchFile(p.files[0], fmt.Sprintf(switchCode, "shop", 9), line50)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "return (mutantAt(1) && (day >= 1 || !holiday) || mutantOn != 1 && (" +
+		"(mutantAt(2) && (day > 1) || mutantOn != 2 && (day >= mutantPick[int](3, (1 + 1), 1))) && " +
+		"(mutantAt(4) && (holiday) || mutantOn != 4 && (!holiday))))"
+	if got := strings.TrimSpace(strings.Split(text, "\n")[49]); got != want {
+		t.Errorf("line 50 is\n%s\nwant\n%s", got, want)
 	}
 }

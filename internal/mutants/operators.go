@@ -18,12 +18,14 @@ type place struct {
 	operator   string
 	start, end int // offsets in the file's source, end exclusive
 	texts      []string
+	node       ast.Node // the statement or expression that the place is or belongs to
 }
 
 // A mutant is one change of one place.
 type mutant struct {
 	place
-	text string
+	text   string
+	number int // switches it on in the binary of all mutants; 0: it is not in that binary
 }
 
 // source returns the file with the mutant's change.
@@ -33,11 +35,17 @@ func (m mutant) source() []byte {
 
 // compiles reports whether the mutant's package passes the type checker.
 func (m mutant) compiles() bool {
-	tree, err := parser.ParseFile(token.NewFileSet(), m.file.path, m.source(), parser.SkipObjectResolution)
+	return m.file.compiles(string(m.source()))
+}
+
+// compiles reports whether the file's package passes the type checker with another source of
+// the file, and with more files.
+func (f *file) compiles(source string, more ...*ast.File) bool {
+	tree, err := parser.ParseFile(token.NewFileSet(), f.path, source, parser.SkipObjectResolution)
 	if err != nil {
 		return false
 	}
-	_, err = m.file.pkg.check(m.file, tree)
+	_, err = f.pkg.check(f, tree, more...)
 	return err == nil
 }
 
@@ -99,15 +107,21 @@ type visitor struct {
 	checked []*ast.IfStmt // the if statements visited so far
 }
 
-func (v *visitor) add(operator string, from, to token.Pos, texts ...string) {
-	fset := v.file.pkg.fset
-	v.places = append(v.places, place{file: v.file, operator: operator, start: fset.Position(from).Offset, end: fset.Position(to).Offset, texts: slices.Clone(texts)})
+// add adds a place that is all of node.
+func (v *visitor) add(operator string, node ast.Node, texts ...string) {
+	v.addPart(operator, node, node.Pos(), node.End(), texts...)
+}
+
+// addPart adds a place that is a part of node, such as its operator.
+func (v *visitor) addPart(operator string, node ast.Node, from, to token.Pos, texts ...string) {
+	v.places = append(v.places, place{file: v.file, operator: operator, start: v.file.offset(from), end: v.file.offset(to), texts: slices.Clone(texts), node: node})
 }
 
 func (v *visitor) text(n ast.Node) string {
-	fset := v.file.pkg.fset
-	return string(v.file.source[fset.Position(n.Pos()).Offset:fset.Position(n.End()).Offset])
+	return string(v.file.source[v.file.offset(n.Pos()):v.file.offset(n.End())])
 }
+
+func (f *file) offset(p token.Pos) int { return f.pkg.fset.Position(p).Offset }
 
 // visit collects the places of n and reports whether to go below it.
 func (v *visitor) visit(n ast.Node) bool {
@@ -131,7 +145,7 @@ func (v *visitor) visit(n ast.Node) bool {
 		v.binary(n)
 	case *ast.UnaryExpr:
 		if n.Op == token.NOT {
-			v.add("boolean", n.OpPos, n.OpPos+1, "")
+			v.addPart("boolean", n, n.OpPos, n.OpPos+1, "")
 		}
 	case *ast.BasicLit:
 		v.literal(n)
@@ -179,7 +193,7 @@ func (v *visitor) drop(list []ast.Stmt) {
 		default:
 			continue
 		}
-		v.add("dropped statement", s.Pos(), s.End(), "")
+		v.add("dropped statement", s, "")
 	}
 }
 
@@ -199,11 +213,11 @@ func (v *visitor) condition(cond ast.Expr) {
 	switch {
 	case ok && v.isErrorCheck(b):
 		if b.Op == token.NEQ {
-			v.add("swallowed error", cond.Pos(), cond.End(), "false && "+v.text(cond))
+			v.add("swallowed error", cond, "false && "+v.text(cond))
 		}
 	case ok && comparisons[b.Op] != nil, isNot(cond):
 	default:
-		v.add("boolean", cond.Pos(), cond.End(), "!("+v.text(cond)+")")
+		v.add("boolean", cond, "!("+v.text(cond)+")")
 	}
 }
 
@@ -260,7 +274,7 @@ func (v *visitor) result(n *ast.ReturnStmt) {
 	for _, r := range n.Results[:len(n.Results)-1] {
 		text += v.text(r) + ", "
 	}
-	v.add("swallowed error", n.Pos(), n.End(), text+"nil")
+	v.add("swallowed error", n, text+"nil")
 }
 
 // comparisons are the replacements of each comparison: one that differs only where both
@@ -278,11 +292,11 @@ func (v *visitor) binary(n *ast.BinaryExpr) {
 	end := n.OpPos + token.Pos(len(n.Op.String()))
 	switch {
 	case n.Op == token.LAND:
-		v.add("boolean", n.OpPos, end, "||")
+		v.addPart("boolean", n, n.OpPos, end, "||")
 	case n.Op == token.LOR:
-		v.add("boolean", n.OpPos, end, "&&")
+		v.addPart("boolean", n, n.OpPos, end, "&&")
 	case comparisons[n.Op] != nil && !v.isErrorCheck(n):
-		v.add("comparison", n.OpPos, end, comparisons[n.Op]...)
+		v.addPart("comparison", n, n.OpPos, end, comparisons[n.Op]...)
 	}
 }
 
@@ -308,7 +322,7 @@ func (v *visitor) literal(n *ast.BasicLit) {
 	}
 	if duration, ok := info.TypeOf(n).(*types.Named); ok && duration.String() == "time.Duration" && constant.Sign(value) != 0 {
 		// A nanosecond more makes no difference.
-		v.add("constant", n.Pos(), n.End(), "0")
+		v.add("constant", n, "0")
 		return
 	}
 	texts := []string{"(" + n.Value + " + 1)"}
@@ -320,15 +334,15 @@ func (v *visitor) literal(n *ast.BasicLit) {
 	if constant.Compare(constant.ToFloat(value), token.NEQ, constant.MakeFloat64(0)) && constant.Compare(constant.ToFloat(value), token.NEQ, constant.MakeFloat64(1)) {
 		texts = append(texts, "0") // 1 - 1 is 0 already
 	}
-	v.add("constant", n.Pos(), n.End(), texts...)
+	v.add("constant", n, texts...)
 }
 
 // constant swaps true and false.
 func (v *visitor) constant(n *ast.Ident) {
 	switch v.file.pkg.info.Uses[n] {
 	case types.Universe.Lookup("true"):
-		v.add("boolean", n.Pos(), n.End(), "false")
+		v.add("boolean", n, "false")
 	case types.Universe.Lookup("false"):
-		v.add("boolean", n.Pos(), n.End(), "true")
+		v.add("boolean", n, "true")
 	}
 }

@@ -25,13 +25,8 @@ type suite struct {
 	path, dir string
 	quick     []string // tests to run first: most mutants fail one of them
 	elapsed   time.Duration
-	covered   map[string][]block // by file, as "import/path/name.go"
-}
-
-// A block is a stretch of code in a coverage profile.
-type block struct {
-	from, to [2]int // line and column
-	ran      bool
+	switched  string       // test binary of all numbered mutants; "": build each alone
+	reached   map[int]bool // numbers of the mutants that the tests reach
 }
 
 // quickMost is the total time of the tests that run first.
@@ -53,7 +48,11 @@ func (o *options) runAll(ctx context.Context, packages []*pkg, mutants []mutant)
 		return err
 	}
 	defer os.RemoveAll(temp)
-	suites, err := o.suites(ctx, temp, packages, mutants)
+	overlay, err := switchAll(filepath.Join(temp, "switched"), packages, mutants)
+	if err != nil {
+		return err
+	}
+	suites, err := o.suites(ctx, temp, overlay, packages, mutants)
 	if err != nil {
 		return err
 	}
@@ -128,18 +127,11 @@ func (o *options) runAll(ctx context.Context, packages []*pkg, mutants []mutant)
 
 // suites runs the tests of every package with mutants over unchanged code. They must
 // pass; their duration determines the time limit of a mutant.
-func (o *options) suites(ctx context.Context, temp string, packages []*pkg, mutants []mutant) (map[*pkg][]*suite, error) {
+func (o *options) suites(ctx context.Context, temp, overlay string, packages []*pkg, mutants []mutant) (map[*pkg][]*suite, error) {
 	suites := map[*pkg][]*suite{}
 	known := map[string]*suite{}
-	var mutated []string
 	for _, p := range packages {
-		if slices.ContainsFunc(mutants, func(m mutant) bool { return m.file.pkg == p }) {
-			mutated = append(mutated, p.path)
-			suites[p] = nil
-		}
-	}
-	for _, p := range packages {
-		if _, ok := suites[p]; !ok {
+		if !slices.ContainsFunc(mutants, func(m mutant) bool { return m.file.pkg == p }) {
 			continue
 		}
 		paths := []string{p.path}
@@ -152,7 +144,7 @@ func (o *options) suites(ctx context.Context, temp string, packages []*pkg, muta
 		}
 		for _, path := range paths {
 			if known[path] == nil {
-				s, err := o.baseline(ctx, temp, path, mutated)
+				s, err := o.baseline(ctx, temp, path, overlay)
 				if err != nil {
 					return nil, err
 				}
@@ -182,33 +174,64 @@ func (o *options) goRun(ctx context.Context, args ...string) ([]byte, error) {
 
 var passed = regexp.MustCompile(`(?m)^--- PASS: (\S+) \(([0-9.]+)s\)`)
 
-// baseline runs the tests of a package over unchanged code.
-func (o *options) baseline(ctx context.Context, temp, path string, mutated []string) (*suite, error) {
+// baseline runs the tests of a package over unchanged code: in a binary that has all mutants
+// and switches none on, or, if they fail there, in a binary without mutants.
+func (o *options) baseline(ctx context.Context, temp, path, overlay string) (*suite, error) {
 	listed, err := o.goRun(ctx, "list", "-f", "{{.Dir}}\n{{len .TestGoFiles}}{{len .XTestGoFiles}}", path)
 	if err != nil {
 		return nil, err
 	}
 	dir, tests, _ := strings.Cut(strings.TrimSpace(string(listed)), "\n")
-	s := &suite{path: path, dir: dir, covered: map[string][]block{}}
+	s := &suite{path: path, dir: dir, reached: map[int]bool{}}
 	if tests == "00" {
 		return s, nil
 	}
-	binary, profile := filepath.Join(temp, "baseline.test"), filepath.Join(temp, "baseline.cover")
-	if _, err := o.goRun(ctx, "test", "-c", "-o", binary, "-covermode=set", "-coverpkg="+strings.Join(mutated, ","), path); err != nil {
+	temp, err = os.MkdirTemp(temp, "baseline-")
+	if err != nil {
 		return nil, err
+	}
+	switched, reached := filepath.Join(temp, "switched.test"), filepath.Join(temp, "reached")
+	if err := os.WriteFile(reached, nil, 0o666); err != nil {
+		return nil, err
+	}
+	switchedErr := o.pass(ctx, s, temp, switched, overlay, reachedVariable+"="+reached)
+	if switchedErr == nil {
+		s.switched = switched
+		return s, s.readReached(reached)
+	}
+	if err := o.pass(ctx, s, temp, filepath.Join(temp, "plain.test"), ""); err != nil {
+		return nil, fmt.Errorf("the tests of %s fail over unchanged code: %w", path, err)
+	}
+	fmt.Fprintf(o.out, "each mutant is built alone, since with all mutants in a binary: %v\n", switchedErr)
+	return s, nil
+}
+
+// pass builds a test binary, runs its tests, which must pass, and measures their time.
+func (o *options) pass(ctx context.Context, s *suite, temp, binary, overlay string, environment ...string) error {
+	if err := o.build(ctx, s, binary, overlay); err != nil {
+		return err
 	}
 	began := time.Now()
-	out, err := o.test(ctx, s, filepath.Join(temp, "baseline"), binary, time.Hour, "-test.v", "-test.coverprofile="+profile)
+	out, err := o.test(ctx, s, temp, binary, append(environment, on(reportReached)), time.Hour, "-test.v")
 	if err != nil {
-		return nil, fmt.Errorf("the tests of %s fail over unchanged code: %w\n%s", path, err, tail(out))
+		return fmt.Errorf("%w\n%s", err, tail(out))
 	}
-	s.elapsed = time.Since(began)
-	s.quick = quickest(out)
-	text, err := os.ReadFile(profile)
-	if err != nil {
-		return nil, err
+	s.elapsed, s.quick = time.Since(began), quickest(out)
+	return nil
+}
+
+// on returns the variable of the environment that switches a mutant on.
+func on(number int) string { return onVariable + "=" + strconv.Itoa(number) }
+
+// build builds a test binary. -w omits the debugger's tables, which no test reads, and halves
+// the time of linking. Vet would reject mutants such as x == a && x == b.
+func (o *options) build(ctx context.Context, s *suite, binary, overlay string) error {
+	args := []string{"test", "-c", "-vet=off", "-ldflags=-w", "-o", binary, s.path}
+	if overlay != "" {
+		args = slices.Insert(args, 1, "-overlay="+overlay)
 	}
-	return s, s.readProfile(text)
+	_, err := o.goRun(ctx, args...)
+	return err
 }
 
 // quickest returns the names of the fastest tests, which take at most quickMost together.
@@ -236,91 +259,79 @@ func quickest(verbose []byte) []string {
 	return names
 }
 
-// readProfile parses lines such as "varve/internal/wal/log.go:12.30,14.2 1 1".
-func (s *suite) readProfile(text []byte) error {
-	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, "mode:") {
-			continue
+// readReached reads the numbers that mutantReport has written.
+func (s *suite) readReached(path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	for _, line := range strings.Fields(string(text)) {
+		number, err := strconv.Atoi(line)
+		if err != nil {
+			return fmt.Errorf("reached mutants: %w", err)
 		}
-		i := strings.LastIndexByte(line, ':')
-		var b block
-		var statements, count int
-		if i < 0 {
-			return fmt.Errorf("coverage profile: line %q", line)
-		}
-		if _, err := fmt.Sscanf(line[i+1:], "%d.%d,%d.%d %d %d", &b.from[0], &b.from[1], &b.to[0], &b.to[1], &statements, &count); err != nil {
-			return fmt.Errorf("coverage profile: line %q: %w", line, err)
-		}
-		b.ran = count > 0
-		s.covered[line[:i]] = append(s.covered[line[:i]], b)
+		s.reached[number] = true
 	}
 	return nil
 }
 
-// reaches reports whether the tests run the mutant's place. Places that are not in the
-// profile, such as constants of the package, count as reached.
+// reaches reports whether the tests may reach the mutant.
 func (s *suite) reaches(m mutant) bool {
-	line, column := m.position()
-	at := [2]int{line, column}
-	reached := true
-	for _, b := range s.covered[m.file.pkg.path+"/"+filepath.Base(m.file.path)] {
-		if slices.Compare(b.from[:], at[:]) <= 0 && slices.Compare(at[:], b.to[:]) < 0 {
-			if b.ran {
-				return true
-			}
-			reached = false
-		}
-	}
-	return reached
+	return s.switched == "" || m.number == 0 || s.reached[m.number]
 }
 
 var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
-// runOne builds the tests with one mutant and runs them until one fails.
-func (o *options) runOne(ctx context.Context, dir string, m mutant, suites []*suite) outcome {
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return outcome{err: err}
-	}
+// buildAlone builds the tests with one mutant in dir.
+func (o *options) buildAlone(ctx context.Context, dir string, m mutant, s *suite) (binary string, err error) {
 	changed, overlay, binary := filepath.Join(dir, "mutant.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "mutant.test")
 	text, err := json.Marshal(map[string]any{"Replace": map[string]string{m.file.path: changed}})
 	if err != nil {
-		return outcome{err: err}
+		return "", err
 	}
-	if err := errors.Join(os.WriteFile(changed, m.source(), 0o666), os.WriteFile(overlay, text, 0o666)); err != nil {
-		return outcome{err: err}
+	if err := errors.Join(os.MkdirAll(dir, 0o777), os.WriteFile(changed, m.source(), 0o666), os.WriteFile(overlay, text, 0o666)); err != nil {
+		return "", err
 	}
+	return binary, o.build(ctx, s, binary, overlay)
+}
+
+// runOne runs the tests with one mutant until one fails.
+func (o *options) runOne(ctx context.Context, dir string, m mutant, suites []*suite) outcome {
 	how := "no test runs this line"
 	for _, s := range suites {
 		if !s.reaches(m) {
 			continue
 		}
 		how = "all tests pass"
-		// -w omits the debugger's tables, which no test reads, and halves the time of linking.
-		if _, err := o.goRun(ctx, "test", "-c", "-ldflags=-w", "-o", binary, "-overlay", overlay, s.path); err != nil {
-			if ctx.Err() == nil && len(o.tests) == 0 {
-				return outcome{invalid: true, how: "does not compile"}
+		binary := s.switched
+		if binary == "" || m.number == 0 {
+			var err error
+			if binary, err = o.buildAlone(ctx, dir, m, s); err != nil {
+				if ctx.Err() == nil && len(o.tests) == 0 {
+					return outcome{invalid: true, how: "does not compile"}
+				}
+				return outcome{err: err}
 			}
-			return outcome{err: err}
 		}
 		most := max(o.timeoutMin, 10*s.elapsed)
 		var rest []string
 		if len(s.quick) > 0 {
 			names := "^(" + strings.Join(s.quick, "|") + ")$"
 			rest = []string{"-test.skip", names}
-			if o := o.kill(ctx, s, dir, binary, min(most, max(o.timeoutMin, 10*quickMost)), "-test.run", names); o.killed || o.err != nil {
+			if o := o.kill(ctx, s, dir, binary, m.number, min(most, max(o.timeoutMin, 10*quickMost)), "-test.run", names); o.killed || o.err != nil {
 				return o
 			}
 		}
-		if o := o.kill(ctx, s, dir, binary, most, rest...); o.killed || o.err != nil {
+		if o := o.kill(ctx, s, dir, binary, m.number, most, rest...); o.killed || o.err != nil {
 			return o
 		}
 	}
 	return outcome{how: how}
 }
 
-// kill runs a test binary and reports whether it failed.
-func (o *options) kill(ctx context.Context, s *suite, dir, binary string, most time.Duration, args ...string) outcome {
-	out, err := o.test(ctx, s, dir, binary, most, append(args, "-test.failfast")...)
+// kill runs a test binary with a mutant switched on and reports whether it failed.
+func (o *options) kill(ctx context.Context, s *suite, dir, binary string, number int, most time.Duration, args ...string) outcome {
+	out, err := o.test(ctx, s, dir, binary, []string{on(number)}, most, append(args, "-test.failfast")...)
 	var exit *exec.ExitError
 	switch {
 	case err == nil, ctx.Err() != nil:
@@ -337,9 +348,9 @@ func (o *options) kill(ctx context.Context, s *suite, dir, binary string, most t
 }
 
 // test runs a test binary in its package's directory, with a temporary directory of its
-// own. rapid writes no files for the next run. Where the shell has ulimit -v, memory is
+// own, and with environment. rapid writes no files for the next run. Where the shell has ulimit -v, memory is
 // limited, because a mutant may allocate without end.
-func (o *options) test(ctx context.Context, s *suite, dir, binary string, most time.Duration, args ...string) ([]byte, error) {
+func (o *options) test(ctx context.Context, s *suite, dir, binary string, environment []string, most time.Duration, args ...string) ([]byte, error) {
 	temp := filepath.Join(dir, "tmp")
 	if err := os.MkdirAll(temp, 0o777); err != nil {
 		return nil, err
@@ -360,7 +371,7 @@ func (o *options) test(ctx context.Context, s *suite, dir, binary string, most t
 		command = exec.CommandContext(ctx, "sh", append([]string{"-c", limit, binary}, args...)...)
 	}
 	command.Dir, command.WaitDelay = s.dir, 5*time.Second
-	command.Env = append(os.Environ(), "TMPDIR="+temp, "RAPID_NOFAILFILE=1")
+	command.Env = slices.Concat(os.Environ(), []string{"TMPDIR=" + temp, "RAPID_NOFAILFILE=1"}, environment)
 	var out bytes.Buffer
 	command.Stdout, command.Stderr = &out, &out
 	err := command.Run()
