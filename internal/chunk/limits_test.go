@@ -3,8 +3,11 @@ package chunk
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"math"
+	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -97,5 +100,64 @@ func TestCodecNameOfDamage(t *testing.T) {
 		if got := nameInts(reader{b: []byte{byte(mode), 0, 0, 0}}); got != want {
 			t.Errorf("mode %d is %q, want %q", mode, got, want)
 		}
+	}
+}
+
+// TestPowersOfTen decodes 3/10^exponent for every exponent that a column may have. A round trip
+// does not notice a wrong power of ten, because the encoder has the same.
+func TestPowersOfTen(t *testing.T) {
+	for exp := range maxExponent + 1 {
+		want, err := strconv.ParseFloat(fmt.Sprintf("3e-%d", exp), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := append(binary.AppendUvarint(nil, 2), timesRegular)
+		b = binary.AppendUvarint(appendVarint(b, 0), 1)
+		b = appendVarint(append(b, byte(exp), intConst), 3)
+		var d Decoder
+		var dst model.Columns
+		if _, err := d.Decode(b, model.Double, &dst); err != nil {
+			t.Fatal(err)
+		}
+		if len(dst.Values) != 2 || math.Float64frombits(dst.Values[0]) != want {
+			t.Errorf("exponent %d: decoded %x, want 2 times %v", exp, dst.Values, want)
+		}
+	}
+}
+
+// TestTimesThatMissTheLast: a column of times must end at the last time of its header.
+func TestTimesThatMissTheLast(t *testing.T) {
+	e := encoders.Get().(*encoder)
+	defer e.release()
+	b := append(binary.AppendUvarint(nil, 3), timesCoded)
+	b = binary.AppendUvarint(appendVarint(b, 0), 20)
+	b = e.appendInts(append(b, timeInts), []uint64{10, 19})
+	var d Decoder
+	var dst model.Columns
+	_, err := d.Decode(e.appendInts(append(b, 0), []uint64{1, 2, 3}), model.Double, &dst)
+	if format := (*FormatError)(nil); !errors.As(err, &format) || !strings.Contains(err.Error(), "times end at 19, 20 expected") {
+		t.Errorf("got %v, want times that do not end at 20", err)
+	}
+}
+
+// TestManyExceptions: values of which many are not decimal take no more than plain bits.
+func TestManyExceptions(t *testing.T) {
+	e := encoders.Get().(*encoder)
+	defer e.release()
+	rng := rand.New(rand.NewPCG(1, 2))
+	vals := make([]uint64, 512)
+	for i := range vals {
+		v := 1 + rng.Float64()
+		if i%16 < 9 {
+			v = math.Round(v*1e8) / 1e8
+		}
+		vals[i] = math.Float64bits(v)
+	}
+	plain := len(e.appendBinary(nil, vals))
+	if exp, ok := e.scale(vals); !ok || exp != 8 {
+		t.Fatalf("exponent %d, %v: the values do not pass as decimal", exp, ok)
+	}
+	if b, _ := e.appendDoubles(nil, vals); len(b) > plain {
+		t.Errorf("%d bytes, as plain bits %d", len(b), plain)
 	}
 }
