@@ -109,3 +109,26 @@ func TestStampsCount(t *testing.T) {
 		t.Errorf("%d bytes with stamps, %d without", s, p)
 	}
 }
+
+// TestStampsOfManyBlocks: each series keeps its stamp, also those whose blocks are the first and
+// the last of a slab.
+func TestStampsOfManyBlocks(t *testing.T) {
+	h := NewStamped()
+	const firstMS = 1_700_000_000_000
+	series := int64(2*slabBlocks*len(h.shards) + 1) // with a block each
+	for i := range series {
+		var b store.Batch
+		b.Reset(0)
+		b.AddLong(store.Ref(1+i), i, i, 0)
+		h.AppendStamped(&b, []model.Kind{model.Long}, firstMS+i)
+	}
+	run := Run{Stamps: true}
+	for i := range series {
+		if _, err := h.Snapshot(model.SeriesNumber(1+i), model.AllTime, &run); err != nil {
+			t.Fatal(err)
+		}
+		if got := run.Open.Stamps; len(got) != 1 || got[0] != firstMS+i {
+			t.Fatalf("series %d has stamps %v, want %d", 1+i, got, firstMS+i)
+		}
+	}
+}

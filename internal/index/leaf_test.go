@@ -99,6 +99,21 @@ func checkDictionary(t *rapid.T, d *dictionary, want []string) {
 	}
 }
 
+// TestCountAll: a count is exact unless it is above what is enough, also if the names of the first
+// prefixes are just as many as are enough.
+func TestCountAll(t *testing.T) {
+	var d dictionary
+	for _, name := range []string{"a1", "a2", "b1", "b2", "c1", "d"} {
+		d.add(name)
+	}
+	for enough := range 8 {
+		got := d.countAll([]string{"a", "b", "c"}, enough)
+		if got != 5 && (got <= enough || got > 5) {
+			t.Errorf("counted %d where %d is enough, want 5 or some number between them", got, enough)
+		}
+	}
+}
+
 func decimal(n int) string {
 	var b strings.Builder
 	for n = max(n, -n); n > 0; n /= 10 {

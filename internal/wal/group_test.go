@@ -107,3 +107,28 @@ func TestRareAppenderHoldsUpNobody(t *testing.T) {
 		}
 	})
 }
+
+// TestWaitForAGroup: only a small buffer of records that nothing else makes urgent waits, and only
+// until the time for waiting is over.
+func TestWaitForAGroup(t *testing.T) {
+	until := time.Unix(1000, 0)
+	before, at, after := until.Add(-time.Millisecond), until, until.Add(time.Millisecond)
+	for name, c := range map[string]struct {
+		buffer buffer
+		now    time.Time
+		want   time.Duration
+	}{
+		"fewer records than enough": {buffer{data: make([]byte, largeGroup-1), records: 2}, before, time.Millisecond},
+		"enough records":            {buffer{records: 3}, before, 0},
+		"much data":                 {buffer{data: make([]byte, largeGroup), records: 1}, before, 0},
+		"the end of a segment":      {buffer{records: 1, cuts: []int{0}}, before, 0},
+		"a call of Sync":            {buffer{records: 1, sync: true}, before, 0},
+		"at the end of waiting":     {buffer{records: 1}, at, 0},
+		"later":                     {buffer{records: 1}, after, 0},
+	} {
+		g := group{until: until, enough: 3}
+		if got := g.wait(&c.buffer, c.now); got != c.want {
+			t.Errorf("%s: waits for %v, want %v", name, got, c.want)
+		}
+	}
+}

@@ -15,11 +15,12 @@ import (
 // A unreadConn has a client that reads nothing.
 type unreadConn struct {
 	net.Conn
-	writes int
+	writes   int
+	deadline time.Time
 }
 
-func (c *unreadConn) SetWriteDeadline(time.Time) error { return nil }
-func (c *unreadConn) Write([]byte) (int, error)        { c.writes++; return 0, os.ErrDeadlineExceeded }
+func (c *unreadConn) SetWriteDeadline(at time.Time) error { c.deadline = at; return nil }
+func (c *unreadConn) Write([]byte) (int, error)           { c.writes++; return 0, os.ErrDeadlineExceeded }
 
 // A client that does not read its answers is waited for once, not once for each
 // answer that it asks for.
@@ -31,6 +32,9 @@ func TestUnreadAnswersAreDropped(t *testing.T) {
 	c := &conn{p: &Protocol{Unread: unread}, nc: &stream.Conn{Conn: silent}}
 	c.reply(3)
 	c.reply(2)
+	if silent.deadline.IsZero() {
+		t.Error("an answer was written without a deadline, so it would wait for ever")
+	}
 	if silent.writes != 1 {
 		t.Errorf("%d attempts to answer", silent.writes)
 	}
