@@ -45,3 +45,14 @@ func TestBytes(t *testing.T) {
 		})
 	}
 }
+
+// An index without any list of several series counts none.
+func TestBytesOfOneSeries(t *testing.T) {
+	x := index.New()
+	one := model.Series{Metric: "metric", Tags: model.MustTags("host", "a"), Type: model.TypeLong}
+	x.Add(1, one)
+	x.Remove(1, one)
+	if n := x.Bytes(); n != 0 {
+		t.Errorf("%d bytes without series", n)
+	}
+}

@@ -114,6 +114,26 @@ func TestCountAll(t *testing.T) {
 	}
 }
 
+// TestChanges: readers get the changes since they last asked, and no more are kept than
+// changesMax.
+func TestChanges(t *testing.T) {
+	var d dictionary
+	d.watched.Store(true)
+	for id := range uint32(3 * changesMax) {
+		at := d.changed()
+		d.note(id)
+		if got, ok := d.since(at); !ok || !slices.Equal(got, []uint32{id}) {
+			t.Fatalf("%d changes since change %d (%v), want only %d", len(got), at, ok, id)
+		}
+		if len(d.changes) > changesMax {
+			t.Fatalf("%d changes are kept", len(d.changes))
+		}
+	}
+	if _, ok := d.since(0); ok {
+		t.Error("the first change is still known")
+	}
+}
+
 func decimal(n int) string {
 	var b strings.Builder
 	for n = max(n, -n); n > 0; n /= 10 {
