@@ -313,12 +313,12 @@ func (o *options) runOne(ctx context.Context, dir string, m mutant, suites []*su
 				return outcome{err: err}
 			}
 		}
-		most := max(o.timeoutMin, 10*s.elapsed)
+		most := max(o.timeoutMin, 5*s.elapsed)
 		var rest []string
 		if len(s.quick) > 0 {
 			names := "^(" + strings.Join(s.quick, "|") + ")$"
 			rest = []string{"-test.skip", names}
-			if o := o.kill(ctx, s, dir, binary, m.number, min(most, max(o.timeoutMin, 10*quickMost)), "-test.run", names); o.killed || o.err != nil {
+			if o := o.kill(ctx, s, dir, binary, m.number, min(most, max(o.timeoutMin, 5*quickMost)), "-test.run", names); o.killed || o.err != nil {
 				return o
 			}
 		}
