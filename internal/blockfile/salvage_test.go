@@ -1,7 +1,10 @@
 package blockfile
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"syscall"
 	"testing"
@@ -10,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"varve/internal/chunk"
+	"varve/internal/model"
 )
 
 // salvageAll returns all chunks that Salvage finds in b.
@@ -123,6 +127,81 @@ func TestSalvageUnreadable(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestSalvageTellsTheIndexApart: damage to the index costs no bytes of pages, and the index does
+// not count as lost.
+func TestSalvageTellsTheIndexApart(t *testing.T) {
+	b, all, _ := severalPages(t)
+	indexAt := binary.LittleEndian.Uint64(b[len(b)-trailerLen:])
+	b[indexAt+3] ^= 1
+	pieces, lost := salvageAll(t, b)
+	if !slices.Equal(dumpAll(pieces), all) || lost != 0 {
+		t.Errorf("%d of %d chunks, %d bytes lost", len(pieces), len(all), lost)
+	}
+}
+
+// TestSalvageIgnoresWhatWasAdded: bytes beyond the length that a file should have are no loss.
+func TestSalvageIgnoresWhatWasAdded(t *testing.T) {
+	b, all, _ := severalPages(t)
+	fs := vfs.NewMem()
+	content(t, fs, path, append(b, make([]byte, 64<<10)...))
+	chunks := 0
+	lost, err := Salvage(fs, path, int64(len(b)), func(_ int64, p chunk.Page) error {
+		entries := p.Iter()
+		for e := (chunk.Entry{}); entries.Next(&e); chunks++ {
+		}
+		return entries.Err()
+	})
+	if err != nil || lost != 0 || chunks != len(all) {
+		t.Errorf("%d of %d chunks, %d bytes lost, %v", chunks, len(all), lost, err)
+	}
+}
+
+// TestSalvageReadsOnce: a search for pages does not read the same bytes for each page.
+func TestSalvageReadsOnce(t *testing.T) {
+	b, _, _ := severalPages(t)
+	b = b[:len(b)-trailerLen]
+	mem, reads := vfs.NewMem(), 0
+	content(t, mem, path, b)
+	salvageOn(t, errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileReadAt {
+			reads++
+		}
+		return nil
+	})))
+	if most := 10 + len(b)/(salvageWindow/2); reads > most {
+		t.Errorf("%d reads of a file of %d bytes, want at most %d", reads, len(b), most)
+	}
+}
+
+// TestPageWithinAValue: of a damaged page, nothing is found that only looks like a page, such as
+// the value of a sample, as long as the index can be read.
+func TestPageWithinAValue(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	inner := piece{Series: 1, Kind: model.Double}
+	for ms := range int64(100) {
+		inner.AppendFixed(ms, rng.Uint64(), 0)
+	}
+	fs := vfs.NewMem()
+	writeFile(t, fs, path, []piece{inner})
+	f := openFile(t, fs, path)
+	at, length := f.Ref(0).Offset, f.Ref(0).Length
+	value := readContent(t, fs, path)[at:][:length]
+
+	outer := piece{Series: 2, Kind: model.String}
+	outer.add(1, "before", 0)
+	outer.add(2, string(value), 0)
+	writeFile(t, fs, path, []piece{outer})
+	b := readContent(t, fs, path)
+	within := bytes.Index(b, value)
+	if within < 0 {
+		t.Fatal("the file does not have the value as it is")
+	}
+	b[within-1] ^= 1
+	if pieces, lost := salvageAll(t, b); len(pieces) > 0 || lost < length {
+		t.Errorf("found %q, %d bytes lost", dumpAll(pieces), lost)
 	}
 }
 
