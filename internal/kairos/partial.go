@@ -37,7 +37,8 @@ func (e *encoder) mayMiss(err error) bool {
 		corruption  *store.CorruptionError
 		unavailable *store.UnavailableError
 	)
-	if errors.As(err, &busy) || !errors.As(err, &limit) && !errors.As(err, &corruption) && !errors.As(err, &unavailable) {
+	passes := store.RetryIn(err) > 0 // a limit of writing, which save_as met
+	if errors.As(err, &busy) || passes || !errors.As(err, &limit) && !errors.As(err, &corruption) && !errors.As(err, &unavailable) {
 		return false
 	}
 	if e.missing == nil {

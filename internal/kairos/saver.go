@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"strconv"
+	"time"
 
 	"varve/internal/ingest"
 	"varve/internal/kairos/agg"
@@ -42,10 +43,16 @@ func (s *saver) Save(ctx context.Context, to agg.Target, points []agg.Point) err
 		return err
 	}
 	s.pipeline.Reject(s.protocol, to.Client, refused, []byte(to.Metric), len(points))
-	if errors.As(err, new(*store.LimitError)) {
-		return err
+	limit, ok := errors.AsType[*store.LimitError](err)
+	switch {
+	case !ok:
+		return &store.InputError{Reason: refused.Text}
+	case refused.Reason == ingest.NewSeriesRate:
+		passing := *limit
+		passing.Wait = max(time.Millisecond, s.pipeline.NewSeriesIn(1))
+		return &passing
 	}
-	return &store.InputError{Reason: refused.Text}
+	return err
 }
 
 // add adds a point to the batch. head and tail are the two parts of the target's key.

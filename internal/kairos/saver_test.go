@@ -3,9 +3,17 @@ package kairos
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/ingest"
+	"varve/internal/ingest/kairosjson"
+	"varve/internal/kairos/agg"
 	"varve/internal/query"
 	"varve/internal/store/reference"
 )
@@ -134,5 +142,47 @@ func TestMetadataNamesAreBounded(t *testing.T) {
 	}
 	if _, body := s.do(t, "GET", "/api/v1/metadata/a", ""); body != `{"results":[]}` {
 		t.Error(body)
+	}
+}
+
+// TestSaveAsWaitsForNewSeries: a query whose save_as makes more new series than may come at once gets
+// what a write gets, 503 and when to come back, also where a part of an answer would do. Sent again, it
+// continues with those that are stored.
+func TestSaveAsWaitsForNewSeries(t *testing.T) {
+	clock := time.UnixMilli(1_700_000_000_000)
+	now := func() time.Time { return clock }
+	st := openEmbedded(t)
+	t.Cleanup(func() { st.Close() })
+	config := ingest.DefaultConfig()
+	config.NewSeriesPerSecond, config.NewSeriesBurst = 1, 8
+	p := ingest.New(st, config, ingest.Options{Registerer: prometheus.NewRegistry(), Now: now})
+	t.Cleanup(p.Close)
+	api := New(st, agg.New(query.New(st, query.DefaultConfig(), prometheus.NewRegistry(), now), NewSaver(p)), DefaultConfig(), "", now)
+	mux := http.NewServeMux()
+	for _, r := range slices.Concat(api.Routes(), kairosjson.New(p, nil).Routes()) {
+		mux.Handle(r.Method+" "+r.Path, r.Checked())
+	}
+	send := func(path, body string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest("POST", path, strings.NewReader(body)))
+		return w
+	}
+	if w := send("/api/v1/datapoints", `[{"name":"m","timestamp":1,"value":1,"tags":{"h":"a"}},{"name":"m","timestamp":1,"value":2,"tags":{"h":"b"}},`+
+		`{"name":"m","timestamp":1,"value":3,"tags":{"h":"c"}},{"name":"m","timestamp":1,"value":4,"tags":{"h":"d"}},{"name":"m","timestamp":1,"value":5,"tags":{"h":"e"}}]`); w.Code != 204 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	const save = `{"start_absolute":0,"end_absolute":10,"metrics":[{"name":"m","group_by":[{"name":"tag","tags":["h"]}],"aggregators":[{"name":"save_as","metric_name":"copy"}]}]}`
+	for _, path := range []string{queryPath, queryPath + "?partial=allow"} {
+		w := send(path, save)
+		if w.Code != 503 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "save_as copy: limit ingest.new_series_per_second of 1 reached") {
+			t.Errorf("%s: %d, Retry-After %q, %s", path, w.Code, w.Header().Get("Retry-After"), w.Body)
+		}
+	}
+	clock = clock.Add(2 * time.Second)
+	if w := send(queryPath, save); w.Code != 200 {
+		t.Errorf("sent again: %d %s", w.Code, w.Body)
+	}
+	if w := send(queryPath, `{"start_absolute":0,"end_absolute":10,"metrics":[{"name":"copy"}]}`); !strings.Contains(w.Body.String(), `"sample_size":5`) {
+		t.Errorf("stored: %s", w.Body)
 	}
 }
