@@ -16,6 +16,7 @@ import (
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/cql/cqltest"
 	"varve/internal/originals"
+	"varve/internal/store"
 )
 
 func open(t *testing.T, session *cql.Session) *Registers {
@@ -52,6 +53,7 @@ func TestCluster(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { test(t, registers) })
 	}
+	testLeasesWhileTableIsMissing(t, session)
 }
 
 // A restarted server gets its former lease at once. If its earlier process were still running,
@@ -531,6 +533,28 @@ func testLeasesOfTwo(t *testing.T, session *cql.Session) {
 	away = errors.New("another cluster answers")
 	if _, err := a.Acquire(t.Context(), name, time.Minute); !errors.Is(err, away) {
 		t.Errorf("while the session must not be used: %v", err)
+	}
+}
+
+// A server that cannot use the table, although it was there when the server looked, does not go on
+// without leases: another server may be creating it, and would not be excluded. It looks again.
+func testLeasesWhileTableIsMissing(t *testing.T, session *cql.Session) {
+	create := false
+	leases := NewLeases(Options{
+		Node: "a", Log: slog.New(slog.DiscardHandler),
+		Open: func() (*cql.Session, bool, error) { return session, create, nil },
+	})
+	name := t.Name()
+	if first, err := leases.Acquire(t.Context(), name, time.Minute); err != nil || first == nil {
+		t.Fatal(first, err)
+	}
+	cqltest.Must(t, session, `DROP TABLE "`+session.KeyspaceName()+`".varve_registers`)
+	if lease, err := leases.Acquire(t.Context(), name, time.Minute); lease != nil || !store.Passes(err) {
+		t.Errorf("while the table is missing: %v, %v", lease, err)
+	}
+	create = true
+	if again, err := leases.Acquire(t.Context(), name, time.Minute); err != nil || again == nil {
+		t.Errorf("once it is there again: %v, %v", again, err)
 	}
 }
 

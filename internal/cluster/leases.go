@@ -60,14 +60,25 @@ func (l *Leases) get(ctx context.Context, from func(*Node) (*Lease, error)) (*Le
 		}
 	}
 	_, missing := errors.AsType[*cql.TableError](err)
-	_, refused := errors.AsType[*cql.RefusedError](err)
-	if missing || refused {
+	refused, ok := errors.AsType[*cql.RefusedError](err)
+	if ok && refused.Reason == cql.NoSuchTable { // it was there: not all nodes know it yet, or it was dropped
+		l.reopen()
+		return nil, err
+	}
+	if missing || ok {
 		l.without.Do(func() {
 			l.options.Log.Warn("servers have no leases and cannot exclude each other; "+l.options.Without, "error", err)
 		})
 		return nil, nil
 	}
 	return nil, err
+}
+
+// reopen makes the next lease look for the table again.
+func (l *Leases) reopen() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.node = nil
 }
 
 func (l *Leases) open(ctx context.Context) (*Node, error) {

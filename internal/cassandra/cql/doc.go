@@ -24,7 +24,7 @@
 //     writes are sent nevertheless.
 //   - There are only a few types of errors, and each error names the statement, the table and
 //     the solution: [*store.UnavailableError] (a later attempt may succeed), [*RefusedError]
-//     (it will not), [*TombstoneError] (a smaller range may succeed).
+//     (it will not, unless the former contains it), [*TombstoneError] (a smaller range may succeed).
 //   - Each statement has a name, which the metrics use.
 //
 // Every statement must be idempotent: it may be applied more than once.

@@ -30,7 +30,8 @@ const (
 	BadArgument      Reason = "bad_argument"      // a value does not fit its column, which is a fault of Varve
 )
 
-// A RefusedError means that Cassandra would refuse the same statement again.
+// A RefusedError means that Cassandra would refuse the same statement again. If the reason is
+// the state of the keyspace and not the statement, a *store.UnavailableError contains it.
 type RefusedError struct {
 	Statement string // name
 	Table     string // empty if the statement names no table
@@ -69,7 +70,20 @@ func (e *RefusedError) wayOut() string {
 	case Unauthorized:
 		return "grant the user the right, or use another user"
 	case NoSuchTable:
-		return "let the schema be created, or create the table by hand"
+		return "another server may be creating it now; if not, restart a server that may create tables, or create the table by hand"
+	}
+	return ""
+}
+
+// lacks says what a keyspace lacks because of which it refuses a statement, "" if the reason is
+// another one. It ends without a change of the statement: another server is creating the table at
+// the moment, or an operator creates it or grants the right.
+func (r Reason) lacks() string {
+	switch r {
+	case NoSuchTable:
+		return "the keyspace lacks a table"
+	case Unauthorized:
+		return "the user of the keyspace lacks a right"
 	}
 	return ""
 }
@@ -284,7 +298,11 @@ func (s *Session) told(ctx context.Context, st *Statement, err error, c class, a
 		}
 		return fmt.Errorf("%s: %w", st.Name, err)
 	case classRefused:
-		return &RefusedError{Statement: st.Name, Table: st.table(), Reason: reason(err), Err: err}
+		refused := &RefusedError{Statement: st.Name, Table: st.table(), Reason: reason(err), Err: err}
+		if lacks := refused.Reason.lacks(); lacks != "" {
+			return &store.UnavailableError{Reason: lacks, Err: refused}
+		}
+		return refused
 	case classTombstones:
 		return &TombstoneError{Statement: st.Name, Table: st.table(), Err: err}
 	}

@@ -120,7 +120,8 @@ func testWireErrors(t *testing.T) {
 					t.Errorf("%s, %s: %T: %v", c.name, op.name, err, err)
 				}
 			case c.reason != "":
-				if !errors.As(err, &refused) || refused.Reason != c.reason {
+				passes := c.reason == cql.NoSuchTable || c.reason == cql.Unauthorized
+				if !errors.As(err, &refused) || refused.Reason != c.reason || store.Passes(err) != passes {
 					t.Errorf("%s, %s: %T: %v", c.name, op.name, err, err)
 				}
 			case !errors.As(err, &unavailable):

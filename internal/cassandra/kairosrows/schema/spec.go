@@ -121,7 +121,7 @@ func (ks *Keyspace) copySpec(ctx context.Context, found specRows) error {
 	}
 	for name, value := range found.each() {
 		kept, err := ks.decideOwn(ctx, name, value)
-		if _, ok := errors.AsType[*cql.RefusedError](err); ok { // spec exists, so samples can be served
+		if refused, ok := errors.AsType[*cql.RefusedError](err); ok && refused.Reason != cql.NoSuchTable { // spec exists, so samples can be served
 			ks.note("a copy of spec cannot be kept in varve_spec: %v", err)
 			return nil
 		}
