@@ -83,6 +83,7 @@ type assignments struct {
 	since  map[string]time.Time // tasks assigned to this node, and when this node first saw the assignment
 	unsure map[string]bool      // tasks in since that another node may have claimed since they were last checked
 	seenAs map[listing]sighting // entries of nodes
+	twin   bool                 // another process renews this node's entry
 }
 
 // A listing identifies a node's entry: the list and the node's guid.
@@ -103,6 +104,9 @@ func (a *assignments) beat(ctx context.Context, ids []string) error {
 	ctx, cancel := context.WithTimeout(ctx, beatLimit)
 	defer cancel()
 	began := a.now()
+	if err := a.lookForTwin(ctx); err != nil {
+		return err
+	}
 	if err := a.enlist(ctx); err != nil {
 		return err
 	}
@@ -139,6 +143,29 @@ func (a *assignments) renewed(at time.Time) {
 // and the wall clock may be set back.
 func elapsed(from, to time.Time) time.Duration {
 	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
+}
+
+// lookForTwin reports a process that has renewed this node's entry since this process saw its own
+// renewal. Both have the id of one server, because its data directory was copied. They share what
+// belongs to one server: its tasks, and the logs of arrivals of timelines, by which clients that
+// follow a timeline miss events.
+func (a *assignments) lookForTwin(ctx context.Context) error {
+	entry, err := a.values.Get(ctx, nodesService, nodesKey, a.node)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return fmt.Errorf("read the entry of this node: %w", err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	own := listing{nodesService, nodesKey, a.node}
+	last, known := a.seenAs[own]
+	delete(a.seenAs, own) // about to be renewed; if members cannot read it then, nothing is known of it
+	twin := known && err == nil && !entry.Modified.Equal(last.modified)
+	if twin && !a.twin {
+		a.log.Error("another server has the id of this one, because it uses a copy of its data directory; clients that follow timelines miss events. "+
+			"Stop the server with the copy, remove the file node-id there, and start it again", "id", a.node, "host", entry.Text)
+	}
+	a.twin = twin
+	return nil
 }
 
 func (a *assignments) enlist(ctx context.Context) error {
