@@ -55,9 +55,12 @@ func (fs *fileSystem) ReuseForWrite(from, to string, category vfs.DiskWriteCateg
 	return fs.logFile(f, to), err
 }
 
+// logFile returns the file of a log of the database. A copy of one, for a backup, has the same name
+// in another directory. What is durable there says nothing about the log itself.
 func (fs *fileSystem) logFile(f vfs.File, name string) vfs.File {
-	number := numberIn(fs.PathBase(name), "", ".log")
-	if f == nil || number == 0 {
+	base := fs.PathBase(name)
+	number := numberIn(base, "", ".log")
+	if f == nil || number == 0 || name != fs.PathJoin(fs.dir, base) {
 		return f
 	}
 	return &logFile{File: f, fs: fs, number: uint32(number)}

@@ -411,3 +411,35 @@ func TestVerifyAfterEachStep(t *testing.T) {
 		}
 	}
 }
+
+// TestCopyIsNotSynced: what a copy makes durable is not what is durable of the log itself. A log
+// that is used again is copied with the old bytes behind its end.
+func TestCopyIsNotSynced(t *testing.T) {
+	fs := vfs.NewMem()
+	c, err := Open(fs, "catalogue", Options{Logger: Quiet{}, Fresh: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	define := []record.Definition{{ID: 1, Key: strings.Repeat("k", 3*chunkBlock)}}
+	for range 4 { // the last log is the file of a former one
+		if err := c.Commit(Change{Define: define, AddFiles: map[uint64]File{1: {}}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		define = nil
+	}
+	if err := c.Commit(Change{AddFiles: map[uint64]File{1: {}}}); err != nil {
+		t.Fatal(err)
+	}
+	before := *c.db.fs.synced.Load()
+	if err := c.CopyTo("copy"); err != nil {
+		t.Fatal(err)
+	}
+	after := *c.db.fs.synced.Load()
+	if after.log != before.log || after.offset < before.offset || after.offset > before.offset+1000 {
+		t.Errorf("%+v was synced before the copy, %+v after it", before, after)
+	}
+}
