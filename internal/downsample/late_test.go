@@ -241,7 +241,7 @@ func TestFilesOfANotebook(t *testing.T) {
 	}
 	late(t, l, 1)()
 	must(t, l.Persist(t.Context(), keepNothing))
-	want := map[string]string{"e3b98a4da31a127d4bde6e43033f66ba.json": `{"id":"t","task":{"a":1},"late":{"x":[[0,3600000],[18000000,21600000],[32400000,36000000]]}}`}
+	want := map[string]string{"e3b98a4da31a127d4bde6e43033f66ba.json": `{"id":"t","task":{"a":1},"late":{"x":[[0,3600000],[18000000,21600000],[32400000,36000000]]},"crc32c":"c876abc7"}`}
 	wantFiles(t, fs, want)
 	if got := open().Take("t", "x"); !slices.Equal(got, Spans{{0, hourMS}, {5 * hourMS, 6 * hourMS}, {9 * hourMS, 10 * hourMS}}) {
 		t.Errorf("after a restart %v are noted", got)

@@ -94,6 +94,9 @@ func (b *notebook) read(path string) (p page, err error) {
 	if err != nil {
 		return p, err
 	}
+	if err := safefile.CheckSeal(text); err != nil {
+		return p, err
+	}
 	err = json.Unmarshal(text, &p)
 	return p, err
 }
@@ -107,7 +110,7 @@ func (b *notebook) write(p page) error {
 		panic(err) // numbers and parsed JSON always marshal
 	}
 	path := b.path(p.ID)
-	if err := safefile.Replace(b.fs, path, text); err != nil {
+	if err := safefile.Replace(b.fs, path, safefile.Seal(text)); err != nil {
 		return &store.UnavailableError{Reason: fmt.Sprintf("cannot note late points of %s %s in %s; free some space, or fix the disk", b.what, p.ID, path), Err: err}
 	}
 	return nil

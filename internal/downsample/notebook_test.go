@@ -67,6 +67,7 @@ func TestDamagedNotebook(t *testing.T) {
 	for _, c := range []struct{ file, text, want string }{
 		{name, `{`, "remove it"},
 		{name, `{"id":"t","task":"gone"}`, ": gone"},
+		{name, `{"id":"t","task":"x","late":{"m":[[60000,0]]},"crc32c":"01234567"}`, "damaged"},
 		{unreadName, `{`, "remove it"},
 		{unreadName, `{"m":[[0]]`, "remove it"},
 	} {

@@ -273,7 +273,7 @@ func TestNotesOfTheStoreGoIntoTheNotebook(t *testing.T) {
 		return string(text)
 	}
 	watch(open(), nil)
-	if got, want := file(), `{"id":"t","task":{"a":1},"late":{}}`; got != want || k.times != 0 {
+	if got, want := file(), `{"id":"t","task":{"a":1},"late":{},"crc32c":"39e45adc"}`; got != want || k.times != 0 {
 		t.Errorf("the file has %s, want %s; stored %d times", got, want, k.times)
 	}
 	l := open()
@@ -281,7 +281,7 @@ func TestNotesOfTheStoreGoIntoTheNotebook(t *testing.T) {
 		t.Error("a list does not know what it has")
 	}
 	watch(l, map[string]Spans{"x": {{0, hourMS}}})
-	if got, want := file(), `{"id":"t","task":{"a":1},"late":{"x":[[0,3600000]]}}`; got != want {
+	if got, want := file(), `{"id":"t","task":{"a":1},"late":{"x":[[0,3600000]]},"crc32c":"60119207"}`; got != want {
 		t.Errorf("the file has %s, want %s", got, want)
 	}
 	if late, ok := k.late["t"]; !ok || late != nil || k.times != 1 {
@@ -295,7 +295,7 @@ func TestNotesOfTheStoreGoIntoTheNotebook(t *testing.T) {
 	}
 	task.JSON = `{"a":2}`
 	watch(l, nil)
-	if got, want := file(), `{"id":"t","task":{"a":2},"late":{"x":[[0,3600000]]}}`; got != want {
+	if got, want := file(), `{"id":"t","task":{"a":2},"late":{"x":[[0,3600000]]},"crc32c":"5edc511c"}`; got != want {
 		t.Errorf("the file has %s, want %s", got, want)
 	}
 }

@@ -27,6 +27,9 @@ func Read(path string, into any) (found bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if err := safefile.CheckSeal(text); err != nil {
+		return false, fmt.Errorf("%s: %w; remove it to begin again, or name another file with --state", path, err)
+	}
 	if err := json.Unmarshal(text, into); err != nil {
 		return false, fmt.Errorf("%s is not the state of this command; remove it to begin again, or name another file with --state: %w", path, err)
 	}
@@ -43,13 +46,13 @@ func checkRegular(path string) error {
 	return nil // if Stat failed, opening the file fails too, or there is none
 }
 
-// Write writes a state, durably. It replaces the file atomically, so the file is always complete.
+// Write writes a state, an object, durably. It replaces the file atomically, so the file is always complete.
 func Write(path string, state any) error {
 	text, err := json.Marshal(state)
 	if err != nil {
 		return err
 	}
-	return safefile.Replace(vfs.Default, path, append(text, '\n'))
+	return safefile.Replace(vfs.Default, path, append(safefile.Seal(text), '\n'))
 }
 
 // Lock keeps other commands from using the same state until the lock is closed. Two commands would

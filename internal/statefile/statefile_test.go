@@ -23,6 +23,22 @@ func TestState(t *testing.T) {
 	if found, err := Read(path, &s); !found || err != nil || s.N != 2 {
 		t.Error(found, err, s)
 	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(text), "2", "3", 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := Read(path, &s); found || err == nil || !strings.Contains(err.Error(), "damaged") || s.N != 2 {
+		t.Error("a damaged state:", found, err, s)
+	}
+	if err := os.WriteFile(path, []byte(`{"N":7}`), 0o644); err != nil { // of an earlier build
+		t.Fatal(err)
+	}
+	if found, err := Read(path, &s); !found || err != nil || s.N != 7 {
+		t.Error(found, err, s)
+	}
 	if err := os.WriteFile(path, []byte("none"), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -153,6 +153,10 @@ func TestWhisperImportErrors(t *testing.T) {
 	if err := j.Run(t.Context()); !errors.Is(err, os.ErrNotExist) || !written {
 		t.Error(err, written)
 	}
+	write(t, root+".state", `{"root":"`+root+`","prefix":"","to":"","after":"z.wsp","crc32c":"01234567"}`)
+	if err := newWhisperImport(root, "", w.sink, said).Run(t.Context()); err == nil || !strings.Contains(err.Error(), "is damaged") {
+		t.Error(err)
+	}
 	write(t, root+".state", "none")
 	if err := newWhisperImport(root, "", w.sink, said).Run(t.Context()); err == nil || !strings.Contains(err.Error(), "is not the state") {
 		t.Error(err)
