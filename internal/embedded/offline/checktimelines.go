@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"varve/internal/embedded/catalogue"
 	"varve/internal/embedded/datadir"
 )
@@ -28,7 +31,11 @@ func (c *checker) timelines(running bool) error {
 		return fmt.Errorf("list timelines: %w", err)
 	}
 	if !running {
-		if fault := catalogue.Verify(c.fs, dir); fault != nil {
+		fault := catalogue.Verify(c.fs, dir)
+		if fault == nil {
+			fault = opens(c.fs, dir)
+		}
+		if fault != nil {
 			c.timelinesDamaged(dir, fault, "the newest events, or all events: the server does not start")
 		}
 	}
@@ -56,6 +63,19 @@ func (c *checker) timelines(running bool) error {
 		}
 	}
 	return nil
+}
+
+// opens returns why a database of Pebble does not open, for example because a table is missing. A
+// directory without a database is fine: a start creates one.
+func opens(disk vfs.FS, dir string) error {
+	db, err := catalogue.OpenPebbleToRead(disk, dir)
+	if errors.Is(err, pebble.ErrDBDoesNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return db.Close()
 }
 
 func (c *checker) exists(path string) bool {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -120,6 +121,65 @@ func TestDamagedLog(t *testing.T) {
 		t.Errorf("a log with damage was opened: %v", err)
 		s.Close()
 	}
+}
+
+// TestCheckFindsWhyTimelinesDoNotOpen: a check finds a file that is missing, and options that cannot
+// be read, although all checksums that there are are right.
+func TestCheckFindsWhyTimelinesDoNotOpen(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		damage func(fs vfs.FS, dir string) error
+		clean  bool
+	}{
+		{"none", func(vfs.FS, string) error { return nil }, true},
+		{"no database", func(fs vfs.FS, dir string) error { return errors.Join(fs.RemoveAll(dir), fs.MkdirAll(dir, 0o755)) }, true},
+		{"no table", func(fs vfs.FS, dir string) error { return fs.Remove(fs.PathJoin(dir, theFile(t, fs, dir, ".sst"))) }, false},
+		{"options", func(fs vfs.FS, dir string) error {
+			flip(t, fs, dir, theFile(t, fs, dir, "OPTIONS-"), 0)
+			return nil
+		}, false},
+	} {
+		fs := vfs.NewMem()
+		data, err := embedded.Open(fs, "data", embedded.DefaultConfig(), embedded.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := fs.PathJoin("data", datadir.Timelines)
+		s, err := Open(fs, dir, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = s.SetHistory(t.Context(), "t", 0, timeline.History{Version: 1})
+		if err := errors.Join(err, s.db.Flush(), s.Close(), data.Close(), c.damage(fs, dir)); err != nil {
+			t.Fatal(err)
+		}
+		d, err := offline.Open(fs, "data")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := d.Check(t.Context(), offline.CheckOptions{})
+		if err := errors.Join(err, d.Close()); err != nil || r.Clean() != c.clean {
+			t.Errorf("%s: %+v, %v", c.name, r.Findings, err)
+		}
+		s, err = Open(fs, dir, Options{})
+		if (err == nil) != c.clean {
+			t.Errorf("%s: open: %v", c.name, err)
+		}
+		if err == nil {
+			s.Close()
+		}
+	}
+}
+
+// theFile returns the name of the first file with a part in its name.
+func theFile(t *testing.T, fs vfs.FS, dir, part string) string {
+	t.Helper()
+	names, err := fs.List(dir)
+	i := slices.IndexFunc(names, func(name string) bool { return strings.Contains(name, part) })
+	if err != nil || i < 0 {
+		t.Fatalf("no file %s in %v: %v", part, names, err)
+	}
+	return names[i]
 }
 
 // flip changes a bit in the first file with a suffix and the byte at an offset. The file is
