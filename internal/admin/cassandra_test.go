@@ -9,7 +9,6 @@ import (
 	"sync"
 	"testing"
 
-	"varve/internal/query"
 	"varve/internal/store"
 )
 
@@ -52,7 +51,7 @@ func TestFailures(t *testing.T) {
 	}{
 		{store.ErrClosed, 503, "1"},
 		{&store.UnavailableError{Reason: "away"}, 503, "1"},
-		{&query.BusyError{Limit: limit}, 503, "1"},
+		{&store.LimitError{Limit: "l", Max: 1, Busy: true}, 503, "1"},
 		{limit, 400, ""},
 		{errors.New("a bug"), 500, ""},
 	} {

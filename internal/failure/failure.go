@@ -77,7 +77,7 @@ func statusOf(err error) int {
 	switch {
 	case errors.As(err, new(*principal.ForbiddenError)):
 		return http.StatusForbidden
-	case store.Passes(err), errors.As(err, new(*query.BusyError)): // before what they wrap
+	case store.Passes(err): // before what they wrap
 		return http.StatusServiceUnavailable
 	case errors.Is(err, timeline.ErrNotFound):
 		return http.StatusNotFound

@@ -170,6 +170,7 @@ const (
 
 var (
 	limit  = &store.LimitError{Limit: "l", Max: 1, Need: 2}
+	busy   = &store.LimitError{Limit: "l", Max: 1, Need: 2, Busy: true}
 	passes = &store.LimitError{Limit: "l", Max: 1, Need: 2, Wait: 7 * time.Second}
 )
 
@@ -183,8 +184,8 @@ var kinds = []struct {
 	{&store.InputError{Reason: "why"}, 400, "", ""},
 	{limit, 400, "", ""},
 	{passes, 503, "7", "WARN"},
-	{&query.BusyError{Limit: limit}, 503, "1", "WARN"},
-	{&query.BusyError{Limit: passes}, 503, "7", "WARN"},
+	{busy, 503, "1", "WARN"},
+	{fmt.Errorf("read: %w", busy), 503, "1", "WARN"},
 	{&store.UnavailableError{Reason: "why"}, 503, "1", "WARN"},
 	{&store.UnavailableError{Reason: "why", Err: limit}, 503, "1", "WARN"},
 	{store.ErrClosed, 503, "1", "WARN"},

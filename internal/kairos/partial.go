@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 
-	"varve/internal/query"
 	"varve/internal/store"
 )
 
@@ -32,13 +31,12 @@ func (e *encoder) mayMiss(err error) bool {
 		return false
 	}
 	var (
-		busy        *query.BusyError
 		limit       *store.LimitError
 		corruption  *store.CorruptionError
 		unavailable *store.UnavailableError
 	)
-	passes := store.RetryIn(err) > 0 // a limit of writing, which save_as met
-	if errors.As(err, &busy) || passes || !errors.As(err, &limit) && !errors.As(err, &corruption) && !errors.As(err, &unavailable) {
+	passes := store.IsBusy(err) || store.RetryIn(err) > 0 // RetryIn: a limit of writing, which save_as met
+	if passes || !errors.As(err, &limit) && !errors.As(err, &corruption) && !errors.As(err, &unavailable) {
 		return false
 	}
 	if e.missing == nil {

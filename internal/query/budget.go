@@ -30,7 +30,7 @@ const (
 )
 
 // take reserves n bytes. It fails with a *store.LimitError if one query may not have
-// as many, and with a *BusyError if other queries hold all memory.
+// as many, and with a Busy limit if other queries hold all memory.
 func (b *budget) take(n int64) error {
 	used := b.used.Add(n)
 	if used > b.max {

@@ -2,7 +2,6 @@ package query
 
 import (
 	"context"
-	"errors"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -60,18 +59,18 @@ func (d *deletes) enter(ctx context.Context, config *Config) error {
 	err := d.queue(ctx, queue{
 		most: int64(config.MaxQueued), wait: config.MaxWait, waiting: &d.waiting, gauge: d.queued,
 		full: func(n int64) error {
-			return &BusyError{&store.LimitError{
-				Limit: "waiting deletes", Max: int64(config.MaxQueued), Need: n,
+			return &store.LimitError{
+				Busy: true, Limit: "waiting deletes", Max: int64(config.MaxQueued), Need: n,
 				What: "deletes that wait until others have ended; nothing was deleted; send fewer at once",
-			}}
+			}
 		},
-		late: &BusyError{&store.LimitError{
-			Limit: "query.max_wait", Max: config.MaxWait.Milliseconds(),
+		late: &store.LimitError{
+			Busy: true, Limit: "query.max_wait", Max: config.MaxWait.Milliseconds(),
 			What: "milliseconds that a delete waits until others have ended; nothing was deleted; send fewer at once",
-		}},
+		},
 		early: config.congested("a delete waits until others have ended", "send fewer at once; nothing was deleted"),
 	})
-	if _, ok := errors.AsType[*BusyError](err); ok {
+	if store.IsBusy(err) {
 		d.refused.Inc()
 	}
 	return err

@@ -19,13 +19,6 @@ import (
 	"varve/internal/store"
 )
 
-// A BusyError says that a query found no free slot or memory in time. Trying again
-// later may help.
-type BusyError struct{ Limit *store.LimitError }
-
-func (e *BusyError) Error() string { return e.Limit.Error() }
-func (e *BusyError) Unwrap() error { return e.Limit }
-
 // A ComputeError says that a step of a query cannot process the points that it got.
 type ComputeError struct{ Reason string }
 
@@ -150,14 +143,14 @@ func (e *Engine) enter(ctx context.Context) error {
 	return e.slots.queue(ctx, queue{
 		most: int64(config.MaxQueued), wait: config.MaxWait, waiting: &e.queued, gauge: e.metrics.queued,
 		full: func(n int64) error {
-			return &BusyError{&store.LimitError{
-				Limit: "waiting queries", Max: int64(config.MaxQueued), Need: n, What: "queries that wait for a slot; ask for less at once",
-			}}
+			return &store.LimitError{
+				Busy: true, Limit: "waiting queries", Max: int64(config.MaxQueued), Need: n, What: "queries that wait for a slot; ask for less at once",
+			}
 		},
-		late: &BusyError{&store.LimitError{
-			Limit: "query.max_concurrent", Max: int64(config.MaxConcurrent),
+		late: &store.LimitError{
+			Busy: true, Limit: "query.max_concurrent", Max: int64(config.MaxConcurrent),
 			What: "no slot became free within query.max_wait of " + config.MaxWait.String(),
-		}},
+		},
 		early: config.congested("a query waits for a slot", "fewer dashboards at once"),
 	})
 }
@@ -165,11 +158,11 @@ func (e *Engine) enter(ctx context.Context) error {
 // congested is the error of a request that is refused early.
 func (c *Config) congested(what, wayOut string) error {
 	p := congestion.Patience(c.MaxWait)
-	return &BusyError{&store.LimitError{
-		Limit: "query.max_wait", Max: c.MaxWait.Milliseconds(), Wait: p.Enough(), What: fmt.Sprintf(
+	return &store.LimitError{
+		Busy: true, Limit: "query.max_wait", Max: c.MaxWait.Milliseconds(), Wait: p.Enough(), What: fmt.Sprintf(
 			"milliseconds that %s; for %s no request was served within %s, so requests that wait for longer than %s are refused: try again later, or %s",
 			what, p.While(), p.Soon(), p.Enough(), wayOut),
-	}}
+	}
 }
 
 // outcomeOK is the outcome of most queries.
@@ -180,13 +173,12 @@ func outcome(err error) string {
 	if err == nil {
 		return outcomeOK
 	}
-	var busy *BusyError
 	var limit *store.LimitError
 	var input *store.InputError
 	var compute *ComputeError
 	var forbidden *principal.ForbiddenError
 	switch {
-	case errors.As(err, &busy):
+	case store.IsBusy(err):
 		return "busy"
 	case errors.As(err, &limit):
 		if limit.Limit == "query.timeout" {

@@ -50,11 +50,11 @@ func TestQueueIsBounded(t *testing.T) {
 		if n := f.Queued(); n != 1 {
 			t.Fatalf("%d queries wait", n)
 		}
-		var busy *BusyError
-		if _, err := f.Begin(context.Background(), Request{}); !errors.As(err, &busy) || busy.Limit.Limit != "waiting queries" {
+		var limit *store.LimitError
+		if _, err := f.Begin(context.Background(), Request{}); !errors.As(err, &limit) || !limit.Busy || limit.Limit != "waiting queries" {
 			t.Errorf("queue full: %v", err)
 		}
-		if err := <-waited; !errors.As(err, &busy) || busy.Limit.Limit != "query.max_concurrent" || time.Since(began) != config.MaxWait {
+		if err := <-waited; !errors.As(err, &limit) || !limit.Busy || limit.Limit != "query.max_concurrent" || time.Since(began) != config.MaxWait {
 			t.Errorf("waited %v: %v", time.Since(began), err)
 		}
 		run.Close(nil)

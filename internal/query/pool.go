@@ -53,7 +53,7 @@ func (p *pool) reserve() int64 {
 	return 0
 }
 
-// acquire takes memory, or fails with a *BusyError after maxWait, so that
+// acquire takes memory, or fails with a Busy limit after maxWait, so that
 // queries do not wait for each other forever.
 func (p *pool) acquire(ctx context.Context, w want) error {
 	defer p.leave(w.session)
@@ -86,10 +86,10 @@ func (p *pool) acquire(ctx context.Context, w want) error {
 
 func (p *pool) busy(w want, why string) error {
 	p.metrics.memoryRefused.Inc()
-	return &BusyError{&store.LimitError{
-		Limit: "query.total_memory", Max: p.max, Need: p.inUse() + w.bytes,
+	return &store.LimitError{
+		Limit: "query.total_memory", Busy: true, Max: p.max, Need: p.inUse() + w.bytes,
 		What: "memory of all queries and unsent answers together; " + why,
-	}}
+	}
 }
 
 // try takes memory, or returns a channel that is closed when there may be some.
@@ -188,7 +188,7 @@ func (p *pool) inUse() int64 {
 }
 
 // Reserve takes n bytes of query.total_memory for an answer that is not sent yet, and that has
-// held bytes with them. It waits and fails as queries do, with a *BusyError. Return gives the
+// held bytes with them. It waits and fails as queries do, with a Busy limit. Return gives the
 // memory back.
 func (e *Engine) Reserve(ctx context.Context, n, held int64) error {
 	return e.pool.acquire(ctx, want{bytes: n, held: held})

@@ -45,11 +45,10 @@ func TestQueriesShareMemory(t *testing.T) {
 		if err := f.Reserve(t.Context(), 3*grantBytes, 0); err != nil {
 			t.Fatal(err)
 		}
-		var busy *BusyError
 		var limit *store.LimitError
 		began := time.Now()
 		err := hold()
-		if !errors.As(err, &busy) || !errors.As(err, &limit) || limit.Limit != "query.total_memory" || limit.Need <= limit.Max || outcome(err) != "busy" {
+		if !errors.As(err, &limit) || !limit.Busy || limit.Limit != "query.total_memory" || limit.Need <= limit.Max || outcome(err) != "busy" {
 			t.Errorf("beside an answer that is not sent: %v", err)
 		}
 		if waited := time.Since(began); waited != config.MaxWait {
@@ -117,8 +116,8 @@ func TestQueriesThatWaitForMemory(t *testing.T) {
 		}
 		small.Close(nil)
 		ended.Wait()
-		var busy *BusyError
-		if err := outcomes[2]; !errors.As(err, &busy) || busy.Limit.Limit != "query.total_memory" || !strings.Contains(err.Error(), "3 queries hold all of it") {
+		var limit *store.LimitError
+		if err := outcomes[2]; !errors.As(err, &limit) || !limit.Busy || limit.Limit != "query.total_memory" || !strings.Contains(err.Error(), "3 queries hold all of it") {
 			t.Errorf("the one that began last: %v", err)
 		}
 		if outcomes[0] != nil || outcomes[1] != nil || time.Since(began) != stuckTime {

@@ -82,13 +82,13 @@ func TestDeletesAreBounded(t *testing.T) {
 		go remove(waiting, f, nil)
 		go remove(waiting, f, nil)
 		synctest.Wait()
-		var busy *BusyError
-		if began, err := f.Delete(t.Context(), func(context.Context) error { t.Error("a refused delete runs"); return nil }); began || !errors.As(err, &busy) || busy.Limit.Limit != "waiting deletes" || busy.Limit.Need != 3 || busy.Limit.Max != 2 {
+		var limit *store.LimitError
+		if began, err := f.Delete(t.Context(), func(context.Context) error { t.Error("a refused delete runs"); return nil }); began || !errors.As(err, &limit) || !limit.Busy || limit.Limit != "waiting deletes" || limit.Need != 3 || limit.Max != 2 {
 			t.Errorf("one more: began %t, %v", began, err)
 		}
 		began := time.Now()
 		for range 2 {
-			if got := <-waiting; got.began || !errors.As(got.err, &busy) || busy.Limit.Limit != "query.max_wait" || busy.Limit.Max != config.MaxWait.Milliseconds() {
+			if got := <-waiting; got.began || !errors.As(got.err, &limit) || !limit.Busy || limit.Limit != "query.max_wait" || limit.Max != config.MaxWait.Milliseconds() {
 				t.Errorf("one that waits: began %t, %v", got.began, got.err)
 			}
 		}
@@ -237,7 +237,7 @@ func TestOutcomes(t *testing.T) {
 		want string
 	}{
 		{nil, "ok"},
-		{&BusyError{limit}, "busy"},
+		{&store.LimitError{Limit: "query.max_concurrent", Busy: true}, "busy"},
 		{limit, "limit"},
 		{&store.LimitError{Limit: "query.timeout"}, "timeout"},
 		{&store.InputError{Reason: "x"}, "input"},

@@ -108,7 +108,7 @@ func (e *Engine) NewText(ctx context.Context, text []byte) *Text {
 }
 
 // ReadText reads a text to its end. It returns a *store.LimitError if the text is too
-// long, a *BusyError if other requests hold all memory for texts, and a
+// long, one that is Busy if other requests hold all memory for texts, and a
 // *store.InputError if in fails.
 func (e *Engine) ReadText(ctx context.Context, in io.Reader, limit TextLimit) (*Text, error) {
 	t := e.NewText(ctx, nil)
@@ -154,7 +154,7 @@ func (t *Text) grow(most int64) error {
 func (t *Text) Bytes() []byte { return t.bytes }
 
 // Parse waits for its turn and calls f, which parses the text. f may keep the result
-// until Close, but not the text. Parse returns the error of f, or a *BusyError.
+// until Close, but not the text. Parse returns the error of f, or a Busy limit.
 func (t *Text) Parse(f func(text []byte) error) error {
 	length := int64(len(t.bytes))
 	if err := t.hold(parsedFactor*length, length); err != nil {
@@ -190,16 +190,16 @@ func (a *texts) enter(ctx context.Context, lane Lane, config *Config) error {
 	err := l.queue(ctx, queue{
 		most: most, wait: config.MaxWait, waiting: &l.waiting, gauge: a.metrics.waiting.WithLabelValues(laneNames[lane]),
 		full: func(n int64) error {
-			return &BusyError{&store.LimitError{
-				Limit: "waiting requests", Max: most, Need: n, What: "requests that wait to be parsed; send fewer at once",
-			}}
+			return &store.LimitError{
+				Busy: true, Limit: "waiting requests", Max: most, Need: n, What: "requests that wait to be parsed; send fewer at once",
+			}
 		},
-		late: &BusyError{&store.LimitError{
-			Limit: "query.max_wait", Max: config.MaxWait.Milliseconds(), What: "milliseconds that a request waits to be parsed; send fewer at once",
-		}},
+		late: &store.LimitError{
+			Busy: true, Limit: "query.max_wait", Max: config.MaxWait.Milliseconds(), What: "milliseconds that a request waits to be parsed; send fewer at once",
+		},
 		early: config.congested("a request waits to be parsed", "send fewer, or smaller ones, at once"),
 	})
-	if _, ok := errors.AsType[*BusyError](err); ok {
+	if store.IsBusy(err) {
 		a.metrics.refused.Inc()
 	}
 	return err
@@ -207,7 +207,8 @@ func (a *texts) enter(ctx context.Context, lane Lane, config *Config) error {
 
 func (a *texts) refuse(limit *store.LimitError) error {
 	a.metrics.refused.Inc()
-	return &BusyError{limit}
+	limit.Busy = true
+	return limit
 }
 
 // hold sets the memory that t takes to n bytes. length is the length of its text.

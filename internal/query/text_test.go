@@ -55,8 +55,8 @@ func TestTextsTakeMemory(t *testing.T) {
 	var held []*Text
 	refused := func(err error) {
 		t.Helper()
-		var busy *BusyError
-		if !errors.As(err, &busy) || busy.Limit.Limit != "query.total_memory" {
+		var limit *store.LimitError
+		if !errors.As(err, &limit) || !limit.Busy || limit.Limit != "query.total_memory" {
 			t.Errorf("the next text: %v", err)
 		}
 	}
@@ -126,8 +126,8 @@ func TestLargeTextsDoNotHoldUpSmallOnes(t *testing.T) {
 			t.Errorf("%s: %v", laneNames[lane], err)
 		}
 	}
-	var busy *BusyError
-	if err := f.Parse(t.Context(), LargeTexts, nil); !errors.As(err, &busy) || busy.Limit.Limit != "query.max_wait" {
+	var limit *store.LimitError
+	if err := f.Parse(t.Context(), LargeTexts, nil); !errors.As(err, &limit) || !limit.Busy || limit.Limit != "query.max_wait" {
 		t.Errorf("a large text that nobody makes room for: %v", err)
 	}
 	f.SetLimits(DefaultConfig())
@@ -138,7 +138,7 @@ func TestLargeTextsDoNotHoldUpSmallOnes(t *testing.T) {
 	for f.texts.lanes[LargeTexts].waiting.Load() < waitingTexts[LargeTexts] {
 		time.Sleep(time.Millisecond)
 	}
-	if err := f.Parse(ctx, LargeTexts, nil); !errors.As(err, &busy) || busy.Limit.Max != waitingTexts[LargeTexts] {
+	if err := f.Parse(ctx, LargeTexts, nil); !errors.As(err, &limit) || !limit.Busy || limit.Max != waitingTexts[LargeTexts] {
 		t.Errorf("a large text behind as many as may wait: %v", err)
 	}
 	cancel()

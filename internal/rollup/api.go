@@ -14,6 +14,7 @@ import (
 	"varve/internal/failure"
 	"varve/internal/httpapi"
 	"varve/internal/query"
+	"varve/internal/store"
 )
 
 const root = "/api/v1/rollups"
@@ -265,7 +266,7 @@ func (s *Scheduler) addLag(ctx context.Context, id string, a *statusAnswer) erro
 		t, err = parseTask(s.parser, []byte(text), id, nil)
 		return err
 	})
-	if busy := (*query.BusyError)(nil); errors.As(parseErr, &busy) || ctx.Err() != nil {
+	if store.IsBusy(parseErr) || ctx.Err() != nil {
 		return parseErr
 	}
 	if parseErr != nil {

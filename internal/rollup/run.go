@@ -10,7 +10,6 @@ import (
 	"varve/internal/ingest"
 	"varve/internal/kairos/agg"
 	"varve/internal/model"
-	"varve/internal/query"
 	"varve/internal/store"
 	"varve/internal/work"
 )
@@ -156,9 +155,8 @@ func (p *pass) lookAround(metric *agg.MetricQuery) {
 func (p *pass) batches() *downsample.Batches {
 	b := &downsample.Batches{Grid: p.grid, Most: p.scheduler.config.BatchBuckets, Once: p.once, TooMuch: func(err error) bool {
 		var limit *store.LimitError
-		var busy *query.BusyError
 		var fault *ingest.Fault
-		return errors.As(err, &limit) && !errors.As(err, &busy) && !errors.As(err, &fault)
+		return errors.As(err, &limit) && !limit.Busy && !errors.As(err, &fault)
 	}}
 	if p.single {
 		b.Most = 1

@@ -42,6 +42,10 @@ type LimitError struct {
 	Need  int64  // 0 if unknown; a lower bound when the work was stopped early
 	What  string // what was being done, for people
 
+	// Busy says that other requests held what this one needed, such as a slot or memory: the same
+	// request may succeed later.
+	Busy bool
+
 	// Wait is the time after which the limit is expected to let the same request in. 0 means
 	// that it does not, or that the time is not known. See Passes.
 	Wait time.Duration
@@ -67,11 +71,18 @@ func RetryIn(err error) time.Duration {
 	return 0
 }
 
+// IsBusy reports whether other requests held what the request that failed with err needed.
+func IsBusy(err error) bool {
+	limit, ok := errors.AsType[*LimitError](err)
+	return ok && limit.Busy
+}
+
 // Passes reports whether a request that failed with err may succeed later as it is: the store
-// was unavailable or closed, the time was up, or a limit lets the request in after a while.
+// was unavailable or closed, the time was up, or a limit lets the request in after a while or when
+// others have ended.
 func Passes(err error) bool {
 	return errors.As(err, new(*UnavailableError)) || errors.Is(err, ErrClosed) ||
-		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || RetryIn(err) > 0
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || RetryIn(err) > 0 || IsBusy(err)
 }
 
 // An UnavailableError means that the store cannot serve the request now, for

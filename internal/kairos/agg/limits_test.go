@@ -49,8 +49,7 @@ func TestQueriesShareMemory(t *testing.T) {
 			give := time.AfterFunc(freed, func() { f.Return(3 << 20) })
 			began := time.Now()
 			_, _, err := f.ask(0, 1e6, "UTC", sorted)
-			busy := (*query.BusyError)(nil)
-			if waited := time.Since(began); errors.As(err, &busy) != (freed > config.MaxWait) || waited != min(freed, config.MaxWait) {
+			if waited := time.Since(began); store.IsBusy(err) != (freed > config.MaxWait) || waited != min(freed, config.MaxWait) {
 				t.Errorf("memory that is free after %s: %v after %s", freed, err, waited)
 			}
 			if give.Stop() {

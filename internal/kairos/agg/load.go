@@ -3,7 +3,6 @@ package agg
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -95,8 +94,7 @@ func (r *Result) load() error {
 	defer since(&r.run.trace.load, time.Now())
 	before := r.run.Samples()
 	err := r.loadNext()
-	var busy *query.BusyError
-	if err == nil || !r.run.query.Partial || r.ordered || r.run.Context().Err() != nil || errors.As(err, &busy) {
+	if err == nil || !r.run.query.Partial || r.ordered || r.run.Context().Err() != nil || store.IsBusy(err) {
 		return err
 	}
 	plans := make([]*groupPlan, 0, len(r.ready)+len(r.plans))

@@ -119,7 +119,7 @@ func (f *fixture) ask(startMS, endMS int64, zone string, m MetricQuery) ([]outpu
 		return nil, 0, err
 	}
 	out, n, err := collect(run)
-	if busy := (*query.BusyError)(nil); !errors.As(err, &busy) {
+	if !store.IsBusy(err) {
 		l, limit := run.Lease(), (*store.LimitError)(nil)
 		if left := l.Take(min(int64(f.config.MaxMemory), machine.Share(int64(f.config.TotalMemory)))); errors.As(left, &limit) {
 			f.Errorf("%d bytes of the budget were not given back", limit.Need-limit.Max)
