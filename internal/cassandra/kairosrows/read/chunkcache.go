@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"varve/internal/chunk"
@@ -27,9 +28,7 @@ type chunkCache struct {
 	*cache[string, Form, *chunkEntry] // groups are the keys of rows
 	maxAge                            time.Duration
 	now                               func() time.Time
-
-	mu    sync.Mutex
-	asked [8192]uint64 // hashes of requested rows; newer ones overwrite older ones
+	asked                             [8192]atomic.Uint64 // hashes of requested rows; newer ones overwrite older ones
 }
 
 // A chunkEntry holds all cells of a row between two columns.
@@ -121,12 +120,7 @@ func (c *chunkCache) record(key []byte, form Form, s slice) *chunkRecorder {
 // ask records that a row is requested, and reports whether it was requested before.
 func (c *chunkCache) ask(key []byte, form Form) bool {
 	hash := maphash.Bytes(c.seed, key) + uint64(form)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	at := &c.asked[hash%uint64(len(c.asked))]
-	again := *at == hash
-	*at = hash
-	return again
+	return c.asked[hash%uint64(len(c.asked))].Swap(hash) == hash
 }
 
 // usualStamp is an upper bound for write timestamps in milliseconds, as KairosDB and Varve set
