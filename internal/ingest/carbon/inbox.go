@@ -53,6 +53,7 @@ type datagram struct {
 	end    int
 	from   netip.AddrPort
 	sender string // the name of its principal
+	own    *share // of its sender
 }
 
 const (
@@ -83,12 +84,14 @@ func (b *inbox) put(data []byte, from netip.AddrPort, by principal.Principal) bo
 	if !b.hasRoomLocked(len(data), own) {
 		return false
 	}
-	b.mu.shares[network] = own
+	if own.datagrams == 0 {
+		b.mu.shares[network] = own
+	}
 	sender := by.Name
 	by.Name = ""
 	to := b.blockLocked(len(data), by)
 	to.data = append(to.data, data...)
-	to.datagrams = append(to.datagrams, datagram{len(to.data), from, sender})
+	to.datagrams = append(to.datagrams, datagram{len(to.data), from, sender, own})
 	b.mu.all.add(len(data), 1)
 	own.add(len(data), 1)
 	b.wake()
@@ -144,19 +147,12 @@ func (b *inbox) next() (first *block, ended bool) {
 	b.mu.blocks = b.mu.blocks[1:]
 	b.mu.all.add(-len(first.data), -len(first.datagrams))
 	for data, d := range first.all {
-		b.giveBackLocked(len(data), d.from.Addr())
+		d.own.add(-len(data), -1)
+		if d.own.datagrams == 0 {
+			delete(b.mu.shares, principal.Network(d.from.Addr()))
+		}
 	}
 	return first, false
-}
-
-// giveBackLocked takes a datagram that leaves the inbox out of its sender's share. b.mu must be held.
-func (b *inbox) giveBackLocked(size int, from netip.Addr) {
-	network := principal.Network(from)
-	own := b.mu.shares[network]
-	own.add(-size, -1)
-	if own.datagrams == 0 {
-		delete(b.mu.shares, network)
-	}
 }
 
 // recycle makes a block that was stored available again.
