@@ -110,9 +110,6 @@ func (n Node) AnyDepth() bool { return n.text == "**" }
 // Any reports whether every name matches.
 func (n Node) Any() bool { return n.any }
 
-// String returns the pattern as it was written.
-func (n Node) String() string { return n.text }
-
 // Match reports whether a whole path matches. A ** matches zero or more levels;
 // as the last node, one or more.
 func (g Glob) Match(path string) bool {
