@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"varve/internal/failure"
 	"varve/internal/ingest"
 	"varve/internal/kairos/agg"
 	"varve/internal/model"
@@ -285,11 +286,5 @@ func (o *output) complaint() string {
 	return fmt.Sprintf("%d results were not stored in %s, because the names of their series are refused: %s; all others are stored", o.unnamed, o.metric, o.why.Text)
 }
 
-// errorText is the text of a failed run in the status.
-func errorText(err error) string {
-	var faults interface{ Messages() []string }
-	if errors.As(err, &faults) {
-		return strings.Join(faults.Messages(), "; ")
-	}
-	return err.Error()
-}
+// errorText is the text of a failed run in the status: what a client whose query fails is told.
+func errorText(err error) string { return strings.Join(failure.Of(err).Texts, "; ") }

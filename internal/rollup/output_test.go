@@ -197,3 +197,20 @@ func TestRefusedResultsCostNoOthers(t *testing.T) {
 		}
 	})
 }
+
+// The status of a task tells of a failed run what a client is told whose query fails so.
+func TestErrorText(t *testing.T) {
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{fmt.Errorf("read: %w", &fault{messages: []string{"a", "b"}}), "a; b"},
+		{&store.LimitError{Limit: "query.max_series", Max: 1}, "limit query.max_series of 1 reached"},
+		{fmt.Errorf("read: %w", context.DeadlineExceeded), "the store did not answer in time"},
+		{errors.New(strings.Repeat("x", 10_000)), strings.Repeat("x", 2000) + "..."},
+	} {
+		if got := errorText(tc.err); got != tc.want {
+			t.Errorf("%.100v: %q, want %q", tc.err, got, tc.want)
+		}
+	}
+}
