@@ -270,8 +270,8 @@ func (v *view) find(ctx context.Context, sel store.Selection) (*selection, error
 // long, to this goroutine.
 func (v *view) ask(ctx context.Context, sel store.Selection, founds []layout.Found) error {
 	tick := sel.Tick
-	do := func(tell func(int) error) error {
-		sel.Tick = tell
+	do := func(report func(int) error) error {
+		sel.Tick = report
 		return v.eachKeyspace(ctx, v.keyspaces, sel.Range, func(ctx context.Context, i int, look layout.Look) error {
 			found, err := look.Select(ctx, sel)
 			if err == nil && found.Len() > 0 {

@@ -7,39 +7,39 @@ import (
 	"testing"
 )
 
-// TestAttended: work that several goroutines tell of comes to the goroutine of the caller, and none is lost
-// but a last part that is too little.
+// TestAttended: the work that several goroutines report reaches the goroutine of the caller. Only a last
+// part that is too small is lost.
 func TestAttended(t *testing.T) {
 	const parts, each = 100, 1000
-	heeded, inside := 0, atomic.Int64{}
+	accounted, inside := 0, atomic.Int64{}
 	err := Attended("count sheep", func(work int) error {
-		heeded += work // the race detector would see another goroutine
+		accounted += work // the race detector would see another goroutine
 		if inside.Add(1) != 1 {
-			t.Error("two are heeded at once")
+			t.Error("two reports are accounted at once")
 		}
 		inside.Add(-1)
 		return nil
-	}, func(tell func(int) error) error {
+	}, func(report func(int) error) error {
 		return Parallel(t.Context(), 4, parts, "count a flock", func(context.Context, int) error {
 			for range each {
-				if err := tell(10); err != nil {
+				if err := report(10); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
 	})
-	if err != nil || heeded > 10*parts*each || heeded < 10*parts*each-tellFrom {
-		t.Errorf("heeded %d of %d, %v", heeded, 10*parts*each, err)
+	if err != nil || accounted > 10*parts*each || accounted < 10*parts*each-reportFrom {
+		t.Errorf("accounted %d of %d, %v", accounted, 10*parts*each, err)
 	}
 }
 
-// TestAttendedEnds: what heed returns comes to those that tell, and a fault is an error.
+// TestAttendedEnds: report returns the error of account, and a panic becomes an error.
 func TestAttendedEnds(t *testing.T) {
 	enough := errors.New("enough")
-	err := Attended("count sheep", func(int) error { return enough }, func(tell func(int) error) error {
+	err := Attended("count sheep", func(int) error { return enough }, func(report func(int) error) error {
 		for {
-			if err := tell(tellFrom); err != nil {
+			if err := report(reportFrom); err != nil {
 				return err
 			}
 		}
@@ -53,9 +53,9 @@ func TestAttendedEnds(t *testing.T) {
 	}
 }
 
-// A panic of heed becomes an error that those who tell get, so that they end.
+// A panic of account becomes an error that report returns, so that f ends.
 func TestAttendedPanic(t *testing.T) {
-	err := Attended("test", func(int) error { panic("heeded") }, func(tell func(int) error) error { return tell(tellFrom) })
+	err := Attended("test", func(int) error { panic("accounted") }, func(report func(int) error) error { return report(reportFrom) })
 	var panicked *PanicError
 	if !errors.As(err, &panicked) {
 		t.Errorf("got %v", err)
