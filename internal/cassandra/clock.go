@@ -68,7 +68,7 @@ func (c *startClock) check(ctx context.Context) error {
 			c.log.Info("the clock of this machine agrees with those of Cassandra's nodes; samples are written")
 		}
 	case time.Since(c.opened) >= clockHold:
-		c.log.Error("the clock of this machine could not be confirmed; samples are written all the same", "waited", clockHold, "error", err)
+		c.log.Error("the clock of this machine could not be confirmed; samples are written anyway", "waited", clockHold, "error", err)
 	default:
 		if !c.warned {
 			c.log.Warn("samples wait in the spool and deletes are refused until the clock of this machine is confirmed, for ten minutes after the start at most", "error", err)

@@ -157,8 +157,8 @@ func (s *Store) nextFold(st *state, enough float64, late time.Duration, held fun
 	return nil
 }
 
-// entangled returns f and the files that have samples of its series and times, or of
-// those of these files, oldest first: only together, and in this order, they say which
+// entangled returns f, and the files that share series and times with f or with another
+// file that it returns, oldest first. Only together and in this order do they say which
 // sample of a time is valid. A file of buckets is folded alone: see [buckets.Reader].
 func (s *Store) entangled(st *state, f *openFile) []*openFile {
 	found := []*openFile{f}
@@ -175,8 +175,8 @@ func (s *Store) entangled(st *state, f *openFile) []*openFile {
 	return found
 }
 
-// fold rewrites files with the data that is old enough for a coarser stage made
-// coarser, and without that which has outlived the last one. One commit exchanges all.
+// fold rewrites files: data that is old enough for a coarser stage becomes coarser, and
+// data that has outlived the last stage is dropped. One commit exchanges all files.
 // merging must be held.
 func (s *Store) fold(ctx context.Context, files []*openFile) error {
 	began, book := s.now(), s.book()

@@ -71,8 +71,8 @@ func (h *holds) end() {
 	h.changed.Notify()
 }
 
-// claim begins a fold of a file and those that are entangled with it, unless their range is held.
-// The fold sees what others write from then on, in memory or in further files.
+// claim begins a fold of a file, and of the files that must be folded together with it, unless their
+// range is held. The fold sees what others write from then on, in memory or in further files.
 func (s *Store) claim(f *openFile, book *retention.Book, now time.Time) (r model.TimeRange, ok bool) {
 	st := s.acquire()
 	defer s.release(st)

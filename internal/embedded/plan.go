@@ -80,8 +80,8 @@ func (st *state) due(s *Store, nowMS int64) iter.Seq[[]*openFile] {
 	}
 }
 
-// groups sorts files by group, oldest first, without those that a damaged file
-// of their group is newer than. order lists the groups.
+// groups sorts files by group, oldest first. It leaves out files that are older than a
+// damaged file of their group. order lists the groups.
 func (st *state) groups(s *Store) (groups map[group][]*openFile, order []group) {
 	groups = make(map[group][]*openFile)
 	for _, f := range st.files {
@@ -99,10 +99,9 @@ func (st *state) groups(s *Store) (groups map[group][]*openFile, order []group) 
 	return groups, order
 }
 
-// similar returns the newest files as long as the next older one is not much
-// larger than all taken together, if they are at least n: so that each sample
-// is rewritten a number of times that grows with the logarithm of its
-// partition's size.
+// similar takes files, the newest first, until one is much larger than all taken ones
+// together. It returns none if it has taken fewer than n. So a sample is rewritten a number
+// of times that grows with the logarithm of its partition's size.
 func similar(files []*openFile, n int) []*openFile {
 	var sum int64
 	i := len(files)

@@ -162,9 +162,9 @@ func (s *Store) decodeBatch(payload []byte, step *replayStep) (err error) {
 	return err
 }
 
-// replayDeletion carries out a deletion of the log. The catalogue may have it too
-// (see replace); the samples that the log had brought into the head before it are
-// deleted all the same.
+// replayDeletion carries out a deletion of the log. It also does so if the catalogue has
+// the deletion too (see replace), because the log has brought samples into the head that
+// are older than the deletion.
 func (s *Store) replayDeletion(d *record.Deletion) error {
 	known := slices.ContainsFunc(s.current.deletions(), func(o *record.Deletion) bool { return o.Sequence == d.Sequence })
 	if !known {

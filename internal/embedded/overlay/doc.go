@@ -40,6 +40,6 @@ type Layers struct {
 	FrozenDeletions uint64
 	// Deletions returns those that some file or Frozen has not applied.
 	Deletions func() []*record.Deletion
-	// Failed is told of errors of reading, for example of damage.
+	// Failed is called with each error of reading, for example damage.
 	Failed func(error)
 }

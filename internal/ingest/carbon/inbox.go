@@ -14,8 +14,9 @@ import (
 // what a block holds. Senders with the same rights share blocks. With a block for each change of
 // the sender, the datagrams of two senders that alternate would be stored one by one.
 //
-// A sender may hold at most as much as is free. One that sends more than the store takes thus holds half
-// of the inbox, two hold a third each, and there is always room for a sender with less.
+// A sender may hold at most as much as is free. So a single sender that sends more than the store takes
+// holds half of the inbox, two such senders hold a third each, and there is always room for a sender with
+// less.
 type inbox struct {
 	blockBytes int
 	ready      chan struct{} // has an element after a put, and after the end

@@ -207,7 +207,7 @@ func (p *putting) add(typ byte, record []byte) error {
 
 // noteSetBack logs how the clock was set back, if it was far ahead when events were accepted, before
 // any of them is put: without that a restart would put them again with later times, and what was
-// deleted in between would come back. If the log takes no records, the events are put all the same.
+// deleted in between would come back. If the log takes no records, the events are put anyway.
 func (p *putting) noteSetBack() error {
 	back, err := p.options.Engine.SetBack(p.ctx)
 	if err != nil || back == p.noted || p.log.Writable() != nil {
