@@ -44,7 +44,7 @@ func openCluster(name, role, tables string, within model.TimeRange, cfg cql.Conf
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", name, err)
 	}
-	session, err := cql.Open(cfg, cql.Options{Registerer: labelled(o.Registerer, name), Logger: o.Logger, Observe: o.Observe})
+	session, err := cql.Open(cfg, cql.Options{Registerer: labelled(o.Registerer, name), Logger: o.Logger})
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", name, err)
 	}

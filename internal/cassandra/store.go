@@ -35,10 +35,6 @@ type Options struct {
 	// Events is how many events of timelines wait outside the spool for the written cluster.
 	Events int64
 
-	// Observe is called with the name of each statement that is sent, for tests
-	// that count them.
-	Observe func(statement string)
-
 	clocks func(context.Context) ([]cql.Clock, error) // for tests; nil = the nodes are asked
 
 	// Set for the stores of Keyspaces.

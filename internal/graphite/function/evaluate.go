@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"regexp"
 	"runtime"
 	"slices"
@@ -39,8 +38,6 @@ type Request struct {
 	XFilesFactor float64
 	// Variables replace those of the same name in templates.
 	Variables []Variable
-	// Random returns numbers in [0,1); the default is a source of its own.
-	Random func() float64
 }
 
 // A Variable is $name in a template.
@@ -166,13 +163,6 @@ func (e *evaluation) serverZone() *time.Location {
 		return time.UTC
 	}
 	return e.request.ServerZone
-}
-
-func (e *evaluation) random() float64 {
-	if e.request.Random != nil {
-		return e.request.Random()
-	}
-	return rand.Float64()
 }
 
 // look ends the work of a request that is over, and lets other requests have their turn.

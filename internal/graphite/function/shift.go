@@ -3,6 +3,7 @@ package function
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"time"
 
 	"varve/internal/graphite/numeric"
@@ -180,7 +181,7 @@ func randomWalk(c *call) (any, error) {
 	current := 0.0
 	values, err := c.generate(from, until, step, func(int64) float64 {
 		v := current
-		current += c.random() - 0.5
+		current += rand.Float64() - 0.5
 		return v
 	})
 	if err != nil {
