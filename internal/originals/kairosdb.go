@@ -22,10 +22,8 @@ const kairosStartLimit = 2 * time.Minute
 // KairosDBOptions are the options of KairosDB 1.3.0-1. The zero value runs it on its
 // embedded store, H2.
 type KairosDBOptions struct {
-	Cassandra   []string // hosts and ports, all with the same port; empty: H2
-	Keyspace    string   // default: a new one, which is not dropped
-	Consistency string   // of reads and writes, default ONE
-	Replication int      // copies of a keyspace that is created, default 1
+	Cassandra []string // hosts and ports, all with the same port; empty: H2
+	Keyspace  string   // default: a new one, which is not dropped
 
 	// RowTimeUnit and RowWidth are the row settings of a keyspace that is created:
 	// MILLISECONDS or SECONDS, and the width of a row in this unit. Default:
@@ -38,10 +36,7 @@ type KairosDBOptions struct {
 	TagIndex string
 
 	CompactStorage bool // create data_points as KairosDB does by default
-	FileQueue      bool // keep points that wait for the store in a file, not in memory
-	QueueSize      int  // points that may wait in memory, default 100,000
 	Rollups        bool
-	Hostname       string // default kairos-test
 
 	// Settings override all others. A key is a path below "kairosdb", and a value is
 	// HOCON, for example "query_cache.keep_cache_files": "true".
@@ -141,10 +136,13 @@ func (k *KairosDB) configure(o KairosDBOptions) error {
 	set("telnetserver.address", `"127.0.0.1"`)
 	set("telnetserver.port", port(ports[1]))
 	set("query_cache.cache_dir", `"cache"`)
-	set("hostname", quoted(orDefault(o.Hostname, "kairos-test")))
+	set("hostname", `"kairos-test"`)
 	// Without this, KairosDB's own metrics would be among the test's.
 	set("service.reporter", `"<disabled>"`)
-	o.queue(set)
+	// With this queue, points become visible soon.
+	set("queue_processor.class", `"org.kairosdb.core.queue.MemoryQueueProcessor"`)
+	set("queue_processor.min_batch_size", "1")
+	set("queue_processor.min_batch_wait", "20")
 	o.store(set)
 	if o.Rollups {
 		set("service.rollups", `"org.kairosdb.rollup.RollUpModule"`)
@@ -158,20 +156,6 @@ func (k *KairosDB) configure(o KairosDBOptions) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(conf, "kairosdb.conf"), []byte(b.String()), 0o644)
-}
-
-// queue configures the queue so that points become visible soon.
-func (o KairosDBOptions) queue(set func(path, value string)) {
-	class := "MemoryQueueProcessor"
-	if o.FileQueue {
-		class = "FileQueueProcessor"
-	}
-	set("queue_processor.class", quoted("org.kairosdb.core.queue."+class))
-	set("queue_processor.min_batch_size", "1")
-	set("queue_processor.min_batch_wait", "20")
-	if o.QueueSize > 0 {
-		set("queue_processor.memory_queue_size", fmt.Sprint(o.QueueSize))
-	}
 }
 
 func (o KairosDBOptions) store(set func(path, value string)) {
@@ -191,9 +175,9 @@ func (o KairosDBOptions) store(set func(path, value string)) {
 	cluster := func(key, value string) { set("datastore.cassandra.write_cluster."+key, value) }
 	cluster("keyspace", quoted(o.Keyspace))
 	cluster("cql_host_list", "["+strings.Join(hosts, ", ")+"]")
-	cluster("replication", fmt.Sprintf(`"{'class': 'SimpleStrategy','replication_factor' : %d}"`, max(o.Replication, 1)))
-	cluster("read_consistency_level", quoted(orDefault(o.Consistency, "ONE")))
-	cluster("write_consistency_level", quoted(orDefault(o.Consistency, "ONE")))
+	cluster("replication", `"{'class': 'SimpleStrategy','replication_factor' : 1}"`)
+	cluster("read_consistency_level", `"ONE"`)
+	cluster("write_consistency_level", `"ONE"`)
 	cluster("protocol_compression", `"NONE"`)
 	if o.TagIndex != "" {
 		cluster("tag_indexed_row_key_lookup_metrics", o.TagIndex)
@@ -207,13 +191,6 @@ func (o KairosDBOptions) store(set func(path, value string)) {
 }
 
 func quoted(text string) string { return `"` + text + `"` }
-
-func orDefault(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
-}
 
 // freePorts returns n loopback addresses with ports that are free now.
 func freePorts(n int) ([]string, error) {
