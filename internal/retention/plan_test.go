@@ -80,9 +80,17 @@ func TestMethods(t *testing.T) {
 	for i, v := range []float64{3, -7, 4} {
 		a.Add(int64(i), v)
 	}
-	for m, want := range map[Method]float64{Average: 0, Sum: 0, Last: 4, Max: 4, Min: -7, Count: 3, AverageZero: 0, AbsoluteMax: -7, AbsoluteMin: 4} {
-		if got := m.Of(a, 6); got != want {
-			t.Errorf("%s: %v, want %v", m, got, want)
+	wants := map[Method]float64{Average: 0, Sum: 0, Last: 4, Max: 4, Min: -7, Count: 3, AverageZero: 0, AbsoluteMax: -7, AbsoluteMin: 4}
+	for _, m := range methods {
+		want, ok := wants[m]
+		if got := m.Of(a, 6); !ok || got != want {
+			t.Errorf("%s: %v, want %v; in this test: %v", m, got, want, ok)
+		}
+		if m == AbsoluteMin {
+			want = 3 // which is neither the least nor the greatest
+		}
+		if got := (&Aggregation{Method: m}).Merge([]float64{3, -7, 4}, false); got != want {
+			t.Errorf("%s of samples: %v, want %v", m, got, want)
 		}
 	}
 	for m, want := range map[Method]map[model.Aggregate]float64{
