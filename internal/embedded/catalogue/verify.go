@@ -245,8 +245,13 @@ func readChunk(b []byte, at int) (end int, ok bool) {
 	if size > len(h) {
 		return 0, false
 	}
-	sum := crc32.Checksum(h[6:size], castagnoli)
-	return at + size, (sum>>15|sum<<17)+0xa282ead8 == binary.LittleEndian.Uint32(h)
+	return at + size, checksum(h[:size]) == binary.LittleEndian.Uint32(h)
+}
+
+// checksum returns what a chunk must begin with.
+func checksum(chunk []byte) uint32 {
+	sum := crc32.Checksum(chunk[6:], castagnoli)
+	return (sum>>15 | sum<<17) + 0xa282ead8
 }
 
 func allZero(b []byte) bool {
@@ -258,8 +263,7 @@ func allZero(b []byte) bool {
 	return true
 }
 
-// verifyManifest finds a chunk that is complete but has a wrong checksum, or that other
-// chunks follow. Only the chunk at the end of the file may be incomplete.
+// verifyManifest finds a chunk that cannot be read, unless a crash has cut it off.
 func verifyManifest(path string, _ uint32, b []byte) error {
 	for at := 0; at < len(b); {
 		end, ok := readChunk(b, at)
@@ -267,13 +271,38 @@ func verifyManifest(path string, _ uint32, b []byte) error {
 			at = end
 			continue
 		}
-		if end == 0 && len(b) < at/chunkBlock*chunkBlock+chunkBlock {
+		if cutOff(b, at) {
 			return nil
 		}
-		return &store.CorruptionError{File: path, Offset: int64(at), Reason: "a chunk of this list of tables has a wrong checksum"}
+		return &store.CorruptionError{File: path, Offset: int64(at), Reason: "a chunk of this list of tables is damaged"}
 	}
 	return nil
 }
+
+// cutOff reports whether a crash may have left the unreadable chunk at an offset of a list of tables:
+// the file ends within the chunk, or has only zeros where the chunk was not written yet. The length
+// of a chunk is not in its checksum, and a wrong length may be beyond the end of the file, too. But
+// then either the chunk, or one behind it, is complete.
+func cutOff(b []byte, at int) bool {
+	rest := b[at:]
+	switch length := int(binary.LittleEndian.Uint16(rest[4:])); {
+	case allZero(rest):
+		return true
+	case len(b) >= at/chunkBlock*chunkBlock+chunkBlock || !ofManifest(rest):
+		return false
+	case chunkHeader+length <= len(rest) || checksum(rest) == binary.LittleEndian.Uint32(rest):
+		return false // it is complete
+	}
+	for later := at + 1; later+chunkHeader <= len(b); later++ {
+		if _, ok := readChunk(b, later); ok && ofManifest(b[later:]) {
+			return false
+		}
+	}
+	return true
+}
+
+// ofManifest reports whether a chunk has a type that lists of tables have.
+func ofManifest(chunk []byte) bool { return chunk[6] > 0 && chunk[6] < chunkTypeLog }
 
 // verifyLog finds a chunk that cannot be read although a later one says that
 // it was synced.

@@ -256,6 +256,16 @@ func TestVerifyManifest(t *testing.T) {
 			t.Errorf("%d of %d bytes: %v", n, len(whole), err)
 		}
 	}
+	if err := verifyManifest(list, 0, append(slices.Clone(whole), make([]byte, 100)...)); err != nil {
+		t.Errorf("with zeros behind it: %v", err)
+	}
+	for flip := range 8 * len(whole) { // also of a length, whose chunk then seems to be cut off
+		whole[flip/8] ^= 1 << (flip % 8)
+		if err := verifyManifest(list, 0, whole); !errors.As(err, new(*store.CorruptionError)) {
+			t.Errorf("bit %d of byte %d of %d: %v", flip%8, flip/8, len(whole), err)
+		}
+		whole[flip/8] ^= 1 << (flip % 8)
+	}
 	if _, err := f.WriteAt([]byte{0xff}, chunkHeader+1); err != nil {
 		t.Fatal(err)
 	}
