@@ -155,7 +155,8 @@ func (e *Engine) Right(accepted time.Time) time.Time {
 }
 
 // right returns a time of acceptance by a clock that is right, if it is of a clock that was far ahead
-// and was set back since. The result is never moved again.
+// and was set back since. The result is never moved again. A time that the clock has reached since
+// looks like one of the right clock, and stays.
 func (s SetBack) right(at, now int64) int64 {
 	if s.last == 0 || at > s.last || at-now <= clockLead.Microseconds() {
 		return at
