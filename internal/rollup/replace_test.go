@@ -209,3 +209,20 @@ func TestDeletesInStretches(t *testing.T) {
 		t.Errorf("%d results of 20 hours:\n%s", got, h.points("dst"))
 	}
 }
+
+// TestDeletionsEndAtValidResults: a result that stays ends a stretch of replaced ones, here a long
+// that no double represents, between longs that become doubles.
+func TestDeletionsEndAtValidResults(t *testing.T) {
+	h := newHarness(t)
+	h.do(200, "POST", "/api/v1/rollups", lastJSON("t", "host"))
+	for i, v := range []int{1, exactLong + 1, 2} {
+		h.put("src", "a", v, at(i, 0, 0))
+	}
+	h.fill("t", "03")
+	h.put("src", "a", 0.5, at(0, 1, 0), at(2, 1, 0))
+	h.fill("t", "03")
+	h.wantPoints("dst", `
+{host=a,saved_from=src} 2000-01-01T00:00 0.5
+{host=a,saved_from=src} 2000-01-01T02:00 0.5
+{host=a,saved_from=src} 2000-01-01T01:00 9007199254740993`)
+}

@@ -24,12 +24,12 @@ import (
 // any order of the series.
 func TestManyFiles(t *testing.T) {
 	w := newWorld(t, 1)
-	const files = 2*maxKept + 3
+	const files, ofBoth = 3 * maxKept, 2*maxKept + 3
 	for n := range int64(files) {
 		w.layers.Files = append(w.layers.Files, w.file(0, func(id model.SeriesNumber) *model.Columns {
 			var c model.Columns
-			if id > 1 || id == 1 && n%3 == 0 {
-				return &c // not every file has both
+			if id > 1 || id == 0 && n >= ofBoth || id == 1 && n < ofBoth && n%3 != 1 {
+				return &c // one has files that the other has not, and more than maxKept
 			}
 			ms := n*1000 + int64(id)
 			if id == 0 {
