@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/klauspost/compress/flate"
 	"github.com/klauspost/compress/gzip"
 
+	"varve/internal/gate"
 	"varve/internal/store"
 )
 
@@ -36,7 +38,7 @@ func (b *Body) Release() {
 // one. It is for use by one goroutine.
 type Share struct {
 	p     *Pipeline
-	gate  *gate // where taken comes from: small until the share outgrows it or finds it full
+	gate  *gate.Gate // where taken comes from: small until the share outgrows it or finds it full
 	taken int64
 }
 
@@ -55,7 +57,7 @@ func (s *Share) grow(ctx context.Context, bytes int64) (waited bool, err error) 
 		return false, nil
 	}
 	if s.gate == s.p.smallBodies {
-		if bytes <= s.p.smallBody && s.gate.tryEnter(bytes-s.taken) {
+		if bytes <= s.p.smallBody && s.gate.TryEnter(bytes-s.taken) {
 			s.taken = bytes
 			return false, nil
 		}
@@ -81,7 +83,7 @@ func (s *Share) moveOn(ctx context.Context, bytes int64) (waited bool, err error
 func (s *Share) take(ctx context.Context, n int64) (taken int64, waited bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.p.cfg.BusyWait)
 	defer cancel()
-	taken, waited, err = s.p.bodies.enter(ctx, n)
+	taken, waited, err = s.p.bodies.Enter(ctx, netip.Prefix{}, n)
 	if waited {
 		s.p.metrics.waits.WithLabelValues("bodies").Inc()
 	}
@@ -93,7 +95,7 @@ func (s *Share) take(ctx context.Context, n int64) (taken int64, waited bool, er
 
 // Release gives the memory back.
 func (s *Share) Release() {
-	s.gate.leave(s.taken)
+	s.gate.Leave(s.taken)
 	s.gate, s.taken = s.p.smallBodies, 0
 }
 

@@ -556,6 +556,38 @@ func TestSamplesInFlight(t *testing.T) {
 	}
 }
 
+// A sender whose many blocks wait delays another one by a single block.
+func TestSendersTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &ingesttest.Recorder{}
+		inside, leave := make(chan int64), make(chan bool)
+		r.OnAppend = func(b *store.Batch) error { inside <- b.Samples[0].TimeMS; <-leave; return nil }
+		p, _ := ingesttest.NewPipeline(r, func(c *ingest.Config) { c.MaxSamplesInFlight = 1 })
+		send := func(remote string, ms int64) {
+			w := p.NewWriter(p.Protocol("test"), "", 0)
+			w.SetRemote(remote)
+			if _, err := w.Ingest(t.Context(), 1, func() error { return put(w, "m", "a", ms) }); err != nil {
+				t.Error(err)
+			}
+		}
+		const crowd, single = 1, 2
+		for i := range 10 {
+			go send(fmt.Sprintf("192.0.2.1:%d", 1000+i), crowd)
+		}
+		synctest.Wait()
+		go send("192.0.2.2:1000", single)
+		var order []int64
+		for range 11 {
+			synctest.Wait()
+			order = append(order, <-inside)
+			leave <- true
+		}
+		if at := slices.Index(order, single); at != 2 { // one block was inside, and it was the turn of another one
+			t.Errorf("the single block is stored after %d others: %d", at, order)
+		}
+	})
+}
+
 // A block whose sender leaves while it is parsed is not stored.
 func TestSenderThatLeaves(t *testing.T) {
 	r := &ingesttest.Recorder{OnAppend: func(*store.Batch) error { t.Error("it is offered to the store"); return nil }}

@@ -13,6 +13,7 @@ import (
 
 	"varve/internal/clip"
 	"varve/internal/congestion"
+	"varve/internal/gate"
 	"varve/internal/machine"
 	"varve/internal/store"
 	"varve/internal/work"
@@ -41,11 +42,11 @@ type Pipeline struct {
 	growth   atomic.Pointer[growth]
 	now      func() time.Time
 	metrics  *metrics
-	inFlight *gate // samples
-	bodies   *gate // bytes
+	inFlight *gate.Gate // samples
+	bodies   *gate.Gate // bytes
 	// Bodies of at most smallBody bytes have memory of their own, so that those of a
 	// thousand collectors do not wait in line behind those of one sender of large ones.
-	smallBodies *gate
+	smallBodies *gate.Gate
 	smallBody   int64
 	newcomer    *rate.Limiter
 	samples     *sampleRate
@@ -79,7 +80,7 @@ func (p *Pipeline) splitBodies(memory int64) {
 	if p.smallBody = memory / smallCount; p.smallBody < int64(bufferSizes[0]) {
 		kept = 0
 	}
-	p.bodies, p.smallBodies = newGate(memory-kept), newGate(kept)
+	p.bodies, p.smallBodies = gate.New(memory-kept), gate.New(kept)
 }
 
 // New makes a Pipeline. cfg must be valid.
@@ -98,7 +99,7 @@ func New(appender store.Appender, cfg Config, o Options) *Pipeline {
 		cfg:      cfg,
 		limits:   o.Limits,
 		now:      o.Now,
-		inFlight: newGate(int64(cfg.MaxSamplesInFlight)),
+		inFlight: gate.New(int64(cfg.MaxSamplesInFlight)),
 		newcomer: rate.NewLimiter(rate.Limit(cfg.NewSeriesPerSecond), cfg.newSeriesBurst()),
 		samples:  newSampleRate(o.Limits, cfg.SamplesPerSecond, o.Now()),
 		rejected: newRejectedRing(cfg.RejectedKept, o.Logger),

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"net/netip"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -30,11 +31,12 @@ const maxNotes = 32
 // A Writer takes the input of one connection or request, block by block. Not
 // safe for concurrent use.
 type Writer struct {
-	p      *Pipeline
-	proto  *Protocol
-	remote string
-	wait   time.Duration // 0: as long as the context lasts
-	begun  bool          // a part of the request is stored, see IngestAll
+	p       *Pipeline
+	proto   *Protocol
+	remote  string
+	network netip.Prefix  // of remote
+	wait    time.Duration // 0: as long as the context lasts
+	begun   bool          // a part of the request is stored, see IngestAll
 
 	ctx      context.Context // of the running Ingest
 	by       principal.Principal
@@ -56,11 +58,13 @@ type Writer struct {
 // NewWriter makes a Writer for a sender at remote. A wait of 0 lets Ingest
 // wait for room as long as its context lasts.
 func (p *Pipeline) NewWriter(proto *Protocol, remote string, wait time.Duration) *Writer {
-	return &Writer{p: p, proto: proto, remote: remote, wait: wait}
+	return &Writer{p: p, proto: proto, remote: remote, network: principal.NetworkOf(remote), wait: wait}
 }
 
 // SetRemote names another sender, for a Writer that is used again.
-func (w *Writer) SetRemote(remote string) { w.remote = remote }
+func (w *Writer) SetRemote(remote string) {
+	w.remote, w.network = remote, principal.NetworkOf(remote)
+}
 
 // SetSender names another sender within a block. Its rights are those of the context of Ingest.
 func (w *Writer) SetSender(remote, name string) { w.remote, w.by.Name = remote, name }
@@ -143,7 +147,7 @@ func (w *Writer) ingest(ctx context.Context, n int, fill func() error) (int, err
 	if err != nil {
 		return 0, err
 	}
-	defer w.p.inFlight.leave(taken)
+	defer w.p.inFlight.Leave(taken)
 
 	w.ctx, w.by = ctx, principal.Of(ctx)
 	defer func() { w.ctx = nil }()
@@ -198,7 +202,7 @@ func (w *Writer) enter(ctx context.Context, n int64) (int64, error) {
 		defer cancel()
 		ctx = bounded
 	}
-	taken, waited, err := w.p.inFlight.enter(ctx, n)
+	taken, waited, err := w.p.inFlight.Enter(ctx, w.network, n)
 	if waited {
 		w.p.metrics.waits.WithLabelValues("samples").Inc()
 	}

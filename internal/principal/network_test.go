@@ -23,3 +23,16 @@ func TestNetwork(t *testing.T) {
 		t.Errorf("no address is of %s", got)
 	}
 }
+
+func TestNetworkOf(t *testing.T) {
+	for remote, want := range map[string]netip.Prefix{
+		"192.0.2.1:80":           netip.MustParsePrefix("192.0.2.1/32"),
+		"[2001:db8:1:2:3::4]:80": netip.MustParsePrefix("2001:db8:1:2::/64"),
+		"192.0.2.1":              {},
+		"":                       {},
+	} {
+		if got := NetworkOf(remote); got != want {
+			t.Errorf("%s is of %s, want %s", remote, got, want)
+		}
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"varve/internal/gate"
 	"varve/internal/ingest"
 	"varve/internal/model"
 )
@@ -453,8 +454,8 @@ func BenchmarkLine(b *testing.B) {
 // TestKeptDecoders: a decoder that is kept keeps neither the frame nor what its lists have
 // grown to.
 func TestKeptDecoders(t *testing.T) {
-	h := &pickles{decoding: make(chan struct{}, 1)}
-	h.decoding <- struct{}{}
+	h := &pickles{decoding: gate.New(1)}
+	h.decoding.TryEnter(1)
 	p := &pickle{}
 	if _, err := p.load([]byte("](" + strings.Repeat("J\x01\x00\x00\x00", 1000) + "e.")); err != nil {
 		t.Fatal(err)
@@ -466,7 +467,7 @@ func TestKeptDecoders(t *testing.T) {
 	if p.lists[:1][0] != nil {
 		t.Error("a list is kept")
 	}
-	if len(h.decoding) != 0 {
+	if h.decoding.InUse() != 0 {
 		t.Error("the place is not given back")
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/gate"
 	"varve/internal/ingest"
 	"varve/internal/ingest/lines"
 	"varve/internal/principal"
@@ -30,7 +31,7 @@ func NewPickleServer(p *ingest.Pipeline, cfg Config, o Options) *stream.Server {
 }
 
 // decoders is how many pickles are decoded and stored at once. A hostile one may take
-// 30 times its length.
+// 30 times its length. Senders whose pickles wait for a decoder take turns.
 const decoders = 8
 
 // Frames up to smallFrame, and as much of longer ones, are read as they arrive. The rest of a longer one
@@ -64,15 +65,15 @@ type pickles struct {
 	cfg      Config
 	log      *slog.Logger
 	received prometheus.Counter
-	decoding chan struct{} // has an element for each decoder in use
-	decoders sync.Pool     // of *pickle; the garbage collector frees large ones once nobody sends large pickles
+	decoding *gate.Gate // decoders
+	decoders sync.Pool  // of *pickle; the garbage collector frees large ones once nobody sends large pickles
 	large    *largeFrames
 
 	pathTooLong *ingest.Fault
 }
 
 func newPickles(p *ingest.Pipeline, cfg Config, o Options) *pickles {
-	h := &pickles{p: p, proto: p.Protocol("pickle"), cfg: cfg, log: o.Logger, received: o.received("pickle"), decoding: make(chan struct{}, decoders), large: newLargeFrames(),
+	h := &pickles{p: p, proto: p.Protocol("pickle"), cfg: cfg, log: o.Logger, received: o.received("pickle"), decoding: gate.New(decoders), large: newLargeFrames(),
 		pathTooLong: ingest.Faultf(ingest.NameTooLong, "the path is longer than %d bytes, the longest line that the carbon listener takes", cfg.MaxLine)}
 	h.decoders.New = func() any { return new(pickle) }
 	if h.log == nil {
@@ -272,9 +273,7 @@ func (c *pickleConn) noteEnd(err error) {
 func (c *pickleConn) store(ctx context.Context) bool {
 	c.nc.Busy()
 	defer c.nc.Idle()
-	select {
-	case c.h.decoding <- struct{}{}:
-	case <-ctx.Done():
+	if _, _, err := c.h.decoding.Enter(ctx, c.network, 1); err != nil {
 		return false
 	}
 	c.pickle = c.h.decoders.Get().(*pickle)
@@ -311,7 +310,7 @@ func (c *pickleConn) release() {
 	c.pickle.reset(nil)
 	c.h.decoders.Put(c.pickle)
 	c.pickle, c.items, c.loaded, c.longPaths = nil, nil, -1, nil
-	<-c.h.decoding
+	c.h.decoding.Leave(1)
 }
 
 // offer stores a batch of points. It reports whether the connection continues.
