@@ -39,7 +39,9 @@ type ward struct {
 	pid  int
 	base int64 // bytes of memory before the attack
 
-	sent    int // points of the bystander that were acknowledged
+	sent int // points of the bystander that were acknowledged
+
+	mu      sync.Mutex // guards all below while visitors come beside the bystander
 	slowest time.Duration
 	faults  []string
 }
@@ -76,6 +78,14 @@ func watch(t *testing.T, s *process.Server, dir string) *ward {
 // bytes.
 func (w *ward) under(mayTake int64, attack func(ctx context.Context)) {
 	w.t.Helper()
+	w.beside(attack)
+	w.rests()
+	w.judge(mayTake)
+}
+
+// beside runs attack beside the bystander.
+func (w *ward) beside(attack func(ctx context.Context)) {
+	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var bystander sync.WaitGroup
 	bystander.Go(func() {
@@ -87,8 +97,6 @@ func (w *ward) under(mayTake int64, attack func(ctx context.Context)) {
 	attack(ctx)
 	cancel()
 	bystander.Wait()
-	w.rests()
-	w.judge(mayTake)
 }
 
 // part is an attack of several on one server, as a test of its own.
@@ -136,12 +144,14 @@ func bystanderQuestion(first, last int) string {
 // bystanderStart is the time of the bystander's first point, in ms.
 const bystanderStart = 1_700_000_000_000
 
-// timed runs one request of the bystander, to its end, and reports whether it
-// was served.
+// timed runs one request of the bystander, or of a visitor beside it, to its end, and reports
+// whether it was served.
 func (w *ward) timed(ctx context.Context, what string, f func(context.Context) error) bool {
 	began := w.shares()
 	err := f(context.WithoutCancel(ctx))
 	took := time.Since(began.at)
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.slowest = max(w.slowest, took)
 	if err != nil {
 		w.faults = append(w.faults, fmt.Sprintf("the bystander's %s: %v", what, err))

@@ -21,7 +21,12 @@ type client struct{ net.Conn }
 
 // connect opens a connection that ends with ctx at the latest.
 func connect(ctx context.Context, address string) (client, error) {
-	c, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", address)
+	return connectFrom(ctx, "", address)
+}
+
+// connectFrom is connect from an address of this machine.
+func connectFrom(ctx context.Context, own, address string) (client, error) {
+	c, err := (&net.Dialer{Timeout: 5 * time.Second, LocalAddr: &net.TCPAddr{IP: net.ParseIP(own)}}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return client{}, err
 	}
