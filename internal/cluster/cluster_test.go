@@ -595,6 +595,13 @@ func TestServerID(t *testing.T) {
 		t.Errorf("%q, %v", third, err)
 	}
 	fourth, _ := ServerID(path)
+	unreadable := t.TempDir()
+	if err := os.Mkdir(filepath.Join(unreadable, idFile), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if id, err := ServerID(unreadable); id == "" || err == nil {
+		t.Errorf("with a file that cannot be read: %q, %v", id, err)
+	}
 	ids := map[string]bool{}
 	for _, id := range []string{second, third, fourth, ToolID(dir), ToolID(t.TempDir())} {
 		if ids[id] {

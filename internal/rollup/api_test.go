@@ -123,6 +123,12 @@ func TestFaultsOfTasksSayWhere(t *testing.T) {
 			t.Errorf("%s: %d %s, path %q, want %q", old, w.Code, w.Body, got, path)
 		}
 	}
+	w := httptest.NewRecorder()
+	h.mux.ServeHTTP(w, httptest.NewRequest("POST", "/api/v1/rollups", strings.NewReader(
+		`{"name":"t","execution_interval":{"value":1,"unit":"hours"},"rollups":[{"save_as":"a","query":{}}]}`)))
+	if got := w.Header().Get(httpapi.ErrorPath); w.Code != 400 || got != "" {
+		t.Errorf("a fault without a place: %d %s, path %q", w.Code, w.Body, got)
+	}
 }
 
 // No answer repeats a long text of a client.

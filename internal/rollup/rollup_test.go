@@ -135,6 +135,9 @@ func (h *harness) do(want int, method, path, body string) string {
 	if w.Code != want {
 		h.Fatalf("%s %s: %d %s, want %d", method, path, w.Code, w.Body, want)
 	}
+	if w.Code/100 == 2 && w.Header().Get("Cache-Control") != "no-cache" {
+		h.Errorf("%s %s: the answer lacks KairosDB's headers", method, path)
+	}
 	return w.Body.String()
 }
 

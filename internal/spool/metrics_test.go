@@ -69,19 +69,23 @@ func TestOldestSeconds(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	s := mustOpen(t, vfs.NewMem(), patient(tinyConfig()), Options{Registerer: registry})
 	defer s.Close()
-	oldest := func() float64 {
+	gauge := func(name string) float64 {
 		t.Helper()
 		families, err := registry.Gather()
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range families {
-			if f.GetName() == "varve_spool_oldest_seconds" {
+			if f.GetName() == name {
 				return f.GetMetric()[0].GetGauge().GetValue()
 			}
 		}
-		t.Fatal("there is no varve_spool_oldest_seconds")
+		t.Fatalf("there is no %s", name)
 		return 0
+	}
+	oldest := func() float64 { return gauge("varve_spool_oldest_seconds") }
+	if got := gauge("varve_spool_sink_failing"); got != 1 {
+		t.Errorf("the remote store, which is not reached yet, is failing: %v, want 1", got)
 	}
 	if got := oldest(); got != 0 {
 		t.Errorf("before any sample: %v seconds", got)

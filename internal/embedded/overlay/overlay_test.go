@@ -222,7 +222,12 @@ func (w *world) merge() {
 	}
 	merged := w.file(w.deleted, func(id model.SeriesNumber) *model.Columns {
 		c := w.pool.Read(w.t.Context(), &w.layers, math.MaxInt64, id, kinds[id], store.ReadOptions{Range: model.AllTime})
-		defer c.Close()
+		kept := len(c.kept)
+		defer func() {
+			if c.Close(); len(c.kept) != kept {
+				w.t.Errorf("a cursor keeps %d iterators of a merge", len(c.kept)-kept)
+			}
+		}()
 		if err := c.OpenFiles(iters, true); err != nil {
 			w.t.Fatal(err)
 		}

@@ -600,6 +600,18 @@ func TestManyFaultsAreCutInTheAnswer(t *testing.T) {
 	}
 }
 
+// TestFaultsAfterAStoredBatch: an answer that is full stays so when a batch was stored, after which
+// refused inputs are noted again.
+func TestFaultsAfterAStoredBatch(t *testing.T) {
+	h := newHarness(t, nil)
+	faults, text := strings.Repeat("[],", 1500), strings.Repeat("x", 60000)
+	w := h.post(`{"name":"m","tags":{"h":"a"},"datapoints":[` + faults + strings.Repeat(`[1,"`+text+`"],`, 40) + faults + `[2,"` + text + `"]]}`)
+	told := errorsOf(t, w)
+	if len(told) != maxMessages+1 || told[maxMessages] != "and 2000 more faults, see /admin/rejected" {
+		t.Errorf("%d messages, the last %q", len(told), told[len(told)-1])
+	}
+}
+
 // TestRecordings replays what real clients sent to a real HTTP server.
 func TestRecordings(t *testing.T) {
 	files, _ := filepath.Glob("testdata/clients/*.*")
