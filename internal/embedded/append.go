@@ -60,8 +60,8 @@ func (s *Store) waitWhileFull(ctx context.Context) error {
 }
 
 // buffered is the size of the samples that are only in memory, and of the keys of
-// series that are not in the catalogue: both are in the log meanwhile. Byte strings
-// count with their full length.
+// series that are not in the catalogue: both are in the log meanwhile. Byte strings and
+// samples that arrived out of order count with their full length.
 func (s *Store) buffered() int64 {
 	return s.active.Load().Expanded() + s.definedBytes.Load() + s.frozenBytes.Load()
 }

@@ -91,7 +91,7 @@ type Head struct {
 	shards  [shardCount]shard
 	samples atomic.Int64
 	bytes   atomic.Int64
-	packed  atomic.Int64 // bytes that sealing has saved on byte strings
+	packed  atomic.Int64 // bytes that sealing has saved on byte strings, and on shuffled series
 }
 
 type shard struct {
@@ -158,6 +158,7 @@ const (
 	stampBytes  = int64(unsafe.Sizeof(stampBlock{}))
 	pageBytes   = pageSize * recordBytes
 	dirBytes    = int64(unsafe.Sizeof(directory{}))
+	columnBytes = int64(8 + 8) // time and number of a sample once it is decoded
 )
 
 // New returns an empty head.
@@ -189,8 +190,8 @@ func (h *Head) Samples() int64 { return h.samples.Load() }
 // arenas counts until the head is dropped.
 func (h *Head) Bytes() int64 { return h.bytes.Load() }
 
-// Expanded is Bytes with all byte strings at their full length. Reading a shuffled
-// series takes up to that much memory, and so does writing it to files.
+// Expanded is Bytes with all byte strings, and all samples of shuffled series, at their full length.
+// Reading a shuffled series takes about that much memory, and so does writing it to files.
 func (h *Head) Expanded() int64 { return h.bytes.Load() + h.packed.Load() }
 
 func locate(id model.SeriesNumber) (shardIndex, pageIndex, slot uint32) {
@@ -320,9 +321,11 @@ func (s *shard) prepare(r *record, kind model.Kind, ms int64, ttl uint32) (grown
 	if r.open > 0 && (ttl != r.ttl || int64(int32(offset)) != offset) {
 		grown = s.seal(r)
 	}
-	if ms <= r.max && r.fragment != 0 {
-		last, _ := s.fragment(r.fragment)
-		r.shuffled = r.shuffled || ms <= last.LastMS
+	if ms <= r.max && r.fragment != 0 && !r.shuffled {
+		if last, _ := s.fragment(r.fragment); ms <= last.LastMS {
+			r.shuffled = true
+			s.packed += int64(r.count-uint32(r.open)) * columnBytes
+		}
 	}
 	r.min, r.max = min(r.min, ms), max(r.max, ms)
 	if r.life != 0 {
@@ -416,6 +419,9 @@ func (s *shard) seal(r *record) (grown int64) {
 	s.sorter.Sort(r.kind, c)
 	grown = s.storeColumns(r, c)
 	s.packed += max(0, int64(r.held)-int64(len(s.encoded)))
+	if r.shuffled {
+		s.packed += int64(c.Len()) * columnBytes
+	}
 	return grown + s.release(r)
 }
 

@@ -279,6 +279,31 @@ func TestStringsAreCleared(t *testing.T) {
 	}
 }
 
+// TestShuffledNumbersCountInFull: a shuffled series is decoded as a whole, so each of its samples
+// counts with the memory that it then takes, including those before the first one out of order.
+func TestShuffledNumbersCountInFull(t *testing.T) {
+	const number, samples = 1, 100_000
+	h := New()
+	for i := range int64(samples) {
+		write(h, number, sample{MS: i})
+	}
+	if n := h.Expanded(); n > samples*columnBytes/2 || n != h.Bytes() {
+		t.Errorf("%d samples in order count as %d bytes, stored in %d", samples, n, h.Bytes())
+	}
+	for i := range int64(samples) {
+		write(h, number, sample{MS: i})
+	}
+	run := &Run{}
+	if _, err := h.Snapshot(number, model.AllTime, run); err != nil {
+		t.Fatal(err)
+	}
+	least := int64(samples-sealFixed)*columnBytes + int64(samples)*columnBytes
+	if n := h.Expanded(); n < least || n > least+least/5 {
+		t.Errorf("%d samples, half of them sent again, count as %d bytes, want at least %d", 2*samples, n, least)
+	}
+	checkBytes(t, h)
+}
+
 // TestShuffledFitsItsSize: a shuffled series is read as a whole, with offsets of 32
 // bits. Its byte strings never exceed the size that MaxBytes bounds, however well they
 // compress.
