@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"io/fs"
 	"math/rand/v2"
 	"slices"
 	"syscall"
 	"testing"
 
+	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
@@ -229,6 +231,33 @@ func TestSalvageProperties(t *testing.T) {
 	content(t, fs, path, b[:len(b)/2])
 	if _, err := SalvageProperties(fs, path); err == nil {
 		t.Error("properties of a file that has none")
+	}
+}
+
+// TestSalvageOfNoFile: a file that is not there is an error, not a file without pages.
+func TestSalvageOfNoFile(t *testing.T) {
+	lost, err := Salvage(vfs.NewMem(), path, 0, func(int64, chunk.Page) error { return nil })
+	if !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%d bytes lost, %v", lost, err)
+	}
+}
+
+// TestSeriesOutOfOrder: a set of series that is not sorted is refused, since look-ups in it would
+// miss some.
+func TestSeriesOutOfOrder(t *testing.T) {
+	b, err := roaring.BitmapOf(1, 2, 3).ToBytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ids, err := parseSeries(b); err != nil || ids.GetCardinality() != 3 {
+		t.Fatalf("%v, %v", ids, err)
+	}
+	if !bytes.HasSuffix(b, []byte{1, 0, 2, 0, 3, 0}) {
+		t.Fatalf("%x does not end with three numbers", b)
+	}
+	copy(b[len(b)-6:], []byte{3, 0, 1, 0, 2, 0})
+	if ids, err := parseSeries(b); err == nil {
+		t.Errorf("%x was taken for %v", b, ids)
 	}
 }
 

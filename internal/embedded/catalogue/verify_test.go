@@ -453,3 +453,22 @@ func TestCopyIsNotSynced(t *testing.T) {
 		t.Errorf("%+v was synced before the copy, %+v after it", before, after)
 	}
 }
+
+// TestMarkInSeveralChunks: a mark is found wherever the end of a block divides its batch, also if
+// no byte of it fits into the first block, and only from its first chunk on.
+func TestMarkInSeveralChunks(t *testing.T) {
+	want := syncMark{log: 2, offset: 12345}
+	batch := string(make([]byte, batchHead)) + string(markHead[:2]) + string(want.encode())
+	if got := markIn(logChunk(chunkFull, 2, 0, batch), 0); got != want {
+		t.Errorf("whole: %+v, want %+v", got, want)
+	}
+	for cut := range len(batch) + 1 {
+		first, last := logChunk(chunkFirst, 2, 0, batch[:cut]), logChunk(chunkTypeMax, 2, 0, batch[cut:])
+		if got := markIn(slices.Concat(first, last), 0); got != want {
+			t.Errorf("divided after %d bytes: %+v, want %+v", cut, got, want)
+		}
+		if got := markIn(slices.Concat(first, last), len(first)); got != (syncMark{}) {
+			t.Errorf("divided after %d bytes, from the second chunk on: %+v", cut, got)
+		}
+	}
+}
