@@ -141,6 +141,24 @@ func TestFaultsOfAnEscapedNameTakeNoMemory(t *testing.T) {
 	}
 }
 
+// TestLongestEscapedTexts: a name and a value are as long as possible if each of their bytes is an
+// escape; they are resolved and stored.
+func TestLongestEscapedTexts(t *testing.T) {
+	const most = 100
+	h := newHarness(t, func(c *ingest.Config) {
+		c.MaxMetricBytes, c.MaxTagNameBytes, c.MaxTagValueBytes, c.MaxStringBytes = most, most, most, most
+	})
+	text := func(n int) string { return strings.Repeat(`\u006e`, n) }
+	w := h.post(`{"name":"` + text(most) + `","tags":{"` + text(most) + `":"` + text(most) + `"},"timestamp":1,"type":"string","value":"` + text(most) + `"}`)
+	n := strings.Repeat("n", most)
+	if got, want := h.recorder.Text(), n+"{"+n+"="+n+"} string 1 "; w.Code != 204 || !strings.HasPrefix(got, want) || !strings.Contains(got[len(want):], n) || strings.Contains(got, "u006e") {
+		t.Errorf("answer %d %s, stored %s", w.Code, w.Body, got)
+	}
+	if told := errorsOf(t, h.post(`{"name":"`+text(most+1)+`","tags":{"h":"a"},"timestamp":1,"value":1}`)); len(told) != 1 {
+		t.Errorf("a name that is too long: %q", told)
+	}
+}
+
 // Once a sender has left, parsing ends at a block whose points are all refused.
 // Valid points are stored all the same.
 func TestSenderThatLeft(t *testing.T) {
