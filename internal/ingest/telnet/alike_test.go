@@ -67,6 +67,7 @@ func TestParseAlike(t *testing.T) {
 		{"put m 1700000000 1 h=a", "put m 1700000000 1e999 h=a", false},
 		{"put m 1700000000 1 h=a", "put m 1700000000 h=a", false},
 		{"put m 1700000000 1 h=a", "put m h=a", false},
+		{"put m 1700000000 1 h=a", "m 1700000000 1 h=a", false},
 		{"put m 1700000000 1 h=a", "put m", false},
 		{"put m 1700000000 1 h=a", "put m 9223372036854775808 1 h=a", false},
 		{"put m 1700000000 1 h=a", "put m 1700000000 1xh=a", false},

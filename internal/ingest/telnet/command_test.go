@@ -105,6 +105,7 @@ func TestParse(t *testing.T) {
 		{"put m 1 2 kairos_opt.ttl=630720001", "refused bad_ttl: ttl of 630720001 seconds must be between 0 and 630720000"},
 		{"put m 1 2 h=a=b=c", "m 1000 long 2 {h=a}"},
 		{`put m 1 2 "ho st=x y" "a"=b`, `refused bad_tag: tag[1] has quotes inside; they go around the whole of a tag: "name=value"`},
+		{`put m 1 2 ""a=b"`, `refused bad_tag: tag[0] has quotes inside; they go around the whole of a tag: "name=value"`},
 		{`put m 1 2 "ho st"="x"`, `refused bad_tag: tag[0] has quotes inside; they go around the whole of a tag: "name=value"`},
 		{`put m 1 2 "ho st=x y"`, "m 1000 long 2 {ho st=x y}"},
 		{`put m 1 2 h="x"`, `m 1000 long 2 {h="x"}`}, // as KairosDB
