@@ -83,7 +83,7 @@ func (b *budget) release(n int64) {
 	defer b.mu.Unlock()
 	if spare := b.granted.Load() - b.used.Load() - keptGrant/2; spare > 0 {
 		b.granted.Add(-spare)
-		b.engine.pool.release(spare)
+		b.engine.pool.shrink(b.session, spare)
 	}
 }
 

@@ -62,7 +62,7 @@ func New(s store.Viewer, config Config, r prometheus.Registerer, now func() time
 	}
 	e.slots.fresh.refused, e.slots.begun.refused = e.metrics.shed.WithLabelValues("begin"), e.metrics.shed.WithLabelValues("turn")
 	e.config.Store(&config)
-	e.pool = &pool{max: machine.Share(int64(config.TotalMemory)), metrics: e.metrics, large: map[uint64]struct{}{}}
+	e.pool = &pool{max: machine.Share(int64(config.TotalMemory)), metrics: e.metrics, held: map[uint64]int64{}}
 	e.pool.maxWait.Store(int64(config.MaxWait))
 	e.metrics.memoryMax.Set(float64(e.pool.max))
 	e.texts, e.deletes = newTexts(e.pool, r), newDeletes(r, e.metrics)

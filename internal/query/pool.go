@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -18,7 +19,8 @@ import (
 // Queries with little work do not wait behind those with much: an owner of more than smallGrant cannot
 // have the reserve, one part in reserveShare, and a query that waits lends its slot to another (see
 // Engine.lend). Queries with much work wait in the order in which they began, so that some end. If all
-// of those that hold memory wait for more for stuckTime, the one that began last is refused.
+// of those that hold memory wait for more, the one that began last is refused after stuckTime, unless the
+// oldest could go on with what others hold, such as answers that are being sent.
 type pool struct {
 	max     int64
 	maxWait atomic.Int64 // a time.Duration
@@ -26,9 +28,9 @@ type pool struct {
 
 	mu    sync.Mutex
 	used  int64
-	freed chan struct{}       // closed when one that waits may find memory, nil while nobody waits
-	line  []uint64            // sessions that wait, oldest first
-	large map[uint64]struct{} // sessions that hold more than smallGrant
+	freed chan struct{}    // closed when one that waits may find memory, nil while nobody waits
+	line  []waiting        // sessions that wait, oldest first
+	held  map[uint64]int64 // what sessions hold until they end, with their answers
 }
 
 const (
@@ -42,7 +44,17 @@ type want struct {
 	bytes   int64
 	held    int64  // what the owner would have in all
 	session uint64 // that waits for it, 0 for the text of a request or an answer whose query has ended
-	answer  bool   // of the session, which is released apart from it
+}
+
+// waiting is a session that stands in line.
+type waiting struct {
+	session uint64
+	bytes   int64 // that it waits for
+}
+
+// place returns where a session stands in line, or would stand. p.mu is held.
+func (p *pool) place(session uint64) (at int, there bool) {
+	return slices.BinarySearchFunc(p.line, session, func(w waiting, session uint64) int { return cmp.Compare(w.session, session) })
 }
 
 // reserve is the memory that is for small owners only. A pool in which it could not be used has none.
@@ -53,9 +65,26 @@ func (p *pool) reserve() int64 {
 	return 0
 }
 
+// most is what large owners may have together.
+func (p *pool) most() int64 { return p.max - p.reserve() }
+
+// possible returns an error if an owner could not have the memory even if it were alone. It would
+// wait in vain, in front of younger ones.
+func (p *pool) possible(w want) error {
+	if w.held <= p.most() {
+		return nil
+	}
+	return &store.LimitError{
+		Limit: "query.total_memory", Max: p.most(), Need: w.held, What: "memory for one answer or text; ask for less at once",
+	}
+}
+
 // acquire takes memory, or fails with a Busy limit after maxWait, so that
 // queries do not wait for each other forever.
 func (p *pool) acquire(ctx context.Context, w want) error {
+	if err := p.possible(w); err != nil {
+		return err
+	}
 	defer p.leave(w.session)
 	freed, ok := p.try(w)
 	if ok {
@@ -99,16 +128,18 @@ func (p *pool) try(w want) (freed chan struct{}, ok bool) {
 	if p.has(w) {
 		p.used += w.bytes
 		p.metrics.memory.Set(float64(p.used))
-		if w.session != 0 && !w.answer && w.held > smallGrant {
-			p.large[w.session] = struct{}{}
+		if w.session != 0 {
+			p.held[w.session] += w.bytes
 		}
 		return nil, true
 	}
 	if p.freed == nil {
 		p.freed = make(chan struct{})
 	}
-	if at, there := slices.BinarySearch(p.line, w.session); w.session != 0 && !there {
-		p.line = slices.Insert(p.line, at, w.session)
+	if at, there := p.place(w.session); there {
+		p.line[at].bytes = w.bytes
+	} else if w.session != 0 {
+		p.line = slices.Insert(p.line, at, waiting{w.session, w.bytes})
 	}
 	return p.freed, false
 }
@@ -118,25 +149,37 @@ func (p *pool) has(w want) bool {
 	if w.held <= smallGrant {
 		return p.used+w.bytes <= p.max
 	}
-	older := len(p.line) > 0 && p.line[0] < w.session
-	return !older && p.used+w.bytes <= p.max-p.reserve()
+	older := len(p.line) > 0 && p.line[0].session < w.session
+	return !older && p.used+w.bytes <= p.most()
 }
 
 // stuck returns how many sessions hold memory, if all of them wait for more and this is the one that
-// began last; otherwise 0, as when there may be memory by now. freed is what the session waits for.
+// began last; otherwise 0, as when there may be memory by now, or when others hold enough for the oldest.
+// freed is what the session waits for.
 func (p *pool) stuck(session uint64, freed chan struct{}) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.freed != freed {
 		return 0
 	}
-	n, last := 0, uint64(0)
-	for _, id := range p.line {
-		if _, large := p.large[id]; large {
-			n, last = n+1, id
+	n, last, all := 0, uint64(0), int64(0)
+	for _, w := range p.line {
+		held := p.held[w.session]
+		all += held
+		if held > smallGrant {
+			n, last = n+1, w.session
 		}
 	}
-	if n < len(p.large) || last != session {
+	if n == 0 || last != session || all+p.line[0].bytes <= p.most() {
+		return 0
+	}
+	large := 0
+	for _, held := range p.held {
+		if held > smallGrant {
+			large++
+		}
+	}
+	if n < large {
 		return 0
 	}
 	return n
@@ -146,7 +189,7 @@ func (p *pool) stuck(session uint64, freed chan struct{}) int {
 func (p *pool) leave(session uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	at, there := slices.BinarySearch(p.line, session)
+	at, there := p.place(session)
 	if !there {
 		return
 	}
@@ -162,12 +205,20 @@ func (p *pool) wake() {
 	}
 }
 
-// end releases what a session has.
+// shrink releases a part of what a session has.
+func (p *pool) shrink(session uint64, n int64) {
+	p.release(n)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held[session] -= n
+}
+
+// end releases what a session has, except for its answer.
 func (p *pool) end(session uint64, n int64) {
 	p.release(n)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.large, session)
+	delete(p.held, session)
 }
 
 func (p *pool) release(n int64) {
@@ -197,7 +248,10 @@ func (e *Engine) Reserve(ctx context.Context, n, held int64) error {
 // ReserveAnswer is [Engine.Reserve] for the answer of a query that computes. Other queries
 // compute while it waits.
 func (s *Session) ReserveAnswer(n, held int64) error {
-	e, w := s.engine, want{bytes: n, held: held, session: s.id, answer: true}
+	e, w := s.engine, want{bytes: n, held: held, session: s.id}
+	if err := e.pool.possible(w); err != nil {
+		return err
+	}
 	if _, ok := e.pool.try(w); ok {
 		return nil
 	}

@@ -136,7 +136,7 @@ func TestQueriesThatWaitForMemory(t *testing.T) {
 // while another that holds memory computes.
 func TestOrderOfMemory(t *testing.T) {
 	const large = 2 * smallGrant
-	p := &pool{max: 8 * smallGrant, metrics: newMetrics(prometheus.NewRegistry()), large: map[uint64]struct{}{}}
+	p := &pool{max: 8*smallGrant - 1, metrics: newMetrics(prometheus.NewRegistry()), held: map[uint64]int64{}}
 	has := func(yes bool, w want) {
 		t.Helper()
 		if _, ok := p.try(w); ok != yes {
@@ -157,15 +157,16 @@ func TestOrderOfMemory(t *testing.T) {
 	has(false, want{bytes: large, held: large, session: 5})
 	has(false, want{bytes: large, held: 2 * large, session: 2})
 	stuck(0, 3) // session 1 computes
-	has(false, want{bytes: large, held: large, session: 1, answer: true})
+	has(false, want{bytes: large, held: large, session: 1})
 	stuck(3, 3)
 	stuck(0, 2)
 	stuck(0, 5) // it holds nothing that others could have
 	p.end(3, large)
 	p.leave(3)
 	has(false, want{bytes: large, held: 2 * large, session: 2}) // session 1 is older
+	stuck(0, 2)                                                 // session 1 has been woken, too, and will find memory
 	has(true, want{bytes: 1, held: 1})
-	has(true, want{bytes: large, held: large, session: 1, answer: true})
+	has(true, want{bytes: large, held: large, session: 1})
 	p.leave(1)
 	stuck(0, 2)
 	has(false, want{bytes: large, held: 2 * large, session: 2})
@@ -175,6 +176,69 @@ func TestOrderOfMemory(t *testing.T) {
 		t.Error("a session is stuck although there is memory")
 	}
 	has(true, want{bytes: large, held: 2 * large, session: 2})
+	p.leave(2)
+	p.leave(5)
+
+	has(true, want{bytes: large, held: large, session: 6}) // an answer
+	has(false, want{bytes: large, held: 2 * large, session: 6})
+	has(false, want{bytes: large, held: 3 * large, session: 2})
+	stuck(0, 2) // session 6 began later
+	stuck(2, 6)
+}
+
+// TestWaitForAnswers: a query that waits for memory which answers hold is not refused as one that waits
+// for other queries.
+func TestWaitForAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := DefaultConfig()
+		config.TotalMemory = reserveShare * grantBytes
+		f := newFixture(t, config)
+		answer := int64(reserveShare-3) * grantBytes
+		if err := f.Reserve(t.Context(), answer, answer); err != nil {
+			t.Fatal(err)
+		}
+		s, err := f.Begin(t.Context(), Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close(nil)
+		if err := s.Reserve(grantBytes); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		time.AfterFunc(4*stuckTime, func() { f.Return(answer) })
+		if err := s.Reserve(2 * grantBytes); err != nil || time.Since(began) != 4*stuckTime {
+			t.Errorf("after %s: %v", time.Since(began), err)
+		}
+	})
+}
+
+// TestImpossibleAnswer: an answer that total_memory has no room for fails at once, and younger
+// queries do not wait behind it.
+func TestImpossibleAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := DefaultConfig()
+		config.TotalMemory = reserveShare * grantBytes
+		f := newFixture(t, config)
+		began := time.Now()
+		s, err := f.Begin(t.Context(), Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close(nil)
+		var limit *store.LimitError
+		for _, err := range []error{s.ReserveAnswer(grantBytes, reserveShare*grantBytes), f.Reserve(t.Context(), grantBytes, reserveShare*grantBytes)} {
+			if !errors.As(err, &limit) || limit.Busy || limit.Limit != "query.total_memory" || limit.Need <= limit.Max {
+				t.Errorf("an answer as large as total_memory: %v", err)
+			}
+		}
+		if waited := time.Since(began); waited != 0 {
+			t.Errorf("waited %s", waited)
+		}
+		if len(f.pool.line) != 0 {
+			t.Error("it stands in line")
+		}
+	})
 }
 
 // Memory that a query no longer uses goes back to the pool before the query ends.

@@ -93,7 +93,7 @@ func (e *Engine) newSession(ctx context.Context, q Request) *Session {
 	s.turn, s.at.metric = s.begun, q.Metric
 	s.budget.max, s.budget.key = int64(s.config.MaxMemory), "query.max_memory"
 	s.budget.engine, s.budget.session = e, s.id
-	if most := e.pool.max - e.pool.reserve(); most < s.budget.max {
+	if most := e.pool.most(); most < s.budget.max {
 		s.budget.max, s.budget.key = most, "query.total_memory"
 	}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
