@@ -2,6 +2,7 @@ package rollup
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"strings"
 	"testing"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"varve/internal/ingest"
+	"varve/internal/kairos"
+	"varve/internal/kairos/agg"
 	"varve/internal/query"
 )
 
@@ -79,5 +82,43 @@ func TestGroupBeyondTheLimitOfSeries(t *testing.T) {
 		if got := h.points("dst"); !strings.Contains(got, "{host=c,saved_from=src} 2000-01-01T00:00 1\n{host=c,saved_from=src} 2000-01-01T00:01 1") {
 			t.Errorf("with a higher limit:\n%s", got)
 		}
+	})
+}
+
+// A failures saver counts how often points could not be stored.
+type failures struct {
+	agg.Saver
+	n int
+}
+
+func (f *failures) Save(ctx context.Context, to agg.Target, points []agg.Point) error {
+	err := f.Saver.Save(ctx, to, points)
+	if err != nil {
+		f.n++
+	}
+	return err
+}
+
+// TestSaveAsAtRateOfNewSeriesIsNotHalved: if the query of a task has a step save_as whose series exceed the
+// rate of new series, fewer buckets would exceed it too. The query runs once, and again at the next run.
+func TestSaveAsAtRateOfNewSeriesIsNotHalved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		h.ingest = func(c *ingest.Config) { c.NewSeriesBurst, c.NewSeriesPerSecond = 1, 1 }
+		h.restart(nil)
+		saver := &failures{Saver: kairos.NewSaver(h.pipeline)}
+		h.scheduler.engine = agg.New(h.scheduler.engine.Engine, saver)
+		for _, host := range []string{"a", "b"} {
+			h.put("src", host, 1, at(0, 0, 0), at(0, 7, 0))
+		}
+		h.do(200, "POST", "/api/v1/rollups", strings.Replace(taskJSON("t", hour, minute, ""), `"sampling":`+minute+`}`, `"sampling":`+minute+`},{"name":"save_as","metric_name":"copy"}`, 1))
+		time.Sleep(time.Hour)
+		const backfill = "/api/v1/rollups/backfill/t?startTime=2000-01-01-00-00-00-000&endTime=2000-01-01-00-08-00-000"
+		h.do(503, "POST", backfill, "")
+		if saver.n != 1 {
+			t.Errorf("save_as failed %d times in a run", saver.n)
+		}
+		time.Sleep(time.Second)
+		h.do(204, "POST", backfill, "")
 	})
 }

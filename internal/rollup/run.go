@@ -151,12 +151,12 @@ func (p *pass) lookAround(metric *agg.MetricQuery) {
 
 // batches returns how the buckets of a pass are computed. A query that got no slot is
 // not halved: a smaller one would get no slot either. Nor is one whose results exceed a
-// limit of ingest.
+// limit of ingest, or whose save_as exceeds a limit that passes: fewer buckets have as many series.
 func (p *pass) batches() *downsample.Batches {
 	b := &downsample.Batches{Grid: p.grid, Most: p.scheduler.config.BatchBuckets, Once: p.once, TooMuch: func(err error) bool {
 		var limit *store.LimitError
 		var fault *ingest.Fault
-		return errors.As(err, &limit) && !limit.Busy && !errors.As(err, &fault)
+		return errors.As(err, &limit) && !limit.Busy && limit.Wait == 0 && !errors.As(err, &fault)
 	}}
 	if p.single {
 		b.Most = 1
