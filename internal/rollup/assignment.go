@@ -159,7 +159,11 @@ func (a *assignments) lookForTwin(ctx context.Context) error {
 	own := listing{nodesService, nodesKey, a.node}
 	last, known := a.seenAs[own]
 	delete(a.seenAs, own) // about to be renewed; if members cannot read it then, nothing is known of it
-	twin := known && err == nil && !entry.Modified.Equal(last.modified)
+	if !known {
+		return nil // keeps twin: otherwise each renewal that fails would have the same said again
+	}
+	// If both renew it at the same moment, both see the later renewal. The host tells one of them.
+	twin := err == nil && (!entry.Modified.Equal(last.modified) || entry.Text != a.host)
 	if twin && !a.twin {
 		a.log.Error("another server has the id of this one, because it uses a copy of its data directory; clients that follow timelines miss events. "+
 			"Stop the server with the copy, remove the file node-id there, and start it again", "id", a.node, "host", entry.Text)
