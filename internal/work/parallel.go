@@ -31,5 +31,9 @@ func Parallel(ctx context.Context, limit, n int, doing string, f func(ctx contex
 	for range limit {
 		group.Go(doing, some)
 	}
-	return group.Wait()
+	err := group.Wait()
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx) // another one may have seen its context end, and ended first
+	}
+	return err
 }

@@ -3,6 +3,7 @@ package work
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 )
 
@@ -18,6 +19,25 @@ func TestPanicOfAPart(t *testing.T) {
 		})
 		if fault := (*PanicError)(nil); !errors.As(err, &fault) {
 			t.Errorf("%d parts: %v", n, err)
+		}
+	}
+}
+
+// TestFirstErrorOfParts: parts that end because another one has failed do not hide its error.
+func TestFirstErrorOfParts(t *testing.T) {
+	failed := errors.New("failed")
+	for range 20_000 {
+		err := Parallel(t.Context(), 2, 2, "count sheep", func(ctx context.Context, i int) error {
+			if i == 0 {
+				return failed
+			}
+			for ctx.Err() == nil { // it notices at once
+				runtime.Gosched()
+			}
+			return ctx.Err()
+		})
+		if err != failed {
+			t.Fatal(err)
 		}
 	}
 }

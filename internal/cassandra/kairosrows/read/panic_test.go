@@ -30,7 +30,7 @@ func TestPanicIsTheErrorOfItsRequest(t *testing.T) {
 			})
 		},
 		"keys of a tag value": func(ctx context.Context) error {
-			c := &contest{look: look} // without a partition to read
+			c := &contest{look: look, cancel: func() {}} // without a partition to read
 			_, err := c.round(ctx, []*contender{{places: make([]contestPlace, 2)}}, 1)
 			return err
 		},
