@@ -81,7 +81,7 @@ func (e *RefusedError) wayOut() string {
 func (r Reason) lacks() string {
 	switch r {
 	case NoSuchTable:
-		return "the keyspace lacks a table"
+		return "the keyspace lacks a table or a column"
 	case Unauthorized:
 		return "the user of the keyspace lacks a right"
 	}

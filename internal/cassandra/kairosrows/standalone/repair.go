@@ -131,8 +131,7 @@ func (j *Repair) Run(ctx context.Context, k *Keyspace, settings kairosrows.Setti
 			report, err = d.Repair(ctx, o)
 		}
 		bar.Clear()
-		var away *store.UnavailableError
-		if !errors.As(err, &away) || ctx.Err() != nil || time.Since(alive) >= patience {
+		if !passes(err) || ctx.Err() != nil || time.Since(alive) >= patience {
 			break
 		}
 		fmt.Fprintf(j.Stderr, "%v; will retry\n", err)
@@ -144,6 +143,12 @@ func (j *Repair) Run(ctx context.Context, k *Keyspace, settings kairosrows.Setti
 		return report, os.Remove(j.State)
 	}
 	return report, errors.Join(err, j.save())
+}
+
+// passes reports whether the cluster is away for a while. A missing right or table is unavailability,
+// too, but waiting for an operator is not for a command.
+func passes(err error) bool {
+	return errors.As(err, new(*store.UnavailableError)) && !errors.As(err, new(*cql.RefusedError))
 }
 
 // checkClock returns an error if the repair must change nothing, because the clock of this machine

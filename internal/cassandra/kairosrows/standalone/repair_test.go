@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"varve/internal/cassandra/kairosrows/remove"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/originals"
+	"varve/internal/store"
 )
 
 // A repair goes on with what an earlier one of the same keyspace has left, and with nothing else.
@@ -126,5 +128,19 @@ func TestRepairWithWrongClock(t *testing.T) {
 	}
 	if report, err := repair(false, 0); err != nil || report.Changes() == 0 {
 		t.Errorf("once the clock is set: %d changes, %v", report.Changes(), err)
+	}
+}
+
+// TestPasses: a repair waits while the cluster is away, and does not wait for an operator.
+func TestPasses(t *testing.T) {
+	away := &store.UnavailableError{Reason: "timeout"}
+	lacks := &store.UnavailableError{Reason: "the user lacks a right", Err: &cql.RefusedError{Reason: cql.Unauthorized}}
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{{away, true}, {fmt.Errorf("read: %w", away), true}, {lacks, false}, {errors.New("other"), false}} {
+		if got := passes(c.err); got != c.want {
+			t.Errorf("%v passes: %t", c.err, got)
+		}
 	}
 }
