@@ -40,7 +40,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	m.memory = set.Gauge("memory_bytes", "Memory that queries, the texts of their requests, and answers that are not sent yet hold together.")
 	m.memoryMax = set.Gauge("memory_max_bytes", "Memory that queries, the texts of their requests, and answers that are not sent yet may hold together: query.total_memory.")
 	m.memoryWaits = set.Gauge("memory_waiting", "Queries and answers that wait for memory that others hold.")
-	m.memoryRefused = set.Counter("memory_refused_total", "Queries and answers for which no memory became free: within query.max_wait, or while all other slots were held by queries that waited for memory too.")
+	m.memoryRefused = set.Counter("memory_refused_total", "Queries and answers for which no memory became free within query.max_wait, or that began last of those that held memory while all of them waited for more.")
 	for _, outcome := range []string{outcomeOK, "input", "limit", "timeout", "cancelled", "busy", "failed"} {
 		m.queries.WithLabelValues(outcome) // shown from the start
 	}

@@ -255,6 +255,9 @@ func (s *Session) ReserveAnswer(n, held int64) error {
 	if _, ok := e.pool.try(w); ok {
 		return nil
 	}
+	if s.outside { // it has no slot to lend
+		return e.pool.acquire(s.ctx, w)
+	}
 	return e.lend(func() error { return e.pool.acquire(s.ctx, w) })
 }
 

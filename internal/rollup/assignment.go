@@ -146,9 +146,8 @@ func elapsed(from, to time.Time) time.Duration {
 }
 
 // lookForTwin reports a process that has renewed this node's entry since this process saw its own
-// renewal. Both have the id of one server, because its data directory was copied. They share what
-// belongs to one server: its tasks, and the logs of arrivals of timelines, by which clients that
-// follow a timeline miss events.
+// renewal. Both have the id of one server, because its data directory was copied. So both run its
+// tasks, and write the same logs of arrivals of timelines: clients that follow a timeline miss events.
 func (a *assignments) lookForTwin(ctx context.Context) error {
 	entry, err := a.values.Get(ctx, nodesService, nodesKey, a.node)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
@@ -160,7 +159,7 @@ func (a *assignments) lookForTwin(ctx context.Context) error {
 	last, known := a.seenAs[own]
 	delete(a.seenAs, own) // about to be renewed; if members cannot read it then, nothing is known of it
 	if !known {
-		return nil // keeps twin: otherwise each renewal that fails would have the same said again
+		return nil // and twin is kept: otherwise the error would be logged again after each renewal that failed
 	}
 	// If both renew it at the same moment, both see the later renewal. The host tells one of them.
 	twin := err == nil && (!entry.Modified.Equal(last.modified) || entry.Text != a.host)

@@ -16,16 +16,18 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func sealOf(object []byte) string {
-	return fmt.Sprintf("%s%08x%s", sealBegin, crc32.Checksum(object, castagnoli), sealEnd)
+// sealOf returns what an object ends with instead of its "}".
+func sealOf(objectWithoutEnd []byte) string {
+	sum := crc32.Update(crc32.Checksum(objectWithoutEnd, castagnoli), castagnoli, []byte("}"))
+	return fmt.Sprintf("%s%08x%s", sealBegin, sum, sealEnd)
 }
 
 // Seal adds a checksum to the text of a JSON object, which must have a member. Otherwise a flipped
 // bit in a number or a name would make another valid object. Builds that do not know the checksum
 // ignore it. Seal may write to object.
 func Seal(object []byte) []byte {
-	seal := sealOf(object)
-	return append(bytes.TrimSuffix(object, []byte("}")), seal...)
+	object = bytes.TrimSuffix(object, []byte("}"))
+	return append(object, sealOf(object)...)
 }
 
 // CheckSeal returns an error if a text was sealed and is damaged. It accepts a text without a
@@ -36,8 +38,7 @@ func CheckSeal(text []byte) error {
 	if end < 0 || !bytes.HasPrefix(text[end:], []byte(sealBegin)) {
 		return nil
 	}
-	object := append(bytes.Clone(text[:end]), '}')
-	if want := sealOf(object); string(text[end:]) != want {
+	if want := sealOf(text[:end]); string(text[end:]) != want {
 		return fmt.Errorf("the file is damaged: expected %s at its end, got %s", want, text[end:])
 	}
 	return nil

@@ -18,7 +18,10 @@ func OpenPebbleToRead(fs vfs.FS, dir string) (*Pebble, error) {
 		Logger:             Quiet{},
 		EventListener:      &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}},
 	})
-	return &Pebble{DB: db}, err
+	if err != nil {
+		return nil, err
+	}
+	return &Pebble{DB: db}, nil
 }
 
 // OpenToRead opens the catalogue without changing it.
