@@ -39,7 +39,8 @@ func run(t *testing.T, prepare func(*exec.Cmd), name string, args ...string) str
 func javaArgs(t *testing.T, settings ...string) []string {
 	t.Helper()
 	path := process.Provide(t, "Java clients", root, "javaclients.sh")
-	return append(settings, "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+	// The telnet client writes in the JVM's charset, which follows the locale up to JDK 17.
+	return append(settings, "-Dfile.encoding=UTF-8", "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
 		// The Java client writes down time zones by reflection.
 		"--add-opens=java.base/sun.util.calendar=ALL-UNNAMED", "--add-opens=java.base/java.util=ALL-UNNAMED",
 		"-cp", path, "varve.clients.Driver")
