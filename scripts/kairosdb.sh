@@ -37,8 +37,9 @@ shift 2
 mkdir -p conf/logging webroot log
 cp "$here/originals/logback.xml" conf/logging/
 export TZ=UTC MALLOC_ARENA_MAX=2
-# Guice makes classes in java.lang; the validation of requests reads java.util.
+# Up to JDK 17 the charset of KairosDB follows the locale. Guice makes classes in java.lang; the
+# validation of requests reads java.util.
 exec java -Xms128m -Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \
 	--add-opens=java.base/java.lang=ALL-UNNAMED --add-opens=java.base/java.util=ALL-UNNAMED \
-	-Djava.net.preferIPv4Stack=true -cp "conf/logging:$lib/*" \
+	-Djava.net.preferIPv4Stack=true -Dfile.encoding=UTF-8 -cp "conf/logging:$lib/*" \
 	org.kairosdb.core.Main -c "${@:-run}" -p conf/kairosdb.conf
