@@ -24,6 +24,7 @@
 #   --datacenters L   data centre of each node, with commas: dc1,dc1,dc2 (default: all
 #                 in one, which Cassandra calls datacenter1)
 #   --heap M      heap of a node (default 512m)
+#   --forget      a node that is killed may forget changes of the schema, which are then quicker
 #   --jmx P       run only: port for nodetool (default none)
 #   --clock F     run only: a file of 8 bytes, little-endian, which may be changed at
 #                 any time: the nanoseconds by which the node's clock is ahead. Needs
@@ -47,7 +48,7 @@ fail() {
 	exit "$status"
 }
 
-version=5.0.8 dir='' nodes=1 node=1 ip='' yaml='' heap=512m jmx='' clock='' datacenters=''
+version=5.0.8 dir='' nodes=1 node=1 ip='' yaml='' heap=512m jmx='' clock='' datacenters='' forget=''
 verb=${1:-}
 [[ -n $verb ]] && shift
 command=()
@@ -58,6 +59,10 @@ while (($#)); do
 		[[ -n ${2:-} ]] || fail 2 "$1 needs a value"
 		declare "${1#--}=$2"
 		shift 2
+		;;
+	--forget)
+		forget=yes
+		shift
 		;;
 	*)
 		[[ $verb == with && $1 != --* ]] || fail 2 "unknown option $1"
@@ -129,6 +134,7 @@ become_node() {
 		-Dcassandra.storagedir="$home/data" -Dcassandra.logdir="$home/log" \
 		-Dcassandra.triggers_dir="$home/triggers" \
 		-Dcassandra.ring_delay_ms=10000 ${jmx:+-Dcassandra.jmx.local.port="$jmx"} \
+		${forget:+-Dcassandra.unsafesystem=true} \
 		${clock:+-Dcassandra.clock=SetClock -Dvarve.clock="$clock"} \
 		-Dcassandra-foreground=yes \
 		-cp "$home/conf:$lib/*" org.apache.cassandra.service.CassandraDaemon
@@ -156,7 +162,7 @@ start_nodes() {
 			fail 5 "a node runs in $home already (pid $(<"$home/pid"))"
 		fi
 		setsid "$here/cassandra.sh" run --dir "$dir" --version "$version" --nodes "$nodes" --node "$node" \
-			--ip "$ip" ${yaml:+--yaml "$yaml"} ${datacenters:+--datacenters "$datacenters"} --heap "$heap" >"$home/log/stdout.log" 2>&1 </dev/null &
+			--ip "$ip" ${yaml:+--yaml "$yaml"} ${datacenters:+--datacenters "$datacenters"} ${forget:+--forget} --heap "$heap" >"$home/log/stdout.log" 2>&1 </dev/null &
 		echo $! >"$home/pid"
 		await "$(address "$node")"
 		echo "$(address "$node"):9042 $home/pid"
@@ -192,13 +198,19 @@ stop_nodes() {
 	done
 }
 
-# with_node runs the command beside a node of its own.
+# with_node runs the command beside a node of its own. Its data is in memory if there is room: the
+# tests make hundreds of keyspaces, and most of their time would be spent on files.
 with_node() {
-	local ring
-	dir=$(mktemp -d)
+	local ring memory_kb
+	memory_kb=$(df --output=avail /dev/shm 2>/dev/null | tail -n 1) || true
+	if ((${memory_kb:-0} > 4 << 20)) && [[ -w /dev/shm ]]; then
+		dir=$(mktemp -d -p /dev/shm varve-cassandra.XXXXXX)
+	else
+		dir=$(mktemp -d)
+	fi
 	trap 'stop_nodes; rm -rf "$dir"' EXIT
 	trap 'exit 130' INT TERM HUP
-	if ring=$("$0" start --dir "$dir" --version "$version"); then
+	if ring=$("$0" start --dir "$dir" --version "$version" --forget); then
 		export VARVE_TEST_CASSANDRA=${ring%% *}
 	else
 		printf '\n*** NO CASSANDRA (exit status %d of scripts/cassandra.sh start): TESTS THAT NEED ONE ARE SKIPPED ***\n\n' $? >&2

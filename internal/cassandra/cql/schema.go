@@ -258,6 +258,10 @@ func (s *Session) CreateKeyspace(ctx context.Context, replication string) error 
 	if err := s.Change(ctx, st); err != nil {
 		return err
 	}
+	select {
+	case s.created <- struct{}{}:
+	default:
+	}
 	return s.WaitKeyspace(ctx)
 }
 

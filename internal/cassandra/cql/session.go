@@ -53,6 +53,7 @@ type Session struct {
 	closing    sync.WaitGroup // driver sessions that are being closed
 
 	changed *notify.Notifier // announces changes of mu.state
+	created chan struct{}    // has an item once this session has created its keyspace, which it must look for
 
 	mu struct {
 		sync.Mutex
@@ -89,7 +90,7 @@ func Open(config Config, o Options) (*Session, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Session{config: config, options: o, log: o.Logger, now: time.Now, changed: notify.New()}
+	s := &Session{config: config, options: o, log: o.Logger, now: time.Now, changed: notify.New(), created: make(chan struct{}, 1)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -212,7 +213,11 @@ func (s *Session) run() {
 			if state := s.State(); !state.Connected && s.now().Sub(state.Since) < rebuildAfter {
 				every = watchAway
 			}
-			work.Pause(s.ctx, every)
+			select {
+			case <-time.After(every):
+			case <-s.created:
+			case <-s.ctx.Done():
+			}
 			wait = reconnectMin
 			continue
 		}
