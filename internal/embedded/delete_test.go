@@ -79,59 +79,94 @@ func (c *crashSeries) overwrite(t *testing.T, s *Store, from, to, value int64) {
 	}
 }
 
-// TestDeleteAfterALostDelete loses a deletion that a merge has applied already:
-// to a power cut before the log was synced, or to a log that failed. The next one
-// works all the same, before and after merges and restarts.
-func TestDeleteAfterALostDelete(t *testing.T) {
-	for _, lost := range []string{"power cut", "log failure"} {
+// brokenLog returns a file system in which the log cannot be written while there is an error.
+func brokenLog(fs vfs.FS) (vfs.FS, *atomic.Pointer[syscall.Errno]) {
+	var broken atomic.Pointer[syscall.Errno]
+	return errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if err := broken.Load(); err != nil && strings.Contains(op.Path, "/"+datadir.Log+"/") && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			return *err
+		}
+		return nil
+	})), &broken
+}
+
+// TestDeletionIsWhole cuts the power, or breaks the log, before a deletion is durable in the log. It
+// concerns samples in a file and in the log. Merges must not carry it out in the file alone.
+func TestDeletionIsWhole(t *testing.T) {
+	for lost, want := range map[string]int{"power cut": 0, "log failure": 1100} {
 		t.Run(lost, func(t *testing.T) {
 			mem := crashfs.New()
-			var broken atomic.Bool
-			fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-				if broken.Load() && strings.Contains(op.Path, "/"+datadir.Log+"/") && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
-					return syscall.EIO
-				}
-				return nil
-			}))
+			fs, broken := brokenLog(mem)
 			cfg := quietConfig("interval")
 			s := mustOpen(t, fs, cfg)
 			c := newCrashSeries(1)[0]
 			c.writeOnce(context.Background(), s, 1000)
 			s.must(t, s.checkpoint())
-			s.must(t, erase(s, 0, 100))
-			if _, err := s.log.Current().Rotate(); err != nil { // the log is synced up to here
+			c.overwrite(t, s, 1000, 1100, 1)
+			s.must(t, s.log.Sync(context.Background()))
+			if lost == "log failure" {
+				broken.Store(new(syscall.EIO))
+			}
+			if err := erase(s, 0, 1100); (err != nil) != (broken.Load() != nil) {
 				t.Fatal(err)
 			}
-			c.overwrite(t, s, 999, 1000, 999)
-			broken.Store(lost == "log failure")
-			if err := erase(s, 100, 200); (err != nil) != broken.Load() {
-				t.Fatal(err)
+			if err := s.maintain(context.Background()); (err != nil) != (broken.Load() != nil) {
+				t.Errorf("the merge: %v", err)
 			}
-			s.must(t, s.maintain(context.Background())) // applies both
 			disk := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 0, RNG: rand.New(rand.NewPCG(1, 1))})
-			broken.Store(false)
+			broken.Store(nil)
 			s.Close()
-
-			for restart := range int64(4) {
-				s = mustOpen(t, disk, cfg)
-				from := 200 + 100*restart
-				if n := len(c.remaining(t, s, from, from+100)); n != 100 {
-					t.Fatalf("start %d: %d samples of 100 before the delete", restart, n)
-				}
-				s.must(t, erase(s, from, from+100))
-				if n := len(c.remaining(t, s, 0, from+100)); n != 0 {
-					t.Fatalf("start %d: %d samples are there after the delete", restart, n)
-				}
-				s.must(t, s.maintain(context.Background()))
-				if restart%2 == 0 {
-					s.must(t, s.checkpoint())
-				}
-				if n := len(c.remaining(t, s, 0, from+100)); n != 0 {
-					t.Fatalf("start %d: %d samples are back after a merge", restart, n)
-				}
-				s.must(t, s.Close())
+			s = mustOpen(t, disk, cfg)
+			defer s.Close()
+			if n := len(c.remaining(t, s, 0, 1100)); n != want {
+				t.Errorf("%d samples of 1100 are there after the restart, want %d", n, want)
 			}
 		})
+	}
+}
+
+// TestDeleteAfterALostDelete loses a deletion that a merge has applied already, because the disk was
+// full for the log. The next one works all the same, before and after merges and restarts.
+func TestDeleteAfterALostDelete(t *testing.T) {
+	mem := crashfs.New()
+	fs, broken := brokenLog(mem)
+	cfg := quietConfig("interval")
+	s := mustOpen(t, fs, cfg)
+	c := newCrashSeries(1)[0]
+	c.writeOnce(context.Background(), s, 1000)
+	s.must(t, s.checkpoint())
+	s.must(t, erase(s, 0, 100))
+	if _, err := s.log.Current().Rotate(); err != nil { // the log is synced up to here
+		t.Fatal(err)
+	}
+	c.overwrite(t, s, 999, 1000, 999)
+	broken.Store(new(syscall.ENOSPC))
+	if err := erase(s, 100, 200); err == nil {
+		t.Fatal("no error while the disk is full")
+	}
+	s.must(t, s.maintain(context.Background())) // applies both
+	disk := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 0, RNG: rand.New(rand.NewPCG(1, 1))})
+	broken.Store(nil)
+	s.Close()
+
+	for restart := range int64(4) {
+		s = mustOpen(t, disk, cfg)
+		from := 200 + 100*restart
+		if n := len(c.remaining(t, s, from, from+100)); n != 100 {
+			t.Fatalf("start %d: %d samples of 100 before the delete", restart, n)
+		}
+		s.must(t, erase(s, from, from+100))
+		if n := len(c.remaining(t, s, 0, from+100)); n != 0 {
+			t.Fatalf("start %d: %d samples are there after the delete", restart, n)
+		}
+		s.must(t, s.maintain(context.Background()))
+		if restart%2 == 0 {
+			s.must(t, s.checkpoint())
+		}
+		if n := len(c.remaining(t, s, 0, from+100)); n != 0 {
+			t.Fatalf("start %d: %d samples are back after a merge", restart, n)
+		}
+		s.must(t, s.Close())
 	}
 }
 
@@ -142,23 +177,28 @@ func (s *Store) must(t *testing.T, err error) {
 	}
 }
 
-// TestLostDeleteRevealsNothing loses a deletion to a power cut after a merge has
-// applied it to a file with newer samples. The older ones of the same times, in a
+// TestLostDeleteRevealsNothing loses a deletion, because the disk is full for the log, after a merge
+// has applied it to a file with newer samples. The older ones of the same times, in a
 // file that was not merged, must not come back.
 func TestLostDeleteRevealsNothing(t *testing.T) {
 	mem := crashfs.New()
-	s := mustOpen(t, mem, quietConfig("interval"))
+	fs, broken := brokenLog(mem)
+	s := mustOpen(t, fs, quietConfig("interval"))
 	c := newCrashSeries(1)[0]
 	c.overwrite(t, s, 0, 10_000, 1)
 	s.must(t, s.checkpoint())
 	c.overwrite(t, s, 100, 120, 2)
 	s.must(t, s.checkpoint())
-	s.must(t, erase(s, 100, 120))
+	broken.Store(new(syscall.ENOSPC))
+	if err := erase(s, 100, 120); err == nil {
+		t.Fatal("no error while the disk is full")
+	}
 	s.must(t, s.maintain(context.Background()))
 	if files := s.Usage().Files; files != 1 {
 		t.Fatalf("%d files: the newer one should have gone, the older not been merged", files)
 	}
 	disk := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 0, RNG: rand.New(rand.NewPCG(1, 1))})
+	broken.Store(nil)
 	s.Close()
 	s = mustOpen(t, disk, quietConfig("interval"))
 	defer s.Close()

@@ -19,6 +19,7 @@ import (
 	"varve/internal/notify"
 	"varve/internal/record"
 	"varve/internal/store"
+	"varve/internal/writelog"
 )
 
 // merger drops expired files and merges others, one merge at a time.
@@ -379,13 +380,43 @@ func finished(out *partition.Output) ([]*openFile, error) {
 
 // replace installs merged files in place of others.
 func (s *Store) replace(old, merged []*openFile) error {
-	if err := s.commitReplaced(old, merged); err != nil {
+	logged, err := s.awaitDeletions()
+	if err != nil {
+		return errors.Join(err, s.discard(merged))
+	}
+	if err := s.commitReplaced(old, merged, logged); err != nil {
 		return err
 	}
 	return s.forgetEmpty(context.Background(), lost(old, merged))
 }
 
-func (s *Store) commitReplaced(old, merged []*openFile) error {
+// awaitDeletions waits until the deletions that merged files may have applied are durable in the log,
+// and returns the last sequence of them. Otherwise a kill or a power cut could lose the log record of
+// one: its samples in files would be gone, those that the log brings back would be there. While the
+// disk is full it does not wait, because merges give space back.
+func (s *Store) awaitDeletions() (last uint64, err error) {
+	s.order.Lock()
+	last, s.order.unsynced = s.order.deletions, s.undurable()
+	var logged writelog.Entry
+	if n := len(s.order.unsynced); n > 0 {
+		logged = s.order.unsynced[n-1].entry
+	}
+	s.order.Unlock()
+	s.installing.Lock()
+	saved := s.savedDeletions
+	s.installing.Unlock()
+	if last <= saved || s.log.Full() {
+		return last, nil
+	}
+	ctx := context.Background()
+	if err := errors.Join(s.log.Wait(ctx, logged), s.log.Sync(ctx)); err != nil {
+		return 0, fmt.Errorf("wait until the deletions of merged files are logged: %w", err)
+	}
+	return last, nil
+}
+
+// commitReplaced exchanges files. The log has the deletions up to logged.
+func (s *Store) commitReplaced(old, merged []*openFile, logged uint64) error {
 	s.installing.Lock()
 	defer s.installing.Unlock()
 	gone := asSet(old)
@@ -408,13 +439,12 @@ func (s *Store) commitReplaced(old, merged []*openFile) error {
 	// The samples that a deletion has removed from the old files may have
 	// overwritten samples that are in other files. The deletion must be as durable
 	// as the change of files: if the log loses it, those samples come back.
-	var saved uint64
-	ch.AddDeletions, saved = next.unsaved(s.savedDeletions, st.deletions())
+	ch.AddDeletions = next.unsaved(s.savedDeletions, logged, st.deletions())
 	s.release(st)
 	if err := s.commit(ch, merged); err != nil {
 		return err
 	}
-	s.savedDeletions = saved
+	s.savedDeletions = max(s.savedDeletions, logged)
 	s.install(gone, merged)
 	return nil
 }

@@ -161,16 +161,14 @@ func (s *Store) publish(change func(*state)) {
 	s.retire(idle)
 }
 
-// unsaved returns the deletions after the given sequence that something in st
-// needs, and the last sequence of all.
-func (st *state) unsaved(after uint64, all []*record.Deletion) (ds []*record.Deletion, last uint64) {
+// unsaved returns the deletions with sequences from after+1 to last that something in st needs.
+func (st *state) unsaved(after, last uint64, all []*record.Deletion) (ds []*record.Deletion) {
 	for _, d := range all {
-		if d.Sequence > after && st.needed(d) {
+		if d.Sequence > after && d.Sequence <= last && st.needed(d) {
 			ds = append(ds, d)
 		}
-		last = max(last, d.Sequence)
 	}
-	return ds, max(after, last)
+	return ds
 }
 
 // needed reports whether d still hides samples of a file or of frozen.
