@@ -107,6 +107,14 @@ func (e *TableError) Unwrap() error { return e.Err }
 // missing ones if create is set. page is the page of the documentation that has their
 // definitions. In addition to errors of the session it may return a *TableError.
 func (s *Session) MakeTables(ctx context.Context, create bool, page string, definitions ...Definition) error {
+	// One at a time: while a table is being created, its rows in system_schema are there before the
+	// node knows the table.
+	select {
+	case s.making <- struct{}{}:
+		defer func() { <-s.making }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	found, err := s.Tables(ctx)
 	if err != nil {
 		return err

@@ -53,6 +53,7 @@ type Session struct {
 	closing    sync.WaitGroup // driver sessions that are being closed
 
 	changed *notify.Notifier // announces changes of mu.state
+	making  chan struct{}    // holds an item during MakeTables
 	created chan struct{}    // has an item once this session has created its keyspace, which it must look for
 
 	mu struct {
@@ -90,7 +91,7 @@ func Open(config Config, o Options) (*Session, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Session{config: config, options: o, log: o.Logger, now: time.Now, changed: notify.New(), created: make(chan struct{}, 1)}
+	s := &Session{config: config, options: o, log: o.Logger, now: time.Now, changed: notify.New(), created: make(chan struct{}, 1), making: make(chan struct{}, 1)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
