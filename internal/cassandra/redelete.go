@@ -196,9 +196,9 @@ func (r *redeleter) appendSelected(written []layout.Written, del *recorded, seri
 		if len(cols.Stamps) > 0 {
 			stamp = min(stamp, cols.Stamps[i])
 		}
-		row, stored := r.deleter.Place(ms)
+		row, stored, deleted := r.deleter.Place(ms, del.Range)
 		switch {
-		case stamp > del.stampMS || !del.Range.Contains(stored):
+		case stamp > del.stampMS || !deleted:
 		case any && row == last:
 			written[len(written)-1].Times.EndMS = stored
 		default:

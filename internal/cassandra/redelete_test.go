@@ -44,11 +44,11 @@ func (d *fakeDeleter) Recorded(_ context.Context, fromMS int64, f func(int64, st
 }
 
 // Place has rows of 100 ms, and forgets the last digit of a time from 100 on.
-func (d *fakeDeleter) Place(ms int64) (rowTimeMS, storedMS int64) {
+func (d *fakeDeleter) Place(ms int64, r model.TimeRange) (rowTimeMS, storedMS int64, deleted bool) {
 	if rowTimeMS = ms - ms%100; ms >= 100 {
 		ms -= ms % 10
 	}
-	return rowTimeMS, ms
+	return rowTimeMS, ms, r.Contains(ms)
 }
 
 func (d *fakeDeleter) DeleteWritten(_ context.Context, stampMS int64, metric string, written []layout.Written) error {

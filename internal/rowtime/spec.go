@@ -185,6 +185,18 @@ func (s Spec) Slice(rowTimeMS int64, r model.TimeRange) (from, toExcl uint32) {
 	return from, s.Column(rowTimeMS, min(r.EndMS, last)) + 1
 }
 
+// FirstShown returns the lowest time that samples of the row at rowTimeMS have in the answer to a
+// query that begins at startMS. In a keyspace of seconds, KairosDB compares whole seconds since the
+// row time, so that samples up to 999 ms before the start are in the answer. That applies to the
+// rows that KairosDB reads: from RowTime(startMS) on. In other rows, and at the end of a range,
+// times are exact.
+func (s Spec) FirstShown(rowTimeMS, startMS int64) int64 {
+	if s.Unit != Seconds || startMS <= rowTimeMS || rowTimeMS < s.RowTime(startMS) {
+		return startMS
+	}
+	return s.Time(rowTimeMS, s.Column(rowTimeMS, startMS))
+}
+
 // Partition returns the start of the embedded store's partition that holds ms:
 // the highest multiple of WidthMS that is not above ms, so that partitions tile
 // the time line without gaps and overlaps on both sides of zero. RowTime would

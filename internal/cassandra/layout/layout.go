@@ -221,8 +221,9 @@ type Repeater interface {
 	// Recorded calls f with each deletion, by any node, with a timestamp from fromMS on.
 	Recorded(ctx context.Context, fromMS int64, f func(stampMS int64, del store.Deletion) error) error
 
-	// Place returns the row time of a sample, and the time at which it will be read.
-	Place(ms int64) (rowTimeMS, storedMS int64)
+	// Place returns the row time of a sample, the time at which it will be read, and whether
+	// a deletion of r deletes it.
+	Place(ms int64, r model.TimeRange) (rowTimeMS, storedMS int64, deleted bool)
 
 	// DeleteWritten removes samples of one metric that were written with a timestamp up
 	// to stampMS.

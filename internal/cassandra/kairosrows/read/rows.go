@@ -87,12 +87,8 @@ type slice struct {
 	empty    bool
 }
 
-// sliceOf returns the slice of a row for samples of range r.
-//
-// In a keyspace of seconds KairosDB compares whole seconds since the row time, so that a sample
-// up to 999 ms before the start is in the answer. Varve does the same, as recorded answers
-// require, for the rows that KairosDB reads: from RowTime(start) on. In other rows, and at the
-// end, times are exact.
+// sliceOf returns the slice of a row for samples of range r. It begins where KairosDB's does, as
+// recorded answers require: see [rowtime.Spec.FirstShown].
 func sliceOf(spec rowtime.Spec, row Row, r model.TimeRange) slice {
 	from, toExcl := spec.Slice(row.TimeMS, r)
 	if from == 0 && toExcl == 0 {
@@ -102,9 +98,7 @@ func sliceOf(spec rowtime.Spec, row Row, r model.TimeRange) slice {
 	if row.Form != Typed {
 		s.to |= 1 // the double at the last millisecond
 	}
-	if spec.Unit == rowtime.Seconds && row.TimeMS >= spec.RowTime(r.StartMS) {
-		s.within.StartMS = min(r.StartMS, spec.Time(row.TimeMS, from))
-	}
+	s.within.StartMS = spec.FirstShown(row.TimeMS, r.StartMS)
 	return s
 }
 

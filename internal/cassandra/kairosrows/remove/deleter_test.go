@@ -28,7 +28,7 @@ import (
 )
 
 // TestDeletedColumns: of each unit and any row, a column is deleted if and only
-// if the time it is read as lies in the range.
+// if a query of the range reads it. The sample that was sent at the start is deleted.
 func TestDeletedColumns(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		spec := rowtime.Spec{
@@ -49,7 +49,17 @@ func TestDeletedColumns(t *testing.T) {
 		rd, some := deletedColumns(spec, row, r)
 		from, to, whole, none := rd.from, rd.to, rd.whole, !some
 		column := spec.Column(row, ms)
-		inside := r.Contains(spec.Time(row, column))
+		read := spec.Time(row, column)
+		inside := r.Contains(read)
+		if spec.Unit == rowtime.Seconds && row >= spec.RowTime(r.StartMS) && r.StartMS >= row && column == spec.Column(row, r.StartMS) {
+			inside = r.StartMS <= r.EndMS && read <= r.EndMS // KairosDB compares seconds
+		}
+		if r.StartMS == ms && r.EndMS >= ms && !inside {
+			t.Fatalf("%+v: the sample at the start, %d in row %d, is not read", spec, ms, row)
+		}
+		if _, _, again := (&Deleter{ks: &schema.Keyspace{Spec: spec}}).Place(ms, r); again != inside {
+			t.Fatalf("%+v: %d in row %d is deleted %t, and %t when the deletion is repeated", spec, ms, row, inside, again)
+		}
 		deleted := !none && (whole || from <= column && column <= to)
 		if deleted != inside {
 			t.Fatalf("%+v: %d in row %d, read as %d, range %v: columns %d..%d whole %t none %t", spec, ms, row, spec.Time(row, column), r, from, to, whole, none)
@@ -57,7 +67,7 @@ func TestDeletedColumns(t *testing.T) {
 		if spec.Unit == rowtime.Legacy && !none && !whole && (from <= column|1 && column|1 <= to) != inside {
 			t.Fatalf("the double at %d", ms)
 		}
-		if whole && (from != 0 || r.StartMS > row) {
+		if whole && (from != 0 || r.StartMS > row && column != 0 && r.StartMS-row >= 1000) {
 			t.Fatalf("whole from %d", from)
 		}
 	})
@@ -251,13 +261,12 @@ func TestDeleteUnits(t *testing.T) {
 			b.write(new(keyspacetest.Memory).Longs(s, 0, times...))
 			left := func() int { return b.Count("data_points") }
 			for _, test := range []struct{ from, to, want int64 }{
-				{base + step + 1, base + 2*step - 1, 9}, // between two
-				{base + step + 1, base + 2*step, 8},
-				{base + 2*step + 1, base + 3*step, 7},
+				{base + 2*step, base + 3*step - 1, 8}, // to the end of a second
+				{base + 3*step + step/2, base + 3*step + step/2, 7},
 				{-step, -step, 6},
 				{-4 * step, step - 1, 5}, // 0
 				{math.MinInt64, -step, 4},
-				{base, base + b.KS.Spec.Width - 1, 2},
+				{base + step/2, base + b.KS.Spec.Width - 1, 2}, // within the first second of a row
 				{math.MinInt64, math.MaxInt64, 0},
 			} {
 				b.delete(d, store.Deletion{Metric: s.Metric, Range: model.TimeRange{StartMS: test.from, EndMS: test.to}})

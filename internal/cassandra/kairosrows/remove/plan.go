@@ -213,10 +213,14 @@ func (d *Deleter) rowTimes(ctx context.Context, metric string, low, high int64) 
 	return times, rows.Close()
 }
 
-// deletedColumns returns what is deleted from rows of a row time: the columns whose times, as
-// queries return them, lie in r, or the whole row if these are all columns that it can have. some
-// says that there are such columns.
+// deletedColumns returns what is deleted from rows of a row time: the columns that a query of r
+// reads, or the whole row if these are all columns that it can have. some says that there are such
+// columns.
 func deletedColumns(spec rowtime.Spec, rowTimeMS int64, r model.TimeRange) (rd rowDelete, some bool) {
+	if r.StartMS > r.EndMS {
+		return rd, false
+	}
+	r.StartMS = spec.FirstShown(rowTimeMS, r.StartMS)
 	unit := int64(1)
 	if spec.Unit == rowtime.Seconds {
 		unit = 1000

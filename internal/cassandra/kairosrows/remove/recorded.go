@@ -117,10 +117,14 @@ func parseRecord(key, value string) (stampMS int64, del store.Deletion, err erro
 	return stampMS, del, err
 }
 
-// Place returns the row time of a sample, and the time that queries return for it.
-func (d *Deleter) Place(ms int64) (rowTimeMS, storedMS int64) {
-	rowTimeMS = d.ks.Spec.RowTime(ms)
-	return rowTimeMS, d.ks.Spec.Time(rowTimeMS, d.ks.Spec.Column(rowTimeMS, ms))
+// Place returns the row time of a sample, the time that queries return for it, and whether a
+// deletion of a range deletes it.
+func (d *Deleter) Place(ms int64, r model.TimeRange) (rowTimeMS, storedMS int64, deleted bool) {
+	spec := d.ks.Spec
+	rowTimeMS = spec.RowTime(ms)
+	storedMS = spec.Time(rowTimeMS, spec.Column(rowTimeMS, ms))
+	shown := model.TimeRange{StartMS: spec.FirstShown(rowTimeMS, r.StartMS), EndMS: r.EndMS}
+	return rowTimeMS, storedMS, r.StartMS <= r.EndMS && shown.Contains(storedMS)
 }
 
 // DeleteWritten removes samples of one metric that were written with a timestamp up to stampMS,

@@ -159,7 +159,9 @@ func (k *keyspace) Recorded(context.Context, int64, func(int64, store.Deletion) 
 	return nil
 }
 
-func (k *keyspace) Place(ms int64) (rowTimeMS, storedMS int64) { return 0, ms }
+func (k *keyspace) Place(ms int64, r model.TimeRange) (rowTimeMS, storedMS int64, deleted bool) {
+	return 0, ms, r.Contains(ms)
+}
 
 func (k *keyspace) DeleteWritten(context.Context, int64, string, []layout.Written) error { return nil }
 
