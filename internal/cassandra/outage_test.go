@@ -120,3 +120,39 @@ func TestPartialBeforeOpen(t *testing.T) {
 		t.Errorf("%q, %v", lines, err)
 	}
 }
+
+// TestFlushWithoutRight: a flush ends with the cause if Cassandra refuses the samples for lack of a
+// right. The samples wait, and are written once the right is back. During an outage, a flush waits.
+func TestFlushWithoutRight(t *testing.T) {
+	f := newFailingStore(t, func(c *settings) { c.OutageGrace = 100 * time.Millisecond })
+	put(t, f.store, "m", "a", story(0))
+	refuse := func(with *cqltest.Trouble) {
+		f.node.Fail(func(r cqltest.Request) *cqltest.Trouble {
+			for _, b := range r.Statements {
+				if strings.Contains(b.Text, "INSERT INTO data_points") || strings.Contains(b.Text, ".data_points") {
+					return with
+				}
+			}
+			return nil
+		})
+	}
+	refuse(cqltest.Unauthorized)
+	err := f.flush()
+	if !errors.As(err, new(*store.UnavailableError)) || !errors.Is(err, store.ErrLacks) || errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("without the right: %v", err)
+	}
+	if !strings.Contains(err.Error(), "data_points") || !strings.Contains(err.Error(), "grant the user the right") {
+		t.Errorf("the error does not name table and remedy: %v", err)
+	}
+	refuse(cqltest.Unavailable)
+	until(t, "another cause", func() bool { return !errors.Is(f.store.Degraded(), store.ErrLacks) })
+	short, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := f.store.Flush(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("during an outage: %v", err)
+	}
+	f.node.Mend()
+	if err := f.flush(); err != nil {
+		t.Error(err)
+	}
+}

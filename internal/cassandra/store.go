@@ -223,12 +223,21 @@ func (s *Store) WaitReady(ctx context.Context) error {
 }
 
 // Flush waits until all samples that were appended before are in Cassandra. If metrics are
-// given, it waits for these metrics only.
+// given, it waits for these metrics only. It waits through an outage. If Cassandra refuses the
+// samples for lack of a right or a table, it fails after outage_grace, since that does not end
+// by itself.
 func (s *Store) Flush(ctx context.Context, metrics ...string) error {
 	if err := s.check(ctx); err != nil {
 		return err
 	}
-	_, err := s.spool.Flush(ctx, metrics...)
+	before := s.spool.Health().SinkFails
+	_, err := s.flushUnless(ctx, metrics, flushEnd{
+		reason: "not everything could be written; what was accepted waits in the spool; repeat the flush once the cause is removed",
+		by: func(away error) bool { // the right may have been granted since an earlier attempt
+			return errors.Is(away, store.ErrLacks) && (s.written.keyspace() == nil || s.spool.Health().SinkFails > before)
+		},
+		anew: func(error) bool { return true },
+	})
 	return err
 }
 
@@ -319,12 +328,29 @@ func metricsOf(deletions []store.Deletion) []string {
 	return metrics
 }
 
-// flushSoon flushes the samples of some metrics for a request. It fails once Cassandra has
+// flushSoon flushes the samples of some metrics for a delete. It fails once Cassandra has
 // accepted nothing for outage_grace, or has left some of these samples for that long while
 // accepting others. An outage may last for hours, and a client that waits so long cannot know
 // what became of its request; after an error it knows that nothing was done. Unlike samples, a
 // delete cannot be stored for later, since delete jobs are stored in Cassandra, for all nodes.
 func (s *Store) flushSoon(ctx context.Context, metrics []string) (stampMS int64, err error) {
+	return s.flushUnless(ctx, metrics, flushEnd{
+		reason: "nothing was deleted, because earlier samples of the metric cannot be written; try again later",
+		by:     func(error) bool { return true },
+		anew:   partly,
+	})
+}
+
+// A flushEnd says which causes of Degraded end a flush once they have lasted for outage_grace.
+type flushEnd struct {
+	reason string           // of the error
+	by     func(error) bool // these causes end it
+	anew   func(error) bool // of these, the time before the flush does not count
+}
+
+// flushUnless flushes the samples of some metrics, or of all if there are none, unless Cassandra
+// does not accept them.
+func (s *Store) flushUnless(ctx context.Context, metrics []string, end flushEnd) (stampMS int64, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	began := s.now()
 	var watch sync.WaitGroup
@@ -332,15 +358,15 @@ func (s *Store) flushSoon(ctx context.Context, metrics []string) (stampMS int64,
 		var since time.Time
 		for {
 			switch away := s.Degraded(); {
-			case away == nil:
+			case away == nil || !end.by(away):
 				since = time.Time{}
 			case since.IsZero():
-				if since = s.degradedSince(); partly(away) && since.Before(began) {
+				if since = s.degradedSince(); end.anew(away) && since.Before(began) {
 					since = began
 				}
 				continue
 			case s.now().Sub(since) >= s.cfg.OutageGrace:
-				cancel(&store.UnavailableError{Reason: "nothing was deleted, because earlier samples of the metric cannot be written; try again later", Err: away})
+				cancel(&store.UnavailableError{Reason: end.reason, Err: away})
 				return
 			}
 			if work.Pause(ctx, flushLook) != nil {

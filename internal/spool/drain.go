@@ -162,6 +162,7 @@ func (s *Spool) sinkFailed(err error, retry time.Duration) {
 	s.mu.Lock()
 	first := s.sinkErr == nil
 	s.sinkErr = err
+	s.sinkFails++
 	if first {
 		s.sinkSince = s.now()
 	}

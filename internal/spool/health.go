@@ -15,6 +15,7 @@ type Health struct {
 	Started   bool      // there is a sink
 	SinkError error     `json:"-"` // of the last attempt; nil if it succeeded
 	SinkSince time.Time // of the first of the current failures; zero if SinkError is nil
+	SinkFails uint64    `json:"-"` // attempts that failed since the start
 
 	Err error `json:"-"` // why samples are refused, nil if they are not
 }
@@ -41,6 +42,7 @@ func (s *Spool) Health() Health {
 	if h.SinkError = s.sinkErr; h.SinkError != nil {
 		h.SinkSince = s.sinkSince
 	}
+	h.SinkFails = s.sinkFails
 	return h
 }
 

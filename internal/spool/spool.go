@@ -134,6 +134,7 @@ type Spool struct {
 	sink       Sink
 	sinkErr    error     // of the last attempt
 	sinkSince  time.Time // of the first of the current failures
+	sinkFails  uint64    // failed attempts
 	spillErr   error     // of the last attempt to write a file
 	spillTotal int64     // bytes of files
 

@@ -55,6 +55,11 @@ func (e *RefusedError) Error() string {
 
 func (e *RefusedError) Unwrap() error { return e.Err }
 
+// Is reports whether target is [store.ErrLacks] and the reason is that the keyspace lacks something.
+func (e *RefusedError) Is(target error) bool {
+	return target == store.ErrLacks && e.Reason.lacks() != ""
+}
+
 func (e *RefusedError) wayOut() string {
 	switch e.Reason {
 	case BatchTooLarge:
