@@ -21,7 +21,7 @@ type Config struct {
 
 	AllowedOrigins []string `yaml:"allowed_origins" doc:"Origins whose web pages may use the HTTP API, each as a browser sends it, for example https://grafana.example.org. * lets pages of all other origins read, as KairosDB does. Programs other than browsers need no entry. A server on loopback also accepts the hosts of these origins in the Host header, for proxies that forward the original Host."`
 
-	MaxConnections int           `yaml:"max_connections" doc:"Open HTTP connections. At the limit, a new connection replaces the one that has had no complete request header for longest, or else the one whose request body arrives most slowly, below 16KiB/s. If there is none, the new connection waits."`
+	MaxConnections int           `yaml:"max_connections" doc:"Open HTTP connections. At the limit, a new connection replaces one of the address with the most connections: the one that has had no complete request header for longest, or else the one whose request body arrives most slowly, below 16KiB/s. If there is none, the new connection waits."`
 	IdleTimeout    time.Duration `yaml:"idle_timeout" doc:"Closes a connection that has had no request for this long. Clients of KairosDB expect 120s or more."`
 
 	ShutdownTimeout time.Duration `yaml:"shutdown_timeout" doc:"Longest time from the stop signal to the exit. Requests in flight have half of it. The store has the rest to write its memory to files."`

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,7 @@ type Conn struct {
 	out      outbound
 	meter    atomic.Pointer[Meter]
 	listener *Listener
+	sender   netip.Prefix
 	once     sync.Once
 
 	place   *list.Element // among idle ones; listener.mu guards it

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/notify"
+	"varve/internal/principal"
 )
 
 // Options say how a stream bounds and counts its connections.
@@ -26,8 +28,9 @@ type Options struct {
 	// a flood of silent connections would keep all others waiting.
 	Patience time.Duration
 
-	// Refuse closes a new connection if no other one can be evicted for it. Otherwise it
-	// waits in Accept, and further ones wait in the operating system.
+	// Refuse closes a new connection if no other one can be evicted for it, after a moment if
+	// its sender has no other connection. Otherwise it waits in Accept, and further ones wait
+	// in the operating system.
 	Refuse bool
 
 	// Drain lets an evicted connection read what its client has already sent. Otherwise
@@ -68,7 +71,7 @@ func NewMetrics(r prometheus.Registerer, name, section string) Metrics {
 		Name: "varve_" + name + "_connections", Help: "Open connections; at most " + limitKey + ".",
 	})
 	r.MustRegister(open)
-	evicted := counter("evicted_", "Connections closed to make room for new ones ("+limitKey+"): those without a complete request for longest.")
+	evicted := counter("evicted_", "Connections closed to make room for new ones ("+limitKey+"): of the address with the most connections, the one without a complete request for longest.")
 	return Metrics{
 		Open:     open,
 		Accepted: counter("", "Connections accepted."),
@@ -90,9 +93,10 @@ type Listener struct {
 
 	mu struct {
 		sync.Mutex
-		conns   map[*Conn]struct{} // open connections, except those that were evicted
-		leaving int                // evicted connections that have not ended yet
-		idle    *list.List         // of *Conn, the longest idle first
+		conns   map[*Conn]struct{}   // open connections, except those that were evicted
+		places  map[netip.Prefix]int // their number by sender
+		leaving int                  // evicted connections that have not ended yet
+		idle    *list.List           // of *Conn, the longest idle first
 	}
 }
 
@@ -125,6 +129,7 @@ func NewListener(l net.Listener, o Options) *Listener {
 	}
 	b := &Listener{Listener: l, o: o, freed: make(chan struct{}, 1), closed: make(chan struct{})}
 	b.mu.conns = map[*Conn]struct{}{}
+	b.mu.places = map[netip.Prefix]int{}
 	b.mu.idle = list.New()
 	return b
 }
@@ -135,7 +140,11 @@ const (
 
 	// maxLeaving bounds the evicted connections that have not ended yet. Most end at once,
 	// but if a request has just arrived, its handler may take long.
-	maxLeaving = 64
+	maxLeaving = 128
+
+	// maxReplaced bounds those that were evicted for connections of their own sender: a sender that
+	// opens connections all the time must leave others room among maxLeaving.
+	maxReplaced = maxLeaving / 2
 )
 
 // Accept waits for a connection, then for room. The connection is a *Conn.
@@ -145,7 +154,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &Conn{Conn: nc, listener: l}
+		c := &Conn{Conn: nc, listener: l, sender: principal.NetworkOf(nc.RemoteAddr().String())}
 		if l.o.tls != nil {
 			config := l.o.tls.Config()
 			c.tls = tls.Server(side{c}, config)
@@ -215,13 +224,18 @@ func count(c prometheus.Counter) {
 // admit waits until there is room for c. It returns false if c is refused, and an error
 // if l was closed.
 func (l *Listener) admit(c *Conn) (entered bool, err error) {
+	began := time.Now()
 	for !l.enter(c, time.Now()) {
+		pause := fullPause
 		if l.o.Refuse {
-			return false, nil
+			pause -= time.Since(began)
+			if pause <= 0 || l.hasPlace(c.sender) {
+				return false, nil
+			}
 		}
 		select {
 		case <-l.freed:
-		case <-time.After(fullPause):
+		case <-time.After(pause):
 		case <-l.closed:
 			return false, net.ErrClosed
 		}
@@ -229,15 +243,24 @@ func (l *Listener) admit(c *Conn) (entered bool, err error) {
 	return true, nil
 }
 
-// enter admits c if there is room, or can be made by evicting another connection. In
-// this order, it evicts:
+// hasPlace reports whether a sender has a connection.
+func (l *Listener) hasPlace(sender netip.Prefix) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.places[sender] > 0
+}
+
+// enter admits c if there is room, or can be made by evicting another connection of c's sender or
+// of a sender with more connections than c's. It evicts one of the sender with the most, so that
+// the connections of one sender displace those of others only up to the same number. Of these, it
+// evicts, in this order:
 //
 //   - the connection that has been without a complete request for longest, at least
 //     Options.Patience;
 //   - the one whose request body arrives most slowly;
 //   - a new one, which has had little time to send its request.
 //
-// A connection whose request is being served stays.
+// A connection whose request is being served stays. A sender is an address, or an IPv6 /64 network.
 func (l *Listener) enter(c *Conn, now time.Time) bool {
 	evicted, waitsFor, entered := l.tryEnter(c, now)
 	if evicted != nil && l.o.Metrics.Evicted != nil {
@@ -252,38 +275,38 @@ func (l *Listener) tryEnter(c *Conn, now time.Time) (evicted *Conn, waitsFor str
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.mu.conns) >= l.o.Limit {
-		if evicted, waitsFor = l.makeRoomLocked(now); evicted == nil {
+		if evicted, waitsFor = l.makeRoomLocked(c.sender, now); evicted == nil {
 			return nil, "", false
 		}
 	}
 	l.mu.conns[c] = struct{}{}
+	l.mu.places[c.sender]++
 	c.came = now
 	c.place = l.mu.idle.PushBack(c) // until its first request is complete
 	return evicted, waitsFor, true
 }
 
-// makeRoomLocked evicts a connection and returns it, nil if none can be evicted, with what
-// it was waiting for. l.mu must be held.
-func (l *Listener) makeRoomLocked(now time.Time) (c *Conn, waitsFor string) {
-	if l.mu.leaving >= maxLeaving {
+// makeRoomLocked evicts a connection for one of a sender and returns it, nil if none can be
+// evicted, with what it was waiting for. l.mu must be held.
+func (l *Listener) makeRoomLocked(sender netip.Prefix, now time.Time) (c *Conn, waitsFor string) {
+	stays := func(v victim) bool {
+		return v.conn == nil || l.mu.leaving >= maxLeaving || v.conn.sender == sender && l.mu.leaving >= maxReplaced
+	}
+	v := l.victimLocked(sender, now, true)
+	if !stays(v) && v.kind == slowBody && !v.conn.arrival.End() {
+		v = l.victimLocked(sender, now, false) // the body has just arrived
+	}
+	if stays(v) {
 		return nil, ""
 	}
-	idle := l.longestLocked(now)
-	if idle == nil {
-		if c = l.slowestLocked(now); c == nil {
-			idle = l.mu.idle.Front() // a new one
-		}
-	}
-	switch {
-	case idle != nil:
-		c, waitsFor = l.mu.idle.Remove(idle).(*Conn), WaitsForRequest
-	case c != nil:
+	c = v.conn
+	waitsFor = WaitsForRequest
+	if v.kind == slowBody {
 		waitsFor = WaitsForBody
-	default:
-		return nil, ""
 	}
-	c.place, c.evicted = nil, true
-	delete(l.mu.conns, c)
+	l.withdrawLocked(c)
+	c.evicted = true
+	l.forgetLocked(c)
 	l.mu.leaving++
 	if l.o.Drain {
 		c.drain(now)
@@ -294,34 +317,75 @@ func (l *Listener) makeRoomLocked(now time.Time) (c *Conn, waitsFor string) {
 	return c, waitsFor
 }
 
-// longestLocked returns the connection that has been without a complete request for
-// longest, nil if there are only new ones. l.mu must be held.
-func (l *Listener) longestLocked(now time.Time) *list.Element {
-	for e := l.mu.idle.Front(); e != nil; e = e.Next() {
-		if now.Sub(e.Value.(*Conn).came) >= l.o.Patience {
-			return e
-		}
-	}
-	return nil
+// Kinds of victims, in the order in which they are evicted.
+const (
+	idleLong = iota // no complete request for Options.Patience
+	slowBody        // the body arrives slowly
+	idleNew         // no complete request yet
+)
+
+// A victim is a connection that may be evicted.
+type victim struct {
+	conn   *Conn // nil: there is none
+	places int   // of its sender
+	kind   int
+	rate   float64 // of a slow body
 }
 
-// slowestLocked ends the arrival of the connection whose body arrives most slowly, and
-// returns that connection, nil if none is slow. It checks all connections, which takes
-// some microseconds per thousand. l.mu must be held.
-func (l *Listener) slowestLocked(now time.Time) (slowest *Conn) {
-	var least float64
+// before reports whether v is evicted before o.
+func (v *victim) before(o *victim) bool {
+	switch {
+	case o.conn == nil:
+		return true
+	case v.places != o.places:
+		return v.places > o.places
+	case v.kind != o.kind:
+		return v.kind < o.kind
+	}
+	return v.kind == slowBody && v.rate < o.rate // of idle ones, the longest idle is found first
+}
+
+// victimLocked returns the connection that gives way to one of a sender. It checks all connections,
+// which takes some microseconds per thousand. l.mu must be held.
+func (l *Listener) victimLocked(sender netip.Prefix, now time.Time, bodies bool) (first victim) {
+	own := l.mu.places[sender]
+	consider := func(c *Conn, kind int, rate float64) {
+		v := victim{c, l.mu.places[c.sender], kind, rate}
+		if (c.sender == sender || v.places > own) && v.before(&first) {
+			first = v
+		}
+	}
+	for e := l.mu.idle.Front(); e != nil; e = e.Next() {
+		c := e.Value.(*Conn)
+		kind := idleNew
+		if now.Sub(c.came) >= l.o.Patience {
+			kind = idleLong
+		}
+		consider(c, kind, 0)
+	}
+	if !bodies {
+		return first
+	}
 	for c := range l.mu.conns {
 		if c.arrival == nil {
 			continue
 		}
-		if rate, slow := c.arrival.Slow(now); slow && (slowest == nil || rate < least) {
-			slowest, least = c, rate
+		if rate, slow := c.arrival.Slow(now); slow {
+			consider(c, slowBody, rate)
 		}
 	}
-	if slowest != nil && !slowest.arrival.End() {
-		return nil // it has just arrived
+	return first
+}
+
+// forgetLocked removes c from the open connections. l.mu must be held.
+func (l *Listener) forgetLocked(c *Conn) {
+	if _, open := l.mu.conns[c]; !open {
+		return
 	}
-	return slowest
+	delete(l.mu.conns, c)
+	if l.mu.places[c.sender]--; l.mu.places[c.sender] == 0 {
+		delete(l.mu.places, c.sender)
+	}
 }
 
 // withdrawLocked removes c from the idle connections. l.mu must be held.
@@ -339,7 +403,7 @@ func (l *Listener) leave(c *Conn) {
 	if c.evicted {
 		l.mu.leaving--
 	}
-	delete(l.mu.conns, c)
+	l.forgetLocked(c)
 	l.mu.Unlock()
 	l.wake()
 }

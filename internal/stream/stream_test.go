@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/ingest/ingesttest"
+	"varve/internal/principal"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -42,8 +43,12 @@ func listen(t *testing.T, o Options, n int) (l *Listener, open []*Conn) {
 
 // newcomer returns a connection that needs a place.
 func (l *Listener) newcomer() *Conn {
+	return l.newcomerFrom(l.Addr().String())
+}
+
+func (l *Listener) newcomerFrom(remote string) *Conn {
 	c, _ := net.Pipe()
-	return &Conn{Conn: c, listener: l}
+	return &Conn{Conn: c, listener: l, sender: principal.NetworkOf(remote)}
 }
 
 // A connection that finds no place evicts the one that has been idle for longest, and gets its place at
@@ -62,7 +67,7 @@ func TestOneEvictionForOneConnection(t *testing.T) {
 	if l.mu.leaving != 0 || len(l.mu.conns) != 2 {
 		t.Errorf("%d connections leave, %d stay", l.mu.leaving, len(l.mu.conns))
 	}
-	for range maxLeaving {
+	for range maxReplaced {
 		if !l.enter(l.newcomer(), time.Now()) {
 			t.Fatal("no room")
 		}
@@ -73,6 +78,71 @@ func TestOneEvictionForOneConnection(t *testing.T) {
 	idle[1].Close()
 	if !l.enter(l.newcomer(), time.Now()) {
 		t.Error("no room, although an evicted connection has ended")
+	}
+}
+
+// A sender displaces connections of others only up to the number that they have. The sender with the
+// most connections gives way, the one that is idle for longest first, even if connections of others
+// are idle for longer.
+func TestSendersShareThePlaces(t *testing.T) {
+	const crowd, single, third = "192.0.2.1:1", "192.0.2.2:1", "192.0.2.3:1"
+	l, _ := listen(t, Options{Limit: 6, Patience: time.Second}, 0)
+	now := time.Now()
+	admit := func(remote string) (c *Conn, in bool) {
+		now = now.Add(time.Millisecond)
+		c = l.newcomerFrom(remote)
+		return c, l.enter(c, now)
+	}
+	one, _ := admit(single)
+	now = now.Add(time.Minute)
+	var many []*Conn
+	for range 5 {
+		c, _ := admit(crowd)
+		many = append(many, c)
+	}
+	for range 10 {
+		if c, in := admit(crowd); !in || c.evicted {
+			t.Fatal("the crowd does not displace its own connections")
+		}
+	}
+	if one.evicted {
+		t.Fatal("the crowd has displaced the connection of another sender, the one that is idle for longest")
+	}
+	if !many[0].evicted || !many[4].evicted || len(l.mu.conns) != 6 || l.mu.places[one.sender] != 1 {
+		t.Errorf("%d are open, %v", len(l.mu.conns), l.mu.places)
+	}
+	for range 2 { // as many as the crowd will have
+		if _, in := admit(third); !in {
+			t.Fatal("the crowd keeps a third sender out")
+		}
+	}
+	if n := l.mu.places[many[0].sender]; n != 3 || one.evicted {
+		t.Errorf("the crowd has %d places, the single connection is evicted: %t", n, one.evicted)
+	}
+	for c := range l.mu.conns {
+		if c != one {
+			c.Busy()
+		}
+	}
+	if _, in := admit(third); in || one.evicted {
+		t.Error("a sender has displaced a busy connection, or one of a sender with fewer")
+	}
+	if _, in := admit(single); !in || !one.evicted {
+		t.Error("a sender cannot replace its own connection")
+	}
+}
+
+// The connections that a sender replaces leave room among those that are leaving.
+func TestReplacedConnectionsLeaveRoom(t *testing.T) {
+	const crowd, single = "192.0.2.1:1", "192.0.2.2:1"
+	l, _ := listen(t, Options{Limit: 3}, 0)
+	for l.enter(l.newcomerFrom(crowd), time.Now()) {
+	}
+	if l.mu.leaving != maxReplaced {
+		t.Errorf("%d connections of the crowd leave, want %d", l.mu.leaving, maxReplaced)
+	}
+	if !l.enter(l.newcomerFrom(single), time.Now()) {
+		t.Error("the connections that the crowd replaces keep another sender out")
 	}
 }
 
