@@ -15,12 +15,17 @@ import (
 // A caller that waits is not overtaken by later callers of its own sender, and by at most one of each
 // other sender for each turn of its own. If the caller whose turn it is does not fit, all others wait
 // with it, so that a large one is not overtaken for ever.
+//
+// A gate may have a reserve, a part of its amount that is only for senders that hold no more than the
+// reserve. They do not wait behind others. So a sender that holds what it has for long, however many
+// callers it has, leaves others room.
 type Gate struct {
-	most int64
+	most, reserve int64
 
 	mu struct {
 		sync.Mutex
 		used  int64
+		held  map[netip.Prefix]int64         // by sender; nil without a reserve
 		turns *list.List                     // of *line: the senders that have callers waiting, the next one first
 		lines map[netip.Prefix]*list.Element // of turns
 	}
@@ -38,20 +43,26 @@ type caller struct {
 	admitted chan struct{} // closed once n is taken for it
 }
 
-// New returns a gate of this amount.
-func New(most int64) *Gate {
-	g := &Gate{most: most}
+// New returns a gate of this amount, without a reserve.
+func New(most int64) *Gate { return NewReserving(most, 0) }
+
+// NewReserving returns a gate of this amount with a reserve.
+func NewReserving(most, reserve int64) *Gate {
+	g := &Gate{most: most, reserve: reserve}
+	if reserve > 0 {
+		g.mu.held = map[netip.Prefix]int64{}
+	}
 	g.mu.turns = list.New()
 	g.mu.lines = map[netip.Prefix]*list.Element{}
 	return g
 }
 
-// Enter takes n for a sender, clamped to the amount of the gate, and returns what Leave must give
+// Enter takes n for a sender, clamped to what a sender may hold, and returns what Leave must give
 // back. It waits until ctx ends. The zero Prefix is a sender, too.
 func (g *Gate) Enter(ctx context.Context, sender netip.Prefix, n int64) (taken int64, waited bool, err error) {
-	n = min(n, g.most)
+	n = min(n, max(g.most-g.reserve, g.reserve))
 	g.mu.Lock()
-	if g.takeLocked(n) {
+	if g.enterLocked(sender, n) {
 		g.mu.Unlock()
 		return n, false, nil
 	}
@@ -75,18 +86,18 @@ func (g *Gate) Enter(ctx context.Context, sender netip.Prefix, n int64) (taken i
 	}
 }
 
-// TryEnter takes n if that needs no waiting.
-func (g *Gate) TryEnter(n int64) bool {
+// TryEnter takes n for a sender if that needs no waiting.
+func (g *Gate) TryEnter(sender netip.Prefix, n int64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.takeLocked(n)
+	return g.enterLocked(sender, n)
 }
 
-// Leave gives n back.
-func (g *Gate) Leave(n int64) {
+// Leave gives back n, which a sender has taken.
+func (g *Gate) Leave(sender netip.Prefix, n int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.mu.used -= n
+	g.takeLocked(sender, -n)
 	g.admitLocked()
 }
 
@@ -100,13 +111,38 @@ func (g *Gate) InUse() int64 {
 	return g.mu.used
 }
 
-// takeLocked takes n if it fits and nobody waits. g.mu must be held.
-func (g *Gate) takeLocked(n int64) bool {
-	if g.mu.turns.Len() > 0 || g.mu.used+n > g.most {
+// enterLocked takes n if it fits and need not wait behind others. g.mu must be held.
+func (g *Gate) enterLocked(sender netip.Prefix, n int64) bool {
+	if g.mu.turns.Len() > 0 && !g.smallLocked(sender, n) || !g.fitsLocked(sender, n) {
 		return false
 	}
-	g.mu.used += n
+	g.takeLocked(sender, n)
 	return true
+}
+
+// smallLocked reports whether a sender that takes n holds no more than the reserve. g.mu must be held.
+func (g *Gate) smallLocked(sender netip.Prefix, n int64) bool {
+	return g.reserve > 0 && g.mu.held[sender]+n <= g.reserve
+}
+
+// fitsLocked reports whether there is n for a sender. g.mu must be held.
+func (g *Gate) fitsLocked(sender netip.Prefix, n int64) bool {
+	most := g.most - g.reserve
+	if g.smallLocked(sender, n) {
+		most = g.most
+	}
+	return g.mu.used+n <= most
+}
+
+// takeLocked takes n for a sender, or gives it back if it is negative. g.mu must be held.
+func (g *Gate) takeLocked(sender netip.Prefix, n int64) {
+	g.mu.used += n
+	if g.reserve == 0 {
+		return
+	}
+	if g.mu.held[sender] += n; g.mu.held[sender] == 0 {
+		delete(g.mu.held, sender)
+	}
 }
 
 // queueLocked makes a caller of a sender wait, and returns its places. g.mu must be held.
@@ -129,17 +165,28 @@ func (g *Gate) withdrawLocked(inTurns, inLine *list.Element) {
 	}
 }
 
-// admitLocked admits the callers that fit, in turn. g.mu must be held.
+// admitLocked admits the callers that fit, in turn. Once one does not, only small ones pass it. g.mu
+// must be held.
 func (g *Gate) admitLocked() {
-	for turn := g.mu.turns.Front(); turn != nil; turn = g.mu.turns.Front() {
-		first := turn.Value.(*line).callers.Front()
+	blocked := false
+	for turn := g.mu.turns.Front(); turn != nil; {
+		l := turn.Value.(*line)
+		first := l.callers.Front()
 		c := first.Value.(*caller)
-		if g.mu.used+c.n > g.most {
-			return
+		if blocked && !g.smallLocked(l.sender, c.n) || !g.fitsLocked(l.sender, c.n) {
+			if g.reserve == 0 {
+				return
+			}
+			blocked, turn = true, turn.Next()
+			continue
 		}
-		g.mu.used += c.n
+		g.takeLocked(l.sender, c.n)
 		close(c.admitted)
+		next := turn.Next()
 		g.mu.turns.MoveToBack(turn)
 		g.withdrawLocked(turn, first)
+		if turn = next; turn == nil && !blocked {
+			turn = g.mu.turns.Front()
+		}
 	}
 }

@@ -20,7 +20,7 @@ var (
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := New(1)
-		g.TryEnter(1)
+		g.TryEnter(crowd, 1)
 		admitted := make(chan string, 10)
 		wait := func(sender netip.Prefix, name string) {
 			go func() {
@@ -39,13 +39,13 @@ func TestTurns(t *testing.T) {
 		wait(single, "single 1")
 		var order []string
 		for range 7 {
-			g.Leave(1)
+			g.Leave(crowd, 1)
 			order = append(order, <-admitted)
 		}
 		if want := []string{"crowd 0", "single 0", "third 0", "crowd 1", "single 1", "crowd 2", "crowd 3"}; !slices.Equal(order, want) {
 			t.Errorf("admitted in the order %q, want %q", order, want)
 		}
-		if g.Leave(1); g.InUse() != 0 || len(g.mu.lines) != 0 {
+		if g.Leave(crowd, 1); g.InUse() != 0 || len(g.mu.lines) != 0 {
 			t.Errorf("%d are in use, %d senders wait", g.InUse(), len(g.mu.lines))
 		}
 	})
@@ -55,7 +55,7 @@ func TestTurns(t *testing.T) {
 func TestLargeCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := New(10)
-		g.TryEnter(5)
+		g.TryEnter(crowd, 5)
 		ctx, cancel := context.WithCancel(t.Context())
 		large := make(chan error, 1)
 		go func() {
@@ -63,7 +63,7 @@ func TestLargeCaller(t *testing.T) {
 			large <- err
 		}()
 		synctest.Wait()
-		if g.TryEnter(1) {
+		if g.TryEnter(crowd, 1) {
 			t.Error("a caller overtakes one that waits")
 		}
 		small := make(chan int64, 1)
@@ -82,9 +82,76 @@ func TestLargeCaller(t *testing.T) {
 		if taken := <-small; taken != 4 || g.InUse() != 9 {
 			t.Errorf("the small one took %d, %d are in use", taken, g.InUse())
 		}
-		g.Leave(9)
+		g.Leave(crowd, 9)
 		if taken, waited, err := g.Enter(t.Context(), crowd, 100); taken != 10 || waited || err != nil {
 			t.Errorf("an empty gate gave %d of 10, waited %t, %v", taken, waited, err)
+		}
+	})
+}
+
+// The reserve is only for senders that hold no more than it. They pass callers of others that wait,
+// and take turns among themselves.
+func TestReserve(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewReserving(80, 10)
+		for range 7 {
+			if !g.TryEnter(crowd, 10) {
+				t.Fatal("no room for the crowd")
+			}
+		}
+		if g.TryEnter(crowd, 1) {
+			t.Error("the crowd takes of the reserve")
+		}
+		admitted := make(chan string, 10)
+		wait := func(sender netip.Prefix, name string, n int64) {
+			go func() {
+				taken, _, err := g.Enter(t.Context(), sender, n)
+				if err != nil || taken != n {
+					t.Errorf("%s: %d, %v", name, taken, err)
+				}
+				admitted <- name
+			}()
+			synctest.Wait()
+		}
+		wait(crowd, "crowd", 10)
+		if !g.TryEnter(single, 6) {
+			t.Error("no room for a single sender")
+		}
+		wait(single, "single", 4)
+		if got := <-admitted; got != "single" {
+			t.Errorf("%s is admitted", got)
+		}
+		wait(third, "third", 5) // the reserve is in use
+		wait(single, "large single", 20)
+		if len(admitted) != 0 {
+			t.Errorf("%s is admitted to a full gate", <-admitted)
+		}
+		g.Leave(single, 6)
+		synctest.Wait()
+		if got := <-admitted; got != "third" || len(admitted) != 0 {
+			t.Errorf("%s is admitted to the reserve, %d more", got, len(admitted))
+		}
+		for range 2 {
+			g.Leave(crowd, 10)
+		}
+		synctest.Wait()
+		if got := <-admitted; got != "crowd" || len(admitted) != 0 {
+			t.Errorf("%s is admitted, %d more", got, len(admitted))
+		}
+		for range 2 {
+			g.Leave(crowd, 10)
+		}
+		if got := <-admitted; got != "large single" {
+			t.Errorf("%s is admitted", got)
+		}
+		for sender, n := range map[netip.Prefix]int64{crowd: 40, single: 24, third: 5} {
+			g.Leave(sender, n)
+		}
+		if g.InUse() != 0 || len(g.mu.held) != 0 || len(g.mu.lines) != 0 {
+			t.Errorf("%d are in use, %d senders hold some, %d wait", g.InUse(), len(g.mu.held), len(g.mu.lines))
+		}
+		if taken, _, err := g.Enter(t.Context(), crowd, 1000); err != nil || taken != 70 {
+			t.Errorf("a caller that asks for too much gets %d, %v", taken, err)
 		}
 	})
 }

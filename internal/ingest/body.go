@@ -15,6 +15,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"varve/internal/gate"
+	"varve/internal/principal"
 	"varve/internal/store"
 )
 
@@ -37,13 +38,17 @@ func (b *Body) Release() {
 // A Share is what one request holds of body_memory. A front end that reads a body in pieces holds
 // one. It is for use by one goroutine.
 type Share struct {
-	p     *Pipeline
-	gate  *gate.Gate // where taken comes from: small until the share outgrows it or finds it full
-	taken int64
+	p      *Pipeline
+	sender netip.Prefix
+	gate   *gate.Gate // where taken comes from: small until the share outgrows it or finds it full
+	taken  int64
 }
 
-// NewShare returns a share that holds nothing. It must be released.
-func (p *Pipeline) NewShare() *Share { return &Share{p: p, gate: p.smallBodies} }
+// NewShare returns a share of a sender, given by address and port, that holds nothing. It must be
+// released.
+func (p *Pipeline) NewShare(remote string) *Share {
+	return &Share{p: p, sender: principal.NetworkOf(remote), gate: p.smallBodies}
+}
 
 // Grow makes the share hold bytes in all, if it holds less. It waits for room for at most
 // busy_wait, and then returns ErrBusy.
@@ -57,7 +62,7 @@ func (s *Share) grow(ctx context.Context, bytes int64) (waited bool, err error) 
 		return false, nil
 	}
 	if s.gate == s.p.smallBodies {
-		if bytes <= s.p.smallBody && s.gate.TryEnter(bytes-s.taken) {
+		if bytes <= s.p.smallBody && s.gate.TryEnter(s.sender, bytes-s.taken) {
 			s.taken = bytes
 			return false, nil
 		}
@@ -83,7 +88,7 @@ func (s *Share) moveOn(ctx context.Context, bytes int64) (waited bool, err error
 func (s *Share) take(ctx context.Context, n int64) (taken int64, waited bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.p.cfg.BusyWait)
 	defer cancel()
-	taken, waited, err = s.p.bodies.Enter(ctx, netip.Prefix{}, n)
+	taken, waited, err = s.p.bodies.Enter(ctx, s.sender, n)
 	if waited {
 		s.p.metrics.waits.WithLabelValues("bodies").Inc()
 	}
@@ -95,7 +100,7 @@ func (s *Share) take(ctx context.Context, n int64) (taken int64, waited bool, er
 
 // Release gives the memory back.
 func (s *Share) Release() {
-	s.gate.Leave(s.taken)
+	s.gate.Leave(s.sender, s.taken)
 	s.gate, s.taken = s.p.smallBodies, 0
 }
 
@@ -164,7 +169,7 @@ func (p *Pipeline) ReadBody(w http.ResponseWriter, r *http.Request, gzipped bool
 	if length < 0 {
 		length = limit.max
 	}
-	wire, err := p.fill(r.Context(), pace, length, limit)
+	wire, err := p.fill(r.Context(), r.RemoteAddr, pace, length, limit)
 	if err != nil {
 		return nil, p.bodyFault(err, false)
 	}
@@ -173,17 +178,17 @@ func (p *Pipeline) ReadBody(w http.ResponseWriter, r *http.Request, gzipped bool
 	}
 	pace.stop()
 	defer wire.Release()
-	return p.unpack(r.Context(), wire.Bytes)
+	return p.unpack(r.Context(), r.RemoteAddr, wire.Bytes)
 }
 
-func (p *Pipeline) unpack(ctx context.Context, packed []byte) (*Body, error) {
+func (p *Pipeline) unpack(ctx context.Context, remote string, packed []byte) (*Body, error) {
 	zr, err := newGzipReader(bytes.NewReader(packed))
 	if err != nil {
 		return nil, &Fault{Reason: BadSyntax, Text: notGzip}
 	}
 	defer gzipPool.Put(zr)
 	limit := p.unpackedTooLong()
-	b, err := p.fill(ctx, zr, limit.max, limit)
+	b, err := p.fill(ctx, remote, zr, limit.max, limit)
 	if err != nil {
 		return nil, p.bodyFault(err, true)
 	}
@@ -223,9 +228,9 @@ func (p *Pipeline) unpackedTooLong() *tooLong {
 	return &tooLong{unpackedBytes, most, most + 1, "unpacking the request body, which may take half of ingest.body_memory; send it in smaller pieces"}
 }
 
-// fill reads src into memory. most is the expected length, limit the largest.
-func (p *Pipeline) fill(ctx context.Context, src io.Reader, most int64, limit *tooLong) (*Body, error) {
-	b := &Body{share: p.NewShare()}
+// fill reads src, from a sender, into memory. most is the expected length, limit the largest.
+func (p *Pipeline) fill(ctx context.Context, remote string, src io.Reader, most int64, limit *tooLong) (*Body, error) {
+	b := &Body{share: p.NewShare(remote)}
 	if _, err := b.grow(ctx, bufferSizes[0]); err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -141,7 +142,7 @@ func TestBodyWithoutRoomIsRefusedInTime(t *testing.T) {
 		p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, func(c *ingest.Config) {
 			c.BodyMemory, c.MaxBodyBytes, c.MaxUnpackedBytes, c.BusyWait = 64*units.KiB, 64*units.KiB, 64*units.KiB, time.Minute
 		})
-		for p.NewShare().Grow(t.Context(), 4<<10) == nil {
+		for p.NewShare("").Grow(t.Context(), 4<<10) == nil {
 		}
 		full, began := held(t, reg), time.Now()
 		_, err := readBody(p, httptest.NewRecorder(), strings.NewReader("[]"), 2, false)
@@ -153,6 +154,51 @@ func TestBodyWithoutRoomIsRefusedInTime(t *testing.T) {
 		}
 	})
 }
+
+// An address whose bodies never end, however many and of whatever size, leaves others room.
+func TestSlowBodiesOfOneAddress(t *testing.T) {
+	for size, n := range map[int]int{1 << 10: 3000, 200 << 10: 50} { // small ones, and others
+		synctest.Test(t, func(t *testing.T) {
+			p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, func(c *ingest.Config) { c.BodyMemory = 8 * units.MiB })
+			read := func(remote string, body io.Reader) error {
+				r := httptest.NewRequest(http.MethodPost, "/", body)
+				r.RemoteAddr, r.ContentLength = remote, -1
+				b, err := p.ReadBody(&deadlines{httptest.NewRecorder()}, r, false)
+				if err == nil {
+					b.Release()
+				}
+				return err
+			}
+			var flood sync.WaitGroup
+			var ends []*io.PipeWriter
+			for range n {
+				body, w := io.Pipe()
+				ends = append(ends, w)
+				flood.Go(func() { read("127.0.0.2:1", body) })
+				flood.Go(func() { w.Write(make([]byte, size)) })
+			}
+			synctest.Wait()
+			full := held(t, reg)
+			for _, n := range []int{100, 6 << 10, 100 << 10} {
+				if err := read("127.0.0.1:1", bytes.NewReader(make([]byte, n))); err != nil {
+					t.Errorf("bodies of %d bytes hold %d: a body of %d bytes from another address: %v", size, full, n, err)
+				}
+			}
+			for _, w := range ends {
+				w.CloseWithError(io.ErrUnexpectedEOF)
+			}
+			flood.Wait()
+			if n := held(t, reg); n != 0 {
+				t.Errorf("%d bytes are still held", n)
+			}
+		})
+	}
+}
+
+// deadlines is a response whose connection takes deadlines.
+type deadlines struct{ *httptest.ResponseRecorder }
+
+func (*deadlines) SetReadDeadline(time.Time) error { return nil }
 
 func TestBodyLimitsAreExact(t *testing.T) {
 	const most = 100_000
@@ -213,7 +259,7 @@ func TestPlainBodyWithinBothLimits(t *testing.T) {
 // A share that holds more than is asked for keeps what it holds.
 func TestShareDoesNotShrink(t *testing.T) {
 	p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, nil)
-	s := p.NewShare()
+	s := p.NewShare("")
 	for _, c := range []struct{ bytes, want int }{{1000, 1000}, {10, 1000}, {1000, 1000}, {1001, 1001}} {
 		if err := s.Grow(t.Context(), int64(c.bytes)); err != nil || held(t, reg) != c.want {
 			t.Errorf("asked for %d: %d bytes held, want %d, %v", c.bytes, held(t, reg), c.want, err)

@@ -215,7 +215,7 @@ func TestStringValues(t *testing.T) {
 // TestReleaseTwice: a share that was released holds nothing, and can be used again.
 func TestReleaseTwice(t *testing.T) {
 	p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, nil)
-	share := p.NewShare()
+	share := p.NewShare("")
 	for _, bytes := range []int64{1000, 8 << 20, 1000} { // a small body, a large one
 		if err := share.Grow(t.Context(), bytes); err != nil {
 			t.Fatal(err)

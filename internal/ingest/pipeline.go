@@ -73,6 +73,10 @@ const (
 	smallCount = 1024
 )
 
+// senderShare is the part of each gate of bodies that is only for senders that hold no more than this
+// part. It is smaller if one body would otherwise not fit beside it, packed and unpacked.
+const senderShare = 8
+
 // splitBodies makes the two gates of bodies. Where a small body would be smaller than the
 // smallest buffer, below 4 MiB, nothing is kept for them.
 func (p *Pipeline) splitBodies(memory int64) {
@@ -80,7 +84,10 @@ func (p *Pipeline) splitBodies(memory int64) {
 	if p.smallBody = memory / smallCount; p.smallBody < int64(bufferSizes[0]) {
 		kept = 0
 	}
-	p.bodies, p.smallBodies = gate.New(memory-kept), gate.New(kept)
+	large := memory - kept
+	free := large - int64(p.cfg.maxBody()) - int64(p.cfg.maxUnpacked())
+	p.bodies = gate.NewReserving(large, min(large/senderShare, max(free, 0)))
+	p.smallBodies = gate.NewReserving(kept, kept/senderShare)
 }
 
 // New makes a Pipeline. cfg must be valid.

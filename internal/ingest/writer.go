@@ -147,7 +147,7 @@ func (w *Writer) ingest(ctx context.Context, n int, fill func() error) (int, err
 	if err != nil {
 		return 0, err
 	}
-	defer w.p.inFlight.Leave(taken)
+	defer w.p.inFlight.Leave(w.network, taken)
 
 	w.ctx, w.by = ctx, principal.Of(ctx)
 	defer func() { w.ctx = nil }()

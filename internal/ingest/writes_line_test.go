@@ -35,7 +35,7 @@ func TestLeastWrites(t *testing.T) {
 
 // TestBodyReleasedTwice: the buffer of a body that is released twice is not given to two others.
 func TestBodyReleasedTwice(t *testing.T) {
-	b := &Body{Bytes: newBuffer(bufferSizes[0]), share: (&Pipeline{smallBodies: gate.New(1), bodies: gate.New(1)}).NewShare()}
+	b := &Body{Bytes: newBuffer(bufferSizes[0]), share: (&Pipeline{smallBodies: gate.New(1), bodies: gate.New(1)}).NewShare("")}
 	b.Release()
 	b.Release()
 	if b.Bytes != nil {

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -455,7 +456,7 @@ func BenchmarkLine(b *testing.B) {
 // grown to.
 func TestKeptDecoders(t *testing.T) {
 	h := &pickles{decoding: gate.New(1)}
-	h.decoding.TryEnter(1)
+	h.decoding.TryEnter(netip.Prefix{}, 1)
 	p := &pickle{}
 	if _, err := p.load([]byte("](" + strings.Repeat("J\x01\x00\x00\x00", 1000) + "e.")); err != nil {
 		t.Fatal(err)

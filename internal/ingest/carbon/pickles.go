@@ -310,7 +310,7 @@ func (c *pickleConn) release() {
 	c.pickle.reset(nil)
 	c.h.decoders.Put(c.pickle)
 	c.pickle, c.items, c.loaded, c.longPaths = nil, nil, -1, nil
-	c.h.decoding.Leave(1)
+	c.h.decoding.Leave(c.network, 1)
 }
 
 // offer stores a batch of points. It reports whether the connection continues.

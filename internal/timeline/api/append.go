@@ -44,7 +44,7 @@ func (a *API) append(w http.ResponseWriter, r *http.Request, name string) error 
 	if err := checkJSON(body.Bytes); err != nil {
 		return fmt.Errorf("the body is an event, or an array of events; lines of events have the Content-Type application/x-ndjson: %w", err)
 	}
-	b := &block{api: a, name: name, report: newReport(a.pipeline.NewShare())}
+	b := &block{api: a, name: name, report: newReport(a.pipeline.NewShare(r.RemoteAddr))}
 	defer b.report.share.Release()
 	ctx, cancel := a.pipeline.StoreContext(r)
 	defer cancel()
@@ -84,9 +84,9 @@ func isLines(r *http.Request) bool {
 
 // appendLines stores events as they arrive, one per line.
 func (a *API) appendLines(w http.ResponseWriter, r *http.Request, name string, gzipped bool) {
-	b := &block{api: a, name: name, report: newReport(a.pipeline.NewShare())}
+	b := &block{api: a, name: name, report: newReport(a.pipeline.NewShare(r.RemoteAddr))}
 	defer b.report.share.Release()
-	in := &lineReader{src: r.Body, share: a.pipeline.NewShare(), max: a.lineMax(), gzipped: gzipped, stopping: httpapi.Stopping(r.Context())}
+	in := &lineReader{src: r.Body, share: a.pipeline.NewShare(r.RemoteAddr), max: a.lineMax(), gzipped: gzipped, stopping: httpapi.Stopping(r.Context())}
 	defer in.share.Release()
 	err := in.open(r.Context())
 	for err == nil && !in.ended {

@@ -132,7 +132,7 @@ func TestNoMemory(t *testing.T) {
 	s := serve(t, func(_ *timeline.Config, c *ingest.Config) {
 		c.MaxBodyBytes, c.MaxUnpackedBytes, c.BodyMemory, c.BusyWait = 1<<10, 1<<10, 2<<10, 1
 	})
-	share := s.api.pipeline.NewShare()
+	share := s.api.pipeline.NewShare("")
 	must(t, share.Grow(t.Context(), 2<<10))
 	for _, header := range []string{lines, "Content-Type: application/json"} {
 		s.wantPart(503, "ingest.body_memory", "POST", "/l/events", `{"time":1,"data":1}`, header)
@@ -150,7 +150,7 @@ func FuzzLines(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte, most int) {
 		most = 1 + most&0xffff
 		for _, src := range []io.Reader{bytes.NewReader(text), iotest.HalfReader(bytes.NewReader(text)), iotest.DataErrReader(bytes.NewReader(text))} {
-			in := &lineReader{src: src, share: p.NewShare(), max: most}
+			in := &lineReader{src: src, share: p.NewShare(""), max: most}
 			defer in.share.Release()
 			must(t, in.open(t.Context()))
 			var want [][]byte
