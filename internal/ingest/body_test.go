@@ -157,7 +157,7 @@ func TestBodyWithoutRoomIsRefusedInTime(t *testing.T) {
 
 // An address whose bodies never end, however many and of whatever size, leaves others room.
 func TestSlowBodiesOfOneAddress(t *testing.T) {
-	for size, n := range map[int]int{1 << 10: 3000, 200 << 10: 50} { // small ones, and others
+	for size, n := range map[int]int{1 << 10: 3000, 200 << 10: 28} { // small ones, and others
 		synctest.Test(t, func(t *testing.T) {
 			p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, func(c *ingest.Config) { c.BodyMemory = 8 * units.MiB })
 			read := func(remote string, body io.Reader) error {
