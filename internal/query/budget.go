@@ -19,6 +19,7 @@ type budget struct {
 	session uint64          // its id
 	engine  *Engine         // nil: only the query's own limit counts
 	granted atomic.Int64    // of the pool
+	lent    atomic.Bool     // a goroutine of the query has lent its slot
 	mu      sync.Mutex      // held while granted changes
 }
 
@@ -67,7 +68,7 @@ func (b *budget) grow() error {
 	w := want{bytes: piece, held: granted + piece, session: b.session}
 	e := b.engine
 	if _, ok := e.pool.try(w); !ok {
-		if err := e.lend(func() error { return e.pool.acquire(b.ctx, w) }); err != nil {
+		if err := b.lend(func() error { return e.pool.acquire(b.ctx, w) }); err != nil {
 			return err
 		}
 	}

@@ -18,7 +18,7 @@ import (
 //
 // Queries with little work do not wait behind those with much: an owner of more than smallGrant cannot
 // have the reserve, one part in reserveShare, and a query that waits lends its slot to another (see
-// Engine.lend). Queries with much work wait in the order in which they began, so that some end. If all
+// budget.lend). Queries with much work wait in the order in which they began, so that some end. If all
 // of those that hold memory wait for more, the one that began last is refused after stuckTime, unless the
 // oldest could go on with what others hold, such as answers that are being sent.
 type pool struct {
@@ -258,7 +258,7 @@ func (s *Session) ReserveAnswer(n, held int64) error {
 	if s.outside { // it has no slot to lend
 		return e.pool.acquire(s.ctx, w)
 	}
-	return e.lend(func() error { return e.pool.acquire(s.ctx, w) })
+	return s.budget.lend(func() error { return e.pool.acquire(s.ctx, w) })
 }
 
 // mostLent is how many queries may lend their slots: the queries that can begin meanwhile take at
@@ -269,13 +269,17 @@ func (e *Engine) mostLent() int64 {
 
 // lend runs f, in which a query waits for memory, and has its slot used by another meanwhile. It does
 // not wait for a slot afterwards: then more queries than slots compute for a moment, until
-// some have had their turn.
-func (e *Engine) lend(f func() error) error {
-	if n := e.lent.Add(1); n <= e.mostLent() {
-		e.slots.grow(1)
-		defer e.slots.grow(-1)
+// some have had their turn. If several goroutines of a query wait, it lends its one slot once.
+func (b *budget) lend(f func() error) error {
+	e := b.engine
+	if b.lent.CompareAndSwap(false, true) {
+		defer b.lent.Store(false)
+		if n := e.lent.Add(1); n <= e.mostLent() {
+			e.slots.grow(1)
+			defer e.slots.grow(-1)
+		}
+		defer e.lent.Add(-1)
 	}
-	defer e.lent.Add(-1)
 	return e.slots.all.without(f)
 }
 

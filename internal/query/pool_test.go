@@ -213,6 +213,58 @@ func TestWaitForAnswers(t *testing.T) {
 	})
 }
 
+// TestOneSlotIsLent: a query of which two goroutines wait for memory lends its slot once, and again when
+// one of them waits again.
+func TestOneSlotIsLent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := DefaultConfig()
+		config.TotalMemory, config.MaxConcurrent = reserveShare*grantBytes, 1
+		f := newFixture(t, config)
+		most := f.pool.most()
+		if err := f.Reserve(t.Context(), most, most); err != nil {
+			t.Fatal(err)
+		}
+		s, err := f.Begin(t.Context(), Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var waiting sync.WaitGroup
+		wait := func(f func() error) {
+			waiting.Go(func() {
+				if err := f(); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		lent := func(want int64) {
+			t.Helper()
+			if n := f.lent.Load(); n != want {
+				t.Errorf("%d slots are lent, want %d", n, want)
+			}
+		}
+		wait(func() error { return s.Reserve(grantBytes) })
+		lent(1)
+		wait(func() error { return s.ReserveAnswer(grantBytes, grantBytes) })
+		lent(1)
+		if free := f.slots.free; free != 1 {
+			t.Errorf("%d slots are free beside a query that waits twice", free)
+		}
+		f.Return(most)
+		waiting.Wait()
+		lent(0)
+		if err := f.Reserve(t.Context(), most-2*grantBytes, 0); err != nil {
+			t.Fatal(err)
+		}
+		wait(func() error { return s.Reserve(grantBytes) })
+		lent(1)
+		f.Return(most - 2*grantBytes)
+		waiting.Wait()
+		f.Return(grantBytes) // the answer
+		s.Close(nil)
+	})
+}
+
 // TestImpossibleAnswer: an answer that total_memory has no room for fails at once, and younger
 // queries do not wait behind it.
 func TestImpossibleAnswer(t *testing.T) {
