@@ -171,11 +171,14 @@ func (f *targetFile) read() error {
 		return nil
 	}
 	if err == nil {
+		err = safefile.CheckSeal(text)
+	}
+	if err == nil {
 		err = json.Unmarshal(text, &f.now)
 		f.saved = f.now
 	}
 	if err != nil {
-		return fmt.Errorf("read which keyspace samples wait for, from %s: %w", f.path(), err)
+		return fmt.Errorf("read which keyspace samples wait for, from %s: %w; if the settings name that keyspace and the file cannot be restored, remove it", f.path(), err)
 	}
 	return nil
 }
@@ -190,7 +193,7 @@ func (f *targetFile) set(t target) error {
 	if err != nil {
 		return err
 	}
-	if err := safefile.Replace(f.fs, f.path(), append(text, '\n')); err != nil {
+	if err := safefile.Replace(f.fs, f.path(), append(safefile.Seal(text), '\n')); err != nil {
 		return fmt.Errorf("record which keyspace samples wait for: %w", err)
 	}
 	f.saved = t

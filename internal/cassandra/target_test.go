@@ -15,6 +15,7 @@ import (
 	"varve/internal/cassandra/cql/cqltest"
 	"varve/internal/diskfs/crashfs"
 	"varve/internal/model"
+	"varve/internal/safefile"
 	"varve/internal/store"
 	"varve/internal/store/storetest"
 	"varve/internal/wal"
@@ -40,6 +41,42 @@ func TestTargets(t *testing.T) {
 		if got := test.before.differs(test.now); got != test.differs {
 			t.Errorf("%v and %v: %v", test.before, test.now, got)
 		}
+	}
+}
+
+// TestDamagedTarget: a flipped bit in the file of the target is an error with the way out, and no other
+// keyspace. A file without a checksum, of an earlier build, is accepted.
+func TestDamagedTarget(t *testing.T) {
+	mem := vfs.NewMem()
+	open := func() error {
+		_, err := openTarget(mem, "spool", target{Keyspace: "keyspace_a"}, 0, func() int64 { return 1 })
+		return err
+	}
+	replace := func(from, to string) {
+		t.Helper()
+		text, err := safefile.Read(mem, "spool/target", targetBytesMax)
+		if err != nil || !strings.Contains(string(text), from) {
+			t.Fatalf("%s, %v", text, err)
+		}
+		if err := safefile.Replace(mem, "spool/target", []byte(strings.Replace(string(text), from, to, 1))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(mem.MkdirAll("spool", 0o777), open(), open()); err != nil {
+		t.Fatal(err)
+	}
+	for _, flip := range [][2]string{{"keyspace_a", "keyspace_c"}, {`"keyspace"`, `"keyspacd"`}} {
+		replace(flip[0], flip[1])
+		if err := open(); err == nil || errors.As(err, new(*MisdirectedError)) || !strings.Contains(err.Error(), "remove it") {
+			t.Errorf("%s instead of %s: %v", flip[1], flip[0], err)
+		}
+		replace(flip[1], flip[0])
+	}
+	if err := safefile.Replace(mem, "spool/target", []byte(`{"keyspace":"keyspace_a"}`)); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(); err != nil {
+		t.Errorf("a file of an earlier build: %v", err)
 	}
 }
 

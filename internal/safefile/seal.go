@@ -43,3 +43,33 @@ func CheckSeal(text []byte) error {
 	}
 	return nil
 }
+
+// A text sealed by SealBlank ends with a line of blanks: the 32 bits of the checksum of the text before
+// it, the highest first. A tab is 1, a space 0.
+const blanksBytes = len("\n") + 32 + len("\n")
+
+func blanksOf(text []byte) []byte {
+	sum := crc32.Checksum(text, castagnoli)
+	line := []byte{'\n'}
+	for bit := 31; bit >= 0; bit-- {
+		line = append(line, " \t"[sum>>bit&1])
+	}
+	return append(line, '\n')
+}
+
+// SealBlank adds a checksum to a text in JSON that has no room for a member: an object whose members
+// are data, of which a build that does not know the checksum would take one more for data. Such
+// builds ignore white space at the end. SealBlank may write to text.
+func SealBlank(text []byte) []byte { return append(text, blanksOf(text)...) }
+
+// CheckSealBlank is CheckSeal for a text that SealBlank has sealed.
+func CheckSealBlank(text []byte) error {
+	end := len(text) - blanksBytes
+	if end < 0 || text[end] != '\n' || len(bytes.Trim(text[end:], " \t\n")) > 0 {
+		return nil // without a checksum, or no JSON
+	}
+	if !bytes.Equal(text[end:], blanksOf(text[:end])) {
+		return fmt.Errorf("the file is damaged: its checksum, the white space at its end, does not match")
+	}
+	return nil
+}

@@ -8,6 +8,11 @@ import (
 
 // TestSeal: a flipped bit of a sealed object is an error, or leaves the object as it was.
 func TestSeal(t *testing.T) {
+	testSeal(t, func(object []byte) []byte { return append(Seal(object), '\n') }, CheckSeal)
+	testSeal(t, SealBlank, CheckSealBlank)
+}
+
+func testSeal(t *testing.T, seal func(object []byte) []byte, check func(text []byte) error) {
 	type object struct {
 		Offset int64            `json:"offset"`
 		After  string           `json:"after"`
@@ -18,16 +23,16 @@ func TestSeal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := CheckSeal(plain); err != nil {
+	if err := check(plain); err != nil {
 		t.Errorf("an object of an earlier build: %v", err)
 	}
-	text := append(Seal(plain), '\n')
+	text := seal(plain)
 	for flip := range 8*len(text) + 1 {
 		if flip > 0 {
 			text[(flip-1)/8] ^= 1 << ((flip - 1) % 8)
 		}
 		var got object
-		err := CheckSeal(text)
+		err := check(text)
 		if err == nil {
 			err = json.Unmarshal(text, &got)
 		}

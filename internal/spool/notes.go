@@ -24,7 +24,7 @@ func (s *Spool) Notes() *downsample.LogNotes { return &s.notes }
 // openNotes reads the hours that an earlier start has found and whose notes are not stored yet.
 func (s *Spool) openNotes() error {
 	path := s.path(hoursName)
-	s.notes.Store = func(_ context.Context, text []byte) error { return safefile.Replace(s.fs, path, text) }
+	s.notes.Store = func(_ context.Context, text []byte) error { return safefile.Replace(s.fs, path, safefile.SealBlank(text)) }
 	s.notes.Forget = func(context.Context) error { return safefile.Remove(s.fs, path) }
 	if err := s.takeNoted(); err != nil {
 		return fmt.Errorf("find out whether the spool was closed: %w", err)
@@ -32,6 +32,9 @@ func (s *Spool) openNotes() error {
 	text, err := safefile.Read(s.fs, path, hoursMax)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
+	}
+	if err == nil {
+		err = safefile.CheckSealBlank(text)
 	}
 	if err == nil {
 		err = s.notes.Restore(text)

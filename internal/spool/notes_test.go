@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"varve/internal/diskfs/crashfs"
+	"varve/internal/downsample"
 	"varve/internal/safefile"
 )
 
@@ -196,6 +198,43 @@ func TestNotesOnAFullDisk(t *testing.T) {
 	}
 	settle(t, s)
 	until(t, "the log is given up", func() bool { return len(segments(t, mem)) == 0 })
+}
+
+// TestSealedHours: a flipped bit in a digit of the hours ends the start, with the way out. A file without
+// a checksum, of an earlier build, is accepted, and an earlier build reads one with a checksum.
+func TestSealedHours(t *testing.T) {
+	mem := vfs.NewMem()
+	s := mustOpen(t, mem, tinyConfig(), Options{})
+	var h downsample.Hours
+	h.Add("m", 7_200_000)
+	plain := h.Text()
+	err := s.notes.Store(t.Context(), bytes.Clone(plain))
+	if err := errors.Join(err, s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	sealed, err := safefile.Read(mem, "spool/hours", hoursMax)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read downsample.Hours
+	if err := read.Parse(sealed); err != nil || !bytes.Equal(read.Text(), plain) {
+		t.Errorf("an earlier build reads %s, %v", read.Text(), err)
+	}
+	damaged := bytes.Replace(sealed, []byte("7200000"), []byte("7200001"), 1)
+	for text, want := range map[string]string{string(plain): "", string(sealed): "", string(damaged): "remove it"} {
+		if err := safefile.Replace(mem, "spool/hours", []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(mem, "spool", tinyConfig(), Options{})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+		if err == nil {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
 }
 
 // A file of hours that cannot be read ends the start, with the way out.

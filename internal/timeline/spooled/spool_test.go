@@ -24,6 +24,7 @@ import (
 	"go.uber.org/goleak"
 
 	"varve/internal/diskfs/crashfs"
+	"varve/internal/safefile"
 	"varve/internal/store"
 	"varve/internal/timeline"
 	"varve/internal/timeline/local"
@@ -860,6 +861,31 @@ func TestAnotherKeyspace(t *testing.T) {
 	must(t, err)
 	w = &world{distant: shelf, e: s.options.Engine, s: s}
 	w.want(t, "a", "e")
+}
+
+// TestDamagedTarget: a flipped bit in the file of the target is an error with the way out, and no other
+// keyspace. A file without a checksum, of an earlier build, is accepted.
+func TestDamagedTarget(t *testing.T) {
+	fs := vfs.NewMem()
+	w := open(t, newDistant(t), fs, func(o *Options) { o.Keyspace = "keyspace_a" })
+	w.s.Close()
+	path := w.s.targetPath()
+	text, err := safefile.Read(fs, path, targetBytesMax)
+	must(t, err)
+	for damaged, want := range map[string]string{
+		strings.Replace(string(text), "keyspace_a", "keyspace_c", 1): "remove it",
+		strings.Replace(string(text), `"keyspace"`, `"keyspacd"`, 1): "remove it",
+		`{"keyspace":"keyspace_a"}`:                                  "",
+	} {
+		if damaged == string(text) {
+			t.Fatalf("nothing is damaged in %s", text)
+		}
+		must(t, safefile.Replace(fs, path, []byte(damaged)))
+		before, err := w.s.readTarget()
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %+v, %v", damaged, before, err)
+		}
+	}
 }
 
 // A full disk keeps no server from starting.

@@ -91,7 +91,7 @@ func (s *Spool) aim() error {
 	}
 	text, err := json.Marshal(now)
 	if err == nil {
-		err = safefile.Replace(s.fs, s.targetPath(), append(text, '\n'))
+		err = safefile.Replace(s.fs, s.targetPath(), append(safefile.Seal(text), '\n'))
 	}
 	if wal.NoSpace(err) {
 		err = s.removeTarget()
@@ -127,10 +127,13 @@ func (s *Spool) readTarget() (t target, err error) {
 		return t, nil
 	}
 	if err == nil {
+		err = safefile.CheckSeal(text)
+	}
+	if err == nil {
 		err = json.Unmarshal(text, &t)
 	}
 	if err != nil {
-		err = fmt.Errorf("read which keyspace events wait for, from %s: %w", s.targetPath(), err)
+		err = fmt.Errorf("read which keyspace events wait for, from %s: %w; if the settings name that keyspace and the file cannot be restored, remove it", s.targetPath(), err)
 	}
 	return t, err
 }
