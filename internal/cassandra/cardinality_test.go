@@ -37,6 +37,10 @@ func TestCardinality(t *testing.T) {
 	if got := s.LargestMetrics(1); !slices.Equal(got, []growth.Metric{{Metric: "b.x", Series: 5}}) {
 		t.Errorf("largest before the first sample: %v", got)
 	}
+	if got := s.Cardinality("", 2); got.CreatedStart != 0 || len(got.GrowthRecent) != 0 {
+		t.Errorf("growth before the first sample: %+v", got.Report)
+	}
+	add("a", 3) // as by another sender
 	if err := s.Append(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ const (
 type Keyspaces struct {
 	keyValues // of the first keyspace
 
-	growth growth.Counts // of series that are new to this process
+	growth growth.Counts // of series that got their first sample in this process
 
 	stores []*Store     // first the one for metrics without a rule
 	names  []string     // names of the clusters to which they write
@@ -69,6 +69,7 @@ func OpenKeyspaces(fsys vfs.FS, dir string, cfg Config, o Options) (*Keyspaces, 
 		return nil, err
 	}
 	k := &Keyspaces{}
+	o.first = func(metric string) { k.growth.Add(k.stores[0].now(), metric) }
 	if err := k.open(fsys, dir, cfg, o); err != nil {
 		return nil, errors.Join(err, k.Close())
 	}
@@ -297,7 +298,6 @@ func (k *Keyspaces) Create(ctx context.Context, series model.Series) (store.Ref,
 	if err != nil {
 		return 0, k.named(i, err)
 	}
-	k.growth.Add(k.stores[0].now(), series.Metric)
 	return k.outer(i, r), nil
 }
 

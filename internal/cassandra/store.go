@@ -38,9 +38,10 @@ type Options struct {
 	clocks func(context.Context) ([]cql.Clock, error) // for tests; nil = the nodes are asked
 
 	// Set for the stores of Keyspaces.
-	name        string // of the written cluster; empty for WriteClusterName
-	layout      string // of its keyspace; empty for the default
-	replication string // of a new keyspace; empty for that of the layout's settings
+	first       func(metric string) // see spool.Options
+	name        string              // of the written cluster; empty for WriteClusterName
+	layout      string              // of its keyspace; empty for the default
+	replication string              // of a new keyspace; empty for that of the layout's settings
 }
 
 // Store is a keyspace, further keyspaces that are only read, and the samples that wait to be
@@ -91,7 +92,7 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 	if o.clocks != nil {
 		s.clock.clocks = o.clocks
 	}
-	held, err := spool.Open(fsys, dir, cfg.Spool, spool.Options{Section: "cassandra.spool", Registerer: own, Logger: o.Logger, Check: s.checkBatch, ClockSet: s.clock.trusted})
+	held, err := spool.Open(fsys, dir, cfg.Spool, spool.Options{Section: "cassandra.spool", Registerer: own, Logger: o.Logger, Check: s.checkBatch, First: o.first, ClockSet: s.clock.trusted})
 	if err != nil {
 		s.closeClusters()
 		return nil, err

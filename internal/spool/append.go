@@ -66,6 +66,7 @@ func (s *Spool) apply(e *writelog.Encoder, b *store.Batch) (writelog.Entry, *Gen
 	}
 	stampMS := s.stampLocked()
 	g := s.active.Load()
+	s.tellOfFirst(b)
 	s.define(g, e, b)
 	logged := s.logBatch(g, stampMS, e)
 	h := g.place.Load().head
@@ -80,6 +81,17 @@ func (s *Spool) apply(e *writelog.Encoder, b *store.Batch) (writelog.Entry, *Gen
 		s.cutLocked() // an error comes from the log, so the caller's own append reports it too
 	}
 	return logged, g, nil
+}
+
+// tellOfFirst calls Options.First for the series of a batch that get their first sample since they were
+// created. The order lock must be held.
+func (s *Spool) tellOfFirst(b *store.Batch) {
+	if s.options.First == nil {
+		return
+	}
+	for _, d := range s.series.Introduce(nil, b.Samples) {
+		s.options.First(model.TrustKey(d.Key).Metric) // checked by Create
+	}
 }
 
 // logBatch appends a batch of g and the series that it introduces to the log. The

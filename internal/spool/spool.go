@@ -67,6 +67,7 @@ type Options struct {
 	Section    store.Section // of Config in the configuration
 	Registerer prometheus.Registerer
 	Check      func(b *store.Batch, kinds []model.Kind) error // returns why samples of a batch cannot be stored
+	First      func(metric string)                            // called for the first sample of each series; must not block
 	Logger     *slog.Logger
 	Now        func() time.Time // nil = time.Now
 
