@@ -2,12 +2,14 @@ package blockfile
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -39,8 +41,10 @@ const salvageWindow = 4 << 20
 const searchFactor = 32
 
 // Salvage calls fn for every readable page of the file at path, in the order of the
-// file, whatever the state of the rest. In a file without a readable index it searches
-// for pages. fn's page is valid during the call. Salvage returns the bytes that belong
+// file, whatever the state of the rest. In a file without a sound index it searches
+// for pages. Within a damaged page, a value may look like a page: its client decides what it is.
+// So beyond damage, what is left of the index says where pages may begin; without any index,
+// whatever looks like a page is one. fn's page is valid during the call. Salvage returns the bytes that belong
 // to no readable page, without header, index and trailer if these can be told apart.
 // The error is that of the file system, or fn's. size is the length that the file
 // should have, 0 if unknown. Bytes beyond it are ignored: Varve did not write them, and
@@ -65,8 +69,8 @@ func Salvage(fs vfs.FS, path string, size int64, fn func(offset int64, p chunk.P
 		end = min(end, size)
 	}
 	s := &salvager{file: file, end: end, budget: searchFactor*end + salvageWindow}
-	if at, ok := s.indexAt(); ok {
-		s.end = at
+	if at, pages, ok := s.findIndex(); ok {
+		s.end, s.known = at, s.readStarts(at, pages)
 	}
 	return s.run(fn)
 }
@@ -94,33 +98,137 @@ type salvager struct {
 	file vfs.File
 	end  int64 // of the pages, as far as known
 
+	known starts // of pages, from what is left of the index
+
 	budget int64 // bytes that the search may still read
 
 	buf  []byte
 	base int64 // offset of buf[0]
 }
 
-// indexAt returns where the index begins according to the trailer, if that is plausible
-// for the file.
-func (s *salvager) indexAt() (int64, bool) {
+// findIndex returns where the index begins, and its number of pages, according to the trailer, if that
+// is plausible for the file. One of the trailer's numbers may be damaged.
+func (s *salvager) findIndex() (at int64, pages int, ok bool) {
 	var t [trailerLen]byte
-	at := s.end - trailerLen
-	if at < headerSize {
-		return 0, false
+	end := s.end - trailerLen
+	if end < headerSize {
+		return 0, 0, false
 	}
-	if n, _ := s.file.ReadAt(t[:], at); n < len(t) {
-		return 0, false
+	if n, _ := s.file.ReadAt(t[:], end); n < len(t) {
+		return 0, 0, false
 	}
-	indexAt := binary.LittleEndian.Uint64(t[:])
-	size := uint64(binary.LittleEndian.Uint32(t[8:]))*indexEntry + uint64(binary.LittleEndian.Uint32(t[12:])) + uint64(binary.LittleEndian.Uint32(t[16:]))
-	if indexAt < headerSize || indexAt > uint64(at) || size != uint64(at)-indexAt {
-		return 0, false
+	u32 := func(i int) int64 { return int64(binary.LittleEndian.Uint32(t[i:])) }
+	size := u32(8)*indexEntry + u32(12) + u32(16)
+	told := binary.LittleEndian.Uint64(t[:])
+	inside := told >= headerSize && told <= uint64(end)
+	switch {
+	case inside && size == end-int64(told):
+		return int64(told), int(u32(8)), true
+	case end-size >= headerSize && s.beginsIndex(end-size, end):
+		return end - size, int(u32(8)), true // told is damaged
+	case inside && s.beginsIndex(int64(told), end):
+		return int64(told), s.countEntries(int64(told), end), true // one of the lengths is
 	}
-	return int64(indexAt), true
+	return 0, 0, false
+}
+
+// beginsIndex reports whether the entry at an offset is that of the first page.
+func (s *salvager) beginsIndex(at, end int64) bool {
+	if at+indexEntry > end {
+		return false
+	}
+	var e [indexEntry]byte
+	s.read(e[:], at)
+	offset, length := placeOf(e[:])
+	return offset == headerSize && length > 0 && offset+length <= at
+}
+
+// countEntries returns how many entries from an offset on follow each other, with pages up to there.
+func (s *salvager) countEntries(at, end int64) (n int) {
+	var e [indexEntry]byte
+	for next := int64(headerSize); next < at && at+int64(n+1)*indexEntry <= end; n++ {
+		s.read(e[:], at+int64(n)*indexEntry)
+		offset, length := placeOf(e[:])
+		if offset != next || length == 0 {
+			break
+		}
+		next = offset + length
+	}
+	return n
+}
+
+// placeOf returns the offset and the length of a page from its entry in the index.
+func placeOf(entry []byte) (offset, length int64) {
+	return int64(min(binary.LittleEndian.Uint64(entry[16:]), math.MaxInt64)), int64(binary.LittleEndian.Uint32(entry[4:]))
+}
+
+// starts are where pages begin according to an index that may be damaged. Two entries tell each
+// start: as the end of the page before, and as the offset of the page. Where they agree, it is sure, as
+// are the first start and the end of the last page.
+type starts struct {
+	claimed []int64 // ascending: starts that an entry tells
+	sure    []start // ascending
+}
+
+type start struct {
+	at   int64
+	page int
+}
+
+// readStarts reads the starts of pages from an index, whose own offset is the end of the last page.
+func (s *salvager) readStarts(at int64, pages int) (k starts) {
+	index := make([]byte, pages*indexEntry)
+	s.read(index, at)
+	k.sure = []start{{headerSize, 0}}
+	end := int64(headerSize)
+	for page := range pages {
+		offset, length := placeOf(index[page*indexEntry:])
+		for _, told := range []int64{offset, end} {
+			if told >= headerSize && told < at {
+				k.claimed = append(k.claimed, told)
+			}
+		}
+		if offset == end && offset > k.sure[len(k.sure)-1].at && offset < at {
+			k.sure = append(k.sure, start{offset, page})
+		}
+		end = addLength(offset, length)
+	}
+	k.sure = append(k.sure, start{at, pages})
+	slices.Sort(k.claimed)
+	k.claimed = slices.Compact(k.claimed)
+	return k
+}
+
+// addLength adds a length of 32 bits to an offset, which may be any number.
+func addLength(offset, length int64) int64 {
+	if offset > math.MaxInt64-length {
+		return math.MaxInt64
+	}
+	return offset + length
+}
+
+// next returns the first offset from at on where a page may begin: at itself unless the index tells
+// all starts around it.
+func (k *starts) next(at int64) int64 {
+	i, found := slices.BinarySearchFunc(k.sure, at, func(s start, at int64) int { return cmp.Compare(s.at, at) })
+	if found || i == 0 || i == len(k.sure) || k.sure[i].page-k.sure[i-1].page > 3 {
+		return at
+	}
+	// A damaged entry makes two starts unsure, which the entries beside it tell.
+	j, _ := slices.BinarySearch(k.claimed, at)
+	if j == len(k.claimed) {
+		return k.sure[i].at
+	}
+	return min(k.claimed[j], k.sure[i].at)
 }
 
 func (s *salvager) run(fn func(int64, chunk.Page) error) (lost int64, err error) {
+	follows := true // at is the end of a page, so that a page begins there
 	for at := int64(headerSize); at < s.end; {
+		if next := s.known.next(at); !follows && next > at {
+			lost, at = lost+next-at, next
+			continue
+		}
 		b := s.at(at)
 		if len(b) == 0 {
 			return lost + s.end - at, nil // the file has become shorter
@@ -129,7 +237,7 @@ func (s *salvager) run(fn func(int64, chunk.Page) error) (lost int64, err error)
 		if s.budget -= int64(walked); s.budget < 0 {
 			return lost + s.end - at, nil
 		}
-		if n == 0 {
+		if follows = n > 0; !follows {
 			lost++
 			at++
 			continue

@@ -207,6 +207,68 @@ func TestPageWithinAValue(t *testing.T) {
 	}
 }
 
+// TestPageWithinAValueWithoutSoundIndex: the same in a file with several pages of which, in addition to
+// that page, any one byte of header, index, properties or trailer is damaged. The other pages are found.
+func TestPageWithinAValueWithoutSoundIndex(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	double := func(series model.SeriesNumber) piece {
+		p := piece{Series: series, Kind: model.Double}
+		for ms := range int64(100) {
+			p.AppendFixed(ms, rng.Uint64(), 0)
+		}
+		return p
+	}
+	fs := vfs.NewMem()
+	writeFile(t, fs, path, []piece{double(7)})
+	f := openFile(t, fs, path)
+	at, length := f.Ref(0).Offset, f.Ref(0).Length
+	value := readContent(t, fs, path)[at:][:length]
+
+	var want []model.SeriesNumber
+	var all []piece
+	for series := model.SeriesNumber(1); series <= 6; series++ {
+		p := piece{Series: series, Kind: model.String}
+		long := make([]byte, 20<<10) // a page of its own
+		for i := range long {
+			long[i] = byte(rng.Uint32())
+		}
+		if series == 3 {
+			copy(long[1000:], value)
+		} else {
+			want = append(want, series)
+		}
+		p.add(1, string(long), 0)
+		all = append(all, p)
+	}
+	writeFile(t, fs, path, all)
+	f = openFile(t, fs, path)
+	if f.Pages() != len(all) {
+		t.Fatalf("%d pages, want %d", f.Pages(), len(all))
+	}
+	b := readContent(t, fs, path)
+	within := bytes.Index(b, value)
+	if within < 0 {
+		t.Fatal("the file does not have the value as it is")
+	}
+	b[within-1] ^= 1
+	indexAt := int(binary.LittleEndian.Uint64(b[len(b)-trailerLen:]))
+	for at := range b {
+		if at >= headerSize && at < indexAt {
+			continue
+		}
+		b[at] ^= 1 << (at % 8)
+		pieces, lost := salvageAll(t, b)
+		var got []model.SeriesNumber
+		for i := range pieces {
+			got = append(got, pieces[i].Series)
+		}
+		if !slices.Equal(got, want) || lost < length {
+			t.Errorf("byte %d of %d, index at %d: found series %d, want %d; %d bytes lost", at, len(b), indexAt, got, want, lost)
+		}
+		b[at] ^= 1 << (at % 8)
+	}
+}
+
 // Of a file that was cut off, whole pages are found, up to damage in one of them
 // and beyond it.
 func TestSalvageCutOff(t *testing.T) {
