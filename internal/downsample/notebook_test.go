@@ -132,6 +132,26 @@ func write(t *testing.T, mem vfs.FS, path, text string) {
 	}
 }
 
+// TestNotebookWithoutDirectory: a directory that cannot be created, or whose creation cannot be made durable, is
+// an error, also if the directory is there afterwards.
+func TestNotebookWithoutDirectory(t *testing.T) {
+	mem := vfs.NewMem()
+	if err := mem.MkdirAll("data/notes", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []errorfs.OpKind{errorfs.OpMkdirAll, errorfs.OpFileSync} {
+		fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == kind {
+				return errorfs.ErrInjected
+			}
+			return nil
+		}))
+		if b, err := openNotebook(fs, "data/notes", "task"); b != nil || !errors.Is(err, errorfs.ErrInjected) || !strings.Contains(err.Error(), "create the directory") {
+			t.Errorf("call of kind %d fails: %v", kind, err)
+		}
+	}
+}
+
 // TestUnwritableNotebook: notes that cannot be written to a notebook are kept in the
 // store until they can. If the store fails too, the log must stay.
 func TestUnwritableNotebook(t *testing.T) {

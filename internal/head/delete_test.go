@@ -95,3 +95,14 @@ func TestFragmentRefs(t *testing.T) {
 		}
 	}
 }
+
+// TestNoDeleteWithStamps: a head with stamps does not delete: its samples are deleted in the store that
+// they are drained to, by their stamps.
+func TestNoDeleteWithStamps(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("a head with stamps deletes")
+		}
+	}()
+	_ = NewStamped().Delete(1, model.AllTime)
+}

@@ -280,7 +280,7 @@ func TestLogStaysUntilItsEndIsKnown(t *testing.T) {
 	s := mustOpen(t, disk, tinyConfig(), Options{})
 	defer s.Close()
 	s.Start(newRemote())
-	until(t, "all is drained, and the log cannot be removed", func() bool { return errors.Is(s.clearLog(), errorfs.ErrInjected) })
+	until(t, "all is drained, and the log cannot be removed", func() bool { return errors.Is(s.giveUp(0), errorfs.ErrInjected) })
 	if len(segments(t, mem)) == 0 {
 		t.Error("the log is removed before the file that says that there is one")
 	}

@@ -296,25 +296,24 @@ const listPage = 1000
 // how much of a key the name takes; further keys with the same beginning are skipped.
 func (v *Values) list(ctx context.Context, prefix, base []byte, name func(rest []byte) (text string, size int, ok bool)) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		from, end := prefix, after(prefix)
-		for from != nil {
-			var page []string
-			var err error
-			if page, from, err = v.page(ctx, from, end, base, name); err != nil {
-				yield("", fmt.Errorf("list keys: %w", err))
-				return
-			}
+		end := after(prefix)
+		for from := prefix; from != nil; {
+			page, next, err := v.page(ctx, from, end, base, name)
 			for _, text := range page {
 				if !yield(text, nil) {
 					return
 				}
 			}
+			if err != nil {
+				yield("", fmt.Errorf("list keys: %w", err))
+			}
+			from = next
 		}
 	}
 }
 
 // page reads at most listPage names of keys in [from, end). next is where the
-// rest begins, nil at the end.
+// rest begins, nil at the end and after an error.
 func (v *Values) page(ctx context.Context, from, end, base []byte, name func(rest []byte) (string, int, bool)) (page []string, next []byte, err error) {
 	if err := v.options.Check(ctx); err != nil {
 		return nil, nil, err

@@ -2,6 +2,7 @@ package offline
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -12,9 +13,12 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"varve/internal/blockfile"
+	"varve/internal/embedded/catalogue"
+	"varve/internal/embedded/datadir"
 	"varve/internal/model"
 	"varve/internal/record"
 )
@@ -96,6 +100,39 @@ func TestViews(t *testing.T) {
 		d.must(err)
 		if text != string(want) {
 			t.Errorf("%s: got\n%s\nwant\n%s", name, text, want)
+		}
+	}
+}
+
+// TestOverviewWithoutTimelines: a store without timelines shows nothing of them, one with few of them does.
+func TestOverviewWithoutTimelines(t *testing.T) {
+	d := newData(t).done()
+	for bytes, want := range map[int]string{0: "", 1: "Timelines beside them: 1 bytes"} {
+		if bytes > 0 {
+			d.must(d.fs.MkdirAll("data/timelines", 0o755))
+			d.must(writeText(d.fs, "data/timelines/one", strings.Repeat("x", bytes)))
+		}
+		dir := d.open()
+		var got strings.Builder
+		d.must(dir.WriteOverview(&got))
+		d.must(dir.Close())
+		if text := got.String(); strings.Contains(text, "Timelines") != (want != "") || !strings.Contains(text, want) {
+			t.Errorf("%d bytes of timelines:\n%s", bytes, text)
+		}
+	}
+}
+
+// TestViewsOfADamagedList: without a list of block files that can be read, no view says that there are none.
+func TestViewsOfADamagedList(t *testing.T) {
+	d := newData(t).done()
+	db, err := catalogue.OpenPebble(d.fs, "data/"+datadir.Catalogue, false, &pebble.Options{Logger: catalogue.Quiet{}})
+	d.must(err)
+	d.must(errors.Join(db.Set([]byte{catalogue.TableFile, 1}, []byte("{}"), pebble.Sync), db.Close()))
+	dir := d.open()
+	defer dir.Close()
+	for _, name := range []string{"overview", "space"} {
+		if err := views()[name](dir, io.Discard); err == nil {
+			t.Errorf("%s: no error", name)
 		}
 	}
 }

@@ -289,6 +289,30 @@ func TestFullChunks(t *testing.T) {
 	}
 }
 
+// TestChunkToTheEndOfAPartition: the last millisecond of a partition is in the same chunk as those before
+// it, and a chunk has no more than chunk.TargetSamples.
+func TestChunkToTheEndOfAPartition(t *testing.T) {
+	for n, want := range map[int64]int64{2: 2, chunk.TargetSamples: 2, chunk.TargetSamples + 1: 3} {
+		var c model.Columns
+		for ms := width - n; ms < width; ms++ {
+			c.AppendFixed(ms, uint64(ms), 0)
+		}
+		c.AppendFixed(width, 1, 0) // of the next partition
+		out := place(t, vfs.NewMem()).NewOutput(&Counts{}, chunk.Fast, blockfile.Origin{})
+		if err := out.Add(1, model.Long, &c); err != nil {
+			t.Fatal(err)
+		}
+		files, err := out.Finish()
+		if err != nil || len(files) != 1 {
+			t.Fatal(files, err)
+		}
+		if files[0].Chunks != want {
+			t.Errorf("%d samples up to the end of a partition, and one after it, are %d chunks, want %d", n, files[0].Chunks, want)
+		}
+		files[0].Close()
+	}
+}
+
 func samplesOf(kind model.Kind, c *model.Columns) (all []string) {
 	for i, ms := range c.Times {
 		value := ""
@@ -384,6 +408,60 @@ func TestFilesThatStay(t *testing.T) {
 		_, err := out.Finish()
 		if !errors.Is(err, full) || errors.Is(err, stuck) != (c != nil) || strings.Contains(err.Error(), "remove unfinished block file") != (c != nil) {
 			t.Errorf("removing fails with %v: %v", c, err)
+		}
+	}
+}
+
+// opened counts the files that are open for writing.
+type opened struct {
+	vfs.FS
+	n int
+}
+
+type openedFile struct {
+	vfs.File
+	fs *opened
+}
+
+func (o *opened) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := o.FS.Create(name, c)
+	if err != nil {
+		return nil, err
+	}
+	o.n++
+	return &openedFile{f, o}, nil
+}
+
+func (f *openedFile) Close() error {
+	f.fs.n--
+	return f.File.Close()
+}
+
+// TestNoFileStaysOpen: after a write that fails, no unfinished file stays open, whether the output is aborted
+// or finished all the same.
+func TestNoFileStaysOpen(t *testing.T) {
+	all, counts := drawn(rand.New(rand.NewPCG(5, 6)))
+	for _, abort := range []bool{true, false} {
+		p, broken := place(t, vfs.NewMem()), false
+		fs := &opened{FS: errorfs.Wrap(p.FS, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if broken && op.Kind == errorfs.OpFileWrite {
+				return syscall.EIO
+			}
+			return nil
+		}))}
+		p.FS = fs
+		out := p.NewOutput(counts, chunk.Fast, blockfile.Origin{})
+		if err := write(out, all, rand.New(rand.NewPCG(7, 8))); err != nil || fs.n < 2 {
+			t.Fatalf("%d files are open, %v", fs.n, err)
+		}
+		broken = true
+		if abort {
+			out.Abort()
+		} else if _, err := out.Finish(); !errors.Is(err, syscall.EIO) {
+			t.Errorf("finished: %v", err)
+		}
+		if fs.n != 0 {
+			t.Errorf("aborted: %t: %d files stay open", abort, fs.n)
 		}
 	}
 }
