@@ -24,7 +24,9 @@ func (s *Spool) Notes() *downsample.LogNotes { return &s.notes }
 // openNotes reads the hours that an earlier start has found and whose notes are not stored yet.
 func (s *Spool) openNotes() error {
 	path := s.path(hoursName)
-	s.notes.Store = func(_ context.Context, text []byte) error { return safefile.Replace(s.fs, path, safefile.SealBlank(text)) }
+	s.notes.Store = func(_ context.Context, text []byte) error {
+		return safefile.Replace(s.fs, path, safefile.SealBlank(text))
+	}
 	s.notes.Forget = func(context.Context) error { return safefile.Remove(s.fs, path) }
 	if err := s.takeNoted(); err != nil {
 		return fmt.Errorf("find out whether the spool was closed: %w", err)
