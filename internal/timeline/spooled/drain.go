@@ -27,6 +27,9 @@ const (
 	drainPlaces  = 1000          // most events put at once, each counted once per timeline, unless a record has more; if the call fails, all are put again
 	drainBytes   = 4 * units.MiB // most data of these events
 	refusedShown = 10            // most refused events that a drain logs
+
+	vainMost  = 4              // calls that put nothing, after which a pass ends
+	beyondMax = 64 * units.MiB // of the log that a pass reads beyond events that cannot be put, for others
 )
 
 // run drains the log whenever it has events, until ctx ends.
@@ -60,6 +63,7 @@ func (s *Spool) run(ctx context.Context) {
 				f.since = before.since
 			}
 			s.failing.Store(f)
+			s.progress.Notify()
 			s.logger.Warn("the spool of timelines could not be drained; will retry", "error", err, "events", s.waiting.Load(), "in", pause)
 			due.Reset(pause)
 			planned, pause = true, min(2*pause, pauseMost)
@@ -143,21 +147,34 @@ func (s *Spool) putBefore(ctx context.Context, segment wal.Segment) (late, err e
 		return nil, err
 	}
 	p := &putting{Spool: s, ctx: ctx}
+	o := wal.ReplayOptions{From: segments[0], To: segment - 1}
+	if err = p.pass(o); errors.Is(err, errOthersPass) {
+		p = &putting{Spool: s, ctx: ctx, aside: p.aside, cause: p.cause, passing: true, shown: p.shown}
+		err = p.pass(o)
+	}
+	return p.late, err
+}
+
+// pass puts the events of the given segments that are not put yet.
+func (p *putting) pass(o wal.ReplayOptions) error {
 	var failed error // of the storage; its data may be damaged, too
-	_, err = wal.Replay(s.fs, s.dir, wal.ReplayOptions{From: segments[0], To: segment - 1}, func(_ wal.Segment, typ byte, record []byte) error {
-		if p.records++; p.records <= s.skip {
+	_, err := wal.Replay(p.fs, p.dir, o, func(_ wal.Segment, typ byte, record []byte) error {
+		if p.records++; p.records <= p.skip {
 			return nil
 		}
 		failed = p.add(typ, record)
 		return failed
 	})
 	if failed == nil && err != nil {
-		return p.late, s.wayOut(err)
+		return p.wayOut(err)
 	}
 	if err == nil {
 		err = p.flush()
 	}
-	return p.late, err
+	if err == nil && !p.passing {
+		err = p.cause
+	}
+	return err
 }
 
 // wayOut adds to the error of a damaged log how to go on without it. Without the files before the
@@ -172,6 +189,12 @@ func (s *Spool) wayOut(err error) error {
 }
 
 // A putting is one pass over the log.
+//
+// If a call puts nothing because the storage is unavailable, that is usually so for all events, and
+// they stay where they are. But it can concern their timelines alone: those whose nodes are down, or
+// that need a table or a right that is missing. So the pass sets these timelines aside and tries the
+// events of others that follow. If one can be put, a second pass, which is passing, puts these events
+// and logs those of the timelines aside again, at the end of the log.
 type putting struct {
 	*Spool
 	ctx     context.Context
@@ -181,6 +204,13 @@ type putting struct {
 	bytes   int // their data, counted likewise
 	shown   int // refused events that were logged
 
+	aside   map[string]bool // timelines
+	cause   error           // of the first that was set aside
+	vain    int             // calls in a row that put nothing
+	beyond  int64           // bytes of the log that were read since
+	passing bool
+	left    []timeline.Accepted // of timelines aside, in a pass that is passing
+
 	late error // of the first event that was logged again
 }
 
@@ -189,10 +219,18 @@ func (p *putting) add(typ byte, record []byte) error {
 	if err != nil {
 		return err
 	}
+	if len(p.aside) > 0 {
+		if p.beyond += int64(len(record)); p.beyond > int64(beyondMax) && !p.passing {
+			return p.cause
+		}
+	}
+	events, left := p.divide(events)
 	places, bytes := 0, 0
-	for i := range events {
-		n := len(events[i].Timelines)
-		places, bytes = places+n, bytes+n*len(events[i].Data)
+	for _, some := range [][]timeline.Accepted{events, left} {
+		for i := range some {
+			n := len(some[i].Timelines)
+			places, bytes = places+n, bytes+n*len(some[i].Data)
+		}
 	}
 	if p.places+places > drainPlaces || p.bytes+bytes > int(drainBytes) {
 		p.records-- // flush must not count the current record as drained
@@ -202,7 +240,37 @@ func (p *putting) add(typ byte, record []byte) error {
 		p.records++
 	}
 	p.events, p.places, p.bytes = append(p.events, events...), p.places+places, p.bytes+bytes
+	p.left = append(p.left, left...)
 	return nil
+}
+
+// divide returns events without the timelines aside, and those of the timelines aside if the pass
+// logs them again.
+func (p *putting) divide(all []timeline.Accepted) (events, left []timeline.Accepted) {
+	if len(p.aside) == 0 {
+		return all, nil
+	}
+	for _, e := range all {
+		var with, without []string
+		for _, name := range e.Timelines {
+			if p.aside[name] {
+				with = append(with, name)
+			} else {
+				without = append(without, name)
+			}
+		}
+		if len(without) > 0 {
+			one := e
+			one.Timelines = without
+			events = append(events, one)
+		}
+		if len(with) > 0 && p.passing {
+			one := e
+			one.Timelines, one.At = with, p.right(e.At)
+			left = append(left, one)
+		}
+	}
+	return events, left
 }
 
 // noteSetBack logs how the clock was set back, if it was far ahead when events were accepted, before
@@ -233,7 +301,16 @@ func (p *putting) noteSetBack() error {
 // flush puts the collected events. They are not put again if a later flush fails. They count as
 // put only after the storage was confirmed: another cluster may have begun to answer meanwhile.
 func (p *putting) flush() error {
+	if len(p.left) > 0 {
+		if err := p.logAgain(p.left, p.cause); err != nil {
+			return err
+		}
+		p.left = p.left[:0]
+	}
 	if len(p.events) == 0 {
+		if p.passing {
+			p.settle()
+		}
 		return nil
 	}
 	if err := p.options.Confirm(p.ctx); err != nil {
@@ -243,12 +320,22 @@ func (p *putting) flush() error {
 		return err
 	}
 	result, err := p.options.Engine.AppendAccepted(p.ctx, p.events)
+	if err != nil && p.ctx.Err() == nil && errors.As(err, new(*store.UnavailableError)) {
+		return p.nothingPut(err)
+	}
 	if err == nil {
 		err = p.options.Confirm(p.ctx)
 	}
 	if err != nil {
 		return err
 	}
+	if cause := p.putsNothing(result); cause != nil {
+		return p.nothingPut(cause)
+	}
+	if len(p.aside) > 0 && !p.passing {
+		return errOthersPass // the second pass puts these again
+	}
+	p.vain = 0
 	if err := p.again(result); err != nil {
 		return err
 	}
@@ -258,8 +345,61 @@ func (p *putting) flush() error {
 		}
 	}
 	p.put.Add(float64(result.Accepted))
+	p.settle()
+	return nil
+}
+
+// settle counts all records read so far as drained: their events are put, refused or logged again.
+func (p *putting) settle() {
 	p.skip = p.records
-	p.events, p.places, p.bytes = p.events[:0], 0, 0
+	p.forget()
+}
+
+// forget empties the collection of events.
+func (p *putting) forget() { p.events, p.places, p.bytes = p.events[:0], 0, 0 }
+
+// errOthersPass means that some events can be put although those of the timelines aside cannot.
+var errOthersPass = errors.New("events of other timelines can be put")
+
+// putsNothing returns why the storage is unavailable for all events of a call, nil if it is not.
+func (p *putting) putsNothing(result timeline.Result) (cause error) {
+	for _, r := range result.Rejected {
+		switch {
+		case final(r.Err):
+		case result.Accepted > 0 || !errors.As(r.Err, new(*store.UnavailableError)):
+			return nil
+		default:
+			cause = cmp.Or(cause, r.Err)
+		}
+	}
+	return cause
+}
+
+// nothingPut sets the timelines of the collected events aside. It returns cause if that is of no use.
+func (p *putting) nothingPut(cause error) error {
+	p.cause = cmp.Or(p.cause, cause)
+	if p.vain++; p.vain >= vainMost || p.log.Writable() != nil {
+		return p.cause
+	}
+	if p.aside == nil {
+		p.aside = map[string]bool{}
+	}
+	for i := range p.events {
+		for _, name := range p.events[i].Timelines {
+			p.aside[name] = true
+		}
+	}
+	if p.passing {
+		for i := range p.events {
+			p.events[i].At = p.right(p.events[i].At)
+		}
+		if err := p.logAgain(p.events, cause); err != nil {
+			return err
+		}
+		p.settle()
+		return nil
+	}
+	p.forget()
 	return nil
 }
 
@@ -268,17 +408,14 @@ func final(err error) bool { return errors.As(err, new(*store.InputError)) }
 
 // again logs the events that could not be put again, at the end of the log, so that later events
 // do not wait for them: a fault of one timeline, node or event delays only the events it affects.
-// If no event could be put because the storage is unavailable, all stay where they are.
 func (p *putting) again(result timeline.Result) error {
 	var failed []timeline.Accepted
 	var cause error
-	away := true
 	for _, r := range result.Rejected {
 		if final(r.Err) {
 			continue
 		}
 		cause = cmp.Or(cause, r.Err)
-		away = away && errors.As(r.Err, new(*store.UnavailableError))
 		e := p.events[r.Index]
 		e.At = p.right(e.At)
 		if r.Timeline != "" {
@@ -289,7 +426,12 @@ func (p *putting) again(result timeline.Result) error {
 	if cause == nil {
 		return nil
 	}
-	if away && result.Accepted == 0 || p.log.Writable() != nil {
+	return p.logAgain(failed, cause)
+}
+
+// logAgain logs events again because of cause, unless the log takes no records.
+func (p *putting) logAgain(failed []timeline.Accepted, cause error) error {
+	if p.log.Writable() != nil {
 		return cause
 	}
 	slices.SortStableFunc(failed, func(a, b timeline.Accepted) int { return a.At.Compare(b.At) })

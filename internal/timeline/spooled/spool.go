@@ -323,12 +323,23 @@ func (s *Spool) logRecords(ctx context.Context, records []encoded, size int) err
 	return s.log.Wait(ctx, last)
 }
 
-// Flush waits until all events that were acknowledged before the call are in their timelines.
+// Flush waits until all events that were acknowledged before the call are in their timelines. It waits
+// through an outage, and fails if events are refused for lack of a right or a table: that does not end
+// by itself.
 func (s *Spool) Flush(ctx context.Context) error {
-	upTo := s.appended.Load()
-	err := s.progress.Wait(ctx, func() bool { return s.drained.Load() >= upTo || s.log.Closed() })
-	if err == nil && s.drained.Load() < upTo {
-		err = store.ErrClosed
+	upTo, before := s.appended.Load(), s.failing.Load()
+	var lacks *failure
+	err := s.progress.Wait(ctx, func() bool {
+		if f := s.failing.Load(); f != before && f != nil && errors.Is(f.err, store.ErrLacks) {
+			lacks = f
+		}
+		return lacks != nil || s.drained.Load() >= upTo || s.log.Closed()
+	})
+	switch {
+	case err != nil || s.drained.Load() >= upTo:
+		return err
+	case lacks != nil:
+		return &store.UnavailableError{Reason: "not all events could be put into their timelines; they wait in the spool; repeat the flush once the cause is removed", Err: lacks.err}
 	}
-	return err
+	return store.ErrClosed
 }

@@ -744,6 +744,66 @@ func TestSomeAreRefused(t *testing.T) {
 	}
 }
 
+// TestOneTimelineIsAway: while the storage takes no event of one timeline, however many wait in front, those
+// of others are put. A flush says what is missing; it does not if the storage is away altogether.
+func TestOneTimelineIsAway(t *testing.T) {
+	disk := crashfs.New()
+	shelf := newDistant(t)
+	w := open(t, shelf, disk, nil)
+	lacks := &store.UnavailableError{Reason: "the keyspace lacks a table", Err: store.ErrLacks}
+	refuses := func(e timeline.Placed) error {
+		if e.Timeline == "a" {
+			return lacks
+		}
+		return nil
+	}
+	w.refuses.Store(&refuses)
+	w.away.Store(true)
+	base := time.Now().Add(-time.Hour).UnixMicro()
+	const many = 2*drainPlaces + 10
+	at := base
+	for range many / 10 {
+		var some []timeline.Addressed
+		for range 10 {
+			at++
+			some = append(some, event(at, fmt.Sprint("a", at), "a"))
+		}
+		w.append(t, some...)
+	}
+	w.append(t, event(at+1, "both", "a", "b"), event(at+2, "other", "b"))
+	has := func(name string, n int) func() bool {
+		return func() bool {
+			p, err := w.e.Read(t.Context(), timeline.Query{Timelines: []string{name}})
+			must(t, err)
+			return len(p.Events) == n
+		}
+	}
+	w.away.Store(false)
+	eventually(t, "the events of b", has("b", 2))
+	eventually(t, "only those of a wait", func() bool { return w.s.Health().Events == many+1 })
+	if h := w.s.Health(); h.Failing == nil || !errors.Is(h.Failing, lacks) || w.s.Healthy() == nil {
+		t.Errorf("health %+v", h)
+	}
+	if err := w.s.Flush(t.Context()); !errors.Is(err, store.ErrLacks) {
+		t.Errorf("flush: %v", err)
+	}
+	w.append(t, event(at+3, "later", "b"))
+	eventually(t, "a later event of b", has("b", 3))
+	after := disk.CrashClone(vfs.CrashCloneCfg{})
+	w.s.Close()
+	w = open(t, shelf, after, nil)
+	w.refuses.Store(nil)
+	must(t, w.s.Flush(t.Context()))
+	p, err := w.e.Read(t.Context(), timeline.Query{Timelines: []string{"a"}, Limit: many + 10})
+	must(t, err)
+	if n := len(p.Events); n != many+1 || !has("b", 3)() {
+		t.Errorf("%d events in a, want %d", n, many+1)
+	}
+	if w.s.waiting.Load() != 0 || w.s.bytes.Load() != 0 {
+		t.Errorf("%d events, %d bytes are left", w.s.waiting.Load(), w.s.bytes.Load())
+	}
+}
+
 // testdata/record.txt has a record as bytes: it is read by every build.
 func TestRecordFormat(t *testing.T) {
 	at := time.UnixMicro(1_700_000_000_000_001)
