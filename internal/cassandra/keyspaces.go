@@ -348,6 +348,13 @@ func (k *Keyspaces) Delete(ctx context.Context, deletions ...store.Deletion) err
 	})
 }
 
+var _ store.TimeCutter = (*Keyspaces)(nil)
+
+// StoredTime implements store.TimeCutter.
+func (k *Keyspaces) StoredTime(metric string, ms int64) int64 {
+	return k.stores[k.of(metric)].StoredTime(ms)
+}
+
 // Flush waits until all samples that were appended before are in Cassandra. If metrics are
 // given, it waits for these metrics only.
 func (k *Keyspaces) Flush(ctx context.Context, metrics ...string) error {

@@ -314,6 +314,16 @@ func (s *Store) flushAll(ctx context.Context, of map[*cluster][]store.Deletion, 
 	return stamps, nil
 }
 
+// StoredTime is [store.TimeCutter.StoredTime], for any metric. Before the keyspace is open, it is ms.
+func (s *Store) StoredTime(ms int64) int64 {
+	ks := s.written.keyspace()
+	if ks == nil {
+		return ms
+	}
+	_, stored, _ := ks.Deleter().Place(ms, model.AllTime)
+	return stored
+}
+
 // flushLook is how often a delete that waits for the spool checks whether Cassandra is
 // unavailable.
 const flushLook = 100 * time.Millisecond

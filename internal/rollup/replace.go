@@ -26,6 +26,15 @@ func (o *output) placeOf(ms int64) model.TimeRange {
 	return o.bucketOf(ms)
 }
 
+// storedTime returns the time that the store gives a result at ms. It may be earlier, and in the bucket
+// before: see [store.TimeCutter].
+func (o *output) storedTime(ms int64) int64 {
+	if c, ok := store.As[store.TimeCutter](o.scheduler.store); ok {
+		return c.StoredTime(o.metric, ms)
+	}
+	return ms
+}
+
 // A destination is a set of series under one tag set whose points can replace each
 // other: the long and the double series, or the series of one other type.
 type destination struct {
@@ -213,7 +222,7 @@ func (o *output) timesOf(destinations []*destination) model.TimeRange {
 			}
 		}
 	}
-	return model.TimeRange{StartMS: o.placeOf(r.StartMS).StartMS, EndMS: o.placeOf(r.EndMS).EndMS}
+	return model.TimeRange{StartMS: o.storedTime(o.placeOf(r.StartMS).StartMS), EndMS: o.placeOf(r.EndMS).EndMS}
 }
 
 // replace deletes the earlier results that the stored points replace.
@@ -252,7 +261,7 @@ func (o *output) outdated(ctx context.Context, destinations []*destination) (del
 				readers[i].cursor = view.Read(ctx, s, store.ReadOptions{Range: within})
 			}
 		}
-		deletions, err = t.outdated(deletions, readers, o.placeOf)
+		deletions, err = t.outdated(deletions, readers, o.placeOf, o.storedTime)
 		for _, r := range readers {
 			r.close()
 		}
@@ -282,8 +291,8 @@ func inOrderOf(stored map[model.Series]store.Series, destinations []*destination
 // outdated appends the deletions for a destination: ranges of time in which a series
 // has only results that were replaced. A result of either type whose bucket was not
 // computed ends a range, since one row may hold longs and doubles: see
-// [store.DeletionOf].
-func (t *destination) outdated(deletions []store.Deletion, stored []*stampReader, placeOf func(int64) model.TimeRange) ([]store.Deletion, error) {
+// [store.DeletionOf]. So does one that may be of the next bucket, which was not computed.
+func (t *destination) outdated(deletions []store.Deletion, stored []*stampReader, placeOf func(int64) model.TimeRange, storedTime func(int64) int64) ([]store.Deletion, error) {
 	now := t.results(placeOf)
 	stretches := make([]*model.TimeRange, len(stored))
 	end := func(n int) {
@@ -300,15 +309,22 @@ func (t *destination) outdated(deletions []store.Deletion, stored []*stampReader
 		if !ok {
 			break
 		}
-		result, computed := now[placeOf(ms).StartMS]
-		if !computed {
+		bucket := placeOf(ms)
+		result, computed := now[bucket.StartMS]
+		current := computed && (result == place{ms, n} || result == place{result.ms, n} && storedTime(result.ms) == ms)
+		if bucket.EndMS < math.MaxInt64 && bucket.EndMS > bucket.StartMS && storedTime(bucket.EndMS+1) == ms {
+			next, too := now[placeOf(bucket.EndMS+1).StartMS] // the result may be of the next bucket
+			current = current || too && next.typ == n && storedTime(next.ms) == ms
+			computed = computed && too
+		}
+		switch {
+		case current:
+			end(n)
+			continue
+		case !computed:
 			for i := range stretches {
 				end(i)
 			}
-			continue
-		}
-		if result == (place{ms, n}) {
-			end(n)
 			continue
 		}
 		if stretches[n] == nil {

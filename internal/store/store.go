@@ -469,6 +469,14 @@ func (d *Deletion) Means(s model.Series) bool {
 	return s.Metric == d.Metric && (d.Only == nil || *d.Only == s) && model.MatchesAll(d.Matchers, s.Tags)
 }
 
+// A TimeCutter is a store that may give samples earlier times than they were appended with, once they
+// are stored for good: a keyspace of KairosDB whose times are seconds.
+type TimeCutter interface {
+	// StoredTime returns the time that a sample of a metric at ms gets. It does not descend as
+	// ms ascends, but where ms is negative.
+	StoredTime(metric string, ms int64) int64
+}
+
 // KeyValues is KairosDB's metadata: a text for each service, service key and key.
 // None of the three is empty.
 type KeyValues interface {
