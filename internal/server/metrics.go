@@ -53,7 +53,7 @@ func newMetrics(r prometheus.Registerer, version string, maxConnections int) *me
 		refused:     prometheus.NewCounter(counter("http_requests_refused_total", "Requests answered 403 because a web page of another origin sent them, or because of a foreign name in Host.")),
 		evicted: prometheus.NewCounterVec(counter("http_connections_evicted_total",
 			"Connections that were closed to make room for new ones (server.max_connections): those without a complete request header, then those whose body arrived most slowly."), []string{"waits_for"}),
-		handshakes: prometheus.NewCounterVec(counter("tls_handshakes_failed_total", "Connections closed because there was no handshake of TLS: not_tls, timeout, ended by the client, certificate not accepted, other."), []string{"stream", "reason"}),
+		handshakes: prometheus.NewCounterVec(counter("tls_handshakes_failed_total", "Connections closed because there was no handshake of TLS: not_tls, timeout, ended by the client, certificate not accepted, too_large, other."), []string{"stream", "reason"}),
 		failed:     prometheus.NewCounterVec(counter("health_failures_total", "Health checks that failed."), []string{"check"}),
 
 		acceptFailures: prometheus.NewCounter(counter("http_connections_failed_total", "Attempts to accept an HTTP connection that failed, for example because the process may not open more files. The server tries again.")),

@@ -20,6 +20,7 @@ type Conn struct {
 	tls      *tls.Conn // nil: no TLS
 	trust    atomic.Pointer[trust]
 	in       inbound // what tls reads
+	silent   int     // bytes that tls has read since it last returned data
 	out      outbound
 	meter    atomic.Pointer[Meter]
 	listener *Listener

@@ -30,18 +30,39 @@ type TLS struct {
 // A side is the connection below TLS.
 type side struct{ *Conn }
 
-func (s side) Read(p []byte) (int, error)  { return s.in.next(p, s.Conn) }
 func (s side) Write(p []byte) (int, error) { return s.out.write(s.Conn.Conn, p) }
 func (s side) Close() error                { return s.Conn.close() }
+
+// Read reads at most one record.
+func (s side) Read(p []byte) (int, error) {
+	if s.silent > mostSilent && s.meter.Load() == nil {
+		return 0, errSilent
+	}
+	n, err := s.in.next(p, s.Conn)
+	s.silent += n
+	return n, err
+}
+
+// mostSilent is how many bytes a client may send for a handshake, and later between two records with
+// data. crypto/tls collects a message of a handshake before it looks at it, up to 256 KiB of a
+// certificate, even if it has not requested one or the handshake is over: with all connections of
+// the default limits, clients without a credential could make it hold more than 4 GB. A handshake
+// takes about 2 KiB, and as much again for each certificate of the client's chain. A [Pace] limits
+// connections of HTTP/2, whose data this package does not see.
+const mostSilent = 32 << 10
+
+var errSilent = errors.New("the client sent more than 32 KiB of TLS messages without data")
 
 // readMetered reads from the network, at the pace of c.
 func (c *Conn) readMetered(p []byte) (int, error) { return c.meter.Load().read(p, c.readRaw) }
 
 // readTLS reads the next record, and the records after it that have completely arrived.
 func (c *Conn) readTLS(p []byte) (int, error) {
+	c.silent = 0
 	n, err := c.tls.Read(p)
 	for err == nil && n < len(p) && c.in.whole() {
 		var more int
+		c.silent = 0
 		more, err = c.tls.Read(p[n:])
 		n += more
 	}
@@ -138,11 +159,12 @@ const (
 	handshakeTime        = "timeout"
 	handshakeEnded       = "ended"
 	handshakeCertificate = "certificate"
+	handshakeLarge       = "too_large"
 	handshakeOther       = "other"
 )
 
 // HandshakeFaults are the reasons by which [TLS.Failed] counts.
-var HandshakeFaults = []string{handshakePlain, handshakeTime, handshakeEnded, handshakeCertificate, handshakeOther}
+var HandshakeFaults = []string{handshakePlain, handshakeTime, handshakeEnded, handshakeCertificate, handshakeLarge, handshakeOther}
 
 // handshakeFault returns the reason of a failed handshake.
 func handshakeFault(err error) string {
@@ -151,6 +173,8 @@ func handshakeFault(err error) string {
 	switch {
 	case errors.As(err, &record):
 		return handshakePlain
+	case errors.Is(err, errSilent):
+		return handshakeLarge
 	case errors.As(err, &certificate), strings.Contains(err.Error(), "certificate"):
 		return handshakeCertificate
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):

@@ -94,6 +94,9 @@ func (u *Updater) record(p []byte, kind byte, text string) []byte {
 // Data returns a record with a text.
 func (u *Updater) Data(text string) []byte { return u.record(nil, dataRecord, text) }
 
+// Message returns a record with a part of a handshake message.
+func (u *Updater) Message(part string) []byte { return u.record(nil, handshakeRecord, part) }
+
 // Update returns a key update that asks the server for one.
 func (u *Updater) Update() ([]byte, error) {
 	const keyUpdate, requested = 24, 1

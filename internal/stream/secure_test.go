@@ -1,0 +1,115 @@
+package stream
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// An incomplete message of a certificate, which crypto/tls collects up to 256 KiB of.
+var incomplete = "\x0b\x03\xff\xff" + strings.Repeat("x", 200<<10)
+
+// pieces calls send with incomplete in pieces of the size of a record, until send fails.
+func pieces(send func(piece string) error) (sent int, err error) {
+	for rest := incomplete; rest != "" && err == nil; {
+		piece := rest[:min(len(rest), 16<<10)]
+		rest = rest[len(piece):]
+		if err = send(piece); err == nil {
+			sent += len(piece)
+		}
+	}
+	return sent, err
+}
+
+// firstFlight returns what a client of TLS 1.2 sends first.
+func firstFlight(t *testing.T) []byte {
+	client, server := net.Pipe()
+	defer client.Close()
+	go tls.Client(server, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}).Handshake()
+	p := make([]byte, 4<<10)
+	n, err := client.Read(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p[:n]
+}
+
+// A client cannot make the server hold a large message of a handshake, which needs no credential.
+func TestLargeHandshake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		test := newTLSTest(t)
+		failed := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "failed"}, []string{"stream", "reason"})
+		test.door.TLS.Failed = failed
+		l := NewListener(test.door, Options{Name: "test", Limit: 1})
+		hello, shaken := firstFlight(t), make(chan error)
+		go func() {
+			c, err := l.Accept()
+			if err == nil {
+				err = c.(*Conn).Handshake(context.Background())
+				c.Close()
+			}
+			shaken <- err
+		}()
+		client := test.pipes.dial()
+		defer client.Close()
+		go io.Copy(io.Discard, client)
+		if _, err := client.Write(hello); err != nil {
+			t.Fatal(err)
+		}
+		sent, _ := pieces(func(piece string) error {
+			head := binary.BigEndian.AppendUint16([]byte{22, 3, 3}, uint16(len(piece)))
+			_, err := client.Write(append(head, piece...))
+			return err
+		})
+		client.Close()
+		if err := <-shaken; !errors.Is(err, errSilent) || sent > 48<<10 {
+			t.Errorf("the server read %d bytes of a certificate; %v", sent, err)
+		}
+		var counted dto.Metric
+		failed.WithLabelValues("test", handshakeLarge).Write(&counted)
+		if n := counted.GetCounter().GetValue(); n != 1 {
+			t.Errorf("%v handshakes are counted as too large", n)
+		}
+	})
+}
+
+// The same holds after the handshake. Data may arrive in any amount.
+func TestLargeMessageAfterHandshake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		test := newTLSTest(t)
+		c, client, u := test.conn()
+		defer client.Close()
+		defer c.Close()
+		read := make(chan error)
+		go func() {
+			_, err := io.Copy(io.Discard, c)
+			read <- err
+			c.Close()
+		}()
+		for range 4 * mostSilent >> 10 {
+			if _, err := client.Write(u.Data(strings.Repeat("x", 1<<10))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		go io.Copy(io.Discard, client)
+		sent, _ := pieces(func(piece string) error {
+			client.SetWriteDeadline(time.Now().Add(time.Minute))
+			_, err := client.Write(u.Message(piece))
+			return err
+		})
+		client.Close()
+		if err := <-read; !errors.Is(err, errSilent) || sent > 48<<10 {
+			t.Errorf("the server read %d bytes of a certificate; %v", sent, err)
+		}
+	})
+}
