@@ -11,9 +11,15 @@ import (
 // goroutine until the client has read the answer, and a connection can have many: a limit on
 // connections alone would let clients that nobody knows take gigabytes. So each connection may
 // always have one request, as with HTTP/1, and further ones only while there is room.
+//
+// net/http sends the end of an answer, and all of one of less than 4 KiB, after the handler, and
+// waits until the client's flow control lets it. So that such requests count too, their handlers
+// wait for that themselves. It costs an empty frame for each answer, so they do it only if there are
+// enough connections for a crowd.
 type crowd struct {
 	limit  int64 // of requests; beyond it each connection has only one
 	inside atomic.Int64
+	conns  atomic.Int64 // of HTTP/2
 }
 
 // crowdOf returns the crowd of a listener with a limit of connections.
@@ -26,6 +32,24 @@ type requestsKey struct{}
 
 func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(context.WithValue(ctx, connKey{}, c), requestsKey{}, new(atomic.Int64))
+}
+
+// note is net/http's hook for changes of a connection's state.
+func (c *crowd) note(nc net.Conn, state http.ConnState) {
+	if _, first := nc.(*httpConn); !first {
+		switch state {
+		case http.StateNew:
+			c.conns.Add(1)
+		case http.StateClosed:
+			c.conns.Add(-1)
+		}
+	}
+	note(nc, state)
+}
+
+// flushes reports whether the handler of a request waits until its answer is sent.
+func (c *crowd) flushes(r *http.Request) bool {
+	return r.ProtoMajor >= 2 && c.conns.Load()*http2Streams > c.limit
 }
 
 // enter reports whether a request may be answered now. The caller calls leave at its end in either

@@ -2,6 +2,7 @@ package server
 
 import (
 	"crypto/tls"
+	"encoding/binary"
 	"io"
 	"net/http"
 	"strings"
@@ -112,4 +113,79 @@ func TestRequestsOfHTTP2AreNotPaced(t *testing.T) {
 	if paced := counted(t, s.metrics.paced); paced > 100 { // some are, if a handler gets no CPU for a while
 		t.Errorf("%v reads were paced", paced)
 	}
+}
+
+// A frame of HTTP/2.
+func frame(kind, flags byte, stream uint32, text string) []byte {
+	head := binary.BigEndian.AppendUint32(nil, uint32(len(text))<<8|uint32(kind))
+	return append(binary.BigEndian.AppendUint32(append(head, flags), stream), text...)
+}
+
+// The requests of clients that let the server send no byte of an answer are in the crowd, however
+// short the answers are.
+func TestUnreadAnswersOfHTTP2(t *testing.T) {
+	ca := tlstest.NewAuthority(t)
+	s, _ := secured(t, ca, func(o *Options) {
+		o.Config.MaxConnections = 8
+		withRoutes(route("GET", "/hello", hello))(o)
+	})
+	const (
+		settings, headers      = 4, 1
+		endOfHeader, endOfBody = 4, 1
+		request                = "\x82\x87\x04\x06/hello\x41\x09localhost" // GET, https, a path, an authority
+		statusOK               = 0x88                                      // how the header of an answer begins
+	)
+	var clients []*tls.Conn
+	for range 3 {
+		config := ca.Client("")
+		config.NextProtos = []string{http2}
+		c, err := tls.Dial("tcp", s.Addr("http"), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(time.Minute))
+		noRoom := frame(settings, 0, 0, "\x00\x04\x00\x00\x00\x00") // for bodies
+		if _, err := c.Write(append([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), noRoom...)); err != nil {
+			t.Fatal(err)
+		}
+		readFrame(t, c) // so net/http has the connection
+		clients = append(clients, c)
+	}
+	served := 0
+	for _, c := range clients {
+		var p []byte
+		for i := range uint32(http2Streams) {
+			p = append(p, frame(headers, endOfHeader|endOfBody, 2*i+1, request)...)
+		}
+		if _, err := c.Write(p); err != nil {
+			t.Fatal(err)
+		}
+		for answers := 0; answers < http2Streams; {
+			if kind, text := readFrame(t, c); kind == headers {
+				answers++
+				if text[0] == statusOK {
+					served++
+				}
+			}
+		}
+	}
+	if most := http2Streams + len(clients); served < http2Streams || served > most {
+		t.Errorf("%d requests whose answers nobody reads were served, want %d to %d", served, http2Streams, most)
+	}
+}
+
+// readFrame reads a frame.
+func readFrame(t *testing.T, c io.Reader) (kind byte, text []byte) {
+	t.Helper()
+	head := make([]byte, 9)
+	_, err := io.ReadFull(c, head)
+	if err == nil {
+		text = make([]byte, binary.BigEndian.Uint32(head)>>8)
+		_, err = io.ReadFull(c, text)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return head[3], text
 }

@@ -109,7 +109,7 @@ func (l *httpListener) connOf(sc *stream.Conn) *httpConn {
 	return c
 }
 
-// note is net/http's hook for changes of a connection's state.
+// note is what [crowd.note] does for the connection itself.
 func note(nc net.Conn, state http.ConnState) {
 	if state == http.StateNew {
 		return

@@ -81,9 +81,9 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rw := newResponse(w, r, rt.stall, rt.draining)
 	rw.last = endsTwice(r)
 	defer rw.watch()()
-	defer rt.finish(rw, start)
 	leave, room := rt.crowd.enter(r)
-	defer leave()
+	defer leave() // after the answer
+	defer rt.finish(rw, start)
 	if !room {
 		rw.direct = true
 		httpapi.WriteBusy(rw) // without a body, so that the client needs no room for one
@@ -169,6 +169,9 @@ func (rt *router) finish(rw *response, start time.Time) {
 	}
 	if aborted {
 		panic(http.ErrAbortHandler) // cuts the connection, so that an incomplete answer is recognised
+	}
+	if rw.written > 0 && rt.crowd.flushes(rw.request) {
+		rw.Flush()
 	}
 }
 

@@ -151,7 +151,7 @@ func (s *Server) newWeb(requests context.Context, name string, limit int, m *met
 		IdleTimeout:       s.config.IdleTimeout,
 		MaxHeaderBytes:    2 * int(maxHeader), // httpConn.Read is stricter, and counts
 		ErrorLog:          slog.NewLogLogger(httpLog{s.log.Handler()}, slog.LevelWarn),
-		ConnState:         note,
+		ConnState:         rt.crowd.note,
 		ConnContext:       withConn,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: http2Streams, MaxReadFrameSize: http2Frame, WriteByteTimeout: s.config.StallTimeout},
 		BaseContext:       func(net.Listener) context.Context { return requests },
