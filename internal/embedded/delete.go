@@ -17,24 +17,33 @@ import (
 	"varve/internal/writelog"
 )
 
-// Delete implements store.Deleter.
+// Delete implements store.Deleter. Deletions of the same range of time that follow each other are
+// one deletion of the store, with one record in the log.
 func (s *Store) Delete(ctx context.Context, deletions ...store.Deletion) error {
 	for _, d := range deletions {
-		if err := s.delete(ctx, d); err != nil {
+		if d.Metric == "" {
+			return &store.InputError{Reason: "delete: the metric name may not be empty"}
+		}
+	}
+	for len(deletions) > 0 {
+		n := 1
+		for n < len(deletions) && deletions[n].Range == deletions[0].Range {
+			n++
+		}
+		if err := s.delete(ctx, deletions[:n]); err != nil {
 			return err
 		}
+		deletions = deletions[n:]
 	}
 	return nil
 }
 
-func (s *Store) delete(ctx context.Context, d store.Deletion) error {
+// delete executes deletions of the same range.
+func (s *Store) delete(ctx context.Context, deletions []store.Deletion) error {
 	if err := s.log.CheckOpen(ctx); err != nil {
 		return err
 	}
-	if d.Metric == "" {
-		return &store.InputError{Reason: "delete: the metric name may not be empty"}
-	}
-	if d.Range.StartMS > d.Range.EndMS {
+	if r := deletions[0].Range; r.StartMS > r.EndMS {
 		return nil
 	}
 	if err := s.log.Failure(); err != nil {
@@ -43,7 +52,7 @@ func (s *Store) delete(ctx context.Context, d store.Deletion) error {
 	if err := s.waitWhileFull(ctx); err != nil {
 		return err
 	}
-	ids, logged, err := s.logDeletion(ctx, d)
+	ids, logged, err := s.logDeletion(ctx, deletions...)
 	if err != nil || ids.IsEmpty() {
 		return err
 	}
@@ -55,7 +64,6 @@ func (s *Store) delete(ctx context.Context, d store.Deletion) error {
 		s.leaveDoubt(ids)
 		return err
 	}
-	s.metrics.deletions.Inc()
 	s.askMerge()
 	if err := s.forgetEmpty(ctx, ids); err != nil {
 		s.leaveDoubt(ids)
@@ -64,22 +72,27 @@ func (s *Store) delete(ctx context.Context, d store.Deletion) error {
 	return nil
 }
 
-// logDeletion logs a deletion of the series that match now, hides their samples in
+// logDeletion logs deletions of the same range as one, of the series that match now, hides their samples in
 // the frozen head and in files, and leaves those in the active head to be erased.
 // A series that is introduced during the call counts as written after it.
-func (s *Store) logDeletion(ctx context.Context, d store.Deletion) (*roaring.Bitmap, writelog.Entry, error) {
+func (s *Store) logDeletion(ctx context.Context, deletions ...store.Deletion) (*roaring.Bitmap, writelog.Entry, error) {
 	st := s.acquire() // so that no id is reused meanwhile: see reuseIDs
 	defer s.release(st)
-	ids, err := s.index.Select(ctx, d.Metric, d.Matchers, nil)
-	if err != nil || ids.IsEmpty() {
-		return ids, writelog.Entry{}, err
-	}
-	if d.Only != nil {
-		if ids = s.among(ids, *d.Only); ids.IsEmpty() {
-			return ids, writelog.Entry{}, nil
+	ids, effective := roaring.New(), 0
+	for i := range deletions {
+		matching, err := s.matching(ctx, &deletions[i])
+		if err != nil {
+			return nil, writelog.Entry{}, err
+		}
+		if !matching.IsEmpty() {
+			ids.Or(matching)
+			effective++
 		}
 	}
-	r := &record.Deletion{Range: d.Range, IDs: ids}
+	if ids.IsEmpty() {
+		return ids, writelog.Entry{}, nil
+	}
+	r := &record.Deletion{Range: deletions[0].Range, IDs: ids}
 	payload, err := record.AppendDeletion(nil, *r)
 	if err != nil {
 		return nil, writelog.Entry{}, err
@@ -101,7 +114,17 @@ func (s *Store) logDeletion(ctx context.Context, d store.Deletion) (*roaring.Bit
 	s.order.unsynced = append(s.undurable(), loggedDeletion{r, logged})
 	s.hide(r)
 	s.order.erasing = erasing
+	s.metrics.deletions.Add(float64(effective))
 	return ids, logged, nil
+}
+
+// matching returns the series that a deletion concerns.
+func (s *Store) matching(ctx context.Context, d *store.Deletion) (*roaring.Bitmap, error) {
+	ids, err := s.index.Select(ctx, d.Metric, d.Matchers, nil)
+	if err == nil && d.Only != nil {
+		ids = s.among(ids, *d.Only)
+	}
+	return ids, err
 }
 
 // among returns the id of a series, if it is one of ids.
@@ -388,8 +411,8 @@ func (s *Store) hasSamples(ctx context.Context, st *state, id model.SeriesNumber
 
 // hidden reports whether a deletion after applied may hide samples of id in r.
 func (st *state) hidden(id model.SeriesNumber, applied uint64, r model.TimeRange) bool {
-	for _, d := range st.deletions() {
-		if d.Sequence > applied && d.Range.Overlaps(r) && d.IDs.Contains(uint32(id)) {
+	for d := range st.hiding.Load().Of(id) {
+		if d.Sequence > applied && d.Range.Overlaps(r) {
 			return true
 		}
 	}
@@ -398,8 +421,8 @@ func (st *state) hidden(id model.SeriesNumber, applied uint64, r model.TimeRange
 
 // covered reports whether one deletion after applied covers all samples of id in r.
 func (st *state) covered(id model.SeriesNumber, applied uint64, r model.TimeRange) bool {
-	for _, d := range st.deletions() {
-		if d.Sequence > applied && d.Range.StartMS <= r.StartMS && r.EndMS <= d.Range.EndMS && d.IDs.Contains(uint32(id)) {
+	for d := range st.hiding.Load().Of(id) {
+		if d.Sequence > applied && d.Range.StartMS <= r.StartMS && r.EndMS <= d.Range.EndMS {
 			return true
 		}
 	}

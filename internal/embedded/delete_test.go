@@ -427,6 +427,32 @@ func TestCancelledDelete(t *testing.T) {
 	}
 }
 
+// TestDeletesOfARequestAreOne: a request that deletes many series one by one, as Graphite's delSeries
+// does, leaves one deletion for the files, and for each of their readers.
+func TestDeletesOfARequestAreOne(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), quietConfig("fsync"))
+	defer s.Close()
+	all := newCrashSeries(20)
+	for _, c := range all {
+		c.overwrite(t, s, 0, 10, 1)
+	}
+	s.must(t, s.checkpoint())
+	var deletions []store.Deletion
+	for _, c := range all[:18] {
+		deletions = append(deletions, store.DeletionOf(c.Series, model.AllTime))
+	}
+	deletions = append(deletions, store.Deletion{Metric: "another", Range: model.AllTime}, store.DeletionOf(all[18].Series, model.TimeRange{StartMS: crashOrigin, EndMS: crashOrigin + 4000}))
+	s.must(t, s.Delete(t.Context(), deletions...))
+	s.order.Lock()
+	defer s.order.Unlock()
+	if n := s.order.deletions; n != 2 {
+		t.Errorf("%d deletions, want one for each range of time", n)
+	}
+	if n := s.SeriesCount(); n != 2 {
+		t.Errorf("%d series are left, want 2", n)
+	}
+}
+
 // TestSmallDeletesStayWithinTheHead deletes single samples of a series that has
 // half a million in memory.
 func TestSmallDeletesStayWithinTheHead(t *testing.T) {

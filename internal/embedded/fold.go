@@ -343,13 +343,8 @@ func (s *Store) bucketSources(st *state, id model.SeriesNumber, iters []*blockfi
 		if !file.Series.Contains(uint32(id)) {
 			continue
 		}
-		src := &buckets.Source{Iter: it, StepMS: file.StepMS}
-		for _, d := range st.deletions() {
-			if d.Sequence > file.Deletions && d.Range.Overlaps(file.Range()) && d.IDs.Contains(uint32(id)) {
-				src.Deletions = append(src.Deletions, d.Range)
-			}
-		}
-		sources = append(sources, src)
+		hidden := st.hiding.Load().Hidden(nil, id, file.Deletions, file.Range())
+		sources = append(sources, &buckets.Source{Iter: it, StepMS: file.StepMS, Deletions: hidden})
 	}
 	return sources
 }

@@ -29,31 +29,25 @@ type state struct {
 
 	layers overlay.Layers // the same, for reading
 
-	// hiding lists the deletions that some file or frozen has not applied, by
-	// sequence; the list itself never changes. A new deletion is added to every
+	// hiding has the deletions that some file or frozen has not applied. A new deletion is added to every
 	// state that is still held before it is applied to the active head: a view
 	// that misses a sample in the head must not show the one that it replaced.
-	hiding atomic.Pointer[[]*record.Deletion]
+	hiding atomic.Pointer[overlay.Deletions]
 
 	refs int // guarded by Store.mu
 }
 
 // deletions returns those that some file or frozen has not applied. A reader that also examines the
 // heads does that first.
-func (st *state) deletions() []*record.Deletion {
-	if list := st.hiding.Load(); list != nil {
-		return *list
-	}
-	return nil
-}
+func (st *state) deletions() []*record.Deletion { return st.hiding.Load().List() }
 
-func (st *state) setDeletions(list []*record.Deletion) { st.hiding.Store(&list) }
+func (st *state) setDeletions(list []*record.Deletion) { st.hiding.Store(overlay.NewDeletions(list)) }
 
 // layOut fills in st.layers.
 func (s *Store) layOut(st *state) {
 	st.layers = overlay.Layers{
 		Files: st.blockFiles(), Frozen: st.frozen, Active: st.active, FrozenDeletions: st.frozenDeletions,
-		Deletions: st.deletions, Failed: func(err error) { s.noteDamage(st, err) },
+		Deletions: st.hiding.Load, Failed: func(err error) { s.noteDamage(st, err) },
 	}
 }
 
@@ -63,7 +57,7 @@ func (s *Store) hide(d *record.Deletion) {
 	defer s.mu.Unlock()
 	for st := range s.held {
 		if st.needed(d) {
-			st.setDeletions(append(slices.Clone(st.deletions()), d))
+			st.hiding.Store(st.hiding.Load().With(d))
 		}
 	}
 }
@@ -145,7 +139,7 @@ func (s *Store) publish(change func(*state)) {
 		files: slices.Clone(old.files),
 		refs:  1,
 	}
-	next.setDeletions(old.deletions())
+	next.hiding.Store(old.hiding.Load())
 	change(next)
 	sortFiles(next.files)
 	next.buckets = false

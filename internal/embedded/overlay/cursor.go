@@ -11,7 +11,6 @@ import (
 	"varve/internal/chunk"
 	"varve/internal/head"
 	"varve/internal/model"
-	"varve/internal/record"
 	"varve/internal/store"
 )
 
@@ -45,7 +44,7 @@ type Cursor struct {
 
 	sources []*source // oldest samples first: a later one wins
 	heads   []*source // scratch
-	hiding  []*record.Deletion
+	hiding  *Deletions
 	spare   []*source
 	kept    []*source // those of files for earlier series, see fileSource
 	lent    bool      // iterators belong to a merge
@@ -65,7 +64,7 @@ type Cursor struct {
 // source is one place that has samples of the series.
 type source struct {
 	iter      *blockfile.Iter // nil for a head
-	deletions []*record.Deletion
+	deletions Spans           // what is deleted and still there
 
 	run      *head.Run
 	next     int // fragments of run delivered; the open samples count as the last one
@@ -118,7 +117,6 @@ func (c *Cursor) Close() {
 	p := c.pool
 	for _, src := range slices.Backward(c.sources) {
 		src.entry, src.fragment = nil, head.Fragment{}
-		clear(src.deletions)
 		if src.iter != nil && !c.lent {
 			c.kept = append(c.kept, src)
 		} else {
@@ -233,11 +231,11 @@ func (c *Cursor) open() error {
 		src := c.fileSource(f)
 		c.sources = append(c.sources, src)
 		src.iter.Seek(c.id, r, c.options.Descending)
-		src.deletions = c.deletions(src.deletions, f.Deletions, f.Range())
+		src.deletions = c.hiding.Hidden(src.deletions, c.id, f.Deletions, f.Range())
 	}
 	for _, src := range heads {
 		if src.frozen {
-			src.deletions = c.deletions(src.deletions, c.layers.FrozenDeletions, r)
+			src.deletions = c.hiding.Hidden(src.deletions, c.id, c.layers.FrozenDeletions, r)
 		}
 	}
 	c.sources = append(c.sources, heads...)
@@ -285,7 +283,7 @@ func (c *Cursor) OpenFiles(iters []*blockfile.Iter, keepExpired bool) error {
 		c.sources = append(c.sources, src)
 		src.iter = it
 		it.Seek(c.id, c.options.Range, false)
-		src.deletions = c.deletions(src.deletions, f.Deletions, f.Range())
+		src.deletions = c.hiding.Hidden(src.deletions, c.id, f.Deletions, f.Range())
 	}
 	if c.err = c.loadAll(); c.err != nil {
 		c.layers.Failed(c.err)
@@ -347,16 +345,6 @@ func (s *source) reset() {
 	s.deletions = s.deletions[:0]
 }
 
-// deletions collects those that a place with the given range has not applied.
-func (c *Cursor) deletions(dst []*record.Deletion, applied uint64, r model.TimeRange) []*record.Deletion {
-	for _, d := range c.hiding {
-		if d.Sequence > applied && d.Range.Overlaps(r) && d.IDs.Contains(uint32(c.id)) {
-			dst = append(dst, d)
-		}
-	}
-	return dst
-}
-
 // load makes src's next chunk current, without decoding it.
 func (c *Cursor) load(src *source) error {
 	src.at, src.end = 0, 0
@@ -387,9 +375,7 @@ func (c *Cursor) pack(src *source, firstMS, lastMS int64) {
 func (c *Cursor) nextEntry(src *source) (*chunk.Entry, error) {
 	for skipped := 1; ; skipped++ {
 		e, err := src.iter.Next()
-		if err != nil || e == nil || !slices.ContainsFunc(src.deletions, func(d *record.Deletion) bool {
-			return d.Range.StartMS <= e.FirstMS && e.LastMS <= d.Range.EndMS
-		}) {
+		if err != nil || e == nil || !src.deletions.cover(model.TimeRange{StartMS: e.FirstMS, EndMS: e.LastMS}) {
 			return e, err
 		}
 		if skipped%256 == 0 && c.ctx.Err() != nil {
@@ -473,9 +459,7 @@ func (c *Cursor) dropDeleted(src *source) {
 		return
 	}
 	times := src.cols.Times
-	src.cols.Drop(&c.sparing, func(i int) bool {
-		return slices.ContainsFunc(src.deletions, func(d *record.Deletion) bool { return d.Range.Contains(times[i]) })
-	})
+	src.cols.Drop(&c.sparing, func(i int) bool { return src.deletions.contain(times[i]) })
 }
 
 // reverse turns the order of some of src's samples, and returns where they are then.
@@ -632,7 +616,7 @@ func (c *Cursor) summarizes(src *source, bound int64, others bool) bool {
 	if c.flip != 0 {
 		span.StartMS, span.EndMS = span.EndMS, span.StartMS
 	}
-	return !slices.ContainsFunc(src.deletions, func(d *record.Deletion) bool { return d.Range.Overlaps(span) })
+	return !src.deletions.overlap(span)
 }
 
 // sparse reports whether most spans have one sample of a chunk at most, by its mean step.

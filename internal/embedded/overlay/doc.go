@@ -27,7 +27,6 @@ package overlay
 import (
 	"varve/internal/blockfile"
 	"varve/internal/head"
-	"varve/internal/record"
 )
 
 // Layers are the places where samples are. They do not change.
@@ -39,7 +38,7 @@ type Layers struct {
 	// FrozenDeletions: deletions up to this sequence were applied to Frozen.
 	FrozenDeletions uint64
 	// Deletions returns those that some file or Frozen has not applied.
-	Deletions func() []*record.Deletion
+	Deletions func() *Deletions
 	// Failed is called with each error of reading, for example damage.
 	Failed func(error)
 }

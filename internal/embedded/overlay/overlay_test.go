@@ -68,7 +68,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 0)), fs: vfs.NewMem(), cache: blockfile.NewCache(1 << 20)}
 	w.layers = Layers{
 		Active:    head.New(),
-		Deletions: func() []*record.Deletion { return w.hiding },
+		Deletions: func() *Deletions { return NewDeletions(w.hiding) },
 		Failed:    func(err error) { t.Errorf("failed: %v", err) },
 	}
 	for range kinds {
