@@ -25,6 +25,7 @@ import (
 // serve runs the server until a signal stops it.
 func serve(t terminal, args []string) error {
 	began := time.Now()
+	hangups := admin.CatchHangups()
 	loaded, err := load(t, args)
 	if err != nil {
 		return err
@@ -42,7 +43,7 @@ func serve(t terminal, args []string) error {
 	}
 	reloads := d.reloader(func() (*config.Loaded, error) { return loadAgain(t, args) })
 	d.front.Routes = append(d.front.Routes, reloads.Routes()...)
-	return d.run(reloads, began, t.stdout)
+	return d.run(reloads, hangups, began, t.stdout)
 }
 
 // A daemon is a server with its stores.
@@ -136,10 +137,10 @@ func (d *daemon) reloader(loadAgain func() (*config.Loaded, error)) *admin.Reloa
 
 // run serves until a signal, or until the server fails, and closes the stores. began is when the
 // process began.
-func (d *daemon) run(reloads *admin.Reloader, began time.Time, stdout io.Writer) error {
+func (d *daemon) run(reloads *admin.Reloader, hangups admin.Hangups, began time.Time, stdout io.Writer) error {
 	defer d.stop()
-	// Signals are taken over only now: what came before can be replayed, so
-	// a kill during a long start loses nothing and need not wait for its end.
+	// The signals that end the process are taken over only now: what came before can be replayed,
+	// so a kill during a long start loses nothing and need not wait for its end.
 	ctx, restore := interruptible()
 	defer restore()
 	signalled := make(chan time.Time, 1)
@@ -150,20 +151,21 @@ func (d *daemon) run(reloads *admin.Reloader, began time.Time, stdout io.Writer)
 		d.stop()
 		restore() // a second signal kills
 	})
-	reloadAtHangup := reloads.OnHangup(func(reloading bool) { // before anybody is told that the server is ready
-		if reloading {
-			manager.tell(managerReloading, d.log)
-		} else {
-			manager.tell(managerReady, d.log)
-		}
-	})
 
 	d.instances.loadRollups(ctx) // before points come in
 	d.server.Mount(d.front)
 	announce(stdout, d.c, d.server)
 	d.tellReady(time.Since(began))
 	stopRollups := background(ctx, d.instances.runRollups)
-	stopReloads := background(ctx, reloadAtHangup)
+	stopReloads := background(ctx, func(ctx context.Context) {
+		reloads.ReloadAt(ctx, hangups, func(reloading bool) {
+			if reloading {
+				manager.tell(managerReloading, d.log)
+			} else {
+				manager.tell(managerReady, d.log)
+			}
+		})
+	})
 	manager.tell(managerReady, d.log)
 	err := <-d.ended
 	stopReloads()

@@ -154,22 +154,27 @@ func (r *Reloader) serve(w http.ResponseWriter, req *http.Request) {
 	answer(w, req, r.log, done, err)
 }
 
-// OnHangup catches SIGHUP, which would end the process. The returned function reloads
-// at each SIGHUP until ctx ends, and calls notify before and after each reload.
-func (r *Reloader) OnHangup(notify func(reloading bool)) (run func(ctx context.Context)) {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	return func(ctx context.Context) {
-		defer signal.Stop(hangups)
-		for {
-			select {
-			case <-hangups:
-				notify(true)
-				_, _ = r.reload() // reload logs its error
-				notify(false)
-			case <-ctx.Done():
-				return
-			}
+// Hangups has an element after a SIGHUP for which there was no reload yet.
+type Hangups chan os.Signal
+
+// CatchHangups makes SIGHUP no longer end the process, for as long as it lives. A SIGHUP may also
+// arrive while the server starts or stops, for example from a program that renews certificates.
+func CatchHangups() Hangups {
+	h := make(Hangups, 1)
+	signal.Notify(h, syscall.SIGHUP)
+	return h
+}
+
+// ReloadAt reloads at each hangup until ctx ends, and calls notify before and after each reload.
+func (r *Reloader) ReloadAt(ctx context.Context, hangups Hangups, notify func(reloading bool)) {
+	for {
+		select {
+		case <-hangups:
+			notify(true)
+			_, _ = r.reload() // reload logs its error
+			notify(false)
+		case <-ctx.Done():
+			return
 		}
 	}
 }
