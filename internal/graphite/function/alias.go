@@ -64,10 +64,7 @@ func wholeNumber(v any) (int64, bool) {
 	case float64:
 		return int64(x), x == math.Trunc(x) && math.Abs(x) < 1e6
 	case bool:
-		if x {
-			return 1, true
-		}
-		return 0, true
+		return ofBool(x), true
 	}
 	return 0, false
 }
@@ -264,12 +261,10 @@ func cactiStyle(c *call) (any, error) {
 		if system != "" {
 			v, prefix = numeric.Scaled(v, system)
 		}
-		switch {
-		case units == "":
+		if units == "" {
 			return fmt.Sprintf("%.2f%s", v, prefix)
-		default:
-			return fmt.Sprintf("%.2f %s%s", v, prefix, units)
 		}
+		return fmt.Sprintf("%.2f %s%s", v, prefix, units)
 	}
 	columns := [...]struct {
 		title string

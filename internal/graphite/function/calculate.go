@@ -20,8 +20,7 @@ func aggregateLine(c *call) (any, error) {
 	list := c.list(0)
 	_, aggregate := c.aggregation(1, "average")
 	keepStep := c.boolean(2)
-	out := make([]*Series, 0, len(list))
-	_, err := c.each(list, func(s *Series) error {
+	return c.mapped(list, func(s *Series) (*Series, error) {
 		value := aggregate(s.Values)
 		shown := "None"
 		if !numeric.IsNull(value) {
@@ -30,22 +29,15 @@ func aggregateLine(c *call) (any, error) {
 		name := fmt.Sprintf("aggregateLine(%s, %s)", s.Name, shown)
 		if !keepStep {
 			line, err := c.line(value, pytext.FormatFloat(value))
-			if err != nil {
-				return err
+			if err == nil {
+				line.rename(name)
 			}
-			line.rename(name)
-			out = append(out, line)
-			return nil
+			return line, err
 		}
 		values, err := c.array(int64(len(s.Values)))
-		if err != nil {
-			return err
-		}
 		numeric.Fill(values, value)
-		out = append(out, s.derive(name, values))
-		return nil
+		return s.derive(name, values), err
 	})
-	return out, err
 }
 
 func nPercentile(c *call) (any, error) {
@@ -53,25 +45,19 @@ func nPercentile(c *call) (any, error) {
 	if c.err == nil && n == 0 {
 		return nil, badParam("the requested percent is required to be greater than 0")
 	}
-	out := make([]*Series, 0, len(list))
-	_, err := c.each(list, func(s *Series) error {
+	return c.mapped(list, func(s *Series) (*Series, error) {
 		value, ok := numeric.Percentile(s.Values, n, false)
 		if !ok {
-			return badParam("there is no percentile %s", pytext.General(n))
+			return nil, badParam("there is no percentile %s", pytext.General(n))
 		}
 		if numeric.IsNull(value) {
-			return nil
+			return nil, nil
 		}
 		s.Tags.set("nPercentile", c.args[1])
 		values, err := c.array((s.End - s.Start) / s.Step)
-		if err != nil {
-			return err
-		}
 		numeric.Fill(values, value)
-		out = append(out, s.derive(fmt.Sprintf("nPercentile(%s, %s)", s.Name, pytext.General(n)), values))
-		return nil
+		return s.derive(fmt.Sprintf("nPercentile(%s, %s)", s.Name, pytext.General(n)), values), err
 	})
-	return out, err
 }
 
 func stdev(c *call) (any, error) {
@@ -126,12 +112,9 @@ func linearRegression(c *call) (any, error) {
 
 func identity(c *call) (any, error) {
 	name := c.str(0, "")
-	from, until := c.bounds()
-	values, err := c.generate(from, until, 60, func(at int64) float64 { return float64(at) })
-	if err != nil {
-		return nil, err
+	s, err := c.generated(name, 60, func(at int64) float64 { return float64(at) })
+	if err == nil {
+		s.PathExpression = fmt.Sprintf(`identity("%s")`, name)
 	}
-	s := newSeries(name, from, until, 60, values, c.xFilesFactor)
-	s.PathExpression = fmt.Sprintf(`identity("%s")`, name)
-	return []*Series{s}, nil
+	return one(s, err)
 }

@@ -267,16 +267,9 @@ func toFloat(v any) (any, error) {
 	case int64:
 		return float64(x), nil
 	case bool:
-		if x {
-			return 1.0, nil
-		}
-		return 0.0, nil
+		return float64(ofBool(x)), nil
 	case string:
-		f, err := strconv.ParseFloat(strings.TrimSpace(x), 64)
-		if err != nil {
-			return nil, err
-		}
-		return f, nil
+		return strconv.ParseFloat(strings.TrimSpace(x), 64)
 	}
 	return nil, errType
 }
@@ -286,18 +279,19 @@ func toInteger(v any) (any, error) {
 	case int64:
 		return x, nil
 	case bool:
-		if x {
-			return int64(1), nil
-		}
-		return int64(0), nil
+		return ofBool(x), nil
 	case string:
-		i, err := strconv.ParseInt(strings.TrimSpace(x), 10, 64)
-		if err != nil {
-			return nil, err
-		}
-		return i, nil
+		return strconv.ParseInt(strings.TrimSpace(x), 10, 64)
 	}
 	return nil, errType
+}
+
+// ofBool returns the number that a boolean is in Python.
+func ofBool(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 func toBool(v any) (any, error) {
@@ -308,12 +302,10 @@ func toBool(v any) (any, error) {
 		if x == 0 || x == 1 {
 			return x == 1, nil
 		}
-		return nil, errType
 	case float64:
 		if x == 0 || x == 1 {
 			return x == 1, nil
 		}
-		return nil, errType
 	case string:
 		switch strings.ToLower(x) {
 		case "true":
@@ -321,9 +313,10 @@ func toBool(v any) (any, error) {
 		case "false":
 			return false, nil
 		}
-		return nil, errType
+	default:
+		return truth(v), nil
 	}
-	return truth(v), nil
+	return nil, errType
 }
 
 // truth tells whether a value counts as true where none but a boolean is
@@ -395,10 +388,7 @@ func (c *call) float(i int, without float64) float64 {
 	case int64:
 		return float64(x)
 	case bool:
-		if x {
-			return 1
-		}
-		return 0
+		return float64(ofBool(x))
 	}
 	c.fail(i, "a number")
 	return 0
@@ -512,6 +502,20 @@ func (c *call) each(list []*Series, f func(s *Series) error) (any, error) {
 		}
 	}
 	return list, nil
+}
+
+// mapped calls f for all series in turn, and returns the series that it makes of them; nil
+// is none.
+func (c *call) mapped(list []*Series, f func(s *Series) (*Series, error)) (any, error) {
+	out := make([]*Series, 0, len(list))
+	_, err := c.each(list, func(s *Series) error {
+		made, err := f(s)
+		if err == nil && made != nil {
+			out = append(out, made)
+		}
+		return err
+	})
+	return out, err
 }
 
 // derive calls f for all series with room for as many values and returns the

@@ -102,6 +102,11 @@ func (c *call) eachRow(columns [][]float64, rows int, fold numeric.Aggregation) 
 	return out, numeric.EachRow(out, columns, fold, c.look)
 }
 
+// eachPair calls fold with each value of two columns.
+func (c *call) eachPair(a, b []float64, fold func(a, b float64) float64) ([]float64, error) {
+	return c.eachRow([][]float64{a, b}, max(len(a), len(b)), func(row []float64) float64 { return fold(row[0], row[1]) })
+}
+
 // reduce aggregates the rows of a frame. Sums and extremes, which is what
 // dashboards ask for, go series by series, through memory in its order.
 func (c *call) reduce(f *frame, name string, aggregate numeric.Aggregation, xFilesFactor float64) ([]float64, error) {
@@ -134,6 +139,34 @@ func (c *call) reduce(f *frame, name string, aggregate numeric.Aggregation, xFil
 			out[i] = numeric.Null
 		case name == "average" || name == "avg":
 			out[i] /= float64(n)
+		}
+	}
+	return out, nil
+}
+
+// folded makes one series of several, whose rows fold reduces.
+func (c *call) folded(name string, fold numeric.Aggregation, list ...*Series) (*Series, error) {
+	f, err := c.normalize(list)
+	if err != nil {
+		return nil, err
+	}
+	values, err := c.eachRow(f.columns, f.rows, fold)
+	if err != nil {
+		return nil, err
+	}
+	return c.made(name, f.start, f.end, f.step, values)
+}
+
+// paired calls f for the series of two lists, pair by pair. There must be as many in both.
+func paired(first, second []*Series, f func(a, b *Series) (*Series, error)) (any, error) {
+	if len(first) != len(second) {
+		return nil, badParam("both lists must have as many series: they have %d and %d", len(first), len(second))
+	}
+	out := make([]*Series, len(first))
+	for i, a := range first {
+		var err error
+		if out[i], err = f(a, second[i]); err != nil {
+			return nil, err
 		}
 	}
 	return out, nil
@@ -233,22 +266,14 @@ func aggregateSeriesLists(c *call) (any, error) {
 }
 
 func (c *call) pair(name string, xFilesFactor float64, first, second []*Series) (any, error) {
-	if len(first) != len(second) {
-		return nil, badParam("both lists must have as many series: they have %d and %d", len(first), len(second))
-	}
-	out := make([]*Series, 0, len(first))
-	for i, a := range first {
-		s, err := c.combine(name, xFilesFactor, []*Series{a, second[i]})
+	return paired(first, second, func(a, b *Series) (*Series, error) {
+		s, err := c.combine(name, xFilesFactor, []*Series{a, b})
 		if err != nil {
 			return nil, err
 		}
-		s.Name = fmt.Sprintf("%sSeries(%s,%s)", strings.TrimSuffix(name, "Series"), a.Name, second[i].Name)
-		if err := c.reserve(int64(len(s.Name))); err != nil {
-			return nil, err
-		}
-		out = append(out, s)
-	}
-	return out, nil
+		s.Name = fmt.Sprintf("%sSeries(%s,%s)", strings.TrimSuffix(name, "Series"), a.Name, b.Name)
+		return s, c.reserve(int64(len(s.Name)))
+	})
 }
 
 func withWildcards(name string) func(*call) (any, error) {
@@ -293,12 +318,12 @@ func (c *call) wildcards(name string, list []*Series) (any, error) {
 }
 
 func powSeries(c *call) (any, error) {
-	lists := c.lists()
-	f, err := c.normalize(lists...)
-	if err != nil {
-		return nil, err
+	list := slices.Concat(c.lists()...)
+	names := make([]string, len(list))
+	for i, s := range list {
+		names[i] = s.Name
 	}
-	values, err := c.eachRow(f.columns, f.rows, func(row []float64) float64 {
+	return one(c.folded("powSeries("+strings.Join(names, ",")+")", func(row []float64) float64 {
 		v := row[0]
 		for _, exponent := range row[1:] {
 			if numeric.IsNull(v) || numeric.IsNull(exponent) {
@@ -307,15 +332,7 @@ func powSeries(c *call) (any, error) {
 			v = numeric.FinitePow(v, exponent)
 		}
 		return v
-	})
-	if err != nil {
-		return nil, err
-	}
-	names := make([]string, len(f.list))
-	for i, s := range f.list {
-		names[i] = s.Name
-	}
-	return one(c.made("powSeries("+strings.Join(names, ",")+")", f.start, f.end, f.step, values))
+	}, list...))
 }
 
 func countSeries(c *call) (any, error) {
@@ -332,11 +349,8 @@ func countSeries(c *call) (any, error) {
 		return nil, err
 	}
 	values, err := c.array(int64(f.rows))
-	if err != nil {
-		return nil, err
-	}
 	numeric.Fill(values, float64(len(f.list)))
-	return []*Series{newSeries("countSeries("+expressions(f.list)+")", f.start, f.end, f.step, values, c.xFilesFactor)}, nil
+	return one(newSeries("countSeries("+expressions(f.list)+")", f.start, f.end, f.step, values, c.xFilesFactor), err)
 }
 
 func groupLists(c *call) (any, error) {
@@ -355,24 +369,17 @@ func percentileOfSeries(c *call) (any, error) {
 	case len(list) == 0:
 		return nil, errNothing
 	}
-	f, err := c.normalize(list)
-	if err != nil {
-		return nil, err
-	}
 	possible := true
-	values, err := c.eachRow(f.columns, f.rows, func(row []float64) float64 {
+	name := fmt.Sprintf("percentileOfSeries(%s,%s)", list[0].PathExpression, pytext.General(n))
+	s, err := c.folded(name, func(row []float64) float64 {
 		v, ok := numeric.Percentile(row, n, interpolated)
 		possible = possible && ok
 		return v
-	})
-	if err != nil {
-		return nil, err
+	}, list...)
+	if err == nil && !possible {
+		err = badParam("there is no percentile %s of %d series", pytext.General(n), len(list))
 	}
-	if !possible {
-		return nil, badParam("there is no percentile %s of %d series", pytext.General(n), len(list))
-	}
-	name := fmt.Sprintf("percentileOfSeries(%s,%s)", list[0].PathExpression, pytext.General(n))
-	return []*Series{newSeries(name, f.start, f.end, f.step, values, c.xFilesFactor)}, nil
+	return one(s, err)
 }
 
 func divideSeries(c *call) (any, error) {
@@ -388,43 +395,16 @@ func divideSeries(c *call) (any, error) {
 	default:
 		return nil, badParam("the second argument must be exactly 1 series, not %d", len(divisors))
 	}
-	out := make([]*Series, 0, len(dividends))
-	for _, s := range dividends {
-		q, err := c.divide(s, divisors[0])
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, q)
-	}
-	return out, nil
+	return paired(dividends, slices.Repeat(divisors, len(dividends)), c.divide)
 }
 
 func (c *call) divide(a, b *Series) (*Series, error) {
-	f, err := c.normalize([]*Series{a, b})
-	if err != nil {
-		return nil, err
-	}
-	values, err := c.eachRow(f.columns, f.rows, func(row []float64) float64 { return numeric.Quotient(row[0], row[1]) })
-	if err != nil {
-		return nil, err
-	}
-	return c.made("divideSeries("+a.Name+","+b.Name+")", f.start, f.end, f.step, values)
+	return c.folded("divideSeries("+a.Name+","+b.Name+")", func(row []float64) float64 { return numeric.Quotient(row[0], row[1]) }, a, b)
 }
 
 func divideSeriesLists(c *call) (any, error) {
 	dividends, divisors := c.list(0), c.list(1)
-	if len(dividends) != len(divisors) {
-		return nil, badParam("both lists must have as many series: they have %d and %d", len(dividends), len(divisors))
-	}
-	out := make([]*Series, 0, len(dividends))
-	for i, s := range dividends {
-		q, err := c.divide(s, divisors[i])
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, q)
-	}
-	return out, nil
+	return paired(dividends, divisors, c.divide)
 }
 
 func weightedAverage(c *call) (any, error) {
@@ -466,8 +446,7 @@ func weightedAverage(c *call) (any, error) {
 		if p.average == nil || p.weight == nil {
 			continue
 		}
-		columns := [][]float64{p.average.Values, p.weight.Values}
-		values, err := c.eachRow(columns, max(len(columns[0]), len(columns[1])), func(row []float64) float64 { return row[0] * row[1] })
+		values, err := c.eachPair(p.average.Values, p.weight.Values, func(a, b float64) float64 { return a * b })
 		if err != nil {
 			return nil, err
 		}
@@ -488,8 +467,7 @@ func weightedAverage(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	columns := [][]float64{sums.Values, total.Values}
-	values, err := c.eachRow(columns, max(len(columns[0]), len(columns[1])), func(row []float64) float64 { return numeric.Quotient(row[0], row[1]) })
+	values, err := c.eachPair(sums.Values, total.Values, numeric.Quotient)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package function
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -183,7 +184,7 @@ func removeBetweenPercentile(c *call) (any, error) {
 		n = 100 - n
 	}
 	if c.err != nil || len(list) == 0 {
-		return nil, firstError(c.err, errNothing)
+		return nil, cmp.Or(c.err, errNothing)
 	}
 	columns := make([][]float64, len(list))
 	rows := len(list[0].Values)
@@ -220,10 +221,10 @@ func grep(c *call, keep bool) (any, error) {
 	var fault error
 	kept, err := c.keep(list, func(s *Series) bool {
 		matches, err := p.Matches(s.Name)
-		fault = firstError(fault, err)
+		fault = cmp.Or(fault, err)
 		return matches == keep
 	})
-	return kept, firstError(err, asParam(fault))
+	return kept, cmp.Or(err, asParam(fault))
 }
 
 // count returns how many series to keep; none means all.
@@ -299,13 +300,4 @@ func useSeriesAbove(c *call) (any, error) {
 		return nil, err
 	}
 	return c.keep(found, func(s *Series) bool { return len(s.Values) > 0 })
-}
-
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

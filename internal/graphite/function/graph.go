@@ -1,6 +1,7 @@
 package function
 
 import (
+	"cmp"
 	"fmt"
 
 	"varve/internal/graphite/numeric"
@@ -147,13 +148,13 @@ func threshold(c *call) (any, error) {
 	if err == nil && c.given(2) {
 		s.Options.Color = c.str(2, "")
 	}
-	return one(s, firstError(c.err, err))
+	return one(s, cmp.Or(c.err, err))
 }
 
 func verticalLine(c *call) (any, error) {
 	at, err := timespec.Parse(c.str(0, ""), c.request.Now, c.from.Location())
 	if c.err != nil || err != nil {
-		return nil, firstError(c.err, asParam(err))
+		return nil, cmp.Or(c.err, asParam(err))
 	}
 	from, until, ts := c.wall(c.from), c.wall(c.until), c.wall(at)
 	switch {

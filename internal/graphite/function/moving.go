@@ -1,6 +1,7 @@
 package function
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -53,9 +54,7 @@ func (c *call) window(list []*Series) (window, error) {
 		}
 		w.interval, w.seconds = true, max(seconds, -seconds)
 	case bool:
-		if x {
-			w.points = 1
-		}
+		w.points = ofBool(x)
 		w.seconds = w.points * widest(list)
 	case int64, float64:
 		w.points = c.truncated(1, 0)
@@ -107,7 +106,7 @@ func (c *call) moving(function string, xFilesFactorAt int) (any, error) {
 	list := c.list(0)
 	_, err := aggregationOf(function)
 	if c.err != nil || err != nil {
-		return nil, firstError(c.err, err)
+		return nil, cmp.Or(c.err, err)
 	}
 	if len(list) == 0 {
 		return nil, errNothing
@@ -121,23 +120,22 @@ func (c *call) moving(function string, xFilesFactorAt int) (any, error) {
 		return nil, err
 	}
 	tag := "moving" + strings.ToUpper(function[:1]) + strings.ToLower(function[1:])
-	out := make([]*Series, 0, len(earlier))
-	_, err = c.each(earlier, func(s *Series) error {
+	return c.mapped(earlier, func(s *Series) (*Series, error) {
 		xFilesFactor := s.XFilesFactor
 		if c.given(xFilesFactorAt) {
 			xFilesFactor = c.float(xFilesFactorAt, 0)
 		}
 		values, err := c.windows(s.Values, int(w.of(s)), function, xFilesFactor)
-		if err != nil {
-			return err
-		}
-		s.Tags.set(tag, w.shown)
-		moved := s.derive(fmt.Sprintf("%s(%s,%s)", tag, s.Name, w), values)
-		moved.Start += w.seconds
-		out = append(out, moved)
-		return c.err
+		return w.moved(s, tag, values), cmp.Or(err, c.err)
 	})
-	return out, err
+}
+
+// moved returns the series of the values of a window that moved over s.
+func (w window) moved(s *Series, tag string, values []float64) *Series {
+	s.Tags.set(tag, w.shown)
+	moved := s.derive(fmt.Sprintf("%s(%s,%s)", tag, s.Name, w), values)
+	moved.Start += w.seconds
+	return moved
 }
 
 // windows is [numeric.Windows] with memory of the request.
@@ -176,21 +174,12 @@ func exponentialMovingAverage(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]*Series, 0, len(earlier))
-	_, err = c.each(earlier, func(s *Series) error {
+	return c.mapped(earlier, func(s *Series) (*Series, error) {
 		first := min(w.of(s), int64(len(s.Values)))
 		values, err := c.array(int64(len(s.Values)) - first + 1)
-		if err != nil {
-			return err
+		if err == nil {
+			err = numeric.Exponential(values, s.Values, int(first), weight, c.look)
 		}
-		if err := numeric.Exponential(values, s.Values, int(first), weight, c.look); err != nil {
-			return err
-		}
-		s.Tags.set("exponentialMovingAverage", w.shown)
-		moved := s.derive(fmt.Sprintf("exponentialMovingAverage(%s,%s)", s.Name, w), values)
-		moved.Start += w.seconds
-		out = append(out, moved)
-		return nil
+		return w.moved(s, "exponentialMovingAverage", values), err
 	})
-	return out, err
 }

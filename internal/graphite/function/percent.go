@@ -52,7 +52,7 @@ func (c *call) percentOf(list []*Series, total []float64, name string) (any, err
 		if err != nil {
 			return nil, err
 		}
-		values, err := c.eachRow([][]float64{rows, total}, max(len(rows), len(total)), func(row []float64) float64 { return numeric.Percent(row[0], row[1]) })
+		values, err := c.eachPair(rows, total, numeric.Percent)
 		if err != nil {
 			return nil, err
 		}
@@ -85,16 +85,7 @@ func (c *call) percentOfSeries(list, total []*Series) (any, error) {
 		}
 	}
 	// The same number of series: they are paired in the order of their names.
-	list, total = byName(list), byName(total)
-	out := make([]*Series, 0, len(list))
-	for i, s := range list {
-		p, err := c.percentPair(s, total[i])
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, p)
-	}
-	return out, nil
+	return paired(byName(list), byName(total), c.percentPair)
 }
 
 func byName(list []*Series) []*Series {
@@ -104,15 +95,7 @@ func byName(list []*Series) []*Series {
 }
 
 func (c *call) percentPair(s, total *Series) (*Series, error) {
-	f, err := c.normalize([]*Series{s, total})
-	if err != nil {
-		return nil, err
-	}
-	values, err := c.eachRow(f.columns, f.rows, func(row []float64) float64 { return numeric.Percent(row[0], row[1]) })
-	if err != nil {
-		return nil, err
-	}
-	return c.made(fmt.Sprintf("asPercent(%s,%s)", s.Name, total.Name), f.start, f.end, f.step, values)
+	return c.folded(fmt.Sprintf("asPercent(%s,%s)", s.Name, total.Name), func(row []float64) float64 { return numeric.Percent(row[0], row[1]) }, s, total)
 }
 
 // percentByNodes compares each series with the sum of those of its group.
@@ -190,13 +173,5 @@ func (c *call) sumOfGroup(list []*Series) (*Series, error) {
 	if len(list) == 1 {
 		return list[0], nil
 	}
-	f, err := c.normalize(list)
-	if err != nil {
-		return nil, err
-	}
-	values, err := c.eachRow(f.columns, f.rows, numeric.Sum)
-	if err != nil {
-		return nil, err
-	}
-	return c.made("sumSeries("+expressions(list)+")", f.start, f.end, f.step, values)
+	return c.folded("sumSeries("+expressions(list)+")", numeric.Sum, list...)
 }

@@ -129,8 +129,9 @@ func timeSlice(c *call) (any, error) {
 	})
 }
 
-// generate makes values at each step from a time to before another.
-func (c *call) generate(from, until, step int64, value func(at int64) float64) ([]float64, error) {
+// generated makes a series with a value at each step of the range.
+func (c *call) generated(name string, step int64, value func(at int64) float64) (*Series, error) {
+	from, until := c.bounds()
 	if c.err != nil {
 		return nil, c.err
 	}
@@ -150,42 +151,31 @@ func (c *call) generate(from, until, step int64, value func(at int64) float64) (
 			return nil, err
 		}
 	}
-	return values, nil
+	return newSeries(name, from, until, step, values, c.xFilesFactor), nil
 }
 
 func timeFunction(c *call) (any, error) {
 	name, step := c.str(0, ""), c.integer(1, 60)
-	from, until := c.bounds()
-	shift := c.wall(c.from) - from
-	values, err := c.generate(from, until, step, func(at int64) float64 { return float64(at + shift) })
-	if err != nil {
-		return nil, err
+	shift := c.wall(c.from) - c.from.Unix()
+	s, err := c.generated(name, step, func(at int64) float64 { return float64(at + shift) })
+	if err == nil {
+		s.Start, s.End = c.wall(c.from), c.wall(c.until)
 	}
-	return []*Series{newSeries(name, c.wall(c.from), c.wall(c.until), step, values, c.xFilesFactor)}, nil
+	return one(s, err)
 }
 
 func sinFunction(c *call) (any, error) {
 	name, amplitude, step := c.str(0, ""), c.float(1, 1), c.integer(2, 60)
-	from, until := c.bounds()
-	shift := c.wall(c.from) - from
-	values, err := c.generate(from, until, step, func(at int64) float64 { return math.Sin(float64(at+shift)) * amplitude })
-	if err != nil {
-		return nil, err
-	}
-	return []*Series{newSeries(name, from, until, step, values, c.xFilesFactor)}, nil
+	shift := c.wall(c.from) - c.from.Unix()
+	return one(c.generated(name, step, func(at int64) float64 { return math.Sin(float64(at+shift)) * amplitude }))
 }
 
 func randomWalk(c *call) (any, error) {
 	name, step := c.str(0, ""), c.integer(1, 60)
-	from, until := c.bounds()
 	current := 0.0
-	values, err := c.generate(from, until, step, func(int64) float64 {
+	return one(c.generated(name, step, func(int64) float64 {
 		v := current
 		current += rand.Float64() - 0.5
 		return v
-	})
-	if err != nil {
-		return nil, err
-	}
-	return []*Series{newSeries(name, from, until, step, values, c.xFilesFactor)}, nil
+	}))
 }

@@ -1,6 +1,7 @@
 package function
 
 import (
+	"cmp"
 	"math"
 	"regexp"
 	"slices"
@@ -25,32 +26,37 @@ func init() {
 // sortBy returns series in the order of a value. Null is the smallest value; equal series
 // keep their order.
 func (c *call) sortBy(list []*Series, value numeric.Aggregation, descending bool) ([]*Series, error) {
+	return sorted(c, list, descending, func(s *Series) (float64, error) {
+		v := value(s.Values)
+		if numeric.IsNull(v) {
+			v = math.Inf(-1)
+		}
+		return v, c.look()
+	})
+}
+
+// sorted returns series in the order of a key. Equal series keep their order.
+func sorted[K cmp.Ordered](c *call, list []*Series, descending bool, key func(*Series) (K, error)) ([]*Series, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
 	type entry struct {
 		series *Series
-		value  float64
+		key    K
 	}
 	entries := make([]entry, len(list))
 	for i, s := range list {
-		if err := c.look(); err != nil {
+		k, err := key(s)
+		if err != nil {
 			return nil, err
 		}
-		v := value(s.Values)
-		if numeric.IsNull(v) {
-			v = math.Inf(-1)
-		}
-		entries[i] = entry{s, v}
+		entries[i] = entry{s, k}
 	}
 	slices.SortStableFunc(entries, func(a, b entry) int {
-		switch {
-		case a.value == b.value:
-			return 0
-		case (a.value < b.value) != descending:
-			return -1
+		if descending {
+			a, b = b, a
 		}
-		return 1
+		return cmp.Compare(a.key, b.key)
 	})
 	out := make([]*Series, len(list))
 	for i, e := range entries {
@@ -78,34 +84,11 @@ func natural(name string) string {
 func sortByName(c *call) (any, error) {
 	list := c.list(0)
 	naturally, reverse := c.boolean(1), c.boolean(2)
-	if c.err != nil {
-		return nil, c.err
-	}
-	type entry struct {
-		series *Series
-		key    string
-	}
-	entries := make([]entry, len(list))
-	for i, s := range list {
-		entries[i] = entry{s, s.Name}
+	return sorted(c, list, reverse, func(s *Series) (string, error) {
 		if !naturally {
-			continue
+			return s.Name, nil
 		}
-		entries[i].key = natural(s.Name)
-		if err := c.reserve(int64(len(entries[i].key))); err != nil {
-			return nil, err
-		}
-	}
-	slices.SortStableFunc(entries, func(a, b entry) int {
-		order := strings.Compare(a.key, b.key)
-		if reverse {
-			return -order
-		}
-		return order
+		key := natural(s.Name)
+		return key, c.reserve(int64(len(key)))
 	})
-	out := make([]*Series, len(list))
-	for i, e := range entries {
-		out[i] = e.series
-	}
-	return out, nil
 }

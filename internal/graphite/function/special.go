@@ -87,11 +87,11 @@ func events(c *call) (any, error) {
 	if len(tags) == 1 && tags[0] == "*" {
 		tags = nil
 	}
-	from, until := c.bounds()
-	values, err := c.generate(from, until, 1, func(int64) float64 { return numeric.Null })
+	s, err := c.generated(name, 1, func(int64) float64 { return numeric.Null })
 	if err != nil {
 		return nil, err
 	}
+	from, until := c.bounds()
 	times, err := c.source.Events(c.ctx, tags, from, until)
 	if err != nil {
 		return nil, err
@@ -100,12 +100,11 @@ func events(c *call) (any, error) {
 		if at < from || at >= until {
 			continue
 		}
-		if numeric.IsNull(values[at-from]) {
-			values[at-from] = 0
+		if numeric.IsNull(s.Values[at-from]) {
+			s.Values[at-from] = 0
 		}
-		values[at-from]++
+		s.Values[at-from]++
 	}
-	s := newSeries(name, from, until, 1, values, c.xFilesFactor)
 	s.Consolidation = "sum"
 	return []*Series{s}, nil
 }

@@ -37,27 +37,21 @@ func summarize(c *call) (any, error) {
 	shown, interval := c.duration(1, "")
 	name, aggregate := c.aggregation(2, "sum")
 	fromStart := c.boolean(3)
-	out := make([]*Series, 0, len(list))
-	_, err := c.each(list, func(s *Series) error {
+	return c.mapped(list, func(s *Series) (*Series, error) {
 		start, end := s.Start-numeric.FloorMod(s.Start, interval), s.End-numeric.FloorMod(s.End, interval)+interval
 		suffix := ""
 		if fromStart {
 			start, end, suffix = s.Start, s.End, ", true"
 		}
 		values, last, err := c.buckets(s, aggregate, interval, start, end)
-		if err != nil {
-			return err
-		}
 		if fromStart {
 			end = last
 		}
 		s.Tags["summarize"], s.Tags["summarizeFunction"] = shown, name
 		bucketed := s.derive(fmt.Sprintf(`summarize(%s, "%s", "%s"%s)`, s.Name, shown, name, suffix), values)
 		bucketed.Start, bucketed.End, bucketed.Step = start, end, interval
-		out = append(out, bucketed)
-		return nil
+		return bucketed, err
 	})
-	return out, err
 }
 
 func smartSummarize(c *call) (any, error) {
@@ -80,19 +74,13 @@ func smartSummarize(c *call) (any, error) {
 			return nil, err
 		}
 	}
-	out := make([]*Series, 0, len(list))
-	_, err := c.each(list, func(s *Series) error {
+	return c.mapped(list, func(s *Series) (*Series, error) {
 		values, end, err := c.buckets(s, aggregate, interval, s.Start, s.End)
-		if err != nil {
-			return err
-		}
 		s.Tags["smartSummarize"], s.Tags["smartSummarizeFunction"] = shown, name
 		bucketed := s.derive(fmt.Sprintf(`smartSummarize(%s, "%s", "%s")`, s.Name, shown, name), values)
 		bucketed.End, bucketed.Step = end, interval
-		out = append(out, bucketed)
-		return nil
+		return bucketed, err
 	})
-	return out, err
 }
 
 // alignTo returns the beginning of the second, minute, hour, day, week, month
@@ -158,19 +146,13 @@ func hitcount(c *call) (any, error) {
 			s.End = s.Start + numeric.FloorDiv(s.End-s.Start, interval)*interval + interval
 		}
 	}
-	out := make([]*Series, 0, len(list))
-	_, err := c.each(list, func(s *Series) error {
+	return c.mapped(list, func(s *Series) (*Series, error) {
 		values, start, err := c.hits(s, interval)
-		if err != nil {
-			return err
-		}
 		s.Tags["hitcount"] = shown
 		counted := s.derive(fmt.Sprintf(`hitcount(%s, "%s"%s)`, s.Name, shown, suffix), values)
 		counted.Start, counted.Step = start, interval
-		out = append(out, counted)
-		return nil
+		return counted, err
 	})
-	return out, err
 }
 
 // hitStart aligns the beginning of a range to the unit below an interval.

@@ -11,91 +11,88 @@ import (
 
 func init() {
 	const group = "Transform"
-	define(group, "absolute(seriesList)", "Replaces each value by its absolute value.", absolute)
-	define(group, "add(seriesList, constant:float)", "Adds a constant to each value.", add)
+	define(group, "absolute(seriesList)", "Replaces each value by its absolute value.", simple("absolute", "1", math.Abs))
+	define(group, "add(seriesList, constant:float)", "Adds a constant to each value.", constantly(pytext.Whole, plus))
 	define(group, "delay(seriesList, steps:integer)", "Shifts values by a number of steps; the ends are filled with nulls and cut off.", delay)
-	define(group, "derivative(seriesList)", "Replaces each value by its difference from the value before it.", derivative)
-	define(group, "exp(seriesList)", "Raises e to the power of each value.", exp)
-	define(group, "integral(seriesList)", "Replaces each value by the sum of the values up to it.", integral)
+	define(group, "derivative(seriesList)", "Replaces each value by its difference from the value before it.", anew("derivative", numeric.Differences))
+	define(group, "exp(seriesList)", "Raises e to the power of each value.", simple("exp", "e", math.Exp))
+	define(group, "integral(seriesList)", "Replaces each value by the sum of the values up to it.", anew("integral", numeric.Sums))
 	define(group, "integralByInterval(seriesList, intervalUnit:string)", "Sums values up like integral, starting again from 0 every interval since the beginning of the range.", integralByInterval)
-	define(group, "interpolate(seriesList, [limit:intOrInf=Infinity])", "Fills gaps of at most limit nulls with values on a line between their ends.", interpolate)
-	define(group, "invert(seriesList)", "Replaces each value v by 1/v.", invert)
+	define(group, "interpolate(seriesList, [limit:intOrInf=Infinity])", "Fills gaps of at most limit nulls with values on a line between their ends.", gapless("interpolate", numeric.Interpolate))
+	define(group, "invert(seriesList)", "Replaces each value v by 1/v.", simple("invert", "1", func(v float64) float64 { return numeric.FinitePow(v, -1) }))
 	define(group, "isNonNull(seriesList)", "Replaces values by 1 and nulls by 0.", isNonNull)
-	define(group, "keepLastValue(seriesList, [limit:intOrInf=Infinity])", "Fills gaps of at most limit nulls with the value before them.", keepLastValue)
+	define(group, "keepLastValue(seriesList, [limit:intOrInf=Infinity])", "Fills gaps of at most limit nulls with the value before them.", gapless("keepLastValue", numeric.FillGaps))
 	define(group, "log(seriesList, [base:integer=10])", "Takes the logarithm of each value; of values that are not positive it is null.", logarithm)
-	define(group, "logit(seriesList)", "Replaces each value v by log(v/(1-v)).", logit)
+	define(group, "logit(seriesList)", "Replaces each value v by log(v/(1-v)).", simple("logit", "logit", logit))
 	define(group, "minMax(seriesList)", "Scales values so that the least is 0 and the greatest is 1.", minMax)
 	define(group, "nonNegativeDerivative(seriesList, [maxValue:float], [minValue:float])", "Like derivative, for counters: a decrease is null, or a wrap-around if maxValue tells where the counter wraps.", nonNegativeDerivative)
-	define(group, "offset(seriesList, factor:float)", "Adds a constant to each value.", offset)
+	define(group, "offset(seriesList, factor:float)", "Adds a constant to each value.", constantly(pytext.General, plus))
 	define(group, "offsetToZero(seriesList)", "Subtracts the least value of a series from each of its values.", offsetToZero)
 	define(group, "perSecond(seriesList, [maxValue:float], [minValue:float])", "Like nonNegativeDerivative, divided by the step in seconds.", perSecond)
-	define(group, "pow(seriesList, factor:float)", "Raises each value to a power.", power)
+	define(group, "pow(seriesList, factor:float)", "Raises each value to a power.", constantly(pytext.General, numeric.FinitePow))
 	define(group, "round(seriesList, [precision:integer=0])", "Rounds each value to a number of decimals.", roundValues)
-	define(group, "scale(seriesList, factor:float)", "Multiplies each value by a constant.", scale)
+	define(group, "scale(seriesList, factor:float)", "Multiplies each value by a constant.", constantly(pytext.General, func(v, factor float64) float64 { return v * factor }))
 	define(group, "scaleToSeconds(seriesList, seconds:float)", "Scales values of one step to what they would be of so many seconds.", scaleToSeconds)
-	define(group, "sigmoid(seriesList)", "Replaces each value v by 1/(1+exp(-v)).", sigmoid)
-	define(group, "squareRoot(seriesList)", "Takes the square root of each value.", squareRoot)
+	define(group, "sigmoid(seriesList)", "Replaces each value v by 1/(1+exp(-v)).", simple("sigmoid", "sigmoid", func(v float64) float64 { return 1 / (1 + math.Exp(-v)) }))
+	define(group, "squareRoot(seriesList)", "Takes the square root of each value.", simple("squareRoot", "1", func(v float64) float64 { return numeric.FinitePow(v, 0.5) }))
 	define(group, "transformNull(seriesList, [default:float=0], [referenceSeries])", "Replaces nulls by a number; with a reference only where that has a value.", transformNull)
 	define(group, "compressPeriodicGaps(seriesList)", "Finds out that values come at a wider interval than the step, and makes it the step.", compressPeriodicGaps)
 }
 
 // simple is a function that changes values one by one, and is told by a tag.
-func (c *call) simple(tag, value string, f func(float64) float64) (any, error) {
-	return c.each(c.list(0), func(s *Series) error {
-		s.Tags[tag] = value
-		s.rename(tag + "(" + s.Name + ")")
-		return c.change(s.Values, f)
-	})
+func simple(tag, value string, f func(float64) float64) func(*call) (any, error) {
+	return func(c *call) (any, error) {
+		return c.each(c.list(0), func(s *Series) error {
+			s.Tags[tag] = value
+			s.rename(tag + "(" + s.Name + ")")
+			return c.change(s.Values, f)
+		})
+	}
 }
 
-// constant is a function that changes values one by one by a number.
-func (c *call) constant(show func(float64) string, f func(v, constant float64) float64) (any, error) {
-	list, constant := c.list(0), c.float(1, 0)
-	return c.each(list, func(s *Series) error {
-		s.Tags.set(c.function.Name, c.args[1])
-		s.rename(fmt.Sprintf("%s(%s,%s)", c.function.Name, s.Name, show(constant)))
-		return c.change(s.Values, func(v float64) float64 { return f(v, constant) })
-	})
+// constantly is a function that changes values one by one by a number.
+func constantly(show func(float64) string, f func(v, constant float64) float64) func(*call) (any, error) {
+	return func(c *call) (any, error) {
+		list, constant := c.list(0), c.float(1, 0)
+		return c.each(list, func(s *Series) error {
+			s.Tags.set(c.function.Name, c.args[1])
+			s.rename(fmt.Sprintf("%s(%s,%s)", c.function.Name, s.Name, show(constant)))
+			return c.change(s.Values, func(v float64) float64 { return f(v, constant) })
+		})
+	}
 }
 
-func absolute(c *call) (any, error) { return c.simple("absolute", "1", math.Abs) }
+func plus(v, constant float64) float64 { return v + constant }
 
-func add(c *call) (any, error) {
-	return c.constant(pytext.Whole, func(v, constant float64) float64 { return v + constant })
+// anew is a function that makes the values of a series anew, and is told by a tag.
+func anew(tag string, f func(out, values []float64)) func(*call) (any, error) {
+	return func(c *call) (any, error) {
+		return c.derive(c.list(0), func(s *Series, values []float64) string {
+			f(values, s.Values)
+			s.Tags[tag] = "1"
+			return tag + "(" + s.Name + ")"
+		})
+	}
 }
 
-func offset(c *call) (any, error) {
-	return c.constant(pytext.General, func(v, constant float64) float64 { return v + constant })
+// gapless is a function that fills gaps of at most limit nulls.
+func gapless(name string, fill func(values []float64, limit float64)) func(*call) (any, error) {
+	return func(c *call) (any, error) {
+		list, limit := c.list(0), c.float(1, numeric.Infinity)
+		return c.each(list, func(s *Series) error {
+			s.rename(name + "(" + s.Name + ")")
+			fill(s.Values, limit)
+			return nil
+		})
+	}
 }
 
-func scale(c *call) (any, error) {
-	return c.constant(pytext.General, func(v, constant float64) float64 { return v * constant })
-}
-
-func power(c *call) (any, error) { return c.constant(pytext.General, numeric.FinitePow) }
-
-func exp(c *call) (any, error) { return c.simple("exp", "e", math.Exp) }
-
-func sigmoid(c *call) (any, error) {
-	return c.simple("sigmoid", "sigmoid", func(v float64) float64 { return 1 / (1 + math.Exp(-v)) })
-}
-
-func logit(c *call) (any, error) {
-	return c.simple("logit", "logit", func(v float64) float64 {
-		ratio := v / (1 - v)
-		if ratio <= 0 || v == 1 {
-			return numeric.Null
-		}
-		return math.Log(ratio)
-	})
-}
-
-func squareRoot(c *call) (any, error) {
-	return c.simple("squareRoot", "1", func(v float64) float64 { return numeric.FinitePow(v, 0.5) })
-}
-
-func invert(c *call) (any, error) {
-	return c.simple("invert", "1", func(v float64) float64 { return numeric.FinitePow(v, -1) })
+func logit(v float64) float64 {
+	ratio := v / (1 - v)
+	if ratio <= 0 || v == 1 {
+		return numeric.Null
+	}
+	return math.Log(ratio)
 }
 
 func logarithm(c *call) (any, error) {
@@ -180,14 +177,6 @@ func delay(c *call) (any, error) {
 	})
 }
 
-func derivative(c *call) (any, error) {
-	return c.derive(c.list(0), func(s *Series, values []float64) string {
-		numeric.Differences(values, s.Values)
-		s.Tags["derivative"] = "1"
-		return "derivative(" + s.Name + ")"
-	})
-}
-
 func (c *call) counter() numeric.Counter {
 	k := numeric.Counter{HasMax: c.given(1), HasMin: c.given(2)}
 	if k.HasMax {
@@ -200,34 +189,18 @@ func (c *call) counter() numeric.Counter {
 }
 
 func nonNegativeDerivative(c *call) (any, error) {
-	list, k := c.list(0), c.counter()
-	return c.derive(list, func(s *Series, values []float64) string {
-		k.Increases(values, s.Values)
-		s.Tags["nonNegativeDerivative"] = "1"
-		return "nonNegativeDerivative(" + s.Name + ")"
-	})
+	c.list(0) // of several errors, that of the first argument counts
+	return anew("nonNegativeDerivative", c.counter().Increases)(c)
 }
 
 func perSecond(c *call) (any, error) {
-	list, k := c.list(0), c.counter()
-	out, err := c.derive(list, func(s *Series, values []float64) string {
-		k.Increases(values, s.Values)
-		s.Tags["perSecond"] = "1"
-		return "perSecond(" + s.Name + ")"
-	})
+	c.list(0)
+	out, err := anew("perSecond", c.counter().Increases)(c)
 	if err != nil {
 		return nil, err
 	}
 	return c.each(out.([]*Series), func(s *Series) error {
 		return c.change(s.Values, func(v float64) float64 { return numeric.Round(v/float64(s.Step), 6) })
-	})
-}
-
-func integral(c *call) (any, error) {
-	return c.derive(c.list(0), func(s *Series, values []float64) string {
-		numeric.Sums(values, s.Values)
-		s.Tags["integral"] = "1"
-		return "integral(" + s.Name + ")"
 	})
 }
 
@@ -254,24 +227,6 @@ func integralByInterval(c *call) (any, error) {
 		}
 		s.Tags["integralByInterval"] = unit
 		return fmt.Sprintf("integralByInterval(%s,'%s')", s.Name, unit)
-	})
-}
-
-func keepLastValue(c *call) (any, error) {
-	list, limit := c.list(0), c.float(1, numeric.Infinity)
-	return c.each(list, func(s *Series) error {
-		s.rename("keepLastValue(" + s.Name + ")")
-		numeric.FillGaps(s.Values, limit)
-		return nil
-	})
-}
-
-func interpolate(c *call) (any, error) {
-	list, limit := c.list(0), c.float(1, numeric.Infinity)
-	return c.each(list, func(s *Series) error {
-		s.rename("interpolate(" + s.Name + ")")
-		numeric.Interpolate(s.Values, limit)
-		return nil
 	})
 }
 
