@@ -348,7 +348,7 @@ func (a *API) index(w http.ResponseWriter, r *http.Request, form url.Values) {
 	}
 	a.within(w, r, "index.json", func(s *query.Session) error {
 		var paths []string
-		err := eachName(s, func(metric string) error {
+		err := eachName(s, store.NamesQuery{}, func(metric string) error {
 			plain, err := isPlain(s, metric)
 			if err != nil || !plain {
 				return err
@@ -392,25 +392,4 @@ func writePaths(w http.ResponseWriter, call string, paths []string) error {
 	}
 	out.WriteString(end)
 	return out.Flush()
-}
-
-// eachName calls f for the names of all metrics. It reads them page by page.
-func eachName(s *query.Session, f func(metric string) error) error {
-	q := store.NamesQuery{Kind: store.MetricNames, Limit: levelPage}
-	for more := true; more; {
-		var names []string
-		var err error
-		if names, more, err = s.NamesPage(q); err != nil {
-			return err
-		}
-		for _, metric := range names {
-			if err := f(metric); err != nil {
-				return err
-			}
-		}
-		if len(names) > 0 {
-			q.After = names[len(names)-1]
-		}
-	}
-	return nil
 }

@@ -2,7 +2,6 @@ package graphite
 
 import (
 	"errors"
-	"slices"
 	"strings"
 
 	"varve/internal/graphite/target"
@@ -16,8 +15,8 @@ type tree struct {
 	session *query.Session
 	leaf    func(path string) error // for each leaf that is found; nil: branches are wanted, too
 	list    []*entry                // nearly in order
-	found   map[string]*entry
-	plain   map[string]bool // the first metrics below branches: whether they have a series without tags
+	found   map[string]*entry       // those in list
+	plain   map[string]bool         // the first metrics below branches: whether they have a series without tags
 }
 
 // An entry is a matching path: of a metric (leaf), of metrics below it (branch), or both.
@@ -32,29 +31,11 @@ func (e *entry) name() string { return e.path[strings.LastIndexByte(e.path, '.')
 // find returns what matches a glob, in order of paths. It calls leaf, unless that is nil, for each leaf
 // as soon as it is found.
 func find(s *query.Session, glob target.Glob, leaf func(path string) error) ([]*entry, error) {
-	t := &tree{session: s, leaf: leaf, plain: map[string]bool{}}
-	if slices.ContainsFunc(glob.Nodes, target.Node.AnyDepth) {
-		t.found = map[string]*entry{}
-	}
+	t := &tree{session: s, leaf: leaf, found: map[string]*entry{}, plain: map[string]bool{}}
 	if err := t.descend("", glob.Nodes); err != nil {
 		return nil, err
 	}
-	err := query.SortFunc(s, t.list, func(a, b *entry) int { return strings.Compare(a.path, b.path) })
-	return joined(t.list), err
-}
-
-// joined merges neighbours with the same path: one that is both a leaf and a branch was found as each.
-func joined(sorted []*entry) []*entry {
-	out := sorted[:0]
-	for _, e := range sorted {
-		if n := len(out); n > 0 && out[n-1].path == e.path {
-			last := out[n-1]
-			last.leaf, last.branch = last.leaf || e.leaf, last.branch || e.branch
-			continue
-		}
-		out = append(out, e)
-	}
-	return out
+	return t.list, query.SortFunc(s, t.list, func(a, b *entry) int { return strings.Compare(a.path, b.path) })
 }
 
 // descend adds the paths that begin with a prefix and then match nodes. The prefix is
@@ -115,29 +96,33 @@ func (t *tree) step(prefix, name string, rest []target.Node) error {
 	return t.add(path, true)
 }
 
-// levelPage is the number of entries of a level that are read at once.
-const levelPage = 10_000
-
 // level calls f for each path with a prefix, up to the next dot.
 func (t *tree) level(prefix string, f func(path string, branch bool) error) error {
-	q := store.NamesQuery{Prefix: prefix, Delimiter: '.', Limit: levelPage}
+	return eachName(t.session, store.NamesQuery{Prefix: prefix, Delimiter: '.'}, func(name string) error {
+		if name == prefix && strings.HasSuffix(name, ".") {
+			return nil // a metric whose name ends in a dot is not a path in Graphite, and has no node here
+		}
+		return f(strings.CutSuffix(name, "."))
+	})
+}
+
+// namesPage is the number of names that are read at once.
+const namesPage = 10_000
+
+// eachName calls f for all names of metrics that q selects. It reads them page by page.
+func eachName(s *query.Session, q store.NamesQuery, f func(name string) error) error {
+	q.Kind, q.Limit = store.MetricNames, namesPage
 	for more := true; more; {
 		var names []string
 		var err error
-		if names, more, err = t.names(q); err != nil {
+		if names, more, err = s.NamesPage(q); err != nil {
 			return err
 		}
 		for _, name := range names {
-			if name == prefix && strings.HasSuffix(name, ".") {
-				continue // a metric whose name ends in a dot is not a path in Graphite, and has no node here
-			}
-			path, branch := strings.CutSuffix(name, ".")
-			if err := f(path, branch); err != nil {
+			if err := f(name); err != nil {
 				return err
 			}
-		}
-		if len(names) > 0 {
-			q.After = names[len(names)-1]
+			q.After = name
 		}
 	}
 	return nil
@@ -175,10 +160,7 @@ func (t *tree) add(path string, branch bool) error {
 			return err
 		}
 		e = &entry{path: path}
-		t.list = append(t.list, e)
-		if t.found != nil {
-			t.found[path] = e
-		}
+		t.list, t.found[path] = append(t.list, e), e
 	}
 	e.leaf, e.branch = e.leaf || !branch, e.branch || branch
 	if t.leaf == nil {
