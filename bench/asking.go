@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"time"
 )
 
@@ -145,12 +144,12 @@ func (r *run) profileQuery(ctx context.Context, w workload, q query, s server) e
 	if r.profiles == "" {
 		return nil
 	}
-	stop := r.profile(ctx, s, filepath.Join(r.profiles, q.name))
-	for began, turn := time.Now(), 0; time.Since(began) < 3*time.Second; turn++ {
-		if _, err := s.ask(ctx, q.question(w, turn)); err != nil {
-			stop()
-			return err
+	return r.profiled(ctx, s, q.name, func() error {
+		for began, turn := time.Now(), 0; time.Since(began) < 3*time.Second; turn++ {
+			if _, err := s.ask(ctx, q.question(w, turn)); err != nil {
+				return err
+			}
 		}
-	}
-	return stop()
+		return nil
+	})
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"varve/internal/work"
 )
 
 // cityCount is how many series the metric has that a selective query is about,
@@ -111,19 +113,12 @@ func (r *run) ingestCassandra(ctx context.Context, t target, parts []string, dir
 // stage uses, of before.
 func (r *run) warmIngest(ctx context.Context, t target, s server) error {
 	for began, n := time.Now(), 1; n <= 2 || time.Since(began) < r.warm; n++ {
-		if err := r.sendUnmeasured(ctx, s, w1s.inRow(-n)); err != nil {
+		if err := r.sendAll(ctx, s, w1s.inRow(-n), asLines); err != nil {
 			return err
 		}
 	}
 	fmt.Fprintf(os.Stderr, "%s is warm\n", t.name())
 	return s.settle(ctx)
-}
-
-func (r *run) sendUnmeasured(ctx context.Context, s server, w workload) error {
-	if err := s.send(ctx, w, asLines, r.connections); err != nil {
-		return err
-	}
-	return awaitStored(ctx, s, w.points())
 }
 
 // warmLive sends points of the series of w that are not measured: live traffic is of
@@ -132,7 +127,7 @@ func (r *run) warmLive(ctx context.Context, s server, w workload) error {
 	w.steps, w.pace = int(time.Minute.Milliseconds()/w.stepMS), 0
 	for began, n := time.Now(), 1; n == 1 || time.Since(began) < r.warm; n++ {
 		w.startMS += hourMS
-		if err := r.sendUnmeasured(ctx, s, w); err != nil {
+		if err := r.sendAll(ctx, s, w, asLines); err != nil {
 			return err
 		}
 	}
@@ -142,15 +137,15 @@ func (r *run) warmLive(ctx context.Context, s server, w workload) error {
 // rest takes down what a server costs that has nothing to do.
 func (r *run) rest(ctx context.Context, s server, stage string, t target) error {
 	const rest = 20 * time.Second
-	before, err := s.account().cpuSeconds()
+	before, err := s.account().usage()
 	if err != nil {
 		return err
 	}
-	if err := sleep(ctx, rest); err != nil {
+	if err := work.Pause(ctx, rest); err != nil {
 		return err
 	}
-	after, err := s.account().cpuSeconds()
-	r.book.add(stage, figureIdle, t.name(), 0, (after-before)/rest.Seconds())
+	after, err := s.account().usage()
+	r.book.add(stage, figureIdle, t.name(), 0, (after.cpu-before.cpu)/rest.Seconds())
 	return err
 }
 
@@ -203,7 +198,7 @@ func (r *run) cities(ctx context.Context, t target) error {
 				return err
 			}
 			spent += time.Since(began)
-			millis = append(millis, float64(time.Since(began).Nanoseconds())/1e6)
+			millis = append(millis, millisSince(began))
 		}
 		r.book.add(q.name, figureP50, t.name(), 0, median(millis))
 		r.book.add(q.name, figureP99, t.name(), 0, quantile(millis, 0.99))
@@ -268,7 +263,7 @@ func (v *varve) awaitCity(ctx context.Context, city int) error {
 		if err = v.askCity(ctx, city, cityRows, 1); err == nil || ctx.Err() != nil {
 			return err
 		}
-		if err := sleep(ctx, time.Second); err != nil {
+		if err := work.Pause(ctx, time.Second); err != nil {
 			return err
 		}
 	}

@@ -89,11 +89,11 @@ func (r *run) askBusy(ctx context.Context, w workload, round int, t target) (ste
 	}
 	r.book.title("busy", "what was sent meanwhile")
 	r.book.add("busy", figureTaken, t.name(), round, float64(more.points())/1e6/time.Since(began).Seconds())
-	cpu, err := s.account().cpuSeconds()
+	used, err := s.account().usage()
 	if err != nil {
 		return 0, err
 	}
-	r.book.add("busy", figureBusyCPU, t.name(), round, cpu)
+	r.book.add("busy", figureBusyCPU, t.name(), round, used.cpu)
 	return w.steps + more.steps, awaitStored(ctx, s, more.points())
 }
 

@@ -95,5 +95,5 @@ func (o *overCassandra) drain(ctx context.Context) (millis float64, err error) {
 		return 0, err
 	}
 	err = o.flush(ctx)
-	return time.Since(began).Seconds() * 1000, err
+	return millisSince(began), err
 }

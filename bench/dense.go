@@ -36,11 +36,7 @@ func (r *run) denseStage(ctx context.Context) error {
 			return err
 		}
 		contenders = append(contenders, &contender{name: t.name(), server: s})
-		err = s.send(ctx, w, asLines, r.connections)
-		if err == nil {
-			err = awaitStored(ctx, s, w.points())
-		}
-		if err == nil {
+		if err = r.sendAll(ctx, s, w, asLines); err == nil {
 			err = s.flush(ctx)
 		}
 		if err != nil {

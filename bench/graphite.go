@@ -24,12 +24,11 @@ func (r *run) overGraphite(ctx context.Context, parts []string) {
 	if len(parts) == 0 {
 		return
 	}
-	i := slices.IndexFunc(r.targets, func(t target) bool { _, ours := t.(varveTarget); return ours })
-	if i < 0 {
-		r.book.fail("graphite", varveName, errors.New("there is no Varve to measure"))
+	ours, err := r.varve()
+	if err != nil {
+		r.book.fail("graphite", varveName, err)
 		return
 	}
-	ours := r.targets[i].(varveTarget)
 	for _, part := range []struct {
 		name string
 		do   func(context.Context, varveTarget) error
@@ -71,48 +70,13 @@ func init() {
 	}
 }
 
-// graphiteAddrs are where a server takes Graphite's lines and pickles.
-type graphiteAddrs struct{ lines, pickles string }
-
-// graphiteVarve is a Varve that takes Graphite's protocols.
-type graphiteVarve struct {
-	*varve
-	graphiteAddrs
-}
-
-// startGraphite starts a Varve with a configuration file, which may be empty.
-func (t varveTarget) startGraphite(ctx context.Context, dir, settings string, more ...string) (*graphiteVarve, error) {
-	addrs, err := freeAddrs(4)
-	if err != nil {
-		return nil, err
-	}
+// startRuled starts a Varve with a configuration file, which may be empty.
+func (t varveTarget) startRuled(ctx context.Context, dir, settings string) (*varve, error) {
 	config := filepath.Join(dir, "varve.yaml")
 	if err := os.WriteFile(config, []byte(settings), 0o644); err != nil {
 		return nil, err
 	}
-	v := &varve{dir: filepath.Join(dir, "data"), http: addrs[0], pprof: addrs[3]}
-	args := append([]string{"serve", "--config", config, "--data-dir", v.dir, "--http-addr", v.http, "--telnet-addr=",
-		"--carbon-addr", addrs[1], "--pickle-addr", addrs[2], "--server-pprof-addr", v.pprof,
-		"--tune", "embedded.late_hold=1ms"}, more...) // settle folds, without the wait after a start
-	if v.process, err = startProcess(ctx, t.binary, args...); err != nil {
-		return nil, err
-	}
-	// A start with millions of names takes its time.
-	err = v.awaitWithin(10*time.Minute, func() error {
-		_, err := httpGet(ctx, "http://"+v.http+"/api/v1/health/check")
-		return err
-	})
-	return &graphiteVarve{v, graphiteAddrs{addrs[1], addrs[2]}}, err
-}
-
-// sendPaths sends w as lines or pickles.
-func (a graphiteAddrs) sendPaths(ctx context.Context, w workload, pickles bool, n int) error {
-	return inParallel(ctx, w, n, func(ctx context.Context, from, to int) error {
-		if pickles {
-			return sendPickles(ctx, w, a.pickles, from, to)
-		}
-		return sendPathLines(ctx, w, a.lines, from, to)
-	})
+	return t.startBy(ctx, dir, "--config", config, "--tune", "embedded.late_hold=1ms") // settle folds, without the wait after a start
 }
 
 // graphitePath is the path of a series, with what the tags of a put line say.
@@ -204,10 +168,4 @@ func endingAt(w workload, at time.Time) workload {
 	ms := at.UnixMilli()
 	w.startMS = ms - ms%w.stepMS - int64(w.steps-1)*w.stepMS
 	return w
-}
-
-// profiled runs f while CPU profiles are taken, if they are wanted.
-func (r *run) profiled(ctx context.Context, s server, stage string, f func() error) error {
-	stop := r.profile(ctx, s, filepath.Join(r.profiles, strings.NewReplacer(" ", "-", ",", "").Replace(stage)))
-	return errors.Join(f(), stop())
 }

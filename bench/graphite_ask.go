@@ -126,7 +126,7 @@ func (r *run) globs(ctx context.Context, ours varveTarget, stage, glob string, m
 	}
 	defer remove()
 	add := func(f figure, v float64) { r.book.add(stage, f, varveName, 0, v) }
-	s, err := ours.startGraphite(ctx, dir, "", "--ingest-max-series=20000000")
+	s, err := ours.startBy(ctx, dir, "--ingest-max-series=20000000")
 	if err != nil {
 		return err
 	}
@@ -135,21 +135,21 @@ func (r *run) globs(ctx context.Context, ours varveTarget, stage, glob string, m
 	if err != nil {
 		return err
 	}
-	before, err := s.cpuSeconds()
+	before, err := s.usage()
 	if err != nil {
 		return err
 	}
 	var n int64
-	err = r.profiled(ctx, s.varve, stage+" names", func() (err error) {
-		if n, err = sendNames(ctx, s.lines, each); err != nil {
+	err = r.profiled(ctx, s, stage+" names", func() (err error) {
+		if n, err = sendNames(ctx, s.paths, each); err != nil {
 			return err
 		}
-		return awaitStored(ctx, s.varve, n)
+		return awaitStored(ctx, s, n)
 	})
 	if err != nil {
 		return err
 	}
-	after, err := s.cpuSeconds()
+	after, err := s.usage()
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (r *run) globs(ctx context.Context, ours varveTarget, stage, glob string, m
 	if err != nil {
 		return err
 	}
-	add(figureNameCPU, (after-before)/float64(n)*1e6)
+	add(figureNameCPU, (after.cpu-before.cpu)/float64(n)*1e6)
 	add(figureNewRAM, float64(full-empty)/float64(n))
 	fmt.Fprintf(os.Stderr, "%s: %d names are in\n", stage, n)
 	if err := s.settle(ctx); err != nil {
@@ -166,7 +166,7 @@ func (r *run) globs(ctx context.Context, ours varveTarget, stage, glob string, m
 	if err := s.stop(); err != nil {
 		return err
 	}
-	again, err := ours.startGraphite(ctx, dir, "", "--ingest-max-series=20000000")
+	again, err := ours.startBy(ctx, dir, "--ingest-max-series=20000000")
 	if err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func (r *run) globs(ctx context.Context, ours varveTarget, stage, glob string, m
 }
 
 // timed asks again and again over one connection, and looks at the first answer.
-func (r *run) timed(ctx context.Context, s *graphiteVarve, stage, path string, check func(answer []byte) error) error {
+func (r *run) timed(ctx context.Context, s *varve, stage, path string, check func(answer []byte) error) error {
 	answer, err := httpGet(ctx, "http://"+s.http+path)
 	if err != nil {
 		return err
@@ -198,38 +198,38 @@ func (r *run) timed(ctx context.Context, s *graphiteVarve, stage, path string, c
 	if err := check(answer); err != nil {
 		return err
 	}
-	before, err := s.cpuSeconds()
+	before, err := s.usage()
 	if err != nil {
 		return err
 	}
 	var millis []float64
-	err = r.profiled(ctx, s.varve, stage, func() error {
+	err = r.profiled(ctx, s, stage, func() error {
 		for range r.turns {
 			began := time.Now()
 			if _, err := httpGet(ctx, "http://"+s.http+path); err != nil {
 				return err
 			}
-			millis = append(millis, float64(time.Since(began).Microseconds())/1000)
+			millis = append(millis, millisSince(began))
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	after, err := s.cpuSeconds()
+	after, err := s.usage()
 	if err != nil {
 		return err
 	}
 	r.book.add(stage, figureP50, varveName, 0, median(millis))
 	r.book.add(stage, figureP99, varveName, 0, quantile(millis, 0.99))
-	r.book.add(stage, figureQueryCPU, varveName, 0, (after-before)*1000/float64(len(millis)))
+	r.book.add(stage, figureQueryCPU, varveName, 0, (after.cpu-before.cpu)*1000/float64(len(millis)))
 	r.book.add(stage, figureLoad, varveName, 0, loadAverage())
 	fmt.Fprintf(os.Stderr, "%s done\n", stage)
 	return nil
 }
 
 // heapBytes is what is alive on the heap, after a collection.
-func (s *graphiteVarve) heapBytes(ctx context.Context) (int64, error) {
+func (s *varve) heapBytes(ctx context.Context) (int64, error) {
 	text, err := httpGet(ctx, "http://"+s.pprof+"/debug/pprof/heap?gc=1&debug=1")
 	if err != nil {
 		return 0, err
@@ -286,15 +286,12 @@ func (r *run) renders(ctx context.Context, ours varveTarget, stage, settings str
 		return err
 	}
 	defer remove()
-	s, err := ours.startGraphite(ctx, dir, settings)
+	s, err := ours.startRuled(ctx, dir, settings)
 	if err != nil {
 		return err
 	}
 	defer s.kill()
-	if err := s.sendPaths(ctx, w, false, r.connections); err != nil {
-		return err
-	}
-	if err := awaitStored(ctx, s.varve, w.points()); err != nil {
+	if err := r.sendAll(ctx, s, w, asPaths); err != nil {
 		return err
 	}
 	if err := s.settle(ctx); err != nil {

@@ -73,26 +73,23 @@ func (r *run) retain(ctx context.Context, ours varveTarget, stage string, round 
 		return err
 	}
 	defer remove()
-	s, err := ours.startGraphite(ctx, dir, how.settings)
+	s, err := ours.startRuled(ctx, dir, how.settings)
 	if err != nil {
 		return err
 	}
 	defer s.kill()
 	add := func(f figure, v float64) { r.book.add(stage, f, how.column, round, v) }
 	millions := float64(w.points()) / 1e6
-	before, err := s.cpuSeconds()
+	before, err := s.usage()
 	if err != nil {
 		return err
 	}
-	var visible float64
-	err = r.profiled(ctx, s.varve, stage+" "+how.column, func() error {
-		if err := s.sendPaths(ctx, w, false, r.connections); err != nil {
+	var visible usage
+	err = r.profiled(ctx, s, stage+" "+how.column, func() error {
+		if err := r.sendAll(ctx, s, w, asPaths); err != nil {
 			return err
 		}
-		if err := awaitStored(ctx, s.varve, w.points()); err != nil {
-			return err
-		}
-		if visible, err = s.cpuSeconds(); err != nil {
+		if visible, err = s.usage(); err != nil {
 			return err
 		}
 		return s.settle(ctx)
@@ -100,7 +97,7 @@ func (r *run) retain(ctx context.Context, ours varveTarget, stage string, round 
 	if err != nil {
 		return err
 	}
-	settled, err := s.cpuSeconds()
+	settled, err := s.usage()
 	if err != nil {
 		return err
 	}
@@ -116,8 +113,8 @@ func (r *run) retain(ctx context.Context, ours varveTarget, stage string, round 
 		return err
 	}
 	if withCPU {
-		add(figureCPU, (visible-before)/millions)
-		add(figureCPUAll, (settled-before)/millions)
+		add(figureCPU, (visible.cpu-before.cpu)/millions)
+		add(figureCPUAll, (settled.cpu-before.cpu)/millions)
 	}
 	add(figureStageBytes, float64(bytes)/float64(w.points()))
 	add(figureFolded, folded/float64(w.points()))

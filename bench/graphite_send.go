@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -24,25 +23,6 @@ const (
 )
 
 func nameOf(stage string) string { return strings.TrimSuffix(stage, ": ") }
-
-// A lineTarget is a kind of server that takes Graphite's lines.
-type lineTarget interface {
-	name() string
-	version(ctx context.Context) (string, error) // exec.ErrNotFound if it is not installed
-	startLines(ctx context.Context, dir string) (lineServer, error)
-}
-
-// A lineServer is a running one.
-type lineServer interface {
-	account() *process
-	sendPaths(ctx context.Context, w workload, pickles bool, n int) error
-	// visible returns when all n points can be asked for.
-	visible(ctx context.Context, n int64) error
-	// settle returns when everything is in files.
-	settle(ctx context.Context) error
-	// points is how many points of w there are. It may stop the server.
-	points(ctx context.Context, w workload) (int64, error)
-}
 
 // whisperSteps is how many points of each series are sent beside servers that keep
 // Whisper's files: all of W1 would take carbon-cache minutes.
@@ -59,237 +39,114 @@ func (r *run) graphiteSend(ctx context.Context, ours varveTarget) error {
 	r.book.title(nameOf(stagePickle), fmt.Sprintf("%v, pickles of %d points over TCP", w, framePoints))
 	r.book.title(nameOf(stageWhisper), short.String()+", lines of Graphite over TCP; less than W1, since each server has all of it in its files in the end")
 
-	fast, err := r.installed(ctx, varveLines{ours}, victoriaLines{})
+	fast, err := installed[target](ctx, r, varveLines{ours}, victoriaLines{})
 	if err != nil {
 		return err
 	}
-	whisper, err := r.installed(ctx, varveLines{ours}, goCarbonTarget{}, carbonCacheTarget{})
+	whisper, err := installed[target](ctx, r, varveLines{ours}, goCarbonTarget{}, carbonCacheTarget{})
 	if err != nil {
 		return err
 	}
 	for round := range r.rounds {
 		for i := range fast {
-			r.sendOnce(ctx, nameOf(stageLines), fast[(round+i)%len(fast)], round, w, false)
+			r.turn(ctx, nameOf(stageLines), round, fast[(round+i)%len(fast)], w, asPaths)
 		}
-		r.sendOnce(ctx, nameOf(stagePickle), varveLines{ours}, round, w, true)
+		r.turn(ctx, nameOf(stagePickle), round, varveLines{ours}, w, asPickles)
 		if cpu, ok := r.book.row(nameOf(stageLines), figureCPU).Values[varveName][round]; ok {
 			r.book.column(sentAsLines)
 			r.book.add(nameOf(stagePickle), figureCPU, sentAsLines, round, cpu)
 		}
 		for i := range whisper {
 			if len(whisper) > 1 {
-				r.sendOnce(ctx, nameOf(stageWhisper), whisper[(round+i)%len(whisper)], round, short, false)
+				r.turn(ctx, nameOf(stageWhisper), round, whisper[(round+i)%len(whisper)], short, asPaths)
 			}
 		}
 	}
 	return nil
 }
 
-// installed returns the targets that are there, and says which are not.
-func (r *run) installed(ctx context.Context, all ...lineTarget) (found []lineTarget, err error) {
-	for _, t := range all {
-		version, err := t.version(ctx)
-		if errors.Is(err, exec.ErrNotFound) {
-			fmt.Printf("%s is not there and NOT MEASURED\n", t.name())
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("version of %s: %w", t.name(), err)
-		}
-		if t.name() != varveName {
-			fmt.Printf("%s: %s\n", t.name(), version)
-		}
-		r.book.Versions[t.name()] = version
-		r.book.column(t.name())
-		found = append(found, t)
-	}
-	return found, nil
-}
-
-func (r *run) sendOnce(ctx context.Context, stage string, t lineTarget, round int, w workload, pickles bool) {
-	if ctx.Err() != nil {
-		return
-	}
-	dir, err := os.MkdirTemp(r.dir, "graphite-"+t.name()+"-")
-	if err == nil {
-		err = r.sendAndCount(ctx, stage, t, round, w, pickles, dir)
-		os.RemoveAll(dir)
-	}
-	if err != nil {
-		r.book.fail(stage, t.name(), err)
-	}
-	fmt.Fprintf(os.Stderr, "%s round %d: %s done\n", stage, round+1, t.name())
-}
-
-func (r *run) sendAndCount(ctx context.Context, stage string, t lineTarget, round int, w workload, pickles bool, dir string) error {
-	s, err := t.startLines(ctx, dir)
-	if err != nil {
-		return err
-	}
-	defer s.account().kill()
-	add := func(f figure, v float64) { r.book.add(stage, f, t.name(), round, v) }
-	millions := float64(w.points()) / 1e6
-	before, err := s.account().cpuSeconds()
-	if err != nil {
-		return err
-	}
-	began := time.Now()
-	send := func() error { return s.sendPaths(ctx, w, pickles, r.connections) }
-	if v, ok := s.(*varveLineServer); ok {
-		err = r.profiled(ctx, v.varve, stage, send)
-	} else {
-		err = send()
-	}
-	if err == nil {
-		err = s.visible(ctx, w.points())
-	}
-	if err != nil {
-		return err
-	}
-	taken := time.Since(began)
-	visible, err := s.account().cpuSeconds()
-	if err != nil {
-		return err
-	}
-	if err := s.settle(ctx); err != nil {
-		return err
-	}
-	settled, err := s.account().cpuSeconds()
-	if err != nil {
-		return err
-	}
-	memory, err := s.account().peakMemory()
-	if err != nil {
-		return err
-	}
-	n, err := s.points(ctx, w)
-	if err != nil {
-		return err
-	}
-	if n != w.points() {
-		return fmt.Errorf("%d points are there, %d were sent", n, w.points())
-	}
-	if _, untold := s.(*whisperServer); !untold {
-		add(figureCPU, (visible-before)/millions)
-		add(figureSpeed, millions/taken.Seconds())
-	}
-	add(figureCPUAll, (settled-before)/millions)
-	add(figurePeak, float64(memory)/1e6)
-	add(figureLoad, loadAverage())
-	return nil
-}
-
-// varveLines is Varve as a target of lines.
+// varveLines is Varve as a target of Graphite's protocols.
 type varveLines struct{ varveTarget }
 
-type varveLineServer struct{ *graphiteVarve }
+type varveLineServer struct{ *varve }
 
-func (t varveLines) startLines(ctx context.Context, dir string) (lineServer, error) {
-	v, err := t.startGraphite(ctx, dir, "")
+func (t varveLines) start(ctx context.Context, dir string, _ mode) (server, error) {
+	v, err := t.startRuled(ctx, dir, "")
+	return varveLineServer{v}, err
+}
+
+// counts asks for the path of each host.
+func (s varveLineServer) counts(ctx context.Context, w workload, metric int) (map[string]int64, error) {
+	var metrics []object
+	for h := range w.hosts {
+		metrics = append(metrics, object{"name": graphitePath(h, metric), "aggregators": aggregator("count", w.endMS()-w.startMS)})
+	}
+	text, err := s.query(ctx, w.startMS, w.endMS(), metrics...)
 	if err != nil {
 		return nil, err
 	}
-	return &varveLineServer{v}, nil
-}
-
-func (s *varveLineServer) visible(ctx context.Context, n int64) error {
-	return awaitStored(ctx, s.varve, n)
-}
-
-// points counts host by host, as KairosDB's API does.
-func (s *varveLineServer) points(ctx context.Context, w workload) (sum int64, err error) {
-	for h := range w.hosts {
-		var metrics []object
-		for m := range w.metrics() {
-			metrics = append(metrics, object{"name": graphitePath(h, m), "aggregators": aggregator("count", w.endMS()-w.startMS)})
-		}
-		text, err := s.query(ctx, w.startMS, w.endMS(), metrics...)
-		if err != nil {
-			return 0, err
-		}
-		a, err := s.read(question{host: 0}, text)
-		if err != nil {
-			return 0, err
-		}
-		for _, sample := range a[""] {
-			sum += int64(sample.value)
+	decoded, err := parseKairos(text)
+	if err != nil {
+		return nil, err
+	}
+	counts := make(map[string]int64)
+	for h, q := range decoded.Queries {
+		for _, r := range q.Results {
+			for _, v := range r.Values {
+				counts[hostName(h)] += int64(v[1])
+			}
 		}
 	}
-	return sum, nil
+	return counts, nil
 }
 
-// victoriaLines is VictoriaMetrics as a target of lines.
+// victoriaLines is VictoriaMetrics as a target of Graphite's lines.
 type victoriaLines struct{ victoriaTarget }
 
-type victoriaLineServer struct {
-	*victoria
-	graphiteAddrs
+type victoriaLineServer struct{ *victoria }
+
+func (t victoriaLines) start(ctx context.Context, dir string, _ mode) (server, error) {
+	v, err := t.startBy(ctx, dir, "-graphiteListenAddr=")
+	return victoriaLineServer{v}, err
 }
 
-func (victoriaLines) startLines(ctx context.Context, dir string) (lineServer, error) {
-	addrs, err := freeAddrs(2)
-	if err != nil {
-		return nil, err
-	}
-	v := &victoria{dir: filepath.Join(dir, "data"), http: addrs[0]}
-	v.process, err = startProcess(ctx, "victoria-metrics", "-storageDataPath="+v.dir, "-httpListenAddr="+v.http,
-		"-graphiteListenAddr="+addrs[1], "-retentionPeriod=100y", "-loggerLevel=WARN")
-	if err != nil {
-		return nil, err
-	}
-	err = v.awaitReady(func() error {
-		_, err := httpGet(ctx, "http://"+v.http+"/health")
-		return err
-	})
-	return &victoriaLineServer{v, graphiteAddrs{lines: addrs[1]}}, err
+func (s victoriaLineServer) send(ctx context.Context, w workload, _ form, n int) error {
+	return inParallel(ctx, w, n, func(ctx context.Context, from, to int) error { return sendPathLines(ctx, w, s.put, from, to) })
 }
 
-func (s *victoriaLineServer) visible(ctx context.Context, n int64) error {
-	if err := awaitStored(ctx, graphiteRows{s.victoria}, n); err != nil {
-		return err
-	}
-	return s.flush(ctx)
-}
-
-// graphiteRows are the points that came as lines of Graphite.
-type graphiteRows struct{ *victoria }
-
-func (v graphiteRows) stored(ctx context.Context) (int64, error) {
-	text, err := httpGet(ctx, "http://"+v.http+"/metrics")
-	if err != nil {
-		return 0, err
-	}
-	n, err := metricIn(text, `vm_rows_inserted_total{type="graphite"}`)
+func (s victoriaLineServer) stored(ctx context.Context) (int64, error) {
+	n, err := metricOf(ctx, "http://"+s.http+"/metrics", `vm_rows_inserted_total{type="graphite"}`)
 	return int64(n), err
 }
 
-func (s *victoriaLineServer) points(ctx context.Context, w workload) (sum int64, err error) {
+func (s victoriaLineServer) counts(ctx context.Context, w workload, metric int) (map[string]int64, error) {
 	text, err := promPost(ctx, s.http, "query", url.Values{
-		"query":   {fmt.Sprintf(`sum(count_over_time({__name__=~"production.+"}[%ds]))`, (w.endMS()-w.startMS)/1000)},
+		"query":   {fmt.Sprintf(`count_over_time({__name__=~"production.+%s"}[%ds]) keep_metric_names`, metricName(metric), (w.endMS()-w.startMS)/1000)},
 		"time":    {promTime(w.endMS() - 1)},
 		"nocache": {"1"},
 	})
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	counts, err := promCounts(text)
-	for _, n := range counts {
-		sum += n
+	byPath, err := promCounts(text, "__name__")
+	counts := make(map[string]int64)
+	for h := range w.hosts {
+		counts[hostName(h)] = byPath[graphitePath(h, metric)]
 	}
-	return sum, err
+	return counts, err
 }
 
 // A whisperServer keeps Whisper's files. It does not say when it has taken all
 // points, but is at rest once they are in files.
 type whisperServer struct {
 	*process
-	graphiteAddrs
-	dir string
+	dir, lines string
+	sent       int64
 }
 
 const whisperSchemas = "[all]\npattern = .*\nretentions = 10s:7h\n"
 
-func startWhisper(ctx context.Context, dir, config, program string, args []string, settings func(data, line, pickle string) string) (lineServer, error) {
+func startWhisper(ctx context.Context, dir, config, program string, args []string, settings func(data, line, pickle string) string) (server, error) {
 	addrs, err := freeAddrs(2)
 	if err != nil {
 		return nil, err
@@ -303,47 +160,53 @@ func startWhisper(ctx context.Context, dir, config, program string, args []strin
 	if err := os.Mkdir(data, 0o755); err != nil {
 		return nil, err
 	}
-	s := &whisperServer{graphiteAddrs: graphiteAddrs{addrs[0], addrs[1]}, dir: data}
+	s := &whisperServer{dir: data, lines: addrs[0]}
 	if s.process, err = startProcess(ctx, program, args...); err != nil {
 		return nil, err
 	}
-	return s, s.awaitReady(func() error {
-		conn, err := net.Dial("tcp", s.lines)
-		if err != nil {
-			return err
-		}
-		return conn.Close()
-	})
+	return s, s.awaitReady(func() error { return listens(s.lines) })
 }
 
-func (s *whisperServer) account() *process { return s.process }
+// dataDirs is none: Whisper's files have the size that their schema says.
+func (s *whisperServer) dataDirs() []string { return nil }
 
-func (s *whisperServer) visible(context.Context, int64) error { return nil }
+func (s *whisperServer) send(ctx context.Context, w workload, _ form, n int) error {
+	s.sent = w.points()
+	return inParallel(ctx, w, n, func(ctx context.Context, from, to int) error { return sendPathLines(ctx, w, s.lines, from, to) })
+}
+
+// stored says that all is there: settle waits for it.
+func (s *whisperServer) stored(context.Context) (int64, error) { return s.sent, nil }
+
+func (s *whisperServer) flush(context.Context) error { return nil }
 
 func (s *whisperServer) settle(ctx context.Context) error {
 	return s.awaitQuiet(ctx, s.dir, 3*time.Second, 10*time.Minute)
 }
 
-// points counts the points in files.
-func (s *whisperServer) points(_ context.Context, w workload) (sum int64, err error) {
-	err = filepath.WalkDir(filepath.Join(s.dir, "production"), func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || filepath.Ext(path) != ".wsp" {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
+// counts counts the points in files.
+func (s *whisperServer) counts(_ context.Context, w workload, metric int) (map[string]int64, error) {
+	counts := make(map[string]int64)
+	for h := range w.hosts {
+		text, err := os.ReadFile(filepath.Join(s.dir, strings.ReplaceAll(graphitePath(h, metric), ".", "/")) + ".wsp")
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
 		}
 		const head, point = 16 + 12, 4 + 8 // of the file with its one archive
 		for at := head; at+point <= len(text); at += point {
 			if ms := int64(binary.BigEndian.Uint32(text[at:])) * 1000; ms >= w.startMS && ms < w.endMS() {
-				sum++
+				counts[hostName(h)]++
 			}
 		}
-		return nil
-	})
-	return sum, err
+	}
+	return counts, nil
 }
+
+func (s *whisperServer) ask(context.Context, question) ([]byte, error) {
+	return nil, errors.ErrUnsupported
+}
+
+func (s *whisperServer) read(question, []byte) (answer, error) { return nil, errors.ErrUnsupported }
 
 // goCarbonTarget is go-carbon, where it is installed.
 type goCarbonTarget struct{}
@@ -354,7 +217,7 @@ func (goCarbonTarget) version(ctx context.Context) (string, error) {
 	return packageVersion(ctx, "go-carbon", "go-carbon", "-version")
 }
 
-func (goCarbonTarget) startLines(ctx context.Context, dir string) (lineServer, error) {
+func (goCarbonTarget) start(ctx context.Context, dir string, _ mode) (server, error) {
 	const config = "go-carbon.conf"
 	return startWhisper(ctx, dir, config, "go-carbon", []string{"-config", filepath.Join(dir, config)}, func(data, line, pickle string) string {
 		return fmt.Sprintf(`[common]
@@ -401,7 +264,7 @@ func (carbonCacheTarget) version(ctx context.Context) (string, error) {
 	return packageVersion(ctx, "carbon-cache", "graphite-carbon", "--version")
 }
 
-func (carbonCacheTarget) startLines(ctx context.Context, dir string) (lineServer, error) {
+func (carbonCacheTarget) start(ctx context.Context, dir string, _ mode) (server, error) {
 	const config = "carbon.conf"
 	args := []string{"--config=" + filepath.Join(dir, config), "--nodaemon", "--pidfile=" + filepath.Join(dir, "pid"), "--logdir=" + dir, "start"}
 	return startWhisper(ctx, dir, config, "carbon-cache", args, func(data, line, pickle string) string {

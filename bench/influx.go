@@ -77,19 +77,12 @@ func (influxTarget) start(ctx context.Context, dir string, _ mode) (server, erro
 	return s, err
 }
 
-func (s *influx) account() *process { return s.process }
-
 func (s *influx) dataDirs() []string {
 	return []string{filepath.Join(s.dir, "data"), filepath.Join(s.dir, "wal")}
 }
 
 func (s *influx) send(ctx context.Context, w workload, as form, n int) error {
-	return inParallel(ctx, w, n, func(ctx context.Context, from, to int) error {
-		if as == asJSON {
-			return sendPuts(ctx, w, "http://"+s.put+"/api/put", from, to)
-		}
-		return sendLines(ctx, w, s.put, from, to)
-	})
+	return sendOpenTSDB(ctx, w, as, n, s.put)
 }
 
 // stored adds up what the shards have taken.
@@ -141,16 +134,7 @@ func (s *influx) counts(ctx context.Context, w workload, metric int) (map[string
 		return nil, err
 	}
 	a, err := s.read(q, text)
-	if err != nil {
-		return nil, err
-	}
-	counts := make(map[string]int64)
-	for host, samples := range a {
-		for _, s := range samples {
-			counts[host] += int64(s.value)
-		}
-	}
-	return counts, nil
+	return a.counted(), err
 }
 
 func (s *influx) ask(ctx context.Context, q question) ([]byte, error) {

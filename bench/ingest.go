@@ -5,22 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
-)
 
-// ingest runs one stage of sending w on one target, in an empty directory. It
-// leaves everything settled and the server stopped.
-func (r *run) ingest(ctx context.Context, stage string, round int, t target, w workload, as form, dir string) error {
-	s, err := t.start(ctx, dir, usual)
-	if err != nil {
-		return err
-	}
-	if err := r.sendTo(ctx, s, stage, round, t, w, as); err != nil {
-		s.account().kill()
-		return err
-	}
-	return s.account().stop()
-}
+	"varve/internal/work"
+)
 
 // sendTo sends w to a server, measures what it cost, and looks whether all of it is
 // there.
@@ -28,42 +17,30 @@ func (r *run) sendTo(ctx context.Context, s server, stage string, round int, t t
 	add := func(f figure, v float64) { r.book.add(stage, f, t.name(), round, v) }
 	millions := float64(w.points()) / 1e6
 
-	before, err := s.account().cpuSeconds()
-	if err != nil {
-		return err
-	}
-	ownBefore, err := s.account().ownSeconds()
+	before, err := s.account().usage()
 	if err != nil {
 		return err
 	}
 	began := time.Now()
-	stopProfile := r.profile(ctx, s, filepath.Join(r.profiles, stage))
-	if err := errors.Join(s.send(ctx, w, as, r.connections), stopProfile()); err != nil {
-		return err
+	err = r.profiled(ctx, s, stage, func() error { return s.send(ctx, w, as, r.connections) })
+	if err == nil {
+		err = awaitStored(ctx, s, w.points())
 	}
-	if err := awaitStored(ctx, s, w.points()); err != nil {
-		return err
+	if err == nil {
+		err = s.flush(ctx)
 	}
-	if err := s.flush(ctx); err != nil {
+	if err != nil {
 		return err
 	}
 	taken := time.Since(began)
-	visible, err := s.account().cpuSeconds()
-	if err != nil {
-		return err
-	}
-	own, err := s.account().ownSeconds()
-	if err != nil {
-		return err
-	}
-	memory, err := s.account().peakMemory()
+	visible, err := s.account().usage()
 	if err != nil {
 		return err
 	}
 	if err := s.settle(ctx); err != nil {
 		return err
 	}
-	settled, err := s.account().cpuSeconds()
+	settled, err := s.account().usage()
 	if err != nil {
 		return err
 	}
@@ -80,12 +57,14 @@ func (r *run) sendTo(ctx context.Context, s server, stage string, round int, t t
 	if err := verify(ctx, s, w); err != nil {
 		return err
 	}
-	add(figureCPU, (visible-before)/millions)
-	if s.account().under != nil {
-		add(figureOwnCPU, (own-ownBefore)/millions)
+	if _, untold := s.(*whisperServer); !untold {
+		add(figureCPU, (visible.cpu-before.cpu)/millions)
+		add(figureSpeed, millions/taken.Seconds())
 	}
-	add(figureCPUAll, (settled-before)/millions)
-	add(figureSpeed, millions/taken.Seconds())
+	if visible.own != nil {
+		add(figureOwnCPU, (visible.own.cpu-before.own.cpu)/millions)
+	}
+	add(figureCPUAll, (settled.cpu-before.cpu)/millions)
 	if len(disk) > 0 {
 		add(figureBytes, sum)
 	}
@@ -94,14 +73,11 @@ func (r *run) sendTo(ctx context.Context, s server, stage string, round int, t t
 			add(figure{figurePart + filepath.Base(dir), figureBytes.unit}, disk[i])
 		}
 	}
-	add(figurePeak, float64(memory)/1e6)
-	if s.account().under != nil {
-		alone, err := s.account().ownPeak()
-		if err != nil {
-			return err
-		}
-		add(figureOwnPeak, float64(alone)/1e6)
+	add(figurePeak, float64(visible.peak)/1e6)
+	if visible.own != nil {
+		add(figureOwnPeak, float64(visible.own.peak)/1e6)
 	}
+	add(figureLoad, loadAverage())
 	if stage == w1.name && round == 0 {
 		wait, err := visibility(ctx, s, w)
 		if err != nil {
@@ -134,7 +110,7 @@ func visibility(ctx context.Context, s server, w workload) (longest time.Duratio
 			if time.Since(began) > patience {
 				return 0, fmt.Errorf("a point is not visible after %v", patience)
 			}
-			if err := sleep(ctx, time.Millisecond); err != nil {
+			if err := work.Pause(ctx, time.Millisecond); err != nil {
 				return 0, err
 			}
 		}
@@ -143,24 +119,19 @@ func visibility(ctx context.Context, s server, w workload) (longest time.Duratio
 	return longest, nil
 }
 
-// profile takes CPU profiles of a Varve until the function that it returns is
-// called, if profiles are wanted.
-func (r *run) profile(ctx context.Context, s server, prefix string) (stop func() error) {
-	var v *varve
-	switch s := s.(type) {
-	case *varve:
-		v = s
-	case *overCassandra:
-		v = s.varve
+// profiled runs f while CPU profiles of a Varve are taken, if they are wanted.
+func (r *run) profiled(ctx context.Context, s server, stage string, f func() error) error {
+	v, ok := s.(interface {
+		profile(ctx context.Context, prefix string) error
+	})
+	if !ok || r.profiles == "" {
+		return f()
 	}
-	if v == nil || r.profiles == "" {
-		return func() error { return nil }
-	}
-	ctx, cancel := context.WithCancel(ctx)
+	prefix := filepath.Join(r.profiles, strings.NewReplacer(" ", "-", ",", "").Replace(stage))
+	profiling, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
-	go func() { done <- v.profile(ctx, prefix) }()
-	return func() error {
-		cancel()
-		return <-done
-	}
+	go func() { done <- v.profile(profiling, prefix) }()
+	err := f()
+	cancel()
+	return errors.Join(err, <-done)
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"varve/internal/work"
 )
 
 // kairosTarget is KairosDB on a node of Cassandra, as the scripts of this
@@ -168,7 +170,7 @@ func (k *kairosDB) stored(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return int64(a.size()) * int64(w.series()), sleep(ctx, time.Second)
+	return int64(a.size()) * int64(w.series()), work.Pause(ctx, time.Second)
 }
 
 // settle waits until both processes rest.

@@ -112,8 +112,6 @@ type postgres struct {
 	addr string
 }
 
-func (s *postgres) account() *process { return s.process }
-
 // connect begins a session: https://www.postgresql.org/docs/15/protocol-flow.html
 func (s *postgres) connect(ctx context.Context) (eventClient, error) {
 	conn, err := dial(ctx, s.addr)

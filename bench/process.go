@@ -14,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"varve/internal/work"
 )
 
 // A process is a server under measurement.
@@ -27,6 +29,9 @@ type process struct {
 	// and it ends with it.
 	under *process
 }
+
+// account is the process itself, for the servers that embed it.
+func (p *process) account() *process { return p }
 
 // startProcess starts a command that is killed when ctx ends, and when this
 // process does.
@@ -118,39 +123,41 @@ func (p *process) killAlone() {
 	<-p.exited
 }
 
-// summed adds up what of says of the process and of that under it.
-func summed[T int64 | float64](p *process, of func(*process) (T, error)) (T, error) {
-	own, err := of(p)
-	if err != nil || p.under == nil {
-		return own, err
-	}
-	under, err := summed(p.under, of)
-	return own + under, err
+// A usage is what a process has used so far.
+type usage struct {
+	cpu  float64 // seconds, to 10 ms
+	peak int64   // largest resident size, in bytes
+
+	own *usage // without the process under it; nil if there is none
 }
 
-// cpuSeconds is the CPU time that the process has used, to 10 ms.
-func (p *process) cpuSeconds() (float64, error) { return summed(p, (*process).ownSeconds) }
-
-func (p *process) ownSeconds() (float64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+// usage is that of the process with the one under it.
+func (p *process) usage() (usage, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
 	if err != nil {
-		return 0, err
+		return usage{}, err
 	}
-	return parseStat(string(text))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		return usage{}, err
+	}
+	cpu, _, _, err := parseStat(string(stat))
+	if err != nil {
+		return usage{}, err
+	}
+	peak, err := parsePeak(string(status))
+	u := usage{cpu: cpu, peak: peak}
+	if p.under == nil || err != nil {
+		return u, err
+	}
+	under, err := p.under.usage()
+	return usage{cpu + under.cpu, peak + under.peak, &u}, err
 }
 
-// familySeconds is cpuSeconds of the process and its children, also of those that have
+// familySeconds is the CPU time of the process and its children, also of those that have
 // ended.
-func (p *process) familySeconds() (float64, error) {
+func (p *process) familySeconds() (sum float64, err error) {
 	pid := strconv.Itoa(p.cmd.Process.Pid)
-	text, err := os.ReadFile("/proc/" + pid + "/stat")
-	if err != nil {
-		return 0, err
-	}
-	sum, _, err := parseFamily(string(text))
-	if err != nil {
-		return 0, err
-	}
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
 		return 0, err
@@ -160,40 +167,29 @@ func (p *process) familySeconds() (float64, error) {
 		if err != nil {
 			continue // the process has ended
 		}
-		if seconds, parent, err := parseFamily(string(text)); err == nil && parent == pid {
-			sum += seconds
+		own, ended, parent, err := parseStat(string(text))
+		if err == nil && (parent == pid || file == "/proc/"+pid+"/stat") {
+			sum += own + ended
 		}
 	}
 	return sum, nil
 }
 
-// parseFamily reads user and system time of a process and of those of its children that
-// have ended, in seconds, and its parent, from /proc/PID/stat.
-func parseFamily(text string) (seconds float64, parent string, err error) {
-	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
-	if len(fields) < 15 {
-		return 0, "", fmt.Errorf("/proc stat %q has too few fields", text)
+// cpuNanoseconds is the CPU time of the threads that still run, of the process and of that under
+// it, as the scheduler counts it: finer than usage, for short work.
+func (p *process) cpuNanoseconds() (int64, error) {
+	if p == nil {
+		return 0, nil
 	}
-	for _, f := range fields[11:15] {
-		ticks, err := strconv.ParseInt(f, 10, 64)
-		if err != nil {
-			return 0, "", fmt.Errorf("/proc stat: times: %w", err)
-		}
-		seconds += float64(ticks) / clockTicks
+	under, err := p.under.cpuNanoseconds()
+	if err != nil {
+		return 0, err
 	}
-	return seconds, fields[1], nil
-}
-
-// cpuNanoseconds is the CPU time of the process's threads that still run, as
-// the scheduler counts it: finer than cpuSeconds, for short work.
-func (p *process) cpuNanoseconds() (int64, error) { return summed(p, (*process).ownNanoseconds) }
-
-func (p *process) ownNanoseconds() (int64, error) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.cmd.Process.Pid))
 	if err != nil {
 		return 0, err
 	}
-	var sum int64
+	sum := under
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
@@ -211,38 +207,28 @@ func (p *process) ownNanoseconds() (int64, error) {
 	return sum, nil
 }
 
-// peakMemory is the largest resident size so far, in bytes.
-func (p *process) peakMemory() (int64, error) { return summed(p, (*process).ownPeak) }
-
-func (p *process) ownPeak() (int64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
-	return parsePeak(string(text))
-}
-
 // clockTicks is the unit of CPU times in /proc, the same on every Linux that
 // Go runs on.
 const clockTicks = 100
 
-// parseStat reads user and system time, in seconds, from /proc/PID/stat.
-func parseStat(text string) (float64, error) {
+// parseStat reads from /proc/PID/stat the user and system time of a process, in seconds, that of
+// those of its children that have ended, and its parent.
+func parseStat(text string) (own, ended float64, parent string, err error) {
 	// The second field is a name in parentheses that may hold blanks and
 	// parentheses.
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("/proc stat %q has too few fields", text)
+	if len(fields) < 15 {
+		return 0, 0, "", fmt.Errorf("/proc stat %q has too few fields", text)
 	}
-	user, err := strconv.ParseInt(fields[11], 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("/proc stat: user time: %w", err)
+	var ticks [4]float64
+	for i, f := range fields[11:15] {
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			return 0, 0, "", fmt.Errorf("/proc stat: times: %w", err)
+		}
+		ticks[i] = float64(n)
 	}
-	system, err := strconv.ParseInt(fields[12], 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("/proc stat: system time: %w", err)
-	}
-	return float64(user+system) / clockTicks, nil
+	return (ticks[0] + ticks[1]) / clockTicks, (ticks[2] + ticks[3]) / clockTicks, fields[1], nil
 }
 
 // parseSchedstat reads the time on a processor, in ns, from
@@ -304,10 +290,10 @@ func (p *process) awaitQuiet(ctx context.Context, dir string, quiet, patience ti
 	var lastSize int64
 	since := time.Now()
 	for began := since; time.Since(since) < quiet && time.Since(began) < patience; {
-		if err := sleep(ctx, pause); err != nil {
+		if err := work.Pause(ctx, pause); err != nil {
 			return err
 		}
-		cpu, err := p.cpuSeconds()
+		now, err := p.usage()
 		if err != nil {
 			return err
 		}
@@ -315,23 +301,16 @@ func (p *process) awaitQuiet(ctx context.Context, dir string, quiet, patience ti
 		if err != nil {
 			return err
 		}
-		if size != lastSize || cpu-lastCPU > 0.2*pause.Seconds() {
+		if size != lastSize || now.cpu-lastCPU > 0.2*pause.Seconds() {
 			since = time.Now()
 		}
-		lastCPU, lastSize = cpu, size
+		lastCPU, lastSize = now.cpu, size
 	}
 	return nil
 }
 
-// sleep waits, or fails when ctx ends.
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
-	}
-}
+// millisSince is how many milliseconds have passed.
+func millisSince(began time.Time) float64 { return float64(time.Since(began).Nanoseconds()) / 1e6 }
 
 // freeAddrs returns n addresses on loopback that nobody listens at.
 func freeAddrs(n int) ([]string, error) {

@@ -7,16 +7,16 @@ import (
 )
 
 func TestParseStat(t *testing.T) {
-	// User and system time are 1,234 and 66 ticks.
-	const rest = " S 1 2 3 0 -1 4194560 100 0 0 0 1234 66 9 9 20 0 8 0 5000 1000000 200 18446744073709551615"
+	// User and system time are 1,234 and 66 ticks, and 30 and 10 of children.
+	const rest = " S 1 2 3 0 -1 4194560 100 0 0 0 1234 66 30 10 20 0 8 0 5000 1000000 200 18446744073709551615"
 	for _, name := range []string{"(varve)", "(a b)", "(x) y)"} {
-		got, err := parseStat("77 " + name + rest)
-		if err != nil || got != 13 {
-			t.Errorf("%s: %v s, %v, want 13 s", name, got, err)
+		own, ended, parent, err := parseStat("77 " + name + rest)
+		if err != nil || own != 13 || ended != 0.4 || parent != "1" {
+			t.Errorf("%s: %v s, ended children %v s, parent %s, %v, want 13, 0.4 and 1", name, own, ended, parent, err)
 		}
 	}
-	for _, text := range []string{"", "77 (varve) S 1 2", "77 (varve) S 1 2 3 0 -1 4194560 100 0 0 0 x 66 9 9"} {
-		if got, err := parseStat(text); err == nil {
+	for _, text := range []string{"", "77 (varve) S 1 2", "77 (varve) S 1 2 3 0 -1 4194560 100 0 0 0 x 66 9 9", "77 (a) S 1 2 3 0 -1 4194560 100 0 0 0 1200 60 x 10 20"} {
+		if got, _, _, err := parseStat(text); err == nil {
 			t.Errorf("%q: %v and no error", text, got)
 		}
 	}

@@ -54,8 +54,6 @@ func (prometheusTarget) start(ctx context.Context, dir string, _ mode) (server, 
 	return s, err
 }
 
-func (s *prometheus) account() *process { return s.process }
-
 // dataDirs is the snapshot that settle takes, which has everything in blocks.
 func (s *prometheus) dataDirs() []string { return []string{filepath.Join(s.dir, "snapshots")} }
 
@@ -95,7 +93,7 @@ func (s *prometheus) counts(ctx context.Context, w workload, metric int) (map[st
 	if err != nil {
 		return nil, err
 	}
-	return promCounts(text)
+	return promCounts(text, "host")
 }
 
 func (s *prometheus) ask(ctx context.Context, q question) ([]byte, error) {

@@ -123,6 +123,17 @@ func (a answer) size() (n int) {
 	return n
 }
 
+// counted adds up the values of each host.
+func (a answer) counted() map[string]int64 {
+	counts := make(map[string]int64)
+	for host, samples := range a {
+		for _, s := range samples {
+			counts[host] += int64(s.value)
+		}
+	}
+	return counts
+}
+
 // answerOf asks and understands.
 func answerOf(ctx context.Context, s server, q question) (answer, error) {
 	text, err := s.ask(ctx, q)

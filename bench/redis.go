@@ -47,8 +47,6 @@ type redis struct {
 	addr string
 }
 
-func (s *redis) account() *process { return s.process }
-
 func (s *redis) connect(ctx context.Context) (eventClient, error) {
 	conn, err := dial(ctx, s.addr)
 	if err != nil {

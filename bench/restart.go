@@ -7,7 +7,7 @@ import (
 
 // restarts measures how long targets take to be back: after kill -9 with points
 // of 10 M in the log, and with a million series.
-func (r *run) restarts(ctx context.Context) {
+func (r *run) restarts(ctx context.Context) error {
 	killed := w1
 	killed.steps = 2500
 	million := shapes[len(shapes)-1]
@@ -32,6 +32,7 @@ func (r *run) restarts(ctx context.Context) {
 			r.book.fail("open", t.name(), err)
 		}
 	}
+	return nil
 }
 
 func (r *run) afterKill(ctx context.Context, t target, w workload) error {
@@ -44,10 +45,7 @@ func (r *run) afterKill(ctx context.Context, t target, w workload) error {
 	if err != nil {
 		return err
 	}
-	err = s.send(ctx, w, asLines, r.connections)
-	if err == nil {
-		err = awaitStored(ctx, s, w.points())
-	}
+	err = r.sendAll(ctx, s, w, asLines)
 	s.account().kill()
 	if err != nil {
 		return err
@@ -61,22 +59,7 @@ func (r *run) afterStop(ctx context.Context, t target, w workload) error {
 		return err
 	}
 	defer remove()
-	s, err := t.start(ctx, dir, usual)
-	if err != nil {
-		return err
-	}
-	err = s.send(ctx, w, asLines, r.connections)
-	if err == nil {
-		err = awaitStored(ctx, s, w.points())
-	}
-	if err == nil {
-		err = s.settle(ctx)
-	}
-	if err != nil {
-		s.account().kill()
-		return err
-	}
-	if err := s.account().stop(); err != nil {
+	if err := r.load(ctx, t, w, dir); err != nil {
 		return err
 	}
 	return r.timeStart(ctx, "open", t, w, dir, usual)
@@ -84,35 +67,26 @@ func (r *run) afterStop(ctx context.Context, t target, w workload) error {
 
 // timeStart starts a target in dir, asks it one question, and counts what it
 // has of w. Files are in the operating system's cache.
-func (r *run) timeStart(ctx context.Context, stage string, t target, w workload, dir string, how mode) (err error) {
+func (r *run) timeStart(ctx context.Context, stage string, t target, w workload, dir string, how mode) error {
 	began := time.Now()
-	s, err := t.start(ctx, dir, how)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err == nil {
-			err = s.account().stop()
-			return
+	return with(ctx, t, dir, how, func(s server) error {
+		ready := time.Since(began)
+		if _, err := s.ask(ctx, question{kind: raw, startMS: w.startMS, endExcl: w.startMS + hourMS}); err != nil {
+			return err
 		}
-		s.account().kill()
-	}()
-	ready := time.Since(began)
-	if _, err := s.ask(ctx, question{kind: raw, startMS: w.startMS, endExcl: w.startMS + hourMS}); err != nil {
-		return err
-	}
-	answers := time.Since(began)
-	memory, err := s.account().peakMemory()
-	if err != nil {
-		return err
-	}
-	lost, err := missing(ctx, s, w)
-	if err != nil {
-		return err
-	}
-	r.book.add(stage, figureReady, t.name(), 0, ready.Seconds())
-	r.book.add(stage, figureAnswers, t.name(), 0, answers.Seconds())
-	r.book.add(stage, figureOpenPeak, t.name(), 0, float64(memory)/1e6)
-	r.book.add(stage, figureLost, t.name(), 0, float64(lost))
-	return nil
+		answers := time.Since(began)
+		used, err := s.account().usage()
+		if err != nil {
+			return err
+		}
+		lost, err := missing(ctx, s, w)
+		if err != nil {
+			return err
+		}
+		r.book.add(stage, figureReady, t.name(), 0, ready.Seconds())
+		r.book.add(stage, figureAnswers, t.name(), 0, answers.Seconds())
+		r.book.add(stage, figureOpenPeak, t.name(), 0, float64(used.peak)/1e6)
+		r.book.add(stage, figureLost, t.name(), 0, float64(lost))
+		return nil
+	})
 }

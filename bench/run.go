@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -66,6 +67,16 @@ func usualForm(t target) form {
 	return asLines
 }
 
+// varve is the target for stages about it alone.
+func (r *run) varve() (varveTarget, error) {
+	for _, t := range r.targets {
+		if ours, ok := t.(varveTarget); ok {
+			return ours, nil
+		}
+	}
+	return varveTarget{}, errors.New("there is no Varve to measure")
+}
+
 // all runs the stages that are wanted. What fails is in the book; only what ends
 // the run is an error.
 func (r *run) all(ctx context.Context) error {
@@ -96,32 +107,17 @@ func (r *run) all(ctx context.Context) error {
 		r.book.title(w.name, w.String()+", put lines")
 		r.round(ctx, w.name, 0, w, asLines)
 	}
-	if wants("queries") {
-		if err := r.queryStage(ctx); err != nil {
-			r.book.fail("queries", "all", err)
+	for _, stage := range []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"queries", r.queryStage}, {"busy", r.busyStage}, {"dense", r.denseStage}, {"restart", r.restarts}, {"tenants", r.neighbours}, {"timelines", r.timelineStage},
+	} {
+		if !wants(stage.name) {
+			continue
 		}
-	}
-	if wants("busy") {
-		if err := r.busyStage(ctx); err != nil {
-			r.book.fail("busy", "all", err)
-		}
-	}
-	if wants("dense") {
-		if err := r.denseStage(ctx); err != nil {
-			r.book.fail("dense", "all", err)
-		}
-	}
-	if wants("restart") {
-		r.restarts(ctx)
-	}
-	if wants("tenants") {
-		if err := r.neighbours(ctx); err != nil {
-			r.book.fail("tenants", "varve", err)
-		}
-	}
-	if wants("timelines") {
-		if err := r.timelineStage(ctx); err != nil {
-			r.book.fail("timelines", "all", err)
+		if err := stage.do(ctx); err != nil {
+			r.book.fail(stage.name, "all", err)
 		}
 	}
 	parts := slices.DeleteFunc(slices.Clone(graphiteParts), func(part string) bool { return !wants("graphite") && !wants(part) })
@@ -151,25 +147,31 @@ func (r *run) sized(w workload) workload {
 // first.
 func (r *run) round(ctx context.Context, stage string, round int, w workload, as form) {
 	for i := range r.targets {
-		t := r.targets[(round+i)%len(r.targets)]
-		if !takesPart(t, stage, round) || ctx.Err() != nil {
-			continue
+		if t := r.targets[(round+i)%len(r.targets)]; takesPart(t, stage, round) {
+			r.turn(ctx, stage, round, t, w, as)
 		}
-		dir, remove, err := r.emptyDir(stage, t)
-		if err == nil {
-			err = r.ingest(ctx, stage, round, t, w, as, dir)
-		}
-		switch {
-		case err != nil:
-			r.book.fail(stage, t.name(), err)
-			remove()
-		case w.name == w1.name && (stage == w1.name) == (usualForm(t) == asLines) && round == 0 && (slices.Contains(r.stages, "queries") || slices.Contains(r.stages, "busy")):
-			r.loaded[t.name()] = dir
-		default:
-			remove()
-		}
-		fmt.Fprintf(os.Stderr, "%s round %d: %s done\n", stage, round+1, t.name())
 	}
+}
+
+// turn has one target run a stage of sending, in an empty directory.
+func (r *run) turn(ctx context.Context, stage string, round int, t target, w workload, as form) {
+	if ctx.Err() != nil {
+		return
+	}
+	dir, remove, err := r.emptyDir(stage, t)
+	if err == nil {
+		err = with(ctx, t, dir, usual, func(s server) error { return r.sendTo(ctx, s, stage, round, t, w, as) })
+	}
+	switch {
+	case err != nil:
+		r.book.fail(stage, t.name(), err)
+		remove()
+	case w.name == w1.name && (stage == w1.name) == (usualForm(t) == asLines) && round == 0 && (slices.Contains(r.stages, "queries") || slices.Contains(r.stages, "busy")):
+		r.loaded[t.name()] = dir
+	default:
+		remove()
+	}
+	fmt.Fprintf(os.Stderr, "%s round %d: %s done\n", stage, round+1, t.name())
 }
 
 // queryStage loads W1 into every target that does not have it, and asks.
@@ -204,22 +206,12 @@ func (r *run) loadIfMissing(ctx context.Context, t target, w workload, dirs map[
 
 // load puts w into a target, settles it and stops it.
 func (r *run) load(ctx context.Context, t target, w workload, dir string) error {
-	s, err := t.start(ctx, dir, usual)
-	if err != nil {
-		return err
-	}
-	err = s.send(ctx, w, usualForm(t), r.connections)
-	if err == nil {
-		err = awaitStored(ctx, s, w.points())
-	}
-	if err == nil {
-		err = s.settle(ctx)
-	}
-	if err == nil {
-		return s.account().stop()
-	}
-	s.account().kill()
-	return err
+	return with(ctx, t, dir, usual, func(s server) error {
+		if err := r.sendAll(ctx, s, w, usualForm(t)); err != nil {
+			return err
+		}
+		return s.settle(ctx)
+	})
 }
 
 // emptyDir makes a directory for one target in one stage.

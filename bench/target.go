@@ -8,14 +8,13 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"varve/internal/work"
 )
 
 // A target is a kind of server that can be measured.
 type target interface {
-	// name is what the tables call it.
-	name() string
-	// version is what of it is installed; an error if it is not.
-	version(ctx context.Context) (string, error)
+	installable
 	// start runs a server in dir, which is empty or has been used by the same
 	// target before, and returns when it answers.
 	start(ctx context.Context, dir string, how mode) (server, error)
@@ -59,8 +58,10 @@ type server interface {
 type form uint8
 
 const (
-	asLines form = iota // put lines
-	asJSON              // JSON by HTTP
+	asLines   form = iota // put lines
+	asJSON                // JSON by HTTP
+	asPaths               // Graphite's lines
+	asPickles             // Graphite's pickles
 )
 
 // targets returns Varve and the peers that are asked for and installed, and
@@ -86,6 +87,35 @@ func targets(ctx context.Context, binary, peers string) (found []target, version
 		found = append(found, t)
 	}
 	return found, versions, nil
+}
+
+// An installable is a kind of server.
+type installable interface {
+	// name is what the tables call it.
+	name() string
+	// version is what of it is installed; exec.ErrNotFound if it is not.
+	version(ctx context.Context) (string, error)
+}
+
+// installed returns the targets that are there, and says which are not.
+func installed[T installable](ctx context.Context, r *run, all ...T) (found []T, err error) {
+	for _, t := range all {
+		version, err := t.version(ctx)
+		if errors.Is(err, exec.ErrNotFound) {
+			fmt.Printf("%s is not there and NOT MEASURED\n", t.name())
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("version of %s: %w", t.name(), err)
+		}
+		if t.name() != varveName {
+			fmt.Printf("%s: %s\n", t.name(), version)
+		}
+		r.book.Versions[t.name()] = version
+		r.book.column(t.name())
+		found = append(found, t)
+	}
+	return found, nil
 }
 
 // packageVersion is the version of a program as Debian's packages say, or as it
@@ -125,11 +155,42 @@ func awaitStored(ctx context.Context, s server, n int64) error {
 		if got > had {
 			had, moved = got, time.Now()
 		}
-		if err := sleep(ctx, 20*time.Millisecond); err != nil {
+		if err := work.Pause(ctx, 20*time.Millisecond); err != nil {
 			return err
 		}
 	}
 	return fmt.Errorf("server has %d of %d points and gets no further in %v:\n%s", had, n, patience, s.account().output.String())
+}
+
+// sendAll sends w, and returns when the server says that it has all of it.
+func (r *run) sendAll(ctx context.Context, s server, w workload, as form) error {
+	if err := s.send(ctx, w, as, r.connections); err != nil {
+		return err
+	}
+	return awaitStored(ctx, s, w.points())
+}
+
+// with starts a server for f and stops it afterwards; a failure of f kills it.
+func with(ctx context.Context, t target, dir string, how mode, f func(server) error) error {
+	s, err := t.start(ctx, dir, how)
+	if err != nil {
+		return err
+	}
+	if err := f(s); err != nil {
+		s.account().kill()
+		return err
+	}
+	return s.account().stop()
+}
+
+// sendOpenTSDB sends w to an address of OpenTSDB's protocols.
+func sendOpenTSDB(ctx context.Context, w workload, as form, n int, addr string) error {
+	return inParallel(ctx, w, n, func(ctx context.Context, from, to int) error {
+		if as == asJSON {
+			return sendPuts(ctx, w, "http://"+addr+"/api/put", from, to)
+		}
+		return sendLines(ctx, w, addr, from, to)
+	})
 }
 
 // verify compares the number of points of each series with what was sent.

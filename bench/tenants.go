@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 )
@@ -48,11 +47,10 @@ func floods() []flood {
 // neighbours measures how long one tenant of Varve waits, alone and while another one
 // floods the server over all limits.
 func (r *run) neighbours(ctx context.Context) error {
-	i := slices.IndexFunc(r.targets, func(t target) bool { _, ours := t.(varveTarget); return ours })
-	if i < 0 {
-		return errors.New("there is no Varve to measure")
+	t, err := r.varve()
+	if err != nil {
+		return err
 	}
-	t := r.targets[i].(varveTarget)
 	r.book.title("tenants", "writes of 100 points and questions for an hour of a series by one tenant, in turn, 10 ms apart, while another one floods the server")
 	for round := range r.rounds {
 		if err := r.neighboursOnce(ctx, t, round); err != nil {

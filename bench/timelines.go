@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,8 +14,7 @@ import (
 
 // An eventTarget is a kind of server that keeps events in the order of time.
 type eventTarget interface {
-	name() string
-	version(ctx context.Context) (string, error) // exec.ErrNotFound if it is not installed
+	installable
 	start(ctx context.Context, dir string) (eventServer, error)
 }
 
@@ -66,24 +63,13 @@ var (
 // timelineStage measures appending and reading the newest page, beside what people use
 // instead.
 func (r *run) timelineStage(ctx context.Context) error {
-	i := slices.IndexFunc(r.targets, func(t target) bool { _, ours := t.(varveTarget); return ours })
-	if i < 0 {
-		return errors.New("there is no Varve to measure")
+	ours, err := r.varve()
+	if err != nil {
+		return err
 	}
-	var found []eventTarget
-	for _, t := range []eventTarget{varveEvents{r.targets[i].(varveTarget)}, redisTarget{}, postgresTarget{}} {
-		version, err := t.version(ctx)
-		if errors.Is(err, exec.ErrNotFound) {
-			fmt.Printf("%s is not there and NOT MEASURED: scripts/bench-peers.sh installs it\n", t.name())
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("version of %s: %w", t.name(), err)
-		}
-		fmt.Printf("%s: %s\n", t.name(), version)
-		r.book.Versions[t.name()] = version
-		r.book.column(t.name())
-		found = append(found, t)
+	found, err := installed[eventTarget](ctx, r, varveEvents{ours}, redisTarget{}, postgresTarget{})
+	if err != nil {
+		return err
 	}
 	for round := range r.rounds {
 		for i := range found {
@@ -128,8 +114,8 @@ func (r *run) timelinesOnce(ctx context.Context, t eventTarget, round int) (err 
 		return err
 	}
 	m.add(stage, figureEventOn, float64(on)/float64(many))
-	if memory, err := s.account().peakMemory(); err == nil && t.name() != (postgresTarget{}).name() { // a process a connection
-		m.add(stage, figureEventRAM, float64(memory)/1e6)
+	if used, err := s.account().usage(); err == nil && t.name() != (postgresTarget{}).name() { // a process a connection
+		m.add(stage, figureEventRAM, float64(used.peak)/1e6)
 	}
 	if err := m.pages(ctx, "timelines, newest page"); err != nil {
 		return err
@@ -220,7 +206,7 @@ func (m *eventMeter) sendOver(ctx context.Context, c eventClient, sender, n int,
 		if err := c.append(ctx, events); err != nil {
 			return millis, fmt.Errorf("sender %d: %w", sender, err)
 		}
-		millis = append(millis, float64(time.Since(began).Nanoseconds())/1e6)
+		millis = append(millis, millisSince(began))
 	}
 	return millis, nil
 }
@@ -247,7 +233,7 @@ func (m *eventMeter) pages(ctx context.Context, stage string) error {
 		if err != nil {
 			return err
 		}
-		millis = append(millis, float64(time.Since(began).Nanoseconds())/1e6)
+		millis = append(millis, millisSince(began))
 	}
 	after, err := m.server.account().familySeconds()
 	if err != nil {

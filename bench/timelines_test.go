@@ -89,15 +89,3 @@ func TestRedisReply(t *testing.T) {
 		}
 	}
 }
-
-func TestParseFamily(t *testing.T) {
-	got, parent, err := parseFamily("77 (a) b) S 1 2 3 0 -1 4194560 100 0 0 0 1200 60 30 10 20 0 8 0 5000")
-	if err != nil || got != 13 || parent != "1" {
-		t.Errorf("%v s, parent %s, %v", got, parent, err)
-	}
-	for _, text := range []string{"", "77 (a) S 1 2", "77 (a) S 1 2 3 0 -1 4194560 100 0 0 0 1200 x 30 10 20"} {
-		if _, _, err := parseFamily(text); err == nil {
-			t.Errorf("%q: no error", text)
-		}
-	}
-}

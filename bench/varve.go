@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // varveTarget is the server of this repository.
@@ -22,6 +23,7 @@ type varve struct {
 	*process
 	dir               string
 	http, line, pprof string
+	paths, pickles    string // addresses of Graphite's protocols
 }
 
 // buildVarve compiles the server from the sources around, as their Makefile does.
@@ -47,27 +49,30 @@ func (t varveTarget) version(ctx context.Context) (string, error) {
 }
 
 func (t varveTarget) start(ctx context.Context, dir string, how mode) (server, error) {
-	addrs, err := freeAddrs(3)
+	if how == onlyLogs {
+		return t.startBy(ctx, dir, "--tune", "embedded.checkpoint_samples=1000000000", "--tune", "embedded.head_bytes=1GiB",
+			"--embedded-head-bytes-max", "2GiB", "--tune", "embedded.checkpoint_interval=24h")
+	}
+	return t.startBy(ctx, dir)
+}
+
+// startBy starts a server with flags.
+func (t varveTarget) startBy(ctx context.Context, dir string, flags ...string) (*varve, error) {
+	addrs, err := freeAddrs(5)
 	if err != nil {
 		return nil, err
 	}
-	v := &varve{dir: filepath.Join(dir, "data"), http: addrs[0], line: addrs[1], pprof: addrs[2]}
-	args := []string{"serve", "--data-dir", v.dir, "--http-addr", v.http, "--telnet-addr", v.line, "--carbon-addr=", "--pickle-addr=", "--server-pprof-addr", v.pprof}
-	if how == onlyLogs {
-		args = append(args, "--tune", "embedded.checkpoint_samples=1000000000", "--tune", "embedded.head_bytes=1GiB",
-			"--embedded-head-bytes-max", "2GiB", "--tune", "embedded.checkpoint_interval=24h")
-	}
-	if v.process, err = startProcess(ctx, t.binary, args...); err != nil {
+	v := &varve{dir: filepath.Join(dir, "data"), http: addrs[0], line: addrs[1], pprof: addrs[2], paths: addrs[3], pickles: addrs[4]}
+	args := []string{"serve", "--data-dir", v.dir, "--http-addr", v.http, "--telnet-addr", v.line, "--carbon-addr", v.paths, "--pickle-addr", v.pickles, "--server-pprof-addr", v.pprof}
+	if v.process, err = startProcess(ctx, t.binary, append(args, flags...)...); err != nil {
 		return nil, err
 	}
-	err = v.awaitReady(func() error {
+	// A start with millions of names takes its time.
+	return v, v.awaitWithin(10*time.Minute, func() error {
 		_, err := httpGet(ctx, "http://"+v.http+"/api/v1/health/check")
 		return err
 	})
-	return v, err
 }
-
-func (v *varve) account() *process { return v.process }
 
 func (v *varve) dataDirs() []string {
 	return []string{filepath.Join(v.dir, "blocks"), filepath.Join(v.dir, "log"), filepath.Join(v.dir, "catalogue")}
@@ -75,8 +80,13 @@ func (v *varve) dataDirs() []string {
 
 func (v *varve) send(ctx context.Context, w workload, as form, n int) error {
 	return inParallel(ctx, w, n, func(ctx context.Context, from, to int) error {
-		if as == asJSON {
+		switch as {
+		case asJSON:
 			return sendKairos(ctx, w, "http://"+v.http+"/api/v1/datapoints", from, to)
+		case asPaths:
+			return sendPathLines(ctx, w, v.paths, from, to)
+		case asPickles:
+			return sendPickles(ctx, w, v.pickles, from, to)
 		}
 		return sendLines(ctx, w, v.line, from, to)
 	})
@@ -127,16 +137,7 @@ func (v *varve) counts(ctx context.Context, w workload, metric int) (map[string]
 		return nil, err
 	}
 	a, err := v.read(question{host: allHosts}, text)
-	if err != nil {
-		return nil, err
-	}
-	counts := make(map[string]int64)
-	for host, samples := range a {
-		for _, s := range samples {
-			counts[host] += int64(s.value)
-		}
-	}
-	return counts, nil
+	return a.counted(), err
 }
 
 func (v *varve) ask(ctx context.Context, q question) ([]byte, error) {
@@ -161,17 +162,27 @@ func (v *varve) ask(ctx context.Context, q question) ([]byte, error) {
 	return v.query(ctx, q.startMS, q.endExcl, metric)
 }
 
-func (v *varve) read(q question, text []byte) (answer, error) {
-	var decoded struct {
-		Queries []struct {
-			Results []struct {
-				Tags   map[string][]string
-				Values [][2]float64
-			}
+// kairosAnswer is KairosDB's answer to a query.
+type kairosAnswer struct {
+	Queries []struct {
+		Results []struct {
+			Tags   map[string][]string
+			Values [][2]float64
 		}
 	}
-	if err := json.Unmarshal(text, &decoded); err != nil {
-		return nil, fmt.Errorf("answer of varve: %w", err)
+}
+
+func parseKairos(text []byte) (a kairosAnswer, err error) {
+	if err := json.Unmarshal(text, &a); err != nil {
+		return a, fmt.Errorf("answer of varve: %w", err)
+	}
+	return a, nil
+}
+
+func (v *varve) read(q question, text []byte) (answer, error) {
+	decoded, err := parseKairos(text)
+	if err != nil {
+		return nil, err
 	}
 	a := make(answer)
 	for _, query := range decoded.Queries {
@@ -193,7 +204,11 @@ func (v *varve) read(q question, text []byte) (answer, error) {
 
 // metric reads one of the server's own metrics.
 func (v *varve) metric(ctx context.Context, name string) (float64, error) {
-	text, err := httpGet(ctx, "http://"+v.http+"/internal/metrics")
+	return metricOf(ctx, "http://"+v.http+"/internal/metrics", name)
+}
+
+func metricOf(ctx context.Context, url, name string) (float64, error) {
+	text, err := httpGet(ctx, url)
 	if err != nil {
 		return 0, err
 	}
@@ -212,9 +227,9 @@ func metricIn(text []byte, name string) (float64, error) {
 }
 
 // profile writes CPU profiles of a second each to prefix-N.pprof until ctx is
-// done. go tool pprof adds up files that are given together.
+// done. go tool pprof adds up files that are given together. KairosDB has none.
 func (v *varve) profile(ctx context.Context, prefix string) error {
-	for n := 0; ctx.Err() == nil; n++ {
+	for n := 0; v.pprof != "" && ctx.Err() == nil; n++ {
 		text, err := httpGet(context.WithoutCancel(ctx), "http://"+v.pprof+"/debug/pprof/profile?seconds=1")
 		if err != nil {
 			return err

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"varve/internal/work"
 )
 
 // victoriaTarget is a single node of VictoriaMetrics, as Debian packages it.
@@ -27,14 +29,19 @@ func (victoriaTarget) version(ctx context.Context) (string, error) {
 	return packageVersion(ctx, "victoria-metrics", "victoria-metrics", "-version")
 }
 
-func (victoriaTarget) start(ctx context.Context, dir string, _ mode) (server, error) {
+func (t victoriaTarget) start(ctx context.Context, dir string, _ mode) (server, error) {
+	return t.startBy(ctx, dir, "-opentsdbListenAddr=")
+}
+
+// startBy starts a server that takes points at the listener of a flag.
+func (victoriaTarget) startBy(ctx context.Context, dir, listener string) (*victoria, error) {
 	addrs, err := freeAddrs(2)
 	if err != nil {
 		return nil, err
 	}
 	v := &victoria{dir: filepath.Join(dir, "data"), http: addrs[0], put: addrs[1]}
 	v.process, err = startProcess(ctx, "victoria-metrics", "-storageDataPath="+v.dir, "-httpListenAddr="+v.http,
-		"-opentsdbListenAddr="+v.put, "-retentionPeriod=100y", "-loggerLevel=WARN")
+		listener+v.put, "-retentionPeriod=100y", "-loggerLevel=WARN")
 	if err != nil {
 		return nil, err
 	}
@@ -45,16 +52,10 @@ func (victoriaTarget) start(ctx context.Context, dir string, _ mode) (server, er
 	return v, err
 }
 
-func (v *victoria) account() *process  { return v.process }
 func (v *victoria) dataDirs() []string { return []string{v.dir} }
 
 func (v *victoria) send(ctx context.Context, w workload, as form, n int) error {
-	return inParallel(ctx, w, n, func(ctx context.Context, from, to int) error {
-		if as == asJSON {
-			return sendPuts(ctx, w, "http://"+v.put+"/api/put", from, to)
-		}
-		return sendLines(ctx, w, v.put, from, to)
-	})
+	return sendOpenTSDB(ctx, w, as, n, v.put)
 }
 
 func (v *victoria) stored(ctx context.Context) (int64, error) {
@@ -84,14 +85,11 @@ func (v *victoria) settle(ctx context.Context) error {
 		return err
 	}
 	for active := 1.0; active > 0; {
-		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+		if err := work.Pause(ctx, 50*time.Millisecond); err != nil {
 			return err
 		}
-		text, err := httpGet(ctx, "http://"+v.http+"/metrics")
-		if err != nil {
-			return err
-		}
-		if active, err = metricIn(text, "vm_active_force_merges"); err != nil {
+		var err error
+		if active, err = metricOf(ctx, "http://"+v.http+"/metrics", "vm_active_force_merges"); err != nil {
 			return err
 		}
 	}
@@ -107,7 +105,7 @@ func (v *victoria) counts(ctx context.Context, w workload, metric int) (map[stri
 	if err != nil {
 		return nil, err
 	}
-	return promCounts(text)
+	return promCounts(text, "host")
 }
 
 // ask takes points by the export, which is the fastest that VictoriaMetrics has,
@@ -250,14 +248,15 @@ func promRead(q question, text []byte) (answer, error) {
 	return a, nil
 }
 
-func promCounts(text []byte) (map[string]int64, error) {
+// promCounts returns the values of an answer by a label.
+func promCounts(text []byte, label string) (map[string]int64, error) {
 	var decoded promAnswer
 	if err := json.Unmarshal(text, &decoded); err != nil {
 		return nil, fmt.Errorf("answer in Prometheus' format: %w", err)
 	}
 	counts := make(map[string]int64)
 	for _, r := range decoded.Data.Result {
-		counts[r.Metric["host"]] += int64(r.Value.value)
+		counts[r.Metric[label]] += int64(r.Value.value)
 	}
 	return counts, nil
 }
