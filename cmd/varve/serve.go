@@ -77,8 +77,9 @@ func newDaemon(loaded *config.Loaded, stderr io.Writer) *daemon {
 
 // tell logs what is unusual about the configuration.
 func (d *daemon) tell(loaded *config.Loaded) {
-	tellForeign(loaded.KairosDB, d.log)
-	tellForeign(loaded.Carbon, d.log)
+	for _, f := range loaded.Foreign {
+		tellForeign(f, d.log)
+	}
 	tellFiles(d.asked, d.c, d.log)
 	if tuned := loaded.Tuned(); tuned != nil {
 		d.log.Info("--tune changes constants; it is for tests only", "constants", tuned)
@@ -204,11 +205,8 @@ func tellFiles(asked, c config.Config, log *slog.Logger) {
 }
 
 // tellForeign logs which keys of another server's configuration have no effect.
-func tellForeign(f *config.Foreign, log *slog.Logger) {
-	if f == nil {
-		return
-	}
-	log.Info("using "+f.Name+"; varve config shows the resulting settings", "file", f.Path, "settings", f.Settings)
+func tellForeign(f config.Foreign, log *slog.Logger) {
+	log.Info("using "+f.Name+"; varve config shows the resulting settings", "file", f.Path, "settings", len(f.Settings))
 	for _, r := range f.Notes {
 		log.Info(f.Name+": keys without effect: "+r.Why, "keys", strings.Join(r.Keys, " "))
 	}

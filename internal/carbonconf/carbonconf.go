@@ -2,59 +2,32 @@
 // settings of Varve.
 //
 // Only the section [cache] is mapped: separate relays and aggregators keep running in front
-// of Varve. Each key ends up in one of these:
-//
-//   - Mapping.Settings, if Varve has such a setting
-//   - Mapping.Notes, with the reason, if Varve has no such part or needs no such setting
-//   - Mapping.Warnings, if the key matters but Varve cannot obey it
-//   - Mapping.Unknown
-//
-// Listeners that the file does not mention keep Varve's defaults, not carbon's.
+// of Varve. Listeners that the file does not mention keep Varve's defaults, not carbon's.
 //
 // Source of names and defaults: conf.py and carbon.conf.example of carbon 1.1.10.
 package carbonconf
 
 import (
 	"cmp"
-	"fmt"
 	"net"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
+	"varve/internal/foreign"
 	"varve/internal/ini"
 )
-
-// A Setting is a setting of Varve.
-type Setting struct {
-	Key   string
-	Value string // as text
-	From  string // carbon's key
-}
-
-// A Note says why a key of carbon sets nothing.
-type Note struct{ Key, Why string }
-
-// A Mapping is a configuration in terms of Varve.
-type Mapping struct {
-	Settings []Setting
-	Notes    []Note   // keys that Varve does not need
-	Warnings []Note   // keys that matter, but that Varve cannot obey
-	Unknown  []string // keys that this package does not know
-}
 
 // cacheSection is the section of carbon-cache. Further instances have sections such as
 // [cache:b].
 const cacheSection = "cache"
 
 // Parse parses a carbon.conf. path is its path: without CONF_DIR in the file, carbon reads
-// the storage rules from the same directory. exists reports whether a file exists. Parse
-// returns all errors at once; the Mapping has the keys that it understood.
-func Parse(path, text string, exists func(path string) bool) (Mapping, []error) {
+// the storage rules from the same directory. exists reports whether a file exists.
+func Parse(path, text string, exists func(path string) bool) foreign.Mapping {
 	sections, err := ini.Parse(text)
 	if err != nil {
-		return Mapping{}, []error{err}
+		return foreign.Mapping{Faults: []error{err}}
 	}
 	m := mapper{values: map[string]string{}, used: map[string]bool{}}
 	m.sections(sections)
@@ -65,33 +38,18 @@ func Parse(path, text string, exists func(path string) bool) (Mapping, []error) 
 	m.limit("carbon.max_connections", "MAX_RECEIVER_CONNECTIONS")
 	m.rules(filepath.Dir(path), exists)
 	m.rest()
-	slices.SortFunc(m.Settings, func(a, b Setting) int { return strings.Compare(a.Key, b.Key) })
-	byReason := func(a, b Note) int { return cmp.Or(strings.Compare(a.Why, b.Why), strings.Compare(a.Key, b.Key)) }
-	slices.SortFunc(m.Notes, byReason)
-	slices.SortFunc(m.Warnings, byReason)
-	slices.Sort(m.Unknown)
-	return m.Mapping, m.errs
+	m.Sort()
+	return m.Mapping
 }
 
 // A mapper turns the values of [cache] into a Mapping.
 type mapper struct {
-	Mapping
+	foreign.Mapping
 	values map[string]string // by key in capitals, as carbon writes them
 	used   map[string]bool
-	errs   []error
 }
 
-func (m *mapper) note(key, why string) { m.Notes = append(m.Notes, Note{key, why}) }
-
-func (m *mapper) warn(key, why string) { m.Warnings = append(m.Warnings, Note{key, why}) }
-
-func (m *mapper) set(from, key, value string) {
-	m.Settings = append(m.Settings, Setting{key, value, from})
-}
-
-func (m *mapper) fail(key, value, want string) {
-	m.errs = append(m.errs, fmt.Errorf("%s: %.100q: want %s", key, value, want))
-}
+func (m *mapper) refuse(key, value, want string) { m.Fail(key, "%.100q: want %s", value, want) }
 
 // sections stores the values of [cache], and adds a note or warning for each other section.
 func (m *mapper) sections(sections []ini.Section) {
@@ -105,15 +63,15 @@ func (m *mapper) sections(sections []ini.Section) {
 				m.values[strings.ToUpper(key)] = value
 			}
 		case program == cacheSection && instance != "":
-			m.warn(name, "Varve is one process and listens at the addresses in [cache]: point the senders of other instances there")
+			m.Warn(name, "Varve is one process and listens at the addresses in [cache]: point the senders of other instances there")
 		case program == "relay" || program == "aggregator" || program == "aggregator-cache":
-			m.note(name, "relays and aggregators keep running in front of Varve")
+			m.Note(name, "relays and aggregators keep running in front of Varve")
 		default:
 			m.Unknown = append(m.Unknown, name)
 		}
 	}
 	if !found {
-		m.warn("["+cacheSection+"]", "the file has no such section, so it does not configure carbon-cache")
+		m.Warn("["+cacheSection+"]", "the file has no such section, so it does not configure carbon-cache")
 	}
 }
 
@@ -130,11 +88,11 @@ func (m *mapper) listener(key, prefix, standard string) {
 	switch n, err := strconv.ParseUint(cmp.Or(port, standard), 10, 16); {
 	case host == "" && port == "":
 	case err != nil:
-		m.fail(from, port, "a port")
+		m.refuse(from, port, "a port")
 	case n == 0:
-		m.set(from, key, "")
+		m.Set(from, key, "")
 	default:
-		m.set(from, key, net.JoinHostPort(cmp.Or(host, "0.0.0.0"), strconv.FormatUint(n, 10)))
+		m.Set(from, key, net.JoinHostPort(cmp.Or(host, "0.0.0.0"), strconv.FormatUint(n, 10)))
 	}
 }
 
@@ -147,13 +105,13 @@ func (m *mapper) datagrams() {
 	n, err := strconv.ParseUint(cmp.Or(port, "2003"), 10, 16)
 	switch {
 	case !known:
-		m.fail(enable, value, "true or false")
+		m.refuse(enable, value, "true or false")
 	case err != nil:
-		m.fail("UDP_RECEIVER_PORT", port, "a port")
+		m.refuse("UDP_RECEIVER_PORT", port, "a port")
 	case on && n > 0:
-		m.set(enable, "server.carbon_udp_addr", net.JoinHostPort(cmp.Or(host, "0.0.0.0"), strconv.FormatUint(n, 10)))
+		m.Set(enable, "server.carbon_udp_addr", net.JoinHostPort(cmp.Or(host, "0.0.0.0"), strconv.FormatUint(n, 10)))
 	case value != "":
-		m.set(enable, "server.carbon_udp_addr", "")
+		m.Set(enable, "server.carbon_udp_addr", "")
 	}
 }
 
@@ -175,11 +133,11 @@ func (m *mapper) limit(key, from string) {
 	switch n, err := strconv.ParseUint(value, 10, 31); {
 	case value == "":
 	case strings.EqualFold(value, "inf"):
-		m.note(from, "every limit of Varve is finite: "+key)
+		m.Note(from, "every limit of Varve is finite: "+key)
 	case err != nil || n == 0:
-		m.fail(from, value, "a whole number from 1 on")
+		m.refuse(from, value, "a whole number from 1 on")
 	default:
-		m.set(from, key, strconv.FormatUint(n, 10))
+		m.Set(from, key, strconv.FormatUint(n, 10))
 	}
 }
 
@@ -189,12 +147,12 @@ func (m *mapper) rules(beside string, exists func(string) bool) {
 	dir := cmp.Or(m.take("CONF_DIR"), beside)
 	schemas, aggregation := filepath.Join(dir, "storage-schemas.conf"), filepath.Join(dir, "storage-aggregation.conf")
 	if !exists(schemas) { // carbon does not start without it
-		m.warn("CONF_DIR", schemas+" does not exist: graphite.storage_schemas is not set")
+		m.Warn("CONF_DIR", schemas+" does not exist: graphite.storage_schemas is not set")
 		return
 	}
-	m.set("CONF_DIR", "graphite.storage_schemas", schemas)
+	m.Set("CONF_DIR", "graphite.storage_schemas", schemas)
 	if exists(aggregation) {
-		m.set("CONF_DIR", "graphite.storage_aggregation", aggregation)
+		m.Set("CONF_DIR", "graphite.storage_aggregation", aggregation)
 	}
 }
 
@@ -206,9 +164,9 @@ func (m *mapper) rest() {
 		}
 		switch warning := warningAbout(key, value); {
 		case warning != "":
-			m.warn(key, warning)
+			m.Warn(key, warning)
 		case reasonFor(key) != "":
-			m.note(key, reasonFor(key))
+			m.Note(key, reasonFor(key))
 		default:
 			m.Unknown = append(m.Unknown, key)
 		}

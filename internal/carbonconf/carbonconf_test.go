@@ -1,10 +1,13 @@
 package carbonconf
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"varve/internal/foreign"
 )
 
 // shipped is the keys and values of the file that Debian ships with carbon.
@@ -45,17 +48,17 @@ LINE_RECEIVER_PORT = 2023
 `
 
 // parse parses a file in the directory of the storage rules.
-func parse(t *testing.T, text string) Mapping {
+func parse(t *testing.T, text string) foreign.Mapping {
 	t.Helper()
-	m, errs := Parse("/conf/carbon.conf", text, func(string) bool { return true })
-	if len(errs) > 0 {
-		t.Fatal(errs)
+	m := Parse("/conf/carbon.conf", text, func(string) bool { return true })
+	if len(m.Faults) > 0 {
+		t.Fatal(m.Faults)
 	}
 	return m
 }
 
 // settings returns the settings of a file as lines.
-func settings(m Mapping) string {
+func settings(m foreign.Mapping) string {
 	var b strings.Builder
 	for _, s := range m.Settings {
 		b.WriteString(s.Key + "=" + s.Value + "\n")
@@ -80,7 +83,9 @@ server.pickle_addr=0.0.0.0:2004
 	}
 	notes := map[string]string{}
 	for _, n := range m.Notes {
-		notes[n.Key] = n.Why
+		for _, key := range n.Keys {
+			notes[key] = n.Why
+		}
 	}
 	for _, key := range []string{"LOCAL_DATA_DIR", "LOG_UPDATES", "MAX_CACHE_SIZE", "CACHE_QUERY_PORT", "MIN_TIMESTAMP_RESOLUTION", "[relay]", "[aggregator]"} {
 		if notes[key] == "" {
@@ -119,7 +124,7 @@ func TestWarnings(t *testing.T) {
 		{"[cache]\n[cache:b]\nLINE_RECEIVER_PORT = 2103", "[cache:b]"},
 		{"[relay]\nLINE_RECEIVER_PORT = 2103", "[cache]"},
 	} {
-		if m := parse(t, test.text); len(m.Warnings) != 1 || m.Warnings[0].Key != test.key {
+		if m := parse(t, test.text); len(m.Warnings) != 1 || !slices.Equal(m.Warnings[0].Keys, []string{test.key}) {
 			t.Errorf("%q: warnings %v, want one about %s", test.text, m.Warnings, test.key)
 		}
 		off := strings.NewReplacer("True", "False", "true", "false", "= 1", "= 0", "2005", "0", "ceres", "whisper", "60", "None").Replace(test.text)
@@ -127,9 +132,9 @@ func TestWarnings(t *testing.T) {
 			t.Errorf("%q: warnings %v, want none", off, m.Warnings)
 		}
 	}
-	m, errs := Parse("/conf/carbon.conf", "[cache]\n", func(string) bool { return false })
-	if len(errs) > 0 || len(m.Settings) > 0 || len(m.Warnings) != 1 || !strings.Contains(m.Warnings[0].Why, "/conf/storage-schemas.conf") {
-		t.Errorf("without rules: %v, %v", m, errs)
+	m := Parse("/conf/carbon.conf", "[cache]\n", func(string) bool { return false })
+	if len(m.Faults) > 0 || len(m.Settings) > 0 || len(m.Warnings) != 1 || !strings.Contains(m.Warnings[0].Why, "/conf/storage-schemas.conf") {
+		t.Errorf("without rules: %v", m)
 	}
 	m = parse(t, "[cache]\nNO_SUCH_KEY = 1\n[other]\n")
 	if diff := cmp.Diff([]string{"NO_SUCH_KEY", "[other]"}, m.Unknown); diff != "" {
@@ -146,7 +151,7 @@ func TestFaults(t *testing.T) {
 		"[cache]\nPICKLE_RECEIVER_MAX_LENGTH = 0":  `PICKLE_RECEIVER_MAX_LENGTH: "0": want a whole number from 1 on`,
 		"[cache]\nMAX_RECEIVER_CONNECTIONS = some": `MAX_RECEIVER_CONNECTIONS: "some"`,
 	} {
-		if _, errs := Parse("carbon.conf", text, func(string) bool { return true }); len(errs) != 1 || !strings.Contains(errs[0].Error(), want) {
+		if errs := Parse("carbon.conf", text, func(string) bool { return true }).Faults; len(errs) != 1 || !strings.Contains(errs[0].Error(), want) {
 			t.Errorf("%q: %v, want %s", text, errs, want)
 		}
 	}
@@ -156,8 +161,8 @@ func FuzzParse(f *testing.F) {
 	f.Add(shipped)
 	f.Add("[cache]\nLINE_RECEIVER_PORT = 0\n  2003\nMAX_RECEIVER_CONNECTIONS = inf")
 	f.Fuzz(func(t *testing.T, text string) {
-		m, errs := Parse("/conf/carbon.conf", text, func(string) bool { return true })
-		if len(errs) > 0 {
+		m := Parse("/conf/carbon.conf", text, func(string) bool { return true })
+		if len(m.Faults) > 0 {
 			return
 		}
 		known := map[string]bool{}

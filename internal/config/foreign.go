@@ -3,58 +3,95 @@ package config
 import (
 	"fmt"
 	"io"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"varve/internal/carbonconf"
+	"varve/internal/foreign"
 	"varve/internal/kairosconf"
 )
 
 // Foreign is what became of the configuration file of another server.
 type Foreign struct {
-	Path     string
-	Name     string   // in messages
-	Settings int      // that it sets
-	Notes    []Remark // keys that set nothing and need not, by reason
-	Warnings []Remark // keys that matter and set nothing, by reason
+	Path string
+	Name string // in messages
+	foreign.Mapping
 }
 
-// A Remark is one reason and the keys of another server's configuration that it is about.
-type Remark struct {
-	Why  string
-	Keys []string
-}
-
-// withUnknown appends a remark about keys that are not known, if there are any.
-func withUnknown(all []Remark, unknown []string) []Remark {
-	if len(unknown) > 0 {
-		all = append(all, Remark{"Varve does not know these keys and ignores them", unknown})
+// applyKairosDB sets what a configuration of KairosDB says.
+func (l *layers) applyKairosDB(path string, data []byte) {
+	parsed, err := kairosconf.Parse(path, data, func(name string) (string, bool) {
+		text := fromEnvironment(l.src.Environment, name)
+		return text, text != ""
+	})
+	if err != nil {
+		l.fail("file %s: %w", path, err)
+		return
 	}
-	return all
+	l.applyForeign(Foreign{path, "KairosDB's configuration", parsed.Map()})
 }
 
-// byReason puts the keys of one reason together. notes are sorted by reason.
-func byReason[N kairosconf.Note | carbonconf.Note](notes []N) []Remark {
-	var all []Remark
-	for _, n := range notes {
-		n := kairosconf.Note(n)
-		if at := len(all) - 1; at >= 0 && all[at].Why == n.Why {
-			all[at].Keys = append(all[at].Keys, n.Key)
-		} else {
-			all = append(all, Remark{n.Why, []string{n.Key}})
+// applyCarbon sets what a carbon.conf says, and which files beside it are used.
+func (l *layers) applyCarbon(path string, data []byte) {
+	l.applyForeign(Foreign{path, "carbon.conf", carbonconf.Parse(path, string(data), func(name string) bool {
+		_, err := l.src.ReadFile(name)
+		return err == nil
+	})})
+}
+
+func (l *layers) applyForeign(f Foreign) {
+	file := "file " + filepath.Base(f.Path)
+	for _, err := range f.Faults {
+		l.fail("%s: %w", file, err)
+	}
+	for key, n := range lengths(f.Settings) {
+		if list, known := l.byKey[key]; known && list.items {
+			l.setItems(list, n, file)
 		}
 	}
-	return all
+	for _, s := range f.Settings {
+		origin := file + ": " + s.From
+		to, known := l.byKey[s.Key]
+		switch {
+		case !known: // a test sees to it that there is none
+			l.fail("%s: there is no setting %s", origin, s.Key)
+		case s.List != nil && to.isList():
+			to.value.Set(reflect.ValueOf(slices.Clone(s.List)))
+			l.origins[to.key] = origin
+		default:
+			l.set(to, s.Value, origin)
+		}
+	}
+	if len(f.Unknown) > 0 {
+		f.Warnings = append(f.Warnings, foreign.Remark{Why: "Varve does not know these keys and ignores them", Keys: f.Unknown})
+	}
+	l.foreign = append(l.foreign, f)
+}
+
+var itemKey = regexp.MustCompile(`^(.+)\[(\d+)\]\.`)
+
+// lengths returns how many items each list of sections has.
+func lengths(settings []foreign.Setting) map[string]int {
+	lists := map[string]int{}
+	for _, s := range settings {
+		if m := itemKey.FindStringSubmatch(s.Key); m != nil {
+			i, _ := strconv.Atoi(m[2])
+			lists[m[1]] = max(lists[m[1]], i+1)
+		}
+	}
+	return lists
 }
 
 // writeComment says, as comments of YAML, which keys set nothing.
-func (f *Foreign) writeComment(w io.Writer) error {
-	if f == nil {
-		return nil
-	}
+func (f Foreign) writeComment(w io.Writer) error {
 	var b strings.Builder
 	for _, part := range []struct {
 		title   string
-		remarks []Remark
+		remarks []foreign.Remark
 	}{
 		{"sets nothing with these keys, which matter:", f.Warnings},
 		{"sets nothing with these keys, which Varve can do without:", f.Notes},

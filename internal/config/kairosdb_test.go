@@ -121,8 +121,8 @@ func TestKairosDBMapsToSettings(t *testing.T) {
 
 func TestNoKairosDB(t *testing.T) {
 	got, err := Load(Sources{})
-	if err != nil || got.KairosDB != nil {
-		t.Error(err, got.KairosDB)
+	if err != nil || got.Foreign != nil {
+		t.Error(err, got.Foreign)
 	}
 	if _, err := Load(Sources{Args: []string{"-h"}}); !errors.Is(err, ErrHelp) {
 		t.Error(err)

@@ -11,6 +11,7 @@ import (
 
 // layers sets fields of one configuration struct and remembers who set them.
 type layers struct {
+	src     Sources
 	fields  []field
 	byKey   map[string]field
 	items   map[string][]field // of each list of sections, its items and their fields; they are in byKey too
@@ -22,8 +23,7 @@ type layers struct {
 	standard  map[string]string // their values before --tune
 	tuned     []string
 
-	kairosDB *Foreign
-	carbon   *Foreign
+	foreign []Foreign
 }
 
 func newLayers(root any) *layers {

@@ -22,7 +22,7 @@ func Load(src Sources) (*Loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	loaded.origins, loaded.KairosDB, loaded.Carbon, loaded.tuned = l.origins, l.kairosDB, l.carbon, l.tuned
+	loaded.origins, loaded.Foreign, loaded.tuned = l.origins, l.foreign, l.tuned
 	return loaded, nil
 }
 
@@ -32,6 +32,7 @@ func load(root any, src Sources) (*layers, error) {
 		src.ReadFile = readFile
 	}
 	l := newLayers(root)
+	l.src = src
 	args, err := l.parseFlags(src.Args)
 	if errors.Is(err, ErrHelp) {
 		return nil, err
@@ -39,26 +40,23 @@ func load(root any, src Sources) (*layers, error) {
 	if err != nil {
 		l.errs = append(l.errs, err)
 	}
-	if path, origin := filePath(args, src.Environment, kairosFlag, environmentKairos); path != "" {
+	for _, file := range []struct {
+		flag, variable, doing string
+		apply                 func(path string, data []byte)
+	}{
+		{kairosFlag, environmentKairos, "read KairosDB's configuration named by", l.applyKairosDB},
+		{carbonFlag, environmentCarbon, "read carbon's configuration named by", l.applyCarbon},
+		{fileFlag, environmentFile, "read the configuration file named by", l.applyFile},
+	} {
+		path, origin := filePath(args, src.Environment, file.flag, file.variable)
+		if path == "" {
+			continue
+		}
 		data, err := src.ReadFile(path)
 		if err != nil {
-			return nil, fmt.Errorf("read KairosDB's configuration named by %s: %w", origin, err)
+			return nil, fmt.Errorf("%s %s: %w", file.doing, origin, err)
 		}
-		l.applyKairosDB(path, data, src.Environment)
-	}
-	if path, origin := filePath(args, src.Environment, carbonFlag, environmentCarbon); path != "" {
-		data, err := src.ReadFile(path)
-		if err != nil {
-			return nil, fmt.Errorf("read carbon's configuration named by %s: %w", origin, err)
-		}
-		l.applyCarbon(path, data, src.ReadFile)
-	}
-	if path, origin := filePath(args, src.Environment, fileFlag, environmentFile); path != "" {
-		data, err := src.ReadFile(path)
-		if err != nil {
-			return nil, fmt.Errorf("read the configuration file named by %s: %w", origin, err)
-		}
-		l.applyFile(path, data)
+		file.apply(path, data)
 	}
 	l.applyEnvironment(src.Environment)
 	l.applyFlags(args)

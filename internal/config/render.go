@@ -11,11 +11,10 @@ import (
 
 // Loaded is a configuration and where its values come from.
 type Loaded struct {
-	Config   Config
-	KairosDB *Foreign // nil without a file of KairosDB
-	Carbon   *Foreign // nil without a carbon.conf
-	origins  map[string]string
-	tuned    []string
+	Config  Config
+	Foreign []Foreign // files of other servers
+	origins map[string]string
+	tuned   []string
 }
 
 // SetByFlag returns the key and the flag of the first setting that the command line
@@ -52,10 +51,12 @@ func (l *Loaded) WriteYAML(w io.Writer) error {
 	if err := writeYAML(w, &l.Config, &defaults, l.origins); err != nil {
 		return err
 	}
-	if err := l.KairosDB.writeComment(w); err != nil {
-		return err
+	for _, f := range l.Foreign {
+		if err := f.writeComment(w); err != nil {
+			return err
+		}
 	}
-	return l.Carbon.writeComment(w)
+	return nil
 }
 
 func writeYAML(w io.Writer, root, defaults any, origins map[string]string) error {

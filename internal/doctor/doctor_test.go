@@ -223,7 +223,15 @@ func TestSettings(t *testing.T) {
 	if found := rules(load().Config); found != nil {
 		t.Errorf("rules without files: %v", found)
 	}
-	file := filepath.Join(t.TempDir(), "storage-schemas.conf")
+	dir := t.TempDir()
+	for flag, text := range map[string]string{"--carbon-conf": "[cache]\nUSE_WHITELIST = True\n", "--kairosdb-conf": "kairosdb.filter.list = x\n"} {
+		other := filepath.Join(dir, "other.conf")
+		if err := os.WriteFile(other, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		wants(t, settings(load(flag, other))[0], Warning, other)
+	}
+	file := filepath.Join(dir, "storage-schemas.conf")
 	for text, want := range map[string]struct {
 		grade Grade
 		text  string

@@ -25,9 +25,9 @@ func settings(loaded *config.Loaded) (found []Finding) {
 	if tuned := loaded.Tuned(); len(tuned) > 0 {
 		found = append(found, Finding{check, Warning, "constants are changed by --tune: " + strings.Join(tuned, ", "), "remove --tune; it is for tests"})
 	}
-	if k := loaded.KairosDB; k != nil {
-		for _, w := range k.Warnings {
-			found = append(found, Finding{check, Warning, fmt.Sprintf("%s: %s: %s", k.Path, strings.Join(w.Keys, " "), w.Why), "varve config shows the effective settings; set those that you need in a configuration file of Varve"})
+	for _, f := range loaded.Foreign {
+		for _, w := range f.Warnings {
+			found = append(found, Finding{check, Warning, fmt.Sprintf("%s: %s: %s", f.Path, strings.Join(w.Keys, " "), w.Why), "varve config shows the effective settings; set those that you need in a configuration file of Varve"})
 		}
 	}
 	if len(found) == 0 {

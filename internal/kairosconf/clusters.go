@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"varve/internal/foreign"
 )
 
 const (
@@ -32,7 +34,7 @@ func (m *mapper) clusters() {
 	for i, prefix := range prefixes {
 		m.cluster(prefix, fmt.Sprintf("%s[%d].", readTarget, i))
 		if _, named := m.file.values[prefix+"name"]; !named {
-			m.set(strings.TrimSuffix(prefix, "."), fmt.Sprintf("%s[%d].name", readTarget, i), "default") // KairosDB's
+			m.Set(strings.TrimSuffix(prefix, "."), fmt.Sprintf("%s[%d].name", readTarget, i), "default") // KairosDB's
 		}
 	}
 	if slices.ContainsFunc(m.file.keys(), func(key string) bool { return strings.HasPrefix(key, metaPrefix) }) {
@@ -47,7 +49,7 @@ func (m *mapper) cluster(prefix, target string) {
 		hosts = []string{"localhost"} // KairosDB's default
 	}
 	m.used[prefix+"cql_host_list"] = true
-	m.Settings = append(m.Settings, Setting{Key: target + "hosts", List: hosts, From: root + prefix + "cql_host_list"})
+	m.SetList(prefix+"cql_host_list", target+"hosts", hosts)
 	for _, key := range m.file.keys() {
 		if name, ok := strings.CutPrefix(key, prefix); ok && !m.used[key] {
 			m.clusterKey(key, name, target)
@@ -62,35 +64,35 @@ func (m *mapper) clusterKey(key, name, target string) {
 	lookups := strings.HasPrefix(name, "tag_indexed_row_key_lookup_metrics")
 	switch {
 	case read && name == "name":
-		m.set(key, target+name, value)
+		m.Set(key, target+name, value)
 	case name == "name":
-		m.note(key, "metrics and health call it meta_cluster")
+		m.Note(key, "metrics and health call it meta_cluster")
 	case read && name == "write_consistency_level":
-		m.note(key, "deletes there take cassandra.write_consistency")
+		m.Note(key, "deletes there take cassandra.write_consistency")
 	case slices.Contains(onlyWritten, name), read && name == "replication":
-		m.note(key, "it is for new tables, and none are created in this cluster")
+		m.Note(key, "it is for new tables, and none are created in this cluster")
 	case name == "replication":
 		if value != "" {
-			m.set(key, target+name, value)
+			m.Set(key, target+name, value)
 			m.newKeyspace(key)
 		}
 	case read && (name == "start_time" || name == "end_time"):
-		m.set(key, target+name, value)
+		m.Set(key, target+name, value)
 	case name == "start_time", name == "end_time":
-		m.note(key, "metadata has no time")
+		m.Note(key, "metadata has no time")
 	case lookups:
-		m.note(key, "tag_indexed_row_keys is not read: Varve finds series by its own index where there is one, otherwise by row_keys")
+		m.Note(key, "tag_indexed_row_keys is not read: Varve finds series by its own index where there is one, otherwise by row_keys")
 	case known:
 		text, err := r.to(value)
 		_, setting, _ := strings.Cut(r.key, ".")
 		switch {
 		case err != nil:
-			m.fail(key, "%v", err)
+			m.Fail(key, "%v", err)
 		case text != "":
-			m.set(key, target+setting, text)
+			m.Set(key, target+setting, text)
 		}
 		if name == "use_ssl" && value == "true" {
-			m.warn(key, noKeystores)
+			m.Warn(key, noKeystores)
 		}
 	default:
 		return // key maps it later
@@ -101,7 +103,7 @@ func (m *mapper) clusterKey(key, name, target string) {
 // newKeyspace lets Varve create keyspaces, unless another key did so already.
 func (m *mapper) newKeyspace(from string) {
 	const key = "cassandra.schema.create"
-	if !slices.ContainsFunc(m.Settings, func(s Setting) bool { return s.Key == key }) {
-		m.set(from, key, "keyspace")
+	if !slices.ContainsFunc(m.Settings, func(s foreign.Setting) bool { return s.Key == key }) {
+		m.Set(from, key, "keyspace")
 	}
 }

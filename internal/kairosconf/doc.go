@@ -2,15 +2,7 @@
 // settings of Varve.
 //
 // KairosDB reads HOCON (kairosdb.conf), its subset JSON, and in older releases Java
-// properties (kairosdb.properties). All keys have the prefix "kairosdb.". Each key
-// ends up in one of these:
-//
-//   - Mapping.Settings, if Varve has such a setting
-//   - Mapping.Notes, with the reason, if Varve has no such part or needs no such
-//     setting
-//   - Mapping.Warnings, if the key matters but Varve cannot obey it
-//   - Mapping.Unknown
-//
+// properties (kairosdb.properties). All keys have the prefix "kairosdb.".
 // Settings whose keys are not in the file keep Varve's defaults, not KairosDB's.
 //
 // The package has its own HOCON parser, which refuses what it does not understand:

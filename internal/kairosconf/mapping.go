@@ -9,26 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"varve/internal/foreign"
 )
-
-// A Setting is a setting of Varve.
-type Setting struct {
-	Key   string
-	Value string   // as text
-	List  []string // instead of Value, if the setting is a list
-	From  string   // KairosDB's key, with the prefix kairosdb.
-}
-
-// A Note says why a key of KairosDB sets nothing.
-type Note struct{ Key, Why string }
-
-// A Mapping is a configuration in terms of Varve.
-type Mapping struct {
-	Settings []Setting
-	Notes    []Note   // keys that Varve does not need
-	Warnings []Note   // keys that matter, but that Varve cannot obey
-	Unknown  []string // keys that this package does not know
-}
 
 // translate converts a value of KairosDB to one of Varve. "" leaves the setting at its
 // default.
@@ -166,10 +149,9 @@ const (
 	writePrefix     = cassandraPrefix + "write_cluster."
 )
 
-// Map maps the configuration to settings of Varve. It returns all errors at once; the
-// Mapping has the keys that it understood.
-func (f *File) Map() (Mapping, []error) {
-	m := mapper{file: f, used: map[string]bool{}}
+// Map maps the configuration to settings of Varve.
+func (f *File) Map() foreign.Mapping {
+	m := mapper{Mapping: foreign.Mapping{Root: root}, file: f, used: map[string]bool{}}
 	m.listeners()
 	m.services()
 	m.hosts()
@@ -181,36 +163,20 @@ func (f *File) Map() (Mapping, []error) {
 		m.key(key)
 	}
 	m.Unknown = append(m.Unknown, f.foreign...)
-	slices.SortStableFunc(m.Settings, func(a, b Setting) int { return strings.Compare(a.Key, b.Key) })
-	byKey := func(a, b Note) int { return cmp.Or(strings.Compare(a.Why, b.Why), strings.Compare(a.Key, b.Key)) }
-	slices.SortFunc(m.Notes, byKey)
-	slices.SortFunc(m.Warnings, byKey)
-	return m.Mapping, m.errs
+	m.Sort()
+	return m.Mapping
 }
 
 type mapper struct {
-	Mapping
+	foreign.Mapping
 	file *File
 	used map[string]bool
-	errs []error
 }
 
 // take returns the value of a key and marks the key as used.
 func (m *mapper) take(key string) string {
 	m.used[key] = true
 	return m.file.values[key]
-}
-
-func (m *mapper) set(from, key, value string) {
-	m.Settings = append(m.Settings, Setting{Key: key, Value: value, From: root + from})
-}
-
-func (m *mapper) note(key, why string) { m.Notes = append(m.Notes, Note{root + key, why}) }
-
-func (m *mapper) warn(key, why string) { m.Warnings = append(m.Warnings, Note{root + key, why}) }
-
-func (m *mapper) fail(key, format string, args ...any) {
-	m.errs = append(m.errs, fmt.Errorf("%s%s: %s", root, key, fmt.Sprintf(format, args...)))
 }
 
 // listeners maps addresses and ports to listeners.
@@ -224,10 +190,10 @@ func (m *mapper) listeners() {
 			continue
 		}
 		if port == "0" && l.section == "jetty" {
-			m.warn("jetty.port", "the HTTP port cannot be turned off; server.http_addr is its address")
+			m.Warn("jetty.port", "the HTTP port cannot be turned off; server.http_addr is its address")
 			continue
 		}
-		m.set(l.section+".port", l.key, net.JoinHostPort(cmp.Or(address, "0.0.0.0"), cmp.Or(port, l.port)))
+		m.Set(l.section+".port", l.key, net.JoinHostPort(cmp.Or(address, "0.0.0.0"), cmp.Or(port, l.port)))
 	}
 }
 
@@ -238,11 +204,11 @@ func disabled(module string) bool { return module == "" || module == "<disabled>
 // turned off.
 func (m *mapper) services() {
 	if module := m.take("service.datastore"); strings.Contains(module, "Cassandra") {
-		m.set("service.datastore", "store", "cassandra")
+		m.Set("service.datastore", "store", "cassandra")
 	} else if strings.Contains(module, "H2") {
-		m.set("service.datastore", "store", "embedded")
+		m.Set("service.datastore", "store", "embedded")
 	} else if module != "" {
-		m.warn("service.datastore", module+" is neither H2 nor Cassandra: store is not set")
+		m.Warn("service.datastore", module+" is neither H2 nor Cassandra: store is not set")
 	}
 	for _, name := range []string{"filter", "oauth", "demo", "blast", "carbon", "qos", "rollups", "reporter", "http", "health", "telnet"} {
 		key := "service." + name
@@ -250,10 +216,10 @@ func (m *mapper) services() {
 			m.used[key] = true
 			switch name {
 			case "telnet":
-				m.Settings = slices.DeleteFunc(m.Settings, func(s Setting) bool { return s.Key == "server.telnet_addr" })
-				m.set(key, "server.telnet_addr", "")
+				m.Settings = slices.DeleteFunc(m.Settings, func(s foreign.Setting) bool { return s.Key == "server.telnet_addr" })
+				m.Set(key, "server.telnet_addr", "")
 			case "http", "health":
-				m.warn(key, "it cannot be turned off")
+				m.Warn(key, "it cannot be turned off")
 			}
 		} else if given && slices.Contains([]string{"telnet", "http", "health"}, name) {
 			m.plugIn(key)
@@ -278,7 +244,7 @@ func (m *mapper) hosts() {
 		for i := range hosts {
 			hosts[i] = strings.TrimSuffix(hosts[i], thriftPort)
 		}
-		m.Settings = append(m.Settings, Setting{Key: "cassandra.hosts", List: hosts, From: root + key})
+		m.SetList(key, "cassandra.hosts", hosts)
 		return
 	}
 }
@@ -287,7 +253,7 @@ func (m *mapper) hosts() {
 func (m *mapper) keyspace() {
 	for _, key := range []string{writePrefix + "replication", cassandraPrefix + "replication"} {
 		if text := m.take(key); text != "" {
-			m.set(key, "cassandra.schema.replication", text)
+			m.Set(key, "cassandra.schema.replication", text)
 			m.newKeyspace(key)
 			return
 		}
@@ -299,10 +265,10 @@ func (m *mapper) keyspace() {
 	}
 	n, err := strconv.ParseUint(text, 10, 8)
 	if err != nil || n == 0 {
-		m.fail(key, "%q: want a whole number from 1 on", text)
+		m.Fail(key, "%q: want a whole number from 1 on", text)
 		return
 	}
-	m.set(key, "cassandra.schema.replication", fmt.Sprintf("{'class': 'SimpleStrategy', 'replication_factor': '%d'}", n))
+	m.Set(key, "cassandra.schema.replication", fmt.Sprintf("{'class': 'SimpleStrategy', 'replication_factor': '%d'}", n))
 	m.newKeyspace(key)
 }
 
@@ -319,7 +285,7 @@ func (m *mapper) tables() {
 		}
 		options := strings.TrimSpace(m.take(key))
 		if compactStorage.MatchString(options) {
-			m.note(key, "new tables are made without COMPACT STORAGE, which KairosDB reads as well")
+			m.Note(key, "new tables are made without COMPACT STORAGE, which KairosDB reads as well")
 			options = compactStorage.ReplaceAllString(options, " ")
 		}
 		options = strings.TrimSpace(options)
@@ -330,13 +296,13 @@ func (m *mapper) tables() {
 		switch {
 		case options == "":
 		case strings.Contains(lower, "timewindowcompactionstrategy") && !strings.Contains(lower, "milliseconds"):
-			m.warn(key, "not used for new tables: it lacks 'timestamp_resolution': 'MILLISECONDS', without which the windows are wrong. See cassandra.schema.table_options")
+			m.Warn(key, "not used for new tables: it lacks 'timestamp_resolution': 'MILLISECONDS', without which the windows are wrong. See cassandra.schema.table_options")
 		default:
 			lines = append(lines, table+": "+options)
 		}
 	}
 	if len(lines) > 0 {
-		m.Settings = append(m.Settings, Setting{Key: "cassandra.schema.table_options", List: lines, From: root + strings.TrimSuffix(prefix, ".")})
+		m.SetList(strings.TrimSuffix(prefix, "."), "cassandra.schema.table_options", lines)
 	}
 }
 
@@ -363,13 +329,13 @@ func (m *mapper) tagIndex() {
 				line += " tags=" + strings.Join(tags, ",")
 			}
 			if slices.ContainsFunc(tags, func(tag string) bool { return strings.ContainsAny(tag, ", \t") }) {
-				m.fail(k, "tags with commas or blanks cannot be named in cassandra.write.tag_index; leave the tags out for all of them")
+				m.Fail(k, "tags with commas or blanks cannot be named in cassandra.write.tag_index; leave the tags out for all of them")
 				continue
 			}
 			lines = append(lines, line)
 		}
 		if len(lines) > 0 {
-			m.Settings = append(m.Settings, Setting{Key: "cassandra.write.tag_index", List: lines, From: root + key})
+			m.SetList(key, "cassandra.write.tag_index", lines)
 			return
 		}
 	}
@@ -395,12 +361,12 @@ func (m *mapper) key(key string) {
 		value, err := r.to(strings.TrimSpace(m.file.values[key]))
 		switch {
 		case err != nil:
-			m.fail(key, "%v", err)
+			m.Fail(key, "%v", err)
 		case value != "" || r.key == "kairos.regex_prefix":
-			m.set(key, r.key, value)
+			m.Set(key, r.key, value)
 		}
 		if r.key == "cassandra.tls.enabled" && value == "true" {
-			m.warn(key, noKeystores)
+			m.Warn(key, noKeystores)
 		}
 		return
 	}
@@ -409,13 +375,13 @@ func (m *mapper) key(key string) {
 	}
 	for _, r := range warnings {
 		if r.pattern.MatchString(key) && !m.empty(key) {
-			m.warn(key, r.why)
+			m.Warn(key, r.why)
 			return
 		}
 	}
 	for _, r := range notes {
 		if r.pattern.MatchString(key) {
-			m.note(key, r.why)
+			m.Note(key, r.why)
 			return
 		}
 	}
@@ -449,14 +415,14 @@ func (m *mapper) plugIn(key string) bool {
 	own := strings.HasPrefix(value, "org.kairosdb.")
 	switch name, isType := strings.CutPrefix(key, "datapoints.factory."); {
 	case isType && value != "" && !slices.Contains(builtInTypes, name):
-		m.warn(key, noFactories)
+		m.Warn(key, noFactories)
 		return true
 	case isType && value != "" && !own:
-		m.warn(key, noPlugIns)
+		m.Warn(key, noPlugIns)
 		return true
 	}
 	if strings.HasPrefix(key, "service.") && !disabled(value) && !own {
-		m.warn(key, noPlugIns)
+		m.Warn(key, noPlugIns)
 		return true
 	}
 	return false
