@@ -97,13 +97,8 @@ var null = json.RawMessage("null")
 
 // compareValues counts the points that differ, and returns the first maxPairs of them.
 // The order of points with the same time is ignored. Unless raw, values may differ by
-// rounding.
-func compareValues(a, b []point, raw bool) (differ int, pairs []Pair) {
-	return compareWithin(a, b, raw, rounding)
-}
-
-// compareWithin is compareValues with a given tolerance, relative to the largest value.
-func compareWithin(a, b []point, raw bool, tolerance float64) (differ int, pairs []Pair) {
+// tolerance, relative to the largest value.
+func compareValues(a, b []point, raw bool, tolerance float64) (differ int, pairs []Pair) {
 	slack := 0.0
 	if !raw {
 		slack = tolerance * max(largest(a), largest(b))
@@ -199,16 +194,10 @@ func without(a, b map[string][]string) map[string][]string {
 		for _, v := range b[name] {
 			others[v] = true
 		}
-		for _, v := range values {
+		for _, v := range slices.Sorted(slices.Values(values)) {
 			if !others[v] {
 				only[name] = append(only[name], v)
 			}
-		}
-		slices.Sort(only[name])
-	}
-	for name, values := range only {
-		if len(values) == 0 {
-			delete(only, name)
 		}
 	}
 	return only

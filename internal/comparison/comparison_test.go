@@ -393,19 +393,19 @@ func TestEqualValues(t *testing.T) {
 		{"null", "null", true, true},
 		{"1E10", "1.0E10", true, true},
 	} {
-		differ, _ := compareValues([]point{{1, tc.a}}, []point{{1, tc.b}}, tc.raw)
+		differ, _ := compareValues([]point{{1, tc.a}}, []point{{1, tc.b}}, tc.raw, rounding)
 		if (differ == 0) != tc.want {
 			t.Errorf("%s and %s (raw %t): %d differ", tc.a, tc.b, tc.raw, differ)
 		}
 	}
 	for _, other := range [][]point{{{1, "1"}, {2, "2"}}, {{2, "2"}, {1, "1"}}} {
 		for _, one := range [][]point{{{1, "1"}, {2, "2"}}, {{2, "2"}, {1, "1"}}} {
-			if differ, pairs := compareValues(slices.Clone(one), slices.Clone(other), true); differ != 0 {
+			if differ, pairs := compareValues(slices.Clone(one), slices.Clone(other), true, rounding); differ != 0 {
 				t.Errorf("%v and %v differ in %v", one, other, pairs)
 			}
 		}
 	}
-	differ, pairs := compareValues([]point{{1, "2"}, {1, "1"}, {3, "3"}}, []point{{1, "1"}, {1, "2"}, {4, "3"}}, true)
+	differ, pairs := compareValues([]point{{1, "2"}, {1, "1"}, {3, "3"}}, []point{{1, "1"}, {1, "2"}, {4, "3"}}, true, rounding)
 	if got, _ := json.Marshal(pairs); differ != 2 || string(got) != `[{"time":3,"a":3,"b":null},{"time":4,"a":null,"b":3}]` {
 		t.Errorf("%d differ: %s", differ, got)
 	}

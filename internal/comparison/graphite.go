@@ -2,6 +2,7 @@ package comparison
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -182,7 +183,8 @@ func (c *comparison) branches(branch string, l level, waiting []string) []string
 	return waiting
 }
 
-func union(sides [2]map[string]bool) []string {
+// union returns what either side has, in order.
+func union[V any](sides [2]map[string]V) []string {
 	all := maps.Clone(sides[0])
 	maps.Copy(all, sides[1])
 	return slices.Sorted(maps.Keys(all))
@@ -201,7 +203,7 @@ func (c *comparison) missingPaths(ctx context.Context, only []string) error {
 	return settle(ctx, c, paths, func(path string, last bool) (bool, error) {
 		q := targetQuery{path, c.StartMS / 1000, c.EndMS / 1000}
 		d, _, err := c.compareTarget(ctx, q)
-		if refused := (*refusal)(nil); errors.As(err, &refused) || errors.Is(err, errLarge) {
+		if refused(err) {
 			d, err = &Difference{Text: "the points could not be compared: " + err.Error()}, nil
 		}
 		switch {
@@ -353,42 +355,19 @@ func (c *comparison) compareTarget(ctx context.Context, q targetQuery) (*Differe
 			*answer = slices.DeleteFunc(*answer, func(r rendered) bool { return !c.wanted(r.Target) })
 		}
 	}
-	d, points := compareRendered(byTarget(a), byTarget(b), c.Tolerance)
+	d, points := compareRendered([2]map[string]*seriesOf{byTarget(a), byTarget(b)}, c.Tolerance)
 	return d, points, nil
 }
 
 // compareRendered returns the first series that differs. A series without points counts
 // as missing.
-func compareRendered(a, b map[string]*seriesOf, tolerance float64) (*Difference, int64) {
-	all := maps.Clone(a)
-	maps.Copy(all, b)
-	var first *Difference
-	var points int64
-	more := 0
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		x, y := a[name], b[name]
-		if x == nil {
-			x = &seriesOf{}
-		}
-		if y == nil {
-			y = &seriesOf{}
-		}
-		points += int64(max(len(x.points), len(y.points)))
-		d := &Difference{Text: "points differ", Group: json.RawMessage(brief(name)), PointsA: len(x.points), PointsB: len(y.points)}
-		d.Differ, d.First = compareWithin(x.points, y.points, false, tolerance)
-		switch {
-		case d.Differ == 0:
-			continue
-		case first != nil:
-			more++
-			continue
-		case x.stepMS != y.stepMS && x.stepMS*y.stepMS > 0:
+func compareRendered(sides [2]map[string]*seriesOf, tolerance float64) (*Difference, int64) {
+	return firstOf(union(sides), "series", func(name string) *Difference {
+		x, y := cmp.Or(sides[0][name], &seriesOf{}), cmp.Or(sides[1][name], &seriesOf{})
+		d := differenceOf(json.RawMessage(brief(name)), x.points, y.points, false, tolerance)
+		if d.Differ > 0 && x.stepMS != y.stepMS && x.stepMS*y.stepMS > 0 {
 			d.Text = fmt.Sprintf("points differ: a has one every %d s, b every %d s", x.stepMS/1000, y.stepMS/1000)
 		}
-		first = d
-	}
-	if more > 0 {
-		first.Text += fmt.Sprintf(", in %d more series too", more)
-	}
-	return first, points
+		return d
+	})
 }

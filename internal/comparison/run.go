@@ -196,17 +196,16 @@ func (c *comparison) both(f func(i int, s *side) error) error {
 // compareNames compares the names of metrics, and returns the common ones.
 func (c *comparison) compareNames(ctx context.Context) (names []string, err error) {
 	c.Progress("names", 0, 0)
-	onlyA, onlyB, names, err := c.lists(ctx)
-	for look := 1; err == nil && len(onlyA)+len(onlyB) > 0 && look < looks; look++ {
+	only, names, err := c.lists(ctx)
+	for look := 1; err == nil && len(only) > 0 && look < looks; look++ {
 		if err = work.Pause(ctx, c.Settle); err == nil {
-			onlyA, onlyB, names, err = c.lists(ctx)
+			only, names, err = c.lists(ctx)
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
 	c.report.Metrics = len(names)
-	only := append(onlyA, onlyB...)
 	if more := len(only) - maxMissing; more > 0 {
 		only = only[:maxMissing]
 		c.report.cut(fmt.Sprintf("%d further metrics are listed by one side only; their points were not compared", more))
@@ -220,29 +219,24 @@ func (c *comparison) compareNames(ctx context.Context) (names []string, err erro
 	return names, nil
 }
 
-func (c *comparison) lists(ctx context.Context) (onlyA, onlyB, names []string, err error) {
+// lists returns the metrics that only one side lists, and those that both do.
+func (c *comparison) lists(ctx context.Context) (only, names []string, err error) {
 	var lists [2]map[string]bool
 	err = c.both(func(i int, s *side) (err error) {
 		lists[i], err = c.list(ctx, s)
 		return err
 	})
-	a, b := lists[0], lists[1]
-	for name := range a {
-		if b[name] {
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, name := range union(lists) {
+		if lists[0][name] && lists[1][name] {
 			names = append(names, name)
 		} else {
-			onlyA = append(onlyA, name)
+			only = append(only, name)
 		}
 	}
-	for name := range b {
-		if !a[name] {
-			onlyB = append(onlyB, name)
-		}
-	}
-	slices.Sort(names)
-	slices.Sort(onlyA)
-	slices.Sort(onlyB)
-	return onlyA, onlyB, names, err
+	return only, names, nil
 }
 
 func (c *comparison) list(ctx context.Context, s *side) (map[string]bool, error) {
@@ -259,9 +253,15 @@ func (c *comparison) list(ctx context.Context, s *side) (map[string]bool, error)
 	return names, nil
 }
 
+// refused reports whether a server refused a query, or its answer is too large.
+func refused(err error) bool {
+	_, ok := errors.AsType[*refusal](err)
+	return ok || errors.Is(err, errLarge)
+}
+
 // sideOf turns a refusal, or an answer that is too large, into a *SideError.
 func (c *comparison) sideOf(s *side, doing string, err error) error {
-	if refused := (*refusal)(nil); errors.As(err, &refused) || errors.Is(err, errLarge) {
+	if refused(err) {
 		return s.fail(fmt.Errorf("%s: %w", doing, err))
 	}
 	return err
@@ -337,7 +337,7 @@ func (c *comparison) compareTagsOf(ctx context.Context, name string, report bool
 	err = c.both(func(i int, s *side) error {
 		return s.ask(ctx, "/api/v1/datapoints/query/tags", q, &answers[i], maxNames)
 	})
-	if refused := (*refusal)(nil); errors.As(err, &refused) || errors.Is(err, errLarge) {
+	if refused(err) {
 		c.report.skip("tags of a metric: " + clip.Text(err.Error(), 100))
 		return nil, false, nil
 	}
@@ -375,7 +375,7 @@ func (c *comparison) missing(ctx context.Context, m metric, what string) error {
 	m.Aggregators = []aggregator{{"count", &sampling{(c.EndMS-c.StartMS)/86400e3 + 1, "days"}}}
 	q := query{Start: c.StartMS, End: c.EndMS, Zone: "UTC", Metrics: []metric{m}}
 	d, _, err := c.compareOnce(ctx, q)
-	if refused := (*refusal)(nil); errors.As(err, &refused) || errors.Is(err, errLarge) {
+	if refused(err) {
 		d, err = &Difference{Text: "the points could not be counted: " + err.Error()}, nil
 	}
 	if err != nil {
@@ -465,40 +465,42 @@ func (c *comparison) compareOnce(ctx context.Context, q query) (*Difference, int
 
 // compareAnswers finds the first group that differs.
 func compareAnswers(a, b *answer, raw bool) (*Difference, int64) {
-	groupsA, groupsB := a.groups(), b.groups()
-	all := maps.Clone(groupsA)
-	maps.Copy(all, groupsB)
-	var first *Difference
-	var points int64
-	more := 0
-	for _, id := range slices.Sorted(maps.Keys(all)) {
-		var values [2][]point
-		var tags [2]map[string][]string
-		for i, groups := range []map[string]*result{groupsA, groupsB} {
-			if r := groups[id]; r != nil {
-				values[i], tags[i] = r.Values, r.Tags
-			}
-		}
-		points += int64(max(len(values[0]), len(values[1])))
-		d := &Difference{Group: json.RawMessage(id), PointsA: len(values[0]), PointsB: len(values[1])}
-		d.Differ, d.First = compareValues(values[0], values[1], raw)
-		onlyA, onlyB := compareTags(tags[0], tags[1])
-		switch {
-		case d.Differ > 0:
-			d.Text = "points differ"
-		case len(onlyA)+len(onlyB) > 0:
+	groups := [2]map[string]*result{a.groups(), b.groups()}
+	return firstOf(union(groups), "groups", func(id string) *Difference {
+		x, y := cmp.Or(groups[0][id], &result{}), cmp.Or(groups[1][id], &result{})
+		d := differenceOf(json.RawMessage(id), x.Values, y.Values, raw, rounding)
+		if onlyA, onlyB := compareTags(x.Tags, y.Tags); d.Text == "" && len(onlyA)+len(onlyB) > 0 {
 			d.Text = fmt.Sprintf("tags differ: only a has %s, only b has %s", brief(onlyA), brief(onlyB))
-		default:
-			continue
 		}
-		if first == nil {
+		return d
+	})
+}
+
+// differenceOf compares the points of a group. The difference has no text if they are equal.
+func differenceOf(group json.RawMessage, a, b []point, raw bool, tolerance float64) *Difference {
+	d := &Difference{Group: group, PointsA: len(a), PointsB: len(b)}
+	if d.Differ, d.First = compareValues(a, b, raw, tolerance); d.Differ > 0 {
+		d.Text = "points differ"
+	}
+	return d
+}
+
+// firstOf returns the first difference that has a text, and the number of points of all groups.
+func firstOf(ids []string, groups string, compare func(id string) *Difference) (first *Difference, points int64) {
+	more := 0
+	for _, id := range ids {
+		d := compare(id)
+		points += int64(max(d.PointsA, d.PointsB))
+		switch {
+		case d.Text == "":
+		case first == nil:
 			first = d
-		} else {
+		default:
 			more++
 		}
 	}
 	if more > 0 {
-		first.Text += fmt.Sprintf(", in %d more groups too", more)
+		first.Text += fmt.Sprintf(", in %d more %s too", more, groups)
 	}
 	return first, points
 }
