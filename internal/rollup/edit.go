@@ -8,6 +8,7 @@ import (
 
 	"varve/internal/failure"
 	"varve/internal/store"
+	"varve/internal/work"
 )
 
 // alone runs f while nothing else works on a task. text is the task's new text, "" if f
@@ -23,28 +24,13 @@ func (s *Scheduler) alone(ctx context.Context, id, text string, f func() error) 
 		return f()
 	}
 	for _, place := range []chan struct{}{j.busy, j.computing} {
-		release, err := take(ctx, place)
+		release, err := work.Take(ctx, place)
 		if err != nil {
 			return err
 		}
 		defer release()
 	}
 	return f()
-}
-
-// take waits until it can occupy the place of a channel. It fails if ctx ended meanwhile, even if
-// the place became free.
-func take(ctx context.Context, place chan struct{}) (release func(), err error) {
-	select {
-	case place <- struct{}{}:
-		if ctx.Err() != nil {
-			<-place
-			return nil, context.Cause(ctx)
-		}
-		return func() { <-place }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
 }
 
 // endLocked ends the run of a task, and its backfills of any text but the new one. A backfill that has
@@ -66,7 +52,7 @@ var errNoTask = errors.New("no such roll-up task")
 
 // change waits until no other call changes or loads tasks.
 func (s *Scheduler) change(ctx context.Context) (release func(), err error) {
-	return take(ctx, s.changing)
+	return work.Take(ctx, s.changing)
 }
 
 // put stores a task. With replace, the task must exist. A new task must not be one more

@@ -247,7 +247,7 @@ func (p *pass) inTurn(ctx context.Context, f func(context.Context) error) error 
 		}
 	}
 	if p.job != nil {
-		release, err := take(ctx, p.job.computing)
+		release, err := work.Take(ctx, p.job.computing)
 		if err != nil {
 			return err
 		}

@@ -320,7 +320,7 @@ func (s *Scheduler) execute(ctx context.Context, j *job, t *task) {
 			s.metrics.runs.WithLabelValues(runCancelled).Inc()
 		}
 	}()
-	release, err := take(ctx, j.computing)
+	release, err := work.Take(ctx, j.computing)
 	if err != nil {
 		return
 	}

@@ -14,6 +14,7 @@ import (
 
 	"varve/internal/notify"
 	"varve/internal/store"
+	"varve/internal/work"
 )
 
 const (
@@ -148,12 +149,11 @@ func (e *Engine) serving(ctx context.Context, l *line, k known, upTo int64) (kno
 // refresh reads the history. Concurrent callers share one read.
 func (e *Engine) refresh(ctx context.Context, l *line) (known, error) {
 	asked := e.now()
-	select {
-	case l.loading <- struct{}{}:
-	case <-ctx.Done():
-		return known{}, ctx.Err()
+	release, err := work.Take(ctx, l.loading)
+	if err != nil {
+		return known{}, err
 	}
-	defer func() { <-l.loading }()
+	defer release()
 	if k := l.known(); !k.read.IsZero() && k.read.After(asked) {
 		return k, nil
 	}
@@ -187,12 +187,11 @@ func (e *Engine) change(ctx context.Context, l *line, retry bool, edit func(Hist
 	if err := e.changeable(ctx); err != nil { // layouts begin at times
 		return known{}, err
 	}
-	select {
-	case l.changing <- struct{}{}:
-	case <-ctx.Done():
-		return known{}, ctx.Err()
+	release, err := work.Take(ctx, l.changing)
+	if err != nil {
+		return known{}, err
 	}
-	defer func() { <-l.changing }()
+	defer release()
 	for try := 0; ; try++ {
 		k, err := e.load(ctx, l)
 		if err != nil {

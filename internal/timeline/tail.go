@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"varve/internal/store"
+	"varve/internal/work"
 )
 
 // Tail follows a timeline: the subscription returns events that are acknowledged after the
@@ -95,12 +96,11 @@ func (s *Subscription) wait(ctx context.Context, arrived <-chan struct{}) error 
 
 // ask returns the next arrivals that are of the type that is followed.
 func (s *Subscription) ask(ctx context.Context) (some []TailEvent, more bool, err error) {
-	select {
-	case s.e.asking <- struct{}{}:
-		defer func() { <-s.e.asking }()
-	case <-ctx.Done():
-		return nil, false, ctx.Err()
+	release, err := work.Take(ctx, s.e.asking)
+	if err != nil {
+		return nil, false, err
 	}
+	defer release()
 	a, err := s.e.shelf.Arrivals(ctx, s.line.name, s.after, Limit{Entries: tailEvents, Bytes: tailBytes})
 	if errors.Is(err, ErrBehind) {
 		s.end = "behind"

@@ -82,21 +82,6 @@ func NewLog(timelines *timeline.Engine, values store.KeyValues, perDay int, log 
 		turn: make(chan struct{}, 1), counting: make(chan struct{}, 1), days: map[string]dayCount{}, known: map[string]bool{}}
 }
 
-// begin acquires the turn.
-func (l *Log) begin(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	select {
-	case l.turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (l *Log) end() { <-l.turn }
-
 // Add stores an event. The event is durable when Add returns nil.
 func (l *Log) Add(ctx context.Context, e Event) error {
 	data, err := e.stored()
@@ -117,10 +102,11 @@ func (l *Log) Add(ctx context.Context, e Event) error {
 	if err := l.enter(ctx, e.Tags); err != nil {
 		return err
 	}
-	if err := l.begin(ctx); err != nil {
+	release, err := work.Take(ctx, l.turn)
+	if err != nil {
 		return err
 	}
-	defer l.end()
+	defer release()
 	if err := l.room(day, n); err != nil {
 		return err
 	}
@@ -138,17 +124,16 @@ func (l *Log) count(ctx context.Context, when int64, day string) (int, error) {
 	if n, ok := l.counted(day); ok {
 		return n, nil
 	}
-	select {
-	case l.counting <- struct{}{}:
-		defer func() { <-l.counting }()
-	case <-ctx.Done():
-		return 0, ctx.Err()
+	release, err := work.Take(ctx, l.counting)
+	if err != nil {
+		return 0, err
 	}
+	defer release()
 	if n, ok := l.counted(day); ok {
 		return n, nil
 	}
 	n, start := 0, when-when%secondsPerDay
-	err := l.each(ctx, timeline.Query{}, start*second, (start+secondsPerDay)*second-1, func(*timeline.Event) error { n++; return nil })
+	err = l.each(ctx, timeline.Query{}, start*second, (start+secondsPerDay)*second-1, func(*timeline.Event) error { n++; return nil })
 	if err != nil {
 		return 0, fmt.Errorf("count the events of %s: %w", day, err)
 	}
@@ -437,10 +422,11 @@ func (l *Log) Delete(ctx context.Context, id int64) error {
 	if err := l.ready(ctx); err != nil {
 		return err
 	}
-	if err := l.begin(ctx); err != nil {
+	release, err := work.Take(ctx, l.turn)
+	if err != nil {
 		return err
 	}
-	defer l.end()
+	defer release()
 	found, err := l.locate(ctx, id)
 	if err != nil {
 		return err

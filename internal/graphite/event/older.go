@@ -48,10 +48,11 @@ func (l *Log) ready(ctx context.Context) error {
 	if l.lookedLately() {
 		return nil
 	}
-	if err := l.begin(ctx); err != nil {
+	release, err := work.Take(ctx, l.turn)
+	if err != nil {
 		return err
 	}
-	defer l.end()
+	defer release()
 	if l.lookedLately() {
 		return nil
 	}

@@ -232,7 +232,7 @@ func nameOf(line exportedLine) (string, error) {
 		tags = append(tags, model.Tag{Name: name, Value: value})
 	}
 	set, err := model.NewTags(tags...)
-	return pathOf(model.Series{Metric: line.Name, Tags: set}), err
+	return retention.PathOf(line.Name, set), err
 }
 
 // begin starts a series.

@@ -18,6 +18,7 @@ import (
 	"varve/internal/ingest/carbon"
 	"varve/internal/ingest/kairosjson"
 	"varve/internal/model"
+	"varve/internal/retention"
 	"varve/internal/transfer"
 	"varve/internal/work"
 )
@@ -210,7 +211,7 @@ func (w *worker) points(ctx context.Context, j *job) (*Fault, error) {
 	if err != nil {
 		return faultOf(err), nil
 	}
-	j.Header, j.Series = &file.Header, pathOf(series)
+	j.Header, j.Series = &file.Header, retention.PathOf(series.Metric, series.Tags)
 	w.line.Begin(series)
 	left, err := file.History(ctx, w.m.Now, func(_ int, points []whisper.Point) error { return w.add(ctx, j, points) })
 	j.Faults = append(j.Faults, faultsOf(left)...)
@@ -362,14 +363,4 @@ func (m *Import) series(file string) (s model.Series, _ *Fault) {
 		return s, &Fault{Reason: BadName, Text: err.Error()}
 	}
 	return model.Series{Metric: names.Metric, Tags: tags, Type: model.TypeDouble}, nil
-}
-
-// pathOf returns Graphite's name of a series, with its tags in order.
-func pathOf(s model.Series) string {
-	var tags []string
-	for name, value := range s.Tags.All() {
-		tags = append(tags, ";"+name+"="+value)
-	}
-	slices.Sort(tags)
-	return s.Metric + strings.Join(tags, "")
 }
