@@ -43,7 +43,7 @@ type Options struct {
 // A Shelf is an open directory of timelines.
 type Shelf struct {
 	db      *catalogue.Pebble // nil while it cannot be opened again; see resume
-	files   *sparingly        // of db
+	files   *fileSystem       // of db
 	fs      vfs.FS
 	dir     string
 	options Options
@@ -106,7 +106,7 @@ func Open(fs vfs.FS, dir string, o Options) (*Shelf, error) {
 
 // openDB opens the database and reads the state that the shelf keeps in memory.
 func (s *Shelf) openDB() (err error) {
-	s.files = &sparingly{FS: s.fs, fatal: s.fatal, full: s.full}
+	s.files = &fileSystem{FS: s.fs, fatal: s.fatal, full: s.full}
 	s.db, err = catalogue.OpenPebble(s.files, s.dir, true, s.pebbleOptions())
 	if err != nil {
 		s.db = nil
