@@ -80,16 +80,9 @@ type Options struct {
 // A LateList is an ingest.Observer. All methods may be called by many goroutines at
 // once, except OpenBook, which must be called before all others.
 type LateList struct {
-	keep     Keep
-	journal  Journal // nil: notes are stored before samples
-	now      func() time.Time
-	ageMS    int64
-	most     int    // spans of a target; see mostLocked
-	what     string // what a task is called in messages
-	lifetime func(s *store.Sample, nowMS int64) int64
-	usualMS  int64        // lifetime of most samples; 0: for ever
+	o        Options
 	outlived atomic.Int64 // see Outlived
-	book     *notebook    // stores the notes; nil: keep stores them
+	book     *notebook    // stores the notes; nil: Keep stores them
 
 	mu      sync.RWMutex // no I/O while it is held: ingest locks it
 	epoch   uint64       // of refs
@@ -151,10 +144,7 @@ func (g *generation) wait() {
 
 // NewLateList makes a LateList that watches nothing.
 func NewLateList(o Options) *LateList {
-	return &LateList{
-		keep: o.Keep, journal: o.Journal, now: o.Now, ageMS: o.Horizon.Milliseconds() / 2, most: o.Most, what: o.What, lifetime: o.Lifetime, usualMS: o.DefaultMS,
-		refs: map[store.Ref]*source{}, sources: map[string]*source{}, tasks: map[string]*lateTask{}, unknown: o.Journal != nil,
-	}
+	return &LateList{o: o, refs: map[store.Ref]*source{}, sources: map[string]*source{}, tasks: map[string]*lateTask{}, unknown: o.Journal != nil}
 }
 
 // OpenBook keeps notes in the files of a directory instead of with Keep, and continues
@@ -162,7 +152,7 @@ func NewLateList(o Options) *LateList {
 // of OpenBook, and for notes that cannot be written there, Keep is used. There must be
 // a Journal.
 func (l *LateList) OpenBook(fs vfs.FS, dir string, parse Parse) error {
-	b, err := openNotebook(fs, dir, l.what)
+	b, err := openNotebook(fs, dir, l.o.What)
 	if err != nil {
 		return err
 	}
@@ -174,7 +164,7 @@ func (l *LateList) OpenBook(fs vfs.FS, dir string, parse Parse) error {
 	if err != nil {
 		return err
 	}
-	l.journal.AddUnnoted(&h)
+	l.o.Journal.AddUnnoted(&h)
 	for _, p := range pages {
 		t, err := parse(p.Task, p.ID)
 		if err != nil {
@@ -191,7 +181,7 @@ func (l *LateList) OpenBook(fs vfs.FS, dir string, parse Parse) error {
 func (l *LateList) Outlived() int64 { return l.outlived.Load() }
 
 // HasJournal reports whether there is a Journal.
-func (l *LateList) HasJournal() bool { return l.journal != nil }
+func (l *LateList) HasJournal() bool { return l.o.Journal != nil }
 
 // HasBook reports whether notes are kept in files.
 func (l *LateList) HasBook() bool { return l.book != nil }
@@ -358,5 +348,5 @@ const (
 
 // mostLocked is how many spans a target may have. l.mu must be held.
 func (l *LateList) mostLocked() int {
-	return min(l.most, max(spansLeast, spansOfAll/max(1, l.watched)))
+	return min(l.o.Most, max(spansLeast, spansOfAll/max(1, l.watched)))
 }

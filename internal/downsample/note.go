@@ -63,8 +63,8 @@ func (l *LateList) keepNotes(ctx context.Context, notes []note) (done func(), er
 			release()
 		}
 	}()
-	if l.journal == nil {
-		if err := l.persistAll(ctx, versions, l.keep); err != nil {
+	if l.o.Journal == nil {
+		if err := l.persistAll(ctx, versions, l.o.Keep); err != nil {
 			return nil, err
 		}
 	}
@@ -104,14 +104,14 @@ func (l *LateList) versionsLocked() map[*lateTask]uint64 {
 func (l *LateList) AllRead(ctx context.Context) error {
 	l.mu.Lock()
 	l.unknown = false // later batches find their targets
-	settled := l.settled || l.journal == nil
+	settled := l.settled || l.o.Journal == nil
 	l.mu.Unlock()
 	if settled {
 		return nil
 	}
 	l.early.Wait() // a run that takes the notes must see their samples
-	h := l.journal.Unnoted()
-	if err := l.persistAll(ctx, l.noteJournal(h), l.keep); err != nil {
+	h := l.o.Journal.Unnoted()
+	if err := l.persistAll(ctx, l.noteJournal(h), l.o.Keep); err != nil {
 		return err
 	}
 	if err := l.settle(ctx, h); err != nil {
@@ -154,7 +154,7 @@ func (l *LateList) noteAllLocked(x *target, spans Spans) {
 // settle forgets hours after they were noted.
 func (l *LateList) settle(ctx context.Context, h *Hours) error {
 	if !h.Empty() {
-		if err := l.journal.Settle(ctx); err != nil {
+		if err := l.o.Journal.Settle(ctx); err != nil {
 			return err
 		}
 	}
@@ -166,7 +166,7 @@ func (l *LateList) settle(ctx context.Context, h *Hours) error {
 
 // persist stores a task's spans, unless this version or a newer one is stored.
 func (l *LateList) persist(ctx context.Context, t *lateTask, version uint64) error {
-	return l.persistBy(ctx, t, version, l.keep)
+	return l.persistBy(ctx, t, version, l.o.Keep)
 }
 
 func (l *LateList) persistBy(ctx context.Context, t *lateTask, version uint64, keep Keep) error {
@@ -332,13 +332,13 @@ func (l *LateList) ComputeLate(ctx context.Context, id, name string, taken Spans
 }
 
 func (l *LateList) computeLate(ctx context.Context, id, name string, taken Spans, b *Batches, computed func()) error {
-	stored := l.now()
+	stored := l.o.Now()
 	for _, one := range taken {
 		from := one.FromMS
 		err := b.Compute(ctx, one.FromMS, one.UntilMS-1, func(until int64) error {
 			l.drop(id, name, Span{from, until})
 			from = until
-			now := l.now()
+			now := l.o.Now()
 			if now.Sub(stored) < progressEvery {
 				return nil
 			}

@@ -86,7 +86,7 @@ func TestDamagedNotebook(t *testing.T) {
 		write(t, mem, "notes/"+name, `{"id":"t","task":"there","late":{}}`)
 		write(t, mem, "notes/"+unreadName, `{"m":[[0,3600000]]}`)
 		write(t, mem, "notes/left.tmp", "what a crash has left")
-		l = journaled(l.keep)
+		l = journaled(l.o.Keep)
 		if err := l.OpenBook(mem, "notes", parse); err != nil || !l.HasBook() || l.Watches("none") || !maps.Equal(taskIDs(l), map[string]bool{"t": true}) {
 			t.Fatalf("%v, tasks %v", err, l.tasks)
 		}
@@ -94,14 +94,14 @@ func TestDamagedNotebook(t *testing.T) {
 			t.Errorf("an unfinished file is still there: %v", err)
 		}
 		write(t, mem, "notes/"+c.file, c.text)
-		l = journaled(l.keep)
+		l = journaled(l.o.Keep)
 		if err := l.OpenBook(mem, "notes", parse); err == nil || l.HasBook() || !strings.Contains(err.Error(), "notes/"+c.file) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s of %q: %v, want %q", c.file, c.text, err, c.want)
 		}
 		watchSource(t, l)
 		before := kept
 		late(t, l, 1)()
-		if err := l.Persist(t.Context(), l.keep); err != nil || kept != before+1 {
+		if err := l.Persist(t.Context(), l.o.Keep); err != nil || kept != before+1 {
 			t.Errorf("%s of %q: a late point was kept %d times, %v", c.file, c.text, kept-before, err)
 		}
 		if err := l.AllRead(t.Context()); err != nil {
@@ -180,27 +180,27 @@ func TestUnwritableNotebook(t *testing.T) {
 	broken.Store(true)
 	late(t, l, 1)()
 	keepErr = errors.New("away")
-	if err := l.Persist(t.Context(), l.keep); !errors.Is(err, keepErr) || !errors.Is(err, errorfs.ErrInjected) || !strings.Contains(err.Error(), "notes/") {
+	if err := l.Persist(t.Context(), l.o.Keep); !errors.Is(err, keepErr) || !errors.Is(err, errorfs.ErrInjected) || !strings.Contains(err.Error(), "notes/") {
 		t.Errorf("notes that are nowhere: %v", err)
 	}
 	keepErr = nil
-	if err := l.Persist(t.Context(), l.keep); err != nil || !slices.Equal(beside["x"], Spans{{0, hourMS}}) {
+	if err := l.Persist(t.Context(), l.o.Keep); err != nil || !slices.Equal(beside["x"], Spans{{0, hourMS}}) {
 		t.Errorf("beside the notebook are %v, %v", beside, err)
 	}
 	broken.Store(false)
 	keepErr = errors.New("away")
 	late(t, l, 5*hourMS)()
-	if err := l.Persist(t.Context(), l.keep); err != nil || len(beside) == 0 {
+	if err := l.Persist(t.Context(), l.o.Keep); err != nil || len(beside) == 0 {
 		t.Errorf("beside are %v although the store is away, %v", beside, err)
 	}
 	keepErr = nil
 	late(t, l, 9*hourMS)()
-	if err := l.Persist(t.Context(), l.keep); err != nil || len(beside) > 0 {
+	if err := l.Persist(t.Context(), l.o.Keep); err != nil || len(beside) > 0 {
 		t.Errorf("beside a notebook that is well are %v, %v", beside, err)
 	}
 	kept = 0
 	late(t, l, 13*hourMS)()
-	if err := l.Persist(t.Context(), l.keep); err != nil || kept != 0 {
+	if err := l.Persist(t.Context(), l.o.Keep); err != nil || kept != 0 {
 		t.Errorf("beside a notebook that is well, notes were kept %d times, %v", kept, err)
 	}
 }

@@ -43,17 +43,21 @@ type note struct {
 
 func nothing() {}
 
+// ageMS is the age from which samples count as old.
+func (l *LateList) ageMS() int64 { return l.o.Horizon.Milliseconds() / 2 }
+
 // Appending implements ingest.Observer.
 func (l *LateList) Appending(ctx context.Context, b *store.Batch) (done func(), err error) {
-	before := l.now().UnixMilli() - l.ageMS
+	nowMS := l.o.Now().UnixMilli()
+	before := nowMS - l.ageMS()
 	first := 0
-	for first < len(b.Samples) && b.Samples[first].TimeMS >= before && !l.outlives(&b.Samples[first], before+l.ageMS) {
+	for first < len(b.Samples) && b.Samples[first].TimeMS >= before && !l.outlives(&b.Samples[first], nowMS) {
 		first++
 	}
 	if first == len(b.Samples) {
 		return nothing, nil
 	}
-	notes, hours := l.notes(b, first, before)
+	notes, hours := l.notes(b, first, nowMS)
 	if len(notes) == 0 && hours.Empty() {
 		return nothing, nil
 	}
@@ -61,7 +65,7 @@ func (l *LateList) Appending(ctx context.Context, b *store.Batch) (done func(), 
 	if err != nil || hours.Empty() { // hours imply a journal, with which keepNotes cannot fail
 		return kept, err
 	}
-	l.journal.AddUnnoted(&hours)
+	l.o.Journal.AddUnnoted(&hours)
 	return func() {
 		kept()
 		l.early.Done()
@@ -70,18 +74,19 @@ func (l *LateList) Appending(ctx context.Context, b *store.Batch) (done func(), 
 
 // notes finds the buckets of a batch's old samples, and their hours while there may be
 // unknown tasks. If there are hours, it adds the batch to l.early.
-func (l *LateList) notes(b *store.Batch, first int, before int64) (notes []note, hours Hours) {
+func (l *LateList) notes(b *store.Batch, first int, nowMS int64) (notes []note, hours Hours) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if len(l.refs) == 0 || l.epoch != b.Epoch {
 		return nil, hours
 	}
+	before := nowMS - l.ageMS()
 	var found batchNotes
 	var lastRef store.Ref
 	var last *source
 	for _, s := range b.Samples[first:] {
 		inTime := s.TimeMS >= before
-		if inTime && !l.outlives(&s, before+l.ageMS) {
+		if inTime && !l.outlives(&s, nowMS) {
 			continue
 		}
 		if s.Ref != lastRef || last == nil {
@@ -90,12 +95,12 @@ func (l *LateList) notes(b *store.Batch, first int, before int64) (notes []note,
 		if last == nil {
 			continue
 		}
-		oldest := l.oldest(&s, before+l.ageMS)
+		oldest := l.oldest(&s, nowMS)
 		if l.unknown && !outlived(hourOf(s.TimeMS), oldest) {
 			hours.Add(last.metric, s.TimeMS)
 		}
 		for _, x := range last.targets {
-			if inTime && !l.leftAlone(x, s.TimeMS, before+l.ageMS) {
+			if inTime && !l.leftAlone(x, s.TimeMS, nowMS) {
 				continue
 			}
 			if !found.add(x, s.TimeMS, oldest, max(1, notesOfBatch/len(last.targets))) {
@@ -112,15 +117,15 @@ func (l *LateList) notes(b *store.Batch, first int, before int64) (notes []note,
 // oldest returns the time up to which samples have expired that arrived in time and
 // live as long as s; math.MinInt64 if they live for ever.
 func (l *LateList) oldest(s *store.Sample, nowMS int64) int64 {
-	if s.TTL == 0 || l.lifetime == nil {
+	if s.TTL == 0 || l.o.Lifetime == nil {
 		return math.MinInt64
 	}
-	return nowMS - l.lifetime(s, nowMS)
+	return nowMS - l.o.Lifetime(s, nowMS)
 }
 
 // outlives reports whether a sample lives longer than most.
 func (l *LateList) outlives(s *store.Sample, nowMS int64) bool {
-	return l.usualMS > 0 && (s.TTL == 0 || l.lifetime(s, nowMS) > l.usualMS)
+	return l.o.DefaultMS > 0 && (s.TTL == 0 || l.o.Lifetime(s, nowMS) > l.o.DefaultMS)
 }
 
 // pauseMS is the longest pause between runs after which samples that arrived in time
@@ -131,10 +136,10 @@ const pauseMS = 7 * 24 * hourMS
 // in time: the bucket is complete, or will be when the sample is stored, and others of
 // its samples may have expired by then.
 func (l *LateList) leftAlone(x *target, ms, nowMS int64) bool {
-	if x.grid.Next(ms) > nowMS+l.ageMS {
+	if x.grid.Next(ms) > nowMS+l.ageMS() {
 		return false
 	}
-	return x.grid.Start(ms) <= nowMS+pauseMS-l.usualMS
+	return x.grid.Start(ms) <= nowMS+pauseMS-l.o.DefaultMS
 }
 
 // outlived reports whether samples at the beginning of a span have expired. oldest is

@@ -374,7 +374,7 @@ func TestSeriesOfUnknownTasks(t *testing.T) {
 			t.Fatal(err)
 		}
 		done()
-		if got := string(l.journal.Unnoted().Text()); got != `{"other":[[7200000,10800000]],"src":[[0,3600000]]}` {
+		if got := string(l.o.Journal.Unnoted().Text()); got != `{"other":[[7200000,10800000]],"src":[[0,3600000]]}` {
 			t.Errorf("hours %s", got)
 		}
 		watchSource(t, l)
