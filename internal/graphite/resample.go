@@ -56,7 +56,7 @@ func (t resampler) direct(points []float64, buckets *store.Buckets, scratch []fl
 		} else {
 			startMS = t.startMS + int64(at)*step
 		}
-		if count := int64(buckets.Count[i]); partOf(count, int64(buckets.LastMS[i])-startMS < t.stepMS, expected) >= factor {
+		if count := int64(buckets.Count[i]); retention.PartOf(count, int64(buckets.LastMS[i])-startMS < t.stepMS, expected) >= factor {
 			points[at] = values[i]
 		}
 	}
@@ -261,20 +261,10 @@ func (resampler) within(values []float64, from, n int) []float64 {
 // value returns the value of a bucket, NaN if it has too few samples for the xFilesFactor.
 func (t resampler) value(b store.Bucket) float64 {
 	expected := t.policy.Expected(b.StepMS)
-	if partOf(b.Count, b.LastMS-b.StartMS < t.stepMS, expected) < t.policy.Aggregation.XFilesFactor {
+	if retention.PartOf(b.Count, b.LastMS-b.StartMS < t.stepMS, expected) < t.policy.Aggregation.XFilesFactor {
 		return math.NaN()
 	}
 	return t.policy.Aggregation.Method.Of(b.Aggregate, expected)
-}
-
-// partOf returns the fraction of a bucket's expected samples that exist. A single one in the
-// first step of the finest stage counts as all: it is an imported point of a coarser archive.
-// Aggregation.Merge applies the same rule to samples that are not downsampled.
-func partOf(count int64, atBegin bool, expected float64) float64 {
-	if count == 1 && atBegin {
-		return 1
-	}
-	return float64(count) / expected
 }
 
 // place sets the points of a stage.

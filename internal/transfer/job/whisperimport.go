@@ -80,7 +80,7 @@ func (j *WhisperImport) Run(ctx context.Context) (err error) {
 	counted := make(chan struct{})
 	go func() {
 		defer close(counted)
-		if _, bytes, err := wsp.Count(ctx, j.job.Tree, j.job.After); err == nil { // else there is no forecast
+		if bytes, err := wsp.Size(ctx, j.job.Tree, j.job.After); err == nil { // else there is no forecast
 			j.total.Store(bytes)
 		}
 	}()

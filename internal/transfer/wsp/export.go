@@ -496,12 +496,10 @@ func (p *placer) closeBefore(ms int64) error {
 }
 
 // value returns the value of a bucket, NaN if it has too few samples for the xFilesFactor.
-// A single sample in the first step of the finest archive counts as all samples, as in
-// package graphite: it is an imported point of a coarser archive.
 func (p *placer) value(b *bucket) float64 {
 	expected := p.policy.Expected(b.stepMS)
-	imported := b.Count == 1 && b.LastMS-b.startMS < p.policy.Rule.Stages[0].Step*1000
-	if !imported && float64(b.Count)/expected < p.policy.Aggregation.XFilesFactor {
+	atBegin := b.LastMS-b.startMS < p.policy.Rule.Stages[0].Step*1000
+	if retention.PartOf(b.Count, atBegin, expected) < p.policy.Aggregation.XFilesFactor {
 		return math.NaN()
 	}
 	if _, ok := p.policy.Aggregation.Method.Percentile(); ok {

@@ -195,9 +195,9 @@ func TestImportAfter(t *testing.T) {
 		if !slices.Equal(done, all[i+1:]) {
 			t.Errorf("after %s: %v, want %v", after, done, all[i+1:])
 		}
-		files, _, err := Count(t.Context(), tree, after)
-		if err != nil || files != int64(len(all)-i-1) {
-			t.Errorf("after %s: %d files, %v", after, files, err)
+		bytes, err := Size(t.Context(), tree, after)
+		if want := int64(len(done) * len(tree[after].Data)); err != nil || bytes != want {
+			t.Errorf("after %s: %d bytes, want %d, %v", after, bytes, want, err)
 		}
 	}
 }

@@ -81,12 +81,11 @@ func inOrder(a, b string) int {
 	return slices.Compare(strings.Split(a, "/"), strings.Split(b, "/"))
 }
 
-// Count returns the number of files that follow after, and their bytes.
-func Count(ctx context.Context, tree fs.FS, after string) (files, bytes int64, err error) {
+// Size returns the bytes of the files that follow after.
+func Size(ctx context.Context, tree fs.FS, after string) (bytes int64, err error) {
 	err = walk(ctx, tree, after, func(e entry) error {
-		files++
 		bytes += e.size
 		return nil
 	})
-	return files, bytes, err
+	return bytes, err
 }
