@@ -37,12 +37,16 @@ func elsewhere(list []foreignRoute, kind string) (routes []httpapi.Route) {
 	return routes
 }
 
-// answer writes a report as JSON, or the error.
+// answer writes a report as JSON, 204 without one, or the error.
 func answer(w http.ResponseWriter, r *http.Request, log *slog.Logger, report any, err error) {
 	if err != nil {
 		failure.Answer(w, r, log, err, httpapi.WriteErrors)
 		return
 	}
 	httpapi.SetHeaders(w.Header())
+	if report == nil {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
 	json.NewEncoder(w).Encode(report) // an error means that the client is gone
 }

@@ -1,14 +1,11 @@
 package admin
 
 import (
-	"encoding/json"
 	"net/http"
 	"strconv"
 	"time"
 
-	"varve/internal/cassandra"
 	"varve/internal/clip"
-	"varve/internal/embedded"
 	"varve/internal/growth"
 	"varve/internal/httpapi"
 	"varve/internal/index"
@@ -66,7 +63,7 @@ type seriesGrowth struct {
 }
 
 // cardinality reports what most series belong to: ?limit=10&metric=NAME.
-func cardinality(answer func(metric string, limit int) CardinalityAnswer) http.HandlerFunc {
+func cardinality(of func(metric string, limit int) CardinalityAnswer) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		limit, metric := 10, r.URL.Query().Get("metric")
 		if text := r.URL.Query().Get("limit"); text != "" {
@@ -77,29 +74,7 @@ func cardinality(answer func(metric string, limit int) CardinalityAnswer) http.H
 			}
 			limit = n
 		}
-		body, err := json.Marshal(answer(metric, limit))
-		if err != nil {
-			httpapi.WriteErrors(w, http.StatusInternalServerError, err.Error())
-			return
-		}
-		httpapi.SetHeaders(w.Header())
-		w.Write(append(body, '\n'))
-	}
-}
-
-func embeddedCardinality(s *embedded.Store) func(metric string, limit int) CardinalityAnswer {
-	return func(metric string, limit int) CardinalityAnswer {
-		c := s.Cardinality(metric, limit)
-		a := newCardinalityAnswer(metric, c.Cardinality, c.Report, c.MemoryBytes)
-		a.Totals.WithoutSample, a.Totals.Ever = &c.UnusedSeries, &c.SeriesEverSeen
-		return a
-	}
-}
-
-func cassandraCardinality(s *cassandra.Keyspaces) func(metric string, limit int) CardinalityAnswer {
-	return func(metric string, limit int) CardinalityAnswer {
-		c := s.Cardinality(metric, limit)
-		return newCardinalityAnswer(metric, c.Cardinality, c.Report, c.MemoryBytes)
+		answer(w, r, nil, of(metric, limit), nil)
 	}
 }
 

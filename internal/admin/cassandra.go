@@ -13,7 +13,6 @@ import (
 	"varve/internal/cassandra"
 	"varve/internal/cassandra/layout"
 	"varve/internal/clip"
-	"varve/internal/failure"
 	"varve/internal/httpapi"
 	"varve/internal/model"
 	"varve/internal/store"
@@ -230,7 +229,10 @@ func Cassandra(s *cassandra.Keyspaces, events *spooled.Spool, log *slog.Logger) 
 		}).Taking(),
 		on(http.MethodDelete, "/admin/deletes/{id}", httpapi.Admin, cancelDelete(s, log)).Taking(),
 		on(http.MethodPost, "/admin/flush", httpapi.Admin, flush(flushAll, log)).Taking(),
-		on(http.MethodGet, "/admin/cardinality", httpapi.Admin, cardinality(cassandraCardinality(s))).Taking("limit", "metric"),
+		on(http.MethodGet, "/admin/cardinality", httpapi.Admin, cardinality(func(metric string, limit int) CardinalityAnswer {
+			c := s.Cardinality(metric, limit)
+			return newCardinalityAnswer(metric, c.Cardinality, c.Report, c.MemoryBytes)
+		})).Taking("limit", "metric"),
 	}, elsewhere(onlyEmbedded, "the embedded store")...)
 }
 
@@ -292,11 +294,6 @@ func flush(f func(context.Context) error, log *slog.Logger) http.HandlerFunc {
 			httpapi.WriteUnavailable(w, r, fmt.Sprintf("%d requests already wait for a flush, the maximum; GET /admin/cassandra says what they wait for", maxFlushes))
 			return
 		}
-		if err := f(r.Context()); err != nil {
-			failure.Answer(w, r, log, err, httpapi.WriteErrors)
-			return
-		}
-		httpapi.SetHeaders(w.Header())
-		w.WriteHeader(http.StatusNoContent)
+		answer(w, r, log, nil, f(r.Context()))
 	}
 }

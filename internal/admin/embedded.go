@@ -14,7 +14,6 @@ import (
 	"varve/internal/clip"
 	"varve/internal/embedded"
 	"varve/internal/embedded/offline"
-	"varve/internal/failure"
 	"varve/internal/httpapi"
 	"varve/internal/units"
 )
@@ -48,7 +47,12 @@ func Embedded(s *embedded.Store, log *slog.Logger) []httpapi.Route {
 	on := httpapi.On
 	return append([]httpapi.Route{
 		on(http.MethodPost, "/admin/compact", httpapi.Admin, oneAtATime("compaction", compact(s, log))).Taking(),
-		on(http.MethodGet, "/admin/cardinality", httpapi.Admin, cardinality(embeddedCardinality(s))).Taking("limit", "metric"),
+		on(http.MethodGet, "/admin/cardinality", httpapi.Admin, cardinality(func(metric string, limit int) CardinalityAnswer {
+			c := s.Cardinality(metric, limit)
+			a := newCardinalityAnswer(metric, c.Cardinality, c.Report, c.MemoryBytes)
+			a.Totals.WithoutSample, a.Totals.Ever = &c.UnusedSeries, &c.SeriesEverSeen
+			return a
+		})).Taking("limit", "metric"),
 		on(http.MethodPost, "/admin/check", httpapi.Admin, oneAtATime("check", check(s))).Taking("rate"),
 		on(http.MethodGet, "/admin/stats", httpapi.Admin, stats(s, log)).Taking("top"),
 		on(http.MethodPost, "/admin/backup", httpapi.Admin, backup(s, log)).Taking(),
@@ -159,11 +163,6 @@ func backupNameOf(body io.Reader) (string, error) {
 // done.
 func compact(s *embedded.Store, log *slog.Logger) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if err := s.Compact(r.Context()); err != nil {
-			failure.Answer(w, r, log, err, httpapi.WriteErrors)
-			return
-		}
-		httpapi.SetHeaders(w.Header())
-		w.WriteHeader(http.StatusNoContent)
+		answer(w, r, log, nil, s.Compact(r.Context()))
 	}
 }
