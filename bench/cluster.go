@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 )
 
@@ -21,11 +19,11 @@ type overCassandra struct {
 func (clusterTarget) name() string { return "varve-cassandra" }
 
 func (t clusterTarget) version(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, t.binary, "version").Output()
+	version, err := varveTarget(t).version(ctx)
 	if err != nil {
 		return "", err
 	}
-	return strings.TrimSpace(string(out)) + ", on Cassandra 5.0.8", fetchJars(ctx, "cassandra.sh")
+	return version + ", on Cassandra 5.0.8", fetchJars(ctx, "cassandra.sh")
 }
 
 func (t clusterTarget) start(ctx context.Context, dir string, how mode) (server, error) {
@@ -53,10 +51,7 @@ func (t clusterTarget) start(ctx context.Context, dir string, how mode) (server,
 		return nil, err
 	}
 	o.under = node
-	return o, o.awaitWithin(javaPatience, func() error {
-		_, err := httpGet(ctx, "http://"+o.http+"/api/v1/metricnames?prefix=none") // fails until the keyspace is open
-		return err
-	})
+	return o, o.awaitReady(javaPatience, answers(ctx, "http://"+o.http+"/api/v1/metricnames?prefix=none")) // which fails until the keyspace is open
 }
 
 // dataDirs is none: what Cassandra has not flushed lies in its log.

@@ -164,7 +164,7 @@ func startWhisper(ctx context.Context, dir, config, program string, args []strin
 	if s.process, err = startProcess(ctx, program, args...); err != nil {
 		return nil, err
 	}
-	return s, s.awaitReady(func() error { return listens(s.lines) })
+	return s, s.awaitReady(usualPatience, func() error { return listens(s.lines) })
 }
 
 // dataDirs is none: Whisper's files have the size that their schema says.

@@ -70,7 +70,7 @@ func (influxTarget) start(ctx context.Context, dir string, _ mode) (server, erro
 	if s.process, err = startProcess(ctx, "influxd", "-config", config); err != nil {
 		return nil, err
 	}
-	err = s.awaitReady(func() error {
+	err = s.awaitReady(usualPatience, func() error {
 		_, err := httpDo(ctx, http.MethodPost, "http://"+s.http+"/query?q=CREATE+DATABASE+opentsdb", nil, nil)
 		return err
 	})
@@ -142,18 +142,14 @@ func (s *influx) ask(ctx context.Context, q question) ([]byte, error) {
 	if q.host != allHosts {
 		where = fmt.Sprintf("host = '%s' AND %s", hostName(q.host), where)
 	}
-	what, group := "value", " GROUP BY host"
-	switch q.kind {
-	case average:
-		what, group = "mean(value)", fmt.Sprintf(" GROUP BY time(%ds), host fill(none)", q.stepMS/1000)
-	case maximum:
-		what, group = "max(value)", fmt.Sprintf(" GROUP BY time(%ds) fill(none)", q.stepMS/1000)
-	case total:
-		what, group = "sum(value)", fmt.Sprintf(" GROUP BY time(%ds) fill(none)", q.stepMS/1000)
-	case mean:
-		what, group = "mean(value)", fmt.Sprintf(" GROUP BY time(%ds) fill(none)", q.stepMS/1000)
-	case latestPoint:
-		what = "last(value)"
+	what := map[kind]string{
+		raw: "value", average: "mean(value)", maximum: "max(value)", total: "sum(value)", mean: "mean(value)", latestPoint: "last(value)",
+	}[q.kind]
+	group := " GROUP BY host"
+	if q.kind == average {
+		group = fmt.Sprintf(" GROUP BY time(%ds), host fill(none)", q.stepMS/1000)
+	} else if q.kind.overHosts() {
+		group = fmt.Sprintf(" GROUP BY time(%ds) fill(none)", q.stepMS/1000)
 	}
 	return s.query(ctx, fmt.Sprintf("SELECT %s FROM %q WHERE %s%s", what, metricName(q.metric), where, group))
 }

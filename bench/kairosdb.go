@@ -113,10 +113,7 @@ func (kairosTarget) start(ctx context.Context, dir string, _ mode) (server, erro
 		return nil, err
 	}
 	k.under = node
-	return k, k.awaitWithin(javaPatience, func() error {
-		_, err := httpGet(ctx, "http://"+k.http+"/api/v1/health/check")
-		return err
-	})
+	return k, k.awaitReady(javaPatience, answers(ctx, "http://"+k.http+"/api/v1/health/check"))
 }
 
 // nodes counts those that were started.
@@ -134,7 +131,7 @@ func startNode(ctx context.Context, dir string) (node *process, ip string, err e
 	if err != nil {
 		return nil, "", err
 	}
-	return node, ip, node.awaitWithin(javaPatience, func() error { return listens(ip + ":9042") })
+	return node, ip, node.awaitReady(javaPatience, func() error { return listens(ip + ":9042") })
 }
 
 // listens reports, by an error, whether nobody takes connections.

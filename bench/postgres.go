@@ -92,7 +92,7 @@ func (t postgresTarget) start(ctx context.Context, dir string) (eventServer, err
 		return nil, err1
 	}
 	var c eventClient
-	err := s.awaitReady(func() (err error) {
+	err := s.awaitReady(usualPatience, func() (err error) {
 		c, err = s.connect(ctx)
 		return err
 	})

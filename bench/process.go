@@ -60,13 +60,20 @@ func startWith(ctx context.Context, change func(*exec.Cmd), name string, args ..
 	return p, nil
 }
 
-// awaitReady asks until ready says yes, or kills the process if that takes
-// too long. It is as exact as its pause, 2 ms.
-func (p *process) awaitReady(ready func() error) error {
-	return p.awaitWithin(time.Minute, ready)
+// usualPatience is how long a server may take to start.
+const usualPatience = time.Minute
+
+// answers returns a function that asks a page, whose answer shows that a server is ready.
+func answers(ctx context.Context, url string) func() error {
+	return func() error {
+		_, err := httpGet(ctx, url)
+		return err
+	}
 }
 
-func (p *process) awaitWithin(patience time.Duration, ready func() error) error {
+// awaitReady asks until ready says yes, or kills the process if that takes
+// too long. It is as exact as its pause, 2 ms.
+func (p *process) awaitReady(patience time.Duration, ready func() error) error {
 	var last error
 	for began := time.Now(); time.Since(began) < patience; time.Sleep(2 * time.Millisecond) {
 		if last = ready(); last == nil {

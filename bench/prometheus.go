@@ -47,11 +47,7 @@ func (prometheusTarget) start(ctx context.Context, dir string, _ mode) (server, 
 	if err != nil {
 		return nil, err
 	}
-	err = s.awaitReady(func() error {
-		_, err := httpGet(ctx, "http://"+s.http+"/-/ready")
-		return err
-	})
-	return s, err
+	return s, s.awaitReady(usualPatience, answers(ctx, "http://"+s.http+"/-/ready"))
 }
 
 // dataDirs is the snapshot that settle takes, which has everything in blocks.
@@ -67,11 +63,7 @@ func (s *prometheus) send(ctx context.Context, w workload, as form, _ int) error
 }
 
 func (s *prometheus) stored(ctx context.Context) (int64, error) {
-	text, err := httpGet(ctx, "http://"+s.http+"/metrics")
-	if err != nil {
-		return 0, err
-	}
-	n, err := metricIn(text, `prometheus_tsdb_head_samples_appended_total{type="float"}`)
+	n, err := metricOf(ctx, "http://"+s.http+"/metrics", `prometheus_tsdb_head_samples_appended_total{type="float"}`)
 	return int64(n), err
 }
 

@@ -31,7 +31,7 @@ func (redisTarget) start(ctx context.Context, dir string) (eventServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s, s.awaitReady(func() error {
+	return s, s.awaitReady(usualPatience, func() error {
 		c, err := s.connect(ctx)
 		if err != nil {
 			return err

@@ -163,10 +163,7 @@ func startTenants(ctx context.Context, binary, dir string) (*tenants, error) {
 	if s.process, err = startProcess(ctx, binary, "serve", "--config", path); err != nil {
 		return nil, err
 	}
-	return s, s.awaitReady(func() error {
-		_, err := httpGet(ctx, s.url+"/api/v1/health/check")
-		return err
-	})
+	return s, s.awaitReady(usualPatience, answers(ctx, s.url+"/api/v1/health/check"))
 }
 
 func (s *tenants) ask(ctx context.Context, of, path, body string) error {

@@ -67,11 +67,7 @@ func (t varveTarget) startBy(ctx context.Context, dir string, flags ...string) (
 	if v.process, err = startProcess(ctx, t.binary, append(args, flags...)...); err != nil {
 		return nil, err
 	}
-	// A start with millions of names takes its time.
-	return v, v.awaitWithin(10*time.Minute, func() error {
-		_, err := httpGet(ctx, "http://"+v.http+"/api/v1/health/check")
-		return err
-	})
+	return v, v.awaitReady(10*time.Minute, answers(ctx, "http://"+v.http+"/api/v1/health/check")) // a start with millions of names takes its time
 }
 
 func (v *varve) dataDirs() []string {
@@ -145,19 +141,12 @@ func (v *varve) ask(ctx context.Context, q question) ([]byte, error) {
 	if q.host != allHosts {
 		metric["tags"] = object{"host": []string{hostName(q.host)}}
 	}
-	switch q.kind {
-	case average:
-		metric["aggregators"] = aggregator("avg", q.stepMS)
-		metric["group_by"] = byHost
-	case maximum:
-		metric["aggregators"] = aggregator("max", q.stepMS)
-	case total:
-		metric["aggregators"] = aggregator("sum", q.stepMS)
-	case mean:
-		metric["aggregators"] = aggregator("avg", q.stepMS)
-	case latestPoint:
-		metric["aggregators"] = aggregator("last", q.stepMS)
-		metric["group_by"] = byHost
+	if q.kind != raw {
+		name := map[kind]string{average: "avg", maximum: "max", total: "sum", mean: "avg", latestPoint: "last"}[q.kind]
+		metric["aggregators"] = aggregator(name, q.stepMS)
+		if !q.kind.overHosts() {
+			metric["group_by"] = byHost
+		}
 	}
 	return v.query(ctx, q.startMS, q.endExcl, metric)
 }

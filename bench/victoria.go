@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -45,11 +46,7 @@ func (victoriaTarget) startBy(ctx context.Context, dir, listener string) (*victo
 	if err != nil {
 		return nil, err
 	}
-	err = v.awaitReady(func() error {
-		_, err := httpGet(ctx, "http://"+v.http+"/health")
-		return err
-	})
-	return v, err
+	return v, v.awaitReady(usualPatience, answers(ctx, "http://"+v.http+"/health"))
 }
 
 func (v *victoria) dataDirs() []string { return []string{v.dir} }
@@ -127,23 +124,15 @@ func (v *victoria) read(q question, text []byte) (answer, error) {
 		return promRead(q, text)
 	}
 	a := make(answer)
-	for len(text) > 0 {
+	for text := range bytes.Lines(text) {
 		var line struct {
 			Metric     map[string]string
 			Values     []float64
 			Timestamps []int64
 		}
-		end := len(text)
-		for i, c := range text {
-			if c == '\n' {
-				end = i + 1
-				break
-			}
-		}
-		if err := json.Unmarshal(text[:end], &line); err != nil {
+		if err := json.Unmarshal(text, &line); err != nil {
 			return nil, fmt.Errorf("answer of VictoriaMetrics: %w", err)
 		}
-		text = text[end:]
 		host := line.Metric["host"]
 		for i, ms := range line.Timestamps {
 			a[host] = append(a[host], sample{ms, line.Values[i]})
@@ -169,19 +158,12 @@ func promAsk(ctx context.Context, addr string, q question, selector string) ([]b
 		"start": {promTime(q.startMS + q.stepMS - 1)}, "end": {promTime(q.endExcl - 1)},
 		"step": {fmt.Sprintf("%ds", q.stepMS/1000)}, "nocache": {"1"},
 	}
-	window := fmt.Sprintf("%s[%ds]", selector, q.stepMS/1000)
-	switch q.kind {
-	case average:
-		steps.Set("query", "avg_over_time("+window+")")
-		return promPost(ctx, addr, "query_range", steps)
-	case maximum:
-		steps.Set("query", "max(max_over_time("+window+"))")
-		return promPost(ctx, addr, "query_range", steps)
-	case total:
-		steps.Set("query", "sum(sum_over_time("+window+"))")
-		return promPost(ctx, addr, "query_range", steps)
-	case mean:
-		steps.Set("query", "avg(avg_over_time("+window+"))")
+	form := map[kind]string{
+		average: "avg_over_time(%s[%ds])", maximum: "max(max_over_time(%s[%ds]))",
+		total: "sum(sum_over_time(%s[%ds]))", mean: "avg(avg_over_time(%s[%ds]))",
+	}[q.kind]
+	if form != "" {
+		steps.Set("query", fmt.Sprintf(form, selector, q.stepMS/1000))
 		return promPost(ctx, addr, "query_range", steps)
 	}
 	// The last point, or with a window all points.
