@@ -128,17 +128,11 @@ func note(nc net.Conn, state http.ConnState) {
 }
 
 // An httpConn is a connection of net/http.
-//
-// net/http sends an answer of more than its buffer of 4 KiB in two pieces, the buffer and the rest.
-// That wakes the client twice and costs as much as the smallest queries. Between gather and letGo a
-// first piece is held back until there is a second one, and both are sent at once.
 type httpConn struct {
 	*stream.Conn
-	metrics   *metrics
-	arrival   arrival
-	unused    []byte // read before net/http got the connection
-	gathering bool
-	held      []byte
+	metrics *metrics
+	arrival arrival
+	unused  []byte // read before net/http got the connection
 
 	// watch is [fastpath.Server.Watch], set once net/http has the connection.
 	watch func(c *stream.Conn, taken func() bool, cancel context.CancelFunc) (stop func())
@@ -151,42 +145,6 @@ type httpConn struct {
 	refused bool
 	framing framing
 }
-
-func (c *httpConn) gather() { c.gathering = true }
-
-// letGo sends what is still held back.
-func (c *httpConn) letGo() error {
-	c.gathering = false
-	if len(c.held) == 0 {
-		return nil
-	}
-	_, err := c.Conn.Write(c.held)
-	c.held = c.held[:0]
-	return err
-}
-
-func (c *httpConn) Write(p []byte) (int, error) {
-	switch {
-	case len(c.held) > 0 && c.TLS() != nil: // in one record, if it fits
-		first, both := len(c.held), append(c.held, p...)
-		c.held, c.gathering = c.held[:0], false
-		n, err := c.Conn.Write(both)
-		return max(0, n-first), err
-	case len(c.held) > 0:
-		first := len(c.held)
-		pieces := net.Buffers{c.held, p}
-		n, err := pieces.WriteTo(c.Conn.Conn) // which can write both at once
-		c.held, c.gathering = c.held[:0], false
-		return max(0, int(n)-first), err
-	case c.gathering && len(p) <= httpBuffer:
-		c.held = append(c.held, p...)
-		return len(p), nil
-	}
-	return c.Conn.Write(p)
-}
-
-// httpBuffer is how much net/http gathers before it writes to a connection.
-const httpBuffer = 4 << 10
 
 // connKey is the key of a request's httpConn in its context.
 type connKey struct{}

@@ -4,12 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strconv"
 	"testing"
-
-	"varve/internal/stream"
 )
 
 // Answers around the sizes at which net/http writes, in one or more pieces, with
@@ -51,49 +48,5 @@ func TestAnswersOfAllSizes(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// counting counts what is written to a connection.
-type counting struct {
-	net.Conn
-	writes [][]byte
-}
-
-func (c *counting) Write(p []byte) (int, error) {
-	c.writes = append(c.writes, bytes.Clone(p))
-	return len(p), nil
-}
-
-// What is gathered leaves with what follows, or when it is let go.
-func TestGather(t *testing.T) {
-	under := &counting{}
-	c := &httpConn{Conn: &stream.Conn{Conn: under}}
-	write := func(text string) {
-		t.Helper()
-		if n, err := c.Write([]byte(text)); n != len(text) || err != nil {
-			t.Fatal(n, err)
-		}
-	}
-	write("a")
-	c.gather()
-	write("b")
-	if len(under.writes) != 1 {
-		t.Errorf("%q was written at once", under.writes)
-	}
-	write("c")
-	write("d")
-	c.gather()
-	write("e")
-	if err := c.letGo(); err != nil {
-		t.Fatal(err)
-	}
-	c.gather()
-	if err := c.letGo(); err != nil {
-		t.Fatal(err)
-	}
-	write("f")
-	if got := string(bytes.Join(under.writes, nil)); got != "abcdef" {
-		t.Errorf("%q was written", under.writes)
 	}
 }

@@ -238,7 +238,7 @@ func (rw *response) Write(p []byte) (n int, err error) {
 	for {
 		piece := p[n:min(len(p), n+pieceSize)]
 		rw.extend()
-		k, err := rw.send(piece)
+		k, err := rw.ResponseWriter.Write(piece)
 		rw.written += int64(k)
 		rw.meter.Credit(k)
 		if n += k; err != nil || n == len(p) {
@@ -249,20 +249,6 @@ func (rw *response) Write(p []byte) (n int, err error) {
 
 // whyBytes is how much of the body of a 403 is written to the log.
 const whyBytes = 500
-
-// send writes p, so that its pieces leave together.
-func (rw *response) send(p []byte) (int, error) {
-	conn, ok := rw.request.Context().Value(connKey{}).(*httpConn)
-	if !ok || len(p) < httpBuffer/2 {
-		return rw.ResponseWriter.Write(p)
-	}
-	conn.gather()
-	n, err := rw.ResponseWriter.Write(p)
-	if letGo := conn.letGo(); err == nil {
-		err = letGo
-	}
-	return n, err
-}
 
 // Flush sends what was written so far.
 func (rw *response) Flush() {
