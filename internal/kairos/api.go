@@ -65,9 +65,7 @@ func New(s Store, e *agg.Engine, config Config, version string, now func() time.
 }
 
 // Register registers the API's metrics with r.
-func (a *API) Register(r prometheus.Registerer) {
-	r.MustRegister(a.cache.hits, a.cache.misses, a.cache.bytes)
-}
+func (a *API) Register(r prometheus.Registerer) { a.cache.metrics.MustRegister(r) }
 
 // Routes lists the endpoints and their preflights, and the preflight of
 // /api/v1/datapoints, which browsers request too.

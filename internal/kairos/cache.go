@@ -7,16 +7,19 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/collectors"
 )
 
 // An answerCache keeps answers to single metrics, for requests with cache_time. It is
 // bounded in bytes and drops the least recently used answer first. Only its age
 // invalidates an answer: that is the meaning of cache_time. Many goroutines may use it.
 type answerCache struct {
-	max    int64 // bytes, 0 = off
-	hits   prometheus.Counter
-	misses prometheus.Counter
-	bytes  prometheus.Gauge
+	max     int64 // bytes, 0 = off
+	metrics *collectors.Set
+	hits    prometheus.Counter
+	misses  prometheus.Counter
+	bytes   prometheus.Gauge
 
 	mu      sync.Mutex
 	used    int64
@@ -39,17 +42,12 @@ const entryBytes = 256
 const maxCacheShare = 4
 
 func newAnswerCache(maxBytes int64) *answerCache {
+	set := collectors.Named("varve_kairos_query_cache_")
 	return &answerCache{
-		max: maxBytes, entries: map[identity]*list.Element{}, recent: list.New(),
-		hits: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "varve_kairos_query_cache_hits_total", Help: "Metrics of queries with cache_time that the query cache answered.",
-		}),
-		misses: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "varve_kairos_query_cache_misses_total", Help: "Metrics of queries with cache_time that were computed.",
-		}),
-		bytes: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "varve_kairos_query_cache_bytes", Help: "Memory of the query cache, at most kairos.query_cache.",
-		}),
+		max: maxBytes, entries: map[identity]*list.Element{}, recent: list.New(), metrics: set,
+		hits:   set.Counter("hits_total", "Metrics of queries with cache_time that the query cache answered."),
+		misses: set.Counter("misses_total", "Metrics of queries with cache_time that were computed."),
+		bytes:  set.Gauge("bytes", "Memory of the query cache, at most kairos.query_cache."),
 	}
 }
 

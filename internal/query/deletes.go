@@ -6,8 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"varve/internal/store"
 )
 
@@ -21,22 +19,12 @@ const leastDeletes = 4
 type deletes struct {
 	slots
 	waiting atomic.Int64
-	queued  prometheus.Gauge
-	refused prometheus.Counter
+	metrics *metrics
 }
 
-func newDeletes(r prometheus.Registerer, m *metrics) *deletes {
-	d := &deletes{
-		slots: slots{free: max(leastDeletes, runtime.GOMAXPROCS(0))},
-		queued: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "varve_query_deletes_waiting", Help: "Deletes that wait until others have ended.",
-		}),
-		refused: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "varve_query_deletes_refused_total", Help: "Deletes that were refused because too many waited, or others did not end within query.max_wait.",
-		}),
-	}
+func newDeletes(m *metrics) *deletes {
+	d := &deletes{slots: slots{free: max(leastDeletes, runtime.GOMAXPROCS(0))}, metrics: m}
 	d.fresh.refused = m.shed.WithLabelValues("delete")
-	r.MustRegister(d.queued, d.refused)
 	return d
 }
 
@@ -57,21 +45,13 @@ func (d *deletes) enter(ctx context.Context, config *Config) error {
 		return nil
 	}
 	err := d.queue(ctx, queue{
-		most: int64(config.MaxQueued), wait: config.MaxWait, waiting: &d.waiting, gauge: d.queued,
-		full: func(n int64) error {
-			return &store.LimitError{
-				Busy: true, Limit: "waiting deletes", Max: int64(config.MaxQueued), Need: n,
-				What: "deletes that wait until others have ended; nothing was deleted; send fewer at once",
-			}
-		},
-		late: &store.LimitError{
-			Busy: true, Limit: "query.max_wait", Max: config.MaxWait.Milliseconds(),
-			What: "milliseconds that a delete waits until others have ended; nothing was deleted; send fewer at once",
-		},
-		early: config.congested("a delete waits until others have ended", "send fewer at once; nothing was deleted"),
+		config: config, most: int64(config.MaxQueued), waiting: &d.waiting, gauge: d.metrics.deletesWaiting,
+		full: store.LimitError{Limit: "waiting deletes", What: "deletes that wait until others have ended; nothing was deleted; send fewer at once"},
+		late: store.LimitError{Limit: "query.max_wait", Max: config.MaxWait.Milliseconds(), What: "milliseconds that a delete waits until others have ended; nothing was deleted; send fewer at once"},
+		what: "a delete waits until others have ended", wayOut: "send fewer at once; nothing was deleted",
 	})
 	if store.IsBusy(err) {
-		d.refused.Inc()
+		d.metrics.deletesRefused.Inc()
 	}
 	return err
 }

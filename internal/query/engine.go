@@ -65,7 +65,7 @@ func New(s store.Viewer, config Config, r prometheus.Registerer, now func() time
 	e.pool = &pool{max: machine.Share(int64(config.TotalMemory)), metrics: e.metrics, held: map[uint64]int64{}}
 	e.pool.maxWait.Store(int64(config.MaxWait))
 	e.metrics.memoryMax.Set(float64(e.pool.max))
-	e.texts, e.deletes = newTexts(e.pool, r), newDeletes(r, e.metrics)
+	e.texts, e.deletes = newTexts(e.pool), newDeletes(e.metrics)
 	e.slow.count = e.metrics.slow
 	e.slow.threshold.Store(int64(config.Slow))
 	return e
@@ -141,17 +141,10 @@ func (e *Engine) enter(ctx context.Context) error {
 	}
 	config := e.config.Load()
 	return e.slots.queue(ctx, queue{
-		most: int64(config.MaxQueued), wait: config.MaxWait, waiting: &e.queued, gauge: e.metrics.queued,
-		full: func(n int64) error {
-			return &store.LimitError{
-				Busy: true, Limit: "waiting queries", Max: int64(config.MaxQueued), Need: n, What: "queries that wait for a slot; ask for less at once",
-			}
-		},
-		late: &store.LimitError{
-			Busy: true, Limit: "query.max_concurrent", Max: int64(config.MaxConcurrent),
-			What: "no slot became free within query.max_wait of " + config.MaxWait.String(),
-		},
-		early: config.congested("a query waits for a slot", "fewer dashboards at once"),
+		config: config, most: int64(config.MaxQueued), waiting: &e.queued, gauge: e.metrics.queued,
+		full: store.LimitError{Limit: "waiting queries", What: "queries that wait for a slot; ask for less at once"},
+		late: store.LimitError{Limit: "query.max_concurrent", Max: int64(config.MaxConcurrent), What: "no slot became free within query.max_wait of " + config.MaxWait.String()},
+		what: "a query waits for a slot", wayOut: "fewer dashboards at once",
 	})
 }
 

@@ -22,6 +22,13 @@ type metrics struct {
 	memoryMax     prometheus.Gauge
 	memoryWaits   prometheus.Gauge
 	memoryRefused prometheus.Counter
+
+	textBytes   *prometheus.GaugeVec // by size, as are those that wait
+	textWaiting *prometheus.GaugeVec
+	textRefused prometheus.Counter
+
+	deletesWaiting prometheus.Gauge
+	deletesRefused prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -41,30 +48,17 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	m.memoryMax = set.Gauge("memory_max_bytes", "Memory that queries, the texts of their requests, and answers that are not sent yet may hold together: query.total_memory.")
 	m.memoryWaits = set.Gauge("memory_waiting", "Queries and answers that wait for memory that others hold.")
 	m.memoryRefused = set.Counter("memory_refused_total", "Queries and answers for which no memory became free within query.max_wait, or that began last of those that held memory while all of them waited for more.")
+	m.textBytes = set.GaugeVec("text_bytes", "Part of varve_query_memory_bytes for the texts of requests, from their first byte until their query ends.", "size")
+	m.textWaiting = set.GaugeVec("text_waiting", "Requests that wait to be parsed.", "size")
+	m.textRefused = set.Counter("text_refused_total", "Requests that were refused for lack of memory for their texts, or of a turn to be parsed.")
+	m.deletesWaiting = set.Gauge("deletes_waiting", "Deletes that wait until others have ended.")
+	m.deletesRefused = set.Counter("deletes_refused_total", "Deletes that were refused because too many waited, or others did not end within query.max_wait.")
+	for _, name := range laneNames { // shown from the start
+		m.textBytes.WithLabelValues(name)
+		m.textWaiting.WithLabelValues(name)
+	}
 	for _, outcome := range []string{outcomeOK, "input", "limit", "timeout", "cancelled", "busy", "failed"} {
 		m.queries.WithLabelValues(outcome) // shown from the start
-	}
-	set.MustRegister(r)
-	return m
-}
-
-// textMetrics are of the texts of requests.
-type textMetrics struct {
-	bytes   *prometheus.GaugeVec
-	waiting *prometheus.GaugeVec
-	refused prometheus.Counter
-}
-
-func newTextMetrics(r prometheus.Registerer) *textMetrics {
-	set := collectors.Named("varve_query_")
-	m := &textMetrics{
-		bytes:   set.GaugeVec("text_bytes", "Part of varve_query_memory_bytes for the texts of requests, from their first byte until their query ends.", "size"),
-		waiting: set.GaugeVec("text_waiting", "Requests that wait to be parsed.", "size"),
-		refused: set.Counter("text_refused_total", "Requests that were refused for lack of memory for their texts, or of a turn to be parsed."),
-	}
-	for _, name := range laneNames { // shown from the start
-		m.bytes.WithLabelValues(name)
-		m.waiting.WithLabelValues(name)
 	}
 	set.MustRegister(r)
 	return m

@@ -95,7 +95,7 @@ func TestDeletesAreBounded(t *testing.T) {
 		if waited := time.Since(began); waited != config.MaxWait {
 			t.Errorf("waited for %v", waited)
 		}
-		if n := counted(t, f.deletes.refused); n != 3 {
+		if n := counted(t, f.deletes.metrics.deletesRefused); n != 3 {
 			t.Errorf("%v were refused", n)
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -104,7 +104,7 @@ func TestDeletesAreBounded(t *testing.T) {
 		if began, err := f.Delete(ctx, func(context.Context) error { return nil }); began || !errors.Is(err, left) {
 			t.Errorf("began %t, %v", began, err)
 		}
-		if n := counted(t, f.deletes.refused); n != 3 {
+		if n := counted(t, f.deletes.metrics.deletesRefused); n != 3 {
 			t.Errorf("a client that left counts as refused: %v", n)
 		}
 		go remove(waiting, f, nil)

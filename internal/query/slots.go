@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/congestion"
+	"varve/internal/store"
 )
 
 // slots limits the queries that compute at once. Queries that wait stand in two lines: fresh ones,
@@ -119,16 +120,16 @@ func (s *slots) helped(n int) {
 	s.all.add(-n)
 }
 
-// A queue says how many callers may wait for a slot, and for how long.
+// A queue says how many callers may wait for a slot, and what those are told that get none.
 type queue struct {
-	most    int64 // requests that may wait
-	wait    time.Duration
+	config  *Config
+	most    int64 // callers that may wait
 	waiting *atomic.Int64
 	gauge   prometheus.Gauge
 
-	full  func(n int64) error // the error of the caller that would be the n-th
-	late  error               // of a caller that has waited for that long
-	early error               // of a caller that is refused earlier, because the line is congested
+	full         store.LimitError // of a caller that is one too many
+	late         store.LimitError // of one that has waited for max_wait
+	what, wayOut string           // of one that is refused earlier, see Config.congested
 }
 
 // queue waits for a slot in q.
@@ -136,15 +137,17 @@ func (s *slots) queue(ctx context.Context, q queue) error {
 	n := q.waiting.Add(1)
 	defer q.waiting.Add(-1)
 	if n > q.most {
-		return q.full(n)
+		q.full.Busy, q.full.Max, q.full.Need = true, q.most, n
+		return &q.full
 	}
 	q.gauge.Inc()
 	defer q.gauge.Dec()
-	ctx, cancel := context.WithTimeoutCause(ctx, q.wait, q.late)
+	q.late.Busy = true
+	ctx, cancel := context.WithTimeoutCause(ctx, q.config.MaxWait, &q.late)
 	defer cancel()
-	err := s.line(ctx, 0, q.wait, false)
+	err := s.line(ctx, 0, q.config.MaxWait, false)
 	if errors.Is(err, errCongested) {
-		return q.early
+		return q.config.congested(q.what, q.wayOut)
 	}
 	return err
 }

@@ -9,8 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"varve/internal/store"
 )
 
@@ -65,14 +63,13 @@ type texts struct {
 		slots
 		waiting atomic.Int64
 	}
-	metrics *textMetrics
 
 	mu   sync.Mutex
 	held [lanes]int64
 }
 
-func newTexts(p *pool, r prometheus.Registerer) *texts {
-	t := &texts{pool: p, max: max(1, min(p.max/textShare, textMemory)), metrics: newTextMetrics(r)}
+func newTexts(p *pool) *texts {
+	t := &texts{pool: p, max: max(1, min(p.max/textShare, textMemory))}
 	// A text takes up to a hundred times its length while it is parsed.
 	t.lanes[SmallTexts].free = runtime.GOMAXPROCS(0)
 	t.lanes[LargeTexts].free = runtime.GOMAXPROCS(0)
@@ -186,27 +183,20 @@ func (a *texts) enter(ctx context.Context, lane Lane, config *Config) error {
 	if l.try() {
 		return nil
 	}
-	most := waitingTexts[lane]
 	err := l.queue(ctx, queue{
-		most: most, wait: config.MaxWait, waiting: &l.waiting, gauge: a.metrics.waiting.WithLabelValues(laneNames[lane]),
-		full: func(n int64) error {
-			return &store.LimitError{
-				Busy: true, Limit: "waiting requests", Max: most, Need: n, What: "requests that wait to be parsed; send fewer at once",
-			}
-		},
-		late: &store.LimitError{
-			Busy: true, Limit: "query.max_wait", Max: config.MaxWait.Milliseconds(), What: "milliseconds that a request waits to be parsed; send fewer at once",
-		},
-		early: config.congested("a request waits to be parsed", "send fewer, or smaller ones, at once"),
+		config: config, most: waitingTexts[lane], waiting: &l.waiting, gauge: a.pool.metrics.textWaiting.WithLabelValues(laneNames[lane]),
+		full: store.LimitError{Limit: "waiting requests", What: "requests that wait to be parsed; send fewer at once"},
+		late: store.LimitError{Limit: "query.max_wait", Max: config.MaxWait.Milliseconds(), What: "milliseconds that a request waits to be parsed; send fewer at once"},
+		what: "a request waits to be parsed", wayOut: "send fewer, or smaller ones, at once",
 	})
 	if store.IsBusy(err) {
-		a.metrics.refused.Inc()
+		a.pool.metrics.textRefused.Inc()
 	}
 	return err
 }
 
 func (a *texts) refuse(limit *store.LimitError) error {
-	a.metrics.refused.Inc()
+	a.pool.metrics.textRefused.Inc()
 	limit.Busy = true
 	return limit
 }
@@ -264,6 +254,6 @@ func (a *texts) release(lane Lane, n int64) {
 func (a *texts) change(lane Lane, n int64) {
 	if n != 0 {
 		a.held[lane] += n
-		a.metrics.bytes.WithLabelValues(laneNames[lane]).Set(float64(a.held[lane]))
+		a.pool.metrics.textBytes.WithLabelValues(laneNames[lane]).Set(float64(a.held[lane]))
 	}
 }

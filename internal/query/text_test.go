@@ -99,7 +99,7 @@ func TestTextsTakeMemory(t *testing.T) {
 	if n := f.pool.inUse(); n != 0 {
 		t.Errorf("%d bytes are held at rest", n)
 	}
-	if n := counted(t, f.texts.metrics.refused); n != 3 {
+	if n := counted(t, f.texts.pool.metrics.textRefused); n != 3 {
 		t.Errorf("%v requests are counted as refused", n)
 	}
 }

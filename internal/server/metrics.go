@@ -6,8 +6,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
+	process "github.com/prometheus/client_golang/prometheus/collectors"
 
+	"varve/internal/collectors"
 	"varve/internal/stream"
 )
 
@@ -30,55 +31,45 @@ type metrics struct {
 	floods         prometheus.Counter
 }
 
-// newMetrics registers the server's figures, and those of the Go runtime and the process.
-func newMetrics(r prometheus.Registerer, version string, maxConnections int) *metrics {
-	counter := func(name, help string) prometheus.CounterOpts {
-		return prometheus.CounterOpts{Namespace: "varve", Subsystem: "server", Name: name, Help: help}
-	}
-	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "varve", Subsystem: "server", Name: name, Help: help})
-	}
+// newMetrics registers the figures of a listener of HTTP.
+func newMetrics(r prometheus.Registerer, maxConnections int) *metrics {
+	set := collectors.Named("varve_server_")
 	m := &metrics{
-		requests: prometheus.NewCounterVec(counter("http_requests_total",
-			"HTTP requests answered."), []string{"route", "method", "code"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: "varve", Subsystem: "server", Name: "http_request_seconds",
-			Help:    "Time from the header of a request to the end of its answer.",
-			Buckets: []float64{0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60},
-		}, []string{"route"}),
-		bytes:       prometheus.NewCounter(counter("http_response_bytes_total", "Bytes of answers, before compression by the connection.")),
-		inFlight:    gauge("http_requests_in_flight", "HTTP requests being answered."),
-		connections: gauge("http_connections", "Open HTTP connections."),
-		panics:      prometheus.NewCounter(counter("panics_total", "Requests that ended in a bug in Varve and were answered with 500.")),
-		refused:     prometheus.NewCounter(counter("http_requests_refused_total", "Requests answered 403 because a web page of another origin sent them, or because of a foreign name in Host.")),
-		evicted: prometheus.NewCounterVec(counter("http_connections_evicted_total",
-			"Connections that were closed to make room for new ones (server.max_connections): those without a complete request header, then those whose body arrived most slowly."), []string{"waits_for"}),
-		handshakes: prometheus.NewCounterVec(counter("tls_handshakes_failed_total", "Connections closed because there was no handshake of TLS: not_tls, timeout, ended by the client, certificate not accepted, too_large, other."), []string{"stream", "reason"}),
-		failed:     prometheus.NewCounterVec(counter("health_failures_total", "Health checks that failed."), []string{"check"}),
-
-		acceptFailures: prometheus.NewCounter(counter("http_connections_failed_total", "Attempts to accept an HTTP connection that failed, for example because the process may not open more files. The server tries again.")),
-		largeHeaders:   prometheus.NewCounter(counter("http_headers_refused_total", "Requests answered 431: their headers were too large or too many.")),
-		paced:          prometheus.NewCounter(counter("http2_reads_paced_total", "Reads of HTTP/2 connections that waited for their turn because the client had sent more than its requests need.")),
-		floods:         prometheus.NewCounter(counter("http2_floods_total", "HTTP/2 connections that were closed because the client had sent more than 1 MiB that belonged to no request.")),
+		requests:       set.CounterVec("http_requests_total", "HTTP requests answered.", "route", "method", "code"),
+		seconds:        set.HistogramVec("http_request_seconds", "Time from the header of a request to the end of its answer.", []float64{0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60}, "route"),
+		bytes:          set.Counter("http_response_bytes_total", "Bytes of answers, before compression by the connection."),
+		inFlight:       set.Gauge("http_requests_in_flight", "HTTP requests being answered."),
+		connections:    set.Gauge("http_connections", "Open HTTP connections."),
+		panics:         set.Counter("panics_total", "Requests that ended in a bug in Varve and were answered with 500."),
+		refused:        set.Counter("http_requests_refused_total", "Requests answered 403 because a web page of another origin sent them, or because of a foreign name in Host."),
+		evicted:        set.CounterVec("http_connections_evicted_total", "Connections that were closed to make room for new ones (server.max_connections): those without a complete request header, then those whose body arrived most slowly.", "waits_for"),
+		handshakes:     set.CounterVec("tls_handshakes_failed_total", "Connections closed because there was no handshake of TLS: not_tls, timeout, ended by the client, certificate not accepted, too_large, other.", "stream", "reason"),
+		failed:         set.CounterVec("health_failures_total", "Health checks that failed.", "check"),
+		acceptFailures: set.Counter("http_connections_failed_total", "Attempts to accept an HTTP connection that failed, for example because the process may not open more files. The server tries again."),
+		largeHeaders:   set.Counter("http_headers_refused_total", "Requests answered 431: their headers were too large or too many."),
+		paced:          set.Counter("http2_reads_paced_total", "Reads of HTTP/2 connections that waited for their turn because the client had sent more than its requests need."),
+		floods:         set.Counter("http2_floods_total", "HTTP/2 connections that were closed because the client had sent more than 1 MiB that belonged to no request."),
 	}
-	limit := gauge("http_connections_max", "Limit of open HTTP connections (server.max_connections).")
-	limit.Set(float64(maxConnections))
+	set.Gauge("http_connections_max", "Limit of open HTTP connections (server.max_connections).").Set(float64(maxConnections))
 	for _, label := range []string{stream.WaitsForRequest, stream.WaitsForBody} {
 		m.evicted.WithLabelValues(label)
 	}
-	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "varve", Name: "build_info",
-		Help: "Always 1; the labels say what runs."}, []string{"version", "go"})
-	build.WithLabelValues(version, runtime.Version()).Set(1)
-	r.MustRegister(m.requests, m.seconds, m.bytes, m.inFlight, m.connections, m.panics, m.refused, m.evicted, m.failed, m.handshakes, m.acceptFailures, m.largeHeaders, m.paced, m.floods, limit, build,
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	set.MustRegister(r)
 	return m
+}
+
+// registerProcess registers the version of Varve, and the figures of the Go runtime and the process.
+func registerProcess(r prometheus.Registerer, version string) {
+	set := collectors.Named("varve_")
+	set.GaugeVec("build_info", "Always 1; the labels say what runs.", "version", "go").WithLabelValues(version, runtime.Version()).Set(1)
+	set.MustRegister(r)
+	r.MustRegister(process.NewGoCollector(), process.NewProcessCollector(process.ProcessCollectorOpts{}))
 }
 
 // newProfilerMetrics returns metrics of the profiler's listener. They are not
 // exported: the listener is off by default.
 func newProfilerMetrics() *metrics {
-	return newMetrics(prometheus.NewRegistry(), "", profilerConnections)
+	return newMetrics(prometheus.NewRegistry(), profilerConnections)
 }
 
 // count records a finished request. Labels are routes and the methods that they accept, never text

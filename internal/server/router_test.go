@@ -48,7 +48,7 @@ func newTestRouter(registry *prometheus.Registry) *router {
 	rt := &router{
 		guard:    guard{origins: &nobody},
 		log:      slog.New(slog.DiscardHandler),
-		metrics:  newMetrics(registry, "test", 1),
+		metrics:  newMetrics(registry, 1),
 		stall:    time.Minute,
 		draining: func() bool { return false },
 	}

@@ -108,12 +108,13 @@ func New(o Options) *Server {
 		config:  o.Config,
 		version: o.Version,
 		log:     o.Log,
-		metrics: newMetrics(o.Registry, o.Version, o.Config.MaxConnections),
+		metrics: newMetrics(o.Registry, o.Config.MaxConnections),
 		opening: o.Opening,
 		keeper:  o.Keeper,
 		mounted: make(chan struct{}),
 		drained: make(chan struct{}),
 	}
+	registerProcess(o.Registry, o.Version)
 	s.scrapes = newScraper(o.Registry, prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return s.gather(o.Registry) }))
 	o.Registry.MustRegister(newHealthGauge(s))
 	s.SetAllowedOrigins(o.Config.AllowedOrigins)

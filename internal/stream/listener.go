@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/collectors"
 	"varve/internal/notify"
 	"varve/internal/principal"
 )
@@ -62,21 +63,14 @@ const (
 // of the setting max_connections, which is the limit.
 func NewMetrics(r prometheus.Registerer, name, section string) Metrics {
 	limitKey := section + ".max_connections"
-	counter := func(what, help string) prometheus.Counter {
-		c := prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_" + name + "_connections_" + what + "total", Help: help})
-		r.MustRegister(c)
-		return c
-	}
-	open := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "varve_" + name + "_connections", Help: "Open connections; at most " + limitKey + ".",
-	})
-	r.MustRegister(open)
-	evicted := counter("evicted_", "Connections closed to make room for new ones ("+limitKey+"): of the address with the most connections, the one without a complete request for longest.")
+	set := collectors.Named("varve_" + name + "_connections")
+	defer set.MustRegister(r)
+	evicted := set.Counter("_evicted_total", "Connections closed to make room for new ones ("+limitKey+"): of the address with the most connections, the one without a complete request for longest.")
 	return Metrics{
-		Open:     open,
-		Accepted: counter("", "Connections accepted."),
-		Failed:   counter("failed_", "Attempts to accept a connection that failed, for example because the process may not open more files. The server tries again."),
-		Refused:  counter("refused_", "Connections closed at once because of "+limitKey+", while all others were storing."),
+		Open:     set.Gauge("", "Open connections; at most "+limitKey+"."),
+		Accepted: set.Counter("_total", "Connections accepted."),
+		Failed:   set.Counter("_failed_total", "Attempts to accept a connection that failed, for example because the process may not open more files. The server tries again."),
+		Refused:  set.Counter("_refused_total", "Connections closed at once because of "+limitKey+", while all others were storing."),
 		Evicted:  func(*Conn, string) { evicted.Inc() },
 	}
 }

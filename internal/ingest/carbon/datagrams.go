@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/collectors"
 	"varve/internal/ingest"
 	"varve/internal/ingest/lines"
 	"varve/internal/principal"
@@ -44,16 +45,15 @@ func (s *DatagramServer) HandOver(tenant string, to *DatagramServer) { s.others[
 // NewDatagramServer returns a server for datagrams of text lines. cfg must be valid. Serve may be
 // called once.
 func NewDatagramServer(p *ingest.Pipeline, cfg Config, o Options) *DatagramServer {
-	s := &DatagramServer{
+	set := collectors.Named("varve_carbon_udp_")
+	defer set.MustRegister(o.Registerer)
+	return &DatagramServer{
 		proto:     protocolOf("carbon_udp", p, cfg, o),
-		datagrams: prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_carbon_udp_datagrams_total", Help: "Datagrams received."}),
-		overflow: prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_carbon_udp_kernel_dropped_total",
-			Help: "Datagrams that the operating system dropped because they came faster than they were received. Known on Linux only, and once a further datagram has come."}),
-		served: make(chan struct{}),
-		others: map[string]*DatagramServer{},
+		datagrams: set.Counter("datagrams_total", "Datagrams received."),
+		overflow:  set.Counter("kernel_dropped_total", "Datagrams that the operating system dropped because they came faster than they were received. Known on Linux only, and once a further datagram has come."),
+		served:    make(chan struct{}),
+		others:    map[string]*DatagramServer{},
 	}
-	o.Registerer.MustRegister(s.datagrams, s.overflow)
-	return s
 }
 
 // receiveBuffer is what the operating system is asked to hold, in bytes. It may give less.

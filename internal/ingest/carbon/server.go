@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/collectors"
 	"varve/internal/ingest"
 	"varve/internal/ingest/lines"
 	"varve/internal/model"
@@ -21,9 +22,9 @@ type Options struct {
 }
 
 func (o *Options) received(name string) prometheus.Counter {
-	c := prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_" + name + "_received_bytes_total", Help: "Bytes read from connections."})
-	o.Registerer.MustRegister(c)
-	return c
+	set := collectors.Named("varve_" + name)
+	defer set.MustRegister(o.Registerer)
+	return set.Counter("_received_bytes_total", "Bytes read from connections.")
 }
 
 // newServer returns a server for connections that h speaks on.

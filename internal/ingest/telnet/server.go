@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/collectors"
 	"varve/internal/ingest"
 	"varve/internal/ingest/lines"
 	"varve/internal/stream"
@@ -29,15 +30,12 @@ func NewServer(p *ingest.Pipeline, cfg Config, o Options) *stream.Server {
 }
 
 func protocol(p *ingest.Pipeline, cfg Config, o Options) *lines.Protocol {
-	counter := func(name, help string) prometheus.Counter {
-		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-		o.Registerer.MustRegister(c)
-		return c
-	}
+	set := collectors.Named("varve_telnet_")
+	defer set.MustRegister(o.Registerer)
 	proto := &lines.Protocol{
 		Name: "telnet", Pipeline: p, Counts: p.Protocol("telnet"), Logger: o.Logger, Reply: []byte(o.Version + "\n"),
-		Received: counter("varve_telnet_received_bytes_total", "Bytes read from connections."),
-		Unread:   counter("varve_telnet_replies_dropped_total", "Replies to version that a client did not read in time."),
+		Received: set.Counter("received_bytes_total", "Bytes read from connections."),
+		Unread:   set.Counter("replies_dropped_total", "Replies to version that a client did not read in time."),
 		MaxLine:  cfg.MaxLine, ReadBuffer: cfg.ReadBuffer, RetryFor: cfg.RetryFor,
 	}
 	proto.NewParser = func(remote string) lines.Parser { return newParser(proto, remote) }
