@@ -26,7 +26,8 @@ func (endedError) Is(target error) bool { return target == context.Canceled }
 // A Held is the context of an admitted request or connection. It carries the sender's
 // [principal.Principal], and ends with [ErrEnded] when the sender loses its rights.
 type Held struct {
-	lazyContext
+	context.Context
+	cancel context.CancelCauseFunc
 	keeper *Keeper
 	claim  Claim
 	sender principal.Principal
@@ -53,7 +54,8 @@ type holds struct {
 // has identified as id by the claim c. The caller must call Release when it ends. ender
 // may be nil.
 func (k *Keeper) Hold(ctx context.Context, c Claim, id Identity, ender Ender) *Held {
-	h := &Held{lazyContext: lazyContext{Context: ctx}, keeper: k, claim: c, sender: id.Principal, whole: id.Whole, ender: ender}
+	h := &Held{keeper: k, claim: c, sender: id.Principal, whole: id.Whole, ender: ender}
+	h.Context, h.cancel = context.WithCancelCause(ctx)
 	h.until.Store(untilMilli(&id))
 	k.holds.mu.Lock()
 	k.holds.mu.all[h] = struct{}{}
@@ -78,18 +80,18 @@ func (h *Held) Release() {
 	h.keeper.holds.mu.Lock()
 	delete(h.keeper.holds.mu.all, h)
 	h.keeper.holds.mu.Unlock()
-	h.release()
+	h.cancel(nil)
 }
 
 // Ended reports whether the sender has lost its rights.
-func (h *Held) Ended() bool { return h.cause() == ErrEnded }
+func (h *Held) Ended() bool { return context.Cause(h.Context) == ErrEnded }
 
 // Value implements [context.Context].
 func (h *Held) Value(key any) any {
 	if key == (principal.Key{}) {
 		return &h.sender
 	}
-	return h.lazyContext.Value(key)
+	return h.Context.Value(key)
 }
 
 // Recheck ends all requests and connections whose senders have lost their rights. It must be
