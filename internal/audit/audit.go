@@ -84,7 +84,7 @@ type Log struct {
 	mu     sync.Mutex
 	file   *os.File // nil after a failure, until the next event
 	size   int64
-	shares map[string]*rate.Limiter // of senders, in bytes; see HasRoom
+	shares map[string]*rate.Limiter // of senders, in bytes; see RoomIn
 }
 
 // Open opens the log. It returns nil if the log is off.
@@ -104,8 +104,11 @@ func Open(path string, c Config, r prometheus.Registerer, log *slog.Logger) (*Lo
 	return l, nil
 }
 
-// open opens the file. l.mu must be held, or l be known to nobody else.
+// open opens the file if it is not open. l.mu must be held, or l be known to nobody else.
 func (l *Log) open() error {
+	if l.file != nil {
+		return nil
+	}
 	if err := os.MkdirAll(filepath.Dir(l.path), 0o750); err != nil {
 		return err
 	}
@@ -136,14 +139,6 @@ func openOwned(path string) (*os.File, error) {
 		return f, err
 	}
 	return os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o600)
-}
-
-// reopen opens the file if it is not open. l.mu must be held.
-func (l *Log) reopen() error {
-	if l.file != nil {
-		return nil
-	}
-	return l.open()
 }
 
 // cutOff reports whether the last line of a file has no end, as after a full disk or a crash
@@ -190,7 +185,7 @@ func (l *Log) write(line []byte) error {
 		l.file.Close()
 		l.file = nil
 	}
-	if err := l.reopen(); err != nil {
+	if err := l.open(); err != nil {
 		return err
 	}
 	if l.size > 0 && l.size+int64(len(line)) > l.c.MaxBytes {
@@ -198,7 +193,7 @@ func (l *Log) write(line []byte) error {
 			l.log.Error("cannot rotate the audit log; it keeps growing", "error", err)
 		}
 	}
-	if err := l.reopen(); err != nil {
+	if err := l.open(); err != nil {
 		return err
 	}
 	n, err := l.file.Write(line)

@@ -186,7 +186,7 @@ func TestShareOfASender(t *testing.T) {
 	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	l.Add(Event{Time: now, Sender: "quiet", Action: "first"})
 	do := func(sender string) bool {
-		if !l.HasRoom(sender, now) {
+		if l.RoomIn(sender, now) > 0 {
 			return false
 		}
 		l.Add(Event{Time: now, Sender: sender, Action: "DELETE /x", Query: strings.Repeat("x", 1000)})
@@ -205,11 +205,11 @@ func TestShareOfASender(t *testing.T) {
 		t.Error("one sender has turned over the log")
 	}
 	wait := l.RoomIn("loud", now)
-	if wait < time.Second || l.HasRoom("loud", now.Add(wait-time.Second)) || !l.HasRoom("loud", now.Add(wait+time.Second)) || l.RoomIn("quiet", now) != 0 {
+	if wait < time.Second || l.RoomIn("loud", now.Add(wait-time.Second)) == 0 || l.RoomIn("loud", now.Add(wait+time.Second)) > 0 || l.RoomIn("quiet", now) != 0 {
 		t.Errorf("there should be room in %v, for another sender in %v", wait, l.RoomIn("quiet", now))
 	}
 	var m dto.Metric
-	if err := l.held.Write(&m); err != nil || m.Counter.GetValue() != 3 {
+	if err := l.held.Write(&m); err != nil || m.Counter.GetValue() != 4 {
 		t.Errorf("%v requests were refused: %v", m.Counter.GetValue(), err)
 	}
 	now = now.Add(time.Hour) // a twenty-fourth of all files
@@ -224,7 +224,7 @@ func TestShareOfASender(t *testing.T) {
 	if n := len(l.shares); n > maxSenders+1 {
 		t.Errorf("%d senders are told apart", n)
 	}
-	if (*Log)(nil).HasRoom("x", now) != true || !l.HasRoom("", now) {
+	if (*Log)(nil).RoomIn("x", now) != 0 || l.RoomIn("", now) > 0 {
 		t.Error("a sender without a name is limited")
 	}
 }
@@ -236,7 +236,7 @@ func TestShareOfANetwork(t *testing.T) {
 	l := open(t, path, Config{MaxBytes: 64 << 10, MaxFiles: 4})
 	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	addresses := 0
-	for sender := netip.MustParseAddr("2001:db8::1"); l.HasRoom(sender.String(), now); sender = sender.Next() {
+	for sender := netip.MustParseAddr("2001:db8::1"); l.RoomIn(sender.String(), now) == 0; sender = sender.Next() {
 		l.Add(Event{Time: now, Sender: sender.String(), Action: "GET /x", Query: strings.Repeat("x", 1000)})
 		if addresses++; addresses > 100 {
 			t.Fatal("one network fills the log")
@@ -246,7 +246,7 @@ func TestShareOfANetwork(t *testing.T) {
 		t.Error("another address of the network has room")
 	}
 	for _, other := range []string{"2001:db8:0:1::1", "192.0.2.1", "someone"} {
-		if !l.HasRoom(other, now) {
+		if l.RoomIn(other, now) > 0 {
 			t.Errorf("%s has no room", other)
 		}
 	}

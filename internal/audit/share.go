@@ -20,34 +20,26 @@ const (
 // together.
 const maxSenders = 1000
 
-// HasRoom reports whether a sender has some of its share of the log left. If it has not, the
-// caller must refuse the request that would be logged: the request must not happen without an
-// event in the log, and its event must not push out older ones. HasRoom counts such refusals.
+// RoomIn returns after which time a sender has some of its share of the log left, 0 if it has some
+// now. If it has none, the caller must refuse the request that would be logged: the request must not
+// happen without an event in the log, and its event must not push out older ones. RoomIn counts such
+// refusals.
 //
 // Without authentication all senders have the name "". They cannot be told apart, so their
 // events are not limited.
-func (l *Log) HasRoom(sender string, now time.Time) bool {
-	if l == nil || sender == "" {
-		return true
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.shareLocked(sender, now).TokensAt(now) >= 0 {
-		return true
-	}
-	l.held.Inc()
-	return false
-}
-
-// RoomIn returns after which time HasRoom allows the sender again.
 func (l *Log) RoomIn(sender string, now time.Time) time.Duration {
-	if l == nil {
+	if l == nil || sender == "" {
 		return 0
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	share := l.shareLocked(sender, now)
-	return time.Duration(max(0, -share.TokensAt(now)) / float64(share.Limit()) * float64(time.Second))
+	missing := -share.TokensAt(now)
+	if missing <= 0 {
+		return 0
+	}
+	l.held.Inc()
+	return max(1, time.Duration(missing/float64(share.Limit())*float64(time.Second)))
 }
 
 // chargeLocked takes n bytes that were written from the share of a sender. l.mu must be held.

@@ -36,7 +36,7 @@ func (rt *router) guarded(route httpapi.Route) http.Handler {
 		}
 		if refusal != nil {
 			// Unknown senders cannot fill the audit log: their refusals are in the server's log.
-			if route.Access == httpapi.Admin && refusal.Known() && !refusal.Throttled && rt.audit.Load().HasRoom(refusal.Name, time.Now()) {
+			if route.Access == httpapi.Admin && refusal.Known() && !refusal.Throttled && rt.audit.Load().RoomIn(refusal.Name, time.Now()) == 0 {
 				rt.record(r, route, id, audit.Event{Sender: refusal.Name, Status: http.StatusForbidden, Detail: refusal.Text})
 			}
 			rt.refuseSender(w, r, refusal)
@@ -46,12 +46,12 @@ func (rt *router) guarded(route httpapi.Route) http.Handler {
 			httpapi.WriteErrors(w, http.StatusNotFound, "there is no tenant "+p.Tenant)
 			return
 		}
-		if now := time.Now(); route.Audited() && !rt.audit.Load().HasRoom(id.Name, now) {
-			httpapi.AskLater(w.Header(), rt.audit.Load().RoomIn(id.Name, now))
-			httpapi.WriteUnavailable(w, r, "the requests of "+clip.Text(id.Name, clipped)+" have filled their share of the audit log, and more would push out the records of others; send this again in some minutes, or send more slowly")
-			return
-		}
 		if route.Audited() {
+			if wait := rt.audit.Load().RoomIn(id.Name, time.Now()); wait > 0 {
+				httpapi.AskLater(w.Header(), wait)
+				httpapi.WriteUnavailable(w, r, "the requests of "+clip.Text(id.Name, clipped)+" have filled their share of the audit log, and more would push out the records of others; send this again in some minutes, or send more slowly")
+				return
+			}
 			rt.serveAudited(w, r, route, id, next)
 		} else {
 			next.ServeHTTP(w, r)
