@@ -74,34 +74,24 @@ func (l *List) Add(s store.Series, lease *Lease) error {
 // keeps all. More than query.max_series matches are an error. The memory of the list,
 // and of a second list of the same series, is taken from l while the list grows. Only
 // the goroutine of the session may call Collect.
-func (s *Session) Collect(want store.Selection, l *Lease, keep func(model.Type) bool) (List, error) {
+func (s *Session) Collect(want store.Selection, l *Lease, keep func(model.Type) bool) (list List, err error) {
 	defer since(&s.trace.index, time.Now())
-	c := collecting{session: s, lease: l, keep: keep}
-	s.limited(want)(c.take)
-	s.series.Add(int64(c.seen))
-	if c.err == nil {
-		c.err = s.Yield()
+	seen := 0
+	for one, failed := range s.limited(want) {
+		if err = failed; err != nil {
+			break
+		}
+		seen++
+		if err = s.Tick(1); err == nil && (keep == nil || keep(one.Type)) {
+			err = list.Add(one, l)
+		}
+		if err != nil {
+			break
+		}
 	}
-	return c.list, s.Cause(c.err)
-}
-
-// A collecting is a call of Collect.
-type collecting struct {
-	session *Session
-	lease   *Lease
-	keep    func(model.Type) bool
-	list    List
-	seen    int
-	err     error
-}
-
-func (c *collecting) take(one store.Series, err error) bool {
-	if c.err = err; err != nil {
-		return false
+	s.series.Add(int64(seen))
+	if err == nil {
+		err = s.Yield()
 	}
-	c.seen++
-	if c.err = c.session.Tick(1); c.err == nil && (c.keep == nil || c.keep(one.Type)) {
-		c.err = c.list.Add(one, c.lease)
-	}
-	return c.err == nil
+	return list, s.Cause(err)
 }

@@ -25,7 +25,6 @@ const namesPage = 1000
 // reports that q.Limit cut the list. Tag names and values are filtered for one
 // metric only.
 func (s *Session) Names(q store.NamesQuery, filter NamesFilter) (names []string, more bool, err error) {
-	defer since(&s.trace.index, time.Now())
 	if q.Kind == store.MetricNames {
 		names, more, err = s.metricNames(q, filter)
 	} else {
@@ -49,6 +48,7 @@ const selectWork = 1 << 9
 
 // metricNames asks for each metric whether it has a series that passes.
 func (s *Session) metricNames(q store.NamesQuery, filter NamesFilter) ([]string, bool, error) {
+	defer since(&s.trace.index, time.Now())
 	limit := q.Limit
 	q.Limit, q.Tick = namesPage, s.Tick
 	var found []string
@@ -92,17 +92,12 @@ func (s *Session) hasSeries(metric string, filter NamesFilter) (has bool, err er
 		Limit: 1, LimitKey: "query.max_series", // a store may look for less then
 		Tick: s.Tick,
 	}) {
-		if err != nil && !isLimit(err) {
+		if _, limited := errors.AsType[*store.LimitError](err); err != nil && !limited {
 			return false, err
 		}
 		has = true // also if the error says that there are more
 	}
 	return has, nil
-}
-
-func isLimit(err error) bool {
-	var limit *store.LimitError
-	return errors.As(err, &limit)
 }
 
 // tagTexts collects the tag names, or values of a tag, of a metric's series.
@@ -111,7 +106,7 @@ func (s *Session) tagTexts(q store.NamesQuery, filter NamesFilter) ([]string, bo
 		return nil, false, &store.InputError{Reason: "metric is needed to filter the tags of series by other tags or by time"}
 	}
 	held := s.Lease()
-	tags, err := s.selectTags(store.Selection{Metric: q.Metric, Matchers: filter.Matchers, Range: filter.Range}, &held)
+	tags, err := s.SelectTags(store.Selection{Metric: q.Metric, Matchers: filter.Matchers, Range: filter.Range}, &held)
 	if err != nil {
 		return nil, false, err
 	}

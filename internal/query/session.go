@@ -194,32 +194,21 @@ func (s *Session) Reread(before int64) { s.samples.Store(before) }
 // If more than query.max_series match, the result may be a *store.LimitError although one
 // of them would be accepted. The series do not count as selected: a caller that reads one selects it then.
 // Only the goroutine of the session may call Any.
-func (s *Session) Any(want store.Selection, accept func(model.Series) bool) (bool, error) {
+func (s *Session) Any(want store.Selection, accept func(model.Series) bool) (accepted bool, err error) {
 	defer since(&s.trace.index, time.Now())
 	want.AnyOrder = true
-	a := asking{session: s, accept: accept}
-	s.limited(want)(a.take)
-	if a.err == nil {
-		a.err = s.Yield()
+	for one, failed := range s.limited(want) {
+		if err = failed; err == nil {
+			err = s.Tick(1)
+		}
+		if accepted = err == nil && accept(one.Series); accepted || err != nil {
+			break
+		}
 	}
-	return a.accepted && a.err == nil, s.Cause(a.err)
-}
-
-// An asking is a call of Any.
-type asking struct {
-	session  *Session
-	accept   func(model.Series) bool
-	accepted bool
-	err      error
-}
-
-func (a *asking) take(one store.Series, err error) bool {
-	if a.err = err; err != nil {
-		return false
+	if err == nil {
+		err = s.Yield()
 	}
-	a.err = a.session.Tick(1)
-	a.accepted = a.err == nil && a.accept(one.Series)
-	return a.err == nil && !a.accepted
+	return accepted && err == nil, s.Cause(err)
 }
 
 // limited selects within the limit of the session.

@@ -28,19 +28,20 @@ const keptBytes = 72
 // session may call SelectTags.
 func (s *Session) SelectTags(want store.Selection, l *Lease) ([]TagValues, error) {
 	defer since(&s.trace.index, time.Now())
-	return s.selectTags(want, l)
-}
-
-func (s *Session) selectTags(want store.Selection, l *Lease) ([]TagValues, error) {
 	want.AnyOrder = true
 	c := tagCollector{ctx: s.ctx, lease: l, session: s, seriesBytes: keptBytes}
-	s.limited(want)(c.take)
-	s.series.Add(int64(c.n))
-	if c.err == nil {
-		c.err = s.Yield()
+	for one, err := range s.limited(want) {
+		if err == nil {
+			err = c.add(one.Tags)
+		}
+		if err != nil {
+			s.series.Add(int64(c.n))
+			return nil, s.Cause(err)
+		}
 	}
-	if c.err != nil {
-		return nil, s.Cause(c.err)
+	s.series.Add(int64(c.n))
+	if err := s.Yield(); err != nil {
+		return nil, s.Cause(err)
 	}
 	return c.result()
 }
@@ -70,15 +71,6 @@ type tagCollector struct {
 	columns []*tagColumn
 	found   int64 // values
 	charged int64 // bytes
-	err     error // of take
-}
-
-// take adds a series that was selected.
-func (c *tagCollector) take(one store.Series, err error) bool {
-	if c.err = err; err == nil {
-		c.err = c.add(one.Tags)
-	}
-	return c.err == nil
 }
 
 func (c *tagCollector) tick(work int) error {
