@@ -46,7 +46,6 @@
 //
 // # Adding an aggregator or a group-by
 //
-// Add a file with a constructor of its spec, a line in the list in registry.go, and a
-// test. Its form for people goes into features.json of package kairos, its row into
-// docs/api.md.
+// Add a constructor of its spec, a line in the list in registry.go, and a test. Its form
+// for people goes into features.json of package kairos, its row into docs/api.md.
 package agg

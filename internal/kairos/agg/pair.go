@@ -2,6 +2,7 @@ package agg
 
 import (
 	"fmt"
+	"time"
 
 	"varve/internal/query"
 )
@@ -10,18 +11,11 @@ import (
 // later one. n points give n-1.
 type pairStep struct {
 	numeric
-	compute func(was, now *Point) (float64, error)
-
-	// bind, if not nil, makes compute for a group.
-	bind func(env *Env) func(was, now *Point) (float64, error)
+	compute func(env *Env) func(was, now *Point) (float64, error) // makes the function for a group
 }
 
 func (s *pairStep) Apply(env *Env, in Stream) Stream {
-	compute := s.compute
-	if s.bind != nil {
-		compute = s.bind(env)
-	}
-	return &pairStream{in: in, compute: compute}
+	return &pairStream{in: in, compute: s.compute(env)}
 }
 
 type pairStream struct {
@@ -67,4 +61,88 @@ func nextNumber(in Stream, p *Point) (bool, error) {
 func sameTime(name string) error {
 	return &query.ComputeError{Reason: fmt.Sprintf("The %s aggregator cannot compute rate for data points with the same time stamp.  "+
 		"You must precede %s with another aggregator.", name, name)}
+}
+
+// diffSpec is the change between neighbouring points.
+func diffSpec() AggregatorSpec {
+	return AggregatorSpec{
+		Name: "diff", Doc: "Change between two points.",
+		New: func(Args) (Step, error) {
+			return &pairStep{compute: func(*Env) func(was, now *Point) (float64, error) {
+				return func(was, now *Point) (float64, error) { return now.Float() - was.Float(), nil }
+			}}, nil
+		},
+	}
+}
+
+// rateSpec is the change between neighbouring points per sampling.
+func rateSpec() AggregatorSpec {
+	return AggregatorSpec{
+		Name: "rate", Doc: "Change between two points per unit of time.",
+		Properties: []Property{
+			{Name: "sampling", Kind: SamplingProperty, Doc: "time for which the change is computed"},
+			{Name: "unit", Kind: UnitProperty, Doc: "the same as a sampling of one unit", Hidden: true},
+			{Name: "time_zone", Kind: ZoneProperty, Doc: "zone of days and longer units", Hidden: true},
+		},
+		New: func(a Args) (Step, error) {
+			return perTime("rate", a.SamplingOrUnit(), a.Zone("time_zone"), func(was, now *Point) float64 {
+				return now.Float() - was.Float()
+			}), nil
+		},
+	}
+}
+
+// samplerSpec is the value of a point per unit of the time since the one before.
+func samplerSpec() AggregatorSpec {
+	return AggregatorSpec{
+		Name: "sampler", Doc: "Value divided by the time since the previous point.",
+		Properties: []Property{
+			{Name: "unit", Kind: UnitProperty, Doc: "time for which the value is computed"},
+			{Name: "time_zone", Kind: ZoneProperty, Doc: "zone of days and longer units", Hidden: true},
+		},
+		New: func(a Args) (Step, error) {
+			return perTime("sampler", a.SamplingOrUnit(), a.Zone("time_zone"), func(_, now *Point) float64 {
+				return now.Float()
+			}), nil
+		},
+	}
+}
+
+// perTime divides the result of change by the time between two points and scales it to
+// a sampling that starts at the first of them.
+func perTime(name string, sampling Sampling, zone *time.Location, change func(was, now *Point) float64) *pairStep {
+	return &pairStep{compute: func(env *Env) func(was, now *Point) (float64, error) {
+		span := span{sampling, calendar{env.zone(zone)}}
+		return func(was, now *Point) (float64, error) {
+			if now.TimeMS == was.TimeMS {
+				return 0, sameTime(name)
+			}
+			return change(was, now) / elapsedMS(was.TimeMS, now.TimeMS) * span.lengthMS(was.TimeMS), nil
+		}
+	}}
+}
+
+// elapsedMS is the time from one instant to another, negative if that is earlier. The
+// difference may exceed int64.
+func elapsedMS(fromMS, toMS int64) float64 {
+	if toMS < fromMS {
+		return -elapsedMS(toMS, fromMS)
+	}
+	return float64(uint64(toMS) - uint64(fromMS))
+}
+
+// A span is the length of a sampling that starts at a given time.
+type span struct {
+	sampling Sampling
+	cal      calendar
+}
+
+func (s span) lengthMS(startMS int64) float64 {
+	if f := s.sampling.Unit.fixedMS(); f > 0 {
+		return float64(saturatingMul(f, s.sampling.Value))
+	}
+	if clampMS(startMS) != startMS { // beyond the calendar
+		startMS = 0
+	}
+	return float64(s.cal.add(startMS, s.sampling.Value, s.sampling.Unit) - startMS)
 }

@@ -19,9 +19,6 @@ type Range struct {
 	Zone       *time.Location
 }
 
-// isRange marks the steps that cut time into buckets.
-func (*Range) isRange() {}
-
 // rangeProperties are the properties of every range aggregator.
 func rangeProperties() []Property {
 	return []Property{
@@ -189,20 +186,5 @@ func (f *foldStream) fill() error {
 		if f.ahead.TimeMS > f.tally.finalMS {
 			return nil
 		}
-	}
-}
-
-// newFold returns the constructor of a fold's spec.
-func newFold(f fold) func(Args) (Step, error) {
-	return func(a Args) (Step, error) {
-		return &foldStep{Range: rangeOf(a), fold: f}, nil
-	}
-}
-
-func doubleValue(v func(t *tally) float64) func(t *tally) (model.Kind, uint64) {
-	return func(t *tally) (model.Kind, uint64) {
-		var p Point
-		p.setDouble(0, v(t))
-		return p.Kind, p.Bits
 	}
 }

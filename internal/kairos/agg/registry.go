@@ -1,18 +1,17 @@
 package agg
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
 
-// Aggregators lists all aggregators by name. To add one, write a file with its spec and
-// list it here.
+// Aggregators lists all aggregators by name. To add one, write its spec and list it here.
 func Aggregators() []AggregatorSpec {
-	return []AggregatorSpec{
-		avgSpec(), countSpec(), devSpec(), diffSpec(), divSpec(), filterSpec(), firstSpec(), gapsSpec(),
-		lastSpec(), leastSquaresSpec(), maxSpec(), minSpec(), percentileSpec(), rateSpec(), samplerSpec(),
-		saveAsSpec(), scaleSpec(), scoreSpec(), smaSpec(), sumSpec(), trimSpec(),
-	}
+	all := append(folds(), devSpec(), diffSpec(), divSpec(), filterSpec(), gapsSpec(), leastSquaresSpec(), percentileSpec(),
+		rateSpec(), samplerSpec(), saveAsSpec(), scaleSpec(), scoreSpec(), smaSpec(), trimSpec())
+	slices.SortFunc(all, func(a, b AggregatorSpec) int { return strings.Compare(a.Name, b.Name) })
+	return all
 }
 
 // GroupBys lists all group-bys by name.

@@ -81,12 +81,7 @@ func (r *Result) plan() error {
 // KairosDB, the bucket of the newest point swallows all others. Here the points are
 // chosen newest first, aggregated ascending, and the result is reversed.
 func hasRangeStep(steps []Step) bool {
-	for _, s := range steps {
-		if _, ok := s.(interface{ isRange() }); ok {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(steps, func(s Step) bool { _, ok := s.(interface{ Bucketing() *Range }); return ok })
 }
 
 // SampleSize is the number of samples read so far, after the limit per series. It is
