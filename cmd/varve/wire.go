@@ -30,7 +30,6 @@ import (
 	"varve/internal/graphite"
 	"varve/internal/growth"
 	"varve/internal/httpapi"
-	"varve/internal/ingest"
 	"varve/internal/ingest/carbon"
 	"varve/internal/ingest/kairosjson"
 	"varve/internal/ingest/opentsdb"
@@ -56,7 +55,7 @@ type backend struct {
 	store.Store
 	routes           []httpapi.Route
 	checks           []server.Check
-	largest, fastest func(limit int) []ingest.Culprit
+	largest, fastest func(limit int) []growth.Metric
 
 	timelines *timeline.Engine
 	spool     timelines.Spool // of events; nil without
@@ -148,8 +147,8 @@ func openEmbedded(c config.Config, shelf *retention.Shelf, opening *embedded.Ope
 			{Name: "Datastore-Files", Run: func(context.Context) error { return s.Damaged() }, Quiet: true, Partial: true},
 			check,
 		},
-		largest: culprits(s.LargestMetrics),
-		fastest: culprits(s.FastestMetrics),
+		largest: s.LargestMetrics,
+		fastest: s.FastestMetrics,
 	}, nil
 }
 
@@ -174,17 +173,6 @@ func damagedStore(err error, file, dir string) error {
 		return fmt.Errorf("%w\nnothing is lost: %s", err, remedy)
 	}
 	return fmt.Errorf("%w\nvarve check --data-dir %s reports what is lost; varve repair moves the damaged file to quarantine and keeps the rest", err, dir)
-}
-
-// culprits lets ingest name metrics that a store lists.
-func culprits(list func(limit int) []growth.Metric) func(limit int) []ingest.Culprit {
-	return func(limit int) []ingest.Culprit {
-		var out []ingest.Culprit
-		for _, g := range list(limit) {
-			out = append(out, ingest.Culprit(g))
-		}
-		return out
-	}
 }
 
 // openCassandra opens the store in a cluster. It does not wait for the cluster: samples are
@@ -296,8 +284,8 @@ func openLockedCassandra(c config.Config, registry prometheus.Registerer, log *s
 		settings:  []admin.Reloadable{{Key: "cassandra.write.tag_index", Apply: func(c config.Config) error { return rows.SetTagIndex(c.Cassandra.Write.TagIndex) }}},
 		checks:    checks,
 		writable:  s.Healthy,
-		largest:   culprits(s.LargestMetrics),
-		fastest:   culprits(s.FastestMetrics),
+		largest:   s.LargestMetrics,
+		fastest:   s.FastestMetrics,
 	}, nil
 }
 

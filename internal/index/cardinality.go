@@ -2,7 +2,6 @@ package index
 
 import (
 	"cmp"
-	"container/heap"
 	"slices"
 
 	"varve/internal/model"
@@ -54,8 +53,8 @@ func (x *Index) Cardinality(metric string, limit int) Cardinality {
 	c := Cardinality{Series: x.series, Metrics: x.names.len(), TagNames: x.keys.len()}
 	x.mu.RUnlock()
 	c.TopMetrics = x.TopMetrics(limit)
-	tags := top[TagCount]{most: limit, less: lessTag}
-	pairs := newTopPairs(limit)
+	tags := top[TagCount]{most: limit, compare: compareTags}
+	pairs := topPairs(limit)
 	x.inSlices(func() int { return len(x.tags) }, func(i int) {
 		if t := x.tags[i]; t != nil {
 			c.TagPairs += t.values.len()
@@ -64,24 +63,25 @@ func (x *Index) Cardinality(metric string, limit int) Cardinality {
 	})
 	for i := 0; x.topValues(i, pairs); i++ {
 	}
-	c.TopTags, c.TopPairs = tags.list(), pairs.list()
+	c.TopTags, c.TopPairs = tags.kept, pairs.kept
+	slices.SortFunc(c.TopPairs, comparePairs)
 	return c
 }
 
 // TopMetrics lists the metrics with the most series.
 func (x *Index) TopMetrics(limit int) []MetricCount {
-	metrics := top[MetricCount]{most: limit, less: lessMetric}
+	metrics := top[MetricCount]{most: limit, compare: compareMetrics}
 	x.inSlices(func() int { return len(x.metrics) }, func(i int) {
 		if m := x.metrics[i]; m != nil {
 			metrics.add(MetricCount{x.names.texts[i], x.lists.len(m.ids)})
 		}
 	})
-	return metrics.list()
+	return metrics.kept
 }
 
 // topValues adds the values of tag number i, and reports whether there can be
 // further tags.
-func (x *Index) topValues(i int, pairs *topPairs) bool {
+func (x *Index) topValues(i int, pairs *top[PairCount]) bool {
 	x.mu.RLock()
 	known := i < len(x.tags)
 	var t *tag
@@ -91,7 +91,7 @@ func (x *Index) topValues(i int, pairs *topPairs) bool {
 	x.mu.RUnlock()
 	if t != nil {
 		x.inSlices(func() int { return len(t.uses) }, func(number int) {
-			if n := t.uses[number].series; n > 0 && !pairs.excludes(int(n)) {
+			if n := t.uses[number].series; n > 0 {
 				pairs.add(PairCount{t.name, t.values.texts[number], int(n)})
 			}
 		})
@@ -104,8 +104,8 @@ func (x *Index) metricCardinality(name string, limit int) Cardinality {
 	m, ok := x.metric(name)
 	var c Cardinality
 	var tags []*tag
-	counts := top[TagCount]{most: limit, less: lessTag}
-	pairs := newTopPairs(limit)
+	counts := top[TagCount]{most: limit, compare: compareTags}
+	pairs := topPairs(limit)
 	if ok {
 		c.Series, c.Metrics, c.TagNames = x.lists.len(m.ids), 1, m.tags.len()
 		c.TopMetrics = []MetricCount{{name, c.Series}}
@@ -119,7 +119,7 @@ func (x *Index) metricCardinality(name string, limit int) Cardinality {
 	for _, t := range tags {
 		x.inSlices(func() int { return len(t.uses) }, func(number int) {
 			// A value has at least as many series in all metrics as in this one.
-			if n := t.uses[number].series; n == 0 || pairs.excludes(int(n)) {
+			if n := t.uses[number].series; n == 0 || pairs.refuses(PairCount{Series: int(n)}) {
 				return
 			}
 			m, ok := x.metric(name)
@@ -135,7 +135,8 @@ func (x *Index) metricCardinality(name string, limit int) Cardinality {
 			}
 		})
 	}
-	c.TopTags, c.TopPairs = counts.list(), pairs.list()
+	c.TopTags, c.TopPairs = counts.kept, pairs.kept
+	slices.SortFunc(c.TopPairs, comparePairs)
 	return c
 }
 
@@ -158,61 +159,39 @@ func (x *Index) slice(from int, n func() int, each func(i int)) (more bool) {
 }
 
 // Larger counts come first, then lower names.
-func lessMetric(a, b MetricCount) int {
+func compareMetrics(a, b MetricCount) int {
 	return cmp.Or(cmp.Compare(b.Series, a.Series), model.CompareNames(a.Metric, b.Metric))
 }
 
-func lessTag(a, b TagCount) int {
+func compareTags(a, b TagCount) int {
 	return cmp.Or(cmp.Compare(b.Values, a.Values), model.CompareNames(a.Tag, b.Tag))
 }
 
-func lessPair(a, b PairCount) int {
+func comparePairs(a, b PairCount) int {
 	return cmp.Or(cmp.Compare(b.Series, a.Series), model.CompareNames(a.Tag, b.Tag), model.CompareNames(a.Value, b.Value))
 }
 
-// top keeps the first elements by less: a heap with the last of them on top.
+// top keeps the first elements by compare, in order.
 type top[T any] struct {
-	most int
-	less func(a, b T) int
-	kept []T
+	most    int
+	compare func(a, b T) int
+	kept    []T
 }
 
-func (t *top[T]) Len() int           { return len(t.kept) }
-func (t *top[T]) Less(i, j int) bool { return t.less(t.kept[i], t.kept[j]) > 0 }
-func (t *top[T]) Swap(i, j int)      { t.kept[i], t.kept[j] = t.kept[j], t.kept[i] }
-func (t *top[T]) Push(v any)         { t.kept = append(t.kept, v.(T)) }
-func (t *top[T]) Pop() any           { panic("top: never shrinks") }
+// refuses reports whether add would not keep v.
+func (t *top[T]) refuses(v T) bool {
+	return len(t.kept) == t.most && (t.most == 0 || t.compare(v, t.kept[t.most-1]) >= 0)
+}
 
 func (t *top[T]) add(v T) {
-	switch {
-	case len(t.kept) < t.most:
-		heap.Push(t, v)
-	case t.most > 0 && t.less(v, t.kept[0]) < 0:
-		t.kept[0] = v
-		heap.Fix(t, 0)
+	if !t.refuses(v) {
+		at, _ := slices.BinarySearchFunc(t.kept, v, t.compare)
+		t.kept = slices.Insert(t.kept[:min(len(t.kept), t.most-1)], at, v)
 	}
 }
 
 // topPairs are the values with the most series. Among values with equally many series
 // the choice is arbitrary: usually very many have one.
-type topPairs struct{ top[PairCount] }
-
-func newTopPairs(limit int) *topPairs {
-	return &topPairs{top[PairCount]{most: limit, less: func(a, b PairCount) int { return cmp.Compare(b.Series, a.Series) }}}
-}
-
-// excludes reports whether a value with n series or fewer need not be added.
-func (t *topPairs) excludes(n int) bool {
-	return len(t.kept) == t.most && (t.most == 0 || n <= t.kept[0].Series)
-}
-
-func (t *topPairs) list() []PairCount {
-	slices.SortFunc(t.kept, lessPair)
-	return t.kept
-}
-
-// list returns what was kept, first to last.
-func (t *top[T]) list() []T {
-	slices.SortFunc(t.kept, t.less)
-	return t.kept
+func topPairs(limit int) *top[PairCount] {
+	return &top[PairCount]{most: limit, compare: func(a, b PairCount) int { return cmp.Compare(b.Series, a.Series) }}
 }

@@ -6,14 +6,9 @@ import (
 	"strings"
 	"sync"
 	"time"
-)
 
-// A Culprit is a metric and the number of its series that count against a
-// limit.
-type Culprit struct {
-	Metric string
-	Series int64
-}
+	"varve/internal/growth"
+)
 
 const (
 	// seriesWarnPercent is the share of max_series from which the log warns.
@@ -41,7 +36,7 @@ type culprits struct {
 
 // A culpritText is a list of culprits in words, refreshed now and then.
 type culpritText struct {
-	ask  func(limit int) []Culprit // may be nil
+	ask  func(limit int) []growth.Metric // may be nil
 	what string
 
 	mu   sync.Mutex
@@ -72,7 +67,7 @@ func (c *culpritText) get(now time.Time) string {
 
 // warnOfGrowth logs, now and then, that a limit of series is nearly reached.
 func (p *Pipeline) warnOfGrowth() {
-	limits, count, bytes := p.growth.Load(), p.appender.SeriesCount(), p.appender.SeriesBytes()
+	limits, count, bytes := p.series.Load(), p.appender.SeriesCount(), p.appender.SeriesBytes()
 	switch {
 	case nearly(int64(count), int64(limits.maxSeries)):
 		p.culprits.warn(p.now(), fmt.Sprintf("the store holds %d series, ingest.max_series is %d", count, limits.maxSeries))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/growth"
 	"varve/internal/ingest"
 	"varve/internal/ingest/ingesttest"
 	"varve/internal/principal"
@@ -29,8 +30,11 @@ func TestCulpritsAreNamed(t *testing.T) {
 	var log bytes.Buffer
 	p := ingest.New(&ingesttest.Recorder{}, cfg, ingest.Options{
 		Registerer: prometheus.NewRegistry(), Now: func() time.Time { return now }, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		Largest: func(n int) []ingest.Culprit { asked++; return []ingest.Culprit{{"big", 9}, {"small", 1}}[:min(n, 2)] },
-		Fastest: func(int) []ingest.Culprit { return []ingest.Culprit{{"fast", 7}} },
+		Largest: func(n int) []growth.Metric {
+			asked++
+			return []growth.Metric{{Metric: "big", Series: 9}, {Metric: "small", Series: 1}}[:min(n, 2)]
+		},
+		Fastest: func(int) []growth.Metric { return []growth.Metric{{Metric: "fast", Series: 7}} },
 	})
 	w := p.NewWriter(p.Protocol("test"), "peer", 0)
 	try := func(tag string) (text string) {
@@ -84,7 +88,7 @@ func TestCulpritsAreNamed(t *testing.T) {
 	cfg.NewSeriesBurst = 1
 	p = ingest.New(&ingesttest.Recorder{}, cfg, ingest.Options{
 		Registerer: prometheus.NewRegistry(), Now: func() time.Time { return now },
-		Fastest: func(int) []ingest.Culprit { return []ingest.Culprit{{"fast", 7}} },
+		Fastest: func(int) []growth.Metric { return []growth.Metric{{Metric: "fast", Series: 7}} },
 	})
 	w = p.NewWriter(p.Protocol("test"), "peer", 0)
 	try("a")
@@ -100,13 +104,13 @@ func TestWarningOfABurst(t *testing.T) {
 	cfg := ingest.DefaultConfig()
 	cfg.MaxSeries = 10
 	now := time.Now()
-	var known []ingest.Culprit
+	var known []growth.Metric
 	var log bytes.Buffer
 	p := ingest.New(&ingesttest.Recorder{
-		OnAppend: func(*store.Batch) error { known = []ingest.Culprit{{"burst", 9}}; return nil },
+		OnAppend: func(*store.Batch) error { known = []growth.Metric{{Metric: "burst", Series: 9}}; return nil },
 	}, cfg, ingest.Options{
 		Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		Largest: func(int) []ingest.Culprit { return known }, Now: func() time.Time { return now },
+		Largest: func(int) []growth.Metric { return known }, Now: func() time.Time { return now },
 	})
 	w := p.NewWriter(p.Protocol("test"), "peer", 0)
 	send := func() {
@@ -140,7 +144,7 @@ func TestCulpritsAreNotNamedToWriters(t *testing.T) {
 	cfg := ingest.DefaultConfig()
 	cfg.MaxSeries = 1
 	p := ingest.New(&ingesttest.Recorder{}, cfg, ingest.Options{
-		Registerer: prometheus.NewRegistry(), Largest: func(int) []ingest.Culprit { return []ingest.Culprit{{"secret", 9}} },
+		Registerer: prometheus.NewRegistry(), Largest: func(int) []growth.Metric { return []growth.Metric{{Metric: "secret", Series: 9}} },
 	})
 	defer p.Close()
 	for rights, named := range map[principal.Rights]bool{principal.Write: false, principal.Write | principal.Read: true, principal.Admin: true} {

@@ -36,11 +36,11 @@ func newMetrics(r prometheus.Registerer, p *Pipeline) *metrics {
 	set.CounterFunc("congested_refused_total", "Blocks of HTTP requests refused at once because the store had been slow for a while and enough blocks waited.",
 		func() float64 { return float64(p.writes.refused.Load()) })
 	set.GaugeFunc("series_used_ratio", "Series that the store holds, as a share of max_series.",
-		func() float64 { return float64(p.appender.SeriesCount()) / float64(p.growth.Load().maxSeries) })
+		func() float64 { return float64(p.appender.SeriesCount()) / float64(p.series.Load().maxSeries) })
 	set.GaugeFunc("series_memory_bytes", "Memory of the names of all series and of their index, approximate.",
 		func() float64 { return float64(p.appender.SeriesBytes()) })
 	set.GaugeFunc("series_memory_max_bytes", "Memory at which new series are refused: max_series_memory.",
-		func() float64 { return float64(p.growth.Load().maxMemory) })
+		func() float64 { return float64(p.series.Load().maxMemory) })
 	set.GaugeFunc("body_bytes", "Memory held by HTTP bodies; at most body_memory.",
 		func() float64 { return float64(p.bodies.InUse() + p.smallBodies.InUse()) })
 	set.GaugeFunc("alias_cache_bytes", "Memory held by the alias cache; at most 128MiB, and a quarter of max_series_memory.",

@@ -14,6 +14,7 @@ import (
 	"varve/internal/clip"
 	"varve/internal/congestion"
 	"varve/internal/gate"
+	"varve/internal/growth"
 	"varve/internal/machine"
 	"varve/internal/store"
 	"varve/internal/work"
@@ -29,7 +30,7 @@ type Options struct {
 	// Largest and Fastest list the metrics with the most series, and with the
 	// most new ones in the last minutes, for errors and warnings about limits of
 	// series. nil: they name none.
-	Largest, Fastest func(limit int) []Culprit
+	Largest, Fastest func(limit int) []growth.Metric
 }
 
 // A Pipeline passes samples from all front ends to one store. It starts no goroutine except that of
@@ -39,7 +40,7 @@ type Pipeline struct {
 	checker  store.SampleChecker // the appender, nil if it holds every sample
 	cfg      Config
 	limits   string // see Options
-	growth   atomic.Pointer[growth]
+	series   atomic.Pointer[seriesLimits]
 	now      func() time.Time
 	metrics  *metrics
 	inFlight *gate.Gate // samples
@@ -121,26 +122,26 @@ func New(appender store.Appender, cfg Config, o Options) *Pipeline {
 	p.checker, _ = store.As[store.SampleChecker](appender)
 	p.mu.protocols = map[string]*Protocol{}
 	p.aliases.Store(newAliasCache(appender.Epoch(), cfg.AliasMemory()))
-	p.growth.Store(newGrowth(cfg))
+	p.series.Store(newSeriesLimits(cfg))
 	p.metrics = newMetrics(o.Registerer, p)
 	return p
 }
 
-// growth are the limits of new series. They may change while samples come in.
-type growth struct {
+// seriesLimits are the limits of new series. They may change while samples come in.
+type seriesLimits struct {
 	maxSeries, perSecond int
 
 	maxMemory int64 // bytes
 }
 
-func newGrowth(cfg Config) *growth {
-	return &growth{cfg.MaxSeries, cfg.NewSeriesPerSecond, machine.Share(int64(cfg.MaxSeriesMemory))}
+func newSeriesLimits(cfg Config) *seriesLimits {
+	return &seriesLimits{cfg.MaxSeries, cfg.NewSeriesPerSecond, machine.Share(int64(cfg.MaxSeriesMemory))}
 }
 
 // SetSeriesLimits changes MaxSeries, MaxSeriesMemory and NewSeriesPerSecond. cfg must be
 // valid.
 func (p *Pipeline) SetSeriesLimits(cfg Config) {
-	p.growth.Store(newGrowth(cfg))
+	p.series.Store(newSeriesLimits(cfg))
 	p.newcomer.SetLimitAt(p.now(), rate.Limit(cfg.NewSeriesPerSecond))
 	p.newcomer.SetBurstAt(p.now(), cfg.newSeriesBurst())
 }

@@ -419,7 +419,7 @@ func (w *Writer) create(typ model.Type, n *Names) (store.Ref, error) {
 	if size := rowtime.SeriesBytes(n.Metric, typ, tagsOf(n)); size > rowtime.MaxKeyBytes {
 		return 0, limitFault(SeriesTooLong, "bytes of a series", rowtime.MaxKeyBytes, int64(size), "names and tags of a series of metric "+Brief(n.Metric))
 	}
-	limits, now := w.p.growth.Load(), w.p.now()
+	limits, now := w.p.series.Load(), w.p.now()
 	have := w.p.appender.SeriesCount()
 	if have >= limits.maxSeries {
 		return 0, w.seriesFault(MaxSeries, "ingest.max_series", int64(limits.maxSeries), int64(have)+1, "new series "+Brief(n.Metric), &w.p.culprits.largest)
