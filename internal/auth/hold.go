@@ -146,15 +146,8 @@ func (k *Keeper) end(h *Held) bool {
 // stillGives reports whether the sender of h would now be identified as the same one.
 // If so, it updates h.until.
 func (k *Keeper) stillGives(h *Held) bool {
-	c := h.claim
-	g, id, refusal := k.grant(&c)
-	if refusal != nil {
-		return false
-	}
-	var ok bool
-	id.Tenant, ok = g.tenant(c.Tenant)
-	id.Rights, id.Prefix, id.Whole = g.Rights, g.Prefix, g.whole()
-	if !ok || id.Principal != h.sender || id.Whole != h.whole {
+	id, refusal := k.identify(&h.claim)
+	if refusal != nil || id.Principal != h.sender || id.Whole != h.whole {
 		return false
 	}
 	h.until.Store(untilMilli(&id))

@@ -340,16 +340,23 @@ func (k *Keeper) writeUses() {
 
 // Identify identifies a sender. The error is a *Refusal.
 func (k *Keeper) Identify(c Claim) (Identity, error) {
-	version := k.holds.version.Load() // read before tokens and rules
-	g, id, refusal := k.grant(&c)
-	if refusal == nil {
-		var ok bool
-		if id.Tenant, ok = g.tenant(c.Tenant); !ok {
-			refusal = &Refusal{Reason: ReasonTenant, Name: g.Name, Text: "this sender may not use the tenant " + c.Tenant}
-		}
-	}
+	id, refusal := k.identify(&c)
 	if refusal != nil {
 		return Identity{}, k.refuse(&c, refusal)
+	}
+	return id, nil
+}
+
+// identify is Identify without counting a refusal.
+func (k *Keeper) identify(c *Claim) (Identity, *Refusal) {
+	version := k.holds.version.Load() // read before tokens and rules
+	g, id, refusal := k.grant(c)
+	if refusal != nil {
+		return id, refusal
+	}
+	var ok bool
+	if id.Tenant, ok = g.tenant(c.Tenant); !ok {
+		return id, &Refusal{Reason: ReasonTenant, Name: g.Name, Text: "this sender may not use the tenant " + c.Tenant}
 	}
 	id.Rights, id.Prefix, id.Whole, id.version = g.Rights, g.Prefix, g.whole(), version
 	return id, nil
