@@ -129,6 +129,11 @@ func (s *Server) healthStatus(w http.ResponseWriter, r *http.Request) {
 	if trouble := s.certificateTrouble(); trouble != "" {
 		lines = append(lines, "Server-Certificate: "+trouble)
 	}
+	writeLines(w, lines...)
+}
+
+// writeLines answers with a list of texts.
+func writeLines(w http.ResponseWriter, lines ...string) {
 	body, err := json.Marshal(lines)
 	if err != nil {
 		panic(err) // strings always marshal
@@ -140,18 +145,12 @@ func (s *Server) healthStatus(w http.ResponseWriter, r *http.Request) {
 // answerStarting answers while the store is being opened. The metrics and the
 // health status are served; all other requests get 503 with the progress.
 func (s *Server) answerStarting(w http.ResponseWriter, r *http.Request) {
-	h := w.Header()
 	progress := "starting, " + s.opening()
 	switch r.URL.Path {
 	case metricsPath:
 		s.api.router.guarded(s.metricsRoute()).ServeHTTP(w, r)
 	case "/api/v1/health/status":
-		body, err := json.Marshal([]string{"Datastore-Query: FAIL", "Datastore-Open: " + progress})
-		if err != nil {
-			panic(err) // strings always marshal
-		}
-		httpapi.SetHeaders(h)
-		w.Write(body)
+		writeLines(w, "Datastore-Query: FAIL", "Datastore-Open: "+progress)
 	default:
 		httpapi.WriteUnavailable(w, r, progress)
 	}

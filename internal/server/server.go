@@ -335,10 +335,10 @@ func (s *Server) serve(st *listening) error {
 		return st.close()
 	}
 	ctx := principal.With(context.Background(), principal.Everyone) // Shutdown ends Serve
-	if speaker := s.front.Streams[st.name]; speaker != nil && !st.datagrams {
+	switch speaker := s.speaker(st).(type) {
+	case StreamServer:
 		return speaker.Serve(ctx, st.listener)
-	}
-	if speaker := s.front.Datagrams[st.name]; speaker != nil && st.datagrams {
+	case DatagramServer:
 		return speaker.Serve(ctx, st.packets, s.admitDatagram(st.name))
 	}
 	return st.close()
@@ -373,13 +373,10 @@ func (s *Server) speaker(st *listening) interface{ Shutdown(context.Context) err
 	if !s.isMounted() {
 		return nil
 	}
-	if speaker := s.front.Streams[st.name]; speaker != nil && !st.datagrams {
-		return speaker
+	if st.datagrams {
+		return s.front.Datagrams[st.name]
 	}
-	if speaker := s.front.Datagrams[st.name]; speaker != nil && st.datagrams {
-		return speaker
-	}
-	return nil
+	return s.front.Streams[st.name]
 }
 
 // cutWait is how long cancelled requests have to notice.
