@@ -149,7 +149,7 @@ func BenchmarkTornTail(b *testing.B) {
 				}
 			}
 			fsys := vfs.NewMem()
-			writeFile(b, fsys, Segment(1).fileName(), file)
+			writeFile(b, fsys, Segment(1).FileName(), file)
 			b.SetBytes(int64(len(file)))
 			for b.Loop() {
 				if got, stats, err := replayWith(fsys, ReplayOptions{}); err != nil || len(got) != 0 {

@@ -313,7 +313,7 @@ func TestReadErrorsBehindDamage(t *testing.T) {
 	b := readFile(t, left, 1)
 	b[segmentHeaderSize+recordHeaderSize+50]++
 	b[segmentHeaderSize+2*recordHeaderSize+108+windowBytes]++
-	writeFile(t, left, Segment(1).fileName(), b)
+	writeFile(t, left, Segment(1).FileName(), b)
 	for n := range 3 { // more than are kept
 		writeFile(t, left, fmt.Sprintf("%010d%s", 7+n, freeSuffix), make([]byte, 100))
 	}

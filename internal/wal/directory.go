@@ -105,7 +105,7 @@ func (d *directory) create(h segmentHeader) (f vfs.File, bytes int64, err error)
 	}
 	if err := d.begin(f, h); err != nil {
 		// The file must not stay: on a full disk each attempt would add one.
-		return nil, 0, errors.Join(err, f.Close(), d.fs.Remove(d.fs.PathJoin(d.path, h.segment.fileName())))
+		return nil, 0, errors.Join(err, f.Close(), d.fs.Remove(d.fs.PathJoin(d.path, h.segment.FileName())))
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -128,7 +128,7 @@ func (d *directory) begin(f vfs.File, h segmentHeader) error {
 }
 
 func (d *directory) newFile(s Segment) (f vfs.File, bytes int64, err error) {
-	name := d.fs.PathJoin(d.path, s.fileName())
+	name := d.fs.PathJoin(d.path, s.FileName())
 	if old, ok := d.takeFree(); ok {
 		if f, err = d.fs.ReuseForWrite(old.name, name, writeCategory); err != nil {
 			return nil, 0, fmt.Errorf("reuse %s as log segment %s: %w", old.name, name, err)
@@ -223,7 +223,7 @@ func (d *directory) removeFrom(first Segment) error {
 	}
 	slices.Sort(young)
 	for _, s := range slices.Backward(young) { // newest first, so that a crash leaves no gap
-		if err := d.fs.Remove(d.fs.PathJoin(d.path, s.fileName())); err != nil {
+		if err := d.fs.Remove(d.fs.PathJoin(d.path, s.FileName())); err != nil {
 			return fmt.Errorf("remove log segment %d: %w", s, err)
 		}
 		delete(d.segments, s)
@@ -234,7 +234,7 @@ func (d *directory) removeFrom(first Segment) error {
 // releaseFile keeps the file for reuse if that pays. It removes a file that is mostly
 // unwritten or that a huge record has enlarged.
 func (d *directory) releaseFile(s Segment) error {
-	name := d.fs.PathJoin(d.path, s.fileName())
+	name := d.fs.PathJoin(d.path, s.FileName())
 	d.mu.Lock()
 	bytes := d.segments[s]
 	keep := len(d.free) < d.maxFree && bytes >= d.segmentBytes/2 && bytes <= 2*d.segmentBytes

@@ -112,7 +112,7 @@ func TestRotateAndRelease(t *testing.T) {
 	if err := l.Release(third + 10); err != nil { // waits for the file of third; keeps it
 		t.Fatal(err)
 	}
-	if got := listFiles(t, fsys); !slices.Equal(got, []string{third.fileName()}) {
+	if got := listFiles(t, fsys); !slices.Equal(got, []string{third.FileName()}) {
 		t.Fatal(got)
 	}
 	closeLog(t, l)

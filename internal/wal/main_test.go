@@ -122,7 +122,7 @@ func checkPrefix(t testing.TB, got []entry) uint64 {
 
 func readFile(t testing.TB, fsys vfs.FS, s Segment) []byte {
 	t.Helper()
-	f, err := fsys.Open(fsys.PathJoin(testDir, s.fileName()))
+	f, err := fsys.Open(fsys.PathJoin(testDir, s.FileName()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,9 +41,6 @@ type ReplayStats struct {
 	SkippedBytes int64 // in those
 }
 
-// Segments lists the segments in dir, ascending.
-func Segments(fsys vfs.FS, dir string) ([]Segment, error) { return listSegments(fsys, dir) }
-
 // Replay calls fn for each record of the log in dir, in the order in which they were
 // appended. payload is valid during the call. The log must not be open. An error of fn
 // ends the replay and is returned unchanged; a damage that is not skipped is a
@@ -68,7 +65,7 @@ type replayer struct {
 }
 
 func (r *replayer) run() error {
-	segments, err := listSegments(r.fs, r.dir)
+	segments, err := Segments(r.fs, r.dir)
 	if err != nil {
 		return err
 	}
@@ -146,7 +143,7 @@ func (r *replayer) checkPrevious(h readHeader, s, previous Segment, first bool) 
 }
 
 func (r *replayer) missing(s Segment, reason string) error {
-	corruption := &store.CorruptionError{File: r.fs.PathJoin(r.dir, s.fileName()), Offset: -1, Reason: reason}
+	corruption := &store.CorruptionError{File: r.fs.PathJoin(r.dir, s.FileName()), Offset: -1, Reason: reason}
 	if !r.options.OnDamage(corruption) {
 		return corruption
 	}
@@ -178,7 +175,7 @@ func (r *replayer) segment(s Segment, headerReason string, sealedAt int64, begun
 
 // openWindow opens a segment for reading through buf.
 func openWindow(fsys vfs.FS, dir string, s Segment, buf []byte) (window, error) {
-	w := window{name: fsys.PathJoin(dir, s.fileName()), buf: buf[:0]}
+	w := window{name: fsys.PathJoin(dir, s.FileName()), buf: buf[:0]}
 	var err error
 	if w.file, err = fsys.Open(w.name, vfs.SequentialReadsOption); err != nil {
 		return w, fmt.Errorf("open log segment: %w", err)
@@ -210,8 +207,8 @@ func (w *window) header(s Segment) (h readHeader, err error) {
 	return h, nil
 }
 
-// listSegments returns the segments in dir, ascending.
-func listSegments(fsys vfs.FS, dir string) ([]Segment, error) {
+// Segments lists the segments in dir, ascending. A missing directory has none.
+func Segments(fsys vfs.FS, dir string) ([]Segment, error) {
 	names, err := fsys.List(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -52,7 +52,7 @@ func recordAt(starts []int, offset int) int {
 
 func replayFile(t testing.TB, file []byte, o ReplayOptions) ([]entry, ReplayStats, error) {
 	fsys := vfs.NewMem()
-	writeFile(t, fsys, Segment(1).fileName(), file)
+	writeFile(t, fsys, Segment(1).FileName(), file)
 	return replayWith(fsys, o)
 }
 
@@ -83,7 +83,7 @@ func TestTornTailOverStaleBytes(t *testing.T) {
 	for size := range starts[12] + 1 {
 		torn := append(slices.Clone(file[:size]), stale[size:]...)
 		fsys := vfs.NewMem()
-		writeFile(t, fsys, second.fileName(), torn)
+		writeFile(t, fsys, second.FileName(), torn)
 		got, stats, err := replayWith(fsys, ReplayOptions{From: second})
 		if err != nil {
 			t.Fatalf("torn at %d: %v", size, err)
@@ -138,7 +138,7 @@ func checkFlipped(t *testing.T, file []byte, starts []int, at int, lost bool) {
 	if hit >= 0 {
 		want, records = starts[hit], hit
 	}
-	if damage.Offset != int64(want) || before != uint64(records) || !strings.HasSuffix(damage.File, Segment(1).fileName()) {
+	if damage.Offset != int64(want) || before != uint64(records) || !strings.HasSuffix(damage.File, Segment(1).FileName()) {
 		t.Fatalf("byte %d: %v after %d records, want offset %d after %d", at, damage, before, want, records)
 	}
 
@@ -177,8 +177,8 @@ func TestSealedSegmentIsWholeOrDamaged(t *testing.T) {
 	next := segmentHeader{segment: 2, previous: 1, previousAt: int64(end)}.encode()
 	check := func(first []byte) (ReplayStats, error) {
 		fsys := vfs.NewMem()
-		writeFile(t, fsys, Segment(1).fileName(), first)
-		writeFile(t, fsys, Segment(2).fileName(), next)
+		writeFile(t, fsys, Segment(1).FileName(), first)
+		writeFile(t, fsys, Segment(2).FileName(), next)
 		got, stats, err := replayWith(fsys, ReplayOptions{})
 		checkPrefix(t, got)
 		return stats, err
@@ -209,8 +209,8 @@ func isDamage(err error) bool {
 func TestShortSealedSegmentCanBeSkipped(t *testing.T) {
 	file, starts := oneSegment(t, 5, false)
 	fsys := vfs.NewMem()
-	writeFile(t, fsys, Segment(1).fileName(), file[:starts[3]])
-	writeFile(t, fsys, Segment(2).fileName(), segmentHeader{segment: 2, previous: 1, previousAt: int64(starts[5])}.encode())
+	writeFile(t, fsys, Segment(1).FileName(), file[:starts[3]])
+	writeFile(t, fsys, Segment(2).FileName(), segmentHeader{segment: 2, previous: 1, previousAt: int64(starts[5])}.encode())
 	got, stats, err := replayWith(fsys, ReplayOptions{OnDamage: func(*store.CorruptionError) bool { return true }})
 	if err != nil || checkPrefix(t, got) != 3 || stats.SkippedBytes != int64(starts[5]-starts[3]) || stats.Damages != 1 {
 		t.Fatalf("%d records, %+v, %v", len(got), stats, err)
@@ -243,7 +243,7 @@ func TestLaterPagesOfUnsyncedWrite(t *testing.T) {
 			}
 			// The next run seals the segment there; what it has cut off stays cut off.
 			fsys := vfs.NewMem()
-			writeFile(t, fsys, Segment(1).fileName(), b)
+			writeFile(t, fsys, Segment(1).FileName(), b)
 			closeLog(t, open(t, fsys, small))
 			again, stats := replay(t, fsys)
 			if !slices.Equal(again, got) || stats.CutBytes != 0 {
@@ -259,7 +259,7 @@ func TestDiedWhileCreatingSegment(t *testing.T) {
 		l := open(t, fsys, small)
 		wait(t, l, l.Append(1, []byte("kept")))
 		closeLog(t, l)
-		writeFile(t, fsys, Segment(2).fileName(), segmentHeader{segment: 2, previous: 1}.encode()[:size])
+		writeFile(t, fsys, Segment(2).FileName(), segmentHeader{segment: 2, previous: 1}.encode()[:size])
 		for round := range 2 {
 			if got, _ := replay(t, fsys); len(got) != 1+round {
 				t.Fatalf("round %d: %v", round, got)
@@ -281,11 +281,11 @@ func TestMissingSegment(t *testing.T) {
 		}
 	}
 	closeLog(t, l)
-	if err := fsys.Remove(fsys.PathJoin(testDir, Segment(3).fileName())); err != nil {
+	if err := fsys.Remove(fsys.PathJoin(testDir, Segment(3).FileName())); err != nil {
 		t.Fatal(err)
 	}
 	got, _, err := replayWith(fsys, ReplayOptions{})
-	if !isDamage(err) || checkPrefix(t, got) != 2 || !strings.Contains(err.Error(), Segment(3).fileName()) {
+	if !isDamage(err) || checkPrefix(t, got) != 2 || !strings.Contains(err.Error(), Segment(3).FileName()) {
 		t.Fatalf("%d records, %v", len(got), err)
 	}
 	got, stats, err := replayWith(fsys, ReplayOptions{OnDamage: func(*store.CorruptionError) bool { return true }})
@@ -315,12 +315,12 @@ func TestMissingSegmentBeforeDamagedHeader(t *testing.T) {
 		}
 		closeLog(t, l)
 		flipByte(t, fsys, 4, 20)
-		want := []string{Segment(4).fileName()}
+		want := []string{Segment(4).FileName()}
 		if missing {
-			if err := fsys.Remove(fsys.PathJoin(testDir, Segment(3).fileName())); err != nil {
+			if err := fsys.Remove(fsys.PathJoin(testDir, Segment(3).FileName())); err != nil {
 				t.Fatal(err)
 			}
-			want = []string{Segment(3).fileName(), Segment(4).fileName()}
+			want = []string{Segment(3).FileName(), Segment(4).FileName()}
 		}
 		var told []string
 		_, stats, err := replayWith(fsys, ReplayOptions{OnDamage: func(c *store.CorruptionError) bool {
@@ -346,17 +346,17 @@ func TestBegunSegment(t *testing.T) {
 		"sound":         {2, func(*testing.T, *vfs.MemFS) {}, 0},
 		"no directory":  {1, func(t *testing.T, fsys *vfs.MemFS) { must(t, fsys.RemoveAll(testDir)) }, 2},
 		"no file":       {1, func(t *testing.T, fsys *vfs.MemFS) { remove(t, fsys, 2) }, 2},
-		"empty":         {1, func(t *testing.T, fsys *vfs.MemFS) { writeFile(t, fsys, Segment(2).fileName(), nil) }, 2},
-		"half a header": {1, func(t *testing.T, fsys *vfs.MemFS) { writeFile(t, fsys, Segment(2).fileName(), zeros[:20]) }, 2},
-		"zeros":         {1, func(t *testing.T, fsys *vfs.MemFS) { writeFile(t, fsys, Segment(2).fileName(), zeros) }, 2},
+		"empty":         {1, func(t *testing.T, fsys *vfs.MemFS) { writeFile(t, fsys, Segment(2).FileName(), nil) }, 2},
+		"half a header": {1, func(t *testing.T, fsys *vfs.MemFS) { writeFile(t, fsys, Segment(2).FileName(), zeros[:20]) }, 2},
+		"zeros":         {1, func(t *testing.T, fsys *vfs.MemFS) { writeFile(t, fsys, Segment(2).FileName(), zeros) }, 2},
 		"another one's copy": {1, func(t *testing.T, fsys *vfs.MemFS) {
-			writeFile(t, fsys, Segment(2).fileName(), readFile(t, fsys, 1))
+			writeFile(t, fsys, Segment(2).FileName(), readFile(t, fsys, 1))
 		}, 2},
 		"no file, one after": {2, func(t *testing.T, fsys *vfs.MemFS) { remove(t, fsys, 2) }, 2},
-		"zeros, one after":   {2, func(t *testing.T, fsys *vfs.MemFS) { writeFile(t, fsys, Segment(2).fileName(), zeros) }, 2},
+		"zeros, one after":   {2, func(t *testing.T, fsys *vfs.MemFS) { writeFile(t, fsys, Segment(2).FileName(), zeros) }, 2},
 		"no file, then zeros": {2, func(t *testing.T, fsys *vfs.MemFS) {
 			remove(t, fsys, 2)
-			writeFile(t, fsys, Segment(3).fileName(), zeros)
+			writeFile(t, fsys, Segment(3).FileName(), zeros)
 		}, 2},
 	} {
 		fsys := vfs.NewMem()
@@ -372,7 +372,7 @@ func TestBegunSegment(t *testing.T) {
 		c.spoil(t, fsys)
 		_, _, err := replayWith(fsys, ReplayOptions{From: 2, Begun: true})
 		var damage *store.CorruptionError
-		if named := errors.As(err, &damage) && fsys.PathBase(damage.File) == c.file.fileName(); named != (c.file > 0) || err != nil && !named {
+		if named := errors.As(err, &damage) && fsys.PathBase(damage.File) == c.file.FileName(); named != (c.file > 0) || err != nil && !named {
 			t.Errorf("%s: %v, want damage of segment %d", name, err, c.file)
 		}
 		_, stats, err := replayWith(fsys, ReplayOptions{From: 2, Begun: true, OnDamage: func(*store.CorruptionError) bool { return true }})
@@ -411,7 +411,7 @@ func TestCompleteAndBegun(t *testing.T) {
 
 func remove(t testing.TB, fsys vfs.FS, s Segment) {
 	t.Helper()
-	must(t, fsys.Remove(fsys.PathJoin(testDir, s.fileName())))
+	must(t, fsys.Remove(fsys.PathJoin(testDir, s.FileName())))
 }
 
 func must(t testing.TB, err error) {
@@ -443,7 +443,7 @@ func TestLaterFormat(t *testing.T) {
 	binary.LittleEndian.PutUint32(header[8:], formatVersion+1)
 	binary.LittleEndian.PutUint32(header[36:], crc32.Checksum(header[:36], castagnoli))
 	fsys := vfs.NewMem()
-	writeFile(t, fsys, Segment(1).fileName(), header)
+	writeFile(t, fsys, Segment(1).FileName(), header)
 	if _, _, err := replayWith(fsys, ReplayOptions{}); err == nil || !strings.Contains(err.Error(), "log format 2") {
 		t.Fatal(err)
 	}
@@ -455,7 +455,7 @@ func TestLaterFormat(t *testing.T) {
 func TestVisitorsErrorEndsReplay(t *testing.T) {
 	file, _ := oneSegment(t, 5, true)
 	fsys := vfs.NewMem()
-	writeFile(t, fsys, Segment(1).fileName(), file)
+	writeFile(t, fsys, Segment(1).FileName(), file)
 	stop := errors.New("stop")
 	_, err := Replay(fsys, testDir, ReplayOptions{}, func(Segment, byte, []byte) error { return stop })
 	if !errors.Is(err, stop) {
@@ -510,7 +510,7 @@ func TestGolden(t *testing.T) {
 	}
 	fsys := vfs.NewMem()
 	for s := Segment(1); s <= 2; s++ {
-		name := filepath.Join(dir, s.fileName())
+		name := filepath.Join(dir, s.FileName())
 		if *update {
 			if err := os.WriteFile(name, readFile(t, written, s), 0o644); err != nil {
 				t.Fatal(err)
@@ -523,7 +523,7 @@ func TestGolden(t *testing.T) {
 		if !slices.Equal(b, readFile(t, written, s)) {
 			t.Errorf("%s is not what this build writes", name)
 		}
-		writeFile(t, fsys, s.fileName(), b)
+		writeFile(t, fsys, s.FileName(), b)
 	}
 	got, stats := replay(t, fsys)
 	if !slices.Equal(got, want) || stats.CutBytes != 0 {
@@ -547,9 +547,9 @@ func FuzzReplay(f *testing.F) {
 	f.Add([]byte{}, 0)
 	f.Fuzz(func(t *testing.T, file []byte, sealedAt int) {
 		fsys := vfs.NewMem()
-		writeFile(t, fsys, Segment(1).fileName(), file)
+		writeFile(t, fsys, Segment(1).FileName(), file)
 		if sealedAt >= 0 {
-			writeFile(t, fsys, Segment(2).fileName(), segmentHeader{segment: 2, previous: 1, previousAt: int64(sealedAt)}.encode())
+			writeFile(t, fsys, Segment(2).FileName(), segmentHeader{segment: 2, previous: 1, previousAt: int64(sealedAt)}.encode())
 		}
 		_, _, strict := replayWith(fsys, ReplayOptions{})
 		got, stats, err := replayWith(fsys, ReplayOptions{OnDamage: func(*store.CorruptionError) bool { return true }})

@@ -17,9 +17,7 @@ const (
 )
 
 // FileName is the name of the segment's file in the log's directory.
-func (s Segment) FileName() string { return s.fileName() }
-
-func (s Segment) fileName() string { return fmt.Sprintf("%010d%s", uint64(s), segmentSuffix) }
+func (s Segment) FileName() string { return fmt.Sprintf("%010d%s", uint64(s), segmentSuffix) }
 
 // parseName splits a file name into number and suffix.
 func parseName(name string) (s Segment, suffix string, ok bool) {
