@@ -10,6 +10,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"varve/internal/store"
+	"varve/internal/work"
 )
 
 // A sampleRate limits the samples that are stored per second. A block is stored whole and counted
@@ -52,14 +53,7 @@ func (r *sampleRate) wait(ctx context.Context, now time.Time, patience time.Dura
 		return true, &store.LimitError{Limit: limitKey(r.section, "ingest.samples_per_second"), Max: limit, Wait: delay,
 			What: "send the points again in " + delay.Round(time.Millisecond).String()}
 	}
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true, nil
-	case <-ctx.Done():
-		return true, ctx.Err()
-	}
+	return true, work.Pause(ctx, delay)
 }
 
 // limitKey is the full key of a limit whose key for the default tenant is key.

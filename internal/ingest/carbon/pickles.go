@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -262,10 +261,9 @@ func (c *pickleConn) readMore() {
 
 // noteEnd logs an unusual end.
 func (c *pickleConn) noteEnd(err error) {
-	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) || lines.IsReset(err) {
-		return
+	if !errors.Is(err, io.ErrUnexpectedEOF) { // in the middle of a frame, which is counted
+		lines.NoteEnd(c.h.log, "pickle", c.remote, err)
 	}
-	c.h.log.Info("pickle: connection ended", "remote", c.remote, "error", err)
 }
 
 // store decodes the frames of the block and offers their points to the store until it accepts them.

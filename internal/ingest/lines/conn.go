@@ -99,20 +99,20 @@ func (c *conn) run(ctx context.Context) {
 			}
 		}
 		if err != nil {
-			c.noteEnd(err)
+			NoteEnd(c.p.Logger, c.p.Name, c.remote, err)
 			break
 		}
 	}
 	c.rejectTail()
 }
 
-// noteEnd logs an end that is not one of the usual: the client closed, reset,
+// NoteEnd logs the end of a connection unless it is one of the usual: the client closed, reset,
 // or the server stops.
-func (c *conn) noteEnd(err error) {
-	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) || IsReset(err) {
+func NoteEnd(log *slog.Logger, name, remote string, err error) {
+	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) || isReset(err) {
 		return
 	}
-	c.p.Logger.Info(c.p.Name+": connection ended", "remote", c.remote, "error", err)
+	log.Info(name+": connection ended", "remote", remote, "error", err)
 }
 
 // noteRead lets the buffer follow the traffic.

@@ -2,6 +2,6 @@
 
 package lines
 
-// IsReset reports whether the client closed with a reset. Errors do not tell on this system, so
+// isReset reports whether the client closed with a reset. Errors do not tell on this system, so
 // every end counts as normal.
-func IsReset(error) bool { return true }
+func isReset(error) bool { return true }

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// IsReset reports whether the client closed with a reset, which is a normal end
+// isReset reports whether the client closed with a reset, which is a normal end
 // for clients that never read.
-func IsReset(err error) bool {
+func isReset(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ETIMEDOUT)
 }
