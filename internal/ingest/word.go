@@ -1,5 +1,7 @@
 package ingest
 
+import "unsafe"
+
 // CutWord splits the first word off b, which is empty if there is none. Words are
 // separated by bytes up to and including the blank.
 func CutWord(b []byte) (word, rest []byte) {
@@ -27,3 +29,6 @@ func CutText(b []byte, text string) (rest []byte, ok bool) {
 	}
 	return b[len(text):], true
 }
+
+// View is b as a string that shares its memory.
+func View(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

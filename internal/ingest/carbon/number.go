@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"math"
 	"strconv"
-	"unsafe"
 
+	"varve/internal/ingest"
 	"varve/internal/ingest/decimal"
 )
 
@@ -24,7 +24,7 @@ func parseFloat(b []byte) (f float64, ok bool) {
 			return 0, false
 		}
 	}
-	f, err := strconv.ParseFloat(view(b), 64)
+	f, err := strconv.ParseFloat(ingest.View(b), 64)
 	if err != nil && !math.IsInf(f, 0) { // too large is infinite, as in Python
 		return 0, false
 	}
@@ -47,6 +47,3 @@ func withoutUnderscores(b []byte) ([]byte, bool) {
 	}
 	return out, true
 }
-
-// view is b as a string that shares its memory.
-func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -45,7 +45,7 @@ func ParsePath(path []byte, n *ingest.Names, most int) *ingest.Fault {
 	if tagged {
 		metric = bytes.TrimLeft(metric, "~")
 	}
-	if n.Metric = clean(view(metric)); n.Metric == "" {
+	if n.Metric = clean(ingest.View(metric)); n.Metric == "" {
 		return faultNoName
 	}
 	return nil
@@ -61,7 +61,7 @@ func parseTags(tags []byte, n *ingest.Names, most int) *ingest.Fault {
 		if !ok {
 			return faultTagForm
 		}
-		if f := addTag(n, view(name), view(value)); f != nil {
+		if f := addTag(n, ingest.View(name), ingest.View(value)); f != nil {
 			return f
 		}
 	}
@@ -86,7 +86,7 @@ func parseBraces(tags []byte, n *ingest.Names, most int) *ingest.Fault {
 		if end == len(rest) {
 			return faultBraces
 		}
-		if f := addTag(n, view(name), string(value)); f != nil {
+		if f := addTag(n, ingest.View(name), string(value)); f != nil {
 			return f
 		}
 		if tags = rest[end+1:]; len(tags) == 0 {

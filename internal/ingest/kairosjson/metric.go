@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unsafe"
 
 	"varve/internal/ingest"
 	"varve/internal/ingest/decimal"
@@ -202,7 +201,7 @@ func (p *parser) readTTL(t jsontext.Token) {
 // the arena.
 func (p *parser) text(t jsontext.Token) string {
 	b, _ := p.bytes(t)
-	return view(b)
+	return ingest.View(b)
 }
 
 // bytes returns the text of a scalar. ok is false for an unknown escape. Escapes of
@@ -220,9 +219,6 @@ func (p *parser) bytes(t jsontext.Token) (_ []byte, ok bool) {
 	p.arena, ok = jsontext.Unescape(p.arena, t.Text)
 	return p.arena[from:len(p.arena):len(p.arena)], ok
 }
-
-// view is b as a string that shares its memory.
-func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // context is how messages name the metric.
 func (p *parser) context() string {
@@ -287,7 +283,7 @@ func (p *parser) checkName() {
 		if !ok {
 			p.later(ingest.BadName, ".name has an invalid escape sequence.")
 		}
-		p.names.Metric = view(name)
+		p.names.Metric = ingest.View(name)
 	}
 }
 

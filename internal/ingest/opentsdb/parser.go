@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"errors"
 	"math"
-	"unsafe"
 
 	"varve/internal/ingest"
 	"varve/internal/ingest/decimal"
@@ -330,11 +329,11 @@ func (p *parser) readNames(d *dataPoint) error {
 // arena.
 func (p *parser) text(t jsontext.Token) (_ string, ok bool) {
 	if !t.Escaped || len(t.Text) > p.longest { // too long even when resolved
-		return view(t.Text), true
+		return ingest.View(t.Text), true
 	}
 	from := len(p.arena)
 	p.arena, ok = jsontext.Unescape(p.arena, t.Text)
-	return view(p.arena[from:]), ok
+	return ingest.View(p.arena[from:]), ok
 }
 
 // A value is a long or a double.
@@ -446,7 +445,7 @@ func (p *parser) line(line []byte) error {
 func (p *parser) splitName(word []byte) *ingest.Fault {
 	p.names.Reset()
 	metric, tags, more := bytes.Cut(word, []byte{';'})
-	p.names.Metric = view(metric)
+	p.names.Metric = ingest.View(metric)
 	for more && len(p.names.Tags) <= p.p.Config().MaxTags {
 		var tag []byte
 		tag, tags, more = bytes.Cut(tags, []byte{';'})
@@ -454,13 +453,10 @@ func (p *parser) splitName(word []byte) *ingest.Fault {
 		if !ok {
 			return ingest.Faultf(ingest.BadTag, "tag[%d] must be in the format 'name=value'.", len(p.names.Tags))
 		}
-		p.names.Tags = append(p.names.Tags, model.Tag{Name: view(name), Value: view(value)})
+		p.names.Tags = append(p.names.Tags, model.Tag{Name: ingest.View(name), Value: ingest.View(value)})
 	}
 	if len(p.names.Tags) == 0 {
 		p.names.Tags = append(p.names.Tags, model.Tag{Name: "add", Value: "tag"})
 	}
 	return nil
 }
-
-// view is b as a string that shares its memory.
-func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -3,7 +3,6 @@ package telnet
 import (
 	"bytes"
 	"math"
-	"unsafe"
 
 	"varve/internal/ingest"
 	"varve/internal/ingest/decimal"
@@ -284,7 +283,7 @@ func ParseTags(tail []byte, n *ingest.Names, most int) *ingest.Fault {
 			}
 			continue
 		}
-		n.Tags = append(n.Tags, model.Tag{Name: view(name), Value: view(value)})
+		n.Tags = append(n.Tags, model.Tag{Name: ingest.View(name), Value: ingest.View(value)})
 	}
 	if len(n.Tags) == 0 {
 		n.Tags = append(n.Tags, model.Tag{Name: "add", Value: "tag"})
@@ -304,6 +303,3 @@ func parseTTL(value []byte, n *ingest.Names) *ingest.Fault {
 	n.TTL = ttl
 	return f
 }
-
-// view is b as a string that shares its memory.
-func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -104,7 +104,7 @@ func (l *parser) add(c *Command, a *ingest.Alias) error {
 
 func (l *parser) resolve(c *Command) (*ingest.Alias, error) {
 	l.names.Reset()
-	l.names.Metric = view(c.Metric)
+	l.names.Metric = ingest.View(c.Metric)
 	if f := ParseTags(c.Tags, &l.names, l.proto.Pipeline.Config().MaxTags); f != nil {
 		return nil, f
 	}
