@@ -296,6 +296,19 @@ func (c *checker) define(id model.SeriesNumber, k model.Kind) {
 	c.kinds[id] = k
 }
 
+// definitions defines the series that a batch introduces. It returns how many they are, and the samples.
+func (c *checker) definitions(batch []byte) (samples []byte, series int64, err error) {
+	samples, err = record.Definitions(batch, func(d record.Definition) error {
+		series++
+		s, err := model.ParseKey(d.Key)
+		if err == nil {
+			c.define(d.ID, s.Type.Kind())
+		}
+		return err
+	})
+	return samples, series, err
+}
+
 // orphans notes block files that nothing refers to.
 func (c *checker) orphans() error {
 	names, err := c.fs.List(c.fs.PathJoin(c.dir, datadir.Blocks))

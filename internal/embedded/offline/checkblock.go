@@ -89,9 +89,8 @@ func (c *checker) unopened(number uint64, path string, size int64, fault error) 
 	} else if lost > 0 {
 		cost += fmt.Sprintf(", %d bytes belong to no readable page", lost)
 	}
-	corruption := (*store.CorruptionError)(nil)
 	f := Finding{File: path, Offset: -1, Problem: fault.Error(), Cost: cost, Remedy: blockRemedy, part: partBlockFile, number: number}
-	if errors.As(fault, &corruption) {
+	if corruption, ok := errors.AsType[*store.CorruptionError](fault); ok {
 		f.Offset, f.Problem = corruption.Offset, corruption.Reason
 	}
 	if blockfile.Newer(c.fs, path) {
@@ -301,8 +300,7 @@ func (b *blockCheck) reportPages() {
 	for _, i := range b.damaged {
 		_, err := b.file.Page(i)
 		problem := "it could not be read before, but can be read now"
-		corruption := (*store.CorruptionError)(nil)
-		if errors.As(err, &corruption) {
+		if corruption, ok := errors.AsType[*store.CorruptionError](err); ok {
 			problem = corruption.Reason
 		} else if err != nil {
 			problem = err.Error()

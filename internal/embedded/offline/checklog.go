@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"varve/internal/embedded/datadir"
-	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/store"
 	"varve/internal/units"
@@ -84,13 +83,7 @@ func (l *logCheck) record(s wal.Segment, typ byte, payload []byte) error {
 }
 
 func (l *logCheck) batchRecord(payload []byte) error {
-	rest, err := record.Definitions(payload, func(d record.Definition) error {
-		s, err := model.ParseKey(d.Key)
-		if err == nil {
-			l.define(d.ID, s.Type.Kind())
-		}
-		return err
-	})
+	rest, _, err := l.definitions(payload)
 	if err != nil || !l.known {
 		return err
 	}

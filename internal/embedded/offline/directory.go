@@ -91,6 +91,5 @@ func (d *Directory) manifest() ([]uint64, map[uint64]catalogue.File, error) {
 
 // isDamage reports whether err says that stored bytes are not what was written.
 func isDamage(err error) bool {
-	corruption := (*store.CorruptionError)(nil)
-	return errors.As(err, &corruption) || errors.Is(err, pebble.ErrCorruption)
+	return errors.As(err, new(*store.CorruptionError)) || errors.Is(err, pebble.ErrCorruption)
 }

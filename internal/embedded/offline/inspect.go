@@ -358,14 +358,7 @@ func (l *logContent) add(n wal.Segment, typ byte, payload []byte) error {
 func logRecord(kinds *checker, batch *store.Batch, typ byte, payload []byte) (what string, series, samples int64) {
 	switch typ {
 	case record.TypeBatch:
-		rest, err := record.Definitions(payload, func(def record.Definition) error {
-			series++
-			s, err := model.ParseKey(def.Key)
-			if err == nil {
-				kinds.define(def.ID, s.Type.Kind())
-			}
-			return err
-		})
+		rest, series, err := kinds.definitions(payload)
 		if err != nil {
 			return err.Error(), series, 0
 		}
