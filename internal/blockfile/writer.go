@@ -2,6 +2,7 @@ package blockfile
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -350,15 +351,7 @@ func (w *Writer) finishProperties() {
 	p := &w.props
 	w.endSeries()
 	p.ExpiresMS, p.HalfExpiresMS = math.MaxInt64, math.MaxInt64
-	slices.SortFunc(w.expiry, func(a, b expiry) int {
-		switch {
-		case a.ms < b.ms:
-			return -1
-		case a.ms > b.ms:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(w.expiry, func(a, b expiry) int { return cmp.Compare(a.ms, b.ms) })
 	var gone int64
 	for _, e := range w.expiry {
 		gone += e.samples

@@ -28,11 +28,10 @@ func appendTyped(dst []byte, p *agg.Point, typ *datatype.Type) ([]byte, error) {
 		return append(dst, '"'), nil
 	}
 	dst, err := typ.Append(dst, p.Data, appendDouble)
-	var infinite *datatype.NotFiniteError
-	switch {
-	case errors.As(err, &infinite):
+	if infinite, ok := errors.AsType[*datatype.NotFiniteError](err); ok {
 		return dst, notANumber(p.TimeMS, infinite.Value)
-	case err != nil:
+	}
+	if err != nil {
 		return dst, fmt.Errorf("%s value at %d: %w", typ.Name, p.TimeMS, err)
 	}
 	return dst, nil

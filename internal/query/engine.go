@@ -166,19 +166,15 @@ func outcome(err error) string {
 	if err == nil {
 		return outcomeOK
 	}
-	var limit *store.LimitError
-	var input *store.InputError
-	var compute *ComputeError
-	var forbidden *principal.ForbiddenError
+	limit, limited := errors.AsType[*store.LimitError](err)
 	switch {
 	case store.IsBusy(err):
 		return "busy"
-	case errors.As(err, &limit):
-		if limit.Limit == "query.timeout" {
-			return "timeout"
-		}
+	case limited && limit.Limit == "query.timeout":
+		return "timeout"
+	case limited:
 		return "limit"
-	case errors.As(err, &input), errors.As(err, &compute), errors.As(err, &forbidden):
+	case errors.As(err, new(*store.InputError)), errors.As(err, new(*ComputeError)), errors.As(err, new(*principal.ForbiddenError)):
 		return "input"
 	case errors.Is(err, ErrCancelled), errors.Is(err, context.Canceled):
 		return "cancelled"

@@ -123,8 +123,8 @@ func (rt *router) identify(w http.ResponseWriter, r *http.Request, route httpapi
 	}
 	id, err := rt.keeper.Identify(claim)
 	if err != nil {
-		var refusal *auth.Refusal
-		if !errors.As(err, &refusal) {
+		refusal, ok := errors.AsType[*auth.Refusal](err)
+		if !ok {
 			panic(err) // a fault of Varve
 		}
 		return r, id, nil, refusal
