@@ -14,11 +14,7 @@
 //
 // # Users
 //
-// The embedded store adds checkpoints, the spool adds generations. A journal in a
-// remote database can be a third user: it would share the encoder, the order and the
-// records, and replace wal.Log. This package uses Reserve, Append, Wait, Rotate, Err
-// and Close of wal.Log; records must be acknowledged in the order in which they were
-// appended.
+// The embedded store adds checkpoints, the spool adds generations.
 package writelog
 
 import (

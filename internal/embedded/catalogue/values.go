@@ -198,19 +198,14 @@ func (v *Values) count(ctx context.Context) error {
 	}
 	var keys int
 	var size int64
-	prefix := []byte{TableValue}
-	it, err := v.catalogue.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)})
-	if err != nil {
-		return fmt.Errorf("count metadata: %w", err)
-	}
-	for it.First(); it.Valid() && err == nil; it.Next() {
-		if service, _, _ := cutName(it.Key()[1:]); !store.OwnService(service) {
+	err := Scan(v.catalogue.db, TableValue, func(key, value []byte) error {
+		if service, _, _ := cutName(key); !store.OwnService(service) {
 			keys++
-			size += int64(len(it.Key()) + len(it.Value()))
+			size += int64(1 + len(key) + len(value)) // 1 for the table
 		}
-		err = ctx.Err()
-	}
-	if err = errors.Join(err, it.Close()); err != nil {
+		return ctx.Err()
+	})
+	if err != nil {
 		return fmt.Errorf("count metadata: %w", err)
 	}
 	v.known, v.keys, v.bytes = true, keys, size

@@ -476,27 +476,22 @@ func (c *Cursor) reverse(src *source, from, to int) (int, int) {
 // lowest returns the source whose next sample comes first (of several, one that
 // is not decoded yet), and where the next sample of any other may be.
 func (c *Cursor) lowest() (src *source, bound int64, others bool) {
+	bound = math.MaxInt64
 	for _, s := range c.sources {
 		if s.done {
 			continue
 		}
-		if src == nil || s.first < src.first || s.first == src.first && !src.packed && s.packed {
-			if src != nil {
-				bound, others = lower(bound, others, src.first)
-			}
+		if src == nil {
 			src = s
 			continue
 		}
-		bound, others = lower(bound, others, s.first)
+		other := s
+		if s.first < src.first || s.first == src.first && !src.packed && s.packed {
+			src, other = s, src
+		}
+		bound, others = min(bound, other.first), true
 	}
 	return src, bound, others
-}
-
-func lower(bound int64, others bool, first int64) (int64, bool) {
-	if !others || first < bound {
-		return first, true
-	}
-	return bound, true
 }
 
 // settle drops the samples at one time of all sources but the newest.
