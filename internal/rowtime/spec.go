@@ -218,14 +218,7 @@ func (s Spec) PartitionEnd(startMS int64) int64 {
 }
 
 // into returns how far ms is from the start of its partition.
-func (s Spec) into(ms int64) int64 {
-	width := s.WidthMS()
-	into := ms % width
-	if into < 0 {
-		into += width
-	}
-	return into
-}
+func (s Spec) into(ms int64) int64 { return ms - model.Floor(ms, s.WidthMS()) }
 
 // addSaturated adds b, which is not negative, to a.
 func addSaturated(a, b int64) int64 {

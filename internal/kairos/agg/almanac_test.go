@@ -80,6 +80,14 @@ type date struct{ y, m, d int64 }
 
 func (d date) ms() int64 { return (daysTo(d.y) + int64(dayOfYear(d.y, d.m)) + d.d - 1) * dayMS }
 
+func floorMod(a, b int64) int64 {
+	if m := a % b; m < 0 {
+		return m + b
+	} else {
+		return m
+	}
+}
+
 // dateOf counts months off from the start of the year.
 func dateOf(local int64) date {
 	days := (local - floorMod(local, dayMS)) / dayMS

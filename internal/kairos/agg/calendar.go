@@ -3,6 +3,8 @@ package agg
 import (
 	"math"
 	"time"
+
+	"varve/internal/model"
 )
 
 // A calendar does arithmetic on wall-clock time in a zone the way KairosDB (Joda time)
@@ -87,7 +89,7 @@ func addMonths(local, n int64) int64 {
 	n = min(max(n, -maxMonths), maxMonths)
 	t := time.UnixMilli(local).UTC()
 	year, month, day := t.Date()
-	inDay := floorMod(local, dayMS)
+	inDay := local - model.Floor(local, dayMS)
 	first := time.Date(year, month+time.Month(n), 1, 0, 0, 0, 0, time.UTC)
 	length := time.Date(first.Year(), first.Month()+1, 0, 0, 0, 0, 0, time.UTC).Day()
 	return first.AddDate(0, 0, min(day, length)-1).UnixMilli() + inDay
@@ -134,10 +136,10 @@ func (c calendar) between(from, to int64, u Unit) int64 {
 func (c calendar) alignDown(ms int64, u Unit) int64 {
 	ms = clampMS(ms)
 	if u == Milliseconds {
-		return ms - floorMod(ms, secondMS)
+		return model.Floor(ms, secondMS)
 	}
 	offset := c.offsetMS(ms)
-	midnight := ms + offset - floorMod(ms+offset, dayMS)
+	midnight := model.Floor(ms+offset, dayMS)
 	t := time.UnixMilli(midnight).UTC()
 	switch u {
 	case Weeks:
@@ -148,14 +150,6 @@ func (c calendar) alignDown(ms int64, u Unit) int64 {
 		midnight -= int64(t.YearDay()-1) * dayMS
 	}
 	return c.startOfDay(midnight, offset)
-}
-
-func floorMod(a, b int64) int64 {
-	if m := a % b; m < 0 {
-		return m + b
-	} else {
-		return m
-	}
 }
 
 func saturatingAdd(a, b int64) int64 {

@@ -92,7 +92,7 @@ func (g *Grid) Run(start int64) (endMS int64, bounded bool) {
 	switch {
 	case g.daily:
 		return cal.nextDay(clampMS(start)), true
-	case g.buckets.sampling.Unit.fixedMS() == 0 && floorMod(cal.local(clampMS(start)), dayMS) != 0:
+	case g.buckets.sampling.Unit.fixedMS() == 0 && cal.local(clampMS(start))%dayMS != 0:
 		return g.Next(start), true
 	}
 	return 0, false
