@@ -59,9 +59,8 @@ func TestCatalogueFails(t *testing.T) {
 	c.writeOnce(context.Background(), s, 1000)
 
 	readOnlyCatalogue(t, s, mem) // Pebble ends the process when the disk fails; other errors come back
-	s.background.Add(2)
-	go s.checkpointer(s.ctx)
-	go s.merger(s.ctx)
+	s.background.Go(func() { s.checkpointer(s.ctx) })
+	s.background.Go(func() { s.merger(s.ctx) })
 
 	if err := s.checkpoint(); !errors.Is(err, pebble.ErrReadOnly) {
 		t.Fatalf("checkpoint: %v, want that the catalogue is read-only", err)

@@ -24,7 +24,6 @@ const retryAfter = 2 * time.Second
 
 // checkpointer writes the head to files when it is full, and at intervals.
 func (s *Store) checkpointer(ctx context.Context) {
-	defer s.background.Done()
 	tick := time.NewTicker(s.cfg.CheckpointInterval)
 	defer tick.Stop()
 	for {

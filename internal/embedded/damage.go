@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,8 +13,8 @@ import (
 // merges leave that file alone, and Damaged reports it. noteDamage returns whether err is about
 // damage to one of the files.
 func (s *Store) noteDamage(st *state, err error) bool {
-	damage := (*store.CorruptionError)(nil)
-	if !errors.As(err, &damage) {
+	damage, ok := errors.AsType[*store.CorruptionError](err)
+	if !ok {
 		return false
 	}
 	s.metrics.damagedReads.Inc()
@@ -36,32 +37,21 @@ func (s *Store) noteDamage(st *state, err error) bool {
 func (s *Store) Damaged() error {
 	st := s.acquire()
 	defer s.release(st)
-	var first *store.CorruptionError
-	n := 0
-	for _, f := range st.files {
-		if d := f.damage.Load(); d != nil {
-			if n++; first == nil {
-				first = d
-			}
-		}
+	if n, first := st.damaged(); n > 0 {
+		return fmt.Errorf("%d of %d block files are damaged, run varve check: %w", n, len(st.files), first)
 	}
-	if first == nil {
-		return nil
-	}
-	return fmt.Errorf("%d of %d block files are damaged, run varve check: %w", n, len(st.files), first)
+	return nil
 }
 
-// damagedFiles counts the files in which damage was met.
-func (s *Store) damagedFiles() int {
-	st := s.acquire()
-	defer s.release(st)
-	n := 0
+// damaged counts the files in which damage was met, and returns the first damage of the oldest one.
+func (st *state) damaged() (n int, first *store.CorruptionError) {
 	for _, f := range st.files {
-		if f.damage.Load() != nil {
+		if d := f.damage.Load(); d != nil {
 			n++
+			first = cmp.Or(first, d)
 		}
 	}
-	return n
+	return n, first
 }
 
 func anyDamaged(files []*openFile) bool {

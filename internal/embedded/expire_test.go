@@ -388,7 +388,7 @@ func TestExpiryInOldAndDamagedFiles(t *testing.T) {
 	e.now.Advance(time.Minute)
 	e.expect("damaged for-ever old")
 	e.expect("damaged for-ever old")
-	if n := e.damagedFiles(); n != 1 {
+	if n, _ := e.current.damaged(); n != 1 {
 		t.Errorf("%d damaged files, want 1", n)
 	}
 }

@@ -43,8 +43,12 @@ type ages struct {
 	notUntil int64 // ms
 }
 
-// pause puts off the next fold.
-func (a *ages) pause(nowMS int64, d time.Duration) { a.notUntil = nowMS + d.Milliseconds() }
+// pauseFolds puts off the next fold of files.
+func pauseFolds(files []*openFile, now time.Time, d time.Duration) {
+	for _, f := range files {
+		f.ages.notUntil = now.Add(d).UnixMilli()
+	}
+}
 
 // paused reports whether a fold was put off. A pause longer than any that is ever set was set
 // before the clock was set back.
@@ -161,18 +165,11 @@ func (s *Store) nextFold(st *state, enough float64, late time.Duration, held fun
 // file that it returns, oldest first. Only together and in this order do they say which
 // sample of a time is valid. A file of buckets is folded alone: see [buckets.Reader].
 func (s *Store) entangled(st *state, f *openFile) []*openFile {
-	found := []*openFile{f}
-	in := asSet(found)
-	for i := 0; i < len(found); i++ {
-		for _, o := range st.files {
-			if !in[o] && f.StepMS == 0 && (s.hides(o, found[i]) || s.hides(found[i], o)) {
-				in[o] = true
-				found = append(found, o)
-			}
+	return st.grow([]*openFile{f}, func(in map[*openFile]bool) func(*openFile) bool {
+		return func(o *openFile) bool {
+			return f.StepMS == 0 && anyOf(in, func(i *openFile) bool { return s.hides(o, i) || s.hides(i, o) })
 		}
-	}
-	sortFiles(found)
-	return found
+	})
 }
 
 // fold rewrites files: data that is old enough for a coarser stage becomes coarser, and
@@ -203,9 +200,7 @@ func (s *Store) fold(ctx context.Context, files []*openFile) error {
 	f := s.newFolder(ctx, st, files, &counts, deletions, began)
 	folded, err := s.foldedBy(f, files[0].StepMS, began)
 	if errors.As(err, new(*spaceError)) {
-		for _, file := range files {
-			file.ages.pause(began.UnixMilli(), foldPause)
-		}
+		pauseFolds(files, began, foldPause)
 	}
 	if err != nil {
 		s.noteDamage(st, err)
@@ -225,9 +220,7 @@ func (s *Store) fold(ctx context.Context, files []*openFile) error {
 // putOffFold makes the fold of files wait for a moment.
 func (s *Store) putOffFold(files []*openFile, now time.Time) error {
 	s.metrics.foldsPutOff.Inc()
-	for _, f := range files {
-		f.ages.pause(now.UnixMilli(), foldAgain)
-	}
+	pauseFolds(files, now, foldAgain)
 	return nil
 }
 
@@ -243,9 +236,7 @@ func (s *Store) replaceFolded(old, folded []*openFile, deletions uint64, book *r
 	})
 	s.release(st)
 	if late || s.book() != book {
-		for _, f := range old {
-			f.ages.pause(s.now().UnixMilli(), foldAgain)
-		}
+		pauseFolds(old, s.now(), foldAgain)
 		return false, s.discard(folded)
 	}
 	return true, s.replace(old, folded)
@@ -312,7 +303,7 @@ func (s *Store) foldedBy(f *folding.Folder, stepMS int64, began time.Time) (done
 	}
 	for _, file := range done {
 		if file.StepMS == stepMS {
-			file.ages.pause(began.UnixMilli(), pause)
+			pauseFolds([]*openFile{file}, began, pause)
 		}
 	}
 	return done, nil

@@ -24,7 +24,6 @@ import (
 
 // merger drops expired files and merges others, one merge at a time.
 func (s *Store) merger(ctx context.Context) {
-	defer s.background.Done()
 	tick := time.NewTicker(s.cfg.MaintenanceInterval)
 	defer tick.Stop()
 	for {

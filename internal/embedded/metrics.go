@@ -70,7 +70,12 @@ func newMetrics(s *Store) *metrics {
 	gauge("page_cache_bytes", "Memory of cached block file pages and their indexes.", func() float64 { return float64(s.cache.Bytes()) })
 	total("page_cache_hits_total", "Pages found in memory.", func() float64 { return float64(s.cache.Hits.Load()) })
 	total("page_cache_misses_total", "Pages read from files.", func() float64 { return float64(s.cache.Misses.Load()) })
-	gauge("damaged_files", "Block files in which damage was found; merges skip them.", func() float64 { return float64(s.damagedFiles()) })
+	gauge("damaged_files", "Block files in which damage was found; merges skip them.", func() float64 {
+		st := s.acquire()
+		defer s.release(st)
+		n, _ := st.damaged()
+		return float64(n)
+	})
 	gauge("files", "Block files.", func() float64 { return float64(s.Usage().Files) })
 	gauge("file_bytes", "Size of the block files.", func() float64 { return float64(s.Usage().FileBytes) })
 	gauge("file_samples", "Samples in block files, overwritten and deleted ones included until they are merged.", func() float64 { return float64(s.Usage().FileSamples) })

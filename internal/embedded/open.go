@@ -86,9 +86,8 @@ func Open(fs vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 	s.background.Go(func() { every(s.ctx, settleInterval, func() { s.settleDoubts(s.ctx) }) })
 	s.background.Go(func() { every(s.ctx, spaceInterval, s.lookAtSpace) })
 	s.background.Go(func() { s.expirer(s.ctx) })
-	s.background.Add(2)
-	go s.checkpointer(s.ctx)
-	go s.merger(s.ctx)
+	s.background.Go(func() { s.checkpointer(s.ctx) })
+	s.background.Go(func() { s.merger(s.ctx) })
 	s.askIfLarge()
 	s.askMerge()
 	return s, nil

@@ -133,49 +133,50 @@ func sizeOf(files []*openFile) (n int64) {
 	return n
 }
 
+// grow returns files, and those of st that belong to them or to others that it returns,
+// oldest first. belonging is called for each round with the files found so far.
+func (st *state) grow(files []*openFile, belonging func(in map[*openFile]bool) func(*openFile) bool) []*openFile {
+	in := asSet(files)
+	for grown := len(files) > 0; grown; {
+		grown = false
+		belongs := belonging(in)
+		for _, f := range st.files {
+			if !in[f] && belongs(f) {
+				in[f], grown = true, true
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(st.files), func(f *openFile) bool { return !in[f] })
+}
+
+// anyOf reports whether one of files is such a file.
+func anyOf(files map[*openFile]bool, is func(*openFile) bool) bool {
+	for f := range files {
+		if is(f) {
+			return true
+		}
+	}
+	return false
+}
+
 // closure adds the files that must be merged with the given ones. A merge makes
 // all its samples as new as its newest file. An older sample must not become
 // newer than one of its series and time in a file that is left out.
 func (s *Store) closure(st *state, files []*openFile) []*openFile {
-	in := asSet(files)
-	for grown := len(files) > 0; grown; {
-		grown = false
+	return st.grow(files, func(in map[*openFile]bool) func(*openFile) bool {
 		lo, hi, span := extent(in)
-		for _, f := range st.files {
-			if in[f] || f.Sequence <= lo || f.Sequence > hi || !f.Range().Overlaps(span) {
-				continue
-			}
-			for m := range in {
-				if s.hides(f, m) {
-					in[f], grown = true, true
-					break
-				}
-			}
+		return func(f *openFile) bool {
+			return f.Sequence > lo && f.Sequence <= hi && f.Range().Overlaps(span) && anyOf(in, func(o *openFile) bool { return s.hides(f, o) })
 		}
-	}
-	var all []*openFile
-	for _, f := range st.files {
-		if in[f] {
-			all = append(all, f)
-		}
-	}
-	return all
+	})
 }
 
 // beneath adds the files with older samples that expired ones in files may hide. Only if all of
 // these are merged together can expired samples be dropped.
 func (s *Store) beneath(st *state, files []*openFile) []*openFile {
-	in := asSet(files)
-	for grown := true; grown; {
-		grown = false
-		for _, f := range st.files {
-			if !in[f] && slices.ContainsFunc(files, func(o *openFile) bool { return s.hides(o, f) }) {
-				in[f], grown = true, true
-				files = append(files, f)
-			}
-		}
-	}
-	return files
+	return st.grow(files, func(in map[*openFile]bool) func(*openFile) bool {
+		return func(f *openFile) bool { return anyOf(in, func(o *openFile) bool { return s.hides(o, f) }) }
+	})
 }
 
 // hides reports whether f may have samples, or buckets of one step, of the same series and time

@@ -331,8 +331,8 @@ func TestDamagedPageWhileServing(t *testing.T) {
 	if err, damage := read(0), (*store.CorruptionError)(nil); !errors.As(err, &damage) {
 		t.Errorf("a query that needs the damaged page: %v", err)
 	}
-	if err := s.Damaged(); err == nil || s.damagedFiles() != 1 {
-		t.Errorf("%d damaged files: %v", s.damagedFiles(), err)
+	if err := s.Damaged(); err == nil || !strings.HasPrefix(err.Error(), "1 of ") {
+		t.Errorf("damaged files: %v", err)
 	}
 	if err := s.Compact(ctx); err != nil {
 		t.Errorf("compact: %v", err)
