@@ -52,20 +52,24 @@ func (l *Leases) Reacquire(ctx context.Context, name string, life time.Duration)
 }
 
 func (l *Leases) get(ctx context.Context, from func(*Node) (*Lease, error)) (*Lease, error) {
-	node, err := l.open(ctx)
+	session, create, err := l.options.Open()
+	if err != nil {
+		return nil, err
+	}
+	node, err := l.open(ctx, session, create)
 	if err == nil {
 		var lease *Lease
 		if lease, err = from(node); err == nil {
 			return lease, nil
 		}
 	}
-	_, missing := errors.AsType[*cql.TableError](err)
-	refused, ok := errors.AsType[*cql.RefusedError](err)
-	if ok && refused.Reason == cql.NoSuchTable { // it was there: not all nodes know it yet, or it was dropped
-		l.reopen()
+	if cql.IsRefused(err, cql.NoSuchTable) { // it was there: not all nodes know it yet, or it was dropped
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.node = nil // the next lease looks for the table again
 		return nil, err
 	}
-	if missing || ok {
+	if errors.As(err, new(*cql.TableError)) || errors.As(err, new(*cql.RefusedError)) {
 		l.without.Do(func() {
 			l.options.Log.Warn("servers have no leases and cannot exclude each other; "+l.options.Without, "error", err)
 		})
@@ -74,18 +78,7 @@ func (l *Leases) get(ctx context.Context, from func(*Node) (*Lease, error)) (*Le
 	return nil, err
 }
 
-// reopen makes the next lease look for the table again.
-func (l *Leases) reopen() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.node = nil
-}
-
-func (l *Leases) open(ctx context.Context) (*Node, error) {
-	session, create, err := l.options.Open()
-	if err != nil {
-		return nil, err
-	}
+func (l *Leases) open(ctx context.Context, session *cql.Session, create bool) (*Node, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.node != nil {

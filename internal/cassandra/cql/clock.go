@@ -26,8 +26,7 @@ const maxClocks = 100
 
 // Clocks asks all known nodes for their time, one after the other, at most maxClocks of them.
 func (s *Session) Clocks(ctx context.Context) (clocks []Clock, err error) {
-	err = s.do(ctx, call{st: readClock, kind: reads, timeout: s.config.ScanTimeout, run: func(ctx context.Context, d *gocql.Session) error {
-		attemptOf(ctx).pin()
+	err = s.do(ctx, call{st: readClock, kind: reads, timeout: s.config.ScanTimeout, pinned: true, run: func(ctx context.Context, d *gocql.Session) error {
 		clocks = nil
 		for _, h := range d.GetHosts() {
 			if len(clocks) == maxClocks {

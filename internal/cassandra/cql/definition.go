@@ -86,15 +86,20 @@ func (d Definition) Check(t Table) string {
 	return ""
 }
 
-// A TableError says why a table of Varve's own cannot be used, and what to do.
+// A TableError says why a keyspace or a table cannot be used as it is, and what to do.
 type TableError struct {
-	Keyspace, Table string
+	Keyspace        string
+	Table           string // empty if it concerns the whole keyspace
 	Problem, WayOut string
 	Err             error // cause, may be nil
 }
 
 func (e *TableError) Error() string {
-	s := "keyspace " + e.Keyspace + ", table " + e.Table + ": " + e.Problem
+	s := "keyspace " + e.Keyspace
+	if e.Table != "" {
+		s += ", table " + e.Table
+	}
+	s += ": " + e.Problem
 	if e.Err != nil {
 		s += ": " + e.Err.Error()
 	}
@@ -129,8 +134,7 @@ func (s *Session) MakeTables(ctx context.Context, create bool, page string, defi
 			fault.Problem, fault.WayOut = "it is missing", "set cassandra.schema.create to tables, or create it by hand as "+page+" says"
 		default:
 			err := s.Change(ctx, d.Create(""))
-			var refused *RefusedError
-			if err != nil && !errors.As(err, &refused) {
+			if err != nil && !errors.As(err, new(*RefusedError)) {
 				return err
 			}
 			if err != nil {

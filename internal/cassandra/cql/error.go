@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	gocql "github.com/apache/cassandra-gocql-driver/v2"
@@ -58,6 +60,12 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 // Is reports whether target is [store.ErrLacks] and the reason is that the keyspace lacks something.
 func (e *RefusedError) Is(target error) bool {
 	return target == store.ErrLacks && e.Reason.lacks() != ""
+}
+
+// IsRefused reports whether err contains a RefusedError with this reason.
+func IsRefused(err error, r Reason) bool {
+	refused, ok := errors.AsType[*RefusedError](err)
+	return ok && refused.Reason == r
 }
 
 func (e *RefusedError) wayOut() string {
@@ -156,9 +164,8 @@ func classify(ctx context.Context, err error) class {
 	if err == nil {
 		return classOK
 	}
-	var away *outage
 	switch {
-	case errors.As(err, &away):
+	case errors.As(err, new(*outage)):
 		return classNoHost
 	case errors.Is(err, errAttemptTimeout), errors.Is(err, errStalled), errors.Is(err, errWaits):
 		return classTimeout
@@ -172,11 +179,11 @@ func classify(ctx context.Context, err error) class {
 	case errors.Is(err, gocql.ErrTimeoutNoResponse), errors.Is(err, context.DeadlineExceeded):
 		return classTimeout
 	}
-	if _, ok := errors.AsType[*disagreement](err); ok {
+	if errors.As(err, new(*disagreement)) {
 		return classDisagreed
 	}
-	var request gocql.RequestError
-	if !errors.As(err, &request) {
+	request, ok := errors.AsType[gocql.RequestError](err)
+	if !ok {
 		if marshalFault(err) {
 			return classRefused
 		}
@@ -198,10 +205,21 @@ func classify(ctx context.Context, err error) class {
 	case gocql.ErrCodeReadTimeout, gocql.ErrCodeWriteTimeout, gocql.ErrCodeCASWriteUnknown:
 		return classTimeout
 	}
-	if oversized(err) {
-		return classRefused
+	if request.Code() == gocql.ErrCodeServer && finder(request.Message())("oversized mutation") {
+		return classRefused // it exceeds max_mutation_size, which is permanent
 	}
 	return classServer // bootstrapping, truncate, write failure, unprepared, credentials, internal
+}
+
+// isAnswer reports whether the outcome of a statement is the answer of a node.
+func isAnswer(err error) bool { return err == nil || errors.As(err, new(gocql.RequestError)) }
+
+// finder returns a function that reports whether a text has one of several parts, in any case.
+func finder(text string) func(parts ...string) bool {
+	text = strings.ToLower(text)
+	return func(parts ...string) bool {
+		return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(text, p) })
+	}
 }
 
 // A misfit error means that a value that was bound or scanned has an unexpected type or form.
@@ -213,10 +231,7 @@ func (e *misfit) Error() string { return e.text }
 // for this have no type and are recognised by their prefix. A word in the middle of a text is
 // not sufficient: "unmarshal" also occurs in TLS errors.
 func marshalFault(err error) bool {
-	var marshal gocql.MarshalError
-	var unmarshal gocql.UnmarshalError
-	var own *misfit
-	if errors.As(err, &marshal) || errors.As(err, &unmarshal) || errors.As(err, &own) ||
+	if errors.As(err, new(gocql.MarshalError)) || errors.As(err, new(gocql.UnmarshalError)) || errors.As(err, new(*misfit)) ||
 		errors.Is(err, gocql.ErrUnsupported) || errors.Is(err, gocql.ErrTooManyStmts) {
 		return true
 	}
@@ -225,44 +240,21 @@ func marshalFault(err error) bool {
 		strings.HasPrefix(text, "gocql: not enough columns to scan") || strings.HasPrefix(text, "can not marshal ")
 }
 
-// oversized reports whether the mutation exceeds max_mutation_size. Such a refusal is
-// permanent, although it has the code of a server error.
-func oversized(err error) bool {
-	var request gocql.RequestError
-	return errors.As(err, &request) && request.Code() == gocql.ErrCodeServer && strings.Contains(strings.ToLower(request.Message()), "oversized mutation")
-}
-
 // tombstones reports whether a replica gave up a read because of too many tombstones.
 func tombstones(err error) bool {
 	const readTooManyTombstones = 1
-	var failure *gocql.RequestErrReadFailure
-	if !errors.As(err, &failure) {
-		return false
-	}
-	for _, code := range failure.ErrorMap {
-		if code == readTooManyTombstones {
-			return true
-		}
-	}
-	return strings.Contains(strings.ToLower(failure.Message()), "tombstone")
+	failure, ok := errors.AsType[*gocql.RequestErrReadFailure](err)
+	return ok && (slices.Contains(slices.Collect(maps.Values(failure.ErrorMap)), readTooManyTombstones) || finder(failure.Message())("tombstone"))
 }
 
 // reason determines why a statement was refused. Most refusals have the same type and differ
 // only in their text.
 func reason(err error) Reason {
-	var request gocql.RequestError
-	if !errors.As(err, &request) {
+	request, ok := errors.AsType[gocql.RequestError](err)
+	if !ok {
 		return BadArgument
 	}
-	text := strings.ToLower(request.Message())
-	has := func(parts ...string) bool {
-		for _, p := range parts {
-			if strings.Contains(text, p) {
-				return true
-			}
-		}
-		return false
-	}
+	has := finder(request.Message())
 	switch request.Code() {
 	case gocql.ErrCodeUnauthorized:
 		return Unauthorized

@@ -32,21 +32,14 @@ const (
 	Serial
 )
 
-// levels are the consistencies of a session.
-type levels struct {
-	read, write             gocql.Consistency // configured
-	quorumRead, quorumWrite gocql.Consistency
-	lastingRead             gocql.Consistency
-	seesAll                 gocql.Consistency
-	everyRead, everyWrite   gocql.Consistency
-}
+// levels are the consistencies of a session, by kind of statement and level.
+type levels [kinds][Serial + 1]gocql.Consistency
 
 func newLevels(config *Config) levels {
-	l := levels{}
-	l.read, _ = parseConsistency(config.ReadConsistency)
-	l.write, _ = parseConsistency(config.WriteConsistency)
+	read, _ := parseConsistency(config.ReadConsistency)
+	write, _ := parseConsistency(config.WriteConsistency)
 	quorum := gocql.Quorum
-	switch l.write {
+	switch write {
 	case gocql.LocalOne, gocql.LocalQuorum, gocql.EachQuorum:
 		quorum = gocql.LocalQuorum
 	case gocql.One, gocql.Two, gocql.Three, gocql.Any:
@@ -54,52 +47,33 @@ func newLevels(config *Config) levels {
 			quorum = gocql.LocalQuorum
 		}
 	}
-	l.quorumRead, l.quorumWrite, l.seesAll = quorum, quorum, gocql.All
-	if l.read == gocql.All || l.read == gocql.Quorum {
-		l.quorumRead = l.read
+	quorumRead, quorumWrite, seesAll := quorum, quorum, gocql.All
+	if read == gocql.All || read == gocql.Quorum {
+		quorumRead = read
 	}
-	l.lastingRead = l.quorumRead
-	if l.read == gocql.Three || l.read == gocql.EachQuorum {
-		l.lastingRead = l.read
+	lasting := quorumRead
+	if read == gocql.Three || read == gocql.EachQuorum {
+		lasting = read
 	}
-	isQuorum := l.write == gocql.LocalQuorum || l.write == gocql.Quorum || l.write == gocql.EachQuorum || l.write == gocql.All
+	isQuorum := write == gocql.LocalQuorum || write == gocql.Quorum || write == gocql.EachQuorum || write == gocql.All
 	if isQuorum {
-		l.quorumWrite = l.write
+		quorumWrite = write
 	}
-	l.everyRead, l.everyWrite = l.quorumRead, l.quorumWrite
-	if l.quorumWrite == gocql.LocalQuorum && config.Datacenter != "" { // without a name there is only one data center: see schema.Open
-		l.everyWrite = gocql.EachQuorum
-		if l.quorumRead != gocql.All {
-			l.everyRead = gocql.EachQuorum // a quorum of all replicas need not overlap with a quorum of one data center
+	everyRead, everyWrite := quorumRead, quorumWrite
+	if quorumWrite == gocql.LocalQuorum && config.Datacenter != "" { // without a name there is only one data center: see schema.Open
+		everyWrite = gocql.EachQuorum
+		if quorumRead != gocql.All {
+			everyRead = gocql.EachQuorum // a quorum of all replicas need not overlap with a quorum of one data center
 		}
 	}
 	if isQuorum {
-		l.seesAll = l.everyRead
+		seesAll = everyRead
 	}
-	return l
-}
-
-func (l *levels) of(level Level, k kind) gocql.Consistency {
-	switch {
-	case k == reads && level == Serial:
-		return gocql.Serial
-	case k == writes && level == Everywhere:
-		return l.everyWrite
-	case k == writes && level != Configured:
-		return l.quorumWrite
-	case k == writes:
-		return l.write
-	case level == Quorum:
-		return l.quorumRead
-	case level == Lasting:
-		return l.lastingRead
-	case level == SeesAll:
-		return l.seesAll
-	case level == Everywhere:
-		return l.everyRead
+	return levels{
+		reads:  {Configured: read, Quorum: quorumRead, Lasting: lasting, SeesAll: seesAll, Everywhere: everyRead, Serial: gocql.Serial},
+		writes: {Configured: write, Quorum: quorumWrite, Lasting: quorumWrite, SeesAll: quorumWrite, Everywhere: everyWrite, Serial: quorumWrite},
 	}
-	return l.read
 }
 
 // SameReads reports whether reads at two levels have the same consistency.
-func (s *Session) SameReads(a, b Level) bool { return s.levels.of(a, reads) == s.levels.of(b, reads) }
+func (s *Session) SameReads(a, b Level) bool { return s.levels[reads][a] == s.levels[reads][b] }

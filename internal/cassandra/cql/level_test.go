@@ -25,7 +25,7 @@ func TestLastingReads(t *testing.T) {
 		config := DefaultConfig()
 		config.ReadConsistency, config.WriteConsistency, config.Datacenter = test.read, test.write, test.datacenter
 		l := newLevels(&config)
-		if got := l.of(Lasting, reads); got != test.want {
+		if got := l[reads][Lasting]; got != test.want {
 			t.Errorf("read %s, write %s, data center %q: %v, want %v", test.read, test.write, test.datacenter, got, test.want)
 		}
 	}
@@ -70,7 +70,7 @@ func TestLevels(t *testing.T) {
 			{all, reads, test.seesAll},
 			{every, reads, test.everyRead}, {every, writes, test.everyWrite},
 		} {
-			if got := l.of(of.st.Level, of.kind); got != of.want {
+			if got := l[of.kind][of.st.Level]; got != of.want {
 				t.Errorf("read %s, write %s, data center %q: level %d, kind %v: %v, want %v",
 					test.read, test.write, test.datacenter, of.st.Level, of.kind, got, of.want)
 			}

@@ -26,17 +26,27 @@ type Node struct {
 // be listed alone, as if there were two clusters.
 func (s *Session) Nodes(ctx context.Context) (nodes []Node, err error) {
 	err = s.do(ctx, call{st: readNodes, kind: reads, run: func(ctx context.Context, d *gocql.Session) (err error) {
-		if nodes, err = appendNodes(ctx, nil, d.Query(s.text(readNodes))); err != nil {
-			return err
-		}
-		id, _ := attemptOf(ctx).node() // the node that has answered
-		nodes, err = appendNodes(ctx, nodes, d.Query(readPeers).SetHostID(id))
+		nodes, err = listNodes(ctx, d)
 		return err
 	}})
 	for _, n := range nodes {
 		s.roster.add(n.ID)
 	}
 	return nodes, err
+}
+
+// listNodes reads both tables from the node of the attempt.
+func listNodes(ctx context.Context, d *gocql.Session) ([]Node, error) {
+	nodes, err := appendNodes(ctx, nil, d.Query(readNodes.Text))
+	if err != nil {
+		return nil, err
+	}
+	peers := d.Query(readPeers)
+	if a := attemptOf(ctx); a != nil {
+		id, _ := a.node()
+		peers = peers.SetHostID(id)
+	}
+	return appendNodes(ctx, nodes, peers)
 }
 
 func appendNodes(ctx context.Context, nodes []Node, q *gocql.Query) ([]Node, error) {

@@ -76,7 +76,7 @@ func pack(entries []Entry) (*packedBatch, bool) {
 			return nil, false // the driver will return the error
 		}
 		for _, a := range e.Args {
-			if !encodes(a, e.Statement.Numbers) {
+			if !encodes(a) {
 				return nil, false
 			}
 		}
@@ -103,18 +103,15 @@ func (p *packedBatch) forDriver() []Entry {
 	return few
 }
 
-// encodes reports whether appendArg can encode a value. It does not know the types of columns,
-// so for numbers Statement.Numbers must be set.
-func encodes(arg any, numbers bool) bool {
+// encodes reports whether appendArg can encode a value.
+func encodes(arg any) bool {
 	switch a := arg.(type) {
-	case []byte, Raw, string, UUID, TagMap:
+	case []byte, Raw, string, UUID, TagMap, int64:
 		return true
 	case *Raw:
 		return a != nil
 	case int:
-		return numbers && int(int32(a)) == a
-	case int64:
-		return numbers
+		return int(int32(a)) == a
 	}
 	return false
 }
@@ -138,7 +135,7 @@ func appendArg(dst []byte, arg any) []byte {
 		return binary.BigEndian.AppendUint64(append(dst, 0, 0, 0, 8), uint64(a))
 	case TagMap:
 		if !a.Null {
-			return a.Append(binary.BigEndian.AppendUint32(dst, uint32(tagMapSize(a))))
+			return a.Append(binary.BigEndian.AppendUint32(dst, uint32(a.Size())))
 		}
 	}
 	return appendBytes(dst, nil)

@@ -2,7 +2,7 @@ package cql
 
 import (
 	"context"
-	"sync"
+	"sync/atomic"
 
 	gocql "github.com/apache/cassandra-gocql-driver/v2"
 
@@ -104,9 +104,10 @@ func (r *Rows) fetch(state []byte) fetched {
 	if size == 0 {
 		size = defaultPageSize
 	}
-	var page firstPage
+	// Pages of later attempts, which begin at the same row, are dropped.
+	var page atomic.Pointer[gocql.Iter]
 	err := s.do(r.ctx, call{st: st, kind: reads, size: sizeOf(r.args), hedged: !st.Scan, run: func(ctx context.Context, d *gocql.Session) error {
-		q := d.Query(s.text(st), r.args...).Consistency(s.levels.of(r.level, reads)).Idempotent(true).DefaultTimestamp(false)
+		q := d.Query(s.text(st), r.args...).Consistency(s.levels[reads][r.level]).Idempotent(true).DefaultTimestamp(false)
 		if st.KeyArgs > 0 { // the driver itself does not find the keys of a list
 			q = q.RoutingKey(partitionKey(r.args[:st.KeyArgs]))
 		}
@@ -116,37 +117,16 @@ func (r *Rows) fetch(state []byte) fetched {
 				return err
 			}
 		}
-		page.offer(it)
+		page.CompareAndSwap(nil, it)
 		return nil
 	}})
 	if err != nil {
 		return fetched{err: err}
 	}
-	iter := page.take()
+	iter := page.Load()
 	s.metrics.rows.WithLabelValues(st.Name).Add(float64(iter.NumRows()))
 	s.metrics.warnings.Add(float64(len(iter.Warnings())))
 	return fetched{iter: iter}
-}
-
-// A firstPage is the page of the attempt that returns one first. The pages of other attempts,
-// which begin at the same row, are dropped.
-type firstPage struct {
-	mu   sync.Mutex
-	iter *gocql.Iter
-}
-
-func (p *firstPage) offer(it *gocql.Iter) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.iter == nil {
-		p.iter = it
-	}
-}
-
-func (p *firstPage) take() *gocql.Iter {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.iter
 }
 
 // Close ends the reading, and returns the error of Scan, if any. It may be called more than

@@ -1,10 +1,10 @@
 package cql
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"strings"
 	"time"
@@ -31,14 +31,8 @@ type Table struct {
 	Name    string
 	Flags   []string
 	Columns []Column // keys first, in their order
-	Options TableOptions
-}
 
-// TableOptions are the options of a table that matter to Varve.
-type TableOptions struct {
 	Compaction map[string]string
-	DefaultTTL int // seconds
-	GCGrace    int // seconds
 }
 
 // Compact reports whether the table was created WITH COMPACT STORAGE, or over Thrift.
@@ -68,7 +62,7 @@ func (t Table) Keys(kind string) []string {
 
 var (
 	readTables = &Statement{Name: "read_tables",
-		Text: "SELECT table_name, flags, compaction, default_time_to_live, gc_grace_seconds FROM system_schema.tables WHERE keyspace_name = ?"}
+		Text: "SELECT table_name, flags, compaction FROM system_schema.tables WHERE keyspace_name = ?"}
 	readColumns = &Statement{Name: "read_columns",
 		Text: "SELECT table_name, column_name, type, kind, position FROM system_schema.columns WHERE keyspace_name = ?"}
 )
@@ -80,7 +74,7 @@ func (s *Session) Tables(ctx context.Context) (map[string]Table, error) {
 	rows := s.Query(ctx, readTables, s.config.Keyspace)
 	for {
 		var t Table
-		if !rows.Scan(&t.Name, &t.Flags, &t.Options.Compaction, &t.Options.DefaultTTL, &t.Options.GCGrace) {
+		if !rows.Scan(&t.Name, &t.Flags, &t.Compaction) {
 			break
 		}
 		tables[t.Name] = t
@@ -109,13 +103,7 @@ func (s *Session) Tables(ctx context.Context) (map[string]Table, error) {
 var kindOrder = []string{"partition_key", "clustering", "static", "regular"}
 
 func compareColumns(a, b Column) int {
-	if d := slices.Index(kindOrder, a.Kind) - slices.Index(kindOrder, b.Kind); d != 0 {
-		return d
-	}
-	if d := a.Position - b.Position; d != 0 {
-		return d
-	}
-	return strings.Compare(a.Name, b.Name)
+	return cmp.Or(slices.Index(kindOrder, a.Kind)-slices.Index(kindOrder, b.Kind), a.Position-b.Position, strings.Compare(a.Name, b.Name))
 }
 
 // Change executes a statement that changes the schema, and waits until all nodes agree. All
@@ -125,13 +113,12 @@ func compareColumns(a, b Column) int {
 // table would be lost. So all nodes must agree before the change, too.
 func (s *Session) Change(ctx context.Context, st *Statement) error {
 	timeout := max(s.config.ScanTimeout, schemaAgreement+5*time.Second)
-	return s.do(ctx, call{st: st, kind: writes, size: len(st.Text), timeout: timeout, run: func(ctx context.Context, d *gocql.Session) error {
-		attemptOf(ctx).pin()
+	return s.do(ctx, call{st: st, kind: writes, size: len(st.Text), timeout: timeout, pinned: true, run: func(ctx context.Context, d *gocql.Session) error {
 		id := first(d.GetHosts())
-		if err := agreeThemselves(ctx, d); err != nil {
+		if err := agree(ctx, d); err != nil {
 			return err
 		}
-		q := d.Query(st.Text).Consistency(s.levels.write).Idempotent(true)
+		q := d.Query(st.Text).Consistency(s.levels[writes][Configured]).Idempotent(true)
 		if id != "" {
 			q = q.SetHostID(id)
 		}
@@ -153,31 +140,13 @@ func first(all []*gocql.HostInfo) string {
 	return id
 }
 
-var (
-	localSchema = "SELECT schema_version FROM system.local WHERE key = 'local'"
-	peerSchemas = "SELECT rpc_address, schema_version FROM system.peers"
-)
-
-// agree waits until all nodes that are up have the same schema, as one of them sees it. (The
-// driver's own wait includes nodes that are down, and may use a broken connection.)
+// agree waits until all nodes that are up have the same schema. It asks every node for its own:
+// a node that has just started reports the schemas that other nodes had before it stopped. (The
+// driver's own wait includes nodes that are down, and may use a broken connection.) More than
+// half of the ring's nodes must be up. Otherwise, nodes that start later could create a table
+// again that was created while one node was alone, which would replace it and everything written
+// into it.
 func agree(ctx context.Context, d *gocql.Session) error {
-	for end := time.Now().Add(schemaAgreement); ; {
-		versions, err := schemas(ctx, d)
-		if err != nil || len(versions) <= 1 {
-			return err
-		}
-		if time.Now().After(end) || work.Pause(ctx, 100*time.Millisecond) != nil {
-			return disagree(versions)
-		}
-	}
-}
-
-// agreeThemselves waits like agree, but asks every node for its own schema: a node that has
-// just started reports the schemas that other nodes had before it stopped. More than half of
-// the ring's nodes must be up. Otherwise, nodes that start later could create a table again
-// that was created while one node was alone, which would replace it and everything written into
-// it.
-func agreeThemselves(ctx context.Context, d *gocql.Session) error {
 	for end := time.Now().Add(schemaAgreement); ; {
 		versions := make(map[string]bool)
 		all, up := d.GetHosts(), 0
@@ -195,7 +164,8 @@ func agreeThemselves(ctx context.Context, d *gocql.Session) error {
 			if !enough {
 				return &disagreement{fmt.Sprintf("after %v only %d of %d nodes are up, and more than half are needed", schemaAgreement, up, len(all))}
 			}
-			return disagree(versions)
+			return &disagreement{fmt.Sprintf("after %v nodes still have %d different schemas: %s",
+				schemaAgreement, len(versions), strings.Join(slices.Sorted(maps.Keys(versions)), ", "))}
 		}
 	}
 }
@@ -206,50 +176,17 @@ func ownSchema(ctx context.Context, d *gocql.Session, h *gocql.HostInfo) string 
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	var version string
-	q := d.Query(localSchema).Consistency(gocql.One).Idempotent(true).DefaultTimestamp(false).SetHostID(h.HostID())
+	q := d.Query("SELECT schema_version FROM system.local WHERE key = 'local'").Consistency(gocql.One).Idempotent(true).DefaultTimestamp(false).SetHostID(h.HostID())
 	if err := q.ScanContext(ctx, &version); err != nil {
 		return "unknown of " + h.ConnectAddress().String()
 	}
 	return version
 }
 
-func schemas(ctx context.Context, d *gocql.Session) (map[string]bool, error) {
-	up := make(map[string]bool)
-	for _, h := range d.GetHosts() {
-		up[h.ConnectAddress().String()] = h.IsUp()
-	}
-	id := first(d.GetHosts())
-	query := func(text string) *gocql.Iter {
-		return d.Query(text).Consistency(gocql.One).Idempotent(true).DefaultTimestamp(false).SetHostID(id).IterContext(ctx)
-	}
-	versions := make(map[string]bool)
-	var version string
-	rows := query(localSchema)
-	for rows.Scan(&version) {
-		versions[version] = true
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	var address net.IP
-	rows = query(peerSchemas)
-	for rows.Scan(&address, &version) {
-		if up[address.String()] {
-			versions[version] = true
-		}
-	}
-	return versions, rows.Close()
-}
-
 // A disagreement means that the nodes did not agree on the schema in time.
 type disagreement struct{ text string }
 
 func (d *disagreement) Error() string { return d.text }
-
-func disagree(versions map[string]bool) error {
-	return &disagreement{fmt.Sprintf("after %v nodes still have %d different schemas: %s",
-		schemaAgreement, len(versions), strings.Join(slices.Sorted(maps.Keys(versions)), ", "))}
-}
 
 // CreateKeyspace creates the keyspace unless it exists; replication is a map in CQL. It
 // waits until the session uses it.

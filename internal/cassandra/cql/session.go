@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -223,7 +224,7 @@ func (s *Session) run() {
 			continue
 		}
 		if err := s.connect(); err != nil {
-			s.away(explain(err, s.config))
+			s.away(explain(err, s.config), s.now())
 			work.Pause(s.ctx, wait/2+rand.N(wait/2))
 			wait = min(2*wait, reconnectMax)
 		}
@@ -233,10 +234,10 @@ func (s *Session) run() {
 // connect opens a session of the driver, with the keyspace if it exists. It replaces the
 // previous session.
 func (s *Session) connect() error {
-	c, err := s.dial(true)
+	c, err := s.dial(s.config.Datacenter, true)
 	if err != nil {
 		// The driver does not report a missing keyspace reliably, so look for it.
-		bare, bareErr := s.dial(false)
+		bare, bareErr := s.dial(s.config.Datacenter, false)
 		if bareErr != nil {
 			return cmp.Or(s.wrongDatacenter(), bareErr)
 		}
@@ -267,32 +268,23 @@ func (s *Session) wrongDatacenter() error {
 	if s.config.Datacenter == "" {
 		return nil
 	}
-	c, err := s.dialAll()
+	c, err := s.dial("", false)
 	if err != nil {
 		return nil
 	}
 	defer c.driver.Close()
 	ctx, cancel := context.WithTimeout(s.ctx, s.config.ConnectTimeout)
 	defer cancel()
-	var there []string
-	for _, text := range []string{"SELECT data_center FROM system.local WHERE key = 'local'", "SELECT data_center FROM system.peers"} {
-		rows := c.driver.Query(text).Consistency(gocql.One).IterContext(ctx)
-		var name string
-		for rows.Scan(&name) {
-			if name == s.config.Datacenter {
-				rows.Close()
-				return nil
-			}
-			if !slices.Contains(there, name) {
-				there = append(there, name)
-			}
-		}
-		if rows.Close() != nil {
-			return nil
-		}
+	nodes, err := listNodes(ctx, c.driver)
+	there := map[string]bool{}
+	for _, n := range nodes {
+		there[n.Datacenter] = true
 	}
-	slices.Sort(there)
-	return fmt.Errorf("no node is in data centre %s; the cluster has %s: set cassandra.datacenter to one of them", s.config.Datacenter, strings.Join(there, ", "))
+	if err != nil || there[s.config.Datacenter] {
+		return nil
+	}
+	return fmt.Errorf("no node is in data centre %s; the cluster has %s: set cassandra.datacenter to one of them",
+		s.config.Datacenter, strings.Join(slices.Sorted(maps.Keys(there)), ", "))
 }
 
 func (s *Session) lookForKeyspace(c *connection) (bool, error) {
@@ -307,15 +299,8 @@ func (s *Session) lookForKeyspace(c *connection) (bool, error) {
 	return err == nil, err
 }
 
-// dial opens a driver session with the nodes of the data centre.
-func (s *Session) dial(keyspace bool) (*connection, error) {
-	return s.dialIn(s.config.Datacenter, keyspace)
-}
-
-// dialAll opens a driver session with nodes of any data centre.
-func (s *Session) dialAll() (*connection, error) { return s.dialIn("", false) }
-
-func (s *Session) dialIn(datacenter string, keyspace bool) (*connection, error) {
+// dial opens a driver session with the nodes of a data centre, "" for those of all.
+func (s *Session) dial(datacenter string, keyspace bool) (*connection, error) {
 	c := s.config
 	g := gocql.NewCluster(c.Hosts...)
 	g.ProtoVersion = 4 // version 5 adds checksums to frames, which cost CPU and find little beyond those of TCP or TLS
@@ -323,7 +308,7 @@ func (s *Session) dialIn(datacenter string, keyspace bool) (*connection, error) 
 	if keyspace {
 		g.Keyspace = c.Keyspace
 	}
-	g.Consistency = s.levels.read
+	g.Consistency = s.levels[reads][Configured]
 	g.NumConns = c.Connections
 	g.Timeout = max(c.ReadTimeout, c.WriteTimeout)
 	g.WriteTimeout = g.Timeout
@@ -392,9 +377,7 @@ func (o observer) observe(ctx context.Context, h *gocql.HostInfo, took time.Dura
 	if h == nil {
 		return
 	}
-	id := h.HostID()
-	var request gocql.RequestError
-	answered := err == nil || errors.As(err, &request)
+	id, answered := h.HostID(), isAnswer(err)
 	if answered {
 		o.hosts.answered(id)
 	}
@@ -479,7 +462,7 @@ func (s *Session) watch() {
 	if !connected && s.now().Sub(since) > rebuildAfter {
 		// The nodes may have come back at other addresses.
 		if err := s.connect(); err != nil {
-			s.away(explain(err, s.config))
+			s.away(explain(err, s.config), s.now())
 		}
 	}
 }
@@ -500,13 +483,12 @@ func (s *Session) ping() {
 			break
 		}
 	}
-	var request gocql.RequestError
-	if err == nil || errors.As(err, &request) {
+	if isAnswer(err) {
 		s.answered()
 		return
 	}
 	if !s.closed() {
-		s.away(explain(err, s.config))
+		s.away(explain(err, s.config), s.now())
 	}
 }
 
@@ -516,9 +498,8 @@ func (s *Session) note(c class, err error) {
 	case classOK, classRefused, classTombstones, classUnavailable, classOverloaded, classServer:
 		s.answered()
 	case classNoHost:
-		var known *outage
-		if !s.closed() && !errors.As(err, &known) && !errors.Is(err, errNoSession) && !errors.Is(err, gocql.ErrSessionClosed) {
-			s.away(explain(err, s.config))
+		if !s.closed() && !errors.As(err, new(*outage)) && !errors.Is(err, errNoSession) && !errors.Is(err, gocql.ErrSessionClosed) {
+			s.away(explain(err, s.config), s.now())
 		}
 	}
 }
@@ -540,10 +521,8 @@ func (s *Session) answered() {
 	s.log.Info("cassandra: connected", "version", state.Version, "keyspace", s.config.Keyspace, "keyspace_exists", state.Keyspace)
 }
 
-// away records that no node answers.
-func (s *Session) away(why string) { s.awaySince(why, s.now()) }
-
-func (s *Session) awaySince(why string, since time.Time) {
+// away records that no node answers any more, for this reason.
+func (s *Session) away(why string, since time.Time) {
 	now := s.now()
 	if stray := s.roster.strayed(); stray != nil {
 		why += "; " + stray.Error()
@@ -571,7 +550,7 @@ func (s *Session) silence(h *hosts) {
 		if since.IsZero() {
 			since = s.now()
 		}
-		s.awaySince("connected nodes do not answer", since)
+		s.away("connected nodes do not answer", since)
 	}
 }
 
@@ -606,8 +585,7 @@ func (s *Session) probe(c *connection, quiet time.Duration) {
 			var version string
 			err := c.driver.Query(askAnything).Consistency(gocql.One).Idempotent(true).DefaultTimestamp(false).
 				SetHostID(id).ScanContext(ctx, &version)
-			var request gocql.RequestError
-			if err == nil || errors.As(err, &request) {
+			if isAnswer(err) {
 				s.answered()
 			}
 		})
@@ -647,15 +625,7 @@ func (s *Session) resize(statements [kinds]int, nodes int) {
 func explain(err error, c Config) string {
 	text := strings.TrimPrefix(err.Error(), "gocql: ")
 	text = strings.TrimPrefix(text, "unable to create session: ")
-	lower := strings.ToLower(text)
-	has := func(parts ...string) bool {
-		for _, p := range parts {
-			if strings.Contains(lower, p) {
-				return true
-			}
-		}
-		return false
-	}
+	has := finder(text)
 	switch {
 	case has("authentication required"), has("no authenticator"):
 		return "cassandra asks for a user and a password: set username and password_file (" + text + ")"

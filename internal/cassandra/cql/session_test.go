@@ -285,12 +285,12 @@ func TestSchemaIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(tables) != 3 || tables["t"].Compact() || !tables["c"].Compact() || tables["c"].Options.DefaultTTL != 60 {
+	if len(tables) != 3 || tables["t"].Compact() || !tables["c"].Compact() {
 		t.Errorf("tables are %+v", tables)
 	}
 	w := tables["w"]
 	want := []cql.Column{{"a", "text", "partition_key", 0}, {"b", "int", "partition_key", 1}, {"c", "frozen<map<text, text>>", "clustering", 0}, {"d", "timeuuid", "static", -1}}
-	if fmt.Sprint(w.Columns) != fmt.Sprint(want) || w.Options.Compaction["timestamp_resolution"] != "MILLISECONDS" {
+	if fmt.Sprint(w.Columns) != fmt.Sprint(want) || w.Compaction["timestamp_resolution"] != "MILLISECONDS" {
 		t.Errorf("table w is %+v", w)
 	}
 	nodes, err := s.Nodes(t.Context())

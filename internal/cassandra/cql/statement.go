@@ -19,7 +19,8 @@ import (
 // live as long as the session: the text is prepared once for each node, so it must not contain
 // values. The text begins with its verb, and every column of the partition key is a bind
 // marker; both are necessary for sending it to a replica. It names tables without keyspace; the
-// session adds its keyspace: see qualified.
+// session adds its keyspace: see qualified. Arguments of the type int64 are for columns of bigint
+// and timestamp, those of the type int for int.
 type Statement struct {
 	Name     string // snake_case; a label of metrics, so there must be few different ones
 	Text     string
@@ -29,7 +30,6 @@ type Statement struct {
 	Prefetch bool // fetch a page while the previous one is being read
 	Prompt   bool // a write that fails during an outage as reads do, because its caller waits and retries
 	KeyArgs  int  // number of leading arguments that are the partition key, in order, or 1 for a list of keys of one column: see ReplicaSet
-	Numbers  bool // int64 arguments are for columns of bigint and timestamp, int arguments for int, which makes batches cheaper: see packed.go
 }
 
 // An Entry is one statement of a batch.
@@ -92,7 +92,7 @@ func (s *Session) text(st *Statement) string {
 // not change until Exec has returned.
 func (s *Session) Exec(ctx context.Context, st *Statement, stampMS int64, args ...any) error {
 	err := s.do(ctx, call{st: st, kind: writes, size: sizeOf(args), run: func(ctx context.Context, d *gocql.Session) error {
-		q := d.Query(s.text(st), args...).Consistency(s.levels.of(st.Level, writes)).Idempotent(true)
+		q := d.Query(s.text(st), args...).Consistency(s.levels[writes][st.Level]).Idempotent(true)
 		return stamp(q, stampMS).ExecContext(ctx)
 	}})
 	if err == nil {
@@ -143,7 +143,7 @@ func (s *Session) Batch(ctx context.Context, stampMS int64, entries []Entry) err
 		sent = p.forDriver()
 	}
 	err := s.do(ctx, call{st: st, kind: writes, size: size, run: func(ctx context.Context, d *gocql.Session) error {
-		b := d.Batch(gocql.UnloggedBatch).Consistency(s.levels.of(st.Level, writes))
+		b := d.Batch(gocql.UnloggedBatch).Consistency(s.levels[writes][st.Level])
 		b.CustomPayload = payload
 		if stampMS == 0 {
 			b.DefaultTimestamp(false)
@@ -187,6 +187,7 @@ type call struct {
 	size    int           // of the arguments, in bytes
 	timeout time.Duration // of each attempt; 0 means that of the statement
 	hedged  bool          // a read that an attempt may run twice concurrently
+	pinned  bool          // run chooses the node, and waits for it: no other may be used
 	run     func(context.Context, *gocql.Session) error
 }
 
@@ -204,10 +205,10 @@ func (s *Session) do(ctx context.Context, c call) error {
 	}
 	pause, began, before := s.config.RetryPause, s.now(), ""
 	for n := 1; ; n++ {
-		a := &attempt{statement: st.Name, kind: k, scan: st.Scan, patient: k == writes && !st.Prompt, hasty: k == reads && !st.Scan && n <= hastyAttempts, avoid: before}
+		a := &attempt{statement: st.Name, kind: k, scan: st.Scan, pinned: c.pinned, patient: k == writes && !st.Prompt, hasty: k == reads && !st.Scan && n <= hastyAttempts, avoid: before}
 		took, err := s.try(ctx, c, a)
 		before, _ = a.node()
-		if _, ok := errors.AsType[*waitError](err); ok {
+		if errors.As(err, new(*waitError)) {
 			return fmt.Errorf("%s: %w", st.Name, err)
 		}
 		cl := classify(ctx, err)
@@ -261,6 +262,7 @@ type attempt struct {
 	statement string
 	kind      kind
 	scan      bool   // says nothing about the node's pace
+	pinned    bool   // see call
 	patient   bool   // continues although no node answers
 	hasty     bool   // does not wait for a coordinator that waits for another node
 	avoid     string // id of the previous attempt's node, used only if there is no other
@@ -269,7 +271,6 @@ type attempt struct {
 	mu      sync.Mutex
 	host    string // id of the node to which it was sent, empty before
 	replica bool   // that node is a replica of the statement's partition
-	pinned  bool   // the caller has chosen the node; no other may be used
 }
 
 type attemptKey struct{}
@@ -283,19 +284,6 @@ func (a *attempt) sentTo(id string, replica bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.host, a.replica = id, replica
-}
-
-// pin marks that the caller has chosen the node and waits for it.
-func (a *attempt) pin() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.pinned = true
-}
-
-func (a *attempt) isPinned() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.pinned
 }
 
 func (a *attempt) node() (id string, replica bool) {
@@ -350,7 +338,7 @@ func (s *Session) hopeless(c *connection, a *attempt, waited, timeout time.Durat
 		c.hosts.unanswered(id)
 		return errAttemptTimeout
 	}
-	if a.isPinned() {
+	if a.pinned {
 		return nil
 	}
 	if id == "" && waited >= s.config.StallAfter || c.hosts.silent(id) {
@@ -373,8 +361,7 @@ func (s *Session) hopeless(c *connection, a *attempt, waited, timeout time.Durat
 
 // isGivenUp reports whether an attempt ended because attempt abandoned it.
 func isGivenUp(cause error) bool {
-	var away *outage
-	return errors.Is(cause, errAttemptTimeout) || errors.Is(cause, errStalled) || errors.Is(cause, errWaits) || errors.As(cause, &away)
+	return errors.Is(cause, errAttemptTimeout) || errors.Is(cause, errStalled) || errors.Is(cause, errWaits) || errors.As(cause, new(*outage))
 }
 
 // Decide executes an INSERT ... IF NOT EXISTS, which succeeds for only one of all sessions, and
@@ -383,10 +370,10 @@ func isGivenUp(cause error) bool {
 // server, so it is for decisions made once.
 func (s *Session) Decide(ctx context.Context, st *Statement, column, mine string, args ...any) (string, error) {
 	serial := gocql.Serial
-	if s.levels.write == gocql.LocalOne || s.levels.write == gocql.LocalQuorum {
+	if s.levels[writes][Configured] == gocql.LocalOne || s.levels[writes][Configured] == gocql.LocalQuorum {
 		serial = gocql.LocalSerial
 	}
-	applied, there, err := s.transact(ctx, st, s.levels.write, serial, args)
+	applied, there, err := s.transact(ctx, st, s.levels[writes][Configured], serial, args)
 	if err != nil || applied {
 		return mine, err
 	}

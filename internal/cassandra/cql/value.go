@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	gocql "github.com/apache/cassandra-gocql-driver/v2"
 
@@ -15,9 +16,6 @@ type UUID = gocql.UUID
 
 // TimeUUID returns a timeuuid of the present time that is unique among all processes.
 func TimeUUID() UUID { return gocql.TimeUUID() }
-
-// ParseUUID parses the text of a UUID.
-func ParseUUID(s string) (UUID, error) { return gocql.ParseUUID(s) }
 
 // A TagMap binds and scans frozen<map<text,text>>. Bytes:
 //
@@ -53,6 +51,15 @@ func (m TagMap) Append(dst []byte) []byte {
 	return dst
 }
 
+// Size is the number of bytes that Append appends.
+func (m TagMap) Size() int {
+	n := 4
+	for name, value := range m.Tags.All() {
+		n += 8 + len(name) + len(value)
+	}
+	return n
+}
+
 // UnmarshalCQL is called by the driver.
 func (m *TagMap) UnmarshalCQL(_ gocql.TypeInfo, data []byte) error {
 	if data == nil {
@@ -66,7 +73,8 @@ func (m *TagMap) UnmarshalCQL(_ gocql.TypeInfo, data []byte) error {
 
 var errMapCut = errors.New("map of tags is cut off")
 
-// ParseTagMap decodes the bytes of a map. The result does not refer to data.
+// ParseTagMap decodes the bytes of a map. The result does not refer to data. A map in the order of
+// series keys, as nearly all are, needs one allocation: it is converted to such a key, which is parsed.
 func ParseTagMap(data []byte) (model.Tags, error) {
 	if len(data) < 4 {
 		return model.Tags{}, errMapCut
@@ -76,33 +84,29 @@ func ParseTagMap(data []byte) (model.Tags, error) {
 	if count < 0 || count > len(data)/8 {
 		return model.Tags{}, errMapCut
 	}
-	var room [8]model.Tag
-	tags := room[:0]
-	next := func() (string, error) {
+	var keyRoom [512]byte
+	var textRoom [16][]byte
+	key, texts := append(keyRoom[:0], byte(model.Null), 0), textRoom[:0] // no metric
+	for range 2 * count {
 		if len(data) < 4 {
-			return "", errMapCut
+			return model.Tags{}, errMapCut
 		}
 		n := int(int32(binary.BigEndian.Uint32(data)))
 		if n < 0 || n > len(data)-4 {
-			return "", errMapCut
+			return model.Tags{}, errMapCut
 		}
-		s := string(data[4 : 4+n])
-		data = data[4+n:]
-		return s, nil
-	}
-	for range count {
-		name, err := next()
-		if err != nil {
-			return model.Tags{}, err
-		}
-		value, err := next()
-		if err != nil {
-			return model.Tags{}, err
-		}
-		tags = append(tags, model.Tag{Name: name, Value: value})
+		text := data[4 : 4+n]
+		key, texts, data = append(binary.AppendUvarint(key, uint64(n)), text...), append(texts, text), data[4+n:]
 	}
 	if len(data) != 0 {
 		return model.Tags{}, fmt.Errorf("map of tags is followed by %d bytes", len(data))
+	}
+	if s, err := model.ParseKey(string(key)); err == nil {
+		return s.Tags, nil
+	}
+	var tags []model.Tag
+	for pair := range slices.Chunk(texts, 2) {
+		tags = append(tags, model.Tag{Name: string(pair[0]), Value: string(pair[1])})
 	}
 	return model.NewTags(tags...)
 }
@@ -153,21 +157,13 @@ func sizeOf(args []any) int {
 		case string:
 			n += len(a)
 		case TagMap:
-			n += tagMapSize(a)
+			n += a.Size()
 		case *TagMap:
-			n += tagMapSize(*a)
+			n += a.Size()
 		case *gocql.UUID, gocql.UUID:
 			n += 16
 		}
 		n += 12
-	}
-	return n
-}
-
-func tagMapSize(m TagMap) int {
-	n := 4
-	for name, value := range m.Tags.All() {
-		n += 8 + len(name) + len(value)
 	}
 	return n
 }

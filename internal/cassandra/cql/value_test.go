@@ -2,8 +2,10 @@ package cql
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,7 +23,7 @@ func TestTagMapBytes(t *testing.T) {
 	if got := hex.EncodeToString(TagMap{Tags: tags}.Append(nil)); got != want {
 		t.Errorf("bytes are %s, want %s", got, want)
 	}
-	if n := tagMapSize(TagMap{Tags: tags}); n != len(want)/2 {
+	if n := (TagMap{Tags: tags}).Size(); n != len(want)/2 {
 		t.Errorf("size is %d, want %d", n, len(want)/2)
 	}
 	// UTF-16 order: the supplementary character comes first.
@@ -31,15 +33,32 @@ func TestTagMapBytes(t *testing.T) {
 	}
 }
 
+// FuzzTagMap: the short way of reading sorted tags gives the texts in the bytes.
 func FuzzTagMap(f *testing.F) {
 	f.Add([]byte(nil))
-	f.Add(TagMap{Tags: model.MustTags("a", "1", "b", "")}.Append(nil))
+	for _, tags := range []model.Tags{{}, model.MustTags("a", "1", "b", ""), model.MustTags("a", "1", "b", "2", "\U0001f600", "x", "\uffee", "y")} {
+		f.Add(TagMap{Tags: tags}.Append(nil))
+	}
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff})
 	f.Add([]byte{0, 0, 0, 1, 0, 0, 0, 1, 'a', 0xff, 0xff, 0xff, 0xff})
+	f.Add([]byte{0, 0, 0, 2, 0, 0, 0, 1, 'b', 0, 0, 0, 1, 'x', 0, 0, 0, 1, 'a', 0, 0, 0, 1, 'x'})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		tags, err := ParseTagMap(data)
 		if err != nil {
 			return
+		}
+		text := func(at int) (string, int) {
+			end := at + 4 + int(binary.BigEndian.Uint32(data[at:]))
+			return string(data[at+4 : end]), end
+		}
+		pairs := map[string]string{}
+		for at := 4; at < len(data); {
+			var name string
+			name, at = text(at)
+			pairs[name], at = text(at)
+		}
+		if got := maps.Collect(tags.All()); !maps.Equal(got, pairs) {
+			t.Errorf("%x is read as %v, want %v", data, got, pairs)
 		}
 		again, err := ParseTagMap(TagMap{Tags: tags}.Append(nil))
 		if err != nil || again != tags {

@@ -225,8 +225,8 @@ func (l dumped) bind(t testing.TB, column string) any {
 		return int(l.number(column))
 	case "timeuuid":
 		into(&text)
-		id, err := cql.ParseUUID(text)
-		if err != nil {
+		var id cql.UUID
+		if err := id.UnmarshalText([]byte(text)); err != nil {
 			t.Errorf("%s.%s %s: %v", l.table.Name, column, raw, err)
 		}
 		return id

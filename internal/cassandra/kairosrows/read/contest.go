@@ -141,7 +141,6 @@ func (c *contest) readPlace(of *contender, at, most int) error {
 		place.in = l.newIntake(&of.kept, newHarvest(c.want))
 		place.rows = l.query(c.ctx, st, place.Args(c.partition.key)...)
 	}
-	var d keyDecoder
 	var name, tags cql.Raw
 	dest := []any{&name, &tags}
 	read := 0
@@ -149,7 +148,7 @@ func (c *contest) readPlace(of *contender, at, most int) error {
 	for ended == nil && read < most && place.rows.Scan(dest...) {
 		read++
 		var k rowkey.Key
-		if k, ended = d.keyOf(name, tags); ended == nil {
+		if k, ended = rowkey.Decode(name, tags); ended == nil {
 			ended = place.in.add(k, len(tags))
 		}
 	}

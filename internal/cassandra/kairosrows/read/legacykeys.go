@@ -70,7 +70,7 @@ func (l *Look) legacyRows(ctx context.Context, s rowkey.Span, f func(legacyRow) 
 	bytes, wide := int64(0), false
 	err := l.readLegacy(ctx, s, func(k rowtime.Key) error {
 		rows = append(rows, legacySeries(k)...)
-		bytes += int64(rowkey.MapBytes(k.Tags)) + 2*legacyOverhead
+		bytes += int64(cql.TagMap{Tags: k.Tags}.Size()) + 2*legacyOverhead
 		if wide = wide || bytes > l.reader.widest; !wide {
 			return nil
 		}

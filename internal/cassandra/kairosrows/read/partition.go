@@ -2,7 +2,6 @@ package read
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -152,7 +151,6 @@ func (l *Look) readAll(ctx context.Context, p *partition, wanted []*harvest) (*k
 	reader := l.reader
 	loading := reader.postings.begin(p.key)
 	in := l.newIntake(new(atomic.Int64), wanted...)
-	var d keyDecoder
 	var name, tags, mtime, written cql.Raw
 	var first rowkey.Stamp
 	read := int64(0)
@@ -167,7 +165,7 @@ func (l *Look) readAll(ctx context.Context, p *partition, wanted []*harvest) (*k
 		if name == nil || tags == nil {
 			continue // a static cell that outlived the rows
 		}
-		k, err := d.keyOf(name, tags)
+		k, err := rowkey.Decode(name, tags)
 		if err != nil {
 			return nil, err
 		}
@@ -233,8 +231,7 @@ func (l *Look) existing(ctx context.Context, p *partition, keys []rowkey.Key) ([
 // of the cluster allows fewer values in each.
 func (l *Look) existingOf(ctx context.Context, p *partition, typ model.Type, tags []cql.TagMap) ([]rowkey.Key, error) {
 	found, err := l.readThese(ctx, p, typ, tags)
-	var refused *cql.RefusedError
-	if len(tags) < 2 || !errors.As(err, &refused) || refused.Reason != cql.GuardrailHit {
+	if len(tags) < 2 || !cql.IsRefused(err, cql.GuardrailHit) {
 		return found, err
 	}
 	half := len(tags) / 2
@@ -247,20 +244,10 @@ func (l *Look) existingOf(ctx context.Context, p *partition, typ model.Type, tag
 }
 
 func (l *Look) readThese(ctx context.Context, p *partition, typ model.Type, these []cql.TagMap) (found []rowkey.Key, err error) {
-	rows := l.query(ctx, readTheseRowKeys, p.key.Metric, schema.DataPoints, p.key.TimeMS, string(typ), these)
-	defer rows.Close()
-	var d keyDecoder
-	var name, tags cql.Raw
-	for rows.Scan(&name, &tags) {
-		if name == nil || tags == nil {
-			continue
-		}
-		k, err := d.keyOf(name, tags)
-		if err != nil {
-			return nil, err
-		}
+	err = rowkey.EachOf(l.query(ctx, readTheseRowKeys, append(p.key.Args(), string(typ), these)...), func(k rowkey.Key, _ int) error {
 		found = append(found, k)
-	}
+		return nil
+	})
 	l.trace[countIndexRows].Add(int64(len(found)))
-	return found, rows.Close()
+	return found, err
 }

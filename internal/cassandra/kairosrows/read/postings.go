@@ -1,8 +1,6 @@
 package read
 
 import (
-	"encoding/binary"
-	"fmt"
 	"slices"
 	"sort"
 	"strings"
@@ -137,67 +135,6 @@ func (l *keyList) sortedBy(tag string) []int32 {
 	}
 	l.byTag[tag] = places
 	return places
-}
-
-// A keyDecoder reads row keys of tables. It is used by one goroutine.
-type keyDecoder struct {
-	types map[string]model.Type
-	buf   []byte
-}
-
-// keyOf decodes a row key.
-func (d *keyDecoder) keyOf(name, rawTags []byte) (rowkey.Key, error) {
-	tags, err := d.tagsOf(rawTags)
-	if err != nil {
-		return rowkey.Key{}, fmt.Errorf("row key of type %s: %w", name, err)
-	}
-	return rowkey.Key{Type: d.typeOf(name), Tags: tags}, nil
-}
-
-// typeOf returns the type of a name, without allocating for the usual ones.
-func (d *keyDecoder) typeOf(name []byte) model.Type {
-	if t, ok := d.types[string(name)]; ok {
-		return t
-	}
-	if d.types == nil {
-		d.types = map[string]model.Type{}
-	}
-	t := model.Type(name)
-	d.types[string(t)] = t
-	return t
-}
-
-// tagsOf decodes a frozen map. A sorted map, which nearly all are, needs one allocation: it is
-// converted to the key of a series, which is parsed.
-func (d *keyDecoder) tagsOf(raw []byte) (model.Tags, error) {
-	d.buf = append(d.buf[:0], byte(model.Null), 0) // no metric
-	if d.appendTags(raw) {
-		if s, err := model.ParseKey(string(d.buf)); err == nil {
-			return s.Tags, nil
-		}
-	}
-	return cql.ParseTagMap(raw)
-}
-
-// appendTags appends the tags of a map in the form of a series key.
-func (d *keyDecoder) appendTags(raw []byte) bool {
-	if len(raw) < 4 {
-		return false
-	}
-	texts := 2 * int(int32(binary.BigEndian.Uint32(raw)))
-	raw = raw[4:]
-	for range texts {
-		if len(raw) < 4 {
-			return false
-		}
-		n := int(int32(binary.BigEndian.Uint32(raw)))
-		if n < 0 || n > len(raw)-4 {
-			return false
-		}
-		d.buf = append(binary.AppendUvarint(d.buf, uint64(n)), raw[4:4+n]...)
-		raw = raw[4+n:]
-	}
-	return texts >= 0 && len(raw) == 0
 }
 
 // A version identifies the state of a partition of row_keys when it was read. If one of its

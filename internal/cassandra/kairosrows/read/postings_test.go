@@ -153,22 +153,6 @@ func TestKairosDBLag(t *testing.T) {
 	}
 }
 
-// FuzzTagsOf: the short way of reading tags gives what the long one gives.
-func FuzzTagsOf(f *testing.F) {
-	for _, tags := range []model.Tags{{}, model.MustTags("host", "a"), model.MustTags("a", "1", "b", "2", "\U0001f600", "x", "\uffee", "y")} {
-		f.Add(cql.TagMap{Tags: tags}.Append(nil))
-	}
-	f.Add([]byte{0, 0, 0, 2, 0, 0, 0, 1, 'b', 0, 0, 0, 1, 'x', 0, 0, 0, 1, 'a', 0, 0, 0, 1, 'x'})
-	f.Add([]byte{0x80, 0, 0, 0})
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		want, wantErr := cql.ParseTagMap(raw)
-		got, err := new(keyDecoder).tagsOf(raw)
-		if (err == nil) != (wantErr == nil) || err == nil && got != want {
-			t.Fatalf("%x: %v, %v; want %v, %v", raw, got, err, want, wantErr)
-		}
-	})
-}
-
 // Comparing row keys with patterns tells of each, and ends when it is not to go on: in a list that is
 // kept, also by a tag, and while row keys are read. Without patterns nobody is told.
 func TestPatternsTellOfTheirWork(t *testing.T) {

@@ -11,7 +11,6 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/rowkey"
-	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 )
 
@@ -200,7 +199,7 @@ func (l *Look) scan(ctx context.Context, p *partition, literals []literal, h *ha
 				continue
 			}
 			found++
-			if err := in.add(k, rowkey.MapBytes(k.Tags)); err != nil {
+			if err := in.add(k, cql.TagMap{Tags: k.Tags}.Size()); err != nil {
 				list, err = in.end(err)
 				return list, true, err
 			}
@@ -228,23 +227,14 @@ func (l *Look) scan(ctx context.Context, p *partition, literals []literal, h *ha
 // seek reads row keys of a partition, starting at a place.
 func (l *Look) seek(ctx context.Context, p *partition, typ string, tags model.Tags, limit int) ([]rowkey.Key, error) {
 	keys, bytes := make([]rowkey.Key, 0, limit), 0
-	var d keyDecoder
-	var name, raw cql.Raw
-	rows := l.query(ctx, seekRowKeys, p.key.Metric, schema.DataPoints, p.key.TimeMS, typ, cql.TagMap{Tags: tags}, limit)
-	defer rows.Close()
-	for rows.Scan(&name, &raw) {
-		if name == nil || raw == nil {
-			continue // a static cell that outlived the rows
-		}
-		k, err := d.keyOf(name, raw)
-		if err != nil {
-			return nil, err
-		}
-		keys, bytes = append(keys, k), bytes+len(raw)+keyOverhead
-	}
+	rows := l.query(ctx, seekRowKeys, append(p.key.Args(), typ, cql.TagMap{Tags: tags}, limit)...)
+	err := rowkey.EachOf(rows, func(k rowkey.Key, tagBytes int) error {
+		keys, bytes = append(keys, k), bytes+tagBytes+keyOverhead
+		return nil
+	})
 	l.trace[countIndexRows].Add(int64(len(keys)))
 	l.trace[countIndexBytes].Add(int64(bytes))
-	return keys, rows.Close()
+	return keys, err
 }
 
 // A scanKind identifies similar scans: of one metric, by the same tags.

@@ -22,17 +22,17 @@ var (
 	deleteSlice = &cql.Statement{Name: "delete_slice", KeyArgs: 1,
 		Text: "DELETE FROM data_points WHERE key = ? AND column1 >= ? AND column1 <= ?"}
 
-	deleteRowKey = &cql.Statement{Name: "delete_row_key", Level: cql.Quorum, KeyArgs: 3, Numbers: true,
+	deleteRowKey = &cql.Statement{Name: "delete_row_key", Level: cql.Quorum, KeyArgs: 3,
 		Text: "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags = ?"}
 	// This keeps the static mtime, which is written with timestamp 1: after a delete of the
 	// whole partition it could not be written again.
-	deleteRowKeys = &cql.Statement{Name: "delete_row_keys", Level: cql.Quorum, KeyArgs: 3, Numbers: true,
+	deleteRowKeys = &cql.Statement{Name: "delete_row_keys", Level: cql.Quorum, KeyArgs: 3,
 		Text: "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type >= ''"}
-	deleteTagRow = &cql.Statement{Name: "delete_tag_row", Level: cql.Quorum, KeyArgs: 5, Numbers: true,
+	deleteTagRow = &cql.Statement{Name: "delete_tag_row", Level: cql.Quorum, KeyArgs: 5,
 		Text: "DELETE FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ? AND data_type = ? AND tags = ?"}
-	deleteTagRows = &cql.Statement{Name: "delete_tag_rows", Level: cql.Quorum, KeyArgs: 5, Numbers: true,
+	deleteTagRows = &cql.Statement{Name: "delete_tag_rows", Level: cql.Quorum, KeyArgs: 5,
 		Text: "DELETE FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ?"}
-	deleteTagIndexed = &cql.Statement{Name: "delete_tag_indexed_row_key", Level: cql.Quorum, KeyArgs: 4, Numbers: true,
+	deleteTagIndexed = &cql.Statement{Name: "delete_tag_indexed_row_key", Level: cql.Quorum, KeyArgs: 4,
 		Text: "DELETE FROM tag_indexed_row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND single_tag_pair = ? AND data_type = ? AND tag_collection_hash = ? AND tags = ?"}
 	deleteLegacyKey = &cql.Statement{Name: "delete_legacy_key", Level: cql.Quorum, KeyArgs: 1,
 		Text: "DELETE FROM row_key_index WHERE key = ? AND column1 = ?"}

@@ -31,7 +31,7 @@ var (
 		some: &cql.Statement{Name: "list_row_keys", Level: cql.Everywhere, PageSize: 1000, Text: rowkey.ListRowKeys.Text + betweenKeys},
 		one:  deleteRowKey,
 		all:  deleteRowKeys,
-		run: &cql.Statement{Name: "delete_row_key_run", Level: cql.Quorum, KeyArgs: 3, Numbers: true,
+		run: &cql.Statement{Name: "delete_row_key_run", Level: cql.Quorum, KeyArgs: 3,
 			Text: "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ?" + betweenKeys},
 	}
 	tagRowRuns = runDeleter{
@@ -39,7 +39,7 @@ var (
 		some: &cql.Statement{Name: "list_tag_rows", Level: cql.Everywhere, Prefetch: true, Text: rowkey.SelectTagRows + betweenKeys},
 		one:  deleteTagRow,
 		all:  deleteTagRows,
-		run: &cql.Statement{Name: "delete_tag_row_run", Level: cql.Quorum, KeyArgs: 5, Numbers: true,
+		run: &cql.Statement{Name: "delete_tag_row_run", Level: cql.Quorum, KeyArgs: 5,
 			Text: deleteTagRows.Text + betweenKeys},
 	}
 )

@@ -43,7 +43,7 @@ func CutBatches(entries []cql.Entry) [][]cql.Entry {
 	var batches [][]cql.Entry
 	from, size := 0, 0
 	for i := range entries {
-		n := entrySize(&entries[i])
+		n := entries[i].DataBytes()
 		if i > from && (i-from == indexBatchRows || size+n > indexBatchBytes) {
 			batches = append(batches, entries[from:i])
 			from, size = i, 0
@@ -51,21 +51,6 @@ func CutBatches(entries []cql.Entry) [][]cql.Entry {
 		size += n
 	}
 	return append(batches, entries[from:])
-}
-
-func entrySize(e *cql.Entry) int {
-	n := 0
-	for _, a := range e.Args {
-		switch a := a.(type) {
-		case string:
-			n += len(a)
-		case cql.TagMap:
-			n += MapBytes(a.Tags)
-		default:
-			n += 8
-		}
-	}
-	return n
 }
 
 // JoinBatches combines up to most small batches of one partition each whose partitions have the

@@ -3,6 +3,7 @@ package rowkey
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/schema"
@@ -29,19 +30,44 @@ var (
 
 // Each calls f with the row keys that a statement lists, until f returns an error.
 func Each(ctx context.Context, session *cql.Session, list *cql.Statement, args []any, f func(Key) error) error {
-	rows := session.Query(ctx, list, args...)
+	return EachOf(session.Query(ctx, list, args...), func(k Key, _ int) error { return f(k) })
+}
+
+// EachOf calls f with row keys, and with the length of their tags in bytes, until f returns an
+// error. rows have two columns: data type and tags.
+func EachOf(rows *cql.Rows, f func(k Key, tagBytes int) error) error {
 	defer rows.Close()
-	var dataType *string
-	var tags cql.TagMap
-	for rows.Scan(&dataType, &tags) {
-		if dataType == nil || tags.Null {
+	var dataType, tags cql.Raw
+	dest := []any{&dataType, &tags}
+	for rows.Scan(dest...) {
+		if dataType == nil || tags == nil {
 			continue // a static cell that outlived the rows
 		}
-		if err := f(Key{model.Type(*dataType), tags.Tags}); err != nil {
+		k, err := Decode(dataType, tags)
+		if err != nil {
+			return err
+		}
+		if err := f(k, len(tags)); err != nil {
 			return err
 		}
 	}
 	return rows.Close()
+}
+
+// Decode decodes a row key. The usual types need no memory.
+func Decode(dataType, tags []byte) (k Key, err error) {
+	for _, t := range []model.Type{model.TypeLong, model.TypeDouble, model.TypeString, model.TypeComplex, model.TypeNull} {
+		if string(dataType) == string(t) {
+			k.Type = t
+		}
+	}
+	if k.Type == "" {
+		k.Type = model.Type(dataType)
+	}
+	if k.Tags, err = cql.ParseTagMap(tags); err != nil {
+		return k, fmt.Errorf("row key of type %s: %w", dataType, err)
+	}
+	return k, nil
 }
 
 // MayHold reports whether a statement finds a row, or so many tombstones that it cannot tell.

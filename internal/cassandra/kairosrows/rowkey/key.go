@@ -40,15 +40,6 @@ func Of(s model.Series) Key { return Key{s.Type, s.Tags} }
 // Args are the columns of a row key after those of its partition.
 func (k Key) Args() []any { return []any{string(k.Type), cql.TagMap{Tags: k.Tags}} }
 
-// MapBytes is the length of tags encoded as a Cassandra map.
-func MapBytes(tags model.Tags) int {
-	n := 4
-	for name, value := range tags.All() {
-		n += 8 + len(name) + len(value)
-	}
-	return n
-}
-
 // A Span is a range of row times of a metric.
 type Span struct {
 	Metric        string

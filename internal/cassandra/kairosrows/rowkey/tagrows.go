@@ -12,7 +12,7 @@ import (
 const SelectTagRows = "SELECT data_type, tags FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ?"
 
 // InsertTagRow writes a row of varve_row_index.
-var InsertTagRow = &cql.Statement{Name: "insert_tag_row", Level: cql.Quorum, KeyArgs: 5, Numbers: true,
+var InsertTagRow = &cql.Statement{Name: "insert_tag_row", Level: cql.Quorum, KeyArgs: 5,
 	Text: "INSERT INTO varve_row_index (metric, row_time, tag, value, shard, data_type, tags) VALUES (?, ?, ?, ?, ?, ?, ?) USING TTL ?"}
 
 // A TagPlace identifies a partition of varve_row_index within its metric and row time.

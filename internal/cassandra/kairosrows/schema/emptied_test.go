@@ -59,7 +59,7 @@ func TestEmptiedSpec(t *testing.T) {
 	if err := s.Exec(t.Context(), writeSpec, time.Now().UnixMilli()+1, clusterConfig, specUnit, "LEGACY"); err != nil {
 		t.Fatal(err)
 	}
-	var refused *Error
+	var refused *cql.TableError
 	if _, err := openWith(t, s, nil); !errors.As(err, &refused) || !strings.Contains(err.Error(), "row_time_unit is LEGACY, and varve_spec has MILLISECONDS") {
 		t.Errorf("a keyspace whose spec was emptied and filled again is opened: %v", err)
 	}

@@ -36,7 +36,7 @@ type Keyspace struct {
 // Open opens the session's keyspace in the role of config, and creates what is missing if
 // config allows it. It waits for Cassandra until ctx ends. Several nodes may do this at once.
 // progress, which may be nil, is called before each step that may take seconds. In addition to
-// errors of the session Open may return an *Error.
+// errors of the session Open may return an *cql.TableError.
 func Open(ctx context.Context, session *cql.Session, config Config, progress func(doing string)) (*Keyspace, error) {
 	if progress == nil {
 		progress = func(string) {}
@@ -102,7 +102,7 @@ func (ks *Keyspace) createKeyspace(ctx context.Context) error {
 		return nil
 	}
 	if ks.config.Create != CreateKeyspace || ks.config.Role == RoleRead {
-		return &Error{Keyspace: ks.Name, Problem: "there is no such keyspace",
+		return &cql.TableError{Keyspace: ks.Name, Problem: "there is no such keyspace",
 			WayOut: "create it with the replication that it needs, or set cassandra.schema.create to keyspace"}
 	}
 	replication, chosen := ks.config.Replication, ""
@@ -116,7 +116,7 @@ func (ks *Keyspace) createKeyspace(ctx context.Context) error {
 	ks.progress("creating keyspace " + ks.Name)
 	err := ks.Session.CreateKeyspace(ctx, replication)
 	if _, ok := errors.AsType[*cql.RefusedError](err); ok {
-		return &Error{Keyspace: ks.Name, Problem: "it is missing and cannot be created", Err: err,
+		return &cql.TableError{Keyspace: ks.Name, Problem: "it is missing and cannot be created", Err: err,
 			WayOut: "see cassandra.schema.replication, or let an administrator create the keyspace"}
 	}
 	if err == nil && ks.config.Replication != "" {
@@ -151,7 +151,7 @@ func (ks *Keyspace) checkDatacenters(ctx context.Context) error {
 		return err
 	}
 	if f := DatacenterFinding("", nodes); f.Grade == Bad {
-		return &Error{Keyspace: ks.Name, Problem: f.Text, WayOut: f.Do}
+		return &cql.TableError{Keyspace: ks.Name, Problem: f.Text, WayOut: f.Do}
 	}
 	return nil
 }
@@ -165,7 +165,7 @@ func (ks *Keyspace) checkOwn(found map[string]cql.Table) error {
 	if index || !state || ks.config.Role != RoleAll {
 		return nil
 	}
-	return &Error{Keyspace: ks.Name, Table: varveRowIndexTable, Problem: "it is missing, although " + varveRowStateTable + " says what it holds",
+	return &cql.TableError{Keyspace: ks.Name, Table: varveRowIndexTable, Problem: "it is missing, although " + varveRowStateTable + " says what it holds",
 		WayOut: "drop " + varveRowStateTable + " too; both are created again and filled in the background"}
 }
 

@@ -85,11 +85,15 @@ func TestFreshKeyspace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o := tables["data_points"].Options; o.GCGrace != 86400 || o.Compaction["timestamp_resolution"] != "MILLISECONDS" {
-		t.Errorf("options of data_points are %+v", o)
+	if c := tables["data_points"].Compaction; c["timestamp_resolution"] != "MILLISECONDS" {
+		t.Errorf("compaction of data_points is %v", c)
 	}
-	if o := tables["row_keys"].Options; o.GCGrace != 3600 {
-		t.Errorf("options of row_keys are %+v", o)
+	grace := &cql.Statement{Name: "read_gc_grace", Text: "SELECT gc_grace_seconds FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?"}
+	for table, want := range map[string]int{"data_points": 86400, "row_keys": 3600} {
+		var sec int
+		if _, err := s.One(t.Context(), grace, []any{ks.Name, table}, &sec); err != nil || sec != want {
+			t.Errorf("gc_grace_seconds of %s is %d, want %d: %v", table, sec, want, err)
+		}
 	}
 	again := mustOpen(t, s, func(c *Config) { c.RowTimeUnit = "SECONDS" })
 	if again.Tables != want || again.Spec != ks.Spec || again.IndexShards != 7 {
@@ -218,7 +222,7 @@ func TestOldKeyspaces(t *testing.T) {
 			}
 			ks, err := openWith(t, s, c.config)
 			if c.refuse != "" {
-				var refused *Error
+				var refused *cql.TableError
 				if !errors.As(err, &refused) || !strings.Contains(err.Error(), c.refuse) {
 					t.Fatalf("opening: %v, want an error with %q", err, c.refuse)
 				}
@@ -295,7 +299,7 @@ func TestOpenedAtOnce(t *testing.T) {
 func TestNoKeyspace(t *testing.T) {
 	s := cqltest.Open(t, cqltest.Config(originals.Cassandra(t)), cql.Options{})
 	_, err := openWith(t, s, func(c *Config) { c.Create = CreateTables })
-	var refused *Error
+	var refused *cql.TableError
 	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "set cassandra.schema.create to keyspace") {
 		t.Errorf("opening no keyspace: %v", err)
 	}

@@ -21,7 +21,7 @@ func (p *preflight) lookAtTables(ctx context.Context) error {
 		config.Role = RoleRead
 	}
 	ks, err := Open(ctx, p.session, config, nil)
-	if schema, ok := errors.AsType[*Error](err); ok {
+	if schema, ok := errors.AsType[*cql.TableError](err); ok {
 		p.add(Bad, "tables", schema.Problem+tableOf(schema), schema.WayOut)
 		return nil
 	}
@@ -43,7 +43,7 @@ func (p *preflight) lookAtTables(ctx context.Context) error {
 // lookAtRows reports the row unit and width that a server would use.
 func (p *preflight) lookAtRows(ctx context.Context, ks *Keyspace) error {
 	lost, err := p.specIsLost(ctx, ks)
-	var emptied *Error
+	var emptied *cql.TableError
 	switch {
 	case errors.As(err, &emptied):
 		p.add(Bad, "rows", emptied.Problem+tableOf(emptied), emptied.WayOut)
@@ -59,7 +59,7 @@ func (p *preflight) lookAtRows(ctx context.Context, ks *Keyspace) error {
 }
 
 // specIsLost reports whether the keyspace has a table spec without a unit, and metrics.
-// KairosDB 1.3 never leaves a keyspace in that state. The error is an *Error if a server would
+// KairosDB 1.3 never leaves a keyspace in that state. The error is an *cql.TableError if a server would
 // refuse the keyspace for this reason.
 func (p *preflight) specIsLost(ctx context.Context, ks *Keyspace) (bool, error) {
 	if p.reads() || !ks.Tables.Spec || !ks.Tables.StringIndex {
@@ -83,7 +83,7 @@ func (p *preflight) specIsLost(ctx context.Context, ks *Keyspace) (bool, error) 
 func (p *preflight) meta() bool  { return p.o.Schema.Role == RoleMeta }
 func (p *preflight) reads() bool { return p.o.Schema.Role == RoleRead }
 
-func tableOf(e *Error) string {
+func tableOf(e *cql.TableError) string {
 	if e.Table == "" {
 		return ""
 	}

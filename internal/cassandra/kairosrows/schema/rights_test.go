@@ -81,7 +81,7 @@ allow_filtering_enabled: false
 		{"no keyspace", func(c *Config) { c.Create = CreateTables }, "set cassandra.schema.create to keyspace"},
 	} {
 		_, err := openWith(t, cqltest.Open(t, missing, cql.Options{}), c.change)
-		var refused *Error
+		var refused *cql.TableError
 		if !errors.As(err, &refused) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.what, err)
 		}
@@ -89,7 +89,7 @@ allow_filtering_enabled: false
 	}
 	cqltest.Must(t, admin, "DROP TABLE row_keys")
 	_, err := openWith(t, clerk, nil)
-	var refused *Error
+	var refused *cql.TableError
 	if !errors.As(err, &refused) || refused.Table != rowKeysTable || !strings.Contains(err.Error(), "grant the user the right") {
 		t.Errorf("a table is missing: %v", err)
 	}

@@ -102,7 +102,7 @@ func (ks *Keyspace) settleSpec(ctx context.Context) error {
 	}
 	ks.Spec, err = parseSpec(found)
 	if err != nil {
-		return &Error{Keyspace: ks.Name, Table: specTable, Problem: "its rows are invalid", Err: err, WayOut: rightSpec}
+		return &cql.TableError{Keyspace: ks.Name, Table: specTable, Problem: "its rows are invalid", Err: err, WayOut: rightSpec}
 	}
 	ks.settled = found
 	return ks.copySpec(ctx, found)
@@ -129,7 +129,7 @@ func (ks *Keyspace) copySpec(ctx context.Context, found specRows) error {
 			return err
 		}
 		if kept != value {
-			return &Error{Keyspace: ks.Name, Table: specTable, Problem: fmt.Sprintf("%s is %s, and %s has %s, which a server stored when it first opened the keyspace: "+
+			return &cql.TableError{Keyspace: ks.Name, Table: specTable, Problem: fmt.Sprintf("%s is %s, and %s has %s, which a server stored when it first opened the keyspace: "+
 				"spec may have been emptied and refilled", name, value, varveSpecTable, kept),
 				WayOut: fmt.Sprintf("set it to what the rows of data_points were written with. If that is %s, DELETE FROM %s WHERE name = '%s'", value, varveSpecTable, name)}
 		}
@@ -226,7 +226,7 @@ func (ks *Keyspace) checkEmptied(ctx context.Context) error {
 	if err != nil || kept != "" {
 		return err
 	}
-	return &Error{Keyspace: ks.Name, Table: specTable, Problem: "its rows are gone: they existed when a server last opened the keyspace", WayOut: rightSpec}
+	return &cql.TableError{Keyspace: ks.Name, Table: specTable, Problem: "its rows are gone: they existed when a server last opened the keyspace", WayOut: rightSpec}
 }
 
 // oldKeyspace reports whether the keyspace was created before KairosDB 1.3. A read-only
@@ -269,12 +269,12 @@ func (ks *Keyspace) settleOwn(ctx context.Context) error {
 		return err
 	}
 	if version != currentVersion {
-		return &Error{Keyspace: ks.Name, Table: varveSpecTable, Problem: fmt.Sprintf("its tables are of version %d, this program knows %d", version, currentVersion),
+		return &cql.TableError{Keyspace: ks.Name, Table: varveSpecTable, Problem: fmt.Sprintf("its tables are of version %d, this program knows %d", version, currentVersion),
 			WayOut: "use a newer Varve"}
 	}
 	ks.IndexShards, err = ks.ownValue(ctx, ownShards, ks.config.IndexShards)
 	if err == nil && (ks.IndexShards < 1 || ks.IndexShards > 1024) {
-		err = &Error{Keyspace: ks.Name, Table: varveSpecTable, Problem: fmt.Sprintf("index_shards is %d", ks.IndexShards),
+		err = &cql.TableError{Keyspace: ks.Name, Table: varveSpecTable, Problem: fmt.Sprintf("index_shards is %d", ks.IndexShards),
 			WayOut: "set it to the number that varve_row_index was filled with"}
 	}
 	return err
@@ -294,7 +294,7 @@ func (ks *Keyspace) ownValue(ctx context.Context, name string, wanted int) (int,
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {
-		return 0, &Error{Keyspace: ks.Name, Table: varveSpecTable, Problem: fmt.Sprintf("%s is %q, not a number", name, text), WayOut: "put the right number back"}
+		return 0, &cql.TableError{Keyspace: ks.Name, Table: varveSpecTable, Problem: fmt.Sprintf("%s is %q, not a number", name, text), WayOut: "put the right number back"}
 	}
 	return n, nil
 }

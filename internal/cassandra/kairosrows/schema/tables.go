@@ -116,29 +116,6 @@ func tablesOf(found map[string]cql.Table) Tables {
 	}
 }
 
-// An Error says why a keyspace cannot be used as it is, and what to do.
-type Error struct {
-	Keyspace string
-	Table    string // empty if it concerns the whole keyspace
-	Problem  string
-	WayOut   string
-	Err      error // cause, may be nil
-}
-
-func (e *Error) Error() string {
-	s := "keyspace " + e.Keyspace
-	if e.Table != "" {
-		s += ", table " + e.Table
-	}
-	s += ": " + e.Problem
-	if e.Err != nil {
-		s += ": " + e.Err.Error()
-	}
-	return s + ": " + e.WayOut
-}
-
-func (e *Error) Unwrap() error { return e.Err }
-
 // checkTables refuses tables that differ in shape from those of KairosDB 1.2.0 and later.
 func (ks *Keyspace) checkTables(found map[string]cql.Table) error {
 	var errs []error
@@ -148,7 +125,7 @@ func (ks *Keyspace) checkTables(found map[string]cql.Table) error {
 			continue
 		}
 		if problem := d.Check(t); problem != "" {
-			errs = append(errs, &Error{Keyspace: ks.Name, Table: d.Name, Problem: problem, WayOut: wayOut(d.Name, t)})
+			errs = append(errs, &cql.TableError{Keyspace: ks.Name, Table: d.Name, Problem: problem, WayOut: wayOut(d.Name, t)})
 		}
 	}
 	return errors.Join(errs...)
@@ -202,7 +179,7 @@ func (ks *Keyspace) createTables(ctx context.Context, found map[string]cql.Table
 			continue
 		}
 		if errors.As(err, &refused) {
-			return &Error{Keyspace: ks.Name, Table: d.Name, Problem: "it is missing and cannot be created", Err: err,
+			return &cql.TableError{Keyspace: ks.Name, Table: d.Name, Problem: "it is missing and cannot be created", Err: err,
 				WayOut: "create it by hand as docs/formats/kairosdb-cassandra.md says, or grant the user the right to create it"}
 		}
 		if err != nil {
@@ -237,7 +214,7 @@ func (ks *Keyspace) checkMissing(found map[string]cql.Table) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	e := &Error{Keyspace: ks.Name, Problem: "tables are missing: " + strings.Join(missing, ", ")}
+	e := &cql.TableError{Keyspace: ks.Name, Problem: "tables are missing: " + strings.Join(missing, ", ")}
 	switch {
 	case ks.config.Role == RoleRead:
 		e.WayOut = "this is not a keyspace of KairosDB; name the right one"
@@ -253,7 +230,7 @@ func (ks *Keyspace) noteOptions(found map[string]cql.Table) {
 		if !slices.ContainsFunc(definitions, func(d definition) bool { return d.Name == name }) {
 			continue
 		}
-		c := found[name].Options.Compaction
+		c := found[name].Compaction
 		if strings.HasSuffix(c["class"], "TimeWindowCompactionStrategy") && c["timestamp_resolution"] != "MILLISECONDS" {
 			ks.note("table %s is compacted by time windows of the wrong unit, because its timestamps are milliseconds: ALTER TABLE %s.%s WITH compaction = {..., 'timestamp_resolution': 'MILLISECONDS'}", name, ks.Name, name)
 		}

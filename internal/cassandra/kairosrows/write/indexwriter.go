@@ -18,15 +18,15 @@ import (
 )
 
 var (
-	insertRowKey = &cql.Statement{Name: "insert_row_key", Level: cql.Quorum, KeyArgs: 3, Numbers: true,
+	insertRowKey = &cql.Statement{Name: "insert_row_key", Level: cql.Quorum, KeyArgs: 3,
 		Text: "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags) VALUES (?, ?, ?, ?, ?) USING TTL ?"}
-	insertRowKeyMoved = &cql.Statement{Name: "insert_row_key", Level: cql.Quorum, KeyArgs: 3, Numbers: true,
+	insertRowKeyMoved = &cql.Statement{Name: "insert_row_key", Level: cql.Quorum, KeyArgs: 3,
 		Text: "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now()) USING TTL ?"}
-	insertRowKeysMark = &cql.Statement{Name: "insert_row_keys_mark", Level: cql.Quorum, Numbers: true,
+	insertRowKeysMark = &cql.Statement{Name: "insert_row_keys_mark", Level: cql.Quorum,
 		Text: "UPDATE row_keys USING TIMESTAMP 1 AND TTL ? SET mtime = ? WHERE metric = ? AND table_name = ? AND row_time = ?"}
 	insertRowTime = &cql.Statement{Name: "insert_row_time", Level: cql.Quorum,
 		Text: "INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?) USING TTL ?"}
-	insertTagIndexedRowKey = &cql.Statement{Name: "insert_tag_indexed_row_key", Level: cql.Quorum, KeyArgs: 4, Numbers: true,
+	insertTagIndexedRowKey = &cql.Statement{Name: "insert_tag_indexed_row_key", Level: cql.Quorum, KeyArgs: 4,
 		Text: "INSERT INTO tag_indexed_row_keys (metric, table_name, row_time, single_tag_pair, data_type, tag_collection_hash, tags, mtime) VALUES (?, ?, ?, ?, ?, ?, ?, now()) USING TTL ?"}
 	claimExpiry = &cql.Statement{Name: "claim_row_expiry", Level: cql.Quorum,
 		Text: "UPDATE varve_row_state USING TIMESTAMP ? AND TTL ? SET expires = ? WHERE metric = ? AND row_time = ?"}

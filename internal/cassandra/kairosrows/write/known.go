@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/rowkey"
 )
 
@@ -60,7 +61,7 @@ func newKnown(max int) *known {
 }
 
 // rowWeight is the weight of a row key in the cache: 1, or more if it is long.
-func rowWeight(k rowkey.Key) int { return 1 + (len(k.Type)+rowkey.MapBytes(k.Tags))/256 }
+func rowWeight(k rowkey.Key) int { return 1 + (len(k.Type)+cql.TagMap{Tags: k.Tags}.Size())/256 }
 
 // holds reports whether the index rows of a row key are known to exist until needSec.
 func (c *known) holds(p rowkey.Partition, k rowkey.Key, needSec int64) bool {

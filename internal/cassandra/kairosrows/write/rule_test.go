@@ -255,7 +255,7 @@ func TestOwnTablesVanish(t *testing.T) {
 	if refusals := b.writer.Refusals(); len(refusals) > 0 {
 		t.Errorf("dropped: %+v", refusals)
 	}
-	var refused *schema.Error
+	var refused *cql.TableError
 	if err := reopen(); !errors.As(err, &refused) || !strings.Contains(err.Error(), "drop varve_row_state too") {
 		t.Errorf("opened without the index: %v", err)
 	}
