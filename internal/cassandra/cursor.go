@@ -4,7 +4,6 @@ import (
 	"context"
 	"math"
 
-	"varve/internal/model"
 	"varve/internal/store"
 )
 
@@ -30,16 +29,25 @@ func (v *view) open(ctx context.Context, s store.Series, o store.ReadOptions) st
 // openStream is open with a function that opens the rows. hidden is how many of their samples may be
 // hidden by samples that are not returned.
 func (v *view) openStream(ctx context.Context, sel selected, o store.ReadOptions, rows func(o store.ReadOptions, hidden int) *stream) store.Cursor {
+	held, err := v.heldOf(sel, o)
+	if err != nil {
+		return failed{err}
+	}
+	kind, nowMS := sel.series.Type.Kind(), v.store.now().UnixMilli()
 	perRow := v.store.cfg.LimitPerRow && o.Limit > 0
-	c := &cursor{ctx: ctx, kind: sel.series.Type.Kind(), descending: o.Descending, left: o.Limit, nowMS: v.store.now().UnixMilli()}
+	c := &cursor{ctx: ctx, left: o.Limit}
 	if perRow || o.Limit <= 0 {
 		c.left = math.MaxInt
 	}
-	if c.held, c.err = v.heldOf(sel, o); c.err == nil {
-		c.stream = rows(rowOptions(o, c.held.Len() > 0), countExpired(&c.held, c.nowMS))
+	if held.Len() == 0 {
+		c.Cursor = rows(o, 0)
+	} else {
+		o.Summarize = nil // samples of the spool may replace others
+		c.Cursor = &mergedSource{kind: kind, descending: o.Descending, nowMS: nowMS,
+			inputs: []*input{{source: failed{}, block: &store.Block{Columns: held}}, {source: rows(o, countExpired(&held, nowMS))}}}
 	}
 	if perRow {
-		return &rowLimited{Cursor: c, kind: c.kind, limit: o.Limit, rowOf: v.rowOf(sel)}
+		return &rowLimited{Cursor: c, kind: kind, limit: o.Limit, rowOf: v.rowOf(sel)}
 	}
 	return c
 }
@@ -58,139 +66,35 @@ func (v *view) rowOf(sel selected) func(ms int64) int64 {
 	return in.look.RowOf
 }
 
-// rowOptions returns o for the keyspace. If the spool has samples, statistics are of no use,
-// because those samples may replace others.
-func rowOptions(o store.ReadOptions, pending bool) store.ReadOptions {
-	if pending {
-		o.Summarize = nil
-	}
-	return o
-}
-
+// A failed cursor has no samples.
 type failed struct{ err error }
 
 func (f failed) Next() (*store.Block, error) { return nil, f.err }
 func (failed) Close()                        {}
 
-// A cursor merges a series' samples in the spool with its rows.
+// A cursor limits the samples of a series.
 type cursor struct {
-	ctx        context.Context
-	kind       model.Kind
-	descending bool
-	left       int // remaining samples
-	nowMS      int64
-	err        error
-
-	held   model.Columns // samples of the spool, in the wanted order
-	at     int           // next element of held
-	stream *stream
-	block  *store.Block // present block of stream
-	next   int          // next sample of block
-
-	gather model.Columns
-	out    store.Block
+	store.Cursor
+	ctx  context.Context
+	left int // remaining samples
+	err  error
+	out  store.Block
 }
 
 // Next implements store.Cursor.
 func (c *cursor) Next() (*store.Block, error) {
-	if c.err != nil || c.left == 0 {
-		return nil, c.err
-	}
-	if c.err = c.ctx.Err(); c.err != nil {
-		return nil, c.err
-	}
-	b, err := c.advance()
-	if err != nil {
-		c.err = err
-		return nil, err
-	}
-	if b != nil && b.Stats == nil {
-		c.left -= b.Len()
-	}
-	return b, nil
-}
-
-func (c *cursor) advance() (*store.Block, error) {
-	if err := c.fill(); err != nil {
-		return nil, err
-	}
-	if c.at == c.held.Len() { // the usual case: nothing to merge
-		b := c.block
-		if b == nil || b.Stats != nil {
-			c.block = nil
-			return b, nil
-		}
-		c.out = store.Block{Columns: b.Slice(c.next, min(b.Len(), c.next+c.left))}
-		c.block = nil
-		return &c.out, nil
-	}
-	c.gather.Reset()
-	for c.gather.Len() < min(blockSamples, c.left) {
-		if err := c.fill(); err != nil {
-			return nil, err
-		}
-		if !c.mergeOne() {
+	for c.err == nil && c.left > 0 {
+		if c.err = c.ctx.Err(); c.err != nil {
 			break
 		}
-	}
-	if c.gather.Len() == 0 {
-		return nil, nil
-	}
-	c.out = store.Block{Columns: c.gather}
-	return &c.out, nil
-}
-
-// fill makes sure that block has samples, unless the rows have ended.
-func (c *cursor) fill() error {
-	for c.stream != nil && (c.block == nil || c.block.Stats == nil && c.next >= c.block.Len()) {
-		if err := c.ctx.Err(); err != nil {
-			return err
+		b, err := c.Cursor.Next()
+		if c.err = err; err != nil || b == nil || b.Stats != nil {
+			return b, err
 		}
-		b, err := c.stream.Next(c.ctx)
-		if err != nil {
-			return err
-		}
-		c.block, c.next = b, 0
-		if b == nil {
-			c.stream.Close()
-			c.stream = nil
+		c.out = store.Block{Columns: b.Slice(0, min(b.Len(), c.left))}
+		if c.left -= c.out.Len(); c.out.Len() > 0 {
+			return &c.out, nil
 		}
 	}
-	return nil
-}
-
-// mergeOne appends the next sample of spool or rows to gather. A sample of the spool hides one
-// of a row at the same time. If the spool's sample has expired, neither is returned.
-func (c *cursor) mergeOne() bool {
-	hasRow, hasHeld := c.block != nil, c.at < c.held.Len()
-	switch {
-	case !hasRow && !hasHeld:
-		return false
-	case hasRow && (!hasHeld || c.before(c.block.Times[c.next], c.held.Times[c.at])):
-		c.gather.AppendFrom(c.kind, &c.block.Columns, c.next)
-		c.next++
-		return true
-	case hasRow && c.block.Times[c.next] == c.held.Times[c.at]:
-		c.next++
-	}
-	if !expired(&c.held, c.at, c.nowMS) {
-		c.gather.AppendFrom(c.kind, &c.held, c.at)
-	}
-	c.at++
-	return true
-}
-
-func (c *cursor) before(a, b int64) bool {
-	if c.descending {
-		return a > b
-	}
-	return a < b
-}
-
-// Close implements store.Cursor.
-func (c *cursor) Close() {
-	if c.stream != nil {
-		c.stream.Close()
-		c.stream = nil
-	}
+	return nil, c.err
 }

@@ -1,32 +1,31 @@
 package cassandra
 
 import (
-	"varve/internal/head"
 	"varve/internal/model"
 	"varve/internal/store"
 )
 
 // heldOf collects the spool's samples of a series in the range, the newest of each
 // time. It includes expired samples, since they hide older ones in the keyspaces.
-func (v *view) heldOf(sel selected, o store.ReadOptions) (model.Columns, error) {
-	var held model.Columns
-	kind := sel.series.Type.Kind()
+func (v *view) heldOf(sel selected, o store.ReadOptions) (held model.Columns, err error) {
+	var run, spare model.Columns
 	for _, id := range sel.pending {
 		runs, err := v.pending.Runs(id, o.Range)
 		if err != nil {
 			return held, err
 		}
 		for i := range runs {
-			newer, err := decoded(&runs[i])
-			if err != nil {
+			run.Reset()
+			if err := runs[i].DecodeAll(&run); err != nil {
 				return held, err
 			}
-			newer = newer.Slice(newer.Within(o.Range))
-			held = overlaid(kind, &held, &newer)
+			from, to := run.Within(o.Range)
+			held.Append(&run, from, to)
 		}
 	}
+	var sorter model.Sorter
+	sorter.Sort(sel.series.Type.Kind(), &held)
 	if o.Descending {
-		var spare model.Columns
 		held.Reverse(&spare)
 	}
 	return held, nil
@@ -45,37 +44,4 @@ func countExpired(cols *model.Columns, nowMS int64) (n int) {
 		}
 	}
 	return n
-}
-
-// decoded returns all samples of a run, ascending.
-func decoded(run *head.Run) (model.Columns, error) {
-	if len(run.Fragments) == 0 {
-		return run.Open, nil
-	}
-	var cols model.Columns
-	err := run.DecodeAll(&cols)
-	return cols, err
-}
-
-// overlaid merges two ascending runs of samples. At equal times, newer wins.
-func overlaid(kind model.Kind, older, newer *model.Columns) model.Columns {
-	if older.Len() == 0 {
-		return *newer
-	}
-	var out model.Columns
-	i, j := 0, 0
-	for i < older.Len() || j < newer.Len() {
-		switch {
-		case j == newer.Len() || i < older.Len() && older.Times[i] < newer.Times[j]:
-			out.AppendFrom(kind, older, i)
-			i++
-		default:
-			if i < older.Len() && older.Times[i] == newer.Times[j] {
-				i++
-			}
-			out.AppendFrom(kind, newer, j)
-			j++
-		}
-	}
-	return out
 }

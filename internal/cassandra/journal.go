@@ -10,25 +10,7 @@ import (
 	"varve/internal/store"
 )
 
-var (
-	_ downsample.Journal = (*Store)(nil)
-	_ downsample.Journal = (*Keyspaces)(nil)
-)
-
-// BeforeTrim implements downsample.Journal. f gets the key-values of Cassandra, which has just
-// accepted samples.
-func (s *Store) BeforeTrim(f func(context.Context, store.KeyValues) error) {
-	s.spool.Notes().BeforeTrim(func(ctx context.Context) error { return f(ctx, s) })
-}
-
-// Unnoted implements downsample.Journal.
-func (s *Store) Unnoted() *downsample.Hours { return s.spool.Notes().Unnoted() }
-
-// AddUnnoted implements downsample.Journal.
-func (s *Store) AddUnnoted(h *downsample.Hours) { s.spool.Notes().AddUnnoted(h) }
-
-// Settle implements downsample.Journal.
-func (s *Store) Settle(ctx context.Context) error { return s.spool.Notes().Settle(ctx) }
+var _ downsample.Journal = (*Keyspaces)(nil)
 
 // BeforeTrim implements downsample.Journal. f is called before a part of any keyspace's log
 // is released. f gets the key-values of the first keyspace. If f needs them while that
@@ -43,7 +25,7 @@ func (k *Keyspaces) BeforeTrim(f func(context.Context, store.KeyValues) error) {
 func (k *Keyspaces) Unnoted() *downsample.Hours {
 	all := &downsample.Hours{}
 	for _, s := range k.stores {
-		all.Merge(s.Unnoted())
+		all.Merge(s.spool.Notes().Unnoted())
 	}
 	return all
 }
@@ -52,7 +34,7 @@ func (k *Keyspaces) Unnoted() *downsample.Hours {
 // metrics of their samples are unknown.
 func (k *Keyspaces) AddUnnoted(h *downsample.Hours) {
 	for _, s := range k.stores {
-		s.AddUnnoted(h)
+		s.spool.Notes().AddUnnoted(h)
 	}
 }
 
@@ -60,7 +42,7 @@ func (k *Keyspaces) AddUnnoted(h *downsample.Hours) {
 func (k *Keyspaces) Settle(ctx context.Context) error {
 	var errs []error
 	for i, s := range k.stores {
-		errs = append(errs, k.named(i, s.Settle(ctx)))
+		errs = append(errs, k.named(i, s.spool.Notes().Settle(ctx)))
 	}
 	return errors.Join(errs...)
 }

@@ -51,7 +51,7 @@ func TestHoursOfSeveralKeyspaces(t *testing.T) {
 	h.Add("c", 2*hour)
 	s.AddUnnoted(h)
 	for i, one := range s.stores {
-		if one.Unnoted().Empty() {
+		if one.spool.Notes().Unnoted().Empty() {
 			t.Errorf("spool %d has no hours", i)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"math"
 	"slices"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -19,7 +20,6 @@ import (
 	"varve/internal/safefile"
 	"varve/internal/spool"
 	"varve/internal/store"
-	"varve/internal/work"
 )
 
 // Names in the data directory.
@@ -217,12 +217,9 @@ func (e *keyspaceError) Unwrap() error { return e.err }
 // ofKeyspace adds the name of the keyspace to an error, unless it is the expected keyspace, the
 // error already has it, or the error would be the same in any keyspace.
 func ofKeyspace(name string, err error) error {
-	var known *keyspaceError
-	var input *store.InputError
-	var limit *store.LimitError
 	switch {
 	case err == nil, name == WriteClusterName,
-		errors.As(err, &known), errors.As(err, &input), errors.As(err, &limit),
+		errors.As(err, new(*keyspaceError)), errors.As(err, new(*store.InputError)), errors.As(err, new(*store.LimitError)),
 		errors.Is(err, store.ErrStale), errors.Is(err, store.ErrClosed):
 		return err
 	}
@@ -232,28 +229,15 @@ func ofKeyspace(name string, err error) error {
 // named adds the name of the i-th keyspace to an error.
 func (k *Keyspaces) named(i int, err error) error { return ofKeyspace(k.names[i], err) }
 
-// each calls f concurrently for the stores at places, and returns all errors.
+// each calls f concurrently for the stores at places, and returns all errors, with the names of their
+// keyspaces.
 func (k *Keyspaces) each(doing string, places []int, f func(i int) error) error {
-	if len(places) == 1 {
-		return f(places[0])
-	}
-	errs := make(chan error, len(places))
-	for _, i := range places {
-		go func() { errs <- work.Do(doing, func() error { return f(i) }) }()
-	}
-	var all []error
-	for range places {
-		all = append(all, <-errs)
-	}
-	return errors.Join(all...)
+	return each(doing, len(places), func(n int) error { return k.named(places[n], f(places[n])) })
 }
 
-func (k *Keyspaces) all() []int {
-	all := make([]int, len(k.stores))
-	for i := range all {
-		all[i] = i
-	}
-	return all
+// all calls f concurrently for all stores.
+func (k *Keyspaces) all(doing string, f func(i int) error) error {
+	return each(doing, len(k.stores), func(i int) error { return k.named(i, f(i)) })
 }
 
 // outer converts a ref of the i-th store to a ref of k.
@@ -338,13 +322,11 @@ func (k *Keyspaces) Delete(ctx context.Context, deletions ...store.Deletion) err
 		}
 		of[i] = append(of[i], d)
 	}
-	parts := map[int]context.Context{}
-	for at, part := range store.RecordedParts(ctx, len(places)) {
-		parts[places[at]] = part
-	}
-	return k.each("delete from a keyspace", places, func(i int) error {
-		defer store.Recorded(parts[i])
-		return k.named(i, k.stores[i].Delete(parts[i], of[i]...))
+	parts := store.RecordedParts(ctx, len(places))
+	return each("delete from a keyspace", len(places), func(n int) error {
+		defer store.Recorded(parts[n])
+		i := places[n]
+		return k.named(i, k.stores[i].Delete(parts[n], of[i]...))
 	})
 }
 
@@ -358,10 +340,10 @@ func (k *Keyspaces) StoredTime(metric string, ms int64) int64 {
 // Flush waits until all samples that were appended before are in Cassandra. If metrics are
 // given, it waits for these metrics only.
 func (k *Keyspaces) Flush(ctx context.Context, metrics ...string) error {
-	of, places := make([][]string, len(k.stores)), k.all()
-	if len(metrics) > 0 {
-		places = nil
+	if len(metrics) == 0 {
+		return k.all("flush", func(i int) error { return k.stores[i].Flush(ctx) })
 	}
+	of, places := make([][]string, len(k.stores)), []int(nil)
 	for _, metric := range metrics {
 		i := k.of(metric)
 		if len(of[i]) == 0 {
@@ -369,12 +351,12 @@ func (k *Keyspaces) Flush(ctx context.Context, metrics ...string) error {
 		}
 		of[i] = append(of[i], metric)
 	}
-	return k.each("flush", places, func(i int) error { return k.named(i, k.stores[i].Flush(ctx, of[i]...)) })
+	return k.each("flush", places, func(i int) error { return k.stores[i].Flush(ctx, of[i]...) })
 }
 
 // WaitReady returns when all keyspaces are open.
 func (k *Keyspaces) WaitReady(ctx context.Context) error {
-	return k.each("wait for a keyspace", k.all(), func(i int) error { return k.named(i, k.stores[i].WaitReady(ctx)) })
+	return k.all("wait for a keyspace", func(i int) error { return k.stores[i].WaitReady(ctx) })
 }
 
 // Close closes all stores.
@@ -417,25 +399,21 @@ func (k *Keyspaces) Session() *cql.Session { return k.stores[0].Session() }
 // are nil if all are unavailable.
 func (k *Keyspaces) Deletions(ctx context.Context) ([]layout.Job, error) {
 	of := make([][]layout.Job, len(k.stores))
-	err := k.each("list delete jobs of a keyspace", k.all(), func(i int) error {
-		jobs, err := k.stores[i].Deletions(ctx)
-		if err != nil {
-			return k.named(i, err)
+	var answered atomic.Bool
+	err := k.all("list delete jobs of a keyspace", func(i int) (err error) {
+		if of[i], err = k.stores[i].Deletions(ctx); err == nil {
+			answered.Store(true)
 		}
-		for at := range jobs {
+		for at := range of[i] {
 			if i > 0 {
-				jobs[at].Cluster = cmp.Or(jobs[at].Cluster, k.names[i])
+				of[i][at].Cluster = cmp.Or(of[i][at].Cluster, k.names[i])
 			}
 		}
-		of[i] = append([]layout.Job{}, jobs...)
-		return nil
+		return err
 	})
-	var all []layout.Job
-	for _, jobs := range of {
-		if jobs != nil && all == nil {
-			all = []layout.Job{}
-		}
-		all = append(all, jobs...)
+	all := slices.Concat(of...)
+	if all == nil && answered.Load() {
+		all = []layout.Job{}
 	}
 	slices.SortStableFunc(all, func(a, b layout.Job) int { return b.Started.Compare(a.Started) })
 	return all, err

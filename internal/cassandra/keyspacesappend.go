@@ -62,7 +62,7 @@ func (k *Keyspaces) Append(ctx context.Context, b *store.Batch) error {
 		if err == nil {
 			stored.Add(int64(len(p.of[i].Samples)))
 		}
-		return k.named(i, err)
+		return err
 	})
 	if err == nil || errors.Is(err, store.ErrStale) || !errors.As(err, new(*store.UnavailableError)) {
 		return err

@@ -75,12 +75,12 @@ func (v *keyspacesView) Names(ctx context.Context, q store.NamesQuery) ([]string
 	}
 	has := v.of.having(prefix)
 	lists, mores := make([][]string, len(v.views)), make([]bool, len(v.views))
-	err := v.of.each("list names of a keyspace", v.of.all(), func(i int) (err error) {
+	err := v.of.all("list names of a keyspace", func(i int) (err error) {
 		lists[i], mores[i], err = v.views[i].Names(ctx, q)
 		if !has[i] && ctx.Err() == nil && errors.As(err, new(*store.UnavailableError)) {
 			return nil // queries would find nothing there anyway
 		}
-		return v.of.named(i, err)
+		return err
 	})
 	if err != nil {
 		return nil, false, err

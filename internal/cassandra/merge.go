@@ -5,11 +5,13 @@ import (
 	"varve/internal/store"
 )
 
-// A mergedSource merges the samples of one series from several keyspaces. Of samples with the
-// same time, that of the first keyspace wins.
+// A mergedSource merges the samples of one series from several inputs: the spool and the rows, or
+// several keyspaces. Of samples with the same time, that of the first input wins. If that one has
+// expired, none is returned.
 type mergedSource struct {
 	kind       model.Kind
 	descending bool
+	nowMS      int64
 	inputs     []*input // inputs that may have more samples
 
 	gather model.Columns
@@ -38,7 +40,7 @@ func (in *input) fill() (bool, error) {
 }
 
 // Next implements store.Cursor. A block that ends before all other inputs begin is returned
-// unchanged.
+// unchanged, unless some of its samples may have expired.
 func (m *mergedSource) Next() (*store.Block, error) {
 	m.gather.Reset()
 	for m.gather.Len() < blockSamples {
@@ -49,7 +51,7 @@ func (m *mergedSource) Next() (*store.Block, error) {
 			break
 		}
 		first := m.first()
-		if m.gather.Len() == 0 && m.alone(first) {
+		if m.gather.Len() == 0 && len(first.block.TTLs) == 0 && m.alone(first) {
 			m.out = store.Block{Columns: first.block.Slice(first.next, first.block.Len())}
 			first.next = first.block.Len()
 			return &m.out, nil
@@ -108,7 +110,9 @@ func (m *mergedSource) alone(in *input) bool {
 // take appends the next sample of in, and skips the samples that it hides.
 func (m *mergedSource) take(in *input) {
 	ms := in.time()
-	m.gather.AppendFrom(m.kind, &in.block.Columns, in.next)
+	if !expired(&in.block.Columns, in.next, m.nowMS) {
+		m.gather.AppendFrom(m.kind, &in.block.Columns, in.next)
+	}
 	for _, other := range m.inputs {
 		if other.time() == ms {
 			other.next++

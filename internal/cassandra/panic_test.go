@@ -25,10 +25,10 @@ func (s *faultySource) Close() { s.closed++ }
 // the error of the call that asks for the block, and its source is closed.
 func TestPanicWhileReadingAhead(t *testing.T) {
 	source := &faultySource{}
-	s := &stream{source: source, begun: make(chan struct{})}
+	s := &stream{ctx: t.Context(), source: source, begun: make(chan struct{})}
 	go s.begin()
 	var fault *work.PanicError
-	if block, err := s.Next(t.Context()); block != nil || !errors.As(err, &fault) {
+	if block, err := s.Next(); block != nil || !errors.As(err, &fault) {
 		t.Errorf("%v, %v", block, err)
 	}
 	s.Close()

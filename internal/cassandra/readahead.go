@@ -52,6 +52,7 @@ func (a *readAhead) take(v *view, ctx context.Context, ref, last store.Ref, sel 
 	if s == nil {
 		s = newStream(ctx, sel, more)
 	}
+	s.ctx = ctx
 	a.next = max(a.next, ref+1)
 	a.topUpLocked(v, last, o)
 	return s

@@ -81,8 +81,7 @@ func (r *redeleter) Write(ctx context.Context, g *spool.Generation) error {
 // If replicas are missing for that, perhaps those of another data center, the error lets later
 // generations continue.
 func waits(ctx context.Context, g *spool.Generation, err error) error {
-	var away *store.UnavailableError
-	if ctx.Err() != nil || !errors.As(err, &away) {
+	if ctx.Err() != nil || !errors.As(err, new(*store.UnavailableError)) {
 		return err
 	}
 	series := int64(0)
@@ -174,10 +173,9 @@ func (r *redeleter) delete(ctx context.Context, found []recorded, gathered map[i
 		}
 		del := &found[i]
 		err := r.deleter.DeleteWritten(ctx, del.stampMS, del.Metric, written)
-		var away *store.UnavailableError
 		switch {
 		case err == nil:
-		case ctx.Err() != nil || errors.As(err, &away):
+		case ctx.Err() != nil || errors.As(err, new(*store.UnavailableError)):
 			return fmt.Errorf("repeat a delete that another node made while samples waited here: %w", err)
 		default:
 			r.log.Error("a delete by another node cannot be repeated; samples that waited here at the time may reappear: repeat the delete by hand",

@@ -99,7 +99,7 @@ func (s *Store) Degraded() error {
 		return nil
 	}
 	what := "samples"
-	if _, ok := errors.AsType[*spool.PartialError](cause); ok {
+	if spool.IsPartial(cause) {
 		what = "all samples"
 	}
 	text := fmt.Sprintf("Cassandra does not accept "+what+"; %d wait for it in %d bytes on disk", h.Samples, h.LogBytes+h.FileBytes)

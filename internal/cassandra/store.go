@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -52,10 +53,10 @@ type Store struct {
 	spool  *spool.Spool
 	target *targetFile // records for which keyspace the spool's samples are
 
-	cfg     Config
-	log     *slog.Logger
-	metrics *metrics
-	now     func() time.Time
+	cfg   Config
+	log   *slog.Logger
+	views prometheus.Gauge
+	now   func() time.Time
 
 	clock   startClock
 	backlog backlog
@@ -102,7 +103,9 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 		s.closeClusters()
 		return nil, errors.Join(err, held.Close())
 	}
-	s.Appender, s.spool, s.metrics = held, held, newMetrics(own)
+	s.Appender, s.spool = held, held
+	s.views = prometheus.NewGauge(prometheus.GaugeOpts{Name: "varve_cassandra_views", Help: "Views of the store that are open."})
+	own.MustRegister(s.views)
 	s.clock.agreed = held.FollowClock
 	var ctx context.Context
 	ctx, s.stop = context.WithCancel(context.Background())
@@ -274,23 +277,27 @@ func (s *Store) Delete(ctx context.Context, deletions ...store.Deletion) error {
 		}
 	}
 	// All clusters concurrently: a delete may become a job, which continues without the client.
-	errs := make(chan error, len(of))
-	parts := store.RecordedParts(ctx, len(of))
-	for c, deletions := range of {
-		part := parts[0]
-		parts = parts[1:]
-		go func() {
-			defer store.Recorded(part)
-			errs <- work.Do("delete from a cluster", func() error {
-				return c.explain(deleters[c].Delete(part, stamps[s.writerOf(c)], deletions...))
-			})
-		}()
+	clusters := slices.Collect(maps.Keys(of))
+	parts := store.RecordedParts(ctx, len(clusters))
+	return each("delete from a cluster", len(clusters), func(i int) error {
+		defer store.Recorded(parts[i])
+		c := clusters[i]
+		return c.explain(deleters[c].Delete(parts[i], stamps[s.writerOf(c)], of[c]...))
+	})
+}
+
+// each calls f for 0 to n-1 concurrently, and returns all errors.
+func each(doing string, n int, f func(i int) error) error {
+	if n == 1 {
+		return f(0)
 	}
-	var all []error
-	for range of {
-		all = append(all, <-errs)
+	errs := make([]error, n)
+	var tasks sync.WaitGroup
+	for i := range n {
+		tasks.Go(func() { errs[i] = work.Do(doing, func() error { return f(i) }) })
 	}
-	return errors.Join(all...)
+	tasks.Wait()
+	return errors.Join(errs...)
 }
 
 // flushAll writes the samples of some metrics that wait for the clusters of a delete, and returns
@@ -348,7 +355,7 @@ func (s *Store) flushSoon(ctx context.Context, metrics []string) (stampMS int64,
 	return s.flushUnless(ctx, metrics, flushEnd{
 		reason: "nothing was deleted, because earlier samples of the metric cannot be written; try again later",
 		by:     func(error) bool { return true },
-		anew:   partly,
+		anew:   spool.IsPartial,
 	})
 }
 
@@ -386,18 +393,12 @@ func (s *Store) flushUnless(ctx context.Context, metrics []string, end flushEnd)
 		}
 	})
 	stampMS, err = s.spool.Flush(ctx, metrics...)
-	if away := (*store.UnavailableError)(nil); err != nil && errors.As(context.Cause(ctx), &away) {
+	if away, ok := errors.AsType[*store.UnavailableError](context.Cause(ctx)); err != nil && ok {
 		err = away
 	}
 	cancel(nil)
 	watch.Wait()
 	return stampMS, err
-}
-
-// partly reports whether Cassandra accepts some samples.
-func partly(away error) bool {
-	var partial *spool.PartialError
-	return errors.As(away, &partial)
 }
 
 // asked returns the clusters that may have samples in a range, the written one first, and their

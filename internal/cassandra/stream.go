@@ -11,6 +11,7 @@ import (
 
 // A stream is a cursor whose first block may be read before it is requested.
 type stream struct {
+	ctx    context.Context // of the reader
 	source store.Cursor
 
 	mu     sync.Mutex // held while another goroutine reads the first block
@@ -23,14 +24,14 @@ type stream struct {
 // newStream opens the rows of a series in all keyspaces.
 func newStream(ctx context.Context, sel selected, o store.ReadOptions) *stream {
 	if len(sel.stored) == 1 {
-		return &stream{source: sel.stored[0].open(ctx, o)}
+		return &stream{ctx: ctx, source: sel.stored[0].open(ctx, o)}
 	}
 	o.Summarize = nil // samples of one keyspace may hide those of another
 	m := &mergedSource{kind: sel.series.Type.Kind(), descending: o.Descending}
 	for _, st := range sel.stored {
 		m.inputs = append(m.inputs, &input{source: st.open(ctx, o)})
 	}
-	return &stream{source: m}
+	return &stream{ctx: ctx, source: m}
 }
 
 // begin reads the first block before it is requested.
@@ -47,13 +48,13 @@ func (s *stream) begin() {
 	close(s.begun)
 }
 
-// Next returns the next block, nil at the end.
-func (s *stream) Next(ctx context.Context) (*store.Block, error) {
+// Next implements store.Cursor.
+func (s *stream) Next() (*store.Block, error) {
 	if s.begun != nil {
 		select {
 		case <-s.begun:
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		case <-s.ctx.Done():
+			return nil, s.ctx.Err()
 		}
 		s.begun = nil
 		return s.first, s.err

@@ -343,8 +343,7 @@ func (s *aimedSink) Write(ctx context.Context, g *spool.Generation) error {
 	}
 	s.sure = time.Time{}
 	err := s.sink.Write(ctx, g)
-	var partial *spool.PartialError
-	if err != nil && !errors.As(err, &partial) {
+	if err != nil && !spool.IsPartial(err) {
 		return err
 	}
 	if unsure := s.confirm(ctx); unsure != nil {

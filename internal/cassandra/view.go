@@ -39,7 +39,7 @@ func (s *Store) viewOf(ctx context.Context, own []*cluster) (*view, error) {
 	}
 	pending := s.spool.View() // before the keyspaces are read: see the package comment
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s.metrics.views.Inc()
+	s.views.Inc()
 	v := &view{store: s, pending: pending, ctx: ctx, cancel: cancel, own: len(own)}
 	for _, c := range own {
 		v.keyspaces = append(v.keyspaces, newKeyspace(c))
@@ -183,7 +183,7 @@ func (v *view) Close() error {
 	v.cancel()
 	v.ahead.close()
 	v.pending.Close()
-	v.store.metrics.views.Dec()
+	v.store.views.Dec()
 	var errs []error
 	for _, one := range v.lent {
 		errs = append(errs, one.Close())
@@ -350,8 +350,7 @@ func (v *view) Missing() error {
 // leaveOut reports whether a failed keyspace is left out of the answer. Samples of the spool,
 // which are not in Cassandra yet, are in the answer in any case.
 func (v *view) leaveOut(ctx context.Context, err error) bool {
-	var unavailable *store.UnavailableError
-	if !v.partial.Load() || ctx.Err() != nil || !errors.As(err, &unavailable) {
+	if !v.partial.Load() || ctx.Err() != nil || !errors.As(err, new(*store.UnavailableError)) {
 		return false
 	}
 	v.missing.CompareAndSwap(nil, &err)

@@ -223,7 +223,7 @@ func (s *Spool) waitForStore(ctx context.Context, g *Generation, b *store.Batch)
 // written.
 func (s *Spool) stored(g *Generation, b *store.Batch) (stored, passable bool) {
 	s.mu.Lock()
-	stored, left, passable := g.state >= written, g.left, isPartial(s.sinkErr)
+	stored, left, passable := g.state >= written, g.left, IsPartial(s.sinkErr)
 	s.mu.Unlock()
 	if stored || left == nil {
 		return stored, passable

@@ -90,7 +90,7 @@ func (s *Spool) queued() (generations int, passable bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := len(s.frozenLocked())
-	return n, n == 0 || isPartial(s.sinkErr)
+	return n, n == 0 || IsPartial(s.sinkErr)
 }
 
 // keeper cuts the active generation when it is due, checks the free space, and forgets idle

@@ -36,7 +36,7 @@ func (s *Spool) drainer(ctx context.Context) {
 			return
 		}
 		s.sinkFailed(err, wait)
-		if isPartial(err) {
+		if IsPartial(err) {
 			s.offerBehind(ctx, sink)
 		}
 		if !s.pause(ctx, wait-rand.N(wait/4+1)) { // not all processes at once
@@ -117,10 +117,8 @@ func (s *Spool) offerBehind(ctx context.Context, sink Sink) {
 	}
 }
 
-func isPartial(err error) bool {
-	var partial *PartialError
-	return errors.As(err, &partial)
-}
+// IsPartial reports whether err contains a PartialError.
+func IsPartial(err error) bool { return errors.As(err, new(*PartialError)) }
 
 // writtenFirst returns the oldest generation if the sink has written it, nil otherwise.
 func (s *Spool) writtenFirst() *Generation {
