@@ -24,8 +24,8 @@ type known struct {
 	max int // bound of weight
 
 	mu        sync.Mutex
-	parts     map[rowkey.Partition]*list.Element
-	order     list.List // of *knownPart, most recently used first
+	parts     map[rowkey.Partition]*knownPart
+	order     list.List // of the same, most recently used first
 	weight    int
 	rows      int
 	evictions uint64
@@ -42,6 +42,7 @@ type known struct {
 // row keys share are known to exist: the row time, the metric's name and the state.
 type knownPart struct {
 	key       rowkey.Partition
+	at        *list.Element        // in known.order
 	expirySec int64                // until when the row time lives, Unix seconds, or forever
 	changedMS int64                // write timestamp of varve_row_state.changed as last seen
 	rows      map[rowkey.Key]int64 // until when the index rows of a row key live
@@ -57,7 +58,7 @@ type knownPart struct {
 const maxForgotten = 256
 
 func newKnown(max int) *known {
-	return &known{max: max, parts: map[rowkey.Partition]*list.Element{}, forgotten: map[string]uint64{}, watching: true}
+	return &known{max: max, parts: map[rowkey.Partition]*knownPart{}, forgotten: map[string]uint64{}, watching: true}
 }
 
 // rowWeight is the weight of a row key in the cache: 1, or more if it is long.
@@ -67,12 +68,11 @@ func rowWeight(k rowkey.Key) int { return 1 + (len(k.Type)+cql.TagMap{Tags: k.Ta
 func (c *known) holds(p rowkey.Partition, k rowkey.Key, needSec int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at := c.parts[p]
-	if at == nil {
+	part := c.parts[p]
+	if part == nil {
 		return false
 	}
-	c.order.MoveToFront(at)
-	part := at.Value.(*knownPart)
+	c.order.MoveToFront(part.at)
 	expiry, ok := part.rows[k]
 	part.held = part.held || ok
 	return ok && expiry >= needSec
@@ -83,13 +83,10 @@ func (c *known) holds(p rowkey.Partition, k rowkey.Key, needSec int64) bool {
 func (c *known) anyAlive(p rowkey.Partition, sec int64) (k rowkey.Key, alive bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at := c.parts[p]
-	if at == nil {
-		return k, false
-	}
-	part := at.Value.(*knownPart)
-	for k, expirySec := range part.rows {
-		return k, min(expirySec, part.expirySec) > sec
+	if part := c.parts[p]; part != nil {
+		for k, expirySec := range part.rows {
+			return k, min(expirySec, part.expirySec) > sec
+		}
 	}
 	return k, false
 }
@@ -99,11 +96,10 @@ func (c *known) anyAlive(p rowkey.Partition, sec int64) (k rowkey.Key, alive boo
 func (c *known) part(p rowkey.Partition) (expirySec, changedMS int64, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at := c.parts[p]
-	if at == nil {
+	part := c.parts[p]
+	if part == nil {
 		return 0, 0, false
 	}
-	part := at.Value.(*knownPart)
 	return part.expirySec, part.changedMS, true
 }
 
@@ -115,12 +111,12 @@ func (c *known) put(epoch uint64, p rowkey.Partition, expirySec, changedMS int64
 	if max(c.all, c.forgotten[p.Metric]) > epoch {
 		return
 	}
-	at := c.parts[p]
-	if at == nil {
-		at = c.order.PushFront(&knownPart{key: p, rows: map[rowkey.Key]int64{}})
-		c.parts[p] = at
+	part := c.parts[p]
+	if part == nil {
+		part = &knownPart{key: p, rows: map[rowkey.Key]int64{}}
+		part.at = c.order.PushFront(part)
+		c.parts[p] = part
 	}
-	part := at.Value.(*knownPart)
 	part.expirySec, part.changedMS, part.held = expirySec, max(part.changedMS, changedMS), true
 	for i := range rows {
 		c.addLocked(part, rows[i].key(), expirySec)
@@ -145,8 +141,9 @@ func (c *known) boundLocked() int {
 // shrinkLocked evicts partitions down to the bound, but not the last one.
 func (c *known) shrinkLocked() {
 	for c.weight > c.boundLocked() && c.order.Len() > 1 {
-		oldest := c.order.Back()
-		c.evictedLocked(oldest.Value.(*knownPart), c.dropLocked(oldest))
+		oldest := c.order.Back().Value.(*knownPart)
+		c.evictedLocked(oldest, len(oldest.rows))
+		c.dropLocked(oldest)
 	}
 }
 
@@ -178,22 +175,20 @@ func (c *known) removeLocked(part *knownPart, k rowkey.Key) {
 	}
 }
 
-// dropLocked removes a partition and returns how many row keys it had.
-func (c *known) dropLocked(at *list.Element) int {
-	part := c.order.Remove(at).(*knownPart)
+func (c *known) dropLocked(part *knownPart) {
+	c.order.Remove(part.at)
 	delete(c.parts, part.key)
 	c.weight -= part.weight
 	c.rows -= len(part.rows)
-	return len(part.rows)
 }
 
 // forget forgets a span of row times of a metric, or everything.
 func (c *known) forget(s rowkey.Span) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for p, at := range c.parts {
+	for p, part := range c.parts {
 		if s.Has(p) {
-			c.dropLocked(at)
+			c.dropLocked(part)
 		}
 	}
 	c.epoch++
@@ -238,8 +233,7 @@ func (c *known) rely(parts map[rowkey.Partition]struct{}, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for p := range parts {
-		if at := c.parts[p]; at != nil {
-			part := at.Value.(*knownPart)
+		if part := c.parts[p]; part != nil {
 			part.held = false
 			part.rely(now)
 		}
@@ -266,8 +260,8 @@ func (c *known) due(now time.Time, interval time.Duration) map[rowkey.Partition]
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	due := map[rowkey.Partition]struct{}{}
-	for p, at := range c.parts {
-		if part := at.Value.(*knownPart); !part.relied.IsZero() && passed(part.watched, now, interval) {
+	for p, part := range c.parts {
+		if !part.relied.IsZero() && passed(part.watched, now, interval) {
 			due[p] = struct{}{}
 		}
 	}
@@ -286,8 +280,7 @@ func (c *known) watch(p rowkey.Partition, now time.Time) map[rowkey.Key]int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	rows := map[rowkey.Key]int64{}
-	if at := c.parts[p]; at != nil {
-		part := at.Value.(*knownPart)
+	if part := c.parts[p]; part != nil {
 		part.watched, part.relied = now, time.Time{}
 		maps.Copy(rows, part.rows)
 	}
@@ -299,11 +292,10 @@ func (c *known) watch(p rowkey.Partition, now time.Time) map[rowkey.Key]int64 {
 func (c *known) watchAgain(p rowkey.Partition, rows map[rowkey.Key]int64, now time.Time) map[rowkey.Key]int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at := c.parts[p]
-	if at == nil {
+	part := c.parts[p]
+	if part == nil {
 		return rows
 	}
-	part := at.Value.(*knownPart)
 	part.rely(now)
 	rows = maps.Clone(rows)
 	maps.DeleteFunc(rows, func(k rowkey.Key, _ int64) bool {

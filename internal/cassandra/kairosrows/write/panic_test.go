@@ -18,7 +18,7 @@ func TestPanicLeavesSeries(t *testing.T) {
 	queue <- []pendingSeries{{id: 2}}
 	close(queue)
 	pass.work(t.Context(), queue)
-	if !pass.isLeft(1) || !pass.isLeft(2) {
+	if !pass.left.has(1) || !pass.left.has(2) {
 		t.Error("series whose writing met a fault count as written")
 	}
 	if fault := (*work.PanicError)(nil); !errors.As(pass.err, &fault) {

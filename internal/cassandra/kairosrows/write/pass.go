@@ -39,10 +39,11 @@ type writePass struct {
 	key   []byte // scratch of eachRow
 	wrote atomic.Bool
 
+	left seriesSet // for the next attempt
+
 	mu     sync.Mutex
 	failed map[string]int // consecutive failed batches, by failure domain: a replica set, or see indexDomain
-	left   *roaring.Bitmap
-	err    error // the first error because of which a series was left
+	err    error          // the first error because of which a series was left
 }
 
 // A pendingSeries is a series to write, with the replica set of its first row.
@@ -96,18 +97,12 @@ func (p *writePass) tried(written bool, domains ...string) {
 // leave leaves series to the next attempt, because of err. err is nil if an earlier error is
 // the cause.
 func (p *writePass) leave(err error, ids ...model.SeriesNumber) {
+	p.left.add(ids...)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	addTo(p.left, ids)
 	if p.err == nil {
 		p.err = err
 	}
-}
-
-func (p *writePass) isLeft(id model.SeriesNumber) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.left.Contains(uint32(id))
 }
 
 // samples writes what earlier attempts have left. After an error it continues with series that
@@ -166,10 +161,7 @@ func (p *writePass) settleWritten(ctx context.Context) error {
 	if err := p.indexAgain(ctx); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	left := p.left.Clone()
-	p.mu.Unlock()
-	p.settle(left)
+	p.settled.Or(roaring.AndNot(p.done.clone(), p.left.clone()))
 	p.w.known.rely(p.parts, p.w.now())
 	return nil
 }
@@ -178,7 +170,7 @@ func (p *writePass) settleWritten(ctx context.Context) error {
 func (p *writePass) leftBy() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.err == nil && !p.left.IsEmpty() {
+	if p.err == nil && p.left.count() > 0 {
 		return errNotConnected
 	}
 	return p.err
@@ -196,9 +188,9 @@ func (p *writePass) indexAgain(ctx context.Context) error {
 		}
 		concerned := func(id model.SeriesNumber) bool {
 			s, ok := p.src.SeriesOf(id)
-			return ok && (all || metrics[s.Metric]) && p.unsettled(id) && !p.isLeft(id)
+			return ok && (all || metrics[s.Metric]) && p.done.has(id) && !p.settled.Contains(uint32(id)) && !p.left.has(id)
 		}
-		before := p.leftCount()
+		before := p.left.count()
 		err := p.slices(concerned, func(ids []model.SeriesNumber) error {
 			_, err := p.index(ctx, ids)
 			return err
@@ -209,17 +201,11 @@ func (p *writePass) indexAgain(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("write index rows that a delete may have removed: %w", err)
 		}
-		if p.leftCount() > before {
+		if p.left.count() > before {
 			return nil // the next attempt writes their index rows, so the epoch must not advance
 		}
 		p.epoch = now
 	}
-}
-
-func (p *writePass) leftCount() uint64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.left.GetCardinality()
 }
 
 // slices calls f with the wanted series of the source, up to sliceSeries at a time.
@@ -337,7 +323,7 @@ func (p *writePass) index(ctx context.Context, ids []model.SeriesNumber) ([]pend
 	if err := write(missing.lone, 1); err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(s pendingSeries) bool { return p.isLeft(s.id) || !p.kept(s.id) })
+	all = slices.DeleteFunc(all, func(s pendingSeries) bool { return p.left.has(s.id) || p.refused.has(s.id) })
 	if p.again {
 		shuffle(all)
 	}
@@ -355,7 +341,7 @@ func (p *writePass) missingRows(ids []model.SeriesNumber) ([]pendingSeries, *row
 	missing := &rowGroups{together: p.together, oneByOne: p.oneByOne, open: map[groupKey]*rowGroup{}}
 	all := make([]pendingSeries, len(ids))
 	for i, id := range ids {
-		all[i] = pendingSeries{id: id, alone: p.suspected(id)}
+		all[i] = pendingSeries{id: id, alone: p.suspects.has(id)}
 		series, ok, err := p.load(id, &run, &cols)
 		if err != nil {
 			return nil, nil, err
@@ -435,14 +421,14 @@ func (p *writePass) indexGroup(ctx context.Context, epoch uint64, stampMS int64,
 		p.refuse(g.ids[0], err)
 	default:
 		p.tried(false, indexDomain, domain)
-		p.suspect(g.ids...)
+		p.suspects.add(g.ids...)
 		p.leave(err, g.ids...)
 	}
 }
 
 // refuse drops all samples of a series whose index rows cannot be written.
 func (p *writePass) refuse(id model.SeriesNumber, err error) {
-	if !p.refuseSeries(id) {
+	if !p.refused.add(id) {
 		return // already counted for another row
 	}
 	var run head.Run
@@ -575,7 +561,7 @@ func (p *writePass) several(ctx context.Context, b *batcher, some []pendingSerie
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	p.finish(slices.DeleteFunc(idsOf(some), p.isLeft))
+	p.done.add(slices.DeleteFunc(idsOf(some), p.left.has)...)
 	return nil
 }
 
@@ -676,7 +662,7 @@ func (p *writePass) send(ctx context.Context, b *batcher, from, to int) bool {
 	p.tried(false, b.replicas)
 	ids := b.ids(from, to)
 	if len(ids) > 1 {
-		p.suspect(ids...)
+		p.suspects.add(ids...)
 	}
 	p.leave(err, ids...)
 	return false

@@ -20,88 +20,63 @@ type progress struct {
 	epoch uint64                        // of Writer.known: at this epoch, the index rows of all series that are done but not settled existed
 	parts map[rowkey.Partition]struct{} // partitions of the rows that get samples
 
-	attempts int // number of attempts so far
+	attempts int             // number of attempts so far
+	settled  *roaring.Bitmap // series of done that count as written: their index rows exist
+
+	done     seriesSet // series whose samples are written
+	refused  seriesSet // series whose index rows Cassandra refuses
+	suspects seriesSet // series that failed in a batch with others: one of them may be the cause, so the next attempt sends each by itself
 
 	lock         sync.Mutex
-	done         *roaring.Bitmap // series whose samples are written
-	settled      *roaring.Bitmap // series of done that count as written: their index rows exist
-	refused      *roaring.Bitmap // series whose index rows Cassandra refuses
-	suspects     *roaring.Bitmap // series that failed in a batch with others
-	refusedSince time.Time       // since when Cassandra refuses something for an unknown reason
+	refusedSince time.Time // since when Cassandra refuses something for an unknown reason
+}
+
+// A seriesSet is a set of series that several goroutines use.
+type seriesSet struct {
+	mu  sync.Mutex
+	ids roaring.Bitmap
+}
+
+func (s *seriesSet) has(id model.SeriesNumber) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ids.Contains(uint32(id))
+}
+
+// add adds series, and reports whether one was absent.
+func (s *seriesSet) add(ids ...model.SeriesNumber) (added bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		added = s.ids.CheckedAdd(uint32(id)) || added
+	}
+	return added
+}
+
+func (s *seriesSet) count() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ids.GetCardinality()
+}
+
+func (s *seriesSet) clone() *roaring.Bitmap {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ids.Clone()
 }
 
 // pending reports whether a series has yet to be written.
-func (p *progress) pending(id model.SeriesNumber) bool {
-	p.lock.Lock()
-	defer p.lock.Unlock()
-	return !p.done.Contains(uint32(id)) && !p.refused.Contains(uint32(id))
-}
-
-// kept reports whether a series has samples that can be written.
-func (p *progress) kept(id model.SeriesNumber) bool {
-	p.lock.Lock()
-	defer p.lock.Unlock()
-	return !p.refused.Contains(uint32(id))
-}
-
-func (p *progress) finish(ids []model.SeriesNumber) {
-	p.lock.Lock()
-	defer p.lock.Unlock()
-	addTo(p.done, ids)
-}
-
-// unsettled reports whether a series is written but does not count as written yet.
-func (p *progress) unsettled(id model.SeriesNumber) bool {
-	p.lock.Lock()
-	defer p.lock.Unlock()
-	return p.done.Contains(uint32(id)) && !p.settled.Contains(uint32(id))
-}
-
-// settle counts all written series as stored, except those that are left.
-func (p *progress) settle(left *roaring.Bitmap) {
-	p.lock.Lock()
-	defer p.lock.Unlock()
-	p.settled.Or(roaring.AndNot(p.done, left))
-}
+func (p *progress) pending(id model.SeriesNumber) bool { return !p.done.has(id) && !p.refused.has(id) }
 
 // unwritten returns the series of all that do not count as written.
 func (p *progress) unwritten(all iter.Seq[model.SeriesNumber]) *roaring.Bitmap {
-	p.lock.Lock()
-	defer p.lock.Unlock()
 	left := roaring.New()
 	for id := range all {
-		if !p.settled.Contains(uint32(id)) && !p.refused.Contains(uint32(id)) {
+		if !p.settled.Contains(uint32(id)) && !p.refused.has(id) {
 			left.Add(uint32(id))
 		}
 	}
 	return left
-}
-
-// addTo adds series to a set.
-func addTo(set *roaring.Bitmap, ids []model.SeriesNumber) {
-	for _, id := range ids {
-		set.Add(uint32(id))
-	}
-}
-
-func (p *progress) refuseSeries(id model.SeriesNumber) (first bool) {
-	p.lock.Lock()
-	defer p.lock.Unlock()
-	return p.refused.CheckedAdd(uint32(id))
-}
-
-// suspect records series that failed together. One of them may be the cause, so the next
-// attempt sends each by itself.
-func (p *progress) suspect(ids ...model.SeriesNumber) {
-	p.lock.Lock()
-	defer p.lock.Unlock()
-	addTo(p.suspects, ids)
-}
-
-func (p *progress) suspected(id model.SeriesNumber) bool {
-	p.lock.Lock()
-	defer p.lock.Unlock()
-	return p.suspects.Contains(uint32(id))
 }
 
 // refusalPatience is how long a sample is retried that Cassandra refuses for an unknown reason
@@ -110,8 +85,7 @@ func (p *progress) suspected(id model.SeriesNumber) bool {
 const refusalPatience = 10 * time.Minute
 
 func refusalOf(err error) *cql.RefusedError {
-	var refused *cql.RefusedError
-	errors.As(err, &refused)
+	refused, _ := errors.AsType[*cql.RefusedError](err)
 	return refused
 }
 

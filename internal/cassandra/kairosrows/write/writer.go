@@ -311,13 +311,13 @@ func (w *Writer) begin(stampMS int64, src Source) *writePass {
 	if !again {
 		before = &progress{
 			epoch: w.known.now(), parts: map[rowkey.Partition]struct{}{},
-			done: roaring.New(), settled: roaring.New(), refused: roaring.New(), suspects: roaring.New(),
+			settled: roaring.New(),
 		}
 		w.begun[src] = before
 	}
 	before.attempts++
 	together := max(1, sliceSeries>>min(30, 4*before.attempts))
-	suspects := before.suspects.GetCardinality()
+	suspects := before.suspects.count()
 	oneByOne := suspects > 0 && suspects <= maxOneByOne
 	if oneByOne {
 		together = 1
@@ -325,7 +325,7 @@ func (w *Writer) begin(stampMS int64, src Source) *writePass {
 	return &writePass{
 		progress: before, w: w, src: src, stampMS: stampMS, nowMS: w.now().UnixMilli(), again: again,
 		together: together, oneByOne: oneByOne, reconnectFor: maxReconnect,
-		failed: map[string]int{}, left: roaring.New(),
+		failed: map[string]int{},
 	}
 }
 
