@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"varve/internal/cassandra/layout"
@@ -140,23 +141,17 @@ func (j *jobs) settleCancelled(ctx context.Context, job *layout.Job) error {
 	return j.unset(ctx, cancelServiceKey, job.ID)
 }
 
-// lookForCancel checks whether another node has cancelled a job that runs here. If the check
-// fails, the next one will tell.
-func (j *jobs) lookForCancel(ctx context.Context, r *runningJob, id string) {
-	if _, err := j.get(ctx, cancelServiceKey, id); err == nil {
-		r.cancel()
-	}
-}
-
-// watchForCancel calls lookForCancel until ctx ends: a job may work and rest for seconds between two
-// reports of its progress.
-func (j *jobs) watchForCancel(ctx context.Context, r *runningJob) {
-	j.mu.Lock()
-	id := r.job.ID
-	j.mu.Unlock()
-	for work.Pause(ctx, cancelLook) == nil && !r.isCancelled() {
-		err := work.Do("look whether a delete job was cancelled", func() error { j.lookForCancel(ctx, r, id); return nil })
-		if err != nil {
+// watchForCancel cancels a job that runs here if another node has cancelled it, until ctx ends. If a
+// check fails, the next one will tell.
+func (j *jobs) watchForCancel(ctx context.Context, r *runningJob, id string) {
+	for r.cancelled.Err() == nil {
+		err := work.Do("look whether a delete job was cancelled", func() error {
+			if _, err := j.get(ctx, cancelServiceKey, id); err == nil {
+				r.cancel()
+			}
+			return nil
+		})
+		if err != nil || work.Pause(ctx, j.look) != nil {
 			return
 		}
 	}
@@ -175,10 +170,7 @@ func (j *jobs) written(ctx context.Context) (cancelled map[string]bool, saved []
 	if saved, err = j.saved(ctx); err != nil {
 		return nil, nil, err
 	}
-	orphans := map[string]bool{}
-	for id := range cancelled {
-		orphans[id] = true
-	}
+	orphans := maps.Clone(cancelled)
 	for i := range saved {
 		delete(orphans, saved[i].ID)
 	}

@@ -150,20 +150,24 @@ func TestCancelElsewhere(t *testing.T) {
 	b := newCancelBench(t)
 	other := b.node("other", 0, nil)
 	asked := make(chan layout.Job, 1)
-	worker := b.node("worker", 0, func(rows int64) {
+	var worker *Deleter
+	worker = b.node("worker", 0, func(rows int64) {
 		if rows == 1 {
+			id := b.job(other).ID
 			go func() {
-				job, err := other.Cancel(b.Ctx, b.job(other).ID)
+				job, err := other.Cancel(b.Ctx, id)
 				if err != nil {
 					t.Error(err)
 				}
 				asked <- job
 			}()
-			for b.job(other).State != layout.JobCancelling {
-				time.Sleep(time.Millisecond)
-			}
+			worker.jobs.mu.Lock()
+			r := worker.jobs.running[id]
+			worker.jobs.mu.Unlock()
+			<-r.cancelled.Done()
 		}
 	})
+	worker.jobs.look = time.Millisecond
 	if err := worker.Delete(b.Ctx, b.Stamp, b.del); err == nil || !strings.Contains(err.Error(), "was cancelled") {
 		t.Errorf("who waits is told %v", err)
 	}
@@ -276,10 +280,10 @@ func TestCancelOfDone(t *testing.T) {
 func TestCancelEndsARound(t *testing.T) {
 	b := newCancelBench(t)
 	rows := 0
-	cancelled := make(chan struct{})
+	cancelled, cancel := context.WithCancel(b.Ctx)
 	d := b.node("one", 0, func(int64) {
 		if rows++; rows == 1 {
-			close(cancelled)
+			cancel()
 		}
 	})
 	d.step = b.rows
@@ -317,7 +321,8 @@ func TestCancelEndsUnindexing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cancelled, over := make(chan struct{}), make(chan struct{})
+			cancelled, cancel := context.WithCancel(b.Ctx)
+			over := make(chan struct{})
 			working := make(chan context.Context, 10)
 			d.afterCancel = func(ctx context.Context) {
 				working <- ctx
@@ -332,15 +337,15 @@ func TestCancelEndsUnindexing(t *testing.T) {
 					return
 				}
 				if late {
-					close(cancelled)
+					cancel()
 				}
 				ctx := <-working
 				close(over)
 				<-ctx.Done()
 			}
 			progress := func(int64, int) error {
-				if !late && !isClosed(cancelled) {
-					close(cancelled)
+				if !late {
+					cancel()
 				}
 				return nil
 			}
@@ -372,7 +377,8 @@ func TestCancelEndsTheLastRowTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cancelled, over := make(chan struct{}), make(chan struct{})
+	cancelled, cancel := context.WithCancel(b.Ctx)
+	over := make(chan struct{})
 	working := make(chan context.Context, 1)
 	d.afterCancel = func(ctx context.Context) {
 		working <- ctx
@@ -387,7 +393,7 @@ func TestCancelEndsTheLastRowTime(t *testing.T) {
 			return
 		}
 		if rowTimes++; rowTimes == len(plans[0].steps) {
-			close(cancelled)
+			cancel()
 			ctx := <-working
 			close(over)
 			<-ctx.Done()

@@ -183,7 +183,7 @@ func (d *Deleter) delete(ctx context.Context, stampMS int64, del store.Deletion,
 	if plan.rows >= d.cfg.JobRows {
 		return d.jobs.start(ctx, del, stampMS, plan)
 	}
-	if err := d.run(ctx, del, stampMS, restingPace(d.cfg.Parallel), nil, plan.steps, nil); err != nil {
+	if err := d.run(ctx, del, stampMS, restingPace(d.cfg.Parallel), context.Background(), plan.steps, nil); err != nil {
 		return fmt.Errorf("delete from %s: %w", del.Metric, err)
 	}
 	return nil

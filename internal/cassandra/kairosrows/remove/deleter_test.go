@@ -511,7 +511,7 @@ func TestDeletedNotWhole(t *testing.T) {
 	row := b.KS.Spec.RowTime(keyspacetest.SomeTime)
 	del := store.Deletion{Metric: metric, Range: model.AllTime}
 	planned := []rowTimeDelete{{rowTimeMS: row, rows: []rowDelete{{key: rowkey.Of(known), whole: true}}}}
-	if err := d.run(b.Ctx, del, time.Now().UnixMilli(), newPace(d.cfg.Parallel), nil, planned, func(int64, int) error { return nil }); err != nil {
+	if err := d.run(b.Ctx, del, time.Now().UnixMilli(), newPace(d.cfg.Parallel), b.Ctx, planned, func(int64, int) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.TableCounts(); got != "1 1 1 1 0 1" {

@@ -44,6 +44,7 @@ type jobs struct {
 	d    *Deleter
 	node string
 	wait time.Duration // how long Cancel waits for a job to stop
+	look time.Duration // cancelLook, except in tests
 
 	leaseLife time.Duration
 	leases    *cluster.Leases
@@ -61,31 +62,16 @@ type jobs struct {
 
 // A runningJob is a job that this process works on.
 type runningJob struct {
-	job       *layout.Job    // jobs.mu must be held
-	lease     *cluster.Lease // nil without leases
-	cancelled chan struct{}  // closed when it must stop; see cancel
-	once      sync.Once      // closes cancelled
-	ended     chan struct{}  // closed when it has stopped
-	err       error          // why it stopped; set before ended is closed
-}
-
-// cancel makes the job stop; see Deleter.run for how soon.
-func (r *runningJob) cancel() { r.once.Do(func() { close(r.cancelled) }) }
-
-func (r *runningJob) isCancelled() bool { return isClosed(r.cancelled) }
-
-// isClosed reports whether a channel is closed; nil is not.
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
+	job       *layout.Job        // jobs.mu must be held
+	lease     *cluster.Lease     // nil without leases
+	cancelled context.Context    // ends when the job is cancelled; see Deleter.run for how soon it stops
+	cancel    context.CancelFunc // cancels the job
+	ended     chan struct{}      // closed when it has stopped
+	err       error              // why it stopped; set before ended is closed
 }
 
 func (j *jobs) init(d *Deleter, node string) {
-	j.d, j.node, j.wait, j.leaseLife, j.running = d, node, cancelWait, jobLease, map[string]*runningJob{}
+	j.d, j.node, j.wait, j.look, j.leaseLife, j.running = d, node, cancelWait, cancelLook, jobLease, map[string]*runningJob{}
 	j.leases, j.places = j.newLeases(), make(chan struct{}, jobsAtOnce)
 	j.ctx, j.stop = context.WithCancelCause(context.Background())
 }
@@ -138,7 +124,9 @@ func (j *jobs) start(ctx context.Context, del store.Deletion, stampMS int64, pla
 
 // begin runs f as the work of a job, under its lease.
 func (j *jobs) begin(job *layout.Job, lease *cluster.Lease, f func(context.Context, *runningJob) error) *runningJob {
-	r := &runningJob{job: job, lease: lease, cancelled: make(chan struct{}), ended: make(chan struct{})}
+	r := &runningJob{job: job, lease: lease, ended: make(chan struct{})}
+	r.cancelled, r.cancel = context.WithCancel(context.Background())
+	id := job.ID
 	j.mu.Lock()
 	j.running[job.ID] = r
 	j.mu.Unlock()
@@ -146,8 +134,14 @@ func (j *jobs) begin(job *layout.Job, lease *cluster.Lease, f func(context.Conte
 	j.tasks.Go(func() {
 		defer close(r.ended)
 		defer j.d.metrics.running.Dec()
+		defer r.cancel()
 		err := underLease(j.ctx, lease, func(ctx context.Context) error {
+			watching, stop := context.WithCancel(ctx)
+			var watcher sync.WaitGroup
+			watcher.Go(func() { j.watchForCancel(watching, r, id) })
 			r.err = lostOr(ctx, work.Do("work on a delete job", func() error { return j.inTurn(ctx, r, f) }))
+			stop()
+			watcher.Wait()
 			j.end(job, r.err)
 			return nil
 		})
@@ -168,7 +162,7 @@ func (j *jobs) inTurn(ctx context.Context, r *runningJob, f func(context.Context
 		case j.places <- struct{}{}:
 			defer func() { <-j.places }()
 			return f(ctx, r)
-		case <-r.cancelled:
+		case <-r.cancelled.Done():
 			return errCancelled
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -178,7 +172,6 @@ func (j *jobs) inTurn(ctx context.Context, r *runningJob, f func(context.Context
 		r.job.Updated = j.d.now().UTC()
 		state := *r.job
 		j.mu.Unlock()
-		j.lookForCancel(ctx, r, state.ID)
 		if r.lease != nil && r.lease.Check() != nil {
 			return errLost
 		}
@@ -239,12 +232,7 @@ func (j *jobs) end(job *layout.Job, err error) {
 
 // work performs the rest of a job, until it is cancelled.
 func (j *jobs) work(ctx context.Context, r *runningJob, del store.Deletion, steps []rowTimeDelete) error {
-	watching, stop := context.WithCancel(ctx)
-	var watcher sync.WaitGroup
-	watcher.Go(func() { j.watchForCancel(watching, r) })
-	defer watcher.Wait()
-	defer stop()
-	reported, looked := j.d.now(), time.Time{}
+	reported := j.d.now()
 	return j.d.run(ctx, del, r.job.StampMS, restingPace(j.d.cfg.Parallel), r.cancelled, steps, func(nextMS int64, rows int) error {
 		now := j.d.now()
 		j.mu.Lock()
@@ -252,11 +240,7 @@ func (j *jobs) work(ctx context.Context, r *runningJob, del store.Deletion, step
 		r.job.Done += rows
 		state := *r.job
 		j.mu.Unlock()
-		if now.Sub(looked) >= cancelLook {
-			looked = now
-			j.lookForCancel(ctx, r, state.ID)
-		}
-		if r.isCancelled() && state.Done < state.Rows {
+		if r.cancelled.Err() != nil && state.Done < state.Rows {
 			return errCancelled
 		}
 		if now.Sub(reported) < jobReport {
@@ -331,7 +315,7 @@ func (d *Deleter) Jobs(ctx context.Context) ([]layout.Job, error) {
 	var all []layout.Job
 	for _, r := range d.jobs.running {
 		job := *r.job
-		if r.isCancelled() || cancelled[job.ID] {
+		if r.cancelled.Err() != nil || cancelled[job.ID] {
 			job.State = layout.JobCancelling
 		}
 		all, known[job.ID] = append(all, job), true
@@ -413,7 +397,7 @@ func (d *Deleter) Resume(ctx context.Context) error {
 // resume continues a job, unless another node works on it.
 func (d *Deleter) resume(ctx context.Context, job *layout.Job) error {
 	lease, err := d.jobs.lease(ctx, job.ID, job.Node == d.jobs.node)
-	if held := (*cluster.HeldError)(nil); errors.As(err, &held) || errors.Is(err, cluster.ErrChanged) {
+	if errors.As(err, new(*cluster.HeldError)) || errors.Is(err, cluster.ErrChanged) {
 		d.log.Debug("another node works on a delete job", "job", job.ID, "because", err)
 		return nil
 	}

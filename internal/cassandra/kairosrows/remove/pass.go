@@ -74,14 +74,13 @@ const (
 // index consistent: every row with samples is in it. Rows without samples may be left in it, and
 // a repeated delete finds these.
 //
-// Once cancelled is closed, run ends with errCancelled after the round in progress, and after it has
-// removed index rows of the rows that it has emptied for twice cancelTime at most. A nil cancelled
-// means that nobody cancels the delete.
+// Once cancelled has ended, run ends with errCancelled after the round in progress, and after it has
+// removed index rows of the rows that it has emptied for twice cancelTime at most.
 //
 // If progress is nil, nobody continues the delete when ctx ends, until the client repeats it. So
 // run then removes the index rows of the rows that it has emptied, and a repeated delete has
 // fewer rows left.
-func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, pace pace, cancelled <-chan struct{}, steps []rowTimeDelete, progress func(rowTimeMS int64, rows int) error) error {
+func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, pace pace, cancelled context.Context, steps []rowTimeDelete, progress func(rowTimeMS int64, rows int) error) error {
 	pass := deletePass{d: d, del: del, metric: del.Metric, stampMS: stampMS, all: wholeMetric(del), pace: pace, cancelled: cancelled, repeats: progress == nil}
 	if progress == nil {
 		progress = func(int64, int) error { return nil }
@@ -141,7 +140,7 @@ type deletePass struct {
 	tagIndexed bool  // tag_indexed_row_keys has rows
 
 	pace      pace
-	cancelled <-chan struct{} // closed when the delete must stop; may be nil
+	cancelled context.Context // ends when the delete must stop
 
 	repeats bool // only the client continues this delete, by repeating it
 	emptied bool // a row time has lost its last row key
@@ -232,7 +231,7 @@ func (p *deletePass) cancellable(ctx context.Context, f func(context.Context) er
 	var watcher sync.WaitGroup
 	watcher.Go(func() {
 		select {
-		case <-p.cancelled:
+		case <-p.cancelled.Done():
 			p.d.afterCancel(limited)
 			end()
 		case <-limited.Done():
@@ -277,7 +276,7 @@ func (p *deletePass) rows(ctx context.Context, rowTimeMS int64, all []rowDelete,
 func (p *deletePass) step(ctx context.Context, rowTimeMS int64, rows []rowDelete, probe bool) (gone []bool, did int, err error) {
 	gone = make([]bool, len(rows))
 	for did < len(rows) {
-		if isClosed(p.cancelled) {
+		if p.cancelled.Err() != nil {
 			return gone, did, errCancelled
 		}
 		from, n := did, min(p.pace.next(), len(rows)-did)
@@ -311,20 +310,16 @@ func (p *deletePass) step(ctx context.Context, rowTimeMS int64, rows []rowDelete
 // cancelled.
 func (p *deletePass) giveWay(ctx context.Context, round time.Duration) error {
 	rest := p.pace.rest(round)
-	if rest == 0 || isClosed(p.cancelled) || !p.d.writer.WroteWithin(busyFor) {
+	if rest == 0 || p.cancelled.Err() != nil || !p.d.writer.WroteWithin(busyFor) {
 		return nil
 	}
 	began := time.Now()
-	timer := time.NewTimer(rest)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-p.cancelled:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	resting, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(p.cancelled, stop)()
+	_ = work.Pause(resting, rest)
 	p.d.metrics.rested.Add(time.Since(began).Seconds())
-	return nil
+	return context.Cause(ctx)
 }
 
 // areAll reports whether a partition has no row keys other than those of some.

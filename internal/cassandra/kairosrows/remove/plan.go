@@ -251,14 +251,6 @@ func deletedColumns(spec rowtime.Spec, rowTimeMS int64, r model.TimeRange) (rd r
 	return rd, true
 }
 
-// operator returns the operator of a matcher in a selector for people.
-func operator(m model.Matcher) string {
-	if m.Not {
-		return "!="
-	}
-	return "="
-}
-
 // describe returns a selector for people.
 func describe(del store.Deletion) string {
 	var b strings.Builder
@@ -269,7 +261,11 @@ func describe(del store.Deletion) string {
 		for _, p := range m.Patterns {
 			values = append(values, "regex:"+p.String())
 		}
-		b.WriteString(m.Tag + operator(m) + strings.Join(values, "|"))
+		operator := "="
+		if m.Not {
+			operator = "!="
+		}
+		b.WriteString(m.Tag + operator + strings.Join(values, "|"))
 	}
 	if len(del.Matchers) > 0 {
 		b.WriteByte('}')

@@ -142,7 +142,7 @@ func (d *Deleter) DeleteWritten(ctx context.Context, stampMS int64, metric strin
 		return nil
 	}
 	some := store.Deletion{Metric: metric, Only: &written[0].Series} // not the whole metric
-	if err := d.run(ctx, some, stampMS, newPace(d.cfg.Parallel), nil, ascending(byTime), func(int64, int) error { return nil }); err != nil {
+	if err := d.run(ctx, some, stampMS, newPace(d.cfg.Parallel), context.Background(), ascending(byTime), func(int64, int) error { return nil }); err != nil {
 		return fmt.Errorf("delete from %s: %w", metric, err)
 	}
 	return nil

@@ -73,7 +73,5 @@ func (d *Deleter) findRows(ctx context.Context, keys [][]byte, places []int, hav
 // tooMany reports whether a node refused a statement for so many rows: it read too many
 // tombstones, or a guardrail allows fewer values in a statement.
 func tooMany(err error) bool {
-	var tombstones *cql.TombstoneError
-	var refused *cql.RefusedError
-	return errors.As(err, &tombstones) || errors.As(err, &refused) && refused.Reason == cql.GuardrailHit
+	return errors.As(err, new(*cql.TombstoneError)) || cql.IsRefused(err, cql.GuardrailHit)
 }

@@ -107,7 +107,7 @@ func TestDeleteRests(t *testing.T) {
 			rows = append(rows, rowDelete{key: k, whole: true})
 		}
 		before := valueOf(t, d.metrics.rested)
-		err = d.run(ctx, store.Deletion{Metric: metric, Range: model.AllTime}, time.Now().UnixMilli(), pace, nil,
+		err = d.run(ctx, store.Deletion{Metric: metric, Range: model.AllTime}, time.Now().UnixMilli(), pace, context.Background(),
 			[]rowTimeDelete{{rowTimeMS: keyspacetest.CityTime(0), rows: rows}}, func(int64, int) error { return nil })
 		return valueOf(t, d.metrics.rested) - before, err
 	}
