@@ -88,18 +88,30 @@ func (p *coverProgress) underWay(c *Coverer) bool {
 
 // progress reads the stored progress; nil if there is none that can be parsed.
 func (p *coverPass) progress(ctx context.Context) (*coverProgress, error) {
-	value, err := p.coverer.ks.Get(ctx, schema.OwnService, coverService, progressKey(p.key))
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
+	before := new(coverProgress)
+	if found, err := p.coverer.readNote(ctx, progressKey(p.key), before); err != nil || !found {
 		return nil, err
 	}
-	before := new(coverProgress)
-	if json.Unmarshal([]byte(value.Text), before) != nil {
-		return nil, nil
-	}
 	return before, nil
+}
+
+// readNote reads what a server has stored under a key. It reports whether there is something that can
+// be parsed.
+func (c *Coverer) readNote(ctx context.Context, key string, note any) (found bool, err error) {
+	value, err := c.ks.Get(ctx, schema.OwnService, coverService, key)
+	if errors.Is(err, store.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil && json.Unmarshal([]byte(value.Text), note) == nil, err
+}
+
+// writeNote stores a note for other servers, and for this one after a restart.
+func (c *Coverer) writeNote(ctx context.Context, key string, note any) error {
+	text, err := json.Marshal(note)
+	if err != nil || !c.ks.Tables.ServiceIndex {
+		return err
+	}
+	return c.ks.Set(ctx, schema.OwnService, coverService, key, string(text))
 }
 
 // save checks whether the pass is still useful, and stores its progress if that is due.
@@ -117,9 +129,6 @@ func (p *coverPass) save(ctx context.Context) error {
 	if s.Mtime != p.mtime {
 		return errPassMoved
 	}
-	if !c.ks.Tables.ServiceIndex {
-		return nil // there is no table for the progress, so an interrupted pass begins again
-	}
 	there, err := p.progress(ctx)
 	if err != nil {
 		return err
@@ -131,14 +140,10 @@ func (p *coverPass) save(ctx context.Context) error {
 	if p.before != nil {
 		keys += p.before.Keys
 	}
-	text, err := json.Marshal(&coverProgress{
+	p.noted = c.ks.Tables.ServiceIndex // otherwise an interrupted pass begins again
+	return c.writeNote(ctx, progressKey(p.key), &coverProgress{
 		Mtime: p.mtime, Type: string(p.last.Type), Tags: cql.TagMap{Tags: p.last.Tags}.Append(nil), Keys: keys, SinceMS: p.sinceMS, Node: c.own, Updated: now.UTC(),
 	})
-	if err != nil {
-		return err
-	}
-	p.noted = true
-	return c.ks.Set(ctx, schema.OwnService, coverService, progressKey(p.key), string(text))
 }
 
 // forget removes the stored progress.

@@ -2,15 +2,13 @@ package cover
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"slices"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/rowkey"
-	"varve/internal/cassandra/kairosrows/schema"
-	"varve/internal/store"
 )
 
 // A walkNote records when a server last was walking over all metrics. A server that finds the
@@ -50,37 +48,18 @@ func (c *Coverer) turn(ctx context.Context) time.Duration {
 // A note with a time far in the future comes from a wrong clock, and must not stop all walks
 // until then.
 func (c *Coverer) walkElsewhere(ctx context.Context) (time.Duration, error) {
-	if !c.ks.Tables.ServiceIndex {
-		return 0, nil
-	}
-	value, err := c.ks.Get(ctx, schema.OwnService, coverService, walkKey)
-	if errors.Is(err, store.ErrNotFound) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
 	var note walkNote
-	if err := json.Unmarshal([]byte(value.Text), &note); err != nil {
-		return 0, err
-	}
+	found, err := c.readNote(ctx, walkKey, &note)
 	age := c.now().Sub(note.At)
-	if note.Node == c.own || age.Abs() >= c.config.Interval {
-		return 0, nil
+	if err != nil || !found || note.Node == c.own || age.Abs() >= c.config.Interval {
+		return 0, err
 	}
 	return c.config.Interval - age, nil
 }
 
 // noteWalk tells other servers that this one walks. If that fails, they walk too.
 func (c *Coverer) noteWalk(ctx context.Context) {
-	if !c.ks.Tables.ServiceIndex {
-		return
-	}
-	text, err := json.Marshal(walkNote{Node: c.own, At: c.now().UTC()})
-	if err == nil {
-		err = c.ks.Set(ctx, schema.OwnService, coverService, walkKey, string(text))
-	}
-	if err != nil {
+	if err := c.writeNote(ctx, walkKey, walkNote{Node: c.own, At: c.now().UTC()}); err != nil {
 		c.log.Debug("cannot tell other servers that this one looks for row keys that the inverted index lacks; they may look too", "error", err)
 	}
 }
@@ -89,23 +68,14 @@ func (c *Coverer) noteWalk(ctx context.Context) {
 // which KairosDB nodes may have written since. Older ones are covered when a query
 // finds that they have changed.
 func (c *Coverer) walk(ctx context.Context) error {
-	pace := time.NewTicker(time.Second / coverLooks)
-	defer pace.Stop()
-	wait := func() error {
-		select {
-		case <-pace.C:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	pace := rate.NewLimiter(coverLooks, 1)
 	names, err := c.source.Metrics(ctx)
 	if err != nil {
 		return err
 	}
 	noted := c.now()
 	for _, metric := range names {
-		if err := wait(); err != nil {
+		if err := pace.Wait(ctx); err != nil {
 			return err
 		}
 		if now := c.now(); now.Sub(noted) >= c.config.Interval/walkRenew {
@@ -123,7 +93,7 @@ func (c *Coverer) walk(ctx context.Context) error {
 			}
 			c.coverOrPutOff(ctx, p)
 			c.serve(ctx)
-			if err := wait(); err != nil {
+			if err := pace.Wait(ctx); err != nil {
 				return err
 			}
 		}
