@@ -170,31 +170,38 @@ func (c MetaConfig) Validate() error {
 	return nil
 }
 
+// A namedCluster is a further cluster of the settings with samples.
+type namedCluster struct {
+	key          string // of its settings
+	name, layout string
+	session      cql.Config
+}
+
+// further lists the further clusters with samples.
+func (c Config) further() (all []namedCluster) {
+	for i, r := range c.ReadClusters {
+		all = append(all, namedCluster{fmt.Sprintf("read_clusters[%d]", i), r.Name, cmp.Or(r.Layout, layout.Default), r.over(c.Config)})
+	}
+	for i, k := range c.Keyspaces {
+		all = append(all, namedCluster{fmt.Sprintf("keyspaces[%d]", i), k.Name, cmp.Or(k.Layout, layout.Default), k.over(c.Config)})
+	}
+	return all
+}
+
 // furtherTLS reports whether connections to a further cluster are encrypted.
 func (c Config) furtherTLS() bool {
-	return c.MetaCluster.Used() && c.MetaCluster.TLS.Enabled ||
-		slices.ContainsFunc(c.ReadClusters, func(r ReadCluster) bool { return r.TLS.Enabled }) ||
-		slices.ContainsFunc(c.Keyspaces, func(k KeyspaceConfig) bool { return k.TLS.Enabled })
+	return c.MetaCluster.Used() && c.MetaCluster.TLS.Enabled || slices.ContainsFunc(c.further(), func(f namedCluster) bool { return f.session.TLS.Enabled })
 }
 
 // checkClusters reports names that are used for two clusters.
 func (c Config) checkClusters() error {
 	var errs []error
-	known := map[string]bool{WriteClusterName: true}
-	if c.MetaCluster.Used() {
-		known[MetaClusterName] = true
-	}
-	check := func(list string, i int, name string) {
-		if name != "" && known[name] {
-			errs = append(errs, fmt.Errorf("%s[%d].name: %q: another cluster has this name", list, i, name))
+	known := map[string]bool{WriteClusterName: true, MetaClusterName: c.MetaCluster.Used()}
+	for _, f := range c.further() {
+		if f.name != "" && known[f.name] {
+			errs = append(errs, fmt.Errorf("%s.name: %q: another cluster has this name", f.key, f.name))
 		}
-		known[name] = true
-	}
-	for i, r := range c.ReadClusters {
-		check("read_clusters", i, r.Name)
-	}
-	for i, k := range c.Keyspaces {
-		check("keyspaces", i, k.Name)
+		known[f.name] = true
 	}
 	return errors.Join(errs...)
 }
@@ -202,30 +209,19 @@ func (c Config) checkClusters() error {
 // CheckLayouts reports keyspaces whose layout is not among known.
 func (c Config) CheckLayouts(known layout.Layouts) error {
 	var errs []error
-	check := func(list string, i int, name string) {
-		if _, err := known.Named(name); err != nil {
-			errs = append(errs, fmt.Errorf("%s[%d].%w", list, i, err))
+	for _, f := range c.further() {
+		if _, err := known.Named(f.layout); err != nil {
+			errs = append(errs, fmt.Errorf("%s.%w", f.key, err))
 		}
-	}
-	for i, r := range c.ReadClusters {
-		check("read_clusters", i, r.Layout)
-	}
-	for i, k := range c.Keyspaces {
-		check("keyspaces", i, k.Layout)
 	}
 	return errors.Join(errs...)
 }
 
 // LayoutOf returns the name of the layout of a cluster's keyspace.
 func (c Config) LayoutOf(name string) string {
-	for _, r := range c.ReadClusters {
-		if r.Name == name {
-			return cmp.Or(r.Layout, layout.Default)
-		}
-	}
-	for _, k := range c.Keyspaces {
-		if k.Name == name {
-			return cmp.Or(k.Layout, layout.Default)
+	for _, f := range c.further() {
+		if f.name == name {
+			return f.layout
 		}
 	}
 	return layout.Default
@@ -235,55 +231,32 @@ func (c Config) LayoutOf(name string) string {
 // that one has another layout. This happens if a command for the first keyspace is given the
 // address and name of a further keyspace.
 func (c Config) CheckLayout() error {
-	for _, name := range c.further() {
-		of, _, err := c.Cluster(name)
-		if err != nil {
-			return err
-		}
-		tables := c.LayoutOf(name)
-		same := of.Keyspace == c.Keyspace && slices.ContainsFunc(of.Hosts, func(host string) bool { return slices.Contains(c.Hosts, host) })
-		if same && tables != layout.Default {
-			return fmt.Errorf("keyspace %s is that of %s in the settings, whose tables have layout %s; only those of layout %s can be worked on", c.Keyspace, name, tables, layout.Default)
+	for _, f := range c.further() {
+		same := f.session.Keyspace == c.Keyspace && slices.ContainsFunc(f.session.Hosts, func(host string) bool { return slices.Contains(c.Hosts, host) })
+		if same && f.layout != layout.Default {
+			return fmt.Errorf("keyspace %s is that of %s in the settings, whose tables have layout %s; only those of layout %s can be worked on", c.Keyspace, f.name, f.layout, layout.Default)
 		}
 	}
 	return nil
 }
 
-// further returns the names of the clusters of further keyspaces with samples.
-func (c Config) further() (names []string) {
-	for _, r := range c.ReadClusters {
-		names = append(names, r.Name)
-	}
-	for _, k := range c.Keyspaces {
-		names = append(names, k.Name)
-	}
-	return names
-}
-
 // Cluster returns the settings of a session with the named cluster, and the role in which
 // commands open its keyspace.
 func (c Config) Cluster(name string) (config cql.Config, role string, err error) {
-	if name == WriteClusterName {
-		return c.Config, layout.RoleRead, nil
-	}
 	known := []string{WriteClusterName}
-	if c.MetaCluster.Used() {
-		if name == MetaClusterName {
-			return c.MetaCluster.over(c.Config), layout.RoleMeta, nil
-		}
+	switch {
+	case name == WriteClusterName:
+		return c.Config, layout.RoleRead, nil
+	case name == MetaClusterName && c.MetaCluster.Used():
+		return c.MetaCluster.over(c.Config), layout.RoleMeta, nil
+	case c.MetaCluster.Used():
 		known = append(known, MetaClusterName)
 	}
-	for _, r := range c.ReadClusters {
-		if name == r.Name {
-			return r.over(c.Config), layout.RoleRead, nil
+	for _, f := range c.further() {
+		if f.name == name {
+			return f.session, layout.RoleRead, nil
 		}
-		known = append(known, r.Name)
-	}
-	for _, k := range c.Keyspaces {
-		if name == k.Name {
-			return k.over(c.Config), layout.RoleRead, nil
-		}
-		known = append(known, k.Name)
+		known = append(known, f.name)
 	}
 	return config, "", fmt.Errorf("%q: there is no such cluster in the configuration, only %s", name, strings.Join(known, ", "))
 }
