@@ -115,11 +115,7 @@ func (c *cluster) confirm(ctx context.Context) error {
 		return nil
 	}
 	err := ks.Confirm(ctx)
-	var changed *layout.ChangedError
-	switch {
-	case err == nil:
-		c.changed.Store(nil)
-	case errors.As(err, &changed):
+	if changed, ok := errors.AsType[*layout.ChangedError](err); ok || err == nil {
 		c.changed.Store(changed)
 	}
 	return err

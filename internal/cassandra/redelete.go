@@ -45,7 +45,7 @@ type redeleter struct {
 // the series that count as written.
 func (r *redeleter) Write(ctx context.Context, g *spool.Generation) error {
 	failed := r.sink.Write(ctx, g)
-	var partial *spool.PartialError
+	partial, ok := errors.AsType[*spool.PartialError](failed)
 	switch {
 	case failed == nil:
 		if err := r.look(ctx, g, nil); err != nil {
@@ -55,7 +55,7 @@ func (r *redeleter) Write(ctx context.Context, g *spool.Generation) error {
 		defer r.mu.Unlock()
 		delete(r.checked, g)
 		return nil
-	case !errors.As(failed, &partial) || partial.Series == nil:
+	case !ok || partial.Series == nil:
 		return failed
 	}
 	left := partial.Series.GetCardinality()

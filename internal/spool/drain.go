@@ -73,12 +73,12 @@ func (s *Spool) offer(ctx context.Context, sink Sink, g *Generation) error {
 	began := time.Now()
 	err := sink.Write(ctx, g)
 	s.metrics.sinkSeconds.Observe(time.Since(began).Seconds())
-	var partial *PartialError
+	partial, _ := errors.AsType[*PartialError](err)
 	s.mu.Lock()
 	switch {
 	case err == nil:
 		g.state, g.left = written, roaring.New()
-	case errors.As(err, &partial) && partial.Series != nil:
+	case partial != nil && partial.Series != nil:
 		g.left = partial.Series
 	}
 	s.mu.Unlock()
@@ -103,14 +103,12 @@ func (s *Spool) offerBehind(ctx context.Context, sink Sink) {
 			return
 		}
 		s.passed = g.number
-		var partial *PartialError
-		switch err := s.offer(ctx, sink, g); {
-		case err == nil:
+		err := s.offer(ctx, sink, g)
+		switch partial, ok := errors.AsType[*PartialError](err); {
+		case err == nil || ok && partial.Written:
 			inVain = 0
-		case !errors.As(err, &partial):
+		case !ok:
 			return
-		case partial.Written:
-			inVain = 0
 		default:
 			inVain++
 		}

@@ -65,13 +65,12 @@ func (s *Shelf) Mark(ctx context.Context, timeline string, starts []int64, now t
 
 // markBatches returns batches of statements for starts of one block.
 func markBatches(st *cql.Statement, first []any, starts []int64) (batches [][]cql.Entry) {
-	for len(starts) > 0 {
-		n := min(len(starts), batchRows)
+	for some := range slices.Chunk(starts, batchRows) {
 		var b []cql.Entry
-		for _, start := range starts[:n] {
-			b = append(b, cql.Entry{Statement: st, Args: append(first[:len(first):len(first)], start)})
+		for _, start := range some {
+			b = append(b, cql.Entry{Statement: st, Args: append(slices.Clip(first), start)})
 		}
-		batches, starts = append(batches, b), starts[n:]
+		batches = append(batches, b)
 	}
 	return batches
 }

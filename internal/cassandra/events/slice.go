@@ -52,7 +52,7 @@ func (s *slicer) read(ctx context.Context, r timeline.Range) error {
 		return nil
 	}
 	err := s.rows(ctx, r)
-	if tombstones := (*cql.TombstoneError)(nil); !errors.As(err, &tombstones) {
+	if !errors.As(err, new(*cql.TombstoneError)) {
 		return err
 	}
 	near, far, ok := s.halves(r)

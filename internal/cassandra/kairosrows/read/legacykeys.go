@@ -36,7 +36,7 @@ func (t *legacyTable) mayHold(ctx context.Context, r *Reader) (bool, error) {
 	var key cql.Raw
 	found, err := r.ks.Session.One(ctx, rowkey.AnyLegacyKey, nil, &key)
 	if err != nil {
-		if tombs := (*cql.TombstoneError)(nil); !errors.As(err, &tombs) {
+		if !errors.As(err, new(*cql.TombstoneError)) {
 			t.lookAt.Store(0)
 		}
 		t.empty.Store(false)

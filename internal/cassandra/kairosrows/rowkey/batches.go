@@ -2,7 +2,6 @@ package rowkey
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"varve/internal/cassandra/cql"
@@ -85,12 +84,11 @@ func JoinBatches(most int, batches [][]cql.Entry, replicaSet func(cql.Entry) str
 func SendJoined(ctx context.Context, batch BatchFunc, stampMS int64, batches [][]cql.Entry) (rows int, err error) {
 	all := slices.Concat(batches...)
 	err = batch(ctx, stampMS, all)
-	var refused *cql.RefusedError
-	if len(batches) == 1 || !errors.As(err, &refused) || refused.Reason != cql.BatchTooLarge {
-		if err != nil {
-			return 0, err
-		}
+	if err == nil {
 		return len(all), nil
+	}
+	if len(batches) == 1 || !cql.IsRefused(err, cql.BatchTooLarge) {
+		return 0, err
 	}
 	half := len(batches) / 2
 	first, err := SendJoined(ctx, batch, stampMS, batches[:half])

@@ -43,9 +43,8 @@ func (p *preflight) lookAtTables(ctx context.Context) error {
 // lookAtRows reports the row unit and width that a server would use.
 func (p *preflight) lookAtRows(ctx context.Context, ks *Keyspace) error {
 	lost, err := p.specIsLost(ctx, ks)
-	var emptied *cql.TableError
-	switch {
-	case errors.As(err, &emptied):
+	switch emptied, ok := errors.AsType[*cql.TableError](err); {
+	case ok:
 		p.add(Bad, "rows", emptied.Problem+tableOf(emptied), emptied.WayOut)
 	case err != nil:
 		return err
@@ -111,9 +110,8 @@ func (p *preflight) lookAtRights(ctx context.Context) error {
 		}
 		for right, try := range map[string]func(context.Context, cql.Table) error{"SELECT": p.tryRead, "MODIFY": p.tryWrite} {
 			err := try(ctx, t)
-			var no *cql.RefusedError
 			switch {
-			case errors.As(err, &no) && no.Reason == cql.Unauthorized:
+			case cql.IsRefused(err, cql.Unauthorized):
 				refused[right] = append(refused[right], d.Name)
 			case err != nil && ctx.Err() != nil:
 				return err
@@ -204,9 +202,8 @@ func (p *preflight) tryCreate(ctx context.Context, user string) error {
 		return nil
 	}
 	err := p.session.Change(ctx, definitions[i].Create("")) // IF NOT EXISTS
-	var no *cql.RefusedError
 	switch {
-	case errors.As(err, &no) && no.Reason == cql.Unauthorized:
+	case cql.IsRefused(err, cql.Unauthorized):
 		p.add(Dubious, "tables", text+fmt.Sprintf("; %s lacks CREATE, so they stay missing. Selective queries are slower without varve_*", user),
 			fmt.Sprintf("GRANT CREATE ON KEYSPACE %s TO %s, or let an administrator start varve once", p.session.KeyspaceName(), user))
 	case err != nil:

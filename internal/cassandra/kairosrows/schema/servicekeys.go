@@ -3,7 +3,6 @@ package schema
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"iter"
 	"maps"
 	"slices"
@@ -117,11 +116,16 @@ func (ks *Keyspace) canKeep(service, serviceKey, key string) error {
 // ServiceKeys yields the service keys of a service that have keys. It scans all partitions of
 // service_index, and lets the server filter them if it can.
 func (ks *Keyspace) ServiceKeys(ctx context.Context, service string) iter.Seq2[string, error] {
+	return ks.listed(func() ([]string, error) { return ks.serviceKeys(ctx, service) })
+}
+
+// listed yields what list returns. Without service_index there is nothing.
+func (ks *Keyspace) listed(list func() ([]string, error)) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		if !ks.Tables.ServiceIndex {
 			return
 		}
-		found, err := ks.serviceKeys(ctx, service)
+		found, err := list()
 		if err != nil {
 			yield("", err)
 			return
@@ -145,7 +149,7 @@ func (ks *Keyspace) serviceKeys(ctx context.Context, service string) ([]string, 
 		}
 	}
 	err := rows.Close()
-	if refused, ok := errors.AsType[*cql.RefusedError](err); ok && refused.Reason == cql.GuardrailHit {
+	if cql.IsRefused(err, cql.GuardrailHit) {
 		clear(found)
 		rows := ks.Session.Query(ctx, walkServiceKeys)
 		var of string
@@ -164,35 +168,19 @@ func (ks *Keyspace) serviceKeys(ctx context.Context, service string) ([]string, 
 
 // Keys yields the keys that begin with prefix.
 func (ks *Keyspace) Keys(ctx context.Context, service, serviceKey, prefix string) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
-		if !ks.Tables.ServiceIndex {
-			return
-		}
+	return ks.listed(func() (keys []string, err error) {
 		// The server's order, bytes of UTF-8, keeps all keys of a prefix
 		// together, but differs from model.CompareNames among supplementary characters.
-		var keys []string
 		rows := ks.Session.Query(ctx, listKeys, service, serviceKey, prefix)
 		var key *string
-		for rows.Scan(&key) {
-			if key == nil {
-				continue
+		for rows.Scan(&key) && (key == nil || strings.HasPrefix(*key, prefix)) {
+			if key != nil {
+				keys = append(keys, *key)
 			}
-			if !strings.HasPrefix(*key, prefix) {
-				break
-			}
-			keys = append(keys, *key)
-		}
-		if err := rows.Close(); err != nil {
-			yield("", err)
-			return
 		}
 		slices.SortFunc(keys, model.CompareNames)
-		for _, k := range keys {
-			if !yield(k, nil) {
-				return
-			}
-		}
-	}
+		return keys, rows.Close()
+	})
 }
 
 // Modified returns when a key of the service key was last set or unset.

@@ -173,12 +173,12 @@ func (ks *Keyspace) createTables(ctx context.Context, found map[string]cql.Table
 		}
 		ks.progress("creating table " + d.Name + " in keyspace " + ks.Name)
 		err := ks.Session.Change(ctx, d.Create(options[d.Name]))
-		var refused *cql.RefusedError
-		if errors.As(err, &refused) && d.part == partOwn {
+		refused := errors.As(err, new(*cql.RefusedError))
+		if refused && d.part == partOwn {
 			ks.note("table %s cannot be created, so selective queries read whole index partitions: %v", d.Name, err)
 			continue
 		}
-		if errors.As(err, &refused) {
+		if refused {
 			return &cql.TableError{Keyspace: ks.Name, Table: d.Name, Problem: "it is missing and cannot be created", Err: err,
 				WayOut: "create it by hand as docs/formats/kairosdb-cassandra.md says, or grant the user the right to create it"}
 		}
@@ -202,26 +202,22 @@ func (ks *Keyspace) checkMissing(found map[string]cql.Table) error {
 		if _, ok := found[d.Name]; ok || !ks.uses(d) {
 			continue
 		}
-		switch {
-		case ks.config.Role == RoleRead:
-			if d.Name == DataPoints {
-				missing = append(missing, d.Name)
-			}
-		case d.part == partSamples, d.part == partMetadata && ks.config.Role == RoleMeta:
+		needed := d.part == partSamples || d.part == partMetadata && ks.config.Role == RoleMeta
+		if ks.ReadOnly() {
+			needed = d.Name == DataPoints
+		}
+		if needed {
 			missing = append(missing, d.Name)
 		}
 	}
 	if len(missing) == 0 {
 		return nil
 	}
-	e := &cql.TableError{Keyspace: ks.Name, Problem: "tables are missing: " + strings.Join(missing, ", ")}
-	switch {
-	case ks.config.Role == RoleRead:
-		e.WayOut = "this is not a keyspace of KairosDB; name the right one"
-	default:
-		e.WayOut = "set cassandra.schema.create to tables, or create them by hand as docs/formats/kairosdb-cassandra.md says"
+	wayOut := "set cassandra.schema.create to tables, or create them by hand as docs/formats/kairosdb-cassandra.md says"
+	if ks.ReadOnly() {
+		wayOut = "this is not a keyspace of KairosDB; name the right one"
 	}
-	return e
+	return &cql.TableError{Keyspace: ks.Name, Problem: "tables are missing: " + strings.Join(missing, ", "), WayOut: wayOut}
 }
 
 // noteOptions notes table options that harm the keyspace.
