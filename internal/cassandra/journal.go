@@ -62,35 +62,3 @@ func (k *Keyspaces) removeSpools(ctx context.Context, fsys vfs.FS, left []leftSp
 	}
 	return errors.Join(errs...)
 }
-
-// keyValues are those of the first keyspace. They change only after all samples that were
-// acknowledged before are durable, in whichever spool they wait: see [Store.changeable].
-type keyValues struct {
-	store.KeyValues
-	keyspaces *Keyspaces
-}
-
-// Set implements store.KeyValues.
-func (v keyValues) Set(ctx context.Context, service, serviceKey, key, value string) error {
-	if err := v.sync(ctx); err != nil {
-		return err
-	}
-	return v.KeyValues.Set(ctx, service, serviceKey, key, value)
-}
-
-// Unset implements store.KeyValues.
-func (v keyValues) Unset(ctx context.Context, service, serviceKey, key string) error {
-	if err := v.sync(ctx); err != nil {
-		return err
-	}
-	return v.KeyValues.Unset(ctx, service, serviceKey, key)
-}
-
-func (v keyValues) sync(ctx context.Context) error {
-	for i, s := range v.keyspaces.stores[1:] { // the first one does it itself
-		if err := s.spool.Sync(ctx); err != nil {
-			return v.keyspaces.named(i+1, err)
-		}
-	}
-	return nil
-}

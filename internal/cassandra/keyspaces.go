@@ -48,7 +48,7 @@ const (
 // stores' epochs. Since these never decrease, a batch whose epoch equals the present sum was
 // built in the present epochs of all stores.
 type Keyspaces struct {
-	keyValues // of the first keyspace
+	store.KeyValues // of the first keyspace
 
 	growth growth.Counts // of series that got their first sample in this process
 
@@ -97,7 +97,7 @@ func (k *Keyspaces) open(fsys vfs.FS, dir string, cfg Config, o Options) error {
 	if err := add(WriteClusterName, fsys.PathJoin(dir, spoolName), first, o); err != nil {
 		return err
 	}
-	k.keyValues = keyValues{k.stores[0], k}
+	k.KeyValues, k.stores[0].sync = k.stores[0], k.sync
 	o.Events = 0 // events wait for the first keyspace only
 	for _, c := range cfg.Keyspaces {
 		rule, err := parseMetricRule(c.Metrics)
@@ -111,6 +111,11 @@ func (k *Keyspaces) open(fsys vfs.FS, dir string, cfg Config, o Options) error {
 		k.rules, k.words = append(k.rules, rule), append(k.words, c.Metrics)
 	}
 	return nil
+}
+
+// sync makes durable what was acknowledged, in all spools.
+func (k *Keyspaces) sync(ctx context.Context) error {
+	return k.all("sync a spool", func(i int) error { return k.stores[i].spool.Sync(ctx) })
 }
 
 // lend lets the stores of further keyspaces read other keyspaces and clusters that may have

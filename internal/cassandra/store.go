@@ -51,7 +51,8 @@ type Store struct {
 	store.Appender // the spool's
 
 	spool  *spool.Spool
-	target *targetFile // records for which keyspace the spool's samples are
+	sync   func(context.Context) error // makes durable what was acknowledged, in all spools of the process
+	target *targetFile                 // records for which keyspace the spool's samples are
 
 	cfg   Config
 	log   *slog.Logger
@@ -77,9 +78,7 @@ type Store struct {
 // that is noticed when the cluster is reached; then nothing is drained, and samples are
 // refused.
 func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Registerer == nil {
 		o.Registerer = prometheus.NewRegistry()
 	}
@@ -103,7 +102,7 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 		s.closeClusters()
 		return nil, errors.Join(err, held.Close())
 	}
-	s.Appender, s.spool = held, held
+	s.Appender, s.spool, s.sync = held, held, held.Sync
 	s.views = prometheus.NewGauge(prometheus.GaugeOpts{Name: "varve_cassandra_views", Help: "Views of the store that are open."})
 	own.MustRegister(s.views)
 	s.clock.agreed = held.FollowClock
@@ -484,13 +483,13 @@ func (s *Store) Modified(ctx context.Context, service, serviceKey string) (time.
 	return ks.Modified(ctx, service, serviceKey)
 }
 
-// changeable is ready, after all samples that were acknowledged before are durable: a key-value may
-// tell of them, as the watermark of a roll-up does of its results.
+// changeable is ready, after all samples that were acknowledged before are durable, in whichever spool
+// they wait: a key-value may tell of them, as the watermark of a roll-up does of its results.
 func (s *Store) changeable(ctx context.Context) (store.KeyValues, error) {
 	if err := s.check(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.spool.Sync(ctx); err != nil {
+	if err := s.sync(ctx); err != nil {
 		return nil, err
 	}
 	kv, err := s.metadata()

@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -197,9 +198,7 @@ func newSpool(fsys vfs.FS, dir string, cfg Config, o Options) *Spool {
 		room:        notify.New(),
 		offers:      notify.New(),
 	}
-	if s.logger == nil {
-		s.logger = slog.New(slog.DiscardHandler)
-	}
+	s.logger = cmp.Or(s.logger, slog.New(slog.DiscardHandler))
 	if s.now == nil {
 		s.now = time.Now
 	}

@@ -93,9 +93,7 @@ func Open(config Config, o Options) (*Session, error) {
 		return nil, err
 	}
 	s := &Session{config: config, options: o, log: o.Logger, now: time.Now, changed: notify.New(), created: make(chan struct{}, 1), making: make(chan struct{}, 1)}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
+	s.log = cmp.Or(s.log, slog.New(slog.DiscardHandler))
 	if s.options.Dial == nil {
 		s.options.Dial = new(net.Dialer).DialContext
 	}

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/fnv"
@@ -63,9 +64,7 @@ var _ timeline.Shelf = (*Shelf)(nil)
 // outlive the shelf.
 func Open(session *cql.Session, o Options) *Shelf {
 	s := &Shelf{session: session, log: o.Log, now: o.Now, usable: o.Usable}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
+	s.log = cmp.Or(s.log, slog.New(slog.DiscardHandler))
 	if s.now == nil {
 		s.now = time.Now
 	}

@@ -1,6 +1,7 @@
 package remove
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -131,9 +132,7 @@ func New(ks *schema.Keyspace, w *write.Writer, cfg Config, o Options) (*Deleter,
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Deleted == nil {
 		o.Deleted = func([]byte) {}
 	}

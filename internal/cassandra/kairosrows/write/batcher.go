@@ -180,9 +180,10 @@ func (b *batcher) add(ms int64, column uint32, ttl int, stampMS int64) {
 		return
 	}
 	b.open(columnLen + len(b.value) + ttlLen + stampLen)
-	args, st := append(b.nextArgs(), b.boxedKey, b.columnCell(column), b.valueCell()), insertSample
+	args, st := append(b.nextArgs(), b.boxedKey, b.columnCell(column), b.cell(append(b.bytes, b.value...))), insertSample
+	b.size += len(b.value)
 	if ttl != 0 {
-		args, st = append(args, b.ttlCell(ttl)), insertSampleTTL
+		args, st = append(args, b.cell(binary.BigEndian.AppendUint32(b.bytes, uint32(ttl)))), insertSampleTTL
 		b.data -= ttlLen // nodes do not count it
 	}
 	b.end(ms, stampMS, st, append(args, b.stampCell(stampMS)))
@@ -225,16 +226,6 @@ func (b *batcher) open(need int) {
 func (b *batcher) columnCell(column uint32) *cql.Raw {
 	b.size += len(b.parts[len(b.parts)-1].key) + columnLen
 	return b.cell(binary.BigEndian.AppendUint32(b.bytes, column))
-}
-
-// valueCell makes a cell with a copy of b.value.
-func (b *batcher) valueCell() *cql.Raw {
-	b.size += len(b.value)
-	return b.cell(append(b.bytes, b.value...))
-}
-
-func (b *batcher) ttlCell(sec int) *cql.Raw {
-	return b.cell(binary.BigEndian.AppendUint32(b.bytes, uint32(sec)))
 }
 
 func (b *batcher) stampCell(ms int64) *cql.Raw {

@@ -3,7 +3,6 @@ package write
 import (
 	"context"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -95,7 +94,7 @@ func (w *Writer) probe(ctx context.Context, parts map[rowkey.Partition]struct{})
 // The order of a map varies too, but favours the entry that was added first.
 func inAnyOrder(parts map[rowkey.Partition]struct{}) []rowkey.Partition {
 	all := slices.Collect(maps.Keys(parts))
-	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	shuffle(all)
 	return all
 }
 
