@@ -23,10 +23,9 @@
 //
 //   - active to frozen: when it has lingered long enough and the sink is idle, when a flush waits for
 //     it, or when it is large. Only the order lock's holder cuts.
-//   - frozen to written, to drained: by the drainer alone. It passes frozen generations to the sink
-//     one at a time, oldest first, and repeats each until it is written. After a part was written
-//     (see PartialError) it also tries later ones. They become drained in order, because the log
-//     names only the last drained one.
+//   - frozen to written, to drained: by the drainer alone, one generation at a time, oldest first. After
+//     a *PartialError it also tries later ones. They become drained in order, because the log names
+//     only the last drained one.
 //
 // # What the log holds
 //
@@ -41,53 +40,39 @@
 // the samples, and before it logs a mark that makes a replay begin after them. So if a
 // sample is not replayed, it has been drained and its note is stored.
 //
-// After a start, the spool reports the hours of all samples that it has replayed,
-// including generations that the log marks as drained: they may share a segment with later
-// ones, and their notes may have been only in the memory of the previous process. The
-// spool writes the hours to the file "hours" before it releases the log, and keeps them
-// there until all users have noted them. An orderly shutdown stores all notes and records
-// that in the file "noted", so that the next start reports no hours. The file is removed
-// before the first append.
+// After a start, the spool reports the hours of all samples that it has replayed, also of drained
+// ones: their notes may have been only in the memory of the previous process. The hours are in the
+// file "hours" before the log is released, and until all users have noted them. An orderly shutdown
+// stores all notes and creates the file "noted": then the next start reports no hours. That file is
+// removed before the first append.
 //
 // # Full disks
 //
 // A log that fails for lack of space refuses records until there is room for a new log;
 // a spool that is opened on a full disk begins with such a log. Pending samples are still
 // read and drained: generations are cut in memory, and keep the stamps of their samples.
-// The full log cannot record which generations were drained. So no part of it is released
-// before all of it is drained; then it is removed as a whole, the newest segment first.
-// After a crash the whole log is drained again from its beginning.
+// The full log cannot record which generations were drained. So it is removed as a whole once
+// all of it is drained, the newest segment first. After a crash all of it is drained again.
 //
 // Notes that cannot be written to this disk go to the remote store, which has just
 // accepted samples. Hours that a start has found can be stored only in their file, but
 // need not be stored once the roll-up tasks have been read from the remote store. The log
-// stays until notes and hours are stored. Space reserved for notes does not help: other
-// writers take it as soon as it is released, and a file that is written in place needs a
-// format of its own. Releasing the log first and writing the notes into its space is not
-// safe either: a crash between the two would lose the notes.
+// stays until notes and hours are stored: if it were released first, a crash would lose them.
 //
 // # Write timestamps
 //
 // The write timestamp of a sample, its stamp, is the time at which Append put it
-// into log and head; both hold it. It is not the time at which the generation ends,
-// which is linger later, or hours later in an outage. With that time,
+// into log and head; both hold it. If clocks agree, the remote store then treats every sample as
+// if it had been written when it was acknowledged, however late and however often it is written.
 //
-//   - if two processes acknowledged a value of the same series and time, the one
-//     whose generation ended last would win, and not the later write;
-//   - samples that another process deleted in between would be written above the
-//     tombstone, and reappear.
-//
-// No single stamp is right for a whole generation. With the time of its end, the first
-// samples get the faults above. With the time of its beginning, a tombstone or an older
-// value of another process hides the last samples. So each sample has its own stamp. If
-// clocks agree, the remote store then treats every sample as if it had been written when
-// it was acknowledged, however late and however often it is written.
+// A stamp for a whole generation would not do. With the time of its end, hours later in an outage,
+// its first samples would win over later writes of other processes, and reappear above their
+// deletes. With the time of its beginning, older values and deletes would hide its last samples.
 //
 // The clock may be set back. If the step is at most clockLead, stamps stand still until
 // the clock has caught up. If the step is larger, the clock was wrong before: stamps
 // follow it, and pending samples with stamps in the future get current stamps in the
-// same order. Samples that the remote store already has with stamps in the future keep
-// them; that cannot be repaired.
+// same order. Samples that the remote store already has keep theirs.
 //
 // Invariants:
 //
@@ -106,9 +91,8 @@
 //
 // Heads take at most max_memory, including those of drained generations that views
 // hold. Before that bound is reached, the oldest frozen heads are written to block
-// files, from which the sink and queries read them. The log still has their samples,
-// so these files need not be durable: they are removed when the spool is opened, and
-// written again while the log is replayed. Log and files together take at most
+// files, from which the sink and queries read them. The log has their samples too, so these
+// files need not be durable: each start removes them. Log and files together take at most
 // max_bytes; beyond that, Append refuses writes.
 //
 // # Which sample is valid

@@ -10,11 +10,10 @@ import (
 // by less, stamps stand still until it has caught up. If it is set back by more, it was
 // wrong before.
 //
-// Until the clock has caught up, samples that this process wrote with stamps ahead of the clock
-// hide writes and deletes of the same samples with smaller stamps. If stamps stand still, they
-// hide no later writes of this process; for writes of other processes it makes no difference.
-// So clockLead is longer than any clock step in a well-kept cluster, and shorter than a wait
-// that an operator would not accept.
+// Until the clock has caught up, samples with stamps ahead of it hide writes and deletes of the same
+// samples. If stamps stand still, they hide no later writes of this process. So clockLead is longer
+// than any clock step in a well-kept cluster, and shorter than a wait that an operator would not
+// accept.
 const clockLead = 2 * time.Minute
 
 // stampLocked returns the write timestamp of a batch that is about to be

@@ -7,11 +7,9 @@
 // may be interrupted and repeated at any point, and two simultaneous passes do no harm.
 //
 // Each server covers the partitions that its own queries need, and one server at a time walks
-// over all metrics: see [walkNote]. There is no lease on a partition, because acquiring and
-// releasing it would take three rounds of lightweight transactions, more than most passes cost.
-// A pass longer than coverSave records its progress anyway, so that another server can continue
-// it, and from these records two servers notice each other. If they do not, for example because
-// clocks differ by a minute, index rows are written twice, which is harmless. No lease is
-// needed to keep a partition from wrongly counting as covered: at its end a pass checks mtime
-// and the announced removals.
+// over all metrics: see [walkNote]. There is no lease on a partition: its three rounds of
+// lightweight transactions would cost more than most passes. From the progress that long passes
+// record, two servers notice each other; if they do not, index rows are written twice, which is
+// harmless. Leases are not needed for correctness either: at its end a pass checks mtime and the
+// announced removals.
 package cover

@@ -17,15 +17,12 @@ import (
 // to Type and Tags are in the inverted index. A pass that takes longer than coverSave keeps it
 // in service_index, under the row time and the metric.
 //
-// It is valid while row_keys.mtime is unchanged. If mtime has changed, row keys may have been
-// added anywhere before that position. If it has not, the pass has read the row keys that
-// existed when it began, so another pass can continue after that position, with a write
-// timestamp of its own.
+// It is valid while row_keys.mtime is unchanged: then no row key was added before that position, and
+// another pass can continue after it, with a write timestamp of its own.
 //
 // If it was stored less than coverSilence ago, a pass is probably still running, on another
 // node or on this one before a restart, so that partition is left alone. Two passes that begin
-// at once notice each other at their first coverSave. If they do not, they write the same rows
-// twice, which is harmless.
+// at once notice each other at their first coverSave.
 type coverProgress struct {
 	Mtime   cql.UUID  `json:"mtime"`
 	Type    string    `json:"type"`

@@ -62,8 +62,6 @@ func (c Config) Validate() error {
 
 // A Deleter removes samples, and the index rows of rows that have none left.
 //
-// # What is removed
-//
 // If a row lies completely in the range, its partition is deleted, otherwise a range of
 // columns: exactly the samples whose time, as queries return it, lies in the range. In
 // keyspaces with the unit seconds, KairosDB truncates the start to a second; Varve does not.
@@ -75,15 +73,10 @@ func (c Config) Validate() error {
 // row_key_index; from row_key_time_index and varve_row_state too if the row time has no row key
 // left; and from string_index if the metric has none left.
 //
-// # KairosDB nodes
-//
 // A KairosDB node remembers which index rows it wrote and does not write them again. While one
 // runs, index rows of rows that may still get samples, because they end less than Horizon ago,
 // are therefore kept; otherwise the node's next samples would not be found. A later delete or
-// Repair removes them.
-//
-// This process' own Writer, and those of other Varve nodes, write index rows again:
-// see write.Writer.
+// Repair removes them. Varve nodes write index rows again: see write.Writer.
 type Deleter struct {
 	ks      *schema.Keyspace
 	cfg     Config

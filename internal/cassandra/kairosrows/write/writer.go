@@ -94,13 +94,11 @@ type Source interface {
 // A Writer writes samples into the keyspace: it is the spool's sink.
 //
 // Samples are written in batches: many of one series and row, or few of each of several rows
-// with the same replicas. Their index rows are written before them (see indexWriter). All
-// writes are awaited. An error means that some may have failed, and the spool will offer the
-// same samples again; then only the series that earlier attempts have left are written, see
-// progress. A spool.PartialError says which series these are; all others count as written. The
-// write timestamp of a sample is the time at which it was acknowledged, that of an index row
-// the present time. A sample that Cassandra refuses permanently is dropped alone, counted by
-// reason and logged. An expired sample is written as a deletion, with its timestamp.
+// with the same replicas. Their index rows are written before them, see indexWriter. All
+// writes are awaited. After an error the spool offers the same samples again; then only the series
+// that earlier attempts have left are written, see progress. A spool.PartialError says which these
+// are. A sample that Cassandra refuses permanently is dropped alone, counted by reason and logged.
+// An expired sample is written as a deletion, with its timestamp.
 //
 // # The rule of index rows
 //
@@ -119,17 +117,12 @@ type Source interface {
 // it does not, the announcement was made after the writer had looked, and so after the sample
 // was written, so the remover finds that the row is not empty. Either way the row can be found.
 // This depends on no clock and no pause, only on the fact that a quorum reads what a quorum has
-// acknowledged. If write_consistency is less than a quorum, the remover asks all replicas
-// whether a row is empty. If it is a quorum of one data center, the remover announces at a
-// quorum of each data center, and checks at a quorum of each. So writers, which are far more
-// frequent, only need their own data center.
+// acknowledged. The remover announces and checks at a quorum of each data center, and asks all
+// replicas whether a row is empty if write_consistency is less than a quorum. So writers, which are
+// far more frequent, only need their own data center.
 //
-// Tables that were emptied by hand are noticed after the samples of each generation are
-// written: see probe.
-//
-// Deletes and repairs remove index rows, in this process, which forgets them at once, and in
-// others. KairosDB nodes remove row keys without announcement: see [Watch]. Until samples count
-// as written, queries read them from the spool.
+// Two kinds of removals are not announced: KairosDB nodes remove row keys, see [Watch], and people may
+// empty tables, see probe.
 type Writer struct {
 	index      indexWriter
 	known      *known
