@@ -85,13 +85,7 @@ func (v *keyspacesView) Names(ctx context.Context, q store.NamesQuery) ([]string
 	if err != nil {
 		return nil, false, err
 	}
-	names, more := lists[0], mores[0]
-	for i, list := range lists[1:] {
-		var cut bool
-		names, cut = mergeNames(names, list, q.Limit)
-		more = more || cut || mores[i+1]
-	}
-	return names, more, nil
+	return mergeLists(lists, mores, q.Limit)
 }
 
 // AllowPartial implements store.PartialView.

@@ -503,10 +503,17 @@ func (v *view) Names(ctx context.Context, q store.NamesQuery) ([]string, bool, e
 	if err != nil {
 		return nil, false, err
 	}
-	for i, list := range lists {
+	return mergeLists(append(lists, names), append(mores, more), q.Limit)
+}
+
+// mergeLists merges sorted lists and truncates the result to limit; mores say which were truncated
+// before.
+func mergeLists(lists [][]string, mores []bool, limit int) (names []string, more bool, err error) {
+	more = slices.Contains(mores, true)
+	for _, list := range lists {
 		var cut bool
-		names, cut = mergeNames(list, names, q.Limit)
-		more = more || mores[i] || cut
+		names, cut = mergeNames(list, names, limit)
+		more = more || cut
 	}
 	return names, more, nil
 }

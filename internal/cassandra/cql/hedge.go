@@ -153,12 +153,12 @@ func (h *hedge) begin() {
 	if h.ended || id == "" {
 		return
 	}
-	if !s.hedging.take() {
-		s.metrics.hedges.WithLabelValues("withheld").Inc()
-		return
-	}
-	if !s.limiters[reads].tryAcquire(h.call.size) {
+	may := s.hedging.take()
+	if may && !s.limiters[reads].tryAcquire(h.call.size) {
 		s.hedging.refund()
+		may = false
+	}
+	if !may {
 		s.metrics.hedges.WithLabelValues("withheld").Inc()
 		return
 	}

@@ -26,12 +26,9 @@ func (l *Look) Names(ctx context.Context, q store.NamesQuery) (names []string, m
 		return nil, false, err
 	}
 	l.trace[countLookups].Add(1)
-	switch {
-	case q.Delimiter != 0:
-		names, err = l.metricLevel(ctx, q)
-	case q.Kind == store.MetricNames:
+	if q.Kind == store.MetricNames {
 		names, err = l.metricNames(ctx, q)
-	default:
+	} else {
 		names, err = l.tagTexts(ctx, q)
 	}
 	if err == nil {
@@ -54,51 +51,14 @@ func wanted(ctx context.Context, q store.NamesQuery, name string) bool {
 		(q.Pattern == nil || ctx.Err() == nil && q.Pattern.MatchString(name))
 }
 
-// metricNames reads names until there is one more than wanted. string_index is ordered by
-// bytes. That is the order of model.CompareNames except for characters whose UTF-8 begins with
-// 0xee or more: if there is one, the list is read to its end.
-func (l *Look) metricNames(ctx context.Context, q store.NamesQuery) ([]string, error) {
-	if !l.reader.ks.Tables.StringIndex {
-		return nil, nil
-	}
-	inOrder := !hasHighBytes(q.After)
-	from := q.Prefix
-	if inOrder {
-		from = max(from, q.After)
-	}
-	var names []string
-	var column cql.Raw
-	rows := l.namesFrom(ctx, from)
-	defer rows.Close()
-	for rows.Scan(&column) {
-		name := string(column)
-		if !strings.HasPrefix(name, q.Prefix) {
-			break
-		}
-		if !wanted(ctx, q, name) {
-			continue
-		}
-		inOrder = inOrder && !hasHighBytes(name)
-		names = append(names, name)
-		if q.Limit > 0 && len(names) > q.Limit && inOrder {
-			break
-		}
-	}
-	l.trace[countIndexRows].Add(int64(len(names)))
-	return names, rows.Close()
-}
-
-func (l *Look) namesFrom(ctx context.Context, from string) *cql.Rows {
-	return l.query(ctx, readMetricNames, []byte(schema.MetricNames), l.reader.ks.Tables.NameColumn(from))
-}
-
 // leapAfter is how many names below an entry are read before the next entry is looked up by a
 // separate statement.
 const leapAfter = 500
 
-// metricLevel lists one level of the tree of metrics. The caller sorts the entries, so all are
-// read unless the order of bytes equals that of model.CompareNames.
-func (l *Look) metricLevel(ctx context.Context, q store.NamesQuery) (names []string, err error) {
+// metricNames lists names, or one level of their tree, until there is one entry more than wanted.
+// string_index is ordered by bytes. That is the order of model.CompareNames except for characters
+// whose UTF-8 begins with 0xee or more: if there is one, the list is read to its end.
+func (l *Look) metricNames(ctx context.Context, q store.NamesQuery) (names []string, err error) {
 	if !l.reader.ks.Tables.StringIndex {
 		return nil, nil
 	}
@@ -110,15 +70,15 @@ func (l *Look) metricLevel(ctx context.Context, q store.NamesQuery) (names []str
 		from = max(from, q.After)
 	}
 	for leap && err == nil {
-		names, from, leap, err = l.readLevel(ctx, q, names, from, &inOrder)
+		names, from, leap, err = l.readNames(ctx, q, names, from, &inOrder)
 	}
 	return names, err
 }
 
-// readLevel reads entries starting at a name, until there are enough, or until leapAfter names
+// readNames reads entries starting at a name, until there are enough, or until leapAfter names
 // below one entry were read: then leap is true, and next is the name from which to continue.
-func (l *Look) readLevel(ctx context.Context, q store.NamesQuery, names []string, from string, inOrder *bool) (_ []string, next string, leap bool, err error) {
-	rows := l.namesFrom(ctx, from)
+func (l *Look) readNames(ctx context.Context, q store.NamesQuery, names []string, from string, inOrder *bool) (_ []string, next string, leap bool, err error) {
+	rows := l.query(ctx, readMetricNames, []byte(schema.MetricNames), l.reader.ks.Tables.NameColumn(from))
 	defer rows.Close()
 	var column cql.Raw
 	last, below := "", 0
@@ -136,10 +96,10 @@ func (l *Look) readLevel(ctx context.Context, q store.NamesQuery, names []string
 			continue
 		}
 		last, below = entry, 0
-		*inOrder = *inOrder && !hasHighBytes(entry)
-		if q.After != "" && model.CompareNames(entry, q.After) <= 0 {
+		if !wanted(ctx, q, entry) {
 			continue
 		}
+		*inOrder = *inOrder && !hasHighBytes(entry)
 		names = append(names, entry)
 		l.trace[countIndexRows].Add(1)
 		if q.Limit > 0 && len(names) > q.Limit && *inOrder {
