@@ -3,18 +3,15 @@ package write
 import (
 	"fmt"
 	"math"
-	"time"
 	"unicode/utf8"
 
 	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/layout"
+	"varve/internal/clip"
 	"varve/internal/model"
 	"varve/internal/rowtime"
 	"varve/internal/store"
 )
-
-// refusalPause is the least time between two log lines about the same reason.
-const refusalPause = 10 * time.Second
 
 // Reasons why a sample is not written, in addition to those of cql.Reason.
 const (
@@ -153,20 +150,13 @@ var refusalTexts = map[string]string{
 
 func inputError(reason string) error { return &store.InputError{Reason: refusalTexts[reason]} }
 
-// A refusal is a layout.Refusal that is logged at intervals.
-type refusal struct {
-	layout.Refusal
-	logged time.Time
-	silent int64 // samples since the last log line
-}
-
 // Refusals returns counts of all samples dropped since the start, by reason.
 func (w *Writer) Refusals() []layout.Refusal {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var all []layout.Refusal
 	for _, r := range w.refusals {
-		all = append(all, r.Refusal)
+		all = append(all, *r)
 	}
 	return all
 }
@@ -177,29 +167,18 @@ func (w *Writer) refuse(reason string, s model.Series, ms int64, n int, err erro
 	if reason == reasonExpired {
 		return // no data is lost: see deleteSample
 	}
-	name := s.String()
-	if len(name) > 200 {
-		name = name[:200] + "..."
-	}
-	now := w.now()
+	name := clip.Text(s.String(), 200)
 	w.mu.Lock()
 	r := w.refusals[reason]
 	if r == nil {
-		r = &refusal{Refusal: layout.Refusal{Reason: reason}}
+		r = &layout.Refusal{Reason: reason}
 		w.refusals[reason] = r
 	}
 	r.Count += int64(n)
-	r.silent += int64(n)
-	r.LastAt, r.Last = now, fmt.Sprintf("%s at %d", name, ms)
+	r.LastAt, r.Last = w.now(), fmt.Sprintf("%s at %d", name, ms)
 	if err != nil {
 		r.Last += ": " + err.Error()
 	}
-	tell, count := now.Sub(r.logged) >= refusalPause, r.silent
-	if tell {
-		r.logged, r.silent = now, 0
-	}
 	w.mu.Unlock()
-	if tell {
-		w.log.Error("samples cannot be stored in Cassandra and are dropped", "reason", reason, "samples", count, "series", name, "time_ms", ms, "error", err)
-	}
+	w.log.Error("samples cannot be stored in Cassandra and are dropped", "reason", reason, "samples", n, "series", name, "time_ms", ms, "error", err)
 }

@@ -17,6 +17,7 @@ import (
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/cassandra/layout"
 	"varve/internal/head"
 	"varve/internal/model"
 	"varve/internal/rowtime"
@@ -145,7 +146,7 @@ type Writer struct {
 	probeEvery time.Duration // probeEvery, except in tests that count statements
 
 	mu       sync.Mutex
-	refusals map[string]*refusal
+	refusals map[string]*layout.Refusal
 	begun    map[Source]*progress // progress of sources that are not completely written, as many as the spool offers at a time
 }
 
@@ -178,7 +179,7 @@ func New(ks *schema.Keyspace, cfg Config, o Options) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Writer{spec: ks.Spec, cfg: cfg, wrote: o.Wrote, log: o.Logger, now: o.Now, refusals: map[string]*refusal{}, begun: map[Source]*progress{}, probeEvery: probeEvery}
+	w := &Writer{spec: ks.Spec, cfg: cfg, wrote: o.Wrote, log: o.Logger, now: o.Now, refusals: map[string]*layout.Refusal{}, begun: map[Source]*progress{}, probeEvery: probeEvery}
 	w.rules.Store(rules)
 	w.known = newKnown(cfg.IndexCache)
 	w.deletes = newAnnouncements(ks, w.known, o.Now)
