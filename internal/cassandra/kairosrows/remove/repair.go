@@ -6,7 +6,6 @@ import (
 	"io"
 	"math"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"varve/internal/cassandra/kairosrows/rowkey"
@@ -110,7 +109,7 @@ const (
 	secondLooks   = 60
 )
 
-// A repair is one scan of all tables.
+// A repair is one scan of all tables, by one goroutine.
 //
 // It removes index rows as a delete does, with a single announcement for all of them: see
 // write.Writer. It adds index rows under the write timestamp after that, so that deletes that
@@ -123,19 +122,15 @@ type repair struct {
 	keep    int64 // index rows from this row time on are kept
 	indexed bool  // tag_indexed_row_keys has rows
 	legacy  bool  // row_key_index has rows
-	seen    atomic.Int64
+	seen    int64 // rows and row keys checked, for the rate
 	began   time.Time
-	report  RepairReport // used by the scanning goroutine only; see counts for counters
+	report  RepairReport
 
 	lookedAgain int // number of waits of writersMoment
 
 	known     *seenSet
 	facts     map[rowkey.Partition]partFacts // of recently checked partitions
 	factsFrom time.Time                      // time of the oldest of them
-
-	counts struct {
-		unindexed, deadRowKeys, deadTagRows, kept atomic.Int64
-	}
 }
 
 // Repair scans data_points and the index tables, adds missing index rows, and removes index
@@ -194,10 +189,6 @@ func (r *repair) walk(ctx context.Context, phases []repairPhase) error {
 		}
 		phases = phases[at:]
 		r.report = *from
-		r.counts.unindexed.Store(from.Unindexed)
-		r.counts.deadRowKeys.Store(from.DeadRowKeys)
-		r.counts.deadTagRows.Store(from.DeadTagRows)
-		r.counts.kept.Store(from.Kept)
 	}
 	for i, phase := range phases {
 		if i > 0 || r.o.From == nil {
@@ -239,8 +230,6 @@ func (r *repair) reached(token int64) {
 
 // tell reports the progress.
 func (r *repair) tell() {
-	r.report.Unindexed, r.report.DeadRowKeys = r.counts.unindexed.Load(), r.counts.deadRowKeys.Load()
-	r.report.DeadTagRows, r.report.Kept = r.counts.deadTagRows.Load(), r.counts.kept.Load()
 	if r.o.Progress != nil {
 		r.o.Progress(r.report)
 	}
@@ -248,14 +237,10 @@ func (r *repair) tell() {
 
 // pace waits until n more rows may be checked.
 func (r *repair) pace(ctx context.Context, n int) error {
-	seen := r.seen.Add(int64(n))
+	r.seen += int64(n)
 	if r.o.Rate <= 0 {
 		return ctx.Err()
 	}
-	due := r.began.Add(time.Duration(float64(seen) / float64(r.o.Rate) * float64(time.Second)))
-	wait := due.Sub(r.d.now())
-	if wait <= 0 {
-		return ctx.Err()
-	}
-	return work.Pause(ctx, wait)
+	due := r.began.Add(time.Duration(float64(r.seen) / float64(r.o.Rate) * float64(time.Second)))
+	return work.Pause(ctx, due.Sub(r.d.now()))
 }

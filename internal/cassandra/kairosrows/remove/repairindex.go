@@ -81,10 +81,10 @@ func (r *repair) dropDead(ctx context.Context, part rowkey.Partition, keys []row
 		return err
 	}
 	if part.TimeMS > r.keep {
-		r.counts.kept.Add(int64(len(places)))
+		r.report.Kept += int64(len(places))
 		return nil
 	}
-	r.counts.deadRowKeys.Add(int64(len(places)))
+	r.report.DeadRowKeys += int64(len(places))
 	if r.o.DryRun {
 		return nil
 	}
@@ -191,7 +191,7 @@ func (r *repair) dropTagRows(ctx context.Context, chunk []tagRow) error {
 			r.known.note(r.known.tagRow(keys[i], rowkey.TagPlace{Tag: t.tag, Value: t.value, Shard: t.shard}))
 		}
 	}
-	r.counts.deadTagRows.Add(int64(len(dead)))
+	r.report.DeadTagRows += int64(len(dead))
 	if r.o.DryRun {
 		return nil
 	}

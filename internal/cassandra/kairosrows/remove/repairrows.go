@@ -85,7 +85,7 @@ func (r *repair) indexRows(ctx context.Context, keys []rowtime.Key) error {
 		if !missing[i] {
 			continue
 		}
-		r.counts.unindexed.Add(1)
+		r.report.Unindexed++
 		switch {
 		case r.o.DryRun:
 		case k.Type == rowtime.TypeLegacy:
