@@ -141,12 +141,12 @@ type arrival struct {
 }
 
 // arrived records the stored entries of a Put in the logs.
-func (s *Shelf) arrived(ctx context.Context, entries []timeline.Placed, failed *failures) {
+func (s *Shelf) arrived(ctx context.Context, entries []timeline.Placed, failed map[int]error) {
 	refs, of := map[string][]ref{}, map[string][]int{}
 	var names []string
 	for i := range entries {
 		e := &entries[i]
-		if failed.by[i] != nil {
+		if failed[i] != nil {
 			continue
 		}
 		if refs[e.Timeline] == nil {

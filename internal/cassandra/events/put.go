@@ -2,7 +2,6 @@ package events
 
 import (
 	"context"
-	"sync"
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/timeline"
@@ -59,42 +58,25 @@ func (s *Shelf) Put(ctx context.Context, entries []timeline.Placed) error {
 
 // put writes entries and their arrivals. Entries without Placed.Put get the timestamp now.
 func (s *Shelf) put(ctx context.Context, now int64, entries []timeline.Placed) error {
-	failed := failures{}
+	failed := map[int]error{} // by index
 	var large []batch
 	for i := range entries {
 		large = append(large, putPieces(now, i, &entries[i])...)
 	}
-	s.putBatches(ctx, large, &failed)
-	s.putBatches(ctx, putRows(now, entries, failed.by), &failed)
-	s.arrived(ctx, entries, &failed)
-	if len(failed.by) == 0 {
+	s.putBatches(ctx, large, failed)
+	s.putBatches(ctx, putRows(now, entries, failed), failed)
+	s.arrived(ctx, entries, failed)
+	if len(failed) == 0 {
 		return nil
 	}
-	if err := ctx.Err(); err != nil && len(failed.by) == len(entries) {
+	if err := ctx.Err(); err != nil && len(failed) == len(entries) {
 		return context.Cause(ctx)
 	}
-	return &timeline.PutError{Failed: failed.by}
-}
-
-// failures collects the errors of entries, by index.
-type failures struct {
-	mu sync.Mutex
-	by map[int]error
-}
-
-func (f *failures) add(of []int, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.by == nil {
-		f.by = map[int]error{}
-	}
-	for _, i := range of {
-		f.by[i] = err
-	}
+	return &timeline.PutError{Failed: failed}
 }
 
 // putBatches writes batches, and records which entries may not be stored.
-func (s *Shelf) putBatches(ctx context.Context, batches []batch, failed *failures) {
+func (s *Shelf) putBatches(ctx context.Context, batches []batch, failed map[int]error) {
 	each(len(batches), func(i int) []int { return batches[i].of }, failed, func(i int) error {
 		return s.session.Batch(ctx, batches[i].stamp, batches[i].entries)
 	})
@@ -102,18 +84,17 @@ func (s *Shelf) putBatches(ctx context.Context, batches []batch, failed *failure
 
 // each calls f for 0 to n-1, several at once, and records errors for the entries whose indexes
 // of returns.
-func each(n int, of func(int) []int, failed *failures, f func(int) error) {
-	done := make([]bool, n)
-	broken := work.Parallel(context.Background(), writesAtOnce, n, "put events", func(_ context.Context, i int) error {
-		if err := f(i); err != nil {
-			failed.add(of(i), err)
-		}
-		done[i] = true
+func each(n int, of func(int) []int, failed map[int]error, f func(int) error) {
+	errs := make([]error, n)
+	_ = work.Parallel(context.Background(), writesAtOnce, n, "put events", func(_ context.Context, i int) error {
+		errs[i] = work.Do("put events", func() error { return f(i) })
 		return nil // the others continue
 	})
-	for i := range done {
-		if !done[i] { // a panic
-			failed.add(of(i), broken)
+	for i, err := range errs {
+		if err != nil {
+			for _, at := range of(i) {
+				failed[at] = err
+			}
 		}
 	}
 }
