@@ -288,33 +288,20 @@ func (v *view) ask(ctx context.Context, sel store.Selection, founds []layout.Fou
 
 // eachKeyspace calls f concurrently for those of the keyspaces that may have samples in r.
 func (v *view) eachKeyspace(ctx context.Context, some []*keyspace, r model.TimeRange, f func(ctx context.Context, i int, look layout.Look) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var tasks sync.WaitGroup
-	for i, k := range some {
+	return work.Parallel(ctx, len(some), len(some), "ask a keyspace", func(ctx context.Context, i int) error {
+		k := some[i]
 		if !k.cluster.within.Overlaps(r) {
-			continue
+			return nil
 		}
-		ask := func() {
-			err := work.Do("ask a keyspace", func() error {
-				look, err := k.lookAt()
-				if err == nil {
-					err = k.cluster.explain(f(ctx, i, look))
-				}
-				return err
-			})
-			if err != nil && !v.leaveOut(ctx, err) {
-				cancel(err)
-			}
+		look, err := k.lookAt()
+		if err == nil {
+			err = k.cluster.explain(f(ctx, i, look))
 		}
-		if len(some) == 1 {
-			ask()
-		} else {
-			tasks.Go(ask)
+		if err != nil && v.leaveOut(ctx, err) {
+			return nil
 		}
-	}
-	tasks.Wait()
-	return context.Cause(ctx)
+		return err
+	})
 }
 
 // AllowPartial implements store.PartialView.

@@ -73,7 +73,7 @@ func (r *Rows) next() {
 		f = <-r.ahead
 		r.ahead = nil
 	} else {
-		f = r.fetch(r.state)
+		f.iter, f.err = r.fetch(r.state)
 	}
 	if r.err = f.err; r.err != nil {
 		return
@@ -84,12 +84,10 @@ func (r *Rows) next() {
 		ahead, state := make(chan fetched, 1), r.state
 		fetch := func() {
 			var f fetched
-			if err := work.Do("fetch a page", func() error {
-				f = r.fetch(state)
-				return nil
-			}); err != nil {
-				f.err = err
-			}
+			f.err = work.Do("fetch a page", func() (err error) {
+				f.iter, err = r.fetch(state)
+				return err
+			})
 			ahead <- f
 		}
 		if r.session.spawn(fetch) { // otherwise the next Scan will fail because the session has ended
@@ -98,7 +96,7 @@ func (r *Rows) next() {
 	}
 }
 
-func (r *Rows) fetch(state []byte) fetched {
+func (r *Rows) fetch(state []byte) (*gocql.Iter, error) {
 	s, st := r.session, r.st
 	size := st.PageSize
 	if size == 0 {
@@ -121,12 +119,12 @@ func (r *Rows) fetch(state []byte) fetched {
 		return nil
 	}})
 	if err != nil {
-		return fetched{err: err}
+		return nil, err
 	}
 	iter := page.Load()
 	s.metrics.rows.WithLabelValues(st.Name).Add(float64(iter.NumRows()))
 	s.metrics.warnings.Add(float64(len(iter.Warnings())))
-	return fetched{iter: iter}
+	return iter, nil
 }
 
 // Close ends the reading, and returns the error of Scan, if any. It may be called more than

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"varve/internal/cassandra/cql"
@@ -103,8 +103,7 @@ type indexWriter struct {
 
 	keysChanged func(metric string, rowTimeMS int64)
 
-	mu      sync.Mutex
-	cap2038 time.Time // until when index rows are cut off at endOf2038
+	cap2038 atomic.Int64 // until when index rows are cut off at endOf2038, Unix seconds
 }
 
 // fresh returns an index writer that knows of no index rows, so it writes all of them.
@@ -137,19 +136,11 @@ func (w *indexWriter) write(ctx context.Context, epoch uint64, stampMS int64, ro
 }
 
 // learn2038 records that the server refused an expiry after January 2038.
-func (w *indexWriter) learn2038() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.cap2038 = w.now().Add(cap2038Life)
-}
+func (w *indexWriter) learn2038() { w.cap2038.Store(w.now().Add(cap2038Life).Unix()) }
 
 // limited2038 reports whether the server is known to refuse expiries after
 // January 2038.
-func (w *indexWriter) limited2038() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.now().Before(w.cap2038)
-}
+func (w *indexWriter) limited2038() bool { return w.now().Unix() < w.cap2038.Load() }
 
 // An indexPart is a partition of row_keys, (metric, row time), whose index rows are being
 // written.
