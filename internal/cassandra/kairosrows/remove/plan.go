@@ -40,9 +40,9 @@ type deletePlan struct {
 	rows  int
 
 	// By row time; used while the plan is made.
-	legacy map[int64][]rowDelete // of row_key_index
-	found  map[int64][]rowDelete // nil if there are too many
-	counts map[int64]int
+	legacy map[int64][]rowDelete // of row_key_index; nothing for a row time that is left over
+	found  map[int64][]rowDelete // of the other tables; nothing for a row time once there are too many
+	many   bool
 }
 
 // groupedByMetric groups deletions whose row keys are read together: those of the same metric,
@@ -71,7 +71,7 @@ func (d *Deleter) plan(ctx context.Context, deletions []store.Deletion) ([]*dele
 	plans := make([]*deletePlan, len(deletions))
 	for i, del := range deletions {
 		low, high := d.ks.Spec.RowRange(del.Range)
-		p := &deletePlan{found: map[int64][]rowDelete{}, counts: map[int64]int{}}
+		p := &deletePlan{found: map[int64][]rowDelete{}}
 		plans[i] = p
 		var err error
 		if p.legacy, err = d.legacyRows(ctx, del, low, high); err != nil {
@@ -94,36 +94,33 @@ func (d *Deleter) plan(ctx context.Context, deletions []store.Deletion) ([]*dele
 		if err != nil {
 			return nil, err
 		}
-	}
-	for i, del := range deletions {
-		empty, err := d.leftOver(ctx, del, plans[i], listed)
-		if err != nil {
-			return nil, err
+		for i, del := range deletions {
+			if _, found := plans[i].found[ms]; found {
+				continue
+			}
+			if left, err := d.isLeftOver(ctx, del, ms); err != nil {
+				return nil, err
+			} else if left {
+				rows := plans[i].legacy[ms]
+				plans[i].legacy[ms] = rows // it gets a step even if there are none
+			}
 		}
-		plans[i].settle(empty, listed)
+	}
+	for _, p := range plans {
+		p.settle()
 	}
 	return plans, nil
 }
 
-// leftOver returns the row times of which a deletion selects no row, and which get a step all the
-// same, since no rows are left in them: they have expired, or a delete was interrupted before it
-// removed the row time. For a whole metric, that step itself looks for rows.
-func (d *Deleter) leftOver(ctx context.Context, del store.Deletion, plan *deletePlan, listed []int64) (map[int64]bool, error) {
-	empty := map[int64]bool{}
-	for _, ms := range listed {
-		if _, some := deletedColumns(d.ks.Spec, ms, del.Range); !some || plan.counts[ms] > 0 {
-			continue
-		}
-		rows := false
-		if !wholeMetric(del) {
-			var err error
-			if rows, err = d.hasRowKeys(ctx, rowkey.Partition{Metric: del.Metric, TimeMS: ms}); err != nil {
-				return nil, err
-			}
-		}
-		empty[ms] = !rows
+// isLeftOver reports whether a row time of which a deletion selects no row gets a step all the same,
+// since no rows are left in it: they have expired, or a delete was interrupted before it removed the
+// row time. For a whole metric, that step itself looks for rows.
+func (d *Deleter) isLeftOver(ctx context.Context, del store.Deletion, rowTimeMS int64) (bool, error) {
+	if _, some := deletedColumns(d.ks.Spec, rowTimeMS, del.Range); !some || wholeMetric(del) {
+		return some, nil
 	}
-	return empty, nil
+	rows, err := d.hasRowKeys(ctx, rowkey.Partition{Metric: del.Metric, TimeMS: rowTimeMS})
+	return !rows, err
 }
 
 // spanOf returns the smallest range that contains those of all deletions.
@@ -137,27 +134,28 @@ func spanOf(deletions []store.Deletion) model.TimeRange {
 
 // add adds rows of a row time. Once there are most rows, they are only counted.
 func (p *deletePlan) add(rowTimeMS int64, rows []rowDelete, most int) {
-	p.rows += len(rows)
-	p.counts[rowTimeMS] += len(rows)
-	if p.found != nil && p.rows < most {
-		p.found[rowTimeMS] = append(p.found[rowTimeMS], rows...)
-	} else {
-		p.found = nil
+	if len(rows) == 0 {
+		return
 	}
+	p.rows += len(rows)
+	if p.many = p.many || p.rows >= most; p.many {
+		rows = nil
+	}
+	p.found[rowTimeMS] = append(p.found[rowTimeMS], rows...)
 }
 
-// settle makes the steps. empty are the row times without rows that get a step too.
-func (p *deletePlan) settle(empty map[int64]bool, times []int64) {
-	byTime := p.legacy
-	for _, ms := range times {
-		if p.counts[ms] > 0 || empty[ms] {
-			byTime[ms] = append(byTime[ms], p.found[ms]...)
+// settle makes the steps.
+func (p *deletePlan) settle() {
+	for ms, rows := range p.found {
+		if p.many {
+			rows = nil
 		}
+		p.legacy[ms] = append(p.legacy[ms], rows...)
 	}
-	p.steps = ascending(byTime)
+	p.steps = ascending(p.legacy)
 	for i := range p.steps {
-		s := &p.steps[i]
-		s.read = p.found == nil && p.counts[s.rowTimeMS] > 0
+		_, found := p.found[p.steps[i].rowTimeMS]
+		p.steps[i].read = p.many && found
 	}
 	p.legacy, p.found = nil, nil
 }
