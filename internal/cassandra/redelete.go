@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -37,8 +36,7 @@ type redeleter struct {
 	deleter layout.Repeater
 	log     *slog.Logger
 
-	mu      sync.Mutex
-	checked map[*spool.Generation]uint64 // for partly written generations: how many series were left at the last look for deletions
+	checked map[*spool.Generation]uint64 // for partly written generations: how many series were left at the last look for deletions; for Write only
 }
 
 // Write implements spool.Sink. If a generation is partly written, deletions are repeated for
@@ -51,25 +49,18 @@ func (r *redeleter) Write(ctx context.Context, g *spool.Generation) error {
 		if err := r.look(ctx, g, nil); err != nil {
 			return waits(ctx, g, err)
 		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
 		delete(r.checked, g)
 		return nil
 	case !ok || partial.Series == nil:
 		return failed
 	}
 	left := partial.Series.GetCardinality()
-	r.mu.Lock()
-	before, looked := r.checked[g]
-	r.mu.Unlock()
-	if looked && left == before {
+	if before, looked := r.checked[g]; looked && left == before {
 		return failed
 	}
 	if err := r.look(ctx, g, partial.Series); err != nil {
 		return &spool.PartialError{Left: partial.Left, Written: partial.Written, Err: errors.Join(partial.Err, err)}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.checked == nil {
 		r.checked = map[*spool.Generation]uint64{}
 	}

@@ -29,7 +29,6 @@ type writePass struct {
 	src     Source
 	stampMS int64 // upper bound of the samples' write timestamps, and the timestamp of samples without one
 	nowMS   int64
-	again   bool // there were attempts before
 
 	together int  // how many rows of a metric and row time that failed before get their index rows in one call
 	oneByOne bool // few series failed before: they are written one after the other
@@ -306,7 +305,7 @@ func (p *writePass) index(ctx context.Context, ids []model.SeriesNumber) ([]pend
 	if err != nil {
 		return nil, err
 	}
-	if p.again {
+	if p.attempts > 1 {
 		shuffle(missing.groups)
 		shuffle(missing.lone)
 	}
@@ -324,7 +323,7 @@ func (p *writePass) index(ctx context.Context, ids []model.SeriesNumber) ([]pend
 		return nil, err
 	}
 	all = slices.DeleteFunc(all, func(s pendingSeries) bool { return p.left.has(s.id) || p.refused.has(s.id) })
-	if p.again {
+	if p.attempts > 1 {
 		shuffle(all)
 	}
 	slices.SortStableFunc(all, func(a, b pendingSeries) int {

@@ -300,8 +300,7 @@ func (w *Writer) begin(stampMS int64, src Source) *writePass {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := w.begun[src]
-	again := before != nil
-	if !again {
+	if before == nil {
 		before = &progress{
 			epoch: w.known.now(), parts: map[rowkey.Partition]struct{}{},
 			settled: roaring.New(),
@@ -316,7 +315,7 @@ func (w *Writer) begin(stampMS int64, src Source) *writePass {
 		together = 1
 	}
 	return &writePass{
-		progress: before, w: w, src: src, stampMS: stampMS, nowMS: w.now().UnixMilli(), again: again,
+		progress: before, w: w, src: src, stampMS: stampMS, nowMS: w.now().UnixMilli(),
 		together: together, oneByOne: oneByOne, reconnectFor: maxReconnect,
 		failed: map[string]int{},
 	}
