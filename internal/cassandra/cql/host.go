@@ -197,7 +197,8 @@ func (p *hosts) takeIdlest(list *[]gocql.SelectedHost, k kind) gocql.SelectedHos
 	return h
 }
 
-// look reports whether the node is silent, and whether it is at its limit.
+// look reports whether the node is silent, that is whether statements wait for it and it has answered
+// nothing for stallAfter, and whether it is at its limit.
 func (p *hosts) look(id string, k kind) (silent, full bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -220,15 +221,6 @@ func (p *hosts) slow(id string) {
 
 func (p *hosts) silentLocked(h *host) bool {
 	return h.suspect || h.inFlight > 0 && p.now().Sub(h.since) > p.stallAfter
-}
-
-// silent reports whether statements wait for the node and it has answered nothing for
-// stallAfter.
-func (p *hosts) silent(id string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	h := p.known[id]
-	return h != nil && p.silentLocked(h)
 }
 
 // others reports whether a node other than id is up and answers.

@@ -341,7 +341,8 @@ func (s *Session) hopeless(c *connection, a *attempt, waited, timeout time.Durat
 	if a.pinned {
 		return nil
 	}
-	if id == "" && waited >= s.config.StallAfter || c.hosts.silent(id) {
+	silent, _ := c.hosts.look(id, a.kind)
+	if silent || id == "" && waited >= s.config.StallAfter {
 		if c.hosts.others(id, c.driver.GetHosts()) {
 			// Without an id, the driver is still preparing the statement at some node, which
 			// does not answer.

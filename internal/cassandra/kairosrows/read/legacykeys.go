@@ -14,9 +14,8 @@ import (
 // legacyTable remembers whether row_key_index is empty. KairosDB has not written to it since
 // 1.2, so it is empty in most keyspaces, and reading it for each query would be wasteful.
 type legacyTable struct {
-	missing bool
-	empty   atomic.Bool
-	lookAt  atomic.Int64 // time of the next check, Unix seconds
+	empty  atomic.Bool
+	lookAt atomic.Int64 // time of the next check, Unix seconds
 }
 
 // legacyLookEvery is how often an empty row_key_index is checked again.
@@ -26,7 +25,7 @@ const legacyLookEvery = 10 * time.Minute
 // unknown: after deletes by KairosDB the table may be full of tombstones, and is then checked
 // as often as an empty one.
 func (t *legacyTable) mayHold(ctx context.Context, r *Reader) (bool, error) {
-	if t.missing {
+	if !r.ks.Tables.RowKeyIndex {
 		return false, nil
 	}
 	now := r.now()

@@ -167,6 +167,9 @@ func (l *Look) partition(metric string, state rowkey.RowTime) *partition {
 // stampOf returns the mtime of a partition, read once.
 func (l *Look) stampOf(ctx context.Context, k rowkey.Partition) (rowkey.Stamp, error) {
 	return memo(l, l.partitions, k).stamp.get(ctx, func() (rowkey.Stamp, error) {
-		return inSlot(ctx, l, func(ctx context.Context) (rowkey.Stamp, error) { return l.readStamp(ctx, k) })
+		return inSlot(ctx, l, func(ctx context.Context) (rowkey.Stamp, error) {
+			l.trace[countStatements].Add(1)
+			return rowkey.ReadStamp(ctx, l.reader.ks.Session, k, l.level)
+		})
 	})
 }

@@ -101,12 +101,6 @@ type partition struct {
 	postings map[tagPair]*keyList // lists of one tag each that this Look has read
 }
 
-// readStamp reads the mtime of a partition.
-func (l *Look) readStamp(ctx context.Context, k rowkey.Partition) (rowkey.Stamp, error) {
-	l.trace[countStatements].Add(1)
-	return rowkey.ReadStamp(ctx, l.reader.ks.Session, k, l.level)
-}
-
 func (p *partition) version(s rowkey.Stamp) version {
 	return version{mtime: s.Mtime, changed: p.state.Changed}
 }

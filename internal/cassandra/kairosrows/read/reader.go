@@ -71,7 +71,6 @@ func New(ks *schema.Keyspace, config Config, o Options) (*Reader, error) {
 		answered: set.CounterVec("lookups_total",
 			"Partitions of row keys that lookups needed, by how they were answered: cached, indexed (by the inverted index), scanned (some pages of them), full (read whole), shared (read whole by a concurrent lookup); uncovered also counts those that the inverted index could not answer because it may lack row keys that KairosDB wrote.", "how"),
 	}
-	r.legacy.missing = !ks.Tables.RowKeyIndex
 	r.ordered = rowkey.KeepsMapsInOrder(ks.Session.State().Version)
 	var err error
 	if r.unregister, err = set.Register(o.Registerer); err != nil {
