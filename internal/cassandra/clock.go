@@ -22,10 +22,9 @@ const (
 )
 
 // A startClock finds out whether the machine's clock is set. A machine may start with a clock
-// that is wrong by days or years until a time service has set it. Whatever is written to
-// Cassandra meanwhile does lasting damage: samples that seem to have expired are written as
-// deletions, others expire early, and what has a timestamp in the future hides all later
-// writes and deletes of the same cells until that time.
+// that is wrong by years until a time service has set it. What is written to Cassandra meanwhile
+// does lasting damage: samples that seem to have expired are written as deletions, and timestamps in
+// the future hide all later writes and deletes.
 //
 // So after a start nothing is changed in Cassandra until the clock agrees with those of the nodes,
 // or for clockHold at most. Samples wait in the spool, and deletes and changes of key-values get an

@@ -18,10 +18,9 @@
 // A deletion first drains the samples that were acknowledged before it. Then it
 // deletes in the keyspace with a write timestamp above those of all these samples and
 // below those of all later ones. It therefore needs Cassandra, and takes as long as
-// draining the backlog. Samples in the spools of other processes carry the time at
-// which they were acknowledged, so the same tombstones hide them once they are
-// drained. A deletion writes tombstones only for rows in the index. A row that is only
-// in the spool of another process is deleted when that process writes it, see redeleter.
+// draining the backlog. The same tombstones hide samples from the spools of other processes,
+// which carry the time at which they were acknowledged. Rows that are only in such a spool get
+// no tombstones: they are deleted when that process writes them, see redeleter.
 //
 // # Clocks
 //

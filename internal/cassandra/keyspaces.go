@@ -32,11 +32,9 @@ const (
 // stored. Each keyspace is a [Store] with its own sessions, spool, limits and caches, so that a
 // keyspace that is unavailable, or whose spool is full, affects its own metrics only.
 //
-// The rules at the time of its acknowledgement decide where a sample is stored, even if a
-// restart changes the rules meanwhile: the sample waits in the spool of that keyspace. So a
-// change of rules moves no samples; the samples of a metric before and after the change are in
-// different keyspaces. The older samples are read from the former keyspace, and from its spool, if
-// also_read names it.
+// The rules at the time of its acknowledgement decide where a sample is stored: it waits in the spool
+// of that keyspace. So a change of rules moves no samples. Older samples are read from the former
+// keyspace, and from its spool, if also_read names it.
 //
 // Metadata, delete jobs of the first keyspace and all other data except samples are stored in
 // the first keyspace.

@@ -19,15 +19,14 @@ import (
 // that concern samples in them.
 //
 // A deletion finds rows through the index, so it does not find rows that had no sample in
-// Cassandra at that time. So a node that deletes first records the deletion, and a node that
-// writes reads the records after it has written:
+// Cassandra at that time:
 //
 //	who deletes   1 record it   2 look for rows   3 delete
 //	who writes    1 samples and index rows        2 look for what is recorded
 //
-// Either the deleting node finds the rows, or the writing node finds the record. In the latter
-// case the writing node executes the same deletion with the same write timestamp, so it deletes
-// exactly the samples that were acknowledged before.
+// Either the deleting node finds the rows, or the writing node finds the record. Then it executes
+// the same deletion with the same write timestamp, which deletes exactly the samples that were
+// acknowledged before.
 //
 // If Cassandra refuses a repeated deletion, that is logged and the deletion is skipped: it must
 // not keep all other samples from being written.

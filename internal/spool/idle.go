@@ -24,14 +24,9 @@ type idleBook struct {
 // drop records the series of a drained generation.
 func (b *idleBook) drop(g *Generation) {
 	ids := roaring.New()
-	buf := make([]uint32, 0, 4096)
 	for id := range g.Series() {
-		if buf = append(buf, uint32(id)); len(buf) == cap(buf) {
-			ids.AddMany(buf)
-			buf = buf[:0]
-		}
+		ids.Add(uint32(id))
 	}
-	ids.AddMany(buf)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.drained.Or(ids)

@@ -10,18 +10,16 @@
 //   - The caller passes the write timestamp of each statement, in milliseconds. It is the same
 //     at every attempt.
 //   - Statements in flight are limited by number and bytes, separately for reads and
-//     writes. An overloaded node does not refuse work but gets slower, so its limit
-//     shrinks while it is slow, and grows again afterwards: see pace.go. Fast replicas
-//     are preferred to slow ones.
+//     writes. The limit of a node shrinks while it is slow: see pace.go. Fast replicas are
+//     preferred to slow ones.
 //   - A read whose node takes unusually long is also sent to another replica: see
 //     hedge.go.
 //   - Statements and batches of one partition go to a replica of it.
-//   - Most batches of several rows are written to the connection by this package, which
-//     takes a fraction of the driver's CPU for each row: see packed.go.
+//   - Most batches of several rows are encoded by this package, which takes a fraction of the
+//     driver's CPU for each row: see packed.go.
 //   - If a retry can help, a statement is sent again after a pause, to a node that answers.
-//     A node that has stopped answering (paused, or unreachable) gets no statements until
-//     it answers again. If no node answers, reads wait for a moment and then fail at once;
-//     writes are sent nevertheless.
+//     A node that has stopped answering gets no statements until it answers again. If no node
+//     answers, reads wait for a moment and then fail at once; writes are sent nevertheless.
 //   - There are only a few types of errors, and each error names the statement, the table and
 //     the solution: [*store.UnavailableError] (a later attempt may succeed), [*RefusedError]
 //     (it will not, unless the former contains it), [*TombstoneError] (a smaller range may succeed).

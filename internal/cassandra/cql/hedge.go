@@ -22,8 +22,7 @@ import (
 // The additional load is bounded: each attempt of a read is hedged at most once; all hedges
 // together are at most hedgeShare of the reads; a hedge is only sent to a replica that answers
 // and is below its limit, and only if the limit of statements in flight permits. A node that
-// loses against a hedge is avoided for slowFor, like a node at its limit. So a node that stays
-// slow causes one hedge per second, not one for every third read.
+// loses against a hedge is avoided for slowFor, so that it causes one hedge per second at most.
 const (
 	hedgeShare    = 0.05 // of reads
 	hedgeBurst    = 32   // concurrent hedges after a quiet time: as many as a query reads ahead

@@ -15,10 +15,9 @@ var kindNames = [kinds]string{"read", "write"}
 
 // pace finds how many concurrent statements of one kind a node can handle.
 //
-// A node with more statements than that has no higher throughput, each statement only takes
-// longer: with 64 statements in flight and 100 done per second, each takes 0.64 s. Cassandra
-// reports overload only after its own timeouts (2 s for a write, 5 s for a read), when the work
-// has been wasted. So the limit is adjusted every second to the time that statements take:
+// With more statements than that, each only takes longer. Cassandra reports overload only after its
+// own timeouts (2 s for a write, 5 s for a read), when the work has been wasted. So the limit is
+// adjusted every second to the time that statements take:
 //
 //   - more than one in a hundred took longer than the goal (the 99th percentile is above it):
 //     the limit becomes three quarters of what was in flight, but not less than an eighth of
@@ -26,8 +25,7 @@ var kindNames = [kinds]string{"read", "write"}
 //     would never be served;
 //   - a timeout, or the node says that it is overloaded: half of it, at most once
 //     a second;
-//   - none of these, and the limit was reached: it grows by a tenth, at least by one. A
-//     limit that was not reached is not raised.
+//   - none of these, and the limit was reached: it grows by a tenth, at least by one.
 //
 // The limit stays between floor and max. A single slow statement in a second does not
 // count.

@@ -28,12 +28,10 @@ import (
 // whose clock is ahead may have removed row keys under a timestamp in the future.
 //
 // Once no KairosDB node runs any more, all partitions are checked once more, and then
-// everything is forgotten. So if the last node removed index rows of rows that got no samples
-// meanwhile, they are written again with the next samples.
+// everything is forgotten, so that the next samples of all rows write their index rows.
 //
-// A process that ends loses its knowledge. Suppose that KairosDB removes a row key, that the
-// last sample of the row is written after that, and that the process crashes less than
-// index_refresh later. Then only a repair finds the row.
+// A process that crashes less than index_refresh after it has written the last sample of a row leaves
+// that row unchecked: if KairosDB had removed its row key, only a repair finds the row.
 type Watch struct {
 	writer     *Writer
 	nodes      func(context.Context) (bool, error) // reports whether a KairosDB node runs
