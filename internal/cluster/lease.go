@@ -111,7 +111,7 @@ type Lease struct {
 // another process holds the lease or held it less than Skew ago, and ErrChanged if another
 // process may have acquired it at the same time.
 func (n *Node) Acquire(ctx context.Context, name string, life time.Duration) (*Lease, error) {
-	return n.acquire(ctx, name, life, func(record) bool { return false })
+	return n.acquire(ctx, name, life, false)
 }
 
 // Reacquire is like Acquire, but also takes over a lease of an earlier process of the same
@@ -119,11 +119,11 @@ func (n *Node) Acquire(ctx context.Context, name string, life time.Duration) (*L
 // which has the server's id. If two servers use copies of one directory, the other server finds
 // its lease lost.
 func (n *Node) Reacquire(ctx context.Context, name string, life time.Duration) (*Lease, error) {
-	return n.acquire(ctx, name, life, func(there record) bool { return there.Node == n.ID })
+	return n.acquire(ctx, name, life, true)
 }
 
-// acquire acquires a lease that no process holds, or whose holder has ended according to ended.
-func (n *Node) acquire(ctx context.Context, name string, life time.Duration, ended func(record) bool) (*Lease, error) {
+// acquire acquires a lease that no process holds or, if again is set, that this server holds.
+func (n *Node) acquire(ctx context.Context, name string, life time.Duration, again bool) (*Lease, error) {
 	old, err := n.registers.Get(ctx, leases, name)
 	if err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func (n *Node) acquire(ctx context.Context, name string, life time.Duration, end
 		if err != nil {
 			return nil, fmt.Errorf("lease %s: %w", name, err)
 		}
-		if n.heldAt(began, there) && !ended(there) && !n.notRenewed(name, old.Version, there, began) {
+		if n.heldAt(began, there) && !(again && there.Node == n.ID) && !n.notRenewed(name, old.Version, there, began) {
 			return nil, &HeldError{Name: name, By: there.by()}
 		}
 	}

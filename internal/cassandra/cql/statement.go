@@ -42,19 +42,8 @@ const defaultPageSize = 5000
 
 // table returns the table in the text, for messages.
 func (st *Statement) table() string {
-	words := strings.Fields(st.Text)
-	for i, w := range words[:max(0, len(words)-1)] {
-		switch strings.ToUpper(w) {
-		case "FROM", "INTO", "UPDATE", "TABLE":
-			for _, name := range words[i+1:] {
-				switch strings.ToUpper(name) {
-				case "IF", "NOT", "EXISTS":
-					continue
-				}
-				name, _, _ = strings.Cut(name, "(")
-				return name
-			}
-		}
+	if found := tableAt.FindStringSubmatch(st.Text); found != nil {
+		return found[1]
 	}
 	return ""
 }
@@ -69,13 +58,13 @@ func (st *Statement) table() string {
 // read from, another keyspace of the cluster.
 func (st *Statement) qualified(keyspace string) string {
 	at := tableAt.FindStringSubmatchIndex(st.Text)
-	if at == nil || strings.HasPrefix(st.Text[at[3]:], ".") {
+	if at == nil || strings.Contains(st.Text[at[2]:at[3]], ".") {
 		return st.Text
 	}
 	return st.Text[:at[2]] + `"` + keyspace + `".` + st.Text[at[2]:]
 }
 
-var tableAt = regexp.MustCompile(`(?i)\b(?:FROM|INTO|UPDATE)\s+(\w+)`)
+var tableAt = regexp.MustCompile(`(?i)\b(?:FROM|INTO|UPDATE|TABLE(?:\s+IF(?:\s+NOT)?\s+EXISTS)?)\s+([\w.]+)`)
 
 // text returns the qualified text of a statement, from a cache.
 func (s *Session) text(st *Statement) string {

@@ -199,23 +199,17 @@ func (l *Look) existing(ctx context.Context, p *partition, keys []rowkey.Key) ([
 	if !l.reader.ordered {
 		return keys, nil
 	}
-	byType := map[model.Type][]cql.TagMap{}
+	byType := map[model.Type][]rowkey.Key{}
 	for _, k := range keys {
-		byType[k.Type] = append(byType[k.Type], cql.TagMap{Tags: k.Tags})
+		byType[k.Type] = append(byType[k.Type], k)
 	}
-	type batch struct {
-		typ  model.Type
-		tags []cql.TagMap
-	}
-	var batches []batch
-	for typ, tags := range byType {
-		for part := range slices.Chunk(tags, verifyBatch) {
-			batches = append(batches, batch{typ, part})
-		}
+	var batches [][]rowkey.Key
+	for _, of := range byType {
+		batches = slices.AppendSeq(batches, slices.Chunk(of, verifyBatch))
 	}
 	found := make([][]rowkey.Key, len(batches))
 	err := l.parallel(ctx, len(batches), func(ctx context.Context, i int) (err error) {
-		found[i], err = l.existingOf(ctx, p, batches[i].typ, batches[i].tags)
+		found[i], err = l.existingOf(ctx, p, batches[i])
 		return err
 	})
 	return slices.Concat(found...), err
@@ -223,22 +217,26 @@ func (l *Look) existing(ctx context.Context, p *partition, keys []rowkey.Key) ([
 
 // existingOf looks for row keys of one type with one statement, or with several if a guardrail
 // of the cluster allows fewer values in each.
-func (l *Look) existingOf(ctx context.Context, p *partition, typ model.Type, tags []cql.TagMap) ([]rowkey.Key, error) {
-	found, err := l.readThese(ctx, p, typ, tags)
-	if len(tags) < 2 || !cql.IsRefused(err, cql.GuardrailHit) {
+func (l *Look) existingOf(ctx context.Context, p *partition, keys []rowkey.Key) ([]rowkey.Key, error) {
+	found, err := l.readThese(ctx, p, keys)
+	if len(keys) < 2 || !cql.IsRefused(err, cql.GuardrailHit) {
 		return found, err
 	}
-	half := len(tags) / 2
-	found, err = l.existingOf(ctx, p, typ, tags[:half])
+	half := len(keys) / 2
+	found, err = l.existingOf(ctx, p, keys[:half])
 	if err != nil {
 		return nil, err
 	}
-	more, err := l.existingOf(ctx, p, typ, tags[half:])
+	more, err := l.existingOf(ctx, p, keys[half:])
 	return append(found, more...), err
 }
 
-func (l *Look) readThese(ctx context.Context, p *partition, typ model.Type, these []cql.TagMap) (found []rowkey.Key, err error) {
-	err = rowkey.EachOf(l.query(ctx, readTheseRowKeys, append(p.key.Args(), string(typ), these)...), func(k rowkey.Key, _ int) error {
+func (l *Look) readThese(ctx context.Context, p *partition, keys []rowkey.Key) (found []rowkey.Key, err error) {
+	tags := make([]cql.TagMap, len(keys))
+	for i, k := range keys {
+		tags[i] = cql.TagMap{Tags: k.Tags}
+	}
+	err = rowkey.EachOf(l.query(ctx, readTheseRowKeys, append(p.key.Args(), string(keys[0].Type), tags)...), func(k rowkey.Key, _ int) error {
 		found = append(found, k)
 		return nil
 	})
