@@ -92,7 +92,7 @@ type Deleter struct {
 	afterCancel func(context.Context) // waits until a cancelled delete must end: for cancelTime, or until the context ends
 
 	cluster    string
-	servicesOf func() (*schema.Keyspace, error) // nil: ks
+	services   func() (*schema.Keyspace, error) // the keyspace whose service_index has the KairosDB nodes and delete jobs
 	unregister func()
 
 	mu      sync.Mutex
@@ -126,11 +126,14 @@ func New(ks *schema.Keyspace, w *write.Writer, cfg Config, o Options) (*Deleter,
 		o.Now = time.Now
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	if o.Services == nil {
+		o.Services = func() (*schema.Keyspace, error) { return ks, nil }
+	}
 	if o.Deleted == nil {
 		o.Deleted = func([]byte) {}
 	}
 	d := &Deleter{ks: ks, cfg: cfg, writer: w, forget: o.Deleted, log: o.Logger, now: o.Now, metrics: newMetrics(), step: deleteStep, portion: deletePortion,
-		cluster: o.Cluster, servicesOf: o.Services}
+		cluster: o.Cluster, services: o.Services}
 	d.afterCancel = func(ctx context.Context) { _ = work.Pause(ctx, cancelTime) }
 	d.jobs.init(d, o.Node)
 	var err error

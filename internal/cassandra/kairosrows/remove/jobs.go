@@ -86,10 +86,9 @@ func (j *jobs) start(ctx context.Context, del store.Deletion, stampMS int64, pla
 	now := j.d.now().UTC()
 	job := &layout.Job{
 		ID: fmt.Sprintf("%d-%08x", stampMS, rand.Uint32()), Selector: describe(del), StartMS: del.Range.StartMS, EndMS: del.Range.EndMS,
-		Cluster: j.d.cluster, StampMS: stampMS, State: layout.JobRunning, Rows: plan.rows, NextMS: del.Range.StartMS, Started: now, Updated: now, Node: j.node,
+		Cluster: j.d.cluster, StampMS: stampMS, State: layout.JobRunning, Rows: plan.rows, NextMS: plan.steps[0].rowTimeMS, Started: now, Updated: now, Node: j.node,
 		Deletion: layout.SaveDeletion(del),
 	}
-	job.NextMS = plan.steps[0].rowTimeMS
 	j.mu.Lock()
 	n := len(j.running)
 	j.mu.Unlock()

@@ -125,38 +125,39 @@ func (r *repair) lackIndex(ctx context.Context, keys []rowtime.Key) ([]int, erro
 	if err != nil {
 		return nil, err
 	}
-	var lacking []int
-	rest := func(left []int, lacks func(i int) bool) (some []partedKey, places []int) {
-		for _, i := range left {
-			k := keys[i]
-			if lacks(i) {
-				lacking = append(lacking, i)
-				continue
-			}
-			some, places = append(some, partedKey{rowkey.Partition{Metric: k.Metric, TimeMS: k.RowTimeMS}, rowkey.Key{Type: k.Type, Tags: k.Tags}}), append(places, i)
+	var lacking, rest []int
+	var some []partedKey
+	for _, i := range left {
+		if k := partedOf(keys[i]); keys[i].Type == rowtime.TypeLegacy || !parts[k.part].listed {
+			lacking = append(lacking, i)
+		} else {
+			some, rest = append(some, k), append(rest, i)
 		}
-		return some, places
 	}
-	factsOf := func(i int) partFacts {
-		return parts[rowkey.Partition{Metric: keys[i].Metric, TimeMS: keys[i].RowTimeMS}]
-	}
-	some, left := rest(left, func(i int) bool { return keys[i].Type == rowtime.TypeLegacy || !factsOf(i).listed })
 	unlisted, err := r.unlisted(ctx, some)
 	if err != nil {
 		return nil, err
 	}
 	lost := map[int]bool{}
 	for _, at := range unlisted {
-		lost[left[at]] = true
+		lost[at], lacking = true, append(lacking, rest[at])
 	}
-	_, left = rest(left, func(i int) bool { return lost[i] })
-	left = slices.DeleteFunc(left, func(i int) bool { return !factsOf(i).covered }) // otherwise no query relies on varve_row_index
-	some, left = rest(left, func(int) bool { return false })
-	untagged, err := r.withoutTagRows(ctx, some)
+	var tagged []partedKey
+	var of []int
+	for at, k := range some {
+		if !lost[at] && parts[k.part].covered { // otherwise no query relies on varve_row_index
+			tagged, of = append(tagged, k), append(of, rest[at])
+		}
+	}
+	untagged, err := r.withoutTagRows(ctx, tagged)
 	for _, at := range untagged {
-		lacking = append(lacking, left[at])
+		lacking = append(lacking, of[at])
 	}
 	return lacking, err
+}
+
+func partedOf(k rowtime.Key) partedKey {
+	return partedKey{rowkey.Partition{Metric: k.Metric, TimeMS: k.RowTimeMS}, rowkey.Key{Type: k.Type, Tags: k.Tags}}
 }
 
 // unknownToLegacy returns the positions of the rows that row_key_index lacks.
@@ -195,7 +196,7 @@ func (r *repair) partFacts(ctx context.Context, keys []rowtime.Key) (map[rowkey.
 	facts := map[rowkey.Partition]partFacts{}
 	asked := map[rowkey.Partition]bool{}
 	for _, k := range keys {
-		p := rowkey.Partition{Metric: k.Metric, TimeMS: k.RowTimeMS}
+		p := partedOf(k).part
 		if known, ok := r.facts[p]; ok {
 			facts[p] = known
 		} else if k.Type != rowtime.TypeLegacy {

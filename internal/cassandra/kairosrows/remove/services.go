@@ -9,14 +9,6 @@ import (
 	"varve/internal/cassandra/kairosrows/schema"
 )
 
-// services returns the keyspace whose service_index has the KairosDB nodes and delete jobs.
-func (d *Deleter) services() (*schema.Keyspace, error) {
-	if d.servicesOf != nil {
-		return d.servicesOf()
-	}
-	return d.ks, nil
-}
-
 // Delete jobs of the cluster that is written to are stored under jobServiceKey and
 // cancelServiceKey, those of another cluster under these keys and its name. Without
 // service_index, jobs end with the process.
