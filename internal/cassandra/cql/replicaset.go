@@ -19,6 +19,9 @@ const rowBytes = 24
 // DataBytes approximates what a node counts for an entry in the size of a batch.
 func (e Entry) DataBytes() int { return rowBytes + sizeOf(e.Args[e.Statement.KeyArgs:]) }
 
+// Bytes approximates the size of an entry in a frame.
+func (e Entry) Bytes() int { return sizeOf(e.Args) }
+
 // ReplicaSet identifies the replicas of the entry's partition in this data center. Partitions
 // with the same replicas have the same ReplicaSet; a batch of them can be sent to a node that
 // is a replica of all. It is empty if the replicas are not known: there is no connection, or

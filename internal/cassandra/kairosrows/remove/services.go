@@ -4,9 +4,8 @@ import (
 	"context"
 	"iter"
 
-	"varve/internal/store"
-
 	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/store"
 )
 
 // Delete jobs of the cluster that is written to are stored under jobServiceKey and

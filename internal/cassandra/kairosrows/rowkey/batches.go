@@ -42,7 +42,7 @@ func CutBatches(entries []cql.Entry) [][]cql.Entry {
 	var batches [][]cql.Entry
 	from, size := 0, 0
 	for i := range entries {
-		n := entries[i].DataBytes()
+		n := entries[i].Bytes()
 		if i > from && (i-from == indexBatchRows || size+n > indexBatchBytes) {
 			batches = append(batches, entries[from:i])
 			from, size = i, 0
