@@ -66,11 +66,6 @@ func (s *Set) HistogramVec(name, help string, buckets []float64, labels ...strin
 	return add(s, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: s.prefix + name, Help: help, ConstLabels: s.labels, Buckets: buckets}, labels))
 }
 
-// HistogramVec adds a histogram for each combination of labels.
-func (s *Set) HistogramVec(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	return add(s, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: s.prefix + name, Help: help, Buckets: buckets}, labels))
-}
-
 // Register registers what was added, all or none, and returns what takes it back, which
 // may be called more than once: it does nothing then, since others may have registered
 // the same names meanwhile. Without a registerer nothing is done.
