@@ -43,6 +43,7 @@ type Engine struct {
 	slow    SlowLog
 	queued  atomic.Int64
 	lent    atomic.Int64 // slots of queries that wait for memory
+	paused  atomic.Int64 // goroutines with slots that wait for memory
 	lastID  atomic.Uint64
 
 	mu      sync.Mutex
@@ -62,13 +63,20 @@ func New(s store.Viewer, config Config, r prometheus.Registerer, now func() time
 	}
 	e.slots.fresh.refused, e.slots.begun.refused = e.metrics.shed.WithLabelValues("begin"), e.metrics.shed.WithLabelValues("turn")
 	e.config.Store(&config)
-	e.pool = &pool{max: machine.Share(int64(config.TotalMemory)), metrics: e.metrics, held: map[uint64]int64{}}
+	e.pool = &pool{max: machine.Share(int64(config.TotalMemory)), metrics: e.metrics, held: map[uint64]int64{}, stand: map[uint64]bool{}, idle: e.idle}
 	e.pool.maxWait.Store(int64(config.MaxWait))
 	e.metrics.memoryMax.Set(float64(e.pool.max))
 	e.texts, e.deletes = newTexts(e.pool), newDeletes(e.metrics)
 	e.slow.count = e.metrics.slow
 	e.slow.threshold.Store(int64(config.Slow))
 	return e
+}
+
+// idle reports whether no query computes: all that have slots wait for memory.
+func (e *Engine) idle() bool {
+	e.slots.mu.Lock()
+	defer e.slots.mu.Unlock()
+	return int64(e.slots.taken+e.slots.spare) <= e.paused.Load()
 }
 
 // Share lets the queries of several engines share the processors. It is called before the

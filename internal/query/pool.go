@@ -20,7 +20,8 @@ import (
 // have the reserve, one part in reserveShare, and a query that waits lends its slot to another (see
 // budget.lend). Queries with much work wait in the order in which they began, so that some end. If all
 // of those that hold memory wait for more, the one that began last is refused after stuckTime, unless the
-// oldest could go on with what others hold, such as answers that are being sent.
+// oldest could go on with what others hold, such as answers that are being sent. A query that waits for a
+// slot is not such another if those that wait for memory have all slots.
 type pool struct {
 	max     int64
 	maxWait atomic.Int64 // a time.Duration
@@ -31,6 +32,9 @@ type pool struct {
 	freed chan struct{}    // closed when one that waits may find memory, nil while nobody waits
 	line  []waiting        // sessions that wait, oldest first
 	held  map[uint64]int64 // what sessions hold until they end, with their answers
+	stand map[uint64]bool  // sessions that wait for a slot
+
+	idle func() bool // reports whether no query computes
 }
 
 const (
@@ -157,6 +161,7 @@ func (p *pool) has(w want) bool {
 // began last; otherwise 0, as when there may be memory by now, or when others hold enough for the oldest.
 // freed is what the session waits for.
 func (p *pool) stuck(session uint64, freed chan struct{}) int {
+	idle := p.idle()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.freed != freed {
@@ -170,19 +175,37 @@ func (p *pool) stuck(session uint64, freed chan struct{}) int {
 			n, last = n+1, w.session
 		}
 	}
-	if n == 0 || last != session || all+p.line[0].bytes <= p.most() {
-		return 0
-	}
-	large := 0
-	for _, held := range p.held {
-		if held > smallGrant {
+	large := 0 // sessions that could release much
+	for id, held := range p.held {
+		switch {
+		case idle && p.stand[id]:
+			all += held
+		case held > smallGrant:
 			large++
 		}
 	}
-	if n < large {
+	if n < large || n == 0 || last != session || all+p.line[0].bytes <= p.most() {
 		return 0
 	}
 	return n
+}
+
+// standing notes that a session begins to wait for a slot, or has ended to.
+func (p *pool) standing(session uint64, stands bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if stands {
+		p.stand[session] = true
+	} else {
+		delete(p.stand, session)
+	}
+}
+
+// waited reports whether a session waits for memory.
+func (p *pool) waited() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.line) > 0
 }
 
 // leave removes a session that waits no longer from the line.
@@ -274,12 +297,16 @@ func (b *budget) lend(f func() error) error {
 	e := b.engine
 	if b.lent.CompareAndSwap(false, true) {
 		defer b.lent.Store(false)
-		if n := e.lent.Add(1); n <= e.mostLent() {
+		if e.lent.Add(1) <= e.mostLent() {
 			e.slots.grow(1)
 			defer e.slots.grow(-1)
+			defer e.lent.Add(-1)
+		} else {
+			e.lent.Add(-1)
 		}
-		defer e.lent.Add(-1)
 	}
+	e.paused.Add(1)
+	defer e.paused.Add(-1)
 	return e.slots.all.without(f)
 }
 

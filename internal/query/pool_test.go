@@ -136,7 +136,7 @@ func TestQueriesThatWaitForMemory(t *testing.T) {
 // while another that holds memory computes.
 func TestOrderOfMemory(t *testing.T) {
 	const large = 2 * smallGrant
-	p := &pool{max: 8*smallGrant - 1, metrics: newMetrics(prometheus.NewRegistry()), held: map[uint64]int64{}}
+	p := &pool{max: 8*smallGrant - 1, metrics: newMetrics(prometheus.NewRegistry()), held: map[uint64]int64{}, idle: func() bool { return false }}
 	has := func(yes bool, w want) {
 		t.Helper()
 		if _, ok := p.try(w); ok != yes {
@@ -184,6 +184,52 @@ func TestOrderOfMemory(t *testing.T) {
 	has(false, want{bytes: large, held: 3 * large, session: 2})
 	stuck(0, 2) // session 6 began later
 	stuck(2, 6)
+}
+
+// TestStuckBesideAQueryWithoutSlot: a query waits for memory that one holds which waits for the slot of
+// the first. The one that began last is refused soon, and the other goes on.
+func TestStuckBesideAQueryWithoutSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := DefaultConfig()
+		config.TotalMemory, config.MaxConcurrent = reserveShare*grantBytes, 1
+		config.MaxQueued = 1 // so few that no slot is lent
+		f := newFixture(t, config)
+		f.lent.Store(1)
+		first, err := f.Begin(t.Context(), Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer first.Close(nil)
+		if err := first.Reserve(grantBytes); err != nil {
+			t.Fatal(err)
+		}
+		var began time.Time
+		var refused error
+		var second sync.WaitGroup
+		second.Go(func() {
+			s, err := f.Begin(t.Context(), Request{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			began = time.Now()
+			if err := s.Reserve(grantBytes); err != nil {
+				t.Error(err)
+			}
+			refused = s.Reserve(f.pool.most() - grantBytes)
+			s.Close(refused)
+		})
+		synctest.Wait() // it waits for the slot
+		time.Sleep(turnTime)
+		if err := first.Yield(); err != nil {
+			t.Fatal(err)
+		}
+		second.Wait()
+		var limit *store.LimitError
+		if !errors.As(refused, &limit) || !limit.Busy || time.Since(began) > 2*stuckTime {
+			t.Errorf("after %s: %v", time.Since(began), refused)
+		}
+	})
 }
 
 // TestWaitForAnswers: a query that waits for memory which answers hold is not refused as one that waits

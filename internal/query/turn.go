@@ -29,7 +29,8 @@ const (
 // long ones end. The goroutine of the session calls Yield between two steps of its work.
 // Then, or if nobody of its tenant waits, it lets the queries of other tenants compute.
 // While more than half of query.total_memory is used, one query at most waits for its
-// next turn: those that wait hold memory, and new queries would need more.
+// next turn, and none while others wait for memory: those that wait hold memory, and new
+// queries would need more.
 func (s *Session) Yield() error {
 	if !s.Due() {
 		return nil
@@ -50,11 +51,16 @@ func (s *Session) yieldTurn() (err error) {
 		return err
 	}
 	most := math.MaxInt
-	if e.pool.inUse() > e.pool.max/2 {
+	switch {
+	case e.pool.waited():
+		most = 0
+	case e.pool.inUse() > e.pool.max/2:
 		most = 1
 	}
 	e.wait(+1)
 	defer e.wait(-1)
+	e.pool.standing(s.id, true)
+	defer e.pool.standing(s.id, false)
 	id := s.nextLine()
 	var patience time.Duration // later turns are not refused
 	if id != 0 && !s.settled {
@@ -155,6 +161,8 @@ func (s *Session) Aside(f func() error) error {
 	e := s.engine
 	e.wait(+1)
 	defer e.wait(-1)
+	e.pool.standing(s.id, true)
+	defer e.pool.standing(s.id, false)
 	err := e.slots.line(s.ctx, s.nextLine(), 0, s.long())
 	s.outside, s.turn = err != nil, time.Now()
 	return err
