@@ -91,7 +91,7 @@ type Head struct {
 	shards  [shardCount]shard
 	samples atomic.Int64
 	bytes   atomic.Int64
-	packed  atomic.Int64 // bytes that sealing has saved on byte strings, and on shuffled series
+	packed  atomic.Int64 // what Expanded counts beside bytes
 }
 
 type shard struct {
@@ -159,6 +159,11 @@ const (
 	pageBytes   = pageSize * recordBytes
 	dirBytes    = int64(unsafe.Sizeof(directory{}))
 	columnBytes = int64(8 + 8) // time and number of a sample once it is decoded
+
+	// listBytes is what a fragment takes while its series is read, with room for the list to grow. It
+	// counts for fragments of fewer than listSamples samples; others have much more data than that.
+	listBytes   = int64(2 * unsafe.Sizeof(Fragment{}))
+	listSamples = 8
 )
 
 // New returns an empty head.
@@ -190,8 +195,9 @@ func (h *Head) Samples() int64 { return h.samples.Load() }
 // arenas counts until the head is dropped.
 func (h *Head) Bytes() int64 { return h.bytes.Load() }
 
-// Expanded is Bytes with all byte strings, and all samples of shuffled series, at their full length.
-// Reading a shuffled series takes about that much memory, and so does writing it to files.
+// Expanded is Bytes with all byte strings, and all samples of shuffled series, at their full length, and
+// with what many small fragments take in addition while they are read. Reading a shuffled series takes
+// about that much memory, and so does writing it to files.
 func (h *Head) Expanded() int64 { return h.bytes.Load() + h.packed.Load() }
 
 func locate(id model.SeriesNumber) (shardIndex, pageIndex, slot uint32) {
@@ -421,6 +427,9 @@ func (s *shard) seal(r *record) (grown int64) {
 	s.packed += max(0, int64(r.held)-int64(len(s.encoded)))
 	if r.shuffled {
 		s.packed += int64(c.Len()) * columnBytes
+	}
+	if c.Len() < listSamples {
+		s.packed += listBytes
 	}
 	return grown + s.release(r)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -300,6 +301,22 @@ func TestShuffledNumbersCountInFull(t *testing.T) {
 	least := int64(samples-sealFixed)*columnBytes + int64(samples)*columnBytes
 	if n := h.Expanded(); n < least || n > least+least/5 {
 		t.Errorf("%d samples, half of them sent again, count as %d bytes, want at least %d", 2*samples, n, least)
+	}
+	checkBytes(t, h)
+}
+
+// TestSmallFragmentsCountInFull: samples far apart need a fragment each, and the list of fragments
+// counts, too.
+func TestSmallFragmentsCountInFull(t *testing.T) {
+	const number, samples = 1, 10_000
+	h := New()
+	for i := range int64(samples) {
+		write(h, number, sample{MS: i % 2 << 40})
+	}
+	run := &Run{}
+	h.Arrivals(number, run)
+	if list := int64(cap(run.Fragments)) * int64(unsafe.Sizeof(Fragment{})); len(run.Fragments) < samples-2 || h.Expanded() < h.Bytes()+list {
+		t.Errorf("%d fragments count as %d bytes, want at least %d and their list of %d", len(run.Fragments), h.Expanded(), h.Bytes(), list)
 	}
 	checkBytes(t, h)
 }
