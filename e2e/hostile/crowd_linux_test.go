@@ -44,6 +44,25 @@ func TestCrowdOfOneAddress(t *testing.T) {
 	}
 }
 
+// Queries of one address, however many, do not take the places of others that wait for a slot.
+func TestQueriesOfOneAddress(t *testing.T) {
+	w := guard(t, quick...)
+	w.wide()
+	w.under(1200*mib, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, max(*attackFor, 5*time.Second))
+		defer cancel()
+		crowd(600, func(int) {
+			c, err := connectFrom(ctx, crowdAddress, w.HTTP)
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			c.say(fmt.Sprintf("POST /api/v1/datapoints/query HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n%s", w.HTTP, len(wideQuestion), wideQuestion))
+			<-ctx.Done()
+		})
+	})
+}
+
 // crowdBeside sends points from many connections of one address, and visits the server beside them.
 func (w *ward) crowdBeside(ctx context.Context, address string, points func(name string, n int) string) {
 	ctx, cancel := context.WithCancel(ctx)

@@ -143,13 +143,13 @@ func (e *Engine) Cancel(id uint64) bool {
 }
 
 // enter takes a slot, at once or after a wait in the queue.
-func (e *Engine) enter(ctx context.Context) error {
+func (e *Engine) enter(ctx context.Context, client string) error {
 	if e.slots.try() {
 		return nil
 	}
 	config := e.config.Load()
 	return e.slots.queue(ctx, queue{
-		config: config, most: int64(config.MaxQueued), waiting: &e.queued, gauge: e.metrics.queued,
+		config: config, most: int64(config.MaxQueued), sender: principal.NetworkOf(client), waiting: &e.queued, gauge: e.metrics.queued,
 		full: store.LimitError{Limit: "waiting queries", What: "queries that wait for a slot; ask for less at once"},
 		late: store.LimitError{Limit: "query.max_concurrent", Max: int64(config.MaxConcurrent), What: "no slot became free within query.max_wait of " + config.MaxWait.String()},
 		what: "a query waits for a slot", wayOut: "fewer dashboards at once",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,6 +65,57 @@ func TestQueueIsBounded(t *testing.T) {
 		run.Close(nil)
 		if n := counted(t, f.metrics.queries.WithLabelValues("busy")); n != 2 {
 			t.Errorf("%v busy", n)
+		}
+	})
+}
+
+// TestSendersTakeTurnsForSlots: a query waits behind one query of each other sender, not behind all of
+// one that sends many; and if the line is full, the sender with the most queries in it gives way.
+func TestSendersTakeTurnsForSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := DefaultConfig()
+		config.MaxConcurrent, config.MaxQueued = 1, 4
+		f := newFixture(t, config)
+		run, err := f.Begin(t.Context(), Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		var order []string
+		var all sync.WaitGroup
+		ask := func(name, client string) {
+			all.Go(func() {
+				s, err := f.Begin(t.Context(), Request{Client: client})
+				mu.Lock()
+				defer mu.Unlock()
+				var limit *store.LimitError
+				switch {
+				case err == nil:
+					order = append(order, name)
+					s.Close(nil)
+				case errors.As(err, &limit) && limit.Busy && limit.Limit == "waiting queries" && limit.Need == 5:
+					order = append(order, "no "+name)
+				default:
+					t.Error(name, err)
+				}
+			})
+			synctest.Wait()
+		}
+		for _, name := range []string{"a1", "a2", "a3"} {
+			ask(name, "192.0.2.1:"+name[1:])
+		}
+		ask("b1", "192.0.2.2:1")
+		ask("a4", "192.0.2.1:4") // the line is full
+		ask("b2", "192.0.2.2:2") // instead of a3: there are two of each now
+		ask("b3", "192.0.2.2:3")
+		ask("c1", "[2001:db8::1]:1") // instead of b2, which came last of those that may go
+		run.Close(nil)
+		all.Wait()
+		if got, want := strings.Join(order, " "), "no a4 no a3 no b3 no b2 a1 b1 c1 a2"; got != want {
+			t.Errorf("the order is %s, want %s", got, want)
+		}
+		if n := f.Queued(); n != 0 {
+			t.Errorf("%d queries wait at the end", n)
 		}
 	})
 }

@@ -64,7 +64,7 @@ type Session struct {
 // Begin waits for a free slot and opens the store. The Session must be closed.
 func (e *Engine) Begin(ctx context.Context, q Request) (*Session, error) {
 	asked := time.Now()
-	if err := e.enter(ctx); err != nil {
+	if err := e.enter(ctx, q.Client); err != nil {
 		e.metrics.queries.WithLabelValues(outcome(err)).Inc()
 		return nil, err
 	}

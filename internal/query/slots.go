@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,7 +17,7 @@ import (
 )
 
 // slots limits the queries that compute at once. Queries that wait stand in two lines: fresh ones,
-// for their first or second turn, in the order of arrival, and those that have had two turns, the
+// for their first or second turn, whose senders take turns, and those that have had two turns, the
 // oldest first, so that some end before all are half done. Of those, however, every other slot goes to a
 // query that has not computed for long yet, and one that has lets it go first: a query that needs three
 // turns must not wait until one ends that needs a thousand. On a busy machine one turn is too little
@@ -40,6 +41,7 @@ type slots struct {
 // A line is queries that wait for a slot.
 type line struct {
 	waiters []*waiter
+	round   uint64 // of the waiter that was called last
 	congestion.Line
 	refused prometheus.Counter // nil counts nothing
 }
@@ -47,15 +49,20 @@ type line struct {
 // A waiter stands in a line until it is called.
 type waiter struct {
 	id       uint64 // of a query in the line begun, else 0
+	sender   netip.Prefix
+	round    uint64 // in the line of fresh ones, in which each sender has one waiter a round
 	since    time.Time
 	patience congestion.Patience // 0: it is not refused early
 	long     bool                // the query has computed for longTime
 	called   chan struct{}       // closed when it has a slot, or is refused
-	refused  bool
+	refused  error
 }
 
-// errCongested is the error of a waiter that is refused early.
-var errCongested = errors.New("the line is congested")
+// Errors of waiters that are refused.
+var (
+	errCongested = errors.New("the line is congested")
+	errDisplaced = errors.New("the line is full, and its sender has the most waiters")
+)
 
 // call gives the waiter in front a slot.
 func (l *line) call(now time.Time) { l.callAt(0, now) }
@@ -64,6 +71,7 @@ func (l *line) call(now time.Time) { l.callAt(0, now) }
 func (l *line) callAt(i int, now time.Time) {
 	w := l.waiters[i]
 	l.waiters = slices.Delete(l.waiters, i, i+1)
+	l.round = max(l.round, w.round)
 	if w.patience > 0 {
 		l.Served(now, now.Sub(w.since), w.patience)
 	}
@@ -73,10 +81,10 @@ func (l *line) callAt(i int, now time.Time) {
 // shed refuses the waiters that have stood for long enough, if the line is congested.
 func (l *line) shed(now time.Time) {
 	l.waiters = slices.DeleteFunc(l.waiters, func(w *waiter) bool {
-		w.refused = w.patience > 0 && l.Congested(now, w.patience) && now.Sub(w.since) > w.patience.Enough()
-		if !w.refused {
+		if w.patience == 0 || !l.Congested(now, w.patience) || now.Sub(w.since) <= w.patience.Enough() {
 			return false
 		}
+		w.refused = errCongested
 		if l.refused != nil {
 			l.refused.Inc()
 		}
@@ -124,6 +132,7 @@ func (s *slots) helped(n int) {
 type queue struct {
 	config  *Config
 	most    int64 // callers that may wait
+	sender  netip.Prefix
 	waiting *atomic.Int64
 	gauge   prometheus.Gauge
 
@@ -136,8 +145,8 @@ type queue struct {
 func (s *slots) queue(ctx context.Context, q queue) error {
 	n := q.waiting.Add(1)
 	defer q.waiting.Add(-1)
-	if n > q.most {
-		q.full.Busy, q.full.Max, q.full.Need = true, q.most, n
+	q.full.Busy, q.full.Max, q.full.Need = true, q.most, max(n, q.most+1)
+	if n > q.most && !s.displace(q.sender) {
 		return &q.full
 	}
 	q.gauge.Inc()
@@ -145,16 +154,44 @@ func (s *slots) queue(ctx context.Context, q queue) error {
 	q.late.Busy = true
 	ctx, cancel := context.WithTimeoutCause(ctx, q.config.MaxWait, &q.late)
 	defer cancel()
-	err := s.line(ctx, 0, q.config.MaxWait, false)
-	if errors.Is(err, errCongested) {
+	switch err := s.line(ctx, q.sender, 0, q.config.MaxWait, false); err {
+	case errCongested:
 		return q.config.congested(q.what, q.wayOut)
+	case errDisplaced:
+		return &q.full
+	default:
+		return err
 	}
-	return err
+}
+
+// displace makes room in the line of fresh queries for one of a sender: the last query of the sender that
+// has the most is refused, unless that is the same sender, or has no more than it would have.
+func (s *slots) displace(sender netip.Prefix) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	waiting := map[netip.Prefix]int{}
+	for _, w := range s.fresh.waiters {
+		waiting[w.sender]++
+	}
+	last := -1
+	for i, w := range s.fresh.waiters { // those for their second turn are not refused
+		if w.patience > 0 && waiting[w.sender] > waiting[sender]+1 && (last < 0 || waiting[w.sender] >= waiting[s.fresh.waiters[last].sender]) {
+			last = i
+		}
+	}
+	if last < 0 {
+		return false
+	}
+	w := s.fresh.waiters[last]
+	s.fresh.waiters = slices.Delete(s.fresh.waiters, last, last+1)
+	w.refused = errDisplaced
+	close(w.called)
+	return true
 }
 
 // line waits for a slot. id is 0 for a fresh query. A patience of 0 keeps it from being
 // refused early. long says that the query has computed for longTime.
-func (s *slots) line(ctx context.Context, id uint64, patience time.Duration, long bool) error {
+func (s *slots) line(ctx context.Context, sender netip.Prefix, id uint64, patience time.Duration, long bool) error {
 	s.mu.Lock()
 	if s.free > 0 {
 		s.free--
@@ -162,14 +199,14 @@ func (s *slots) line(ctx context.Context, id uint64, patience time.Duration, lon
 		s.mu.Unlock()
 		return nil
 	}
-	w := s.stand(id, patience, long)
+	w := s.stand(sender, id, patience, long)
 	s.mu.Unlock()
 	return s.wait(ctx, w)
 }
 
 // stand puts a waiter into its line. s.mu is held.
-func (s *slots) stand(id uint64, patience time.Duration, long bool) *waiter {
-	w := &waiter{id: id, since: time.Now(), patience: congestion.Patience(patience), long: long, called: make(chan struct{})}
+func (s *slots) stand(sender netip.Prefix, id uint64, patience time.Duration, long bool) *waiter {
+	w := &waiter{id: id, sender: sender, since: time.Now(), patience: congestion.Patience(patience), long: long, called: make(chan struct{})}
 	l := &s.fresh
 	if id != 0 {
 		l = &s.begun
@@ -180,26 +217,45 @@ func (s *slots) stand(id uint64, patience time.Duration, long bool) *waiter {
 			l.Short(w.since)
 		}
 	}
-	at := len(l.waiters)
-	if id != 0 {
+	at := 0
+	if id == 0 {
+		at = l.join(w)
+	} else {
 		at, _ = slices.BinarySearchFunc(l.waiters, id, func(w *waiter, id uint64) int { return cmp.Compare(w.id, id) })
 	}
 	l.waiters = slices.Insert(l.waiters, at, w)
 	return w
 }
 
+// join gives a fresh waiter the round after that of the last one of its sender, and returns its place.
+func (l *line) join(w *waiter) int {
+	w.round = l.round
+	for _, o := range l.waiters {
+		if o.sender == w.sender {
+			w.round = max(w.round, o.round+1)
+		}
+	}
+	at, _ := slices.BinarySearchFunc(l.waiters, w.round, func(o *waiter, round uint64) int {
+		if o.round <= round { // those of the same round came before
+			return -1
+		}
+		return 1
+	})
+	return at
+}
+
 // wait waits until w is called. If ctx ends first, w leaves its line.
 func (s *slots) wait(ctx context.Context, w *waiter) error {
 	select {
 	case <-w.called:
-		return w.outcome()
+		return w.refused
 	case <-ctx.Done():
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
 	case <-w.called: // at the same moment
-		if !w.refused {
+		if w.refused == nil {
 			s.pass() // the slot goes to the next waiter
 		}
 	default:
@@ -207,14 +263,6 @@ func (s *slots) wait(ctx context.Context, w *waiter) error {
 		s.fresh.waiters, s.begun.waiters = slices.DeleteFunc(s.fresh.waiters, isW), slices.DeleteFunc(s.begun.waiters, isW)
 	}
 	return context.Cause(ctx)
-}
-
-// outcome is the error of a waiter that was called.
-func (w *waiter) outcome() error {
-	if w.refused {
-		return errCongested
-	}
-	return nil
 }
 
 // leave gives a slot back.
@@ -301,13 +349,13 @@ func (s *slots) grow(n int) {
 // for long also gives it to one that has begun and has not computed for long. yield reports
 // whether the query stood in line. After an error the query has no slot. patience is that of line. Where queries that have begun may be refused, a query with patience also
 // gives its slot to one of them.
-func (s *slots) yield(ctx context.Context, id uint64, most int, patience time.Duration, long bool) (stood bool, err error) {
+func (s *slots) yield(ctx context.Context, sender netip.Prefix, id uint64, most int, patience time.Duration, long bool) (stood bool, err error) {
 	s.mu.Lock()
 	if !s.giveUp(most, patience, long) {
 		s.mu.Unlock()
 		return false, nil
 	}
-	w := s.stand(id, patience, long)
+	w := s.stand(sender, id, patience, long)
 	s.mu.Unlock()
 	return true, s.wait(ctx, w)
 }

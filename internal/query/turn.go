@@ -4,8 +4,11 @@ import (
 	"errors"
 	"io"
 	"math"
+	"net/netip"
 	"runtime"
 	"time"
+
+	"varve/internal/principal"
 )
 
 const (
@@ -67,7 +70,7 @@ func (s *Session) yieldTurn() (err error) {
 		patience = s.config.MaxWait
 	}
 	s.use()
-	stood, err := e.slots.yield(s.ctx, id, most, patience, s.long())
+	stood, err := e.slots.yield(s.ctx, s.sender(), id, most, patience, s.long())
 	s.settled = s.settled || stood && id != 0
 	s.outside, s.turn = err != nil, time.Now()
 	if err == nil && e.slots.all.due() {
@@ -163,10 +166,13 @@ func (s *Session) Aside(f func() error) error {
 	defer e.wait(-1)
 	e.pool.standing(s.id, true)
 	defer e.pool.standing(s.id, false)
-	err := e.slots.line(s.ctx, s.nextLine(), 0, s.long())
+	err := e.slots.line(s.ctx, s.sender(), s.nextLine(), 0, s.long())
 	s.outside, s.turn = err != nil, time.Now()
 	return err
 }
+
+// sender returns the network of the client.
+func (s *Session) sender() netip.Prefix { return principal.NetworkOf(s.request.Client) }
 
 // nextLine returns the id by which the query stands in line now that it has had a turn: 0, as
 // a fresh one, after its first.

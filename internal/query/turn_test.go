@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/netip"
 	"runtime"
 	"slices"
 	"strconv"
@@ -57,12 +58,12 @@ func TestYield(t *testing.T) {
 	if err := f.pool.acquire(context.Background(), want{bytes: f.pool.max * 3 / 4}); err != nil {
 		t.Fatal(err)
 	}
-	f.slots.stand(run.id+1, 0, true) // as a query that has begun
+	f.slots.stand(netip.Prefix{}, run.id+1, 0, true) // as a query that has begun
 	if run.Yield() != nil || len(first) > 0 {
 		t.Error("others began although memory is short, and one waits for its next turn")
 	}
 	f.slots.begun.waiters, run.turn = nil, time.Time{}
-	w := f.slots.stand(0, 0, false) // as one that waits for its second turn
+	w := f.slots.stand(netip.Prefix{}, 0, 0, false) // as one that waits for its second turn
 	if run.Yield() != nil || len(first) > 0 {
 		t.Error("others began although memory is short, and one waits for its second turn")
 	}
