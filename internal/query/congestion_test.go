@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -115,8 +116,40 @@ func TestCongestedTurns(t *testing.T) {
 		if n := counted(t, f.metrics.shed.WithLabelValues("turn")); int(n) != long.refused {
 			t.Errorf("%v are counted, %d were refused: %v", n, long.refused, long.err)
 		}
+		var limit *store.LimitError
+		if !errors.As(long.err, &limit) || !limit.Busy || !strings.Contains(limit.What, "third turn") {
+			t.Errorf("a long query is refused with %v", long.err)
+		}
 		if n := f.slots.inUse() + f.Queued() + len(f.Running()); n != 0 {
 			t.Errorf("%d slots, waiters and queries are left", n)
+		}
+	})
+}
+
+// TestLineThatIsNeverEmpty: a line whose waiters are served soon is not congested, although it is never
+// empty. One that then has to wait a little longer is not refused.
+func TestLineThatIsNeverEmpty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const patience = 10 * time.Second
+		s := &slots{}
+		stand := func() *waiter {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.stand(netip.Prefix{}, 0, patience, false)
+		}
+		stand()
+		last := stand()
+		for range patience / (200 * time.Millisecond) {
+			time.Sleep(200 * time.Millisecond)
+			s.leave() // the first has a slot
+			last = stand()
+		}
+		time.Sleep(patience / 4)
+		stand()
+		select {
+		case <-last.called:
+			t.Errorf("it was called: %v", last.refused)
+		default:
 		}
 	})
 }
