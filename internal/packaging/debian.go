@@ -60,7 +60,7 @@ func (r *release) debianContent(t target, bill []byte) (content, error) {
 		}
 	}
 	for name, source := range map[string]string{
-		doc:                          filepath.Join(r.root, "docs"),
+		doc + "docs":                 filepath.Join(r.root, "docs"), // as in the repository, so that links work
 		"usr/share/varve/grafana":    filepath.Join(deploy, "grafana"),
 		"usr/share/varve/prometheus": filepath.Join(deploy, "prometheus"),
 	} {

@@ -12,9 +12,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -122,7 +125,7 @@ func TestDebianPackage(t *testing.T) {
 	}
 	data, modes := untar(t, parts["data.tar.gz"])
 	for name, mode := range map[string]int64{"./": 0o755, "./usr/bin/varve": 0o755, "./etc/varve/varve.yaml": 0o644,
-		"./usr/lib/systemd/system/varve.service": 0o644, "./usr/share/doc/varve/copyright": 0o644, "./usr/share/doc/varve/operations.md": 0o644} {
+		"./usr/lib/systemd/system/varve.service": 0o644, "./usr/share/doc/varve/copyright": 0o644, "./usr/share/doc/varve/docs/operations.md": 0o644} {
 		if modes[name] != mode {
 			t.Errorf("%s has mode %o, want %o", name, modes[name], mode)
 		}
@@ -164,6 +167,39 @@ func TestDebianPackageOpens(t *testing.T) {
 		out, err := exec.Command("dpkg-deb", args...).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("dpkg-deb %v: %v, no %q in\n%s", args, err, want, out)
+		}
+	}
+}
+
+// TestLinksOfPackages: the links of the pages lead to pages that the packages have too, except to
+// files for those who change the source.
+func TestLinksOfPackages(t *testing.T) {
+	linux := packed(t, "linux")
+	data, _ := untar(t, members(t, linux.read(t, "varve_1.2.3_arm64.deb"))["data.tar.gz"])
+	archive, _ := untar(t, linux.read(t, "varve-v1.2.3-linux-arm64.tar.gz"))
+	link := regexp.MustCompile(`\]\(([\w./-]+)(#[^)]*)?\)`)
+	for name, files := range map[string]map[string]string{"Debian": data, "archive": archive} {
+		links := 0
+		for page, text := range files {
+			if path.Ext(page) != ".md" {
+				continue
+			}
+			for _, m := range link.FindAllStringSubmatch(text, -1) {
+				target := path.Join(path.Dir(page), m[1])
+				if slices.Contains([]string{"CONTRIBUTING.md", "LICENSE", "go.mod"}, path.Base(target)) {
+					continue
+				}
+				links++
+				within := func(file string) bool {
+					return path.Clean(file) == target || strings.HasPrefix(path.Clean(file), target+"/")
+				}
+				if !slices.ContainsFunc(slices.Collect(maps.Keys(files)), within) {
+					t.Errorf("%s: %s links to %s, which is not there", name, page, m[1])
+				}
+			}
+		}
+		if links < 100 {
+			t.Errorf("%s: only %d links", name, links)
 		}
 	}
 }
