@@ -319,6 +319,9 @@ func TestCompactOfAStartWithAClockAhead(t *testing.T) {
 	if !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "retention rules were not applied, everything else was done: for 10m0s after a start") {
 		t.Errorf("by a clock that is ahead: %v", err)
 	}
+	if got, want := store.RetryIn(err), time.Millisecond; got != want {
+		t.Errorf("a client is told to compact again in %v, want %v", got, want)
+	}
 	if files := len(f.current.files); files != 1 {
 		t.Errorf("%d files were not merged", files)
 	}

@@ -73,6 +73,9 @@ func RetryIn(err error) time.Duration {
 	if limit, ok := errors.AsType[*LimitError](err); ok {
 		return limit.Wait
 	}
+	if unavailable, ok := errors.AsType[*UnavailableError](err); ok {
+		return unavailable.Wait
+	}
 	return 0
 }
 
@@ -94,7 +97,8 @@ func Passes(err error) bool {
 // example because its disk is full. Reason says why and the way out.
 type UnavailableError struct {
 	Reason string
-	Err    error // cause, may be nil
+	Err    error         // cause, may be nil
+	Wait   time.Duration // until the request may succeed, 0 if that is not known
 }
 
 func (e *UnavailableError) Error() string {
