@@ -12,6 +12,7 @@ import (
 
 	"varve/internal/embedded/catalogue"
 	"varve/internal/timeline"
+	"varve/internal/units"
 )
 
 // inspectNames bounds the timelines that Inspect lists.
@@ -69,7 +70,11 @@ func (s *Shelf) inspect(ctx context.Context, w io.Writer, name string) error {
 		}
 		bytes += b
 	}
-	fmt.Fprintf(w, "%q\t%d\t%d\t%v", name, bytes, len(h.Layouts), h.Retention)
+	kept := "forever" // as in the stages of retention
+	if h.Retention > 0 {
+		kept = units.FormatDuration(h.Retention)
+	}
+	fmt.Fprintf(w, "%q\t%d\t%d\t%s", name, bytes, len(h.Layouts), kept)
 	for _, d := range []timeline.Direction{timeline.Ascending, timeline.Descending} {
 		found, err := s.Slice(ctx, timeline.Everything(name), timeline.All(), d, timeline.Limit{Entries: 1, Bytes: 1})
 		if err != nil {

@@ -46,8 +46,8 @@ func TestInspect(t *testing.T) {
 		}
 		for _, want := range []string{
 			`^timelines  3\ndisk space \d+ bytes\n`,
-			`\n"deploys" +\d+ +1 +876000h0m0s +2023-11-14T22:13:20.000000Z +2023-11-14T22:14:20.000001Z\n`,
-			`\n"empty" +0 +1 +0s +- +-\n`,
+			`\n"deploys" +\d+ +1 +876000h +2023-11-14T22:13:20.000000Z +2023-11-14T22:14:20.000001Z\n`,
+			`\n"empty" +0 +1 +forever +- +-\n`,
 			`\n"team/wéb" `,
 		} {
 			if !regexp.MustCompile(want).Match(out.Bytes()) {
