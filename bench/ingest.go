@@ -73,7 +73,11 @@ func (r *run) sendTo(ctx context.Context, s server, stage string, round int, t t
 			add(figure{figurePart + filepath.Base(dir), figureBytes.unit}, disk[i])
 		}
 	}
-	add(figurePeak, float64(visible.peak)/1e6)
+	peak := visible.peak
+	if as == asPaths || as == asPickles { // these stages measure until all is in files; some servers do not tell before
+		peak = settled.peak
+	}
+	add(figurePeak, float64(peak)/1e6)
 	if visible.own != nil {
 		add(figureOwnPeak, float64(visible.own.peak)/1e6)
 	}
