@@ -169,15 +169,24 @@ func (p *process) familySeconds() (sum float64, err error) {
 	if err != nil {
 		return 0, err
 	}
+	found := false
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			continue // the process has ended
 		}
 		own, ended, parent, err := parseStat(string(text))
-		if err == nil && (parent == pid || file == "/proc/"+pid+"/stat") {
+		if err != nil {
+			continue
+		}
+		itself := file == "/proc/"+pid+"/stat"
+		if itself || parent == pid {
 			sum += own + ended
 		}
+		found = found || itself
+	}
+	if !found {
+		return 0, fmt.Errorf("process %s has ended", pid)
 	}
 	return sum, nil
 }

@@ -22,6 +22,21 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
+// TestFamilySeconds: a server that has ended is an error, not one that costs nothing.
+func TestFamilySeconds(t *testing.T) {
+	p, err := startProcess(t.Context(), "sleep", "600")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if seconds, err := p.familySeconds(); err != nil || seconds < 0 {
+		t.Errorf("%v s, %v", seconds, err)
+	}
+	p.kill()
+	if seconds, err := p.familySeconds(); err == nil {
+		t.Errorf("after its end: %v s and no error", seconds)
+	}
+}
+
 func TestParseSchedstat(t *testing.T) {
 	if got, err := parseSchedstat("123456789 42 7\n"); err != nil || got != 123456789 {
 		t.Errorf("%d, %v", got, err)
