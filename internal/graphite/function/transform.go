@@ -66,13 +66,15 @@ func plus(v, constant float64) float64 { return v + constant }
 
 // anew is a function that makes the values of a series anew, and is told by a tag.
 func anew(tag string, f func(out, values []float64)) func(*call) (any, error) {
-	return func(c *call) (any, error) {
-		return c.derive(c.list(0), func(s *Series, values []float64) string {
-			f(values, s.Values)
-			s.Tags[tag] = "1"
-			return tag + "(" + s.Name + ")"
-		})
-	}
+	return func(c *call) (any, error) { return c.anew(c.list(0), tag, f) }
+}
+
+func (c *call) anew(list []*Series, tag string, f func(out, values []float64)) (any, error) {
+	return c.derive(list, func(s *Series, values []float64) string {
+		f(values, s.Values)
+		s.Tags[tag] = "1"
+		return tag + "(" + s.Name + ")"
+	})
 }
 
 // gapless is a function that fills gaps of at most limit nulls.
@@ -189,13 +191,13 @@ func (c *call) counter() numeric.Counter {
 }
 
 func nonNegativeDerivative(c *call) (any, error) {
-	c.list(0) // of several errors, that of the first argument counts
-	return anew("nonNegativeDerivative", c.counter().Increases)(c)
+	list, k := c.list(0), c.counter()
+	return c.anew(list, "nonNegativeDerivative", k.Increases)
 }
 
 func perSecond(c *call) (any, error) {
-	c.list(0)
-	out, err := anew("perSecond", c.counter().Increases)(c)
+	list, k := c.list(0), c.counter()
+	out, err := c.anew(list, "perSecond", k.Increases)
 	if err != nil {
 		return nil, err
 	}
