@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 
 	gocql "github.com/apache/cassandra-gocql-driver/v2"
 
@@ -74,41 +73,50 @@ func (m *TagMap) UnmarshalCQL(_ gocql.TypeInfo, data []byte) error {
 var errMapCut = errors.New("map of tags is cut off")
 
 // ParseTagMap decodes the bytes of a map. The result does not refer to data. A map in the order of
-// series keys, as nearly all are, needs one allocation: it is converted to such a key, which is parsed.
+// series keys, as nearly all are, needs one allocation, or two if it has more than half a kilobyte: it
+// is converted to such a key, which is parsed.
 func ParseTagMap(data []byte) (model.Tags, error) {
 	if len(data) < 4 {
 		return model.Tags{}, errMapCut
 	}
-	count := int(int32(binary.BigEndian.Uint32(data)))
-	data = data[4:]
-	if count < 0 || count > len(data)/8 {
+	count, texts := int(int32(binary.BigEndian.Uint32(data))), data[4:]
+	if count < 0 || count > len(texts)/8 {
 		return model.Tags{}, errMapCut
 	}
-	var keyRoom [512]byte
-	var textRoom [16][]byte
-	key, texts := append(keyRoom[:0], byte(model.Null), 0), textRoom[:0] // no metric
+	var room [512]byte
+	key, rest := append(room[:0], byte(model.Null), 0), texts // no metric
 	for range 2 * count {
-		if len(data) < 4 {
+		text, after, ok := cutText(rest)
+		if !ok {
 			return model.Tags{}, errMapCut
 		}
-		n := int(int32(binary.BigEndian.Uint32(data)))
-		if n < 0 || n > len(data)-4 {
-			return model.Tags{}, errMapCut
-		}
-		text := data[4 : 4+n]
-		key, texts, data = append(binary.AppendUvarint(key, uint64(n)), text...), append(texts, text), data[4+n:]
+		key, rest = append(binary.AppendUvarint(key, uint64(len(text))), text...), after
 	}
-	if len(data) != 0 {
-		return model.Tags{}, fmt.Errorf("map of tags is followed by %d bytes", len(data))
+	if len(rest) != 0 {
+		return model.Tags{}, fmt.Errorf("map of tags is followed by %d bytes", len(rest))
 	}
 	if s, err := model.ParseKey(string(key)); err == nil {
 		return s.Tags, nil
 	}
-	var tags []model.Tag
-	for pair := range slices.Chunk(texts, 2) {
-		tags = append(tags, model.Tag{Name: string(pair[0]), Value: string(pair[1])})
+	tags := make([]model.Tag, count)
+	for i := range tags {
+		name, after, _ := cutText(texts)
+		value, after, _ := cutText(after)
+		tags[i], texts = model.Tag{Name: string(name), Value: string(value)}, after
 	}
 	return model.NewTags(tags...)
+}
+
+// cutText cuts the first text off the rest of a map.
+func cutText(data []byte) (text, rest []byte, ok bool) {
+	if len(data) < 4 {
+		return nil, nil, false
+	}
+	n := int(int32(binary.BigEndian.Uint32(data)))
+	if n < 0 || n > len(data)-4 {
+		return nil, nil, false
+	}
+	return data[4 : 4+n], data[4+n:], true
 }
 
 // Raw scans the bytes of a value of any type without copying them. They are valid until the

@@ -33,6 +33,18 @@ func TestTagMapBytes(t *testing.T) {
 	}
 }
 
+// A lookup may read a million row keys: the tags of each need no memory but their own.
+func TestTagMapMemory(t *testing.T) {
+	var texts []string
+	for i := range 20 {
+		raw := TagMap{Tags: model.MustTags(texts...)}.Append(nil)
+		if n := testing.AllocsPerRun(10, func() { _, _ = ParseTagMap(raw) }); n > 1 {
+			t.Errorf("%d tags: %g allocations", i, n)
+		}
+		texts = append(texts, fmt.Sprintf("tag%02d", i), "a value")
+	}
+}
+
 // FuzzTagMap: the short way of reading sorted tags gives the texts in the bytes.
 func FuzzTagMap(f *testing.F) {
 	f.Add([]byte(nil))

@@ -144,11 +144,11 @@ func (c *contest) readPlace(of *contender, at, most int) error {
 	var name, tags cql.Raw
 	dest := []any{&name, &tags}
 	read := 0
+	var k rowkey.Key
 	var ended error
 	for ended == nil && read < most && place.rows.Scan(dest...) {
 		read++
-		var k rowkey.Key
-		if k, ended = rowkey.Decode(name, tags); ended == nil {
+		if ended = k.Decode(name, tags); ended == nil {
 			ended = place.in.add(k, len(tags))
 		}
 	}

@@ -151,6 +151,7 @@ func (l *Look) readAll(ctx context.Context, p *partition, wanted []*harvest) (*k
 	rows := l.query(ctx, readRowKeys, p.key.Args()...)
 	defer rows.Close()
 	dest := []any{&name, &tags, &mtime, &written}
+	var k rowkey.Key
 	var ended error
 	for ended == nil && rows.Scan(dest...) {
 		if read++; read == 1 {
@@ -159,8 +160,7 @@ func (l *Look) readAll(ctx context.Context, p *partition, wanted []*harvest) (*k
 		if name == nil || tags == nil {
 			continue // a static cell that outlived the rows
 		}
-		k, err := rowkey.Decode(name, tags)
-		if err != nil {
+		if err := k.Decode(name, tags); err != nil {
 			return nil, err
 		}
 		ended = in.add(k, len(tags))

@@ -39,12 +39,12 @@ func EachOf(rows *cql.Rows, f func(k Key, tagBytes int) error) error {
 	defer rows.Close()
 	var dataType, tags cql.Raw
 	dest := []any{&dataType, &tags}
+	var k Key
 	for rows.Scan(dest...) {
 		if dataType == nil || tags == nil {
 			continue // a static cell that outlived the rows
 		}
-		k, err := Decode(dataType, tags)
-		if err != nil {
+		if err := k.Decode(dataType, tags); err != nil {
 			return err
 		}
 		if err := f(k, len(tags)); err != nil {
@@ -54,20 +54,16 @@ func EachOf(rows *cql.Rows, f func(k Key, tagBytes int) error) error {
 	return rows.Close()
 }
 
-// Decode decodes a row key. The usual types need no memory.
-func Decode(dataType, tags []byte) (k Key, err error) {
-	for _, t := range []model.Type{model.TypeLong, model.TypeDouble, model.TypeString, model.TypeComplex, model.TypeNull} {
-		if string(dataType) == string(t) {
-			k.Type = t
-		}
-	}
-	if k.Type == "" {
+// Decode decodes a row key. It needs memory for the tags, and for a type other than that of the key
+// that k was before: rows are sorted by type.
+func (k *Key) Decode(dataType, tags []byte) (err error) {
+	if string(dataType) != string(k.Type) {
 		k.Type = model.Type(dataType)
 	}
 	if k.Tags, err = cql.ParseTagMap(tags); err != nil {
-		return k, fmt.Errorf("row key of type %s: %w", dataType, err)
+		return fmt.Errorf("row key of type %s: %w", dataType, err)
 	}
-	return k, nil
+	return nil
 }
 
 // MayHold reports whether a statement finds a row, or so many tombstones that it cannot tell.
