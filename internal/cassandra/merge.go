@@ -39,8 +39,9 @@ func (in *input) fill() (bool, error) {
 	return true, nil
 }
 
-// Next implements store.Cursor. A block that ends before all other inputs begin is returned
-// unchanged, unless some of its samples may have expired.
+// Next implements store.Cursor. Of a block that ends before all other inputs begin, a part is
+// returned without copying it, unless some of its samples may have expired. A block of the spool has
+// all samples of a series.
 func (m *mergedSource) Next() (*store.Block, error) {
 	m.gather.Reset()
 	for m.gather.Len() < blockSamples {
@@ -52,8 +53,9 @@ func (m *mergedSource) Next() (*store.Block, error) {
 		}
 		first := m.first()
 		if m.gather.Len() == 0 && len(first.block.TTLs) == 0 && m.alone(first) {
-			m.out = store.Block{Columns: first.block.Slice(first.next, first.block.Len())}
-			first.next = first.block.Len()
+			from := first.next
+			first.next = min(from+blockSamples, first.block.Len())
+			m.out = store.Block{Columns: first.block.Slice(from, first.next)}
 			return &m.out, nil
 		}
 		m.take(first)

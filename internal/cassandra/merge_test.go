@@ -113,3 +113,36 @@ func TestMergedSource(t *testing.T) {
 		}
 	})
 }
+
+// All samples of a series in the spool are one block. They are returned in blocks of the usual size, so
+// that a reader that counts samples against a limit, or that is cancelled, ends soon.
+func TestMergedSourceCutsLargeBlocks(t *testing.T) {
+	const n = 10*blockSamples + 1
+	var held model.Columns
+	for i := range int64(n) {
+		held.AppendFixed(i, uint64(i), 0)
+	}
+	m := &mergedSource{kind: model.Long, inputs: []*input{{source: failed{}, block: &store.Block{Columns: held}}, {source: failed{}}}}
+	at := int64(0)
+	for {
+		b, err := m.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b == nil {
+			break
+		}
+		if b.Len() > blockSamples {
+			t.Errorf("a block of %d samples", b.Len())
+		}
+		for i, ms := range b.Times {
+			if ms != at || b.Values[i] != uint64(at) {
+				t.Fatalf("sample %d is %d at %d", at, b.Values[i], ms)
+			}
+			at++
+		}
+	}
+	if at != n {
+		t.Errorf("%d samples, want %d", at, n)
+	}
+}
