@@ -64,3 +64,14 @@ func TestPanicInOneKeyspace(t *testing.T) {
 		}
 	}
 }
+
+// A fault of Varve in what is done for several clusters or keyspaces is the error of the request, even
+// if there is only one of them.
+func TestPanicInEach(t *testing.T) {
+	for n := 1; n <= 3; n++ {
+		var fault *work.PanicError
+		if err := each("delete from a cluster", n, func(int) error { panic("no such luck") }); !errors.As(err, &fault) {
+			t.Errorf("%d: %v", n, err)
+		}
+	}
+}

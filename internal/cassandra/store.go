@@ -285,10 +285,10 @@ func (s *Store) Delete(ctx context.Context, deletions ...store.Deletion) error {
 	})
 }
 
-// each calls f for 0 to n-1 concurrently, and returns all errors.
+// each calls f for 0 to n-1 concurrently, and returns all errors. doing is as for [work.Do].
 func each(doing string, n int, f func(i int) error) error {
 	if n == 1 {
-		return f(0)
+		return work.Do(doing, func() error { return f(0) })
 	}
 	errs := make([]error, n)
 	var tasks sync.WaitGroup
