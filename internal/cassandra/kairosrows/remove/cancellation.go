@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"sync"
 	"time"
 
 	"varve/internal/cassandra/layout"
@@ -141,20 +142,33 @@ func (j *jobs) settleCancelled(ctx context.Context, job *layout.Job) error {
 	return j.unset(ctx, cancelServiceKey, job.ID)
 }
 
-// watchForCancel cancels a job that runs here if another node has cancelled it, until ctx ends. If a
-// check fails, the next one will tell.
-func (j *jobs) watchForCancel(ctx context.Context, r *runningJob, id string) {
-	for r.cancelled.Err() == nil {
-		err := work.Do("look whether a delete job was cancelled", func() error {
-			if _, err := j.get(ctx, cancelServiceKey, id); err == nil {
-				r.cancel()
+// lookForCancel cancels a job that runs here if another node has cancelled it. If the check fails, the
+// next one will tell.
+func (j *jobs) lookForCancel(ctx context.Context, r *runningJob, id string) {
+	if _, err := j.get(ctx, cancelServiceKey, id); err == nil {
+		r.cancel()
+	}
+}
+
+// watched runs f, and calls lookForCancel meanwhile.
+func (j *jobs) watched(ctx context.Context, r *runningJob, f func(context.Context, *runningJob) error) error {
+	watching, stop := context.WithCancel(ctx)
+	var watcher sync.WaitGroup
+	defer watcher.Wait()
+	defer stop()
+	j.mu.Lock()
+	id := r.job.ID
+	j.mu.Unlock()
+	watcher.Go(func() {
+		_ = work.Do("look whether a delete job was cancelled", func() error {
+			for r.cancelled.Err() == nil && watching.Err() == nil {
+				j.lookForCancel(watching, r, id)
+				_ = work.Pause(watching, j.look)
 			}
 			return nil
 		})
-		if err != nil || work.Pause(ctx, j.look) != nil {
-			return
-		}
-	}
+	})
+	return f(ctx, r)
 }
 
 // written reads the cancellations, and then all stored jobs. It removes cancellations whose

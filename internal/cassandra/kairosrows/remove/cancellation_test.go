@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"varve/internal/cassandra/kairosrows/keyspacetest"
@@ -469,4 +471,30 @@ func TestJobsAtOnce(t *testing.T) {
 	if n := b.Count("row_keys"); n != 0 {
 		t.Errorf("%d row keys are left", n)
 	}
+}
+
+// Jobs that wait for their turn look for their cancellation as rarely as they report. A thousand may
+// wait, and each look is a read of the same partition.
+func TestWaitingJobsLookRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var statements atomic.Int64
+		d := &Deleter{now: time.Now, log: slog.New(slog.DiscardHandler), metrics: newMetrics()}
+		d.services = func() (*schema.Keyspace, error) {
+			statements.Add(1)
+			return nil, errors.New("it is away")
+		}
+		d.jobs.init(d, "one")
+		for range jobsAtOnce {
+			d.jobs.places <- struct{}{}
+		}
+		r := d.jobs.begin(&layout.Job{ID: "1"}, nil, func(context.Context, *runningJob) error { return nil })
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := statements.Load(); n > 2*int64(time.Minute/jobReport) {
+			t.Errorf("a job that waits for a minute needs %d statements", n)
+		}
+		r.cancel()
+		<-r.ended
+		d.jobs.tasks.Wait()
+	})
 }

@@ -125,7 +125,6 @@ func (j *jobs) start(ctx context.Context, del store.Deletion, stampMS int64, pla
 func (j *jobs) begin(job *layout.Job, lease *cluster.Lease, f func(context.Context, *runningJob) error) *runningJob {
 	r := &runningJob{job: job, lease: lease, ended: make(chan struct{})}
 	r.cancelled, r.cancel = context.WithCancel(context.Background())
-	id := job.ID
 	j.mu.Lock()
 	j.running[job.ID] = r
 	j.mu.Unlock()
@@ -135,12 +134,7 @@ func (j *jobs) begin(job *layout.Job, lease *cluster.Lease, f func(context.Conte
 		defer j.d.metrics.running.Dec()
 		defer r.cancel()
 		err := underLease(j.ctx, lease, func(ctx context.Context) error {
-			watching, stop := context.WithCancel(ctx)
-			var watcher sync.WaitGroup
-			watcher.Go(func() { j.watchForCancel(watching, r, id) })
 			r.err = lostOr(ctx, work.Do("work on a delete job", func() error { return j.inTurn(ctx, r, f) }))
-			stop()
-			watcher.Wait()
 			j.end(job, r.err)
 			return nil
 		})
@@ -152,7 +146,8 @@ func (j *jobs) begin(job *layout.Job, lease *cluster.Lease, f func(context.Conte
 }
 
 // inTurn runs f once this process works on few enough other jobs. Until then it stores now and
-// then that the job is not abandoned.
+// then that the job is not abandoned, and looks only then whether it was cancelled: a thousand jobs
+// may wait.
 func (j *jobs) inTurn(ctx context.Context, r *runningJob, f func(context.Context, *runningJob) error) error {
 	report := time.NewTicker(jobReport)
 	defer report.Stop()
@@ -160,7 +155,7 @@ func (j *jobs) inTurn(ctx context.Context, r *runningJob, f func(context.Context
 		select {
 		case j.places <- struct{}{}:
 			defer func() { <-j.places }()
-			return f(ctx, r)
+			return j.watched(ctx, r, f)
 		case <-r.cancelled.Done():
 			return errCancelled
 		case <-ctx.Done():
@@ -171,6 +166,7 @@ func (j *jobs) inTurn(ctx context.Context, r *runningJob, f func(context.Context
 		r.job.Updated = j.d.now().UTC()
 		state := *r.job
 		j.mu.Unlock()
+		j.lookForCancel(ctx, r, state.ID)
 		if r.lease != nil && r.lease.Check() != nil {
 			return errLost
 		}
