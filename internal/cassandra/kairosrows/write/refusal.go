@@ -180,5 +180,6 @@ func (w *Writer) refuse(reason string, s model.Series, ms int64, n int, err erro
 		r.Last += ": " + err.Error()
 	}
 	w.mu.Unlock()
-	w.log.Error("samples cannot be stored in Cassandra and are dropped", "reason", reason, "samples", n, "series", name, "time_ms", ms, "error", err)
+	// Package loglimit limits the lines of each message: with the reason in it, of each reason.
+	w.log.Error("samples cannot be stored in Cassandra and are dropped: "+reason, "reason", reason, "samples", n, "series", name, "time_ms", ms, "error", err)
 }
