@@ -17,19 +17,23 @@ import (
 // with it, so that a large one is not overtaken for ever.
 //
 // A gate may have a reserve, a part of its amount that is only for senders that hold no more than the
-// reserve. They do not wait behind others. So a sender that holds what it has for long, however many
-// callers it has, leaves others room.
+// reserve. They take of it without waiting behind others, and of the rest only in turn. So a sender that
+// holds what it has for long, however many callers it has, leaves others room, and these do not keep a
+// large one waiting for ever.
 type Gate struct {
 	most, reserve int64
 
 	mu struct {
 		sync.Mutex
-		used  int64
-		held  map[netip.Prefix]int64         // by sender; nil without a reserve
+		used  holding
+		held  map[netip.Prefix]holding       // by sender; nil without a reserve
 		turns *list.List                     // of *line: the senders that have callers waiting, the next one first
 		lines map[netip.Prefix]*list.Element // of turns
 	}
 }
+
+// A holding is what was taken, and how much of it is of the reserve.
+type holding struct{ all, reserved int64 }
 
 // A line holds the callers of one sender that wait.
 type line struct {
@@ -50,7 +54,7 @@ func New(most int64) *Gate { return NewReserving(most, 0) }
 func NewReserving(most, reserve int64) *Gate {
 	g := &Gate{most: most, reserve: reserve}
 	if reserve > 0 {
-		g.mu.held = map[netip.Prefix]int64{}
+		g.mu.held = map[netip.Prefix]holding{}
 	}
 	g.mu.turns = list.New()
 	g.mu.lines = map[netip.Prefix]*list.Element{}
@@ -97,7 +101,7 @@ func (g *Gate) TryEnter(sender netip.Prefix, n int64) bool {
 func (g *Gate) Leave(sender netip.Prefix, n int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.takeLocked(sender, -n)
+	g.giveLocked(sender, n)
 	g.admitLocked()
 }
 
@@ -108,40 +112,53 @@ func (g *Gate) Most() int64 { return g.most }
 func (g *Gate) InUse() int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.mu.used
+	return g.mu.used.all
 }
 
 // enterLocked takes n if it fits and need not wait behind others. g.mu must be held.
 func (g *Gate) enterLocked(sender netip.Prefix, n int64) bool {
-	if g.mu.turns.Len() > 0 && !g.smallLocked(sender, n) || !g.fitsLocked(sender, n) {
+	return g.takeLocked(sender, n, g.mu.turns.Len() == 0)
+}
+
+// takeLocked takes n for a sender if it fits: if it is the sender's turn, of what is not reserved, or else
+// of the reserve. g.mu must be held.
+func (g *Gate) takeLocked(sender netip.Prefix, n int64, turn bool) bool {
+	used, held := &g.mu.used, g.mu.held[sender]
+	switch {
+	case turn && used.all-used.reserved+n <= g.most-g.reserve:
+	case g.reserve > 0 && held.all+n <= g.reserve && used.reserved+n <= g.reserve:
+		used.reserved += n
+		held.reserved += n
+	default:
 		return false
 	}
-	g.takeLocked(sender, n)
+	used.all += n
+	held.all += n
+	g.keepLocked(sender, held)
 	return true
 }
 
-// smallLocked reports whether a sender that takes n holds no more than the reserve. g.mu must be held.
-func (g *Gate) smallLocked(sender netip.Prefix, n int64) bool {
-	return g.reserve > 0 && g.mu.held[sender]+n <= g.reserve
+// giveLocked gives back n of a sender, of the reserve last: a sender that takes of it again and again
+// would otherwise keep the rest. g.mu must be held.
+func (g *Gate) giveLocked(sender netip.Prefix, n int64) {
+	used, held := &g.mu.used, g.mu.held[sender]
+	used.all -= n
+	held.all -= n
+	if of := held.reserved - held.all; of > 0 && g.reserve > 0 {
+		used.reserved -= of
+		held.reserved -= of
+	}
+	g.keepLocked(sender, held)
 }
 
-// fitsLocked reports whether there is n for a sender. g.mu must be held.
-func (g *Gate) fitsLocked(sender netip.Prefix, n int64) bool {
-	most := g.most - g.reserve
-	if g.smallLocked(sender, n) {
-		most = g.most
-	}
-	return g.mu.used+n <= most
-}
-
-// takeLocked takes n for a sender, or gives it back if it is negative. g.mu must be held.
-func (g *Gate) takeLocked(sender netip.Prefix, n int64) {
-	g.mu.used += n
-	if g.reserve == 0 {
-		return
-	}
-	if g.mu.held[sender] += n; g.mu.held[sender] == 0 {
+// keepLocked keeps what a sender holds. g.mu must be held.
+func (g *Gate) keepLocked(sender netip.Prefix, held holding) {
+	switch {
+	case g.reserve == 0:
+	case held.all == 0:
 		delete(g.mu.held, sender)
+	default:
+		g.mu.held[sender] = held
 	}
 }
 
@@ -165,28 +182,28 @@ func (g *Gate) withdrawLocked(inTurns, inLine *list.Element) {
 	}
 }
 
-// admitLocked admits the callers that fit, in turn. Once one does not, only small ones pass it. g.mu
-// must be held.
+// admitLocked admits the callers that fit, in turn. Once one does not, others pass it only into the
+// reserve. g.mu must be held.
 func (g *Gate) admitLocked() {
 	blocked := false
 	for turn := g.mu.turns.Front(); turn != nil; {
 		l := turn.Value.(*line)
 		first := l.callers.Front()
 		c := first.Value.(*caller)
-		if blocked && !g.smallLocked(l.sender, c.n) || !g.fitsLocked(l.sender, c.n) {
+		next := turn.Next()
+		if !g.takeLocked(l.sender, c.n, !blocked) {
 			if g.reserve == 0 {
 				return
 			}
-			blocked, turn = true, turn.Next()
+			blocked, turn = true, next
 			continue
 		}
-		g.takeLocked(l.sender, c.n)
 		close(c.admitted)
-		next := turn.Next()
 		g.mu.turns.MoveToBack(turn)
 		g.withdrawLocked(turn, first)
-		if turn = next; turn == nil && !blocked {
-			turn = g.mu.turns.Front()
+		if next == nil && l.callers.Len() > 0 {
+			next = turn // its sender has the next turn, too
 		}
+		turn = next
 	}
 }

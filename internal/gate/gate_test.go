@@ -155,3 +155,70 @@ func TestReserve(t *testing.T) {
 		}
 	})
 }
+
+// Small callers pass one that is blocked as long as they fit, also several of one sender.
+func TestSmallCallersOfOneSender(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewReserving(10, 3)
+		enter := func(sender netip.Prefix, n int64) chan struct{} {
+			done := make(chan struct{})
+			go func() {
+				g.Enter(t.Context(), sender, n)
+				close(done)
+			}()
+			synctest.Wait()
+			return done
+		}
+		enter(crowd, 7)
+		enter(third, 3)
+		blocked := enter(crowd, 7)
+		first, second := enter(single, 1), enter(single, 1)
+		g.Leave(third, 3)
+		synctest.Wait()
+		for i, done := range []chan struct{}{first, second} {
+			select {
+			case <-done:
+			default:
+				t.Errorf("small caller %d still waits, although %d of 10 are in use", i, g.InUse())
+			}
+		}
+		g.Leave(crowd, 7)
+		synctest.Wait()
+		<-blocked
+	})
+}
+
+// Small callers that arrive all the time do not keep a large one waiting for ever.
+func TestSmallCallersLeaveRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewReserving(100, 10)
+		sender := func(i int) netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 32) }
+		for i := range 10 {
+			if !g.TryEnter(sender(i), 9) {
+				t.Fatal(i)
+			}
+		}
+		large := make(chan struct{})
+		go func() {
+			g.Enter(t.Context(), single, 60)
+			close(large)
+		}()
+		synctest.Wait()
+		for round := range 1000 { // each small one leaves, and another comes
+			i := round % 10
+			g.Leave(sender(i), 9)
+			g.TryEnter(sender(i), 9)
+			synctest.Wait()
+			select {
+			case <-large:
+				return
+			default:
+			}
+		}
+		t.Error("the large caller was overtaken 1000 times")
+		for i := range 10 {
+			g.Leave(sender(i), 9)
+		}
+		<-large
+	})
+}
