@@ -125,6 +125,37 @@ func TestDeletionIsWhole(t *testing.T) {
 	}
 }
 
+// TestFailedLogEndsMerges: as long as a deletion cannot become durable, no merge writes files, which it
+// could only throw away, at each look for one.
+func TestFailedLogEndsMerges(t *testing.T) {
+	for _, durability := range []string{"fsync", "interval"} {
+		t.Run(durability, func(t *testing.T) {
+			fs, broken := brokenLog(crashfs.New())
+			files := 0
+			s := mustOpen(t, errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+				if op.Kind == errorfs.OpCreate && strings.Contains(op.Path, "/"+datadir.Blocks+"/") {
+					files++
+				}
+				return nil
+			})), quietConfig(durability))
+			defer s.Close()
+			newCrashSeries(1)[0].writeOnce(context.Background(), s, 1000)
+			s.must(t, s.checkpoint())
+			broken.Store(new(syscall.EIO))
+			if err := erase(s, 0, 700); err == nil {
+				t.Fatal("no error although the log has failed")
+			}
+			before := files
+			if err := s.maintain(context.Background()); err == nil || strings.Contains(err.Error(), "\n") {
+				t.Errorf("the merge: %v", err)
+			}
+			if files != before {
+				t.Errorf("the merge wrote %d files", files-before)
+			}
+		})
+	}
+}
+
 // TestDeleteAfterALostDelete loses a deletion that a merge has applied already, because the disk was
 // full for the log. The next one works all the same, before and after merges and restarts.
 func TestDeleteAfterALostDelete(t *testing.T) {

@@ -182,6 +182,9 @@ func (s *Store) fold(ctx context.Context, files []*openFile) error {
 		return s.putOffFold(files, began)
 	}
 	defer s.holds.end()
+	if _, err := s.awaitDeletions(); err != nil { // see merge
+		return err
+	}
 	st, deletions := s.acquireWithDeletions()
 	defer s.release(st)
 	files = s.entangled(st, files[0]) // a checkpoint may have added some

@@ -253,6 +253,9 @@ func (s *Store) unmerged(todo map[uint64]bool) [][]*openFile {
 func (s *Store) merge(ctx context.Context, files []*openFile) error {
 	began := s.now()
 	s.logger.Debug("merge begins", "files", len(files))
+	if _, err := s.awaitDeletions(); err != nil { // so that no work is done that replace could not install
+		return err
+	}
 	st, deletions := s.acquireWithDeletions()
 	defer s.release(st)
 	counts, err := s.partitionsIn(ctx, files)
@@ -409,7 +412,11 @@ func (s *Store) awaitDeletions() (last uint64, err error) {
 		return last, nil
 	}
 	ctx := context.Background()
-	if err := errors.Join(s.log.Wait(ctx, logged), s.log.Sync(ctx)); err != nil {
+	err = s.log.Wait(ctx, logged)
+	if err == nil {
+		err = s.log.Sync(ctx)
+	}
+	if err != nil {
 		return 0, fmt.Errorf("wait until the deletions of merged files are logged: %w", err)
 	}
 	return last, nil
