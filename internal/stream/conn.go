@@ -24,10 +24,12 @@ type Conn struct {
 	out      outbound
 	meter    atomic.Pointer[Meter]
 	listener *Listener
-	sender   netip.Prefix
+	network  netip.Prefix
 	once     sync.Once
 
-	place   *list.Element // among idle ones; listener.mu guards it
+	sender  *sender       // set when it was admitted
+	place   *list.Element // among the sender's idle ones; listener.mu guards it
+	rest    uint64        // place in the order in which connections became idle; listener.mu guards it
 	evicted bool          // closed to make room; listener.mu guards it
 	came    time.Time     // when it was admitted; listener.mu guards it
 	arrival Arrival       // listener.mu guards it
@@ -75,7 +77,7 @@ func (c *Conn) Idle() {
 	l.withdrawLocked(c)
 	retry := false
 	if !c.evicted {
-		c.place = l.mu.idle.PushBack(c)
+		l.restLocked(c)
 		retry = len(l.mu.conns) >= l.o.Limit
 	}
 	l.mu.Unlock()

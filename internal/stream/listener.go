@@ -87,11 +87,18 @@ type Listener struct {
 
 	mu struct {
 		sync.Mutex
-		conns   map[*Conn]struct{}   // open connections, except those that were evicted
-		places  map[netip.Prefix]int // their number by sender
-		leaving int                  // evicted connections that have not ended yet
-		idle    *list.List           // of *Conn, the longest idle first
+		conns   map[*Conn]struct{} // open connections, except those that were evicted
+		senders map[netip.Prefix]*sender
+		leaving int    // evicted connections that have not ended yet
+		rests   uint64 // how often a connection became idle
 	}
+}
+
+// A sender is an address, or an IPv6 /64 network, that has connections among mu.conns.
+type sender struct {
+	network netip.Prefix
+	places  int       // of its connections
+	idle    list.List // of *Conn, the longest idle first
 }
 
 // A Door is a listener that secures or authenticates its connections. NewListener and
@@ -123,8 +130,7 @@ func NewListener(l net.Listener, o Options) *Listener {
 	}
 	b := &Listener{Listener: l, o: o, freed: make(chan struct{}, 1), closed: make(chan struct{})}
 	b.mu.conns = map[*Conn]struct{}{}
-	b.mu.places = map[netip.Prefix]int{}
-	b.mu.idle = list.New()
+	b.mu.senders = map[netip.Prefix]*sender{}
 	return b
 }
 
@@ -148,7 +154,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &Conn{Conn: nc, listener: l, sender: principal.NetworkOf(nc.RemoteAddr().String())}
+		c := &Conn{Conn: nc, listener: l, network: principal.NetworkOf(nc.RemoteAddr().String())}
 		if l.o.tls != nil {
 			config := l.o.tls.Config()
 			c.tls = tls.Server(side{c}, config)
@@ -223,7 +229,7 @@ func (l *Listener) admit(c *Conn) (entered bool, err error) {
 		pause := fullPause
 		if l.o.Refuse {
 			pause -= time.Since(began)
-			if pause <= 0 || l.hasPlace(c.sender) {
+			if pause <= 0 || l.hasPlace(c.network) {
 				return false, nil
 			}
 		}
@@ -238,10 +244,10 @@ func (l *Listener) admit(c *Conn) (entered bool, err error) {
 }
 
 // hasPlace reports whether a sender has a connection.
-func (l *Listener) hasPlace(sender netip.Prefix) bool {
+func (l *Listener) hasPlace(network netip.Prefix) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.mu.places[sender] > 0
+	return l.mu.senders[network] != nil
 }
 
 // enter admits c if there is room, or can be made by evicting another connection of c's sender or
@@ -254,7 +260,7 @@ func (l *Listener) hasPlace(sender netip.Prefix) bool {
 //   - the one whose request body arrives most slowly;
 //   - a new one, which has had little time to send its request.
 //
-// A connection whose request is being served stays. A sender is an address, or an IPv6 /64 network.
+// A connection whose request is being served stays.
 func (l *Listener) enter(c *Conn, now time.Time) bool {
 	evicted, waitsFor, entered := l.tryEnter(c, now)
 	if evicted != nil && l.o.Metrics.Evicted != nil {
@@ -269,26 +275,30 @@ func (l *Listener) tryEnter(c *Conn, now time.Time) (evicted *Conn, waitsFor str
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.mu.conns) >= l.o.Limit {
-		if evicted, waitsFor = l.makeRoomLocked(c.sender, now); evicted == nil {
+		if evicted, waitsFor = l.makeRoomLocked(c.network, now); evicted == nil {
 			return nil, "", false
 		}
 	}
 	l.mu.conns[c] = struct{}{}
-	l.mu.places[c.sender]++
+	if c.sender = l.mu.senders[c.network]; c.sender == nil {
+		c.sender = &sender{network: c.network}
+		l.mu.senders[c.network] = c.sender
+	}
+	c.sender.places++
 	c.came = now
-	c.place = l.mu.idle.PushBack(c) // until its first request is complete
+	l.restLocked(c) // until its first request is complete
 	return evicted, waitsFor, true
 }
 
 // makeRoomLocked evicts a connection for one of a sender and returns it, nil if none can be
 // evicted, with what it was waiting for. l.mu must be held.
-func (l *Listener) makeRoomLocked(sender netip.Prefix, now time.Time) (c *Conn, waitsFor string) {
+func (l *Listener) makeRoomLocked(network netip.Prefix, now time.Time) (c *Conn, waitsFor string) {
 	stays := func(v victim) bool {
-		return v.conn == nil || l.mu.leaving >= maxLeaving || v.conn.sender == sender && l.mu.leaving >= maxReplaced
+		return v.conn == nil || l.mu.leaving >= maxLeaving || v.conn.network == network && l.mu.leaving >= maxReplaced
 	}
-	v := l.victimLocked(sender, now, true)
+	v := l.victimLocked(network, now, true)
 	if !stays(v) && v.kind == slowBody && !v.conn.arrival.End() {
-		v = l.victimLocked(sender, now, false) // the body has just arrived
+		v = l.victimLocked(network, now, false) // the body has just arrived
 	}
 	if stays(v) {
 		return nil, ""
@@ -335,40 +345,62 @@ func (v *victim) before(o *victim) bool {
 		return v.places > o.places
 	case v.kind != o.kind:
 		return v.kind < o.kind
+	case v.kind == slowBody:
+		return v.rate < o.rate
 	}
-	return v.kind == slowBody && v.rate < o.rate // of idle ones, the longest idle is found first
+	return v.conn.rest < o.conn.rest
 }
 
-// victimLocked returns the connection that gives way to one of a sender. It checks all connections,
-// which takes some microseconds per thousand. l.mu must be held.
-func (l *Listener) victimLocked(sender netip.Prefix, now time.Time, bodies bool) (first victim) {
-	own := l.mu.places[sender]
-	consider := func(c *Conn, kind int, rate float64) {
-		v := victim{c, l.mu.places[c.sender], kind, rate}
-		if (c.sender == sender || v.places > own) && v.before(&first) {
+// victimLocked returns the connection that gives way to one of a network. It examines all senders, and
+// all connections only if it looks for a slow body: each new connection of a crowd calls it, and each
+// request waits for l.mu. l.mu must be held.
+func (l *Listener) victimLocked(network netip.Prefix, now time.Time, bodies bool) (first victim) {
+	own := 0
+	if s := l.mu.senders[network]; s != nil {
+		own = s.places
+	}
+	gives := func(s *sender) bool { // unless another one gives way before it
+		return (s.places > own || s.network == network) && s.places >= first.places
+	}
+	most := 0
+	for _, s := range l.mu.senders {
+		if !gives(s) {
+			continue
+		}
+		most = max(most, s.places)
+		if v := s.longestIdle(now, l.o.Patience); v.conn != nil && v.before(&first) {
 			first = v
 		}
 	}
-	for e := l.mu.idle.Front(); e != nil; e = e.Next() {
-		c := e.Value.(*Conn)
-		kind := idleNew
-		if now.Sub(c.came) >= l.o.Patience {
-			kind = idleLong
-		}
-		consider(c, kind, 0)
-	}
-	if !bodies {
+	if !bodies || first.kind == idleLong && first.places == most {
 		return first
 	}
 	for c := range l.mu.conns {
-		if c.arrival == nil {
+		if c.arrival == nil || !gives(c.sender) {
 			continue
 		}
 		if rate, slow := c.arrival.Slow(now); slow {
-			consider(c, slowBody, rate)
+			if v := (victim{c, c.sender.places, slowBody, rate}); v.before(&first) {
+				first = v
+			}
 		}
 	}
 	return first
+}
+
+// longestIdle returns the connection that has been idle for longest, of those that are not new if
+// there is one. The listener's mu must be held.
+func (s *sender) longestIdle(now time.Time, patience time.Duration) (v victim) {
+	for e := s.idle.Front(); e != nil; e = e.Next() {
+		c := e.Value.(*Conn)
+		if now.Sub(c.came) >= patience {
+			return victim{conn: c, places: s.places, kind: idleLong}
+		}
+		if v.conn == nil {
+			v = victim{conn: c, places: s.places, kind: idleNew}
+		}
+	}
+	return v
 }
 
 // forgetLocked removes c from the open connections. l.mu must be held.
@@ -377,15 +409,22 @@ func (l *Listener) forgetLocked(c *Conn) {
 		return
 	}
 	delete(l.mu.conns, c)
-	if l.mu.places[c.sender]--; l.mu.places[c.sender] == 0 {
-		delete(l.mu.places, c.sender)
+	if c.sender.places--; c.sender.places == 0 {
+		delete(l.mu.senders, c.network)
 	}
+}
+
+// restLocked adds c to the idle connections. l.mu must be held.
+func (l *Listener) restLocked(c *Conn) {
+	l.mu.rests++
+	c.rest = l.mu.rests
+	c.place = c.sender.idle.PushBack(c)
 }
 
 // withdrawLocked removes c from the idle connections. l.mu must be held.
 func (l *Listener) withdrawLocked(c *Conn) {
 	if c.place != nil {
-		l.mu.idle.Remove(c.place)
+		c.sender.idle.Remove(c.place)
 		c.place = nil
 	}
 }

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"testing"
 	"time"
@@ -48,7 +49,7 @@ func (l *Listener) newcomer() *Conn {
 
 func (l *Listener) newcomerFrom(remote string) *Conn {
 	c, _ := net.Pipe()
-	return &Conn{Conn: c, listener: l, sender: principal.NetworkOf(remote)}
+	return &Conn{Conn: c, listener: l, network: principal.NetworkOf(remote)}
 }
 
 // A connection that finds no place evicts the one that has been idle for longest, and gets its place at
@@ -56,11 +57,12 @@ func (l *Listener) newcomerFrom(remote string) *Conn {
 func TestOneEvictionForOneConnection(t *testing.T) {
 	l, idle := listen(t, Options{Limit: 2}, 2)
 	first := l.newcomer()
-	if !l.enter(first, time.Now()) || l.mu.idle.Len() != 2 || l.mu.idle.Front().Value != idle[1] || l.mu.leaving != 1 {
-		t.Errorf("%d connections are idle, %d leave", l.mu.idle.Len(), l.mu.leaving)
+	waiting := &idle[0].sender.idle
+	if !l.enter(first, time.Now()) || waiting.Len() != 2 || waiting.Front().Value != idle[1] || l.mu.leaving != 1 {
+		t.Errorf("%d connections are idle, %d leave", waiting.Len(), l.mu.leaving)
 	}
 	idle[0].Idle() // its answer is complete just now
-	if l.mu.idle.Len() != 2 {
+	if waiting.Len() != 2 {
 		t.Error("an evicted connection is idle again")
 	}
 	idle[0].Close()
@@ -78,6 +80,50 @@ func TestOneEvictionForOneConnection(t *testing.T) {
 	idle[1].Close()
 	if !l.enter(l.newcomer(), time.Now()) {
 		t.Error("no room, although an evicted connection has ended")
+	}
+}
+
+// asked is the Arrival of a body that arrives fast, and counts who asks for it.
+type asked struct{ times int }
+
+func (a *asked) Slow(time.Time) (float64, bool) { a.times++; return 0, false }
+func (a *asked) End() bool                      { return true }
+
+// A new connection of a crowd that has idle ones is not compared with those of all others: that would
+// hold up the requests of these. Of several senders with the most connections, the one that has been
+// idle for longest gives way.
+func TestCrowdDoesNotCostOthers(t *testing.T) {
+	l, _ := listen(t, Options{Limit: 100, Patience: time.Second}, 0)
+	now, a := time.Now(), &asked{}
+	admit := func(remote string) *Conn {
+		now = now.Add(time.Millisecond)
+		c := l.newcomerFrom(remote)
+		c.arrival = a
+		if !l.enter(c, now) {
+			t.Fatalf("no room for %s", remote)
+		}
+		return c
+	}
+	for i := range 80 {
+		admit(fmt.Sprintf("198.51.100.%d:1", i)).Busy()
+	}
+	var first, second []*Conn
+	for range 10 {
+		first = append(first, admit("192.0.2.1:1"))
+		second = append(second, admit("192.0.2.2:1"))
+	}
+	now = now.Add(time.Minute)
+	admit("192.0.2.3:1")
+	if !first[0].evicted {
+		t.Error("another connection than the one that has been idle for longest is evicted")
+	}
+	admit("192.0.2.2:1")
+	admit("192.0.2.3:1")
+	if !second[0].evicted || !second[1].evicted || first[1].evicted {
+		t.Error("the sender with the most connections does not give way")
+	}
+	if a.times > 0 {
+		t.Errorf("bodies of others were asked for %d times", a.times)
 	}
 }
 
@@ -108,15 +154,15 @@ func TestSendersShareThePlaces(t *testing.T) {
 	if one.evicted {
 		t.Fatal("the crowd has displaced the connection of another sender, the one that is idle for longest")
 	}
-	if !many[0].evicted || !many[4].evicted || len(l.mu.conns) != 6 || l.mu.places[one.sender] != 1 {
-		t.Errorf("%d are open, %v", len(l.mu.conns), l.mu.places)
+	if !many[0].evicted || !many[4].evicted || len(l.mu.conns) != 6 || one.sender.places != 1 {
+		t.Errorf("%d are open, %d of the single sender", len(l.mu.conns), one.sender.places)
 	}
 	for range 2 { // as many as the crowd will have
 		if _, in := admit(third); !in {
 			t.Fatal("the crowd keeps a third sender out")
 		}
 	}
-	if n := l.mu.places[many[0].sender]; n != 3 || one.evicted {
+	if n := many[0].sender.places; n != 3 || one.evicted {
 		t.Errorf("the crowd has %d places, the single connection is evicted: %t", n, one.evicted)
 	}
 	for c := range l.mu.conns {
