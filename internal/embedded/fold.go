@@ -165,11 +165,7 @@ func (s *Store) nextFold(st *state, enough float64, late time.Duration, held fun
 // file that it returns, oldest first. Only together and in this order do they say which
 // sample of a time is valid. A file of buckets is folded alone: see [buckets.Reader].
 func (s *Store) entangled(st *state, f *openFile) []*openFile {
-	return st.grow([]*openFile{f}, func(in map[*openFile]bool) func(*openFile) bool {
-		return func(o *openFile) bool {
-			return f.StepMS == 0 && anyOf(in, func(i *openFile) bool { return s.hides(o, i) || s.hides(i, o) })
-		}
-	})
+	return st.grow([]*openFile{f}, func(o, to *openFile) bool { return f.StepMS == 0 && (s.hides(o, to) || s.hides(to, o)) })
 }
 
 // fold rewrites files: data that is old enough for a coarser stage becomes coarser, and
@@ -247,7 +243,7 @@ func (s *Store) replaceFolded(old, folded []*openFile, deletions uint64, book *r
 
 // newFolder begins the folding of files of one step.
 func (s *Store) newFolder(ctx context.Context, st *state, files []*openFile, counts *partition.Counts, deletions uint64, now time.Time) *folding.Folder {
-	_, sequence, _ := extent(asSet(files))
+	sequence, _ := extent(files)
 	origin := blockfile.Origin{Sequence: sequence, Deletions: deletions, StepMS: files[0].StepMS, Sketches: anySketches(files)}
 	sketches := false
 	for _, file := range files {

@@ -83,7 +83,7 @@ func (s *Store) claim(f *openFile, book *retention.Book, now time.Time) (r model
 // foldRange returns the range of the data in files that is old enough for a coarser stage.
 // merging must be held.
 func (s *Store) foldRange(files []*openFile, book *retention.Book, now time.Time) model.TimeRange {
-	_, _, r := extent(asSet(files))
+	_, r := extent(files)
 	border := int64(math.MinInt64)
 	for _, f := range files {
 		for _, p := range s.agesOf(f, book).policies {

@@ -263,7 +263,7 @@ func (s *Store) merge(ctx context.Context, files []*openFile) error {
 		s.noteDamage(st, err)
 		return fmt.Errorf("plan merge: %w", err)
 	}
-	_, sequence, _ := extent(asSet(files))
+	sequence, _ := extent(files)
 	stepMS := files[0].StepMS
 	out := s.place.NewOutput(&counts, chunk.Best, blockfile.Origin{Sequence: sequence, Deletions: deletions, StepMS: stepMS, Sketches: anySketches(files), Late: lateIn(files)}).Watch()
 	join := s.mergeSeries

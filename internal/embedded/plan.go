@@ -133,50 +133,40 @@ func sizeOf(files []*openFile) (n int64) {
 	return n
 }
 
-// grow returns files, and those of st that belong to them or to others that it returns,
-// oldest first. belonging is called for each round with the files found so far.
-func (st *state) grow(files []*openFile, belonging func(in map[*openFile]bool) func(*openFile) bool) []*openFile {
-	in := asSet(files)
-	for grown := len(files) > 0; grown; {
-		grown = false
-		belongs := belonging(in)
-		for _, f := range st.files {
-			if !in[f] && belongs(f) {
-				in[f], grown = true, true
+// grow returns files, and those of st that belong to a file that it returns, oldest first. A file
+// may only belong to others of its time. Each two files are looked at once, so that a chain of many
+// does not take long.
+func (st *state) grow(files []*openFile, belongs func(f, to *openFile) bool) []*openFile {
+	in, found := asSet(files), slices.Clone(files)
+	left := slices.DeleteFunc(slices.Clone(st.files), func(f *openFile) bool { return in[f] })
+	for fresh := found; len(fresh) > 0; {
+		_, span := extent(fresh)
+		known := len(found)
+		left = slices.DeleteFunc(left, func(f *openFile) bool {
+			if !f.Range().Overlaps(span) || !slices.ContainsFunc(fresh, func(to *openFile) bool { return belongs(f, to) }) {
+				return false
 			}
-		}
-	}
-	return slices.DeleteFunc(slices.Clone(st.files), func(f *openFile) bool { return !in[f] })
-}
-
-// anyOf reports whether one of files is such a file.
-func anyOf(files map[*openFile]bool, is func(*openFile) bool) bool {
-	for f := range files {
-		if is(f) {
+			found = append(found, f)
 			return true
-		}
+		})
+		fresh = found[known:]
 	}
-	return false
+	sortFiles(found)
+	return found
 }
 
 // closure adds the files that must be merged with the given ones. A merge makes
 // all its samples as new as its newest file. An older sample must not become
 // newer than one of its series and time in a file that is left out.
 func (s *Store) closure(st *state, files []*openFile) []*openFile {
-	return st.grow(files, func(in map[*openFile]bool) func(*openFile) bool {
-		lo, hi, span := extent(in)
-		return func(f *openFile) bool {
-			return f.Sequence > lo && f.Sequence <= hi && f.Range().Overlaps(span) && anyOf(in, func(o *openFile) bool { return s.hides(f, o) })
-		}
-	})
+	newest, _ := extent(files)
+	return st.grow(files, func(f, to *openFile) bool { return f.Sequence <= newest && s.hides(f, to) })
 }
 
 // beneath adds the files with older samples that expired ones in files may hide. Only if all of
 // these are merged together can expired samples be dropped.
 func (s *Store) beneath(st *state, files []*openFile) []*openFile {
-	return st.grow(files, func(in map[*openFile]bool) func(*openFile) bool {
-		return func(f *openFile) bool { return anyOf(in, func(o *openFile) bool { return s.hides(o, f) }) }
-	})
+	return st.grow(files, func(f, to *openFile) bool { return s.hides(to, f) })
 }
 
 // hides reports whether f may have samples, or buckets of one step, of the same series and time
@@ -187,13 +177,14 @@ func (s *Store) hides(f, o *openFile) bool {
 		s.spanned(o).Intersects(s.spanned(f))
 }
 
-func extent(files map[*openFile]bool) (lo, hi uint64, span model.TimeRange) {
-	lo, span = math.MaxUint64, model.TimeRange{StartMS: math.MaxInt64, EndMS: math.MinInt64}
-	for f := range files {
-		lo, hi = min(lo, f.Sequence), max(hi, f.Sequence)
+// extent returns the sequence of the newest of files, and their range.
+func extent(files []*openFile) (newest uint64, span model.TimeRange) {
+	span = model.TimeRange{StartMS: math.MaxInt64, EndMS: math.MinInt64}
+	for _, f := range files {
+		newest = max(newest, f.Sequence)
 		span.StartMS, span.EndMS = min(span.StartMS, f.MinMS), max(span.EndMS, f.MaxMS)
 	}
-	return lo, hi, span
+	return newest, span
 }
 
 func asSet(files []*openFile) map[*openFile]bool {

@@ -162,6 +162,29 @@ func TestBeneath(t *testing.T) {
 	}
 }
 
+// A file belongs to a chain of many without that each is compared again and again with all others.
+func TestGrowOfAChain(t *testing.T) {
+	const n = 100
+	var files [][4]int64
+	for i := range int64(n) {
+		files = append(files, [4]int64{i + 1, 10 * (n - i), 10*(n-i) + 10, 1}) // newer ones are of an earlier time
+	}
+	st, by := planned(files...)
+	compared := map[[2]*openFile]int{}
+	chain := st.grow([]*openFile{by[n]}, func(f, to *openFile) bool {
+		compared[[2]*openFile{f, to}]++
+		return f.Range().Overlaps(to.Range())
+	})
+	if !slices.Equal(chain, st.files) {
+		t.Errorf("%s belong together, want all, the oldest first", sequences(chain))
+	}
+	for pair, times := range compared {
+		if times > 1 {
+			t.Fatalf("files %d and %d were compared %d times", pair[0].Sequence, pair[1].Sequence, times)
+		}
+	}
+}
+
 // The widest bucket is looked for among those that may cover a part of a range: they begin in the
 // file's range, and reach beyond it by less than their step.
 func TestWidestBucket(t *testing.T) {
