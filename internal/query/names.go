@@ -110,6 +110,7 @@ func (s *Session) tagTexts(q store.NamesQuery, filter NamesFilter) ([]string, bo
 	if err != nil {
 		return nil, false, err
 	}
+	defer since(&s.trace.index, time.Now()) // what follows; SelectTags counts its own
 	var texts []string
 	for _, t := range tags {
 		switch {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -262,4 +264,40 @@ func TestTrace(t *testing.T) {
 			t.Errorf("traced %t: %+v, want %d blocks of %d bytes", traced, got, blocks, bytes)
 		}
 	}
+}
+
+// A slowContext takes a second to say whether it has ended.
+type slowContext struct{ context.Context }
+
+func (c slowContext) Err() error {
+	time.Sleep(time.Second)
+	return c.Context.Err()
+}
+
+// All of the time in which names are listed is time of the index, that for sorting and filtering them too.
+func TestTimeOfNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, DefaultConfig())
+		f.put("a", model.MustTags("h", "x"), sample{1, 1})
+		f.put("a", model.MustTags("h", "y"), sample{1, 1})
+		all, err := model.NewPattern(".*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, q := range []store.NamesQuery{{Kind: store.MetricNames}, {Kind: store.TagNames, Metric: "a"}, {Kind: store.TagValues, Metric: "a"}} {
+			s, err := f.Begin(t.Context(), Request{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			q.Pattern, s.ctx = all, slowContext{s.ctx}
+			began := time.Now()
+			if _, _, err := s.Names(q, NamesFilter{Range: model.AllTime}); err != nil {
+				t.Fatal(err)
+			}
+			if took, got := time.Since(began), s.Stats().Index; got != took || took == 0 {
+				t.Errorf("%+v took %v, of which %v count as time of the index", q, took, got)
+			}
+			s.Close(nil)
+		}
+	})
 }
