@@ -9,9 +9,9 @@
 //
 // KairosDB's clients set the rules. A client may name a path with or without a trailing slash and
 // escape a slash inside a name. The end of a kept-alive connection is announced with Connection:
-// close, since a client that is not told loses its next push. For KairosDB's Java client the answer
-// to a path without a route has no body, because it leaks a connection with each error that has one.
-// A connection that stalls within a request is cut; a slow one is not.
+// close, since a client that is not told loses its next push. Below /api/, the answer to a path
+// without a route has no body, because the Java client leaks a connection with each error that has
+// one. A connection that stalls within a request is cut; a slow one is not.
 //
 // Package fastpath answers plain HTTP/1.1 requests, with or without TLS. At the first request that
 // is not plain, the connection passes to net/http, which also serves all HTTP/2 connections.

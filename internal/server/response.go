@@ -168,7 +168,8 @@ func (rw *response) settleBody() {
 }
 
 // finishHeader completes the header. If the mux answers, because no route matches, finishHeader
-// returns the body to send: an error in JSON, but none for a client that would leak the connection.
+// returns the body to send: an error in JSON, but none below /api/, where KairosDB's Java client
+// would leak a connection.
 func (rw *response) finishHeader() (text []byte) {
 	h := rw.Header()
 	if rw.request.Pattern == "" && rw.status >= http.StatusBadRequest && !rw.direct {
@@ -204,10 +205,10 @@ var (
 
 // noRoute says why no handler was found, "" if nothing should be said.
 func (rw *response) noRoute() string {
-	if httpapi.OmitsBody(rw.request, rw.status) {
+	path := rw.request.URL.Path
+	if strings.HasPrefix(path, "/api/") {
 		return ""
 	}
-	path := rw.request.URL.Path
 	switch rw.status {
 	case http.StatusNotFound:
 		return "there is no " + clip.Text(path, clipped) + "; GET / says what there is"
