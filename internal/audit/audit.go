@@ -145,8 +145,8 @@ func openOwned(path string) (*os.File, error) {
 // of the machine: the next event would be part of that line, and unreadable with it.
 func cutOff(f *os.File, size int64) bool {
 	var last [1]byte
-	n, err := f.ReadAt(last[:], size-1) // fails for an empty file, and for one that is no regular file
-	return n == 1 && err == nil && last[0] != '\n'
+	_, err := f.ReadAt(last[:], size-1) // fails for an empty file, and for one that is no regular file
+	return err == nil && last[0] != '\n'
 }
 
 // Add writes an event. One that cannot be written is counted, and the server's log says

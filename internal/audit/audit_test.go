@@ -56,16 +56,24 @@ func TestLog(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
+		file := l.file
+		for range 2 {
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := file.Close(); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("the file of a closed log was open: %v", err)
 		}
 	}
 	events := lines(t, path)
 	if len(events) != 40 || events[0].Sender != "me" || len(events[0].Body) > maxText+3 {
 		t.Errorf("%d events, the first with a body of %d bytes", len(events), len(events[0].Body))
 	}
-	if info, _ := os.Stat(path); info.Mode().Perm() != 0o600 {
-		t.Errorf("others may read the file: %v", info.Mode())
+	for file, want := range map[string]os.FileMode{path: 0o600, filepath.Dir(path): 0o750} {
+		if info, err := os.Stat(file); err != nil || info.Mode().Perm()&^want != 0 || info.Mode().Perm()&0o600 != 0o600 {
+			t.Errorf("%s: %v %v", file, info, err)
+		}
 	}
 }
 
@@ -117,8 +125,8 @@ func TestFailure(t *testing.T) {
 		t.Error(err)
 	}
 	dir := t.TempDir()
-	if _, err := Open(dir, DefaultConfig(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler)); err == nil {
-		t.Error("a directory is taken for a log")
+	if _, err := Open(dir, DefaultConfig(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "open "+dir+": is a directory") {
+		t.Errorf("a directory as a log: %v", err)
 	}
 	path := filepath.Join(dir, "audit.log")
 	l := open(t, path, DefaultConfig())
@@ -226,6 +234,34 @@ func TestShareOfASender(t *testing.T) {
 	}
 	if (*Log)(nil).RoomIn("x", now) != 0 || l.RoomIn("", now) > 0 {
 		t.Error("a sender without a name is limited")
+	}
+}
+
+// A sender that is told apart stays so while the table of senders is full. One that comes then shares
+// with others, until those of the table have their whole share again and are forgotten.
+func TestManySenders(t *testing.T) {
+	l := open(t, filepath.Join(t.TempDir(), "audit.log"), Config{MaxBytes: 64 << 10, MaxFiles: 4})
+	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+	charge := func(sender string, n int) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.chargeLocked(sender, n, now)
+	}
+	for i := range maxSenders {
+		charge(fmt.Sprint("sender ", i), 1000)
+	}
+	for range 2 * 64 / burstShare {
+		charge("late", 1000)
+	}
+	if l.RoomIn("late", now) == 0 || l.RoomIn("later", now) == 0 {
+		t.Error("the senders beyond the table have more than one share")
+	}
+	if l.RoomIn("sender 0", now) > 0 {
+		t.Error("a sender of the table has lost its share to those beyond it")
+	}
+	now = now.Add(turnover)
+	if charge("later", 1000); l.shares["later"] == nil || len(l.shares) > 2 {
+		t.Errorf("a day later %d senders are told apart", len(l.shares))
 	}
 }
 

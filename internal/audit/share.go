@@ -55,7 +55,7 @@ func (l *Log) chargeLocked(sender string, n int, now time.Time) {
 // addresses, the name of a sender is its address.
 func shareOf(sender string) string {
 	a, err := netip.ParseAddr(sender)
-	if err != nil || !a.Unmap().Is6() {
+	if err != nil {
 		return sender
 	}
 	return principal.Network(a).String()

@@ -60,19 +60,31 @@ func TestTwoProcesses(t *testing.T) {
 	}
 }
 
-// A lock that cannot be opened is told as a fault: only one that another process holds is left to it.
-func TestLockThatCannotBeOpened(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "audit.log")
-	if err := os.Mkdir(path+".lock", 0o700); err != nil {
-		t.Fatal(err)
-	}
-	l := open(t, path, Config{MaxBytes: 100, MaxFiles: 2})
-	var log bytes.Buffer
-	l.log = slog.New(slog.NewTextHandler(&log, nil))
-	for range 2 {
-		l.Add(Event{Action: "event", Detail: strings.Repeat("x", 100)})
-	}
-	if events := lines(t, path); len(events) != 2 || !strings.Contains(log.String(), "cannot rotate the audit log; it keeps growing") {
-		t.Errorf("%d events, and the server's log has %q", len(events), log.String())
+// A file that cannot be put aside keeps growing, and the server's log says so. Only a lock that another
+// process holds is left to it without a word.
+func TestFileThatCannotBePutAside(t *testing.T) {
+	dir := t.TempDir()
+	short, long := filepath.Join(dir, "audit.log"), filepath.Join(dir, strings.Repeat("x", 255-len(".loc")))
+	for name, test := range map[string]struct{ path, directory string }{
+		"the lock cannot be opened":  {short, short + ".lock"},
+		"the lock cannot be created": {long, ""}, // the name is too long
+		"a file cannot be renamed":   {filepath.Join(dir, "below", "audit.log"), filepath.Join(dir, "below", "audit.log.1")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if test.directory != "" {
+				if err := os.MkdirAll(test.directory, 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l := open(t, test.path, Config{MaxBytes: 100, MaxFiles: 1})
+			var log bytes.Buffer
+			l.log = slog.New(slog.NewTextHandler(&log, nil))
+			for range 2 {
+				l.Add(Event{Action: "event", Detail: strings.Repeat("x", 100)})
+			}
+			if events := lines(t, test.path); len(events) != 2 || !strings.Contains(log.String(), "cannot rotate the audit log; it keeps growing") {
+				t.Errorf("%d events, and the server's log has %q", len(events), log.String())
+			}
+		})
 	}
 }
