@@ -53,9 +53,7 @@ func New(most int64) *Gate { return NewReserving(most, 0) }
 // NewReserving returns a gate of this amount with a reserve.
 func NewReserving(most, reserve int64) *Gate {
 	g := &Gate{most: most, reserve: reserve}
-	if reserve > 0 {
-		g.mu.held = map[netip.Prefix]holding{}
-	}
+	g.mu.held = map[netip.Prefix]holding{}
 	g.mu.turns = list.New()
 	g.mu.lines = map[netip.Prefix]*list.Element{}
 	return g

@@ -222,3 +222,77 @@ func TestSmallCallersLeaveRoom(t *testing.T) {
 		<-large
 	})
 }
+
+// While a caller waits for what is not reserved, others get of the reserve alone.
+func TestLargeCallerBesideAReserve(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewReserving(10, 4)
+		g.TryEnter(crowd, 4)
+		enter := func(sender netip.Prefix, n int64) {
+			go func() {
+				if _, _, err := g.Enter(t.Context(), sender, n); err != nil {
+					t.Error(err)
+				}
+			}()
+			synctest.Wait()
+		}
+		enter(third, 6)
+		enter(single, 4) // of the reserve
+		enter(single, 2)
+		if g.InUse() != 8 {
+			t.Fatalf("%d are in use, want 4 and the reserve", g.InUse())
+		}
+		if g.Leave(crowd, 1); g.InUse() != 7 {
+			t.Errorf("%d are in use: a small caller has passed the large one", g.InUse())
+		}
+		g.Leave(crowd, 3)
+		if synctest.Wait(); g.InUse() != 10 {
+			t.Errorf("%d are in use, want 6 and the reserve", g.InUse())
+		}
+		g.Leave(third, 6)
+		if synctest.Wait(); g.InUse() != 6 {
+			t.Errorf("%d are in use, want all of one sender", g.InUse())
+		}
+	})
+}
+
+// A reserve of one is one.
+func TestSmallestReserve(t *testing.T) {
+	g := NewReserving(2, 1)
+	if !g.TryEnter(crowd, 1) || !g.TryEnter(single, 1) || g.TryEnter(third, 1) {
+		t.Errorf("%d are in use, want one and the reserve", g.InUse())
+	}
+	g.Leave(crowd, 1)
+	if g.Leave(single, 1); g.InUse() != 0 || len(g.mu.held) != 0 {
+		t.Errorf("%d are in use, by %d senders", g.InUse(), len(g.mu.held))
+	}
+}
+
+// ending is a context that has ended, and does something when somebody starts to wait for that.
+type ending struct {
+	context.Context
+	do func()
+}
+
+func (e ending) Done() <-chan struct{} {
+	e.do()
+	return e.Context.Done()
+}
+
+// A caller that is admitted just before its context ends has what it must give back, and one that is
+// not has nothing. Which of both a caller sees first is left to chance, hence many of them.
+func TestContextThatEnds(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	g := New(3)
+	for range 50 {
+		g.TryEnter(crowd, 3)
+		if taken, waited, err := g.Enter(ending{ended, func() { g.Leave(crowd, 3) }}, single, 2); taken != 2 || !waited || err != nil || g.InUse() != 2 {
+			t.Fatalf("admitted: took %d, waited %t, %v; %d are in use", taken, waited, err, g.InUse())
+		}
+		if taken, waited, err := g.Enter(ended, crowd, 2); taken != 0 || !waited || !errors.Is(err, context.Canceled) || g.InUse() != 2 {
+			t.Fatalf("not admitted: took %d, waited %t, %v; %d are in use", taken, waited, err, g.InUse())
+		}
+		g.Leave(single, 2)
+	}
+}
