@@ -85,6 +85,31 @@ func basic(user, password string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
 }
 
+// What is no token has no ID.
+func TestIDOf(t *testing.T) {
+	for shown, want := range map[string]string{
+		"varve_0123456789ab_" + strings.Repeat("x", 20): "0123456789ab",
+		"varve_0123456789ab":                            "", // no secret
+		"varve_0123456789_x":                            "", // a short ID
+		"varve_0123456789a":                             "",
+		"0123456789ab_secret":                           "",
+	} {
+		if id, ok := IDOf(shown); ok != (want != "") || ok && id != want {
+			t.Errorf("%s: %q %t, want %q", shown, id, ok, want)
+		}
+	}
+}
+
+// A rule for a stream that is not there is shown with the streams that are.
+func TestCheckStreams(t *testing.T) {
+	c := DefaultConfig()
+	c.Rules = []string{"address=10.0.0.0/8 role=read stream=http", "address=10.0.0.0/8 role=read stream=htp"}
+	errs := c.CheckStreams([]string{"http", "telnet"})
+	if len(errs) != 1 || errs[0].Error() != `rules: "address=10.0.0.0/8 role=read stream=htp": stream "htp": want some of http, telnet` {
+		t.Errorf("%v", errs)
+	}
+}
+
 // A token can be shown in several ways; anything but the exact token is refused.
 func TestTokens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.json")
@@ -92,22 +117,24 @@ func TestTokens(t *testing.T) {
 	_, ended := create(t, path, Grant{Name: "ended", Rights: principal.Read}, noon)
 	h := hold(t, path, DefaultConfig())
 	for header, want := range map[string]string{
-		"Bearer " + shown:                     "",
-		"bearer " + shown:                     "",
-		"Token " + shown:                      "",
-		basic("grafana", shown):               "",
-		basic(shown, ""):                      "",
-		basic(shown, "x"):                     "",
-		"":                                    ReasonNone,
-		"Bearer":                              ReasonMalformed,
-		"Bearer ":                             ReasonMalformed,
-		"Digest " + shown:                     ReasonMalformed,
-		"Basic !!!":                           ReasonMalformed,
-		"Bearer " + strings.Repeat("x", 2000): ReasonMalformed,
-		"Bearer " + shown[:len(shown)-1]:      ReasonToken,
-		"Bearer " + shown + "x":               ReasonToken,
-		"Bearer " + strings.ToUpper(shown):    ReasonToken,
-		"Bearer varve_" + id + "_":            ReasonToken,
+		"Bearer " + shown:                         "",
+		"bearer " + shown:                         "",
+		"Token " + shown:                          "",
+		basic("grafana", shown):                   "",
+		basic(shown, ""):                          "",
+		basic(shown, "x"):                         "",
+		"":                                        ReasonNone,
+		"Bearer":                                  ReasonMalformed,
+		"Bearer ":                                 ReasonMalformed,
+		"Digest " + shown:                         ReasonMalformed,
+		"Basic !!!":                               ReasonMalformed,
+		basic("grafana", shown+"x") + "!":         ReasonMalformed,
+		basic("grafana", shown) + "!":             ReasonMalformed,
+		"Bearer " + strings.Repeat("x", 2000):     ReasonMalformed,
+		"Bearer " + shown[:len(shown)-1]:          ReasonToken,
+		"Bearer " + shown + "x":                   ReasonToken,
+		"Bearer " + strings.ToUpper(shown):        ReasonToken,
+		"Bearer varve_" + id + "_":                ReasonToken,
 		"Bearer varve_000000000000_" + shown[19:]: ReasonToken,
 		basic("grafana", "grafana"):               ReasonToken,
 		"Bearer " + ended:                         ReasonExpired,
