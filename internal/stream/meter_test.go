@@ -109,3 +109,15 @@ func TestDebtIsForgiven(t *testing.T) {
 		}
 	})
 }
+
+// A connection without a meter is read as it is.
+func TestNoMeter(t *testing.T) {
+	m := (*Conn).Metered(&Conn{})
+	m.Begin()
+	m.Credit(1)
+	m.End(1)
+	m.end()
+	if n, err := m.read(make([]byte, 10), readAll); n != 10 || err != nil {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+}

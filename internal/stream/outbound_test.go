@@ -202,6 +202,20 @@ func TestFarewell(t *testing.T) {
 	})
 }
 
+// An answer that the client does not read ends at its deadline.
+func TestAnswerThatIsNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, client, _ := newTLSTest(t).conn()
+		defer client.Close()
+		defer c.Close()
+		began := time.Now()
+		c.SetWriteDeadline(began.Add(time.Minute))
+		if _, err := c.Write([]byte("an answer")); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != time.Minute {
+			t.Errorf("the write ended after %v with %v", time.Since(began), err)
+		}
+	})
+}
+
 // A deadline that was set for an answer applies to that answer, even if it is a long one, and not to
 // what TLS itself sends when the connection is idle again.
 func TestDeadlineOfAnAnswer(t *testing.T) {

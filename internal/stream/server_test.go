@@ -325,7 +325,7 @@ func TestDoor(t *testing.T) {
 	ln := onLoopback(t)
 	served := serve(t.Context(), s, &Door{Listener: ln, Admit: func(ctx context.Context, c *Conn) (context.Context, error) {
 		if !admitted.Load() {
-			return nil, errors.New("nobody")
+			return ctx, errors.New("nobody")
 		}
 		return context.WithValue(ctx, clientKey{}, "somebody"), nil
 	}})

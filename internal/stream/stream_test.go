@@ -56,6 +56,9 @@ func (l *Listener) newcomerFrom(remote string) *Conn {
 // once. The number of evicted connections that have not ended yet is limited.
 func TestOneEvictionForOneConnection(t *testing.T) {
 	l, idle := listen(t, Options{Limit: 2}, 2)
+	for _, c := range idle {
+		c.Idle() // as it was
+	}
 	first := l.newcomer()
 	waiting := &idle[0].sender.idle
 	if !l.enter(first, time.Now()) || waiting.Len() != 2 || waiting.Front().Value != idle[1] || l.mu.leaving != 1 {
