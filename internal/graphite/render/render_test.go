@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -162,7 +163,7 @@ func TestFaultsComeFirst(t *testing.T) {
 		options Options
 		series  []*function.Series
 	}{
-		{Options{Format: "json", MaxDataPoints: 2}, []*function.Series{good, bad}},
+		{Options{Format: "json", MaxDataPoints: 2}, append(slices.Repeat([]*function.Series{good}, 10_000), bad)}, // more than is buffered
 		{Options{Format: "dygraph"}, []*function.Series{good, long}},
 	} {
 		var out bytes.Buffer
@@ -180,6 +181,19 @@ func TestWriteEndsWithTheConnection(t *testing.T) {
 	for format := range writers {
 		if err := Write(closed{}, Options{Format: format}, sample()); !errors.Is(err, os.ErrClosed) {
 			t.Errorf("%s: %v", format, err)
+		}
+	}
+}
+
+// The format is that of the last parameter format, else what older clients ask for by a parameter of its own.
+func TestFormatOfARequest(t *testing.T) {
+	for query, want := range map[string]string{"": "png", "pickle=1": "pickle", "rawData": "raw", "rawData&pickle": "raw", "pickle&format=csv": "csv", "format=csv&format=json": "json"} {
+		form, err := url.ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := options(form).Format; got != want {
+			t.Errorf("%q: %s, want %s", query, got, want)
 		}
 	}
 }
