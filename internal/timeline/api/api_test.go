@@ -383,7 +383,7 @@ func TestBadParameters(t *testing.T) {
 	} {
 		s.wantPart(400, c.reason, c.method, c.path, "")
 	}
-	s.wantPart(200, `"id":"a"`, "GET", "/p/events", "")
+	s.wantPart(200, `"id":"a"`, "GET", "/p/events?limit=1", "")
 }
 
 func TestDelete(t *testing.T) {
@@ -418,7 +418,7 @@ func TestAboutATimeline(t *testing.T) {
 	s.wantPart(200, `,"first":{"time":1700000000001,"id":"a"}}`, "GET", "/x/start", "")
 	s.wantPart(200, `"newest":{"time":1700000001000,"time_us":1700000001000002,"id":"b"},"rate":`, "GET", "/x/stats", "")
 	s.send("POST", "/x/events", `[{"time":1700000000001,"id":"c","data":1},{"time":253402300799999,"id":"in the future","data":1}]`)
-	s.wantPart(200, `"retention":0,"appended":3}`, "GET", "/x/stats", "")
+	s.wantPart(200, `},"version":1,"retention":0,"appended":3}`, "GET", "/x/stats", "")
 	s.wantPart(200, `"layouts":[{"from":null,"size":`, "GET", "/x/layout", "")
 	s.wantPart(200, `{"timelines":[{"name":"x","start":`, "GET", "", "")
 	s.want(200, `{"timelines":[]}`, "GET", "?prefix=y", "")
