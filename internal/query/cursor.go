@@ -17,7 +17,7 @@ type Cursor struct {
 
 // Open opens a cursor over a series that Select returned.
 func (s *Session) Open(series store.Series, o store.ReadOptions) Cursor {
-	if s.request.Trace {
+	if s.request.Trace && o.Stages == nil {
 		o.Stages = &s.trace.stages
 	}
 	return Cursor{s, s.view.Read(s.ctx, series, o)}
@@ -88,7 +88,7 @@ type Scan struct {
 	Into    Reducer
 	Summary store.Summary // how samples may be replaced by statistics
 	Buckets store.BucketMode
-	Stages  *store.StageLog // unless nil, notes the stages that were read; a trace has its own
+	Stages  *store.StageLog // unless nil, notes the stages that were read, instead of the trace of the session
 
 	counted int64 // samples that are not counted against the limit yet
 	reduced int64 // runs that came as statistics

@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -128,6 +129,19 @@ func TestConfigValidate(t *testing.T) {
 	for _, key := range []string{"max_series", "max_samples", "max_memory", "timeout", "max_concurrent", "max_queued", "max_wait", "workers"} {
 		if err == nil || !strings.Contains(err.Error(), "query."+key) {
 			t.Errorf("%s is not named in %v", key, err)
+		}
+	}
+}
+
+// An Engine computes with as many goroutines as there are processors for, and leaves that number as it is.
+func TestWorkersOfTheMachine(t *testing.T) {
+	had := runtime.GOMAXPROCS(3)
+	defer runtime.GOMAXPROCS(had)
+	for workers, want := range map[int]int{2: 2, 3: 3, 4: 3} {
+		config := DefaultConfig()
+		config.Workers = workers
+		if f := newFixture(t, config); f.workers != want || runtime.GOMAXPROCS(0) != 3 {
+			t.Errorf("%d workers, want %d; %d processors, want 3", f.workers, want, runtime.GOMAXPROCS(0))
 		}
 	}
 }

@@ -64,4 +64,7 @@ func TestSetLimits(t *testing.T) {
 	}
 	fresh.Close(nil)
 	start().Close(nil)
+	if n := f.slots.inUse(); n != 0 || f.slots.free != 1 {
+		t.Errorf("at the end %d slots are taken and %d are free, want 1 that is free", n, f.slots.free)
+	}
 }

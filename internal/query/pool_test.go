@@ -381,3 +381,43 @@ func TestLimitOfMemoryIsNamed(t *testing.T) {
 		run.Close(nil)
 	}
 }
+
+// One that stands in line and gives up lets those behind it have the memory that it waited for.
+func TestLeavingTheLineOfMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := DefaultConfig()
+		config.TotalMemory, config.MaxConcurrent = 3*reserveShare*grantBytes, 3
+		f := newFixture(t, config)
+		ctx, giveUp := context.WithCancel(t.Context())
+		first, second, holds := f.session(t, ctx), f.session(t, t.Context()), f.session(t, t.Context())
+		began := time.Now()
+		if err := holds.Reserve(f.pool.most() - 2*grantBytes); err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		all.Go(func() {
+			err := first.Reserve(f.pool.most() / 2)
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("the one that gave up: %v", err)
+			}
+		})
+		synctest.Wait()
+		all.Go(func() {
+			if err := second.Reserve(smallGrant + 1); err != nil {
+				t.Errorf("the one behind it: %v", err)
+			}
+		})
+		synctest.Wait()
+		if n := len(f.pool.line); n != 2 {
+			t.Errorf("%d stand in line, want 2", n)
+		}
+		giveUp()
+		all.Wait()
+		if time.Since(began) != 0 {
+			t.Errorf("the one behind it waited for %s", time.Since(began))
+		}
+		for _, s := range []*Session{first, second, holds} {
+			s.Close(nil)
+		}
+	})
+}

@@ -97,8 +97,7 @@ func (l *SlowLog) add(s SlowQuery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.latest) < slowKept {
-		l.latest = append(l.latest, s)
-		return
+		l.latest = append(l.latest, SlowQuery{}) // at next
 	}
 	l.latest[l.next] = s
 	l.next = (l.next + 1) % slowKept

@@ -152,3 +152,33 @@ func TestLargeTextsDoNotHoldUpSmallOnes(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 }
+
+// A text that gets no memory takes none from the texts that come after it.
+func TestTextWithoutMemory(t *testing.T) {
+	config := DefaultConfig()
+	config.TotalMemory = 32 * units.MiB
+	f := newFixture(t, config)
+	text, err := f.readText(spaces(smallText + 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := f.texts.held
+	ctx, cancel := context.WithCancel(t.Context())
+	text.ctx = ctx
+	cancel()
+	queries := f.pool.most() - f.pool.inUse()
+	if err := f.pool.acquire(t.Context(), want{bytes: queries, held: queries}); err != nil {
+		t.Fatal(err)
+	}
+	if err := text.Parse(nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("a text beside queries that have all memory: %v", err)
+	}
+	if f.texts.held != held {
+		t.Errorf("texts hold %v, held %v before", f.texts.held, held)
+	}
+	text.Close()
+	f.pool.release(queries)
+	if n := f.pool.inUse(); n != 0 || f.texts.held != ([lanes]int64{}) {
+		t.Errorf("%d bytes are held at rest, %v by texts", n, f.texts.held)
+	}
+}

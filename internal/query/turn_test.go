@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"varve/internal/congestion"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -462,4 +463,41 @@ func (s *slots) inUse() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.taken
+}
+
+// A query keeps its slot if those that wait may not have it, or nobody stands in line yet.
+func TestNobodyTakesTheSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const patience = 10 * time.Second
+		const waits = congestion.Patience(patience)
+		for name, tc := range map[string]struct {
+			patience congestion.Patience // of one that waits for its third turn; below 0: nobody waits
+			mine     time.Duration       // of the query that has the slot
+			most     int
+			after    time.Duration // since the line was short
+			keeps    bool
+		}{
+			"nobody waits":                      {-1, patience, 1, patience, true},
+			"the line was short":                {waits, patience, 2, patience / 2, true},
+			"the line is congested":             {waits, patience, 2, patience/2 + 1, false},
+			"as many wait as may":               {waits, patience, 1, patience/2 + 1, true},
+			"part of the answer was sent":       {waits, 0, 2, patience/2 + 1, true},
+			"those that wait cannot be refused": {0, patience, 2, patience/2 + 1, true},
+		} {
+			s := &slots{}
+			now := time.Now()
+			s.fresh.Short(now)
+			s.begun.Short(now)
+			time.Sleep(tc.after)
+			if tc.patience >= 0 {
+				s.begun.waiters = []*waiter{{id: 1, since: time.Now(), patience: tc.patience, long: true, called: make(chan struct{})}}
+			}
+			s.mu.Lock()
+			gave := s.giveUp(tc.most, tc.mine, true)
+			s.mu.Unlock()
+			if gave == tc.keeps {
+				t.Errorf("%s: the slot was given up: %t", name, gave)
+			}
+		}
+	})
 }

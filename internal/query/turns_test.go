@@ -194,3 +194,29 @@ func TestWaitingIsNotComputing(t *testing.T) {
 		})
 	}
 }
+
+// A query that has got its slot again lets other tenants compute before it goes on.
+func TestSlotThenProcessor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := tenants(t, 1, 2)
+		long := costly(t, all[0])
+		other := comes(t, all[0])
+		computes := yield(long)
+		if len(other) == 0 || computes() {
+			t.Fatal("the slot was not given to a fresh query")
+		}
+		quiet := <-comes(t, all[1])
+		(<-other).Close(nil)
+		if computes() {
+			t.Error("a costly query computes beside as many others as there are processors")
+		}
+		if n := all[0].slots.inUse(); n != 1 {
+			t.Errorf("%d slots are taken, want that of the costly query", n)
+		}
+		quiet.Close(nil)
+		if !computes() || time.Since(long.turn) != 0 {
+			t.Error("the costly query does not go on with a new turn")
+		}
+		long.Close(nil)
+	})
+}
