@@ -421,3 +421,36 @@ func TestLeavingTheLineOfMemory(t *testing.T) {
 		}
 	})
 }
+
+// A query without a slot, as after its end, lends none while its answer waits for memory.
+func TestAnswerOfAQueryWithoutSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := DefaultConfig()
+		config.TotalMemory, config.MaxConcurrent = 3*reserveShare*grantBytes, 3
+		f := newFixture(t, config)
+		most := f.pool.most()
+		if err := f.Reserve(t.Context(), most, most); err != nil {
+			t.Fatal(err)
+		}
+		s := f.session(t, t.Context())
+		f.slots.leave()
+		s.outside = true
+		var all sync.WaitGroup
+		all.Go(func() {
+			if err := s.ReserveAnswer(most/2, most/2); err != nil {
+				t.Errorf("its answer: %v", err)
+			}
+		})
+		synctest.Wait()
+		if taken, free, lent := f.slots.inUse(), f.slots.free, f.lent.Load(); taken != 0 || free != 3 || lent != 0 {
+			t.Errorf("while it waits %d slots are taken, %d are free and %d are lent", taken, free, lent)
+		}
+		f.Return(most)
+		all.Wait()
+		f.Return(most / 2)
+		s.Close(nil)
+		if taken, free := f.slots.inUse(), f.slots.free; taken != 0 || free != 3 {
+			t.Errorf("at the end %d slots are taken and %d are free", taken, free)
+		}
+	})
+}

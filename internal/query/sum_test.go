@@ -20,6 +20,7 @@ func TestSumsDoNotOverflowOnTheWay(t *testing.T) {
 		{[]float64{large, large, 5}, math.Inf(1), large / 3 * 2},
 		{[]float64{large, math.Inf(1), -large}, math.Inf(1), math.Inf(1)},
 		{[]float64{math.Copysign(0, -1)}, 0, 0},
+		{[]float64{math.SmallestNonzeroFloat64, 2 * math.SmallestNonzeroFloat64, 0}, 3 * math.SmallestNonzeroFloat64, math.SmallestNonzeroFloat64},
 	} {
 		var one, run, left, right Sum
 		bits := make([]uint64, len(tt.in))
