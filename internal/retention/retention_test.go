@@ -108,6 +108,9 @@ func TestBadFiles(t *testing.T) {
 			t.Errorf("%q: %v; want an error with %q", text, err, want)
 		}
 	}
+	if _, _, err := ParseSchemas("[a]\npattern = (\nretentions = 60s:1d"); err == nil || strings.Contains(err.Error(), "not supported") {
+		t.Errorf("a pattern with a mistake that is a mistake in Python too: %v", err)
+	}
 	for text, want := range map[string]string{
 		"[a]\npattern = x\nxFilesFactor = 1.5":             "xFilesFactor",
 		"[a]\npattern = x\nxFilesFactor = nan":             "xFilesFactor",
@@ -202,6 +205,21 @@ func TestMerge(t *testing.T) {
 		a := &Aggregation{Method: tc.method, XFilesFactor: tc.factor}
 		if got := a.Merge(tc.points, tc.old); got != tc.want && !(got != got && tc.want != tc.want) {
 			t.Errorf("%s of %v with %v, old %v: %v, want %v", tc.method, tc.points, tc.factor, tc.old, got, tc.want)
+		}
+	}
+}
+
+// An imported point of a coarser archive is all of its bucket, if it alone is where such a point lies.
+func TestPartOf(t *testing.T) {
+	for _, tc := range []struct {
+		count   int64
+		atBegin bool
+		want    float64
+	}{
+		{0, true, 0}, {1, true, 1}, {1, false, 0.25}, {2, true, 0.5}, {4, false, 1},
+	} {
+		if got := PartOf(tc.count, tc.atBegin, 4); got != tc.want {
+			t.Errorf("%d of 4 samples, at the beginning %t: %v, want %v", tc.count, tc.atBegin, got, tc.want)
 		}
 	}
 }
