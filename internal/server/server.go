@@ -313,7 +313,8 @@ func (s *Server) Run(ctx context.Context) error {
 	var err error
 	select {
 	case <-ctx.Done():
-		s.draining.Store(true) // from the next line of the log on, answers announce the end of their connections
+		// From the next line of the log on, answers announce the end of their connections.
+		s.draining.Store(true)
 		if s.isMounted() { // otherwise the start failed
 			s.log.Info("stopping: refusing new connections, completing requests in flight", "at_most", s.config.ShutdownTimeout)
 		}
