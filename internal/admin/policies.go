@@ -24,7 +24,9 @@ func ReloadedRules(shelves map[string]*retention.Shelf, log *slog.Logger) Reload
 			}
 			next := map[string]*retention.Book{}
 			for tenant, shelf := range shelves {
-				if own := book.For(tenant); !reflect.DeepEqual(own, shelf.Book()) {
+				own := book.For(tenant)
+				own.Enforced = shelf.Book().Enforced // needs a restart
+				if !reflect.DeepEqual(own, shelf.Book()) {
 					next[tenant] = own
 				}
 			}
@@ -35,7 +37,12 @@ func ReloadedRules(shelves map[string]*retention.Shelf, log *slog.Logger) Reload
 				for tenant, own := range next {
 					changes := own.Changes(shelves[tenant].Book())
 					shelves[tenant].Put(own)
-					log.Info("retention rules changed", "tenant", tenant, "changes", strings.Join(changes, "; "))
+					if text := strings.Join(changes, "; "); own.Enforced {
+						log.Warn("retention rules changed; queries follow them now, and nothing is removed before the end of hold: until then the former rules bring everything back",
+							"tenant", tenant, "hold", retention.ChangeHold, "changes", text)
+					} else {
+						log.Info("retention rules changed", "tenant", tenant, "changes", text)
+					}
 				}
 			}, nil
 		},

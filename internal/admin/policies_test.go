@@ -55,6 +55,20 @@ func TestReloadOfRules(t *testing.T) {
 	if want := `tenant=default changes="retention.policies [a] added: 10s:1h"`; !strings.Contains(messages.String(), want) {
 		t.Errorf("%s, want %s", messages.String(), want)
 	}
+	enforced := *shelf.Book()
+	enforced.Enforced = true
+	shelf.Put(&enforced)
+	policies[0].Metric = ""
+	messages.Reset()
+	reload("retention rules")
+	for _, want := range []string{"level=WARN", "hold=1h", "retention.policies [a] changed: 10s:1h if the metric is b is now 10s:1h if every series"} {
+		if !strings.Contains(messages.String(), want) {
+			t.Errorf("%s, want %s", messages.String(), want)
+		}
+	}
+	if !shelf.Book().Enforced {
+		t.Error("rules that were enforced are not any more, although that setting needs a restart")
+	}
 	policies[0].Stages = "soon"
 	if _, err := r.reload(); failure.Of(err).Status != http.StatusBadRequest || !strings.Contains(err.Error(), "retention.policies[0].stages") {
 		t.Errorf("a policy with a fault: %v", err)

@@ -50,12 +50,13 @@ func lateIn(files []*openFile) (late blockfile.Late) {
 // heldBack reports whether files are not to be folded yet. gone says that a fold would only remove
 // them. Samples that may be sent again wait until LateHold after the last late ones, but no longer
 // than twice LateHold after the first ones, and not if the disk might otherwise get too full for
-// the fold. Just after a start, everything waits.
+// the fold. Just after a start, and after a change of the rules, everything waits.
 func (s *Store) heldBack(st *state, files []*openFile, nowMS int64, gone bool) bool {
 	just := s.justOpened(nowMS)
 	if gone {
-		return just
+		return just || s.justRuled(nowMS) && !s.roomIsShort(st, nil)
 	}
+	just = just || s.justRuled(nowMS)
 	hold, late := s.cfg.LateHold.Milliseconds(), lateIn(files)
 	held := just || files[0].StepMS == 0 && within(nowMS, late.LastMS, hold) && within(nowMS, late.FirstMS, 2*hold)
 	return held && !s.roomIsShort(st, files)
@@ -69,6 +70,19 @@ const openedHold = 10 * time.Minute
 // justOpened reports whether the store was opened so recently that nothing old is folded or removed.
 func (s *Store) justOpened(nowMS int64) bool {
 	return within(nowMS, s.opened.UnixMilli(), min(s.cfg.LateHold, openedHold).Milliseconds())
+}
+
+// justRuled reports whether the rules changed so recently that the merger leaves all data as it is.
+// merging must be held, and lookAtRules must have been called.
+func (s *Store) justRuled(nowMS int64) bool {
+	return s.ruled != 0 && within(nowMS, s.ruled, min(s.cfg.LateHold, retention.ChangeHold).Milliseconds())
+}
+
+// lookAtRules notes when the rules changed. merging must be held.
+func (s *Store) lookAtRules(book *retention.Book, nowMS int64) {
+	if s.foldsBy != book {
+		s.foldsBy, s.ruled = book, nowMS
+	}
 }
 
 // expiredMS returns the time by which samples must have expired to be removed for good. Readers do

@@ -12,6 +12,7 @@ import (
 
 	"varve/internal/blockfile"
 	"varve/internal/model"
+	"varve/internal/retention"
 	"varve/internal/store"
 	"varve/internal/store/storetest"
 )
@@ -99,6 +100,78 @@ func TestLateSamplesSentAgain(t *testing.T) {
 			if buckets, samples := f.parts(); buckets == 0 || samples != 0 {
 				t.Errorf("a day later there are %d buckets and %d samples", buckets, samples)
 			}
+		})
+	}
+}
+
+// TestRulesThatChange: for an hour after a change of the rules everything stays in files, so that a
+// mistake can be undone, unless somebody asks for a compaction.
+func TestRulesThatChange(t *testing.T) {
+	const long, short = "10s:1h,60s:6h,10m:60d", "10s:1m"
+	change := func(f *foldTest, stages string) {
+		f.shelf.Put(book(t, stages))
+		f.pass(15_000)
+	}
+	stored := func(f *foldTest, ms int64) int {
+		f.pass(ms)
+		st := f.acquire()
+		defer f.release(st)
+		return len(st.files)
+	}
+	for name, ask := range map[string]func(f *foldTest){
+		"undone": func(f *foldTest) {
+			change(f, short)
+			if all := f.whole("thin.double " + string(model.TypeDouble)); len(all.times)+len(all.buckets) != 0 || stored(f, 59*60_000) == 0 {
+				t.Errorf("%d samples and %d buckets are shown, with %d files", len(all.times), len(all.buckets), stored(f, 0))
+			}
+			change(f, long)
+			if all := f.whole("thin.double " + string(model.TypeDouble)); len(all.times)+len(all.buckets) == 0 {
+				t.Error("the former rules do not bring back what the others hid")
+			}
+			if stored(f, 25*lateHour) == 0 {
+				t.Error("removed by rules that are no longer in force")
+			}
+		},
+		"meant": func(f *foldTest) {
+			change(f, short)
+			if n := stored(f, lateHour); n != 0 {
+				t.Errorf("an hour later there are %d files", n)
+			}
+		},
+		"compacted": func(f *foldTest) {
+			change(f, short)
+			f.must(t, f.Compact(f.Context()))
+			if n := stored(f, 0); n != 0 {
+				t.Errorf("after a compaction there are %d files", n)
+			}
+		},
+		"while files were chosen": func(f *foldTest) {
+			f.merging.Lock()
+			st := f.acquire()
+			files := st.files[:1]
+			f.release(st)
+			f.shelf.Put(book(t, short))
+			f.must(t, f.fold(f.Context(), files))
+			f.merging.Unlock()
+			if stored(f, 0) == 0 {
+				t.Error("removed by rules that came after the files were chosen")
+			}
+		},
+		"from none": func(f *foldTest) {
+			change(f, short)
+			f.shelf.Put(&retention.Book{})
+			f.pass(2 * lateHour)
+			change(f, short)
+			if stored(f, 59*60_000) == 0 {
+				t.Error("removed at once where there were no rules before")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newLateTest(t)
+			f.write("thin.double", model.TypeDouble, f.late(60)...)
+			f.must(t, f.checkpoint())
+			ask(f)
 		})
 	}
 }

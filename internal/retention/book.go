@@ -136,17 +136,19 @@ const maxChanges = 20
 func (b *Book) Changes(old *Book) []string {
 	var changes []string
 	changes = appendChanges(changes, old.Rules, b.Rules, func(r Rule) string { return r.Source() + " [" + r.Name + "]" },
-		func(r Rule) string { return r.stagesText() })
+		func(r Rule) string { return r.stagesText() }, func(r Rule) string { return r.stagesText() + " if " + r.Why() })
+	method := func(a Aggregation) string { return fmt.Sprintf("%s, xFilesFactor %g", a.Method, a.XFilesFactor) }
 	changes = appendChanges(changes, old.Aggregations, b.Aggregations, func(a Aggregation) string { return "storage-aggregation.conf [" + a.Name + "]" },
-		func(a Aggregation) string { return fmt.Sprintf("%s, xFilesFactor %g", a.Method, a.XFilesFactor) })
+		method, method)
 	if n := len(changes); n > maxChanges {
 		changes = append(changes[:maxChanges], fmt.Sprintf("and %d more", n-maxChanges))
 	}
 	return changes
 }
 
-// appendChanges appends how a list of rules differs from an older one.
-func appendChanges[R any](to []string, old, now []R, name, says func(R) string) []string {
+// appendChanges appends how a list of rules differs from an older one. full says more than says; it
+// is used where that does not differ.
+func appendChanges[R any](to []string, old, now []R, name, says, full func(R) string) []string {
 	was := map[string]R{}
 	var stayed, stay []string // in their order
 	for _, r := range old {
@@ -163,6 +165,8 @@ func appendChanges[R any](to []string, old, now []R, name, says func(R) string) 
 			continue
 		case says(before) != says(r):
 			to = append(to, key+" changed: "+says(before)+" is now "+says(r))
+		case full(before) != full(r):
+			to = append(to, key+" changed: "+full(before)+" is now "+full(r))
 		case !reflect.DeepEqual(before, r):
 			to = append(to, key+" changed")
 		}

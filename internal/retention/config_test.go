@@ -258,7 +258,7 @@ func TestChanges(t *testing.T) {
 		{bookOf(t, "[file]\npattern = .\nretentions = 60s:1d\n", "[x]\npattern = x\n", a, b), nil},
 		{bookOf(t, "[file]\npattern = .\nretentions = 60s:1d\n", "[x]\npattern = x\n", b, a), []string{"the order of rules changed"}},
 		{bookOf(t, "[file]\npattern = ,\nretentions = 60s:2d\n", "[x]\npattern = y\n", policy("b", forever, func(p *PolicyConfig) { p.Metric = "m" }), policy("c", "2s:1h", nil)), []string{
-			"retention.policies [b] changed", "retention.policies [c] added: 2s:1h", "storage-schemas.conf [file] changed: 1m:1d is now 1m:2d",
+			"retention.policies [b] changed: forever if every series is now forever if the metric is m", "retention.policies [c] added: 2s:1h", "storage-schemas.conf [file] changed: 1m:1d is now 1m:2d",
 			"retention.policies [a] removed", "storage-aggregation.conf [x] changed",
 		}},
 	} {

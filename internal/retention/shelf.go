@@ -1,6 +1,14 @@
 package retention
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
+
+// ChangeHold is how long after a change of the rules stored data stays as it is, unless somebody
+// asks for a compaction. Queries follow the new rules at once, so a mistake shows, and can be
+// undone, before anything is lost.
+const ChangeHold = time.Hour
 
 // A Shelf holds the book in force. The book may be replaced while others read it.
 type Shelf struct{ book atomic.Pointer[Book] }
