@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -34,7 +35,7 @@ var (
 type interleaving struct {
 	*readBench
 	rng      *rand.Rand
-	clock    atomic.Int64 // ms; every step has a time of its own
+	clock    atomic.Int64 // ms: the time that tick returned last
 	writer   *write.Writer
 	deleter  *remove.Deleter
 	watch    *write.Watch
@@ -74,8 +75,7 @@ func TestInterleavings(t *testing.T) {
 
 func newInterleaving(t *testing.T, config read.Config, seed uint64) *interleaving {
 	v := &interleaving{readBench: newReadBench(t, config), rng: rand.New(rand.NewPCG(seed, 1)), want: map[rowkey.Partition]map[rowkey.Key]bool{}}
-	v.clock.Store(time.Now().UnixMilli())
-	now := func() time.Time { return time.UnixMilli(v.clock.Add(1)) }
+	now := func() time.Time { return time.UnixMilli(v.tick()) }
 	quiet := slog.New(slog.DiscardHandler)
 	for range 2 {
 		r, err := read.New(v.KS, config, read.Options{Now: now})
@@ -108,6 +108,19 @@ func newInterleaving(t *testing.T, config read.Config, seed uint64) *interleavin
 	}
 	t.Cleanup(v.watch.Close)
 	return v
+}
+
+// tick returns the time in milliseconds, each only once: every step has a time of its own. On a fast
+// machine it waits for the next one: a clock that is ahead of Cassandra's, which dates KairosDB's rows,
+// does not see what they change.
+func (v *interleaving) tick() int64 {
+	for {
+		now, last := time.Now().UnixMilli(), v.clock.Load()
+		if now > last && v.clock.CompareAndSwap(last, now) {
+			return now
+		}
+		runtime.Gosched()
+	}
 }
 
 func (v *interleaving) history() string {
@@ -174,7 +187,7 @@ func (v *interleaving) varveInsert(p rowkey.Partition) {
 		v.expect(p, k)
 	}
 	v.log = append(v.log, fmt.Sprintf("varve inserts %v: %v", p, src.All))
-	if err := v.writer.WriteSource(v.T.Context(), v.clock.Add(1), src); err != nil {
+	if err := v.writer.WriteSource(v.T.Context(), v.tick(), src); err != nil {
 		v.T.Fatal(err)
 	}
 	v.watch.Look(v.T.Context(), 0) // as is done from time to time
@@ -185,7 +198,7 @@ func (v *interleaving) kairosInsert(p rowkey.Partition) {
 	k := v.key()
 	v.expect(p, k)
 	v.log = append(v.log, fmt.Sprintf("kairosdb inserts %v: %v", p, k))
-	stamp := v.clock.Add(1)
+	stamp := v.tick()
 	v.ExecAt(stamp, "INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(schema.MetricNames), p.Metric, []byte{0})
 	v.ExecAt(stamp, "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())",
 		p.Metric, schema.DataPoints, p.TimeMS, string(k.Type), cql.TagMap{Tags: k.Tags})
@@ -205,7 +218,7 @@ func (v *interleaving) dataKey(p rowkey.Partition, k rowkey.Key) []byte {
 func (v *interleaving) kairosDelete(p rowkey.Partition) {
 	for k := range v.want[p] {
 		v.log = append(v.log, fmt.Sprintf("kairosdb deletes %v: %v", p, k))
-		stamp := v.clock.Add(1)
+		stamp := v.tick()
 		v.ExecAt(stamp, "DELETE FROM data_points WHERE key = ?", v.dataKey(p, k))
 		v.ExecAt(stamp, "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags = ?",
 			p.Metric, schema.DataPoints, p.TimeMS, string(k.Type), cql.TagMap{Tags: k.Tags})
@@ -221,7 +234,7 @@ func (v *interleaving) varveDelete(p rowkey.Partition) {
 	m := v.matchers()
 	v.log = append(v.log, fmt.Sprintf("varve deletes %v: %v", p, m))
 	del := store.Deletion{Metric: p.Metric, Matchers: m, Range: model.TimeRange{StartMS: p.TimeMS, EndMS: p.TimeMS + rowtime.DefaultWidth - 1}}
-	if err := v.deleter.Delete(v.T.Context(), v.clock.Add(1), del); err != nil {
+	if err := v.deleter.Delete(v.T.Context(), v.tick(), del); err != nil {
 		v.T.Fatal(err)
 	}
 	for k := range v.want[p] {
