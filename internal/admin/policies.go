@@ -38,7 +38,7 @@ func ReloadedRules(shelves map[string]*retention.Shelf, log *slog.Logger) Reload
 					changes := own.Changes(shelves[tenant].Book())
 					shelves[tenant].Put(own)
 					if text := strings.Join(changes, "; "); own.Enforced {
-						log.Warn("retention rules changed; queries follow them now, and nothing is removed before the end of hold: until then the former rules bring everything back",
+						log.Warn("retention rules changed: queries follow them now, but stored data stays as it is for a while; to undo the change, restore the former rules within that time",
 							"tenant", tenant, "hold", retention.ChangeHold, "changes", text)
 					} else {
 						log.Info("retention rules changed", "tenant", tenant, "changes", text)

@@ -236,10 +236,10 @@ func (s *Store) Flush(ctx context.Context, metrics ...string) error {
 	before := s.spool.Health().SinkFails
 	_, err := s.flushUnless(ctx, metrics, flushEnd{
 		reason: "not everything could be written; what was accepted waits in the spool; repeat the flush once the cause is removed",
-		by: func(away error) bool { // the right may have been granted since an earlier attempt
+		ends: func(away error) bool { // the right may have been granted since an earlier attempt
 			return errors.Is(away, store.ErrLacks) && (s.written.keyspace() == nil || s.spool.Health().SinkFails > before)
 		},
-		anew: func(error) bool { return true },
+		fromStart: func(error) bool { return true },
 	})
 	return err
 }
@@ -352,17 +352,17 @@ func metricsOf(deletions []store.Deletion) []string {
 // delete cannot be stored for later, since delete jobs are stored in Cassandra, for all nodes.
 func (s *Store) flushSoon(ctx context.Context, metrics []string) (stampMS int64, err error) {
 	return s.flushUnless(ctx, metrics, flushEnd{
-		reason: "nothing was deleted, because earlier samples of the metric cannot be written; try again later",
-		by:     func(error) bool { return true },
-		anew:   spool.IsPartial,
+		reason:    "nothing was deleted, because earlier samples of the metric cannot be written; try again later",
+		ends:      func(error) bool { return true },
+		fromStart: spool.IsPartial,
 	})
 }
 
 // A flushEnd says which causes of Degraded end a flush once they have lasted for outage_grace.
 type flushEnd struct {
-	reason string           // of the error
-	by     func(error) bool // these causes end it
-	anew   func(error) bool // of these, the time before the flush does not count
+	reason    string           // of the error
+	ends      func(error) bool // reports whether a cause ends it
+	fromStart func(error) bool // reports whether only the time since the start of the flush counts for a cause
 }
 
 // flushUnless flushes the samples of some metrics, or of all if there are none, unless Cassandra
@@ -375,10 +375,10 @@ func (s *Store) flushUnless(ctx context.Context, metrics []string, end flushEnd)
 		var since time.Time
 		for {
 			switch away := s.Degraded(); {
-			case away == nil || !end.by(away):
+			case away == nil || !end.ends(away):
 				since = time.Time{}
 			case since.IsZero():
-				if since = s.degradedSince(); end.anew(away) && since.Before(began) {
+				if since = s.degradedSince(); end.fromStart(away) && since.Before(began) {
 					since = began
 				}
 				continue

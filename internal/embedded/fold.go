@@ -133,7 +133,7 @@ func (s *Store) nextFold(st *state, enough float64, late time.Duration, held fun
 		return nil
 	}
 	nowMS := s.now().UnixMilli()
-	s.lookAtRules(book, nowMS)
+	s.noteRules(book, nowMS)
 	later := map[*openFile]bool{}
 	if held != nil {
 		defer func() { s.heldBytes.Store(sizeOf(slices.Collect(maps.Keys(later)))) }()
@@ -174,7 +174,7 @@ func (s *Store) entangled(st *state, f *openFile) []*openFile {
 // merging must be held.
 func (s *Store) fold(ctx context.Context, files []*openFile) error {
 	began, book := s.now(), s.book()
-	if s.cfg.LateHold > 0 && book != s.foldsBy { // the rules have changed since files were chosen
+	if s.cfg.LateHold > 0 && book != s.rulesSeen { // the rules have changed since files were chosen
 		return s.putOffFold(files, began)
 	}
 	claimed, ok := s.claim(files[0], book, began)

@@ -123,6 +123,7 @@ func (f *foldTest) foldAll() {
 	f.Helper()
 	f.merging.Lock()
 	defer f.merging.Unlock()
+	f.noteRules(f.book(), f.nowMS.Load()) // as the merger does when it chooses files
 	f.must(f.T, f.dropDead())
 	done := map[uint64]bool{}
 	for {

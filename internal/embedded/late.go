@@ -54,9 +54,9 @@ func lateIn(files []*openFile) (late blockfile.Late) {
 func (s *Store) heldBack(st *state, files []*openFile, nowMS int64, gone bool) bool {
 	just := s.justOpened(nowMS)
 	if gone {
-		return just || s.justRuled(nowMS) && !s.roomIsShort(st, nil)
+		return just || s.rulesJustChanged(nowMS) && !s.roomIsShort(st, nil)
 	}
-	just = just || s.justRuled(nowMS)
+	just = just || s.rulesJustChanged(nowMS)
 	hold, late := s.cfg.LateHold.Milliseconds(), lateIn(files)
 	held := just || files[0].StepMS == 0 && within(nowMS, late.LastMS, hold) && within(nowMS, late.FirstMS, 2*hold)
 	return held && !s.roomIsShort(st, files)
@@ -72,16 +72,16 @@ func (s *Store) justOpened(nowMS int64) bool {
 	return within(nowMS, s.opened.UnixMilli(), min(s.cfg.LateHold, openedHold).Milliseconds())
 }
 
-// justRuled reports whether the rules changed so recently that the merger leaves all data as it is.
-// merging must be held, and lookAtRules must have been called.
-func (s *Store) justRuled(nowMS int64) bool {
-	return s.ruled != 0 && within(nowMS, s.ruled, min(s.cfg.LateHold, retention.ChangeHold).Milliseconds())
+// rulesJustChanged reports whether the rules changed so recently that the merger leaves all data as it is.
+// merging must be held, and noteRules must have been called.
+func (s *Store) rulesJustChanged(nowMS int64) bool {
+	return s.rulesChangedMS != 0 && within(nowMS, s.rulesChangedMS, min(s.cfg.LateHold, retention.ChangeHold).Milliseconds())
 }
 
-// lookAtRules notes when the rules changed. merging must be held.
-func (s *Store) lookAtRules(book *retention.Book, nowMS int64) {
-	if s.foldsBy != book {
-		s.foldsBy, s.ruled = book, nowMS
+// noteRules notes when the rules changed. merging must be held.
+func (s *Store) noteRules(book *retention.Book, nowMS int64) {
+	if s.rulesSeen != book {
+		s.rulesSeen, s.rulesChangedMS = book, nowMS
 	}
 }
 

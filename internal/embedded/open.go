@@ -124,7 +124,7 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 		s.now = time.Now
 	}
 	s.policies.shelf = o.Book
-	s.foldsBy = s.book()
+	s.rulesSeen = s.book()
 	s.opened = s.now()
 	s.holds.changed = notify.New()
 	s.headSince = s.opened

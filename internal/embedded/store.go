@@ -94,12 +94,12 @@ type Store struct {
 	vacated    *vacated           // ids that are soon given again; guarded by checkpointing
 	vacantFrom model.SeriesNumber // where to look for more; guarded by checkpointing
 
-	merging    sync.Mutex
-	mergesWait bool            // merges wait for space, and that was logged; guarded by merging
-	foldsBy    *retention.Book // the rules when the merger last looked; guarded by merging
-	ruled      int64           // ms: when it found others than before, 0 = never; guarded by merging
-	heldBytes  atomic.Int64    // of files that were held back when the merger last looked
-	opened     time.Time
+	merging        sync.Mutex
+	mergesWait     bool            // merges wait for space, and that was logged; guarded by merging
+	rulesSeen      *retention.Book // the rules when the merger last looked; guarded by merging
+	rulesChangedMS int64           // when the merger found other rules than before, 0 = never; guarded by merging
+	heldBytes      atomic.Int64    // of files that were held back when the merger last looked
+	opened         time.Time
 
 	backingUp sync.Mutex // one backup at a time; taken before all others
 

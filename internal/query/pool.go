@@ -27,12 +27,12 @@ type pool struct {
 	maxWait atomic.Int64 // a time.Duration
 	metrics *metrics
 
-	mu    sync.Mutex
-	used  int64
-	freed chan struct{}    // closed when one that waits may find memory, nil while nobody waits
-	line  []waiting        // sessions that wait, oldest first
-	held  map[uint64]int64 // what sessions hold until they end, with their answers
-	stand map[uint64]bool  // sessions that wait for a slot
+	mu       sync.Mutex
+	used     int64
+	freed    chan struct{}    // closed when one that waits may find memory, nil while nobody waits
+	line     []waiting        // sessions that wait, oldest first
+	held     map[uint64]int64 // what sessions hold until they end, with their answers
+	slotless map[uint64]bool  // sessions that wait for a slot
 
 	idle func() bool // reports whether no query computes
 }
@@ -178,7 +178,7 @@ func (p *pool) stuck(session uint64, freed chan struct{}) int {
 	large := 0 // sessions that could release much
 	for id, held := range p.held {
 		switch {
-		case idle && p.stand[id]:
+		case idle && p.slotless[id]:
 			all += held
 		case held > smallGrant:
 			large++
@@ -190,14 +190,14 @@ func (p *pool) stuck(session uint64, freed chan struct{}) int {
 	return n
 }
 
-// standing notes that a session begins to wait for a slot, or has ended to.
-func (p *pool) standing(session uint64, stands bool) {
+// waitsForSlot notes that a session begins to wait for a slot, or no longer waits.
+func (p *pool) waitsForSlot(session uint64, waits bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if stands {
-		p.stand[session] = true
+	if waits {
+		p.slotless[session] = true
 	} else {
-		delete(p.stand, session)
+		delete(p.slotless, session)
 	}
 }
 

@@ -14,9 +14,9 @@ func init() {
 	define(group, "absolute(seriesList)", "Replaces each value by its absolute value.", simple("absolute", "1", math.Abs))
 	define(group, "add(seriesList, constant:float)", "Adds a constant to each value.", constantly(pytext.Whole, plus))
 	define(group, "delay(seriesList, steps:integer)", "Shifts values by a number of steps; the ends are filled with nulls and cut off.", delay)
-	define(group, "derivative(seriesList)", "Replaces each value by its difference from the value before it.", anew("derivative", numeric.Differences))
+	define(group, "derivative(seriesList)", "Replaces each value by its difference from the value before it.", recomputed("derivative", numeric.Differences))
 	define(group, "exp(seriesList)", "Raises e to the power of each value.", simple("exp", "e", math.Exp))
-	define(group, "integral(seriesList)", "Replaces each value by the sum of the values up to it.", anew("integral", numeric.Sums))
+	define(group, "integral(seriesList)", "Replaces each value by the sum of the values up to it.", recomputed("integral", numeric.Sums))
 	define(group, "integralByInterval(seriesList, intervalUnit:string)", "Sums values up like integral, starting again from 0 every interval since the beginning of the range.", integralByInterval)
 	define(group, "interpolate(seriesList, [limit:intOrInf=Infinity])", "Fills gaps of at most limit nulls with values on a line between their ends.", gapless("interpolate", numeric.Interpolate))
 	define(group, "invert(seriesList)", "Replaces each value v by 1/v.", simple("invert", "1", func(v float64) float64 { return numeric.FinitePow(v, -1) }))
@@ -64,12 +64,12 @@ func constantly(show func(float64) string, f func(v, constant float64) float64) 
 
 func plus(v, constant float64) float64 { return v + constant }
 
-// anew is a function that makes the values of a series anew, and is told by a tag.
-func anew(tag string, f func(out, values []float64)) func(*call) (any, error) {
-	return func(c *call) (any, error) { return c.anew(c.list(0), tag, f) }
+// recomputed is a function that replaces the values of series, and marks the series with a tag.
+func recomputed(tag string, f func(out, values []float64)) func(*call) (any, error) {
+	return func(c *call) (any, error) { return c.recompute(c.list(0), tag, f) }
 }
 
-func (c *call) anew(list []*Series, tag string, f func(out, values []float64)) (any, error) {
+func (c *call) recompute(list []*Series, tag string, f func(out, values []float64)) (any, error) {
 	return c.derive(list, func(s *Series, values []float64) string {
 		f(values, s.Values)
 		s.Tags[tag] = "1"
@@ -192,12 +192,12 @@ func (c *call) counter() numeric.Counter {
 
 func nonNegativeDerivative(c *call) (any, error) {
 	list, k := c.list(0), c.counter()
-	return c.anew(list, "nonNegativeDerivative", k.Increases)
+	return c.recompute(list, "nonNegativeDerivative", k.Increases)
 }
 
 func perSecond(c *call) (any, error) {
 	list, k := c.list(0), c.counter()
-	out, err := c.anew(list, "perSecond", k.Increases)
+	out, err := c.recompute(list, "perSecond", k.Increases)
 	if err != nil {
 		return nil, err
 	}
