@@ -107,7 +107,7 @@ func TestViews(t *testing.T) {
 // TestOverviewWithoutTimelines: a store without timelines shows nothing of them, one with few of them does.
 func TestOverviewWithoutTimelines(t *testing.T) {
 	d := newData(t).done()
-	for bytes, want := range map[int]string{0: "", 1: "Timelines beside them: 1 bytes"} {
+	for bytes, want := range []string{"", "Timelines beside them: 1 bytes"} { // in this order: nothing removes the folder
 		if bytes > 0 {
 			d.must(d.fs.MkdirAll("data/timelines", 0o755))
 			d.must(writeText(d.fs, "data/timelines/one", strings.Repeat("x", bytes)))
