@@ -80,7 +80,7 @@ func TestWatchFails(t *testing.T) {
 			t.Errorf("%d of 300 series are found", len(found))
 		}
 	}
-	if n := watch.abandoned.Load(); n != 0 {
+	if n := b.writer.known.missed(); n != 0 {
 		t.Errorf("%d row keys are not checked any more", n)
 	}
 }

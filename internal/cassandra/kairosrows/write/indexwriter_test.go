@@ -103,6 +103,67 @@ func TestKnown(t *testing.T) {
 	}
 }
 
+// TestForgotten: what samples rely on is checked after it was forgotten, if it still fits, and not
+// taken for known.
+func TestForgotten(t *testing.T) {
+	at := time.Now()
+	p := rowkey.Partition{Metric: "m", TimeMS: 1}
+	c := newKnown(4) // and one more while KairosDB runs
+	put := func(p rowkey.Partition, tags ...string) {
+		var rows []Row
+		for _, tag := range tags {
+			rows = append(rows, Row{Series: keyspacetest.LongSeries(p.Metric, "k", tag), RowTimeMS: p.TimeMS})
+		}
+		c.put(c.now(), p, 100, 7, rows)
+		c.rely(map[rowkey.Partition]struct{}{p: {}}, at)
+	}
+	expect := func(what string, rows int, missed uint64, unsure int) {
+		t.Helper()
+		n, _ := c.size()
+		got := 0
+		if part := c.parts[p]; part != nil {
+			got = len(part.unsure)
+		}
+		if n != rows || c.missed() != missed || got != unsure {
+			t.Errorf("%s: %d rows, %d of them unsure, %d not checked, want %d, %d, %d", what, n, got, c.missed(), rows, unsure, missed)
+		}
+	}
+	put(p, "a", "b", "c")
+	c.forget(rowkey.Everything)
+	expect("forgotten", 3, 0, 3)
+	if _, _, ok := c.part(p); ok || c.holds(p, rowkey.Key{Type: model.TypeLong, Tags: model.MustTags("k", "a")}, 0) {
+		t.Error("what is forgotten counts as known")
+	}
+	if due := c.due(at.Add(time.Hour), time.Hour); len(due) != 1 {
+		t.Errorf("%d partitions are due", len(due))
+	}
+	put(p, "a")
+	expect("one is written again", 3, 0, 2)
+	put(p, "d", "e", "f")
+	expect("one does not fit", 5, 1, 2)
+	rows := c.watch(p, at)
+	expect("checked", 3, 1, 0)
+	if len(rows) != 5 || len(c.due(at, 0)) != 0 {
+		t.Errorf("%d row keys are checked, %d partitions are due", len(rows), len(c.due(at, 0)))
+	}
+	c.watchAgain(p, rows, at)
+	expect("could not be checked", 5, 1, 2)
+	c.forget(rowkey.Span{Metric: "m"})
+	expect("another time is forgotten", 5, 1, 2)
+	c.forget(rowkey.Span{Metric: "m", HighMS: 1})
+	expect("forgotten", 5, 1, 5)
+	put(rowkey.Partition{Metric: "n"}, "a")
+	expect("evicted", 1, 6, 0)
+	put(p, "a")
+	c.forget(rowkey.Everything)
+	expect("forgotten", 2, 6, 1)
+	c.watchFor(false)
+	expect("no KairosDB runs", 0, 6, 0)
+	put(p, "a")
+	c.forget(rowkey.Everything)
+	expect("nothing is to be checked", 0, 6, 0)
+}
+
 // TestForgetting: index rows of a writer that began before they were forgotten are not recorded
 // as known, and the writer learns which were forgotten.
 func TestForgetting(t *testing.T) {

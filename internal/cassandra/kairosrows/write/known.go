@@ -17,6 +17,9 @@ import (
 // repeated write, never a sample. While a KairosDB node runs, the bound is a quarter higher, so
 // that few partitions leave before [Watch] has checked them.
 //
+// What is forgotten stays in the cache as unsure until [Watch] has checked it: earlier samples rely
+// on it, and may be the last ones of their rows, which then nobody writes index rows for.
+//
 // The epoch counts how often something was forgotten because of a removal. A writer of samples
 // that relies on a record reads the epoch before and after the write. Index rows that were
 // forgotten in between may be gone, so it writes them again.
@@ -27,7 +30,7 @@ type known struct {
 	parts     map[rowkey.Partition]*knownPart
 	order     list.List // of the same, most recently used first
 	weight    int
-	rows      int
+	rows      int // known and unsure
 	evictions uint64
 
 	epoch     uint64
@@ -38,15 +41,16 @@ type known struct {
 	unwatched uint64 // row keys that left before they were checked
 }
 
-// A knownPart is a partition of row_keys, (metric, row time), for which the rows that all its
-// row keys share are known to exist: the row time, the metric's name and the state.
+// A knownPart is a partition of row_keys, (metric, row time). If rows is not empty, the rows that
+// all its row keys share are known to exist too: the row time, the metric's name and the state.
 type knownPart struct {
 	key       rowkey.Partition
 	at        *list.Element        // in known.order
 	expirySec int64                // until when the row time lives, Unix seconds, or forever
 	changedMS int64                // write timestamp of varve_row_state.changed as last seen
 	rows      map[rowkey.Key]int64 // until when the index rows of a row key live
-	weight    int
+	unsure    map[rowkey.Key]int64 // the same for forgotten ones, which Watch is to check; nil if there are none
+	weight    int                  // of rows and unsure
 
 	// For [Watch], which checks what KairosDB nodes delete.
 	held    bool      // samples that rely on it may be being written
@@ -97,7 +101,7 @@ func (c *known) part(p rowkey.Partition) (expirySec, changedMS int64, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	part := c.parts[p]
-	if part == nil {
+	if part == nil || len(part.rows) == 0 {
 		return 0, 0, false
 	}
 	return part.expirySec, part.changedMS, true
@@ -111,24 +115,25 @@ func (c *known) put(epoch uint64, p rowkey.Partition, expirySec, changedMS int64
 	if max(c.all, c.forgotten[p.Metric]) > epoch {
 		return
 	}
+	part := c.partLocked(p)
+	part.expirySec, part.changedMS, part.held = expirySec, max(part.changedMS, changedMS), true
+	for i := range rows {
+		k := rows[i].key()
+		c.removeLocked(part, part.unsure, k)
+		c.addLocked(part, part.rows, k, expirySec)
+	}
+	c.shrinkLocked()
+}
+
+// partLocked returns a partition of the cache, which it adds if it is not there.
+func (c *known) partLocked(p rowkey.Partition) *knownPart {
 	part := c.parts[p]
 	if part == nil {
 		part = &knownPart{key: p, rows: map[rowkey.Key]int64{}}
 		part.at = c.order.PushFront(part)
 		c.parts[p] = part
 	}
-	part.expirySec, part.changedMS, part.held = expirySec, max(part.changedMS, changedMS), true
-	for i := range rows {
-		c.addLocked(part, rows[i].key(), expirySec)
-	}
-	c.shrinkLocked()
-	for k := range part.rows { // a single partition that exceeds the bound
-		if c.weight <= c.boundLocked() {
-			break
-		}
-		c.evictedLocked(part, 1)
-		c.removeLocked(part, k)
-	}
+	return part
 }
 
 func (c *known) boundLocked() int {
@@ -138,14 +143,29 @@ func (c *known) boundLocked() int {
 	return c.max
 }
 
-// shrinkLocked evicts partitions down to the bound, but not the last one.
+// shrinkLocked evicts partitions down to the bound, and row keys of one that exceeds it alone.
 func (c *known) shrinkLocked() {
 	for c.weight > c.boundLocked() && c.order.Len() > 1 {
 		oldest := c.order.Back().Value.(*knownPart)
-		c.evictedLocked(oldest, len(oldest.rows))
+		c.evictedLocked(oldest, oldest.size())
 		c.dropLocked(oldest)
 	}
+	if c.weight <= c.boundLocked() {
+		return
+	}
+	last := c.order.Front().Value.(*knownPart)
+	for _, rows := range []map[rowkey.Key]int64{last.rows, last.unsure} {
+		for k := range rows {
+			if c.weight <= c.boundLocked() {
+				return
+			}
+			c.evictedLocked(last, 1)
+			c.removeLocked(last, rows, k)
+		}
+	}
 }
+
+func (part *knownPart) size() int { return len(part.rows) + len(part.unsure) }
 
 // evictedLocked counts row keys that make room for others.
 func (c *known) evictedLocked(part *knownPart, rows int) {
@@ -155,23 +175,24 @@ func (c *known) evictedLocked(part *knownPart, rows int) {
 	}
 }
 
-func (c *known) addLocked(part *knownPart, k rowkey.Key, expirySec int64) {
-	if _, there := part.rows[k]; !there {
+// addLocked adds a row key to rows, which are those of part that are known, or the unsure ones.
+func (c *known) addLocked(part *knownPart, rows map[rowkey.Key]int64, k rowkey.Key, expirySec int64) {
+	if _, there := rows[k]; !there {
 		w := rowWeight(k)
 		part.weight += w
 		c.weight += w
 		c.rows++
 	}
-	part.rows[k] = expirySec
+	rows[k] = expirySec
 }
 
-func (c *known) removeLocked(part *knownPart, k rowkey.Key) {
-	if _, there := part.rows[k]; there {
+func (c *known) removeLocked(part *knownPart, rows map[rowkey.Key]int64, k rowkey.Key) {
+	if _, there := rows[k]; there {
 		w := rowWeight(k)
 		part.weight -= w
 		c.weight -= w
 		c.rows--
-		delete(part.rows, k)
+		delete(rows, k)
 	}
 }
 
@@ -179,7 +200,7 @@ func (c *known) dropLocked(part *knownPart) {
 	c.order.Remove(part.at)
 	delete(c.parts, part.key)
 	c.weight -= part.weight
-	c.rows -= len(part.rows)
+	c.rows -= part.size()
 }
 
 // forget forgets a span of row times of a metric, or everything.
@@ -188,7 +209,7 @@ func (c *known) forget(s rowkey.Span) {
 	defer c.mu.Unlock()
 	for p, part := range c.parts {
 		if s.Has(p) {
-			c.dropLocked(part)
+			c.forgetLocked(part)
 		}
 	}
 	c.epoch++
@@ -199,6 +220,27 @@ func (c *known) forget(s rowkey.Span) {
 		return
 	}
 	c.forgotten[s.Metric] = c.epoch
+}
+
+// forgetLocked forgets a partition. Its row keys become unsure if samples rely on them, and were
+// written since the last check.
+func (c *known) forgetLocked(part *knownPart) {
+	if !c.watching || part.relied.IsZero() {
+		c.dropLocked(part)
+		return
+	}
+	for k, expirySec := range part.rows {
+		c.removeLocked(part, part.rows, k)
+		c.unsureLocked(part, k, expirySec)
+	}
+	part.expirySec, part.changedMS, part.held = 0, 0, false
+}
+
+func (c *known) unsureLocked(part *knownPart, k rowkey.Key, expirySec int64) {
+	if part.unsure == nil {
+		part.unsure = map[rowkey.Key]int64{}
+	}
+	c.addLocked(part, part.unsure, k, expirySec)
 }
 
 // now returns the epoch.
@@ -246,12 +288,27 @@ func (part *knownPart) rely(now time.Time) {
 	}
 }
 
-// watchFor sets whether a KairosDB node runs or has run recently.
+// watchFor sets whether a KairosDB node runs or has run recently. If none has, nothing is unsure.
 func (c *known) watchFor(nodes bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.watching && !nodes {
+		for _, part := range c.parts {
+			c.sureLocked(part)
+		}
+	}
 	c.watching = nodes
 	c.shrinkLocked()
+}
+
+// sureLocked removes what is unsure of a partition.
+func (c *known) sureLocked(part *knownPart) {
+	for k := range part.unsure {
+		c.removeLocked(part, part.unsure, k)
+	}
+	if part.unsure = nil; len(part.rows) == 0 {
+		c.dropLocked(part)
+	}
 }
 
 // due returns the partitions that got samples since their last check, which was at least interval
@@ -274,8 +331,8 @@ func passed(then, now time.Time, interval time.Duration) bool {
 	return d >= interval || d < 0
 }
 
-// watch records that a partition is being checked. It returns its row keys with the expiry of
-// their index rows.
+// watch records that a partition is being checked. It returns its row keys, known and unsure, with
+// the expiry of their index rows. It removes the unsure ones.
 func (c *known) watch(p rowkey.Partition, now time.Time) map[rowkey.Key]int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -283,26 +340,24 @@ func (c *known) watch(p rowkey.Partition, now time.Time) map[rowkey.Key]int64 {
 	if part := c.parts[p]; part != nil {
 		part.watched, part.relied = now, time.Time{}
 		maps.Copy(rows, part.rows)
+		maps.Copy(rows, part.unsure)
+		c.sureLocked(part)
 	}
 	return rows
 }
 
-// watchAgain schedules a partition for another check. It returns those of rows that are not known
-// any more.
-func (c *known) watchAgain(p rowkey.Partition, rows map[rowkey.Key]int64, now time.Time) map[rowkey.Key]int64 {
+// watchAgain schedules a partition for another check, of these row keys too.
+func (c *known) watchAgain(p rowkey.Partition, rows map[rowkey.Key]int64, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	part := c.parts[p]
-	if part == nil {
-		return rows
-	}
+	part := c.partLocked(p)
 	part.rely(now)
-	rows = maps.Clone(rows)
-	maps.DeleteFunc(rows, func(k rowkey.Key, _ int64) bool {
-		_, known := part.rows[k]
-		return known
-	})
-	return rows
+	for k, expirySec := range rows {
+		if _, known := part.rows[k]; !known {
+			c.unsureLocked(part, k, expirySec)
+		}
+	}
+	c.shrinkLocked()
 }
 
 // missed returns how many row keys have left before they were checked.

@@ -131,6 +131,84 @@ func TestWatchOfFullCache(t *testing.T) {
 	}
 }
 
+// TestWatchOfForgotten: what KairosDB deletes is put back too if its partition was forgotten since
+// samples relied on it, because of a removal that others announced, or by a probe. None of them
+// writes the index rows of a row that gets no more samples.
+func TestWatchOfForgotten(t *testing.T) {
+	b := newBench(t, keyspacetest.OwnKeyspace(), DefaultConfig(), "")
+	watch, err := NewWatch(b.writer, nil, func(context.Context) (bool, error) { return true, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(watch.Close)
+	other := b.newWriter(DefaultConfig(), time.Now)
+	row := b.KS.Spec.RowTime(keyspacetest.SomeTime)
+	for i, test := range []struct {
+		name    string
+		forgets func(rowkey.Partition)
+	}{
+		{"announcement", func(p rowkey.Partition) {
+			if _, err := other.Announce(b.Ctx, rowkey.Span{Metric: p.Metric, LowMS: row, HighMS: row}); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.writer.deletes.look(b.Ctx); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"probe", func(p rowkey.Partition) {
+			b.writer.probed = time.Time{}
+			if err := b.writer.probe(b.Ctx, map[rowkey.Partition]struct{}{p: {}}); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"rules", func(rowkey.Partition) {
+			if err := b.writer.SetTagIndex(nil); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		metric := b.Name(test.name)
+		src := keyspacetest.ManySeries(metric, 10)
+		b.write(src)
+		b.ExecNow("DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type >= ?", metric, schema.DataPoints, row, "")
+		test.forgets(rowkey.Partition{Metric: metric, TimeMS: row})
+		if rows, _, known := b.writer.known.part(rowkey.Partition{Metric: metric, TimeMS: row}); known {
+			t.Fatalf("%s: %d rows are known", test.name, rows)
+		}
+		if i%2 == 0 { // some get samples, and are known again
+			b.write(keyspacetest.ManySeries(metric, 3))
+		}
+		watch.Look(b.Ctx, 0)
+		if found := lookup.Series(b.Bench, metric); len(found) != 10 {
+			t.Errorf("%s: %d of 10 series are found", test.name, len(found))
+		}
+	}
+	if n := b.writer.known.missed(); n != 0 {
+		t.Errorf("%d row keys count as not looked at", n)
+	}
+}
+
+// TestWatchEnds: a watch that ends waits until the removals of a KairosDB whose clock is ahead do
+// not hide what it writes.
+func TestWatchEnds(t *testing.T) {
+	b := newBench(t, schema.DefaultConfig(), DefaultConfig(), "")
+	watch, err := NewWatch(b.writer, nil, func(context.Context) (bool, error) { return true, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	metric, row := b.Name("m"), b.KS.Spec.RowTime(keyspacetest.SomeTime)
+	b.write(keyspacetest.ManySeries(metric, 10))
+	ahead := time.Now().Add(time.Second).UnixMilli()
+	if err := b.KS.Session.Exec(b.Ctx, &cql.Statement{Name: "test", Text: "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type >= ?"},
+		ahead, metric, schema.DataPoints, row, ""); err != nil {
+		t.Fatal(err)
+	}
+	watch.Close()
+	if found := lookup.Series(b.Bench, metric); len(found) != 10 {
+		t.Errorf("%d of 10 series are found", len(found))
+	}
+}
+
 // TestTwoLives: two nodes begin a row time at the same moment, one with samples that
 // live for ever, the clock of the other, whose samples expire, is ahead.
 func TestTwoLives(t *testing.T) {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,8 +28,9 @@ import (
 // Once no KairosDB node runs any more, all partitions are checked once more, and then
 // everything is forgotten, so that the next samples of all rows write their index rows.
 //
-// A process that crashes less than index_refresh after it has written the last sample of a row leaves
-// that row unchecked: if KairosDB had removed its row key, only a repair finds the row.
+// A process that ends checks until all is there, for at most watchLast. One that crashes less than
+// index_refresh after it has written the last sample of a row leaves that row unchecked: if KairosDB
+// had removed its row key, only a repair finds the row.
 type Watch struct {
 	writer     *Writer
 	nodes      func(context.Context) (bool, error) // reports whether a KairosDB node runs
@@ -40,19 +39,7 @@ type Watch struct {
 	unregister func()
 	seen       time.Time // when a KairosDB node last ran; zero once everything it may have removed is restored or forgotten
 
-	again       map[rowkey.Partition]recheck
-	againWeight int
-	abandoned   atomic.Uint64 // row keys for which there was no room in again
-
 	parts, missing, failures prometheus.Counter
-}
-
-// A recheck has row keys that are not known any more, of a partition that could not be checked,
-// or of which some had to be written again.
-type recheck struct {
-	rows   map[rowkey.Key]int64 // with the expiry of their index rows
-	weight int
-	since  time.Time
 }
 
 var findMetricName = &cql.Statement{Name: "find_metric_name", Level: cql.Quorum, PageSize: 2,
@@ -64,19 +51,22 @@ const watchRate = 200
 // watchLast bounds the time of the last check, when the keyspace is closed.
 const watchLast = 5 * time.Second
 
+// watchPause is between two checks at the end.
+const watchPause = 250 * time.Millisecond
+
 // NewWatch starts a watch over the index rows that samples of w rely on. nodes reports whether
 // a KairosDB node runs. The caller must close the watch before it closes w.
 func NewWatch(w *Writer, r prometheus.Registerer, nodes func(context.Context) (bool, error)) (*Watch, error) {
 	set := collectors.Named("varve_cassandra_watch_")
 	watch := &Watch{
-		writer: w, nodes: nodes, ended: make(chan struct{}), again: map[rowkey.Partition]recheck{},
+		writer: w, nodes: nodes, ended: make(chan struct{}),
 		parts:    set.Counter("partitions_total", "Partitions of row keys that were read to see whether KairosDB nodes have deleted any that samples rely on."),
 		missing:  set.Counter("missing_total", "Row keys of rows with samples that KairosDB nodes deleted and Varve wrote again."),
 		failures: set.Counter("failures_total", "Partitions of row keys that could not be read or corrected; they are retried."),
 	}
 	set.CounterFunc("skipped_total",
 		"Row keys that left the cache before Varve checked whether KairosDB nodes had deleted them; a larger write.index_cache keeps more, and varve repair finds what is lost.",
-		func() float64 { return float64(w.known.missed() + watch.abandoned.Load()) })
+		func() float64 { return float64(w.known.missed()) })
 	var err error
 	if watch.unregister, err = set.Register(r); err != nil {
 		return nil, fmt.Errorf("register metrics of the watch over index rows: %w", err)
@@ -90,7 +80,7 @@ func NewWatch(w *Writer, r prometheus.Registerer, nodes func(context.Context) (b
 	return watch, nil
 }
 
-// Close checks once more, for at most watchLast, and ends the watch.
+// Close checks a last time, for at most watchLast, and ends the watch.
 func (w *Watch) Close() {
 	w.stop()
 	<-w.ended
@@ -108,17 +98,30 @@ func (w *Watch) run(ctx context.Context) {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), watchLast)
 			defer cancel()
-			w.Look(last, 0)
+			w.lookUntilSeen(last)
+			return
+		}
+	}
+}
+
+// lookUntilSeen checks all partitions until nothing had to be written again: as long as the clock of a
+// KairosDB node is ahead, its removals hide what is written.
+func (w *Watch) lookUntilSeen(ctx context.Context) {
+	for w.Look(ctx, 0) {
+		select {
+		case <-time.After(watchPause):
+		case <-ctx.Done():
 			return
 		}
 	}
 }
 
 // Look checks all partitions that are due: those that got samples since their last check, which
-// was at least interval ago. The watch also calls it by itself at intervals.
-func (w *Watch) Look(ctx context.Context, interval time.Duration) {
+// was at least interval ago. It reports whether index rows were written again. The watch also calls it
+// by itself at intervals.
+func (w *Watch) Look(ctx context.Context, interval time.Duration) (restored bool) {
 	if rows, _ := w.writer.known.size(); rows == 0 && w.seen.IsZero() {
-		return
+		return false
 	}
 	run, err := w.nodes(ctx)
 	if run {
@@ -128,39 +131,32 @@ func (w *Watch) Look(ctx context.Context, interval time.Duration) {
 	gone := err == nil && !run
 	switch {
 	case gone && w.seen.IsZero():
-		w.forgetAgain()
 		w.writer.known.watchFor(false)
 	case gone && w.writer.now().Sub(w.seen) >= interval:
-		if w.partitions(ctx, w.due(0)) {
-			w.forgetAgain()
+		var done bool
+		if restored, done = w.partitions(ctx, 0); done {
 			w.writer.known.watchFor(false)
 			w.writer.known.forget(rowkey.Everything)
 			w.seen = time.Time{}
 		}
 	default:
-		w.partitions(ctx, w.due(interval))
+		restored, _ = w.partitions(ctx, interval)
 	}
+	return restored
 }
 
-// due returns the partitions to check.
-func (w *Watch) due(interval time.Duration) []rowkey.Partition {
-	now := w.writer.now()
-	due := w.writer.known.due(now, interval)
-	for p, r := range w.again {
-		if passed(r.since, now, interval) {
-			due[p] = struct{}{}
-		}
-	}
-	return slices.Collect(maps.Keys(due))
-}
-
-// partitions checks partitions, and reports whether all could be checked and restored.
-func (w *Watch) partitions(ctx context.Context, due []rowkey.Partition) (done bool) {
+// partitions checks the partitions that are due, and reports whether index rows were written again,
+// and whether all could be checked and restored.
+func (w *Watch) partitions(ctx context.Context, interval time.Duration) (restored, done bool) {
 	done = true
 	pace := time.NewTicker(time.Second / watchRate)
 	defer pace.Stop()
-	for _, p := range due {
-		err := work.Do("look for row keys", func() error { return w.partition(ctx, p) })
+	for p := range w.writer.known.due(w.writer.now(), interval) {
+		err := work.Do("look for row keys", func() error {
+			put, err := w.partition(ctx, p)
+			restored = restored || put
+			return err
+		})
 		if err != nil {
 			done = false
 		}
@@ -171,51 +167,25 @@ func (w *Watch) partitions(ctx context.Context, due []rowkey.Partition) (done bo
 		select {
 		case <-pace.C:
 		case <-ctx.Done():
-			return false
+			return restored, false
 		}
 	}
-	return done
+	return restored, done
 }
 
 // partition checks one partition. If it fails, or had to write rows again, the partition is
 // scheduled for another check.
-func (w *Watch) partition(ctx context.Context, p rowkey.Partition) error {
+func (w *Watch) partition(ctx context.Context, p rowkey.Partition) (put bool, err error) {
 	rows := w.writer.known.watch(p, w.writer.now())
-	again := w.again[p]
-	maps.Copy(rows, again.rows)
-	w.againWeight -= again.weight
-	delete(w.again, p)
 	if len(rows) == 0 {
-		return nil
+		return false, nil
 	}
 	w.parts.Inc()
-	put, err := w.putBack(ctx, p, maps.Clone(rows))
+	put, err = w.putBack(ctx, p, maps.Clone(rows))
 	if err != nil || put {
-		w.checkAgain(p, rows)
+		w.writer.known.watchAgain(p, rows, w.writer.now())
 	}
-	return err
-}
-
-// checkAgain schedules row keys for another check, unless too many that are not known any more wait
-// for one.
-func (w *Watch) checkAgain(p rowkey.Partition, rows map[rowkey.Key]int64) {
-	r := recheck{rows: w.writer.known.watchAgain(p, rows, w.writer.now()), since: w.writer.now()}
-	for k := range r.rows {
-		r.weight += rowWeight(k)
-	}
-	switch {
-	case len(r.rows) == 0:
-	case w.againWeight+r.weight > w.writer.cfg.IndexCache/4:
-		w.abandoned.Add(uint64(len(r.rows)))
-	default:
-		w.again[p] = r
-		w.againWeight += r.weight
-	}
-}
-
-func (w *Watch) forgetAgain() {
-	clear(w.again)
-	w.againWeight = 0
+	return put, err
 }
 
 // putBack takes the known row keys of a partition, writes those again that are missing although
