@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/cql/cqltest"
@@ -84,6 +87,45 @@ func TestClosedWhileAbsent(t *testing.T) {
 	if err := s.Wait(t.Context()); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("waiting for a closed session: %v", err)
 	}
+}
+
+// TestClosedWhileReconnecting: a session that is closed while the driver connects again ends, even
+// if the node answers then.
+func TestClosedWhileReconnecting(t *testing.T) {
+	others := goleak.IgnoreCurrent()
+	config := cqltest.Config(originals.Cassandra(t))
+	var n network
+	var hold atomic.Bool
+	thaw := make(chan struct{})
+	s, err := cql.Open(config, cql.Options{Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := n.Dial(context.WithoutCancel(ctx), network, address)
+		if err == nil && hold.Load() {
+			<-thaw
+		}
+		return c, err
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	hold.Store(true)
+	n.Cut()
+	n.Mend()
+	until(t, 30*time.Second, "reconnecting", func() bool {
+		stacks := make([]byte, 1<<20)
+		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "attemptReconnectToAnyOfHosts")
+	})
+	s.Close()
+	close(thaw)
+	var left error
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+		if left = goleak.Find(others); left == nil {
+			return
+		}
+	}
+	t.Error(left)
 }
 
 // TestAwayAndBack: the node goes and comes back; the same session tells both and

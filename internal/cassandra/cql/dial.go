@@ -17,7 +17,7 @@ import (
 // dialer connects to nodes. Files of keys and certificates are read again for each connection,
 // so that renewed files are used without a restart.
 type dialer struct {
-	ctx    context.Context // ends when the session is closed
+	ctx    context.Context // ends when the driver's session is to end
 	config Config
 	dial   func(ctx context.Context, network, address string) (net.Conn, error)
 
@@ -36,6 +36,7 @@ func (d *dialer) DialHost(ctx context.Context, host *gocql.HostInfo) (*gocql.Dia
 	if err != nil {
 		return nil, err
 	}
+	conn = endingConn{conn, d.ctx}
 	if !d.config.TLS.Enabled {
 		return d.dialed(conn, host), nil
 	}
@@ -54,6 +55,19 @@ func (d *dialer) DialHost(ctx context.Context, host *gocql.HostInfo) (*gocql.Dia
 		return nil, fmt.Errorf("TLS with %s: %w", host.ConnectAddressAndPort(), err)
 	}
 	return d.dialed(secure, host), nil
+}
+
+// An endingConn writes nothing once its context has ended.
+type endingConn struct {
+	net.Conn
+	ctx context.Context
+}
+
+func (c endingConn) Write(p []byte) (int, error) {
+	if c.ctx.Err() != nil {
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Write(p)
 }
 
 // dialed prepares a connection for the driver. It disables the driver's coalescing of frames,

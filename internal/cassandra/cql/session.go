@@ -70,6 +70,7 @@ type Session struct {
 // connection is one session of the driver.
 type connection struct {
 	driver   *gocql.Session
+	end      context.CancelFunc // takes its network away
 	hosts    *hosts
 	keyspace bool // the keyspace existed when it was opened
 	version  string
@@ -241,7 +242,7 @@ func (s *Session) connect() error {
 		}
 		there, lookErr := s.lookForKeyspace(bare)
 		if lookErr != nil || there {
-			bare.driver.Close()
+			s.end(bare)
 			return errors.Join(err, lookErr)
 		}
 		c = bare
@@ -250,7 +251,7 @@ func (s *Session) connect() error {
 	defer cancel()
 	err = c.driver.Query(askAnything).Consistency(gocql.One).ScanContext(ctx, &c.version)
 	if err != nil {
-		c.driver.Close()
+		s.end(c)
 		return err
 	}
 	s.replace(c)
@@ -270,7 +271,7 @@ func (s *Session) wrongDatacenter() error {
 	if err != nil {
 		return nil
 	}
-	defer c.driver.Close()
+	defer s.end(c)
 	ctx, cancel := context.WithTimeout(s.ctx, s.config.ConnectTimeout)
 	defer cancel()
 	nodes, err := listNodes(ctx, c.driver)
@@ -320,7 +321,8 @@ func (s *Session) dial(datacenter string, keyspace bool) (*connection, error) {
 	g.MaxPreparedStmts, g.MaxRoutingKeyInfo = 2000, 2000
 	g.Metadata.CacheMode = gocql.KeyspaceOnly
 	g.Logger = driverLog{s.log}
-	g.HostDialer = &dialer{ctx: s.ctx, config: c, dial: s.options.Dial, batches: &s.packed, roster: &s.roster, log: s.log}
+	ctx, end := context.WithCancel(s.ctx)
+	g.HostDialer = &dialer{ctx: ctx, config: c, dial: s.options.Dial, batches: &s.packed, roster: &s.roster, log: s.log}
 	if c.Compression {
 		g.Compressor = lz4.LZ4Compressor{}
 	}
@@ -338,9 +340,10 @@ func (s *Session) dial(datacenter string, keyspace bool) (*connection, error) {
 	g.QueryObserver, g.BatchObserver = watcher, watcher
 	driver, err := g.CreateSession()
 	if err != nil {
+		end()
 		return nil, err
 	}
-	return &connection{driver: driver, hosts: h, keyspace: keyspace}, nil
+	return &connection{driver: driver, end: end, hosts: h, keyspace: keyspace}, nil
 }
 
 // nextHost lets the driver retry a statement at another node immediately if the connection
@@ -411,8 +414,15 @@ func (s *Session) replace(c *connection) {
 	s.mu.conn = c
 	s.mu.Unlock()
 	if before != nil {
-		s.closing.Go(before.driver.Close)
+		s.end(before)
 	}
+}
+
+// end closes a session of the driver in the background. If the driver's control connection
+// reconnects meanwhile, the driver never ends, and connects to nodes again. So it loses the network first.
+func (s *Session) end(c *connection) {
+	c.end()
+	s.closing.Go(c.driver.Close)
 }
 
 func (s *Session) connection() (*connection, error) {
