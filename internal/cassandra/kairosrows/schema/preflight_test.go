@@ -163,6 +163,17 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
+// TestPreflightOfOldKeyspace looks at a keyspace of KairosDB 1.2, and names the page that explains it.
+func TestPreflightOfOldKeyspace(t *testing.T) {
+	config := cqltest.Config(originals.Cassandra(t))
+	session := cqltest.Keyspace(t, config, cql.Options{})
+	cqltest.Must(t, session, dataCompact, legacyIndex, stringsText)
+	cqltest.Must(t, session, "INSERT INTO string_index (key, column1, value) VALUES (textAsBlob('metric_names'), 'old.metric', 0x00) USING TIMESTAMP 1")
+	if got := preflightOf(t, config); !strings.Contains(got, "taken as LEGACY, row_width 1814400000 -> see docs/migrating-from-kairosdb.md, pitfalls") {
+		t.Error(got)
+	}
+}
+
 // TestPreflightOfMetadata looks at a keyspace for metadata only.
 func TestPreflightOfMetadata(t *testing.T) {
 	config := cqltest.Config(originals.Cassandra(t))

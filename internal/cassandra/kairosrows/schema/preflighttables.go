@@ -35,7 +35,7 @@ func (p *preflight) lookAtTables(ctx context.Context) error {
 		return err
 	}
 	for _, note := range ks.Notes {
-		p.add(Dubious, "tables", note, "see docs/cassandra.md")
+		p.add(Dubious, "tables", note, "see docs/migrating-from-kairosdb.md, pitfalls")
 	}
 	return nil
 }
