@@ -64,7 +64,7 @@ func (j *Repair) Begin(keyspace string, hosts []string) error {
 	if err != nil {
 		return err
 	}
-	if !found {
+	if !found || before.Report == nil { // it has done nothing, for example because it reached no node
 		return j.save()
 	}
 	if before.Keyspace != keyspace || !slices.Equal(before.Hosts, hosts) || before.DryRun != j.DryRun {
@@ -72,9 +72,7 @@ func (j *Repair) Begin(keyspace string, hosts []string) error {
 			j.State, before.Keyspace, strings.Join(before.Hosts, ","), before.DryRun)
 	}
 	j.state = before
-	if r := before.Report; r != nil {
-		fmt.Fprintf(j.Stderr, "continuing the repair of %s: %s, %.1f%%\n", before.Begun.Format(time.RFC3339), r.Phase, 100*r.Share())
-	}
+	fmt.Fprintf(j.Stderr, "continuing the repair of %s: %s, %.1f%%\n", before.Begun.Format(time.RFC3339), before.Report.Phase, 100*before.Report.Share())
 	return nil
 }
 

@@ -26,6 +26,11 @@ import (
 func TestBegin(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.state")
 	var said bytes.Buffer
+	for _, mistaken := range []*Repair{{State: path}, {State: path, DryRun: true}} {
+		if err := mistaken.Begin("k", []string{"nosuch"}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	j := &Repair{State: path, Stderr: &said}
 	if err := j.Begin("k", []string{"a"}); err != nil {
 		t.Fatal(err)
