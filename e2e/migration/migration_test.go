@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,6 +16,9 @@ import (
 	"varve/internal/cassandra/cql/cqltest"
 	"varve/internal/originals"
 )
+
+// queued is a metric that KairosDB takes just before it is stopped.
+const queued = "queued"
 
 // Results of the two roll-up tasks: as KairosDB stamps them, and at the bucket's start.
 var rolledUp = []string{"live.sum", "live.sum.aligned"}
@@ -70,6 +74,11 @@ func TestMigration(t *testing.T) {
 	j := &journey{t: t, dir: t.TempDir()}
 	j.original = originals.StartKairosDB(t, originals.KairosDBOptions{
 		Cassandra: []string{address}, Keyspace: config.Keyspace, CompactStorage: true, TagIndex: `["*"]`, Rollups: true,
+		// KairosDB's default. After a start it repeats what it took since a checkpoint.
+		Settings: map[string]string{
+			"queue_processor.class":      `"org.kairosdb.core.queue.FileQueueProcessor"`,
+			"queue_processor.queue_path": `"queue"`,
+		},
 	})
 	j.kairos = client{"KairosDB", j.original.URL}
 	j.flags = []string{"--kairosdb-conf=" + filepath.Join(j.original.Dir, "conf", "kairosdb.conf")}
@@ -180,6 +189,15 @@ func (j *journey) deletes(s *process.Server) {
 // alone stops KairosDB. Varve takes over the roll-ups, also of late points, and deletes.
 func (j *journey) alone(s *process.Server) {
 	v := client{"Varve", "http://" + s.HTTP}
+	if err := j.kairos.put(j.t.Context(), sent{queued, map[string]string{"host": "a"}, [][2]any{{time.Now().UnixMilli() - 1000, 1}}}); err != nil {
+		j.t.Fatal(err)
+	}
+	err := process.Until(j.t.Context(), "the last point to KairosDB is in Cassandra", func() (bool, error) {
+		return len(v.results(j.t, queued)["a"]) == 1, nil
+	})
+	if err != nil {
+		j.t.Fatal(err)
+	}
 	j.original.Stop()
 	stopped := time.Now().UnixMilli()
 	j.live.send(stopped-3*bucketMS, 5) // between others of its bucket
@@ -193,6 +211,7 @@ func (j *journey) alone(s *process.Server) {
 		j.t.Errorf("repair, status %d:\n%s", status, out)
 	}
 	v.must(j.t, http.MethodPost, "/api/v1/datapoints/delete", `{"start_absolute":0,"metrics":[{"name":"history0","tags":{"host":"h4"}}]}`)
+	v.must(j.t, http.MethodPost, "/api/v1/datapoints/delete", `{"start_absolute":0,"metrics":[{"name":"`+queued+`"}]}`)
 }
 
 // begun is the first bucket that was sent as a whole.
@@ -215,6 +234,10 @@ func (j *journey) back(s *process.Server) {
 	j.live.mu.Lock() // clients wait
 	v.must(j.t, http.MethodPost, "/admin/flush", "")
 	s.Stop(j.t)
+	// Otherwise KairosDB writes its last points and results of roll-ups again.
+	if err := os.RemoveAll(filepath.Join(j.original.Dir, "queue")); err != nil {
+		j.t.Fatal(err)
+	}
 	j.original.Start()
 	j.live.to = j.kairos
 	j.live.mu.Unlock()
@@ -223,6 +246,9 @@ func (j *journey) back(s *process.Server) {
 	// What Varve computed stays right, up to the bucket that was open.
 	if _, fault := j.live.checkResults(j.t, j.kairos, rolledUp[0], j.begun(), returned-2*bucketMS); fault != "" {
 		j.t.Errorf("KairosDB is back: %s", fault)
+	}
+	if got := j.kairos.results(j.t, queued)["a"]; len(got) > 0 {
+		j.t.Errorf("KairosDB is back, and so is what was deleted: %v", got)
 	}
 	s, v = j.start()
 	same(j.t, "KairosDB is back", j.kairos, v, 4)
