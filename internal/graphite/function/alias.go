@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"varve/internal/graphite/numeric"
 	"varve/internal/graphite/pytext"
@@ -35,11 +36,10 @@ func alias(c *call) (any, error) {
 	})
 }
 
-// nodeOrTag returns a node of a path, which may be counted from the end, or
+// nodeOrTag returns one of the nodes of a path, which may be counted from the end, or
 // else the tag of that name; both may be missing.
-func nodeOrTag(s *Series, key any, path string) (string, error) {
+func nodeOrTag(s *Series, key any, nodes []string) (string, error) {
 	if n, ok := wholeNumber(key); ok {
-		nodes := strings.Split(strings.SplitN(path, ";", 2)[0], ".")
 		if n < 0 {
 			n += int64(len(nodes))
 		}
@@ -71,7 +71,7 @@ func wholeNumber(v any) (int64, bool) {
 
 // key joins nodes and tags of a series. If the name is a call, its first path
 // counts.
-func key(s *Series, nodes []any) (string, error) {
+func (c *call) key(s *Series, nodes []any) (string, error) {
 	if s.Name == "" {
 		return "", badParam("a series has an empty name")
 	}
@@ -81,19 +81,33 @@ func key(s *Series, nodes []any) (string, error) {
 			path = first
 		}
 	}
+	path, _, _ = strings.Cut(path, ";")
+	there := strings.Split(path, ".")
 	parts := make([]string, len(nodes))
 	for i, n := range nodes {
 		var err error
-		if parts[i], err = nodeOrTag(s, n, path); err != nil {
+		if parts[i], err = nodeOrTag(s, n, there); err != nil {
 			return "", err
 		}
 	}
-	return strings.Join(parts, "."), nil
+	return c.joined(parts, ".")
+}
+
+// joined joins texts, and charges the result before: a call may name a long text many times.
+func (c *call) joined(parts []string, separator string) (string, error) {
+	size := 0
+	for _, part := range parts {
+		size += len(part) + len(separator)
+	}
+	if err := c.reserve(int64(size)); err != nil {
+		return "", err
+	}
+	return strings.Join(parts, separator), nil
 }
 
 func aliasByNode(c *call) (any, error) {
 	return c.each(c.list(0), func(s *Series) (err error) {
-		s.Name, err = key(s, c.rest)
+		s.Name, err = c.key(s, c.rest)
 		return err
 	})
 }
@@ -206,6 +220,9 @@ func legendValue(c *call) (any, error) {
 	return c.each(list, func(s *Series) error {
 		for _, name := range names {
 			s.Name += legend(s, name, system)
+			if err := c.reserve(int64(len(s.Name))); err != nil {
+				return err
+			}
 		}
 		return nil
 	})
@@ -231,15 +248,15 @@ func legend(s *Series, name, system string) string {
 	if system == "" {
 		return fmt.Sprintf(" (%s: %s)", name, shown)
 	}
-	return pad("", 20-len([]rune(s.Name))) + pad(name, 5) + pad(shown, 10)
+	return blanks(s.Name, 20) + pad(name, 5) + pad(shown, 10)
 }
 
 // pad fills a text with blanks to a number of characters.
-func pad(s string, width int) string {
-	if n := width - len([]rune(s)); n > 0 {
-		return s + strings.Repeat(" ", n)
-	}
-	return s
+func pad(s string, width int) string { return s + blanks(s, width) }
+
+// blanks returns what fills a text to a number of characters.
+func blanks(s string, width int) string {
+	return strings.Repeat(" ", max(width-utf8.RuneCountInString(s), 0))
 }
 
 // cactiStyle appends values in columns that are as wide as the widest of all

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -130,6 +131,37 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
+// TestRepetitions: a call may name the same long text, node or matcher many times for each
+// series. What it makes of them is charged before it is made.
+func TestRepetitions(t *testing.T) {
+	repeat := strings.Repeat
+	long, x := repeat("x", 20_000), repeat("x", 200_000)
+	for text, want := range map[string]error{
+		"aliasByNode(alias(limit(a,1),'" + long + "')" + repeat(",0", 20_000) + ")":                                 errBudget,
+		"groupByNodes(alias(limit(a,1),'" + long + "'),'sum'" + repeat(",0", 20_000) + ")":                          errBudget,
+		"aliasByNode(alias(limit(a,1),'" + repeat(".", 100_000) + "')" + repeat(",0", 2000) + ")":                   nil,
+		"groupByTags(consolidateBy(limit(a,1),'" + long + "'),'sum'" + repeat(",'consolidateBy'", 10_000) + ")":     errBudget,
+		"legendValue(limit(a,1)" + repeat(",'sum'", 10_000) + ",'si')":                                              errBudget,
+		"reduceSeries(mapSeries(aliasSub(a,'a[.](.*)','\\1.a'),0),'sumSeries',1,'a'" + repeat(",'b'", 20_000) + ")": errBudget,
+		"reduceSeries(mapSeries(aliasSub(a,'a[.](.*)','\\1.a'),0),'" + x + "',1,'b'" + repeat(",'a'", 2) + ")":      errBudget,
+		"template(group(" + repeat("$1b,", 10_000) + "$1b),'" + long + "')":                                         errBudget,
+		"applyByNode(a,1,'b.%." + x + "')":                                                                          errBudget,
+		"applyByNode(a,1,'b','%" + x + "')":                                                                         errBudget,
+		"useSeriesAbove(a,-1,'^.*$','group(" + repeat("a,", 10_000) + "a)')":                                        errBudget,
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := evaluate(t.Context(), &ramp{n: 200}, 16<<20, time.Hour, text)
+		runtime.ReadMemStats(&after)
+		if !errors.Is(err, want) {
+			t.Errorf("%.70s...: got error %v, want %v", text, err, want)
+		}
+		if made := after.TotalAlloc - before.TotalAlloc; made > 128<<20 {
+			t.Errorf("%.70s...: %d MiB were allocated", text, made>>20)
+		}
+	}
+}
+
 // TestNothingToMap: mapSeries of no series is none, whether it is reduced or not.
 func TestNothingToMap(t *testing.T) {
 	for _, text := range []string{"mapSeries(b,0)", "reduceSeries(mapSeries(b,0),'asPercent',1,'x','y')"} {
@@ -222,6 +254,8 @@ func TestLongSeries(t *testing.T) {
 		"exponentialMovingAverage(a,5)": points / (1 << 14),
 		"holtWintersForecast(a)":        points / (1 << 14),
 		"movingMedian(a,100)":           4 * points / (1 << 14), // sorting, merging, ranks, windows
+
+		"legendValue(a" + strings.Repeat(",'sum'", 50) + ")": 50,
 	} {
 		y := &yielding{ramp: ramp{n: 1}}
 		e, err := target.Parse(text)

@@ -296,15 +296,18 @@ func (c *call) wildcards(name string, list []*Series) (any, error) {
 			leaveOut[int(n)] = true
 		}
 	}
-	groups := newGroups(list, func(s *Series) string {
+	groups, err := newGroups(list, func(s *Series) (string, error) {
 		var kept []string
 		for i, node := range strings.Split(s.Name, ".") {
 			if !leaveOut[i] {
 				kept = append(kept, node)
 			}
 		}
-		return strings.Join(kept, ".")
+		return c.joined(kept, ".")
 	})
+	if err != nil {
+		return nil, err
+	}
 	out := make([]*Series, 0, len(groups))
 	for _, g := range groups {
 		s, err := c.combine(name, c.xFilesFactor, g.list)
@@ -419,7 +422,7 @@ func weightedAverage(c *call) (any, error) {
 	pairs := map[string]*pair{}
 	var keys []string
 	at := func(s *Series) (*pair, error) {
-		k, err := key(s, c.rest)
+		k, err := c.key(s, c.rest)
 		if err != nil {
 			return nil, err
 		}

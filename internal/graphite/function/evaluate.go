@@ -350,9 +350,9 @@ func (sc *scope) variables(t *target.Template) []Variable {
 
 var numberPattern = regexp.MustCompile(`^-?[\d.]+$`)
 
-// substitute puts variables into a path. A path that is nothing but a variable
-// becomes its value.
-func substitute(path string, vars []Variable) (string, any, error) {
+// substitute puts variables into a path, and charges its text. A path that is nothing but a
+// variable becomes its value.
+func (sc *scope) substitute(path string, vars []Variable) (string, any, error) {
 	for _, v := range vars {
 		if path == "$"+v.Name {
 			s, ok := v.Value.(string)
@@ -373,11 +373,14 @@ func substitute(path string, vars []Variable) (string, any, error) {
 			return "", nil, asParam(err)
 		}
 	}
+	if len(vars) > 0 {
+		return path, nil, sc.reserve(int64(len(path)))
+	}
 	return path, nil, nil
 }
 
 func (sc *scope) evalPath(p *target.Path, vars []Variable, shared bool) (any, error) {
-	path, value, err := substitute(p.Text, vars)
+	path, value, err := sc.substitute(p.Text, vars)
 	if err != nil || value != nil {
 		return value, err
 	}
@@ -515,26 +518,31 @@ func (sc *scope) fill(missing []Query, founds map[string]*found, r Range) (err e
 	return nil
 }
 
-// prefetch fetches all that expressions select, at once.
+// queryBytes is what a query takes beside its text and its series.
+const queryBytes = 256
+
+// prefetch fetches all that expressions select, at once. The queries are charged: functions can
+// put together many more of them than a request has room for.
 func (sc *scope) prefetch(exprs []target.Expr, vars []Variable) error {
 	var queries []Query
+	add := func(q Query) error {
+		queries = append(queries, q)
+		return sc.reserve(queryBytes + int64(len(q.Text)))
+	}
 	var collect func(e target.Expr, vars []Variable) error
 	collect = func(e target.Expr, vars []Variable) error {
 		switch x := e.(type) {
 		case *target.Path:
-			path, value, err := substitute(x.Text, vars)
-			if err != nil {
+			path, value, err := sc.substitute(x.Text, vars)
+			if err != nil || value != nil {
 				return err
 			}
-			if value == nil {
-				queries = append(queries, Query{Text: path})
-			}
+			return add(Query{Text: path})
 		case *target.Template:
 			return collect(x.Body, sc.variables(x))
 		case *target.Call:
 			if x.Name == "seriesByTag" {
-				queries = append(queries, tagQuery(x))
-				return nil
+				return add(tagQuery(x))
 			}
 			for _, a := range x.Args {
 				if err := collect(a, vars); err != nil {

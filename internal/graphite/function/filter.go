@@ -268,6 +268,9 @@ func unique(c *call) (any, error) {
 	})
 }
 
+// exprBytes is what a parsed expression takes at most for each byte of its text, about.
+const exprBytes = 32
+
 func useSeriesAbove(c *call) (any, error) {
 	list, value, p, replace := c.list(0), c.float(1, 0), c.pattern(2), c.str(3, "")
 	if c.err != nil {
@@ -279,12 +282,18 @@ func useSeriesAbove(c *call) (any, error) {
 	}
 	group := &target.Call{Name: "group"}
 	for _, s := range list {
+		if err := c.look(); err != nil {
+			return nil, err
+		}
 		name, err := p.Replace(s.Name, r)
 		if err != nil {
 			return nil, asParam(err)
 		}
 		if !(numeric.Max(s.Values) > value) {
 			continue
+		}
+		if err := c.reserve(exprBytes * int64(len(name))); err != nil {
+			return nil, err
 		}
 		e, err := target.Parse(strings.TrimSpace(name))
 		if err != nil {

@@ -24,11 +24,14 @@ type seriesGroup struct {
 }
 
 // newGroups returns the groups in the order in which their keys occur.
-func newGroups(list []*Series, key func(*Series) string) []seriesGroup {
+func newGroups(list []*Series, key func(*Series) (string, error)) ([]seriesGroup, error) {
 	var out []seriesGroup
 	place := map[string]int{}
 	for _, s := range list {
-		k := key(s)
+		k, err := key(s)
+		if err != nil {
+			return nil, err
+		}
 		i, ok := place[k]
 		if !ok {
 			i = len(out)
@@ -37,24 +40,16 @@ func newGroups(list []*Series, key func(*Series) string) []seriesGroup {
 		}
 		out[i].list = append(out[i].list, s)
 	}
-	return out
+	return out, nil
 }
 
 // groupByKey groups series by the nodes and tags of the multiple parameter.
 func (c *call) groupByKey(list []*Series) ([]seriesGroup, error) {
-	return groupByNodesOf(list, c.rest)
+	return c.groupByNodesOf(list, c.rest)
 }
 
-func groupByNodesOf(list []*Series, nodes []any) ([]seriesGroup, error) {
-	var fault error
-	groups := newGroups(list, func(s *Series) string {
-		k, err := key(s, nodes)
-		if err != nil {
-			fault = err
-		}
-		return k
-	})
-	return groups, fault
+func (c *call) groupByNodesOf(list []*Series, nodes []any) ([]seriesGroup, error) {
+	return newGroups(list, func(s *Series) (string, error) { return c.key(s, nodes) })
 }
 
 // combineGroups makes one series of each group by a function or aggregation,
@@ -86,7 +81,7 @@ func (c *call) combineGroups(groups []seriesGroup, callback string) ([]*Series, 
 
 func groupByNode(c *call) (any, error) {
 	list, callback := c.list(0), c.str(2, "average")
-	groups, err := groupByNodesOf(list, []any{c.args[1]})
+	groups, err := c.groupByNodesOf(list, []any{c.args[1]})
 	if err != nil {
 		return nil, err
 	}
@@ -122,18 +117,24 @@ func groupByTags(c *call) (any, error) {
 	if len(list) > 0 && !slices.ContainsFunc(list, func(s *Series) bool { return s.Tags["name"] != list[0].Tags["name"] }) {
 		name = list[0].Tags["name"]
 	}
-	groups := newGroups(list, func(s *Series) string {
+	groups, err := newGroups(list, func(s *Series) (string, error) {
 		pairs := make([]string, len(tags))
 		for i, t := range tags {
-			pairs[i] = t + "=" + s.Tags[t]
+			var err error
+			if pairs[i], err = c.joined([]string{t, s.Tags[t]}, "="); err != nil {
+				return "", err
+			}
 		}
 		slices.Sort(pairs)
 		first := name
 		if byName {
 			first = s.Tags["name"]
 		}
-		return strings.Join(append([]string{first}, pairs...), ";")
+		return c.joined(append([]string{first}, pairs...), ";")
 	})
+	if err != nil {
+		return nil, err
+	}
 	out, err := c.combineGroups(groups, callback)
 	if err != nil {
 		return nil, err
@@ -170,6 +171,9 @@ func applyByNode(c *call) (any, error) {
 		shown, err := pytext.ReplaceAll(name, "%", prefix)
 		if err != nil {
 			return nil, asParam(err)
+		}
+		if err := c.reserve(int64(len(shown))); err != nil {
+			return nil, err
 		}
 		found, err := c.within(c.from, c.until).evalText(text)
 		if err != nil {
@@ -211,9 +215,9 @@ func reduceSeries(c *call) (any, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	var matchers []string
-	for _, v := range c.rest {
-		matchers = append(matchers, pytext.Text(v))
+	places := map[string]int{} // of matchers; the first of those that are alike counts
+	for i, v := range slices.Backward(c.rest) {
+		places[pytext.Text(v)] = i
 	}
 	var keys []string
 	matched := map[string][]*Series{}
@@ -226,27 +230,28 @@ func reduceSeries(c *call) (any, error) {
 		if place < 0 || place >= int64(len(nodes)) {
 			return nil, badParam("the series %.200s has no node %d", s.Name, node)
 		}
-		i := slices.Index(matchers, nodes[place])
-		if i < 0 {
+		i, ok := places[nodes[place]]
+		if !ok {
 			continue
 		}
 		key := strings.Join(cut(nodes, 0, node), ".") + ".reduce." + function
 		if matched[key] == nil {
-			matched[key] = make([]*Series, len(matchers))
+			if err := c.reserve(int64(len(key) + 8*len(c.rest))); err != nil {
+				return nil, err
+			}
+			matched[key] = make([]*Series, len(c.rest))
 			keys = append(keys, key)
 		}
 		matched[key][i] = s
 	}
 	var out []*Series
 	for _, key := range keys {
-		args := make([]any, len(matchers))
-		for i, s := range matched[key] {
-			if s != nil {
-				args[i] = []*Series{s}
-			}
-		}
 		if slices.Contains(matched[key], nil) {
 			continue
+		}
+		args := make([]any, len(c.rest))
+		for i, s := range matched[key] {
+			args[i] = []*Series{s}
 		}
 		made, err := c.apply(function, args...)
 		if err != nil {
