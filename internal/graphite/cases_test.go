@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -241,6 +242,9 @@ func TestLimits(t *testing.T) {
 	for _, host := range strings.Split("a b c d e f g h", " ") {
 		lines.WriteString("many;host=" + host + " 1 1710071000\n" + "few." + host + " 1 1710071000\n" + "each." + host + ";of=each 1 1710071000\n")
 	}
+	for i := range 60 {
+		fmt.Fprintf(&lines, "below.%d 1 1710071000\n", i)
+	}
 	s.send(lines.String())
 	for _, c := range []struct {
 		path, key, value string
@@ -256,6 +260,7 @@ func TestLimits(t *testing.T) {
 		{"/metrics/find", "query", "", 400, "query is missing"},
 		{"/metrics/find", "query", strings.Repeat("*", maxQuery+1), 400, "longer than"},
 		{"/metrics/expand", "query", strings.Repeat("*", maxQuery+1), 400, "longer than"},
+		{"/metrics/find", "query", "{below," + strings.Repeat("x", 16_000) + "}.*", 400, "query.max_memory"}, // each ID repeats it
 		{"/metrics/find", "query", "few.*", 200, `"few.a"`},
 		{"/metrics/find", "query", "man*", 200, "[]"}, // all of its series have tags
 	} {

@@ -127,6 +127,10 @@ func (a *API) find(w http.ResponseWriter, r *http.Request, form url.Values) {
 		f.wildcards = f.wildcards && several(found)
 		if f.format == "treejson" {
 			found = ofEachName(found)
+			// Each node and its text in the answer repeat the query.
+			if err := s.Reserve(2 * int64(len(found)) * int64(len(f.query))); err != nil {
+				return err
+			}
 		}
 		if err := query.SortFunc(s, found, compareNames); err != nil {
 			return err
