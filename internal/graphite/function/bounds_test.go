@@ -164,8 +164,17 @@ func TestRepetitions(t *testing.T) {
 
 // TestNothingToMap: mapSeries of no series is none, whether it is reduced or not.
 func TestNothingToMap(t *testing.T) {
-	for _, text := range []string{"mapSeries(b,0)", "reduceSeries(mapSeries(b,0),'asPercent',1,'x','y')"} {
+	for _, text := range []string{"mapSeries(b,0)", "reduceSeries(mapSeries(b,0),'asPercent',1,'x','y')", "scale(removeBetweenPercentile(b,5),2)"} {
 		if list, err := evaluate(t.Context(), &ramp{n: 3}, 1<<20, time.Hour, text); err != nil || len(list) > 0 {
+			t.Errorf("%s: %d series, %v", text, len(list), err)
+		}
+	}
+}
+
+// TestAllOfThem: a count of None is all series.
+func TestAllOfThem(t *testing.T) {
+	for _, text := range []string{"limit(a,None)", "mostDeviant(a,None)"} {
+		if list, err := evaluate(t.Context(), &ramp{n: 3}, 1<<20, time.Hour, text); err != nil || len(list) != 3 {
 			t.Errorf("%s: %d series, %v", text, len(list), err)
 		}
 	}
@@ -199,7 +208,7 @@ func TestPanicOfASourceIsAnError(t *testing.T) {
 // range.
 func TestOneFetch(t *testing.T) {
 	r := &ramp{n: 2}
-	if _, err := evaluate(t.Context(), r, 1<<30, time.Hour, "sumSeries(a.x,b)", "scale(a.x,2)", "a.y"); err != nil || r.fetches.Load() != 1 {
+	if _, err := evaluate(t.Context(), r, 1<<30, time.Hour, "sumSeries(a.x,b)", "scale(a.x,2)", "a.y", "seriesByTag('a=b')"); err != nil || r.fetches.Load() != 1 {
 		t.Errorf("%d fetches, %v; want 1", r.fetches.Load(), err)
 	}
 	if _, err := evaluate(t.Context(), r, 1<<30, time.Hour, "movingAverage(a,5)", "movingSum(a,5)"); err != nil || r.fetches.Load() != 3 {

@@ -15,3 +15,36 @@ func TestRound(t *testing.T) {
 		}
 	}
 }
+
+// A common multiple that is too large is told apart, whether or not it fits into an integer.
+func TestLCM(t *testing.T) {
+	for _, c := range []struct{ a, b, want int64 }{
+		{60, 60, 60}, {60, 7, 420}, {10, 15, 30}, {MaxStep, MaxStep, MaxStep}, {MaxStep - 1, MaxStep, MaxStep + 1}, {1<<62 + 1, 1 << 62, MaxStep + 1}, {0, 0, MaxStep + 1},
+	} {
+		if got := LCM(c.a, c.b); got != c.want && (c.want <= MaxStep || got <= MaxStep) {
+			t.Errorf("LCM(%d, %d) = %d; want %d", c.a, c.b, got, c.want)
+		}
+	}
+}
+
+// A row or a series without values has every percentile, and it is null.
+func TestPercentileOfNothing(t *testing.T) {
+	for _, values := range [][]float64{nil, {Null, Null}} {
+		if v, ok := Percentile(values, 95, false); !ok || !IsNull(v) {
+			t.Errorf("the percentile of %v is %v, %v", values, v, ok)
+		}
+	}
+}
+
+// Hits before the first bucket and after the last one are dropped.
+func TestHitsOutsideOfBuckets(t *testing.T) {
+	sums := make([]float64, 2)
+	Buckets{Start: 100, Interval: 20}.Spread(sums, []float64{1, 2, 3, 4, 5, 6}, 80, 10)
+	if sums[0] != 70 || sums[1] != 110 {
+		t.Errorf("got %v", sums)
+	}
+	Buckets{Start: 100, Interval: 20}.Spread(sums, []float64{1, 2, 3, 4, 5, 6}, 120, 10)
+	if !IsNull(sums[0]) || sums[1] != 30 {
+		t.Errorf("got %v", sums)
+	}
+}

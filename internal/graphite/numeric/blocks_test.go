@@ -141,6 +141,18 @@ func TestLongWindowsLikeGraphite(t *testing.T) {
 	}
 }
 
+// The last value of a long window may be the one that makes its product infinite.
+func TestLastValueOverflows(t *testing.T) {
+	values := make([]float64, longWindow+1)
+	Fill(values, 1)
+	copy(values[1:], []float64{1e-150, 1e300, 1e-170, 1e200}) // less than 1e200 together, but each order has another end
+	values[longWindow] = 1e150
+	got := make([]float64, 1)
+	if err := Windows(got, values, longWindow, "multiply", 0, never); err != nil || !math.IsInf(got[0], 1) {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
 // A long window takes as many steps as there are values, so that a year of minutes by a month is no
 // different from an hour by a minute.
 func TestLongWindowsTakeFewSteps(t *testing.T) {

@@ -28,15 +28,16 @@ func windowsEach(values []float64, points int, name string, xFilesFactor float64
 func TestSlidingWindows(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for kind, value := range map[string]func() float64{
-		"counts":       func() float64 { return float64(random.IntN(1000) - 500) },
-		"large counts": func() float64 { return float64(random.Int64N(1 << 53)) },
-		"few":          func() float64 { return float64(random.IntN(3)) },
-		"eighths":      func() float64 { return float64(random.IntN(100000)) / 8 },
-		"decimals":     func() float64 { return float64(random.IntN(100000)) / 100 },
-		"any size":     func() float64 { return math.Ldexp(random.Float64()-0.5, random.IntN(2000)-1000) },
-		"infinities":   func() float64 { return []float64{1, 2, 3, math.Inf(1), math.Inf(-1)}[min(random.IntN(200), 4)] },
-		"zeros":        func() float64 { return math.Copysign(0, random.Float64()-0.5) },
-		"nulls":        func() float64 { return Null },
+		"counts":         func() float64 { return float64(random.IntN(1000) - 500) },
+		"large counts":   func() float64 { return float64(random.Int64N(1 << 53)) },
+		"sums too large": func() float64 { return float64(1<<54/slidingFrom - random.IntN(1000)) },
+		"few":            func() float64 { return float64(random.IntN(3)) },
+		"eighths":        func() float64 { return float64(random.IntN(100000)) / 8 },
+		"decimals":       func() float64 { return float64(random.IntN(100000)) / 100 },
+		"any size":       func() float64 { return math.Ldexp(random.Float64()-0.5, random.IntN(2000)-1000) },
+		"infinities":     func() float64 { return []float64{1, 2, 3, math.Inf(1), math.Inf(-1)}[min(random.IntN(200), 4)] },
+		"zeros":          func() float64 { return math.Copysign(0, random.Float64()-0.5) },
+		"nulls":          func() float64 { return Null },
 	} {
 		values := make([]float64, 600)
 		for i := range values {
@@ -126,6 +127,25 @@ func BenchmarkWindows(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// Whatever the aggregation and the length of the window, the work ends with an error of check.
+func TestEveryWindowEnds(t *testing.T) {
+	enough := fmt.Errorf("enough")
+	values := make([]float64, 50_000)
+	for i := range values {
+		values[i] = 0.1 + float64(i%7)
+	}
+	for name := range aggregations {
+		for _, points := range []int{7, lanes + 1, 2 * slidingFrom, longWindow} {
+			if err := Windows(make([]float64, len(values)-points), values, points, name, 0, func() error { return enough }); err != enough {
+				t.Errorf("%s of %d: %v", name, points, err)
+			}
+		}
+	}
+	if err := EachRow(make([]float64, len(values)), [][]float64{values, values, values, values, values, values, values}, Sum, func() error { return enough }); err != enough {
+		t.Errorf("rows: %v", err)
 	}
 }
 
