@@ -257,6 +257,8 @@ func TestLimits(t *testing.T) {
 		{"/render", "target", "constantLine(1)&format=json", 200, ""},
 		{"/render", "target", "nosuch(few.a)", 400, "nosuch"},
 		{"/render", "target", "few.*", 400, "query.max_memory"},
+		{"/render", "target", "few." + strings.Repeat("x", 16<<10) + "*", 400, "longer than"},
+		{"/tags/of", "filter", "", 400, "query.max_series"},
 		{"/metrics/find", "query", "", 400, "query is missing"},
 		{"/metrics/find", "query", strings.Repeat("*", maxQuery+1), 400, "longer than"},
 		{"/metrics/expand", "query", strings.Repeat("*", maxQuery+1), 400, "longer than"},
@@ -278,6 +280,10 @@ func TestLimits(t *testing.T) {
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.want) {
 			t.Errorf("%s %.40s: %d %.300s; want %d and %q", c.path, c.value, w.Code, w.Body, c.status, c.want)
 		}
+	}
+	unknown := url.Values{"target": {"consolidateBy(few.a,'nosuch')"}, "format": {"json"}, "from": {"-1h"}, "maxDataPoints": {"2"}}
+	if w := s.ask("GET", "/render", unknown); w.Code != 400 || !strings.Contains(w.Body.String(), "nosuch") {
+		t.Errorf("consolidateBy: %d %s", w.Code, w.Body) // found only when the answer is written
 	}
 	for _, format := range []string{"pdf", "nosuch"} {
 		if w := s.ask("GET", "/render", url.Values{"target": {"few.a"}, "format": {format}}); w.Code != 400 || !strings.Contains(w.Body.String(), "use png, svg, json") {

@@ -89,6 +89,55 @@ func TestResamplerFactor(t *testing.T) {
 	}
 }
 
+// TestImportedPoints: points of a coarser archive count as its whole step, in samples, in buckets and
+// in both, whichever are earlier.
+func TestImportedPoints(t *testing.T) {
+	single := ones(0, 10_000, 1)
+	single.LastMS = 0
+	later := single
+	later.StartMS, later.LastMS = 60_000, 60_000
+	values := func(at ...int) []float64 {
+		all := make([]float64, 360)
+		fill(all)
+		for _, i := range at {
+			all[i] = 1
+		}
+		return all
+	}
+	for _, c := range []struct {
+		values  []float64
+		buckets []store.Bucket
+		want    float64
+	}{
+		{values(0, 6), nil, 12}, {values(0), []store.Bucket{later}, 12}, {values(6), []store.Bucket{single}, 12}, {nil, []store.Bucket{single, later}, 12},
+		{values(0), nil, 360}, {nil, []store.Bucket{single}, 360}, // one an hour
+		{values(1), []store.Bucket{single}, 2}, {values(0, 1), []store.Bucket{later}, 8},
+	} {
+		r := newResampler(t, retention.Average, 0.5)
+		const year = 365 * 24 * 3_600_000
+		if got := r.imported(c.values, c.buckets, 0, year); got != c.want {
+			t.Errorf("%d buckets: %v samples, want %v", len(c.buckets), got, c.want)
+		}
+	}
+}
+
+// TestImportedPercentiles: a single sample is enough for a percentile if it is at the beginning of
+// the step and older than the finer archive, where it would be one of many.
+func TestImportedPercentiles(t *testing.T) {
+	values := make([]float64, 6)
+	fill(values)
+	values[0] = 5
+	for ageMS, there := range map[int64]bool{3_600_000: false, 7 * 3_600_000: true} {
+		r := newResampler(t, retention.Method("p50"), 0.5)
+		r.stage = 1
+		points := make([]float64, 1)
+		r.percentiles(points, values, nil, ageMS)
+		if (points[0] == 5) != there {
+			t.Errorf("after %d ms: %v", ageMS, points)
+		}
+	}
+}
+
 // TestPercentilesOfArchives renders paths whose aggregation method is a percentile, on each
 // archive, before and after downsampling, and compares points with the samples.
 func TestPercentilesOfArchives(t *testing.T) {
@@ -460,6 +509,7 @@ func TestFoldChangesNoPoint(t *testing.T) {
 		{"lumps", func(step int64) bool { return step%60 < 30 || step%60 == 57 }}, // half of the minutes, and a sample in another
 		{"first", func(step int64) bool { return step%360 == 0 }},                 // one an hour
 		{"random", func(step int64) bool { return step%6 > 0 && random.IntN(5) < 3 }},
+		{"scattered", func(step int64) bool { return step%60 < 24 || step%6 == 3 }}, // half of ten minutes, but few of most minutes
 		{"imported", func(step int64) bool { return step%6 == 0 }},
 		{"often", func(step int64) bool { return step%6 > 0 && random.IntN(5) < 3 }},
 	} {
@@ -502,6 +552,11 @@ func TestFoldChangesNoPoint(t *testing.T) {
 		return all
 	}
 	before := ask()
+	for _, point := range before[2]["average.scattered"] {
+		if at := int64(*point[1]); at > now-47*3600 && at < now-2*3600 && point[0] == nil {
+			t.Fatalf("no point of half of the samples at %d", at)
+		}
+	}
 	for i, a := range before[1:] {
 		for _, point := range a["average.imported"] {
 			if at := int64(*point[1]); at > now-70*3600 && at < now-2*3600 && point[0] == nil {
