@@ -217,3 +217,13 @@ func TestParse(t *testing.T) {
 		}
 	}
 }
+
+// Every letter, digit, _, $ and dot may be in the name of a callback, and nothing else.
+func TestValidCallback(t *testing.T) {
+	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$."
+	for c := range 256 {
+		if name := "f" + string([]byte{byte(c)}); ValidCallback(name) != strings.Contains(allowed, name[1:]) {
+			t.Errorf("%q: %v", name, ValidCallback(name))
+		}
+	}
+}

@@ -108,7 +108,7 @@ func TestParseOffset(t *testing.T) {
 			t.Errorf("ParseOffset(%q) = %d, %v; want %d", c.text, got, err, c.want)
 		}
 	}
-	for _, text := range []string{"5", "5m", "m", "-", "1H", "5 min", " 5min", "1.5h", "10000000000d", "99999999999999999999s", "999999999d999999999d"} {
+	for _, text := range []string{"144115188075855872y", "5", "5m", "m", "-", "1H", "5 min", " 5min", "1.5h", "10000000000d", "99999999999999999999s", "999999999d999999999d"} {
 		if got, err := ParseOffset(text); err == nil && text != "-" {
 			t.Errorf("ParseOffset(%q) = %d; want an error", text, got)
 		}
