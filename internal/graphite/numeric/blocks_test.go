@@ -145,7 +145,7 @@ func TestLongWindowsLikeGraphite(t *testing.T) {
 func TestLastValueOverflows(t *testing.T) {
 	values := make([]float64, longWindow+1)
 	Fill(values, 1)
-	copy(values[1:], []float64{1e-150, 1e300, 1e-170, 1e200}) // less than 1e200 together, but each order has another end
+	copy(values[1:], []float64{1e-310, 1e300, 1e300}) // after so small a product, it is made value by value
 	values[longWindow] = 1e150
 	got := make([]float64, 1)
 	if err := Windows(got, values, longWindow, "multiply", 0, never); err != nil || !math.IsInf(got[0], 1) {
