@@ -48,8 +48,8 @@ type knownPart struct {
 	at        *list.Element        // in known.order
 	expirySec int64                // until when the row time lives, Unix seconds, or forever
 	changedMS int64                // write timestamp of varve_row_state.changed as last seen
-	rows      map[rowkey.Key]int64 // until when the index rows of a row key live
-	unsure    map[rowkey.Key]int64 // the same for forgotten ones, which Watch is to check; nil if there are none
+	rows      map[rowkey.Key]int64 // until when the index rows of a row key live; may be nil
+	unsure    map[rowkey.Key]int64 // the same for forgotten ones, which Watch is to check; may be nil
 	weight    int                  // of rows and unsure
 
 	// For [Watch], which checks what KairosDB nodes delete.
@@ -116,6 +116,9 @@ func (c *known) put(epoch uint64, p rowkey.Partition, expirySec, changedMS int64
 		return
 	}
 	part := c.partLocked(p)
+	if part.rows == nil {
+		part.rows = make(map[rowkey.Key]int64, len(rows))
+	}
 	part.expirySec, part.changedMS, part.held = expirySec, max(part.changedMS, changedMS), true
 	for i := range rows {
 		k := rows[i].key()
@@ -129,7 +132,7 @@ func (c *known) put(epoch uint64, p rowkey.Partition, expirySec, changedMS int64
 func (c *known) partLocked(p rowkey.Partition) *knownPart {
 	part := c.parts[p]
 	if part == nil {
-		part = &knownPart{key: p, rows: map[rowkey.Key]int64{}}
+		part = &knownPart{key: p}
 		part.at = c.order.PushFront(part)
 		c.parts[p] = part
 	}
@@ -229,10 +232,14 @@ func (c *known) forgetLocked(part *knownPart) {
 		c.dropLocked(part)
 		return
 	}
+	if part.unsure == nil { // as a rule; nothing is moved, nor takes memory twice
+		part.rows, part.unsure = nil, part.rows
+	}
 	for k, expirySec := range part.rows {
 		c.removeLocked(part, part.rows, k)
 		c.unsureLocked(part, k, expirySec)
 	}
+	part.rows = nil
 	part.expirySec, part.changedMS, part.held = 0, 0, false
 }
 

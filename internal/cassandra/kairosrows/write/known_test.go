@@ -5,7 +5,9 @@ import (
 	"math"
 	"runtime"
 	"testing"
+	"time"
 
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/model"
 )
 
@@ -20,8 +22,8 @@ func heapAfterGC() int64 {
 
 // knownBytes fills a cache with n row keys of three tags, in partitions of perMetric, and
 // returns what one takes: while the spool or a sender's connection holds the texts of the
-// tags too, and when only the cache does, as for rows of times past.
-func knownBytes(n, perMetric int) (shared, alone float64) {
+// tags too, when only the cache does, as for rows of times past, and when it is unsure of all of them.
+func knownBytes(n, perMetric int) (shared, alone, unsure float64) {
 	before := heapAfterGC()
 	rows := make([]Row, n)
 	for i := range rows {
@@ -39,22 +41,31 @@ func knownBytes(n, perMetric int) (shared, alone float64) {
 	runtime.KeepAlive(rows)
 	rows = nil
 	alone = float64(heapAfterGC()-before) / float64(n)
+	parts := map[rowkey.Partition]struct{}{}
+	for p := range c.parts {
+		parts[p] = struct{}{}
+	}
+	c.rely(parts, time.Now())
+	parts = nil
+	c.forget(rowkey.Everything)
+	unsure = float64(heapAfterGC()-before) / float64(n)
 	if got, _ := c.size(); got != n {
 		panic(fmt.Sprintf("%d row keys are known, want %d", got, n))
 	}
-	return shared, alone
+	return shared, alone, unsure
 }
 
 // BenchmarkKnown tells what a row key takes in memory.
 func BenchmarkKnown(b *testing.B) {
 	for _, perMetric := range []int{1, 10, 1000, 100_000} {
 		b.Run(fmt.Sprintf("series=%d", perMetric), func(b *testing.B) {
-			var shared, alone float64
+			var shared, alone, unsure float64
 			for range b.N {
-				shared, alone = knownBytes(300_000, perMetric)
+				shared, alone, unsure = knownBytes(300_000, perMetric)
 			}
 			b.ReportMetric(shared, "shared-B/key")
 			b.ReportMetric(alone, "alone-B/key")
+			b.ReportMetric(unsure, "unsure-B/key")
 			b.ReportMetric(0, "ns/op")
 		})
 	}
@@ -67,8 +78,11 @@ func TestKnownBytes(t *testing.T) {
 		perMetric int
 		most      float64
 	}{{1, 750}, {10, 160}, {10_000, 160}} {
-		shared, alone := knownBytes(50_000, test.perMetric)
+		shared, alone, unsure := knownBytes(50_000, test.perMetric)
 		t.Logf("a row key of a metric with %d series takes %.0f bytes, %.0f with the texts of its tags", test.perMetric, shared, alone)
+		if unsure > test.most {
+			t.Errorf("a row key of a metric with %d series takes %.0f bytes once it is forgotten, want at most %.0f", test.perMetric, unsure, test.most)
+		}
 		if alone > test.most || shared > alone || shared < 20 { // a Key and an int64 are 24 bytes on 32 bits
 			t.Errorf("a row key of a metric with %d series takes %.0f bytes, %.0f with the texts of its tags, want at most %.0f", test.perMetric, shared, alone, test.most)
 		}
