@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -82,6 +83,33 @@ func TestWatchFails(t *testing.T) {
 	}
 	if n := b.writer.known.missed(); n != 0 {
 		t.Errorf("%d row keys are not checked any more", n)
+	}
+}
+
+// TestWatchFailsAtTheEnd: a check that fails when a server stops is repeated.
+func TestWatchFailsAtTheEnd(t *testing.T) {
+	node, b := newFailingBench(t)
+	watch, err := NewWatch(b.writer, nil, func(context.Context) (bool, error) { return true, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	metric := b.Name("m")
+	b.write(keyspacetest.ManySeries(metric, 3))
+	keyspacetest.NextMillisecond()
+	b.ExecNow("DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type >= ?",
+		metric, schema.DataPoints, b.KS.Spec.RowTime(keyspacetest.SomeTime), "")
+	var failed atomic.Int32
+	node.Fail(func(r cqltest.Request) *cqltest.Trouble {
+		for _, st := range r.Statements {
+			if strings.Contains(st.Text, "SELECT row_time FROM") && failed.Add(1) <= 3 {
+				return cqltest.Unavailable
+			}
+		}
+		return nil
+	})
+	watch.Close()
+	if found := lookup.Series(b.Bench, metric); len(found) != 3 || failed.Load() < 3 {
+		t.Errorf("%d of 3 series are found, after %d attempts", len(found), failed.Load())
 	}
 }
 

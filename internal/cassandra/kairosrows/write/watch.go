@@ -104,8 +104,8 @@ func (w *Watch) run(ctx context.Context) {
 	}
 }
 
-// lookUntilSeen checks all partitions until nothing had to be written again: as long as the clock of a
-// KairosDB node is ahead, its removals hide what is written.
+// lookUntilSeen checks all partitions until all could be checked and nothing had to be written again: as
+// long as the clock of a KairosDB node is ahead, its removals hide what is written.
 func (w *Watch) lookUntilSeen(ctx context.Context) {
 	for w.Look(ctx, 0) {
 		select {
@@ -117,9 +117,9 @@ func (w *Watch) lookUntilSeen(ctx context.Context) {
 }
 
 // Look checks all partitions that are due: those that got samples since their last check, which
-// was at least interval ago. It reports whether index rows were written again. The watch also calls it
-// by itself at intervals.
-func (w *Watch) Look(ctx context.Context, interval time.Duration) (restored bool) {
+// was at least interval ago. It reports whether some need another check, because index rows were written
+// again or the check failed. The watch also calls it by itself at intervals.
+func (w *Watch) Look(ctx context.Context, interval time.Duration) (again bool) {
 	if rows, _ := w.writer.known.size(); rows == 0 && w.seen.IsZero() {
 		return false
 	}
@@ -129,20 +129,21 @@ func (w *Watch) Look(ctx context.Context, interval time.Duration) (restored bool
 		w.writer.known.watchFor(true)
 	}
 	gone := err == nil && !run
-	switch {
-	case gone && w.seen.IsZero():
+	if gone && w.seen.IsZero() {
 		w.writer.known.watchFor(false)
-	case gone && w.writer.now().Sub(w.seen) >= interval:
-		var done bool
-		if restored, done = w.partitions(ctx, 0); done {
-			w.writer.known.watchFor(false)
-			w.writer.known.forget(rowkey.Everything)
-			w.seen = time.Time{}
-		}
-	default:
-		restored, _ = w.partitions(ctx, interval)
+		return false
 	}
-	return restored
+	last := gone && w.writer.now().Sub(w.seen) >= interval
+	if last {
+		interval = 0
+	}
+	restored, done := w.partitions(ctx, interval)
+	if last && done {
+		w.writer.known.watchFor(false)
+		w.writer.known.forget(rowkey.Everything)
+		w.seen = time.Time{}
+	}
+	return restored || !done
 }
 
 // partitions checks the partitions that are due, and reports whether index rows were written again,
