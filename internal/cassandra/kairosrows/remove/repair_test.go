@@ -388,6 +388,31 @@ func TestRepairOldRows(t *testing.T) {
 	}
 }
 
+// TestRepairNames: a metric whose name is lost, and nothing else, is listed again: one with rows that
+// row_keys has, and one with an old row.
+func TestRepairNames(t *testing.T) {
+	b := newBench(t, keyspacetest.OwnKeyspace(), write.DefaultConfig(), "")
+	d := b.deleter(noNodes(), time.Now)
+	b.write(new(keyspacetest.Memory).Longs(keyspacetest.LongSeries(b.Name("new"), "k", "v"), 0, keyspacetest.SomeTime))
+	key, err := rowtime.Key{Metric: b.Name("old"), RowTimeMS: b.KS.Spec.RowTime(keyspacetest.SomeTime), Type: model.TypeLong, Tags: model.MustTags("k", "v")}.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.ExecNow("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", key, rowtime.ColumnBytes(2), []byte{5})
+	b.ExecNow("INSERT INTO row_key_index (key, column1, value) VALUES (?, ?, ?)", []byte(b.Name("old")), key, []byte{0})
+	keyspacetest.NextMillisecond()
+	b.ExecNow("DELETE FROM string_index WHERE key = ? AND column1 = ?", []byte(schema.MetricNames), b.Name("new"))
+	keyspacetest.NextMillisecond()
+	for _, want := range []int64{2, 0} {
+		if report, err := d.Repair(b.Ctx, RepairOptions{}); err != nil || report.Unindexed != want || report.Changes() != want {
+			t.Errorf("%+v, %v", report, err)
+		}
+	}
+	if n := b.Count("string_index"); n != 2 {
+		t.Errorf("%d metrics are listed", n)
+	}
+}
+
 // TestRepairPace: a repair looks at no more rows than it may, and does not wait
 // when it is interrupted.
 func TestRepairPace(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/cassandra/kairosrows/write"
 	"varve/internal/model"
 	"varve/internal/rowtime"
@@ -160,7 +161,7 @@ func partedOf(k rowtime.Key) partedKey {
 	return partedKey{rowkey.Partition{Metric: k.Metric, TimeMS: k.RowTimeMS}, rowkey.Key{Type: k.Type, Tags: k.Tags}}
 }
 
-// unknownToLegacy returns the positions of the rows that row_key_index lacks.
+// unknownToLegacy returns the positions of the rows that are not found by row_key_index.
 func (r *repair) unknownToLegacy(ctx context.Context, keys []rowtime.Key) ([]int, error) {
 	all := make([]int, len(keys))
 	for i := range all {
@@ -174,13 +175,22 @@ func (r *repair) unknownToLegacy(ctx context.Context, keys []rowtime.Key) ([]int
 		if err != nil {
 			return false, err
 		}
-		return r.d.ks.Session.One(ctx, findLegacyKey, []any{[]byte(keys[i].Metric), key}, nil)
+		there, err := r.d.ks.Session.One(ctx, findLegacyKey, []any{[]byte(keys[i].Metric), key}, nil)
+		if err != nil || !there {
+			return false, err
+		}
+		return r.isNamed(ctx, keys[i].Metric)
 	})
+}
+
+// isNamed reports whether string_index has the name of a metric.
+func (r *repair) isNamed(ctx context.Context, metric string) (bool, error) {
+	return r.d.ks.Session.One(ctx, probeName, []any{[]byte(schema.MetricNames), r.d.ks.Tables.NameColumn(metric)}, nil)
 }
 
 // partFacts are facts that all row keys of a partition share.
 type partFacts struct {
-	listed  bool // row_key_time_index has the row time
+	listed  bool // row_key_time_index has the row time, and string_index the metric's name
 	covered bool // varve_row_index counts as complete
 }
 
@@ -223,7 +233,10 @@ func (r *repair) partFacts(ctx context.Context, keys []rowtime.Key) (map[rowkey.
 
 func (r *repair) factsOf(ctx context.Context, p rowkey.Partition) (f partFacts, err error) {
 	session := r.d.ks.Session
-	if f.listed, err = session.One(ctx, rowkey.FindRowTime, p.Args(), nil); err != nil || !f.listed || !r.d.ks.Tables.Own {
+	if f.listed, err = session.One(ctx, rowkey.FindRowTime, p.Args(), nil); err != nil || !f.listed {
+		return f, err
+	}
+	if f.listed, err = r.isNamed(ctx, p.Metric); err != nil || !f.listed || !r.d.ks.Tables.Own {
 		return f, err
 	}
 	seen, err := rowkey.ReadFirst(ctx, session, p)
