@@ -34,10 +34,13 @@ var (
 
 // TestEveryStoredRowIsFound: two Varve nodes, whose clocks differ, and a
 // KairosDB write into the same few rows and delete from them, all at once, with late
-// samples, times to live, repairs, coverage passes and restarts. After each round
-// every row that has samples is found, by its metric, by each of its tags and by its
-// name; and samples that nobody deletes are there. The keyspace is of milliseconds, or of
-// seconds, or one that KairosDB has marked LEGACY, with rows that only row_key_index knows.
+// samples, times to live, repairs, coverage passes, other tag rules, restarts and kills in the
+// middle of a write. After each round every row that has samples is found, by its metric, by each
+// of its tags and by its name; and samples that nobody deletes are there. The keyspace is of
+// milliseconds, or of seconds, or one that KairosDB has marked LEGACY, with rows that only
+// row_key_index knows. In some runs rows are so narrow that index rows expire. In some KairosDB
+// deletes nothing: then caches may be so small that they forget most of what they know, and a
+// killed node checks nothing. In some rounds index tables are emptied, which a repair undoes.
 func TestEveryStoredRowIsFound(t *testing.T) {
 	seed := *modelSeed
 	if seed == 0 {
@@ -62,6 +65,8 @@ const (
 	modelMetrics = 3 // of which nobody deletes from the first
 	modelHosts   = 2
 	modelOps     = 8 // of each actor in a round
+	modelCache   = 3 // row keys, where it is small
+	modelWidth   = 4000
 
 	// Much longer than a step takes.
 	modelSkew = 400 * time.Millisecond
@@ -73,11 +78,14 @@ type rowModel struct {
 	seed   uint64
 	nodes  [2]*modelNode
 	cached map[partRow]bool // what KairosDB believes to have written
+	narrow bool             // rows are modelWidth wide
+	gentle bool             // KairosDB deletes nothing
 
 	// Other ones in each round, since each hides what others would find.
 	kairosSkew    time.Duration // of KairosDB's clock
 	deletes       int           // of 20 steps of a Varve node
 	kairosDeletes int           // of 20 steps of KairosDB
+	empties       bool          // index tables are emptied
 
 	mu   sync.Mutex
 	kept map[string]int // samples in rows that nobody deletes from, by key
@@ -87,6 +95,7 @@ type rowModel struct {
 // A modelNode is a Varve node.
 type modelNode struct {
 	skew    time.Duration
+	rules   []string // of the tag index
 	writer  *write.Writer
 	deleter *remove.Deleter
 	watch   *write.Watch
@@ -95,7 +104,9 @@ type modelNode struct {
 }
 
 func newRowModel(t *testing.T, seed uint64) *rowModel {
-	m := &rowModel{bench: newUnitBench(t, seed), seed: seed, cached: map[partRow]bool{}, kept: map[string]int{}}
+	m := &rowModel{seed: seed, cached: map[partRow]bool{}, kept: map[string]int{}, narrow: seed/3%2 == 1, gentle: seed/6%3 == 1}
+	m.bench = newUnitBench(t, seed, m.narrow)
+	t.Logf("narrow rows: %v, KairosDB deletes nothing: %v", m.narrow, m.gentle)
 	if m.KS.Spec.Unit == rowtime.Legacy {
 		m.oldRows()
 	}
@@ -118,7 +129,7 @@ func newRowModel(t *testing.T, seed uint64) *rowModel {
 }
 
 // newUnitBench opens a keyspace of the unit that the flag names or the seed draws.
-func newUnitBench(t *testing.T, seed uint64) *bench {
+func newUnitBench(t *testing.T, seed uint64, narrow bool) *bench {
 	t.Helper()
 	unit := *modelUnit
 	if unit == "" {
@@ -128,6 +139,9 @@ func newUnitBench(t *testing.T, seed uint64) *bench {
 	if unit != rowtime.Legacy.String() {
 		config := keyspacetest.OwnKeyspace()
 		config.RowTimeUnit = unit
+		if narrow {
+			config.RowWidth = modelWidth
+		}
 		return newBench(t, config, write.DefaultConfig(), "")
 	}
 	b := &bench{Bench: keyspacetest.Loaded(t, func(s *cql.Session) {
@@ -176,7 +190,12 @@ func (m *rowModel) start(n *modelNode) {
 	config := remove.DefaultConfig()
 	config.KairosDBNodes = remove.NodesYes
 	var err error
-	if n.writer, err = write.New(m.KS, write.DefaultConfig(), write.Options{Logger: quiet, Now: n.now}); err != nil {
+	written := write.DefaultConfig()
+	if m.gentle && m.seed%2 == 0 {
+		written.IndexCache = modelCache
+	}
+	written.TagIndex = n.rules
+	if n.writer, err = write.New(m.KS, written, write.Options{Logger: quiet, Now: n.now}); err != nil {
 		m.T.Fatal(err)
 	}
 	if n.reader, err = read.New(m.KS, readConfig(), read.Options{Now: n.now}); err != nil {
@@ -195,6 +214,11 @@ func (m *rowModel) start(n *modelNode) {
 
 func (n *modelNode) stop() {
 	n.watch.Close()
+	n.stopUnchecked()
+}
+
+// stopUnchecked leaves the watch running.
+func (n *modelNode) stopUnchecked() {
 	n.deleter.Close()
 	n.coverer.Close()
 	n.reader.Close()
@@ -219,7 +243,14 @@ func (m *rowModel) round(round int) {
 	rng := rand.New(rand.NewPCG(m.seed, uint64(round)<<32))
 	m.kairosSkew = []time.Duration{-modelSkew, 0, 2 * modelSkew}[rng.IntN(3)]
 	m.deletes, m.kairosDeletes = []int{0, 2, 8}[rng.IntN(3)], []int{1, 10, 15}[rng.IntN(3)]
+	if m.gentle {
+		m.kairosDeletes = 0
+	}
+	m.empties = rng.IntN(8) == 0
 	m.note("round %d: %d of 20 steps delete, %d of KairosDB's, whose clock is %v ahead", round, m.deletes, m.kairosDeletes, m.kairosSkew)
+	if m.empties {
+		actors.Go(func() { m.empty(rng) })
+	}
 	for i := range 3 {
 		rng := rand.New(rand.NewPCG(m.seed, uint64(3*round+i)))
 		actors.Go(func() {
@@ -244,7 +275,22 @@ func (m *rowModel) metricOf(rng *rand.Rand, from int) string {
 }
 
 func (m *rowModel) series(rng *rand.Rand, metric string) model.Series {
-	return keyspacetest.LongSeries(metric, "host", fmt.Sprint("h", rng.IntN(modelHosts)), "dc", "d")
+	s := keyspacetest.LongSeries(metric, "host", fmt.Sprint("h", rng.IntN(modelHosts)), "dc", "d")
+	if rng.IntN(4) == 0 {
+		s.Type = model.TypeString // in a row of its own
+	}
+	return s
+}
+
+// empty empties some of the index tables.
+func (m *rowModel) empty(rng *rand.Rand) {
+	for _, table := range []string{"row_keys", "row_key_time_index", "varve_row_index", "string_index"} {
+		time.Sleep(time.Duration(rng.IntN(120)) * time.Millisecond)
+		if rng.IntN(2) == 0 {
+			m.note("%s is emptied", table)
+			m.Exec("TRUNCATE " + table)
+		}
+	}
 }
 
 // rowTime is of the present row, into which KairosDB writes too, or of an old one.
@@ -268,6 +314,12 @@ func (m *rowModel) varve(rng *rand.Rand, n *modelNode) {
 		if err != nil {
 			m.T.Error(err)
 		}
+	case k < 18 && rng.IntN(2) == 0:
+		n.rules = [][]string{nil, {"include all"}, {"include all tags=host"}}[rng.IntN(3)]
+		m.note("%v has tag rules %q", n.skew, n.rules)
+		if err := n.writer.SetTagIndex(n.rules); err != nil {
+			m.T.Error(err)
+		}
 	case k < 19:
 		p := rowkey.Partition{Metric: m.metricOf(rng, 0), TimeMS: m.rowTime(rng)}
 		covered, err := n.coverer.Cover(m.Ctx, p)
@@ -276,36 +328,59 @@ func (m *rowModel) varve(rng *rand.Rand, n *modelNode) {
 			m.T.Error(err)
 		}
 	default:
-		m.note("%v restarts", n.skew)
-		n.stop()
-		m.start(n)
+		m.restart(n)
 	}
+}
+
+// restart stops a node, or kills it where nothing depends on its last check, and starts it again.
+func (m *rowModel) restart(n *modelNode) {
+	m.note("%v restarts", n.skew)
+	if m.gentle {
+		m.T.Cleanup(n.watch.Close)
+		n.stopUnchecked()
+	} else {
+		n.stop()
+	}
+	m.start(n)
 }
 
 func (m *rowModel) varveWrites(rng *rand.Rand, n *modelNode) {
 	src := new(keyspacetest.Memory)
 	ttl := []uint32{0, 1000, 100_000}[rng.IntN(3)]
+	if m.narrow {
+		ttl = []uint32{0, 1, 3}[rng.IntN(3)]
+	}
 	for range 1 + rng.IntN(4) {
 		s := m.series(rng, m.metricOf(rng, 0))
 		if slices.Contains(src.All, s) {
 			continue
 		}
 		at := m.rowTime(rng)
-		ms := at + rng.Int64N(1_000_000)
+		ms := at + rng.Int64N(min(1_000_000, m.KS.Spec.Width))
 		if now := m.KS.Spec.RowTime(time.Now().UnixMilli()); at == now {
 			ms = time.Now().UnixMilli() - rng.Int64N(1000) // so that a time to live is to come
 		}
 		life := ttl
-		if at != m.KS.Spec.RowTime(time.Now().UnixMilli()) {
-			life = 0
+		if s.Metric == m.Name("m0") && s.Type == model.TypeLong || m.narrow && at != m.KS.Spec.RowTime(keyspacetest.SomeTime) {
+			life = 0 // an overwritten sample is not kept; and KairosDB, whose clock differs, writes the row time without a TTL
 		}
-		src.Longs(s, life, ms)
+		if at == m.KS.Spec.RowTime(keyspacetest.SomeTime) && life > 0 {
+			life += uint32((time.Now().UnixMilli() - ms) / 1000)
+		}
+		src.Add(s, sampleOf(s, ms, life))
 	}
 	stamp := n.now().UnixMilli()
 	if rng.IntN(4) == 0 {
 		stamp -= 3_600_000 // has waited in a spool
 	}
 	m.note("%v writes %v, ttl %d, stamp %d", n.skew, src.All, ttl, stamp)
+	if rng.IntN(5) == 0 {
+		ctx, cancel := context.WithTimeout(m.Ctx, time.Duration(rng.IntN(200))*time.Millisecond)
+		err := n.writer.WriteSource(ctx, stamp, src)
+		cancel()
+		m.note("%v is killed while it writes: %v", n.skew, err)
+		m.restart(n)
+	}
 	if err := n.writer.WriteSource(m.Ctx, stamp, src); err != nil {
 		m.T.Error(err)
 		return
@@ -314,10 +389,20 @@ func (m *rowModel) varveWrites(rng *rand.Rand, n *modelNode) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i, s := range src.All {
-		if s.Metric == m.Name("m0") {
+		if s.Metric == m.Name("m0") && s.Type == model.TypeLong {
 			m.kept[m.rowKeyOf(s, m.KS.Spec.RowTime(src.Cols[i].Times[0]))]++
 		}
 	}
+}
+
+// sampleOf is a sample of a series.
+func sampleOf(s model.Series, ms int64, ttl uint32) (c model.Columns) {
+	if s.Type == model.TypeString {
+		c.AppendBytes(ms, []byte("text"), ttl)
+		return c
+	}
+	c.AppendFixed(ms, uint64(ms), ttl)
+	return c
 }
 
 func (m *rowModel) rowKeyOf(s model.Series, rowTimeMS int64) string {
@@ -338,7 +423,21 @@ func (m *rowModel) varveDeletes(rng *rand.Rand, n *modelNode) {
 		del.Range = model.TimeRange{StartMS: at, EndMS: at + m.KS.Spec.Width - 1}
 	}
 	m.note("%v deletes %s %v", n.skew, fmt.Sprintf("%+v", del), del.Range)
-	if err := n.deleter.Delete(m.Ctx, n.now().UnixMilli(), del); err != nil {
+	if rng.IntN(4) == 0 {
+		s := m.series(rng, del.Metric)
+		del.Only = &s
+	}
+	stamp := n.now().UnixMilli()
+	if rng.IntN(4) == 0 {
+		ctx, cancel := context.WithTimeout(m.Ctx, time.Duration(rng.IntN(200))*time.Millisecond)
+		err := n.deleter.Delete(ctx, stamp, del)
+		cancel()
+		m.note("%v has begun to delete: %v", n.skew, err)
+		if rng.IntN(2) == 0 {
+			return
+		}
+	}
+	if err := n.deleter.Delete(m.Ctx, stamp, del); err != nil {
 		m.T.Error(err)
 	}
 	m.note("%v has deleted %s", n.skew, fmt.Sprintf("%+v", del))
@@ -351,6 +450,10 @@ func (m *rowModel) kairosDB(rng *rand.Rand) {
 	p := rowkey.Partition{Metric: s.Metric, TimeMS: m.KS.Spec.RowTime(time.Now().UnixMilli())}
 	k := rowkey.Key{Type: s.Type, Tags: s.Tags}
 	if rng.IntN(20) < m.kairosDeletes && s.Metric != m.Name("m0") {
+		if rng.IntN(4) == 0 {
+			m.kairosDeletesAll(p, rng.IntN(2) == 0 && m.KS.Spec.Unit != rowtime.Legacy)
+			return
+		}
 		m.note("kairosdb deletes %v of %v", s, p.TimeMS)
 		m.execKairos("DELETE FROM data_points WHERE key = ?", []byte(m.rowKeyOf(s, p.TimeMS)))
 		m.execKairos(removeRowKey, p.Metric, schema.DataPoints, p.TimeMS, string(k.Type), cql.TagMap{Tags: k.Tags})
@@ -366,6 +469,48 @@ func (m *rowModel) kairosDB(rng *rand.Rand) {
 		m.cached[row] = true
 	}
 	m.execKairos("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", []byte(m.rowKeyOf(s, p.TimeMS)), rowtime.ColumnBytes(m.KS.Spec.Column(0, rng.Int64N(1000))), []byte{2})
+}
+
+// kairosDeletesAll deletes all series of a row time, or of the metric, as KairosDB does, and ends it:
+// otherwise it would not write the row time and the name again.
+func (m *rowModel) kairosDeletesAll(p rowkey.Partition, metric bool) {
+	rowTimes := []int64{p.TimeMS}
+	if metric {
+		rowTimes = m.rowTimes(p.Metric)
+	}
+	m.note("kairosdb deletes all of %s at %v, and its name: %v", p.Metric, rowTimes, metric)
+	for _, p.TimeMS = range rowTimes {
+		var keys []rowkey.Key
+		err := rowkey.Each(m.Ctx, m.KS.Session, rowkey.ListRowKeys, p.Args(), func(k rowkey.Key) error {
+			keys = append(keys, k)
+			return nil
+		})
+		if err != nil {
+			m.T.Error(err)
+		}
+		for _, k := range keys {
+			m.execKairos("DELETE FROM data_points WHERE key = ?", []byte(m.rowKeyOf(p.Series(k), p.TimeMS)))
+			m.execKairos(removeRowKey, p.Metric, schema.DataPoints, p.TimeMS, string(k.Type), cql.TagMap{Tags: k.Tags})
+			m.execKairos("DELETE FROM row_key_time_index WHERE metric = ? AND table_name = ? AND row_time = ?", p.Metric, schema.DataPoints, p.TimeMS)
+		}
+	}
+	if metric {
+		m.execKairos("DELETE FROM string_index WHERE key = ? AND column1 = ?", []byte(schema.MetricNames), p.Metric)
+	}
+	m.cached = map[partRow]bool{}
+}
+
+func (m *rowModel) rowTimes(metric string) (all []int64) {
+	rows := m.KS.Session.Query(m.Ctx, &cql.Statement{Name: "test", Text: "SELECT row_time FROM row_key_time_index WHERE metric = ? AND table_name = ?"}, metric, schema.DataPoints)
+	defer rows.Close()
+	var at int64
+	for rows.Scan(&at) {
+		all = append(all, at)
+	}
+	if err := rows.Close(); err != nil {
+		m.T.Error(err)
+	}
+	return all
 }
 
 // A partRow names a row.
@@ -390,6 +535,12 @@ func (m *rowModel) settle() {
 			n.watch.Look(m.Ctx, 0)
 		}
 	}
+	if m.empties { // see probe: nothing else finds rows that get no more samples
+		m.cached = map[partRow]bool{}
+		if _, err := m.nodes[0].deleter.Repair(m.Ctx, remove.RepairOptions{}); err != nil {
+			m.T.Error(err)
+		}
+	}
 }
 
 // check looks for all rows that have samples, as a node that has just started.
@@ -410,7 +561,7 @@ func (m *rowModel) check() {
 		if key.Type == rowtime.TypeLegacy {
 			s.Type = model.TypeDouble // no other row of the metric is one
 		}
-		if !slices.Contains(names, key.Metric) {
+		if !slices.Contains(names, key.Metric) && m.hasSamples(key) {
 			m.T.Errorf("%s has samples, and is not listed", key.Metric)
 		}
 		by := []model.Matcher{}
@@ -418,7 +569,7 @@ func (m *rowModel) check() {
 			by = append(by, keyspacetest.OneOf(name, value))
 		}
 		for _, matchers := range [][]model.Matcher{nil, by[:1], by[1:], by} {
-			if !finds(m.Ctx, m.T, reader, s, key.RowTimeMS, matchers) {
+			if !finds(m.Ctx, m.T, reader, s, key.RowTimeMS, matchers) && m.hasSamples(key) {
 				m.T.Errorf("%s at %d has samples, and is not found by %v", s, key.RowTimeMS, matchers)
 			}
 		}
@@ -435,6 +586,19 @@ func (m *rowModel) check() {
 			m.T.Errorf("row %q was written, never deleted, and is not there", key)
 		}
 	}
+}
+
+// hasSamples reports whether a row still has samples, which may have expired.
+func (m *rowModel) hasSamples(k rowtime.Key) bool {
+	key, err := k.Append(nil)
+	if err != nil {
+		m.T.Fatal(err)
+	}
+	has, err := rowkey.HasSamples(m.Ctx, m.KS.Session, key)
+	if err != nil {
+		m.T.Fatal(err)
+	}
+	return has
 }
 
 func finds(ctx context.Context, t testing.TB, reader *read.Reader, s model.Series, rowTimeMS int64, matchers []model.Matcher) bool {
