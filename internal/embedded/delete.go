@@ -403,7 +403,7 @@ func (s *Store) hasSamples(ctx context.Context, st *state, id model.SeriesNumber
 	if !doubt {
 		return false, nil
 	}
-	c := s.read(ctx, st, nowMS, id, kind, store.ReadOptions{Range: model.AllTime, Limit: 1, Stale: true})
+	c := s.readStored(ctx, st, nowMS, id, kind, store.ReadOptions{Range: model.AllTime, Limit: 1, Stale: true})
 	defer c.Close()
 	b, err := c.Next()
 	return b != nil, err

@@ -343,10 +343,14 @@ func (s *Store) bucketSources(st *state, id model.SeriesNumber, iters []*blockfi
 	return sources
 }
 
-// read opens a cursor over the data of a series: samples, and buckets.
+// read opens a cursor over the data of a series that its policy keeps: samples, and buckets.
 func (s *Store) read(ctx context.Context, st *state, nowMS int64, id model.SeriesNumber, kind model.Kind, o store.ReadOptions) store.Cursor {
-	policy := s.policyOf(id)
-	o.Range = keptRange(policy, o.Range, nowMS)
+	o.Range = keptRange(s.policyOf(id), o.Range, nowMS)
+	return s.readStored(ctx, st, nowMS, id, kind, o)
+}
+
+// readStored is like read, with data that other rules may show again.
+func (s *Store) readStored(ctx context.Context, st *state, nowMS int64, id model.SeriesNumber, kind model.Kind, o store.ReadOptions) store.Cursor {
 	samples := func(o store.ReadOptions) store.Cursor {
 		return note(s.cursors.Read(ctx, &st.layers, nowMS, id, kind, o), o.Stages)
 	}
@@ -368,6 +372,7 @@ func (s *Store) read(ctx context.Context, st *state, nowMS int64, id model.Serie
 	default:
 		return samples(o)
 	}
+	policy := s.policyOf(id)
 	if policy.Aggregation == nil {
 		policy.Aggregation = &retention.DefaultAggregation
 	}

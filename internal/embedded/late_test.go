@@ -157,6 +157,15 @@ func TestRulesThatChange(t *testing.T) {
 				t.Error("removed by rules that came after the files were chosen")
 			}
 		},
+		"undone after a deletion": func(f *foldTest) {
+			change(f, short)
+			first := f.late(1)[0]
+			f.must(t, f.Delete(f.Context(), store.Deletion{Metric: "thin.double", Range: model.TimeRange{StartMS: first, EndMS: first}}))
+			change(f, long)
+			if all := f.whole("thin.double " + string(model.TypeDouble)); len(all.times)+len(all.buckets) != 59 {
+				t.Errorf("after the deletion of one of 60 samples, %d samples and %d buckets are left", len(all.times), len(all.buckets))
+			}
+		},
 		"from none": func(f *foldTest) {
 			change(f, short)
 			f.shelf.Put(&retention.Book{})
