@@ -22,6 +22,7 @@ import (
 	"varve/internal/retention"
 	"varve/internal/store"
 	"varve/internal/store/storetest"
+	"varve/internal/units"
 )
 
 // foldWindow is a multiple of every step in the tests, in ms: what came late may be in
@@ -40,6 +41,7 @@ type foldTest struct {
 	oldest   map[string]int64             // what is older may be gone
 	sketches sketchMode
 	hold     time.Duration // Config.LateHold
+	minFree  units.Bytes   // Config.MinFreeBytes
 }
 
 // A sketchMode says whether policies of a test ask for sketches.
@@ -86,7 +88,7 @@ func newFoldTest(t *testing.T, stages string) *foldTest {
 func (f *foldTest) open(fs vfs.FS) {
 	f.Helper()
 	cfg := quietConfig("fsync")
-	cfg.LateHold = f.hold
+	cfg.LateHold, cfg.MinFreeBytes = f.hold, f.minFree
 	s, err := Open(fs, "data", cfg, Options{Book: f.shelf, Now: func() time.Time { return time.UnixMilli(f.nowMS.Load()) }})
 	if err != nil {
 		f.Fatal(err)

@@ -48,17 +48,16 @@ func lateIn(files []*openFile) (late blockfile.Late) {
 }
 
 // heldBack reports whether files are not to be folded yet. gone says that a fold would only remove
-// them. Samples that may be sent again wait until LateHold after the last late ones, but no longer
-// than twice LateHold after the first ones, and not if the disk might otherwise get too full for
-// the fold. Just after a start, and after a change of the rules, everything waits.
+// them. Just after a start, and after a change of the rules, everything waits; for the latter only
+// while there is room for writes. Samples that may be sent again wait until LateHold after the last
+// late ones, but no longer than twice LateHold after the first ones, and not if the disk might
+// otherwise get too full for the fold.
 func (s *Store) heldBack(st *state, files []*openFile, nowMS int64, gone bool) bool {
-	just := s.justOpened(nowMS)
-	if gone {
-		return just || s.rulesJustChanged(nowMS) && !s.roomIsShort(st, nil)
+	if s.justOpened(nowMS) || s.rulesJustChanged(nowMS) && !s.roomIsShort(st, nil) {
+		return true
 	}
-	just = just || s.rulesJustChanged(nowMS)
 	hold, late := s.cfg.LateHold.Milliseconds(), lateIn(files)
-	held := just || files[0].StepMS == 0 && within(nowMS, late.LastMS, hold) && within(nowMS, late.FirstMS, 2*hold)
+	held := !gone && files[0].StepMS == 0 && within(nowMS, late.LastMS, hold) && within(nowMS, late.FirstMS, 2*hold)
 	return held && !s.roomIsShort(st, files)
 }
 
@@ -75,12 +74,13 @@ func (s *Store) justOpened(nowMS int64) bool {
 // rulesJustChanged reports whether the rules changed so recently that the merger leaves all data as it is.
 // merging must be held, and noteRules must have been called.
 func (s *Store) rulesJustChanged(nowMS int64) bool {
-	return s.rulesChangedMS != 0 && within(nowMS, s.rulesChangedMS, min(s.cfg.LateHold, retention.ChangeHold).Milliseconds())
+	return within(nowMS, s.rulesChangedMS, min(s.cfg.LateHold, retention.ChangeHold).Milliseconds())
 }
 
-// noteRules notes when the rules changed. merging must be held.
+// noteRules notes when the rules changed. If the clock was set back since, they count as changed
+// again. merging must be held.
 func (s *Store) noteRules(book *retention.Book, nowMS int64) {
-	if s.rulesSeen != book {
+	if s.rulesSeen != book || nowMS < s.rulesChangedMS {
 		s.rulesSeen, s.rulesChangedMS = book, nowMS
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -164,6 +166,52 @@ func TestRulesThatChange(t *testing.T) {
 			change(f, long)
 			if all := f.whole("thin.double " + string(model.TypeDouble)); len(all.times)+len(all.buckets) != 59 {
 				t.Errorf("after the deletion of one of 60 samples, %d samples and %d buckets are left", len(all.times), len(all.buckets))
+			}
+		},
+		"a restart": func(f *foldTest) {
+			change(f, short)
+			f.reopen()
+			if stored(f, 59*60_000) == 0 {
+				t.Error("removed within an hour of a change, because of a restart")
+			}
+			if n := stored(f, 60_000); n != 0 {
+				t.Errorf("an hour after a restart there are %d files", n)
+			}
+		},
+		"the clock is set back": func(f *foldTest) {
+			change(f, short)
+			f.pass(-4 * lateHour)
+			if stored(f, 59*60_000) == 0 {
+				t.Error("removed within an hour of a change, because the clock was set back")
+			}
+			if n := stored(f, 60_000); n != 0 {
+				t.Errorf("an hour after the clock was set back there are %d files", n)
+			}
+		},
+		"little room for merges": func(f *foldTest) {
+			disk := &fullDisk{FS: f.fs, full: new(atomic.Bool)}
+			disk.free.Store(1 << 40)
+			f.minFree = 1 << 20
+			f.must(t, f.Store.Close())
+			f.open(disk)
+			f.pass(25 * lateHour)
+			steps := func() (steps []int64) {
+				st := f.acquire()
+				defer f.release(st)
+				for _, f := range st.files {
+					steps = append(steps, f.StepMS)
+				}
+				disk.free.Store(uint64(f.cfg.MinFreeBytes) + uint64(2*sizeOf(st.files)))
+				return steps
+			}
+			before := steps()
+			f.lookAtSpace()
+			change(f, "10s:1h,60s:6h,1h:60d")
+			if after := steps(); !slices.Equal(after, before) {
+				t.Errorf("there are buckets of %d ms instead of %d ms", after, before)
+			}
+			if stored(f, lateHour); slices.Equal(steps(), before) {
+				t.Errorf("an hour later there are still buckets of %d ms", before)
 			}
 		},
 		"from none": func(f *foldTest) {
@@ -359,7 +407,7 @@ func (f *foldTest) removeExpired() {
 const lifetimes = "log.alone 1, other.alone 3, other.beside 3, other.forever 2, thin 3"
 
 // TestStartWithAClockAhead: what a clock that is a year ahead takes for expired is removed ten
-// minutes after a start. If the clock is set meanwhile, all of it is there.
+// minutes after a start, and what has outlived its stages after an hour. If the clock is set meanwhile, all of it is there.
 func TestStartWithAClockAhead(t *testing.T) {
 	const year = 365 * 24 * lateHour
 	f := newLifetimeTest(t)
@@ -381,8 +429,13 @@ func TestStartWithAClockAhead(t *testing.T) {
 	f.reopenAfter(year)
 	f.nowMS.Add(openedHold.Milliseconds())
 	f.removeExpired()
-	if got, want := f.listed(), "other.forever 1"; got != want {
+	if got, want := f.listed(), "other.forever 1, thin 0"; got != want {
 		t.Errorf("ten minutes after a start there are %s, want %s", got, want)
+	}
+	f.nowMS.Add((retention.ChangeHold - openedHold).Milliseconds())
+	f.removeExpired()
+	if got, want := f.listed(), "other.forever 1"; got != want {
+		t.Errorf("an hour after a start there are %s, want %s", got, want)
 	}
 	f.nowMS.Add(-year)
 	if got, want := f.listed(), "other.forever 1"; got != want {
@@ -440,8 +493,8 @@ func TestBucketsOfAStartWithAClockAhead(t *testing.T) {
 		f.nowMS.Add(-ahead)
 	}
 	f.reopenAfter(365 * 24 * lateHour)
-	f.pass(openedHold.Milliseconds())
+	f.pass(lateHour)
 	if files := f.current.files; len(files) != 0 {
-		t.Errorf("ten minutes after a start there are %d files", len(files))
+		t.Errorf("an hour after a start there are %d files", len(files))
 	}
 }

@@ -124,8 +124,8 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 		s.now = time.Now
 	}
 	s.policies.shelf = o.Book
-	s.rulesSeen = s.book()
 	s.opened = s.now()
+	s.rulesSeen, s.rulesChangedMS = s.book(), s.opened.UnixMilli() // the last run may have had others
 	s.holds.changed = notify.New()
 	s.headSince = s.opened
 	s.growth.Begin(s.now())

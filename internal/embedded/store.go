@@ -97,7 +97,7 @@ type Store struct {
 	merging        sync.Mutex
 	mergesWait     bool            // merges wait for space, and that was logged; guarded by merging
 	rulesSeen      *retention.Book // the rules when the merger last looked; guarded by merging
-	rulesChangedMS int64           // when the merger found other rules than before, 0 = never; guarded by merging
+	rulesChangedMS int64           // when the merger found other rules than before; at first, the start; guarded by merging
 	heldBytes      atomic.Int64    // of files that were held back when the merger last looked
 	opened         time.Time
 
