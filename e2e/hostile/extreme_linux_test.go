@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-
-	"varve/e2e/process"
 )
 
 // times are the ends of what a time can be, the borders of rows and partitions
@@ -47,13 +45,14 @@ func TestExtremeValues(t *testing.T) {
 			c.Close()
 		}
 		w.ask(ctx)
-		w.Want(ctx, http.StatusOK, "POST", "/admin/compact", "") // the same from files
+		if err := w.settle(ctx); err != nil {
+			t.Error(err)
+		}
 		w.ask(ctx)
 	})
 	before := w.everything()
 	w.Kill()
-	w.Server = process.Start(t, w.dir)
-	w.pid = w.Server.Pid()
+	w.again()
 	if after := w.everything(); after != before {
 		t.Errorf("after a kill and a start the answer is another one:\n%.500s\n%.500s", before, after)
 	}

@@ -2,7 +2,6 @@ package hostile
 
 import (
 	"context"
-	"net/http"
 	"testing"
 
 	"varve/e2e/process"
@@ -13,8 +12,8 @@ import (
 func TestFewFiles(t *testing.T) {
 	skip(t)
 	const files = 512
-	dir := t.TempDir()
-	w := watch(t, process.StartWithFiles(t, files, dir), dir)
+	dir, flags := t.TempDir(), withStore(t, nil)
+	w := watch(t, process.StartWithFiles(t, files, dir, flags...), dir, flags)
 	w.under(100*mib, func(ctx context.Context) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -25,7 +24,7 @@ func TestFewFiles(t *testing.T) {
 				}
 			}
 		}
-		if _, err := w.Want(ctx, http.StatusNoContent, "POST", "/admin/compact", ""); err != nil {
+		if err := w.settle(ctx); err != nil {
 			t.Errorf("beside idle connections: %v", err)
 		}
 		pause(ctx, *attackFor)

@@ -21,9 +21,9 @@ import (
 func guardSecured(t *testing.T, flags ...string) (*ward, *process.Secured) {
 	t.Helper()
 	skip(t)
-	dir := t.TempDir()
+	dir, flags := t.TempDir(), withStore(t, flags)
 	s := process.StartSecured(t, dir, "cn=collector role=write", flags...)
-	w := watch(t, s.Server, dir)
+	w := watch(t, s.Server, dir, flags)
 	w.secure = clientOf(s, w.HTTP, "http/1.1")
 	return w, s
 }

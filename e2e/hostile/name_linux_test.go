@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"varve/e2e/process"
 )
 
 // longNames returns series whose names never repeat, with values of 4 KiB: megabytes of
@@ -49,8 +47,7 @@ func TestLongNames(t *testing.T) {
 		t.Errorf("new series: %d %.300s, %v", status, answer, err)
 	}
 	w.Kill()
-	w.Server = process.Start(t, w.dir, flag)
-	w.pid = w.Server.Pid()
+	w.again()
 	if took := w.memory("VmHWM") - w.base; took > 4*most {
 		t.Errorf("after a kill and a start the process takes %d MiB", took/mib)
 	}

@@ -37,10 +37,10 @@ func guardAsking(t *testing.T, known bool, flags ...string) *ward {
 	skip(t)
 	tokens := filepath.Join(t.TempDir(), "tokens.json")
 	own, attackers := process.Token(t, tokens, "bystander", "admin"), process.Token(t, tokens, "attacker", "read,write,delete")
-	dir := t.TempDir()
-	s := process.Start(t, dir, append([]string{"--auth-enabled=true", "--auth-token-file=" + tokens}, flags...)...)
+	dir, flags := t.TempDir(), withStore(t, append([]string{"--auth-enabled=true", "--auth-token-file=" + tokens}, flags...))
+	s := process.Start(t, dir, flags...)
 	s.Show(own)
-	w := watch(t, s, dir)
+	w := watch(t, s, dir, flags)
 	plain := &process.Server{Client: &http.Client{Timeout: process.AnswerWithin, Transport: &http.Transport{MaxIdleConnsPerHost: 16}}}
 	t.Cleanup(plain.Client.CloseIdleConnections)
 	if known {

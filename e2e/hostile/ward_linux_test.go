@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"varve/e2e/process"
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/cql/cqltest"
+	"varve/internal/originals"
 )
 
 const (
@@ -28,8 +31,9 @@ const (
 // A ward is a server under attack, with a bystander whose service is watched.
 type ward struct {
 	*process.Server
-	t   *testing.T
-	dir string // of its data
+	t     *testing.T
+	dir   string   // of its data
+	flags []string // that it was started with
 
 	secure   *tls.Config     // of attackers that speak HTTP/1 over TLS; nil if the server does not
 	attacker *process.Server // how attackers send whole requests
@@ -59,18 +63,64 @@ func skip(t *testing.T) {
 func guard(t *testing.T, flags ...string) *ward {
 	t.Helper()
 	skip(t)
-	dir := t.TempDir()
-	return watch(t, process.Start(t, dir, flags...), dir)
+	dir, flags := t.TempDir(), withStore(t, flags)
+	return watch(t, process.Start(t, dir, flags...), dir, flags)
+}
+
+// withStore adds the flags of the store that the attacks are about.
+func withStore(t *testing.T, flags []string) []string {
+	t.Helper()
+	if !*overCassandra {
+		return flags
+	}
+	address := originals.Cassandra(t)
+	config := cqltest.Config(address)
+	cqltest.Drop(t, cqltest.Open(t, config, cql.Options{}))
+	return append([]string{"--store=cassandra", "--cassandra-hosts=" + address, "--cassandra-keyspace=" + config.Keyspace,
+		"--cassandra-spool-linger=1s"}, flags...)
 }
 
 // watch returns the ward of a server that runs.
-func watch(t *testing.T, s *process.Server, dir string) *ward {
+func watch(t *testing.T, s *process.Server, dir string, flags []string) *ward {
 	t.Helper()
-	w := &ward{Server: s, attacker: s, t: t, dir: dir, pid: s.Pid()}
+	w := &ward{Server: s, attacker: s, t: t, dir: dir, flags: flags, pid: s.Pid()}
+	w.opens()
 	w.round(t.Context())
 	w.slowest = 0
 	w.base = w.memory("VmRSS")
 	return w
+}
+
+// again starts the server again, after its end.
+func (w *ward) again() {
+	w.t.Helper()
+	w.Server = process.Start(w.t, w.dir, w.flags...)
+	w.pid = w.Server.Pid()
+	w.opens()
+}
+
+// opens waits until queries are answered. Over Cassandra a server answers others before it has
+// opened its keyspace.
+func (w *ward) opens() {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	defer cancel()
+	if err := process.Until(ctx, "the store is open", func() (bool, error) {
+		_, err := w.MetricNames(ctx, "")
+		return err == nil, nil
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// settle lets the store move what it has in memory to where it stays: to files, or to Cassandra.
+func (w *ward) settle(ctx context.Context) error {
+	path := "/admin/compact"
+	if *overCassandra {
+		path = "/admin/flush"
+	}
+	_, err := w.Want(ctx, http.StatusNoContent, "POST", path, "")
+	return err
 }
 
 // under runs attack, which has to end by itself once its context has, and
