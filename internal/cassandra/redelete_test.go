@@ -215,3 +215,26 @@ func TestRedeleteMakesNoJobs(t *testing.T) {
 	}
 	same(t, "after the delete", answer(t, f.beside, "m", all()))
 }
+
+// TestDeleteOfTextThatIsNotUTF8: a name that is not UTF-8 cannot be recorded. Other servers would
+// delete from the metric with the name that JSON makes of it.
+func TestDeleteOfTextThatIsNotUTF8(t *testing.T) {
+	f := newFailingStore(t, func(c *settings) { c.Spool.Linger = time.Hour })
+	const at, metric = 1501672887988, "temp\ufffd"
+	put(t, f.store, metric, "x", map[int64]int64{at: 1})
+	want := answer(t, f.store, metric, all())
+	laterOn()
+	for _, del := range []store.Deletion{
+		{Metric: "temp\xb0", Range: model.AllTime},
+		{Metric: metric, Matchers: []model.Matcher{{Tag: "host", Values: []string{"\xff"}}}, Range: model.AllTime},
+		{Metric: metric, Matchers: []model.Matcher{{Tag: "\xff", Values: []string{"x"}}}, Range: model.AllTime},
+	} {
+		if err := f.beside.Delete(t.Context(), del); !errors.As(err, new(*store.InputError)) {
+			t.Errorf("%+v: %v", del, err)
+		}
+	}
+	if err := f.flush(); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "after the deletes", answer(t, f.store, metric, all()), want...)
+}

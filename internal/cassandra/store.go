@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
@@ -256,6 +257,9 @@ func (s *Store) Delete(ctx context.Context, deletions ...store.Deletion) error {
 		if d.Metric == "" {
 			return &store.InputError{Reason: "delete: the metric name is empty"}
 		}
+		if !inUTF8(&d) {
+			return &store.InputError{Reason: "delete: the metric name or a tag is not UTF-8, and Cassandra stores no others"}
+		}
 		asked, keyspaces, err := s.asked(d.Range)
 		if err != nil {
 			return fmt.Errorf("delete from %s: %w", d.Metric, err)
@@ -283,6 +287,17 @@ func (s *Store) Delete(ctx context.Context, deletions ...store.Deletion) error {
 		c := clusters[i]
 		return c.explain(deleters[c].Delete(parts[i], stamps[s.writerOf(c)], of[c]...))
 	})
+}
+
+// inUTF8 reports whether the texts of a deletion are UTF-8. The record of another deletion would
+// have other texts, since JSON replaces what is not UTF-8: other servers would delete from those.
+func inUTF8(d *store.Deletion) bool {
+	for _, m := range d.Matchers {
+		if !utf8.ValidString(m.Tag) || slices.ContainsFunc(m.Values, func(v string) bool { return !utf8.ValidString(v) }) {
+			return false
+		}
+	}
+	return utf8.ValidString(d.Metric)
 }
 
 // each calls f for 0 to n-1 concurrently, and returns all errors. doing is as for [work.Do].

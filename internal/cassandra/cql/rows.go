@@ -104,6 +104,9 @@ func (r *Rows) fetch(state []byte) (*gocql.Iter, error) {
 	}
 	// Pages of later attempts, which begin at the same row, are dropped.
 	var page atomic.Pointer[gocql.Iter]
+	if err := checkTexts(r.args); err != nil {
+		return nil, err
+	}
 	err := s.do(r.ctx, call{st: st, kind: reads, size: sizeOf(r.args), hedged: !st.Scan, run: func(ctx context.Context, d *gocql.Session) error {
 		q := d.Query(s.text(st), r.args...).Consistency(s.levels[reads][r.level]).Idempotent(true).DefaultTimestamp(false)
 		if st.KeyArgs > 0 { // the driver itself does not find the keys of a list

@@ -442,3 +442,35 @@ func TestScanAfterClose(t *testing.T) {
 		t.Error("Scan waits for ever")
 	}
 }
+
+// TestTextsThatAreNotUTF8: no statement is sent with a text that no column accepts. It is the
+// client's fault, and not a refusal.
+func TestTextsThatAreNotUTF8(t *testing.T) {
+	s := cqltest.Keyspace(t, cqltest.Config(originals.Cassandra(t)), cql.Options{})
+	cqltest.Must(t, s, "CREATE TABLE texts (key text, tags frozen<map<text, text>>, value text, PRIMARY KEY (key, tags))")
+	ctx := t.Context()
+	const bad = "caf\xe9"
+	put := &cql.Statement{Name: "put", Text: "INSERT INTO texts (key, tags, value) VALUES (?, ?, ?)"}
+	once := &cql.Statement{Name: "once", Text: "INSERT INTO texts (key, tags, value) VALUES (?, ?, ?) IF NOT EXISTS"}
+	get := &cql.Statement{Name: "get", Text: "SELECT value FROM texts WHERE key = ?"}
+	tags, badTags := cql.TagMap{Tags: model.MustTags("a", "b")}, cql.TagMap{Tags: model.MustTags("a", bad)}
+	good := cql.Entry{Statement: put, Args: []any{"k", tags, "v"}}
+	var value string
+	for name, do := range map[string]func() error{
+		"exec":  func() error { return s.Exec(ctx, put, 1, bad, tags, "v") },
+		"value": func() error { return s.Exec(ctx, put, 1, "k", tags, bad) },
+		"tags":  func() error { return s.Exec(ctx, put, 1, "k", badTags, "v") },
+		"batch": func() error {
+			return s.Batch(ctx, 1, []cql.Entry{good, {Statement: put, Args: []any{"k", badTags, "v"}}})
+		},
+		"one":    func() error { _, err := s.One(ctx, get, []any{bad}, &value); return err },
+		"decide": func() error { _, err := s.Decide(ctx, once, "value", bad, "k", tags, bad); return err },
+	} {
+		if err := do(); !errors.As(err, new(*store.InputError)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if there, err := s.One(ctx, get, []any{"k"}, &value); there || err != nil {
+		t.Errorf("a row was written: %v, %v", there, err)
+	}
+}

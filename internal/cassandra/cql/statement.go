@@ -80,6 +80,9 @@ func (s *Session) text(st *Statement) string {
 // milliseconds since the epoch; 0 is for statements with USING TIMESTAMP. Bytes in args must
 // not change until Exec has returned.
 func (s *Session) Exec(ctx context.Context, st *Statement, stampMS int64, args ...any) error {
+	if err := checkTexts(args); err != nil {
+		return err
+	}
 	err := s.do(ctx, call{st: st, kind: writes, size: sizeOf(args), run: func(ctx context.Context, d *gocql.Session) error {
 		q := d.Query(s.text(st), args...).Consistency(s.levels[writes][st.Level]).Idempotent(true)
 		return stamp(q, stampMS).ExecContext(ctx)
@@ -121,6 +124,9 @@ func (s *Session) Batch(ctx context.Context, stampMS int64, entries []Entry) err
 	}
 	size := 0
 	for i := range entries {
+		if err := checkTexts(entries[i].Args); err != nil {
+			return err
+		}
 		size += sizeOf(entries[i].Args)
 	}
 	st, sent := entries[0].Statement, entries
@@ -385,6 +391,9 @@ func (s *Session) Swap(ctx context.Context, st *Statement, args ...any) (applied
 }
 
 func (s *Session) transact(ctx context.Context, st *Statement, commit, serial gocql.Consistency, args []any) (applied bool, there map[string]any, err error) {
+	if err := checkTexts(args); err != nil {
+		return false, nil, err
+	}
 	err = s.do(ctx, call{st: st, kind: writes, size: sizeOf(args), run: func(ctx context.Context, d *gocql.Session) error {
 		there = make(map[string]any)
 		var err error

@@ -4,10 +4,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"unicode/utf8"
 
 	gocql "github.com/apache/cassandra-gocql-driver/v2"
 
 	"varve/internal/model"
+	"varve/internal/store"
 )
 
 // UUID is a value of the types uuid and timeuuid.
@@ -147,6 +149,26 @@ func (m *Millis) UnmarshalCQL(_ gocql.TypeInfo, data []byte) error {
 		*m = Millis{MS: int64(binary.BigEndian.Uint64(data))}
 	default:
 		return fmt.Errorf("timestamp of %d bytes", len(data))
+	}
+	return nil
+}
+
+// checkTexts returns a *store.InputError if a text in args is not UTF-8. Such a text comes from a
+// client; Cassandra stores none and refuses statements with one.
+func checkTexts(args []any) error {
+	for _, a := range args {
+		valid := true
+		switch a := a.(type) {
+		case string:
+			valid = utf8.ValidString(a)
+		case TagMap:
+			for name, value := range a.Tags.All() {
+				valid = valid && utf8.ValidString(name) && utf8.ValidString(value)
+			}
+		}
+		if !valid {
+			return &store.InputError{Reason: "a name or text of the request is not UTF-8, and Cassandra stores no others"}
+		}
 	}
 	return nil
 }
