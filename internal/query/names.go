@@ -36,7 +36,7 @@ func (s *Session) Names(q store.NamesQuery, filter NamesFilter) (names []string,
 // NamesPage lists the names that q asks for, without a filter.
 func (s *Session) NamesPage(q store.NamesQuery) (names []string, more bool, err error) {
 	defer since(&s.trace.index, time.Now())
-	q.Tick = s.Tick
+	q.Tick, q.Hold = s.Tick, s.hold
 	if names, more, err = s.view.Names(s.ctx, q); err == nil {
 		err = s.Yield()
 	}
@@ -50,7 +50,7 @@ const selectWork = 1 << 9
 func (s *Session) metricNames(q store.NamesQuery, filter NamesFilter) ([]string, bool, error) {
 	defer since(&s.trace.index, time.Now())
 	limit := q.Limit
-	q.Limit, q.Tick = namesPage, s.Tick
+	q.Limit, q.Tick, q.Hold = namesPage, s.Tick, s.hold
 	var found []string
 	for more := true; more; {
 		var page []string
@@ -90,7 +90,7 @@ func (s *Session) hasSeries(metric string, filter NamesFilter) (has bool, err er
 	for _, err := range s.view.Select(s.ctx, store.Selection{
 		Metric: metric, Matchers: filter.Matchers, Range: filter.Range, AnyOrder: true,
 		Limit: 1, LimitKey: "query.max_series", // a store may look for less then
-		Tick: s.Tick,
+		Tick: s.Tick, Hold: s.hold,
 	}) {
 		if _, limited := errors.AsType[*store.LimitError](err); err != nil && !limited {
 			return false, err

@@ -214,7 +214,7 @@ func (s *Session) Any(want store.Selection, accept func(model.Series) bool) (acc
 // limited selects within the limit of the session.
 func (s *Session) limited(want store.Selection) iter.Seq2[store.Series, error] {
 	want.Limit, want.LimitKey = s.config.MaxSeries, "query.max_series"
-	want.Tick = s.Tick
+	want.Tick, want.Hold = s.Tick, s.hold
 	return s.view.Select(s.ctx, want)
 }
 
@@ -224,6 +224,15 @@ func (s *Session) Cause(err error) error {
 		return context.Cause(s.ctx)
 	}
 	return err
+}
+
+// hold is the Hold of selections and names.
+func (s *Session) hold(n int64) error {
+	if n < 0 {
+		s.budget.release(-n)
+		return nil
+	}
+	return s.budget.take(n)
 }
 
 // lookEvery is how much work is done between two checks of the context: some

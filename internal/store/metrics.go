@@ -78,7 +78,7 @@ func (w *metricsWalk) walk() error {
 			return w.all(slices.Compact(names))
 		}
 	}
-	q := NamesQuery{Kind: MetricNames, Limit: metricsPage, Tick: w.sel.Tick}
+	q := NamesQuery{Kind: MetricNames, Limit: metricsPage, Tick: w.sel.Tick, Hold: w.sel.Hold}
 	for i := range w.sel.Metrics {
 		if m := &w.sel.Metrics[i]; m.Plain() && len(m.Values) == 0 && len(m.Patterns) == 1 {
 			q.Pattern = m.Patterns[0]

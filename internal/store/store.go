@@ -233,6 +233,11 @@ type Selection struct {
 	// store holds no lock, so that the caller may let others work. Its error ends the selection. Only
 	// the goroutine of the iteration calls it, and a store need not.
 	Tick func(work int) error
+
+	// Hold, if not nil, is called before the store holds bytes of names and series that it has
+	// read for the view, and with a negative number once it holds them no longer. Its error ends
+	// the selection. Any goroutine may call it. A store that has them in memory anyway need not.
+	Hold func(bytes int64) error
 }
 
 // SelectAhead is how many series a store may yield after the context has ended.
@@ -399,8 +404,9 @@ type NamesQuery struct {
 	// character below 0x7f. It needs MetricNames without a Pattern.
 	Delimiter byte
 
-	// Tick is as that of a Selection.
+	// Tick and Hold are as those of a Selection.
 	Tick func(work int) error
+	Hold func(bytes int64) error
 }
 
 // Entry returns what q lists for a name that begins with Prefix.

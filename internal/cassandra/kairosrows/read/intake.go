@@ -6,6 +6,7 @@ import (
 	"math"
 	"sync/atomic"
 
+	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/model"
 	"varve/internal/store"
@@ -41,6 +42,8 @@ type wish struct {
 	// [store.Selection]. It is nil if there are no patterns, or no caller needs it.
 	tick func(work int) error
 	work int
+
+	hold func(bytes int64) error // of the Look; nil if another request may do the reading
 }
 
 // newWish returns the wish of a selection. Without a Tick, comparing with patterns checks the
@@ -78,6 +81,14 @@ func (w wish) among(by []model.Matcher) wish {
 	return w
 }
 
+// holdKey reserves the memory of a row key that is kept because it is wanted.
+func (w *wish) holdKey(k rowkey.Key) error {
+	if w.hold == nil {
+		return nil
+	}
+	return w.hold(int64(cql.TagMap{Tags: k.Tags}.Size()) + keyOverhead)
+}
+
 // enough reports whether that many keys of a list are more than wanted.
 func (w *wish) enough(keys int) bool { return !w.repeats && keys > w.limit }
 
@@ -107,6 +118,9 @@ func (h *harvest) see(k rowkey.Key, keep bool) error {
 		return err
 	}
 	if keep {
+		if err := h.holdKey(k); err != nil {
+			return err
+		}
 		h.keys = append(h.keys, k)
 	}
 	switch {
@@ -138,13 +152,14 @@ type intake struct {
 	harvests []*harvest
 	widest   int64
 	kept     *atomic.Int64 // bytes of row keys in all intakes of the same read
-	thin     bool          // only the harvests have row keys, the wanted ones
+	hold     func(bytes int64) error
+	thin     bool // only the harvests have row keys, the wanted ones
 }
 
 // newIntake returns an intake for some harvests. It keeps all row keys if there are no
 // harvests, or if one of them wants all.
 func (l *Look) newIntake(kept *atomic.Int64, harvests ...*harvest) *intake {
-	in := &intake{list: l.newList(), harvests: harvests, widest: l.reader.widest, kept: kept}
+	in := &intake{list: l.newList(), harvests: harvests, widest: l.reader.widest, kept: kept, hold: l.hold}
 	for _, h := range harvests {
 		if len(h.matchers) == 0 {
 			in.widest = math.MaxInt64
@@ -166,6 +181,9 @@ func (in *intake) add(k rowkey.Key, tagBytes int) error {
 		enough = enough && h.full()
 	}
 	if !in.thin {
+		if err := in.hold(int64(tagBytes) + keyOverhead); err != nil {
+			return err
+		}
 		in.list.add(k, tagBytes)
 		if in.kept.Add(int64(tagBytes)+keyOverhead) > in.widest {
 			if err := in.thinOut(); err != nil {
@@ -186,8 +204,9 @@ func (in *intake) thinOut() (err error) {
 			return err
 		}
 	}
+	held := in.list.bytes
 	in.list.keys, in.list.bytes, in.thin = nil, 0, true
-	return nil
+	return in.hold(-held)
 }
 
 // end returns the list of all row keys at the end of a read. err is the error of the read,

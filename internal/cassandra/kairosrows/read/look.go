@@ -23,11 +23,13 @@ type Look struct {
 	now    bool          // see Current
 	level  cql.Level     // of all reads: Configured, or Lasting if now is set and the two differ
 	beside once[bool]    // whether KairosDB nodes may write meanwhile
+	holder atomic.Value  // Hold of the request, a func(bytes int64) error; none if nobody counts its memory
 
 	mu         sync.Mutex
 	states     map[rowkey.Span]*once[[]rowkey.RowTime]
 	legacy     map[rowkey.Span]*once[[]legacyRow]
 	partitions map[rowkey.Partition]*partition
+	texts      map[textsOf]*once[[]string]
 }
 
 // Look returns a Look for one request.
@@ -35,7 +37,23 @@ func (r *Reader) Look() *Look {
 	return &Look{
 		reader: r, lag: r.config.KairosDBLag, slots: make(chan struct{}, r.config.IndexReads),
 		states: map[rowkey.Span]*once[[]rowkey.RowTime]{}, legacy: map[rowkey.Span]*once[[]legacyRow]{}, partitions: map[rowkey.Partition]*partition{},
+		texts: map[textsOf]*once[[]string]{},
 	}
+}
+
+// holdBy sets which memory everything that the Look reads is taken from.
+func (l *Look) holdBy(hold func(bytes int64) error) {
+	if hold != nil {
+		l.holder.Store(hold)
+	}
+}
+
+// hold reserves memory for what the Look keeps, or gives some back.
+func (l *Look) hold(bytes int64) error {
+	if hold, ok := l.holder.Load().(func(bytes int64) error); ok && bytes != 0 {
+		return hold(bytes)
+	}
+	return nil
 }
 
 // Current implements layout.Look. A copy of row keys that was read at less than a quorum is

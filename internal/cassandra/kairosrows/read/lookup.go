@@ -37,6 +37,7 @@ func (l *Look) Lookup(ctx context.Context, sel store.Selection) ([]SeriesRows, e
 // find does the work of Lookup and Select.
 func (l *Look) find(ctx context.Context, sel store.Selection) (*Found, error) {
 	l.trace[countLookups].Add(1)
+	l.holdBy(sel.Hold)
 	f := &Found{look: l, metric: sel.Metric}
 	if sel.Range.StartMS > sel.Range.EndMS || rowkey.Impossible(sel.Matchers) {
 		return f, nil
@@ -58,6 +59,7 @@ func (l *Look) eachKey(ctx context.Context, sel store.Selection, limit int, f fu
 	low, high := l.reader.ks.Spec.RowRange(sel.Range)
 	s := rowkey.Span{Metric: sel.Metric, LowMS: low, HighMS: high}
 	want := newWish(ctx, sel, limit, !l.reader.ordered)
+	want.hold = l.hold
 	if err := l.eachLegacyKey(ctx, s, want, f); err != nil {
 		return err
 	}
@@ -264,7 +266,7 @@ func (l *Look) wholeKeys(ctx context.Context, p *partition, want wish, share boo
 
 func (l *Look) readShared(ctx context.Context, p *partition, h *harvest) (*keyList, error) {
 	if h.tick != nil { // another request may do the reading, and must not wait for this one
-		h.tick, h.gone = nil, ctx.Err
+		h.tick, h.hold, h.gone = nil, nil, ctx.Err
 	}
 	list, shared, err := l.reader.flights.take(ctx, flightKey{p.key, l.level}, h, func(all []*harvest) (*keyList, error) {
 		return l.readWhole(ctx, p, all...)

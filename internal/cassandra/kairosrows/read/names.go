@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 
@@ -26,6 +27,7 @@ func (l *Look) Names(ctx context.Context, q store.NamesQuery) (names []string, m
 		return nil, false, err
 	}
 	l.trace[countLookups].Add(1)
+	l.holdBy(q.Hold)
 	if q.Kind == store.MetricNames {
 		names, err = l.metricNames(ctx, q)
 	} else {
@@ -99,6 +101,11 @@ func (l *Look) readNames(ctx context.Context, q store.NamesQuery, names []string
 		if !wanted(ctx, q, entry) {
 			continue
 		}
+		if q.Limit == 0 {
+			if err := l.hold(int64(len(entry)) + textOverhead); err != nil {
+				return nil, "", false, err
+			}
+		}
 		*inOrder = *inOrder && !hasHighBytes(entry)
 		names = append(names, entry)
 		l.trace[countIndexRows].Add(1)
@@ -118,8 +125,38 @@ func hasHighBytes(s string) bool {
 	return false
 }
 
-// tagTexts collects tag names or values from row keys.
+// textOverhead is about the memory of a text in a set or a list, in addition to its bytes.
+const textOverhead = 64
+
+// textsOf says which tag names or values are listed, whatever the page.
+type textsOf struct {
+	kind                store.NameKind
+	metric, tag, prefix string
+	pattern             *model.Pattern
+}
+
+// tagTexts lists tag names or values after q.After. All pages of a request are made from one
+// list: making it reads the row keys of a metric, or of all.
 func (l *Look) tagTexts(ctx context.Context, q store.NamesQuery) ([]string, error) {
+	after, limit := q.After, q.Limit
+	q.After, q.Limit = "", 0
+	list, err := memo(l, l.texts, textsOf{q.Kind, q.Metric, q.Tag, q.Prefix, q.Pattern}).get(ctx, func() ([]string, error) { return l.allTexts(ctx, q) })
+	if err != nil {
+		return nil, err
+	}
+	from := 0
+	if after != "" {
+		from = sort.Search(len(list), func(i int) bool { return model.CompareNames(list[i], after) > 0 })
+	}
+	to := len(list)
+	if limit > 0 {
+		to = min(to, from+limit+1)
+	}
+	return slices.Clone(list[from:to]), nil
+}
+
+// allTexts collects tag names or values from row keys, in the order of model.CompareNames.
+func (l *Look) allTexts(ctx context.Context, q store.NamesQuery) ([]string, error) {
 	metrics := []string{q.Metric}
 	if q.Metric == "" {
 		var err error
@@ -127,44 +164,60 @@ func (l *Look) tagTexts(ctx context.Context, q store.NamesQuery) ([]string, erro
 			return nil, err
 		}
 	}
-	t := &texts{ctx: ctx, q: q, seen: map[string]bool{}}
+	t := &texts{ctx: ctx, q: q, hold: l.hold, seen: map[string]bool{}}
 	for _, metric := range metrics {
 		if err := l.eachKeyOf(ctx, metric, t.add); err != nil {
 			return nil, err
 		}
 	}
-	return t.list(), nil
+	if err := ctx.Err(); err != nil { // some may not have been compared with the pattern
+		return nil, err
+	}
+	names := t.list()
+	slices.SortFunc(names, model.CompareNames)
+	return names, nil
 }
 
 // texts collects the names that were found.
 type texts struct {
-	ctx context.Context
-	q   store.NamesQuery
+	ctx  context.Context
+	q    store.NamesQuery
+	hold func(bytes int64) error
 
 	mu   sync.Mutex
 	seen map[string]bool // whether the name is wanted
 }
 
-func (t *texts) add(keys []rowkey.Key) {
+func (t *texts) add(keys []rowkey.Key) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, k := range keys {
 		for name, value := range k.Tags.All() {
+			var err error
 			switch {
 			case t.q.Kind == store.TagNames:
-				t.meet(name)
+				err = t.meet(name)
 			case t.q.Tag == "" || t.q.Tag == name:
-				t.meet(value)
+				err = t.meet(value)
+			}
+			if err != nil {
+				return err
 			}
 		}
 	}
+	return nil
 }
 
-func (t *texts) meet(text string) {
-	if _, known := t.seen[text]; !known {
-		text = strings.Clone(text) // so that the whole row key is not kept
-		t.seen[text] = wanted(t.ctx, t.q, text)
+func (t *texts) meet(text string) error {
+	if _, known := t.seen[text]; known {
+		return nil
 	}
+	if err := t.hold(int64(len(text)) + textOverhead); err != nil {
+		return err
+	}
+	text = strings.Clone(text) // so that the whole row key is not kept
+	t.seen[text] = wanted(t.ctx, t.q, text)
+	return nil
 }
 
 func (t *texts) list() []string {
@@ -179,10 +232,10 @@ func (t *texts) list() []string {
 
 // eachKeyOf calls f with all row keys of a metric, partition by partition and from several
 // goroutines at once. It keeps them in the cache only.
-func (l *Look) eachKeyOf(ctx context.Context, metric string, f func([]rowkey.Key)) error {
+func (l *Look) eachKeyOf(ctx context.Context, metric string, f func([]rowkey.Key) error) error {
 	low, high := l.reader.ks.Spec.RowRange(model.AllTime)
 	s := rowkey.Span{Metric: metric, LowMS: low, HighMS: high}
-	if err := l.eachLegacyKey(ctx, s, wish{}, func(_ Row, keys []rowkey.Key) error { f(keys); return nil }); err != nil {
+	if err := l.eachLegacyKey(ctx, s, wish{}, func(_ Row, keys []rowkey.Key) error { return f(keys) }); err != nil {
 		return err
 	}
 	states, err := memo(l, l.states, s).get(ctx, func() ([]rowkey.RowTime, error) { return l.readStates(ctx, s) })
@@ -190,28 +243,34 @@ func (l *Look) eachKeyOf(ctx context.Context, metric string, f func([]rowkey.Key
 		return err
 	}
 	return work.Parallel(ctx, cap(l.slots), len(states), "list the row keys of a row time", func(ctx context.Context, i int) error {
-		list, err := l.listOf(ctx, l.partition(metric, states[i]))
-		if err == nil {
-			f(list.keys)
+		list, held, err := l.listOf(ctx, l.partition(metric, states[i]))
+		if err != nil {
+			return err
 		}
-		return err
+		if err := f(list.keys); err != nil {
+			return err
+		}
+		return l.hold(-held)
 	})
 }
 
-// listOf returns all row keys of a partition.
-func (l *Look) listOf(ctx context.Context, p *partition) (*keyList, error) {
+// listOf returns all row keys of a partition, and how many bytes of them nobody else keeps.
+func (l *Look) listOf(ctx context.Context, p *partition) (list *keyList, held int64, err error) {
 	if p.full.loaded.Load() {
-		return p.full.value, nil
+		return p.full.value, 0, nil
 	}
 	if l.reader.postings.holds(p.key) {
 		s, err := l.stampOf(ctx, p.key)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		if list := l.kept(p, tagPair{}, s); list != nil {
 			l.answer(byCache)
-			return list, nil
+			return list, 0, nil
 		}
 	}
-	return l.readWhole(ctx, p)
+	if list, err = l.readWhole(ctx, p); err != nil {
+		return nil, 0, err
+	}
+	return list, list.bytes, nil
 }

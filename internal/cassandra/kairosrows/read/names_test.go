@@ -1,10 +1,12 @@
 package read
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"varve/internal/model"
@@ -92,6 +94,93 @@ func TestTagNames(t *testing.T) {
 			if err != nil || more != test.more || !slices.Equal(got, test.want) {
 				t.Errorf("%+v: %q, %v, %v; want %q, %v", test.q, got, more, err, test.want, test.more)
 			}
+		}
+	}
+}
+
+// TestPagesOfTagValues: a request that lists tag values in pages reads the row keys once, even if
+// they do not fit into the cache.
+func TestPagesOfTagValues(t *testing.T) {
+	config := readConfig()
+	config.PostingsCacheBytes = 1
+	b := newReadBench(t, config, nil)
+	const keys = 1000
+	metric := b.Name("paged")
+	b.FillKeys(metric, keyspacetest.CityTime(0), keyspacetest.CityKeys(0, keys))
+	look := b.reader.Look()
+	var all []string
+	q := store.NamesQuery{Kind: store.TagValues, Metric: metric, Tag: "city", Limit: 100}
+	for more := true; more; q.After = all[len(all)-1] {
+		var page []string
+		var err error
+		if page, more, err = look.Names(t.Context(), q); err != nil || len(page) != q.Limit {
+			t.Fatalf("after %d: %d values, %v", len(all), len(page), err)
+		}
+		all = append(all, page...)
+	}
+	if len(all) != keys || !slices.IsSorted(all) || len(slices.Compact(all)) != keys {
+		t.Errorf("%d values: %.300q", len(all), all)
+	}
+	if read := look.trace[countFull].Load(); read != 1 {
+		t.Errorf("the row keys were read %d times", read)
+	}
+}
+
+// TestHold: the memory of row keys and names that a request reads is taken from that of the
+// request, and reading ends once there is no more.
+func TestHold(t *testing.T) {
+	config := readConfig()
+	config.PostingsCacheBytes = 1 // what is cached is not held by requests
+	b := newReadBench(t, config, nil)
+	const keys = 1000
+	metric := b.Name("held")
+	for row := range 3 {
+		b.FillKeys(metric, keyspacetest.CityTime(row), keyspacetest.CityKeys(0, keys))
+	}
+	region := keyspacetest.OneOf("region", "region-1", "region-2")
+	for name, ask := range map[string]func(*Look, func(int64) error) error{
+		"all": func(l *Look, hold func(int64) error) error {
+			_, err := l.Select(t.Context(), store.Selection{Metric: metric, Range: model.AllTime, Hold: hold})
+			return err
+		},
+		"selective": func(l *Look, hold func(int64) error) error {
+			_, err := l.Select(t.Context(), store.Selection{Metric: metric, Range: model.AllTime, Matchers: []model.Matcher{region}, Hold: hold})
+			return err
+		},
+		"values": func(l *Look, hold func(int64) error) error {
+			_, _, err := l.Names(t.Context(), store.NamesQuery{Kind: store.TagValues, Metric: metric, Hold: hold})
+			return err
+		},
+	} {
+		var held, peak atomic.Int64
+		count := func(n int64) error {
+			peak.Store(max(peak.Load(), held.Add(n))) // about: several goroutines hold
+			return nil
+		}
+		if err := ask(b.reader.Look(), count); err != nil {
+			t.Fatal(err)
+		}
+		least := int64(keys * keyOverhead)
+		if name == "selective" {
+			least /= 15
+		}
+		if held.Load() < least {
+			t.Errorf("%s: %d bytes are held, want at least %d", name, held.Load(), least)
+		}
+		if name == "values" && held.Load() >= peak.Load() {
+			t.Errorf("%s: nothing of %d bytes was given back", name, peak.Load())
+		}
+		full := &store.LimitError{Limit: "query.max_memory"}
+		var left atomic.Int64
+		left.Store(held.Load() / 2)
+		err := ask(b.reader.Look(), func(n int64) error {
+			if left.Add(-n) < 0 {
+				return full
+			}
+			return nil
+		})
+		if !errors.Is(err, full) {
+			t.Errorf("%s, with half of the memory: %v", name, err)
 		}
 	}
 }

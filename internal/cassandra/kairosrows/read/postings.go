@@ -53,6 +53,9 @@ func (l *keyList) only(w wish) (keys []rowkey.Key, err error) {
 			return nil, err
 		}
 		if wanted {
+			if err := w.holdKey(k); err != nil {
+				return nil, err
+			}
 			keys = append(keys, k)
 		}
 	}
