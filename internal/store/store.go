@@ -490,10 +490,11 @@ type KeyValues interface {
 	Set(ctx context.Context, service, serviceKey, key, value string) error
 	Unset(ctx context.Context, service, serviceKey, key string) error // also if absent
 
-	// ServiceKeys yields the distinct service keys of a service, ascending.
+	// ServiceKeys yields the distinct service keys of a service, in any order.
 	ServiceKeys(ctx context.Context, service string) iter.Seq2[string, error]
 
-	// Keys yields the keys that begin with prefix, ascending.
+	// Keys yields the keys that begin with prefix, ascending: by their bytes or as
+	// model.CompareNames does.
 	Keys(ctx context.Context, service, serviceKey, prefix string) iter.Seq2[string, error]
 
 	// Modified returns when a key of the service key was last set or unset, the

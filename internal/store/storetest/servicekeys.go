@@ -9,7 +9,7 @@ import (
 // serviceKeyTests are the parts of the key-value store that the script language
 // does not reach.
 var serviceKeyTests = []test{
-	{"distinct-and-sorted", serviceKeys},
+	{"distinct", serviceKeys},
 	{"stop-early", serviceKeysStop},
 	{"modified", modified},
 }
@@ -23,6 +23,7 @@ func (e *env) serviceKeys(service string) []string {
 		}
 		out = append(out, k)
 	}
+	slices.Sort(out) // any order is right
 	return out
 }
 
@@ -45,8 +46,8 @@ func serviceKeys(e *env) {
 func serviceKeysStop(e *env) {
 	e.must("set svc a k1 v", "set svc b k1 v", "set svc a k2 v")
 	for k, err := range e.s.ServiceKeys(context.Background(), "svc") {
-		if k != "a" || err != nil {
-			e.Fatalf("first service key is %q, error %v; want a", k, err)
+		if k != "a" && k != "b" || err != nil {
+			e.Fatalf("first service key is %q, error %v; want a or b", k, err)
 		}
 		break
 	}

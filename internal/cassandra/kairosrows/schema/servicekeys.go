@@ -4,13 +4,10 @@ import (
 	"context"
 	"encoding/binary"
 	"iter"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
 	"varve/internal/cassandra/cql"
-	"varve/internal/model"
 	"varve/internal/store"
 )
 
@@ -22,7 +19,7 @@ var (
 		Text: "INSERT INTO service_index (service, service_key, key, value) VALUES (?, ?, ?, ?)"}
 	deleteServiceKey = &cql.Statement{Name: "delete_service_key", Prompt: true, Level: cql.Quorum, Text: "DELETE FROM service_index WHERE service = ? AND service_key = ? AND key = ?"}
 	touchService     = &cql.Statement{Name: "touch_service_key", Prompt: true, Level: cql.Quorum, Text: "INSERT INTO service_index (service, service_key, mtime) VALUES (?, ?, now()) USING TIMESTAMP ?"}
-	listServiceKeys  = &cql.Statement{Name: "list_service_keys", Text: "SELECT service_key, key FROM service_index WHERE service = ? ALLOW FILTERING", Scan: true}
+	listServiceKeys  = &cql.Statement{Name: "list_service_keys", Text: "SELECT service, service_key, key FROM service_index WHERE service = ? ALLOW FILTERING", Scan: true}
 	walkServiceKeys  = &cql.Statement{Name: "walk_service_keys", Text: "SELECT service, service_key, key FROM service_index", Scan: true}
 	listKeys         = &cql.Statement{Name: "list_keys", Level: cql.Quorum, Text: "SELECT key FROM service_index WHERE service = ? AND service_key = ? AND key >= ?", PageSize: 1000}
 	readStamps       = &cql.Statement{Name: "read_service_stamps", Level: cql.Quorum, Text: "SELECT WRITETIME(value), WRITETIME(mtime) FROM service_index WHERE service = ? AND service_key = ? AND key = ?"}
@@ -113,73 +110,66 @@ func (ks *Keyspace) canKeep(service, serviceKey, key string) error {
 	return nil
 }
 
-// ServiceKeys yields the service keys of a service that have keys. It scans all partitions of
-// service_index, and lets the server filter them if it can.
+// ServiceKeys yields the service keys of a service that have keys, in the order of the ring. It
+// scans all partitions of service_index, and lets the server filter them if it can. Like Keys, it
+// holds one page at a time: nothing limits how many names clients store.
 func (ks *Keyspace) ServiceKeys(ctx context.Context, service string) iter.Seq2[string, error] {
-	return ks.listed(func() ([]string, error) { return ks.serviceKeys(ctx, service) })
+	return ks.listed(func(yield func(string) bool) error {
+		err := eachServiceKey(ks.Session.Query(ctx, listServiceKeys, service), service, yield)
+		if cql.IsRefused(err, cql.GuardrailHit) { // the first page: nothing was yielded
+			err = eachServiceKey(ks.Session.Query(ctx, walkServiceKeys), service, yield)
+		}
+		return err
+	})
 }
 
-// listed yields what list returns. Without service_index there is nothing.
-func (ks *Keyspace) listed(list func() ([]string, error)) iter.Seq2[string, error] {
+// listed yields what list yields, then its error. Without service_index there is nothing.
+func (ks *Keyspace) listed(list func(yield func(string) bool) error) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		if !ks.Tables.ServiceIndex {
 			return
 		}
-		found, err := list()
-		if err != nil {
+		left := false
+		err := list(func(name string) bool {
+			left = !yield(name, nil)
+			return !left
+		})
+		if err != nil && !left {
 			yield("", err)
-			return
-		}
-		for _, k := range found {
-			if !yield(k, nil) {
-				return
-			}
 		}
 	}
 }
 
-func (ks *Keyspace) serviceKeys(ctx context.Context, service string) ([]string, error) {
-	found := make(map[string]struct{})
-	rows := ks.Session.Query(ctx, listServiceKeys, service)
-	var serviceKey string
+// eachServiceKey yields the service keys of a service in rows. Rows of one partition, which has
+// one service key, follow each other.
+func eachServiceKey(rows *cql.Rows, service string, yield func(string) bool) error {
+	defer rows.Close()
+	var of, serviceKey, last string
 	var key *string // null: all keys of the partition were removed
-	for rows.Scan(&serviceKey, &key) {
-		if key != nil {
-			found[serviceKey] = struct{}{}
+	for rows.Scan(&of, &serviceKey, &key) {
+		if of != service || key == nil || serviceKey == last {
+			continue
+		}
+		if last = serviceKey; !yield(serviceKey) {
+			return nil
 		}
 	}
-	err := rows.Close()
-	if cql.IsRefused(err, cql.GuardrailHit) {
-		clear(found)
-		rows := ks.Session.Query(ctx, walkServiceKeys)
-		var of string
-		for rows.Scan(&of, &serviceKey, &key) {
-			if of == service && key != nil {
-				found[serviceKey] = struct{}{}
-			}
-		}
-		err = rows.Close()
-	}
-	if err != nil {
-		return nil, err
-	}
-	return slices.SortedFunc(maps.Keys(found), model.CompareNames), nil
+	return rows.Close()
 }
 
-// Keys yields the keys that begin with prefix.
+// Keys yields the keys that begin with prefix, in the order of the server: by bytes of UTF-8, which
+// keeps all keys of a prefix together.
 func (ks *Keyspace) Keys(ctx context.Context, service, serviceKey, prefix string) iter.Seq2[string, error] {
-	return ks.listed(func() (keys []string, err error) {
-		// The server's order, bytes of UTF-8, keeps all keys of a prefix
-		// together, but differs from model.CompareNames among supplementary characters.
+	return ks.listed(func(yield func(string) bool) error {
 		rows := ks.Session.Query(ctx, listKeys, service, serviceKey, prefix)
+		defer rows.Close()
 		var key *string
 		for rows.Scan(&key) && (key == nil || strings.HasPrefix(*key, prefix)) {
-			if key != nil {
-				keys = append(keys, *key)
+			if key != nil && !yield(*key) {
+				return nil
 			}
 		}
-		slices.SortFunc(keys, model.CompareNames)
-		return keys, rows.Close()
+		return rows.Close()
 	})
 }
 

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -31,7 +32,7 @@ func collect(t *testing.T, names iter.Seq2[string, error]) []string {
 func checkRecordedKeys(t *testing.T, ks *Keyspace) {
 	t.Helper()
 	ctx := t.Context()
-	if got := collect(t, ks.ServiceKeys(ctx, "dash")); !slices.Equal(got, []string{"home", "other"}) {
+	if got := slices.Sorted(slices.Values(collect(t, ks.ServiceKeys(ctx, "dash")))); !slices.Equal(got, []string{"home", "other"}) {
 		t.Errorf("service keys of dash are %q", got)
 	}
 	if got := collect(t, ks.Keys(ctx, "dash", "home", "")); !slices.Equal(got, []string{"json", "title"}) {
@@ -93,7 +94,7 @@ func TestServiceKeys(t *testing.T) {
 	unset("svc", "gone", "k")
 	unset("svc", "never", "k")
 	unset("svc", "a", "k1")
-	if got := collect(t, ks.ServiceKeys(ctx, "svc")); !slices.Equal(got, []string{"a", "ab", "b"}) {
+	if got := slices.Sorted(slices.Values(collect(t, ks.ServiceKeys(ctx, "svc")))); !slices.Equal(got, []string{"a", "ab", "b"}) {
 		t.Errorf("service keys are %q", got)
 	}
 	if got := collect(t, ks.ServiceKeys(ctx, "none")); len(got) != 0 {
@@ -113,12 +114,12 @@ func TestServiceKeys(t *testing.T) {
 		t.Errorf("set right after unset: %+v, %v", v, err)
 	}
 
-	// Order and prefixes, with characters whose order in UTF-8 is not Java's.
+	// Prefixes, with characters whose order in UTF-8 is not Java's.
 	names := []string{"a", "p", "pq", "pqr", "p\U0001F600", "p\uFFFD", "q", "pé"}
 	for _, n := range names {
 		set("svc", "order", n, "v")
 	}
-	if got, want := collect(t, ks.Keys(ctx, "svc", "order", "p")), []string{"p", "pq", "pqr", "pé", "p\U0001F600", "p\uFFFD"}; !slices.Equal(got, want) {
+	if got, want := collect(t, ks.Keys(ctx, "svc", "order", "p")), []string{"p", "pq", "pqr", "pé", "p\uFFFD", "p\U0001F600"}; !slices.Equal(got, want) {
 		t.Errorf("keys are %q, want %q", got, want)
 	}
 	if got := collect(t, ks.Keys(ctx, "svc", "order", "")); len(got) != len(names) {
@@ -252,5 +253,38 @@ func TestServiceKeysAfterAWrongClock(t *testing.T) {
 	}
 	if v, err := ks.Get(t.Context(), "svc", "a", "k"); err != nil || time.Since(v.Modified).Abs() > time.Hour {
 		t.Errorf("a key that was set once the clock was right: %+v, %v", v, err)
+	}
+}
+
+// TestListsOfKeysAreReadInPages: a list that is left early, or sent slowly, does not hold the rest.
+func TestListsOfKeysAreReadInPages(t *testing.T) {
+	var pages atomic.Int64
+	s := cqltest.Keyspace(t, cqltest.Config(originals.Cassandra(t)), cql.Options{Observe: func(statement string) {
+		if statement == listKeys.Name {
+			pages.Add(1)
+		}
+	}})
+	ks := mustOpen(t, s, func(c *Config) { c.Role = RoleMeta })
+	n := 2*listKeys.PageSize + 1
+	for from := 0; from < n; from += 500 {
+		var batch []cql.Entry
+		for i := from; i < min(from+500, n); i++ {
+			batch = append(batch, cql.Entry{Statement: writeServiceKey, Args: []any{"s", "k", fmt.Sprintf("%06d", i), "v"}})
+		}
+		if err := s.Batch(t.Context(), ks.Stamp(), batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for key, err := range ks.Keys(t.Context(), "s", "k", "") {
+		if key != "000000" || err != nil {
+			t.Errorf("first key %q, %v", key, err)
+		}
+		break
+	}
+	if got := pages.Swap(0); got != 1 {
+		t.Errorf("%d pages were read for the first key", got)
+	}
+	if got := collect(t, ks.Keys(t.Context(), "s", "k", "")); len(got) != n || !slices.IsSorted(got) {
+		t.Errorf("%d keys, want %d", len(got), n)
 	}
 }
