@@ -197,10 +197,14 @@ func (s *Shelf) Arrivals(ctx context.Context, name string, after []byte, l timel
 	if err != nil || !found {
 		return timeline.Arrivals{Next: after}, err
 	}
-	if err := s.checkFloor(n, from); err != nil {
+	a, err := s.arrivals(ctx, n, from, durable, l)
+	if err == nil {
+		err = s.checkFloor(n, from) // last, because rows may have been removed meanwhile
+	}
+	if err != nil {
 		return timeline.Arrivals{}, err
 	}
-	return s.arrivals(ctx, n, from, durable, l)
+	return a, nil
 }
 
 // checkFloor returns ErrBehind if rows that a reader has not seen were removed.

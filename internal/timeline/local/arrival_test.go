@@ -1,12 +1,15 @@
 package local
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"varve/internal/timeline"
@@ -107,6 +110,58 @@ func TestBehindAfterRestarts(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestBehindWhileReading: arrivals that are removed while a reader looks for them are not missed silently.
+func TestBehindWhileReading(t *testing.T) {
+	var removing atomic.Pointer[func()]
+	s := open(t, vfs.NewMem(), Options{tune: func(o *pebble.Options) { o.Comparer = comparing(tableFloor, &removing) }})
+	defer s.Close()
+	if err := s.SetHistory(t.Context(), "t", 0, timeline.History{Version: 1}); err != nil {
+		t.Fatal(err)
+	}
+	a, err := s.Arrivals(t.Context(), "t", nil, timeline.Limit{Entries: 1, Bytes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(id string) {
+		putIDs(t, s, id)
+		s.order.Lock()
+		s.order.logs[0].events = floorStep - 1 // as if many had come
+		s.order.Unlock()
+	}
+	for i := range floorSteps {
+		put(fmt.Sprint("e", i))
+	}
+	remove := func() {
+		put("later")
+		put("even later")
+	}
+	removing.Store(&remove)
+	got, err := s.Arrivals(t.Context(), "t", a.Next, timeline.Limit{Entries: 1000, Bytes: 1 << 20})
+	if !errors.Is(err, timeline.ErrBehind) && (err != nil || len(got.Entries) == 0 || got.Entries[0].ID != "e0") {
+		t.Errorf("the reader got %+v, %v", got.Entries, err)
+	}
+	if removing.Load() != nil {
+		t.Error("nothing was removed meanwhile")
+	}
+	if _, err := s.Arrivals(t.Context(), "t", a.Next, timeline.Limit{Entries: 1000, Bytes: 1 << 20}); !errors.Is(err, timeline.ErrBehind) {
+		t.Errorf("later, the reader got %v", err)
+	}
+}
+
+// comparing returns Pebble's comparer, which calls do once, when a key of a table is first looked for.
+func comparing(table byte, do *atomic.Pointer[func()]) *pebble.Comparer {
+	c := *pebble.DefaultComparer
+	c.Compare = func(a, b []byte) int {
+		if len(a) > 0 && len(b) > 0 && (a[0] == table || b[0] == table) {
+			if f := do.Swap(nil); f != nil {
+				(*f)()
+			}
+		}
+		return bytes.Compare(a, b)
+	}
+	return &c
 }
 
 // TestFollowAcrossRestarts: cursors of a log that a power cut shortened, and of earlier
