@@ -276,15 +276,15 @@ func (a *appending) writable(ctx context.Context, t *target) (known, error) {
 	return k, err
 }
 
-// fitsNone reports whether a timeline that does not exist would reject all events because of
-// their times. Such events do not create it; from the returned history, placeIn says why.
+// fitsNone reports whether a timeline that does not exist would reject all events, because they are
+// too far ahead. Such events do not create it; from the returned history, placeIn says why.
 func (a *appending) fitsNone(t *target, k known) (known, bool) {
 	k.read = a.e.now()
 	if k.Version == 0 {
 		k.Layouts = []Layout{a.e.firstLayout(t)}
 	}
 	first, _ := k.Bucket(t.first)
-	return k, !a.e.serves(t.line, k.read, first) || t.last < a.e.oldest(&k.History)
+	return k, !a.e.serves(t.line, k.read, first)
 }
 
 func (e *Engine) roomForTimeline(ctx context.Context) error {

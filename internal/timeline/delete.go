@@ -310,7 +310,7 @@ func (e *Engine) overBuckets(ctx context.Context, l *line, k known, r Range, do 
 // DeleteTimeline removes a timeline. It is no error if it does not exist.
 //
 // Where other processes may write, the layout and the marks stay for a while, since those
-// processes may rely on them; Upkeep removes them.
+// processes may rely on them; Upkeep removes them. The retention does not stay.
 func (e *Engine) DeleteTimeline(ctx context.Context, timeline string) error {
 	if err := CheckName(timeline); err != nil {
 		return err
@@ -346,7 +346,7 @@ func (e *Engine) DeleteTimeline(ctx context.Context, timeline string) error {
 		return nil
 	}
 	_, err = e.change(ctx, l, true, func(h History) (History, error) {
-		h.Deleted = now.UnixMicro()
+		h.Deleted, h.Retention = now.UnixMicro(), 0 // a timeline that is created again is a new one
 		return h, nil
 	})
 	return err

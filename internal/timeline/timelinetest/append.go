@@ -225,14 +225,8 @@ func testRefusedFirst(t *testing.T, s *suite) {
 	}
 
 	s.append(e, event(now, "y", name))
-	s.retain(e, name, time.Hour)
 	s.must(e.DeleteTimeline(s.ctx(), name))
 	refused(event(now+3600*second, "x", name))
-	h, err := s.shelf.History(s.ctx(), name)
-	s.must(err)
-	if h.Version > 0 { // its history stays for a while
-		refused(event(now-7200*second, "x", name))
-	}
 	s.append(e, event(now, "y", name))
 	s.want(e, timeline.Query{Timelines: []string{name}}, []string{fmt.Sprintf("%d/y", now)})
 }

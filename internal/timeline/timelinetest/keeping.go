@@ -273,6 +273,7 @@ func testDeletion(t *testing.T, s *suite) {
 	s.append(e, events[12])
 	s.want(e, query, slices.Concat(want[:3], want[5:10], want[12:13], want[20:]))
 
+	s.retain(e, name, time.Minute) // its events are older
 	s.must(e.DeleteTimeline(s.ctx(), name))
 	s.must(e.DeleteTimeline(s.ctx(), name))
 	s.want(e, query, nil)
@@ -282,7 +283,7 @@ func testDeletion(t *testing.T, s *suite) {
 	if list, _, err := e.Names(s.ctx(), s.prefix, "", 10, nil); err != nil || len(list) != 1 || list[0].Name != kept {
 		t.Errorf("names %+v, %v", list, err)
 	}
-	s.append(e, events[5]) // it is sent again
+	s.append(e, events[5]) // it is sent again, into a new timeline, which has no retention
 	s.want(e, query, want[5:6])
 	s.want(e, timeline.Query{Timelines: []string{kept}}, want)
 
