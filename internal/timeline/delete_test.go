@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -80,6 +81,107 @@ func TestDeleteByIDKeepsNoData(t *testing.T) {
 	}
 	if s.heap > before+20<<20 {
 		t.Errorf("%d MiB are held while %d MiB of events are deleted, want 20 MiB at most", (s.heap-before)>>20, s.events)
+	}
+}
+
+// A bucketsShelf stores one event in each of some buckets of a day, from 1970 on. fail says which calls
+// fail.
+type bucketsShelf struct {
+	Shelf
+	buckets int64
+	fail    func(call string, start int64) error
+
+	mu      sync.Mutex
+	deleted map[int64]bool
+}
+
+const day = 86400 * second
+
+func (s *bucketsShelf) History(context.Context, string) (History, error) {
+	l := defaultLayout
+	l.Size = day
+	return History{Version: 1, Layouts: []Layout{l}}, s.fail("History", 0)
+}
+
+func (s *bucketsShelf) Marks(_ context.Context, _ string, from, toExcl int64, _ Direction, limit int) (starts []int64, err error) {
+	for start := max(0, from+day-1) / day * day; start < min(toExcl, s.buckets*day) && len(starts) < limit; start += day {
+		starts = append(starts, start)
+	}
+	return starts, s.fail("Marks", from)
+}
+
+func (s *bucketsShelf) Slice(_ context.Context, p Part, r Range, _ Direction, _ Limit) (out Slice, err error) {
+	if e := (Entry{Event: Event{Time: p.Start, ID: "x"}}); r.Contains(e.Position()) {
+		out.Entries = append(out.Entries, e)
+	}
+	return out, nil
+}
+
+func (s *bucketsShelf) Delete(_ context.Context, p Part, _ []Range, _ time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deleted[p.Start] = true
+	return s.fail("Delete", p.Start)
+}
+
+// TestDeleteOverBuckets: a delete reaches all buckets, however many there are, or says that it failed.
+func TestDeleteOverBuckets(t *testing.T) {
+	const buckets = 2*marksAtOnce + 10
+	broken := errors.New("the node is away")
+	from, ahead, histories := int64(0), time.Now().Add(time.Hour).UnixMicro(), 0
+	for _, c := range []struct {
+		name string
+		d    Deletion
+		fail func(call string, start int64) error
+	}{
+		{"a range", Deletion{From: &from}, nil},
+		{"an id", Deletion{ID: "x"}, nil},
+		{"a range, the last bucket fails", Deletion{From: &from}, func(call string, start int64) error {
+			if call == "Delete" && start == (buckets-1)*day {
+				return broken
+			}
+			return nil
+		}},
+		{"an id, the last bucket fails", Deletion{ID: "x"}, func(call string, start int64) error {
+			if call == "Delete" && start == (buckets-1)*day {
+				return broken
+			}
+			return nil
+		}},
+		{"the directory fails", Deletion{From: &from}, func(call string, start int64) error {
+			if call == "Marks" && start > 0 {
+				return broken
+			}
+			return nil
+		}},
+		{"a range ahead, for which the layout is read again, fails", Deletion{From: &ahead}, func(call string, _ int64) error {
+			if call != "History" {
+				return nil
+			}
+			if histories++; histories == 2 {
+				return broken
+			}
+			return nil
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := &bucketsShelf{buckets: buckets, fail: c.fail, deleted: map[int64]bool{}}
+			if c.fail == nil {
+				s.fail = func(string, int64) error { return nil }
+			}
+			e, err := Open(s, Options{Upkeep: -1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			err = e.Delete(t.Context(), "t", c.d)
+			if c.fail != nil && !errors.Is(err, broken) {
+				t.Errorf("got %v, want the error of the shelf", err)
+			}
+			if c.fail == nil && (err != nil || len(s.deleted) != buckets) {
+				t.Errorf("events of %d of %d buckets were deleted, %v", len(s.deleted), buckets, err)
+			}
+		})
 	}
 }
 

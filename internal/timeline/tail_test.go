@@ -3,7 +3,10 @@ package timeline
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"testing"
+
+	"varve/internal/store"
 )
 
 // A payloadShelf has a log of arrivals, each with 40 KiB of data that is stored separately.
@@ -65,5 +68,42 @@ func TestTailOfSeparateData(t *testing.T) {
 		if got, want := sub.Cursor(), some[len(some)-1].Cursor; got != want {
 			t.Errorf("the reader continues at %s, want %s", got, want)
 		}
+	}
+}
+
+// An absentShelf has a log of arrivals that cannot be read.
+type absentShelf struct{ Shelf }
+
+func (absentShelf) Arrivals(context.Context, string, []byte, Limit) (Arrivals, error) {
+	return Arrivals{}, errors.New("the node is away")
+}
+
+// TestPlacesOfTails: a reader that could not begin has no place among timeline.tails_max, and one that
+// has ended gives its place back once.
+func TestPlacesOfTails(t *testing.T) {
+	s := &struct{ Shelf }{absentShelf{}}
+	e, err := Open(s, Options{Upkeep: -1, Config: Config{TailsMax: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if _, err := e.Tail(t.Context(), TailQuery{Timeline: "t"}); err == nil || errors.As(err, new(*store.LimitError)) {
+		t.Fatalf("got %v, want the error of the shelf", err)
+	}
+	s.Shelf = &payloadShelf{}
+	follow := func() *Subscription {
+		t.Helper()
+		sub, err := e.Tail(t.Context(), TailQuery{Timeline: "t"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sub
+	}
+	first := follow()
+	first.Close()
+	first.Close()
+	defer follow().Close()
+	if _, err := e.Tail(t.Context(), TailQuery{Timeline: "t"}); !errors.As(err, new(*store.LimitError)) {
+		t.Errorf("a reader too many got %v", err)
 	}
 }

@@ -195,8 +195,8 @@ func testCreatedAtOnce(t *testing.T, s *suite) {
 	}
 }
 
-// testRefusedFirst: events that are rejected because of their times neither create a timeline nor
-// revive a deleted one.
+// testRefusedFirst: events that are invalid or too far ahead neither create a timeline nor revive a
+// deleted one.
 func testRefusedFirst(t *testing.T, s *suite) {
 	e := s.engine(s.shelf, time.Now)
 	now := time.Now().UnixMicro()
@@ -217,6 +217,7 @@ func testRefusedFirst(t *testing.T, s *suite) {
 		}
 	}
 	refused(event(now+3600*second, "x", name), event(now+7200*second, "y", name))
+	refused(event(now, "an id with a \x00", name))
 	if list, err := s.shelf.Names(s.ctx(), s.prefix, "", 10); err != nil || len(list) > 0 {
 		t.Errorf("names %v, %v", list, err)
 	}

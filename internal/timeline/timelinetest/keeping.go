@@ -388,6 +388,32 @@ func testGuard(t *testing.T, s *suite) {
 	}
 }
 
+// testBeginningOfTime: events of the first bucket, which begins before all times if its size does not
+// divide them, are found, deleted and removed by retention like all others.
+func testBeginningOfTime(t *testing.T, s *suite) {
+	e := s.engine(s.shelf, time.Now)
+	name := s.name("a")
+	s.propose(e, name, timeline.Proposal{Size: 7 * second, Mode: timeline.Index})
+	first, later := event(timeline.MinTime, "first", name), event(timeline.MinTime+1, "later", name)
+	query, both := timeline.Query{Timelines: []string{name}}, []string{fmt.Sprintf("%d/first", timeline.MinTime), fmt.Sprintf("%d/later", timeline.MinTime+1)}
+	s.append(e, first, later)
+	s.want(e, query, both)
+	start, err := e.Start(s.ctx(), name)
+	if err != nil || start.First.ID != "first" || start.Bucket >= timeline.MinTime {
+		t.Errorf("start %+v, %v", start, err)
+	}
+	s.must(e.Delete(s.ctx(), name, timeline.Deletion{Until: new(int64(timeline.MinTime))}))
+	s.want(e, query, both[1:])
+	s.retain(e, name, time.Hour)
+	s.must(e.Upkeep(s.ctx()))
+	s.retain(e, name, 0)
+	s.want(e, query, nil)
+	s.append(e, first)
+	s.want(e, query, both[:1])
+	s.must(e.DeleteTimeline(s.ctx(), name))
+	s.want(e, query, nil)
+}
+
 // testOddSize: it may take years until a bucket of the size that an operator chose and one of a size
 // that the engine chooses begin at the same time. Then the layout stays.
 func testOddSize(t *testing.T, s *suite) {

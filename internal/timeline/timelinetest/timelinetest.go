@@ -62,6 +62,7 @@ func Run(t *testing.T, open func(t *testing.T) timeline.Shelf) {
 		{"engine/tail", testTail},
 		{"engine/guard", testGuard},
 		{"engine/odd size", testOddSize},
+		{"engine/beginning of time", testBeginningOfTime},
 		{"engine/read errors", testReadErrors},
 		{"engine/slow", testSlow},
 		{"engine/replaced meanwhile", testReplacedMeanwhile},
