@@ -226,7 +226,7 @@ func (s *Shelf) parse(it *pebble.Iterator) (timeline.Entry, int, error) {
 
 // Delete implements [timeline.Shelf].
 func (s *Shelf) Delete(ctx context.Context, p timeline.Part, ranges []timeline.Range, _ time.Time) error {
-	if err := s.beginWrite(ctx); err != nil {
+	if err := s.beginErase(ctx); err != nil {
 		return err
 	}
 	defer s.end()

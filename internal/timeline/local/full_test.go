@@ -9,7 +9,9 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
@@ -116,5 +118,79 @@ func TestFullDisk(t *testing.T) {
 		if !found[id] || !arrived[id] {
 			t.Errorf("%s was acknowledged: found %v, followed %v", id, found[id], arrived[id])
 		}
+	}
+}
+
+// A smallDisk has little free space while small is set.
+type smallDisk struct {
+	vfs.FS
+	small atomic.Bool
+}
+
+func (d *smallDisk) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	if d.small.Load() {
+		return vfs.DiskUsage{AvailBytes: 99 << 20}, nil
+	}
+	return vfs.DiskUsage{AvailBytes: 200 << 20}, nil
+}
+
+// TestNearlyFullDisk: below embedded.min_free_bytes events are refused, and what frees space goes on:
+// deletes and retention.
+func TestNearlyFullDisk(t *testing.T) {
+	disk := &smallDisk{FS: vfs.NewMem()}
+	s := open(t, disk, Options{MinFreeBytes: 100 << 20})
+	defer s.Close()
+	e, err := timeline.Open(s, timeline.Options{Upkeep: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if _, err := e.Propose(t.Context(), "separate", timeline.Proposal{Mode: timeline.Index}); err != nil {
+		t.Fatal(err)
+	}
+	put := func(at int64, id, name string) error {
+		r, err := e.Append(t.Context(), []timeline.Addressed{{Event: timeline.Event{Time: at, ID: id, Data: []byte("data")}, Timelines: []string{name}}})
+		if err == nil && len(r.Rejected) > 0 {
+			err = r.Rejected[0].Err
+		}
+		return err
+	}
+	for _, name := range []string{"t", "separate", "whole", "old"} {
+		for at := range int64(3) {
+			if err := put(at, "x", name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := e.SetRetention(t.Context(), "old", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	disk.small.Store(true)
+	s.disk.Look(s.resume)
+	if err := put(3, "x", "t"); !errors.As(err, new(*store.UnavailableError)) || !strings.Contains(err.Error(), "nearly full") {
+		t.Errorf("an event on a disk that is nearly full: %v", err)
+	}
+	for name, free := range map[string]func() error{
+		"delete by id":      func() error { return e.Delete(t.Context(), "t", timeline.Deletion{ID: "x"}) },
+		"delete with data":  func() error { return e.Delete(t.Context(), "separate", timeline.Deletion{Until: new(int64(5))}) },
+		"delete a timeline": func() error { return e.DeleteTimeline(t.Context(), "whole") },
+		"retention":         func() error { return e.Upkeep(t.Context()) },
+	} {
+		if err := free(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, table := range []byte{tableEvent, tablePayload} {
+		if err := s.walk(t.Context(), "read", []byte{table}, []byte{table + 1}, false, func(it *pebble.Iterator) (bool, error) {
+			t.Errorf("a row of table %c is left: %x", table, it.Key())
+			return true, nil
+		}); err != nil {
+			t.Error(err)
+		}
+	}
+	disk.small.Store(false)
+	s.disk.Look(s.resume)
+	if err := put(3, "x", "t"); err != nil {
+		t.Errorf("with space again: %v", err)
 	}
 }

@@ -86,7 +86,11 @@ func (s *Shelf) History(ctx context.Context, name string) (timeline.History, err
 
 // SetHistory implements [timeline.Shelf].
 func (s *Shelf) SetHistory(ctx context.Context, name string, old uint64, h timeline.History) error {
-	if err := s.beginWrite(ctx); err != nil {
+	begin := s.beginWrite
+	if h.Version == 0 {
+		begin = s.beginErase
+	}
+	if err := begin(ctx); err != nil {
 		return err
 	}
 	defer s.end()
@@ -193,7 +197,7 @@ func (s *Shelf) countHistories() (n int, err error) {
 
 // Mark implements [timeline.Shelf].
 func (s *Shelf) Mark(ctx context.Context, name string, starts []int64, now time.Time) error {
-	return s.changeMarks(ctx, name, func(b *pebble.Batch, n number) error {
+	return s.changeMarks(ctx, s.beginWrite, name, func(b *pebble.Batch, n number) error {
 		at := binary.BigEndian.AppendUint64(nil, uint64(now.UnixMicro()))
 		for _, start := range starts {
 			if err := b.Set(markKey(n, start), at, nil); err != nil {
@@ -206,7 +210,7 @@ func (s *Shelf) Mark(ctx context.Context, name string, starts []int64, now time.
 
 // Unmark implements [timeline.Shelf].
 func (s *Shelf) Unmark(ctx context.Context, name string, starts []int64, before time.Time) error {
-	return s.changeMarks(ctx, name, func(b *pebble.Batch, n number) error {
+	return s.changeMarks(ctx, s.beginErase, name, func(b *pebble.Batch, n number) error {
 		for _, start := range starts {
 			_, err := s.get(readMarks, markKey(n, start), func(value []byte) error {
 				if len(value) != 8 {
@@ -226,8 +230,8 @@ func (s *Shelf) Unmark(ctx context.Context, name string, starts []int64, before 
 }
 
 // changeMarks holds meta, so that Unmark does not remove a mark that Mark sets again meanwhile.
-func (s *Shelf) changeMarks(ctx context.Context, name string, change func(*pebble.Batch, number) error) error {
-	if err := s.beginWrite(ctx); err != nil {
+func (s *Shelf) changeMarks(ctx context.Context, begin func(context.Context) error, name string, change func(*pebble.Batch, number) error) error {
+	if err := begin(ctx); err != nil {
 		return err
 	}
 	defer s.end()

@@ -92,7 +92,7 @@ func (s *Shelf) Payload(ctx context.Context, key timeline.PayloadKey) ([]byte, e
 // DropPayloads implements [timeline.Shelf]. No other process writes references, so their
 // age does not matter.
 func (s *Shelf) DropPayloads(ctx context.Context, keys []timeline.PayloadKey, name string, _ time.Time) error {
-	if err := s.beginWrite(ctx); err != nil {
+	if err := s.beginErase(ctx); err != nil {
 		return err
 	}
 	defer s.end()

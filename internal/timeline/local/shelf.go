@@ -29,7 +29,7 @@ const Version = 1
 
 // Options say how a shelf is opened.
 type Options struct {
-	MinFreeBytes units.Bytes // free space below which writes are refused; 0: the check is off
+	MinFreeBytes units.Bytes // free space below which writes are refused, except deletes; 0: the check is off
 
 	Logger     *slog.Logger // nil: nothing is logged
 	Registerer prometheus.Registerer
@@ -299,10 +299,18 @@ func (s *Shelf) beginRead(ctx context.Context) error {
 
 // beginWrite is begin for writes.
 func (s *Shelf) beginWrite(ctx context.Context) error {
+	if err := s.disk.Err(); err != nil {
+		return err
+	}
+	return s.beginErase(ctx)
+}
+
+// beginErase is begin for writes that free space, which go on while the disk is nearly full.
+func (s *Shelf) beginErase(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := s.Healthy(); err != nil {
+	if err := s.brokenErr(); err != nil {
 		return err
 	}
 	return s.begin()
@@ -315,7 +323,7 @@ func (s *Shelf) brokenErr() error {
 	return nil
 }
 
-// Healthy returns why writes are refused, nil if they are not.
+// Healthy returns why events are refused, nil if they are not.
 func (s *Shelf) Healthy() error {
 	if err := s.disk.Err(); err != nil {
 		return err
