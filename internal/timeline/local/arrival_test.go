@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -203,6 +204,24 @@ func TestFollowAcrossRestarts(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("arrived %v, want %v", got, want)
+	}
+}
+
+// TestOpenedTooOften: a store whose openings have no numbers left does not open, because sequences of
+// arrivals would begin again.
+func TestOpenedTooOften(t *testing.T) {
+	fs := vfs.NewMem()
+	s := open(t, fs, Options{})
+	b := s.db.NewBatch()
+	if err := errors.Join(setMeta(b, "generation", 1<<(64-sequenceShift)-2), s.commit(b, nil), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, fs, Options{}) // the last time
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(fs, "timelines", Options{}); err == nil || !strings.Contains(err.Error(), "16 million times") {
+		t.Errorf("got %v", err)
 	}
 }
 
