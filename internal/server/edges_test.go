@@ -166,13 +166,14 @@ func TestTenantOfAPath(t *testing.T) {
 	s := start(t, func(o *Options) {
 		o.Tenants = func(name string) bool { return name == "a" }
 		o.Routes = []httpapi.Route{httpapi.On("GET", "/who/{name}", httpapi.Read, func(w http.ResponseWriter, r *http.Request) {
-			raw = r.URL.EscapedPath() + " " + r.PathValue("name")
+			raw = strings.TrimSuffix(r.URL.EscapedPath()+"?"+r.URL.RawQuery, "?") + " " + r.PathValue("name")
 			whoami(w, r)
 		})}
 	})
 	for path, want := range map[string]string{
 		"/who/x":          "200 default /who/x x",
 		"/t/a/who/x":      "200 a /who/x x",
+		"/t/a/who/x?y=z":  "200 a /who/x?y=z x",
 		"/t/a/who/x%2Fy":  "200 a /who/x%2Fy x/y",
 		"/t/a/who/x%20y":  "200 a /who/x%20y x y",
 		"/t/b/who/x":      "404",
@@ -298,12 +299,13 @@ func TestLongProfilesAreRefused(t *testing.T) {
 // deadlines is a connection whose write deadline is asked for.
 type deadlines struct {
 	*httptest.ResponseRecorder
-	set   []time.Time
+	set   []time.Time // for writing
+	read  time.Time
 	fault error
 }
 
 func (d *deadlines) SetWriteDeadline(t time.Time) error { d.set = append(d.set, t); return d.fault }
-func (d *deadlines) SetReadDeadline(time.Time) error    { return nil }
+func (d *deadlines) SetReadDeadline(t time.Time) error  { d.read = t; return nil }
 
 // The write deadline of a handler stays, its error is told, and after the handler it is none of
 // the next request.
@@ -366,5 +368,113 @@ func TestBodyAfterItsEnd(t *testing.T) {
 		if n, err := rw.request.Body.Read(make([]byte, 9)); n != 0 || err != io.EOF {
 			t.Errorf("after the end: %d, %v", n, err)
 		}
+	}
+}
+
+// A body is not read any further once its sender has lost its rights, even if more of it has arrived,
+// nor once the answer has begun.
+func TestBodyIsCut(t *testing.T) {
+	for name, cut := range map[string]func(*response){
+		"the end of rights": (*response).EndOfRights,
+		"an answer":         func(rw *response) { rw.WriteHeader(http.StatusOK) },
+	} {
+		d := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+		r := httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", 4*bodyRestSize)))
+		rw := newResponse(d, r, time.Minute, func() bool { return false })
+		piece := make([]byte, 100)
+		if n, err := rw.request.Body.Read(piece); n != len(piece) || err != nil {
+			t.Fatalf("%d, %v", n, err)
+		}
+		cut(rw)
+		expired := d.read
+		n, err := rw.request.Body.Read(piece)
+		if name == "the end of rights" && (n != 0 || !errors.Is(err, auth.ErrEnded)) {
+			t.Errorf("after %s: %d, %v", name, n, err)
+		}
+		if d.read != expired {
+			t.Errorf("after %s, a read moved the deadline from %v to %v", name, expired, d.read)
+		}
+	}
+}
+
+// Only a connection whose handler waits for a body may have to give way as one whose body is slow.
+func TestSlowBodies(t *testing.T) {
+	var a arrival
+	at := time.Now()
+	slow := func(after time.Duration) bool {
+		_, slow := a.Slow(at.Add(after))
+		return slow
+	}
+	a.begin()
+	if slow(time.Hour) {
+		t.Error("slow before the handler waits")
+	}
+	a.wait(at)
+	if slow(arrivalPatience-1) || !slow(arrivalPatience) {
+		t.Error("not slow once the patience is used up")
+	}
+	if !a.got(1, at.Add(time.Hour)) || slow(2*time.Hour) {
+		t.Error("slow while the handler works")
+	}
+	a.wait(at.Add(2 * time.Hour))
+	if !slow(2 * time.Hour) {
+		t.Error("earlier waits do not count")
+	}
+	if !a.End() || slow(3*time.Hour) || a.got(1, at.Add(3*time.Hour)) {
+		t.Error("a connection that gave way goes on")
+	}
+	a = arrival{}
+	a.wait(at)
+	if a.got(arrivalEnough*10, at.Add(5*time.Second)); slow(time.Hour) || a.End() {
+		t.Error("a connection whose handler does not wait gives way")
+	}
+	a.wait(at.Add(5 * time.Second))
+	if slow(6 * time.Second) {
+		t.Error("slow although much has arrived")
+	}
+}
+
+// The server starts without carbon's listeners only where nobody has chosen their addresses.
+func TestOptionalAddresses(t *testing.T) {
+	own := DefaultConfig()
+	own.CarbonAddr, own.PickleAddr = "127.0.0.1:3003", "127.0.0.1:3004"
+	for _, c := range []struct {
+		config Config
+		want   []string
+	}{{DefaultConfig(), []string{"carbon_addr", "pickle_addr"}}, {own, nil}} {
+		var got []string
+		for _, a := range c.config.Addresses() {
+			if a.Optional {
+				got = append(got, a.Key)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("optional are %v, want %v", got, c.want)
+		}
+	}
+}
+
+// Requests of HTTP/1 take no room from those of HTTP/2: a connection has only one at a time.
+func TestCrowdOfOldRequests(t *testing.T) {
+	c := crowdOf(4)
+	ask := func(conn context.Context, major int) bool {
+		r := httptest.NewRequest("GET", "/", nil).WithContext(conn)
+		r.ProtoMajor = major
+		_, ok := c.enter(r) // and stays
+		return ok
+	}
+	for range 10 * http2Streams {
+		if !ask(withConn(t.Context(), nil), 1) {
+			t.Fatal("a request of HTTP/1 is refused")
+		}
+	}
+	conn := withConn(t.Context(), nil)
+	for i := range http2Streams {
+		if !ask(conn, 2) {
+			t.Fatalf("request %d of HTTP/2 is refused", i+1)
+		}
+	}
+	if ask(conn, 2) || !ask(withConn(t.Context(), nil), 2) {
+		t.Error("beyond the limit a connection does not have exactly one request")
 	}
 }

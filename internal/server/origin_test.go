@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"varve/internal/httpapi"
@@ -13,8 +14,10 @@ import (
 // which pages may read it.
 func TestOrigins(t *testing.T) {
 	const grafana = "https://grafana.example.org"
+	var served atomic.Bool
 	s := start(t, func(o *Options) {
 		answer := func(w http.ResponseWriter, r *http.Request) {
+			served.Store(true)
 			w.Header().Set("Access-Control-Allow-Origin", "*") // as the front ends do
 			if httpapi.IsReadOnly(r.Context()) {
 				io.WriteString(w, "read only")
@@ -112,6 +115,7 @@ func TestOrigins(t *testing.T) {
 				request.Header.Set(name, value)
 			}
 		}
+		served.Store(false)
 		response, err := http.DefaultTransport.RoundTrip(request)
 		if err != nil {
 			t.Fatal(err)
@@ -120,6 +124,9 @@ func TestOrigins(t *testing.T) {
 		response.Body.Close()
 		if err != nil {
 			t.Fatal(err)
+		}
+		if ok := response.StatusCode == 200; served.Load() != ok {
+			t.Errorf("%s with %s: %s, but the handler was called: %t", tc.request, tc.headers, response.Status, !ok)
 		}
 		got := strings.Fields(response.Status)[0] + " " + response.Header.Get("Access-Control-Allow-Origin")
 		if response.StatusCode == 200 {

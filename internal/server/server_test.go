@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/httpapi"
+	"varve/internal/store"
 	"varve/internal/store/reference"
 )
 
@@ -217,9 +218,14 @@ func TestPrefaceOfHTTP2(t *testing.T) {
 func TestHeaderLimit(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
+	var served atomic.Bool
+	answer := func(w http.ResponseWriter, r *http.Request) {
+		served.Store(true)
+		hello(w, r)
+	}
 	s := start(t, func(o *Options) {
 		o.Registry = registry
-		o.Routes = []httpapi.Route{route("GET", "/hello", hello), route("POST", "/hello", hello)}
+		o.Routes = []httpapi.Route{route("GET", "/hello", answer), route("POST", "/hello", answer)}
 	})
 	names := func(n int) string {
 		var b strings.Builder
@@ -243,11 +249,15 @@ func TestHeaderLimit(t *testing.T) {
 		{"some names", "GET /hello HTTP/1.1\r\nHost: x\r\n" + names(100) + "\r\n", "200"},
 		{"many lines of body", "POST /hello HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("\n", 100_000), "200"},
 	} {
+		served.Store(false)
 		w := s.dial()
 		io.WriteString(w, tc.sent) // the server may be faster
 		response, body := w.answer()
 		if got := response.Status[:3]; got != tc.status {
 			t.Errorf("%s: %s %s", tc.name, response.Status, body)
+		}
+		if served.Load() != (tc.status == "200") {
+			t.Errorf("%s: %s, but the handler was called: %t", tc.name, response.Status, served.Load())
 		}
 		if tc.status == "431" {
 			refused++
@@ -844,6 +854,31 @@ func TestHealth(t *testing.T) {
 	failing = nil
 	reference.Close()
 	expect(500, `["Datastore-Query: FAIL"]`)
+}
+
+// A namesView is a view that records which names it was asked for.
+type namesView struct {
+	view
+	asked *store.NamesQuery
+}
+
+type view store.View // so that a method may be called View
+
+func (v namesView) View(context.Context) (store.View, error) { return v, nil }
+
+func (v namesView) Names(_ context.Context, q store.NamesQuery) ([]string, bool, error) {
+	*v.asked = q
+	return nil, false, nil
+}
+
+func (namesView) Close() error { return nil }
+
+// A health check reads a single name, however many there are.
+func TestHealthCheckIsCheap(t *testing.T) {
+	v := namesView{asked: new(store.NamesQuery)}
+	if err := QueryCheck(v).Run(t.Context()); err != nil || v.asked.Limit != 1 {
+		t.Errorf("asked for %+v, %v", *v.asked, err)
+	}
 }
 
 // A metric says which checks pass, for alerts.
